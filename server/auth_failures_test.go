@@ -17,7 +17,7 @@ import (
 func TestUnknownNodesLookForbidden(t *testing.T) {
 	t.Parallel()
 	s := guarded(t, nil)
-	root, boss := operator(t, s, rootSecret), as(t, s, rootSecret)
+	root, boss := adminClient(t, s, rootSecret), as(t, s, rootSecret)
 	var secretNode, gone protocol.NodeInfo
 	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/secret"}, &secretNode)
 	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)

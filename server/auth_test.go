@@ -48,8 +48,8 @@ func as(t testing.TB, s *Server, secret string) *raw {
 	return c
 }
 
-// operator is a client of the SDK with a secret.
-func operator(t testing.TB, s *Server, secret string) *admin.Client {
+// adminClient is a client of the SDK with a secret.
+func adminClient(t testing.TB, s *Server, secret string) *admin.Client {
 	t.Helper()
 	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()}, Token: []byte(secret)})
 	if err != nil {
@@ -93,7 +93,7 @@ func TestAuth(t *testing.T) {
 	if n := s.metrics.authFailures.Get(); n != 5 {
 		t.Errorf("%d failures were counted", n)
 	}
-	root := operator(t, s, rootSecret)
+	root := adminClient(t, s, rootSecret)
 	boss := as(t, s, rootSecret)
 	for _, path := range []string{"/a", "/a/b", "/ab"} {
 		boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: path}, &protocol.NodeInfo{})
@@ -191,7 +191,7 @@ func TestAuth(t *testing.T) {
 func TestAuthTurnedOn(t *testing.T) {
 	s := start(t, nil)
 	open := connect(t, s)
-	anybody := operator(t, s, "")
+	anybody := adminClient(t, s, "")
 	secret := issue(t, anybody, "alice")
 	grant(t, anybody, "alice", "/default", "use")
 	var reply protocol.HelloReply
@@ -215,7 +215,7 @@ func TestAuthTurnedOn(t *testing.T) {
 	if _, err := alice.lock(alice.node(), session.Session, "x", 0); err != nil {
 		t.Errorf("who had a token and a right before: %v", err)
 	}
-	root := operator(t, s, rootSecret)
+	root := adminClient(t, s, rootSecret)
 	// What is granted to the anonymous lets them in again.
 	if _, _, err := greet(t, s, ""); !errors.Is(err, protocol.StatusUnauthenticated) {
 		t.Errorf("without credentials: %v", err)
@@ -260,7 +260,7 @@ func TestFirstAdministrator(t *testing.T) {
 	if _, _, err := greet(t, s, ""); !errors.Is(err, protocol.StatusUnauthenticated) {
 		t.Errorf("after a restart, without credentials: %v", err)
 	}
-	root := operator(t, s, secret)
+	root := adminClient(t, s, secret)
 	if err := root.DisableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestFirstAdministrator(t *testing.T) {
 // TestOtherIdentity: a session is of no use to another identity, whatever of it that one has: its id, its key, its ticket.
 func TestOtherIdentity(t *testing.T) {
 	s := guarded(t, nil)
-	root := operator(t, s, rootSecret)
+	root := adminClient(t, s, rootSecret)
 	a, m := issue(t, root, "alice"), issue(t, root, "mallory")
 	for _, who := range []string{"alice", "mallory"} {
 		grant(t, root, who, "/default", "use")
@@ -384,49 +384,11 @@ func TestCertificateIdentity(t *testing.T) {
 	}
 }
 
-// TestAuthFailuresAreDelayed: each failure of a host is answered later than the one before, up to a bound, and is forgotten; other hosts are not.
-func TestAuthFailuresAreDelayed(t *testing.T) {
-	var s authFailures
-	now := time.Unix(1_000_000, 0)
-	last := time.Duration(0)
-	for i := range 20 {
-		d, n := s.pause("a", now)
-		if n != i+1 || d < last || d > maxAuthFailureDelay || i < 5 && d <= last {
-			t.Errorf("failure %d is answered after %v, the one before after %v", n, d, last)
-		}
-		last = d
-	}
-	if last != maxAuthFailureDelay {
-		t.Errorf("the longest pause is %v", last)
-	}
-	if d, _ := s.pause("b", now); d != authFailureDelay {
-		t.Errorf("another host waits %v", d)
-	}
-	if d, _ := s.pause("a", now.Add(2*authFailureTTL)); d != authFailureDelay {
-		t.Errorf("after a while the host waits %v", d)
-	}
-	for i := range 3 * maxAuthFailureHosts {
-		s.pause(fmt.Sprint(i), now)
-	}
-	if len(s.hosts) > maxAuthFailureHosts {
-		t.Errorf("%d hosts are remembered", len(s.hosts))
-	}
-	lines := 0
-	for range 1000 {
-		if s.allowLog(now) {
-			lines++
-		}
-	}
-	if lines != authFailureLogLines || !s.allowLog(now.Add(2*authFailureLogPeriod)) {
-		t.Errorf("%d lines", lines)
-	}
-}
-
-// TestAuthFailuresExpire: a refused connection that waits for its answer takes no bytes, and is one of the bounded connections.
-func TestAuthFailuresExpire(t *testing.T) {
+// TestRejectedConnectionsCount: a refused connection that waits for its answer takes no bytes, and is one of the bounded connections.
+func TestRejectedConnectionsCount(t *testing.T) {
 	s := guarded(t, nil)
 	for range 8 { // until the answers are late
-		s.authFailures.pause("127.0.0.1", time.Now())
+		s.authFailures.Delay("127.0.0.1", time.Now())
 	}
 	c := dial(t, s)
 	id := c.send(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("wrong")})
@@ -442,7 +404,7 @@ func TestAuthFailuresExpire(t *testing.T) {
 
 func TestCertIdentityIsNoTokens(t *testing.T) {
 	s := guarded(t, nil)
-	root := operator(t, s, rootSecret)
+	root := adminClient(t, s, rootSecret)
 	for _, identity := range []string{"", "anonymous", "cert:billing", "a\nb", "\x1b[2J", strings.Repeat("x", 257)} {
 		_, err := root.CreateToken(t.Context(), "", identity)
 		if !errors.Is(err, protocol.StatusBadRequest) {

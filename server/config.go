@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/failuredetector"
@@ -141,8 +142,8 @@ type Config struct {
 
 	// Authenticator and Authorizer decide who a client is and what it may do, in place of what the cluster has in its log. By default that counts: everybody may do everything
 	// until auth is turned on.
-	Authenticator Authenticator
-	Authorizer    Authorizer
+	Authenticator auth.Authenticator
+	Authorizer    auth.Authorizer
 }
 
 // Limits bound what clients can make the server hold. A zero field is its default.
@@ -312,8 +313,8 @@ func (c Config) withDefaults() (Config, error) {
 	if l.OutTotal < 1 {
 		return c, fmt.Errorf("outgoing bound of all connections is %d; choose at least 1 byte", l.OutTotal)
 	}
-	if n := len(c.AdminToken); n != 0 && (n < minSecretLen || n > maxTokenLen || !c.Auth) {
-		return c, fmt.Errorf("the administrator's token has %d bytes, or auth is not asked for; choose %d to %d bytes at random, and ask for auth", n, minSecretLen, maxTokenLen)
+	if n := len(c.AdminToken); n != 0 && (n < auth.MinSecretLen || n > auth.MaxSecretLen || !c.Auth) {
+		return c, fmt.Errorf("the administrator's token has %d bytes, or auth is not asked for; choose %d to %d bytes at random, and ask for auth", n, auth.MinSecretLen, auth.MaxSecretLen)
 	}
 	if err := c.checkTLS(); err != nil {
 		return c, err

@@ -147,9 +147,9 @@ func (s *Server) plan(ctx context.Context) ([]byte, error) {
 	if !s.meta.Leading() {
 		return nil, errNotGoverning
 	}
-	host := s.clusterMethods()
-	host.askGovernor = func(context.Context) ([]byte, error) { return nil, errNotGoverning }
-	return host.serve(ctx, protocol.MethodPlan, nil)
+	methods := s.clusterMethods()
+	methods.AskGovernor = func(context.Context) ([]byte, error) { return nil, errNotGoverning }
+	return methods.Serve(ctx, protocol.MethodPlan, nil)
 }
 
 // othersOnline says that another instance is Online.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -249,7 +248,7 @@ func (s *Server) showNames() bool {
 		return s.cfg.MetricsNames == "on"
 	}
 	v := s.auth.Load()
-	return s.cfg.Authorizer == nil && (v == nil || !v.enabled)
+	return s.cfg.Authorizer == nil && (v == nil || !v.On())
 }
 
 // nodeLabel is a node's path, or its number where names are not shown.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
@@ -554,9 +555,9 @@ func TestProcessAudit(t *testing.T) {
 // TestProcessRights: members need use, readers read, operators admin; a missing right tells nothing of what there is.
 func TestProcessRights(t *testing.T) {
 	var may atomic.Uint32
-	may.Store(uint32(RightRead))
+	may.Store(uint32(auth.RightRead))
 	s := start(t, func(c *Config) {
-		c.Authorizer = authorizer(func(right Right) bool { return uint32(right) <= may.Load() })
+		c.Authorizer = authorizer(func(right auth.Right) bool { return uint32(right) <= may.Load() })
 	})
 	p := newMemberClient(t, s, "queue", 1)
 	name := []byte("queue")
@@ -573,14 +574,14 @@ func TestProcessRights(t *testing.T) {
 		return p.call(protocol.KindProcessWatch, p.bucket(), &protocol.ProcessWatch{Node: p.node, Name: name}, nil)
 	}
 	for _, c := range []struct {
-		right Right
+		right auth.Right
 		what  string
 		f     func() error
 		want  protocol.Status
 	}{
 		{0, "describe", describe, protocol.StatusForbidden}, {0, "watch", watch, protocol.StatusForbidden}, {0, "join", join, protocol.StatusForbidden},
-		{RightRead, "join", join, protocol.StatusForbidden}, {RightRead, "describe", describe, protocol.StatusNotFound}, {RightRead, "watch", watch, protocol.StatusOK},
-		{RightUse, "join", join, protocol.StatusOK}, {RightUse, "force", force, protocol.StatusForbidden}, {RightAdmin, "force", force, protocol.StatusOK},
+		{auth.RightRead, "join", join, protocol.StatusForbidden}, {auth.RightRead, "describe", describe, protocol.StatusNotFound}, {auth.RightRead, "watch", watch, protocol.StatusOK},
+		{auth.RightUse, "join", join, protocol.StatusOK}, {auth.RightUse, "force", force, protocol.StatusForbidden}, {auth.RightAdmin, "force", force, protocol.StatusOK},
 	} {
 		may.Store(uint32(c.right))
 		if err := c.f(); protocol.StatusOf(err) != c.want {
@@ -589,9 +590,9 @@ func TestProcessRights(t *testing.T) {
 	}
 }
 
-type authorizer func(Right) bool
+type authorizer func(auth.Right) bool
 
-func (a authorizer) Allowed(_ string, right Right, _ string) bool { return a(right) }
+func (a authorizer) Allowed(_ string, right auth.Right, _ string) bool { return a(right) }
 
 // TestRoundWriter: what is written with a shared list is what the message alone would be, whatever was written before.
 func TestRoundWriter(t *testing.T) {

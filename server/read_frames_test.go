@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 )
 
 // stubWire is a transport in the test's hands.
@@ -188,4 +189,4 @@ func FuzzFeed(f *testing.F) {
 // readers lets nobody change nodes: a fuzzer would fill the meta shard.
 type readers struct{}
 
-func (readers) Allowed(_ string, right Right, _ string) bool { return right <= RightUse }
+func (readers) Allowed(_ string, right auth.Right, _ string) bool { return right <= auth.RightUse }

@@ -13,7 +13,7 @@ import (
 func TestRequestsAreAudited(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	s := guarded(t, func(c *Config) { c.Audit = file })
-	root, boss := operator(t, s, rootSecret), as(t, s, rootSecret)
+	root, boss := adminClient(t, s, rootSecret), as(t, s, rootSecret)
 	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/audited"}, &protocol.NodeInfo{})
 	secret := issue(t, root, "alice")
 	grant(t, root, "alice", "/audited", "use")

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 )
 
 // hello answers the first frame.
@@ -28,8 +29,8 @@ func (c *conn) hello(p *readCycle, h protocol.Header) {
 	}
 	view := c.server.auth.Load()
 	identity, err := c.authenticate(view, m.Token)
-	if err == nil && len(identity) > maxIdentity {
-		err = fmt.Errorf("identity has %d bytes, at most %d are allowed", len(identity), maxIdentity)
+	if err == nil && len(identity) > auth.MaxIdentity {
+		err = fmt.Errorf("identity has %d bytes, at most %d are allowed", len(identity), auth.MaxIdentity)
 	}
 	if err != nil {
 		c.rejectCredentials(h, err)
@@ -39,7 +40,7 @@ func (c *conn) hello(p *readCycle, h protocol.Header) {
 	c.greeted = true
 	c.helloDone.Store(true)
 	if now := c.server.auth.Load(); now != view {
-		c.recheckCredentials(view, now, now.identitiesWithLostRights(view)) // it changed meanwhile, and did not find this connection yet
+		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet
 	}
 	r := c.server.routing()
 	p.out.reply(c, h.Kind, h.ID, &protocol.HelloReply{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/auth"
 )
 
 // nodeOpTimeout bounds a change of a coordination node. When it ends the change may still come: it is decided in the meta shard.
@@ -29,7 +30,7 @@ func nodeDescribe(c *conn, p *readCycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, &m) {
 		return
 	}
-	if bad := c.allowedPath(RightRead, m.Path); bad != nil {
+	if bad := c.allowedPath(auth.RightRead, m.Path); bad != nil {
 		p.out.failError(c, h.Kind, h.ID, bad)
 		return
 	}
@@ -49,7 +50,7 @@ func nodeList(c *conn, p *readCycle, h protocol.Header, _ target) {
 	}
 	m.Cursor = append([]byte(nil), m.Cursor...)
 	c.runOffLoop(p, h, c.server.nodeLists, func(context.Context) (protocol.Message, error) {
-		reply, err := c.server.governor.ListNodes(m, func(path string) bool { return c.allowedPath(RightRead, path) == nil })
+		reply, err := c.server.governor.ListNodes(m, func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil })
 		return &reply, err
 	})
 }
@@ -84,7 +85,7 @@ func nodeDrop(c *conn, p *readCycle, h protocol.Header, _ target) {
 }
 
 func (c *conn) checkNodeChange(p *readCycle, h protocol.Header, path string) bool {
-	if bad := c.allowedPath(RightAdmin, path); bad != nil {
+	if bad := c.allowedPath(auth.RightAdmin, path); bad != nil {
 		p.out.failError(c, h.Kind, h.ID, bad)
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -30,51 +31,51 @@ func processRequestKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindProcessJoin: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.join, &b.process.join.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: processJoin,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: processJoin,
 		},
 		protocol.KindProcessLeave: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.leave, &b.process.leave.Session },
-			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
 		},
 		protocol.KindProcessConfirm: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.confirm, &b.process.confirm.Session },
-			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
 		},
 		protocol.KindProcessFail: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.fail, &b.process.fail.Session },
-			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
 		},
 		protocol.KindProcessComplete: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.complete, &b.process.complete.Session },
-			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
 		},
 		protocol.KindProcessSync: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.sync, &b.process.sync.Session },
-			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: memberMessages,
+			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: memberMessages,
 		},
 		protocol.KindProcessRequest: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.request, &b.process.request.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: memberMessages,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: memberMessages,
 		},
 		protocol.KindProcessReply: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.reply, &b.process.reply.Session },
-			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: memberMessages,
+			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: memberMessages,
 		},
 		protocol.KindProcessForceRound: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.force, &b.process.force.Node },
-			names: ofNode, right: RightAdmin, handle: processForceRound,
+			names: ofNode, right: auth.RightAdmin, handle: processForceRound,
 		},
 		protocol.KindProcessEvict: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.evict, &b.process.evict.Node },
-			names: ofNode, right: RightAdmin, handle: processEvict,
+			names: ofNode, right: auth.RightAdmin, handle: processEvict,
 		},
 		protocol.KindProcessAlter: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.alter, &b.process.alter.Node },
-			names: ofNode, right: RightAdmin, handle: processAlter,
+			names: ofNode, right: auth.RightAdmin, handle: processAlter,
 		},
 		protocol.KindProcessWatch: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.watch, &b.process.watch.Node },
-			names: ofNode, right: RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchProcess,
+			names: ofNode, right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchProcess,
 		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -214,7 +215,7 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 			}
 		}
 	}
-	if right := c.allowed(RightRead, about.node); right != nil {
+	if right := c.allowed(auth.RightRead, about.node); right != nil {
 		bad = right
 	}
 	if bad == nil && alien != 0 {

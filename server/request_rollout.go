@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 )
@@ -32,60 +33,60 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindTrackCreate: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.create, &b.track.create.Session },
-			names: ofSession, right: RightAdmin, charge: chargeAsk, grows: true, routed: true, handle: trackCreate,
+			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, grows: true, routed: true, handle: trackCreate,
 		},
 		protocol.KindTrackAlter: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.alter, &b.track.alter.Session },
-			names: ofSession, right: RightAdmin, charge: chargeAsk, grows: true, routed: true, handle: trackAlter,
+			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, grows: true, routed: true, handle: trackAlter,
 		},
 		protocol.KindTrackDelete: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.delete, &b.track.delete.Session },
-			names: ofSession, right: RightAdmin, charge: chargeAsk, routed: true, handle: trackDelete,
+			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: trackDelete,
 		},
 		protocol.KindTrackRegister: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.register, &b.track.register.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
 		},
 		protocol.KindTrackUnregister: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.unregister, &b.track.unregister.Session },
-			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
 		},
 		protocol.KindTrackPoll: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.reads.poll, &b.reads.poll.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, read: pollKind(), handle: trackPoll,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, read: pollKind(), handle: trackPoll,
 		},
 		protocol.KindTrackReport: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.report, &b.track.report.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: submitTarget,
 		},
 		protocol.KindTrackSetRole: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.role, &b.track.role.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: submitTarget,
 		},
 		protocol.KindTrackPublish: {
 			body: func(b *requestBuffers) (request, *uint64) { return &b.track.publish, &b.track.publish.Session }, data: func(b *requestBuffers) (string, []byte) { return "payload", b.track.publish.Payload },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: trackPublish,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: trackPublish,
 		},
 		// One for each version there is: what it does is noted, not that it was asked.
 		protocol.KindTrackAdvance: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.advance, &b.track.advance.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
 		},
 		protocol.KindTrackWithdraw: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.withdraw, &b.track.withdraw.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, routed: true, handle: trackWithdraw,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: trackWithdraw,
 		},
 		protocol.KindTrackAdmin: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.admin, &b.track.admin.Session },
-			names: ofSession, right: RightAdmin, charge: chargeAsk, routed: true, handle: trackAdmin,
+			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: trackAdmin,
 		},
 		protocol.KindTrackGateReport: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.gate, &b.track.gate.Session },
-			names: ofSession, right: RightUse, charge: chargeAsk, routed: true, handle: trackGateReport,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: trackGateReport,
 		},
 		protocol.KindTrackWatch: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.watch, &b.track.watch.Node },
-			names: ofNode, right: RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchTrack,
+			names: ofNode, right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchTrack,
 		},
 	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/auth"
 )
 
 // semaphoreRequests are the requests that change semaphores. They are decoded and checked here, so that what enters the log is worth its sync.
@@ -10,31 +11,31 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindCreate: {
 			body: func(b *requestBuffers) (request, *uint64) { return &b.create, &b.create.Session }, data: func(b *requestBuffers) (string, []byte) { return "data", b.create.Data },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
 		},
 		protocol.KindUpdate: {
 			body: func(b *requestBuffers) (request, *uint64) { return &b.update, &b.update.Session }, data: func(b *requestBuffers) (string, []byte) { return "data", b.update.Data },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
 		},
 		protocol.KindResize: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.resize, &b.resize.Session },
-			names: ofSession, right: RightAdmin, charge: chargeAsk, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: submitTarget,
 		},
 		protocol.KindDelete: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.delete, &b.delete.Session },
-			names: ofSession, right: RightAdmin, charge: chargeAsk, routed: true, handle: deleteSemaphore,
+			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: deleteSemaphore,
 		},
 		protocol.KindAcquire: {
 			body: func(b *requestBuffers) (request, *uint64) { return &b.acquire, &b.acquire.Session }, data: func(b *requestBuffers) (string, []byte) { return "data", b.acquire.Data },
-			names: ofSession, right: RightUse, charge: chargeAsk, grows: true, routed: true, handle: acquire,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: acquire,
 		},
 		protocol.KindRelease: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.release, &b.release.Session },
-			names: ofSession, right: RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
 		},
 		protocol.KindForceRelease: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.force, &b.force.Node },
-			names: ofNode, right: RightAdmin, handle: forceRelease,
+			names: ofNode, right: auth.RightAdmin, handle: forceRelease,
 		},
 	}
 }

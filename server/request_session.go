@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -61,7 +62,7 @@ func sessionRequests() map[protocol.Kind]requestKind {
 		},
 		protocol.KindSessionKill: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.kill, &b.kill.Node },
-			names: ofNode, right: RightAdmin, handle: sessionKill,
+			names: ofNode, right: auth.RightAdmin, handle: sessionKill,
 		},
 	}
 }
@@ -71,7 +72,7 @@ func sessionStart(c *conn, p *readCycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, m) {
 		return
 	}
-	bad := c.allowed(RightRead, m.Node)
+	bad := c.allowed(auth.RightRead, m.Node)
 	if bad == nil {
 		bad = c.checkSessionLimit(0)
 	}
@@ -82,7 +83,7 @@ func sessionStart(c *conn, p *readCycle, h protocol.Header, _ target) {
 	if !c.chargeQuota(p, h, m.Node) {
 		return
 	}
-	c.bindKeyToIdentity(m.Key)
+	auth.BindKey(m.Key, c.identity)
 	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.remote})
 }
 
@@ -91,7 +92,7 @@ func sessionAttach(c *conn, p *readCycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, m) {
 		return
 	}
-	bad := c.allowed(RightRead, m.Node)
+	bad := c.allowed(auth.RightRead, m.Node)
 	if bad == nil {
 		bad = c.checkSessionLimit(m.Session)
 	}
@@ -100,7 +101,7 @@ func sessionAttach(c *conn, p *readCycle, h protocol.Header, _ target) {
 		return
 	}
 	c.chargeQuota(p, h, m.Node) // never refused
-	c.bindKeyToIdentity(m.Key)
+	auth.BindKey(m.Key, c.identity)
 	if c.attachRelaxed(p, h, m) {
 		return
 	}

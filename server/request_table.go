@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -15,7 +16,7 @@ type requestKind struct {
 	data func(*requestBuffers) (what string, data []byte)
 
 	names  subject     // what id is
-	right  Right       // on the node; 0: none, or the handler checks
+	right  auth.Right  // on the node; 0: none, or the handler checks
 	charge quotaCharge // to the node's quota of requests
 	grows  bool        // it takes memory until somebody gives it back; rejected while memory is short
 	routed bool        // to the shard here that owns the bucket; otherwise the handler finds its shard, or needs none

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -12,7 +13,7 @@ func watchRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindWatch: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.watch, &b.watch.Node },
-			names: ofNode, right: RightRead, charge: chargeAsk, grows: true, handle: watch,
+			names: ofNode, right: auth.RightRead, charge: chargeAsk, grows: true, handle: watch,
 		},
 		protocol.KindUnwatch: {handle: unwatch},
 	}

@@ -360,7 +360,7 @@ func TestSteadyPollsAreReads(t *testing.T) {
 // TestRolloutRights: instances need use, operators admin, whoever looks read.
 func TestRolloutRights(t *testing.T) {
 	s := guarded(t, nil)
-	root := operator(t, s, rootSecret)
+	root := adminClient(t, s, rootSecret)
 	boss := as(t, s, rootSecret)
 	k := &trackKit{raw: boss, name: []byte("geo/base")}
 	k.node = boss.node()

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/delivery"
@@ -63,9 +64,9 @@ type Server struct {
 	renewals     *leaseRenewals
 	sweeps       sweepCounter
 	pausedConns  *pausedConns
-	auth         atomic.Pointer[authView]
+	auth         atomic.Pointer[auth.View]
 	authMu       sync.Mutex // held while auth is replaced
-	authFailures authFailures
+	authFailures auth.Failures
 	nodeOps      chan struct{} // a slot for each change of a node under way
 	nodeLists    chan struct{} // the same of lists
 	methods      chan struct{} // and of operators' methods

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -549,7 +550,7 @@ func TestRights(t *testing.T) {
 // rules let names do what they say. The path "/boom" makes them panic.
 type rules struct{}
 
-func (*rules) Authenticate(c Credentials) (string, error) {
+func (*rules) Authenticate(c auth.Credentials) (string, error) {
 	token := c.Token
 	if string(token) == "wrong" {
 		return "", errors.New("no such token")
@@ -557,7 +558,7 @@ func (*rules) Authenticate(c Credentials) (string, error) {
 	return string(token), nil
 }
 
-func (*rules) Allowed(identity string, right Right, path string) bool {
+func (*rules) Allowed(identity string, right auth.Right, path string) bool {
 	if strings.HasPrefix(path, "/boom") {
 		panic("a defect in the rules")
 	}
@@ -565,9 +566,9 @@ func (*rules) Allowed(identity string, right Right, path string) bool {
 	case "root":
 		return true
 	case "user":
-		return right <= RightUse
+		return right <= auth.RightUse
 	case "reader":
-		return right <= RightRead
+		return right <= auth.RightRead
 	}
 	return false
 }

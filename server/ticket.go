@@ -21,7 +21,6 @@ import (
 const (
 	ticketVersion = 1
 	ticketHead    = 1 + 4*8
-	maxIdentity   = 255
 )
 
 type ticket struct {

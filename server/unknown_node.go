@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 // may have been made a moment ago.
 type unknownNode struct {
 	answer *protocol.Error // while it is not known
-	right  Right
+	right  auth.Right
 	node   uint64
 }
 

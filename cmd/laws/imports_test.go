@@ -23,6 +23,8 @@ var layers = []struct {
 	{"client/process/msgpack", []string{"client"}},
 	{"client", []string{"client", "protocol"}},
 	{"server/peer", []string{"server/peer", "protocol"}},
+	{"server/auth", []string{"server/auth", "shard/meta"}},
+	{"server/operator", []string{"server/operator", "server/auth", "server/audit", "server/governor", "shard/meta", "protocol"}},
 	{"server", []string{"server", "shard", "client", "protocol"}},
 	{"loadgen", []string{"loadgen", "client", "protocol"}},
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},

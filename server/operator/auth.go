@@ -1,4 +1,4 @@
-package server
+package operator
 
 import (
 	"context"
@@ -11,14 +11,15 @@ import (
 	"unicode"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// authMethod is the prefix of operators' methods that are answered here.
-const authMethod = "auth_"
+// AuthPrefix is the prefix of operators' methods that are answered here.
+const AuthPrefix = "auth_"
 
-// authChanger is what changes who may do what. The governor is one.
-type authChanger interface {
+// AuthChanger is what changes who may do what. The governor is one.
+type AuthChanger interface {
 	State() *meta.State
 	PutToken(ctx context.Context, t meta.Token) error
 	RemoveToken(ctx context.Context, id string) error
@@ -27,18 +28,18 @@ type authChanger interface {
 	RemoveRight(ctx context.Context, prefix, identity string) error
 }
 
-// authMethods answers operators' methods about who may do what, for one who may ask.
-type authMethods struct {
-	authChanger
-	identity string // who asks
-	exempt   func() // keeps the asking connection when auth is turned on
+// AuthMethods answers operators' methods about who may do what, for one who may ask.
+type AuthMethods struct {
+	AuthChanger
+	Identity string // who asks
+	Exempt   func() // keeps the asking connection when auth is turned on
 }
 
-// serve answers one method.
-func (d *authMethods) serve(ctx context.Context, method string, body []byte) (any, error) {
+// Serve answers one method.
+func (d *AuthMethods) Serve(ctx context.Context, method string, body []byte) (any, error) {
 	switch method {
 	case protocol.MethodWhoAmI:
-		return protocol.AuthIdentity{Identity: d.identity, Enabled: d.State().AuthOn()}, nil
+		return protocol.AuthIdentity{Identity: d.Identity, Enabled: d.State().AuthOn()}, nil
 	case protocol.MethodAuth:
 		return authState(d.State()), nil
 	case protocol.MethodAuthSwitch:
@@ -53,7 +54,7 @@ func (d *authMethods) serve(ctx context.Context, method string, body []byte) (an
 		return decodeJSON(body, func(in protocol.AuthRight) (any, error) {
 			prefix, err := prefixOf(in.Path)
 			if err == nil {
-				err = d.RemoveRight(ctx, prefix, identityKey(in.Identity))
+				err = d.RemoveRight(ctx, prefix, auth.PlainIdentity(in.Identity))
 			}
 			return struct{}{}, err
 		})
@@ -62,21 +63,21 @@ func (d *authMethods) serve(ctx context.Context, method string, body []byte) (an
 }
 
 // setEnabled turns auth on or off. On, it makes a first administrator if there is none.
-func (d *authMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
-	d.exempt() // who turns it on hears of it
+func (d *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
+	d.Exempt() // who turns it on hears of it
 	err := d.TurnAuth(ctx, in.Enabled, meta.Token{})
 	if !in.Enabled || in.Secret == "" || !errors.Is(err, protocol.StatusPreconditionFailed) {
 		return protocol.AuthToken{}, err
 	}
-	if n := len(in.Secret); n < minSecretLen || n > maxTokenLen {
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "the administrator's secret has %d bytes; choose %d to %d, at random", n, minSecretLen, maxTokenLen)
+	if n := len(in.Secret); n < auth.MinSecretLen || n > auth.MaxSecretLen {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the administrator's secret has %d bytes; choose %d to %d, at random", n, auth.MinSecretLen, auth.MaxSecretLen)
 	}
-	t := meta.Token{ID: adminTokenID, Identity: adminIdentity, Hash: hashToken([]byte(in.Secret))}
+	t := meta.Token{ID: auth.AdminTokenID, Identity: auth.AdminIdentity, Hash: auth.HashToken([]byte(in.Secret))}
 	return protocol.AuthToken{ID: t.ID, Identity: t.Identity}, d.TurnAuth(ctx, true, t)
 }
 
-func (d *authMethods) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
-	secret, err := newSecret()
+func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
+	secret, err := auth.NewSecret()
 	if err != nil {
 		return nil, err
 	}
@@ -93,13 +94,13 @@ func (d *authMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 	if err := checkWord("identity", in.Identity); err != nil {
 		return nil, err
 	}
-	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: hashToken([]byte(secret))}); err != nil {
+	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: auth.HashToken([]byte(secret))}); err != nil {
 		return nil, err
 	}
 	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, Secret: secret}, nil
 }
 
-func (d *authMethods) grant(ctx context.Context, in protocol.AuthRight) (any, error) {
+func (d *AuthMethods) grant(ctx context.Context, in protocol.AuthRight) (any, error) {
 	prefix, err := prefixOf(in.Path)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (d *authMethods) grant(ctx context.Context, in protocol.AuthRight) (any, er
 	if err := checkWord("identity", in.Identity); err != nil {
 		return nil, err
 	}
-	r := meta.Right{Prefix: prefix, Identity: identityKey(in.Identity)}
+	r := meta.Right{Prefix: prefix, Identity: auth.PlainIdentity(in.Identity)}
 	i := slices.IndexFunc(rightWords, func(w rightWord) bool { return w.word == in.Right })
 	if i < 0 {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "right %.40q is unknown; choose read, use, admin or none", in.Right)
@@ -135,17 +136,10 @@ func prefixOf(path string) (string, error) {
 	return path, protocol.ValidatePath(path)
 }
 
-func identityKey(identity string) string {
-	if identity == meta.AnonymousIdentity {
-		return ""
-	}
-	return identity
-}
-
 // checkWord refuses what could not be shown, or told apart from something else.
 func checkWord(what, s string) error {
-	if s == "" || len(s) > maxIdentity || strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
-		return protocol.Errorf(protocol.StatusBadRequest, "%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text", what, s, maxIdentity)
+	if s == "" || len(s) > auth.MaxIdentity || strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+		return protocol.Errorf(protocol.StatusBadRequest, "%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text", what, s, auth.MaxIdentity)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package server
+package operator
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// clusterStatus is the meta state as operators read it, with what of it is so now: names instead of ids, and what
+// Status is the meta state as operators read it, with what of it is so now: names instead of ids, and what
 // belongs together summed up.
-func clusterStatus(o governor.Observation) protocol.ClusterStatus {
+func Status(o governor.Observation) protocol.ClusterStatus {
 	s := o.State
 	out := protocol.ClusterStatus{
 		Health: governor.Assess(o),

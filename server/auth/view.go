@@ -1,0 +1,122 @@
+// Package auth says who a client is and what it may do: identities, tokens, rights, and failed attempts. It knows neither connections nor requests.
+package auth
+
+import (
+	"crypto/x509"
+	"errors"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// View is who may do what, as the meta shard has it. It never changes; a newer one replaces it.
+type View struct {
+	state    *meta.State
+	on       bool
+	revision uint64
+	tokens   map[[meta.HashLen]byte]*meta.Token
+}
+
+// NewView prepares a state of the meta shard.
+func NewView(state *meta.State) *View {
+	list, revision := state.Tokens()
+	v := &View{state: state, on: state.AuthOn(), revision: revision, tokens: make(map[[meta.HashLen]byte]*meta.Token, len(list))}
+	for i := range list {
+		v.tokens[list[i].Hash] = &list[i]
+	}
+	return v
+}
+
+// On says that credentials and rights count.
+func (v *View) On() bool { return v.on }
+
+// Revision rises with each change of tokens and rights.
+func (v *View) Revision() uint64 { return v.revision }
+
+// Knows says whether there is a token with this hash.
+func (v *View) Knows(hash [meta.HashLen]byte) bool { return v.tokens[hash] != nil }
+
+// LostRights finds the identities from which a right was taken away since an older view. What was opened with it (streams, watches, memberships) would go on, since rights are looked at when
+// something is asked for.
+func (v *View) LostRights(old *View) map[string]bool {
+	before, _ := old.state.RightsList()
+	now, _ := v.state.RightsList()
+	found := make(map[string]bool)
+	for _, list := range [][]meta.Right{before, now} {
+		for i := range list {
+			r := &list[i]
+			if old.state.Rights(r.Identity, r.Prefix)&^v.state.Rights(r.Identity, r.Prefix) != 0 {
+				found[r.Identity] = true
+			}
+		}
+	}
+	return found
+}
+
+// Authenticate says who a client is. A token that is known counts whether or not auth is on, so that clients can be given theirs before it is turned on.
+func (v *View) Authenticate(k Credentials) (identity string, shown *[meta.HashLen]byte, err error) {
+	if len(k.Token) > 0 {
+		h := HashToken(k.Token)
+		if t := v.tokens[h]; t != nil {
+			return t.Identity, &h, nil
+		}
+		if v.on {
+			return "", nil, errUnknownToken
+		}
+	}
+	if id := CertIdentity(k.Certificate); id != "" {
+		return id, nil, nil
+	}
+	if v.on && !v.anonymousHasRights() {
+		return "", nil, errNoCredentials
+	}
+	return meta.AnonymousIdentity, nil, nil
+}
+
+// anonymousHasRights says that somebody has thought of clients that show nothing.
+func (v *View) anonymousHasRights() bool {
+	list, _ := v.state.RightsList()
+	for i := range list {
+		if list[i].Identity == "" && list[i].Rights != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// PlainIdentity is an identity as entries name it.
+func PlainIdentity(identity string) string {
+	if identity == meta.AnonymousIdentity {
+		return ""
+	}
+	return identity
+}
+
+// Allowed says whether an identity has a right on a path.
+func (v *View) Allowed(identity string, right Right, path string) bool {
+	if !v.on {
+		return true
+	}
+	return v.state.Rights(PlainIdentity(identity), path)&(meta.Read<<(right-1)) != 0
+}
+
+// AllowedAnywhere says whether an identity has a right on any path.
+func (v *View) AllowedAnywhere(identity string, right Right) bool {
+	list, _ := v.state.RightsList()
+	return !v.on || slices.ContainsFunc(list, func(r meta.Right) bool {
+		return r.Identity == PlainIdentity(identity) && r.Rights&(meta.Read<<(right-1)) != 0
+	})
+}
+
+// CertIdentity is who a verified certificate is of; empty if it does not say.
+func CertIdentity(c *x509.Certificate) string {
+	if c == nil || c.Subject.CommonName == "" || len(c.Subject.CommonName) > MaxIdentity-len(meta.CertIdentity) {
+		return ""
+	}
+	return meta.CertIdentity + c.Subject.CommonName
+}
+
+var (
+	errNoCredentials = errors.New("none were shown")
+	errUnknownToken  = errors.New("the token is not known")
+)

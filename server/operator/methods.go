@@ -1,0 +1,245 @@
+// Package operator answers operators' methods: JSON documents about the cluster, its plan, and who may do what.
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// ClusterChanger is what operators' methods need of the cluster. The governor is one: its changes are decided in the meta shard, whichever instance is asked.
+type ClusterChanger interface {
+	State() *meta.State
+	Explain() (governor.Explanation, error)
+	Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error)
+	Drain(ctx context.Context, instance uint64, undo bool) (meta.Instance, error)
+	TransferMaster(ctx context.Context, shard, instance uint64) error
+	SetWeight(ctx context.Context, replicaset uint64, weight uint32) error
+	SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error
+	RotateKeys(ctx context.Context) error
+}
+
+// maxWeight is the largest weight of a replicaset.
+const maxWeight = 1_000_000
+
+// ClusterMethods answers operators' methods on this instance.
+type ClusterMethods struct {
+	Self uint64
+	ClusterChanger
+	Auth        *AuthMethods
+	Observe     func(ctx context.Context) governor.Observation                          // what this instance sees of the cluster
+	AskGovernor func(ctx context.Context) (plan []byte, err error)                      // asks the instance that governs
+	Backup      func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
+}
+
+// Subjects are what a method is about, as its document says that nobody has checked yet: some short values, and no secret.
+func Subjects(body []byte) (list []audit.Field) {
+	const most, longest = 8, 512
+	var all map[string]any
+	if json.Unmarshal(body, &all) != nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		text, isText := all[key].(string)
+		_, isNumber := all[key].(float64)
+		_, isBool := all[key].(bool)
+		if !strings.EqualFold(key, "secret") && len(list) < most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
+			list = append(list, audit.Field{Key: "asked_" + key, Value: all[key]})
+		}
+	}
+	return list
+}
+
+// Serve answers one method.
+func (d *ClusterMethods) Serve(ctx context.Context, method string, body []byte) ([]byte, error) {
+	var answer any
+	var err error
+	switch {
+	case strings.HasPrefix(method, AuthPrefix):
+		answer, err = d.Auth.Serve(ctx, method, body)
+	default:
+		answer, err = d.answer(ctx, method, body)
+	}
+	if raw, ok := answer.(json.RawMessage); ok || err != nil {
+		return raw, err
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.StatusInternal, "%v", err)
+	}
+	return text, nil
+}
+
+// answer answers one method about the cluster; with a json.RawMessage where it was made elsewhere.
+func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte) (answer any, err error) {
+	switch method {
+	case protocol.MethodStatus:
+		answer = Status(d.Observe(ctx))
+	case protocol.MethodHealth:
+		answer = governor.Assess(d.Observe(ctx))
+	case protocol.MethodPlan:
+		return d.plan(ctx)
+	case protocol.MethodDrain:
+		answer, err = decodeJSON(body, func(in protocol.DrainRequest) (any, error) {
+			return d.change(in.Instance, func(i uint64) error { return errOf(d.Drain(ctx, i, in.Undo)) })
+		})
+	case protocol.MethodExpel:
+		answer, err = decodeJSON(body, func(in protocol.ExpelRequest) (any, error) {
+			return d.expel(ctx, in)
+		})
+	case protocol.MethodTransfer:
+		answer, err = decodeJSON(body, func(in protocol.TransferRequest) (any, error) {
+			if _, err := d.change(in.Instance, func(i uint64) error { return d.TransferMaster(ctx, in.Shard, i) }); err != nil {
+				return nil, err
+			}
+			state := d.State()
+			x, _ := state.Shard(in.Shard)
+			return clusterShard(state, &x, bucketsOf(state)[x.ID]), nil
+		})
+	case protocol.MethodWeight:
+		answer, err = decodeJSON(body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
+	case protocol.MethodReplicationFactor:
+		answer, err = decodeJSON(body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
+	case protocol.MethodRotateKeys:
+		answer, err = decodeJSON(body, func(in protocol.TicketKeyRequest) (any, error) {
+			if current, _ := d.State().Keys(); in.Current == current.ID {
+				if err := d.RotateKeys(ctx); err != nil {
+					return nil, err
+				}
+			}
+			current, _ := d.State().Keys()
+			return protocol.TicketKey{ID: current.ID}, nil
+		})
+	case protocol.MethodBackup:
+		var in protocol.BackupRequest
+		if bad := json.Unmarshal(body, &in); bad != nil {
+			return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", bad)
+		}
+		if in.Shard == 0 {
+			in.Shard = meta.MetaShardID
+		}
+		return rawAnswer(d.Backup(ctx, in.Shard, body))
+	default:
+		err = protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
+	}
+	return answer, err
+}
+
+func rawAnswer(body []byte, err error) (any, error) { return json.RawMessage(body), err }
+
+// decodeJSON reads a method's request. Fields that are not known are passed over: they are a newer client's.
+func decodeJSON[T any](body []byte, f func(in T) (any, error)) (any, error) {
+	var in T
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &in); err != nil {
+			return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", err)
+		}
+	}
+	return f(in)
+}
+
+func errOf(_ meta.Instance, err error) error { return err }
+
+// change does something about an instance, and answers how it stands then.
+func (d *ClusterMethods) change(name string, f func(instance uint64) error) (any, error) {
+	i, err := governor.FindInstance(d.State(), name)
+	if err == nil {
+		err = f(i.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	state := d.State()
+	i, _ = state.Instance(i.ID)
+	return clusterInstance(state, &i), nil
+}
+
+// expel has an instance leave. One that has left already, and whose name nobody else has by now, stays expelled.
+func (d *ClusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
+	state := d.State()
+	if _, err := governor.FindInstance(state, in.Instance); err != nil {
+		for _, i := range slices.Backward(state.Instances()) {
+			if i.Name == in.Instance && i.Expelled() {
+				return clusterInstance(state, &i), nil
+			}
+		}
+	}
+	return d.change(in.Instance, func(i uint64) error { return errOf(d.Expel(ctx, i, in.Force)) })
+}
+
+func (d *ClusterMethods) weight(ctx context.Context, in protocol.WeightRequest) (any, error) {
+	if !(in.Weight >= 0 && in.Weight <= maxWeight) {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "weight is %v; choose 0 to %d", in.Weight, maxWeight)
+	}
+	set, err := governor.FindReplicaset(d.State(), in.Replicaset)
+	if err == nil {
+		err = d.SetWeight(ctx, set.ID, uint32(math.Round(in.Weight*1000)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	state := d.State()
+	set, _ = state.Replicaset(set.ID)
+	return clusterReplicaset(state, &set, bucketsOf(state)), nil
+}
+
+func (d *ClusterMethods) factor(ctx context.Context, in protocol.ReplicationFactorRequest) (any, error) {
+	t, ok := d.State().TierByName(in.Tier)
+	if !ok {
+		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
+	}
+	if err := d.SetReplicationFactor(ctx, t.ID, in.Factor); err != nil {
+		return nil, err
+	}
+	t, _ = d.State().Tier(t.ID)
+	return clusterTier(&t), nil
+}
+
+// planTimeout bounds the question to the instance that governs.
+const planTimeout = 2 * time.Second
+
+// plan is that of the instance that governs. Without one, or while it cannot be asked, nothing is planned, and
+// what is not as it should be is said as it looks from here.
+func (d *ClusterMethods) plan(ctx context.Context) (any, error) {
+	if e, err := d.Explain(); err == nil {
+		return d.planDocument(d.Observe(ctx), e), nil
+	}
+	o := d.Observe(ctx)
+	why := "the meta shard does not answer; an election may be under way"
+	if o.Confirmed && o.Leader != 0 && o.Leader != d.Self {
+		ask, cancel := context.WithTimeout(ctx, planTimeout)
+		body, err := d.AskGovernor(ask)
+		cancel()
+		if err == nil {
+			return json.RawMessage(body), nil
+		}
+		why = fmt.Sprintf("%s, which leads the meta shard, does not tell its plan: %v", instanceName(o.State, o.Leader), err)
+	}
+	o.Leader = 0
+	e := governor.Explanation{Waits: governor.Deviations(o.View)}
+	if !slices.ContainsFunc(e.Waits, func(w governor.Wait) bool { return w.What == governor.WaitForGovernor }) {
+		e.Waits = append(e.Waits, governor.Wait{What: governor.WaitForGovernor, Why: why, Kind: governor.Underway})
+	}
+	return d.planDocument(o, e), nil
+}
+
+// planDocument is the document of a plan.
+func (d *ClusterMethods) planDocument(o governor.Observation, e governor.Explanation) protocol.ClusterPlan {
+	plan := protocol.ClusterPlan{
+		AnsweredBy: instanceName(o.State, d.Self), Leader: instanceName(o.State, o.Leader), Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}, Health: governor.Assess(o),
+	}
+	for _, w := range e.Waits {
+		plan.Waits = append(plan.Waits, protocol.ClusterWait{What: w.What, Why: w.Why, Kind: w.Kind.String()})
+	}
+	return plan
+}
