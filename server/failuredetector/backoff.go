@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// backoff doubles with every refusal of the same kind.
+// backoff doubles with each rejection of the same kind.
 type backoff struct {
 	status  protocol.Status
 	refused int
@@ -34,15 +34,16 @@ func doubled(d time.Duration, times int) time.Duration {
 	return d
 }
 
-// logBarrier holds the next request back until the log has moved on here: a request that was accepted shows in the log, and until it does, what this instance
-// believes of its own target is old. An instance that can send and not receive would otherwise raise its target without end.
+// logBarrier delays the next request until the log has advanced here: an accepted request is in the
+// log, and until then the view of the own target is old. An instance that can send but not receive
+// would otherwise raise its target without end.
 type logBarrier struct {
 	active  bool
 	applied uint64
 	since   time.Duration
 }
 
-// until is when the next request may go; in the past, or far ahead.
+// until is when the next request may be sent.
 func (b *logBarrier) until(applied uint64, now time.Duration) time.Duration {
 	if !b.active || applied > b.applied {
 		return now
@@ -50,11 +51,11 @@ func (b *logBarrier) until(applied uint64, now time.Duration) time.Duration {
 	return b.since + LogBarrierTimeout
 }
 
-// flapBackoff counts how often in a row this instance said that it is alive and was soon taken for dead again: some way to or from it is broken that its request
-// does not need. Each time it waits longer.
+// flapBackoff counts how often in a row this instance came online and was soon marked offline
+// again: some route is broken that its request does not need. Each time it waits longer.
 type flapBackoff struct {
-	wentOnline bool // it said so, and has not been seen Offline since it was seen Online
-	seenOnline bool // ... and was seen Online
+	wentOnline bool // accepted, and not seen Offline after it was seen Online
+	seenOnline bool // since wentOnline
 	since      time.Duration
 	flaps      int
 	until      time.Duration

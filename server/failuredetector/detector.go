@@ -7,21 +7,23 @@ import (
 )
 
 const (
-	// StepInterval is how often Step wants to be called when nothing happens.
+	// StepInterval is how often Step should be called when nothing happens.
 	StepInterval = time.Second
-	// RetryPause is the pause after something was done or refused, and the first back-off.
+	// RetryPause is the pause after an action or its rejection, and the first back-off.
 	RetryPause = 300 * time.Millisecond
 	// MaxBackoff bounds every back-off.
 	MaxBackoff = 10 * time.Minute
-	// LogBarrierTimeout is how long an instance waits at most for its log to move before it says once more that it is alive.
+	// LogBarrierTimeout bounds the wait of an instance for its log to advance before it requests
+	// Online again.
 	LogBarrierTimeout = time.Hour
-	// FlapWindow: who is taken for dead sooner than this after it said that it is alive waits longer before it says so again.
+	// FlapWindow: an instance that is marked offline sooner than this after it came online waits
+	// longer before it requests Online again.
 	FlapWindow = 10 * time.Minute
-	// DefaultOfflineAfter is how long an instance may be out of reach.
+	// DefaultOfflineAfter is how long an instance may be unreachable.
 	DefaultOfflineAfter = 5 * time.Second
 )
 
-// Target is what an instance is meant to be.
+// Target is the target state of an instance.
 type Target uint8
 
 // Targets of an instance.
@@ -55,37 +57,37 @@ func (v *View) self() (Member, bool) {
 	return Member{}, false
 }
 
-// ActionKind of an action.
+// ActionKind is the kind of an action.
 type ActionKind uint8
 
-// Kinds of actions. All are requests to the leader of the meta shard to change the target of an instance.
+// Kinds of actions. Each asks the leader of the meta shard to change the target of an instance.
 const (
 	None        ActionKind = iota
-	MarkOffline            // the leader: Instance is unreachable, its target is to be Offline; try once
-	GoOnline               // this instance is alive, its target is to be Online. To the leader itself, over the way its heartbeats take, through nobody else
-	GoOffline              // this instance stops, its target is to be Offline
+	MarkOffline            // by the leader: Instance is unreachable, set its target to Offline; try once
+	GoOnline               // this instance is alive: set its target to Online. Send it to the leader directly, on the route of the heartbeats
+	GoOffline              // this instance stops: set its target to Offline
 )
 
-// Action is what is to be done now.
+// Action is to be carried out now.
 type Action struct {
 	Kind     ActionKind
 	Instance uint64
 	Reason   string // for the meta state
 }
 
-// Reasons that are constant.
+// Constant reasons.
 const (
 	ReasonShutdown   = "shutdown"
 	ReasonAutoOnline = "auto-online"
 )
 
-// Detector is the sentinel of one instance. It is not safe for concurrent use.
+// Detector is the failure detector of one instance. It is not safe for concurrent use.
 type Detector struct {
 	offlineAfter time.Duration
 	phase        phase
 	acting       bool          // an action is being carried out
-	lastCall     time.Duration // when Step or Finished was called last
-	started      bool          // stepped counts
+	lastCall     time.Duration // of Step or Finished
+	started      bool          // lastCall is set
 
 	leading bool
 	records map[uint64]*memberRecord // while leading
@@ -99,12 +101,13 @@ type Detector struct {
 type phase uint8
 
 const (
-	initial      phase = iota // starting: whoever starts this instance says that it is there
+	initial      phase = iota // the instance's start sets its target Online by itself
 	activated                 //
 	shuttingDown              //
 )
 
-// New makes a machine that does nothing until Activate or Shutdown. OfflineAfter 0 is DefaultOfflineAfter.
+// New returns a detector that does nothing until Activate or Shutdown. OfflineAfter 0 is
+// DefaultOfflineAfter.
 func New(offlineAfter time.Duration) *Detector {
 	if offlineAfter == 0 {
 		offlineAfter = DefaultOfflineAfter
@@ -112,14 +115,16 @@ func New(offlineAfter time.Duration) *Detector {
 	return &Detector{offlineAfter: offlineAfter, records: map[uint64]*memberRecord{}}
 }
 
-// Activate begins the watch. It is called once this instance has seen its own target Online; earlier, it would be raised twice.
+// Activate starts the detector. Call it once this instance has seen its own target Online; earlier,
+// the target would be raised twice.
 func (m *Detector) Activate() {
 	if m.phase == initial {
 		m.phase = activated
 	}
 }
 
-// Shutdown makes the machine say that this instance goes, until that is accepted, and nothing else any more.
+// Shutdown makes the detector request Offline for this instance until that is accepted, and nothing
+// else.
 func (m *Detector) Shutdown() {
 	if m.phase != shuttingDown {
 		m.phase = shuttingDown
@@ -128,17 +133,18 @@ func (m *Detector) Shutdown() {
 	}
 }
 
-// Accepted says that, after Shutdown, the leader has taken it.
+// Accepted reports whether the leader has accepted the request of Shutdown.
 func (m *Detector) Accepted() bool { return m.accepted }
 
-// HeartbeatReceived is told of a heartbeat of an instance that succeeded. While this instance does not lead, it is ignored.
+// HeartbeatReceived reports a heartbeat of an instance. It is ignored while this instance does not
+// lead.
 func (m *Detector) HeartbeatReceived(instance uint64, r Report, now time.Duration) {
 	if x := m.record(instance); x != nil {
 		x.heartbeatReceived(r, now)
 	}
 }
 
-// HeartbeatFailed is told of a heartbeat of an instance that did not come, or of a call to it that got no answer.
+// HeartbeatFailed reports a missing heartbeat of an instance, or a call to it without a reply.
 func (m *Detector) HeartbeatFailed(instance uint64, now time.Duration) {
 	if x := m.record(instance); x != nil {
 		x.heartbeatFailed(now)
@@ -152,8 +158,9 @@ func (m *Detector) record(instance uint64) *memberRecord {
 	return m.records[instance]
 }
 
-// Step decides what is to be done, at most one thing at a time: until Finished has been called with it there is nothing further. Wake is how long the next
-// call may wait; it should come sooner when the view changes or this instance is to stop.
+// Step decides on at most one action; there is no further one until Finished was called for it.
+// Wake is how long the next call may wait. It should come earlier when the view changes or this
+// instance is to stop.
 func (m *Detector) Step(now time.Duration, v View) (a Action, wake time.Duration) {
 	if m.acting {
 		return Action{}, StepInterval
@@ -172,7 +179,8 @@ func (m *Detector) Step(now time.Duration, v View) (a Action, wake time.Duration
 	return a, wake
 }
 
-// Finished is told what became of an action: OK is that the leader accepted it. Applied is the index applied here when it was over.
+// Finished reports the outcome of an action: OK if the leader accepted it. Applied is the index
+// applied here at its end.
 func (m *Detector) Finished(a Action, outcome protocol.Status, applied uint64, now time.Duration) {
 	m.acting = false
 	m.lastCall, m.started = now, true
@@ -183,7 +191,7 @@ func (m *Detector) Finished(a Action, outcome protocol.Status, applied uint64, n
 		}
 	case GoOnline, GoOffline:
 		if a.Kind == GoOnline && m.phase == shuttingDown {
-			return // it must not hold back what is to be said now
+			return // it must not delay the request to go offline
 		}
 		m.retry.outcome(outcome, now)
 		if outcome != protocol.StatusOK {
@@ -198,7 +206,8 @@ func (m *Detector) Finished(a Action, outcome protocol.Status, applied uint64, n
 	}
 }
 
-// skipPause shifts what is remembered by the time that this process was stopped: what it did not hear meanwhile says nothing about others.
+// skipPause shifts all times by a pause of this process: what it did not receive meanwhile says
+// nothing about others.
 func (m *Detector) skipPause(now time.Duration) {
 	if gap := now - m.lastCall; m.started && gap > 2*StepInterval {
 		for _, x := range m.records {
@@ -208,11 +217,11 @@ func (m *Detector) skipPause(now time.Duration) {
 	m.lastCall, m.started = now, true
 }
 
-// observe takes in what has changed in the view.
+// observe takes over changes of the view.
 func (m *Detector) observe(now time.Duration, v View) {
 	if v.Leading != m.leading {
 		m.leading = v.Leading
-		clear(m.records) // a new leader has heard of nobody yet, and knows of no failure
+		clear(m.records) // a new leader has no reports
 	}
 	if me, ok := v.self(); ok {
 		m.flapping.observe(me.Target, m.offlineAfter, now)
@@ -228,7 +237,8 @@ func (m *Detector) observe(now time.Duration, v View) {
 		there[p.ID] = true
 		x := m.records[p.ID]
 		if x == nil || x.incarnation != p.Incarnation || x.target != p.Target {
-			// It has just come, or come back: it is given the time of a new one. Otherwise it would be taken for dead again at once.
+			// It is new or came back, and gets the time of a new instance. Otherwise it would be
+			// marked offline again at once.
 			x = &memberRecord{incarnation: p.Incarnation, target: p.Target}
 			m.records[p.ID] = x
 		}
@@ -241,7 +251,7 @@ func (m *Detector) observe(now time.Duration, v View) {
 	}
 }
 
-// stepRunning is what an instance does while it runs.
+// stepRunning decides while the instance runs.
 func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration) {
 	if m.leading {
 		for _, p := range v.Members {
@@ -252,7 +262,8 @@ func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration
 			}
 		}
 	}
-	// A leader does this too: a cluster whose only voter was taken for dead has nobody to hand over to.
+	// A leader does this too: if the only voter of a cluster is marked offline, there is no other
+	// leader.
 	me, ok := v.self()
 	if !ok || me.Target != Offline {
 		return Action{}, StepInterval
@@ -265,7 +276,8 @@ func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration
 	return Action{Kind: GoOnline, Instance: v.Self, Reason: ReasonAutoOnline}, RetryPause
 }
 
-// stepShutdown is what an instance does that stops. It says so at least once, whatever the view shows: the view may be old.
+// stepShutdown decides while the instance stops. It requests Offline at least once, whatever the
+// view shows: the view may be old.
 func (m *Detector) stepShutdown(now time.Duration, v View) (Action, time.Duration) {
 	me, ok := v.self()
 	if !ok || me.Target == Expelled || m.accepted && me.Target == Offline {

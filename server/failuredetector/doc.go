@@ -1,4 +1,5 @@
-// Package failuredetector decides, on every instance, when the cluster has to be told that somebody is away or back: on the leader of the meta shard, which
-// instance is unreachable; on an instance that was taken for dead, that it is alive; on one that stops, that it goes. Machine is a pure step machine: time is
-// an argument, and what it decides is carried out by its caller.
+// Package failuredetector decides, on every instance, when to tell the cluster that an instance is
+// down or back. On the leader of the meta shard it finds unreachable instances. On an instance that
+// was marked offline it reports that the instance is alive; on one that stops, that it leaves. A
+// [Detector] is a pure step machine: time is an argument, and the caller carries out its decisions.
 package failuredetector

@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// Report is what a heartbeat says about the instance that sent it.
+// Report is a heartbeat's report about its sender.
 type Report struct {
 	Applied  uint64 // index of the meta shard's log applied there
-	Starting bool   // it is still reading its log or a snapshot: its index may stand still
+	Starting bool   // still reading its log or a snapshot: its index may stand still
 }
 
-// memberRecord is what the leader knows of the reach of one instance, since it leads and since the instance's last Online.
+// memberRecord is what the leader knows of one instance, since it leads and since the instance's
+// last Online.
 //
-// Invariants: if ever, lastSuccess counts; if failing, a failure came after the last success, or there never was one and firstFailure counts.
+// Invariants: if heard, lastSuccess is set. If failing, a failure came after the last success, or
+// there was no success and firstFailure is set.
 type memberRecord struct {
 	target      Target
 	incarnation uint64
@@ -24,18 +26,18 @@ type memberRecord struct {
 	firstFailure time.Duration // since the last success
 
 	report         Report
-	unchangedSince time.Duration // since when report.Applied has not changed
-	behind         bool          // we have applied more than it says
-	behindSince    time.Duration // at the latest: since when
+	unchangedSince time.Duration // of report.Applied
+	behind         bool          // this instance has applied more
+	behindSince    time.Duration // at the latest
 
-	marked   bool // the cluster was told and the view does not show it yet
+	marked   bool // accepted, but not in the view yet
 	markedAt time.Duration
 }
 
 func (x *memberRecord) heartbeatReceived(r Report, now time.Duration) {
 	if !x.heard || r.Applied != x.report.Applied || r.Starting {
 		x.unchangedSince = now
-		x.behind = false // asked anew by the next step
+		x.behind = false // set again by the next step
 	}
 	x.heard, x.lastSuccess, x.failing = true, now, false
 	x.report = r
@@ -47,7 +49,7 @@ func (x *memberRecord) heartbeatFailed(now time.Duration) {
 	}
 }
 
-// noteApplied notes since when we are ahead: silence in the log must not count against anybody.
+// noteApplied notes since when this instance is ahead: an idle log must not count against others.
 func (x *memberRecord) noteApplied(applied uint64, now time.Duration) {
 	switch {
 	case !x.heard || applied <= x.report.Applied:
@@ -57,14 +59,15 @@ func (x *memberRecord) noteApplied(applied uint64, now time.Duration) {
 	}
 }
 
-// shift moves what is remembered by a time in which nothing could be heard, but not past now.
+// shift moves all times by a gap in which nothing could be received, but not past now.
 func (x *memberRecord) shift(gap, now time.Duration) {
 	for _, t := range []*time.Duration{&x.lastSuccess, &x.firstFailure, &x.unchangedSince, &x.behindSince, &x.markedAt} {
 		*t = min(*t+gap, now)
 	}
 }
 
-// unreachable says why the instance is to be taken for dead, or nothing. An instance that nobody has tried to reach yet is undecided: it may be starting.
+// unreachable returns why the instance is to be marked offline, or "". An instance that was never
+// tried is undecided: it may be starting.
 func (x *memberRecord) unreachable(limit, now time.Duration) string {
 	if x.marked && now-x.markedAt <= limit {
 		return ""

@@ -20,8 +20,9 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestScripts runs testdata: one instance's sentinel in a world of heartbeats. Time goes on in steps of half a second, each of which brings one heartbeat of every
-// linked instance, or its failure, and a Step.
+// TestScripts runs testdata: one instance's sentinel in a world of heartbeats. Time goes on in
+// steps of half a second, each of which brings one heartbeat of every linked instance, or its
+// failure, and a Step.
 //
 //	new self=1 [leads] [offline-after=5s]   a world; input: an instance a line, its target and incarnation
 //	activate | shutdown

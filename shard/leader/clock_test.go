@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSkipTime: log time leaps without a pause, once, and times before and after the leap keep their
-// log times.
+// TestSkipTime: log time leaps without a pause, once, and times before and after the leap keep
+// their log times.
 func TestSkipTime(t *testing.T) {
 	l := New(Config{Shard: 1, Route: func(uint8, uint32) (uint64, uint64) { return 0, 0 }})
 	heard := func(uint64) (uint64, bool) { return 0, false }
@@ -33,8 +33,9 @@ func TestSkipTime(t *testing.T) {
 	}
 }
 
-// TestLogTimeNeverOutrunsTheClock: over random calls and pauses, log time as a function of the monotonic clock is monotone, never faster than that clock, and
-// what was stamped once stays true: the driver's own stamps of up to MaxExtrapolation after a call included.
+// TestLogTimeNeverOutrunsTheClock: over random calls and pauses, log time as a function of the
+// monotonic clock is monotone, never faster than that clock, and what was stamped once stays true:
+// the driver's own stamps of up to MaxExtrapolation after a call included.
 func TestLogTimeNeverOutrunsTheClock(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -9,14 +9,14 @@
 // What the driver guarantees:
 //
 //   - It calls Start when the epoch of this leadership is applied here, before it feeds events of
-//     later entries, and Stop as soon as the leadership is in doubt. A further take-over in the same
-//     term is no new leadership and is not reported.
+//     later entries, and Stop as soon as the leadership is in doubt. A further take-over in the
+//     same term is no new leadership and is not reported.
 //   - It feeds the events of the log in order: Attached, Detached, Ended, RemoteHeld, RemoteIdle,
 //     BucketsFrozen, BucketsActive, BucketsLeft. After the events of a batch it calls Done for the
-//     leader's own commands in it. Before BucketsFrozen it tells the clients that their sessions are
-//     detached, on their connections, so that any later pong comes after that.
-//   - A barrier asked for by Ready.Barrier begins after Take has returned, and ends with exactly one
-//     BarrierDone. It succeeds only if a linearizable read of the epoch register returned the
+//     leader's own commands in it. Before BucketsFrozen it tells the clients that their sessions
+//     are detached, on their connections, so that any later pong comes after that.
+//   - A barrier asked for by Ready.Barrier begins after Take has returned, and ends with exactly
+//     one BarrierDone. It succeeds only if a linearizable read of the epoch register returned the
 //     leader's own epoch. A failed one is reported too: until then no other is asked for.
 //   - It submits commands in order and reports the outcome of each by Done: applied, or never to be
 //     applied. It reports an undetermined command only when it is determined.
@@ -235,7 +235,7 @@ func New(cfg Config) *Leader {
 // Start begins a leadership when its epoch has been applied here, at that log time. Guests are the
 // sessions that hold or wait for something here and have no ACTIVE home bucket here. An earlier
 // leadership is stopped first.
-func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
+func (l *Leader) Start(now, epoch, logTime uint64, remotes []uint64) {
 	l.Stop()
 	// Reset everything except what the driver may still refer to, or has not taken.
 	*l = Leader{cfg: l.cfg, stats: l.stats, ready: l.ready, taken: l.taken, barrier: barrierState{number: l.barrier.number}, lastID: l.lastID}
@@ -247,7 +247,7 @@ func (l *Leader) Start(now, epoch, logTime uint64, guests []uint64) {
 	l.conns, l.inFlight = make(map[uint64]*conn), make(map[uint64]proposal)
 	l.remotes, l.subscriptions = make(map[uint64]*remoteSession), make(map[uint64]*subscription)
 	l.subscribers, l.subscribersOf = make(map[uint64]*subscriber), make(map[uint64][]*subscriber)
-	for _, id := range guests {
+	for _, id := range remotes {
 		l.RemoteHeld(now, id)
 		l.newRemotes = 0 // a new leader requests all at once
 	}

@@ -6,9 +6,9 @@ import (
 )
 
 // Messages between the leaders of two shards. Each has one byte of version, one of kind, then
-// fields in a fixed order. All fields are uvarints, except that a description is a length and bytes.
-// A reader ignores a message of another version, an unknown kind, and bytes after the last field
-// that it knows.
+// fields in a fixed order. All fields are uvarints, except that a description is a length and
+// bytes. A reader ignores a message of another version, an unknown kind, and bytes after the last
+// field that it knows.
 //
 //	to the home    subscribe       which of these sessions are alive; register me for them
 //	               heartbeat       do you know me? acknowledges updates

@@ -46,12 +46,13 @@ func TestMalformedMessagesAreIgnored(t *testing.T) {
 	}
 }
 
-// TestMessagesAreSmall: lists of any length with descriptions of any size travel in messages of at most MaxMessage.
+// TestMessagesAreSmall: lists of any length with descriptions of any size travel in messages of at
+// most MaxMessage.
 func TestMessagesAreSmall(t *testing.T) {
 	const n = 3_000
 	long := strings.Repeat("d", protocol.MaxDescriptionLen)
-	home, guest := newHarness(), newHarness()
-	guest.l.cfg.Shard = 2
+	home, remote := newHarness(), newHarness()
+	remote.l.cfg.Shard = 2
 	var ids []uint64
 	for i := range uint64(n) {
 		id := protocol.MakeSessionID(0, 1, 1<<40+i)
@@ -59,13 +60,13 @@ func TestMessagesAreSmall(t *testing.T) {
 		home.table[id] = sessionStatus{epoch: 1 << 30, description: long}
 	}
 	home.l.Start(home.now, 1<<40, 0, nil)
-	guest.l.Start(guest.now, 1<<40, 0, ids)
+	remote.l.Start(remote.now, 1<<40, 0, ids)
 	largest, seen := 0, 0
 	for range 40 {
 		for _, x := range []struct {
 			w, to *harness
 			from  uint64
-		}{{guest, home, 2}, {home, guest, 1}} {
+		}{{remote, home, 2}, {home, remote, 1}} {
 			x.w.now += 100
 			x.w.l.Tick(x.w.now, x.w.lastHeard, 0, false)
 			r := x.w.l.Take()
@@ -85,7 +86,7 @@ func TestMessagesAreSmall(t *testing.T) {
 	if largest > MaxMessage || largest < MaxMessage/2 {
 		t.Errorf("the largest message has %d bytes", largest)
 	}
-	if s := guest.l.Stats(); s.Unsubscribed != 0 || s.RemoteSessions != n || seen != n {
+	if s := remote.l.Stats(); s.Unsubscribed != 0 || s.RemoteSessions != n || seen != n {
 		t.Errorf("%+v, %d learned", s, seen)
 	}
 	for _, id := range ids {
@@ -95,14 +96,15 @@ func TestMessagesAreSmall(t *testing.T) {
 		if len(p.Bytes) > MaxMessage {
 			t.Errorf("news of %d bytes", len(p.Bytes))
 		}
-		guest.l.Receive(guest.now, 1, p.Bytes, guest)
+		remote.l.Receive(remote.now, 1, p.Bytes, remote)
 	}
-	if got := len(guest.l.Take().Commands); got == 0 {
+	if got := len(remote.l.Take().Commands); got == 0 {
 		t.Error("nothing is released")
 	}
 }
 
-// TestSlowSubscriberIsDropped: news for it are bounded, and its next beat learns that it must subscribe anew.
+// TestSlowSubscriberIsDropped: news for it are bounded, and its next beat learns that it must
+// subscribe anew.
 func TestSlowSubscriberIsDropped(t *testing.T) {
 	w := newHarness()
 	w.l.Start(w.now, 1, 0, nil)
@@ -132,8 +134,8 @@ func TestSlowSubscriberIsDropped(t *testing.T) {
 	}
 }
 
-// FuzzReceive feeds a leader bytes as messages of peers, with ticks and barriers in between: nothing panics, nothing grows without bound, and what goes out
-// is well formed.
+// FuzzReceive feeds a leader bytes as messages of peers, with ticks and barriers in between:
+// nothing panics, nothing grows without bound, and what goes out is well formed.
 func FuzzReceive(f *testing.F) {
 	id, away := protocol.MakeSessionID(0, 1, 1), protocol.MakeSessionID(0, 2, 1)
 	for _, m := range []interface{ append([]byte) []byte }{

@@ -24,9 +24,9 @@ const (
 )
 
 // Processes is the leader's part of coordination processes: it relays messages between members,
-// which never enter the log, and resends what members have not confirmed. Like [Leader] it is a pure
-// step machine. It is not safe for concurrent use: the driver holds a lock around it, and gives the
-// machine to each call while Apply is kept away.
+// which never enter the log, and resends what members have not confirmed. Like [Leader] it is a
+// pure step machine. It is not safe for concurrent use: the driver holds a lock around it, and
+// gives the machine to each call while Apply is kept away.
 //
 // What the driver guarantees:
 //
@@ -35,10 +35,10 @@ const (
 //     still relays does no harm, because both ends compare epochs and a newer round cancels. But
 //     NOT_FOUND ends a membership, so it is replied only if the call was made behind a barrier that
 //     began after the message arrived.
-//   - It sends the events and messages of a ProcessOut, in the order of the calls, on the connections
-//     where their session is attached or known by a ticket. It sends EventProcess of the log the same
-//     way. What finds no connection is dropped: a member syncs after each attach and each new
-//     connection, and gets it again.
+//   - It sends the events and messages of a ProcessOut, in the order of the calls, on the
+//     connections where their session is attached or known by a ticket. It sends EventProcess of
+//     the log the same way. What finds no connection is dropped: a member syncs after each attach
+//     and each new connection, and gets it again.
 //   - It calls Request, Reply and Sync for sessions that the connection has attached or proved by a
 //     ticket.
 //   - It calls Tick about every 100 ms, and every second while Idle. now is monotonic, in ms.

@@ -131,8 +131,8 @@ func (x *processHarness) refused(what string, err error, want protocol.Status) {
 	}
 }
 
-// TestMessagesFollowTheRound: messages pass while the round is open and not before or after; what is unanswered comes again on a new connection; a new
-// leader has none.
+// TestMessagesFollowTheRound: messages pass while the round is open and not before or after; what
+// is unanswered comes again on a new connection; a new leader has none.
 func TestMessagesFollowTheRound(t *testing.T) {
 	x := newProcessHarness(t, 3)
 	s := x.sessions
@@ -187,7 +187,8 @@ func TestMessagesFollowTheRound(t *testing.T) {
 	}
 }
 
-// TestPendingMessagesAreBounded: what waits for replies is bounded for a node, by its quota of bytes or a little more, and counted as it comes and goes.
+// TestPendingMessagesAreBounded: what waits for replies is bounded for a node, by its quota of
+// bytes or a little more, and counted as it comes and goes.
 func TestPendingMessagesAreBounded(t *testing.T) {
 	x := newProcessHarness(t, 3)
 	config := protocol.DefaultNodeConfig()
@@ -238,7 +239,8 @@ func TestPendingMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestMessagesAreResent: each some seconds those that have not confirmed are told again, and relays of rounds that are over go.
+// TestMessagesAreResent: each some seconds those that have not confirmed are told again, and relays
+// of rounds that are over go.
 func TestMessagesAreResent(t *testing.T) {
 	x := newProcessHarness(t, 3)
 	s := x.sessions

@@ -65,9 +65,9 @@ func (l *Leader) flushDetaches() {
 		if len(f.sessions) == 0 {
 			return
 		}
-		note := l.propose(shard.CmdDetach, shard.AppendDetach(nil, body), f)
+		id := l.propose(shard.CmdDetach, shard.AppendDetach(nil, body), f)
 		for _, s := range f.sessions {
-			s.detachID = note
+			s.detachID = id
 		}
 		l.stats.Detaches += uint64(len(f.sessions))
 	}
@@ -84,9 +84,9 @@ func (l *Leader) flushRemotesEnded() {
 			f.remotes = append(f.remotes, g)
 			body.Sessions = append(body.Sessions, g.session)
 		}
-		note := l.propose(shard.CmdRemoteEnded, shard.AppendRemoteEnded(nil, body), f)
+		id := l.propose(shard.CmdRemoteEnded, shard.AppendRemoteEnded(nil, body), f)
 		for _, g := range f.remotes {
-			g.releaseID = note
+			g.releaseID = id
 		}
 		l.stats.RemotesEnded += uint64(len(f.remotes))
 	}
@@ -105,25 +105,25 @@ func (l *Leader) flushRemoteUpdates() {
 
 // Done reports the outcome of a command: applied, after the events of its batch were fed, or never
 // to be applied.
-func (l *Leader) Done(now, note uint64, applied bool) {
-	f, ok := l.inFlight[note]
+func (l *Leader) Done(now, id uint64, applied bool) {
+	f, ok := l.inFlight[id]
 	if l.epoch == 0 || !ok {
 		return
 	}
 	l.observe(now)
-	delete(l.inFlight, note)
+	delete(l.inFlight, id)
 	if !applied {
 		l.stats.Retried++
 		l.backoff = true
 	}
 	for _, s := range f.sessions {
-		if l.sessions.Get(s.id) != s || s.detachID != note {
+		if l.sessions.Get(s.id) != s || s.detachID != id {
 			continue // the log has decided it already
 		}
 		l.detachDecided(s, applied)
 	}
 	for _, g := range f.remotes {
-		if l.remotes[g.session] != g || g.releaseID != note {
+		if l.remotes[g.session] != g || g.releaseID != id {
 			continue
 		}
 		if applied {

@@ -109,13 +109,13 @@ func (l *Leader) RemoteIdle(now, id uint64) {
 
 // Holdings answers Ready.Compare with the sessions that hold or wait for something here and have no
 // ACTIVE home bucket here. Unknown ones are requested; others are dropped.
-func (l *Leader) Holdings(now uint64, guests []uint64) {
+func (l *Leader) Holdings(now uint64, remotes []uint64) {
 	if l.epoch == 0 {
 		return
 	}
 	l.observe(now)
-	held := make(map[uint64]bool, len(guests))
-	for _, id := range guests {
+	held := make(map[uint64]bool, len(remotes))
+	for _, id := range remotes {
 		held[id] = true
 		l.RemoteHeld(now, id)
 	}

@@ -16,8 +16,9 @@ import (
 
 func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
-// The scripts tell what a leader does as stories. Each command is a call; below the line is all that Take returns after it. Sessions are named bucket.counter,
-// bucket b is owned by shard b under epoch 1 unless "route" says otherwise; the leader's own shard is 1.
+// The scripts tell what a leader does as stories. Each command is a call; below the line is all
+// that Take returns after it. Sessions are named bucket.counter, bucket b is owned by shard b under
+// epoch 1 unless "route" says otherwise; the leader's own shard is 1.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		w := newHarness()
@@ -39,7 +40,7 @@ type harness struct {
 	inactive map[uint32]bool
 	epochs   map[uint32]uint64
 	remotes  map[uint64]sessionStatus
-	tracks   map[uint64]int // of guests
+	tracks   map[uint64]int // of remote sessions
 }
 
 func newHarness() *harness {
@@ -251,7 +252,7 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 	return strings.Join(append(w.take(false, false), ""), "\n")
 }
 
-// beliefs lists what is believed of each guest.
+// beliefs lists what is believed of each remote session.
 func (w *harness) beliefs() string {
 	var out []string
 	for id, g := range w.l.remotes {

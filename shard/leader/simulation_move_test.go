@@ -10,7 +10,8 @@ type simMap struct {
 	owner, epoch [simBuckets]uint64
 }
 
-// simMove carries one bucket from shard to shard, a step at a time. Steps go into the logs of whoever leads; any of them may come again later.
+// simMove carries one bucket from shard to shard, a step at a time. Steps go into the logs of
+// whoever leads; any of them may come again later.
 type simMove struct {
 	bucket   uint32
 	epoch    uint64
@@ -147,10 +148,10 @@ func (w *sim) must(v *simMove, st protocol.Status) {
 
 // compare gives the leader the machine's list of what is held, as its driver does.
 func (r *simReplica) compare() {
-	var guests []uint64
+	var remotes []uint64
 	r.m.RemoteSessions(func(id, _ uint64) bool {
-		guests = append(guests, id)
+		remotes = append(remotes, id)
 		return true
 	})
-	r.l.Holdings(r.clock(), guests)
+	r.l.Holdings(r.clock(), remotes)
 }

@@ -16,10 +16,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// The simulation: three shards, each a log, an authority that applies what is committed at once, and two replicas that apply it late and have a
-// real leader of duties each. Leaders change while the old one knows nothing, replicas pause, proposals are lost or reach the log late, and messages
-// between shards are lost, duplicated, delayed and reordered. Clients ping, attach, acquire, release, stop, fall silent and die. All of it follows
-// from a seed.
+// The simulation: three shards, each a log, an authority that applies what is committed at once,
+// and two replicas that apply it late and have a real Leader each. Leaders change while
+// the old one knows nothing, replicas pause, proposals are lost or reach the log late, and messages
+// between shards are lost, duplicated, delayed and reordered. Clients ping, attach, acquire,
+// release, stop, fall silent and die. All of it follows from a seed.
 const (
 	simShards  = 3
 	simBuckets = 12
@@ -170,7 +171,8 @@ func (w *sim) delay(most int) uint64 {
 	return uint64(w.rand.IntN(most))
 }
 
-// elect makes a replica the raft leader; the one before is not told. The take-over entry is the first of the term.
+// elect makes a replica the raft leader; the one before is not told. The take-over entry is the
+// first of the term.
 func (w *sim) elect(s *simShard, r *simReplica) {
 	s.term++
 	s.master = r
@@ -178,7 +180,8 @@ func (w *sim) elect(s *simShard, r *simReplica) {
 	w.commit(r, nil, shard.Command{Kind: shard.CmdTakeOver})
 }
 
-// commit puts a batch of one command into the log of the replica's shard, under the epoch the replica believes in.
+// commit puts a batch of one command into the log of the replica's shard, under the epoch the
+// replica believes in.
 func (w *sim) commit(r *simReplica, done func(shard.Event), c shard.Command) *simEntry {
 	return w.enter(r, w.batch(r, c), done, 0)
 }
@@ -197,7 +200,8 @@ func (w *sim) batch(r *simReplica, c shard.Command) []byte {
 	return b
 }
 
-// enter is the moment of commitment: the authority applies it, and what it says is the truth from now on.
+// enter is the moment of commitment: the authority applies it, and what it says is the truth from
+// now on.
 func (w *sim) enter(r *simReplica, batch []byte, done func(shard.Event), conn uint64) *simEntry {
 	s := r.s
 	s.log = append(s.log, simEntry{bytes: batch, from: r, conns: []uint64{conn}})
@@ -299,13 +303,13 @@ func (r *simReplica) apply(most int) {
 
 func (r *simReplica) tookOver(epoch uint64) {
 	if epoch == r.epoch {
-		var guests []uint64
+		var remotes []uint64
 		r.m.RemoteSessions(func(id, _ uint64) bool {
-			guests = append(guests, id)
+			remotes = append(remotes, id)
 			return true
 		})
 		r.leads, r.leaderEpoch = true, epoch
-		r.l.Start(r.clock(), epoch, r.m.LogTime(), guests)
+		r.l.Start(r.clock(), epoch, r.m.LogTime(), remotes)
 		return
 	}
 	if r.l.Leading() {
@@ -371,7 +375,8 @@ func (w *sim) propose(r *simReplica, c Command) {
 	}
 }
 
-// barrier is a linearizable read: at one moment it sees what is committed, and ends when the replica has applied that.
+// barrier is a linearizable read: at one moment it sees what is committed, and ends when the
+// replica has applied that.
 func (w *sim) barrier(r *simReplica, n uint64) {
 	epoch := r.leaderEpoch
 	w.after(w.delay(200), func() {
@@ -440,7 +445,8 @@ func (w *sim) closeConn(id uint64) {
 	})
 }
 
-// tellDetached tells clients on their connections that the home of their session moves; the connection has no other.
+// tellDetached tells clients on their connections that the home of their session moves; the
+// connection has no other.
 func (w *sim) tellDetached(r *simReplica, first, count uint32) {
 	for _, id := range slices.Sorted(maps.Keys(w.conns)) {
 		k := w.conns[id]

@@ -33,25 +33,25 @@ type pendingHeartbeat struct {
 }
 
 // newerAttempt compares attempts: of a newer leadership, or a later one of the same.
-func newerAttempt(guest, link, thanEpoch, thanAttempt uint64) bool {
-	return guest > thanEpoch || guest == thanEpoch && link > thanAttempt
+func newerAttempt(epoch, attempt, thanEpoch, thanAttempt uint64) bool {
+	return epoch > thanEpoch || epoch == thanEpoch && attempt > thanAttempt
 }
 
 // subscriberFor returns the subscriber of a request, nil if it is outdated or was dropped. A newer
 // attempt replaces everything registered before.
-func (l *Leader) subscriberFor(from, guest, link uint64) *subscriber {
+func (l *Leader) subscriberFor(from, epoch, attempt uint64) *subscriber {
 	p := l.subscribers[from]
 	switch {
 	case p == nil:
-	case newerAttempt(guest, link, p.epoch, p.attempt):
+	case newerAttempt(epoch, attempt, p.epoch, p.attempt):
 		l.dropSubscriber(p)
 		l.subscriberOrder = slices.DeleteFunc(l.subscriberOrder, func(x *subscriber) bool { return x == p })
-	case guest == p.epoch && link == p.attempt && !p.dropped:
+	case epoch == p.epoch && attempt == p.attempt && !p.dropped:
 		return p
 	default:
 		return nil
 	}
-	p = &subscriber{shard: from, epoch: guest, attempt: link, subs: make(map[uint64]struct{}), firstUpdate: 1, lastHeard: l.clock.seen}
+	p = &subscriber{shard: from, epoch: epoch, attempt: attempt, subs: make(map[uint64]struct{}), firstUpdate: 1, lastHeard: l.clock.seen}
 	l.subscribers[from] = p
 	at, _ := slices.BinarySearchFunc(l.subscriberOrder, from, func(p *subscriber, s uint64) int { return cmp.Compare(p.shard, s) })
 	l.subscriberOrder = slices.Insert(l.subscriberOrder, at, p)

@@ -13,16 +13,18 @@ import (
 // whatever becomes of the attach itself:
 //
 //   - The session is detached, and its deadline in the log is at least its timeout away, and the
-//     age of the last barrier more. A leader that takes over keeps the deadline (shard.Machine), and
-//     goes on from a log time that this leader has stamped. It took over after that barrier began,
-//     which may be earlier than now by the age. Furthest is a log time that this leader cannot have
-//     passed. The state must be at or after that barrier: age is looked up before the view.
-//   - No attach was sent between the one that the log has and this one: clients number each attempt.
-//     Another leader, which this one does not know of yet, may otherwise have attached the session and
-//     detached it again, and such a detach waits for the timeout alone. A client leaves a number out
-//     behind a start or an attach that it sent more than once, since another leader may have had the copy.
-//   - It is the same client as before, by its nonce. Two clients do not know of each other's numbers,
-//     so the log decides between them.
+//     age of the last barrier more. A leader that takes over keeps the deadline (shard.Machine),
+//     and goes on from a log time that this leader has stamped. It took over after that barrier
+//     began, which may be earlier than now by the age. Furthest is a log time that this leader
+//     cannot have passed. The state must be at or after that barrier: age is looked up before the
+//     view.
+//   - No attach was sent between the one that the log has and this one: clients number each
+//     attempt. Another leader, which this one does not know of yet, may otherwise have attached the
+//     session and detached it again, and such a detach waits for the timeout alone. A client leaves
+//     a number out behind a start or an attach that it sent more than once, since another leader
+//     may have had the copy.
+//   - It is the same client as before, by its nonce. Two clients do not know of each other's
+//     numbers, so the log decides between them.
 //   - Timeout and description stay what they are: nothing the client counts on is only in memory.
 //
 // After an unplanned change of leader that holds for about a grace period, in which all sessions

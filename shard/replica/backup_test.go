@@ -25,7 +25,8 @@ func (s *stuckWriter) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// TestBackupYields: a backup is the state by its digest; the engine's snapshot is not refused because of one, and a backup waits for the engine's.
+// TestBackupYields: a backup is the state by its digest; the engine's snapshot is not refused
+// because of one, and a backup waits for the engine's.
 func TestBackupYields(t *testing.T) {
 	s := &Shard{cfg: ShardConfig{ID: 2}, machine: shard.New(2), stopC: make(chan struct{})}
 	sm := (*stateMachine)(s)

@@ -231,11 +231,14 @@ func (s *Shard) readIndex() bool {
 	})
 }
 
-// readIndex waits until the replica here has applied what its group had committed at some moment after the call. False: the engine refused, or did not answer in
-// time; ctx or stop ended first; or over was true when news came. A nil stop or news never comes.
+// readIndex waits until the replica here has applied what its group had committed at some moment
+// after the call. It returns false if the engine refuses or does not answer in time, if ctx or stop
+// ends, or if over is true when news comes. A nil stop or news never comes.
 //
-// The engine can forget a read. A leader that waits for its voters to confirm a read goes on waiting after the last of them was removed from the group. So a
-// read without an answer is repeated after the time of a heartbeat, and then after twice as long each. An answer to any of them will do: all began after the call.
+// The engine can lose a read: a leader waits for its voters to confirm it, even after the last of
+// them was removed from the group. So an unanswered read is repeated after the time of a heartbeat,
+// and then after twice as long each time. Any answer will do, because all reads began after the
+// call.
 func (h *Host) readIndex(ctx context.Context, shard uint64, timeout time.Duration, stop <-chan struct{}, news <-chan struct{}, over func() bool) bool {
 	end := time.Now().Add(timeout)
 	first, err := h.nh.ReadIndex(shard, timeout)

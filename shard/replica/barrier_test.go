@@ -7,7 +7,8 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// A barrier that waits for the confirmation of a voter ends when that voter is removed, long before the engine gives the read up.
+// A barrier that waits for the confirmation of a voter ends when that voter is removed, long before
+// the engine gives the read up.
 func TestBarrierOutlivesVoter(t *testing.T) {
 	const never = time.Hour
 	c := newClusterOf(t, 2, 2, func(cfg *ShardConfig) { cfg.ProposeTimeout = never })

@@ -67,11 +67,12 @@ func TestEveryRequestIsAnsweredOnceAndInOrder(t *testing.T) {
 		t.Errorf("%d commands went in %d batches: nothing was gathered", st.Commands, st.Batches)
 	}
 	if st.InFlight != 0 || st.WaitingBytes != 0 {
-		t.Errorf("something is left in the line: %+v", st)
+		t.Errorf("something is left in the queue: %+v", st)
 	}
 }
 
-// A proposer that slept because the line was full must hear of the next command, even when everything landed before it came.
+// A proposer that slept because the queue was full must hear of the next command, even when
+// everything landed before it came.
 func TestProposerIsWokenAfterAFullQueue(t *testing.T) {
 	s := &Shard{}
 	l := &s.proposals
@@ -108,7 +109,7 @@ func TestProposerIsWokenAfterAFullQueue(t *testing.T) {
 	}
 	submit()
 	if !woken() {
-		t.Error("not woken after the line was full")
+		t.Error("not woken after the queue was full")
 	}
 	b = l.next(0)
 	if l.next(0) != nil {
@@ -116,7 +117,7 @@ func TestProposerIsWokenAfterAFullQueue(t *testing.T) {
 	}
 	submit()
 	if woken() {
-		t.Error("woken although the line is full")
+		t.Error("woken although the queue is full")
 	}
 	if _, more := l.removeInFlight(b.epoch, b.seq); !more {
 		t.Error("the landing batch does not say that there is more")
@@ -178,10 +179,10 @@ func TestFullQueueRejects(t *testing.T) {
 			t.Fatal(st)
 		}
 		if accepted == 1 {
-			<-entered // one batch is with the proposer, the rest is the line's
+			<-entered // one batch is with the proposer, the rest is in the queue
 		}
 		if accepted > 100 {
-			t.Fatal("the line takes everything")
+			t.Fatal("the queue takes everything")
 		}
 	}
 	if accepted < 18 || accepted > 23 {

@@ -77,7 +77,8 @@ func benchShards(b *testing.B, n int) ([]*Shard, []*benchSink) {
 	return shards, sinks
 }
 
-// benchBody is a request that the machine refuses after having read it: the engine and the line are measured here.
+// benchBody is a request that the machine refuses after having read it: the engine and the queue are
+// measured here.
 func benchBody() []byte {
 	m := protocol.Release{Head: protocol.Head{Session: 1, Seq: 1, Low: 1}, Name: []byte("a semaphore of some length")}
 	return m.AppendBody(nil)
@@ -119,7 +120,8 @@ func BenchmarkShards4Callers256(b *testing.B)  { benchCallers(b, 4, 256) }
 func BenchmarkShards16Callers256(b *testing.B) { benchCallers(b, 16, 256) }
 func BenchmarkShards64Callers256(b *testing.B) { benchCallers(b, 64, 256) }
 
-// Three replicas of each shard in one process, on real directories: each entry is synced three times by one machine.
+// Three replicas of each shard in one process, on real directories: each entry is synced three
+// times by one machine.
 func BenchmarkThreeMemoryOneCaller(b *testing.B)           { benchThree(b, false, 1, 1) }
 func BenchmarkThreeMemoryCallers256(b *testing.B)          { benchThree(b, false, 1, 256) }
 func BenchmarkThreeMemoryCallers1024(b *testing.B)         { benchThree(b, false, 1, 1024) }

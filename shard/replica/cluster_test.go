@@ -53,7 +53,8 @@ func newCluster(t *testing.T, change func(*ShardConfig)) *cluster {
 	return newClusterOf(t, 3, 3, change)
 }
 
-// newClusterOf is hosts of which some have the founders of the shard; the others are without a replica.
+// newClusterOf is hosts of which some have the founders of the shard; the others are without a
+// replica.
 func newClusterOf(t *testing.T, hosts, founders int, change func(*ShardConfig)) *cluster {
 	return newClusterOfRTT(t, hosts, founders, 20*time.Millisecond, change)
 }
@@ -120,7 +121,8 @@ func (c *cluster) stop(i int) {
 	c.hosts[i] = nil
 }
 
-// leader waits until one of the running replicas, the given ones excepted, leads by its own barrier.
+// leader waits until one of the running replicas, the given ones excepted, leads by its own
+// barrier.
 func (c *cluster) leader(except ...int) int {
 	c.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -154,8 +156,8 @@ func (c *cluster) converge() {
 	}
 }
 
-// make makes a semaphore on whichever replica leads, and tries again when it is told that nothing was applied: an election may come at any time on a busy
-// machine. It returns the leader.
+// make makes a semaphore on whichever replica leads, and tries again when it is told that nothing
+// was applied: an election may come at any time on a busy machine. It returns the leader.
 func (c *cluster) make(name string) (leader int) {
 	c.t.Helper()
 	return c.makeExcept(name)
@@ -324,7 +326,8 @@ func TestLaggingReplicaIsRestored(t *testing.T) {
 	}
 }
 
-// A read-index that was asked of a leader that is gone is never answered. The next leader does not wait for it.
+// A read-index that was asked of a leader that is gone is never answered. The next leader does not
+// wait for it.
 func TestNewLeaderProvesItselfAtOnce(t *testing.T) {
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.ProposeTimeout, cfg.ReadPeriod = 10*patience, time.Millisecond })
 	c.populate()
@@ -345,7 +348,8 @@ func TestNewLeaderProvesItselfAtOnce(t *testing.T) {
 	}
 }
 
-// A leader that is restored from a snapshot cannot tell what became of its batches in flight: the snapshot may hold them. It cuts their connections.
+// A leader that is restored from a snapshot cannot tell what became of its batches in flight: the
+// snapshot may hold them. It cuts their connections.
 func TestRestoreCutsUndetermined(t *testing.T) {
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.SnapshotEntries, cfg.CompactionOverhead = 20, 2 })
 	c.populate()

@@ -1,9 +1,10 @@
-// Package replica puts the state machines of shards behind dragonboat: it proposes batches, applies the log and delivers what leaves it, proves
-// leadership, and saves and restores snapshots.
+// Package replica puts the state machines of shards behind dragonboat: it proposes batches, applies
+// the log and delivers what leaves it, proves leadership, and saves and restores snapshots.
 //
-// A [Host] is one process's share of all raft groups: its log storage, its transport, its workers. A [Shard] is one replica of a data shard on
-// it, a [Meta] the replica of the meta shard. The server hands commands to [Shard.Submit]; what comes out of the log comes back through the
-// [Sink] it gave, in the order of the log.
+// A [Host] is one process's share of all raft groups: its log storage, its transport, its workers.
+// A [Shard] is one replica of a data shard on it, a [Meta] the replica of the meta shard. The
+// server hands commands to [Shard.Submit]; what comes out of the log comes back through the [Sink]
+// it gave, in the order of the log.
 //
 //	h, err := replica.OpenHost(replica.HostConfig{Dir: dir, RaftAddress: "127.0.0.1:7071"})
 //	s, err := h.StartShard(replica.ShardConfig{ID: 1, Replica: 1, Members: map[uint64]string{1: "127.0.0.1:7071"}, Sink: sink})

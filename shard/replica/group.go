@@ -142,10 +142,12 @@ type bootstrap struct {
 
 // startGroup starts a raft group's replica.
 //
-// The engine must be told whether the replica votes, and panics later when that does not fit its log: at a snapshot or an entry that says that it does not.
-// What a replica is may have changed while it was down, so it cannot be told right. But a replica that joined never becomes a voter otherwise than by its
-// log, and the engine follows a promotion that it finds there, in an entry or in a snapshot. So a replica that joined is always started as one that does not
-// vote, and a founder, which has always voted, as one that does. Which of them it is, the engine has on disk since the first start, and refuses the other.
+// The engine must be told whether the replica votes. If that contradicts its log, at a snapshot or
+// entry that says it does not vote, the engine panics. It may have changed while the replica was
+// down, so the right answer is unknown. But the engine follows a promotion that it finds in an
+// entry or snapshot, and a replica that joined becomes a voter in no other way. So a replica that
+// joined is always started as non-voting, and a founder, which has always voted, as a voter. The
+// engine has stored which of them it is since the first start, and rejects the other.
 func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
 	if g.id == 0 {
 		return errors.New("replica id must be at least 1")

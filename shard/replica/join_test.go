@@ -41,7 +41,8 @@ func (c *cluster) fill(records int) {
 	wg.Wait()
 }
 
-// A replica joins a shard of many records, which come to it as a snapshot in many pieces, while the shard works.
+// A replica joins a shard of many records, which come to it as a snapshot in many pieces, while the
+// shard works.
 func TestJoinALargeShard(t *testing.T) {
 	records := 12_000
 	if os.Getenv("SIGNALBOX_LONG") != "" {

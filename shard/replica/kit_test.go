@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 // ownProcessEnv runs a test in a process of its own.
 const ownProcessEnv = "SIGNALBOX_TEST_ALONE"
 
-// inOwnProcess runs the calling test again in a process of its own, and says whether this is that process.
+// inOwnProcess runs the calling test again in a process of its own, and says whether this is that
+// process.
 func inOwnProcess(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(ownProcessEnv) != "" {
@@ -76,7 +77,7 @@ type recorder struct {
 	changes  []string
 	pongs    []uint64
 	cuts     map[uint64]string
-	events   []shard.Event // of the kinds sessions and guests are about
+	events   []shard.Event // of the kinds of sessions and remote sessions
 	restored int
 	hash     bool   // compute digests
 	every    uint64 // after one entry in so many; each walks the whole state
@@ -351,7 +352,8 @@ func tryCaller(t testing.TB, s *Shard, r *recorder, conn, timeoutMS uint64, home
 	return c
 }
 
-// try makes a request and waits. It is not ok when the replica does not lead, so that nothing was applied.
+// try makes a request and waits. It is not ok when the replica does not lead, so that nothing was
+// applied.
 func (c *caller) try(kind shard.CommandKind, body []byte) (res result, ok bool) {
 	c.t.Helper()
 	c.request++

@@ -193,20 +193,20 @@ func TestRemoteSessionsAreReleased(t *testing.T) {
 
 	// A lock in shard 2, held by the session of shard 1; the session of shard 2 waits for it.
 	name := nameIn(testBuckets/2, testBuckets)
-	guest := &caller{t: t, s: shards[1], r: recs[1], conn: 1, session: c.session, low: 1, request: 1_000}
+	remote := &caller{t: t, s: shards[1], r: recs[1], conn: 1, session: c.session, low: 1, request: 1_000}
 	acquire := func(c *caller) result {
 		c.seq++
 		m := protocol.Acquire{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low}, Name: name, Count: protocol.Forever, Timeout: protocol.Forever, Ephemeral: true}
 		return recs[1].result(c.submit(shard.CmdAcquire, m.AppendBody(nil)))
 	}
-	if res := acquire(guest); res.event.State != protocol.Acquired {
+	if res := acquire(remote); res.event.State != protocol.Acquired {
 		t.Fatalf("the lock is not acquired: %+v", res)
 	}
 	if res := acquire(other); res.event.State != protocol.Accepted {
 		t.Fatalf("the second acquire does not wait: %+v", res)
 	}
 	if !recs[1].saw(shard.EventRemoteHeld, c.session) {
-		t.Error("the session is no guest")
+		t.Error("the session is no remote")
 	}
 	for range 12 {
 		clock.Advance(ManualStep)
@@ -214,7 +214,7 @@ func TestRemoteSessionsAreReleased(t *testing.T) {
 		d.hear(2)
 	}
 	if recs[1].saw(shard.EventRemoteIdle, c.session) {
-		t.Fatal("the guest lost its lock while its session lives")
+		t.Fatal("the remote lost its lock while its session lives")
 	}
 	// The home ends it, by silence.
 	s1 := d.close(1)
@@ -225,7 +225,7 @@ func TestRemoteSessionsAreReleased(t *testing.T) {
 		d.hear(2)
 	}
 	recs[0].await("the home to end the session", recs[0].has(shard.EventSessionEnded, c.session))
-	recs[1].await("the guest's lock to be released", recs[1].has(shard.EventRemoteIdle, c.session))
+	recs[1].await("the remote's lock to be released", recs[1].has(shard.EventRemoteIdle, c.session))
 	recs[1].await("the waiter to get the lock", recs[1].has(shard.EventAcquireResult, other.session))
 }
 

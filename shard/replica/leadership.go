@@ -111,7 +111,8 @@ func (s *Shard) notifyLeader(leader uint64, leading bool) {
 	s.host.cfg.Changed()
 }
 
-// isOwnEpoch says whether a register that holds this epoch shows that this replica still leads: a term is led once, by one replica.
+// isOwnEpoch says whether a register that holds this epoch shows that this replica still leads: a
+// term is led once, by one replica.
 func (q *proposalQueue) isOwnEpoch(epoch uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -36,7 +36,8 @@ func isTakeOver(entry []byte) bool {
 	return err == nil && len(rest) > 0 && shard.CommandKind(rest[0]) == shard.CmdTakeOver
 }
 
-// hasClientRequest says that an entry holds a client's command. Others are the leader's own, which come when they are due: a tick, or a take-over.
+// hasClientRequest says that an entry holds a client's command. Others are the leader's own, which
+// come when they are due: a tick, or a take-over.
 func hasClientRequest(entry []byte) bool {
 	_, rest, err := shard.ReadHeader(entry)
 	for err == nil && len(rest) > 0 {
@@ -102,10 +103,10 @@ func TestUndeterminedIsDecidedByTakeOver(t *testing.T) {
 	}
 	st := s.Stats()
 	if st.RepeatedTakeOvers != 1 || st.Undetermined != 1 || st.Epoch != epoch+1 {
-		t.Errorf("epoch %d became %d after %d retakes for %d unknown outcomes", epoch, st.Epoch, st.RepeatedTakeOvers, st.Undetermined)
+		t.Errorf("epoch %d became %d after %d repeated take-overs for %d unknown outcomes", epoch, st.Epoch, st.RepeatedTakeOvers, st.Undetermined)
 	}
 	if !s.Leading() {
-		t.Error("a retake ended the leadership")
+		t.Error("a repeated take-over ended the leadership")
 	}
 
 	// The engine delivers it after all.
@@ -167,7 +168,7 @@ func TestUndeterminedMayBeApplied(t *testing.T) {
 	})
 	res = r.result(c.create("late"))
 	if res.failed || res.status != protocol.StatusOK {
-		t.Fatalf("request applied before the retake was told %+v", res)
+		t.Fatalf("request applied before the take-over got %+v", res)
 	}
 	c.low = c.seq + 1
 	c.mustCreate("after")
@@ -210,19 +211,20 @@ func TestTakeOverIsRepeated(t *testing.T) {
 	})
 	lost := c.create("lost")
 	<-retaking
-	// What comes while the epoch is retaken waits for the new one: under the old one it would be lost too.
+	// What comes while the epoch is taken over again waits for the new one: under the old one it would be
+	// lost too.
 	waits := c.create("waits")
 	close(goOn)
 	if res := r.result(lost); !res.failed || res.status != protocol.StatusUnavailable {
 		t.Fatalf("lost request was told %+v", res)
 	}
 	if res := r.result(waits); res.failed || res.status != protocol.StatusOK {
-		t.Fatalf("request made during the retake was told %+v", res)
+		t.Fatalf("request made during the take-over got %+v", res)
 	}
 	c.low = c.seq + 1
 	c.mustCreate("after")
 	if st := s.Stats(); st.Epoch != epoch+4 || st.RepeatedTakeOvers != 4 {
-		t.Errorf("epoch %d became %d after %d retakes", epoch, st.Epoch, st.RepeatedTakeOvers)
+		t.Errorf("epoch %d became %d after %d repeated take-overs", epoch, st.Epoch, st.RepeatedTakeOvers)
 	}
 }
 
@@ -292,9 +294,9 @@ func TestSlowLogStillAnswers(t *testing.T) {
 	case n == 0:
 		t.Error("no proposal took longer than its timeout: the log was not slow")
 	case n > 100:
-		t.Errorf("the epoch was retaken %d times for four requests", n)
+		t.Errorf("the epoch was taken over again %d times for four requests", n)
 	default:
-		t.Logf("the epoch was retaken %d times", n)
+		t.Logf("the epoch was taken over again %d times", n)
 	}
 	x.slow.Store(false)
 }
@@ -329,7 +331,7 @@ func TestDroppedAndNotProposedFail(t *testing.T) {
 		}
 	}
 	if got := s.Stats().Epoch; got != epoch {
-		t.Errorf("epoch was retaken from %d to %d for outcomes that are known", epoch, got)
+		t.Errorf("epoch was taken over again, from %d to %d for outcomes that are known", epoch, got)
 	}
 	c.mustCreate("after")
 }
@@ -351,7 +353,8 @@ func TestForeignEpochDeposes(t *testing.T) {
 	flying := c.create("flying")
 	late := <-took
 
-	// Another leader's epoch comes through the log. The raft engine here knows nothing of it: what follows must come from the register alone.
+	// Another leader's epoch comes through the log. The raft engine here knows nothing of it: what
+	// follows must come from the register alone.
 	foreign := s.Stats().Epoch + 7<<16
 	proposeRaw(t, s, shard.AppendCommand(shard.AppendHeader(nil, shard.Header{Format: shard.FormatVersion, Epoch: foreign, Seq: 1}),
 		shard.Command{Kind: shard.CmdTakeOver}))

@@ -9,27 +9,30 @@ import (
 
 // logFiles gives the log store's files their full length before they are written.
 //
-// A sync of a file that grows by it has the file system commit the new length to its journal first; a sync of a file that only changes inside does not, and
-// takes two thirds of the time. The log store uses its files again once it has several, and has the fast sync from then on. Until then, which is some megabytes in
-// each store, new files grow. Their blocks are reserved by the store itself, without the length; what is added here is the length. What is not written yet
-// reads as zeros, which the store takes for the end when it reads a log back, as it has to where files are used again or blocks were reserved.
+// A sync of a file that grows makes the file system commit the new length to its journal first. A
+// sync of a file of fixed length does not, and takes two thirds of the time. The log store reuses
+// its files once it has several. Until then, for some megabytes in each store, new files grow. The
+// store reserves their blocks without the length; logFiles adds the length. What is not written yet
+// reads as zeros, which the store takes for the end when it reads a log back, as it does in reused
+// files.
 //
-// It is a matter of speed only: a file that it comes late for, or fails on, is as good as any. It is used by one goroutine.
+// This is only for speed: a file that is extended late, or not at all, works too. logFiles is not
+// safe for concurrent use.
 type logFiles struct {
 	length int64
 	stores []logFolder
 }
 
-// logFolder is one folder of log files, which have rising numbers for names.
+// logFolder is a folder of log files, whose names are rising numbers.
 type logFolder struct {
 	dir     string
-	changed time.Time // when the folder last had
+	changed time.Time // of the folder
 	newest  string
 }
 
-// newLogFiles looks for the engine's log stores in its directory.
+// newLogFiles finds the engine's log stores in its directory.
 func newLogFiles(dir string, writeBuffer uint64) *logFiles {
-	f := &logFiles{length: int64(writeBuffer + writeBuffer/10)} // what the store reserves
+	f := &logFiles{length: int64(writeBuffer + writeBuffer/10)} // as the store reserves
 	dirs, _ := filepath.Glob(filepath.Join(dir, "*", "*", "logdb-*"))
 	for _, d := range dirs {
 		f.stores = append(f.stores, logFolder{dir: d})
@@ -37,18 +40,20 @@ func newLogFiles(dir string, writeBuffer uint64) *logFiles {
 	return f
 }
 
-// logIsMissing says that replicas lived in the directory and the engine's log store is not there: the engine would make a new one, and the replicas would have
-// forgotten everything. Their folders for snapshots are made after the store.
+// logIsMissing reports whether replicas lived in the directory and the engine's log store is gone.
+// The engine would create an empty store, and the replicas would have forgotten everything. The
+// folders for snapshots are created after the store.
 func logIsMissing(dir string) bool {
 	stores, _ := filepath.Glob(filepath.Join(dir, "*", "*", "logdb-*"))
 	replicas, _ := filepath.Glob(filepath.Join(dir, "*", "*", "snapshot-part-*"))
 	return len(stores) == 0 && len(replicas) > 0
 }
 
-// settled is how long a folder must have been left alone until its time of change says that nothing is new: file systems count in ticks of some milliseconds.
+// minFolderAge is how long a folder must be unchanged before its modification time proves that
+// nothing is new: file systems count in ticks of some milliseconds.
 const minFolderAge = time.Second
 
-// extendNew extends what is new. While nothing is, it costs one call of the system for each store.
+// extendNew extends new files. If there are none, it costs one system call per store.
 func (f *logFiles) extendNew() {
 	for i := range f.stores {
 		s := &f.stores[i]
@@ -57,7 +62,7 @@ func (f *logFiles) extendNew() {
 			continue
 		}
 		s.changed = info.ModTime()
-		names, err := os.ReadDir(s.dir) // in order of name, which for these is the order of age
+		names, err := os.ReadDir(s.dir) // in order of name, so of age
 		if err != nil {
 			continue
 		}

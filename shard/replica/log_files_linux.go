@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// extendFile makes a file at least length bytes long. What is there stays as it is, also what is written meanwhile.
+// extendFile makes a file at least length bytes long. What is there stays as it is, also what is
+// written meanwhile.
 func extendFile(name string, length int64) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLogFilesOfFullLengthAreReadBack copies a directory while its host runs, which is what is left when a process is killed: log files with zeros behind
-// what was written.
+// TestLogFilesOfFullLengthAreReadBack copies a directory while its host runs, which is what is left
+// when a process is killed: log files with zeros behind what was written.
 func TestLogFilesOfFullLengthAreReadBack(t *testing.T) {
 	dir, left := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "left")
 	cfg := HostConfig{Dir: dir, RaftAddress: freeAddress(t)}

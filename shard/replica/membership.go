@@ -13,9 +13,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Membership is who belongs to a raft group, as of one change of its members.
+// Membership is the members of a raft group as of one change.
 type Membership struct {
-	// ConfigChange is the log index of the last change. A change of the members names the one that it builds on, and is refused when another came first.
+	// ConfigChange is the log index of the last change. A change names the one that it builds on,
+	// and is rejected if another came first.
 	ConfigChange uint64
 	// Voters and NonVotings are raft addresses by replica id.
 	Voters, NonVotings map[uint64]string
@@ -23,20 +24,23 @@ type Membership struct {
 	Removed []uint64
 }
 
-// ErrUnknown is wrapped by the error of a change of members that may or may not come about later. It has StatusUnavailable.
+// ErrUnknown is wrapped by the error of a change of members that may still come about. It has
+// StatusUnavailable.
 var ErrUnknown = errors.New("outcome of the change of members is not known; read the members again")
 
-// readTimeout bounds one try of a linearizable read. What is forwarded to a leader that has died waits for all of it; an election takes 10 to 20 round trip times.
+// readTimeout bounds one attempt of a linearizable read. One forwarded to a leader that has died
+// uses all of it; an election takes 10 to 20 round trip times.
 func (h *Host) readTimeout() time.Duration { return max(500*time.Millisecond, 15*h.cfg.RTT) }
 
-// changeTimeout bounds the wait for a change of the members.
+// changeTimeout bounds the wait for a change of members.
 func (h *Host) changeTimeout() time.Duration {
 	return max(minProposeTimeout, proposeTimeoutRTTs*h.cfg.RTT)
 }
 
 var errNoReplica = protocol.Errorf(protocol.StatusUnavailable, "no replica of this shard runs here; ask another instance")
 
-// retry tries something until it is done, ctx ends, or the host is closed; there are 10 ms to 100 ms between two tries.
+// retry repeats fn until it succeeds, ctx ends, or the host is closed, with pauses of 10 ms to 100
+// ms.
 func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) error {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		try, cancel := context.WithTimeout(ctx, h.readTimeout())
@@ -58,7 +62,8 @@ func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) er
 	}
 }
 
-// Members reads who belongs to a group, with every change that was acknowledged before the call. Any replica of the group can be asked. It tries until ctx ends.
+// Members reads the members of a group, with every change acknowledged before the call. Any replica
+// of the group can answer. It retries until ctx ends.
 func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err error) {
 	err = h.retry(ctx, func(ctx context.Context) error {
 		if h.group(shard) == nil {
@@ -76,7 +81,8 @@ func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err err
 	return m, err
 }
 
-// CaughtUp waits until the replica here has applied everything that the leader knew to be committed at some moment after the call. It tries until ctx ends.
+// CaughtUp waits until the replica here has applied everything that the leader knew to be committed
+// at some moment after the call. It retries until ctx ends.
 func (h *Host) CaughtUp(ctx context.Context, shard uint64) error {
 	return h.retry(ctx, func(ctx context.Context) error {
 		g := h.group(shard)
@@ -90,12 +96,15 @@ func (h *Host) CaughtUp(ctx context.Context, shard uint64) error {
 	})
 }
 
-// AddNonVoting makes a replica, which must have a new id, a member that gets the log and does not vote. It is started afterwards, with Join, on the host with this
-// address, which has no other replica of the shard. ConfigChange is the [Membership]'s that the decision was made on.
+// AddNonVoting adds a replica, with a new id, as a member that gets the log and does not vote. It
+// is started afterwards, with Join, on the host with this address, which must have no other replica
+// of the shard. ConfigChange is that of the [Membership] on which the decision was made.
 //
-// This and the other changes of members return nil when what was asked for is so, also if it was so before. StatusAborted, StatusPreconditionFailed and
-// StatusNotFound: it is not, and will not be by this call. StatusUnavailable: it is not, or, if the error wraps [ErrUnknown], it may come later. Then, too, it may
-// be asked for again, with the same or a newer ConfigChange: at most one of the changes that build on one membership is made.
+// This and the other changes of members return nil if the requested state is reached, or was
+// reached before. After StatusAborted, StatusPreconditionFailed and StatusNotFound this call has no
+// effect. After StatusUnavailable it has none either, unless the error wraps [ErrUnknown]: then the
+// change may still come. It may be requested again with the same or a newer ConfigChange, because
+// at most one of the changes that build on a membership is made.
 func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address string, configChange uint64) error {
 	return h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
 		if _, ok := m.Voters[replica]; ok {
@@ -129,7 +138,8 @@ func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address 
 	})
 }
 
-// Promote makes a member that does not vote a voter. It should have caught up; see [Host.CaughtUp]. For the outcomes see [Host.AddNonVoting].
+// Promote makes a non-voting member a voter. It should have caught up; see [Host.CaughtUp]. For the
+// outcomes see [Host.AddNonVoting].
 func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64) error {
 	var address string
 	return h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
@@ -147,8 +157,10 @@ func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64)
 	})
 }
 
-// Remove takes a replica out of its group, for ever: its id cannot be added again. The last voter cannot be removed. Removing the leader costs an election, so
-// hand over first; see [Host.Transfer]. A removed replica that lags may not notice: stop it, then remove its data. For the outcomes see [Host.AddNonVoting].
+// Remove removes a replica from its group for good: its id cannot be added again. The last voter
+// cannot be removed. Removing the leader costs an election, so transfer leadership first; see
+// [Host.Transfer]. A removed replica that lags may not notice: stop it, then remove its data. For
+// the outcomes see [Host.AddNonVoting].
 func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) error {
 	g := h.group(shard)
 	err := h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
@@ -162,7 +174,8 @@ func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) 
 	}, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
 		return h.nh.RequestDeleteReplica(shard, replica, configChange, timeout)
 	})
-	// The engine stops a replica that applies its own removal, perhaps before it has told anybody.
+	// The engine stops a replica that applies its own removal, perhaps before it reports the
+	// result.
 	if errors.Is(err, ErrUnknown) && g != nil && g.id == replica {
 		if await(ctx, h.stopC, h.readTimeout(), func() bool { return h.removalSeen(shard, replica) }) {
 			return nil
@@ -177,7 +190,8 @@ func (h *Host) removalSeen(shard, replica uint64) bool {
 	return h.removed[[2]uint64{shard, replica}]
 }
 
-// change makes one change of the members. Look says whether it is made already, or can never be.
+// change makes one change of members. Look returns done if it is made already, or an error if it
+// can never be.
 func (h *Host) change(ctx context.Context, shard, configChange uint64, look func(*Membership) (done bool, err error),
 	request func(g *group, timeout time.Duration) (*dragonboat.RequestState, error),
 ) error {
@@ -185,7 +199,8 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	if g == nil {
 		return errNoReplica
 	}
-	// The engine drops a change while another is under way, and the change id lets only one of them in; this only makes the error clear.
+	// The engine drops a change while another is under way, and the change id admits only one of
+	// them. This check only makes the error clear.
 	if !g.changeMu.TryLock() {
 		return protocol.Errorf(protocol.StatusAborted, "another change of shard %d's members is under way; read the members again", shard)
 	}
@@ -207,7 +222,8 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 		}
 		return protocol.Errorf(protocol.StatusUnavailable, "change of shard %d's members was not proposed: %v; ask again", shard, err)
 	}
-	// A leader elsewhere tells nobody that it dropped the change: another one that is applied here tells.
+	// A leader elsewhere does not report that it dropped the change. Another change that is applied
+	// here shows it.
 	overtaken := func() bool { return h.engineInfos()[shard].ConfigChange > configChange }
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()
@@ -230,7 +246,8 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 			waiting = false
 		}
 	}
-	// Rejected, or not known here: the members tell. They are read even if ctx has ended, shortly.
+	// Rejected, or unknown here: the members show it. They are read for a short time even if ctx
+	// has ended.
 	recheckCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.readTimeout())
 	defer cancel()
 	m, err = h.Members(recheckCtx, shard)
@@ -241,7 +258,7 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 		return err
 	}
 	if m.ConfigChange != configChange {
-		return errChanged(shard, m.ConfigChange) // whatever becomes of the proposal, it builds on what is no more
+		return errChanged(shard, m.ConfigChange) // the proposal can no longer be applied, since it builds on an older change
 	}
 	return &unknownChange{}
 }
@@ -264,8 +281,9 @@ func (e *unknownChange) Unwrap() []error {
 	return []error{ErrUnknown, protocol.Errorf(protocol.StatusUnavailable, "%v", ErrUnknown)}
 }
 
-// RemoveData deletes what a removed replica has left on this host: log and snapshots. The replica must not run, and must have been removed from its group: without
-// its log a member breaks the group. It may be repeated. The replica cannot be started again.
+// RemoveData deletes the log and snapshots of a removed replica on this host. The replica must not
+// run, and must have been removed from its group: a member without its log breaks the group. It may
+// be repeated. The replica cannot be started again.
 func (h *Host) RemoveData(ctx context.Context, shard, replica uint64) error {
 	for {
 		if g := h.group(shard); g != nil && g.id == replica {
@@ -280,7 +298,7 @@ func (h *Host) RemoveData(ctx context.Context, shard, replica uint64) error {
 			}
 			return err
 		}
-		t := time.NewTimer(time.Millisecond) // the engine lets go of a stopped replica a moment later
+		t := time.NewTimer(time.Millisecond) // the engine releases a stopped replica a moment later
 		select {
 		case <-t.C:
 		case <-ctx.Done():

@@ -31,7 +31,8 @@ func (c *cluster) membership() (leader int, m Membership) {
 	}
 }
 
-// alter makes one change of the members through whichever replica leads, and tries again when it is told to look again.
+// alter makes one change of the members through whichever replica leads, and tries again when it is
+// told to look again.
 func (c *cluster) alter(what string, fn func(ctx context.Context, h *Host, m Membership) error) {
 	c.t.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -125,7 +126,8 @@ func (c *cluster) transfer(to int) {
 	}
 }
 
-// stopReplica does with a removed replica what a server does: it may have seen its removal, and may never see it.
+// stopReplica does with a removed replica what a server does: it may have seen its removal, and may
+// never see it.
 func (c *cluster) stopReplica(i int) {
 	c.t.Helper()
 	if err := c.hosts[i].StopShard(1); err != nil {
@@ -146,7 +148,8 @@ func status(t *testing.T, what string, err error, want protocol.Status) {
 	}
 }
 
-// A shard grows from one replica to three, is led by each of them, and shrinks to the one that came last.
+// A shard grows from one replica to three, is led by each of them, and shrinks to the one that came
+// last.
 func TestMembersComeAndGo(t *testing.T) {
 	c := newClusterOf(t, 3, 1, nil)
 	c.populate()
@@ -329,7 +332,8 @@ func (c *cluster) snapshot(i int) {
 	}
 }
 
-// A replica that applies its own removal, as a leader that removes itself must, is taken off its host and reported.
+// A replica that applies its own removal, as a leader that removes itself must, is taken off its
+// host and reported.
 func TestOwnRemovalIsSeen(t *testing.T) {
 	c := newCluster(t, nil)
 	c.populate()
@@ -383,7 +387,8 @@ func TestRemovedWhileDown(t *testing.T) {
 	c.start(down)
 	c.make("after")
 	term := c.report(c.leader()).Term
-	// It gets nothing any more, so it may never learn; but it calls for elections, which the others refuse.
+	// It gets nothing any more, so it may never learn; but it calls for elections, which the others
+	// refuse.
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	err := c.hosts[down].CaughtUp(ctx, 1)
@@ -417,7 +422,8 @@ func TestDataOfAMemberStay(t *testing.T) {
 	newCaller(t, s, r, 1, 60_000).mustCreate("a")
 }
 
-// A replica that does not vote serves reads of its own: it is fresh by its own read-index, and only while it gets answers.
+// A replica that does not vote serves reads of its own: it is fresh by its own read-index, and only
+// while it gets answers.
 func TestReplicasAreFresh(t *testing.T) {
 	c := newClusterOf(t, 4, 3, func(cfg *ShardConfig) { cfg.ReadPeriod = 20 * time.Millisecond })
 	c.populate()
@@ -484,7 +490,8 @@ func TestOneChangeAtATime(t *testing.T) {
 	}
 }
 
-// A change that is proposed by a leader that is cut off at that moment has an unknown outcome; asked for again, it is made once.
+// A change that is proposed by a leader that is cut off at that moment has an unknown outcome;
+// asked for again, it is made once.
 func TestUnknownChange(t *testing.T) {
 	c := newClusterOf(t, 4, 3, nil)
 	c.populate()

@@ -6,25 +6,27 @@ import (
 	"github.com/lni/vfs"
 )
 
-// MemoryDisk is a disk in memory, for tests: it outlives the host that writes to it, and can lose what was not synced.
+// MemoryDisk is a disk in memory, for tests. It survives its host, and can lose what was not
+// synced.
 type MemoryDisk struct {
-	fs   *vfs.MemFS // the engine takes this type and no wrapper of it
-	addr string     // of the hosts on this disk that name none: it may not change from one to the next
+	fs   *vfs.MemFS // the engine takes no wrapper of it
+	addr string     // of hosts on this disk that have no address: it must not change between them
 
 	mu             sync.Mutex
 	metadata       []byte
-	syncedMetadata []byte // the note as it will be after a loss of power
+	syncedMetadata []byte // what remains after a loss of power
 	powerLost      bool
 }
 
-// Metadata is what was kept on the disk beside the log with SetMetadata, which is durable at once. Both may be called from any goroutine.
+// Metadata returns what SetMetadata stored beside the log, which is durable at once. Both are safe
+// for concurrent use.
 func (d *MemoryDisk) Metadata() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.metadata
 }
 
-// SetMetadata replaces the note.
+// SetMetadata replaces the metadata.
 func (d *MemoryDisk) SetMetadata(b []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -34,13 +36,13 @@ func (d *MemoryDisk) SetMetadata(b []byte) {
 	}
 }
 
-// NewMemoryDisk makes an empty one.
+// NewMemoryDisk returns an empty disk.
 func NewMemoryDisk() *MemoryDisk {
 	return &MemoryDisk{fs: vfs.NewStrictMem(), addr: newMemoryAddress()}
 }
 
-// PowerLoss stops the disk: nothing written or synced from now on will survive. Close the host, then call [MemoryDisk.PowerBack], and open a new
-// host on the disk: it finds exactly what was synced before the loss.
+// PowerLoss stops the disk: nothing written or synced from now on survives. Close the host, call
+// [MemoryDisk.PowerBack], and open a new host on the disk: it finds exactly what was synced before.
 func (d *MemoryDisk) PowerLoss() {
 	d.mu.Lock()
 	d.powerLost = true
@@ -48,7 +50,8 @@ func (d *MemoryDisk) PowerLoss() {
 	d.fs.SetIgnoreSyncs(true)
 }
 
-// PowerBack drops what was not synced before [MemoryDisk.PowerLoss] and lets the disk work again. No host may be open on it.
+// PowerBack drops what was not synced before [MemoryDisk.PowerLoss] and starts the disk again. No
+// host may be open on it.
 func (d *MemoryDisk) PowerBack() {
 	d.fs.ResetToSyncedState()
 	d.fs.SetIgnoreSyncs(false)

@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// The storage asks the disk for its free space every now and then, which a memory disk cannot tell, and complains about it on the standard logger: the
-// engine has no setting for another one. Hosts on disks in memory, and only they, keep those lines away from the output of tests.
+// The storage asks a disk for its free space now and then, which a memory disk does not know, and
+// complains on the standard logger. The engine has no setting for another logger. Only hosts on
+// memory disks drop these lines.
 var muteMemoryDisk = sync.OnceFunc(func() { log.SetOutput(withoutDiskUsage{log.Writer()}) })
 
 type withoutDiskUsage struct{ w io.Writer }

@@ -30,7 +30,8 @@ type MetaConfig struct {
 	Replica uint64
 	Members map[uint64]string // replica id -> raft address of the first members
 	Join    bool
-	// SnapshotEntries is the number of entries between snapshots, default 10,000; CompactionOverhead the number kept before one, default half of it.
+	// SnapshotEntries is the number of entries between snapshots, default 10,000;
+	// CompactionOverhead the number kept before one, default half of it.
 	SnapshotEntries, CompactionOverhead uint64
 	// Applied is called for each entry that changed the state, in log order, with the states before
 	// and after, which never change. A restored snapshot is one call, with the index of its last

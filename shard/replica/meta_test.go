@@ -94,7 +94,8 @@ func TestMetaSurvivesRestarts(t *testing.T) {
 	})
 }
 
-// TestEntryOfANewerBinary: an entry of a format version that is not known here is not applied, and the host's owner is told that it cannot go on, and why.
+// TestEntryOfANewerBinary: an entry of a format version that is not known here is not applied, and
+// the host's owner is told that it cannot go on, and why.
 func TestEntryOfANewerBinary(t *testing.T) {
 	if !inOwnProcess(t) {
 		return

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestSnapshotOfAMovedFolder: a folder that was moved since its snapshot was saved still gives it to a replica that joins.
+// TestSnapshotOfAMovedFolder: a folder that was moved since its snapshot was saved still gives it
+// to a replica that joins.
 func TestSnapshotOfAMovedFolder(t *testing.T) {
 	net, at := NewMemoryNet(), t.TempDir()
 	was, is := filepath.Join(at, "was"), filepath.Join(at, "is")

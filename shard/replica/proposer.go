@@ -181,7 +181,7 @@ func (p *proposer) collect() {
 		case unknown:
 			if q.markUndetermined(f.epoch, f.seq) {
 				s.counters.undetermined.Add(1)
-				s.log.Warn("outcome of a proposal is not known, epoch is retaken", "epoch", f.epoch, "batch", f.seq)
+				s.log.Warn("proposal outcome unknown, taking over a new epoch", "epoch", f.epoch, "batch", f.seq)
 			}
 		}
 	}
@@ -229,7 +229,7 @@ func (p *proposer) takeOverIfDue() bool {
 		q.mu.Unlock()
 		return false
 	}
-	retake := q.phase == leading
+	again := q.phase == leading
 	// If entries take longer than the timeout to be applied, each take-over would be followed by
 	// the next before it counts. So each further one gets twice the timeout.
 	late := n
@@ -243,7 +243,7 @@ func (p *proposer) takeOverIfDue() bool {
 	q.mu.Unlock()
 
 	h := shard.Header{Format: shard.FormatVersion, Epoch: p.takeOverEpoch, Seq: 1, Wall: s.wall()}
-	if retake {
+	if again {
 		h.LogTime = s.tasks.stamp()
 		s.counters.repeatedTakeOvers.Add(1)
 	}

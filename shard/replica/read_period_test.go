@@ -9,9 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestReadRoundsAreAligned: whatever a shard's rounds have been before, none is later than the period and
-// the time between two looks; and the rounds of shards that nobody asks for fall together after two
-// periods.
+// TestReadRoundsAreAligned: whatever a shard's rounds have been before, none is later than the
+// period and the time between two looks; and the rounds of shards that nobody asks for fall
+// together after two periods.
 func TestReadRoundsAreAligned(t *testing.T) {
 	const look = 100 * time.Millisecond
 	random := rand.New(rand.NewPCG(1, 2))

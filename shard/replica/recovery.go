@@ -19,11 +19,13 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// Recovery reads what the logs of a raft directory have, without a majority of anybody: each replica's newest snapshot, and every entry behind it, those included that nobody
-// knows to be committed. With the majority gone for good nobody can say which of the last ones were: one that was acknowledged anywhere may be among them, and one that was not
-// is no worse than a request whose answer got lost.
+// Recovery reads the logs of a raft directory whose majority is lost: each replica's newest
+// snapshot and every entry after it, including entries not known to be committed. Without a
+// majority nobody can tell which of the last ones were committed. An acknowledged one may be among
+// them; one that was not acknowledged does no more harm than a request whose reply was lost.
 //
-// It opens the directory as a host does, and may write to it. Give it a copy. The raft address is the one that the directory was made with; nobody is reached.
+// It opens the directory as a host does, and may write to it: give it a copy. The raft address is
+// the one that the directory was created with; no other host is contacted.
 type Recovery struct {
 	host *Host
 	logs []RecoveredLog
@@ -33,18 +35,19 @@ type Recovery struct {
 	failed chan struct{}
 }
 
-// RecoveredLog is how far a replica's log has come. Of two logs of one shard the one with the higher term of the last entry is newer, and of those the longer one.
+// RecoveredLog is the position of a replica's log. Of two logs of a shard the one with the higher
+// term of the last entry is newer; with equal terms, the longer one.
 type RecoveredLog struct {
 	Shard, Replica uint64
-	Term           uint64 // the highest it heard of
+	Term           uint64 // the highest known
 	LastTerm       uint64 // of the last entry
 	LastIndex      uint64
-	Committed      uint64 // index up to which it knew that a majority has it
+	Committed      uint64 // the highest index known to be committed
 	Snapshot       uint64 // index of its snapshot, 0 for none
-	Loss           string // why it may not be all that the replica had, empty for a log that is whole
+	Loss           string // why entries may be missing; empty for a complete log
 }
 
-// Newer says that a log of the same shard has more than another one.
+// Newer reports whether the log has more than another one of the same shard.
 func (l *RecoveredLog) Newer(o *RecoveredLog) bool {
 	if l.LastTerm != o.LastTerm {
 		return l.LastTerm > o.LastTerm
@@ -52,15 +55,16 @@ func (l *RecoveredLog) Newer(o *RecoveredLog) bool {
 	return l.LastIndex > o.LastIndex
 }
 
-// OpenRecovery opens a copy of a raft directory. It fails as [OpenHost] does: when another process has it, or the log cannot be read; and, unless acceptLoss, when the log has
-// gone back behind its watermark, or has none.
+// OpenRecovery opens a copy of a raft directory. It fails like [OpenHost]: if another process uses
+// it or the log cannot be read. Unless acceptLoss, it also fails if the log is behind its watermark
+// or has none.
 func OpenRecovery(dir, raftAddress string, acceptLoss bool, logger *slog.Logger) (*Recovery, error) {
 	return openRecovery(HostConfig{Dir: dir, RaftAddress: raftAddress, Logger: logger, acceptLoss: acceptLoss})
 }
 
 func openRecovery(cfg HostConfig) (*Recovery, error) {
 	s := &Recovery{failed: make(chan struct{})}
-	cfg.Net, cfg.Fatal = NewMemoryNet(), s.fail // there is nobody
+	cfg.Net, cfg.Fatal = NewMemoryNet(), s.fail // there is no other host
 	cfg.recovery = true
 	var err error
 	s.host, err = OpenHost(cfg)
@@ -95,13 +99,13 @@ func shardName(id uint64) string {
 	return fmt.Sprintf("shard %d", id)
 }
 
-// Logs are the logs that are there, in order of shard and replica. Replicas that never had an entry are left out.
+// Logs returns the logs, in order of shard and replica. Replicas without any entry are left out.
 func (s *Recovery) Logs() []RecoveredLog { return slices.Clone(s.logs) }
 
-// Close ends the reading.
+// Close closes the directory.
 func (s *Recovery) Close() error { return s.host.Close() }
 
-// readLog reads how far a log has come.
+// readLog reads the position of a log.
 func (s *Recovery) readLog(id, replica uint64) (l RecoveredLog, err error) {
 	defer recoverDamaged(&err)
 	l = RecoveredLog{Shard: id, Replica: replica, Loss: s.host.store.Loss(id, replica)}
@@ -139,7 +143,7 @@ func (s *Recovery) readLog(id, replica uint64) (l RecoveredLog, err error) {
 	return l, nil
 }
 
-// Shard makes the machine of a data shard's log.
+// Shard builds the machine of a data shard's log.
 func (s *Recovery) Shard(ctx context.Context, l RecoveredLog) (*shard.Machine, error) {
 	m := shard.New(l.Shard)
 	err := s.snapshot(ctx, &l, func(r io.Reader) (err error) {
@@ -160,7 +164,7 @@ func (s *Recovery) Shard(ctx context.Context, l RecoveredLog) (*shard.Machine, e
 	})
 }
 
-// Meta makes the machine of the meta shard's log.
+// Meta builds the machine of the meta shard's log.
 func (s *Recovery) Meta(ctx context.Context, l RecoveredLog) (*meta.Machine, error) {
 	m := meta.New()
 	err := s.snapshot(ctx, &l, func(r io.Reader) (err error) {
@@ -179,7 +183,8 @@ func (s *Recovery) Meta(ctx context.Context, l RecoveredLog) (*meta.Machine, err
 	})
 }
 
-// snapshot has the engine read the log's snapshot, which checks it. What the engine does with the entries behind it does not matter.
+// snapshot makes the engine read the log's snapshot, which checks it. What the engine does with the
+// entries after it does not matter.
 func (s *Recovery) snapshot(ctx context.Context, l *RecoveredLog, restore func(io.Reader) error) error {
 	if l.Snapshot == 0 {
 		return nil
@@ -187,7 +192,7 @@ func (s *Recovery) snapshot(ctx context.Context, l *RecoveredLog, restore func(i
 	reader := &recoveryMachine{restore: restore, done: make(chan error, 1)}
 	g := &group{shard: l.Shard, id: l.Replica, replica: reader}
 	cfg := groupConfig(l.Shard, l.Replica, electionRTT, 0, 0)
-	cfg.SnapshotEntries, cfg.CompactionOverhead = 0, 0 // it makes none
+	cfg.SnapshotEntries, cfg.CompactionOverhead = 0, 0 // no new snapshots
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return reader }
 	if err := s.host.startGroup(g, bootstrap{}, create, cfg); err != nil {
 		return err
@@ -209,7 +214,7 @@ func (s *Recovery) snapshot(ctx context.Context, l *RecoveredLog, restore func(i
 	return nil
 }
 
-// recoveryChunk bounds the entries that are in memory at a time, in bytes.
+// recoveryChunk bounds the entries in memory at a time, in bytes.
 const recoveryChunk = 16 << 20
 
 // recoverDamaged turns the log store's panics on damaged files into an error.
@@ -219,7 +224,7 @@ func recoverDamaged(err *error) {
 	}
 }
 
-// entries gives the commands of the log behind its snapshot, in their order.
+// entries calls apply with the commands of the log after its snapshot, in order.
 func (s *Recovery) entries(ctx context.Context, l *RecoveredLog, apply func(index uint64, cmd []byte) error) (err error) {
 	defer recoverDamaged(&err)
 	at := l.Snapshot + 1
@@ -252,7 +257,8 @@ func (s *Recovery) entries(ctx context.Context, l *RecoveredLog, apply func(inde
 	return nil
 }
 
-// commandOf takes the command out of an entry; false: it is the engine's own. The engine puts a byte before a command, which says how it is packed; 0 is not at all.
+// commandOf returns the command of an entry; false for an entry of the engine. The engine puts a
+// byte before a command, its compression; 0 is none.
 func commandOf(e *pb.Entry) (cmd []byte, ok bool, err error) {
 	switch {
 	case e.Type == pb.ApplicationEntry && len(e.Cmd) > 0:
@@ -265,7 +271,7 @@ func commandOf(e *pb.Entry) (cmd []byte, ok bool, err error) {
 	return e.Cmd[1:], true, nil
 }
 
-// recoveryMachine takes a snapshot from the engine.
+// recoveryMachine receives a snapshot from the engine.
 type recoveryMachine struct {
 	restore func(io.Reader) error
 	once    sync.Once

@@ -42,7 +42,8 @@ func recovered(t *testing.T, dir string) (m *shard.Machine, l RecoveredLog, err 
 	return nil, l, nil
 }
 
-// TestRecovery: what a directory's log has is read without a leader: from the first entry, from a snapshot and what came behind it; and damage is told from it.
+// TestRecovery: what a directory's log has is read without a leader: from the first entry, from a
+// snapshot and what came behind it; and damage is told from it.
 func TestRecovery(t *testing.T) {
 	dir := t.TempDir()
 	open := func() (*Host, *Shard, *recorder) {
@@ -138,7 +139,8 @@ func applied(s *Shard) (index uint64) {
 	return index
 }
 
-// damage changes a byte of the one snapshot, counted from the end if at is negative; beyond its end it cuts the file short.
+// damage changes a byte of the one snapshot, counted from the end if at is negative; beyond its end
+// it cuts the file short.
 func damage(t *testing.T, dir string, at int) (mend func()) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*", "snapshot-part-*", "snapshot-1-*", "snapshot-*", "snapshot-*.gbsnap"))
@@ -167,7 +169,8 @@ func damage(t *testing.T, dir string, at int) (mend func()) {
 	return func() { write(whole) }
 }
 
-// FuzzSnapshotFile: whatever is in a snapshot's file, it is refused or whole by its checksums, and nothing panics.
+// FuzzSnapshotFile: whatever is in a snapshot's file, it is refused or whole by its checksums, and
+// nothing panics.
 func FuzzSnapshotFile(f *testing.F) {
 	whole := snapshotFile([]byte("a snapshot"))
 	f.Add(whole)
@@ -197,7 +200,8 @@ func snapshotFile(payload []byte) []byte {
 	return append(b, engineMagic...)
 }
 
-// TestRecoveryReadsTheWholeLog: an entry that nobody knows to be committed, since the others were cut off when it was written, is read too: its answer may be out.
+// TestRecoveryReadsTheWholeLog: an entry that nobody knows to be committed, since the others were
+// cut off when it was written, is read too: its answer may be out.
 func TestRecoveryReadsTheWholeLog(t *testing.T) {
 	c := newCluster(t, nil)
 	var lead int

@@ -9,12 +9,12 @@ import (
 	"github.com/lni/dragonboat/v4"
 )
 
-// Role is a replica's in its raft group.
+// Role of a replica in its raft group.
 type Role uint8
 
 const (
-	RoleNone      Role = iota // not in the group yet, or no more, as far as the replica has applied its log
-	RoleNonVoting             // gets the log and does not vote
+	RoleNone      Role = iota // not in the group, as far as the replica has applied its log
+	RoleNonVoting             // gets the log but does not vote
 	RoleVoter
 )
 
@@ -28,24 +28,27 @@ func (r Role) String() string {
 	return "none"
 }
 
-// GroupReport is what a replica on this host knows of itself and its group, without asking anybody. Only a barrier or a read proves any of it.
+// GroupReport is what a replica on this host knows of itself and its group without communication.
+// Only a barrier or a read proves any of it.
 type GroupReport struct {
 	Shard, Replica uint64
 	Running        bool
-	Removed        bool // the replica has seen its own removal; nothing below is known
+	Removed        bool // it has applied its own removal; the fields below are unknown
 	Role           Role
 	Voters         []uint64 // as of ConfigChange
-	ConfigChange   uint64   // the last change of members that is applied here
+	ConfigChange   uint64   // the last change of members applied here
 	Leader         uint64   // replica id, 0 for none
 	Term           uint64
-	Leading        bool   // it leads, and for a data shard its own epoch is applied
+	Leading        bool   // it leads; for a data shard its own epoch is applied
 	Epoch          uint64 // of a data shard
 	Applied        uint64 // log index
-	// UpToDate is how long ago the replica has last begun a read that found it up to date; negative for never, and always for the meta shard.
+	// UpToDate is the age of the last read that found the replica up to date; negative for none,
+	// and always for the meta shard.
 	UpToDate time.Duration
 }
 
-// Report tells of all replicas here, in the order of their shards, cheaply enough for each heartbeat. Removed replicas are in it until their data are removed.
+// Report returns a report of each replica here, in the order of their shards, cheaply enough for
+// each heartbeat. Removed replicas are included until their data are removed.
 func (h *Host) Report() []GroupReport {
 	infos := h.engineInfos()
 	groups := h.running()
@@ -92,7 +95,7 @@ type engineInfo struct {
 	NonVoting             bool
 }
 
-// engineInfos has no entry for a replica that has not applied or restored any membership yet.
+// engineInfos has no entry for a replica that has not applied or restored any membership.
 func (h *Host) engineInfos() map[uint64]engineInfo {
 	all := h.engineInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
 	if all == nil {
@@ -107,7 +110,8 @@ func (h *Host) engineInfos() map[uint64]engineInfo {
 	return infos
 }
 
-// engineInfo asks the engine about its replicas; nil once it is being closed. The engine itself does not keep its Close from replacing what it reads for this.
+// engineInfo asks the engine about its replicas; nil once it is being closed. The engine's Close is
+// not safe beside this call.
 func (h *Host) engineInfo(o dragonboat.NodeHostInfoOption) *dragonboat.NodeHostInfo {
 	h.engineMu.RLock()
 	defer h.engineMu.RUnlock()

@@ -17,7 +17,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// sameHistory compares the digests after each entry that both replicas, or both lives of one, have applied.
+// sameHistory compares the digests after each entry that both replicas, or both lives of one, have
+// applied.
 func sameHistory(t *testing.T, a, b *recorder) {
 	t.Helper()
 	a.mu.Lock()
@@ -269,8 +270,9 @@ func TestSnapshotDoesNotStopTheShard(t *testing.T) {
 	}
 }
 
-// TestDamageIsFoundLate: a block of a table that is not read at the start is damaged. The engine panics when it comes to it, on a goroutine of its own; the host's owner is told
-// which table it is instead.
+// TestDamageIsFoundLate: a block of a table that is not read at the start is damaged. The engine
+// panics when it comes to it, on a goroutine of its own; the host's owner is told which table it is
+// instead.
 func TestDamageIsFoundLate(t *testing.T) {
 	if !inOwnProcess(t) {
 		return

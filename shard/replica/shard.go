@@ -29,52 +29,60 @@ const (
 	drainTimeout            = time.Second
 )
 
-// ShardConfig says how a shard's replica lives. ID, Replica, Sink and, unless it joins or restarts, Members are needed.
+// ShardConfig configures a shard's replica. ID, Replica and Sink are required, and Members unless
+// it joins or restarts.
 type ShardConfig struct {
 	ID      uint64 // of the shard, from 1; never reused
 	Replica uint64 // of this replica in the shard, from 1; never reused in the shard
-	// Members of a shard that is founded: replica id -> raft address, the same on each of them. Members and Join matter when the replica starts on this host for
-	// the first time; later they may be left out, or be given again.
+	// Members of a new shard: replica id -> raft address, the same on all members. Members and Join
+	// matter only when the replica starts on this host for the first time.
 	Members map[uint64]string
 	Join    bool // this replica was added to a running shard by [Host.AddNonVoting]; Members is empty
-	// InstanceOf maps a replica of the shard to its instance, 0 for unknown. Called by any goroutine; must not block. Nil: their ids are the same.
+	// InstanceOf maps a replica of the shard to its instance, 0 for unknown. It is called on any
+	// goroutine and must not block. Nil: the ids are the same.
 	InstanceOf func(replica uint64) uint64
 
 	Sink     Sink
-	Messages MessageSender // nil: there are none, messages are dropped
-	// Route finds the shard and the epoch of a bucket of a tier, 0 for unknown. Called by the shard's own goroutine; nil knows no bucket.
+	Messages MessageSender // nil: messages are dropped
+	// Route returns the shard and the epoch of a bucket of a tier, 0 for unknown. The leader's
+	// goroutine calls it. Nil knows no bucket.
 	Route func(tier uint8, bucket uint32) (shard, bucketEpoch uint64)
-	// Heard is when something was last heard on a connection, by the host's clock; 0 for an unknown one. Called by the shard's own goroutine; nil knows
-	// none.
+	// Heard returns the last receive on a connection by the host's clock, 0 for an unknown one. The
+	// leader's goroutine calls it. Nil knows none.
 	Heard func(conn uint64) time.Duration
 
-	// MaxOpenBytes bounds what waits for a proposal; beyond it Submit answers StatusOverloaded. Default 16 MiB.
+	// MaxOpenBytes bounds the commands that wait for a proposal; beyond it Submit returns
+	// StatusOverloaded. Default 16 MiB.
 	MaxOpenBytes int
-	// MaxBatchBytes and MaxBatchCommands close a batch: a larger one would keep Apply busy for longer than a few milliseconds. Defaults 256 KiB and 2,048.
-	// A single command may be larger than MaxBatchBytes.
+	// MaxBatchBytes and MaxBatchCommands bound a batch: a larger one would keep Apply busy for more
+	// than a few milliseconds. Defaults 256 KiB and 2,048. A single command may be larger than
+	// MaxBatchBytes.
 	MaxBatchBytes    int
 	MaxBatchCommands int
-	// InFlight is the number of batches proposed and not yet applied; 1 to 64, default 4. More of them make smaller batches.
+	// InFlight is the number of batches proposed and not yet applied, 1 to 64, default 4. More of
+	// them make smaller batches.
 	InFlight int
-	// SnapshotEntries is the number of entries between snapshots, default 100,000; CompactionOverhead the number kept before one, default half of it.
+	// SnapshotEntries is the number of entries between snapshots, default 100,000.
+	// CompactionOverhead is the number of entries kept before a snapshot, default half of it.
 	SnapshotEntries, CompactionOverhead uint64
-	// SnapshotBytes is the length of log after which a snapshot is saved too, however few entries it has; the length of the last snapshot, if that is more.
-	// Default 256 MiB.
+	// SnapshotBytes is the length of log after which a snapshot is saved with fewer entries too, or
+	// the length of the last snapshot if that is more. Default 256 MiB.
 	SnapshotBytes int64
-	// ReadPeriod is how often the replica makes sure that it is up to date, for [Shard.Fresh], and
-	// a leader that it leads. Default: on the leader the least self-check period of the shard's
-	// nodes, and 1 s without nodes; on the others half of their least grace period, if that is
+	// ReadPeriod is how often the replica checks that it is up to date, for [Shard.Fresh], and a
+	// leader that it leads. Default on the leader: the least self-check period of the shard's
+	// nodes, 1 s without nodes. On others: half of the nodes' least grace period, if that is
 	// longer.
 	ReadPeriod time.Duration
-	// ProposeTimeout is when a proposal counts as undetermined and the leader retakes its epoch. Default 50 round trip times, at least 2 s.
+	// ProposeTimeout is when a proposal counts as undetermined and the leader takes over a new
+	// epoch. Default 50 round trip times, at least 2 s.
 	ProposeTimeout time.Duration
 
-	// Tests put faults here.
+	// Tests inject faults here.
 	proposeVia func(next func(entry []byte) (engineProposal, error), entry []byte) (engineProposal, error)
 	readVia    func(next func() bool) bool
 }
 
-// Shard is one replica of a data shard. All methods may be called from any goroutine.
+// Shard is one replica of a data shard. All methods are safe for concurrent use.
 type Shard struct {
 	cfg     ShardConfig
 	host    *Host
@@ -84,35 +92,38 @@ type Shard struct {
 	sink    Sink
 	session *client.Session
 
-	// applyMu is held over each step of the log: Apply and what the sink does with it. Locks are taken in the order applyMu, mu, line.mu.
+	// applyMu is held during each step of the log, Apply and the sink's delivery. Locks are taken
+	// in the order applyMu, mu, proposals.mu.
 	applyMu         sync.Mutex
 	events          shard.Events // of the step
-	notified        bool         // the sink was told of some leader
+	notified        bool         // the sink was notified of a leader
 	notifiedLeader  uint64
 	notifiedLeading bool
 
-	// mu guards the machine: Apply and the steps of a snapshot hold it for writing, reads hold it for reading.
+	// mu guards the machine. Apply and the steps of a snapshot hold it for writing, readers for
+	// reading.
 	mu      sync.RWMutex
 	machine *shard.Machine
-	backup  *shard.Snapshot // being written, and no snapshot of the engine's
+	backup  *shard.Snapshot // being written, while the engine writes no snapshot
 
 	proposals  proposalQueue
-	transferMu sync.Mutex // held by the transfer of leadership that is under way
+	transferMu sync.Mutex // held during a leadership transfer
 	proposer   proposer
 	barriers   readBarriers
 	tasks      taskQueue
 	counters   counters
 
-	selfCheck atomic.Uint64 // ms: what the machine's nodes ask for, as of the last tick
+	selfCheck atomic.Uint64 // ms: the least of the machine's nodes, as of the last tick
 	grace     atomic.Uint64 // ms: their least grace period, as of the last tick
 	logTail   logTail
 
-	stopC    chan struct{} // closed when the engine is about to stop this replica
+	stopC    chan struct{} // closed before the engine stops this replica
 	stopOnce sync.Once
 	wg       sync.WaitGroup
 }
 
-// StartShard starts a replica. It returns before the log is read back: the replica is of use when LeaderChanged was called for it.
+// StartShard starts a replica. It returns before the log is read back: the replica is ready when
+// LeaderChanged was called for it.
 func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	if cfg.ID == 0 || cfg.ID >= MetaShard {
 		return nil, fmt.Errorf("shard id is %d, but must be at least 1 and below %d", cfg.ID, MetaShard)
@@ -147,7 +158,8 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	s.group = &group{shard: cfg.ID, id: cfg.Replica, replica: s}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*stateMachine)(s) }
 	raft := groupConfig(cfg.ID, cfg.Replica, h.election(cfg.Members), cfg.SnapshotEntries, cfg.CompactionOverhead)
-	// The host may be closed from another goroutine as soon as it knows the group: it waits for the three loops from then on.
+	// The host may be closed from another goroutine as soon as it knows the group: it waits for the
+	// three goroutines.
 	s.wg.Add(3)
 	if err := h.startGroup(s.group, bootstrap{cfg.Members, cfg.Join}, create, raft); err != nil {
 		s.wg.Add(-3)
@@ -165,21 +177,23 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// ID is the shard's.
+// ID is the shard's id.
 func (s *Shard) ID() uint64 { return s.cfg.ID }
 
 // Replica is this replica's id in the shard.
 func (s *Shard) Replica() uint64 { return s.cfg.Replica }
 
-// View runs fn with the machine, which does not change meanwhile. Many may run at once; keep it short, the log waits.
+// View runs fn with the machine, which does not change meanwhile. Calls may run concurrently. Keep
+// fn short: the log waits.
 func (s *Shard) View(fn func(m *shard.Machine)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	fn(s.machine)
 }
 
-// Exclusive runs fn between two steps of the log: no entry is applied, and no event delivered, while it runs, so that what is read and what is
-// registered in it for later events fit together without a gap. Not from inside a [Sink].
+// Exclusive runs fn between two steps of the log: no entry is applied and no event delivered
+// meanwhile. So what fn reads, and what it registers for later events, fit together without a gap.
+// It must not be called inside a [Sink].
 func (s *Shard) Exclusive(fn func(m *shard.Machine)) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -188,19 +202,20 @@ func (s *Shard) Exclusive(fn func(m *shard.Machine)) {
 	fn(s.machine)
 }
 
-// Leading says that this replica leads, as far as it knows: its own epoch is applied and nothing speaks against it. Only a barrier proves it.
+// Leading reports whether this replica leads, as far as it knows: its own epoch is applied. Only a
+// barrier proves it.
 func (s *Shard) Leading() bool { return s.proposals.leading.Load() }
 
-// LeaderReplica is the replica id of the leader as far as is known here, 0 for none.
+// LeaderReplica is the replica id of the leader as known here, 0 for none.
 func (s *Shard) LeaderReplica() uint64 { return s.proposals.leader.Load() }
 
-// Term is the newest raft term that this replica has heard of a leader in, or that there is none.
+// Term is the newest raft term known here.
 func (s *Shard) Term() uint64 {
 	term, _ := s.proposals.raftStatus()
 	return term
 }
 
-// LeaderInstance is the instance of the leader as far as is known here, 0 for none.
+// LeaderInstance is the instance of the leader as known here, 0 for none.
 func (s *Shard) LeaderInstance() uint64 { return s.Instance(s.LeaderReplica()) }
 
 // Instance is the instance of a replica of the shard, 0 for unknown.
@@ -211,8 +226,9 @@ func (s *Shard) Instance(replica uint64) uint64 {
 	return s.cfg.InstanceOf(replica)
 }
 
-// ProposeInternal proposes a command of the cluster's own (nodes, buckets) on the leader and waits until it is applied. The error carries a status:
-// StatusUnavailable also when the outcome is not known, so the command must be one that may be applied twice. The body is copied.
+// ProposeInternal proposes a command of the cluster itself (nodes, buckets) on the leader and waits
+// until it is applied. The error carries a status. It is StatusUnavailable also if the outcome is
+// unknown, so the command must be idempotent. The body is copied.
 func (s *Shard) ProposeInternal(ctx context.Context, c shard.Command) error {
 	done := make(chan error, 1)
 	st := s.proposals.submitInternal(c, internalWaiter{fn: func(err error) { done <- err }})
@@ -229,13 +245,14 @@ func (s *Shard) ProposeInternal(ctx context.Context, c shard.Command) error {
 	}
 }
 
-// leaderUpdated comes from the engine's one goroutine for such news: it only notes them.
+// leaderUpdated is called on the engine's event goroutine.
 func (s *Shard) leaderUpdated(term, leader uint64) {
 	s.proposals.setRaftLeader(term, leader)
 	s.barriers.noteLeaderChange()
 }
 
-// stop lets the batches in flight finish, for at most a second, and ends the shard's goroutines. The engine still runs.
+// stop waits until batches in flight are applied, for at most a second, and ends the shard's
+// goroutines. The engine still runs.
 func (s *Shard) stop() {
 	s.stopOnce.Do(func() {
 		s.proposals.drain(drainTimeout)
@@ -245,7 +262,8 @@ func (s *Shard) stop() {
 	})
 }
 
-// stopped is called when the engine has let go of the replica: what is still open has an outcome that nobody here will learn.
+// stopped is called after the engine has stopped the replica: the outcome of batches in flight will
+// not be known here.
 func (s *Shard) stopped() {
 	s.cutUndetermined("outcome is not known: the replica has stopped")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// PrepareSnapshot fixes the state to be saved, cheaply; Update goes on afterwards.
+// PrepareSnapshot fixes the state to be saved, cheaply; Update continues afterwards.
 func (sm *stateMachine) PrepareSnapshot() (interface{}, error) {
 	sm.mu.Lock()
 	defer sm.mu.Unlock()
@@ -45,7 +45,8 @@ func (sm *stateMachine) SaveSnapshot(state interface{}, w io.Writer, _ statemach
 	return nil
 }
 
-// RecoverFromSnapshot replaces the machine: at start, or when this replica was so far behind that the leader sent a snapshot instead of the log.
+// RecoverFromSnapshot replaces the machine: at start, or when this replica lagged so far that the
+// leader sent a snapshot instead of the log.
 func (sm *stateMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.SnapshotFile, stop <-chan struct{}) error {
 	s := (*Shard)(sm)
 	in := &stoppableReader{r: r, stop: stop}
@@ -66,7 +67,8 @@ func (sm *stateMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsh
 	s.logTail.snapshot.Store(in.n)
 	s.logTail.bytes.Store(0)
 	s.logTail.entries.Store(0)
-	// The snapshot may hold the effects of batches in flight, or not: their entries will not be seen here.
+	// The snapshot may or may not include the batches in flight: their entries will not be seen
+	// here.
 	s.cutUndetermined("outcome is not known: the replica was restored from a snapshot")
 	s.epochApplied(epoch, logTime)
 	if r, ok := s.sink.(Restorer); ok {
@@ -84,7 +86,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// stoppableWriter ends a long save when the replica stops, and counts.
+// stoppableWriter ends a long save when the replica stops, and counts bytes.
 type stoppableWriter struct {
 	w    io.Writer
 	stop <-chan struct{}
@@ -100,7 +102,7 @@ func (w *stoppableWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// stoppableReader ends a long restore when the replica stops, and counts.
+// stoppableReader ends a long restore when the replica stops, and counts bytes.
 type stoppableReader struct {
 	r    io.Reader
 	stop <-chan struct{}
@@ -116,19 +118,20 @@ func (r *stoppableReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// logTail is how much log a restart would read back.
+// logTail is the log that a restart would read back.
 type logTail struct {
-	bytes       atomic.Int64 // applied since the last snapshot was begun
+	bytes       atomic.Int64 // applied since the last snapshot began
 	entries     atomic.Int64
 	snapshot    atomic.Int64 // bytes of the last snapshot
-	requestedAt atomic.Int64 // when a snapshot was asked for, by the host's clock
+	requestedAt atomic.Int64 // when a snapshot was requested, by the host's clock
 }
 
-// snapshotRetry is how long a snapshot that was asked for may take to begin before it is asked for again.
+// snapshotRetry is how long a requested snapshot may take to begin before it is requested again.
 const snapshotRetry = 10 * time.Second
 
-// snapshotIfDue asks for a snapshot when the log since the last has grown too long in bytes. The engine counts entries, but an entry is a batch and may be one
-// command or thousands. A snapshot larger than the bound is not repeated before as much has been logged again.
+// snapshotIfDue requests a snapshot when the log since the last one is too long in bytes. The
+// engine counts entries, but an entry is a batch of one command or thousands. A snapshot larger
+// than the bound is repeated only after as much has been logged again.
 func (s *Shard) snapshotIfDue() {
 	t := &s.logTail
 	if t.bytes.Load() < max(s.cfg.SnapshotBytes, t.snapshot.Load()) {
@@ -139,7 +142,7 @@ func (s *Shard) snapshotIfDue() {
 		return
 	}
 	t.requestedAt.Store(int64(now))
-	// The outcome does not matter: if none is saved, the next one is asked for later.
+	// The outcome does not matter: if none is saved, the next one is requested later.
 	_, err := s.host.nh.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
 		OverrideCompactionOverhead: true, CompactionOverhead: uint64(t.entries.Load()) / 2,
 	}, time.Minute)

@@ -14,7 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// What the engine's snapshot files are made of: a header in its first KiB, blocks of 2 MiB each with a checksum behind it, and at the end their length and a magic.
+// The engine's snapshot files have a header in the first KiB, blocks of 2 MiB with a checksum after
+// each, and at the end their length and a magic number.
 const (
 	engineHeader = 1 << 10
 	engineBlock  = 2 << 20
@@ -23,7 +24,8 @@ const (
 
 var engineMagic = []byte{0x3f, 0x5b, 0xcb, 0xf1, 0xfa, 0xba, 0x81, 0x9f}
 
-// checkSnapshot reads the file of a replica's newest snapshot as the engine does, which ends the process when it is damaged or missing.
+// checkSnapshot reads the file of a replica's newest snapshot as the engine does, which ends the
+// process if it is damaged or missing.
 func (h *Host) checkSnapshot(shard, replica uint64) error {
 	snapshot, err := h.store.GetSnapshot(shard, replica)
 	if err != nil {
@@ -50,7 +52,7 @@ func (h *Host) checkSnapshot(shard, replica uint64) error {
 	return fmt.Errorf("%w: the snapshot of %s, %q, is not what was written", logstore.ErrDamaged, shardName(shard), snapshot.Filepath)
 }
 
-// checkSnapshotFile says whether a snapshot's file is whole.
+// checkSnapshotFile reports whether a snapshot's file is whole.
 func checkSnapshotFile(r io.Reader, size int64) (ok bool, err error) {
 	left := size - engineHeader - engineTail
 	if left < 0 {

@@ -2,27 +2,27 @@ package replica
 
 import "sync/atomic"
 
-// Stats are a replica's counters since it started, and where it stands.
+// Stats are a replica's counters since its start, and gauges.
 type Stats struct {
 	Batches           uint64 // proposed
 	Commands          uint64 // in them
 	Bytes             uint64 // in them
 	Applied           uint64 // entries applied
 	AppliedIndex      uint64 // of the log
-	Refused           uint64 // entries refused because of an older epoch
-	Dropped           uint64 // batches the engine did not take or dropped
+	Refused           uint64 // entries rejected because of an older epoch
+	Dropped           uint64 // batches that the engine did not take, or dropped
 	Undetermined      uint64 // batches whose outcome the engine could not tell
-	TakeOvers         uint64 // epochs claimed, retakes included
+	TakeOvers         uint64 // proposed, repeated ones included
 	RepeatedTakeOvers uint64
-	Overloaded        uint64 // commands refused by Submit
-	Barriers          uint64 // rounds of read-index that succeeded
-	BarrierFails      uint64 // rounds that did not, or found another epoch
-	MessagesDropped   uint64 // messages of other leaders dropped because too many waited
+	Overloaded        uint64 // commands rejected by Submit
+	Barriers          uint64 // successful rounds of read-index
+	BarrierFails      uint64 // rounds that failed or found another epoch
+	MessagesDropped   uint64 // messages of other leaders over the limit
 	Snapshots         uint64 // saved
 	Restores          uint64 // machines restored from a snapshot
 
 	InFlight     int // batches proposed and not yet applied
-	WaitingBytes int // in the open batch and those sealed
+	WaitingBytes int // in the open and sealed batches
 	Epoch        uint64
 	LogTime      uint64
 	Leading      bool
@@ -35,7 +35,7 @@ type counters struct {
 	barriers, barrierFails, messagesDropped, snapshots, restores                                                atomic.Uint64
 }
 
-// Stats reads the counters; each is exact, together they are not of one moment.
+// Stats returns the counters; each is exact, but they are not from one moment.
 func (s *Shard) Stats() Stats {
 	c := &s.counters
 	st := Stats{

@@ -7,15 +7,19 @@ import (
 	"time"
 )
 
-// successionDelay is how long the second of a group's replicas that may succeed a leader waits for the first, and the third for the second: two that stand at once split the votes.
+// successionDelay is the delay of the second candidate of a group behind the first, and of the
+// third behind the second: two that campaign at once split the votes.
 const successionDelay = 200 * time.Millisecond
 
-// Succeed has the replicas here stand for election in the groups whose leader was on the host at a raft address, because its process has ended: they need not wait until they
-// have not heard it for long enough. Agree are the raft addresses of other hosts that found the same; in a group of which they and this host are no majority nothing is done.
-// It returns in how many groups a replica here stands. It has no effect on the engine's own transport.
+// Succeed makes replicas here campaign in the groups whose leader was on the host at a raft
+// address, because its process has ended. They need not wait for the election timeout. Agree are
+// the raft addresses of other hosts that found the same: a group in which these and this host are
+// no majority is left alone. It returns the number of groups in which a replica here campaigns. It
+// has no effect on the engine's own transport.
 //
-// A wrong word costs a needless election and nothing else: raft takes an election at any time. Pre-votes are passed over, and with them the rule that who hears a leader
-// grants none; the word of a majority that the leader's process has ended stands in for it.
+// A wrong report costs a needless election, which raft tolerates at any time. The pre-vote is
+// skipped, which would protect a live leader; the finding of a majority that the leader's process
+// has ended replaces it.
 func (h *Host) Succeed(address string, agree []string) (stands int) {
 	if h.campaigner == nil {
 		return 0
@@ -41,7 +45,8 @@ func (h *Host) Succeed(address string, agree []string) (stands int) {
 		if agreed <= len(i.Voters)/2 {
 			continue
 		}
-		// Each group begins with another one, so that leaderships are spread over those that are left.
+		// Each group starts with another candidate, so that leaderships are spread over the
+		// remaining replicas.
 		rank := (slices.Index(candidates, g.id) + int(g.shard%uint64(len(candidates)))) % len(candidates)
 		h.campaigner.add(campaign{campaignKey: campaignKey{shard: g.shard, from: leader, to: g.id}, next: now.Add(time.Duration(rank) * successionDelay)})
 		stands++

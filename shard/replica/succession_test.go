@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestSuccession: the process of a leader has ended, and another replica leads before the engine would look for one: that takes ten round trips at least, here ten minutes.
+// TestSuccession: the process of a leader has ended, and another replica leads before the engine
+// would look for one: that takes ten round trips at least, here ten minutes.
 func TestSuccession(t *testing.T) {
 	c := newClusterOfRTT(t, 3, 3, time.Minute, func(cfg *ShardConfig) { cfg.ProposeTimeout = time.Hour })
 	poll := func(what string, ok func() bool) {

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// TestSuppressElections: a group of one whose host is told that it is one of several is not called to an election, as any other is.
+// TestSuppressElections: a group of one whose host is told that it is one of several is not called
+// to an election, as any other is.
 func TestSuppressElections(t *testing.T) {
 	h := &Host{}
-	h.SuppressElections(1) // no nudger: nothing happens
+	h.SuppressElections(1) // no campaigner: no effect
 	n := &campaigner{h: h, wakeup: make(chan struct{}, 1)}
 	h.campaigner = n
 	h.SuppressElections(1)

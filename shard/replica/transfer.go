@@ -9,25 +9,27 @@ import (
 
 const (
 	transferAttempts = 3
-	transferTimeout  = 80 * time.Millisecond // the first; each further one may last twice as long
-	transferPause    = 50 * time.Millisecond // between two tries, for what has waited
+	transferTimeout  = 80 * time.Millisecond // of the first attempt; doubles
+	transferPause    = 50 * time.Millisecond // between two attempts, for waiting requests
 	transferPoll     = time.Millisecond
-	handOverTimeout  = 200 * time.Millisecond // for the log to hear of it; then the change goes on as an unplanned one
+	handOverTimeout  = 200 * time.Millisecond // of logging the transfer; then the change counts as unplanned
 )
 
-// Transfer makes another voter the leader of a shard that this host's replica leads, and waits until its epoch is applied here. It tries three times. Without load
-// and with a target that is up to date it takes a few milliseconds. Nil: the target leads, in a term after the one that is to end. StatusAborted: it does not, or no
-// more. StatusUnavailable: this replica does not lead, or only believes so, in a term that is not after the other.
+// Transfer makes another voter the leader of a shard that this host's replica leads, and waits
+// until its epoch is applied here. It makes three attempts. Without load, and with a target that is
+// up to date, it takes a few milliseconds. Nil: the target leads, in a term after the given one.
+// StatusAborted: it does not lead, or no longer. StatusUnavailable: this replica does not lead, or
+// only believes so in an old term.
 //
-// The caller gives the term that it has seen led by another, 0 for none, because a replica that was cut off goes on to believe that it leads for a while. If that is
-// the target, its "I lead already" would be taken for the end of a leadership that goes on.
+// After is the term that the caller has seen led by another replica, 0 for none. An isolated
+// replica believes for a while that it leads. If it is the target, its belief must not count as a
+// completed transfer.
 //
-// The log of a data shard hears of the hand-over first ([Shard.HandOver]). Its proposals are paused
-// then: requests wait in the open batch, for 80 ms in the first try and up to 320 ms in the last,
-// since what is in flight must be applied first. When the leadership has moved they fail with
-// StatusUnavailable: nothing of them was proposed. A target that does not answer is given up by the
-// engine after ten round trip times, and all proposals are dropped until then; so long the pause
-// lasts.
+// A data shard logs the transfer first ([Shard.HandOver]). Then its proposals are paused, since
+// batches in flight must be applied first: requests wait in the open batch for 80 ms in the first
+// attempt, up to 320 ms in the last. If the leadership has moved, they fail with StatusUnavailable;
+// nothing of them was proposed. The engine gives up a target that does not respond after ten round
+// trip times, and drops all proposals until then; the pause lasts as long.
 func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) error {
 	g := h.group(shard)
 	if g == nil {
@@ -39,10 +41,11 @@ func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) err
 	return g.replica.transfer(ctx, toReplica, after)
 }
 
-// engineTransferTimeout is how long the engine's leader waits for the target of a transfer, dropping all proposals.
+// engineTransferTimeout is how long the engine's leader waits for the target of a transfer,
+// dropping all proposals.
 func (h *Host) engineTransferTimeout() time.Duration { return (electionRTT + 1) * h.cfg.RTT }
 
-// await polls until ok or until some time has passed, and says whether it was ok.
+// await polls until ok, or for a limited time, and returns ok's last result.
 func await(ctx context.Context, stop <-chan struct{}, most time.Duration, ok func() bool) bool {
 	end := time.NewTimer(most)
 	defer end.Stop()
@@ -92,7 +95,7 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 		if moved == 0 {
 			continue
 		}
-		// Raft has named a new term. It is true when the epoch of the term is applied.
+		// Raft has reported a new term. It counts once the epoch of the term is applied.
 		var leader, term uint64
 		known := await(ctx, s.stopC, s.host.changeTimeout(), func() bool {
 			q := &s.proposals
@@ -115,7 +118,7 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d tries; is it up to date?", to, s.cfg.ID, transferAttempts)
 }
 
-// checkNewerTerm refuses to call a leadership that is not after that of a term its successor.
+// checkNewerTerm rejects a leadership whose term is not newer than the given one.
 func checkNewerTerm(shard, term, after uint64) error {
 	if term > after {
 		return nil
@@ -130,7 +133,7 @@ func (q *proposalQueue) leaderTerm() (term uint64, leads bool) {
 	return q.term, q.phase == leading
 }
 
-// tryTransfer pauses the proposer, asks once, and returns the term that came of it, 0 for none.
+// tryTransfer pauses the proposer, requests a transfer once, and returns the new term, 0 for none.
 func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) (moved uint64, err error) {
 	q := &s.proposals
 	q.mu.Lock()
@@ -147,13 +150,14 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 		q.mu.Unlock()
 		q.wake()
 	}()
-	// A target that has not applied what is committed ignores the call. What is applied here is committed, and the others hear of it at once.
+	// A target ignores the request until it has applied all that is committed. What is applied here
+	// is committed, and the others learn of it at once.
 	if !await(ctx, s.stopC, most, q.nothingInFlight) {
 		return 0, ctx.Err()
 	}
 	asked := time.Now()
 	if err := s.host.nh.RequestLeaderTransfer(s.cfg.ID, to); err != nil {
-		return 0, nil // one is under way in the engine
+		return 0, nil // another transfer is under way in the engine
 	}
 	news := func() bool {
 		q.mu.Lock()
@@ -166,7 +170,7 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 	if await(ctx, s.stopC, transferTimeout, news) {
 		return moved, nil
 	}
-	// Whatever was proposed now would be dropped. The call may still be heard.
+	// The engine would drop proposals made now. The target may still take over.
 	await(context.WithoutCancel(ctx), s.stopC, s.host.engineTransferTimeout()-time.Since(asked), news)
 	if moved > 0 {
 		return moved, nil
@@ -174,14 +178,14 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 	return 0, ctx.Err()
 }
 
-// nothingInFlight says that everything proposed here has been applied here.
+// nothingInFlight reports whether everything proposed here has been applied here.
 func (q *proposalQueue) nothingInFlight() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.inFlight) == 0 && !q.takeOverInFlight && !q.takeOverAgain
 }
 
-// transfer of the meta shard needs no pause: a command that is dropped is proposed again by itself.
+// transfer of the meta shard needs no pause: dropped commands are proposed again.
 func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
 	var term uint64
 	moved := func() bool {

@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// writers make requests all the time, each on the replica that leads as far as it knows, and remember what they asked for.
+// writers make requests all the time, each on the replica that leads as far as it knows, and
+// remember what they asked for.
 type writers struct {
 	c    *cluster
 	stop chan struct{}
@@ -117,7 +118,8 @@ func TestTransferUnderLoad(t *testing.T) {
 		start := time.Now()
 		err := c.hosts[l].Transfer(timeout(t), 1, c.ids[to], 0)
 		if err != nil {
-			// An election nobody asked for comes in between on a busy machine; nothing else is excused.
+			// An election nobody asked for comes in between on a busy machine; nothing else is
+			// excused.
 			if st := protocol.StatusOf(err); st != protocol.StatusUnavailable && st != protocol.StatusAborted {
 				t.Fatal(err)
 			}
@@ -170,7 +172,8 @@ func TestTransferToUnresponsiveTarget(t *testing.T) {
 	}
 }
 
-// A leader whose messages arrive nowhere, or that gets none, is replaced, and what it was asked meanwhile is told right.
+// A leader whose messages arrive nowhere, or that gets none, is replaced, and what it was asked
+// meanwhile is told right.
 func TestOneWayIsolation(t *testing.T) {
 	for _, out := range []bool{true, false} {
 		t.Run(fmt.Sprintf("out=%v", out), func(t *testing.T) {
@@ -248,8 +251,9 @@ func TestQuorumLossAndReturn(t *testing.T) {
 	}
 }
 
-// TestTransferToItself: a leader that is to be made the leader says that it is, but only when that was no earlier leadership than the one that is to end. A replica that
-// was cut off believes for a while that it leads, and would end the leadership of its successor by saying so.
+// TestTransferToItself: a leader that is to be made the leader says that it is, but only when that
+// was no earlier leadership than the one that is to end. A replica that was cut off believes for a
+// while that it leads, and would end the leadership of its successor by saying so.
 func TestTransferToItself(t *testing.T) {
 	c := newCluster(t, nil)
 	for {

@@ -12,7 +12,8 @@ import (
 	"github.com/lni/vfs"
 )
 
-// The engine's store is a folder of tables (*.sst), logs (*.log) and lists of tables (MANIFEST-*), of which CURRENT names the one that counts.
+// The engine's store is a folder of tables (*.sst), logs (*.log) and lists of tables (MANIFEST-*).
+// CURRENT names the current list.
 const (
 	storeFolder = "logdb-*"
 	currentFile = "CURRENT"
@@ -20,7 +21,8 @@ const (
 	tableMagic  = "\xf7\xcf\xf4\x85\xb7\x41\xe2\x88" // at the end of a table
 )
 
-// openStore opens the engine's store. What it says, or panics with, when a file is damaged or missing becomes [ErrDamaged] with the file.
+// openStore opens the engine's store. An error or panic about a damaged or missing file becomes
+// [ErrDamaged] with the file.
 func openStore(fs vfs.FS, c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string) (db raftio.ILogDB, err error) {
 	for _, dir := range dirs {
 		if err := checkCurrent(fs, dir); err != nil {
@@ -46,13 +48,14 @@ func recoverPanic(err *error) {
 	}
 }
 
-// firstLine is an error's sentence without the stack that the engine prints behind it.
+// firstLine is an error's sentence without the engine's stack.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return line
 }
 
-// checkCurrent refuses a store without CURRENT: the engine takes it for a new one, and removes the tables that it does not know of.
+// checkCurrent rejects a store without CURRENT: the engine takes it for a new one, and removes the
+// unknown tables.
 func checkCurrent(fs vfs.FS, dir string) error {
 	for _, store := range list(fs, dir, storeFolder) {
 		if len(list(fs, store, "*.log"))+len(list(fs, store, "*"+tableSuffix)) == 0 || len(list(fs, store, currentFile)) > 0 {
@@ -75,7 +78,7 @@ func list(fs vfs.FS, dir, pattern string) (paths []string) {
 
 var fileNumber = regexp.MustCompile(`\b\d{6,}\b`)
 
-// damaged is [ErrDamaged] with a cause, and the file that it is about, as far as the cause or a look tells.
+// damaged is [ErrDamaged] with a cause and its file, as far as that can be found.
 func damaged(fs vfs.FS, dir string, cause error) error {
 	text := firstLine(cause.Error())
 	for _, store := range list(fs, dir, storeFolder) {

@@ -8,10 +8,10 @@ import (
 	"github.com/lni/vfs"
 )
 
-// Space is the room on the disk of the log, in bytes.
+// Space is the free space on the disk of the log, in bytes.
 type Space struct {
 	Free, Total uint64
-	// Low is the mark below which an instance should hand over what it has while it can; Least the one below which the store cannot go on.
+	// Below Low an instance should hand over its work. Below Least the store cannot go on.
 	Low, Least uint64
 }
 
@@ -20,22 +20,22 @@ func (s Space) String() string {
 	return fmt.Sprintf("%d MiB of %d MiB are free, at least %d MiB are needed", s.Free/mib, s.Total/mib, (s.Least+mib-1)/mib)
 }
 
-// Marks are the marks of a disk of so many bytes. The least is 5 % of the disk, from 32 MiB to 256 MiB: what the store and a snapshot may be writing while nobody looks.
-// The low mark is twice that.
+// Marks returns the marks of a disk of this size. The least is 5 % of the disk, from 32 MiB to 256
+// MiB: what the store and a snapshot may write between two checks. The low mark is twice that.
 func Marks(total uint64) (low, least uint64) {
 	const mib = 1 << 20
 	least = min(max(total/20, 32*mib), 256*mib)
 	return 2 * least, least
 }
 
-// spaceWatch looks at the disk. Looks may not be at the same time; Space may be read at any time.
+// spaceWatch checks the disk. Checks must not run concurrently; Space may be read at any time.
 type spaceWatch struct {
 	fs   vfs.FS
 	dir  string
 	last atomic.Pointer[Space]
 }
 
-// look says how much room there is; false if the disk cannot tell.
+// look returns the free space; false if the disk cannot tell.
 func (w *spaceWatch) look() (Space, bool) {
 	u, err := w.fs.GetDiskUsage(w.dir)
 	if err != nil || u.TotalBytes == 0 {
@@ -47,13 +47,13 @@ func (w *spaceWatch) look() (Space, bool) {
 	return s, true
 }
 
-// maintain writes the watermark and looks at free space.
+// maintain writes the watermark and checks the free space.
 func (s *Store) maintain() {
 	t := time.NewTicker(period)
 	defer t.Stop()
 	var low bool
 	if sp := s.space.last.Load(); sp != nil {
-		low = sp.Free < sp.Low // it was started so: somebody knows
+		low = sp.Free < sp.Low // it was low at the start, and that was reported
 	}
 	for {
 		select {
@@ -79,13 +79,13 @@ func (s *Store) maintain() {
 		dirty := s.dirty
 		s.mu.Unlock()
 		if dirty {
-			_ = s.writeMarks(false) // the next round tries again: an old mark is a true one
+			_ = s.writeMarks(false) // the next round retries: an old mark is still true
 		}
 		s.maintaining.Store(0)
 	}
 }
 
-// watchStuck looks for writes that do not end.
+// watchStuck looks for writes that do not finish.
 func (s *Store) watchStuck() {
 	t := time.NewTicker(period)
 	defer t.Stop()
@@ -101,7 +101,8 @@ func (s *Store) watchStuck() {
 	}
 }
 
-// Waiting is how long the oldest write has been under way; 0 when there is none. It may be called from any goroutine.
+// Waiting is the age of the oldest unfinished write; 0 if there is none. It is safe for concurrent
+// use.
 func (s *Store) Waiting() (d time.Duration) {
 	now := time.Since(s.began)
 	for _, since := range [...]int64{s.saving.Load(), s.maintaining.Load()} {
@@ -112,7 +113,8 @@ func (s *Store) Waiting() (d time.Duration) {
 	return d
 }
 
-// Space is the room on the disk at the last look; false for a disk that cannot tell. It may be called from any goroutine.
+// Space is the free space at the last check; false for a disk that cannot tell. It is safe for
+// concurrent use.
 func (s *Store) Space() (Space, bool) {
 	if sp := s.space.last.Load(); sp != nil {
 		return *sp, true

@@ -1,11 +1,12 @@
-// Package logstore watches over the raft engine's log store.
+// Package logstore watches over the raft engine's log store, the engine's own on pebble. It adds:
 //
-// The store itself is the engine's own, on pebble. What is added:
+//   - A watermark beside the log says how far each replica's log had come. A log behind its
+//     watermark has lost acknowledged entries, by a flipped bit, a lost file or an old copy that
+//     was put back. pebble does not notice; [Store.Create] fails with [ErrRolledBack], before a
+//     vote can be given twice.
+//   - A write that does not finish within [Config.Stuck] is reported, and so is a failing disk:
+//     pebble waits for ever.
+//   - Free space is checked in time: on a full disk pebble neither fails nor goes on.
 //
-//   - A watermark beside the log says how far each replica's log had come. A log that is found behind it has lost what was acknowledged, by a flipped bit, a lost
-//     file or an old copy that was put back, and pebble says nothing of it: [Store.Create] then fails with [ErrRolledBack], before a vote can be given twice.
-//   - A write that does not end within [Config.Stuck] is reported, as is a disk that fails: pebble waits for ever.
-//   - Free space is looked at while there is some: on a full disk pebble neither fails nor goes on.
-//
-// See DESIGN.md in this folder for the rules.
+// DESIGN.md in this folder has the rules.
 package logstore

@@ -9,7 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The engine's storage writes to the standard logger, and says at each step that a disk in memory cannot tell its free space.
+// The engine's storage writes to the standard logger, and says at each step that a disk in memory
+// cannot tell its free space.
 func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard)
 	logger.GetLogger("logdb").SetLevel(logger.ERROR)

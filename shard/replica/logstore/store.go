@@ -16,35 +16,39 @@ import (
 	"github.com/lni/vfs"
 )
 
-// ErrRolledBack says that a log has lost what it had.
+// ErrRolledBack: a log has lost entries that it had.
 var ErrRolledBack = errors.New("the log has gone back")
 
-// ErrNoWatermark says that there is a log without a watermark, so that nothing tells whether it is all of the log.
+// ErrNoWatermark: a log has no watermark, so nothing tells whether it is complete.
 var ErrNoWatermark = errors.New("the log has no watermark")
 
-// ErrDamaged says that the log cannot be read.
+// ErrDamaged: the log cannot be read.
 var ErrDamaged = errors.New("the log is damaged")
 
-// ErrStuck says that the disk does not finish a write.
+// ErrStuck: the disk does not finish a write.
 var ErrStuck = errors.New("the disk does not finish a write")
 
-// ErrNoSpace says that there is too little free space to go on with.
+// ErrNoSpace: there is too little free space.
 var ErrNoSpace = errors.New("the disk is full")
 
-// Config says how a store is watched. Dir and Fatal are needed.
+// Config configures a store. Dir and Fatal are required.
 type Config struct {
-	// Dir is the folder of the watermark's files, which is the engine's folder.
+	// Dir is the folder of the watermark's files, the engine's folder.
 	Dir string
-	// Fatal is called once, on a goroutine of its own, when the store cannot go on: the error is [ErrStuck], [ErrNoSpace], or the store's. Nothing more is
-	// acknowledged then, and a store whose write failed never returns from it. The process must end.
+	// Fatal is called once, on its own goroutine, when the store cannot go on: the error is
+	// [ErrStuck], [ErrNoSpace], or the store's. Nothing more is acknowledged then, and a failed
+	// write never returns. The process must end.
 	Fatal func(error)
-	// Low is called, on a goroutine of its own, when free space falls below the low mark while the store is open; see [Marks].
+	// Low is called, on its own goroutine, when free space falls below the low mark while the store
+	// is open; see [Marks].
 	Low func(Space)
-	// Saved is told how long each write to the log took, its sync included, by the goroutine that wrote. Default: nobody is told.
+	// Saved is called with the duration of each write to the log, its sync included, by the
+	// goroutine that wrote. May be nil.
 	Saved func(time.Duration)
 	// Stuck is how long a write may take; default 30 s.
 	Stuck time.Duration
-	// AcceptLoss opens a log that has gone back, or has no watermark, as it is; [Store.Loss] tells. It is for a copy that is read because nothing else is left.
+	// AcceptLoss opens a log that was rolled back, or has no watermark; see [Store.Loss]. It is for
+	// a copy that is read because nothing else is left.
 	AcceptLoss bool
 	// Logger takes warnings; default slog.Default().
 	Logger *slog.Logger
@@ -52,39 +56,39 @@ type Config struct {
 
 const (
 	defaultStuck = 30 * time.Second
-	period       = 100 * time.Millisecond // of writing the watermark, and of looking at the disk
-	syncPeriod   = 10 * time.Second       // of syncing it: the older of its two files is older by no more than this
+	period       = 100 * time.Millisecond // of writing the watermark, and of checking the disk
+	syncPeriod   = 10 * time.Second       // of syncing the watermark: its older file is older by at most this
 )
 
-// Store is the factory that the engine makes its log store with, and what watches over it. One engine uses it once.
+// Store is the engine's factory of its log store, and watches over it. One engine uses it once.
 type Store struct {
 	cfg Config
 	log *slog.Logger
 
 	raftio.ILogDB        // the engine's
-	dir           string // of snapshots and of what the engine's store keeps
+	dir           string // of snapshots and the engine's store
 	fs            vfs.FS
 	space         spaceWatch
 
 	fileMu    sync.Mutex // taken before mu; held during a write of the watermark
 	file      watermarkFiles
-	synced    time.Time     // when the watermark last was
-	syncEvery time.Duration // after which it is again
+	synced    time.Time     // of the watermark
+	syncEvery time.Duration // of the watermark
 	loss      map[key]string
 	mu        sync.Mutex
 	marks     map[key]mark
 	dirty     bool
 
 	began       time.Time    // times below are since then
-	saving      atomic.Int64 // when the running write to the log began; 0: there is none
-	maintaining atomic.Int64 // the same of the watermark and the look at free space
+	saving      atomic.Int64 // start of the running write to the log, 0: none
+	maintaining atomic.Int64 // the same for the watermark and the check of free space
 
 	fatal sync.Once
 	stopC chan struct{}
 	done  sync.WaitGroup
 }
 
-// New makes one.
+// New returns a store.
 func New(cfg Config) *Store {
 	if cfg.Stuck == 0 {
 		cfg.Stuck = defaultStuck
@@ -95,11 +99,12 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), syncEvery: syncPeriod, began: time.Now(), stopC: make(chan struct{})}
 }
 
-// Name is that of the engine's own store: the engine writes it into its folder, and refuses another.
+// Name is the name of the engine's own store: the engine records it in its folder, and accepts no
+// other.
 func (s *Store) Name() string { return "sharded-pebble" }
 
-// Create is called by the engine when it starts, before any replica runs. It fails with [ErrRolledBack] when a log ends before its mark, and with [ErrNoSpace] when
-// there is too little room to work in.
+// Create is called by the engine when it starts, before any replica runs. It returns
+// [ErrRolledBack] if a log ends before its mark, and [ErrNoSpace] if there is too little space.
 func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string) (raftio.ILogDB, error) {
 	s.fs = c.Expert.FS
 	if s.fs == nil {
@@ -132,9 +137,9 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 	return s, nil
 }
 
-// checkMarks compares what is found in the store with the marks, and goes on from what is found.
+// checkMarks compares the logs with their marks, and continues from the logs.
 func (s *Store) checkMarks(db raftio.ILogDB, known map[key]mark, lacking []string) error {
-	if c, ok := db.(interface{ SelfCheckFailed() (bool, error) }); ok { // the engine asks its own store only
+	if c, ok := db.(interface{ SelfCheckFailed() (bool, error) }); ok { // the engine checks its own store only
 		if failed, err := c.SelfCheckFailed(); err != nil || failed {
 			return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it", errors.Join(err, errors.ErrUnsupported))
 		}
@@ -143,7 +148,7 @@ func (s *Store) checkMarks(db raftio.ILogDB, known map[key]mark, lacking []strin
 	if err != nil {
 		return damaged(s.fs, s.dir, err)
 	}
-	// The first marks are durable before there is a log to have any of.
+	// The first marks are durable before the first log.
 	if known == nil && len(found) > 0 {
 		err := fmt.Errorf("%w: %s; nothing else tells whether the log is whole", ErrNoWatermark, strings.Join(lacking, " and "))
 		if !s.cfg.AcceptLoss {
@@ -173,10 +178,11 @@ func (s *Store) noteLoss(k key, how string) {
 	s.loss[k] = how
 }
 
-// Loss says what is wrong with a log that was opened only because of [Config.AcceptLoss]; empty: nothing.
+// Loss describes what is wrong with a log that was opened only because of [Config.AcceptLoss];
+// empty: nothing.
 func (s *Store) Loss(shard, replica uint64) string { return s.loss[key{shard, replica}] }
 
-// findMarks reads how far each log in a store has come.
+// findMarks reads the position of each log in a store.
 func findMarks(db raftio.ILogDB) (found map[key]mark, err error) {
 	defer recoverPanic(&err)
 	nodes, err := db.ListNodeInfo()
@@ -193,7 +199,7 @@ func findMarks(db raftio.ILogDB) (found map[key]mark, err error) {
 	return found, nil
 }
 
-// writeMarks writes the watermark as it is now. Through is for the first marks, and those that were lowered.
+// writeMarks writes the watermark. Through is for the first marks, and for lowered ones.
 func (s *Store) writeMarks(through bool) error {
 	s.fileMu.Lock()
 	defer s.fileMu.Unlock()
@@ -220,7 +226,7 @@ func (s *Store) writeMarks(through bool) error {
 	return nil
 }
 
-// markOf reads how far a log has come.
+// markOf reads the position of a log.
 func markOf(db raftio.ILogDB, k key) (mark, error) {
 	snapshot, err := db.GetSnapshot(k.shard, k.replica)
 	if err != nil {
@@ -249,7 +255,8 @@ func markOf(db raftio.ILogDB, k key) (mark, error) {
 	return m, nil
 }
 
-// SaveRaftState writes to the log and returns when it is synced. See the engine's interface for who may call it when.
+// SaveRaftState writes to the log and returns when it is synced. The engine's interface says who
+// may call it when.
 func (s *Store) SaveRaftState(updates []pb.Update, worker uint64) error {
 	began := time.Since(s.began)
 	s.saving.Store(int64(began) | 1)
@@ -269,8 +276,10 @@ func (s *Store) SaveRaftState(updates []pb.Update, worker uint64) error {
 	return nil
 }
 
-// lower lowers the marks of logs that are about to be cut, and says whether there are any: they are written first, since a mark may be too low and never too high. A cut
-// log ends in a later term, mostly; it does not when the first of many new entries are old ones that a deposed leader had never been given.
+// lower lowers the marks of logs that are about to be truncated, and reports whether there are any.
+// They are written first, since a mark may be too low but never too high. A truncated log usually
+// ends in a later term. It does not if the first of many new entries are old ones that a deposed
+// leader never had.
 func (s *Store) lower(updates []pb.Update) (lowered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +312,7 @@ func (s *Store) markOfUpdate(u *pb.Update) (key, mark) {
 	return k, s.marks[k]
 }
 
-// after is the mark of a log once an update is in it.
+// after is the mark of a log once it has an update.
 func after(u *pb.Update, m mark) mark {
 	if !pb.IsEmptyState(u.State) {
 		m.term = u.State.Term
@@ -317,9 +326,10 @@ func after(u *pb.Update, m mark) mark {
 	return m
 }
 
-// GetSnapshot reads the record of a replica's newest snapshot. The engine keeps the path under which its file was written, from the root of the file system on, and opens that path
-// when it sends the snapshot to another replica: in a folder that was moved or copied since then it would find nothing and end the process, or send the file of the
-// folder that it was copied from. So paths are given as they are now.
+// GetSnapshot reads the record of a replica's newest snapshot. The engine records the absolute path
+// of the file, and opens it to send the snapshot to another replica. In a folder that was moved or
+// copied the file is missing, which ends the process, or is another folder's. So the path is
+// replaced by the present one.
 func (s *Store) GetSnapshot(shard, replica uint64) (pb.Snapshot, error) {
 	snapshot, err := s.ILogDB.GetSnapshot(shard, replica)
 	if err != nil {
@@ -336,10 +346,11 @@ func (s *Store) GetSnapshot(shard, replica uint64) (pb.Snapshot, error) {
 	return snapshot, nil
 }
 
-// partFolder is how the names of the engine's folders begin that hold the snapshots of many replicas; their files lie three levels below.
+// partFolder is the prefix of the engine's folders with snapshots of many replicas; the files are
+// three levels below.
 const partFolder = "snapshot-part-"
 
-// relocate is the path of a snapshot's file in this folder, whatever the folder was called when it was written.
+// relocate is the path of a snapshot's file in this folder, whatever the folder's former name.
 func (s *Store) relocate(path string) string {
 	names := strings.Split(filepath.ToSlash(path), "/")
 	for i := len(names) - 1; i >= 0; i-- {
@@ -350,7 +361,7 @@ func (s *Store) relocate(path string) string {
 	return path
 }
 
-// RemoveNodeData removes a replica's log, and its mark first.
+// RemoveNodeData removes a replica's mark, and then its log.
 func (s *Store) RemoveNodeData(shard, replica uint64) error {
 	if err := s.forget(key{shard, replica}); err != nil {
 		return err
@@ -385,13 +396,14 @@ func (s *Store) Close() error {
 	return errors.Join(s.ILogDB.Close(), err)
 }
 
-// Disk is the file system that the log is on.
+// Disk is the file system of the log.
 func (s *Store) Disk() vfs.FS { return s.fs }
 
-// Fail reports an error that the process must end for, and does not return.
+// Fail reports an error for which the process must end, and does not return.
 func (s *Store) Fail(err error) { _ = s.fail(err) }
 
-// fail reports an error that the process must end for, and does not return: the engine would panic with it before anybody could say why.
+// fail reports an error for which the process must end, and does not return: the engine would panic
+// before the error is reported.
 func (s *Store) fail(err error) error {
 	s.report(err)
 	select {}

@@ -119,8 +119,8 @@ func (l *rlog) mark() mark {
 	return m
 }
 
-// TestNoFalseAlarm writes logs as raft may write them, cuts included, stops the disk at any time, and opens the store again: it is never refused, and the marks are those of
-// the model.
+// TestNoFalseAlarm writes logs as raft may write them, cuts included, stops the disk at any time,
+// and opens the store again: it is never refused, and the marks are those of the model.
 func TestNoFalseAlarm(t *testing.T) {
 	seeds := uint64(12)
 	if os.Getenv("SIGNALBOX_LONG") != "" {
@@ -270,7 +270,8 @@ func copyAll(t *testing.T, fs vfs.FS, from, to string) {
 	}
 }
 
-// TestFlippedBit damages the newest file of the log on a real disk. Pebble opens it without an error, and drops what comes behind the damage.
+// TestFlippedBit damages the newest file of the log on a real disk. Pebble opens it without an
+// error, and drops what comes behind the damage.
 func TestFlippedBit(t *testing.T) {
 	dir := t.TempDir()
 	b := newBed(t, vfs.Default, dir)
@@ -310,7 +311,8 @@ func TestFlippedBit(t *testing.T) {
 	}
 }
 
-// TestWatermarkIsDamaged goes on from the other file. Without any a log is refused, unless its loss is accepted; a folder that has no log needs none.
+// TestWatermarkIsDamaged goes on from the other file. Without any a log is refused, unless its loss
+// is accepted; a folder that has no log needs none.
 func TestWatermarkIsDamaged(t *testing.T) {
 	k := key{1, 1}
 	for _, c := range []struct {
@@ -386,7 +388,8 @@ func spoilFile(t *testing.T, fs vfs.FS, path, how string) {
 	}
 }
 
-// TestOldestMark: whatever is lost with the power, a mark that was synced is left, and it is no older than the last sync before the last.
+// TestOldestMark: whatever is lost with the power, a mark that was synced is left, and it is no
+// older than the last sync before the last.
 func TestOldestMark(t *testing.T) {
 	k := key{1, 1}
 	fs := vfs.NewStrictMem()

@@ -14,22 +14,22 @@ import (
 	"github.com/lni/vfs"
 )
 
-// key names a replica's log.
+// key identifies a replica's log.
 type key struct{ shard, replica uint64 }
 
 func (k key) compare(o key) int {
 	return cmp.Or(cmp.Compare(k.shard, o.shard), cmp.Compare(k.replica, o.replica))
 }
 
-// mark is how far a log has come. Logs are compared by the term of the last entry first: a new leader may cut a tail off, and then what it puts in its place is of a
-// later term.
+// mark is the position of a log. The term of the last entry is compared first: a new leader may
+// truncate a log, and what replaces the entries has a later term.
 type mark struct {
-	term      uint64 // of the hard state: what was voted for in it must not be forgotten
+	term      uint64 // of the hard state: a vote in it must not be forgotten
 	lastTerm  uint64
 	lastIndex uint64
 }
 
-// behind says that the log at m has lost something that the log at o had.
+// behind reports whether the log at m has lost something that the log at o had.
 func (m mark) behind(o mark) bool {
 	return m.term < o.term || m.lastBehind(o)
 }
@@ -42,7 +42,8 @@ func (m mark) String() string {
 	return fmt.Sprintf("term %d, last entry %d of term %d", m.term, m.lastIndex, m.lastTerm)
 }
 
-// A file of marks: magic, version, sequence number, count, marks in order of their keys, CRC-32C of all that.
+// A file of marks has magic, version, sequence number, count, marks in order of their keys, and a
+// CRC-32C of all that.
 const (
 	fileMagic   = 0x7369_676d // "sigm"
 	fileVersion = 1
@@ -69,7 +70,8 @@ func appendMarks(b []byte, seq uint64, marks map[key]mark) []byte {
 
 var errNoMarks = errors.New("no marks")
 
-// parseMarks reads what appendMarks wrote. Any other bytes give errNoMarks, or an error that says that a later version wrote them.
+// parseMarks reads what appendMarks wrote. Other bytes give errNoMarks, or an error about a later
+// version.
 func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 	if len(b) < headLen+4 || binary.LittleEndian.Uint32(b) != fileMagic {
 		return 0, nil, errNoMarks
@@ -94,13 +96,13 @@ func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 	return binary.LittleEndian.Uint64(b[8:]), marks, nil
 }
 
-// watermarkFiles keeps marks in two files. One of them is rewritten; the other one was synced and is left alone, so that it is whole after a loss of power at any moment. They
-// change places with each synced write.
+// watermarkFiles keeps marks in two files. One is rewritten; the other was synced and stays, so
+// that it is whole after a loss of power. A synced write swaps them.
 type watermarkFiles struct {
 	fs   vfs.FS
 	dir  string
 	seq  uint64
-	slot int // the next to be written
+	slot int // of the next write
 	buf  []byte
 }
 
@@ -108,7 +110,8 @@ func (f *watermarkFiles) path(slot int) string {
 	return f.fs.PathJoin(f.dir, fmt.Sprintf("watermark.%d", slot))
 }
 
-// read returns the newest marks; nil when no file has any. Lacking says why a file could not be read, for each of the two that could not; a folder that is new lacks both.
+// read returns the newest marks, nil if no file has any. Lacking says for each unreadable file why;
+// in a new folder both are missing.
 func (f *watermarkFiles) read() (marks map[key]mark, lacking []string, err error) {
 	for slot := range 2 {
 		b, err := readFile(f.fs, f.path(slot))
@@ -135,7 +138,8 @@ func (f *watermarkFiles) read() (marks map[key]mark, lacking []string, err error
 // encode prepares the next write.
 func (f *watermarkFiles) encode(marks map[key]mark) { f.buf = appendMarks(f.buf[:0], f.seq+1, marks) }
 
-// write replaces one of the two files by what was encoded. Without a sync, what is on disk is true of the log however old it is, as long as marks rise.
+// write replaces one of the two files by what was encoded. Without a sync, whatever is on disk is
+// true of the log, as long as marks rise.
 func (f *watermarkFiles) write(sync bool) error {
 	if err := f.writeSlot(sync); err != nil {
 		return err
@@ -147,7 +151,8 @@ func (f *watermarkFiles) write(sync bool) error {
 	return nil
 }
 
-// writeThrough replaces both files and returns when they are durable. It is for the first marks, and for marks that were lowered: of older ones nothing may be left.
+// writeThrough replaces both files durably. It is for the first marks, and for lowered ones: no
+// older mark may remain.
 func (f *watermarkFiles) writeThrough() error {
 	for range 2 {
 		if err := f.writeSlot(true); err != nil {
