@@ -19,17 +19,19 @@ import (
 	"github.com/signalbox-dev/signalbox/server/peer"
 )
 
-// Bootstrap is how a process becomes an instance: it makes the cluster, or joins the one that its peers belong to, or already is one. Needed before there is a map.
+// Bootstrap turns a process into an instance: it makes the cluster, joins the one of its peers, or
+// is an instance already. It is needed before there is a map.
 type Bootstrap struct {
 	Store     Store
 	Transport Transport
 	Advertise string // where other instances reach this one
-	Voter     bool   // its tier may vote in the meta shard: it may make the cluster
+	Voter     bool   // its tier may vote in the meta shard, so it may make the cluster
 	Peers     []string
-	Cluster   string // name the operator gave; empty takes any
-	// Request is what a new instance asks to be taken in with. UUID and RaftAddress are filled in here.
+	Cluster   string // as configured; empty matches any
+	// Request is a new instance's request to join. Bootstrap fills in UUID and RaftAddress.
 	Request JoinRequest
-	// Probe says what answers at the address of a peer that does not; see the function Probe. Nil where addresses are not of TCP.
+	// Probe finds out what answers at the address of a peer that does not; see the function Probe.
+	// Nil for addresses that are not TCP.
 	Probe  func(ctx context.Context, address string) error
 	Logger *slog.Logger
 
@@ -37,7 +39,7 @@ type Bootstrap struct {
 	peerErrors *peerErrors
 
 	mu         sync.Mutex
-	id         Identity // as it is on disk
+	id         Identity // as on disk
 	joinStatus string   // what the join waits for; empty before
 }
 
@@ -45,10 +47,10 @@ type Bootstrap struct {
 const (
 	joinPause     = 250 * time.Millisecond
 	joinPauseMost = 5 * time.Second
-	joinTimeout   = 12 * time.Second // an instance takes up to 10 s to take another in
+	joinTimeout   = 12 * time.Second // an instance needs up to 10 s to let another one join
 )
 
-// NewUUID is a random version 4 UUID.
+// NewUUID returns a random version 4 UUID.
 func NewUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails
@@ -57,7 +59,8 @@ func NewUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// Start reads or makes the identity, and from then on answers others that look for their peers. The links need not run yet.
+// Start reads or creates the identity, and from then on answers the discovery of others. The
+// transport need not be started yet.
 func (e *Bootstrap) Start() (err error) {
 	found := false
 	if e.id, found, err = LoadIdentity(e.Store); err != nil {
@@ -107,14 +110,14 @@ func (e *Bootstrap) Start() (err error) {
 	return nil
 }
 
-// Identity is what is known so far.
+// Identity is the identity as far as known.
 func (e *Bootstrap) Identity() Identity {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.id
 }
 
-// saveIdentity makes a change to the identity durable.
+// saveIdentity makes a change of the identity durable.
 func (e *Bootstrap) saveIdentity(f func(id *Identity)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,9 +130,9 @@ func (e *Bootstrap) saveIdentity(f func(id *Identity)) error {
 	return nil
 }
 
-// Run returns when it is decided, and on disk, who this instance is: one that belongs to a cluster already, the founder of a new one, or one that was taken in just now
-// (joined). It tries for as long as ctx lasts. It ends with an error when the cluster refuses the instance, when all of the peers given do, and when an address given is certainly none
-// of a peer.
+// Run returns once it is decided, and on disk, who this instance is: already part of a cluster, the
+// founder of a new one, or just joined. It retries until ctx ends. It fails if the cluster rejects
+// the instance, if all configured peers do, and if a configured address is certainly not a peer's.
 func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err error) {
 	switch id := e.Identity(); {
 	case id.Expelled:
@@ -158,7 +161,7 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 	}
 	err = e.saveIdentity(func(id *Identity) {
 		id.Cluster, id.Instance, id.MetaReplica, id.Peers = reply.Cluster, reply.Instance, reply.MetaReplica, nil
-		id.Known = []string{sponsor} // who can be asked, before there is a map
+		id.Known = []string{sponsor} // to ask before there is a map
 	})
 	return e.Identity(), true, err
 }
@@ -192,7 +195,7 @@ func errOnlyItself(peers []string) error {
 	return fmt.Errorf("the list of peers names nobody but this instance (%s): give it the raft addresses of others, or leave it out to make a cluster of its own", strings.Join(peers, ", "))
 }
 
-// WaitingFor says in a sentence what Enter waits for.
+// WaitingFor describes in a sentence what Run waits for.
 func (e *Bootstrap) WaitingFor() string {
 	e.mu.Lock()
 	joining := e.joinStatus
@@ -209,7 +212,7 @@ func (e *Bootstrap) setJoinStatus(format string, args ...any) {
 	e.joinStatus = fmt.Sprintf(format, args...)
 }
 
-// SetCluster notes the cluster's id once the founder has made it.
+// SetCluster stores the cluster's id once the founder has created it.
 func (e *Bootstrap) SetCluster(cluster string) error {
 	if e.Identity().Cluster == cluster {
 		return nil
@@ -217,7 +220,7 @@ func (e *Bootstrap) SetCluster(cluster string) error {
 	return e.saveIdentity(func(id *Identity) { id.Cluster = cluster })
 }
 
-// SetKnown keeps the addresses of the other instances for the next start.
+// SetKnown stores the addresses of the other instances for the next start.
 func (e *Bootstrap) SetKnown(known []string) error {
 	if slices.Equal(e.Identity().Known, known) {
 		return nil
@@ -225,7 +228,8 @@ func (e *Bootstrap) SetKnown(known []string) error {
 	return e.saveIdentity(func(id *Identity) { id.Known = known })
 }
 
-// SetMetaReplica notes that the cluster has given this instance a new replica of the meta shard in place of its old one. Ids rise: an older one is what somebody says who lags.
+// SetMetaReplica stores a new replica of the meta shard in place of the old one. Ids rise: a lower
+// id is an outdated answer.
 func (e *Bootstrap) SetMetaReplica(metaReplica uint64) error {
 	if metaReplica <= e.Identity().MetaReplica {
 		return nil
@@ -233,8 +237,8 @@ func (e *Bootstrap) SetMetaReplica(metaReplica uint64) error {
 	return e.saveIdentity(func(id *Identity) { id.MetaReplica = metaReplica })
 }
 
-// SetMetaLogged notes that the log of the instance's replica of the meta shard is in the folder from now on. If it is missing later, what the replica promised is lost, and it
-// must not be started again.
+// SetMetaLogged stores that the log of the instance's meta replica is in the folder from now on. If
+// it is missing later, the replica's votes are lost and it must not start again.
 func (e *Bootstrap) SetMetaLogged() error {
 	if id := e.Identity(); id.MetaLogged == id.MetaReplica {
 		return nil
@@ -242,7 +246,8 @@ func (e *Bootstrap) SetMetaLogged() error {
 	return e.saveIdentity(func(id *Identity) { id.MetaLogged = id.MetaReplica })
 }
 
-// SetExpelled notes that the cluster has expelled this instance, so that it never starts again, whoever can be asked then.
+// SetExpelled stores that the cluster has expelled this instance, so that it never starts again,
+// whether or not others are reachable.
 func (e *Bootstrap) SetExpelled() error {
 	if e.Identity().Expelled {
 		return nil
@@ -250,12 +255,13 @@ func (e *Bootstrap) SetExpelled() error {
 	return e.saveIdentity(func(id *Identity) { id.Expelled = true })
 }
 
-// ErrExpelled says that the cluster has expelled this instance.
+// ErrExpelled: the cluster has expelled this instance.
 var ErrExpelled = errors.New("current instance is expelled from the cluster and cannot come back; to join anew, start it on a new data folder")
 
-// InstanceStatus asks the others what the cluster knows of this instance: the id of its replica of the meta shard, 0 while it has none. It returns at the first answer that leaves
-// nothing open; one by somebody who lags may be old, so that who cannot reach the meta shard asks again. It fails with ErrExpelled, or when nobody answers, which may
-// be so because all of them are down.
+// InstanceStatus asks the others what the cluster knows of this instance: the id of its meta
+// replica, 0 while it has none. It returns the first conclusive answer. An answer of a lagging
+// instance may be old, so an instance that cannot reach the meta shard asks again. It fails with
+// ErrExpelled, or if nobody answers: all of them may be down.
 func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err error) {
 	id := e.Identity()
 	if len(id.Known) == 0 {
@@ -290,7 +296,7 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 		case r.who.MetaReplica >= id.MetaReplica:
 			return r.who.MetaReplica, nil
 		default:
-			answered = answered || r.who.MetaReplica == 0 // a lower id is what the cluster has given before
+			answered = answered || r.who.MetaReplica == 0 // a lower id is outdated
 		}
 	}
 	if answered {
@@ -304,11 +310,12 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 
 const statusTimeout = 3 * time.Second
 
-// AnnounceLeader lets others that look for their peers know where to join: at the address that leader gives, empty while none is known.
+// AnnounceLeader answers the discovery of others with the address to join at, which leader returns;
+// empty while unknown.
 func (e *Bootstrap) AnnounceLeader(leader func() string) { e.discovery.Finish(leader) }
 
-// join asks at an address to be taken in, and goes on asking, there and at what others say, since the one that is asked may be away for a while, or for good. It may be
-// asked twice: the uuid makes it once. Sponsor is who has taken it in.
+// join asks the instance at an address, and others that it learns of, until one lets this instance
+// join. Asked twice, the UUID makes it join once. Sponsor is the instance that let it join.
 func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, sponsor string, err error) {
 	r := e.Request
 	r.UUID, r.RaftAddress, r.Cluster = e.Identity().UUID, e.Advertise, e.Cluster
@@ -378,13 +385,14 @@ func (e *Bootstrap) requestJoin(ctx context.Context, address string, r *JoinRequ
 	return reply, nil
 }
 
-// discoveryClient brings discovery's questions over the links. What went wrong is kept for whoever wants to know why there is no result.
+// discoveryClient sends discovery's questions over the transport. It records errors to explain why
+// there is no result.
 type discoveryClient struct {
 	links  Transport
 	silent *peerErrors
 }
 
-// Ask implements discovery.Transport.
+// Discover implements discovery.Transport.
 func (a discoveryClient) Discover(ctx context.Context, address string, q discovery.Request) (discovery.Response, error) {
 	w := discoverRequest{AddressedAs: address, ID: q.ID, Voter: q.Voter, Peers: q.Peers, Votable: q.Votable}
 	b, err := a.links.Call(ctx, address, methodDiscover, encode(&w))
@@ -399,27 +407,28 @@ func (a discoveryClient) Discover(ctx context.Context, address string, q discove
 	return discovery.Response{Leader: d.Leader, Retry: d.Undecided, Peers: d.Peers, Votable: d.Votable}, nil
 }
 
-// peerErrors is why peers did not answer, the last time they were asked.
+// peerErrors is why peers did not answer last time.
 type peerErrors struct {
 	log        *slog.Logger
 	probe      func(ctx context.Context, address string) error // may be nil
-	configured []string                                        // peers that the operator gave, without this instance
-	fatal      chan error                                      // has room for one: why asking again is of no use
+	configured []string                                        // peers, without this instance
+	fatal      chan error                                      // capacity 1: why retrying is useless
 
 	mu     sync.Mutex
 	errors map[string]error
 	probed map[string]time.Time
 }
 
-// refusals are what only a change of the configuration, here or there, mends.
+// rejections need a change of configuration, here or there.
 var rejections = []error{peer.ErrToken, peer.ErrVersion, peer.ErrCluster}
 
 func isRejection(err error) bool {
 	return slices.ContainsFunc(rejections, func(r error) bool { return errors.Is(err, r) })
 }
 
-// record keeps the outcome of a question. A refusal is logged, and stays until the peer answers: a peer that has refused often enough lets the next question wait. When
-// all peers given refuse, or one address is none of a peer, there is nothing to wait for.
+// record notes the outcome of a question. A rejection is logged, and stays until the peer answers:
+// after several rejections a peer delays its answers. If all configured peers reject, or an address
+// is not a peer's, waiting is useless.
 func (s *peerErrors) record(ctx context.Context, address string, err error) {
 	if s == nil || errors.Is(err, context.Canceled) {
 		return
@@ -452,7 +461,8 @@ func (s *peerErrors) record(ctx context.Context, address string, err error) {
 	}
 }
 
-// shouldProbe says that an address may be probed: it was given by the operator, something listens there that does not answer like an instance, and it was not probed just now.
+// shouldProbe reports whether to probe an address: it is configured, something listens there that
+// does not answer like an instance, and it was not probed just now.
 func (s *peerErrors) shouldProbe(address string, err error) bool {
 	var answered *protocol.Error
 	var dial *net.OpError

@@ -87,7 +87,8 @@ func TestIdentityNeverGoesBack(t *testing.T) {
 	}
 }
 
-// TestJoinAddressDies: the instance that discovery has found dies before it takes this one in; another one does, and is who is asked after a restart.
+// TestJoinAddressDies: the instance that discovery has found dies before it takes this one in;
+// another one does, and is who is asked after a restart.
 func TestJoinAddressDies(t *testing.T) {
 	store := new(memoryStore)
 	l := &fakeTransport{}
@@ -182,7 +183,8 @@ func TestRejectingPeersAreNamed(t *testing.T) {
 	}
 }
 
-// TestWhatEndsDiscovery: only what waiting cannot mend ends the look for a cluster, and then the reason is the error.
+// TestWhatEndsDiscovery: only what waiting cannot mend ends the look for a cluster, and then the
+// reason is the error.
 func TestWhatEndsDiscovery(t *testing.T) {
 	refuses := func(why error) func(context.Context, uint8, []byte) ([]byte, error) {
 		return func(context.Context, uint8, []byte) ([]byte, error) { return nil, why }

@@ -9,20 +9,21 @@ import (
 )
 
 const (
-	// HeartbeatPeriod is how often an instance says how it is.
+	// HeartbeatPeriod is the period of heartbeats.
 	HeartbeatPeriod = 500 * time.Millisecond
-	// heartbeatGap is the least time between two heartbeats, however much changes.
+	// heartbeatGap is the least time between two heartbeats.
 	heartbeatGap = 50 * time.Millisecond
 )
 
-// healthTable is the last heartbeat of each instance. It is soft: a governor that begins has heard nobody, and decides nothing that depends on it until it has.
+// healthTable is the last heartbeat of each instance. It is soft state: a new governor has heard
+// from nobody, and decides nothing that depends on it until it has.
 type healthTable struct {
 	mu  sync.Mutex
 	now func() time.Duration
-	all map[uint64]governor.Health // replaced as a whole: readers keep it
-	seq map[uint64]uint64          // of the process that is heard, by instance
+	all map[uint64]governor.Health // copied on write: readers keep it
+	seq map[uint64]uint64          // of the last heartbeat, by instance
 
-	changed chan struct{} // closed when a heartbeat says something new; nil when nobody has asked
+	changed chan struct{} // closed when a heartbeat has changed something; nil without waiters
 }
 
 func newHealthTable(now func() time.Duration) *healthTable {
@@ -35,7 +36,7 @@ func (t *healthTable) snapshot() map[uint64]governor.Health {
 	return t.all
 }
 
-// received notes a heartbeat. One that was overtaken by a later one of the same process, or is of an earlier process, says nothing.
+// received stores a heartbeat, unless it is older than the last one or from an earlier process.
 func (t *healthTable) received(b *heartbeat) {
 	now := t.now()
 	t.mu.Lock()
@@ -60,8 +61,8 @@ func (t *healthTable) received(b *heartbeat) {
 	}
 }
 
-// healthDiffers says that a heartbeat differs from the one before in something that a governor may wait for.
-// Each one says how far the replicas are, which is none.
+// healthDiffers reports whether two heartbeats differ in something that a governor may wait for.
+// The applied index does not count: it differs each time.
 func healthDiffers(before, now *governor.Health) bool {
 	if before.Incarnation != now.Incarnation || len(before.Shards) != len(now.Shards) {
 		return true
@@ -75,7 +76,7 @@ func healthDiffers(before, now *governor.Health) bool {
 	return false
 }
 
-// Changed is governor.Instances' Changed.
+// Changed implements governor.Instances.
 func (t *healthTable) Changed() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +86,8 @@ func (t *healthTable) Changed() <-chan struct{} {
 	return t.changed
 }
 
-// processExited notes that an instance's process has ended: until the next heartbeat it was not heard a moment ago, so that nothing is offered to it.
+// processExited marks the heartbeat of an instance whose process has ended as stale, until the next
+// one.
 func (t *healthTable) processExited(instance uint64) {
 	stale := t.now() - governor.FreshLimit - 1
 	t.mu.Lock()
@@ -100,7 +102,7 @@ func (t *healthTable) processExited(instance uint64) {
 	t.all = next
 }
 
-// retain drops what is known of instances that are not in the cluster any more.
+// retain drops instances that are no longer in the cluster.
 func (t *healthTable) retain(keep func(instance uint64) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +114,7 @@ func (t *healthTable) retain(keep func(instance uint64) bool) {
 	}
 }
 
-// newHeartbeat makes the words of a heartbeat.
+// newHeartbeat returns a heartbeat message.
 func newHeartbeat(instance, incarnation, seq uint64, shards map[uint64]governor.ShardHealth) *heartbeat {
 	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq}
 	for id, x := range shards {

@@ -95,8 +95,8 @@ func TestHealthDiffers(t *testing.T) {
 	}
 }
 
-// TestHeartbeatSoon: what has changed is told soon, and however much changes, with a pause between two
-// heartbeats.
+// TestHeartbeatSoon: what has changed is told soon, and however much changes, with a pause between
+// two heartbeats.
 func TestHeartbeatSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := threeMap(t)

@@ -12,44 +12,46 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// maxIdentity is the length of a file that FileStore reads, in bytes.
+// maxIdentity is the largest file that FileStore reads, in bytes.
 const maxIdentity = 1 << 20
 
-// Identity is who an instance is. It is on disk before the first word to anybody that depends on it, so that a crash at any moment leaves one instance, and not two.
+// Identity is who an instance is. It is on disk before the first message that depends on it, so
+// that a crash leaves one instance and not two.
 type Identity struct {
 	Format  int    `json:"format"`
-	UUID    string `json:"uuid"`              // chosen by the process when the folder was new
+	UUID    string `json:"uuid"`              // chosen when the folder was new
 	Founder bool   `json:"founder,omitempty"` // it makes the cluster, or has made it
-	// Peers is what a discovery has learned; it is dropped when the instance belongs to a cluster.
+	// Peers is what discovery has learned, until the instance belongs to a cluster.
 	Peers []string `json:"peers,omitempty"`
-	// The rest is zero until the cluster has taken the instance in.
+	// The rest is zero until the instance has joined.
 	Cluster     string `json:"cluster,omitempty"`
 	Instance    uint64 `json:"instance,omitempty"`
-	MetaReplica uint64 `json:"meta_replica,omitempty"` // id of its replica of the meta shard
-	MetaLogged  uint64 `json:"meta_logged,omitempty"`  // the replica of the meta shard whose log was begun in this folder: it must be there
-	RaftAddress string `json:"raft_address,omitempty"` // where the others reach it; fixed for the life of the folder
-	// Known is where the other instances were, as of the last map: after a restart they say what has happened meanwhile.
+	MetaReplica uint64 `json:"meta_replica,omitempty"` // its replica of the meta shard
+	MetaLogged  uint64 `json:"meta_logged,omitempty"`  // the meta replica whose log was begun in this folder: the log must be there
+	RaftAddress string `json:"raft_address,omitempty"` // where others reach it; fixed for the folder
+	// Known are the addresses of the other instances, as of the last map, to ask after a restart.
 	Known []string `json:"known,omitempty"`
-	// Expelled is for good: the folder tells it apart even where nobody else can be asked.
+	// Expelled is final, also where nobody else can be asked.
 	Expelled bool `json:"expelled,omitempty"`
-	// Sum is the CRC-32C of the file up to here: another instance's number, or another replica's, is a vote that is given twice.
+	// Sum is the CRC-32C of the file up to here. With another instance's or replica's number a vote
+	// could be given twice.
 	Sum string `json:"sum,omitempty"`
 }
 
 const identityFormat = 1
 
-// Joined says that the instance belongs to a cluster, or is about to make one.
+// Joined reports whether the instance belongs to a cluster, or is about to make one.
 func (i *Identity) Joined() bool { return i.Instance != 0 }
 
-// Store keeps an identity.
+// Store stores an identity.
 type Store interface {
-	// Load returns nothing when there is none yet.
+	// Load returns nothing if there is none yet.
 	Load() ([]byte, error)
 	// Save returns when it is durable.
 	Save(b []byte) error
 }
 
-// LoadIdentity reads the identity; found is false when there is none yet.
+// LoadIdentity reads the identity; found is false if there is none yet.
 func LoadIdentity(s Store) (id Identity, found bool, err error) {
 	b, err := s.Load()
 	if err != nil {
@@ -84,10 +86,10 @@ func LoadIdentity(s Store) (id Identity, found bool, err error) {
 
 const identityRemedy = "put the file back from a copy, or start on a new folder and let it join"
 
-// sumKey begins the last line of an identity but one.
+// sumKey begins the last field of an identity.
 const sumKey = "\"sum\":"
 
-// sumOf is the sum of what is before it in an identity. It says nothing of one that an older version wrote without a sum.
+// sumOf returns the sum of what is before it. Older versions wrote no sum: then ok is false.
 func sumOf(b []byte) (sum string, ok bool) {
 	before, _, ok := bytes.Cut(b, []byte(sumKey))
 	return fmt.Sprintf("%08x", crc32.Checksum(before, crc32.MakeTable(crc32.Castagnoli))), ok
@@ -110,10 +112,10 @@ func SaveIdentity(s Store, id Identity) error {
 	return nil
 }
 
-// FileStore keeps it in a file. The file is replaced as a whole.
+// FileStore stores it in a file, which is replaced as a whole.
 type FileStore string
 
-// String is the file's name in quotes.
+// String is the quoted file name.
 func (f FileStore) String() string { return strconv.Quote(string(f)) }
 
 // Load implements Store.

@@ -63,7 +63,8 @@ func TestIdentityFile(t *testing.T) {
 	}
 }
 
-// FuzzIdentity: any bytes in the identity's file are an error that is a sentence, or an identity that is whole.
+// FuzzIdentity: any bytes in the identity's file are an error that is a sentence, or an identity
+// that is whole.
 func FuzzIdentity(f *testing.F) {
 	for _, text := range []string{`{"format":1,"uuid":"u","instance":3,"meta_replica":1}`, `{"format":2,"uuid":"u"}`, "null", "[]", "", "\xff", `{"format":1e9}`} {
 		f.Add([]byte(text))

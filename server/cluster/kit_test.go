@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// threeMap is a map with instances 1 to 3 at a:1, b:1, c:1, all with a replica of shard 2 that votes; its master is instance 1.
+// threeMap is a map with instances 1 to 3 at a:1, b:1, c:1, all with a replica of shard 2 that
+// votes; its master is instance 1.
 func threeMap(t *testing.T) *meta.State {
 	t.Helper()
 	m := meta.New()

@@ -14,13 +14,14 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Caller brings calls and messages to other instances. A mesh is one.
+// Caller sends calls and messages to other instances. A [peer.Transport] is one.
 type Caller interface {
 	Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error)
 	Send(address string, kind uint8, payload []byte)
 }
 
-// Local is what runs on this instance. What is asked of a shard whose leader is not here is answered with WRONG_SHARD, so that the next instance is asked.
+// Local is what runs on this instance. For a shard that is not led here it returns WRONG_SHARD, so
+// that the next instance is asked.
 type Local interface {
 	governor.Shards
 	governor.Groups
@@ -28,16 +29,17 @@ type Local interface {
 	// empty next one says that this was the last chunk. The same cursor gives the same chunk for as
 	// long as the copy is frozen under this epoch.
 	Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error)
-	// Report says which replicas run here, and how they are.
+	// Report returns the health of the replicas here.
 	Report() map[uint64]governor.ShardHealth
-	// Letter takes a message from the leader of another shard.
+	// LeaderMessage takes a message from the leader of another shard.
 	LeaderMessage(to, from uint64, msg []byte)
 }
 
-// patience bounds one attempt at one instance, so that a dead one does not use up the time of those behind it.
+// attemptTimeout bounds one attempt at one instance, so that a dead one leaves time for the next.
 const attemptTimeout = time.Second
 
-// leaderClient reaches shards and groups wherever their leaders run: here, or over the mesh. It implements governor.Shards, governor.Groups and governor.Instances.
+// leaderClient reaches shards and groups wherever they are led, here or on another instance. It
+// implements governor.Shards, governor.Groups and governor.Instances.
 type leaderClient struct {
 	self   func() uint64
 	local  Local
@@ -52,7 +54,7 @@ var (
 	_ governor.Instances = (*leaderClient)(nil)
 )
 
-// Health implements governor.Instances. This instance is heard at any time.
+// Health implements governor.Instances. This instance itself is always fresh.
 func (a *leaderClient) Health() map[uint64]governor.Health {
 	all := maps.Clone(a.health.snapshot())
 	if own, ok := all[a.self()]; ok {
@@ -65,7 +67,7 @@ func (a *leaderClient) Health() map[uint64]governor.Health {
 // Changed implements governor.Instances.
 func (a *leaderClient) Changed() <-chan struct{} { return a.health.Changed() }
 
-// shardRecord finds a shard's record, the meta shard's included.
+// shardRecord returns a shard's record, the meta shard's included.
 func shardRecord(s *meta.State, id uint64) (meta.Shard, bool) {
 	if id == meta.MetaShardID {
 		return s.MetaShard(), true
@@ -73,8 +75,8 @@ func shardRecord(s *meta.State, id uint64) (meta.Shard, bool) {
 	return s.Shard(id)
 }
 
-// candidates are the instances to ask for a shard's leader, the likeliest first: who says that it leads itself, who others say leads, who is to lead, then everybody with a
-// replica.
+// candidates are the instances to ask for a shard's leader, the likeliest first: those that report
+// themselves as leader, those that others report, the intended leader, then all with a replica.
 func (a *leaderClient) candidates(s *meta.State, id uint64) (list []uint64) {
 	x, ok := shardRecord(s, id)
 	if !ok {
@@ -116,14 +118,15 @@ func (a *leaderClient) candidates(s *meta.State, id uint64) (list []uint64) {
 	return list
 }
 
-// retryElsewhere says that another instance may do what this one could not.
+// retryElsewhere reports whether another instance may do what this one could not.
 func retryElsewhere(err error) bool {
 	st := protocol.StatusOf(err)
 	return st == protocol.StatusWrongShard || st == protocol.StatusUnavailable || errors.Is(err, context.DeadlineExceeded)
 }
 
-// call has a shard's leader do something: here if it leads here, else over the mesh. It goes on to the next instance until one has done it, or refuses for good.
-func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx context.Context) error, method uint8, words any, answer any) error {
+// call runs a request at a shard's leader: here if it leads here, else by a call. It tries the next
+// instance until one has done it or rejects it for good.
+func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx context.Context) error, method uint8, request any, answer any) error {
 	s := a.state()
 	list := a.candidates(s, id)
 	if len(list) == 0 {
@@ -137,11 +140,12 @@ func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx contex
 		if ctx.Err() != nil {
 			break
 		}
-		err := a.callInstance(ctx, s, instance, here, method, words, answer)
+		err := a.callInstance(ctx, s, instance, here, method, request, answer)
 		if err == nil || !retryElsewhere(err) {
 			return err
 		}
-		// "Not here" says less than an error of the likeliest, whose outcome may be unknown.
+		// WRONG_SHARD says less than an error of the likeliest leader, whose outcome may be
+		// unknown.
 		if last == nil || protocol.StatusOf(last) == protocol.StatusWrongShard {
 			last = err
 		}
@@ -155,7 +159,7 @@ func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx contex
 	return last
 }
 
-func (a *leaderClient) callInstance(ctx context.Context, s *meta.State, instance uint64, here func(ctx context.Context) error, method uint8, words, answer any) error {
+func (a *leaderClient) callInstance(ctx context.Context, s *meta.State, instance uint64, here func(ctx context.Context) error, method uint8, request, answer any) error {
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -170,7 +174,7 @@ func (a *leaderClient) callInstance(ctx context.Context, s *meta.State, instance
 	if !ok || i.Expelled() {
 		return protocol.Errorf(protocol.StatusUnavailable, "instance %d is not in the cluster any more", instance)
 	}
-	b, err := a.caller.Call(ctx, i.RaftAddress, method, encode(words))
+	b, err := a.caller.Call(ctx, i.RaftAddress, method, encode(request))
 	if err != nil {
 		return fmt.Errorf("instance %q: %w", i.Name, err)
 	}

@@ -106,7 +106,8 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestCallsToOtherInstances: what one instance asks arrives at another as it was meant, and so do the answers.
+// TestCallsToOtherInstances: what one instance asks arrives at another as it was meant, and so do
+// the answers.
 func TestCallsToOtherInstances(t *testing.T) {
 	there := &fakeLocal{}
 	far := &fakeTransport{}
@@ -152,7 +153,7 @@ func TestCallsToOtherInstances(t *testing.T) {
 	if err := a.Propose(ctx, 2, shard.Command{}); !strings.Contains(err.Error(), "no space left") || protocol.StatusOf(err) != protocol.StatusUnavailable {
 		t.Error(err)
 	}
-	// Bytes that are no words change nothing, and end nothing.
+	// Malformed bytes change nothing, and end nothing.
 	for method, h := range far.handles {
 		for _, b := range hostile {
 			before := there.asked

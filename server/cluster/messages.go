@@ -5,7 +5,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Methods of calls between instances. Numbers are stable: neighbouring versions talk to each other.
+// Methods of calls between instances. Numbers are stable, for mixed versions.
 const (
 	methodDiscover       uint8 = 1
 	methodJoin           uint8 = 2
@@ -29,7 +29,7 @@ const (
 	kindLeaderMessage uint8 = 2 // from the leader of one shard to that of another
 )
 
-// discoverRequest asks what a new instance must know; see package discovery.
+// discoverRequest is discovery's question; see package discovery.
 type discoverRequest struct {
 	// AddressedAs is the address that the question was sent to.
 	AddressedAs string
@@ -46,9 +46,9 @@ type discoverReply struct {
 	Votable   []string
 }
 
-// JoinRequest asks a member to take an instance in. It may be repeated: the UUID says that it is the same one.
+// JoinRequest asks to join. It may be repeated: the UUID identifies the instance.
 type JoinRequest struct {
-	Cluster     string // name the joiner was told; empty takes any
+	Cluster     string // as the joiner was configured; empty matches any
 	UUID        string
 	Name        string // empty: the cluster gives one
 	Replicaset  string // empty: the cluster chooses
@@ -59,7 +59,7 @@ type JoinRequest struct {
 	Version     meta.Version
 }
 
-// JoinReply is what the new instance must know before it has the map.
+// JoinReply is what the new instance needs before it has the map.
 type JoinReply struct {
 	Cluster     string
 	Instance    uint64
@@ -67,14 +67,14 @@ type JoinReply struct {
 	Name        string
 }
 
-// instanceStatusRequest asks what has become of an instance while its process was down.
+// instanceStatusRequest asks for the present status of an instance after a restart.
 type instanceStatusRequest struct {
 	UUID string
 }
 
 type instanceStatusReply struct {
 	Instance    uint64
-	MetaReplica uint64 // 0: it has none at the moment
+	MetaReplica uint64 // 0: none at the moment
 	Expelled    bool
 }
 
@@ -136,7 +136,7 @@ type membersReply struct {
 	Removed      []uint64
 }
 
-// What changeMembersRequest asks for.
+// Kinds of changes in a changeMembersRequest.
 const (
 	changeAdd     uint8 = 1
 	changePromote uint8 = 2
@@ -154,13 +154,13 @@ type changeMembersRequest struct {
 type transferRequest struct {
 	Shard   uint64
 	Replica uint64
-	After   uint64 // the term that the new leadership must come after
+	After   uint64 // the new leadership must have a later term
 }
 
-// heartbeat is what an instance says of itself, twice a second and after changes, to all others.
+// heartbeat is an instance's report of itself, twice a second and after changes.
 type heartbeat struct {
 	Instance    uint64
-	Incarnation uint64 // that its process was given
+	Incarnation uint64 // of its process
 	Seq         uint64 // rises with each heartbeat of a process
 	Shards      []shardHeartbeat
 }
@@ -180,14 +180,15 @@ type leaderMessage struct {
 	Bytes []byte
 }
 
-// setTargetRequest asks the leader of the meta shard to note that an instance comes or goes.
+// setTargetRequest asks the leader of the meta shard to set the target of an instance.
 type setTargetRequest struct {
 	Instance uint64
 	Target   uint8
 	Reason   string
 }
 
-// processExitedRequest asks whether the process of the instance at a raft address has ended, as far as the asked one can tell.
+// processExitedRequest asks whether the process of the instance at a raft address has ended, as far
+// as the other instance can tell.
 type processExitedRequest struct {
 	Address string
 }
@@ -205,5 +206,5 @@ func encode(v any) []byte {
 	return b
 }
 
-// decode checks the structure before a general decoder sees a byte.
+// decode checks the structure before decoding.
 func decode(b []byte, v any) error { return peer.Decode(b, v) }

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// What may listen at an address that is given as a peer's, and is none.
+// What may listen at an address that is configured as a peer's by mistake.
 var (
 	ErrClientAddress = errors.New("it is an address for clients; a list of peers takes the raft addresses of the others, which --raft-advertise or --raft name")
 	ErrAdminAddress  = errors.New("an HTTP server answers there, like that of --admin; a list of peers takes the raft addresses of the others, which --raft-advertise or --raft name")
@@ -19,12 +19,13 @@ var (
 
 const (
 	probeLimit  = time.Second
-	probePeriod = 5 * time.Second // between two probes of an address: to an instance they look like strangers
+	probePeriod = 5 * time.Second // between two probes of an address: an instance takes them for strangers
 	probeLen    = 4 << 10
 )
 
-// Probe connects to a TCP address at which no instance answers, and says what does: ErrClientAddress, ErrAdminAddress, or nil when that is not known. A server for clients answers what
-// it cannot read with a goodbye, an HTTP server answers any request.
+// Probe connects to a TCP address where no instance answers, and returns what answers:
+// ErrClientAddress, ErrAdminAddress, or nil if unknown. A server for clients answers unreadable
+// bytes with a goodbye, an HTTP server answers any request.
 func Probe(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

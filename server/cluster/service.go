@@ -15,49 +15,55 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Transport carry words between instances. A mesh is one.
+// Transport carries calls and messages between instances. A [peer.Transport] is one.
 type Transport interface {
 	Caller
 	HandleCall(method uint8, f func(ctx context.Context, from string, body []byte) ([]byte, error))
 	HandleMessage(kind uint8, f func(from string, payload []byte))
 }
 
-// Config of a member. All of it is needed.
+// Config of a Service. All fields are required unless they say otherwise.
 type Config struct {
 	Transport Transport
 	Local     Local
-	State     func() *meta.State   // the map as this instance has it; never nil
+	State     func() *meta.State   // the map as known here; never nil
 	Now       func() time.Duration // monotonic
-	// Join takes an instance in: it returns when the cluster has given it an id and a replica of the meta shard, or refuses.
+	// Join lets an instance join: it returns when the cluster has given it an id and a replica of
+	// the meta shard, or an error.
 	Join func(ctx context.Context, r *JoinRequest) (JoinReply, error)
-	// SetTarget notes in the meta shard that an instance comes or goes. An error when it is not led here.
+	// SetTarget sets the target of an instance in the meta shard. It fails if that is not led here.
 	SetTarget func(ctx context.Context, instance uint64, target meta.Variant, reason string) error
-	// HeartbeatReceived is told of each heartbeat of another instance: the index of the meta shard's log that is applied there. May be nil.
+	// HeartbeatReceived is called with each heartbeat of another instance: the index of the meta
+	// shard's log applied there. May be nil.
 	HeartbeatReceived func(instance, applied uint64)
-	// Plan is what the governor here is about to do, as JSON, for operators who ask another instance. An
-	// error when it does not govern.
+	// Plan returns the governor's plan, as JSON, for operators that ask another instance. It fails
+	// if the governor is not active here.
 	Plan func(ctx context.Context) ([]byte, error)
-	// Backup is a part of a backup of a shard that is led here, or whose backup was begun here: both documents are JSON, for operators who ask another instance.
+	// Backup returns a part of a backup of a shard that is led here, or whose backup was begun
+	// here. Both documents are JSON, for operators that ask another instance.
 	Backup func(ctx context.Context, request []byte) ([]byte, error)
-	// ProcessExited says whether the process of the instance at a raft address has ended, as far as this one can tell. May be nil.
+	// ProcessExited reports whether the process of the instance at a raft address has ended, as far
+	// as this one can tell. May be nil.
 	ProcessExited func(ctx context.Context, address string) bool
 	Logger        *slog.Logger
 }
 
-// Service is an instance among the others. Its methods may be called from any goroutine.
+// Service is this instance's service to the others, and its client of theirs. Its methods are safe
+// for concurrent use.
 type Service struct {
 	cfg     Config
 	health  *healthTable
 	leaders *leaderClient
 
-	self          atomic.Uint64 // this instance's id; 0 before it is known
-	ready         atomic.Bool   // what is asked of Local can be answered
+	self          atomic.Uint64 // this instance's id; 0 while unknown
+	ready         atomic.Bool   // Local can be used
 	incarnation   atomic.Uint64
 	seq           atomic.Uint64
-	heartbeatSoon chan struct{} // the next heartbeat is to come soon
+	heartbeatSoon chan struct{} // wakes Run for an early heartbeat
 }
 
-// New makes a member, and registers with the links, which must not run yet, what others may ask of it. They are told to come again until Open.
+// New returns a service, and registers its handlers with the transport, which must not be started
+// yet. They reply "ask again" until SetReady.
 func New(c Config) *Service {
 	m := &Service{cfg: c, health: newHealthTable(c.Now), heartbeatSoon: make(chan struct{}, 1)}
 	m.leaders = &leaderClient{self: m.self.Load, local: c.Local, caller: c.Transport, state: c.State, health: m.health}
@@ -65,16 +71,16 @@ func New(c Config) *Service {
 	return m
 }
 
-// SetInstance says which instance this is.
+// SetInstance sets this instance's id.
 func (m *Service) SetInstance(instance uint64) { m.self.Store(instance) }
 
-// SetReady says that the log engine runs: from now on the others are answered.
+// SetReady starts to serve the others: the raft engine runs.
 func (m *Service) SetReady() { m.ready.Store(true) }
 
 // Shards reaches data shards wherever they are led.
 func (m *Service) Shards() governor.Shards { return m.leaders }
 
-// Export reads a chunk of a frozen copy of buckets, wherever its shard is led: see Local.
+// Export reads a chunk of a frozen copy of buckets, wherever its shard is led; see Local.
 func (m *Service) Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
 	return m.leaders.Export(ctx, id, run, cursor)
 }
@@ -82,20 +88,21 @@ func (m *Service) Export(ctx context.Context, id uint64, run shard.BucketsBody, 
 // Groups reaches raft groups wherever they are led.
 func (m *Service) Groups() governor.Groups { return m.leaders }
 
-// Instances is who has been heard here.
+// Instances is the health of the instances as heard here.
 func (m *Service) Instances() governor.Instances { return m.leaders }
 
-// SetIncarnation notes the incarnation that this process was given: from now on its heartbeats speak for it.
+// SetIncarnation sets the incarnation of this process for its heartbeats.
 func (m *Service) SetIncarnation(incarnation uint64) { m.incarnation.Store(incarnation) }
 
-// Send brings a message to the leader of another shard, wherever it is thought to be. It may be lost. It implements replica.MessageSender.
+// Send sends a message to the leader of another shard, where it is thought to be. It may be lost.
+// It implements replica.MessageSender.
 func (m *Service) Send(to, from uint64, msg []byte) {
 	s := m.cfg.State()
 	x, ok := s.Shard(to)
 	if !ok {
 		return
 	}
-	words := encode(&leaderMessage{To: to, From: from, Bytes: msg})
+	message := encode(&leaderMessage{To: to, From: from, Bytes: msg})
 	instance := x.Master
 	if r, ok := m.cfg.Local.Report()[to]; ok && r.Leader != 0 {
 		if leader, ok := x.Replica(r.Leader); ok {
@@ -103,12 +110,12 @@ func (m *Service) Send(to, from uint64, msg []byte) {
 		}
 	}
 	if i, ok := s.Instance(instance); ok && instance != m.self.Load() && !i.Expelled() {
-		m.cfg.Transport.Send(i.RaftAddress, kindLeaderMessage, words)
+		m.cfg.Transport.Send(i.RaftAddress, kindLeaderMessage, message)
 	}
 }
 
-// HeartbeatSoon has the next heartbeat sent soon: a leader or the members of a group have changed here, and
-// the governor waits for it. It may be called from anywhere.
+// HeartbeatSoon sends the next heartbeat early: a leader or the members of a group have changed
+// here, and the governor waits for that. It is safe for concurrent use.
 func (m *Service) HeartbeatSoon() {
 	select {
 	case m.heartbeatSoon <- struct{}{}:
@@ -140,8 +147,8 @@ func (m *Service) Run(ctx context.Context) {
 	}
 }
 
-// SendHeartbeat sends one heartbeat to every other instance: to those that may govern, for that, and to all for what
-// they say about the cluster's health.
+// SendHeartbeat sends a heartbeat to the instances that vote in the meta shard, any of which may
+// govern next.
 func (m *Service) SendHeartbeat() {
 	s := m.cfg.State()
 	b := newHeartbeat(m.self.Load(), m.incarnation.Load(), m.seq.Add(1), m.cfg.Local.Report())
@@ -150,16 +157,16 @@ func (m *Service) SendHeartbeat() {
 		i, ok := s.Instance(id)
 		return ok && !i.Expelled()
 	})
-	words := encode(b)
+	message := encode(b)
 	group := s.MetaShard()
 	for _, r := range group.Replicas {
 		if i, ok := s.Instance(r.Instance); ok && r.Instance != m.self.Load() {
-			m.cfg.Transport.Send(i.RaftAddress, kindHeartbeat, words)
+			m.cfg.Transport.Send(i.RaftAddress, kindHeartbeat, message)
 		}
 	}
 }
 
-// FetchPlan asks the instance that governs for its plan.
+// FetchPlan returns the plan of the instance that governs.
 func (m *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
 	var answer planReply
 	err = m.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) (err error) {
@@ -169,7 +176,7 @@ func (m *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
 	return answer.Plan, err
 }
 
-// FetchBackup asks the instance that leads a shard for a part of a backup.
+// FetchBackup returns a part of a backup from the instance that leads a shard.
 func (m *Service) FetchBackup(ctx context.Context, shard uint64, request []byte) ([]byte, error) {
 	var answer backupReply
 	err := m.leaders.call(ctx, shard, func(ctx context.Context) (err error) {
@@ -187,21 +194,22 @@ type backupReply struct {
 	Body []byte
 }
 
-// SetTarget has the leader of the meta shard note that this instance comes or goes. It is asked directly, over the way that heartbeats take.
+// SetTarget asks the leader of the meta shard to set this instance's target, directly, on the route
+// of the heartbeats.
 func (m *Service) SetTarget(ctx context.Context, target meta.Variant, reason string) error {
 	self := m.self.Load()
 	return m.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) error { return m.cfg.SetTarget(ctx, self, target, reason) }, methodSetTarget,
 		&setTargetRequest{Instance: self, Target: uint8(target), Reason: reason}, nil)
 }
 
-// isOtherInstance says whether an address is that of another instance of the cluster.
+// isOtherInstance reports whether an address belongs to another instance of the cluster.
 func (m *Service) isOtherInstance(address string) bool {
 	return slices.ContainsFunc(m.cfg.State().Instances(), func(i meta.Instance) bool {
 		return i.RaftAddress == address && i.ID != m.self.Load() && !i.Expelled()
 	})
 }
 
-// Ping asks another instance for a sign of life: it is there, reached, and works.
+// Ping calls another instance to see whether it is reachable and works.
 func (m *Service) Ping(ctx context.Context, instance uint64) error {
 	i, ok := m.cfg.State().Instance(instance)
 	if !ok {
@@ -215,10 +223,11 @@ func (m *Service) Ping(ctx context.Context, instance uint64) error {
 	return nil
 }
 
-// pingTimeout is how long a sign of life is waited for.
+// pingTimeout bounds a Ping.
 const pingTimeout = 500 * time.Millisecond
 
-// ConfirmProcessExit is told that the process at a raft address has ended. It asks all other instances whether they find the same, and tells the address of each that says so, as the answers come.
+// ConfirmProcessExit asks all other instances whether they find too that the process at a raft
+// address has ended. It calls says with the address of each that does, as the replies come.
 func (m *Service) ConfirmProcessExit(ctx context.Context, address string, says func(from string)) {
 	if !m.isOtherInstance(address) {
 		return
@@ -250,7 +259,7 @@ type planReply struct {
 	Plan []byte
 }
 
-// registerHandlers registers what the others may ask.
+// registerHandlers registers the handlers of other instances' calls.
 func (m *Service) registerHandlers() {
 	l, local := m.cfg.Transport, m.cfg.Local
 	l.HandleMessage(kindHeartbeat, func(_ string, b []byte) {
@@ -277,7 +286,7 @@ func (m *Service) registerHandlers() {
 		if !ok {
 			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no instance with the uuid %s", w.UUID)
 		}
-		// Who is to be expelled and is not yet has buckets to give away, and is needed for that.
+		// An instance that is being expelled is still needed to give its buckets away.
 		answer := instanceStatusReply{Instance: i.ID, Expelled: i.Expelled()}
 		group := s.MetaShard()
 		if r, ok := group.On(i.ID); ok {
@@ -308,8 +317,8 @@ func (m *Service) registerHandlers() {
 	}))
 	l.HandleCall(methodMembers, handler(m, func(ctx context.Context, w *shardRequest) (any, error) {
 		found, err := local.Members(ctx, w.Shard)
-		words := newMembersReply(&found)
-		return &words, err
+		reply := newMembersReply(&found)
+		return &reply, err
 	}))
 	l.HandleCall(methodChangeMembers, handler(m, func(ctx context.Context, w *changeMembersRequest) (any, error) {
 		switch w.What {
@@ -345,7 +354,8 @@ func (m *Service) registerHandlers() {
 	}))
 }
 
-// handler makes a handler of a function of words. An error that carries no status is one of this instance at this moment: another may do better.
+// handler makes a handler of a function of messages. An error without a status concerns this
+// instance at this moment: it becomes UNAVAILABLE, so that the caller tries another.
 func handler[W any](m *Service, f func(ctx context.Context, w *W) (any, error)) func(context.Context, string, []byte) ([]byte, error) {
 	return func(ctx context.Context, _ string, body []byte) ([]byte, error) {
 		if !m.ready.Load() {
@@ -369,7 +379,8 @@ func handler[W any](m *Service, f func(ctx context.Context, w *W) (any, error)) 
 	}
 }
 
-// JoinAddress is the address of an instance that takes others in, this one's if it can, else of one that is Online; empty while none is known: for a discovery's Settle.
+// JoinAddress returns the address of an instance that lets others join: this one if it can, else
+// one that is Online; empty while unknown. It is for [Bootstrap.AnnounceLeader].
 func (m *Service) JoinAddress(self string) string {
 	s := m.cfg.State()
 	if i, ok := s.Instance(m.self.Load()); !ok || i.Current.Variant == meta.Online || len(s.Instances()) == 1 {

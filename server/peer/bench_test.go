@@ -39,11 +39,12 @@ func (w *wire) conn(b *testing.B, from int) raftio.IConnection {
 	return c
 }
 
-// transports runs a benchmark with the engine's TCP, the mesh over TCP, and the mesh in memory. The engine's buffers of 2 MiB per connection make the heap of a
-// benchmark so large that it is collected less often; with rare collections for all, that makes no difference.
+// transports runs a benchmark with the engine's TCP, the transport over TCP, and the transport in memory. The
+// engine's buffers of 2 MiB per connection make the heap of a benchmark so large that it is
+// collected less often; with rare collections for all, that makes no difference.
 func transports(b *testing.B, f func(b *testing.B, w *wire)) {
 	defer debug.SetGCPercent(debug.SetGCPercent(2000))
-	for _, kind := range []string{"engine", "mesh", "memory"} {
+	for _, kind := range []string{"engine", "transport", "memory"} {
 		b.Run(kind, func(b *testing.B) {
 			w := &wire{}
 			n := NewMemoryNetwork()
@@ -65,7 +66,7 @@ func transports(b *testing.B, f func(b *testing.B, w *wire)) {
 						cfg = memoryConfig(n, fmt.Sprintf("end-%d:1", i))
 					}
 					w.addrs[i] = cfg.Advertise
-					w.ends[i] = startMesh(b, cfg, nil).RaftTransport().Create(config.NodeHostConfig{RaftAddress: w.addrs[i]}, handler, chunks)
+					w.ends[i] = startTransport(b, cfg, nil).RaftTransport().Create(config.NodeHostConfig{RaftAddress: w.addrs[i]}, handler, chunks)
 				}
 				if err := w.ends[i].Start(); err != nil {
 					b.Fatal(err)
@@ -150,8 +151,8 @@ func BenchmarkRaftThroughput(b *testing.B) {
 
 // BenchmarkCall: a call and its answer.
 func BenchmarkCall(b *testing.B) {
-	a := startMesh(b, tcpConfig(b), nil)
-	to := startMesh(b, tcpConfig(b), handlers(nil, nil))
+	a := startTransport(b, tcpConfig(b), nil)
+	to := startTransport(b, tcpConfig(b), handlers(nil, nil))
 	body := make([]byte, 128)
 	b.Run("one", func(b *testing.B) {
 		b.ReportAllocs()

@@ -11,16 +11,17 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestQueuesAreBounded: nobody who sends waits, whatever becomes of the peer; what does not fit is lost and counted; other peers notice nothing.
+// TestQueuesAreBounded: nobody who sends waits, whatever becomes of the peer; what does not fit is
+// lost and counted; other peers notice nothing.
 func TestQueuesAreBounded(t *testing.T) {
 	n := NewMemoryNetwork()
 	cfg := memoryConfig(n, "a:1")
 	cfg.Limits.QueueMessages, cfg.Limits.QueueBytes, cfg.Limits.Peers = 100, 50_000, 2
 	cfg.Limits.DialTimeout = patience
-	a := startMesh(t, cfg, nil)
+	a := startTransport(t, cfg, nil)
 	var r messageRecord
-	startMesh(t, memoryConfig(n, "b:1"), handlers(nil, nil))
-	startMesh(t, memoryConfig(n, "c:1"), func(m *Transport) { handlers(nil, nil)(m); m.HandleMessage(1, r.add) })
+	startTransport(t, memoryConfig(n, "b:1"), handlers(nil, nil))
+	startTransport(t, memoryConfig(n, "c:1"), func(m *Transport) { handlers(nil, nil)(m); m.HandleMessage(1, r.add) })
 	n.Cut("a:1", "b:1")
 
 	for range 1000 {
@@ -51,17 +52,18 @@ func TestQueuesAreBounded(t *testing.T) {
 	await(t, "a queue full of bytes", func() bool { a.Send("c:1", 1, make([]byte, 30_000)); return a.Stats().MessagesDropped > before })
 }
 
-// TestReceivedMessagesAreBounded: a handler that does not return costs the messages behind it, and no memory.
+// TestReceivedMessagesAreBounded: a handler that does not return costs the messages behind it, and
+// no memory.
 func TestReceivedMessagesAreBounded(t *testing.T) {
 	n := NewMemoryNetwork()
 	cfg := memoryConfig(n, "b:1")
 	cfg.Limits.QueueMessages = 10
 	hold, held := make(chan struct{}), make(chan struct{}, 100)
-	b := startMesh(t, cfg, func(m *Transport) {
+	b := startTransport(t, cfg, func(m *Transport) {
 		handlers(nil, nil)(m)
 		m.HandleMessage(1, func(string, []byte) { held <- struct{}{}; <-hold })
 	})
-	a := startMesh(t, memoryConfig(n, "a:1"), nil)
+	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	a.Send("b:1", 1, nil)
 	receive(t, held, "the first message")
 	for range 50 {
@@ -81,8 +83,8 @@ func TestHandlersAreBounded(t *testing.T) {
 	networks(t, func(t *testing.T, ca, cb Config) {
 		ca.Limits.Handlers, cb.Limits.Handlers = 2, 2
 		blocked, ended := make(chan struct{}, 10), make(chan struct{}, 10)
-		a := startMesh(t, ca, handlers(blocked, ended))
-		b := startMesh(t, cb, handlers(blocked, ended))
+		a := startTransport(t, ca, handlers(blocked, ended))
+		b := startTransport(t, cb, handlers(blocked, ended))
 		for _, to := range []*Transport{a, b} {
 			ctx, cancel := context.WithCancel(testContext(t))
 			var wg sync.WaitGroup
@@ -102,14 +104,16 @@ func TestHandlersAreBounded(t *testing.T) {
 	})
 }
 
-// TestHalfOpenConnections: both ends notice that the other is gone without a word, with or without something to say.
+// TestHalfOpenConnections: both ends notice that the other is gone without a word, with or without
+// something to say.
 func TestHalfOpenConnections(t *testing.T) {
 	n := NewMemoryNetwork()
 	ca, cb := memoryConfig(n, "a:1"), memoryConfig(n, "b:1")
 	ca.Limits.KeepAlive, cb.Limits.KeepAlive = 100*time.Millisecond, 100*time.Millisecond
-	a := startMesh(t, ca, nil)
-	b := startMesh(t, cb, handlers(make(chan struct{}, 1), make(chan struct{}, 1)))
-	// On a busy machine the silence may come before the cut, and be heard by one end alone: then once more.
+	a := startTransport(t, ca, nil)
+	b := startTransport(t, cb, handlers(make(chan struct{}, 1), make(chan struct{}, 1)))
+	// On a busy machine the silence may come before the cut, and be heard by one end alone: then
+	// once more.
 	await(t, "both ends to notice", func() bool {
 		n.HealAll()
 		await(t, "a call", func() bool { _, err := a.Call(testContext(t), "b:1", echo, nil); return err == nil })
@@ -130,13 +134,14 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 }
 
-// TestSlowPeerIsDisconnected: a peer that takes nothing is left at the write's deadline, and nobody else waits for it.
+// TestSlowPeerIsDisconnected: a peer that takes nothing is left at the write's deadline, and nobody
+// else waits for it.
 func TestSlowPeerIsDisconnected(t *testing.T) {
 	n := NewMemoryNetwork()
 	ca := memoryConfig(n, "a:1")
 	ca.Limits.WriteTimeout = 100 * time.Millisecond
-	a := startMesh(t, ca, nil)
-	startMesh(t, memoryConfig(n, "c:1"), handlers(nil, nil))
+	a := startTransport(t, ca, nil)
+	startTransport(t, memoryConfig(n, "c:1"), handlers(nil, nil))
 	l, err := n.Endpoint("b:1").Listen("b:1")
 	if err != nil {
 		t.Fatal(err)
@@ -180,8 +185,8 @@ func TestIdleConnectionsClose(t *testing.T) {
 	n := NewMemoryNetwork()
 	ca := memoryConfig(n, "a:1")
 	ca.Limits.IdleTimeout = 10 * time.Millisecond
-	a := startMesh(t, ca, nil)
-	b := startMesh(t, memoryConfig(n, "b:1"), handlers(nil, nil))
+	a := startTransport(t, ca, nil)
+	b := startTransport(t, memoryConfig(n, "b:1"), handlers(nil, nil))
 	for range 3 {
 		if _, err := a.Call(testContext(t), "b:1", echo, nil); err != nil {
 			t.Fatal(err)
@@ -203,7 +208,7 @@ func TestClusterThatBecomesKnown(t *testing.T) {
 	ca.Limits.KeepAlive, cb.Limits.KeepAlive = 50*time.Millisecond, 50*time.Millisecond
 	ca.Cluster = func() string { mu.Lock(); defer mu.Unlock(); return known }
 	cb.Cluster = func() string { return "cluster b" }
-	a, b := startMesh(t, ca, handlers(nil, nil)), startMesh(t, cb, handlers(nil, nil))
+	a, b := startTransport(t, ca, handlers(nil, nil)), startTransport(t, cb, handlers(nil, nil))
 	for _, x := range [][2]*Transport{{a, b}, {b, a}} {
 		await(t, "a call", func() bool { _, err := x[0].Call(testContext(t), x[1].Address(), echo, nil); return err == nil })
 	}
@@ -224,7 +229,7 @@ func TestClusterThatBecomesKnown(t *testing.T) {
 func TestClose(t *testing.T) {
 	networks(t, func(t *testing.T, ca, cb Config) {
 		blocked, ended := make(chan struct{}, 10), make(chan struct{}, 10)
-		a, b := startMesh(t, ca, handlers(blocked, ended)), startMesh(t, cb, handlers(blocked, ended))
+		a, b := startTransport(t, ca, handlers(blocked, ended)), startTransport(t, cb, handlers(blocked, ended))
 		errs := make(chan error, 2)
 		for _, to := range []*Transport{a, b} {
 			go func() {
@@ -234,12 +239,12 @@ func TestClose(t *testing.T) {
 			receive(t, blocked, "the handler to begin")
 		}
 		if err := a.Start(); err == nil {
-			t.Error("a mesh starts twice")
+			t.Error("a transport starts twice")
 		}
 		_ = a.Close()
 		for range 2 {
 			if err := receive(t, errs, "a call to end"); err != ErrUndetermined {
-				t.Errorf("a call of a mesh that closes: %v", err)
+				t.Errorf("a call of a transport that closes: %v", err)
 			}
 			receive(t, ended, "a handler to end")
 		}
@@ -247,11 +252,11 @@ func TestClose(t *testing.T) {
 		a.Send(a.Address(), 1, nil)
 		for _, to := range []*Transport{a, b} {
 			if _, err := a.Call(testContext(t), to.Address(), echo, nil); protocol.StatusOf(err) != protocol.StatusUnavailable {
-				t.Errorf("a call of a closed mesh: %v", err)
+				t.Errorf("a call of a closed transport: %v", err)
 			}
 		}
 		if err := a.Start(); err == nil {
-			t.Error("a closed mesh starts")
+			t.Error("a closed transport starts")
 		}
 		if err := a.Close(); err != nil {
 			t.Error(err)
@@ -266,14 +271,14 @@ func TestConfigIsChecked(t *testing.T) {
 		}
 	}
 	n := NewMemoryNetwork()
-	startMesh(t, memoryConfig(n, "a:1"), nil)
+	startTransport(t, memoryConfig(n, "a:1"), nil)
 	m, err := New(memoryConfig(n, "A:1 "))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
 	if err := m.Start(); err == nil {
-		t.Error("two meshes listen on one address")
+		t.Error("two transports listen on one address")
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// serve reads a connection that another instance made, until it breaks.
+// serve reads a connection from another instance until it breaks.
 func (m *Transport) serve(c *conn) {
 	switch c.purpose {
 	case purposeRaft:
@@ -26,7 +26,7 @@ func errTooManyCalls(most int) *protocol.Error {
 	return protocol.Errorf(protocol.StatusOverloaded, "%d calls are carried out for one instance, the most at a time; retry later", most)
 }
 
-// callServer is what is under way for one connection.
+// callServer is the calls in progress on one connection.
 type callServer struct {
 	m     *Transport
 	c     *conn
@@ -35,8 +35,8 @@ type callServer struct {
 	calls map[uint64]context.CancelFunc
 }
 
-// serveCalls hands one-way messages to the inbox, in order, and runs each call on a goroutine of its own. The reader itself waits for neither, so that
-// keep-alives are always answered.
+// serveCalls adds one-way messages to the inbox, in order, and runs each call on its own goroutine.
+// The reader waits for neither, so that keep-alives are always answered.
 func (m *Transport) serveCalls(c *conn) {
 	s := &callServer{m: m, c: c, slots: make(chan struct{}, m.cfg.Limits.Handlers), calls: make(map[uint64]context.CancelFunc)}
 	c.idle = s.idle
@@ -78,7 +78,7 @@ func (m *Transport) serveCalls(c *conn) {
 			if !s.begin(id, end) {
 				end()
 				<-s.slots
-				m.closeMalformed(c, errFrame) // an id that is under way
+				m.closeMalformed(c, errFrame) // the id is in use
 				return
 			}
 			running.Go(func() {
@@ -131,7 +131,8 @@ func (s *callServer) cancel(id uint64) {
 	}
 }
 
-// reply writes an answer on the handler's own goroutine: a peer that does not read holds up its own handlers, until the write's deadline.
+// reply writes a reply on the handler's goroutine: a peer that does not read delays its own
+// handlers, until the write's deadline.
 func (s *callServer) reply(id uint64, body []byte, err error) error {
 	var head [replyHeader]byte
 	binary.BigEndian.PutUint64(head[:], id)
@@ -149,7 +150,7 @@ func (s *callServer) reply(id uint64, body []byte, err error) error {
 
 const maxErrorText = 4096
 
-// wireError is what of a handler's error travels.
+// wireError returns what is sent of a handler's error.
 func wireError(err error) *protocol.Error {
 	var e *protocol.Error
 	if errors.As(err, &e) && e.Status != protocol.StatusOK {
@@ -174,12 +175,14 @@ func (m *Transport) runHandler(ctx context.Context, method uint8, from string, b
 	return answer, err
 }
 
-// callerGone says that a handler ended because its caller's time was over. The caller knows that by itself, and needs no answer.
+// callerGone reports whether a handler ended because its caller's time was over. The caller knows
+// that and needs no reply.
 func callerGone(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled))
 }
 
-// inbox hands the one-way messages of one peer to their handlers, in order. Its goroutine runs while there are any.
+// inbox gives the one-way messages of one peer to their handlers, in order. Its goroutine runs
+// while there are any.
 type inbox struct {
 	m       *Transport
 	mu      sync.Mutex

@@ -20,7 +20,7 @@ const (
 	when   = 5
 )
 
-// handlers gives a mesh the methods above.
+// handlers gives a transport the methods above.
 func handlers(blocked, ended chan struct{}) func(*Transport) {
 	return func(m *Transport) {
 		m.HandleCall(echo, func(_ context.Context, from string, body []byte) ([]byte, error) {
@@ -51,8 +51,8 @@ func handlers(blocked, ended chan struct{}) func(*Transport) {
 
 func TestCalls(t *testing.T) {
 	networks(t, func(t *testing.T, ca, cb Config) {
-		a := startMesh(t, ca, handlers(nil, nil))
-		b := startMesh(t, cb, handlers(nil, nil))
+		a := startTransport(t, ca, handlers(nil, nil))
+		b := startTransport(t, cb, handlers(nil, nil))
 		for _, to := range []*Transport{b, a} { // a itself is called without a connection
 			got, err := a.Call(testContext(t), to.Address(), echo, []byte("hello"))
 			if err != nil || string(got) != a.Address()+" hello" {
@@ -90,7 +90,7 @@ func TestCalls(t *testing.T) {
 
 func TestConcurrentCallsAndLargeBodies(t *testing.T) {
 	networks(t, func(t *testing.T, ca, cb Config) {
-		a, b := startMesh(t, ca, nil), startMesh(t, cb, handlers(nil, nil))
+		a, b := startTransport(t, ca, nil), startTransport(t, cb, handlers(nil, nil))
 		var wg sync.WaitGroup
 		for i := range 100 {
 			wg.Go(func() {
@@ -120,7 +120,7 @@ func TestConcurrentCallsAndLargeBodies(t *testing.T) {
 func TestCallIsCancelledAtTheOtherEnd(t *testing.T) {
 	networks(t, func(t *testing.T, ca, cb Config) {
 		blocked, ended := make(chan struct{}, 1), make(chan struct{}, 1)
-		a, b := startMesh(t, ca, nil), startMesh(t, cb, handlers(blocked, ended))
+		a, b := startTransport(t, ca, nil), startTransport(t, cb, handlers(blocked, ended))
 		ctx, cancel := context.WithCancel(testContext(t))
 		done := make(chan error, 1)
 		go func() {
@@ -145,8 +145,8 @@ func TestCallIsCancelledAtTheOtherEnd(t *testing.T) {
 func TestLostConnectionLeavesCallsUndetermined(t *testing.T) {
 	n := NewMemoryNetwork()
 	blocked, ended := make(chan struct{}, 1), make(chan struct{}, 1)
-	a := startMesh(t, memoryConfig(n, "a:1"), nil)
-	startMesh(t, memoryConfig(n, "b:1"), handlers(blocked, ended))
+	a := startTransport(t, memoryConfig(n, "a:1"), nil)
+	startTransport(t, memoryConfig(n, "b:1"), handlers(blocked, ended))
 	done := make(chan error, 1)
 	go func() {
 		_, err := a.Call(testContext(t), "b:1", block, nil)
@@ -165,7 +165,7 @@ func TestLostConnectionLeavesCallsUndetermined(t *testing.T) {
 
 func TestUnreachablePeer(t *testing.T) {
 	n := NewMemoryNetwork()
-	a := startMesh(t, memoryConfig(n, "a:1"), nil)
+	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	for range 3 {
 		_, err := a.Call(testContext(t), "b:1", echo, nil)
 		if protocol.StatusOf(err) != protocol.StatusUnavailable || !protocol.Retryable(err) {
@@ -174,7 +174,7 @@ func TestUnreachablePeer(t *testing.T) {
 	}
 	a.Send("b:1", 1, nil)
 	await(t, "the message to be dropped", func() bool { return a.Stats().MessagesDropped == 1 })
-	startMesh(t, memoryConfig(n, "b:1"), handlers(nil, nil))
+	startTransport(t, memoryConfig(n, "b:1"), handlers(nil, nil))
 	if _, err := a.Call(testContext(t), "b:1", echo, nil); err != nil {
 		t.Errorf("once it is there: %v", err)
 	}
@@ -188,8 +188,8 @@ func TestMessagesComeInOrder(t *testing.T) {
 		const kind, count = 7, 3000
 		var r messageRecord
 		set := func(m *Transport) { m.HandleMessage(kind, r.add) }
-		a := startMesh(t, ca, set)
-		b := startMesh(t, cb, set)
+		a := startTransport(t, ca, set)
+		b := startTransport(t, cb, set)
 		for _, to := range []*Transport{a, b} {
 			r.from, r.got = nil, nil
 			for i := range count {

@@ -8,8 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Encode makes a body of a value, a struct as a rule: a msgpack array that holds the value alone, structs as maps by the names of their fields. So fields may
-// be added: what an instance does not know it ignores, what it is not sent is zero.
+// Encode encodes a value, usually a struct, as a body: a msgpack array with this one value, structs
+// as maps by field name. Fields may be added: an instance ignores unknown fields, and missing ones
+// are zero.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := msgpack.NewEncoder(&b)
@@ -24,8 +25,9 @@ func Encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Decode fills what v points to from a body. The structure is checked first (one array, lengths and counts within the bytes there are, at most 6
-// levels below it), so that no bytes make the decoder take more memory or stack than they are worth. Errors are StatusBadRequest.
+// Decode decodes a body into v. It checks the structure first (one array, lengths and counts within
+// the bytes, at most 6 levels), so that no bytes make the decoder use disproportionate memory or
+// stack. Errors are StatusBadRequest.
 func Decode(body []byte, v any) (err error) {
 	if err := protocol.CheckBody(body); err != nil {
 		return err

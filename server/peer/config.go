@@ -9,42 +9,46 @@ import (
 	"time"
 )
 
-// Config says how a mesh lives. Advertise is needed.
+// Config configures a Transport. Advertise is required.
 type Config struct {
-	// Advertise is host:port under which the other instances reach this one. It is the instance's name towards its peers, at most 255 bytes.
+	// Advertise is host:port where other instances reach this one, at most 255 bytes. It is the
+	// instance's name for its peers.
 	Advertise string
 	// Listen is host:port to listen on; default Advertise.
 	Listen string
-	// Network makes connections; default [TCP]. It is also the place for encryption: a network whose connections are TLS.
+	// Network makes connections; default [TCP]. For encryption, use a network whose connections are
+	// TLS.
 	Network Network
-	// Token is the secret that all instances of a cluster have. Without one nobody is let in but this process itself.
+	// Token is the secret of the cluster's instances. Without one, only this process itself can
+	// connect.
 	Token []byte
-	// Cluster gives the cluster's id, at most 255 bytes, or "" as long as it is not known. Instances of different clusters do not talk to each other.
-	// It must be quick and may be called at any time. Default: never known.
+	// Cluster returns the cluster's id, at most 255 bytes, or "" while it is unknown. Instances of
+	// different clusters reject each other. It must be quick and safe for concurrent use. Default:
+	// never known.
 	Cluster func() string
-	// Logger takes the mesh's lines; default slog.Default().
+	// Logger is the transport's logger; default slog.Default().
 	Logger *slog.Logger
-	// Limits bounds what the mesh uses; what is 0 gets its default.
+	// Limits bounds the transport's resources; zero fields get their defaults.
 	Limits Limits
 }
 
-// Limits bounds memory, connections and patience. The zero value gives the defaults.
+// Limits bounds memory, connections and waiting times. The zero value selects the defaults.
 type Limits struct {
-	Connections       int           // that others made, together; default 1024. More are closed at once
-	Handshakes        int           // of them not authenticated yet; default 128. One more ends the oldest
-	HandshakesPerHost int           // of them from one host; default 16. One more ends that host's oldest
-	Peers             int           // addresses that messages and calls are under way to; default 1024. For more, messages are lost, calls refused
-	QueueMessages     int           // messages and calls waiting for one peer; default 4096. More are lost or refused
+	Connections       int           // inbound, together; default 1024. More are closed at once
+	Handshakes        int           // of them not authenticated yet; default 128. One more closes the oldest
+	HandshakesPerHost int           // of them from one host; default 16. One more closes that host's oldest
+	Peers             int           // addresses with pending messages and calls; default 1024. For others messages are lost, calls rejected
+	QueueMessages     int           // messages and calls waiting for one peer; default 4096. More are lost or rejected
 	QueueBytes        int           // the same in bytes; default 16 MiB
-	Payload           int           // bytes of one message or body; default 8 MiB, at most 64 MiB
-	Handlers          int           // calls carried out at once for one peer; default 256. More are answered OVERLOADED
+	Payload           int           // bytes of a message or body; default 8 MiB, at most 64 MiB
+	Handlers          int           // concurrent calls of one peer; default 256. More get OVERLOADED
 	SnapshotRate      int           // bytes of snapshots sent per second, to all peers together; default 128 MiB
 	HandshakeTimeout  time.Duration // for the whole handshake; default 5 s
 	DialTimeout       time.Duration // for a connection; default 5 s
-	WriteTimeout      time.Duration // for a write of up to 256 KiB to be taken; default 5 s
-	KeepAlive         time.Duration // between signs of life; default 2 s. After three without one a connection is dead
-	IdleTimeout       time.Duration // without message or call, until a connection for them is closed; default 1 min
-	BackoffMin        time.Duration // before the second try to connect; doubles with each that fails, with jitter; default 50 ms
+	WriteTimeout      time.Duration // for a write of up to 256 KiB; default 5 s
+	KeepAlive         time.Duration // period of keep-alives; default 2 s. After three missed ones a connection is dead
+	IdleTimeout       time.Duration // without message or call, before their connection is closed; default 1 min
+	BackoffMin        time.Duration // before the second dial; doubles with each failure, with jitter; default 50 ms
 	BackoffMax        time.Duration // default 2 s
 }
 
@@ -84,13 +88,13 @@ func (l *Limits) setDefaults() {
 	l.BackoffMax = max(l.BackoffMin, l.BackoffMax)
 }
 
-// deadAfter is how long a connection may say nothing.
+// deadAfter is how long a connection may be silent.
 func (l *Limits) deadAfter() time.Duration { return maxMissedKeepAlives * l.KeepAlive }
 
-// normalize gives an address the form that the raft engine gives it too.
+// normalize gives an address the same form as the raft engine does.
 func normalize(address string) string { return strings.ToLower(strings.TrimSpace(address)) }
 
-// checkAddress says what is wrong with host:port.
+// checkAddress returns what is wrong with a host:port.
 func checkAddress(address string) error {
 	if len(address) > maxName {
 		return fmt.Errorf("address has %d bytes; at most %d are allowed", len(address), maxName)

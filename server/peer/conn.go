@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxWrite   = 256 << 10 // a write of more is made in pieces, each with a deadline of its own: slow is not dead
+	maxWrite   = 256 << 10 // a larger write is split, and each part has its own deadline: slow is not dead
 	readBuffer = 64 << 10
 )
 
@@ -21,22 +21,22 @@ var (
 	errKeepAlive = errors.New("nothing was heard on the connection")
 )
 
-// conn is an authenticated connection. Frames are read by one goroutine, and written by any.
+// conn is an authenticated connection. One goroutine reads frames; any may write them.
 type conn struct {
 	m       *Transport
 	nc      net.Conn
-	peer    string // what the other end advertises
+	peer    string // advertised address of the other end
 	purpose purpose
 	dialer  bool   // this end dialled
-	cluster string // this end's, at the handshake
+	cluster string // as known here at the handshake
 	reader  frameReader
-	idle    func() bool // says whether closing it now would lose an answer; nil: nothing is lost
+	idle    func() bool // reports whether no reply would be lost by closing now; nil: none ever is
 
 	closeOnce sync.Once
 	done      chan struct{}
 
 	created   time.Time
-	lastWrite atomic.Int64 // since born, ns: the end of the last write of more than one piece, 0 for none; what is heard may be late by it
+	lastWrite atomic.Int64 // since created, ns: the end of the last split write, 0 for none; replies may be late by it
 	wmu       sync.Mutex   // one write at a time
 }
 
@@ -46,13 +46,13 @@ func newConn(m *Transport, nc net.Conn, peer string, p purpose, dialer bool, clu
 	return c
 }
 
-// keepAliveReader reads with a deadline that moves with what comes.
+// keepAliveReader reads with a deadline that moves with each read.
 type keepAliveReader struct{ c *conn }
 
 func (p keepAliveReader) Read(b []byte) (int, error) {
 	silence := p.c.m.cfg.Limits.deadAfter()
 	if p.c.purpose == purposeSnapshot {
-		silence = maxChunkWait // no keep-alives there: each chunk is answered, when it is on the disk
+		silence = maxChunkWait // no keep-alives: each chunk is answered, once it is on disk
 	}
 	for {
 		_ = p.c.nc.SetReadDeadline(time.Now().Add(silence))
@@ -61,7 +61,7 @@ func (p keepAliveReader) Read(b []byte) (int, error) {
 		if n > 0 || err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
-		// While much is being written nobody can be asked for a sign of life; writes have deadlines of their own.
+		// During a large write no keep-alive can be sent; writes have their own deadlines.
 		if !p.c.wmu.TryLock() {
 			continue
 		}
@@ -74,7 +74,7 @@ func (p keepAliveReader) Read(b []byte) (int, error) {
 	}
 }
 
-// close ends the connection; what reads or writes on it fails.
+// close closes the connection; reads and writes fail.
 func (c *conn) close() {
 	c.closeOnce.Do(func() {
 		close(c.done)
@@ -91,7 +91,8 @@ func (c *conn) closed() bool {
 	}
 }
 
-// write writes whole frames. It fails when the peer does not take a piece within the write timeout; the connection is closed then.
+// write writes whole frames. If the peer does not take a part within the write timeout, write fails
+// and closes the connection.
 func (c *conn) write(b []byte) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -118,13 +119,13 @@ var (
 	pongFrame = appendFrame(nil, framePong, 0, nil, nil)
 )
 
-// stale: the cluster became known after the handshake, and what was not checked then is to be checked now, by a new one. A connection that an answer is
-// under way on lives on until it has come.
+// stale: the cluster became known after the handshake, so a new handshake must check it. A
+// connection with a pending reply stays until the reply has come.
 func (c *conn) stale() bool {
 	return c.cluster != c.m.identity().cluster && (c.idle == nil || c.idle())
 }
 
-// keepAlive is the dialer's: it asks for signs of life until the connection closes.
+// keepAlive sends keep-alives from the dialer until the connection closes.
 func (c *conn) keepAlive() {
 	t := time.NewTicker(c.m.cfg.Limits.KeepAlive)
 	defer t.Stop()
@@ -168,7 +169,7 @@ func (c *conn) next(buf []byte) (kind, arg byte, payload []byte, err error) {
 	}
 }
 
-// dial makes an authenticated connection. It is closed with the mesh.
+// dial makes an authenticated connection. The transport's Close closes it.
 func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn, error) {
 	l := &m.cfg.Limits
 	m.counters.dials.Add(1)
@@ -207,7 +208,7 @@ func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn,
 	return c, nil
 }
 
-// closeDialed closes a connection that dial made.
+// closeDialed closes a connection made by dial.
 func (m *Transport) closeDialed(c *conn) {
 	c.close()
 	if m.untrack(c) {

@@ -16,7 +16,8 @@ import (
 
 const fewDescriptorsEnv = "SIGNALBOX_MESH_FEW_FILES"
 
-// acceptWithFewDescriptors is a process of its own: a mesh that may open few descriptors. It says its address, and lives until its input ends.
+// acceptWithFewDescriptors is a process of its own: a transport that may open few descriptors. It says
+// its address, and lives until its input ends.
 func acceptWithFewDescriptors() int {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 40, Max: 40}); err != nil {
 		fmt.Println(err)
@@ -78,7 +79,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	address := strings.TrimSpace(line)
 
-	// More connections than the process has descriptors. The kernel completes them all, and the process takes what it can.
+	// More connections than the process has descriptors. The kernel completes them all, and the
+	// process takes what it can.
 	var silent []net.Conn
 	for range 100 {
 		nc, err := TCP().Dial(testContext(t), address)
@@ -88,7 +90,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		defer nc.Close()
 		silent = append(silent, nc)
 	}
-	a := startMesh(t, tcpConfig(t), nil)
+	a := startTransport(t, tcpConfig(t), nil)
 	short, cancel := context.WithTimeout(testContext(t), 100*time.Millisecond)
 	defer cancel()
 	if got, err := a.Call(short, address, echo, nil); err == nil {

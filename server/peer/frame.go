@@ -8,20 +8,21 @@ import (
 	"io"
 )
 
-// A frame is a header and a payload. The header: length of the payload (4 bytes, big-endian), type, argument, two zeros, CRC-32C of these eight bytes and
-// the payload. TCP's own checksum lets one broken segment in some ten thousand through, and the raft log must not take one.
+// A frame is a header and a payload. The header has the payload's length (4 bytes, big-endian),
+// type, argument, two zeros, and a CRC-32C of these eight bytes and the payload. TCP's own checksum
+// misses one broken segment in some ten thousand, and the raft log must not take one.
 const (
 	frameHeader = 12
 
-	framePing       = 1 // no payload; the dialer asks, the acceptor answers with a pong
+	framePing       = 1 // no payload; the dialer sends it, the acceptor replies with a pong
 	framePong       = 2
 	frameBatch      = 3 // raftpb.MessageBatch
-	frameChunk      = 4 // raftpb.Chunk; each is answered before the next
-	frameChunkReply = 5 // argument 1: the chunk was taken, 0: refused
+	frameChunk      = 4 // raftpb.Chunk; each is acknowledged before the next
+	frameChunkReply = 5 // argument 1: the chunk was accepted, 0: rejected
 	frameMessage    = 6 // argument: kind; payload
 	frameCall       = 7 // argument: method; id (8 bytes), microseconds left or 0 (8 bytes), body
 	frameReply      = 8 // argument: status; id, body or the error's text
-	frameCancel     = 9 // id: nobody waits for the answer any more
+	frameCancel     = 9 // id: the caller no longer waits
 
 	callHeader  = 16
 	replyHeader = 8
@@ -31,7 +32,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errFrame = errors.New("frame is broken")
 
-// sealFrame fills in the header of the frame that is b: frameHeader bytes of room, and the payload.
+// sealFrame fills in the header of frame b: frameHeader bytes of room, and the payload.
 func sealFrame(b []byte, kind, arg byte) {
 	binary.BigEndian.PutUint32(b, uint32(len(b)-frameHeader))
 	b[4], b[5], b[6], b[7] = kind, arg, 0, 0
@@ -39,7 +40,8 @@ func sealFrame(b []byte, kind, arg byte) {
 	binary.BigEndian.PutUint32(b[8:], sum)
 }
 
-// appendFrame appends a whole frame. The payload is in two parts so that callers need not join them.
+// appendFrame appends a whole frame. The payload is in two parts so that callers need not join
+// them.
 func appendFrame(b []byte, kind, arg byte, head, payload []byte) []byte {
 	start := len(b)
 	var room [frameHeader]byte
@@ -50,10 +52,11 @@ func appendFrame(b []byte, kind, arg byte, head, payload []byte) []byte {
 	return b
 }
 
-// frameLimits bounds the payload by the type of a frame; a type without one is refused.
+// frameLimits bounds the payload by frame type; -1 rejects the type.
 type frameLimits [frameCancel + 1]int32
 
-// limitsOf are the frames that one end may send on a connection of this purpose. A payload of 0 bytes is allowed by the limit 0, a type not at all by -1.
+// limitsOf returns the limits of frames from one end of a connection of this purpose. The limit 0
+// allows an empty payload.
 func limitsOf(p purpose, byDialer bool, payload int) (l frameLimits) {
 	for i := range l {
 		l[i] = -1
@@ -85,8 +88,8 @@ type frameReader struct {
 
 const readChunk = 1 << 20
 
-// next reads a frame into buf, or into a larger buffer where it does not fit. Memory grows with the bytes that come, not with those that are
-// announced. errFrame: the bytes are no frame that may come here.
+// next reads a frame into buf, or into a larger buffer. Memory grows with the received bytes, not
+// with the announced length. errFrame: the frame is not allowed here.
 func (f *frameReader) next(buf []byte) (kind, arg byte, payload []byte, err error) {
 	h := f.header[:]
 	if _, err := io.ReadFull(f.r, h); err != nil {

@@ -85,7 +85,8 @@ func testBatch(from string) raftpb.MessageBatch {
 	}}
 }
 
-// endless makes the engine's decoder count messages for ever: behind the first message stands one whose length leads back to its own start.
+// endless makes the engine's decoder count messages for ever: behind the first message stands one
+// whose length leads back to its own start.
 var endless = []byte{0x0a, 0x00, 0x0a, 0xf5, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}
 
 func TestMalformedBatches(t *testing.T) {
@@ -118,11 +119,12 @@ func TestMalformedBatches(t *testing.T) {
 	}
 }
 
-// TestMalformedFramesClose: what a peer may send that knows the token, and what becomes of its connection.
+// TestMalformedFramesClose: what a peer may send that knows the token, and what becomes of its
+// connection.
 func TestMalformedFramesClose(t *testing.T) {
 	n := NewMemoryNetwork()
-	a := startMesh(t, memoryConfig(n, "a:1"), nil)
-	b := startMesh(t, memoryConfig(n, "b:1"), handlers(nil, nil))
+	a := startTransport(t, memoryConfig(n, "a:1"), nil)
+	b := startTransport(t, memoryConfig(n, "b:1"), handlers(nil, nil))
 	batches := make(chan raftpb.MessageBatch, 10)
 	tr := b.RaftTransport().Create(config.NodeHostConfig{RaftAddress: "b:1"}, func(batch raftpb.MessageBatch) {
 		if batch.DeploymentId == 666 {
@@ -209,10 +211,10 @@ func TestMalformedFramesClose(t *testing.T) {
 	}
 	conn.Close()
 	if err := again.SendMessageBatch(testBatch("a:1")); err != nil {
-		t.Errorf("the lane closed with its first user: %v", err)
+		t.Errorf("the connection closed with its first user: %v", err)
 	}
 	again.Close()
-	await(t, "the lane to close with its last user", func() bool { return b.Stats().Inbound == 0 })
+	await(t, "the shared connection to close with its last user", func() bool { return b.Stats().Inbound == 0 })
 
 	for shard, ok := range map[uint64]bool{1: true, 2: false, 666: false} {
 		s, err := out.GetSnapshotConnection(testContext(t), "b:1")

@@ -21,7 +21,8 @@ func (s *scriptedConn) Read(b []byte) (int, error) {
 
 func (s *scriptedConn) Write(b []byte) (int, error) { return len(b), nil }
 
-// FuzzHandshake: whatever the other end says, without the token it is let in nowhere, and little of it is read.
+// FuzzHandshake: whatever the other end says, without the token it is let in nowhere, and little of
+// it is read.
 func FuzzHandshake(f *testing.F) {
 	hello := handshakeMessage(msgHello, []byte{3}, make([]byte, nonceSize), text("a:1"), text("b:1"))
 	proof := handshakeMessage(msgProof, text("c"), make([]byte, macSize))

@@ -10,8 +10,8 @@ import (
 	"io"
 )
 
-// The handshake. Each message is magic (4 bytes), version, type, length (2 bytes, big-endian) and a body of at most 1 KiB; a string is a byte of length
-// and its bytes.
+// The handshake. Each message is magic (4 bytes), version, type, length (2 bytes, big-endian) and a
+// body of at most 1 KiB; a string is a byte of length and its bytes.
 //
 //	dialer                                             acceptor
 //	hello:  purpose, nonce, own address, address meant  ->
@@ -19,9 +19,10 @@ import (
 //	proof:  own cluster, MAC("dialer", ...)             ->
 //	                                                    <-  accept: own cluster, MAC("acceptor", ...)   or refuse: reason
 //
-// A MAC is HMAC-SHA256 with a key made from the join token over the role's label, the whole hello, the whole challenge and the sender's cluster. So it
-// binds both nonces, both addresses, purpose and version; one role's is of no use in the other, and none is of use twice. The dialer proves first: who does
-// not know the token gets nothing that depends on it.
+// A MAC is HMAC-SHA256 with a key made from the join token over the role's label, the whole hello,
+// the whole challenge and the sender's cluster. So it binds both nonces, both addresses, purpose
+// and version; one role's is of no use in the other, and none is of use twice. The dialer proves
+// first: who does not know the token gets nothing that depends on it.
 const (
 	magic            = "sbxm"
 	handshakeVersion = 1
@@ -31,7 +32,7 @@ const (
 	macSize          = sha256.Size
 )
 
-// purpose is what a connection is for. Numbers are stable.
+// purpose of a connection. Numbers are stable.
 type purpose uint8
 
 const (
@@ -62,7 +63,7 @@ const (
 	msgRefuse    = 5
 )
 
-// Why a connection was refused. The dialer's errors wrap them.
+// Reasons of a rejected connection. The dialer's errors wrap them.
 var (
 	ErrToken   = errors.New("join tokens differ; give all instances of a cluster the same one")
 	ErrCluster = errors.New("the instance belongs to another cluster; give this one the addresses of its own")
@@ -72,17 +73,17 @@ var (
 	errGarbage = errors.New("not a handshake between instances")
 )
 
-// reasons are what a refusal says, by its number. Numbers are stable.
+// reasons by their number in a rejection. Numbers are stable.
 var reasons = []error{1: ErrToken, 2: ErrCluster, 3: ErrAddress, 4: ErrVersion, 5: ErrBusy}
 
-// identity is what one end brings to a handshake.
+// identity is one end's part of a handshake.
 type identity struct {
 	key     []byte
 	address string
 	cluster string
 }
 
-// keyOf makes the key of proofs from the join token.
+// keyOf derives the key of proofs from the join token.
 func keyOf(token []byte) []byte {
 	h := hmac.New(sha256.New, token)
 	h.Write([]byte("signalbox mesh 1"))
@@ -100,7 +101,7 @@ func prove(key []byte, role string, hello, challenge []byte, cluster string) []b
 	return h.Sum(nil)
 }
 
-// handshakeMessage puts a message together.
+// handshakeMessage encodes a message.
 func handshakeMessage(kind byte, parts ...[]byte) []byte {
 	b := make([]byte, handshakeHeader, 128)
 	for _, p := range parts {
@@ -114,7 +115,7 @@ func handshakeMessage(kind byte, parts ...[]byte) []byte {
 
 func text(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 
-// bodyReader takes a message's body apart.
+// bodyReader decodes a message's body.
 type bodyReader struct {
 	rest []byte
 	bad  bool
@@ -141,10 +142,10 @@ func (f *bodyReader) text() string { return string(f.bytes(int(f.byte()))) }
 
 func (f *bodyReader) done() bool { return !f.bad && len(f.rest) == 0 }
 
-// readHandshake reads one message, and not a byte more. It returns the message whole and its body.
+// readHandshake reads exactly one message. It returns the whole message and its body.
 func readHandshake(r io.Reader) (kind byte, whole, body []byte, err error) {
 	var buf [maxHandshake + handshakeHeader]byte
-	// The first bytes tell strangers: an HTTP request or a TLS hello is not read further.
+	// The first bytes reveal strangers: nothing more is read of an HTTP request or a TLS hello.
 	if _, err := io.ReadFull(r, buf[:len(magic)]); err != nil {
 		return 0, nil, nil, err
 	}
@@ -168,8 +169,8 @@ func readHandshake(r io.Reader) (kind byte, whole, body []byte, err error) {
 	return buf[5], whole, whole[handshakeHeader:], nil
 }
 
-// dialHandshake is the dialer's side. strict refuses a peer that advertises another address than the one that was dialled. It returns what the
-// acceptor calls itself.
+// dialHandshake is the dialer's side. strict rejects a peer that advertises another address than
+// the dialled one. It returns the address that the acceptor advertises.
 func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, strict bool) (peer string, err error) {
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:])
@@ -218,7 +219,7 @@ func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, str
 	return peer, nil
 }
 
-// sameCluster: a cluster that is not known yet may be any.
+// sameCluster: an unknown cluster matches any.
 func sameCluster(a, b string) bool { return a == "" || b == "" || a == b }
 
 func rejection(body []byte) error {
@@ -228,7 +229,8 @@ func rejection(body []byte) error {
 	return errGarbage
 }
 
-// writeRejection tells the dialer why, if that has a number. The bytes come from nothing secret.
+// writeRejection sends the dialer the reason, if it has a number. The bytes do not depend on a
+// secret.
 func writeRejection(w io.Writer, why error) {
 	for i, r := range reasons {
 		if r != nil && errors.Is(why, r) {
@@ -236,7 +238,7 @@ func writeRejection(w io.Writer, why error) {
 			return
 		}
 	}
-	// A client that took this for its own address learns from the magic whose it is.
+	// A client that took this for its own address recognises it by the magic.
 	var plain tls.RecordHeaderError
 	if errors.As(why, &plain) && plain.Conn != nil {
 		w = plain.Conn
@@ -246,8 +248,8 @@ func writeRejection(w io.Writer, why error) {
 	_, _ = w.Write(handshakeMessage(msgRefuse, []byte{0}))
 }
 
-// acceptHandshake is the acceptor's side, up to the word that the caller says last: on success accept makes it. On failure the caller refuses with the
-// error.
+// acceptHandshake is the acceptor's side without its last message: on success accept is that
+// message, which the caller sends. On failure the caller rejects with the error.
 func acceptHandshake(rw io.ReadWriter, me identity) (peer string, p purpose, accept []byte, err error) {
 	kind, hello, body, err := readHandshake(rw)
 	if err != nil {
@@ -283,7 +285,7 @@ func acceptHandshake(rw io.ReadWriter, me identity) (peer string, p purpose, acc
 	if !hmac.Equal(mac, prove(me.key, "dialer", hello, challenge, cluster)) {
 		return "", 0, nil, ErrToken
 	}
-	// From here on the dialer knows the token. What it may learn is why it is not let in all the same.
+	// From here on the dialer knows the token, and may learn why it is rejected.
 	if p != purposeCalls && meant != me.address {
 		return "", 0, nil, ErrAddress
 	}

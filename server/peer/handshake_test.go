@@ -77,7 +77,7 @@ func (s *recordingConn) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// rawDial connects to a mesh without a handshake.
+// rawDial connects to a transport without a handshake.
 func rawDial(t *testing.T, m *Transport) net.Conn {
 	t.Helper()
 	nc, err := TCP().Dial(testContext(t), m.Address())
@@ -89,7 +89,7 @@ func rawDial(t *testing.T, m *Transport) net.Conn {
 	return nc
 }
 
-// refused reads until the mesh closes the connection, and gives why it says it does.
+// refused reads until the transport closes the connection, and gives why it says it does.
 func refused(t *testing.T, nc net.Conn) error {
 	t.Helper()
 	for {
@@ -112,7 +112,7 @@ func refused(t *testing.T, nc net.Conn) error {
 
 // TestProofsCannotBeReplayed: what a dialer said once, said again by somebody else.
 func TestProofsCannotBeReplayed(t *testing.T) {
-	m := startMesh(t, tcpConfig(t), nil)
+	m := startTransport(t, tcpConfig(t), nil)
 	s := &recordingConn{Conn: rawDial(t, m)}
 	me := identity{key: keyOf([]byte("secret")), address: "a:1"}
 	if _, err := dialHandshake(s, me, m.Address(), purposeCalls, false); err != nil {
@@ -130,7 +130,8 @@ func TestProofsCannotBeReplayed(t *testing.T) {
 	}
 }
 
-// TestProofsCannotBeReflected: an acceptor without the token says the dialer's own proof back, and one that relays the challenge of the dialer's own mesh.
+// TestProofsCannotBeReflected: an acceptor without the token says the dialer's own proof back, and
+// one that relays the challenge of the dialer's own transport.
 func TestProofsCannotBeReflected(t *testing.T) {
 	a, b := net.Pipe()
 	go func() {
@@ -144,8 +145,9 @@ func TestProofsCannotBeReflected(t *testing.T) {
 		t.Errorf("a reflected proof: %v", err)
 	}
 
-	// The thief answers a dialer with what the dialer's own acceptor says: it was meant for another address.
-	m := startMesh(t, tcpConfig(t), nil)
+	// The thief answers a dialer with what the dialer's own acceptor says: it was meant for another
+	// address.
+	m := startTransport(t, tcpConfig(t), nil)
 	thief, dialer := net.Pipe()
 	nc := rawDial(t, m)
 	go func() {
@@ -176,7 +178,7 @@ func TestStrangersAreRejected(t *testing.T) {
 		"nothing":           {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := startMesh(t, tcpConfig(t), nil)
+			m := startTransport(t, tcpConfig(t), nil)
 			nc := rawDial(t, m)
 			want, garbage, version := errGarbage, uint64(1), uint64(0)
 			switch name {
@@ -213,7 +215,7 @@ func TestStrangersAreRejected(t *testing.T) {
 func TestSlowHandshakes(t *testing.T) {
 	cfg := tcpConfig(t)
 	cfg.Limits.HandshakeTimeout = 50 * time.Millisecond
-	m := startMesh(t, cfg, nil)
+	m := startTransport(t, cfg, nil)
 	silent := rawDial(t, m)
 	trickle := rawDial(t, m)
 	hello := handshakeMessage(msgHello, []byte{3}, make([]byte, nonceSize), text("a:1"), text("b:1"))
@@ -227,7 +229,7 @@ func TestSlowHandshakes(t *testing.T) {
 			if i < 10 {
 				continue
 			}
-			// The next byte comes when the mesh's patience is over at the earliest.
+			// The next byte comes when the transport's patience is over at the earliest.
 			if _, err := trickle.Read(make([]byte, 1)); err != nil {
 				return
 			}
@@ -242,12 +244,13 @@ func TestSlowHandshakes(t *testing.T) {
 	await(t, "both to be counted", func() bool { return m.Stats().RefusedSlow == 2 })
 }
 
-// TestFloodOfConnections: silent connections push out each other, and not those that know what to say.
+// TestFloodOfConnections: silent connections push out each other, and not those that know what to
+// say.
 func TestFloodOfConnections(t *testing.T) {
 	cfg := tcpConfig(t)
 	cfg.Limits.Handshakes, cfg.Limits.HandshakesPerHost = 64, 8
-	b := startMesh(t, cfg, handlers(nil, nil))
-	a := startMesh(t, tcpConfig(t), nil)
+	b := startTransport(t, cfg, handlers(nil, nil))
+	a := startTransport(t, tcpConfig(t), nil)
 	for range 200 {
 		rawDial(t, b)
 	}
@@ -263,9 +266,9 @@ func TestFloodOfConnections(t *testing.T) {
 func TestConnectionsAreBounded(t *testing.T) {
 	cfg := tcpConfig(t)
 	cfg.Limits.Connections = 2
-	b := startMesh(t, cfg, handlers(nil, nil))
+	b := startTransport(t, cfg, handlers(nil, nil))
 	for i := range 3 {
-		a := startMesh(t, tcpConfig(t), nil)
+		a := startTransport(t, tcpConfig(t), nil)
 		_, err := a.Call(testContext(t), b.Address(), echo, nil)
 		if i < 2 != (err == nil) {
 			t.Errorf("instance %d: %v", i, err)
@@ -277,7 +280,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestNoToken(t *testing.T) {
 	ca, cb := tcpConfig(t), tcpConfig(t)
 	ca.Token, cb.Token = nil, nil
-	a, b := startMesh(t, ca, handlers(nil, nil)), startMesh(t, cb, nil)
+	a, b := startTransport(t, ca, handlers(nil, nil)), startTransport(t, cb, nil)
 	c, err := a.dial(testContext(t), a.Address(), purposeRaft)
 	if err != nil {
 		t.Fatalf("an instance does not reach itself: %v", err)
@@ -289,7 +292,8 @@ func TestNoToken(t *testing.T) {
 	}
 }
 
-// TestPenaltyGrows: failures of a host cost it more and more, up to a bound, and are kept of a bounded number of hosts.
+// TestPenaltyGrows: failures of a host cost it more and more, up to a bound, and are kept of a
+// bounded number of hosts.
 func TestPenaltyGrows(t *testing.T) {
 	var w pendingConns
 	w.init(1, 1)

@@ -15,8 +15,9 @@ const patience = 60 * time.Second
 
 var quietLog = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// opened is a network whose listener is open already, so that its port is known before the mesh is made. It stays open when a mesh closes it, so
-// that nobody else takes the port before the next mesh.
+// opened is a network whose listener is open already, so that its port is known before the transport is
+// made. It stays open when a transport closes it, so that nobody else takes the port before the next
+// transport.
 type opened struct {
 	Network
 	l *net.TCPListener
@@ -46,8 +47,8 @@ func memoryConfig(n *MemoryNetwork, address string) Config {
 	return Config{Advertise: address, Network: n.Endpoint(address), Token: []byte("secret"), Logger: quietLog}
 }
 
-// startMesh starts a mesh that set has given its handlers.
-func startMesh(t testing.TB, cfg Config, set func(*Transport)) *Transport {
+// startTransport starts a transport that set has given its handlers.
+func startTransport(t testing.TB, cfg Config, set func(*Transport)) *Transport {
 	t.Helper()
 	m, err := New(cfg)
 	if err != nil {

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// withoutDiskUsage leaves out what the engine's storage says because a disk in memory cannot tell its free space.
+// withoutDiskUsage leaves out what the engine's storage says because a disk in memory cannot tell
+// its free space.
 type withoutDiskUsage struct{ w io.Writer }
 
 func (f withoutDiskUsage) Write(line []byte) (int, error) {

@@ -12,34 +12,37 @@ import (
 	"time"
 )
 
-// MemoryNetwork connects endpoints in one process, without ports, for tests. An endpoint is known by its address, any host:port.
+// MemoryNetwork connects endpoints in one process, without ports, for tests. An endpoint has an
+// address, any host:port.
 //
-// What is cut off is not lost, but on its way: bytes wait until the cut heals, as TCP would send them again, and so do connections that are being made.
-// A cut shorter than the keep-alives' patience is thus a delay that a test ends when it likes; a longer one makes both ends give the connection up.
+// Bytes and dials behind a cut are not lost: they wait until the cut heals, as with TCP's
+// retransmissions. So a cut shorter than the keep-alive timeout is a delay that the test controls;
+// a longer one makes both ends close the connection.
 type MemoryNetwork struct {
 	mu        sync.Mutex
-	change    *sync.Cond // a cut was made or healed, a listener opened or closed, a dialer lost patience
+	change    *sync.Cond // of cuts, listeners, or a dialer's ctx
 	listeners map[string]*memoryListener
 	cuts      map[[2]string]bool // from, to
 	pairs     map[*memoryPair]struct{}
 }
 
-// NewMemoryNetwork makes a network without endpoints.
+// NewMemoryNetwork returns a network without endpoints.
 func NewMemoryNetwork() *MemoryNetwork {
 	n := &MemoryNetwork{listeners: make(map[string]*memoryListener), cuts: make(map[[2]string]bool), pairs: make(map[*memoryPair]struct{})}
 	n.change = sync.NewCond(&n.mu)
 	return n
 }
 
-// Endpoint is the network as seen from an address: who dials there comes from it.
+// Endpoint is the network as seen from an address: dials come from it.
 func (n *MemoryNetwork) Endpoint(address string) Network {
 	return memoryEndpoint{n, normalize(address)}
 }
 
-// Cut stops what goes from one address to another, in this direction only. A new connection needs both directions.
+// Cut stops the bytes from one address to another, in this direction only. A new connection needs
+// both directions.
 func (n *MemoryNetwork) Cut(from, to string) { n.set(from, to, true) }
 
-// Heal ends a cut. What waited arrives.
+// Heal ends a cut. Waiting bytes arrive.
 func (n *MemoryNetwork) Heal(from, to string) { n.set(from, to, false) }
 
 // CutBoth and HealBoth do the same in both directions.
@@ -68,7 +71,7 @@ func (n *MemoryNetwork) set(from, to string, cut bool) {
 	n.broadcast()
 }
 
-// broadcast tells links and dialers of a change; mu is held.
+// broadcast tells pairs and dialers of a change; mu is held.
 func (n *MemoryNetwork) broadcast() {
 	for l := range n.pairs {
 		l.mu.Lock()
@@ -81,7 +84,8 @@ func (n *MemoryNetwork) broadcast() {
 	n.change.Broadcast()
 }
 
-// Reset breaks all connections between two addresses, cut or not: both ends see a reset, and what was on its way is lost.
+// Reset breaks all connections between two addresses, cut or not: both ends see a reset, and bytes
+// on the way are lost.
 func (n *MemoryNetwork) Reset(a, b string) {
 	a, b = normalize(a), normalize(b)
 	n.mu.Lock()
@@ -94,7 +98,7 @@ func (n *MemoryNetwork) Reset(a, b string) {
 	}
 }
 
-// Connections counts those between two addresses.
+// Connections returns the number of connections between two addresses.
 func (n *MemoryNetwork) Connections(a, b string) (count int) {
 	a, b = normalize(a), normalize(b)
 	n.mu.Lock()
@@ -209,21 +213,21 @@ func (l *memoryListener) Close() error {
 	}
 }
 
-// memoryBuffer is how much a way holds: as much as the kernel's buffers of a connection would.
+// memoryBuffer is the capacity of a pipe, like that of the kernel's buffers of a connection.
 const memoryBuffer = 256 << 10
 
-// newConnPair is one connection: two ways, from end 0 to end 1 and back.
+// memoryPair is one connection: two pipes, from end 0 to end 1 and back.
 type memoryPair struct {
 	n    *MemoryNetwork
 	ends [2]string // addresses
 
-	mu     sync.Mutex // taken after the network's
+	mu     sync.Mutex // locked after the network's
 	change *sync.Cond
 	pipes  [2]memoryPipe // by the end that writes
 	broken bool          // reset
 }
 
-// memoryPipe is one direction. Its end is on its way as its bytes are: behind them, and behind a cut.
+// memoryPipe is one direction. Its end arrives behind its bytes, and behind a cut.
 type memoryPipe struct {
 	buf                 []byte
 	cut                 bool
@@ -263,7 +267,7 @@ func (d *deadline) stop() {
 
 func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
-// set makes waiting readers and writers look again when the time has come; the link's mu is held.
+// set wakes readers and writers at that time; the pair's mu is held.
 func (d *deadline) set(l *memoryPair, at time.Time) {
 	d.at = at
 	d.stop()
@@ -284,7 +288,7 @@ func (d *deadline) set(l *memoryPair, at time.Time) {
 	}
 }
 
-// memoryConn is one end of a link.
+// memoryConn is one end of a pair.
 type memoryConn struct {
 	pair *memoryPair
 	end  int
@@ -331,7 +335,7 @@ func (c *memoryConn) Write(b []byte) (n int, err error) {
 			return n, syscall.ECONNRESET
 		case w.writeTime.passed():
 			return n, os.ErrDeadlineExceeded
-		case w.readerGone && !c.in().cut: // word of it has come back
+		case w.readerGone && !c.in().cut: // the close has arrived
 			return n, syscall.EPIPE
 		case len(b) == 0:
 			return n, nil

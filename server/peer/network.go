@@ -5,13 +5,14 @@ import (
 	"net"
 )
 
-// Network makes connections. Its connections carry bytes in order, take deadlines, and may be closed from any goroutine.
+// Network makes connections. They carry bytes in order, take deadlines, and may be closed by any
+// goroutine.
 type Network interface {
 	Listen(address string) (net.Listener, error)
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// TCP is the network of the machine.
+// TCP is the machine's network.
 func TCP() Network { return tcp{} }
 
 type tcp struct{}

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// acceptLoop takes connections until the mesh closes. Whatever Accept fails with, running out of descriptors above all, passes: it waits and tries again.
+// acceptLoop accepts connections until the transport closes. Every error of Accept is temporary,
+// above all running out of descriptors: it waits and retries.
 func (m *Transport) acceptLoop(l net.Listener) {
 	defer m.wg.Done()
 	wait := time.Duration(0)
@@ -50,7 +51,7 @@ func (m *Transport) acceptLoop(l net.Listener) {
 	}
 }
 
-// admitConn bounds connections in total.
+// admitConn bounds the number of connections.
 func (m *Transport) admitConn(nc net.Conn) *pendingConn {
 	if m.counters.inbound.Load() >= int64(m.cfg.Limits.Connections) {
 		return nil
@@ -66,7 +67,7 @@ func (m *Transport) authenticate(w *pendingConn) {
 		m.counters.handshaking.Add(-1)
 		return
 	}
-	if !m.pending.remove(w) { // pushed out in this very moment
+	if !m.pending.remove(w) { // evicted at this moment
 		m.counters.handshaking.Add(-1)
 		return
 	}
@@ -93,8 +94,9 @@ func (m *Transport) handshake(nc net.Conn) (peer string, p purpose, accept []byt
 	return normalize(peer), p, accept, me.cluster, err
 }
 
-// reject counts a failed handshake, and ends its connection after a wait that grows with the failures of its host: who tries again and again is slowed,
-// and nobody else. The wait takes one of the places of connections that are not authenticated, so that newer ones push it out.
+// reject counts a failed handshake, and closes its connection after a delay that grows with the
+// failures of its host. So a host that retries again and again is slowed, and no other. The delayed
+// connection still counts as pending, so that newer ones evict it.
 func (m *Transport) reject(w *pendingConn, err error) {
 	defer func() {
 		m.pending.remove(w)
@@ -123,7 +125,7 @@ func (m *Transport) reject(w *pendingConn, err error) {
 	case errors.Is(err, errGarbage):
 		m.counters.refusedGarbage.Add(1)
 	case errors.Is(err, io.EOF):
-		return // nothing was said: a port scan, or a health check
+		return // a port scan or a health check
 	default:
 		m.counters.refusedGarbage.Add(1)
 	}
@@ -139,17 +141,18 @@ func (m *Transport) reject(w *pendingConn, err error) {
 	}
 }
 
-// pendingConn is a connection that is not authenticated.
+// pendingConn is an unauthenticated connection.
 type pendingConn struct {
 	nc        net.Conn
 	host      string
-	evicted   chan struct{} // closed when newer ones took its place
+	evicted   chan struct{} // closed when a newer one took its place
 	listEntry *list.Element
 	hostEntry *list.Element // in its host's list
 }
 
-// pendingConns holds the connections that are not authenticated, oldest first. There is always room for one more, because the oldest goes: an honest handshake
-// is over in a round trip or two, and so a flood pushes out itself.
+// pendingConns holds the unauthenticated connections, oldest first. There is always room for one
+// more, because it evicts the oldest: an honest handshake takes a round trip or two, so a flood
+// evicts itself.
 type pendingConns struct {
 	mu         sync.Mutex
 	max        int
@@ -168,8 +171,8 @@ type hostFailures struct {
 const (
 	penaltyMin     = 50 * time.Millisecond
 	penaltyMax     = 2 * time.Second
-	failureMemory  = 30 * time.Second // then a host's failures are forgotten
-	maxFailedHosts = 1024             // hosts that failures are kept of
+	failureMemory  = 30 * time.Second // after which a host's failures are forgotten
+	maxFailedHosts = 1024             // hosts whose failures are remembered
 )
 
 func (w *pendingConns) init(all, perHost int) {
@@ -221,7 +224,7 @@ func (w *pendingConns) removeLocked(x *pendingConn) {
 	x.listEntry = nil
 }
 
-// remove takes a connection out, and reports whether it was still in.
+// remove removes a connection, and reports whether it was still there.
 func (w *pendingConns) remove(x *pendingConn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,7 +244,7 @@ func (w *pendingConns) closeAll() {
 	}
 }
 
-// penalty counts a failure of a host, and says how long its connection is kept from trying again.
+// penalty counts a failure of a host, and returns the delay of its connection's end.
 func (w *pendingConns) penalty(host string) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,7 +269,7 @@ func (w *pendingConns) penalty(host string) time.Duration {
 	return min(penaltyMin<<min(f.count-1, 10), penaltyMax)
 }
 
-// sleep waits, unless ctx ends.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -7,20 +7,23 @@ import (
 	"time"
 )
 
-// A process that ends has its connections closed by the kernel at once, and nobody listens on its address any more. That tells its end from a cut, behind which nothing
-// answers, and from a connection that something on the way has reset, after which the next one is made.
+// When a process ends, the kernel closes its connections at once, and its address refuses new ones.
+// That distinguishes its end from a network cut, behind which nothing answers, and from a reset
+// connection, after which a new one succeeds.
 
 const (
 	exitDials        = 4
-	exitDialInterval = 15 * time.Millisecond // between two tries: the kernel closes connections and the listener one after the other
+	exitDialInterval = 15 * time.Millisecond // the kernel closes connections and the listener one after the other
 	exitCheckTimeout = 500 * time.Millisecond
 )
 
-// OnProcessExit says what to do when the process of the instance at an address has ended, as far as this instance can tell: a connection with raft messages from it was closed, and
-// its address refuses connections. Call it before Start. f runs on a goroutine of its own, one at a time for an address.
+// OnProcessExit sets the function to call when the process of the instance at an address has ended,
+// as far as this instance can tell: a raft connection from it was closed, and its address refuses
+// connections. Call it before Start. f runs on its own goroutine, one at a time for an address.
 func (m *Transport) OnProcessExit(f func(ctx context.Context, address string)) { m.onProcessExit = f }
 
-// ProcessExited says that the address of an instance refuses connections: no process listens there.
+// ProcessExited reports whether the address of an instance refuses connections: no process listens
+// there.
 func (m *Transport) ProcessExited(ctx context.Context, address string) bool {
 	ctx, cancel := context.WithTimeout(ctx, exitCheckTimeout)
 	defer cancel()
@@ -41,7 +44,7 @@ func (m *Transport) ProcessExited(ctx context.Context, address string) bool {
 	return false
 }
 
-// checkProcessExit is told that a connection of raft messages ended although this end did not close it.
+// checkProcessExit is called when a raft connection ended that this end did not close.
 func (m *Transport) checkProcessExit(peer string) {
 	if m.onProcessExit == nil || m.ctx.Err() != nil {
 		return

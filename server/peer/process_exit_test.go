@@ -9,9 +9,9 @@ import (
 func TestProcessExited(t *testing.T) {
 	n := NewMemoryNetwork()
 	told := make(chan string, 16)
-	a := startMesh(t, memoryConfig(n, "a:1"), func(m *Transport) { m.OnProcessExit(func(_ context.Context, address string) { told <- address }) })
-	b := startMesh(t, memoryConfig(n, "b:1"), nil)
-	c := startMesh(t, memoryConfig(n, "c:1"), nil)
+	a := startTransport(t, memoryConfig(n, "a:1"), func(m *Transport) { m.OnProcessExit(func(_ context.Context, address string) { told <- address }) })
+	b := startTransport(t, memoryConfig(n, "b:1"), nil)
+	c := startTransport(t, memoryConfig(n, "c:1"), nil)
 	open := func(m *Transport) {
 		t.Helper()
 		if _, err := m.dial(t.Context(), "a:1", purposeRaft); err != nil {

@@ -7,19 +7,21 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// The engine's decoder of message batches trusts its bytes: a negative length makes it count messages for ever, a length beyond the end makes it panic, and
-// two bytes of an empty message become a struct of several hundred. So the structure is walked before.
+// The engine's decoder of message batches trusts its input. A negative length makes it count
+// messages without end, a length beyond the end makes it panic, and two bytes of an empty message
+// become a struct of several hundred. So the structure is checked first.
 
 const (
 	messageSize = int(unsafe.Sizeof(raftpb.Message{}))
 	entrySize   = int(unsafe.Sizeof(raftpb.Entry{}))
 
-	maxBatchMemory = 4 * maxRaftFrame // what a batch may take once it is decoded
+	maxBatchMemory = 4 * maxRaftFrame // of a decoded batch
 	maxTag         = 1 << 12
-	maxSnapshot    = 64 << 10 // of a message; those with more of it travel as chunks
+	maxSnapshot    = 64 << 10 // of a message; a larger one travels as chunks
 )
 
-// allowed are the types of messages that instances send each other. The engine ends the process over those that are its own affair.
+// allowedTypes are the types of messages that instances send each other. The engine ends the
+// process over its internal types.
 var allowedTypes = func() (t [32]bool) {
 	for _, x := range []raftpb.MessageType{
 		raftpb.NoOP, raftpb.Ping, raftpb.Pong, raftpb.Propose, raftpb.Replicate, raftpb.ReplicateResp, raftpb.RequestVote, raftpb.RequestVoteResp,
@@ -35,7 +37,8 @@ func isAllowed(t raftpb.MessageType) bool {
 	return t >= 0 && int(t) < len(allowedTypes) && allowedTypes[t]
 }
 
-// checkBatch walks an encoded raftpb.MessageBatch: its messages and their entries lie within their bounds, and would take a bounded amount of memory.
+// checkBatch checks an encoded raftpb.MessageBatch: its messages and entries are within their
+// bounds, and decode to a bounded amount of memory.
 func checkBatch(b []byte) error {
 	memory := len(b)
 	w := protoReader{rest: b}
@@ -79,7 +82,7 @@ func checkMessage(b []byte) (entries int, ok bool) {
 	return entries, !w.bad
 }
 
-// protoReader goes over the fields of one protobuf message without looking into them.
+// protoReader reads the fields of one protobuf message without looking into them.
 type protoReader struct {
 	rest []byte
 	bad  bool
@@ -87,7 +90,7 @@ type protoReader struct {
 
 func (w *protoReader) more() bool { return !w.bad && len(w.rest) > 0 }
 
-// field takes the next field off. sub is nil for a number, and not nil for bytes.
+// field reads the next field. sub is nil for a number, and not nil for bytes.
 func (w *protoReader) field() (field int, sub []byte) {
 	tag := w.varint()
 	if w.bad || tag < 8 || tag > maxTag {
@@ -112,7 +115,7 @@ func (w *protoReader) field() (field int, sub []byte) {
 	return 0, nil
 }
 
-// varint takes a number of at most ten bytes off.
+// varint reads a number of at most ten bytes.
 func (w *protoReader) varint() (x uint64) {
 	for i, c := range w.rest {
 		if i == 10 {

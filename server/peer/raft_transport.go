@@ -12,8 +12,8 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// RaftTransport carries the raft engine's messages and snapshots. The engine's raft address must be what the mesh advertises. One engine at a time may use it; a
-// next one may after the first was closed.
+// RaftTransport returns the factory of the raft engine's transport. The engine's raft address must
+// be the advertised one. One engine may use it at a time.
 func (m *Transport) RaftTransport() config.TransportFactory { return raftTransportFactory{m} }
 
 type raftTransportFactory struct{ m *Transport }
@@ -23,10 +23,11 @@ func (f raftTransportFactory) Create(cfg config.NodeHostConfig, messages raftio.
 	return &raftTransport{m: f.m, address: normalize(cfg.RaftAddress), messages: messages, chunks: chunks}
 }
 
-// Validate says whether an address is one.
+// Validate reports whether an address is valid.
 func (f raftTransportFactory) Validate(address string) bool { return checkAddress(address) == nil }
 
-// engine is where raft messages go. mu is held for reading while one is handed over, so that a closed engine gets none.
+// engine receives raft messages. mu is held for reading during a delivery, so that a closed engine
+// gets none.
 type engine struct {
 	mu        sync.RWMutex
 	transport *raftTransport
@@ -39,7 +40,7 @@ type raftTransport struct {
 	chunks   raftio.ChunkHandler
 }
 
-func (t *raftTransport) Name() string { return "signalbox mesh" }
+func (t *raftTransport) Name() string { return "signalbox peer transport" }
 
 func (t *raftTransport) Start() error {
 	if t.address != t.m.cfg.Advertise {
@@ -65,34 +66,38 @@ func (t *raftTransport) Close() error {
 	return nil
 }
 
-// sharedConn is the connection that carries all raft messages to one peer. The engine has several senders per peer; they share it.
+// sharedConn is the connection for all raft messages to one peer. The engine's senders to the peer
+// share it.
 type sharedConn struct {
 	m      *Transport
 	target string
 	ready  chan struct{} // closed when c or err is set
 	c      *conn
 	err    error
-	users  int // guarded by the mesh's mu
+	users  int // guarded by the transport's mu
 }
 
-// GetConnection gives a sender of the engine its way to a peer. It does not connect, and neither it nor the sender fails because the peer cannot be reached: the engine
-// would then send nothing to that address for up to a second and a half, from any sender and to any shard, also when only a connection broke that an idle
-// sender found out about seconds later, and when the peer is long back. Messages that cannot be sent are dropped, as raft allows at any time.
+// GetConnection returns a sender of the engine to a peer. It does not connect. Neither it nor the
+// sender fails if the peer is unreachable: the engine would then send nothing to that address for
+// up to 1.5 s, from any sender and for any shard. That would happen even if an idle sender notices
+// a broken connection seconds later, when the peer is long back. Messages that cannot be sent are
+// dropped, which raft allows.
 func (t *raftTransport) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
 	return &raftSender{m: t.m, ctx: ctx, target: normalize(target)}, nil
 }
 
-// errRecentlyUnreachable: the peer could not be reached a moment ago.
+// errRecentlyUnreachable: the last dial failed a moment ago.
 var errRecentlyUnreachable = errors.New("the instance was not reached a moment ago")
 
 const (
-	// dialRetry is the pause after a lane could not be opened: what a peer that comes back waits for at most.
+	// dialRetry is the pause after a failed dial: the longest wait for a peer that comes back.
 	dialRetry = 100 * time.Millisecond
-	// dialPatience is how long a lane may take to be opened. A peer behind a cut answers nothing; the next try begins soon after the cut is mended.
+	// dialPatience bounds a dial. A peer behind a cut does not answer; the next dial begins soon
+	// after the cut has healed.
 	dialPatience = 1500 * time.Millisecond
 )
 
-// acquireConn makes the caller a user of the lane to a peer, which it opens if need be.
+// acquireConn makes the caller a user of the connection to a peer, and dials if there is none.
 func (m *Transport) acquireConn(ctx context.Context, target string) (*sharedConn, error) {
 	m.mu.Lock()
 	if m.stopped {
@@ -130,7 +135,7 @@ func (m *Transport) acquireConn(ctx context.Context, target string) (*sharedConn
 	return l, nil
 }
 
-// closed: the connection is closed, and the lane about to be forgotten.
+// closed: the connection is closed and will be forgotten.
 func (l *sharedConn) closed() bool {
 	select {
 	case <-l.ready:
@@ -174,7 +179,7 @@ func (l *sharedConn) run(ctx context.Context, c *conn) {
 	l.m.closeDialed(c)
 }
 
-// forget makes the next user open a new lane.
+// forget makes the next user dial.
 func (l *sharedConn) forget() {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
@@ -200,12 +205,13 @@ func (l *sharedConn) release() {
 	}
 }
 
-// raftSender is one sender's way to a peer: over the lane that there is. It is used by one goroutine at a time.
+// raftSender is one sender of the engine to a peer, over the present shared connection. One
+// goroutine uses it at a time.
 type raftSender struct {
 	m      *Transport
 	ctx    context.Context // the engine's
 	target string
-	conn   *sharedConn // nil when none was open at the last look
+	conn   *sharedConn // nil if there was none at the last look
 	buf    []byte
 }
 
@@ -218,7 +224,8 @@ func (r *raftSender) release() {
 	}
 }
 
-// write sends a frame over the lane, or over the next one if that is broken; false: it is dropped.
+// write sends a frame over the shared connection, or over a new one if that is broken; false: it is
+// dropped.
 func (r *raftSender) write(frame []byte) bool {
 	for range 2 {
 		if r.conn != nil && r.conn.closed() {
@@ -241,10 +248,11 @@ func (r *raftSender) write(frame []byte) bool {
 
 const (
 	batchMessages = 1024    // of one frame
-	batchBytes    = 1 << 20 // of one frame, unless one message is larger: senders take turns by frames
+	batchBytes    = 1 << 20 // of one frame, unless one message is larger: senders alternate by frames
 )
 
-// SendMessageBatch writes the batch in frames of bounded size, or drops it. An error is a batch that nobody could send.
+// SendMessageBatch writes the batch in frames of bounded size, or drops it. It returns an error
+// only for a batch that can never be sent.
 func (r *raftSender) SendMessageBatch(batch raftpb.MessageBatch) error {
 	all := batch.Requests
 	for start := 0; start < len(all); {
@@ -293,7 +301,7 @@ func (r *raftSender) send(batch *raftpb.MessageBatch) error {
 	return nil
 }
 
-// serveRaft hands batches to the engine.
+// serveRaft gives batches to the engine.
 func (m *Transport) serveRaft(c *conn) {
 	var buf []byte
 	for {
@@ -310,7 +318,7 @@ func (m *Transport) serveRaft(c *conn) {
 			m.closeMalformed(c, err)
 			return
 		}
-		// The engine copied what it keeps; a buffer that one large batch made large goes.
+		// The engine has copied what it keeps. A buffer that grew for a large batch is released.
 		if buf = payload; cap(buf) > 2*batchBytes {
 			buf = nil
 		}
@@ -331,7 +339,7 @@ func (m *Transport) deliverBatch(c *conn, batch raftpb.MessageBatch) bool {
 	return m.guard("raft engine", c.peer, func() { e.transport.messages(batch) })
 }
 
-// decodeBatch decodes a batch, and checks what the engine takes for granted.
+// decodeBatch decodes a batch, and checks what the engine relies on.
 func (m *Transport) decodeBatch(c *conn, payload []byte, batch *raftpb.MessageBatch) error {
 	if err := checkBatch(payload); err != nil {
 		return err
@@ -343,7 +351,7 @@ func (m *Transport) decodeBatch(c *conn, payload []byte, batch *raftpb.MessageBa
 	if err != nil {
 		return fmt.Errorf("%w: %w", errFrame, err)
 	}
-	// The engine remembers this address for the replicas that speak, and panics when it changes.
+	// The engine remembers this address for the sending replicas, and panics when it changes.
 	if batch.SourceAddress != "" && normalize(batch.SourceAddress) != c.peer {
 		return fmt.Errorf("%w: messages are from %s", errFrame, batch.SourceAddress)
 	}
@@ -377,7 +385,8 @@ func (s *snapshotConn) Close() {
 	})
 }
 
-// SendChunk sends a chunk at the pace of all snapshots together, and returns when the receiver has taken it.
+// SendChunk sends a chunk at the rate of all snapshots together, and returns when the receiver has
+// accepted it.
 func (s *snapshotConn) SendChunk(chunk raftpb.Chunk) error {
 	c := s.c
 	buf := make([]byte, frameHeader+chunk.Size())
@@ -446,21 +455,22 @@ func (m *Transport) deliverChunk(c *conn, chunk raftpb.Chunk) (taken byte) {
 	return taken
 }
 
-// snapshotWrite is what a snapshot sends at once; then raft messages have a turn.
+// snapshotWrite is what a snapshot writes at once, before raft messages get their turn.
 const snapshotWrite = 64 << 10
 
-// rateLimiter paces the senders of snapshots. Each takes the next place on one line of time.
+// rateLimiter paces all senders of snapshots together.
 type rateLimiter struct {
-	nsPerByte float64 // nanoseconds
+	nsPerByte float64
 	mu        sync.Mutex
-	next      time.Time // when the line is free
+	next      time.Time // when the next bytes may be sent
 }
 
 func newRate(bytesPerSecond int) *rateLimiter {
 	return &rateLimiter{nsPerByte: 1e9 / float64(bytesPerSecond)}
 }
 
-// wait waits for the turn of n bytes. A few milliseconds ahead of the line are let pass, since timers are no finer.
+// wait waits for the turn of n bytes. A few milliseconds of delay are skipped, since timers are not
+// finer.
 func (r *rateLimiter) wait(done <-chan struct{}, n int) bool {
 	r.mu.Lock()
 	now := time.Now()

@@ -97,7 +97,7 @@ func (m *kvStore) restores() int {
 	return m.restored
 }
 
-// raftCluster is three raft engines with one group, over meshes.
+// raftCluster is three raft engines with one group, over transports.
 type raftCluster struct {
 	t          *testing.T
 	configs    [3]Config
@@ -168,7 +168,8 @@ func (g *raftCluster) stop(i int) {
 	}
 }
 
-// set proposes at the hosts in turn until one of them says that it is applied. A proposal that is repeated does no harm.
+// set proposes at the hosts in turn until one of them says that it is applied. A proposal that is
+// repeated does no harm.
 func (g *raftCluster) set(name, value string, except ...int) (host int) {
 	g.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -217,7 +218,8 @@ func (g *raftCluster) awaitEverywhere(name string) {
 	}
 }
 
-// memoryGroup is a group over a memory network, with keep-alives short enough that a test sees them at work.
+// memoryGroup is a group over a memory network, with keep-alives short enough that a test sees them
+// at work.
 func memoryGroup(t *testing.T) (*raftCluster, *MemoryNetwork) {
 	n := NewMemoryNetwork()
 	var configs [3]Config
@@ -233,7 +235,7 @@ func tcpGroup(t *testing.T) *raftCluster {
 	var configs [3]Config
 	for i := range configs {
 		configs[i] = tcpConfig(t)
-		configs[i].Limits.DialTimeout = time.Second // a mesh that is closed lets its port ring
+		configs[i].Limits.DialTimeout = time.Second // a transport that is closed lets its port ring
 	}
 	return newGroup(t, configs)
 }
@@ -248,8 +250,9 @@ func (g *raftCluster) log(host int) (first, last uint64) {
 	return r.GetRange()
 }
 
-// catchUp stops a follower until the log it needs is gone, and lets it come back: it needs a snapshot, of several chunks. What was sent to it while it was away may still wait
-// for a dial to succeed, and spare it the snapshot; then it is stopped once more.
+// catchUp stops a follower until the log it needs is gone, and lets it come back: it needs a
+// snapshot, of several chunks. What was sent to it while it was away may still wait for a dial to
+// succeed, and spare it the snapshot; then it is stopped once more.
 func (g *raftCluster) catchUp() {
 	g.t.Helper()
 	chunks := func() (n uint64) {
@@ -309,7 +312,8 @@ func TestRaftOverMemory(t *testing.T) {
 	g.catchUp()
 }
 
-// TestRaftSurvivesOneWayCuts: a leader that nobody hears, but that hears the others; and one that hears nobody.
+// TestRaftSurvivesOneWayCuts: a leader that nobody hears, but that hears the others; and one that
+// hears nobody.
 func TestRaftSurvivesOneWayCuts(t *testing.T) {
 	g, n := memoryGroup(t)
 	g.set("before", "1")
@@ -347,7 +351,7 @@ func TestRaftSurvivesOneWayCuts(t *testing.T) {
 
 func TestEngineMustHaveTheTransportsAddress(t *testing.T) {
 	n := NewMemoryNetwork()
-	m := startMesh(t, memoryConfig(n, "a:1"), nil)
+	m := startTransport(t, memoryConfig(n, "a:1"), nil)
 	f := m.RaftTransport()
 	if f.Validate("nonsense") || !f.Validate("host:1") {
 		t.Error("addresses are judged wrongly")

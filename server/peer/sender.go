@@ -13,25 +13,26 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ErrUndetermined says that a call may have been carried out or not: it was sent, and its connection was lost before the answer came.
+// ErrUndetermined: a call was sent, and its connection was lost before the reply. It may or may not
+// have been carried out.
 var ErrUndetermined = errors.New("connection was lost before the answer came; whether the call was carried out is unknown")
 
-// sender holds what waits to be sent to one address, calls and one-way messages. Its goroutine connects when something waits, and ends, with the peer, when
-// there was nothing for the idle timeout.
+// sender holds the calls and one-way messages to one address. Its goroutine connects when there are
+// some. It ends, with the sender, after the idle timeout.
 type sender struct {
 	m       *Transport
 	address string
-	wake    chan struct{} // one place; something waits
+	wake    chan struct{} // capacity 1; something is queued
 
 	mu     sync.Mutex
 	queue  []outgoingFrame
 	bytes  int
-	calls  map[uint64]*pendingCall // waiting for an answer, sent or not
+	calls  map[uint64]*pendingCall // waiting for a reply, sent or not
 	nextID uint64
-	closed bool // no longer in the mesh's table; nothing may be queued
+	closed bool // not in Transport.senders any more; nothing may be queued
 }
 
-// outgoingFrame is one frame to be. The payload belongs to the queue.
+// outgoingFrame is a frame to send. The queue owns the payload.
 type outgoingFrame struct {
 	kind, arg byte
 	id        uint64
@@ -41,10 +42,10 @@ type outgoingFrame struct {
 
 func (o *outgoingFrame) size() int { return frameHeader + callHeader + len(o.payload) + 64 }
 
-// pendingCall is one call under way. done is sent to once, by whoever takes the call out of the table.
+// pendingCall is a call in progress. Whoever removes it from the table sends to done, once.
 type pendingCall struct {
 	ctx  context.Context
-	sent bool // guarded by the peer's mu
+	sent bool // guarded by the sender's mu
 	done chan callResult
 }
 
@@ -53,9 +54,9 @@ type callResult struct {
 	err  error
 }
 
-// Send sends a message one way. It never waits: the message is queued, and lost when the queue is full, the peer is not reached or the connection
-// breaks. Messages to one address come in order. The payload belongs to the mesh from here on. Messages to this instance itself are handed over without a
-// connection.
+// Send sends a one-way message. It never waits: the message is queued, and lost if the queue is
+// full, the peer is unreachable or the connection breaks. Messages to an address arrive in order.
+// The transport owns the payload. A message to this instance is delivered without a connection.
 func (m *Transport) Send(address string, kind uint8, payload []byte) {
 	address = normalize(address)
 	if len(payload) > m.cfg.Limits.Payload {
@@ -73,11 +74,13 @@ func (m *Transport) Send(address string, kind uint8, payload []byte) {
 	}
 }
 
-// Call asks the instance at address and waits for its answer, for at most as long as ctx allows; the other end is told the deadline, and when ctx ends early.
-// The body belongs to the mesh from here on, the answer to the caller.
+// Call calls a method of the instance at address and waits for the reply until ctx ends. The other
+// end gets the deadline, and is told if ctx ends early. The transport owns the body, the caller the
+// reply.
 //
-// Errors: the handler's *protocol.Error as it was; StatusUnavailable when the peer was not reached, StatusOverloaded when too much waits for it, and
-// StatusUnsupported when it has no such method: nothing was carried out then. [ErrUndetermined], and ctx's error: unknown.
+// Errors: the handler's *protocol.Error unchanged. StatusUnavailable (the peer is unreachable),
+// StatusOverloaded (too many calls wait for it) and StatusUnsupported (unknown method): nothing was
+// carried out. [ErrUndetermined], and ctx's error: unknown.
 func (m *Transport) Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error) {
 	address = normalize(address)
 	if len(body) > m.cfg.Limits.Payload {
@@ -105,7 +108,7 @@ func (m *Transport) Call(ctx context.Context, address string, method uint8, body
 	return nil, ctx.Err()
 }
 
-// callLocal calls a handler of this instance, within the same bounds as another instance's call.
+// callLocal calls a handler of this instance, within the limits of other instances' calls.
 func (m *Transport) callLocal(ctx context.Context, method uint8, body []byte) ([]byte, error) {
 	select {
 	case m.localCalls <- struct{}{}:
@@ -122,7 +125,7 @@ func (m *Transport) callLocal(ctx context.Context, method uint8, body []byte) ([
 		m.counters.callsReceived.Add(1)
 		answer, err := m.runHandler(ctx, method, m.cfg.Advertise, body)
 		switch {
-		case callerGone(ctx, err): // the caller goes by its own ctx
+		case callerGone(ctx, err): // the caller uses its own ctx
 		case err != nil:
 			done <- callResult{err: wireError(err)}
 		default:
@@ -157,13 +160,13 @@ func (m *Transport) enqueueCall(address string, o outgoingFrame) (p *sender, id 
 		}
 		id, err := p.enqueue(o)
 		if err == errSenderClosed {
-			continue // it ended between the two steps
+			continue // it closed between the two steps
 		}
 		return p, id, err
 	}
 }
 
-// senderFor finds the peer, or makes it.
+// senderFor returns the sender to an address, and creates it if needed.
 func (m *Transport) senderFor(address string) (*sender, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,7 +215,7 @@ func (p *sender) enqueue(o outgoingFrame) (id uint64, err error) {
 	return o.id, nil
 }
 
-// cancel forgets a call that nobody waits for any more, and tells the other end if it has heard of it.
+// cancel forgets a call whose caller no longer waits, and tells the other end if the call was sent.
 func (p *sender) cancel(id uint64, c *pendingCall) {
 	p.mu.Lock()
 	_, waits := p.calls[id]
@@ -224,7 +227,8 @@ func (p *sender) cancel(id uint64, c *pendingCall) {
 	}
 }
 
-// takeQueue empties the queue and marks its calls as sent: from here on their outcome is open. Those that were abandoned are left out.
+// takeQueue empties the queue and marks its calls as sent: from here on their outcome is open.
+// Cancelled calls are left out.
 func (p *sender) takeQueue(into []outgoingFrame) []outgoingFrame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +246,8 @@ func (p *sender) takeQueue(into []outgoingFrame) []outgoingFrame {
 	return into
 }
 
-// failQueued ends everything that waits in the queue: the peer is not reached. Calls that were sent have ended before.
+// failQueued fails everything in the queue: the peer is unreachable. Calls that were sent have
+// ended before.
 func (p *sender) failQueued(err error) {
 	p.mu.Lock()
 	calls := p.calls
@@ -260,7 +265,7 @@ func (p *sender) failQueued(err error) {
 	}
 }
 
-// failSent ends the calls that were sent: their connection is lost.
+// failSent fails the calls that were sent: their connection is lost.
 func (p *sender) failSent() {
 	p.mu.Lock()
 	var lost []*pendingCall
@@ -276,12 +281,12 @@ func (p *sender) failSent() {
 	}
 }
 
-// run connects and sends until the peer was idle for long, or the mesh closes.
+// run connects and sends until the sender was idle for long, or the transport closes.
 func (p *sender) run() {
 	l := &p.m.cfg.Limits
 	backoff := time.Duration(0)
-	var ended time.Time // of the last connection or try; the back-off counts from here
-	reached := true     // so that the first failure is said
+	var ended time.Time // of the last connection or dial; the back-off counts from here
+	reached := true     // so that the first failure is logged
 	for {
 		if !p.awaitWork(l.IdleTimeout) {
 			break
@@ -312,7 +317,8 @@ func (p *sender) run() {
 		p.m.closeDialed(c)
 		p.failSent()
 		ended = time.Now()
-		// A connection that lasted starts the next one at once; one that did not, counts as a failure.
+		// After a connection that lasted, the next one starts at once; one that did not counts as a
+		// failure.
 		if ended.Sub(began) > l.BackoffMax {
 			backoff = 0
 		} else {
@@ -324,7 +330,7 @@ func (p *sender) run() {
 	p.failQueued(protocol.Errorf(protocol.StatusUnavailable, "%v", errTransportClosed))
 }
 
-// unreachableError is StatusUnavailable to those who ask for a status, and the cause to those who ask for it.
+// unreachableError wraps both StatusUnavailable and the cause.
 func unreachableError(address string, err error) error {
 	return &unreachable{protocol.Errorf(protocol.StatusUnavailable, "instance at %s is not reached", address), err}
 }
@@ -337,7 +343,8 @@ type unreachable struct {
 func (e *unreachable) Error() string   { return fmt.Sprintf("%v: %v", e.status, e.cause) }
 func (e *unreachable) Unwrap() []error { return []error{e.status, e.cause} }
 
-// awaitWork waits until something is queued. False: the peer ends, out of the table already or because the mesh closes.
+// awaitWork waits until something is queued. False: the sender closes, because it was idle or the
+// transport closes.
 func (p *sender) awaitWork(idle time.Duration) bool {
 	t := time.NewTimer(idle)
 	defer t.Stop()
@@ -388,7 +395,7 @@ func (p *sender) close() {
 	}
 }
 
-// writeLoop sends what is queued on the connection until it breaks, or was idle.
+// writeLoop sends the queue on the connection until it breaks, or was idle.
 func (p *sender) writeLoop(c *conn) {
 	c.idle = p.idle
 	var reading sync.WaitGroup
@@ -409,7 +416,7 @@ func (p *sender) writeLoop(c *conn) {
 		for i := range batch {
 			o := &batch[i]
 			if o.call != nil && o.call.ctx.Err() != nil {
-				continue // its caller is gone, and nobody has heard of it
+				continue // its caller is gone, and it was not sent
 			}
 			buf = o.appendTo(buf)
 			switch o.kind {
@@ -429,7 +436,7 @@ func (p *sender) writeLoop(c *conn) {
 			}
 			buf = shrink(buf)
 		}
-		if len(buf) > 0 { // the last ones were left out
+		if len(buf) > 0 { // the last ones were skipped
 			if c.write(buf) != nil {
 				return
 			}
@@ -449,14 +456,14 @@ func (p *sender) writeLoop(c *conn) {
 	}
 }
 
-// idle says that nothing is queued and no answer awaited.
+// idle reports that nothing is queued and no reply expected.
 func (p *sender) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.queue) == 0 && len(p.calls) == 0
 }
 
-// shrink empties a buffer, and lets go of one that a large frame made large.
+// shrink empties a buffer, and releases one that grew for a large frame.
 func shrink(b []byte) []byte {
 	if cap(b) > 4*maxWrite {
 		return nil
@@ -464,7 +471,7 @@ func shrink(b []byte) []byte {
 	return b[:0]
 }
 
-// appendTo appends the frame. What is left of a call's time is said as of now.
+// appendTo appends the frame. A call's remaining time is as of now.
 func (o *outgoingFrame) appendTo(b []byte) []byte {
 	var head [callHeader]byte
 	binary.BigEndian.PutUint64(head[:], o.id)
@@ -480,7 +487,7 @@ func (o *outgoingFrame) appendTo(b []byte) []byte {
 	return appendFrame(slices.Grow(b, frameHeader+callHeader+len(o.payload)), frameCall, o.arg, head[:], o.payload)
 }
 
-// readLoop reads answers until the connection breaks.
+// readLoop reads replies until the connection breaks.
 func (p *sender) readLoop(c *conn) {
 	defer c.close()
 	for {

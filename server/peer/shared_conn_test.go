@@ -7,14 +7,15 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// TestSharedConnReconnects: a sender that was idle while its connection broke has its next message sent over a new one; a peer that is not there costs the messages, and no error,
-// which would have the engine send nothing to it for a while; and when it is there, messages come.
+// TestSharedConnReconnects: a sender that was idle while its connection broke has its next message
+// sent over a new one; a peer that is not there costs the messages, and no error, which would have
+// the engine send nothing to it for a while; and when it is there, messages come.
 func TestSharedConnReconnects(t *testing.T) {
 	n := NewMemoryNetwork()
-	a := startMesh(t, memoryConfig(n, "a:1"), nil)
+	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	batches := make(chan raftpb.MessageBatch, 1000)
 	startB := func() *Transport {
-		b := startMesh(t, memoryConfig(n, "b:1"), nil)
+		b := startTransport(t, memoryConfig(n, "b:1"), nil)
 		if err := b.RaftTransport().Create(config.NodeHostConfig{RaftAddress: "b:1"}, func(x raftpb.MessageBatch) { batches <- x }, nil).Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +51,7 @@ func TestSharedConnReconnects(t *testing.T) {
 			send(busy)
 			return len(batches) > 0
 		})
-		send(idle) // over the same lane
+		send(idle) // over the same connection
 		if s := b.Stats(); s.Inbound != 1 {
 			t.Errorf("%d connections", s.Inbound)
 		}

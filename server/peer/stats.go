@@ -2,35 +2,35 @@ package peer
 
 import "sync/atomic"
 
-// Stats is a mesh's counters. All but the first three only grow.
+// Stats are a transport's counters. The first three are gauges.
 type Stats struct {
-	Inbound     int64 // authenticated connections that others made
+	Inbound     int64 // authenticated connections from others
 	Outbound    int64 // connections to others
-	Handshaking int64 // connections of others that are not authenticated yet
+	Handshaking int64 // unauthenticated connections from others
 
 	BytesSent, BytesReceived       uint64 // frames, snapshots included
 	BatchesSent, BatchesReceived   uint64 // of raft messages
-	BatchesDropped                 uint64 // received while no raft engine was there
-	BatchesUnsent                  uint64 // dropped because the peer was not reached
+	BatchesDropped                 uint64 // received without a raft engine
+	BatchesUnsent                  uint64 // dropped because the peer was unreachable
 	ChunksSent, ChunksReceived     uint64 // of snapshots
 	MessagesSent, MessagesReceived uint64 // one-way
-	MessagesDropped                uint64 // not sent, or received and not handled, for want of a connection, room or handler
+	MessagesDropped                uint64 // for want of a connection, room or handler
 	CallsSent, CallsReceived       uint64
-	CallsRefused                   uint64 // received, and answered OVERLOADED
+	CallsRefused                   uint64 // received, and answered with OVERLOADED
 	Dials, DialsFailed             uint64
-	Accepted                       uint64 // connections that others made, refused ones included
-	RefusedToken, RefusedCluster   uint64 // connections of others, by why they were refused
+	Accepted                       uint64 // connections from others, rejected ones included
+	RefusedToken, RefusedCluster   uint64 // connections from others, by reason of rejection
 	RefusedAddress, RefusedVersion uint64
-	RefusedGarbage                 uint64 // no handshake, but something else
+	RefusedGarbage                 uint64 // not a handshake
 	RefusedSlow                    uint64 // no handshake in time
-	RefusedBusy                    uint64 // too many connections, or pushed out by newer ones
-	AcceptErrors                   uint64 // such as: no descriptors left
-	BadFrames                      uint64 // authenticated connections closed because of what they carried
-	Silent                         uint64 // connections closed because nothing was heard
-	Panics                         uint64 // of handlers; they are recovered
+	RefusedBusy                    uint64 // too many connections, or evicted by newer ones
+	AcceptErrors                   uint64 // such as no descriptors left
+	BadFrames                      uint64 // authenticated connections closed for a malformed frame
+	Silent                         uint64 // connections closed after missed keep-alives
+	Panics                         uint64 // recovered, of handlers
 }
 
-// counters is Stats, to count with.
+// counters are the values of Stats.
 type counters struct {
 	inbound, outbound, handshaking                                                             atomic.Int64
 	bytesSent, bytesReceived, batchesSent, batchesReceived, batchesDropped, batchesUnsent      atomic.Uint64
@@ -40,7 +40,7 @@ type counters struct {
 	refusedGarbage, refusedSlow, refusedBusy, acceptErrors, badFrames, silent, handlerPanicked atomic.Uint64
 }
 
-// Stats reads the counters, one after the other.
+// Stats returns the counters, read one after the other.
 func (m *Transport) Stats() Stats {
 	c := &m.counters
 	return Stats{

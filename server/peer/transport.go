@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Transport is one instance's end of everything between instances. Its methods may be called from any goroutine.
+// Transport carries everything between this instance and the others. Its methods are safe for
+// concurrent use.
 type Transport struct {
 	cfg          Config
 	log          *slog.Logger
@@ -28,8 +29,8 @@ type Transport struct {
 	callHandlers    [256]func(ctx context.Context, from string, body []byte) ([]byte, error) // the same
 	onProcessExit   func(ctx context.Context, address string)                                // the same; nil: nothing
 	engine          engine
-	localInbox      *inbox        // one-way messages to this instance itself
-	localCalls      chan struct{} // calls to this instance itself
+	localInbox      *inbox        // one-way messages to this instance
+	localCalls      chan struct{} // calls to this instance
 
 	mu          sync.Mutex
 	started     bool
@@ -38,21 +39,21 @@ type Transport struct {
 	conns       map[*conn]struct{}
 	senders     map[string]*sender
 	sharedConns map[string]*sharedConn
-	nextDial    map[string]time.Time // peers to which no lane could be opened, and when the next try may be
-	exitChecks  map[string]bool      // peers whose process may have ended: that is being found out
+	nextDial    map[string]time.Time // after a failed dial of a shared connection
+	exitChecks  map[string]bool      // peers whose process exit is being checked
 	pending     pendingConns
 }
 
 var errTransportClosed = errors.New("this instance's connections to others are closed")
 
-// New makes a mesh that neither listens nor connects before Start.
+// New returns a transport that neither listens nor connects before Start.
 func New(cfg Config) (*Transport, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
 	token := cfg.Token
 	if len(token) == 0 {
-		token = make([]byte, 32) // nobody else can know it
+		token = make([]byte, 32) // nobody else knows it
 		rand.Read(token)
 	}
 	m := &Transport{
@@ -67,20 +68,22 @@ func New(cfg Config) (*Transport, error) {
 	return m, nil
 }
 
-// HandleMessage says what to do with one-way messages of a kind. Call it before Start. The messages of one peer come in order, one at a time; f owns the payload,
-// and must not take long: what comes meanwhile waits, and too much of it is lost.
+// HandleMessage sets the handler of a kind of one-way messages. Call it before Start. The messages
+// of a peer arrive in order, one at a time. f owns the payload and must be quick: messages wait
+// meanwhile, and too many are lost.
 func (m *Transport) HandleMessage(kind uint8, f func(from string, payload []byte)) {
 	m.messageHandlers[kind] = f
 }
 
-// HandleCall says what to do with calls of a method. Call it before Start. Calls run at the same time; f owns the body. ctx ends when the caller no longer
-// waits, its deadline passes, the connection is lost or the mesh closes. A *protocol.Error travels to the caller; any other error becomes StatusInternal with its
-// text.
+// HandleCall sets the handler of a method. Call it before Start. Calls run concurrently; f owns the
+// body. ctx ends when the caller stops waiting, its deadline passes, the connection is lost or the
+// transport closes. A *protocol.Error is sent to the caller; any other error becomes StatusInternal
+// with its text.
 func (m *Transport) HandleCall(method uint8, f func(ctx context.Context, from string, body []byte) ([]byte, error)) {
 	m.callHandlers[method] = f
 }
 
-// Start listens.
+// Start starts to listen.
 func (m *Transport) Start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,10 +103,11 @@ func (m *Transport) Start() error {
 	return nil
 }
 
-// Address is what this instance advertises.
+// Address is the advertised address.
 func (m *Transport) Address() string { return m.cfg.Advertise }
 
-// Close ends all connections, fails what waits, and waits for handlers to return. The raft engine should be closed before.
+// Close closes all connections, fails what waits, and waits for handlers to return. Close the raft
+// engine before.
 func (m *Transport) Close() error {
 	m.mu.Lock()
 	if m.stopped {
@@ -135,7 +139,7 @@ func (m *Transport) identity() identity {
 	return identity{key: m.key, address: m.cfg.Advertise, cluster: cluster[:min(len(cluster), maxName)]}
 }
 
-// start runs f on a goroutine that Close waits for, unless the mesh is closed.
+// start runs f on a goroutine that Close waits for, unless the transport is closed.
 func (m *Transport) start(f func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,13 +169,14 @@ func (m *Transport) untrack(c *conn) bool {
 	return ok
 }
 
-// closeMalformed counts a connection that is closed for what it carried.
+// closeMalformed counts a connection that is closed for a malformed frame.
 func (m *Transport) closeMalformed(c *conn, err error) {
 	m.counters.badFrames.Add(1)
 	m.warn("connection of an instance is closed for what it carried", "peer", c.peer, "purpose", c.purpose.String(), "error", err)
 }
 
-// guard runs code that bytes of a peer reach and that must not end the process. It reports whether f returned.
+// guard runs code that handles a peer's bytes and recovers its panics. It reports whether f
+// returned.
 func (m *Transport) guard(what, peer string, f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -183,7 +188,7 @@ func (m *Transport) guard(what, peer string, f func()) (ok bool) {
 	return true
 }
 
-// warningLimiter bounds how much is said about what strangers can cause.
+// warningLimiter bounds the warnings that strangers can cause.
 type warningLimiter struct {
 	mu         sync.Mutex
 	from       time.Time
@@ -196,7 +201,7 @@ const (
 	warningPeriod     = 10 * time.Second
 )
 
-// warn writes a warning, unless there were many lately.
+// warn logs a warning, unless there were many lately.
 func (m *Transport) warn(text string, args ...any) {
 	l := &m.warnings
 	l.mu.Lock()
