@@ -55,7 +55,7 @@ func TestHealthDiffers(t *testing.T) {
 	h := newHealthTable(func() time.Duration { return now })
 	seq := uint64(0)
 	usual := shardHeartbeat{Shard: 2, Replica: 7, Leader: 7, Term: 3, Members: 4}
-	news := func(pause time.Duration, incarnation uint64, shards ...shardHeartbeat) bool {
+	changed := func(pause time.Duration, incarnation uint64, shards ...shardHeartbeat) bool {
 		now += pause
 		seq++
 		changed := h.Changed()
@@ -85,18 +85,18 @@ func TestHealthDiffers(t *testing.T) {
 		{"one shard less", HeartbeatPeriod, nil, true},
 		{"the same, after a silence", governor.FreshLimit + 1, []shardHeartbeat{usual}, true},
 	} {
-		news(HeartbeatPeriod, 1, usual)
-		if got := news(x.pause, 1, x.now...); got != x.want {
-			t.Errorf("%s is news: %v, want %v", x.what, got, x.want)
+		changed(HeartbeatPeriod, 1, usual)
+		if got := changed(x.pause, 1, x.now...); got != x.want {
+			t.Errorf("%s is changed: %v, want %v", x.what, got, x.want)
 		}
 	}
-	if !news(HeartbeatPeriod, 2, usual) {
-		t.Error("another process is no news")
+	if !changed(HeartbeatPeriod, 2, usual) {
+		t.Error("another process is no changed")
 	}
 }
 
-// TestHeartbeatSoon: what has changed is told soon, and however much changes, with a pause between
-// two heartbeats.
+// TestHeartbeatSoon: what has changed is reported soon, and however much changes, with a pause
+// between two heartbeats.
 func TestHeartbeatSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := threeMap(t)
@@ -108,13 +108,13 @@ func TestHeartbeatSoon(t *testing.T) {
 		defer running.Wait()
 		defer cancel()
 		running.Go(func() { m.Run(ctx) })
-		told := uint64(0)
+		reported := uint64(0)
 		beats := func(d time.Duration) uint64 {
 			time.Sleep(d)
 			synctest.Wait()
-			before := told
-			told = m.seq.Load()
-			return told - before
+			before := reported
+			reported = m.seq.Load()
+			return reported - before
 		}
 		if n := beats(10*HeartbeatPeriod + 1); n != 11 {
 			t.Errorf("%d heartbeats in ten periods, want 11", n)

@@ -88,7 +88,7 @@ func (a *leaderClient) candidates(s *meta.State, id uint64) (list []uint64) {
 		}
 	}
 	health := a.health.snapshot()
-	var told []uint64
+	var reported []uint64
 	var newest uint64
 	for _, r := range x.Replicas {
 		h, ok := health[r.Instance].Shards[id]
@@ -99,15 +99,15 @@ func (a *leaderClient) candidates(s *meta.State, id uint64) (list []uint64) {
 			continue
 		}
 		if h.Term > newest {
-			newest, told = h.Term, told[:0]
+			newest, reported = h.Term, reported[:0]
 		}
 		for _, y := range x.Replicas {
 			if y.Replica == h.Leader {
-				told = append(told, y.Instance)
+				reported = append(reported, y.Instance)
 			}
 		}
 	}
-	for _, instance := range told {
+	for _, instance := range reported {
 		add(instance)
 	}
 	add(x.Master)

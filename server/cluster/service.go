@@ -366,9 +366,9 @@ func handler[W any](m *Service, f func(ctx context.Context, w *W) (any, error)) 
 			return nil, err
 		}
 		answer, err := f(ctx, w)
-		var told *protocol.Error
+		var statusError *protocol.Error
 		switch {
-		case errors.As(err, &told):
+		case errors.As(err, &statusError):
 			return nil, err
 		case err != nil:
 			return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", err)

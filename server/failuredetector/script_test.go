@@ -20,18 +20,17 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestScripts runs testdata: one instance's sentinel in a world of heartbeats. Time goes on in
-// steps of half a second, each of which brings one heartbeat of every linked instance, or its
-// failure, and a Step.
+// TestScripts runs testdata: the failure detector of one instance. Time advances in steps of half a
+// second. Each step has a heartbeat of every linked instance, or its failure, and a call of Step.
 //
-//	new self=1 [leads] [offline-after=5s]   a world; input: an instance a line, its target and incarnation
+//	new self=1 [leads] [offline-after=5s]   input: instances, one a line, with target and incarnation
 //	activate | shutdown
-//	link ID ok|dead|none|starting           what becomes of heartbeats: none is not even tried
+//	link ID ok|dead|none|starting           what becomes of heartbeats: none is never tried
 //	applied ID N|follows                    the index it reports
 //	log N                                   our own index
 //	leads true|false
-//	target ID online|offline|expelled       as if another had changed it
-//	answer STATUS                           what the meta leader says from now on; OK changes the target
+//	target ID online|offline|expelled       as if another instance had changed it
+//	answer STATUS                           of the meta leader from now on; OK changes the target
 //	stale true|false                        whether we see changes (and our index moves)
 //	stopped D                               this process is stopped for that long
 //	run D                                   prints what is done, and when

@@ -39,9 +39,9 @@ func (w *wire) conn(b *testing.B, from int) raftio.IConnection {
 	return c
 }
 
-// transports runs a benchmark with the engine's TCP, the transport over TCP, and the transport in memory. The
-// engine's buffers of 2 MiB per connection make the heap of a benchmark so large that it is
-// collected less often; with rare collections for all, that makes no difference.
+// transports runs a benchmark with the engine's TCP, the transport over TCP, and the transport in
+// memory. The engine's buffers of 2 MiB per connection make the heap of a benchmark so large that
+// it is collected less often; with rare collections for all, that makes no difference.
 func transports(b *testing.B, f func(b *testing.B, w *wire)) {
 	defer debug.SetGCPercent(debug.SetGCPercent(2000))
 	for _, kind := range []string{"engine", "transport", "memory"} {

@@ -16,8 +16,8 @@ import (
 
 const fewDescriptorsEnv = "SIGNALBOX_MESH_FEW_FILES"
 
-// acceptWithFewDescriptors is a process of its own: a transport that may open few descriptors. It says
-// its address, and lives until its input ends.
+// acceptWithFewDescriptors is a process of its own: a transport that may open few descriptors. It
+// says its address, and lives until its input ends.
 func acceptWithFewDescriptors() int {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 40, Max: 40}); err != nil {
 		fmt.Println(err)

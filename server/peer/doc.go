@@ -8,7 +8,7 @@
 // ones.
 //
 //	t, err := peer.New(peer.Config{Advertise: "10.0.0.1:7001", Token: token})
-//	t.HandleCall(methodJoin, func(ctx context.Context, from string, body []byte) ([]byte, error) { ... })
+//	t.HandleCall(methodJoin, join) // join(ctx, from, body) returns the body of the reply
 //	err = t.Start()
 //	reply, err := t.Call(ctx, "10.0.0.2:7001", methodJoin, body)
 package peer

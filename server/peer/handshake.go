@@ -13,16 +13,18 @@ import (
 // The handshake. Each message is magic (4 bytes), version, type, length (2 bytes, big-endian) and a
 // body of at most 1 KiB; a string is a byte of length and its bytes.
 //
-//	dialer                                             acceptor
-//	hello:  purpose, nonce, own address, address meant  ->
-//	                                                    <-  challenge: nonce, own address
-//	proof:  own cluster, MAC("dialer", ...)             ->
-//	                                                    <-  accept: own cluster, MAC("acceptor", ...)   or refuse: reason
+//	dialer                                               acceptor
+//	hello:  purpose, nonce, own address, dialled address ->
+//	                                                     <-  challenge: nonce, own address
+//	proof:  own cluster, MAC("dialer", ...)              ->
+//	                                                     <-  accept: own cluster,
+//	                                                         MAC("acceptor", ...)
+//	                                                         or refuse: reason
 //
 // A MAC is HMAC-SHA256 with a key made from the join token over the role's label, the whole hello,
 // the whole challenge and the sender's cluster. So it binds both nonces, both addresses, purpose
-// and version; one role's is of no use in the other, and none is of use twice. The dialer proves
-// first: who does not know the token gets nothing that depends on it.
+// and version. It cannot be used in the other role, or twice. The dialer proves first: a stranger
+// who does not know the token gets nothing that depends on it.
 const (
 	magic            = "sbxm"
 	handshakeVersion = 1

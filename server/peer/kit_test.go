@@ -15,9 +15,9 @@ const patience = 60 * time.Second
 
 var quietLog = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// opened is a network whose listener is open already, so that its port is known before the transport is
-// made. It stays open when a transport closes it, so that nobody else takes the port before the next
-// transport.
+// opened is a network whose listener is open already, so that its port is known before the
+// transport is made. It stays open when a transport closes it, so that nobody else takes the port
+// before the next transport.
 type opened struct {
 	Network
 	l *net.TCPListener

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// TestProcessExited: the end of a peer's process is told, a connection that was reset is not.
+// TestProcessExited: the end of a peer's process is called, a connection that was reset is not.
 func TestProcessExited(t *testing.T) {
 	n := NewMemoryNetwork()
-	told := make(chan string, 16)
-	a := startTransport(t, memoryConfig(n, "a:1"), func(m *Transport) { m.OnProcessExit(func(_ context.Context, address string) { told <- address }) })
+	called := make(chan string, 16)
+	a := startTransport(t, memoryConfig(n, "a:1"), func(m *Transport) { m.OnProcessExit(func(_ context.Context, address string) { called <- address }) })
 	b := startTransport(t, memoryConfig(n, "b:1"), nil)
 	c := startTransport(t, memoryConfig(n, "c:1"), nil)
 	open := func(m *Transport) {
@@ -32,13 +32,13 @@ func TestProcessExited(t *testing.T) {
 		defer a.mu.Unlock()
 		return len(a.exitChecks) == 0
 	})
-	if len(told) > 0 {
-		t.Errorf("%s is said to have ended, and lives", <-told)
+	if len(called) > 0 {
+		t.Errorf("%s is said to have ended, and lives", <-called)
 	}
 
 	open(b)
 	_ = c.Close()
-	if address := <-told; address != "c:1" {
+	if address := <-called; address != "c:1" {
 		t.Errorf("%s is said to have ended", address)
 	}
 	if !a.ProcessExited(t.Context(), "c:1") {

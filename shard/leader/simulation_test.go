@@ -284,7 +284,7 @@ func (r *simReplica) apply(most int) {
 			case shard.EventRemoteIdle:
 				r.l.RemoteIdle(r.clock(), x.Session)
 			case shard.EventBucketsFrozen:
-				r.w.tellDetached(r, x.First, x.Count)
+				r.w.notifyDetached(r, x.First, x.Count)
 				r.l.BucketsFrozen(r.clock(), x.First, x.Count)
 			case shard.EventBucketsActive:
 				r.l.BucketsActive(r.clock())
@@ -445,9 +445,9 @@ func (w *sim) closeConn(id uint64) {
 	})
 }
 
-// tellDetached tells clients on their connections that the home of their session moves; the
+// notifyDetached tells clients on their connections that the home of their session moves; the
 // connection has no other.
-func (w *sim) tellDetached(r *simReplica, first, count uint32) {
+func (w *sim) notifyDetached(r *simReplica, first, count uint32) {
 	for _, id := range slices.Sorted(maps.Keys(w.conns)) {
 		k := w.conns[id]
 		if k.r != r || !k.open || !inRun(k.session, first, count) {

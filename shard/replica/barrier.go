@@ -233,13 +233,13 @@ func (s *Shard) readIndex() bool {
 
 // readIndex waits until the replica here has applied what its group had committed at some moment
 // after the call. It returns false if the engine refuses or does not answer in time, if ctx or stop
-// ends, or if over is true when news comes. A nil stop or news never comes.
+// ends, or if over is true when changed comes. A nil stop or changed never comes.
 //
 // The engine can lose a read: a leader waits for its voters to confirm it, even after the last of
 // them was removed from the group. So an unanswered read is repeated after the time of a heartbeat,
 // and then after twice as long each time. Any answer will do, because all reads began after the
 // call.
-func (h *Host) readIndex(ctx context.Context, shard uint64, timeout time.Duration, stop <-chan struct{}, news <-chan struct{}, over func() bool) bool {
+func (h *Host) readIndex(ctx context.Context, shard uint64, timeout time.Duration, stop <-chan struct{}, changed <-chan struct{}, over func() bool) bool {
 	end := time.Now().Add(timeout)
 	first, err := h.nh.ReadIndex(shard, timeout)
 	if err != nil {
@@ -266,7 +266,7 @@ func (h *Host) readIndex(ctx context.Context, shard uint64, timeout time.Duratio
 			}
 			wait *= 2
 			again.Reset(wait)
-		case <-news:
+		case <-changed:
 			if over() {
 				return false
 			}

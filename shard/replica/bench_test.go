@@ -77,8 +77,8 @@ func benchShards(b *testing.B, n int) ([]*Shard, []*benchSink) {
 	return shards, sinks
 }
 
-// benchBody is a request that the machine refuses after having read it: the engine and the queue are
-// measured here.
+// benchBody is a request that the machine refuses after having read it: the engine and the queue
+// are measured here.
 func benchBody() []byte {
 	m := protocol.Release{Head: protocol.Head{Session: 1, Seq: 1, Low: 1}, Name: []byte("a semaphore of some length")}
 	return m.AppendBody(nil)

@@ -7,7 +7,8 @@
 // it gave, in the order of the log.
 //
 //	h, err := replica.OpenHost(replica.HostConfig{Dir: dir, RaftAddress: "127.0.0.1:7071"})
-//	s, err := h.StartShard(replica.ShardConfig{ID: 1, Replica: 1, Members: map[uint64]string{1: "127.0.0.1:7071"}, Sink: sink})
+//	members := map[uint64]string{1: "127.0.0.1:7071"}
+//	s, err := h.StartShard(replica.ShardConfig{ID: 1, Replica: 1, Members: members, Sink: sink})
 //	status := s.Submit(command, replica.Origin{Conn: 7, Request: 1, Kind: protocol.KindAcquire})
 //
 // DESIGN.md in this folder has the flow, the table of outcomes and what is easy to get wrong.

@@ -122,7 +122,7 @@ func (r *recorder) Applied(s *Shard, index uint64, origins []Origin, ev *shard.E
 			continue
 		}
 		replied[e.Command] = true
-		r.tell(origins[e.Command], result{status: e.Status, index: index, event: e})
+		r.notify(origins[e.Command], result{status: e.Status, index: index, event: e})
 	}
 	for i, ok := range replied {
 		if !ok && origins[i] != (Origin{}) {
@@ -131,7 +131,7 @@ func (r *recorder) Applied(s *Shard, index uint64, origins []Origin, ev *shard.E
 	}
 }
 
-func (r *recorder) tell(o Origin, res result) {
+func (r *recorder) notify(o Origin, res result) {
 	if o == (Origin{}) {
 		return
 	}
@@ -145,7 +145,7 @@ func (r *recorder) Failed(_ *Shard, origins []Origin, st protocol.Status) {
 	defer r.mu.Unlock()
 	defer r.c.Broadcast()
 	for _, o := range origins {
-		r.tell(o, result{failed: true, status: st})
+		r.notify(o, result{failed: true, status: st})
 	}
 }
 

@@ -24,9 +24,9 @@ func (q *proposalQueue) raftStatus() (term, leader uint64) {
 func (s *Shard) handleLeaderUpdate() {
 	q := &s.proposals
 	q.mu.Lock()
-	news := q.raftChanged
+	changed := q.raftChanged
 	q.mu.Unlock()
-	if !news {
+	if !changed {
 		return
 	}
 	s.applyMu.Lock()

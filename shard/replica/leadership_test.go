@@ -211,8 +211,8 @@ func TestTakeOverIsRepeated(t *testing.T) {
 	})
 	lost := c.create("lost")
 	<-retaking
-	// What comes while the epoch is taken over again waits for the new one: under the old one it would be
-	// lost too.
+	// What comes while the epoch is taken over again waits for the new one: under the old one it
+	// would be lost too.
 	waits := c.create("waits")
 	close(goOn)
 	if res := r.result(lost); !res.failed || res.status != protocol.StatusUnavailable {

@@ -159,7 +159,7 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 	if err := s.host.nh.RequestLeaderTransfer(s.cfg.ID, to); err != nil {
 		return 0, nil // another transfer is under way in the engine
 	}
-	news := func() bool {
+	changed := func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.raftTerm > term {
@@ -167,11 +167,11 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 		}
 		return moved > 0 || q.phase == stopping
 	}
-	if await(ctx, s.stopC, transferTimeout, news) {
+	if await(ctx, s.stopC, transferTimeout, changed) {
 		return moved, nil
 	}
 	// The engine would drop proposals made now. The target may still take over.
-	await(context.WithoutCancel(ctx), s.stopC, s.host.engineTransferTimeout()-time.Since(asked), news)
+	await(context.WithoutCancel(ctx), s.stopC, s.host.engineTransferTimeout()-time.Since(asked), changed)
 	if moved > 0 {
 		return moved, nil
 	}

@@ -1,5 +1,6 @@
-// Package idset keeps values by the id they carry: a hash table of nothing but the values, which takes about 11 bytes for each pointer in it where a map with ids as
-// keys takes 25 and more. It is for the tables that have an entry for each of a million sessions.
+// Package idset keeps values by the id they carry: a hash table of nothing but the values, which
+// takes about 11 bytes for each pointer in it where a map with ids as keys takes 25 and more. It is
+// for the tables that have an entry for each of a million sessions.
 //
 //	var s idset.Set[*binding]       // binding has a method Key() uint64
 //	old := s.Put(b)
@@ -11,7 +12,8 @@ import (
 	"math/bits"
 )
 
-// Value is what can be kept: a pointer, most of the time. The zero value stands for nothing and cannot be kept.
+// Value is what can be kept: a pointer, most of the time. The zero value stands for nothing and
+// cannot be kept.
 type Value interface {
 	comparable
 
