@@ -134,7 +134,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"start-unasked", "shard/leader/leader.go",
-		[]string{"range guests {", "range guests[:0] {"},
+		[]string{"range remotes {", "range remotes[:0] {"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
