@@ -224,7 +224,7 @@ func (h *checkedRun) run(t *testing.T, long time.Duration, seed uint64) {
 		s := faultSpan{from: int64(now())}
 		came := f.do(x)
 		s.over = int64(now())
-		x.c.awaitSettled("after "+f.name, x.c.names()...)
+		x.c.awaitReady("after "+f.name, x.c.names()...)
 		x.awaitRound("after " + f.name)
 		s.recovered = int64(now())
 		if came {

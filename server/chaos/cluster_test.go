@@ -95,7 +95,7 @@ func (c *cluster) startAll(names ...string) {
 		c.peers(name, names...)
 		c.instances[name].start()
 	}
-	c.awaitSettled("at first", names...)
+	c.awaitReady("at first", names...)
 }
 
 func (c *cluster) names() (list []string) {
@@ -191,11 +191,11 @@ func (c *cluster) saveDiagnostics() string {
 	return "what the instances say of themselves is in " + dir
 }
 
-// awaitSettled waits until these instances are Online with their current processes, each shard has
+// awaitReady waits until these instances are Online with their current processes, each shard has
 // its voters and a master among them, and nothing is in progress.
-func (c *cluster) awaitSettled(when string, names ...string) protocol.ClusterStatus {
+func (c *cluster) awaitReady(when string, names ...string) protocol.ClusterStatus {
 	c.t.Helper()
-	return c.await("a settled cluster "+when, func(s *protocol.ClusterStatus) string {
+	return c.await("a cluster that is ready "+when, func(s *protocol.ClusterStatus) string {
 		var online []string
 		for _, i := range s.Instances {
 			if in := c.instances[i.Name]; in == nil || int(i.CurrentIncarnation) < in.starts {

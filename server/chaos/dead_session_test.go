@@ -54,7 +54,7 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 			changes, lost := 0, 0
 			var took []time.Duration
 			for run := 0; len(took) < runs; run++ {
-				c.awaitSettled("before a client dies", c.names()...)
+				c.awaitReady("before a client dies", c.names()...)
 				holder := startActor(t, "", "holder", fmt.Sprintf("lock-%d", run), fmt.Sprintf("%s=holder,lock-%d,%s,%s,%s", roleEnv, run, c.endpoints()[run%3], path, holderTimeout))
 				t.Cleanup(func() { _ = holder.cmd.Process.Kill(); <-holder.ended; _ = holder.cmd.Wait() })
 				var next time.Duration

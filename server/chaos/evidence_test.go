@@ -2,8 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 )
 
@@ -14,23 +12,14 @@ type evidenceLine struct {
 	pid   int
 }
 
-func readEvidence(t *testing.T, dir, name string) []evidenceLine {
+func readEvidence(t *testing.T, dir, name string) (out []evidenceLine) {
 	t.Helper()
-	b, err := os.ReadFile(dir + "/" + name)
-	if os.IsNotExist(err) {
-		return nil
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []evidenceLine
-	for text := range strings.Lines(string(b)) {
+	eachLine(t, dir+"/"+name, func(text string) error {
 		var l evidenceLine
-		if _, err := fmt.Sscanf(text, "%s %d %d\n", &l.what, &l.token, &l.pid); err != nil {
-			t.Fatalf("%s: line %q: %v", name, text, err)
-		}
+		_, err := fmt.Sscanf(text, "%s %d %d\n", &l.what, &l.token, &l.pid)
 		out = append(out, l)
-	}
+		return err
+	})
 	return out
 }
 

@@ -20,7 +20,7 @@ func TestClusterExpel(t *testing.T) {
 		c.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Timeout: loadTimeout})
 	}
 	c.awaitProgress("at first", now(), c.loads...)
-	s := c.awaitSettled("before anything", c.names()...)
+	s := c.awaitReady("before anything", c.names()...)
 	gone := busiest(&s)
 	left := slices.DeleteFunc(c.names(), func(name string) bool { return name == gone })
 
@@ -73,7 +73,7 @@ func TestClusterExpel(t *testing.T) {
 	c.peers("d", left...)
 	c.instances["d"].start()
 	names := append(left, "d")
-	s = c.awaitSettled("with another in its place", names...)
+	s = c.awaitReady("with another in its place", names...)
 	if i := slices.IndexFunc(s.Instances, func(i protocol.ClusterInstance) bool { return i.Name == gone }); i >= 0 && s.Instances[i].Current != "Expelled" {
 		t.Errorf("%s is %+v", gone, s.Instances[i])
 	}

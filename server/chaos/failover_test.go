@@ -32,7 +32,7 @@ func underLoad(t *testing.T, flags ...string) {
 	c.awaitProgress("at first", now(), c.loads...)
 	c.logLongestCall("without faults", 0)
 
-	s := c.awaitSettled("before a leader is killed", names...)
+	s := c.awaitReady("before a leader is killed", names...)
 	since := now()
 	victim := c.instances[busiest(&s)]
 	victim.kill()
@@ -40,7 +40,7 @@ func underLoad(t *testing.T, flags ...string) {
 	c.logLongestCall("SIGKILL of a leader", since)
 	since = now()
 	victim.start()
-	s = c.awaitSettled("after the killed one was started again", names...)
+	s = c.awaitReady("after the killed one was started again", names...)
 	c.awaitProgress("after the killed one was started again", now(), c.loads...)
 	c.logLongestCall("its return", since)
 
@@ -55,13 +55,13 @@ func underLoad(t *testing.T, flags ...string) {
 	c.awaitProgress("after a leader was stopped", now(), c.loads...)
 	c.logLongestCall("SIGTERM of a leader", since)
 	victim.start()
-	c.awaitSettled("after the stopped one was started again", names...)
+	c.awaitReady("after the stopped one was started again", names...)
 
 	since = now()
 	for _, name := range names {
 		c.instances[name].stop()
 		c.instances[name].start()
-		c.awaitSettled("after the restart of "+name, names...)
+		c.awaitReady("after the restart of "+name, names...)
 	}
 	c.awaitProgress("after all were restarted one after another", now(), c.loads...)
 	c.logLongestCall("rolling restart", since)

@@ -26,7 +26,7 @@ func whileBucketsMove(meanwhile func(x *faultCluster)) func(x *faultCluster) boo
 			}
 		}
 		meanwhile(x)
-		after := x.c.awaitSettled("after buckets moved", x.c.names()...)
+		after := x.c.awaitReady("after buckets moved", x.c.names()...)
 		return fmt.Sprint(bucketsPerReplicaset(&before)) != fmt.Sprint(bucketsPerReplicaset(&after))
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// floodSpec is how much of everything there is.
+// floodSpec sizes a run.
 type floodSpec struct {
 	sessions int           // idle ones
 	hostile  int           // connections at once
@@ -44,8 +44,9 @@ type measurement struct {
 	quotaOverloaded uint64 // hostile requests that were answered OVERLOADED
 }
 
-// TestFlood: beside sessions that only live and hostile connections of every kind, honest clients go on without an error, and the server stays within its bound of memory.
-// How fast they are is measured and not judged: with SIGNALBOX_FLOOD=file there is a run of full size that leaves a report.
+// TestFlood: beside idle sessions and hostile connections of every kind, honest clients go on
+// without an error, and the server stays within its memory bound. Latencies are measured, not
+// asserted. SIGNALBOX_FLOOD=file makes a run of full size that leaves a report.
 func TestFlood(t *testing.T) {
 	if testing.Short() {
 		t.Skip("floods are not short")
@@ -150,7 +151,7 @@ func (f *flood) prepare() {
 	}
 }
 
-// background is a command that goes on until the test ends, below all others in what it gets of the machine.
+// background is a command that runs until the test ends, with the lowest priority.
 func (f *flood) background(env []string, name string, args ...string) *exec.Cmd {
 	f.t.Helper()
 	c := lowPriorityCommand(name, args...)

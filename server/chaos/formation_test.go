@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestClusterForms: three processes in any order, each with a part of the peers, become one cluster, and are the same one after all were killed.
+// TestClusterForms: three processes started in any order, each with a part of the peers, become one
+// cluster. They are the same one after all were killed.
 func TestClusterForms(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -24,7 +25,7 @@ func TestClusterForms(t *testing.T) {
 		}
 	}
 	inAnyOrder()
-	before := c.awaitSettled("at first", names...)
+	before := c.awaitReady("at first", names...)
 	if before.Tiers[0].ReplicationFactor != 3 || len(before.Replicasets) != 1 {
 		t.Errorf("replication factor %d, %d replicasets", before.Tiers[0].ReplicationFactor, len(before.Replicasets))
 	}
@@ -46,7 +47,7 @@ func TestClusterForms(t *testing.T) {
 		}
 	}
 	t.Logf("all values were read %v after the restart of all", now()-began)
-	after := c.awaitSettled("after all were killed", names...)
+	after := c.awaitReady("after all were killed", names...)
 	if after.ID != before.ID || len(after.Instances) != 3 || len(after.Shards) != len(before.Shards) {
 		t.Errorf("cluster %s with %d instances and %d shards was %s with %d and %d", after.ID, len(after.Instances), len(after.Shards), before.ID, len(before.Instances),
 			len(before.Shards))

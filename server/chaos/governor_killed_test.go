@@ -14,8 +14,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestGovernorIsKilled: the process whose governor acts is killed at each step of a move of buckets, of an expel, and of a node's drop, and started again. Whoever governs next goes
-// on: each ends right, once, and clients notice nothing but a pause. Every run has a part of the steps, all of them come with SIGNALBOX_LONG.
+// TestGovernorIsKilled kills the process whose governor acts at each step of a bucket move, of an
+// expel, and of a node's drop, and restarts it. The next governor continues: each ends correctly,
+// once, and clients notice nothing but a pause. Every run has a part of the steps; all of them come
+// with SIGNALBOX_LONG.
 func TestGovernorIsKilled(t *testing.T) {
 	moves := []string{"begin move", "freeze buckets", "copy buckets", "commit move", "activate moved buckets", "discard moved buckets", "end move"}
 	expels := []string{"expel replicaset", "copy buckets", "finish replicaset expel"}
@@ -110,7 +112,8 @@ func TestGovernorIsKilled(t *testing.T) {
 	c.stopLoads(true)
 }
 
-// happened says whether the governor's process was killed at a step. A step may be over between two looks.
+// checkStep says whether the governor's process was killed at a step. A step may be over between
+// two polls.
 func (c *cluster) checkStep(what, step string, seen bool) {
 	if seen {
 		c.t.Logf("%s: killed at %q", what, step)
@@ -119,7 +122,8 @@ func (c *cluster) checkStep(what, step string, seen bool) {
 	}
 }
 
-// killGovernorAt kills the process whose governor acts once its plan has a step of a kind, and starts it again. False: nothing was left to be done before it was seen.
+// killGovernorAt kills the process whose governor acts once its plan has a step of a kind, and
+// restarts it. False: nothing was left to do before the step was seen.
 func (c *cluster) killGovernorAt(kind string) bool {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
@@ -149,7 +153,8 @@ func (c *cluster) killGovernorAt(kind string) bool {
 	return false
 }
 
-// calm waits until all instances are Online with the processes that run now, each is a replicaset of its own with its share of the buckets, and nothing is left to do.
+// awaitIdle waits until all instances are Online with their current processes, each is a replicaset
+// of its own with its share of the buckets, and nothing is left to do.
 func (c *cluster) awaitIdle(when string) protocol.ClusterStatus {
 	c.t.Helper()
 	return c.await("a calm cluster "+when, func(s *protocol.ClusterStatus) string {

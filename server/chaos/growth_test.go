@@ -10,8 +10,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestClusterGrows: three processes become six while 200 clients acquire, wait, count and watch. There are two replicasets then with half of the 4,096 buckets each; no caller
-// has seen an error, no token has gone back, no acknowledged step is missing.
+// TestClusterGrows: three processes become six while 200 clients acquire, wait, count and watch.
+// Then there are two replicasets with half of the 4,096 buckets each. No caller has seen an error,
+// no token has gone back, no acknowledged step is missing.
 func TestClusterGrows(t *testing.T) {
 	if os.Getenv("SIGNALBOX_LONG") == "" {
 		t.Skip("200 clients on six processes: set SIGNALBOX_LONG to run it")

@@ -17,7 +17,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/chaos/history"
 )
 
-// historyClientsEnv tells the test binary to be the history clients of a checked run: a historyClientsSpec.
+// historyClientsEnv tells the test binary to be the history clients of a checked run: a
+// historyClientsSpec.
 const historyClientsEnv = "SIGNALBOX_CHAOS_CALLERS"
 
 // historyClientsSpec is what they are told.
@@ -27,7 +28,8 @@ type historyClientsSpec struct {
 	History   string // the file that has all calls when the process has ended
 }
 
-// Timeouts of the history clients' sessions. Most live through what is done to the cluster; those of the last lanes end when their process, or all instances, stand still for longer.
+// Timeouts of the history clients' sessions. Most outlive the faults. Those of the last lanes end
+// when their process, or all instances, stand still for longer.
 const (
 	historyTimeout      = loadTimeout
 	historyShortTimeout = 3 * time.Second
@@ -42,7 +44,8 @@ const (
 	readDelay       = 80 * time.Millisecond
 )
 
-// What history clients do in one round of names. Few calls a name keep the search for an order short: one name's calls of which many overlap, or have no outcome, are what makes it long.
+// What history clients do in one round of names. Few calls a name keep the search for an order
+// short: overlapping calls, and calls without an outcome, make it long.
 const (
 	historyLanes       = 8 // each a client of its own, so that a process that dies cuts some of them only
 	callsPerRound      = 12
@@ -94,7 +97,8 @@ func (x *historyClients) timed(op history.Op, call func(ctx context.Context, op 
 	return op
 }
 
-// call is the main function of the history clients' process. On SIGTERM it finishes the round, looks once more at all that was written, and leaves the history.
+// runHistoryClients is the main function of the history clients' process. On SIGTERM it finishes
+// the round, reads once more all that was written, and leaves the history.
 func runHistoryClients(text string) int {
 	failed := func(err error) int {
 		say(report{Event: "failed", Text: err.Error()})
@@ -130,7 +134,8 @@ func runHistoryClients(text string) int {
 	return 0
 }
 
-// run has all history clients make one round after the other until it is told to stop. Names are used for one round only, and read again now and then, and at the end.
+// run has all history clients make one round after the other until stop. Names are used for one
+// round only, and read again now and then, and at the end.
 func (x *historyClients) run(stop <-chan struct{}, seed uint64) (rounds int, err error) {
 	var all []*historyClient
 	for lane := range historyLanes {
@@ -141,7 +146,7 @@ func (x *historyClients) run(stop <-chan struct{}, seed uint64) (rounds int, err
 		defer c.c.Close()
 		all = append(all, c)
 	}
-	// together has every caller do something at once.
+	// together has every client do something at once.
 	together := func(do func(i int, c *historyClient) error) error {
 		var lanes sync.WaitGroup
 		errs := make([]error, len(all))
@@ -188,15 +193,15 @@ func (x *historyClients) run(stop <-chan struct{}, seed uint64) (rounds int, err
 	}
 }
 
-// caller is one client, and its session of this round.
+// historyClient is one client, and its session of this round.
 type historyClient struct {
 	*historyClients
 	lane           int
 	c              *client.Client
 	s              *client.Session
-	names          map[string]bool // names that the session may be at
+	names          map[string]bool // names that the session may hold or wait for
 	lastAlive      int64           // when it was last known to live
-	unknownOutcome bool            // a call had no outcome: what the session has is not known
+	unknownOutcome bool            // a call had no outcome: what the session holds is not known
 }
 
 func (x *historyClients) open(lane int) (*historyClient, error) {
@@ -206,7 +211,7 @@ func (x *historyClients) open(lane int) (*historyClient, error) {
 	return &historyClient{historyClients: x, lane: lane, c: c}, err
 }
 
-// begin starts a session.
+// startSession starts a session.
 func (x *historyClient) startSession() error {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
@@ -222,7 +227,7 @@ func (x *historyClient) startSession() error {
 	return nil
 }
 
-// end ends the session, with what it may hold.
+// closeSession ends the session, with what it may hold.
 func (x *historyClient) closeSession() {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
@@ -232,14 +237,14 @@ func (x *historyClient) closeSession() {
 	err := x.s.Close(ctx)
 	gone := int64(now())
 	if err != nil || !errors.Is(x.s.Err(), client.ErrSessionClosed) {
-		gone = history.Never // one that nobody vouched for in time is over for its client; the server may need longer to find out
+		gone = history.Never // a session that was not renewed in time is over for its client; the server may notice later
 	}
 	for name := range x.names {
 		x.add(history.Op{Kind: history.Ended, Name: name, Lane: x.lane, Session: x.s.ID(), Call: x.lastAlive, Return: gone, Result: history.OK})
 	}
 }
 
-// on is a call on behalf of the session.
+// op is a call on behalf of the session.
 func (x *historyClient) op(kind history.Kind, name string) history.Op {
 	return history.Op{Kind: kind, Name: name, Lane: x.lane, Process: x.lane, Session: x.s.ID()}
 }
@@ -275,7 +280,7 @@ func (x *historyClient) round(round int, r *rand.Rand) error {
 	}
 	versions := make([]uint64, configsPerRound)
 	for i := range callsPerRound {
-		if x.unknownOutcome { // it goes on as another one
+		if x.unknownOutcome { // it continues with another session
 			x.closeSession()
 			if err := x.startSession(); err != nil {
 				return err
@@ -300,7 +305,8 @@ func (x *historyClient) round(round int, r *rand.Rand) error {
 	return nil
 }
 
-// rereadRound reads what is left of a round that is over: two configurations, and a semaphore that nobody has.
+// rereadRound reads what is left of an earlier round: two configurations, and a semaphore without
+// owners.
 func (x *historyClient) rereadRound(round int) {
 	for k := range configsPerRound {
 		x.get(history.Get, configOf(round, k), client.Strict)
@@ -308,7 +314,7 @@ func (x *historyClient) rereadRound(round int) {
 	x.describe(semaphoreOf(round, round%semaphoresPerRound))
 }
 
-// hold acquires, relies on what it got, and gives it back.
+// acquireAndRelease acquires, relies on what it got, and releases it.
 func (x *historyClient) acquireAndRelease(name string, r *rand.Rand) {
 	var lease *client.Lease
 	var accepted sync.Mutex
@@ -324,7 +330,7 @@ func (x *historyClient) acquireAndRelease(name string, r *rand.Rand) {
 		lease, err = x.s.Acquire(ctx, name, client.Count(op.Count), client.Wait(wait), client.OnAccepted(func(order uint64) {
 			accepted.Lock()
 			defer accepted.Unlock()
-			if op.Queued == 0 { // told again after a connection was lost
+			if op.Queued == 0 { // reported again after a connection was lost
 				op.Queued, op.Order = int64(now()), order
 			}
 		}))
@@ -351,7 +357,8 @@ func (x *historyClient) acquireAndRelease(name string, r *rand.Rand) {
 	x.noteOutcome(x.timed(back, func(ctx context.Context, _ *history.Op) error { return lease.Release(ctx) }))
 }
 
-// rely does what a lease is for: it believes in it for a while, and writes with its token to a store that refuses lower ones.
+// believe relies on a lease for a while, and writes with its token to a store that refuses lower
+// ones.
 func (x *historyClient) believe(lease *client.Lease, d time.Duration) {
 	op := x.op(history.Believed, lease.Name())
 	op.Count, op.Token, op.Result = lease.Count(), lease.Token(), history.OK
@@ -412,7 +419,7 @@ func (x *historyClient) describe(name string) {
 	})
 }
 
-// timedUnless is timed, but for an answer that turns out to be of several moments.
+// timedUnless is timed, but repeats a call whose answer is of several moments.
 func (x *historyClient) timedUnless(skip *bool, op history.Op, call func(ctx context.Context, op *history.Op) error) {
 	x.timed(op, func(ctx context.Context, op *history.Op) error {
 		for {
@@ -471,7 +478,7 @@ func (x *historyClient) configure(name string, version *uint64, data string, wha
 	}
 }
 
-// nodes makes and drops a node of the round, in turn with whoever else does.
+// nodes creates and drops a node of the round, in competition with other clients.
 func (x *historyClient) nodes(round int, r *rand.Rand) {
 	path := fmt.Sprintf("/made-%d", round)
 	for range 3 {

@@ -30,10 +30,11 @@ type hostileSpec struct {
 	Kinds  map[string]int // connections by kind
 }
 
-// hostilePerAddress is how many of them share a source address, 127.0.1.1 and on, so that ports suffice.
+// hostilePerAddress is how many of them share a source address, 127.0.1.1 and on, so that ports
+// suffice.
 const hostilePerAddress = 1000
 
-// hostile is one connection's behaviour, which goes on until the connection ends or ctx does. It is told its number among those of its kind.
+// hostileKind is one connection's behaviour, which goes on until the connection ends or ctx does.
 type hostileKind struct {
 	what string
 	do   func(ctx context.Context, c *hostileConn) error
@@ -66,7 +67,7 @@ func hostileKinds() (list []string) {
 	return list
 }
 
-// enemy is a hostile connection.
+// hostileConn is a hostile connection.
 type hostileConn struct {
 	nc      net.Conn
 	n       int    // its number
@@ -237,7 +238,7 @@ func bombs(_ context.Context, c *hostileConn) error {
 	}
 }
 
-// burst sends so many requests at once, takes the answers, and does it again.
+// burst sends this many requests at once, takes the answers, and repeats.
 func burst(n int, request func(c *hostileConn, b []byte) []byte) func(context.Context, *hostileConn) error {
 	return func(ctx context.Context, c *hostileConn) error {
 		if err := c.hello(); err != nil {
@@ -327,7 +328,7 @@ func withSession(do func(c *hostileConn, round int, b []byte) (frame []byte, rep
 	}
 }
 
-// waiter queues up at one of a few names that somebody has, and does not wait for the answer.
+// waiter waits for one of a few names that are held, and does not read the answer.
 func waiter(c *hostileConn, round int, b []byte) ([]byte, int) {
 	name := fmt.Appendf(nil, "queue-%d", round%64)
 	return c.frame(b, protocol.KindAcquire, c.bucket(name), &protocol.Acquire{
@@ -372,7 +373,8 @@ func stale(c *hostileConn, b []byte) []byte {
 	return c.frame(b, protocol.KindRelease, c.bucket(name), &protocol.Release{Head: protocol.Head{Session: session, Seq: 1, Low: 1}, Name: name})
 }
 
-// assail is the main function of hostile clients. It says ready when each has been connected once, and on SIGTERM how many connections there were.
+// runHostileClients is the main function of hostile clients. It reports ready when each has been
+// connected once, and on SIGTERM how many connections there were.
 func runHostileClients(text string) int {
 	var spec hostileSpec
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
@@ -388,7 +390,7 @@ func runHostileClients(text string) int {
 	}
 	var once, all sync.WaitGroup
 	var came atomic.Uint64
-	entering := make(chan struct{}, 64) // connects under way
+	entering := make(chan struct{}, 64) // connects in progress
 	n := 0
 	for kind, count := range spec.Kinds {
 		h := hostileKindsByName[kind]
@@ -416,7 +418,7 @@ func runHostileClients(text string) int {
 						release()
 						_ = nc.Close()
 					}
-					// Also those that are turned away at once come no faster than this.
+					// Connections that are refused at once come no faster than this either.
 					select {
 					case <-ctx.Done():
 					case <-time.After(h.rest + 50*time.Millisecond + time.Duration(r.IntN(100))*time.Millisecond):

@@ -3,9 +3,7 @@ package chaos
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -31,20 +29,12 @@ func (r loadRecord) String() string {
 
 func readLoadRecords(t *testing.T, path, load string) (list []loadRecord) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	for text := range strings.Lines(string(b)) {
-		if !strings.HasSuffix(text, "\n") {
-			break // it is being written
-		}
+	eachLine(t, path, func(text string) error {
 		r := loadRecord{load: load}
-		if _, err := fmt.Sscanf(text, "%s %s %d %d %d\n", &r.What, &r.Name, &r.Value, &r.From, &r.To); err != nil {
-			t.Fatalf("%s: line %q: %v", path, text, err)
-		}
+		_, err := fmt.Sscanf(text, "%s %s %d %d %d\n", &r.What, &r.Name, &r.Value, &r.From, &r.To)
 		list = append(list, r)
-	}
+		return err
+	})
 	return list
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// threeHosts is a settled cluster with an instance on each of three hosts; the operator is on the
+// threeHosts is a ready cluster with an instance on each of three hosts; the operator is on the
 // router.
 func threeHosts(t *testing.T) (*network, *cluster, []string) {
 	n := newNetwork(t, 3)
@@ -32,7 +32,7 @@ func TestClusterPartition(t *testing.T) {
 	for k := range crowns {
 		grab = append(grab, fmt.Sprintf("crown-%d", k))
 	}
-	s := c.awaitSettled("before the cut", names...)
+	s := c.awaitReady("before the cut", names...)
 	lone := 0
 	for k, name := range names {
 		if name == busiest(&s) {
@@ -64,7 +64,7 @@ func TestClusterPartition(t *testing.T) {
 	c.awaitProgress("without those that are cut off", now(), others...)
 	n.healAll()
 	healed := now()
-	c.awaitSettled("after the cut was healed", names...)
+	c.awaitReady("after the cut was healed", names...)
 	c.awaitProgress("after the cut was healed", now(), c.loads...)
 	t.Logf("all is well %v after the cut was healed", (now() - healed).Round(time.Millisecond))
 	c.stopLoads(false)
@@ -74,7 +74,7 @@ func TestClusterPartition(t *testing.T) {
 // carry on.
 func TestClusterOneWayCuts(t *testing.T) {
 	n, c, names := threeHosts(t)
-	s := c.awaitSettled("before the cuts", names...)
+	s := c.awaitReady("before the cuts", names...)
 	leader := 0
 	for k, name := range names {
 		if name == s.Meta.Leader {
@@ -94,7 +94,7 @@ func TestClusterOneWayCuts(t *testing.T) {
 		c.logLongestCall(fmt.Sprintf("nothing from %s to %s", names[way[0]], names[way[1]]), since)
 		n.heal(way[0], way[1])
 	}
-	c.awaitSettled("after the cuts", names...)
+	c.awaitReady("after the cuts", names...)
 	c.awaitProgress("after the cuts", now(), c.loads...)
 	c.stopLoads(true)
 }

@@ -180,17 +180,7 @@ func newProcessServer(t *testing.T) *instance {
 	in := startInstance(t, buildServer(t))
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	var c *client.Client
-	await(t, "the server to answer", func() (ok bool) {
-		var err error
-		c, err = client.Dial(ctx, in.listen)
-		return err == nil
-	})
-	defer func() { _ = c.Close() }()
-	selfCheck, grace := 500*time.Millisecond, 2*time.Second
-	if _, err := c.CreateNode(ctx, nodePath, client.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace}); err != nil {
-		t.Fatal(err)
-	}
+	_ = in.dial(ctx).Close()
 	return in
 }
 
@@ -470,7 +460,7 @@ func TestRoundsLeaderKilled(t *testing.T) {
 				groups, before = append(groups, tr), append(before, epoch)
 			}
 		}
-		s := c.awaitSettled("before the leader is killed", names...)
+		s := c.awaitReady("before the leader is killed", names...)
 		if len(s.Shards) != 1 {
 			t.Fatalf("there are %d shards", len(s.Shards))
 		}
@@ -492,7 +482,7 @@ func TestRoundsLeaderKilled(t *testing.T) {
 		}
 		if k < times-1 {
 			victim.start()
-			c.awaitSettled("after the killed one was started again", names...)
+			c.awaitReady("after the killed one was started again", names...)
 		}
 	}
 }

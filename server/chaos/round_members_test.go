@@ -50,7 +50,7 @@ type roundRecord struct {
 	member  string        // whose
 }
 
-// player is one member.
+// roundMember is one member.
 type roundMember struct {
 	process.BaseHandler
 	spec    *roundMemberSpec
@@ -60,7 +60,7 @@ type roundMember struct {
 	once    *sync.Once
 }
 
-// perform is the main function of a player's process.
+// runRoundMember is the main function of a member's process.
 func runRoundMember(text string) int {
 	var spec roundMemberSpec
 	err := json.Unmarshal([]byte(text), &spec)
@@ -101,8 +101,8 @@ func (spec *roundMemberSpec) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// be joins, and leaves when ctx ends. A membership that ends by itself is reported, and is no
-// error.
+// joinUntilDone joins, and leaves when ctx ends. A membership that ends by itself is reported, and
+// is no error.
 func (h *roundMember) joinUntilDone(ctx context.Context, c *client.Client) error {
 	s, err := c.Session(ctx, nodePath, client.Timeout(h.spec.Timeout), client.Description(h.spec.Name))
 	if err != nil {
@@ -146,7 +146,7 @@ func (h *roundMember) record(what string, r *process.Round, value string) {
 	}
 }
 
-// begin is in front of each callback that may fail or stand still.
+// beforeCallback precedes each callback that may fail or hang.
 func (h *roundMember) beforeCallback(what string, r *process.Round) error {
 	h.hang(what, r)
 	if h.spec.Unlucky > 0 && h.rnd.IntN(h.spec.Unlucky) == 0 {
@@ -158,7 +158,7 @@ func (h *roundMember) beforeCallback(what string, r *process.Round) error {
 	return nil
 }
 
-// stand stands still where the spec says so.
+// hang hangs where the spec says so.
 func (h *roundMember) hang(what string, r *process.Round) {
 	if h.spec.Hang != what || len(r.Members()) != h.spec.Size {
 		return

@@ -3,31 +3,21 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 )
 
 func readRoundRecords(t *testing.T, path, name string) (list []roundRecord) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	for text := range strings.Lines(string(b)) {
-		if !strings.HasSuffix(text, "\n") {
-			break // it is being written
-		}
+	eachLine(t, path, func(text string) error {
 		x := roundRecord{member: name}
-		if err := json.Unmarshal([]byte(text), &x); err != nil {
-			t.Fatalf("%s: line %q: %v", path, text, err)
-		}
+		err := json.Unmarshal([]byte(text), &x)
 		list = append(list, x)
-	}
+		return err
+	})
 	return list
 }
 
-// rounds is what the players of a process did, judged.
+// roundSummary is what the members of a process did.
 type roundSummary struct {
 	complete   map[uint64]int // members by epoch, of rounds that somebody completed
 	cancelled  int            // ends of prepared rounds
@@ -35,12 +25,14 @@ type roundSummary struct {
 	coordinate map[uint64]uint64 // session by epoch
 }
 
-// checkRounds holds what every history must show; mortal says that a player was killed, or slept longer than its session lived. Lines of one session are in order.
+// checkRounds checks what every history must show. mayDie says that a member was killed, or stopped
+// for longer than its session lived. Lines of one session are in order.
 //
-//   - What a member does is of the one round that it has prepared, epochs rise, and each prepare is matched by one cancel or one complete. Who was killed may have a round open.
+//   - What a member does is of the one round that it has prepared. Epochs rise. Each prepare is
+//     matched by one cancel or one complete; a killed member may have a round open.
 //   - A round has one coordinator, and one value.
 //   - A message is executed with success once, and none is missing where a round is complete.
-//   - Of the members of a round that live none cancels what another completes.
+//   - No living member of a round cancels what another completes.
 func checkRounds(list []roundRecord, mayDie func(name string) bool) (roundSummary, error) {
 	out := roundSummary{complete: map[uint64]int{}, coordinate: map[uint64]uint64{}}
 	type state struct {

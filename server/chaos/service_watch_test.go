@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestThousandMembersRestart: a stream over a service of 1,000 members that all restart once tells each of them going and coming, and ends with the exact list.
+// TestThousandMembersRestart: a stream over a service of 1,000 members that all restart once tells
+// each of them going and coming, and ends with the exact list.
 func TestThousandMembersRestart(t *testing.T) {
 	const members, clients = 1000, 10
 	srv := servertest.Start(t, servertest.RealTime())
@@ -38,9 +39,9 @@ func TestThousandMembersRestart(t *testing.T) {
 		}
 		return s
 	}
-	crowd := make([]*client.Client, clients)
-	for i := range crowd {
-		crowd[i] = dial()
+	conns := make([]*client.Client, clients)
+	for i := range conns {
+		conns[i] = dial()
 	}
 	sessions := make([]*client.Session, members)
 	all := func(do func(i int)) {
@@ -57,7 +58,7 @@ func TestThousandMembersRestart(t *testing.T) {
 			t.FailNow()
 		}
 	}
-	all(func(i int) { sessions[i] = register(crowd[i%clients], fmt.Sprintf("m%d/1", i)) })
+	all(func(i int) { sessions[i] = register(conns[i%clients], fmt.Sprintf("m%d/1", i)) })
 
 	n, err := dial().Node(ctx, "/default")
 	if err != nil {
@@ -71,7 +72,7 @@ func TestThousandMembersRestart(t *testing.T) {
 		if err := sessions[i].Close(ctx); err != nil {
 			t.Error(err)
 		}
-		register(crowd[i%clients], fmt.Sprintf("m%d/2", i))
+		register(conns[i%clients], fmt.Sprintf("m%d/2", i))
 	})
 	if err := <-complete; err != nil {
 		t.Fatal(err)
@@ -86,8 +87,8 @@ func TestThousandMembersRestart(t *testing.T) {
 	}
 }
 
-// followAll watches until every member of the first generation was seen to go, every one of the second to come, and the list is exactly the second
-// generation.
+// followAll watches until every member of the first generation was seen to go, every one of the
+// second to come, and the list is exactly the second generation.
 func followAll(ctx context.Context, n *client.Node, members int, snapshot chan<- struct{}) error {
 	var want []string
 	for i := range members {

@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// rarely is a session timeout with which keep-alives are minutes apart: whoever waited for those to notice that an instance hangs would wait for longer than any test does.
+// rarely is a session timeout with which keep-alives are minutes apart: whoever waited for those to
+// notice that an instance hangs would wait for longer than any test does.
 const rarely = 25 * time.Minute
 
-// TestLeaderStopped: the instance that leads most is stopped by SIGSTOP, so that its connections stay and say nothing. Clients go on at the leaders that the others elect,
-// long before they could miss a keep-alive, and nothing is done twice.
+// TestLeaderStopped: the instance that leads most is stopped by SIGSTOP, so that its connections
+// stay and say nothing. Clients go on at the leaders that the others elect, long before they could
+// miss a keep-alive, and nothing is done twice.
 func TestLeaderStopped(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -22,7 +24,7 @@ func TestLeaderStopped(t *testing.T) {
 		c.load("", loadSpec{Name: name, Timeout: rarely, Clients: 2})
 	}
 	// Knows one instance, to which it has its only connection at first.
-	s := c.awaitSettled("before a leader is stopped", names...)
+	s := c.awaitReady("before a leader is stopped", names...)
 	victim := c.instances[busiest(&s)]
 	c.load("", loadSpec{Name: "lone", Timeout: rarely, Endpoints: []string{victim.listen}})
 	c.awaitProgress("at first", now(), c.loads...)
@@ -32,7 +34,7 @@ func TestLeaderStopped(t *testing.T) {
 	c.logLongestCall("SIGSTOP of a leader", since)
 	send(t, victim, syscall.SIGCONT)
 	c.awaitProgress("after it was continued", now(), c.loads...)
-	c.awaitSettled("after it was continued", names...)
+	c.awaitReady("after it was continued", names...)
 	c.stopLoads(true)
 }
 
@@ -56,7 +58,7 @@ func TestLeaderCutOffFromAll(t *testing.T) {
 	c.startAll(names...)
 	c.makeNode()
 	c.load(c.netns, loadSpec{Name: "one", Timeout: rarely, Clients: 2})
-	s := c.awaitSettled("before the cut", names...)
+	s := c.awaitReady("before the cut", names...)
 	lone := slices.Index(names, busiest(&s))
 	c.awaitProgress("at first", now(), c.loads...)
 	since := now()
@@ -69,7 +71,7 @@ func TestLeaderCutOffFromAll(t *testing.T) {
 	c.awaitProgress("while the leader is cut off", now(), c.loads...)
 	c.logLongestCall("the leader cut off from everybody", since)
 	n.healAll()
-	c.awaitSettled("after the cut was healed", names...)
+	c.awaitReady("after the cut was healed", names...)
 	c.awaitProgress("after the cut was healed", now(), c.loads...)
 	c.stopLoads(true)
 }

@@ -3,6 +3,7 @@ package chaos
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,10 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
-// patience bounds every wait for something that must come: far above what any machine needs, as it only ends tests that fail.
+// waitLimit bounds every wait: far above what any machine needs, as it only ends tests that fail.
 const waitLimit = 90 * time.Second
 
 // await polls what other processes leave behind, files above all, until it holds.
@@ -30,6 +32,24 @@ func await(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("waited %s for %s", waitLimit, what)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// eachLine calls f with each line of a file that another process appends to; a last line without its
+// end is being written. A file that is not there yet is empty.
+func eachLine(t *testing.T, path string, f func(line string) error) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if !strings.HasSuffix(line, "\n") {
+			return
+		}
+		if err := f(line); err != nil {
+			t.Fatalf("%s: line %q: %v", path, line, err)
+		}
 	}
 }
 
@@ -87,6 +107,21 @@ func startInstance(t *testing.T, bin string) *instance {
 	return in
 }
 
+// dial connects to the instance once it answers, and creates the node that all clients work in.
+func (in *instance) dial(ctx context.Context) (c *client.Client) {
+	in.t.Helper()
+	await(in.t, "the server to answer", func() (ok bool) {
+		var err error
+		c, err = client.Dial(ctx, in.listen)
+		return err == nil
+	})
+	selfCheck, grace := 500*time.Millisecond, 2*time.Second
+	if _, err := c.CreateNode(ctx, nodePath, client.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace}); err != nil {
+		in.t.Fatal(err)
+	}
+	return c
+}
+
 // inNetns is a command that runs in a network namespace; empty is that of the test.
 func inNetns(space, name string, args ...string) *exec.Cmd {
 	if space == "" {
@@ -95,7 +130,8 @@ func inNetns(space, name string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", space, name}, args...)...)
 }
 
-// start does not wait until it serves: clients try again by themselves. The log of one that ran before is kept.
+// start does not wait until it serves: clients try again by themselves. The log of one that ran
+// before is kept.
 func (in *instance) start() {
 	in.t.Helper()
 	if in.logFile == "" {
@@ -209,7 +245,8 @@ func (c *workload) spawn(role string) *actor {
 	return a
 }
 
-// startActor runs this test binary as an actor, told by the environment what to do, and follows what it says.
+// startActor runs this test binary as an actor, told by the environment what to do, and follows
+// what it says.
 func startActor(t *testing.T, space, role, name, env string) *actor {
 	t.Helper()
 	exe, err := os.Executable()
@@ -229,9 +266,11 @@ func startLowPriorityActor(t *testing.T, name, env string) *actor {
 	return startCommand(t, lowPriorityCommand(exe), name, name, env)
 }
 
-// leftovers is a command that runs on the last processor only, and there while nothing else wants it. A low priority is not enough: who has the processor finishes its slice of some
-// milliseconds before another that was woken gets its turn, at each of the hops of a request; and thousands of connections that are opened, written to and closed at once keep a processor
-// in the kernel for tens of milliseconds, which nothing interrupts. Those would be other machines' processors.
+// leftovers is a command that runs on the last processor only, and there while nothing else wants
+// it. A low priority is not enough: who has the processor finishes its slice of some milliseconds
+// before another that was woken gets its turn, at each of the hops of a request; and thousands of
+// connections that are opened, written to and closed at once keep a processor in the kernel for
+// tens of milliseconds, which nothing interrupts. Those would be other machines' processors.
 func lowPriorityCommand(name string, args ...string) *exec.Cmd {
 	line := append([]string{name}, args...)
 	if path, err := exec.LookPath("chrt"); err == nil {
@@ -245,7 +284,8 @@ func lowPriorityCommand(name string, args ...string) *exec.Cmd {
 	return exec.Command(line[0], line[1:]...)
 }
 
-// lastProcessor is the number of the last one of those that this process may run on; empty: the system does not say.
+// lastProcessor is the number of the last one of those that this process may run on; empty: the
+// system does not say.
 func lastProcessor() string {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -297,7 +337,8 @@ func (c *workload) alive(role string) []*actor {
 	return out
 }
 
-// kill ends an actor with SIGKILL, writes its death into the slots' evidence once it is certain, and puts another in its place.
+// kill ends an actor with SIGKILL, writes its death into the slots' evidence once it is certain,
+// and puts another in its place.
 func (c *workload) kill(a *actor) {
 	c.t.Helper()
 	a.killed = true

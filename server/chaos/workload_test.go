@@ -18,11 +18,13 @@ const (
 	workers    = 20
 	candidates = 10
 	contenders = 10
-	// sessionTimeout is long enough for 40 processes and a server's restart on a small machine that other tests share.
+	// sessionTimeout is long enough for 40 processes and a server's restart on a small machine that
+	// other tests share.
 	sessionTimeout = 10 * time.Second
 )
 
-// TestManySessionsOneSemaphore: 40 client processes, of which the leader and others are killed and replaced, and a server that is killed and started again.
+// TestWorkload: 40 client processes, of which the leader and others are killed and
+// replaced, and a server that is killed and started again.
 func TestWorkload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("40 processes are not short")
@@ -31,17 +33,8 @@ func TestWorkload(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
-	var c *client.Client
-	await(t, "the server to answer", func() (ok bool) {
-		var err error
-		c, err = client.Dial(ctx, in.listen)
-		return err == nil
-	})
+	c := in.dial(ctx)
 	defer c.Close()
-	selfCheck, grace := 500*time.Millisecond, 2*time.Second
-	if _, err := c.CreateNode(ctx, nodePath, client.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace}); err != nil {
-		t.Fatal(err)
-	}
 	n, err := c.Node(ctx, nodePath)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +61,7 @@ func TestWorkload(t *testing.T) {
 	for range contenders {
 		cr.spawn("contender")
 	}
-	settled := func(when string) {
+	awaitAll := func(when string) {
 		t.Helper()
 		began := time.Now()
 		await(t, "all actors to be ready "+when, func() bool {
@@ -115,17 +108,17 @@ func TestWorkload(t *testing.T) {
 		}
 	}
 
-	settled("at first")
+	awaitAll("at first")
 	killSome()
-	settled("after the leader and five others were killed")
+	awaitAll("after the leader and five others were killed")
 	in.kill()
 	in.start()
-	settled("after the server was killed")
+	awaitAll("after the server was killed")
 	killSome()
 	in.kill()
 	killSome()
 	in.start()
-	settled("after both were killed together")
+	awaitAll("after both were killed together")
 
 	count.stop(t)
 	leads, enters := readEvidence(t, cr.dir, election), readEvidence(t, cr.dir, slots)

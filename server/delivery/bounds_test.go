@@ -51,8 +51,8 @@ func watchers(tb testing.TB, h *WatchHub, n int, id uint64, w protocol.Watch) {
 	}
 }
 
-// TestCosts: nobody watching costs nothing, whether the hub is empty or watches something else; a watched change costs the same few allocations for
-// ten watchers and for a thousand.
+// TestCosts: nobody watching costs nothing, whether the hub is empty or watches something else; a
+// watched change costs the same few allocations for ten watchers and for a thousand.
 func TestCosts(t *testing.T) {
 	batch := ownerChange("svc/api")
 	h := NewWatchHub(1, new(countingSender), WatchOptions{Window: -1})
@@ -85,7 +85,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestWindowGrowsWithConnections: the more connections are written to, the longer changes are gathered, in doublings, up to the maximum.
+// TestWindowGrowsWithConnections: the more connections are written to, the longer changes are
+// gathered, in doublings, up to the maximum.
 func TestWindowGrowsWithConnections(t *testing.T) {
 	h := NewWatchHub(1, new(countingSender), WatchOptions{})
 	for _, tc := range []struct {
@@ -102,7 +103,8 @@ func TestWindowGrowsWithConnections(t *testing.T) {
 	}
 }
 
-// TestWindowCountsConnections: what lengthens a window is how many connections a flush wrote to, not how many streams they have.
+// TestWindowCountsConnections: what lengthens a window is how many connections a flush wrote to,
+// not how many streams they have.
 func TestWindowCountsConnections(t *testing.T) {
 	h := NewWatchHub(1, new(countingSender), WatchOptions{Window: -1})
 	for id := range uint64(10) {

@@ -11,9 +11,9 @@ const (
 	maxEnded = 1 << 16
 )
 
-// EndedSessions remembers the connections of sessions that ended lately. A session's bindings end with
-// it, but shards other than its home are notified later. Only then do they end its accepted acquires,
-// and the results must still reach the client. The zero value is ready.
+// EndedSessions remembers the connections of sessions that ended lately. A session's bindings end
+// with it, but shards other than its home are notified later. Only then do they end its accepted
+// acquires, and the results must still reach the client. The zero value is ready.
 type EndedSessions struct {
 	mu    sync.Mutex
 	conns map[uint64]uint64 // session -> id of the connection

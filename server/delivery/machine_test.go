@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// TestMachine drives the hub with the real machine, its changes and its pages: whatever clients do and whenever pages are read, each stream ends up with
-// exactly what the machine has.
+// TestMachine drives the hub with the real machine, its changes and its pages: whatever clients do
+// and whenever pages are read, each stream ends up with exactly what the machine has.
 func TestMachine(t *testing.T) {
 	rounds := 3
 	if *long {

@@ -21,7 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testShard = 9
 
-// world is a hub between a naive store and naive clients, with a clock that stands still until it is moved.
+// world is a hub between a naive store and naive clients, with a clock that stands still until it
+// is moved.
 type model struct {
 	hub   *WatchHub
 	now   time.Duration
@@ -112,8 +113,9 @@ func (w *model) PagesDue(shard, conn uint64) {
 	w.lines = append(w.lines, fmt.Sprintf("conn %d waits for pages", conn))
 }
 
-// StreamSnapshot counts a semaphore and each owner as a byte, so that pages end in the middle of owners too. A cursor is the last name and order id
-// that was carried: what is made after it, and before what came next, is not jumped over.
+// StreamSnapshot counts a semaphore and each owner as a byte, so that pages end in the middle of
+// owners too. A cursor is the last name and order id that was carried: what is made after it, and
+// before what came next, is not jumped over.
 func (w *model) StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot) ([]byte, error) {
 	sems, ok := w.store[node]
 	if !ok {
@@ -206,7 +208,8 @@ func apply(sems map[string]semaphore, name string, c *protocol.SemaphoreChange) 
 	sems[name] = s
 }
 
-// view is a client's side of a stream, written from the comments of protocol.Snapshot and protocol.Delta.
+// view is a client's side of a stream, written from the comments of protocol.Snapshot and
+// protocol.Delta.
 type streamView struct {
 	node      uint64
 	key       string

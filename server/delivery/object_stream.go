@@ -10,12 +10,12 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// ObjectStreams are the streams over the processes, or over the tracks, of one shard on this instance.
-// F is what streams over the same object may differ in.
+// ObjectStreams are the streams over the processes, or over the tracks, of one shard on this
+// instance. F is what streams over the same object may differ in.
 //
 // A stream begins with the object's state, read and sent inside Exclusive, so that the changes that
-// follow are those of later entries. A connection that takes no more gets the state again when it has
-// room, so nothing is queued here. Lock order: that of a hub.
+// follow are those of later entries. A connection that takes no more gets the state again when it
+// has room, so nothing is queued here. Lock order: that of a hub.
 type ObjectStreams[F comparable] struct {
 	shard  uint64
 	send   Sender
@@ -24,8 +24,8 @@ type ObjectStreams[F comparable] struct {
 	what   string       // the kind of object, for error sentences
 	count  atomic.Int64 // of streams, so that an unwatched change costs one load
 
-	// sendState sends the state of a stream's object and marks the stream live, or cuts it. mu is held,
-	// and the log waits.
+	// sendState sends the state of a stream's object and marks the stream live, or cuts it. mu is
+	// held, and the log waits.
 	sendState func(s *objectStream[F], m *shard.Machine)
 	// refuse says why no stream may be opened now; nil: always allowed. mu is held.
 	refuse func() error
@@ -185,8 +185,8 @@ func (t *ObjectStreams[F]) Restart() {
 	}
 }
 
-// Page sends the state to one stream of the connection that waits for it, and reports whether others
-// wait. It is called inside Exclusive.
+// Page sends the state to one stream of the connection that waits for it, and reports whether
+// others wait. It is called inside Exclusive.
 func (t *ObjectStreams[F]) Page(conn uint64, m *shard.Machine) (more bool) {
 	if t.count.Load() == 0 {
 		return false
@@ -202,8 +202,9 @@ func (t *ObjectStreams[F]) Page(conn uint64, m *shard.Machine) (more bool) {
 	return slices.ContainsFunc(t.byConn[conn], waits)
 }
 
-// sendChange sends a change to a live stream. If its connection takes no more, the stream waits for the
-// state. body is the change without the frame's head, which alone differs between streams. mu is held.
+// sendChange sends a change to a live stream. If its connection takes no more, the stream waits for
+// the state. body is the change without the frame's head, which alone differs between streams. mu
+// is held.
 func (t *ObjectStreams[F]) sendChange(s *objectStream[F], kind protocol.Kind, body []byte) {
 	if s.live && !t.send.Send(s.conn, protocol.AppendFrameRaw(nil, kind, s.id, t.shard, body), true) {
 		s.live = false

@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestMerge: the merged delta of any changes leads from every state in between to the last one, from the state before the first change included.
+// TestMerge: the merged delta of any changes leads from every state in between to the last one,
+// from the state before the first change included.
 func TestMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &subscriberModel{t: t, names: []string{"a"}}
@@ -61,8 +62,8 @@ func TestMergeDropsOverridden(t *testing.T) {
 	}
 }
 
-// TestMergeManyOwners: all members of a large service restart within one window, a few come and go, and then again after the semaphore was
-// made anew.
+// TestMergeManyOwners: all members of a large service restart within one window, a few come and go,
+// and then again after the semaphore was made anew.
 func TestMergeManyOwners(t *testing.T) {
 	const members = 1000
 	for _, anew := range []bool{false, true} {

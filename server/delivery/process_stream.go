@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// ProcessStreams are the streams over processes of one shard, on this instance. The instance's own log
-// feeds them, whichever instance leads.
+// ProcessStreams are the streams over processes of one shard, on this instance. The instance's own
+// log feeds them, whichever instance leads.
 type ProcessStreams struct {
 	ObjectStreams[struct{}]
 
@@ -25,8 +25,8 @@ func newProcessStreams(d *Shard) *ProcessStreams {
 	return t
 }
 
-// sendProcess sends the state of a stream's process, in as many pages as it takes: together they are
-// below a mebibyte. mu is held.
+// sendProcess sends the state of a stream's process, in as many pages as it takes: together they
+// are below a mebibyte. mu is held.
 func (t *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine) {
 	q, out := &t.describe, &t.state
 	*q = protocol.ProcessDescribe{Node: s.node, Name: []byte(s.name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory}

@@ -17,9 +17,11 @@ import (
 
 var long = flag.Bool("long", false, "run property tests a hundred times as long")
 
-// TestSubscribers drives a hub with any interleaving of changes, windows, pages, slow readers and restarts, and holds it to what it promises:
+// TestSubscribers drives a hub with any interleaving of changes, windows, pages, slow readers and
+// restarts, and holds it to what it promises:
 //   - once everything has been read, each stream's client has exactly the store's state;
-//   - a one-shot watch fires in the very change, once, with what changed in it, or with neither flag when it was replaced or invalidated;
+//   - a one-shot watch fires in the very change, once, with what changed in it, or with neither flag
+//     when it was replaced or invalidated;
 //   - when everybody is gone nothing is left.
 func TestSubscribers(t *testing.T) {
 	rounds := 10
@@ -265,7 +267,8 @@ func (s *subscriberModel) installSnapshot() {
 	s.invalidate(s.hub.SnapshotInstalled)
 }
 
-// settle lets every window end and every client read everything; then each must have the store's state.
+// settle lets every window end and every client read everything; then each must have the store's
+// state.
 func (s *subscriberModel) readAll() {
 	s.now += time.Second
 	s.hub.Flush(s.now)

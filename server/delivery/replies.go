@@ -5,8 +5,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// Replies makes the bodies of replies from the events of successful commands. It reuses its memory: a
-// body is valid until the next call. The zero value is ready.
+// Replies makes the bodies of replies from the events of successful commands. It reuses its memory:
+// a body is valid until the next call. The zero value is ready.
 type Replies struct {
 	session       protocol.SessionReply
 	update        protocol.UpdateReply

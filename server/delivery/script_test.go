@@ -19,15 +19,17 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 
 // TestScripts runs the scripts in testdata. Regenerate with go test -update and read the diff.
 //
-//	hub [window=10ms] [streams=N] [watchers=N] [oneshots=N] [pending=N]    a new world; index 0, node 1 exists and is empty
+//	hub [window=10ms] [streams=N] [watchers=N] [oneshots=N] [pending=N]
+//	                                   a new model; index 0, node 1 exists and is empty
 //	open conn=C id=W (name=N | prefix=N) [node=1] [shard=S]
 //	close conn=C id=W
 //	page conn=C [room=N]               one page of at most N semaphores and owners, default 100
 //	oneshot conn=C [session=S] name=N id=W [data] [owners] [node=1]
 //	change [node=1]                    one applied batch, a change per line:
-//	    create N LIMIT [DATA] | delete N | data N VERSION DATA | limit N LIMIT | own N ORDER [DATA] | chown N ORDER DATA | disown N ORDER
+//	    create N LIMIT [DATA] | delete N | data N VERSION DATA | limit N LIMIT |
+//	    own N ORDER [DATA] | chown N ORDER DATA | disown N ORDER
 //	at T                               moves the clock to T and flushes what is due
-//	soft conn=C frames=N               the connection takes no droppable frame while N wait; 0 is no bound
+//	soft conn=C frames=N               no droppable frame is taken while N wait; 0: no bound
 //	drain conn=C                       the client reads everything
 //	behind, conn_closed conn=C | session_ended session=S | session_unbound conn=C session=S [quiet] |
 //	node_dropped node=N | invalidate | snapshot_installed | cut

@@ -1,14 +1,14 @@
 // Package delivery turns what leaves a shard's log into frames on connections: replies, events for
 // sessions, fired one-shot watches, and the snapshots and changes of streams.
 //
-// A Shard is the delivery of one hosted shard. It knows connections by their ids; its Host, which the
-// server implements, appends frames to them. A WatchHub has the watchers of semaphores. It owns no
-// goroutine and no clock. A Flusher, one for all hubs of an instance, ends their windows.
+// A Shard is the delivery of one hosted shard. It knows connections by their ids; its Host, which
+// the server implements, appends frames to them. A WatchHub has the watchers of semaphores. It owns
+// no goroutine and no clock. A Flusher, one for all hubs of an instance, ends their windows.
 //
-// Locks: the shard's machine lock, then that of a hub or of streams, then whatever the Sender takes.
-// Applied, Changed and NodeDropped are called in apply order while the machine is locked against reads.
-// OneShot and Page are called inside Shard.Exclusive, so that what was read and what is registered
-// belong to one applied index. Any goroutine may call the rest.
+// Locks: the shard's machine lock, then that of a hub or of streams, then whatever the Sender
+// takes. Applied, Changed and NodeDropped are called in apply order while the machine is locked
+// against reads. OneShot and Page are called inside Shard.Exclusive, so that what was read and what
+// is registered belong to one applied index. Any goroutine may call the rest.
 package delivery
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Host is the server's side of a hosted shard: its connections, and the sessions that are bound to them.
-// Shard.Applied calls it in log order, on the apply goroutine; it must not block.
+// Host is the server's side of a hosted shard: its connections, and the sessions that are bound to
+// them. Shard.Applied calls it in log order, on the apply goroutine; it must not block.
 type Host interface {
 	Sender
 
@@ -33,22 +33,22 @@ type Host interface {
 	// Reply answers the request at origin with the event of its command.
 	Reply(origin *replica.Origin, e *shard.Event)
 
-	// Notify sends an event to the connection on which the session was bound last. With ended, that of a
-	// session that ended lately will do.
+	// Notify sends an event to the connection on which the session was bound last. With ended, that
+	// of a session that ended lately will do.
 	Notify(session uint64, ended bool, kind protocol.Kind, m protocol.Message)
 
 	// NotifyMember sends an EventProcess to its member.
 	NotifyMember(e *shard.Event)
 
-	// SessionAttached binds a session to the connection of its request, 0 for none here, and takes it from
-	// the connections that had it under an older epoch.
+	// SessionAttached binds a session to the connection of its request, 0 for none here, and takes
+	// it from the connections that had it under an older epoch.
 	SessionAttached(conn uint64, e *shard.Event)
 
 	// SessionEnded takes a session from all its connections.
 	SessionEnded(e *shard.Event)
 
-	// DetachSessions takes the sessions at home in a run of buckets from the connections that attached
-	// them here.
+	// DetachSessions takes the sessions at home in a run of buckets from the connections that
+	// attached them here.
 	DetachSessions(first, count uint32)
 
 	// Forced writes the audit line of what an operator took by force.
@@ -75,7 +75,8 @@ type Shard struct {
 	lost   protocol.LeaseLost
 }
 
-// NewShard creates the delivery of a hosted shard. Its watchers share one quota: that of opt is not used.
+// NewShard creates the delivery of a hosted shard. Its watchers share one quota: that of opt is not
+// used.
 func NewShard(id uint64, host Host, opt WatchOptions) *Shard {
 	d := &Shard{id: id, host: host}
 	opt.Quota = &d.Quota
@@ -84,8 +85,8 @@ func NewShard(id uint64, host Host, opt WatchOptions) *Shard {
 	return d
 }
 
-// Applied delivers the events of one log entry. It runs on the shard's apply goroutine while the log
-// waits: it allocates nothing and never blocks.
+// Applied delivers the events of one log entry. It runs on the shard's apply goroutine while the
+// log waits: it allocates nothing and never blocks.
 func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
 	for i := range ev.List {
 		e := &ev.List[i]
@@ -137,8 +138,8 @@ func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Orig
 }
 
 // tookOver handles a leader's epoch in the log. A new leader has detached every session, so those
-// attached here must be attached again. A leader that takes over again keeps the term and detaches none.
-// The connections stay: sessions at home in other shards lose nothing.
+// attached here must be attached again. A leader that takes over again keeps the term and detaches
+// none. The connections stay: sessions at home in other shards lose nothing.
 func (d *Shard) tookOver(epoch uint64) {
 	was := d.epoch
 	d.epoch = epoch
@@ -177,16 +178,17 @@ func (d *Shard) LeadershipLost() {
 	d.Tracks.Cut(allObjects, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
 }
 
-// SnapshotInstalled restarts all streams, and invalidates one-shot watches, because the machine moved
-// on without events.
+// SnapshotInstalled restarts all streams, and invalidates one-shot watches, because the machine
+// moved on without events.
 func (d *Shard) SnapshotInstalled() {
 	d.Semaphores.SnapshotInstalled()
 	d.Processes.Restart()
 	d.Tracks.Restart()
 }
 
-// Page sends the next page that the connection's streams wait for, and reports whether more are due. It
-// is called inside Shard.Exclusive; maxBytes is the approximate size of a page over semaphores.
+// Page sends the next page that the connection's streams wait for, and reports whether more are
+// due. It is called inside Shard.Exclusive; maxBytes is the approximate size of a page over
+// semaphores.
 func (d *Shard) Page(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
 	return d.Semaphores.Page(conn, m, maxBytes) || d.Processes.Page(conn, m) || d.Tracks.Page(conn, m)
 }

@@ -71,8 +71,8 @@ func (t *TrackStreams) changed(index uint64, list []shard.TrackChange) {
 	}
 }
 
-// notify sends changes of a track to the streams with one filter. The body is encoded once; only the
-// head of a frame differs. mu is held.
+// notify sends changes of a track to the streams with one filter. The body is encoded once; only
+// the head of a frame differs. mu is held.
 func (t *TrackStreams) notify(index uint64, filter TrackFilter, streams []*objectStream[TrackFilter], list []shard.TrackChange) {
 	t.change = protocol.TrackEvents{Revision: index, Events: t.change.Events[:0]}
 	for i := range list {

@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestAdvanceReachesEveryShard: what a session's end brings about at other shards than its home has happened when Advance returns: locks on all shards are free, and who
-// waits for one holds it.
+// TestAdvanceReachesEveryShard: what a session's end brings about at other shards than its home has
+// happened when Advance returns: locks on all shards are free, and who waits for one holds it.
 func TestAdvanceReachesEveryShard(t *testing.T) {
 	srv := servertest.Start(t, servertest.Shards(8))
 	ctx := t.Context()
@@ -52,7 +52,8 @@ func TestAdvanceReachesEveryShard(t *testing.T) {
 	}
 }
 
-// TestAdvanceAnHour: an hour of log time ends what is due in it, in order, while most of its steps cost nothing.
+// TestAdvanceAnHour: an hour of log time ends what is due in it, in order, while most of its steps
+// cost nothing.
 func TestAdvanceAnHour(t *testing.T) {
 	srv := servertest.Start(t)
 	c, err := client.Dial(t.Context(), srv.Addr())

@@ -19,14 +19,12 @@ import (
 // The server spreads deadlines that fall due in their thousands over log time, some 5,000 a second:
 // advance a little further for those.
 func (s *Server) Advance(d time.Duration) {
-	s.helper()
 	s.advance(d, true)
 }
 
 // AdvanceSilent is Advance with clients that send nothing meanwhile, as if the network swallowed
 // everything. Their sessions are detached, and end when their timeout is over.
 func (s *Server) AdvanceSilent(d time.Duration) {
-	s.helper()
 	s.advance(d, false)
 }
 
@@ -42,7 +40,6 @@ const stepsBeforeSkipping = 4
 const quiescencePeriod = 30 * time.Second
 
 func (s *Server) advance(d time.Duration, heard bool) {
-	s.helper()
 	if s.clock == nil {
 		s.fail("the server runs in real time; leave out RealTime to advance its clock")
 		return

@@ -82,7 +82,6 @@ func raftAddress(i int) string { return fmt.Sprintf("i%d:7071", i) }
 
 // open starts all instances at once: none is ready before the others are.
 func (c *Cluster) open() {
-	c.helper()
 	for _, s := range c.instances {
 		var err error
 		if s.proxy, err = newProxy(); err != nil {
@@ -133,21 +132,18 @@ func (c *Cluster) Addrs() []string {
 
 // Kill ends an instance abruptly. What it had not synced to its disk is lost.
 func (c *Cluster) Kill(i int) {
-	c.helper()
 	c.instances[i].Kill()
 }
 
 // Stop stops an instance as an operator would: it hands over its leadership, answers requests in
 // progress, and sends clients a goodbye.
 func (c *Cluster) Stop(i int) {
-	c.helper()
 	c.instances[i].Stop()
 }
 
 // Restart starts an instance again on its data and addresses. It returns when the instance is
 // Online, which needs most of the others.
 func (c *Cluster) Restart(i int) {
-	c.helper()
 	c.instances[i].Restart()
 }
 
@@ -258,7 +254,6 @@ func (c *Cluster) anyRunning() *server.Server {
 // Await waits until f is true of the cluster map as every running instance has it; what describes
 // it for the failure. It fails the test after two minutes.
 func (c *Cluster) Await(what string, f func(*meta.State) bool) {
-	c.helper()
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	for i, s := range c.instances {
@@ -276,7 +271,6 @@ func (c *Cluster) Await(what string, f func(*meta.State) bool) {
 // WaitReady waits until exactly the running instances are Online, and every shard has all its
 // voting replicas on them and a leading master. A cluster of three that lost one is ready with two.
 func (c *Cluster) WaitReady() {
-	c.helper()
 	runs := make(map[string]bool)
 	for i, s := range c.instances {
 		if s.Running() {
@@ -337,7 +331,6 @@ func isReady(s *meta.State, runs map[string]bool) bool {
 
 // Close ends all instances for good. StartCluster registers it as a cleanup of the test.
 func (c *Cluster) Close() {
-	c.helper()
 	_ = c.each(func(s *Server) error {
 		if s.proxy != nil {
 			s.Close()
@@ -346,19 +339,7 @@ func (c *Cluster) Close() {
 	})
 }
 
-func (c *Cluster) helper() {
-	if c.t != nil {
-		c.t.Helper()
-	}
-}
-
-func (c *Cluster) fail(format string, args ...any) {
-	if c.t == nil {
-		panic("servertest: " + fmt.Sprintf(format, args...))
-	}
-	c.t.Helper()
-	c.t.Fatalf("servertest: "+format, args...)
-}
+func (c *Cluster) fail(format string, args ...any) { fail(c.t, format, args...) }
 
 // running is the server as it runs now, nil if it does not.
 func (s *Server) running() *server.Server {

@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestCluster: three instances are one cluster; a lock held through the death of an instance is still held, and the instance comes back.
+// TestCluster: three instances are one cluster; a lock held through the death of an instance is
+// still held, and the instance comes back.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := servertest.StartCluster(t, 3, servertest.Shards(2))
@@ -45,7 +46,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestOnlyFollowers: a client that reaches instances that lead nothing, and no other, is told so when its time is over, and goes on when the cut is healed.
+// TestOnlyFollowers: a client that reaches instances that lead nothing, and no other, is told so
+// when its time is over, and goes on when the cut is healed.
 func TestOnlyFollowers(t *testing.T) {
 	t.Parallel()
 	c := servertest.StartCluster(t, 3, servertest.Shards(1))

@@ -86,7 +86,8 @@ func TestDeadSessionEndsDuringTransfers(t *testing.T) {
 				}
 				return x.Master != 0 && x.Master == x.TargetMaster
 			})
-			// One that comes in between, after a death that nobody asked for on a busy machine, is as good.
+			// One that comes in between, after a death that nobody asked for on a busy machine, is
+			// as good.
 			if _, err := admin.New(operator).Transfer(ctx, id, to); err != nil && ctx.Err() == nil {
 				t.Log(err)
 			}

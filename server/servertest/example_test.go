@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// A lock passes on when its holder dies, and not before the holder's session timeout is over. In a test, Start(t) takes the place of New and Close.
+// A lock passes on when its holder dies, and not before the holder's session timeout is over. In a
+// test, Start(t) takes the place of New and Close.
 func Example() {
 	srv := servertest.New()
 	defer srv.Close()
@@ -74,7 +75,8 @@ func worker(ctx context.Context, srv *servertest.Server, name string) (*connecte
 	return &connected{c, s}, nil
 }
 
-// Three instances are one cluster. One of them dies, and a lock is still held by who held it. In a test, StartCluster(t, 3) takes the place of NewCluster and Close.
+// Three instances are one cluster. One of them dies, and a lock is still held by who held it. In a
+// test, StartCluster(t, 3) takes the place of NewCluster and Close.
 func ExampleNewCluster() {
 	c := servertest.NewCluster(3)
 	defer c.Close()

@@ -16,7 +16,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// crowd is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease that it must not lose. A call that fails is a fault.
+// crowd is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease that
+// it must not lose. A call that fails is a fault.
 type workload struct {
 	t       testing.TB
 	ctx     context.Context
@@ -109,7 +110,8 @@ func (w *workload) addFailure(err error) {
 	w.failures = append(w.failures, err)
 }
 
-// pause gives the longest time without an answer since the last call, and begins to look for a new one.
+// pause gives the longest time without an answer since the last call, and begins to look for a new
+// one.
 func (w *workload) takeLongestGap() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,8 +149,9 @@ func (w *workload) close() {
 	}
 }
 
-// TestFailover: a master dies under load, again and again. No call fails, no lease of a living client is lost. SIGNALBOX_FAILOVER=default or shortest measures the
-// pauses with the settings of that name.
+// TestFailover: a master dies under load, again and again. No call fails, no lease of a living
+// client is lost. SIGNALBOX_FAILOVER=default or shortest measures the pauses with the settings of
+// that name.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	sessions, rounds := 40, 1

@@ -114,7 +114,6 @@ func newServer(t testing.TB, opts []Option) *Server {
 
 // open takes the address and starts the server for the first time.
 func (s *Server) open() {
-	s.helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
@@ -137,7 +136,6 @@ func (s *Server) open() {
 
 // start starts the server, or fails. mu is held.
 func (s *Server) start() {
-	s.helper()
 	if err := s.launch(); err != nil {
 		s.fail("start: %v", err)
 	}
@@ -189,14 +187,12 @@ func (s *Server) Running() bool {
 // Stop stops the server as an operator would: it answers requests in progress and sends clients a
 // goodbye.
 func (s *Server) Stop() {
-	s.helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
 }
 
 func (s *Server) stop() {
-	s.helper()
 	if s.current == nil {
 		return
 	}
@@ -211,7 +207,6 @@ func (s *Server) stop() {
 // Kill ends the server abruptly. Clients see their connections break, and what was not synced to
 // the disk is lost, as after a power failure.
 func (s *Server) Kill() {
-	s.helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
@@ -238,7 +233,6 @@ func (s *Server) Kill() {
 // Restart starts the server again on the same data and the same addresses. A running server is
 // stopped first. Restart returns when every shard is served.
 func (s *Server) Restart() {
-	s.helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -251,7 +245,6 @@ func (s *Server) Restart() {
 
 // Close ends the server for good. Start registers it as a cleanup of the test.
 func (s *Server) Close() {
-	s.helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -271,16 +264,13 @@ func (s *Server) Close() {
 	}
 }
 
-func (s *Server) helper() {
-	if s.t != nil {
-		s.t.Helper()
-	}
-}
+func (s *Server) fail(format string, args ...any) { fail(s.t, format, args...) }
 
-func (s *Server) fail(format string, args ...any) {
-	if s.t == nil {
+// fail fails the test, or panics outside a test.
+func fail(t testing.TB, format string, args ...any) {
+	if t == nil {
 		panic("servertest: " + fmt.Sprintf(format, args...))
 	}
-	s.t.Helper()
-	s.t.Fatalf("servertest: "+format, args...)
+	t.Helper()
+	t.Fatalf("servertest: "+format, args...)
 }

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
 }
 
-// TestTime: time stands still but for Advance; a waiter times out, clients that are connected stay alive, silent ones expire.
+// TestTime: time stands still but for Advance; a waiter times out, clients that are connected stay
+// alive, silent ones expire.
 func TestTime(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t)
@@ -58,7 +59,8 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// TestKill: what was acknowledged survives, sessions included; clients come back to the same address.
+// TestKill: what was acknowledged survives, sessions included; clients come back to the same
+// address.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t)

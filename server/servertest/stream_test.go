@@ -12,8 +12,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestSlowWatcher: a watcher that reads nothing while far more changes than anybody would buffer for it gets a fresh snapshot when it reads again, ends up with
-// the exact state, and has held up nobody.
+// TestSlowWatcher: a watcher that reads nothing while far more changes than anybody would buffer
+// for it gets a fresh snapshot when it reads again, ends up with the exact state, and has held up
+// nobody.
 func TestSlowWatcher(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t, servertest.Shards(1), servertest.Config(func(c *server.Config) { c.Limits.OutSoft = 128 << 10 }))

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// script writes histories down one call a line, with made-up times: a call lasts from the given time to the next, unless it says otherwise.
+// script is a history with one call a line and made-up times. A call lasts from the given time to
+// the next, unless it says otherwise.
 type script struct {
 	ops []Op
 	at  int64
@@ -69,7 +70,8 @@ func (s *script) get(k Kind, lane int, data string, version uint64) *script {
 	return s.add(Op{Kind: k, Lane: lane, Process: lane, Data: data, Version: version, Result: OK})
 }
 
-// story is a history and whether it can be. Each that cannot be differs by little from one that can.
+// story is a history and whether it is possible. Each impossible one differs little from a possible
+// one.
 var stories = []struct {
 	name string
 	good bool
@@ -167,7 +169,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// TestFile: what was written is read, calls that nobody heard the end of with an unknown outcome.
+// TestFile: what was written is read. Calls without an end have an unknown outcome.
 func TestFile(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
