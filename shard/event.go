@@ -9,10 +9,10 @@ import (
 type EventKind uint8
 
 const (
-	// EventReply answers the command with index Command of the batch just applied: exactly one for each command, the leader's own included. Status
-	// and Text are set; on OK the fields of the command's reply message (State and OrderID, Flag, Version; Session, Node, Epoch, Timeout, Grace; for a join of a
-	// process OrderID, the topology as Version, returned as Flag, and Again; for a leave what is settled as Version;
-	// for a force release the number of leases as Version).
+	// EventReply answers the command with index Command of the batch just applied: exactly one for each
+	// command, the leader's own included. Status and Text are set. On OK it also has the fields of the
+	// command's reply message: State and OrderID, Flag, AlreadyMember, Poll; Session, Node, Epoch,
+	// Timeout and Grace; and Result.
 	EventReply EventKind = 1
 	// EventAcquireResult ends an accepted acquire: Session, Seq, Status, State, OrderID, Epoch, Node, Name, Text.
 	EventAcquireResult EventKind = 2
@@ -56,8 +56,19 @@ const (
 	EventTrackDeleted EventKind = 18
 )
 
-// Event is what leaves the machine: one flat struct, so that a slice of them is reused without allocation. Byte slices alias the
-// machine's memory, which is never changed in place; they may be kept as long as one likes, and must not be written to.
+// Event is what leaves the machine: one flat struct, so that a slice of them is reused without
+// allocation. Byte slices alias the machine's memory, which is never changed in place: they may be
+// kept, and must not be written to.
+//
+// A reply has at most one number, Result, which a repeated request gets again:
+//
+//	update                     version of the data
+//	force release              leases that were released
+//	process join               version of the topology
+//	process leave              newest epoch that completed with the member
+//	track create, alter        revision of the track
+//	track register             incarnation of the instance
+//	track publish              version that was published
 type Event struct {
 	Kind          EventKind
 	Status        protocol.Status
@@ -74,7 +85,7 @@ type Event struct {
 	Grace   uint64
 	Node    uint64
 	OrderID uint64
-	Version uint64
+	Result  uint64 // EventReply: the number of the reply, by the command's kind
 	Name    []byte
 	Text    string
 

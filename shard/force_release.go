@@ -46,7 +46,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 		m.rememberOutcome(this, outOK, protocol.Acquired)
 		m.removeEntry(this, true)
 	}
-	m.batch.out.List[at].Version = released
+	m.batch.out.List[at].Result = released
 	if released > 0 {
 		m.promote(s)
 		m.reapEphemeral(s)

@@ -61,7 +61,7 @@ func show(e Event) string {
 	field("grace", e.Grace)
 	field("node", e.Node)
 	field("order", e.OrderID)
-	field("version", e.Version)
+	field("version", e.Result)
 	if len(e.Name) > 0 {
 		b = fmt.Appendf(b, " name %.20q", e.Name)
 	}

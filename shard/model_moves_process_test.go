@@ -158,7 +158,7 @@ func (x *moveTest) sendMember(c *modelClient, name []byte, cmd Command, numbered
 	e := x.command(i, cmd)
 	x.logf("shard %d: session %x, %s: kind %d -> %s", i, c.id, name, cmd.Kind, show(e))
 	if numbered {
-		if again := x.command(i, cmd); again.Status != e.Status || again.OrderID != e.OrderID || cmd.Kind == CmdProcessLeave && again.Version != e.Version {
+		if again := x.command(i, cmd); again.Status != e.Status || again.OrderID != e.OrderID || cmd.Kind == CmdProcessLeave && again.Result != e.Result {
 			return fmt.Errorf("the same number is answered %s, then %s", show(e), show(again))
 		}
 		c.seq++

@@ -90,7 +90,7 @@ func (x *moveTest) trackRequest() error {
 				}, out)
 			})
 		if ok && e.Status == protocol.StatusOK {
-			p.instances[id] = &modelInstance{session: c.id, incarnation: e.Version}
+			p.instances[id] = &modelInstance{session: c.id, incarnation: e.Result}
 		}
 		return err
 	case n < 35 && p.state.Config().Source == protocol.SourceExternal:
@@ -259,7 +259,7 @@ func (x *moveTest) sendTrack(c *modelClient, name []byte, kind CommandKind, msg 
 	e = x.command(i, cmd)
 	x.logf("shard %d: session %x, %s: kind %d %+v -> %s", i, c.id, name, kind, msg, show(e))
 	if kind != CmdTrackPoll {
-		if again := x.command(i, cmd); again.Status != e.Status || again.Version != e.Version {
+		if again := x.command(i, cmd); again.Status != e.Status || again.Result != e.Result {
 			return e, true, fmt.Errorf("the same number is answered %s, then %s", show(e), show(again))
 		}
 		c.seq++
@@ -271,7 +271,7 @@ func (x *moveTest) sendTrack(c *modelClient, name []byte, kind CommandKind, msg 
 	x.endInstances(p)
 	version, err := call(p.state, rollout.Now{Log: p.base + x.now}, &p.out)
 	p.out.Reset()
-	if want := protocol.StatusOf(err); e.Status != want || want == protocol.StatusOK && e.Version != version {
+	if want := protocol.StatusOf(err); e.Status != want || want == protocol.StatusOK && e.Result != version {
 		return e, true, fmt.Errorf("%s: kind %d %+v: reply %s, the twin's is %v %d (%v)", name, kind, msg, show(e), want, version, err)
 	}
 	return e, true, nil

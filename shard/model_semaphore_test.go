@@ -234,7 +234,7 @@ func (m *model) update(o op, x *protocol.Update) {
 			sem.version++
 			m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: sem.version, Data: sem.data})
 		}
-		m.answer(s, o, x.Seq, Event{Version: sem.version})
+		m.answer(s, o, x.Seq, Event{Result: sem.version})
 	}
 }
 
@@ -286,7 +286,7 @@ func (m *model) forceRelease(o op, x *protocol.ForceRelease) {
 			taken = append(taken, r)
 		}
 	}
-	m.emit(Event{Kind: EventReply, Command: m.command, Version: uint64(len(taken))})
+	m.emit(Event{Kind: EventReply, Command: m.command, Result: uint64(len(taken))})
 	if len(taken) == 0 {
 		m.countRule("force release of a token that is no owner's")
 		return

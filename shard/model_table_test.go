@@ -111,8 +111,8 @@ func replyText(e Event) string {
 		return fmt.Sprintf("accepted %d", e.OrderID)
 	case e.Flag:
 		return "released"
-	case e.Version > 0:
-		return fmt.Sprintf("version %d", e.Version)
+	case e.Result > 0:
+		return fmt.Sprintf("version %d", e.Result)
 	}
 	return "ok"
 }

@@ -64,13 +64,13 @@ func (m *Machine) replyProcessAgain(q *processRequest, a answer) {
 		return
 	case a.outcome != outOK:
 	case a.kind == CmdProcessLeave:
-		ev.Version = a.value
+		ev.Result = a.value
 	case a.kind == CmdProcessJoin:
 		if _, member := q.session.memberships().find(q.name); !member || q.process == nil || q.process.state.JoinOrder(q.session.id) != a.value {
 			ev.Status, ev.Text = protocol.StatusAborted, textMemberNoMore
 			break
 		}
-		ev.OrderID, ev.Version, ev.AlreadyMember = a.value, q.process.state.Topology(), true
+		ev.OrderID, ev.Result, ev.AlreadyMember = a.value, q.process.state.Topology(), true
 		m.batch.out.List = append(m.batch.out.List, ev)
 		q.process.state.Resend(q.session.id, &m.batch.proc)
 		m.emitProcess(q.process)
@@ -173,7 +173,7 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 		m.linkProcess(q.process)
 	}
 	j, err := q.process.state.Join(m.callProcess(q.process), join, &m.batch.proc)
-	m.finishProcess(&q, Event{OrderID: j.Order, Version: j.Topology, Flag: j.Returned, AlreadyMember: j.AlreadyMember}, j.Order, err)
+	m.finishProcess(&q, Event{OrderID: j.Order, Result: j.Topology, Flag: j.Returned, AlreadyMember: j.AlreadyMember}, j.Order, err)
 }
 
 func (m *Machine) applyProcessLeave(c *rawCommand) {
@@ -187,7 +187,7 @@ func (m *Machine) applyProcessLeave(c *rawCommand) {
 		return
 	}
 	settled, err := q.process.state.Leave(m.callProcess(q.process), q.session.id, &m.batch.proc)
-	m.finishProcess(&q, Event{Version: settled}, settled, err)
+	m.finishProcess(&q, Event{Result: settled}, settled, err)
 }
 
 func (m *Machine) applyProcessComplete(c *rawCommand) {

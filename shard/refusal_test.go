@@ -59,7 +59,7 @@ func TestRepeatedRefusalsKeepText(t *testing.T) {
 	again := func(where string, x *benchMachine) {
 		t.Helper()
 		for i, r := range list {
-			if e := x.send(t, r.kind, r.body); e.Status != refused[i].Status || e.Text != refused[i].Text || e.Version != refused[i].Version {
+			if e := x.send(t, r.kind, r.body); e.Status != refused[i].Status || e.Text != refused[i].Text || e.Result != refused[i].Result {
 				t.Errorf("%s, request %d is refused with %v %q, first it was %v %q", where, i, e.Status, e.Text, refused[i].Status, refused[i].Text)
 			}
 		}

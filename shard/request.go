@@ -153,7 +153,7 @@ func (m *Machine) replyAnswer(a answer) {
 		case CmdAcquire:
 			ev.OrderID = a.value
 		case CmdUpdate:
-			ev.Version = a.value
+			ev.Result = a.value
 		}
 	}
 	m.batch.out.List = append(m.batch.out.List, ev)

@@ -543,22 +543,22 @@ func (x *storyRunner) event(b *strings.Builder, e *Event) {
 		}
 		switch verb {
 		case "join":
-			fmt.Fprintf(b, " #%d topology=%d returned=%v again=%v", e.OrderID, e.Version, e.Flag, e.AlreadyMember)
+			fmt.Fprintf(b, " #%d topology=%d returned=%v again=%v", e.OrderID, e.Result, e.Flag, e.AlreadyMember)
 		case "quit":
-			fmt.Fprintf(b, " settled=%d", e.Version)
+			fmt.Fprintf(b, " settled=%d", e.Result)
 		case "acquire":
 			b.WriteString(" " + stateWord(e.State))
 			if e.OrderID != 0 {
 				fmt.Fprintf(b, " #%d", e.OrderID)
 			}
 		case "instance":
-			fmt.Fprintf(b, " incarnation=%d", e.Version)
+			fmt.Fprintf(b, " incarnation=%d", e.Result)
 		case "release":
 			fmt.Fprintf(b, " released=%v", e.Flag)
 		case "force-release":
-			fmt.Fprintf(b, " released=%d", e.Version)
+			fmt.Fprintf(b, " released=%d", e.Result)
 		case "update":
-			fmt.Fprintf(b, " version=%d", e.Version)
+			fmt.Fprintf(b, " version=%d", e.Result)
 		case "start", "attach":
 			fmt.Fprintf(b, " epoch=%d timeout=%d grace=%d", e.Epoch, e.Timeout, e.Grace)
 		}

@@ -132,7 +132,7 @@ func (x *detachTest) register(p *instanceSession, takeover bool) Event {
 		Head: p.head(), Name: x.name(), ID: "a", Location: "SAS", Role: protocol.InstanceFollower, Takeover: takeover,
 	})
 	if e.Status == protocol.StatusOK {
-		p.registered = e.Version
+		p.registered = e.Result
 	}
 	return e
 }
@@ -279,7 +279,7 @@ func TestHomeLocationDoesNotChangeAnswers(t *testing.T) {
 						x.stop(p)
 					}
 				}
-				said = append(said, fmt.Sprintf("%v %d", e.Status, e.Version))
+				said = append(said, fmt.Sprintf("%v %d", e.Status, e.Result))
 			}
 			return said
 		}

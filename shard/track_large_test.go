@@ -104,7 +104,7 @@ func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll)
 					t.Fatalf("%v %s", e.Status, e.Text)
 				}
 				if e.Kind == EventReply && kind == CmdTrackRegister {
-					polls[i-100+e.Command].Incarnation = e.Version
+					polls[i-100+e.Command].Incarnation = e.Result
 				}
 			}
 		}

@@ -44,7 +44,7 @@ func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head
 			m.reply(protocol.StatusBadRequest, textNumberReused)
 			return false
 		}
-		m.batch.out.List = append(m.batch.out.List, Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status, Text: a.text(), Version: a.value})
+		m.batch.out.List = append(m.batch.out.List, Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status, Text: a.text(), Result: a.value})
 		return false
 	}
 	_, member := q.session.tracks().find(q.name)
@@ -75,7 +75,7 @@ func (m *Machine) finishTrack(q *trackRequest, ev Event, err error) {
 		out = trackOutcome(ev.Status)
 	}
 	if q.seq != 0 && ev.Status != protocol.StatusOverloaded {
-		q.session.rememberAnswer(answer{seq: q.seq, kind: q.kind, bucket: q.bucket.number, outcome: out, value: ev.Version, sentence: q.session.keepSentence(ev.Text, out)})
+		q.session.rememberAnswer(answer{seq: q.seq, kind: q.kind, bucket: q.bucket.number, outcome: out, value: ev.Result, sentence: q.session.keepSentence(ev.Text, out)})
 	}
 	m.batch.out.List = append(m.batch.out.List, ev)
 	if q.track != nil {
@@ -131,7 +131,7 @@ func (m *Machine) applyTrackCreate(c *rawCommand) {
 	}
 	q.track = &trackRecord{bucket: q.bucket, node: q.node, name: bytes.Clone(q.name), state: state, revision: m.applied, snapMark: m.snapMark}
 	m.linkTrack(q.track)
-	m.finishTrack(&q, Event{Version: state.Revision()}, nil)
+	m.finishTrack(&q, Event{Result: state.Revision()}, nil)
 }
 
 func (m *Machine) applyTrackAlter(c *rawCommand) {
@@ -145,7 +145,7 @@ func (m *Machine) applyTrackAlter(c *rawCommand) {
 		return
 	}
 	err := q.track.state.Configure(m.callTrack(q.track), body.Revision, body.Config, &m.batch.track)
-	m.finishTrack(&q, Event{Version: q.track.state.Revision()}, err)
+	m.finishTrack(&q, Event{Result: q.track.state.Revision()}, err)
 }
 
 func (m *Machine) applyTrackDelete(c *rawCommand) {
@@ -187,7 +187,7 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 	incarnation, err := x.state.Register(m.callTrack(x), rollout.Registration{
 		Session: q.session.id, ID: body.ID, Location: body.Location, Role: body.Role, Meta: body.Meta, Takeover: takeover,
 	}, &m.batch.track)
-	m.finishTrack(&q, Event{Version: incarnation}, err)
+	m.finishTrack(&q, Event{Result: incarnation}, err)
 	m.syncTrackSession(q.session.id, x)
 	m.syncTrackSession(former, x)
 }
@@ -256,7 +256,7 @@ func (m *Machine) applyTrackPublish(c *rawCommand) {
 		return
 	}
 	version, err := q.track.state.Publish(m.callTrack(q.track), body.Version, body.Payload, &m.batch.track)
-	m.finishTrack(&q, Event{Version: version}, err)
+	m.finishTrack(&q, Event{Result: version}, err)
 }
 
 func (m *Machine) applyTrackWithdraw(c *rawCommand) {

@@ -37,7 +37,7 @@ func newTrackMachine(t testing.TB) (x *benchMachine, incarnations [2]uint64) {
 	e := x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
 		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5_000}},
 	}})
-	if e.Status != protocol.StatusOK || e.Version != 1 {
+	if e.Status != protocol.StatusOK || e.Result != 1 {
 		t.Fatalf("create: %v %s", e.Status, e.Text)
 	}
 	for i, l := range []string{"SAS", "MAN"} {
@@ -45,10 +45,10 @@ func newTrackMachine(t testing.TB) (x *benchMachine, incarnations [2]uint64) {
 		if e.Status != protocol.StatusOK {
 			t.Fatalf("register: %v %s", e.Status, e.Text)
 		}
-		incarnations[i] = e.Version
+		incarnations[i] = e.Result
 	}
 	e = x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Version: 42, Payload: []byte("v42")})
-	if e.Status != protocol.StatusOK || e.Version != 42 {
+	if e.Status != protocol.StatusOK || e.Result != 42 {
 		t.Fatalf("publish: %v %s", e.Status, e.Text)
 	}
 	return x, incarnations

@@ -30,7 +30,7 @@ func (r *Replies) Session(shard uint64, e *shard.Event, ticket []byte) protocol.
 func (r *Replies) Body(kind protocol.Kind, e *shard.Event) protocol.Message {
 	switch kind {
 	case protocol.KindUpdate:
-		r.update = protocol.UpdateReply{Version: e.Version}
+		r.update = protocol.UpdateReply{Version: e.Result}
 		return &r.update
 	case protocol.KindAcquire:
 		r.acquire = protocol.AcquireReply{State: e.State, OrderID: e.OrderID}
@@ -39,24 +39,24 @@ func (r *Replies) Body(kind protocol.Kind, e *shard.Event) protocol.Message {
 		r.release = protocol.ReleaseReply{Released: e.Flag}
 		return &r.release
 	case protocol.KindForceRelease:
-		r.force = protocol.ForceReleaseReply{Released: e.Version}
+		r.force = protocol.ForceReleaseReply{Released: e.Result}
 		return &r.force
 	case protocol.KindProcessJoin:
-		r.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Version, Returned: e.Flag, AlreadyMember: e.AlreadyMember}
+		r.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Result, Returned: e.Flag, AlreadyMember: e.AlreadyMember}
 		return &r.joined
 	case protocol.KindProcessLeave:
-		r.left = protocol.ProcessLeaveReply{CompletedEpoch: e.Version}
+		r.left = protocol.ProcessLeaveReply{CompletedEpoch: e.Result}
 		return &r.left
 	case protocol.KindTrackCreate, protocol.KindTrackAlter:
-		r.trackRevision = protocol.TrackRevision{Revision: e.Version}
+		r.trackRevision = protocol.TrackRevision{Revision: e.Result}
 		return &r.trackRevision
 	case protocol.KindTrackRegister:
-		r.registered = protocol.TrackRegisterReply{Incarnation: e.Version}
+		r.registered = protocol.TrackRegisterReply{Incarnation: e.Result}
 		return &r.registered
 	case protocol.KindTrackPoll:
 		return e.Poll
 	case protocol.KindTrackPublish:
-		r.trackVersion = protocol.TrackVersion{Version: e.Version}
+		r.trackVersion = protocol.TrackVersion{Version: e.Result}
 		return &r.trackVersion
 	}
 	return nil
