@@ -5,7 +5,7 @@
 //	s, err := c.Session(ctx, "/billing", client.Timeout(10*time.Second))
 //	lease, err := s.Acquire(ctx, "jobs", client.Count(2), client.Data(addr))
 //	defer lease.Release(ctx)
-//	work(lease.Context(), lease.Token()) // stop when the context ends; send the token with every write
+//	work(lease.Context(), lease.Token()) // stop when the context ends; send the token
 //
 // A [Client] is a connection to a cluster; one per process is enough. A [Session] is an identity at
 // the server. What a session acquires is released when the session ends. A [Lease] is what a

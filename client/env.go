@@ -29,9 +29,9 @@ const maxEnvFile = 4 << 20
 //	SIGNALBOX_NODE              path of the coordination node; default /default
 //	SIGNALBOX_TOKEN_FILE        file with the credentials; default none
 //	SIGNALBOX_TLS               true: connect over TLS, which the variables below imply
-//	SIGNALBOX_TLS_CA            file with the CA certificates of the instances, PEM; default the system's
-//	SIGNALBOX_TLS_CERT, _KEY    files with this client's certificate and key; read for each connection
-//	SIGNALBOX_TLS_SERVER_NAME   name that the instances' certificates must have, in place of the host
+//	SIGNALBOX_TLS_CA            file with the instances' CA certificates; default the system's
+//	SIGNALBOX_TLS_CERT, _KEY    files with this client's certificate and key, read per connection
+//	SIGNALBOX_TLS_SERVER_NAME   name in the instances' certificates, in place of the host
 //
 // An empty variable counts as unset. An error names the variable.
 //

@@ -32,9 +32,9 @@ const (
 // 10 s while sessions expire before their timeout has passed.
 //
 // Supervise closes the session and returns when serve has returned,
-//   - with serve's result while the session lives: nil is the end of the work, an error is not retried;
+//   - with serve's result while the session lives: nil ends the work, an error is not retried;
 //   - with ctx's error;
-//   - with ErrTakenOver, ErrClientClosed, or what refuses a session, such as NotFound and Forbidden.
+//   - with ErrTakenOver, ErrClientClosed, or the refusal of a session, such as NotFound.
 func (c *Client) Supervise(ctx context.Context, node string, serve func(ctx context.Context, s *Session) error, opts ...SessionOption) error {
 	retry := backoff{base: superviseBase, max: superviseMax}
 	for {

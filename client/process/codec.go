@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Codec turns values into bytes and back: of messages, of the data of members, of results. All
-// members of a process must use the same one. It is called from several goroutines.
+// Codec turns values into bytes and back: messages, the data of members, results. All members of a
+// process must use the same one. It is called from several goroutines.
 type Codec[T any] interface {
 	Encode(v T) ([]byte, error)
 	// Decode may keep parts of b.

@@ -13,10 +13,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Handler is the user's side of a process. Its methods are called one after the other on one
-// goroutine: Initialize once, then rounds, then Terminate once. Of a round: Prepare; Coordinate, at
-// its coordinator; Process, for each message; then Complete or Cancel, one of the two and once. A
-// panic is contained, and counts as an error. Embed BaseHandler for what is not needed.
+// Handler is the user's side of a process. Its methods are called one after the other, on one
+// goroutine: Initialize once, then rounds, then Terminate once. A round calls Prepare; Coordinate,
+// at its coordinator; Process for each message; then Complete or Cancel, exactly one of them, once.
+// A panic is recovered and counts as an error. Embed BaseHandler for methods that are not needed.
 type Handler interface {
 	// Initialize is called before the session joins. An error fails Join.
 	Initialize(ctx context.Context) error
@@ -37,7 +37,7 @@ type Handler interface {
 	Terminate()
 }
 
-// BaseHandler has methods that do nothing for all that a Handler may leave out.
+// BaseHandler implements the methods that a Handler may leave out.
 type BaseHandler struct{}
 
 // Initialize does nothing.
@@ -64,8 +64,8 @@ const (
 	Preferred = protocol.ElectPreferred // the highest weight, then the present coordinator
 )
 
-// Options of a member, and of the process. Zeroes are the defaults. The options of the process
-// count for the join that makes it.
+// Options of a member, and of the process. Zero values are the defaults. The options of the process
+// count only for the join that creates it.
 type Options struct {
 	// Synchronous has Join return when the first round is complete here. By default it returns when
 	// the session is a member.
@@ -96,17 +96,17 @@ type Options struct {
 
 // What a caller did wrong, or too late, by errors.Is.
 var (
-	// ErrRoundOver: the round is over, or the membership.
+	// ErrRoundOver: the round or the membership is over.
 	ErrRoundOver = machine.ErrRoundOver
 	// ErrNotCoordinator: only the coordinator completes a round.
 	ErrNotCoordinator = machine.ErrNotCoordinator
-	// ErrNotReady: a round is completed from Coordinate on.
+	// ErrNotReady: a round can be completed from Coordinate on.
 	ErrNotReady = machine.ErrNotReady
-	// ErrNotPrepared: a round is failed by the error of Prepare, or behind it.
+	// ErrNotPrepared: a round can be failed by the error of Prepare, or after it.
 	ErrNotPrepared = machine.ErrNotPrepared
-	// ErrReplied: a message is replied to once.
+	// ErrReplied: a message can be answered once.
 	ErrReplied = machine.ErrReplied
-	// ErrRequestGone: the message was given up by its sender.
+	// ErrRequestGone: the sender has given the message up.
 	ErrRequestGone = machine.ErrRequestGone
 	// ErrTooLarge: messages are at most 1 MiB, results 32 KiB.
 	ErrTooLarge = machine.ErrTooLarge
@@ -120,7 +120,7 @@ var (
 	ErrLeft      = errors.New("left the process")
 	// ErrAlreadyMember: the session is a member of the process already.
 	ErrAlreadyMember = rpc.ErrHasHandler
-	// ErrInHandler: a method that waits for the handler was called by the handler.
+	// ErrInHandler: the handler called a method that waits for the handler.
 	ErrInHandler = errors.New("the handler would wait for itself; call it from another goroutine")
 )
 

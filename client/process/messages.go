@@ -8,20 +8,20 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Messages are typed: requests are of type Q, replies of type A. Its methods are those of Round and
+// Messages are typed: requests are of type Q, replies of type A. The methods are those of Round and
 // Request, with values in place of bytes.
 //
 //	var votes = process.NewMessages(process.JSON[Question](), process.JSON[Vote]())
 //
-// The codecs must be alike at all members. A request that its receiver cannot read, or a reply that
-// cannot be written, is an answer with an error, ErrUnread: it would be no better if it was sent
-// again. An error of the receiver's handler is none: there the message is sent again.
+// All members must use the same codecs. A request that its receiver cannot decode, or a reply that
+// cannot be encoded, is answered with an error, ErrUnread, because sending it again would not help.
+// After an error of the receiver's handler the message is sent again.
 type Messages[Q, A any] struct {
 	requests Codec[Q]
 	replies  Codec[A]
 }
 
-// NewMessages are the messages with these codecs.
+// NewMessages returns messages with these codecs.
 func NewMessages[Q, A any](requests Codec[Q], replies Codec[A]) Messages[Q, A] {
 	return Messages[Q, A]{requests, replies}
 }
@@ -40,7 +40,7 @@ const (
 	replyError = 1 // text follows: why there is none
 )
 
-// Reply is a typed answer, and whose. Value is of no use if Err is set: ErrUnread, ErrCodec.
+// Reply is a typed answer and its sender. Value is invalid if Err is set: ErrUnread, ErrCodec.
 type Reply[A any] struct {
 	From  uint64 // session
 	Value A
@@ -83,8 +83,8 @@ func (m Messages[Q, A]) Request(r *Round, to uint64, v Q, answered func(A, error
 	}, givenUp)
 }
 
-// Handle is for Handler.Process: it reads the request, and replies with what f returns. An error of
-// f is returned, and nothing is replied. What cannot be read is answered by itself.
+// Handle is for Handler.Process: it decodes the request, and replies with the result of f. An error
+// of f is returned, and nothing is replied. A request that cannot be decoded is answered by itself.
 func (m Messages[Q, A]) Handle(q *Request, f func(v Q) (A, error)) error {
 	v, err := m.Read(q)
 	if err != nil {
@@ -97,8 +97,8 @@ func (m Messages[Q, A]) Handle(q *Request, f func(v Q) (A, error)) error {
 	return m.Reply(q, a)
 }
 
-// Read is the request's value, for a reply that comes later. If it cannot be read the sender has
-// been told, and it must not be replied to. Errors: ErrCodec.
+// Read is the request's value, for a reply that comes later. If it cannot be decoded, the sender
+// has been told, and it must not be answered again. Errors: ErrCodec.
 func (m Messages[Q, A]) Read(q *Request) (Q, error) {
 	v, err := decode(m.requests, q.payload)
 	if err != nil {
@@ -107,7 +107,7 @@ func (m Messages[Q, A]) Read(q *Request) (Q, error) {
 	return v, nil
 }
 
-// Reply is Request.Reply. If the value cannot be encoded, or is too large, the sender is told so.
+// Reply is Request.Reply. If the value cannot be encoded or is too large, the sender is told.
 // Errors: ErrCodec, and those of Request.Reply.
 func (m Messages[Q, A]) Reply(q *Request, v A) error {
 	b, err := encode(m.replies, v, protocol.MaxProcessPayload-1)

@@ -28,8 +28,8 @@ func List(ctx context.Context, n *client.Node, prefix string) iter.Seq2[Info, er
 	}
 }
 
-// Operator looks at a process, and steps in, without being a member. It may be used by any number
-// of goroutines.
+// Operator observes a process, and steps in, without being a member. Any number of goroutines may
+// use it.
 type Operator struct {
 	transport operatorTransport
 }
@@ -58,8 +58,8 @@ func Operate(n *client.Node, name string) *Operator {
 	return &Operator{object{rpc.Process(nil, n, name)}}
 }
 
-// Describe tells how the process stands, with its members and the last rounds. It sees every change
-// that was acknowledged before. Errors: NotFound, BadRequest for a name that is none, Forbidden.
+// Describe reads the process with its members and the last rounds. It sees every change that was
+// acknowledged before. Errors: NotFound, BadRequest for an illegal name, Forbidden.
 func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	m := &protocol.ProcessDescribe{
 		Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
@@ -95,10 +95,9 @@ func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 // After that its members come from different moments.
 const maxRereads = 5
 
-// Force has a new round start although nothing changed: after the present one, if that is decided,
-// else in its place. Reason, of at most 256 bytes, is kept with the round that is given up. Members
-// that are absent leave. It needs the right admin. Errors: NotFound, PreconditionFailed without
-// members, Forbidden.
+// Force starts a new round although nothing changed: after the present one if that is decided, else
+// in its place. reason, at most 256 bytes, is kept with the round that is given up. Absent members
+// leave. It needs the right admin. Errors: NotFound, PreconditionFailed without members, Forbidden.
 func (o *Operator) Force(ctx context.Context, reason string) error {
 	m := &protocol.ProcessForceRound{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Text: reason}
 	repeated, err := o.transport.Request(ctx, protocol.KindProcessForceRound, m, &protocol.Empty{})
@@ -107,7 +106,7 @@ func (o *Operator) Force(ctx context.Context, reason string) error {
 
 // Evict ends the membership of a session, whose handler is told, and takes away the place that its
 // key keeps. The session lives on, and its program may join again. It needs the right admin.
-// Errors: NotFound for a session that is no member, Forbidden.
+// Errors: NotFound for a session that is not a member, Forbidden.
 func (o *Operator) Evict(ctx context.Context, session uint64, reason string) error {
 	m := &protocol.ProcessEvict{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Session: session, Text: reason}
 	repeated, err := o.transport.Request(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
@@ -117,7 +116,7 @@ func (o *Operator) Evict(ctx context.Context, session uint64, reason string) err
 	return outcomeUnknown(repeated, err)
 }
 
-// Alter replaces the options of the process; those of members do not count. It needs the right
+// Alter replaces the options of the process; those of members are ignored. It needs the right
 // admin. Errors: NotFound, BadRequest, Forbidden.
 func (o *Operator) Alter(ctx context.Context, options Options) error {
 	w, err := options.wire()
@@ -154,19 +153,18 @@ const (
 	ChangeGone     = protocol.ProcessDeleted      // it had no members for long, and is removed
 )
 
-// Change is one thing that happened.
+// Change is one change of a process.
 type Change = protocol.ProcessChange
 
-// WatchEventhEvent is a step of a watch: how the process stands, when the watch begins or resumed,
-// or a change since.
+// WatchEvent is a step of a watch: the status when the watch begins or resumes, then changes.
 type WatchEvent struct {
 	Status *Status
 	Absent bool // there is no such process; changes follow when there is
 	Change *Change
 }
 
-// Watch tells how the process stands, and then every change, until ctx ends. It resumes by itself,
-// with a new status. The last pair carries the error that ended it: ctx's, Forbidden.
+// Watch yields the status and then every change, until ctx ends. It resumes by itself, with a new
+// status. The last pair carries the error that ended it: ctx's, Forbidden.
 func (o *Operator) Watch(ctx context.Context) iter.Seq2[WatchEvent, error] {
 	return func(yield func(WatchEvent, error) bool) {
 		for event, err := range o.transport.Watch(ctx) {

@@ -19,8 +19,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Membershiphip is a session's membership in a coordination process. It ends once, and is not made
-// anew by itself.
+// Membership is a session's membership in a coordination process. It ends once, and is not renewed
+// by itself.
 type Membership struct {
 	transport        transport
 	session          uint64
@@ -53,11 +53,11 @@ type sentRequest struct {
 	timer *time.Timer // nil: it waits as long as the round
 }
 
-// Join makes the session a member of the process, which is made if it does not exist, and calls the
-// handler from then on. Initialize is called first. Names are letters and digits with single dashes
-// or dots between them. When ctx ends first the session is no member, or is none soon. Errors: what
+// Join makes the session a member of the process, which is created if it does not exist, and calls
+// the handler from then on, Initialize first. Names are letters and digits with single dashes or
+// dots between them. If ctx ends first, the session is not a member, or soon is not. Errors: what
 // Initialize returned, BadRequest, ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden,
-// Unsupported, or what the session ended with.
+// Unsupported, or the session's Err.
 func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Membership, error) {
 	return join(ctx, rpc.Process(s, nil, name), s.ID(), s.Done(), s.Err, name, h, o)
 }
@@ -130,17 +130,17 @@ func (p *Membership) leaveInBackground() {
 // Name is the process's name.
 func (p *Membership) Name() string { return p.name }
 
-// Session is the id of the session that is the member.
+// Session is the id of the member's session.
 func (p *Membership) Session() uint64 { return p.session }
 
-// Handler is the one it was joined with.
+// Handler is the handler that Join was given.
 func (p *Membership) Handler() Handler { return p.h }
 
 // InitialDone is closed when the first round is complete here.
 func (p *Membership) InitialDone() <-chan struct{} { return p.firstRound }
 
-// WaitInitial waits until the first round is complete here. Errors: the end of ctx, or of the
-// membership; ErrInHandler when the handler waits for itself.
+// WaitInitial waits until the first round is complete here. Errors: the end of ctx or of the
+// membership; ErrInHandler when the handler calls it.
 func (p *Membership) WaitInitial(ctx context.Context) error {
 	select {
 	case <-p.firstRound:
@@ -160,20 +160,20 @@ func (p *Membership) WaitInitial(ctx context.Context) error {
 	}
 }
 
-// Done is closed when the membership is over, and Terminate has returned.
+// Done is closed when the membership is over and Terminate has returned.
 func (p *Membership) Done() <-chan struct{} { return p.done }
 
-// Err is why the membership is over, or nil: ErrLeft, ErrEvicted, ErrReplaced, ErrNotMember, or
-// what the session ended with.
+// Err is why the membership is over, or nil: ErrLeft, ErrEvicted, ErrReplaced, ErrNotMember, or the
+// session's Err.
 func (p *Membership) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.m.Ended()
 }
 
-// Leave ends the membership, and waits for Terminate. When it fails the session is still a member,
-// unless Done is closed. Called by the handler it fails with ErrInHandler, and nothing happens: it
-// would wait for the callback that calls it. A handler leaves by another goroutine.
+// Leave ends the membership and waits for Terminate. If it fails, the session is still a member,
+// unless Done is closed. The handler must call it on another goroutine: in a callback it fails with
+// ErrInHandler, because it would wait for that callback.
 func (p *Membership) Leave(ctx context.Context) error {
 	if err := p.checkNotInHandler("leave"); err != nil {
 		return err

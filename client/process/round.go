@@ -16,10 +16,10 @@ import (
 // Member is a member of a round: Session, Order of joining, Key, Identity, Data, Weight.
 type Member = protocol.ProcessMember
 
-// Answer is a reply, and whose: From is a session.
+// Answer is a reply and its sender. From is a session.
 type Answer = machine.Answer
 
-// Round is one round at one member. All its callbacks get the same one. Its methods may be called
+// Round is one round at one member. All its callbacks get the same Round. Its methods may be called
 // from any goroutine.
 type Round struct {
 	p          *Membership
@@ -29,20 +29,19 @@ type Round struct {
 	attachment atomic.Value
 }
 
-// Context ends when the round is known to be over at the latest, also while a callback runs; its
-// cause is ErrRoundOver.
+// Context ends when the round is known to be over, also while a callback runs. Its cause is
+// ErrRoundOver.
 func (r *Round) Context() context.Context { return r.ctx }
 
-// Membership ends when it is known that the membership does: by Leave, an operator, another session
-// with the member's key, or the end of the session, before the server could give its place to
-// anybody else. It goes on when the round ends: it is for what a member does between rounds.
+// Membership is a context that ends when the membership is known to be over: by Leave, an operator,
+// another session with the member's key, or the end of the session, before the server can give the
+// member's place away. It goes on when the round ends; use it for work between rounds.
 func (r *Round) Membership() context.Context { return r.p.lifetime }
 
-// Epoch numbers the rounds of the process, rising.
+// Epoch is the number of the round in its process; it rises.
 func (r *Round) Epoch() uint64 { return r.r.Epoch }
 
-// Token is the fencing token for what this member does outside in this round. It is the epoch, or
-// higher.
+// Token is the fencing token for effects outside in this round. It is the epoch, or higher.
 func (r *Round) Token() uint64 { return r.r.Token }
 
 // Topology is the version of the list of members.
@@ -58,7 +57,7 @@ func (r *Round) Resumed() bool { return r.r.Resumed }
 // Size is the number of members.
 func (r *Round) Size() int { return len(r.r.Members) }
 
-// Member is the member with the session, if there is one.
+// Member is the member with this session, if there is one.
 func (r *Round) Member(session uint64) (Member, bool) {
 	if m := r.r.Member(session); m != nil {
 		return *m, true
@@ -66,7 +65,7 @@ func (r *Round) Member(session uint64) (Member, bool) {
 	return Member{}, false
 }
 
-// Members lists the members in order of joining. The list is the caller's.
+// Members lists the members in order of joining. The caller owns the list.
 func (r *Round) Members() []Member { return slices.Clone(r.r.Members) }
 
 // Self is this member.
@@ -75,14 +74,14 @@ func (r *Round) Self() Member { return *r.r.Member(r.p.session) }
 // Coordinator is the session of the member that coordinates.
 func (r *Round) Coordinator() uint64 { return r.r.Coordinator }
 
-// IsCoordinator says whether it is this one.
+// IsCoordinator says whether this member coordinates.
 func (r *Round) IsCoordinator() bool { return r.r.Coordinator == r.p.session }
 
-// Result is what the coordinator left with the round, in Complete. It is nil where the member
-// learned that the round was complete from the news of a newer one.
+// Result is what the coordinator passed to Complete. It is nil if the member learned from a newer
+// round that this one was complete.
 func (r *Round) Result() []byte { return r.r.Result }
 
-// Attachment is what SetAttachment was given last in this round, or nil.
+// Attachment is the last value given to SetAttachment in this round, or nil.
 func (r *Round) Attachment() any {
 	if b, ok := r.attachment.Load().(attachmentBox); ok {
 		return b.v
@@ -93,11 +92,11 @@ func (r *Round) Attachment() any {
 // attachmentBox lets values of different types, and nil, be stored.
 type attachmentBox struct{ v any }
 
-// SetAttachment keeps something for the other callbacks of the round.
+// SetAttachment keeps a value for the other callbacks of the round.
 func (r *Round) SetAttachment(v any) { r.attachment.Store(attachmentBox{v}) }
 
-// Complete is the coordinator's: the round is complete, with a result of at most 32 KiB. Said again
-// it does nothing. Errors: ErrRoundOver, ErrNotCoordinator, ErrNotReady, ErrTooLarge.
+// Complete completes the round, for the coordinator, with a result of at most 32 KiB. A repeated
+// call does nothing. Errors: ErrRoundOver, ErrNotCoordinator, ErrNotReady, ErrTooLarge.
 func (r *Round) Complete(result []byte) error {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
@@ -109,9 +108,10 @@ func (r *Round) Complete(result []byte) error {
 	return nil
 }
 
-// Fail reports that the round cannot be completed, from any prepared member: it is tried again
-// after a back-off, with a new epoch. It is for what goes wrong after Prepare and Coordinate, which
-// return errors. A round that is decided complete stays so. Errors: ErrRoundOver, ErrNotPrepared.
+// Fail reports, from any prepared member, that the round cannot be completed. It is tried again
+// after a back-off, with a new epoch. Use it for failures after Prepare and Coordinate, which
+// return errors. A round that is already complete stays complete. Errors: ErrRoundOver,
+// ErrNotPrepared.
 func (r *Round) Fail(why error) error {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
@@ -126,9 +126,9 @@ func (r *Round) Fail(why error) error {
 	return nil
 }
 
-// Callback takes the outcome of a broadcast, on the goroutine of the process: Answered gets the
-// answers of all receivers; GivenUp, if the round is over before, or was when the message was sent,
-// those that came. One of the two is called, once. Either may be nil.
+// Callback receives the outcome of a broadcast, on the goroutine of the membership. Answered gets
+// the answers of all receivers. GivenUp gets those that came, if the round is over before, or was
+// when the message was sent. Exactly one of them is called, once. Either may be nil.
 type Callback struct {
 	Answered func([]Answer)
 	GivenUp  func([]Answer)
@@ -137,10 +137,10 @@ type Callback struct {
 	Timeout time.Duration
 }
 
-// Broadcast sends a message to the members that filter lets pass, all if it is nil, this one
-// included. Without a receiver Answered is called at once, from the caller's goroutine. Errors,
-// without a call: ErrTooLarge, BadRequest for a negative Timeout, and ErrRoundOver when the
-// membership is over.
+// Broadcast sends a message to the members that filter accepts, this one included; nil accepts all.
+// Without a receiver Answered is called at once, on the caller's goroutine. Errors, without a call
+// of either function: ErrTooLarge, BadRequest for a negative Timeout, ErrRoundOver after the end of
+// the membership.
 func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) error {
 	var err error
 	if millis.Of("timeout", c.Timeout, &err); err != nil {
@@ -161,8 +161,8 @@ func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) 
 	return r.send(payload, to, c)
 }
 
-// BroadcastIf is Broadcast if condition says so for the round; else there is no receiver. It is
-// called once, from the caller's goroutine; nil is no condition.
+// BroadcastIf is Broadcast if condition is nil or true for the round; otherwise there is no
+// receiver. condition is called once, on the caller's goroutine.
 func (r *Round) BroadcastIf(condition func(*Round) bool, payload []byte, filter func(Member) bool, c Callback) error {
 	if condition != nil && !condition(r) {
 		filter = func(Member) bool { return false }
@@ -171,8 +171,8 @@ func (r *Round) BroadcastIf(condition func(*Round) bool, payload []byte, filter 
 }
 
 // Request sends a message to one member. Errors, without a call of either function: ErrTooLarge,
-// ErrNoReceiver, and ErrRoundOver when the membership is over. Use Broadcast with a filter for a
-// Timeout.
+// ErrNoReceiver, ErrRoundOver after the end of the membership. For a Timeout use Broadcast with a
+// filter.
 func (r *Round) Request(to uint64, payload []byte, answered func([]byte), givenUp func()) error {
 	return r.send(payload, []uint64{to}, Callback{
 		Answered: func(a []Answer) {
@@ -214,10 +214,10 @@ type Request struct {
 	payload []byte
 }
 
-// Round is the round that the message is of.
+// Round is the round of the message.
 func (q *Request) Round() *Round { return q.round }
 
-// From is who sent it.
+// From is the sender.
 func (q *Request) From() Member { return *q.round.r.Member(q.from) }
 
 // Payload is what was sent. It must not be changed.

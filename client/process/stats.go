@@ -27,7 +27,7 @@ type Stats struct {
 
 var errPanicked = errors.New("panicked")
 
-// Stats counts what happened so far.
+// Stats returns the counters.
 func (p *Membership) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

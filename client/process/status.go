@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Phase is where a process is.
+// Phase is the state of a process.
 type Phase = protocol.ProcessPhase
 
 const (
@@ -20,7 +20,7 @@ const (
 	Completed    = protocol.PhaseCompleted    // all have
 )
 
-// MemberState is where a member is in the present round.
+// MemberState is the state of a member in the present round.
 type MemberState = protocol.ProcessMemberStatus
 
 const (
@@ -33,7 +33,7 @@ const (
 	MemberAbsent     = protocol.MemberAbsent     // its session has ended, and its key keeps its place
 )
 
-// Outcome of a round.
+// Outcome says how a round ended.
 type Outcome = protocol.ProcessOutcome
 
 const (
@@ -42,7 +42,7 @@ const (
 	OutcomeFailed    = protocol.RoundFailed    // a handler failed, or the round timeout passed; it was tried again
 )
 
-// Status is how a process stands at a moment.
+// Status describes a process at a moment.
 type Status struct {
 	Name        string
 	Phase       Phase
@@ -58,12 +58,12 @@ type Status struct {
 	History     []PastRound    // the last rounds, the newest last
 }
 
-// Tally counts since the process was made: changes of the topology, rounds started, completed,
-// cancelled and failed, members that returned without a round, calls that came too late for their
+// Tally counts since the process was created: changes of the topology; rounds started, completed,
+// cancelled and failed; members that returned without a round; calls that came too late for their
 // round.
 type Tally = protocol.ProcessCounters
 
-// MemberStatus is a member, and where it is.
+// MemberStatus describes a member.
 type MemberStatus struct {
 	Member
 	State    MemberState

@@ -16,7 +16,7 @@ const (
 	Published = protocol.SourcePublished // the newest of those given to Publish
 )
 
-// DelayFrom says what a location's delay counts from.
+// DelayFrom says from when a location's delay counts.
 type DelayFrom = protocol.DelayFrom
 
 const (
@@ -32,8 +32,8 @@ const (
 	Webhook = protocol.GateWebhook
 )
 
-// Config of a rollout. A zero time or count is the default. Times are rounded up to ms, and at most
-// 2^32 ms, about 49 days; a negative one is BadRequest.
+// Config of a rollout. A zero time or count stands for the default. Times are rounded up to ms, and
+// are at most 2^32 ms, about 49 days; a negative one is BadRequest.
 type Config struct {
 	Source             Source
 	DelayFrom          DelayFrom

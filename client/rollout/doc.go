@@ -19,7 +19,8 @@
 // Who makes versions, and who operates, opens the track on a session:
 //
 //	t := rollout.Open(session, "geo/base")
-//	_, err = t.Create(ctx, rollout.Config{Source: rollout.Published, Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second}}})
+//	order := []rollout.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second}}
+//	_, err = t.Create(ctx, rollout.Config{Source: rollout.Published, Locations: order})
 //	version, err := t.Publish(ctx, 0, payload)
 //	status, err := t.Describe(ctx)
 //

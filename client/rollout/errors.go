@@ -10,7 +10,7 @@ import (
 
 // Refusals of a track, for errors.Is. They come with the server's sentence.
 var (
-	// ErrFenced: another registration has the instance's id by now. Stop, or register again.
+	// ErrFenced: another registration has the instance's id. Stop, or register again.
 	ErrFenced = errors.New("another registration has this instance id")
 
 	// ErrAlreadyRegistered: another live session has the id.
@@ -64,7 +64,7 @@ type codedError struct {
 func (c *codedError) Error() string { return c.err.Error() }
 func (c *codedError) Unwrap() error { return c.err }
 
-// Code marks an error of an update with a code. One that the config lists as explicit
+// Code marks an error of an update with a code. A code that the config lists as explicit
 // (TimestampOutOfRange by default) says that the version is bad for everyone: the location takes
 // the next one at once, and later locations never get this one. A code is 1 to 128 printable bytes.
 func Code(code string, err error) error {

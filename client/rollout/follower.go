@@ -29,7 +29,7 @@ type Version struct {
 	Restored bool
 }
 
-// FollowerOptions says what a Follower is.
+// FollowerOptions configures a Follower.
 type FollowerOptions struct {
 	// Client is the way to the servers; or, without one, Connect says how to reach them, and Run
 	// makes a client of its own, which it closes. With Connect a follower begins to serve what it
@@ -80,7 +80,7 @@ type FollowerOptions struct {
 	Logger *slog.Logger // default: nothing is logged
 }
 
-// FollowerState is how a follower stands.
+// FollowerState is the state of a Follower.
 type FollowerState struct {
 	Registered bool   // with a session that lives; false: no server can be reached, or it refuses, and Current stays
 	Role       Role   // 0 while not registered
@@ -90,7 +90,7 @@ type FollowerState struct {
 	Err        error  // of the last of them, or why it is not registered
 }
 
-// Follower is an instance that runs its program's update function for each version it is told.
+// Follower is an instance that calls its program's Update for each version that it is to load.
 type Follower struct {
 	c *client.Client
 	o FollowerOptions
@@ -154,11 +154,11 @@ func NewFollower(o FollowerOptions) (*Follower, error) {
 	return &Follower{c: o.Client, o: o, wake: make(chan struct{}, 1), wantLeader: !o.Manual}, nil
 }
 
-// MarkReady makes the instance a leader from its next answer on which says that it has its target,
-// and after each registration again: its location waits for it.
+// MarkReady makes the instance a leader with its next report that it has its target, and after each
+// registration again: its location waits for it.
 func (f *Follower) MarkReady() { f.setWantLeader(true) }
 
-// MarkNotReady makes it a follower: it still loads what it is told, but nobody waits for it.
+// MarkNotReady makes it a follower: it still loads versions, but its location does not wait for it.
 func (f *Follower) MarkNotReady() { f.setWantLeader(false) }
 
 func (f *Follower) setWantLeader(leader bool) {
@@ -171,7 +171,7 @@ func (f *Follower) setWantLeader(leader bool) {
 	}
 }
 
-// State is how the follower stands.
+// State is the follower's state.
 func (f *Follower) State() FollowerState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,11 +203,10 @@ func (f *Follower) savedOwner() string {
 // closeTimeout bounds how long Run waits for its leave to be answered.
 const closeTimeout = 2 * time.Second
 
-// Run is the follower's life: it ends with ctx, whose error it answers; with ErrFenced when another
-// registration has taken the id; or with what the server refuses for good, such as
-// ErrAlreadyRegistered, or a track or location that does not exist at the start. While no server
-// can be reached, and when its session ended, it goes on with what it has and registers again. It
-// may be called once.
+// Run runs the follower. It returns ctx's error; ErrFenced when another registration has taken the
+// id; or a permanent refusal, such as ErrAlreadyRegistered, or at the start a track or location
+// that does not exist. While no server can be reached, and after its session ended, it goes on with
+// what it has and registers again. It may be called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if f.ran {
 		return errors.New("follower: it has run already; make another one")

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Outcome of a gate.
+// Outcome is the result of a gate.
 type Outcome = protocol.GateOutcome
 
 const (
@@ -17,8 +17,8 @@ const (
 	Inconclusive = protocol.GateInconclusive // it is run again later
 )
 
-// Decide tells the outcome of a gate's run, with a text for people. Errors: PreconditionFailed when
-// the run is not under way any more.
+// Decide sets the outcome of a gate's run, with a text for people. Errors: PreconditionFailed when
+// the run is over.
 func (t *Track) Decide(ctx context.Context, run GateRun, outcome Outcome, text string) error {
 	m := &protocol.TrackGateReport{
 		Name: t.name(), Location: run.Location, Version: run.Version, Gate: run.Gate.Name, Attempt: run.Attempt, Outcome: outcome,
@@ -27,8 +27,8 @@ func (t *Track) Decide(ctx context.Context, run GateRun, outcome Outcome, text s
 	return t.change(ctx, protocol.KindTrackGateReport, &m.Head, m, &protocol.Empty{})
 }
 
-// Gatekeeper runs the gates of a track. Several may, of the same track: the first outcome of a run
-// counts.
+// Gatekeeper runs the gates of a track. Several may serve the same track: the first outcome of a
+// run counts.
 type Gatekeeper struct {
 	Track *Track // opened on a session
 
@@ -47,8 +47,8 @@ type runKey struct {
 	version, attempt uint64
 }
 
-// Run runs gates until ctx ends, whose error it answers then; else what ended the watch, or the
-// session's end. It returns when all checks have.
+// Run runs gates until ctx ends, and returns its error; otherwise what ended the watch or the
+// session. It returns after all checks have.
 func (g *Gatekeeper) Run(ctx context.Context) error {
 	if g.Check == nil || g.Track == nil {
 		return errors.New("gatekeeper: it needs a track, and what runs its gates")

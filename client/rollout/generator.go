@@ -13,11 +13,10 @@ import (
 
 // Generator makes the versions of a track whose source is External. It is asked when the first
 // location is to have another version, one question at a time. Several may run for the same track,
-// in several processes: all are asked, the first version counts, so that one that is silent holds
-// nobody up.
+// in several processes: all are asked and the first version counts, so a silent one delays nobody.
 //
-// Versions are opaque numbers from 1 to 2^63-1, and each must be above all that there were before
-// (Status.Last). One that is not is refused, and shows as the source's error.
+// Versions are opaque numbers from 1 to 2^63-1. Each must be above all versions before
+// (Status.Last); others are rejected, and show as the source's error.
 type Generator struct {
 	Track *Track // opened on a session, which need not be that of an instance
 
@@ -40,8 +39,8 @@ type Generator struct {
 }
 
 // Advance offers a version to the first location of a track whose source is External, if its target
-// is still the expected one. Generator calls it when it is time. Errors: PreconditionFailed when it
-// is not, or the track's source is another; BadRequest for a version that is not above all others.
+// is still the expected one. Generator calls it. Errors: PreconditionFailed when it is not time, or
+// the track has another source; BadRequest for a version that is not above all others.
 func (t *Track) Advance(ctx context.Context, expected, version uint64) error {
 	if version == 0 {
 		return protocol.Errorf(protocol.StatusBadRequest, "version is 0; versions begin at 1")
@@ -50,8 +49,8 @@ func (t *Track) Advance(ctx context.Context, expected, version uint64) error {
 	return t.change(ctx, protocol.KindTrackAdvance, &m.Head, m, &protocol.Empty{})
 }
 
-// SourceFailed says why there is no version: it shows in the status until there is one. Targets
-// stay as they are. Errors: PreconditionFailed when the track's source is another.
+// SourceFailed says why there is no version; the status shows it until there is one. Targets stay.
+// Errors: PreconditionFailed when the track has another source.
 func (t *Track) SourceFailed(ctx context.Context, expected uint64, why string) error {
 	if why = printable(why, protocol.MaxTrackMessage); why == "" {
 		why = "no reason was given"
@@ -60,8 +59,8 @@ func (t *Track) SourceFailed(ctx context.Context, expected uint64, why string) e
 	return t.change(ctx, protocol.KindTrackAdvance, &m.Head, m, &protocol.Empty{})
 }
 
-// Run answers questions until ctx ends, whose error it gives then; else what ended the watch, or
-// the session's end.
+// Run answers questions until ctx ends, and returns its error; otherwise what ended the watch or
+// the session.
 func (g *Generator) Run(ctx context.Context) error {
 	if g.Next == nil || g.Track == nil {
 		return errors.New("generator: it needs a track, and what makes its versions")

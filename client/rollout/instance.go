@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Registration of an instance.
+// Registration describes an instance to Register.
 type Registration struct {
 	ID       string // such as the host's name; 1 to 255 bytes
 	Location string
@@ -30,7 +30,7 @@ type Report struct {
 	Attempts uint64 // to load Target so far
 }
 
-// Why says why the answer is what it is.
+// Why says why a Target is what it is.
 type Why = protocol.TrackPollStatus
 
 const (
@@ -43,7 +43,7 @@ const (
 	WhySourceUnavailable = protocol.PollSourceUnavailable // the same, but it failed last time
 )
 
-// Target is what an instance is to have.
+// Target is the version that an instance is to have.
 type Target struct {
 	Version    uint64 // 0: none yet; keep what is there, and load nothing
 	Why        Why
@@ -54,8 +54,8 @@ type Target struct {
 	HasPayload bool
 }
 
-// Instance is a session's registration in a track. It ends with the session. Most programs are
-// served by a Follower, which is made of it. Its methods may be used by any number of goroutines.
+// Instance is a session's registration in a track. It ends with the session. Most programs use a
+// Follower, which is built on it. Any number of goroutines may use it.
 type Instance struct {
 	t           *Track
 	id          string
@@ -67,7 +67,7 @@ type Instance struct {
 	last Report // with Seq 0
 }
 
-// Register makes the session an instance. The same again gives the same registration. Errors:
+// Register makes the session an instance. The same registration again returns the same one. Errors:
 // ErrAlreadyRegistered, ErrUnknownLocation, NotFound, Forbidden.
 func (t *Track) Register(ctx context.Context, r Registration) (*Instance, error) {
 	if r.Role == 0 {
@@ -95,10 +95,10 @@ func (i *Instance) number(r Report) protocol.UpdateReport {
 	return protocol.UpdateReport(r)
 }
 
-// GetTargetState asks which version to have, and reports, unless report is nil. Targets move by
-// these calls alone, so call it once per cycle of your own, or when WatchTarget says so. With
-// payload set a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation,
-// NotFound when an operator dropped the instance.
+// GetTargetState reads the version to have, and reports, unless report is nil. Only these calls
+// move targets, so call it once per cycle of your own, or when WatchTarget yields. With payload
+// set, a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation, NotFound
+// when an operator dropped the instance.
 func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload bool) (Target, error) {
 	m := &protocol.TrackPoll{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, WithPayload: payload}
 	if report != nil {
@@ -114,7 +114,7 @@ func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload b
 	}, nil
 }
 
-// Report reports without asking. Errors: those of GetTargetState, and ErrStaleReport.
+// Report reports without reading the target. Errors: those of GetTargetState, and ErrStaleReport.
 func (i *Instance) Report(ctx context.Context, r Report) error {
 	m := &protocol.TrackReport{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, Report: i.number(r)}
 	return asRefusal(i.t.object.Send(ctx, protocol.KindTrackReport, m, &protocol.Empty{}))
@@ -126,16 +126,15 @@ func (i *Instance) SetRole(ctx context.Context, r Role) error {
 	return i.t.change(ctx, protocol.KindTrackSetRole, &m.Head, m, &protocol.Empty{})
 }
 
-// Unregister ends the instance: its location does not wait for it any more.
+// Unregister ends the instance: its location no longer waits for it.
 func (i *Instance) Unregister(ctx context.Context) error {
 	m := &protocol.TrackUnregister{Name: i.t.name(), ID: i.id, Incarnation: i.incarnation}
 	return i.t.change(ctx, protocol.KindTrackUnregister, &m.Head, m, &protocol.Empty{})
 }
 
-// WatchTarget asks for the target, and again each time that asking may give another answer, until
-// ctx ends. Pairs are told when the version, its generation or the reason is another one. It does
-// not report: a leader's location waits until somebody does. The last pair carries the error that
-// ended it.
+// WatchTarget reads the target, and reads it again whenever it may have changed, until ctx ends. It
+// yields when the version, its generation or the reason changes. It does not report, so a leader's
+// location waits until somebody does. The last pair carries the error that ended it.
 func (i *Instance) WatchTarget(ctx context.Context) iter.Seq2[Target, error] {
 	return func(yield func(Target, error) bool) {
 		var told *Target

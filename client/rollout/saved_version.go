@@ -14,9 +14,10 @@ import (
 // savedVersion is what a follower knows from before: the version it served last, and the id that
 // the folder belongs to. It is one file, replaced as a whole.
 //
-//	magic (8 bytes) | CRC-64 of the rest | version | has payload (1) | length of the id (2) | id | payload
+//	magic (8 bytes) | CRC-64 of the rest | version | has payload (1) | length of the id (2) |
+//	id | payload
 //
-// numbers are big-endian, of 8 bytes where nothing else is said.
+// Numbers are big-endian, of 8 bytes where nothing else is said.
 type savedVersion struct {
 	id         string // track, location and id
 	version    uint64

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// State of a location.
+// State is the state of a location.
 type State = protocol.TrackState
 
 const (
@@ -40,7 +40,7 @@ const (
 	ReasonRollback = protocol.ReasonRollback // an operator rolled back to it
 )
 
-// Role of an instance. A follower does not hold anybody up.
+// Role of an instance. A location waits for its leaders, not for its followers.
 type Role = protocol.TrackInstanceRole
 
 const (
@@ -48,7 +48,7 @@ const (
 	LeaderRole   = protocol.InstanceLeader
 )
 
-// Status is how a track stands at a moment.
+// Status is the state of a track at a moment.
 type Status struct {
 	Track          string
 	ConfigRevision uint64
@@ -62,7 +62,7 @@ type Status struct {
 	Instances      []InstanceStatus // with IncludeInstances, by id
 }
 
-// LocationStatus is how a location stands. Times are as of the moment of the status.
+// LocationStatus is the state of a location. Times are as of the moment of the status.
 type LocationStatus struct {
 	Name       string
 	State      State
@@ -94,7 +94,7 @@ type GateRun struct {
 	Gate     Gate
 }
 
-// InstanceStatus is what is known of an instance.
+// InstanceStatus is the state of an instance.
 type InstanceStatus struct {
 	ID, Location, Meta string
 	Session            uint64

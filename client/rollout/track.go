@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Track is one rollout, of a service and cluster, named service/cluster.
+// Track is one rollout, of a service and a cluster, named service/cluster.
 type Track struct {
 	object rpc.Object
 }
@@ -19,7 +19,7 @@ type Track struct {
 // Open is the track with this name on the session's node. It need not exist yet.
 func Open(s *client.Session, name string) *Track { return &Track{rpc.Track(s, nil, name)} }
 
-// OpenReader is the track with this name for reading and watching alone.
+// OpenReader is the track with this name, for reading and watching only.
 func OpenReader(n *client.Node, name string) *Track { return &Track{rpc.Track(nil, n, name)} }
 
 // Name is the track's name.
@@ -33,7 +33,7 @@ func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.H
 	return asRefusal(t.object.Change(ctx, kind, head, m, reply))
 }
 
-// Create makes the track, and answers the revision of its config. Errors: AlreadyExists,
+// Create creates the track and returns the revision of its config. Errors: AlreadyExists,
 // BadRequest, Forbidden.
 func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err error) {
 	m := &protocol.TrackCreate{Name: t.name()}
@@ -45,8 +45,8 @@ func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err erro
 	return reply.Revision, err
 }
 
-// Alter replaces the config, if it still has this revision: PreconditionFailed else. Locations keep
-// their targets and histories by name.
+// Alter replaces the config if it still has this revision; otherwise it fails with
+// PreconditionFailed. Locations keep their targets and histories by name.
 func (t *Track) Alter(ctx context.Context, revision uint64, c Config) (now uint64, err error) {
 	m := &protocol.TrackAlter{Name: t.name(), Revision: revision}
 	if m.Config, err = c.wire(); err != nil {
@@ -57,15 +57,16 @@ func (t *Track) Alter(ctx context.Context, revision uint64, c Config) (now uint6
 	return reply.Revision, err
 }
 
-// Delete removes the track; one that has instances only by force: PreconditionFailed else.
+// Delete removes the track. One that has instances needs force, else it fails with
+// PreconditionFailed.
 func (t *Track) Delete(ctx context.Context, force bool) error {
 	m := &protocol.TrackDelete{Name: t.name(), Force: force}
 	return t.change(ctx, protocol.KindTrackDelete, &m.Head, m, &protocol.Empty{})
 }
 
-// Publish offers a version, with a payload of at most 64 KiB, to the first location. Version 0 is
-// one above the highest there is; the version is answered. Errors: BadRequest for a version that is
-// not above all others, PreconditionFailed for a track whose source is another.
+// Publish offers a version, with a payload of at most 64 KiB, to the first location, and returns
+// its number. Version 0 stands for one above the highest. Errors: BadRequest for a version that is
+// not above all others, PreconditionFailed for a track with another source.
 func (t *Track) Publish(ctx context.Context, version uint64, payload []byte) (uint64, error) {
 	m := &protocol.TrackPublish{Name: t.name(), Version: version, Payload: payload}
 	var reply protocol.TrackVersion
@@ -73,7 +74,7 @@ func (t *Track) Publish(ctx context.Context, version uint64, payload []byte) (ui
 	return reply.Version, err
 }
 
-// Withdraw bars a published version: nobody chooses it any more. Who has it keeps it. Errors:
+// Withdraw bars a published version from being chosen. Instances that have it keep it. Errors:
 // NotFound.
 func (t *Track) Withdraw(ctx context.Context, version uint64) error {
 	m := &protocol.TrackWithdraw{Name: t.name(), Version: version}
@@ -97,37 +98,37 @@ func (t *Track) Resume(ctx context.Context, locations ...string) error {
 }
 
 // Promote lets locations take the newest version of the location before them without waiting for
-// delay, bake time and gates, once all their leaders have the present one; and gives a share's
-// version to all. Errors: PreconditionFailed where nothing newer waits.
+// delay, bake time and gates, once all their leaders have the present one. A share's version is
+// given to all. Errors: PreconditionFailed if nothing newer waits.
 func (t *Track) Promote(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackPromote, Locations: locations})
 }
 
-// Rollback sets locations back to an earlier version of each one's history, at once; those not
-// named stay as they are. What was rolled back from is not chosen again: publish it under a new
-// version if it was good.
+// Rollback sets locations back to an earlier version of their history, at once; other locations
+// stay. The version that was rolled back is not chosen again: publish it under a new number if it
+// was good.
 func (t *Track) Rollback(ctx context.Context, version uint64, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackRollback, Version: version, Locations: locations})
 }
 
-// Reelect gives the targets of locations up: they are never passed on, and replaced when there is a
-// newer version.
+// Reelect gives up the targets of locations: they are never passed on, and are replaced when there
+// is a newer version.
 func (t *Track) Reelect(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackReelect, Locations: locations})
 }
 
-// Exclude takes locations out: the next ones take versions from the one before them. Include takes
-// them back in.
+// Exclude takes locations out of the order: later ones take versions from the location before them.
+// Include reverses it.
 func (t *Track) Exclude(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackExclude, Locations: locations})
 }
 
-// Include undoes Exclude.
+// Include reverses Exclude.
 func (t *Track) Include(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackInclude, Locations: locations})
 }
 
-// Drop removes an instance: its later calls are refused.
+// Drop removes an instance: its later calls are rejected.
 func (t *Track) Drop(ctx context.Context, instance string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackDrop, ID: instance})
 }
@@ -148,7 +149,7 @@ func IncludeInstances() DescribeOption {
 	return func(o *describeOptions) { o.flags |= protocol.WithTrackInstances }
 }
 
-// Describe tells how the track stands. It sees every change that was acknowledged before. Errors:
+// Describe reads the state of the track. It sees every change that was acknowledged before. Errors:
 // NotFound.
 func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, error) {
 	var o describeOptions
@@ -174,7 +175,7 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 	}
 }
 
-// History tells the targets that a location had, oldest first. Errors: NotFound,
+// History lists the targets that a location had, oldest first. Errors: NotFound,
 // ErrUnknownLocation.
 func (t *Track) History(ctx context.Context, location string) ([]HistoryEntry, error) {
 	m := &protocol.TrackHistory{Node: t.object.NodeID(), Name: t.name(), Location: location, Consistency: protocol.Strict}
@@ -212,16 +213,15 @@ const (
 // 1970, Until log time.
 type Event = protocol.TrackEvent
 
-// WatchEventhEvent is a step of a watch: how the track stands, when the watch begins or resumed, or
-// an event since.
+// WatchEvent is a step of a watch: the status when the watch begins or resumes, then events.
 type WatchEvent struct {
 	Status *Status
 	Event  *Event
 }
 
-// Watch tells how the track stands, and then every event, until ctx ends; of one location, or of
-// all with an empty name. It resumes by itself, with a new status. The last pair carries the error
-// that ended it: ctx's, NotFound when there is no track, Forbidden.
+// Watch yields the status and then every event, until ctx ends, of one location, or of all for an
+// empty name. It resumes by itself, with a new status. The last pair carries the error that ended
+// it: ctx's, NotFound when there is no track, Forbidden.
 func (t *Track) Watch(ctx context.Context, location string) iter.Seq2[WatchEvent, error] {
 	return func(yield func(WatchEvent, error) bool) {
 		for event, err := range t.watch(ctx, location, false) {

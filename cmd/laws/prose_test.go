@@ -21,12 +21,12 @@ const maxSentence = 35
 // list only gets shorter.
 var pagesLater = []string{
 	"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "bench/DESIGN.md",
-	"bench/NOTES.md", "bench/SCALING.md", "client", "cmd/signalbox", "loadgen", "protocol", "server",
+	"bench/NOTES.md", "bench/SCALING.md", "client/belief", "cmd/signalbox", "loadgen", "protocol", "server",
 	"shard",
 }
 
 // commentsLater are the folders whose comments are wider; the list only gets shorter.
-var commentsLater = []string{"client", "protocol", "server", "shard"}
+var commentsLater = []string{"protocol", "server", "shard"}
 
 // exempt gives the item of a list that is the folder or page name, or a folder above it.
 func exempt(list []string, name string) string {

@@ -554,7 +554,7 @@ func (w *world) settled() bool {
 
 // TestRandomHistories plays machines against the server's own state machine and relay.
 // SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with that one.
-func TestHistories(t *testing.T) {
+func TestRandomHistories(t *testing.T) {
 	histories, first := 200, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {
 		histories = n

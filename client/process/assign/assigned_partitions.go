@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Partition is one partition in a worker's hands.
+// Partition is a partition that a worker holds.
 type Partition struct {
 	Number int
 	// Token is the fencing token: it is higher than those of all who had the partition before. Send
@@ -19,7 +19,7 @@ type Partition struct {
 	Token uint64
 }
 
-// Holder works on partitions. Its methods are called one at a time; a panic is contained and
+// Holder works on partitions. Its methods are called one at a time; a panic is recovered and
 // logged.
 type Holder interface {
 	// Assigned says that the partition is this worker's, and that nobody else works on it. It
@@ -32,8 +32,8 @@ type Holder interface {
 }
 
 // Run is a Holder with a goroutine for each partition, which runs work until its context ends. A
-// partition moves when work has returned. Where work returns by itself the partition stays with
-// this worker, idle.
+// partition moves when work has returned. If work returns by itself, the partition stays with this
+// worker, idle.
 func Run(work func(ctx context.Context, p Partition)) Holder {
 	return &goroutineHolder{work: work, done: make(map[int]chan struct{})}
 }

@@ -5,9 +5,8 @@
 // by weight, and as few partitions move as that allows. A partition that moves is revoked first,
 // and assigned when its former holder has said that it stopped, or is dead:
 //
-//	w, err := assign.Join(ctx, session, "mail", 64, assign.Run(func(ctx context.Context, p assign.Partition) {
-//		consume(ctx, p.Number, p.Token)   // until ctx ends
-//	}), process.Options{})
+//	work := func(ctx context.Context, p assign.Partition) { consume(ctx, p.Number, p.Token) }
+//	w, err := assign.Join(ctx, session, "mail", 64, assign.Run(work), process.Options{})
 //	defer w.Leave(ctx)
 //
 // So no two workers work on a partition at once, as long as they stop when their context ends; a

@@ -68,7 +68,7 @@ func (s *testWorker) kill() {
 // crash at any moment: no partition is ever worked on by two, and after a round that was let
 // through each worker has its share. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with
 // that one.
-func TestHistories(t *testing.T) {
+func TestRandomHistories(t *testing.T) {
 	histories, first := 300, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {
 		histories = n

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// MaxPartitions is the most partitions there may be: the table of who has which is the result of a
-// round, whose length is bounded.
+// MaxPartitions is the maximum number of partitions: the table of owners is the result of a round,
+// which has a bounded length.
 const MaxPartitions = 10_000
 
 // table says who is to have which partition. It is what a coordinator proposes, and leaves as the

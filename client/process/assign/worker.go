@@ -18,12 +18,12 @@ type Worker struct {
 	h          *handler
 }
 
-// Join makes the session a worker: it gets its share of so many partitions when the next round is
-// complete, and holder is told of each. All workers of a process must join by this package. While
-// they differ in the number of partitions, the coordinator's counts, which is the oldest worker by
-// default. Options.Weight is the worker's share in proportion to the others', 0 counting as 1; with
-// a Key and Return a worker that is started again takes up its partitions without any moving.
-// Errors: those of process.Join, and a number of partitions that is not 1 to MaxPartitions.
+// Join makes the session a worker. It gets its share of the partitions when the next round is
+// complete, and holder is called for each. All workers of a process must join with this package. If
+// they differ in the number of partitions, the coordinator's counts: by default the oldest
+// worker's. Options.Weight is the worker's share in proportion to the others', 0 counting as 1.
+// With a Key and Return, a restarted worker resumes its partitions without any moving. Errors:
+// those of process.Join, and a number of partitions that is not 1 to MaxPartitions.
 func Join(ctx context.Context, s *client.Session, name string, partitions int, holder Holder, o process.Options) (*Worker, error) {
 	h, err := newHandler(partitions, holder, o.Logger)
 	if err != nil {
@@ -36,26 +36,26 @@ func Join(ctx context.Context, s *client.Session, name string, partitions int, h
 	return &Worker{p, h}, nil
 }
 
-// Membershiphip is the worker's membership: Done and Err say when and why it ended.
+// Membership is the worker's membership: Done and Err say when and why it ended.
 func (w *Worker) Membership() *process.Membership { return w.membership }
 
 // Held lists the partitions that the worker holds, rising.
 func (w *Worker) Held() []int { return w.h.assigned.list() }
 
-// Owners is who has which partition, as session ids by number of partition, after the last round
-// that this worker completed; nil before the first. A worker that came back by its key has another
-// session since.
+// Owners lists the owner of each partition, as session ids by partition, after the last round that
+// this worker completed; nil before the first. A worker that came back by its key has a new session
+// since.
 func (w *Worker) Owners() []uint64 {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	return slices.Clone(w.h.owners)
 }
 
-// Leave gives up all partitions, waits for Revoked of each, and ends the membership. So nobody has
-// to wait until the session ends, and nobody gets a partition that is still worked on: leave before
-// the session is closed. It must not be called from the holder. Errors: those of
-// process.Membership.Leave. The partitions are given up all the same, and the worker's share lies
-// idle until it left, by another call, or its session has ended.
+// Leave gives up all partitions, waits for Revoked of each, and ends the membership. So nobody
+// waits for the end of the session, and nobody gets a partition that is still worked on: leave
+// before the session is closed. The holder must not call it. Errors: those of
+// process.Membership.Leave. The partitions are given up all the same; the worker's share is idle
+// until another Leave, or until its session has ended.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.h.assigned.close()
 	return w.membership.Leave(ctx)

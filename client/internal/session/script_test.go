@@ -15,7 +15,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 var _ = flag.Lookup("rewrite") // datadriven's flag rewrites the stories
 
 // TestScripts runs testdata: a command and its time, ---- and what came out of it.
-func TestStories(t *testing.T) {
+func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var m *Machine
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
