@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,4 +91,23 @@ func TestConnectionsPerAddress(t *testing.T) {
 	_ = a.nc.Close()
 	eventually(t, "a place to be free", func() bool { return !s.addresses.full(a.nc.LocalAddr().String()) })
 	connect(t, s).ping()
+}
+
+// TestKindsThatTakeMemory lists the kinds that are rejected while memory is short. All others are served:
+// those that end, release, keep alive, read, report or decide.
+func TestKindsThatTakeMemory(t *testing.T) {
+	var takes []string
+	for kind, row := range newRequestTable() {
+		if row.grows {
+			takes = append(takes, protocol.Kind(kind).String())
+		}
+	}
+	want := "node_create session_start create update acquire watch process_join process_request process_watch " +
+		"track_create track_alter track_register track_publish track_watch track_advance"
+	slices.Sort(takes)
+	wanted := strings.Fields(want)
+	slices.Sort(wanted)
+	if !slices.Equal(takes, wanted) {
+		t.Errorf("these kinds take memory:\n%s\nwant:\n%s", takes, wanted)
+	}
 }

@@ -53,7 +53,7 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 		},
 		protocol.KindTrackPoll: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.reads.poll, &b.reads.poll.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, read: pollKind(), handle: trackPoll,
+			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, read: pollKind(), handle: trackPoll,
 		},
 		protocol.KindTrackReport: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.report, &b.track.report.Session },
