@@ -1,8 +1,9 @@
 package leader
 
 import (
-	"encoding/binary"
 	"errors"
+
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Messages between the leaders of two shards. Each has one byte of version, one of kind, then
@@ -95,137 +96,109 @@ func (e *sessionStatus) size() int {
 	return 10 + 1 + 10 + 3 + len(e.description)
 }
 
-func appendUvarints(b []byte, v ...uint64) []byte {
-	for _, x := range v {
-		b = binary.AppendUvarint(b, x)
+var errMalformed = errors.New("malformed message of a peer shard; check that all instances run compatible versions")
+
+// message is implemented by pointers to the messages. Each lists its fields once, for both
+// directions.
+type message interface {
+	kind() byte
+	fields(c *codec)
+}
+
+func (*subscribeMsg) kind() byte   { return kindSubscribe }
+func (*heartbeatMsg) kind() byte   { return kindHeartbeat }
+func (*subscribeReply) kind() byte { return kindSubscribeReply }
+func (*heartbeatReply) kind() byte { return kindHeartbeatReply }
+func (*notifyMsg) kind() byte      { return kindNotify }
+
+func (m *subscribeMsg) fields(c *codec) {
+	c.uints(&m.epoch, &m.attempt, &m.request)
+	codeList(c, &m.sessions, MaxRequestSessions, func(c *codec, e *subscribeEntry) {
+		c.uints(&e.session, &e.bucketEpoch, &e.known)
+	})
+}
+
+func (m *heartbeatMsg) fields(c *codec) { c.uints(&m.epoch, &m.attempt, &m.sentAt, &m.nextUpdate) }
+
+func (m *subscribeReply) fields(c *codec) {
+	c.uints(&m.homeEpoch, &m.epoch, &m.attempt, &m.request, &m.first, &m.count)
+	if m.first > MaxRequestSessions || m.count > MaxRequestSessions {
+		c.in.Fail()
 	}
-	return b
+	codeList(c, &m.sessions, maxNotifySessions, (*codec).status)
 }
 
-func (m subscribeMsg) append(b []byte) []byte {
-	b = appendUvarints(append(b, messageVersion, kindSubscribe), m.epoch, m.attempt, m.request, uint64(len(m.sessions)))
-	for _, e := range m.sessions {
-		b = appendUvarints(b, e.session, e.bucketEpoch, e.known)
-	}
-	return b
-}
-
-func (m heartbeatMsg) append(b []byte) []byte {
-	return appendUvarints(append(b, messageVersion, kindHeartbeat), m.epoch, m.attempt, m.sentAt, m.nextUpdate)
-}
-
-func (m subscribeReply) append(b []byte) []byte {
-	b = appendUvarints(append(b, messageVersion, kindSubscribeReply), m.homeEpoch, m.epoch, m.attempt, m.request, m.first, m.count)
-	return appendStatuses(b, m.sessions)
-}
-
-func (m heartbeatReply) append(b []byte) []byte {
+func (m *heartbeatReply) fields(c *codec) {
 	known := uint64(0)
 	if m.known {
 		known = 1
 	}
-	return appendUvarints(append(b, messageVersion, kindHeartbeatReply), m.homeEpoch, m.epoch, m.attempt, m.sentAt, known)
+	c.uints(&m.homeEpoch, &m.epoch, &m.attempt, &m.sentAt, &known)
+	m.known = known == 1
 }
 
-func (m notifyMsg) append(b []byte) []byte {
-	b = appendUvarints(append(b, messageVersion, kindNotify), m.homeEpoch, m.epoch, m.attempt, m.firstUpdate)
-	return appendStatuses(b, m.sessions)
+func (m *notifyMsg) fields(c *codec) {
+	c.uints(&m.homeEpoch, &m.epoch, &m.attempt, &m.firstUpdate)
+	codeList(c, &m.sessions, maxNotifySessions, (*codec).status)
 }
 
-func appendStatuses(b []byte, entries []sessionStatus) []byte {
-	b = binary.AppendUvarint(b, uint64(len(entries)))
-	for _, e := range entries {
-		b = appendUvarints(b, e.session, uint64(e.state))
-		if e.alive() {
-			b = appendUvarints(b, e.epoch, uint64(len(e.description)))
-			b = append(b, e.description...)
-		}
+// codec appends fields to out, or reads them from in.
+type codec struct {
+	reading bool
+	out     []byte
+	in      varint.Reader
+}
+
+func encode(m message) []byte {
+	c := codec{out: []byte{messageVersion, m.kind()}}
+	m.fields(&c)
+	return c.out
+}
+
+// decode reads the fields of m, and reports whether they are well-formed.
+func decode(fields []byte, m message) bool {
+	c := codec{reading: true, in: varint.Reader{Rest: fields}}
+	m.fields(&c)
+	return !c.in.Failed
+}
+
+func (c *codec) uints(numbers ...*uint64) {
+	if c.reading {
+		c.in.Uints(numbers...)
+		return
 	}
-	return b
-}
-
-var errMalformed = errors.New("malformed message of a peer shard; check that all instances run compatible versions")
-
-// messageReader reads fields; after a malformed one all are 0 and bad is set.
-type messageReader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *messageReader) next() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.b, r.bad = nil, true
-		return 0
+	for _, n := range numbers {
+		c.out = varint.Append(c.out, *n)
 	}
-	r.b = r.b[n:]
-	return v
 }
 
-// count reads a number of elements that must be followed by at least size bytes each, so that a
-// length alone allocates nothing.
-func (r *messageReader) count(size, limit int) int {
-	v := r.next()
-	if v > uint64(limit) || v > uint64(len(r.b)/size) {
-		r.b, r.bad = nil, true
-		return 0
+// codeList codes a list of at most limit elements. A length that the message is too short for
+// allocates nothing.
+func codeList[T any](c *codec, list *[]T, limit int, element func(c *codec, e *T)) {
+	if c.reading {
+		*list = make([]T, c.in.Count(limit))
+	} else {
+		c.out = varint.Append(c.out, uint64(len(*list)))
 	}
-	return int(v)
-}
-
-func (r *messageReader) text(limit int) string {
-	n := r.count(1, limit)
-	s := string(r.b[:n])
-	r.b = r.b[n:]
-	return s
-}
-
-func (r *messageReader) subscribe() subscribeMsg {
-	m := subscribeMsg{epoch: r.next(), attempt: r.next(), request: r.next()}
-	m.sessions = make([]subscribeEntry, r.count(3, MaxRequestSessions))
-	for i := range m.sessions {
-		m.sessions[i] = subscribeEntry{r.next(), r.next(), r.next()}
+	for i := range *list {
+		element(c, &(*list)[i])
 	}
-	return m
 }
 
-func (r *messageReader) heartbeat() heartbeatMsg {
-	return heartbeatMsg{epoch: r.next(), attempt: r.next(), sentAt: r.next(), nextUpdate: r.next()}
-}
-
-func (r *messageReader) subscribeReply() subscribeReply {
-	m := subscribeReply{homeEpoch: r.next(), epoch: r.next(), attempt: r.next(), request: r.next(), first: r.next(), count: r.next()}
-	if m.first > MaxRequestSessions || m.count > MaxRequestSessions {
-		r.bad = true
+func (c *codec) status(e *sessionStatus) {
+	state := uint64(e.state)
+	c.uints(&e.session, &state)
+	e.state = sessionState(state)
+	switch {
+	case e.alive() && c.reading:
+		c.uints(&e.epoch)
+		e.description = string(c.in.Bytes(maxDescription))
+	case e.alive():
+		c.uints(&e.epoch)
+		c.out = varint.AppendBytes(c.out, e.description)
+	case e.state != stateEnded && e.state != stateRetry:
+		c.in.Fail()
 	}
-	m.sessions = r.statuses()
-	return m
-}
-
-func (r *messageReader) heartbeatReply() heartbeatReply {
-	return heartbeatReply{homeEpoch: r.next(), epoch: r.next(), attempt: r.next(), sentAt: r.next(), known: r.next() == 1}
-}
-
-func (r *messageReader) notify() notifyMsg {
-	m := notifyMsg{homeEpoch: r.next(), epoch: r.next(), attempt: r.next(), firstUpdate: r.next()}
-	m.sessions = r.statuses()
-	return m
-}
-
-func (r *messageReader) statuses() []sessionStatus {
-	list := make([]sessionStatus, r.count(2, maxNotifySessions))
-	for i := range list {
-		e := &list[i]
-		e.session, e.state = r.next(), sessionState(r.next())
-		switch e.state {
-		case stateAttached, stateDetached:
-			e.epoch, e.description = r.next(), r.text(maxDescription)
-		case stateEnded, stateRetry:
-		default:
-			r.bad = true
-		}
-	}
-	return list
 }
 
 // Receive handles a message of the leader of shard from. Malformed messages are counted and
@@ -247,30 +220,35 @@ func (l *Leader) receive(from uint64, msg []byte, st State) error {
 	if msg[0] != messageVersion {
 		return nil
 	}
-	r := messageReader{b: msg[2:]}
-	switch msg[1] {
+	ok := true
+	switch fields := msg[2:]; msg[1] {
 	case kindSubscribe:
-		if m := r.subscribe(); !r.bad {
+		var m subscribeMsg
+		if ok = decode(fields, &m); ok {
 			l.receiveSubscribe(from, &m)
 		}
 	case kindHeartbeat:
-		if m := r.heartbeat(); !r.bad {
+		var m heartbeatMsg
+		if ok = decode(fields, &m); ok {
 			l.receiveHeartbeat(from, &m)
 		}
 	case kindSubscribeReply:
-		if m := r.subscribeReply(); !r.bad {
+		var m subscribeReply
+		if ok = decode(fields, &m); ok {
 			l.receiveSubscribeReply(from, &m, st)
 		}
 	case kindHeartbeatReply:
-		if m := r.heartbeatReply(); !r.bad {
+		var m heartbeatReply
+		if ok = decode(fields, &m); ok {
 			l.receiveHeartbeatReply(from, &m)
 		}
 	case kindNotify:
-		if m := r.notify(); !r.bad {
+		var m notifyMsg
+		if ok = decode(fields, &m); ok {
 			l.receiveNotify(from, &m, st)
 		}
 	}
-	if r.bad {
+	if !ok {
 		return errMalformed
 	}
 	return nil

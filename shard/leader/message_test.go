@@ -11,14 +11,14 @@ import (
 func TestMessagesRoundTrip(t *testing.T) {
 	long := strings.Repeat("d", protocol.MaxDescriptionLen)
 	entries := []sessionStatus{{session: never, state: stateEnded}, {1, stateAttached, never, long}, {2, stateAttached, 1, ""}, {session: 3, state: stateRetry}}
-	for _, m := range []interface{ append([]byte) []byte }{
-		subscribeMsg{1 << 40, 2, 3, []subscribeEntry{{never, never, never}, {1, 2, 3}}},
-		heartbeatMsg{never, 1, never, 4},
-		subscribeReply{1, 2, 3, 4, 5, 6, entries},
-		heartbeatReply{1, 2, 3, 4, true},
-		notifyMsg{1, 2, 3, never, entries},
+	for _, m := range []message{
+		&subscribeMsg{1 << 40, 2, 3, []subscribeEntry{{never, never, never}, {1, 2, 3}}},
+		&heartbeatMsg{never, 1, never, 4},
+		&subscribeReply{1, 2, 3, 4, 5, 6, entries},
+		&heartbeatReply{1, 2, 3, 4, true},
+		&notifyMsg{1, 2, 3, never, entries},
 	} {
-		if got := parseMessage(m.append(nil)); !reflect.DeepEqual(got, any(m)) {
+		if got := parseMessage(encode(m)); !reflect.DeepEqual(got, m) {
 			t.Errorf("wrote %+v, read %+v", m, got)
 		}
 	}
@@ -28,7 +28,7 @@ func TestMalformedMessagesAreIgnored(t *testing.T) {
 	w := newHarness()
 	w.l.Start(w.now, 1, 1, nil)
 	w.l.Take()
-	whole := subscribeMsg{1, 1, 1, []subscribeEntry{{1, 1, 1}, {2, 2, 2}}}.append(nil)
+	whole := encode(&subscribeMsg{1, 1, 1, []subscribeEntry{{1, 1, 1}, {2, 2, 2}}})
 	for n := range len(whole) {
 		w.l.Receive(w.now, 2, whole[:n], w)
 	}
@@ -38,11 +38,11 @@ func TestMalformedMessagesAreIgnored(t *testing.T) {
 	w.l.Receive(w.now, 2, append([]byte{messageVersion + 1}, whole[1:]...), w) // a later version's
 	w.l.Receive(w.now, 2, []byte{messageVersion, 99}, w)                       // a kind of later
 	if len(w.l.requestsWaiting) != 0 {
-		t.Errorf("%d questions wait that were not asked", len(w.l.requestsWaiting))
+		t.Errorf("%d requests wait that were not made", len(w.l.requestsWaiting))
 	}
 	w.l.Receive(w.now, 2, append(whole, 7, 7, 7), w) // fields of later
 	if len(w.l.requestsWaiting) != 1 {
-		t.Error("a question with fields of a later version was not heard")
+		t.Error("a request with fields of a later version was not received")
 	}
 }
 
@@ -113,22 +113,22 @@ func TestSlowSubscriberIsDropped(t *testing.T) {
 	id := protocol.MakeSessionID(0, 1, 7)
 	w.table[id] = sessionStatus{epoch: 1}
 	w.l.BarrierDone(w.now, w.l.Take().Barrier, true, w)
-	w.l.Receive(w.now, 2, subscribeMsg{9, 1, 1, []subscribeEntry{{id, 1, 0}}}.append(nil), w)
+	w.l.Receive(w.now, 2, encode(&subscribeMsg{9, 1, 1, []subscribeEntry{{id, 1, 0}}}), w)
 	w.l.BarrierDone(w.now, w.l.Take().Barrier, true, w)
 	for i := range uint64(MaxUnacked + 1) {
 		w.l.Attached(w.now, 1, id, 2+i, 1_000, "")
 		w.l.Take()
 	}
 	if p := w.l.subscribers[2]; !p.dropped || len(p.updates) != 0 || len(w.l.subscribersOf) != 0 {
-		t.Errorf("the peer keeps %d news, dead %v", len(p.updates), p.dropped)
+		t.Errorf("the subscriber keeps %d updates, dropped %v", len(p.updates), p.dropped)
 	}
-	for _, m := range []interface{ append([]byte) []byte }{
-		subscribeMsg{9, 1, 2, []subscribeEntry{{id, 1, 0}}}, heartbeatMsg{9, 1, 5, 1},
+	for _, m := range []message{
+		&subscribeMsg{9, 1, 2, []subscribeEntry{{id, 1, 0}}}, &heartbeatMsg{9, 1, 5, 1},
 	} {
-		w.l.Receive(w.now, 2, m.append(nil), w)
+		w.l.Receive(w.now, 2, encode(m), w)
 		w.l.BarrierDone(w.now, w.l.Take().Barrier, true, w)
 		out := w.l.Take().Messages
-		if life, ok := parseMessage(out[len(out)-1].Bytes).(heartbeatReply); !ok || life.known {
+		if life, ok := parseMessage(out[len(out)-1].Bytes).(*heartbeatReply); !ok || life.known {
 			t.Errorf("a dropped attempt is answered %s", formatMessage(out[len(out)-1].Bytes))
 		}
 	}
@@ -138,12 +138,12 @@ func TestSlowSubscriberIsDropped(t *testing.T) {
 // nothing panics, nothing grows without bound, and what goes out is well formed.
 func FuzzReceive(f *testing.F) {
 	id, away := protocol.MakeSessionID(0, 1, 1), protocol.MakeSessionID(0, 2, 1)
-	for _, m := range []interface{ append([]byte) []byte }{
-		subscribeMsg{1, 1, 1, []subscribeEntry{{id, 1, 0}}}, heartbeatMsg{1, 1, 10_000, 1}, subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{away, stateAttached, 2, "x"}}},
-		subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{session: away, state: stateEnded}}}, heartbeatReply{1, 1, 1, 10_000, false},
-		notifyMsg{1, 1, 1, 1, []sessionStatus{{session: away, state: stateEnded}}},
+	for _, m := range []message{
+		&subscribeMsg{1, 1, 1, []subscribeEntry{{id, 1, 0}}}, &heartbeatMsg{1, 1, 10_000, 1}, &subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{away, stateAttached, 2, "x"}}},
+		&subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{session: away, state: stateEnded}}}, &heartbeatReply{1, 1, 1, 10_000, false},
+		&notifyMsg{1, 1, 1, 1, []sessionStatus{{session: away, state: stateEnded}}},
 	} {
-		b := m.append(nil)
+		b := encode(m)
 		f.Add(append([]byte{byte(len(b))}, b...))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -159,8 +159,8 @@ func FuzzReceive(f *testing.F) {
 			w.l.Tick(w.now, w.lastHeard, 0, false)
 			r := w.l.Take()
 			for _, p := range r.Messages {
-				if reader := (messageReader{b: p.Bytes[2:]}); len(p.Bytes) > MaxMessage || p.Bytes[0] != messageVersion {
-					t.Fatalf("sent %x", reader.b)
+				if len(p.Bytes) > MaxMessage || p.Bytes[0] != messageVersion {
+					t.Fatalf("sent %x", p.Bytes[2:])
 				}
 				parseMessage(p.Bytes)
 			}

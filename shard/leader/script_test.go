@@ -230,22 +230,22 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 		for _, id := range a.list("s") {
 			m.sessions = append(m.sessions, subscribeEntry{id, a.num("bucket-epoch", 1), a.num("known", 0)})
 		}
-		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
+		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	case "heartbeat":
 		m := heartbeatMsg{epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), sentAt: a.num("sent-at", 7), nextUpdate: a.num("next", 1)}
-		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
+		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	case "subscribe-reply":
 		m := subscribeReply{
 			homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), request: a.num("request", 1),
 			first: a.num("first", 0), count: a.num("count", 1), sessions: a.entries(),
 		}
-		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
+		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	case "heartbeat-reply":
 		m := heartbeatReply{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), sentAt: a.num("sent-at", w.now), known: !a.has("unknown")}
-		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
+		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	case "notify":
 		m := notifyMsg{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), firstUpdate: a.num("first", 1), sessions: a.entries()}
-		l.Receive(w.now, a.num("from", 2), m.append(nil), w)
+		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	default:
 		d.Fatalf(t, "unknown command %s", d.Cmd)
 	}
@@ -317,9 +317,9 @@ func (w *harness) take(hear, barriers bool) (out []string) {
 			out = append(out, fmt.Sprintf("propose %d: %s", c.ID, w.command(c)))
 		}
 		for _, p := range r.Messages {
-			if m, ok := parseMessage(p.Bytes).(heartbeatMsg); ok && hear {
+			if m, ok := parseMessage(p.Bytes).(*heartbeatMsg); ok && hear {
 				k := w.l.subscriptions[p.To]
-				w.l.Receive(w.now, p.To, heartbeatReply{homeEpoch: k.homeEpoch, epoch: m.epoch, attempt: m.attempt, sentAt: m.sentAt, known: true}.append(nil), w)
+				w.l.Receive(w.now, p.To, encode(&heartbeatReply{homeEpoch: k.homeEpoch, epoch: m.epoch, attempt: m.attempt, sentAt: m.sentAt, known: true}), w)
 				again = true
 				continue
 			}
@@ -370,37 +370,33 @@ func (w *harness) command(c Command) string {
 }
 
 // parseMessage decodes a message as Receive does.
-func parseMessage(msg []byte) any {
-	r := messageReader{b: msg[2:]}
-	switch msg[1] {
-	case kindSubscribe:
-		return r.subscribe()
-	case kindHeartbeat:
-		return r.heartbeat()
-	case kindSubscribeReply:
-		return r.subscribeReply()
-	case kindHeartbeatReply:
-		return r.heartbeatReply()
+func parseMessage(msg []byte) message {
+	m := map[byte]message{
+		kindSubscribe: &subscribeMsg{}, kindHeartbeat: &heartbeatMsg{}, kindSubscribeReply: &subscribeReply{},
+		kindHeartbeatReply: &heartbeatReply{}, kindNotify: &notifyMsg{},
+	}[msg[1]]
+	if !decode(msg[2:], m) {
+		panic("malformed message")
 	}
-	return r.notify()
+	return m
 }
 
 func formatMessage(msg []byte) string {
 	var b strings.Builder
 	switch m := parseMessage(msg).(type) {
-	case subscribeMsg:
+	case *subscribeMsg:
 		fmt.Fprintf(&b, "subscribe (epoch %d attempt %d) request %d:", m.epoch, m.attempt, m.request)
 		for _, e := range m.sessions {
 			fmt.Fprintf(&b, " %s bucket epoch %d known %d", sessionName(e.session), e.bucketEpoch, e.known)
 		}
-	case heartbeatMsg:
+	case *heartbeatMsg:
 		fmt.Fprintf(&b, "heartbeat (epoch %d attempt %d) next update %d", m.epoch, m.attempt, m.nextUpdate)
-	case subscribeReply:
+	case *subscribeReply:
 		fmt.Fprintf(&b, "subscribe reply (home epoch %d to epoch %d attempt %d) request %d [%d, %d):", m.homeEpoch, m.epoch, m.attempt, m.request, m.first, m.first+m.count)
 		formatStatuses(&b, m.sessions)
-	case heartbeatReply:
+	case *heartbeatReply:
 		fmt.Fprintf(&b, "heartbeat reply (home epoch %d to epoch %d attempt %d) sent at %d known %v", m.homeEpoch, m.epoch, m.attempt, m.sentAt, m.known)
-	case notifyMsg:
+	case *notifyMsg:
 		fmt.Fprintf(&b, "notify (home epoch %d to epoch %d attempt %d) from %d:", m.homeEpoch, m.epoch, m.attempt, m.firstUpdate)
 		formatStatuses(&b, m.sessions)
 	}

@@ -147,7 +147,7 @@ func (l *Leader) replySubscribe(q *pendingRequest, st State) {
 	p := l.subscriberFor(q.from, q.msg.epoch, q.msg.attempt)
 	if p == nil {
 		if p = l.subscribers[q.from]; p.dropped && p.epoch == q.msg.epoch && p.attempt == q.msg.attempt {
-			l.send(p.shard, heartbeatReply{homeEpoch: l.epoch, epoch: p.epoch, attempt: p.attempt, sentAt: 0}.append(nil))
+			l.send(p.shard, &heartbeatReply{homeEpoch: l.epoch, epoch: p.epoch, attempt: p.attempt, sentAt: 0})
 		}
 		return
 	}
@@ -177,7 +177,7 @@ func (l *Leader) replySubscribe(q *pendingRequest, st State) {
 		if e.state != stateUnchanged {
 			if size+e.size() > MaxMessage-maxMessageOverhead {
 				m.count = uint64(i) - m.first
-				l.send(p.shard, m.append(nil))
+				l.send(p.shard, &m)
 				m.first, m.sessions, size = uint64(i), m.sessions[:0], 0
 			}
 			size += e.size()
@@ -185,7 +185,7 @@ func (l *Leader) replySubscribe(q *pendingRequest, st State) {
 		}
 	}
 	m.count = uint64(len(q.msg.sessions)) - m.first
-	l.send(p.shard, m.append(nil))
+	l.send(p.shard, &m)
 }
 
 // replyHeartbeats confirms, behind the barrier, that this leadership is alive, and says whether it
@@ -198,7 +198,7 @@ func (l *Leader) replyHeartbeats() {
 		if p != nil && newerAttempt(p.epoch, p.attempt, m.epoch, m.attempt) {
 			continue // outdated
 		}
-		l.send(b.from, m.append(nil))
+		l.send(b.from, &m)
 	}
 	clear(l.heartbeatsInFlight)
 	l.heartbeatsInFlight = l.heartbeatsInFlight[:0]
@@ -259,7 +259,7 @@ func (l *Leader) flushNotify() {
 			}
 			m.sessions = p.updates[p.sent:n]
 			p.sent = n
-			l.send(p.shard, m.append(nil))
+			l.send(p.shard, &m)
 		}
 	}
 	clear(l.notifyQueue)

@@ -96,7 +96,7 @@ func (l *Leader) tickSubscription(k *subscription) bool {
 	l.sendRequests(k)
 	if k.homeEpoch != 0 && now >= k.nextHeartbeat {
 		k.nextHeartbeat = now + l.cfg.SelfCheck/2
-		l.send(k.shard, heartbeatMsg{epoch: l.epoch, attempt: k.attempt, sentAt: now, nextUpdate: k.nextUpdate}.append(nil))
+		l.send(k.shard, &heartbeatMsg{epoch: l.epoch, attempt: k.attempt, sentAt: now, nextUpdate: k.nextUpdate})
 	}
 	return true
 }
@@ -117,7 +117,7 @@ func (l *Leader) sendRequests(k *subscription) {
 		}
 		q.left = len(q.sessions)
 		k.requests = append(k.requests, q)
-		l.send(k.shard, m.append(nil))
+		l.send(k.shard, &m)
 		l.stats.Queried += uint64(q.left)
 	}
 }
@@ -223,6 +223,6 @@ func (l *Leader) receiveNotify(from uint64, m *notifyMsg, st State) {
 	}
 }
 
-func (l *Leader) send(to uint64, msg []byte) {
-	l.ready.Messages = append(l.ready.Messages, Message{to, msg})
+func (l *Leader) send(to uint64, m message) {
+	l.ready.Messages = append(l.ready.Messages, Message{to, encode(m)})
 }
