@@ -11,6 +11,9 @@ type ProcessOptions struct {
 	Return       uint64 // how long a member with a key keeps its place without a session; default 0: it leaves at once
 }
 
+// Validate checks each field, and the two back-offs against each other.
+func (m *ProcessOptions) Validate() error { f := checker(); m.fields(&f); return f.err() }
+
 func (m *ProcessOptions) fields(f *fields) {
 	enum(f, "options.election", &m.Election, "election", ElectOldest, ElectPreferred, "0 (oldest), 1 (lowest-id) or 2 (preferred)")
 	f.millis("options.debounce", &m.Debounce, "debounce", MaxProcessDuration)

@@ -5,15 +5,15 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/process"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // processCounts are what happened to the processes of a shard since its replica started here, as every replica sees it in the log.
 type processCounts struct {
 	started, joined, left, returned atomic.Uint64
-	ended                           [process.OutcomeFailed + 1]atomic.Uint64
+	ended                           [protocol.RoundFailed + 1]atomic.Uint64
 	undelivered                     atomic.Uint64 // what was not told to a member because its connection had too much to read; it comes again
 }
 
@@ -23,15 +23,15 @@ func (p *processLeader) count(rep *replica.Shard, changes []shard.ProcessChange)
 	for i := range changes {
 		x := &changes[i]
 		switch x.Kind {
-		case process.ChangeStarted:
+		case protocol.ProcessStarted:
 			n.started.Add(1)
-		case process.ChangeJoined:
+		case protocol.ProcessJoined:
 			n.joined.Add(1)
-		case process.ChangeLeft:
+		case protocol.ProcessLeft:
 			n.left.Add(1)
-		case process.ChangeReturned:
+		case protocol.ProcessReturned:
 			n.returned.Add(1)
-		case process.ChangeEnded:
+		case protocol.ProcessRoundEnded:
 			if int(x.Outcome) < len(n.ended) {
 				n.ended[x.Outcome].Add(1)
 			}
@@ -45,7 +45,7 @@ func (p *processLeader) count(rep *replica.Shard, changes []shard.ProcessChange)
 // measure takes how long a round lasted, in log time.
 func (p *processLeader) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	var (
-		e  process.HistoryRound
+		e  protocol.ProcessHistoryRound
 		ok bool
 	)
 	rep.View(func(m *shard.Machine) {
@@ -63,7 +63,7 @@ func (p *processLeader) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	}
 }
 
-// phases are the names of process.Phase, as labels.
+// phases are the names of the phases of a process, as labels.
 var phases = [...]string{"idle", "waiting", "preparing", "coordinating", "completing", "completed"}
 
 // maxProcessesPerView is how many processes are looked at while the log waits.
@@ -115,7 +115,7 @@ func (m *serverMetrics) writeProcesses(w io.Writer) {
 		for i, n := range byPhase {
 			fmt.Fprintf(w, "signalbox_processes{shard=\"%d\",phase=%q} %d\n", d.id, phases[i], n)
 		}
-		for o := process.OutcomeCompleted; int(o) < len(p.counts.ended); o++ {
+		for o := protocol.RoundCompleted; int(o) < len(p.counts.ended); o++ {
 			fmt.Fprintf(w, "signalbox_process_rounds_ended_total{shard=\"%d\",outcome=%q} %d\n", d.id, o, p.counts.ended[o].Load())
 		}
 		p.mu.Lock()

@@ -10,7 +10,6 @@ import (
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
-	"github.com/signalbox-dev/signalbox/shard/process"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
@@ -302,9 +301,8 @@ func (p *processLeader) deliver() {
 // roundWriter writes rounds to members, for one goroutine.
 type roundWriter struct {
 	protocol.ProcessRound
-	list    []process.Member // of the last round that was written
-	encoded []byte           // the same
-	scratch []protocol.ProcessMember
+	list    []protocol.ProcessMember // of the last round that was written
+	encoded []byte                   // the same
 }
 
 // AppendBody writes the round with the list that is encoded.
@@ -317,12 +315,7 @@ func (w *roundWriter) take(e *shard.Event) {
 	if w.encoded != nil && len(list) == len(w.list) && (len(list) == 0 || &list[0] == &w.list[0]) {
 		return
 	}
-	w.scratch = w.scratch[:0]
-	for i := range list {
-		w.scratch = append(w.scratch, shard.ProcessMember(&list[i]))
-	}
-	w.list, w.encoded = list, protocol.AppendProcessMembers(w.encoded[:0], w.scratch)
-	clear(w.scratch)
+	w.list, w.encoded = list, protocol.AppendProcessMembers(w.encoded[:0], list)
 }
 
 // notifyMember writes an EventProcess to its member's connection, if there is one here. A list of members may be long, and comes again some seconds later: it is not for a connection
@@ -361,7 +354,7 @@ func (p *processLeader) logSlowMembers() {
 		left := maxScannedProcesses
 		m.ProcessesFrom(0, nil, func(v shard.ProcessView) bool {
 			left--
-			if v.Phase() != process.PhasePreparing {
+			if v.Phase() != protocol.PhasePreparing {
 				return left > 0
 			}
 			started, sessions := v.Preparing(nil)

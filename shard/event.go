@@ -108,7 +108,7 @@ type ProcessChange struct {
 	Node   uint64
 	Bucket uint32
 	Name   []byte
-	process.Change
+	protocol.ProcessChange
 }
 
 // TrackChange is one change of a track, for watches. Its revision is the index of the entry.

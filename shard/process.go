@@ -108,7 +108,7 @@ func (m *Machine) tickCalledProcesses() {
 			m.spendWork(1 + len(m.batch.proc.Events))
 			m.emitProcess(x)
 			if x.state.Expired(at) {
-				m.emitProcessChange(x, process.Change{Kind: process.ChangeDeleted, Epoch: x.state.Epoch(), Topology: x.state.Topology()})
+				m.emitProcessChange(x, protocol.ProcessChange{Kind: protocol.ProcessDeleted, Epoch: x.state.Epoch(), Topology: x.state.Topology()})
 				m.unlinkProcess(x)
 				continue
 			}
@@ -147,9 +147,9 @@ func (m *Machine) emitProcess(x *processRecord) {
 	}
 	for i := range out.Changes {
 		switch c := &out.Changes[i]; c.Kind {
-		case process.ChangeJoined, process.ChangeReturned:
+		case protocol.ProcessJoined, protocol.ProcessReturned:
 			m.addMembership(m.sessions[c.Session], x)
-		case process.ChangeLeft, process.ChangeAbsent:
+		case protocol.ProcessLeft, protocol.ProcessAbsent:
 			m.removeMembership(m.sessions[c.Session], x)
 		}
 	}
@@ -176,9 +176,9 @@ func (m *Machine) emitRound(x *processRecord, e *process.MemberEvent) {
 	}
 }
 
-func (m *Machine) emitProcessChange(x *processRecord, c process.Change) {
+func (m *Machine) emitProcessChange(x *processRecord, c protocol.ProcessChange) {
 	if !x.node.dropped {
-		m.batch.out.ProcessChanges = append(m.batch.out.ProcessChanges, ProcessChange{Node: x.node.id, Bucket: x.bucket.number, Name: x.name, Change: c})
+		m.batch.out.ProcessChanges = append(m.batch.out.ProcessChanges, ProcessChange{Node: x.node.id, Bucket: x.bucket.number, Name: x.name, ProcessChange: c})
 	}
 }
 

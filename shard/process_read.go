@@ -40,63 +40,39 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	}
 	x := v.record
 	d := x.state.Describe()
-	o, t := d.Options, d.Counters
-	*out = protocol.ProcessStatus{
-		Index: m.applied, Revision: x.revision, Name: x.name, Clock: m.logTime, Phase: protocol.ProcessPhase(d.Phase), Epoch: d.Epoch, Topology: d.Topology,
-		Coordinator: d.Coordinator, Attempt: d.Attempt, Started: d.Started, NumMembers: uint64(len(d.Members)),
-		Options: protocol.ProcessOptions{
-			Election: protocol.ProcessElection(o.Election), Debounce: o.Debounce, RoundTimeout: o.RoundTimeout, BackoffMin: o.BackoffMin,
-			BackoffMax: o.BackoffMax, Return: o.Return,
-		},
-		Counters: protocol.ProcessCounters{
-			Changes: t.Changes, Started: t.Started, Completed: t.Completed, Cancelled: t.Cancelled, Failed: t.Failed, Returned: t.Returned, Stale: t.Stale,
-		},
-		Members: out.Members[:0], History: out.History[:0],
-	}
+	members := d.Members
+	*out = d
+	out.Index, out.Revision, out.Name, out.Clock, out.NumMembers = m.applied, x.revision, x.name, m.logTime, uint64(len(members))
+	out.Members, out.History = nil, nil
 	if d.Start > 0 {
 		out.Start = x.bucket.logTimeAt(d.Start)
 	}
 	p := newPage(req.Limit, PageBytes)
 	if req.Flags&protocol.WithProcessHistory != 0 && after == 0 {
-		for _, e := range x.state.History() {
-			out.History = append(out.History, protocol.ProcessHistoryRound{
-				Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Size: e.Size, Attempt: e.Attempt, Wall: e.Wall, Prepared: e.Prepared,
-				Decided: e.Decided, Duration: e.Duration, Outcome: protocol.ProcessOutcome(e.Outcome), Text: e.Text,
-			})
-			p.bytes += 80 + len(e.Text)
+		out.History = x.state.History()
+		for i := range out.History {
+			p.bytes += 80 + len(out.History[i].Text)
 		}
 	}
 	if req.Flags&protocol.WithProcessMembers == 0 {
 		return nil
 	}
-	for i := range d.Members {
-		s := &d.Members[i]
-		if s.Order <= after {
+	for _, info := range members {
+		member := &info.Member
+		if member.Order <= after {
 			continue
 		}
-		if !p.takes(80 + len(s.Key) + len(s.Identity) + len(s.Data)) {
+		if !p.takes(80 + len(member.Key) + len(member.Identity) + len(member.Data)) {
 			out.Cursor = binary.BigEndian.AppendUint64(nil, after)
 			return nil
 		}
-		place := protocol.ProcessMemberInfo{Member: ProcessMember(&s.Member), Status: memberStatuses[s.Status], Token: s.Token, Joined: s.Joined}
-		if s.Until > 0 {
-			place.Until = x.bucket.logTimeAt(s.Until)
+		if info.Until > 0 {
+			info.Until = x.bucket.logTimeAt(info.Until)
 		}
-		out.Members = append(out.Members, place)
-		after = s.Order
+		out.Members = append(out.Members, info)
+		after = member.Order
 	}
 	return nil
-}
-
-var memberStatuses = map[string]protocol.ProcessMemberStatus{
-	"outside": protocol.MemberOutside, "preparing": protocol.MemberPreparing, "prepared": protocol.MemberPrepared,
-	"completing": protocol.MemberCompleting, "completed": protocol.MemberCompleted, "resuming": protocol.MemberResuming,
-	"absent": protocol.MemberAbsent,
-}
-
-// ProcessMember is a member in the form of messages.
-func ProcessMember(p *process.Member) protocol.ProcessMember {
-	return protocol.ProcessMember{Session: p.Session, Order: p.Order, Key: p.Key, Identity: p.Identity, Data: p.Data, Weight: p.Weight}
 }
 
 // ListProcesses reads a page of a node's processes in the active buckets of this shard, in order of name. The cursor is the last name of the page before.
@@ -119,7 +95,7 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 			return more
 		}
 		out.Processes = append(out.Processes, protocol.ProcessItem{
-			Name: x.name, Phase: protocol.ProcessPhase(x.state.Phase()), Epoch: x.state.Epoch(), Topology: x.state.Topology(), Coordinator: x.state.Coordinator(),
+			Name: x.name, Phase: x.state.Phase(), Epoch: x.state.Epoch(), Topology: x.state.Topology(), Coordinator: x.state.Coordinator(),
 			NumMembers: uint64(x.state.Len()),
 		})
 		return true
@@ -151,7 +127,7 @@ func (v ProcessView) Revision() uint64 { return v.record.revision }
 func (v ProcessView) Epoch() uint64 { return v.record.state.Epoch() }
 
 // Phase is the present one.
-func (v ProcessView) Phase() process.Phase { return v.record.state.Phase() }
+func (v ProcessView) Phase() protocol.ProcessPhase { return v.record.state.Phase() }
 
 // Open says that messages may pass between the members of the round, which Sessions appends.
 func (v ProcessView) Open() bool { return v.record.state.AllowsMessages() }
@@ -163,7 +139,7 @@ func (v ProcessView) Sessions(list []uint64) []uint64 { return v.record.state.Ro
 func (v ProcessView) Len() int { return v.record.state.Len() }
 
 // Latest is the round that ended last; false: none did.
-func (v ProcessView) Latest() (process.HistoryRound, bool) { return v.record.state.Latest() }
+func (v ProcessView) Latest() (protocol.ProcessHistoryRound, bool) { return v.record.state.Latest() }
 
 // Preparing appends the members that have not prepared the present round, and gives the log time at which it started.
 func (v ProcessView) Preparing(list []uint64) (started uint64, sessions []uint64) {
@@ -223,15 +199,7 @@ func (m *Machine) ProcessesFrom(first uint64, name []byte, yield func(ProcessVie
 func ProcessRound(e *Event, out *protocol.ProcessRound) {
 	p := e.Process
 	*out = protocol.ProcessRound{
-		Session: e.Session, Name: e.Name, Kind: protocol.ProcessRoundKind(p.Kind), Removal: protocol.ProcessRemoval(p.Removal), Epoch: p.Epoch,
+		Session: e.Session, Name: e.Name, Kind: protocol.ProcessRoundKind(p.Kind), Removal: p.Removal, Epoch: p.Epoch,
 		Topology: p.Topology, Coordinator: p.Coordinator, Attempt: p.Attempt, Token: p.Token, CompletedEpoch: p.CompletedEpoch, Result: p.Result, Text: p.Text,
-	}
-}
-
-// ProcessChangeMessage is a change in the form of the message to watches.
-func ProcessChangeMessage(c *process.Change) protocol.ProcessChange {
-	return protocol.ProcessChange{
-		Kind: protocol.ProcessChangeKind(c.Kind), Phase: protocol.ProcessPhase(c.Phase), Outcome: protocol.ProcessOutcome(c.Outcome), Epoch: c.Epoch,
-		Topology: c.Topology, Session: c.Session, Text: c.Text,
 	}
 }

@@ -118,14 +118,6 @@ func (m *Machine) refuseNotMember(q *processRequest) {
 	m.finishProcess(q, Event{}, 0, &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outNotMember].text + "; join first"})
 }
 
-// ProcessOptions are the options as the machine of the process takes them.
-func ProcessOptions(o protocol.ProcessOptions) process.Options {
-	return process.Options{
-		Election: process.Election(o.Election), Debounce: o.Debounce, RoundTimeout: o.RoundTimeout, BackoffMin: o.BackoffMin, BackoffMax: o.BackoffMax,
-		Return: o.Return,
-	}
-}
-
 // moreBytes is by how much a member of that size makes its node larger: a process that is not there is made, and a member that has the key goes.
 func (q *processRequest) moreBytes(member uint64, key string) uint64 {
 	if q.process == nil {
@@ -156,7 +148,7 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 			m.finishProcess(&q, Event{}, 0, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textQuota(q.node.config.MaxSemaphores)})
 			return
 		}
-		state, err := process.New(m.processNow(q.bucket), q.bucket.orderCounter, ProcessOptions(body.Options))
+		state, err := process.New(m.processNow(q.bucket), q.bucket.orderCounter, body.Options)
 		if err != nil {
 			m.finishProcess(&q, Event{}, 0, err)
 			return
@@ -269,6 +261,6 @@ func (m *Machine) applyProcessAlter(c *rawCommand) {
 	var body protocol.ProcessAlter
 	var q processRequest
 	if m.decode(&body, c.body) && m.valid(&body) && m.enterOperator(&q, c, body.Node, body.Name) {
-		m.finishProcess(&q, Event{}, 0, q.process.state.Alter(m.callProcess(q.process), ProcessOptions(body.Options), &m.batch.proc))
+		m.finishProcess(&q, Event{}, 0, q.process.state.Alter(m.callProcess(q.process), body.Options, &m.batch.proc))
 	}
 }

@@ -69,17 +69,17 @@ func (x *storyRunner) round(b *strings.Builder, e *Event) {
 func (x *storyRunner) processChanges(b *strings.Builder) {
 	for _, c := range x.out.ProcessChanges {
 		word := [...]string{
-			process.ChangeJoined: "joined", process.ChangeLeft: "left", process.ChangeAbsent: "absent", process.ChangeReturned: "returned",
-			process.ChangeStarted: "round of", process.ChangePhase: "phase", process.ChangeEnded: "round", process.ChangeOptions: "options", process.ChangeDeleted: "gone",
+			protocol.ProcessJoined: "joined", protocol.ProcessLeft: "left", protocol.ProcessAbsent: "absent", protocol.ProcessReturned: "returned",
+			protocol.ProcessStarted: "round of", protocol.ProcessPhaseChanged: "phase", protocol.ProcessRoundEnded: "round", protocol.ProcessAltered: "options", protocol.ProcessDeleted: "gone",
 		}[c.Kind]
 		fmt.Fprintf(b, "  change %s: %s", c.Name, word)
 		if c.Session != 0 {
 			fmt.Fprintf(b, " %s", x.sessionName(c.Session))
 		}
 		switch c.Kind {
-		case process.ChangePhase:
+		case protocol.ProcessPhaseChanged:
 			fmt.Fprintf(b, " %s", c.Phase)
-		case process.ChangeEnded:
+		case protocol.ProcessRoundEnded:
 			fmt.Fprintf(b, " %s", c.Outcome)
 		}
 		fmt.Fprintf(b, " epoch=%d topology=%d", c.Epoch, c.Topology)
@@ -104,7 +104,7 @@ func (x *storyRunner) describeProcess(a storyArgs, node uint64) string {
 			return err.Error() + "\n"
 		}
 		if first {
-			fmt.Fprintf(&b, "phase %s epoch=%d topology=%d members=%d coordinator=%s start=%d\n", process.Phase(s.Phase), s.Epoch, s.Topology, s.NumMembers,
+			fmt.Fprintf(&b, "phase %s epoch=%d topology=%d members=%d coordinator=%s start=%d\n", protocol.ProcessPhase(s.Phase), s.Epoch, s.Topology, s.NumMembers,
 				x.sessionName(s.Coordinator), s.Start)
 		} else {
 			b.WriteString("--\n")
@@ -114,7 +114,7 @@ func (x *storyRunner) describeProcess(a storyArgs, node uint64) string {
 				p.Member.Identity, p.Member.Key, p.Until)
 		}
 		for _, e := range s.History {
-			fmt.Fprintf(&b, "  round %d: %s size=%d %s\n", e.Epoch, process.Outcome(e.Outcome), e.Size, e.Text)
+			fmt.Fprintf(&b, "  round %d: %s size=%d %s\n", e.Epoch, protocol.ProcessOutcome(e.Outcome), e.Size, e.Text)
 		}
 		req.Cursor = s.Cursor
 	}
@@ -131,7 +131,7 @@ func (x *storyRunner) listProcesses(a storyArgs, node uint64) string {
 			return err.Error() + "\n"
 		}
 		for _, p := range s.Processes {
-			fmt.Fprintf(&b, "%s %s epoch=%d members=%d\n", p.Name, process.Phase(p.Phase), p.Epoch, p.NumMembers)
+			fmt.Fprintf(&b, "%s %s epoch=%d members=%d\n", p.Name, protocol.ProcessPhase(p.Phase), p.Epoch, p.NumMembers)
 		}
 		req.Cursor = s.Cursor
 	}

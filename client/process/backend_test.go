@@ -30,7 +30,7 @@ type backend struct {
 
 func newBackend(t *testing.T, lossy int) *backend {
 	t.Helper()
-	p, err := server.New(server.Now{}, 0, server.Options{BackoffMin: 5, BackoffMax: 20})
+	p, err := server.New(server.Now{}, 0, protocol.ProcessOptions{BackoffMin: 5, BackoffMax: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func (b *backend) applyLocked(f func(*server.Out) error) error {
 	switch {
 	case b.p.AllowsMessages():
 		stage = relay.Open
-	case b.p.Phase() == server.PhasePreparing:
+	case b.p.Phase() == protocol.PhasePreparing:
 		stage = relay.Preparing
 	}
 	b.r.Round(b.p.Epoch(), stage, b.p.RoundSessions(nil))
@@ -109,7 +109,7 @@ func (b *backend) kill(session uint64) {
 	_ = b.apply(func(out *server.Out) error { b.p.SessionEnded(b.at, session, out); return nil })
 }
 
-func (b *backend) tally() server.Counters {
+func (b *backend) tally() protocol.ProcessCounters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.p.Counters()
@@ -119,7 +119,7 @@ func (b *backend) tally() server.Counters {
 func (b *backend) settled(members int) (uint64, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.p.Epoch(), b.p.Phase() == server.PhaseCompleted && b.p.Len() == members
+	return b.p.Epoch(), b.p.Phase() == protocol.PhaseCompleted && b.p.Len() == members
 }
 
 // fakeTransport is a session's way to the backend.

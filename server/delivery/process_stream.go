@@ -65,7 +65,7 @@ func (t *ProcessStreams) changed(rep *replica.Shard, index uint64, list []shard.
 		x := &list[i]
 		t.changes = protocol.ProcessChanges{Revision: index, Wall: wall, Changes: t.changes.Changes[:0]}
 		for ; i < len(list) && list[i].Node == x.Node && bytes.Equal(list[i].Name, x.Name); i++ {
-			t.changes.Changes = append(t.changes.Changes, shard.ProcessChangeMessage(&list[i].Change))
+			t.changes.Changes = append(t.changes.Changes, list[i].ProcessChange)
 		}
 		watching := t.byName[NameKey(x.Node, x.Name)][struct{}{}]
 		if len(watching) == 0 {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/process"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
@@ -213,7 +212,7 @@ func (p *Processes) relayAt(v shard.ProcessView, made bool) *processRelay {
 		r.revision = v.Revision()
 		stage := relay.Closed
 		switch {
-		case v.Phase() == process.PhasePreparing:
+		case v.Phase() == protocol.PhasePreparing:
 			stage = relay.Preparing
 		case v.Open():
 			stage = relay.Open
@@ -313,7 +312,7 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 		return
 	}
 	for key, r := range p.relays { // the order of removals has no effect
-		if v, err := m.Process(r.node, r.name); err != nil || !v.Open() && v.Phase() != process.PhasePreparing {
+		if v, err := m.Process(r.node, r.name); err != nil || !v.Open() && v.Phase() != protocol.PhasePreparing {
 			p.forget(key)
 		} else {
 			p.relayAt(v, false) // a newer round drops what the previous one left
@@ -332,7 +331,7 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 			return false
 		}
 		looks--
-		if ph := v.Phase(); ph == process.PhaseIdle || ph == process.PhaseWaiting {
+		if ph := v.Phase(); ph == protocol.PhaseIdle || ph == protocol.PhaseWaiting {
 			return true
 		}
 		p.ids = v.Sessions(p.ids[:0])

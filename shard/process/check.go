@@ -4,37 +4,39 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Check says which invariant does not hold, if any. Decode relies on it: whatever passes is safe to
 // go on with.
 func (p *Process) Check() error {
-	if _, err := p.options.withDefaults(); err != nil || p.options.BackoffMin == 0 || p.options.BackoffMax == 0 {
+	if _, err := withDefaults(p.options); err != nil || p.options.BackoffMin == 0 || p.options.BackoffMax == 0 {
 		return errors.New("options are not valid")
 	}
 	r := &p.round
-	running := p.phase == PhasePreparing || p.phase == PhaseCoordinating
-	decided := p.phase == PhaseCompleting || p.phase == PhaseCompleted
+	running := p.phase == protocol.PhasePreparing || p.phase == protocol.PhaseCoordinating
+	decided := p.phase == protocol.PhaseCompleting || p.phase == protocol.PhaseCompleted
 	switch {
-	case p.phase > PhaseCompleted:
+	case p.phase > protocol.PhaseCompleted:
 		return fmt.Errorf("phase %d is not known", p.phase)
 	case max(p.joinOrder, p.counter, p.topology, p.attempt) > maxCounter:
 		return errors.New("a counter is used up")
 	case r.epoch > p.counter:
 		return fmt.Errorf("epoch %d was not given", r.epoch)
-	case r.topology > p.topology || (running || p.phase == PhaseCompleted) && r.topology != p.topology:
+	case r.topology > p.topology || (running || p.phase == protocol.PhaseCompleted) && r.topology != p.topology:
 		return fmt.Errorf("phase is %v, with topology %d of %d", p.phase, r.topology, p.topology)
-	case len(p.members) > MaxMembers || len(p.history) > MaxHistory || len(r.result) > MaxResult:
+	case len(p.members) > protocol.MaxProcessMembers || len(p.history) > MaxHistory || len(r.result) > protocol.MaxProcessResult:
 		return errors.New("something is too long")
-	case (p.phase == PhaseIdle) != (len(p.members) == 0):
+	case (p.phase == protocol.PhaseIdle) != (len(p.members) == 0):
 		return fmt.Errorf("phase is %v, with %d members", p.phase, len(p.members))
-	case p.pending && p.phase != PhaseCompleting:
+	case p.pending && p.phase != protocol.PhaseCompleting:
 		return errors.New("a round is pending behind none")
-	case p.start > 0 && p.phase != PhaseWaiting && !p.pending:
+	case p.start > 0 && p.phase != protocol.PhaseWaiting && !p.pending:
 		return errors.New("a round is due while one is under way")
 	case (running || decided) && r.epoch == 0:
 		return errors.New("a round has no epoch")
-	case r.deadline > 0 && !running && p.phase != PhaseCompleting:
+	case r.deadline > 0 && !running && p.phase != protocol.PhaseCompleting:
 		return errors.New("a deadline belongs to no round")
 	}
 	if err := p.checkMembers(running, decided); err != nil {
@@ -43,7 +45,7 @@ func (p *Process) Check() error {
 	gone := make(map[uint64]bool, len(p.formerMembers))
 	for i := range p.formerMembers {
 		f := &p.formerMembers[i]
-		if f.removal > RemovedByOperator || f.completedEpoch > r.epoch || gone[f.session] || p.member(f.session) != nil || len(p.formerMembers) > MaxFormer {
+		if f.removal > protocol.RemovedByOperator || f.completedEpoch > r.epoch || gone[f.session] || p.member(f.session) != nil || len(p.formerMembers) > MaxFormer {
 			return fmt.Errorf("former member with session %d is not valid", f.session)
 		}
 		gone[f.session] = true
@@ -54,7 +56,7 @@ func (p *Process) Check() error {
 		switch {
 		case e.Epoch <= last || e.Epoch > r.epoch:
 			return fmt.Errorf("round %d of the history is out of order", e.Epoch)
-		case e.Outcome < OutcomeCompleted || e.Outcome > OutcomeFailed || len(e.Text) > MaxText || !utf8.ValidString(e.Text):
+		case e.Outcome < protocol.RoundCompleted || e.Outcome > protocol.RoundFailed || len(e.Text) > protocol.MaxProcessText || !utf8.ValidString(e.Text):
 			return fmt.Errorf("round %d of the history is not valid", e.Epoch)
 		}
 		last = e.Epoch
@@ -68,26 +70,26 @@ func (p *Process) checkMembers(running, decided bool) error {
 	order, waiting, coordinators := uint64(0), 0, 0
 	for _, m := range p.members {
 		switch {
-		case m.session == 0 || len(m.key) > MaxKey || len(m.identity) > MaxIdentity || len(m.data) > MaxData:
+		case m.session == 0 || len(m.key) > protocol.MaxProcessKey || len(m.identity) > MaxIdentity || len(m.data) > protocol.MaxProcessData:
 			return fmt.Errorf("member %d is not valid", m.order)
 		case m.order <= order || m.order > p.joinOrder:
 			return fmt.Errorf("member %d is out of order", m.order)
 		case !m.absent && sessions[m.session] || m.key != "" && keys[m.key]:
 			return fmt.Errorf("member %d is there twice", m.order)
-		case m.absent && (m.key == "" || p.phase != PhaseCompleted) || !m.absent && m.until > 0:
+		case m.absent && (m.key == "" || p.phase != protocol.PhaseCompleted) || !m.absent && m.until > 0:
 			return fmt.Errorf("member %d is absent where it cannot be", m.order)
 		case m.completedEpoch > r.epoch || m.token > p.counter:
 			return fmt.Errorf("member %d is ahead of the epoch", m.order)
-		case m.status > memberResuming || running && m.status != memberPreparing && m.status != memberPrepared:
-			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.status, p.phase)
-		case !running && m.status == memberPreparing || !running && p.phase != PhaseCompleting && m.status == memberPrepared:
-			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.status, p.phase)
-		case p.phase == PhaseCompleted && m.status < memberCompleting || p.phase == PhaseCompleting && m.status == memberResuming:
-			return fmt.Errorf("member %d has standing %d in phase %v", m.order, m.status, p.phase)
-		case m.status == memberPrepared && p.phase == PhaseCompleting && m.order != r.coordinator:
+		case m.status > protocol.MemberResuming || running && m.status != protocol.MemberPreparing && m.status != protocol.MemberPrepared:
+			return fmt.Errorf("member %d has status %d in phase %v", m.order, m.status, p.phase)
+		case !running && m.status == protocol.MemberPreparing || !running && p.phase != protocol.PhaseCompleting && m.status == protocol.MemberPrepared:
+			return fmt.Errorf("member %d has status %d in phase %v", m.order, m.status, p.phase)
+		case p.phase == protocol.PhaseCompleted && m.status < protocol.MemberCompleting || p.phase == protocol.PhaseCompleting && m.status == protocol.MemberResuming:
+			return fmt.Errorf("member %d has status %d in phase %v", m.order, m.status, p.phase)
+		case m.status == protocol.MemberPrepared && p.phase == protocol.PhaseCompleting && m.order != r.coordinator:
 			return fmt.Errorf("member %d was not told that the round is complete", m.order)
 		case decided && m.inRound() && m.completedEpoch != r.epoch:
-			return fmt.Errorf("member %d is not settled", m.order)
+			return fmt.Errorf("member %d does not have the completed epoch", m.order)
 		case m.inRound() && m.token < r.epoch:
 			return fmt.Errorf("member %d has a token below the epoch", m.order)
 		}
@@ -96,12 +98,12 @@ func (p *Process) checkMembers(running, decided bool) error {
 			sessions[m.session] = true
 		}
 		keys[m.key] = true
-		if m.status == memberPreparing || m.status == memberCompleting {
+		if m.status == protocol.MemberPreparing || m.status == protocol.MemberCompleting {
 			waiting++
 		}
 		if m.order == r.coordinator && m.inRound() {
 			coordinators++
-			if p.phase == PhaseCoordinating && m.status != memberPrepared {
+			if p.phase == protocol.PhaseCoordinating && m.status != protocol.MemberPrepared {
 				return errors.New("the coordinator is not prepared")
 			}
 		}
@@ -109,7 +111,7 @@ func (p *Process) checkMembers(running, decided bool) error {
 	switch {
 	case running && coordinators != 1:
 		return errors.New("the round has no coordinator")
-	case p.phase == PhasePreparing && waiting == 0, p.phase == PhaseCoordinating && waiting > 0, p.phase == PhaseCompleting && waiting == 0:
+	case p.phase == protocol.PhasePreparing && waiting == 0, p.phase == protocol.PhaseCoordinating && waiting > 0, p.phase == protocol.PhaseCompleting && waiting == 0:
 		return fmt.Errorf("phase is %v, with %d members to confirm", p.phase, waiting)
 	}
 	return nil

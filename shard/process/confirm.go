@@ -29,8 +29,8 @@ func (p *Process) Prepared(at Now, session, epoch uint64, out *Out) error {
 	if err != nil {
 		return err
 	}
-	if m.status == memberPreparing {
-		m.status = memberPrepared
+	if m.status == protocol.MemberPreparing {
+		m.status = protocol.MemberPrepared
 		p.advance(at, out)
 	}
 	return nil
@@ -44,7 +44,7 @@ func (p *Process) Fail(at Now, session, epoch uint64, text string, out *Out) err
 	if _, err := p.roundMember(session, epoch); err != nil {
 		return err
 	}
-	if p.phase != PhasePreparing && p.phase != PhaseCoordinating {
+	if p.phase != protocol.PhasePreparing && p.phase != protocol.PhaseCoordinating {
 		return protocol.Errorf(protocol.StatusPreconditionFailed, "round of epoch %d is complete; it cannot fail any more", epoch)
 	}
 	p.failRound(at, truncate("a member failed: "+text), out)
@@ -56,8 +56,8 @@ func (p *Process) Fail(at Now, session, epoch uint64, text string, out *Out) err
 // prepared.
 func (p *Process) Complete(at Now, session, epoch uint64, result []byte, out *Out) error {
 	p.fireDeadlines(at, out)
-	if len(result) > MaxResult {
-		return protocol.Errorf(protocol.StatusBadRequest, "result is %d bytes long; at most %d are allowed", len(result), MaxResult)
+	if len(result) > protocol.MaxProcessResult {
+		return protocol.Errorf(protocol.StatusBadRequest, "result is %d bytes long; at most %d are allowed", len(result), protocol.MaxProcessResult)
 	}
 	m, err := p.roundMember(session, epoch)
 	switch {
@@ -65,9 +65,9 @@ func (p *Process) Complete(at Now, session, epoch uint64, result []byte, out *Ou
 		return err
 	case m.order != p.round.coordinator:
 		return protocol.Errorf(protocol.StatusPreconditionFailed, "only the coordinator of the round can complete it")
-	case p.phase == PhasePreparing:
+	case p.phase == protocol.PhasePreparing:
 		return protocol.Errorf(protocol.StatusPreconditionFailed, "not all members are prepared; complete the round from coordinate or later")
-	case p.phase == PhaseCoordinating:
+	case p.phase == protocol.PhaseCoordinating:
 		p.completeRound(at, m, result, out)
 	}
 	return nil
@@ -86,10 +86,10 @@ func (p *Process) Completed(at Now, session, epoch uint64, out *Out) error {
 		return err
 	}
 	switch m.status {
-	case memberPreparing, memberPrepared:
+	case protocol.MemberPreparing, protocol.MemberPrepared:
 		return protocol.Errorf(protocol.StatusPreconditionFailed, "round of epoch %d is not complete for this member", epoch)
-	case memberCompleting, memberResuming:
-		m.status = memberCompleted
+	case protocol.MemberCompleting, protocol.MemberResuming:
+		m.status = protocol.MemberCompleted
 		p.advance(at, out)
 	}
 	return nil
@@ -97,8 +97,8 @@ func (p *Process) Completed(at Now, session, epoch uint64, out *Out) error {
 
 // truncate makes a reason fit to be kept.
 func truncate(text string) string {
-	if len(text) > MaxText {
-		text = text[:MaxText]
+	if len(text) > protocol.MaxProcessText {
+		text = text[:protocol.MaxProcessText]
 	}
 	return strings.ToValidUTF8(text, "")
 }

@@ -1,5 +1,7 @@
 package process
 
+import "github.com/signalbox-dev/signalbox/protocol"
+
 // MemberEventKind says what a member is told.
 type MemberEventKind uint8
 
@@ -22,19 +24,11 @@ const (
 	EventRemoved MemberEventKind = 6
 )
 
-// Removal is why a session that lives is no member any more.
-type Removal uint8
-
-const (
-	RemovedByReplacement Removal = 1 // another session joined with its key
-	RemovedByOperator    Removal = 2 // evicted
-)
-
 // MemberEvent is addressed to the session. It may be told again by Resend; receivers take what they
 // did already for done, and confirm again.
 type MemberEvent struct {
 	Kind           MemberEventKind
-	Removal        Removal
+	Removal        protocol.ProcessRemoval
 	Session        uint64
 	Epoch          uint64
 	Topology       uint64 // version of the member list
@@ -42,41 +36,15 @@ type MemberEvent struct {
 	Attempt        uint64 // 0, or how many rounds of this topology failed before
 	Token          uint64 // fencing token for the member's effects in this round
 	CompletedEpoch uint64 // the newest epoch decided complete with the session among its members
-	Members        []Member
+	Members        []protocol.ProcessMember
 	Result         []byte
 	Text           string
-}
-
-// ChangeKind says what watches see.
-type ChangeKind uint8
-
-const (
-	ChangeJoined   ChangeKind = 1 // Session, Text: its key
-	ChangeLeft     ChangeKind = 2 // Session, Text: why
-	ChangeAbsent   ChangeKind = 3 // Session: it ended, its key keeps the place
-	ChangeReturned ChangeKind = 4 // Session: it took the place that its key kept
-	ChangeStarted  ChangeKind = 5 // Session: the coordinator's
-	ChangePhase    ChangeKind = 6 // Phase
-	ChangeEnded    ChangeKind = 7 // Outcome, Text
-	ChangeOptions  ChangeKind = 8
-	ChangeDeleted  ChangeKind = 9 // told by the shard, when it removes the process
-)
-
-// Change is one change, for watches. Confirmations of single members make none.
-type Change struct {
-	Kind     ChangeKind
-	Phase    Phase
-	Outcome  Outcome
-	Epoch    uint64
-	Topology uint64
-	Session  uint64
-	Text     string
 }
 
 // Out collects what leaves a process, in order. The zero value is ready; Reset keeps the memory.
 type Out struct {
 	Events  []MemberEvent
-	Changes []Change
+	Changes []protocol.ProcessChange
 }
 
 // Reset forgets the events and changes, and the references they hold.

@@ -3,6 +3,8 @@ package process
 import (
 	"bytes"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // drive makes calls out of bytes.
@@ -35,7 +37,7 @@ func drive(t *testing.T, p *Process, script []byte) {
 		case 12:
 			at.Log += e * e
 		case 13:
-			_ = p.Alter(at, Options{Debounce: e, RoundTimeout: uint64(op) * 10, Return: e * 100, Election: Election(e % 4)}, &out)
+			_ = p.Alter(at, protocol.ProcessOptions{Debounce: e, RoundTimeout: uint64(op) * 10, Return: e * 100, Election: protocol.ProcessElection(e % 4)}, &out)
 		}
 		if op&0x80 != 0 {
 			p.Tick(at, &out)
@@ -58,7 +60,7 @@ func drive(t *testing.T, p *Process, script []byte) {
 
 // FuzzDecode: any bytes are refused, or are exactly the record of a process that goes on soundly.
 func FuzzDecode(f *testing.F) {
-	p, _ := New(Now{}, 5, Options{Return: 100, RoundTimeout: 50})
+	p, _ := New(Now{}, 5, protocol.ProcessOptions{Return: 100, RoundTimeout: 50})
 	var out Out
 	f.Add(p.Append(nil), []byte{0x80, 1, 1})
 	for i := range uint64(4) {
@@ -95,7 +97,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzCalls(f *testing.F) {
 	f.Add([]byte{0x80, 1, 0, 0x80, 2, 1, 4, 1, 1, 0x84, 2, 1, 0x87, 1, 1, 8, 2, 1, 0x88, 1, 1, 0x83, 2, 1})
 	f.Fuzz(func(t *testing.T, script []byte) {
-		p, err := New(Now{Log: 1 << 40}, 0, Options{Return: 100, RoundTimeout: 1000})
+		p, err := New(Now{Log: 1 << 40}, 0, protocol.ProcessOptions{Return: 100, RoundTimeout: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}

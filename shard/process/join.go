@@ -16,25 +16,17 @@ type Join struct {
 	Weight   uint32 // for ElectPreferred
 }
 
-// JoinResult answers a join.
-type JoinResult struct {
-	Order         uint64
-	Topology      uint64
-	Returned      bool // it took the place that its key kept: EventResume follows, and no round
-	AlreadyMember bool // it was a member already: what it has not confirmed is told again
-}
-
 // Validate checks lengths.
 func (j *Join) Validate() error {
 	switch {
 	case j.Session == 0:
 		return protocol.Errorf(protocol.StatusBadRequest, "session is 0; a session must be started first")
-	case len(j.Key) > MaxKey:
-		return protocol.Errorf(protocol.StatusBadRequest, "member key is %d bytes long; at most %d are allowed", len(j.Key), MaxKey)
+	case len(j.Key) > protocol.MaxProcessKey:
+		return protocol.Errorf(protocol.StatusBadRequest, "member key is %d bytes long; at most %d are allowed", len(j.Key), protocol.MaxProcessKey)
 	case len(j.Identity) > MaxIdentity:
 		return protocol.Errorf(protocol.StatusBadRequest, "identity is %d bytes long; at most %d are allowed", len(j.Identity), MaxIdentity)
-	case len(j.Data) > MaxData:
-		return protocol.Errorf(protocol.StatusBadRequest, "member data is %d bytes long; at most %d are allowed", len(j.Data), MaxData)
+	case len(j.Data) > protocol.MaxProcessData:
+		return protocol.Errorf(protocol.StatusBadRequest, "member data is %d bytes long; at most %d are allowed", len(j.Data), protocol.MaxProcessData)
 	}
 	return nil
 }
@@ -43,30 +35,30 @@ func (j *Join) Validate() error {
 // the same; ALREADY_EXISTS if it does not. A key that another member has takes that member's place:
 // the session that had it is told that it was replaced, if it lives. OVERLOADED: MaxMembers are
 // here.
-func (p *Process) Join(at Now, j Join, out *Out) (JoinResult, error) {
+func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, error) {
 	if err := j.Validate(); err != nil {
-		return JoinResult{}, err
+		return protocol.ProcessJoinReply{}, err
 	}
 	p.fireDeadlines(at, out)
 	if m := p.member(j.Session); m != nil {
 		if m.key != j.Key || m.weight != j.Weight || m.identity != j.Identity || !bytes.Equal(m.data, j.Data) {
-			return JoinResult{}, protocol.Errorf(protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first")
+			return protocol.ProcessJoinReply{}, protocol.Errorf(protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first")
 		}
 		p.Resend(j.Session, out)
-		return JoinResult{Order: m.order, Topology: p.topology, AlreadyMember: true}, nil
+		return protocol.ProcessJoinReply{Order: m.order, Topology: p.topology, AlreadyMember: true}, nil
 	}
 	former := p.memberByKey(j.Key)
-	if former == nil && len(p.members) >= MaxMembers {
-		return JoinResult{}, protocol.Errorf(protocol.StatusOverloaded, "process has %d members, which is the most; use several processes", MaxMembers)
+	if former == nil && len(p.members) >= protocol.MaxProcessMembers {
+		return protocol.ProcessJoinReply{}, protocol.Errorf(protocol.StatusOverloaded, "process has %d members, which is the most; use several processes", protocol.MaxProcessMembers)
 	}
 	if former != nil {
 		if !former.absent {
-			p.rememberFormer(at, former, RemovedByReplacement)
+			p.rememberFormer(at, former, protocol.RemovedByReplacement)
 			p.notifyRemoved(p.findFormer(former.session), out)
 		}
-		if p.phase == PhaseCompleted && former.weight == j.Weight && former.identity == j.Identity && bytes.Equal(former.data, j.Data) {
+		if p.phase == protocol.PhaseCompleted && former.weight == j.Weight && former.identity == j.Identity && bytes.Equal(former.data, j.Data) {
 			p.resume(at, former, j, out)
-			return JoinResult{Order: former.order, Topology: p.topology, Returned: true}, nil
+			return protocol.ProcessJoinReply{Order: former.order, Topology: p.topology, Returned: true}, nil
 		}
 		p.remove(former, "replaced", out)
 	}
@@ -76,9 +68,9 @@ func (p *Process) Join(at Now, j Join, out *Out) (JoinResult, error) {
 		session: j.Session, order: p.joinOrder, key: j.Key, identity: j.Identity, data: bytes.Clone(j.Data), weight: j.Weight, joined: at.Wall,
 	}
 	p.members = append(p.members, m)
-	out.Changes = append(out.Changes, Change{Kind: ChangeJoined, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: m.key})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessJoined, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: m.key})
 	p.topologyChanged(at, "topology changed: a member joined", out)
-	return JoinResult{Order: m.order, Topology: p.topology}, nil
+	return protocol.ProcessJoinReply{Order: m.order, Topology: p.topology}, nil
 }
 
 // resume gives a key's place to another session. The round is complete for the others; the token
@@ -88,12 +80,12 @@ func (p *Process) resume(at Now, m *member, j Join, out *Out) {
 	p.counter++
 	p.counters.Returned++
 	m.session, m.joined, m.absent, m.until = j.Session, at.Wall, false, 0
-	m.token, m.status, m.completedEpoch = p.counter, memberResuming, p.round.epoch
+	m.token, m.status, m.completedEpoch = p.counter, protocol.MemberResuming, p.round.epoch
 	if m.order == p.round.coordinator {
 		p.round.session = m.session
 	}
 	p.cachedMembers = nil
-	out.Changes = append(out.Changes, Change{Kind: ChangeReturned, Epoch: p.round.epoch, Topology: p.topology, Session: m.session, Text: m.key})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessReturned, Epoch: p.round.epoch, Topology: p.topology, Session: m.session, Text: m.key})
 	p.notify(m, out)
 }
 
@@ -125,9 +117,9 @@ func (p *Process) SessionEnded(at Now, session uint64, out *Out) {
 	if m == nil {
 		return
 	}
-	if m.key != "" && p.options.Return > 0 && p.phase == PhaseCompleted {
+	if m.key != "" && p.options.Return > 0 && p.phase == protocol.PhaseCompleted {
 		m.absent, m.until = true, later(at.Log, p.options.Return)
-		out.Changes = append(out.Changes, Change{Kind: ChangeAbsent, Epoch: p.round.epoch, Topology: p.topology, Session: session, Text: m.key})
+		out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessAbsent, Epoch: p.round.epoch, Topology: p.topology, Session: session, Text: m.key})
 		return
 	}
 	p.remove(m, "session ended", out)
@@ -138,7 +130,7 @@ func (p *Process) SessionEnded(at Now, session uint64, out *Out) {
 func (p *Process) remove(m *member, why string, out *Out) {
 	i := slices.Index(p.members, m)
 	p.members = slices.Delete(p.members, i, i+1)
-	out.Changes = append(out.Changes, Change{Kind: ChangeLeft, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: why})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessLeft, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: why})
 }
 
 // topologyChanged follows every change of the list of members: the round that is under way is over,
@@ -150,16 +142,16 @@ func (p *Process) topologyChanged(at Now, why string, out *Out) {
 	p.cachedMembers = nil
 	p.dropAbsent(out)
 	switch p.phase {
-	case PhaseCompleting:
+	case protocol.PhaseCompleting:
 		if !p.pending {
 			p.pending, p.start = true, later(at.Log, p.options.Debounce)
 		}
 		p.attempt = 0
 		p.advance(at, out)
 		return
-	case PhasePreparing, PhaseCoordinating:
-		p.abandonRound(at, OutcomeCancelled, why, out)
-	case PhaseWaiting:
+	case protocol.PhasePreparing, protocol.PhaseCoordinating:
+		p.abandonRound(at, protocol.RoundCancelled, why, out)
+	case protocol.PhaseWaiting:
 		if p.attempt == 0 { // the debounce goes on
 			p.scheduleRound(at, p.start, out)
 			return
@@ -172,7 +164,7 @@ func (p *Process) topologyChanged(at Now, why string, out *Out) {
 func (p *Process) dropAbsent(out *Out) {
 	p.members = slices.DeleteFunc(p.members, func(m *member) bool {
 		if m.absent {
-			out.Changes = append(out.Changes, Change{Kind: ChangeLeft, Epoch: p.round.epoch, Topology: p.topology, Session: m.session, Text: "did not return"})
+			out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessLeft, Epoch: p.round.epoch, Topology: p.topology, Session: m.session, Text: "did not return"})
 		}
 		return m.absent
 	})

@@ -1,20 +1,10 @@
 package process
 
-import "slices"
+import (
+	"slices"
 
-// memberStatus is where a member is in the present round.
-type memberStatus uint8
-
-const (
-	memberOutside    memberStatus = 0 // it joined after the round started, or there is none
-	memberPreparing  memberStatus = 1 // told to prepare
-	memberPrepared   memberStatus = 2 // confirmed that it prepared
-	memberCompleting memberStatus = 3 // told that the round is complete
-	memberCompleted  memberStatus = 4 // confirmed that it completed
-	memberResuming   memberStatus = 5 // returned to a round that the others completed, and told of it
+	"github.com/signalbox-dev/signalbox/protocol"
 )
-
-var memberStatusNames = [...]string{"outside", "preparing", "prepared", "completing", "completed", "resuming"}
 
 // member is a session that joined, or the place that a member's key keeps for a session to come.
 //
@@ -32,22 +22,12 @@ type member struct {
 	joined         uint64 // wall clock
 	absent         bool
 	until          uint64 // log time up to which it stays while absent
-	status         memberStatus
+	status         protocol.ProcessMemberStatus
 	completedEpoch uint64 // the newest epoch decided complete with it among the members
 }
 
-// Member is a member as others see it.
-type Member struct {
-	Session  uint64
-	Order    uint64 // of joining: members are listed in this order
-	Key      string
-	Identity string
-	Data     []byte
-	Weight   uint32
-}
-
-func (m *member) view() Member {
-	return Member{Session: m.session, Order: m.order, Key: m.key, Identity: m.identity, Data: m.data, Weight: m.weight}
+func (m *member) view() protocol.ProcessMember {
+	return protocol.ProcessMember{Session: m.session, Order: m.order, Key: m.key, Identity: m.identity, Data: m.data, Weight: m.weight}
 }
 
 // memberOverhead is what a member counts in Bytes beside its texts.
@@ -74,7 +54,7 @@ func (p *Process) BytesOf(key string) uint64 {
 	return 0
 }
 
-func (m *member) inRound() bool { return m.status != memberOutside }
+func (m *member) inRound() bool { return m.status != protocol.MemberOutside }
 
 // member is the one with the session, unless it is absent.
 func (p *Process) member(session uint64) *member {
@@ -103,8 +83,8 @@ func (p *Process) memberByKey(key string) *member {
 type formerMember struct {
 	session        uint64
 	completedEpoch uint64
-	until          uint64  // log time
-	removal        Removal // 0: it left
+	until          uint64                  // log time
+	removal        protocol.ProcessRemoval // 0: it left
 }
 
 func (p *Process) findFormer(session uint64) *formerMember {
@@ -123,7 +103,7 @@ func (p *Process) forgetFormer(session uint64) {
 }
 
 // rememberFormer keeps what a member that went is to know. The oldest go for it, if there are many.
-func (p *Process) rememberFormer(at Now, m *member, removal Removal) {
+func (p *Process) rememberFormer(at Now, m *member, removal protocol.ProcessRemoval) {
 	p.formerMembers = slices.DeleteFunc(p.formerMembers, func(f formerMember) bool { return at.Log > f.until || f.session == m.session })
 	if len(p.formerMembers) >= MaxFormer {
 		p.formerMembers = slices.Delete(p.formerMembers, 0, 1)
@@ -133,11 +113,11 @@ func (p *Process) rememberFormer(at Now, m *member, removal Removal) {
 
 // roundMembers is the list of the members of the round, or of all where there is none, for events.
 // It is made once a round.
-func (p *Process) roundMembers() []Member {
+func (p *Process) roundMembers() []protocol.ProcessMember {
 	if p.cachedMembers != nil {
 		return p.cachedMembers
 	}
-	list := make([]Member, 0, len(p.members))
+	list := make([]protocol.ProcessMember, 0, len(p.members))
 	for _, m := range p.members {
 		if m.inRound() {
 			list = append(list, m.view())

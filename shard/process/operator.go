@@ -16,13 +16,13 @@ func (p *Process) Force(at Now, text string, out *Out) error {
 		}
 	}
 	switch p.phase {
-	case PhaseIdle: // only absent members were there
+	case protocol.PhaseIdle: // only absent members were there
 		return nil
-	case PhaseCompleting:
+	case protocol.PhaseCompleting:
 		p.pending, p.start = true, at.Log
 		return nil
-	case PhasePreparing, PhaseCoordinating:
-		p.abandonRound(at, OutcomeCancelled, truncate("forced by an operator: "+text), out)
+	case protocol.PhasePreparing, protocol.PhaseCoordinating:
+		p.abandonRound(at, protocol.RoundCancelled, truncate("forced by an operator: "+text), out)
 	}
 	p.attempt = 0
 	p.scheduleRound(at, at.Log, out)
@@ -38,7 +38,7 @@ func (p *Process) Evict(at Now, session uint64, text string, out *Out) error {
 			continue
 		}
 		if !m.absent {
-			p.rememberFormer(at, m, RemovedByOperator)
+			p.rememberFormer(at, m, protocol.RemovedByOperator)
 			p.notifyRemoved(p.findFormer(m.session), out)
 		}
 		p.remove(m, truncate("evicted by an operator: "+text), out)
@@ -49,13 +49,13 @@ func (p *Process) Evict(at Now, session uint64, text string, out *Out) error {
 }
 
 // Alter changes the options. Deadlines that are running stay as they are.
-func (p *Process) Alter(at Now, options Options, out *Out) error {
+func (p *Process) Alter(at Now, options protocol.ProcessOptions, out *Out) error {
 	p.fireDeadlines(at, out)
-	options, err := options.withDefaults()
+	options, err := withDefaults(options)
 	if err != nil {
 		return err
 	}
 	p.options = options
-	out.Changes = append(out.Changes, Change{Kind: ChangeOptions, Phase: p.phase, Epoch: p.round.epoch, Topology: p.topology})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessAltered, Phase: p.phase, Epoch: p.round.epoch, Topology: p.topology})
 	return nil
 }

@@ -13,28 +13,6 @@ type Now struct {
 	Wall uint64
 }
 
-// Phase of a process.
-type Phase uint8
-
-const (
-	PhaseIdle         Phase = 0 // no members
-	PhaseWaiting      Phase = 1 // a round starts at a time: at once, after the debounce, or after the back-off
-	PhasePreparing    Phase = 2 // members confirm that they prepared
-	PhaseCoordinating Phase = 3 // all did; the coordinator says when the round is complete
-	PhaseCompleting   Phase = 4 // it did; members confirm that they completed
-	PhaseCompleted    Phase = 5 // all did; nothing to do
-)
-
-var phaseNames = [...]string{"idle", "waiting", "preparing", "coordinating", "completing", "completed"}
-
-// String is the phase's name: idle, waiting, preparing, coordinating, completing, completed.
-func (p Phase) String() string {
-	if int(p) < len(phaseNames) {
-		return phaseNames[p]
-	}
-	return "unknown"
-}
-
 // Process is one coordination process.
 //
 // Invariant: epochs and tokens are drawn from one counter that never goes back. Invariant: in
@@ -42,22 +20,22 @@ func (p Phase) String() string {
 // the topology ends these phases. Invariant: once a round is decided complete (PhaseCompleting), it
 // is complete for all that were its members: nothing turns it into a cancel.
 type Process struct {
-	options       Options
+	options       protocol.ProcessOptions
 	members       []*member // by order
 	joinOrder     uint64    // last order given
 	counter       uint64    // last epoch or token given
 	topology      uint64    // version of the member list; rises with each change of it
-	phase         Phase
+	phase         protocol.ProcessPhase
 	round         round  // the present one, or the last
 	attempt       uint64 // rounds of this topology that failed, one after the other
 	start         uint64 // when the next round starts: in PhaseWaiting, or once the present one is settled, if pending
 	pending       bool   // a round is needed once the present one is settled; only in PhaseCompleting
 	idle          uint64 // PhaseIdle: up to when the process is kept
-	history       []HistoryRound
+	history       []protocol.ProcessHistoryRound
 	formerMembers []formerMember // in the order in which they went
-	counters      Counters
+	counters      protocol.ProcessCounters
 
-	cachedMembers []Member // roster of the round; not part of the state
+	cachedMembers []protocol.ProcessMember // roster of the round; not part of the state
 }
 
 // round is the state of the present round; what it is for a member is in the member.
@@ -76,22 +54,11 @@ type round struct {
 	result      []byte // never changed in place
 }
 
-// Counters are what was counted since the process was made.
-type Counters struct {
-	Changes   uint64 // of the topology
-	Started   uint64 // rounds
-	Completed uint64
-	Cancelled uint64
-	Failed    uint64
-	Returned  uint64 // members that came back without a round
-	Stale     uint64 // calls refused because of their epoch
-}
-
 // New makes a process without members, whose epochs begin above floor: that of a name's next
 // process must be at least Last of the one before, so that its epochs, which are fencing tokens,
 // never come again.
-func New(at Now, floor uint64, options Options) (*Process, error) {
-	options, err := options.withDefaults()
+func New(at Now, floor uint64, options protocol.ProcessOptions) (*Process, error) {
+	options, err := withDefaults(options)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +90,7 @@ func (p *Process) HighestEpoch() uint64 { return p.counter }
 func (p *Process) Epoch() uint64 { return p.round.epoch }
 
 // Phase is the present phase.
-func (p *Process) Phase() Phase { return p.phase }
+func (p *Process) Phase() protocol.ProcessPhase { return p.phase }
 
 // Topology is the version of the member list.
 func (p *Process) Topology() uint64 { return p.topology }
@@ -136,10 +103,10 @@ func (p *Process) Coordinator() uint64 { return p.round.session }
 func (p *Process) Len() int { return len(p.members) }
 
 // Options are those in force, defaults filled in.
-func (p *Process) Options() Options { return p.options }
+func (p *Process) Options() protocol.ProcessOptions { return p.options }
 
 // Counters is what was counted.
-func (p *Process) Counters() Counters { return p.counters }
+func (p *Process) Counters() protocol.ProcessCounters { return p.counters }
 
 // RoundSessions appends the sessions of the members that are in the present round and not absent,
 // in order of joining: between these, messages may pass.
@@ -156,7 +123,7 @@ func (p *Process) RoundSessions(list []uint64) []uint64 {
 // have not, in order of joining, and gives the log time at which the round started.
 func (p *Process) Preparing(list []uint64) (started uint64, sessions []uint64) {
 	for _, m := range p.members {
-		if m.status == memberPreparing {
+		if m.status == protocol.MemberPreparing {
 			list = append(list, m.session)
 		}
 	}
@@ -185,5 +152,5 @@ func (p *Process) JoinOrder(session uint64) uint64 {
 // AllowsMessages says that messages between members may pass now: all are prepared, and not all
 // have completed.
 func (p *Process) AllowsMessages() bool {
-	return p.phase == PhaseCoordinating || p.phase == PhaseCompleting
+	return p.phase == protocol.PhaseCoordinating || p.phase == protocol.PhaseCompleting
 }

@@ -12,7 +12,7 @@ import (
 // MaxRecord is the most that a record can be long, in bytes, or a little more. It is below a
 // mebibyte, the largest data of a semaphore, so that a process fits where one fits: in a snapshot's
 // step, in a chunk of an export; and so does an event with all members in a frame.
-const MaxRecord = MaxMembers*(MaxKey+MaxIdentity+MaxData+80) + MaxHistory*(MaxText+96) + MaxFormer*32 + MaxResult + 1<<10
+const MaxRecord = protocol.MaxProcessMembers*(protocol.MaxProcessKey+MaxIdentity+protocol.MaxProcessData+80) + MaxHistory*(protocol.MaxProcessText+96) + MaxFormer*32 + protocol.MaxProcessResult + 1<<10
 
 const _ = uint(1<<20 - MaxRecord)
 
@@ -149,20 +149,20 @@ func Decode(b []byte) (*Process, error) {
 	}
 	p, x := new(Process), &reader{b: b}
 	o := &p.options
-	o.Election = Election(x.byte())
+	o.Election = protocol.ProcessElection(x.byte())
 	x.numbers(&o.Debounce, &o.RoundTimeout, &o.BackoffMin, &o.BackoffMax, &o.Return)
 	x.numbers(&p.joinOrder, &p.counter, &p.topology, &p.attempt, &p.start, &p.idle)
-	p.phase = Phase(x.byte())
+	p.phase = protocol.ProcessPhase(x.byte())
 	p.pending = x.bool()
 
 	r := &p.round
 	x.numbers(&r.epoch, &r.topology, &r.coordinator, &r.session, &r.attempt, &r.size, &r.started, &r.wall, &r.prepared, &r.decided, &r.deadline)
-	r.result = x.bytes(MaxResult)
+	r.result = x.bytes(protocol.MaxProcessResult)
 
 	t := &p.counters
 	x.numbers(&t.Changes, &t.Started, &t.Completed, &t.Cancelled, &t.Failed, &t.Returned, &t.Stale)
 
-	for range x.count(MaxMembers) {
+	for range x.count(protocol.MaxProcessMembers) {
 		m := new(member)
 		var weight uint64
 		x.numbers(&m.session, &m.order, &m.token, &weight, &m.joined, &m.until, &m.completedEpoch)
@@ -170,22 +170,22 @@ func Decode(b []byte) (*Process, error) {
 			return nil, broken()
 		}
 		m.weight = uint32(weight)
-		m.status = memberStatus(x.byte())
+		m.status = protocol.ProcessMemberStatus(x.byte())
 		m.absent = x.bool()
-		m.key, m.identity, m.data = string(x.bytes(MaxKey)), string(x.bytes(MaxIdentity)), x.bytes(MaxData)
+		m.key, m.identity, m.data = string(x.bytes(protocol.MaxProcessKey)), string(x.bytes(MaxIdentity)), x.bytes(protocol.MaxProcessData)
 		p.members = append(p.members, m)
 	}
 	for range x.count(MaxFormer) {
 		var f formerMember
 		x.numbers(&f.session, &f.completedEpoch, &f.until)
-		f.removal = Removal(x.byte())
+		f.removal = protocol.ProcessRemoval(x.byte())
 		p.formerMembers = append(p.formerMembers, f)
 	}
 	for range x.count(MaxHistory) {
-		var e HistoryRound
+		var e protocol.ProcessHistoryRound
 		x.numbers(&e.Epoch, &e.Topology, &e.Coordinator, &e.Size, &e.Attempt, &e.Wall, &e.Prepared, &e.Decided, &e.Duration)
-		e.Outcome = Outcome(x.byte())
-		e.Text = string(x.bytes(MaxText))
+		e.Outcome = protocol.ProcessOutcome(x.byte())
+		e.Text = string(x.bytes(protocol.MaxProcessText))
 		p.history = append(p.history, e)
 	}
 	if x.broken || len(x.b) > 0 || !bytes.Equal(p.Append(nil), b) {

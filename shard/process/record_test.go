@@ -3,11 +3,13 @@ package process
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // sampleProcess is a process with something in every field of its record.
 func sampleProcess(t *testing.T) *Process {
-	c := newWorkload(t, Options{Return: 1_000, RoundTimeout: 1_000})
+	c := newWorkload(t, protocol.ProcessOptions{Return: 1_000, RoundTimeout: 1_000})
 	c.at = Now{Log: 5, Wall: 1_000}
 	c.join(1, 2)
 	c.entry(func(out *Out) {
@@ -66,7 +68,7 @@ func TestDamagedRecords(t *testing.T) {
 // TestFormerMembers: what is remembered of sessions that were members is bounded, in number and in
 // time.
 func TestFormerMembers(t *testing.T) {
-	c := newWorkload(t, Options{})
+	c := newWorkload(t, protocol.ProcessOptions{})
 	c.join(1)
 	for i := range uint64(MaxFormer + 10) {
 		c.join(i + 2)
@@ -94,10 +96,10 @@ func TestFormerMembers(t *testing.T) {
 
 // TestFloor: epochs of a process made anew begin above those of the one before.
 func TestFloor(t *testing.T) {
-	c := newWorkload(t, Options{})
+	c := newWorkload(t, protocol.ProcessOptions{})
 	c.join(1, 2)
 	floor := c.p.HighestEpoch()
-	p, err := New(c.at, floor, Options{})
+	p, err := New(c.at, floor, protocol.ProcessOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func TestFloor(t *testing.T) {
 	if p.Epoch() <= floor || p.Topology() != 1 || p.Options() != c.p.Options() {
 		t.Fatalf("epoch %d, floor %d", p.Epoch(), floor)
 	}
-	if _, err := New(c.at, maxCounter+1, Options{}); err == nil {
+	if _, err := New(c.at, maxCounter+1, protocol.ProcessOptions{}); err == nil {
 		t.Fatal("a floor beyond all bounds is taken")
 	}
 }

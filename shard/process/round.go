@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Tick fires what is due, and starts the round that is due. The shard calls it at the end of every
 // Apply that called the process, and when Next says so.
 func (p *Process) Tick(at Now, out *Out) {
 	p.fireDeadlines(at, out)
-	if p.phase == PhaseWaiting && at.Log >= p.start {
+	if p.phase == protocol.PhaseWaiting && at.Log >= p.start {
 		p.startRound(at, out)
 	}
 }
@@ -18,11 +20,11 @@ func (p *Process) Tick(at Now, out *Out) {
 // Next is the log time from which on Tick has something to do, if there is one.
 func (p *Process) Next() (at uint64, ok bool) {
 	switch p.phase {
-	case PhaseIdle:
+	case protocol.PhaseIdle:
 		return later(p.idle, 1), true
-	case PhaseWaiting:
+	case protocol.PhaseWaiting:
 		return p.start, true
-	case PhasePreparing, PhaseCoordinating, PhaseCompleting:
+	case protocol.PhasePreparing, protocol.PhaseCoordinating, protocol.PhaseCompleting:
 		return later(p.round.deadline, 1), p.round.deadline > 0
 	}
 	at = math.MaxUint64
@@ -39,28 +41,28 @@ func (p *Process) Next() (at uint64, ok bool) {
 
 // Expired says that the process had no members for so long that it is to be removed. What it leaves
 // is Last.
-func (p *Process) Expired(at Now) bool { return p.phase == PhaseIdle && at.Log > p.idle }
+func (p *Process) Expired(at Now) bool { return p.phase == protocol.PhaseIdle && at.Log > p.idle }
 
 // fireDeadlines does what is due, but for starting a round. A deadline is due when time is above
 // it.
 func (p *Process) fireDeadlines(at Now, out *Out) {
 	if p.round.deadline > 0 && at.Log > p.round.deadline {
 		switch p.phase {
-		case PhasePreparing:
+		case protocol.PhasePreparing:
 			n := 0
 			for _, m := range p.members {
-				if m.status == memberPreparing {
+				if m.status == protocol.MemberPreparing {
 					n++
 				}
 			}
 			p.failRound(at, fmt.Sprintf("round timeout: %d of %d members did not prepare", n, len(p.members)), out)
-		case PhaseCoordinating:
+		case protocol.PhaseCoordinating:
 			p.failRound(at, "round timeout: the coordinator did not complete the round", out)
-		case PhaseCompleting:
+		case protocol.PhaseCompleting:
 			p.finishRound(at, true, out)
 		}
 	}
-	if p.phase != PhaseCompleted {
+	if p.phase != protocol.PhaseCompleted {
 		return
 	}
 	for _, m := range p.members {
@@ -74,20 +76,20 @@ func (p *Process) fireDeadlines(at Now, out *Out) {
 // scheduleRound makes a round due, or lets the process idle if there is nobody to go through it.
 func (p *Process) scheduleRound(at Now, start uint64, out *Out) {
 	p.round.deadline = 0
-	phase := PhaseWaiting
+	phase := protocol.PhaseWaiting
 	p.start = start
 	if len(p.members) == 0 {
-		phase, p.start, p.attempt, p.idle = PhaseIdle, 0, 0, later(at.Log, Retention)
+		phase, p.start, p.attempt, p.idle = protocol.PhaseIdle, 0, 0, later(at.Log, Retention)
 	}
 	p.enterPhase(phase, out)
 }
 
-func (p *Process) enterPhase(phase Phase, out *Out) {
+func (p *Process) enterPhase(phase protocol.ProcessPhase, out *Out) {
 	if p.phase == phase {
 		return
 	}
 	p.phase = phase
-	out.Changes = append(out.Changes, Change{Kind: ChangePhase, Phase: phase, Epoch: p.round.epoch, Topology: p.topology})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessPhaseChanged, Phase: phase, Epoch: p.round.epoch, Topology: p.topology})
 }
 
 // startRound starts a round among all members.
@@ -104,10 +106,10 @@ func (p *Process) startRound(at Now, out *Out) {
 	}
 	p.start, p.cachedMembers = 0, nil
 	for _, m := range p.members {
-		m.status, m.token = memberPreparing, p.counter
+		m.status, m.token = protocol.MemberPreparing, p.counter
 	}
-	out.Changes = append(out.Changes, Change{Kind: ChangeStarted, Epoch: p.counter, Topology: p.topology, Session: c.session})
-	p.enterPhase(PhasePreparing, out)
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessStarted, Epoch: p.counter, Topology: p.topology, Session: c.session})
+	p.enterPhase(protocol.PhasePreparing, out)
 	for _, m := range p.members {
 		p.notify(m, out)
 	}
@@ -118,11 +120,11 @@ func (p *Process) elect() *member {
 	best := p.members[0]
 	for _, m := range p.members[1:] {
 		switch p.options.Election {
-		case ElectLowest:
+		case protocol.ElectLowest:
 			if m.session < best.session {
 				best = m
 			}
-		case ElectPreferred:
+		case protocol.ElectPreferred:
 			if m.weight > best.weight || m.weight == best.weight && m.order == p.round.coordinator {
 				best = m
 			}
@@ -146,26 +148,26 @@ func (p *Process) advance(at Now, out *Out) {
 	c := p.coordinator()
 	waiting := 0 // members other than the coordinator
 	for _, m := range p.members {
-		if m != c && (m.status == memberPreparing || m.status == memberCompleting) {
+		if m != c && (m.status == protocol.MemberPreparing || m.status == protocol.MemberCompleting) {
 			waiting++
 		}
 	}
 	switch p.phase {
-	case PhasePreparing:
-		if waiting == 0 && c.status == memberPrepared {
+	case protocol.PhasePreparing:
+		if waiting == 0 && c.status == protocol.MemberPrepared {
 			p.round.prepared = at.Log
-			p.enterPhase(PhaseCoordinating, out)
+			p.enterPhase(protocol.PhaseCoordinating, out)
 			p.notify(c, out)
 		}
-	case PhaseCompleting:
+	case protocol.PhaseCompleting:
 		if waiting > 0 {
 			return
 		}
-		if c != nil && c.status == memberPrepared {
-			c.status = memberCompleting
+		if c != nil && c.status == protocol.MemberPrepared {
+			c.status = protocol.MemberCompleting
 			p.notify(c, out)
 		}
-		if c == nil || c.status == memberCompleted {
+		if c == nil || c.status == protocol.MemberCompleted {
 			p.finishRound(at, false, out)
 		}
 	}
@@ -177,11 +179,11 @@ func (p *Process) completeRound(at Now, c *member, result []byte, out *Out) {
 	if p.options.RoundTimeout > 0 {
 		p.round.deadline = later(at.Log, p.options.RoundTimeout)
 	}
-	p.enterPhase(PhaseCompleting, out)
+	p.enterPhase(protocol.PhaseCompleting, out)
 	for _, m := range p.members {
 		m.completedEpoch = p.round.epoch
 		if m != c {
-			m.status = memberCompleting
+			m.status = protocol.MemberCompleting
 			p.notify(m, out)
 		}
 	}
@@ -195,21 +197,21 @@ func (p *Process) finishRound(at Now, late bool, out *Out) {
 	if late {
 		n := 0
 		for _, m := range p.members {
-			if m.status == memberPrepared { // the coordinator, who was to be told last
-				m.status = memberCompleting
+			if m.status == protocol.MemberPrepared { // the coordinator, who was to be told last
+				m.status = protocol.MemberCompleting
 				p.notify(m, out)
 			}
-			if m.status == memberCompleting {
+			if m.status == protocol.MemberCompleting {
 				n++
 			}
 		}
 		text = fmt.Sprintf("%d members had not confirmed in time that they completed", n)
 	}
-	p.record(at, OutcomeCompleted, text, out)
+	p.record(at, protocol.RoundCompleted, text, out)
 	p.attempt = 0
 	p.round.deadline = 0
 	if !p.pending {
-		p.enterPhase(PhaseCompleted, out)
+		p.enterPhase(protocol.PhaseCompleted, out)
 		return
 	}
 	p.pending = false
@@ -218,11 +220,11 @@ func (p *Process) finishRound(at Now, late bool, out *Out) {
 
 // abandonRound gives up a round that is not decided: all that were told to prepare are told to
 // cancel.
-func (p *Process) abandonRound(at Now, outcome Outcome, why string, out *Out) {
+func (p *Process) abandonRound(at Now, outcome protocol.ProcessOutcome, why string, out *Out) {
 	p.record(at, outcome, why, out)
 	for _, m := range p.members {
 		if m.inRound() {
-			m.status = memberOutside
+			m.status = protocol.MemberOutside
 			out.Events = append(out.Events, MemberEvent{
 				Kind: EventCancel, Session: m.session, Epoch: p.round.epoch, Topology: p.topology, CompletedEpoch: m.completedEpoch, Text: why,
 			})
@@ -234,11 +236,11 @@ func (p *Process) abandonRound(at Now, outcome Outcome, why string, out *Out) {
 
 // failRound gives the round up, to be tried again after the back-off.
 func (p *Process) failRound(at Now, why string, out *Out) {
-	p.abandonRound(at, OutcomeFailed, why, out)
+	p.abandonRound(at, protocol.RoundFailed, why, out)
 	if p.attempt < math.MaxUint64 {
 		p.attempt++
 	}
-	p.scheduleRound(at, later(at.Log, p.options.backoff(p.attempt)), out)
+	p.scheduleRound(at, later(at.Log, backoff(&p.options, p.attempt)), out)
 }
 
 // notify says to a member what its standing asks of it, if anything.
@@ -248,13 +250,13 @@ func (p *Process) notify(m *member, out *Out) {
 	}
 	e := MemberEvent{Session: m.session, Epoch: p.round.epoch, Topology: p.round.topology, Coordinator: p.round.session, CompletedEpoch: m.completedEpoch, Token: m.token}
 	switch {
-	case m.status == memberPreparing:
+	case m.status == protocol.MemberPreparing:
 		e.Kind, e.Attempt, e.Members = EventPrepare, p.round.attempt, p.roundMembers()
-	case m.status == memberCompleting:
+	case m.status == protocol.MemberCompleting:
 		e.Kind, e.Result = EventComplete, p.round.result
-	case m.status == memberResuming && p.phase == PhaseCompleted:
+	case m.status == protocol.MemberResuming && p.phase == protocol.PhaseCompleted:
 		e.Kind, e.Members, e.Result = EventResume, p.roundMembers(), p.round.result
-	case m.status == memberPrepared && p.phase == PhaseCoordinating && m.order == p.round.coordinator:
+	case m.status == protocol.MemberPrepared && p.phase == protocol.PhaseCoordinating && m.order == p.round.coordinator:
 		e.Kind = EventCoordinate
 	default:
 		return
@@ -278,7 +280,7 @@ func (p *Process) Resend(session uint64, out *Out) bool {
 	return f != nil
 }
 
-var removalTexts = [...]string{RemovedByReplacement: "another session joined with the key of this member", RemovedByOperator: "evicted by an operator"}
+var removalTexts = [...]string{protocol.RemovedByReplacement: "another session joined with the key of this member", protocol.RemovedByOperator: "evicted by an operator"}
 
 func (p *Process) notifyRemoved(f *formerMember, out *Out) {
 	out.Events = append(out.Events, MemberEvent{

@@ -70,12 +70,12 @@ func number(s string) uint64 {
 	return n
 }
 
-func (x *scriptRunner) options(words []string) (o Options) {
+func (x *scriptRunner) options(words []string) (o protocol.ProcessOptions) {
 	for _, w := range words {
 		k, v, _ := strings.Cut(w, "=")
 		switch k {
 		case "election":
-			for e := ElectOldest; e <= ElectPreferred; e++ {
+			for e := protocol.ElectOldest; e <= protocol.ElectPreferred; e++ {
 				if e.String() == v {
 					o.Election = e
 				}
@@ -205,7 +205,7 @@ func (x *scriptRunner) call(line string) {
 				j.Weight = uint32(number(v))
 			}
 		}
-		var r JoinResult
+		var r protocol.ProcessJoinReply
 		if r, err = x.p.Join(x.at, j, &x.out); err == nil {
 			extra = fmt.Sprintf(" #%d topology %d", r.Order, r.Topology)
 			if r.Returned {
@@ -229,7 +229,7 @@ func (x *scriptRunner) call(line string) {
 	case "complete":
 		result := []byte(strings.Join(w[3:], " "))
 		if len(w) > 3 && w[3] == "TOO-LONG" {
-			result = make([]byte, MaxResult+1)
+			result = make([]byte, protocol.MaxProcessResult+1)
 		}
 		err = x.p.Complete(x.at, x.session(w[1]), number(w[2]), result, &x.out)
 	case "completed":
@@ -304,24 +304,24 @@ func (x *scriptRunner) tell() {
 	for _, c := range x.out.Changes {
 		x.b.WriteString("  change: ")
 		switch c.Kind {
-		case ChangeJoined:
+		case protocol.ProcessJoined:
 			fmt.Fprintf(&x.b, "%s joined, topology %d", x.name(c.Session), c.Topology)
-		case ChangeLeft:
+		case protocol.ProcessLeft:
 			fmt.Fprintf(&x.b, "%s left, topology %d: %s", x.name(c.Session), c.Topology, c.Text)
-		case ChangeAbsent:
+		case protocol.ProcessAbsent:
 			fmt.Fprintf(&x.b, "%s absent", x.name(c.Session))
-		case ChangeReturned:
+		case protocol.ProcessReturned:
 			fmt.Fprintf(&x.b, "%s returned", x.name(c.Session))
-		case ChangeStarted:
+		case protocol.ProcessStarted:
 			fmt.Fprintf(&x.b, "round %d started, coordinator %s", c.Epoch, x.name(c.Session))
-		case ChangePhase:
+		case protocol.ProcessPhaseChanged:
 			fmt.Fprintf(&x.b, "%v", c.Phase)
-		case ChangeEnded:
+		case protocol.ProcessRoundEnded:
 			fmt.Fprintf(&x.b, "round %d %v", c.Epoch, c.Outcome)
 			if c.Text != "" {
 				fmt.Fprintf(&x.b, ": %s", c.Text)
 			}
-		case ChangeOptions:
+		case protocol.ProcessAltered:
 			x.b.WriteString("options")
 		}
 		x.b.WriteString("\n")
@@ -339,9 +339,9 @@ func (x *scriptRunner) describe() {
 	}
 	x.b.WriteString("\n")
 	for _, m := range d.Members {
-		fmt.Fprintf(&x.b, "  #%d %s %s token %d", m.Order, x.name(m.Session), m.Status, m.Token)
-		if m.Key != "" {
-			fmt.Fprintf(&x.b, " key %s", m.Key)
+		fmt.Fprintf(&x.b, "  #%d %s %s token %d", m.Member.Order, x.name(m.Member.Session), m.Status, m.Token)
+		if m.Member.Key != "" {
+			fmt.Fprintf(&x.b, " key %s", m.Member.Key)
 		}
 		if m.Until > 0 {
 			fmt.Fprintf(&x.b, " until %d", m.Until)

@@ -60,7 +60,7 @@ type agent struct {
 	over        bool   // completed, cancelled or failed
 	fulfilled   bool   // completed
 	coordinates bool
-	roster      []Member
+	roster      []protocol.ProcessMember
 	calls       []*call
 	number      uint64
 	missing     []uint64 // receivers that have not replied
@@ -90,7 +90,7 @@ type call struct {
 	done   bool // answered
 }
 
-func newSimulation(t *testing.T, seed uint64, o Options) *simulation {
+func newSimulation(t *testing.T, seed uint64, o protocol.ProcessOptions) *simulation {
 	w := &simulation{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, r: relay.New(relay.Limits{}), coordinators: map[uint64]uint64{}, completed: map[uint64]bool{},
 		cancelled: map[uint64]bool{}, executed: map[[4]uint64]int{}, seen: map[string]int{}, tokens: map[string]uint64{},
@@ -132,7 +132,7 @@ func (w *simulation) apply(what func(p *Process, at Now, out *Out)) {
 	switch {
 	case w.p.AllowsMessages():
 		stage = relay.Open
-	case w.p.Phase() == PhasePreparing:
+	case w.p.Phase() == protocol.PhasePreparing:
 		stage = relay.Preparing
 	}
 	w.r.Round(w.p.Epoch(), stage, w.p.RoundSessions(nil))
@@ -613,10 +613,10 @@ func (w *simulation) drain(steps int) {
 }
 
 func (w *simulation) drained() bool {
-	if w.p.Phase() == PhaseIdle {
+	if w.p.Phase() == protocol.PhaseIdle {
 		return !slices.ContainsFunc(w.agents, func(a *agent) bool { return !a.dead })
 	}
-	if w.p.Phase() != PhaseCompleted {
+	if w.p.Phase() != protocol.PhaseCompleted {
 		return false
 	}
 	for _, a := range w.agents {
@@ -657,7 +657,7 @@ func (w *simulation) verify() {
 }
 
 // checkReplay applies the log to another process, with restores at other places, and compares.
-func (w *simulation) checkReplay(o Options) {
+func (w *simulation) checkReplay(o protocol.ProcessOptions) {
 	p, _ := New(Now{}, 0, o)
 	var trace bytes.Buffer
 	var out Out
@@ -693,8 +693,8 @@ func TestRandomHistories(t *testing.T) {
 	for i := range histories {
 		seed := first + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		o := Options{
-			Election: Election(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50, RoundTimeout: uint64(rnd.IntN(3)) * 2_000, Return: uint64(rnd.IntN(3)) * 300,
+		o := protocol.ProcessOptions{
+			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50, RoundTimeout: uint64(rnd.IntN(3)) * 2_000, Return: uint64(rnd.IntN(3)) * 300,
 		}
 		w := newSimulation(t, seed, o)
 		for range 4_000 {

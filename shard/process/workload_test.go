@@ -3,6 +3,8 @@ package process
 import (
 	"slices"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // workload are members that do what they are told at once, and lose nothing.
@@ -13,11 +15,11 @@ type workload struct {
 	living map[uint64]bool
 	open   map[uint64]uint64 // session -> epoch that it prepared
 	events int
-	silent map[uint64]bool // these take in what they are told and confirm nothing
-	stopAt Phase           // nobody confirms anything from this phase on
+	silent map[uint64]bool       // these take in what they are told and confirm nothing
+	stopAt protocol.ProcessPhase // nobody confirms anything from this phase on
 }
 
-func newWorkload(t *testing.T, o Options) *workload {
+func newWorkload(t *testing.T, o protocol.ProcessOptions) *workload {
 	p, err := New(Now{}, 0, o)
 	if err != nil {
 		t.Fatal(err)
@@ -62,9 +64,9 @@ func (c *workload) take(e MemberEvent, out *Out) {
 			c.t.Fatalf("%d is to prepare %d, and has %d open", e.Session, e.Epoch, held)
 		}
 		c.open[e.Session] = e.Epoch
-		c.confirm(PhasePreparing, e, out)
+		c.confirm(protocol.PhasePreparing, e, out)
 	case EventCoordinate:
-		c.confirm(PhaseCoordinating, e, out)
+		c.confirm(protocol.PhaseCoordinating, e, out)
 	case EventCancel:
 		if held != e.Epoch {
 			c.t.Fatalf("%d is to cancel %d, and has %d open", e.Session, e.Epoch, held)
@@ -75,18 +77,18 @@ func (c *workload) take(e MemberEvent, out *Out) {
 			c.t.Fatalf("%d is to complete %d, and has %d open", e.Session, e.Epoch, held)
 		}
 		delete(c.open, e.Session)
-		c.confirm(PhaseCompleting, e, out)
+		c.confirm(protocol.PhaseCompleting, e, out)
 	}
 }
 
-func (c *workload) confirm(phase Phase, e MemberEvent, out *Out) {
+func (c *workload) confirm(phase protocol.ProcessPhase, e MemberEvent, out *Out) {
 	if c.silent[e.Session] || c.stopAt != 0 && phase >= c.stopAt {
 		return
 	}
-	f := map[Phase]func() error{
-		PhasePreparing:    func() error { return c.p.Prepared(c.at, e.Session, e.Epoch, out) },
-		PhaseCoordinating: func() error { return c.p.Complete(c.at, e.Session, e.Epoch, nil, out) },
-		PhaseCompleting:   func() error { return c.p.Completed(c.at, e.Session, e.Epoch, out) },
+	f := map[protocol.ProcessPhase]func() error{
+		protocol.PhasePreparing:    func() error { return c.p.Prepared(c.at, e.Session, e.Epoch, out) },
+		protocol.PhaseCoordinating: func() error { return c.p.Complete(c.at, e.Session, e.Epoch, nil, out) },
+		protocol.PhaseCompleting:   func() error { return c.p.Completed(c.at, e.Session, e.Epoch, out) },
 	}[phase]
 	_ = f() // the round may be over by an event behind
 }
@@ -113,7 +115,7 @@ func (c *workload) end(session uint64) {
 // rounds are completed than there were changes. With a debounce there are few rounds.
 func TestManyJoins(t *testing.T) {
 	for _, debounce := range []uint64{0, 100} {
-		c := newWorkload(t, Options{Debounce: debounce})
+		c := newWorkload(t, protocol.ProcessOptions{Debounce: debounce})
 		for i := range uint64(200) {
 			c.at.Log = i * 5
 			c.join(i + 1)
@@ -121,7 +123,7 @@ func TestManyJoins(t *testing.T) {
 		c.at.Log += debounce
 		c.entry(func(*Out) {})
 		tally := c.p.Counters()
-		if c.p.Phase() != PhaseCompleted || c.p.Len() != 200 || len(c.open) != 0 {
+		if c.p.Phase() != protocol.PhaseCompleted || c.p.Len() != 200 || len(c.open) != 0 {
 			t.Fatalf("debounce %d: %+v, %d open", debounce, c.p.Phase(), len(c.open))
 		}
 		if tally.Changes != 200 || tally.Completed > tally.Changes || debounce > 0 && tally.Started > 11 {
@@ -133,7 +135,7 @@ func TestManyJoins(t *testing.T) {
 // TestManyJoinsWithSlowMember: the same while the first member is slow to confirm: rounds are
 // cancelled, and one completes.
 func TestManyJoinsWithSlowMember(t *testing.T) {
-	c := newWorkload(t, Options{})
+	c := newWorkload(t, protocol.ProcessOptions{})
 	c.silent[1] = true
 	for i := range uint64(200) {
 		c.join(i + 1)
@@ -142,7 +144,7 @@ func TestManyJoinsWithSlowMember(t *testing.T) {
 	var out Out
 	c.entry(func(out *Out) { c.p.Resend(1, out); c.take(out.Events[0], out); out.Events = out.Events[1:] })
 	out.Reset()
-	if tally := c.p.Counters(); c.p.Phase() != PhaseCompleted || tally.Completed != 1 || tally.Cancelled != 199 {
+	if tally := c.p.Counters(); c.p.Phase() != protocol.PhaseCompleted || tally.Completed != 1 || tally.Cancelled != 199 {
 		t.Fatalf("%v %+v", c.p.Phase(), tally)
 	}
 }
@@ -150,11 +152,11 @@ func TestManyJoinsWithSlowMember(t *testing.T) {
 // TestKilledInEachPhase: a member, and the coordinator, are killed in every phase; the others
 // settle with one round more.
 func TestKilledInEachPhase(t *testing.T) {
-	for phase := PhasePreparing; phase <= PhaseCompleted; phase++ {
+	for phase := protocol.PhasePreparing; phase <= protocol.PhaseCompleted; phase++ {
 		for _, victim := range []uint64{1, 3} {
-			c := newWorkload(t, Options{})
+			c := newWorkload(t, protocol.ProcessOptions{})
 			c.stopAt = phase
-			if phase == PhaseCompleted {
+			if phase == protocol.PhaseCompleted {
 				c.stopAt = 0
 			}
 			c.join(1, 2, 3, 4, 5)
@@ -169,18 +171,18 @@ func TestKilledInEachPhase(t *testing.T) {
 					var again Out
 					c.p.Resend(s, &again)
 					for _, e := range again.Events {
-						c.confirm(map[MemberEventKind]Phase{
-							EventPrepare: PhasePreparing, EventCoordinate: PhaseCoordinating, EventComplete: PhaseCompleting,
+						c.confirm(map[MemberEventKind]protocol.ProcessPhase{
+							EventPrepare: protocol.PhasePreparing, EventCoordinate: protocol.PhaseCoordinating, EventComplete: protocol.PhaseCompleting,
 						}[e.Kind], e, out)
 					}
 				}
 			})
 			tally := c.p.Counters()
 			completed := uint64(1)
-			if phase >= PhaseCompleting {
+			if phase >= protocol.PhaseCompleting {
 				completed = 2
 			}
-			if c.p.Phase() != PhaseCompleted || c.p.Len() != 4 || len(c.open) != 0 || c.p.Epoch() != before+1 || tally.Completed != completed {
+			if c.p.Phase() != protocol.PhaseCompleted || c.p.Len() != 4 || len(c.open) != 0 || c.p.Epoch() != before+1 || tally.Completed != completed {
 				t.Fatalf("%d killed while %v: %v with %d members, %d open, epoch %d, %+v", victim, phase, c.p.Phase(), c.p.Len(), len(c.open), c.p.Epoch(), tally)
 			}
 		}
@@ -189,7 +191,7 @@ func TestKilledInEachPhase(t *testing.T) {
 
 // TestFull: no more members than MaxMembers; the record of a full process is below MaxRecord.
 func TestFull(t *testing.T) {
-	c := newWorkload(t, Options{Return: 10})
+	c := newWorkload(t, protocol.ProcessOptions{Return: 10})
 	long := func(n int, i uint64) string {
 		b := make([]byte, n)
 		for k := range b {
@@ -201,8 +203,8 @@ func TestFull(t *testing.T) {
 		return string(b)
 	}
 	c.entry(func(out *Out) {
-		for i := range uint64(MaxMembers) {
-			_, err := c.p.Join(c.at, Join{Session: 1<<63 + i, Key: long(MaxKey, i+1), Identity: long(MaxIdentity, 0), Data: []byte(long(MaxData, 0))}, out)
+		for i := range uint64(protocol.MaxProcessMembers) {
+			_, err := c.p.Join(c.at, Join{Session: 1<<63 + i, Key: long(protocol.MaxProcessKey, i+1), Identity: long(MaxIdentity, 0), Data: []byte(long(protocol.MaxProcessData, 0))}, out)
 			c.must(err)
 		}
 		if _, err := c.p.Join(c.at, Join{Session: 5}, out); err == nil {
@@ -210,7 +212,7 @@ func TestFull(t *testing.T) {
 		}
 	})
 	for range MaxHistory + 5 {
-		c.entry(func(out *Out) { c.must(c.p.Force(c.at, long(10*MaxText, 0), out)) })
+		c.entry(func(out *Out) { c.must(c.p.Force(c.at, long(10*protocol.MaxProcessText, 0), out)) })
 	}
 	b := c.p.Append(nil)
 	if len(b) > MaxRecord {
@@ -225,12 +227,12 @@ func TestFull(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for _, good := range []string{"a", "A9", "example.process", "a-b.c-d", "0"} {
-		if err := ValidateName([]byte(good)); err != nil {
+		if err := protocol.ValidateProcessName([]byte(good)); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
-	for _, bad := range []string{"", "-", "a-", ".a", "a..b", "a-.b", "a b", "a/b", "ä", "a_b", string(make([]byte, MaxName+1))} {
-		if ValidateName([]byte(bad)) == nil {
+	for _, bad := range []string{"", "-", "a-", ".a", "a..b", "a-.b", "a b", "a/b", "ä", "a_b", string(make([]byte, protocol.MaxProcessName+1))} {
+		if protocol.ValidateProcessName([]byte(bad)) == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

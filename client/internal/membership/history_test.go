@@ -92,7 +92,7 @@ func (w *world) apply(f func()) {
 	switch {
 	case w.p.AllowsMessages():
 		stage = relay.Open
-	case w.p.Phase() == server.PhasePreparing:
+	case w.p.Phase() == protocol.PhasePreparing:
 		stage = relay.Preparing
 	}
 	w.r.Round(w.p.Epoch(), stage, w.p.RoundSessions(nil))
@@ -538,7 +538,7 @@ func (w *world) settle(steps int) {
 }
 
 func (w *world) settled() bool {
-	if w.p.Phase() != server.PhaseCompleted && w.p.Phase() != server.PhaseIdle {
+	if w.p.Phase() != protocol.PhaseCompleted && w.p.Phase() != protocol.PhaseIdle {
 		return false
 	}
 	for _, a := range w.members {
@@ -566,8 +566,8 @@ func TestRandomHistories(t *testing.T) {
 	for i := range histories {
 		seed := first + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		p, err := server.New(server.Now{}, 0, server.Options{
-			Election: server.Election(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50, RoundTimeout: uint64(rnd.IntN(3)) * 4_000, Return: uint64(rnd.IntN(3)) * 900,
+		p, err := server.New(server.Now{}, 0, protocol.ProcessOptions{
+			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50, RoundTimeout: uint64(rnd.IntN(3)) * 4_000, Return: uint64(rnd.IntN(3)) * 900,
 		})
 		if err != nil {
 			t.Fatal(err)

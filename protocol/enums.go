@@ -1,6 +1,6 @@
 package protocol
 
-// The names of a track's small enumerations, as people and JSON documents have them. A number that
+// The names of small enumerations, as people and JSON documents have them. A number that
 // has none is "unknown".
 
 // String is the name in capitals, such as WAITING_DELAY.
@@ -45,6 +45,26 @@ func (s TrackSource) String() string { return enumName(int(s), "", "tso", "exter
 
 // String is selected or converged.
 func (d DelayFrom) String() string { return enumName(int(d), "selected", "converged") }
+
+// String is oldest, lowest-id or preferred.
+func (e ProcessElection) String() string {
+	return enumName(int(e), "oldest", "lowest-id", "preferred")
+}
+
+// String is the phase's name, such as preparing.
+func (p ProcessPhase) String() string {
+	return enumName(int(p), "idle", "waiting", "preparing", "coordinating", "completing", "completed")
+}
+
+// String is the member's status, such as prepared.
+func (s ProcessMemberStatus) String() string {
+	return enumName(int(s), "outside", "preparing", "prepared", "completing", "completed", "resuming", "absent")
+}
+
+// String is completed, cancelled or failed; none for a round that has no outcome.
+func (o ProcessOutcome) String() string {
+	return enumName(int(o), "none", "completed", "cancelled", "failed")
+}
 
 func enumName(i int, names ...string) string {
 	if i < len(names) && (i > 0 || names[0] != "") {
