@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -97,56 +98,17 @@ func (s *Server) makeFolder(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
 	}
-	if err := s.restrictFolder(); err != nil {
+	if err := datafolder.Restrict(s.cfg.DataDir, s.log); err != nil {
 		return err
 	}
-	if s.lock, err = lockFolder(s.cfg.DataDir); err != nil {
+	if s.lock, err = datafolder.Lock(s.cfg.DataDir); err != nil {
 		return err
 	}
 	if err := s.checkUnfinished(); err != nil {
 		return err
 	}
-	return checkIdentity(s.cfg.DataDir)
+	return datafolder.CheckIdentity(s.cfg.DataDir)
 }
-
-// checkIdentity refuses a folder that has a log and does not say whose. The identity is there before the log.
-func checkIdentity(dir string) error {
-	identity, log := filepath.Join(dir, identityFile), filepath.Join(dir, raftFolder)
-	if _, err := os.Lstat(identity); !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if _, err := os.Lstat(log); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return fmt.Errorf("the instance's identity, %q, is missing, and its log is there; put the file back from a copy, or start on a new folder and let it join", identity)
-}
-
-// raftFolder is the part of the data folder that has the log.
-const raftFolder = "raft"
-
-// restrictFolder keeps other users out of the data folder, where logs, keys and tokens are. A folder
-// that others can write to is refused: what is in it may be theirs. One that others can only look
-// into is closed to them.
-func (s *Server) restrictFolder() error {
-	dir := s.cfg.DataDir
-	fi, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("data folder: %w", err)
-	}
-	switch mode := fi.Mode().Perm(); {
-	case mode&0o022 != 0:
-		return fmt.Errorf("data folder %q has mode %04o: other users can write to it; if you trust what is in it, run: chmod 700 %s", dir, mode, dir)
-	case mode&0o055 != 0:
-		if err := os.Chmod(dir, 0o700); err != nil {
-			return fmt.Errorf("data folder %q has mode %04o, and other users can look into it: %w; have its owner run: chmod 700 %s", dir, mode, err, dir)
-		}
-		s.log.Info("data folder closed to other users", "folder", dir, "mode", fmt.Sprintf("%04o", mode))
-	}
-	return nil
-}
-
-// identityFile says who an instance is.
-const identityFile = "identity.json"
 
 func (s *Server) identityStore() cluster.Store {
 	switch {
@@ -155,7 +117,7 @@ func (s *Server) identityStore() cluster.Store {
 	case s.cfg.Memory:
 		return new(memoryStore)
 	}
-	return cluster.FileStore(filepath.Join(s.cfg.DataDir, identityFile))
+	return cluster.FileStore(filepath.Join(s.cfg.DataDir, datafolder.IdentityFile))
 }
 
 // diskStore keeps the identity on a memory disk, memoryStore for the life of the process.

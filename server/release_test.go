@@ -19,10 +19,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/datafolder"
+	"github.com/signalbox-dev/signalbox/server/recovery"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -83,7 +84,7 @@ func digests(t *testing.T, dir string) map[string]string {
 
 func tryDigests(t *testing.T, dir string) (map[string]string, error) {
 	t.Helper()
-	left, err := OpenSurvivors(t.Context(), []string{dir}, t.TempDir(), false, slog.New(slog.DiscardHandler))
+	left, err := recovery.Open(t.Context(), []string{dir}, t.TempDir(), false, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -375,7 +376,7 @@ func TestNewerDataIsRefused(t *testing.T) {
 	if err := serveFolder(t, cfg).Close(); err != nil {
 		t.Fatal(err)
 	}
-	identity := filepath.Join(data, identityFile)
+	identity := filepath.Join(data, datafolder.IdentityFile)
 	was, err := os.ReadFile(identity)
 	if err != nil {
 		t.Fatal(err)

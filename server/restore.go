@@ -4,21 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
-	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard"
 )
-
-// unfinishedFile lies in a data folder from the first step of a restore to the last. Without it, a server that is started on half of a restore would give empty buckets to
-// the shards that are missing.
-const unfinishedFile = "restore-unfinished"
 
 // restoreTimeout bounds a restore: the imports are written to the log like any other change, at the disk's pace.
 const restoreTimeout = 24 * time.Hour
@@ -43,7 +36,7 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 		return errors.New("a restore in memory is lost at its end; give a data folder")
 	}
 	if cfg.Disk == nil {
-		if err := emptyFolder(cfg.DataDir); err != nil {
+		if err := datafolder.CheckEmpty(cfg.DataDir); err != nil {
 			return err
 		}
 	}
@@ -66,53 +59,18 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	if s.inMemory() {
 		return nil
 	}
-	return errors.Join(os.Remove(filepath.Join(cfg.DataDir, unfinishedFile)), file.SyncDir(cfg.DataDir))
-}
-
-// emptyFolder says why a folder cannot take a restore.
-func emptyFolder(dir string) error {
-	list, err := os.ReadDir(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
-	}
-	for _, f := range list {
-		if f.Name() == unfinishedFile {
-			return unfinished(dir)
-		}
-	}
-	if len(list) > 0 {
-		return fmt.Errorf("data folder %q is not empty; a backup is restored to a new folder, so choose another one", dir)
-	}
-	return nil
-}
-
-func unfinished(dir string) error {
-	return fmt.Errorf("data folder %q has a restore in it that did not end; remove the folder, and restore again", dir)
+	return datafolder.ClearUnfinished(cfg.DataDir)
 }
 
 // checkUnfinished keeps a server off a restore that did not end; a restore marks its folder as one.
 func (s *Server) checkUnfinished() error {
-	path := filepath.Join(s.cfg.DataDir, unfinishedFile)
-	if _, err := os.Lstat(path); err == nil {
-		return unfinished(s.cfg.DataDir)
+	if err := datafolder.CheckUnfinished(s.cfg.DataDir); err != nil {
+		return err
 	}
 	if s.cfg.restore == nil {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("data folder: %w", err)
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("data folder: %w", err)
-	}
-	if err := file.SyncDir(s.cfg.DataDir); err != nil {
-		return fmt.Errorf("data folder: %w", err)
-	}
-	return nil
+	return datafolder.MarkUnfinished(s.cfg.DataDir)
 }
 
 // restored is what the bootstrap takes over, nothing for a new cluster.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/peer"
@@ -142,7 +143,7 @@ func (s *Server) openLog(ctx context.Context) error {
 			cfg.RaftAddress = ""
 		}
 	} else {
-		cfg.Dir = filepath.Join(cfg.Dir, raftFolder)
+		cfg.Dir = filepath.Join(cfg.Dir, datafolder.RaftDir)
 	}
 	var err error
 	if s.host, err = replica.OpenHost(cfg); err != nil {

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/server/recovery"
 	"github.com/spf13/cobra"
 )
 
@@ -77,7 +77,7 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 		}
 		defer os.RemoveAll(copies)
 		fmt.Fprint(a.stderr, recoverWarning)
-		left, err := server.OpenSurvivors(inv.longCtx, *folders, copies, *accept, slog.New(slog.DiscardHandler))
+		left, err := recovery.Open(inv.longCtx, *folders, copies, *accept, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ Who, when, why and of what is kept in the file ("cluster backup --verify" shows 
 }
 
 // writeRecovered writes the file, and checks it before it gets its name.
-func writeRecovered(ctx context.Context, left *server.Survivors, path string, from *backup.Recovered) (x *backup.Contents, err error) {
+func writeRecovered(ctx context.Context, left *recovery.Survivors, path string, from *backup.Recovered) (x *backup.Contents, err error) {
 	err = file.Replace(path, func(f *os.File) error {
 		return left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
 	}, func(next string) error {
@@ -120,7 +120,7 @@ func writeRecovered(ctx context.Context, left *server.Survivors, path string, fr
 }
 
 // auditRecovery writes the line.
-func auditRecovery(dest, path string, x *backup.Contents, logs []server.SurvivingLog) error {
+func auditRecovery(dest, path string, x *backup.Contents, logs []recovery.SurvivingLog) error {
 	l, err := audit.Open(audit.Config{Destination: dest, Generation: 1})
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func auditRecovery(dest, path string, x *backup.Contents, logs []server.Survivin
 }
 
 // survivors shows how far each log has come.
-func (p *printer) survivors(logs []server.SurvivingLog) error {
+func (p *printer) survivors(logs []recovery.SurvivingLog) error {
 	rows := make([]row, len(logs))
 	for i, l := range logs {
 		shown := ""

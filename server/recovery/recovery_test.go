@@ -1,17 +1,25 @@
-package server
+package recovery
 
 import (
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // TestOutdatedLogs: a log counts that is of a replica which the newest map has, or has not heard of yet; those of replicas that were taken out, and of shards that are no more, do not.
 func TestOutdatedLogs(t *testing.T) {
-	state := start(t, nil).meta.State()
-	s := &Survivors{state: &meta.Machine{State: *state}}
-	for _, x := range state.Shards() {
+	m := meta.New()
+	m.Apply(1, meta.AppendCommand(nil, meta.OpID{}, &meta.Bootstrap{
+		Cluster: "c-1", Instance: 1, UUID: "uuid-a", Name: "a", Address: "a:7070", RaftAddress: "a:7071", Tier: "default", Buckets: 16, ReplicationFactor: 1, CanVote: true,
+		Shards: []uint64{2, 3}, NodeConfig: protocol.DefaultNodeConfig(),
+	}))
+	s := &Survivors{state: m}
+	if len(m.Shards()) != 2 {
+		t.Fatalf("%d shards", len(m.Shards()))
+	}
+	for _, x := range m.Shards() {
 		if len(x.Replicas) != 1 || x.NextReplica != x.Replicas[0].Replica {
 			t.Fatalf("%+v", x)
 		}

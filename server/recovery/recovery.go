@@ -1,4 +1,5 @@
-package server
+// Package recovery reads what is left of a cluster that has lost the majority of its disks for good, and writes it as a backup.
+package recovery
 
 import (
 	"bytes"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -59,9 +61,9 @@ func (l *SurvivingLog) Name() string {
 	return fmt.Sprint(l.Shard)
 }
 
-// OpenSurvivors copies the logs of the folders into work, a folder that the caller removes, and opens them. It refuses a folder that a running instance has, that is no
+// Open copies the logs of the folders into work, a folder that the caller removes, and opens them. It refuses a folder that a running instance has, that is no
 // instance's, or another cluster's; one whose restore did not end; logs that are damaged; and, unless acceptLoss, those that have gone back or have no watermark.
-func OpenSurvivors(ctx context.Context, folders []string, work string, acceptLoss bool, logger *slog.Logger) (s *Survivors, err error) {
+func Open(ctx context.Context, folders []string, work string, acceptLoss bool, logger *slog.Logger) (s *Survivors, err error) {
 	if len(folders) == 0 {
 		return nil, errors.New("no folder is given; give the data folder of each instance that is left")
 	}
@@ -105,10 +107,10 @@ func withRecoverAdvice(err error) error {
 
 // open locks the folder, copies its log and opens the copy.
 func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logger *slog.Logger) error {
-	if err := checkIdentity(f.dir); err != nil {
+	if err := datafolder.CheckIdentity(f.dir); err != nil {
 		return err
 	}
-	id, found, err := cluster.LoadIdentity(cluster.FileStore(filepath.Join(f.dir, identityFile)))
+	id, found, err := cluster.LoadIdentity(cluster.FileStore(filepath.Join(f.dir, datafolder.IdentityFile)))
 	switch {
 	case err != nil:
 		return err
@@ -117,15 +119,15 @@ func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logge
 	case id.Expelled:
 		return errors.New("its instance was expelled, so it has nothing of the cluster since then; give another one")
 	}
-	if _, err := os.Lstat(filepath.Join(f.dir, unfinishedFile)); err == nil {
-		return unfinished(f.dir)
+	if err := datafolder.CheckUnfinished(f.dir); err != nil {
+		return err
 	}
 	f.id = id
 	// On a disk that is mounted read-only, as the last copy of something should be, nobody can run.
-	if f.lock, err = lockFolder(f.dir); err != nil && !errors.Is(err, syscall.EROFS) {
+	if f.lock, err = datafolder.Lock(f.dir); err != nil && !errors.Is(err, syscall.EROFS) {
 		return err
 	}
-	if err := copyTree(ctx, filepath.Join(f.dir, raftFolder), work); errors.Is(err, fs.ErrNotExist) {
+	if err := copyTree(ctx, filepath.Join(f.dir, datafolder.RaftDir), work); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("its log is missing (%w); put the whole folder back, or give the folder of another instance", err)
 	} else if err != nil {
 		return fmt.Errorf("copy its log: %w", err)
@@ -252,7 +254,7 @@ func (s *Survivors) describeMissing(x *meta.Shard) string {
 	return fmt.Sprintf("%d (of %s)", x.ID, of)
 }
 
-// Write writes what the newest logs have as a backup, which [Restore] makes a new cluster of: with order ids, session ids and epochs far above all that the old one can have
+// Write writes what the newest logs have as a backup, which server.Restore makes a new cluster of: with order ids, session ids and epochs far above all that the old one can have
 // given out. Moves of buckets that were under way are given up, or carried through if they were decided. It refuses when a shard is in none of the folders, or only as the log of a replica
 // that was taken out of it; it may be called once. Head's Cluster, Name,
 // Version and Shards are filled in.

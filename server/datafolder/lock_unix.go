@@ -1,6 +1,6 @@
 //go:build unix
 
-package server
+package datafolder
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// lockFolder keeps every other server off a data folder, those of this process too, until the file is closed.
-func lockFolder(dir string) (*os.File, error) {
+// Lock keeps every other server off a data folder, those of this process too, until the file is closed.
+func Lock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data folder: %w; choose a folder that this process can write to", err)
