@@ -193,8 +193,8 @@ func WriteScaling(w io.Writer, r *Report) error {
 	if r == nil {
 		b.WriteString("No baseline has been adopted yet, so there are no costs to start from.\n")
 	} else {
-		fmt.Fprintf(&b, "Costs, by the report of %s: %s, servers and load on the same machine, medians of %d rounds.\n\n| of | | measured |\n|---|---|---|\n",
-			r.Begun.Format("2006-01-02 15:04"), r.Machine, r.Rounds)
+		fmt.Fprintf(&b, "Costs, from the report of %s: medians of %d rounds, servers and load on one machine.\n\n%s.\n\n| of | | measured |\n|---|---|---|\n",
+			r.Begun.Format("2006-01-02 15:04"), r.Rounds, strings.Replace(r.Machine.String(), "; disk", ";\ndisk", 1))
 		for _, x := range c.rows() {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", x.of, x.text, amount(x.value, x.unit))
 		}
@@ -217,8 +217,8 @@ func WriteScaling(w io.Writer, r *Report) error {
 		}
 		if !math.IsNaN(c.Measured3) && !math.IsNaN(c.Three) {
 			// The model on the very machine where it was measured: what it leaves out shows here.
-			fmt.Fprintf(&b, "\nFor comparison: three servers and their load on this one machine of %d cores did %s pairs/s, for which the servers needed %s cores\n"+
-				"by these costs; the rest of the machine was the load, the system, and waiting for the disk.\n", r.Machine.Cores, digits(c.Measured3), digits(c.Measured3*c.Three/1e6))
+			fmt.Fprintf(&b, "\nFor comparison: three servers and their load did %[2]s pairs/s on this one machine of %[1]d cores.\n"+
+				"By these costs the servers needed %[3]s cores. The load, the system and waiting for the disk took\nthe rest.\n", r.Machine.Cores, digits(c.Measured3), digits(c.Measured3*c.Three/1e6))
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -17,8 +17,8 @@ import (
 
 func (a *app) authCmd() *cobra.Command {
 	show := &cobra.Command{
-		Use: "show", Short: "Show whether auth is on, the tokens and the rights", Args: cobra.NoArgs,
-		Long: "Show whether auth is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster keeps their hashes only.",
+		Use: "show", Short: "Show whether authentication is on, the tokens and the rights", Args: cobra.NoArgs,
+		Long: "Show whether authentication is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster stores only hashes.",
 	}
 	show.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		s, err := c.Auth(inv.ctx)
@@ -27,7 +27,7 @@ func (a *app) authCmd() *cobra.Command {
 		}
 		return inv.printer().auth(s)
 	})
-	whoami := &cobra.Command{Use: "whoami", Short: "Show who the cluster takes this client for", Args: cobra.NoArgs}
+	whoami := &cobra.Command{Use: "whoami", Short: "Show the identity of this client", Args: cobra.NoArgs}
 	whoami.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		w, err := c.WhoAmI(inv.ctx)
 		if err != nil {
@@ -37,13 +37,15 @@ func (a *app) authCmd() *cobra.Command {
 		if w.Enabled {
 			return inv.printer().message(line, "%s", sanitize(w.Identity))
 		}
-		return inv.printer().message(line, "%s; auth is off, and everybody may do everything", sanitize(w.Identity))
+		return inv.printer().message(line, "%s; authentication is off, and every client may do everything", sanitize(w.Identity))
 	})
-	c := group("auth", "Who may do what: tokens, rights, and whether they count", `While auth is off, everybody may do everything. Once it is on, clients show a token (--token-file) or, over TLS, a certificate, and
-may do what was granted to their identity at a path or above it; the longest path that says something about the identity counts.
+	c := group("auth", "Authentication: tokens and rights", `While authentication is off, every client may do everything. Once it is on, a client authenticates
+with a token (--token-file) or, over TLS, with a certificate. It then has the rights that were
+granted to its identity. The grant with the longest matching path decides.
 
-A certificate's identity is cert: and its common name. Who shows nothing is anonymous, and is let in when something is granted to anonymous.
-Sessions belong to the identity that started them.`,
+The identity of a certificate is "cert:" followed by its common name. A client without credentials
+is "anonymous"; it is admitted if that identity has a right. A session belongs to the identity
+that started it.`,
 		show, whoami, a.authTurnCmd(true), a.authTurnCmd(false), a.tokenCreateCmd(), a.tokenRevokeCmd(), a.grantCmd(), a.revokeCmd())
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
@@ -53,17 +55,18 @@ Sessions belong to the identity that started them.`,
 
 func (a *app) authTurnCmd(on bool) *cobra.Command {
 	c := &cobra.Command{
-		Use: "enable", Short: "Have tokens and rights count", Args: cobra.NoArgs,
-		Long: `Have tokens and rights count. Clients that came in without credentials are sent away, and may come again with some; give them tokens, and
-grant them rights, before.
+		Use: "enable", Short: "Enable authentication", Args: cobra.NoArgs,
+		Long: `Enable authentication. Connections without credentials are closed; create tokens and grant rights
+for their clients first.
 
-If nobody may administer everything yet, the identity admin is made, which may; its token's secret is printed, or written to --secret-file, once.`,
+If no identity has the right admin on / yet, the identity admin is created with it. The secret of
+its token is printed, or written to --secret-file, once.`,
 		Example: "  signalbox auth enable --secret-file admin-token",
 	}
 	if !on {
 		c = &cobra.Command{
-			Use: "disable", Short: "Let everybody do everything", Args: cobra.NoArgs,
-			Long: "Let everybody do everything. Tokens and rights stay, and count again after the next enable.",
+			Use: "disable", Short: "Disable authentication", Args: cobra.NoArgs,
+			Long: "Disable authentication: every client may do everything. Tokens and rights are kept for the next enable.",
 		}
 	}
 	var file *string
@@ -79,7 +82,7 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 			if err := c.DisableAuth(inv.ctx); err != nil {
 				return err
 			}
-			return inv.printer().message(row{{"on", "auth on", false}}, "auth is off: everybody may do everything")
+			return inv.printer().message(row{{"on", "auth on", false}}, "authentication is off: every client may do everything")
 		}
 		out, err := newSecretWriter(inv, *file)
 		if err != nil {
@@ -104,9 +107,9 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 			}
 			out.delivered = true
 			if out.f == nil {
-				return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be %s", err, secret)
+				return fmt.Errorf("%w; if authentication is on now, the administrator's secret may be %s", err, secret)
 			}
-			return fmt.Errorf("%w; should auth be on now all the same, the administrator's secret may be that in %s", err, *file)
+			return fmt.Errorf("%w; if authentication is on now, the administrator's secret may be the one in %s", err, *file)
 		}
 		if t.ID == "" {
 			return inv.printer().message(row{{"on", "auth on", true}}, "auth is on")
@@ -119,12 +122,13 @@ If nobody may administer everything yet, the identity admin is made, which may; 
 
 func (a *app) tokenCreateCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "create IDENTITY", Short: "Make a token, and print its secret once", Args: cobra.ExactArgs(1),
-		Long: `Make a token for an identity. Its secret is printed, or written to --secret-file, this once; the cluster keeps a hash of it. An identity may
-have several tokens: for a change of secrets make the second, hand it out, then revoke the first.`,
+		Use: "create IDENTITY", Short: "Create a token and print its secret once", Args: cobra.ExactArgs(1),
+		Long: `Create a token for an identity. Its secret is printed, or written to --secret-file, only now; the
+cluster stores a hash. An identity can have several tokens: to replace a secret, create a second
+token, distribute it, then revoke the first.`,
 		Example: "  signalbox auth create billing --secret-file billing-token",
 	}
-	id := c.Flags().String("id", "", "Id of the token, to revoke it by, up to 64 bytes (default: one made up).")
+	id := c.Flags().String("id", "", "Id of the token, used to revoke it, up to 64 bytes (default: generated).")
 	file := secretFlag(c)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		out, err := newSecretWriter(inv, *file)
@@ -141,17 +145,17 @@ have several tokens: for a change of secrets make the second, hand it out, then 
 			return err
 		}
 		if err := out.write(t.Secret); err != nil {
-			return fmt.Errorf("%w; revoke token %s, and make another one", err, sanitize(t.ID))
+			return fmt.Errorf("%w; revoke token %s and create another one", err, sanitize(t.ID))
 		}
-		return out.report(t, fmt.Sprintf("made token %s for %s", sanitize(t.ID), sanitize(t.Identity)))
+		return out.report(t, fmt.Sprintf("created token %s for %s", sanitize(t.ID), sanitize(t.Identity)))
 	})
 	return c
 }
 
 func (a *app) tokenRevokeCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "revoke TOKEN-ID", Short: "Have a token open nothing any more", Args: cobra.ExactArgs(1),
-		Long: "Have a token open nothing any more, and end the connections that it opened. The rights of its identity stay.",
+		Use: "revoke TOKEN-ID", Short: "Revoke a token", Args: cobra.ExactArgs(1),
+		Long: "Revoke a token and close the connections that use it. The rights of its identity stay.",
 	}
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		if err := c.RevokeToken(inv.ctx, args[0]); err != nil {
@@ -164,13 +168,14 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 
 func (a *app) grantCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "grant IDENTITY PATH RIGHT", Short: "Say what an identity may do at a path and below", Args: cobra.ExactArgs(3),
-		Long: `Say what an identity may do at the nodes of a path and below, in place of what was said for that path before; / is everything, and the cluster.
+		Use: "grant IDENTITY PATH RIGHT", Short: "Grant an identity a right at a path and below", Args: cobra.ExactArgs(3),
+		Long: `Grant an identity a right at a path and below. It replaces the grant for the same path. / stands
+for everything, the cluster included.
 
   read   start sessions, describe, list, watch
-  use    and create, update, acquire, release
-  admin  and resize, delete, kill, change nodes; on / also the cluster and auth
-  none   nothing, also where a shorter path gives something`,
+  use    read, and create, update, acquire, release
+  admin  use, and resize, delete, kill, change nodes; on / also the cluster and authentication
+  none   no right, even where a shorter path grants one`,
 		Example: "  signalbox auth grant billing /billing use",
 	}
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
@@ -184,7 +189,7 @@ func (a *app) grantCmd() *cobra.Command {
 		}
 		text := "%s has the right %s at %s and below"
 		if !exists {
-			text += "; there is no node at that path or below it yet: `signalbox node ls` lists those there are"
+			text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
 		}
 		return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, sanitize(r.Identity), sanitize(r.Right), sanitize(r.Path))
 	})
@@ -210,20 +215,20 @@ func (inv *invocation) nodeExists(path string) (bool, error) {
 
 func (a *app) revokeCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "ungrant IDENTITY PATH", Short: "Take back what was said for a path", Args: cobra.ExactArgs(2),
-		Long: "Take back what was granted to an identity for a path: what was granted for a shorter one counts then. To take away that too, grant none.",
+		Use: "ungrant IDENTITY PATH", Short: "Remove the grant of a path", Args: cobra.ExactArgs(2),
+		Long: "Remove the grant of an identity for a path. The grant of a shorter path decides then; to override that too, grant none.",
 	}
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		if err := c.Revoke(inv.ctx, args[0], args[1]); err != nil {
 			return err
 		}
-		return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "nothing is said any more of %s at %s", sanitize(args[0]), sanitize(args[1]))
+		return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "%s has no grant at %s any more", sanitize(args[0]), sanitize(args[1]))
 	})
 	return c
 }
 
 func secretFlag(c *cobra.Command) *string {
-	return c.Flags().String("secret-file", "", "File for the secret, made with mode 0600; one that exists is not written over (default: standard output).")
+	return c.Flags().String("secret-file", "", "New file for the secret, created with mode 0600; an existing file is an error (default: standard output).")
 }
 
 // secretWriter is where a secret goes. The file is made first: a secret that cannot be kept is not

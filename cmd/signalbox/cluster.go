@@ -29,14 +29,15 @@ const (
 
 func (a *app) clusterCmd() *cobra.Command {
 	status := &cobra.Command{
-		Use: "status", Short: "Show tiers, replicasets, instances, shards and moves of buckets", Args: cobra.NoArgs,
-		Long: `Show tiers, replicasets, instances, shards and moves of buckets, as the instance that answers has them in its map. A ? marks what is not yet what it is to be.
-Expelled instances are shown by -o json only.
+		Use: "status", Short: "Show tiers, replicasets, instances, shards and bucket moves", Args: cobra.NoArgs,
+		Long: `Show tiers, replicasets, instances, shards and bucket moves from the cluster map of the instance
+that answers. A ? marks a state that differs from its target. Expelled instances are shown by -o
+json only.
 
-The first lines, and the exit code, are those of cluster health: what of the map is so now.`,
+The first lines and the exit code are those of cluster health.`,
 		Example: "  signalbox cluster status --watch",
 	}
-	watch := status.Flags().Bool("watch", false, "Show it again whenever it has changed, until interrupted.")
+	watch := status.Flags().Bool("watch", false, "Show the status again after each change, until interrupted.")
 	status.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if *watch {
 			return inv.watchStatus()
@@ -52,17 +53,17 @@ The first lines, and the exit code, are those of cluster health: what of the map
 	})
 
 	plan := &cobra.Command{
-		Use: "plan", Short: "Show what the cluster does next by itself, and what is not done, and why", Args: cobra.NoArgs,
-		Long: `Show every deviation of the cluster from what is configured: the steps that it takes next by itself, and what it does not do
-now, with the reason.
+		Use: "plan", Short: "Show the cluster's next steps, and what is blocked and why", Args: cobra.NoArgs,
+		Long: `Show every deviation of the cluster from its configuration: the steps that it takes next by
+itself, and the steps that are blocked, with the reason.
 
-With --wait it returns when nothing is left that the instances which are there could do: they have their replicas, votes,
-leaderships and buckets. The exit code is then that of cluster health: 0 only if all that the configuration promises may be lost.
-What scripts wait for between two steps of a change, at most for --timeout.`,
+With --wait it returns when the present instances have nothing left to do: they have their
+replicas, votes, leaderships and buckets. The exit code is then that of cluster health. Scripts
+use it between two steps of a change; it waits at most for --timeout.`,
 		Example: `  signalbox cluster plan
   signalbox cluster plan --wait --timeout 10m`,
 	}
-	wait := plan.Flags().Bool("wait", false, "Return when nothing is left that the instances which are there could do.")
+	wait := plan.Flags().Bool("wait", false, "Return when the present instances have nothing left to do.")
 	plan.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		p, err := c.Plan(inv.ctx)
 		for quiet := 0; *wait && err == nil; p, err = c.Plan(inv.ctx) {
@@ -76,7 +77,7 @@ What scripts wait for between two steps of a change, at most for --timeout.`,
 			case <-time.After(pollInterval):
 			case <-inv.ctx.Done():
 				_ = inv.printer().plan(p)
-				return &codeError{code: exitError, err: errors.New("there was still something to do when the time was over; the cluster goes on with it")}
+				return &codeError{code: exitError, err: errors.New("the timeout ended before the cluster was done; it continues")}
 			}
 		}
 		if err != nil {
@@ -88,8 +89,8 @@ What scripts wait for between two steps of a change, at most for --timeout.`,
 		return healthCode(&p.Health)
 	})
 
-	c := group("cluster", "The cluster: who is in it, who leads what, and changes of that", `The cluster manages itself: what these verbs ask for is decided in its log, and goes on
-whether or not somebody waits for it. Instances are named by name or uuid.`,
+	c := group("cluster", "The cluster: instances, shards, and changes to them", `The cluster manages itself. A change is decided in the cluster's log and continues
+whether or not a client waits for it. INSTANCE is a name or a uuid.`,
 		status, a.healthCmd(), plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.rotateKeysCmd(), a.backupCmd(), a.restoreCmd(), a.recoverCmd())
 	for _, s := range c.Commands() {
 		if s.Name() == "restore" || s.Name() == "recover" {
@@ -117,12 +118,13 @@ func busy(p *protocol.ClusterPlan) bool {
 
 func (a *app) drainCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "drain INSTANCE", Short: "Have an instance hand over what it leads, and its vote", Args: cobra.ExactArgs(1),
-		Long: `Have an instance hand over the shards it leads, and its vote, to others, and get none again, until its next start or --undo.
-It goes on serving as a replica. Waits until it leads nothing.`,
+		Use: "drain INSTANCE", Short: "Move an instance's leaderships and vote to others", Args: cobra.ExactArgs(1),
+		Long: `Move the shards that an instance leads, and its vote, to other instances. It gets none again until
+its next start or --undo. It continues to serve as a replica. The command waits until it leads
+nothing.`,
 		Example: "  signalbox cluster drain default_1_2",
 	}
-	undo := c.Flags().Bool("undo", false, "Let it lead and vote again.")
+	undo := c.Flags().Bool("undo", false, "Allow the instance to lead and vote again.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		if *undo {
 			i, err := c.Undrain(inv.ctx, args[0])
@@ -135,7 +137,7 @@ It goes on serving as a replica. Waits until it leads nothing.`,
 		if err != nil {
 			return err
 		}
-		i, err = inv.awaitInstance(i, "the instance still leads shards; they are handed over as soon as others can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
+		i, err = inv.awaitInstance(i, "the instance still leads shards; they are moved as soon as other instances can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
 		if err != nil {
 			return err
 		}
@@ -146,14 +148,16 @@ It goes on serving as a replica. Waits until it leads nothing.`,
 
 func (a *app) expelCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "expel INSTANCE", Short: "Take an instance out of the cluster for good", Args: cobra.ExactArgs(1),
-		Long: `Take an instance out of the cluster for good, and wait until it is out. What it leads, its vote, and, if it is the last of its replicaset, its buckets go to
-others first. An expelled process stops, and its folder is of no use any more.
+		Use: "expel INSTANCE", Short: "Remove an instance from the cluster for good", Args: cobra.ExactArgs(1),
+		Long: `Remove an instance from the cluster for good, and wait until it is removed. Its leaderships and
+its vote move to other instances first. So do its buckets if it is the last of its replicaset. An
+expelled process stops, and its data folder cannot be used again.
 
-An instance that is up, or leads shards, is refused without --force. No data is lost either way.`,
+An instance that is up, or that leads shards, is refused without --force. No data is lost either
+way.`,
 		Example: "  signalbox cluster expel default_1_2 --timeout 10m",
 	}
-	force := c.Flags().Bool("force", false, "Also if the instance is up, or leads shards.")
+	force := c.Flags().Bool("force", false, "Expel the instance even if it is up or leads shards.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		i, err := c.Expel(inv.ctx, args[0], *force)
 		if err != nil {
@@ -170,8 +174,8 @@ An instance that is up, or leads shards, is refused without --force. No data is 
 
 func (a *app) transferCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "transfer SHARD INSTANCE", Short: "Have another instance lead a shard", Args: cobra.ExactArgs(2),
-		Long:    "Have another instance of its replicaset lead a shard, and wait until it does. Other shards may move in its place, so that leadership stays spread evenly.",
+		Use: "transfer SHARD INSTANCE", Short: "Move the leadership of a shard", Args: cobra.ExactArgs(2),
+		Long:    "Move the leadership of a shard to another instance of its replicaset, and wait until it leads. Other leaderships may move in return, to stay evenly spread.",
 		Example: "  signalbox cluster transfer 2 default_1_2",
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -187,7 +191,7 @@ func (a *app) transferCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = inv.awaitStatus("the shard is not handed over yet; the cluster goes on with it", x.Revision, func(s *protocol.ClusterStatus) bool {
+		err = inv.awaitStatus("the shard has not moved yet; the cluster continues", x.Revision, func(s *protocol.ClusterStatus) bool {
 			for i := range s.Shards {
 				if s.Shards[i].ID == shard {
 					x = &s.Shards[i]
@@ -205,9 +209,10 @@ func (a *app) transferCmd() *cobra.Command {
 
 func (a *app) weightCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "weight REPLICASET WEIGHT", Short: "Give a replicaset its share of the buckets", Args: cobra.ExactArgs(2),
-		Long: `Give a replicaset a weight: its share of its tier's buckets beside the other replicasets. One that becomes ready starts with 1; 0 takes all buckets away.
-The buckets move by and by, while clients work.`,
+		Use: "weight REPLICASET WEIGHT", Short: "Set a replicaset's share of the buckets", Args: cobra.ExactArgs(2),
+		Long: `Set the weight of a replicaset: its share of its tier's buckets, relative to the other
+replicasets. A new replicaset has weight 1; 0 moves all its buckets away. Buckets move gradually,
+while clients work.`,
 		Example: "  signalbox cluster weight default_2 0.5",
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -232,8 +237,9 @@ The buckets move by and by, while clients work.`,
 func (a *app) replicationFactorCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replication-factor TIER FACTOR", Short: "Change how many instances host each shard of a tier", Args: cobra.ExactArgs(2),
-		Long: `Change how many instances the replicasets of a tier are filled up to. They are filled with spare instances, whose
-own replicaset has fewer members than copies and no buckets, and with those that join later. No instance leaves a replicaset that has more members.`,
+		Long: `Change how many instances each replicaset of a tier gets. Replicasets are filled with spare
+instances and with those that join later. An instance is spare if its own replicaset is incomplete
+and has no buckets. No instance leaves a replicaset that has more members.`,
 		Example: "  signalbox cluster replication-factor default 3",
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -257,11 +263,14 @@ own replicaset has fewer members than copies and no buckets, and with those that
 
 func (a *app) rotateKeysCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rotate-keys", Short: "Sign sessions' tickets with a new key", Args: cobra.NoArgs,
-		Long: `Have the cluster sign the tickets of sessions with a new key. A ticket is how an instance knows a session that is attached at another one; each attach gives one.
+		Use: "rotate-keys", Short: "Sign session tickets with a new key", Args: cobra.NoArgs,
+		Long: `Sign session tickets with a new key. A ticket proves to an instance that a session is attached at
+another one; each attach returns one.
 
-Tickets that the key before signed are good until the keys are rotated again, so that nobody has to come again. Done twice, it makes every older ticket worthless: clients that are
-there notice, attach anew and go on, and those of sessions that were ended, or with a key that was read from a lost backup, do not.`,
+Tickets signed with the previous key stay valid until the next rotation, so no client has to
+attach again. Two rotations invalidate every older ticket. Connected clients then attach again and
+continue. Tickets of ended sessions, and tickets forged with a key from a lost backup, stay
+invalid.`,
 		Example: "  signalbox cluster rotate-keys",
 	}
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {

@@ -23,13 +23,15 @@ const (
 
 func (a *app) backupCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "backup FILE", Short: "Write the state of the whole cluster into a file, or check such a file", Args: cobra.ExactArgs(1),
-		Long: `Write the state of the whole cluster into a file, each shard as it is at a moment of its own, while clients work. The file is checked as --verify does before it gets
-its name, and takes the place of a regular file with that name; a device, a pipe, a folder or a symbolic link is refused. Needs the right admin on /.
+		Use: "backup FILE", Short: "Write a backup of the whole cluster, or check one", Args: cobra.ExactArgs(1),
+		Long: `Write the state of the whole cluster into a file, while clients work. Each shard is as of its own
+moment. The file is checked as with --verify and then replaces a regular file of that name. A
+device, a pipe, a folder or a symbolic link is refused. Needs the right admin on /.
 
-The file holds secrets, the keys that sign sessions' tickets among them: keep it as you keep those.
+The file holds secrets, such as the keys that sign session tickets. Protect it accordingly.
 
-With --verify nothing is asked of the cluster: the file is read from the first byte to the last, and each shard's state is made from it and compared with its digest.`,
+With --verify no server is asked: the file is read completely, and each shard's state is rebuilt
+and compared with its digest.`,
 		Example: `  signalbox cluster backup cluster.backup
   signalbox cluster backup --verify cluster.backup`,
 	}
@@ -51,7 +53,7 @@ With --verify nothing is asked of the cluster: the file is read from the first b
 			case !errors.As(err, &bad) || try == backupAttempts || inv.ctx.Err() != nil:
 				return err
 			}
-			fmt.Fprintf(a.stderr, "%v; beginning again\n", err)
+			fmt.Fprintf(a.stderr, "%v; starting again\n", err)
 		}
 	})
 	return c

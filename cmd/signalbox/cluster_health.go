@@ -12,15 +12,20 @@ import (
 
 func (a *app) healthCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "health", Short: "Say what works, and what may be lost", Args: cobra.NoArgs,
-		Long: `Say what works, and what may be lost, as the instance sees it that answers: whether the meta shard and each shard
-have a majority and a leader, which replicasets have fewer copies than configured, what the loss of one more instance or failure
-domain would stop, and which instances are not heard, since when.
+		Use: "health", Short: "Show what works, and which failures the cluster survives", Args: cobra.NoArgs,
+		Long: `Show what works and which failures the cluster survives, as seen by the instance that answers:
 
-The exit code is 0 only if all works, and all that the configuration promises may be lost: of a replication factor of 3 one
-instance, of 5 two. Where failure domains are configured, any one domain may be lost too: each replicaset with a factor of 3 or
-more survives that, and the meta shard does if the key has enough values (three data centers, not two). It answers without a
-majority too; how old its map is then, it says.`,
+  - whether the meta shard and each shard have a majority and a leader
+  - which replicasets have fewer copies than configured
+  - what the loss of one more instance or failure domain would stop
+  - which instances are not heard, and since when
+
+The exit code is 0 only if everything works and the cluster survives what its configuration
+promises: the loss of one instance with replication factor 3, of two with 5. Where failure domains
+are configured, it must survive the loss of any one domain too. A replicaset with factor 3 or more
+does. The meta shard does if the key has at least three values.
+
+It answers without a majority too, and then shows how old its cluster map is.`,
 		Example: "  signalbox cluster health",
 	}
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {

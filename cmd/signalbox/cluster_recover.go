@@ -18,46 +18,55 @@ import (
 )
 
 // recoverWarning is said before anything is written.
-const recoverWarning = `WARNING: this is for a cluster whose majority is gone for good. What the lost instances had acknowledged and the folders here do not have is lost, and nobody can
-say what that is. No instance of the old cluster may ever run again: two clients could hold one lock.
+const recoverWarning = `WARNING: this is for a cluster whose majority is gone for good. Writes that only the lost
+instances acknowledged are lost, and it cannot be known which. No instance of the old cluster may
+ever run again: two clients could hold one lock.
 `
 
 func (a *app) recoverCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "recover FILE", Short: "Make a backup of what is left of a cluster that has lost its majority for good", Args: cobra.ExactArgs(1),
-		Long: `Read the data folders of stopped instances, when the disks of a majority are gone for good, and write the newest state that is there into FILE, a backup. No server is
-asked, and the folders stay as they are: make the new cluster with "signalbox cluster restore". server/RECOVERY.md is the drill.
+		Use: "recover FILE", Short: "Rebuild a backup from the data folders of a cluster that lost its majority", Args: cobra.ExactArgs(1),
+		Long: `Use this when the disks of a majority are gone for good. It reads the data folders of stopped
+instances and writes the newest state into FILE, a backup. No server is asked, and the folders are
+not changed. Then create the new cluster with "signalbox cluster restore". server/RECOVERY.md
+describes the procedure.
 
-Use it when nothing else is left: while a majority of the disks exists, start those instances; nothing is lost then. A backup that was made in time is whole; this is not:
+It is the last resort. While a majority of the disks exists, start those instances: nothing is
+lost then. A backup made in time is complete. This one is not:
 
-- A write that was acknowledged by the instances that are lost, and had not reached a folder given here, is lost. Which writes those are nobody can know.
-- A write that was never acknowledged may have its effect, as after any lost answer.
-- Shards are read each from the newest log there is, so each is of its own moment.
+  - A write that only lost instances acknowledged is lost. It cannot be known which writes
+    those are.
+  - A write that was never acknowledged may take effect, as after any lost answer.
+  - Each shard is read from its newest log, so each is as of its own moment.
 
-Give every folder that is left: for each shard the one is read whose log has the highest term of its last entry, and of those the longest. A log of a replica that was taken out of its
-shard, by the newest map there is, is not read: it has nothing of what came since then. --dry-run shows them all, with how far
-each has come, and writes nothing. A folder that a running instance has, whose log is damaged, or that belongs to another cluster, is refused, and so is a set of folders that lacks a
-shard. So is a log that has gone back behind its watermark, or has none: it may lack what was acknowledged. If nothing else is left, --accept-loss reads such a log as it is; --dry-run
-says what is known to be missing.
+Give every folder that is left. For each shard, the log whose last entry has the highest term is
+read, and among those the longest. The log of a replica that was removed from its shard is not
+read. --dry-run shows all logs and their last entries, and writes nothing. A folder is refused if
+an instance uses it, if its log is damaged, or if it belongs to another cluster. A set of folders
+that lacks a shard is refused too. So is a log behind its watermark, or without one: acknowledged
+writes may be missing. If nothing else is left, --accept-loss reads such a log as it is, and
+--dry-run says what is known to be missing.
 
-Order ids, which are the fencing tokens, session ids and epochs go on in the new cluster far above all that the old one can have given out, so that none comes twice. Sessions
-have their timeout and the grace period to come back. The new cluster has an id of its own: instances of the old one cannot join it.
+Fencing tokens, session ids and epochs continue in the new cluster far above those of the old one,
+so none is given out twice. Sessions have their timeout and the grace period to attach again. The
+new cluster has its own id: instances of the old one cannot join it.
 
-Who, when, why and of what is kept in the file ("cluster backup --verify" shows it) and is a line of the audit log, FILE.audit if --audit does not say otherwise.`,
+User, time, reason and folders are stored in the file ("cluster backup --verify" shows them) and
+written to the audit log: FILE.audit unless --audit names another.`,
 		Example: `  signalbox cluster recover saved.backup --survivor /var/lib/signalbox --dry-run
   signalbox cluster recover saved.backup --survivor /var/lib/signalbox --reason 'racks 1 and 2 burnt'
   signalbox cluster restore saved.backup --data /var/lib/signalbox-new`,
 	}
-	folders := c.Flags().StringArray("survivor", nil, "Data folder of an instance that is left; may be given several times.")
-	reason := c.Flags().String("reason", "", "Why, for the records; must be given.")
+	folders := c.Flags().StringArray("survivor", nil, "Data folder of a surviving instance; may be given several times.")
+	reason := c.Flags().String("reason", "", "Reason, for the records; required.")
 	dest := c.Flags().String("audit", "", "Audit log to add a line to: a file, or stderr. Default: FILE.audit.")
 	work := c.Flags().String("work", "", "Folder for copies of the logs while they are read. Default: beside FILE.")
-	accept := c.Flags().Bool("accept-loss", false, "Read logs too that have gone back, or have no watermark: what they lack is lost.")
-	dry := c.Flags().Bool("dry-run", false, "Show what there is, and write nothing.")
+	accept := c.Flags().Bool("accept-loss", false, "Also read logs that are behind their watermark or have none: what they lack is lost.")
+	dry := c.Flags().Bool("dry-run", false, "Show the logs, and write nothing.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		switch {
 		case len(*folders) == 0:
-			return usagef("--survivor is missing: give the data folder of each instance that is left")
+			return usagef("--survivor is missing: give the data folder of each surviving instance")
 		case !*dry && strings.TrimSpace(*reason) == "":
 			return usagef("--reason is missing: say why, for the records; or look first, with --dry-run")
 		}

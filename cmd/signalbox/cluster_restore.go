@@ -19,17 +19,20 @@ var restoreFlags = []string{
 
 func (a *app) restoreCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "restore FILE", Short: "Make a new cluster of one instance from a backup", Args: cobra.ExactArgs(1),
-		Long: `Make a new cluster of one instance, in a new data folder, from a file of cluster backup. No server is asked. The file is checked first as backup --verify does; it is read into
-memory whole. Then start the instance with serve and the same flags, and let others join.
+		Use: "restore FILE", Short: "Create a new cluster of one instance from a backup", Args: cobra.ExactArgs(1),
+		Long: `Create a new cluster of one instance, in a new data folder, from a backup. No server is asked. The
+file is checked first as with backup --verify; it is read into memory completely. Then start the
+instance with serve and the same flags, and let others join.
 
-All coordination nodes, rights, tokens, sessions, semaphores, owners, waiters and order ids are as in the backup. Clients attach their sessions again, as after a change of
-leader: a session that was attached has its timeout and the grace period for that, and time stands still until the instance serves. What was acknowledged after the backup was made is not there:
-stop the old cluster for good first, or two clients may hold one lock. Order ids, the fencing tokens, go on far above all that the old cluster can have given out, so that none
-comes twice.
+Coordination nodes, rights, tokens, sessions, semaphores, owners and waiters are as in the backup.
+Clients attach their sessions again, as after a leader change: a session has its timeout and the
+grace period for that, and its time stands still until the instance serves. Writes acknowledged
+after the backup are missing. Stop the old cluster for good first, or two clients may hold one
+lock. Fencing tokens continue far above those of the old cluster, so none is given out twice.
 
-The new cluster has an id and keys of its own, so instances of the old one cannot join it with their folders. A client that is connected to the old one does not take the new one
-for it: start the client's process again, and it takes over the session that it has kept.`,
+The new cluster has its own id and keys, so instances of the old one cannot join it. A client that
+is connected to the old cluster does not switch to the new one: restart the client's process, and
+it takes over its saved session.`,
 		Example: "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored",
 	}
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {

@@ -14,8 +14,8 @@ func valueRow(name string, v *client.Value) row {
 
 func (a *app) configCmd() *cobra.Command {
 	get := &cobra.Command{
-		Use: "get NAME", Short: "Print a configuration's data as it is", Args: cobra.ExactArgs(1),
-		Long: `Print a configuration's data, byte for byte as it was set; on a terminal with a newline behind it. With -o json its version stands beside it.`,
+		Use: "get NAME", Short: "Print a configuration's data", Args: cobra.ExactArgs(1),
+		Long: `Print a configuration's data exactly as it was set; on a terminal, followed by a newline. -o json includes its version.`,
 	}
 	get.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n, err := inv.openNode()
@@ -44,7 +44,7 @@ func (a *app) configCmd() *cobra.Command {
   signalbox config set flags off --if-version 1`,
 	}
 	set.Flags().String("data-file", "", "File with the data; - is standard input.")
-	ifVersion := set.Flags().Uint64("if-version", 0, "Only if it has this version; 0 if it is not set yet.")
+	ifVersion := set.Flags().Uint64("if-version", 0, "Only if the configuration has this version; 0: only if it is not set.")
 	set.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		var data []byte
 		file := cmd.Flag("data-file")
@@ -90,7 +90,7 @@ func (a *app) configCmd() *cobra.Command {
 		return inv.printer().list(rows, "no configurations")
 	})
 
-	remove := &cobra.Command{Use: "delete NAME", Short: "Remove a configuration, and its history", Args: cobra.ExactArgs(1)}
+	remove := &cobra.Command{Use: "delete NAME", Short: "Delete a configuration and its history", Args: cobra.ExactArgs(1)}
 	remove.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		return inv.withSession("config delete", func(s *client.Session) error {
 			if err := s.Config(args[0]).Delete(inv.ctx); err != nil {
@@ -102,8 +102,9 @@ func (a *app) configCmd() *cobra.Command {
 
 	history := &cobra.Command{
 		Use: "history NAME", Short: "Show a configuration's last values, newest first", Args: cobra.ExactArgs(1),
-		Long: `Show what a configuration says and said before, newest first: its value, and up to 10 before it while they have 64 KiB together. The time is that of the client which set it.
-To go back to an old value, set it again.`,
+		Long: `Show the value of a configuration and up to 10 earlier ones, at most 64 KiB together, newest
+first. Times are from the clock of the client that set the value. To return to an old value, set
+it again.`,
 	}
 	history.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n, err := inv.openNode()
@@ -121,8 +122,8 @@ To go back to an old value, set it again.`,
 		return inv.printer().list(rows, "no values")
 	})
 
-	watch := &cobra.Command{Use: "watch NAME", Short: "Print a configuration's data, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
-	count := watch.Flags().Uint("count", 0, "End after so many values; 0 is never.")
+	watch := &cobra.Command{Use: "watch NAME", Short: "Print a configuration's data and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	count := watch.Flags().Uint("count", 0, "Stop after this many values; 0: never.")
 	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		out, err := inv.stream()
 		if err != nil {
@@ -141,8 +142,8 @@ To go back to an old value, set it again.`,
 		})
 	})
 
-	c := group("config", "Small configuration: get, set, list, watch, go back", `Small pieces of configuration, up to 1 MiB each, with a version, the last values and a notice of every change. Each
-is kept in a semaphore of its own, which "signalbox sem ls" shows with --all.`, get, set, ls, remove, history, watch)
+	c := group("config", "Small configuration: get, set, list, watch, history", `Small pieces of configuration, up to 1 MiB each, with a version, the last values and watches. Each
+is stored in a semaphore of its own; "signalbox sem ls --all" lists them.`, get, set, ls, remove, history, watch)
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
 	}

@@ -11,16 +11,18 @@ import (
 func (a *app) electCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "elect NAME [-- COMMAND [ARG...]]",
-		Short: "Stand in an election and run a command while leading, or observe it",
-		Long: `Stand in an election, and run a command while leading; the one that has waited longest leads next. The command finds its term's fencing token in
-SIGNALBOX_TOKEN. It and all it started are stopped, as with signalbox lock, before anybody else can lead. When it ends, the leadership is resigned. Without a command it leads until Ctrl-C.
+		Short: "Campaign in an election and run a command while leading, or observe it",
+		Long: `Campaign in an election, and run a command while leading. The candidate that has waited longest
+leads next. SIGNALBOX_TOKEN has the fencing token of the term. If leadership is lost, the command
+and all processes it started are stopped, as with signalbox lock, before anyone else can lead.
+When the command ends, it resigns. Without a command it leads until Ctrl-C.
 
-With --observe it prints who leads, and every change.`,
+With --observe it prints the leader, and each change.`,
 		Example: `  signalbox elect payments --data host-1 -- sh -c 'echo leading with token $SIGNALBOX_TOKEN'
   signalbox elect payments --observe --count 1`,
 	}
-	observe := c.Flags().Bool("observe", false, "Print who leads, and every change, instead of standing.")
-	count := c.Flags().Uint("count", 0, "With --observe: end after so many changes; 0 is never.")
+	observe := c.Flags().Bool("observe", false, "Print the leader and each change instead of campaigning.")
+	count := c.Flags().Uint("count", 0, "With --observe: stop after this many changes; 0: never.")
 	addWaitFlag(c)
 	addDataFlags(c, "Data shown to observers")
 	addFlags(c.Flags(), scopeClient)

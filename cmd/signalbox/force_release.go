@@ -8,16 +8,18 @@ import (
 )
 
 // forceWarning is what all verbs say that take something from a client that works.
-const forceWarning = `A client that cannot be reached goes on believing in what it held until it is heard of again, or its session's timeout is over. Whoever is
-granted it meanwhile works beside it: this breaks, on purpose, the rule that a client stops believing in a lease before anybody else is granted it. What checks fencing
-tokens is safe, because those of later grants are higher; anything else is not. Stop the holder's process first if you can.
+const forceWarning = `A client that cannot be reached keeps its lease until it reconnects or its session times out. The
+next owner works beside it in that time. This breaks, on purpose, the rule that a client's lease
+ends before anyone else is granted it. A resource that checks fencing tokens is safe, because
+later grants have higher tokens; any other is not. Stop the holder's process first if you can.
 
-Needs the right admin on the node's path. Who did it, when, what was taken and why are lines of the audit log.`
+Needs the right admin on the node's path. Each use is written to the audit log with identity, time
+and reason.`
 
 // addForceFlags adds the flags of such a verb. The reason is wanted unless it is a dry run.
 func addForceFlags(c *cobra.Command) (reason func() (string, error), dry *bool) {
-	text := c.Flags().String("reason", "", "Why, for the client and the audit log; must be given.")
-	dry = c.Flags().Bool("dry-run", false, "Show what would be taken, and take nothing.")
+	text := c.Flags().String("reason", "", "Reason, for the client and the audit log; required.")
+	dry = c.Flags().Bool("dry-run", false, "Show what would be released, and release nothing.")
 	return func() (string, error) {
 		if strings.TrimSpace(*text) == "" && !*dry {
 			return "", usagef("--reason is missing: say why, for the client that loses what it holds and for the audit log")
@@ -28,11 +30,13 @@ func addForceFlags(c *cobra.Command) (reason func() (string, error), dry *bool) 
 
 func (a *app) semForceRelease() *cobra.Command {
 	c := &cobra.Command{
-		Use: "force-release NAME", Short: "Take units away from an owner whose session lives on", Args: cobra.ExactArgs(1),
-		Long: `Take units of a semaphore away from owners: of one session, of the owner with one token, or of all there are now. They are free at once, and go to whoever waits; the
-owners' sessions live on, and their leases end with the reason as soon as the server can tell them.
+		Use: "force-release NAME", Short: "Release units of an owner; its session stays", Args: cobra.ExactArgs(1),
+		Long: `Release units of a semaphore that owners hold: one session, the owner with one token, or all
+current owners. The units are granted to the next waiters at once. The owners' sessions stay.
+Their leases end with the reason as soon as the server reaches them.
 
-What is taken is named by tokens, which are order ids and never come twice: a repeat, however late, takes nothing that was granted since.
+Grants are named by their tokens, which are never reused: repeating the command, however late,
+releases no newer grant.
 
 ` + forceWarning,
 		Example: `  signalbox sem force-release slots --session 35184372088833 --dry-run
@@ -42,9 +46,9 @@ What is taken is named by tokens, which are order ids and never come twice: a re
 		session, token uint64
 		all            bool
 	}
-	c.Flags().Uint64Var(&by.session, "session", 0, "Take what this session holds.")
-	c.Flags().Uint64Var(&by.token, "token", 0, "Take what is held under this token.")
-	c.Flags().BoolVar(&by.all, "all-owners", false, "Take from everybody who is an owner now.")
+	c.Flags().Uint64Var(&by.session, "session", 0, "Release what this session holds.")
+	c.Flags().Uint64Var(&by.token, "token", 0, "Release the grant with this token.")
+	c.Flags().BoolVar(&by.all, "all-owners", false, "Release all current owners.")
 	reason, dry := addForceFlags(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		why, err := reason()
@@ -93,12 +97,12 @@ func (p *printer) forced(name string, owners []client.Owner, released uint64, dr
 	}
 	switch {
 	case len(owners) == 0:
-		return p.message(r, "%s has no such owner; nothing is taken", sanitize(name))
+		return p.message(r, "%s has no such owner; nothing is released", sanitize(name))
 	case dry:
 		if err := p.list(rowsOf(owners, ownerRow), ""); err != nil {
 			return err
 		}
-		return p.message(r, "this is a dry run: nothing is taken from these owners of %s", sanitize(name))
+		return p.message(r, "dry run: these owners of %s keep their units", sanitize(name))
 	}
 	return p.message(r, "%s is taken away from its owners; their number: %d", sanitize(name), released)
 }

@@ -16,7 +16,7 @@ import (
 // data flags: --data TEXT, or --data-file FILE with - for standard input.
 func addDataFlags(cmd *cobra.Command, what string) {
 	cmd.Flags().String("data", "", what+", at most 1 MiB.")
-	cmd.Flags().String("data-file", "", "File with the data instead; - is standard input.")
+	cmd.Flags().String("data-file", "", "File with the data; - is standard input.")
 }
 
 // readData reads what the data flags give; given says whether either was there.
@@ -78,7 +78,7 @@ func readWait(cmd *cobra.Command) (time.Duration, error) {
 }
 
 func addWaitFlag(cmd *cobra.Command) {
-	cmd.Flags().String("wait", "forever", "How long to wait in the queue: a duration up to 24h, 0 for not at all, or forever; exit code 3 when it ends.")
+	cmd.Flags().String("wait", "forever", "How long to wait in the queue: a duration up to 24h, 0 to not wait, or forever; then exit code 3.")
 }
 
 // runWithLease runs a command while a lease is held, or without one holds until a signal. The units

@@ -31,7 +31,7 @@ func (a *app) loadCmd() *cobra.Command {
 		lines = append(lines, fmt.Sprintf("  %-17s %s", s.Name, s.Short))
 	}
 	names = append(names, "mixed")
-	lines = append(lines, fmt.Sprintf("  %-17s %s", "mixed", "operations of several scenarios by weight: --mix names a file, without it a built-in one"))
+	lines = append(lines, fmt.Sprintf("  %-17s %s", "mixed", "operations of several scenarios by weight, from the --mix file or a built-in one"))
 	c := &cobra.Command{
 		Use:   "load SCENARIO",
 		Short: "Put a server under load and measure how fast it answers",
@@ -39,15 +39,21 @@ func (a *app) loadCmd() *cobra.Command {
 
 ` + strings.Join(lines, "\n") + `
 
-Without --rate it is a closed loop: each caller begins its next operation when the last one has ended. With --rate operations begin at that rate, and
-latencies count from the moment they were to begin, whatever held them up. Ctrl-C ends the load and shows what was measured until then.
+Without --rate the load is a closed loop: each caller starts its next operation when the previous
+one has ended. With --rate it is an open loop: operations start at that rate, and a latency counts
+from the scheduled start. Ctrl-C ends the load and shows the results so far.
 
-An objective of --expect is a statistic, one of < <= > >=, and a bound: p50, p99.9, min, mean, max (durations) and count, of the scenario's first series or of
-another one named in front (pair.p99<5ms); rate (operations a second), errors, operations; with --metrics also server.cores, server.memory,
-server.memory-per-session, server.cpu-per-session (a second) and server.cpu-per-operation. A missed one is told, and the exit code is 1. Without an objective on errors the exit code is 1 when more
-than 1 % of the operations failed.
+An objective of --expect is a statistic, one of < <= > >=, and a bound. The statistics are:
 
-A file of --mix lists parts; what a part leaves out is as the flags say:
+  p50, p99.9, min, mean, max   a duration of the scenario's first series, or of a named one (pair.p99<5ms)
+  count                        the number of values of a series
+  rate, errors, operations     operations a second, and totals
+  server.*                     with --metrics: cores, memory, memory-per-session, cpu-per-session (a second), cpu-per-operation
+
+The exit code is 1 if an objective is missed. Without an objective on errors it is also 1 when
+more than 1 % of the operations fail.
+
+A --mix file lists parts. A part takes the values it leaves out from the flags:
 
 ` + indent(loadgen.DefaultMix),
 		Example: `  signalbox load lock-pairs --callers 256 --connections 8
@@ -58,26 +64,26 @@ A file of --mix lists parts; what a part leaves out is as the flags say:
 	}
 	var f loadFlags
 	fs := c.Flags()
-	fs.IntVar(&f.cfg.Callers, "callers", 0, "Operations under way at a time; in an open loop, the most there can be (default mostly 64, in an open loop 512).")
-	fs.StringVar(&f.connections, "connections", "", "Connections that the sessions are spread over, or each: one for every session (default 4, or one for 1000 watchers).")
-	fs.IntVar(&f.cfg.Sessions, "sessions", 0, "Sessions; of discovery, the members (default one for each caller).")
-	fs.IntVar(&f.cfg.Keys, "keys", 0, "Names that the operations are about; of discovery, the services (default as the scenario has it).")
-	fs.Float64Var(&f.cfg.Skew, "skew", 0, "Exponent of the zipf law by which names are chosen; 0 chooses all alike, 0.99 is typical of caches.")
-	fs.IntVar(&f.cfg.Watchers, "watchers", 0, "Watchers, over all names (default 1000; of discovery, as many as members).")
-	fs.Uint64Var(&f.cfg.Limit, "limit", 0, "Units of the scenario semaphore (default half of the callers).")
+	fs.IntVar(&f.cfg.Callers, "callers", 0, "Concurrent operations; in an open loop the maximum (default usually 64, in an open loop 512).")
+	fs.StringVar(&f.connections, "connections", "", "Number of connections, or each: one for every session (default 4, or one for 1000 watchers).")
+	fs.IntVar(&f.cfg.Sessions, "sessions", 0, "Number of sessions; for discovery, of members (default one for each caller).")
+	fs.IntVar(&f.cfg.Keys, "keys", 0, "Number of names; for discovery, of services (default depends on the scenario).")
+	fs.Float64Var(&f.cfg.Skew, "skew", 0, "Exponent of the zipf distribution of names; 0 is uniform, 0.99 is typical of caches.")
+	fs.IntVar(&f.cfg.Watchers, "watchers", 0, "Number of watchers of all names (default 1000; for discovery, as many as members).")
+	fs.Uint64Var(&f.cfg.Limit, "limit", 0, "Units of the semaphore in the scenario semaphore (default half of the callers).")
 	fs.IntVar(&f.cfg.DataSize, "data-size", 0, "Bytes of data written with each operation, up to 1 MiB.")
-	fs.Float64Var(&f.cfg.Churn, "churn", 10, "Per cent of discovery's members that restart each minute.")
-	fs.Float64Var(&f.cfg.Rate, "rate", 0, "Operations a second of an open loop; 0 is a closed loop.")
-	durationVar(fs, &f.cfg.Duration, "duration", 10*time.Second, "How long to measure; 0 is as long as --operations take.")
-	durationVar(fs, &f.cfg.WarmUp, "warm-up", 2*time.Second, "How long to run before what is measured.")
-	fs.Uint64Var(&f.cfg.Operations, "operations", 0, "End after so many operations, those of the warm-up included; 0 is no end by number.")
-	durationVar(fs, &f.cfg.Patience, "patience", 10*time.Second, "How long operations may take to end after the duration; those that do not are errors.")
-	fs.Uint64Var(&f.cfg.Seed, "seed", 1, "What is drawn at random, such as names, is the same with the same seed.")
-	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Address, host:port, of the instance's metrics and profiles; its memory and CPU are measured with it.")
+	fs.Float64Var(&f.cfg.Churn, "churn", 10, "Per cent of the members in discovery that restart each minute.")
+	fs.Float64Var(&f.cfg.Rate, "rate", 0, "Operations per second of an open loop; 0: closed loop.")
+	durationVar(fs, &f.cfg.Duration, "duration", 10*time.Second, "How long to measure; 0: until --operations are done.")
+	durationVar(fs, &f.cfg.WarmUp, "warm-up", 2*time.Second, "How long to run before measuring.")
+	fs.Uint64Var(&f.cfg.Operations, "operations", 0, "Stop after this many operations, warm-up included; 0: no limit.")
+	durationVar(fs, &f.cfg.Patience, "patience", 10*time.Second, "How long to wait for unfinished operations after the duration; then they are errors.")
+	fs.Uint64Var(&f.cfg.Seed, "seed", 1, "Seed of random choices, such as names.")
+	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Admin address of the instance, host:port; measures its memory and CPU.")
 	fs.StringVar(&f.expect, "expect", "", "Objectives separated by commas, like 'p99<5ms,errors<1,rate>10000'.")
 	fs.StringVar(&f.mix, "mix", "", "YAML file of the scenario mixed.")
 	fs.StringVar(&f.hdr, "hdr", "", "Write the latencies to this file as an HDR histogram log.")
-	fs.StringVar(&f.svg, "svg", "", "Write a picture to this file: latency over percentile, throughput over time.")
+	fs.StringVar(&f.svg, "svg", "", "Write an SVG plot to this file: latency over percentile, throughput over time.")
 	fs.StringVar(&f.cpuProfile, "cpu-profile", "", "Write a CPU profile of this process to this file, for go tool pprof.")
 	addFlags(fs, scopeClient)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error { return inv.load(args[0], f) })
@@ -147,7 +153,7 @@ func (inv *invocation) load(name string, f loadFlags) error {
 	case r.Interrupted:
 		return errors.New("interrupted before the load's end")
 	case !judged && failed*100 > toleratedErrors*(r.Operations+failed):
-		return fmt.Errorf("%d of %d operations failed, more than the %d%% that are tolerated; an objective on errors in --expect replaces that bound", failed, r.Operations+failed, toleratedErrors)
+		return fmt.Errorf("%d of %d operations failed, more than %d%%; set another bound with an objective on errors in --expect", failed, r.Operations+failed, toleratedErrors)
 	}
 	return nil
 }
@@ -171,7 +177,7 @@ func (inv *invocation) loadConfig(name string, f loadFlags) (loadgen.Config, err
 	case name == "mixed":
 		cfg.Scenario, err = readMix(f.mix)
 	case f.mix != "":
-		err = errors.New("--mix belongs to the scenario mixed")
+		err = errors.New("--mix needs the scenario mixed")
 	default:
 		cfg.Scenario, err = loadgen.Find(name)
 	}

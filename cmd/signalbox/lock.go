@@ -9,21 +9,26 @@ func (a *app) lockCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lock NAME [-- COMMAND [ARG...]]",
 		Short: "Run a command while holding a lock",
-		Long: `Run a command while holding a lock, and pass its exit code on. The lock is an ephemeral semaphore: it needs no making, and is gone when nobody
-holds it or waits for it. Without a command it is held until Ctrl-C.
+		Long: `Run a command while holding a lock, and exit with its exit code. The lock is an ephemeral
+semaphore: it exists while it has owners or waiters. Without a command it is held until Ctrl-C.
 
-The command finds the fencing token in SIGNALBOX_TOKEN: give it to what the lock protects with every write. SIGNALBOX_SESSION, SIGNALBOX_NAME, SIGNALBOX_NODE and
-SIGNALBOX_ENDPOINTS say what holds it, and where. If the lock is lost, the command and all it
-started get SIGTERM, and SIGKILL soon after, before anybody else can be granted the lock; the exit code is then 4.
+The environment variable SIGNALBOX_TOKEN has the fencing token: pass it to the protected resource
+with every write. SIGNALBOX_SESSION, SIGNALBOX_NAME, SIGNALBOX_NODE and SIGNALBOX_ENDPOINTS
+describe the lease. If the lock is lost, the command and all processes it started get SIGTERM, and
+SIGKILL soon after, before the lock can be granted to anyone else. The exit code is then 4.
 
-When the command ends, what it left running is killed, daemons too, and the lock is released after that. SIGTERM, SIGINT and SIGHUP are passed on to the command; a
-second one kills it and all it started. The same happens if signalbox itself is killed. Out of reach are processes of other users (sudo), what other services start for
-the command (systemd-run, cron), and, on other systems than Linux, daemons that have left the command's process group.`,
+When the command ends, the processes it left running are killed, daemons included, and then the
+lock is released. SIGTERM, SIGINT and SIGHUP are forwarded to the command; a second one kills it
+and all processes it started. The same happens if signalbox itself is killed.
+
+Not covered are processes of other users (sudo) and processes that other services start for the
+command (systemd-run, cron). On systems other than Linux, daemons that left the command's process
+group are not covered either.`,
 		Example: `  signalbox lock backup -- sh -c 'echo working with token $SIGNALBOX_TOKEN'
   signalbox lock catalogue --shared -- sh -c 'echo reading'
   signalbox lock backup --wait 0 -- echo got it at once`,
 	}
-	shared := c.Flags().Bool("shared", false, "Hold it together with others that say so; without it nobody else holds it.")
+	shared := c.Flags().Bool("shared", false, "Share the lock with other --shared holders (default: exclusive).")
 	addWaitFlag(c)
 	addDataFlags(c, "Data shown beside the holder")
 	addFlags(c.Flags(), scopeClient)

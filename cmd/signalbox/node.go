@@ -18,17 +18,17 @@ var nodeFields = []struct {
 	set        func(c *client.NodeConfig, text string) error
 	show       func(c *client.NodeConfig) any
 }{
-	{"self-check-period", "How often a leader makes sure that it leads, 500ms to 10s (default 1s)",
+	{"self-check-period", "How often a leader confirms its leadership, 500ms to 10s (default 1s)",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.SelfCheckPeriod, err = optional(t, readDuration)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.SelfCheckPeriod }},
-	{"grace-period", "What a new leader adds to sessions' timeouts after an unplanned change, self-check period + 1s to 30s (default 10s)",
+	{"grace-period", "Time that a new leader adds to session timeouts after an unplanned leader change, self-check period + 1s to 30s (default 10s)",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.GracePeriod, err = optional(t, readDuration)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.GracePeriod }},
-	{"read-consistency", "Strict or relaxed (default relaxed): relaxed reads are faster, and may be older by up to the grace period",
+	{"read-consistency", "Strict or relaxed (default relaxed): relaxed reads are faster, and may be stale by up to the grace period",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.ReadConsistency, err = optional(t, parseConsistency)
 			return err
@@ -38,37 +38,37 @@ var nodeFields = []struct {
 			c.AttachConsistency, err = optional(t, parseConsistency)
 			return err
 		}, func(c *client.NodeConfig) any { return consistencyWord(*c.AttachConsistency) }},
-	{"counters-mode", "Aggregated or detailed (default aggregated): detailed metrics count for each owner session",
+	{"counters-mode", "Aggregated or detailed (default aggregated): detailed metrics have a series for each owner session",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.CountersMode, err = optional(t, parseCounters)
 			return err
 		}, func(c *client.NodeConfig) any { return countersWord(*c.CountersMode) }},
-	{"max-sessions", "Most sessions at a time (default 1000000)",
+	{"max-sessions", "Maximum number of sessions (default 1000000)",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.MaxSessions, err = optional(t, parseQuota)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.MaxSessions }},
-	{"max-semaphores", "Most semaphores at a time, ephemeral ones included (default 1000000)",
+	{"max-semaphores", "Maximum number of semaphores, ephemeral ones included (default 1000000)",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.MaxSemaphores, err = optional(t, parseQuota)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.MaxSemaphores }},
-	{"max-bytes", "Most bytes of names, data, descriptions and payloads, with 256 or 512 for each record (default 4294967296)",
+	{"max-bytes", "Maximum bytes of names, data, descriptions and payloads, plus 256 or 512 for each record (default 4294967296)",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.MaxBytes, err = optional(t, parseQuota)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.MaxBytes }},
-	{"max-waiters", "Most acquires waiting in queues at a time (default 2000000)",
+	{"max-waiters", "Maximum number of waiting acquires (default 2000000)",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.MaxWaiters, err = optional(t, parseQuota)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.MaxWaiters }},
-	{"max-watchers", "Most streams and one-shot watches at a time (default 1000000)",
+	{"max-watchers", "Maximum number of streams and one-shot watches (default 1000000)",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.MaxWatchers, err = optional(t, parseQuota)
 			return err
 		}, func(c *client.NodeConfig) any { return *c.MaxWatchers }},
-	{"max-requests", "Most requests a second at each instance, 0 for no limit (default 0); keep-alives, releases and ends of sessions are never refused",
+	{"max-requests", "Maximum requests per second at each instance, 0: no limit (default 0); keep-alives, releases and session ends are never refused",
 		func(c *client.NodeConfig, t string) (err error) {
 			c.MaxRequests, err = optional(t, parseRate)
 			return err
@@ -139,7 +139,7 @@ func parseRate(t string) (uint64, error) {
 
 func addNodeFlags(fs *pflag.FlagSet) {
 	for _, f := range nodeFields {
-		fs.String(f.flag, "", f.help+`; the word "default" sets it back.`)
+		fs.String(f.flag, "", f.help+`; "default" resets it.`)
 	}
 }
 
@@ -171,10 +171,10 @@ func nodeRow(n *client.NodeInfo) row {
 
 func (a *app) nodeCmd() *cobra.Command {
 	create := &cobra.Command{
-		Use: "create PATH", Short: "Make a coordination node and its missing parents", Args: cobra.ExactArgs(1),
+		Use: "create PATH", Short: "Create a coordination node and its missing parents", Args: cobra.ExactArgs(1),
 		Example: "  signalbox node create /services/billing --grace-period 5s --self-check-period 500ms",
 	}
-	ifMissing := create.Flags().Bool("if-not-exists", false, "It is no error when the node exists; its configuration stays as it is.")
+	ifMissing := create.Flags().Bool("if-not-exists", false, "Succeed if the node exists; its configuration is not changed.")
 	addNodeFlags(create.Flags())
 	create.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		cfg, err := nodeConfig(cmd)
@@ -197,7 +197,7 @@ func (a *app) nodeCmd() *cobra.Command {
 	})
 
 	alter := &cobra.Command{
-		Use: "alter PATH", Short: "Change the configuration of a node; fields that are not given stay", Args: cobra.ExactArgs(1),
+		Use: "alter PATH", Short: "Change the configuration of a node; omitted fields stay", Args: cobra.ExactArgs(1),
 		Example: "  signalbox node alter /services/billing --read-consistency strict --grace-period default",
 	}
 	addNodeFlags(alter.Flags())
@@ -231,9 +231,9 @@ func (a *app) nodeCmd() *cobra.Command {
 	})
 
 	drop := &cobra.Command{
-		Use: "drop PATH", Short: "Drop a node: its sessions end, its semaphores are gone", Args: cobra.ExactArgs(1),
-		Long: `Drop a node, with its live sessions and held semaphores: every session of it ends as expired. A node made later under the same path is a new, empty one.
-Nodes below it must be dropped first.`,
+		Use: "drop PATH", Short: "Delete a node with its sessions and semaphores", Args: cobra.ExactArgs(1),
+		Long: `Delete a node with its live sessions and held semaphores: each of its sessions expires. A node
+created later under the same path is new and empty. Nodes below it must be dropped first.`,
 	}
 	drop.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		c, err := inv.client()
@@ -270,7 +270,7 @@ Nodes below it must be dropped first.`,
 		return inv.printer().list(rows, "no nodes")
 	})
 
-	c := group("node", "Coordination nodes: namespaces with a configuration", "Coordination nodes are namespaces with a path and a configuration. Semaphores and sessions of different nodes never meet.",
+	c := group("node", "Coordination nodes: namespaces with a configuration", "Coordination nodes are namespaces with a path and a configuration. Semaphores and sessions of different nodes are independent.",
 		create, alter, describe, drop, ls)
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)

@@ -53,7 +53,7 @@ func (a *app) processCmd() *cobra.Command {
 	})
 
 	describe := &cobra.Command{
-		Use: "describe NAME", Short: "Show a process: its members, who coordinates, whom the round waits for, and the last rounds", Args: cobra.ExactArgs(1),
+		Use: "describe NAME", Short: "Show a process: members, coordinator, the members its round waits for, and the last rounds", Args: cobra.ExactArgs(1),
 	}
 	describe.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		s, err := inv.process(args[0])
@@ -64,7 +64,7 @@ func (a *app) processCmd() *cobra.Command {
 	})
 
 	history := &cobra.Command{
-		Use: "history NAME", Short: "Show the last rounds, the newest first: how long they took and how they ended", Args: cobra.ExactArgs(1),
+		Use: "history NAME", Short: "Show the last rounds with their duration and outcome, newest first", Args: cobra.ExactArgs(1),
 	}
 	history.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		s, err := inv.process(args[0])
@@ -74,8 +74,8 @@ func (a *app) processCmd() *cobra.Command {
 		return inv.printer().list(roundRows(s.History, len(s.History)), "no round is over yet")
 	})
 
-	watch := &cobra.Command{Use: "watch NAME", Short: "Print how a process stands, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
-	count := watch.Flags().Uint("count", 0, "End after so many lines; 0 is never.")
+	watch := &cobra.Command{Use: "watch NAME", Short: "Print the state of a process and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	count := watch.Flags().Uint("count", 0, "Stop after this many lines; 0: never.")
 	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		out, err := inv.stream()
 		if err != nil {
@@ -89,12 +89,13 @@ func (a *app) processCmd() *cobra.Command {
 	})
 
 	force := &cobra.Command{
-		Use: "force NAME", Short: "Start a new round although nobody came or went", Args: cobra.ExactArgs(1),
-		Long: `Start a new round although nobody came or went: after the present one if that is decided, else in its place. Members whose session has ended, and whose key keeps
-their place, leave.`,
+		Use: "force NAME", Short: "Start a new round without a change of members", Args: cobra.ExactArgs(1),
+		Long: `Start a new round without a change of members. It follows the current round if that is decided,
+and replaces it otherwise. Members whose session has ended and whose key reserves their place
+leave.`,
 		Example: "  signalbox process force mail --reason 'new partitions'",
 	}
-	forced := force.Flags().String("reason", "", "Why, for the records; at most 256 bytes.")
+	forced := force.Flags().String("reason", "", "Reason, for the records; at most 256 bytes.")
 	force.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		o, err := inv.processOperator(args[0])
 		if err == nil {
@@ -107,12 +108,13 @@ their place, leave.`,
 	})
 
 	evict := &cobra.Command{
-		Use: "evict NAME SESSION", Short: "End a membership: the member is told, the others go through a new round", Args: cobra.ExactArgs(2),
-		Long: `End the membership of a session, and take away the place that its key keeps. The member is told, and does not join again by itself; its session lives on. The others
-may begin what was its part before it hears of it: "signalbox session kill" ends the whole session.`,
+		Use: "evict NAME SESSION", Short: "End a membership and start a new round of the others", Args: cobra.ExactArgs(2),
+		Long: `End the membership of a session, and give up the place that its key reserves. The member is
+notified and does not join again by itself; its session stays. The others may take over its work
+before it is notified. To end the whole session use "signalbox session kill".`,
 		Example: "  signalbox process evict mail 35184372088833 --reason 'host is broken'",
 	}
-	evicted := evict.Flags().String("reason", "", "Why, for the member and the records; at most 256 bytes.")
+	evicted := evict.Flags().String("reason", "", "Reason, for the member and the records; at most 256 bytes.")
 	evict.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[1])
 		if err != nil {
@@ -125,23 +127,23 @@ may begin what was its part before it hears of it: "signalbox session kill" ends
 		if err != nil {
 			return processHint(args[0], err)
 		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "session %d is no member of %s any more", id, sanitize(args[0]))
+		return inv.printer().message(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "evicted session %d from %s", id, sanitize(args[0]))
 	})
 
 	alter := &cobra.Command{
-		Use: "alter NAME", Short: "Change the options of a process; what is not given stays as it is", Args: cobra.ExactArgs(1),
-		Long: `Change the options of a process, which the first member set. What is not given stays as it is; waits that run already are not changed. Members set them anew when the process
-is made again, ten minutes after the last one left.`,
+		Use: "alter NAME", Short: "Change the options of a process; omitted ones stay", Args: cobra.ExactArgs(1),
+		Long: `Change the options of a process, which its first member set. Omitted options stay, and so do
+running timers. The options are forgotten ten minutes after the last member left.`,
 		Example: "  signalbox process alter mail --debounce 500ms --round-timeout 1m",
 	}
-	election := alter.Flags().String("election", "", "Who coordinates: oldest, lowest-id or preferred (the highest weight).")
+	election := alter.Flags().String("election", "", "How the coordinator is chosen: oldest, lowest-id or preferred (highest weight).")
 	times := map[string]*time.Duration{}
 	for flag, about := range map[string]string{
-		"debounce":      "From a change of the members to the next round; 0 is at once.",
-		"round-timeout": "Until a round must be decided, or fails; 0 is for ever.",
-		"backoff-min":   "Wait before a failed round is tried again; it doubles each time.",
-		"backoff-max":   "The longest such wait.",
-		"return":        "How long a member with a key keeps its place without a session; 0 is not at all.",
+		"debounce":      "Time from a change of members to the next round; 0: at once.",
+		"round-timeout": "Time after which an undecided round fails; 0: never.",
+		"backoff-min":   "Wait before a failed round is retried; it doubles each time.",
+		"backoff-max":   "Longest wait before a retry.",
+		"return":        "How long the place of a member with a key is reserved without a session; 0: not at all.",
 	} {
 		times[flag] = new(time.Duration)
 		durationVar(alter.Flags(), times[flag], flag, 0, about)
@@ -162,7 +164,7 @@ is made again, ten minutes after the last one left.`,
 			changed = changed || cmd.Flag(flag).Changed
 		}
 		if !changed {
-			return usagef("nothing is to be changed; give one of --election, --debounce, --round-timeout, --backoff-min, --backoff-max, --return")
+			return usagef("no option is given; give one of --election, --debounce, --round-timeout, --backoff-min, --backoff-max, --return")
 		}
 		s, err := inv.process(args[0])
 		if err != nil {
@@ -189,8 +191,8 @@ is made again, ten minutes after the last one left.`,
 		return inv.printer().message(row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}}, "%s has %s", sanitize(args[0]), optionsText(&o))
 	})
 
-	c := group("process", "Coordination processes: who takes part, and how their rounds go", `Programs join a process by name (package client/process of the SDK). For each change of who they are
-one round runs: all prepare, the coordinator and the others agree, all complete.`, ls, describe, history, watch, force, evict, alter)
+	c := group("process", "Coordination processes: members and rounds", `Programs join a process by name (package client/process of the SDK). Each change of members runs
+one round: all members prepare, agree with the coordinator, and complete.`, ls, describe, history, watch, force, evict, alter)
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
 	}

@@ -51,7 +51,7 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 		if !c.HasSubCommands() {
 			fmt.Fprintf(b, "\n### `%s`\n\n", strings.TrimSuffix(c.UseLine(), " [flags]"))
 			if c.Long != "" {
-				fmt.Fprintf(b, "%s\n", strings.TrimRight(fill(c.Long, 100), "\n"))
+				fmt.Fprintf(b, "%s\n", pageText(c.Long))
 			} else {
 				fmt.Fprintf(b, "%s.\n", c.Short)
 			}
@@ -76,6 +76,24 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 		}
 		verbs(b, c)
 	}
+}
+
+// pageText is a verb's long help for the page: indented lines that are no list become an example.
+func pageText(long string) string {
+	var b strings.Builder
+	example := false
+	for line := range strings.SplitSeq(strings.TrimRight(fill(long, 100), "\n"), "\n") {
+		indented := strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "  - ") && !strings.HasPrefix(line, "    ")
+		if indented != example && (line != "" || !example) && !strings.HasPrefix(line, "    ") {
+			b.WriteString("```\n")
+			example = indented
+		}
+		b.WriteString(line + "\n")
+	}
+	if example {
+		b.WriteString("```\n")
+	}
+	return strings.TrimRight(b.String(), "\n")
 }
 
 // inTable says whether a flag is one of the settings. The name does not tell: --data is one of

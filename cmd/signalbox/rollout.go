@@ -11,8 +11,9 @@ import (
 )
 
 func (a *app) rolloutCmd() *cobra.Command {
-	c := group("rollout", "Staged rollouts: versions reach locations one after the other", `A rollout (track) hands out versions to the instances of ordered locations: each location
-gets a version some delay behind the one before it, and moves on when all its leaders have loaded what it gave them. Its name is SERVICE/CLUSTER.
+	c := group("rollout", "Staged rollouts: versions reach one location after another", `A rollout (track) distributes versions to the instances of ordered locations. A location gets a
+version after the location before it, with a delay. It takes the next one when all its leaders
+have loaded its version. The name of a track is SERVICE/CLUSTER.
 
   signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
   signalbox rollout follow geo/base --location SAS -- ./load.sh
@@ -22,10 +23,10 @@ gets a version some delay behind the one before it, and moves on when all its le
 		a.rolloutFollow(), a.rolloutGate(), a.rolloutGenerate(),
 		a.rolloutPause(), a.rolloutRollback(), a.rolloutDrop(),
 		a.rolloutOperate("resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
-		a.rolloutOperate("promote", "Let locations take the newest version now, past delay, bake time and gates", true, (*rollout.Track).Promote),
-		a.rolloutOperate("reelect", "Give locations' targets up: they are replaced when there is a newer version", true, (*rollout.Track).Reelect),
-		a.rolloutOperate("exclude", "Take locations out: those behind look past them", true, (*rollout.Track).Exclude),
-		a.rolloutOperate("include", "Take excluded locations back in", true, (*rollout.Track).Include))
+		a.rolloutOperate("promote", "Give locations the newest version now, ignoring delay, bake time and gates", true, (*rollout.Track).Promote),
+		a.rolloutOperate("reelect", "Replace locations' targets as soon as there is a newer version", true, (*rollout.Track).Reelect),
+		a.rolloutOperate("exclude", "Exclude locations: the ones behind skip them", true, (*rollout.Track).Exclude),
+		a.rolloutOperate("include", "Include excluded locations again", true, (*rollout.Track).Include))
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
 	}
@@ -48,18 +49,18 @@ func (inv *invocation) trackReader(name string) (*rollout.Track, error) {
 
 func (a *app) rolloutCreate() *cobra.Command {
 	c := &cobra.Command{
-		Use: "create TRACK", Short: "Make a rollout", Args: cobra.ExactArgs(1),
+		Use: "create TRACK", Short: "Create a rollout", Args: cobra.ExactArgs(1),
 		Example: `  signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
   signalbox rollout create geo/base --file rollout.yaml`,
-		Long: `Make a rollout, from flags or from a YAML file with everything there is:
+		Long: `Create a rollout from flags, or from a YAML file with all options:
 
   source: published
   locations:
     - name: SAS
-      bake: 1m              # a version goes on only this long after all leaders here have it
+      bake: 1m              # how long all leaders have a version before it goes on
     - name: MAN
       delay: 5s
-      share: 20             # percent of the leaders that get a version first
+      share: 20             # per cent of the leaders that get a version first
       share-bake: 30s
       gates:                # run by "signalbox rollout gate" before the location takes a version
         - {name: smoke, command: ./smoke.sh, timeout: 1m}
@@ -84,13 +85,14 @@ func (a *app) rolloutCreate() *cobra.Command {
 
 func (a *app) rolloutAlter() *cobra.Command {
 	c := &cobra.Command{
-		Use: "alter TRACK", Short: "Change a rollout's config; what is not given stays", Args: cobra.ExactArgs(1),
-		Long: `Change a rollout's config. What is not given stays as it is; with --location all locations are to be given, and keep their gates, targets and histories by name.
-The change is refused when somebody else has changed the config meanwhile.`,
+		Use: "alter TRACK", Short: "Change a rollout's config; omitted options stay", Args: cobra.ExactArgs(1),
+		Long: `Change a rollout's config. Omitted options stay. With --location, give all locations: they keep
+their gates, targets and histories by name. The change is refused if the config was changed in the
+meantime.`,
 		Example: "  signalbox rollout alter geo/base --location SAS --location MAN:10s --location VLA:10s",
 	}
 	addRolloutFlags(c)
-	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0 is the one that it has now.")
+	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0: its current one.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		return inv.withTrack("rollout alter", args[0], func(t *rollout.Track) error {
 			s, err := t.Describe(inv.ctx, rollout.IncludeConfig())
@@ -115,8 +117,8 @@ The change is refused when somebody else has changed the config meanwhile.`,
 }
 
 func (a *app) rolloutDelete() *cobra.Command {
-	c := &cobra.Command{Use: "delete TRACK", Short: "Remove a rollout", Args: cobra.ExactArgs(1)}
-	force := c.Flags().Bool("force", false, "Also while it has instances; they keep what they have.")
+	c := &cobra.Command{Use: "delete TRACK", Short: "Delete a rollout", Args: cobra.ExactArgs(1)}
+	force := c.Flags().Bool("force", false, "Delete it even if it has instances; they keep their versions.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		return inv.withTrack("rollout delete", args[0], func(t *rollout.Track) error {
 			if err := t.Delete(inv.ctx, *force); err != nil {
@@ -130,14 +132,14 @@ func (a *app) rolloutDelete() *cobra.Command {
 
 func (a *app) rolloutPublish() *cobra.Command {
 	c := &cobra.Command{
-		Use: "publish TRACK [FILE]", Short: "Offer a version, with a file's content as its payload, to the first location", Args: cobra.RangeArgs(1, 2),
-		Long: `Offer a version to the first location. Its payload, at most 64 KiB, is a file's content, or text; - is standard input. What is larger is
-best published as where to find it.`,
+		Use: "publish TRACK [FILE]", Short: "Publish a version, with a file's content as its payload", Args: cobra.RangeArgs(1, 2),
+		Long: `Publish a version for the first location. Its payload is a file's content or text, at most 64 KiB;
+- is standard input. For larger data publish its location.`,
 		Example: `  signalbox rollout publish geo/base data.bin
   signalbox rollout publish geo/base --data s3://base/2024-11-20 --version 20241120`,
 	}
 	addDataFlags(c, "Payload as text")
-	version := c.Flags().String("version", "", "The version, above all earlier ones; default is one above the highest.")
+	version := c.Flags().String("version", "", "The version, higher than all earlier ones (default: the highest plus one).")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		payload, given, err := inv.readData(cmd)
 		switch {
@@ -169,8 +171,8 @@ best published as where to find it.`,
 
 func (a *app) rolloutWithdraw() *cobra.Command {
 	c := &cobra.Command{
-		Use: "withdraw TRACK VERSION", Short: "Bar a published version: nobody chooses it any more", Args: cobra.ExactArgs(2),
-		Long: `Bar a published version: no location chooses it any more. Locations that have it keep it; "signalbox rollout rollback" takes it away from them.`,
+		Use: "withdraw TRACK VERSION", Short: "Withdraw a published version", Args: cobra.ExactArgs(2),
+		Long: `Withdraw a published version: no location chooses it any more. Locations that have it keep it; "signalbox rollout rollback" replaces it.`,
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		v, err := parseVersion(args[1])
@@ -189,9 +191,9 @@ func (a *app) rolloutWithdraw() *cobra.Command {
 
 func (a *app) rolloutStatus() *cobra.Command {
 	c := &cobra.Command{
-		Use: "status TRACK", Short: "Show where each location stands, who holds it up, what it waits for and when it goes on", Args: cobra.ExactArgs(1),
+		Use: "status TRACK", Short: "Show each location: state, what it waits for, which instances block it, and when it goes on", Args: cobra.ExactArgs(1),
 	}
-	instances := c.Flags().Bool("instances", false, "Show each instance too.")
+	instances := c.Flags().Bool("instances", false, "Also show each instance.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		t, err := inv.trackReader(args[0])
 		if err != nil {
@@ -212,11 +214,11 @@ func (a *app) rolloutStatus() *cobra.Command {
 
 func (a *app) rolloutWatch() *cobra.Command {
 	c := &cobra.Command{
-		Use: "watch TRACK", Short: "Print what happens, with the reason, until Ctrl-C", Args: cobra.ExactArgs(1),
-		Long: `Print what happens to a rollout, with the reason, until Ctrl-C. It begins with where the locations stand.`,
+		Use: "watch TRACK", Short: "Print the events of a rollout, with reasons, until Ctrl-C", Args: cobra.ExactArgs(1),
+		Long: `Print the events of a rollout, with reasons, until Ctrl-C. It starts with the state of each location.`,
 	}
-	location := c.Flags().String("location", "", "Of this location alone.")
-	count := c.Flags().Uint("count", 0, "End after so many events; 0 is never.")
+	location := c.Flags().String("location", "", "Only events of this location.")
+	count := c.Flags().Uint("count", 0, "Stop after this many events; 0: never.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		out, err := inv.stream()
 		if err != nil {
@@ -258,7 +260,7 @@ func (a *app) rolloutWatch() *cobra.Command {
 }
 
 func (a *app) rolloutHistory() *cobra.Command {
-	c := &cobra.Command{Use: "history TRACK LOCATION", Short: "List the versions that a location was given, oldest first", Args: cobra.ExactArgs(2)}
+	c := &cobra.Command{Use: "history TRACK LOCATION", Short: "List the versions of a location, oldest first", Args: cobra.ExactArgs(2)}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		t, err := inv.trackReader(args[0])
 		if err != nil {
@@ -275,11 +277,12 @@ func (a *app) rolloutHistory() *cobra.Command {
 
 func (a *app) rolloutPause() *cobra.Command {
 	c := &cobra.Command{
-		Use: "pause TRACK [LOCATION...]", Short: "Keep the targets of locations, or of the whole rollout, as they are", Args: cobra.MinimumNArgs(1),
-		Long: `Keep the targets of locations, or of the whole rollout, as they are. A version that an instance reports as bad for everyone is replaced all the same,
-or a pause in which a version goes bad would be an outage; --hard keeps that too.`,
+		Use: "pause TRACK [LOCATION...]", Short: "Pause locations, or the whole rollout", Args: cobra.MinimumNArgs(1),
+		Long: `Pause locations, or the whole rollout: their targets stay. A version that an instance reports as
+bad for everyone is still replaced, because a bad version during a pause would be an outage.
+--hard keeps even that.`,
 	}
-	hard := c.Flags().Bool("hard", false, "Keep even a version that is reported as bad.")
+	hard := c.Flags().Bool("hard", false, "Keep even a version that is reported as bad for everyone.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		return inv.runOperation("pause", args, func(t *rollout.Track) error { return t.Pause(inv.ctx, *hard, args[1:]...) })
 	})
@@ -288,9 +291,9 @@ or a pause in which a version goes bad would be an outage; --hard keeps that too
 
 func (a *app) rolloutRollback() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rollback TRACK VERSION LOCATION...", Short: "Set locations back to an earlier version of theirs, at once", Args: cobra.MinimumNArgs(3),
-		Long: `Set locations back to an earlier version of each one's history, at once. All are set back, or none; those that are not named stay as they are. What was
-rolled back from is not chosen again: publish it under a new version if it was good.`,
+		Use: "rollback TRACK VERSION LOCATION...", Short: "Return locations to an earlier version at once", Args: cobra.MinimumNArgs(3),
+		Long: `Return locations to an earlier version from their histories, at once: all named locations, or
+none. The version they leave is not chosen again; if it was good, publish it under a new version.`,
 		Example: "  signalbox rollout rollback geo/base 41 SAS MAN VLA",
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -305,8 +308,8 @@ rolled back from is not chosen again: publish it under a new version if it was g
 
 func (a *app) rolloutDrop() *cobra.Command {
 	c := &cobra.Command{
-		Use: "drop TRACK INSTANCE", Short: "Remove an instance: its location does not wait for it any more", Args: cobra.ExactArgs(2),
-		Long: `Remove an instance: its location does not wait for it any more. One that lives registers again, as a follower.`,
+		Use: "drop TRACK INSTANCE", Short: "Remove an instance from a rollout", Args: cobra.ExactArgs(2),
+		Long: `Remove an instance: its location does not wait for it any more. An instance that is alive registers again, as a follower.`,
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		return inv.withTrack("rollout drop", args[0], func(t *rollout.Track) error {

@@ -63,14 +63,14 @@ type gateFile struct {
 
 // addRolloutFlags are the flags of create and alter.
 func addRolloutFlags(c *cobra.Command) {
-	c.Flags().String("file", "", "YAML file with the whole config instead of the flags below; - is standard input.")
-	c.Flags().StringArray("location", nil, "A location, in order: NAME, or NAME:DELAY behind the one before it. Give it for each.")
-	c.Flags().String("source", "", "Where versions come from: published (with rollout publish; the default), tso (made by the server) or external (by rollout generate).")
-	c.Flags().String("delay-from", "", "What a delay counts from: selected (the location before was given the version; the default) or converged (all leaders there have it).")
-	c.Flags().StringArray("explicit-code", nil, "A reported code that says that a version is bad for everyone; default TimestampOutOfRange. Give it for each.")
-	durationVar(c.Flags(), new(time.Duration), "stall-timeout", 0, "A location whose leaders have not all loaded the target is STALLED after this; default 10m.")
-	c.Flags().Bool("auto-demote", false, "Leaders that stall without an error count as followers from then on.")
-	durationVar(c.Flags(), new(time.Duration), "skip-empty-after", 0, "A location without instances is passed over after this; default never.")
+	c.Flags().String("file", "", "YAML file with the whole config, instead of the other flags; - is standard input.")
+	c.Flags().StringArray("location", nil, "A location, in order: NAME, or NAME:DELAY after the previous one. Repeat for each.")
+	c.Flags().String("source", "", "Source of versions: published (rollout publish; the default), tso (timestamps of the server) or external (rollout generate).")
+	c.Flags().String("delay-from", "", "Start of a delay: selected (the previous location got the version; the default) or converged (all its leaders have loaded it).")
+	c.Flags().StringArray("explicit-code", nil, "A reported code that means a version is bad for everyone (default TimestampOutOfRange). Repeat for each.")
+	durationVar(c.Flags(), new(time.Duration), "stall-timeout", 0, "A location is STALLED if not all its leaders have loaded the target after this time (default 10m).")
+	c.Flags().Bool("auto-demote", false, "Treat leaders that stall without an error as followers.")
+	durationVar(c.Flags(), new(time.Duration), "skip-empty-after", 0, "A location without instances is skipped after this time (default: never).")
 }
 
 // rolloutConfig changes a config by the flags that were given.

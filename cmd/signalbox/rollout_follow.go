@@ -20,27 +20,31 @@ const exitSourceError = 75
 
 func (a *app) rolloutFollow() *cobra.Command {
 	c := &cobra.Command{
-		Use: "follow TRACK -- COMMAND [ARG...]", Short: "Be an instance: run a command for each version to load, and report its exit",
-		Long: `Be an instance of a location: run a command for each version that the location is given, and report how it ended. The version is in SIGNALBOX_VERSION, the file with
-its payload in SIGNALBOX_PAYLOAD, the attempt in SIGNALBOX_ATTEMPT.
+		Use: "follow TRACK -- COMMAND [ARG...]", Short: "Run as an instance: run a command for each version, and report its exit",
+		Long: `Run as an instance of a location: run a command for each version of the location, and report how
+it ended. SIGNALBOX_VERSION is the version, SIGNALBOX_PAYLOAD the file with its payload,
+SIGNALBOX_ATTEMPT the attempt.
 
   exit 0     the version is loaded and served
-  exit 75    it could not be had from its source: tried again with back-off, re-elected after a while
-  others     the code EXIT_n is reported; with --bad n it says that the version is bad for everyone, and the location takes the next one at once
+  exit 75    its source failed: retried with back-off, re-elected after a while
+  other n    reported as EXIT_n; with --bad n the version is bad for everyone,
+             and the location takes the next one at once
 
-The command and all it started are stopped when another version is to be loaded instead, and what it leaves running is killed: have a service manager run a server. While no server can be reached, nothing is loaded and nothing changes. With --dir the last version is kept: after a
-restart it is loaded first, before any server is asked, and the instance takes its id over.`,
+When another version is due, the command and all processes it started are stopped. Processes it
+leaves running are killed, so run a server under a service manager. While no server can be
+reached, nothing changes. With --dir the last version is saved: after a restart it is loaded
+first, before any server is asked, and the instance takes over its id.`,
 		Example: "  signalbox rollout follow geo/base --location SAS --dir /var/lib/geo -- sh -c 'cp $SIGNALBOX_PAYLOAD data.bin'",
 	}
-	location := c.Flags().String("location", "", "The location the instance is in.")
-	id := c.Flags().String("id", "", "The instance's id, its own in the rollout; default is the host's name.")
-	meta := c.Flags().String("meta", "", "Text about the instance, for people.")
-	dir := c.Flags().String("dir", "", "Folder of the instance's own, to keep its last version in.")
-	takeover := c.Flags().Bool("takeover", false, "Evict another live instance that has the id.")
-	bad := c.Flags().IntSlice("bad", nil, "Exit codes of the command that say that the version is bad for everyone.")
-	count := c.Flags().Uint("count", 0, "End after so many versions have been loaded; 0 is never.")
+	location := c.Flags().String("location", "", "Location of the instance.")
+	id := c.Flags().String("id", "", "Id of the instance, unique in the rollout (default: the host name).")
+	meta := c.Flags().String("meta", "", "Description of the instance.")
+	dir := c.Flags().String("dir", "", "Folder to save the instance's last version in.")
+	takeover := c.Flags().Bool("takeover", false, "Replace a live instance with the same id.")
+	bad := c.Flags().IntSlice("bad", nil, "Exit codes that mean the version is bad for everyone.")
+	count := c.Flags().Uint("count", 0, "Stop after loading this many versions; 0: never.")
 	var retryMin, retryMax time.Duration
-	durationVar(c.Flags(), &retryMin, "retry-min", time.Second, "Least time between attempts to load a version.")
+	durationVar(c.Flags(), &retryMin, "retry-min", time.Second, "Shortest time between attempts to load a version.")
 	durationVar(c.Flags(), &retryMax, "retry-max", time.Minute, "Longest time between attempts to load a version.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)

@@ -19,11 +19,15 @@ import (
 func (a *app) rolloutGate() *cobra.Command {
 	c := &cobra.Command{
 		Use: "gate TRACK", Short: "Run the gates of a rollout, until Ctrl-C", Args: cobra.ExactArgs(1),
-		Long: `Run the gates that the config names before a location takes a version, until Ctrl-C. Several may run at a time: the first outcome of a run counts.
+		Long: `Run the gates of a rollout until Ctrl-C. A location takes a version only after its gates have
+passed. Several gate runners may run: the first outcome of a run counts.
 
-  a command    is run by sh, with SIGNALBOX_VERSION, SIGNALBOX_LOCATION, SIGNALBOX_GATE and SIGNALBOX_ATTEMPT:
-               exit 0 lets the version pass, exit 75 is inconclusive and run again later, any other bars the version from the location
-  a webhook    is asked with POST, and the same as a JSON document: 2xx lets the version pass, 4xx bars it, anything else is inconclusive`,
+  command    sh runs it, with SIGNALBOX_VERSION, SIGNALBOX_LOCATION, SIGNALBOX_GATE and
+             SIGNALBOX_ATTEMPT; exit 0: passed, 75: inconclusive, retried later, other: failed
+  webhook    gets the same values with POST, as JSON; 2xx: passed, 4xx: failed,
+             other: inconclusive, retried later
+
+A failed gate keeps the version from its location.`,
 	}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		out, err := inv.stream()

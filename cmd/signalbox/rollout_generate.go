@@ -15,15 +15,17 @@ import (
 
 func (a *app) rolloutGenerate() *cobra.Command {
 	c := &cobra.Command{
-		Use: "generate TRACK -- COMMAND [ARG...]", Short: "Make the versions of a rollout with a command, until Ctrl-C", Args: cobra.MinimumNArgs(2),
-		Long: `Make the versions of a rollout whose source is external, until Ctrl-C: whenever the first location is ready for another version, COMMAND runs, with the version it has in
-SIGNALBOX_EXPECTED (0: none), and its last line of output is the next version, a number above all before. If it fails or takes longer than --limit, "rollout status" says why,
-and it is asked again later; locations keep what they have. Several may run at a time: the first answer counts.`,
+		Use: "generate TRACK -- COMMAND [ARG...]", Short: "Generate the versions of a rollout with a command, until Ctrl-C", Args: cobra.MinimumNArgs(2),
+		Long: `Generate the versions of a rollout whose source is external, until Ctrl-C. COMMAND runs whenever
+the first location is ready for a version. SIGNALBOX_EXPECTED is the location's version (0: none).
+The last line of output is the next version, a number above all earlier ones. If COMMAND fails or
+takes longer than --limit, it is retried later and "rollout status" shows why; locations keep
+their versions. Several generators may run: the first answer counts.`,
 		Example: `  signalbox rollout create geo/base --source external --location SAS --location MAN:5s
   signalbox rollout generate geo/base -- date +%s`,
 	}
 	var limit time.Duration
-	durationVar(c.Flags(), &limit, "limit", 5*time.Second, "How long the command may take.")
+	durationVar(c.Flags(), &limit, "limit", 5*time.Second, "Timeout of the command.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if limit == 0 {
 			return usagef("--limit 0s is not above 0; give a duration like 5s")

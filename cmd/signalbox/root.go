@@ -25,7 +25,8 @@ func (a *app) root() *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 		Short:                      "Locks, elections, discovery and small configuration for distributed services",
-		Long: `signalbox coordinates distributed services: sessions and counting semaphores, and what is built on them.
+		Long: `signalbox coordinates distributed services: sessions and counting semaphores, and what is built on
+them.
 
 Start a server with "signalbox dev" (temporary) or "signalbox serve", then try
   signalbox lock backup -- sleep 5

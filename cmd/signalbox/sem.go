@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) semCmd() *cobra.Command {
-	c := group("sem", "Semaphores: make, hold, look at", `Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
+	c := group("sem", "Semaphores: create, acquire, inspect", `Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
 		a.semCreate(), a.semAcquire(), a.semRelease(), a.semDescribe(), a.semUpdate(), a.semResize(), a.semDelete(), a.semForceRelease(), a.semLs(), a.semWhy(), a.semWatch())
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
@@ -33,10 +33,10 @@ func parseAmount(flag, text string) (uint64, error) {
 
 func (a *app) semCreate() *cobra.Command {
 	c := &cobra.Command{
-		Use: "create NAME", Short: "Make a persistent semaphore", Args: cobra.ExactArgs(1),
+		Use: "create NAME", Short: "Create a persistent semaphore", Args: cobra.ExactArgs(1),
 		Example: "  signalbox sem create slots --limit 3 --data 'three at a time'",
 	}
-	c.Flags().String("limit", "1", "Units there are, 1 to max.")
+	c.Flags().String("limit", "1", "Number of units, 1 to max.")
 	addDataFlags(c, "Data of the semaphore")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		limit, err := parseAmount("limit", cmd.Flag("limit").Value.String())
@@ -60,17 +60,19 @@ func (a *app) semCreate() *cobra.Command {
 func (a *app) semAcquire() *cobra.Command {
 	c := &cobra.Command{
 		Use: "acquire NAME [-- COMMAND [ARG...]]", Short: "Acquire units, and hold them while a command runs, or until Ctrl-C",
-		Long: `Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are free as soon as this ends, however it ends: at once
-when it ends by itself, after the session's timeout when it is killed. What the command started ends as with signalbox lock.
+		Long: `Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are
+released when this command ends; if it is killed, after the session's timeout. The processes that
+COMMAND started are ended as with signalbox lock.
 
-With --session-file FILE it returns as soon as the units are held, and they stay held for the session's timeout: the file holds what
-"signalbox sem release NAME --session-file FILE" needs to give them back. Run it again with the same file to stay alive.`,
+With --session-file FILE it returns as soon as the units are acquired, and they stay held for the
+session's timeout. FILE holds the session for "signalbox sem release NAME --session-file FILE".
+Run the command again with the same file to extend the session.`,
 		Example: `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`,
 	}
 	c.Flags().String("count", "1", "Units to acquire, 1 to the limit.")
-	c.Flags().String("create-limit", "", "Make the semaphore with this limit if it does not exist.")
-	c.Flags().String("session-file", "", "File that keeps the session, and what it holds, between commands.")
-	ephemeral := c.Flags().Bool("ephemeral", false, "The semaphore exists as long as somebody holds it or waits for it, with the limit max.")
+	c.Flags().String("create-limit", "", "Create the semaphore with this limit if it does not exist.")
+	c.Flags().String("session-file", "", "File to save the session in, so that it outlives this command.")
+	ephemeral := c.Flags().Bool("ephemeral", false, "Use an ephemeral semaphore: it exists while it has owners or waiters, with the limit max.")
 	addWaitFlag(c)
 	addDataFlags(c, "Data shown beside the owner")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -120,15 +122,16 @@ With --session-file FILE it returns as soon as the units are held, and they stay
 
 func (a *app) semRelease() *cobra.Command {
 	c := &cobra.Command{
-		Use: "release NAME --session-file FILE", Short: "Give back units that a saved session holds, or leave the queue", Args: cobra.ExactArgs(1),
-		Long: `Give back what the session kept in FILE holds of the semaphore. Units that a running command holds are free when that command ends; an operator
-takes them away with "signalbox sem force-release", or ends the session with "signalbox session kill".`,
+		Use: "release NAME --session-file FILE", Short: "Release units of a saved session, or leave the queue", Args: cobra.ExactArgs(1),
+		Long: `Release what the session saved in FILE holds of the semaphore. Units held by a running command are
+released when that command ends. An operator can use "signalbox sem force-release", or end the
+session with "signalbox session kill".`,
 	}
-	c.Flags().String("session-file", "", "File that keeps the session, as written by sem acquire --session-file.")
+	c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		keep := cmd.Flag("session-file").Value.String()
 		if keep == "" {
-			return usagef("--session-file FILE is missing: units belong to a session, and the file says which; an operator can take them away with `signalbox sem force-release`")
+			return usagef("--session-file FILE is missing: it names the session that holds the units; an operator can release them with `signalbox sem force-release`")
 		}
 		return inv.releaseWithFile(keep, args[0])
 	})
@@ -163,9 +166,9 @@ func rowsOf[T any](items []T, f func(*T) row) []row {
 
 func (a *app) semDescribe() *cobra.Command {
 	c := &cobra.Command{
-		Use: "describe NAME", Short: "Show a semaphore, who holds it and who waits", Args: cobra.ExactArgs(1),
+		Use: "describe NAME", Short: "Show a semaphore, its owners and its waiters", Args: cobra.ExactArgs(1),
 	}
-	strict := c.Flags().Bool("strict", false, "Read what is true now, whatever the node's read consistency says.")
+	strict := c.Flags().Bool("strict", false, "Read with strict consistency, whatever the node's setting.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n, err := inv.openNode()
 		if err != nil {
@@ -191,7 +194,7 @@ func (a *app) semDescribe() *cobra.Command {
 
 func (a *app) semUpdate() *cobra.Command {
 	c := &cobra.Command{
-		Use: "update NAME", Short: "Replace a semaphore's data; nobody needs to hold it", Args: cobra.ExactArgs(1),
+		Use: "update NAME", Short: "Replace a semaphore's data, held or not", Args: cobra.ExactArgs(1),
 		Example: "  signalbox sem update slots --data 'two at a time' --expect 1",
 	}
 	expect := c.Flags().Uint64("expect", 0, "Only if the data has this version; 0 is any.")
@@ -221,7 +224,7 @@ func (a *app) semUpdate() *cobra.Command {
 
 func (a *app) semResize() *cobra.Command {
 	c := &cobra.Command{
-		Use: "resize NAME --limit N", Short: "Change a limit; what is held stays held", Args: cobra.ExactArgs(1),
+		Use: "resize NAME --limit N", Short: "Change a limit; current owners keep their units", Args: cobra.ExactArgs(1),
 	}
 	c.Flags().String("limit", "", "The new limit, 1 to max.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -243,8 +246,8 @@ func (a *app) semResize() *cobra.Command {
 }
 
 func (a *app) semDelete() *cobra.Command {
-	c := &cobra.Command{Use: "delete NAME", Short: "Remove a persistent semaphore", Args: cobra.ExactArgs(1)}
-	force := c.Flags().Bool("force", false, "Remove it although it is held or waited for: holders lose it, waiters are turned away.")
+	c := &cobra.Command{Use: "delete NAME", Short: "Delete a persistent semaphore", Args: cobra.ExactArgs(1)}
+	force := c.Flags().Bool("force", false, "Delete it even if it has owners or waiters: owners lose it, waiters are rejected.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		return inv.withSession("sem delete", func(s *client.Session) error {
 			if err := s.Delete(inv.ctx, args[0], *force); err != nil {
@@ -265,7 +268,7 @@ func semRow(s *client.SemaphoreInfo) row {
 
 func (a *app) semLs() *cobra.Command {
 	c := &cobra.Command{Use: "ls [PREFIX]", Short: "List semaphores by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
-	all := c.Flags().Bool("all", false, "List those of configurations too, whose names begin with "+client.ConfigPrefix+".")
+	all := c.Flags().Bool("all", false, "Include semaphores of configurations, whose names begin with "+client.ConfigPrefix+".")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n, err := inv.openNode()
 		if err != nil {
@@ -291,9 +294,9 @@ func (a *app) semLs() *cobra.Command {
 
 func (a *app) semWhy() *cobra.Command {
 	c := &cobra.Command{
-		Use: "why NAME", Short: "Say why one waits: who holds it, and who is ahead", Args: cobra.ExactArgs(1),
+		Use: "why NAME", Short: "Explain a wait: the owners, and the queue ahead", Args: cobra.ExactArgs(1),
 	}
-	session := c.Flags().Uint64("session", 0, "Answer for this session; without it for whoever would come next.")
+	session := c.Flags().Uint64("session", 0, "Explain it for this session (default: for a new waiter).")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n, err := inv.openNode()
 		if err != nil {
@@ -370,11 +373,11 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 
 func (a *app) semWatch() *cobra.Command {
 	c := &cobra.Command{
-		Use: "watch NAME", Short: "Print a semaphore's state and every change, until Ctrl-C", Args: cobra.ExactArgs(1),
-		Long: `Print the state of a semaphore, which need not exist yet, and then every change. With --prefix the name is a prefix of many.`,
+		Use: "watch NAME", Short: "Print a semaphore's state and each change, until Ctrl-C", Args: cobra.ExactArgs(1),
+		Long: `Print the state of a semaphore and then each change. It need not exist yet. With --prefix, NAME is a prefix of many names.`,
 	}
 	prefix := c.Flags().Bool("prefix", false, "Watch all names that begin with NAME.")
-	count := c.Flags().Uint("count", 0, "End after so many events; 0 is never.")
+	count := c.Flags().Uint("count", 0, "Stop after this many events; 0: never.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		out, err := inv.stream()
 		if err != nil {

@@ -22,20 +22,22 @@ func (a *app) serveCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run an instance",
-		Long: `Run an instance until SIGTERM or SIGINT, which stop it gracefully: what it leads, and its vote, go to other
-instances, what is in the log is finished, clients are told.
-With no flags it is a working single instance on a local folder.
+		Long: `Run an instance. SIGTERM and SIGINT stop it gracefully: its leaderships and its vote move to other
+instances, its log is completed, and clients are notified. Without flags it is a working single
+instance on a local folder.
 
-An instance without --peer makes a cluster of its own. Others may join it at any time: give them --peer with its --raft address, and
---join-token-file with a copy of the file join-token of its data folder. The folder keeps the address for good, so start an instance
-that is to grow beyond its machine with a --raft-advertise that the others reach.
+An instance without --peer creates its own cluster. Others may join at any time: give them --peer
+with its --raft address, and --join-token-file with a copy of the file join-token in its data
+folder. The folder keeps the raft address for good. If other machines are to join later, set
+--raft-advertise to an address that they can reach.
 
-With --listen-tls, --listen-tls-cert and --listen-tls-key clients may, and with --listen off must, use TLS. Certificates are read again when their
-files change, and at SIGHUP.
+With --listen-tls, --listen-tls-cert and --listen-tls-key clients may use TLS; with --listen off
+they must. Certificates are read again when their files change, and at SIGHUP.
 
-With --auth a new cluster asks clients for credentials from the start; "signalbox auth --help" has the rest.
+With --auth a new cluster requires credentials from the start; see "signalbox auth --help".
 
-Settings count in this order: flags, environment, the file of --config, defaults.`,
+Flags take precedence over the environment, the environment over the --config file, and the file
+over defaults.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := a.resolveServe(cmd)
@@ -49,7 +51,7 @@ Settings count in this order: flags, environment, the file of --config, defaults
 			var tour func(addr, admin string)
 			if v["tour"] == "true" {
 				tour = func(addr, admin string) {
-					a.tour(invoked(), addr, admin, "Ctrl-C stops it; what it knows stays in "+cfg.DataDir+".")
+					a.tour(invoked(), addr, admin, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
 				}
 			}
 			return a.serve(cmd.Context(), cfg, tour)
@@ -63,7 +65,7 @@ func (a *app) devCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run an instance on a temporary folder and print a short tour",
-		Long:  `Run an instance on a temporary folder, which is removed when it ends, and print what to paste next.`,
+		Long:  `Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.`,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := a.resolveServe(cmd)

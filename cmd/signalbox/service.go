@@ -19,13 +19,14 @@ func memberRow(m *client.Member) row {
 
 func (a *app) serviceCmd() *cobra.Command {
 	register := &cobra.Command{
-		Use: "register NAME [-- COMMAND [ARG...]]", Short: "Be a member of a service while a command runs, or until Ctrl-C",
-		Long: `Be a member of a service, with data like an address, while a command runs or until Ctrl-C. If the membership is lost, the command and all it
-started are stopped as with signalbox lock, and the exit code is 4.`,
+		Use: "register NAME [-- COMMAND [ARG...]]", Short: "Register in a service while a command runs, or until Ctrl-C",
+		Long: `Register as a member of a service, with data such as an address, while a command runs or until
+Ctrl-C. If the registration is lost, the command and all processes it started are stopped as with
+signalbox lock, and the exit code is 4.`,
 		Example: "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api",
 	}
-	register.Flags().String("wait", "15s", "How long to wait for a unit, if a lock or other members hold all: a duration up to 24h, 0 for not at all, or forever; exit code 3 when it ends.")
-	addDataFlags(register, "Data of the member: where to reach it")
+	register.Flags().String("wait", "15s", "How long to wait for a free unit: a duration up to 24h, 0 to not wait, or forever; then exit code 3.")
+	addDataFlags(register, "Data of the member, such as its address")
 	register.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		own, command, err := split(cmd, args)
 		if err != nil {
@@ -72,8 +73,8 @@ started are stopped as with signalbox lock, and the exit code is 4.`,
 		return inv.printer().list(rowsOf(members, memberRow), "no members")
 	})
 
-	watch := &cobra.Command{Use: "watch NAME", Short: "Print the members of a service, and every change, until Ctrl-C", Args: cobra.ExactArgs(1)}
-	count := watch.Flags().Uint("count", 0, "End after so many lines; 0 is never.")
+	watch := &cobra.Command{Use: "watch NAME", Short: "Print the members of a service and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	count := watch.Flags().Uint("count", 0, "Stop after this many lines; 0: never.")
 	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		out, err := inv.stream()
 		if err != nil {

@@ -68,9 +68,10 @@ func (a *app) sessionCmd() *cobra.Command {
 	})
 
 	kill := &cobra.Command{
-		Use: "kill SESSION", Short: "End a session: what it holds is free at once, and its client is told", Args: cobra.ExactArgs(1),
-		Long: `End a session. What it holds is free at once, and goes to whoever waits; its memberships end; its client is told the reason as soon as the server can.
-To take one lease away and let the session live, use "signalbox sem force-release".
+		Use: "kill SESSION", Short: "End a session and release what it holds", Args: cobra.ExactArgs(1),
+		Long: `End a session. What it holds is granted to the next waiters at once, and its memberships end. Its
+client gets the reason as soon as the server reaches it. To release one lease and keep the
+session, use "signalbox sem force-release".
 
 ` + forceWarning,
 		Example: `  signalbox session kill 35184372088833 --dry-run
@@ -107,7 +108,7 @@ To take one lease away and let the session live, use "signalbox sem force-releas
 		return inv.printer().message(row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
 	})
 
-	c := group("session", "Sessions: who is there, and what they hold", "", ls, describe, kill)
+	c := group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
 	for _, s := range c.Commands() {
 		addFlags(s.Flags(), scopeClient)
 	}
