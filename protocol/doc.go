@@ -80,8 +80,8 @@
 //
 //	pong of shard S for a ping sent at t: every session attached on this connection whose home is S is safe until t + its timeout
 //
-// A start or attach that was answered OK vouches in the same way from the moment it was sent. No
-// other frame vouches for anything. t is read before the ping is written, on a monotonic clock that
+// A start or attach that was answered OK renews the session in the same way, from the moment it was
+// sent. No other frame renews anything. t is read before the ping is written, on a monotonic clock that
 // runs on while the machine sleeps. When t + timeout comes near without a newer pong (9/10 of the
 // timeout at most; the Go client takes 0.85), stop believing in the session and in everything it
 // holds, before anyone else can be granted it; the session may still be there, and attaching tells.
@@ -89,8 +89,8 @@
 // next.
 //
 // When the session's home bucket moves to another shard, [Detached] takes the session off this
-// connection, and no later pong vouches for it: fetch the map and attach it again, as after a lost
-// link. What it holds is held until the time that was vouched for last is over. The event may come
+// connection, and no later pong renews it: fetch the map and attach it again, as after a lost
+// link. It keeps what it holds until the time of its last renewal is over. The event may come
 // before the reply to the attach whose epoch it names, which is void then.
 //
 // # Requests on a session

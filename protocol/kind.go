@@ -100,7 +100,7 @@ const (
 	KindProcessChanges Kind = 59 // id is the watch's
 
 	// Events.
-	KindPong          Kind = 64 // id is the ping's; arg is the shard that vouches, or 0
+	KindPong          Kind = 64 // id is the ping's; arg is the shard whose sessions are renewed, or 0
 	KindGoodbye       Kind = 65
 	KindMapChanged    Kind = 66
 	KindSessionEnded  Kind = 67 // arg is the home shard

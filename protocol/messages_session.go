@@ -62,7 +62,7 @@ func (m *SessionAttach) Validate() error            { f := checker(); m.fields(&
 type SessionReply struct {
 	Session uint64
 	Epoch   uint64
-	Shard   uint64 // home shard: its pongs vouch for the session
+	Shard   uint64 // home shard: its pongs renew the session
 	Timeout uint64 // ms, in force
 	Grace   uint64 // ms, the node's
 	Ticket  []byte // opaque, for PresentTicket
@@ -239,8 +239,8 @@ func (m *SessionEnded) fields(f *fields) {
 func (m *SessionEnded) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *SessionEnded) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// TakenOver tells a connection that the session was attached elsewhere: pongs that come here do not
-// vouch for it any more.
+// TakenOver tells a connection that the session was attached elsewhere: pongs on this
+// connection no longer renew it.
 type TakenOver struct {
 	Session uint64
 	Epoch   uint64 // the new one; the one it had here if the same start or attach was sent again from elsewhere

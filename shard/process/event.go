@@ -2,7 +2,7 @@ package process
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// MemberEventKind says what a member is told.
+// MemberEventKind is what an event asks of a member.
 type MemberEventKind uint8
 
 const (
@@ -13,7 +13,7 @@ const (
 	EventCoordinate MemberEventKind = 2
 	// EventCancel: the round is given up. Epoch, Text.
 	EventCancel MemberEventKind = 3
-	// EventComplete: the round is complete, with Result. Epoch. The coordinator is told last.
+	// EventComplete: the round is complete, with Result. Epoch. The coordinator gets it last.
 	EventComplete MemberEventKind = 4
 	// EventResume: the member took the place that its key kept, in a round that is complete: it
 	// prepares and completes it by itself, with Result, and confirms as after EventComplete. Epoch,

@@ -79,7 +79,7 @@ func (p *Process) memberByKey(key string) *member {
 }
 
 // formerMember is a session that was a member and lives on: the answer to a leave may be lost, and
-// so may the news of a removal.
+// so may the event of a removal.
 type formerMember struct {
 	session        uint64
 	completedEpoch uint64

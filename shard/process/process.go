@@ -28,8 +28,8 @@ type Process struct {
 	phase         protocol.ProcessPhase
 	round         round  // the present one, or the last
 	attempt       uint64 // rounds of this topology that failed, one after the other
-	start         uint64 // when the next round starts: in PhaseWaiting, or once the present one is settled, if pending
-	pending       bool   // a round is needed once the present one is settled; only in PhaseCompleting
+	start         uint64 // when the next round starts: in PhaseWaiting, or once the present one is complete, if pending
+	pending       bool   // a round is needed once the present one is complete; only in PhaseCompleting
 	idle          uint64 // PhaseIdle: up to when the process is kept
 	history       []protocol.ProcessHistoryRound
 	formerMembers []formerMember // in the order in which they went

@@ -243,7 +243,7 @@ func (p *Process) failRound(at Now, why string, out *Out) {
 	p.scheduleRound(at, later(at.Log, backoff(&p.options, p.attempt)), out)
 }
 
-// notify says to a member what its standing asks of it, if anything.
+// notify sends a member the event that its status asks for, if any.
 func (p *Process) notify(m *member, out *Out) {
 	if m.absent {
 		return

@@ -21,9 +21,9 @@ type instance struct {
 	meta        string
 	registered  uint64
 	roleAt      uint64 // log time since when it has its role
-	sent        uint64 // the version it was told last, 0 none
+	sent        uint64 // the version that was sent to it last, 0 none
 	sentGen     uint64 // the location's generation then
-	sentAt      uint64 // log time when it was told first
+	sentAt      uint64 // log time when it was sent first
 	seq         uint64 // of the report
 	report      protocol.UpdateReport
 	reportGen   uint64 // the location's generation when it came

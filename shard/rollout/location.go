@@ -23,7 +23,7 @@ type location struct {
 	shareOnly        bool                // the target is for the share only
 	sharedAt         uint64              // the share has loaded it; 0 not yet
 	blockedSince     uint64              // since when leaders that must have the target have it not; 0 all have
-	announced        protocol.TrackState // as watches were told last
+	announced        protocol.TrackState // the state that watches were sent last
 
 	// Derived: counts of members, kept by account and recount.
 	members   []*instance // in no order: nothing may depend on it

@@ -116,7 +116,7 @@ func (p *instance) assigned() uint64 {
 	return p.loc.target
 }
 
-// mustBeSent says that the instance was not told what it is to have.
+// mustBeSent says that the assigned version was not sent to the instance.
 func (p *instance) mustBeSent() bool {
 	v := p.assigned()
 	return p.loc.pos >= 0 && v != 0 && (p.sent != v || p.sentGen != p.loc.generation)
