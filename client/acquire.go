@@ -150,7 +150,7 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 	}
 }
 
-// acquireOp is one acquire from its first sending to its outcome. It has the turn at its name.
+// acquireOp is one acquire from its first sending to its outcome. It holds the name's lock.
 type acquireOp struct {
 	s      *Session
 	e      *nameLock
@@ -226,8 +226,7 @@ func (a *acquireOp) close() {
 	}
 }
 
-// expect is told by the reader that an acquire was queued: its result may be the next thing that is
-// read.
+// expect is called by the reader when an acquire was queued: its result may be the next frame.
 func (s *Session) expect(a *acquireOp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,10 +353,9 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 }
 
 // releaseInBackground leaves the queue, or releases what was granted, in the background, and then
-// gives up the turn. The number of the acquire is closed. Should a copy of it arrive behind the
-// release, over a connection that was given up, it is refused: the release goes out only when it
-// says that all numbers up to the acquire's are closed, or on the only connection that the acquire
-// was sent on, behind it.
+// unlocks the name. The acquire's number is closed. A copy that arrives after the release, over a
+// connection that was given up, is rejected. For that the release is sent only when all numbers up
+// to the acquire's are closed, or on the only connection that the acquire was sent on.
 func (a *acquireOp) releaseInBackground() {
 	s, r := a.s, &releaseOp{s: a.s, e: a.e, bucket: a.bucket, after: a.x.seq, on: a.x.sentVia} // a is another's when this runs
 	if !s.c.run(func() { _ = s.finishInBackground(s.ctx, r.work) }) {
@@ -365,7 +363,7 @@ func (a *acquireOp) releaseInBackground() {
 	}
 }
 
-// acquireResult hands the end of an accepted acquire to who waits for it.
+// acquireResult passes the result of an accepted acquire to its caller.
 func (s *Session) acquireResult(m protocol.AcquireResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,7 +59,7 @@ func (s *Session) start(ctx context.Context) error {
 	return err
 }
 
-// sendStart sends a start until it is answered, and makes the session a live one.
+// sendStart sends a start until it is answered, and activates the session.
 func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, bucket uint32) (repeated bool, err error) {
 	var reply protocol.SessionReply
 	var on *conn
@@ -75,10 +75,10 @@ func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, buc
 	return repeated, s.activate(sent, on, &reply, repeated)
 }
 
-// activate makes the session a live one, after its start or restore was answered. If that was sent
-// more than once, an attach epoch is left out behind it: the server answers the attach with the
-// next epoch from memory (RELAXED) because no leader can have attached the session in between, and
-// another leader may have had a copy.
+// activate makes the session a live one after its start or restore was answered. If that was sent
+// more than once, one attach epoch is skipped after it. The server answers the attach with the next
+// epoch from memory (RELAXED), because no leader can have attached the session in between; another
+// leader may have had a copy.
 func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.SessionReply, repeated bool) error {
 	s.mu.Lock()
 	s.id = reply.Session
@@ -102,7 +102,7 @@ func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.Session
 	return nil
 }
 
-// bind makes a connection the session's; false if the connection is over. mu is held.
+// bind attaches the session to a connection; false if the connection is over. mu is held.
 func (s *Session) bind(cn *conn, reply *protocol.SessionReply) bool {
 	v, ok := cn.addSession(s, reply.Shard, reply.Epoch, s.opts.period(millis.Duration(reply.Timeout)))
 	if !ok {
@@ -121,7 +121,7 @@ func (s *Session) bind(cn *conn, reply *protocol.SessionReply) bool {
 	return true
 }
 
-// detach takes the connection from the session. mu is held.
+// detach ends the session's attachment. mu is held.
 func (s *Session) detach() {
 	if s.attachment == nil {
 		return
@@ -138,7 +138,7 @@ func (s *Session) detach() {
 	}
 }
 
-// connLost is told when a connection is over that the session may be attached on.
+// connLost is called when a connection is over that the session may be attached on.
 func (s *Session) connLost(cn *conn) {
 	s.step(func(m *session.Machine, now time.Duration) {
 		if s.attachment != nil && s.attachment.cn == cn {
@@ -148,9 +148,9 @@ func (s *Session) connLost(cn *conn) {
 	})
 }
 
-// detachHome is told when the server does not know the session on the connection it is attached on.
-// What it forgot of one session it may have forgotten of all that are at home in the same shard,
-// and a pong for one of them must not vouch for the others.
+// detachHome is called when the server does not know the session on the connection that it is
+// attached on. It may have forgotten all sessions of the same home shard, and a pong for one must
+// not renew the others.
 func (s *Session) detachHome(att *attachment) {
 	att.cn.mu.Lock()
 	others := make([]*Session, 0, len(att.cn.sessions))
@@ -177,7 +177,7 @@ func (s *Session) detachHome(att *attachment) {
 	}
 }
 
-// reattach attaches the session again until that succeeds, or the session is over.
+// reattach attaches the session again until that succeeds or the session is over.
 func (s *Session) reattach() {
 	s.delayAttach()
 	retry := backoff{base: retryBase, max: retryMax}
@@ -205,9 +205,9 @@ const (
 	maxAttachDelay   = time.Second
 )
 
-// delayAttach lets others go first. A planned change at a server sends all sessions away that are
-// at home in some buckets, or in a whole shard, at the same moment: those are attached again at
-// once that a call waits for, the others spread over a part of the time that they are believed in.
+// delayAttach lets other sessions attach first. A planned change at a server detaches all sessions
+// of some buckets, or of a whole shard, at once. Those that a call waits for attach at once; the
+// others spread over a part of the time for which they may be relied on.
 func (s *Session) delayAttach() {
 	s.mu.Lock()
 	unhurried := s.lowPriority
@@ -239,7 +239,8 @@ func (s *Session) home() uint64 {
 	return 0
 }
 
-// attachOnce tries once, with an epoch higher than all before. It tells over which connection.
+// attachOnce tries once, with an epoch higher than all before. It returns the connection that it
+// used.
 func (s *Session) attachOnce() (*conn, error) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -299,7 +300,7 @@ func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply
 	return cn, reply, sent, err
 }
 
-// waitAttached is the session's bond with a connection, waited for while there is none.
+// waitAttached is the session's attachment. It waits while there is none.
 func (s *Session) waitAttached(ctx context.Context) (*attachment, error) {
 	for {
 		s.mu.Lock()
@@ -323,9 +324,9 @@ func (s *Session) waitAttached(ctx context.Context) (*attachment, error) {
 	}
 }
 
-// stopAtServer tells the server that the session is over, for as long as it takes: while a
-// connection that the session was attached on is heard, the server keeps it alive. last is the bond
-// it had.
+// stopAtServer tells the server that the session is over, for as long as that takes: the server
+// keeps the session while a connection that it was attached on sends pings. last is its last
+// attachment.
 func (s *Session) stopAtServer(last *attachment) {
 	defer func() {
 		s.mu.Lock()

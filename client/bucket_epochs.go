@@ -6,9 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// bucketEpochs is which buckets a shard served, by the last snapshot it told to a watch of a
-// prefix. Of the names in other buckets the shard knows nothing: they may be in another shard,
-// whose stream tells of them, or on their way to it. It is never changed once made.
+// bucketEpochs says which buckets a shard served, and under which epochs, by the last snapshot that
+// it sent to a watch of a prefix. The shard knows nothing of names in other buckets: they may be in
+// another shard, or moving there. It is never changed once made.
 type bucketEpochs struct {
 	ends   []uint32 // of each run: the first bucket behind it
 	epochs []uint64 // 0: not served
@@ -84,10 +84,9 @@ func (p *shardWatch) setEpochs(c *bucketEpochs) {
 	p.w.newestEpochs = p.w.newestEpochs.newer(c)
 }
 
-// isNewest says whether what a part tells of a name is the newest there is: its shard serves the
-// name's bucket, and no shard has told that it served it under a newer epoch. Streams of shards
-// come over different connections, so what a bucket's former owner says may arrive behind what the
-// new one says. mu is held.
+// isNewest says whether what a shard sends about a name is the newest: the shard serves the name's
+// bucket, and no shard has served it under a newer epoch. Streams of shards come over different
+// connections, so updates of a former owner may arrive late. mu is held.
 func (w *watch) isNewest(p *shardWatch, name string) bool {
 	if p.epochs == nil {
 		return true
@@ -97,8 +96,8 @@ func (w *watch) isNewest(p *shardWatch, name string) bool {
 	return own > 0 && own >= w.newestEpochs.epoch(b)
 }
 
-// isComplete says that of every bucket the newest owner's snapshot was told. While some move it is
-// not. mu is held.
+// isComplete says that the newest owner of every bucket has sent its snapshot. It has not while
+// some move. mu is held.
 func (w *watch) isComplete() bool {
 	var served *bucketEpochs
 	for _, p := range w.shardWatches {

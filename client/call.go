@@ -6,9 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// call is one request that waits for its reply. Calls are pooled: a call belongs to the goroutine
-// that made it until it is put into the connection's table, to the table's owner (whoever removes
-// it, under the connection's mutex) until done is signalled, and to the goroutine again then.
+// call is one request that waits for its reply. Calls are pooled. A call belongs to the goroutine
+// that made it until it is in the connection's ring; then to whoever removes it from there, under
+// the connection's mutex, until done is signalled; and then to the goroutine again.
 type call struct {
 	done       chan struct{} // capacity 1
 	session    *Session      // whose end ends the call; nil: nobody's
@@ -98,16 +98,15 @@ func failure(status protocol.Status, body []byte) error {
 	return &protocol.Error{Status: status, Message: f.Message, Master: f.Master, Term: f.Term}
 }
 
-// roundTrip sends a request that a shard answers, 0 for the instance itself, and waits for its
-// reply, for the end of ctx, or for that of the session it is of, if it is of one. sent says
-// whether the request went into the connection's buffer; without an answer its outcome is then
-// unknown. Errors: a *protocol.Error that the server answered; errConnLost; errCallStopped; the
-// cause of ctx.
+// roundTrip sends a request and waits for its reply, for the end of ctx, or for that of the
+// session, if it belongs to one. shard is the shard that answers, 0 for the instance itself. sent
+// says whether the request went into the buffer; without an answer its outcome is then unknown.
+// Errors: the server's *protocol.Error; errConnLost; errCallStopped; the cause of ctx.
 func (cn *conn) roundTrip(ctx context.Context, of *Session, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
 	return cn.exchange(ctx, of, nil, kind, shard, bucket, m, reply)
 }
 
-// exchange is roundTrip for an acquire that is to hear that it was queued.
+// exchange is roundTrip for an acquire that must learn that it was queued.
 func (cn *conn) exchange(ctx context.Context, of *Session, a *acquireOp, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
 	cl, id, err := cn.startCall(ctx, of, kind, bucket, m, func(_ uint64, cl *call) {
 		cl.shard = shard
@@ -121,7 +120,7 @@ func (cn *conn) exchange(ctx context.Context, of *Session, a *acquireOp, kind pr
 	return true, cn.waitReply(ctx, cl, id, reply)
 }
 
-// waitReply waits for the reply of a call that was begun.
+// waitReply waits for the reply of a started call.
 func (cn *conn) waitReply(ctx context.Context, cl *call, id uint64, reply protocol.Message) error {
 	if over := ctx.Done(); over == nil {
 		<-cl.done
@@ -141,8 +140,8 @@ func (cn *conn) waitReply(ctx context.Context, cl *call, id uint64, reply protoc
 	return cn.takeReply(cl, reply)
 }
 
-// takeReply reads what came back, and gives the call back. A reply that cannot be read ends the
-// connection: the request may be sent again on another.
+// takeReply decodes the reply and frees the call. A reply that cannot be decoded ends the
+// connection: the request may be sent again on another one.
 func (cn *conn) takeReply(cl *call, reply protocol.Message) error {
 	err := cl.answer(reply)
 	cn.free(cl, reply == nil || !aliases(reply))

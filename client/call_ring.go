@@ -1,12 +1,11 @@
 package client
 
-// callRing are the requests of a connection that are not answered yet, by id. Ids rise by one,
-// except that the place of one that is still open is passed over, and answers come much in the
-// order of requests: so a ring, in which an id says its place, finds a call without hashing and
-// touches little memory.
+// callRing holds the unanswered requests of a connection by id. Ids rise by one, except that the
+// slot of an open id is skipped, and answers come roughly in the order of requests. So a ring, in
+// which an id determines its slot, finds a call without hashing and touches little memory.
 //
-// Invariant: the place of an open id is id modulo the ring's length, and no more than half of the
-// places are taken.
+// Invariant: the slot of an open id is id modulo the ring's length, and at most half of the slots
+// are taken.
 type callRing struct {
 	ring    []callSlot
 	last    uint64 // id

@@ -140,8 +140,8 @@ func (c *Client) ServerInfo(ctx context.Context) (ServerInfo, error) {
 	return ServerInfo{Cluster: cn.hello.Cluster, Instance: cn.instance, Version: cn.hello.Server, Identity: cn.hello.Identity}, nil
 }
 
-// run starts a goroutine that Close waits for. It ends when c.ctx does. False: the client is
-// closed, nothing was started.
+// run starts a goroutine that Close waits for, and that must end with c.ctx. It is false, and
+// nothing is started, when the client is closed.
 func (c *Client) run(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,17 +152,17 @@ func (c *Client) run(f func()) bool {
 	return true
 }
 
-// destination finds the connection a request goes to, the bucket that routes it there, and the
-// shard that is meant by it, 0 for none. The shard is told with an error, too.
+// destination finds the connection that a request goes to, the bucket that routes it there, and the
+// shard that serves it, 0 for none. The shard is also returned with an error.
 type destination func(ctx context.Context) (cn *conn, bucket, shard uint64, err error)
 
-// anyInstance is the place of what every instance serves.
+// anyInstance is the destination of requests that every instance serves.
 func (c *Client) anyInstance(ctx context.Context) (*conn, uint64, uint64, error) {
 	cn, err := c.anyConn(ctx)
 	return cn, 0, 0, err
 }
 
-// atBucket is the place of what a bucket's shard serves.
+// atBucket is the destination of requests that a bucket's shard serves.
 func (c *Client) atBucket(tier uint8, bucket uint32) destination {
 	return func(ctx context.Context) (*conn, uint64, uint64, error) {
 		cn, shard, err := c.connToBucket(ctx, tier, bucket)
@@ -170,7 +170,7 @@ func (c *Client) atBucket(tier uint8, bucket uint32) destination {
 	}
 }
 
-// atShard is the place of what is asked of a whole shard.
+// atShard is the destination of requests about a whole shard.
 func (c *Client) atShard(tier uint8, shard uint64) destination {
 	return func(ctx context.Context) (*conn, uint64, uint64, error) {
 		t, err := c.tierOf(ctx, tier)
@@ -182,9 +182,9 @@ func (c *Client) atShard(tier uint8, shard uint64) destination {
 	}
 }
 
-// requestuest sends a request that belongs to no session, again and again until it gets an answer
-// that decides it, or ctx ends. repeated says that an earlier sending of it, or this one, may have
-// had its effect without an answer.
+// request sends a request that belongs to no session, again and again until an answer decides it or
+// ctx ends. repeated says that an earlier sending, or this one, may have taken effect without an
+// answer.
 func (c *Client) request(ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
 	retry := backoff{base: retryBase, max: retryMax}
 	var last error
@@ -223,8 +223,7 @@ func answered(err error) bool {
 	return errors.As(err, &e) && !errors.As(err, &u)
 }
 
-// canResend says whether a request that failed like this may be sent again as it is, possibly
-// elsewhere.
+// canResend says whether a request that failed like this may be sent again, possibly elsewhere.
 func canResend(err error) bool {
 	var refused *permanentError
 	if errors.As(err, &refused) {
@@ -233,9 +232,9 @@ func canResend(err error) bool {
 	return errors.Is(err, errConnLost) || errors.Is(err, ErrUnreachable) || protocol.Retryable(err)
 }
 
-// waitRetry waits before the next try of a request that a shard did not serve; 0 is no shard. What
-// is known of the cluster is mended first. cn is the connection that the request went over, nil for
-// none. News of who can answer end the wait.
+// waitRetry updates what is known of the cluster and waits before the next try of a request that a
+// shard did not serve; 0 is no shard. cn is the connection that the request was sent on, or nil.
+// News of who can answer end the wait.
 func (c *Client) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
 	if errors.Is(err, errMapChanged) {
 		retry.failures = 0

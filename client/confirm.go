@@ -14,9 +14,9 @@ import (
 // maxConcurrentConfirms is how many leases are confirmed at a time after a reconnect.
 const maxConcurrentConfirms = 64
 
-// confirm asks the server about leases whose trail is broken: while the link was away, nobody could
-// tell that one was taken away by force. The question is the acquire itself, with its old number:
-// the server answers what became of it, and changes nothing.
+// confirm asks the server about leases whose route is broken: while the connection was lost, nobody
+// could report that one was taken away by force. The question is the acquire itself with its old
+// number, which the server answers with the present state and without a change.
 func (s *Session) confirm() {
 	s.step(func(*session.Machine, time.Duration) {
 		s.confirmAgain = true
@@ -26,16 +26,16 @@ func (s *Session) confirm() {
 	})
 }
 
-// leaseMoved says that the shard of a trail does not own the bucket any more, or has no replica
-// where the trail leads: what becomes of an entry is told elsewhere.
+// leaseMoved says that the shard of a route no longer owns the bucket, or has no replica where the
+// route leads: events of the lease come from elsewhere.
 func (c *Client) leaseMoved(route requestRoute, tier uint8, bucket uint32) bool {
 	r := c.routes.Load()
 	owner := r.owner(tier, bucket)
 	return owner != 0 && (owner != route.shard || !slices.Contains(r.shards[owner].Replicas, route.cn.instance))
 }
 
-// confirmMoved asks about leases that another shard has by the newest map: while they moved, nobody
-// told that one was taken away, and from now on it is told where the session has not been yet.
+// confirmMoved confirms leases that another shard owns by the newest map. While they moved, nobody
+// reported one that was taken away, and the new shard does not know the session yet.
 func (c *Client) confirmMoved() {
 	c.mu.Lock()
 	sessions := slices.Collect(maps.Values(c.sessions))

@@ -26,13 +26,13 @@ const (
 	maxDirectWrite = 16 << 10         // bytes that a caller writes by itself: the kernel takes them at once from a connection that is answered
 )
 
-// conn is one connection to an instance, shared by any number of goroutines. Callers append their
-// frames to out under mu; a writer goroutine sends whatever has gathered in one write, unless a
-// caller is alone on the connection: it writes by itself. A reader goroutine hands replies to the
-// calls that wait, and events to whom they concern. A conn is never revived.
+// conn is one connection to an instance, shared by any number of goroutines. Callers append frames
+// to out under mu. A writer goroutine sends all that has gathered in one write, unless a caller is
+// alone on the connection: it writes by itself. A reader goroutine passes replies to waiting calls,
+// and events to their sessions and watches. A conn is never revived.
 //
-// Lock order: the mutexes of watches, sessions, links and the client may be held when mu is taken,
-// never the other way round.
+// Lock order: the mutexes of watches, sessions, connectors and the client may be held when mu is
+// taken, never the other way round.
 type conn struct {
 	handler  connHandler
 	nc       net.Conn
@@ -84,12 +84,12 @@ type sentPing struct {
 	at time.Duration // before it was put into the buffer
 }
 
-// renewalal is the latest sending time of a ping that a home shard answered on this connection. All
-// sessions attached here at that home share it.
+// renewal is the latest sending time of a ping that a home shard answered on this connection. All
+// sessions that are attached here at that home share it.
 type renewal struct{ at atomic.Int64 }
 
-// connHandler is told what arrives on a connection. Its methods are called by the reader goroutine
-// and must not block.
+// connHandler receives what arrives on a connection. The reader goroutine calls its methods, so
+// they must not block.
 type connHandler interface {
 	handleEvent(cn *conn, h protocol.Header) error
 	connLost(cn *conn)
@@ -122,11 +122,11 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 // isLost says whether the connection is over.
 func (cn *conn) isLost() bool { return cn.over.Load() }
 
-// startCall puts a request into the buffer once the window has room, and its call into the table;
-// the end of the session it is of, if any, ends the call too. register, if not nil, is called with
-// mu held before the request can be answered: it may give the call a reply function, which the
-// reader calls with the answer (the body is the reader's) instead of signalling the call; the call
-// is then not the caller's to finish.
+// startCall puts a request into the buffer once the window has room, and its call into the ring.
+// The end of the session ends the call too. register, if not nil, is called with mu held before the
+// request can be answered. It may give the call a reply function, which the reader calls with the
+// answer (the body is the reader's) instead of signalling the call. The caller must then not finish
+// the call.
 func (cn *conn) startCall(ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message, register func(id uint64, cl *call)) (*call, uint64, error) {
 	cn.mu.Lock()
 	if cn.err == nil && (len(cn.queue) > 0 || !cn.hasRoom()) {
@@ -177,14 +177,14 @@ func (cn *conn) startCall(ctx context.Context, of *Session, kind protocol.Kind, 
 	return cl, id, nil
 }
 
-// takeOut begins to write what there is. mu is held, and nobody writes.
+// takeOut begins to write what has gathered. mu is held, and nobody else writes.
 func (cn *conn) takeOut() []byte {
 	buf := cn.out
 	cn.out, cn.spare, cn.writing = cn.spare[:0], nil, true
 	return buf
 }
 
-// write writes what takeOut gave, and has the writer goroutine look at what came meanwhile.
+// write writes the buffer of takeOut, and wakes the writer goroutine for what came meanwhile.
 func (cn *conn) write(buf []byte) {
 	_, err := cn.nc.Write(buf)
 	cn.mu.Lock()
@@ -229,7 +229,7 @@ func (cn *conn) queueUp(ctx context.Context, of *Session) (err error) {
 // hasRoom says whether one more request may be sent. mu is held.
 func (cn *conn) hasRoom() bool { return cn.calls.pending+cn.reserved < int(cn.hello.Window) }
 
-// leaveQueue takes a caller that gave up out of the window's queue, and hands its room on if it had
+// leaveQueue removes a caller that gave up from the window's queue, and passes its room on if it
 // got some. mu is held.
 func (cn *conn) leaveQueue(turn chan struct{}) {
 	for i, t := range cn.queue {
@@ -242,7 +242,7 @@ func (cn *conn) leaveQueue(turn chan struct{}) {
 	cn.admitQueued()
 }
 
-// admitQueued gives room to those who wait for it. mu is held.
+// admitQueued gives room to queued callers. mu is held.
 func (cn *conn) admitQueued() {
 	for len(cn.queue) > 0 && cn.hasRoom() {
 		cn.reserved++
@@ -252,15 +252,15 @@ func (cn *conn) admitQueued() {
 }
 
 // abandonCall says that nobody waits for the reply any more. It is false when the reader has taken
-// the call, and will signal it. The request still counts against the window until it is answered.
+// the call and will signal it. The request counts against the window until it is answered.
 func (cn *conn) abandonCall(id uint64) bool {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	return cn.calls.abandon(id) != nil
 }
 
-// failSessionCalls ends the calls of a session that has ended: whoever waits for one returns now.
-// The session's ended is set already, so that no call of it comes behind.
+// failSessionCalls ends the calls of a session that has ended. The session's ended is set already,
+// so no call of it follows.
 func (cn *conn) failSessionCalls(of *Session) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -273,7 +273,7 @@ func (cn *conn) failSessionCalls(of *Session) {
 	})
 }
 
-// flush makes the writer look at the buffer.
+// flush wakes the writer.
 func (cn *conn) flush() {
 	select {
 	case cn.wake <- struct{}{}:
@@ -384,8 +384,7 @@ type reply struct {
 	body   []byte
 }
 
-// deliverReplies hands the answers that were taken to who waits for them, and gives up mu if it is
-// held.
+// deliverReplies passes the replies that were taken to their callers, and unlocks mu if it is held.
 func (cn *conn) deliverReplies(locked bool) {
 	if !locked {
 		return
@@ -408,7 +407,7 @@ func (cn *conn) deliverReplies(locked bool) {
 	cn.replies = cn.replies[:0]
 }
 
-// dispatch hands on one frame that is no reply. The frame's memory is the reader's.
+// dispatch handles one frame that is no reply. The frame's memory is the reader's.
 func (cn *conn) dispatch(h protocol.Header) error {
 	switch {
 	case h.Kind == protocol.KindPong:
@@ -422,8 +421,8 @@ func (cn *conn) dispatch(h protocol.Header) error {
 	return protocol.Errorf(protocol.StatusBadRequest, "status %d is no status", h.Arg)
 }
 
-// end closes the connection for good. Everything that waits on it is told; sessions and streams are
-// told by the owner.
+// end closes the connection for good and ends all calls on it. The handler ends sessions and
+// streams.
 func (cn *conn) end(err error) {
 	cn.mu.Lock()
 	if cn.err != nil {

@@ -27,9 +27,9 @@ func (f *sharedAttempt) wait(ctx context.Context) error {
 	}
 }
 
-// connectorectorector is the way to one instance: the connection there is now, and how the next one
-// is made. At most one attempt is under way at a time, with back-off between attempts that fail or
-// succeed too often; nobody tries while nobody asks.
+// connector keeps the connection to one instance, and makes the next one. At most one attempt runs
+// at a time, with back-off between attempts that fail or succeed too often. Without callers there
+// are no attempts.
 type connector struct {
 	c           *Client
 	instance    uint64 // 0: whichever answers
@@ -45,9 +45,9 @@ type connector struct {
 // another instance by now.
 var errMapChanged = fmt.Errorf("%w: the cluster map has changed", ErrUnreachable)
 
-// get is the connection of the link, made if there is none. The error of an attempt that failed is
-// ErrUnreachable or a *refusal, and asking again waits for the next attempt. When moved, if it is
-// not nil, ends first, the error is errMapChanged.
+// get is the connector's connection, made if there is none. The error of a failed attempt is
+// ErrUnreachable or a *permanentError; calling again waits for the next attempt. If moved is not
+// nil and ends first, the error is errMapChanged.
 func (l *connector) get(ctx context.Context, moved <-chan struct{}) (*conn, error) {
 	if cn := l.current.Load(); cn != nil && !cn.isLost() {
 		return cn, nil
@@ -72,7 +72,7 @@ func (l *connector) get(ctx context.Context, moved <-chan struct{}) (*conn, erro
 	}
 }
 
-// dialInBackground has a connection made if there is none, and waits for nothing.
+// dialInBackground starts an attempt if there is no connection, and does not wait.
 func (l *connector) dialInBackground(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,8 +108,7 @@ func (l *connector) attemptLocked() *sharedAttempt {
 	return f
 }
 
-// resetBackoff ends the back-off: there is news of the instance, so that what became of earlier
-// attempts says little.
+// resetBackoff ends the back-off: there is news of the instance, so earlier failures say little.
 func (l *connector) resetBackoff() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,8 +190,8 @@ func (c *Client) adopt(cn *conn, address string) *conn {
 	return cn
 }
 
-// connectorectorector finds or makes the link to an instance; address, if not empty, is tried first
-// from now on.
+// connector finds or makes the connector of an instance. address, if not empty, is tried first from
+// now on.
 func (c *Client) connector(instance uint64, address string) *connector {
 	c.mu.Lock()
 	l := c.connectorLocked(instance)
@@ -220,7 +219,7 @@ func (c *Client) connectorLocked(instance uint64) *connector {
 	return l
 }
 
-// connLostLost is called when a connection is over: everything that lives on it is told.
+// connLost ends everything that lives on a connection that is over.
 func (c *Client) connLost(cn *conn) {
 	c.cfg.Logger.Debug("connection lost", "instance", cn.instance, "error", cn.err)
 	c.mu.Lock()

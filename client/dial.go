@@ -85,7 +85,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// permanentError is an answer to the hello that trying again does not change.
+// permanentError is an answer to the hello that another try would get again.
 type permanentError struct{ err error }
 
 func (r *permanentError) Error() string { return r.err.Error() }
@@ -128,7 +128,7 @@ func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
 	return newConn(c, nc, hello, rest, c.clock), nil
 }
 
-// handshake says hello and reads the answer; rest is what came behind it, or instead.
+// handshake sends the hello and reads the answer. rest is what came after it, or instead of it.
 func (c *Client) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
 	out := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: c.cfg.Name, Token: c.cfg.Token,
@@ -167,7 +167,7 @@ func (c *Client) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte,
 	}
 }
 
-// permanent makes a refusal of an answer that another try would get again.
+// permanent makes a permanentError of an answer that another try would get again.
 func permanent(err error) error {
 	switch protocol.StatusOf(err) {
 	case protocol.StatusUnsupported, protocol.StatusUnauthenticated, protocol.StatusForbidden, protocol.StatusBadRequest:

@@ -88,13 +88,13 @@ func (e *sessionError) Is(target error) bool { return target == protocol.StatusS
 // not.
 var errConnLost = errors.New("connection lost")
 
-// undecided is an error that says nothing of the request's outcome, whatever errors of the server
-// it wraps: one that came before, or what the session or the context ended with.
+// undecided marks an error that leaves the request's outcome unknown, whatever errors of the server
+// it wraps: an earlier one, or what the session or the context ended with.
 type undecided struct{ error }
 
 func (e *undecided) Unwrap() error { return e.error }
 
-// markUndecided marks an error of a request as one that came without an answer to it.
+// markUndecided marks an error that came without an answer to the request.
 func markUndecided(err error) error {
 	if err == nil {
 		return nil
@@ -103,7 +103,7 @@ func markUndecided(err error) error {
 }
 
 // interrupted is the error of a call whose context ended: the context's cause, and what kept the
-// call from succeeding, if anything did. It decides nothing.
+// call from succeeding. It is undecided.
 func interrupted(ctx context.Context, last error) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
@@ -115,7 +115,7 @@ func interrupted(ctx context.Context, last error) error {
 	return markUndecided(err)
 }
 
-// outcomeUnknown marks an error of a request that was sent and not answered.
+// outcomeUnknown marks the error of a request that was sent and not answered.
 func outcomeUnknown(sent bool, err error) error {
 	if !sent {
 		return err
@@ -126,7 +126,7 @@ func outcomeUnknown(sent bool, err error) error {
 // maxNameInError bounds a name in an error, in bytes: a refused one may be of any length.
 const maxNameInError = 100
 
-// withOp names what was tried.
+// withOp names the operation that failed.
 func withOp(op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -137,8 +137,8 @@ func withOp(op, name string, err error) error {
 	return fmt.Errorf("%s %q: %w", op, name, err)
 }
 
-// withSession names the session that an error is about, and makes it ErrSessionExpired when that is
-// what the server said.
+// withSession names the session that an error is about, and makes it ErrSessionExpired when the
+// server said so.
 func withSession(op string, id uint64, err error) error {
 	if protocol.StatusOf(err) == protocol.StatusSessionExpired && !errors.Is(err, ErrSessionExpired) {
 		err = fmt.Errorf("%w (%w)", ErrSessionExpired, err)

@@ -19,7 +19,7 @@ import (
 // formerLeaderTimeout is how long the answers of a shard's former leader are waited for.
 const formerLeaderTimeout = 250 * time.Millisecond
 
-// leaderMoved is told that another instance leads a shard. The caller holds no locks.
+// leaderMoved is called when another instance leads a shard. The caller holds no locks.
 func (c *Client) leaderMoved(shard, leader uint64) {
 	for _, cn := range c.otherConns(leader) {
 		cn.probe()
@@ -41,8 +41,8 @@ func (c *Client) otherConns(instance uint64) (list []*conn) {
 	return list
 }
 
-// waitsFor says whether something on this connection waits for a shard: a request, or a session
-// that lives by it.
+// waitsFor says whether a request, or a session at home there, waits for a shard on this
+// connection.
 func (cn *conn) waitsFor(shard uint64) (waits bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -53,7 +53,7 @@ func (cn *conn) waitsFor(shard uint64) (waits bool) {
 	return waits
 }
 
-// reroute has what waits on a connection for a shard go to the shard's leader, unless that is here
+// reroute sends what waits on a connection for a shard to the shard's leader, unless that is here
 // again.
 func (c *Client) reroute(cn *conn, shard uint64) {
 	r := c.routes.Load()
@@ -81,8 +81,8 @@ func (c *Client) reroute(cn *conn, shard uint64) {
 	}
 }
 
-// findLeader looks for news of who leads: an instance that calls wait for is silent, and there may
-// be no connection to another one that would tell.
+// findLeader asks another instance who leads: an instance that calls wait for is silent, and there
+// may be no connection to one that would announce it.
 func (c *Client) findLeader(silent uint64) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no other instance answered in time", ErrUnreachable))
 	defer cancel()

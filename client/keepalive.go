@@ -10,8 +10,8 @@ import (
 // errSilent: the server answered nothing for too long.
 var errSilent = errors.New("server is silent")
 
-// keepAlive sends a ping: one covers all sessions of the connection. It also finds a connection
-// that died without a word. It runs on the ping timer.
+// keepAlive sends a ping: one covers all sessions of the connection. It also finds a dead
+// connection. It runs on the ping timer.
 func (cn *conn) keepAlive() {
 	now := cn.clock.now()
 	cn.mu.Lock()
@@ -67,7 +67,7 @@ func (cn *conn) keepAlive() {
 	}
 }
 
-// markBusy has the timer look soon: requests are sent from now on. mu is held.
+// markBusy makes the timer check soon, because requests are sent from now on. mu is held.
 func (cn *conn) markBusy() {
 	cn.busy = true
 	if cn.period/2 > minSilence {
@@ -76,10 +76,9 @@ func (cn *conn) markBusy() {
 	}
 }
 
-// nextCheck is when the timer is to look again: half a period from now, or up to a fiftieth of a
-// period before that, at the next beat that the clients of a machine have in common. So their
-// timers fire together, and a server that keeps thousands of idle clients is woken by a beat and
-// not by each ping. mu is held.
+// nextCheck is when the timer checks again: half a period from now, or up to a fiftieth of a period
+// earlier, at the next beat that the clients of a machine share. Their timers then fire together,
+// and a server with thousands of idle clients is woken once per beat and not per ping. mu is held.
 func (cn *conn) nextCheck() time.Duration {
 	d, beat := cn.period/2, cn.period/50
 	if beat <= 0 {
@@ -98,9 +97,9 @@ func (cn *conn) pingNow() {
 	cn.flush()
 }
 
-// probe asks for a sign of life within minSilence, out of turn: others have taken over from the
-// server, which may have gone without a word. Who waits for an answer here would else wait for the
-// next keep-alives.
+// probe asks for a sign of life within minSilence. It is called when others have taken over from
+// the server, which may be gone without a word; callers here would otherwise wait for the next
+// keep-alives.
 func (cn *conn) probe() {
 	cn.mu.Lock()
 	if cn.err != nil || cn.probing {
@@ -122,16 +121,16 @@ func (cn *conn) probe() {
 	})
 }
 
-// sendPing puts a ping into the buffer. Its sending time is read before: a vouched moment may be
-// early, never late. mu is held.
+// sendPing puts a ping into the buffer. The sending time is read before: it may be early, never
+// late. mu is held.
 func (cn *conn) sendPing(now time.Duration) {
 	cn.lastPing++
 	cn.pings[cn.lastPing%pingHistory] = sentPing{id: cn.lastPing, at: now}
 	cn.out = protocol.AppendFrame(cn.out, protocol.KindPing, cn.lastPing, 0, nil)
 }
 
-// pong takes in that a shard vouches, as of the ping, for all sessions at home there that are
-// attached on this connection. Shard 0 vouches for nobody: it says that the connection works.
+// pong processes a shard's answer to a ping: it renews all sessions at home there that are attached
+// on this connection. Shard 0 renews nothing and says only that the connection works.
 func (cn *conn) pong(ping, shard uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -153,8 +152,8 @@ func (v *renewal) raise(at time.Duration) {
 	}
 }
 
-// noteDetached notes that pongs vouch for no attach of the session up to this epoch. Its reply may
-// have been read before, and be taken in only later.
+// noteDetached records that pongs renew no attach of the session up to this epoch. The attach's
+// reply may have been read before and be processed later.
 func (cn *conn) noteDetached(session, epoch uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -164,9 +163,9 @@ func (cn *conn) noteDetached(session, epoch uint64) {
 // maxEarlyDetaches bounds what is kept for sessions that never come to be known.
 const maxEarlyDetaches = 1024
 
-// noteEarlyDetach is noteDetached for news that come right behind the reply to a start or a
-// restore, when nobody knows the session yet: it is not settled then, and learns the truth from its
-// next attach. Without it pongs for others would vouch for it until its first request.
+// noteEarlyDetach is noteDetached for an event that comes right after the reply to a start or
+// restore, when the session is not known yet. The session is then not attached here, and attaches
+// again. Otherwise pongs for others would renew it until its first request.
 func (cn *conn) noteEarlyDetach(session, epoch uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -175,15 +174,15 @@ func (cn *conn) noteEarlyDetach(session, epoch uint64) {
 	}
 }
 
-// forgetDetached ends what stray keeps for a session that is known, and over.
+// forgetDetached drops the record of a session that is known and over.
 func (cn *conn) forgetDetached(session uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	delete(cn.detachedUpTo, session)
 }
 
-// addSession makes the connection keep a session alive that was attached on it at this home, under
-// this epoch; false if the connection is over, or the attach is.
+// addSession makes the connection keep a session alive that was attached on it, at this home shard
+// and epoch. It is false if the connection or the attach is over.
 func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration) (*renewal, bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -204,7 +203,7 @@ func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration
 	return v, true
 }
 
-// removeSession is told when a session is not attached here any more.
+// removeSession is called when a session is not attached here any more.
 func (cn *conn) removeSession(s *Session) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()

@@ -173,9 +173,9 @@ const (
 	releaseAllTimeout = time.Second
 )
 
-// releaseAll gives back what the session holds, all at once, before it is stopped: the stop frees
-// it too, but where the session is not at home that takes a word between two shards. What is not
-// answered in time, or not at all, is left to the stop.
+// releaseAll gives back what the session holds, all at once, before it is stopped. The stop
+// releases it too, but for other shards than the home that needs a message between shards. What is
+// not answered in time is left to the stop.
 func (s *Session) releaseAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, releaseAllTimeout)
 	defer cancel()
@@ -203,7 +203,7 @@ func (s *Session) releaseAll(ctx context.Context) {
 	answers.Wait()
 }
 
-// releaseOp is a release on its way; it has the turn at its name, or waits for it.
+// releaseOp is a release in progress. It holds the lock of its name, or waits for it.
 type releaseOp struct {
 	s      *Session
 	e      *nameLock
@@ -265,9 +265,9 @@ func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 	return true, err
 }
 
-// releaseOutcome is how a release came out whose session ended before it was answered. A session
-// that was closed has given back all. One that is over for this client may have a while to live at
-// the server, and its units with it.
+// releaseOutcome is the result of a release whose session ended before the answer. A session that
+// was closed has given back everything. One that is over for this client may live on at the server
+// for a while, with its units.
 func releaseOutcome(over error) error {
 	if errors.Is(over, ErrSessionClosed) {
 		return nil
@@ -286,7 +286,8 @@ func (l *Lease) UpdateData(ctx context.Context, data []byte) error {
 	return withOp("update data of", l.name, l.change(ctx, &changeOp{data: data, same: true}))
 }
 
-// changeOp is a change of a held lease on its way: the acquire is set anew. It has the turn.
+// changeOp is a change of a held lease in progress: the acquire is set again. It holds the name's
+// lock.
 type changeOp struct {
 	l     *Lease
 	e     *nameLock
@@ -371,7 +372,7 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	return true, l.over
 }
 
-// leaseLost is told that an operator or another client took a lease away.
+// leaseLost is called when an operator or another client took a lease away.
 func (s *Session) leaseLost(name string, orderID uint64, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

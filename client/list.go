@@ -215,8 +215,8 @@ func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error 
 	return withSession("kill", id, outcomeUnknown(repeated && !answered(err), err))
 }
 
-// checkSessionID refuses an id whose tier or bucket the cluster does not have: no session can have
-// it, and there is nobody to ask.
+// checkSessionID rejects an id whose tier or bucket the cluster does not have: no session can have
+// it.
 func (c *Client) checkSessionID(ctx context.Context, id uint64) error {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// watchedSemaphore is one semaphore as a watch knows it, and what its consumer has not been told
-// yet.
+// watchedSemaphore is one semaphore as a watch knows it, and what its consumer has yet to get.
 type watchedSemaphore struct {
 	name   string
 	shard  uint64
@@ -67,7 +66,7 @@ func (w *watch) semaphore(p *shardWatch, name string) *watchedSemaphore {
 	return x
 }
 
-// markDirty says that there is something to tell. mu is held.
+// markDirty says that there is something to deliver. mu is held.
 func (w *watch) markDirty(x *watchedSemaphore) {
 	if !x.dirty {
 		x.dirty = true
@@ -75,9 +74,9 @@ func (w *watch) markDirty(x *watchedSemaphore) {
 	}
 }
 
-// replace makes a snapshot what is known of the buckets that its shard serves, and marks the
-// differences. What it lacks of other buckets stays: it may be in another shard, whose stream says
-// so, or says that it is gone. mu is held.
+// replace makes a snapshot the state of the buckets that its shard serves, and marks the
+// differences. Semaphores of other buckets that it lacks stay, until their shard says that they are
+// gone. mu is held.
 func (w *watch) replace(p *shardWatch, fresh map[string]*snapshot) {
 	for name, x := range w.names {
 		if _, there := fresh[name]; there || !x.exists {
@@ -109,7 +108,7 @@ func (w *watch) replace(p *shardWatch, fresh map[string]*snapshot) {
 	}
 }
 
-// apply takes in changes of one semaphore. mu is held.
+// apply applies changes of one semaphore. mu is held.
 func (w *watch) apply(p *shardWatch, d *delta) {
 	if !w.isNewest(p, d.name) {
 		return
@@ -214,7 +213,7 @@ func (w *watch) removeOwner(x *watchedSemaphore, id uint64) {
 	x.ownerChanges[id] = ownerChange{ownerRemoved, o}
 }
 
-// next is the next event to tell, if there is one.
+// next is the next event to deliver, if there is one.
 func (w *watch) next() (ev Event, ok bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,7 +240,7 @@ func (w *watch) next() (ev Event, ok bool, err error) {
 	return Event{Kind: EventSynced}, true, nil
 }
 
-// takeEvent makes the event of what has not been told of a semaphore. mu is held.
+// takeEvent makes the event of what was not delivered of a semaphore. mu is held.
 func (w *watch) takeEvent(x *watchedSemaphore) (Event, bool) {
 	if !x.exists {
 		delete(w.names, x.name)

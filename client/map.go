@@ -63,7 +63,7 @@ func (c *Client) refreshMap(ctx context.Context, stale *routeTable) (fresh bool,
 	return c.routes.Load() != stale, f.err
 }
 
-// announcedMap is that an instance told of a map.
+// announcedMap is a map version that an instance announced.
 type announcedMap struct {
 	version uint64
 	from    *conn
@@ -72,8 +72,8 @@ type announcedMap struct {
 // maxAnnouncedTries bounds how often in a row a map that was told of is asked for in vain.
 const maxAnnouncedTries = 10
 
-// fetchAnnouncedMap fetches the map that an instance told of. It asks that instance: another one
-// may not have it yet, and one that was expelled gets no map any more.
+// fetchAnnouncedMap fetches the map that an instance announced, from that instance: another one may
+// not have it yet, and an expelled one gets no maps.
 func (c *Client) fetchAnnouncedMap(version uint64, from *conn) {
 	c.mu.Lock()
 	if version > c.announced.version || c.announced.from.isLost() {

@@ -2,12 +2,12 @@ package client
 
 import "context"
 
-// nameLock is a session's place at one semaphore. The server keeps one per session and name and
-// treats an acquire as setting it, so that two goroutines that acquired the same name would work on
-// each other's; here they take turns.
+// nameLock serializes a session's operations on one semaphore. The server has one entry per session
+// and name, and an acquire sets it, so two goroutines that acquire one name would work on each
+// other's entry.
 //
-// Invariant: an entry is in session.entries while it is busy or has a lease. It is guarded by
-// session.mu.
+// Invariant: a nameLock is in session.nameLocks while it is locked or has a lease. session.mu
+// guards it.
 type nameLock struct {
 	name   string
 	locked bool            // somebody acquires, changes, confirms or releases
@@ -16,7 +16,7 @@ type nameLock struct {
 	lost   uint64          // highest order id that was taken away while busy
 }
 
-// nameLockSet is a session's entries by name. Most sessions have one, and do not pay for a map.
+// nameLockSet holds a session's name locks by name. Most sessions have one, and need no map.
 type nameLockSet struct {
 	one  *nameLock
 	more map[string]*nameLock // all of them, once there were two
@@ -66,8 +66,8 @@ func (x *nameLockSet) all(yield func(*nameLock) bool) {
 	}
 }
 
-// lockName takes the turn at a name. With try it is false instead of waiting. held is what the
-// session holds of it.
+// lockName locks a name. With try it is false instead of waiting. held is what the session holds of
+// the semaphore.
 func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameLock, held *Lease, ok bool, err error) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -100,7 +100,7 @@ func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameL
 	return e, e.lease, true, nil
 }
 
-// waitForName waits for a turn that was queued for.
+// waitForName waits for a lock that was queued for.
 func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct{}) error {
 	select {
 	case <-turn:
@@ -120,7 +120,7 @@ func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct
 	return s.waitErr(ctx)
 }
 
-// waitErr is the error of what was waited for in vain. mu is held.
+// waitErr is the error of a wait that failed. mu is held.
 func (s *Session) waitErr(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -128,7 +128,7 @@ func (s *Session) waitErr(ctx context.Context) error {
 	return interrupted(ctx, nil)
 }
 
-// unlockName gives the turn to the next.
+// unlockName passes the lock to the next in the queue.
 func (s *Session) unlockName(e *nameLock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

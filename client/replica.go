@@ -20,14 +20,14 @@ import (
 // it down each time.
 const writeTimeStep = 100 * time.Millisecond
 
-// lastWrite is what was answered last of this client's changes of a shard, by its clock.
+// lastWrite is the last answered change of a shard by this client, by its clock.
 type lastWrite struct {
 	at                atomic.Int64  // when; 0: never
 	instance          atomic.Uint64 // which instance answered
 	instanceChangedAt atomic.Int64  // when another instance than the one before answered; 0: never
 }
 
-// record takes in that a request of this client that changed the shard was answered by an instance.
+// record records that an instance answered a request of this client that changed the shard.
 func (w *lastWrite) record(now time.Duration, instance uint64) {
 	if w.instance.Load() != instance {
 		if before := w.instance.Swap(instance); before != 0 && before != instance {
@@ -39,14 +39,14 @@ func (w *lastWrite) record(now time.Duration, instance uint64) {
 	}
 }
 
-// recent says that something was changed so lately that a RELAXED read may miss it.
+// recent says that a change is so recent that a RELAXED read may miss it.
 func (w *lastWrite) recent(now, grace time.Duration) bool {
 	within := func(at int64) bool { return at != 0 && int64(now)-at <= int64(grace+writeTimeStep) }
 	return within(w.at.Load()) || within(w.instanceChangedAt.Load())
 }
 
-// visibleAt says that a RELAXED read at an instance shows all that was changed: it was long ago, or
-// that instance had applied it when it answered, and whatever others had answered before.
+// visibleAt says that a RELAXED read at an instance sees all changes: they are old, or that
+// instance had applied them when it answered.
 func (w *lastWrite) visibleAt(now, grace time.Duration, instance uint64) bool {
 	if !w.recent(now, grace) {
 		return true
@@ -55,7 +55,7 @@ func (w *lastWrite) visibleAt(now, grace time.Duration, instance uint64) bool {
 	return w.instance.Load() == instance && (moved == 0 || int64(now)-moved > int64(grace+writeTimeStep))
 }
 
-// consistencyAt is what to ask an instance for, of a reader that wants o.
+// consistencyAt is the consistency to ask an instance for.
 func (n *Node) consistencyAt(o readOptions, shard uint64, cn *conn) protocol.Consistency {
 	if w := n.c.routes.Load().byShard[shard]; w != nil && !w.lastWrite.visibleAt(n.c.clock.now(), n.grace, cn.instance) {
 		return protocol.Strict
@@ -63,8 +63,8 @@ func (n *Node) consistencyAt(o readOptions, shard uint64, cn *conn) protocol.Con
 	return o.consistency
 }
 
-// readAt is the place of a read: what master says, or at first a replica. It sets what the request
-// is to ask for there.
+// readAt is the destination of a read: master, or first a replica. It sets want to the consistency
+// to ask for there.
 func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *protocol.Consistency) destination {
 	if o.consistency == protocol.Strict || o.consistency != protocol.Relaxed && !n.relaxed {
 		return master
@@ -86,8 +86,8 @@ func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *pr
 	}
 }
 
-// preferredConn is the connection to the replica that this client reads from, nil when the master
-// is to be asked. A connection that is missing is being made then.
+// preferredConn is the connection to the replica that this client reads from, or nil if the master
+// must be asked. It starts to make a missing connection.
 func (c *Client) preferredConn(tier uint8, bucket uint32, grace time.Duration) (*conn, uint64) {
 	r := c.routes.Load()
 	if r == nil {

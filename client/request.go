@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// requestRoute is where an answer came from: while both are there, events that follow from it come
-// too.
+// requestRoute is where an answer came from. While the attachment and the connection live, events
+// that follow from the answer arrive too.
 type requestRoute struct {
 	att        *attachment
 	cn         *conn // to the master of then
@@ -24,12 +24,11 @@ func (t requestRoute) isBroken() bool { return t.att.over.Load() || t.cn.over.Lo
 // the answer.
 const maxBadSessions = 6
 
-// send sends a numbered request of the session until it is answered with something that decides it:
-// over lost connections, other masters and new attaches, always with the same number; 0 takes one
-// with the first sending. The head is filled in before each sending, and then prepare is called, if
-// it is not nil. A is the acquire that this is, if it is one. sent says that some sending was not
-// answered, so that an error leaves the outcome open. An error is a *protocol.Error that the server
-// answered, what the session ended with, or the end of ctx.
+// send sends a request of the session until an answer decides it: over lost connections, other
+// masters and new attaches, always with the same number. Number 0 is replaced at the first sending.
+// The head is filled in before each sending, then prepare is called if it is not nil. sent says
+// that some sending was not answered, so an error leaves the outcome open. An error is the server's
+// *protocol.Error, the session's Err, or the end of ctx.
 func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message) (route requestRoute, sent bool, err error) {
 	route, err = s.routeRequest(ctx, bucket, x)
 	if err == nil {
@@ -44,14 +43,14 @@ func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x
 	return s.resend(ctx, kind, bucket, x, m, reply, route, sent, err)
 }
 
-// recordWrite takes in that a request which may have changed something was answered.
+// recordWrite records that a request which may have changed something was answered.
 func (t requestRoute) recordWrite(c *Client, x *requestState) {
 	if t.shardRoute != nil && (x == nil || x.head != nil) {
 		t.shardRoute.lastWrite.record(c.clock.fast(), t.cn.instance)
 	}
 }
 
-// requestState is what is of the session in a request.
+// requestState is the session's part of a request.
 type requestState struct {
 	seq     uint64
 	head    *protocol.Head // of the request, nil: it has none
@@ -64,7 +63,7 @@ type requestState struct {
 	after         uint64 // of a release: the acquire that it undoes was sent on the connection on, and must not arrive behind it
 }
 
-// recordConn notes where a request is sent.
+// recordConn records where a request is sent.
 func (x *requestState) recordConn(cn *conn) {
 	if x.acquire == nil {
 		return
@@ -81,13 +80,13 @@ func (x *requestState) recordConn(cn *conn) {
 // errEarlierUnanswered: numbers before that of an acquire which is to be undone are open still.
 var errEarlierUnanswered = protocol.Errorf(protocol.StatusUnavailable, "requests of the session that were sent earlier are not answered yet")
 
-// ordered says whether a request may go over a connection now: nothing that it undoes can arrive
-// behind it.
+// ordered says whether a request may be sent on a connection now: nothing that it undoes can arrive
+// after it.
 func (s *Session) ordered(cn *conn, x *requestState) bool {
 	return x.after == 0 || x.sentVia == cn || x.head.Low > x.after
 }
 
-// resend is the rest of send, after a first sending that failed.
+// resend continues send after the first sending failed.
 func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message, route requestRoute, sent bool, err error) (requestRoute, bool, error) {
 	retry := backoff{base: retryBase, max: retryMax}
 	refused := 0
@@ -131,7 +130,7 @@ func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32,
 	}
 }
 
-// waitReason is what the session waits for: the last error of a request, or that of its last attach
+// waitReason is what the session waits for: the last error of a request, or of its last attach
 // while it is not attached.
 func (s *Session) waitReason(last error) error {
 	s.mu.Lock()
@@ -153,8 +152,8 @@ func (s *Session) endErr() error {
 	return s.err
 }
 
-// routeRequest finds the connection for a bucket, makes sure that the session is known on it, and
-// fills in what is of the session in the request.
+// routeRequest finds the connection for a bucket, makes the session known on it, and fills in the
+// session's part of the request.
 func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestState) (requestRoute, error) {
 	s.mu.Lock()
 	att, err := s.attachment, s.err
@@ -191,7 +190,7 @@ func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestSta
 	return route, nil
 }
 
-// assignSeq takes a number if there is none yet, and fills in the head. mu is held.
+// assignSeq allocates a number if there is none yet, and fills in the head. mu is held.
 func (s *Session) assignSeq(x *requestState) {
 	if x.head == nil {
 		return
@@ -202,15 +201,15 @@ func (s *Session) assignSeq(x *requestState) {
 	*x.head = protocol.Head{Session: s.id, Seq: x.seq, Low: s.seqs.low}
 }
 
-// routeChanged says whether events about a bucket may come from another place by now.
+// routeChanged says whether events about a bucket may come from somewhere else by now.
 func (c *Client) routeChanged(route requestRoute, tier uint8, bucket uint32) bool {
 	w := c.routes.Load().forBucket(tier, bucket)
 	return w == nil || w.shard != route.shard || w.master.Load() != route.cn.instance
 }
 
-// present shows the session's ticket on a connection it is not attached on, once per attach. It
-// does not wait for the answer: what follows on the same connection is let in behind it, or refused
-// and sent again.
+// present shows the session's ticket on a connection that it is not attached on, once per attach.
+// It does not wait for the answer: later requests on the connection are accepted after it, or
+// rejected and sent again.
 func (s *Session) present(ctx context.Context, cn *conn, att *attachment) error {
 	cn.mu.Lock()
 	known := cn.presented[s] >= att.epoch
@@ -235,8 +234,8 @@ func (cn *conn) forgetPresented(s *Session) {
 	delete(cn.presented, s)
 }
 
-// handleBadSession is told when a request was refused because the session is not known where it
-// went.
+// handleBadSession is called when a request was rejected because the session is not known where it
+// was sent.
 func (s *Session) handleBadSession(route requestRoute) {
 	if route.cn != route.att.cn {
 		route.cn.mu.Lock()
@@ -250,8 +249,7 @@ func (s *Session) handleBadSession(route requestRoute) {
 	s.detachHome(route.att)
 }
 
-// closeSeq says that the answer of a request has come, or that nobody wants it any more. 0 is no
-// number.
+// closeSeq closes a number: its answer has come, or nobody wants it. 0 is no number.
 func (s *Session) closeSeq(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,9 +271,8 @@ func (s *Session) sendOnce(ctx context.Context, kind protocol.Kind, bucket uint3
 	return err
 }
 
-// finishInBackground goes on with work until it is done. Work takes up where it was interrupted,
-// and says whether it is done; if ctx ends first, it goes on in the background for as long as the
-// session lives.
+// finishInBackground runs work until it is done. work resumes where it was interrupted, and says
+// whether it is done. If ctx ends first, it goes on in the background while the session lives.
 func (s *Session) finishInBackground(ctx context.Context, work func(context.Context) (done bool, err error)) error {
 	done, err := work(ctx)
 	if !done {
@@ -284,7 +281,7 @@ func (s *Session) finishInBackground(ctx context.Context, work func(context.Cont
 	return err
 }
 
-// continueInBackground is the rest of settle, after work was interrupted.
+// continueInBackground runs interrupted work in the background.
 func (s *Session) continueInBackground(work func(context.Context) (done bool, err error)) {
 	if s.endErr() == nil {
 		s.c.run(func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// routeTable is the cluster map in the form requests are routed by. It is never changed.
+// routeTable is the cluster map in the form that requests are routed by. It is never changed.
 type routeTable struct {
 	version   uint64
 	reply     *protocol.MapReply
@@ -18,8 +18,8 @@ type routeTable struct {
 	byShard   map[uint64]*shardRoute // by shard
 }
 
-// shardRouterdRoute is where a shard is served. The master is what the map said, and then what
-// instances said since: it changes without a new map.
+// shardRoute says where a shard is served. The master is what the map said, and then what instances
+// announced since: it changes without a new map.
 type shardRoute struct {
 	shard     uint64
 	replicas  []uint64                  // instances
@@ -76,7 +76,7 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 	return r, nil
 }
 
-// forBucket is the way to the shard of a bucket; nil is unknown.
+// forBucket is the route of a bucket's shard, or nil.
 func (r *routeTable) forBucket(tier uint8, bucket uint32) *shardRoute {
 	t := r.tiers[tier]
 	if t == nil || bucket >= uint32(len(t.byBucket)) {

@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// anyConn is a connection to whichever instance: the one that was heard of last, since one that is
-// cut off would be asked in vain.
+// anyConn is a connection to any instance: the one that sent something last, since another may be
+// cut off.
 func (c *Client) anyConn(ctx context.Context) (*conn, error) {
 	var best *conn
 	c.mu.Lock()
@@ -42,8 +42,8 @@ func (c *Client) anyConn(ctx context.Context) (*conn, error) {
 // asked who is the master now. The attempt goes on.
 const masterTimeout = 300 * time.Millisecond
 
-// connToShard is the connection to the master of a shard. When that cannot be reached, the next
-// call tries another replica: it is the master by now, or knows who is.
+// connToShard is the connection to the master of a shard. If that cannot be reached, the next call
+// tries another replica, which is the master by now or knows it.
 func (c *Client) connToShard(ctx context.Context, shard uint64) (*conn, error) {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *Client) connToShard(ctx context.Context, shard uint64) (*conn, error) {
 	return cn, err
 }
 
-// connWithin is the connection to an instance that is not the only one to ask: it is not waited for
+// connWithin is the connection to an instance that is not the only one to ask: it does not wait
 // long.
 func (c *Client) connWithin(ctx context.Context, r *routeTable, instance uint64, moved <-chan struct{}) (*conn, error) {
 	l := c.connector(instance, "")
@@ -93,9 +93,9 @@ func (c *Client) connWithin(ctx context.Context, r *routeTable, instance uint64,
 // errMasterTimeout: an instance was given up for now.
 var errMasterTimeout = fmt.Errorf("%w within %s", ErrUnreachable, masterTimeout)
 
-// connToReplica is the connection to a replica of a shard: at first the one that this client has
-// chosen for good, at random, so that clients are spread over them; after failures the master, and
-// then one after the other.
+// connToReplica is the connection to a replica of a shard. First it is the one that this client
+// chose at random for good, so that clients are spread. After failures it is the master, and then
+// one replica after the other.
 func (c *Client) connToReplica(ctx context.Context, shard uint64, failures int) (*conn, error) {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {
@@ -125,8 +125,8 @@ func (w *shardRoute) conn() *conn {
 	return nil
 }
 
-// tryNextReplica goes on to another replica, if from is still where the shard is looked for: one
-// that there is a connection to, most of the time, as it can be asked at once.
+// tryNextReplica looks for the shard at another replica, if from is still where it is looked for.
+// It mostly takes one that the client is connected to, because that can be asked at once.
 func (c *Client) tryNextReplica(w *shardRoute, from uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +156,7 @@ func (c *Client) tryNextReplica(w *shardRoute, from uint64) {
 	c.setMaster(w, next)
 }
 
-// setMaster makes an instance the one a shard is looked for at. client.mu is held.
+// setMaster makes an instance the one where a shard is looked for. client.mu is held.
 func (c *Client) setMaster(w *shardRoute, master uint64) {
 	if w.master.Load() == master && w.connector.Load() != nil {
 		return
@@ -165,9 +165,9 @@ func (c *Client) setMaster(w *shardRoute, master uint64) {
 	w.master.Store(master)
 }
 
-// learnMaster takes in that an instance said which one is a shard's master, since a raft term. What
-// is older than what is known is dropped. What is new, or what the master says itself, wakes who
-// waits for it: those who wait for another try, and those who wait for events of the shard.
+// learnMaster processes an instance's word about a shard's master and its raft term. Older terms
+// are ignored. A newer term, or word from the master itself, wakes the tries and acquires that wait
+// for the shard.
 func (c *Client) learnMaster(w *shardRoute, from, master, term uint64) {
 	c.mu.Lock()
 	if master == 0 || term < w.term || !slices.Contains(w.replicas, master) {
@@ -244,9 +244,8 @@ func (c *Client) tierOf(ctx context.Context, id uint8) (*tier, error) {
 	}
 }
 
-// updateRoutes is told that a shard did not serve a request that was sent over cn, nil for a
-// request that found no connection. It says whether the next try is likely to go better, and need
-// not wait.
+// updateRoutes is called when a shard did not serve a request that was sent on cn, nil for none. It
+// says whether the next try is likely to do better and need not wait.
 func (c *Client) updateRoutes(ctx context.Context, shard uint64, cn *conn, err error, tries int) bool {
 	r := c.routes.Load()
 	if r == nil {
@@ -289,9 +288,9 @@ func (c *Client) updateRoutes(ctx context.Context, shard uint64, cn *conn, err e
 	return false
 }
 
-// masterRefusesBucket says that the shard's master answered, and does not serve the bucket: it is
-// on its way to another shard, or has arrived and is not served yet. Either is told. A former
-// master that has not heard of the new one goes by an older term.
+// masterRefusesBucket says that the shard's master answered and does not serve the bucket. The
+// bucket moves to another shard, or has arrived and is not served yet; either is announced. A
+// former master that does not know its successor names an older term.
 func (c *Client) masterRefusesBucket(w *shardRoute, cn *conn, err error) bool {
 	var e *protocol.Error
 	if !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != cn.instance {

@@ -2,11 +2,11 @@ package client
 
 import "math/bits"
 
-// seqAllocator are the sequence numbers of a session's requests. The zero value is not usable; see
-// reset.
+// seqAllocator allocates the sequence numbers of a session's requests. The zero value is not
+// usable; see reset.
 //
-// Invariant: low is the lowest number that is still open, or next if none is. Of the numbers from
-// low on, the first 64 have a bit each, further ones are in more.
+// Invariant: low is the lowest open number, or next if none is open. The first 64 numbers from low
+// on have a bit each; further ones are in more.
 type seqAllocator struct {
 	next, low uint64
 	open      uint64 // bit i: low + i is open
@@ -30,9 +30,8 @@ func (n *seqAllocator) take() uint64 {
 	return seq
 }
 
-// done closes a number: its answer has come, or nobody wants it any more. From then on the server
-// refuses it, wherever a copy of it is still on its way, as soon as a later request has arrived
-// there.
+// done closes a number: its answer has come, or nobody wants it. The server rejects it from then
+// on, once a later request has arrived there.
 func (n *seqAllocator) done(seq uint64) {
 	if i := seq - n.low; i < 64 {
 		n.open &^= 1 << i

@@ -77,7 +77,7 @@ type Session struct {
 	attachWanted chan struct{} // capacity 1: a call waits for the session to be attached
 }
 
-// attachment is the session's bond with one connection. It is never changed.
+// attachment binds the session to one connection. It is never changed.
 type attachment struct {
 	cn      *conn
 	shard   uint64 // home
@@ -242,7 +242,7 @@ func (s *Session) stepLocked(input func(m *session.Machine, now time.Duration)) 
 	s.act(now)
 }
 
-// applyRenewal takes in what the connection heard from the session's home. mu is held.
+// applyRenewal processes the home shard's latest answer on the connection. mu is held.
 func (s *Session) applyRenewal() {
 	if s.attachment != nil {
 		s.m.Renewed(time.Duration(s.attachment.renewal.at.Load()))
@@ -286,7 +286,7 @@ func (s *Session) act(now time.Duration) {
 	}
 }
 
-// changed tells the user, and ends what ends with the session. mu is held.
+// changed notifies the user, and ends what ends with the session. mu is held.
 func (s *Session) changed(r session.Ready) {
 	s.c.cfg.Logger.Debug("session state", "session", s.id, "state", r.State, "cause", r.Cause)
 	if f := s.opts.onState; f != nil {
@@ -342,7 +342,7 @@ func (s *Session) markStopped() {
 	}
 }
 
-// closeWithoutRelease ends the session without telling the server.
+// closeWithoutRelease ends the session without notifying the server.
 func (s *Session) closeWithoutRelease() {
 	s.step(func(m *session.Machine, _ time.Duration) {
 		s.end(session.EndedByServer, ErrClientClosed)

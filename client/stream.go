@@ -145,8 +145,7 @@ func (cn *conn) deltaEvent(h protocol.Header) error {
 	return nil
 }
 
-// page takes in a page of a snapshot. The first one begins anew: what came before it counts no
-// more.
+// page adds a page of a snapshot. The first page begins again: what came before it is dropped.
 func (st *watchStream) page(m *protocol.Snapshot) {
 	w := st.shardWatch.w
 	w.mu.Lock()
@@ -196,8 +195,8 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 	}
 }
 
-// delta takes in changes of one semaphore: those of a name that the pages have covered. A later
-// page has the others.
+// delta applies changes of one semaphore if the pages have covered its name. A later page has the
+// others.
 func (st *watchStream) delta(d *delta) {
 	w := st.shardWatch.w
 	w.mu.Lock()

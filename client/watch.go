@@ -101,8 +101,8 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 	}
 }
 
-// watch is a stream over a name or a prefix. It has one part for each shard and is driven by its
-// consumer, or by the teller; the reader goroutines only take in what arrives.
+// watch is a stream over a name or a prefix, with a shardWatch for each shard. Its consumer or the
+// dispatcher drives it; the reader goroutines only add what arrives.
 type watch struct {
 	n        *Node
 	name     string
@@ -122,7 +122,7 @@ type watch struct {
 	err          error
 }
 
-// shardWatchdWatch is a watch's share of one shard.
+// shardWatch is a watch's part of one shard.
 type shardWatch struct {
 	w               *watch
 	shard           uint64
@@ -135,7 +135,7 @@ type shardWatch struct {
 	due             time.Time // not to be opened before
 }
 
-// watchStream is one opening of a part on one connection.
+// watchStream is one opening of a shardWatch on one connection.
 type watchStream struct {
 	shardWatch *shardWatch
 	cn         *conn
@@ -290,7 +290,7 @@ func (p *shardWatch) open(ctx context.Context) error {
 	return err
 }
 
-// failed takes in that the part's stream is gone, or could not be opened. watch.mu is held.
+// failed processes that the stream is gone, or could not be opened. watch.mu is held.
 func (p *shardWatch) failed(err error) {
 	switch protocol.StatusOf(err) {
 	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated, protocol.StatusBadRequest, protocol.StatusUnsupported,
@@ -334,16 +334,14 @@ func (st *watchStream) cut(err error) {
 // memory does. Some replicas alone may be cut off from the others.
 const maxBehind = 16
 
-// shardRestarted says that older snapshots than what was seen are all that there is. watch.mu is
-// held.
+// shardRestarted says that there are only older snapshots than what was seen. watch.mu is held.
 func (p *shardWatch) shardRestarted() bool {
 	r := p.w.n.c.routes.Load()
 	return len(p.behindInstances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas, func(i uint64) bool { return !slices.Contains(p.behindInstances, i) })
 }
 
-// rejectStale gives a stream up whose replica has not applied yet what the part has seen elsewhere:
-// the watch would go back in time. Another one, or the same a moment later, has it. watch.mu is
-// held.
+// rejectStale closes a stream whose replica has not applied what was seen elsewhere: the watch
+// would go back in time. Another replica, or this one a moment later, has it. watch.mu is held.
 func (st *watchStream) rejectStale() {
 	p := st.shardWatch
 	if p.live {
@@ -359,15 +357,15 @@ func (st *watchStream) rejectStale() {
 	p.w.notify()
 }
 
-// markUnsynced takes in that a part has lost what it follows. It is told once until all is well
-// again. mu is held.
+// markUnsynced says that a shard's stream is lost. The consumer gets one EventReset until all are
+// synced again. mu is held.
 func (w *watch) markUnsynced() {
 	if w.synced {
 		w.reset, w.synced = true, false
 	}
 }
 
-// notifyfyfy wakes the consumer. Any locks but the teller's may be held.
+// notify wakes the consumer. Any locks but the dispatcher's may be held.
 func (w *watch) notify() {
 	select {
 	case w.wake <- struct{}{}:
@@ -410,9 +408,8 @@ func (w *watch) wait(ctx context.Context) error {
 	return nil
 }
 
-// addWatch has a watch woken when there is a new map, and when the client is closed. It is the
-// watch's own channel that wakes it: thousands that waited on a channel of the client's would queue
-// up there each time.
+// addWatch has a watch woken by a new map and by the end of the client, on the watch's own channel:
+// thousands of watches on one channel of the client would queue there each time.
 func (c *Client) addWatch(w *watch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -440,7 +437,7 @@ func (w *watch) close() {
 	}
 }
 
-// unwatch gives a stream up. watch.mu is held.
+// unwatch closes a stream. watch.mu is held.
 func (st *watchStream) unwatch() {
 	st.shardWatch.stream = nil
 	c := st.shardWatch.w.n.c

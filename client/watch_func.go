@@ -34,7 +34,7 @@ func (s *Session) WatchPrefixFunc(ctx context.Context, prefix string, step func(
 	s.node.WatchPrefixFunc(ctx, prefix, step)
 }
 
-// watchCallback is what a watch needs that calls a function.
+// watchCallback is the state of a watch that calls a function.
 type watchCallback struct {
 	ctx           context.Context
 	step          func(Event, error)
@@ -46,11 +46,12 @@ type watchCallback struct {
 	over         bool // the last call is made, or about to be
 }
 
-// dispatchercher calls the functions of a client's watches. A watch has one owner at a time, who
-// alone asks it what there is to tell and calls its function: the teller's goroutine, or, while a
-// stream of it has to be opened, which may take its time, one of its own (lent).
+// dispatcher calls the functions of a client's watches. A watch has one owner at a time, which
+// alone takes its events and calls its function: the dispatcher's goroutine, or one of its own
+// while a stream has to be opened.
 //
-// Locks: client.mu and watch.mu may be held when teller.mu is taken, and nothing is taken under it.
+// Locks: client.mu and watch.mu may be held when dispatcher.mu is taken, and nothing is taken under
+// it.
 type dispatcher struct {
 	wake chan struct{} // capacity 1
 
@@ -86,7 +87,7 @@ func (n *Node) watchFunc(ctx context.Context, name string, prefix bool, step fun
 	}
 }
 
-// queue has a watch looked at. Any locks of the client's and of watches may be held.
+// queue has a watch delivered. Locks of the client and of watches may be held.
 func (t *dispatcher) queue(w *watch) {
 	h := w.callback
 	t.mu.Lock()
@@ -104,7 +105,7 @@ func (t *dispatcher) queue(w *watch) {
 	}
 }
 
-// loop is the teller's goroutine, from the first WatchFunc to the client's end.
+// loop is the dispatcher's goroutine, from the first WatchFunc to the client's end.
 func (t *dispatcher) loop(c *Client) func() {
 	return func() {
 		var list []*watch
@@ -133,15 +134,14 @@ func (t *dispatcher) loop(c *Client) func() {
 	}
 }
 
-// owns says whether a watch that was queued is the teller's still: it may have been lent for what
-// another look at it found.
+// owns says whether a queued watch is still the dispatcher's.
 func (t *dispatcher) owns(w *watch) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !w.callback.hasGoroutine && !w.callback.over
 }
 
-// close leaves it to the watches' own goroutines to end, and returns those that have none.
+// close leaves it to the watches' own goroutines to end, and returns the watches that have none.
 func (t *dispatcher) close() (left []*watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,8 +168,8 @@ func (t *dispatcher) startGoroutine(w *watch) {
 // changes all the time must not be the only one.
 const maxStepsPerDelivery = 16
 
-// deliver tells what there is to tell. False: all is told, and a stream has to be opened. It is
-// called by the watch's owner.
+// deliver calls the function for the events there are. It is false when all are delivered and a
+// stream has to be opened. The watch's owner calls it.
 func (w *watch) deliver() bool {
 	for range maxStepsPerDelivery {
 		if w.callback.ctx.Err() != nil {
@@ -190,7 +190,7 @@ func (w *watch) deliver() bool {
 	return true
 }
 
-// openAndDeliver opens a watch's streams, and gives it back to the teller.
+// openAndDeliver opens a watch's streams, and gives it back to the dispatcher.
 func (w *watch) openAndDeliver() {
 	h, t := w.callback, w.n.c.dispatcher
 	for {
@@ -217,7 +217,7 @@ func (w *watch) openAndDeliver() {
 	t.queue(w) // for what came meanwhile
 }
 
-// finish makes the last call. It is called by the watch's owner, and does nothing the second time.
+// finish makes the last call. The watch's owner calls it; a second call does nothing.
 func (w *watch) finish(err error) {
 	h, t := w.callback, w.n.c.dispatcher
 	t.mu.Lock()

@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/client/internal/session"
 )
 
-// watchdog looks at the clocks while there are sessions. The runtime's timers stand still while the
-// machine is suspended, so that deadlines would be found late; and a machine that was stopped from
-// outside, like a virtual one, may see no clock but the wall's move.
+// watchdog checks the clocks while there are sessions. The runtime's timers stop while the machine
+// is suspended, so deadlines would be found late. A machine that is stopped from outside, such as a
+// virtual one, may see only the wall clock move.
 type watchdog struct {
 	c     *Client
 	mu    sync.Mutex
@@ -20,7 +20,7 @@ type watchdog struct {
 	wall  time.Time
 }
 
-// startWatchdog starts the watchdog, or lets it look more often. client.mu is held.
+// startWatchdog starts the watchdog if there is none. client.mu is held.
 func (c *Client) startWatchdog() {
 	if c.watchdog != nil {
 		return
@@ -53,7 +53,7 @@ func (w *watchdog) tick() {
 	}
 }
 
-// check compares how far the clocks went since the last look.
+// check compares how far the clocks went since the last check.
 func (w *watchdog) check() {
 	w.mu.Lock()
 	mono, boot, wall := time.Now(), w.c.clock.now(), w.c.clock.wall().Round(0)
@@ -80,7 +80,7 @@ func (w *watchdog) check() {
 	}
 }
 
-// checkClocks has the clocks compared before something is said about what is held.
+// checkClocks compares the clocks before the state of leases is reported.
 func (c *Client) checkClocks() {
 	c.mu.Lock()
 	w := c.watchdog
