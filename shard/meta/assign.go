@@ -94,9 +94,7 @@ type BucketsAssign struct {
 
 func (*BucketsAssign) kind() Kind { return KindBucketsAssign }
 
-func (c *BucketsAssign) append(b []byte) []byte { return append(b, c.Tier) }
-
-func (c *BucketsAssign) decode(r *reader) { c.Tier = r.byte() }
+func (c *BucketsAssign) fields(f *codec) { byteField(f, &c.Tier) }
 
 func (c *BucketsAssign) apply(s *State) Result {
 	t, ok := s.Tier(c.Tier)

@@ -32,19 +32,11 @@ type Token struct {
 	CreatedAt uint64 // wall clock of the proposer in ms, for display
 }
 
-func (t *Token) append(b []byte) []byte {
-	b = appendText(b, t.ID)
-	b = appendText(b, t.Identity)
-	b = append(b, t.Hash[:]...)
-	return appendUint(b, t.CreatedAt)
-}
-
-func (r *reader) token() (t Token) {
-	t.ID = r.text(maxTokenID)
-	t.Identity = r.text(maxIdentity)
-	r.into(t.Hash[:])
-	t.CreatedAt = r.uint()
-	return t
+func (t *Token) fields(f *codec) {
+	f.text(&t.ID, maxTokenID)
+	f.text(&t.Identity, maxIdentity)
+	f.fixed(t.Hash[:])
+	f.uint(&t.CreatedAt)
 }
 
 // check says what is wrong with a token's texts. The proposer checks their characters.
@@ -98,8 +90,7 @@ type TokenPut struct{ Token }
 
 func (*TokenPut) kind() Kind { return KindTokenPut }
 
-func (c *TokenPut) append(b []byte) []byte { return c.Token.append(b) }
-func (c *TokenPut) decode(r *reader)       { c.Token = r.token() }
+func (c *TokenPut) fields(f *codec) { c.Token.fields(f) }
 
 func (c *TokenPut) apply(s *State) Result {
 	if !s.Bootstrapped() {
@@ -131,8 +122,7 @@ type TokenRemove struct{ ID string }
 
 func (*TokenRemove) kind() Kind { return KindTokenRemove }
 
-func (c *TokenRemove) append(b []byte) []byte { return appendText(b, c.ID) }
-func (c *TokenRemove) decode(r *reader)       { c.ID = r.text(maxTokenID) }
+func (c *TokenRemove) fields(f *codec) { f.text(&c.ID, maxTokenID) }
 
 func (c *TokenRemove) apply(s *State) Result {
 	i, ok := s.findToken(c.ID)
@@ -154,10 +144,9 @@ type AuthSet struct {
 
 func (*AuthSet) kind() Kind { return KindAuthSet }
 
-func (c *AuthSet) append(b []byte) []byte { return c.Token.append(appendBool(b, c.On)) }
-func (c *AuthSet) decode(r *reader) {
-	c.On = r.bool()
-	c.Token = r.token()
+func (c *AuthSet) fields(f *codec) {
+	f.bool(&c.On)
+	c.Token.fields(f)
 }
 
 func (c *AuthSet) apply(s *State) Result {

@@ -61,59 +61,21 @@ type Bootstrap struct {
 
 func (*Bootstrap) kind() Kind { return KindBootstrap }
 
-func (c *Bootstrap) append(b []byte) []byte {
-	b = appendText(b, c.Cluster)
-	b = appendText(b, c.ClusterName)
-	b = append(b, c.Secret[:]...)
-	b = appendUint(b, c.Instance)
-	b = appendText(b, c.UUID)
-	b = appendText(b, c.Name)
-	b = appendText(b, c.Address)
-	b = appendText(b, c.RaftAddress)
-	b = appendDomain(b, c.Domain)
-	b = c.Version.append(b)
-	b = appendUint(b, uint64(1+len(c.Tiers)))
-	b = c.ownTier().append(b)
-	for _, t := range c.Tiers {
-		b = t.append(b)
-	}
-	b = appendUint(b, uint64(len(c.Shards)))
-	for _, id := range c.Shards {
-		b = appendUint(b, id)
-	}
-	b = appendConfig(b, &c.NodeConfig)
-	b = appendUint(b, c.Wall)
-	b = appendText(b, c.Restored)
-	return appendUint(b, c.RestoredEpoch)
-}
-
-// ownTier is the tier of the instance.
-func (c *Bootstrap) ownTier() TierSpec {
-	return TierSpec{c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote}
-}
-
-func (t TierSpec) append(b []byte) []byte {
-	b = appendText(b, t.Name)
-	b = appendUint(b, uint64(t.Buckets))
-	b = appendUint(b, uint64(t.ReplicationFactor))
-	b = appendUint(b, uint64(t.ShardsPerReplicaset))
-	return appendBool(b, t.CanVote)
-}
-
-func (c *Bootstrap) decode(r *reader) {
-	c.Cluster = r.text(maxName)
-	c.ClusterName = r.text(maxName)
-	r.into(c.Secret[:])
-	c.Instance = r.uint()
-	c.UUID = r.text(maxUUID)
-	c.Name = r.text(maxName)
-	c.Address = r.text(maxAddress)
-	c.RaftAddress = r.text(maxAddress)
-	c.Domain = r.domain()
-	c.Version = r.version()
-	tiers := list(r, MaxTiers, (*reader).tierSpec)
+func (c *Bootstrap) fields(f *codec) {
+	f.text(&c.Cluster, maxName)
+	f.text(&c.ClusterName, maxName)
+	f.fixed(c.Secret[:])
+	f.uint(&c.Instance)
+	f.text(&c.UUID, maxUUID)
+	f.text(&c.Name, maxName)
+	f.text(&c.Address, maxAddress)
+	f.text(&c.RaftAddress, maxAddress)
+	f.domain(&c.Domain)
+	c.Version.fields(f)
+	tiers := append([]TierSpec{c.ownTier()}, c.Tiers...)
+	listField(f, &tiers, MaxTiers, (*TierSpec).fields)
 	if len(tiers) == 0 {
-		r.fail()
+		f.r.Fail()
 		return
 	}
 	own := tiers[0]
@@ -121,17 +83,28 @@ func (c *Bootstrap) decode(r *reader) {
 	if len(tiers) > 1 {
 		c.Tiers = tiers[1:]
 	}
-	c.Shards = list(r, MaxShards, (*reader).uint)
-	c.NodeConfig = r.config()
-	c.Wall = r.uint()
-	if b := r.text(maxRestored); b != "" {
-		c.Restored = []byte(b)
+	listField(f, &c.Shards, MaxShards, func(id *uint64, f *codec) { f.uint(id) })
+	f.config(&c.NodeConfig)
+	f.uint(&c.Wall)
+	restored := string(c.Restored)
+	f.text(&restored, maxRestored)
+	if restored != "" {
+		c.Restored = []byte(restored)
 	}
-	c.RestoredEpoch = r.uint()
+	f.uint(&c.RestoredEpoch)
 }
 
-func (r *reader) tierSpec() TierSpec {
-	return TierSpec{r.text(maxName), r.uint32(), r.uint32(), r.uint32(), r.bool()}
+// ownTier is the tier of the instance.
+func (c *Bootstrap) ownTier() TierSpec {
+	return TierSpec{c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote}
+}
+
+func (t *TierSpec) fields(f *codec) {
+	f.text(&t.Name, maxName)
+	f.uint32(&t.Buckets)
+	f.uint32(&t.ReplicationFactor)
+	f.uint32(&t.ShardsPerReplicaset)
+	f.bool(&t.CanVote)
 }
 
 func (c *Bootstrap) apply(s *State) Result {

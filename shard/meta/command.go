@@ -1,6 +1,10 @@
 package meta
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/signalbox-dev/signalbox/protocol/varint"
+)
 
 // Kind is what a command does. The numbers are stable: logs contain them.
 type Kind uint8
@@ -58,8 +62,7 @@ type OpID [16]byte
 // that have these methods.
 type Command interface {
 	kind() Kind
-	append(b []byte) []byte
-	decode(r *reader)
+	fields(f *codec)
 	// apply changes s, a copy that is dropped unless the status is OK, and returns the result. The
 	// caller handles the revision and the memory of ops.
 	apply(s *State) Result
@@ -69,7 +72,7 @@ type Command interface {
 func AppendCommand(b []byte, op OpID, c Command) []byte {
 	b = append(b, FormatVersion, byte(c.kind()))
 	b = append(b, op[:]...)
-	return c.append(b)
+	return encode(b, c.fields)
 }
 
 // newCommand is an empty command of a kind; nil for an unknown kind.
@@ -167,17 +170,17 @@ func CheckFormat(entry []byte) error {
 
 // decodeCommand reads an entry. Nil if this version cannot have written it.
 func decodeCommand(entry []byte) (op OpID, c Command) {
-	r := reader{b: entry}
-	if r.byte() != FormatVersion {
+	r := varint.Reader{Rest: entry}
+	if r.Byte() != FormatVersion {
 		return op, nil
 	}
-	c = newCommand(Kind(r.byte()))
-	r.into(op[:])
+	c = newCommand(Kind(r.Byte()))
+	r.Fixed(op[:])
 	if c == nil {
 		return op, nil
 	}
-	c.decode(&r)
-	if !r.done() {
+	c.fields(&codec{r: &r})
+	if !r.Done() {
 		return op, nil
 	}
 	return op, c

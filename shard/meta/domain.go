@@ -121,15 +121,7 @@ func canonical(domain []Label) bool {
 	return true
 }
 
-func appendDomain(b []byte, domain []Label) []byte {
-	b = appendUint(b, uint64(len(domain)))
-	for _, l := range domain {
-		b = appendText(b, l.Key)
-		b = appendText(b, l.Value)
-	}
-	return b
-}
-
-func (r *reader) domain() []Label {
-	return list(r, maxLabels, func(r *reader) Label { return Label{r.text(maxLabel), r.text(maxLabel)} })
+func (l *Label) fields(f *codec) {
+	f.text(&l.Key, maxLabel)
+	f.text(&l.Value, maxLabel)
 }

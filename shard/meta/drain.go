@@ -12,13 +12,9 @@ type InstanceDrain struct {
 
 func (*InstanceDrain) kind() Kind { return KindInstanceDrain }
 
-func (c *InstanceDrain) append(b []byte) []byte {
-	return appendBool(appendUint(b, c.Instance), c.Drained)
-}
-
-func (c *InstanceDrain) decode(r *reader) {
-	c.Instance = r.uint()
-	c.Drained = r.bool()
+func (c *InstanceDrain) fields(f *codec) {
+	f.uint(&c.Instance)
+	f.bool(&c.Drained)
 }
 
 func (c *InstanceDrain) apply(s *State) Result {

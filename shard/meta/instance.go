@@ -115,18 +115,11 @@ type InstanceAddress struct {
 
 func (*InstanceAddress) kind() Kind { return KindInstanceAddress }
 
-func (c *InstanceAddress) append(b []byte) []byte {
-	b = appendUint(b, c.Instance)
-	b = appendUint(b, c.Expected)
-	b = appendText(b, c.Address)
-	return appendText(b, c.RaftAddress)
-}
-
-func (c *InstanceAddress) decode(r *reader) {
-	c.Instance = r.uint()
-	c.Expected = r.uint()
-	c.Address = r.text(maxAddress)
-	c.RaftAddress = r.text(maxAddress)
+func (c *InstanceAddress) fields(f *codec) {
+	f.uint(&c.Instance)
+	f.uint(&c.Expected)
+	f.text(&c.Address, maxAddress)
+	f.text(&c.RaftAddress, maxAddress)
 }
 
 func (c *InstanceAddress) apply(s *State) Result {

@@ -31,32 +31,18 @@ type Join struct {
 
 func (*Join) kind() Kind { return KindJoin }
 
-func (c *Join) append(b []byte) []byte {
-	b = appendText(b, c.UUID)
-	b = appendText(b, c.Name)
-	b = appendText(b, c.Replicaset)
-	b = appendText(b, c.Address)
-	b = appendText(b, c.RaftAddress)
-	b = appendText(b, c.Tier)
-	b = appendDomain(b, c.Domain)
-	b = c.Version.append(b)
-	b = c.LastOfPreviousMajor.append(b)
-	b = appendText(b, c.Cluster)
-	return appendUint(b, c.Wall)
-}
-
-func (c *Join) decode(r *reader) {
-	c.UUID = r.text(maxUUID)
-	c.Name = r.text(maxName)
-	c.Replicaset = r.text(maxName)
-	c.Address = r.text(maxAddress)
-	c.RaftAddress = r.text(maxAddress)
-	c.Tier = r.text(maxName)
-	c.Domain = r.domain()
-	c.Version = r.version()
-	c.LastOfPreviousMajor = r.version()
-	c.Cluster = r.text(maxName)
-	c.Wall = r.uint()
+func (c *Join) fields(f *codec) {
+	f.text(&c.UUID, maxUUID)
+	f.text(&c.Name, maxName)
+	f.text(&c.Replicaset, maxName)
+	f.text(&c.Address, maxAddress)
+	f.text(&c.RaftAddress, maxAddress)
+	f.text(&c.Tier, maxName)
+	f.domain(&c.Domain)
+	c.Version.fields(f)
+	c.LastOfPreviousMajor.fields(f)
+	f.text(&c.Cluster, maxName)
+	f.uint(&c.Wall)
 }
 
 func (c *Join) apply(s *State) Result {

@@ -23,14 +23,9 @@ type RotateKeys struct {
 
 func (*RotateKeys) kind() Kind { return KindRotateKeys }
 
-func (c *RotateKeys) append(b []byte) []byte {
-	b = appendUint(b, c.Current)
-	return append(b, c.Secret[:]...)
-}
-
-func (c *RotateKeys) decode(r *reader) {
-	c.Current = r.uint()
-	r.into(c.Secret[:])
+func (c *RotateKeys) fields(f *codec) {
+	f.uint(&c.Current)
+	f.fixed(c.Secret[:])
 }
 
 func (c *RotateKeys) apply(s *State) Result {

@@ -99,20 +99,12 @@ type MoveBegin struct {
 
 func (*MoveBegin) kind() Kind { return KindMoveBegin }
 
-func (c *MoveBegin) append(b []byte) []byte {
-	b = append(b, c.Tier)
-	b = appendUint(b, uint64(c.First))
-	b = appendUint(b, uint64(c.Count))
-	b = appendUint(b, c.From)
-	return appendUint(b, c.To)
-}
-
-func (c *MoveBegin) decode(r *reader) {
-	c.Tier = r.byte()
-	c.First = r.uint32()
-	c.Count = r.uint32()
-	c.From = r.uint()
-	c.To = r.uint()
+func (c *MoveBegin) fields(f *codec) {
+	byteField(f, &c.Tier)
+	f.uint32(&c.First)
+	f.uint32(&c.Count)
+	f.uint(&c.From)
+	f.uint(&c.To)
 }
 
 func (c *MoveBegin) apply(s *State) Result {
@@ -214,13 +206,11 @@ func (c *MoveEnd) apply(s *State) Result {
 	return Result{}
 }
 
-func (c *MoveRef) append(b []byte) []byte {
-	b = append(b, c.Tier)
-	b = appendUint(b, uint64(c.First))
-	return appendUint(b, c.Epoch)
+func (c *MoveRef) fields(f *codec) {
+	byteField(f, &c.Tier)
+	f.uint32(&c.First)
+	f.uint(&c.Epoch)
 }
-
-func (c *MoveRef) decode(r *reader) { *c = MoveRef{r.byte(), r.uint32(), r.uint()} }
 
 func (s *State) moveAt(ref *MoveRef) (int, bool) {
 	at := findMove(s.moves, ref.Tier, ref.First)

@@ -18,22 +18,13 @@ type NodeCreate struct {
 
 func (*NodeCreate) kind() Kind { return KindNodeCreate }
 
-func (c *NodeCreate) append(b []byte) []byte {
-	b = appendText(b, c.Path)
-	b = append(b, c.Tier)
-	b = appendConfig(b, &c.Config)
-	b = appendUint(b, uint64(c.SetFields))
-	b = appendConfig(b, &c.Parent)
-	return appendUint(b, c.Wall)
-}
-
-func (c *NodeCreate) decode(r *reader) {
-	c.Path = r.text(protocol.MaxPathLen)
-	c.Tier = r.byte()
-	c.Config = r.config()
-	c.SetFields = r.uint32()
-	c.Parent = r.config()
-	c.Wall = r.uint()
+func (c *NodeCreate) fields(f *codec) {
+	f.text(&c.Path, protocol.MaxPathLen)
+	byteField(f, &c.Tier)
+	f.config(&c.Config)
+	f.uint32(&c.SetFields)
+	f.config(&c.Parent)
+	f.uint(&c.Wall)
 }
 
 func (c *NodeCreate) apply(s *State) Result {
@@ -137,20 +128,12 @@ type NodeAlter struct {
 
 func (*NodeAlter) kind() Kind { return KindNodeAlter }
 
-func (c *NodeAlter) append(b []byte) []byte {
-	b = appendText(b, c.Path)
-	b = appendUint(b, c.Node)
-	b = appendUint(b, c.Revision)
-	b = appendConfig(b, &c.Config)
-	return appendUint(b, uint64(c.SetFields))
-}
-
-func (c *NodeAlter) decode(r *reader) {
-	c.Path = r.text(protocol.MaxPathLen)
-	c.Node = r.uint()
-	c.Revision = r.uint()
-	c.Config = r.config()
-	c.SetFields = r.uint32()
+func (c *NodeAlter) fields(f *codec) {
+	f.text(&c.Path, protocol.MaxPathLen)
+	f.uint(&c.Node)
+	f.uint(&c.Revision)
+	f.config(&c.Config)
+	f.uint32(&c.SetFields)
 }
 
 func (c *NodeAlter) apply(s *State) Result {
@@ -190,14 +173,9 @@ type NodeDrop struct {
 
 func (*NodeDrop) kind() Kind { return KindNodeDrop }
 
-func (c *NodeDrop) append(b []byte) []byte {
-	b = appendText(b, c.Path)
-	return appendUint(b, c.Node)
-}
-
-func (c *NodeDrop) decode(r *reader) {
-	c.Path = r.text(protocol.MaxPathLen)
-	c.Node = r.uint()
+func (c *NodeDrop) fields(f *codec) {
+	f.text(&c.Path, protocol.MaxPathLen)
+	f.uint(&c.Node)
 }
 
 func (c *NodeDrop) apply(s *State) Result {
@@ -228,6 +206,11 @@ type NodeRef struct {
 	Revision uint64
 }
 
+func (c *NodeRef) fields(f *codec) {
+	f.uint(&c.Node)
+	f.uint(&c.Revision)
+}
+
 // MaxCommit is how many nodes one NodeCommit may name.
 const MaxCommit = 1024
 
@@ -240,21 +223,7 @@ type NodeCommit struct {
 
 func (*NodeCommit) kind() Kind { return KindNodeCommit }
 
-func (c *NodeCommit) append(b []byte) []byte {
-	b = appendUint(b, uint64(len(c.Nodes)))
-	for _, n := range c.Nodes {
-		b = appendUint(b, n.Node)
-		b = appendUint(b, n.Revision)
-	}
-	return b
-}
-
-func (c *NodeCommit) decode(r *reader) {
-	c.Nodes = make([]NodeRef, r.count(MaxCommit))
-	for i := range c.Nodes {
-		c.Nodes[i] = NodeRef{r.uint(), r.uint()}
-	}
-}
+func (c *NodeCommit) fields(f *codec) { listField(f, &c.Nodes, MaxCommit, (*NodeRef).fields) }
 
 func (c *NodeCommit) apply(s *State) Result {
 	changed := false
@@ -289,13 +258,6 @@ type GraceFloorClear struct {
 }
 
 func (*GraceFloorClear) kind() Kind { return KindGraceFloorClear }
-
-func (c *GraceFloorClear) append(b []byte) []byte {
-	b = appendUint(b, c.Node)
-	return appendUint(b, c.Revision)
-}
-
-func (c *GraceFloorClear) decode(r *reader) { c.NodeRef = NodeRef{r.uint(), r.uint()} }
 
 func (c *GraceFloorClear) apply(s *State) Result {
 	old, ok := s.ids.get(c.Node)

@@ -16,13 +16,9 @@ type ShardsCreate struct {
 
 func (*ShardsCreate) kind() Kind { return KindShardsCreate }
 
-func (c *ShardsCreate) append(b []byte) []byte {
-	return appendUint(appendUint(b, c.Replicaset), c.Instance)
-}
-
-func (c *ShardsCreate) decode(r *reader) {
-	c.Replicaset = r.uint()
-	c.Instance = r.uint()
+func (c *ShardsCreate) fields(f *codec) {
+	f.uint(&c.Replicaset)
+	f.uint(&c.Instance)
 }
 
 func (c *ShardsCreate) apply(s *State) Result {
@@ -73,14 +69,10 @@ type ReplicaAdd struct {
 
 func (*ReplicaAdd) kind() Kind { return KindReplicaAdd }
 
-func (c *ReplicaAdd) append(b []byte) []byte {
-	return append(appendUint(appendUint(b, c.Shard), c.Instance), byte(c.TargetRole))
-}
-
-func (c *ReplicaAdd) decode(r *reader) {
-	c.Shard = r.uint()
-	c.Instance = r.uint()
-	c.TargetRole = Role(r.byte())
+func (c *ReplicaAdd) fields(f *codec) {
+	f.uint(&c.Shard)
+	f.uint(&c.Instance)
+	byteField(f, &c.TargetRole)
 }
 
 func (c *ReplicaAdd) apply(s *State) Result {
@@ -132,14 +124,10 @@ type ReplicaTarget struct {
 
 func (*ReplicaTarget) kind() Kind { return KindReplicaTarget }
 
-func (c *ReplicaTarget) append(b []byte) []byte {
-	return append(appendUint(appendUint(b, c.Shard), c.Replica), byte(c.TargetRole))
-}
-
-func (c *ReplicaTarget) decode(r *reader) {
-	c.Shard = r.uint()
-	c.Replica = r.uint()
-	c.TargetRole = Role(r.byte())
+func (c *ReplicaTarget) fields(f *codec) {
+	f.uint(&c.Shard)
+	f.uint(&c.Replica)
+	byteField(f, &c.TargetRole)
 }
 
 func (c *ReplicaTarget) apply(s *State) Result {
@@ -195,14 +183,10 @@ type ReplicaRole struct {
 
 func (*ReplicaRole) kind() Kind { return KindReplicaRole }
 
-func (c *ReplicaRole) append(b []byte) []byte {
-	return append(appendUint(appendUint(b, c.Shard), c.Replica), byte(c.Role))
-}
-
-func (c *ReplicaRole) decode(r *reader) {
-	c.Shard = r.uint()
-	c.Replica = r.uint()
-	c.Role = Role(r.byte())
+func (c *ReplicaRole) fields(f *codec) {
+	f.uint(&c.Shard)
+	f.uint(&c.Replica)
+	byteField(f, &c.Role)
 }
 
 func (c *ReplicaRole) apply(s *State) Result {
@@ -254,11 +238,9 @@ type MasterTarget struct {
 
 func (*MasterTarget) kind() Kind { return KindMasterTarget }
 
-func (c *MasterTarget) append(b []byte) []byte { return appendUint(appendUint(b, c.Shard), c.Instance) }
-
-func (c *MasterTarget) decode(r *reader) {
-	c.Shard = r.uint()
-	c.Instance = r.uint()
+func (c *MasterTarget) fields(f *codec) {
+	f.uint(&c.Shard)
+	f.uint(&c.Instance)
 }
 
 func (c *MasterTarget) apply(s *State) Result {
@@ -286,13 +268,9 @@ type MasterCurrent struct {
 
 func (*MasterCurrent) kind() Kind { return KindMasterCurrent }
 
-func (c *MasterCurrent) append(b []byte) []byte {
-	return appendUint(appendUint(b, c.Shard), c.Instance)
-}
-
-func (c *MasterCurrent) decode(r *reader) {
-	c.Shard = r.uint()
-	c.Instance = r.uint()
+func (c *MasterCurrent) fields(f *codec) {
+	f.uint(&c.Shard)
+	f.uint(&c.Instance)
 }
 
 func (c *MasterCurrent) apply(s *State) Result {

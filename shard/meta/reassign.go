@@ -20,14 +20,10 @@ type InstanceReassign struct {
 
 func (*InstanceReassign) kind() Kind { return KindInstanceReassign }
 
-func (c *InstanceReassign) append(b []byte) []byte {
-	return appendUint(appendUint(appendUint(b, c.Instance), c.Expected), c.Replicaset)
-}
-
-func (c *InstanceReassign) decode(r *reader) {
-	c.Instance = r.uint()
-	c.Expected = r.uint()
-	c.Replicaset = r.uint()
+func (c *InstanceReassign) fields(f *codec) {
+	f.uint(&c.Instance)
+	f.uint(&c.Expected)
+	f.uint(&c.Replicaset)
 }
 
 func (c *InstanceReassign) apply(s *State) Result {
@@ -97,9 +93,7 @@ type ShardsRemove struct {
 
 func (*ShardsRemove) kind() Kind { return KindShardsRemove }
 
-func (c *ShardsRemove) append(b []byte) []byte { return appendUint(b, c.Replicaset) }
-
-func (c *ShardsRemove) decode(r *reader) { c.Replicaset = r.uint() }
+func (c *ShardsRemove) fields(f *codec) { f.uint(&c.Replicaset) }
 
 func (c *ShardsRemove) apply(s *State) Result {
 	set, res := s.requireReplicaset(c.Replicaset)

@@ -99,9 +99,7 @@ type ReplicasetIsReady struct {
 
 func (*ReplicasetIsReady) kind() Kind { return KindReplicasetIsReady }
 
-func (c *ReplicasetIsReady) append(b []byte) []byte { return appendUint(b, c.Replicaset) }
-
-func (c *ReplicasetIsReady) decode(r *reader) { c.Replicaset = r.uint() }
+func (c *ReplicasetIsReady) fields(f *codec) { f.uint(&c.Replicaset) }
 
 func (c *ReplicasetIsReady) apply(s *State) Result {
 	set, res := s.requireReplicaset(c.Replicaset)
@@ -131,16 +129,10 @@ type WeightSet struct {
 
 func (*WeightSet) kind() Kind { return KindWeightSet }
 
-func (c *WeightSet) append(b []byte) []byte {
-	b = appendUint(b, c.Replicaset)
-	b = appendUint(b, uint64(c.Weight))
-	return appendBool(b, c.ByUser)
-}
-
-func (c *WeightSet) decode(r *reader) {
-	c.Replicaset = r.uint()
-	c.Weight = r.uint32()
-	c.ByUser = r.bool()
+func (c *WeightSet) fields(f *codec) {
+	f.uint(&c.Replicaset)
+	f.uint32(&c.Weight)
+	f.bool(&c.ByUser)
 }
 
 func (c *WeightSet) apply(s *State) Result {
@@ -168,9 +160,7 @@ type ReplicasetExpel struct {
 
 func (*ReplicasetExpel) kind() Kind { return KindReplicasetExpel }
 
-func (c *ReplicasetExpel) append(b []byte) []byte { return appendUint(b, c.Replicaset) }
-
-func (c *ReplicasetExpel) decode(r *reader) { c.Replicaset = r.uint() }
+func (c *ReplicasetExpel) fields(f *codec) { f.uint(&c.Replicaset) }
 
 func (c *ReplicasetExpel) apply(s *State) Result {
 	set, res := s.requireReplicaset(c.Replicaset)
@@ -201,14 +191,9 @@ type ReplicasetIsExpelled struct {
 
 func (*ReplicasetIsExpelled) kind() Kind { return KindReplicasetIsExpelled }
 
-func (c *ReplicasetIsExpelled) append(b []byte) []byte {
-	b = appendUint(b, c.Replicaset)
-	return appendUint(b, c.Wall)
-}
-
-func (c *ReplicasetIsExpelled) decode(r *reader) {
-	c.Replicaset = r.uint()
-	c.Wall = r.uint()
+func (c *ReplicasetIsExpelled) fields(f *codec) {
+	f.uint(&c.Replicaset)
+	f.uint(&c.Wall)
 }
 
 func (c *ReplicasetIsExpelled) apply(s *State) Result {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Restore reads what Snapshot.WriteTo wrote, up to its end chunk and no further. It never panics,
@@ -66,51 +68,54 @@ func (t *restorer) chunk() error {
 	if crc32.Checksum(t.payload.Bytes(), castagnoli) != binary.BigEndian.Uint32(frame[4:]) {
 		return errSnapshot
 	}
-	r := &reader{b: t.payload.Bytes()}
+	r := &varint.Reader{Rest: t.payload.Bytes()}
 	last := t.section
-	t.section = r.byte()
+	t.section = r.Byte()
 	switch {
 	case t.section == sectionHead && last == 0:
-		t.state.decodeHead(r)
+		t.state.headFields(&codec{r: r})
 	case t.section == sectionNodes && (last == sectionHead || last == sectionNodes):
 		t.nodes(r)
 	case t.section == sectionOps && last >= sectionHead && last <= sectionOps:
 		t.ops(r)
 	case t.section == sectionEnd && last >= sectionHead && last <= sectionOps:
-		t.state.applied = r.uint()
+		t.state.applied = r.Uint()
 		var sum [8]byte
-		r.into(sum[:])
+		r.Fixed(sum[:])
 		t.digest = binary.BigEndian.Uint64(sum[:])
 		t.ended = true
 	default:
 		return errSnapshot
 	}
-	if !r.done() {
+	if !r.Done() {
 		return errSnapshot
 	}
 	return nil
 }
 
-func (t *restorer) nodes(r *reader) {
-	for len(r.b) > 0 {
-		n := r.node()
+func (t *restorer) nodes(r *varint.Reader) {
+	for len(r.Rest) > 0 {
+		n := new(Node)
+		n.fields(&codec{r: r})
 		_, path := t.state.nodes.get(n.Path)
 		_, id := t.state.ids.get(n.ID)
-		if r.bad || path || id || t.state.nodes.len() >= MaxNodes {
-			r.fail()
+		if r.Failed || path || id || t.state.nodes.len() >= MaxNodes {
+			r.Fail()
 			return
 		}
 		t.state.putNode(n)
 	}
 }
 
-func (t *restorer) ops(r *reader) {
-	for len(r.b) > 0 {
-		op, e := r.op()
+func (t *restorer) ops(r *varint.Reader) {
+	for len(r.Rest) > 0 {
+		var o opRecord
+		o.fields(&codec{r: r})
+		op, e := string(o.op[:]), o.opEntry
 		_, known := t.state.ops.get(op)
 		_, taken := t.state.opOrder.get(e.number)
-		if r.bad || known || taken || e.number > t.state.opCount || t.state.ops.len() >= MaxOps {
-			r.fail()
+		if r.Failed || known || taken || e.number > t.state.opCount || t.state.ops.len() >= MaxOps {
+			r.Fail()
 			return
 		}
 		t.state.ops = t.state.ops.put(op, e)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Result is the answer to a command.
@@ -38,40 +39,27 @@ func refuse(status protocol.Status, format string, args ...any) Result {
 // 1.
 const maxMessage = 2*protocol.MaxPathLen + 256
 
-func (r *Result) append(b []byte) []byte {
-	b = append(b, byte(r.Status))
-	b = appendText(b, r.Message)
-	b = appendUint(b, r.Revision)
-	b = appendUint(b, r.Node)
-	b = appendUint(b, r.Version)
-	b = appendUint(b, r.Instance)
-	return appendUint(b, r.Replica)
-}
-
-func (r *reader) result() Result {
-	return Result{
-		Status:   protocol.Status(r.byte()),
-		Message:  r.text(maxMessage),
-		Revision: r.uint(),
-		Node:     r.uint(),
-		Version:  r.uint(),
-		Instance: r.uint(),
-		Replica:  r.uint(),
-	}
+func (r *Result) fields(f *codec) {
+	byteField(f, &r.Status)
+	f.text(&r.Message, maxMessage)
+	f.uint(&r.Revision)
+	f.uint(&r.Node)
+	f.uint(&r.Version)
+	f.uint(&r.Instance)
+	f.uint(&r.Replica)
 }
 
 // AppendResult appends the bytes of a result: format version, fields.
 func AppendResult(b []byte, res Result) []byte {
-	b = append(b, FormatVersion)
-	return res.append(b)
+	return encode(append(b, FormatVersion), res.fields)
 }
 
 // DecodeResult reads what Apply returned.
-func DecodeResult(b []byte) (Result, error) {
-	r := reader{b: b}
-	format := r.byte()
-	res := r.result()
-	if format != FormatVersion || !r.done() {
+func DecodeResult(b []byte) (res Result, err error) {
+	r := varint.Reader{Rest: b}
+	format := r.Byte()
+	res.fields(&codec{r: &r})
+	if format != FormatVersion || !r.Done() {
 		return Result{}, errors.New("the meta shard's answer is not readable; check that all instances run compatible versions")
 	}
 	return res, nil

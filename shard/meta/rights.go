@@ -67,24 +67,15 @@ type RightsPut struct {
 
 func (*RightsPut) kind() Kind { return KindRightsPut }
 
-func (c *RightsPut) append(b []byte) []byte {
-	b = appendUint(b, c.Expected)
-	return c.Right.append(b)
+func (c *RightsPut) fields(f *codec) {
+	f.uint(&c.Expected)
+	c.Right.fields(f)
 }
 
-func (c *RightsPut) decode(r *reader) {
-	c.Expected = r.uint()
-	c.Right = r.right()
-}
-
-func (r *Right) append(b []byte) []byte {
-	b = appendText(b, r.Prefix)
-	b = appendText(b, r.Identity)
-	return append(b, byte(r.Rights))
-}
-
-func (r *reader) right() Right {
-	return Right{Prefix: r.text(protocol.MaxPathLen), Identity: r.text(maxIdentity), Rights: RightBits(r.byte())}
+func (r *Right) fields(f *codec) {
+	f.text(&r.Prefix, protocol.MaxPathLen)
+	f.text(&r.Identity, maxIdentity)
+	byteField(f, &r.Rights)
 }
 
 func (c *RightsPut) apply(s *State) Result {
@@ -128,16 +119,10 @@ type RightsRemove struct {
 
 func (*RightsRemove) kind() Kind { return KindRightsRemove }
 
-func (c *RightsRemove) append(b []byte) []byte {
-	b = appendUint(b, c.Expected)
-	b = appendText(b, c.Prefix)
-	return appendText(b, c.Identity)
-}
-
-func (c *RightsRemove) decode(r *reader) {
-	c.Expected = r.uint()
-	c.Prefix = r.text(protocol.MaxPathLen)
-	c.Identity = r.text(maxIdentity)
+func (c *RightsRemove) fields(f *codec) {
+	f.uint(&c.Expected)
+	f.text(&c.Prefix, protocol.MaxPathLen)
+	f.text(&c.Identity, maxIdentity)
 }
 
 func (c *RightsRemove) apply(s *State) Result {

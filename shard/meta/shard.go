@@ -116,14 +116,9 @@ type ShardReady struct {
 
 func (*ShardReady) kind() Kind { return KindShardReady }
 
-func (c *ShardReady) append(b []byte) []byte {
-	b = appendUint(b, c.Shard)
-	return appendUint(b, c.Expected)
-}
-
-func (c *ShardReady) decode(r *reader) {
-	c.Shard = r.uint()
-	c.Expected = r.uint()
+func (c *ShardReady) fields(f *codec) {
+	f.uint(&c.Shard)
+	f.uint(&c.Expected)
 }
 
 func (c *ShardReady) apply(s *State) Result {

@@ -56,7 +56,7 @@ func (p *Snapshot) WriteTo(w io.Writer) (int64, error) {
 		return out.err == nil
 	})
 	out.chunk(payload)
-	payload = appendUint(append(payload[:0], sectionEnd), p.state.applied)
+	payload = binary.AppendUvarint(append(payload[:0], sectionEnd), p.state.applied)
 	out.chunk(binary.BigEndian.AppendUint64(payload, digest.Sum64()))
 	return out.n, out.err
 }
@@ -75,19 +75,20 @@ func (s *State) Digest() uint64 {
 // records yields the state's records in the order of a snapshot. A record is valid until the next
 // one.
 func (s *State) records(yield func(section byte, record []byte) bool) {
-	b := s.appendHead(nil)
+	b := encode(nil, s.headFields)
 	if !yield(sectionHead, b) {
 		return
 	}
 	for _, n := range s.nodes.all() {
-		b = n.append(b[:0])
+		b = encode(b[:0], n.fields)
 		if !yield(sectionNodes, b) {
 			return
 		}
 	}
 	for _, op := range s.opOrder.all() {
 		e, _ := s.ops.get(op)
-		b = appendOp(b[:0], op, &e)
+		o := opRecord{OpID([]byte(op)), e}
+		b = encode(b[:0], o.fields)
 		if !yield(sectionOps, b) {
 			return
 		}

@@ -118,13 +118,9 @@ type TierReplicationFactor struct {
 
 func (*TierReplicationFactor) kind() Kind { return KindTierReplicationFactor }
 
-func (c *TierReplicationFactor) append(b []byte) []byte {
-	return appendUint(append(b, c.Tier), uint64(c.ReplicationFactor))
-}
-
-func (c *TierReplicationFactor) decode(r *reader) {
-	c.Tier = r.byte()
-	c.ReplicationFactor = r.uint32()
+func (c *TierReplicationFactor) fields(f *codec) {
+	byteField(f, &c.Tier)
+	f.uint32(&c.ReplicationFactor)
 }
 
 func (c *TierReplicationFactor) apply(s *State) Result {

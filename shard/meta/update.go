@@ -48,34 +48,21 @@ type InstanceUpdate struct {
 
 func (*InstanceUpdate) kind() Kind { return KindInstanceUpdate }
 
-func (c *InstanceUpdate) append(b []byte) []byte {
-	b = appendUint(b, c.Instance)
-	b = appendUint(b, c.Expected)
-	b = append(b, byte(c.Target))
-	b = appendText(b, c.Reason[:min(len(c.Reason), maxReason)])
-	b = appendBool(b, c.Force)
-	b = appendBool(b, c.Start)
-	b = appendText(b, c.Address)
-	b = appendText(b, c.RaftAddress)
-	b = appendDomain(b, c.Domain)
-	b = c.Version.append(b)
-	b = c.LastOfPreviousMajor.append(b)
-	return appendUint(b, c.Wall)
-}
-
-func (c *InstanceUpdate) decode(r *reader) {
-	c.Instance = r.uint()
-	c.Expected = r.uint()
-	c.Target = Variant(r.byte())
-	c.Reason = r.text(maxReason)
-	c.Force = r.bool()
-	c.Start = r.bool()
-	c.Address = r.text(maxAddress)
-	c.RaftAddress = r.text(maxAddress)
-	c.Domain = r.domain()
-	c.Version = r.version()
-	c.LastOfPreviousMajor = r.version()
-	c.Wall = r.uint()
+func (c *InstanceUpdate) fields(f *codec) {
+	f.uint(&c.Instance)
+	f.uint(&c.Expected)
+	byteField(f, &c.Target)
+	reason := c.Reason[:min(len(c.Reason), maxReason)]
+	f.text(&reason, maxReason)
+	c.Reason = reason
+	f.bool(&c.Force)
+	f.bool(&c.Start)
+	f.text(&c.Address, maxAddress)
+	f.text(&c.RaftAddress, maxAddress)
+	f.domain(&c.Domain)
+	c.Version.fields(f)
+	c.LastOfPreviousMajor.fields(f)
+	f.uint(&c.Wall)
 }
 
 func (c *InstanceUpdate) apply(s *State) Result {
@@ -190,11 +177,9 @@ type InstanceCurrent struct {
 
 func (*InstanceCurrent) kind() Kind { return KindInstanceCurrent }
 
-func (c *InstanceCurrent) append(b []byte) []byte { return c.State.append(appendUint(b, c.Instance)) }
-
-func (c *InstanceCurrent) decode(r *reader) {
-	c.Instance = r.uint()
-	c.State = r.instanceState()
+func (c *InstanceCurrent) fields(f *codec) {
+	f.uint(&c.Instance)
+	c.State.fields(f)
 }
 
 func (c *InstanceCurrent) apply(s *State) Result {
@@ -243,9 +228,7 @@ type ClusterVersion struct {
 
 func (*ClusterVersion) kind() Kind { return KindClusterVersion }
 
-func (c *ClusterVersion) append(b []byte) []byte { return c.Version.append(b) }
-
-func (c *ClusterVersion) decode(r *reader) { c.Version = r.version() }
+func (c *ClusterVersion) fields(f *codec) { c.Version.fields(f) }
 
 func (c *ClusterVersion) apply(s *State) Result {
 	if !s.Bootstrapped() {

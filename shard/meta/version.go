@@ -53,10 +53,8 @@ func (v Version) compareMinor(o Version) int {
 	return cmp.Compare(v.Minor, o.Minor)
 }
 
-func (v Version) append(b []byte) []byte {
-	b = appendUint(b, uint64(v.Major))
-	b = appendUint(b, uint64(v.Minor))
-	return appendUint(b, uint64(v.Patch))
+func (v *Version) fields(f *codec) {
+	f.uint32(&v.Major)
+	f.uint32(&v.Minor)
+	f.uint32(&v.Patch)
 }
-
-func (r *reader) version() Version { return Version{r.uint32(), r.uint32(), r.uint32()} }
