@@ -153,14 +153,14 @@ func TestNewConnectionEvictsIdle(t *testing.T) {
 }
 
 // TestReserve: beside requests that take all places, or all of an address, health and readiness are
-// answered, and what else is asked is told why not. A client at another address has a place.
+// answered, and other pages are refused with a reason. A client at another address is accepted.
 func TestReserve(t *testing.T) {
 	k := newListenerKit(t, 8)
 	for range 6 { // the share of an address
 		k.send(k.dial("127.0.0.1"), "/slow")
 		<-k.held
 	}
-	told := func(from string) {
+	answered := func(from string) {
 		t.Helper()
 		for range 2 * reservedConnections {
 			for _, page := range []string{"/healthz", "/readyz"} {
@@ -173,7 +173,7 @@ func TestReserve(t *testing.T) {
 			t.Errorf("another page from %s: %d %s", from, code, text)
 		}
 	}
-	told("127.0.0.1")
+	answered("127.0.0.1")
 	if code, text := k.probe("127.0.0.2", "/"); code != http.StatusOK {
 		t.Errorf("another address: %d %s", code, text)
 	}
@@ -181,14 +181,14 @@ func TestReserve(t *testing.T) {
 		k.send(k.dial(from), "/slow")
 		<-k.held
 	}
-	told("127.0.0.4")
+	answered("127.0.0.4")
 	for range 2 * reservedConnections { // idle ones do not fill the reserve
 		k.dial("127.0.0.5")
 	}
-	told("127.0.0.4")
+	answered("127.0.0.4")
 }
 
-// TestNotHTTP: who begins with anything but a method is told at once what this address takes.
+// TestNotHTTP: a connection that does not begin with a method is refused at once, with the reason.
 func TestNotHTTP(t *testing.T) {
 	k := newListenerKit(t, 4)
 	for _, first := range []string{"\x00\x00\x00\x20\x01", "\x16\x03\x01"} {

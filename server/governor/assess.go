@@ -51,7 +51,7 @@ func Assess(o Observation) protocol.ClusterHealth {
 	}
 	for _, t := range o.State.Tiers() {
 		if t.Buckets > 0 && !t.Bootstrapped {
-			a.problem(protocol.HealthBroken, "tier %s serves nobody yet: its buckets are assigned when a replicaset of it is full", t.Name)
+			a.problem(protocol.HealthBroken, "tier %s serves no requests yet: its buckets are assigned when a replicaset of it is full", t.Name)
 		}
 	}
 	a.findLosses()

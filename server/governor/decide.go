@@ -73,7 +73,7 @@ func (g *Governor) awaitApplied(ctx context.Context, res meta.Result, done func(
 		case <-changed:
 		case <-ctx.Done():
 			return protocol.Errorf(protocol.StatusUnavailable,
-				"it did not come about in time; the change is decided and goes on: look again to see it")
+				"the change is decided, and not finished in time; it continues: look again to see it")
 		}
 	}
 }

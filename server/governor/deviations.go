@@ -83,7 +83,7 @@ func (p *planner) electionWait(x *meta.Shard) WaitKind {
 func (p *planner) noQuorumReason(x *meta.Shard) string {
 	voters, live := p.countVoters(x)
 	if isQuorum(voters, live) {
-		return fmt.Sprintf("%s has no leader that is heard; an election is under way", &shardView{Shard: *x})
+		return fmt.Sprintf("%s has no leader that is heard; an election is under way", x)
 	}
 	var silent []string
 	for i := range x.Replicas {
@@ -92,7 +92,7 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 		}
 	}
 	return fmt.Sprintf("%s has no majority: %d of %d voters take part; start %s again; if a disk is lost for good, see signalbox cluster recover --help",
-		&shardView{Shard: *x}, live, voters, strings.Join(silent, ", "))
+		x, live, voters, strings.Join(silent, ", "))
 }
 
 // NoQuorum says why the meta shard decides nothing, as one instance sees it, and what to do; empty

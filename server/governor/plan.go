@@ -111,10 +111,3 @@ func (p *planner) name(instance uint64) string {
 	}
 	return fmt.Sprintf("instance %d", instance)
 }
-
-func (x *shardView) String() string {
-	if x.ID == meta.MetaShardID {
-		return "the meta shard"
-	}
-	return fmt.Sprintf("shard %d", x.ID)
-}

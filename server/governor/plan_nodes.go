@@ -88,18 +88,18 @@ func (p *planner) isLeaderUnstable(x *shardView) bool {
 // syncNode sends the pending change to every shard of the node's tier. True if all have it.
 func (p *planner) syncNode(n *meta.Node) bool {
 	all := true
-	settled := n.GraceFloor == 0
+	final := n.GraceFloor == 0
 	for i := range p.shards {
 		x := &p.shards[i]
-		told := p.Progress.nodeRevisions[shardNodeKey{x.ID, n.ID}]
+		has := p.Progress.nodeRevisions[shardNodeKey{x.ID, n.ID}]
 		switch {
 		case x.Tier != n.Tier || x.ID == meta.MetaShardID:
 			continue
 		case p.isLeaderUnstable(x): // planShards says so
-		case n.Phase == meta.Dropping && told < revisionDropped:
+		case n.Phase == meta.Dropping && has < revisionDropped:
 			p.add(Step{Kind: DropNode, Shard: x.ID, Node: n.ID})
-		case n.Phase != meta.Dropping && told < n.ShardRevision(settled):
-			p.add(putNode(x.ID, n, settled))
+		case n.Phase != meta.Dropping && has < n.ShardRevision(final):
+			p.add(putNode(x.ID, n, final))
 		default:
 			continue
 		}
@@ -108,8 +108,8 @@ func (p *planner) syncNode(n *meta.Node) bool {
 	return all
 }
 
-func putNode(shard uint64, n *meta.Node, settled bool) Step {
-	return Step{Kind: PutNode, Shard: shard, Node: n.ID, Revision: n.ShardRevision(settled), Config: n.ShardConfig(settled)}
+func putNode(shard uint64, n *meta.Node, final bool) Step {
+	return Step{Kind: PutNode, Shard: shard, Node: n.ID, Revision: n.ShardRevision(final), Config: n.ShardConfig(final)}
 }
 
 // parentReady says that the nodes above are visible, or become so in this commit: a child must not

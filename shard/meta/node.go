@@ -59,18 +59,18 @@ func (n *Node) Visible() bool { return n.Phase == Ready || n.Phase == Altering }
 func (n *Node) pending() bool { return n.Phase != Ready || n.GraceFloor != 0 }
 
 // ShardRevision and ShardConfig are what shards get: first the config with a grace period not below
-// the floor, then, when settled, the config as it is, under the next revision.
-func (n *Node) ShardRevision(settled bool) uint64 {
-	if settled {
+// the floor, then, when final, the config as it is, under the next revision.
+func (n *Node) ShardRevision(final bool) uint64 {
+	if final {
 		return 2*n.Revision + 1
 	}
 	return 2 * n.Revision
 }
 
 // ShardConfig: see ShardRevision.
-func (n *Node) ShardConfig(settled bool) protocol.NodeConfig {
+func (n *Node) ShardConfig(final bool) protocol.NodeConfig {
 	c := n.Config
-	if !settled {
+	if !final {
 		c.GracePeriod = max(c.GracePeriod, n.GraceFloor)
 	}
 	return c

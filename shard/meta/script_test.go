@@ -133,10 +133,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "nodes":
 		var out strings.Builder
 		for n := range s.m.Nodes(s.text(d, "prefix"), s.text(d, "from")) {
-			c, settled := n.ShardConfig(false), n.ShardConfig(true)
+			c, final := n.ShardConfig(false), n.ShardConfig(true)
 			fmt.Fprintf(&out, "%d@%d %s %s grace=%d given=%#x", n.ID, n.Revision, n.Path, n.Phase, n.Config.GracePeriod, n.SetFields)
 			if n.GraceFloor != 0 {
-				fmt.Fprintf(&out, " floor=%d shards=%d@%d then %d@%d", n.GraceFloor, c.GracePeriod, n.ShardRevision(false), settled.GracePeriod, n.ShardRevision(true))
+				fmt.Fprintf(&out, " floor=%d shards=%d@%d then %d@%d", n.GraceFloor, c.GracePeriod, n.ShardRevision(false), final.GracePeriod, n.ShardRevision(true))
 			}
 			out.WriteByte('\n')
 		}
