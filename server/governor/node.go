@@ -7,16 +7,6 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// dataTier is the tier of new nodes: the first one with buckets.
-func dataTier(s *meta.State) uint8 {
-	for _, t := range s.Tiers() {
-		if t.Buckets > 0 {
-			return t.ID
-		}
-	}
-	return 0
-}
-
 // CreateNode creates a node and the missing nodes above it, and returns when every shard has them.
 // Errors are *protocol.Error: BAD_REQUEST, ALREADY_EXISTS, PRECONDITION_FAILED (too many nodes),
 // ABORTED (ctx ended while another change was in the way), UNAVAILABLE (ctx ended; the message says
@@ -34,7 +24,7 @@ func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 		Parent: protocol.DefaultNodeConfig(), Wall: g.wall(),
 	}
 	res, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
-		c.Tier = dataTier(s)
+		c.Tier = s.DataTier()
 		return c, nil
 	})
 	if err != nil {

@@ -99,22 +99,23 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 		return leaderMissing
 	}
 	want, leader := targetMaster(&x.Shard), x.leader.Instance
-	choose := func() uint64 {
-		next := p.leastLoaded(x, want, loads)
-		if next != 0 {
-			loads[want]--
-			loads[next]++
-			p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: next, Revision: x.Revision})
+	setTarget := func(next uint64) {
+		loads[want]--
+		loads[next]++
+		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: next, Revision: x.Revision})
+	}
+	choose := func() {
+		if next := p.leastLoaded(x, want, loads); next != 0 {
+			setTarget(next)
+			return
 		}
-		return next
+		p.addWait(p.successorWait(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
 	}
 	switch {
 	case x.Master != leader && want == x.Master && p.mayStayLeader(x, p.instances[leader]) && x.leader.Role == meta.RoleVoter:
 		// An election: its winner becomes the target. The target is written first, so that the old
 		// master is not taken for it.
-		loads[want]--
-		loads[leader]++
-		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
+		setTarget(leader)
 	case x.Master != leader:
 		// A transfer that was not recorded, or an election on the way.
 		p.add(Step{Kind: SetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
@@ -140,16 +141,12 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 	case want != leader:
 		// The target cannot lead any more.
 		if i := p.instances[leader]; p.mayStayLeader(x, i) {
-			loads[want]--
-			loads[leader]++
-			p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
-		} else if choose() == 0 {
-			p.addWait(p.successorWait(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
+			setTarget(leader)
+		} else {
+			choose()
 		}
 	case !p.mayStayLeader(x, p.instances[leader]):
-		if choose() == 0 {
-			p.addWait(p.successorWait(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
-		}
+		choose()
 	case x.TargetMaster == 0 && x.leader.Role == meta.RoleVoter: // the target is no member any more
 		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
 	default:

@@ -65,16 +65,10 @@ func (p *planner) planRoles(x *shardView) {
 // planMembership plans the next change of a group's membership. Each listed step is allowed in the
 // present group; only one of them can be made.
 func (p *planner) planMembership(x *shardView) {
-	voters, live, want := 0, 0, 0
-	changes := false
+	voters, live := p.countVoters(&x.Shard)
+	want, changes := 0, false
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
-		if r.Role == meta.RoleVoter {
-			voters++
-			if p.takesPart(r, x.ID) {
-				live++
-			}
-		}
 		if r.TargetRole == meta.RoleVoter {
 			want++
 		}
@@ -151,24 +145,20 @@ func (p *planner) deadVoterGoesFirst(x *shardView, voters, live int) bool {
 // has.
 
 func mayRemove(m Membership, replica uint64, live func(replica uint64) bool) bool {
-	if _, voter := m.Voters[replica]; !voter {
-		return true
-	}
-	n := 0
-	for id := range m.Voters {
-		if id != replica && live(id) {
-			n++
-		}
-	}
-	return isQuorum(len(m.Voters)-1, n)
+	_, voter := m.Voters[replica]
+	return !voter || isQuorum(len(m.Voters)-1, liveVoters(m, replica, live))
 }
 
 func mayPromote(m Membership, replica uint64, live func(replica uint64) bool) bool {
-	n := 0
+	return live(replica) && isQuorum(len(m.Voters)+1, liveVoters(m, replica, live)+1)
+}
+
+// liveVoters counts the voters that take part, without a replica.
+func liveVoters(m Membership, without uint64, live func(replica uint64) bool) (n int) {
 	for id := range m.Voters {
-		if id != replica && live(id) {
+		if id != without && live(id) {
 			n++
 		}
 	}
-	return live(replica) && isQuorum(len(m.Voters)+1, n+1)
+	return n
 }

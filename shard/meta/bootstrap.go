@@ -165,7 +165,7 @@ func (c *Bootstrap) apply(s *State) Result {
 	if len(c.Restored) > 0 {
 		return Result{}
 	}
-	n := s.addNode(DefaultPath, s.dataTier(), c.NodeConfig, 0, c.Wall)
+	n := s.addNode(DefaultPath, s.DataTier(), c.NodeConfig, 0, c.Wall)
 	return Result{Node: n.ID, Version: n.Revision}
 }
 
@@ -208,8 +208,8 @@ func (c *Bootstrap) makeTiers(s *State) Result {
 	return Result{}
 }
 
-// dataTier is the first tier with buckets.
-func (s *State) dataTier() uint8 {
+// DataTier is the first tier with buckets: that of new coordination nodes.
+func (s *State) DataTier() uint8 {
 	for i := range s.tiers {
 		if s.tiers[i].Buckets > 0 {
 			return s.tiers[i].ID
