@@ -13,10 +13,10 @@ import (
 //
 // What the configuration promises:
 //
-//   - A replicaset that survives the loss of an instance survives the loss of a domain. Instances of
-//     one domain are not put into one replicaset, unless an operator names the replicaset.
-//   - So does the meta shard, for each key whose values allow it. With two data centers no choice of
-//     voters survives the loss of either one, so nothing is promised for that key.
+//   - A replicaset that survives the loss of an instance survives the loss of a domain. Instances
+//     of one domain are not put into one replicaset, unless an operator names the replicaset.
+//   - So does the meta shard, for each key whose values allow it. With two data centers no choice
+//     of voters survives the loss of either one, so nothing is promised for that key.
 
 // failureDomain is a label and the instances that have it.
 type failureDomain struct {

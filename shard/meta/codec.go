@@ -80,7 +80,8 @@ func (f *codec) fixed(field []byte) {
 	f.b = append(f.b, field...)
 }
 
-// listField is a list. Reading grows it with the bytes that are there: a count alone allocates nothing.
+// listField is a list. Reading grows it with the bytes that are there: a count alone allocates
+// nothing.
 func listField[T any](f *codec, list *[]T, most int, fields func(*T, *codec)) {
 	if f.r == nil {
 		f.b = varint.Append(f.b, uint64(len(*list)))
