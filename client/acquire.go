@@ -331,7 +331,7 @@ func (a *acquireOp) await(ctx context.Context, route requestRoute) (*protocol.Ac
 }
 
 // grant makes the lease, closes the number and gives up the turn. It is nil, without an error, when
-// the trail was lost meanwhile: it is to be asked again whether the semaphore is still held.
+// the route was lost meanwhile: ask again whether the semaphore is held.
 func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	s := a.s
 	l := &Lease{

@@ -78,7 +78,7 @@ func (c *bucketEpochs) newer(o *bucketEpochs) *bucketEpochs {
 	return sum
 }
 
-// setEpochs makes a claim the part's. mu is held.
+// setEpochs sets what the shard serves. mu is held.
 func (p *shardWatch) setEpochs(c *bucketEpochs) {
 	p.epochs = c
 	p.w.newestEpochs = p.w.newestEpochs.newer(c)

@@ -67,16 +67,16 @@ func (s *Session) confirmAll() {
 			return
 		}
 		s.confirmAgain = false
-		var doubted []*Lease
+		var unconfirmed []*Lease
 		for e := range s.nameLocks.all {
 			if l := e.lease; l != nil && l.over == nil && (l.route.att != s.attachment || l.route.isBroken() || s.c.leaseMoved(l.route, s.node.tier, l.bucket)) {
-				doubted = append(doubted, l)
+				unconfirmed = append(unconfirmed, l)
 			}
 		}
 		s.mu.Unlock()
 		var wg sync.WaitGroup
 		slots := make(chan struct{}, maxConcurrentConfirms)
-		for _, l := range doubted {
+		for _, l := range unconfirmed {
 			slots <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-slots }()

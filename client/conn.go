@@ -66,7 +66,7 @@ type conn struct {
 	objectStreams map[uint64]*objectStream // by watch id
 	presented     map[*Session]uint64      // attach epoch of the ticket that was presented here
 	oneShots      map[uint64]*oneShot      // by watch id
-	detachedUpTo  map[uint64]uint64        // session -> attach epoch up to which nothing here vouches for it: its home has moved
+	detachedUpTo  map[uint64]uint64        // session -> attach epoch up to which pongs here do not renew it: its home has moved
 
 	wake      chan struct{} // capacity 1: out is not empty
 	done      chan struct{} // closed when the connection is over
@@ -172,7 +172,7 @@ func (cn *conn) startCall(ctx context.Context, of *Session, kind protocol.Kind, 
 	case alone:
 		cn.write(buf) // nobody is there to share a write with
 	case start == 0:
-		cn.flush() // else whoever was first has woken the writer
+		cn.flush() // else the first caller has woken the writer
 	}
 	return cl, id, nil
 }
@@ -291,7 +291,7 @@ func (cn *conn) writeLoop() {
 		runtime.Gosched() // callers that are ready to run put their requests into the same write
 		cn.mu.Lock()
 		if cn.writing || len(cn.out) == 0 {
-			cn.mu.Unlock() // whoever writes wakes this goroutine again if there is more
+			cn.mu.Unlock() // the goroutine that writes wakes this one again if there is more
 			continue
 		}
 		buf := cn.takeOut()

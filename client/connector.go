@@ -233,7 +233,7 @@ func (c *Client) connLost(cn *conn) {
 		l.mu.Unlock()
 	}
 	cn.mu.Lock()
-	residents, guests, streams, shots, feeds := cn.sessions, cn.presented, cn.streams.byID, cn.oneShots, cn.objectStreams
+	sessions, presented, streams, shots, objects := cn.sessions, cn.presented, cn.streams.byID, cn.oneShots, cn.objectStreams
 	cn.sessions, cn.presented, cn.streams, cn.oneShots, cn.objectStreams = nil, nil, streamSet{}, nil, nil
 	cn.mu.Unlock()
 	for _, shot := range shots {
@@ -242,13 +242,13 @@ func (c *Client) connLost(cn *conn) {
 	for _, st := range streams {
 		st.cut(errConnLost)
 	}
-	for _, f := range feeds {
+	for _, f := range objects {
 		f.cut(errConnLost)
 	}
-	for s := range residents {
+	for s := range sessions {
 		s.connLost(cn)
 	}
-	for s := range guests {
+	for s := range presented {
 		s.confirm()
 	}
 }

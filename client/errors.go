@@ -33,7 +33,7 @@ var (
 	// ErrNotRenewed: the session expired because no answer from its home shard renewed it in time.
 	// No instance could be reached, or this process was not scheduled. errors.Is(err,
 	// ErrSessionExpired) is true too.
-	ErrNotRenewed error = fmt.Errorf("nothing vouched for the session in time: %w", ErrSessionExpired)
+	ErrNotRenewed error = fmt.Errorf("the session was not renewed in time: %w", ErrSessionExpired)
 
 	// ErrTakenOver: another process restored the session. errors.Is(err, ErrSessionExpired) is true
 	// too.

@@ -121,18 +121,18 @@ func endReason(reason protocol.EndReason, message string) error {
 	return fmt.Errorf("%s", what)
 }
 
-// endedByServer is told that the server ended the session.
+// endedByServer is called when the server ended the session.
 func (s *Session) endedByServer(why error) {
 	s.step(func(m *session.Machine, _ time.Duration) {
 		s.end(session.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
 	})
 }
 
-// takenOver is told on a connection that the session was attached elsewhere. If that was this
-// client itself, on another connection, the epoch is one it used. Should that be the attachment's
-// own epoch, then a start that was sent twice has arrived in the wrong order, and the session is on
-// a connection that this client gave up: what vouches on this one does not vouch for the session
-// any more.
+// takenOver is called when the server says on a connection that the session was attached elsewhere.
+// If this client did so on another connection, the epoch is one that it used. If it is the
+// attachment's own epoch, a start that was sent twice arrived in the wrong order. The session is
+// then attached on a connection that this client gave up, and pongs on this one do not renew it any
+// more.
 func (s *Session) takenOver(cn *conn, epoch uint64) {
 	s.step(func(m *session.Machine, now time.Duration) {
 		switch {
@@ -145,7 +145,7 @@ func (s *Session) takenOver(cn *conn, epoch uint64) {
 	})
 }
 
-// detachedByServer is told that the session's home moves or has another leader. Pongs on this
+// detachedByServer is called when the session's home moves or has another leader. Pongs on this
 // connection no longer renew the attach. The session is attached again where the map says by then.
 func (s *Session) detachedByServer(cn *conn, epoch uint64) {
 	s.step(func(m *session.Machine, now time.Duration) {

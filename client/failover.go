@@ -64,14 +64,14 @@ func (c *Client) reroute(cn *conn, shard uint64) {
 	// The new leader's first entry has detached the sessions that are at home there: what this
 	// connection says does not keep them alive.
 	cn.mu.Lock()
-	residents := make([]*Session, 0, len(cn.sessions))
+	sessions := make([]*Session, 0, len(cn.sessions))
 	if cn.renewals[shard] != nil {
 		for s := range cn.sessions {
-			residents = append(residents, s)
+			sessions = append(sessions, s)
 		}
 	}
 	cn.mu.Unlock()
-	for _, s := range residents {
+	for _, s := range sessions {
 		s.step(func(m *session.Machine, now time.Duration) {
 			if s.attachment != nil && s.attachment.cn == cn && s.attachment.shard == shard {
 				s.detach()

@@ -381,7 +381,7 @@ func TestRestoreRetries(t *testing.T) {
 // TestReleaseCutOff: a release whose session is lost before the answer comes does not say that the
 // units are free; one whose session was closed does.
 func TestReleaseCutOff(t *testing.T) {
-	for name, closed := range map[string]bool{"nothing vouches any more": false, "closed": true} {
+	for name, closed := range map[string]bool{"nothing renews it any more": false, "closed": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t)

@@ -16,8 +16,8 @@ func since(begin time.Time, ch <-chan struct{}) time.Duration {
 	return time.Since(begin)
 }
 
-// TestLeaseEndsInTime: nothing vouches any more, while the connection works: the lease ends 0.85 of
-// the timeout after the sending of the last ping that was vouched for, by whatever the server goes
+// TestLeaseEndsInTime: nothing renews it any more, while the connection works: the lease ends 0.85
+// of the timeout after the sending of the last ping that was answered, by whatever the server goes
 // on saying.
 func TestLeaseEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -61,17 +61,17 @@ func TestLeaseEndsInTime(t *testing.T) {
 		})
 		begin := time.Now()
 		remaining := s.Remaining()
-		lastVouched := begin.Add(remaining - 8500*time.Millisecond)
+		lastRenewal := begin.Add(remaining - 8500*time.Millisecond)
 		took := since(begin, l.Context().Done())
-		if end := begin.Add(took).Sub(lastVouched); end != 8500*time.Millisecond {
-			t.Fatalf("the lease ended %s after the last ping that was vouched for", end)
+		if end := begin.Add(took).Sub(lastRenewal); end != 8500*time.Millisecond {
+			t.Fatalf("the lease ended %s after the last ping that was answered", end)
 		}
 		if !errors.Is(context.Cause(l.Context()), ErrSessionExpired) || l.Held() || s.Held() || s.State() != Expired {
 			t.Fatal(context.Cause(l.Context()), l.Held(), s.Held(), s.State())
 		}
 		synctest.Wait()
 		if f.count(protocol.KindSessionAttach) == 0 {
-			t.Error("a session that nothing vouches for was not attached anew")
+			t.Error("a session that is not renewed was not attached again")
 		}
 		if f.stops(s) == 0 {
 			t.Error("an expired session was not stopped")
@@ -82,7 +82,8 @@ func TestLeaseEndsInTime(t *testing.T) {
 	})
 }
 
-// TestRenewalCountsFromSending: an answer that takes long vouches for the moment its ping was sent.
+// TestRenewalCountsFromSending: an answer that takes long renews the session from the moment its
+// ping was sent.
 func TestRenewalCountsFromSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -106,7 +107,7 @@ func TestRenewalCountsFromSending(t *testing.T) {
 		if s.State() != Attached {
 			t.Fatal("slow answers are answers:", s.Err())
 		}
-		// Pings go out each 2.5 s, so that the last one vouched for is at least 2 s old.
+		// Pings go out each 2.5 s, so that the last answered one is at least 2 s old.
 		if r := s.Remaining(); r > 6500*time.Millisecond {
 			t.Fatalf("%s remain %s after the start", r, time.Since(begin))
 		}
@@ -199,7 +200,7 @@ func TestSleepIsNoticed(t *testing.T) {
 }
 
 // TestWallJump: when the wall's clock runs ahead of the other, nothing is relied on until the
-// server vouches anew; if it does not, the session is over.
+// server renews it again; if it does not, the session is over.
 func TestWallJump(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -233,7 +234,7 @@ func TestWallJump(t *testing.T) {
 			if answered {
 				synctest.Wait()
 				if !l.Held() || l.Lost() != nil {
-					t.Fatal("vouched for, and not held")
+					t.Fatal("renewed, and not held")
 				}
 			} else if took := since(begin, done); took != time.Second {
 				t.Fatalf("ended after %s", took)

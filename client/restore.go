@@ -18,10 +18,10 @@ type Saved struct {
 	Generation uint32 `json:"generation"` // how often it was restored
 }
 
-// Each restore of a session begins a generation. Generations are far apart, so that an heir never
-// uses an attach epoch or a request number of the holder before it, whatever that one did after it
-// was saved. Two heirs of one saved state would share a generation: the server takes the first and
-// refuses the second, by their nonces.
+// Each restore of a session begins a generation. Generations are far apart, so that a successor
+// never uses an attach epoch or a request number of the holder before it, whatever that one did
+// after it was saved. Two successors of one saved state would share a generation: the server takes
+// the first and refuses the second, by their nonces.
 const (
 	generationEpochs  = 1 << 32
 	generationNumbers = 1 << 40
@@ -110,7 +110,7 @@ func (c *Client) restoreUnanswered(s *Session) {
 }
 
 // restore attaches the session. All tries have one epoch and one nonce: an epoch for each would let
-// a later try overtake the attach of another heir of the same saved state.
+// a later try overtake the attach of another successor of the same saved state.
 func (s *Session) restore(ctx context.Context) error {
 	retry := backoff{base: retryBase, max: retryMax}
 	epoch := s.nextEpoch()

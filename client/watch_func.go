@@ -40,7 +40,7 @@ type watchCallback struct {
 	step          func(Event, error)
 	stopAfterFunc func() bool // of what wakes the watch when ctx ends
 
-	// Guarded by teller.mu.
+	// Guarded by dispatcher.mu.
 	queued       bool
 	hasGoroutine bool // a goroutine of the watch's own has it
 	over         bool // the last call is made, or about to be
@@ -58,7 +58,7 @@ type dispatcher struct {
 	start sync.Once
 
 	mu     sync.Mutex
-	closed bool                // what is left ends by whoever has it
+	closed bool                // the owners of the remaining watches end them
 	ready  []*watch            // to be looked at, each once
 	all    map[*watch]struct{} // that are not over
 }

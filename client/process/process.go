@@ -214,7 +214,7 @@ func goroutine() uint64 {
 	return n
 }
 
-// receive is the ear of the process.
+// receive handles the events that the server sends to the member.
 func (p *Membership) receive(round *protocol.ProcessRound, message *protocol.ProcessMessage) {
 	p.input(func(m *machine.Machine, now time.Duration) {
 		if round != nil {
