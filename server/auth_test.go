@@ -222,16 +222,16 @@ func TestAuthTurnedOn(t *testing.T) {
 	}
 	grant(t, root, "anonymous", "/default", "read")
 	eventually(t, "the anonymous to be let in", func() bool { _, _, err := greet(t, s, ""); return err == nil })
-	guest := as(t, s, "")
-	g := guest.session(guest.node(), 2)
-	if _, err := guest.lock(guest.node(), g.Session, "y", 0); !errors.Is(err, protocol.StatusForbidden) {
+	remote := as(t, s, "")
+	g := remote.session(remote.node(), 2)
+	if _, err := remote.lock(remote.node(), g.Session, "y", 0); !errors.Is(err, protocol.StatusForbidden) {
 		t.Errorf("an anonymous acquire: %v", err)
 	}
 	// And off again: everybody may do everything.
 	if err := root.DisableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "auth to be off", func() bool { _, err := guest.lock(guest.node(), g.Session, "y", 0); return err == nil })
+	eventually(t, "auth to be off", func() bool { _, err := remote.lock(remote.node(), g.Session, "y", 0); return err == nil })
 }
 
 // TestFirstAdministrator: the token is made up once, kept in a file for its owner only, and holds through restarts; auth that was turned off stays so.

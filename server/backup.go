@@ -30,7 +30,7 @@ const (
 // backups are snapshots of shards that operators fetch piece by piece. Each is written to a file without a name, so that a slow reader holds nothing in the shard up, and nothing
 // is left when the process ends.
 type backups struct {
-	srv *Server
+	server *Server
 
 	mu   sync.Mutex
 	byID map[string]*backupSnapshot
@@ -56,7 +56,9 @@ type backupFile interface {
 	io.Closer
 }
 
-func newBackups(s *Server) *backups { return &backups{srv: s, byID: make(map[string]*backupSnapshot)} }
+func newBackups(s *Server) *backups {
+	return &backups{server: s, byID: make(map[string]*backupSnapshot)}
+}
 
 // serve answers a request for a part. WRONG_SHARD sends it on to another instance.
 func (b *backups) serve(ctx context.Context, request []byte) ([]byte, error) {
@@ -106,12 +108,12 @@ func (b *backups) serve(ctx context.Context, request []byte) ([]byte, error) {
 // led says why a shard is not to be asked for here.
 func (b *backups) led(shard uint64) error {
 	if shard == meta.MetaShardID {
-		if !b.srv.meta.Leading() {
+		if !b.server.meta.Leading() {
 			return protocol.Errorf(protocol.StatusWrongShard, "the meta shard is not led on this instance")
 		}
 		return nil
 	}
-	_, err := localOperations{b.srv}.ledShard(shard)
+	_, err := localOperations{b.server}.ledShard(shard)
 	return err
 }
 
@@ -119,7 +121,7 @@ func (b *backups) led(shard uint64) error {
 func (b *backups) find(id string, shard uint64) *backupSnapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.srv.clock.Now()
+	now := b.server.clock.Now()
 	for _, x := range b.byID {
 		if now-x.used > backupIdle {
 			b.remove(x)
@@ -139,20 +141,20 @@ func (b *backups) begin(shard uint64) (*backupSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &backupSnapshot{id: rand.Text(), shard: shard, file: f, used: b.srv.clock.Now(), ready: make(chan struct{})}
+	x := &backupSnapshot{id: rand.Text(), shard: shard, file: f, used: b.server.clock.Now(), ready: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.byID) >= maxBackups || b.srv.ctx.Err() != nil {
+	if len(b.byID) >= maxBackups || b.server.ctx.Err() != nil {
 		_ = f.Close()
 		return nil, protocol.Errorf(protocol.StatusOverloaded, "%d snapshots are being fetched from this instance already; retry in a minute", len(b.byID))
 	}
 	b.byID[x.id] = x
-	b.srv.log.Info("backup of a shard is begun", "shard", shard)
-	b.srv.running.Go(func() {
+	b.server.log.Info("backup of a shard is begun", "shard", shard)
+	b.server.running.Go(func() {
 		defer close(x.ready)
-		defer b.srv.guard("backup", nil)
+		defer b.server.guard("backup", nil)
 		if x.index, x.size, x.err = b.write(x); x.err != nil {
-			b.srv.log.Warn("backup of a shard failed", "shard", shard, "error", x.err)
+			b.server.log.Warn("backup of a shard failed", "shard", shard, "error", x.err)
 		}
 	})
 	return x, nil
@@ -160,10 +162,10 @@ func (b *backups) begin(shard uint64) (*backupSnapshot, error) {
 
 // create makes the place for a snapshot: a file whose name is gone at once, or memory where nothing is on disk.
 func (b *backups) create() (backupFile, error) {
-	if b.srv.inMemory() {
+	if b.server.inMemory() {
 		return new(memoryFile), nil
 	}
-	f, err := os.CreateTemp(b.srv.cfg.DataDir, "backup-*")
+	f, err := os.CreateTemp(b.server.cfg.DataDir, "backup-*")
 	if err != nil {
 		return nil, fmt.Errorf("place for a snapshot: %w", err)
 	}
@@ -175,11 +177,11 @@ func (b *backups) create() (backupFile, error) {
 }
 
 func (b *backups) write(x *backupSnapshot) (index, size uint64, err error) {
-	ctx, cancel := context.WithTimeout(b.srv.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(b.server.ctx, 10*time.Second)
 	defer cancel()
 	out := &countingWriter{w: x.file}
 	if x.shard == meta.MetaShardID {
-		rep := b.srv.meta.current()
+		rep := b.server.meta.current()
 		if rep == nil {
 			return 0, 0, protocol.Errorf(protocol.StatusUnavailable, "this instance has no replica of the meta shard at the moment; ask again")
 		}
@@ -189,7 +191,7 @@ func (b *backups) write(x *backupSnapshot) (index, size uint64, err error) {
 		index, err = rep.Backup(out)
 		return index, out.n, err
 	}
-	l := localOperations{b.srv}
+	l := localOperations{b.server}
 	d, err := l.ledShard(x.shard)
 	if err == nil {
 		err = l.barrier(ctx, d)
@@ -199,7 +201,7 @@ func (b *backups) write(x *backupSnapshot) (index, size uint64, err error) {
 	}
 	for try := 1; ; try++ {
 		index, err = d.raft.Backup(out)
-		if err == nil || out.n > 0 || try == backupAttempts || sleep(b.srv.ctx, 100*time.Millisecond) != nil {
+		if err == nil || out.n > 0 || try == backupAttempts || sleep(b.server.ctx, 100*time.Millisecond) != nil {
 			return index, out.n, err
 		}
 	}
@@ -218,7 +220,7 @@ func (b *backups) remove(x *backupSnapshot) {
 	case <-x.ready:
 		_ = x.file.Close() // it has no name: nothing of it is left
 	default:
-		b.srv.running.Go(func() {
+		b.server.running.Go(func() {
 			<-x.ready
 			_ = x.file.Close()
 		})

@@ -56,7 +56,7 @@ func fetchBackup(t *testing.T, s *Server) []byte {
 func TestBackupOfACluster(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.await("three instances that work", settled(3, 3))
+	k.await("three instances that work", stable(3, 3))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, k.run["a"].Addr())

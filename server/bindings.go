@@ -37,7 +37,7 @@ type sharedBinding struct {
 	description string     // what the session is called, for shards that are not its home
 }
 
-// bonds remembered by a connection; of more kinds each binding has its own.
+// maxSharedBindings bounds the shared data that a connection remembers. Beyond it each binding has its own.
 const maxSharedBindings = 8
 
 // newBinding makes a binding of a session to this connection. It is in no table yet.

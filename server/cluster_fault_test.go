@@ -68,7 +68,7 @@ func TestVoteLostWhileDown(t *testing.T) {
 	// It comes back together with all others, so that nobody can tell it at first.
 	k.kill(k.names()...)
 	errs := make(chan error, 4)
-	for _, n := range letters(4) {
+	for _, n := range instanceNames(4) {
 		go func() { errs <- k.start(n) }()
 	}
 	for range 4 {
@@ -132,8 +132,8 @@ func TestVoteMovesFarther(t *testing.T) {
 	k := newClusterKit(t, 1)
 	dc := map[string]string{"a": "1", "b": "1", "c": "2", "d": "3"}
 	k.change = func(name string, c *Config) { c.FailureDomain = map[string]string{"DC": dc[name]} }
-	for i, n := range letters(4) {
-		k.must(n, letters(i)...)
+	for i, n := range instanceNames(4) {
+		k.must(n, instanceNames(i)...)
 	}
 	for _, n := range k.names() {
 		k.awaitOn(n, "votes in three data centres", func(s *meta.State) bool {

@@ -19,7 +19,7 @@ func TestGrow(t *testing.T) {
 		k.awaitOn(n, "three instances that work", balanced(3, 3, 3))
 	}
 	k.node("c", "/grown")
-	for _, n := range letters(3) {
+	for _, n := range instanceNames(3) {
 		if n != "a" && !isLong() { // the founder, which governs, is enough
 			break
 		}

@@ -280,7 +280,7 @@ func (k *clusterKit) node(on, path string) {
 }
 
 // letters are names for n instances.
-func letters(n int) (list []string) {
+func instanceNames(n int) (list []string) {
 	for i := range n {
 		list = append(list, string(rune('a'+i)))
 	}

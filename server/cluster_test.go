@@ -124,7 +124,7 @@ func describeState(s *meta.State) (text string) {
 }
 
 // settled says that every shard has rf voters, all there, with a master, and that buckets are assigned.
-func settled(rf, instances int) func(s *meta.State) bool {
+func stable(rf, instances int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		if len(s.Instances()) != instances || len(s.Shards()) == 0 || len(s.Tiers()) == 0 || !s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
 			return false
@@ -152,5 +152,5 @@ func settled(rf, instances int) func(s *meta.State) bool {
 func TestThreeInstances(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.await("three instances that work", settled(3, 3))
+	k.await("three instances that work", stable(3, 3))
 }

@@ -146,7 +146,7 @@ func (c *conn) readFrames(p *readCycle, buf []byte) (used int) {
 	for !c.ending.Load() {
 		if p.frames-p.classified.frames >= framesPerCheck {
 			if sweeps = c.classify(p); sweeps > 0 {
-				break // what is left waits until the rest is over
+				break // what is left waits until the pause is over
 			}
 		}
 		if c.greeted {

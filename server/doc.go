@@ -1,4 +1,4 @@
-// Package server is an instance of signalbox: its listeners, where connections come in, the way from a frame to the shard that serves it, and the
+// Package server is an instance of signalbox: its listeners, the route from a frame to the shard that serves it, and the
 // way back from a shard's log to the connections that wait.
 //
 //	s, err := server.Start(ctx, server.Config{DataDir: "signalbox-data"})

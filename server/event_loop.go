@@ -94,19 +94,19 @@ type gnetSocket struct {
 	gc       gnet.Conn  // set by the loop's goroutine, with writing held; nil when the connection is closed
 }
 
-// markDirty implements wire.
+// markDirty implements transport.
 func (k *gnetSocket) markDirty() {
 	if k.loop != nil {
 		k.loop.markDirty(k)
 	}
 }
 
-// pauseReads implements wire. gnet reads whatever its poll reports; with a low-water mark the kernel reports nothing until there is that much, or the end.
+// pauseReads implements transport. gnet reads whatever its poll reports; with a low-water mark the kernel reports nothing until there is that much, or the end.
 func (k *gnetSocket) pauseReads() {
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, pausedLowWater)
 }
 
-// resumeReads implements wire.
+// resumeReads implements transport.
 func (k *gnetSocket) resumeReads() {
 	if k.loop == nil {
 		return

@@ -12,9 +12,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// detectorDriver drives the sentinel of this instance.
+// detectorDriver drives the failure detector of this instance.
 type detectorDriver struct {
-	srv *Server
+	server *Server
 
 	mu       sync.Mutex
 	detector *failuredetector.Detector
@@ -24,14 +24,14 @@ type detectorDriver struct {
 	lastAt   time.Duration
 }
 
-// detectorAction is what a sentinel did, and what became of it.
+// detectorAction is an action of the failure detector, and whether the cluster accepted it.
 type detectorAction struct {
 	kind failuredetector.ActionKind
 	ok   bool
 }
 
 func newDetectorDriver(s *Server, offlineAfter time.Duration) *detectorDriver {
-	return &detectorDriver{srv: s, detector: failuredetector.New(offlineAfter), wake: make(chan struct{}, 1), actions: make(map[detectorAction]uint64)}
+	return &detectorDriver{server: s, detector: failuredetector.New(offlineAfter), wake: make(chan struct{}, 1), actions: make(map[detectorAction]uint64)}
 }
 
 func (y *detectorDriver) notify() {
@@ -60,13 +60,13 @@ func (y *detectorDriver) leave() {
 func (y *detectorDriver) heartbeat(instance, applied uint64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.detector.HeartbeatReceived(instance, failuredetector.Report{Applied: applied}, y.srv.clock.Now())
+	y.detector.HeartbeatReceived(instance, failuredetector.Report{Applied: applied}, y.server.clock.Now())
 }
 
 // run steps the machine until ctx ends.
 func (y *detectorDriver) run(ctx context.Context) {
 	for {
-		changed := y.srv.meta.Changed()
+		changed := y.server.meta.Changed()
 		wait := y.step(ctx)
 		t := time.NewTimer(wait)
 		select {
@@ -83,7 +83,7 @@ func (y *detectorDriver) run(ctx context.Context) {
 
 // step takes one step and carries out what comes of it.
 func (y *detectorDriver) step(ctx context.Context) (wait time.Duration) {
-	s := y.srv
+	s := y.server
 	state := s.meta.State()
 	now := s.clock.Now()
 	view := failuredetector.View{Self: s.instance, Leading: s.meta.Leading(), Applied: state.AppliedIndex()}
@@ -126,7 +126,7 @@ func targetOf(v meta.Variant) failuredetector.Target {
 }
 
 func (y *detectorDriver) execute(ctx context.Context, a failuredetector.Action, state *meta.State) protocol.Status {
-	s := y.srv
+	s := y.server
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
 	var err error

@@ -37,7 +37,7 @@ const (
 // listener first.
 type gnetListener struct {
 	gnet.BuiltinEventEngine
-	srv       *Server
+	server    *Server
 	listener  net.Listener // nil: nobody comes in here
 	client    *gnet.Client
 	stuck     chan struct{}
@@ -49,7 +49,7 @@ type gnetListener struct {
 }
 
 func newGnetListener(s *Server, l net.Listener) *gnetListener {
-	d := &gnetListener{srv: s, listener: l, stuck: make(chan struct{}, 1)}
+	d := &gnetListener{server: s, listener: l, stuck: make(chan struct{}, 1)}
 	d.loops.Store(new([]*eventLoop))
 	return d
 }
@@ -62,7 +62,7 @@ func (d *gnetListener) open() error {
 	var err error
 	d.client, err = gnet.NewClient(d,
 		gnet.WithNumEventLoop(min(runtime.GOMAXPROCS(0), maxLoops)),
-		gnet.WithLogger(gnetLogger{d.srv.log}),
+		gnet.WithLogger(gnetLogger{d.server.log}),
 		gnet.WithTCPKeepAlive(keepAliveIdle), gnet.WithTCPKeepInterval(keepAliveInterval), gnet.WithTCPKeepCount(keepAliveCount),
 		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
 	)
@@ -73,8 +73,8 @@ func (d *gnetListener) open() error {
 		return fmt.Errorf("start event loops: %w", err)
 	}
 	d.started = true
-	d.srv.running.Go(d.watchLoops)
-	d.accepting.Go(func() { d.srv.acceptFrom(d.listener, d.admit) })
+	d.server.running.Go(d.watchLoops)
+	d.accepting.Go(func() { d.server.acceptFrom(d.listener, d.admit) })
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (p *acceptPacer) pause(now time.Time) time.Duration {
 
 // admit hands a connection to a loop, or turns it away.
 func (d *gnetListener) admit(nc *net.TCPConn) {
-	s := d.srv
+	s := d.server
 	if why := s.connLimitReached(nc.RemoteAddr().String()); why != "" {
 		s.metrics.connsRejected.Inc()
 		// The buffer of a new connection takes this without blocking.
@@ -211,7 +211,7 @@ func (d *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l := &eventLoop{listener: d, el: el, cycle: d.srv.newReadCycle(), stuck: make(map[*gnetSocket]struct{})}
+	l := &eventLoop{listener: d, el: el, cycle: d.server.newReadCycle(), stuck: make(map[*gnetSocket]struct{})}
 	list := append([]*eventLoop(nil), *d.loops.Load()...)
 	list = append(list, l)
 	d.loops.Store(&list)
@@ -239,7 +239,7 @@ func (d *gnetListener) writeDirect(h *directWriter) {
 		list[i] = nil
 	}
 	h.list = list
-	d.srv.wakeWriters()
+	d.server.wakeWriters()
 }
 
 // directWriter is what a goroutine that writes to sockets by itself needs.
@@ -250,12 +250,12 @@ type directWriter struct {
 
 // OnOpen is called by gnet on the connection's loop, like OnTraffic and OnClose.
 func (d *gnetListener) OnOpen(gc gnet.Conn) (out []byte, action gnet.Action) {
-	defer d.srv.guard("open", func() { action = gnet.Close })
+	defer d.server.guard("open", func() { action = gnet.Close })
 	k := gc.Context().(*gnetSocket)
 	k.writing.Lock()
 	k.loop, k.gc, k.fd = d.loopOf(gc.EventLoop()), gc, gc.Fd()
 	k.writing.Unlock()
-	if !k.open(d.srv, k, k.remote) {
+	if !k.open(d.server, k, k.remote) {
 		return nil, gnet.Close
 	}
 	return nil, gnet.None
@@ -267,7 +267,7 @@ func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 	if !ok || k.gc == nil {
 		return gnet.None
 	}
-	defer d.srv.guard("traffic", func() {
+	defer d.server.guard("traffic", func() {
 		k.loop.cycle.reset()
 		action = gnet.Close
 	})
@@ -289,7 +289,7 @@ func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 	used := k.readFrames(k.loop.cycle, buf)
 	if used > 0 { // gnet takes 0 for everything
 		_, _ = gc.Discard(used)
-		d.srv.metrics.bytesIn.Add(used)
+		d.server.metrics.bytesIn.Add(used)
 	}
 	if !k.deferWrite() {
 		k.flush()
@@ -300,7 +300,7 @@ func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 
 // OnClose forgets the connection.
 func (d *gnetListener) OnClose(gc gnet.Conn, _ error) (action gnet.Action) {
-	defer d.srv.guard("close", nil)
+	defer d.server.guard("close", nil)
 	k, ok := gc.Context().(*gnetSocket)
 	if !ok || k.gc == nil {
 		return gnet.None
@@ -326,7 +326,7 @@ func (d *gnetListener) watchLoops() {
 	var again <-chan time.Time
 	for {
 		select {
-		case <-d.srv.ctx.Done():
+		case <-d.server.ctx.Done():
 			return
 		case <-d.stuck:
 			if again == nil {
@@ -345,11 +345,11 @@ func (d *gnetListener) watchLoops() {
 		case <-beats.C:
 			for i, l := range *d.loops.Load() {
 				if l.missedBeats.Add(1) > beatsMissed {
-					d.srv.fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
+					d.server.fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
 				}
 				asked := time.Now()
 				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-					d.srv.metrics.loopLag.Update(time.Since(asked).Seconds())
+					d.server.metrics.loopLag.Update(time.Since(asked).Seconds())
 					l.missedBeats.Store(0)
 					return nil
 				}))

@@ -16,7 +16,7 @@ import (
 // hosting keeps the replicas that run here in step with the map: a replica that the map gives to this instance is started, one that the map or its own group has
 // taken away is stopped and its data removed. One goroutine works on it at a time: the start, and then followMap.
 type hosting struct {
-	srv             *Server
+	server          *Server
 	removedReplicas chan [2]uint64     // shard and replica: it has seen its own removal
 	removedMeta     chan uint64        // the same of the meta shard's
 	purged          map[[2]uint64]bool // whose data were removed
@@ -26,7 +26,7 @@ type hosting struct {
 }
 
 func newHosting(s *Server) *hosting {
-	return &hosting{srv: s, removedReplicas: make(chan [2]uint64, 64), removedMeta: make(chan uint64, 8), purged: make(map[[2]uint64]bool), toPurge: make(map[[2]uint64]bool)}
+	return &hosting{server: s, removedReplicas: make(chan [2]uint64, 64), removedMeta: make(chan uint64, 8), purged: make(map[[2]uint64]bool), toPurge: make(map[[2]uint64]bool)}
 }
 
 // removed is told by the log engine, on a goroutine of its own.
@@ -40,14 +40,14 @@ func (h *hosting) removed(shard, id uint64) {
 	select {
 	case gone <- [2]uint64{shard, id}:
 	case meta <- id:
-	case <-h.srv.ctx.Done():
+	case <-h.server.ctx.Done():
 	}
 }
 
 // reconcile brings what runs into step with a map. A replica that cannot be started is tried again with the next map or after a while; an error is one that
 // this instance must not go on with. Again says that something is left to be done later.
 func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
-	s := h.srv
+	s := h.server
 	wanted := make(map[uint64]meta.Replica)
 	for _, x := range state.Shards() {
 		if r, ok := x.On(s.instance); ok && (r.TargetRole != meta.RoleNone || r.Role != meta.RoleNone) {
@@ -95,13 +95,13 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 // findOrphans notes the data of replicas that the map, which must be up to date, does not give to this instance: they were taken away while it was down, or it stopped
 // before their data were removed.
 func (h *hosting) findOrphans(state *meta.State) {
-	for _, kept := range h.srv.host.StoredReplicas() {
+	for _, kept := range h.server.host.StoredReplicas() {
 		shard, id := kept[0], kept[1]
 		if shard == replica.MetaShard {
 			continue // startMeta sees to it
 		}
 		x, _ := state.Shard(shard)
-		if r, ok := x.On(h.srv.instance); !ok || r.Replica != id {
+		if r, ok := x.On(h.server.instance); !ok || r.Replica != id {
 			h.toPurge[kept] = true
 		}
 	}
@@ -195,22 +195,22 @@ func (s *Server) leave() {
 
 // stop closes a shard host whose replica is in its group no more. Its data are due to be removed.
 func (h *hosting) stop(d *shardHost) {
-	h.srv.log.Info("replica is taken off this instance", "shard", d.id, "replica", d.replica)
+	h.server.log.Info("replica is taken off this instance", "shard", d.id, "replica", d.replica)
 	h.toPurge[[2]uint64{d.id, d.replica}] = true
-	if err := h.srv.closeShard(d); err != nil {
-		h.srv.log.Debug("the engine has stopped the replica before", "shard", d.id, "error", err)
+	if err := h.server.closeShard(d); err != nil {
+		h.server.log.Debug("the engine has stopped the replica before", "shard", d.id, "error", err)
 	}
 }
 
 // purge removes the data of replicas that were removed, each once. Done says that none is left.
 func (h *hosting) purge() (done bool) {
 	for key := range h.toPurge {
-		ctx, cancel := context.WithTimeout(h.srv.ctx, purgeTimeout)
-		err := h.srv.host.RemoveData(ctx, key[0], key[1])
+		ctx, cancel := context.WithTimeout(h.server.ctx, purgeTimeout)
+		err := h.server.host.RemoveData(ctx, key[0], key[1])
 		cancel()
 		if err != nil {
-			if h.srv.ctx.Err() == nil {
-				h.srv.log.Error("data of a removed replica are not removed, will be retried", "shard", key[0], "replica", key[1], "error", err)
+			if h.server.ctx.Err() == nil {
+				h.server.log.Error("data of a removed replica are not removed, will be retried", "shard", key[0], "replica", key[1], "error", err)
 			}
 			continue
 		}

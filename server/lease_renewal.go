@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// pingWindow is how long pings are gathered before the homes are asked to vouch. Keep-alives of thousands of connections then cost a barrier, and a wake-up of
+// pingWindow is how long pings are gathered before the home shards are asked to renew leases. Keep-alives of thousands of connections then cost a barrier, and a wake-up of
 // each loop, per window and not per ping, and a connection's two pongs go out in one write. The client counts from when it sent the ping, so that
 // nothing is lost by it but the window.
 const pingWindow = 20 * time.Millisecond
 
 // leaseRenewals gathers the pings of connections with sessions at home here. One goroutine ends the windows; it sleeps while nobody pings.
 type leaseRenewals struct {
-	srv  *Server
-	wake chan struct{}
+	server *Server
+	wake   chan struct{}
 
 	mu   sync.Mutex
 	list []pendingPing
@@ -26,7 +26,7 @@ type pendingPing struct {
 }
 
 func newLeaseRenewals(s *Server) *leaseRenewals {
-	return &leaseRenewals{srv: s, wake: make(chan struct{}, 1)}
+	return &leaseRenewals{server: s, wake: make(chan struct{}, 1)}
 }
 
 func (v *leaseRenewals) add(c *conn, ping uint64) {
@@ -49,14 +49,14 @@ func (v *leaseRenewals) run() {
 	for {
 		if len(asked) == 0 {
 			select {
-			case <-v.srv.ctx.Done():
+			case <-v.server.ctx.Done():
 				return
 			case <-v.wake:
 			}
 		}
 		t.Reset(pingWindow)
 		select {
-		case <-v.srv.ctx.Done():
+		case <-v.server.ctx.Done():
 			return
 		case <-t.C:
 		}
@@ -71,7 +71,7 @@ func (v *leaseRenewals) run() {
 			x.conn.notifyTransport()
 			asked[i] = pendingPing{}
 		}
-		v.srv.wakeWriters()
+		v.server.wakeWriters()
 		list, asked = asked[:0], list
 	}
 }
@@ -89,7 +89,7 @@ func (c *conn) hasHomeSessions() bool {
 }
 
 // requestPongs asks each shard that is home to sessions of the connection for a pong. Of the pings that came together the last one is asked for: what it proves, it
-// proves for those before it. A shard whose log may not have the attach of one of them yet is not asked: its pong would vouch for that session too.
+// proves for those before it. A shard whose log may not have the attach of one of them yet is not asked: its pong would renew that session too.
 func (c *conn) requestPongs(ping uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,7 +37,7 @@ type serverMetrics struct {
 	set    *metrics.Set
 	server *Server
 
-	unfinishedCut, excessCut, authFailures, tlsFailed, memoryRefused                                                                         *metrics.Counter
+	unfinishedCut, throttledClosed, authFailures, tlsFailed, memoryRefused                                                                   *metrics.Counter
 	accepted, connsRejected, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, repliesDropped, relaxedAttaches *metrics.Counter
 	ended                                                                                                                                    [8]*metrics.Counter
 	bytesIn, bytesOut                                                                                                                        *metrics.Counter
@@ -69,7 +69,7 @@ func newMetrics(s *Server) *serverMetrics {
 	m.helloCut = closed("no_hello")
 	m.frameCut = closed("slow_frame")
 	m.unfinishedCut = closed("unfinished_frames")
-	m.excessCut = closed("excess")
+	m.throttledClosed = closed("excess")
 	m.panics = set.NewCounter("signalbox_panics_total")
 	m.repliesDropped = set.NewCounter("signalbox_replies_dropped_total")
 	m.relaxedAttaches = set.NewCounter("signalbox_relaxed_attaches_total")

@@ -42,7 +42,7 @@ func (m *serverMetrics) writeCluster(w io.Writer) {
 	}
 	number("signalbox_audit_events_dropped_total", s.audit.log.Lost())
 	s.detector.write(w)
-	m.writeMesh(w)
+	m.writePeers(w)
 	if s.registered.Load() {
 		m.writeHealth(w)
 	}
@@ -74,7 +74,7 @@ func (m *serverMetrics) writeHealth(w io.Writer) {
 	}
 }
 
-// write shows what the sentinel did, and when last.
+// write writes the failure detector's actions, and when the last one was.
 func (y *detectorDriver) write(w io.Writer) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -84,7 +84,7 @@ func (y *detectorDriver) write(w io.Writer) {
 			labels := fmt.Sprintf("{action=%q,outcome=%q}", actionNames[kind], outcomeNames[ok])
 			fmt.Fprintf(w, "signalbox_failure_detector_actions_total%s %d\n", labels, y.actions[act])
 			if act == y.last {
-				fmt.Fprintf(w, "signalbox_failure_detector_last_action_age_seconds%s %.3f\n", labels, (y.srv.clock.Now() - y.lastAt).Seconds())
+				fmt.Fprintf(w, "signalbox_failure_detector_last_action_age_seconds%s %.3f\n", labels, (y.server.clock.Now() - y.lastAt).Seconds())
 			}
 		}
 	}
@@ -95,12 +95,12 @@ var (
 	outcomeNames = map[bool]string{true: "accepted", false: "refused"}
 )
 
-// writeMesh shows the links between instances.
-func (m *serverMetrics) writeMesh(w io.Writer) {
-	if m.server.mesh == nil {
+// writePeers shows the links between instances.
+func (m *serverMetrics) writePeers(w io.Writer) {
+	if m.server.peers == nil {
 		return
 	}
-	st := m.server.mesh.Stats()
+	st := m.server.peers.Stats()
 	for _, v := range []struct {
 		name  string
 		value any

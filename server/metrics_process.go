@@ -119,7 +119,7 @@ func (m *serverMetrics) writeProcesses(w io.Writer) {
 			fmt.Fprintf(w, "signalbox_process_rounds_ended_total{shard=\"%d\",outcome=%q} %d\n", d.id, o, p.counts.ended[o].Load())
 		}
 		p.mu.Lock()
-		mail := p.relay.Stats()
+		relayed := p.relay.Stats()
 		p.mu.Unlock()
 		for _, v := range []struct {
 			name  string
@@ -131,14 +131,14 @@ func (m *serverMetrics) writeProcesses(w io.Writer) {
 			{"signalbox_process_leaves_total", p.counts.left.Load()},
 			{"signalbox_process_returns_total", p.counts.returned.Load()},
 			{"signalbox_process_undelivered_total", p.counts.undelivered.Load()},
-			{"signalbox_process_requests_total", mail.Requests},
-			{"signalbox_process_requests_repeated_total", mail.Repeated + mail.Redelivered},
-			{"signalbox_process_requests_overflowed_total", mail.Overflows},
-			{"signalbox_process_messages_stale_total", mail.Stale},
-			{"signalbox_process_replies_total", mail.Replies},
-			{"signalbox_process_replies_refused_total", mail.Refused},
-			{"signalbox_process_requests_pending", uint64(mail.Pending)},
-			{"signalbox_process_requests_pending_bytes", uint64(mail.PendingBytes)},
+			{"signalbox_process_requests_total", relayed.Requests},
+			{"signalbox_process_requests_repeated_total", relayed.Repeated + relayed.Redelivered},
+			{"signalbox_process_requests_overflowed_total", relayed.Overflows},
+			{"signalbox_process_messages_stale_total", relayed.Stale},
+			{"signalbox_process_replies_total", relayed.Replies},
+			{"signalbox_process_replies_refused_total", relayed.Refused},
+			{"signalbox_process_requests_pending", uint64(relayed.Pending)},
+			{"signalbox_process_requests_pending_bytes", uint64(relayed.PendingBytes)},
 		} {
 			fmt.Fprintf(w, "%s{shard=\"%d\"} %d\n", v.name, d.id, v.value)
 		}

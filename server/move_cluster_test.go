@@ -55,14 +55,14 @@ func sixInstances(t *testing.T) (*clusterKit, *moveWorkload, uint32) {
 		c.Buckets, c.RTT, c.OfflineAfter = buckets, 50*time.Millisecond, 5*time.Second
 	}
 	k.startAll("a", "b", "c")
-	k.arrives("three instances that work", settled(3, 3))
+	k.arrives("three instances that work", stable(3, 3))
 	var addresses []string
 	for _, s := range k.run {
 		addresses = append(addresses, s.Addr())
 	}
-	crowd := newMoveWorkload(t, addresses, 4, sessions, names)
-	crowd.begin()
-	crowd.progress(100)
+	workload := newMoveWorkload(t, addresses, 4, sessions, names)
+	workload.begin()
+	workload.progress(100)
 	began := time.Now()
 	errs := make(chan error, 3)
 	for _, n := range []string{"d", "e", "f"} {
@@ -73,11 +73,11 @@ func sixInstances(t *testing.T) (*clusterKit, *moveWorkload, uint32) {
 			t.Fatal(err)
 		}
 	}
-	k.arrives("six instances", settled(3, 6))
+	k.arrives("six instances", stable(3, 6))
 	k.arrives("the buckets divided evenly", divided(buckets/2, buckets/2))
 	t.Logf("six instances after %v", time.Since(began).Round(time.Millisecond))
-	crowd.progress(100)
-	return k, crowd, buckets
+	workload.progress(100)
+	return k, workload, buckets
 }
 
 // governs is the name of the instance that leads the meta shard.
@@ -118,7 +118,7 @@ func (k *clusterKit) arrives(what string, f func(s *meta.State) bool) {
 // TestBucketsMoveUnderLoad: three instances become six, the buckets move to the new replicaset and by weights, the meta shard changes its leader while they do, and a move
 // is given up half way: nobody who works with them sees more than a delay.
 func TestBucketsMoveUnderLoad(t *testing.T) {
-	k, crowd, buckets := sixInstances(t)
+	k, workload, buckets := sixInstances(t)
 	for _, x := range []struct {
 		name          string
 		first, second uint32
@@ -134,10 +134,10 @@ func TestBucketsMoveUnderLoad(t *testing.T) {
 		x.meanwhile(done)
 		k.arrives(x.name, done)
 		t.Logf("%s, %d:%d, after %v", x.name, x.first, x.second, time.Since(began).Round(time.Millisecond))
-		crowd.progress(100)
+		workload.progress(100)
 	}
-	k.giveUp(crowd, buckets)
-	crowd.finish()
+	k.giveUp(workload, buckets)
+	workload.finish()
 }
 
 // changeGovernors has one instance after another lead the meta shard, at most until the buckets are where they are to be.
@@ -177,7 +177,7 @@ func voters(s *meta.State) map[string]bool {
 
 // giveUp breaks the links between the replicasets while buckets move, so that the move is given up: the buckets stay where they were, and move when the links are
 // back. The side that can go on deciding gives, the other one is to take.
-func (k *clusterKit) giveUp(crowd *moveWorkload, buckets uint32) {
+func (k *clusterKit) giveUp(workload *moveWorkload, buckets uint32) {
 	k.t.Helper()
 	sides := [][]string{{"a", "b", "c"}, {"d", "e", "f"}}
 	all := voters(k.run["a"].meta.State())
@@ -223,7 +223,7 @@ func (k *clusterKit) giveUp(crowd *moveWorkload, buckets uint32) {
 		}
 		cancel()
 		if given {
-			crowd.progress(50)
+			workload.progress(50)
 		}
 		links(k.net.HealBoth)
 		if !given {
@@ -236,5 +236,5 @@ func (k *clusterKit) giveUp(crowd *moveWorkload, buckets uint32) {
 	began := time.Now()
 	k.arrives("the move that was given up, done", divided(want[0], want[1]))
 	k.t.Logf("done %v after the links were back", time.Since(began).Round(time.Millisecond))
-	crowd.progress(100)
+	workload.progress(100)
 }

@@ -81,7 +81,7 @@ func TestFewFiles(t *testing.T) {
 		t.Fatalf("%d connections are let in with %d open files", bound, limit)
 	}
 	// crowd connects twice as often as there are files.
-	crowd := func() (served []*raw, turned int) {
+	workload := func() (served []*raw, turned int) {
 		for range 2 * limit {
 			nc, err := net.Dial("tcp", addr)
 			if err != nil {
@@ -101,7 +101,7 @@ func TestFewFiles(t *testing.T) {
 		return served, turned
 	}
 	for range 2 {
-		served, turned := crowd()
+		served, turned := workload()
 		if len(served) != bound || turned != 2*limit-bound {
 			t.Fatalf("%d were served and %d turned away; the bound is %d", len(served), turned, bound)
 		}

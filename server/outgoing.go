@@ -95,7 +95,8 @@ func (o *outgoing) holdNotify() {
 	o.mu.Unlock()
 }
 
-// releaseNotify is the end of hold without taking, if nothing but own bytes wait: the next that is appended, or a nudge, has everything written.
+// releaseNotify ends holdNotify without a take, if only the caller's own bytes wait. The next append, or
+// notifyTransport, has everything written.
 func (o *outgoing) releaseNotify(own int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,9 +15,9 @@ func TestPages(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
-	const crowd = 12
+	const workload = 12
 	var sessions []protocol.SessionReply
-	for i := range uint64(crowd) {
+	for i := range uint64(workload) {
 		sessions = append(sessions, c.session(node, i+1))
 	}
 	most := bytes.Repeat([]byte("x"), protocol.MaxDataLen)
@@ -44,7 +44,7 @@ func TestPages(t *testing.T) {
 		for more := true; more; more = len(m.Cursor) > 0 {
 			var d protocol.DescribeReply
 			c.must(protocol.KindDescribe, bucket, m, &d)
-			if d.NumOwners != 2 || d.NumWaiters != crowd-2 || d.Version != 2 || d.Used != 2 {
+			if d.NumOwners != 2 || d.NumWaiters != workload-2 || d.Version != 2 || d.Used != 2 {
 				t.Fatalf("page %d: %d owners, %d waiters, version %d, used %d", pages, d.NumOwners, d.NumWaiters, d.Version, d.Used)
 			}
 			if limit != 0 && len(d.Owners)+len(d.Waiters) > int(limit) {
@@ -63,7 +63,7 @@ func TestPages(t *testing.T) {
 				t.Fatal("a walk without an end")
 			}
 		}
-		if owners != 2 || len(order) != crowd || !slices.IsSorted(order) || len(slices.Compact(order)) != crowd || data != len(most) || pages < 4 {
+		if owners != 2 || len(order) != workload || !slices.IsSorted(order) || len(slices.Compact(order)) != workload || data != len(most) || pages < 4 {
 			t.Errorf("limit %d: %d owners, order %v, %d bytes of data, %d pages", limit, owners, order, data, pages)
 		}
 	}
@@ -105,7 +105,7 @@ func TestPages(t *testing.T) {
 			all.Cursor = page.Cursor
 		}
 	}
-	if names != 10 || len(ids) != crowd {
+	if names != 10 || len(ids) != workload {
 		t.Errorf("%d names, %d sessions", names, len(ids))
 	}
 }

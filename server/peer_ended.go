@@ -7,7 +7,7 @@ import (
 
 // peerEnded says whether the process of the instance at a raft address has ended, as far as can be told here.
 func (s *Server) peerEnded(ctx context.Context, address string) bool {
-	return s.mesh != nil && s.mesh.ProcessExited(ctx, address)
+	return s.peers != nil && s.peers.ProcessExited(ctx, address)
 }
 
 // peerExited is told that the process of another instance has ended. What it led is led by others as soon as a majority of each shard's voters has found the same: nobody waits

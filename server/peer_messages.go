@@ -7,7 +7,7 @@ import (
 // inboxSize bounds what waits for one shard's leader. Messages beyond it are dropped: their senders ask again.
 const inboxSize = 1024
 
-// peerMessages carries messages between the leaders of shards, as bytes, and implements replica.MessageSender. What is for a shard that is led here goes to its mailbox; the rest goes
+// peerMessages carries messages between the leaders of shards, as bytes, and implements replica.MessageSender. What is for a shard that is led here goes to its inbox; the rest goes
 // to the instance that leads it, if there is another instance.
 //
 // Each shard here has a mailbox and a goroutine that empties it: a receiver that is busy delays no other.

@@ -46,7 +46,7 @@ type processLeader struct {
 	relay *leader.Processes
 
 	// Of the goroutine.
-	seenLeaderships uint64 // of reigns
+	seenLeaderships uint64 // of leaderships
 	out             leader.ProcessOut
 	outbox          *outbox
 	messages        processMessages

@@ -41,7 +41,7 @@ func TestPlannedStopsLogNoWarnings(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelWarn})).With("name", name)
 	}
 	k.startAll("a", "b", "c")
-	k.await("three instances that work", settled(3, 3))
+	k.await("three instances that work", stable(3, 3))
 	k.await("a vote of each in the meta shard", voting(3))
 	var addresses []string
 	for _, s := range k.run {
@@ -78,7 +78,7 @@ func TestPlannedStopsLogNoWarnings(t *testing.T) {
 		delete(k.run, name)
 		k.mu.Unlock()
 		k.must(name)
-		k.await("three instances that work again", settled(3, 3))
+		k.await("three instances that work again", stable(3, 3))
 		k.await("a vote of each in the meta shard", voting(3))
 		for _, line := range strings.Split(strings.TrimSpace(logs.take()), "\n") {
 			if line != "" {

@@ -64,7 +64,7 @@ var version = sync.OnceValue(func() string {
 	return "devel"
 })
 
-// ping answers for the connection, and has each shard that is home to sessions of it vouch for them. Pings take no part in the window and wait for no
+// ping answers for the connection, and has each home shard of its sessions renew their leases. Pings take no part in the window and wait for no
 // request.
 func (c *conn) ping(p *readCycle, h protocol.Header) {
 	p.out.event(c, protocol.KindPong, h.ID, 0, nil)

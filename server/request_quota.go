@@ -70,7 +70,8 @@ func (c *conn) chargeQuota(p *readCycle, h protocol.Header, node uint64) bool {
 		return true
 	}
 	if charge == chargeAlways {
-		// It is served; a connection that has nothing else rests. Attaches do not count: those of ten thousand sessions that come back together must not wait.
+		// It is served; a connection that sends nothing else is paused. Attaches do not count: ten thousand
+		// sessions that come back together must not wait.
 		if h.Kind != protocol.KindSessionAttach {
 			p.overQuota++
 		}

@@ -165,13 +165,13 @@ func TestOverQuota(t *testing.T) {
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/slow", Config: protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 1}}, &info)
 	eventually(t, "the quota", func() bool { return s.routing().rates[info.ID] != nil })
 	session := c.session(info.ID, 1)
-	rests := func() (yes bool) {
+	pause := func() (yes bool) {
 		s.conns.each(func(c *conn) { yes = yes || c.paused.Load() })
 		return yes
 	}
 	const burst = 300
 	var last uint64
-	for !rests() {
+	for !pause() {
 		var b []byte
 		for range burst {
 			c.nextID++
@@ -182,7 +182,7 @@ func TestOverQuota(t *testing.T) {
 			})
 		}
 		c.write(b)
-		for !c.answered(last) && !rests() { // what is left of the burst may wait for the end of the rest
+		for !c.answered(last) && !pause() { // what is left of the burst may wait for the end of the rest
 		}
 	}
 	for _, h := range c.later {

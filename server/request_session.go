@@ -141,14 +141,14 @@ func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.Sessio
 		return false
 	}
 	c.server.metrics.relaxedAttaches.Inc()
-	// Requests may come before the log has the attach: they wait behind it in the same log, or at a guest that learns the epoch from them.
+	// Requests may come before the log has the attach: they wait behind it in the same log, or at a remote shard, which learns the epoch from them.
 	b := c.newBinding(m.Session, m.Epoch, m.Node, d, m.Description)
 	b.unlogged = true
 	if c.addBinding(b, m.Timeout) {
 		c.server.notifyTakenOver(p.out, c.server.bindings.insert(b), m.Epoch)
 		c.server.dropIfClosed(b)
 	}
-	// The log may have been faster: the binding that its event made was then replaced by this one, and no other event follows to keep the pledge.
+	// The log may have been faster: the binding that its event made was then replaced by this one, and no other event follows to mark it as logged.
 	d.raft.View(func(machine *shard.Machine) {
 		if v, found := machine.Session(m.Session); found && v.Attached && v.Epoch == m.Epoch && v.Nonce == m.Nonce {
 			c.attachLogged(b)

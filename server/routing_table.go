@@ -64,7 +64,7 @@ func (r *routes) tierOf(node uint64) uint8 {
 // keys are the current and the previous ticket key.
 func (r *routes) keys() (current, previous *meta.Key) { return &r.current, &r.before }
 
-// route is where a leader looks for the homes of its guests.
+// route is where a leader finds the home shards of its remote sessions.
 func (s *Server) route(tier uint8, bucket uint32) (shard, epoch uint64) {
 	r := s.routes.Load()
 	if r == nil {

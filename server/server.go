@@ -35,7 +35,7 @@ type Server struct {
 	windowFull string
 
 	lock            *os.File        // of the data folder
-	mesh            *peer.Transport // nil: alone for good
+	peers           *peer.Transport // nil: alone for good
 	links           cluster.Transport
 	certs           *certs.Certs // of clients' TLS; nil: there is none
 	clusterCerts    *certs.Certs // of instances' TLS; nil: there is none
@@ -235,7 +235,8 @@ func (s *Server) wakeWriters() {
 	}
 }
 
-// wakeWritersSoon is kick for callbacks that come many in a row without saying which is the last: a goroutine of its own kicks once for all that came before it ran.
+// wakeWritersSoon is wakeWriters for callbacks that come many in a row. A goroutine wakes the writers once
+// for all callbacks before it ran.
 func (s *Server) wakeWritersSoon() {
 	select {
 	case s.wakeC <- struct{}{}:

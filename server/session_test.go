@@ -195,8 +195,8 @@ func TestTickets(t *testing.T) {
 	home := connect(t, s)
 	node := home.node()
 	r := home.session(node, 1)
-	guest := connect(t, s)
-	if _, err := guest.lock(node, r.Session, "a", 0); !errors.Is(err, protocol.StatusBadSession) {
+	remote := connect(t, s)
+	if _, err := remote.lock(node, r.Session, "a", 0); !errors.Is(err, protocol.StatusBadSession) {
 		t.Fatalf("acquire without a ticket: %v", err)
 	}
 	for name, bad := range map[string][]byte{
@@ -209,7 +209,7 @@ func TestTickets(t *testing.T) {
 		"version":  flip(r.Ticket, 0),
 		"identity": flip(r.Ticket, ticketHead+1),
 	} {
-		err := guest.call(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: bad}, nil)
+		err := remote.call(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: bad}, nil)
 		if err == nil {
 			t.Fatalf("%s ticket was taken", name)
 		}
@@ -217,9 +217,9 @@ func TestTickets(t *testing.T) {
 			t.Fatalf("%s ticket: %v", name, err)
 		}
 	}
-	guest.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}, nil)
-	guest.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}, nil)
-	if a, err := guest.lock(node, r.Session, "a", 0); err != nil || a.State != protocol.Acquired {
+	remote.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}, nil)
+	remote.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}, nil)
+	if a, err := remote.lock(node, r.Session, "a", 0); err != nil || a.State != protocol.Acquired {
 		t.Fatalf("acquire with a ticket: %+v, %v", a, err)
 	}
 	// A newer epoch takes the session from the connection that showed the older ticket.
@@ -228,11 +228,11 @@ func TestTickets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guest.event(protocol.KindTakenOver, nil)
-	guest.fails(protocol.StatusBadSession, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket})
-	guest.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r2.Ticket}, nil)
-	guest.seq = 10
-	if a, err := guest.lock(node, r.Session, "a", 0); err != nil || a.State != protocol.Acquired {
+	remote.event(protocol.KindTakenOver, nil)
+	remote.fails(protocol.StatusBadSession, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket})
+	remote.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r2.Ticket}, nil)
+	remote.seq = 10
+	if a, err := remote.lock(node, r.Session, "a", 0); err != nil || a.State != protocol.Acquired {
 		t.Fatalf("acquire with the newer ticket: %+v, %v", a, err)
 	}
 }

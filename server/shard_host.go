@@ -209,7 +209,7 @@ func (d *shardHost) Detach(_ *replica.Shard, id uint64) {
 	}
 }
 
-// Pong vouches for the sessions of a connection that are at home here.
+// Pong renews the leases of a connection's sessions whose home shard is this one.
 func (d *shardHost) Pong(_ *replica.Shard, id, ping uint64) {
 	if c := d.server.conns.get(id); c != nil {
 		_, over, push := c.append(protocol.KindPong, ping, d.id, nil)

@@ -30,7 +30,7 @@ func (t *shardTable) load() *shardList {
 	return &noShards
 }
 
-// get is the shard's desk here, nil when it has none.
+// get is the shard's host here, nil when it has none.
 func (t *shardTable) get(shard uint64) *shardHost { return t.load().byID[shard] }
 
 // all are the shards here in order of shard id. The list must not be changed.

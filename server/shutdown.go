@@ -119,13 +119,13 @@ func (s *Server) handOver(ctx context.Context) {
 func (s *Server) stampHandOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
 	defer cancel()
-	var telling sync.WaitGroup
+	var sending sync.WaitGroup
 	for _, d := range s.shards.all() {
 		if d.leading.Load() {
-			telling.Go(func() { _ = d.raft.HandOver(ctx) })
+			sending.Go(func() { _ = d.raft.HandOver(ctx) })
 		}
 	}
-	telling.Wait()
+	sending.Wait()
 }
 
 // leadingCount is how many shards are led here.
@@ -272,8 +272,8 @@ func (s *Server) end(drain func()) {
 			errs = append(errs, fmt.Errorf("close the log: %w", err))
 		}
 	}
-	if s.mesh != nil {
-		errs = append(errs, s.mesh.Close())
+	if s.peers != nil {
+		errs = append(errs, s.peers.Close())
 	}
 	s.running.Wait()
 	s.backups.close()

@@ -57,13 +57,13 @@ func (s *Server) openLinks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.mesh, err = peer.New(peer.Config{
-			Advertise: s.raftAdvertise(), Listen: s.cfg.Raft, Network: s.meshNetwork(), Token: token, Cluster: s.clusterID, Logger: s.log,
+		s.peers, err = peer.New(peer.Config{
+			Advertise: s.raftAdvertise(), Listen: s.cfg.Raft, Network: s.peerNetwork(), Token: token, Cluster: s.clusterID, Logger: s.log,
 		})
 		if err != nil {
 			return err
 		}
-		s.links = s.mesh
+		s.links = s.peers
 	}
 	s.entry = &cluster.Bootstrap{
 		Store: s.identityStore(), Transport: s.links, Advertise: s.raftAdvertise(), Voter: true, Peers: s.otherPeers(), Cluster: s.cfg.Cluster,
@@ -74,16 +74,16 @@ func (s *Server) openLinks(ctx context.Context) error {
 		Transport: s.links, Local: localOperations{s}, State: s.meta.State, Now: s.clock.Now, Join: s.admit, SetTarget: s.update, HeartbeatReceived: s.detector.heartbeat,
 		Plan: s.plan, Backup: s.backups.serve, ProcessExited: s.peerEnded, Logger: s.log,
 	})
-	if s.mesh != nil && s.cfg.Network == nil {
+	if s.peers != nil && s.cfg.Network == nil {
 		s.entry.Probe = cluster.Probe
 	}
 	if err := s.entry.Start(); err != nil {
 		return err
 	}
 	s.startup.waitFor(s.entry.WaitingFor)
-	if s.mesh != nil {
-		s.mesh.OnProcessExit(s.peerExited)
-		if err := s.mesh.Start(); err != nil {
+	if s.peers != nil {
+		s.peers.OnProcessExit(s.peerExited)
+		if err := s.peers.Start(); err != nil {
 			return err
 		}
 	}
@@ -134,12 +134,12 @@ func (s *Server) openLog(ctx context.Context) error {
 		Dir: s.cfg.DataDir, RaftAddress: s.raftAdvertise(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
 		Removed: s.hosting.removed, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: s.metrics.logWritten, Changed: s.member.HeartbeatSoon,
 	}
-	if s.mesh != nil {
-		cfg.Transport = s.mesh.RaftTransport()
+	if s.peers != nil {
+		cfg.Transport = s.peers.RaftTransport()
 	}
 	if s.inMemory() {
 		cfg.Dir = ""
-		if s.mesh == nil {
+		if s.peers == nil {
 			cfg.RaftAddress = ""
 		}
 	} else {

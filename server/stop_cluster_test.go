@@ -32,7 +32,7 @@ func (k *clusterKit) leadsMost() string {
 func TestShutdownUnderLoad(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.await("three instances that work", settled(3, 3))
+	k.await("three instances that work", stable(3, 3))
 	k.await("a vote of each in the meta shard", voting(3))
 	var addresses []string
 	for _, s := range k.run {
@@ -149,7 +149,7 @@ func voting(n int) func(s *meta.State) bool {
 func TestShutdownWithoutOthers(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
-	k.await("three instances that work", settled(3, 3))
+	k.await("three instances that work", stable(3, 3))
 	k.await("a vote of each in the meta shard", voting(3))
 	a, b, c := k.run["a"], k.run["b"], k.run["c"]
 	var all sync.WaitGroup
@@ -189,7 +189,7 @@ func TestReadySaysWhy(t *testing.T) {
 	if err := k.start("b", "a"); err != nil {
 		t.Fatal(err)
 	}
-	k.await("two instances that work", settled(2, 2))
+	k.await("two instances that work", stable(2, 2))
 	for name, s := range k.run {
 		eventually(t, name+" to be ready", func() bool { return s.Ready() == nil })
 		var text strings.Builder
@@ -289,7 +289,7 @@ func TestAuditOfACluster(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.change = func(name string, c *Config) { c.Audit = filepath.Join(dir, name) }
 	k.startAll("a", "b", "c")
-	k.await("three instances that work", settled(3, 3))
+	k.await("three instances that work", stable(3, 3))
 	state := k.run["a"].meta.State()
 	for name, s := range k.run {
 		eventually(t, name+" to have applied it", func() bool { return s.meta.State().Revision() >= state.Revision() })

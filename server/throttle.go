@@ -10,38 +10,45 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// A client that is told no, or pong, at once, asks again at once, and so can keep an instance busy with saying so. Excess is what no client needs much of: pings, and requests
-// that are refused because they are too many, malformed, not allowed, or on behalf of a session that is not its own, or would be too many if they were ever refused. When
-// there has been a lot of that on a connection, or on all of them together, and a feed holds nothing else, the connection rests: nothing of it is looked at for half a second. If
-// it goes on like that afterwards, it rests for twice as long, up to four seconds; with sessions on it, whose keep-alives it would delay, up to one second. What was answered is sent at once, and what comes meanwhile
-// waits: in the kernel, which does not even wake the event loop for a little of it, and then in the transport's buffer. A client that sends on and on meanwhile is told
-// goodbye: nothing else ends what a server that cannot stop reading has to hold for it.
+// A client that is rejected immediately, or gets a pong, retries immediately. Thousands of such
+// clients keep an instance busy.
+//
+// Excess is what no well-behaved client sends much of: pings; requests rejected because they are too
+// many, malformed, forbidden, or on a session that is not bound; requests beyond a quota that are never
+// rejected. A connection that sends only excess, and much of it, is paused for 0.5 s, then for twice as
+// long, up to 4 s. The same holds when all connections together send much. A connection with sessions
+// is paused for at most 1 s, because its keep-alives wait.
+//
+// Replies that are ready are written at once. What arrives during a pause stays in the kernel, which
+// wakes the event loop only for larger amounts, and then in the transport's buffer. A client that fills
+// that too is closed: nothing else bounds what a server that cannot stop reading holds for it.
 const (
-	excessPerConn = 256  // so much excess a connection has served between two sweeps; the shortest session timeout takes 20 pings in that time
-	excessTotal   = 4096 // when all connections together had so much between two sweeps, each has served pingsPerConn pings, and nothing else
+	excessPerConn = 256  // served between two sweeps; the shortest session timeout takes 20 pings in that time
+	excessTotal   = 4096 // of all connections; beyond it each is served pingsPerConn pings, and no other excess
 	pingsPerConn  = 32
 
-	// framesPerCheck is how many frames are served before a look whether they are excess: a burst of thousands keeps nobody waiting.
+	// framesPerCheck is how many frames are served between two checks, so that a burst delays nobody.
 	framesPerCheck = 512
 
 	maxPause      = 8 // sweeps
 	maxPauseBound = 2 // sweeps, with sessions on the connection
 
-	// pausedLowWater is what the kernel keeps of a connection that rests before the event loop hears of it. No more than a fifth of the buffer that a socket begins with, so that the
-	// kernel makes none larger for it.
+	// pausedLowWater is how many bytes the kernel keeps of a paused connection before it wakes the
+	// event loop. It is a fifth of a socket's initial buffer at most, so that the kernel does not grow it.
 	pausedLowWater = 16 << 10
-	// pausedBufferLimit is how much may wait in the transport's buffer of a connection that rests: more than a window of small requests, and than any one of them. While a quarter of
-	// Limits.InTotal waits of all connections, pausedLowWater. With more the connection ends.
+	// pausedBufferLimit bounds the transport's buffer of a paused connection: more than a window of
+	// small requests, and more than any single one. It is pausedLowWater while all connections
+	// together hold a quarter of Limits.InTotal. Beyond it the connection is closed.
 	pausedBufferLimit = 2 * protocol.MaxFrameLen
 
-	// Connections go on a few at a time, so that those that rested together do not come back together.
+	// Connections resume a few at a time, so that those paused together do not come back together.
 	resumePeriod    = 10 * time.Millisecond
 	resumePerPeriod = 25 // a period
-	// resumeBoundPerPeriod is how many of those with sessions go on a period: they have a turn of their own, since it is their keep-alives that wait.
+	// resumeBoundPerPeriod is for connections with sessions, whose keep-alives wait.
 	resumeBoundPerPeriod = 100
 )
 
-// countsAsExcess says which refusals count: those that a client that does what it should sees few of.
+// countsAsExcess says which rejections count: those that a well-behaved client sees few of.
 func countsAsExcess(status protocol.Status) bool {
 	switch status {
 	case protocol.StatusOverloaded, protocol.StatusBadRequest, protocol.StatusBadSession, protocol.StatusSessionExpired, protocol.StatusUnsupported,
@@ -51,13 +58,13 @@ func countsAsExcess(status protocol.Status) bool {
 	return false
 }
 
-// sweepCounter count sweeps, and the excess since the last.
+// sweepCounter counts sweeps, and the excess since the last one.
 type sweepCounter struct {
 	sweep  atomic.Uint64 // from 1
 	excess atomic.Int64
 }
 
-// next begins a turn.
+// next begins a sweep.
 func (t *sweepCounter) next() {
 	t.excess.Store(0)
 	t.sweep.Add(1)
@@ -68,13 +75,13 @@ type throttle struct {
 	rejections  uint64 // of the connection's refusals, so many have been judged
 	sweep       uint64 // in which n was counted
 	n           int
-	pausedUntil uint64 // the turn in which the last rest ended, or will
-	lastPause   uint64 // how many turns it lasted
+	pausedUntil uint64 // the sweep in which the last pause ends
+	lastPause   uint64 // in sweeps
 }
 
-// classify looks at a feed of so many frames, after which there were so many refusals on the connection since it began, and answers for how many turns it is to rest. A refusal
-// that came from the log counts in the feed after.
-func (e *throttle) classify(t *sweepCounter, refused uint64, pings, beyond, frames int, bound bool) (rests uint64) {
+// classify takes the counts of one read, and the connection's rejections so far. It returns for how many
+// sweeps to pause; 0: not at all. A rejection that comes from the log counts in the next read.
+func (e *throttle) classify(t *sweepCounter, refused uint64, pings, beyond, frames int, bound bool) (pause uint64) {
 	n := int(refused-e.rejections) + pings + beyond
 	e.rejections = refused
 	if n == 0 {
@@ -120,14 +127,16 @@ func (c *conn) classify(p *readCycle) (sweeps uint64) {
 	return c.throttle.classify(&c.server.sweeps, refused, pings, beyond, p.frames-was.frames, c.hasSessions())
 }
 
-// pause has the connection rest for so many turns. Its own goroutine calls it, at the end of a feed. Bound says that it has sessions.
+// pause stops reading the connection for some sweeps. The reading goroutine calls it, after a read. bound:
+// the connection has sessions.
 func (c *conn) pause(sweeps uint64, now time.Duration, bound bool) {
 	c.paused.Store(true)
 	c.server.pausedConns.add(c, now+time.Duration(sweeps)*sweepPeriod, bound)
 	c.transport.pauseReads()
 }
 
-// bufferPaused notes that so many bytes wait of a connection that rests. False: they are to be fed, since it does not rest, or dropped, since it ends.
+// bufferPaused counts the n bytes that a paused connection has buffered. False: it is not paused, or it is
+// being closed.
 func (c *conn) bufferPaused(n int) bool {
 	if !c.paused.Load() || c.ending.Load() {
 		return false
@@ -140,13 +149,13 @@ func (c *conn) bufferPaused(n int) bool {
 	if n < most {
 		return c.countUnfinished(n)
 	}
-	if c.close(closeGraceful, protocol.StatusOverloaded, fmt.Sprintf("this connection was told no hundreds of times, and sent %d bytes more meanwhile; wait for answers, and a while before asking again", n)) {
-		c.server.metrics.excessCut.Inc()
+	if c.close(closeGraceful, protocol.StatusOverloaded, fmt.Sprintf("this connection had hundreds of requests rejected, and sent %d more bytes while paused; wait for answers, and retry later", n)) {
+		c.server.metrics.throttledClosed.Inc()
 	}
 	return false
 }
 
-// resume has the frame that was unfinished when the rest began take its time from now on.
+// resume ends a pause. The deadline of a frame that was incomplete begins anew.
 func (c *conn) resume(now time.Duration) {
 	if since := c.frameSince.Load(); since != 0 {
 		c.frameSince.CompareAndSwap(since, int64(now))
@@ -155,10 +164,10 @@ func (c *conn) resume(now time.Duration) {
 	c.paused.Store(false)
 }
 
-// pausedConns are the connections that rest.
+// pausedConns are the paused connections.
 type pausedConns struct {
-	srv  *Server
-	wake chan struct{}
+	server *Server
+	wake   chan struct{}
 
 	mu    sync.Mutex
 	list  pauseHeap
@@ -166,7 +175,7 @@ type pausedConns struct {
 }
 
 func newPausedConns(s *Server) *pausedConns {
-	return &pausedConns{srv: s, wake: make(chan struct{}, 1)}
+	return &pausedConns{server: s, wake: make(chan struct{}, 1)}
 }
 
 type pausedConn struct {
@@ -191,9 +200,10 @@ func (r *pausedConns) add(c *conn, until time.Duration, bound bool) {
 	}
 }
 
-// resume lets those go on whose rest is over, so many of them at most, and so many of those with sessions, and says whether any still rest.
+// resume resumes connections whose pause is over: at most so many without sessions, and so many with.
+// left: some are still paused.
 func (r *pausedConns) resume(most, bound int) (left bool) {
-	now := r.srv.clock.Now()
+	now := r.server.clock.Now()
 	var list []*conn
 	r.mu.Lock()
 	for n := 0; len(r.bound) > 0 && r.bound[0].until <= now && n < bound; n++ {
@@ -211,20 +221,20 @@ func (r *pausedConns) resume(most, bound int) (left bool) {
 	return left
 }
 
-// run goes on until the server stops. It sleeps while nobody rests.
+// run goes on until the server stops. It sleeps while none is paused.
 func (r *pausedConns) run() {
 	t := time.NewTicker(resumePeriod)
 	defer t.Stop()
 	for {
 		select {
-		case <-r.srv.ctx.Done():
+		case <-r.server.ctx.Done():
 			return
 		case <-r.wake:
 		}
 		t.Reset(resumePeriod)
 		for left := true; left; {
 			select {
-			case <-r.srv.ctx.Done():
+			case <-r.server.ctx.Done():
 				return
 			case <-t.C:
 				left = r.resume(resumePerPeriod, resumeBoundPerPeriod)
@@ -234,7 +244,7 @@ func (r *pausedConns) run() {
 	}
 }
 
-// pauseHeap is a heap by the end of the rest.
+// pauseHeap is a heap by the end of the pause.
 type pauseHeap []pausedConn
 
 func (h pauseHeap) Len() int           { return len(h) }

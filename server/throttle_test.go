@@ -50,8 +50,8 @@ func TestThrottle(t *testing.T) {
 			if strings.HasSuffix(name, "(beyond)") {
 				pings, beyond = 0, f.pings
 			}
-			if rests := e.classify(&all, refused, pings, beyond, f.frames, strings.HasSuffix(name, "(bound)")); rests != f.rests {
-				t.Errorf("%s: after feed %d it rests for %d sweeps, want %d", name, i, rests, f.rests)
+			if pause := e.classify(&all, refused, pings, beyond, f.frames, strings.HasSuffix(name, "(bound)")); pause != f.rests {
+				t.Errorf("%s: after feed %d it rests for %d sweeps, want %d", name, i, pause, f.rests)
 			}
 		}
 	}
@@ -71,11 +71,11 @@ func TestPause(t *testing.T) {
 		greedy.write(b)
 		sent += n
 	}
-	rests := func() (yes bool) {
+	pause := func() (yes bool) {
 		s.conns.each(func(c *conn) { yes = yes || c.paused.Load() })
 		return yes
 	}
-	for !rests() {
+	for !pause() {
 		ping(64)
 	}
 	ping(1000)
@@ -83,7 +83,7 @@ func TestPause(t *testing.T) {
 	greedy.write(protocol.AppendFrame(nil, protocol.KindNodeDescribe, greedy.nextID, 0, &protocol.NodeDescribe{Path: "/default"}))
 	healthy.ping()
 	for !greedy.answered(greedy.nextID) { // each look at what has come may end in a rest again
-		if rests() {
+		if pause() {
 			clock.Advance(sweepPeriod)
 			healthy.ping()
 		}
@@ -125,7 +125,7 @@ func TestPausedBufferLimit(t *testing.T) {
 			t.Errorf("%s: %d bytes are counted afterwards", name, n)
 		}
 	}
-	if n := s.metrics.excessCut.Get(); n != 2 {
+	if n := s.metrics.throttledClosed.Get(); n != 2 {
 		t.Errorf("%d connections were cut for it, want 2", n)
 	}
 }
@@ -242,18 +242,18 @@ func TestBurstInParts(t *testing.T) {
 		b = protocol.AppendFrame(b, protocol.KindRelease, uint64(1000+i), 0, &protocol.Release{Head: protocol.Head{Session: 1 << 40, Seq: 1, Low: 1}, Name: []byte("x")})
 	}
 	greedy.write(b)
-	rests := 0
+	pause := 0
 	for !greedy.answered(1000 + burst - 1) {
 		if only.ending.Load() {
 			t.Fatal("the connection was ended")
 		}
 		if only.paused.Load() {
-			rests++
+			pause++
 			clock.Advance(sweepPeriod)
 		}
 	}
-	if rests < burst/framesPerCheck/2 {
-		t.Errorf("it has rested %d times", rests)
+	if pause < burst/framesPerCheck/2 {
+		t.Errorf("it has rested %d times", pause)
 	}
 	refused := 0
 	for _, h := range greedy.later {
@@ -276,11 +276,11 @@ func TestBadLengthBehindABurst(t *testing.T) {
 		b = protocol.AppendFrame(b, protocol.KindPing, 1<<40, 0, nil)
 	}
 	bad.write(append(append(b, 0xff, 0xff, 0xff, 0xff), make([]byte, 1000)...))
-	rests := func() (yes bool) {
+	pause := func() (yes bool) {
 		s.conns.each(func(c *conn) { yes = yes || c.paused.Load() })
 		return yes
 	}
-	eventually(t, "a rest", rests)
+	eventually(t, "a rest", pause)
 	clock.Advance(sweepPeriod)
 	if g := bad.closed(); g == nil || g.Status != protocol.StatusBadRequest {
 		t.Errorf("goodbye is %+v", g)

@@ -130,8 +130,8 @@ func (n tlsNetwork) Dial(ctx context.Context, address string) (net.Conn, error) 
 	return c, nil
 }
 
-// meshNetwork is what instances' connections are made with.
-func (s *Server) meshNetwork() peer.Network {
+// peerNetwork is what instances' connections are made with.
+func (s *Server) peerNetwork() peer.Network {
 	network := s.cfg.Network
 	if s.clusterCerts == nil {
 		return network

@@ -15,7 +15,7 @@ import (
 // tlsListener lets clients in over TLS. gnet knows none, so a connection here has two goroutines: one reads and feeds, one writes. Both listeners share the limit of
 // connections, the sweeper, and everything behind conn.readFrames.
 type tlsListener struct {
-	srv       *Server
+	server    *Server
 	listener  net.Listener
 	config    *tls.Config
 	accepting sync.WaitGroup
@@ -27,13 +27,13 @@ type tlsListener struct {
 }
 
 func newTLSListener(s *Server, l net.Listener, cfg *tls.Config) *tlsListener {
-	d := &tlsListener{srv: s, listener: l, config: cfg}
+	d := &tlsListener{server: s, listener: l, config: cfg}
 	d.cycles.New = func() any { return s.newReadCycle() }
 	return d
 }
 
 func (d *tlsListener) open() {
-	d.accepting.Go(func() { d.srv.acceptFrom(d.listener, d.admit) })
+	d.accepting.Go(func() { d.server.acceptFrom(d.listener, d.admit) })
 }
 
 func (d *tlsListener) stopAccepting() {
@@ -44,11 +44,11 @@ func (d *tlsListener) stopAccepting() {
 // close ends every connection.
 func (d *tlsListener) close() {
 	d.stopAccepting()
-	d.srv.conns.each(func(c *conn) {
+	d.server.conns.each(func(c *conn) {
 		if k, ok := c.transport.(*tlsSocket); ok {
 			k.ending.Store(true)
 			_ = k.raw.Close()
-			k.resumeReads() // one that rests does not read, and would not notice
+			k.resumeReads() // a paused one does not read, and would not notice
 		}
 	})
 	d.serving.Wait()
@@ -57,12 +57,12 @@ func (d *tlsListener) close() {
 // admit begins a connection. It counts as one from here on: a handshake that does not end is a hello that does not come.
 func (d *tlsListener) admit(nc *net.TCPConn) {
 	k := &tlsSocket{listener: d, raw: nc, tls: tls.Server(nc, d.config), wake: make(chan struct{}, 1), done: make(chan struct{}), resumed: make(chan struct{}, 1)}
-	if !k.open(d.srv, k, nc.RemoteAddr().String()) {
-		d.srv.metrics.connsRejected.Inc()
+	if !k.open(d.server, k, nc.RemoteAddr().String()) {
+		d.server.metrics.connsRejected.Inc()
 		_ = nc.Close() // there is nothing that could be said before a handshake
 		return
 	}
-	d.srv.metrics.accepted.Inc()
+	d.server.metrics.accepted.Inc()
 	d.serving.Go(k.serve)
 }
 
@@ -86,24 +86,24 @@ type tlsSocket struct {
 	wake     chan struct{}
 	done     chan struct{} // closed when nothing is read any more
 
-	resumed chan struct{} // has something when a rest is over
+	resumed chan struct{} // has something when a pause is over
 
 	mu      sync.Mutex
 	ready   bool // the handshake is done
 	closing bool // the connection is to be closed, and the writer has been given its last moment
 }
 
-// markDirty implements wire.
+// markDirty implements transport.
 func (k *tlsSocket) markDirty() {
 	k.listener.mu.Lock()
 	k.listener.dirty = append(k.listener.dirty, k)
 	k.listener.mu.Unlock()
 }
 
-// pauseReads implements wire: who reads looks whether it is to rest.
+// pauseReads implements transport: the reading goroutine checks whether the connection is paused.
 func (k *tlsSocket) pauseReads() {}
 
-// resumeReads implements wire.
+// resumeReads implements transport.
 func (k *tlsSocket) resumeReads() {
 	select {
 	case k.resumed <- struct{}{}:
