@@ -25,18 +25,10 @@ func DefaultDiscovery() DiscoveryConfig {
 // RunDiscovery: P12. Members register and restart, watchers see them come and go; memory is to stay
 // flat and the server below one core.
 func RunDiscovery(ctx context.Context, peer *SignalboxPeer, d DiscoveryConfig, root string) (*Record, error) {
-	dir, err := os.MkdirTemp(root, ".bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	version, err := peer.Version(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r, err := newRecord(ctx, "discovery", fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
+	r, dir, err := startRecord(ctx, peer, root, "discovery", fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
 		"minute. A delay counts from the call of the member that registers or leaves to the watcher's callback.",
-		thousands(fmt.Sprint(d.Members)), thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)), dir, version)
+		thousands(fmt.Sprint(d.Members)), thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)))
+	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -41,23 +41,11 @@ const (
 // RunGrow has a cluster grow and shrink while writers write, a reader reads behind the barrier, and
 // idle sessions live. It records the longest call of each step.
 func RunGrow(ctx context.Context, peer *SignalboxPeer, c GrowConfig, root string, log io.Writer) (*Record, error) {
-	root, err := filepath.Abs(root)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(root, ".bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	version, err := peer.Version(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r, err := newRecord(ctx, "grow", fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
+	r, dir, err := startRecord(ctx, peer, root, "grow", fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
 		"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
 		"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
-		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate, strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold), dir, version)
+		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate, strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold))
+	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +64,7 @@ func RunGrow(ctx context.Context, peer *SignalboxPeer, c GrowConfig, root string
 	if err != nil {
 		return nil, err
 	}
-	if err := each(ctx, c.Sessions, func(i int) error {
+	if err := loadgen.Parallel(ctx, c.Sessions, func(ctx context.Context, i int) error {
 		_, err := sessions.sessions[i].(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{}).Acquire(ctx, fmt.Sprintf("held/%d", i))
 		return err
 	}); err != nil {

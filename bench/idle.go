@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
@@ -133,14 +132,14 @@ func openIdleSessions(ctx context.Context, plan Plan, n int) (*idleSessions, err
 	}
 	conns = min(conns, n)
 	c := &idleSessions{conns: make([]loadgen.Conn, conns), sessions: make([]loadgen.Session, n)}
-	err := each(ctx, conns, func(i int) (err error) {
+	err := loadgen.Parallel(ctx, conns, func(ctx context.Context, i int) (err error) {
 		c.conns[i], err = plan.Target.Open(ctx)
 		return err
 	})
 	if err != nil {
 		return c, fmt.Errorf("open %d connections: %w", conns, err)
 	}
-	err = each(ctx, n, func(i int) (err error) {
+	err = loadgen.Parallel(ctx, n, func(ctx context.Context, i int) (err error) {
 		c.sessions[i], err = c.conns[i%conns].Session(ctx)
 		return err
 	})
@@ -165,38 +164,10 @@ func (c *idleSessions) checkAlive() error {
 }
 
 func (c *idleSessions) close() {
-	_ = each(context.Background(), len(c.conns), func(i int) error {
+	_ = loadgen.Parallel(context.Background(), len(c.conns), func(_ context.Context, i int) error {
 		if c.conns[i] != nil {
 			_ = c.conns[i].Close()
 		}
 		return nil
 	})
-}
-
-// each calls fn for 0 .. n-1 from a few goroutines until one fails.
-func each(ctx context.Context, n int, fn func(i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(n, 64) {
-		wg.Go(func() {
-			for i := range next {
-				if err := fn(i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for i := range n {
-		select {
-		case next <- i:
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	close(next)
-	wg.Wait()
-	return context.Cause(ctx)
 }

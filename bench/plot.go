@@ -1,16 +1,16 @@
 package bench
 
 import (
-	"encoding/xml"
 	"fmt"
 	"io"
 	"math"
 	"strings"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// The picture: a group of bars for each piece of work, a bar for each system, the longest of a
-// group as wide as the picture. Bars stand for medians; the thin line at the end of one is the
-// range over the rounds. It reads on a light page and on a dark one.
+// The plot has a group of bars for each metric and a bar for each system. A bar is a median, and the
+// thin line at its end the range of the rounds. It is readable on light and dark pages.
 const (
 	plotWidth   = 860
 	labelWidth  = 170
@@ -38,14 +38,14 @@ func (r *Report) WritePlot(w io.Writer) error {
 <style>text{fill:#1f2328}.dim{fill:#59636e}@media (prefers-color-scheme: dark){text{fill:#e6edf3}.dim{fill:#9198a1}}</style>
 `, plotWidth, int(y)+8, plotWidth, int(y)+8)
 	head += fmt.Sprintf(`<text x="0" y="14" class="dim">%s, %s; medians of %d rounds, lines: their range</text>`+"\n",
-		escape(r.Begun.Format("2006-01-02")), escape(fmt.Sprintf("%d cores %s for servers and load", r.Machine.Cores, r.Machine.CPU)), r.Rounds)
+		loadgen.SVGEscape(r.Begun.Format("2006-01-02")), loadgen.SVGEscape(fmt.Sprintf("%d cores %s for servers and load", r.Machine.Cores, r.Machine.CPU)), r.Rounds)
 	_, err := io.WriteString(w, head+b.String()+"</svg>\n")
 	return err
 }
 
-// group draws one piece of work at y and says how high it is: nothing when nobody, or nobody but
-// us, was measured.
+// group draws one metric at y and returns its height; 0 if no system was measured.
 func (r *Report) group(b *strings.Builder, wk Metric, y float64) float64 {
+	number := loadgen.SVGNumber
 	type row struct {
 		subject string
 		Stat
@@ -68,7 +68,7 @@ func (r *Report) group(b *strings.Builder, wk Metric, y float64) float64 {
 		better = "more is better"
 	}
 	fmt.Fprintf(b, `<text x="0" y="%s" font-weight="600">%s</text><text x="%d" y="%s" text-anchor="end" class="dim">%s</text>`+"\n",
-		svgNumber(y+20), escape(wk.Text), plotWidth, svgNumber(y+20), better)
+		number(y+20), loadgen.SVGEscape(wk.Text), plotWidth, number(y+20), better)
 	at := y + titleHeight
 	scale := (plotWidth - labelWidth - valueWidth) / top
 	for _, x := range rows {
@@ -77,23 +77,15 @@ func (r *Report) group(b *strings.Builder, wk Metric, y float64) float64 {
 		if x.subject == Signalbox {
 			weight = ` font-weight="600"`
 		}
-		fmt.Fprintf(b, `<text x="%d" y="%s" text-anchor="end"%s>%s</text>`, labelWidth-8, svgNumber(middle+4), weight, escape(x.subject))
-		fmt.Fprintf(b, `<rect x="%d" y="%s" width="%s" height="%d" rx="2" fill="%s"/>`, labelWidth, svgNumber(at+3),
-			svgNumber(math.Max(1, x.Median*scale)), rowHeight-6, colours[x.subject])
+		fmt.Fprintf(b, `<text x="%d" y="%s" text-anchor="end"%s>%s</text>`, labelWidth-8, number(middle+4), weight, loadgen.SVGEscape(x.subject))
+		fmt.Fprintf(b, `<rect x="%d" y="%s" width="%s" height="%d" rx="2" fill="%s"/>`, labelWidth, number(at+3),
+			number(math.Max(1, x.Median*scale)), rowHeight-6, colours[x.subject])
 		if x.N > 1 {
-			fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-width="2"/>`, svgNumber(labelWidth+x.Low*scale), svgNumber(middle), svgNumber(labelWidth+x.High*scale))
+			fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-width="2"/>`, number(labelWidth+x.Low*scale), number(middle), number(labelWidth+x.High*scale))
 		}
 		end := labelWidth + math.Max(x.High, x.Median)*scale
-		fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", svgNumber(end+8), svgNumber(middle+4), weight, escape(amount(x.Median, wk.Unit)))
+		fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", number(end+8), number(middle+4), weight, loadgen.SVGEscape(amount(x.Median, wk.Unit)))
 		at += rowHeight
 	}
 	return at + groupGap - y
-}
-
-func svgNumber(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0") }
-
-func escape(s string) string {
-	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
-	return b.String()
 }

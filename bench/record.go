@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,10 +41,24 @@ type Sample struct {
 	Cores  float64 `json:"cores"` // since the sample before
 }
 
-func newRecord(ctx interface{ Err() error }, test, text, dir, version string) (*Record, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+// startRecord makes the record of a test of a peer, and a folder below root for its data, which the
+// caller removes.
+func startRecord(ctx context.Context, peer Peer, root, test, text string) (r *Record, dir string, err error) {
+	version, err := peer.Version(ctx)
+	if err != nil {
+		return nil, "", err
 	}
+	if root, err = filepath.Abs(root); err != nil {
+		return nil, "", err
+	}
+	if dir, err = os.MkdirTemp(root, ".bench-"); err != nil {
+		return nil, "", err
+	}
+	r, err = newRecord(test, text, dir, version)
+	return r, dir, err
+}
+
+func newRecord(test, text, dir, version string) (*Record, error) {
 	m, err := ThisMachine(dir)
 	return &Record{Format: format, Test: test, Text: text, Begun: time.Now().Truncate(time.Second), Machine: m, Version: version}, err
 }

@@ -38,23 +38,15 @@ const sessionTimeout = 5 * time.Minute
 // RunRestart: P13. A server full of names and sessions takes snapshots under a steady load, is then
 // stopped, started, killed, and started again.
 func RunRestart(ctx context.Context, peer *SignalboxPeer, c RestartConfig, root string, log io.Writer) (*Record, error) {
-	dir, err := os.MkdirTemp(root, ".bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	version, err := peer.Version(ctx)
-	if err != nil {
-		return nil, err
-	}
 	logf := func(form string, args ...any) {
 		if log != nil {
 			fmt.Fprintf(log, form+"\n", args...)
 		}
 	}
-	r, err := newRecord(ctx, "restart", fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; those in which no "+
+	r, dir, err := startRecord(ctx, peer, root, "restart", fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; those in which no "+
 		"snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
-		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), digits(c.Rate)), dir, version)
+		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), digits(c.Rate)))
+	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 		w.members = append(w.members, m)
 	}
 	c.sessions += n
-	if err := parallel(ctx, n, func(ctx context.Context, i int) error {
+	if err := Parallel(ctx, n, func(ctx context.Context, i int) error {
 		if err := w.members[i].join(ctx, c); err != nil {
 			return fmt.Errorf("register member %d of %d: %w", i+1, n, err)
 		}
@@ -236,7 +236,7 @@ func (w *discoveryWorkload) Drain(ctx context.Context, rec *Recorder) {
 func (w *discoveryWorkload) Close(ctx context.Context) error {
 	w.stop()
 	w.wg.Wait()
-	return parallel(ctx, len(w.members), func(ctx context.Context, i int) error {
+	return Parallel(ctx, len(w.members), func(ctx context.Context, i int) error {
 		if s := w.members[i].session; s != nil {
 			return s.Close(ctx)
 		}

@@ -128,7 +128,7 @@ func (c *Env) timedSessions(ctx context.Context, n int, took func(i int, d int64
 		return nil, err
 	}
 	list := make([]Session, n)
-	err = parallel(ctx, n, func(ctx context.Context, i int) error {
+	err = Parallel(ctx, n, func(ctx context.Context, i int) error {
 		begun := c.Now()
 		s, err := conns[i].Session(ctx)
 		if err != nil {
@@ -158,7 +158,7 @@ func (c *Env) assignConns(ctx context.Context, n int) ([]Conn, error) {
 	}
 	if have := len(p.conns); want > have {
 		fresh := make([]Conn, want-have)
-		err := parallel(ctx, len(fresh), func(ctx context.Context, i int) error {
+		err := Parallel(ctx, len(fresh), func(ctx context.Context, i int) error {
 			x, err := c.Target.Open(ctx)
 			if err != nil {
 				return fmt.Errorf("open connection %d of %d: %w", have+i+1, want, err)
@@ -185,18 +185,18 @@ func (c *Env) assignConns(ctx context.Context, n int) ([]Conn, error) {
 // close ends all connections, and with them the sessions. A session whose end is not answered in
 // time ends when its timeout does.
 func (p *connPool) close(ctx context.Context) {
-	_ = parallel(ctx, len(p.conns), func(_ context.Context, i int) error { return p.conns[i].Close() })
+	_ = Parallel(ctx, len(p.conns), func(_ context.Context, i int) error { return p.conns[i].Close() })
 }
 
 // deleteNames removes names, as far as that can be had: what stays behind is told by nothing but
 // the server's list.
 func deleteNames(ctx context.Context, keepers []CanStore, list []string) {
-	_ = parallel(ctx, len(list), func(ctx context.Context, i int) error { return keepers[i%len(keepers)].Delete(ctx, list[i]) })
+	_ = Parallel(ctx, len(list), func(ctx context.Context, i int) error { return keepers[i%len(keepers)].Delete(ctx, list[i]) })
 }
 
 // createNames creates names with data.
 func createNames(ctx context.Context, keepers []CanStore, list []string, data []byte) error {
-	return parallel(ctx, len(list), func(ctx context.Context, i int) error {
+	return Parallel(ctx, len(list), func(ctx context.Context, i int) error {
 		if err := keepers[i%len(keepers)].Create(ctx, list[i], data); err != nil {
 			return fmt.Errorf("make name %d of %d: %w", i+1, len(list), err)
 		}
@@ -204,9 +204,9 @@ func createNames(ctx context.Context, keepers []CanStore, list []string, data []
 	})
 }
 
-// parallel calls fn for 0 .. n-1 from a few goroutines, and returns the first error; no call begins
+// Parallel calls fn for 0 .. n-1 from a few goroutines, and returns the first error; no call begins
 // after it.
-func parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
+func Parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var first error

@@ -34,5 +34,5 @@ func (w *idleWorkload) Drain(_ context.Context, rec *Recorder) {
 
 // Close ends the sessions one by one: closing their connections would not wait for so many.
 func (w *idleWorkload) Close(ctx context.Context) error {
-	return parallel(ctx, len(w.sessions), func(ctx context.Context, i int) error { return w.sessions[i].Close(ctx) })
+	return Parallel(ctx, len(w.sessions), func(ctx context.Context, i int) error { return w.sessions[i].Close(ctx) })
 }

@@ -67,9 +67,9 @@ func (p *Plot) WriteTo(w io.Writer) (int64, error) {
 	}
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="#7a828e">`+"\n",
 		plotWidth, height, plotWidth, height)
-	fmt.Fprintf(&b, "<title>%s</title>\n", escape(p.Title))
-	text(&b, 16, 28, `font-size="17" font-weight="600"`, p.Title)
-	text(&b, 16, 48, "", p.Subtitle)
+	fmt.Fprintf(&b, "<title>%s</title>\n", SVGEscape(p.Title))
+	svgText(&b, 16, 28, `font-size="17" font-weight="600"`, p.Title)
+	svgText(&b, 16, 48, "", p.Subtitle)
 	y := plotHeader
 	for i := range p.Charts {
 		p.Charts[i].draw(&b, y)
@@ -105,7 +105,7 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 	left, right := chartLeft, plotWidth-chartRight
 	upper := top + chartTop + float64(rows-1)*legendRow
 	lower := upper + chartHeight
-	text(b, 16, top+18, `font-size="14" font-weight="600"`, c.Title)
+	svgText(b, 16, top+18, `font-size="14" font-weight="600"`, c.Title)
 
 	x0, x1 := 0.0, 1.0
 	if len(c.XTicks) > 0 {
@@ -121,19 +121,19 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 	py := func(y float64) float64 { return lower - (scale(y)-scale(y0))/(scale(y1)-scale(y0))*(lower-upper) }
 
 	for _, t := range ticks {
-		fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n", num(left), num(py(t)), num(right))
+		fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n", SVGNumber(left), SVGNumber(py(t)), SVGNumber(right))
 		label := strconv.FormatFloat(t, 'g', -1, 64)
 		if c.FormatY != nil {
 			label = c.FormatY(t)
 		}
-		text(b, left-8, py(t)+4, `text-anchor="end"`, label)
+		svgText(b, left-8, py(t)+4, `text-anchor="end"`, label)
 	}
 	for _, t := range c.XTicks {
-		fmt.Fprintf(b, `<path d="M%s %sV%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n", num(px(t.At)), num(upper), num(lower+4))
-		text(b, px(t.At), lower+19, `text-anchor="middle"`, t.Label)
+		fmt.Fprintf(b, `<path d="M%s %sV%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n", SVGNumber(px(t.At)), SVGNumber(upper), SVGNumber(lower+4))
+		svgText(b, px(t.At), lower+19, `text-anchor="middle"`, t.Label)
 	}
-	text(b, (left+right)/2, lower+38, `text-anchor="middle"`, c.XLabel)
-	text(b, left, upper-8, `text-anchor="end"`, c.YLabel)
+	svgText(b, (left+right)/2, lower+38, `text-anchor="middle"`, c.XLabel)
+	svgText(b, left, upper-8, `text-anchor="end"`, c.YLabel)
 
 	for i, l := range c.Lines {
 		s := strokes[i%len(strokes)]
@@ -148,7 +148,7 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 			if p.X < x0 || p.X > x1 || math.IsNaN(p.Y) || (c.Log && p.Y <= 0) {
 				continue
 			}
-			x, y := num(px(p.X)), num(py(min(max(p.Y, y0), y1)))
+			x, y := SVGNumber(px(p.X)), SVGNumber(py(min(max(p.Y, y0), y1)))
 			if x == lastX && y == lastY {
 				continue
 			}
@@ -166,8 +166,8 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 			continue
 		}
 		x, y := names[i].X, top+chartTop-8+names[i].Y
-		fmt.Fprintf(b, `<path d="M%s %sh22" stroke="%s" stroke-width="2.5" fill="none"%s/>`+"\n", num(x), num(y-4), s.colour, dash)
-		text(b, x+28, y, "", l.Name)
+		fmt.Fprintf(b, `<path d="M%s %sh22" stroke="%s" stroke-width="2.5" fill="none"%s/>`+"\n", SVGNumber(x), SVGNumber(y-4), s.colour, dash)
+		svgText(b, x+28, y, "", l.Name)
 	}
 }
 
@@ -221,21 +221,24 @@ func (c *Chart) yTicks() []float64 {
 	}
 }
 
-func text(b *strings.Builder, x, y float64, attrs, s string) {
+// svgText writes a text at a place; nothing for an empty one.
+func svgText(b *strings.Builder, x, y float64, attrs, s string) {
 	if s == "" {
 		return
 	}
 	if attrs != "" {
 		attrs = " " + attrs
 	}
-	fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", num(x), num(y), attrs, escape(s))
+	fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", SVGNumber(x), SVGNumber(y), attrs, SVGEscape(s))
 }
 
-func num(x float64) string {
+// SVGNumber is a coordinate with at most one decimal.
+func SVGNumber(x float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0")
 }
 
-func escape(s string) string {
+// SVGEscape makes a text safe inside an element.
+func SVGEscape(s string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
 	return b.String()
