@@ -22,7 +22,7 @@ failover [flags]        how long writers wait when the server that leads is take
 scaling REPORT          what a report's costs say of many machines
 `
 
-// Command runs a verb of the stopwatch's program and returns its exit code: 0, 1 when a measurement
+// Command runs a verb of the benchmark program and returns its exit code: 0, 1 when a measurement
 // failed, 2 when it was used wrongly. peers are what run compares, given the folder of the
 // binaries.
 func Command(ctx context.Context, args []string, stdout, stderr io.Writer, peers func(bin string) []Peer) int {
@@ -215,5 +215,5 @@ func showCommand(args []string, w io.Writer) error {
 	return r.WriteTable(w)
 }
 
-// Timeout is how long a program of the stopwatch may take at most, whatever hangs.
+// Timeout is how long a benchmark program may take at most, whatever hangs.
 const Timeout = 3 * time.Hour

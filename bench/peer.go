@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// Peer is a system under the stopwatch.
+// Peer is a system that is measured.
 type Peer interface {
 	// Name is one of the subjects.
 	Name() string

@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// The plot has a group of bars for each metric and a bar for each system. A bar is a median, and the
-// thin line at its end the range of the rounds. It is readable on light and dark pages.
+// The plot has a group of bars for each metric and a bar for each system. A bar is a median, and
+// the thin line at its end the range of the rounds. It is readable on light and dark pages.
 const (
 	plotWidth   = 860
 	labelWidth  = 170

@@ -24,7 +24,7 @@ const (
 	logTail      = 600              // bytes of a server's last words in an error
 )
 
-// Process is a server under the stopwatch. It runs alone in a process of its own, so that its
+// Process is a server that is measured. It runs alone in a process of its own, so that its
 // memory and CPU can be told from the load's.
 type Process struct {
 	cmd  *exec.Cmd

@@ -1,5 +1,4 @@
-// Package loadgen is the crowd: it puts a server under a load of a chosen kind, and tells how fast
-// it answered.
+// Package loadgen puts a server under load and measures its latency and throughput.
 //
 //	scenario, err := loadgen.Find("lock-pairs")
 //	result, err := loadgen.Run(ctx, loadgen.Config{
@@ -19,8 +18,8 @@
 // operation was to begin: what a stalled server makes wait is counted in full, although it was
 // never sent (coordinated omission).
 //
-// What the crowd costs by itself is measured after each run, by the same loop on a target that does
-// nothing, and is part of the result.
+// The cost of the load generator itself is measured after each run, by the same loop on a target
+// that does nothing, and is part of the result.
 //
 // # Other targets
 //

@@ -148,7 +148,7 @@ func buildMix(ctx context.Context, c *Env, parts []Part) (Workload, error) {
 	return w, nil
 }
 
-// part is the crowd as a part sees it: its own numbers, the same connections.
+// part is the Env of a part: its own numbers, the same connections.
 func (c *Env) part(k int, p Part) *Env {
 	sub := *c
 	sub.sessions, sub.keys, sub.watchers = 0, 0, 0

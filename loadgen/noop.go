@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// Noop is a target that does nothing, at once. What a load costs on it is what the crowd costs.
+// Noop is a target that does nothing, at once. What a load costs on it is the cost of the load
+// generator itself.
 type Noop struct {
 	mu     sync.RWMutex
 	values map[string]*noopValue

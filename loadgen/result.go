@@ -70,7 +70,7 @@ type Throughput struct {
 	Operations []uint32 `json:"operations"` // that ended, slot by slot
 }
 
-// OwnCost is what the crowd costs by itself.
+// OwnCost is the cost of the load generator itself.
 type OwnCost struct {
 	PerOperationNS          float64 `json:"per_operation_ns"`          // of CPU: the loop and the scenario on a target that does nothing
 	AllocationsPerOperation float64 `json:"allocations_per_operation"` // likewise

@@ -66,7 +66,7 @@ func Find(name string) (*Scenario, error) {
 	return nil, fmt.Errorf("unknown scenario %q; choose one of %s", name, strings.Join(names, ", "))
 }
 
-// callers is a workload of callers alone: there is nothing to end but what the crowd ends.
+// callers is a workload of callers alone: there is nothing to end but what the Env ends.
 type callers []Caller
 
 func (w callers) Callers() []Caller           { return w }

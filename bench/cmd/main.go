@@ -1,4 +1,4 @@
-// Command bench is the stopwatch without the peers that need large dependencies: it compares with
+// Command bench is the benchmark without the peers that need large dependencies: it compares with
 // what is physically possible, compares reports, and runs the long tests of one system. The program
 // of the module bench/peers compares with all.
 package main
@@ -53,7 +53,7 @@ func peers(bin string) []bench.Peer {
 	}
 }
 
-// limit is what the stopwatch starts as a server, or has measured, in a process of its own.
+// limit is what the benchmark starts as a server, or has measured, in a process of its own.
 func limit(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 {
 		return fmt.Errorf("give raft, echo or version")

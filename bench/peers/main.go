@@ -1,4 +1,4 @@
-// Command peers is the stopwatch with all peers. It is a module of its own, so that the large dependencies of etcd's server and of the peers' clients stay out
+// Command peers is the benchmark with all peers. It is a module of its own, so that the large dependencies of etcd's server and of the peers' clients stay out
 // of signalbox's.
 package main
 
