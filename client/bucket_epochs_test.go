@@ -23,7 +23,7 @@ func TestLocalCopyOverMoves(t *testing.T) {
 		for range 400 {
 			m.step()
 		}
-		m.settle()
+		m.drain()
 	}
 }
 
@@ -181,7 +181,7 @@ func (m *movingShards) read() bool {
 }
 
 // settle ends all moves, delivers all there is, and compares.
-func (m *movingShards) settle() {
+func (m *movingShards) drain() {
 	for b := range m.owner {
 		if m.owner[b] < 0 {
 			m.owner[b], m.epoch[b] = m.from[b], m.epoch[b]+1

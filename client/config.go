@@ -173,7 +173,7 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 			yield(Value{}, withOp(op, c.name, err))
 			return
 		}
-		var now, told Value
+		var now, yielded Value
 		synced := false
 		for ev, err := range c.n.Watch(ctx, c.semaphore()) {
 			switch {
@@ -192,10 +192,10 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 			}
 			first := !synced && ev.Kind == EventSynced
 			synced = synced || first
-			if !first && (!synced || now.Exists == told.Exists && now.Version == told.Version) {
+			if !first && (!synced || now.Exists == yielded.Exists && now.Version == yielded.Version) {
 				continue
 			}
-			told = now
+			yielded = now
 			if !yield(now, nil) {
 				return
 			}

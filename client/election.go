@@ -140,7 +140,7 @@ func leaderOf(owners []Owner) Leader {
 func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		var owners []Owner
-		var told Leader
+		var yielded Leader
 		synced := false
 		for ev, err := range e.n.Watch(ctx, e.name) {
 			if err != nil {
@@ -150,13 +150,13 @@ func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			owners = applyEvent(owners, ev)
 			synced = synced || ev.Kind == EventSynced
 			now := leaderOf(owners)
-			if !synced || ev.Kind != EventSynced && now.Token == told.Token && slices.Equal(now.Data, told.Data) {
+			if !synced || ev.Kind != EventSynced && now.Token == yielded.Token && slices.Equal(now.Data, yielded.Data) {
 				continue
 			}
-			if ev.Kind == EventSynced && now.Exists && now.Token == told.Token && slices.Equal(now.Data, told.Data) {
+			if ev.Kind == EventSynced && now.Exists && now.Token == yielded.Token && slices.Equal(now.Data, yielded.Data) {
 				continue // a resumed watch found nothing new
 			}
-			told = now
+			yielded = now
 			if !yield(now, nil) {
 				return
 			}

@@ -136,7 +136,7 @@ func TestRestart(t *testing.T) {
 
 // news lets one shard of the server tell another that a session is gone: in a test, that happens
 // when its clock ticks.
-func news(srv *servertest.Server) func() {
+func watchChanges(srv *servertest.Server) func() {
 	return func() { srv.Advance(time.Millisecond) }
 }
 
@@ -174,7 +174,7 @@ func TestUnreachable(t *testing.T) {
 	srv.Resume()
 	release(t, blocker)
 	freed := async(func() (*client.Lease, error) { return other.Acquire(ctx, "lost", client.Exclusive()) })
-	release(t, freed.while(t, news(srv)))
+	release(t, freed.while(t, watchChanges(srv)))
 	if err := s.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestCloseFrees(t *testing.T) {
 	if err := a.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	waiting.while(t, news(srv))
+	waiting.while(t, watchChanges(srv))
 	if l.Held() || !errors.Is(l.Lost(), client.ErrSessionClosed) || a.State() != client.Expired {
 		t.Fatal(l.Held(), l.Lost(), a.State())
 	}
@@ -302,7 +302,7 @@ func TestCloseFrees(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	waiting.while(t, news(srv))
+	waiting.while(t, watchChanges(srv))
 	if _, err := c.Session(ctx, "/default"); !errors.Is(err, client.ErrClientClosed) {
 		t.Fatal(err)
 	}

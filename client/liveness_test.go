@@ -306,7 +306,7 @@ func TestTakenOver(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
 		s := f.sessionIn(t, c, 0)
-		tell := func(epoch uint64) {
+		notify := func(epoch uint64) {
 			f.set(func() {
 				f.attachedAt[s.id].send(protocol.KindTakenOver, 0, 1, &protocol.TakenOver{Session: s.id, Epoch: epoch})
 			})
@@ -314,15 +314,15 @@ func TestTakenOver(t *testing.T) {
 		}
 		// Nor is the echo of an own start, which was sent twice: but the session is not on this
 		// connection any more.
-		tell(1)
+		notify(1)
 		if s.State() != Attached || s.attachment.epoch != 2 {
 			t.Fatal(s.Err(), s.attachment)
 		}
-		tell(1)
+		notify(1)
 		if s.State() != Attached || s.attachment.epoch != 2 {
 			t.Fatal(s.Err(), s.attachment)
 		}
-		tell(3)
+		notify(3)
 		if s.State() != Expired || !errors.Is(s.Err(), ErrTakenOver) || !errors.Is(s.Err(), ErrSessionExpired) || !errors.Is(s.Err(), protocol.StatusSessionExpired) {
 			t.Fatal(s.Err())
 		}

@@ -110,10 +110,10 @@ func (c *Client) fetchAnnouncedMap(version uint64, from *conn) {
 // mapSource is the connection to ask for a newer map than this one; nil for any map.
 func (c *Client) mapSource(ctx context.Context, have *routeTable) (*conn, error) {
 	c.mu.Lock()
-	news := c.announced
+	announced := c.announced
 	c.mu.Unlock()
-	if have != nil && news.version > have.version && !news.from.isLost() {
-		return news.from, nil
+	if have != nil && announced.version > have.version && !announced.from.isLost() {
+		return announced.from, nil
 	}
 	return c.anyConn(ctx)
 }

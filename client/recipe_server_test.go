@@ -144,7 +144,7 @@ func TestElection(t *testing.T) {
 
 	s = session(t, c)
 	e := s.Election("boss")
-	async(func() (client.Term, error) { return e.Campaign(ctx) }).while(t, news(srv))
+	async(func() (client.Term, error) { return e.Campaign(ctx) }).while(t, watchChanges(srv))
 	must(t, e.Resign(ctx))
 	must(t, e.Resign(ctx))
 }

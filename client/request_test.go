@@ -463,10 +463,10 @@ func TestWaitingOverReconnects(t *testing.T) {
 				return true
 			}
 		})
-		told := 0
+		notified := 0
 		got := make(chan *Lease, 1)
 		go func() {
-			l, err := s.Acquire(bg, nameIn(1), OnAccepted(func(id uint64) { told++ }))
+			l, err := s.Acquire(bg, nameIn(1), OnAccepted(func(id uint64) { notified++ }))
 			if err != nil {
 				t.Error(err)
 			}
@@ -481,8 +481,8 @@ func TestWaitingOverReconnects(t *testing.T) {
 		f.set(func() { result = protocol.Acquired })
 		f.drop()
 		l := <-got
-		if l.Token() != 9 || told != 1 || accepted < 4 {
-			t.Fatal(l.Token(), told, accepted)
+		if l.Token() != 9 || notified != 1 || accepted < 4 {
+			t.Fatal(l.Token(), notified, accepted)
 		}
 
 		// The result comes as an event, even before the acquirer was told that it was accepted.

@@ -175,16 +175,16 @@ func (c *Client) learnMaster(w *shardRoute, from, master, term uint64) {
 		return
 	}
 	moved := term > w.term
-	news := moved || from == master
+	isNew := moved || from == master
 	w.term = term
 	c.setMaster(w, master)
 	l := w.connector.Load()
-	if news {
+	if isNew {
 		close(c.newMap)
 		c.newMap = make(chan struct{})
 	}
 	c.mu.Unlock()
-	if news && w.conn() == nil {
+	if isNew && w.conn() == nil {
 		l.resetBackoff()
 	}
 	if moved {

@@ -36,7 +36,7 @@ func TestWatchName(t *testing.T) {
 			called <- err.Error()
 			return
 		}
-		called <- tellEvent(ev)
+		called <- eventText(ev)
 	})
 	step := func(want string) client.Event {
 		t.Helper()
@@ -49,7 +49,7 @@ func TestWatchName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := tellEvent(ev); got != want {
+		if got := eventText(ev); got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}
 		return ev
@@ -77,7 +77,7 @@ func TestWatchName(t *testing.T) {
 	for got := ""; got != fmt.Sprintf("changed story: ~%d(2,you)", l.Token()); {
 		ev, err, _ := next()
 		must(t, err)
-		if got = tellEvent(ev); got == "reset" || got == "synced" {
+		if got = eventText(ev); got == "reset" || got == "synced" {
 			got = ""
 		}
 	}
@@ -91,7 +91,7 @@ func TestWatchName(t *testing.T) {
 	for got := ""; got != "deleted story"; {
 		ev, err, _ := next()
 		must(t, err)
-		if got = tellEvent(ev); got != "deleted story" && got != "synced" && got != "reset" {
+		if got = eventText(ev); got != "deleted story" && got != "synced" && got != "reset" {
 			t.Fatal(got)
 		}
 	}
@@ -116,7 +116,7 @@ func TestThousandsOfFunctions(t *testing.T) {
 	var mu sync.Mutex
 	seen := make([]string, names*each)
 	synced, ended := 0, 0
-	news := make(chan struct{}, 1)
+	events := make(chan struct{}, 1)
 	for i := range seen {
 		n.WatchFunc(ctx, name(i%names), func(ev client.Event, err error) {
 			mu.Lock()
@@ -132,7 +132,7 @@ func TestThousandsOfFunctions(t *testing.T) {
 				synced++
 			}
 			select {
-			case news <- struct{}{}:
+			case events <- struct{}{}:
 			default:
 			}
 		})
@@ -147,7 +147,7 @@ func TestThousandsOfFunctions(t *testing.T) {
 				return
 			}
 			select {
-			case <-news:
+			case <-events:
 			case <-t.Context().Done():
 				t.Fatal(what)
 			case <-time.After(masterTimeout):
@@ -177,7 +177,7 @@ func TestThousandsOfFunctions(t *testing.T) {
 	until("all have ended", func() bool { return ended == len(seen) })
 }
 
-func tellEvent(ev client.Event) string {
+func eventText(ev client.Event) string {
 	switch ev.Kind {
 	case client.EventSynced:
 		return "synced"
@@ -335,15 +335,15 @@ func TestSlowConsumer(t *testing.T) {
 	l := acquire(t, s, "slow")
 	events := 0
 	var last client.Event
-	told := map[uint64]bool{}
+	delivered := map[uint64]bool{}
 	for last.Version != version || !slices.ContainsFunc(last.Added, func(o client.Owner) bool { return o.Token == l.Token() }) {
 		ev, err, _ := next()
 		must(t, err)
 		for _, o := range ev.Added {
-			told[o.Token] = true
+			delivered[o.Token] = true
 		}
 		for _, o := range ev.Removed {
-			if !told[o.Token] {
+			if !delivered[o.Token] {
 				t.Fatalf("told that an owner is gone that was never told to be there: %+v", ev)
 			}
 		}

@@ -37,22 +37,22 @@ func (f *fake) streams(t *testing.T, names map[uint64]string, refuse func(fc *fa
 }
 
 // story reads events until the watch is synced, or ends.
-func story(t *testing.T, next func() (Event, error, bool)) (told []string, err error) {
+func story(t *testing.T, next func() (Event, error, bool)) (delivered []string, err error) {
 	t.Helper()
 	for {
 		ev, err, ok := next()
 		if !ok || err != nil {
-			return told, err
+			return delivered, err
 		}
 		switch ev.Kind {
 		case EventSynced:
-			return told, nil
+			return delivered, nil
 		case EventReset:
-			told = append(told, "reset")
+			delivered = append(delivered, "reset")
 		case EventDeleted:
-			told = append(told, "-"+ev.Name)
+			delivered = append(delivered, "-"+ev.Name)
 		case EventChanged:
-			told = append(told, "+"+ev.Name)
+			delivered = append(delivered, "+"+ev.Name)
 		}
 	}
 }
@@ -132,9 +132,9 @@ func watchOverRedirects(t *testing.T, by watchForm) {
 		defer cancel()
 		next, stop := by(ctx, n, "", true)
 		defer stop()
-		told, err := story(t, next)
-		if err != nil || len(told) != 4 {
-			t.Fatal(told, err)
+		delivered, err := story(t, next)
+		if err != nil || len(delivered) != 4 {
+			t.Fatal(delivered, err)
 		}
 
 		// A stream is cut, and what it knew has changed meanwhile.
@@ -148,15 +148,15 @@ func watchOverRedirects(t *testing.T, by watchForm) {
 			}
 			names[2] = "bb"
 		})
-		if told, err = story(t, next); err != nil || fmt.Sprint(told) != "[reset -b +bb]" {
-			t.Fatal(told, err)
+		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[reset -b +bb]" {
+			t.Fatal(delivered, err)
 		}
 
 		// A shard moves to another instance, with the link.
 		f.set(func() { f.version, f.master[3] = 2, 2 })
 		f.drop()
-		if told, err = story(t, next); err != nil || fmt.Sprint(told) != "[reset]" || opened[3] != 2 {
-			t.Fatal(told, err, opened)
+		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[reset]" || opened[3] != 2 {
+			t.Fatal(delivered, err, opened)
 		}
 
 		// A shard leaves the map: its stream is closed. What it told stays, until another shard
@@ -177,8 +177,8 @@ func watchOverRedirects(t *testing.T, by watchForm) {
 				fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 3})
 			}
 		})
-		if told, err = story(t, next); err != nil || fmt.Sprint(told) != "[reset]" {
-			t.Fatal(told, err)
+		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[reset]" {
+			t.Fatal(delivered, err)
 		}
 		stop()
 		synctest.Wait()
@@ -203,13 +203,13 @@ func TestWatchOverOneShardAway(t *testing.T) {
 				})
 				next, stop := way.by(bg, n, "", true)
 				defer stop()
-				told := map[string]bool{}
-				for len(told) < 3 {
+				delivered := map[string]bool{}
+				for len(delivered) < 3 {
 					ev, err, _ := next()
 					if err != nil || ev.Kind != EventChanged {
 						t.Fatal(ev, err)
 					}
-					told[ev.Name] = true
+					delivered[ev.Name] = true
 				}
 			})
 		})

@@ -115,8 +115,8 @@ func (b *backend) tally() protocol.ProcessCounters {
 	return b.p.Counters()
 }
 
-// settled says that the last round is complete at all of so many members, and gives its epoch.
-func (b *backend) settled(members int) (uint64, bool) {
+// quiet says that the last round is complete at all of so many members, and gives its epoch.
+func (b *backend) quiet(members int) (uint64, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.p.Epoch(), b.p.Phase() == protocol.PhaseCompleted && b.p.Len() == members
@@ -154,8 +154,8 @@ func (w *fakeTransport) Change(ctx context.Context, _ protocol.Kind, _ *protocol
 			_, err := w.b.p.Join(w.b.at, server.Join{Session: w.session, Key: m.Key, Data: m.Data, Weight: m.Weight}, out)
 			return err
 		case *protocol.ProcessLeave:
-			settled, err := w.b.p.Leave(w.b.at, w.session, out)
-			reply.(*protocol.ProcessLeaveReply).CompletedEpoch = settled
+			completed, err := w.b.p.Leave(w.b.at, w.session, out)
+			reply.(*protocol.ProcessLeaveReply).CompletedEpoch = completed
 			return err
 		case *protocol.ProcessComplete:
 			return w.b.p.Complete(w.b.at, w.session, m.Epoch, m.Result, out)
@@ -173,7 +173,7 @@ func (w *fakeTransport) Send(ctx context.Context, _ protocol.Kind, m, _ protocol
 		return lost
 	}
 	var out server.Out
-	var mail relay.Out
+	var messages relay.Out
 	var err error
 	switch m := m.(type) {
 	case *protocol.ProcessConfirm:
@@ -190,13 +190,13 @@ func (w *fakeTransport) Send(ctx context.Context, _ protocol.Kind, m, _ protocol
 			return protocol.Errorf(protocol.StatusNotFound, "session is no member")
 		}
 		b.deliver(&out)
-		b.r.SessionAttached(w.session, &mail)
+		b.r.SessionAttached(w.session, &messages)
 	case *protocol.ProcessRequest:
-		err = b.r.Request(relay.Request{From: w.session, Epoch: m.Epoch, Number: m.Number, Low: m.Low, To: m.To, Payload: m.Payload}, &mail)
+		err = b.r.Request(relay.Request{From: w.session, Epoch: m.Epoch, Number: m.Number, Low: m.Low, To: m.To, Payload: m.Payload}, &messages)
 	case *protocol.ProcessReply:
-		err = b.r.Reply(relay.Reply{From: w.session, To: m.To, Epoch: m.Epoch, Number: m.Number, Refused: m.Refused, Payload: m.Payload}, &mail)
+		err = b.r.Reply(relay.Reply{From: w.session, To: m.To, Epoch: m.Epoch, Number: m.Number, Refused: m.Refused, Payload: m.Payload}, &messages)
 	}
-	b.deliverMessages(&mail)
+	b.deliverMessages(&messages)
 	if b.lossy > 0 && b.rnd.IntN(b.lossy) == 0 {
 		return lost
 	}

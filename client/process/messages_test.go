@@ -208,22 +208,22 @@ func TestCodecs(t *testing.T) {
 // behind the round's end, once; and one with a timeout while the round goes on.
 func TestLateMessages(t *testing.T) {
 	b := newBackend(t, 0)
-	type told struct {
+	type got struct {
 		what  string
 		epoch uint64
 	}
-	events := make(chan told, 100)
+	events := make(chan got, 100)
 	superseded, go2 := make(chan *Round, 1), make(chan struct{})
 	h := &scriptedHandler{
 		process: func(*Request) error { return nil }, // never replies
-		cancel:  func(r *Round) { events <- told{"cancel", r.Epoch()} },
+		cancel:  func(r *Round) { events <- got{"cancel", r.Epoch()} },
 	}
 	h.coordinate = func(r *Round) error {
 		if r.Size() == 1 {
 			superseded <- r
 			<-r.Context().Done() // another one joins
 			for _, to := range []uint64{1, 2} {
-				if err := r.Request(to, nil, nil, func() { events <- told{"given up", r.Epoch()} }); err != nil {
+				if err := r.Request(to, nil, nil, func() { events <- got{"given up", r.Epoch()} }); err != nil {
 					t.Errorf("a late message: %v", err)
 				}
 			}
@@ -237,7 +237,7 @@ func TestLateMessages(t *testing.T) {
 		}
 		return r.BroadcastIf(func(r *Round) bool { return r.Size() == 2 }, nil, func(m Member) bool { return m.Session == 1 }, Callback{
 			Timeout: time.Millisecond,
-			GivenUp: func(a []Answer) { events <- told{"timeout", r.Epoch()}; _ = r.Complete(nil) },
+			GivenUp: func(a []Answer) { events <- got{"timeout", r.Epoch()}; _ = r.Complete(nil) },
 		})
 	}
 	p, _, err := b.join(t.Context(), 1, h, Options{})
@@ -258,7 +258,7 @@ func TestLateMessages(t *testing.T) {
 	if err := p.WaitInitial(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Request(1, nil, nil, func() { events <- told{"given up", first.Epoch()} }); err != nil { // rounds later
+	if err := first.Request(1, nil, nil, func() { events <- got{"given up", first.Epoch()} }); err != nil { // rounds later
 		t.Fatal(err)
 	}
 	if e := wait(t, "the message of the former round", events); e.what != "given up" {

@@ -17,7 +17,7 @@ type counter struct {
 	asked   []protocol.Message
 	answers []any // *protocol.ProcessStatus, or error
 	again   bool  // earlier sendings may have had their effect
-	news    []watchStep
+	events  []watchStep
 }
 
 func (c *counter) Name() string   { return "queue" }
@@ -43,7 +43,7 @@ func (c *counter) Request(_ context.Context, _ protocol.Kind, m, reply protocol.
 
 func (c *counter) Watch(context.Context) iter.Seq2[watchStep, error] {
 	return func(yield func(watchStep, error) bool) {
-		for _, n := range c.news {
+		for _, n := range c.events {
 			if !yield(n, nil) {
 				return
 			}
@@ -135,7 +135,7 @@ func TestOperate(t *testing.T) {
 
 // TestOperatorWatch: states and changes come one at a time, an error last.
 func TestOperatorWatch(t *testing.T) {
-	c := &counter{news: []watchStep{
+	c := &counter{events: []watchStep{
 		{State: &protocol.ProcessState{}},
 		{Changes: &protocol.ProcessChanges{Changes: []protocol.ProcessChange{{Kind: ChangeJoined, Session: 1}, {Kind: ChangeStarted, Epoch: 2}}}},
 		{State: &protocol.ProcessState{Exists: true, Status: *statusPage(1, 1, "")}},

@@ -28,7 +28,7 @@ type agreeingHandler struct {
 	epoch     uint64 // completed last
 	members   int
 	prepared  int
-	settled   int
+	quiet     int
 	completed int
 	ended     bool
 	violation string
@@ -54,7 +54,7 @@ func (h *agreeingHandler) Prepare(r *Round) error {
 	if err := h.fails(); err != nil {
 		return err
 	}
-	if h.prepared != h.settled {
+	if h.prepared != h.quiet {
 		h.violation = fmt.Sprintf("round %d is prepared while another is open", r.Epoch())
 	}
 	h.prepared++
@@ -91,7 +91,7 @@ func (h *agreeingHandler) Complete(r *Round) {
 	if h.locked != r.Epoch() && !r.Resumed() || r.Attachment() != r.Epoch() {
 		h.violation = fmt.Sprintf("round %d is complete without a lock, or with the attachment %v", r.Epoch(), r.Attachment())
 	}
-	h.settled++
+	h.quiet++
 	h.completed++
 	h.value, h.epoch, h.members = string(r.Result()), r.Epoch(), len(r.Members())
 	select {
@@ -106,7 +106,7 @@ func (h *agreeingHandler) Cancel(r *Round) {
 	if r.Context().Err() == nil {
 		h.violation = fmt.Sprintf("round %d is cancelled before its context ended", r.Epoch())
 	}
-	h.settled++
+	h.quiet++
 }
 
 func (h *agreeingHandler) Terminate() {
@@ -142,8 +142,8 @@ func (h *agreeingHandler) check(t *testing.T) {
 	if h.violation != "" {
 		t.Error(h.violation)
 	}
-	if !h.ended || h.prepared != h.settled {
-		t.Errorf("%d rounds were prepared and %d ended; terminated: %v", h.prepared, h.settled, h.ended)
+	if !h.ended || h.prepared != h.quiet {
+		t.Errorf("%d rounds were prepared and %d ended; terminated: %v", h.prepared, h.quiet, h.ended)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestMembersComeAndGo(t *testing.T) {
 			}
 		}
 		over := time.Now().Add(time.Minute)
-		for _, ok := b.settled(len(handlers)); !ok; _, ok = b.settled(len(handlers)) { // all have confirmed
+		for _, ok := b.quiet(len(handlers)); !ok; _, ok = b.quiet(len(handlers)) { // all have confirmed
 			if time.Now().After(over) {
 				t.Fatal("the round is not settled")
 			}

@@ -141,7 +141,7 @@ func TestOperatorOnServer(t *testing.T) {
 		}
 	}
 	ended := func(c *Change) bool { return c.Kind == ChangeEnded && c.Outcome == OutcomeCompleted }
-	settled := func(epoch uint64, members int) *Status {
+	quiet := func(epoch uint64, members int) *Status {
 		t.Helper()
 		for {
 			s, err := o.Describe(ctx)
@@ -159,7 +159,7 @@ func TestOperatorOnServer(t *testing.T) {
 	q := mustJoin(t, b, "queue", newAgreeing(0), Options{Data: []byte("host-b"), Key: "b"})
 	until("the second member", func(c *Change) bool { return c.Kind == ChangeJoined && c.Session == b.ID() && c.Text == "b" })
 	until("the second round", ended)
-	s := settled(0, 2)
+	s := quiet(0, 2)
 	if s.Coordinator != a.ID() || string(s.Members[0].Data) != "host-a" || s.Members[1].Key != "b" || s.Members[1].State != MemberCompleted || s.Tally.Completed != 2 ||
 		s.Options.Debounce != time.Millisecond || s.Options.BackoffMax != 5*time.Second || len(s.Lagging()) != 0 || len(s.History) < 2 ||
 		s.History[len(s.History)-1].Outcome != OutcomeCompleted || s.History[len(s.History)-1].Size != 2 || time.Since(s.Started) > time.Hour {
@@ -179,7 +179,7 @@ func TestOperatorOnServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("the forced round", func(c *Change) bool { return c.Kind == ChangeStarted && c.Epoch > s.Epoch })
-	s = settled(s.Epoch, 2)
+	s = quiet(s.Epoch, 2)
 	if err := o.Alter(ctx, Options{Election: LowestID, RoundTimeout: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestOperatorOnServer(t *testing.T) {
 	if err := o.Evict(ctx, b.ID(), ""); !errors.Is(err, client.NotFound) {
 		t.Errorf("evicted twice: %v", err)
 	}
-	if s = settled(s.Epoch, 1); s.Options.Election != LowestID || s.Options.RoundTimeout != time.Hour || s.Options.Debounce != 0 {
+	if s = quiet(s.Epoch, 1); s.Options.Election != LowestID || s.Options.RoundTimeout != time.Hour || s.Options.Debounce != 0 {
 		t.Errorf("options %+v", s.Options)
 	}
 	mustLeave(t, p)

@@ -231,14 +231,14 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 	registered, failures := false, 0
 	for {
-		told, err := f.runSession(ctx, takeover)
-		registered, takeover = registered || told, takeover && !told
+		ok, err := f.runSession(ctx, takeover)
+		registered, takeover = registered || ok, takeover && !ok
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case isPermanent(err, registered):
 			return err
-		case told:
+		case ok:
 			failures = 0
 		}
 		f.o.Logger.Warn("rollout instance goes on by itself", "track", f.o.Track, "instance", f.o.ID, "current", f.State().Current, "error", err)
@@ -300,8 +300,8 @@ func (f *Follower) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// runSession is the time of one session. told: it was registered.
-func (f *Follower) runSession(ctx context.Context, takeover bool) (told bool, err error) {
+// runSession runs one session. ok: it was registered.
+func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err error) {
 	s, err := f.openSession(ctx)
 	if err != nil {
 		return false, err

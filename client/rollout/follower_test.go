@@ -531,7 +531,7 @@ func TestWatchTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(w.ctx)
-		var told []uint64
+		var seen []uint64
 		done := make(chan error, 1)
 		go func() {
 			for target, err := range i.WatchTarget(ctx) {
@@ -539,7 +539,7 @@ func TestWatchTarget(t *testing.T) {
 					done <- err
 					return
 				}
-				told = append(told, target.Version)
+				seen = append(seen, target.Version)
 				if target.Version == 0 {
 					continue
 				}
@@ -563,8 +563,8 @@ func TestWatchTarget(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if !slices.Equal(told, []uint64{0, 10, 11, 12, 13}) {
-			t.Errorf("told %v", told)
+		if !slices.Equal(seen, []uint64{0, 10, 11, 12, 13}) {
+			t.Errorf("told %v", seen)
 		}
 		target, err := i.GetTargetState(w.ctx, nil, true)
 		if err != nil || target.Version != 13 || !bytes.Equal(target.Payload, payload(13)) {

@@ -137,7 +137,7 @@ func (i *Instance) Unregister(ctx context.Context) error {
 // location waits until somebody does. The last pair carries the error that ended it.
 func (i *Instance) WatchTarget(ctx context.Context) iter.Seq2[Target, error] {
 	return func(yield func(Target, error) bool) {
-		var told *Target
+		var yielded *Target
 		for err := range i.signals(ctx) {
 			if err != nil {
 				yield(Target{}, err)
@@ -148,8 +148,8 @@ func (i *Instance) WatchTarget(ctx context.Context) iter.Seq2[Target, error] {
 				yield(Target{}, err)
 				return
 			}
-			if told == nil || told.Version != now.Version || told.Generation != now.Generation || told.Why != now.Why {
-				told = &now
+			if yielded == nil || yielded.Version != now.Version || yielded.Generation != now.Generation || yielded.Why != now.Why {
+				yielded = &now
 				if !yield(now, nil) {
 					return
 				}

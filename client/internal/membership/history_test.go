@@ -483,11 +483,11 @@ func (w *world) chaos() {
 		a.attached = false
 	case 5: // it leaves
 		if !a.ended && a.m.Ended() == nil {
-			var settled uint64
+			var completed uint64
 			var err error
-			w.apply(func() { settled, err = w.p.Leave(w.at, a.session, &w.out) })
+			w.apply(func() { completed, err = w.p.Leave(w.at, a.session, &w.out) })
 			if err == nil {
-				a.m.End(w.now(), settled, errors.New("left"))
+				a.m.End(w.now(), completed, errors.New("left"))
 				w.seen["left"]++
 			}
 		}
@@ -506,7 +506,7 @@ func (w *world) chaos() {
 
 // settle ends the chaos. What must come of it is that all who live hold the same round, and nothing
 // is left to do.
-func (w *world) settle(steps int) {
+func (w *world) runUntilQuiet(steps int) {
 	w.quiet = true
 	for _, a := range w.members {
 		a.paused = false
@@ -524,7 +524,7 @@ func (w *world) settle(steps int) {
 				w.deliver()
 			}
 		}
-		if i%100 == 0 && w.settled() {
+		if i%100 == 0 && w.isQuiet() {
 			return
 		}
 	}
@@ -537,7 +537,7 @@ func (w *world) settle(steps int) {
 	w.fatal("it does not settle: %v of epoch %d with %d members", w.p.Phase(), w.p.Epoch(), w.p.Len())
 }
 
-func (w *world) settled() bool {
+func (w *world) isQuiet() bool {
 	if w.p.Phase() != protocol.PhaseCompleted && w.p.Phase() != protocol.PhaseIdle {
 		return false
 	}
@@ -579,7 +579,7 @@ func TestRandomHistories(t *testing.T) {
 		for range 4_000 {
 			w.step()
 		}
-		w.settle(200_000)
+		w.runUntilQuiet(200_000)
 		for e := range w.completed {
 			if w.cancelled[e] {
 				w.fatal("epoch %d was completed by some and cancelled by others", e)

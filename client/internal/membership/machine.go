@@ -271,11 +271,11 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 
 // End says that the membership is over: the session left or ended. An open round is complete if its
 // epoch is settled, and cancelled otherwise.
-func (m *Machine) End(now time.Duration, settled uint64, why error) {
+func (m *Machine) End(now time.Duration, decided uint64, why error) {
 	if m.ended != nil {
 		return
 	}
-	m.supersede(settled)
+	m.supersede(decided)
 	m.ended, m.pending = why, nil
 	m.jobs = append(m.jobs, Job{Kind: JobTerminate})
 }

@@ -124,21 +124,21 @@ func (m *Machine) startRound(e *protocol.ProcessRound) {
 
 // supersede ends the round that is open, for news of what came after it: its context ends at once,
 // however it ended, since what the handler works with is the past.
-func (m *Machine) supersede(settled uint64) {
+func (m *Machine) supersede(decided uint64) {
 	if r := m.round; r != nil && !r.endRan {
 		m.ready.Superseded = append(m.ready.Superseded, r.Epoch)
 	}
-	m.finish(settled)
+	m.finish(decided)
 }
 
 // finish ends the round that is open: complete if its epoch is settled, else cancelled.
-func (m *Machine) finish(settled uint64) {
+func (m *Machine) finish(decided uint64) {
 	r := m.round
 	if r == nil || r.over {
 		return
 	}
 	begun := r.prepared || m.running && m.runningRound == r
-	r.over, r.completed = true, settled == r.Epoch
+	r.over, r.completed = true, decided == r.Epoch
 	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Epoch == r.Epoch && d.Kind != protocol.KindProcessSync })
 	undelivered := slices.DeleteFunc(slices.Clone(m.jobs), func(j Job) bool { return j.round != r || j.Kind != JobAnswered && j.Kind != JobGivenUp })
 	m.jobs = slices.DeleteFunc(m.jobs, func(j Job) bool { return j.round == r })

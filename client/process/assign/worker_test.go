@@ -199,7 +199,7 @@ func TestElections(t *testing.T) {
 	began := make(chan struct{})
 	go func() {
 		first := true
-		for news, err := range watcher.Watch(ctx) {
+		for event, err := range watcher.Watch(ctx) {
 			if err != nil {
 				gone <- err
 				return
@@ -208,8 +208,8 @@ func TestElections(t *testing.T) {
 				first = false
 				close(began)
 			}
-			left := news.Change != nil && news.Change.Kind == process.ChangeLeft
-			if left || news.Status != nil && len(news.Status.Members) == 2 && string(news.Status.Members[0].Data) == "b" {
+			left := event.Change != nil && event.Change.Kind == process.ChangeLeft
+			if left || event.Status != nil && len(event.Status.Members) == 2 && string(event.Status.Members[0].Data) == "b" {
 				gone <- nil
 				return
 			}

@@ -144,11 +144,11 @@ func TestWorkers(t *testing.T) {
 
 	// One with a key comes back within the time that it has: the others go on as they are, without
 	// a round.
-	before := settled(t, status)
+	before := quiet(t, status)
 	kill("c")
 	start("c", "--key", "c")
 	spread(t, dir, map[string][2]int{"c": {4, 5}, "d": {4, 5}})
-	if after := settled(t, status); after.Epoch != before.Epoch || after.Tally.Returned != before.Tally.Returned+1 {
+	if after := quiet(t, status); after.Epoch != before.Epoch || after.Tally.Returned != before.Tally.Returned+1 {
 		t.Errorf("epoch %d after %d, %d returned after %d", after.Epoch, before.Epoch, after.Tally.Returned, before.Tally.Returned)
 	}
 	stop("c")
@@ -170,7 +170,7 @@ func TestWorkers(t *testing.T) {
 }
 
 // settled waits until all members have completed the round.
-func settled(t *testing.T, status func() *process.Status) *process.Status {
+func quiet(t *testing.T, status func() *process.Status) *process.Status {
 	t.Helper()
 	for over := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		s := status()
