@@ -92,6 +92,24 @@ func (in *instance) cli(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
+// setFlags sets a configuration as soon as the instance accepts it.
+func (in *instance) setFlags(value string) {
+	in.t.Helper()
+	await(in.t, "the instance to take a value", func() bool {
+		_, err := in.cli("config", "set", "flags", value)
+		return err == nil
+	})
+}
+
+// awaitFlags waits until the configuration has a value that was acknowledged.
+func (in *instance) awaitFlags(value string) {
+	in.t.Helper()
+	await(in.t, "the value that was acknowledged", func() bool {
+		got, err := in.cli("config", "get", "flags")
+		return err == nil && got == value
+	})
+}
+
 // ready asks like a load balancer.
 func (in *instance) ready() (ok bool, text string) {
 	r, err := http.Get("http://" + in.admin + "/readyz")
@@ -124,10 +142,7 @@ func (in *instance) awaitFailure(words string) {
 func TestDiskFull(t *testing.T) {
 	disk := newDisk(t, "256m")
 	in := startOnDisk(t, disk)
-	await(t, "the instance to take a value", func() bool {
-		_, err := in.cli("config", "set", "flags", "on")
-		return err == nil
-	})
+	in.setFlags("on")
 	filler := fill(t, disk, 16<<20)
 	in.awaitFailure("MiB of 256 MiB are free, at least 32 MiB are needed; make room, then start again")
 
@@ -138,10 +153,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.start()
-	await(t, "the value that was acknowledged", func() bool {
-		got, err := in.cli("config", "get", "flags")
-		return err == nil && got == "on"
-	})
+	in.awaitFlags("on")
 	in.stop()
 }
 
@@ -176,10 +188,7 @@ func TestDiskStuck(t *testing.T) {
 	}
 	disk := newDisk(t, "512m", "mkfs.ext4", "-q", "-F")
 	in := startOnDisk(t, disk)
-	await(t, "the instance to take a value", func() bool {
-		_, err := in.cli("config", "set", "flags", "on")
-		return err == nil
-	})
+	in.setFlags("on")
 	if out, err := exec.Command("fsfreeze", "--freeze", disk).CombinedOutput(); err != nil {
 		t.Skipf("a disk cannot be frozen here: %v: %s", err, out)
 	}
@@ -195,10 +204,7 @@ func TestDiskStuck(t *testing.T) {
 	thaw() // a process with a write in progress does not end before
 	in.awaitFailure("the disk does not finish a write")
 	in.start()
-	await(t, "the value that was acknowledged", func() bool {
-		got, err := in.cli("config", "get", "flags")
-		return err == nil && got == "on"
-	})
+	in.awaitFlags("on")
 	in.stop()
 }
 
@@ -208,13 +214,7 @@ func TestOldLog(t *testing.T) {
 		t.Skip("real processes are not short")
 	}
 	in := startInstance(t, buildServer(t))
-	set := func(value string) {
-		await(t, "the instance to take a value", func() bool {
-			_, err := in.cli("config", "set", "flags", value)
-			return err == nil
-		})
-	}
-	set("old")
+	in.setFlags("old")
 	in.stop()
 	logs, err := filepath.Glob(filepath.Join(in.dir, "raft", "*", "*", "logdb-*"))
 	if err != nil || len(logs) != 1 {
@@ -225,7 +225,7 @@ func TestOldLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.start()
-	set("new")
+	in.setFlags("new")
 	in.kill()
 	if err := os.RemoveAll(logs[0]); err != nil {
 		t.Fatal(err)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// threeHosts is a ready cluster with an instance on each of three hosts; the operator is on the
-// router.
-func threeHosts(t *testing.T) (*network, *cluster, []string) {
-	n := newNetwork(t, 3)
+// threeHosts is a ready cluster with an instance on each of the first three hosts; the operator is
+// on the router.
+func threeHosts(t *testing.T, hosts int) (*network, *cluster, []string) {
+	n := newNetwork(t, hosts)
 	c := newCluster(t)
 	c.netns = n.router
 	names := []string{"a", "b", "c"}
@@ -26,7 +26,7 @@ func threeHosts(t *testing.T) (*network, *cluster, []string) {
 // stop relying on what they hold before others get it. After the cut is healed there is one
 // history.
 func TestClusterPartition(t *testing.T) {
-	n, c, names := threeHosts(t)
+	n, c, names := threeHosts(t, 3)
 	const crowns = 6
 	var grab []string
 	for k := range crowns {
@@ -73,7 +73,7 @@ func TestClusterPartition(t *testing.T) {
 // TestClusterOneWayCuts cuts one direction between two instances. Clients that reach all instances
 // carry on.
 func TestClusterOneWayCuts(t *testing.T) {
-	n, c, names := threeHosts(t)
+	n, c, names := threeHosts(t, 3)
 	s := c.awaitReady("before the cuts", names...)
 	leader := 0
 	for k, name := range names {

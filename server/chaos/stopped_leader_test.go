@@ -47,16 +47,8 @@ func send(t *testing.T, in *instance, s syscall.Signal) {
 
 // TestLeaderCutOffFromAll: all packets from and to the instance that leads most are dropped.
 func TestLeaderCutOffFromAll(t *testing.T) {
-	n := newNetwork(t, 4)
-	c := newCluster(t)
+	n, c, names := threeHosts(t, clientsHost+1)
 	c.netns = n.hosts[clientsHost]
-	names := []string{"a", "b", "c"}
-	for k, name := range names {
-		in := c.add(name)
-		in.netns, in.listen, in.raft, in.admin = n.hosts[k], n.address(k)+":7070", n.address(k)+":7071", n.address(k)+":7072"
-	}
-	c.startAll(names...)
-	c.makeNode()
 	c.load(c.netns, loadSpec{Name: "one", Timeout: rarely, Clients: 2})
 	s := c.awaitReady("before the cut", names...)
 	lone := slices.Index(names, busiest(&s))
