@@ -186,8 +186,6 @@ func TestRaces(t *testing.T) {
 				switch i % 10 {
 				case 3:
 					h.Close(conn, i)
-				case 5:
-					h.ConnBehind(conn)
 				case 7:
 					h.SessionEnded(i % 5)
 				case 8:

@@ -68,7 +68,6 @@ func runSubscribers(t *rapid.T) {
 		"arm":     func(t *rapid.T) { s.t = t; s.arm() },
 		"soft":    func(t *rapid.T) { s.t = t; s.anyConn().soft = rapid.IntRange(0, 4).Draw(t, "frames") },
 		"read":    func(t *rapid.T) { s.t = t; s.readSome() },
-		"behind":  func(t *rapid.T) { s.t = t; s.hub.ConnBehind(s.anyConn().id) },
 		"gone":    func(t *rapid.T) { s.t = t; s.closeConn(s.anyConn().id) },
 		"doubt":   func(t *rapid.T) { s.t = t; s.invalidate(s.hub.InvalidateOneShots) },
 		"jump":    func(t *rapid.T) { s.t = t; s.installSnapshot() },

@@ -31,7 +31,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	at T                               moves the clock to T and flushes what is due
 //	soft conn=C frames=N               no droppable frame is taken while N wait; 0: no bound
 //	drain conn=C                       the client reads everything
-//	behind, conn_closed conn=C | session_ended session=S | session_unbound conn=C session=S [quiet] |
+//	conn_closed conn=C | session_ended session=S | session_unbound conn=C session=S [quiet] |
 //	node_dropped node=N | invalidate | snapshot_installed | cut
 //	stats
 //
@@ -148,8 +148,6 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 		}
 		sort.Strings(out)
 		return append(out, fmt.Sprintf("live: %v", v.live))
-	case "behind":
-		w.hub.ConnBehind(conn)
 	case "conn_closed":
 		w.hub.ConnClosed(conn)
 	case "session_ended":

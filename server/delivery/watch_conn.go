@@ -33,18 +33,6 @@ func (h *WatchHub) removeConnIfUnused(c *watchConn) {
 	}
 }
 
-// ConnBehind says that a connection cannot take what it is sent. Its streams get no more deltas,
-// and restart from a snapshot as soon as there is room (PagesDue). A Send that returns false has
-// the same effect.
-func (h *WatchHub) ConnBehind(id uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if c := h.conns[id]; c != nil && len(c.streams) > 0 {
-		h.stats.FellBehind++
-		h.restart(c, anyStream)
-	}
-}
-
 func anyStream(*watchStream) bool { return true }
 
 // restart puts streams of a connection before their first snapshot page.
