@@ -143,7 +143,7 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 	result := discovery.Result{Bootstrap: true}
 	switch {
 	case e.Voter && len(e.Peers) == 0:
-		e.Logger.Info("no peers were given: this instance makes a cluster of its own")
+		e.Logger.Info("no peers given: creating a new cluster")
 	case len(e.Peers) > 0 && len(e.peerErrors.configured) == 0:
 		return id, false, errOnlyItself(e.Peers)
 	default:
@@ -184,7 +184,7 @@ func (e *Bootstrap) discover(started context.Context) (discovery.Result, error) 
 	case err != nil && started.Err() == nil:
 		return result, context.Cause(ctx)
 	case err != nil:
-		return result, fmt.Errorf("look for the cluster among the peers: %w%s", err, e.peerErrors.String())
+		return result, fmt.Errorf("discover the cluster: %w%s", err, e.peerErrors.String())
 	case result.Bootstrap && len(e.Peers) > 0 && e.discovery.Alone():
 		return result, errOnlyItself(e.Peers)
 	}
@@ -303,7 +303,7 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 		return 0, nil
 	}
 	if err == nil {
-		err = errors.New("the others do not know yet what this instance knows")
+		err = errors.New("the other instances are behind this one; retry")
 	}
 	return 0, err
 }
@@ -319,7 +319,7 @@ func (e *Bootstrap) AnnounceLeader(leader func() string) { e.discovery.Finish(le
 func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, sponsor string, err error) {
 	r := e.Request
 	r.UUID, r.RaftAddress, r.Cluster = e.Identity().UUID, e.Advertise, e.Cluster
-	e.setJoinStatus("asking the instance at %s to be taken in", address)
+	e.setJoinStatus("asking the instance at %s to join the cluster", address)
 	for pause := joinPause; ; pause = min(2*pause, joinPauseMost) {
 		reply, err = e.requestJoin(ctx, address, &r)
 		if err == nil {
@@ -327,9 +327,9 @@ func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 		}
 		var refused *protocol.Error
 		if errors.As(err, &refused) && !protocol.Retryable(err) {
-			return reply, address, fmt.Errorf("the cluster at %s does not take this instance in: %w", address, err)
+			return reply, address, fmt.Errorf("the cluster at %s rejects this instance: %w", address, err)
 		}
-		e.setJoinStatus("asking to be taken in; the instance at %s has not done so: %v", address, err)
+		e.setJoinStatus("asking to join; the instance at %s has not accepted: %v", address, err)
 		e.Logger.Warn("join failed, will be retried", "address", address, "error", err)
 		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
 		select {
@@ -380,7 +380,7 @@ func (e *Bootstrap) requestJoin(ctx context.Context, address string, r *JoinRequ
 		return reply, err
 	}
 	if reply.Cluster == "" || reply.Instance == 0 || reply.MetaReplica == 0 {
-		return reply, errors.New("the answer names no instance")
+		return reply, errors.New("the reply names no instance")
 	}
 	return reply, nil
 }
@@ -436,7 +436,7 @@ func (s *peerErrors) record(ctx context.Context, address string, err error) {
 	if err != nil && !isRejection(err) && s.shouldProbe(address, err) {
 		if what := s.probe(context.WithoutCancel(ctx), address); what != nil {
 			err = what
-			s.fail(fmt.Errorf("peer %s is none: %w", address, what))
+			s.fail(fmt.Errorf("%s is not a peer's address: %w", address, what))
 		}
 	}
 	s.mu.Lock()

@@ -154,7 +154,7 @@ func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx contex
 		if last == nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("%w; the likeliest instance said: %w", ctx.Err(), last)
+		return fmt.Errorf("%w; the most probable leader returned: %w", ctx.Err(), last)
 	}
 	return last
 }
@@ -166,13 +166,13 @@ func (a *leaderClient) callInstance(ctx context.Context, s *meta.State, instance
 	if instance == a.self() {
 		err := here(ctx)
 		if err != nil && ctx.Err() != nil && caller.Err() == nil && protocol.StatusOf(err) != protocol.StatusWrongShard {
-			err = protocol.Errorf(protocol.StatusUnavailable, "this instance did not do it in %v (%v); whether it does later is unknown", attemptTimeout, err)
+			err = protocol.Errorf(protocol.StatusUnavailable, "this instance did not answer within %v (%v); the outcome is unknown", attemptTimeout, err)
 		}
 		return err
 	}
 	i, ok := s.Instance(instance)
 	if !ok || i.Expelled() {
-		return protocol.Errorf(protocol.StatusUnavailable, "instance %d is not in the cluster any more", instance)
+		return protocol.Errorf(protocol.StatusUnavailable, "instance %d is no longer in the cluster", instance)
 	}
 	b, err := a.caller.Call(ctx, i.RaftAddress, method, encode(request))
 	if err != nil {

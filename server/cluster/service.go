@@ -329,7 +329,7 @@ func (m *Service) registerHandlers() {
 		case changeRemove:
 			return nil, local.Remove(ctx, w.Shard, w.Replica, w.ConfigChange)
 		}
-		return nil, protocol.Errorf(protocol.StatusUnsupported, "membership change %d is not known here; upgrade this instance", w.What)
+		return nil, protocol.Errorf(protocol.StatusUnsupported, "membership change %d is unknown here; upgrade this instance", w.What)
 	}))
 	l.HandleCall(methodTransfer, handler(m, func(ctx context.Context, w *transferRequest) (any, error) {
 		return nil, local.Transfer(ctx, w.Shard, w.Replica, w.After)

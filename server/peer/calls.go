@@ -23,7 +23,7 @@ func (m *Transport) serve(c *conn) {
 }
 
 func errTooManyCalls(most int) *protocol.Error {
-	return protocol.Errorf(protocol.StatusOverloaded, "%d calls are carried out for one instance, the most at a time; retry later", most)
+	return protocol.Errorf(protocol.StatusOverloaded, "%d calls of one instance are in progress, the limit; retry later", most)
 }
 
 // callServer is the calls in progress on one connection.
@@ -167,10 +167,10 @@ func wireError(err error) *protocol.Error {
 func (m *Transport) runHandler(ctx context.Context, method uint8, from string, body []byte) (answer []byte, err error) {
 	f := m.callHandlers[method]
 	if f == nil {
-		return nil, protocol.Errorf(protocol.StatusUnsupported, "instance knows no call of method %d; upgrade it", method)
+		return nil, protocol.Errorf(protocol.StatusUnsupported, "the instance does not know method %d; upgrade it", method)
 	}
 	if !m.guard("handler of a call", from, func() { answer, err = f(ctx, from, body) }) {
-		return nil, protocol.Errorf(protocol.StatusInternal, "handler of a call panicked; the instance's log says more")
+		return nil, protocol.Errorf(protocol.StatusInternal, "the handler panicked; see the instance's log")
 	}
 	return answer, err
 }

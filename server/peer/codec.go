@@ -34,19 +34,19 @@ func Decode(body []byte, v any) (err error) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			err = protocol.Errorf(protocol.StatusBadRequest, "body does not fit: %v", r)
+			err = protocol.Errorf(protocol.StatusBadRequest, "body does not match the method: %v", r)
 		}
 	}()
 	d := msgpack.NewDecoder(bytes.NewReader(body))
 	n, err := d.DecodeArrayLen()
 	if err == nil && n != 1 {
-		return protocol.Errorf(protocol.StatusBadRequest, "body is an array of %d values; it has exactly one", n)
+		return protocol.Errorf(protocol.StatusBadRequest, "body is an array of %d values; it must have exactly one", n)
 	}
 	if err == nil {
 		err = d.Decode(v)
 	}
 	if err != nil {
-		return protocol.Errorf(protocol.StatusBadRequest, "body does not fit: %v", err)
+		return protocol.Errorf(protocol.StatusBadRequest, "body does not match the method: %v", err)
 	}
 	return nil
 }

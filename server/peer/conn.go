@@ -18,7 +18,7 @@ const (
 
 var (
 	errClosed    = errors.New("connection is closed")
-	errKeepAlive = errors.New("nothing was heard on the connection")
+	errKeepAlive = errors.New("keep-alives were missed")
 )
 
 // conn is an authenticated connection. One goroutine reads frames; any may write them.

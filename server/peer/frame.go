@@ -30,7 +30,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-var errFrame = errors.New("frame is broken")
+var errFrame = errors.New("malformed frame")
 
 // sealFrame fills in the header of frame b: frameHeader bytes of room, and the payload.
 func sealFrame(b []byte, kind, arg byte) {
@@ -98,7 +98,7 @@ func (f *frameReader) next(buf []byte) (kind, arg byte, payload []byte, err erro
 	length := binary.BigEndian.Uint32(h)
 	kind, arg = h[4], h[5]
 	if int(kind) >= len(f.limits) || f.limits[kind] < 0 || h[6] != 0 || h[7] != 0 {
-		return 0, 0, nil, fmt.Errorf("%w: type %d is not expected here", errFrame, kind)
+		return 0, 0, nil, fmt.Errorf("%w: type %d is not allowed here", errFrame, kind)
 	}
 	if int64(length) > int64(f.limits[kind]) {
 		return 0, 0, nil, fmt.Errorf("%w: %d bytes of payload, %d are allowed", errFrame, length, f.limits[kind])
@@ -118,7 +118,7 @@ func (f *frameReader) next(buf []byte) (kind, arg byte, payload []byte, err erro
 		}
 	}
 	if crc32.Update(crc32.Checksum(h[:8], castagnoli), castagnoli, payload) != binary.BigEndian.Uint32(h[8:]) {
-		return 0, 0, nil, fmt.Errorf("%w: its checksum does not match", errFrame)
+		return 0, 0, nil, fmt.Errorf("%w: checksum mismatch", errFrame)
 	}
 	return kind, arg, payload, nil
 }

@@ -26,7 +26,7 @@ func (m *Transport) acceptLoop(l net.Listener) {
 		}
 		if err != nil {
 			m.counters.acceptErrors.Add(1)
-			m.warn("connections of instances are not accepted for a moment", "error", err)
+			m.warn("accept failed, will be retried", "error", err)
 			wait = min(max(5*time.Millisecond, 2*wait), time.Second)
 			t := time.NewTimer(wait)
 			select {
@@ -129,7 +129,7 @@ func (m *Transport) reject(w *pendingConn, err error) {
 	default:
 		m.counters.refusedGarbage.Add(1)
 	}
-	m.warn("connection of an instance is refused", "from", w.host, "error", err)
+	m.warn("connection from an instance rejected", "from", w.host, "error", err)
 	t := time.NewTimer(m.pending.penalty(w.host))
 	defer t.Stop()
 	select {

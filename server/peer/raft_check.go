@@ -62,7 +62,7 @@ func checkBatch(b []byte) error {
 		}
 	}
 	if w.bad {
-		return fmt.Errorf("%w: raft messages are cut short or misshapen", errFrame)
+		return fmt.Errorf("%w: raft messages are truncated or malformed", errFrame)
 	}
 	return nil
 }

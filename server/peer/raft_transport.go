@@ -50,7 +50,7 @@ func (t *raftTransport) Start() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.transport != nil {
-		return errors.New("another raft engine uses these connections")
+		return errors.New("another raft engine uses this transport")
 	}
 	e.transport = t
 	return nil
@@ -415,7 +415,7 @@ func (s *snapshotConn) SendChunk(chunk raftpb.Chunk) error {
 		return err
 	}
 	if taken != 1 {
-		return errors.New("snapshot was refused by its receiver")
+		return errors.New("the receiver rejected the snapshot")
 	}
 	return nil
 }

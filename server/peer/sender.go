@@ -15,7 +15,7 @@ import (
 
 // ErrUndetermined: a call was sent, and its connection was lost before the reply. It may or may not
 // have been carried out.
-var ErrUndetermined = errors.New("connection was lost before the answer came; whether the call was carried out is unknown")
+var ErrUndetermined = errors.New("connection was lost before the reply; the outcome of the call is unknown")
 
 // sender holds the calls and one-way messages to one address. Its goroutine connects when there are
 // some. It ends, with the sender, after the idle timeout.
@@ -61,7 +61,7 @@ func (m *Transport) Send(address string, kind uint8, payload []byte) {
 	address = normalize(address)
 	if len(payload) > m.cfg.Limits.Payload {
 		m.counters.messagesDropped.Add(1)
-		m.warn("message is too large to be sent", "kind", kind, "bytes", len(payload), "allowed", m.cfg.Limits.Payload)
+		m.warn("message too large, dropped", "kind", kind, "bytes", len(payload), "allowed", m.cfg.Limits.Payload)
 		return
 	}
 	if address == m.cfg.Advertise {
@@ -180,7 +180,7 @@ func (m *Transport) senderFor(address string) (*sender, error) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "%v", err)
 	}
 	if len(m.senders) >= m.cfg.Limits.Peers {
-		return nil, protocol.Errorf(protocol.StatusOverloaded, "calls to %d instances are under way, the most that are allowed; retry later", len(m.senders))
+		return nil, protocol.Errorf(protocol.StatusOverloaded, "calls to %d instances are in progress, the limit; retry later", len(m.senders))
 	}
 	p := &sender{m: m, address: address, wake: make(chan struct{}, 1), calls: make(map[uint64]*pendingCall)}
 	m.senders[address] = p
@@ -302,14 +302,14 @@ func (p *sender) run() {
 			ended = time.Now()
 			backoff = min(max(l.BackoffMin, 2*backoff), l.BackoffMax)
 			if reached {
-				p.m.warn("instance is not reached", "address", p.address, "error", err)
+				p.m.warn("instance unreachable", "address", p.address, "error", err)
 				reached = false
 			}
 			p.failQueued(unreachableError(p.address, err))
 			continue
 		}
 		if !reached {
-			p.m.log.Info("instance is reached again", "address", p.address)
+			p.m.log.Info("instance reachable again", "address", p.address)
 		}
 		reached = true
 		began := time.Now()
@@ -332,7 +332,7 @@ func (p *sender) run() {
 
 // unreachableError wraps both StatusUnavailable and the cause.
 func unreachableError(address string, err error) error {
-	return &unreachable{protocol.Errorf(protocol.StatusUnavailable, "instance at %s is not reached", address), err}
+	return &unreachable{protocol.Errorf(protocol.StatusUnavailable, "instance at %s is unreachable", address), err}
 }
 
 type unreachable struct {

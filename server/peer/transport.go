@@ -172,7 +172,7 @@ func (m *Transport) untrack(c *conn) bool {
 // closeMalformed counts a connection that is closed for a malformed frame.
 func (m *Transport) closeMalformed(c *conn, err error) {
 	m.counters.badFrames.Add(1)
-	m.warn("connection of an instance is closed for what it carried", "peer", c.peer, "purpose", c.purpose.String(), "error", err)
+	m.warn("connection closed after a malformed frame", "peer", c.peer, "purpose", c.purpose.String(), "error", err)
 }
 
 // guard runs code that handles a peer's bytes and recovers its panics. It reports whether f
@@ -181,7 +181,7 @@ func (m *Transport) guard(what, peer string, f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			m.counters.handlerPanicked.Add(1)
-			m.log.Error("panic is recovered", "in", what, "peer", peer, "panic", r, "stack", string(debug.Stack()))
+			m.log.Error("panic recovered", "in", what, "peer", peer, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
 	f()

@@ -143,7 +143,7 @@ func (p *Processes) updatePending(r *processRelay) {
 }
 
 var (
-	errTooMuchPending = protocol.Errorf(protocol.StatusOverloaded, "the messages that wait for replies in this shard are %d MiB; send it again later", MaxPending>>20)
+	errTooMuchPending = protocol.Errorf(protocol.StatusOverloaded, "the messages that wait for replies in this shard have the limit of %d MiB; send it again later", MaxPending>>20)
 )
 
 // checkRoom returns an error if so many more bytes exceed a limit.

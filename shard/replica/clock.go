@@ -167,17 +167,17 @@ func (c *ManualClock) withoutSkips(t time.Duration) time.Duration {
 	return t
 }
 
-// addHost registers a host for skips; the result unregisters it.
-func (c *ManualClock) addHost(h skipper) (remove func()) {
+// register adds an entry to a table of the clock; the result removes it.
+func register[T any](c *ManualClock, table map[int]T, entry T) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := c.next
 	c.next++
-	c.skipHosts[id] = h
+	table[id] = entry
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.skipHosts, id)
+		delete(table, id)
 	}
 }
 
@@ -198,14 +198,5 @@ func (c *ManualClock) tick(thorough bool) {
 // OnTick adds a function that each step calls, in the order of addition; the result removes it.
 // thorough is false for [ManualClock.Step].
 func (c *ManualClock) OnTick(fn func(thorough bool)) (remove func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	id := c.next
-	c.next++
-	c.ticks[id] = fn
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.ticks, id)
-	}
+	return register(c, c.ticks, fn)
 }

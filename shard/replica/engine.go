@@ -64,9 +64,9 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 	case strings.Contains(text, "failed to lock data directory"):
 		return nil, ErrLocked
 	case strings.Contains(text, "not the owner of the data directory"):
-		return nil, fmt.Errorf("data directory belongs to another raft address than %s; start with the address it was made with", cfg.RaftAddress)
+		return nil, fmt.Errorf("data directory belongs to another raft address than %s; start with that address", cfg.RaftAddress)
 	case strings.Contains(text, "hostname changed"):
-		return nil, errors.New("data directory was made on a host of another name; start under that name, or add a new replica")
+		return nil, errors.New("data directory was created on a host with another name; start under that name, or add a new replica")
 	case strings.Contains(text, "deployment ID changed"):
 		return nil, errors.New("data directory belongs to another cluster; give this one a directory of its own")
 	case strings.Contains(text, "listen tcp"):

@@ -31,7 +31,7 @@ func readEngineFile(path string) (record []byte, err error) {
 		return nil, err
 	}
 	if len(b) < 8 || !bytes.Equal(b[:8], engineFileSum(b[8:])) {
-		return nil, fmt.Errorf("the raft engine's note %q is damaged; remove it, and a new one is made", path)
+		return nil, fmt.Errorf("the raft engine's file %q is damaged; remove it, and the engine creates a new one", path)
 	}
 	return b[8:], nil
 }
@@ -64,7 +64,7 @@ func AdoptHostname(dir string) error {
 	}
 	var record pb.RaftDataStatus
 	if err := record.Unmarshal(b); err != nil {
-		return fmt.Errorf("the raft engine's note %q: %w", path, err)
+		return fmt.Errorf("the raft engine's file %q: %w", path, err)
 	}
 	if record.Hostname == "" || record.Hostname == host {
 		return nil

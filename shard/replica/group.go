@@ -75,7 +75,7 @@ func (h *Host) noteRemoved(shard, replica uint64) {
 	h.wg.Add(1)
 	go func() {
 		defer h.wg.Done()
-		h.log.Info("replica was removed from its shard", "shard", shard, "replica", replica)
+		h.log.Info("replica removed from its shard", "shard", shard, "replica", replica)
 		_ = h.stopGroup(g) // the engine has stopped it
 		if h.cfg.Removed != nil {
 			h.cfg.Removed(shard, replica)
@@ -153,7 +153,7 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 		return errors.New("replica id must be at least 1")
 	}
 	if f.join && len(f.members) > 0 {
-		return fmt.Errorf("shard %d: a replica that joins is given no members", g.shard)
+		return fmt.Errorf("shard %d: a replica that joins must not have members", g.shard)
 	}
 	known := h.nh.HasNodeInfo(g.shard, g.id)
 	if !known && !f.join && len(f.members) == 0 {
@@ -187,7 +187,7 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 	case err == nil:
 		return nil
 	case errors.Is(err, dragonboat.ErrInvalidShardSettings):
-		err = errors.New("it was started here with other first members; give those, or none")
+		err = errors.New("it was first started here with other members; give those, or none")
 	case errors.Is(err, dragonboat.ErrReplicaRemoved):
 		err = fmt.Errorf("replica %d was removed and its data with it; add a new replica", g.id)
 	}

@@ -199,11 +199,11 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		h.dirKey = fmt.Sprintf("%p:%s", cfg.Disk, cfg.Dir)
 	} else {
 		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make data directory: %w", err)
+			return nil, fmt.Errorf("create data directory: %w", err)
 		}
 		// MkdirAll does not change an existing directory's mode.
 		if err := os.Chmod(cfg.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("close data directory to others: %w", err)
+			return nil, fmt.Errorf("restrict access to data directory: %w", err)
 		}
 		real, err := filepath.EvalSymlinks(cfg.Dir)
 		if err != nil {
@@ -253,7 +253,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		go h.campaigner.run()
 	}
 	if m, ok := cfg.Clock.(*ManualClock); ok {
-		untick, remove := m.OnTick(h.manualTick), m.addHost(h)
+		untick, remove := m.OnTick(h.manualTick), register[skipper](m, m.skipHosts, h)
 		h.stopTicks = func() { untick(); remove() }
 	} else {
 		h.wg.Add(1)

@@ -26,7 +26,7 @@ type Membership struct {
 
 // ErrUnknown is wrapped by the error of a change of members that may still come about. It has
 // StatusUnavailable.
-var ErrUnknown = errors.New("outcome of the change of members is not known; read the members again")
+var ErrUnknown = errors.New("outcome of the change of members is unknown; read the members again")
 
 // readTimeout bounds one attempt of a linearizable read. One forwarded to a leader that has died
 // uses all of it; an election takes 10 to 20 round trip times.
@@ -54,7 +54,7 @@ func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) er
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return protocol.Errorf(protocol.StatusUnavailable, "no answer of the shard's leader: %v; ask again", err)
+			return protocol.Errorf(protocol.StatusUnavailable, "the shard's leader did not answer: %v; ask again", err)
 		case <-h.stopC:
 			t.Stop()
 			return protocol.Errorf(protocol.StatusUnavailable, "host is closed")
@@ -108,16 +108,16 @@ func (h *Host) CaughtUp(ctx context.Context, shard uint64) error {
 func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address string, configChange uint64) error {
 	return h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
 		if _, ok := m.Voters[replica]; ok {
-			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d votes already", replica, shard)
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d is a voter already", replica, shard)
 		}
 		if a, ok := m.NonVotings[replica]; ok {
 			if a == address {
 				return true, nil
 			}
-			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d is at %s; give a new one a new id", replica, shard, a)
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d is at %s; a new replica needs a new id", replica, shard, a)
 		}
 		if slices.Contains(m.Removed, replica) {
-			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d was removed; give the new one a new id", replica, shard)
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d was removed; a new replica needs a new id", replica, shard)
 		}
 		for _, list := range []map[uint64]string{m.Voters, m.NonVotings} {
 			for id, a := range list {

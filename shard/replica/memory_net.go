@@ -152,7 +152,7 @@ func (c *memoryConn) SendChunk(chunk raftpb.Chunk) error {
 	var own raftpb.Chunk
 	raftpb.MustUnmarshal(&own, raftpb.MustMarshal(&chunk))
 	if !to.chunks(own) {
-		return errors.New("snapshot was refused by its receiver")
+		return errors.New("the receiver rejected the snapshot")
 	}
 	return nil
 }

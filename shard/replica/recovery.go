@@ -237,12 +237,12 @@ func (s *Recovery) entries(ctx context.Context, l *RecoveredLog, apply func(inde
 			return fmt.Errorf("read the log of %s: %w", shardName(l.Shard), err)
 		}
 		if len(list) == 0 {
-			return fmt.Errorf("the log of %s is not whole: entry %d is missing", shardName(l.Shard), at)
+			return fmt.Errorf("the log of %s is incomplete: entry %d is missing", shardName(l.Shard), at)
 		}
 		for i := range list {
 			e := &list[i]
 			if e.Index != at {
-				return fmt.Errorf("the log of %s is not whole: entry %d is where %d was to be", shardName(l.Shard), e.Index, at)
+				return fmt.Errorf("the log of %s is incomplete: entry %d is in place of %d", shardName(l.Shard), e.Index, at)
 			}
 			at++
 			cmd, ok, err := commandOf(e)
@@ -266,7 +266,7 @@ func commandOf(e *pb.Entry) (cmd []byte, ok bool, err error) {
 	case e.Type != pb.EncodedEntry:
 		return nil, false, nil
 	case len(e.Cmd) < 2 || e.Cmd[0] != 0:
-		return nil, false, errors.New("it is packed in a way that this program does not know; take the program that wrote it")
+		return nil, false, errors.New("it has an unknown compression; use the program version that wrote it")
 	}
 	return e.Cmd[1:], true, nil
 }

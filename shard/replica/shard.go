@@ -265,7 +265,7 @@ func (s *Shard) stop() {
 // stopped is called after the engine has stopped the replica: the outcome of batches in flight will
 // not be known here.
 func (s *Shard) stopped() {
-	s.cutUndetermined("outcome is not known: the replica has stopped")
+	s.cutUndetermined("outcome unknown: the replica has stopped")
 }
 
 // roundStart is the start of the latest round of some kind, as a monotonic time.

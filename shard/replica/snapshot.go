@@ -69,7 +69,7 @@ func (sm *stateMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsh
 	s.logTail.entries.Store(0)
 	// The snapshot may or may not include the batches in flight: their entries will not be seen
 	// here.
-	s.cutUndetermined("outcome is not known: the replica was restored from a snapshot")
+	s.cutUndetermined("outcome unknown: the replica was restored from a snapshot")
 	s.epochApplied(epoch, logTime)
 	if r, ok := s.sink.(Restorer); ok {
 		r.Restored(s)
@@ -147,6 +147,6 @@ func (s *Shard) snapshotIfDue() {
 		OverrideCompactionOverhead: true, CompactionOverhead: uint64(t.entries.Load()) / 2,
 	}, time.Minute)
 	if err != nil {
-		s.log.Debug("snapshot is not taken now", "error", err)
+		s.log.Debug("snapshot skipped", "error", err)
 	}
 }

@@ -108,14 +108,14 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 		})
 		switch {
 		case !known:
-			return protocol.Errorf(protocol.StatusUnavailable, "shard %d has lost its leader and not yet found another; look again", s.cfg.ID)
+			return protocol.Errorf(protocol.StatusUnavailable, "shard %d has lost its leader and has no new one yet; retry", s.cfg.ID)
 		case leader == to:
 			return checkNewerTerm(s.cfg.ID, term, after)
 		case leader != s.cfg.Replica:
-			return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d has gone to replica %d", s.cfg.ID, leader)
+			return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d went to replica %d", s.cfg.ID, leader)
 		}
 	}
-	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d tries; is it up to date?", to, s.cfg.ID, transferAttempts)
+	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d attempts; check that it is up to date", to, s.cfg.ID, transferAttempts)
 }
 
 // checkNewerTerm rejects a leadership whose term is not newer than the given one.
@@ -123,7 +123,7 @@ func checkNewerTerm(shard, term, after uint64) error {
 	if term > after {
 		return nil
 	}
-	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has a leader of term %d, and here nobody has heard of a term after %d; ask its leader", shard, after, term)
+	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has a leader of term %d, but the newest term known here is %d; ask its leader", shard, after, term)
 }
 
 // leaderTerm is the term in which this replica leads, as far as it knows.
@@ -208,5 +208,5 @@ func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
 			return ctx.Err()
 		}
 	}
-	return protocol.Errorf(protocol.StatusAborted, "replica %d of the meta shard did not take over in %d tries; is it up to date?", to, transferAttempts)
+	return protocol.Errorf(protocol.StatusAborted, "replica %d of the meta shard did not take over in %d attempts; check that it is up to date", to, transferAttempts)
 }

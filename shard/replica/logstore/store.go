@@ -120,7 +120,7 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 		return nil, err
 	}
 	if known != nil && len(lacking) > 0 {
-		s.log.Warn("a file of the log's watermark cannot be read", "why", strings.Join(lacking, " and "), "folder", s.cfg.Dir)
+		s.log.Warn("watermark file unreadable", "why", strings.Join(lacking, " and "), "folder", s.cfg.Dir)
 	}
 	s.dir = dirs[0]
 	db, err := openStore(s.fs, c, busy, dirs, walDirs)
