@@ -303,7 +303,7 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 		return 0, nil
 	}
 	if err == nil {
-		err = errors.New("the other instances are behind this one; retry")
+		err = errors.New("the others do not know yet what this instance knows")
 	}
 	return 0, err
 }
@@ -436,7 +436,7 @@ func (s *peerErrors) record(ctx context.Context, address string, err error) {
 	if err != nil && !isRejection(err) && s.shouldProbe(address, err) {
 		if what := s.probe(context.WithoutCancel(ctx), address); what != nil {
 			err = what
-			s.fail(fmt.Errorf("%s is not a peer's address: %w", address, what))
+			s.fail(fmt.Errorf("peer %s is none: %w", address, what))
 		}
 	}
 	s.mu.Lock()

@@ -98,7 +98,7 @@ func TestWrongSettingsSayWhatToDo(t *testing.T) {
 		{"round trip time", HostConfig{Memory: true, RTT: time.Microsecond}, "at least 1ms"},
 		{"another address", HostConfig{Disk: disk, Net: NewMemoryNet(), RaftAddress: "other:1"}, "belongs to another raft address"},
 		{"another cluster", HostConfig{Disk: disk, Deployment: 7}, "belongs to another cluster"},
-		{"a file as directory", HostConfig{Dir: os.Args[0], RaftAddress: "127.0.0.1:1"}, "make data directory"},
+		{"a file as directory", HostConfig{Dir: os.Args[0], RaftAddress: "127.0.0.1:1"}, "create data directory"},
 	} {
 		h, err := OpenHost(x.cfg)
 		if err == nil {
