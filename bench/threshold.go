@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Threshold is a demand: one side of a comparison may be at least, or at most, so many times the
-// other.
+// Threshold is a required ratio of two operands: at least, or at most, Factor.
 type Threshold struct {
 	ID        string
 	Text      string // for people
