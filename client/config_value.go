@@ -1,11 +1,11 @@
 package client
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // A configuration is a semaphore of limit 1 whose name begins with ConfigPrefix. Its data holds the
@@ -40,9 +40,7 @@ func appendConfig(values []Value) []byte {
 	first := 0
 	for i := range values {
 		v := &values[i]
-		entry := binary.AppendUvarint(nil, v.Version)
-		entry = binary.AppendUvarint(entry, uint64(max(0, v.Time.UnixMilli())))
-		entry = binary.AppendUvarint(entry, uint64(len(v.Data)))
+		entry := varint.Append(nil, v.Version, uint64(max(0, v.Time.UnixMilli())), uint64(len(v.Data)))
 		if i > 0 && (i > maxConfigHistory || len(b)-first+len(entry)+len(v.Data) > maxConfigHistoryBytes || len(b)+len(entry)+len(v.Data) > protocol.MaxDataLen) {
 			break
 		}
@@ -60,20 +58,12 @@ func readConfig(b []byte) ([]Value, error) {
 		return nil, errNotConfig
 	}
 	var values []Value
-	for b = b[1:]; len(b) > 0 || len(values) == 0; {
-		var n [3]uint64
-		for i := range n {
-			x, size := binary.Uvarint(b)
-			if size <= 0 {
-				return nil, errNotConfig
-			}
-			n[i], b = x, b[size:]
-		}
-		if n[2] > uint64(len(b)) {
+	for r := (varint.Reader{Rest: b[1:]}); len(r.Rest) > 0 || len(values) == 0; {
+		version, at, data := r.Uint(), r.Uint(), r.Bytes(protocol.MaxDataLen)
+		if r.Failed {
 			return nil, errNotConfig
 		}
-		values = append(values, Value{Exists: true, Version: n[0], Time: wallTime(n[1]), Data: slices.Clone(b[:n[2]])})
-		b = b[n[2]:]
+		values = append(values, Value{Exists: true, Version: version, Time: wallTime(at), Data: slices.Clone(data)})
 	}
 	return values, nil
 }

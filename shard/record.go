@@ -75,7 +75,7 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 		b = varint.Append(b, p.id)
 	}
 	c := &m.clearing
-	b = varint.AppendBool(varint.AppendBool(b, c.active), c.homesDone)
+	b = varint.AppendBool(b, c.active, c.homesDone)
 	b = varint.Append(b, c.node, c.session, uint64(len(m.imports)))
 	for i := range m.imports {
 		x := &m.imports[i]
@@ -123,8 +123,7 @@ func appendSessionRecord(b []byte, p *sessionRecord, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, p.id, p.node.id, p.epoch, p.low)
 	b = varint.AppendBytes(b, p.description)
-	b = varint.AppendBool(b, p.ended)
-	b = varint.AppendBool(b, p.detached)
+	b = varint.AppendBool(b, p.ended, p.detached)
 	b = appendTimer(b, &p.timer)
 	live := p.answers.list[p.answers.head:]
 	b = varint.Append(b, uint64(len(live)))

@@ -32,12 +32,16 @@ func AppendBytes[T ~string | ~[]byte](b []byte, v T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// AppendBool appends a flag.
-func AppendBool(b []byte, v bool) []byte {
-	if v {
-		return append(b, 1)
+// AppendBool appends flags.
+func AppendBool(b []byte, flags ...bool) []byte {
+	for _, v := range flags {
+		n := byte(0)
+		if v {
+			n = 1
+		}
+		b = append(b, n)
 	}
-	return append(b, 0)
+	return b
 }
 
 // Reader reads fields from the front of Rest. After the first field that is missing or too long,

@@ -249,7 +249,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"settled-unsaved", "shard/process/record.go",
-		[]string{"appendNumbers(b, f.session, f.completedEpoch, f.until)", "appendNumbers(b, f.session, 0, f.until)"},
+		[]string{"varint.Append(b, f.session, f.completedEpoch, f.until)", "varint.Append(b, f.session, 0, f.until)"},
 		"shard/process", "TestEveryFieldIsKept", "",
 	},
 	{

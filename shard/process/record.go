@@ -2,11 +2,11 @@ package process
 
 import (
 	"bytes"
-	"encoding/binary"
 	"hash/fnv"
 	"math"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // MaxRecord is the most that a record can be long, in bytes, or a little more. It is below a
@@ -21,38 +21,38 @@ const _ = uint(1<<20 - MaxRecord)
 func (p *Process) Append(b []byte) []byte {
 	o := &p.options
 	b = append(b, byte(o.Election))
-	b = appendNumbers(b, o.Debounce, o.RoundTimeout, o.BackoffMin, o.BackoffMax, o.Return)
-	b = appendNumbers(b, p.joinOrder, p.counter, p.topology, p.attempt, p.start, p.idle)
+	b = varint.Append(b, o.Debounce, o.RoundTimeout, o.BackoffMin, o.BackoffMax, o.Return)
+	b = varint.Append(b, p.joinOrder, p.counter, p.topology, p.attempt, p.start, p.idle)
 	b = append(b, byte(p.phase))
-	b = appendBool(b, p.pending)
+	b = varint.AppendBool(b, p.pending)
 
 	r := &p.round
-	b = appendNumbers(b, r.epoch, r.topology, r.coordinator, r.session, r.attempt, r.size, r.started, r.wall, r.prepared, r.decided, r.deadline)
-	b = appendText(b, r.result)
+	b = varint.Append(b, r.epoch, r.topology, r.coordinator, r.session, r.attempt, r.size, r.started, r.wall, r.prepared, r.decided, r.deadline)
+	b = varint.AppendBytes(b, r.result)
 
 	t := &p.counters
-	b = appendNumbers(b, t.Changes, t.Started, t.Completed, t.Cancelled, t.Failed, t.Returned, t.Stale)
+	b = varint.Append(b, t.Changes, t.Started, t.Completed, t.Cancelled, t.Failed, t.Returned, t.Stale)
 
-	b = appendNumbers(b, uint64(len(p.members)))
+	b = varint.Append(b, uint64(len(p.members)))
 	for _, m := range p.members {
-		b = appendNumbers(b, m.session, m.order, m.token, uint64(m.weight), m.joined, m.until, m.completedEpoch)
+		b = varint.Append(b, m.session, m.order, m.token, uint64(m.weight), m.joined, m.until, m.completedEpoch)
 		b = append(b, byte(m.status))
-		b = appendBool(b, m.absent)
-		b = appendText(b, m.key)
-		b = appendText(b, m.identity)
-		b = appendText(b, m.data)
+		b = varint.AppendBool(b, m.absent)
+		b = varint.AppendBytes(b, m.key)
+		b = varint.AppendBytes(b, m.identity)
+		b = varint.AppendBytes(b, m.data)
 	}
-	b = appendNumbers(b, uint64(len(p.formerMembers)))
+	b = varint.Append(b, uint64(len(p.formerMembers)))
 	for i := range p.formerMembers {
 		f := &p.formerMembers[i]
-		b = append(appendNumbers(b, f.session, f.completedEpoch, f.until), byte(f.removal))
+		b = append(varint.Append(b, f.session, f.completedEpoch, f.until), byte(f.removal))
 	}
-	b = appendNumbers(b, uint64(len(p.history)))
+	b = varint.Append(b, uint64(len(p.history)))
 	for i := range p.history {
 		e := &p.history[i]
-		b = appendNumbers(b, e.Epoch, e.Topology, e.Coordinator, e.Size, e.Attempt, e.Wall, e.Prepared, e.Decided, e.Duration)
+		b = varint.Append(b, e.Epoch, e.Topology, e.Coordinator, e.Size, e.Attempt, e.Wall, e.Prepared, e.Decided, e.Duration)
 		b = append(b, byte(e.Outcome))
-		b = appendText(b, e.Text)
+		b = varint.AppendBytes(b, e.Text)
 	}
 	return b
 }
@@ -64,82 +64,6 @@ func (p *Process) Digest() uint64 {
 	return h.Sum64()
 }
 
-func appendNumbers(b []byte, list ...uint64) []byte {
-	for _, v := range list {
-		b = binary.AppendUvarint(b, v)
-	}
-	return b
-}
-
-func appendBool(b []byte, v bool) []byte {
-	if v {
-		return append(b, 1)
-	}
-	return append(b, 0)
-}
-
-func appendText[T string | []byte](b []byte, v T) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
-}
-
-// reader takes a record apart. After the first fault everything is zero.
-type reader struct {
-	b      []byte
-	broken bool
-}
-
-func (r *reader) number() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.b, r.broken = nil, true
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) numbers(list ...*uint64) {
-	for _, v := range list {
-		*v = r.number()
-	}
-}
-
-func (r *reader) byte() byte {
-	if len(r.b) == 0 {
-		r.broken = true
-		return 0
-	}
-	v := r.b[0]
-	r.b = r.b[1:]
-	return v
-}
-
-func (r *reader) bool() bool { return r.byte() == 1 }
-
-// bytes is a byte string of at most that length, copied, or nil if it is empty.
-func (r *reader) bytes(most int) []byte {
-	n := r.number()
-	if n > uint64(len(r.b)) || n > uint64(most) {
-		r.b, r.broken = nil, true
-		return nil
-	}
-	v := r.b[:n]
-	r.b = r.b[n:]
-	if n == 0 {
-		return nil
-	}
-	return bytes.Clone(v)
-}
-
-func (r *reader) count(most int) int {
-	n := r.number()
-	if n > uint64(most) || n > uint64(len(r.b)) {
-		r.b, r.broken = nil, true
-		return 0
-	}
-	return int(n)
-}
-
 // Decode makes a process from its record. Whatever the bytes are, what comes out is a state that
 // keeps the invariants and has exactly this record, or an error.
 func Decode(b []byte) (*Process, error) {
@@ -147,48 +71,48 @@ func Decode(b []byte) (*Process, error) {
 	if len(b) > MaxRecord {
 		return nil, broken()
 	}
-	p, x := new(Process), &reader{b: b}
+	p, x := new(Process), &varint.Reader{Rest: b}
 	o := &p.options
-	o.Election = protocol.ProcessElection(x.byte())
-	x.numbers(&o.Debounce, &o.RoundTimeout, &o.BackoffMin, &o.BackoffMax, &o.Return)
-	x.numbers(&p.joinOrder, &p.counter, &p.topology, &p.attempt, &p.start, &p.idle)
-	p.phase = protocol.ProcessPhase(x.byte())
-	p.pending = x.bool()
+	o.Election = protocol.ProcessElection(x.Byte())
+	x.Uints(&o.Debounce, &o.RoundTimeout, &o.BackoffMin, &o.BackoffMax, &o.Return)
+	x.Uints(&p.joinOrder, &p.counter, &p.topology, &p.attempt, &p.start, &p.idle)
+	p.phase = protocol.ProcessPhase(x.Byte())
+	p.pending = x.Bool()
 
 	r := &p.round
-	x.numbers(&r.epoch, &r.topology, &r.coordinator, &r.session, &r.attempt, &r.size, &r.started, &r.wall, &r.prepared, &r.decided, &r.deadline)
-	r.result = x.bytes(protocol.MaxProcessResult)
+	x.Uints(&r.epoch, &r.topology, &r.coordinator, &r.session, &r.attempt, &r.size, &r.started, &r.wall, &r.prepared, &r.decided, &r.deadline)
+	r.result = x.Copy(protocol.MaxProcessResult)
 
 	t := &p.counters
-	x.numbers(&t.Changes, &t.Started, &t.Completed, &t.Cancelled, &t.Failed, &t.Returned, &t.Stale)
+	x.Uints(&t.Changes, &t.Started, &t.Completed, &t.Cancelled, &t.Failed, &t.Returned, &t.Stale)
 
-	for range x.count(protocol.MaxProcessMembers) {
+	for range x.Count(protocol.MaxProcessMembers) {
 		m := new(member)
 		var weight uint64
-		x.numbers(&m.session, &m.order, &m.token, &weight, &m.joined, &m.until, &m.completedEpoch)
+		x.Uints(&m.session, &m.order, &m.token, &weight, &m.joined, &m.until, &m.completedEpoch)
 		if weight > math.MaxUint32 {
 			return nil, broken()
 		}
 		m.weight = uint32(weight)
-		m.status = protocol.ProcessMemberStatus(x.byte())
-		m.absent = x.bool()
-		m.key, m.identity, m.data = string(x.bytes(protocol.MaxProcessKey)), string(x.bytes(MaxIdentity)), x.bytes(protocol.MaxProcessData)
+		m.status = protocol.ProcessMemberStatus(x.Byte())
+		m.absent = x.Bool()
+		m.key, m.identity, m.data = string(x.Bytes(protocol.MaxProcessKey)), string(x.Bytes(MaxIdentity)), x.Copy(protocol.MaxProcessData)
 		p.members = append(p.members, m)
 	}
-	for range x.count(MaxFormer) {
+	for range x.Count(MaxFormer) {
 		var f formerMember
-		x.numbers(&f.session, &f.completedEpoch, &f.until)
-		f.removal = protocol.ProcessRemoval(x.byte())
+		x.Uints(&f.session, &f.completedEpoch, &f.until)
+		f.removal = protocol.ProcessRemoval(x.Byte())
 		p.formerMembers = append(p.formerMembers, f)
 	}
-	for range x.count(MaxHistory) {
+	for range x.Count(MaxHistory) {
 		var e protocol.ProcessHistoryRound
-		x.numbers(&e.Epoch, &e.Topology, &e.Coordinator, &e.Size, &e.Attempt, &e.Wall, &e.Prepared, &e.Decided, &e.Duration)
-		e.Outcome = protocol.ProcessOutcome(x.byte())
-		e.Text = string(x.bytes(protocol.MaxProcessText))
+		x.Uints(&e.Epoch, &e.Topology, &e.Coordinator, &e.Size, &e.Attempt, &e.Wall, &e.Prepared, &e.Decided, &e.Duration)
+		e.Outcome = protocol.ProcessOutcome(x.Byte())
+		e.Text = string(x.Bytes(protocol.MaxProcessText))
 		p.history = append(p.history, e)
 	}
-	if x.broken || len(x.b) > 0 || !bytes.Equal(p.Append(nil), b) {
+	if x.Failed || len(x.Rest) > 0 || !bytes.Equal(p.Append(nil), b) {
 		return nil, broken()
 	}
 	if err := p.Check(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // seeds are records of tracks with something in every field.
@@ -109,14 +110,14 @@ func FuzzConfig(f *testing.F) {
 	c, _ := Normalize(protocol.TrackConfig{Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS", Gates: []protocol.GateConfig{{Name: "g", Kind: protocol.GateCommand}}}, {Name: "MAN", Delay: 5}}})
 	f.Add(appendConfig(nil, &c))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := reader{b: b}
-		n, err := Normalize(r.config())
-		if r.bad || err != nil {
+		r := varint.Reader{Rest: b}
+		n, err := Normalize(readConfig(&r))
+		if r.Failed || err != nil {
 			return
 		}
-		r = reader{b: appendConfig(nil, &n)}
-		again := r.config()
-		if r.bad || len(r.b) > 0 {
+		r = varint.Reader{Rest: appendConfig(nil, &n)}
+		again := readConfig(&r)
+		if r.Failed || len(r.Rest) > 0 {
 			t.Fatalf("%+v is not read back", n)
 		}
 		if _, err := Normalize(again); err != nil {

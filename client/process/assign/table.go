@@ -1,9 +1,10 @@
 package assign
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // MaxPartitions is the maximum number of partitions: the table of owners is the result of a round,
@@ -20,15 +21,14 @@ type table struct {
 // append adds the table's bytes: numbers of members and partitions, then the orders as differences,
 // then the owners.
 func (t *table) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(t.orders)))
-	b = binary.AppendUvarint(b, uint64(len(t.owner)))
+	b = varint.Append(b, uint64(len(t.orders)), uint64(len(t.owner)))
 	last := uint64(0)
 	for _, o := range t.orders {
-		b = binary.AppendUvarint(b, o-last)
+		b = varint.Append(b, o-last)
 		last = o
 	}
 	for _, i := range t.owner {
-		b = binary.AppendUvarint(b, uint64(i))
+		b = varint.Append(b, uint64(i))
 	}
 	return b
 }
@@ -36,30 +36,30 @@ func (t *table) append(b []byte) []byte {
 var errTable = errors.New("not a table of partitions; do all members of the process use package assign?")
 
 func readTable(b []byte) (*table, error) {
-	bad := false
-	next := func(most uint64) uint64 {
-		v, n := binary.Uvarint(b)
-		if n <= 0 || v > most {
-			bad = true
-			return 0
-		}
-		b = b[n:]
-		return v
-	}
-	members, partitions := next(1<<16), next(MaxPartitions)
-	if bad || members+partitions > uint64(len(b)) || members == 0 && partitions > 0 {
+	r := varint.Reader{Rest: b}
+	members, partitions := r.Uint(), r.Uint()
+	if r.Failed || members > 1<<16 || partitions > MaxPartitions || members+partitions > uint64(len(r.Rest)) ||
+		members == 0 && partitions > 0 {
 		return nil, errTable
 	}
 	t := &table{orders: make([]uint64, members), owner: make([]int, partitions)}
 	last := uint64(0)
 	for i := range t.orders {
-		last += next(1 << 62)
+		difference := r.Uint()
+		if difference > 1<<62 {
+			r.Fail()
+		}
+		last += difference
 		t.orders[i] = last
 	}
 	for p := range t.owner {
-		t.owner[p] = int(next(members - 1))
+		owner := r.Uint()
+		if owner >= members {
+			r.Fail()
+		}
+		t.owner[p] = int(owner)
 	}
-	if bad || len(b) > 0 {
+	if !r.Done() {
 		return nil, fmt.Errorf("%w (it is damaged)", errTable)
 	}
 	return t, nil
