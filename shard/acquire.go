@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// applyAcquire sets what a session holds or waits for. It is idempotent, never recursive: there is one entry per session and semaphore.
+// applyAcquire sets what a session holds or waits for. It is idempotent, never recursive: there is
+// one entry per session and semaphore.
 func (m *Machine) applyAcquire(c *rawCommand) {
 	x := &m.batch.acquire
 	var q request
@@ -32,8 +33,8 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 	}
 }
 
-// has says whether the session already owns, or waits with, at least count units. The limit may have been lowered
-// below that: it binds new requests, not what the session has.
+// has says whether the session already owns, or waits with, at least count units. The limit may
+// have been lowered below that: it binds new requests, not what the session has.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
 // acquireNew serves a session that has no entry on the semaphore.
@@ -126,7 +127,8 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 	}
 }
 
-// acquireWaiting serves a waiter: it may ask for the same or for less, which ends the request it waits with.
+// acquireWaiting serves a waiter: it may ask for the same or for less, which ends the request it
+// waits with.
 func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 	s, e := q.semaphore, q.entry
 	if x.Count > e.count {

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// answer is what a request got, remembered until the client says, by its low-water mark, that it has it.
+// answer is what a request got, remembered until the client says, by its low-water mark, that it
+// has it.
 type answer struct {
 	seq     uint64
 	value   uint64 // order id or version
@@ -22,16 +23,16 @@ type answer struct {
 	sentence string
 }
 
-// A session record's first maxSentences answers keep their sentences, of at most maxSentence bytes each. No quota
-// counts them: they are 6 KiB of a session at most, and 3 KiB as a rule.
+// A session record's first maxSentences answers keep their sentences, of at most maxSentence bytes
+// each. No quota counts them: they are 6 KiB of a session at most, and 3 KiB as a rule.
 const (
 	maxSentence  = 256
 	maxSentences = 24
 )
 
-// keepSentence is a sentence as it is remembered with an answer: whole if it is short enough, and the
-// session record remembers few answers, as clients do that raise their low-water mark. Else a repeat gets
-// the general sentence of its outcome.
+// keepSentence is a sentence as it is remembered with an answer: whole if it is short enough and
+// the session has few answers, as clients that raise their low-water mark do. Otherwise a repeat
+// gets the general sentence of its outcome.
 func (p *sessionRecord) keepSentence(text string, out outcome) string {
 	if !out.hasSentence() || text == outcomeTable[out].text || len(text) > maxSentence || p.answers.len() >= maxSentences {
 		return ""
@@ -39,7 +40,7 @@ func (p *sessionRecord) keepSentence(text string, out outcome) string {
 	return text
 }
 
-// says tells whether answers with the outcome may have a sentence of their own.
+// hasSentence says whether answers with the outcome may have a sentence of their own.
 func (o outcome) hasSentence() bool { return o >= outNotMember && o <= outTrackArgument }
 
 // text is what a repeat of the answer says to people, for processes and rollouts.
@@ -72,8 +73,8 @@ func readAnswer(r *varint.Reader, after uint64) (a answer, ok bool) {
 
 // answers are those of one session record, in order of number.
 //
-// An acquire that left an entry is not among them: the entry carries its number while it is there, and leaves an answer behind only if the
-// number is not below the low-water mark then.
+// An acquire that left an entry is not among them: the entry carries its number while it is there,
+// and leaves an answer behind only if the number is not below the low-water mark then.
 type answers struct {
 	list []answer
 	head int // list[head:] are the answers
@@ -152,7 +153,8 @@ func (a *answers) merge(more []answer) {
 	a.list, a.head = append(append(all, live...), more...), 0
 }
 
-// recall remembers what became of an entry's request, unless its client is known to have an answer.
+// rememberOutcome remembers what became of an entry's request, unless its client is known to have
+// an answer.
 func (m *Machine) rememberOutcome(e *entry, out outcome, state protocol.AcquireState) {
 	p := e.session
 	if p.ended || e.seq < p.low {

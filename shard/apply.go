@@ -5,7 +5,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// Apply applies the log entry with this index, and appends what leaves the machine to out. It does not keep entry.
+// Apply applies the log entry with this index, and appends what leaves the machine to out. It does
+// not keep entry.
 //
 // The order within an Apply is part of the format: the leader epoch is checked; the stamp moves log
 // time, unless it is a new leader's first; a take-over takes effect; work left over by earlier
@@ -13,7 +14,8 @@ import (
 // commands run in order. Each of the steps before the commands is bounded, see NextDeadline. At the
 // end, processes that were called start the rounds that are due.
 //
-// Any bytes are safe. An entry that is not a batch changes nothing but AppliedIndex, on every replica alike.
+// Any bytes are safe. An entry that is not a batch changes nothing but AppliedIndex, on every
+// replica alike.
 func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	m.applied = index
 	h, rest, err := ReadHeader(entry)
@@ -28,7 +30,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	if !ok {
 		return
 	}
-	// Only a take-over brings a newer epoch; any other batch under one comes from nobody who leads.
+	// Only a take-over brings a newer epoch; another batch under one is not from a leader.
 	if h.Epoch < m.epoch || h.Epoch > m.epoch && !takes {
 		out.List = append(out.List, Event{Kind: EventRefused, Epoch: h.Epoch})
 		return
@@ -62,7 +64,8 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	}
 }
 
-// inspect walks the commands of a batch before any is applied, so that a batch is applied whole or not at all.
+// inspect walks the commands of a batch before any is applied, so that a batch is applied whole or
+// not at all.
 func inspect(commands []byte) (takes, ok bool) {
 	r := varint.Reader{Rest: commands}
 	var c rawCommand
@@ -176,7 +179,7 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 	}
 }
 
-// fire lets due deadlines happen, a bounded number of them.
+// fireDeadlines fires due deadlines, a bounded number of them.
 func (m *Machine) fireDeadlines() {
 	for range m.work.deadlines {
 		at, rec := m.deadlines.first()
@@ -205,7 +208,7 @@ func (m *Machine) fireDeadlines() {
 	}
 }
 
-// expire ends a session whose deadline has passed.
+// expireSession ends a session whose deadline has passed.
 func (m *Machine) expireSession(s *homeSession) {
 	if s.node.dropped {
 		m.endSession(s, protocol.EndNodeDropped, textNodeEnd)
@@ -214,7 +217,7 @@ func (m *Machine) expireSession(s *homeSession) {
 	m.endSession(s, protocol.EndExpired, textExpired)
 }
 
-// forget drops ids and create ids whose time is over.
+// forgetEnded drops ids and create ids whose time is over.
 func (m *Machine) forgetEnded() {
 	var ended func(uint64, retainedKey[[protocol.KeyLen]byte])
 	var gone func(uint64, retainedKey[uint64])

@@ -7,21 +7,23 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// Errors of reading a batch. A batch that is malformed is a no-op on every replica. A batch of a format this binary does not know must stop
-// the replica: another binary would apply it, and skipping it would make the two diverge.
+// Errors of reading a batch. A batch that is malformed is a no-op on every replica. A batch of a
+// format this binary does not know must stop the replica: another binary would apply it, and
+// skipping it would make the two diverge.
 var (
 	ErrMalformed = errors.New("shard: batch is malformed")
 	ErrFormat    = errors.New("shard: batch has a format version this binary does not know; upgrade it before it reads this log")
 )
 
-// AppendHeader begins a batch. Layout: format (1 byte), then epoch, seq, log time and wall time as uvarints.
+// AppendHeader begins a batch. Layout: format (1 byte), then epoch, seq, log time and wall time as
+// uvarints.
 func AppendHeader(b []byte, h Header) []byte {
 	b = append(b, h.Format)
 	return varint.Append(b, h.Epoch, h.Seq, h.LogTime, h.Wall)
 }
 
-// AppendCommand adds a command to a batch. Layout: kind (1 byte), node, epoch, client with its length before it, body with its length before
-// it; numbers are uvarints. The body is copied.
+// AppendCommand adds a command to a batch. Layout: kind (1 byte), node, epoch, client with its
+// length before it, body with its length before it; numbers are uvarints. The body is copied.
 func AppendCommand(b []byte, c Command) []byte {
 	b = append(b, byte(c.Kind))
 	b = varint.Append(b, c.Node, c.Epoch, uint64(len(c.Client)))
@@ -30,7 +32,8 @@ func AppendCommand(b []byte, c Command) []byte {
 	return append(b, c.Body...)
 }
 
-// ReadHeader reads the header of a batch; rest are its commands, aliasing entry. The error is ErrMalformed or ErrFormat.
+// ReadHeader reads the header of a batch; rest are its commands, aliasing entry. The error is
+// ErrMalformed or ErrFormat.
 func ReadHeader(entry []byte) (h Header, rest []byte, err error) {
 	r := varint.Reader{Rest: entry}
 	h.Format = r.Byte()
@@ -47,7 +50,8 @@ func ReadHeader(entry []byte) (h Header, rest []byte, err error) {
 	return h, r.Rest, nil
 }
 
-// ReadCommand reads the next command of a batch; body aliases the input. Client is not copied into a string unless copyClient is set.
+// ReadCommand reads the next command of a batch; body aliases the input. Client is not copied into
+// a string unless copyClient is set.
 func ReadCommand(in []byte) (c Command, rest []byte, err error) {
 	var raw rawCommand
 	r := varint.Reader{Rest: in}

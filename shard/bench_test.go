@@ -52,7 +52,8 @@ func fill(x *benchMachine, n int) (names [][]byte) {
 	return names
 }
 
-// BenchmarkQueue is a hand-off with a million waiters in the queue, and a waiter that leaves from the middle.
+// BenchmarkQueue is a hand-off with a million waiters in the queue, and a waiter that leaves from
+// the middle.
 func BenchmarkQueue(b *testing.B) {
 	const waiters = 1_000_000
 	x := newBenchMachine(waiters + 1)
@@ -86,7 +87,8 @@ func BenchmarkQueue(b *testing.B) {
 	})
 }
 
-// BenchmarkSnapshot is a snapshot of a million semaphores; it reports the longest time that Apply has to wait.
+// BenchmarkSnapshot is a snapshot of a million semaphores; it reports the longest time that Apply
+// has to wait.
 func BenchmarkSnapshot(b *testing.B) {
 	x := newBenchMachine(100_000)
 	fill(x, 1_000_000)

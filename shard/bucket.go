@@ -2,14 +2,15 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// bucketState says what a bucket's copy in this shard may do. Only an active one changes or answers anything. Numbers are in snapshots.
+// bucketState says what a bucket's copy in this shard may do. Only an active one changes or answers
+// anything. Numbers are in snapshots.
 type bucketState uint8
 
 const (
 	bucketAbsent bucketState = 0
 	bucketActive bucketState = 1
-	// Copies of bucket moves: one that is frozen before it leaves, one that was imported and waits for its activation, one whose import goes on, and one
-	// that is being removed.
+	// Copies of bucket moves: one that is frozen before it leaves, one that was imported and waits
+	// for its activation, one whose import goes on, and one that is being removed.
 	bucketFrozen    bucketState = 2
 	bucketImported  bucketState = 3
 	bucketImporting bucketState = 4
@@ -17,8 +18,8 @@ const (
 	bucketStates                = 6
 )
 
-// bucket is a slice of the key space of a tier. It is home to the sessions whose create id hashes to it, and holds the semaphores whose node
-// and name hash to it.
+// bucket is a slice of the key space of a tier. It is home to the sessions whose create id hashes
+// to it, and holds the semaphores whose node and name hash to it.
 type bucket struct {
 	number    uint32
 	state     bucketState
@@ -32,14 +33,15 @@ type bucket struct {
 	processes  map[string]*processRecord // the same
 	tracks     map[string]*trackRecord   // the same
 
-	// A bucket has a time of its own, which stands still while it is not active: deadlines of its sessions and waiters are in it, and move with it as they are.
-	// It is stood at log time base, or all the time while it is not active. A bucket that never moved has log time.
+	// A bucket has a time of its own, which stands still while it is not active: deadlines of its
+	// sessions and waiters are in it, and move with it as they are. It is stood at log time base,
+	// or all the time while it is not active. A bucket that never moved has log time.
 	timeBase, logBase uint64
 	timers            deadlines // of its sessions, waiters and processes
 	timer             timer     // in Machine.deadlines, at the first of timers, while active
 }
 
-// time is the bucket's time now.
+// bucketTime is the bucket's time now.
 func (m *Machine) bucketTime(b *bucket) uint64 {
 	if b.state != bucketActive {
 		return b.timeBase
@@ -47,7 +49,7 @@ func (m *Machine) bucketTime(b *bucket) uint64 {
 	return b.timeAt(m.logTime)
 }
 
-// at is the bucket's time at a log time; it stood still before the activation.
+// timeAt is the bucket's time at a log time. Before the activation it stood still.
 func (b *bucket) timeAt(log uint64) uint64 {
 	if log <= b.logBase {
 		return b.timeBase
@@ -55,7 +57,7 @@ func (b *bucket) timeAt(log uint64) uint64 {
 	return addSaturated(b.timeBase, log-b.logBase)
 }
 
-// logTimeAt is the log time at which the bucket's time is at, if it stays active.
+// logTimeAt is the log time at which the bucket's time reaches at, if the bucket stays active.
 func (b *bucket) logTimeAt(at uint64) uint64 {
 	if at >= b.timeBase {
 		return addSaturated(b.logBase, at-b.timeBase)
@@ -65,7 +67,8 @@ func (b *bucket) logTimeAt(at uint64) uint64 {
 
 func (b *bucket) timerRef() *timer { return &b.timer }
 
-// clock and deadline make a bucket a record of Machine.deadlines that stands for the first of its own.
+// clock and deadline make a bucket a record of Machine.deadlines that stands for the first of its
+// own.
 func (b *bucket) deadlineKey() (kind deadlineKind, id uint64, number uint32) {
 	if _, rec := b.timers.first(); rec != nil {
 		return rec.deadlineKey()
@@ -124,7 +127,7 @@ func (m *Machine) cancel(rec scheduled) {
 	}
 }
 
-// lift has a bucket stand in the machine's deadlines for the first of its own.
+// rearmBucket keeps the bucket in the machine's deadlines at the first of its own.
 func (m *Machine) rearmBucket(b *bucket) {
 	at, rec := b.timers.first()
 	if rec == nil || b.state != bucketActive {
@@ -140,7 +143,7 @@ func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
 	return append(b, name...)
 }
 
-// activeBucket is the bucket a name belongs to, or nil when it is not active here.
+// activeBucket is the bucket a name belongs to, nil if it is not active here.
 func (m *Machine) activeBucket(node uint64, name []byte) *bucket {
 	if len(m.buckets) == 0 {
 		return nil
@@ -152,7 +155,7 @@ func (m *Machine) activeBucket(node uint64, name []byte) *bucket {
 	return b
 }
 
-// activeHomeBucket is the home bucket of a session id, or nil when it is not active here.
+// activeHomeBucket is the home bucket of a session id, nil if it is not active here.
 func (m *Machine) activeHomeBucket(session uint64) *bucket {
 	number := protocol.SessionBucket(session)
 	if protocol.SessionTier(session) != m.tier || uint64(number) >= uint64(len(m.buckets)) || m.buckets[number].state != bucketActive {
@@ -171,7 +174,8 @@ func (m *Machine) countCopies() (n uint64) {
 	return n
 }
 
-// ensureBuckets makes the table of buckets with the first command that names any, and answers a command about another tier.
+// ensureBuckets makes the table of buckets with the first command that names any. It answers a
+// command about another tier.
 func (m *Machine) ensureBuckets(x *BucketsBody) bool {
 	if len(m.buckets) == 0 {
 		m.tier = x.Tier
@@ -187,7 +191,8 @@ func (m *Machine) ensureBuckets(x *BucketsBody) bool {
 	return true
 }
 
-// applyBuckets activates buckets, empty. A remote session whose home bucket becomes active here is unknown to that home, hence gone.
+// applyBuckets activates empty buckets. A remote session whose home bucket becomes active here is
+// unknown there, so it ends.
 func (m *Machine) applyBuckets(c *rawCommand) {
 	var x BucketsBody
 	if !x.read(c.body) || x.Total == 0 {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Check walks the whole state and says which invariant of this package's DESIGN.md does not hold, if any. It is for tests and for builds with
-// the invariants tag.
+// Check walks the whole state and says which invariant of this package's DESIGN.md does not hold,
+// if any. It is for tests and for builds with the invariants tag.
 func (m *Machine) Check() error {
 	entries, places, stays := 0, 0, 0
 	var err error
@@ -194,7 +194,8 @@ func (m *Machine) checkSessionRecord(id uint64, p *sessionRecord) error {
 	return nil
 }
 
-// mustHold is called after each Apply in builds with the invariants tag. A large state is looked at now and then only.
+// mustHold is called after each Apply in builds with the invariants tag. A large state is looked at
+// now and then only.
 func (m *Machine) mustHold() {
 	if len(m.sessions) > 1_000 && m.applied%64 != 0 {
 		return

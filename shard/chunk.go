@@ -9,8 +9,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// A chunk of an export: version (1 byte), the run (as in a command's body), the cursor it begins at, the cursor of the chunk that follows (empty after the
-// last), records, a hash of all that (8 bytes). A record is its kind (1 byte) and its fields with their length before them, in order of an export:
+// A chunk of an export: version (1 byte), the run (as in a command's body), the cursor it begins
+// at, the cursor of the chunk that follows (empty after the last), records, a hash of all that (8
+// bytes). A record is its kind (1 byte) and its fields with their length before them, in order of
+// an export:
 //
 //	counters   per bucket: what it has given out, and its time
 //	session    at home in the run
@@ -21,7 +23,8 @@ import (
 //	part       of a track's record, from its beginning on, where that is longer than a chunk
 //	track      the rest of its record, behind the session records of its sessions
 //
-// A session record comes before the first entry or place of its session in each chunk, without answers. All deadlines are in the bucket's time, which moves with it.
+// A session record comes before the first entry or place of its session in each chunk, without
+// answers. All deadlines are in the bucket's time, which moves with it.
 const chunkVersion = 1
 
 const (
@@ -39,7 +42,7 @@ const (
 
 const chunkSeed = 0x6275636b6574 // of the hash
 
-// place is a cursor: behind what it names. The zero value is the beginning.
+// exportCursor is the position behind what it names. The zero value is the beginning.
 type exportCursor struct {
 	section byte
 	bucket  uint64
@@ -79,7 +82,8 @@ func (p *exportCursor) read(b []byte) bool {
 	return !r.Failed && len(r.Rest) == 0 && p.section < sectionEnd
 }
 
-// compare orders places as an export comes by them. Behind some of a session record's answers is before behind the session record.
+// compare orders places as an export comes by them. Behind some of a session record's answers is
+// before behind the session record.
 func (p *exportCursor) compare(o *exportCursor) int {
 	return cmp.Or(cmp.Compare(p.section, o.section), cmp.Compare(p.bucket, o.bucket), cmp.Compare(p.node, o.node), bytes.Compare(p.key, o.key),
 		cmp.Compare(p.id, o.id), cmp.Compare(p.seq-1, o.seq-1))
@@ -145,7 +149,7 @@ func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
 	return c, true
 }
 
-// contains says that a bucket is one of the run.
+// contains says that a bucket is in the range.
 func (x *BucketsBody) contains(bucket uint64) bool {
 	return bucket >= uint64(x.First) && bucket-uint64(x.First) < uint64(x.Count)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// churn makes batches of random commands of every kind, for tests that need a machine in a busy, odd state rather than a particular one.
+// churn makes batches of random commands of every kind, for tests that need a machine in a busy,
+// odd state rather than a particular one.
 type churn struct {
 	r     *rand.Rand
 	m     *Machine
@@ -177,7 +178,8 @@ func (x *churn) command() Command {
 	}
 }
 
-// track makes a request on one of a few tracks. Registrations are most, so that sessions that end have instances; incarnations are small numbers.
+// track makes a request on one of a few tracks. Registrations are most, so that sessions that end
+// have instances; incarnations are small numbers.
 func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol.Message) {
 	name := fmt.Appendf(nil, "s/t-%d", x.r.IntN(4))
 	id := fmt.Sprintf("i-%d", x.r.IntN(6))

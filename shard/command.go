@@ -2,13 +2,15 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// FormatVersion is the version of batches and snapshots this binary writes. Apply reads exactly the fields of the batch's own version.
+// FormatVersion is the version of batches and snapshots this binary writes. Apply reads exactly the
+// fields of the batch's own version.
 const FormatVersion = 1
 
 // CommandKind says what a command of a batch does. Numbers are stable: they are in logs.
 //
-// Commands below 128 carry the body of the client's request of the same number (protocol.Kind) as it came. Commands from 128 up are made by
-// the shard's leader or by the meta shard's coordinator; their bodies are below.
+// Commands below 128 carry the body of the client's request of the same number (protocol.Kind) as
+// it came. Commands from 128 up are made by the shard's leader or by the meta shard's coordinator;
+// their bodies are below.
 type CommandKind uint8
 
 const (
@@ -24,7 +26,8 @@ const (
 	CmdRelease       = CommandKind(protocol.KindRelease)
 	CmdForceRelease  = CommandKind(protocol.KindForceRelease) // an operator's: rights are checked by the server
 
-	// Coordination processes. Force, evict and alter are operators': rights are checked by the server.
+	// Coordination processes. Force, evict and alter are operators': rights are checked by the
+	// server.
 	CmdProcessJoin     = CommandKind(protocol.KindProcessJoin)
 	CmdProcessLeave    = CommandKind(protocol.KindProcessLeave)
 	CmdProcessConfirm  = CommandKind(protocol.KindProcessConfirm)
@@ -34,7 +37,8 @@ const (
 	CmdProcessEvict    = CommandKind(protocol.KindProcessEvict)
 	CmdProcessAlter    = CommandKind(protocol.KindProcessAlter)
 
-	// Tracks. Create, alter, delete, publish, withdraw and admin need rights that are checked by the server.
+	// Tracks. Create, alter, delete, publish, withdraw and admin need rights that are checked by
+	// the server.
 	CmdTrackCreate     = CommandKind(protocol.KindTrackCreate)
 	CmdTrackAlter      = CommandKind(protocol.KindTrackAlter)
 	CmdTrackDelete     = CommandKind(protocol.KindTrackDelete)
@@ -57,15 +61,17 @@ const (
 	CmdNodeDrop     CommandKind = 133
 	CmdBuckets      CommandKind = 134
 
-	// A run of buckets moves in these steps, each under the epoch of the move: freeze at the source, imports at the target, activate at the target, drop at
-	// the source. An abort is an activate at the source and a drop at the target, both under a newer epoch. DESIGN.md says when each is refused.
+	// A run of buckets moves in these steps, each under the epoch of the move: freeze at the
+	// source, imports at the target, activate at the target, drop at the source. An abort is an
+	// activate at the source and a drop at the target, both under a newer epoch. DESIGN.md says
+	// when each is refused.
 	CmdFreeze      CommandKind = 135 // BucketsBody: active copies serve nothing from here on, and can be exported
 	CmdImport      CommandKind = 136 // ImportBody
 	CmdActivate    CommandKind = 137 // BucketsBody: whole imported copies, frozen ones (an abort) or active ones (an abort before the freeze) are active
 	CmdDropBuckets CommandKind = 138 // BucketsBody: copies that moved away, or whose import was given up, go; the epoch stays
 
 	// The leader gives its leadership to another one (body HandOverBegins), or keeps it after all
-	// (HandOverCancelled). The detaches of the sessions that it has not heard lately come before it.
+	// (HandOverCancelled). The detaches of the sessions without a recent message come before it.
 	CmdHandOver CommandKind = 139
 )
 
@@ -84,12 +90,16 @@ type Header struct {
 	Wall    uint64 // ms since 1970, for display only
 }
 
-// Command is one entry of a batch as it is built or read. Body is not kept by the builder and aliases the entry when read.
+// Command is one entry of a batch as it is built or read. Body is not kept by the builder and
+// aliases the entry when read.
 //
-// Node and Epoch are stamped by the server from what the connection has proved (an attach, a verified ticket): they are the session's node and the
-// attach epoch the client acts under. Client is the remote address with CmdSessionStart and CmdSessionAttach; with a request on a semaphore it is
-// the session's description, which the server adds now and then for shards that are not the session's home, or empty. With
-// CmdProcessJoin it is the user that the connection has proved to be, which the others see as the member's identity; with CmdForceRelease too, for the owners to know.
+// Node and Epoch are stamped by the server from what the connection has proved (an attach, a
+// verified ticket): they are the session's node and the attach epoch the client acts under. Client
+// is the remote address with CmdSessionStart and CmdSessionAttach; with a request on a semaphore it
+// is the session's description, which the server adds now and then for shards that are not the
+// session's home, or empty. With CmdProcessJoin it is the user that the connection has proved to
+// be, which the others see as the member's identity; with CmdForceRelease too, for the owners to
+// know.
 type Command struct {
 	Kind   CommandKind
 	Node   uint64
@@ -98,7 +108,8 @@ type Command struct {
 	Body   []byte
 }
 
-// DetachBody: these sessions' connection ended or fell silent. A session whose attach epoch is not the one given stays as it is.
+// DetachBody: these sessions' connection ended or fell silent. A session whose attach epoch is not
+// the one given stays as it is.
 type DetachBody struct {
 	Sessions []DetachItem
 }
@@ -123,7 +134,8 @@ type RemoteUpdateBody struct {
 	Detached    bool // at its home
 }
 
-// NodePutBody makes a coordination node known to the shard, or changes its config. A lower or equal revision than the known one changes nothing.
+// NodePutBody makes a coordination node known to the shard, or changes its config. A lower or equal
+// revision than the known one changes nothing.
 type NodePutBody struct {
 	Node     uint64
 	Revision uint64
@@ -135,11 +147,13 @@ type NodeDropBody struct {
 	Node uint64
 }
 
-// BucketsBody names a run of buckets and an epoch. With CmdBuckets it activates those that this shard never knew, empty, as the cluster's bootstrap does;
-// buckets that are known, or were once, stay as they are. With CmdFreeze, CmdActivate and CmdDropBuckets it is a step of a move.
+// BucketsBody names a run of buckets and an epoch. With CmdBuckets it activates those that this
+// shard never knew, empty, as the cluster's bootstrap does; buckets that are known, or were once,
+// stay as they are. With CmdFreeze, CmdActivate and CmdDropBuckets it is a step of a move.
 //
-// The answer to a step is OK when it was done, now or earlier; ABORTED when it is to be sent again, because work is left over that the step must wait for;
-// PRECONDITION_FAILED when it never can be done: its epoch is outdated, or the copies are not what it needs.
+// The answer to a step is OK when it was done, now or earlier; ABORTED when it is to be sent again,
+// because work is left over that the step must wait for; PRECONDITION_FAILED when it never can be
+// done: its epoch is outdated, or the copies are not what it needs.
 type BucketsBody struct {
 	Tier  uint8
 	Total uint32 // buckets of the tier
@@ -148,8 +162,9 @@ type BucketsBody struct {
 	Epoch uint64 // of the buckets' new copies; 0 is 1 with CmdBuckets, and refused with the others
 }
 
-// ImportBody is a chunk of a move's export, as [Machine.Export] gave it. The run and the epoch are those of the move. Chunks are applied in order, each
-// once: one that was applied already is OK again, one that does not follow is ABORTED, and [Machine.Imported] says where to go on.
+// ImportBody is a chunk of a move's export, as [Machine.Export] gave it. The run and the epoch are
+// those of the move. Chunks are applied in order, each once: one that was applied already is OK
+// again, one that does not follow is ABORTED, and [Machine.Imported] says where to go on.
 type ImportBody struct {
 	BucketsBody
 	Chunk []byte

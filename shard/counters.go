@@ -6,8 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// tally counts what happened on a semaphore, or to one owner session of it, since this machine was made or restored: counters serve the metrics
-// page alone, are not part of the state, and are in no snapshot.
+// counterSet counts what happened on a semaphore, or to one owner session of it, since this machine
+// was made or restored. Counters serve the metrics page alone: they are not part of the state, and
+// in no snapshot.
 type counterSet struct{ acquires, waits, releases uint64 }
 
 type counterKind uint8
@@ -61,12 +62,13 @@ type CounterRow struct {
 	Acquires  uint64 // times units were granted
 	Waits     uint64 // times an acquire was queued
 	Releases  uint64 // times an owner's units were given back, for any cause
-	Stuck     bool   // the first waiter wants more than the limit, and so nobody can be granted; of the semaphore's own set
+	Stuck     bool   // the first waiter wants more than the limit: no waiter can be granted; in the semaphore's own set
 	Truncated bool   // the semaphore has more owner sessions than are counted apart
 }
 
-// Counters yields the counters of the semaphores there are, in order of node and name, each semaphore's own row before those of its
-// owner sessions, which are in order of id and at most MaxSessionCounters. They start from 0 when a machine is restored.
+// Counters yields the counters of the semaphores there are, in order of node and name, each
+// semaphore's own row before those of its owner sessions, which are in order of id and at most
+// MaxSessionCounters. They start from 0 when a machine is restored.
 func (m *Machine) Counters(yield func(CounterRow) bool) {
 	more := true
 	m.nodeIndex.all(func(n *node) bool {
@@ -101,8 +103,9 @@ func (s *semaphore) sessionCounterRows(yield func(CounterRow) bool) bool {
 	return true
 }
 
-// Sizes are how many records a machine holds, those being removed included. Stuck are the semaphores of nodes that are not
-// dropped whose first waiter wants more than the limit: their queues cannot move until the limit is raised or it leaves.
+// Sizes are how many records a machine holds, those being removed included. Stuck are the
+// semaphores of nodes that are not dropped whose first waiter wants more than the limit: their
+// queues cannot move until the limit is raised or it leaves.
 type Sizes struct{ Nodes, Sessions, RemoteSessions, Semaphores, Stuck int }
 
 // Sizes counts the machine's records, in time proportional to the number of nodes.

@@ -1,7 +1,8 @@
 package shard
 
-// deadlines is a heap of what happens by itself: a 4-ary heap with the position kept in each record, so that a cancel costs O(log n). The
-// order is total, (log time, kind, id, bucket), so that what fires, and in which order, is the same on every replica however the heap was built.
+// deadlines is a heap of what happens by itself: a 4-ary heap with the position kept in each
+// record, so that a cancel costs O(log n). The order is total, (log time, kind, id, bucket), so
+// that what fires, and in which order, is the same on every replica however the heap was built.
 type deadlines struct {
 	heap []slot
 }
@@ -11,10 +12,12 @@ type slot struct {
 	rec scheduled
 }
 
-// timer is a record's deadline. It is due when the log time is above at, and armed while pos > 0. Both fields are changed by deadlines only.
+// timer is a record's deadline. It is due when the log time is above at, and armed while pos > 0.
+// Both fields are changed by deadlines only.
 //
-// A deadline may be earlier than what it stands for: the record is then armed again when it is looked at. Because a look counts
-// against the work of an Apply, at is part of the state although it may say little.
+// A deadline may be earlier than what it stands for: the record is then armed again when it is
+// looked at. Because a look counts against the work of an Apply, at is part of the state although
+// it may say little.
 type timer struct {
 	at  uint64
 	pos int32 // place in the heap plus 1

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Bounds of a page. A page may be larger by one semaphore's data or one entry, so that a walk always gets on; it fits in a frame.
+// Bounds of a page. A page may be larger by one semaphore's data or one entry, so that a walk
+// always gets on; it fits in a frame.
 const (
 	PageBytes   = 256 << 10
 	PageEntries = 1_000  // where the request leaves it to the server
@@ -72,8 +73,9 @@ const (
 	inWaiters = 2
 )
 
-// Describe reads a page of a semaphore's description. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND. Slices of out alias the machine's memory, which is
-// never changed in place. A page holds at most the request's limit of entries and about PageBytes.
+// Describe reads a page of a semaphore's description. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+// Slices of out alias the machine's memory, which is never changed in place. A page holds at most
+// the request's limit of entries and about PageBytes.
 func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) error {
 	if err := req.Validate(); err != nil {
 		return err

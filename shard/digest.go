@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// Digest is a hash of the whole state: two replicas that applied the same log have the same, a restored one included. It walks everything, and may run
-// beside other reads.
+// Digest is a hash of the whole state: two replicas that applied the same log have the same, a
+// restored one included. It walks everything, and may run beside other reads.
 func (m *Machine) Digest() uint64 {
 	var sum uint64
 	var b []byte
@@ -49,7 +49,8 @@ func (m *Machine) Digest() uint64 {
 	return sum
 }
 
-// hash is a 64-bit hash made of multiplications, for state that agrees by accident or not at all; it does not withstand an enemy.
+// hash is a 64-bit hash made of multiplications, for state that agrees by accident or not at all;
+// it does not withstand an enemy.
 func hash(seed uint64, b []byte) uint64 {
 	const (
 		k1 = 0x9e3779b97f4a7c15

@@ -1,9 +1,11 @@
-// Package shard is the state machine of a data shard: sessions, remote sessions and semaphores, pure and deterministic.
+// Package shard is the state machine of a data shard: sessions, remote sessions and semaphores,
+// pure and deterministic.
 //
-// A [Machine] is changed by [Machine.Apply] alone, one log entry at a time. An entry is a batch: a header with the leader's epoch and its stamp of log
-// time, then commands, most of them the bodies of clients' requests as they came. What leaves the machine (replies, results of waiting acquires,
-// ends of sessions, changes for watches) is appended to an [Events] the caller owns. Everything else reads: reads may run beside each other, and
-// exclude Apply.
+// A [Machine] is changed by [Machine.Apply] alone, one log entry at a time. An entry is a batch: a
+// header with the leader's epoch and its stamp of log time, then commands, most of them the bodies
+// of clients' requests as they came. What leaves the machine (replies, results of waiting acquires,
+// ends of sessions, changes for watches) is appended to an [Events] the caller owns. Everything
+// else reads: reads may run beside each other, and exclude Apply.
 //
 //	m := shard.New(1)
 //	var out shard.Events
@@ -21,5 +23,6 @@
 //   - Work of one Apply beyond its commands is bounded. NextDeadline says when another is due: at once while work is left over.
 //   - A snapshot is written while Apply goes on; see [Snapshot].
 //
-// DESIGN.md has the flow, the rules that are not obvious, and the invariants, which [Machine.Check] asserts.
+// DESIGN.md has the flow, the rules that are not obvious, and the invariants, which [Machine.Check]
+// asserts.
 package shard

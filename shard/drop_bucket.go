@@ -2,10 +2,10 @@ package shard
 
 import "math"
 
-// clearing is the sweep that removes what dropped copies hold, a bounded piece an Apply: first the
-// sessions at home there, node by node in order of id, then what is in the copies, bucket by bucket
-// in order of key. It begins again when another copy is dropped meanwhile; when it has come to the
-// end, all of them are empty.
+// clearState is the sweep that removes dropped copies, a bounded piece in each Apply. It removes
+// the sessions at home there, node by node in order of id, then the contents of the copies, bucket
+// by bucket in order of key. It restarts when another copy is dropped. When it is through, all
+// dropped copies are empty.
 type clearState struct {
 	active    bool
 	homesDone bool   // the sessions are done
@@ -13,7 +13,7 @@ type clearState struct {
 	session   uint64 // sessions: behind this one
 }
 
-// drop begins the removal of a copy. The epoch is what stays. homes: sessions may be at home in it.
+// dropCopy begins the removal of a copy and keeps its epoch. homes: sessions may be at home in it.
 func (m *Machine) dropCopy(b *bucket, epoch uint64, homes bool) {
 	b.epoch, b.moveEpoch = epoch, 0
 	switch {
@@ -28,7 +28,7 @@ func (m *Machine) dropCopy(b *bucket, epoch uint64, homes bool) {
 	}
 }
 
-// clear goes on with the removal.
+// clearDropped continues the removal.
 func (m *Machine) clearDropped() {
 	c := &m.clearing
 	if c.active && !c.homesDone {
@@ -39,7 +39,8 @@ func (m *Machine) clearDropped() {
 	}
 }
 
-// clearHomeSessions has the sessions in dropped copies go; false: the work of this Apply is used up.
+// clearHomeSessions removes the sessions at home in dropped copies. It is false if the work of this
+// Apply is used up.
 func (m *Machine) clearHomeSessions() bool {
 	c := &m.clearing
 	looks := 10 * m.work.releases // nodes passed by cost less than records removed
@@ -64,7 +65,8 @@ func (m *Machine) clearHomeSessions() bool {
 	return false
 }
 
-// clearCopies has what is in dropped copies go; false: the work of this Apply is used up.
+// clearCopies removes the contents of dropped copies. It is false if the work of this Apply is used
+// up.
 func (m *Machine) clearCopies() bool {
 	for i := range m.buckets {
 		b := &m.buckets[i]
@@ -78,8 +80,8 @@ func (m *Machine) clearCopies() bool {
 	return true
 }
 
-// clearCopy has things of a copy go in order of key. remove takes one out of the map, and is false
-// if it could not in this Apply. Nobody leaves or is told by that: they are elsewhere.
+// clearCopy removes objects of a copy in order of key, without events: they live on in another
+// shard. remove takes one out of the map; it is false if it could not in this Apply.
 func clearCopy[T any](m *Machine, objects map[string]T, remove func(T) bool) bool {
 	for len(objects) > 0 {
 		if m.batch.releaseBudget <= 0 {
@@ -104,7 +106,7 @@ func (m *Machine) nodeFrom(id uint64) (n *node) {
 	return n
 }
 
-// cleared ends the sweep.
+// finishClearing ends the sweep.
 func (m *Machine) finishClearing() {
 	m.clearing = clearState{}
 	for i := range m.buckets {
@@ -126,7 +128,8 @@ func (m *Machine) finishClearing() {
 	m.orphaned = kept
 }
 
-// clearNodeSessions has the node's sessions in dropped copies go; false: the work of this Apply is used up.
+// clearNodeSessions removes the node's sessions in dropped copies. It is false if the work of this
+// Apply is used up.
 func (m *Machine) clearNodeSessions(n *node, dropped []idRange) bool {
 	c := &m.clearing
 	for {
@@ -143,7 +146,7 @@ func (m *Machine) clearNodeSessions(n *node, dropped []idRange) bool {
 	}
 }
 
-// homeSessionAfter is the node's first session with an id above id.
+// homeSessionAfter is the node's first home session with an id above id.
 func (n *node) homeSessionAfter(id uint64) (s *homeSession) {
 	n.homeSessions.ascend(func(o *homeSession) bool { return o.id <= id }, func(o *homeSession) bool {
 		s = o
@@ -152,7 +155,8 @@ func (n *node) homeSessionAfter(id uint64) (s *homeSession) {
 	return s
 }
 
-// depart takes a session's home out of this shard. What the shard's semaphores know of the session stays, as a remote session.
+// removeHome removes a session's home from this shard. If its record is still needed, it stays as a
+// remote session's.
 func (m *Machine) removeHome(s *homeSession) {
 	p := s.sessionRecord
 	m.unlinkHome(p)
@@ -167,7 +171,7 @@ func (m *Machine) removeHome(s *homeSession) {
 	}
 }
 
-// unlinkHome makes a session record whose home copy is here, and not active, one without a home here.
+// unlinkHome removes the home copy, which is not active, from a session record.
 func (m *Machine) unlinkHome(p *sessionRecord) {
 	m.touchSessionRecord(p)
 	s := p.home
@@ -178,7 +182,8 @@ func (m *Machine) unlinkHome(p *sessionRecord) {
 	p.home, p.lastUsed = nil, m.logTime // used is part of the state of a remote session only
 }
 
-// discard removes a semaphore of a dropped copy with its entries: nothing is released or told by that, the semaphore is elsewhere.
+// clearSemaphore removes a semaphore of a dropped copy with its entries, without events: it lives
+// on in another shard.
 func (m *Machine) clearSemaphore(s *semaphore) bool {
 	for _, t := range []*treap{&s.owners, &s.waiters} {
 		for e := t.first; e != nil; e = t.first {

@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// applyNodeDrop drops a node: from here on it is unknown, its sessions are gone and its semaphores too. The records are removed piece by piece, in
-// this and the next Applies.
+// applyNodeDrop drops a node: its id is unknown from now on, and its sessions and objects are gone.
+// Their records are removed piece by piece, in this and the next Applies.
 func (m *Machine) applyNodeDrop(c *rawCommand) {
 	var x NodeDropBody
 	if !x.read(c.body) || x.Node == 0 {
@@ -35,7 +35,8 @@ func (m *Machine) applyNodeDrop(c *rawCommand) {
 	m.removeDroppedNodes()
 }
 
-// remove removes what dropped nodes left: sessions, then remote sessions, each in order of id, then semaphores and processes in order of name.
+// removeDroppedNodes removes what dropped nodes left: home sessions, then remote sessions, each in
+// order of id, then semaphores, processes and tracks in order of name.
 func (m *Machine) removeDroppedNodes() {
 	for len(m.dropping) > 0 && m.batch.releaseBudget > 0 {
 		n := m.dropping[0]
@@ -64,7 +65,8 @@ func (m *Machine) removeDroppedNodes() {
 	}
 }
 
-// dropSemaphores goes by name over all of them: who is young is no part of the state, and must not decide which are left for the next Apply.
+// dropSemaphores goes by name over all of them. The nursery is no part of the state, so it must not
+// decide which are left for the next Apply.
 func (m *Machine) dropSemaphores(n *node) {
 	if m.batch.releaseBudget <= 0 {
 		return

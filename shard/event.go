@@ -9,48 +9,60 @@ import (
 type EventKind uint8
 
 const (
-	// EventReply answers the command with index Command of the batch just applied: exactly one for each
-	// command, the leader's own included. Status and Text are set. On OK it also has the fields of the
-	// command's reply message: State and OrderID, Flag, AlreadyMember, Poll; Session, Node, Epoch,
-	// Timeout and Grace; and Result.
+	// EventReply answers the command with index Command of the batch just applied: exactly one for
+	// each command, the leader's own included. Status and Text are set. On OK it also has the
+	// fields of the command's reply message: State and OrderID, Flag, AlreadyMember, Poll; Session,
+	// Node, Epoch, Timeout and Grace; and Result.
 	EventReply EventKind = 1
-	// EventAcquireResult ends an accepted acquire: Session, Seq, Status, State, OrderID, Epoch, Node, Name, Text.
+	// EventAcquireResult ends an accepted acquire: Session, Seq, Status, State, OrderID, Epoch,
+	// Node, Name, Text.
 	EventAcquireResult EventKind = 2
-	// EventLeaseLost: an owner lost what it held while its session lives: Session, Seq (of its acquire), Epoch, Node, Name, OrderID, Text.
+	// EventLeaseLost: an owner lost what it held while its session lives: Session, Seq (of its
+	// acquire), Epoch, Node, Name, OrderID, Text.
 	EventLeaseLost EventKind = 3
-	// EventSessionAttached: at the home, Session, Node, Epoch, Timeout, Text (the description), and Command, the index of the start or attach. An older
-	// connection of the session, if any, is taken over. It comes before the reply, so that the session is known where the client may go on at once.
+	// EventSessionAttached: at the home, Session, Node, Epoch, Timeout, Text (the description), and
+	// Command, the index of the start or attach. An older connection of the session, if any, is
+	// taken over. It comes before the reply, so that the session is known where the client may go
+	// on at once.
 	EventSessionAttached EventKind = 4
 	// EventSessionDetached: at the home, by a CmdDetach: Session, Node, Epoch, and Text is its
 	// description. A take-over detaches everything without one for each.
 	EventSessionDetached EventKind = 5
-	// EventSessionEnded: at the home, Session, Node, Reason, Text. No event of this shard is addressed to the session after it.
+	// EventSessionEnded: at the home, Session, Node, Reason, Text. No event of this shard is
+	// addressed to the session after it.
 	EventSessionEnded EventKind = 6
-	// EventRemoteHeld: Session is a remote session that holds or waits for something here, and did not before: Session, Node, Epoch. The leader
-	// subscribes to its home.
+	// EventRemoteHeld: Session is a remote session that holds or waits for something here, and did
+	// not before: Session, Node, Epoch. The leader subscribes to its home.
 	EventRemoteHeld EventKind = 7
-	// EventRemoteIdle: it holds and waits for nothing any more (released, or gone): Session, Node, Epoch.
+	// EventRemoteIdle: it holds and waits for nothing any more (released, or gone): Session, Node,
+	// Epoch.
 	EventRemoteIdle EventKind = 8
 	// EventTookOver: the batch's epoch is the shard's now. Epoch.
 	EventTookOver EventKind = 10
 	// EventNodeDropped: Node. Streams over it end.
 	EventNodeDropped EventKind = 11
-	// EventRefused: the whole batch was refused because its epoch is older than the shard's; its commands changed nothing, and have no replies.
+	// EventRefused: the whole batch was refused because its epoch is older than the shard's; its
+	// commands changed nothing, and have no replies.
 	EventRefused EventKind = 12
-	// EventUnknownFormat: the batch has a format version this binary does not know, and was not applied. The replica must stop: another binary would
-	// have applied it.
+	// EventUnknownFormat: the batch has a format version this binary does not know, and was not
+	// applied. The replica must stop: another binary would have applied it.
 	EventUnknownFormat EventKind = 13
-	// EventBucketsFrozen: the run First, Count serves nothing here from now on (Epoch is that of the move). Its sessions are at home elsewhere soon: bindings to
-	// them end, and nobody vouches for them. Watches on its names end with a doubt. What its sessions hold in other buckets of this shard is a remote session's now,
-	// without an EventRemoteHeld for each: RemoteSessions has them.
+	// EventBucketsFrozen: the run First, Count serves nothing here from now on (Epoch is that of
+	// the move). Its sessions are at home elsewhere soon: bindings to them end, and are not
+	// renewed. Watches on its names end with a doubt. What its sessions hold in other buckets of
+	// this shard is a remote session's now, without an EventRemoteHeld for each: RemoteSessions has
+	// them.
 	EventBucketsFrozen EventKind = 14
-	// EventBucketsActive: the run serves, under Epoch: it was imported, or its move was aborted. Its sessions start detached, without an event for each, and
-	// are no remote sessions any more. What else is held in it may have made remote sessions: RemoteSessions has them.
+	// EventBucketsActive: the run serves, under Epoch: it was imported, or its move was aborted.
+	// Its sessions start detached, without an event for each, and are no remote sessions any more.
+	// What else is held in it may have made remote sessions: RemoteSessions has them.
 	EventBucketsActive EventKind = 15
-	// EventBucketsLeft: copies of the run are dropped; they served nothing since they were frozen or imported.
+	// EventBucketsLeft: copies of the run are dropped; they served nothing since they were frozen
+	// or imported.
 	EventBucketsLeft EventKind = 16
-	// EventProcess tells a session, member of a process or one that was, about a round: Session, Epoch, Node, Name, Process. It is for whatever connection of the
-	// session is known where it is delivered, and may be lost: it is told again when the member syncs.
+	// EventProcess tells a session, member of a process or one that was, about a round: Session,
+	// Epoch, Node, Name, Process. It is for whatever connection of the session is known where it is
+	// delivered, and may be lost: it is told again when the member syncs.
 	EventProcess EventKind = 17
 	// EventTrackDeleted: Node, Name. Streams over the track end.
 	EventTrackDeleted EventKind = 18
@@ -103,7 +115,8 @@ type SemaphoreChange struct {
 	protocol.SemaphoreChange
 }
 
-// ProcessChange is one change of a coordination process, for watches. Its revision is the index of the entry.
+// ProcessChange is one change of a coordination process, for watches. Its revision is the index of
+// the entry.
 type ProcessChange struct {
 	Node   uint64
 	Bucket uint32

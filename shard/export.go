@@ -8,17 +8,19 @@ import (
 )
 
 const (
-	// ChunkBytes is about how large a chunk of an export is at most; one record more, which may have a mebibyte of data.
+	// ChunkBytes is about how large a chunk of an export is at most; one record more, which may
+	// have a mebibyte of data.
 	ChunkBytes = 256 << 10
 
 	exportScanLimit = 50_000 // records looked at for one chunk
 	exportSortLimit = 4_096  // semaphores of a bucket put in order at a time
 )
 
-// Export reads the next chunk of a run of buckets that is frozen here for the move with this epoch. The cursor is nil at first, then what the call
-// before gave as next, which is nil with the last chunk. Chunks with the same cursor carry the same, whoever asks, but for what was dropped with its
-// node meanwhile. maxBytes 0 is ChunkBytes, which is the most too. A call's work is bounded, so that a chunk may be small. Errors: PRECONDITION_FAILED,
-// BAD_REQUEST.
+// Export reads the next chunk of a run of buckets that is frozen here for the move with this epoch.
+// The cursor is nil at first, then what the call before gave as next, which is nil with the last
+// chunk. Chunks with the same cursor carry the same, whoever asks, but for what was dropped with
+// its node meanwhile. maxBytes 0 is ChunkBytes, which is the most too. A call's work is bounded, so
+// that a chunk may be small. Errors: PRECONDITION_FAILED, BAD_REQUEST.
 //
 // It may run beside other reads.
 func (m *Machine) Export(first, count uint32, epoch uint64, cursor []byte, maxBytes int) (part, next []byte, err error) {
@@ -98,10 +100,12 @@ func (x *export) section() bool {
 	}
 }
 
-// before says that a session record is behind the cursor, or in it: seq is of the last of its answers given.
+// precedes says that a session's record is behind the cursor, or in it: seq is the last of its
+// answers that was given.
 func (p *exportCursor) precedes(id uint64) bool { return id > p.id || id == p.id && p.seq > 0 }
 
-// sessionRecordFrom is the node's first session record behind the cursor, or in it. Sessions and remote sessions are walked as one: a session record may become one of the other kind meanwhile.
+// sessionRecordFrom is the node's first session record behind the cursor, or in it. Sessions and
+// remote sessions are walked as one: a session record may become one of the other kind meanwhile.
 func (n *node) sessionRecordFrom(at *exportCursor) (p *sessionRecord) {
 	n.homeSessions.ascend(func(s *homeSession) bool { return !at.precedes(s.id) }, func(s *homeSession) bool {
 		p = s.sessionRecord
@@ -116,7 +120,7 @@ func (n *node) sessionRecordFrom(at *exportCursor) (p *sessionRecord) {
 	return p
 }
 
-// nodes goes over the nodes from the one of the cursor on.
+// eachNode visits the nodes from the cursor's on.
 func (x *export) eachNode(one func(*node) bool) bool {
 	for {
 		n := x.m.nodeFrom(x.cursor.node)
@@ -151,7 +155,7 @@ func (x *export) counters() bool {
 	return true
 }
 
-// ended gives the create ids of sessions that ended lately, in order.
+// endedCreateIDs gives the create ids of sessions that ended lately, in order.
 func (x *export) endedCreateIDs() bool {
 	var keys []retainedKey[[protocol.KeyLen]byte]
 	for key, until := range x.m.endedCreateIDs.until { // sorted below
@@ -170,7 +174,7 @@ func (x *export) endedCreateIDs() bool {
 	return true
 }
 
-// memory gives the answers a session record remembers of requests on the run's semaphores.
+// answers gives the answers that a session remembers of requests on the range's semaphores.
 func (x *export) answers(p *sessionRecord) bool {
 	if x.w.full() {
 		return false
@@ -203,7 +207,7 @@ func (x *export) answers(p *sessionRecord) bool {
 	return true
 }
 
-// buckets gives the semaphores, bucket by bucket, in order of key.
+// semaphores gives the semaphores, bucket by bucket, in order of key.
 func (x *export) semaphores() bool {
 	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
 		if i != x.cursor.bucket {
@@ -226,7 +230,8 @@ func (x *export) semaphores() bool {
 	return true
 }
 
-// semaphore gives one, or goes on with it: order ids up to id are given. A complete one is behind the cursor.
+// semaphore gives one, or goes on with it: order ids up to id are given. A complete one is behind
+// the cursor.
 func (x *export) semaphore(s *semaphore, key []byte) bool {
 	if s.node.dropped {
 		x.cursor.key, x.cursor.id = append(key, 0), 0
@@ -253,7 +258,8 @@ func (x *export) semaphore(s *semaphore, key []byte) bool {
 	return true
 }
 
-// keysFrom are the next keys of a bucket's semaphores, or processes, in order, from one on; more: there are others behind them.
+// keysFrom are the next keys of a bucket's semaphores, or processes, in order, from one on; more:
+// there are others behind them.
 func keysFrom[T any](objects map[string]T, from []byte) (keys []string, more bool) {
 	start, limit := string(from), ""
 	for key := range objects { // sorted below
@@ -273,8 +279,9 @@ func keysFrom[T any](objects map[string]T, from []byte) (keys []string, more boo
 	return keys, more
 }
 
-// Imported says how far the import of a run under this epoch is: the cursor of the next chunk (nil before the first), or that it is complete, as it stays
-// after the activation. ok is false when nothing can be imported under this epoch any more.
+// Imported says how far the import of a run under this epoch is: the cursor of the next chunk (nil
+// before the first), or that it is complete, as it stays after the activation. ok is false when
+// nothing can be imported under this epoch any more.
 func (m *Machine) Imported(first, count uint32, epoch uint64) (cursor []byte, complete, ok bool) {
 	if uint64(first)+uint64(count) > uint64(len(m.buckets)) {
 		return nil, false, len(m.buckets) == 0

@@ -10,8 +10,9 @@ import (
 	"unsafe"
 )
 
-// derived are the fields of records that follow from others, or are of the process and not of the state. Every other field must be seen by the digest, by a snapshot
-// and by what is restored from it: TestEveryFieldIsKept fails for a new field that is neither here nor in a record.
+// derived are the fields of records that follow from others, or are of the process and not of the
+// state. Every other field must be seen by the digest, by a snapshot and by what is restored from
+// it: TestEveryFieldIsKept fails for a new field that is neither here nor in a record.
 var derived = map[string]string{
 	"Machine.buckets":                      "records of their own",
 	"Machine.copyCount":                    "follows from the buckets",
@@ -138,7 +139,8 @@ func (c *fieldCheck) walk(name string, path []int) {
 	}
 }
 
-// change gives a field another value, and looks whether the digest, a snapshot and what is restored tell.
+// change gives a field another value, and looks whether the digest, a snapshot and what is restored
+// tell.
 func (c *fieldCheck) change(name string, path []int, key bool) {
 	f := fieldAt(c.find(c.m), path)
 	was := reflect.New(f.Type()).Elem()
@@ -218,7 +220,8 @@ func fillZeros(t *testing.T, v reflect.Value) {
 	}
 }
 
-// entryAt is the entry with an order id, or the next one, which an entry under another id may have become.
+// entryAt is the entry with an order id, or the next one, which an entry under another id may have
+// become.
 func entryAt(s *semaphore, order uint64) *entry {
 	for _, t := range []*treap{&s.owners, &s.waiters} {
 		if e := t.seekOrder(order - 1); e != nil && (e.orderID == order || t == &s.waiters) {
@@ -278,8 +281,10 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 // keys are the fields that a record is found by.
 var keyFields = map[string]bool{"sessionRecord.id": true, "node.id": true, "semaphore.name": true, "processRecord.name": true, "trackRecord.name": true, "entry.orderID": true}
 
-// TestEveryFieldIsKept changes each field of each kind of record to what it is not: the digest sees it, a snapshot has it, and it is the same in what is restored, or that is refused.
-// A field that is left out of a record, by who writes or by who reads it, is found here at once, whatever histories the other tests happen to make.
+// TestEveryFieldIsKept changes each field of each kind of record to what it is not: the digest sees
+// it, a snapshot has it, and it is the same in what is restored, or that is refused. A field that
+// is left out of a record, by who writes or by who reads it, is found here at once, whatever
+// histories the other tests happen to make.
 func TestEveryFieldIsKept(t *testing.T) {
 	walked, changed := map[string]bool{}, map[string]int{}
 	for seed := range uint64(6) {
@@ -309,7 +314,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 }
 
-// checkLists does the same with what is no field of a record by its own: lists of the header, and keys that are remembered.
+// checkLists does the same with what is no field of a record by its own: lists of the header, and
+// keys that are remembered.
 func checkLists(t *testing.T, m *Machine) {
 	t.Helper()
 	plain, digest := snapshotOf(t, m), m.Digest()

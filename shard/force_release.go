@@ -4,9 +4,11 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// applyForceRelease takes leases away from owners whose sessions live, because an operator says so: those with the order ids that the command names, in order. Who waits is
-// granted what became free, in this one Apply: its cost grows with their number. Unlike every other release it does not wait until the owner stopped believing; the owner is
-// told by the event. Order ids rise, so a copy of the command that comes late finds nobody.
+// applyForceRelease takes leases away from owners whose sessions live, because an operator says so:
+// those with the order ids that the command names, in order. Who waits is granted what became free,
+// in this one Apply: its cost grows with their number. Unlike every other release it does not wait
+// until the owner stopped believing; the owner is told by the event. Order ids rise, so a copy of
+// the command that comes late finds nobody.
 func (m *Machine) applyForceRelease(c *rawCommand) {
 	x := &m.batch.force
 	if !m.decode(x, c.body) || !m.valid(x) {
@@ -37,7 +39,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 			continue
 		}
 		released++
-		if p := this.session; !p.ended { // to one that has ended nothing is told any more
+		if p := this.session; !p.ended { // no event follows the end of a session
 			m.batch.out.List = append(m.batch.out.List, Event{
 				Kind: EventLeaseLost, Session: p.id, Seq: this.seq, Epoch: p.epoch, Node: n.id, Name: s.name, OrderID: this.orderID,
 				Text: forceReleaseText(string(c.client), x.Reason),
@@ -53,7 +55,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 	}
 }
 
-// forceReleaseText says to an owner who took its lease, and why.
+// forceReleaseText tells an owner which operator took its lease away, and why.
 func forceReleaseText(by, reason string) string {
 	if by == "" {
 		return "taken away by an operator: " + reason

@@ -11,8 +11,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// FuzzApply applies arbitrary entries to a busy machine: nothing may panic, every invariant must hold, and the state must survive a snapshot. The
-// input is a list of entries, each with its length before it (2 bytes, big-endian).
+// FuzzApply applies arbitrary entries to a busy machine: nothing may panic, every invariant must
+// hold, and the state must survive a snapshot. The input is a list of entries, each with its length
+// before it (2 bytes, big-endian).
 func FuzzApply(f *testing.F) {
 	for seed := range uint64(4) {
 		x := newChurn(seed, New(1))
@@ -63,7 +64,8 @@ func appendFuzzEntry(in, entry []byte) []byte {
 	return append(in, entry...)
 }
 
-// checkEvents holds what can be said about any events: one reply for each command, in order, and none for a session after its end.
+// checkEvents holds what can be said about any events: one reply for each command, in order, and
+// none for a session after its end.
 func checkEvents(t *testing.T, out *Events) {
 	next := 0
 	ended := map[uint64]bool{}
@@ -88,7 +90,8 @@ func checkEvents(t *testing.T, out *Events) {
 	}
 }
 
-// readEverything walks all reads page by page, and holds that pages neither lose nor repeat anything.
+// readEverything walks all reads page by page, and holds that pages neither lose nor repeat
+// anything.
 func readEverything(t *testing.T, m *Machine) {
 	for id, n := range m.nodes {
 		list := protocol.List{Node: id, Limit: 3}
@@ -210,8 +213,8 @@ func streamWhole(t *testing.T, m *Machine, n *node, serving int) {
 	}
 }
 
-// FuzzRestore: any bytes are an error or a machine that can go on. Chunks get their checksums mended, so that the fuzzer reaches
-// the records.
+// FuzzRestore: any bytes are an error or a machine that can go on. Chunks get their checksums
+// mended, so that the fuzzer reaches the records.
 func FuzzRestore(f *testing.F) {
 	for seed := range uint64(3) {
 		x := newChurn(seed, New(1))
@@ -246,9 +249,10 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// FuzzImport imports arbitrary chunks into a busy machine, activates what came of them, and goes on: nothing may panic, and the invariants must hold
-// whatever the chunks say. Their hashes get mended, so that the fuzzer reaches the records. The input is a list of chunks, each with its length before
-// it.
+// FuzzImport imports arbitrary chunks into a busy machine, activates what came of them, and goes
+// on: nothing may panic, and the invariants must hold whatever the chunks say. Their hashes get
+// mended, so that the fuzzer reaches the records. The input is a list of chunks, each with its
+// length before it.
 func FuzzImport(f *testing.F) {
 	run := BucketsBody{Total: churnBuckets, Count: churnBuckets/2 - 1, Epoch: 7}
 	for seed := range uint64(3) {

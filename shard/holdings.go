@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// named is what processes and tracks have in common: a name in a bucket, which session records belong to.
+// namedObject is what processes and tracks have in common: a name, and a bucket.
 type namedObject interface {
 	objectName() []byte    // never changed in place
 	objectBucket() *bucket // the copy of the bucket that it is in
@@ -16,20 +16,20 @@ func (x *processRecord) objectBucket() *bucket { return x.bucket }
 func (x *trackRecord) objectName() []byte      { return x.name }
 func (x *trackRecord) objectBucket() *bucket   { return x.bucket }
 
-// holdings are what a session record has here besides semaphores' entries. Few session records have any.
+// holdings are what a session has here besides semaphores. Few sessions have any.
 type holdings struct {
 	memberships objectsByName[*processRecord] // the processes it is a member of
 	tracks      objectsByName[*trackRecord]   // the tracks it has instances in
 }
 
-// roster is in order of name.
+// objectsByName is in order of name.
 type objectsByName[T namedObject] []T
 
 func (l objectsByName[T]) find(name []byte) (int, bool) {
 	return slices.BinarySearchFunc(l, name, func(x T, name []byte) int { return bytes.Compare(x.objectName(), name) })
 }
 
-// add says whether x was not there.
+// add is false if x was there already.
 func (l *objectsByName[T]) add(x T) bool {
 	i, found := l.find(x.objectName())
 	if !found {
@@ -38,7 +38,7 @@ func (l *objectsByName[T]) add(x T) bool {
 	return !found
 }
 
-// remove says whether x was there.
+// remove is false if x was not there.
 func (l *objectsByName[T]) remove(x T) bool {
 	i, found := l.find(x.objectName())
 	if !found {
@@ -64,7 +64,7 @@ func (p *sessionRecord) tracks() objectsByName[*trackRecord] {
 	return p.holdings.tracks
 }
 
-// owning is the session record's holdings, to put something in.
+// ensureHoldings returns the session's holdings, made if need be.
 func (p *sessionRecord) ensureHoldings() *holdings {
 	if p.holdings == nil {
 		p.holdings = new(holdings)
@@ -72,7 +72,8 @@ func (p *sessionRecord) ensureHoldings() *holdings {
 	return p.holdings
 }
 
-// addMembership and addTrack say whether it was not the session record's; removeMembership and removeTrack whether it was.
+// addMembership and addTrack are false if the session had it already; removeMembership and
+// removeTrack if it did not have it.
 func (p *sessionRecord) addMembership(x *processRecord) bool {
 	return p.ensureHoldings().memberships.add(x)
 }
@@ -86,7 +87,7 @@ func (p *sessionRecord) removeTrack(x *trackRecord) bool {
 	return p.holdings != nil && p.holdings.tracks.remove(x) && p.dropEmptyHoldings()
 }
 
-// tidy lets go of an empty set of holdings. It is true.
+// dropEmptyHoldings frees empty holdings. It is true.
 func (p *sessionRecord) dropEmptyHoldings() bool {
 	if len(p.holdings.memberships)+len(p.holdings.tracks) == 0 {
 		p.holdings = nil

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// importing is a run of buckets whose chunks are coming in.
+// importState is a range of buckets whose chunks are coming in.
 type importState struct {
 	first, count          uint32
 	epoch                 uint64
@@ -21,12 +21,13 @@ func (m *Machine) findImport(x *BucketsBody) int {
 	return slices.IndexFunc(m.imports, func(o importState) bool { return o.first == x.First && o.count == x.Count && o.epoch == x.Epoch })
 }
 
-// forgetImports forgets the imports into any bucket of a run.
+// forgetImports forgets the imports into any bucket of a range.
 func (m *Machine) forgetImports(x *BucketsBody) {
 	m.imports = slices.DeleteFunc(m.imports, func(o importState) bool { return o.first < x.First+x.Count && x.First < o.first+o.count })
 }
 
-// imports: where there is no copy, or an outdated one, and the epoch is newer than all that is known of the bucket.
+// canImport: where there is no copy, or an outdated one, and the epoch is newer than all that is
+// known of the bucket.
 func (b *bucket) canImport(epoch uint64) stepVerdict {
 	switch b.state {
 	case bucketImporting:
@@ -44,7 +45,8 @@ func (b *bucket) canImport(epoch uint64) stepVerdict {
 	return stepNever
 }
 
-// applyImport adds a chunk to a copy that serves nothing yet. A chunk is applied whole or not at all.
+// applyImport adds a chunk to a copy that serves nothing yet. A chunk is applied whole or not at
+// all.
 func (m *Machine) applyImport(c *rawCommand) {
 	var body ImportBody
 	if !body.read(c.body) || body.Total == 0 || body.Count == 0 || body.Epoch == 0 {
@@ -100,7 +102,7 @@ func (m *Machine) applyImport(c *rawCommand) {
 	m.reply(protocol.StatusOK, "")
 }
 
-// beginImport begins an import: outdated copies go first.
+// beginImport begins an import: outdated copies are removed first.
 func (m *Machine) beginImport(x *BucketsBody) bool {
 	outdated := BucketsBody{First: x.First, Count: x.Count}
 	m.forgetImports(&outdated)
@@ -124,7 +126,8 @@ func (m *Machine) beginImport(x *BucketsBody) bool {
 	return true
 }
 
-// importRecords adds records. What does not fit together in them is left out, on every replica alike.
+// importRecords adds records. What does not fit together in them is left out, on every replica
+// alike.
 func (m *Machine) importRecords(o *importState, part *chunk) {
 	var s *semaphore
 	for k := range part.records {
@@ -157,7 +160,8 @@ func (m *Machine) importRecords(o *importState, part *chunk) {
 	}
 }
 
-// importHomeSession gives a session a home copy here; a remote session that is known stays what it is to the semaphores here.
+// importHomeSession gives a session a home copy here. A remote session that is known stays what it
+// is to the semaphores here.
 func (m *Machine) importHomeSession(r *chunkRecord) {
 	n, p := m.nodes[r.node], m.sessions[r.id]
 	switch {
@@ -191,7 +195,8 @@ func (m *Machine) importHomeSession(r *chunkRecord) {
 	}
 }
 
-// importSessionRecord takes over what the source knew of a session. One that is gone stays gone; one that a home here does not know is gone too.
+// importSessionRecord takes over what the source knew of a session. An ended session stays ended;
+// one that a home here does not know has ended too.
 func (m *Machine) importSessionRecord(r *chunkRecord) {
 	n, p := m.nodes[r.node], m.sessions[r.id]
 	if n == nil || p != nil && (p.node != n || p.ended) {

@@ -2,9 +2,10 @@ package shard
 
 import "slices"
 
-// index is an ordered set of records as sorted runs: a two-level tree whose leaves hold up to maxRun records. A lookup compares O(log n)
-// times; an insertion or removal moves at most maxRun pointers, and one pointer per run when a run splits or empties. It is walked in order from
-// any position, so a page or a step of a walk needs no state but the last key.
+// index is an ordered set of records as sorted runs: a two-level tree whose leaves hold up to
+// maxRun records. A lookup compares O(log n) times; an insertion or removal moves at most maxRun
+// pointers, and one pointer per run when a run splits or empties. It is walked in order from any
+// position, so a page or a step of a walk needs no state but the last key.
 //
 // The records are compared by the function given at each call, which must always be the same one.
 type index[T any] struct {
@@ -14,7 +15,8 @@ type index[T any] struct {
 
 const maxRun = 256
 
-// seek finds the first record for which before is false: before must be true for a prefix of the order.
+// seek finds the first record for which before is false: before must be true for a prefix of the
+// order.
 func (x *index[T]) seek(before func(*T) bool) (run, pos int) {
 	lo, hi := 0, len(x.runs)
 	for lo < hi {

@@ -1,13 +1,14 @@
 package shard
 
-// texts keeps short texts that many sessions have in common, such as the address of a connection that a thousand of them are attached on: each is one string then, and not
-// one for each session. It forgets by being overwritten. What it keeps is memory alone: no outcome depends on it, and it is in no snapshot.
+// interner keeps short texts that many sessions share, such as the address of a connection that a
+// thousand of them are attached on: each is one string then. A newer text replaces an older one. It
+// only saves memory: no outcome depends on it, and no snapshot has it.
 type interner [64]string
 
 // maxInterned is what is worth a place here.
 const maxInterned = 64
 
-// of gives a text as a string that others may have too.
+// intern returns a string that others may share.
 func (t *interner) intern(b string) string {
 	if len(b) == 0 || len(b) > maxInterned {
 		return b
@@ -23,7 +24,7 @@ func (t *interner) intern(b string) string {
 	return *p
 }
 
-// internBytes is of for bytes that are another's.
+// internBytes is intern for bytes that belong to another.
 func (t *interner) internBytes(b []byte) string {
 	if len(b) > maxInterned {
 		return string(b)

@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestHoldingsLimits: a session is in as many processes and tracks as the limits say, and in not one more; what it leaves makes room.
+// TestHoldingsLimits: a session is in as many processes and tracks as the limits say, and in not
+// one more; what it leaves makes room.
 func TestHoldingsLimits(t *testing.T) {
 	x := newBenchMachine(1)
 	replies := func() (list []Event) {

@@ -42,7 +42,8 @@ type listing struct {
 	page               page
 }
 
-// newListing begins behind the cursor, which is the last name of the page before. Errors: BAD_REQUEST.
+// newListing begins behind the cursor, which is the last name of the page before. Errors:
+// BAD_REQUEST.
 func newListing(prefix, cursor []byte, limit uint32) (listing, error) {
 	if len(cursor) > protocol.MaxNameLen {
 		return listing{}, badCursor()
@@ -54,8 +55,9 @@ func newListing(prefix, cursor []byte, limit uint32) (listing, error) {
 	return listing{prefix: prefix, from: from, page: newPage(limit, PageBytes)}, nil
 }
 
-// look says whether the next name in order goes into the page, with so many bytes beside it, and whether to look further. Names in buckets that are not active here are
-// another shard's to tell. When the page is full the cursor is set.
+// look says whether the next name in order goes into the page, with so many bytes beside it, and
+// whether to look further. Names in buckets that are not active here are another shard's to tell.
+// When the page is full the cursor is set.
 func (l *listing) look(name []byte, b *bucket, size int, cursor *[]byte) (take, more bool) {
 	switch {
 	case !bytes.HasPrefix(name, l.prefix):
@@ -70,8 +72,9 @@ func (l *listing) look(name []byte, b *bucket, size int, cursor *[]byte) (take, 
 	return true, true
 }
 
-// List reads a page of a node's semaphores in this shard, in order of name. With a session, only those it owns or waits for. The cursor is the
-// last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+// List reads a page of a node's semaphores in this shard, in order of name. With a session, only
+// those it owns or waits for. The cursor is the last name of the page before. Errors: BAD_REQUEST,
+// NOT_FOUND.
 func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 	if err := req.Validate(); err != nil {
 		return err
@@ -137,8 +140,8 @@ func (m *Machine) sessionInfo(s *homeSession) protocol.SessionInfo {
 	return info
 }
 
-// SessionList reads a page of the node's sessions at home in this shard, in order of id. The cursor is the last id of the page before.
-// Errors: BAD_REQUEST, NOT_FOUND.
+// SessionList reads a page of the node's sessions at home in this shard, in order of id. The cursor
+// is the last id of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (m *Machine) SessionList(req *protocol.SessionList, out *protocol.SessionListReply) error {
 	var after uint64
 	if len(req.Cursor) > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot and Snapshot.Close need it alone; reads may run
-// beside each other, and not beside those.
+// Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot
+// and Snapshot.Close need it alone; reads may run beside each other, and not beside those.
 type Machine struct {
 	id      uint64
 	applied uint64 // index of the last entry
@@ -32,7 +32,8 @@ type Machine struct {
 
 	sessions map[uint64]*sessionRecord // home sessions, remote sessions, and ended sessions that still have entries
 	ending   []*sessionRecord          // the latter, in order of their end
-	// orphaned are those of them whose entries are all in copies that are not active, and so must not change.
+	// orphaned are those of them whose entries are all in copies that are not active, and so must
+	// not change.
 	orphaned       []*sessionRecord
 	byCreateID     map[[protocol.KeyLen]byte]*homeSession
 	endedCreateIDs retained[[protocol.KeyLen]byte] // create ids of ended sessions
@@ -57,7 +58,7 @@ type Machine struct {
 	interner interner
 }
 
-// run is what one Apply needs at every step.
+// batchState is what one Apply needs at every step.
 type batchState struct {
 	out           *Events
 	wall          uint64
@@ -81,7 +82,8 @@ type batchState struct {
 	ids     []uint64
 }
 
-// New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it buckets and CmdNodePut nodes.
+// New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it
+// buckets and CmdNodePut nodes.
 func New(id uint64) *Machine {
 	return &Machine{
 		id:             id,
@@ -105,7 +107,8 @@ func (m *Machine) Epoch() uint64 { return m.epoch }
 // LogTime is the shard's clock, in ms.
 func (m *Machine) LogTime() uint64 { return m.logTime }
 
-// Wall is the wall clock of the last entry applied, 0 before the first since the machine was made or restored. It is for display.
+// Wall is the wall clock of the last entry applied, 0 before the first since the machine was made
+// or restored. It is for display.
 func (m *Machine) Wall() uint64 { return m.batch.wall }
 
 // AppliedIndex is the log index of the last entry applied.
@@ -114,7 +117,8 @@ func (m *Machine) AppliedIndex() uint64 { return m.applied }
 // Limits are the bounds in force.
 func (m *Machine) Limits() Limits { return m.limits }
 
-// NextDeadline is the log time from which on a tick (a batch without commands) would do something, if any: now while work is left over.
+// NextDeadline is the log time from which on a tick (a batch without commands) would do something,
+// if any: now while work is left over.
 func (m *Machine) NextDeadline() (logTime uint64, ok bool) {
 	if m.takeovers.sweeping || len(m.ending) > 0 || len(m.dropping) > 0 || m.clearing.active {
 		return m.logTime, true
@@ -126,7 +130,8 @@ func (m *Machine) NextDeadline() (logTime uint64, ok bool) {
 	return max(at+1, m.logTime), true
 }
 
-// Tier is the tier the shard's buckets belong to, and how many buckets the tier has; 0 before the first CmdBuckets.
+// Tier is the tier the shard's buckets belong to, and how many buckets the tier has; 0 before the
+// first CmdBuckets.
 func (m *Machine) Tier() (tier uint8, total uint32) { return m.tier, uint32(len(m.buckets)) }
 
 // Bucket is the epoch of a bucket's copy here, and whether it is active here.
@@ -137,8 +142,8 @@ func (m *Machine) Bucket(b uint32) (epoch uint64, active bool) {
 	return m.buckets[b].epoch, m.buckets[b].state == bucketActive
 }
 
-// SelfCheck is the least self-check period of the nodes that are known here, in ms: how often the shard's leader must make sure that it leads. 0 without
-// nodes.
+// SelfCheck is the least self-check period of the nodes that are known here, in ms: how often the
+// shard's leader must make sure that it leads. 0 without nodes.
 func (m *Machine) SelfCheck() uint64 { return m.selfCheck }
 
 // Grace is the least grace period of the nodes, in milliseconds; 0 without any.

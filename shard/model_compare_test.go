@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// sameEvents compares what left the machine with what left the model. Sentences are the machine's own business, but a refusal must have one.
+// sameEvents compares what left the machine with what left the model. Sentences are the machine's
+// own business, but a refusal must have one.
 func sameEvents(got []Event, want []Event) error {
 	for i := range max(len(got), len(want)) {
 		switch {
@@ -87,7 +88,8 @@ func sameOwner(a, b protocol.Owner) bool {
 		a.Since == b.Since
 }
 
-// sameState compares all that can be read from the machine with the model. limit is the size of pages, 0 for the machine's own.
+// sameState compares all that can be read from the machine with the model. limit is the size of
+// pages, 0 for the machine's own.
 func sameState(m *Machine, w *model, limit uint32, ids []uint64) error {
 	if m.LogTime() != w.now || m.Epoch() != w.epoch || m.AppliedIndex() != w.index {
 		return fmt.Errorf("log time %d, epoch %d, index %d, want %d, %d, %d", m.LogTime(), m.Epoch(), m.AppliedIndex(), w.now, w.epoch, w.index)
@@ -303,8 +305,8 @@ func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error 
 	return nil
 }
 
-// holds checks a description by itself: the owners are the greedy prefix of the queue by order id, and hold no more than the limit, unless it was
-// lowered.
+// holds checks a description by itself: the owners are the greedy prefix of the queue by order id,
+// and hold no more than the limit, unless it was lowered.
 func checkDescription(d *protocol.DescribeReply, limit uint64) error {
 	sum, last := uint64(0), uint64(0)
 	for _, o := range d.Owners {
@@ -490,7 +492,8 @@ func sameCounters(m *Machine, w *model) error {
 	return nil
 }
 
-// sameDeadline checks that a tick is asked for no later than it is needed, and asked for at all only while there is something to come.
+// sameDeadline checks that a tick is asked for no later than it is needed, and asked for at all
+// only while there is something to come.
 func sameDeadline(m *Machine, w *model) error {
 	at, ok := m.NextDeadline()
 	next, want := w.next()

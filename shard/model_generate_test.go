@@ -7,12 +7,14 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// source gives numbers in 0..bound-1, from a property's drawn values or from a plain generator. 0 is the simplest choice everywhere.
+// source gives numbers in 0..bound-1, from a property's drawn values or from a plain generator. 0
+// is the simplest choice everywhere.
 type source interface {
 	n(bound int) int
 }
 
-// gen makes random commands that have to do with each other: few nodes, names and sessions, and numbers and epochs that are mostly right.
+// gen makes random commands that have to do with each other: few nodes, names and sessions, and
+// numbers and epochs that are mostly right.
 type gen struct {
 	source
 	m       *model
@@ -95,7 +97,8 @@ var makers = []struct {
 	{1, (*gen).oddOp},
 }
 
-// opening is what every history begins with: buckets and nodes, then sessions, then semaphores. How many buckets are active here decides who is a remote session.
+// opening is what every history begins with: buckets and nodes, then sessions, then semaphores. How
+// many buckets are active here decides who is a remote session.
 func (g *gen) opening() []op {
 	active := pick[uint32](g, modelBuckets, modelBuckets-1, modelBuckets-2)
 	for _, name := range modelNames {
@@ -301,7 +304,8 @@ func (g *gen) learn(ops []op, events []Event) {
 // client is somebody: mostly one of the newest that live, at home here or elsewhere.
 func (g *gen) client() *modelClient {
 	if len(g.clients) == 0 || len(g.clients) < 12 && g.chance(g.strange) && g.chance(30) {
-		// A session of another shard: at home in a bucket that is not active here, or not active yet, or in another tier.
+		// A session of another shard: at home in a bucket that is not active here, or not active
+		// yet, or in another tier.
 		g.serial++
 		id := protocol.MakeSessionID(uint8(pick(g, 0, 0, 0, 1)), pick[uint16](g, modelBuckets-1, modelBuckets-2, modelBuckets+2), g.serial+100)
 		c := &modelClient{id: id, node: pick[uint64](g, 1, 1, 1, 2), epoch: 1, nonce: 1, low: 1, key: modelKey(g.serial)}
@@ -590,7 +594,8 @@ func (g *gen) deleteOp() op {
 	})
 }
 
-// resendOp sends one of the last requests again, as it was or with a higher low-water mark, under the present epoch or the old one.
+// resendOp sends one of the last requests again, as it was or with a higher low-water mark, under
+// the present epoch or the old one.
 func (g *gen) resendOp() op {
 	c := g.client()
 	if len(c.sent) == 0 {

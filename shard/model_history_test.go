@@ -10,8 +10,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// history is one random run: batches of commands at random log times under random leader epochs, applied to a machine, to the model, and to a second
-// machine that is a replica. After each batch these hold:
+// history is one random run: batches of commands at random log times under random leader epochs,
+// applied to a machine, to the model, and to a second machine that is a replica. After each batch
+// these hold:
 //
 //   - the events and changes, and all that can be read, are those of the model;
 //   - no semaphore holds more than its limit, and its owners are the greedy prefix of its queue by order id;
@@ -21,8 +22,9 @@ import (
 //   - the machine's own check of its records finds nothing, and the replica's digest is the machine's;
 //   - log time has not gone back.
 //
-// Now and then a machine is replaced by what a snapshot of it restores to; a snapshot is written while batches go on, and what it restores to, with the
-// rest of the log, is the machine; and bytes that were changed at random are applied to two copies, which must live and agree.
+// Now and then a machine is replaced by what a snapshot of it restores to; a snapshot is written
+// while batches go on, and what it restores to, with the rest of the log, is the machine; and bytes
+// that were changed at random are applied to two copies, which must live and agree.
 type history struct {
 	*gen
 	machine, replica *Machine

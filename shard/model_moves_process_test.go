@@ -9,9 +9,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
-// Processes in the world of moves. The model of one is who joined, in which order, and has neither left, nor been evicted, nor ended. What each member was told
-// is kept for it as an SDK would, so that it can be compared with what the others were told: epochs rise, through moves too, a coordinator is one in each
-// epoch, and no epoch is complete for one and cancelled for another.
+// Processes in the world of moves. The model of one is who joined, in which order, and has neither
+// left, nor been evicted, nor ended. What each member was told is kept for it as an SDK would, so
+// that it can be compared with what the others were told: epochs rise, through moves too, a
+// coordinator is one in each epoch, and no epoch is complete for one and cancelled for another.
 
 var moveTestProcesses = [][]byte{[]byte("alpha"), []byte("b"), []byte("gamma.3"), []byte("delta-4")}
 

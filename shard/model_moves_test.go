@@ -19,9 +19,11 @@ const (
 	moveTestBuckets = 6
 )
 
-// moving is three shards between which buckets move, and the model, which is one shard that has them all and knows of no moves. Requests go to the shard that
-// serves their bucket; what is frozen is not asked. Whoever carries moves out forgets where it was, gives moves up, and sends any step again at any later
-// time. The replies must be the model's; so must what is there once no move is under way: owners, waiters, order ids, data, remaining time.
+// moving is three shards between which buckets move, and the model, which is one shard that has
+// them all and knows of no moves. Requests go to the shard that serves their bucket; what is frozen
+// is not asked. Whoever carries moves out forgets where it was, gives moves up, and sends any step
+// again at any later time. The replies must be the model's; so must what is there once no move is
+// under way: owners, waiters, order ids, data, remaining time.
 //
 // Log time stands still while a move is under way, for the model has no buckets whose time does.
 type moveTest struct {
@@ -158,7 +160,8 @@ func (x *moveTest) model(o op) Event {
 	return Event{}
 }
 
-// apply applies an entry, looks at the machine, and goes on with the snapshot that is being written.
+// apply applies an entry, looks at the machine, and goes on with the snapshot that is being
+// written.
 func (x *moveTest) apply(i int, commands []byte) Event {
 	x.t.Helper()
 	s := x.shards[i]
@@ -192,7 +195,8 @@ func (x *moveTest) apply(i int, commands []byte) Event {
 	return reply
 }
 
-// restoreSnapshot restores what was written while entries were applied, applies them to it, and compares.
+// restoreSnapshot restores what was written while entries were applied, applies them to it, and
+// compares.
 func (x *moveTest) restoreSnapshot(s *moveTestShard) {
 	full := s.snap.appendEnd(s.snap.buf)
 	s.snap.Close()
@@ -223,7 +227,8 @@ func (x *moveTest) command(i int, c Command) Event {
 	return e
 }
 
-// tell is what the shards' leaders do for remote sessions: a shard that has something of an ended session is told.
+// tell is what the shards' leaders do for remote sessions: a shard that has something of an ended
+// session is told.
 func (x *moveTest) syncRemotes() {
 	for i, s := range x.shards {
 		for _, id := range x.ended {

@@ -9,8 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// Tracks in the world of moves. The model of one is a twin that never moved: the same calls at the same times, in the time of the bucket that the track began
-// in. Answers must be the twin's, and when nothing moves the two have the same record, byte for byte.
+// Tracks in the world of moves. The model of one is a twin that never moved: the same calls at the
+// same times, in the time of the bucket that the track began in. Answers must be the twin's, and
+// when nothing moves the two have the same record, byte for byte.
 
 var (
 	moveTestTracks    = [][]byte{[]byte("geo/base"), []byte("geo/fresh"), []byte("s/c")}
@@ -141,7 +142,8 @@ func (x *moveTest) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 	return err
 }
 
-// generate is the generator outside, which is asked of the target as it was, and is at times late, away, or without its counter.
+// generate is the generator outside, which is asked of the target as it was, and is at times late,
+// away, or without its counter.
 func (x *moveTest) generate(c *modelClient, name []byte, p *modelTrack, h protocol.Head) error {
 	s := p.state.Describe(rollout.Now{Log: p.base + x.now})
 	msg := &protocol.TrackAdvance{Head: h, Name: name, Expected: s.Locations[0].Target, Version: p.state.Summary().Last + uint64(x.r.IntN(4))}
@@ -187,7 +189,8 @@ func (x *moveTest) operate(c *modelClient, name []byte, p *modelTrack, h protoco
 	return err
 }
 
-// poll is an instance's cycle. What the leader could answer without the log is what the log answers, and changes nothing.
+// poll is an instance's cycle. What the leader could answer without the log is what the log
+// answers, and changes nothing.
 func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i *modelInstance) error {
 	msg := &protocol.TrackPoll{Session: c.id, Name: name, ID: id, Incarnation: i.incarnation, WithPayload: true}
 	if i.told > 0 && x.r.IntN(8) > 0 {
@@ -241,7 +244,8 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 	return nil
 }
 
-// sendTrack sends a request to the shard that serves the track, and to the twin; the call is nil for what the twin has no call for. ok: it was served.
+// sendTrack sends a request to the shard that serves the track, and to the twin; the call is nil
+// for what the twin has no call for. ok: it was served.
 func (x *moveTest) sendTrack(c *modelClient, name []byte, kind CommandKind, msg protocol.Message, call trackCall) (e Event, ok bool, err error) {
 	p := x.trackOf(name)
 	cmd := Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: msg.AppendBody(nil)}
@@ -306,7 +310,8 @@ func (x *moveTest) tickTracks() {
 	}
 }
 
-// sameTracks compares the tracks with their twins, when no move is under way and nothing is left over.
+// sameTracks compares the tracks with their twins, when no move is under way and nothing is left
+// over.
 func (x *moveTest) sameTracks() error {
 	count := 0
 	for _, s := range x.shards {

@@ -137,7 +137,8 @@ func TestTreapIsASortedSlice(t *testing.T) {
 	}
 }
 
-// TestDeadlinesFireInOrder holds the order that is part of the log's format: time, then sessions before waiters before remote sessions, then id, then bucket.
+// TestDeadlinesFireInOrder holds the order that is part of the log's format: time, then sessions
+// before waiters before remote sessions, then id, then bucket.
 func TestDeadlinesFireInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))

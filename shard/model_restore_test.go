@@ -34,7 +34,8 @@ func restored(m *Machine) (*Machine, error) {
 	return Restore(&buf)
 }
 
-// snapshotWhileApplying writes a snapshot record by record, with batches in between, and applies the rest of the log to what it restores to.
+// snapshotWhileApplying writes a snapshot record by record, with batches in between, and applies
+// the rest of the log to what it restores to.
 func (h *history) snapshotWhileApplying(between func() error) error {
 	h.note("snapshot begins")
 	at, m := h.index, h.machine
@@ -77,7 +78,8 @@ func (h *history) snapshotWhileApplying(between func() error) error {
 	return nil
 }
 
-// mutate applies entries with bytes changed at random to two copies of the machine, and restores a snapshot with bytes changed.
+// mutate applies entries with bytes changed at random to two copies of the machine, and restores a
+// snapshot with bytes changed.
 func (h *history) mutate() error {
 	h.note("changed bytes")
 	var buf bytes.Buffer

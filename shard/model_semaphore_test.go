@@ -76,7 +76,8 @@ func (m *model) reachable(node uint64, name []byte) bool {
 	return true
 }
 
-// request is what all requests on semaphores have in common. It gives nil when the request is answered.
+// request is what all requests on semaphores have in common. It gives nil when the request is
+// answered.
 func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 	if !m.reachable(o.node, name) {
 		return nil
@@ -85,7 +86,8 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 	if s == nil {
 		return nil
 	}
-	// What is overdue counts as gone: a session may have been detached in this batch with its deadline behind it.
+	// What is overdue counts as gone: a session may have been detached in this batch with its
+	// deadline behind it.
 	var row *modelEntry
 	if sem := m.sem(o.node, name); sem != nil {
 		m.process(sem)
@@ -153,7 +155,8 @@ func (m *model) refuse(s *modelSession, o op, seq uint64, st protocol.Status) {
 	m.answer(s, o, seq, Event{Status: st})
 }
 
-// recall remembers what an acquire came to when its entry stops carrying its number, if the client may not know.
+// recall remembers what an acquire came to when its entry stops carrying its number, if the client
+// may not know.
 func (m *model) recall(r *modelEntry, e Event) {
 	if s := r.session; !s.ended && r.seq >= s.low {
 		e.Kind = EventReply
@@ -552,8 +555,8 @@ func (m *model) overdue(r *modelEntry) bool {
 	return r.timed && m.now > r.deadline || !m.alive(r.session)
 }
 
-// process looks at the head of the queue until it does not fit, and deletes an ephemeral semaphore with nobody left. It does nothing
-// to a semaphore nothing has happened to.
+// process looks at the head of the queue until it does not fit, and deletes an ephemeral semaphore
+// with nobody left. It does nothing to a semaphore nothing has happened to.
 func (m *model) process(s *modelSemaphore) {
 	if m.node(s.node) == nil {
 		return

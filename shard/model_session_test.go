@@ -323,7 +323,8 @@ func (m *model) tombstone(id uint64) {
 	}
 }
 
-// endRemotes ends remote sessions. None of them is there any more when the first one's units are given to others.
+// endRemotes ends remote sessions. None of them is there any more when the first one's units are
+// given to others.
 func (m *model) endRemotes(gone []*modelSession) {
 	for _, s := range gone {
 		s.ended = true

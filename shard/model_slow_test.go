@@ -7,8 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// debts are what a slow machine owes: one that does little beyond its commands in one Apply, so that work is left over. The model does
-// everything at once, so events are compared when the machine has caught up, then without regard to their order. What may be asked meanwhile must be
+// debts are what a slow machine owes: one that does little beyond its commands in one Apply, so
+// that work is left over. The model does everything at once, so events are compared when the
+// machine has caught up, then without regard to their order. What may be asked meanwhile must be
 // answered as by the model: who is overdue counts as gone, whether its end was logged or not.
 type pendingEvents struct {
 	got, want               []Event
@@ -28,7 +29,8 @@ func (h *history) slow() bool {
 	return true
 }
 
-// slowStep is a command and all that follows from it, then a leap of time or a take-over, then what may happen before the machine has caught up.
+// slowStep is a command and all that follows from it, then a leap of time or a take-over, then what
+// may happen before the machine has caught up.
 func (h *history) slowStep() error {
 	switch h.n(16) {
 	case 14:
@@ -110,7 +112,8 @@ func (h *history) applyAny(hd Header, ops []op) error {
 	return h.catchUp()
 }
 
-// owe applies a batch to a slow machine. Answers, and what is known of sessions, are the model's at once.
+// owe applies a batch to a slow machine. Answers, and what is known of sessions, are the model's at
+// once.
 func (h *history) applySlow(hd Header, ops []op) error {
 	out, err := h.push(hd, ops)
 	if err != nil {
@@ -159,8 +162,9 @@ func (h *history) bounded(events []Event, commands int) error {
 	return nil
 }
 
-// prompt parts the events that belong to a command from those that may come later. The end of the waiters of an ended session is not compared: those that do
-// not fit into the work of one Apply are covered by the event of the session's end.
+// prompt parts the events that belong to a command from those that may come later. The end of the
+// waiters of an ended session is not compared: those that do not fit into the work of one Apply are
+// covered by the event of the session's end.
 func splitEvents(events []Event) (now, late []Event) {
 	for _, e := range events {
 		switch {

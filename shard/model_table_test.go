@@ -10,8 +10,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// rig applies commands one by one to a machine and to the model, which must agree, and says in words what left them. Sessions are called a, b, c, each
-// at home here, and g and h, which are remote sessions.
+// rig applies commands one by one to a machine and to the model, which must agree, and says in
+// words what left them. Sessions are called a, b, c, each at home here, and g and h, which are
+// remote sessions.
 type tableTest struct {
 	*history
 	t    *testing.T
@@ -39,7 +40,8 @@ func newTableTest(t *testing.T) *tableTest {
 	return r
 }
 
-// do applies one command under a leader epoch, 0 for the present one, and gives the events in words, separated by "; ".
+// do applies one command under a leader epoch, 0 for the present one, and gives the events in
+// words, separated by "; ".
 func (r *tableTest) applyOne(o op, epoch uint64) string {
 	r.t.Helper()
 	hd := r.header(r.at)
@@ -67,7 +69,8 @@ func (r *tableTest) advance(ms uint64) string {
 	return r.eventText()
 }
 
-// words are the events of the batch. Attach and remote session events are left out: other tests have them.
+// words are the events of the batch. Attach and remote session events are left out: other tests
+// have them.
 func (r *tableTest) eventText() string {
 	names := map[uint64]string{}
 	for name, id := range r.ids {
@@ -260,8 +263,9 @@ func (r *tableTest) run(line string) string {
 	return ""
 }
 
-// TestTables holds the rows of the specification's tables, one by one. All is about one semaphore, persistent with acquire, ephemeral with lock;
-// each line is what is done, and what comes of it. An acquire has timeout 0 if nothing is said.
+// TestTables holds the rows of the specification's tables, one by one. All is about one semaphore,
+// persistent with acquire, ephemeral with lock; each line is what is done, and what comes of it. An
+// acquire has timeout 0 if nothing is said.
 func TestTables(t *testing.T) {
 	const one = `
 		a create 3               => ok; +created
@@ -708,8 +712,9 @@ func TestSessionTimes(t *testing.T) {
 	})
 }
 
-// TestSessionEndsDuringTimeouts: a session ends, the work of the Apply is used up with the first of its waiters, and the timer of the second fires in the same Apply.
-// What is left of the session has no entries then, and is restored all the same.
+// TestSessionEndsDuringTimeouts: a session ends, the work of the Apply is used up with the first of
+// its waiters, and the timer of the second fires in the same Apply. What is left of the session has
+// no entries then, and is restored all the same.
 func TestSessionEndsDuringTimeouts(t *testing.T) {
 	r := newTableTest(t)
 	r.machine.work.releases, r.replica.work.releases = 1, 1
@@ -739,8 +744,9 @@ func TestSessionEndsDuringTimeouts(t *testing.T) {
 	}
 }
 
-// TestOverdueHeadRequests: the owner's session ends, the work of the Apply is used up before the overdue head of the queue is ended, and that very waiter asks
-// in the same batch. The one behind it is granted.
+// TestOverdueHeadRequests: the owner's session ends, the work of the Apply is used up before the
+// overdue head of the queue is ended, and that very waiter asks in the same batch. The one behind
+// it is granted.
 func TestOverdueHeadRequests(t *testing.T) {
 	r := newTableTest(t)
 	r.create("c", 1)

@@ -7,8 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// model is a shard written as plainly as the specification is: slices, loops over all of them, and nothing kept in order that can be sorted when it is
-// needed. It is what the machine is compared with, so it shares no code with it but the bodies of commands and the form of events.
+// model is a shard written as plainly as the specification is: slices, loops over all of them, and
+// nothing kept in order that can be sorted when it is needed. It is what the machine is compared
+// with, so it shares no code with it but the bodies of commands and the form of events.
 type model struct {
 	now, epoch, index, wall uint64
 
@@ -102,7 +103,8 @@ func newModel() *model {
 	}
 }
 
-// op is a command before it is encoded. msg is a request, or a body of command.go, or nil with raw being the body as it is.
+// op is a command before it is encoded. msg is a request, or a body of command.go, or nil with raw
+// being the body as it is.
 type op struct {
 	kind        CommandKind
 	node, epoch uint64
@@ -200,7 +202,8 @@ func (m *model) run(o op, takes bool) {
 	}
 }
 
-// runRaw applies a command whose body is not a known message: none at all, or bytes that cannot be read.
+// runRaw applies a command whose body is not a known message: none at all, or bytes that cannot be
+// read.
 func (m *model) runRaw(o op, takes bool) {
 	switch {
 	case o.kind == CmdTakeOver && takes:
@@ -227,7 +230,8 @@ func known(k CommandKind) bool {
 	return false
 }
 
-// fire lets what is due happen, the earliest first: sessions before waiters before remote sessions' records, then by id.
+// fire lets what is due happen, the earliest first: sessions before waiters before remote sessions'
+// records, then by id.
 func (m *model) fire() {
 	for {
 		var at, kind, id, bucket uint64
@@ -329,7 +333,8 @@ func (m *model) buckets(x BucketsBody) {
 	m.reply(protocol.StatusOK)
 }
 
-// share is the part of a quota that falls to this shard: its part of the buckets, rounded up, and four standard deviations of room.
+// share is the part of a quota that falls to this shard: its part of the buckets, rounded up, and
+// four standard deviations of room.
 func (m *model) share(quota uint64) int {
 	if uint32(len(m.active)) == m.total {
 		return int(quota)
@@ -342,7 +347,8 @@ func (m *model) share(quota uint64) int {
 	return int(min(quota, share+4*root+4))
 }
 
-// bytes is what the node's records weigh: 512 a session and a semaphore, 256 an owner and a waiter, and all their texts.
+// bytes is what the node's records weigh: 512 a session and a semaphore, 256 an owner and a waiter,
+// and all their texts.
 func (m *model) bytes(node uint64) (sum int) {
 	for _, s := range m.sessions {
 		if s.home && !s.ended && s.node == node {
@@ -360,7 +366,8 @@ func (m *model) bytes(node uint64) (sum int) {
 	return sum
 }
 
-// full says that so many bytes more are too many. Quotas of these histories are so small that any shard's share is all of them, or so large that nothing fills them.
+// full says that so many bytes more are too many. Quotas of these histories are so small that any
+// shard's share is all of them, or so large that nothing fills them.
 func (m *model) full(node uint64, more int) bool {
 	if more <= 0 || m.bytes(node)+more <= int(m.node(node).config.MaxBytes) {
 		return false
@@ -401,7 +408,8 @@ func (m *model) nodePut(x NodePutBody) {
 	case n == nil:
 		m.nodes = append(m.nodes, &modelNode{id: x.Node, revision: x.Revision, config: x.Config})
 	case x.Revision > n.revision:
-		// A lowered grace period counts for take-overs when a leader has led for as long as the old one.
+		// A lowered grace period counts for take-overs when a leader has led for as long as the old
+		// one.
 		if x.Config.GracePeriod < n.config.GracePeriod {
 			m.countRule("grace period lowered")
 			n.floor = n.grace(m.now)

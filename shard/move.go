@@ -2,8 +2,9 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// A bucket moves by steps, each a command that names a run of buckets and the epoch of the move. Per bucket a step is to be done, was done (it repeats), must
-// wait, or never can be done; a run takes a step as a whole or not at all.
+// A bucket moves by steps, each a command that names a run of buckets and the epoch of the move.
+// Per bucket a step is to be done, was done (it repeats), must wait, or never can be done; a run
+// takes a step as a whole or not at all.
 type stepVerdict uint8
 
 const (
@@ -13,10 +14,10 @@ const (
 	stepNever
 )
 
-// known is the highest epoch this shard has heard of for the bucket. It outlives the copy.
+// highestEpoch is the highest epoch this shard knows for the bucket. It outlives the copy.
 func (b *bucket) highestEpoch() uint64 { return max(b.epoch, b.moveEpoch) }
 
-// freezes: only an active copy of an older epoch is frozen.
+// canFreeze: only an active copy of an older epoch is frozen.
 func (b *bucket) canFreeze(epoch uint64) stepVerdict {
 	switch {
 	case b.state == bucketActive && b.epoch < epoch:
@@ -27,8 +28,9 @@ func (b *bucket) canFreeze(epoch uint64) stepVerdict {
 	return stepNever
 }
 
-// activates: an imported copy under its own epoch, a frozen one under an epoch newer than the move's it was frozen for, and an active one under a newer
-// epoch, where a move was aborted before the freeze arrived.
+// canActivate: an imported copy under its own epoch, a frozen one under an epoch newer than that of
+// the move it was frozen for, and an active one under a newer epoch, if a move was aborted before
+// the freeze arrived.
 func (b *bucket) canActivate(epoch uint64) stepVerdict {
 	switch {
 	case b.state == bucketImported && b.epoch == epoch, b.state == bucketFrozen && b.moveEpoch < epoch, b.state == bucketActive && b.epoch < epoch:
@@ -41,8 +43,9 @@ func (b *bucket) canActivate(epoch uint64) stepVerdict {
 	return stepNever
 }
 
-// drops: a frozen copy under the epoch of the move it was frozen for, an imported one under a newer epoch than its own. Where there is no copy the epoch is
-// kept, so that an import of an older one that is still on its way is refused.
+// canDrop: a frozen copy under the epoch of the move it was frozen for, an imported one under a
+// newer epoch than its own. Where there is no copy the epoch is kept, so that a late import of an
+// older one is refused.
 func (b *bucket) canDrop(epoch uint64) stepVerdict {
 	switch b.state {
 	case bucketFrozen:
@@ -62,7 +65,7 @@ func (b *bucket) canDrop(epoch uint64) stepVerdict {
 	return stepNever
 }
 
-// readStep reads a step, and answers it unless it is to be done: then it says for which buckets of the run.
+// readStep reads a step, and answers it unless it is to be carried out.
 func (m *Machine) readStep(c *rawCommand, x *BucketsBody, verdict func(*bucket, uint64) stepVerdict) bool {
 	if !x.read(c.body) || x.Total == 0 || x.Count == 0 || x.Epoch == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
@@ -91,7 +94,8 @@ func (m *Machine) checkStep(x *BucketsBody, verdict func(*bucket, uint64) stepVe
 	return false
 }
 
-// applyFreeze makes active copies stand still. Nothing may be overdue then, for a copy must not hold what was answered for as gone.
+// applyFreeze stops active copies. Nothing may be overdue then: a copy must not hold what requests
+// already count as gone.
 func (m *Machine) applyFreeze(c *rawCommand) {
 	var x BucketsBody
 	if !m.readStep(c, &x, (*bucket).canFreeze) {
@@ -112,16 +116,17 @@ func (m *Machine) applyFreeze(c *rawCommand) {
 	m.emitBuckets(EventBucketsFrozen, &x)
 }
 
-// owes says that something of the past is left over: sessions not looked at since a take-over, entries of ended sessions, dropped nodes, due deadlines.
+// hasBacklog says that work is left over: sessions not swept since a take-over, entries of ended
+// sessions, dropped nodes, due deadlines.
 func (m *Machine) hasBacklog() bool {
 	at, rec := m.deadlines.first()
 	return m.takeovers.sweeping || len(m.ending) > 0 || len(m.dropping) > 0 || rec != nil && m.logTime > at
 }
 
-// applyActivate makes copies serve. Sessions at home in them start detached: those that were
-// attached at the freeze with their timeout and the grace period from now on, as after a take-over,
-// the others with what was left of their time. What a home that is active here does not know is
-// gone with this command, in whatever copy it is.
+// applyActivate makes copies serve. Sessions at home in them start detached. Those attached at the
+// freeze have their timeout and the grace period from now on, as after a take-over; the others what
+// was left of their time. Remote sessions that are unknown to a home that became active end, in
+// whatever copy they hold something.
 func (m *Machine) applyActivate(c *rawCommand) {
 	var x BucketsBody
 	if !m.readStep(c, &x, (*bucket).canActivate) {
@@ -161,7 +166,7 @@ func (m *Machine) applyActivate(c *rawCommand) {
 	m.retryOrphaned()
 }
 
-// detachHomeSessions is a take-over for the sessions at home in a run.
+// detachHomeSessions is a take-over for the sessions at home in a range of buckets.
 func (m *Machine) detachHomeSessions(first, count uint32) {
 	if count == 0 || !m.hasHomeSessions(first, count) {
 		return
@@ -169,14 +174,15 @@ func (m *Machine) detachHomeSessions(first, count uint32) {
 	m.takeovers.begin(takeover{at: m.logTime, first: first, count: count})
 }
 
-// wake has all that is gone looked at again whose entries were in copies that could not change.
+// retryOrphaned releases again for ended sessions whose entries were in copies that could not
+// change.
 func (m *Machine) retryOrphaned() {
 	m.ending = append(m.ending, m.orphaned...)
 	m.orphaned = nil
 	m.purgeEnding()
 }
 
-// applyDrop has copies go, piece by piece. The epoch stays.
+// applyDrop removes copies, piece by piece. The epoch stays.
 func (m *Machine) applyDrop(c *rawCommand) {
 	var x BucketsBody
 	if !m.readStep(c, &x, (*bucket).canDrop) {
@@ -208,7 +214,7 @@ func (m *Machine) lastHomeID(bucket uint32) uint64 {
 	return m.homeIDsBelow(bucket) + (protocol.MakeSessionID(0, 1, 0) - 1)
 }
 
-// hasHomeSessions says that sessions are at home in the run's copies, whatever their state.
+// hasHomeSessions says that sessions are at home in the range's copies, whatever their state.
 func (m *Machine) hasHomeSessions(first, count uint32) (some bool) {
 	low, high := m.homeIDsBelow(first), m.lastHomeID(first+count-1)
 	m.nodeIndex.all(func(n *node) bool {
@@ -219,10 +225,10 @@ func (m *Machine) hasHomeSessions(first, count uint32) (some bool) {
 	return some
 }
 
-// idRange are the ids of the sessions at home in a run of buckets, low excluded.
+// idRange is the ids of the sessions at home in a range of buckets, low excluded.
 type idRange struct{ low, high uint64 }
 
-// homeIDRanges are the runs of buckets whose copies are in such a state.
+// homeIDRanges are the ids at home in buckets whose copies are in such a state.
 func (m *Machine) homeIDRanges(is func(bucketState) bool) (out []idRange) {
 	for i := range m.buckets {
 		if !is(m.buckets[i].state) {
@@ -238,7 +244,7 @@ func (m *Machine) homeIDRanges(is func(bucketState) bool) (out []idRange) {
 	return out
 }
 
-// homeSessionIn is the node's first session behind an id that is at home in one of the ranges.
+// homeSessionIn is the node's first home session above an id that is in one of the ranges.
 func (n *node) homeSessionIn(ranges []idRange, after uint64) *homeSession {
 	for _, r := range ranges {
 		if r.high <= after {

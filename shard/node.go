@@ -16,22 +16,24 @@ type node struct {
 	dropped  bool // it is being removed: nothing of it is served any more
 	snapMark uint32
 
-	// A lowered grace period is not used by a take-over before the shard's log time has passed graceFloorAt by the old one: until then a former
-	// leader may still trust the old one. floor is 0 when nothing was lowered.
+	// A lowered grace period is not used by a take-over before the shard's log time has passed
+	// graceFloorAt by the old one: until then a former leader may still trust the old one. floor is
+	// 0 when nothing was lowered.
 	graceFloor, graceFloorAt uint64
 	formerGraces             []formerGrace
 
 	homeSessions   index[homeSession]
 	remoteSessions index[sessionRecord]
-	semaphores     index[semaphore]     // by name, without the young ones
-	semaphoreCount int                  // semaphores, the young ones included
+	semaphores     index[semaphore]     // by name, without those in the nursery
+	semaphoreCount int                  // those in the nursery included
 	processes      index[processRecord] // by name
 	tracks         index[trackRecord]   // by name
 	usage
 }
 
-// formerGrace is the grace period for the take-overs up to a generation that are not swept yet, kept when the config changed after them. It makes
-// the deadline of a session a fixed number from the take-over on.
+// formerGrace is the grace period for the take-overs up to a generation that are not swept yet,
+// kept when the config changed after them. It makes the deadline of a session a fixed number from
+// the take-over on.
 type formerGrace struct {
 	generation uint64
 	grace      uint64
@@ -42,7 +44,8 @@ func (n *node) objectCount() uint64 { return uint64(n.semaphoreCount + n.process
 
 func nodeLess(a, b *node) bool { return a.id < b.id }
 
-// grace is the grace period that the take-over with this generation, at this log time, gives to the node's sessions.
+// grace is the grace period that the take-over with this generation, at this log time, gives to the
+// node's sessions.
 func (n *node) grace(generation, at uint64) uint64 {
 	for _, f := range n.formerGraces {
 		if generation <= f.generation {
@@ -67,12 +70,14 @@ func addSaturated(a, b uint64) uint64 {
 	return math.MaxUint64
 }
 
-// share is the part of a node's quota that this shard admits: its part of the tier's buckets, and room for four standard deviations of a
-// random spread, but never more than the quota. With one shard that is the quota itself; with many, a large quota may be exceeded by a few
-// percent and a small one by a factor, and no node is refused below its quota for bad luck in hashing.
+// quotaShare is the part of a node's quota that this shard admits: its part of the tier's buckets,
+// and four standard deviations of a random spread, but never more than the quota. With one shard
+// that is the quota itself. With many, a large quota may be exceeded by a few percent and a small
+// one by a factor, and no node is refused below its quota because hashing is uneven.
 func (m *Machine) quotaShare(quota uint64) uint64 { return m.quotaShareOf(quota, 1) }
 
-// quotaShareOf is share for a quota that fills in pieces of that size, such as bytes in values: the larger they are, the less evenly they are spread.
+// quotaShareOf is quotaShare for a quota that fills in pieces of that size, such as bytes in
+// values: the larger they are, the less evenly they are spread.
 func (m *Machine) quotaShareOf(quota, piece uint64) uint64 {
 	total := uint64(len(m.buckets))
 	if total == 0 || m.copyCount >= total {
@@ -90,7 +95,7 @@ func (m *Machine) quotaShareOf(quota, piece uint64) uint64 {
 	return min(quota, addSaturated(share, addSaturated(spread, 4*piece)))
 }
 
-// root is the integer square root.
+// integerRoot is the integer square root.
 func integerRoot(v uint64) uint64 {
 	if v == 0 {
 		return 0

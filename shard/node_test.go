@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestSelfCheckFollowsTheNodes: the shard checks as often as the most demanding node asks for, through changes, drops and restores.
+// TestSelfCheckFollowsTheNodes: the shard checks as often as the most demanding node asks for,
+// through changes, drops and restores.
 func TestSelfCheckFollowsTheNodes(t *testing.T) {
 	m := New(1)
 	var index, seq uint64

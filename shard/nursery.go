@@ -1,7 +1,8 @@
 package shard
 
-// nursery holds the semaphores made last, which are not in their node's ordered index yet: most ephemeral ones live too short a time to be worth the
-// insertion. A read that walks names merges the list in.
+// nursery holds the semaphores made last, which are not in their node's ordered index yet: most
+// ephemeral ones live too short a time to be worth the insertion. A read that walks names merges
+// the list in.
 type nursery struct {
 	first, last *semaphore
 	n, max      int

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Sentences of replies and events. They say what to do, and hold no secrets: a session of another node gets the words of an unknown one.
+// Sentences of replies and events. They say what to do, and hold no secrets: a session of another
+// node gets the words of an unknown one.
 const (
 	textMalformed        = "command cannot be read; send it as the protocol describes it"
 	textUnknown          = "command is not known in this format version; upgrade the cluster first"
@@ -52,7 +53,8 @@ const (
 	textAcquiredSince    = "what this request acquired was given back or taken away since; acquire again"
 )
 
-// outcome is the result of a semaphore request in one byte, as it is remembered. Numbers are in snapshots: they are never reused.
+// outcome is the result of a semaphore request in one byte, as it is remembered. Numbers are in
+// snapshots: they are never reused.
 type outcome uint8
 
 const (
@@ -123,8 +125,8 @@ var outcomeTable = [outcomes]struct {
 	outWaiterMore:      {protocol.StatusBadRequest, ""},
 }
 
-// about is the value of the state that a refusal is about. It is remembered with the answer, so
-// that a repeat is told the same.
+// outcomeValue is the value of the state that a refusal is about. It is remembered with the answer,
+// so that a repeat has the same.
 func (q *request) outcomeValue(out outcome) uint64 {
 	switch out {
 	case outOverLimit:

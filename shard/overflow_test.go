@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestOverflowIsRefused: owners whose counts add up to more than a number holds, so that units seem to be free, are neither restored nor imported.
+// TestOverflowIsRefused: owners whose counts add up to more than a number holds, so that units seem
+// to be free, are neither restored nor imported.
 func TestOverflowIsRefused(t *testing.T) {
 	run := BucketsBody{Total: churnBuckets, Count: churnBuckets/2 - 1, Epoch: 7}
 	tried := 0

@@ -10,8 +10,9 @@ import (
 
 // proc is a coordination process as a record of this shard; what it does is package process's.
 //
-// Invariant: it is among the places of exactly the session records whose sessions are its living members.
-// Invariant: between Applies its timer is armed one before what state.Next says, if that says anything.
+// Invariant: it is among the places of exactly the session records whose sessions are its living
+// members. Invariant: between Applies its timer is armed one before what state.Next says, if that
+// says anything.
 type processRecord struct {
 	bucket       *bucket
 	node         *node
@@ -29,7 +30,8 @@ func processLess(a, b *processRecord) bool { return bytes.Compare(a.name, b.name
 
 func (x *processRecord) timerRef() *timer { return &x.timer }
 
-// deadline says the node; processes of one node and bucket that are due together fire in order of name.
+// deadline says the node; processes of one node and bucket that are due together fire in order of
+// name.
 func (x *processRecord) deadlineKey() (deadlineKind, uint64, uint32) {
 	return deadlineProcess, x.node.id, x.bucket.number
 }
@@ -63,7 +65,8 @@ func (m *Machine) linkProcess(x *processRecord) {
 	x.node.chargeObject(&x.chargedBytes, x.quotaBytes())
 }
 
-// unlinkProcess takes it out. It must be nobody's place. The next process of the name begins above its epochs: what they fenced stays fenced.
+// unlinkProcess takes it out. No session may be a member. The next process of the name begins above
+// its epochs: what they fenced stays fenced.
 func (m *Machine) unlinkProcess(x *processRecord) {
 	m.touchProcess(x)
 	m.cancel(x)
@@ -77,12 +80,13 @@ func (m *Machine) unlinkProcess(x *processRecord) {
 	x.deleted = true
 }
 
-// moment is now, for a process: the bucket's time, which moves with it.
+// processNow is now, for a process: the bucket's time, which moves with it.
 func (m *Machine) processNow(b *bucket) process.Now {
 	return process.Now{Log: m.bucketTime(b), Wall: m.batch.wall}
 }
 
-// call has a process ready to be called: set aside for a snapshot, and to be ticked at the end of this Apply.
+// callProcess prepares a call: it saves the process for a snapshot, and has it ticked at the end of
+// this Apply.
 func (m *Machine) callProcess(x *processRecord) process.Now {
 	m.touchProcess(x)
 	x.revision = m.applied
@@ -93,8 +97,10 @@ func (m *Machine) callProcess(x *processRecord) process.Now {
 	return m.processNow(x.bucket)
 }
 
-// rest ticks what was called in this Apply, in order of the first calls, and arms the timers. Starting a round costs as many units of work as members are told.
-// When the work of this Apply is used up, the timers of the others are due, and the next one goes on.
+// tickCalledProcesses ticks the processes that were called in this Apply, in order of the first
+// calls, and arms their timers. Starting a round costs as much work as members are notified. When
+// the work of this Apply is used up, the timers of the others are due, and the next Apply
+// continues.
 func (m *Machine) tickCalledProcesses() {
 	for i, x := range m.calledProcesses {
 		m.calledProcesses[i] = nil
@@ -118,12 +124,13 @@ func (m *Machine) tickCalledProcesses() {
 	m.calledProcesses = m.calledProcesses[:0]
 }
 
-// spend takes from the work of this Apply what was done of it, beyond its end if need be.
+// spendWork takes n from the work of this Apply, at most what is left.
 func (m *Machine) spendWork(n int) {
 	m.batch.releaseBudget -= min(n, max(m.batch.releaseBudget, 0))
 }
 
-// armProcess arms the timer for what the process says: it is due when time is above the timer, and a process has something to do when time has reached Next.
+// armProcess arms the timer for what the process says: it is due when time is above the timer, and
+// a process has something to do when time has reached Next.
 func (m *Machine) armProcess(x *processRecord) {
 	at, ok := x.state.Next()
 	if !ok {
@@ -133,8 +140,8 @@ func (m *Machine) armProcess(x *processRecord) {
 	m.arm(x, max(at, 1)-1)
 }
 
-// emitProcess takes what a call left in m.run.proc: places that were taken and given up, events for members, changes for watches. Nothing is told about a node
-// that was dropped.
+// emitProcess handles what a call left in m.batch.proc: memberships, events for members, changes
+// for watches. A node that was dropped gets neither events nor changes.
 func (m *Machine) emitProcess(x *processRecord) {
 	out := &m.batch.proc
 	if x.chargedBytes > 0 {
@@ -167,7 +174,8 @@ func (m *Machine) emitProcess(x *processRecord) {
 	out.Reset()
 }
 
-// emitRound tells a session that lives. Between the end of a session and the call of Ended nothing is told to it.
+// emitRound notifies a session that is alive. It gets no event between its end and the call of
+// Ended.
 func (m *Machine) emitRound(x *processRecord, e *process.MemberEvent) {
 	if p := m.sessions[e.Session]; p != nil && !p.ended {
 		m.batch.out.List = append(m.batch.out.List, Event{
@@ -182,7 +190,8 @@ func (m *Machine) emitProcessChange(x *processRecord, c protocol.ProcessChange) 
 	}
 }
 
-// addMembership and removeMembership tell the leader about a remote session's first and last thing here.
+// addMembership and removeMembership report a remote session's first and last reference to the
+// leader.
 func (m *Machine) addMembership(p *sessionRecord, x *processRecord) {
 	if p != nil && p.addMembership(x) && p.references() == 1 && !p.ended && !m.atHome(p) {
 		m.remoteHeld(p)
@@ -196,10 +205,12 @@ func (m *Machine) removeMembership(p *sessionRecord, x *processRecord) {
 	}
 }
 
-// mayChange says whether members may go: a copy that is not active stays as it is, unless its node is gone.
+// mayChange says whether members may go: a copy that is not active stays as it is, unless its node
+// is gone.
 func (x *processRecord) mayChange() bool { return x.bucket.state == bucketActive || x.node.dropped }
 
-// vacate ends a gone session record's memberships, in order of name, as far as the work of this Apply goes; done: no other may be ended.
+// endMemberships ends an ended session's memberships, in order of name, as far as the work of this
+// Apply goes; done: no other can be ended.
 func (m *Machine) endMemberships(p *sessionRecord) (done bool) {
 	for i := 0; i < len(p.memberships()); {
 		x := p.memberships()[i]
@@ -225,7 +236,7 @@ func (m *Machine) dropProcesses(n *node) {
 	}
 }
 
-// clearProcess lets go of one in a dropped copy. It is true.
+// clearProcess removes one of a dropped copy. It is true.
 func (m *Machine) clearProcess(x *processRecord) bool {
 	sessions := x.state.LiveSessions(m.batch.ids[:0])
 	m.spendWork(1 + len(sessions))

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
-// readProcess finds a process without touching the machine: reads run beside each other. Errors: WRONG_SHARD; NOT_FOUND for the node.
+// readProcess finds a process without touching the machine: reads run beside each other. Errors:
+// WRONG_SHARD; NOT_FOUND for the node.
 func (m *Machine) readProcess(node uint64, name []byte) (*processRecord, error) {
 	b := m.activeProcessBucket(node, name)
 	if b == nil {
@@ -21,8 +22,9 @@ func (m *Machine) readProcess(node uint64, name []byte) (*processRecord, error) 
 	return b.processes[string(appendSemaphoreKey(key[:0], node, name))], nil
 }
 
-// DescribeProcess reads a page of a process's description: members in order of joining, and the history with the first page. A page holds at most the request's
-// limit of members and about PageBytes. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+// DescribeProcess reads a page of a process's description: members in order of joining, and the
+// history with the first page. A page holds at most the request's limit of members and about
+// PageBytes. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
 func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.ProcessStatus) error {
 	if err := req.Validate(); err != nil {
 		return err
@@ -75,8 +77,8 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	return nil
 }
 
-// ListProcesses reads a page of a node's processes in the active buckets of this shard, in order of name. The cursor is the last name of the page before.
-// Errors: BAD_REQUEST, NOT_FOUND.
+// ListProcesses reads a page of a node's processes in the active buckets of this shard, in order of
+// name. The cursor is the last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.ProcessListReply) error {
 	if err := req.Validate(); err != nil {
 		return err
@@ -106,7 +108,8 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 // ProcessView is a process as its shard's leader sees it. It is good until the next Apply.
 type ProcessView struct{ record *processRecord }
 
-// Process looks one up in its bucket, which must be active here. Errors: WRONG_SHARD; NOT_FOUND for the node or the process.
+// Process looks one up in its bucket, which must be active here. Errors: WRONG_SHARD; NOT_FOUND for
+// the node or the process.
 func (m *Machine) Process(node uint64, name []byte) (ProcessView, error) {
 	x, err := m.readProcess(node, name)
 	if err == nil && x == nil {
@@ -141,19 +144,22 @@ func (v ProcessView) Len() int { return v.record.state.Len() }
 // Latest is the round that ended last; false: none did.
 func (v ProcessView) Latest() (protocol.ProcessHistoryRound, bool) { return v.record.state.Latest() }
 
-// Preparing appends the members that have not prepared the present round, and gives the log time at which it started.
+// Preparing appends the members that have not prepared the present round, and gives the log time at
+// which it started.
 func (v ProcessView) Preparing(list []uint64) (started uint64, sessions []uint64) {
 	started, sessions = v.record.state.Preparing(list)
 	return v.record.bucket.logTimeAt(started), sessions
 }
 
-// Overtaken says that the session is known here under a higher attach epoch than this one: another client has it now.
+// TakenOver says that the session is known here under a higher attach epoch than this one: another
+// client has it now.
 func (m *Machine) TakenOver(session, epoch uint64) bool {
 	p := m.sessions[session]
 	return p != nil && p.epoch > epoch
 }
 
-// Resend appends what the session has not confirmed as EventProcess. It changes nothing. False: the session is no member, and was none lately.
+// Resend appends what the session has not confirmed as EventProcess. It changes nothing. False: the
+// session is no member, and was none lately.
 func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
 	var told process.Out
 	known := v.record.state.Resend(session, &told)
@@ -167,7 +173,8 @@ func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, b
 	return out, known
 }
 
-// Places yields the processes that a session is a member of, of those that are active here, in order of name.
+// Memberships yields the processes that a session is a member of, of those that are active here, in
+// order of name.
 func (m *Machine) Memberships(session uint64, yield func(ProcessView) bool) {
 	p := m.sessions[session]
 	if p == nil || p.node.dropped {
@@ -180,7 +187,8 @@ func (m *Machine) Memberships(session uint64, yield func(ProcessView) bool) {
 	}
 }
 
-// ProcessesFrom yields the processes that are active here, in order of node and name, from the one named on.
+// ProcessesFrom yields the processes that are active here, in order of node and name, from the one
+// named on.
 func (m *Machine) ProcessesFrom(first uint64, name []byte, yield func(ProcessView) bool) {
 	more := true
 	m.nodeIndex.ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {
@@ -195,7 +203,8 @@ func (m *Machine) ProcessesFrom(first uint64, name []byte, yield func(ProcessVie
 	})
 }
 
-// ProcessRound is an EventProcess in the form of the message to the member, but for the members, which are the same list for all that are told of a round.
+// ProcessRound is an EventProcess as the message to the member, without the members: their list is
+// the same for all that are notified of a round.
 func ProcessRound(e *Event, out *protocol.ProcessRound) {
 	p := e.Process
 	*out = protocol.ProcessRound{

@@ -33,7 +33,8 @@ func (s *Snapshot) saveProcess(x *processRecord) {
 	}
 }
 
-// walkProcesses goes on over the node's processes. A record is below a mebibyte, so a step is at most that much longer.
+// walkProcesses goes on over the node's processes. A record is below a mebibyte, so a step is at
+// most that much longer.
 func (s *Snapshot) walkProcesses(n *node, left *int) (more bool) {
 	n.processes.ascend(func(o *processRecord) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *processRecord) bool {
 		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
@@ -141,7 +142,8 @@ func (x *export) processes() bool {
 	return true
 }
 
-// importProcess adds a process with its members' places. One that does not fit to what is here is left out whole.
+// importProcess adds a process with its members' places. One that does not fit to what is here is
+// left out whole.
 func (m *Machine) importProcess(r *chunkRecord) {
 	n := m.nodes[r.node]
 	if n == nil {
@@ -190,7 +192,7 @@ func (m *Machine) checkProcess(x *processRecord) error {
 	return nil
 }
 
-// checkMemberships says that each of the session record's processes has it as a member.
+// checkMemberships says that each of the session's processes has it as a member.
 func (m *Machine) checkMemberships(p *sessionRecord) error {
 	var last *processRecord
 	for _, x := range p.memberships() {

@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
-// MaxProcessesPerSession bounds the processes that one session is a member of in one shard. Beyond it a join is OVERLOADED.
+// MaxProcessesPerSession bounds the processes that one session is a member of in one shard. Beyond
+// it a join is OVERLOADED.
 const MaxProcessesPerSession = 10_000
 
 // processRequest is a member's request whose session is known and which is to be carried out.
@@ -21,8 +22,8 @@ type processRequest struct {
 	process *processRecord // nil if there is none with this name
 }
 
-// enterProcess does what all members' requests have in common, in this order: bucket, node, session and attach epoch, then the memory of requests. It reports
-// false when the command is answered.
+// enterProcess does what all members' requests have in common, in this order: bucket, node, session
+// and attach epoch, then the memory of requests. It reports false when the command is answered.
 func (m *Machine) enterProcess(q *processRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
 	q.kind, q.seq, q.name = c.kind, head.Seq, name
 	if !m.findProcess(q, c.node) {
@@ -55,7 +56,8 @@ func (m *Machine) findProcess(q *processRequest, node uint64) bool {
 	return true
 }
 
-// replyProcessAgain answers a number that was answered before. A join is looked at twice: it is repeated while the session is a member, and never carried out again.
+// replyProcessAgain answers a number that was answered before. A join is looked at twice: it is
+// repeated while the session is a member, and never carried out again.
 func (m *Machine) replyProcessAgain(q *processRequest, a answer) {
 	ev := Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status, Text: a.text()}
 	switch {
@@ -79,7 +81,8 @@ func (m *Machine) replyProcessAgain(q *processRequest, a answer) {
 	m.batch.out.List = append(m.batch.out.List, ev)
 }
 
-// finishProcess answers a request, remembers the answer if it has a number, and then tells what it did to others.
+// finishProcess answers a request, remembers the answer if it has a number, and then emits what it
+// did to others.
 func (m *Machine) finishProcess(q *processRequest, ev Event, value uint64, err error) {
 	ev.Kind, ev.Command = EventReply, m.batch.command
 	out := outOK
@@ -118,7 +121,8 @@ func (m *Machine) refuseNotMember(q *processRequest) {
 	m.finishProcess(q, Event{}, 0, &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outNotMember].text + "; join first"})
 }
 
-// moreBytes is by how much a member of that size makes its node larger: a process that is not there is made, and a member that has the key goes.
+// moreBytes is by how much a member of that size makes its node larger: a process that is not there
+// is made, and a member that has the key goes.
 func (q *processRequest) moreBytes(member uint64, key string) uint64 {
 	if q.process == nil {
 		return objectBytes + uint64(len(q.name)) + member

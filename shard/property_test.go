@@ -13,11 +13,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMachineMatchesModel applies random histories to the machine and to the model, see history: a number of them as a property, which are
-// made small when they fail and kept below testdata/rapid, and more of them with plain random numbers, which are drawn faster. They are the
-// same ones each time.
+// TestMachineMatchesModel applies random histories to the machine and to the model, see history: a
+// number of them as a property, which are made small when they fail and kept below testdata/rapid,
+// and more of them with plain random numbers, which are drawn faster. They are the same ones each
+// time.
 //
-// With SIGNALBOX_LONG=10m in the environment others follow until the time is over; SIGNALBOX_SEED=n begins with the plain history of that number.
+// With SIGNALBOX_LONG=10m in the environment others follow until the time is over; SIGNALBOX_SEED=n
+// begins with the plain history of that number.
 func TestMachineMatchesModel(t *testing.T) {
 	properties, histories := 200, uint64(4000)
 	switch {
@@ -61,7 +63,8 @@ func TestMachineMatchesModel(t *testing.T) {
 	}
 }
 
-// checkProperty checks the property with the same seed each time, unless the command line gives another.
+// checkProperty checks the property with the same seed each time, unless the command line gives
+// another.
 func checkProperty(t *testing.T, seed uint64, checks int, seen map[string]int) {
 	if f := flag.Lookup("rapid.seed"); f.Value.String() == "0" {
 		setFlag(t, "rapid.seed", strconv.FormatUint(seed, 10))
@@ -85,7 +88,8 @@ func setFlag(t *testing.T, name, value string) {
 	t.Cleanup(func() { _ = flag.Set(name, old) })
 }
 
-// drawn draws from a property. Its small numbers are nearly uniform, its large ones are not, so large ones are made of small ones.
+// drawn draws from a property. Its small numbers are nearly uniform, its large ones are not, so
+// large ones are made of small ones.
 type rapidSource struct{ t *rapid.T }
 
 var octal = rapid.IntRange(0, 7)

@@ -7,7 +7,7 @@ func (m *Machine) waiterEnded(e *entry) bool {
 	return e.timer.pos > 0 && m.bucketTime(e.semaphore.bucket) > e.timer.at || !m.alive(e.session)
 }
 
-// lapse ends a waiter that counts as gone, and does not look at the queue.
+// endWaiter ends a waiter that counts as gone, and does not look at the queue.
 func (m *Machine) endWaiter(e *entry) {
 	switch p := e.session; {
 	case m.alive(p):
@@ -19,8 +19,9 @@ func (m *Machine) endWaiter(e *entry) {
 	m.removeEntry(e, true)
 }
 
-// promote grants from the head of the queue as long as it fits. Only the head is looked at: a large one blocks smaller ones behind it. A head that
-// counts as gone is ended instead; when there are more of those than this Apply may end, the queue stands still until their timers fire.
+// promote grants from the head of the queue as long as it fits. Only the head is looked at: a large
+// one blocks smaller ones behind it. A head that counts as gone is ended instead; when there are
+// more of those than this Apply may end, the queue stands still until their timers fire.
 func (m *Machine) promote(s *semaphore) {
 	if s.node.dropped {
 		return
@@ -53,8 +54,9 @@ func (s *semaphore) dequeue(e *entry) {
 	s.updateStuck()
 }
 
-// judge counts queues whose head wants more than the limit: nothing that is given back can ever serve it, nor, as the
-// queue is strict, anybody behind it. It is called whenever the head, its count, or the limit may have changed.
+// updateStuck counts queues whose first waiter wants more than the limit. No release can ever serve
+// it or, as the queue is strict, any waiter behind it. It is called whenever the head, its count or
+// the limit may have changed.
 func (s *semaphore) updateStuck() {
 	head := s.waiters.first
 	switch stuck := head != nil && head.count > s.limit; {
@@ -68,7 +70,7 @@ func (s *semaphore) updateStuck() {
 	}
 }
 
-// own makes a waiter that fits, and is at the head, an owner.
+// grant makes the first waiter, which fits, an owner.
 func (m *Machine) grant(e *entry) {
 	s := e.semaphore
 	m.touchSemaphore(s)
@@ -84,7 +86,8 @@ func (m *Machine) grant(e *entry) {
 	m.countEvent(e, countAcquire)
 }
 
-// leave takes an entry out, grants to who fits now, and deletes an ephemeral semaphore with nobody left.
+// releaseEntry takes an entry out, grants to the waiters that fit now, and deletes an ephemeral
+// semaphore that is empty.
 func (m *Machine) releaseEntry(e *entry) {
 	s := e.semaphore
 	m.removeEntry(e, true)
@@ -92,7 +95,7 @@ func (m *Machine) releaseEntry(e *entry) {
 	m.reapEphemeral(s)
 }
 
-// take takes an entry out of its semaphore and its session record, and does nothing else.
+// removeEntry takes an entry out of its semaphore and its session, and does nothing else.
 func (m *Machine) removeEntry(e *entry, tell bool) {
 	s, p := e.semaphore, e.session
 	m.touchSemaphore(s)
@@ -117,7 +120,7 @@ func (m *Machine) removeEntry(e *entry, tell bool) {
 	}
 }
 
-// result ends an accepted acquire.
+// emitResult ends an accepted acquire.
 func (m *Machine) emitResult(e *entry, status protocol.Status, state protocol.AcquireState, text string) {
 	m.batch.out.List = append(m.batch.out.List, Event{
 		Kind: EventAcquireResult, Status: status, State: state, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: e.semaphore.node.id,
@@ -125,7 +128,7 @@ func (m *Machine) emitResult(e *entry, status protocol.Status, state protocol.Ac
 	})
 }
 
-// tell makes a change about an owner.
+// emitOwnerChange reports a change of an owner to watches.
 func (m *Machine) emitOwnerChange(e *entry, kind protocol.SemaphoreChangeKind) {
 	m.emitChange(e.semaphore, protocol.SemaphoreChange{Kind: kind, Owner: owner(e)})
 }

@@ -1,6 +1,7 @@
 package shard
 
-// What a record counts against its node's quota of bytes beside its texts, about the memory it takes. Replicas must agree on it, as on the bounds in limits.go.
+// What a record counts against its node's quota of bytes beside its texts, about the memory it
+// takes. Replicas must agree on it, as on the bounds in limits.go.
 const (
 	sessionBytes   = 512
 	semaphoreBytes = 512
@@ -8,22 +9,25 @@ const (
 	objectBytes    = 512 // a process or a track; what is in it is weighed by its package
 	answerBytes    = 32  // a remembered answer of a session record that has more than freeAnswers of them
 
-	// freeAnswers is how many answers of a session record cost its node nothing: a client that hears its answers and says so has fewer, unless it asks much at a time.
+	// freeAnswers is how many answers of a session record cost its node nothing: a client that
+	// hears its answers and says so has fewer, unless it asks much at a time.
 	freeAnswers = 64
 
-	// lump is the size of values up to which a quota of bytes leaves room for bad luck in hashing. Larger ones may find a shard's share full although the node is
-	// below its quota.
+	// lump is the size of values up to which a quota of bytes leaves room for bad luck in hashing.
+	// Larger ones may find a shard's share full although the node is below its quota.
 	quotaValueBytes = 64 << 10
 )
 
-// usage is what a node has here of what its quotas count, besides what its indexes count. It follows from the records, so that it is in no snapshot: it is counted as they
-// come and go, and again by Check.
+// usage is what a node has here of what its quotas count, besides what its indexes count. It
+// follows from the records, so that it is in no snapshot: it is counted as they come and go, and
+// again by Check.
 type usage struct {
 	bytes   uint64
 	waiters uint64
 	stuck   uint64 // semaphores whose first waiter wants more than the limit; no quota counts them
 
-	// What of the quotas this shard admits, as worked out for that many copies of buckets; unknown while copies is not Machine.copyCount + 1.
+	// What of the quotas this shard admits, as worked out for that many copies of buckets; unknown
+	// while copies is not Machine.copyCount + 1.
 	copyCount  uint64
 	maxBytes   uint64
 	maxWaiters uint64
@@ -52,7 +56,8 @@ func (n *node) removeSession(s *homeSession) {
 	n.bytes -= sessionBytes + uint64(len(s.description))
 }
 
-// redescribe changes what a session record says of itself. It counts while the session is at home in a copy here; what is known of remote sessions does not.
+// setDescription changes the session's description. Its bytes count while the session is at home in
+// a copy here; those of remote sessions do not.
 func (p *sessionRecord) setDescription(text string) {
 	if p.home != nil && !p.ended {
 		p.node.bytes += uint64(len(text)) - uint64(len(p.description)) // modulo 2^64
@@ -60,7 +65,7 @@ func (p *sessionRecord) setDescription(text string) {
 	p.description = text
 }
 
-// weighty is how many of a session record's answers its node's bytes count.
+// chargeableAnswers is how many of the session's answers its node's bytes count.
 func (p *sessionRecord) chargeableAnswers() uint32 {
 	if p.ended {
 		return 0
@@ -68,7 +73,8 @@ func (p *sessionRecord) chargeableAnswers() uint32 {
 	return uint32(max(0, p.answers.len()-freeAnswers))
 }
 
-// chargeAnswers counts a session record's answers anew. It is called when some came or went, and when the session record is gone.
+// chargeAnswers counts the session's answers anew. It is called when some came or went, and when
+// the session has ended.
 func (p *sessionRecord) chargeAnswers() {
 	if now := p.chargeableAnswers(); now != p.chargedAnswers {
 		p.node.bytes += answerBytes*uint64(now) - answerBytes*uint64(p.chargedAnswers) // modulo 2^64
@@ -76,13 +82,13 @@ func (p *sessionRecord) chargeAnswers() {
 	}
 }
 
-// remember keeps an answer.
+// rememberAnswer keeps an answer.
 func (p *sessionRecord) rememberAnswer(a answer) {
 	p.answers.add(a)
 	p.chargeAnswers()
 }
 
-// forget drops the answers that the client has heard, as its low-water mark says.
+// forgetAnswers drops the answers that the client has received, by its low-water mark.
 func (p *sessionRecord) forgetAnswers() {
 	p.answers.forget(p.low)
 	p.chargeAnswers()
@@ -92,13 +98,13 @@ func (s *semaphore) quotaBytes() uint64 { return semaphoreBytes + uint64(len(s.n
 
 func (e *entry) quotaBytes() uint64 { return entryBytes + uint64(len(e.data)) }
 
-// put replaces the data of an entry.
+// setData replaces the data of an entry.
 func (e *entry) setData(data []byte) {
 	e.semaphore.node.bytes += uint64(len(data)) - uint64(len(e.data)) // modulo 2^64
 	e.data = cloneOrNil(data)
 }
 
-// enroll and strike count an entry that came to its semaphore, or goes from it.
+// addEntryUsage and removeEntryUsage count an entry that came to its semaphore, or goes from it.
 func (n *node) addEntryUsage(e *entry) {
 	n.bytes += e.quotaBytes()
 	if e.waiting {
@@ -113,7 +119,8 @@ func (n *node) removeEntryUsage(e *entry) {
 	}
 }
 
-// reweigh counts a process or track anew: it was counted as before, and weighs so much now. Both are 0 where it is not here.
+// chargeObject counts a process or track anew: it was counted as before, and has so many bytes now.
+// Both are 0 while it is not here.
 func (n *node) chargeObject(before *uint64, now uint64) {
 	n.bytes += now - *before // modulo 2^64
 	*before = now
@@ -125,7 +132,8 @@ func (x *processRecord) quotaBytes() uint64 {
 
 func (x *trackRecord) quotaBytes() uint64 { return objectBytes + uint64(len(x.name)) + x.state.Bytes() }
 
-// admits works out what of the node's quotas this shard admits. It is asked for each acquire, and so remembers.
+// admitted is what this shard admits of the node's quotas. Every acquire asks for it, so it is
+// kept.
 func (m *Machine) admitted(n *node) *usage {
 	u := &n.usage
 	if u.copyCount != m.copyCount+1 {
@@ -135,7 +143,8 @@ func (m *Machine) admitted(n *node) *usage {
 	return u
 }
 
-// room says whether the node may have so many bytes more here. What does not grow is always let through, also above a quota that was lowered.
+// roomForBytes says whether the node may have so many more bytes here. A request that adds none is
+// always admitted, also above a quota that was lowered.
 func (m *Machine) roomForBytes(n *node, more uint64) bool {
 	if more == 0 {
 		return true
@@ -144,7 +153,8 @@ func (m *Machine) roomForBytes(n *node, more uint64) bool {
 	return n.checkQuota(QuotaBytes, more <= u.maxBytes && u.bytes <= u.maxBytes-more)
 }
 
-// roomForWaiter, roomForSession and roomForName say whether the node may have one more here: of acquires that wait, of sessions, of semaphores, processes and tracks.
+// roomForWaiter, roomForSession and roomForName say whether the node may have one more here: of
+// acquires that wait, of sessions, of semaphores, processes and tracks.
 func (m *Machine) roomForWaiter(n *node) bool {
 	return n.checkQuota(QuotaWaiters, n.waiters < m.admitted(n).maxWaiters)
 }
@@ -157,7 +167,7 @@ func (m *Machine) roomForName(n *node) bool {
 	return n.checkQuota(QuotaSemaphores, n.objectCount() < m.quotaShare(n.config.MaxSemaphores))
 }
 
-// within counts a refusal unless ok.
+// checkQuota counts a refusal unless ok.
 func (n *node) checkQuota(q Quota, ok bool) bool {
 	if !ok {
 		n.refused[q]++
@@ -173,7 +183,8 @@ func growth(now, before uint64) uint64 {
 	return now - before
 }
 
-// Usage is what a node has in this shard of what its quotas count, by Quota. It is of a replica: Refused counts from when its machine was made or restored.
+// Usage is what a node has in this shard of what its quotas count, by Quota. It is of a replica:
+// Refused counts from when its machine was made or restored.
 type Usage struct {
 	Used    [quotas]uint64
 	Limit   [quotas]uint64 // what of the quota this shard admits
@@ -197,7 +208,8 @@ func (m *Machine) Usage(id uint64) (Usage, bool) {
 	}, true
 }
 
-// MaxWatchers is what of the node's quota of watchers this shard admits; 0 for a node that is not known here. Whoever holds the watches counts them.
+// MaxWatchers is what this shard admits of the node's quota of watchers; 0 for a node that is not
+// known here. The holder of the watches counts them.
 func (m *Machine) MaxWatchers(node uint64) uint64 {
 	n := m.nodes[node]
 	if n == nil {
@@ -206,7 +218,8 @@ func (m *Machine) MaxWatchers(node uint64) uint64 {
 	return m.quotaShare(n.config.MaxWatchers)
 }
 
-// recount is the usage as it is counted from all records; maps are walked, and sums do not depend on the order.
+// recount is the usage as it is counted from all records; maps are walked, and sums do not depend
+// on the order.
 func (m *Machine) recount() map[*node]usage {
 	all := make(map[*node]usage)
 	add := func(n *node, bytes, waiters uint64) {

@@ -27,8 +27,9 @@ func (x *benchMachine) bytes(t *testing.T) uint64 {
 	return u.Used[QuotaBytes]
 }
 
-// TestTrackBytes: whatever makes a track larger is let through up to the quota of bytes and refused one byte past it; what takes the place of something of its size is
-// let through, and what a running rollout needs is never refused.
+// TestTrackBytes: whatever makes a track larger is let through up to the quota of bytes and refused
+// one byte past it; what takes the place of something of its size is let through, and what a
+// running rollout needs is never refused.
 func TestTrackBytes(t *testing.T) {
 	x, incarnations := newTrackMachine(t)
 	revision := uint64(1)
@@ -121,7 +122,8 @@ func TestQuotaShareOfBytes(t *testing.T) {
 	}
 }
 
-// TestQuotaSharesUpdate: what a shard admits of a node's quotas is worked out once, and anew when the quotas change or copies of buckets come and go.
+// TestQuotaSharesUpdate: what a shard admits of a node's quotas is worked out once, and anew when
+// the quotas change or copies of buckets come and go.
 func TestQuotaSharesUpdate(t *testing.T) {
 	m := New(1)
 	index := uint64(0)
@@ -167,7 +169,8 @@ func TestQuotaSharesUpdate(t *testing.T) {
 	check("dropped")
 }
 
-// TestAnswersCountAgainstQuota: answers that a client does not confirm to have heard, beyond a few, count against its node's bytes, whatever they answer, and the number after the last that fits is
+// TestAnswersCountAgainstQuota: answers that a client does not confirm to have heard, beyond a few,
+// count against its node's bytes, whatever they answer, and the number after the last that fits is
 // refused until it does. They go with the client's word, and with the session.
 func TestAnswersCountAgainstQuota(t *testing.T) {
 	x, _ := newTrackMachine(t)

@@ -7,12 +7,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// The state is a set of records; a snapshot is their list, the digest the sum of their hashes. Records refer to each other by id and come in any
-// order.
+// The state is a set of records; a snapshot is their list, the digest the sum of their hashes.
+// Records refer to each other by id and come in any order.
 //
-// A record is its kind (1 byte), a length, and its fields: numbers as uvarints, byte strings with their length before them. What is
-// not in a record is not part of the state: the shape of trees, who is young, counters, serial numbers (which link an entry to its
-// semaphore within one snapshot only).
+// A record is its kind (1 byte), a length, and its fields: numbers as uvarints, byte strings with
+// their length before them. What is not in a record is not part of the state: the shape of trees,
+// the nursery, counters, serial numbers (which link an entry to its semaphore within one snapshot
+// only).
 type recordKind uint8
 
 const (
@@ -30,8 +31,8 @@ const (
 	recordTrack         recordKind = 12
 )
 
-// appendRecord puts kind and length before the fields that encode appends, and adds the record's hash to sum. skip tells how many of the
-// fields' first bytes are left out of the hash.
+// closeRecord puts kind and length before the fields from start on, and adds the record's hash to
+// sum. skip is how many of the fields' first bytes are left out of the hash.
 func closeRecord(b []byte, start, skip int, kind recordKind, seed uint64, sum *uint64) []byte {
 	fields := b[start:]
 	*sum += hash(seed^uint64(kind), fields[skip:])

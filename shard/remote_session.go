@@ -7,9 +7,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// actor finds the session a request is made on, and checks the attach epoch it is made under; it answers the command when the session is
-// gone or attached elsewhere. A session whose home bucket is not active here is a remote session, and is recorded with its first request. Its description is the one
-// that came with the request, if one did, until its home says another.
+// actor finds the session a request is made on, and checks the attach epoch it is made under; it
+// answers the command when the session is gone or attached elsewhere. A session whose home bucket
+// is not active here is a remote session, and is recorded with its first request. Its description
+// is the one that came with the request, if one did, until its home says another.
 func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description []byte) *sessionRecord {
 	if id == 0 {
 		m.reply(protocol.StatusSessionExpired, textSessionEnded)
@@ -59,8 +60,8 @@ func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description [
 	return p
 }
 
-// raise takes in an attach epoch that was seen. What the home said about an older one does not
-// count any more.
+// raiseEpoch records an attach epoch that was seen. A report of the home about an older epoch no
+// longer counts.
 func (p *sessionRecord) raiseEpoch(epoch uint64) {
 	if epoch > p.epoch {
 		p.epoch, p.detached = epoch, false
@@ -73,7 +74,8 @@ func (p *sessionRecord) updateDescription(description []byte) {
 	}
 }
 
-// retire is reached when the time of an idle remote session's record may be over. Its timer is not moved at each use: it is armed anew here.
+// expireRemote is called when the time of an idle remote session's record may be over. A use does
+// not move the timer: it is armed anew here.
 func (m *Machine) expireRemote(p *sessionRecord) {
 	m.touchSessionRecord(p)
 	m.cancel(p)
@@ -90,8 +92,9 @@ func (m *Machine) expireRemote(p *sessionRecord) {
 	p.chargeAnswers()
 }
 
-// remoteHeld and remoteIdle tell the leader about a remote session's first and last entry. An idle remote session's record is kept from the end of the last one on,
-// so that a retry of what waited or was held for long still finds its answer, and an old attach epoch is still refused.
+// remoteHeld and remoteIdle report a remote session's first and last reference to the leader. The
+// record of an idle remote session is kept for a while: a retry of a request still finds its
+// answer, and an old attach epoch is still refused.
 func (m *Machine) remoteHeld(p *sessionRecord) {
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventRemoteHeld, Session: p.id, Node: p.node.id, Epoch: p.epoch})
 }
@@ -104,8 +107,9 @@ func (m *Machine) remoteIdle(p *sessionRecord) {
 	}
 }
 
-// applyRemoteEnded ends remote sessions whose homes said that they are gone. An id this shard does not know is refused from now on too: a request of
-// it may be on its way. An id at home here is for its home to judge.
+// applyRemoteEnded ends remote sessions whose homes reported their end. An id that is unknown here
+// is refused from now on too, because a request of it may be on its way. An id at home here is
+// skipped: its home decides.
 func (m *Machine) applyRemoteEnded(c *rawCommand) {
 	r := varint.Reader{Rest: c.body}
 	n := r.Count(varint.NoLimit)
@@ -129,7 +133,7 @@ func (m *Machine) applyRemoteEnded(c *rawCommand) {
 	m.reply(protocol.StatusOK, "")
 }
 
-// endText says why a session is gone, as far as this shard knows.
+// endText is why a session ended, as far as this shard knows.
 func endText(p *sessionRecord) string {
 	if p.node.dropped {
 		return textNodeEnd
@@ -137,7 +141,8 @@ func endText(p *sessionRecord) string {
 	return textSessionEnded
 }
 
-// endRemotes ends remote sessions, in the order given. All of them are gone before anything of one is released, so that nothing is granted to the next.
+// endRemotes ends remote sessions, in the order given. All of them end before the first is
+// released, so that none is granted what another gives up.
 func (m *Machine) endRemotes(ids []uint64) {
 	var gone []*sessionRecord
 	for _, id := range ids {
@@ -150,7 +155,8 @@ func (m *Machine) endRemotes(ids []uint64) {
 	}
 }
 
-// condemn refuses a remote session's id from now on. It gives the remote session if it was not gone before.
+// markRemoteEnded refuses a remote session's id from now on. It returns the record if the session
+// had not ended before.
 func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
 	m.endedRemotes.add(id, m.logTime)
 	p := m.sessions[id]
@@ -169,12 +175,13 @@ func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
 	return p
 }
 
-// releaseRemote releases what a condemned remote session holds.
+// releaseRemote releases what an ended remote session holds.
 func (m *Machine) releaseRemote(p *sessionRecord) {
 	m.deferRelease(p, m.releaseAll(p, endText(p)))
 }
 
-// endUnknownRemotes ends the remote sessions at home in buckets that became active here, in order of id.
+// endUnknownRemotes ends the remote sessions at home in buckets that became active here, in order
+// of id.
 func (m *Machine) endUnknownRemotes(first, count uint32) {
 	if count == 0 {
 		return
@@ -195,7 +202,7 @@ func (m *Machine) endUnknownRemotes(first, count uint32) {
 	m.batch.ids = ids[:0]
 }
 
-// applyRemoteUpdate takes over what a remote session's home said about it.
+// applyRemoteUpdate records what a remote session's home reported.
 func (m *Machine) applyRemoteUpdate(c *rawCommand) {
 	var x RemoteUpdateBody
 	if !x.read(c.body) || len(x.Description) > maxDescription {
@@ -210,8 +217,9 @@ func (m *Machine) applyRemoteUpdate(c *rawCommand) {
 	m.reply(protocol.StatusOK, "")
 }
 
-// RemoteSessions yields the sessions that own or wait for something here and have no active home bucket in this shard, in order of id. One that is
-// gone already but not released to the end is not among them.
+// RemoteSessions yields the sessions that own or wait for something here and have no active home
+// bucket in this shard, in order of id. Sessions that have ended are skipped, even if they are not
+// released yet.
 func (m *Machine) RemoteSessions(yield func(session, attachEpoch uint64) bool) {
 	var ids []uint64
 	away := m.homeIDRanges(func(is bucketState) bool { return is != bucketActive && is != bucketAbsent })

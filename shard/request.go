@@ -14,8 +14,8 @@ type request struct {
 	entry     *entry     // the session's on it, if any
 }
 
-// enter does what all semaphore requests have in common, in this order: bucket, node, session and attach epoch, then the memory of requests. It
-// reports false when the command is answered.
+// enter does what all semaphore requests have in common, in this order: bucket, node, session and
+// attach epoch, then the memory of requests. It reports false when the command is answered.
 func (m *Machine) enterSemaphore(q *request, c *rawCommand, head *protocol.Head, name []byte) bool {
 	q.kind, q.seq, q.name = c.kind, head.Seq, name
 	if q.bucket = m.activeBucket(c.node, name); q.bucket == nil {
@@ -65,7 +65,8 @@ func (m *Machine) requireNode(id uint64) *node {
 	return n
 }
 
-// recall forgets the answers that the client has heard, and finds the one to this number, if it was answered before.
+// findAnswer drops the answers that the client has received, and finds the one to this number, if
+// there is one.
 func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
 	if head.Low > p.low {
 		p.low = head.Low
@@ -74,8 +75,10 @@ func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
 	return p.answers.find(head.Seq)
 }
 
-// fresh reports whether a number that is not remembered may be carried out; else the command is answered. Own says that the session has something where the request goes, which it may want to
-// give back: no quota refuses that. A request that is refused for long keeps the low-water mark where it is, so that answers pile up in an honest client too.
+// admitNew says whether a number without a remembered answer may be carried out; if not, it answers
+// the command. own: the session has something where the request goes, which it may want to release,
+// so no quota refuses that. A client that is refused for long keeps its low-water mark, so answers
+// pile up in an honest client too.
 func (m *Machine) admitNew(p *sessionRecord, seq uint64, own bool) bool {
 	switch {
 	case seq < p.low:
@@ -90,8 +93,8 @@ func (m *Machine) admitNew(p *sessionRecord, seq uint64, own bool) bool {
 	return false
 }
 
-// find looks up the semaphore and the session's entry. A waiter at the head, or of this session, that is overdue but was not fired yet counts as
-// gone: it is timed out here.
+// find looks up the semaphore and the session's entry. A waiter at the head, or of this session,
+// that is overdue but was not fired yet counts as gone: it is timed out here.
 func (m *Machine) findEntry(q *request) {
 	q.semaphore = m.semaphore(q.bucket, q.node.id, q.name)
 	if q.semaphore == nil {
@@ -116,7 +119,8 @@ func (m *Machine) findEntry(q *request) {
 	}
 }
 
-// again answers a number that was answered before, with the same answer. Only "acquired" is looked at twice: it is repeated while it is true.
+// replyAgain answers a repeated number with the same answer. "Acquired" is repeated only while it
+// is still true.
 func (m *Machine) replyAgain(q *request, a answer) {
 	if a.kind != q.kind {
 		m.reply(protocol.StatusBadRequest, textNumberReused)
@@ -128,7 +132,8 @@ func (m *Machine) replyAgain(q *request, a answer) {
 	m.replyAnswer(a)
 }
 
-// finish answers a request and remembers the answer. A limit that was reached is not remembered: the request may be sent again.
+// finishRequest answers a request and remembers the answer. A limit that was reached is not
+// remembered: the request may be sent again.
 func (m *Machine) finishRequest(q *request, a answer) {
 	a.seq, a.kind, a.bucket = q.seq, q.kind, q.bucket.number
 	if outcomeTable[a.outcome].status != protocol.StatusOverloaded {

@@ -17,8 +17,9 @@ import (
 // maxRecord bounds a record; the largest are the header and the memory of a very busy session.
 const maxRecord = 64 << 20
 
-// Restore makes a machine from a snapshot. Any bytes are safe: what is not a whole snapshot, or does not have the digest it names, is an
-// error. ErrFormat says that it was written by a newer binary. Memory grows with the bytes read, not with what they promise.
+// Restore makes a machine from a snapshot. Any bytes are safe: what is not a whole snapshot, or
+// does not have the digest it names, is an error. ErrFormat says that it was written by a newer
+// binary. Memory grows with the bytes read, not with what they promise.
 func Restore(r io.Reader) (*Machine, error) {
 	x, err := readSnapshot(r)
 	if err != nil {

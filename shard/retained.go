@@ -1,6 +1,7 @@
 package shard
 
-// retained is a set of keys that are remembered for Retention of log time. Keys come in order of time, so they go in order, from a queue.
+// retained is a set of keys that are remembered for Retention of log time. Keys come in order of
+// time, so they go in order, from a queue.
 type retained[K comparable] struct {
 	until map[K]uint64
 	queue []retainedKey[K]
@@ -33,7 +34,8 @@ func (r *retained[K]) put(key K, until uint64) {
 	r.queue = append(r.queue, retainedKey[K]{key, until})
 }
 
-// forget drops keys whose time is over, a bounded number at a time; aside is called with each and its number before it goes.
+// forget drops keys whose time is over, a bounded number at a time; aside is called with each and
+// its number before it goes.
 func (r *retained[K]) forget(now uint64, limit int, aside func(number uint64, k retainedKey[K])) {
 	for ; limit > 0 && len(r.queue) > 0 && r.queue[0].until < now; limit-- {
 		k := r.queue[0]

@@ -8,9 +8,9 @@ import (
 
 // semaphore is a counting semaphore.
 //
-// Invariant: used is the sum of its owners' counts, and is at most limit, but for a limit that was lowered below it.
-// Invariant: every owner's order id is below every waiter's; the first waiter does not fit.
-// Invariant: an ephemeral one has an owner or a waiter.
+// Invariant: used is the sum of its owners' counts, and is at most limit, but for a limit that was
+// lowered below it. Invariant: every owner's order id is below every waiter's; the first waiter
+// does not fit. Invariant: an ephemeral one has an owner or a waiter.
 type semaphore struct {
 	bucket *bucket
 	node   *node
@@ -66,7 +66,8 @@ func (s *semaphore) fits(count uint64) bool {
 	return s.used <= s.limit && count <= s.limit-s.used
 }
 
-// entryOf is the session record's entry on s, or nil. It looks through whichever is short: the semaphore's entries, or else the session record's tree.
+// entryOf is the session's entry on s, or nil. It searches the shorter list: the semaphore's
+// entries, or the session's tree.
 func (s *semaphore) entryOf(p *sessionRecord) *entry {
 	if p.entries.n == 0 {
 		return nil
@@ -131,7 +132,7 @@ func (m *Machine) unlink(s *semaphore) {
 	s.deleted = true
 }
 
-// reap deletes an ephemeral semaphore with nobody left.
+// reapEphemeral deletes an ephemeral semaphore that has neither owner nor waiter.
 func (m *Machine) reapEphemeral(s *semaphore) {
 	if s.ephemeral && s.owners.n == 0 && s.waiters.n == 0 && !s.deleted && !s.node.dropped {
 		m.unlink(s)
@@ -139,7 +140,7 @@ func (m *Machine) reapEphemeral(s *semaphore) {
 	}
 }
 
-// change tells watches; nothing is told about a node that was dropped.
+// emitChange reports a change to watches. A node that was dropped has no watches any more.
 func (m *Machine) emitChange(s *semaphore, c protocol.SemaphoreChange) {
 	if s.node.dropped {
 		return
@@ -147,7 +148,7 @@ func (m *Machine) emitChange(s *semaphore, c protocol.SemaphoreChange) {
 	m.batch.out.SemaphoreChanges = append(m.batch.out.SemaphoreChanges, SemaphoreChange{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, SemaphoreChange: c})
 }
 
-// keep copies bytes that stay; nothing is nil.
+// cloneOrNil copies bytes that stay; empty is nil.
 func cloneOrNil(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
@@ -232,8 +233,8 @@ func (m *Machine) applyResize(c *rawCommand) {
 	m.promote(s)
 }
 
-// applyDelete removes a persistent semaphore. With force, its waiters' acquires are aborted and its owners are told that their leases are
-// lost, in this order, within this one Apply: its cost grows with their number.
+// applyDelete removes a persistent semaphore. With force it aborts the waiters' acquires, then
+// reports the owners' leases as lost, all in this Apply: its cost grows with their number.
 func (m *Machine) applyDelete(c *rawCommand) {
 	x := &m.batch.delete
 	var q request

@@ -7,11 +7,12 @@ import (
 
 // session is a session at home in this shard.
 //
-// Invariant: it is in its node's sessions and in Machine.byCreateID until it ends; detached ones have
-// a timer armed, attached ones have not. One that a take-over detached counts as attached here
+// Invariant: it is in its node's sessions and in Machine.byCreateID until it ends; detached ones
+// have a timer armed, attached ones have not. One that a take-over detached counts as attached here
 // until it is settled.
 //
-// What the shard's semaphores know of it is its session record, which stays as a remote session when the home leaves this shard.
+// What the shard's semaphores know of it is its session record, which stays as a remote session
+// when the home leaves this shard.
 type homeSession struct {
 	*sessionRecord
 	expiry     timer // in its bucket's time
@@ -28,7 +29,7 @@ type homeSession struct {
 
 func homeSessionLess(a, b *homeSession) bool { return a.id < b.id }
 
-// newHomeSession makes a session and its session record in one piece of memory.
+// newHomeSession makes a home session and its record in one piece of memory.
 func newHomeSession() *homeSession {
 	var x struct {
 		homeSession
@@ -97,7 +98,8 @@ func (m *Machine) applyStart(c *rawCommand) {
 	m.replyAttached(s)
 }
 
-// repeatStart answers a start that was sent again because its answer was lost: it attaches the session to the connection of the retry.
+// repeatStart answers a start that was sent again because its answer was lost: it attaches the
+// session to the connection of the retry.
 func (m *Machine) repeatStart(c *rawCommand, s *homeSession, x *protocol.SessionStart) {
 	switch {
 	case !m.alive(s.sessionRecord) || s.node.id != x.Node:
@@ -154,8 +156,8 @@ func (m *Machine) attachTo(s *homeSession, c *rawCommand) {
 	}
 }
 
-// replyAttached answers a start or attach. The reply comes second: who delivers may have sent it before the next event is looked at, and a client that has
-// it may use the session at once.
+// replyAttached answers a start or attach. EventSessionAttached comes first: when the client has
+// the reply it may use the session at once.
 func (m *Machine) replyAttached(s *homeSession) {
 	out := m.batch.out
 	grace := s.node.config.GracePeriod
@@ -165,8 +167,8 @@ func (m *Machine) replyAttached(s *homeSession) {
 		Event{Kind: EventReply, Command: m.batch.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout), Grace: grace})
 }
 
-// homeSession finds a living session of a node in its home bucket; it answers the command if there is none. A session of another node is
-// answered for as one that never was.
+// homeSession finds a living session of a node in its home bucket; it answers the command if there
+// is none. A session of another node is answered for as one that never was.
 func (m *Machine) homeSession(id, node uint64) *homeSession {
 	if m.activeHomeBucket(id) == nil {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
@@ -255,8 +257,9 @@ func (m *Machine) applyKill(c *rawCommand) {
 	m.endSession(s, protocol.EndKilled, x.Reason)
 }
 
-// endSession ends a session: from here on it is unknown. Its waiters are answered first, then its end is told. What does not fit into the work of this
-// Apply is released in the next ones, in silence, for nothing may be told to a session after its end.
+// endSession ends a session: from now on it is unknown. Its waiters are answered first, then its
+// end is reported. What does not fit into the work of this Apply is released in the next ones,
+// without events to the session: none may follow its end.
 func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text string) {
 	m.touchSessionRecord(s.sessionRecord)
 	m.cancel(s)
@@ -270,7 +273,8 @@ func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text str
 	m.deferRelease(s.sessionRecord, done)
 }
 
-// deferRelease puts a gone session record where the rest of its entries is looked after, if there is a rest. done: all that can be released now is.
+// deferRelease queues an ended record that still has references. done: everything that can be
+// released now is.
 func (m *Machine) deferRelease(p *sessionRecord, done bool) {
 	switch {
 	case !p.hasReferences():
@@ -282,12 +286,14 @@ func (m *Machine) deferRelease(p *sessionRecord, done bool) {
 	}
 }
 
-// mayChange says whether an entry may be released: those in copies that are not active stay as they are, unless their node is gone.
+// mayChange says whether an entry may be released: those in copies that are not active stay as they
+// are, unless their node is gone.
 func (e *entry) mayChange() bool {
 	return e.semaphore.bucket.state == bucketActive || e.semaphore.node.dropped
 }
 
-// releaseAll takes a gone session record's entries out, in order of name, and then ends its memberships, as far as the work of this Apply goes: done says that no other may be released. Its
+// releaseAll releases an ended session's entries, in order of name, then its memberships and
+// instances, as far as the work of this Apply goes. done says that no other can be released. Its
 // waiters are answered with text, or not at all if that is empty.
 func (m *Machine) releaseAll(p *sessionRecord, text string) (done bool) {
 	for e := p.entries.first; e != nil; {
@@ -307,11 +313,11 @@ func (m *Machine) releaseAll(p *sessionRecord, text string) (done bool) {
 	return m.endMemberships(p) && m.endInstances(p)
 }
 
-// purge goes on with the entries of sessions that have ended.
+// purgeEnding continues the release of ended sessions.
 func (m *Machine) purgeEnding() {
 	for len(m.ending) > 0 && m.batch.releaseBudget > 0 {
 		p := m.ending[0]
-		text := "" // nothing may be told to a session after its end
+		text := "" // no event follows the end of a session
 		if p.home == nil {
 			text = endText(p)
 		}

@@ -2,12 +2,14 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// session record is a session as this shard's semaphores see it: one at home here, or a remote session. It carries what both have: the attach epoch that requests must come
-// under, the memory of requests, and the entries it holds and waits with.
+// sessionRecord is what this shard knows of a session: of one at home here, or of a remote session,
+// whose home is another shard. It holds the attach epoch that requests must come under, the
+// remembered answers, and what the session owns and waits for.
 //
-// Invariant: entry e is in its session record's held if and only if it is in its semaphore's owners or waiters.
-// Invariant: a gone session record is in Machine.sessions exactly while it is in Machine.ending or orphaned. The last of its entries may go before it does, when a
-// queue ends its waiter.
+// Invariant: entry e is in its session's entries if and only if it is in its semaphore's owners or
+// waiters.
+// Invariant: an ended record is in Machine.sessions exactly while it is in Machine.ending or
+// Machine.orphaned. The last of its entries may go earlier, when a queue ends its waiter.
 type sessionRecord struct {
 	id    uint64
 	node  *node
@@ -25,16 +27,17 @@ type sessionRecord struct {
 	snapMark uint32
 	ended    bool
 
-	// detached is the home's last word about a remote session under this epoch. It is not used
+	// detached is the home's last report about a remote session under this epoch. It is not used
 	// while the home is active here.
 	detached bool
 
 	chargedAnswers uint32 // answers that its node's bytes count
 }
 
-// things is how many things in this shard the session record is part of: a remote session's record stays while there is one, its home is asked about it, and a gone session record is kept
-// until the last of them is looked after. Whoever adds the first, or removes the last, of a session that is not at home here tells the leader: remoteHeld,
-// remoteIdle.
+// references is how many semaphores, processes and tracks of this shard the session takes part in.
+// While there is one, a remote session's record stays and its home is subscribed to, and an ended
+// session's record waits for its release. Code that adds the first reference of a session that is
+// not at home here calls remoteHeld; code that removes the last calls remoteIdle.
 func (p *sessionRecord) references() int { return p.entries.n + len(p.memberships()) + len(p.tracks()) }
 
 func (p *sessionRecord) hasReferences() bool { return p.references() > 0 }
@@ -45,7 +48,7 @@ func (p *sessionRecord) timerRef() *timer { return &p.timer }
 
 func (p *sessionRecord) deadlineKey() (deadlineKind, uint64, uint32) { return deadlineRemote, p.id, 0 }
 
-// alive says whether a session counts as there: it has not ended and, at home, is not overdue.
+// alive says whether a session exists: it has not ended and, at home, is not overdue.
 func (m *Machine) alive(p *sessionRecord) bool {
 	if p.ended || p.node.dropped {
 		return false
@@ -53,14 +56,15 @@ func (m *Machine) alive(p *sessionRecord) bool {
 	return !m.atHome(p) || !m.overdue(p.home)
 }
 
-// atHome says whether a session record's home is active here. A session whose home copy is here and not active is a remote session like those of other shards.
+// atHome says whether the session's home is active here. While the home copy here is not active,
+// the session is a remote one.
 func (m *Machine) atHome(p *sessionRecord) bool {
 	return p.home != nil && m.homeBucketOf(p.home).state == bucketActive
 }
 
-// detached says whether a session is detached or gone, so that another session may take its
-// instance's id. An active home here decides by its own record, any other shard by the home's last
-// word.
+// detached says whether a session is detached or has ended, so that another session may take its
+// instance's id. A home that is active here decides by its own record, any other shard by the last
+// report of the home.
 func (m *Machine) detached(p *sessionRecord) bool {
 	if !m.alive(p) {
 		return true
@@ -89,8 +93,8 @@ type SessionView struct {
 	Held        int    // entries in this shard
 }
 
-// SessionEnded says that there was a session of this id, at home in a bucket that is active here, and is no more. Of an id that was not given out as far as this machine
-// has come it says nothing.
+// SessionEnded says that the session existed, at home in a bucket that is active here, and has
+// ended. It is false for an id that this machine has not given out yet.
 func (m *Machine) SessionEnded(id uint64) bool {
 	b := m.activeHomeBucket(id)
 	if b == nil || id <= protocol.MakeSessionID(m.tier, uint16(protocol.SessionBucket(id)), 0) || id > protocol.MakeSessionID(m.tier, uint16(protocol.SessionBucket(id)), b.sessionCounter) {
@@ -100,7 +104,8 @@ func (m *Machine) SessionEnded(id uint64) bool {
 	return !there
 }
 
-// Session looks a session up in its home bucket, which must be active here. One that has ended or is overdue is not found.
+// Session looks a session up in its home bucket, which must be active here. One that has ended or
+// is overdue is not found.
 func (m *Machine) Session(id uint64) (SessionView, bool) {
 	p := m.sessions[id]
 	if p == nil || p.home == nil || !m.alive(p) || m.activeHomeBucket(id) == nil {
@@ -117,7 +122,7 @@ func (m *Machine) Session(id uint64) (SessionView, bool) {
 	}, true
 }
 
-// RemoteSessionView is what this shard knows of a session at home elsewhere.
+// RemoteSessionView is what this shard knows of a remote session.
 type RemoteSessionView struct {
 	Session     uint64
 	Node        uint64
@@ -128,7 +133,7 @@ type RemoteSessionView struct {
 	Detached    bool
 }
 
-// RemoteSession looks up a remote session. One that is gone is not found.
+// RemoteSession looks up a remote session. One that has ended is not found.
 func (m *Machine) RemoteSession(id uint64) (RemoteSessionView, bool) {
 	p := m.sessions[id]
 	if p == nil || m.atHome(p) || !m.alive(p) {

@@ -1,7 +1,9 @@
 package shard
 
-// How far Ahead moves the counters of a bucket: past whatever it can have given out between a backup and the end of its cluster, and little enough for far more restores than anybody
-// makes. The longer ago the backup was made, the further, so that two clusters that are made of one backup, one after the other, give out different ids.
+// How far Ahead moves the counters of a bucket: past whatever it can have given out between a
+// backup and the end of its cluster, and little enough for far more restores than anybody makes.
+// The longer ago the backup was made, the further, so that two clusters that are made of one
+// backup, one after the other, give out different ids.
 const (
 	skipOrders   = 1 << 32 // programs may keep order ids as numbers of 53 bits
 	skipSessions = 1 << 20 // the counter in a session id has 36 bits
@@ -11,9 +13,11 @@ const (
 	skipMaxSeconds        = 1 << 28 // seconds: eight years
 )
 
-// Ahead moves the counters of every bucket on, and those of its processes, in a machine that was read from a backup made so many seconds ago. What the shard gave out after the backup was
-// made is not known here, and must not be given out again: an order id, or a process's epoch or token, that came twice would fence nobody off, and a session id that did would name two
-// clients' sessions. A session that began after the backup counts as ended then. It is not for a machine that a log is applied to.
+// SkipAhead advances the counters of every bucket and of its processes, in a machine that was read
+// from a backup made so many seconds ago. The shard does not know what it gave out after the
+// backup, and must not give it out again: a repeated order id, process epoch or token would fence
+// nothing off, and a repeated session id would name two clients' sessions. A session that began
+// after the backup counts as ended. It is not for a machine that a log is applied to.
 func (m *Machine) SkipAhead(seconds uint64) {
 	seconds = min(seconds, skipMaxSeconds)
 	orders := skipOrders + seconds*skipOrdersPerSecond

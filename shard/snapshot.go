@@ -13,14 +13,17 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// Snapshot is the state of a machine at the moment of BeginSnapshot, being written while the machine goes on.
+// Snapshot is the state of a machine at the moment of BeginSnapshot, being written while the
+// machine goes on.
 //
-// The writer walks over the records in steps. A record that is about to change, or to go, before the walk reached it is set aside first, in its old
-// form; a record made later is no part of it. Each record carries the mark of the newest snapshot that has it or must not have it, so that none is
-// written twice. The queue of a semaphore is many records, so no single change sets much aside.
+// The writer walks over the records in steps. A record that is about to change, or to go, before
+// the walk reached it is set aside first, in its old form; a record made later is no part of it.
+// Each record carries the mark of the newest snapshot that has it or must not have it, so that none
+// is written twice. The queue of a semaphore is many records, so no single change sets much aside.
 //
-// Layout: snapshotMagic, then chunks of at most chunkBytes: length and CRC-32C, 4 bytes each, big-endian, then bytes of the list of
-// records, which chunks cut anywhere. The last record says how many there were and what their digest is.
+// Layout: snapshotMagic, then chunks of at most chunkBytes: length and CRC-32C, 4 bytes each,
+// big-endian, then bytes of the list of records, which chunks cut anywhere. The last record says
+// how many there were and what their digest is.
 type Snapshot struct {
 	m        *Machine // nil once it is over
 	snapMark uint32
@@ -79,8 +82,9 @@ var errBusy = errors.New("shard: another snapshot of this shard is being written
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// BeginSnapshot fixes the state as it is now, at a small cost. The caller keeps Apply away meanwhile, and calls WriteTo or Close soon: until then
-// every change costs a copy. One snapshot can be under way at a time; WriteTo of a second one fails.
+// BeginSnapshot fixes the state as it is now, at a small cost. The caller keeps Apply away
+// meanwhile, and calls WriteTo or Close soon: until then every change costs a copy. One snapshot
+// can be under way at a time; WriteTo of a second one fails.
 func (m *Machine) BeginSnapshot() *Snapshot {
 	if m.snapshot != nil {
 		return &Snapshot{busy: true}
@@ -102,8 +106,9 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	return s
 }
 
-// WriteTo writes the snapshot. It takes l, which must keep Apply away, for short steps; other reads may go on, and w is written to without
-// it. When it returns, with an error or without, the snapshot is over.
+// WriteTo writes the snapshot. It takes l, which must keep Apply away, for short steps; other reads
+// may go on, and w is written to without it. When it returns, with an error or without, the
+// snapshot is over.
 func (s *Snapshot) WriteTo(w io.Writer, l sync.Locker) error {
 	if s.busy {
 		return errBusy
@@ -359,7 +364,7 @@ func (s *Snapshot) walk(left *int) {
 	}
 }
 
-// at is the node the walk is at, or nil when it is gone meanwhile, and all of its records with it.
+// currentNode is the node the walk is at, nil if it is gone meanwhile with all of its records.
 func (s *Snapshot) currentNode() (n *node) {
 	s.m.nodeIndex.ascend(func(o *node) bool { return o.id < s.node }, func(o *node) bool {
 		if o.id == s.node {
@@ -417,7 +422,7 @@ func (s *Snapshot) walkSemaphores(n *node, left *int) (more bool) {
 	return more
 }
 
-// begin saves a semaphore and goes on with its entries.
+// beginSemaphore saves a semaphore and goes on with its entries.
 func (s *Snapshot) beginSemaphore(x *semaphore) {
 	s.saveSemaphore(x)
 	if x.owners.n+x.waiters.n > 0 {
@@ -425,7 +430,8 @@ func (s *Snapshot) beginSemaphore(x *semaphore) {
 	}
 }
 
-// walkEntries goes on over the owners and waiters of s.sem. An entry that moved from one to the other meanwhile was set aside.
+// walkEntries goes on over the owners and waiters of s.sem. An entry that moved from one to the
+// other meanwhile was set aside.
 func (s *Snapshot) walkEntries(left *int) {
 	t := &s.semaphore.owners
 	if s.inQueue {

@@ -23,8 +23,9 @@ func (l *busyLock) Unlock() {
 	l.idle()
 }
 
-// TestSnapshotWhileApplying takes snapshots in steps while batches are applied between the steps: what is restored must be the state at
-// the beginning of the snapshot, and the rest of the log on top of it must lead to the same state as without the restart.
+// TestSnapshotWhileApplying takes snapshots in steps while batches are applied between the steps:
+// what is restored must be the state at the beginning of the snapshot, and the rest of the log on
+// top of it must lead to the same state as without the restart.
 func TestSnapshotWhileApplying(t *testing.T) {
 	seeds, rounds := 120, 12
 	switch {

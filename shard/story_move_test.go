@@ -102,7 +102,8 @@ func (x *storyRunner) moveDirective(d *datadriven.TestData) string {
 	return ""
 }
 
-// TestStepsNeverPanic sends every step to machines that never heard of any bucket, and nonsense to all.
+// TestStepsNeverPanic sends every step to machines that never heard of any bucket, and nonsense to
+// all.
 func TestStepsNeverPanic(t *testing.T) {
 	for _, kind := range []CommandKind{CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets} {
 		for _, body := range [][]byte{

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
-// processCommand makes a command about a process of a line such as "join a p key=k", "confirm a p of=2 prepared", "complete a p of=2 result=r". of= is the epoch
-// of the round.
+// processCommand makes a command about a process of a line such as "join a p key=k", "confirm a p
+// of=2 prepared", "complete a p of=2 result=r". of= is the epoch of the round.
 func processCommand(verb string, a storyArgs, name []byte, session uint64, head func() protocol.Head) (CommandKind, protocol.Message) {
 	text := string(a.data("text"))
 	switch verb {

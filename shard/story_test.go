@@ -18,9 +18,11 @@ import (
 
 func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
-// TestScripts runs testdata/scripts: each file tells rules of the specification as a story. Regenerate with -update and read the diff.
+// TestScripts runs testdata/scripts: each file tells rules of the specification as a story.
+// Regenerate with -update and read the diff.
 //
-// A directive is one of these; the output is what left the machine, in order, then the changes that watches see.
+// A directive is one of these; the output is what left the machine, in order, then the changes that
+// watches see.
 //
 //	batch [t=ms] [epoch=term[.number]]   one Apply; each input line is a command, see storyRunner.command
 //	tick [t=ms]                          one Apply without commands
@@ -37,7 +39,8 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	                                     imports what the other shard exports, from where the import stands, at most stop chunks
 //	copies BUCKETS                       copies of the buckets in this shard
 //
-// BUCKETS are those of a semaphore (of=NAME), of a session's home (home=NAME), or first= and count=.
+// BUCKETS are those of a semaphore (of=NAME), of a session's home (home=NAME), or first= and
+// count=.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		x := newStoryRunner(t)
@@ -276,8 +279,9 @@ func (x *storyRunner) batch(d *datadriven.TestData) string {
 	return x.output()
 }
 
-// command makes a command of a line such as "acquire a jobs count=2 timeout=5000 data=x ephemeral". The request number is the session's next, and
-// low the same, unless seq= and low= say otherwise. epoch= overrides the attach epoch the server stamps, client= is the description it adds.
+// command makes a command of a line such as "acquire a jobs count=2 timeout=5000 data=x ephemeral".
+// The request number is the session's next, and low the same, unless seq= and low= say otherwise.
+// epoch= overrides the attach epoch the server stamps, client= is the description it adds.
 func (x *storyRunner) command(line string) Command {
 	a := parseStoryArgs(line)
 	verb := a.words[0]
@@ -424,7 +428,8 @@ func (x *storyRunner) command(line string) Command {
 	return Command{}
 }
 
-// newStorySession derives a session's key, and a create id whose home bucket is active, from its name.
+// newStorySession derives a session's key, and a create id whose home bucket is active, from its
+// name.
 func newStorySession(name string, node uint64) *storySession {
 	a := &storySession{node: node, epoch: 1, seq: new(uint64)}
 	copy(a.key[:], "key of "+name)
@@ -598,8 +603,9 @@ func (x *storyRunner) event(b *strings.Builder, e *Event) {
 	}
 }
 
-// read serves the directives that read: describe NAME [owners] [waiters] [limit=n], list [prefix=p] [session=NAME] [limit=n], sessions, stream
-// [name=n] [prefix] [bytes=n], held, counters. A page's cursor is followed to the end, with a line between pages.
+// read serves the directives that read: describe NAME [owners] [waiters] [limit=n], list [prefix=p]
+// [session=NAME] [limit=n], sessions, stream [name=n] [prefix] [bytes=n], held, counters. A page's
+// cursor is followed to the end, with a line between pages.
 func (x *storyRunner) read(d *datadriven.TestData) string {
 	var line []string
 	for _, a := range d.CmdArgs {

@@ -8,17 +8,21 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// A stream's cursor is the order id of the last owner given, as 8 bytes, and the name of its semaphore. The highest order id says that the
-// semaphore is complete.
+// A stream's cursor is the order id of the last owner given, as 8 bytes, and the name of its
+// semaphore. The highest order id says that the semaphore is complete.
 const complete = math.MaxUint64
 
-// StreamSnapshot reads a page of the state that a stream begins with: one semaphore, or those of a node with a prefix, in order of name, with their
-// owners. A semaphore with more owners than fit goes on in the next page as another item with the same name, without data. next is the cursor of the
-// following page, nil after the last. The first page of a prefix says which buckets are active here. maxBytes 0 is PageBytes. Slices of out alias the machine's memory, which is never changed in place.
-// Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND for the node; a semaphore that does not exist is an empty snapshot.
+// StreamSnapshot reads a page of the state that a stream begins with: one semaphore, or those of a
+// node with a prefix, in order of name, with their owners. A semaphore with more owners than fit
+// goes on in the next page as another item with the same name, without data. next is the cursor of
+// the following page, nil after the last. The first page of a prefix says which buckets are active
+// here. maxBytes 0 is PageBytes. Slices of out alias the machine's memory, which is never changed
+// in place. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND for the node; a semaphore that does not
+// exist is an empty snapshot.
 //
-// Entries may be applied between the pages; out.Index is that of each page. The caller then gives its reader the changes of the names that the pages have passed: a
-// cursor stands behind the last thing given, so that nothing is jumped over.
+// Entries may be applied between the pages; out.Index is that of each page. The caller then gives
+// its reader the changes of the names that the pages have passed: a cursor stands behind the last
+// thing given, so that nothing is jumped over.
 func (m *Machine) StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot) (next []byte, err error) {
 	if err := (&protocol.Watch{Node: node, Name: name, Prefix: prefix}).Validate(); err != nil {
 		return nil, err
@@ -88,7 +92,8 @@ type streamPage struct {
 	next []byte
 }
 
-// add puts a semaphore in: from its beginning, or from the owners behind the one with this order id; false: the page is full.
+// add puts a semaphore in: from its beginning, or from the owners behind the one with this order
+// id; false: the page is full.
 func (w *streamPage) add(s *semaphore, fresh bool, after uint64) bool {
 	it := protocol.SnapshotItem{Name: s.name, Limit: s.limit, Ephemeral: s.ephemeral, Version: s.version}
 	if fresh {

@@ -133,7 +133,8 @@ func TestBatchCodec(t *testing.T) {
 	}
 }
 
-// TestManyEntries: a session with very many entries ends over several Applies, in the order of names, and everything is gone at the end.
+// TestManyEntries: a session with very many entries ends over several Applies, in the order of
+// names, and everything is gone at the end.
 func TestManyEntries(t *testing.T) {
 	const n = 25_000
 	x := newBenchMachine(2)
@@ -167,7 +168,8 @@ func TestManyEntries(t *testing.T) {
 	}
 }
 
-// TestManyExpiries: sessions that are due at once expire a bounded number at a time, and all count as gone from the first on.
+// TestManyExpiries: sessions that are due at once expire a bounded number at a time, and all count
+// as gone from the first on.
 func TestManyExpiries(t *testing.T) {
 	const n = 3_500
 	x := newBenchMachine(n)

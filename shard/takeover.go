@@ -9,7 +9,7 @@ import (
 // takeovers remembers the take-overs of leadership for the sessions that were not looked at
 // since. A take-over detaches every attached session, but touches no record: each attached session
 // carries the generation (number of the take-over) that its state belongs to, and what the first
-// later take-over made of it is worked out when somebody asks. A detached session keeps its
+// later take-over made of it is worked out when it is asked for. A detached session keeps its
 // deadline through all take-overs. A sweep of a bounded number of sessions an Apply writes the
 // deadlines down. A take-over does not restart it, so that every session's turn comes however many
 // of them follow each other; one that came during a pass gets a pass of its own afterwards.
@@ -47,8 +47,8 @@ func (t *takeovers) begin(o takeover) {
 	}
 }
 
-// ended says which take-over ended a session's attachment, nil if none did. It is the first after
-// the attach: no later leader was answered by the session, or it would be attached under that one.
+// endedBy is the take-over that ended a session's attachment, nil if none did. It is the first
+// after the attach: no later leader answered the session, or it would be attached under that one.
 // An activation comes before it, because a copy that was not active knew of no take-over.
 func (t *takeovers) endedBy(s *homeSession, b *bucket) (by *takeover) {
 	for i := range t.open {
@@ -63,7 +63,8 @@ func (t *takeovers) endedBy(s *homeSession, b *bucket) (by *takeover) {
 // termOf is the raft term in a leader epoch.
 func termOf(epoch uint64) uint64 { return epoch >> 16 }
 
-// takeOver makes the batch's epoch the shard's. A repeated take-over, which has the same term, detaches nobody: the leader is the same.
+// takeOver makes the batch's epoch the shard's. A repeated take-over has the same term and detaches
+// no session: the leader is the same.
 func (m *Machine) takeOver(epoch uint64) {
 	newTerm := termOf(epoch) > termOf(m.epoch)
 	m.epoch = epoch
@@ -74,7 +75,7 @@ func (m *Machine) takeOver(epoch uint64) {
 }
 
 // applyHandOver notes that the leader gives its leadership to another one, or that it keeps it
-// after all. It has detached the sessions that it has not heard lately, so that those still
+// after all. It has detached the sessions without a recent message, so that those still
 // attached had nearly all of their timeout left: a take-over that follows adds no grace period.
 // Nobody is promised anything that needs one: a pong proves that the leader led after the ping was
 // sent, and an attach that is answered ahead of the log counts on the deadline in the log alone.
@@ -90,13 +91,14 @@ func (m *Machine) applyHandOver(c *rawCommand) {
 // attached says whether a session is attached under the present leader, and otherwise the last
 // moment of its bucket's time at which it exists.
 //
-// That moment never moves while nobody attaches the session, under any leader: its client believes in
-// the session for less than the timeout after it sent what a leader answered, and each answer rests
-// on what the log had then. An attach is answered when the log has it. A pong is answered behind a
-// barrier that began after the ping arrived, so the sending is before any later take-over. An
-// attach that is answered ahead of the log (leader.MayAttachUnlogged) is only answered where the
-// deadline in the log is far enough away. Log time is never faster than real time, and stands still
-// in between two leaders. So a take-over needs to set a deadline only for who is attached.
+// That moment never moves while the session is not attached again, under any leader: its client
+// believes in the session for less than the timeout after it sent what a leader answered, and each
+// answer rests on what the log had then. An attach is answered when the log has it. A pong is
+// answered behind a barrier that began after the ping arrived, so the sending is before any later
+// take-over. An attach that is answered ahead of the log (leader.MayAttachUnlogged) is only
+// answered where the deadline in the log is far enough away. Log time is never faster than real
+// time, and stands still in between two leaders. So a take-over sets a deadline only for attached
+// sessions.
 func (m *Machine) attached(s *homeSession) (attached bool, deadline uint64) {
 	if !s.attached || s.generation == m.takeovers.generation {
 		return s.attached, s.expiry.at
@@ -122,7 +124,7 @@ func (m *Machine) overdue(s *homeSession) bool {
 	return !attached && m.bucketTime(m.homeBucketOf(s)) > deadline
 }
 
-// settle writes down what the take-overs since made of an attached session.
+// writeDownTakeOvers writes down what the take-overs since made of an attached session.
 func (m *Machine) writeDownTakeOvers(s *homeSession) {
 	attached, deadline := m.attached(s)
 	if s.attached && !attached {
@@ -132,7 +134,7 @@ func (m *Machine) writeDownTakeOvers(s *homeSession) {
 	}
 }
 
-// sweep settles the next sessions, in order of node and session.
+// sweep writes down the take-overs for the next sessions, in order of node and session.
 func (m *Machine) sweep() {
 	t := &m.takeovers
 	if !t.sweeping {
@@ -166,7 +168,7 @@ func (m *Machine) sweep() {
 	}
 }
 
-// passed ends a pass of the sweep, and begins another for the take-overs that came meanwhile.
+// finishSweep ends a sweep, and begins another for the take-overs that came meanwhile.
 func (t *takeovers) finishSweep() {
 	left := 0
 	for left < len(t.open) && t.open[left].generation <= t.sweepStart {
@@ -176,7 +178,8 @@ func (t *takeovers) finishSweep() {
 	t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession = len(t.open) > 0, t.generation, 0, 0
 }
 
-// sweepRange are the ids between which the sessions to be swept are: all, or those at home in buckets that were activated.
+// sweepRange are the ids between which the sessions to be swept are: all, or those at home in
+// buckets that were activated.
 func (m *Machine) sweepRange() (low, high uint64) {
 	low = math.MaxUint64
 	for i := range m.takeovers.open {
@@ -189,7 +192,8 @@ func (m *Machine) sweepRange() (low, high uint64) {
 	return low, high
 }
 
-// applyTakeOver is reached when the batch's epoch was taken over already, before any deadline fired.
+// applyTakeOver is reached when the batch's epoch was taken over already, before any deadline
+// fired.
 func (m *Machine) applyTakeOver() {
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventTookOver, Epoch: m.epoch})
 	m.reply(protocol.StatusOK, "")

@@ -8,8 +8,9 @@ import (
 
 // track is a staged rollout as a record of this shard; what it does is package rollout's.
 //
-// Invariant: it is among the tracks of exactly the session records whose sessions have instances in it.
-// Invariant: between Applies its timer is armed one before what state.Next says, if that says anything.
+// Invariant: it is among the tracks of exactly the session records whose sessions have instances in
+// it. Invariant: between Applies its timer is armed one before what state.Next says, if that says
+// anything.
 type trackRecord struct {
 	bucket       *bucket
 	node         *node
@@ -25,7 +26,8 @@ func trackLess(a, b *trackRecord) bool { return bytes.Compare(a.name, b.name) < 
 
 func (x *trackRecord) timerRef() *timer { return &x.timer }
 
-// deadline says the node; tracks of one node and bucket that are due together fire in order of name.
+// deadline says the node; tracks of one node and bucket that are due together fire in order of
+// name.
 func (x *trackRecord) deadlineKey() (deadlineKind, uint64, uint32) {
 	return deadlineTrack, x.node.id, x.bucket.number
 }
@@ -59,19 +61,20 @@ func (m *Machine) unlinkTrack(x *trackRecord) {
 	x.node.chargeObject(&x.chargedBytes, 0)
 }
 
-// now is the time of a call: the bucket's, which moves with it and stands still while it is frozen.
+// trackNow is the time of a call: the bucket's, which moves with it and stands still while it is
+// frozen.
 func (m *Machine) trackNow(b *bucket) rollout.Now {
 	return rollout.Now{Log: m.bucketTime(b), Wall: m.batch.wall}
 }
 
-// callTrack has a track ready to be called: set aside for a snapshot.
+// callTrack prepares a call: it saves the track for a snapshot.
 func (m *Machine) callTrack(x *trackRecord) rollout.Now {
 	m.touchTrack(x)
 	x.revision = m.applied
 	return m.trackNow(x.bucket)
 }
 
-// finishTrackCall follows a call: changes for watches go out, and the timer is armed.
+// finishTrackCall follows a call: it emits changes for watches and arms the timer.
 func (m *Machine) finishTrackCall(x *trackRecord) {
 	out := &m.batch.track
 	if !x.node.dropped {
@@ -84,7 +87,8 @@ func (m *Machine) finishTrackCall(x *trackRecord) {
 	m.armTrack(x)
 }
 
-// armTrack arms the timer: it is due when time is above it, and a track has something to do when time has reached Next.
+// armTrack arms the timer: it is due when time is above it, and a track has something to do when
+// time has reached Next.
 func (m *Machine) armTrack(x *trackRecord) {
 	at, ok := x.state.Next()
 	if !ok {
@@ -100,7 +104,8 @@ func (m *Machine) tickTrack(x *trackRecord) {
 	m.finishTrackCall(x)
 }
 
-// follow has a session know of the track exactly while it has an instance there.
+// syncTrackSession keeps the track among the session's holdings exactly while the session has an
+// instance there.
 func (m *Machine) syncTrackSession(session uint64, x *trackRecord) {
 	p := m.sessions[session]
 	if p == nil {
@@ -113,7 +118,8 @@ func (m *Machine) syncTrackSession(session uint64, x *trackRecord) {
 	}
 }
 
-// addTrackSession and removeTrackSession tell the leader about a remote session's first and last thing here.
+// addTrackSession and removeTrackSession report a remote session's first and last reference to the
+// leader.
 func (m *Machine) addTrackSession(p *sessionRecord, x *trackRecord) {
 	if p.addTrack(x) && p.references() == 1 && !p.ended && !m.atHome(p) {
 		m.remoteHeld(p)
@@ -127,7 +133,8 @@ func (m *Machine) removeTrackSession(p *sessionRecord, x *trackRecord) {
 	}
 }
 
-// desert ends a gone session record's instances, track by track in order of name, as far as the work of this Apply goes; done: no other may be ended.
+// endInstances ends an ended session's instances, track by track in order of name, as far as the
+// work of this Apply goes; done: no other can be ended.
 func (m *Machine) endInstances(p *sessionRecord) (done bool) {
 	for i := 0; i < len(p.tracks()); {
 		x := p.tracks()[i]

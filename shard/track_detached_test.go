@@ -195,8 +195,8 @@ func (x *detachTest) deliverUpdates() {
 	}
 }
 
-// TestDetachedSessionLosesInstanceID: a session keeps an instance's id while it is attached, wherever it is
-// at home.
+// TestDetachedSessionLosesInstanceID: a session keeps an instance's id while it is attached,
+// wherever it is at home.
 func TestDetachedSessionLosesInstanceID(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		for _, c := range []struct {
@@ -235,8 +235,8 @@ func TestDetachedSessionLosesInstanceID(t *testing.T) {
 	}
 }
 
-// TestHomeLocationDoesNotChangeAnswers: the answers to instances do not depend on where their sessions are
-// at home.
+// TestHomeLocationDoesNotChangeAnswers: the answers to instances do not depend on where their
+// sessions are at home.
 func TestHomeLocationDoesNotChangeAnswers(t *testing.T) {
 	taken, refused := 0, 0
 	for seed := range uint64(60) {
@@ -305,8 +305,9 @@ func (x *detachTest) holder() uint64 {
 	return 0
 }
 
-// TestDetachedStateEndsWithEpoch: what a home said about a detached session does not count under a newer
-// attach epoch, whether a request of the session or a bucket that moves here tells of the epoch.
+// TestDetachedStateEndsWithEpoch: what a home said about a detached session does not count under a
+// newer attach epoch, whether a request of the session or a bucket that moves here tells of the
+// epoch.
 func TestDetachedStateEndsWithEpoch(t *testing.T) {
 	for what, tell := range map[string]func(m *Machine, id, epoch uint64){
 		"a request": func(m *Machine, id, epoch uint64) { m.requireSession(id, m.nodes[1], epoch, nil) },

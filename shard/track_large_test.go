@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestLargeTrackMoves: a track with megabytes of payloads moves in chunks of the usual size, and both shards may be restored between any two of them.
+// TestLargeTrackMoves: a track with megabytes of payloads moves in chunks of the usual size, and
+// both shards may be restored between any two of them.
 func TestLargeTrackMoves(t *testing.T) {
 	x, inc := newTrackMachine(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
@@ -83,7 +84,8 @@ func TestLargeTrackMoves(t *testing.T) {
 	}
 }
 
-// newSteadyTrack has ten thousand instances of a hundred sessions in three locations, which all have the target, and their polls.
+// newSteadyTrack has ten thousand instances of a hundred sessions in three locations, which all
+// have the target, and their polls.
 func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll) {
 	const sessions, instances = 100, 10_000
 	x = newBenchMachine(sessions)
@@ -138,7 +140,8 @@ func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll)
 	return x, polls
 }
 
-// TestSteadyPollsNeedNoEntry: ten thousand instances poll once a second for a minute, and no poll needs an entry; nor does anything fall due.
+// TestSteadyPollsNeedNoEntry: ten thousand instances poll once a second for a minute, and no poll
+// needs an entry; nor does anything fall due.
 func TestSteadyPollsNeedNoEntry(t *testing.T) {
 	x, polls := newSteadyTrack(t)
 	digest := x.m.Digest()
@@ -158,7 +161,8 @@ func TestSteadyPollsNeedNoEntry(t *testing.T) {
 	}
 }
 
-// BenchmarkSteadyPolls is a poll of one of ten thousand instances, from its bytes to its answer: read, or written as a command of a batch of 64.
+// BenchmarkSteadyPolls is a poll of one of ten thousand instances, from its bytes to its answer:
+// read, or written as a command of a batch of 64.
 func BenchmarkSteadyPolls(b *testing.B) {
 	x, polls := newSteadyTrack(b)
 	bodies := make([][]byte, len(polls))

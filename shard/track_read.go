@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// readTrack finds a track without touching the machine: reads run beside each other. Errors: WRONG_SHARD; NOT_FOUND for the node or the track.
+// readTrack finds a track without touching the machine: reads run beside each other. Errors:
+// WRONG_SHARD; NOT_FOUND for the node or the track.
 func (m *Machine) readTrack(node uint64, name []byte) (*trackRecord, error) {
 	b, _, err := m.readBucket(node, name)
 	if err != nil {
@@ -26,8 +27,9 @@ func (m *Machine) trackTime(x *trackRecord, logTime uint64) rollout.Now {
 	return rollout.Now{Log: x.bucket.timeAt(max(logTime, m.logTime))}
 }
 
-// DescribeTrack reads how a track stands at the log time that the leader would stamp now: the log of an idle shard is silent. Instances come in pages in order of id, the
-// request's limit of them or about PageBytes; the rest comes with each page. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+// DescribeTrack reads how a track stands at the log time that the leader would stamp now: the log
+// of an idle shard is silent. Instances come in pages in order of id, the request's limit of them
+// or about PageBytes; the rest comes with each page. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
 func (m *Machine) DescribeTrack(req *protocol.TrackDescribe, logTime uint64, out *protocol.TrackStatus) error {
 	if err := req.Validate(); err != nil {
 		return err
@@ -62,7 +64,8 @@ func (m *Machine) DescribeTrack(req *protocol.TrackDescribe, logTime uint64, out
 	return nil
 }
 
-// TrackLocation says whether a track is here, and has the location if one is named. Errors: WRONG_SHARD, NOT_FOUND.
+// TrackLocation says whether a track is here, and has the location if one is named. Errors:
+// WRONG_SHARD, NOT_FOUND.
 func (m *Machine) TrackLocation(node uint64, name []byte, location string) error {
 	x, err := m.readTrack(node, name)
 	if err == nil && location != "" {
@@ -88,8 +91,8 @@ func (m *Machine) TrackHistory(req *protocol.TrackHistory, logTime uint64, out *
 	return nil
 }
 
-// ListTracks reads a page of a node's tracks in the active buckets of this shard, in order of name. The cursor is the last name of the page before. Errors: BAD_REQUEST,
-// NOT_FOUND.
+// ListTracks reads a page of a node's tracks in the active buckets of this shard, in order of name.
+// The cursor is the last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (m *Machine) ListTracks(req *protocol.TrackList, out *protocol.TrackListReply) error {
 	if err := req.Validate(); err != nil {
 		return err
@@ -115,7 +118,8 @@ func (m *Machine) ListTracks(req *protocol.TrackList, out *protocol.TrackListRep
 	return nil
 }
 
-// TracksFrom yields the tracks that are active here, in order of node and name, from the one named on.
+// TracksFrom yields the tracks that are active here, in order of node and name, from the one named
+// on.
 func (m *Machine) TracksFrom(first uint64, name []byte, yield func(node uint64, name []byte) bool) {
 	more := true
 	m.nodeIndex.ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {

@@ -132,7 +132,8 @@ func (x *export) tracks() bool {
 	return true
 }
 
-// track gives a track, or goes on with it: so many bytes of its record as the cursor says are given. The last of them come behind what is known of its sessions.
+// track gives a track, or goes on with it: so many bytes of its record as the cursor says are
+// given. The last of them come behind what is known of its sessions.
 func (x *export) track(o *trackRecord, key []byte) (complete bool) {
 	record := o.state.Append(nil)
 	if bytes.Equal(x.cursor.key, key) {
@@ -168,7 +169,8 @@ func (o *importState) importTrackPart(r *chunkRecord) {
 	o.trackBytes = append(o.trackBytes, r.data...)
 }
 
-// importTrack adds a track with its sessions' instances. One that does not fit to what is here is left out whole.
+// importTrack adds a track with its sessions' instances. One that does not fit to what is here is
+// left out whole.
 func (m *Machine) importTrack(o *importState, r *chunkRecord) {
 	data := r.data
 	if len(o.openTrack) > 0 && bytes.Equal(o.openTrack, appendSemaphoreKey(nil, r.node, r.name)) {
@@ -198,7 +200,7 @@ func (m *Machine) importTrack(o *importState, r *chunkRecord) {
 	m.armTrack(x)
 }
 
-// clearTrack lets go of one in a dropped copy. It is true.
+// clearTrack removes one of a dropped copy. It is true.
 func (m *Machine) clearTrack(x *trackRecord) bool {
 	m.spendWork(1 + len(x.state.Sessions()))
 	m.unlinkTrack(x)

@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// MaxTracksPerSession bounds the tracks in which one session has instances in one shard. Beyond it a registration is OVERLOADED.
+// MaxTracksPerSession bounds the tracks in which one session has instances in one shard. Beyond it
+// a registration is OVERLOADED.
 const MaxTracksPerSession = 10_000
 
 // trackRequest is a request whose session is known and which is to be carried out.
@@ -21,8 +22,8 @@ type trackRequest struct {
 	track   *trackRecord // nil if there is none with this name
 }
 
-// enterTrack does what all requests have in common, in this order: bucket, node, session and attach epoch, then the memory of requests. It reports false when
-// the command is answered.
+// enterTrack does what all requests have in common, in this order: bucket, node, session and attach
+// epoch, then the memory of requests. It reports false when the command is answered.
 func (m *Machine) enterTrack(q *trackRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
 	q.kind, q.seq, q.name = c.kind, head.Seq, name
 	if q.bucket = m.activeBucket(c.node, name); q.bucket == nil {
@@ -63,7 +64,8 @@ func (m *Machine) enterExistingTrack(q *trackRequest, c *rawCommand, head *proto
 	return true
 }
 
-// finishTrack answers a request, remembers the answer if it has a number, and then tells what it did to others.
+// finishTrack answers a request, remembers the answer if it has a number, and then emits what it
+// did to others.
 func (m *Machine) finishTrack(q *trackRequest, ev Event, err error) {
 	ev.Kind, ev.Command = EventReply, m.batch.command
 	out := outOK
@@ -98,7 +100,8 @@ func trackOutcome(status protocol.Status) outcome {
 	return outTrackArgument
 }
 
-// requireTrackBytes says whether the node may have so many bytes more here; else the request is answered.
+// requireTrackBytes says whether the node may have so many bytes more here; else the request is
+// answered.
 func (m *Machine) requireTrackBytes(q *trackRequest, more uint64) bool {
 	if m.roomForBytes(q.node, more) {
 		return true
@@ -216,7 +219,8 @@ func (m *Machine) applyTrackPoll(c *rawCommand) {
 	m.finishTrack(&q, Event{Poll: &reply}, err)
 }
 
-// answer puts an answer in the form of its message. Times are in log time, where the track has those of its bucket.
+// answer puts an answer in the form of its message. Times are in log time, where the track has
+// those of its bucket.
 func (x *trackRecord) answer(a *protocol.TrackPollReply, payload bool, out *protocol.TrackPollReply) {
 	*out = *a
 	if out.Until > 0 {
@@ -267,7 +271,8 @@ func (m *Machine) applyTrackWithdraw(c *rawCommand) {
 	}
 }
 
-// applyTrackAdvance takes what a generator outside gives. A version that does not increase is refused, and shows as the source's error.
+// applyTrackAdvance takes what a generator outside gives. A version that does not increase is
+// refused, and shows as the source's error.
 func (m *Machine) applyTrackAdvance(c *rawCommand) {
 	var body protocol.TrackAdvance
 	var q trackRequest
@@ -298,7 +303,8 @@ func (m *Machine) applyTrackAdmin(c *rawCommand) {
 		return
 	}
 	x := q.track
-	// For all locations named or for none: it is carried out on a copy, which takes the place of the track when nothing was refused.
+	// For all locations named or for none: it is carried out on a copy, which takes the place of
+	// the track when nothing was refused.
 	state, err := rollout.Decode(x.state.Append(nil))
 	dropped := x.state.SessionOf(body.ID)
 	now := m.callTrack(x)
@@ -349,8 +355,10 @@ func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, o
 	return nil
 }
 
-// PeekTrack answers a poll that would change nothing, at the log time and wall time that the leader would stamp now. False: write the poll to the log, which
-// answers refusals too. It changes nothing, and may run beside other reads; whether the leader may still answer is the caller's to know, by a read barrier.
+// PeekTrack answers a poll that would change nothing, at the log time and wall time that the leader
+// would stamp now. False: write the poll to the log, which answers refusals too. It changes
+// nothing, and may run beside other reads; whether the leader may still answer is the caller's to
+// know, by a read barrier.
 func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply) bool {
 	p := m.sessions[req.Session]
 	b := m.activeBucket(node, req.Name)

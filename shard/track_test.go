@@ -84,7 +84,8 @@ func callerOf(p *protocol.TrackPoll) rollout.Caller {
 	return rollout.Caller{Session: p.Session, ID: p.ID, Incarnation: p.Incarnation}
 }
 
-// TestTrackGoesOn: the second location gets a version when its delay is over, not before, though the machine is restored in between.
+// TestTrackGoesOn: the second location gets a version when its delay is over, not before, though
+// the machine is restored in between.
 func TestTrackGoesOn(t *testing.T) {
 	x, inc := newTrackMachine(t)
 	if e := x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0)); e.Status != 0 || e.Poll.Version != 42 || string(e.Poll.Payload) != "v42" {
@@ -101,7 +102,8 @@ func TestTrackGoesOn(t *testing.T) {
 	}
 }
 
-// TestPeekTrackChangesNothing: of ten thousand polls in a steady state none needs an entry, and a report with news does.
+// TestPeekTrackChangesNothing: of ten thousand polls in a steady state none needs an entry, and a
+// report with news does.
 func TestPeekTrackChangesNothing(t *testing.T) {
 	x, inc := newTrackMachine(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
@@ -230,7 +232,8 @@ func BenchmarkPeekTrack(b *testing.B) {
 	}
 }
 
-// TestTrackReads: a description comes in pages, at the time that the leader would stamp; lists and histories say what there is.
+// TestTrackReads: a description comes in pages, at the time that the leader would stamp; lists and
+// histories say what there is.
 func TestTrackReads(t *testing.T) {
 	x, inc := newTrackMachine(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))

@@ -2,9 +2,11 @@ package shard
 
 import "bytes"
 
-// treap is an ordered set of entries whose links live in the entries themselves: no allocation, O(log n) expected for insertion, removal and
-// seeking, O(1) expected for insertion at the end and removal at the front, and an in-order walk from anywhere. A semaphore keeps
-// its owners and its waiters in one each, ordered by order id; a session record keeps what it holds and waits for in one, ordered by name.
+// treap is an ordered set of entries whose links live in the entries themselves: no allocation,
+// O(log n) expected for insertion, removal and seeking, O(1) expected for insertion at the end and
+// removal at the front, and an in-order walk from anywhere. A semaphore keeps its owners and its
+// waiters in one each, ordered by order id; a session record keeps what it holds and waits for in
+// one, ordered by name.
 //
 // The heap priority is a hash of the order id. The shape of the tree never decides an outcome.
 type treap struct {
