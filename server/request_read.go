@@ -287,10 +287,11 @@ func (l *readBatch) serve(o *outbox) {
 	keep := l.items[:0]
 	look := func(m *shard.Machine) {
 		now := l.host.server.clock.Now() // with the machine in hand, once for all reads
-		for _, it := range l.items {
-			if it.strict || !l.relaxed(m, now, &it) {
+		for i := range l.items {
+			it := &l.items[i] // keep never grows past it
+			if it.strict || !l.relaxed(m, now, it) {
 				it.strict = true
-				keep = append(keep, it)
+				keep = append(keep, *it)
 				continue
 			}
 			// Answers of one pass are written at its end: reads that come in one segment must not add up to the bound at which the client counts as slow.
@@ -298,7 +299,7 @@ func (l *readBatch) serve(o *outbox) {
 				o.failError(it.conn, it.kind, it.id, errAnswersPending(it.conn.server))
 				continue
 			}
-			l.answer(o, m, &it)
+			l.answer(o, m, it)
 		}
 	}
 	if l.arming {
