@@ -20,7 +20,7 @@ type ClusterPeer interface {
 	StartCluster(ctx context.Context, dir string) (Server, error)
 }
 
-// three is a Clustered as a Peer that starts as three servers.
+// clusterPeer is a Clustered as a Peer that starts as three servers.
 type clusterPeer struct{ ClusterPeer }
 
 func (t clusterPeer) Start(ctx context.Context, dir string) (Server, error) {

@@ -45,8 +45,8 @@ type Settings struct {
 	Quick bool
 }
 
-// crowd is how many connections the largest group of watchers has: what limits of open files allow
-// on both ends.
+// maxWatchConnections is how many connections the largest group of watchers has: what limits of
+// open files allow on both ends.
 const maxWatchConnections = 5000
 
 // DefaultSettings is the comparison that counts.

@@ -180,7 +180,7 @@ func (m *movingShards) read() bool {
 	return true
 }
 
-// settle ends all moves, delivers all there is, and compares.
+// drain ends all moves, delivers all there is, and compares.
 func (m *movingShards) drain() {
 	for b := range m.owner {
 		if m.owner[b] < 0 {

@@ -253,7 +253,7 @@ func (c *Client) connLost(cn *conn) {
 	}
 }
 
-// serverSilentSilent implements owner.
+// serverSilent implements owner.
 func (c *Client) serverSilent(cn *conn) { c.run(func() { c.findLeader(cn.instance) }) }
 
 // addAddress adds the address from the map. mu is held.

@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// handleEventeEvent hands on what the server sent unasked. It runs on the reader goroutine, and an
+// handleEvent hands on what the server sent unasked. It runs on the reader goroutine, and an
 // error ends the connection.
 func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 	switch h.Kind {

@@ -134,8 +134,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// news lets one shard of the server tell another that a session is gone: in a test, that happens
-// when its clock ticks.
+// watchChanges lets one shard of the server tell another that a session is gone: in a test, that
+// happens when its clock ticks.
 func watchChanges(srv *servertest.Server) func() {
 	return func() { srv.Advance(time.Millisecond) }
 }

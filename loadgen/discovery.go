@@ -178,7 +178,7 @@ func (m *member) join(ctx context.Context, c *Env) error {
 	return err
 }
 
-// tell is called by each watcher. told are the generations that it knows, by the place of the
+// observe is called by each watcher. told are the generations that it knows, by the place of the
 // member in the service.
 func (w *discoveryWorkload) observe(s *service, generations []uint32, joined bool, data []byte) {
 	if len(data) < 16 {

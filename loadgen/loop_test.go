@@ -17,7 +17,7 @@ func (c bubbleClock) now() int64 { return int64(time.Since(c.base)) }
 
 func (c bubbleClock) sleepUntil(t int64) { time.Sleep(time.Duration(t - c.now())) }
 
-// service is a target that takes a fixed time for an operation, and stands still between two
+// stalling is a target that takes a fixed time for an operation, and stands still between two
 // moments of the run.
 type stalling struct {
 	clock    clock

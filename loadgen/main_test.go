@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of this package")
 
-// box is a server that all tests share: loads keep apart by their names.
+// testServer is a server that all tests share: loads keep apart by their names.
 var testServer = sync.OnceValue(func() *servertest.Server {
 	started = true
 	return servertest.New(servertest.RealTime())

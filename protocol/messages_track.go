@@ -543,7 +543,11 @@ func (m *TrackAdmin) fields(f *fields) {
 	if len(m.Locations) == 0 && m.Verb != TrackPause && m.Verb != TrackResume && m.Verb != TrackDrop {
 		f.refuse("no location is named; name those that are meant")
 	}
-	f.version("version", &m.Version)
+	if m.Verb == TrackDrop { // which has no version
+		f.uint("version", &m.Version)
+	} else {
+		f.version("version", &m.Version)
+	}
 	f.str("id", &m.ID)
 	if m.Verb == TrackDrop {
 		f.checkLabel(m.ID, "instance id", MaxTrackInstance)

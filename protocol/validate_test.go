@@ -157,6 +157,7 @@ func TestValidate(t *testing.T) {
 		{"track admin of an unknown verb", &TrackAdmin{Head: head, Name: name, Verb: 9}, "verb is 9"},
 		{"track drop of nobody", &TrackAdmin{Head: head, Name: name, Verb: TrackDrop}, "instance id is empty"},
 		{"track drop", &TrackAdmin{Head: head, Name: name, Verb: TrackDrop, ID: "a"}, ""},
+		{"track drop of any version", &TrackAdmin{Head: head, Name: name, Verb: TrackDrop, ID: "a", Version: 1 << 63}, ""},
 		{"track exclude of 65 locations", &TrackAdmin{Head: head, Name: name, Verb: TrackExclude, Locations: make([]string, 65)}, "65 locations"},
 		{"track exclude of an empty name", &TrackAdmin{Head: head, Name: name, Verb: TrackExclude, Locations: []string{""}}, "location name is empty"},
 		{"track advance", &TrackAdvance{Head: head, Name: name, Version: 1}, ""},

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -13,6 +15,10 @@ const (
 	exportChunk = 256 << 10
 	// copyTime is how long one call of CopyBuckets goes on: less than a call between instances may take.
 	copyTime = 400 * time.Millisecond
+	// exportTime bounds one export, so that a source that does not answer leaves time to say so.
+	exportTime = 300 * time.Millisecond
+	// importPause is the pause before a chunk is proposed again that the target could not take yet.
+	importPause = 10 * time.Millisecond
 )
 
 // Export implements cluster.Local. What is frozen under an epoch is the same on every replica that has applied the freeze.
@@ -35,8 +41,24 @@ func (l localOperations) CopyBuckets(ctx context.Context, source, target uint64,
 	}
 	until := time.Now().Add(copyTime)
 	return importBuckets(ctx, d.raft, run, func(cursor []byte) (chunk, next []byte, err error) {
-		return l.s.member.Export(ctx, source, run, cursor)
+		ctx, cancel := context.WithTimeout(ctx, exportTime)
+		defer cancel()
+		if chunk, next, err = l.s.member.Export(ctx, source, run, cursor); err != nil {
+			err = exportError(source, err)
+		}
+		return chunk, next, err
 	}, func() bool { return time.Now().Before(until) })
+}
+
+// exportError is the source's error as the target reports it. A source without a reachable leader is
+// ABORTED, to be tried again: WRONG_SHARD and UNAVAILABLE would be taken for the target's own, and
+// send the governor to the target's other replicas.
+func exportError(source uint64, err error) error {
+	st := protocol.StatusOf(err)
+	if st == protocol.StatusWrongShard || st == protocol.StatusUnavailable || errors.Is(err, context.DeadlineExceeded) {
+		st = protocol.StatusAborted
+	}
+	return protocol.Errorf(st, "export from shard %d: %v", source, err)
 }
 
 // importer is a shard that buckets are imported into.
@@ -63,10 +85,36 @@ func importBuckets(ctx context.Context, to importer, run shard.BucketsBody, expo
 			return false, err
 		}
 		body := shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: chunk})
-		if err := to.ProposeInternal(ctx, shard.Command{Kind: shard.CmdImport, Body: body}); err != nil {
+		if err := importChunk(ctx, to, run, cursor, body, more); err != nil {
 			return false, err
 		}
 		cursor, done = next, len(next) == 0
 	}
 	return done, nil
+}
+
+// importChunk proposes a chunk until the shard has it. ABORTED with the shard still at the chunk's
+// cursor says that the shard has work left over: the same chunk is proposed again.
+func importChunk(ctx context.Context, to importer, run shard.BucketsBody, cursor, body []byte, more func() bool) error {
+	for {
+		err := to.ProposeInternal(ctx, shard.Command{Kind: shard.CmdImport, Body: body})
+		if !errors.Is(err, protocol.StatusAborted) {
+			return err
+		}
+		var at []byte
+		waits := false
+		to.View(func(m *shard.Machine) {
+			var done bool
+			at, done, waits = m.Imported(run.First, run.Count, run.Epoch)
+			waits = waits && !done
+		})
+		if !waits || !bytes.Equal(at, cursor) || !more() {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(importPause):
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -15,6 +16,7 @@ type memoryShard struct {
 	m        *shard.Machine
 	h        shard.Header
 	proposed int
+	busy     int          // proposals that are ABORTED first
 	loses    map[int]bool // proposals that are not applied, by number; false: applied, and the answer is lost
 }
 
@@ -35,6 +37,10 @@ func (s *memoryShard) View(f func(m *shard.Machine)) { f(s.m) }
 
 func (s *memoryShard) ProposeInternal(_ context.Context, c shard.Command) error {
 	s.proposed++
+	if s.busy > 0 && c.Kind == shard.CmdImport {
+		s.busy--
+		return protocol.Errorf(protocol.StatusAborted, "an older copy is being removed")
+	}
 	lost, fails := s.loses[s.proposed]
 	if lost {
 		return errLost
@@ -106,5 +112,42 @@ func TestImportResumes(t *testing.T) {
 	}
 	if len(fetched) != n {
 		t.Errorf("%d more chunks were fetched", len(fetched)-n)
+	}
+}
+
+// TestExportErrors: the target reports an unreachable source so that nobody takes it for an
+// unreachable target.
+func TestExportErrors(t *testing.T) {
+	for _, err := range []error{
+		protocol.Errorf(protocol.StatusWrongShard, "shard 7 is not led here"),
+		protocol.Errorf(protocol.StatusUnavailable, "no answer"), context.DeadlineExceeded,
+	} {
+		got := exportError(7, err)
+		if protocol.StatusOf(got) != protocol.StatusAborted || !strings.HasPrefix(got.(*protocol.Error).Message, "export from shard 7: ") {
+			t.Errorf("%v is reported as %v", err, got)
+		}
+	}
+	refused := exportError(7, protocol.Errorf(protocol.StatusPreconditionFailed, "not frozen"))
+	if protocol.StatusOf(refused) != protocol.StatusPreconditionFailed {
+		t.Errorf("a refusal is reported as %v", refused)
+	}
+}
+
+// TestImportWaits: a chunk that the target cannot take yet is proposed again, and not fetched again.
+func TestImportWaits(t *testing.T) {
+	t.Parallel()
+	source, target := newMemoryShard(t, 1), newMemoryShard(t, 2)
+	run := shard.BucketsBody{Total: 64, Count: 64, Epoch: 1}
+	source.do(t, shard.CmdBuckets, shard.AppendBuckets(nil, run))
+	run.Epoch = 2
+	source.do(t, shard.CmdFreeze, shard.AppendBuckets(nil, run))
+	target.busy = 3
+	fetched := 0
+	done, err := importBuckets(t.Context(), target, run, func(cursor []byte) (chunk, next []byte, err error) {
+		fetched++
+		return source.m.Export(run.First, run.Count, run.Epoch, cursor, 1<<20)
+	}, func() bool { return true })
+	if !done || err != nil || fetched != 1 || target.busy != 0 {
+		t.Errorf("done %t, %v, fetched %d times, busy %d", done, err, fetched, target.busy)
 	}
 }

@@ -279,7 +279,7 @@ func (k *clusterKit) node(on, path string) {
 	}
 }
 
-// letters are names for n instances.
+// instanceNames are names for n instances.
 func instanceNames(n int) (list []string) {
 	for i := range n {
 		list = append(list, string(rune('a'+i)))

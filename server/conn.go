@@ -40,7 +40,7 @@ type conn struct {
 	lastBinding *binding     // the session of the last request: most clients have one
 	need        int          // bytes that must be there before the next frame can be complete
 	identity    string       // set by the hello
-	unknownNode *unknownNode // what allowed has just said; see pass.reject
+	unknownNode *unknownNode // what allowed has just said; see readCycle.reject
 	// certificate is what the client has shown and was verified; nil if none. Set before anything is fed.
 	certificate *x509.Certificate
 	authExempt  atomic.Bool // it turned auth on itself, and stays, with no more rights than others

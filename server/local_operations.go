@@ -149,7 +149,7 @@ func (l localOperations) Report() map[uint64]governor.ShardHealth {
 	return out
 }
 
-// Letter implements cluster.Local.
+// LeaderMessage implements cluster.Local.
 func (l localOperations) LeaderMessage(to, from uint64, msg []byte) {
 	l.s.receivePeerMessage(l.s.shards.get(to), from, msg)
 }

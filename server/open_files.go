@@ -33,7 +33,7 @@ func (s *Server) limitConnections(context.Context) error {
 	return nil
 }
 
-// hasRoom says how many connections a limit on open files allows. A small limit is shared in half.
+// roomFor says how many connections a limit on open files allows. A small limit is shared in half.
 func roomFor(files uint64) (connections uint64, ok bool) {
 	const least = 64
 	if files < 2*least {

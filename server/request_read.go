@@ -26,7 +26,9 @@ type readScope struct {
 	want    protocol.Consistency
 	index   uint64 // the client has seen this one; 0: none
 	shard   uint64 // that the client means; 0: any
-	session uint64 // that is described, whose tier counts; 0: the node's does
+	session uint64 // that is described
+
+	bySession bool // the session's tier counts, not the node's
 }
 
 // readRequests is memory for one read of each kind.
@@ -78,8 +80,10 @@ func readKinds() map[protocol.Kind]requestKind {
 			},
 		}),
 		protocol.KindSessionDescribe: row(readKind{
-			body:  func(r *readRequests) request { return &r.sdesc },
-			scope: func(r *readRequests) readScope { return readScope{node: r.sdesc.Node, session: r.sdesc.Session} },
+			body: func(r *readRequests) request { return &r.sdesc },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.sdesc.Node, session: r.sdesc.Session, bySession: true}
+			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
 				info := &l.message.sinfo
 				err := m.SessionDescribe(&l.message.sdesc, info)
@@ -162,7 +166,7 @@ type readBatch struct {
 	toSubmit []readItem // polls that change something; they are handed on when the machine is let go
 }
 
-// barrierMessages is scratch memory for serving reads.
+// readReplies is scratch memory for serving reads.
 type readReplies struct {
 	readRequests
 
@@ -200,7 +204,7 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 		alien uint64 // a session that is not bound here
 		bad   *protocol.Error
 	)
-	if about.session != 0 {
+	if about.bySession {
 		tier = protocol.SessionTier(about.session)
 	}
 	if m, ok := m.(*protocol.Describe); ok {

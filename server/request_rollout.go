@@ -146,7 +146,7 @@ func trackGateReport(c *conn, p *readCycle, h protocol.Header, t target) {
 		audit.Field{Key: "attempt", Value: m.Attempt}, audit.Field{Key: "outcome", Value: m.Outcome.String()}, audit.Field{Key: "text", Value: m.Text})
 }
 
-// submitTrack submits what was decided about a track, and notes who asked for it. What came of it is noted when the log has it (trackStreams.recordDecision): a request may be
+// submitTrack submits what was decided about a track, and notes who asked for it. What came of it is noted when the log has it (trackDecisions.recordDecision): a request may be
 // refused, or be sent again.
 func (c *conn) submitTrack(p *readCycle, h protocol.Header, t target, track []byte, e audit.Event, fields ...audit.Field) {
 	path, _ := c.server.nodePath(t.node)

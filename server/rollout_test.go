@@ -78,7 +78,7 @@ func (k *trackKit) status() (r protocol.TrackStatus) {
 	return r
 }
 
-// shard is where the track is.
+// host is where the track is.
 func (k *trackKit) host() *shardHost { return k.s.routing().shard(0, k.at) }
 
 // TestRolloutServed: a version goes through both locations, and every request that there is is answered.

@@ -73,9 +73,14 @@ func (s *Server) route(tier uint8, bucket uint32) (shard, epoch uint64) {
 	return r.state.Route(tier, bucket)
 }
 
-// nodePath is the path of a node id.
+// nodePath is the path of a node id. Shards ask before the first routing table is there: they apply
+// their logs while the instance starts.
 func (s *Server) nodePath(id uint64) (string, bool) {
-	n, ok := s.routing().state.Node(id)
+	r := s.routes.Load()
+	if r == nil {
+		return "", false
+	}
+	n, ok := r.state.Node(id)
 	return n.Path, ok
 }
 

@@ -67,7 +67,7 @@ func (s *Server) openShard(cfg replica.ShardConfig) error {
 	})
 	cfg.Sink, cfg.Messages, cfg.Route, cfg.Heard = d, peerMessages{s}, s.route, s.lastReceived
 	var err error
-	// The replica may call its sink before StartShard returns; d.rep is not used there.
+	// The replica may call its sink before StartShard returns; d.raft is not set yet.
 	if d.raft, err = s.host.StartShard(cfg); err != nil {
 		cancel()
 		return err

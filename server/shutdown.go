@@ -71,7 +71,7 @@ const (
 	stampTimeout = 200 * time.Millisecond
 )
 
-// flushReplies has the cluster take over what this instance has, and returns when it has, when it cannot, or when most of the time that ctx leaves is over.
+// handOver has the cluster take over what this instance has, and returns when it has, when it cannot, or when most of the time that ctx leaves is over.
 func (s *Server) handOver(ctx context.Context) {
 	if !s.ready.Load() {
 		return

@@ -34,7 +34,7 @@ func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
 	return true
 }
 
-// submitPolls gives the polls that peek could not answer to the log. The machine is not in hand.
+// submitPolls gives the polls that could not be answered by reading to the log. The machine is not in hand.
 func (l *readBatch) submitPolls(o *outbox) {
 	d := l.host
 	for i := range l.toSubmit {

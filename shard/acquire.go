@@ -33,7 +33,7 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 	}
 }
 
-// has says whether the session already owns, or waits with, at least count units. The limit may
+// hasUnits says whether the session already owns, or waits with, at least count units. The limit may
 // have been lowered below that: it binds new requests, not what the session has.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// load is a machine under load, for budgets and benchmarks: all buckets of 64 active, node 1, and
+// benchMachine is a machine under load, for budgets and benchmarks: all buckets of 64 active, node 1, and
 // sessions to act for.
 type benchMachine struct {
 	m        *Machine

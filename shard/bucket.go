@@ -137,7 +137,7 @@ func (m *Machine) rearmBucket(b *bucket) {
 	m.deadlines.arm(b, b.logTimeAt(at))
 }
 
-// semaphoreKey is a semaphore's place in its bucket: the node id as 8 bytes, then the name.
+// appendSemaphoreKey is a semaphore's place in its bucket: the node id as 8 bytes, then the name.
 func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
 	b = append(b, byte(node>>56), byte(node>>48), byte(node>>40), byte(node>>32), byte(node>>24), byte(node>>16), byte(node>>8), byte(node))
 	return append(b, name...)

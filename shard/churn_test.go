@@ -219,7 +219,7 @@ func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol
 	}
 }
 
-// newHomeSession starts a session, or makes a remote session up.
+// newSession starts a session, or makes a remote session up.
 func (x *churn) newSession() Command {
 	node := x.nodes - x.r.Uint64N(2)
 	x.creates++

@@ -33,7 +33,7 @@ const (
 	deadlineTrack   deadlineKind = 5 // a track has; id is the node's
 )
 
-// timed is a record with a timer.
+// scheduled is a record with a timer.
 type scheduled interface {
 	timerRef() *timer
 	deadlineKey() (kind deadlineKind, id uint64, bucket uint32)

@@ -94,7 +94,7 @@ var staysInShard = []string{
 	"calledProcesses", "takeovers", "handingOver", "deadlines", "nursery", "selfCheck", "serial", "snapshot", "snapMark", "batch", "interner",
 }
 
-// exported are all chunks of a frozen run, one behind the other in time.
+// exportChunks are all chunks of a frozen run, one behind the other in time.
 func exportChunks(m *Machine, run *BucketsBody) (parts [][]byte, err error) {
 	for cursor := []byte(nil); ; {
 		part, next, err := m.Export(run.First, run.Count, run.Epoch, cursor, 0)
@@ -108,7 +108,7 @@ func exportChunks(m *Machine, run *BucketsBody) (parts [][]byte, err error) {
 	}
 }
 
-// imported is another shard with the copy of a run, which is not active.
+// importChunks is another shard with the copy of a run, which is not active.
 func importChunks(from *Machine, run *BucketsBody, parts [][]byte) (*Machine, error) {
 	m, index := New(9), uint64(0)
 	var out Events

@@ -110,7 +110,7 @@ func settable(v reflect.Value) reflect.Value {
 	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
 }
 
-// at is the value that a path of fields leads to.
+// fieldAt is the value that a path of fields leads to.
 func fieldAt(v reflect.Value, path []int) reflect.Value {
 	for _, i := range path {
 		v = settable(v.Field(i))
@@ -175,7 +175,7 @@ func readBack(b []byte) (*Machine, error) {
 	return x.m, nil
 }
 
-// another is a value that a field does not have.
+// differentValue is a value that a field does not have.
 func differentValue(t *testing.T, f reflect.Value) reflect.Value {
 	t.Helper()
 	v := reflect.New(f.Type()).Elem()
@@ -278,7 +278,7 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 	return list
 }
 
-// keys are the fields that a record is found by.
+// keyFields are the fields that a record is found by.
 var keyFields = map[string]bool{"sessionRecord.id": true, "node.id": true, "semaphore.name": true, "processRecord.name": true, "trackRecord.name": true, "entry.orderID": true}
 
 // TestEveryFieldIsKept changes each field of each kind of record to what it is not: the digest sees

@@ -124,7 +124,7 @@ func (g *gen) begin() (ops []op) {
 	return ops
 }
 
-// furnish makes semaphores to quarrel about.
+// semaphoreOps makes semaphores to quarrel about.
 func (g *gen) semaphoreOps() (ops []op) {
 	for range 1 + g.n(3) {
 		ops = append(ops, g.createOp())

@@ -90,7 +90,7 @@ func (h *history) trace() string {
 	return b.String()
 }
 
-// all runs the history to its end, and then lets everything that is due happen.
+// run runs the history to its end, and then lets everything that is due happen.
 func (h *history) run() (err error) {
 	for _, part := range []func() []op{h.opening, h.begin, h.semaphoreOps} {
 		if err := h.apply(h.header(h.m.now+uint64(h.n(3))), part()); err != nil {

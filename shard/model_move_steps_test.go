@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// take sends a step of a move, which may be sent again at any later time.
+// sendStep sends a step of a move, which may be sent again at any later time.
 func (x *moveTest) sendStep(to int, kind CommandKind, body []byte) protocol.Status {
 	c := Command{Kind: kind, Body: body}
 	x.sent = append(x.sent, sentStep{to, c})

@@ -55,7 +55,7 @@ func (p *modelProcess) without(id uint64) bool {
 	return true
 }
 
-// hear takes what a shard told members.
+// receiveRound takes what a shard told members.
 func (x *moveTest) receiveRound(e *Event) {
 	p, q := x.processOf(e.Name), e.Process
 	if slices.Contains(x.ended, e.Session) {

@@ -19,7 +19,7 @@ const (
 	moveTestBuckets = 6
 )
 
-// moving is three shards between which buckets move, and the model, which is one shard that has
+// moveTest is three shards between which buckets move, and the model, which is one shard that has
 // them all and knows of no moves. Requests go to the shard that serves their bucket; what is frozen
 // is not asked. Whoever carries moves out forgets where it was, gives moves up, and sends any step
 // again at any later time. The replies must be the model's; so must what is there once no move is
@@ -227,7 +227,7 @@ func (x *moveTest) command(i int, c Command) Event {
 	return e
 }
 
-// tell is what the shards' leaders do for remote sessions: a shard that has something of an ended
+// syncRemotes is what the shards' leaders do for remote sessions: a shard that has something of an ended
 // session is told.
 func (x *moveTest) syncRemotes() {
 	for i, s := range x.shards {
@@ -291,7 +291,7 @@ func (x *moveTest) step() error {
 	return nil
 }
 
-// both applies a command to the shard that serves the bucket, and to the model.
+// applyBoth applies a command to the shard that serves the bucket, and to the model.
 func (x *moveTest) applyBoth(b uint32, o op) (Event, bool, error) {
 	i, ok := x.serving(b)
 	body := o.msg.(protocol.Message).AppendBody(nil)

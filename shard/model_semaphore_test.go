@@ -582,7 +582,7 @@ func (m *model) process(s *modelSemaphore) {
 	}
 }
 
-// lapse ends a waiter that counts as gone.
+// endWaiter ends a waiter that counts as gone.
 func (m *model) endWaiter(s *modelSemaphore, r *modelEntry) {
 	if m.alive(r.session) {
 		m.result(s, r, protocol.StatusOK, protocol.NotAcquired)

@@ -254,7 +254,7 @@ func (m *model) releaseAll(s *modelSession) {
 
 // Remote sessions.
 
-// actor is the session of a request, or nil when the request is answered.
+// requestSession is the session of a request, or nil when the request is answered.
 func (m *model) requestSession(id, node, epoch uint64, description string) *modelSession {
 	s := m.session(id)
 	switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// debts are what a slow machine owes: one that does little beyond its commands in one Apply, so
+// pendingEvents are what a slow machine owes: one that does little beyond its commands in one Apply, so
 // that work is left over. The model does everything at once, so events are compared when the
 // machine has caught up, then without regard to their order. What may be asked meanwhile must be
 // answered as by the model: who is overdue counts as gone, whether its end was logged or not.
@@ -112,7 +112,7 @@ func (h *history) applyAny(hd Header, ops []op) error {
 	return h.catchUp()
 }
 
-// owe applies a batch to a slow machine. Answers, and what is known of sessions, are the model's at
+// applySlow applies a batch to a slow machine. Answers, and what is known of sessions, are the model's at
 // once.
 func (h *history) applySlow(hd Header, ops []op) error {
 	out, err := h.push(hd, ops)
@@ -179,7 +179,7 @@ func splitEvents(events []Event) (now, late []Event) {
 	return now, late
 }
 
-// settle lets the machine catch up, and compares everything.
+// catchUp lets the machine catch up, and compares everything.
 func (h *history) catchUp() error {
 	for range 300 {
 		if at, ok := h.machine.NextDeadline(); !ok || at > h.m.now {

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// rig applies commands one by one to a machine and to the model, which must agree, and says in
+// tableTest applies commands one by one to a machine and to the model, which must agree, and says in
 // words what left them. Sessions are called a, b, c, each at home here, and g and h, which are
 // remote sessions.
 type tableTest struct {
@@ -40,7 +40,7 @@ func newTableTest(t *testing.T) *tableTest {
 	return r
 }
 
-// do applies one command under a leader epoch, 0 for the present one, and gives the events in
+// applyOne applies one command under a leader epoch, 0 for the present one, and gives the events in
 // words, separated by "; ".
 func (r *tableTest) applyOne(o op, epoch uint64) string {
 	r.t.Helper()
@@ -69,7 +69,7 @@ func (r *tableTest) advance(ms uint64) string {
 	return r.eventText()
 }
 
-// words are the events of the batch. Attach and remote session events are left out: other tests
+// eventText are the events of the batch. Attach and remote session events are left out: other tests
 // have them.
 func (r *tableTest) eventText() string {
 	names := map[uint64]string{}
@@ -101,7 +101,7 @@ func (r *tableTest) eventText() string {
 	return strings.Join(out, "; ")
 }
 
-// answered is a reply or result in words.
+// replyText is a reply or result in words.
 func replyText(e Event) string {
 	switch {
 	case e.Status != protocol.StatusOK:
@@ -144,7 +144,7 @@ func (r *tableTest) stop(who string) string {
 	return r.applyOne(op{kind: CmdSessionStop, node: 1, epoch: 1, msg: &protocol.SessionStop{Session: r.ids[who], Epoch: 1}}, 0)
 }
 
-// on makes a request of somebody on the semaphore "s".
+// request makes a request of somebody on the semaphore "s".
 func (r *tableTest) request(who string, kind CommandKind, make func(h protocol.Head) protocol.Message) string {
 	r.t.Helper()
 	r.seqs[who]++
@@ -201,7 +201,7 @@ func (r *tableTest) acquireEphemeral(who string, count, timeout uint64) string {
 	})
 }
 
-// again sends the acquire with this number again.
+// resend sends the acquire with this number again.
 func (r *tableTest) resend(who string, seq, low uint64) string {
 	r.t.Helper()
 	return r.applyOne(op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
@@ -211,7 +211,7 @@ func (r *tableTest) resend(who string, seq, low uint64) string {
 
 const always = protocol.Forever
 
-// tell does what a line says, and gives what came of it.
+// run does what a line says, and gives what came of it.
 func (r *tableTest) run(line string) string {
 	r.t.Helper()
 	word := strings.Fields(line)

@@ -141,7 +141,7 @@ func (m *model) apply(index uint64, h Header, ops []op) {
 	}
 }
 
-// saw counts a rule that came to bear.
+// countRule counts a rule that came to bear.
 func (m *model) countRule(rule string) {
 	if m.seen != nil {
 		m.seen[rule]++

@@ -39,7 +39,7 @@ type formerGrace struct {
 	grace      uint64
 }
 
-// objects is what counts against the quota of semaphores.
+// objectCount is what counts against the quota of semaphores.
 func (n *node) objectCount() uint64 { return uint64(n.semaphoreCount + n.processes.n + n.tracks.n) }
 
 func nodeLess(a, b *node) bool { return a.id < b.id }

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
-// proc is a coordination process as a record of this shard; what it does is package process's.
+// processRecord is a coordination process as a record of this shard; what it does is package process's.
 //
 // Invariant: it is among the places of exactly the session records whose sessions are its living
 // members. Invariant: between Applies its timer is armed one before what state.Next says, if that
@@ -30,7 +30,7 @@ func processLess(a, b *processRecord) bool { return bytes.Compare(a.name, b.name
 
 func (x *processRecord) timerRef() *timer { return &x.timer }
 
-// deadline says the node; processes of one node and bucket that are due together fire in order of
+// deadlineKey says the node; processes of one node and bucket that are due together fire in order of
 // name.
 func (x *processRecord) deadlineKey() (deadlineKind, uint64, uint32) {
 	return deadlineProcess, x.node.id, x.bucket.number

@@ -198,7 +198,7 @@ func FuzzMachineMatchesModel(f *testing.F) {
 	})
 }
 
-// fed takes numbers from bytes, and the simplest when they are used up.
+// byteSource takes numbers from bytes, and the simplest when they are used up.
 type byteSource struct{ b []byte }
 
 func (f *byteSource) n(bound int) int {

@@ -2,7 +2,7 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// lapsed says whether a waiter counts as gone: its time is over, or its session is.
+// waiterEnded says whether a waiter counts as gone: its time is over, or its session is.
 func (m *Machine) waiterEnded(e *entry) bool {
 	return e.timer.pos > 0 && m.bucketTime(e.semaphore.bucket) > e.timer.at || !m.alive(e.session)
 }

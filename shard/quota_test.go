@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// quota gives the node of the load other quotas.
+// setQuota gives the node of the load other quotas.
 func (x *benchMachine) setQuota(t *testing.T, revision, bytes uint64) {
 	t.Helper()
 	c := storyConfig()

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// actor finds the session a request is made on, and checks the attach epoch it is made under; it
+// requireSession finds the session a request is made on, and checks the attach epoch it is made under; it
 // answers the command when the session is gone or attached elsewhere. A session whose home bucket
 // is not active here is a remote session, and is recorded with its first request. Its description
 // is the one that came with the request, if one did, until its home says another.

@@ -14,7 +14,7 @@ type request struct {
 	entry     *entry     // the session's on it, if any
 }
 
-// enter does what all semaphore requests have in common, in this order: bucket, node, session and
+// enterSemaphore does what all semaphore requests have in common, in this order: bucket, node, session and
 // attach epoch, then the memory of requests. It reports false when the command is answered.
 func (m *Machine) enterSemaphore(q *request, c *rawCommand, head *protocol.Head, name []byte) bool {
 	q.kind, q.seq, q.name = c.kind, head.Seq, name
@@ -93,7 +93,7 @@ func (m *Machine) admitNew(p *sessionRecord, seq uint64, own bool) bool {
 	return false
 }
 
-// find looks up the semaphore and the session's entry. A waiter at the head, or of this session,
+// findEntry looks up the semaphore and the session's entry. A waiter at the head, or of this session,
 // that is overdue but was not fired yet counts as gone: it is timed out here.
 func (m *Machine) findEntry(q *request) {
 	q.semaphore = m.semaphore(q.bucket, q.node.id, q.name)

@@ -5,7 +5,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// session is a session at home in this shard.
+// homeSession is a session at home in this shard.
 //
 // Invariant: it is in its node's sessions and in Machine.byCreateID until it ends; detached ones
 // have a timer armed, attached ones have not. One that a take-over detached counts as attached here

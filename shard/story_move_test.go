@@ -16,7 +16,7 @@ type storyShard struct {
 	index, time, epoch uint64
 }
 
-// change goes to another shard. A new one has the node, and no buckets.
+// switchShard goes to another shard. A new one has the node, and no buckets.
 func (x *storyRunner) switchShard(name string, at uint64) {
 	if x.shards == nil {
 		x.shards, x.current = map[string]*storyShard{}, "x"

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// track is a staged rollout as a record of this shard; what it does is package rollout's.
+// trackRecord is a staged rollout as a record of this shard; what it does is package rollout's.
 //
 // Invariant: it is among the tracks of exactly the session records whose sessions have instances in
 // it. Invariant: between Applies its timer is armed one before what state.Next says, if that says
@@ -26,7 +26,7 @@ func trackLess(a, b *trackRecord) bool { return bytes.Compare(a.name, b.name) < 
 
 func (x *trackRecord) timerRef() *timer { return &x.timer }
 
-// deadline says the node; tracks of one node and bucket that are due together fire in order of
+// deadlineKey says the node; tracks of one node and bucket that are due together fire in order of
 // name.
 func (x *trackRecord) deadlineKey() (deadlineKind, uint64, uint32) {
 	return deadlineTrack, x.node.id, x.bucket.number

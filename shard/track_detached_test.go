@@ -46,7 +46,7 @@ func (s *trackShard) do(t testing.TB, now uint64, c Command) Event {
 	return Event{}
 }
 
-// member is a session that has, or wants, an instance.
+// instanceSession is a session that has, or wants, an instance.
 type instanceSession struct {
 	create     [protocol.KeyLen]byte
 	id, epoch  uint64
@@ -161,7 +161,7 @@ func (x *detachTest) stop(p *instanceSession) {
 	x.deliverUpdates()
 }
 
-// lead has another leader take over the home.
+// changeLeader has another leader take over the home.
 func (x *detachTest) changeLeader() {
 	x.t.Helper()
 	x.home.term++
@@ -176,7 +176,7 @@ func (x *detachTest) advance(ms uint64) {
 	x.deliverUpdates()
 }
 
-// carry has the track's shard learn what its leader is told by the home.
+// deliverUpdates has the track's shard learn what its leader is told by the home.
 func (x *detachTest) deliverUpdates() {
 	x.t.Helper()
 	if x.home == x.track {

@@ -531,7 +531,7 @@ func (f *Follower) load(ctx context.Context, i *Instance, t Target) error {
 	return nil
 }
 
-// notifyfyfy has serve poll again at once.
+// notify has serve poll again at once.
 func (f *Follower) notify() {
 	select {
 	case f.wake <- struct{}{}:

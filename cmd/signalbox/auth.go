@@ -252,7 +252,7 @@ func newSecretWriter(inv *invocation, path string) (*secretWriter, error) {
 	return o, nil
 }
 
-// keep writes the secret to the file, if there is one.
+// write writes the secret to the file, if there is one.
 func (o *secretWriter) write(secret string) error {
 	if o.f == nil {
 		return nil

@@ -151,7 +151,7 @@ func (inv *invocation) session(what string) (*client.Session, error) {
 	return c.Session(inv.ctx, inv.node, client.Timeout(inv.ttl), client.Description(fmt.Sprintf("%s@%s pid %d", what, host, os.Getpid())))
 }
 
-// with runs fn with a session that is stopped afterwards.
+// withSession runs fn with a session that is stopped afterwards.
 func (inv *invocation) withSession(what string, fn func(s *client.Session) error) error {
 	s, err := inv.session(what)
 	if err != nil {

@@ -124,7 +124,7 @@ func (inv *invocation) acquire(s *client.Session, name string, wait time.Duratio
 	})
 }
 
-// waiting runs an acquire until a signal, and on a terminal says what it waits for.
+// acquireWith runs an acquire until a signal, and on a terminal says what it waits for.
 func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Duration, opts []client.AcquireOption, acquire func([]client.AcquireOption) (*client.Lease, error)) (*client.Lease, error) {
 	opts = append(opts, client.Wait(wait))
 	if isTerminal(inv.stderr) {

@@ -132,7 +132,8 @@ func (inv *invocation) sessionDetails(n *client.Node, s *client.SessionInfo) (ro
 	return append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits}), nil
 }
 
-// gone says to an operator that a session is over: the SDK's sentence is for who held it.
+// endedSessionError says to an operator that a session is over: the SDK's sentence is for who held
+// it.
 func endedSessionError(id uint64, err error) error {
 	if errors.Is(err, client.ErrSessionExpired) {
 		return fmt.Errorf("session %d has ended or never was; `signalbox session ls` shows those that live", id)

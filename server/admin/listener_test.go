@@ -80,13 +80,40 @@ func (k *listenerKit) answer(c net.Conn) (code int, text string) {
 	return r.StatusCode, string(b)
 }
 
-// probe asks on a connection of its own, as probes do.
+// probe asks on a connection of its own, as probes do. When it returns, the listener has let go of
+// that connection: one that the server has yet to close would take the place of the next.
 func (k *listenerKit) probe(from, path string) (code int, text string) {
 	k.t.Helper()
 	c := k.dial(from)
-	defer c.Close()
 	k.send(c, path)
-	return k.answer(c)
+	code, text = k.answer(c)
+	_ = c.Close()
+	address := c.LocalAddr().String()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		k.gate.mu.Lock()
+		open := false
+		for o := range k.gate.open {
+			open = open || o.RemoteAddr().String() == address
+		}
+		k.gate.mu.Unlock()
+		if !open {
+			return code, text
+		}
+		if time.Now().After(end) {
+			k.t.Fatalf("the connection from %s is not let go of", address)
+		}
+	}
+}
+
+// holdUp has a request from an address held up.
+func (k *listenerKit) holdUp(from string) {
+	k.t.Helper()
+	k.send(k.dial(from), "/slow")
+	select {
+	case <-k.held:
+	case <-time.After(time.Minute):
+		k.t.Fatalf("a request from %s is not served in a place of its own", from)
+	}
 }
 
 // awaitOpen waits until the gate has as many connections as it was to get.
@@ -157,8 +184,7 @@ func TestNewConnectionEvictsIdle(t *testing.T) {
 func TestReserve(t *testing.T) {
 	k := newListenerKit(t, 8)
 	for range 6 { // the share of an address
-		k.send(k.dial("127.0.0.1"), "/slow")
-		<-k.held
+		k.holdUp("127.0.0.1")
 	}
 	answered := func(from string) {
 		t.Helper()
@@ -178,8 +204,7 @@ func TestReserve(t *testing.T) {
 		t.Errorf("another address: %d %s", code, text)
 	}
 	for _, from := range []string{"127.0.0.2", "127.0.0.3"} {
-		k.send(k.dial(from), "/slow")
-		<-k.held
+		k.holdUp(from)
 	}
 	answered("127.0.0.4")
 	for range 2 * reservedConnections { // idle ones do not fill the reserve

@@ -160,7 +160,7 @@ func (f *flood) background(env []string, name string, args ...string) *exec.Cmd 
 	return c
 }
 
-// idle has sessions that only live, until the test ends.
+// startIdleSessions has sessions that only live, until the test ends.
 func (f *flood) startIdleSessions() {
 	f.t.Helper()
 	c := f.background(nil, f.in.bin, "load", "idle-sessions", "--sessions", strconv.Itoa(f.spec.sessions), "--connections", "8", "--duration", "1h", "--warm-up", "0s", "--node", "/idle",
@@ -183,7 +183,7 @@ func (f *flood) startIdleSessions() {
 	})
 }
 
-// numbers are the server's metrics.
+// metrics are the server's metrics.
 func (f *flood) metrics() map[string]uint64 {
 	out := map[string]uint64{}
 	self, err := os.Executable()
@@ -237,7 +237,7 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 		}
 	})
 	from, spent := now(), cpuOf(f.in.cmd.Process.Pid)
-	text, err := f.in.cli("load", "mixed", "--mix", f.mix, "--rate", strconv.Itoa(f.spec.rate), "--history clients", "64", "--connections", "4", "--duration", f.spec.long.String(), "--warm-up", "1s",
+	text, err := f.in.cli("load", "mixed", "--mix", f.mix, "--rate", strconv.Itoa(f.spec.rate), "--callers", "64", "--connections", "4", "--duration", f.spec.long.String(), "--warm-up", "1s",
 		"--patience", waitLimit.String(), "--node", "/honest", "--timeout", waitLimit.String(), "-o", "json")
 	m.cores = float64(cpuOf(f.in.cmd.Process.Pid)-spent) / float64(now()-from)
 	after := f.metrics()
@@ -291,7 +291,7 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 	return m
 }
 
-// assailed starts hostile clients, and waits until each has come once.
+// startHostile starts hostile clients, and waits until each has come once.
 func (f *flood) startHostile(kinds map[string]int) *actor {
 	f.t.Helper()
 	text, err := json.Marshal(hostileSpec{Server: f.in.listen, Node: "/hostile", Kinds: kinds})

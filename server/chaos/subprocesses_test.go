@@ -165,7 +165,7 @@ func (in *instance) kill() {
 	<-in.ended
 }
 
-// bury ends it with the test, and shows the log of a failed one.
+// killAndShowLog ends it with the test, and shows the log of a failed one.
 func (in *instance) killAndShowLog(name string) {
 	in.kill()
 	if in.t.Failed() {
@@ -266,7 +266,7 @@ func startLowPriorityActor(t *testing.T, name, env string) *actor {
 	return startCommand(t, lowPriorityCommand(exe), name, name, env)
 }
 
-// leftovers is a command that runs on the last processor only, and there while nothing else wants
+// lowPriorityCommand is a command that runs on the last processor only, and there while nothing else wants
 // it. A low priority is not enough: who has the processor finishes its slice of some milliseconds
 // before another that was woken gets its turn, at each of the hops of a request; and thousands of
 // connections that are opened, written to and closed at once keep a processor in the kernel for
@@ -377,7 +377,7 @@ func (c *workload) stop() {
 	}
 }
 
-// gone ends it for good, so that nothing of it is in use any more.
+// killIfStarted ends it for good, so that nothing of it is in use any more.
 func (in *instance) killIfStarted() {
 	if in.cmd != nil {
 		in.kill()

@@ -149,7 +149,7 @@ func (c *workload) livingPid(pid int) bool {
 	return slices.ContainsFunc(c.alive(""), func(a *actor) bool { return a.pid() == pid })
 }
 
-// follow keeps the list of workers that a watch tells, sorted.
+// watchWorkers keeps the list of workers that a watch tells, sorted.
 func watchWorkers(ctx context.Context, t *testing.T, n *client.Node) func() []string {
 	var mu sync.Mutex
 	members := map[uint64]string{}
@@ -188,7 +188,7 @@ func watchWorkers(ctx context.Context, t *testing.T, n *client.Node) func() []st
 	}
 }
 
-// ledger counts a configuration up, one acknowledged step after another.
+// counter counts a configuration up, one acknowledged step after another.
 type counter struct {
 	tried, acked atomic.Uint64
 	cancel       context.CancelFunc

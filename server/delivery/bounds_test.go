@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// sink counts what it is sent.
+// countingSender counts what it is sent.
 type countingSender struct {
 	frames, bytes, pages atomic.Int64
 }

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testShard = 9
 
-// world is a hub between a naive store and naive clients, with a clock that stands still until it
+// model is a hub between a naive store and naive clients, with a clock that stands still until it
 // is moved.
 type model struct {
 	hub   *WatchHub
@@ -43,7 +43,7 @@ type client struct {
 	cut   map[uint64]protocol.Status
 }
 
-// sem is a semaphore as far as streams tell.
+// semaphore is a semaphore as far as streams tell.
 type semaphore struct {
 	limit, version uint64
 	ephemeral      bool
@@ -208,7 +208,7 @@ func apply(sems map[string]semaphore, name string, c *protocol.SemaphoreChange) 
 	sems[name] = s
 }
 
-// view is a client's side of a stream, written from the comments of protocol.Snapshot and
+// streamView is a client's side of a stream, written from the comments of protocol.Snapshot and
 // protocol.Delta.
 type streamView struct {
 	node      uint64
@@ -287,7 +287,7 @@ func (c *client) read(t fataler) {
 	}
 }
 
-// tell writes a frame as a script shows it.
+// describeFrame writes a frame as a script shows it.
 func describeFrame(frame []byte) string {
 	h, err := protocol.ParseFrame(frame)
 	if err != nil {

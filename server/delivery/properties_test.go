@@ -266,7 +266,7 @@ func (s *subscriberModel) installSnapshot() {
 	s.invalidate(s.hub.SnapshotInstalled)
 }
 
-// settle lets every window end and every client read everything; then each must have the store's
+// readAll lets every window end and every client read everything; then each must have the store's
 // state.
 func (s *subscriberModel) readAll() {
 	s.now += time.Second

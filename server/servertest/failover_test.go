@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// crowd is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease that
+// workload is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease that
 // it must not lose. A call that fails is a fault.
 type workload struct {
 	t       testing.TB
@@ -110,7 +110,7 @@ func (w *workload) addFailure(err error) {
 	w.failures = append(w.failures, err)
 }
 
-// pause gives the longest time without an answer since the last call, and begins to look for a new
+// takeLongestGap gives the longest time without an answer since the last call, and begins to look for a new
 // one.
 func (w *workload) takeLongestGap() time.Duration {
 	w.mu.Lock()

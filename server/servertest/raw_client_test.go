@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// raw is a client that speaks frames, one request at a time, for tests that must not depend on the
+// rawClient is a client that speaks frames, one request at a time, for tests that must not depend on the
 // SDK's own recovery.
 type rawClient struct {
 	t      testing.TB
@@ -150,7 +150,7 @@ func (r *rawClient) next() (protocol.Header, error) {
 	return r.read()
 }
 
-// ended reads until the server or the network ends the connection.
+// awaitSessionEnd reads until the server or the network ends the connection.
 func (r *rawClient) awaitSessionEnd() {
 	r.t.Helper()
 	for {

@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// members reads who belongs to the shard, from the leader's host.
+// membership reads who belongs to the shard, from the leader's host.
 func (c *cluster) membership() (leader int, m Membership) {
 	c.t.Helper()
 	for {

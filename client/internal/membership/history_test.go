@@ -504,8 +504,8 @@ func (w *world) chaos() {
 	w.take(a)
 }
 
-// settle ends the chaos. What must come of it is that all who live hold the same round, and nothing
-// is left to do.
+// runUntilQuiet ends the chaos. What must come of it is that all who live hold the same round, and
+// nothing is left to do.
 func (w *world) runUntilQuiet(steps int) {
 	w.quiet = true
 	for _, a := range w.members {

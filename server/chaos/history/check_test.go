@@ -70,7 +70,7 @@ func (s *script) get(k Kind, lane int, data string, version uint64) *script {
 	return s.add(Op{Kind: k, Lane: lane, Process: lane, Data: data, Version: version, Result: OK})
 }
 
-// story is a history and whether it is possible. Each impossible one differs little from a possible
+// stories is a history and whether it is possible. Each impossible one differs little from a possible
 // one.
 var stories = []struct {
 	name string

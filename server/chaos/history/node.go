@@ -45,7 +45,7 @@ func (n node) next(op *Op) []any {
 	return nil
 }
 
-// repeats are what a call may have done besides what it was told: the client asks again when a
+// possibleRepeats are what a call may have done besides what it was told: the client asks again when a
 // connection is lost, and if somebody undid the first doing meanwhile, the second does it again.
 func (op *Op) possibleRepeats() []*Op {
 	if op.Result != OK {

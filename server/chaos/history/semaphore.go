@@ -63,7 +63,7 @@ func amount(n uint64) string {
 	return fmt.Sprint(n)
 }
 
-// brief is a session's id short enough for a picture.
+// sessionName is a session's id short enough for a picture.
 func sessionName(id uint64) string { return fmt.Sprintf("s%d", id) }
 
 func (s *semaphore) used() (n uint64) {
@@ -284,7 +284,7 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 	return s, false
 }
 
-// same says whether what was seen is what is there; an order id that nobody was told may be any.
+// sameEntries says whether what was seen is what is there; an order id that nobody was told may be any.
 func sameEntries(there, seen []Entry) bool {
 	return slices.EqualFunc(there, seen, func(a, b Entry) bool {
 		return a.Session == b.Session && a.Count == b.Count && (a.Order == b.Order || a.Order == 0)

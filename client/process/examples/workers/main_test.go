@@ -169,7 +169,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// settled waits until all members have completed the round.
+// quiet waits until all members have completed the round.
 func quiet(t *testing.T, status func() *process.Status) *process.Status {
 	t.Helper()
 	for over := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
