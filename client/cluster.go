@@ -22,7 +22,11 @@ func (c *Client) callCluster(ctx context.Context, method string, in, out any) er
 	}
 	var reply protocol.ClusterReply
 	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindCluster, req, &reply); err != nil {
-		asks := method == protocol.MethodStatus || method == protocol.MethodPlan || method == protocol.MethodHealth
+		asks := false
+		switch method {
+		case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup:
+			asks = true
+		}
 		return withOp("cluster", method, outcomeUnknown(repeated && !answered(err) && !asks, err))
 	}
 	if out == nil {

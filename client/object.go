@@ -205,10 +205,14 @@ func (c *Client) processEvent(h protocol.Header) error {
 
 // opName is what a request does, in errors.
 func opName(kind protocol.Kind) string {
-	if verb, ok := strings.CutPrefix(kind.String(), "process_"); ok {
+	name := strings.ReplaceAll(kind.String(), "_", " ")
+	if verb, ok := strings.CutPrefix(name, "process "); ok {
+		if strings.Contains(verb, " ") {
+			return verb + " of process"
+		}
 		return verb + " process"
 	}
-	return strings.TrimPrefix(kind.String(), "track_")
+	return strings.TrimPrefix(name, "track ")
 }
 
 // isFenced says that a registration is refused, not the session.

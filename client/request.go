@@ -60,7 +60,7 @@ type requestState struct {
 	// The connection that an acquire was sent on; nil: none, or several.
 	sentVia       *conn
 	sentOnSeveral bool   // several
-	after         uint64 // of a release: the acquire that it undoes was sent on the connection on, and must not arrive behind it
+	after         uint64 // of a release: the acquire that it undoes was sent on sentVia, and must not arrive behind it
 }
 
 // recordConn records where a request is sent.

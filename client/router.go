@@ -255,7 +255,7 @@ func (c *Client) updateRoutes(ctx context.Context, shard uint64, cn *conn, err e
 	status := protocol.StatusOf(err)
 	switch {
 	case errors.Is(err, errConnLost):
-		return tries == 0 // the link has a back-off of its own
+		return tries == 0 // the connector has a back-off of its own
 	case status == protocol.StatusWrongShard && w != nil && cn != nil:
 		var e *protocol.Error
 		if errors.As(err, &e) && e.Master != 0 && e.Master != cn.instance {

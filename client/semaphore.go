@@ -49,7 +49,8 @@ func IfVersion(version uint64) WriteOption {
 }
 
 // Update replaces a semaphore's data and returns its version. Nobody needs to hold the semaphore.
-// Writing the same bytes changes nothing. Errors: NotFound, PreconditionFailed, BadRequest.
+// Writing the same bytes changes nothing. IfVersion(0) always fails: a semaphore that exists has at
+// least version 1. Errors: NotFound, PreconditionFailed, BadRequest.
 func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...WriteOption) (version uint64, err error) {
 	version, err = s.update(ctx, name, data, opts...)
 	return version, withOp("update", name, err)

@@ -59,7 +59,7 @@ type Session struct {
 	m               *session.Machine
 	err             error         // why it is over
 	attachment      *attachment   // nil: not attached to any connection
-	attached        chan struct{} // closed when att is set
+	attached        chan struct{} // closed when attachment is set
 	epoch           uint64        // highest attach epoch asked for
 	attachErr       error         // why the last attach failed
 	closeBy         time.Duration // until when a Close waits: the deadline when the first one began; 0: none did
@@ -73,7 +73,7 @@ type Session struct {
 	confirming      bool // a goroutine confirms leases
 	confirmAgain    bool // it must look once more
 
-	lowPriority  bool          // the next attach may wait a little: see linger
+	lowPriority  bool          // the next attach may wait a little: see delayAttach
 	attachWanted chan struct{} // capacity 1: a call waits for the session to be attached
 }
 

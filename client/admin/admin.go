@@ -9,7 +9,8 @@
 // arrive twice; asking again for what is already so changes nothing. A call that changes something
 // returns when the meta shard has decided it, which is before it is done: watch Status or Plan.
 //
-// Status, Plan and Health need the right read on the path "/", all other calls the right admin.
+// Status, Plan and Health need the right read on the path "/", WhoAmI and Map need none, and all
+// other calls the right admin.
 // Errors are those of package client: Forbidden, NotFound for a name that the cluster does not
 // have, BadRequest, PreconditionFailed with a sentence that says what would allow the change, and
 // Unavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent
@@ -64,7 +65,7 @@ func (a *Client) Health(ctx context.Context) (*Health, error) {
 func (a *Client) Map(ctx context.Context) (*Map, error) { return rpc.Map(ctx, a.c) }
 
 // Drain moves leadership and votes away from an instance, by name or UUID, and gives it neither
-// again until Undrain. Drain an instance before it is stopped for long, or expelled.
+// again until its next start, or Undrain. Drain an instance before it is stopped for long, or expelled.
 func (a *Client) Drain(ctx context.Context, instance string) (*Instance, error) {
 	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance})
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -52,11 +53,11 @@ func (a *Client) Backup(ctx context.Context, shard uint64, open func(Snapshot) (
 		part, err = a.backupPart(ctx, protocol.BackupRequest{Shard: shard, Snapshot: id, Offset: offset})
 		switch {
 		case errors.Is(err, client.NotFound):
-			return errors.Join(ErrSnapshotLost, err)
+			return fmt.Errorf("%w: %w", ErrSnapshotLost, err)
 		case err != nil:
 			return err
 		case !part.Ready || len(part.Bytes) == 0:
-			return ErrSnapshotLost
+			return fmt.Errorf("%w: it has %d bytes, and was to have %d", ErrSnapshotLost, offset, size)
 		}
 	}
 }

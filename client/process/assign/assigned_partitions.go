@@ -68,7 +68,7 @@ type assignedPartitions struct {
 	closed     bool       // takes nothing more
 
 	mu          sync.Mutex
-	assignments map[int]*assignment // changed with turn held, too
+	assignments map[int]*assignment // changed with callbackMu held, too
 }
 
 // assignment is one partition in the hand.

@@ -1,4 +1,4 @@
-// Package quiet keeps a library's remarks to itself that are no business of people at a terminal.
+// Package logfilter keeps a library's remarks to itself that are no business of people at a terminal.
 // Importing it is enough.
 //
 // The library behind /metrics logs, when it is initialized, that it does not show pressure metrics
