@@ -65,7 +65,8 @@ func (a *Client) Health(ctx context.Context) (*Health, error) {
 func (a *Client) Map(ctx context.Context) (*Map, error) { return rpc.Map(ctx, a.c) }
 
 // Drain moves leadership and votes away from an instance, by name or UUID, and gives it neither
-// again until its next start, or Undrain. Drain an instance before it is stopped for long, or expelled.
+// again until its next start, or Undrain. Drain an instance before it is stopped for long, or
+// expelled.
 func (a *Client) Drain(ctx context.Context, instance string) (*Instance, error) {
 	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance})
 }

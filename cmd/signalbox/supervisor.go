@@ -59,8 +59,9 @@ type supervisorClient struct {
 	reports chan *supervisorReport // exactly one
 }
 
-// supervisors are those that this process has started. The lock is held while one is started, so that each
-// child of this process that is not in the table was left behind by a supervisor that was killed.
+// supervisors are those that this process has started. The lock is held while one is started, so
+// that each child of this process that is not in the table was left behind by a supervisor that was
+// killed.
 var supervisors = struct {
 	sync.Mutex
 	pids map[int]bool

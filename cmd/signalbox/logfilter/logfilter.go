@@ -1,5 +1,5 @@
-// Package logfilter keeps a library's remarks to itself that are no business of people at a terminal.
-// Importing it is enough.
+// Package logfilter keeps a library's remarks to itself that are no business of people at a
+// terminal. Importing it is enough.
 //
 // The library behind /metrics logs, when it is initialized, that it does not show pressure metrics
 // if the kernel has none: each command line began with that. This package is initialized before it,
