@@ -15,7 +15,7 @@ const (
 
 // TestLocalCopyOverMoves drives a watch of a prefix with naive shards whose buckets move at random.
 // Each shard's stream arrives in order, but streams overtake each other, and break off and start
-// anew. Names that are always there are never told gone, and in the end the watch knows exactly
+// again. Names that are always there are never told gone, and in the end the watch knows exactly
 // what there is.
 func TestLocalCopyOverMoves(t *testing.T) {
 	for seed := range uint64(400) {

@@ -83,7 +83,7 @@ func readOptionsOf(opts []ReadOption) (o readOptions) {
 	return o
 }
 
-// maxRereads is how often a description is begun anew because it changed between its pages.
+// maxRereads is how often a description is begun again because it changed between its pages.
 const maxRereads = 5
 
 // Describe reads a semaphore. Errors: NotFound.

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestHomeMoves: a session whose home moves is attached anew, and holds what it holds meanwhile.
+// TestHomeMoves: a session whose home moves is attached again, and holds what it holds meanwhile.
 // The word of it may come before the reply to the attach that it is about, which counts for nothing
 // then. Other sessions of the connection are left alone.
 func TestHomeMoves(t *testing.T) {

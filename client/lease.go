@@ -151,7 +151,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	r.s, r.e, r.bucket, r.token = s, e, l.bucket, l.token
 	if e.locked {
 		// A change of the lease is under way. The release comes next, before a caller that wants to
-		// acquire anew.
+		// acquire again.
 		r.turn = make(chan struct{}, 1)
 		e.queue = append([]chan struct{}{r.turn}, e.queue...)
 	}

@@ -232,7 +232,7 @@ func TestOutcomeUnknown(t *testing.T) {
 }
 
 // TestRedirect: a shard moves to another instance. Requests follow it there, behind the session's
-// ticket, and the ticket of a new attach is shown anew.
+// ticket, and the ticket of a new attach is shown again.
 func TestRedirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
@@ -698,7 +698,7 @@ func TestStartThatEnded(t *testing.T) {
 	})
 }
 
-// TestTicketOfAnOldKey: a ticket that is worth nothing any more has the session attached anew, and
+// TestTicketOfAnOldKey: a ticket that is worth nothing any more has the session attached again, and
 // the new one is shown.
 func TestTicketOfAnOldKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -174,7 +174,7 @@ func (w *watch) isIdle() bool {
 }
 
 // layout has a part for each shard of the map. Those that there are go on: a shard that buckets
-// come to, or leave, begins its streams anew by itself. mu is held.
+// come to, or leave, begins its streams again by itself. mu is held.
 func (w *watch) layout(r *routeTable) {
 	t := r.tiers[w.n.tier]
 	if w.routes == r || t == nil {
@@ -330,7 +330,7 @@ func (st *watchStream) cut(err error) {
 }
 
 // maxBehind is how many snapshots in a row are too old at least before one is believed all the
-// same, and only if every replica of the shard has sent one: the shard has begun anew, as one in
+// same, and only if every replica of the shard has sent one: the shard has begun again, as one in
 // memory does. Some replicas alone may be cut off from the others.
 const maxBehind = 16
 

@@ -10,7 +10,7 @@ import (
 )
 
 // TestWatchNeverGoesBack: a replica that has not applied yet what the watch has told of is not
-// believed; a shard that has begun anew is, after a while.
+// believed; a shard that has begun again is, after a while.
 func TestWatchNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -64,7 +64,7 @@ func (s *Server) openAudit(context.Context) error {
 	return nil
 }
 
-// ReopenAudit opens the file of the audit log anew, after it was renamed. Without an audit log that goes to a file it does nothing.
+// ReopenAudit opens the file of the audit log again, after it was renamed. Without an audit log that goes to a file it does nothing.
 func (s *Server) ReopenAudit() error { return s.audit.log.Reopen() }
 
 func (a *auditLog) write(e audit.Event) { a.log.Write(e) }

@@ -62,7 +62,7 @@ func (c *conn) sharedBinding(node uint64, home *shardHost, description string) *
 
 const bindingStripes = 64
 
-// bindings is who is bound to which session on this instance, for events that are addressed to sessions. It is soft state: made anew by attaches and
+// bindings is who is bound to which session on this instance, for events that are addressed to sessions. It is soft state: made again by attaches and
 // tickets. Nearly every session has one binding; a client that presents a session on further connections has several.
 //
 // Invariant: a binding that is not gone is in its connection's table and in its session's list.

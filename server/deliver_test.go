@@ -283,13 +283,13 @@ func TestPongs(t *testing.T) {
 		} else if h.Arg == r.Shard {
 			homes++
 		} else {
-			t.Fatalf("shard %d vouches", h.Arg)
+			t.Fatalf("shard %d renews", h.Arg)
 		}
 	}
 	c.write(protocol.AppendFrame(nil, protocol.KindPing, 2000, 0, nil))
 	c.find("the last ping's own pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == 0 })
 	c.find("the last ping's home pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == r.Shard })
-	// Nor does a home vouch while one of the sessions lives by an attach that is not in the log.
+	// Nor does a home renew while one of the sessions lives by an attach that is not in the log.
 	d := s.shards.get(r.Shard)
 	var sc *conn
 	s.conns.each(func(x *conn) { sc = x })
@@ -303,7 +303,7 @@ func TestPongs(t *testing.T) {
 	c.find("a pong of the home", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2600 && h.Arg == r.Shard })
 	for _, h := range c.later {
 		if h.Kind == protocol.KindPong && h.ID >= 2500 && h.ID < 2600 && h.Arg != 0 {
-			t.Fatalf("the home vouched for an attach that it does not have, with ping %d", h.ID)
+			t.Fatalf("the home renewed by an attach that it does not have, with ping %d", h.ID)
 		}
 	}
 	// A home that says nothing holds up nobody's own pong.

@@ -67,7 +67,7 @@ func TestDescribeOnce(t *testing.T) {
 	home, other, third := new(shardHost), new(shardHost), new(shardHost)
 	b := &binding{sharedBinding: &sharedBinding{home: home, description: "me"}}
 	for _, step := range []struct {
-		desk  *shardHost
+		host  *shardHost
 		at    time.Duration
 		taken bool
 		want  string
@@ -81,12 +81,12 @@ func TestDescribeOnce(t *testing.T) {
 		{other, describeAgainAfter + 1, true, ""},
 		{third, describeAgainAfter + 1, true, ""},
 	} {
-		got := b.descriptionFor(step.desk, step.at)
+		got := b.descriptionFor(step.host, step.at)
 		if got != step.want {
 			t.Fatalf("at %v: %q, want %q", step.at, got, step.want)
 		}
 		if got != "" && step.taken {
-			b.markDescribed(step.desk, step.at)
+			b.markDescribed(step.host, step.at)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// TestFrozenHome: the sessions at home in a bucket that is frozen leave their connection with a word; the others of the connection are vouched for as before, and when
+// TestFrozenHome: the sessions at home in a bucket that is frozen leave their connection with a word; the others of the connection are renewed as before, and when
 // the move is given up the first ones are attached again on the same connection.
 func TestFrozenHome(t *testing.T) {
 	s := start(t, nil)
@@ -31,19 +31,19 @@ func TestFrozenHome(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	vouched := func() {
+	renewed := func() {
 		t.Helper()
 		ping := c.send(protocol.KindPing, 0, &protocol.Empty{})
 		c.find("the home's pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == ping && h.Arg == d.id })
 	}
-	vouched()
+	renewed()
 
 	step(shard.CmdFreeze, 100)
 	var away protocol.Detached
 	if c.event(protocol.KindDetached, &away); away != (protocol.Detached{Session: first.Session, Epoch: first.Epoch}) {
 		t.Fatalf("detached: %+v", away)
 	}
-	vouched()
+	renewed()
 	if b := c.s.bindings.conn(first.Session); b != nil {
 		t.Error("the session is still bound")
 	}
@@ -64,7 +64,7 @@ func TestFrozenHome(t *testing.T) {
 	if r, err := c.attach(node, 1, first.Session, first.Epoch+2); err != nil || r.Epoch != first.Epoch+2 {
 		t.Fatalf("attach at a home that serves again: %+v, %v", r, err)
 	}
-	vouched()
+	renewed()
 	if len(c.later) > 0 && c.later[0].Kind == protocol.KindDetached {
 		t.Error("detached twice")
 	}

@@ -491,7 +491,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 	}
 }
 
-// TestRolloutBehind: a client that reads nothing gets the status anew when it reads again, and what is kept for it meanwhile is bounded.
+// TestRolloutBehind: a client that reads nothing gets the status again when it reads again, and what is kept for it meanwhile is bounded.
 func TestRolloutBehind(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.OutSoft = minOutSoft })
 	k := newTrackKit(t, s)

@@ -65,7 +65,7 @@ func TestTakenOver(t *testing.T) {
 }
 
 // TestStartAgainElsewhere: a start that is sent again attaches the session to the connection of the newer sending, and the other one is told: pongs there do not
-// vouch for the session any more.
+// renew the session any more.
 func TestStartAgainElsewhere(t *testing.T) {
 	s := start(t, nil)
 	old, c := connect(t, s), connect(t, s)
@@ -381,7 +381,7 @@ func TestRelaxedAttach(t *testing.T) {
 	if info.State != protocol.SessionAttached || info.Epoch != 4 {
 		t.Fatalf("the log has the session as %+v", info)
 	}
-	// Pongs of the home vouch once the attach is applied.
+	// Pongs of the home renew once the attach is applied.
 	c.nextID++
 	id := c.nextID
 	answered, pinger := make(chan struct{}), sync.WaitGroup{}

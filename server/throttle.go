@@ -155,7 +155,7 @@ func (c *conn) bufferPaused(n int) bool {
 	return false
 }
 
-// resume ends a pause. The deadline of a frame that was incomplete begins anew.
+// resume ends a pause. The deadline of a frame that was incomplete begins again.
 func (c *conn) resume(now time.Duration) {
 	if since := c.frameSince.Load(); since != 0 {
 		c.frameSince.CompareAndSwap(since, int64(now))

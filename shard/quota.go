@@ -73,7 +73,7 @@ func (p *sessionRecord) chargeableAnswers() uint32 {
 	return uint32(max(0, p.answers.len()-freeAnswers))
 }
 
-// chargeAnswers counts the session's answers anew. It is called when some came or went, and when
+// chargeAnswers counts the session's answers again. It is called when some came or went, and when
 // the session has ended.
 func (p *sessionRecord) chargeAnswers() {
 	if now := p.chargeableAnswers(); now != p.chargedAnswers {
@@ -119,7 +119,7 @@ func (n *node) removeEntryUsage(e *entry) {
 	}
 }
 
-// chargeObject counts a process or track anew: it was counted as before, and has so many bytes now.
+// chargeObject counts a process or track again: it was counted as before, and has so many bytes now.
 // Both are 0 while it is not here.
 func (n *node) chargeObject(before *uint64, now uint64) {
 	n.bytes += now - *before // modulo 2^64

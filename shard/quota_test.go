@@ -122,7 +122,7 @@ func TestQuotaShareOfBytes(t *testing.T) {
 	}
 }
 
-// TestQuotaSharesUpdate: what a shard admits of a node's quotas is worked out once, and anew when
+// TestQuotaSharesUpdate: what a shard admits of a node's quotas is worked out once, and again when
 // the quotas change or copies of buckets come and go.
 func TestQuotaSharesUpdate(t *testing.T) {
 	m := New(1)

@@ -75,7 +75,7 @@ func (p *sessionRecord) updateDescription(description []byte) {
 }
 
 // expireRemote is called when the time of an idle remote session's record may be over. A use does
-// not move the timer: it is armed anew here.
+// not move the timer: it is armed again here.
 func (m *Machine) expireRemote(p *sessionRecord) {
 	m.touchSessionRecord(p)
 	m.cancel(p)

@@ -91,7 +91,7 @@ func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	}
 }
 
-// maxRereads is how often a status is begun anew because the process changed between its pages.
+// maxRereads is how often a status is begun again because the process changed between its pages.
 // After that its members come from different moments.
 const maxRereads = 5
 

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// counter is a desk with one answer after the other.
+// counter is a server with one answer after the other.
 type counter struct {
 	asked   []protocol.Message
 	answers []any // *protocol.ProcessStatus, or error
@@ -62,8 +62,8 @@ func statusPage(revision, session uint64, cursor string) *protocol.ProcessStatus
 	}
 }
 
-// TestDescribe: pages that fit are put together; after a change between them it begins anew, and in
-// the end takes what there is.
+// TestDescribe: pages that fit are put together; after a change between them it begins again, and
+// in the end takes what there is.
 func TestDescribe(t *testing.T) {
 	c := &counter{answers: []any{statusPage(1, 1, "x"), statusPage(2, 2, ""), statusPage(2, 1, "x"), statusPage(2, 2, "")}}
 	s, err := (&Operator{c}).Describe(t.Context())

@@ -164,7 +164,7 @@ func TestSteadyFollowersPollRarely(t *testing.T) {
 }
 
 // TestAttempts: what fails is tried again, ever more slowly, and each attempt is reported; the next
-// target begins anew.
+// target begins again.
 func TestAttempts(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(oneLocation)

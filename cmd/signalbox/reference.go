@@ -12,7 +12,7 @@ import (
 // is made of. A test keeps REFERENCE.md equal.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
-	b.WriteString("# signalbox: reference of the command line\n\nWritten from the tables in `cmd/signalbox`; `make golden` writes it anew.\n\n## Settings\n\n")
+	b.WriteString("# signalbox: reference of the command line\n\nWritten from the tables in `cmd/signalbox`; `make golden` rewrites it.\n\n## Settings\n\n")
 	b.WriteString("Flags, environment, file and defaults count in this order. Files hold the flags' names as keys.\n")
 	for _, s := range []struct {
 		title string

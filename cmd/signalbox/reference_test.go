@@ -27,7 +27,7 @@ func TestReferenceIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(got), want); diff != "" {
-		t.Errorf("%s is out of date; `make golden` writes it anew:\n%s", page, diff)
+		t.Errorf("%s is out of date; `make golden` rewrites it:\n%s", page, diff)
 	}
 }
 

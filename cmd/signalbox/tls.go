@@ -34,7 +34,7 @@ func tlsConfig(v map[string]string) (*tls.Config, error) {
 		if _, err := keyPair(cert, key); err != nil {
 			return nil, usagef("cannot use --tls-cert with --tls-key: %v", err)
 		}
-		// A command that holds a lock for weeks outlives its certificate: it is read anew for each
+		// A command that holds a lock for weeks outlives its certificate: it is read again for each
 		// connection, and shown to whoever asks for one.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := keyPair(cert, key)

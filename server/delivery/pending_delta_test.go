@@ -63,7 +63,7 @@ func TestMergeDropsOverridden(t *testing.T) {
 }
 
 // TestMergeManyOwners: all members of a large service restart within one window, a few come and go,
-// and then again after the semaphore was made anew.
+// and then again after the semaphore was made again.
 func TestMergeManyOwners(t *testing.T) {
 	const members = 1000
 	for _, anew := range []bool{false, true} {

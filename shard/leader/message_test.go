@@ -104,7 +104,7 @@ func TestMessagesAreSmall(t *testing.T) {
 }
 
 // TestSlowSubscriberIsDropped: news for it are bounded, and its next beat learns that it must
-// subscribe anew.
+// subscribe again.
 func TestSlowSubscriberIsDropped(t *testing.T) {
 	w := newHarness()
 	w.l.Start(w.now, 1, 0, nil)

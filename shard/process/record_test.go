@@ -94,7 +94,7 @@ func TestFormerMembers(t *testing.T) {
 	}
 }
 
-// TestFloor: epochs of a process made anew begin above those of the one before.
+// TestFloor: epochs of a process made again begin above those of the one before.
 func TestFloor(t *testing.T) {
 	c := newWorkload(t, protocol.ProcessOptions{})
 	c.join(1, 2)

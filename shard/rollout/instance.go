@@ -119,7 +119,7 @@ func (l *location) findSuspects() {
 	}
 }
 
-// recount counts all members of l anew.
+// recount counts all members of l again.
 func (t *Track) recount(l *location) {
 	l.leaders, l.counted, l.unreached, l.explicit = 0, 0, 0, 0
 	for _, p := range l.members {

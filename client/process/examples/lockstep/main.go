@@ -1,7 +1,7 @@
 // Lockstep is an example of a coordination process: its members change something together, by a
 // protocol of three steps. All lock what they have; when all did, all execute the change; when all
-// did, all unlock. Each time a member comes, goes or dies they do so anew, and a step that is under
-// way then is given up by all.
+// did, all unlock. Each time a member comes, goes or dies they do so again, and a step that is
+// under way then is given up by all.
 //
 //	go run ./client/process/examples/lockstep --name a
 package main
