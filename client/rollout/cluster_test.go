@@ -159,8 +159,12 @@ func TestClusterBucketMoves(t *testing.T) {
 	}
 	empty := func(from, to int) {
 		t.Helper()
-		for set, weight := range map[int]float64{to: 1, from: 0} {
-			if _, err := admin.New(k.client).SetWeight(k.ctx, sets[set].Name, weight); err != nil {
+		// The target first: a cluster refuses to take the weight of its last replicaset that has one.
+		for _, w := range []struct {
+			set    int
+			weight float64
+		}{{to, 1}, {from, 0}} {
+			if _, err := admin.New(k.client).SetWeight(k.ctx, sets[w.set].Name, w.weight); err != nil {
 				t.Fatal(err)
 			}
 		}
