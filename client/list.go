@@ -164,6 +164,38 @@ func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 	})
 }
 
+// SessionObject is a process or a rollout's track that a session takes part in.
+type SessionObject struct {
+	Process   bool // it is a process, of which the session is a member; else a track
+	Name      string
+	Label     string // the member's key, which may be empty; or the first of the instances' ids
+	Instances uint64 // that the session has registered in the track; of a process 1
+}
+
+// SessionObjects lists the coordination processes that a session is a member of, and the tracks in
+// which it has instances, over all shards: processes before tracks, each in order of name. The
+// sequence ends after its first error. List with OfSession lists the semaphores.
+func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionObject, error] {
+	key := func(o *SessionObject) string {
+		if o.Process {
+			return "p" + o.Name
+		}
+		return "t" + o.Name
+	}
+	return listShards(ctx, n, "list objects of sessions of", n.path, key, func(shard uint64, cursor []byte) ([]SessionObject, []byte, error) {
+		var reply protocol.SessionObjectsReply
+		req := &protocol.SessionObjects{Shard: shard, Node: n.id, Session: id, Cursor: cursor}
+		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionObjects, req, &reply); err != nil {
+			return nil, nil, err
+		}
+		items := make([]SessionObject, len(reply.Objects))
+		for i, w := range reply.Objects {
+			items[i] = SessionObject{Process: w.Type == protocol.ObjectProcess, Name: string(w.Name), Label: w.Label, Instances: w.Count}
+		}
+		return items, reply.Cursor, nil
+	})
+}
+
 // processes lists the node's processes whose name begins with prefix, in order of name.
 func (n *Node) processes(ctx context.Context, prefix string) iter.Seq2[protocol.ProcessItem, error] {
 	name := func(i *protocol.ProcessItem) string { return string(i.Name) }

@@ -41,6 +41,7 @@ const (
 	KindSessionDescribe Kind = 23
 	KindSessionList     Kind = 24 // bucket is any bucket of the shard that is asked
 	KindSessionKill     Kind = 25
+	KindSessionObjects  Kind = 26 // bucket is any bucket of the shard that is asked
 
 	// A semaphore, for operators. Bucket is Bucket(node, name).
 	KindForceRelease Kind = 29
@@ -123,8 +124,9 @@ var kindNames = [...]string{
 	KindNodeList: "node_list", KindCluster: "cluster",
 	KindSessionStart: "session_start", KindSessionAttach: "session_attach", KindSessionStop: "session_stop",
 	KindSessionDescribe: "session_describe", KindSessionList: "session_list", KindSessionKill: "session_kill",
-	KindForceRelease: "force_release",
-	KindCreate:       "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
+	KindSessionObjects: "session_objects",
+	KindForceRelease:   "force_release",
+	KindCreate:         "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
 	KindRelease: "release", KindDescribe: "describe", KindList: "list", KindWatch: "watch", KindUnwatch: "unwatch",
 	KindPong: "pong", KindGoodbye: "goodbye", KindMapChanged: "map_changed", KindSessionEnded: "session_ended",
 	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindWatchFired: "watch_fired",

@@ -190,8 +190,8 @@ func (m *SessionInfo) fields(f *fields) {
 func (m *SessionInfo) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *SessionInfo) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// SessionListReply is a page. An empty cursor is the end. What a session holds and waits for is
-// asked with List.Session on every shard.
+// SessionListReply is a page. An empty cursor is the end. List.Session on every shard says what
+// a session holds and waits for, and SessionObjects what else it takes part in.
 type SessionListReply struct {
 	Sessions []SessionInfo
 	Cursor   []byte
@@ -211,6 +211,78 @@ func (m *SessionListReply) AppendBody(b []byte) []byte {
 	return f.body()
 }
 func (m *SessionListReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
+
+// SessionObjects lists what a session takes part in besides semaphores, in one shard: first the
+// processes that it is a member of, then the tracks that it has instances of, each in order of
+// name. Reply: SessionObjectsReply.
+type SessionObjects struct {
+	Shard   uint64
+	Node    uint64
+	Session uint64
+	Cursor  []byte
+	Limit   uint32
+}
+
+func (m *SessionObjects) fields(f *fields) {
+	f.message("session objects")
+	f.uint("shard", &m.Shard)
+	f.uint("node", &m.Node)
+	f.uint("session", &m.Session)
+	f.bytes("cursor", &m.Cursor)
+	f.uint32("limit", &m.Limit)
+}
+
+func (m *SessionObjects) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *SessionObjects) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *SessionObjects) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
+// ObjectType is a type of object in a shard, besides semaphores.
+type ObjectType uint8
+
+const (
+	ObjectProcess ObjectType = 1
+	ObjectTrack   ObjectType = 2
+)
+
+// SessionObject is one object that a session takes part in.
+type SessionObject struct {
+	Type  ObjectType
+	Name  []byte
+	Label string // the member's key, which may be empty; or the first of the instances' ids
+	Count uint64 // of instances; of a process 1
+}
+
+func (m *SessionObject) fields(f *fields) {
+	small(f, "objects.type", &m.Type)
+	f.bytes("objects.name", &m.Name)
+	f.str("objects.label", &m.Label)
+	f.uint("objects.count", &m.Count)
+}
+
+// SessionObjectsReply is a page. An empty cursor is the end.
+type SessionObjectsReply struct {
+	Objects []SessionObject
+	Cursor  []byte
+}
+
+func (m *SessionObjectsReply) fields(f *fields) {
+	f.message("session objects reply")
+	for l := list(f, "objects", 4, &m.Objects); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bytes("cursor", &m.Cursor)
+}
+
+func (m *SessionObjectsReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *SessionObjectsReply) DecodeBody(b []byte) error {
+	f := decoder(b)
+	m.fields(&f)
+	return f.err()
+}
 
 // EndReason says why a session ended.
 type EndReason uint8

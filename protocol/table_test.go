@@ -102,6 +102,9 @@ var messages = []messageCase{
 	{KindSessionList | KindReply, &SessionListReply{Sessions: []SessionInfo{sampleInfo}, Cursor: []byte{0, 2}}},
 	{KindSessionKill, &SessionKill{Session: sampleHead.Session, Node: 2, Reason: "stuck deployment"}},
 	{KindSessionKill | KindReply, &Empty{}},
+	{KindSessionObjects, &SessionObjects{Shard: 1, Node: 2, Session: sampleHead.Session, Cursor: []byte{1, 'q'}, Limit: 50}},
+	{KindSessionObjects | KindReply, &SessionObjectsReply{Objects: []SessionObject{{Type: ObjectProcess, Name: []byte("work-queue"), Label: "worker-7", Count: 1},
+		{Type: ObjectTrack, Name: []byte("geo/base"), Label: "sas-1.example", Count: 2}}, Cursor: []byte{2, 'g'}}},
 	{KindForceRelease, &ForceRelease{Node: 2, Name: []byte("leader"), First: 41, Last: 41, Reason: "its host hangs"}},
 	{KindForceRelease | KindReply, &ForceReleaseReply{Released: 1}},
 

@@ -132,7 +132,7 @@ func TestUnknownAndMalformed(t *testing.T) {
 	requests := []protocol.Kind{
 		protocol.KindPresentTicket, protocol.KindMap, protocol.KindNodeCreate, protocol.KindNodeAlter, protocol.KindNodeDescribe, protocol.KindNodeDrop,
 		protocol.KindNodeList, protocol.KindCluster, protocol.KindSessionStart, protocol.KindSessionAttach, protocol.KindSessionStop, protocol.KindSessionDescribe,
-		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindForceRelease, protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
+		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindSessionObjects, protocol.KindForceRelease, protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
 		protocol.KindAcquire, protocol.KindRelease, protocol.KindDescribe, protocol.KindList, protocol.KindWatch, protocol.KindUnwatch,
 		protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete, protocol.KindProcessForceRound,
 		protocol.KindProcessEvict, protocol.KindProcessAlter, protocol.KindProcessDescribe, protocol.KindProcessList, protocol.KindProcessSync, protocol.KindProcessRequest,

@@ -37,6 +37,7 @@ type readRequests struct {
 	list     protocol.List
 	sdesc    protocol.SessionDescribe
 	slist    protocol.SessionList
+	sobjects protocol.SessionObjects
 	pdesc    protocol.ProcessDescribe
 	plist    protocol.ProcessList
 	tdesc    protocol.TrackDescribe
@@ -108,6 +109,15 @@ func readKinds() map[protocol.Kind]requestKind {
 				return out, err
 			},
 		}),
+		protocol.KindSessionObjects: row(readKind{
+			body: func(r *readRequests) request { return &r.sobjects },
+			scope: func(r *readRequests) readScope {
+				return readScope{node: r.sobjects.Node, want: protocol.Strict, shard: r.sobjects.Shard}
+			},
+			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
+				return &l.message.sobjectsReply, m.SessionObjects(&l.message.sobjects, &l.message.sobjectsReply)
+			},
+		}),
 		protocol.KindProcessDescribe: row(readKind{
 			body: func(r *readRequests) request { return &r.pdesc },
 			scope: func(r *readRequests) readScope {
@@ -174,6 +184,7 @@ type readReplies struct {
 	listReply     protocol.ListReply
 	sinfo         protocol.SessionInfo
 	slistReply    protocol.SessionListReply
+	sobjectsReply protocol.SessionObjectsReply
 	pstatus       protocol.ProcessStatus
 	plistReply    protocol.ProcessListReply
 	tstatus       protocol.TrackStatus

@@ -170,3 +170,51 @@ func (m *Machine) SessionList(req *protocol.SessionList, out *protocol.SessionLi
 	})
 	return nil
 }
+
+// SessionObjects reads a page of the processes and tracks in the active buckets of this shard that
+// a session takes part in: processes before tracks, each in order of name. The cursor is the type
+// and the name of the last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+func (m *Machine) SessionObjects(req *protocol.SessionObjects, out *protocol.SessionObjectsReply) error {
+	var last protocol.ObjectType
+	var after []byte
+	if len(req.Cursor) > 0 {
+		last, after = protocol.ObjectType(req.Cursor[0]), req.Cursor[1:]
+		if last != protocol.ObjectProcess && last != protocol.ObjectTrack || len(after) > protocol.MaxNameLen {
+			return badCursor()
+		}
+	}
+	n, err := m.readNode(req.Node)
+	if err != nil {
+		return err
+	}
+	*out = protocol.SessionObjectsReply{Objects: out.Objects[:0]}
+	p := m.sessions[req.Session]
+	if p == nil || p.node != n || !m.alive(p) {
+		return nil
+	}
+	pg := newPage(req.Limit, PageBytes)
+	item := func(o protocol.SessionObject, b *bucket) (more bool) {
+		if b.state != bucketActive || o.Type < last || o.Type == last && bytes.Compare(o.Name, after) <= 0 {
+			return true
+		}
+		if !pg.takes(16 + len(o.Name) + len(o.Label)) {
+			g := &out.Objects[len(out.Objects)-1]
+			out.Cursor = append([]byte{byte(g.Type)}, g.Name...)
+			return false
+		}
+		out.Objects = append(out.Objects, o)
+		return true
+	}
+	for _, x := range p.memberships() {
+		if !item(protocol.SessionObject{Type: protocol.ObjectProcess, Name: x.name, Label: x.state.Key(p.id), Count: 1}, x.bucket) {
+			return nil
+		}
+	}
+	for _, x := range p.tracks() {
+		label, count := x.state.InstancesOf(p.id)
+		if !item(protocol.SessionObject{Type: protocol.ObjectTrack, Name: x.name, Label: label, Count: uint64(count)}, x.bucket) {
+			return nil
+		}
+	}
+	return nil
+}

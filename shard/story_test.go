@@ -168,7 +168,7 @@ func (x *storyRunner) directive(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], u.Refused[q])
 		}
 		return b.String()
-	case "process", "processes", "describe", "list", "sessions", "stream", "remotes", "node", "counters":
+	case "process", "processes", "describe", "list", "sessions", "objects", "stream", "remotes", "node", "counters":
 		return x.read(d)
 	case "shard", "import", "copies":
 		return x.moveDirective(d)
@@ -604,8 +604,8 @@ func (x *storyRunner) event(b *strings.Builder, e *Event) {
 }
 
 // read serves the directives that read: describe NAME [owners] [waiters] [limit=n], list [prefix=p]
-// [session=NAME] [limit=n], sessions, stream [name=n] [prefix] [bytes=n], held, counters. A page's
-// cursor is followed to the end, with a line between pages.
+// [session=NAME] [limit=n], sessions, objects session=NAME [limit=n], stream [name=n] [prefix]
+// [bytes=n], held, counters. A page's cursor is followed to the end, with a line between pages.
 func (x *storyRunner) read(d *datadriven.TestData) string {
 	var line []string
 	for _, a := range d.CmdArgs {
@@ -657,6 +657,24 @@ func (x *storyRunner) read(d *datadriven.TestData) string {
 			for _, s := range r.Sessions {
 				fmt.Fprintf(&b, "%s state=%d epoch=%d timeout=%d remaining=%d desc=%q client=%s\n", x.sessionName(s.Session), s.State, s.Epoch, s.Timeout, s.Remaining,
 					s.Description, s.Client)
+			}
+			if req.Cursor = r.Cursor; len(r.Cursor) > 0 {
+				b.WriteString("-- next page\n")
+			}
+		}
+	case "objects":
+		req := protocol.SessionObjects{Node: node, Limit: uint32(a.num("limit", 0))}
+		if s := x.sessions[a.vals["session"]]; s != nil {
+			req.Session = s.id
+		}
+		types := map[protocol.ObjectType]string{protocol.ObjectProcess: "process", protocol.ObjectTrack: "track"}
+		for more := true; more; more = len(req.Cursor) > 0 {
+			var r protocol.SessionObjectsReply
+			if err := x.m.SessionObjects(&req, &r); err != nil {
+				return err.Error() + "\n"
+			}
+			for _, o := range r.Objects {
+				fmt.Fprintf(&b, "%s %s label=%q count=%d\n", types[o.Type], o.Name, o.Label, o.Count)
 			}
 			if req.Cursor = r.Cursor; len(r.Cursor) > 0 {
 				b.WriteString("-- next page\n")

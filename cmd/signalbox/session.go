@@ -46,7 +46,7 @@ func (a *app) sessionCmd() *cobra.Command {
 		return inv.printer().list(rows, "no sessions")
 	})
 
-	describe := &cobra.Command{Use: "describe SESSION", Short: "Show a session, what it holds and what it waits for", Args: cobra.ExactArgs(1)}
+	describe := &cobra.Command{Use: "describe SESSION", Short: "Show a session, and what it holds, waits for and takes part in", Args: cobra.ExactArgs(1)}
 	describe.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[0])
 		if err != nil {
@@ -115,7 +115,7 @@ session, use "signalbox sem force-release".
 	return c
 }
 
-// sessionDetails is a session with what it holds and what it waits for.
+// sessionDetails is a session with what it holds, waits for and takes part in.
 func (inv *invocation) sessionDetails(n *client.Node, s *client.SessionInfo) (row, error) {
 	holds, waits := []row{}, []row{}
 	for e, err := range n.List(inv.ctx, "", client.OfSession(s.ID), client.ReadConsistency(client.Strict)) {
@@ -129,7 +129,19 @@ func (inv *invocation) sessionDetails(n *client.Node, s *client.SessionInfo) (ro
 			holds = append(holds, r)
 		}
 	}
-	return append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits}), nil
+	processes, tracks := []row{}, []row{}
+	for o, err := range n.SessionObjects(inv.ctx, s.ID) {
+		switch {
+		case err != nil:
+			return nil, err
+		case o.Process:
+			processes = append(processes, row{{"name", "name", o.Name}, {"key", "key", o.Label}})
+		default:
+			tracks = append(tracks, row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
+		}
+	}
+	return append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits},
+		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks}), nil
 }
 
 // endedSessionError says to an operator that a session is over: the SDK's sentence is for who held

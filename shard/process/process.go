@@ -149,6 +149,14 @@ func (p *Process) JoinOrder(session uint64) uint64 {
 	return 0
 }
 
+// Key is that of the member with the session, which may be empty.
+func (p *Process) Key(session uint64) string {
+	if m := p.member(session); m != nil {
+		return m.key
+	}
+	return ""
+}
+
 // AllowsMessages says that messages between members may pass now: all are prepared, and not all
 // have completed.
 func (p *Process) AllowsMessages() bool {

@@ -278,6 +278,15 @@ func (t *Track) SessionEnded(now Now, session uint64, out *Events) {
 // semaphore does.
 func (t *Track) HasSession(session uint64) bool { return len(t.sessions[session]) > 0 }
 
+// InstancesOf is how many instances the session has here, and the least of their ids.
+func (t *Track) InstancesOf(session uint64) (first string, n int) {
+	list := t.sessions[session]
+	if len(list) > 0 {
+		first = slices.MinFunc(list, byID).id
+	}
+	return first, len(list)
+}
+
 // Sessions lists the sessions that have instances here, in order.
 func (t *Track) Sessions() []uint64 { return slices.Sorted(maps.Keys(t.sessions)) }
 
