@@ -159,7 +159,7 @@ func TestClusterBucketMoves(t *testing.T) {
 	}
 	empty := func(from, to int) {
 		t.Helper()
-		// The target first: a cluster refuses to take the weight of its last replicaset that has one.
+		// The target first: the weight of the last replicaset that has one stays.
 		for _, w := range []struct {
 			set    int
 			weight float64
