@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -33,8 +34,8 @@ func (s *Server) setAuth(state *meta.State) {
 	o := s.borrowOutbox()
 	defer s.returnOutbox(o)
 	lost := v.LostRights(old)
-	s.conns.each(func(c *conn) {
-		if c.helloDone.Load() {
+	s.eachConn(func(c *conn) {
+		if c.Established() {
 			c.recheckCredentials(old, v, lost)
 		}
 	})
@@ -46,19 +47,19 @@ func (c *conn) recheckCredentials(old, v *auth.View, lost map[string]bool) {
 		return
 	}
 	if c.server.cfg.Authorizer == nil && old.On() && v.On() && lost[auth.PlainIdentity(c.identity)] {
-		c.close(closeGraceful, protocol.StatusUnavailable, "a right of this connection's identity was taken away; connect again with those that are left")
+		c.Close(transport.Graceful, protocol.StatusUnavailable, "a right of this connection's identity was taken away; connect again with those that are left")
 		return
 	}
 	if by := c.tokenHash.Load(); by != nil && !v.Knows(*by) {
-		c.close(closeGraceful, protocol.StatusUnauthenticated, "the token that this connection came in with was revoked; get a new one")
+		c.Close(transport.Graceful, protocol.StatusUnauthenticated, "the token that this connection came in with was revoked; get a new one")
 	} else if by == nil && v.On() && !old.On() && !c.authExempt.Load() {
-		c.close(closeGraceful, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
+		c.Close(transport.Graceful, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
 	}
 }
 
 // authenticate authenticates a connection.
 func (c *conn) authenticate(view *auth.View, token []byte) (identity string, err error) {
-	k := auth.Credentials{Token: token, Certificate: c.certificate, Remote: c.remote}
+	k := auth.Credentials{Token: token, Certificate: c.Certificate(), Remote: c.Remote()}
 	if a := c.server.cfg.Authenticator; a != nil {
 		return a.Authenticate(k)
 	}
@@ -72,23 +73,22 @@ func (c *conn) authenticate(view *auth.View, token []byte) (identity string, err
 func (c *conn) rejectCredentials(h protocol.Header, why error) {
 	s := c.server
 	s.metrics.authFailures.Inc()
-	host := c.remote
+	host := c.Remote()
 	if at, _, err := net.SplitHostPort(host); err == nil {
 		host = at
 	}
 	pause, count := s.authFailures.Delay(host, time.Now())
 	if s.authFailures.AllowLog(time.Now()) {
-		s.log.Warn("credentials refused", "conn", c.id, "remote", c.remote, "error", why, "failures", count, "answered_after", pause)
+		s.log.Warn("credentials refused", "conn", c.ID(), "remote", c.Remote(), "error", why, "failures", count, "answered_after", pause)
 	}
-	c.endedAt.Store(int64(s.clock.Now() + pause))
-	c.ending.Store(true)
+	c.StopReading(pause)
 	kind, id := h.Kind, h.ID
 	time.AfterFunc(pause, func() {
 		const text = "the credentials are missing, wrong or out of date; get new ones"
 		o := s.borrowOutbox()
 		defer s.returnOutbox(o)
 		o.fail(c, kind, id, protocol.StatusUnauthenticated, text)
-		c.close(closeGraceful, protocol.StatusUnauthenticated, text)
+		c.Close(transport.Graceful, protocol.StatusUnauthenticated, text)
 	})
 }
 

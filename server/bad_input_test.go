@@ -113,7 +113,7 @@ func TestCutShort(t *testing.T) {
 		_ = x.nc.Close()
 	}
 	healthy.ping()
-	eventually(t, "the connections to go", func() bool { return s.conns.count.Load() == 1 })
+	eventually(t, "the connections to go", func() bool { return s.transport.Connections() == 1 })
 }
 
 // TestUnknownAndMalformed: an answer, and the connection lives.
@@ -221,9 +221,9 @@ func TestTimeouts(t *testing.T) {
 	idle := connect(t, s)
 	eventually(t, "the server to see all bytes", func() bool {
 		open, partial := 0, 0
-		s.conns.each(func(c *conn) {
+		s.eachConn(func(c *conn) {
 			open++
-			if c.frameSince.Load() != 0 {
+			if c.Unfinished() {
 				partial++
 			}
 		})
@@ -232,7 +232,7 @@ func TestTimeouts(t *testing.T) {
 	clock.Advance(4 * time.Second)
 	slowHello.write([]byte{0})
 	healthy.ping()
-	if s.conns.count.Load() != 5 {
+	if s.transport.Connections() != 5 {
 		t.Fatal("closed too early")
 	}
 	clock.Advance(2 * time.Second)
@@ -265,7 +265,7 @@ func TestUnfinishedFrames(t *testing.T) {
 	begin := func(count int64) *raw {
 		c := connect(t, s)
 		c.write(whole[:part])
-		eventually(t, "the bytes to count", func() bool { return s.unfinished.Load() == count })
+		eventually(t, "the bytes to count", func() bool { return s.transport.UnfinishedBytes() == count })
 		return c
 	}
 	a, b := begin(part), begin(2*part)
@@ -278,12 +278,12 @@ func TestUnfinishedFrames(t *testing.T) {
 	if g := over.closed(); g == nil || g.Status != protocol.StatusOverloaded {
 		t.Fatalf("goodbye is %+v", g)
 	}
-	if n := s.metrics.unfinishedCut.Get(); n != 1 {
+	if n := s.transport.Metrics.UnfinishedFrames.Get(); n != 1 {
 		t.Errorf("%d connections were cut", n)
 	}
 	healthy.ping()
 	_ = b.nc.Close()
-	eventually(t, "the bytes of a closed connection to be gone", func() bool { return s.unfinished.Load() == part })
+	eventually(t, "the bytes of a closed connection to be gone", func() bool { return s.transport.UnfinishedBytes() == part })
 	a.write(whole[part:])
 	if err := a.reply(protocol.KindCreate, 5000, nil); protocol.StatusOf(err) != protocol.StatusSessionExpired {
 		t.Errorf("the frame that ended was answered %v", err)
@@ -293,7 +293,7 @@ func TestUnfinishedFrames(t *testing.T) {
 		c := connect(t, s)
 		c.write(whole[:100])
 	}
-	eventually(t, "nothing to count", func() bool { return s.unfinished.Load() == 0 })
+	eventually(t, "nothing to count", func() bool { return s.transport.UnfinishedBytes() == 0 })
 	healthy.ping()
 }
 
@@ -361,7 +361,7 @@ func TestLargeAnswersInOneSegment(t *testing.T) {
 		}
 		c.ping()
 	}
-	if n := s.metrics.slowCut.Get(); n != 0 {
+	if n := s.transport.Metrics.SlowReader.Get(); n != 0 {
 		t.Errorf("%d connections were cut as slow", n)
 	}
 }

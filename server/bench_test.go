@@ -91,7 +91,7 @@ func BenchmarkPairs(b *testing.B) {
 			wg.Wait()
 			b.StopTimer()
 			b.ReportMetric(float64(rounds*v.conns*v.window)/b.Elapsed().Seconds(), "pairs/s")
-			b.ReportMetric(float64(s.metrics.writes.Get())/float64(rounds*v.conns*v.window), "writes/pair")
+			b.ReportMetric(float64(s.transport.Metrics.Writes.Get())/float64(rounds*v.conns*v.window), "writes/pair")
 		})
 	}
 }

@@ -242,13 +242,6 @@ func (c *conn) binding(session uint64) *binding {
 	return b
 }
 
-// hasSessions says whether there are sessions on this connection.
-func (c *conn) hasSessions() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sessions.len() > 0
-}
-
 // hasSession says whether the session is bound to this connection; any goroutine.
 func (c *conn) hasSession(session uint64) bool {
 	c.mu.Lock()
@@ -344,9 +337,7 @@ func (c *conn) addBinding(b *binding, timeout uint64) bool {
 		c.countHome(old, -1)
 	}
 	c.countHome(b, 1)
-	if t := int64(timeout) * int64(time.Millisecond); t > c.keepAlive.Load() {
-		c.keepAlive.Store(t)
-	}
+	c.AllowSilence(time.Duration(timeout) * time.Millisecond)
 	return true
 }
 
@@ -401,7 +392,7 @@ func (c *conn) unbind(b *binding, ended bool) {
 		if ended {
 			d.delivery.Semaphores.SessionEnded(b.session)
 		} else {
-			d.delivery.Semaphores.SessionUnbound(c.id, b.session, true)
+			d.delivery.Semaphores.SessionUnbound(c.ID(), b.session, true)
 		}
 	}
 }

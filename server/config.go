@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/failuredetector"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -286,8 +287,8 @@ func (c Config) withDefaults() (Config, error) {
 	if _, err := meta.ParseVersion(c.Version); err != nil {
 		return c, err
 	}
-	if l.MaxConnections < 1 || l.MaxConnections > maxSlots {
-		return c, fmt.Errorf("max connections is %d; choose 1 to %d", l.MaxConnections, maxSlots)
+	if l.MaxConnections < 1 || l.MaxConnections > transport.MaxConnections {
+		return c, fmt.Errorf("max connections is %d; choose 1 to %d", l.MaxConnections, transport.MaxConnections)
 	}
 	if l.MaxConnectionsPerAddress < 0 {
 		return c, fmt.Errorf("max connections per address is %d; choose 1 or more, or 0 for no bound of its own", l.MaxConnectionsPerAddress)
@@ -304,8 +305,8 @@ func (c Config) withDefaults() (Config, error) {
 	if l.MaxWatchers < 1 || l.MaxStreams < 1 || l.MaxWatches < 1 {
 		return c, fmt.Errorf("limits of watches are %d, %d and %d; choose at least 1", l.MaxWatchers, l.MaxStreams, l.MaxWatches)
 	}
-	if l.OutSoft < minOutSoft || l.OutHard < l.OutSoft {
-		return c, fmt.Errorf("outgoing bounds are %d and %d; choose at least %d bytes, the hard bound not below the soft one", l.OutSoft, l.OutHard, minOutSoft)
+	if l.OutSoft < transport.MinOutSoft || l.OutHard < l.OutSoft {
+		return c, fmt.Errorf("outgoing bounds are %d and %d; choose at least %d bytes, the hard bound not below the soft one", l.OutSoft, l.OutHard, transport.MinOutSoft)
 	}
 	if l.InTotal < 1 {
 		return c, fmt.Errorf("bound of unfinished frames is %d; choose at least 1 byte", l.InTotal)

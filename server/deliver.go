@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -32,7 +33,7 @@ func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.
 // little to do. Its replies are written here, since the switch to an event loop would take most of the
 // time.
 func (d *shardHost) flushReplies(commands int) {
-	if commands > 0 && commands <= maxDirectWrites {
+	if commands > 0 && commands <= transport.MaxDirectWrites {
 		d.out.flushDirect()
 	} else {
 		d.out.flush()
@@ -50,7 +51,7 @@ func (d *shardHost) Reply(og *replica.Origin, e *shard.Event) {
 	if og.Conn == 0 {
 		return
 	}
-	c := d.server.conns.get(og.Conn)
+	c := d.server.conn(og.Conn)
 	switch {
 	case c == nil:
 		d.server.metrics.repliesDropped.Inc()
@@ -73,7 +74,7 @@ func (d *shardHost) Reply(og *replica.Origin, e *shard.Event) {
 func (d *shardHost) Notify(session uint64, ended bool, kind protocol.Kind, m protocol.Message) {
 	c := d.server.bindings.conn(session)
 	if c == nil && ended {
-		c = d.server.conns.get(d.server.bindings.ended.Conn(session))
+		c = d.server.conn(d.server.bindings.ended.Conn(session))
 	}
 	if c != nil {
 		d.out.event(c, kind, 0, d.id, m)
@@ -88,7 +89,7 @@ func (d *shardHost) AnnounceLeader() { d.announceLeaderSoon() }
 
 // SessionAttached implements delivery.Host.
 func (d *shardHost) SessionAttached(conn uint64, e *shard.Event) {
-	c := d.server.conns.get(conn)
+	c := d.server.conn(conn)
 	d.sessionAttached(d.out, c, e)
 	if c == nil || !d.server.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
@@ -98,7 +99,7 @@ func (d *shardHost) SessionAttached(conn uint64, e *shard.Event) {
 	if e.Epoch == 1 {
 		what = "session started"
 	}
-	d.server.log.Debug(what, "session", e.Session, "node", path, "shard", d.id, "epoch", e.Epoch, "timeout_ms", e.Timeout, "client", c.remote)
+	d.server.log.Debug(what, "session", e.Session, "node", path, "shard", d.id, "epoch", e.Epoch, "timeout_ms", e.Timeout, "client", c.Remote())
 }
 
 // SessionEnded implements delivery.Host.
@@ -106,11 +107,11 @@ func (d *shardHost) SessionEnded(e *shard.Event) {
 	d.server.metrics.sessionEnded(e.Reason)
 	// Before the bindings go: a result that another shard has meanwhile finds the one or the other.
 	if c := d.server.bindings.conn(e.Session); c != nil {
-		d.server.bindings.ended.Add(e.Session, c.id, d.server.clock.Now())
+		d.server.bindings.ended.Add(e.Session, c.ID(), d.server.clock.Now())
 	}
 	client := ""
 	for _, b := range d.server.bindings.removeAll(e.Session) {
-		client = b.conn.remote
+		client = b.conn.Remote()
 		b.conn.unbind(b, true)
 		d.ended = protocol.SessionEnded{Session: e.Session, Reason: e.Reason, Message: e.Text}
 		d.out.event(b.conn, protocol.KindSessionEnded, 0, d.id, &d.ended)
@@ -131,7 +132,7 @@ var endReasonNames = map[protocol.EndReason]string{
 // go on holding until the time of their last renewal is over. The event is in the connection's buffer
 // before any later pong, so no such pong renews an old attach.
 func (d *shardHost) DetachSessions(first, count uint32) {
-	d.server.conns.each(func(c *conn) { d.detachConn(d.out, c, first, count) })
+	d.server.eachConn(func(c *conn) { d.detachConn(d.out, c, first, count) })
 }
 
 func (d *shardHost) detachConn(o *outbox, c *conn, first, count uint32) {
@@ -146,16 +147,16 @@ func (d *shardHost) detachConn(o *outbox, c *conn, first, count uint32) {
 // batch, since their replies are lost.
 func (d *shardHost) deliveryFailed(origins []replica.Origin) {
 	for i := range origins {
-		if c := d.server.conns.get(origins[i].Conn); c != nil {
-			c.close(closeImmediate, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
+		if c := d.server.conn(origins[i].Conn); c != nil {
+			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
 		}
 	}
 }
 
 // lastReceived is when something last arrived on a connection; 0 if it is closed.
 func (s *Server) lastReceived(id uint64) time.Duration {
-	if c := s.conns.get(id); c != nil {
-		return time.Duration(c.lastReceived.Load())
+	if c := s.transport.Conn(id); c != nil {
+		return c.LastReceived()
 	}
 	return 0
 }

@@ -57,7 +57,7 @@ func TestRelaxedAttachFails(t *testing.T) {
 	r := first.session(node, 1)
 	d := s.shards.get(r.Shard)
 	var id uint64
-	s.conns.each(func(c *conn) { id = c.id })
+	s.eachConn(func(c *conn) { id = c.ID() })
 	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: unloggedNote}
 	reply := func(st protocol.Status) {
 		d.raft.Exclusive(func(*shard.Machine) {
@@ -90,12 +90,12 @@ func TestFailedAndLate(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
 	var id uint64
-	s.conns.each(func(c *conn) { id = c.id; c.unanswered.Add(1) })
+	s.eachConn(func(c *conn) { id = c.ID(); c.unanswered.Add(1) })
 	var d *shardHost
 	for _, d = range s.shards.all() {
 	}
 	d.Failed(d.raft, []replica.Origin{
-		{}, {Conn: id + 1<<slotBits, Request: 4, Kind: protocol.KindAcquire}, {Conn: id, Request: 5, Kind: protocol.KindAcquire},
+		{}, {Conn: id + 1<<24, Request: 4, Kind: protocol.KindAcquire}, {Conn: id, Request: 5, Kind: protocol.KindAcquire},
 	}, protocol.StatusUnavailable)
 	err := c.reply(protocol.KindAcquire, 5, nil)
 	if protocol.StatusOf(err) != protocol.StatusUnavailable || !protocol.Retryable(err) {
@@ -113,7 +113,7 @@ func TestFailedAndLate(t *testing.T) {
 		_ = x.nc.Close()
 	}
 	c.ping()
-	eventually(t, "the connections to go", func() bool { return s.conns.count.Load() == 1 })
+	eventually(t, "the connections to go", func() bool { return s.transport.Connections() == 1 })
 	bindings := 0
 	for i := range s.bindings.stripes {
 		st := &s.bindings.stripes[i]
@@ -123,46 +123,6 @@ func TestFailedAndLate(t *testing.T) {
 	}
 	if bindings != 0 {
 		t.Fatalf("%d sessions are bound without a connection", bindings)
-	}
-}
-
-func TestConnTable(t *testing.T) {
-	var table connTable
-	seen := map[uint64]bool{}
-	var open []*conn
-	for i := range 3 * chunkSize {
-		c := new(conn)
-		if !table.add(c, 2*chunkSize) {
-			if len(open) != 2*chunkSize {
-				t.Fatalf("full with %d", len(open))
-			}
-			gone := open[i%len(open)]
-			table.remove(gone)
-			table.remove(gone)
-			if table.get(gone.id) != nil {
-				t.Fatal("a removed connection is found")
-			}
-			open[i%len(open)] = c
-			if !table.add(c, 2*chunkSize) {
-				t.Fatal("no room after a removal")
-			}
-		} else {
-			open = append(open, c)
-		}
-		if seen[c.id] || c.id == 0 {
-			t.Fatalf("id %d was used before", c.id)
-		}
-		seen[c.id] = true
-	}
-	n := 0
-	table.each(func(c *conn) { n++ })
-	if n != 2*chunkSize || table.get(0) != nil || table.get(^uint64(0)) != nil {
-		t.Fatalf("%d connections", n)
-	}
-	for _, c := range open {
-		if table.get(c.id) != c {
-			t.Fatal("an open connection is not found")
-		}
 	}
 }
 
@@ -292,7 +252,7 @@ func TestPongs(t *testing.T) {
 	// Nor does a home renew while one of the sessions lives by an attach that is not in the log.
 	d := s.shards.get(r.Shard)
 	var sc *conn
-	s.conns.each(func(x *conn) { sc = x })
+	s.eachConn(func(x *conn) { sc = x })
 	sc.addBinding(&binding{session: 7, sharedBinding: &sharedBinding{home: d, conn: sc}, unlogged: true}, 0)
 	for _, id := range []uint64{2500, 2501} {
 		c.write(protocol.AppendFrame(nil, protocol.KindPing, id, 0, nil))

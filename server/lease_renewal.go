@@ -68,10 +68,10 @@ func (v *leaseRenewals) run() {
 		}
 		// Who waits for a home since the window before has its answer from the connection itself by now.
 		for i, x := range asked {
-			x.conn.notifyTransport()
+			x.conn.WriteDeferred()
 			asked[i] = pendingPing{}
 		}
-		v.server.wakeWriters()
+		v.server.transport.Flush()
 		list, asked = asked[:0], list
 	}
 }
@@ -95,7 +95,7 @@ func (c *conn) requestPongs(ping uint64) {
 	defer c.mu.Unlock()
 	for _, home := range c.homes {
 		if home.n > 0 && home.unlogged == 0 {
-			home.shard.raft.Ping(c.id, ping)
+			home.shard.raft.Ping(c.ID(), ping)
 		}
 	}
 }

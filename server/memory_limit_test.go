@@ -80,19 +80,6 @@ func TestMemoryFull(t *testing.T) {
 	}
 }
 
-// TestConnectionsPerAddress: one address gets no more than its share, and has it again when a connection closes.
-func TestConnectionsPerAddress(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.MaxConnectionsPerAddress = 2 })
-	a, _ := connect(t, s), connect(t, s)
-	third := dial(t, s)
-	if g := third.closed(); g == nil || g.Status != protocol.StatusOverloaded || !strings.Contains(g.Message, "2 connections from this address") {
-		t.Fatalf("the third was told %+v", g)
-	}
-	_ = a.nc.Close()
-	eventually(t, "a place to be free", func() bool { return !s.addresses.full(a.nc.LocalAddr().String()) })
-	connect(t, s).ping()
-}
-
 // TestKindsThatTakeMemory lists the kinds that are rejected while memory is short. All others are served:
 // those that end, release, keep alive, read, report or decide.
 func TestKindsThatTakeMemory(t *testing.T) {

@@ -37,14 +37,10 @@ type serverMetrics struct {
 	set    *metrics.Set
 	server *Server
 
-	unfinishedCut, throttledClosed, authFailures, tlsFailed, memoryRefused                                                                   *metrics.Counter
-	accepted, connsRejected, acceptErrors, refused, slowCut, leaderCut, idleCut, helloCut, frameCut, panics, repliesDropped, relaxedAttaches *metrics.Counter
-	ended                                                                                                                                    [8]*metrics.Counter
-	bytesIn, bytesOut                                                                                                                        *metrics.Counter
-	writes                                                                                                                                   *metrics.Counter
-	batchCommands, batchSeconds, logWrite                                                                                                    *metrics.PrometheusHistogram
-	loopLag                                                                                                                                  *metrics.PrometheusHistogram
-	roundSeconds, prepareSeconds                                                                                                             *metrics.PrometheusHistogram
+	authFailures, memoryRefused, leaderCut, panics, repliesDropped, relaxedAttaches *metrics.Counter
+	ended                                                                           [8]*metrics.Counter
+	batchCommands, batchSeconds, logWrite                                           *metrics.PrometheusHistogram
+	roundSeconds, prepareSeconds                                                    *metrics.PrometheusHistogram
 
 	mu      sync.Mutex
 	replies []*replyCounts
@@ -54,48 +50,26 @@ type serverMetrics struct {
 func newMetrics(s *Server) *serverMetrics {
 	set := metrics.NewSet()
 	m := &serverMetrics{set: set, server: s}
-	m.accepted = set.NewCounter("signalbox_connections_accepted_total")
-	m.connsRejected = set.NewCounter("signalbox_connections_rejected_total")
-	m.acceptErrors = set.NewCounter("signalbox_accept_errors_total")
-	m.tlsFailed = set.NewCounter("signalbox_tls_handshakes_failed_total")
 	m.authFailures = set.NewCounter("signalbox_auth_failures_total")
-	closed := func(reason string) *metrics.Counter {
-		return set.NewCounter(fmt.Sprintf("signalbox_connections_closed_total{reason=%q}", reason))
-	}
-	m.refused = closed("bad_frame")
-	m.slowCut = closed("slow_reader")
-	m.leaderCut = closed("leader")
-	m.idleCut = closed("idle")
-	m.helloCut = closed("no_hello")
-	m.frameCut = closed("slow_frame")
-	m.unfinishedCut = closed("unfinished_frames")
-	m.throttledClosed = closed("excess")
+	m.leaderCut = set.NewCounter(`signalbox_connections_closed_total{reason="leader"}`)
 	m.panics = set.NewCounter("signalbox_panics_total")
 	m.repliesDropped = set.NewCounter("signalbox_replies_dropped_total")
 	m.relaxedAttaches = set.NewCounter("signalbox_relaxed_attaches_total")
 	m.memoryRefused = set.NewCounter("signalbox_memory_refusals_total")
-	m.bytesIn = set.NewCounter("signalbox_received_bytes_total")
-	m.bytesOut = set.NewCounter("signalbox_sent_bytes_total")
-	m.writes = set.NewCounter("signalbox_writes_total")
 	for reason, name := range endReasonNames {
 		m.ended[reason] = set.NewCounter(fmt.Sprintf("signalbox_sessions_ended_total{reason=%q}", name))
 	}
 	m.batchCommands = set.NewPrometheusHistogramExt("signalbox_batch_commands", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048})
 	m.batchSeconds = set.NewPrometheusHistogramExt("signalbox_batch_seconds",
 		[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
-	m.loopLag = set.NewPrometheusHistogramExt("signalbox_loop_lag_seconds", []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5})
 	m.logWrite = set.NewPrometheusHistogramExt("signalbox_log_write_seconds",
 		[]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10})
 	rounds := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	m.roundSeconds = set.NewPrometheusHistogramExt("signalbox_process_round_seconds", rounds)
 	m.prepareSeconds = set.NewPrometheusHistogramExt("signalbox_process_prepare_seconds", rounds)
-	set.NewGauge("signalbox_connections", func() float64 { return float64(s.conns.count.Load()) })
-	set.NewGauge("signalbox_unfinished_frame_bytes", func() float64 { return float64(s.unfinished.Load()) })
-	set.NewGauge("signalbox_unread_bytes", func() float64 { return float64(s.unread.Load()) })
 	set.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.droppedMessages.Load()) })
 	set.NewGauge("signalbox_memory_live_bytes", func() float64 { return float64(s.memory.live.Load()) })
 	set.NewGauge("signalbox_memory_limit_bytes", func() float64 { return float64(s.memory.max) })
-	set.NewGauge("signalbox_connections_limit", func() float64 { return float64(s.maxConns) })
 	set.NewGauge("signalbox_ready", func() float64 {
 		if s.Ready() == nil {
 			return 1

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
@@ -195,7 +196,7 @@ func (p *processLeader) now() uint64 { return uint64(p.host.server.clock.Now() /
 func (p *processLeader) serve(m *memberMessage) {
 	d := p.host
 	defer d.server.guard("process", func() {
-		m.conn.close(closeImmediate, protocol.StatusInternal, "the server met a defect; reconnect and send again")
+		m.conn.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect and send again")
 	})
 	if !p.leading() {
 		m.conn.rejectSubmit(p.outbox, d, m.kind, m.id, protocol.StatusUnavailable)
@@ -290,7 +291,7 @@ func (p *processLeader) deliver() {
 			continue
 		}
 		m.Message(&p.messages.message)
-		if !p.host.Send(c.id, protocol.AppendFrame(nil, protocol.KindProcessMessage, 0, p.host.id, &p.messages.message), true) {
+		if !p.host.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessMessage, 0, p.host.id, &p.messages.message), true) {
 			p.counts.undelivered.Add(1)
 		}
 	}
@@ -328,7 +329,7 @@ func (d *shardHost) notifyMember(o *outbox, w *roundWriter, e *shard.Event) {
 	w.take(e)
 	if len(w.list) == 0 {
 		o.event(c, protocol.KindProcessRound, 0, d.id, w)
-	} else if !d.Send(c.id, protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, w), true) {
+	} else if !d.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, w), true) {
 		d.processes.counts.undelivered.Add(1)
 	}
 	w.Result = nil

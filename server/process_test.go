@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
@@ -409,7 +410,7 @@ func TestProcessOldEpoch(t *testing.T) {
 
 // TestProcessSlowMember: a member that does not read is not cut for what others send to it. What was left out comes when it syncs, and beyond a bound the sender is to wait.
 func TestProcessSlowMember(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.OutSoft = minOutSoft })
+	s := start(t, func(c *Config) { c.Limits.OutSoft = transport.MinOutSoft })
 	a, b, epoch := pair(t, s)
 	if err := socketOf(b.nc).SetReadBuffer(16 << 10); err != nil {
 		t.Fatal(err)
@@ -442,7 +443,7 @@ func TestProcessSlowMember(t *testing.T) {
 			t.Fatalf("answer is %+v", m)
 		}
 	}
-	if cut := s.metrics.slowCut.Get(); cut != 0 {
+	if cut := s.transport.Metrics.SlowReader.Get(); cut != 0 {
 		t.Errorf("%d connections were cut", cut)
 	}
 }

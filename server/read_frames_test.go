@@ -2,63 +2,42 @@ package server
 
 import (
 	"bytes"
-	"sync"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/transport"
 )
-
-// stubWire is a transport in the test's hands.
-type stubWire struct {
-	mu sync.Mutex
-	n  int
-}
-
-func (w *stubWire) pauseReads()  {}
-func (w *stubWire) resumeReads() {}
-
-func (w *stubWire) markDirty() {
-	w.mu.Lock()
-	w.n++
-	w.mu.Unlock()
-}
 
 // fed is a connection that a test feeds by itself.
 type fed struct {
-	conn
-	p    *readCycle
-	b    writeBatch
+	*conn
+	pipe *transport.Pipe
 	seen []byte
 }
 
 func feedTo(t testing.TB, s *Server) *fed {
 	t.Helper()
-	f := &fed{p: s.newReadCycle()}
-	if !f.open(s, new(stubWire), "127.0.0.1:1") {
+	p := s.transport.NewPipe("127.0.0.1:1")
+	if p == nil {
 		t.Fatal("no room")
 	}
-	return f
+	return &fed{conn: p.Client().(*conn), pipe: p}
 }
 
 // in feeds bytes and scribbles over them afterwards, as the owner of the buffer does.
 func (f *fed) in(b []byte) (used int) {
 	buf := bytes.Clone(b)
-	used = f.readFrames(f.p, buf)
+	used = f.pipe.Read(buf)
 	for i := range buf {
 		buf[i] = 0xaa
 	}
-	f.p.out.flush()
 	return used
 }
 
 // drain takes what waits to be written.
 func (f *fed) drain() []byte {
-	f.out.take(&f.b)
-	for _, s := range f.b.segs {
-		f.seen = append(f.seen, s...)
-	}
-	f.b.release()
+	f.seen = f.pipe.AppendWritten(f.seen)
 	return f.seen
 }
 
@@ -96,7 +75,7 @@ func TestInputIsNotRetained(t *testing.T) {
 	client := connect(t, s)
 	node := client.node()
 	f := feedTo(t, s)
-	defer f.onClosed()
+	defer f.pipe.Disconnect()
 	f.in(hello(protocol.Magic, protocol.Version))
 	create := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(2), Timeout: client.timeout(), Description: "kept", Nonce: 1}
 	f.in(protocol.AppendFrame(nil, protocol.KindSessionStart, 2, client.homeBucket(id16(1)), create))
@@ -157,7 +136,7 @@ func FuzzFeed(f *testing.F) {
 		}
 		before := s.metrics.panics.Get()
 		c := feedTo(t, s)
-		defer c.onClosed()
+		defer c.pipe.Disconnect()
 		if greet {
 			c.in(hi)
 		}
@@ -165,7 +144,7 @@ func FuzzFeed(f *testing.F) {
 		for len(pending) > 0 {
 			n := len(pending)
 			if step > 0 {
-				n = min(n, max(int(step), c.need))
+				n = min(n, max(int(step), c.pipe.Need()))
 			}
 			used := c.in(pending[:n])
 			if used > n {
@@ -174,12 +153,12 @@ func FuzzFeed(f *testing.F) {
 			if used == 0 && n == len(pending) {
 				break
 			}
-			if used == 0 && n >= c.need {
-				t.Fatalf("stuck with %d bytes, %d needed", n, c.need)
+			if used == 0 && n >= c.pipe.Need() {
+				t.Fatalf("stuck with %d bytes, %d needed", n, c.pipe.Need())
 			}
 			pending = pending[used:]
 		}
-		eventually(t, "all answers", func() bool { c.drain(); return c.unanswered.Load() == 0 || c.ending.Load() })
+		eventually(t, "all answers", func() bool { c.drain(); return c.unanswered.Load() == 0 || c.Ending() })
 		if n := s.metrics.panics.Get() - before; n != 0 {
 			t.Fatal("a panic was contained")
 		}

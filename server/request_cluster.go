@@ -35,9 +35,9 @@ func clusterRequest(c *conn, p *readCycle, h protocol.Header, _ target) {
 		}
 	}
 	if right == auth.RightAdmin && m.Method != protocol.MethodBackup && m.Method != protocol.MethodAuth { // that is one request of many, and changes nothing
-		c.server.log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.remote)
+		c.server.log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.Remote())
 		c.server.audit.write(audit.Event{Title: "ask_" + m.Method, Message: "a change of the cluster is asked for", Severity: audit.High, Initiator: c.identity,
-			Fields: append(operator.Subjects(m.Body), audit.Field{Key: "remote", Value: c.remote})})
+			Fields: append(operator.Subjects(m.Body), audit.Field{Key: "remote", Value: c.Remote()})})
 	}
 	m.Body = bytes.Clone(m.Body)
 	methods := c.server.clusterMethods()

@@ -29,13 +29,13 @@ func forceRelease(c *conn, p *readCycle, h protocol.Header, t target) {
 // auditRequest notes what an operator asked for on this connection.
 func (c *conn) auditRequest(title, message string, node uint64, fields ...audit.Field) {
 	path, _ := c.server.nodePath(node)
-	attrs := []any{"node", path, "identity", c.identity, "remote", c.remote}
+	attrs := []any{"node", path, "identity", c.identity, "remote", c.Remote()}
 	for _, f := range fields {
 		attrs = append(attrs, f.Key, f.Value)
 	}
 	c.server.log.Info(message, attrs...)
 	fields = append([]audit.Field{{Key: "node", Value: path}}, fields...)
-	fields = append(fields, audit.Field{Key: "remote", Value: c.remote})
+	fields = append(fields, audit.Field{Key: "remote", Value: c.Remote()})
 	c.server.audit.write(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: c.identity, Fields: fields})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
 // hello answers the first frame.
@@ -19,12 +20,12 @@ func (c *conn) hello(p *readCycle, h protocol.Header) {
 	if err != nil {
 		status, text := statusText(err)
 		p.out.fail(c, h.Kind, h.ID, status, text)
-		c.protocolError(err)
+		c.BadFrame(err)
 		return
 	}
 	if c.server.draining.Load() {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; connect to another instance")
-		c.close(closeGraceful, protocol.StatusUnavailable, "server is stopping")
+		c.Close(transport.Graceful, protocol.StatusUnavailable, "server is stopping")
 		return
 	}
 	view := c.server.auth.Load()
@@ -37,8 +38,7 @@ func (c *conn) hello(p *readCycle, h protocol.Header) {
 		return
 	}
 	c.identity = identity
-	c.greeted = true
-	c.helloDone.Store(true)
+	c.Establish()
 	if now := c.server.auth.Load(); now != view {
 		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet
 	}
@@ -68,6 +68,7 @@ var version = sync.OnceValue(func() string {
 // request.
 func (c *conn) ping(p *readCycle, h protocol.Header) {
 	p.out.event(c, protocol.KindPong, h.ID, 0, nil)
+	c.CountPing()
 	p.pings++
 	p.lastPing = h.ID
 }
@@ -87,5 +88,5 @@ func clusterMap(c *conn, p *readCycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, &m) {
 		return
 	}
-	p.out.reply(c, h.Kind, h.ID, c.server.mapReply(m.Known, c.secure()))
+	p.out.reply(c, h.Kind, h.ID, c.server.mapReply(m.Known, c.Secure()))
 }

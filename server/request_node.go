@@ -8,6 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
 // nodeOpTimeout bounds a change of a coordination node. When it ends the change may still come: it is decided in the meta shard.
@@ -89,9 +90,9 @@ func (c *conn) checkNodeChange(p *readCycle, h protocol.Header, path string) boo
 		p.out.failError(c, h.Kind, h.ID, bad)
 		return false
 	}
-	c.server.log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.remote)
+	c.server.log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.Remote())
 	c.server.audit.write(audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for", Severity: audit.Medium, Initiator: c.identity,
-		Fields: []audit.Field{{Key: "node", Value: path}, {Key: "remote", Value: c.remote}}})
+		Fields: []audit.Field{{Key: "node", Value: path}, {Key: "remote", Value: c.Remote()}}})
 	return true
 }
 
@@ -118,7 +119,7 @@ func (c *conn) runOffLoop(p *readCycle, h protocol.Header, slots chan struct{}, 
 		defer cancel()
 		o := s.borrowOutbox()
 		defer s.returnOutbox(o)
-		defer s.guard("node", func() { c.close(closeImmediate, protocol.StatusInternal, "the server met a defect; reconnect") })
+		defer s.guard("node", func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
 		reply, err := op(ctx)
 		switch {
 		case err == nil:

@@ -118,7 +118,7 @@ func processAlter(c *conn, p *readCycle, h protocol.Header, t target) {
 // operateProcess submits what an operator changes, with a line of the log and one of the audit log.
 func (c *conn) operateProcess(p *readCycle, h protocol.Header, name []byte, t target, e audit.Event, fields ...audit.Field) {
 	path, _ := c.server.nodePath(t.node)
-	c.server.log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.remote)
+	c.server.log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.Remote())
 	e.Initiator = c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, fields...)
 	c.server.audit.write(e)
@@ -141,7 +141,7 @@ func watchProcess(c *conn, p *readCycle, h protocol.Header, t target) {
 	if err == nil && c.registerWatcher(d) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
-		err = d.delivery.Processes.Open(c.id, h.ID, m.Node, m.Name, struct{}{}, most)
+		err = d.delivery.Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)
 	}
 	if err != nil {
 		p.out.failError(c, h.Kind, h.ID, err)

@@ -73,7 +73,7 @@ func (c *conn) chargeQuota(p *readCycle, h protocol.Header, node uint64) bool {
 		// It is served; a connection that sends nothing else is paused. Attaches do not count: ten thousand
 		// sessions that come back together must not wait.
 		if h.Kind != protocol.KindSessionAttach {
-			p.overQuota++
+			c.CountRejection()
 		}
 		return true
 	}

@@ -166,7 +166,7 @@ func TestOverQuota(t *testing.T) {
 	eventually(t, "the quota", func() bool { return s.routing().rates[info.ID] != nil })
 	session := c.session(info.ID, 1)
 	pause := func() (yes bool) {
-		s.conns.each(func(c *conn) { yes = yes || c.paused.Load() })
+		s.eachConn(func(c *conn) { yes = yes || c.Paused() })
 		return yes
 	}
 	const burst = 300

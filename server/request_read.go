@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -195,7 +196,7 @@ type readReplies struct {
 
 // errAnswersPending refuses a read for a client that does not take its answers.
 func errAnswersPending(s *Server) *protocol.Error {
-	return protocol.Errorf(protocol.StatusOverloaded, "answers wait to be read, more than the limit of %d outgoing bytes; read them first", s.outSoft())
+	return protocol.Errorf(protocol.StatusOverloaded, "answers wait to be read, more than the limit of %d outgoing bytes; read them first", s.transport.SoftBound())
 }
 
 // maxReadBytes bounds the bytes of answers encoded under one hold of the machine's lock: the log waits meanwhile.
@@ -237,7 +238,7 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 		c.rejectUnbound(p.out, h.Kind, h.ID, alien)
 		return
 	}
-	if bad == nil && c.out.waiting() > c.server.outSoft() {
+	if bad == nil && c.OverSoftBound() {
 		bad = errAnswersPending(c.server)
 	}
 	if bad != nil {
@@ -310,7 +311,7 @@ func (l *readBatch) serve(o *outbox) {
 				continue
 			}
 			// Answers of one pass are written at its end: reads that come in one segment must not add up to the bound at which the client counts as slow.
-			if it.conn.out.waiting() > it.conn.server.outSoft() {
+			if it.conn.OverSoftBound() {
 				o.failError(it.conn, it.kind, it.id, errAnswersPending(it.conn.server))
 				continue
 			}
@@ -358,9 +359,9 @@ func (l *readBatch) answer(o *outbox, m *shard.Machine, it *readItem) (size int)
 		l.toSubmit = append(l.toSubmit, *it)
 		return 0
 	}
-	before := it.conn.out.waiting()
+	before := it.conn.Waiting()
 	o.reply(it.conn, it.kind, it.id, reply)
-	return max(0, it.conn.out.waiting()-before)
+	return max(0, it.conn.Waiting()-before)
 }
 
 // logTimeBehind is how long the machine has heard nothing of the time: the log of an idle shard is silent.
@@ -380,12 +381,12 @@ func (l *readBatch) arm(m *shard.Machine, it *readItem) error {
 	if !c.registerWatcher(l.host) {
 		return nil // closed: nobody is there to be told
 	}
-	if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {
+	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {
 		return err
 	}
 	// Whoever takes the session from the connection, or closes that, looks for watches afterwards; if it did so before there was this one, it shows here.
 	if !c.hasSession(d.Session) {
-		hub.SessionUnbound(c.id, d.Session, false)
+		hub.SessionUnbound(c.ID(), d.Session, false)
 		return c.unboundError(d.Session) // the machine is in hand
 	}
 	return nil
@@ -415,7 +416,7 @@ func (l *readBatch) afterBarrier(ok bool) {
 	defer o.flush()
 	defer d.server.guard("read", func() {
 		for i := range l.items {
-			l.items[i].conn.close(closeImmediate, protocol.StatusInternal, "the server met a defect while reading; reconnect")
+			l.items[i].conn.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while reading; reconnect")
 		}
 	})
 	if !ok {
@@ -430,7 +431,7 @@ func (l *readBatch) afterBarrier(ok bool) {
 		look := func(m *shard.Machine) {
 			for size := 0; next < len(l.items) && size < maxReadBytes; next++ {
 				it := &l.items[next]
-				if it.conn.out.waiting() > d.server.outSoft() {
+				if it.conn.OverSoftBound() {
 					o.failError(it.conn, it.kind, it.id, errAnswersPending(d.server))
 					continue
 				}

@@ -152,7 +152,7 @@ func (c *conn) submitTrack(p *readCycle, h protocol.Header, t target, track []by
 	path, _ := c.server.nodePath(t.node)
 	name := string(track)
 	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGateReport {
-		c.server.log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name, "identity", c.identity, "remote", c.remote)
+		c.server.log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name, "identity", c.identity, "remote", c.Remote())
 	}
 	e.Title, e.Initiator = "ask_"+strings.TrimPrefix(h.Kind.String(), "track_")+"_rollout", c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "track", Value: name}}, fields...)
@@ -177,7 +177,7 @@ func watchTrack(c *conn, p *readCycle, h protocol.Header, t target) {
 	if err == nil && c.registerWatcher(d) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
-		err = d.delivery.Tracks.Open(c.id, h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
+		err = d.delivery.Tracks.Open(c.ID(), h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
 	}
 	if err != nil {
 		p.out.failError(c, h.Kind, h.ID, err)

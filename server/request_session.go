@@ -35,7 +35,7 @@ func (c *conn) shardFor(p *readCycle, h protocol.Header, tier uint8) *shardHost 
 func (c *conn) submitToShard(d *shardHost, p *readCycle, h protocol.Header, cmd shard.Command) bool {
 	cmd.Kind = shard.CommandKind(h.Kind)
 	cmd.Body = h.Body
-	st := p.commands.Submit(d.raft, cmd, replica.Origin{Conn: c.id, Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
+	st := p.commands.Submit(d.raft, cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
 	if st != protocol.StatusOK {
 		c.rejectSubmit(p.out, d, h.Kind, h.ID, st)
 	}
@@ -84,7 +84,7 @@ func sessionStart(c *conn, p *readCycle, h protocol.Header, _ target) {
 		return
 	}
 	auth.BindKey(m.Key, c.identity)
-	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.remote})
+	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.Remote()})
 }
 
 func sessionAttach(c *conn, p *readCycle, h protocol.Header, _ target) {
@@ -105,7 +105,7 @@ func sessionAttach(c *conn, p *readCycle, h protocol.Header, _ target) {
 	if c.attachRelaxed(p, h, m) {
 		return
 	}
-	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: m.Node, Client: c.remote})
+	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: m.Node, Client: c.Remote()})
 }
 
 // attachRelaxed answers an attach from the leader's memory and logs it behind the answer, where the node's configuration allows that and nothing can go
@@ -136,8 +136,8 @@ func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.Sessio
 	if !ok || !proved || age >= time.Duration(node.GracePeriod)*time.Millisecond {
 		return false
 	}
-	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Client: c.remote, Body: h.Body}
-	if d.raft.Submit(cmd, replica.Origin{Conn: c.id, Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | unloggedNote}) != protocol.StatusOK {
+	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Client: c.Remote(), Body: h.Body}
+	if d.raft.Submit(cmd, replica.Origin{Conn: c.ID(), Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | unloggedNote}) != protocol.StatusOK {
 		return false
 	}
 	c.server.metrics.relaxedAttaches.Inc()

@@ -39,7 +39,7 @@ func watch(c *conn, p *readCycle, h protocol.Header, _ target) {
 	c.registerWatcher(d)
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
-	if err := d.delivery.Semaphores.Open(c.id, h.ID, m, most); err != nil {
+	if err := d.delivery.Semaphores.Open(c.ID(), h.ID, m, most); err != nil {
 		p.out.failError(c, h.Kind, h.ID, err)
 		return
 	}
@@ -53,7 +53,7 @@ func unwatch(c *conn, p *readCycle, h protocol.Header, _ target) {
 		return
 	}
 	for _, d := range c.server.shards.all() {
-		d.delivery.CloseStream(c.id, m.WatchID)
+		d.delivery.CloseStream(c.ID(), m.WatchID)
 	}
 	p.out.reply(c, h.Kind, h.ID, nil)
 }

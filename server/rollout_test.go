@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
 // trackKit is a track of two locations, and a connection with a session that has an instance in each.
@@ -493,7 +494,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 
 // TestRolloutBehind: a client that reads nothing gets the status again when it reads again, and what is kept for it meanwhile is bounded.
 func TestRolloutBehind(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.OutSoft = minOutSoft })
+	s := start(t, func(c *Config) { c.Limits.OutSoft = transport.MinOutSoft })
 	k := newTrackKit(t, s)
 	slow := connect(t, s)
 	slow.must(protocol.KindTrackWatch, k.at, &protocol.TrackWatch{Node: k.node, Name: k.name}, nil)

@@ -123,8 +123,8 @@ func (d *shardHost) announceLeaders(ctx context.Context) {
 func (s *Server) broadcastMapChanged(m *protocol.MapChanged) {
 	o := s.borrowOutbox()
 	defer s.returnOutbox(o)
-	s.conns.each(func(c *conn) {
-		if c.helloDone.Load() {
+	s.eachConn(func(c *conn) {
+		if c.Established() {
 			o.event(c, protocol.KindMapChanged, 0, 0, m)
 		}
 	})

@@ -61,25 +61,25 @@ func FuzzSequence(f *testing.F) {
 		}
 		before := s.metrics.panics.Get()
 		c := feedTo(t, s)
-		defer c.onClosed()
+		defer c.pipe.Disconnect()
 		asked := map[uint64]bool{} // whether a request with this id has an answer
 		for i, b := range in {
 			w := words[int(b)%len(words)]
 			id := uint64(i + 1)
 			frame := protocol.AppendFrame(nil, w.kind, id, w.bucket, w.m)
-			served := c.greeted && !c.ending.Load()
+			served := c.Established() && !c.Ending()
 			used := c.in(frame)
-			if !c.ending.Load() && used != len(frame) {
+			if !c.Ending() && used != len(frame) {
 				t.Fatalf("used %d of %d bytes", used, len(frame))
 			}
-			if i == 0 && c.greeted && (int(b)%len(words) != 0) && (int(b)%len(words) != 1) {
+			if i == 0 && c.Established() && (int(b)%len(words) != 0) && (int(b)%len(words) != 1) {
 				t.Fatalf("greeted by message %d", int(b)%len(words))
 			}
 			if served && w.kind != protocol.KindPing {
 				asked[id] = false
 			}
 		}
-		eventually(t, "all answers", func() bool { c.drain(); return c.unanswered.Load() == 0 || c.ending.Load() })
+		eventually(t, "all answers", func() bool { c.drain(); return c.unanswered.Load() == 0 || c.Ending() })
 		rest := c.drain()
 		for len(rest) > 0 {
 			frame, n, err := protocol.SplitFrame(rest, 64<<20)
@@ -99,7 +99,7 @@ func FuzzSequence(f *testing.F) {
 			}
 			asked[h.ID] = true
 		}
-		if !c.ending.Load() {
+		if !c.Ending() {
 			for id, answered := range asked {
 				if !answered {
 					t.Fatalf("request %d has no answer", id)

@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -29,7 +30,6 @@ type Server struct {
 	metrics    *serverMetrics
 	instance   uint64
 	maxConns   int
-	addresses  addressLimit
 	memory     *memoryLimit
 	maxFrame   uint32
 	windowFull string
@@ -53,17 +53,10 @@ type Server struct {
 	droppedMessages atomic.Uint64 // messages between leaders that were dropped
 	routes          atomic.Pointer[routes]
 	kinds           *requestTable
-	wakeC           chan struct{}
 
-	conns        connTable
-	unfinished   atomic.Int64 // bytes of unfinished frames with more than minCountedFrame of them
-	unread       atomic.Int64 // bytes that wait for connections with more than minOutSoft of them
+	transport    *transport.Transport
 	bindings     *bindings
-	plain        *gnetListener
-	tls          *tlsListener // nil: there is none
 	renewals     *leaseRenewals
-	sweeps       sweepCounter
-	pausedConns  *pausedConns
 	auth         atomic.Pointer[auth.View]
 	authMu       sync.Mutex // held while auth is replaced
 	authFailures auth.Failures
@@ -102,7 +95,7 @@ type Server struct {
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := boot(ctx, cfg,
 		(*Server).openAuth,      // before clients are let in
-		(*Server).openListeners, // event loops, sweeper, accepting
+		(*Server).openListeners, // clients come in
 		(*Server).openMetrics,   // they count what the other steps opened
 	)
 	if err != nil {
@@ -125,10 +118,8 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		log:        cfg.Logger,
 		kinds:      newRequestTable(),
 		maxFrame:   protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
-		addresses:  addressLimit{limit: cfg.Limits.MaxConnectionsPerAddress},
 		memory:     newMemoryLimit(cfg.Limits.MaxMemory),
 		windowFull: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
-		wakeC:      make(chan struct{}, 1),
 		bindings:   newBindings(),
 		nodeOps:    make(chan struct{}, cfg.Limits.NodeOps),
 		nodeLists:  make(chan struct{}, maxNodeLists),
@@ -138,7 +129,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.outboxes.New = func() any { return &outbox{server: s, counts: s.metrics.shared} }
 	s.metrics = newMetrics(s)
-	s.renewals, s.pausedConns = newLeaseRenewals(s), newPausedConns(s)
+	s.renewals = newLeaseRenewals(s)
 	s.backups = newBackups(s)
 	s.meta, s.hosting, s.detector = newMetaShard(cfg.Clock), newHosting(s), newDetectorDriver(s, cfg.OfflineAfter)
 
@@ -167,20 +158,10 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 }
 
 // Addr is the address clients connect to; empty when there is none without TLS.
-func (s *Server) Addr() string {
-	if s.plain.listener == nil {
-		return ""
-	}
-	return s.plain.listener.Addr().String()
-}
+func (s *Server) Addr() string { return s.transport.Addr() }
 
 // TLSAddr is the address clients connect to over TLS; empty when there is none.
-func (s *Server) TLSAddr() string {
-	if s.tls == nil {
-		return ""
-	}
-	return s.tls.listener.Addr().String()
-}
+func (s *Server) TLSAddr() string { return s.transport.TLSAddr() }
 
 // AdminAddr is the address of metrics, health and profiles; empty when there is none.
 func (s *Server) AdminAddr() string {
@@ -225,56 +206,10 @@ func (s *Server) shardIDs() (ids []uint64) {
 	return ids
 }
 
-// wakeWriters wakes the transports that have something to write.
-func (s *Server) wakeWriters() {
-	if s.plain != nil {
-		s.plain.wake()
-	}
-	if s.tls != nil {
-		s.tls.wake()
-	}
-}
-
-// wakeWritersSoon is wakeWriters for callbacks that come many in a row. A goroutine wakes the writers once
-// for all callbacks before it ran.
-func (s *Server) wakeWritersSoon() {
-	select {
-	case s.wakeC <- struct{}{}:
-	default:
-	}
-}
-
-func (s *Server) wakeLoop() {
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-s.wakeC:
-			s.wakeWriters()
-		}
-	}
-}
-
-// borrowOutbox and returnOutbox are for goroutines that send now and then. Returning flushes.
-func (s *Server) borrowOutbox() *outbox { return s.outboxes.Get().(*outbox) }
-
-func (s *Server) returnOutbox(o *outbox) {
-	o.flush()
-	o.failure = protocol.Failure{}
-	s.outboxes.Put(o)
-}
-
-// closeNow closes a connection from a goroutine that has no outbox.
+// closeNow closes a connection, and has that written.
 func (s *Server) closeNow(c *conn, st protocol.Status, text string) {
-	o := s.borrowOutbox()
-	c.close(closeImmediate, st, text)
-	s.returnOutbox(o)
-}
-
-func (s *Server) closeSlow(c *conn) {
-	if c.closeSlow() {
-		s.wakeWriters()
-	}
+	c.Close(transport.Immediate, st, text)
+	s.transport.Flush()
 }
 
 // guard, deferred, contains a panic in a callback: it is logged with its stack and counted, and then, if given, runs to close what was hit. The process
@@ -284,9 +219,14 @@ func (s *Server) guard(where string, then func()) {
 	if p == nil {
 		return
 	}
-	s.metrics.panics.Inc()
-	s.log.Error("panic contained", "where", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	s.panicked(where, p)
 	if then != nil {
 		then()
 	}
+}
+
+// panicked logs and counts a panic that was contained. It is called while the goroutine still has the panic's stack.
+func (s *Server) panicked(where string, p any) {
+	s.metrics.panics.Inc()
+	s.log.Error("panic contained", "where", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }

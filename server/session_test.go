@@ -103,7 +103,7 @@ func TestWatchTooLate(t *testing.T) {
 	}
 	d := s.routing().shard(0, c.bucket(node, "a"))
 	var sc *conn
-	s.conns.each(func(x *conn) { sc = x })
+	s.eachConn(func(x *conn) { sc = x })
 	m := protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchOwners, WatchID: 1}
 	arm := func() error {
 		l := &readBatch{host: d, message: &readReplies{readRequests: readRequests{describe: m}}}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -98,13 +99,13 @@ func (s *Server) closeShard(d *shardHost) error {
 	s.flusher.Remove(d.delivery.Semaphores)
 	d.delivery.Close()
 	d.closeHomeConns("the shard does not run on this instance any more; fetch the map and reconnect")
-	s.wakeWriters()
+	s.transport.Flush()
 	return err
 }
 
 // closeHomeConns closes the connections that have sessions at home here.
 func (d *shardHost) closeHomeConns(text string) {
-	d.server.conns.each(func(c *conn) {
+	d.server.eachConn(func(c *conn) {
 		c.mu.Lock()
 		home := false
 		for _, h := range c.homes {
@@ -112,7 +113,7 @@ func (d *shardHost) closeHomeConns(text string) {
 		}
 		c.mu.Unlock()
 		if home {
-			c.close(closeGraceful, protocol.StatusUnavailable, text)
+			c.Close(transport.Graceful, protocol.StatusUnavailable, text)
 		}
 	})
 }
@@ -191,10 +192,9 @@ func (d *shardHost) Restored(*replica.Shard) {
 // Cut closes a connection that the leader gave up.
 func (d *shardHost) Cut(_ *replica.Shard, id uint64, reason string) {
 	defer d.server.guard("cut", nil)
-	if c := d.server.conns.get(id); c != nil {
-		o := d.server.borrowOutbox()
-		c.close(closeGraceful, protocol.StatusUnavailable, reason)
-		d.server.returnOutbox(o)
+	if c := d.server.conn(id); c != nil {
+		c.Close(transport.Graceful, protocol.StatusUnavailable, reason)
+		d.server.transport.Flush()
 		d.server.metrics.leaderCut.Inc()
 	}
 }
@@ -202,7 +202,7 @@ func (d *shardHost) Cut(_ *replica.Shard, id uint64, reason string) {
 // Detach takes the sessions that are at home here off a connection.
 func (d *shardHost) Detach(_ *replica.Shard, id uint64) {
 	defer d.server.guard("detach", nil)
-	if c := d.server.conns.get(id); c != nil {
+	if c := d.server.conn(id); c != nil {
 		o := d.server.borrowOutbox()
 		d.detachConn(o, c, 0, math.MaxUint32)
 		d.server.returnOutbox(o)
@@ -211,15 +211,9 @@ func (d *shardHost) Detach(_ *replica.Shard, id uint64) {
 
 // Pong renews the leases of a connection's sessions whose home shard is this one.
 func (d *shardHost) Pong(_ *replica.Shard, id, ping uint64) {
-	if c := d.server.conns.get(id); c != nil {
-		_, over, push := c.append(protocol.KindPong, ping, d.id, nil)
-		if push {
-			c.transport.markDirty()
-		}
-		if over {
-			c.closeSlow()
-		}
-		d.server.wakeWritersSoon()
+	if c := d.server.transport.Conn(id); c != nil {
+		c.Append(protocol.KindPong, ping, d.id, nil)
+		d.server.transport.FlushSoon()
 	}
 }
 
@@ -230,7 +224,7 @@ func (d *shardHost) Failed(_ *replica.Shard, origins []replica.Origin, st protoc
 	defer d.server.returnOutbox(o)
 	for i := range origins {
 		og := &origins[i]
-		c := d.server.conns.get(og.Conn)
+		c := d.server.conn(og.Conn)
 		if c == nil {
 			continue
 		}
@@ -256,29 +250,19 @@ func (d *shardHost) unloggedAttachFailed(o *outbox, c *conn, session uint64, st 
 		o.event(c, protocol.KindSessionEnded, 0, d.id, &protocol.SessionEnded{Session: session, Reason: protocol.EndExpired, Message: text})
 	default:
 		// The client attaches again with a higher epoch when it is back.
-		c.close(closeGraceful, protocol.StatusUnavailable, "the shard could not log an attach of this connection; reconnect and attach again")
+		c.Close(transport.Graceful, protocol.StatusUnavailable, "the shard could not log an attach of this connection; reconnect and attach again")
 	}
 }
 
 // Send implements delivery.Sender.
 func (d *shardHost) Send(id uint64, frame []byte, droppable bool) bool {
-	c := d.server.conns.get(id)
-	if c == nil {
-		return true
-	}
-	taken, over, push := c.appendShared(frame, droppable)
-	if push {
-		c.transport.markDirty()
-	}
-	if over {
-		d.server.closeSlow(c)
-	}
-	return taken
+	c := d.server.transport.Conn(id)
+	return c == nil || c.AppendShared(frame, droppable)
 }
 
 // PagesDue implements delivery.Sender.
 func (d *shardHost) PagesDue(_, id uint64) {
-	if c := d.server.conns.get(id); c != nil {
+	if c := d.server.conn(id); c != nil {
 		d.pager.add(c)
 	}
 }
@@ -342,7 +326,7 @@ func (p *pager) run(ctx context.Context) {
 func (p *pager) serve(c *conn) {
 	d := p.host
 	defer d.server.guard("page", func() { d.server.closeNow(c, protocol.StatusInternal, "the server met a defect; reconnect") })
-	if c.ending.Load() || !c.hasRoom(d) {
+	if c.Ending() || !c.hasRoom(d) {
 		return
 	}
 	// An answer to the request that opened a stream goes out before its first page.
@@ -350,9 +334,9 @@ func (p *pager) serve(c *conn) {
 	defer c.pageMu.Unlock()
 	more := false
 	d.raft.Exclusive(func(m *shard.Machine) {
-		more = d.delivery.Page(c.id, m, pageBytes)
+		more = d.delivery.Page(c.ID(), m, pageBytes)
 	})
-	d.server.wakeWriters()
+	d.server.transport.Flush()
 	if more {
 		p.add(c)
 	}
@@ -360,33 +344,14 @@ func (p *pager) serve(c *conn) {
 
 // hasRoom says whether a page may be sent. If not, the shard is noted, to be served when there is room.
 func (c *conn) hasRoom(d *shardHost) bool {
-	soft := c.server.outSoft() / 2
-	if c.out.waiting() <= soft {
+	if c.HasRoom() {
 		return true
 	}
 	c.mu.Lock()
 	if !slices.Contains(c.duePages, d) {
 		c.duePages = append(c.duePages, d)
 	}
-	c.waitsForRoom.Store(true)
 	c.mu.Unlock()
-	if c.out.waiting() <= soft {
-		c.serveDuePages()
-	}
+	c.AwaitRoom()
 	return false
-}
-
-// serveDuePages is called by the transport after writing, and serves what waits for room if there is some now.
-func (c *conn) serveDuePages() {
-	if !c.waitsForRoom.Load() || c.out.waiting() > c.server.outSoft()/2 {
-		return
-	}
-	c.mu.Lock()
-	pages := c.duePages
-	c.duePages = nil
-	c.waitsForRoom.Store(false)
-	c.mu.Unlock()
-	for _, d := range pages {
-		d.pager.add(c)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -198,27 +199,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // drain lets what is under way end and says goodbye.
 func (s *Server) drain(ctx context.Context) {
-	if s.plain == nil || !s.listening {
+	if !s.listening {
 		return
 	}
-	s.plain.stopAccepting()
-	if s.tls != nil {
-		s.tls.stopAccepting()
-	}
+	s.transport.StopAccepting()
 	_ = poll(ctx, func() bool {
 		open := false
-		s.conns.each(func(c *conn) { open = open || c.unanswered.Load() > 0 })
+		s.eachConn(func(c *conn) { open = open || c.unanswered.Load() > 0 })
 		return !open
 	})
-	o := s.borrowOutbox()
-	s.conns.each(func(c *conn) {
-		c.close(closeGraceful, protocol.StatusUnavailable, "server is stopping; connect to another instance, or to this one when it is back")
+	s.eachConn(func(c *conn) {
+		c.Close(transport.Graceful, protocol.StatusUnavailable, "server is stopping; connect to another instance, or to this one when it is back")
 	})
-	s.returnOutbox(o)
+	s.transport.Flush()
 	// Clients close when they have read the goodbye. Who does not is closed after the usual time.
-	linger, cancel := context.WithTimeout(ctx, lingerTimeout)
+	linger, cancel := context.WithTimeout(ctx, transport.LingerTimeout)
 	defer cancel()
-	_ = poll(linger, func() bool { return s.conns.count.Load() == 0 })
+	_ = poll(linger, func() bool { return s.transport.Connections() == 0 })
 }
 
 func poll(ctx context.Context, cond func() bool) error {
@@ -252,11 +249,8 @@ func (s *Server) end(drain func()) {
 		s.stopTicks()
 	}
 	var errs []error
-	if s.plain != nil {
-		s.plain.close()
-	}
-	if s.tls != nil {
-		s.tls.close()
+	if s.transport != nil {
+		s.transport.Close()
 	}
 	s.cancel()
 	if s.adminServer != nil {

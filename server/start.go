@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,32 +20,6 @@ import (
 
 // firstShard is the id of the first data shard.
 const firstShard = 2
-
-// listen takes the addresses. Nothing is accepted yet.
-func (s *Server) listen(ctx context.Context) error {
-	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount}}
-	var l net.Listener
-	var err error
-	if s.cfg.Listen != Off {
-		if l, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
-			return fmt.Errorf("listen for clients on %s: %w; is another server running, or choose another address", s.cfg.Listen, err)
-		}
-	}
-	s.plain = newGnetListener(s, l)
-	if s.certs != nil {
-		if l, err = lc.Listen(ctx, "tcp", s.cfg.TLSListen); err != nil {
-			return fmt.Errorf("listen for clients over TLS on %s: %w; is another server running, or choose another address", s.cfg.TLSListen, err)
-		}
-		s.tls = newTLSListener(s, l, s.certs.Server())
-	}
-	if s.cfg.Admin == Off {
-		return nil
-	}
-	if s.adminListener, err = lc.Listen(ctx, "tcp", s.cfg.Admin); err != nil {
-		return fmt.Errorf("listen for operators on %s: %w; choose another address, or %q", s.cfg.Admin, err, Off)
-	}
-	return nil
-}
 
 // openLinks opens the way to other instances, and finds out who this one is: a member of a cluster, the founder of a new one, or one that joins. In memory, without a
 // network, it is always alone.
@@ -177,7 +150,7 @@ func (s *Server) errMetaLost() error {
 // openShards starts the replicas that the map gives to this instance, and follows the map from then on. A founder makes the map first.
 func (s *Server) openShards(ctx context.Context) error {
 	began := time.Now()
-	s.flusher = delivery.NewFlusher(func() time.Duration { return time.Since(began) }, s.wakeWriters) // windows of a few ms are a matter of real time
+	s.flusher = delivery.NewFlusher(func() time.Duration { return time.Since(began) }, s.transport.Flush) // windows of a few ms are a matter of real time
 	s.startup.waitForText("starting its shards")
 	state := s.meta.State()
 	if err := s.checkCluster(state); err != nil {

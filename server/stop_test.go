@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
+	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
 func TestGracefulStop(t *testing.T) {
@@ -32,9 +33,8 @@ func TestGracefulStop(t *testing.T) {
 		all = protocol.AppendFrame(all, protocol.KindAcquire, 1000+i, c.bucket(node, name), m)
 	}
 	c.write(all)
-	before := c.s.metrics
 	eventually(t, "the requests to come in", func() bool {
-		return before.bytesIn.Get() > uint64(len(all))
+		return s.transport.Metrics.BytesIn.Get() > uint64(len(all))
 	})
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.Shutdown(context.Background()) }()
@@ -182,19 +182,19 @@ func TestSlowReader(t *testing.T) {
 	healthy, slow := connect(t, s), connect(t, s)
 	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindNodeDescribe, 1<<40, 0, &protocol.NodeDescribe{Path: "/default"}), 1024)
 	var held int64
-	for s.metrics.slowCut.Get() == 0 {
+	for s.transport.Metrics.SlowReader.Get() == 0 {
 		if slow.writeErr(asks) != nil {
 			break
 		}
-		s.conns.each(func(c *conn) { held = max(held, int64(c.out.waiting())) })
+		s.eachConn(func(c *conn) { held = max(held, int64(c.Waiting())) })
 	}
-	eventually(t, "the cut", func() bool { return s.metrics.slowCut.Get() == 1 })
+	eventually(t, "the cut", func() bool { return s.transport.Metrics.SlowReader.Get() == 1 })
 	if held > 2*hard {
 		t.Fatalf("%d bytes were held for a client that reads nothing; the bound is %d", held, hard)
 	}
 	slow.closed()
 	healthy.ping()
-	eventually(t, "the connection to go", func() bool { return s.conns.count.Load() == 1 })
+	eventually(t, "the connection to go", func() bool { return s.transport.Connections() == 1 })
 }
 
 // TestOldBytes: a client that reads too slowly is cut by age when the bytes are few.
@@ -211,7 +211,7 @@ func TestOldBytes(t *testing.T) {
 	ask := protocol.Describe{Node: node, Name: large.Name}
 	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindDescribe, 1<<40, healthy.bucket(node, "large"), &ask), 8)
 	waiting := func() (n int) {
-		s.conns.each(func(c *conn) { n += c.out.waiting() })
+		s.eachConn(func(c *conn) { n += c.Waiting() })
 		return n
 	}
 	for i := 0; waiting() < 16<<20; i++ { // more than the kernel takes, so that some stays
@@ -223,7 +223,7 @@ func TestOldBytes(t *testing.T) {
 	eventually(t, "the cut", func() bool {
 		clock.Advance(time.Second)
 		healthy.ping()
-		return s.metrics.slowCut.Get() == 1
+		return s.transport.Metrics.SlowReader.Get() == 1
 	})
 	slow.closed()
 	healthy.ping()
@@ -284,10 +284,10 @@ func TestManySlowStreams(t *testing.T) {
 	for i := 0; d.delivery.Semaphores.Stats().FellBehind < slow || most < total; i++ {
 		data[0], data[1] = byte(i), byte(i>>8)
 		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: data}, nil)
-		most = max(most, s.unread.Load())
+		most = max(most, s.transport.UnreadBytes())
 	}
 	// Each may still get what was on its way to it, and pages while little waits for it.
-	if bound := int64(total + slow*(minOutSoft+pageBytes+4*size)); most > bound {
+	if bound := int64(total + slow*(transport.MinOutSoft+pageBytes+4*size)); most > bound {
 		t.Errorf("%d bytes waited for %d slow readers, more than %d", most, slow, bound)
 	}
 	last := []byte("last")
@@ -305,7 +305,7 @@ func TestManySlowStreams(t *testing.T) {
 				h.Kind == protocol.KindDelta && delta.DecodeBody(h.Body) == nil && len(delta.Changes) == 1 && bytes.Equal(delta.Changes[0].Data, last)
 		})
 	}
-	eventually(t, "nothing to wait any more", func() bool { return s.unread.Load() == 0 })
+	eventually(t, "nothing to wait any more", func() bool { return s.transport.UnreadBytes() == 0 })
 }
 
 func TestAdmin(t *testing.T) {

@@ -2,60 +2,18 @@ package server
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
-// TestThrottle: how much is served, and for how many sweeps a connection rests then.
-func TestThrottle(t *testing.T) {
-	t.Parallel()
-	type feed struct {
-		sweeps                 int // before it
-		refused, pings, frames int
-		rests                  uint64 // 0 for none
-	}
-	for name, script := range map[string][]feed{
-		"few":                       {{0, 256, 0, 256, 0}, {1, 200, 56, 256, 0}},
-		"many":                      {{0, 256, 0, 256, 0}, {0, 0, 1, 1, 1}},
-		"at once":                   {{0, 257, 0, 257, 1}},
-		"one that counts":           {{0, 1000, 0, 1001, 0}, {0, 1, 0, 1, 1}},
-		"nothing in excess":         {{0, 300, 0, 300, 1}, {1, 0, 0, 10, 0}},
-		"refused by the log":        {{0, 0, 0, 300, 0}, {0, 300, 0, 300, 1}},
-		"again and again":           {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {2, 300, 0, 300, 4}, {4, 300, 0, 300, 8}, {8, 300, 0, 300, 8}, {10, 300, 0, 300, 8}},
-		"again after a while":       {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {5, 300, 0, 300, 1}},
-		"while others ask much":     {{0, -5000, 0, 0, 0}, {0, 1, 0, 1, 1}, {3, 256, 0, 256, 0}},
-		"pings while others do":     {{0, -5000, 0, 0, 0}, {0, 0, 32, 32, 0}, {0, 0, 1, 1, 1}},
-		"served beyond (beyond)":    {{0, 0, 256, 256, 0}, {0, 0, 100, 101, 0}, {0, 0, 1, 1, 1}},
-		"with sessions (bound)":     {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {2, 300, 0, 300, 2}, {2, 300, 0, 300, 2}},
-		"with other things (bound)": {{0, 300, 0, 301, 0}, {0, 300, 0, 301, 0}},
-	} {
-		var all sweepCounter
-		all.next()
-		var e throttle
-		refused := uint64(0)
-		for i, f := range script {
-			for range f.sweeps {
-				all.next()
-			}
-			if f.refused < 0 { // other connections'
-				all.excess.Add(int64(-f.refused))
-				continue
-			}
-			refused += uint64(f.refused)
-			pings, beyond := f.pings, 0
-			if strings.HasSuffix(name, "(beyond)") {
-				pings, beyond = 0, f.pings
-			}
-			if pause := e.classify(&all, refused, pings, beyond, f.frames, strings.HasSuffix(name, "(bound)")); pause != f.rests {
-				t.Errorf("%s: after feed %d it rests for %d sweeps, want %d", name, i, pause, f.rests)
-			}
-		}
-	}
-}
+// As in server/transport.
+const (
+	framesPerCheck    = 512
+	pausedBufferLimit = 2 * protocol.MaxFrameLen
+)
 
 // TestPause: who pings without end rests, and goes on afterwards with what was sent meanwhile. Others do not.
 func TestPause(t *testing.T) {
@@ -72,7 +30,7 @@ func TestPause(t *testing.T) {
 		sent += n
 	}
 	pause := func() (yes bool) {
-		s.conns.each(func(c *conn) { yes = yes || c.paused.Load() })
+		s.eachConn(func(c *conn) { yes = yes || c.Paused() })
 		return yes
 	}
 	for !pause() {
@@ -84,7 +42,7 @@ func TestPause(t *testing.T) {
 	healthy.ping()
 	for !greedy.answered(greedy.nextID) { // each look at what has come may end in a rest again
 		if pause() {
-			clock.Advance(sweepPeriod)
+			clock.Advance(transport.SweepPeriod)
 			healthy.ping()
 		}
 	}
@@ -96,37 +54,6 @@ func TestPause(t *testing.T) {
 	}
 	if pongs != sent {
 		t.Errorf("%d pongs for %d pings", pongs, sent)
-	}
-}
-
-// TestPausedBufferLimit: what may wait of a connection that rests, and one byte more. While much waits of all connections it is less.
-func TestPausedBufferLimit(t *testing.T) {
-	s := start(t, func(c *Config) { manual(c) })
-	for name, c := range map[string]struct {
-		others, n int
-		stays     bool
-	}{
-		"little": {0, 100, true}, "as much as may be": {0, pausedBufferLimit - 1, true}, "one more": {0, pausedBufferLimit, false},
-		"little, beside others": {64<<20 + 1, pausedLowWater - 1, true}, "more, beside others": {64<<20 + 1, pausedLowWater, false}, "beside fewer others": {64 << 20, pausedLowWater, true},
-		"more than all may hold": {256 << 20, pausedLowWater - 1, false},
-	} {
-		f := feedTo(t, s)
-		if f.bufferPaused(c.n) {
-			t.Errorf("%s: rests before it is told to", name)
-		}
-		f.pause(1, 0, false)
-		s.unfinished.Add(int64(c.others))
-		if stays := f.bufferPaused(c.n); stays != c.stays || f.ending.Load() == stays {
-			t.Errorf("%s: stays is %v, ending is %v", name, stays, f.ending.Load())
-		}
-		f.onClosed()
-		s.unfinished.Add(int64(-c.others))
-		if n := s.unfinished.Load(); n != 0 {
-			t.Errorf("%s: %d bytes are counted afterwards", name, n)
-		}
-	}
-	if n := s.metrics.throttledClosed.Get(); n != 2 {
-		t.Errorf("%d connections were cut for it, want 2", n)
 	}
 }
 
@@ -147,54 +74,6 @@ func TestPauseEnds(t *testing.T) {
 		t.Errorf("goodbye is %+v", g)
 	}
 	healthy.ping()
-}
-
-// TestPausedConnsResumeInTurn: of those whose rest is over so many go on at a time, and those that have sessions do not wait for the others.
-func TestPausedConnsResumeInTurn(t *testing.T) {
-	var clock *replica.ManualClock
-	s := start(t, func(c *Config) { clock = manual(c) })
-	r := newPausedConns(s)
-	now := clock.Now()
-	var plain, bound []*fed
-	for i := range 10 {
-		f := feedTo(t, s)
-		f.paused.Store(true)
-		if i%2 == 0 {
-			plain = append(plain, f)
-		} else {
-			bound = append(bound, f)
-		}
-		r.add(&f.conn, now+time.Duration(i)*time.Millisecond, i%2 == 1)
-	}
-	rest := func(list []*fed) (n int) {
-		for _, f := range list {
-			if f.paused.Load() {
-				n++
-			}
-		}
-		return n
-	}
-	clock.Advance(time.Second)
-	for _, want := range [][2]int{{3, 2}, {1, 0}, {0, 0}} {
-		left := r.resume(2, 3)
-		if rest(plain) != want[0] || rest(bound) != want[1] || left != (want[0]+want[1] > 0) {
-			t.Fatalf("%d without and %d with sessions rest, want %v; %v", rest(plain), rest(bound), want, left)
-		}
-	}
-}
-
-// TestClosedBeforeOpened: a connection that was too many gives nothing back.
-func TestClosedBeforeOpened(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.MaxConnectionsPerAddress = 1 })
-	feedTo(t, s)
-	var c conn
-	if c.open(s, new(stubWire), "127.0.0.1:2") {
-		t.Fatal("one too many was let in")
-	}
-	c.onClosed()
-	if c.open(s, new(stubWire), "127.0.0.1:3") {
-		t.Fatal("one too many was let in afterwards")
-	}
 }
 
 // answered reads what is there without waiting long, keeps it, and says whether a reply is among it.
@@ -235,7 +114,7 @@ func TestBurstInParts(t *testing.T) {
 	s := start(t, func(c *Config) { clock = manual(c) })
 	greedy := connect(t, s)
 	var only *conn
-	s.conns.each(func(c *conn) { only = c })
+	s.eachConn(func(c *conn) { only = c })
 	const burst = 5000
 	var b []byte
 	for i := range burst {
@@ -244,12 +123,12 @@ func TestBurstInParts(t *testing.T) {
 	greedy.write(b)
 	pause := 0
 	for !greedy.answered(1000 + burst - 1) {
-		if only.ending.Load() {
+		if only.Ending() {
 			t.Fatal("the connection was ended")
 		}
-		if only.paused.Load() {
+		if only.Paused() {
 			pause++
-			clock.Advance(sweepPeriod)
+			clock.Advance(transport.SweepPeriod)
 		}
 	}
 	if pause < burst/framesPerCheck/2 {
@@ -277,11 +156,11 @@ func TestBadLengthBehindABurst(t *testing.T) {
 	}
 	bad.write(append(append(b, 0xff, 0xff, 0xff, 0xff), make([]byte, 1000)...))
 	pause := func() (yes bool) {
-		s.conns.each(func(c *conn) { yes = yes || c.paused.Load() })
+		s.eachConn(func(c *conn) { yes = yes || c.Paused() })
 		return yes
 	}
 	eventually(t, "a rest", pause)
-	clock.Advance(sweepPeriod)
+	clock.Advance(transport.SweepPeriod)
 	if g := bad.closed(); g == nil || g.Status != protocol.StatusBadRequest {
 		t.Errorf("goodbye is %+v", g)
 	}

@@ -82,8 +82,8 @@ func (s *Server) advertise() string {
 	if plain := cmp.Or(s.cfg.Advertise, s.Addr()); plain != "" && s.cfg.Listen != Off {
 		list = append(list, plain)
 	}
-	if s.tls != nil {
-		list = append(list, tlsScheme+cmp.Or(s.cfg.TLSAdvertise, s.TLSAddr()))
+	if address := s.TLSAddr(); address != "" {
+		list = append(list, tlsScheme+cmp.Or(s.cfg.TLSAdvertise, address))
 	}
 	return strings.Join(list, ",")
 }

@@ -201,7 +201,7 @@ func TestClientCertificates(t *testing.T) {
 	if err := with(ca, ca); err != nil {
 		t.Fatal(err)
 	}
-	failed := s.metrics.tlsFailed.Get()
+	failed := s.transport.Metrics.HandshakesFailed.Get()
 	nc, err := net.Dial("tcp", s.TLSAddr())
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestClientCertificates(t *testing.T) {
 	if n, err := bare.Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
 		t.Errorf("without a certificate: %d bytes, %v", n, err)
 	}
-	eventually(t, "the failure to count", func() bool { return s.metrics.tlsFailed.Get() > failed })
+	eventually(t, "the failure to count", func() bool { return s.transport.Metrics.HandshakesFailed.Get() > failed })
 
 	next.Write(t, dir)
 	next.Issue(t, dir, "server", certstest.Host("127.0.0.1"))

@@ -40,7 +40,7 @@ func (l *readBatch) submitPolls(o *outbox) {
 	for i := range l.toSubmit {
 		it := &l.toSubmit[i]
 		cmd := shard.Command{Kind: shard.CmdTrackPoll, Node: it.scope.node, Epoch: it.epoch, Body: it.body}
-		origin := replica.Origin{Conn: it.conn.id, Request: it.id, Kind: it.kind, Tag: uint64(d.server.clock.Now())}
+		origin := replica.Origin{Conn: it.conn.ID(), Request: it.id, Kind: it.kind, Tag: uint64(d.server.clock.Now())}
 		if st := d.raft.Submit(cmd, origin); st != protocol.StatusOK {
 			it.conn.rejectSubmit(o, d, it.kind, it.id, st)
 			continue

@@ -1,4 +1,4 @@
-package server
+package transport
 
 import (
 	"net"
@@ -7,7 +7,7 @@ import (
 
 // addressLimit counts the connections of each client address, if they are bounded.
 type addressLimit struct {
-	limit int // Limits.MaxConnectionsPerAddress; 0: nothing is counted
+	limit int // 0: nothing is counted
 
 	mu     sync.Mutex
 	counts map[string]int

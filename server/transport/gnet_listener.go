@@ -1,8 +1,7 @@
-package server
+package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,13 +16,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TCP keep-alive finds clients whose machine is gone within 30 s + 3 * 10 s.
-const (
-	keepAliveIdle     = 30 * time.Second
-	keepAliveInterval = 10 * time.Second
-	keepAliveCount    = 3
-)
-
 const (
 	maxLoops    = 64
 	beatPeriod  = time.Second
@@ -32,13 +24,14 @@ const (
 
 // gnetListener lets clients in over plain TCP, on gnet's event loops.
 //
-// It accepts by itself and hands connections to the loops: gnet's own acceptor ends the whole engine when it runs out of open files, and cannot stop accepting
-// while connections live on. So an error of accept is waited out, surplus connections are closed before a loop ever sees them, and a graceful stop closes the
-// listener first.
+// It accepts by itself and hands connections to the loops: gnet's own acceptor ends the whole
+// engine when it runs out of open files, and cannot stop accepting while connections live on. So an
+// error of accept is waited out, surplus connections are closed before a loop ever sees them, and a
+// graceful stop closes the listener first.
 type gnetListener struct {
 	gnet.BuiltinEventEngine
-	server    *Server
-	listener  net.Listener // nil: nobody comes in here
+	t         *Transport
+	listener  net.Listener
 	client    *gnet.Client
 	stuck     chan struct{}
 	accepting sync.WaitGroup
@@ -48,21 +41,18 @@ type gnetListener struct {
 	mu    sync.Mutex
 }
 
-func newGnetListener(s *Server, l net.Listener) *gnetListener {
-	d := &gnetListener{server: s, listener: l, stuck: make(chan struct{}, 1)}
+func newGnetListener(t *Transport, l net.Listener) *gnetListener {
+	d := &gnetListener{t: t, listener: l, stuck: make(chan struct{}, 1)}
 	d.loops.Store(new([]*eventLoop))
 	return d
 }
 
 // open starts the loops and begins to accept.
 func (d *gnetListener) open() error {
-	if d.listener == nil {
-		return nil
-	}
 	var err error
 	d.client, err = gnet.NewClient(d,
 		gnet.WithNumEventLoop(min(runtime.GOMAXPROCS(0), maxLoops)),
-		gnet.WithLogger(gnetLogger{d.server.log}),
+		gnet.WithLogger(gnetLogger{d.t.cfg.Log}),
 		gnet.WithTCPKeepAlive(keepAliveIdle), gnet.WithTCPKeepInterval(keepAliveInterval), gnet.WithTCPKeepCount(keepAliveCount),
 		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
 	)
@@ -73,16 +63,13 @@ func (d *gnetListener) open() error {
 		return fmt.Errorf("start event loops: %w", err)
 	}
 	d.started = true
-	d.server.running.Go(d.watchLoops)
-	d.accepting.Go(func() { d.server.acceptFrom(d.listener, d.admit) })
+	d.t.running.Go(d.watchLoops)
+	d.accepting.Go(func() { d.t.acceptFrom(d.listener, d.admit) })
 	return nil
 }
 
 // stopAccepting closes the listener; connections live on.
 func (d *gnetListener) stopAccepting() {
-	if d.listener == nil {
-		return
-	}
 	_ = d.listener.Close()
 	d.accepting.Wait()
 }
@@ -96,79 +83,11 @@ func (d *gnetListener) close() {
 	}
 }
 
-// acceptFrom lets connections in until the listener is closed.
-func (s *Server) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
-	const slowest = time.Second
-	pause := 5 * time.Millisecond
-	var pace acceptPacer
-	for {
-		asked := time.Now()
-		nc, err := l.Accept()
-		pace.accepted(asked, time.Now())
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			// Out of open files or of memory: clients wait in the kernel's queue until some are free.
-			s.metrics.acceptErrors.Inc()
-			level := slog.LevelDebug
-			if pause >= slowest {
-				level = slog.LevelWarn
-			}
-			s.log.Log(context.Background(), level, "accept failed, waits", "error", err)
-			select {
-			case <-time.After(pause):
-			case <-s.ctx.Done():
-				return
-			}
-			pause = min(2*pause, slowest)
-			continue
-		}
-		pause = 5 * time.Millisecond
-		admit(nc.(*net.TCPConn))
-		if rest := pace.pause(time.Now()); rest > 0 {
-			select {
-			case <-time.After(rest):
-			case <-s.ctx.Done():
-			}
-		}
-	}
-}
-
-// acceptPacer keeps connections that come in a flood from taking a processor for themselves: while more of them wait, letting them in takes a third of the time of one, and they
-// reach the event loops a few at a time.
-type acceptPacer struct {
-	began time.Time
-	n     int // let in since then
-}
-
-const (
-	acceptBatch  = 32
-	acceptWaited = time.Millisecond // an accept that takes longer has waited for a client: there is no flood
-)
-
-// accepted notes that an accept was asked for and returned.
-func (p *acceptPacer) accepted(asked, now time.Time) {
-	if p.n == 0 || now.Sub(asked) > acceptWaited {
-		p.began, p.n = now, 0
-	}
-	p.n++
-}
-
-// pause is how long to let nobody in.
-func (p *acceptPacer) pause(now time.Time) time.Duration {
-	if p.n < acceptBatch {
-		return 0
-	}
-	p.n = 0
-	return 2 * now.Sub(p.began)
-}
-
 // admit hands a connection to a loop, or turns it away.
 func (d *gnetListener) admit(nc *net.TCPConn) {
-	s := d.server
-	if why := s.connLimitReached(nc.RemoteAddr().String()); why != "" {
-		s.metrics.connsRejected.Inc()
+	m := d.t.Metrics
+	if why := d.t.limitReached(nc.RemoteAddr().String()); why != "" {
+		m.Rejected.Inc()
 		// The buffer of a new connection takes this without blocking.
 		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, &protocol.Goodbye{Status: protocol.StatusOverloaded, Message: why}))
 		_ = nc.Close()
@@ -176,30 +95,21 @@ func (d *gnetListener) admit(nc *net.TCPConn) {
 	}
 	k := &gnetSocket{}
 	k.remote = nc.RemoteAddr().String()
-	// gnet puts the bytes of a zone's name into a pool of its own when the connection closes; here they are shared with the whole process.
+	// gnet puts the bytes of a zone's name into a pool of its own when the connection closes; here
+	// they are shared with the whole process.
 	for _, a := range []net.Addr{nc.RemoteAddr(), nc.LocalAddr()} {
 		if t, ok := a.(*net.TCPAddr); ok {
 			t.Zone = ""
 		}
 	}
 	if _, err := d.client.EnrollContext(nc, k); err != nil {
-		// gnet has a duplicate of the descriptor made first, and that may fail for want of open files.
-		s.metrics.acceptErrors.Inc()
-		s.log.Debug("connection not taken in", "remote", k.remote, "error", err)
+		// gnet has a duplicate of the descriptor made first, and that may fail for want of open
+		// files.
+		m.AcceptErrors.Inc()
+		d.t.cfg.Log.Debug("connection not taken in", "remote", k.remote, "error", err)
 		return
 	}
-	s.metrics.accepted.Inc()
-}
-
-// connLimitReached says why one more connection is too many; empty: it is not.
-func (s *Server) connLimitReached(remote string) string {
-	if s.conns.count.Load() >= int64(s.maxConns) {
-		return fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", s.maxConns)
-	}
-	if s.addresses.full(remote) {
-		return fmt.Sprintf("server has %d connections from this address, its limit for one address; share connections, or connect elsewhere", s.addresses.limit)
-	}
-	return ""
+	m.Accepted.Inc()
 }
 
 // loopOf finds the loop of a connection that was just opened on it.
@@ -211,7 +121,7 @@ func (d *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l := &eventLoop{listener: d, el: el, cycle: d.server.newReadCycle(), stuck: make(map[*gnetSocket]struct{})}
+	l := &eventLoop{listener: d, el: el, cycle: d.t.cfg.NewCycle(), stuck: make(map[*gnetSocket]struct{})}
 	list := append([]*eventLoop(nil), *d.loops.Load()...)
 	list = append(list, l)
 	d.loops.Store(&list)
@@ -225,9 +135,24 @@ func (d *gnetListener) wake() {
 	}
 }
 
-// writeDirect writes to a few sockets on the caller's goroutine, which then needs no loop. Those that were marked last come first: what one request does for
-// others, such as the grant of what it gave back, is marked behind its reply, and more waits for it.
-func (d *gnetListener) writeDirect(h *directWriter) {
+// DirectWriter is what a goroutine needs that writes to sockets by itself.
+type DirectWriter struct {
+	list  []*gnetSocket
+	batch writeBatch
+}
+
+// FlushDirect is Flush for a goroutine that may spend the time of a few writes itself.
+func (t *Transport) FlushDirect(w *DirectWriter) {
+	if t.plain != nil {
+		t.plain.writeDirect(w)
+	}
+	t.Flush()
+}
+
+// writeDirect writes to a few sockets on the caller's goroutine, which then needs no loop. Those
+// that were marked last come first: what one request does for others, such as the grant of what it
+// gave back, is marked behind its reply, and more waits for it.
+func (d *gnetListener) writeDirect(h *DirectWriter) {
 	list := h.list[:0]
 	for _, l := range *d.loops.Load() {
 		list = l.takeDirty(list)
@@ -239,36 +164,30 @@ func (d *gnetListener) writeDirect(h *directWriter) {
 		list[i] = nil
 	}
 	h.list = list
-	d.server.wakeWriters()
-}
-
-// directWriter is what a goroutine that writes to sockets by itself needs.
-type directWriter struct {
-	list  []*gnetSocket
-	batch writeBatch
 }
 
 // OnOpen is called by gnet on the connection's loop, like OnTraffic and OnClose.
 func (d *gnetListener) OnOpen(gc gnet.Conn) (out []byte, action gnet.Action) {
-	defer d.server.guard("open", func() { action = gnet.Close })
+	defer d.t.guard("open", func() { action = gnet.Close })
 	k := gc.Context().(*gnetSocket)
 	k.writing.Lock()
 	k.loop, k.gc, k.fd = d.loopOf(gc.EventLoop()), gc, gc.Fd()
 	k.writing.Unlock()
-	if !k.open(d.server, k, k.remote) {
+	if !k.open(d.t, k, k.remote) {
 		return nil, gnet.Close
 	}
 	return nil, gnet.None
 }
 
-// OnTraffic takes what came in. Bytes that cannot complete a frame stay in gnet's buffer, untouched and uncopied.
+// OnTraffic takes what came in. Bytes that cannot complete a frame stay in gnet's buffer, untouched
+// and uncopied.
 func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 	k, ok := gc.Context().(*gnetSocket)
 	if !ok || k.gc == nil {
 		return gnet.None
 	}
-	defer d.server.guard("traffic", func() {
-		k.loop.cycle.reset()
+	defer d.t.guard("traffic", func() {
+		k.loop.cycle.Reset()
 		action = gnet.Close
 	})
 	if n := gc.InboundBuffered(); n < k.need {
@@ -286,28 +205,28 @@ func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 		return gnet.Close
 	}
 	k.out.holdNotify()
-	used := k.readFrames(k.loop.cycle, buf)
+	used := k.read(k.loop.cycle, buf)
 	if used > 0 { // gnet takes 0 for everything
 		_, _ = gc.Discard(used)
-		d.server.metrics.bytesIn.Add(used)
+		d.t.Metrics.BytesIn.Add(used)
 	}
 	if !k.deferWrite() {
 		k.flush()
 	}
-	k.loop.cycle.out.flush()
+	d.t.Flush()
 	return gnet.None
 }
 
 // OnClose forgets the connection.
 func (d *gnetListener) OnClose(gc gnet.Conn, _ error) (action gnet.Action) {
-	defer d.server.guard("close", nil)
+	defer d.t.guard("close", nil)
 	k, ok := gc.Context().(*gnetSocket)
 	if !ok || k.gc == nil {
 		return gnet.None
 	}
 	k.detachConn()
 	delete(k.loop.stuck, k)
-	k.onClosed()
+	k.closed()
 	return gnet.None
 }
 
@@ -319,14 +238,15 @@ func (d *gnetListener) checkStuckSoon() {
 	}
 }
 
-// watchLoops has the loops look at stuck sockets while there are any, and feels their pulse. gnet does not tell when a loop ends by an error.
+// watchLoops has the loops look at stuck sockets while there are any, and feels their pulse. gnet
+// does not tell when a loop ends by an error.
 func (d *gnetListener) watchLoops() {
 	beats := time.NewTicker(beatPeriod)
 	defer beats.Stop()
 	var again <-chan time.Time
 	for {
 		select {
-		case <-d.server.ctx.Done():
+		case <-d.t.ctx.Done():
 			return
 		case <-d.stuck:
 			if again == nil {
@@ -345,11 +265,11 @@ func (d *gnetListener) watchLoops() {
 		case <-beats.C:
 			for i, l := range *d.loops.Load() {
 				if l.missedBeats.Add(1) > beatsMissed {
-					d.server.fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
+					d.t.cfg.Fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
 				}
 				asked := time.Now()
 				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-					d.server.metrics.loopLag.Update(time.Since(asked).Seconds())
+					d.t.Metrics.loopLag.Update(time.Since(asked).Seconds())
 					l.missedBeats.Store(0)
 					return nil
 				}))
@@ -358,7 +278,8 @@ func (d *gnetListener) watchLoops() {
 	}
 }
 
-// gnetLogger takes gnet's lines, two levels lower: what matters of them is logged by the listener itself.
+// gnetLogger takes gnet's lines, two levels lower: what matters of them is logged by the listener
+// itself.
 type gnetLogger struct{ log *slog.Logger }
 
 var _ logging.Logger = gnetLogger{}

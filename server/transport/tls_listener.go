@@ -1,4 +1,4 @@
-package server
+package transport
 
 import (
 	"context"
@@ -12,28 +12,30 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// tlsListener lets clients in over TLS. gnet knows none, so a connection here has two goroutines: one reads and feeds, one writes. Both listeners share the limit of
-// connections, the sweeper, and everything behind conn.readFrames.
+// tlsListener lets clients in over TLS. gnet knows none, so a connection here has two goroutines:
+// one reads and feeds, one writes. Both listeners share the limit of connections, the sweeper, and
+// everything behind Conn.read.
 type tlsListener struct {
-	server    *Server
+	t         *Transport
 	listener  net.Listener
 	config    *tls.Config
 	accepting sync.WaitGroup
 	serving   sync.WaitGroup
 	cycles    sync.Pool
 
-	mu    sync.Mutex
-	dirty []*tlsSocket // with something to write, not woken yet
+	mu      sync.Mutex
+	dirty   []*tlsSocket // with something to write, not woken yet
+	sockets map[*tlsSocket]struct{}
 }
 
-func newTLSListener(s *Server, l net.Listener, cfg *tls.Config) *tlsListener {
-	d := &tlsListener{server: s, listener: l, config: cfg}
-	d.cycles.New = func() any { return s.newReadCycle() }
+func newTLSListener(t *Transport, l net.Listener, cfg *tls.Config) *tlsListener {
+	d := &tlsListener{t: t, listener: l, config: cfg, sockets: make(map[*tlsSocket]struct{})}
+	d.cycles.New = func() any { return t.cfg.NewCycle() }
 	return d
 }
 
 func (d *tlsListener) open() {
-	d.accepting.Go(func() { d.server.acceptFrom(d.listener, d.admit) })
+	d.accepting.Go(func() { d.t.acceptFrom(d.listener, d.admit) })
 }
 
 func (d *tlsListener) stopAccepting() {
@@ -44,25 +46,30 @@ func (d *tlsListener) stopAccepting() {
 // close ends every connection.
 func (d *tlsListener) close() {
 	d.stopAccepting()
-	d.server.conns.each(func(c *conn) {
-		if k, ok := c.transport.(*tlsSocket); ok {
-			k.ending.Store(true)
-			_ = k.raw.Close()
-			k.resumeReads() // a paused one does not read, and would not notice
-		}
-	})
+	d.mu.Lock()
+	for k := range d.sockets {
+		k.ending.Store(true)
+		_ = k.raw.Close()
+		k.resumeReads() // a paused one does not read, and would not notice
+	}
+	d.mu.Unlock()
 	d.serving.Wait()
 }
 
-// admit begins a connection. It counts as one from here on: a handshake that does not end is a hello that does not come.
+// admit begins a connection. It counts as one from here on: a handshake that does not end is a
+// hello that does not come.
 func (d *tlsListener) admit(nc *net.TCPConn) {
 	k := &tlsSocket{listener: d, raw: nc, tls: tls.Server(nc, d.config), wake: make(chan struct{}, 1), done: make(chan struct{}), resumed: make(chan struct{}, 1)}
-	if !k.open(d.server, k, nc.RemoteAddr().String()) {
-		d.server.metrics.connsRejected.Inc()
+	k.secure = true
+	if !k.open(d.t, k, nc.RemoteAddr().String()) {
+		d.t.Metrics.Rejected.Inc()
 		_ = nc.Close() // there is nothing that could be said before a handshake
 		return
 	}
-	d.server.metrics.accepted.Inc()
+	d.t.Metrics.Accepted.Inc()
+	d.mu.Lock()
+	d.sockets[k] = struct{}{}
+	d.mu.Unlock()
 	d.serving.Go(k.serve)
 }
 
@@ -79,7 +86,7 @@ func (d *tlsListener) wake() {
 
 // tlsSocket is a connection over TLS.
 type tlsSocket struct {
-	conn
+	Conn
 	listener *tlsListener
 	raw      *net.TCPConn
 	tls      *tls.Conn
@@ -93,17 +100,17 @@ type tlsSocket struct {
 	closing bool // the connection is to be closed, and the writer has been given its last moment
 }
 
-// markDirty implements transport.
+// markDirty implements socket.
 func (k *tlsSocket) markDirty() {
 	k.listener.mu.Lock()
 	k.listener.dirty = append(k.listener.dirty, k)
 	k.listener.mu.Unlock()
 }
 
-// pauseReads implements transport: the reading goroutine checks whether the connection is paused.
+// pauseReads implements socket: the reading goroutine checks whether the connection is paused.
 func (k *tlsSocket) pauseReads() {}
 
-// resumeReads implements transport.
+// resumeReads implements socket.
 func (k *tlsSocket) resumeReads() {
 	select {
 	case k.resumed <- struct{}{}:
@@ -111,15 +118,17 @@ func (k *tlsSocket) resumeReads() {
 	}
 }
 
-// goodbyeTimeout is how long a connection that must be closed at once may take over what it was told last.
+// goodbyeTimeout is how long a connection that must be closed at once may take over what it was
+// told last.
 const goodbyeTimeout = 100 * time.Millisecond
 
-// wakeWriter wakes the writer. It may stand in a write that a client does not read: a connection that is to be closed bounds it.
+// wakeWriter wakes the writer. It may stand in a write that a client does not read: a connection
+// that is to be closed bounds it.
 func (k *tlsSocket) wakeWriter() {
 	if k.ending.Load() {
 		k.resumeReads()
 		k.out.mu.Lock()
-		hard := k.out.closing == closeImmediate
+		hard := k.out.closing == Immediate
 		k.out.mu.Unlock()
 		k.mu.Lock()
 		switch {
@@ -139,25 +148,28 @@ func (k *tlsSocket) wakeWriter() {
 
 // serve is the life of the connection.
 func (k *tlsSocket) serve() {
-	defer k.server.guard("close", nil)
+	defer k.t.guard("close", nil)
 	var writing sync.WaitGroup
 	if k.handshake() {
-		writing.Go(k.write)
-		k.read()
+		writing.Go(k.writeAll)
+		k.readAll()
 	}
 	_ = k.raw.Close()
 	close(k.done)
 	writing.Wait()
-	k.onClosed()
+	k.listener.mu.Lock()
+	delete(k.listener.sockets, k)
+	k.listener.mu.Unlock()
+	k.closed()
 }
 
 // handshake does the handshake, bounded like the hello that is to follow.
 func (k *tlsSocket) handshake() bool {
-	ctx, cancel := context.WithTimeout(k.server.ctx, k.server.cfg.Limits.HelloTimeout)
+	ctx, cancel := context.WithTimeout(k.t.ctx, k.t.cfg.Limits.Hello)
 	defer cancel()
 	if err := k.tls.HandshakeContext(ctx); err != nil {
-		k.server.metrics.tlsFailed.Inc()
-		k.server.log.Debug("TLS handshake failed", "conn", k.id, "remote", k.remote, "error", err)
+		k.t.Metrics.HandshakesFailed.Inc()
+		k.t.cfg.Log.Debug("TLS handshake failed", "conn", k.id, "remote", k.remote, "error", err)
 		var plain tls.RecordHeaderError
 		if errors.As(err, &plain) && plain.Conn != nil {
 			// A client that speaks no TLS can read this.
@@ -176,15 +188,17 @@ func (k *tlsSocket) handshake() bool {
 	return !k.ending.Load()
 }
 
-// minReadBuffer is a connection's buffer for what comes in, as long as frames are small, and maxIdleReadBuffer the most that it keeps after a large one.
+// minReadBuffer is a connection's buffer for what comes in, as long as frames are small, and
+// maxIdleReadBuffer the most that it keeps after a large one.
 const (
 	minReadBuffer     = 4 << 10
 	maxIdleReadBuffer = 64 << 10
 )
 
-// read feeds what comes in until the connection ends. The buffer grows with what has come, not with what a frame's length announces.
-func (k *tlsSocket) read() {
-	defer k.server.guard("traffic", nil)
+// readAll feeds what comes in until the connection ends. The buffer grows with what has come, not
+// with what a frame's length announces.
+func (k *tlsSocket) readAll() {
+	defer k.t.guard("traffic", nil)
 	buf := make([]byte, 0, minReadBuffer)
 	for {
 		n, err := k.tls.Read(buf[len(buf):cap(buf)])
@@ -197,7 +211,7 @@ func (k *tlsSocket) read() {
 			for k.paused.Load() && !k.ending.Load() { // the kernel keeps what comes
 				select {
 				case <-k.resumed:
-				case <-k.server.ctx.Done():
+				case <-k.t.ctx.Done():
 					return
 				}
 			}
@@ -218,30 +232,30 @@ func (k *tlsSocket) read() {
 func (k *tlsSocket) process(buf []byte) (used int) {
 	if len(buf) < k.need && !k.ending.Load() {
 		if !k.partialFrame(len(buf)) {
-			k.server.wakeWriters()
+			k.t.Flush()
 			return len(buf)
 		}
 		return 0
 	}
-	p := k.listener.cycles.Get().(*readCycle)
+	p := k.listener.cycles.Get().(Cycle)
 	fed := false
 	defer func() {
 		if fed {
 			k.listener.cycles.Put(p)
 		} else {
-			p.reset() // a panic; it goes on, and ends the connection
+			p.Reset() // a panic; it goes on, and ends the connection
 		}
 	}()
-	used = k.readFrames(p, buf)
-	k.server.metrics.bytesIn.Add(used)
-	p.out.flush()
+	used = k.read(p, buf)
+	k.t.Metrics.BytesIn.Add(used)
+	k.t.Flush()
 	fed = true
 	return used
 }
 
-// write writes what waits whenever there is something, until the connection ends.
-func (k *tlsSocket) write() {
-	defer k.server.guard("flush", func() { _ = k.raw.Close() })
+// writeAll writes what waits whenever there is something, until the connection ends.
+func (k *tlsSocket) writeAll() {
+	defer k.t.guard("flush", func() { _ = k.raw.Close() })
 	var b writeBatch
 	for {
 		select {
@@ -252,15 +266,15 @@ func (k *tlsSocket) write() {
 		k.out.take(&b)
 		end, err := b.end, k.writeOut(&b)
 		switch {
-		case err != nil, end == closeImmediate:
+		case err != nil, end == Immediate:
 			_ = k.raw.Close()
 			return
-		case end == closeGraceful:
+		case end == Graceful:
 			// The client reads the goodbye to its end, and closes.
 			_ = k.tls.CloseWrite()
 			_ = k.raw.CloseWrite()
 		}
-		k.serveDuePages()
+		k.checkRoom()
 	}
 }
 
@@ -278,16 +292,17 @@ func (k *tlsSocket) writeOut(b *writeBatch) error {
 	}
 	left := b.size
 	k.setUnsent(left)
-	k.server.metrics.writes.Inc()
+	k.t.Metrics.Writes.Inc()
 	for _, seg := range b.segs {
-		// In pieces: a client that has read a large answer to its end asks on before the write of it returns, and must not be taken for one that does not read.
+		// In pieces: a client that has read a large answer to its end asks on before the write of
+		// it returns, and must not be taken for one that does not read.
 		for piece := range slices.Chunk(seg, maxWritePiece) {
 			if _, err := k.tls.Write(piece); err != nil {
 				return err
 			}
 			left -= len(piece)
 			k.setUnsent(left)
-			k.server.metrics.bytesOut.Add(len(piece))
+			k.t.Metrics.BytesOut.Add(len(piece))
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package server
+package transport
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 type eventLoop struct {
 	listener *gnetListener
 	el       gnet.EventLoop
-	cycle    *readCycle // of the loop's goroutine
+	cycle    Cycle      // of the loop's goroutine
 	batch    writeBatch // of the loop's goroutine
 
 	stuck       map[*gnetSocket]struct{} // of the loop's goroutine: the kernel took not everything
@@ -37,16 +37,17 @@ func (l *eventLoop) markDirty(k *gnetSocket) {
 	l.mu.Unlock()
 }
 
-// wake wakes the loop if there are marks that it was not woken for. One task on the loop's queue writes for all of them, however many connections and batches
-// they came from.
+// wake wakes the loop if there are marks that it was not woken for. One task on the loop's queue
+// writes for all of them, however many connections and batches they came from.
 func (l *eventLoop) wake() {
 	if l.needsWake.Load() && l.needsWake.CompareAndSwap(true, false) {
 		_ = l.el.Execute(context.Background(), l) // fails only when the loop ends, and closes its connections
 	}
 }
 
-// maxDirectWrites is how many sockets are written to by the goroutine that marked them, without the loop.
-const maxDirectWrites = 4
+// MaxDirectWrites is how many sockets are written to by the goroutine that marked them, without the
+// loop.
+const MaxDirectWrites = 4
 
 // takeDirty takes the marks that nobody woke the loop for, if there are no more than a few.
 func (l *eventLoop) takeDirty(list []*gnetSocket) []*gnetSocket {
@@ -55,7 +56,7 @@ func (l *eventLoop) takeDirty(list []*gnetSocket) []*gnetSocket {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.dirty) > maxDirectWrites || !l.needsWake.CompareAndSwap(true, false) {
+	if len(l.dirty) > MaxDirectWrites || !l.needsWake.CompareAndSwap(true, false) {
 		return list
 	}
 	list = append(list, l.dirty...)
@@ -81,32 +82,34 @@ func (l *eventLoop) Run(context.Context) error {
 	return nil
 }
 
-// gnetSocket is a connection on an event loop. The loop's goroutine owns it. What waits is taken and written by whoever holds writing: the loop, or the goroutine
-// that appended it, as long as nothing waits in gnet's buffer.
+// gnetSocket is a connection on an event loop. The loop's goroutine owns it. What waits is taken
+// and written by whoever holds writing: the loop, or the goroutine that appended it, as long as
+// nothing waits in gnet's buffer.
 type gnetSocket struct {
-	conn
+	Conn
 	loop        *eventLoop
 	fd          int
 	writeClosed bool // the sending half is closed
 
-	writing  sync.Mutex // before conn.out.mu
+	writing  sync.Mutex // before Conn.out.mu
 	flushing bool       // the loop's goroutine holds writing
 	gc       gnet.Conn  // set by the loop's goroutine, with writing held; nil when the connection is closed
 }
 
-// markDirty implements transport.
+// markDirty implements socket.
 func (k *gnetSocket) markDirty() {
 	if k.loop != nil {
 		k.loop.markDirty(k)
 	}
 }
 
-// pauseReads implements transport. gnet reads whatever its poll reports; with a low-water mark the kernel reports nothing until there is that much, or the end.
+// pauseReads implements socket. gnet reads whatever its poll reports; with a low-water mark the
+// kernel reports nothing until there is that much, or the end.
 func (k *gnetSocket) pauseReads() {
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, pausedLowWater)
 }
 
-// resumeReads implements transport.
+// resumeReads implements socket.
 func (k *gnetSocket) resumeReads() {
 	if k.loop == nil {
 		return
@@ -124,11 +127,12 @@ func (k *gnetSocket) resumeReads() {
 }
 
 func (k *gnetSocket) flushGuarded() {
-	defer k.server.guard("flush", func() { k.closeNow() })
+	defer k.t.guard("flush", func() { k.closeNow() })
 	k.flush()
 }
 
-// flush writes what waits, with one system call, and ends the connection when that is due. It runs on the loop's goroutine.
+// flush writes what waits, with one system call, and ends the connection when that is due. It runs
+// on the loop's goroutine.
 func (k *gnetSocket) flush() {
 	if k.gc == nil {
 		return
@@ -137,18 +141,18 @@ func (k *gnetSocket) flush() {
 	if k.gc == nil {
 		return
 	}
-	if end == closeImmediate {
+	if end == Immediate {
 		k.closeNow()
 		return
 	}
-	if end == closeGraceful {
+	if end == Graceful {
 		k.closeWrite()
 	}
-	k.serveDuePages()
+	k.checkRoom()
 }
 
 // write takes what waits and hands it to gnet. An error closes the connection, from within.
-func (k *gnetSocket) write() (end closeMode) {
+func (k *gnetSocket) write() (end CloseMode) {
 	k.writing.Lock()
 	k.flushing = true
 	defer func() {
@@ -159,9 +163,9 @@ func (k *gnetSocket) write() (end closeMode) {
 	k.out.take(b)
 	end = b.end
 	if len(b.segs) > 0 {
-		m := k.server.metrics
-		m.writes.Inc()
-		m.bytesOut.Add(b.size)
+		m := k.t.Metrics
+		m.Writes.Inc()
+		m.BytesOut.Add(b.size)
 		if len(b.segs) == 1 {
 			_, _ = k.gc.Write(b.segs[0])
 		} else {
@@ -175,7 +179,8 @@ func (k *gnetSocket) write() (end closeMode) {
 	return end
 }
 
-// writeDirect writes what waits from the goroutine that appended it, and spares the loop the wake-up. False: the loop must do it.
+// writeDirect writes what waits from the goroutine that appended it, and spares the loop the
+// wake-up. False: the loop must do it.
 func (k *gnetSocket) writeDirect(b *writeBatch) bool {
 	if !k.writing.TryLock() {
 		return false
@@ -197,14 +202,15 @@ func (k *gnetSocket) writeDirect(b *writeBatch) bool {
 	} else {
 		k.putBack(b.segs[0][sent:])
 	}
-	m := k.server.metrics
-	m.writes.Inc()
-	m.bytesOut.Add(sent)
+	m := k.t.Metrics
+	m.Writes.Inc()
+	m.BytesOut.Add(sent)
 	b.release()
 	return all
 }
 
-// detachConn notes that gnet is about to close the socket: after it, its descriptor is somebody else's.
+// detachConn notes that gnet is about to close the socket: after it, its descriptor is somebody
+// else's.
 func (k *gnetSocket) detachConn() {
 	if !k.flushing {
 		k.writing.Lock()
@@ -225,8 +231,8 @@ func (k *gnetSocket) updateUnsent() {
 	}
 }
 
-// closeWrite half-closes once everything is written: the client reads the goodbye to its end, and closes. Closing at once, with bytes unread that it sent,
-// would take the goodbye from it.
+// closeWrite half-closes once everything is written: the client reads the goodbye to its end, and
+// closes. Closing at once, with bytes unread that it sent, would take the goodbye from it.
 func (k *gnetSocket) closeWrite() {
 	if !k.writeClosed && k.gc.OutboundBuffered() == 0 {
 		k.writeClosed = true
@@ -240,14 +246,15 @@ func (k *gnetSocket) closeNow() {
 	}
 }
 
-// checkStuck looks at the sockets whose client reads too slowly: gnet does not tell when it has written the rest.
+// checkStuck looks at the sockets whose client reads too slowly: gnet does not tell when it has
+// written the rest.
 func (l *eventLoop) checkStuck() (left bool) {
 	for k := range l.stuck {
 		k.updateUnsent()
 		if k.ending.Load() && k.out.unsent.Load() == 0 {
 			k.closeWrite()
 		}
-		k.serveDuePages()
+		k.checkRoom()
 	}
 	return len(l.stuck) > 0
 }

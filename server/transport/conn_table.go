@@ -1,24 +1,27 @@
-package server
+package transport
 
 import (
 	"sync"
 	"sync/atomic"
 )
 
-// A connection id is a number that rises with every connection, and the connection's place in the table: finding a connection costs two loads and
-// no lock, and an id is never used again.
+// A connection id is a number that rises with every connection, and the connection's place in the
+// table: finding a connection costs two loads and no lock, and an id is never used again.
 const (
-	slotBits  = 24
-	maxSlots  = 1 << slotBits
+	slotBits = 24
+	// MaxConnections is the most connections that a transport can have.
+	MaxConnections = 1 << slotBits
+
 	chunkBits = 12
 	chunkSize = 1 << chunkBits
 )
 
-type connChunk [chunkSize]atomic.Pointer[conn]
+type connChunk [chunkSize]atomic.Pointer[Conn]
 
-// connTable is every open connection by id. Reading is free of locks; the events of a batch look up one connection each.
+// connTable is every open connection by id. Reading is free of locks; the events of a batch look up
+// one connection each.
 type connTable struct {
-	chunks [maxSlots / chunkSize]atomic.Pointer[connChunk]
+	chunks [MaxConnections / chunkSize]atomic.Pointer[connChunk]
 	count  atomic.Int64
 
 	mu   sync.Mutex
@@ -28,7 +31,7 @@ type connTable struct {
 }
 
 // add gives the connection its id. It answers false when limit connections are open already.
-func (t *connTable) add(c *conn, limit int) bool {
+func (t *connTable) add(c *Conn, limit int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count.Load() >= int64(limit) {
@@ -53,8 +56,8 @@ func (t *connTable) add(c *conn, limit int) bool {
 }
 
 // get finds an open connection; nil when it is gone.
-func (t *connTable) get(id uint64) *conn {
-	slot := id & (maxSlots - 1)
+func (t *connTable) get(id uint64) *Conn {
+	slot := id & (MaxConnections - 1)
 	ch := t.chunks[slot>>chunkBits].Load()
 	if ch == nil {
 		return nil
@@ -66,8 +69,8 @@ func (t *connTable) get(id uint64) *conn {
 	return c
 }
 
-func (t *connTable) remove(c *conn) {
-	slot := c.id & (maxSlots - 1)
+func (t *connTable) remove(c *Conn) {
+	slot := c.id & (MaxConnections - 1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := &t.chunks[slot>>chunkBits].Load()[slot&(chunkSize-1)]
@@ -80,7 +83,7 @@ func (t *connTable) remove(c *conn) {
 }
 
 // each visits every open connection. Connections that come or go meanwhile may be missed.
-func (t *connTable) each(visit func(c *conn)) {
+func (t *connTable) each(visit func(c *Conn)) {
 	t.mu.Lock()
 	used := t.next
 	t.mu.Unlock()

@@ -1,0 +1,369 @@
+package transport
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/bytebufferpool"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// CloseMode is how a connection goes on once what waits for it is written.
+type CloseMode uint8
+
+const (
+	closeNone CloseMode = iota
+	Graceful            // half-close, wait for the client's end for LingerTimeout, close: what was said is read
+	Immediate           // close at once
+)
+
+// LingerTimeout is how long a connection that was said goodbye may take to read it.
+const LingerTimeout = time.Second
+
+// MinOutSoft is the soft bound while too much waits for slow readers altogether, and the least that
+// may be configured.
+const MinOutSoft = 64 << 10
+
+// sharedSize is the length from which a shared frame is referred to instead of copied.
+const sharedSize = 2048
+
+// outgoing is what waits to be written on one connection: whole frames only, in order. Any
+// goroutine appends; the writing one takes everything at once and writes it with one call.
+//
+// Invariant: size is the bytes of segs and tail. size + unsent is what the client has not read, and
+// never more than the hard bound plus one frame.
+type outgoing struct {
+	mu       sync.Mutex
+	segs     [][]byte // filled bytes of full buffers, and shared frames
+	full     []*bytebufferpool.ByteBuffer
+	tail     *bytebufferpool.ByteBuffer // appended to; not in segs yet
+	size     int
+	notified bool      // the listener knows that there is something to take
+	closing  CloseMode // nothing is appended any more unless it is closeNone
+
+	unsent    atomic.Int64 // bytes the listener holds because the kernel took no more
+	counted   atomic.Int64 // of size + unsent, what is in Transport.unread: all of it, or nothing when it is little; changed under mu
+	total     uint64       // bytes ever appended
+	markTotal uint64       // of total, at markAt: while it is not sent, something waits since markAt
+	markAt    time.Duration
+}
+
+// writeBatch is what a listener takes to write. Its segments may be written with one vectored
+// write; they are changed by nobody.
+type writeBatch struct {
+	segs [][]byte
+	full []*bytebufferpool.ByteBuffer
+	size int
+	end  CloseMode
+}
+
+// append encodes a frame behind what waits, and answers its length. Caller holds mu.
+func (o *outgoing) append(kind protocol.Kind, id, arg uint64, m protocol.Message) int {
+	if o.tail == nil {
+		o.tail = bytebufferpool.Get()
+	}
+	b := o.tail
+	n := len(b.B)
+	b.B = protocol.AppendFrame(b.B, kind, id, arg, m)
+	n = len(b.B) - n
+	o.size += n
+	o.total += uint64(n)
+	return n
+}
+
+// share appends a frame that others refer to as well. Caller holds mu.
+func (o *outgoing) share(frame []byte) {
+	if len(frame) < sharedSize {
+		if o.tail == nil {
+			o.tail = bytebufferpool.Get()
+		}
+		o.tail.B = append(o.tail.B, frame...)
+	} else {
+		o.sealTail()
+		o.segs = append(o.segs, frame)
+	}
+	o.size += len(frame)
+	o.total += uint64(len(frame))
+}
+
+// notify notes that the listener is to know of what was appended. True: it has to be told. Caller
+// holds mu.
+func (o *outgoing) notify() bool {
+	mark := !o.notified
+	o.notified = true
+	return mark
+}
+
+// close appends the goodbye, behind which nothing is appended any more. It answers whether it is
+// the first, and whether the listener has to be told.
+func (o *outgoing) close(how CloseMode, goodbye protocol.Goodbye) (first, mark bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing == closeNone {
+		o.append(protocol.KindGoodbye, 0, 0, &goodbye)
+		o.closing = how
+		return true, o.notify()
+	}
+	if how == Immediate && o.closing == Graceful {
+		o.closing = Immediate
+		o.notified = true
+		return false, true
+	}
+	return false, false
+}
+
+func (o *outgoing) sealTail() {
+	if o.tail == nil {
+		return
+	}
+	o.segs = append(o.segs, o.tail.B)
+	o.full = append(o.full, o.tail)
+	o.tail = nil
+}
+
+// holdNotify lets the listener's own goroutine append without being told of it: it takes what waits
+// when it is done.
+func (o *outgoing) holdNotify() {
+	o.mu.Lock()
+	o.notified = true
+	o.mu.Unlock()
+}
+
+// releaseNotify ends holdNotify without a take, if only the caller's own bytes wait. The next
+// append, or Conn.WriteDeferred, has everything written.
+func (o *outgoing) releaseNotify(own int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.size != own || o.closing != closeNone {
+		return false // somebody else's bytes came meanwhile, relying on the taking
+	}
+	o.notified = false
+	return true
+}
+
+// take hands over everything that waits. The listener gives it back with release once it is written
+// or copied.
+func (o *outgoing) take(b *writeBatch) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sealTail()
+	// The slices change hands both ways, so that neither side allocates in steady state.
+	o.segs, b.segs = b.segs[:0], o.segs
+	o.full, b.full = b.full[:0], o.full
+	b.size, o.size = o.size, 0
+	b.end = o.closing
+	o.notified = false
+}
+
+// takeOne is take, if all that waits is one segment and the connection stays open.
+func (o *outgoing) takeOne(b *writeBatch) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing != closeNone || o.tail == nil || len(o.segs) > 0 {
+		return false
+	}
+	b.segs, b.full = append(b.segs[:0], o.tail.B), append(b.full[:0], o.tail)
+	b.size, b.end = o.size, closeNone
+	o.tail, o.size, o.notified = nil, 0, false
+	return true
+}
+
+func (b *writeBatch) release() {
+	clear(b.segs)
+	for i, f := range b.full {
+		bytebufferpool.Put(f)
+		b.full[i] = nil
+	}
+	b.segs, b.full, b.size = b.segs[:0], b.full[:0], 0
+}
+
+// discard forgets what waits: the connection is closed.
+func (o *outgoing) discard() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var b writeBatch
+	o.sealTail()
+	b.segs, b.full = o.segs, o.full
+	o.segs, o.full, o.size, o.closing = nil, nil, 0, Immediate
+	b.release()
+}
+
+// waiting is how many bytes the client has not read.
+func (o *outgoing) waiting() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.size + int(o.unsent.Load())
+}
+
+// tooOld says whether some byte waits for longer than age. It is asked now and then; what waits is
+// found at an age below twice that.
+func (o *outgoing) tooOld(now, age time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	sent := o.total - uint64(o.size) - uint64(max(0, o.unsent.Load()))
+	if sent == o.total || sent >= o.markTotal {
+		o.markTotal, o.markAt = o.total, now
+		return false
+	}
+	return now-o.markAt > age
+}
+
+// Append encodes a frame behind what waits, and answers its length. It is written at the latest
+// after Transport.Flush. A connection that is closed takes nothing; one that passes the hard bound
+// is closed.
+func (c *Conn) Append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n int) {
+	n, over, mark := c.append(kind, id, arg, m)
+	if mark {
+		c.socket.markDirty()
+	}
+	if over {
+		c.closeSlow()
+	}
+	return n
+}
+
+// append answers, too, whether the hard bound is passed, and whether the listener has to be told.
+func (c *Conn) append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n int, over, mark bool) {
+	o := &c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing != closeNone {
+		return 0, false, false
+	}
+	n = o.append(kind, id, arg, m)
+	c.countWaiting()
+	return n, o.size+int(o.unsent.Load()) > c.t.cfg.Limits.OutHard, o.notify()
+}
+
+// AppendShared is Append for a frame that is encoded already and is never changed. A droppable one
+// is not taken when more than the soft bound waits; it answers false then.
+func (c *Conn) AppendShared(frame []byte, droppable bool) bool {
+	taken, over, mark := c.appendShared(frame, droppable)
+	if mark {
+		c.socket.markDirty()
+	}
+	if over && c.closeSlow() {
+		c.t.Flush()
+	}
+	return taken
+}
+
+func (c *Conn) appendShared(frame []byte, droppable bool) (taken, over, mark bool) {
+	o := &c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing != closeNone {
+		return true, false, false
+	}
+	waiting := o.size + int(o.unsent.Load())
+	if droppable && waiting > c.t.SoftBound() {
+		return false, false, false
+	}
+	o.share(frame)
+	c.countWaiting()
+	return true, waiting+len(frame) > c.t.cfg.Limits.OutHard, o.notify()
+}
+
+// closeSlow ends a connection that does not read. False: it ended before.
+func (c *Conn) closeSlow() bool {
+	l := &c.t.cfg.Limits
+	why := fmt.Sprintf("more than %d bytes wait for this connection, or one waits for longer than %s; read faster", l.OutHard, l.OutAge)
+	if !c.Close(Immediate, protocol.StatusOverloaded, why) {
+		return false
+	}
+	c.t.Metrics.SlowReader.Inc()
+	c.t.cfg.Log.Info("slow reader cut", "conn", c.id, "remote", c.remote)
+	return true
+}
+
+// Waiting is how many bytes the client has not read.
+func (c *Conn) Waiting() int { return c.out.waiting() }
+
+// SoftBound is the bytes that may wait for one connection before droppable frames are not taken. A
+// thousand readers that stopped reading may not each make the server hold the most that one may:
+// what waits for all of them is bounded too.
+func (t *Transport) SoftBound() int {
+	if t.unread.Load() > int64(t.cfg.Limits.OutTotal) {
+		return MinOutSoft
+	}
+	return t.cfg.Limits.OutSoft
+}
+
+// OverSoftBound says that more than the soft bound waits.
+func (c *Conn) OverSoftBound() bool { return c.Waiting() > c.t.SoftBound() }
+
+// HasRoom says that no more than half of the soft bound waits.
+func (c *Conn) HasRoom() bool { return c.Waiting() <= c.t.SoftBound()/2 }
+
+// AwaitRoom has Client.Room called once there is room.
+func (c *Conn) AwaitRoom() {
+	c.awaitsRoom.Store(true)
+	c.checkRoom()
+}
+
+// checkRoom is called after each write.
+func (c *Conn) checkRoom() {
+	if c.awaitsRoom.Load() && c.HasRoom() && c.awaitsRoom.CompareAndSwap(true, false) {
+		c.client.Room()
+	}
+}
+
+// deferWrite ends the hold of a listener that has read, and says whether what waits is to wait on.
+// If not, the listener writes it.
+func (c *Conn) deferWrite() bool { return c.deferrable > 0 && c.out.releaseNotify(c.deferrable) }
+
+// WriteDeferred has what waits written, although nobody was told of it. Transport.Flush follows.
+func (c *Conn) WriteDeferred() {
+	c.out.mu.Lock()
+	mark := c.out.size > 0 && c.out.notify()
+	c.out.mu.Unlock()
+	if mark {
+		c.socket.markDirty()
+	}
+}
+
+// putBack puts what could not be written in front of what waits. The listener is told by the
+// caller.
+func (c *Conn) putBack(rest []byte) {
+	o := &c.out
+	f := bytebufferpool.Get()
+	f.B = append(f.B[:0], rest...)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.segs = slices.Insert(o.segs, 0, f.B)
+	o.full = append(o.full, f)
+	o.size += len(rest)
+	o.notified = true
+	c.countWaiting()
+}
+
+// setUnsent notes how many bytes the listener holds because the kernel took no more. The writing
+// goroutine calls it after writing.
+func (c *Conn) setUnsent(bytes int) {
+	o := &c.out
+	if was := o.unsent.Swap(int64(bytes)); was != int64(bytes) || o.counted.Load() != 0 {
+		o.mu.Lock()
+		c.countWaiting()
+		o.mu.Unlock()
+	}
+}
+
+// countWaiting keeps what waits for this connection in the total of all. Little of it does not
+// count, so that connections that are read from never touch the total. It counts when appended, not
+// when the listener has failed to write it: a burst of changes is appended to a thousand
+// connections before any of them is written to. Caller holds out.mu.
+func (c *Conn) countWaiting() {
+	o := &c.out
+	waiting := int64(o.size) + o.unsent.Load()
+	if waiting <= MinOutSoft {
+		waiting = 0
+	}
+	if was := o.counted.Load(); was != waiting {
+		o.counted.Store(waiting)
+		c.t.unread.Add(waiting - was)
+	}
+}

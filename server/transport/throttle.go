@@ -1,0 +1,259 @@
+package transport
+
+import (
+	"container/heap"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// A client that is rejected immediately, or gets a pong, retries immediately. Thousands of such
+// clients keep an instance busy.
+//
+// Unwanted is what no well-behaved client sends much of: pings; requests rejected because they are
+// too many, malformed, forbidden, or on a session that is not bound; requests beyond a quota that
+// are never rejected. The Client counts these. A connection that sends much, and nothing else, is
+// paused for 0.5 s, then for twice as long, up to 4 s. The same holds when all connections together
+// send much. A connection with sessions is paused for at most 1 s, because its keep-alives wait.
+//
+// Replies that are ready are written at once. What arrives during a pause stays in the kernel,
+// which wakes the event loop only for larger amounts, and then in the transport's buffer. A client
+// that fills that too is closed: nothing else bounds what a server that cannot stop reading holds
+// for it.
+const (
+	unwantedPerConn = 256  // served between two sweeps; the shortest session timeout takes 20 pings in that time
+	unwantedTotal   = 4096 // of all connections; beyond it each is served pingsPerConn pings, and nothing else of it
+	pingsPerConn    = 32
+
+	// framesPerCheck is how many frames are served between two checks, so that a burst delays
+	// nobody.
+	framesPerCheck = 512
+
+	maxPause      = 8 // sweeps
+	maxPauseAlive = 2 // sweeps, where Client.KeepsAlive
+
+	// pausedLowWater is how many bytes the kernel keeps of a paused connection before it wakes the
+	// event loop. It is a fifth of a socket's initial buffer at most, so that the kernel does not
+	// grow it.
+	pausedLowWater = 16 << 10
+	// pausedBufferLimit bounds the transport's buffer of a paused connection: more than a window of
+	// small requests, and more than any single one. It is pausedLowWater while all connections
+	// together hold a quarter of Limits.InTotal. Beyond it the connection is closed.
+	pausedBufferLimit = 2 * protocol.MaxFrameLen
+
+	// Connections resume a few at a time, so that those paused together do not come back together.
+	resumePeriod    = 10 * time.Millisecond
+	resumePerPeriod = 25 // a period
+	// resumeAlivePerPeriod is for connections whose keep-alives wait.
+	resumeAlivePerPeriod = 100
+)
+
+// sweepCounter counts sweeps, and the unwanted frames since the last one.
+type sweepCounter struct {
+	sweep    atomic.Uint64 // from 1
+	unwanted atomic.Int64
+}
+
+// next begins a sweep.
+func (t *sweepCounter) next() {
+	t.unwanted.Store(0)
+	t.sweep.Add(1)
+}
+
+// CountPing counts a frame as a ping. The reading goroutine calls it.
+func (c *Conn) CountPing() { c.pings++ }
+
+// CountRejection counts a frame as unwanted: it was rejected, or served beyond a quota.
+func (c *Conn) CountRejection() { c.rejections.Add(1) }
+
+// throttle is a connection's. The reading goroutine owns it.
+type throttle struct {
+	seen        uint64 // of the connection's rejections, so many have been classified
+	sweep       uint64 // in which n was counted
+	n           int
+	pausedUntil uint64 // the sweep in which the last pause ends
+	lastPause   uint64 // in sweeps
+}
+
+// classify takes the counts of one read, and the connection's rejections so far. It returns for how
+// many sweeps to pause; 0: not at all. A rejection that comes from the log counts in the next read.
+func (e *throttle) classify(t *sweepCounter, rejections uint64, pings, frames int, keepsAlive bool) (pause uint64) {
+	n := int(rejections-e.seen) + pings
+	e.seen = rejections
+	if n == 0 {
+		return 0
+	}
+	sweep := t.sweep.Load()
+	if e.sweep != sweep {
+		e.sweep, e.n = sweep, 0
+	}
+	e.n += n
+	served := unwantedPerConn
+	if t.unwanted.Add(int64(n)) > unwantedTotal {
+		served = 0
+		if n == pings {
+			served = pingsPerConn
+		}
+	}
+	if n < frames || e.n <= served {
+		return 0 // something else is among them, which somebody may wait for
+	}
+	most := uint64(maxPause)
+	if keepsAlive {
+		most = maxPauseAlive
+	}
+	if e.pausedUntil > 0 && sweep <= e.pausedUntil+2 {
+		e.lastPause = min(2*e.lastPause, most)
+	} else {
+		e.lastPause = 1
+	}
+	e.pausedUntil = sweep + e.lastPause
+	return e.lastPause
+}
+
+// classify judges the frames that this read has served since it was called last.
+func (c *Conn) classify(frames int) (sweeps uint64) {
+	pings, rejections := c.pings, c.rejections.Load()
+	c.pings = 0
+	if pings == 0 && rejections == c.throttle.seen {
+		return 0
+	}
+	return c.throttle.classify(&c.t.sweeps, rejections, pings, frames, c.client.KeepsAlive())
+}
+
+// pause stops reading the connection for some sweeps. The reading goroutine calls it, after a read.
+func (c *Conn) pause(sweeps uint64, now time.Duration, keepsAlive bool) {
+	c.paused.Store(true)
+	c.t.paused.add(c, now+time.Duration(sweeps)*SweepPeriod, keepsAlive)
+	c.socket.pauseReads()
+}
+
+// Paused says that the connection is not read for a while, because it has sent nothing but unwanted
+// frames.
+func (c *Conn) Paused() bool { return c.paused.Load() }
+
+// bufferPaused counts the n bytes that a paused connection has buffered. False: it is not paused,
+// or it is being closed.
+func (c *Conn) bufferPaused(n int) bool {
+	if !c.paused.Load() || c.ending.Load() {
+		return false
+	}
+	c.lastReceived.Store(int64(c.t.cfg.Clock.Now()))
+	most := pausedBufferLimit
+	if c.t.unfinished.Load() > int64(c.t.cfg.Limits.InTotal/4) {
+		most = pausedLowWater
+	}
+	if n < most {
+		return c.countUnfinished(n)
+	}
+	if c.Close(Graceful, protocol.StatusOverloaded, fmt.Sprintf("this connection had hundreds of requests rejected, and sent %d more bytes while paused; wait for answers, and retry later", n)) {
+		c.t.Metrics.Throttled.Inc()
+	}
+	return false
+}
+
+// resume ends a pause. The deadline of a frame that was incomplete begins again.
+func (c *Conn) resume(now time.Duration) {
+	if since := c.frameSince.Load(); since != 0 {
+		c.frameSince.CompareAndSwap(since, int64(now))
+	}
+	c.lastReceived.Store(int64(now)) // what came is still in the kernel, and nobody knows when
+	c.paused.Store(false)
+}
+
+// pausedConns are the paused connections.
+type pausedConns struct {
+	t    *Transport
+	wake chan struct{}
+
+	mu    sync.Mutex
+	list  pauseHeap
+	alive pauseHeap // where Client.KeepsAlive
+}
+
+func newPausedConns(t *Transport) *pausedConns {
+	return &pausedConns{t: t, wake: make(chan struct{}, 1)}
+}
+
+type pausedConn struct {
+	c     *Conn
+	until time.Duration
+}
+
+func (r *pausedConns) add(c *Conn, until time.Duration, keepsAlive bool) {
+	r.mu.Lock()
+	list := &r.list
+	if keepsAlive {
+		list = &r.alive
+	}
+	heap.Push(list, pausedConn{c, until})
+	first := len(r.list)+len(r.alive) == 1
+	r.mu.Unlock()
+	if first {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// resume resumes connections whose pause is over: at most so many, and so many of those whose
+// keep-alives wait. left: some are still paused.
+func (r *pausedConns) resume(most, alive int) (left bool) {
+	now := r.t.cfg.Clock.Now()
+	var list []*Conn
+	r.mu.Lock()
+	for n := 0; len(r.alive) > 0 && r.alive[0].until <= now && n < alive; n++ {
+		list = append(list, heap.Pop(&r.alive).(pausedConn).c)
+	}
+	for n := 0; len(r.list) > 0 && r.list[0].until <= now && n < most; n++ {
+		list = append(list, heap.Pop(&r.list).(pausedConn).c)
+	}
+	left = len(r.list)+len(r.alive) > 0
+	r.mu.Unlock()
+	for _, c := range list {
+		c.resume(now)
+		c.socket.resumeReads()
+	}
+	return left
+}
+
+// run goes on until Close. It sleeps while none is paused.
+func (r *pausedConns) run() {
+	t := time.NewTicker(resumePeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-r.t.ctx.Done():
+			return
+		case <-r.wake:
+		}
+		t.Reset(resumePeriod)
+		for left := true; left; {
+			select {
+			case <-r.t.ctx.Done():
+				return
+			case <-t.C:
+				left = r.resume(resumePerPeriod, resumeAlivePerPeriod)
+			}
+		}
+		t.Stop()
+	}
+}
+
+// pauseHeap is a heap by the end of the pause.
+type pauseHeap []pausedConn
+
+func (h pauseHeap) Len() int           { return len(h) }
+func (h pauseHeap) Less(i, j int) bool { return h[i].until < h[j].until }
+func (h pauseHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *pauseHeap) Push(x any)        { *h = append(*h, x.(pausedConn)) }
+func (h *pauseHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	(*h)[len(*h)-1] = pausedConn{}
+	*h = (*h)[:len(*h)-1]
+	return last
+}

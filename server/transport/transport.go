@@ -1,0 +1,226 @@
+// Package transport lets clients in and carries frames between their sockets and the server:
+// listeners for plain TCP and TLS, event loops, and connections with bounds on all that a client
+// can make the server hold. It knows frames, and nothing of requests, sessions and shards.
+//
+// A Client stands above each connection. It takes frames, and appends frames in return.
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+)
+
+// TCP keep-alive finds clients whose machine is gone within 30 s + 3 * 10 s.
+const (
+	keepAliveIdle     = 30 * time.Second
+	keepAliveInterval = 10 * time.Second
+	keepAliveCount    = 3
+)
+
+// KeepAlive is the TCP keep-alive of a listener for clients.
+var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount}
+
+// Config says where clients come in and what stands above them. All fields but the two listeners
+// are required.
+type Config struct {
+	Plain     net.Listener // nil: no client comes in without TLS
+	TLS       net.Listener // nil: no client comes in over TLS
+	TLSConfig *tls.Config  // with TLS
+
+	Limits    Limits
+	Clock     Clock
+	Log       *slog.Logger
+	Metrics   *metrics.Set // the counters of connections and bytes are registered here
+	NewClient func(*Conn) Client
+	NewCycle  func() Cycle
+
+	OnSweep func()                       // called each SweepPeriod
+	OnPanic func(where string, what any) // a panic was contained; what was hit is closed
+	Fail    func(error)                  // an event loop is dead
+
+	// ManualClock says that the clock moves only when told to. Sweep is then called by the owner.
+	ManualClock bool
+}
+
+// Clock tells the time since some start.
+type Clock interface{ Now() time.Duration }
+
+// Limits bound what clients can make the server hold.
+type Limits struct {
+	Connections, ConnectionsPerAddress int           // the latter 0: unlimited
+	MaxFrame                           uint32        // of a connection that is established
+	InTotal                            int           // bytes of unfinished frames of all connections
+	OutSoft, OutHard, OutTotal         int           // bytes that wait for a connection, and for all
+	OutAge                             time.Duration // how long a byte may wait
+	Hello, Frame, Idle                 time.Duration // how long a hello, a frame and silence may take
+}
+
+// Transport is the listeners, and every open connection.
+type Transport struct {
+	cfg     Config
+	Metrics *Metrics
+
+	conns      connTable
+	addresses  addressLimit
+	unfinished atomic.Int64 // bytes of unfinished frames with more than minCountedFrame of them
+	unread     atomic.Int64 // bytes that wait for connections with more than MinOutSoft of them
+	sweeps     sweepCounter
+	paused     *pausedConns
+	plain      *gnetListener // nil: there is none
+	tls        *tlsListener  // nil: there is none
+	flushC     chan struct{}
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup // what ends with ctx
+}
+
+// New makes a transport that lets nobody in yet.
+func New(cfg Config) *Transport {
+	t := &Transport{cfg: cfg, addresses: addressLimit{limit: cfg.Limits.ConnectionsPerAddress}, flushC: make(chan struct{}, 1)}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.Metrics = newMetrics(t, cfg.Metrics)
+	t.paused = newPausedConns(t)
+	if cfg.Plain != nil {
+		t.plain = newGnetListener(t, cfg.Plain)
+	}
+	if cfg.TLS != nil {
+		t.tls = newTLSListener(t, cfg.TLS, cfg.TLSConfig)
+	}
+	return t
+}
+
+// Open starts the event loops and lets clients in.
+func (t *Transport) Open() error {
+	if t.plain != nil {
+		if err := t.plain.open(); err != nil {
+			return err
+		}
+	}
+	if t.tls != nil {
+		t.tls.open()
+	}
+	t.running.Go(t.flushLoop)
+	if !t.cfg.ManualClock {
+		t.running.Go(t.paused.run)
+		t.running.Go(t.sweepLoop)
+	}
+	return nil
+}
+
+// Addr is the address clients connect to without TLS; empty when there is none.
+func (t *Transport) Addr() string {
+	if t.plain == nil {
+		return ""
+	}
+	return t.plain.listener.Addr().String()
+}
+
+// TLSAddr is the address clients connect to over TLS; empty when there is none.
+func (t *Transport) TLSAddr() string {
+	if t.tls == nil {
+		return ""
+	}
+	return t.tls.listener.Addr().String()
+}
+
+// StopAccepting closes the listeners. Connections live on.
+func (t *Transport) StopAccepting() {
+	if t.plain != nil {
+		t.plain.stopAccepting()
+	}
+	if t.tls != nil {
+		t.tls.stopAccepting()
+	}
+}
+
+// Close ends the listeners, every connection, and the transport's goroutines.
+func (t *Transport) Close() {
+	if t.plain != nil {
+		t.plain.close()
+	}
+	if t.tls != nil {
+		t.tls.close()
+	}
+	t.cancel()
+	t.running.Wait()
+}
+
+// Conn finds an open connection; nil when it is gone. It takes no lock.
+func (t *Transport) Conn(id uint64) *Conn { return t.conns.get(id) }
+
+// Each visits every open connection. Those that come or go meanwhile may be missed.
+func (t *Transport) Each(visit func(*Conn)) { t.conns.each(visit) }
+
+// Connections is how many clients are connected.
+func (t *Transport) Connections() int { return int(t.conns.count.Load()) }
+
+// UnfinishedBytes is what all connections hold of frames that are not complete, those of a few KiB
+// apart.
+func (t *Transport) UnfinishedBytes() int64 { return t.unfinished.Load() }
+
+// UnreadBytes is what waits for all connections for which much waits.
+func (t *Transport) UnreadBytes() int64 { return t.unread.Load() }
+
+// Flush has everything written that was appended to any connection. It is called once after
+// everything that belongs together.
+func (t *Transport) Flush() {
+	if t.plain != nil {
+		t.plain.wake()
+	}
+	if t.tls != nil {
+		t.tls.wake()
+	}
+}
+
+// FlushSoon is Flush for callbacks that come many in a row. A goroutine flushes once for all
+// callbacks before it ran.
+func (t *Transport) FlushSoon() {
+	select {
+	case t.flushC <- struct{}{}:
+	default:
+	}
+}
+
+func (t *Transport) flushLoop() {
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-t.flushC:
+			t.Flush()
+		}
+	}
+}
+
+// limitReached says why one more connection is too many; empty: it is not.
+func (t *Transport) limitReached(remote string) string {
+	l := &t.cfg.Limits
+	if t.Connections() >= l.Connections {
+		return fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", l.Connections)
+	}
+	if t.addresses.full(remote) {
+		return fmt.Sprintf("server has %d connections from this address, its limit for one address; share connections, or connect elsewhere", l.ConnectionsPerAddress)
+	}
+	return ""
+}
+
+// guard, deferred, contains a panic in a callback, and then, if given, runs to close what was hit.
+func (t *Transport) guard(where string, then func()) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	t.cfg.OnPanic(where, p)
+	if then != nil {
+		then()
+	}
+}
