@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -25,7 +24,10 @@ func (a *app) authCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return inv.printer().auth(s)
+		tokens := rowsOf(s.Tokens, func(t *protocol.AuthToken) row {
+			return row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}, {"created_at", "created", timestamp{wallTime(t.CreatedAtMS)}}}
+		})
+		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", tokens}, {"rights", "rights", rowsOf(s.Rights, rightRow)}})
 	})
 	whoami := &cobra.Command{Use: "whoami", Short: "Show the identity of this client", Args: cobra.NoArgs}
 	whoami.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
@@ -35,25 +37,21 @@ func (a *app) authCmd() *cobra.Command {
 		}
 		line := row{{"identity", "identity", w.Identity}, {"on", "auth on", w.Enabled}}
 		if w.Enabled {
-			return inv.printer().message(line, "%s", sanitize(w.Identity))
+			return inv.printer().message(line, "%s", w.Identity)
 		}
-		return inv.printer().message(line, "%s; authentication is off, and every client may do everything", sanitize(w.Identity))
+		return inv.printer().message(line, "%s; authentication is off, and every client may do everything", w.Identity)
 	})
-	c := group("auth", "Authentication: tokens and rights", `While authentication is off, every client may do everything. Once it is on, a client authenticates
+	return group("auth", "Authentication: tokens and rights", `While authentication is off, every client may do everything. Once it is on, a client authenticates
 with a token (--token-file) or, over TLS, with a certificate. It then has the rights that were
 granted to its identity. The grant with the longest matching path decides.
 
 The identity of a certificate is "cert:" followed by its common name. A client without credentials
 is "anonymous"; it is admitted if that identity has a right. A session belongs to the identity
 that started it.`,
-		show, whoami, a.authTurnCmd(true), a.authTurnCmd(false), a.tokenCreateCmd(), a.tokenRevokeCmd(), a.grantCmd(), a.revokeCmd())
-	for _, s := range c.Commands() {
-		addFlags(s.Flags(), scopeClient)
-	}
-	return c
+		show, whoami, a.authEnableCmd(), a.authDisableCmd(), a.tokenCreateCmd(), a.tokenRevokeCmd(), a.grantCmd(), a.revokeCmd())
 }
 
-func (a *app) authTurnCmd(on bool) *cobra.Command {
+func (a *app) authEnableCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "enable", Short: "Enable authentication", Args: cobra.NoArgs,
 		Long: `Enable authentication. Connections without credentials are closed; create tokens and grant rights
@@ -63,27 +61,8 @@ If no identity has the right admin on / yet, the identity admin is created with 
 its token is printed, or written to --secret-file, once.`,
 		Example: "  signalbox auth enable --secret-file admin-token",
 	}
-	if !on {
-		c = &cobra.Command{
-			Use: "disable", Short: "Disable authentication", Args: cobra.NoArgs,
-			Long: "Disable authentication: every client may do everything. Tokens and rights are kept for the next enable.",
-		}
-	}
-	var file *string
-	if on {
-		file = secretFlag(c)
-	}
+	file := secretFlag(c)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
-		if !on {
-			c, err := inv.admin()
-			if err != nil {
-				return err
-			}
-			if err := c.DisableAuth(inv.ctx); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"on", "auth on", false}}, "authentication is off: every client may do everything")
-		}
 		out, err := newSecretWriter(inv, *file)
 		if err != nil {
 			return err
@@ -91,7 +70,9 @@ its token is printed, or written to --secret-file, once.`,
 		defer out.close()
 		// The secret is made, and kept, here: one that got lost with an answer would lock everybody
 		// out.
-		secret := "sbx_" + hex.EncodeToString(randomBytes(24))
+		var random [24]byte
+		_, _ = rand.Read(random[:]) // never fails
+		secret := "sbx_" + hex.EncodeToString(random[:])
 		if err := out.write(secret); err != nil {
 			return err
 		}
@@ -116,6 +97,20 @@ its token is printed, or written to --secret-file, once.`,
 		}
 		t.Secret = secret
 		return out.report(t, "auth is on")
+	})
+	return c
+}
+
+func (a *app) authDisableCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "disable", Short: "Disable authentication", Args: cobra.NoArgs,
+		Long: "Disable authentication: every client may do everything. Tokens and rights are kept for the next enable.",
+	}
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		if err := c.DisableAuth(inv.ctx); err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"on", "auth on", false}}, "authentication is off: every client may do everything")
 	})
 	return c
 }
@@ -147,7 +142,7 @@ token, distribute it, then revoke the first.`,
 		if err := out.write(t.Secret); err != nil {
 			return fmt.Errorf("%w; revoke token %s and create another one", err, sanitize(t.ID))
 		}
-		return out.report(t, fmt.Sprintf("created token %s for %s", sanitize(t.ID), sanitize(t.Identity)))
+		return out.report(t, fmt.Sprintf("created token %s for %s", t.ID, t.Identity))
 	})
 	return c
 }
@@ -161,7 +156,7 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 		if err := c.RevokeToken(inv.ctx, args[0]); err != nil {
 			return err
 		}
-		return inv.printer().message(row{{"id", "token", args[0]}}, "revoked token %s", sanitize(args[0]))
+		return inv.printer().message(row{{"id", "token", args[0]}}, "revoked token %s", args[0])
 	})
 	return c
 }
@@ -191,7 +186,7 @@ for everything, the cluster included.
 		if !exists {
 			text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
 		}
-		return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, sanitize(r.Identity), sanitize(r.Right), sanitize(r.Path))
+		return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, r.Identity, r.Right, r.Path)
 	})
 	return c
 }
@@ -222,7 +217,7 @@ func (a *app) revokeCmd() *cobra.Command {
 		if err := c.Revoke(inv.ctx, args[0], args[1]); err != nil {
 			return err
 		}
-		return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "%s has no grant at %s any more", sanitize(args[0]), sanitize(args[1]))
+		return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "%s has no grant at %s any more", args[0], args[1])
 	})
 	return c
 }
@@ -274,13 +269,7 @@ func (o *secretWriter) report(t *protocol.AuthToken, what string) error {
 		return o.inv.printer().message(append(line, field{"secret", "secret", t.Secret}), "%s; its secret, which is not shown again: %s", what, t.Secret)
 	}
 	o.delivered = true
-	return o.inv.printer().message(line, "%s; its secret is in %s", what, sanitize(o.path))
-}
-
-func randomBytes(n int) []byte {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails
-	return b
+	return o.inv.printer().message(line, "%s; its secret is in %s", what, o.path)
 }
 
 // close leaves no file behind whose secret opens nothing.
@@ -295,16 +284,4 @@ func (o *secretWriter) close() {
 
 func rightRow(r *protocol.AuthRight) row {
 	return row{{"identity", "identity", r.Identity}, {"path", "path", r.Path}, {"right", "right", r.Right}}
-}
-
-// auth prints who may do what.
-func (p *printer) auth(s *protocol.AuthState) error {
-	tokens, rights := []row{}, []row{}
-	for _, t := range s.Tokens {
-		tokens = append(tokens, row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}, {"created_at", "created", timestamp{time.UnixMilli(int64(t.CreatedAtMS))}}})
-	}
-	for i := range s.Rights {
-		rights = append(rights, rightRow(&s.Rights[i]))
-	}
-	return p.item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", tokens}, {"rights", "rights", rights}})
 }

@@ -16,9 +16,6 @@ import (
 const (
 	// pollInterval is how often the status is asked for while a change is waited for.
 	pollInterval = 200 * time.Millisecond
-	// changeTimeout is how long changes of the cluster are waited for unless --timeout says
-	// otherwise: data may have to move.
-	changeTimeout = "60s"
 	// quietPolls is how many plans in a row must have nothing left: the first may be from before
 	// the last change.
 	quietPolls = 3
@@ -26,6 +23,9 @@ const (
 	// seconds.
 	maxQuietPolls = 15
 )
+
+// ownTimeouts are the defaults of --timeout for verbs that move or read much data.
+var ownTimeouts = map[string]string{"drain": "60s", "expel": "60s", "transfer": "60s", "backup": "10m"}
 
 func (a *app) clusterCmd() *cobra.Command {
 	status := &cobra.Command{
@@ -93,19 +93,10 @@ use it between two steps of a change; it waits at most for --timeout.`,
 whether or not a client waits for it. INSTANCE is a name or a uuid.`,
 		status, a.healthCmd(), plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.replicationFactorCmd(), a.rotateKeysCmd(), a.backupCmd(), a.restoreCmd(), a.recoverCmd())
 	for _, s := range c.Commands() {
-		if s.Name() == "restore" || s.Name() == "recover" {
-			continue // asks no server
-		}
-		addFlags(s.Flags(), scopeClient)
-		switch s.Name() {
-		case "drain", "expel", "transfer":
+		if given, ok := ownTimeouts[s.Name()]; ok {
 			f := s.Flags().Lookup("timeout")
-			f.DefValue = changeTimeout
-			_ = f.Value.Set(changeTimeout) // a string takes any
-		case "backup":
-			f := s.Flags().Lookup("timeout")
-			f.DefValue = backupTimeout
-			_ = f.Value.Set(backupTimeout)
+			f.DefValue = given
+			_ = f.Value.Set(given) // a string takes any
 		}
 	}
 	return c
@@ -131,7 +122,7 @@ nothing.`,
 			if err != nil {
 				return err
 			}
-			return inv.printer().message(instanceRow(i), "%s may lead and vote again", sanitize(i.Name))
+			return inv.printer().message(instanceRow(i), "%s may lead and vote again", i.Name)
 		}
 		i, err := c.Drain(inv.ctx, args[0])
 		if err != nil {
@@ -141,7 +132,7 @@ nothing.`,
 		if err != nil {
 			return err
 		}
-		return inv.printer().message(instanceRow(i), "%s leads nothing any more", sanitize(i.Name))
+		return inv.printer().message(instanceRow(i), "%s leads nothing any more", i.Name)
 	})
 	return c
 }
@@ -167,7 +158,7 @@ way.`,
 		if err != nil {
 			return err
 		}
-		return inv.printer().message(instanceRow(i), "expelled %s", sanitize(i.Name))
+		return inv.printer().message(instanceRow(i), "expelled %s", i.Name)
 	})
 	return c
 }
@@ -202,7 +193,7 @@ func (a *app) transferCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return inv.printer().message(row{{"shard", "", shard}, {"master", "", x.Master}}, "shard %d is led by %s", shard, sanitize(x.Master))
+		return inv.printer().message(row{{"shard", "", shard}, {"master", "", x.Master}}, "shard %d is led by %s", shard, x.Master)
 	})
 	return c
 }
@@ -229,7 +220,7 @@ while clients work.`,
 			return err
 		}
 		return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
-			"%s has weight %v, and %d buckets for now", sanitize(set.Name), set.Weight, set.Buckets)
+			"%s has weight %v, and %d buckets for now", set.Name, set.Weight, set.Buckets)
 	})
 	return c
 }
@@ -256,7 +247,7 @@ and has no buckets. No instance leaves a replicaset that has more members.`,
 			return err
 		}
 		return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
-			"tier %s has replication factor %d", sanitize(t.Name), t.ReplicationFactor)
+			"tier %s has replication factor %d", t.Name, t.ReplicationFactor)
 	})
 	return c
 }
@@ -281,26 +272,6 @@ invalid.`,
 		return inv.printer().message(row{{"key", "", key}}, "tickets are signed with key %d", key)
 	})
 	return c
-}
-
-// adminVerb is verb for what only asks, or tells, the cluster something.
-func (a *app) adminVerb(f func(inv *invocation, c *admin.Client, args []string) error) func(*cobra.Command, []string) error {
-	return a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		c, err := inv.admin()
-		if err != nil {
-			return err
-		}
-		return f(inv, c, args)
-	})
-}
-
-// admin is the client's calls for operators.
-func (inv *invocation) admin() (*admin.Client, error) {
-	c, err := inv.client()
-	if err != nil {
-		return nil, err
-	}
-	return admin.New(c), nil
 }
 
 func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, error) {

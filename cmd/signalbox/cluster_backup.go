@@ -14,12 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const (
-	// backupTimeout is how long a backup may take unless --timeout says otherwise.
-	backupTimeout = "10m"
-	// backupAttempts is how often a backup is begun again when something changes under it.
-	backupAttempts = 5
-)
+// backupAttempts is how often a backup is begun again when something changes under it.
+const backupAttempts = 5
 
 func (a *app) backupCmd() *cobra.Command {
 	c := &cobra.Command{
@@ -134,7 +130,7 @@ func (p *printer) backup(path string, x *backup.Contents) error {
 	made := time.UnixMilli(x.MadeMS).UTC().Format(time.RFC3339)
 	recovered := ""
 	if x.Recovered != nil {
-		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s", len(x.Recovered.Folders), sanitize(x.Recovered.User), sanitize(x.Recovered.Reason))
+		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s", len(x.Recovered.Folders), x.Recovered.User, x.Recovered.Reason)
 	}
 	r := row{
 		{"file", "", path}, {"cluster", "", x.Cluster}, {"made", "", made}, {"version", "", x.Version}, {"shards", "", x.Head.Shards}, {"sessions", "", sessions},
@@ -144,5 +140,5 @@ func (p *printer) backup(path string, x *backup.Contents) error {
 		r = append(r, field{"recovered", "", x.Recovered})
 	}
 	return p.message(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x%s",
-		sanitize(path), x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered)
+		path, x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered)
 }

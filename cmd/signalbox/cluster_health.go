@@ -50,11 +50,8 @@ func healthCode(h *protocol.ClusterHealth) error {
 }
 
 func (p *printer) health(h *protocol.ClusterHealth) error {
-	switch p.format {
-	case "json":
-		return p.jsonIndented(h)
-	case "jsonl":
-		return p.jsonLine(h)
+	if p.format != "table" {
+		return p.document(h)
 	}
 	return p.healthLines(h)
 }

@@ -56,16 +56,12 @@ it takes over its saved session.`,
 		if err := server.Restore(inv.longCtx, cfg, from); err != nil {
 			return err
 		}
-		return inv.printer().restored(args[0], cfg.DataDir, &from.Contents)
+		dir := cfg.DataDir
+		sessions, semaphores := from.Sizes()
+		return inv.printer().message(row{{"file", "", args[0]}, {"data", "", dir}, {"sessions", "", sessions}, {"semaphores", "", semaphores}},
+			"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s", args[0], dir, sessions, semaphores, dir)
 	})
 	addFlags(c.Flags(), scopeServe, restoreFlags...)
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
 	return c
-}
-
-// restored tells what was restored, and how to go on.
-func (p *printer) restored(path, dir string, x *backup.Contents) error {
-	sessions, semaphores := x.Sizes()
-	return p.message(row{{"file", "", path}, {"data", "", dir}, {"sessions", "", sessions}, {"semaphores", "", semaphores}},
-		"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s", sanitize(path), sanitize(dir), sessions, semaphores, sanitize(dir))
 }

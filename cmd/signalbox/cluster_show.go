@@ -22,11 +22,10 @@ const clearScreen = "\x1b[H\x1b[2J"
 // watchStatus shows the status whenever it has changed, until a signal. On a terminal the new one
 // takes the place of the old one.
 func (inv *invocation) watchStatus() error {
-	out, err := inv.stream()
+	p, err := inv.stream()
 	if err != nil {
 		return err
 	}
-	p := out.p
 	var shown []byte
 	for {
 		s, err := inv.status(inv.longCtx)
@@ -63,11 +62,8 @@ func (inv *invocation) watchStatus() error {
 
 // status shows the cluster: in a table, tier by tier, replicaset by replicaset.
 func (p *printer) status(s *protocol.ClusterStatus) error {
-	switch p.format {
-	case "json":
-		return p.jsonIndented(s)
-	case "jsonl":
-		return p.jsonLine(s)
+	if p.format != "table" {
+		return p.document(s)
 	}
 	title := "cluster " + s.ID
 	if s.Name != "" {
@@ -164,11 +160,8 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 
 // plan shows what comes next, and what waits.
 func (p *printer) plan(x *protocol.ClusterPlan) error {
-	switch p.format {
-	case "json":
-		return p.jsonIndented(x)
-	case "jsonl":
-		return p.jsonLine(x)
+	if p.format != "table" {
+		return p.document(x)
 	}
 	if x.Health.State != protocol.HealthHealthy && x.Health.State != "" {
 		if err := p.healthLines(&x.Health); err != nil {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	coord "github.com/signalbox-dev/signalbox/client/process"
 	"github.com/spf13/cobra"
 )
 
@@ -19,7 +22,7 @@ type completer = func(cmd *cobra.Command, args []string, typed string) ([]string
 
 // setCompletion gives arguments and flags of the tree their completions.
 func (a *app) setCompletion(root *cobra.Command) {
-	names, nodes, processes, configs := a.completeArg(semaphoreNames), a.completeArg(nodePaths), a.completeArg(processNames), a.completeArg(configNames)
+	names, nodes, processes, configs := a.completeArg(ofNode(semaphoreNames)), a.completeArg(nodePaths), a.completeArg(ofNode(processNames)), a.completeArg(ofNode(configNames))
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		switch {
@@ -57,9 +60,12 @@ func (a *app) setCompletion(root *cobra.Command) {
 	walk(root)
 }
 
+// lister finds the words that begin with what was typed. It may find others too.
+type lister = func(inv *invocation, c *client.Client, typed string) iter.Seq2[string, error]
+
 // completeArg completes a verb's first argument by what list finds; behind it come the words of a
 // command, which are the shell's to complete.
-func (a *app) completeArg(list func(inv *invocation, typed string, yield func(string) bool) error) completer {
+func (a *app) completeArg(list lister) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -71,71 +77,61 @@ func (a *app) completeArg(list func(inv *invocation, typed string, yield func(st
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
 		inv.ctx, inv.longCtx = ctx, ctx
+		defer inv.disconnect()
+		c, err := inv.client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
 		var words []string
-		_ = list(inv, typed, func(word string) bool { // what was found in time is good enough
-			if word == sanitize(word) && !strings.ContainsAny(word, " \t") {
+		for word, err := range list(inv, c, typed) {
+			if err != nil || len(words) == maxCompletions {
+				break // what was found in time is good enough
+			}
+			if strings.HasPrefix(word, typed) && word == sanitize(word) && !strings.ContainsAny(word, " \t") {
 				words = append(words, word)
 			}
-			return len(words) < maxCompletions
-		})
-		if inv.conn != nil {
-			inv.conn.CloseWithoutRelease()
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func semaphoreNames(inv *invocation, typed string, yield func(string) bool) error {
-	n, err := inv.openNode()
-	if err != nil {
-		return err
-	}
-	for s, err := range n.List(inv.ctx, typed) {
+// ofNode lists what the coordination node has.
+func ofNode(list func(ctx context.Context, n *client.Node, typed string) iter.Seq2[string, error]) lister {
+	return func(inv *invocation, _ *client.Client, typed string) iter.Seq2[string, error] {
+		n, err := inv.openNode()
 		if err != nil {
-			return err
+			return func(yield func(string, error) bool) { yield("", err) }
 		}
-		if configuration := strings.HasPrefix(s.Name, client.ConfigPrefix) && !strings.HasPrefix(typed, client.ConfigPrefix); !configuration && !yield(s.Name) {
-			return nil
-		}
+		return list(inv.ctx, n, typed)
 	}
-	return nil
 }
 
-func configNames(inv *invocation, typed string, yield func(string) bool) error {
-	n, err := inv.openNode()
-	if err != nil {
-		return err
-	}
-	for c, err := range n.Configs(inv.ctx, typed) {
-		if err != nil || !yield(c.Name) {
-			return err
-		}
-	}
-	return nil
+func semaphoreNames(ctx context.Context, n *client.Node, typed string) iter.Seq2[string, error] {
+	return each(semaphores(ctx, n, typed, false), func(s *client.SemaphoreInfo) string { return s.Name })
 }
 
-func instanceNames(inv *invocation, typed string, yield func(string) bool) error {
-	s, err := inv.status(inv.ctx)
-	if err != nil {
-		return err
-	}
-	for i := range s.Instances {
-		if x := &s.Instances[i]; x.Current != "Expelled" && strings.HasPrefix(x.Name, typed) && !yield(x.Name) {
-			break
-		}
-	}
-	return nil
+func configNames(ctx context.Context, n *client.Node, typed string) iter.Seq2[string, error] {
+	return each(n.Configs(ctx, typed), func(c *client.ConfigInfo) string { return c.Name })
 }
 
-func nodePaths(inv *invocation, typed string, yield func(string) bool) error {
-	c, err := inv.client()
-	if err != nil {
-		return err
-	}
-	for n, err := range c.Nodes(inv.ctx, typed) {
-		if err != nil || !yield(n.Path) {
-			return err
+func processNames(ctx context.Context, n *client.Node, typed string) iter.Seq2[string, error] {
+	return each(coord.List(ctx, n, typed), func(p *coord.Info) string { return p.Name })
+}
+
+func nodePaths(inv *invocation, c *client.Client, typed string) iter.Seq2[string, error] {
+	return each(c.Nodes(inv.ctx, typed), func(n *client.NodeInfo) string { return n.Path })
+}
+
+func instanceNames(inv *invocation, c *client.Client, _ string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		s, err := admin.New(c).Status(inv.ctx)
+		if err != nil {
+			return
+		}
+		for i := range s.Instances {
+			if x := &s.Instances[i]; x.Current != "Expelled" && !yield(x.Name, nil) {
+				return
+			}
 		}
 	}
-	return nil
 }

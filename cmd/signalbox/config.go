@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"iter"
 	"strings"
 	"time"
 
@@ -17,11 +19,7 @@ func (a *app) configCmd() *cobra.Command {
 		Use: "get NAME", Short: "Print a configuration's data", Args: cobra.ExactArgs(1),
 		Long: `Print a configuration's data exactly as it was set; on a terminal, followed by a newline. -o json includes its version.`,
 	}
-	get.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
+	get.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		v, err := n.Config(args[0]).Get(inv.ctx)
 		if err != nil {
 			return err
@@ -65,39 +63,29 @@ func (a *app) configCmd() *cobra.Command {
 		if cmd.Flag("if-version").Changed {
 			opts = append(opts, client.IfVersion(*ifVersion))
 		}
-		return inv.withSession("config set", func(s *client.Session) error {
+		return inv.withSession(func(s *client.Session) error {
 			v, err := s.Config(args[0]).Set(inv.ctx, data, opts...)
 			if err != nil {
 				return err
 			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", sanitize(args[0]), v)
+			return inv.printer().message(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", args[0], v)
 		})
 	})
 
 	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List configurations by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
-	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
-		var rows []row
-		for c, err := range n.Configs(inv.ctx, strings.Join(args, ""), client.ReadConsistency(client.Strict)) {
-			if err != nil {
-				return err
-			}
-			rows = append(rows, row{{"name", "name", c.Name}, {"version", "version", c.Version}})
-		}
-		return inv.printer().list(rows, "no configurations")
+	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		configs := n.Configs(inv.ctx, strings.Join(args, ""), client.ReadConsistency(client.Strict))
+		return inv.list(each(configs, func(c *client.ConfigInfo) row {
+			return row{{"name", "name", c.Name}, {"version", "version", c.Version}}
+		}), "no configurations")
 	})
 
 	remove := &cobra.Command{Use: "delete NAME", Short: "Delete a configuration and its history", Args: cobra.ExactArgs(1)}
-	remove.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		return inv.withSession("config delete", func(s *client.Session) error {
-			if err := s.Config(args[0]).Delete(inv.ctx); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", sanitize(args[0]))
-		})
+	remove.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		if err := s.Config(args[0]).Delete(inv.ctx); err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 
 	history := &cobra.Command{
@@ -106,46 +94,27 @@ func (a *app) configCmd() *cobra.Command {
 first. Times are from the clock of the client that set the value. To return to an old value, set
 it again.`,
 	}
-	history.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
+	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		values, err := n.Config(args[0]).History(inv.ctx)
 		if err != nil {
 			return err
 		}
-		var rows []row
-		for _, v := range values {
-			rows = append(rows, row{{"version", "version", v.Version}, {"set_at", "set", timestamp{v.Time}}, {"data", "data", v.Data}})
-		}
-		return inv.printer().list(rows, "no values")
+		return inv.printer().list(rowsOf(values, func(v *client.Value) row {
+			return row{{"version", "version", v.Version}, {"set_at", "set", timestamp{v.Time}}, {"data", "data", v.Data}}
+		}), "no values")
 	})
 
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print a configuration's data and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
-	count := watch.Flags().Uint("count", 0, "Stop after this many values; 0: never.")
-	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		out, err := inv.stream()
-		if err != nil {
-			return err
-		}
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
-		return printEach(inv.longCtx, *count, n.Config(args[0]).Watch(inv.longCtx), func(v client.Value) error {
-			r := append(row{{"time", "time", clockTime{time.Now()}}, {"exists", "", v.Exists}}, valueRow(args[0], &v)...)
+	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
+		return each(n.Config(name).Watch(ctx), func(v *client.Value) row {
+			r := append(row{{"time", "time", clockTime{time.Now()}}, {"exists", "", v.Exists}}, valueRow(name, v)...)
 			if !v.Exists {
-				return out.event(append(r, field{"", "data", "not set"}))
+				return append(r, field{"", "data", "not set"})
 			}
-			return out.event(append(r, field{"", "version", labelled{"version", v.Version}}, field{"", "data", v.Data}))
+			return append(r, field{"", "version", labelled{"version", v.Version}}, field{"", "data", v.Data})
 		})
 	})
 
-	c := group("config", "Small configuration: get, set, list, watch, history", `Small pieces of configuration, up to 1 MiB each, with a version, the last values and watches. Each
+	return group("config", "Small configuration: get, set, list, watch, history", `Small pieces of configuration, up to 1 MiB each, with a version, the last values and watches. Each
 is stored in a semaphore of its own; "signalbox sem ls --all" lists them.`, get, set, ls, remove, history, watch)
-	for _, s := range c.Commands() {
-		addFlags(s.Flags(), scopeClient)
-	}
-	return c
 }

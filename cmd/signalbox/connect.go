@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -46,26 +47,11 @@ type invocation struct {
 	cleanupCtx context.Context // of ending
 }
 
-// verb makes a command's function out of one that wants a server. Settings are checked before; it
-// is connected when fn asks for it, so that what is wrong with a command line is said without a
-// server.
-func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		a.warnEnvironment(os.Environ())
-		a.verbPath = strings.TrimPrefix(cmd.CommandPath(), "signalbox ")
-		inv, timeout, err := a.newInvocation(cmd)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, &timeoutError{inv, timeout})
-		defer cancel()
-		inv.ctx, inv.longCtx = ctx, cmd.Context()
-		defer func() {
-			if inv.conn != nil {
-				inv.conn.CloseWithoutRelease() // sessions were stopped by who started them, as far as that was possible
-			}
-		}()
-		return fn(inv, cmd, args)
+// disconnect closes the connection, if there is one. Sessions were stopped by who started them, as
+// far as that was possible.
+func (inv *invocation) disconnect() {
+	if inv.conn != nil {
+		inv.conn.CloseWithoutRelease()
 	}
 }
 
@@ -129,7 +115,16 @@ func (inv *invocation) client() (*client.Client, error) {
 	return c, nil
 }
 
-// open connects and finds the node, for reading.
+// admin gives the client's calls for operators.
+func (inv *invocation) admin() (*admin.Client, error) {
+	c, err := inv.client()
+	if err != nil {
+		return nil, err
+	}
+	return admin.New(c), nil
+}
+
+// openNode connects and finds the node, for reading.
 func (inv *invocation) openNode() (*client.Node, error) {
 	c, err := inv.client()
 	if err != nil {
@@ -138,22 +133,18 @@ func (inv *invocation) openNode() (*client.Node, error) {
 	return c.Node(inv.ctx, inv.node)
 }
 
-// session starts a session that the verb must close.
-func (inv *invocation) session(what string) (*client.Session, error) {
+// withSession runs fn with a session that is closed afterwards.
+func (inv *invocation) withSession(fn func(s *client.Session) error) error {
 	c, err := inv.client()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return c.Session(inv.ctx, inv.node, client.Timeout(inv.ttl), client.Description(fmt.Sprintf("%s@%s pid %d", what, host, os.Getpid())))
-}
-
-// withSession runs fn with a session that is stopped afterwards.
-func (inv *invocation) withSession(what string, fn func(s *client.Session) error) error {
-	s, err := inv.session(what)
+	about := fmt.Sprintf("%s@%s pid %d", inv.verbPath, host, os.Getpid())
+	s, err := c.Session(inv.ctx, inv.node, client.Timeout(inv.ttl), client.Description(about))
 	if err != nil {
 		return err
 	}

@@ -32,18 +32,8 @@ func duration(flag, text string) (time.Duration, error) {
 // durationVar makes a flag that readDuration reads.
 func durationVar(fs *pflag.FlagSet, to *time.Duration, flag string, def time.Duration, help string) {
 	*to = def
-	if f := fs.VarPF((*durationValue)(to), flag, "", help); def == 0 {
+	f := fs.VarPF(&parsedFlag[time.Duration]{def.String(), "duration", to, readDuration}, flag, "", help)
+	if def == 0 {
 		f.DefValue = "0" // not shown
 	}
-}
-
-type durationValue time.Duration
-
-func (d *durationValue) String() string { return time.Duration(*d).String() }
-func (d *durationValue) Type() string   { return "duration" }
-
-func (d *durationValue) Set(text string) error {
-	v, err := readDuration(text)
-	*d = durationValue(v)
-	return err
 }

@@ -97,12 +97,12 @@ func (p *printer) forced(name string, owners []client.Owner, released uint64, dr
 	}
 	switch {
 	case len(owners) == 0:
-		return p.message(r, "%s has no such owner; nothing is released", sanitize(name))
+		return p.message(r, "%s has no such owner; nothing is released", name)
 	case dry:
 		if err := p.list(rowsOf(owners, ownerRow), ""); err != nil {
 			return err
 		}
-		return p.message(r, "dry run: these owners of %s keep their units", sanitize(name))
+		return p.message(r, "dry run: these owners of %s keep their units", name)
 	}
-	return p.message(r, "%s is taken away from its owners; their number: %d", sanitize(name), released)
+	return p.message(r, "%s is taken away from its owners; their number: %d", name, released)
 }

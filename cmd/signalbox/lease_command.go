@@ -49,36 +49,71 @@ func (a *app) readFile(name string) ([]byte, error) {
 	return b, nil
 }
 
-// split separates a verb's own arguments from the command behind "--".
-func split(cmd *cobra.Command, args []string) (own, command []string, err error) {
-	own = args
+// addHoldFlags adds the flags of a verb that holds something while a command runs.
+func addHoldFlags(c *cobra.Command, wait, waitsFor, data string) *time.Duration {
+	addDataFlags(c, data)
+	return parsedVar(c.Flags(), "wait", wait, parseWait,
+		"How long to wait "+waitsFor+": a duration up to 24h, 0 to not wait, or forever; then exit code 3.")
+}
+
+// holdArgs are the arguments of such a verb.
+type holdArgs struct {
+	name    string
+	command []string // none: hold until a signal
+	wait    time.Duration
+	data    []byte
+}
+
+// holdArgs reads NAME, the command behind "--", and the data.
+func (a *app) holdArgs(cmd *cobra.Command, args []string, wait time.Duration) (h holdArgs, err error) {
+	if h.name, h.command, err = split(cmd, args); err != nil {
+		return h, err
+	}
+	h.wait = wait
+	h.data, _, err = a.readData(cmd)
+	return h, err
+}
+
+// acquireFunc acquires a lease on a session with the given options and the verb's own.
+type acquireFunc = func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error)
+
+// hold acquires, and holds while the command runs or until a signal. state is the state that is
+// shown once it is granted.
+func (inv *invocation) hold(h holdArgs, state string, acquire acquireFunc) error {
+	return inv.withSession(func(s *client.Session) error {
+		l, err := inv.acquire(s, h, acquire)
+		if err != nil {
+			return err
+		}
+		return inv.runWithLease(l, h.command, grantRow(l, state))
+	})
+}
+
+// split separates a verb's own argument from the command behind "--".
+func split(cmd *cobra.Command, args []string) (name string, command []string, err error) {
+	own := args
 	if n := cmd.ArgsLenAtDash(); n >= 0 {
 		own, command = args[:n], args[n:]
 		if len(command) == 0 {
-			return nil, nil, usagef("there is no command behind --")
+			return "", nil, usagef("there is no command behind --")
 		}
 	}
 	if len(own) != 1 {
-		return nil, nil, usagef("expected 1 argument before --, got %d; the form is: %s", len(own), usageLine(cmd))
+		return "", nil, usagef("expected 1 argument before --, got %d; the form is: %s", len(own), usageLine(cmd))
 	}
-	return own, command, nil
+	return own[0], command, nil
 }
 
-// readWait reads --wait: how long to queue. 0 is not at all.
-func readWait(cmd *cobra.Command) (time.Duration, error) {
-	text := cmd.Flag("wait").Value.String()
+// parseWait reads how long to queue. 0 is not at all.
+func parseWait(text string) (time.Duration, error) {
 	if text == "forever" {
 		return client.Forever, nil
 	}
-	d, err := duration("wait", text)
+	d, err := readDuration(text)
 	if err == nil && d > protocol.MaxAcquireTimeout*time.Millisecond {
-		err = usagef("--wait %s is above 24h; give less, or write forever to wait without end", text)
+		err = fmt.Errorf("%s is above 24h; give less, or write forever to wait without end", text)
 	}
 	return d, err
-}
-
-func addWaitFlag(cmd *cobra.Command) {
-	cmd.Flags().String("wait", "forever", "How long to wait in the queue: a duration up to 24h, 0 to not wait, or forever; then exit code 3.")
 }
 
 // runWithLease runs a command while a lease is held, or without one holds until a signal. The units
@@ -117,16 +152,10 @@ func leaseLostError(l *client.Lease) error {
 	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", l.Name(), context.Cause(l.Context()))}
 }
 
-// acquire gives the lease of an acquire, with the exit codes of the command line.
-func (inv *invocation) acquire(s *client.Session, name string, wait time.Duration, opts ...client.AcquireOption) (*client.Lease, error) {
-	return inv.acquireWith(s, name, wait, opts, func(opts []client.AcquireOption) (*client.Lease, error) {
-		return s.Acquire(inv.longCtx, name, opts...)
-	})
-}
-
-// acquireWith runs an acquire until a signal, and on a terminal says what it waits for.
-func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Duration, opts []client.AcquireOption, acquire func([]client.AcquireOption) (*client.Lease, error)) (*client.Lease, error) {
-	opts = append(opts, client.Wait(wait))
+// acquire acquires until a signal, with the exit codes of the command line. On a terminal it says
+// what it waits for.
+func (inv *invocation) acquire(s *client.Session, h holdArgs, acquire acquireFunc) (*client.Lease, error) {
+	opts := []client.AcquireOption{client.Wait(h.wait), client.Data(h.data)}
 	if isTerminal(inv.stderr) {
 		ctx, cancel := context.WithTimeout(inv.longCtx, 2*time.Second)
 		printed := make(chan struct{})
@@ -135,7 +164,7 @@ func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Dur
 			printed = make(chan struct{})
 			go func() {
 				defer close(printed)
-				inv.printQueueStatus(ctx, s, name)
+				inv.printQueueStatus(ctx, s, h.name)
 			}()
 		}))
 		defer func() {
@@ -143,12 +172,12 @@ func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Dur
 			<-printed
 		}()
 	}
-	l, err := acquire(opts)
+	l, err := acquire(s, opts...)
 	switch {
 	case err == nil:
 		return l, nil
 	case inv.longCtx.Err() != nil:
-		return nil, &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", name)}
+		return nil, &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", h.name)}
 	case errors.Is(err, client.ErrSessionExpired):
 		code := exitNotAcquired
 		if errors.Is(err, client.ErrNotRenewed) {
@@ -157,6 +186,17 @@ func (inv *invocation) acquireWith(s *client.Session, name string, wait time.Dur
 		return nil, &codeError{code: code, err: fmt.Errorf("lost the place in the queue: %w", err)}
 	default:
 		return nil, err
+	}
+}
+
+// grantRow is a grant as it is shown, on a line of its own.
+func grantRow(l *client.Lease, state string) row {
+	return row{
+		{"state", "state", state},
+		{"name", "name", l.Name()},
+		{"order_id", "token", labelled{"token", l.Token()}},
+		{"count", "count", labelled{"count", amount(l.Count())}},
+		{"session_id", "", l.Session().ID()},
 	}
 }
 

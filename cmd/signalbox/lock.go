@@ -29,19 +29,10 @@ group are not covered either.`,
   signalbox lock backup --wait 0 -- echo got it at once`,
 	}
 	shared := c.Flags().Bool("shared", false, "Share the lock with other --shared holders (default: exclusive).")
-	addWaitFlag(c)
-	addDataFlags(c, "Data shown beside the holder")
+	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the holder")
 	addFlags(c.Flags(), scopeClient)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		own, command, err := split(cmd, args)
-		if err != nil {
-			return err
-		}
-		wait, err := readWait(cmd)
-		if err != nil {
-			return err
-		}
-		data, _, err := inv.readData(cmd)
+		h, err := inv.holdArgs(cmd, args, *wait)
 		if err != nil {
 			return err
 		}
@@ -49,24 +40,9 @@ group are not covered either.`,
 		if *shared {
 			mode = client.Shared()
 		}
-		return inv.withSession("lock", func(s *client.Session) error {
-			l, err := inv.acquire(s, own[0], wait, mode, client.Data(data))
-			if err != nil {
-				return err
-			}
-			return inv.runWithLease(l, command, grantRow(l))
+		return inv.hold(h, "acquired", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
+			return s.Acquire(inv.longCtx, h.name, append(opts, mode)...)
 		})
 	})
 	return c
-}
-
-// grantRow is a grant as it is shown, on a line of its own.
-func grantRow(l *client.Lease) row {
-	return row{
-		{"state", "state", "acquired"},
-		{"name", "name", l.Name()},
-		{"order_id", "token", labelled{"token", l.Token()}},
-		{"count", "count", labelled{"count", amount(l.Count())}},
-		{"session_id", "", l.Session().ID()},
-	}
 }

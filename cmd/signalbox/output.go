@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -79,13 +80,10 @@ type printer struct {
 	color  bool
 }
 
-// one prints a single item: in a table as lines of key and value, followed by its lists.
+// item prints a single item: in a table as lines of key and value, followed by its lists.
 func (p *printer) item(r row) error {
-	switch p.format {
-	case "json":
-		return p.jsonIndented(r)
-	case "jsonl":
-		return p.jsonLine(r)
+	if p.format != "table" {
+		return p.document(r)
 	}
 	var lists []field
 	var lines [][]string
@@ -116,44 +114,35 @@ func (p *printer) item(r row) error {
 
 // list prints items: a table, one JSON array, or a line each.
 func (p *printer) list(rows []row, empty string) error {
-	switch p.format {
-	case "json":
-		if rows == nil {
-			rows = []row{}
-		}
-		return p.jsonIndented(rows)
-	case "jsonl":
+	switch {
+	case p.format == "json":
+		return p.document(append([]row{}, rows...))
+	case p.format == "jsonl":
 		for _, r := range rows {
-			if err := p.jsonLine(r); err != nil {
+			if err := p.document(r); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if len(rows) == 0 {
+	case len(rows) == 0:
 		_, err := fmt.Fprintln(p.w, empty)
 		return err
 	}
 	return p.table(rows)
 }
 
-// stream prints items that come one after the other, without an end that could be waited for.
-type stream struct{ p *printer }
-
-// stream is for verbs that print such items. One JSON document cannot hold them.
-func (a *app) stream() (stream, error) {
+// stream gives the printer of verbs whose events have no end. One JSON document cannot hold them.
+func (a *app) stream() (*printer, error) {
 	if a.values["output"] == "json" {
-		return stream{}, usagef("--output json is one document, and this prints one for each event, without an end; choose jsonl, which is one a line")
+		return nil, usagef("--output json is one document, and this prints one for each event, without an end; choose jsonl, which is one a line")
 	}
-	return stream{a.printer()}, nil
+	return a.printer(), nil
 }
-
-func (s stream) event(r row) error { return s.p.event(r) }
 
 // event prints an item on a line: as JSON, or in a table as cells.
 func (p *printer) event(r row) error {
 	if p.format != "table" {
-		return p.jsonLine(r)
+		return p.json(r, false)
 	}
 	var cells []string
 	lines := ""
@@ -170,13 +159,15 @@ func (p *printer) event(r row) error {
 	return err
 }
 
-// say prints a sentence for people; programs get the row instead.
+// message prints a sentence for people; programs get the row instead.
 func (p *printer) message(r row, format string, args ...any) error {
-	switch p.format {
-	case "json":
-		return p.jsonIndented(r)
-	case "jsonl":
-		return p.jsonLine(r)
+	if p.format != "table" {
+		return p.document(r)
+	}
+	for i, x := range args {
+		if text, ok := x.(string); ok {
+			args[i] = sanitize(text)
+		}
 	}
 	_, err := fmt.Fprintf(p.w, format+"\n", args...)
 	return err
@@ -222,21 +213,20 @@ func (p *printer) columns(lines [][]string, head bool) error {
 	return nil
 }
 
-func (p *printer) jsonIndented(v any) error {
+// document prints JSON: indented, or as a line of jsonl.
+func (p *printer) document(v any) error { return p.json(v, p.format == "json") }
+
+func (p *printer) json(v any, indented bool) error {
 	raw, err := marshalPlain(v)
 	if err != nil {
 		return err
 	}
-	e := json.NewEncoder(p.w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(json.RawMessage(raw))
-}
-
-func (p *printer) jsonLine(v any) error {
-	raw, err := marshalPlain(v)
-	if err != nil {
-		return err
+	if indented {
+		var b bytes.Buffer
+		if err := json.Indent(&b, raw, "", "  "); err != nil {
+			return err
+		}
+		raw = b.Bytes()
 	}
 	_, err = p.w.Write(append(raw, '\n'))
 	return err

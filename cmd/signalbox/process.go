@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,54 +14,26 @@ import (
 	"github.com/spf13/cobra"
 )
 
-var (
-	phaseWords = map[coord.Phase]string{
-		coord.Idle: "idle", coord.Waiting: "waiting", coord.Preparing: "preparing", coord.Coordinating: "coordinating", coord.Completing: "completing",
-		coord.Completed: "completed",
-	}
-	memberStates = map[coord.MemberState]string{
-		coord.MemberOutside: "outside", coord.MemberPreparing: "preparing", coord.MemberPrepared: "prepared", coord.MemberCompleting: "completing", coord.MemberCompleted: "completed",
-		coord.MemberResuming: "resuming", coord.MemberAbsent: "absent",
-	}
-	outcomeWords  = map[coord.Outcome]string{coord.OutcomeCompleted: "completed", coord.OutcomeCancelled: "cancelled", coord.OutcomeFailed: "failed"}
-	electionWords = map[coord.Election]string{coord.Oldest: "oldest", coord.LowestID: "lowest-id", coord.Preferred: "preferred"}
-)
-
-// word is a value's name; one that a newer server has is shown as a number.
-func word[K ~uint8](words map[K]string, k K) string {
-	if w, ok := words[k]; ok {
-		return w
-	}
-	return fmt.Sprint(uint8(k))
-}
+var elections = choicesOf(coord.Oldest, coord.LowestID, coord.Preferred)
 
 func (a *app) processCmd() *cobra.Command {
 	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List the processes of the node", Args: cobra.MaximumNArgs(1)}
-	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
-		var rows []row
-		for p, err := range coord.List(inv.ctx, n, strings.Join(args, "")) {
-			if err != nil {
-				return err
-			}
-			rows = append(rows, row{
-				{"name", "name", p.Name}, {"phase", "phase", word(phaseWords, p.Phase)}, {"members", "members", p.Members}, {"epoch", "epoch", p.Epoch},
+	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		return inv.list(each(coord.List(inv.ctx, n, strings.Join(args, "")), func(p *coord.Info) row {
+			return row{
+				{"name", "name", p.Name}, {"phase", "phase", p.Phase.String()}, {"members", "members", p.Members}, {"epoch", "epoch", p.Epoch},
 				{"topology", "", p.Topology}, {"coordinator", "coordinator", coordinator(p.Phase, p.Coordinator)},
-			})
-		}
-		return inv.printer().list(rows, "no processes")
+			}
+		}), "no processes")
 	})
 
 	describe := &cobra.Command{
 		Use: "describe NAME", Short: "Show a process: members, coordinator, the members its round waits for, and the last rounds", Args: cobra.ExactArgs(1),
 	}
-	describe.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		s, err := inv.process(args[0])
+	describe.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
 		if err != nil {
-			return err
+			return processHint(args[0], err)
 		}
 		return inv.printer().item(processRow(s, inv.node))
 	})
@@ -66,26 +41,17 @@ func (a *app) processCmd() *cobra.Command {
 	history := &cobra.Command{
 		Use: "history NAME", Short: "Show the last rounds with their duration and outcome, newest first", Args: cobra.ExactArgs(1),
 	}
-	history.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		s, err := inv.process(args[0])
+	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
 		if err != nil {
-			return err
+			return processHint(args[0], err)
 		}
 		return inv.printer().list(roundRows(s.History, len(s.History)), "no round is over yet")
 	})
 
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print the state of a process and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
-	count := watch.Flags().Uint("count", 0, "Stop after this many lines; 0: never.")
-	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		out, err := inv.stream()
-		if err != nil {
-			return err
-		}
-		o, err := inv.processOperator(args[0])
-		if err != nil {
-			return err
-		}
-		return printEach(inv.longCtx, *count, o.Watch(inv.longCtx), func(n coord.WatchEvent) error { return out.event(processEventRow(&n)) })
+	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
+		return each(coord.Operate(n, name).Watch(ctx), processEventRow)
 	})
 
 	force := &cobra.Command{
@@ -96,15 +62,11 @@ leave.`,
 		Example: "  signalbox process force mail --reason 'new partitions'",
 	}
 	forced := force.Flags().String("reason", "", "Reason, for the records; at most 256 bytes.")
-	force.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		o, err := inv.processOperator(args[0])
-		if err == nil {
-			err = o.Force(inv.ctx, *forced)
-		}
-		if err != nil {
+	force.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		if err := coord.Operate(n, args[0]).Force(inv.ctx, *forced); err != nil {
 			return processHint(args[0], err)
 		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", sanitize(args[0]))
+		return inv.printer().message(row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", args[0])
 	})
 
 	evict := &cobra.Command{
@@ -120,103 +82,73 @@ before it is notified. To end the whole session use "signalbox session kill".`,
 		if err != nil {
 			return err
 		}
-		o, err := inv.processOperator(args[0])
-		if err == nil {
-			err = o.Evict(inv.ctx, id, *evicted)
-		}
+		n, err := inv.openNode()
 		if err != nil {
+			return err
+		}
+		if err := coord.Operate(n, args[0]).Evict(inv.ctx, id, *evicted); err != nil {
 			return processHint(args[0], err)
 		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "evicted session %d from %s", id, sanitize(args[0]))
+		return inv.printer().message(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "evicted session %d from %s", id, args[0])
 	})
 
-	alter := &cobra.Command{
+	return group("process", "Coordination processes: members and rounds", `Programs join a process by name (package client/process of the SDK). Each change of members runs
+one round: all members prepare, agree with the coordinator, and complete.`, ls, describe, history, watch, force, evict, a.processAlter())
+}
+
+func (a *app) processAlter() *cobra.Command {
+	c := &cobra.Command{
 		Use: "alter NAME", Short: "Change the options of a process; omitted ones stay", Args: cobra.ExactArgs(1),
 		Long: `Change the options of a process, which its first member set. Omitted options stay, and so do
 running timers. The options are forgotten ten minutes after the last member left.`,
 		Example: "  signalbox process alter mail --debounce 500ms --round-timeout 1m",
 	}
-	election := alter.Flags().String("election", "", "How the coordinator is chosen: oldest, lowest-id or preferred (highest weight).")
-	times := map[string]*time.Duration{}
-	for flag, about := range map[string]string{
-		"debounce":      "Time from a change of members to the next round; 0: at once.",
-		"round-timeout": "Time after which an undecided round fails; 0: never.",
-		"backoff-min":   "Wait before a failed round is retried; it doubles each time.",
-		"backoff-max":   "Longest wait before a retry.",
-		"return":        "How long the place of a member with a key is reserved without a session; 0: not at all.",
-	} {
-		times[flag] = new(time.Duration)
-		durationVar(alter.Flags(), times[flag], flag, 0, about)
+	var given coord.Options
+	election := parsedVar(c.Flags(), "election", "", elections.parse, "How the coordinator is chosen: oldest, lowest-id or preferred (highest weight).")
+	times := []struct {
+		flag string
+		of   func(o *coord.Options) *time.Duration
+		help string
+	}{
+		{"debounce", func(o *coord.Options) *time.Duration { return &o.Debounce }, "Time from a change of members to the next round; 0: at once."},
+		{"round-timeout", func(o *coord.Options) *time.Duration { return &o.RoundTimeout }, "Time after which an undecided round fails; 0: never."},
+		{"backoff-min", func(o *coord.Options) *time.Duration { return &o.BackoffMin }, "Wait before a failed round is retried; it doubles each time."},
+		{"backoff-max", func(o *coord.Options) *time.Duration { return &o.BackoffMax }, "Longest wait before a retry."},
+		{"return", func(o *coord.Options) *time.Duration { return &o.Return }, "How long the place of a member with a key is reserved without a session; 0: not at all."},
 	}
-	alter.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		var e coord.Election
-		known := *election == ""
-		for x, w := range electionWords {
-			if w == *election {
-				e, known = x, true
-			}
+	options := []string{"election"}
+	for _, t := range times {
+		durationVar(c.Flags(), t.of(&given), t.flag, 0, t.help)
+		options = append(options, t.flag)
+	}
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		if !slices.ContainsFunc(options, cmd.Flags().Changed) {
+			return usagef("no option is given; give one of --%s", strings.Join(options, ", --"))
 		}
-		if !known {
-			return usagef("--election %q is unknown; choose oldest, lowest-id or preferred", *election)
-		}
-		changed := *election != ""
-		for flag := range times {
-			changed = changed || cmd.Flag(flag).Changed
-		}
-		if !changed {
-			return usagef("no option is given; give one of --election, --debounce, --round-timeout, --backoff-min, --backoff-max, --return")
-		}
-		s, err := inv.process(args[0])
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		o := s.Options
-		if *election != "" {
-			o.Election = e
-		}
-		for flag, to := range map[string]*time.Duration{
-			"debounce": &o.Debounce, "round-timeout": &o.RoundTimeout, "backoff-min": &o.BackoffMin, "backoff-max": &o.BackoffMax, "return": &o.Return,
-		} {
-			if cmd.Flag(flag).Changed {
-				*to = *times[flag]
-			}
-		}
-		p, err := inv.processOperator(args[0])
-		if err == nil {
-			err = p.Alter(inv.ctx, o)
-		}
+		p := coord.Operate(n, args[0])
+		s, err := p.Describe(inv.ctx)
 		if err != nil {
 			return processHint(args[0], err)
 		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}}, "%s has %s", sanitize(args[0]), optionsText(&o))
+		o := s.Options
+		if cmd.Flags().Changed("election") {
+			o.Election = *election
+		}
+		for _, t := range times {
+			if cmd.Flags().Changed(t.flag) {
+				*t.of(&o) = *t.of(&given)
+			}
+		}
+		if err := p.Alter(inv.ctx, o); err != nil {
+			return processHint(args[0], err)
+		}
+		return inv.printer().message(row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}}, "%s has %s", args[0], optionsText(&o))
 	})
-
-	c := group("process", "Coordination processes: members and rounds", `Programs join a process by name (package client/process of the SDK). Each change of members runs
-one round: all members prepare, agree with the coordinator, and complete.`, ls, describe, history, watch, force, evict, alter)
-	for _, s := range c.Commands() {
-		addFlags(s.Flags(), scopeClient)
-	}
 	return c
-}
-
-func (inv *invocation) processOperator(name string) (*coord.Operator, error) {
-	n, err := inv.openNode()
-	if err != nil {
-		return nil, err
-	}
-	return coord.Operate(n, name), nil
-}
-
-func (inv *invocation) process(name string) (*coord.Status, error) {
-	o, err := inv.processOperator(name)
-	if err != nil {
-		return nil, err
-	}
-	s, err := o.Describe(inv.ctx)
-	if err != nil {
-		return nil, processHint(name, err)
-	}
-	return s, nil
 }
 
 // processHint says what an operator does next when there is no such process or member.
@@ -266,11 +198,11 @@ func processRow(s *coord.Status, node string) row {
 		waitsFor = "nobody"
 	}
 	r := row{
-		{"name", "name", s.Name}, {"node", "node", node}, {"phase", "phase", word(phaseWords, s.Phase)}, {"waits_for", "", waits}, {"", "waits for", waitsFor},
+		{"name", "name", s.Name}, {"node", "node", node}, {"phase", "phase", s.Phase.String()}, {"waits_for", "", waits}, {"", "waits for", waitsFor},
 		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology}, {"coordinator", "coordinator", coordinator(s.Phase, s.Coordinator)}, {"started_at", "started", timestamp{s.Started}},
 	}
 	if s.Attempt > 0 || s.Phase == coord.Waiting {
-		r = append(r, field{"attempt", "failed before", s.Attempt}, field{"starts_in_ms", "", millis(s.StartsIn.Milliseconds())})
+		r = append(r, field{"attempt", "failed before", s.Attempt}, field{"starts_in_ms", "", ms(s.StartsIn)})
 	}
 	t := &s.Tally
 	r = append(r,
@@ -286,7 +218,7 @@ func processRow(s *coord.Status, node string) row {
 		if m.Session == s.Coordinator && s.Phase != coord.Waiting {
 			role = "coordinator"
 		}
-		state := word(memberStates, m.State)
+		state := m.State.String()
 		shown := state
 		if m.State == coord.MemberAbsent {
 			shown += ", leaves in " + age(m.LeavesIn)
@@ -296,7 +228,7 @@ func processRow(s *coord.Status, node string) row {
 			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order}, {"token", "token", m.Token}, {"joined_at", "joined", timestamp{m.Joined}},
 		}
 		if m.State == coord.MemberAbsent {
-			members[i] = append(members[i], field{"leaves_in_ms", "", millis(m.LeavesIn.Milliseconds())})
+			members[i] = append(members[i], field{"leaves_in_ms", "", ms(m.LeavesIn)})
 		}
 	}
 	return append(r, field{"members", "members", members}, field{"last_rounds", "last rounds", roundRows(s.History, shownRounds)})
@@ -316,14 +248,14 @@ func memberName(m *coord.Member) string {
 
 func optionsRow(o *coord.Options) row {
 	return row{
-		{"election", "", word(electionWords, o.Election)}, {"debounce_ms", "", millis(o.Debounce.Milliseconds())}, {"round_timeout_ms", "", millis(o.RoundTimeout.Milliseconds())},
-		{"backoff_min_ms", "", millis(o.BackoffMin.Milliseconds())}, {"backoff_max_ms", "", millis(o.BackoffMax.Milliseconds())},
-		{"return_ms", "", millis(o.Return.Milliseconds())},
+		{"election", "", o.Election.String()}, {"debounce_ms", "", ms(o.Debounce)}, {"round_timeout_ms", "", ms(o.RoundTimeout)},
+		{"backoff_min_ms", "", ms(o.BackoffMin)}, {"backoff_max_ms", "", ms(o.BackoffMax)},
+		{"return_ms", "", ms(o.Return)},
 	}
 }
 
 func optionsText(o *coord.Options) string {
-	text := fmt.Sprintf("election %s, back-off %s to %s", word(electionWords, o.Election), o.BackoffMin, o.BackoffMax)
+	text := fmt.Sprintf("election %s, back-off %s to %s", o.Election.String(), o.BackoffMin, o.BackoffMax)
 	for _, x := range []struct {
 		name string
 		d    time.Duration
@@ -341,7 +273,7 @@ func roundRows(history []coord.PastRound, most int) []row {
 	for i := len(history) - 1; i >= 0 && len(rows) < most; i-- {
 		h := &history[i]
 		rows = append(rows, row{
-			{"epoch", "epoch", h.Epoch}, {"outcome", "outcome", word(outcomeWords, h.Outcome)}, {"lasted_ms", "lasted", millis(h.Lasted.Milliseconds())},
+			{"epoch", "epoch", h.Epoch}, {"outcome", "outcome", h.Outcome.String()}, {"lasted_ms", "lasted", ms(h.Lasted)},
 			{"prepared_ms", "prepared", after(h.Prepared, h.Outcome)}, {"decided_ms", "decided", after(h.Decided, h.Outcome)}, {"members", "members", h.Size},
 			{"topology", "", h.Topology}, {"attempt", "attempt", h.Attempt + 1}, {"coordinator", "coordinator", h.Coordinator}, {"started_at", "started", timestamp{h.Started}},
 			{"text", "why", h.Text},
@@ -356,7 +288,12 @@ func after(d time.Duration, outcome coord.Outcome) any {
 	if d == 0 && outcome != coord.OutcomeCompleted {
 		return none{}
 	}
-	return millis(d.Milliseconds())
+	return ms(d)
+}
+
+var processChanges = choices[coord.ChangeKind]{
+	{"joined", coord.ChangeJoined}, {"left", coord.ChangeLeft}, {"absent", coord.ChangeAbsent}, {"returned", coord.ChangeReturned}, {"started", coord.ChangeStarted},
+	{"phase", coord.ChangePhase}, {"ended", coord.ChangeEnded}, {"altered", coord.ChangeAltered}, {"gone", coord.ChangeGone},
 }
 
 func processEventRow(n *coord.WatchEvent) row {
@@ -366,24 +303,20 @@ func processEventRow(n *coord.WatchEvent) row {
 		return append(r, field{"event", "event", "absent"}, field{"", "text", "there is no such process yet"})
 	case n.Status != nil:
 		s := n.Status
-		r = append(r, field{"event", "event", "status"}, field{"phase", "phase", word(phaseWords, s.Phase)}, field{"epoch", "epoch", labelled{"epoch", s.Epoch}},
+		r = append(r, field{"event", "event", "status"}, field{"phase", "phase", s.Phase.String()}, field{"epoch", "epoch", labelled{"epoch", s.Epoch}},
 			field{"topology", "", s.Topology}, field{"coordinator", "", coordinator(s.Phase, s.Coordinator)}, field{"members", "members", labelled{"members", len(s.Members)}})
 		for _, m := range s.Members {
-			r = append(r, field{"", "member", subline(memberName(&m.Member) + "  " + word(memberStates, m.State))})
+			r = append(r, field{"", "member", subline(memberName(&m.Member) + "  " + m.State.String())})
 		}
 		return r
 	}
 	c := n.Change
-	event := map[coord.ChangeKind]string{
-		coord.ChangeJoined: "joined", coord.ChangeLeft: "left", coord.ChangeAbsent: "absent", coord.ChangeReturned: "returned", coord.ChangeStarted: "started",
-		coord.ChangePhase: "phase", coord.ChangeEnded: "ended", coord.ChangeAltered: "altered", coord.ChangeGone: "gone",
-	}
-	r = append(r, field{"event", "event", word(event, c.Kind)})
+	r = append(r, field{"event", "event", processChanges.word(c.Kind)})
 	switch c.Kind {
 	case coord.ChangePhase:
-		r = append(r, field{"phase", "phase", word(phaseWords, c.Phase)})
+		r = append(r, field{"phase", "phase", c.Phase.String()})
 	case coord.ChangeEnded:
-		r = append(r, field{"outcome", "outcome", word(outcomeWords, c.Outcome)})
+		r = append(r, field{"outcome", "outcome", c.Outcome.String()})
 	}
 	if c.Epoch > 0 {
 		r = append(r, field{"epoch", "epoch", labelled{"epoch", c.Epoch}})
@@ -404,18 +337,4 @@ func processEventRow(n *coord.WatchEvent) row {
 		r = append(r, field{key, "text", c.Text})
 	}
 	return r
-}
-
-// processNames completes.
-func processNames(inv *invocation, typed string, yield func(string) bool) error {
-	n, err := inv.openNode()
-	if err != nil {
-		return err
-	}
-	for p, err := range coord.List(inv.ctx, n, typed) {
-		if err != nil || !yield(p.Name) {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) rolloutCmd() *cobra.Command {
-	c := group("rollout", "Staged rollouts: versions reach one location after another", `A rollout (track) distributes versions to the instances of ordered locations. A location gets a
+	return group("rollout", "Staged rollouts: versions reach one location after another", `A rollout (track) distributes versions to the instances of ordered locations. A location gets a
 version after the location before it, with a delay. It takes the next one when all its leaders
 have loaded its version. The name of a track is SERVICE/CLUSTER.
 
@@ -27,24 +27,18 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
 		a.rolloutOperate("reelect", "Replace locations' targets as soon as there is a newer version", true, (*rollout.Track).Reelect),
 		a.rolloutOperate("exclude", "Exclude locations: the ones behind skip them", true, (*rollout.Track).Exclude),
 		a.rolloutOperate("include", "Include excluded locations again", true, (*rollout.Track).Include))
-	for _, s := range c.Commands() {
-		addFlags(s.Flags(), scopeClient)
-	}
-	return c
 }
 
-// withTrack runs fn with the track of a session that is stopped afterwards.
-func (inv *invocation) withTrack(what, name string, fn func(t *rollout.Track) error) error {
-	return inv.withSession(what, func(s *client.Session) error { return fn(rollout.Open(s, name)) })
+// trackVerb is verb for what changes a track, which needs a session.
+func (a *app) trackVerb(fn func(inv *invocation, t *rollout.Track, args []string) error) runE {
+	return a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		return fn(inv, rollout.Open(s, args[0]), args)
+	})
 }
 
-// trackReader is the track for reading.
-func (inv *invocation) trackReader(name string) (*rollout.Track, error) {
-	n, err := inv.openNode()
-	if err != nil {
-		return nil, err
-	}
-	return rollout.OpenReader(n, name), nil
+// withTrack runs fn with the track of a session that is closed afterwards.
+func (inv *invocation) withTrack(name string, fn func(t *rollout.Track) error) error {
+	return inv.withSession(func(s *client.Session) error { return fn(rollout.Open(s, name)) })
 }
 
 func (a *app) rolloutCreate() *cobra.Command {
@@ -66,18 +60,18 @@ func (a *app) rolloutCreate() *cobra.Command {
         - {name: smoke, command: ./smoke.sh, timeout: 1m}
         - {name: alerts, webhook: "http://alerts/quiet"}`,
 	}
-	addRolloutFlags(c)
-	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+	readFlags := a.addRolloutFlags(c)
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		config := rollout.Config{Source: rollout.Published}
-		if err := inv.rolloutConfig(cmd, &config); err != nil {
+		if err := readFlags(&config); err != nil {
 			return err
 		}
-		return inv.withTrack("rollout create", args[0], func(t *rollout.Track) error {
+		return inv.withTrack(args[0], func(t *rollout.Track) error {
 			revision, err := t.Create(inv.ctx, config)
 			if err != nil {
 				return err
 			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", sanitize(args[0]), len(config.Locations))
+			return inv.printer().message(row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", args[0], len(config.Locations))
 		})
 	})
 	return c
@@ -91,27 +85,22 @@ their gates, targets and histories by name. The change is refused if the config 
 meantime.`,
 		Example: "  signalbox rollout alter geo/base --location SAS --location MAN:10s --location VLA:10s",
 	}
-	addRolloutFlags(c)
+	readFlags := a.addRolloutFlags(c)
 	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0: its current one.")
-	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		return inv.withTrack("rollout alter", args[0], func(t *rollout.Track) error {
-			s, err := t.Describe(inv.ctx, rollout.IncludeConfig())
-			if err != nil {
-				return err
-			}
-			config, from := *s.Config, s.ConfigRevision
-			if *revision != 0 {
-				from = *revision
-			}
-			if err := inv.rolloutConfig(cmd, &config); err != nil {
-				return err
-			}
-			now, err := t.Alter(inv.ctx, from, config)
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", sanitize(args[0]), now)
-		})
+	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+		s, err := t.Describe(inv.ctx, rollout.IncludeConfig())
+		if err != nil {
+			return err
+		}
+		config := *s.Config
+		if err := readFlags(&config); err != nil {
+			return err
+		}
+		now, err := t.Alter(inv.ctx, cmp.Or(*revision, s.ConfigRevision), config)
+		if err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", args[0], now)
 	})
 	return c
 }
@@ -119,13 +108,11 @@ meantime.`,
 func (a *app) rolloutDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete TRACK", Short: "Delete a rollout", Args: cobra.ExactArgs(1)}
 	force := c.Flags().Bool("force", false, "Delete it even if it has instances; they keep their versions.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		return inv.withTrack("rollout delete", args[0], func(t *rollout.Track) error {
-			if err := t.Delete(inv.ctx, *force); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"deleted", "", true}}, "deleted %s", sanitize(args[0]))
-		})
+	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+		if err := t.Delete(inv.ctx, *force); err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"track", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 	return c
 }
@@ -139,7 +126,7 @@ func (a *app) rolloutPublish() *cobra.Command {
   signalbox rollout publish geo/base --data s3://base/2024-11-20 --version 20241120`,
 	}
 	addDataFlags(c, "Payload as text")
-	version := c.Flags().String("version", "", "The version, higher than all earlier ones (default: the highest plus one).")
+	version := parsedVar(c.Flags(), "version", "", parseVersion, "The version, higher than all earlier ones (default: the highest plus one).")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		payload, given, err := inv.readData(cmd)
 		switch {
@@ -152,18 +139,12 @@ func (a *app) rolloutPublish() *cobra.Command {
 				return err
 			}
 		}
-		number := uint64(0)
-		if *version != "" {
-			if number, err = parseVersion(*version); err != nil {
-				return err
-			}
-		}
-		return inv.withTrack("rollout publish", args[0], func(t *rollout.Track) error {
-			v, err := t.Publish(inv.ctx, number, payload)
+		return inv.withTrack(args[0], func(t *rollout.Track) error {
+			v, err := t.Publish(inv.ctx, *version, payload)
 			if err != nil {
 				return err
 			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, sanitize(args[0]), len(payload))
+			return inv.printer().message(row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, args[0], len(payload))
 		})
 	})
 	return c
@@ -179,11 +160,11 @@ func (a *app) rolloutWithdraw() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return inv.withTrack("rollout withdraw", args[0], func(t *rollout.Track) error {
+		return inv.withTrack(args[0], func(t *rollout.Track) error {
 			if err := t.Withdraw(inv.ctx, v); err != nil {
 				return err
 			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, sanitize(args[0]))
+			return inv.printer().message(row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, args[0])
 		})
 	})
 	return c
@@ -194,16 +175,12 @@ func (a *app) rolloutStatus() *cobra.Command {
 		Use: "status TRACK", Short: "Show each location: state, what it waits for, which instances block it, and when it goes on", Args: cobra.ExactArgs(1),
 	}
 	instances := c.Flags().Bool("instances", false, "Also show each instance.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		t, err := inv.trackReader(args[0])
-		if err != nil {
-			return err
-		}
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		var opts []rollout.DescribeOption
 		if *instances {
 			opts = append(opts, rollout.IncludeInstances())
 		}
-		s, err := t.Describe(inv.ctx, opts...)
+		s, err := rollout.OpenReader(n, args[0]).Describe(inv.ctx, opts...)
 		if err != nil {
 			return err
 		}
@@ -224,34 +201,32 @@ func (a *app) rolloutWatch() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		t, err := inv.trackReader(args[0])
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
 		printed := uint(0)
-		for update, err := range t.Watch(inv.longCtx, *location) {
+		for update, err := range rollout.OpenReader(n, args[0]).Watch(inv.longCtx, *location) {
 			switch {
 			case err != nil && inv.longCtx.Err() != nil:
 				return nil
 			case err != nil:
 				return err
-			case update.Status != nil:
-				for i := range update.Status.Locations {
-					l := &update.Status.Locations[i]
-					if *location != "" && l.Name != *location {
-						continue
-					}
+			case update.Status == nil:
+				if err := out.event(rolloutEventRow(update.Event)); err != nil {
+					return err
+				}
+				if printed++; printed == *count {
+					return nil
+				}
+				continue
+			}
+			for i := range update.Status.Locations {
+				if l := &update.Status.Locations[i]; *location == "" || l.Name == *location {
 					if err := out.event(locationStateRow(l)); err != nil {
 						return err
 					}
 				}
-				continue
-			}
-			if err := out.event(rolloutEventRow(update.Event)); err != nil {
-				return err
-			}
-			if printed++; printed == *count {
-				return nil
 			}
 		}
 		return nil
@@ -261,12 +236,8 @@ func (a *app) rolloutWatch() *cobra.Command {
 
 func (a *app) rolloutHistory() *cobra.Command {
 	c := &cobra.Command{Use: "history TRACK LOCATION", Short: "List the versions of a location, oldest first", Args: cobra.ExactArgs(2)}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		t, err := inv.trackReader(args[0])
-		if err != nil {
-			return err
-		}
-		rows, err := t.History(inv.ctx, args[1])
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		rows, err := rollout.OpenReader(n, args[0]).History(inv.ctx, args[1])
 		if err != nil {
 			return err
 		}
@@ -276,16 +247,14 @@ func (a *app) rolloutHistory() *cobra.Command {
 }
 
 func (a *app) rolloutPause() *cobra.Command {
-	c := &cobra.Command{
-		Use: "pause TRACK [LOCATION...]", Short: "Pause locations, or the whole rollout", Args: cobra.MinimumNArgs(1),
-		Long: `Pause locations, or the whole rollout: their targets stay. A version that an instance reports as
-bad for everyone is still replaced, because a bad version during a pause would be an outage.
---hard keeps even that.`,
-	}
-	hard := c.Flags().Bool("hard", false, "Keep even a version that is reported as bad for everyone.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		return inv.runOperation("pause", args, func(t *rollout.Track) error { return t.Pause(inv.ctx, *hard, args[1:]...) })
+	var hard bool
+	c := a.rolloutOperate("pause", "Pause locations, or the whole rollout", false, func(t *rollout.Track, ctx context.Context, locations ...string) error {
+		return t.Pause(ctx, hard, locations...)
 	})
+	c.Long = `Pause locations, or the whole rollout: their targets stay. A version that an instance reports as
+bad for everyone is still replaced, because a bad version during a pause would be an outage.
+--hard keeps even that.`
+	c.Flags().BoolVar(&hard, "hard", false, "Keep even a version that is reported as bad for everyone.")
 	return c
 }
 
@@ -301,7 +270,12 @@ none. The version they leave is not chosen again; if it was good, publish it und
 		if err != nil {
 			return err
 		}
-		return inv.runOperation("rollback", append([]string{args[0]}, args[2:]...), func(t *rollout.Track) error { return t.Rollback(inv.ctx, v, args[2:]...) })
+		return inv.withTrack(args[0], func(t *rollout.Track) error {
+			if err := t.Rollback(inv.ctx, v, args[2:]...); err != nil {
+				return err
+			}
+			return inv.printer().operated("rollback", args[0], args[2:])
+		})
 	})
 	return c
 }
@@ -311,13 +285,11 @@ func (a *app) rolloutDrop() *cobra.Command {
 		Use: "drop TRACK INSTANCE", Short: "Remove an instance from a rollout", Args: cobra.ExactArgs(2),
 		Long: `Remove an instance: its location does not wait for it any more. An instance that is alive registers again, as a follower.`,
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		return inv.withTrack("rollout drop", args[0], func(t *rollout.Track) error {
-			if err := t.Drop(inv.ctx, args[1]); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", sanitize(args[1]), sanitize(args[0]))
-		})
+	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+		if err := t.Drop(inv.ctx, args[1]); err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", args[1], args[0])
 	})
 	return c
 }
@@ -328,23 +300,20 @@ func (a *app) rolloutOperate(verb, short string, needed bool, do func(*rollout.T
 	if !needed {
 		c.Use, c.Args = verb+" TRACK [LOCATION...]", cobra.MinimumNArgs(1)
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		return inv.runOperation(verb, args, func(t *rollout.Track) error { return do(t, inv.ctx, args[1:]...) })
+	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+		if err := do(t, inv.ctx, args[1:]...); err != nil {
+			return err
+		}
+		return inv.printer().operated(verb, args[0], args[1:])
 	})
 	return c
 }
 
-// runOperation carries out a command of an operator; args are the track and its locations.
-func (inv *invocation) runOperation(verb string, args []string, do func(*rollout.Track) error) error {
-	return inv.withTrack("rollout "+verb, args[0], func(t *rollout.Track) error {
-		if err := do(t); err != nil {
-			return err
-		}
-		of := "the whole rollout"
-		if len(args) > 1 {
-			of = strings.Join(args[1:], ", ")
-		}
-		r := row{{"track", "", args[0]}, {"verb", "", verb}, {"locations", "", orEmpty(args[1:])}}
-		return inv.printer().message(r, "%s", sanitize(fmt.Sprintf("%s: %s of %s", verb, of, args[0])))
-	})
+// operated says what an operator did to locations of a track; none: to all.
+func (p *printer) operated(verb, track string, locations []string) error {
+	of := strings.Join(locations, ", ")
+	if of == "" {
+		of = "the whole rollout"
+	}
+	return p.message(row{{"track", "", track}, {"verb", "", verb}, {"locations", "", orEmpty(locations)}}, "%s: %s of %s", verb, of, track)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -11,10 +12,11 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 )
 
-// span of time in a rollout's file: text like 5s.
+// fileDuration is a duration in a rollout's file: text like 5s.
 type fileDuration time.Duration
 
 // UnmarshalYAML reads a duration with its unit.
@@ -61,82 +63,72 @@ type gateFile struct {
 	Retry   fileDuration `yaml:"retry"`
 }
 
-// addRolloutFlags are the flags of create and alter.
-func addRolloutFlags(c *cobra.Command) {
-	c.Flags().String("file", "", "YAML file with the whole config, instead of the other flags; - is standard input.")
-	c.Flags().StringArray("location", nil, "A location, in order: NAME, or NAME:DELAY after the previous one. Repeat for each.")
-	c.Flags().String("source", "", "Source of versions: published (rollout publish; the default), tso (timestamps of the server) or external (rollout generate).")
-	c.Flags().String("delay-from", "", "Start of a delay: selected (the previous location got the version; the default) or converged (all its leaders have loaded it).")
-	c.Flags().StringArray("explicit-code", nil, "A reported code that means a version is bad for everyone (default TimestampOutOfRange). Repeat for each.")
-	durationVar(c.Flags(), new(time.Duration), "stall-timeout", 0, "A location is STALLED if not all its leaders have loaded the target after this time (default 10m).")
-	c.Flags().Bool("auto-demote", false, "Treat leaders that stall without an error as followers.")
-	durationVar(c.Flags(), new(time.Duration), "skip-empty-after", 0, "A location without instances is skipped after this time (default: never).")
+// addRolloutFlags adds the flags of create and alter. read changes a config by the flags that were
+// given.
+func (a *app) addRolloutFlags(cmd *cobra.Command) (read func(c *rollout.Config) error) {
+	fs, given := cmd.Flags(), new(rollout.Config)
+	file := fs.String("file", "", "YAML file with the whole config, instead of the other flags; - is standard input.")
+	locations := fs.StringArray("location", nil, "A location, in order: NAME, or NAME:DELAY after the previous one. Repeat for each.")
+	source := parsedVar(fs, "source", "", sources.parse, "Source of versions: published (rollout publish; the default), tso (timestamps of the server) or external (rollout generate).")
+	delayFrom := parsedVar(fs, "delay-from", "", delaysFrom.parse, "Start of a delay: selected (the previous location got the version; the default) or converged (all its leaders have loaded it).")
+	fs.StringArrayVar(&given.ExplicitCodes, "explicit-code", nil, "A reported code that means a version is bad for everyone (default TimestampOutOfRange). Repeat for each.")
+	durationVar(fs, &given.StallTimeout, "stall-timeout", 0, "A location is STALLED if not all its leaders have loaded the target after this time (default 10m).")
+	fs.BoolVar(&given.AutoDemote, "auto-demote", false, "Treat leaders that stall without an error as followers.")
+	durationVar(fs, &given.SkipEmptyAfter, "skip-empty-after", 0, "A location without instances is skipped after this time (default: never).")
+	return func(c *rollout.Config) (err error) {
+		changes := map[string]func(){
+			"location":         func() { c.Locations, err = readLocations(*locations, c.Locations) },
+			"source":           func() { c.Source = *source },
+			"delay-from":       func() { c.DelayFrom = *delayFrom },
+			"explicit-code":    func() { c.ExplicitCodes = given.ExplicitCodes },
+			"stall-timeout":    func() { c.StallTimeout = given.StallTimeout },
+			"auto-demote":      func() { c.AutoDemote = given.AutoDemote },
+			"skip-empty-after": func() { c.SkipEmptyAfter = given.SkipEmptyAfter },
+		}
+		fs.Visit(func(f *pflag.Flag) {
+			change, ok := changes[f.Name]
+			switch {
+			case !ok || err != nil:
+			case *file != "":
+				err = usagef("--file and --%s are both given; the file has the whole config", f.Name)
+			default:
+				change()
+			}
+		})
+		switch {
+		case err != nil:
+			return err
+		case *file != "":
+			b, err := a.readFile(*file)
+			if err == nil {
+				*c, err = parseRollout(b)
+			}
+			return err
+		case len(c.Locations) == 0:
+			return usagef("no location is given; name them in order, as in --location SAS --location MAN:5s")
+		}
+		return nil
+	}
 }
 
-// rolloutConfig changes a config by the flags that were given.
-func (a *app) rolloutConfig(cmd *cobra.Command, c *rollout.Config) error {
-	flags := cmd.Flags()
-	if f := flags.Lookup("file"); f.Changed {
-		for _, other := range []string{"location", "source", "delay-from", "explicit-code", "stall-timeout", "auto-demote", "skip-empty-after"} {
-			if flags.Changed(other) {
-				return usagef("--file and --%s are both given; the file has the whole config", other)
-			}
-		}
-		b, err := a.readFile(f.Value.String())
+// readLocations reads the values of --location. Locations that were there keep the rest of their
+// configuration.
+func readLocations(texts []string, old []rollout.Location) (list []rollout.Location, err error) {
+	for _, text := range texts {
+		l, err := parseLocation(text)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		*c, err = parseRollout(b)
-		return err
-	}
-	if flags.Changed("location") {
-		list, _ := flags.GetStringArray("location")
-		old := c.Locations
-		c.Locations = nil
-		for _, text := range list {
-			l, err := parseLocation(text)
-			if err != nil {
-				return err
+		if i := slices.IndexFunc(old, func(o rollout.Location) bool { return o.Name == l.Name }); i >= 0 {
+			delay := l.Delay
+			l = old[i] // gates and shares stay
+			if strings.Contains(text, ":") {
+				l.Delay = delay
 			}
-			if i := slices.IndexFunc(old, func(o rollout.Location) bool { return o.Name == l.Name }); i >= 0 {
-				delay := l.Delay
-				l = old[i] // gates and shares stay
-				if strings.Contains(text, ":") {
-					l.Delay = delay
-				}
-			}
-			c.Locations = append(c.Locations, l)
 		}
+		list = append(list, l)
 	}
-	var err error
-	if flags.Changed("source") {
-		text, _ := flags.GetString("source")
-		if c.Source, err = parseSource(text); err != nil {
-			return err
-		}
-	}
-	if flags.Changed("delay-from") {
-		text, _ := flags.GetString("delay-from")
-		if c.DelayFrom, err = parseDelayFrom(text); err != nil {
-			return err
-		}
-	}
-	if flags.Changed("explicit-code") {
-		c.ExplicitCodes, _ = flags.GetStringArray("explicit-code")
-	}
-	if flags.Changed("stall-timeout") {
-		c.StallTimeout, _ = flags.GetDuration("stall-timeout")
-	}
-	if flags.Changed("auto-demote") {
-		c.AutoDemote, _ = flags.GetBool("auto-demote")
-	}
-	if flags.Changed("skip-empty-after") {
-		c.SkipEmptyAfter, _ = flags.GetDuration("skip-empty-after")
-	}
-	if len(c.Locations) == 0 {
-		return usagef("no location is given; name them in order, as in --location SAS --location MAN:5s")
-	}
-	return nil
+	return list, nil
 }
 
 // parseLocation reads NAME or NAME:DELAY.
@@ -154,27 +146,10 @@ func parseLocation(text string) (l rollout.Location, err error) {
 	return l, err
 }
 
-func parseSource(text string) (rollout.Source, error) {
-	switch text {
-	case "", "published":
-		return rollout.Published, nil
-	case "tso":
-		return rollout.TSO, nil
-	case "external":
-		return rollout.External, nil
-	}
-	return 0, usagef("source %q is unknown; choose published, tso or external", text)
-}
-
-func parseDelayFrom(text string) (rollout.DelayFrom, error) {
-	switch text {
-	case "", "selected":
-		return rollout.Selected, nil
-	case "converged":
-		return rollout.Converged, nil
-	}
-	return 0, usagef("delay-from %q is unknown; choose selected or converged", text)
-}
+var (
+	sources    = choicesOf(rollout.Published, rollout.TSO, rollout.External)
+	delaysFrom = choicesOf(rollout.Selected, rollout.Converged)
+)
 
 // parseRollout reads a file. Fields that are not known are refused: a typing error must not become
 // a default.
@@ -190,11 +165,11 @@ func parseRollout(b []byte) (c rollout.Config, err error) {
 		AutoDemote: f.AutoDemote, SkipEmptyAfter: time.Duration(f.SkipEmptyAfter), ReelectMinInterval: time.Duration(f.ReelectMinInterval),
 		MinAdvanceInterval: time.Duration(f.MinAdvanceInterval), Retention: time.Duration(f.Retention), KeepRemoved: f.KeepRemoved,
 	}
-	if c.Source, err = parseSource(f.Source); err != nil {
-		return c, err
+	if c.Source, err = sources.parse(cmp.Or(f.Source, "published")); err != nil {
+		return c, usagef("source %v", err)
 	}
-	if c.DelayFrom, err = parseDelayFrom(f.DelayFrom); err != nil {
-		return c, err
+	if c.DelayFrom, err = delaysFrom.parse(cmp.Or(f.DelayFrom, "selected")); err != nil {
+		return c, usagef("delay-from %v", err)
 	}
 	if len(f.Locations) == 0 {
 		return c, usagef("the config names no location; list them in order under locations:")
@@ -220,7 +195,7 @@ func parseRollout(b []byte) (c rollout.Config, err error) {
 func parseVersion(text string) (uint64, error) {
 	v, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || v == 0 {
-		return 0, usagef("version %q is not a number from 1 to 2^63-1", text)
+		return 0, usagef("%q is not a version; give a number from 1 to 2^63-1", text)
 	}
 	return v, nil
 }

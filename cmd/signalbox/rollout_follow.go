@@ -47,7 +47,7 @@ first, before any server is asked, and the instance takes over its id.`,
 	durationVar(c.Flags(), &retryMin, "retry-min", time.Second, "Shortest time between attempts to load a version.")
 	durationVar(c.Flags(), &retryMax, "retry-max", time.Minute, "Longest time between attempts to load a version.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		own, command, err := split(cmd, args)
+		track, command, err := split(cmd, args)
 		switch {
 		case err != nil:
 			return err
@@ -72,9 +72,9 @@ first, before any server is asked, and the instance takes over its id.`,
 		defer os.RemoveAll(work)
 		ctx, cancel := context.WithCancel(inv.longCtx)
 		defer cancel()
-		f := &followRun{invocation: inv, out: out, command: command, bad: *bad, dir: work, track: own[0], remaining: *count, done: cancel}
+		f := &followRun{invocation: inv, out: out, command: command, bad: *bad, dir: work, track: track, remaining: *count, done: cancel}
 		follower, err := rollout.NewFollower(rollout.FollowerOptions{
-			Connect: inv.cfg, Node: inv.node, Track: own[0], ID: *id, Location: *location, Meta: *meta, Dir: *dir, Takeover: *takeover,
+			Connect: inv.cfg, Node: inv.node, Track: track, ID: *id, Location: *location, Meta: *meta, Dir: *dir, Takeover: *takeover,
 			RetryMin: retryMin, RetryMax: retryMax, Update: f.update, OnChange: f.changed,
 			Session: []client.SessionOption{client.Timeout(inv.ttl), client.Description("rollout follow " + *id)},
 		})
@@ -92,7 +92,7 @@ first, before any server is asked, and the instance takes over its id.`,
 // followRun is one run of follow.
 type followRun struct {
 	*invocation
-	out       stream
+	out       *printer
 	command   []string
 	bad       []int
 	dir       string // for payloads

@@ -34,7 +34,7 @@ A failed gate keeps the version from its location.`,
 		if err != nil {
 			return err
 		}
-		return inv.withTrack("rollout gate", args[0], func(t *rollout.Track) error {
+		return inv.withTrack(args[0], func(t *rollout.Track) error {
 			var mu sync.Mutex // checks of several locations print
 			keeper := rollout.Gatekeeper{
 				Track: t,

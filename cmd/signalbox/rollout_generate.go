@@ -34,7 +34,7 @@ their versions. Several generators may run: the first answer counts.`,
 		if err != nil {
 			return err
 		}
-		return inv.withTrack("rollout generate", args[0], func(t *rollout.Track) error {
+		return inv.withTrack(args[0], func(t *rollout.Track) error {
 			var mu sync.Mutex
 			g := rollout.Generator{
 				Track: t, Timeout: limit,

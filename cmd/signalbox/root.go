@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // app is one run of the command line.
@@ -45,6 +47,11 @@ else the code of the command that was run.`,
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var invalid *pflag.InvalidValueError
+		var number *strconv.NumError
+		if errors.As(err, &invalid) && !errors.As(err, &number) { // our own sentence, which begins with the value
+			err = fmt.Errorf("--%s %w", invalid.GetFlag().Name, invalid.Unwrap())
+		}
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
@@ -81,12 +88,21 @@ func wrapArgs(cmd *cobra.Command) {
 // usageLine is how a verb is written, without its flags.
 func usageLine(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }
 
-// group is a verb that only has verbs below it: alone it prints its help, and an unknown one is a
-// usage error.
+// group is a verb that only has verbs below it, all with the settings of clients unless they have
+// their own. Alone it prints its help, and an unknown verb is a usage error.
 func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: long, Args: checkSubcommand, SuggestionsMinimumDistance: 2, DisableFlagsInUseLine: true, RunE: func(cmd *cobra.Command, _ []string) error {
-		return cmd.Help()
-	}}
+	c := &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args:                       checkSubcommand,
+		SuggestionsMinimumDistance: 2,
+		DisableFlagsInUseLine:      true,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, s := range subs {
+		if s.Flags().Lookup("output") == nil {
+			addFlags(s.Flags(), scopeClient)
+		}
+	}
 	c.AddCommand(subs...)
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/file"
@@ -19,7 +18,7 @@ import (
 const maxSessionFile = 1 << 16
 
 // errSavedSessionOver: what the file's session held is lost.
-var errSavedSessionOver = errors.New("the saved session is over, and what it held is free; remove the file, or acquire with it anew")
+var errSavedSessionOver = errors.New("the saved session is over, and what it held is free; remove the file, or acquire with it again")
 
 // openSavedSession takes over the session in the file. With fresh set it starts one when there is
 // no file, and in the place of one that is over, and says so.
@@ -97,28 +96,29 @@ func (inv *invocation) saveSession(path string, s *client.Session, started bool)
 	return nil
 }
 
-func (inv *invocation) acquireWithFile(path, name string, wait time.Duration, opts []client.AcquireOption) error {
+// acquireWithFile acquires with the session of a file, and saves the session there.
+func (inv *invocation) acquireWithFile(path string, h holdArgs, acquire acquireFunc) error {
 	s, started, err := inv.openSavedSession(path, true)
 	if err != nil {
 		return err
 	}
-	l, err := inv.acquire(s, name, wait, opts...)
+	l, err := inv.acquire(s, h, acquire)
 	switch {
 	case err != nil && started:
 		inv.closeSession(s) // it holds nothing
 		return err
 	case err != nil:
 		if inv.longCtx.Err() != nil {
-			_, _ = s.Release(inv.cleanup(), name) // it waited: what is held already is answered at once
+			_, _ = s.Release(inv.cleanup(), h.name) // it waited: what is held already is answered at once
 		}
 		_ = inv.saveSession(path, s, false) // what it held before stays held
 		return err
 	}
-	row := append(grantRow(l), field{"session_file", "", path}, field{"timeout_ms", "", millis(s.Timeout().Milliseconds())})
+	row := append(grantRow(l, "acquired"), field{"session_file", "", path}, field{"timeout_ms", "", ms(s.Timeout())})
 	if err := inv.saveSession(path, s, started); err != nil {
 		return err
 	}
-	return inv.printer().message(row, "acquired %s with token %d; held for %s unless you run this again or release it", sanitize(name), l.Token(), s.Timeout())
+	return inv.printer().message(row, "acquired %s with token %d; held for %s unless you run this again or release it", h.name, l.Token(), s.Timeout())
 }
 
 func (inv *invocation) releaseWithFile(path, name string) error {
@@ -147,9 +147,9 @@ func (inv *invocation) releaseWithFile(path, name string) error {
 	if err != nil {
 		return err
 	}
-	word := "released " + sanitize(name)
+	said := "released %s"
 	if !released {
-		word = "nothing to release: the saved session neither holds " + sanitize(name) + " nor waits for it"
+		said = "nothing to release: the saved session neither holds %s nor waits for it"
 	}
-	return inv.printer().message(row{{"name", "", name}, {"released", "", released}}, "%s", word)
+	return inv.printer().message(row{{"name", "", name}, {"released", "", released}}, said, name)
 }

@@ -1,8 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"strconv"
+	"iter"
 	"strings"
 	"time"
 
@@ -11,24 +12,8 @@ import (
 )
 
 func (a *app) semCmd() *cobra.Command {
-	c := group("sem", "Semaphores: create, acquire, inspect", `Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
+	return group("sem", "Semaphores: create, acquire, inspect", `Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
 		a.semCreate(), a.semAcquire(), a.semRelease(), a.semDescribe(), a.semUpdate(), a.semResize(), a.semDelete(), a.semForceRelease(), a.semLs(), a.semWhy(), a.semWatch())
-	for _, s := range c.Commands() {
-		addFlags(s.Flags(), scopeClient)
-	}
-	return c
-}
-
-// parseAmount reads a count or a limit; "max" is the largest.
-func parseAmount(flag, text string) (uint64, error) {
-	if text == "max" {
-		return client.Max, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, usagef("--%s %q is not a number from 0 to 2^64-1, nor max", flag, text)
-	}
-	return n, nil
 }
 
 func (a *app) semCreate() *cobra.Command {
@@ -36,22 +21,18 @@ func (a *app) semCreate() *cobra.Command {
 		Use: "create NAME", Short: "Create a persistent semaphore", Args: cobra.ExactArgs(1),
 		Example: "  signalbox sem create slots --limit 3 --data 'three at a time'",
 	}
-	c.Flags().String("limit", "1", "Number of units, 1 to max.")
+	limit := parsedVar(c.Flags(), "limit", "1", parseAmount, "Number of units, 1 to max.")
 	addDataFlags(c, "Data of the semaphore")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		limit, err := parseAmount("limit", cmd.Flag("limit").Value.String())
-		if err != nil {
-			return err
-		}
 		data, _, err := inv.readData(cmd)
 		if err != nil {
 			return err
 		}
-		return inv.withSession("sem create", func(s *client.Session) error {
-			if err := s.Create(inv.ctx, args[0], limit, data); err != nil {
+		return inv.withSession(func(s *client.Session) error {
+			if err := s.Create(inv.ctx, args[0], *limit, data); err != nil {
 				return err
 			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", limit}, {"created", "", true}}, "created %s with limit %s", sanitize(args[0]), cell(amount(limit)))
+			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", *limit}, {"created", "", true}}, "created %s with limit %s", args[0], cell(amount(*limit)))
 		})
 	})
 	return c
@@ -69,53 +50,33 @@ session's timeout. FILE holds the session for "signalbox sem release NAME --sess
 Run the command again with the same file to extend the session.`,
 		Example: `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`,
 	}
-	c.Flags().String("count", "1", "Units to acquire, 1 to the limit.")
-	c.Flags().String("create-limit", "", "Create the semaphore with this limit if it does not exist.")
-	c.Flags().String("session-file", "", "File to save the session in, so that it outlives this command.")
+	count := parsedVar(c.Flags(), "count", "1", parseAmount, "Units to acquire, 1 to the limit.")
+	createLimit := parsedVar(c.Flags(), "create-limit", "", parseAmount, "Create the semaphore with this limit if it does not exist.")
+	sessionFile := c.Flags().String("session-file", "", "File to save the session in, so that it outlives this command.")
 	ephemeral := c.Flags().Bool("ephemeral", false, "Use an ephemeral semaphore: it exists while it has owners or waiters, with the limit max.")
-	addWaitFlag(c)
-	addDataFlags(c, "Data shown beside the owner")
+	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the owner")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		own, command, err := split(cmd, args)
+		h, err := inv.holdArgs(cmd, args, *wait)
 		if err != nil {
 			return err
 		}
-		count, err := parseAmount("count", cmd.Flag("count").Value.String())
-		if err != nil {
-			return err
-		}
-		wait, err := readWait(cmd)
-		if err != nil {
-			return err
-		}
-		data, _, err := inv.readData(cmd)
-		if err != nil {
-			return err
-		}
-		opts := []client.AcquireOption{client.Count(count), client.Data(data)}
+		own := []client.AcquireOption{client.Count(*count)}
 		if *ephemeral {
-			opts = append(opts, client.Ephemeral())
+			own = append(own, client.Ephemeral())
 		}
-		if f := cmd.Flag("create-limit"); f.Changed {
-			limit, err := parseAmount("create-limit", f.Value.String())
-			if err != nil {
-				return err
-			}
-			opts = append(opts, client.CreateLimit(limit))
+		if cmd.Flags().Changed("create-limit") {
+			own = append(own, client.CreateLimit(*createLimit))
 		}
-		if keep := cmd.Flag("session-file").Value.String(); keep != "" {
-			if len(command) > 0 {
-				return usagef("--session-file and a command are both given; with --session-file the units stay held after this command")
-			}
-			return inv.acquireWithFile(keep, own[0], wait, opts)
+		acquire := func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
+			return s.Acquire(inv.longCtx, h.name, append(opts, own...)...)
 		}
-		return inv.withSession("sem acquire", func(s *client.Session) error {
-			l, err := inv.acquire(s, own[0], wait, opts...)
-			if err != nil {
-				return err
-			}
-			return inv.runWithLease(l, command, grantRow(l))
-		})
+		switch {
+		case *sessionFile == "":
+			return inv.hold(h, "acquired", acquire)
+		case len(h.command) > 0:
+			return usagef("--session-file and a command are both given; with --session-file the units stay held after this command")
+		}
+		return inv.acquireWithFile(*sessionFile, h, acquire)
 	})
 	return c
 }
@@ -127,13 +88,12 @@ func (a *app) semRelease() *cobra.Command {
 released when that command ends. An operator can use "signalbox sem force-release", or end the
 session with "signalbox session kill".`,
 	}
-	c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
-	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		keep := cmd.Flag("session-file").Value.String()
-		if keep == "" {
+	sessionFile := c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		if *sessionFile == "" {
 			return usagef("--session-file FILE is missing: it names the session that holds the units; an operator can release them with `signalbox sem force-release`")
 		}
-		return inv.releaseWithFile(keep, args[0])
+		return inv.releaseWithFile(*sessionFile, args[0])
 	})
 	return c
 }
@@ -146,7 +106,7 @@ func ownerRow(o *client.Owner) row {
 }
 
 func waiterRow(w *client.Waiter) row {
-	timeout := millis(w.Timeout.Milliseconds())
+	timeout := ms(w.Timeout)
 	if w.Timeout == client.Forever {
 		timeout = millis(client.Max)
 	}
@@ -169,11 +129,7 @@ func (a *app) semDescribe() *cobra.Command {
 		Use: "describe NAME", Short: "Show a semaphore, its owners and its waiters", Args: cobra.ExactArgs(1),
 	}
 	strict := c.Flags().Bool("strict", false, "Read with strict consistency, whatever the node's setting.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters()}
 		if *strict {
 			opts = append(opts, client.ReadConsistency(client.Strict))
@@ -207,16 +163,16 @@ func (a *app) semUpdate() *cobra.Command {
 		if !given {
 			return usagef("--data or --data-file is missing; give --data '' for none")
 		}
-		return inv.withSession("sem update", func(s *client.Session) error {
-			var opts []client.WriteOption
-			if *expect > 0 {
-				opts = append(opts, client.IfVersion(*expect))
-			}
+		var opts []client.WriteOption
+		if *expect > 0 {
+			opts = append(opts, client.IfVersion(*expect))
+		}
+		return inv.withSession(func(s *client.Session) error {
 			v, err := s.Update(inv.ctx, args[0], data, opts...)
 			if err != nil {
 				return err
 			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", sanitize(args[0]), v)
+			return inv.printer().message(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", args[0], v)
 		})
 	})
 	return c
@@ -226,20 +182,16 @@ func (a *app) semResize() *cobra.Command {
 	c := &cobra.Command{
 		Use: "resize NAME --limit N", Short: "Change a limit; current owners keep their units", Args: cobra.ExactArgs(1),
 	}
-	c.Flags().String("limit", "", "The new limit, 1 to max.")
+	limit := parsedVar(c.Flags(), "limit", "", parseAmount, "The new limit, 1 to max.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		if !cmd.Flag("limit").Changed {
+		if !cmd.Flags().Changed("limit") {
 			return usagef("--limit is missing; the form is: %s", usageLine(cmd))
 		}
-		limit, err := parseAmount("limit", cmd.Flag("limit").Value.String())
-		if err != nil {
-			return err
-		}
-		return inv.withSession("sem resize", func(s *client.Session) error {
-			if err := s.Resize(inv.ctx, args[0], limit); err != nil {
+		return inv.withSession(func(s *client.Session) error {
+			if err := s.Resize(inv.ctx, args[0], *limit); err != nil {
 				return err
 			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", limit}}, "%s has limit %s", sanitize(args[0]), cell(amount(limit)))
+			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", *limit}}, "%s has limit %s", args[0], cell(amount(*limit)))
 		})
 	})
 	return c
@@ -248,13 +200,11 @@ func (a *app) semResize() *cobra.Command {
 func (a *app) semDelete() *cobra.Command {
 	c := &cobra.Command{Use: "delete NAME", Short: "Delete a persistent semaphore", Args: cobra.ExactArgs(1)}
 	force := c.Flags().Bool("force", false, "Delete it even if it has owners or waiters: owners lose it, waiters are rejected.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		return inv.withSession("sem delete", func(s *client.Session) error {
-			if err := s.Delete(inv.ctx, args[0], *force); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", sanitize(args[0]))
-		})
+	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		if err := s.Delete(inv.ctx, args[0], *force); err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 	return c
 }
@@ -269,27 +219,24 @@ func semRow(s *client.SemaphoreInfo) row {
 func (a *app) semLs() *cobra.Command {
 	c := &cobra.Command{Use: "ls [PREFIX]", Short: "List semaphores by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
 	all := c.Flags().Bool("all", false, "Include semaphores of configurations, whose names begin with "+client.ConfigPrefix+".")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
-		prefix := ""
-		if len(args) == 1 {
-			prefix = args[0]
-		}
-		var rows []row
-		for s, err := range n.List(inv.ctx, prefix) {
-			if err != nil {
-				return err
-			}
-			if *all || !strings.HasPrefix(s.Name, client.ConfigPrefix) || strings.HasPrefix(prefix, client.ConfigPrefix) {
-				rows = append(rows, semRow(&s))
-			}
-		}
-		return inv.printer().list(rows, "no semaphores")
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		return inv.list(each(semaphores(inv.ctx, n, strings.Join(args, ""), *all), semRow), "no semaphores")
 	})
 	return c
+}
+
+// semaphores lists semaphores by prefix. Those of configurations are left out unless all are asked
+// for, or the prefix is theirs.
+func semaphores(ctx context.Context, n *client.Node, prefix string, all bool) iter.Seq2[client.SemaphoreInfo, error] {
+	return func(yield func(client.SemaphoreInfo, error) bool) {
+		for s, err := range n.List(ctx, prefix) {
+			if all || err != nil || !strings.HasPrefix(s.Name, client.ConfigPrefix) || strings.HasPrefix(prefix, client.ConfigPrefix) {
+				if !yield(s, err) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (a *app) semWhy() *cobra.Command {
@@ -297,11 +244,7 @@ func (a *app) semWhy() *cobra.Command {
 		Use: "why NAME", Short: "Explain a wait: the owners, and the queue ahead", Args: cobra.ExactArgs(1),
 	}
 	session := c.Flags().Uint64("session", 0, "Explain it for this session (default: for a new waiter).")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		w, err := n.ExplainWait(inv.ctx, args[0], *session)
 		if err != nil {
 			return err
@@ -319,12 +262,11 @@ func (a *app) semWhy() *cobra.Command {
 			{"never_granted", "", neverRow(w)},
 			{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
 		}
-		if inv.values["output"] != "table" {
-			return inv.printer().item(r)
-		}
-		fmt.Fprintln(inv.stdout, whySentence(sem, *session, w))
-		if text := neverSentence(w); text != "" {
-			fmt.Fprintln(inv.stdout, text)
+		if inv.values["output"] == "table" {
+			fmt.Fprintln(inv.stdout, whySentence(sem, *session, w))
+			if text := neverSentence(w); text != "" {
+				fmt.Fprintln(inv.stdout, text)
+			}
 		}
 		return inv.printer().item(r)
 	})
@@ -377,23 +319,12 @@ func (a *app) semWatch() *cobra.Command {
 		Long: `Print the state of a semaphore and then each change. It need not exist yet. With --prefix, NAME is a prefix of many names.`,
 	}
 	prefix := c.Flags().Bool("prefix", false, "Watch all names that begin with NAME.")
-	count := c.Flags().Uint("count", 0, "Stop after this many events; 0: never.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		out, err := inv.stream()
-		if err != nil {
-			return err
-		}
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
-		watch := n.Watch
+	return a.streamVerb(c, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
 		if *prefix {
-			watch = n.WatchPrefix
+			return each(n.WatchPrefix(ctx, name), eventRow)
 		}
-		return printEach(inv.longCtx, *count, watch(inv.longCtx, args[0]), func(ev client.Event) error { return out.event(eventRow(&ev)) })
+		return each(n.Watch(ctx, name), eventRow)
 	})
-	return c
 }
 
 func eventRow(ev *client.Event) row {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -25,47 +27,26 @@ Ctrl-C. If the registration is lost, the command and all processes it started ar
 signalbox lock, and the exit code is 4.`,
 		Example: "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api",
 	}
-	register.Flags().String("wait", "15s", "How long to wait for a free unit: a duration up to 24h, 0 to not wait, or forever; then exit code 3.")
-	addDataFlags(register, "Data of the member, such as its address")
+	wait := addHoldFlags(register, "15s", "for a free unit", "Data of the member, such as its address")
 	register.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		own, command, err := split(cmd, args)
+		h, err := inv.holdArgs(cmd, args, *wait)
 		if err != nil {
 			return err
 		}
-		wait, err := readWait(cmd)
-		if err != nil {
-			return err
-		}
-		data, _, err := inv.readData(cmd)
-		if err != nil {
-			return err
-		}
-		return inv.withSession("service register", func(s *client.Session) error {
-			l, err := inv.acquireWith(s, own[0], wait, nil, func(opts []client.AcquireOption) (*client.Lease, error) {
-				r, err := s.Service(own[0]).Register(inv.longCtx, data, opts...)
-				if err != nil {
-					return nil, err
-				}
-				return r.Lease, nil
-			})
+		return inv.hold(h, "registered", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
+			r, err := s.Service(h.name).Register(inv.longCtx, h.data, opts...)
 			if errors.Is(err, client.ErrNotAcquired) {
-				err = fmt.Errorf("%w: all units of %q are held, by a lock or by as many members as its limit allows", err, own[0])
+				err = fmt.Errorf("%w: all units of %q are held, by a lock or by as many members as its limit allows", err, h.name)
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
-			granted := grantRow(l)
-			granted[0].value = "registered"
-			return inv.runWithLease(l, command, granted)
+			return r.Lease, nil
 		})
 	})
 
 	ls := &cobra.Command{Use: "ls NAME", Short: "List the members of a service, in order of registration", Args: cobra.ExactArgs(1)}
-	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
+	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		members, err := n.Service(args[0]).List(inv.ctx, client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
@@ -74,26 +55,10 @@ signalbox lock, and the exit code is 4.`,
 	})
 
 	watch := &cobra.Command{Use: "watch NAME", Short: "Print the members of a service and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
-	count := watch.Flags().Uint("count", 0, "Stop after this many lines; 0: never.")
-	watch.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		out, err := inv.stream()
-		if err != nil {
-			return err
-		}
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
-		return printEach(inv.longCtx, *count, n.Service(args[0]).Watch(inv.longCtx), func(ev client.MemberEvent) error {
-			return out.event(memberEventRow(&ev))
-		})
+	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
+		return each(n.Service(name).Watch(ctx), memberEventRow)
 	})
-
-	c := group("service", "Service discovery: register, list, watch", "", register, ls, watch)
-	for _, s := range c.Commands() {
-		addFlags(s.Flags(), scopeClient)
-	}
-	return c
+	return group("service", "Service discovery: register, list, watch", "", register, ls, watch)
 }
 
 // memberLine is a member without a heading.

@@ -24,26 +24,15 @@ func sessionRow(s *client.SessionInfo) row {
 	}
 	return row{
 		{"session_id", "session", s.ID}, {"state", "", state}, {"", "state", shown}, {"description", "description", s.Description}, {"client", "client", s.Client},
-		{"created_at", "created", timestamp{s.CreatedAt}}, {"timeout_ms", "timeout", millis(s.Timeout.Milliseconds())},
-		{"remaining_ms", "", millis(s.Remaining.Milliseconds())}, {"epoch", "", s.Epoch},
+		{"created_at", "created", timestamp{s.CreatedAt}}, {"timeout_ms", "timeout", ms(s.Timeout)},
+		{"remaining_ms", "", ms(s.Remaining)}, {"epoch", "", s.Epoch},
 	}
 }
 
 func (a *app) sessionCmd() *cobra.Command {
 	ls := &cobra.Command{Use: "ls", Short: "List the sessions of the node", Args: cobra.NoArgs}
-	ls.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
-		var rows []row
-		for s, err := range n.Sessions(inv.ctx) {
-			if err != nil {
-				return err
-			}
-			rows = append(rows, sessionRow(&s))
-		}
-		return inv.printer().list(rows, "no sessions")
+	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, _ []string) error {
+		return inv.list(each(n.Sessions(inv.ctx), sessionRow), "no sessions")
 	})
 
 	describe := &cobra.Command{Use: "describe SESSION", Short: "Show a session, and what it holds, waits for and takes part in", Args: cobra.ExactArgs(1)}
@@ -52,19 +41,7 @@ func (a *app) sessionCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		n, err := inv.openNode()
-		if err != nil {
-			return err
-		}
-		s, err := n.DescribeSession(inv.ctx, id)
-		if err != nil {
-			return endedSessionError(id, err)
-		}
-		r, err := inv.sessionDetails(n, s)
-		if err != nil {
-			return err
-		}
-		return inv.printer().item(r)
+		return inv.describeSession(id)
 	})
 
 	kill := &cobra.Command{
@@ -87,40 +64,36 @@ session, use "signalbox sem force-release".
 		if err != nil {
 			return err
 		}
+		if *dry {
+			return inv.describeSession(id, field{"dry_run", "", true}, field{"", "killed", "no, this is a dry run"})
+		}
 		n, err := inv.openNode()
 		if err != nil {
 			return err
-		}
-		if *dry {
-			s, err := n.DescribeSession(inv.ctx, id)
-			if err != nil {
-				return endedSessionError(id, err)
-			}
-			r, err := inv.sessionDetails(n, s)
-			if err != nil {
-				return err
-			}
-			return inv.printer().item(append(r, field{"dry_run", "", true}, field{"", "killed", "no, this is a dry run"}))
 		}
 		if err := n.KillSession(inv.ctx, id, why); err != nil {
 			return endedSessionError(id, err)
 		}
 		return inv.printer().message(row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
 	})
-
-	c := group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
-	for _, s := range c.Commands() {
-		addFlags(s.Flags(), scopeClient)
-	}
-	return c
+	return group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
 }
 
-// sessionDetails is a session with what it holds, waits for and takes part in.
-func (inv *invocation) sessionDetails(n *client.Node, s *client.SessionInfo) (row, error) {
+// describeSession shows a session with what it holds, waits for and takes part in, and
+// the extra fields.
+func (inv *invocation) describeSession(id uint64, extra ...field) error {
+	n, err := inv.openNode()
+	if err != nil {
+		return err
+	}
+	s, err := n.DescribeSession(inv.ctx, id)
+	if err != nil {
+		return endedSessionError(id, err)
+	}
 	holds, waits := []row{}, []row{}
 	for e, err := range n.List(inv.ctx, "", client.OfSession(s.ID), client.ReadConsistency(client.Strict)) {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r := row{{"name", "name", e.Name}, {"order_id", "order id", e.Token}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
 		if e.Waiting {
@@ -133,15 +106,16 @@ func (inv *invocation) sessionDetails(n *client.Node, s *client.SessionInfo) (ro
 	for o, err := range n.SessionObjects(inv.ctx, s.ID) {
 		switch {
 		case err != nil:
-			return nil, err
+			return err
 		case o.Process:
 			processes = append(processes, row{{"name", "name", o.Name}, {"key", "key", o.Label}})
 		default:
 			tracks = append(tracks, row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
 		}
 	}
-	return append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits},
-		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks}), nil
+	r := append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits},
+		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks})
+	return inv.printer().item(append(r, extra...))
 }
 
 // endedSessionError says to an operator that a session is over: the SDK's sentence is for who held
