@@ -382,8 +382,7 @@ func (w *simulation) start(c *client) {
 		return
 	}
 	c.starting = true
-	home := w.ownerOf(c.home())
-	k, sent := w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
+	k, sent := w.dialHome(c)
 	body := (&protocol.SessionStart{Node: node, CreateID: c.create[:], Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
 	// An unanswered start is left to expire, and another client takes its place.
 	w.after(3_000, func() { c.dead = c.dead || c.session == 0 })
@@ -392,11 +391,29 @@ func (w *simulation) start(c *client) {
 			c.dead = true
 			return
 		}
-		w.operations++
-		c.session, c.epoch, c.conn, k.session = x.Session, x.Epoch, k, x.Session
-		c.belief = belief.Start(sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
-		w.sessions[c.session] = c
+		c.epoch = x.Epoch
+		w.begin(c, k, sent, &x)
 	})
+}
+
+// dialHome connects a client to a replica of its home shard.
+func (w *simulation) dialHome(c *client) (k *clientConn, now time.Duration) {
+	home := w.ownerOf(c.home())
+	return w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
+}
+
+// begin begins a client's session, which was asked for at the time sent.
+func (w *simulation) begin(c *client, k *clientConn, sent time.Duration, x *shard.Event) {
+	w.operations++
+	c.session, c.conn, k.session = x.Session, k, x.Session
+	c.belief = belief.Start(sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
+	w.sessions[c.session] = c
+}
+
+// requestAttach asks the home shard to attach a session under the client's epoch.
+func (w *simulation) requestAttach(c *client, k *clientConn, session uint64, done func(shard.Event)) {
+	body := (&protocol.SessionAttach{Session: session, Node: node, Epoch: c.epoch, Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
+	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, done)
 }
 
 // restore takes a session over: one epoch and one nonce, sent until it is answered.
@@ -411,10 +428,8 @@ func (w *simulation) restore(c *client) {
 	c.repeated = c.starting
 	c.starting = true
 	c.attachAt = w.now + 400 + w.pick(Restore, c.n, 400)
-	home := w.ownerOf(c.home())
-	k, sent := w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
-	body := (&protocol.SessionAttach{Session: c.restores, Node: node, Epoch: c.epoch, Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
-	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, func(x shard.Event) {
+	k, sent := w.dialHome(c)
+	w.requestAttach(c, k, c.restores, func(x shard.Event) {
 		switch {
 		case c.session != 0:
 			w.closeConn(k.id)
@@ -426,18 +441,14 @@ func (w *simulation) restore(c *client) {
 		case x.Status != protocol.StatusOK || !k.open:
 			w.closeConn(k.id)
 		default:
-			w.operations++
 			w.counts["restored"]++
-			c.session, c.conn, k.session = x.Session, k, x.Session
-			c.belief = belief.Start(sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
-			w.sessions[c.session] = c
+			w.begin(c, k, sent, &x)
 		}
 	})
 }
 
 func (w *simulation) attach(c *client) {
-	home := w.ownerOf(c.home())
-	k, sent := w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
+	k, sent := w.dialHome(c)
 	if w.relaxed || !w.fault(SameEpoch, c.n, 0.3) { // the SDK never repeats an epoch, and relaxed attaches rely on that
 		c.epoch++
 	}
@@ -446,10 +457,9 @@ func (w *simulation) attach(c *client) {
 		c.repeated = false
 	}
 	c.attachTry++
-	try, epoch := c.attachTry, c.epoch
+	try := c.attachTry
 	c.attachAt = w.now + 400 + w.pick(Acquire, c.n, 400)
-	body := (&protocol.SessionAttach{Session: c.session, Node: node, Epoch: epoch, Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
-	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, func(x shard.Event) {
+	w.requestAttach(c, k, c.session, func(x shard.Event) {
 		switch {
 		case x.Status == protocol.StatusSessionExpired:
 			c.belief.Ended(belief.ServerSaid)
@@ -506,8 +516,7 @@ func (w *simulation) stepSlot(c *client, i int) {
 		case w.fault(CancelWait, actor, 0.01):
 			w.release(c, i)
 		case w.chance(Wait, actor, 0.02):
-			t.op = c.acquire(w, i, t.seq, t.wanted, 5_000)
-			w.send(c, t.op)
+			w.acquire(c, i, t.seq, t.wanted, 5_000)
 		}
 	case w.fault(Acquire, actor, 0.03):
 		count, timeout := uint64(1), uint64(0)
@@ -519,8 +528,7 @@ func (w *simulation) stepSlot(c *client, i int) {
 		}
 		c.seq++
 		t.seq, t.wanted = c.seq, count
-		t.op = c.acquire(w, i, c.seq, count, timeout)
-		w.send(c, t.op)
+		w.acquire(c, i, c.seq, count, timeout)
 	}
 }
 
@@ -537,32 +545,40 @@ func (c *client) low() uint64 {
 	return low
 }
 
-func (c *client) acquire(_ *simulation, i int, seq, count, timeout uint64) *op {
+// head is the head of a request under a number.
+func (c *client) head(seq uint64) protocol.Head {
+	return protocol.Head{Session: c.session, Seq: seq, Low: min(seq, c.low())}
+}
+
+// ask sends a request for a name, and repeats it until it is answered.
+func (w *simulation) ask(c *client, i int, o op) {
+	o.name = i
+	c.slots[i].op = &o
+	w.send(c, &o)
+}
+
+func (w *simulation) acquire(c *client, i int, seq, count, timeout uint64) {
 	x := protocol.Acquire{
-		Head: protocol.Head{Session: c.session, Seq: seq, Low: min(seq, c.low())}, Name: []byte(semaphores[i].name), Count: count, Timeout: timeout,
-		Ephemeral: semaphores[i].limit == protocol.Forever,
+		Head: c.head(seq), Name: []byte(semaphores[i].name), Count: count, Timeout: timeout, Ephemeral: semaphores[i].limit == protocol.Forever,
 	}
-	return &op{kind: shard.CmdAcquire, seq: seq, name: i, count: count, body: x.AppendBody(nil)}
+	w.ask(c, i, op{kind: shard.CmdAcquire, seq: seq, count: count, body: x.AppendBody(nil)})
 }
 
 // release releases what is held, or leaves the queue. From the moment it asks the client relies on
 // nothing.
 func (w *simulation) release(c *client, i int) {
-	t := &c.slots[i]
-	t.held, t.wait = 0, false
+	c.slots[i].held, c.slots[i].wait = 0, false
 	c.seq++
-	x := protocol.Release{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: min(c.seq, c.low())}, Name: []byte(semaphores[i].name)}
-	t.op = &op{kind: shard.CmdRelease, seq: c.seq, name: i, body: x.AppendBody(nil)}
-	w.send(c, t.op)
+	x := protocol.Release{Head: c.head(c.seq), Name: []byte(semaphores[i].name)}
+	w.ask(c, i, op{kind: shard.CmdRelease, seq: c.seq, body: x.AppendBody(nil)})
 }
 
 // create creates a persistent semaphore that is not there yet. Its number is new, and the acquire
 // starts again.
 func (w *simulation) create(c *client, i int) {
 	c.seq++
-	x := protocol.Create{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: min(c.seq, c.low())}, Name: []byte(semaphores[i].name), Limit: semaphores[i].limit}
-	c.slots[i].op = &op{kind: shard.CmdCreate, seq: c.seq, name: i, body: x.AppendBody(nil)}
-	w.send(c, c.slots[i].op)
+	x := protocol.Create{Head: c.head(c.seq), Name: []byte(semaphores[i].name), Limit: semaphores[i].limit}
+	w.ask(c, i, op{kind: shard.CmdCreate, seq: c.seq, body: x.AppendBody(nil)})
 }
 
 func (w *simulation) send(c *client, o *op) {

@@ -11,6 +11,7 @@
 package sim
 
 import (
+	"container/heap"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -164,40 +165,26 @@ type timer struct {
 	do        func()
 }
 
+// timers is a heap.
+type timers []*timer
+
+func (t timers) Len() int { return len(t) }
+func (t timers) Less(i, j int) bool {
+	return t[i].at < t[j].at || t[i].at == t[j].at && t[i].order < t[j].order
+}
+func (t timers) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)   { *t = append(*t, x.(*timer)) }
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	x := (*t)[last]
+	*t = (*t)[:last]
+	return x
+}
+
 // after runs f in d ms, in an order of its own.
 func (w *simulation) after(d uint64, f func()) {
 	w.timersN++
-	w.timers = append(w.timers, timer{w.now + d, w.timersN, f})
-	for i := len(w.timers) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !w.timers[i].before(&w.timers[up]) {
-			return
-		}
-		w.timers[i], w.timers[up] = w.timers[up], w.timers[i]
-		i = up
-	}
-}
-
-func (e *timer) before(x *timer) bool { return e.at < x.at || e.at == x.at && e.order < x.order }
-
-func (w *simulation) popTimer() func() {
-	first, last := w.timers[0].do, len(w.timers)-1
-	w.timers[0] = w.timers[last]
-	w.timers[last] = timer{}
-	w.timers = w.timers[:last]
-	for i := 0; ; {
-		low := i
-		for _, k := range [2]int{2*i + 1, 2*i + 2} {
-			if k < last && w.timers[k].before(&w.timers[low]) {
-				low = k
-			}
-		}
-		if low == i {
-			return first
-		}
-		w.timers[i], w.timers[low] = w.timers[low], w.timers[i]
-		i = low
-	}
+	heap.Push(&w.timers, &timer{w.now + d, w.timersN, f})
 }
 
 // delay of a message, in ms: short, and sometimes long.
@@ -215,7 +202,7 @@ func (w *simulation) step() {
 	w.now += step
 	w.nth = [faultsCount][64]uint32{}
 	for len(w.timers) > 0 && w.timers[0].at <= w.now {
-		w.popTimer()()
+		heap.Pop(&w.timers).(*timer).do()
 	}
 	for _, s := range w.shards {
 		s.step()

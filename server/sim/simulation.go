@@ -29,7 +29,7 @@ type simulation struct {
 	counts     map[string]int
 	trace      hash.Hash64
 
-	timers  []timer // a heap
+	timers  timers
 	timersN uint64
 
 	timeout, doubt, maxDelay  uint64

@@ -1,6 +1,9 @@
 package remotesession
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // model is the protocol, with one rule left out.
 type model struct{ fault Fault }
@@ -298,77 +301,56 @@ func (m *model) check(s *state) {
 	}
 }
 
-var shardNames = [...]string{"X", "Y", "Z", "nobody"}
+var (
+	shardNames   = []string{"X", "Y", "Z", "nobody"}
+	phaseNames   = []string{"", "freeze", "import the first chunk", "import the last one", "commit", "activate", "drop", "activate the owner's again", "drop the copy"}
+	bucketNames  = []string{"home bucket", "semaphore's bucket"}
+	verdictNames = []string{"", "alive", "gone", "retry"}
+)
 
-var phaseNames = [...]string{"", "freeze", "import the first chunk", "import the last one", "commit", "activate", "drop", "activate the owner's again", "drop the copy"}
-
-var bucketNames = [...]string{"home bucket", "semaphore's bucket"}
-
-var verdictNames = [...]string{"", "alive", "gone", "retry"}
+// actionTexts are actions for people. A and B are the shards that their numbers name.
+var actionTexts = [numActions]string{
+	actStart:                "the session starts at A",
+	actAcquire:              "the client with attach epoch {a} sends an acquire",
+	actReceiveAcquire:       "A gets the acquire of attach epoch {b}",
+	actRelease:              "the client releases at A",
+	actAttach:               "another client takes the session over at A",
+	actEnd:                  "the session ends at A",
+	actLeader:               "A gets a new leader",
+	actMove:                 "the {bucket a} is to move to B",
+	actStep:                 "move of the {bucket a}: {phase b}",
+	actStepTwice:            "move of the {bucket a}: {phase b}, and a duplicate stays in flight",
+	actRepeat:               "the duplicate reaches B",
+	actAbort:                "the move of the {bucket a} is aborted",
+	actUpdateMap:            "A learns where the {bucket b} is",
+	actAsk:                  "A asks about the session",
+	actReceiveQuestion:      "A answers B's question",
+	actReceiveQuestionTwice: "A answers B's question, and a duplicate stays in flight",
+	actLoseQuestion:         "a question is lost",
+	actDeposedAnswers:       "the deposed leader of A answers B's question",
+	actRegister:             "A registers B's subscription",
+	actReceiveAnswer:        "A receives \"{verdict b}\"",
+	actReceiveAnswerTwice:   "A receives \"{verdict b}\", and a duplicate stays in flight",
+	actLoseAnswer:           "an answer is lost",
+	actReceiveNotice:        "A is notified of \"{verdict b}\"",
+	actLoseNotice:           "a notice is lost",
+	actLinkDead:             "A gets no sign of life of the leader that answered it",
+	actReset:                "A abandons its link",
+	actTimeout:              "A gets no answer in time",
+	actLogRelease:           "A logs the release",
+	actReleaseLost:          "the proposal of the release at A is lost",
+	actUnsubscribe:          "A removes B's subscription",
+}
 
 func (a action) String() string {
-	x := func(i uint8) string { return shardNames[i] }
-	switch a.kind {
-	case actStart:
-		return fmt.Sprintf("the session starts at %s", x(a.a))
-	case actAcquire:
-		return fmt.Sprintf("the client with attach epoch %d sends an acquire", a.a)
-	case actReceiveAcquire:
-		return fmt.Sprintf("%s gets the acquire of attach epoch %d", x(a.a), a.b)
-	case actRelease:
-		return fmt.Sprintf("the client releases at %s", x(a.a))
-	case actAttach:
-		return fmt.Sprintf("another client takes the session over at %s", x(a.a))
-	case actEnd:
-		return fmt.Sprintf("the session ends at %s", x(a.a))
-	case actLeader:
-		return fmt.Sprintf("%s gets a new leader", x(a.a))
-	case actMove:
-		return fmt.Sprintf("the %s is to move to %s", bucketNames[a.a], x(a.b))
-	case actStep:
-		return fmt.Sprintf("move of the %s: %s", bucketNames[a.a], phaseNames[a.b])
-	case actStepTwice:
-		return fmt.Sprintf("move of the %s: %s, and a duplicate stays in flight", bucketNames[a.a], phaseNames[a.b])
-	case actRepeat:
-		return fmt.Sprintf("the duplicate reaches %s", x(a.b))
-	case actAbort:
-		return fmt.Sprintf("the move of the %s is aborted", bucketNames[a.a])
-	case actUpdateMap:
-		return fmt.Sprintf("%s learns where the %s is", x(a.a), bucketNames[a.b])
-	case actAsk:
-		return fmt.Sprintf("%s asks about the session", x(a.a))
-	case actReceiveQuestion:
-		return fmt.Sprintf("%s answers %s's question", x(a.a), x(a.b))
-	case actReceiveQuestionTwice:
-		return fmt.Sprintf("%s answers %s's question, and a duplicate stays in flight", x(a.a), x(a.b))
-	case actLoseQuestion:
-		return "a question is lost"
-	case actDeposedAnswers:
-		return fmt.Sprintf("the deposed leader of %s answers %s's question", x(a.a), x(a.b))
-	case actRegister:
-		return fmt.Sprintf("%s registers %s's subscription", x(a.a), x(a.b))
-	case actReceiveAnswer:
-		return fmt.Sprintf("%s receives %q", x(a.a), verdictNames[a.b])
-	case actReceiveAnswerTwice:
-		return fmt.Sprintf("%s receives %q, and a duplicate stays in flight", x(a.a), verdictNames[a.b])
-	case actLoseAnswer:
-		return "an answer is lost"
-	case actReceiveNotice:
-		return fmt.Sprintf("%s is notified of %q", x(a.a), verdictNames[a.b])
-	case actLoseNotice:
-		return "a notice is lost"
-	case actLinkDead:
-		return fmt.Sprintf("%s gets no sign of life of the leader that answered it", x(a.a))
-	case actReset:
-		return fmt.Sprintf("%s abandons its link", x(a.a))
-	case actTimeout:
-		return fmt.Sprintf("%s gets no answer in time", x(a.a))
-	case actLogRelease:
-		return fmt.Sprintf("%s logs the release", x(a.a))
-	case actReleaseLost:
-		return fmt.Sprintf("the proposal of the release at %s is lost", x(a.a))
-	case actUnsubscribe:
-		return fmt.Sprintf("%s removes %s's subscription", x(a.a), x(a.b))
+	name := func(names []string, i uint8) string {
+		if int(i) < len(names) {
+			return names[i]
+		}
+		return ""
 	}
-	return fmt.Sprintf("action %d", a.kind)
+	return strings.NewReplacer(
+		"A", name(shardNames, a.a), "B", name(shardNames, a.b), "{a}", fmt.Sprint(a.a), "{b}", fmt.Sprint(a.b),
+		"{bucket a}", name(bucketNames, a.a), "{bucket b}", name(bucketNames, a.b), "{phase b}", name(phaseNames, a.b), "{verdict b}", name(verdictNames, a.b),
+	).Replace(actionTexts[a.kind])
 }

@@ -33,13 +33,10 @@ func (m *model) step(s *state, b uint8) command {
 	case moveActivate:
 		c = command{kind: cmdActivate, bucket: b, at: owner, epoch: v.epoch}
 		v.phase = moveDrop
-	case moveDrop:
-		c = command{kind: cmdDrop, bucket: b, at: v.to, epoch: v.epoch}
-		*v = move{}
 	case moveAborted:
 		c = command{kind: cmdActivate, bucket: b, at: owner, epoch: v.epoch}
 		v.phase = moveDropAborted
-	case moveDropAborted:
+	case moveDrop, moveDropAborted:
 		c = command{kind: cmdDrop, bucket: b, at: v.to, epoch: v.epoch}
 		*v = move{}
 	}

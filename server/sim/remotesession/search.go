@@ -34,59 +34,28 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// stateSet is a set of hashes by open addressing. With each it keeps the state and the action that
-// led to it. Two of n states collide with probability n²/2^65.
+// stateSet numbers the states that were visited by their hashes, and keeps how each came to be. Two
+// of n states collide with probability n²/2^65.
 type stateSet struct {
-	hashes []uint64
-	index  []uint32 // into from
-	from   []origin
-	mask   uint64
+	numbers map[uint64]uint32
+	from    []origin // by number
 }
 
+// origin is the state and the action that led to a state.
 type origin struct {
 	parent uint32
 	by     action
 }
 
-func newStateSet() *stateSet {
-	const size = 1 << 16
-	return &stateSet{hashes: make([]uint64, size), index: make([]uint32, size), mask: size - 1}
-}
-
+// add returns the number of a state, and whether it was not there before.
 func (v *stateSet) add(h uint64, o origin) (uint32, bool) {
-	if h == 0 {
-		h = 1
-	}
-	if uint64(len(v.from))*2 > v.mask {
-		v.grow()
-	}
-	i := h & v.mask
-	for v.hashes[i] != 0 {
-		if v.hashes[i] == h {
-			return v.index[i], false
-		}
-		i = (i + 1) & v.mask
+	if n, known := v.numbers[h]; known {
+		return n, false
 	}
 	n := uint32(len(v.from))
-	v.hashes[i], v.index[i] = h, n
+	v.numbers[h] = n
 	v.from = append(v.from, o)
 	return n, true
-}
-
-func (v *stateSet) grow() {
-	hashes, index := v.hashes, v.index
-	v.mask = v.mask*2 + 1
-	v.hashes, v.index = make([]uint64, v.mask+1), make([]uint32, v.mask+1)
-	for k, h := range hashes {
-		if h == 0 {
-			continue
-		}
-		i := h & v.mask
-		for v.hashes[i] != 0 {
-			i = (i + 1) & v.mask
-		}
-		v.hashes[i], v.index[i] = h, index[k]
-	}
 }
 
 // Search visits the states of a scenario, nearest first, until one violates something, all were
@@ -94,8 +63,8 @@ func (v *stateSet) grow() {
 func Search(c Scenario, limit int) Result {
 	m := &model{c.Fault}
 	r := Result{Scenario: c}
-	visited := newStateSet()
-	good := newStateSet()
+	visited := &stateSet{numbers: map[uint64]uint32{}}
+	good := map[uint64]bool{}
 	type item struct {
 		n uint32
 		s state
@@ -150,13 +119,12 @@ func Search(c Scenario, limit int) Result {
 }
 
 func trace(v *stateSet, n uint32) []string {
-	var out []string
-	for n != 0 {
-		out = append(out, v.from[n].by.String())
-		n = v.from[n].parent
+	var taken []action
+	for ; n != 0; n = v.from[n].parent {
+		taken = append(taken, v.from[n].by)
 	}
-	slices.Reverse(out)
-	return out
+	slices.Reverse(taken)
+	return texts(taken)
 }
 
 // quiesce lets faults stop. Everything is delivered, moves are finished, leaders stay, and the
@@ -164,54 +132,46 @@ func trace(v *stateSet, n uint32) []string {
 // for an ended session, and a remote session must have the newest attach epoch. Otherwise it sets
 // the state's violation and returns what happened. Only states in which something is or may be held
 // can fail. States on the way of one that came to rest are known to come to rest.
-func (m *model) quiesce(from *state, good *stateSet, r *Result) []string {
+func (m *model) quiesce(from *state, good map[uint64]bool, r *Result) []string {
 	if !from.mayHold() {
 		return nil
 	}
 	s := *from
 	s.budget, s.duplicate = budget{}, command{}
 	var path []uint64
-	var said []string
-	for {
-		h := s.hash()
-		if good.has(h) {
-			break
-		}
+	var taken []action
+	for h := s.hash(); !good[h]; h = s.hash() {
 		if slices.Contains(path, h) {
 			from.violation = stuck
-			return append(said, "and so on")
+			return append(texts(taken), "and so on")
 		}
 		path = append(path, h)
 		a, ok := m.nextStep(&s)
 		if !ok {
 			if from.violation = m.checkAtRest(&s); from.violation != noViolation {
-				return append(said, "nothing is left to do")
+				return append(texts(taken), "nothing is left to do")
 			}
 			break
 		}
-		said = append(said, a.String())
+		taken = append(taken, a)
 		if s.violation != noViolation {
 			from.violation = s.violation
-			return said
+			return texts(taken)
 		}
 	}
 	for _, h := range path {
-		good.add(h, origin{})
+		good[h] = true
 	}
 	r.Quiesced++
 	return nil
 }
 
-func (v *stateSet) has(h uint64) bool {
-	if h == 0 {
-		h = 1
+// texts are actions for people.
+func texts(taken []action) (list []string) {
+	for _, a := range taken {
+		list = append(list, a.String())
 	}
-	for i := h & v.mask; v.hashes[i] != 0; i = (i + 1) & v.mask {
-		if v.hashes[i] == h {
-			return true
-		}
-	}
-	return false
+	return list
 }
 
 // mayHold says that something is held for the session, or may be by an acquire in flight.
@@ -241,46 +201,22 @@ func (m *model) checkAtRest(s *state) uint8 {
 	return noViolation
 }
 
+// ranks order the steps of a faultless run. Actions without a rank are faults, or a client's.
+var ranks = [numActions]int{
+	actStep: 1, actStart: 2, actReceiveAcquire: 3, actUpdateMap: 4, actReceiveNotice: 5, actReceiveAnswer: 6,
+	actReceiveQuestion: 7, actRegister: 7, actUnsubscribe: 7, actLogRelease: 8, actLinkDead: 9, actAsk: 10, actTimeout: 11,
+}
+
 // nextStep takes the first step of a faultless run.
-func (m *model) nextStep(s *state) (action, bool) {
-	best := action{}
+func (m *model) nextStep(s *state) (best action, ok bool) {
 	var after state
-	rank := func(a action) int {
-		switch a.kind {
-		case actStep:
-			return 1
-		case actStart:
-			return 2
-		case actReceiveAcquire:
-			return 3
-		case actUpdateMap:
-			return 4
-		case actReceiveNotice:
-			return 5
-		case actReceiveAnswer:
-			return 6
-		case actReceiveQuestion, actRegister, actUnsubscribe:
-			return 7
-		case actLogRelease:
-			return 8
-		case actLinkDead:
-			return 9
-		case actAsk:
-			return 10
-		case actTimeout:
-			return 11
-		}
-		return 0
-	}
-	least := 100
 	m.steps(s, func(a action, n *state) {
-		if k := rank(a); k > 0 && k < least {
-			best, after, least = a, *n, k
+		if k := ranks[a.kind]; k > 0 && (!ok || k < ranks[best.kind]) {
+			best, after, ok = a, *n, true
 		}
 	})
-	if least == 100 {
-		return best, false
+	if ok {
+		*s = after
 	}
-	*s = after
-	return best, true
+	return best, ok
 }
