@@ -1,4 +1,5 @@
-// Package recovery reads what is left of a cluster that has lost the majority of its disks for good, and writes it as a backup.
+// Package recovery reads the data folders that are left of a cluster that has lost the majority of
+// its disks for good, and writes their newest state as a backup.
 package recovery
 
 import (
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -25,8 +27,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// Survivors are data folders of stopped instances of one cluster that has lost the majority of its disks for good, opened for [Survivors.Write]. The folders are left as they
-// are, and locked until Close: what is read are copies.
+// Survivors are data folders of stopped instances of one cluster, opened for [Survivors.Write]. The
+// folders are not changed, and stay locked until Close. Their logs are read from copies.
 type Survivors struct {
 	cluster string
 	folders []*survivor
@@ -46,8 +48,8 @@ type SurvivingLog struct {
 	replica.RecoveredLog
 	Folder   string
 	Instance uint64
-	Outdated bool // by the newest map its replica was taken out of the shard, or the shard is no more: what it has may be long past
-	Newest   bool // it is the one that is read: no folder has a newer one that is not outdated
+	Outdated bool // the newest map has no such replica, or no such shard
+	Newest   bool // this log is read: no folder has a newer one that is not outdated
 }
 
 // recoverAdvice is what an operator can do about a folder of which nothing can be read.
@@ -61,8 +63,10 @@ func (l *SurvivingLog) Name() string {
 	return fmt.Sprint(l.Shard)
 }
 
-// Open copies the logs of the folders into work, a folder that the caller removes, and opens them. It refuses a folder that a running instance has, that is no
-// instance's, or another cluster's; one whose restore did not end; logs that are damaged; and, unless acceptLoss, those that have gone back or have no watermark.
+// Open copies the logs of the folders into work, which the caller removes, and opens the copies. It
+// refuses a folder of a running instance, of no instance, of another cluster, or of a restore that
+// did not end. It refuses damaged logs and, without acceptLoss, logs that are behind their
+// watermark or have none.
 func Open(ctx context.Context, folders []string, work string, acceptLoss bool, logger *slog.Logger) (s *Survivors, err error) {
 	if len(folders) == 0 {
 		return nil, errors.New("no folder is given; give the data folder of each instance that is left")
@@ -94,7 +98,7 @@ func Open(ctx context.Context, folders []string, work string, acceptLoss bool, l
 	return s, nil
 }
 
-// withRecoverAdvice adds what can be done about a log that is not read.
+// withRecoverAdvice adds the remedy to an error about a log that cannot be read.
 func withRecoverAdvice(err error) error {
 	switch {
 	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark):
@@ -214,8 +218,9 @@ func (s *Survivors) Logs() []SurvivingLog {
 	return list
 }
 
-// outdated says whether a log is of a replica that the map has no more. One that the map has never heard of is newer than the map. The meta shard's own logs tell which
-// map is the newest, so none of them is judged by it.
+// outdated says whether the map has removed a log's replica. A replica that the map does not know
+// yet is newer than the map. The meta shard's logs decide which map is the newest, so the map says
+// nothing about them.
 func (s *Survivors) outdated(l *replica.RecoveredLog) bool {
 	if s.state == nil || !s.state.Bootstrapped() || l.Shard == replica.MetaShard {
 		return false
@@ -254,10 +259,10 @@ func (s *Survivors) describeMissing(x *meta.Shard) string {
 	return fmt.Sprintf("%d (of %s)", x.ID, of)
 }
 
-// Write writes what the newest logs have as a backup, which server.Restore makes a new cluster of: with order ids, session ids and epochs far above all that the old one can have
-// given out. Moves of buckets that were under way are given up, or carried through if they were decided. It refuses when a shard is in none of the folders, or only as the log of a replica
-// that was taken out of it; it may be called once. Head's Cluster, Name,
-// Version and Shards are filled in.
+// Write writes the state of the newest logs as a backup, from which server.Restore creates a new
+// cluster. It aborts moves of buckets that were under way, and completes those that were committed.
+// It refuses a set of folders in which a shard has no log, or only logs of removed replicas. It
+// fills in Cluster, Name, Version and Shards of the head. It may be called once.
 func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error {
 	m := s.state
 	if m == nil {
@@ -322,16 +327,13 @@ func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error
 
 // instancesOf names the instances that had a shard.
 func instancesOf(s *meta.State, x *meta.Shard) string {
-	names := ""
+	var names []string
 	for _, r := range x.Replicas {
 		name := fmt.Sprint(r.Instance)
 		if i, ok := s.Instance(r.Instance); ok {
 			name = i.Name
 		}
-		if names != "" {
-			names += ", "
-		}
-		names += name
+		names = append(names, name)
 	}
-	return names
+	return strings.Join(names, ", ")
 }

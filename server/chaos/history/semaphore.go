@@ -125,28 +125,22 @@ type step struct {
 	strict bool   // stepGiveUp: it was in the queue for certain
 }
 
+// singleSteps are the ops that are one step.
+var singleSteps = map[Kind]stepKind{
+	Create: stepCreate, Delete: stepDelete, Resize: stepResize, Reduce: stepReduce, Release: stepRelease, Describe: stepDescribe, Ended: stepSessionEnd,
+}
+
 // steps are what an op is made of, each with the time in which it must have happened.
 func steps(op *Op) []porcupine.Operation {
 	part := func(k stepKind, from, to int64) porcupine.Operation {
 		return porcupine.Operation{ClientId: op.Lane, Input: &step{kind: k, op: op, maybe: op.Result == Unknown}, Call: from, Return: to}
 	}
 	one := func(k stepKind) []porcupine.Operation { return []porcupine.Operation{part(k, op.Call, op.Return)} }
-	switch op.Kind {
-	case Create:
-		return one(stepCreate)
-	case Delete:
-		return one(stepDelete)
-	case Resize:
-		return one(stepResize)
-	case Reduce:
-		return one(stepReduce)
-	case Release:
-		return one(stepRelease)
-	case Describe:
-		return one(stepDescribe)
-	case Ended:
-		list := one(stepSessionEnd)
-		list[0].Input.(*step).maybe = false // a session that is left at the end may go
+	if k, single := singleSteps[op.Kind]; single {
+		list := one(k)
+		if k == stepSessionEnd {
+			list[0].Input.(*step).maybe = false // a session that is left at the end may go
+		}
 		return list
 	}
 	// An acquire.
