@@ -50,7 +50,7 @@ flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/rollout \
-	  ./server/delivery ./server/failuredetector ./server/governor ./client/internal/membership ./client/internal/session -update
+	  ./server/delivery ./server/failuredetector ./server/governor ./client/internal/membership ./client/sessionstate -update
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 
 fixture: ## keep what this version writes, as VERSION, for all later versions to read: once, from the tree that is released

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -52,7 +52,7 @@ func (s *Session) start(ctx context.Context) error {
 		s.opts.onState, s.opts.onStopped = nil, nil
 		s.c.run(func() {
 			if _, err := s.sendStart(s.c.ctx, req, bucket); err == nil {
-				s.step(func(m *session.Machine, _ time.Duration) { s.end(session.Closed, ErrSessionClosed) })
+				s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
 			}
 		})
 	}
@@ -86,14 +86,14 @@ func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.Session
 	if repeated {
 		s.epoch++
 	}
-	s.m = session.Start(sent, millis.Duration(reply.Timeout), millis.Duration(reply.Grace))
-	s.timer = time.AfterFunc(time.Hour, func() { s.step((*session.Machine).Tick) })
+	s.m = sessionstate.Start(sent, millis.Duration(reply.Timeout), millis.Duration(reply.Grace))
+	s.timer = time.AfterFunc(time.Hour, func() { s.step((*sessionstate.Machine).Tick) })
 	s.mu.Unlock()
 	if err := s.c.register(s); err != nil {
 		s.timer.Stop()
 		return err
 	}
-	s.step(func(m *session.Machine, now time.Duration) {
+	s.step(func(m *sessionstate.Machine, now time.Duration) {
 		if !s.bind(on, reply) {
 			m.ConnLost(now)
 		}
@@ -140,7 +140,7 @@ func (s *Session) detach() {
 
 // connLost is called when a connection is over that the session may be attached on.
 func (s *Session) connLost(cn *conn) {
-	s.step(func(m *session.Machine, now time.Duration) {
+	s.step(func(m *sessionstate.Machine, now time.Duration) {
 		if s.attachment != nil && s.attachment.cn == cn {
 			s.detach()
 			m.ConnLost(now)
@@ -159,7 +159,7 @@ func (s *Session) detachHome(att *attachment) {
 	}
 	att.cn.mu.Unlock()
 	lose := func(o *Session) {
-		o.step(func(m *session.Machine, now time.Duration) {
+		o.step(func(m *sessionstate.Machine, now time.Duration) {
 			if o.attachment != nil && o.attachment.cn == att.cn && o.attachment.shard == att.shard {
 				o.detach()
 				m.ConnLost(now)
@@ -254,7 +254,7 @@ func (s *Session) attachOnce() (*conn, error) {
 	cn, reply, sent, err := s.sendAttach(ctx, s.nextEpoch())
 	switch {
 	case err == nil:
-		s.step(func(m *session.Machine, now time.Duration) {
+		s.step(func(m *sessionstate.Machine, now time.Duration) {
 			if m.State() != Expired && !s.bind(cn, reply) {
 				err = errConnLost
 				return
@@ -264,8 +264,8 @@ func (s *Session) attachOnce() (*conn, error) {
 	case sessionGone(err):
 		s.endedByServer(err)
 	case protocol.StatusOf(err) == protocol.StatusBadSession:
-		s.step(func(m *session.Machine, _ time.Duration) {
-			s.end(session.TakenOver, fmt.Errorf("%w (%w)", ErrTakenOver, err))
+		s.step(func(m *sessionstate.Machine, _ time.Duration) {
+			s.end(sessionstate.TakenOver, fmt.Errorf("%w (%w)", ErrTakenOver, err))
 		})
 	}
 	return cn, err

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -18,7 +18,7 @@ const maxConcurrentConfirms = 64
 // could report that one was taken away by force. The question is the acquire itself with its old
 // number, which the server answers with the present state and without a change.
 func (s *Session) confirm() {
-	s.step(func(*session.Machine, time.Duration) {
+	s.step(func(*sessionstate.Machine, time.Duration) {
 		s.confirmAgain = true
 		if !s.confirming && s.err == nil {
 			s.confirming = s.c.run(s.confirmAll)

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -123,8 +123,8 @@ func endReason(reason protocol.EndReason, message string) error {
 
 // endedByServer is called when the server ended the session.
 func (s *Session) endedByServer(why error) {
-	s.step(func(m *session.Machine, _ time.Duration) {
-		s.end(session.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+	s.step(func(m *sessionstate.Machine, _ time.Duration) {
+		s.end(sessionstate.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
 	})
 }
 
@@ -134,10 +134,10 @@ func (s *Session) endedByServer(why error) {
 // then attached on a connection that this client gave up, and pongs on this one do not renew it any
 // more.
 func (s *Session) takenOver(cn *conn, epoch uint64) {
-	s.step(func(m *session.Machine, now time.Duration) {
+	s.step(func(m *sessionstate.Machine, now time.Duration) {
 		switch {
 		case epoch > s.epoch:
-			s.end(session.TakenOver, ErrTakenOver)
+			s.end(sessionstate.TakenOver, ErrTakenOver)
 		case s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch:
 			s.detach()
 			m.ConnLost(now)
@@ -148,7 +148,7 @@ func (s *Session) takenOver(cn *conn, epoch uint64) {
 // detachedByServer is called when the session's home moves or has another leader. Pongs on this
 // connection no longer renew the attach. The session is attached again where the map says by then.
 func (s *Session) detachedByServer(cn *conn, epoch uint64) {
-	s.step(func(m *session.Machine, now time.Duration) {
+	s.step(func(m *sessionstate.Machine, now time.Duration) {
 		if s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch {
 			s.detach()
 			s.lowPriority = true

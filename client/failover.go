@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -72,7 +72,7 @@ func (c *Client) reroute(cn *conn, shard uint64) {
 	}
 	cn.mu.Unlock()
 	for _, s := range sessions {
-		s.step(func(m *session.Machine, now time.Duration) {
+		s.step(func(m *sessionstate.Machine, now time.Duration) {
 			if s.attachment != nil && s.attachment.cn == cn && s.attachment.shard == shard {
 				s.detach()
 				m.ConnLost(now)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -144,7 +144,7 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 	}
 	if err == nil {
 		s.mu.Lock()
-		if s.m.State() == session.Expired {
+		if s.m.State() == sessionstate.Expired {
 			out.WriteString("expired ")
 		}
 		if e.lease == nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -147,7 +147,7 @@ func (s *Session) endErr() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
-		s.stepLocked((*session.Machine).Tick)
+		s.stepLocked((*sessionstate.Machine).Tick)
 	}
 	return s.err
 }

@@ -12,21 +12,21 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/client/internal/rpc"
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // State is the state of a session.
-type State = session.State
+type State = sessionstate.State
 
 const (
 	// Attached: the session has a connection to its home shard.
-	Attached State = session.Attached
+	Attached State = sessionstate.Attached
 	// Detached: the connection is lost, or the home shard does not renew the session. What it holds
 	// is held until the deadline, and calls wait.
-	Detached State = session.Detached
+	Detached State = sessionstate.Detached
 	// Expired: the session is over for good.
-	Expired State = session.Expired
+	Expired State = sessionstate.Expired
 )
 
 // Session is a client's identity at the server. What it acquires belongs to it and is released when
@@ -56,7 +56,7 @@ type Session struct {
 	ended atomic.Bool // err is set: nothing is sent any more
 
 	mu              sync.Mutex
-	m               *session.Machine
+	m               *sessionstate.Machine
 	err             error         // why it is over
 	attachment      *attachment   // nil: not attached to any connection
 	attached        chan struct{} // closed when attachment is set
@@ -111,7 +111,7 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptions) *Session {
 	s := &Session{
 		c: c, node: nodeOf(c, path, info), opts: o, nonce: randomNonce(),
-		requestedTimeout: session.Enlarge(o.timeout, millis.Duration(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}), attachWanted: make(chan struct{}, 1),
+		requestedTimeout: sessionstate.Enlarge(o.timeout, millis.Duration(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}), attachWanted: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.seqs.reset(1)
@@ -134,7 +134,7 @@ func (s *Session) Timeout() time.Duration {
 // State is the present state, by the clock.
 func (s *Session) State() State {
 	s.c.checkClocks()
-	s.step((*session.Machine).Tick)
+	s.step((*sessionstate.Machine).Tick)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.m.State()
@@ -201,7 +201,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	defer late.Stop()
 	s.releaseAll(ctx)
-	s.step(func(m *session.Machine, _ time.Duration) { s.end(session.Closed, ErrSessionClosed) })
+	s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
 	select {
 	case <-s.stopped:
 		return nil
@@ -226,13 +226,13 @@ func (s *Session) Close(ctx context.Context) error {
 }
 
 // step gives an input to the machine and does what comes out.
-func (s *Session) step(input func(m *session.Machine, now time.Duration)) {
+func (s *Session) step(input func(m *sessionstate.Machine, now time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stepLocked(input)
 }
 
-func (s *Session) stepLocked(input func(m *session.Machine, now time.Duration)) {
+func (s *Session) stepLocked(input func(m *sessionstate.Machine, now time.Duration)) {
 	if s.m == nil {
 		return // not started
 	}
@@ -250,7 +250,7 @@ func (s *Session) applyRenewal() {
 }
 
 // end is the input that the session is over. mu is held.
-func (s *Session) end(cause session.Cause, err error) {
+func (s *Session) end(cause sessionstate.Cause, err error) {
 	if s.m.State() != Expired {
 		s.err = err
 	}
@@ -287,7 +287,7 @@ func (s *Session) act(now time.Duration) {
 }
 
 // changed notifies the user, and ends what ends with the session. mu is held.
-func (s *Session) changed(r session.Ready) {
+func (s *Session) changed(r sessionstate.Ready) {
 	s.c.cfg.Logger.Debug("session state", "session", s.id, "state", r.State, "cause", r.Cause)
 	if f := s.opts.onState; f != nil {
 		s.notify(func() { f(r.State) })
@@ -344,8 +344,8 @@ func (s *Session) markStopped() {
 
 // closeWithoutRelease ends the session without notifying the server.
 func (s *Session) closeWithoutRelease() {
-	s.step(func(m *session.Machine, _ time.Duration) {
-		s.end(session.EndedByServer, ErrClientClosed)
+	s.step(func(m *sessionstate.Machine, _ time.Duration) {
+		s.end(sessionstate.EndedByServer, ErrClientClosed)
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -55,8 +55,8 @@ func sessionOptionsOf(opts []SessionOption) (o sessionOptions, err error) {
 	for _, f := range opts {
 		f(&o)
 	}
-	if o.timeout < session.MinTimeout || o.timeout > session.MaxTimeout {
-		return o, protocol.Errorf(protocol.StatusBadRequest, "session timeout is %s; it must be %s to %s", o.timeout, session.MinTimeout, session.MaxTimeout)
+	if o.timeout < sessionstate.MinTimeout || o.timeout > sessionstate.MaxTimeout {
+		return o, protocol.Errorf(protocol.StatusBadRequest, "session timeout is %s; it must be %s to %s", o.timeout, sessionstate.MinTimeout, sessionstate.MaxTimeout)
 	}
 	o.timeout = millis.Duration(millis.Of("session timeout", o.timeout, &err))
 	millis.Of("keep-alive", o.keepAlive, &err) // it stays here, but what is no time is refused alike
@@ -65,7 +65,7 @@ func sessionOptionsOf(opts []SessionOption) (o sessionOptions, err error) {
 
 // period between keep-alives for a session with this timeout in force.
 func (o *sessionOptions) period(timeout time.Duration) time.Duration {
-	p := session.KeepAlive(timeout)
+	p := sessionstate.KeepAlive(timeout)
 	if o.keepAlive > 0 {
 		p = min(p, max(o.keepAlive, 10*time.Millisecond))
 	}

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/internal/session"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 )
 
 // watchdog checks the clocks while there are sessions. The runtime's timers stop while the machine
@@ -61,7 +61,7 @@ func (w *watchdog) check() {
 	w.mono, w.boot, w.wall = mono, boot, wall
 	w.mu.Unlock()
 	slept := went-ran > w.period()
-	if !slept && jumped <= session.MinTimeout/2 {
+	if !slept && jumped <= sessionstate.MinTimeout/2 {
 		return
 	}
 	w.c.mu.Lock()
@@ -71,7 +71,7 @@ func (w *watchdog) check() {
 	}
 	w.c.mu.Unlock()
 	for _, s := range sessions {
-		s.step(func(m *session.Machine, now time.Duration) {
+		s.step(func(m *sessionstate.Machine, now time.Duration) {
 			m.Tick(now)
 			if jumped > m.Timeout()/2 {
 				m.ClockJumped(now)

@@ -15,14 +15,14 @@
 // are only ever added at the end: skip what you do not know, take zero for what is missing.
 //
 //	request  [kind, request id, bucket, body]            client to server
-//	reply    [kind + 0x80, request id, status, body]     exactly one for each request but ping; the body is Failure unless the status is OK
+//	reply    [kind + 0x80, request id, status, body]     one for each request but ping
 //	event    [kind, 0 or watch id, shard, body]          server to client, unasked
 //
-// Request ids are the client's choice and need only differ among the unanswered requests and open
-// streams of the connection. Replies come in any order. A frame that breaks a rule above (too long,
-// not msgpack, nested deeper than [MaxDepth]) closes the connection, after a goodbye that says why.
-// A field of a wrong type, or out of its range, is answered BAD_REQUEST; an unknown kind
-// UNSUPPORTED.
+// The body of a reply is [Failure] unless the status is OK. Request ids are the client's choice and
+// need only differ among the unanswered requests and open streams of the connection. Replies come
+// in any order. A frame that breaks a rule above (too long, not msgpack, nested deeper than
+// [MaxDepth]) closes the connection, after a goodbye that says why. A field of a wrong type, or out
+// of its range, is answered BAD_REQUEST; an unknown kind UNSUPPORTED.
 //
 // # Hello
 //
@@ -78,15 +78,16 @@
 // comes one pong for each home shard of the sessions attached on this connection, with the shard as
 // arg:
 //
-//	pong of shard S for a ping sent at t: every session attached on this connection whose home is S is safe until t + its timeout
+//	pong of shard S for a ping sent at t: every session attached on this connection whose home is S
+//	is safe until t + its timeout
 //
 // A start or attach that was answered OK renews the session in the same way, from the moment it was
-// sent. No other frame renews anything. t is read before the ping is written, on a monotonic clock that
-// runs on while the machine sleeps. When t + timeout comes near without a newer pong (9/10 of the
-// timeout at most; the Go client takes 0.85), stop believing in the session and in everything it
-// holds, before anyone else can be granted it; the session may still be there, and attaching tells.
-// A ping may be answered late or, for some shards, never; do not wait for one before sending the
-// next.
+// sent. No other frame renews anything. t is read before the ping is written, on a monotonic clock
+// that runs on while the machine sleeps. When t + timeout comes near without a newer pong (9/10 of
+// the timeout at most; the Go client takes 0.85), stop believing in the session and in everything
+// it holds, before anyone else can be granted it; the session may still be there, and attaching
+// tells. A ping may be answered late or, for some shards, never; do not wait for one before sending
+// the next.
 //
 // When the session's home bucket moves to another shard, [Detached] takes the session off this
 // connection, and no later pong renews it: fetch the map and attach it again, as after a lost

@@ -6,9 +6,12 @@ import "strconv"
 // exactly four elements, [kind, id, arg, body], body being an array of the message's fields in the
 // order of its struct.
 //
-//	request  [kind, request id, bucket, body]           client to server; the bucket routes it, 0 where the message says so
-//	reply    [kind|KindReply, request id, status, body] exactly one for each request (except Ping); body [message] unless the status is OK
+//	request  [kind, request id, bucket, body]           client to server
+//	reply    [kind|KindReply, request id, status, body] exactly one for each request except Ping
 //	event    [kind, 0 or watch id, shard, body]         server to client, unasked
+//
+// The bucket routes a request; it is 0 where the message says so. The body of a reply is [message]
+// unless the status is OK.
 //
 // Fields may be added at the end of a body: a reader skips what it does not know and takes zero for
 // what is missing.

@@ -63,8 +63,8 @@ func (m *HelloReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f)
 type Failure struct {
 	Message string // a sentence that says what to do
 
-	// With WRONG_SHARD: the instance that leads the shard that was meant, as far as the answering instance
-	// knows, and since which raft term; 0 is not known.
+	// With WRONG_SHARD: the instance that leads the shard that was meant, as far as the answering
+	// instance knows, and since which raft term; 0 is not known.
 	Master, Term uint64
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/belief"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
@@ -31,7 +31,7 @@ type clientConn struct {
 // around it is as plain as can be.
 type client struct {
 	n            uint32
-	belief       *belief.Machine
+	validity     *sessionstate.Machine
 	session      uint64
 	epoch        uint64
 	key, create  [16]byte
@@ -122,7 +122,7 @@ func (w *simulation) clock(c *client) time.Duration {
 
 // believes says whether the client relies on what it holds, by its own clock.
 func (w *simulation) believes(c *client) bool {
-	return !c.dead && c.belief != nil && !c.stopping && c.belief.Held(w.clock(c))
+	return !c.dead && c.validity != nil && !c.stopping && c.validity.Held(w.clock(c))
 }
 
 func (w *simulation) reachable(c *client) bool { return w.now >= c.unreachableUntil }
@@ -154,8 +154,8 @@ func (w *simulation) connLost(k *clientConn) {
 		return
 	}
 	c.conn = nil
-	if c.belief != nil {
-		c.belief.ConnLost(w.clock(c))
+	if c.validity != nil {
+		c.validity.ConnLost(w.clock(c))
 	}
 }
 
@@ -204,11 +204,11 @@ func (w *simulation) pong(r *replica, p pong) {
 	w.counts["pong"]++
 	c := k.c
 	w.sendToClient(c, func() {
-		if c.conn == k && c.belief != nil && k.session == c.session {
+		if c.conn == k && c.validity != nil && k.session == c.session {
 			if w.o.CountFromReply {
 				sent = w.clock(c)
 			}
-			c.belief.Renewed(sent)
+			c.validity.Renewed(sent)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func (w *simulation) deliverResult(r *replica, x shard.Event) {
 func (w *simulation) notifyEnded(r *replica, x shard.Event) {
 	c := w.sessions[x.Session]
 	if c != nil && c.conn != nil && c.conn.r == r {
-		w.sendToClient(c, func() { c.belief.Ended(belief.ServerSaid) })
+		w.sendToClient(c, func() { c.validity.Ended(sessionstate.EndedByServer) })
 	}
 }
 
@@ -348,18 +348,18 @@ func (w *simulation) clientStep(i int) {
 		w.connLost(k)
 		w.after(w.pick(ConnLost, c.n, 1_500), func() { w.closeConn(k.id) })
 	case w.fault(ClientStops, c.n, 0.0006):
-		c.belief.Ended(belief.Closed)
+		c.validity.Ended(sessionstate.Closed)
 	}
-	c.belief.Tick(now)
-	r := c.belief.Take()
+	c.validity.Tick(now)
+	r := c.validity.Take()
 	if r.Stop && !c.stopping {
 		c.stopping = true
 		body := (&protocol.SessionStop{Session: c.session, Epoch: c.epoch}).AppendBody(nil)
 		w.request(c, w.ownerOf(c.home()).leader, 0, shard.Command{Kind: shard.CmdSessionStop, Node: node, Epoch: c.epoch, Body: body}, func(shard.Event) {})
 		w.counts["stop sent"]++
 	}
-	if r.State == belief.Expired {
-		if r.Cause != belief.ServerSaid && r.Cause != belief.Closed {
+	if r.State == sessionstate.Expired {
+		if r.Cause != sessionstate.EndedByServer && r.Cause != sessionstate.Closed {
 			w.counts["expired at the client"]++
 		}
 		c.dead = true
@@ -406,7 +406,7 @@ func (w *simulation) dialHome(c *client) (k *clientConn, now time.Duration) {
 func (w *simulation) begin(c *client, k *clientConn, sent time.Duration, x *shard.Event) {
 	w.operations++
 	c.session, c.conn, k.session = x.Session, k, x.Session
-	c.belief = belief.Start(sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
+	c.validity = sessionstate.Start(sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
 	w.sessions[c.session] = c
 }
 
@@ -462,7 +462,7 @@ func (w *simulation) attach(c *client) {
 	w.requestAttach(c, k, c.session, func(x shard.Event) {
 		switch {
 		case x.Status == protocol.StatusSessionExpired:
-			c.belief.Ended(belief.ServerSaid)
+			c.validity.Ended(sessionstate.EndedByServer)
 		case x.Status != protocol.StatusOK || !k.open || try != c.attachTry:
 			w.closeConn(k.id)
 		default:
@@ -472,14 +472,14 @@ func (w *simulation) attach(c *client) {
 				w.closeConn(c.conn.id)
 			}
 			c.conn, c.attaching, k.session = k, false, c.session
-			c.belief.Attached(w.clock(c), sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
+			c.validity.Attached(w.clock(c), sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
 		}
 	})
 }
 
 func (w *simulation) ping(c *client, now time.Duration) {
 	k, life := c.conn, c.conn.r.life
-	c.nextPing = now + belief.KeepAlive(c.belief.Timeout())
+	c.nextPing = now + sessionstate.KeepAlive(c.validity.Timeout())
 	n := uint64(len(k.pings)) + 1
 	k.pings[n] = now
 	if !w.reachable(c) || w.fault(LoseMessage, c.n, 0.02) {
@@ -602,7 +602,7 @@ func (w *simulation) answered(c *client, o *op, x shard.Event) {
 		o.next = w.now + 100 // nothing was applied
 		return
 	case protocol.StatusSessionExpired:
-		c.belief.Ended(belief.ServerSaid)
+		c.validity.Ended(sessionstate.EndedByServer)
 		return
 	}
 	w.operations++

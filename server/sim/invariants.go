@@ -143,7 +143,7 @@ func (w *simulation) checkEnd(x *shard.Event) {
 		w.counts["expired"]++
 		for _, c := range w.clients {
 			if c.session == x.Session && w.believes(c) {
-				w.fail("session %s expired, and its client relies on it for another %v", sessionName(x.Session), c.belief.Deadline()-w.clock(c))
+				w.fail("session %s expired, and its client relies on it for another %v", sessionName(x.Session), c.validity.Deadline()-w.clock(c))
 			}
 		}
 	} else {
@@ -180,7 +180,7 @@ func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 		}
 		if t.count > free {
 			w.fail("%s is granted to session %s with token %d, and session %s relies on its own, %d, for another %v", name, sessionName(o.Session), o.OrderID,
-				sessionName(c.session), t.held, c.belief.Deadline()-w.clock(c))
+				sessionName(c.session), t.held, c.validity.Deadline()-w.clock(c))
 		}
 		free -= t.count
 	}

@@ -186,9 +186,9 @@ var plantedFaults = []plantedFault{
 		"shard/leader", "TestScripts", "",
 	},
 	{
-		"whole-timeout", "client/internal/session/window.go",
+		"whole-timeout", "client/sessionstate/window.go",
 		[]string{"return min(timeout*85/100, ", "return max(timeout, "},
-		"client/internal/session", "TestWindow", "",
+		"client/sessionstate", "TestWindow", "",
 	},
 	{
 		"former-unsaved", "shard/record.go",

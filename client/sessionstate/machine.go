@@ -1,12 +1,16 @@
-// Package session decides how long a session may be relied on. It is a pure step machine over the
-// moments at which the server renewed the session. Times are arguments, on one monotonic clock that
-// goes on while the machine sleeps. What is to be done comes out as data.
+// Package sessionstate decides how long a session may be relied on. It is the SDK's own step
+// machine: it takes the moments at which the server renewed the session, and returns what is to be
+// done as data. It has no clock. Times are arguments, on one monotonic clock that goes on while the
+// machine sleeps.
 //
-//	m := session.Start(sent, timeout, grace) // the start was sent then, and has been answered
-//	m.Renewed(sent)                          // a keep-alive that was sent then was answered
-//	m.ConnLost(now)
-//	r := m.Take()                            // state changed? attach? tell the server to stop it?
-package session
+//	m := sessionstate.Start(sent, timeout, grace) // the start was sent then, and has been answered
+//	m.Renewed(sent)                               // a keep-alive sent then was answered
+//	if m.Held(now) { ... }
+//	r := m.Take() // state changed? attach? tell the server to stop it?
+//
+// Programs do not need it: a client.Session has Held, and a client.Lease a context that ends in
+// time. It is for simulations of the SDK, and for another client over package protocol.
+package sessionstate
 
 import "time"
 
@@ -22,6 +26,7 @@ const (
 	Expired State = 3
 )
 
+// String is the name of the state in the protocol: ATTACHED, DETACHED, EXPIRED.
 func (s State) String() string {
 	switch s {
 	case Attached:
@@ -46,6 +51,7 @@ const (
 	numCauses           // number of causes
 )
 
+// String is the cause in words for logs.
 func (c Cause) String() string {
 	if c >= numCauses {
 		return "unknown"
