@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -27,58 +28,42 @@ type auditLog struct {
 	warn     func(msg string, args ...any)
 	restart  bool // the folder had a log before this start
 
-	applied atomic.Uint64 // index of the last entry that was written of, or passed over
+	applied atomic.Uint64 // index of the last entry that was handled
 }
 
-// openAudit opens the audit log, once it is known which instance this is.
-func (s *Server) openAudit(context.Context) error {
-	if s.cfg.Audit == "" {
-		return nil
-	}
-	cfg := audit.Config{Destination: s.cfg.Audit, Instance: s.instance, Generation: 1, Logger: s.log}
-	if !s.inMemory() {
-		var err error
-		if cfg.Generation, err = audit.Generation(filepath.Join(s.cfg.DataDir, generationFile)); err != nil {
+// open opens the audit log that the configuration asks for.
+func (a *auditLog) open(c *Config, instance uint64) (err error) {
+	cfg := audit.Config{Destination: c.Audit, Instance: instance, Generation: 1, Logger: c.Logger}
+	if !c.inMemory() {
+		if cfg.Generation, err = audit.Generation(filepath.Join(c.DataDir, generationFile)); err != nil {
 			return err
 		}
-		if s.audit.position, err = audit.OpenPosition(filepath.Join(s.cfg.DataDir, positionFile)); err != nil {
+		if a.position, err = audit.OpenPosition(filepath.Join(c.DataDir, positionFile)); err != nil {
 			return err
 		}
-		s.audit.applied.Store(s.audit.position.Index())
-		_, err = os.Stat(filepath.Join(s.cfg.DataDir, "raft"))
-		if s.audit.restart = err == nil; err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.applied.Store(a.position.Index())
+		_, err = os.Stat(filepath.Join(c.DataDir, datafolder.RaftDir))
+		if a.restart = err == nil; err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("data folder: %w", err)
 		}
 	}
-	l, err := audit.Open(cfg)
-	if err != nil {
+	if a.log, err = audit.Open(cfg); err != nil {
 		return err
 	}
-	s.audit.log, s.audit.warn = l, s.log.Warn
-	l.Write(audit.InitAudit)
-	l.Write(audit.LocalStartup)
-	if s.audit.restart {
-		l.Write(audit.ConnectLocalDB)
+	a.warn = c.Logger.Warn
+	a.write(audit.InitAudit)
+	a.write(audit.LocalStartup)
+	if a.restart {
+		a.write(audit.ConnectLocalDB)
 	}
-	s.running.Go(func() { s.audit.savePositions(s.ctx) })
 	return nil
 }
-
-// ReopenAudit opens the file of the audit log again, after it was renamed. Without an audit log that goes to a file it does nothing.
-func (s *Server) ReopenAudit() error { return s.audit.log.Reopen() }
 
 func (a *auditLog) write(e audit.Event) { a.log.Write(e) }
 
-// auditRecovery notes that what was in the folder is applied.
-func (s *Server) auditRecovery(context.Context) error {
-	if s.audit.restart {
-		s.audit.write(audit.RecoverLocalDB)
-	}
-	return nil
-}
-
-// metaApplied is told of each entry of the meta shard that was applied here, in their order. After a restart the engine applies again what came after its last snapshot: that
-// was written of before.
+// metaApplied is called with each entry of the meta shard that is applied here, in log order. After a
+// restart the engine applies again what came after its last snapshot: those entries were written
+// before.
 func (a *auditLog) metaApplied(index uint64, before, after *meta.State) {
 	if index <= a.applied.Load() {
 		return
@@ -89,10 +74,11 @@ func (a *auditLog) metaApplied(index uint64, before, after *meta.State) {
 	}
 }
 
-// savePositionPeriod is how often the place in the log is kept: what a crash may have written twice is what was applied within it.
+// savePositionPeriod is how often the position in the log is saved. A crash may write the events of
+// this period twice.
 const savePositionPeriod = time.Second
 
-// savePositions notes how far the audit log is, until ctx ends.
+// savePositions saves the position in the meta shard's log until ctx ends.
 func (a *auditLog) savePositions(ctx context.Context) {
 	for sleep(ctx, savePositionPeriod) == nil {
 		a.savePosition()
@@ -108,7 +94,7 @@ func (a *auditLog) savePosition() {
 	}
 }
 
-// close writes what waits. Nothing is applied any more.
+// close writes what waits. Nothing may be applied any more.
 func (a *auditLog) close() {
 	if a.log == nil {
 		return

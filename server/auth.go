@@ -72,7 +72,7 @@ func (c *conn) authenticate(view *auth.View, token []byte) (identity string, err
 // takes the place of a connection, and nothing else.
 func (c *conn) rejectCredentials(h protocol.Header, why error) {
 	s := c.server
-	s.metrics.authFailures.Inc()
+	s.metrics.AuthFailures.Inc()
 	host := c.Remote()
 	if at, _, err := net.SplitHostPort(host); err == nil {
 		host = at
@@ -106,7 +106,7 @@ func (s *Server) openAuth(ctx context.Context) error {
 	}
 	secret, where := s.cfg.AdminToken, "the one given"
 	if secret == "" {
-		if s.inMemory() {
+		if s.cfg.inMemory() {
 			return errors.New("auth is wanted in memory, where no file can keep the administrator's token; give one")
 		}
 		path := filepath.Join(s.cfg.DataDir, adminTokenFile)

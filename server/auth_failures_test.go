@@ -105,7 +105,7 @@ func TestMetricsNames(t *testing.T) {
 			}
 			boss.must(protocol.KindTrackCreate, boss.bucket(n.ID, "plans"), &protocol.TrackCreate{Head: boss.head(r.Session), Name: []byte("plans"), Config: trackConfig()}, nil)
 			var out strings.Builder
-			s.metrics.set.WritePrometheus(&out)
+			s.metrics.WritePrometheus(&out)
 			for _, name := range []string{"acme", "project-x", "plans"} {
 				if got := strings.Contains(out.String(), name); got != c.shown {
 					t.Errorf("%q in the metrics: %v, want %v", name, got, c.shown)

@@ -90,7 +90,7 @@ func TestAuth(t *testing.T) {
 			t.Fatalf("goodbye is %+v", g)
 		}
 	}
-	if n := s.metrics.authFailures.Get(); n != 5 {
+	if n := s.metrics.AuthFailures.Get(); n != 5 {
 		t.Errorf("%d failures were counted", n)
 	}
 	root := adminClient(t, s, rootSecret)

@@ -162,7 +162,7 @@ func (b *backups) begin(shard uint64) (*backupSnapshot, error) {
 
 // create makes the place for a snapshot: a file whose name is gone at once, or memory where nothing is on disk.
 func (b *backups) create() (backupFile, error) {
-	if b.server.inMemory() {
+	if b.server.cfg.inMemory() {
 		return new(memoryFile), nil
 	}
 	f, err := os.CreateTemp(b.server.cfg.DataDir, "backup-*")
@@ -181,14 +181,7 @@ func (b *backups) write(x *backupSnapshot) (index, size uint64, err error) {
 	defer cancel()
 	out := &countingWriter{w: x.file}
 	if x.shard == meta.MetaShardID {
-		rep := b.server.meta.current()
-		if rep == nil {
-			return 0, 0, protocol.Errorf(protocol.StatusUnavailable, "this instance has no replica of the meta shard at the moment; ask again")
-		}
-		if err := rep.Sync(ctx); err != nil {
-			return 0, 0, err
-		}
-		index, err = rep.Backup(out)
+		index, err = b.server.meta.Backup(ctx, out)
 		return index, out.n, err
 	}
 	l := localOperations{b.server}

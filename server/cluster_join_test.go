@@ -161,7 +161,7 @@ func TestCrashWhileJoining(t *testing.T) {
 	k.awaitOn("b", "two instances", func(s *meta.State) bool { return len(s.Instances()) == 2 && metaVoters(s) == 2 })
 
 	// Taken in, and the answer never arrived.
-	if _, err := k.server("a").admit(t.Context(), &cluster.JoinRequest{
+	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{
 		UUID: "11111111-1111-4111-8111-111111111111", Name: "c", Tier: DefaultTier, Address: "127.0.0.1:1", RaftAddress: k.address("c"), Version: k.server("a").cfg.version(),
 	}); err != nil {
 		t.Fatal(err)

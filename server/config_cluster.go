@@ -98,10 +98,22 @@ func (c *Config) domain() ([]meta.Label, error) {
 	return meta.Domain(labels...)
 }
 
+// labels is domain of a configuration that was checked.
+func (c *Config) labels() []meta.Label {
+	list, _ := c.domain()
+	return list
+}
+
+// raftAddress is where other instances connect.
+func (c *Config) raftAddress() string { return cmp.Or(c.RaftAdvertise, c.Raft) }
+
+// shardsPerReplicaset is the number of data shards of a new replicaset.
+func (c *Config) shardsPerReplicaset() int { return cmp.Or(c.Shards, DefaultShards) }
+
 // ownUse is for whom this instance listens at an address that is not its raft address; empty for nobody.
 func (c *Config) ownUse(address string) string {
 	switch address {
-	case cmp.Or(c.RaftAdvertise, c.Raft):
+	case c.raftAddress():
 	case c.Listen, c.Advertise, c.TLSListen, c.TLSAdvertise:
 		return "clients"
 	case c.Admin:

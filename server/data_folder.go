@@ -1,75 +1,54 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/file"
-	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// inMemory says that nothing survives the process, but for what is on a memory disk that outlives it.
-func (s *Server) inMemory() bool { return s.cfg.Memory || s.cfg.Disk != nil }
+// inMemory reports that nothing survives the process, except on a memory disk that outlives it.
+func (c *Config) inMemory() bool { return c.Memory || c.Disk != nil }
 
-// raftAdvertise is where other instances connect.
-func (s *Server) raftAdvertise() string { return cmp.Or(s.cfg.RaftAdvertise, s.cfg.Raft) }
-
-// otherPeers are the peers to look for; none makes a cluster of its own.
-func (s *Server) otherPeers() []string { return slices.Clone(s.cfg.Peers) }
-
-// clusterID is the cluster's id, empty before it is known: who knows none may talk to any.
-func (s *Server) clusterID() string {
-	if s.entry == nil {
-		return ""
-	}
-	return s.entry.Identity().Cluster
-}
-
-// domain is the failure domain in the form of the map; the configuration was checked.
-func (s *Server) domain() []meta.Label {
-	list, _ := s.cfg.domain()
-	return list
-}
-
-// tokenFile keeps the join token that a founder made because it was given none: whoever starts the next instance copies it.
+// tokenFile keeps the join token that a founder made because it was given none. The operator copies
+// it for the next instance.
 const tokenFile = "join-token"
 
 // maxTokenFile is the length of a token's file, in bytes.
 const maxTokenFile = 1 << 16
 
-// joinToken is the secret that lets instances in.
-func (s *Server) joinToken() ([]byte, error) {
-	if s.cfg.JoinToken != "" {
-		return []byte(s.cfg.JoinToken), nil
+// joinToken is the secret that admits instances to the cluster.
+func (c *Config) joinToken() ([]byte, error) {
+	if c.JoinToken != "" {
+		return []byte(c.JoinToken), nil
 	}
-	if s.inMemory() {
+	if c.inMemory() {
 		return nil, nil
 	}
-	path := filepath.Join(s.cfg.DataDir, tokenFile)
+	path := filepath.Join(c.DataDir, tokenFile)
 	b, err := file.Read(path, maxTokenFile)
 	switch {
 	case err == nil && len(strings.TrimSpace(string(b))) > 0:
 		return []byte(strings.TrimSpace(string(b))), nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read the join token: %w", err)
-	case len(s.cfg.Peers) > 0:
+	case len(c.Peers) > 0:
 		return nil, errors.New("to join other instances the join token is needed; give the one of the cluster, which is in the file join-token of its first instance's data folder")
 	}
 	// The others of a cluster do not let in an instance with a token of its own.
-	switch id, _, err := cluster.LoadIdentity(s.identityStore()); {
+	switch id, _, err := cluster.LoadIdentity(c.identityStore()); {
 	case err != nil:
 		return nil, err
 	case len(id.Known) > 0:
@@ -86,38 +65,44 @@ func (s *Server) joinToken() ([]byte, error) {
 	return []byte(token), nil
 }
 
-// makeFolder makes the data folder, and keeps others off it.
-func (s *Server) makeFolder(context.Context) error {
-	if s.inMemory() {
-		return nil
+// openFolder makes the data folder, and locks it. The lock is nil in memory.
+func (c *Config) openFolder(log *slog.Logger) (lock *os.File, err error) {
+	if c.inMemory() {
+		return nil, nil
 	}
-	err := os.MkdirAll(s.cfg.DataDir, 0o700)
+	err = os.MkdirAll(c.DataDir, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		_, err = os.Stat(s.cfg.DataDir) // a symbolic link that leads nowhere, or in a circle
+		_, err = os.Stat(c.DataDir) // a symbolic link that leads nowhere, or in a circle
 	}
 	if err != nil {
-		return fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
+		return nil, fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
 	}
-	if err := datafolder.Restrict(s.cfg.DataDir, s.log); err != nil {
-		return err
+	if err := datafolder.Restrict(c.DataDir, log); err != nil {
+		return nil, err
 	}
-	if s.lock, err = datafolder.Lock(s.cfg.DataDir); err != nil {
-		return err
+	if lock, err = datafolder.Lock(c.DataDir); err != nil {
+		return nil, err
 	}
-	if err := s.checkUnfinished(); err != nil {
-		return err
+	if err := datafolder.CheckUnfinished(c.DataDir); err != nil {
+		return lock, err
 	}
-	return datafolder.CheckIdentity(s.cfg.DataDir)
+	if c.restore != nil { // a restore that does not end leaves the folder marked
+		if err := datafolder.MarkUnfinished(c.DataDir); err != nil {
+			return lock, err
+		}
+	}
+	return lock, datafolder.CheckIdentity(c.DataDir)
 }
 
-func (s *Server) identityStore() cluster.Store {
+// identityStore keeps the instance's identity.
+func (c *Config) identityStore() cluster.Store {
 	switch {
-	case s.cfg.Disk != nil:
-		return diskStore{s.cfg.Disk}
-	case s.cfg.Memory:
+	case c.Disk != nil:
+		return diskStore{c.Disk}
+	case c.Memory:
 		return new(memoryStore)
 	}
-	return cluster.FileStore(filepath.Join(s.cfg.DataDir, datafolder.IdentityFile))
+	return cluster.FileStore(filepath.Join(c.DataDir, datafolder.IdentityFile))
 }
 
 // diskStore keeps the identity on a memory disk, memoryStore for the life of the process.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -18,7 +19,7 @@ func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.
 	defer d.flushReplies(len(origins))
 	defer d.server.guard("deliver", func() { d.deliveryFailed(origins) })
 	if len(origins) > 0 {
-		d.server.metrics.batch(d.server.clock.Now(), origins)
+		d.server.metrics.Batch(len(origins), time.Duration(origins[0].Tag&^unloggedNote), d.server.clock.Now())
 	}
 	d.delivery.Applied(rep, index, origins, ev)
 	d.processes.count(rep, ev.ProcessChanges)
@@ -54,7 +55,7 @@ func (d *shardHost) Reply(og *replica.Origin, e *shard.Event) {
 	c := d.server.conn(og.Conn)
 	switch {
 	case c == nil:
-		d.server.metrics.repliesDropped.Inc()
+		d.server.metrics.RepliesDropped.Inc()
 	case og.Tag&unloggedNote != 0:
 		if e.Status != protocol.StatusOK {
 			d.unloggedAttachFailed(d.out, c, og.Request, e.Status, e.Text)
@@ -95,7 +96,7 @@ func (d *shardHost) SessionAttached(conn uint64, e *shard.Event) {
 		return
 	}
 	what := "session attached"
-	path, _ := d.server.nodePath(e.Node)
+	path, _ := d.server.routing().nodePath(e.Node)
 	if e.Epoch == 1 {
 		what = "session started"
 	}
@@ -104,7 +105,7 @@ func (d *shardHost) SessionAttached(conn uint64, e *shard.Event) {
 
 // SessionEnded implements delivery.Host.
 func (d *shardHost) SessionEnded(e *shard.Event) {
-	d.server.metrics.sessionEnded(e.Reason)
+	d.server.metrics.SessionEnded(e.Reason)
 	// Before the bindings go: a result that another shard has meanwhile finds the one or the other.
 	if c := d.server.bindings.conn(e.Session); c != nil {
 		d.server.bindings.ended.Add(e.Session, c.ID(), d.server.clock.Now())
@@ -117,14 +118,9 @@ func (d *shardHost) SessionEnded(e *shard.Event) {
 		d.out.event(b.conn, protocol.KindSessionEnded, 0, d.id, &d.ended)
 	}
 	if d.leading.Load() && d.server.log.Enabled(context.Background(), slog.LevelDebug) {
-		path, _ := d.server.nodePath(e.Node)
-		d.server.log.Debug("session ended", "session", e.Session, "node", path, "shard", d.id, "reason", endReasonNames[e.Reason], "text", e.Text, "client", client)
+		path, _ := d.server.routing().nodePath(e.Node)
+		d.server.log.Debug("session ended", "session", e.Session, "node", path, "shard", d.id, "reason", metrics.EndReasons[e.Reason], "text", e.Text, "client", client)
 	}
-}
-
-// endReasonNames are the reasons of a session's end as metrics and the log name them.
-var endReasonNames = map[protocol.EndReason]string{
-	protocol.EndStopped: "stopped", protocol.EndExpired: "expired", protocol.EndKilled: "killed", protocol.EndNodeDropped: "node_dropped",
 }
 
 // DetachSessions implements delivery.Host. It notifies the clients, which attach the sessions again
@@ -151,12 +147,4 @@ func (d *shardHost) deliveryFailed(origins []replica.Origin) {
 			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
 		}
 	}
-}
-
-// lastReceived is when something last arrived on a connection; 0 if it is closed.
-func (s *Server) lastReceived(id uint64) time.Duration {
-	if c := s.transport.Conn(id); c != nil {
-		return c.LastReceived()
-	}
-	return 0
 }

@@ -75,7 +75,7 @@ func TestHealthOfACluster(t *testing.T) {
 		t.Errorf("a alone plans %+v", plan)
 	}
 	// One whose folder was lost asks to be taken in again, and is told the way that is left.
-	if _, err := k.server("a").admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b", RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
+	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b", RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
 		!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part") || !strings.Contains(err.Error(), "cluster recover") {
 		t.Errorf("a process without a folder is told %v", err)
 	}
@@ -104,7 +104,7 @@ func waitFor(p *protocol.ClusterPlan, what string) string {
 // scrape is what a server shows at /metrics of its own.
 func scrape(s *Server) string {
 	var text strings.Builder
-	s.metrics.set.WritePrometheus(&text)
+	s.metrics.WritePrometheus(&text)
 	return text.String()
 }
 

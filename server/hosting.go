@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
@@ -18,7 +18,6 @@ import (
 type hosting struct {
 	server          *Server
 	removedReplicas chan [2]uint64     // shard and replica: it has seen its own removal
-	removedMeta     chan uint64        // the same of the meta shard's
 	purged          map[[2]uint64]bool // whose data were removed
 	toPurge         map[[2]uint64]bool // whose data are to be
 
@@ -26,20 +25,17 @@ type hosting struct {
 }
 
 func newHosting(s *Server) *hosting {
-	return &hosting{server: s, removedReplicas: make(chan [2]uint64, 64), removedMeta: make(chan uint64, 8), purged: make(map[[2]uint64]bool), toPurge: make(map[[2]uint64]bool)}
+	return &hosting{server: s, removedReplicas: make(chan [2]uint64, 64), purged: make(map[[2]uint64]bool), toPurge: make(map[[2]uint64]bool)}
 }
 
-// removed is told by the log engine, on a goroutine of its own.
-func (h *hosting) removed(shard, id uint64) {
-	gone, meta := h.removedReplicas, h.removedMeta
+// replicaRemoved is called when a replica here has applied its own removal.
+func (h *hosting) replicaRemoved(shard, id uint64) {
 	if shard == replica.MetaShard {
-		gone = nil
-	} else {
-		meta = nil
+		h.server.membership.MetaRemoved(id)
+		return
 	}
 	select {
-	case gone <- [2]uint64{shard, id}:
-	case meta <- id:
+	case h.removedReplicas <- [2]uint64{shard, id}:
 	case <-h.server.ctx.Done():
 	}
 }
@@ -80,7 +76,7 @@ func (h *hosting) reconcile(state *meta.State) (again bool, err error) {
 		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
 			s.host.SuppressElections(x.ID)
 		}
-		if err := s.openShard(cfg); errors.Is(err, logstore.ErrDamaged) {
+		if err := h.open(cfg); errors.Is(err, logstore.ErrDamaged) {
 			return false, err
 		} else if err != nil {
 			s.log.Error("replica does not start, will be retried", "shard", x.ID, "replica", r.Replica, "error", err)
@@ -98,7 +94,7 @@ func (h *hosting) findOrphans(state *meta.State) {
 	for _, kept := range h.server.host.StoredReplicas() {
 		shard, id := kept[0], kept[1]
 		if shard == replica.MetaShard {
-			continue // startMeta sees to it
+			continue // its own start sees to it
 		}
 		x, _ := state.Shard(shard)
 		if r, ok := x.On(h.server.instance); !ok || r.Replica != id {
@@ -108,13 +104,13 @@ func (h *hosting) findOrphans(state *meta.State) {
 }
 
 // followMap keeps what runs here, the routes and the clients up to date with the map.
-func (s *Server) followMap() {
+func (h *hosting) followMap() {
+	s := h.server
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
 		changed := s.meta.Changed()
-		state := s.meta.State()
-		if again := s.applyMap(state); again {
+		if again := h.applyMap(s.meta.State()); again {
 			retry.Reset(reconcileRetry)
 		}
 		select {
@@ -122,8 +118,8 @@ func (s *Server) followMap() {
 			return
 		case <-changed:
 		case <-retry.C:
-		case gone := <-s.hosting.removedReplicas:
-			s.removed(gone[0], gone[1])
+		case gone := <-h.removedReplicas:
+			h.removed(gone[0], gone[1])
 		}
 	}
 }
@@ -132,72 +128,47 @@ func (s *Server) followMap() {
 const reconcileRetry = time.Second
 
 // applyMap follows a map.
-func (s *Server) applyMap(state *meta.State) (again bool) {
-	if i, ok := state.Instance(s.instance); ok {
-		if i.Expelled() {
-			s.leave()
-			return false
-		}
-		if s.registered.Load() && i.Target.Variant == meta.Online {
-			s.member.SetIncarnation(i.Target.Incarnation)
-		}
-	}
-	old := s.routing()
-	if old != nil && old.state.Revision() == state.Revision() && !s.hosting.pending {
+func (h *hosting) applyMap(state *meta.State) (again bool) {
+	s := h.server
+	if !s.membership.Follow(state) {
 		return false
 	}
-	again, err := s.hosting.reconcile(state)
+	old := s.routing()
+	if old != nil && old.state.Revision() == state.Revision() && !h.pending {
+		return false
+	}
+	again, err := h.reconcile(state)
 	if err != nil {
 		s.fail(err)
 		return false
 	}
-	s.setRoutes(state)
+	s.routes.Store(newRoutes(state, &s.shards, old))
 	s.setAuth(state)
 	if old != nil && old.state.MapVersion() != state.MapVersion() {
 		for _, d := range s.shards.all() {
 			d.raft.RouteChanged()
 		}
-		s.announceMap(state.MapVersion())
-		s.savePeers(state)
+		s.broadcastMapChanged(&protocol.MapChanged{Version: state.MapVersion()})
+		s.membership.SavePeers(state)
 	}
 	return again
 }
 
-// savePeers keeps the addresses of the other instances for the next start.
-func (s *Server) savePeers(state *meta.State) {
-	var known []string
-	for _, i := range state.Instances() {
-		if i.ID != s.instance && !i.Expelled() {
-			known = append(known, i.RaftAddress)
-		}
+// removed follows the removal of a replica here that its group has decided on, which the map may not
+// show yet.
+func (h *hosting) removed(shard, id uint64) {
+	h.toPurge[[2]uint64{shard, id}] = true
+	if d := h.server.shards.get(shard); d != nil && d.replica == id {
+		h.stop(d)
 	}
-	if err := s.entry.SetKnown(known); err != nil {
-		s.log.Error("addresses of the other instances are not kept", "error", err)
-	}
-}
-
-// removed follows the removal of a replica here that its group has decided on, which the map may not show yet.
-func (s *Server) removed(shard, id uint64) {
-	s.hosting.toPurge[[2]uint64{shard, id}] = true
-	if d := s.shards.get(shard); d != nil && d.replica == id {
-		s.hosting.stop(d)
-	}
-	s.hosting.pending = true // its data are removed with the next look at the map
-}
-
-// leave ends this instance, which the cluster has expelled.
-func (s *Server) leave() {
-	if err := s.entry.SetExpelled(); err != nil {
-		s.log.Error("expulsion is not kept", "error", err)
-	}
-	s.fail(cluster.ErrExpelled)
+	h.pending = true // its data are removed with the next look at the map
 }
 
 // stop closes a shard host whose replica is in its group no more. Its data are due to be removed.
 func (h *hosting) stop(d *shardHost) {
 	h.server.log.Info("replica is taken off this instance", "shard", d.id, "replica", d.replica)
 	h.toPurge[[2]uint64{d.id, d.replica}] = true
-	if err := h.server.closeShard(d); err != nil {
+	if err := h.close(d); err != nil {
 		h.server.log.Debug("the engine has stopped the replica before", "shard", d.id, "error", err)
 	}
 }

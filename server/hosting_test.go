@@ -87,7 +87,7 @@ func TestStreamsEndWithReplica(t *testing.T) {
 		c.must(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("svc"), Prefix: prefix}, nil)
 		c.event(protocol.KindSnapshot, nil)
 	}
-	_ = s.closeShard(d)
+	_ = s.hosting.close(d)
 	for range 2 {
 		var cut protocol.StreamCut
 		if c.event(protocol.KindStreamCut, &cut); cut.Status != protocol.StatusWrongShard {

@@ -117,7 +117,7 @@ func TestSemaphoreSeries(t *testing.T) {
 	read := func() (series map[string]string) {
 		t.Helper()
 		var out bytes.Buffer
-		s.metrics.set.WritePrometheus(&out)
+		s.metrics.WritePrometheus(&out)
 		series = make(map[string]string)
 		for line := range strings.Lines(out.String()) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
@@ -171,7 +171,7 @@ func TestManyOwnersInMetrics(t *testing.T) {
 	}}, &protocol.NodeInfo{})
 	said := func() bool {
 		var out bytes.Buffer
-		s.metrics.set.WritePrometheus(&out)
+		s.metrics.WritePrometheus(&out)
 		return strings.Contains(out.String(), "signalbox_semaphore_series_truncated 1\n")
 	}
 	for i := range uint64(shard.MaxSessionCounters) {

@@ -44,7 +44,7 @@ func (s *Server) transportConfig() transport.Config {
 			InTotal: l.InTotal, OutSoft: l.OutSoft, OutHard: l.OutHard, OutTotal: l.OutTotal, OutAge: l.OutAge,
 			Hello: l.HelloTimeout, Frame: l.FrameTimeout, Idle: l.IdleTimeout,
 		},
-		Clock: s.clock, ManualClock: manual, Log: s.log, Metrics: s.metrics.set,
+		Clock: s.clock, ManualClock: manual, Log: s.log, Metrics: s.metrics.Set,
 		NewClient: func(c *transport.Conn) transport.Client { return &conn{Conn: c, server: s} },
 		NewCycle:  func() transport.Cycle { return s.newReadCycle() },
 		OnSweep:   s.memory.measure, OnPanic: s.panicked, Fail: s.fail,

@@ -151,5 +151,5 @@ func (l localOperations) Report() map[uint64]governor.ShardHealth {
 
 // LeaderMessage implements cluster.Local.
 func (l localOperations) LeaderMessage(to, from uint64, msg []byte) {
-	l.s.receivePeerMessage(l.s.shards.get(to), from, msg)
+	peerMessages(l).receive(l.s.shards.get(to), from, msg)
 }

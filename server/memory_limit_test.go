@@ -60,7 +60,7 @@ func TestMemoryFull(t *testing.T) {
 			t.Errorf("%v: %v", kind, err)
 		}
 	}
-	if n := s.metrics.memoryRefused.Get(); n != 6 {
+	if n := s.metrics.MemoryRefused.Get(); n != 6 {
 		t.Errorf("%d refusals were counted", n)
 	}
 

@@ -1,11 +1,12 @@
 package server
 
 import (
-	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -18,7 +19,7 @@ type processCounts struct {
 }
 
 // count counts the changes of an entry. The leader measures the rounds that ended, too.
-func (p *processLeader) count(rep *replica.Shard, changes []shard.ProcessChange) {
+func (p *memberSink) count(rep *replica.Shard, changes []shard.ProcessChange) {
 	n := &p.counts
 	for i := range changes {
 		x := &changes[i]
@@ -43,7 +44,7 @@ func (p *processLeader) count(rep *replica.Shard, changes []shard.ProcessChange)
 }
 
 // measure takes how long a round lasted, in log time.
-func (p *processLeader) measure(rep *replica.Shard, x *shard.ProcessChange) {
+func (p *memberSink) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	var (
 		e  protocol.ProcessHistoryRound
 		ok bool
@@ -56,11 +57,7 @@ func (p *processLeader) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	if !ok || e.Epoch != x.Epoch {
 		return // it is gone, or another one ended in the same entry
 	}
-	m := p.host.server.metrics
-	m.roundSeconds.Update(float64(e.Duration) / 1000)
-	if e.Prepared > 0 {
-		m.prepareSeconds.Update(float64(e.Prepared) / 1000)
-	}
+	p.host.server.metrics.Round(time.Duration(e.Duration)*time.Millisecond, time.Duration(e.Prepared)*time.Millisecond)
 }
 
 // phases are the names of the phases of a process, as labels.
@@ -70,7 +67,7 @@ var phases = [...]string{"idle", "waiting", "preparing", "coordinating", "comple
 const maxProcessesPerView = 10_000
 
 // countByPhase counts the processes that are here now, by phase, and their members.
-func (p *processLeader) countByPhase() (byPhase [len(phases)]int, members int) {
+func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 	var node uint64
 	var name []byte
 	for more := true; more; {
@@ -108,39 +105,32 @@ func (p *processLeader) countByPhase() (byPhase [len(phases)]int, members int) {
 //	signalbox_process_replies_total, _replies_refused_total         refused: the receiver's handler failed
 //	signalbox_process_messages_stale_total           of rounds that are over
 //	signalbox_process_undelivered_total              not delivered because the member's connection had much to read; they come again
-func (m *serverMetrics) writeProcesses(w io.Writer) {
-	for _, d := range m.server.shards.all() {
+func writeProcesses(w io.Writer, hosts []*shardHost) {
+	for _, d := range hosts {
 		p := d.processes
 		byPhase, members := p.countByPhase()
 		for i, n := range byPhase {
-			fmt.Fprintf(w, "signalbox_processes{shard=\"%d\",phase=%q} %d\n", d.id, phases[i], n)
+			metrics.Write(w, "signalbox_processes", metrics.Labels("shard", d.id, "phase", phases[i]), n)
 		}
 		for o := protocol.RoundCompleted; int(o) < len(p.counts.ended); o++ {
-			fmt.Fprintf(w, "signalbox_process_rounds_ended_total{shard=\"%d\",outcome=%q} %d\n", d.id, o, p.counts.ended[o].Load())
+			metrics.Write(w, "signalbox_process_rounds_ended_total", metrics.Labels("shard", d.id, "outcome", o), p.counts.ended[o].Load())
 		}
-		p.mu.Lock()
-		relayed := p.relay.Stats()
-		p.mu.Unlock()
-		for _, v := range []struct {
-			name  string
-			value uint64
-		}{
-			{"signalbox_process_members", uint64(members)},
-			{"signalbox_process_rounds_started_total", p.counts.started.Load()},
-			{"signalbox_process_joins_total", p.counts.joined.Load()},
-			{"signalbox_process_leaves_total", p.counts.left.Load()},
-			{"signalbox_process_returns_total", p.counts.returned.Load()},
-			{"signalbox_process_undelivered_total", p.counts.undelivered.Load()},
-			{"signalbox_process_requests_total", relayed.Requests},
-			{"signalbox_process_requests_repeated_total", relayed.Repeated + relayed.Redelivered},
-			{"signalbox_process_requests_overflowed_total", relayed.Overflows},
-			{"signalbox_process_messages_stale_total", relayed.Stale},
-			{"signalbox_process_replies_total", relayed.Replies},
-			{"signalbox_process_replies_refused_total", relayed.Refused},
-			{"signalbox_process_requests_pending", uint64(relayed.Pending)},
-			{"signalbox_process_requests_pending_bytes", uint64(relayed.PendingBytes)},
-		} {
-			fmt.Fprintf(w, "%s{shard=\"%d\"} %d\n", v.name, d.id, v.value)
-		}
+		relayed := d.raft.RelayStats()
+		metrics.WriteAll(w, "signalbox_process_", metrics.Labels("shard", d.id),
+			"members", members,
+			"rounds_started_total", p.counts.started.Load(),
+			"joins_total", p.counts.joined.Load(),
+			"leaves_total", p.counts.left.Load(),
+			"returns_total", p.counts.returned.Load(),
+			"undelivered_total", p.counts.undelivered.Load(),
+			"requests_total", relayed.Requests,
+			"requests_repeated_total", relayed.Repeated+relayed.Redelivered,
+			"requests_overflowed_total", relayed.Overflows,
+			"messages_stale_total", relayed.Stale,
+			"replies_total", relayed.Replies,
+			"replies_refused_total", relayed.Refused,
+			"requests_pending", relayed.Pending,
+			"requests_pending_bytes", relayed.PendingBytes,
+		)
 	}
 }

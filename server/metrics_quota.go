@@ -1,11 +1,12 @@
 package server
 
 import (
-	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 
+	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -25,7 +26,7 @@ type quotaUse struct{ used, refused uint64 }
 
 // quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers in all shards, and requests refused at this listener. Sums over the instances
 // are those of the cluster. most bounds the nodes; cut: there are more.
-func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
+func quotaUses(hosts []*shardHost, rates map[uint64]*requestRate, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
 	uses = make(map[uint64]*[len(nodeQuotas)]quotaUse)
 	of := func(node uint64) *[len(nodeQuotas)]quotaUse {
 		u := uses[node]
@@ -39,7 +40,7 @@ func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse
 		}
 		return u
 	}
-	for _, d := range s.shards.all() {
+	for _, d := range hosts {
 		leads := d.raft.Leading()
 		d.raft.View(func(machine *shard.Machine) {
 			for _, node := range machine.Nodes() {
@@ -56,38 +57,38 @@ func (s *Server) quotaUses(most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse
 			}
 		})
 	}
-	for node, r := range s.routing().rates {
+	for node, r := range rates {
 		of(node)[quotaRequests].refused += r.refused.Load()
 	}
 	return uses, cut
 }
 
-// writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each has refused. The number of series is bounded;
-// signalbox_node_series_truncated is 1 when nodes were left out.
-func (m *serverMetrics) writeQuotas(w io.Writer) {
-	uses, over := m.server.quotaUses(m.server.cfg.Limits.MaxSeries / (3 * len(nodeQuotas)))
-	state := m.server.routing().state
+// writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each
+// has refused. most bounds the series; signalbox_node_series_truncated is 1 if nodes were left out.
+// Where names are not shown, a node has its number.
+func writeQuotas(w io.Writer, hosts []*shardHost, r *routes, most int, names bool) {
+	uses, cut := quotaUses(hosts, r.rates, most/(3*len(nodeQuotas)))
 	for _, id := range slices.Sorted(maps.Keys(uses)) {
-		n, ok := state.Node(id)
+		n, ok := r.state.Node(id)
 		if !ok {
 			continue // dropped
+		}
+		label := strconv.FormatUint(id, 10)
+		if names {
+			label = metrics.Label(n.Path)
 		}
 		c := &n.Config
 		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests}
 		for q, u := range uses[id] {
-			labels := fmt.Sprintf("node=%q,quota=%q", m.server.nodeLabel(id, n.Path), nodeQuotas[q])
+			labels := metrics.Labels("node", label, "quota", nodeQuotas[q])
 			if q != quotaRequests {
-				fmt.Fprintf(w, "signalbox_node_used{%s} %d\n", labels, u.used)
+				metrics.Write(w, "signalbox_node_used", labels, u.used)
 			}
 			if limits[q] != 0 {
-				fmt.Fprintf(w, "signalbox_node_quota{%s} %d\n", labels, limits[q])
+				metrics.Write(w, "signalbox_node_quota", labels, limits[q])
 			}
-			fmt.Fprintf(w, "signalbox_node_refused_total{%s} %d\n", labels, u.refused)
+			metrics.Write(w, "signalbox_node_refused_total", labels, u.refused)
 		}
 	}
-	cut := 0
-	if over {
-		cut = 1
-	}
-	fmt.Fprintf(w, "signalbox_node_series_truncated %d\n", cut)
+	metrics.Write(w, "signalbox_node_series_truncated", "", cut)
 }

@@ -2,18 +2,19 @@ package server
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // trackStatus is how a track stands, for the metrics.
 type trackStatus struct {
-	path   string
+	node   uint64
 	status protocol.TrackStatus
 	lags   []uint64 // of its locations, in ms
 }
@@ -35,45 +36,38 @@ const seriesOfLocation = 10
 //	signalbox_rollout_empty, _stalled, _reelection_pending    1 in this state
 //	signalbox_rollout_targets_total        targets set, by reason: reelect-explicit, reelect-implicit and rollback are those to look at
 //	signalbox_rollout_polls_total          polls, by path: read from memory, or log
-func (m *serverMetrics) writeRollouts(w io.Writer) {
-	left, isCut := m.server.cfg.Limits.MaxSeries, 0
-	take := func(n int) bool {
-		if left < n {
-			isCut = 1
-			return false
-		}
-		left -= n
-		return true
-	}
-	for _, d := range m.server.shards.all() {
-		fmt.Fprintf(w, "signalbox_rollout_polls_total{shard=\"%d\",path=\"read\"} %d\n", d.id, d.tracks.polls.read.Load())
-		fmt.Fprintf(w, "signalbox_rollout_polls_total{shard=\"%d\",path=\"log\"} %d\n", d.id, d.tracks.polls.logged.Load())
-		if !d.raft.Leading() || !m.server.showNames() {
+func writeRollouts(w io.Writer, hosts []*shardHost, state *meta.State, most int, names bool) {
+	budget := metrics.Budget{Left: most}
+	for _, d := range hosts {
+		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.id, "path", "read"), d.tracks.polls.read.Load())
+		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.id, "path", "log"), d.tracks.polls.logged.Load())
+		if !d.raft.Leading() || !names {
 			continue
 		}
-		for _, x := range d.tracks.trackStatuses(left / seriesOfLocation) {
-			track := fmt.Sprintf("node=%q,track=%q", labelValue(x.path), labelValue(string(x.status.Name)))
+		for _, x := range d.tracks.trackStatuses(budget.Left / seriesOfLocation) {
+			n, _ := state.Node(x.node)
+			track := metrics.Labels("node", metrics.Label(n.Path), "track", metrics.Label(string(x.status.Name)))
 			for i := range x.status.Locations {
 				l := &x.status.Locations[i]
-				if !take(seriesOfLocation + len(l.BlockedBy)) {
+				if !budget.Take(seriesOfLocation + len(l.BlockedBy)) {
 					break
 				}
-				writeLocation(w, fmt.Sprintf("%s,location=%q", track, labelValue(l.Name)), l, x.status.Clock, x.lags[i])
+				writeLocation(w, track+","+metrics.Labels("location", metrics.Label(l.Name)), l, x.status.Clock, x.lags[i])
 			}
 		}
 		chosen := d.tracks.targetCounts()
 		for _, k := range slices.SortedFunc(maps.Keys(chosen), func(a, b targetKey) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.track, b.track), cmp.Compare(a.location, b.location), cmp.Compare(a.reason, b.reason))
 		}) {
-			if !take(1) {
+			if !budget.Take(1) {
 				break
 			}
-			path, _ := m.server.nodePath(k.node)
-			fmt.Fprintf(w, "signalbox_rollout_targets_total{node=%q,track=%q,location=%q,reason=%q} %d\n",
-				labelValue(path), labelValue(k.track), labelValue(k.location), k.reason.String(), chosen[k])
+			n, _ := state.Node(k.node)
+			metrics.Write(w, "signalbox_rollout_targets_total", metrics.Labels(
+				"node", metrics.Label(n.Path), "track", metrics.Label(k.track), "location", metrics.Label(k.location), "reason", k.reason), chosen[k])
 		}
 	}
-	fmt.Fprintf(w, "signalbox_rollout_series_truncated %d\n", isCut)
+	metrics.Write(w, "signalbox_rollout_series_truncated", "", budget.Cut)
 }
 
 func writeLocation(w io.Writer, labels string, l *protocol.TrackLocationStatus, clock, lag uint64) {
@@ -84,25 +78,13 @@ func writeLocation(w io.Writer, labels string, l *protocol.TrackLocationStatus, 
 		}
 		return seconds(clock - min(clock, at))
 	}
-	is := func(s protocol.TrackState) float64 {
-		if l.State == s {
-			return 1
-		}
-		return 0
-	}
-	for _, v := range []struct {
-		name  string
-		value float64
-	}{
-		{"target_age_seconds", since(l.Since)}, {"lag_seconds", seconds(lag)}, {"leaders", float64(l.Counted)}, {"converged", float64(l.Reached)},
-		{"members", float64(l.Members)}, {"blocked_seconds", since(l.BlockedSince)}, {"empty", is(protocol.StateEmpty)}, {"stalled", is(protocol.StateStalled)},
-		{"reelection_pending", is(protocol.StateReelectionPending)},
-	} {
-		fmt.Fprintf(w, "signalbox_rollout_%s{%s} %g\n", v.name, labels, v.value)
-	}
-	fmt.Fprintf(w, "signalbox_rollout_target{%s} %d\n", labels, l.Target)
+	metrics.WriteAll(w, "signalbox_rollout_", labels,
+		"target_age_seconds", since(l.Since), "lag_seconds", seconds(lag), "leaders", l.Counted, "converged", l.Reached,
+		"members", l.Members, "blocked_seconds", since(l.BlockedSince), "empty", l.State == protocol.StateEmpty,
+		"stalled", l.State == protocol.StateStalled, "reelection_pending", l.State == protocol.StateReelectionPending, "target", l.Target,
+	)
 	for _, id := range l.BlockedBy {
-		fmt.Fprintf(w, "signalbox_rollout_blocked_by{%s,instance=%q} 1\n", labels, labelValue(id))
+		metrics.Write(w, "signalbox_rollout_blocked_by", labels+","+metrics.Labels("instance", metrics.Label(id)), true)
 	}
 }
 
@@ -137,7 +119,7 @@ func (t *trackDecisions) trackStatuses(most int) (list []trackStatus) {
 		if !found {
 			return list
 		}
-		x.path, _ = d.server.nodePath(node)
+		x.node = node
 		list = append(list, x)
 	}
 	return list

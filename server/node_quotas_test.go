@@ -81,7 +81,7 @@ func (x *tenants) works(c *raw, node, session uint64) {
 // metric is the value of a series of /small, or empty.
 func (x *tenants) metric(name, quota string) string {
 	var out bytes.Buffer
-	x.s.metrics.set.WritePrometheus(&out)
+	x.s.metrics.WritePrometheus(&out)
 	for line := range strings.Lines(out.String()) {
 		if v, ok := strings.CutPrefix(line, fmt.Sprintf("%s{node=%q,quota=%q} ", name, "/small", quota)); ok {
 			return strings.TrimSpace(v)

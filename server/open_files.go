@@ -1,19 +1,20 @@
 package server
 
 import (
-	"context"
 	"fmt"
+	"log/slog"
 	"syscall"
 )
 
 // reservedFiles is how many open files are kept for the log, snapshots, other instances and operators.
 const reservedFiles = 512
 
-// limitConnections raises the soft limit on open files to the hard one, and bounds the connections so that the log never finds the process out of files.
-func (s *Server) limitConnections(context.Context) error {
+// maxConnections raises the soft limit on open files to the hard one, and bounds the connections so
+// that the log always has files left.
+func maxConnections(limit int, log *slog.Logger) (int, error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return fmt.Errorf("read the limit on open files: %w", err)
+		return 0, fmt.Errorf("read the limit on open files: %w", err)
 	}
 	if l.Cur < l.Max {
 		raised := syscall.Rlimit{Cur: l.Max, Max: l.Max}
@@ -23,14 +24,13 @@ func (s *Server) limitConnections(context.Context) error {
 	}
 	room, ok := roomFor(uint64(l.Cur)) // int64 on FreeBSD
 	if !ok {
-		return fmt.Errorf("the limit on open files is %d, too low to serve anybody; raise it (ulimit -n)", l.Cur)
+		return 0, fmt.Errorf("the limit on open files is %d, too low to serve anybody; raise it (ulimit -n)", l.Cur)
 	}
-	s.maxConns = s.cfg.Limits.MaxConnections
-	if room < uint64(s.maxConns) {
-		s.maxConns = int(room)
-		s.log.Info("connections are bounded by the limit on open files", "connections", room, "files", l.Cur)
+	if room < uint64(limit) {
+		limit = int(room)
+		log.Info("connections are bounded by the limit on open files", "connections", room, "files", l.Cur)
 	}
-	return nil
+	return limit, nil
 }
 
 // roomFor says how many connections a limit on open files allows. A small limit is shared in half.

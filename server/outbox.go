@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
@@ -9,13 +10,13 @@ import (
 // written at the latest after flush.
 type outbox struct {
 	server  *Server
-	counts  *replyCounts
+	counts  *metrics.Replies
 	written int // bytes appended, by whoever cares to reset it
 	failure protocol.Failure
 	direct  transport.DirectWriter
 }
 
-func (s *Server) newOutbox() *outbox { return &outbox{server: s, counts: s.metrics.newReplyCounts()} }
+func (s *Server) newOutbox() *outbox { return &outbox{server: s, counts: s.metrics.NewReplies()} }
 
 // borrowOutbox and returnOutbox are for goroutines that send now and then. Returning flushes.
 func (s *Server) borrowOutbox() *outbox { return s.outboxes.Get().(*outbox) }
@@ -28,14 +29,14 @@ func (s *Server) returnOutbox(o *outbox) {
 
 // reply answers a request with success.
 func (o *outbox) reply(c *conn, kind protocol.Kind, id uint64, m protocol.Message) {
-	o.counts.count(kind, protocol.StatusOK)
+	o.counts.Count(kind, protocol.StatusOK)
 	c.unanswered.Add(-1)
 	o.written += c.Append(kind|protocol.KindReply, id, uint64(protocol.StatusOK), m)
 }
 
 // fail answers a request with a status and a sentence.
 func (o *outbox) fail(c *conn, kind protocol.Kind, id uint64, status protocol.Status, text string) {
-	o.counts.count(kind, status)
+	o.counts.Count(kind, status)
 	c.unanswered.Add(-1)
 	if countsAsRejection(status) {
 		c.CountRejection()

@@ -25,19 +25,19 @@ func (m peerMessages) Send(to, from uint64, msg []byte) {
 		m.s.member.Send(to, from, msg)
 		return
 	}
-	m.s.receivePeerMessage(d, from, msg)
+	m.receive(d, from, msg)
 }
 
-// receivePeerMessage puts a message for the leader of a shard here into its mailbox. A replica that does not lead drops it.
-func (s *Server) receivePeerMessage(d *shardHost, from uint64, msg []byte) {
+// receive puts a message for the leader of a shard here into its mailbox. A replica that does not lead drops it.
+func (m peerMessages) receive(d *shardHost, from uint64, msg []byte) {
 	if d == nil {
-		s.droppedMessages.Add(1)
+		m.s.droppedMessages.Add(1)
 		return
 	}
 	select {
 	case d.inbox <- peerMessage{from, msg}:
 	default:
-		s.droppedMessages.Add(1)
+		m.s.droppedMessages.Add(1)
 	}
 }
 

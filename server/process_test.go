@@ -288,7 +288,7 @@ func TestProcessRounds(t *testing.T) {
 		t.Fatalf("sync with a process that is not there: %v", err)
 	}
 	text := new(bytes.Buffer)
-	s.metrics.set.WritePrometheus(text)
+	s.metrics.WritePrometheus(text)
 	for _, line := range []string{
 		`phase="idle"} 1`, `outcome="completed"} 4`, "signalbox_process_requests_total", "signalbox_process_round_seconds_count 4",
 	} {
@@ -448,30 +448,6 @@ func TestProcessSlowMember(t *testing.T) {
 	}
 }
 
-// TestMemberMessagesAreBounded: what waits for a shard's goroutine is bounded in number and bytes, and refused when it has ended.
-func TestMemberMessagesAreBounded(t *testing.T) {
-	p := &processLeader{wake: make(chan struct{}, 1)}
-	fill := func(m memberMessage, most int) {
-		t.Helper()
-		n := 0
-		for p.add(m) == protocol.StatusOK {
-			n++
-		}
-		if st := p.add(m); n != most || st != protocol.StatusOverloaded {
-			t.Fatalf("%d messages were taken, want %d; one more is %v", n, most, st)
-		}
-		if got := len(p.take(nil)); got != most {
-			t.Fatalf("%d messages were there", got)
-		}
-	}
-	fill(memberMessage{}, maxMemberMessages)
-	fill(memberMessage{body: make([]byte, 1<<20)}, maxMemberBytes>>20)
-	p.queue.closed = true
-	if st := p.add(memberMessage{}); st != protocol.StatusUnavailable {
-		t.Fatalf("after the end it is %v", st)
-	}
-}
-
 // TestProcessBucketFrozen: while the bucket of a process moves nothing is served, and its streams are cut; when the move is given up members go on with the round they were in.
 func TestProcessBucketFrozen(t *testing.T) {
 	s := start(t, nil)
@@ -505,11 +481,7 @@ func TestProcessBucketFrozen(t *testing.T) {
 		t.Fatalf("a sync while the bucket is frozen: %v", err)
 	}
 	// The relay forgets what it had: the process is elsewhere, as far as it knows.
-	eventually(t, "the relay to go", func() bool {
-		d.processes.mu.Lock()
-		defer d.processes.mu.Unlock()
-		return d.processes.relay.Stats().Relays == 0
-	})
+	eventually(t, "the relay to go", func() bool { return d.raft.RelayStats().Relays == 0 })
 
 	step(shard.CmdActivate, 101)
 	for _, p := range []*memberClient{a, b} { // some were at home in that bucket

@@ -362,3 +362,11 @@ func manual(c *Config) *replica.ManualClock {
 	c.Clock = clock
 	return clock
 }
+
+// shardIDs are the shards that have a replica here, in order.
+func (s *Server) shardIDs() (ids []uint64) {
+	for _, d := range s.shards.all() {
+		ids = append(ids, d.id)
+	}
+	return ids
+}

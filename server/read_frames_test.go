@@ -134,7 +134,7 @@ func FuzzFeed(f *testing.F) {
 		if len(data) > 64<<10 {
 			return
 		}
-		before := s.metrics.panics.Get()
+		before := s.metrics.Panics.Get()
 		c := feedTo(t, s)
 		defer c.pipe.Disconnect()
 		if greet {
@@ -159,7 +159,7 @@ func FuzzFeed(f *testing.F) {
 			pending = pending[used:]
 		}
 		eventually(t, "all answers", func() bool { c.drain(); return c.unanswered.Load() == 0 || c.Ending() })
-		if n := s.metrics.panics.Get() - before; n != 0 {
+		if n := s.metrics.Panics.Get() - before; n != 0 {
 			t.Fatal("a panic was contained")
 		}
 	})

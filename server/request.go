@@ -47,7 +47,7 @@ func (c *conn) request(p *readCycle, h protocol.Header) {
 		return
 	}
 	if full := c.server.memory.rejection(); full != nil && k.grows {
-		c.server.metrics.memoryRefused.Inc()
+		c.server.metrics.MemoryRefused.Inc()
 		p.out.failError(c, h.Kind, h.ID, full)
 		return
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func (s *Server) clusterMethods() *operator.ClusterMethods {
-	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup}
+	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup}
 }
 
 // clusterRequest serves operators' methods, off the event loop: documents are made, and changes wait for the meta shard.

@@ -28,7 +28,7 @@ func forceRelease(c *conn, p *readCycle, h protocol.Header, t target) {
 
 // auditRequest notes what an operator asked for on this connection.
 func (c *conn) auditRequest(title, message string, node uint64, fields ...audit.Field) {
-	path, _ := c.server.nodePath(node)
+	path, _ := c.server.routing().nodePath(node)
 	attrs := []any{"node", path, "identity", c.identity, "remote", c.Remote()}
 	for _, f := range fields {
 		attrs = append(attrs, f.Key, f.Value)
@@ -44,7 +44,7 @@ func (d *shardHost) Forced(index uint64, e *shard.Event) {
 	if d.server.audit.log == nil || !d.leading.Load() {
 		return
 	}
-	path, _ := d.server.nodePath(e.Node)
+	path, _ := d.server.routing().nodePath(e.Node)
 	fields := []audit.Field{{Key: "node", Value: path}, {Key: "session", Value: e.Session}}
 	line := audit.Event{Title: "session_killed", Message: "a session was ended by an operator", Severity: audit.High}
 	if e.Kind == shard.EventLeaseLost {

@@ -8,6 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // processRequests is memory for decoding requests about coordination processes.
@@ -89,12 +90,12 @@ func processJoin(c *conn, p *readCycle, h protocol.Header, t target) {
 
 // memberMessages hands a sync, message or reply to the shard's goroutine for messages.
 func memberMessages(c *conn, p *readCycle, h protocol.Header, t target) {
-	m := memberMessage{conn: c, id: h.ID, kind: h.Kind, node: t.node, epoch: t.binding.epoch, body: bytes.Clone(h.Body)}
-	switch st := t.shard.processes.add(m); st {
+	m := replica.MemberMessage{Origin: replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind}, Node: t.node, Epoch: t.binding.epoch, Body: bytes.Clone(h.Body)}
+	switch st := t.shard.raft.SubmitMember(m); st {
 	case protocol.StatusOK:
 	case protocol.StatusOverloaded:
 		p.out.fail(c, h.Kind, h.ID, st, fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
-			t.shard.id, maxMemberMessages, maxMemberBytes))
+			t.shard.id, replica.MaxMemberMessages, replica.MaxMemberBytes))
 	default:
 		c.rejectSubmit(p.out, t.shard, h.Kind, h.ID, st)
 	}
@@ -117,7 +118,7 @@ func processAlter(c *conn, p *readCycle, h protocol.Header, t target) {
 
 // operateProcess submits what an operator changes, with a line of the log and one of the audit log.
 func (c *conn) operateProcess(p *readCycle, h protocol.Header, name []byte, t target, e audit.Event, fields ...audit.Field) {
-	path, _ := c.server.nodePath(t.node)
+	path, _ := c.server.routing().nodePath(t.node)
 	c.server.log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.Remote())
 	e.Initiator = c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, fields...)

@@ -223,7 +223,7 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 		arm = m.Flags&(protocol.WatchData|protocol.WatchOwners) != 0 && len(m.Cursor) == 0
 		if arm {
 			if bad = c.server.memory.rejection(); bad != nil {
-				c.server.metrics.memoryRefused.Inc()
+				c.server.metrics.MemoryRefused.Inc()
 			} else if b := c.binding(m.Session); b == nil { // the watch belongs to the session, so the session must be proved here, and be one of the node
 				alien = m.Session
 			} else if b.node != m.Node {

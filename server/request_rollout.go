@@ -149,7 +149,7 @@ func trackGateReport(c *conn, p *readCycle, h protocol.Header, t target) {
 // submitTrack submits what was decided about a track, and notes who asked for it. What came of it is noted when the log has it (trackDecisions.recordDecision): a request may be
 // refused, or be sent again.
 func (c *conn) submitTrack(p *readCycle, h protocol.Header, t target, track []byte, e audit.Event, fields ...audit.Field) {
-	path, _ := c.server.nodePath(t.node)
+	path, _ := c.server.routing().nodePath(t.node)
 	name := string(track)
 	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGateReport {
 		c.server.log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name, "identity", c.identity, "remote", c.Remote())

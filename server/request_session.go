@@ -140,7 +140,7 @@ func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.Sessio
 	if d.raft.Submit(cmd, replica.Origin{Conn: c.ID(), Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | unloggedNote}) != protocol.StatusOK {
 		return false
 	}
-	c.server.metrics.relaxedAttaches.Inc()
+	c.server.metrics.RelaxedAttaches.Inc()
 	// Requests may come before the log has the attach: they wait behind it in the same log, or at a remote shard, which learns the epoch from them.
 	b := c.newBinding(m.Session, m.Epoch, m.Node, d, m.Description)
 	b.unlogged = true

@@ -49,41 +49,18 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
-	s, err := boot(ctx, cfg, (*Server).serveNothing)
+	s, err := boot(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	if err := s.Close(); err != nil {
 		return err
 	}
-	if s.inMemory() {
+	if s.cfg.inMemory() {
 		return nil
 	}
 	return datafolder.ClearUnfinished(cfg.DataDir)
 }
-
-// checkUnfinished keeps a server off a restore that did not end; a restore marks its folder as one.
-func (s *Server) checkUnfinished() error {
-	if err := datafolder.CheckUnfinished(s.cfg.DataDir); err != nil {
-		return err
-	}
-	if s.cfg.restore == nil {
-		return nil
-	}
-	return datafolder.MarkUnfinished(s.cfg.DataDir)
-}
-
-// restored is what the bootstrap takes over, nothing for a new cluster.
-func (s *Server) restored() (nodes []byte, epoch uint64, err error) {
-	if s.cfg.restore == nil {
-		return nil, 0, nil
-	}
-	nodes, err = s.cfg.restore.Map()
-	return nodes, s.cfg.restore.Epoch(), err
-}
-
-// serveNothing takes the place of opening the listeners.
-func (s *Server) serveNothing(context.Context) error { return nil }
 
 // restoreBuckets carries out the governor's step that gives a new shard its buckets, with what the backup has of them. It may be cut at any point and repeated: the shard knows how far
 // it has come.

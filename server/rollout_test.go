@@ -536,7 +536,7 @@ func TestRolloutMetrics(t *testing.T) {
 	k.poll("sas-1", k.sas, 0, 0)
 	read := func() string {
 		var out bytes.Buffer
-		s.metrics.set.WritePrometheus(&out)
+		s.metrics.WritePrometheus(&out)
 		return out.String()
 	}
 	has := func(lines ...string) {

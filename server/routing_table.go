@@ -18,16 +18,13 @@ type routes struct {
 	rates   map[uint64]*requestRate     // by node; nil when no node has a quota of requests
 }
 
-// routing is the newest map this instance knows.
-func (s *Server) routing() *routes { return s.routes.Load() }
-
-// setRoutes prepares a map. One goroutine calls it.
-func (s *Server) setRoutes(state *meta.State) {
+// newRoutes prepares a map. The rates of nodes go on from the former one; nil: there is none.
+func newRoutes(state *meta.State, shards *shardTable, former *routes) *routes {
 	r := &routes{state: state, single: true}
 	r.current, r.before = state.Keys()
 	var rates map[uint64]*requestRate
-	if old := s.routes.Load(); old != nil {
-		rates = old.rates
+	if former != nil {
+		rates = former.rates
 	}
 	r.rates = nodeRates(state, rates)
 	for _, t := range state.Tiers() {
@@ -35,12 +32,12 @@ func (s *Server) setRoutes(state *meta.State) {
 		list := make([]*shardHost, t.Buckets)
 		for _, run := range t.Runs {
 			for b := run.First; b < run.First+run.Count; b++ {
-				list[b] = s.shards.get(run.Shard)
+				list[b] = shards.get(run.Shard)
 			}
 		}
 		r.tiers[t.ID] = list
 	}
-	s.routes.Store(r)
+	return r
 }
 
 // shard is the shard here that owns a bucket of a tier, nil when there is none.
@@ -64,19 +61,17 @@ func (r *routes) tierOf(node uint64) uint8 {
 // keys are the current and the previous ticket key.
 func (r *routes) keys() (current, previous *meta.Key) { return &r.current, &r.before }
 
-// route is where a leader finds the home shards of its remote sessions.
-func (s *Server) route(tier uint8, bucket uint32) (shard, epoch uint64) {
-	r := s.routes.Load()
+// home is the home shard of a remote session, and the epoch of its bucket. A nil table knows none.
+func (r *routes) home(tier uint8, bucket uint32) (shard, epoch uint64) {
 	if r == nil {
 		return 0, 0
 	}
 	return r.state.Route(tier, bucket)
 }
 
-// nodePath is the path of a node id. Shards ask before the first routing table is there: they apply
-// their logs while the instance starts.
-func (s *Server) nodePath(id uint64) (string, bool) {
-	r := s.routes.Load()
+// nodePath is the path of a node. A nil table knows none: shards ask while they apply their logs at
+// the start.
+func (r *routes) nodePath(id uint64) (string, bool) {
 	if r == nil {
 		return "", false
 	}
@@ -84,23 +79,19 @@ func (s *Server) nodePath(id uint64) (string, bool) {
 	return n.Path, ok
 }
 
-// mapReply is the map for clients, with the masters as they are now, and the addresses for their way of connecting.
-func (s *Server) mapReply(known uint64, secure bool) *protocol.MapReply {
-	r := governor.MapReply(s.routing().state, known, func(shard uint64) (instance, term uint64) {
-		if d := s.shards.get(shard); d != nil {
+// mapReply is the map for a client, with the masters as they are now, and the addresses for its kind
+// of connection.
+func (r *routes) mapReply(shards *shardTable, known uint64, secure bool) *protocol.MapReply {
+	m := governor.MapReply(r.state, known, func(shard uint64) (instance, term uint64) {
+		if d := shards.get(shard); d != nil {
 			return d.leaderInstance()
 		}
 		return 0, 0
 	})
-	for i := range r.Instances {
-		r.Instances[i].Address = addressFor(r.Instances[i].Address, secure)
+	for i := range m.Instances {
+		m.Instances[i].Address = addressFor(m.Instances[i].Address, secure)
 	}
-	return &r
-}
-
-// announceMap tells every connection that there is a newer map.
-func (s *Server) announceMap(version uint64) {
-	s.broadcastMapChanged(&protocol.MapChanged{Version: version})
+	return &m
 }
 
 // announceLeaders tells every connection when the shard has a new master, or serves buckets that have
@@ -118,14 +109,4 @@ func (d *shardHost) announceLeaders(ctx context.Context) {
 			s.broadcastMapChanged(&protocol.MapChanged{Version: r.state.MapVersion(), Shard: d.id, Master: master, Term: term})
 		}
 	}
-}
-
-func (s *Server) broadcastMapChanged(m *protocol.MapChanged) {
-	o := s.borrowOutbox()
-	defer s.returnOutbox(o)
-	s.eachConn(func(c *conn) {
-		if c.Established() {
-			o.event(c, protocol.KindMapChanged, 0, 0, m)
-		}
-	})
 }

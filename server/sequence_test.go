@@ -59,7 +59,7 @@ func FuzzSequence(f *testing.F) {
 		if len(in) > 200 {
 			return
 		}
-		before := s.metrics.panics.Get()
+		before := s.metrics.Panics.Get()
 		c := feedTo(t, s)
 		defer c.pipe.Disconnect()
 		asked := map[uint64]bool{} // whether a request with this id has an answer
@@ -106,7 +106,7 @@ func FuzzSequence(f *testing.F) {
 				}
 			}
 		}
-		if n := s.metrics.panics.Get() - before; n != 0 {
+		if n := s.metrics.Panics.Get() - before; n != 0 {
 			t.Fatal("a panic was contained")
 		}
 	})
@@ -127,7 +127,7 @@ func FuzzFirstBytes(f *testing.F) {
 		if len(in) > 64<<10 {
 			return
 		}
-		before := s.metrics.panics.Get()
+		before := s.metrics.Panics.Get()
 		nc, err := net.Dial("tcp", s.TLSAddr())
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func FuzzFirstBytes(f *testing.F) {
 		if _, err := io.Copy(io.Discard, w); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal("the connection does not end")
 		}
-		if n := s.metrics.panics.Get() - before; n != 0 {
+		if n := s.metrics.Panics.Get() - before; n != 0 {
 			t.Fatal("a panic was contained")
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
@@ -17,6 +18,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/membership"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -27,7 +30,7 @@ type Server struct {
 	cfg        Config
 	clock      replica.Clock
 	log        *slog.Logger
-	metrics    *serverMetrics
+	metrics    *metrics.Metrics
 	instance   uint64
 	maxConns   int
 	memory     *memoryLimit
@@ -41,12 +44,12 @@ type Server struct {
 	clusterCerts    *certs.Certs // of instances' TLS; nil: there is none
 	entry           *cluster.Bootstrap
 	member          *cluster.Service
-	detector        *detectorDriver
+	membership      *membership.Member
 	host            *replica.Host
 	hosting         *hosting
 	audit           auditLog
 	backups         *backups
-	meta            *metaShard
+	meta            *membership.Meta
 	governor        *governor.Governor
 	shards          shardTable
 	flusher         *delivery.Flusher
@@ -76,8 +79,6 @@ type Server struct {
 	leaving      atomic.Bool // no more clients should come
 	draining     atomic.Bool // requests are turned away
 	listening    bool        // clients are let in
-	founded      bool        // this process has made the cluster
-	registered   atomic.Bool // the cluster was told that this process is there
 	ready        atomic.Bool
 	stopTicks    func()
 
@@ -127,15 +128,20 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		done:       make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.outboxes.New = func() any { return &outbox{server: s, counts: s.metrics.shared} }
-	s.metrics = newMetrics(s)
+	s.metrics = metrics.New()
+	shared := s.metrics.NewReplies()
+	s.outboxes.New = func() any { return &outbox{server: s, counts: shared} }
 	s.renewals = newLeaseRenewals(s)
 	s.backups = newBackups(s)
-	s.meta, s.hosting, s.detector = newMetaShard(cfg.Clock), newHosting(s), newDetectorDriver(s, cfg.OfflineAfter)
+	s.meta, s.hosting = membership.NewMeta(cfg.Clock), newHosting(s)
+	s.membership = membership.New(s.ctx, membership.Config{
+		Meta: s.meta, Clock: s.clock, Logger: s.log, OfflineAfter: cfg.OfflineAfter,
+		Go: s.running.Go, Led: s.shards.led, Started: s.ready.Load, Failed: s.done, Fail: s.fail,
+	})
 
 	progress, started := context.WithCancel(s.ctx)
 	defer started()
-	s.running.Go(func() { s.logProgress(progress) })
+	s.running.Go(func() { s.startup.logProgress(progress, s.log) })
 	for _, step := range append([]func(*Server, context.Context) error{
 		(*Server).limitConnections, // open files
 		(*Server).readCerts,        // before they are needed
@@ -157,33 +163,6 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	return s, nil
 }
 
-// Addr is the address clients connect to; empty when there is none without TLS.
-func (s *Server) Addr() string { return s.transport.Addr() }
-
-// TLSAddr is the address clients connect to over TLS; empty when there is none.
-func (s *Server) TLSAddr() string { return s.transport.TLSAddr() }
-
-// AdminAddr is the address of metrics, health and profiles; empty when there is none.
-func (s *Server) AdminAddr() string {
-	if s.adminListener == nil {
-		return ""
-	}
-	return s.adminListener.Addr().String()
-}
-
-// Done is closed when the server has stopped, by Shutdown, Close, or a defect; then Err says which.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
-// Err is the defect that ended the server, nil when it was stopped. It is set before Done is closed.
-func (s *Server) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
-}
-
 // fail ends the server because of a defect it cannot serve on with.
 func (s *Server) fail(err error) {
 	s.failOnce.Do(func() {
@@ -195,15 +174,26 @@ func (s *Server) fail(err error) {
 	})
 }
 
-// Live says why the process should be restarted; nil when it is fine.
-func (s *Server) Live() error { return s.Err() }
+// routing is the newest map that is prepared here, nil before the first.
+func (s *Server) routing() *routes { return s.routes.Load() }
 
-// shardIDs are the shards that have a replica here, in order.
-func (s *Server) shardIDs() (ids []uint64) {
-	for _, d := range s.shards.all() {
-		ids = append(ids, d.id)
+// broadcastMapChanged notifies every connection.
+func (s *Server) broadcastMapChanged(m *protocol.MapChanged) {
+	o := s.borrowOutbox()
+	defer s.returnOutbox(o)
+	s.eachConn(func(c *conn) {
+		if c.Established() {
+			o.event(c, protocol.KindMapChanged, 0, 0, m)
+		}
+	})
+}
+
+// lastReceived is when something last arrived on a connection; 0 if it is closed.
+func (s *Server) lastReceived(id uint64) time.Duration {
+	if c := s.transport.Conn(id); c != nil {
+		return c.LastReceived()
 	}
-	return ids
+	return 0
 }
 
 // closeNow closes a connection, and has that written.
@@ -227,6 +217,6 @@ func (s *Server) guard(where string, then func()) {
 
 // panicked logs and counts a panic that was contained. It is called while the goroutine still has the panic's stack.
 func (s *Server) panicked(where string, p any) {
-	s.metrics.panics.Inc()
+	s.metrics.Panics.Inc()
 	s.log.Error("panic contained", "where", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }

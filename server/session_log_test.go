@@ -57,7 +57,7 @@ func TestSessionsAreLogged(t *testing.T) {
 			_ = c.nc.Close()
 			eventually(t, "the expiry", func() bool {
 				clock.Advance(time.Second)
-				return s.metrics.ended[protocol.EndExpired].Get() > 0
+				return s.metrics.EndedSessions(protocol.EndExpired) > 0
 			})
 			debug := level == slog.LevelDebug
 			id := func(r protocol.SessionReply) string { return "session=" + strconv.FormatUint(r.Session, 10) + " " }

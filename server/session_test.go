@@ -345,7 +345,7 @@ func TestRelaxedAttach(t *testing.T) {
 	if _, err := c.attach(node, 1, r.Session, 2); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+	if n := s.metrics.RelaxedAttaches.Get(); n != 0 {
 		t.Fatal("a STRICT node attached RELAXED")
 	}
 	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{
@@ -355,7 +355,7 @@ func TestRelaxedAttach(t *testing.T) {
 	if _, err := c2.attach(node, 1, r.Session, 3); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+	if n := s.metrics.RelaxedAttaches.Get(); n != 0 {
 		t.Fatal("a session that is attached was attached RELAXED")
 	}
 	die(s)
@@ -369,7 +369,7 @@ func TestRelaxedAttach(t *testing.T) {
 	if err != nil || r4.Epoch != 4 || r4.Timeout != c.timeout() || len(r4.Ticket) == 0 || r4.Grace == 0 {
 		t.Fatalf("RELAXED attach: %+v, %v", r4, err)
 	}
-	if n := s.metrics.relaxedAttaches.Get(); n != 1 {
+	if n := s.metrics.RelaxedAttaches.Get(); n != 1 {
 		t.Fatal("attached STRICT")
 	}
 	c.seq = 100
@@ -408,7 +408,7 @@ func TestRelaxedAttach(t *testing.T) {
 	if _, err := c.attach(node, 1, r.Session, 6); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+	if n := s.metrics.RelaxedAttaches.Get(); n != 0 {
 		t.Fatal("a session was attached RELAXED over a gap in its epochs")
 	}
 
@@ -419,7 +419,7 @@ func TestRelaxedAttach(t *testing.T) {
 	other := &protocol.SessionAttach{Session: r.Session, Node: node, Epoch: 7, Key: id16(1), Timeout: c.timeout(), Description: "raw", Nonce: 99}
 	home := uint64(protocol.SessionBucket(r.Session))
 	c.must(protocol.KindSessionAttach, home, other, new(protocol.SessionReply))
-	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+	if n := s.metrics.RelaxedAttaches.Get(); n != 0 {
 		t.Fatal("another client attached the session RELAXED")
 	}
 	if _, err := c2.attach(node, 1, r.Session, 7); !errors.Is(err, protocol.StatusBadSession) {
@@ -436,7 +436,7 @@ func TestRelaxedAttach(t *testing.T) {
 	c = connect(t, s)
 	other.Epoch++
 	c.must(protocol.KindSessionAttach, home, other, new(protocol.SessionReply))
-	if n := s.metrics.relaxedAttaches.Get(); n != 0 {
+	if n := s.metrics.RelaxedAttaches.Get(); n != 0 {
 		t.Fatal("a session was attached RELAXED that has less than its timeout left")
 	}
 }
@@ -592,7 +592,7 @@ func TestPanicContained(t *testing.T) {
 		healthy.ping()
 		victim = connectAs()
 	}
-	if n := s.metrics.panics.Get(); n != 3 {
+	if n := s.metrics.Panics.Get(); n != 3 {
 		t.Fatalf("%d panics were counted", n)
 	}
 	node := healthy.node()

@@ -24,7 +24,7 @@ type shardHost struct {
 	pager   *pager
 
 	delivery  *delivery.Shard
-	processes *processLeader
+	processes *memberSink
 	tracks    *trackDecisions
 
 	inbox   chan peerMessage   // messages of other shards' leaders
@@ -53,20 +53,21 @@ type shardHost struct {
 	leaderSince   time.Duration // and the clock then
 }
 
-// openShard starts a replica of a shard and serves it. cfg says which replica, and how it starts; the rest of it is filled in here.
-func (s *Server) openShard(cfg replica.ShardConfig) error {
+// open starts a replica of a shard and serves it. cfg says which replica, and how it starts; the rest of it is filled in here.
+func (h *hosting) open(cfg replica.ShardConfig) error {
+	s := h.server
 	ctx, cancel := context.WithCancel(s.ctx)
 	d := &shardHost{
 		id: cfg.ID, replica: cfg.Replica, server: s, out: s.newOutbox(), barrierOutbox: s.newOutbox(), barrierMessages: new(readReplies), inbox: make(chan peerMessage, inboxSize), close: cancel,
 		leaderChanged: make(chan struct{}, 1),
 	}
 	d.pager = newPager(d)
-	d.processes, d.tracks = newProcessLeader(d), newTrackDecisions(d)
+	d.processes, d.tracks = newMemberSink(d), newTrackDecisions(d)
 	l := &s.cfg.Limits
 	d.delivery = delivery.NewShard(d.id, d, delivery.WatchOptions{
 		Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: delivery.WatchLimits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
 	})
-	cfg.Sink, cfg.Messages, cfg.Route, cfg.Heard = d, peerMessages{s}, s.route, s.lastReceived
+	cfg.Sink, cfg.Messages, cfg.Relay, cfg.Route, cfg.Heard = d, peerMessages{s}, d.processes, func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.routing().home(tier, bucket) }, s.lastReceived
 	var err error
 	// The replica may call its sink before StartShard returns; d.raft is not set yet.
 	if d.raft, err = s.host.StartShard(cfg); err != nil {
@@ -77,7 +78,6 @@ func (s *Server) openShard(cfg replica.ShardConfig) error {
 	s.shards.add(d)
 	d.running.Go(func() { d.pager.run(ctx) })
 	d.running.Go(func() { d.receiveMessages(ctx) })
-	d.running.Go(func() { d.processes.run(ctx) })
 	d.running.Go(func() { d.announceLeaders(ctx) })
 	s.running.Go(func() { // Close of the server waits for the shard host's goroutines too
 		<-ctx.Done()
@@ -86,12 +86,13 @@ func (s *Server) openShard(cfg replica.ShardConfig) error {
 	return nil
 }
 
-// closeShard stops the replica of a shard that this instance shall not have any more. Requests that wait for it fail, watches end with doubt, and connections with sessions
+// close stops the replica of a shard that this instance shall not have any more. Requests that wait for it fail, watches end with doubt, and connections with sessions
 // at home there are closed, so that their clients go where the shard is now. The goroutine that follows the map calls it.
-func (s *Server) closeShard(d *shardHost) error {
+func (h *hosting) close(d *shardHost) error {
+	s := h.server
 	s.shards.remove(d)
 	if r := s.routing(); r != nil {
-		s.setRoutes(r.state) // who comes now finds another way
+		s.routes.Store(newRoutes(r.state, &s.shards, r)) // new requests are sent elsewhere
 	}
 	err := s.host.StopShard(d.id)
 	d.close()
@@ -160,9 +161,6 @@ func (d *shardHost) LeaderChanged(s *replica.Shard, leader uint64, leading bool)
 		})
 	}
 	was := d.leading.Swap(leading)
-	if was != leading {
-		d.processes.leadershipChanged()
-	}
 	d.term.Store(s.Term())
 	// Who begins to lead says so when it serves, the others when they hear of it.
 	if changed := d.leader.Swap(leader) != leader; leading && !was || changed && leader != 0 && leader != d.replica {
@@ -195,7 +193,7 @@ func (d *shardHost) Cut(_ *replica.Shard, id uint64, reason string) {
 	if c := d.server.conn(id); c != nil {
 		c.Close(transport.Graceful, protocol.StatusUnavailable, reason)
 		d.server.transport.Flush()
-		d.server.metrics.leaderCut.Inc()
+		d.server.metrics.CutByLeader.Inc()
 	}
 }
 

@@ -36,6 +36,16 @@ func (t *shardTable) get(shard uint64) *shardHost { return t.load().byID[shard] 
 // all are the shards here in order of shard id. The list must not be changed.
 func (t *shardTable) all() []*shardHost { return t.load().list }
 
+// led are the ids of the shards that are led here, as far as is known.
+func (t *shardTable) led() (ids []uint64) {
+	for _, d := range t.all() {
+		if d.leading.Load() {
+			ids = append(ids, d.id)
+		}
+	}
+	return ids
+}
+
 func (t *shardTable) add(d *shardHost) {
 	t.change(func(m map[uint64]*shardHost) { m[d.id] = d })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // Shutdown stops gracefully. Ready says no at once. What this instance leads, and its vote, go to others while it goes on serving; then the cluster has it Offline, requests
@@ -30,7 +30,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		closed <- s.stop(func() {
 			handing, cancel := context.WithDeadline(ctx, end.Add(-limit/3))
 			s.handOver(handing)
-			s.stampHandOver(handing)
 			cancel()
 			s.draining.Store(true)
 			goodbyes, cancel := context.WithDeadline(ctx, end.Add(-limit/6))
@@ -63,126 +62,64 @@ var ErrClosing = errors.New("server has stopped, and is still closing its log; e
 // Close stops at once. What was answered is in the log; clients see their connections close.
 func (s *Server) Close() error { return s.stop(nil) }
 
-const (
-	// offlineLinger is how long an instance that the cluster has Offline goes on serving, so that the other instances, and clients by them, have heard of it.
-	offlineLinger = 100 * time.Millisecond
-	// handOverPoll is how often the state of a hand-over is looked at when nothing changes.
-	handOverPoll = 100 * time.Millisecond
-	// stampTimeout is how long the logs of the shards that nobody took may need to hear of the stop.
-	stampTimeout = 200 * time.Millisecond
-)
+// stampTimeout bounds the logging of the stop in the shards that nobody took.
+const stampTimeout = 200 * time.Millisecond
 
-// handOver has the cluster take over what this instance has, and returns when it has, when it cannot, or when most of the time that ctx leaves is over.
+// handOver has the cluster take over what this instance has. The logs of the shards that are still
+// led here then get a mark, as with a transfer: so the next leader, which as a rule is this instance
+// when it is back, leaves sessions their remaining time and adds no grace period.
 func (s *Server) handOver(ctx context.Context) {
-	if !s.ready.Load() {
-		return
+	if s.ready.Load() {
+		s.membership.HandOver(ctx)
 	}
-	if why := s.noSuccessor(s.meta.State(), 0); why != "" {
-		s.log.Info("stopping, nothing is handed over", "reason", why)
-		return
-	}
-	began := s.clock.Now()
-	s.log.Info("stopping, handing over first")
-	s.member.SendHeartbeat() // the governor goes by what it has heard of leaderships
-	s.detector.leave()
-	t := time.NewTicker(handOverPoll)
-	defer t.Stop()
-	for {
-		changed := s.meta.Changed()
-		state := s.meta.State()
-		// The governor may have it Offline before it has heard what is led here. It goes on handing that over.
-		if i, ok := state.Instance(s.instance); ok && i.Current.Variant == meta.Offline && i.Target.Variant == meta.Offline && s.transferable(state) == 0 {
-			s.log.Info("handed over", "took", s.clock.Now()-began, "leads", s.leadingCount())
-			_ = sleep(ctx, offlineLinger)
-			return
-		}
-		if why := s.noSuccessor(state, s.clock.Now()-began); why != "" {
-			s.log.Warn("handing over was given up", "reason", why, "after", s.clock.Now()-began)
-			return
-		}
-		select {
-		case <-changed:
-		case <-t.C:
-			s.member.SendHeartbeat()
-		case <-s.done:
-			s.log.Warn("handing over was given up", "reason", "the instance has failed")
-			return
-		case <-ctx.Done():
-			s.log.Warn("handing over was given up", "reason", "it took too long", "after", s.clock.Now()-began)
-			return
-		}
-	}
-}
-
-// stampHandOver tells the logs of the shards that are still led here that their leader goes, as a
-// transfer does. So the next leader, which is this instance when it is back, as a rule, leaves
-// sessions their remaining time, and adds no grace period.
-func (s *Server) stampHandOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
 	defer cancel()
 	var sending sync.WaitGroup
-	for _, d := range s.shards.all() {
-		if d.leading.Load() {
+	for _, id := range s.shards.led() {
+		if d := s.shards.get(id); d != nil {
 			sending.Go(func() { _ = d.raft.HandOver(ctx) })
 		}
 	}
 	sending.Wait()
 }
 
-// leadingCount is how many shards are led here.
-func (s *Server) leadingCount() (n int) {
-	for _, d := range s.shards.all() {
-		if d.leading.Load() {
-			n++
+// leaveFullDisk is called when the disk's free space has fallen below the low mark. What this instance has goes to others as with Shutdown, if they can do without it; else it
+// serves until the least mark, at which it has to end.
+func (s *Server) leaveFullDisk(space logstore.Space) {
+	s.log.Warn("the disk of the log is nearly full; make room", "free", space.Free, "total", space.Total, "ends_below", space.Least)
+	for !s.ready.Load() {
+		if sleep(s.ctx, time.Second) != nil {
+			return
 		}
 	}
-	return n
-}
-
-// transferable is how many shards are led here that another instance, which is Online, has a vote in.
-func (s *Server) transferable(state *meta.State) (n int) {
-	for _, d := range s.shards.all() {
-		x, _ := state.Shard(d.id)
-		if d.leading.Load() && slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool {
-			i, _ := state.Instance(r.Instance)
-			return r.Instance != s.instance && r.Role == meta.RoleVoter && i.Current.Variant == meta.Online && i.Target.Variant == meta.Online
-		}) {
-			n++
+	state := s.meta.State()
+	turn := 0
+	for _, i := range state.Instances() {
+		if i.Current.Variant == meta.Online && i.ID < s.instance {
+			turn++
 		}
 	}
-	return n
-}
-
-// noSuccessor says why there is nobody to hand over to; empty when there may be. Who votes and was never heard counts as up until it has been waited for.
-func (s *Server) noSuccessor(state *meta.State, waited time.Duration) string {
-	if i, ok := state.Instance(s.instance); !ok || i.Target.Variant == meta.Expelled || i.Expelled() {
-		return "this instance was expelled"
+	if sleep(s.ctx, time.Duration(turn)*leaveInterval) != nil {
+		return
 	}
-	if !s.othersOnline() {
-		return "no other instance is Online"
+	if now, ok := s.host.Space(); ok && now.Free >= now.Low {
+		return
 	}
-	health, now := s.member.Instances().Health(), s.clock.Now()
-	voters, up := 0, 0
-	group := state.MetaShard()
-	for _, r := range group.Replicas {
-		if r.Role != meta.RoleVoter {
-			continue
-		}
-		voters++
-		i, _ := state.Instance(r.Instance)
-		h, heard := health[r.Instance]
-		quiet := waited
-		if heard {
-			quiet = now - h.Heard
-		}
-		if r.Instance == s.instance || i.Current.Variant == meta.Online && quiet <= missedAfter {
-			up++
-		}
+	if why := s.membership.NeededFor(); why != "" {
+		s.log.Warn("this instance goes on with a nearly full disk", "reason", why)
+		return
 	}
-	if up <= voters/2 {
-		return fmt.Sprintf("there is no quorum: %d of %d instances that vote are up", up, voters)
-	}
-	return ""
+	s.stopOnce.Do(func() { // nobody stops it yet
+		s.cause = fmt.Errorf("%w: %v; what was here went to other instances; make room, then start again", logstore.ErrNoSpace, space)
+		s.leaving.Store(true)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.cfg.Limits.DrainTimeout)
+		defer cancel()
+		s.end(func() {
+			s.membership.HandOver(ctx)
+			s.draining.Store(true)
+			s.drain(ctx)
+		})
+	})
 }
 
 // sleep waits, or returns the error of ctx.

@@ -1,14 +1,19 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/admin"
+	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/delivery"
@@ -25,13 +30,13 @@ const firstShard = 2
 // network, it is always alone.
 func (s *Server) openLinks(ctx context.Context) error {
 	s.links = noPeers{}
-	if s.cfg.Network != nil || !s.inMemory() {
-		token, err := s.joinToken()
+	if s.cfg.Network != nil || !s.cfg.inMemory() {
+		token, err := s.cfg.joinToken()
 		if err != nil {
 			return err
 		}
 		s.peers, err = peer.New(peer.Config{
-			Advertise: s.raftAdvertise(), Listen: s.cfg.Raft, Network: s.peerNetwork(), Token: token, Cluster: s.clusterID, Logger: s.log,
+			Advertise: s.cfg.raftAddress(), Listen: s.cfg.Raft, Network: s.peerNetwork(), Token: token, Cluster: s.clusterID, Logger: s.log,
 		})
 		if err != nil {
 			return err
@@ -39,14 +44,15 @@ func (s *Server) openLinks(ctx context.Context) error {
 		s.links = s.peers
 	}
 	s.entry = &cluster.Bootstrap{
-		Store: s.identityStore(), Transport: s.links, Advertise: s.raftAdvertise(), Voter: true, Peers: s.otherPeers(), Cluster: s.cfg.Cluster,
-		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(), Domain: s.domain(), Version: s.cfg.version()},
+		Store: s.cfg.identityStore(), Transport: s.links, Advertise: s.cfg.raftAddress(), Voter: true, Peers: slices.Clone(s.cfg.Peers), Cluster: s.cfg.Cluster,
+		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(), Domain: s.cfg.labels(), Version: s.cfg.version()},
 		Logger:  s.log,
 	}
 	s.member = cluster.New(cluster.Config{
-		Transport: s.links, Local: localOperations{s}, State: s.meta.State, Now: s.clock.Now, Join: s.admit, SetTarget: s.update, HeartbeatReceived: s.detector.heartbeat,
-		Plan: s.plan, Backup: s.backups.serve, ProcessExited: s.peerEnded, Logger: s.log,
+		Transport: s.links, Local: localOperations{s}, State: s.meta.State, Now: s.clock.Now, Join: s.membership.Admit, SetTarget: s.membership.SetTarget,
+		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.backups.serve, ProcessExited: s.peerEnded, Logger: s.log,
 	})
+	s.membership.Connect(s.member, s.entry)
 	if s.peers != nil && s.cfg.Network == nil {
 		s.entry.Probe = cluster.Probe
 	}
@@ -55,7 +61,11 @@ func (s *Server) openLinks(ctx context.Context) error {
 	}
 	s.startup.waitFor(s.entry.WaitingFor)
 	if s.peers != nil {
-		s.peers.OnProcessExit(s.peerExited)
+		s.peers.OnProcessExit(func(ctx context.Context, address string) {
+			if s.ready.Load() && !s.leaving.Load() {
+				s.membership.PeerExited(ctx, address)
+			}
+		})
 		if err := s.peers.Start(); err != nil {
 			return err
 		}
@@ -72,7 +82,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 	}
 	s.startup.waitForText("reading its log")
 	s.instance = id.Instance
-	s.member.SetInstance(s.instance)
+	s.membership.SetInstance(s.instance)
 	return nil
 }
 
@@ -101,16 +111,80 @@ func (s *Server) askWho(ctx context.Context) error {
 	}
 }
 
+// openAdmin serves health and readiness at the operators' address while the server starts: a probe
+// must not hang because peers are missing.
+func (s *Server) openAdmin(context.Context) error {
+	if s.adminListener == nil {
+		return nil
+	}
+	s.showPages()
+	s.adminServer = admin.Server(&s.startup, s.log)
+	s.running.Go(func() { _ = s.adminServer.Serve(admin.LimitListener(s.adminListener, admin.MaxConnections)) })
+	return nil
+}
+
+// openMetrics adds the server's own metrics, which read what has started by then.
+func (s *Server) openMetrics(context.Context) error {
+	registerMetrics(s)
+	s.showPages(s.metrics.Set)
+	return nil
+}
+
+func (s *Server) showPages(sets ...*metrics.Set) {
+	h := admin.Handler(admin.Config{Metrics: sets, Live: s.Live, Ready: s.Ready})
+	s.startup.pages.Store(&h)
+}
+
+// limitConnections bounds the connections by the limit on open files.
+func (s *Server) limitConnections(context.Context) (err error) {
+	s.maxConns, err = maxConnections(s.cfg.Limits.MaxConnections, s.log)
+	return err
+}
+
+// openAudit opens the audit log, once it is known which instance this is.
+func (s *Server) openAudit(context.Context) error {
+	if s.cfg.Audit == "" {
+		return nil
+	}
+	if err := s.audit.open(&s.cfg, s.instance); err != nil {
+		return err
+	}
+	s.running.Go(func() { s.audit.savePositions(s.ctx) })
+	return nil
+}
+
+// auditRecovery notes that what was in the folder is applied.
+func (s *Server) auditRecovery(context.Context) error {
+	if s.audit.restart {
+		s.audit.write(audit.RecoverLocalDB)
+	}
+	return nil
+}
+
+// makeFolder makes and locks the data folder.
+func (s *Server) makeFolder(context.Context) (err error) {
+	s.lock, err = s.cfg.openFolder(s.log)
+	return err
+}
+
+// clusterID is the cluster's id, empty while it is unknown: this instance may then talk to any.
+func (s *Server) clusterID() string {
+	if s.entry == nil {
+		return ""
+	}
+	return s.entry.Identity().Cluster
+}
+
 // openLog opens the folder and the meta shard.
 func (s *Server) openLog(ctx context.Context) error {
 	cfg := replica.HostConfig{
-		Dir: s.cfg.DataDir, RaftAddress: s.raftAdvertise(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
-		Removed: s.hosting.removed, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: s.metrics.logWritten, Changed: s.member.HeartbeatSoon,
+		Dir: s.cfg.DataDir, RaftAddress: s.cfg.raftAddress(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
+		Removed: s.hosting.replicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: func(d time.Duration) { s.metrics.LogWrite.Update(d.Seconds()) }, Changed: s.member.HeartbeatSoon,
 	}
 	if s.peers != nil {
 		cfg.Transport = s.peers.RaftTransport()
 	}
-	if s.inMemory() {
+	if s.cfg.inMemory() {
 		cfg.Dir = ""
 		if s.peers == nil {
 			cfg.RaftAddress = ""
@@ -122,7 +196,7 @@ func (s *Server) openLog(ctx context.Context) error {
 	if s.host, err = replica.OpenHost(cfg); err != nil {
 		return err
 	}
-	if id := s.entry.Identity(); !s.inMemory() || s.cfg.Disk != nil {
+	if id := s.entry.Identity(); !s.cfg.inMemory() || s.cfg.Disk != nil {
 		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks the meta shard for everybody.
 		if id.MetaLogged == id.MetaReplica && !s.host.HasReplica(replica.MetaShard, id.MetaReplica) {
 			return s.errMetaLost()
@@ -131,11 +205,13 @@ func (s *Server) openLog(ctx context.Context) error {
 	s.governor = governor.New(governor.Config{
 		Meta: s.meta, Shards: s.member.Shards(), Groups: s.member.Groups(), Instances: s.member.Instances(), Clock: s.clock, Logger: s.log,
 	})
-	if err := s.startMeta(); err != nil {
+	var applied func(index uint64, before, after *meta.State)
+	if s.audit.log != nil {
+		applied = s.audit.metaApplied
+	}
+	if err := s.membership.Open(s.host, s.governor, applied); err != nil {
 		return err
 	}
-	s.member.SetReady() // what is asked from now on finds all that it needs
-	s.running.Go(s.followMeta)
 	return s.until(ctx, "the meta shard to have a leader; start a majority of its voters, with the folders and addresses that they had", func() (bool, error) {
 		sync, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -163,13 +239,11 @@ func (s *Server) openShards(ctx context.Context) error {
 			return err
 		}
 	}
-	s.setRoutes(state)
+	s.routes.Store(newRoutes(state, &s.shards, nil))
 	s.setAuth(state)
-	s.savePeers(state)
-	s.running.Go(s.followMap)
-	s.running.Go(func() { s.member.Run(s.ctx) })
-	s.running.Go(func() { s.governor.Run(s.ctx) })
-	s.running.Go(func() { s.detector.run(s.ctx) })
+	s.membership.SavePeers(state)
+	s.running.Go(s.hosting.followMap)
+	s.membership.Run()
 	return nil
 }
 
@@ -180,8 +254,8 @@ func (s *Server) checkCluster(state *meta.State) error {
 		switch {
 		case !id.Founder || id.Cluster != "":
 			return s.errMetaLost()
-		case s.cfg.Buckets < uint32(s.shardsPerReplicaset()):
-			return fmt.Errorf("%d buckets cannot be assigned to %d shards; give more buckets", s.cfg.Buckets, s.shardsPerReplicaset())
+		case s.cfg.Buckets < uint32(s.cfg.shardsPerReplicaset()):
+			return fmt.Errorf("%d buckets cannot be assigned to %d shards; give more buckets", s.cfg.Buckets, s.cfg.shardsPerReplicaset())
 		}
 		return nil
 	}
@@ -209,27 +283,31 @@ func (s *Server) checkCluster(state *meta.State) error {
 	return nil
 }
 
-func (s *Server) shardsPerReplicaset() int { return cmp.Or(s.cfg.Shards, DefaultShards) }
-
 // joinCluster makes the cluster if this instance is its founder, or says that the instance is there, and waits until it is Online, which it is when its shards work.
 func (s *Server) joinCluster(ctx context.Context) error {
+	founded := false
 	if id := s.entry.Identity(); id.Founder {
-		s.founded = !s.meta.State().Bootstrapped()
+		founded = !s.meta.State().Bootstrapped()
 		var shards []uint64
-		for i := range s.shardsPerReplicaset() {
+		for i := range s.cfg.shardsPerReplicaset() {
 			shards = append(shards, firstShard+uint64(i))
 		}
 		name := s.cfg.Name
 		if name == "" {
 			name, _ = os.Hostname()
 		}
-		restored, epoch, err := s.restored()
-		if err != nil {
-			return err
+		var restored []byte
+		var epoch uint64
+		var err error
+		if from := s.cfg.restore; from != nil {
+			epoch = from.Epoch()
+			if restored, err = from.Map(); err != nil {
+				return err
+			}
 		}
 		err = s.governor.Bootstrap(ctx, governor.BootstrapConfig{
 			Instance: s.instance, UUID: id.UUID, ClusterName: s.cfg.Cluster, Name: name, Address: s.advertise(), RaftAddress: s.host.RaftAddress(),
-			Tier: s.cfg.Tier, Domain: s.domain(), Version: s.cfg.version(), ReplicationFactor: uint32(max(1, s.cfg.ReplicationFactor)),
+			Tier: s.cfg.Tier, Domain: s.cfg.labels(), Version: s.cfg.version(), ReplicationFactor: uint32(max(1, s.cfg.ReplicationFactor)),
 			Shards: shards, Buckets: s.cfg.Buckets, Restored: restored, RestoredEpoch: epoch,
 		})
 		if err != nil {
@@ -239,8 +317,29 @@ func (s *Server) joinCluster(ctx context.Context) error {
 			return err
 		}
 	}
-	s.entry.AnnounceLeader(func() string { return s.member.JoinAddress(s.raftAdvertise()) })
-	return s.comeOnline(ctx)
+	s.entry.AnnounceLeader(func() string { return s.member.JoinAddress(s.cfg.raftAddress()) })
+	s.startup.waitForText("waiting for the cluster to have this instance Online; see the cluster's plan")
+	return s.membership.ComeOnline(ctx, founded, meta.InstanceUpdate{
+		Address: s.advertise(), RaftAddress: s.host.RaftAddress(), Domain: s.cfg.labels(), Version: s.cfg.version(),
+	})
+}
+
+// peerEnded reports whether the process of the instance at a raft address has ended, as far as this
+// instance can tell.
+func (s *Server) peerEnded(ctx context.Context, address string) bool {
+	return s.peers != nil && s.peers.ProcessExited(ctx, address)
+}
+
+var errNotGoverning = protocol.Errorf(protocol.StatusWrongShard, "this instance does not govern; ask the meta shard's leader")
+
+// plan is the next steps of the governor here, as the document for operators.
+func (s *Server) plan(ctx context.Context) ([]byte, error) {
+	if !s.meta.Leading() {
+		return nil, errNotGoverning
+	}
+	methods := s.clusterMethods()
+	methods.AskGovernor = func(context.Context) ([]byte, error) { return nil, errNotGoverning }
+	return methods.Serve(ctx, protocol.MethodPlan, nil)
 }
 
 // until waits for a condition of the start.

@@ -3,18 +3,15 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
-
-	"github.com/VictoriaMetrics/metrics"
-
-	"github.com/signalbox-dev/signalbox/server/admin"
 )
 
-// startup is what a server that does not serve clients yet shows of itself.
+// startup is what a server shows before it serves clients.
 type startup struct {
-	waitReason atomic.Pointer[func() string] // what the present step waits for, a sentence; nil: nothing to speak of
+	waitReason atomic.Pointer[func() string] // a sentence of what the present step waits for; nil: nothing
 	pages      atomic.Pointer[http.Handler]  // what the operators' address serves
 }
 
@@ -38,37 +35,16 @@ func (u *startup) reason() string {
 	return ""
 }
 
-// The log says what a start waits for, the first time after progressFirst, then after pauses that double up to progressMost.
+// The log says what a start waits for after progressFirst, and then after pauses that double up to
+// progressMost.
 const (
 	progressFirst = 5 * time.Second
 	progressMost  = time.Minute
 )
 
-// logProgress runs until ctx ends.
-func (s *Server) logProgress(ctx context.Context) {
+// logProgress logs what the start waits for, until ctx ends.
+func (u *startup) logProgress(ctx context.Context, log *slog.Logger) {
 	for pause := progressFirst; sleep(ctx, pause) == nil; pause = min(2*pause, progressMost) {
-		s.log.Warn("start goes on waiting", "why", s.startup.reason())
+		log.Warn("start goes on waiting", "why", u.reason())
 	}
-}
-
-// openAdmin serves health and readiness at the operators' address while the server starts: a probe must not hang because peers are missing.
-func (s *Server) openAdmin(context.Context) error {
-	if s.adminListener == nil {
-		return nil
-	}
-	s.showPages()
-	s.adminServer = admin.Server(&s.startup, s.log)
-	s.running.Go(func() { _ = s.adminServer.Serve(admin.LimitListener(s.adminListener, admin.MaxConnections)) })
-	return nil
-}
-
-// openMetrics adds the server's own metrics, which count what is there once it has started.
-func (s *Server) openMetrics(context.Context) error {
-	s.showPages(s.metrics.set)
-	return nil
-}
-
-func (s *Server) showPages(sets ...*metrics.Set) {
-	h := admin.Handler(admin.Config{Metrics: sets, Live: s.Live, Ready: s.Ready})
-	s.startup.pages.Store(&h)
 }

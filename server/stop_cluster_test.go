@@ -21,7 +21,7 @@ import (
 func (k *clusterKit) leadsMost() string {
 	best, most := "", -1
 	for name, s := range k.run {
-		if n := s.leadingCount(); n > most {
+		if n := len(s.shards.led()); n > most {
 			best, most = name, n
 		}
 	}
@@ -95,7 +95,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}
 	leaving := k.leadsMost()
 	x := k.run[leaving]
-	led := x.leadingCount()
+	led := len(x.shards.led())
 	mu.Lock()
 	before := calls
 	mu.Unlock()
@@ -157,7 +157,7 @@ func TestShutdownWithoutOthers(t *testing.T) {
 		all.Go(func() { _ = s.Close() })
 	}
 	all.Wait()
-	eventually(t, "the silence of the others", func() bool { return c.noSuccessor(c.meta.State(), time.Hour) != "" })
+	eventually(t, "the silence of the others", func() bool { return c.membership.NoSuccessor(c.meta.State(), time.Hour) != "" })
 	done := make(chan error, 1)
 	go func() { done <- c.Shutdown(context.Background()) }()
 	select {
@@ -193,7 +193,7 @@ func TestReadySaysWhy(t *testing.T) {
 	for name, s := range k.run {
 		eventually(t, name+" to be ready", func() bool { return s.Ready() == nil })
 		var text strings.Builder
-		s.metrics.set.WritePrometheus(&text)
+		s.metrics.WritePrometheus(&text)
 		for _, want := range []string{
 			`signalbox_instance_state{state="Online"} 1`, "signalbox_meta_leader ", "signalbox_governor_steps_total ", `signalbox_peer_connections{way="out"} `,
 			"signalbox_moves 0", `signalbox_failure_detector_actions_total{action="mark",outcome="accepted"} 0`,

@@ -57,8 +57,8 @@ func (s *Server) readCerts(context.Context) error {
 
 func (s *Server) watchCerts(c *certs.Certs, whose string) {
 	s.running.Go(func() { c.Watch(s.ctx) })
-	s.metrics.set.NewGauge(fmt.Sprintf("signalbox_certificate_expiry_seconds{for=%q}", whose), func() float64 { return float64(c.Expires().Unix()) })
-	s.metrics.set.NewGauge(fmt.Sprintf("signalbox_certificate_reloads_failed{for=%q}", whose), func() float64 { return float64(c.Failures()) })
+	s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_expiry_seconds{for=%q}", whose), func() float64 { return float64(c.Expires().Unix()) })
+	s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_reloads_failed{for=%q}", whose), func() float64 { return float64(c.Failures()) })
 }
 
 // ReloadCertificates reads the files of certificates now, instead of within a second. With an error the former ones stay in use.

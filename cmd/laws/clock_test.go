@@ -19,7 +19,7 @@ var wallClock = map[string]string{
 	"server/backup/restore_source.go":   "how far ids go on above those of an old backup; whatever it says, far",
 	"server/governor/assess.go":         "since when an instance is not heard, shown",
 	"server/governor/node.go":           "the stamp on commands, shown",
-	"server/observation.go":             "since when an instance is not heard, shown",
+	"server/membership/observation.go":  "since when an instance is not heard, shown",
 	"server/track_poll.go":              "the stamp on what a poll reports, shown",
 	"server/track_audit.go":             "shown",
 	"server/delivery/process_stream.go": "shown",

@@ -140,6 +140,7 @@ func (d *taskQueue) start(epoch, logTime uint64) {
 	d.active = true
 	d.mu.Unlock()
 	d.add(leaderTask{kind: taskStart, a: now, epoch: epoch, value: logTime})
+	d.s.members.lead(epoch >> 16)
 }
 
 func (d *taskQueue) stop() {
@@ -147,6 +148,7 @@ func (d *taskQueue) stop() {
 	d.active = false
 	d.mu.Unlock()
 	d.add(leaderTask{kind: taskStop})
+	d.s.members.lead(0)
 }
 
 // done reports a command of the leader's own: applied, or never to be.

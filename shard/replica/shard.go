@@ -44,6 +44,7 @@ type ShardConfig struct {
 
 	Sink     Sink
 	Messages MessageSender // nil: messages are dropped
+	Relay    MemberSink    // nil: messages of members of processes are rejected
 	// Route returns the shard and the epoch of a bucket of a tier, 0 for unknown. The leader's
 	// goroutine calls it. Nil knows no bucket.
 	Route func(tier uint8, bucket uint32) (shard, bucketEpoch uint64)
@@ -111,6 +112,7 @@ type Shard struct {
 	proposer   proposer
 	barriers   readBarriers
 	tasks      taskQueue
+	members    memberQueue
 	counters   counters
 
 	selfCheck atomic.Uint64 // ms: the least of the machine's nodes, as of the last tick
@@ -155,19 +157,24 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	s.proposer.init(s)
 	s.barriers.init()
 	s.tasks.init(s)
+	s.members.init()
 	s.group = &group{shard: cfg.ID, id: cfg.Replica, replica: s}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*stateMachine)(s) }
 	raft := groupConfig(cfg.ID, cfg.Replica, h.election(cfg.Members), cfg.SnapshotEntries, cfg.CompactionOverhead)
 	// The host may be closed from another goroutine as soon as it knows the group: it waits for the
-	// three goroutines.
-	s.wg.Add(3)
+	// goroutines.
+	loops := []func(){s.proposeLoop, s.barrierLoop, s.runLeader}
+	if cfg.Relay != nil {
+		loops = append(loops, s.runMembers)
+	}
+	s.wg.Add(len(loops))
 	if err := h.startGroup(s.group, bootstrap{cfg.Members, cfg.Join}, create, raft); err != nil {
-		s.wg.Add(-3)
+		s.wg.Add(-len(loops))
 		return nil, err
 	}
-	go s.proposeLoop()
-	go s.barrierLoop()
-	go s.runLeader()
+	for _, loop := range loops {
+		go loop()
+	}
 	return s, nil
 }
 

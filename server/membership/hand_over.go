@@ -1,0 +1,133 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+const (
+	// offlineLinger is how long an instance that the cluster has Offline goes on serving, so that
+	// the other instances, and clients by them, have heard of it.
+	offlineLinger = 100 * time.Millisecond
+	// handOverPoll is how often the state of a hand-over is read if nothing changes.
+	handOverPoll = 100 * time.Millisecond
+)
+
+// HandOver has the cluster take over what this instance has. It returns when the cluster has, when
+// it cannot, or when ctx ends.
+func (m *Member) HandOver(ctx context.Context) {
+	log := m.Logger
+	if why := m.NoSuccessor(m.Meta.State(), 0); why != "" {
+		log.Info("stopping, nothing is handed over", "reason", why)
+		return
+	}
+	began := m.Clock.Now()
+	log.Info("stopping, handing over first")
+	m.service.SendHeartbeat() // the governor goes by the leaderships that it has heard of
+	m.detector.leave()
+	t := time.NewTicker(handOverPoll)
+	defer t.Stop()
+	for {
+		changed := m.Meta.Changed()
+		state := m.Meta.State()
+		// The governor may have this instance Offline before it has heard what is led here. It goes
+		// on handing that over.
+		if i, ok := state.Instance(m.instance); ok && i.Current.Variant == meta.Offline && i.Target.Variant == meta.Offline && m.transferable(state) == 0 {
+			log.Info("handed over", "took", m.Clock.Now()-began, "leads", len(m.Led()))
+			select {
+			case <-time.After(offlineLinger):
+			case <-ctx.Done():
+			}
+			return
+		}
+		if why := m.NoSuccessor(state, m.Clock.Now()-began); why != "" {
+			log.Warn("handing over was given up", "reason", why, "after", m.Clock.Now()-began)
+			return
+		}
+		select {
+		case <-changed:
+		case <-t.C:
+			m.service.SendHeartbeat()
+		case <-m.Failed:
+			log.Warn("handing over was given up", "reason", "the instance has failed")
+			return
+		case <-ctx.Done():
+			log.Warn("handing over was given up", "reason", "it took too long", "after", m.Clock.Now()-began)
+			return
+		}
+	}
+}
+
+// transferable is the number of shards led here in which another instance votes that is Online.
+func (m *Member) transferable(state *meta.State) (n int) {
+	for _, id := range m.Led() {
+		x, _ := state.Shard(id)
+		if slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool {
+			i, _ := state.Instance(r.Instance)
+			return r.Instance != m.instance && r.Role == meta.RoleVoter && i.Current.Variant == meta.Online && i.Target.Variant == meta.Online
+		}) {
+			n++
+		}
+	}
+	return n
+}
+
+// NoSuccessor says why there is nobody to hand over to; empty if there may be. A voter that was
+// never heard counts as up until it has been waited for.
+func (m *Member) NoSuccessor(state *meta.State, waited time.Duration) string {
+	if i, ok := state.Instance(m.instance); !ok || i.Target.Variant == meta.Expelled || i.Expelled() {
+		return "this instance was expelled"
+	}
+	if !slices.ContainsFunc(state.Instances(), func(i meta.Instance) bool { return i.ID != m.instance && i.Current.Variant == meta.Online }) {
+		return "no other instance is Online"
+	}
+	group := state.MetaShard()
+	voters, others := m.votersUp(state, &group, waited)
+	up := others
+	if own, ok := group.On(m.instance); ok && own.Role == meta.RoleVoter {
+		up++
+	}
+	if up <= voters/2 {
+		return fmt.Sprintf("there is no quorum: %d of %d instances that vote are up", up, voters)
+	}
+	return ""
+}
+
+// votersUp counts the voters of a group, and those on other instances that are up. A voter that was
+// never heard counts as quiet for that long.
+func (m *Member) votersUp(state *meta.State, group *meta.Shard, neverHeard time.Duration) (voters, others int) {
+	health, now := m.service.Instances().Health(), m.Clock.Now()
+	for _, r := range group.Replicas {
+		if r.Role != meta.RoleVoter {
+			continue
+		}
+		voters++
+		quiet := neverHeard
+		if h, ok := health[r.Instance]; ok {
+			quiet = now - h.Heard
+		}
+		if i, _ := state.Instance(r.Instance); r.Instance != m.instance && i.Current.Variant == meta.Online && quiet <= missedAfter {
+			others++
+		}
+	}
+	return voters, others
+}
+
+// NeededFor names a shard that would have no majority without this instance; empty if there is
+// none.
+func (m *Member) NeededFor() string {
+	state := m.Meta.State()
+	for _, x := range append(state.Shards(), state.MetaShard()) {
+		if own, ok := x.On(m.instance); !ok || own.Role != meta.RoleVoter {
+			continue
+		}
+		if voters, others := m.votersUp(state, &x, 0); others <= voters/2 {
+			return fmt.Sprintf("shard %d has %d voters, and without this instance %d of them are up", x.ID, voters, others)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,36 @@
+package membership
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/governor"
+)
+
+// observeTimeout bounds the wait for a majority of the meta shard to confirm the map. Without one,
+// operators get what is known here.
+const observeTimeout = time.Second
+
+// Observe is what this instance sees of the cluster. It asks the meta shard whether the map is up
+// to date.
+func (m *Member) Observe(ctx context.Context) governor.Observation {
+	m.service.SendHeartbeat() // what runs here, as it is now
+	sync, cancel := context.WithTimeout(ctx, observeTimeout)
+	defer cancel()
+	confirmed := m.Meta.Sync(sync) == nil
+	o := m.observeNow()
+	o.Confirmed = confirmed
+	return o
+}
+
+// observeNow is Observe without communication. The map counts as confirmed if it was a moment ago:
+// each instance of several checks that every two seconds.
+func (m *Member) observeNow() governor.Observation {
+	o := governor.Observation{
+		View: governor.View{State: m.Meta.State(), Now: m.Clock.Now(), Health: m.service.Instances().Health(), OfflineAfter: governor.FreshLimit},
+		Self: m.instance, Age: m.Meta.age(), Wall: m.Clock.Wall(),
+	}
+	o.Confirmed = o.Age <= metaCheckPeriod+metaCheckTimeout
+	o.Leader = m.Meta.leaderInstance(o.State)
+	return o
+}

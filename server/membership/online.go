@@ -1,0 +1,139 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// joinTimeout bounds one request to join.
+const joinTimeout = 10 * time.Second
+
+// Admit makes the process that asks an instance of the cluster. It returns when the instance has a
+// replica of the meta shard to start with.
+func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply cluster.JoinReply, err error) {
+	if !m.Started() {
+		return reply, protocol.Errorf(protocol.StatusUnavailable, "this instance is starting; ask again")
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	if why := governor.NoQuorum(m.Observe(ctx)); why != "" {
+		return reply, protocol.Errorf(protocol.StatusUnavailable, "nobody can be taken in now: %s", why)
+	}
+	i, err := m.governor.Join(ctx, meta.Join{
+		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress, Tier: r.Tier, Domain: r.Domain, Version: r.Version,
+		Cluster: r.Cluster,
+	})
+	if err != nil {
+		return reply, err
+	}
+	err = m.governor.Await(ctx, func(state *meta.State) bool {
+		group := state.MetaShard()
+		own, ok := group.On(i.ID)
+		reply.MetaReplica = own.Replica
+		return ok
+	})
+	if err != nil {
+		return reply, protocol.Errorf(protocol.StatusUnavailable, "the new instance has no replica of the meta shard yet (%v); ask again", err)
+	}
+	reply.Cluster, reply.Instance, reply.Name = m.Meta.State().Cluster(), i.ID, i.Name
+	m.Logger.Info("instance is taken in", "instance", i.ID, "name", i.Name, "raft", i.RaftAddress)
+	return reply, nil
+}
+
+// SetTarget notes in the meta shard, which must be led here, that an instance comes or goes.
+func (m *Member) SetTarget(ctx context.Context, instance uint64, target meta.Variant, reason string) error {
+	if !m.Meta.Leading() {
+		return protocol.Errorf(protocol.StatusWrongShard, "this instance does not lead the meta shard; ask its leader")
+	}
+	_, err := m.governor.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: target, Reason: reason})
+	return err
+}
+
+// ComeOnline tells the cluster that this process is there, and waits until the cluster has it
+// Online: its replicas run then. The founder of a cluster that was made just now is Online already.
+// Process has its addresses, failure domain and version.
+func (m *Member) ComeOnline(ctx context.Context, founded bool, process meta.InstanceUpdate) error {
+	var own meta.Instance
+	var err error
+	if founded {
+		err = m.governor.Await(ctx, func(state *meta.State) (ok bool) {
+			own, ok = state.Instance(m.instance)
+			return ok && own.Target.Variant == meta.Online
+		})
+	} else {
+		process.Instance, process.Target, process.Reason, process.Start = m.instance, meta.Online, meta.ReasonWakeup, true
+		if i, ok := m.Meta.State().Instance(m.instance); ok && i.Target.Incarnation == 0 {
+			process.Reason = meta.ReasonJoin
+		}
+		own, err = registerInstance(ctx, m.governor, process)
+	}
+	m.service.SetIncarnation(own.Target.Incarnation)
+	m.registered.Store(true)
+	if err != nil {
+		return fmt.Errorf("tell the cluster that this instance is there: %w; %s", err, m.describeMeta())
+	}
+	m.service.SendHeartbeat()
+	m.detector.activate()
+	err = m.governor.Await(ctx, func(state *meta.State) bool {
+		i, ok := state.Instance(m.instance)
+		return ok && (i.Current == i.Target || i.Target.Variant != meta.Online)
+	})
+	if err != nil {
+		return fmt.Errorf("wait for this instance to be Online: %w; %s", err, m.describeMeta())
+	}
+	return nil
+}
+
+// instanceUpdater takes the registration of a process. A governor is one: it returns the instance
+// as it is when the update is applied here.
+type instanceUpdater interface {
+	UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (meta.Instance, error)
+}
+
+// registerRetry is the pause before a registration is repeated.
+const registerRetry = 100 * time.Millisecond
+
+// registerInstance registers a process. It repeats that if the instance was taken for dead before
+// this process could know of its registration: it may apply slowly while it starts, which is one of
+// the signs of a dead one, and no other instance brings it back.
+func registerInstance(ctx context.Context, to instanceUpdater, process meta.InstanceUpdate) (meta.Instance, error) {
+	for {
+		i, err := to.UpdateInstance(ctx, process)
+		if err != nil || i.Target.Variant == meta.Online {
+			return i, err
+		}
+		t := time.NewTimer(registerRetry)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return i, fmt.Errorf("it is taken for dead each time it says so: %w", ctx.Err())
+		}
+	}
+}
+
+// describeMeta is the state of the meta shard as seen from here, for the error of a start that did
+// not end. The states of the other shards are logged.
+func (m *Member) describeMeta() string {
+	text := "no replica of the meta shard runs here"
+	for _, r := range m.host.Report() {
+		m.Logger.Warn("at the end of a start that failed", "shard", r.Shard, "replica", r.Replica, "role", r.Role.String(), "term", r.Term, "leader", r.Leader, "leading", r.Leading,
+			"applied", r.Applied)
+		if r.Shard != replica.MetaShard {
+			continue
+		}
+		leader := "hears no leader"
+		if r.Leader != 0 {
+			leader = fmt.Sprintf("its leader is replica %d", r.Leader)
+		}
+		text = fmt.Sprintf("the meta shard's replica here, %v %d, is in term %d, has applied entry %d, and %s", r.Role, r.Replica, r.Term, r.Applied, leader)
+	}
+	return text
+}

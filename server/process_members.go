@@ -1,0 +1,159 @@
+package server
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/leader"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+const (
+	slowPrepareAfter    = 10 * time.Second // of a member, until it is logged
+	slowCheckPeriod     = 5 * time.Second  // between two looks for slow members
+	maxScannedProcesses = 10_000           // processes in one look at them
+)
+
+// memberSink sends to members of processes what the leader of a shard has for them.
+type memberSink struct {
+	host   *shardHost
+	counts processCounts
+
+	// Of the goroutine that calls it.
+	outbox  *outbox
+	round   roundWriter
+	message protocol.ProcessMessage
+	slow    slowMembers
+}
+
+var _ replica.MemberSink = (*memberSink)(nil)
+
+func newMemberSink(d *shardHost) *memberSink {
+	return &memberSink{host: d, outbox: d.server.newOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
+}
+
+// Contain implements replica.MemberSink.
+func (p *memberSink) Contain(id uint64) {
+	if v := recover(); v != nil {
+		p.host.server.panicked("process", v)
+		if c := p.host.server.conn(id); c != nil {
+			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect and send again")
+		}
+	}
+}
+
+// MemberReply implements replica.MemberSink.
+func (p *memberSink) MemberReply(og replica.Origin, err error) {
+	c := p.host.server.conn(og.Conn)
+	switch {
+	case c == nil:
+	case err == nil:
+		p.outbox.reply(c, og.Kind, og.Request, nil)
+	default:
+		p.outbox.failError(c, og.Kind, og.Request, err)
+	}
+}
+
+// FlushMembers implements replica.MemberSink.
+func (p *memberSink) FlushMembers() { p.outbox.flush() }
+
+// MembersTold implements replica.MemberSink.
+func (p *memberSink) MembersTold(out *leader.ProcessOut) {
+	for i := range out.Rounds {
+		p.host.notifyMember(p.outbox, &p.round, &out.Rounds[i])
+	}
+	for i := range out.Messages {
+		m := &out.Messages[i]
+		c := p.host.server.bindings.conn(m.To)
+		if c == nil {
+			continue
+		}
+		m.Message(&p.message)
+		if !p.host.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessMessage, 0, p.host.id, &p.message), true) {
+			p.counts.undelivered.Add(1)
+		}
+	}
+	p.message.Payload = nil
+}
+
+// roundWriter writes rounds to members, for one goroutine.
+type roundWriter struct {
+	protocol.ProcessRound
+	list    []protocol.ProcessMember // of the last round that was written
+	encoded []byte                   // the same
+}
+
+// AppendBody writes the round with the list that is encoded.
+func (w *roundWriter) AppendBody(b []byte) []byte { return w.AppendShared(b, w.encoded) }
+
+// take makes an event the round that AppendBody writes. A list is never changed in place, and all
+// that are notified of a round share it.
+func (w *roundWriter) take(e *shard.Event) {
+	shard.ProcessRound(e, &w.ProcessRound)
+	list := e.Process.Members
+	if w.encoded != nil && len(list) == len(w.list) && (len(list) == 0 || &list[0] == &w.list[0]) {
+		return
+	}
+	w.list, w.encoded = list, protocol.AppendProcessMembers(w.encoded[:0], list)
+}
+
+// notifyMember writes an EventProcess to its member's connection, if there is one here. A list of
+// members may be long, and comes again some seconds later, so a connection that has much to read
+// already does not get it. Everything else is short.
+func (d *shardHost) notifyMember(o *outbox, w *roundWriter, e *shard.Event) {
+	c := d.server.bindings.conn(e.Session)
+	if c == nil {
+		return
+	}
+	w.take(e)
+	if len(w.list) == 0 {
+		o.event(c, protocol.KindProcessRound, 0, d.id, w)
+	} else if !d.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, w), true) {
+		d.processes.counts.undelivered.Add(1)
+	}
+	w.Result = nil
+}
+
+// slowMembers remembers which rounds were logged.
+type slowMembers struct {
+	at    time.Duration
+	known map[string]uint64 // epoch by node and name
+}
+
+// MembersTicked implements replica.MemberSink. It logs members that take long to prepare, once a
+// round: the round waits for them.
+func (p *memberSink) MembersTicked() {
+	d := p.host
+	now := d.server.clock.Now()
+	if now-p.slow.at < slowCheckPeriod {
+		return
+	}
+	p.slow.at = now
+	known := make(map[string]uint64)
+	logTime := d.raft.LogTime()
+	d.raft.View(func(m *shard.Machine) {
+		left := maxScannedProcesses
+		m.ProcessesFrom(0, nil, func(v shard.ProcessView) bool {
+			left--
+			if v.Phase() != protocol.PhasePreparing {
+				return left > 0
+			}
+			started, sessions := v.Preparing(nil)
+			if logTime < started+uint64(slowPrepareAfter/time.Millisecond) {
+				return left > 0
+			}
+			key := delivery.NameKey(v.Node(), v.Name())
+			if p.slow.known[key] != v.Epoch() {
+				path, _ := d.server.routing().nodePath(v.Node())
+				d.server.log.Warn("members do not prepare, the round waits for them", "shard", d.id, "node", path, "process", string(v.Name()), "epoch", v.Epoch(),
+					"members", len(sessions), "session", sessions[0])
+			}
+			known[key] = v.Epoch()
+			return left > 0
+		})
+	})
+	p.slow.known = known
+}

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// Addr is the address clients connect to; empty when there is none without TLS.
+func (s *Server) Addr() string { return s.transport.Addr() }
+
+// TLSAddr is the address clients connect to over TLS; empty when there is none.
+func (s *Server) TLSAddr() string { return s.transport.TLSAddr() }
+
+// AdminAddr is the address of metrics, health and profiles; empty when there is none.
+func (s *Server) AdminAddr() string {
+	if s.adminListener == nil {
+		return ""
+	}
+	return s.adminListener.Addr().String()
+}
+
+// Done is closed when the server has stopped, by Shutdown, Close, or a defect; then Err says which.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err is the defect that ended the server, nil when it was stopped. It is set before Done is closed.
+func (s *Server) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// ReopenAudit opens the file of the audit log again, after it was renamed. Without an audit log that
+// goes to a file it does nothing.
+func (s *Server) ReopenAudit() error { return s.audit.log.Reopen() }
+
+// Instance is the instance's number in its cluster.
+func (s *Server) Instance() uint64 { return s.instance }
+
+// ClusterState is the cluster map, with instances, replicasets and shards, as this instance has it now.
+func (s *Server) ClusterState() *meta.State { return s.meta.State() }
+
+// AwaitState waits until f is true of the cluster map as this instance has it. The error is ctx's.
+func (s *Server) AwaitState(ctx context.Context, f func(*meta.State) bool) error {
+	return s.governor.Await(ctx, f)
+}
+
+// Leads says whether this instance serves a data shard as its master.
+func (s *Server) Leads(shard uint64) bool {
+	d := s.shards.get(shard)
+	return d != nil && d.raft.Leading()
+}
+
+// LeadsMeta says whether this instance leads the meta shard, and so governs the cluster.
+func (s *Server) LeadsMeta() bool { return s.meta.Leading() }
+
+// Connections is how many clients are connected.
+func (s *Server) Connections() int { return s.transport.Connections() }
+
+// HearAll counts every open connection as heard from now. It is for tests that move a manual clock: the clients' keep-alives run in real time and cannot
+// keep up with it.
+func (s *Server) HearAll() {
+	now := s.clock.Now()
+	s.transport.Each(func(c *transport.Conn) { c.Heard(now) })
+}
+
+// Live says why the process should be restarted; nil when it is fine.
+func (s *Server) Live() error { return s.Err() }
+
+// Ready says why clients should not be sent here now; nil when the cluster has this instance Online, the meta shard and every shard here have a leader as far as is known
+// here, the buckets of its tier are assigned, the disk takes writes, and requests are taken.
+func (s *Server) Ready() error {
+	switch {
+	case s.Err() != nil:
+		return s.Err()
+	case s.leaving.Load() || s.draining.Load():
+		return errors.New("server is stopping")
+	case !s.ready.Load():
+		if why := s.startup.reason(); why != "" {
+			return fmt.Errorf("server is starting: %s", why)
+		}
+		return errors.New("server is starting")
+	}
+	if d := s.host.DiskWaiting(); d > slowDiskAfter {
+		return fmt.Errorf("a write to the disk of the log has been under way for %v", d.Round(time.Second))
+	}
+	rep := s.meta.Replica()
+	if rep == nil || rep.LeaderReplica() == 0 {
+		return errors.New("the meta shard has no leader that is known here")
+	}
+	state := s.meta.State()
+	i, ok := state.Instance(s.instance)
+	if !ok || i.Current.Variant != meta.Online {
+		return fmt.Errorf("this instance is %s in the cluster, not Online", i.Current)
+	}
+	if t, ok := state.Tier(i.Tier); ok && t.Buckets > 0 && !t.Bootstrapped {
+		return bucketsUnassigned(state, &i, &t)
+	}
+	for _, d := range s.shards.all() {
+		if d.leader.Load() == 0 {
+			return fmt.Errorf("shard %d has no leader", d.id)
+		}
+	}
+	return nil
+}
+
+// bucketsUnassigned says what the buckets of an instance's tier wait for. Once they are assigned, an instance whose own replicaset waits for members is ready: it knows the way to
+// those that have the buckets.
+func bucketsUnassigned(state *meta.State, i *meta.Instance, t *meta.Tier) error {
+	set, _ := state.Replicaset(i.Replicaset)
+	members := 0
+	for _, o := range state.Instances() {
+		if o.Replicaset == set.ID && !o.Expelled() {
+			members++
+		}
+	}
+	if members < int(t.ReplicationFactor) {
+		return fmt.Errorf("replicaset %s waits for more members: it has %d of %d; start more instances", set.Name, members, t.ReplicationFactor)
+	}
+	return fmt.Errorf("the buckets of tier %s are not assigned yet", t.Name)
+}
