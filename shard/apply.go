@@ -199,11 +199,8 @@ func (m *Machine) fireDeadlines() {
 			m.expireSession(x)
 		case *sessionRecord:
 			m.expireRemote(x)
-		case *processRecord:
-			m.cancel(x)
-			m.callProcess(x)
-		case *trackRecord:
-			m.tickTrack(x)
+		case *hostedObject:
+			x.state.wake(m, x)
 		}
 	}
 }

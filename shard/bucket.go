@@ -29,15 +29,14 @@ type bucket struct {
 	orderCounter   uint64 // last order id given. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
 	sessionCounter uint64 // counter of the last session id given
 
-	semaphores map[string]*semaphore     // by semaphoreKey
-	processes  map[string]*processRecord // the same
-	tracks     map[string]*trackRecord   // the same
+	semaphores map[string]*semaphore               // by semaphoreKey
+	objects    [kindCount]map[string]*hostedObject // by kind, the same
 
 	// A bucket has a time of its own, which stands still while it is not active: deadlines of its
 	// sessions and waiters are in it, and move with it as they are. It is stood at log time base,
 	// or all the time while it is not active. A bucket that never moved has log time.
 	timeBase, logBase uint64
-	timers            deadlines // of its sessions, waiters and processes
+	timers            deadlines // of its sessions, waiters and hosted objects
 	timer             timer     // in Machine.deadlines, at the first of timers, while active
 }
 
@@ -67,8 +66,8 @@ func (b *bucket) logTimeAt(at uint64) uint64 {
 
 func (b *bucket) timerRef() *timer { return &b.timer }
 
-// clock and deadline make a bucket a record of Machine.deadlines that stands for the first of its
-// own.
+// deadlineKey is that of the first of the bucket's own deadlines: in Machine.deadlines a bucket stands
+// for it.
 func (b *bucket) deadlineKey() (kind deadlineKind, id uint64, number uint32) {
 	if _, rec := b.timers.first(); rec != nil {
 		return rec.deadlineKey()
@@ -91,9 +90,7 @@ func (m *Machine) timersOf(rec scheduled) *bucket {
 		return x.semaphore.bucket
 	case *homeSession:
 		return m.homeBucketOf(x)
-	case *processRecord:
-		return x.bucket
-	case *trackRecord:
+	case *hostedObject:
 		return x.bucket
 	}
 	return nil

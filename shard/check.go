@@ -9,7 +9,7 @@ import (
 // Check walks the whole state and says which invariant of this package's DESIGN.md does not hold,
 // if any. It is for tests and for builds with the invariants tag.
 func (m *Machine) Check() error {
-	entries, places, stays := 0, 0, 0
+	entries, places := 0, 0
 	var err error
 	fail := func(format string, args ...any) {
 		if err == nil {
@@ -17,37 +17,28 @@ func (m *Machine) Check() error {
 		}
 	}
 	for i := range m.buckets {
-		count := 0
 		for _, s := range m.buckets[i].semaphores {
-			count++
 			entries += s.owners.n + s.waiters.n
 			if e := m.checkSemaphore(s); e != nil {
 				fail("semaphore %q of node %d: %w", s.name, s.node.id, e)
 			}
 		}
-		for _, x := range m.buckets[i].processes {
-			count++
-			places += len(x.state.LiveSessions(nil))
-			if e := m.checkProcess(x); e != nil {
-				fail("process %q of node %d: %w", x.name, x.node.id, e)
+		for kind, objects := range m.buckets[i].objects {
+			for _, x := range objects {
+				places += len(x.state.sessions(nil))
+				if e := m.checkObject(x); e != nil {
+					fail("%s %q of node %d: %w", hostedKinds[kind].name, x.name, x.node.id, e)
+				}
 			}
 		}
-		for _, x := range m.buckets[i].tracks {
-			count++
-			stays += len(x.state.Sessions())
-			if e := m.checkTrack(x); e != nil {
-				fail("track %q of node %d: %w", x.name, x.node.id, e)
-			}
-		}
-		if count > 0 && m.buckets[i].state == bucketAbsent {
-			fail("bucket %d is absent and has %d semaphores, processes and tracks", i, count)
+		if m.buckets[i].state == bucketAbsent && !m.buckets[i].empty() {
+			fail("bucket %d is absent and has semaphores or hosted objects", i)
 		}
 	}
 	held := 0
 	for id, p := range m.sessions {
 		held += p.entries.n
-		places -= len(p.memberships())
-		stays -= len(p.tracks())
+		places -= p.references() - p.entries.n
 		if e := m.checkSessionRecord(id, p); e != nil {
 			fail("session %d: %w", id, e)
 		}
@@ -56,10 +47,7 @@ func (m *Machine) Check() error {
 		fail("semaphores have %d entries, sessions %d", entries, held)
 	}
 	if places != 0 {
-		fail("processes have %d living members more than sessions have places", places)
-	}
-	if stays != 0 {
-		fail("tracks have %d sessions more than sessions have tracks", stays)
+		fail("hosted objects have %d places more than sessions know of", places)
 	}
 	if e := m.deadlines.check(); e != nil {
 		fail("%w", e)
@@ -183,7 +171,7 @@ func (m *Machine) checkSessionRecord(id uint64, p *sessionRecord) error {
 	case !p.ended && p.home == nil && p.timer.pos == 0 && !p.hasReferences():
 		return fmt.Errorf("idle remote session stays for ever")
 	}
-	if e := m.checkMemberships(p); e != nil {
+	if e := m.checkHoldings(p); e != nil {
 		return e
 	}
 	for i, a := range p.answers.list[p.answers.head:] {

@@ -59,9 +59,8 @@ const (
 	sectionEndedCreateIDs
 	sectionAnswers
 	sectionSemaphores
-	sectionProcesses
-	sectionTracks
-	sectionEnd
+	sectionObjects // and a section for each further kind of them
+	sectionEnd     = sectionObjects + kindCount
 )
 
 func (p *exportCursor) append(b []byte) []byte {
@@ -117,6 +116,9 @@ type chunkRecord struct {
 	ephemeral, waiting, timed bool
 
 	orderID, count, seq, since, at uint64
+
+	object kindNumber
+	part   bool // of an object's record
 }
 
 // readChunk takes a chunk of the run apart and checks all that does not depend on the state.
@@ -187,10 +189,6 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.node, c.name, c.data = r.Uint(), r.Bytes(varint.NoLimit), r.Bytes(varint.NoLimit)
 		c.limit, c.version, c.created, c.ephemeral = r.Uint(), r.Uint(), r.Uint(), r.Bool()
 		return c.limit > 0 && c.validName(x)
-	case chunkProcess:
-		return c.readProcess(r, x)
-	case chunkTrack, chunkTrackPart:
-		return c.readTrack(r, x)
 	case chunkSemaphoreMore:
 		c.node, c.name = r.Uint(), r.Bytes(varint.NoLimit)
 		return c.validName(x)
@@ -199,7 +197,7 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.data, c.waiting, c.timed, c.at = r.Bytes(varint.NoLimit), r.Bool(), r.Bool(), r.Uint()
 		return c.count > 0 && (c.waiting || !c.timed)
 	}
-	return false
+	return c.readObject(r, x)
 }
 
 func (c *chunkRecord) validName(x *BucketsBody) bool {

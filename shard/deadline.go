@@ -54,13 +54,9 @@ func (d *deadlines) less(a, b *slot) bool {
 	if ab != bb {
 		return ab < bb
 	}
-	if x, ok := a.rec.(*trackRecord); ok {
-		y, too := b.rec.(*trackRecord)
-		return too && trackLess(x, y)
-	}
-	x, ok := a.rec.(*processRecord)
-	y, too := b.rec.(*processRecord)
-	return ok && too && processLess(x, y)
+	x, ok := a.rec.(*hostedObject)
+	y, too := b.rec.(*hostedObject)
+	return ok && too && objectLess(x, y)
 }
 
 // arm sets or moves the record's deadline.

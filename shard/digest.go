@@ -33,11 +33,10 @@ func (m *Machine) Digest() uint64 {
 		}
 	}
 	for i := range m.buckets {
-		for _, x := range m.buckets[i].processes {
-			b = appendProcess(b[:0], x, &sum)
-		}
-		for _, x := range m.buckets[i].tracks {
-			b = appendTrack(b[:0], x, &sum)
+		for _, objects := range m.buckets[i].objects {
+			for _, x := range objects {
+				b = appendObject(b[:0], x, &sum)
+			}
 		}
 	}
 	for i, k := range m.endedCreateIDs.queue {

@@ -19,13 +19,22 @@ func (m *Machine) dropCopy(b *bucket, epoch uint64, homes bool) {
 	switch {
 	case b.state == bucketAbsent || b.state == bucketDropping:
 		return
-	case len(b.semaphores)+len(b.processes)+len(b.tracks) == 0 && !homes:
+	case b.empty() && !homes:
 		b.state = bucketAbsent
 		m.copyCount = m.countCopies()
 	default:
 		b.state = bucketDropping
 		m.clearing = clearState{active: true}
 	}
+}
+
+// empty says that the copy has no semaphores and no hosted objects.
+func (b *bucket) empty() bool {
+	count := len(b.semaphores)
+	for _, objects := range b.objects {
+		count += len(objects)
+	}
+	return count == 0
 }
 
 // clearDropped continues the removal.
@@ -73,8 +82,13 @@ func (m *Machine) clearCopies() bool {
 		if b.state != bucketDropping {
 			continue
 		}
-		if !clearCopy(m, b.semaphores, m.clearSemaphore) || !clearCopy(m, b.processes, m.clearProcess) || !clearCopy(m, b.tracks, m.clearTrack) {
+		if !clearCopy(m, b.semaphores, m.clearSemaphore) {
 			return false
+		}
+		for _, objects := range b.objects {
+			if !clearCopy(m, objects, m.clearObject) {
+				return false
+			}
 		}
 	}
 	return true
@@ -111,7 +125,7 @@ func (m *Machine) finishClearing() {
 	m.clearing = clearState{}
 	for i := range m.buckets {
 		if b := &m.buckets[i]; b.state == bucketDropping {
-			b.state, b.semaphores, b.processes, b.tracks = bucketAbsent, nil, nil, nil
+			b.state, b.semaphores, b.objects = bucketAbsent, nil, [kindCount]map[string]*hostedObject{}
 		}
 	}
 	m.copyCount = m.countCopies()
@@ -203,7 +217,6 @@ func (m *Machine) clearSemaphore(s *semaphore) bool {
 			p := e.session
 			p.entries.remove(e, byName)
 			if !p.hasReferences() && !p.ended && !m.atHome(p) {
-				m.touchSessionRecord(p)
 				m.remoteIdle(p)
 			}
 		}

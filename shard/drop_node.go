@@ -36,7 +36,7 @@ func (m *Machine) applyNodeDrop(c *rawCommand) {
 }
 
 // removeDroppedNodes removes what dropped nodes left: home sessions, then remote sessions, each in
-// order of id, then semaphores, processes and tracks in order of name.
+// order of id, then semaphores and hosted objects in order of name.
 func (m *Machine) removeDroppedNodes() {
 	for len(m.dropping) > 0 && m.batch.releaseBudget > 0 {
 		n := m.dropping[0]
@@ -53,9 +53,7 @@ func (m *Machine) removeDroppedNodes() {
 			return
 		}
 		m.dropSemaphores(n)
-		m.dropProcesses(n)
-		m.dropTracks(n)
-		if n.semaphoreCount > 0 || n.processes.n > 0 || n.tracks.n > 0 {
+		if !m.dropObjects(n) || n.semaphoreCount > 0 {
 			return
 		}
 		m.touchNode(n)

@@ -91,13 +91,11 @@ func (x *export) section() bool {
 			}
 			return true
 		})
-	case sectionProcesses:
-		return x.processes()
-	case sectionTracks:
-		return x.tracks()
-	default:
-		return x.semaphores()
+	case sectionSemaphores:
+		return exportKeys(x, func(b *bucket) map[string]*semaphore { return b.semaphores }, x.semaphore)
 	}
+	kind := x.cursor.section - sectionObjects
+	return exportKeys(x, func(b *bucket) map[string]*hostedObject { return b.objects[kind] }, x.object)
 }
 
 // precedes says that a session's record is behind the cursor, or in it: seq is the last of its
@@ -207,21 +205,23 @@ func (x *export) answers(p *sessionRecord) bool {
 	return true
 }
 
-// semaphores gives the semaphores, bucket by bucket, in order of key.
-func (x *export) semaphores() bool {
+// exportKeys gives the objects of the run, bucket by bucket, in order of key. one gives an object and
+// moves the cursor behind it; it is false when the chunk is full.
+func exportKeys[T any](x *export, objects func(*bucket) map[string]T, one func(o T, key []byte) bool) bool {
 	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
 		if i != x.cursor.bucket {
-			x.cursor = exportCursor{section: sectionSemaphores, bucket: i}
+			x.cursor = exportCursor{section: x.cursor.section, bucket: i}
 		}
+		all := objects(&x.m.buckets[i])
 		for more := true; more; {
 			var keys []string
-			keys, more = keysFrom(x.m.buckets[i].semaphores, x.cursor.key)
+			keys, more = keysFrom(all, x.cursor.key)
 			for _, key := range keys {
 				if x.w.full() {
 					return false
 				}
 				x.w.scanBudget--
-				if !x.semaphore(x.m.buckets[i].semaphores[key], []byte(key)) {
+				if !one(all[key], []byte(key)) {
 					return false
 				}
 			}

@@ -20,8 +20,7 @@ var notMoved = map[string]string{
 	"bucket.moveEpoch":  "of the move",
 	"bucket.logBase":    "when it was activated in this shard",
 	"bucket.semaphores": "records of their own",
-	"bucket.processes":  "records of their own",
-	"bucket.tracks":     "records of their own",
+	"bucket.objects":    "records of their own",
 	"bucket.timers":     "follows from their timers",
 	"bucket.timer":      "follows from timers",
 
@@ -31,7 +30,7 @@ var notMoved = map[string]string{
 
 	"sessionRecord.node":           "a link, by id",
 	"sessionRecord.entries":        "follows from the entries",
-	"sessionRecord.holdings":       "follows from processes and tracks",
+	"sessionRecord.holdings":       "follows from the hosted objects",
 	"sessionRecord.home":           "the session itself",
 	"sessionRecord.timer":          "of an idle remote session: its record is kept from the import on",
 	"sessionRecord.lastUsed":       "the log time of the import",
@@ -63,23 +62,16 @@ var notMoved = map[string]string{
 	"entry.snapMark":  "of the process",
 	"timer.pos":       "place in the heap; that it is armed moves",
 
-	"processRecord.bucket":       "follows from node and name",
-	"processRecord.node":         "a link, by id",
-	"processRecord.state":        "its record, whole: see shard/process",
-	"processRecord.revision":     "a log index of the shard",
-	"processRecord.timer":        "follows from the state",
-	"processRecord.snapMark":     "of the process",
-	"processRecord.chargedBytes": "counted again",
-	"processRecord.called":       "of one Apply",
-	"processRecord.deleted":      "a deleted one is in no bucket",
-
-	"trackRecord.bucket":       "follows from node and name",
-	"trackRecord.node":         "a link, by id",
-	"trackRecord.state":        "its record, whole: see shard/rollout",
-	"trackRecord.revision":     "a log index of the shard",
-	"trackRecord.timer":        "follows from the state",
-	"trackRecord.snapMark":     "of the process",
-	"trackRecord.chargedBytes": "counted again",
+	"hostedObject.kind":         "says which record it is",
+	"hostedObject.bucket":       "follows from node and name",
+	"hostedObject.node":         "a link, by id",
+	"hostedObject.state":        "its record, whole: see shard/process and shard/rollout",
+	"hostedObject.revision":     "a log index of the shard",
+	"hostedObject.timer":        "follows from the state",
+	"hostedObject.snapMark":     "of the process",
+	"hostedObject.chargedBytes": "counted again",
+	"hostedObject.called":       "of one Apply",
+	"hostedObject.deleted":      "a deleted one is in no bucket",
 }
 
 // staysInShard are the fields of a machine, none of which is of a bucket alone. Of ended the part
@@ -200,11 +192,11 @@ func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 				}
 			}
 		}
-		for key := range m.buckets[i].processes {
-			list["process"] = func(m *Machine) any { return m.buckets[i].processes[key] }
+		for key := range m.buckets[i].objects[kindProcess] {
+			list["process"] = func(m *Machine) any { return m.buckets[i].objects[kindProcess][key] }
 		}
-		for key := range m.buckets[i].tracks {
-			list["track"] = func(m *Machine) any { return m.buckets[i].tracks[key] }
+		for key := range m.buckets[i].objects[kindTrack] {
+			list["track"] = func(m *Machine) any { return m.buckets[i].objects[kindTrack][key] }
 		}
 	}
 	return list

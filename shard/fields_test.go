@@ -37,8 +37,7 @@ var derived = map[string]string{
 	"Machine.interner":                     "of the process",
 	"bucket.number":                        "its place",
 	"bucket.semaphores":                    "records of their own",
-	"bucket.processes":                     "records of their own",
-	"bucket.tracks":                        "records of their own",
+	"bucket.objects":                       "records of their own",
 	"bucket.timers":                        "follows from their timers",
 	"bucket.timer":                         "follows from timers",
 	"node.snapMark":                        "of the process",
@@ -46,12 +45,11 @@ var derived = map[string]string{
 	"node.remoteSessions":                  "records of their own",
 	"node.semaphores":                      "records of their own",
 	"node.semaphoreCount":                  "counted again",
-	"node.processes":                       "records of their own",
-	"node.tracks":                          "records of their own",
+	"node.objects":                         "records of their own",
 	"node.usage":                           "counted again",
 	"sessionRecord.node":                   "a link, by id",
 	"sessionRecord.entries":                "follows from the entries",
-	"sessionRecord.holdings":               "follows from processes and tracks",
+	"sessionRecord.holdings":               "follows from the hosted objects",
 	"sessionRecord.home":                   "the session itself",
 	"sessionRecord.snapMark":               "of the process",
 	"sessionRecord.chargedAnswers":         "counted again",
@@ -75,20 +73,15 @@ var derived = map[string]string{
 	"entry.session":                        "a link, by id",
 	"entry.snapMark":                       "of the process",
 	"timer.pos":                            "place in the heap; that it is armed is kept",
-	"processRecord.bucket":                 "follows from node and name",
-	"processRecord.node":                   "a link, by id",
-	"processRecord.timer":                  "follows from the state",
-	"processRecord.snapMark":               "of the process",
-	"processRecord.chargedBytes":           "counted again",
-	"processRecord.called":                 "of one Apply",
-	"processRecord.deleted":                "a deleted one is in no snapshot",
-	"trackRecord.bucket":                   "follows from node and name",
-	"trackRecord.node":                     "a link, by id",
-	"trackRecord.timer":                    "follows from the state",
-	"trackRecord.snapMark":                 "of the process",
-	"trackRecord.chargedBytes":             "counted again",
-	"processRecord.state":                  "see shard/process",
-	"trackRecord.state":                    "see shard/rollout",
+	"hostedObject.kind":                    "says which record it is",
+	"hostedObject.bucket":                  "follows from node and name",
+	"hostedObject.node":                    "a link, by id",
+	"hostedObject.timer":                   "follows from the state",
+	"hostedObject.snapMark":                "of the process",
+	"hostedObject.chargedBytes":            "counted again",
+	"hostedObject.called":                  "of one Apply",
+	"hostedObject.deleted":                 "a deleted one is in no snapshot",
+	"hostedObject.state":                   "see shard/process and shard/rollout",
 	"semaphore.nurseryPrev":                "follows from ephemeral",
 	"semaphore.nurseryNext":                "follows from ephemeral",
 }
@@ -268,18 +261,18 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 				list["waiter"] = func(m *Machine) reflect.Value { return of(entryAt(find(m), order)) }
 			}
 		}
-		for key := range m.buckets[i].processes {
-			list["processRecord"] = func(m *Machine) reflect.Value { return of(m.buckets[i].processes[key]) }
+		for key := range m.buckets[i].objects[kindProcess] {
+			list["process"] = func(m *Machine) reflect.Value { return of(m.buckets[i].objects[kindProcess][key]) }
 		}
-		for key := range m.buckets[i].tracks {
-			list["track"] = func(m *Machine) reflect.Value { return of(m.buckets[i].tracks[key]) }
+		for key := range m.buckets[i].objects[kindTrack] {
+			list["track"] = func(m *Machine) reflect.Value { return of(m.buckets[i].objects[kindTrack][key]) }
 		}
 	}
 	return list
 }
 
 // keyFields are the fields that a record is found by.
-var keyFields = map[string]bool{"sessionRecord.id": true, "node.id": true, "semaphore.name": true, "processRecord.name": true, "trackRecord.name": true, "entry.orderID": true}
+var keyFields = map[string]bool{"sessionRecord.id": true, "node.id": true, "semaphore.name": true, "hostedObject.name": true, "entry.orderID": true}
 
 // TestEveryFieldIsKept changes each field of each kind of record to what it is not: the digest sees
 // it, a snapshot has it, and it is the same in what is restored, or that is refused. A field that
@@ -306,7 +299,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 	for _, name := range []string{
 		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.session", "bucket.orderCounter", "bucket.logBase", "node.formerGraces", "node.graceFloor", "node.config.GracePeriod",
-		"sessionRecord.answers.list", "homeSession.expiry.at", "homeSession.key", "remote.lastUsed", "semaphore.data", "entry.orderID", "waiter.timer.at", "processRecord.revision",
+		"sessionRecord.answers.list", "homeSession.expiry.at", "homeSession.key", "remote.lastUsed", "semaphore.data", "entry.orderID", "waiter.timer.at", "process.revision", "track.revision",
 	} {
 		if changed[name] == 0 {
 			t.Errorf("%s was never changed: the test has lost its way", name)

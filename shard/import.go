@@ -10,11 +10,11 @@ import (
 
 // importState is a range of buckets whose chunks are coming in.
 type importState struct {
-	first, count          uint32
-	epoch                 uint64
-	next                  []byte // cursor the next chunk must begin at
-	openSemaphore         []byte // key of the semaphore whose entries may go on there
-	openTrack, trackBytes []byte // key of the track whose record goes on there, and what is there of the record
+	first, count            uint32
+	epoch                   uint64
+	next                    []byte // cursor the next chunk must begin at
+	openSemaphore           []byte // key of the semaphore whose entries may go on there
+	openObject, objectBytes []byte // key of the hosted object whose record continues there, and what is there of the record
 }
 
 func (m *Machine) findImport(x *BucketsBody) int {
@@ -146,15 +146,15 @@ func (m *Machine) importRecords(o *importState, part *chunk) {
 			m.importSessionRecord(r)
 		case chunkSemaphore, chunkSemaphoreMore:
 			s = m.importSemaphore(o, r)
-		case chunkProcess:
-			m.importProcess(r)
-		case chunkTrackPart:
-			o.importTrackPart(r)
-		case chunkTrack:
-			m.importTrack(o, r)
 		case chunkEntry:
 			if s != nil {
 				m.importEntry(s, r)
+			}
+		default:
+			if r.part {
+				o.importObjectPart(r)
+			} else {
+				m.importObject(o, r)
 			}
 		}
 	}

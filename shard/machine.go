@@ -39,7 +39,7 @@ type Machine struct {
 	endedCreateIDs retained[[protocol.KeyLen]byte] // create ids of ended sessions
 	endedRemotes   retained[uint64]                // ids of ended remote sessions
 
-	calledProcesses []*processRecord // in this Apply; empty between Applies
+	calledProcesses []*hostedObject // in this Apply; empty between Applies
 	takeovers       takeovers
 	handingOver     bool // the leader of the present epoch gives its leadership to another one
 	deadlines       deadlines

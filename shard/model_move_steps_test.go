@@ -169,7 +169,7 @@ func (x *moveTest) transferChunk(v *bucketMove) error {
 		v.cursor, _, _ = to.Imported(v.run.First, v.run.Count, v.run.Epoch)
 	case protocol.StatusOK:
 		v.cursor = next
-		if i := to.findImport(&v.run); i >= 0 && len(to.imports[i].trackBytes) > 0 {
+		if i := to.findImport(&v.run); i >= 0 && len(to.imports[i].objectBytes) > 0 {
 			x.count("track in parts")
 		}
 		if _, complete, _ := to.Imported(v.run.First, v.run.Count, v.run.Epoch); complete {
@@ -213,12 +213,12 @@ func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters in
 		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter || x.timeBase != y.timeBase || len(x.semaphores) != len(y.semaphores) {
 			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d", b, len(y.semaphores), len(x.semaphores))
 		}
-		if members, err := sameProcessCopies(x, y); err != nil {
+		if members, err := sameObjectCopies(kindProcess, x, y); err != nil {
 			return 0, err
 		} else if members > 0 {
 			seen("process moved")
 		}
-		if instances, err := sameTrackCopies(x, y); err != nil {
+		if instances, err := sameObjectCopies(kindTrack, x, y); err != nil {
 			return 0, err
 		} else if instances > 0 {
 			seen("track moved")

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
@@ -212,7 +211,7 @@ func (x *moveTest) sameProcesses() error {
 			continue
 		}
 		count--
-		if got := v.record.state.LiveSessions(nil); !slices.Equal(got, p.members) {
+		if got := v.object.process().LiveSessions(nil); !slices.Equal(got, p.members) {
 			return fmt.Errorf("process %s has members %x, want %x", name, got, p.members)
 		}
 		if v.Epoch() < p.epoch {
@@ -234,31 +233,14 @@ func (x *moveTest) sameProcesses() error {
 	return nil
 }
 
-// sameProcessCopies compares the copies of a process at the source and the target of a move.
-func sameProcessCopies(x, y *bucket) (members int, err error) {
-	if len(x.processes) != len(y.processes) {
-		return 0, fmt.Errorf("bucket %d has %d processes at the target, want %d", x.number, len(y.processes), len(x.processes))
-	}
-	for key, p := range x.processes {
-		o := y.processes[key]
-		if o == nil || !bytes.Equal(o.state.Append(nil), p.state.Append(nil)) {
-			return 0, fmt.Errorf("process %q is another at the target", key)
-		}
-		members += p.state.Len()
-	}
-	return members, nil
-}
-
 // stillIn is the state of all processes and tracks in a run's copies.
 func stillIn(m *Machine, v *bucketMove) (all string) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
-		keys, _ := keysFrom(m.buckets[b].processes, nil)
-		for _, key := range keys {
-			all += key + string(m.buckets[b].processes[key].state.Append(nil))
-		}
-		keys, _ = keysFrom(m.buckets[b].tracks, nil)
-		for _, key := range keys {
-			all += key + string(m.buckets[b].tracks[key].state.Append(nil))
+		for _, objects := range m.buckets[b].objects {
+			keys, _ := keysFrom(objects, nil)
+			for _, key := range keys {
+				all += key + string(objects[key].state.Append(nil))
+			}
 		}
 	}
 	return all

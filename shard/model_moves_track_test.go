@@ -211,7 +211,7 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 		x.catchUp(false)
 		s := x.shards[at]
 		free = s.m.PeekTrack(1, c.epoch, msg, s.base+x.now, 0, &peeked)
-		record = s.m.buckets[b].tracks[string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)
+		record = s.m.buckets[b].objects[kindTrack][string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)
 	}
 	var want protocol.TrackPollReply
 	e, ok, err := x.sendTrack(c, name, CmdTrackPoll, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
@@ -226,7 +226,7 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 	s := x.shards[at]
 	got := *e.Poll
 	if free {
-		if !reflect.DeepEqual(peeked, got) || !bytes.Equal(record, s.m.buckets[b].tracks[string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)) {
+		if !reflect.DeepEqual(peeked, got) || !bytes.Equal(record, s.m.buckets[b].objects[kindTrack][string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)) {
 			return fmt.Errorf("a poll that changes nothing is answered %+v without the log, %+v by it, or changes something", peeked, got)
 		}
 		x.count("poll without the log")
@@ -328,13 +328,13 @@ func (x *moveTest) sameTracks() error {
 		count--
 		x.endInstances(p)
 		b := protocol.Bucket(1, name, moveTestBuckets)
-		o := x.shards[x.owner[b]].m.buckets[b].tracks[string(appendSemaphoreKey(nil, 1, name))]
+		o := x.shards[x.owner[b]].m.buckets[b].objects[kindTrack][string(appendSemaphoreKey(nil, 1, name))]
 		if o == nil {
 			return fmt.Errorf("track %s is lost", name)
 		}
 		if !bytes.Equal(o.state.Append(nil), p.state.Append(nil)) {
 			at := p.base + x.now
-			return fmt.Errorf("track %s is %+v, its twin %+v", name, o.state.Describe(rollout.Now{Log: at}), p.state.Describe(rollout.Now{Log: at}))
+			return fmt.Errorf("track %s is %+v, its twin %+v", name, o.track().Describe(rollout.Now{Log: at}), p.state.Describe(rollout.Now{Log: at}))
 		}
 	}
 	if count != 0 {
@@ -343,17 +343,19 @@ func (x *moveTest) sameTracks() error {
 	return nil
 }
 
-// sameTrackCopies compares the copies of a track at the source and the target of a move.
-func sameTrackCopies(x, y *bucket) (instances int, err error) {
-	if len(x.tracks) != len(y.tracks) {
-		return 0, fmt.Errorf("bucket %d has %d tracks at the target, want %d", x.number, len(y.tracks), len(x.tracks))
+// sameObjectCopies compares the copies of the objects of a kind at the source and the target of a
+// move. parts counts their members or instances.
+func sameObjectCopies(kind kindNumber, x, y *bucket) (parts int, err error) {
+	all, copies := x.objects[kind], y.objects[kind]
+	if len(all) != len(copies) {
+		return 0, fmt.Errorf("bucket %d has %d objects of kind %d at the target, want %d", x.number, len(copies), kind, len(all))
 	}
-	for key, t := range x.tracks {
-		o := y.tracks[key]
-		if o == nil || !bytes.Equal(o.state.Append(nil), t.state.Append(nil)) {
-			return 0, fmt.Errorf("track %q is another at the target", key)
+	for key, o := range all {
+		c := copies[key]
+		if c == nil || !bytes.Equal(c.state.Append(nil), o.state.Append(nil)) {
+			return 0, fmt.Errorf("object %q of kind %d is another at the target", key, kind)
 		}
-		instances += t.state.NumInstances()
+		parts += o.state.size()
 	}
-	return instances, nil
+	return parts, nil
 }

@@ -24,10 +24,9 @@ type node struct {
 
 	homeSessions   index[homeSession]
 	remoteSessions index[sessionRecord]
-	semaphores     index[semaphore]     // by name, without those in the nursery
-	semaphoreCount int                  // those in the nursery included
-	processes      index[processRecord] // by name
-	tracks         index[trackRecord]   // by name
+	semaphores     index[semaphore]               // by name, without those in the nursery
+	semaphoreCount int                            // those in the nursery included
+	objects        [kindCount]index[hostedObject] // by kind, by name
 	usage
 }
 
@@ -40,7 +39,13 @@ type formerGrace struct {
 }
 
 // objectCount is what counts against the quota of semaphores.
-func (n *node) objectCount() uint64 { return uint64(n.semaphoreCount + n.processes.n + n.tracks.n) }
+func (n *node) objectCount() uint64 {
+	count := n.semaphoreCount
+	for kind := range n.objects {
+		count += n.objects[kind].n
+	}
+	return uint64(count)
+}
 
 func nodeLess(a, b *node) bool { return a.id < b.id }
 

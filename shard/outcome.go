@@ -48,6 +48,7 @@ const (
 	textTrackExists      = "track exists already; alter it instead"
 	textTrackInUse       = "track has instances; stop them first, or delete it with force"
 	textTracksLimit      = "session has instances in as many tracks as the limit of 10000 tracks per session and shard allows; unregister some"
+	textNotMember        = "session is not a member of the process"
 	textNoProcess        = "process does not exist; the first join makes it"
 	textNoSemaphore      = "semaphore does not exist"
 	textAcquiredSince    = "what this request acquired was given back or taken away since; acquire again"
@@ -110,7 +111,7 @@ var outcomeTable = [outcomes]struct {
 	outHeldLimit:       {protocol.StatusOverloaded, textHeldLimit},
 	outGivenBack:       {protocol.StatusAborted, textAcquiredSince},
 	outUpdateFixed:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
-	outNotMember:       {protocol.StatusNotFound, "session is not a member of the process"},
+	outNotMember:       {protocol.StatusNotFound, textNotMember},
 	outMemberOther:     {protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first"},
 	outRoundOver:       {protocol.StatusAborted, "round is over for this member; wait for the next"},
 	outRoundRefused:    {protocol.StatusPreconditionFailed, "round or quota did not allow the request when it came first; look at the process, and send a new one"},

@@ -1,26 +1,11 @@
 package shard
 
 import (
-	"bytes"
 	"encoding/binary"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
-
-// readProcess finds a process without touching the machine: reads run beside each other. Errors:
-// WRONG_SHARD; NOT_FOUND for the node.
-func (m *Machine) readProcess(node uint64, name []byte) (*processRecord, error) {
-	b := m.activeProcessBucket(node, name)
-	if b == nil {
-		return nil, &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
-	}
-	if _, err := m.readNode(node); err != nil {
-		return nil, err
-	}
-	var key [8 + protocol.MaxProcessName]byte
-	return b.processes[string(appendSemaphoreKey(key[:0], node, name))], nil
-}
 
 // DescribeProcess reads a page of a process's description: members in order of joining, and the
 // history with the first page. A page holds at most the request's limit of members and about
@@ -36,12 +21,11 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 		}
 		after = binary.BigEndian.Uint64(req.Cursor)
 	}
-	v, err := m.Process(req.Node, req.Name)
+	x, err := m.readObject(kindProcess, req.Node, req.Name)
 	if err != nil {
 		return err
 	}
-	x := v.record
-	d := x.state.Describe()
+	d := x.process().Describe()
 	members := d.Members
 	*out = d
 	out.Index, out.Revision, out.Name, out.Clock, out.NumMembers = m.applied, x.revision, x.name, m.logTime, uint64(len(members))
@@ -51,7 +35,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	}
 	p := newPage(req.Limit, PageBytes)
 	if req.Flags&protocol.WithProcessHistory != 0 && after == 0 {
-		out.History = x.state.History()
+		out.History = x.process().History()
 		for i := range out.History {
 			p.bytes += 80 + len(out.History[i].Text)
 		}
@@ -83,72 +67,59 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	n, err := m.readNode(req.Node)
-	if err != nil {
-		return err
-	}
-	l, err := newListing(req.Prefix, req.Cursor, req.Limit)
-	if err != nil {
-		return err
-	}
 	*out = protocol.ProcessListReply{Index: m.applied, Processes: out.Processes[:0]}
-	n.processes.ascend(func(x *processRecord) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *processRecord) bool {
-		if take, more := l.look(x.name, x.bucket, 48, &out.Cursor); !take {
-			return more
-		}
+	page := objectPage{node: req.Node, prefix: req.Prefix, cursor: req.Cursor, limit: req.Limit}
+	return m.listObjects(kindProcess, page, &out.Cursor, func(x *hostedObject) {
+		p := x.process()
 		out.Processes = append(out.Processes, protocol.ProcessItem{
-			Name: x.name, Phase: x.state.Phase(), Epoch: x.state.Epoch(), Topology: x.state.Topology(), Coordinator: x.state.Coordinator(),
-			NumMembers: uint64(x.state.Len()),
+			Name: x.name, Phase: p.Phase(), Epoch: p.Epoch(), Topology: p.Topology(), Coordinator: p.Coordinator(), NumMembers: uint64(p.Len()),
 		})
-		return true
 	})
-	return nil
 }
 
 // ProcessView is a process as its shard's leader sees it. It is good until the next Apply.
-type ProcessView struct{ record *processRecord }
+type ProcessView struct{ object *hostedObject }
 
 // Process looks one up in its bucket, which must be active here. Errors: WRONG_SHARD; NOT_FOUND for
 // the node or the process.
 func (m *Machine) Process(node uint64, name []byte) (ProcessView, error) {
-	x, err := m.readProcess(node, name)
-	if err == nil && x == nil {
-		err = &protocol.Error{Status: protocol.StatusNotFound, Message: textNoProcess}
-	}
+	x, err := m.readObject(kindProcess, node, name)
 	return ProcessView{x}, err
 }
 
 // Node and Name say which it is; Bucket where.
-func (v ProcessView) Node() uint64   { return v.record.node.id }
-func (v ProcessView) Name() []byte   { return v.record.name }
-func (v ProcessView) Bucket() uint32 { return v.record.bucket.number }
+func (v ProcessView) Node() uint64   { return v.object.node.id }
+func (v ProcessView) Name() []byte   { return v.object.name }
+func (v ProcessView) Bucket() uint32 { return v.object.bucket.number }
 
 // Revision is the index of the entry in which it was called last: equal revisions, equal states.
-func (v ProcessView) Revision() uint64 { return v.record.revision }
+func (v ProcessView) Revision() uint64 { return v.object.revision }
 
 // Epoch is that of the present round, or the last.
-func (v ProcessView) Epoch() uint64 { return v.record.state.Epoch() }
+func (v ProcessView) Epoch() uint64 { return v.object.process().Epoch() }
 
 // Phase is the present one.
-func (v ProcessView) Phase() protocol.ProcessPhase { return v.record.state.Phase() }
+func (v ProcessView) Phase() protocol.ProcessPhase { return v.object.process().Phase() }
 
 // Open says that messages may pass between the members of the round, which Sessions appends.
-func (v ProcessView) Open() bool { return v.record.state.AllowsMessages() }
+func (v ProcessView) Open() bool { return v.object.process().AllowsMessages() }
 
 // Sessions appends the living members of the present round.
-func (v ProcessView) Sessions(list []uint64) []uint64 { return v.record.state.RoundSessions(list) }
+func (v ProcessView) Sessions(list []uint64) []uint64 { return v.object.process().RoundSessions(list) }
 
 // Len is the number of members, absent ones included.
-func (v ProcessView) Len() int { return v.record.state.Len() }
+func (v ProcessView) Len() int { return v.object.process().Len() }
 
 // Latest is the round that ended last; false: none did.
-func (v ProcessView) Latest() (protocol.ProcessHistoryRound, bool) { return v.record.state.Latest() }
+func (v ProcessView) Latest() (protocol.ProcessHistoryRound, bool) {
+	return v.object.process().Latest()
+}
 
 // Preparing appends the members that have not prepared the present round, and gives the log time at
 // which it started.
 func (v ProcessView) Preparing(list []uint64) (started uint64, sessions []uint64) {
-	started, sessions = v.record.state.Preparing(list)
-	return v.record.bucket.logTimeAt(started), sessions
+	started, sessions = v.object.process().Preparing(list)
+	return v.object.bucket.logTimeAt(started), sessions
 }
 
 // TakenOver says that the session is known here under a higher attach epoch than this one: another
@@ -162,13 +133,13 @@ func (m *Machine) TakenOver(session, epoch uint64) bool {
 // session is no member, and was none lately.
 func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
 	var told process.Out
-	known := v.record.state.Resend(session, &told)
+	known := v.object.process().Resend(session, &told)
 	epoch := uint64(0)
 	if p := m.sessions[session]; p != nil {
 		epoch = p.epoch
 	}
 	for i := range told.Events {
-		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch, Node: v.record.node.id, Name: v.record.name, Process: &told.Events[i]})
+		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch, Node: v.object.node.id, Name: v.object.name, Process: &told.Events[i]})
 	}
 	return out, known
 }
@@ -180,7 +151,7 @@ func (m *Machine) Memberships(session uint64, yield func(ProcessView) bool) {
 	if p == nil || p.node.dropped {
 		return
 	}
-	for _, x := range p.memberships() {
+	for _, x := range p.objects(kindProcess) {
 		if x.bucket.state == bucketActive && !yield(ProcessView{x}) {
 			return
 		}
@@ -190,17 +161,7 @@ func (m *Machine) Memberships(session uint64, yield func(ProcessView) bool) {
 // ProcessesFrom yields the processes that are active here, in order of node and name, from the one
 // named on.
 func (m *Machine) ProcessesFrom(first uint64, name []byte, yield func(ProcessView) bool) {
-	more := true
-	m.nodeIndex.ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {
-		if n.dropped {
-			return true
-		}
-		n.processes.ascend(func(x *processRecord) bool { return n.id == first && bytes.Compare(x.name, name) < 0 }, func(x *processRecord) bool {
-			more = x.bucket.state != bucketActive || yield(ProcessView{x})
-			return more
-		})
-		return more
-	})
+	m.objectsFrom(kindProcess, first, name, func(x *hostedObject) bool { return yield(ProcessView{x}) })
 }
 
 // ProcessRound is an EventProcess as the message to the member, without the members: their list is

@@ -115,7 +115,6 @@ func (m *Machine) removeEntry(e *entry, tell bool) {
 	}
 	p.entries.remove(e, byName)
 	if !p.hasReferences() && !m.atHome(p) {
-		m.touchSessionRecord(p)
 		m.remoteIdle(p)
 	}
 }

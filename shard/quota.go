@@ -6,7 +6,7 @@ const (
 	sessionBytes   = 512
 	semaphoreBytes = 512
 	entryBytes     = 256 // an owner or a waiter
-	objectBytes    = 512 // a process or a track; what is in it is weighed by its package
+	objectBytes    = 512 // a hosted object; what is in it is weighed by its package
 	answerBytes    = 32  // a remembered answer of a session record that has more than freeAnswers of them
 
 	// freeAnswers is how many answers of a session record cost its node nothing: a client that
@@ -40,7 +40,7 @@ type Quota uint8
 
 const (
 	QuotaSessions   Quota = 0
-	QuotaSemaphores Quota = 1 // processes and tracks too
+	QuotaSemaphores Quota = 1 // hosted objects too
 	QuotaBytes      Quota = 2
 	QuotaWaiters    Quota = 3
 	quotas                = 4
@@ -119,19 +119,6 @@ func (n *node) removeEntryUsage(e *entry) {
 	}
 }
 
-// chargeObject counts a process or track again: it was counted as before, and has so many bytes now.
-// Both are 0 while it is not here.
-func (n *node) chargeObject(before *uint64, now uint64) {
-	n.bytes += now - *before // modulo 2^64
-	*before = now
-}
-
-func (x *processRecord) quotaBytes() uint64 {
-	return objectBytes + uint64(len(x.name)) + x.state.Bytes()
-}
-
-func (x *trackRecord) quotaBytes() uint64 { return objectBytes + uint64(len(x.name)) + x.state.Bytes() }
-
 // admitted is what this shard admits of the node's quotas. Every acquire asks for it, so it is
 // kept.
 func (m *Machine) admitted(n *node) *usage {
@@ -154,7 +141,7 @@ func (m *Machine) roomForBytes(n *node, more uint64) bool {
 }
 
 // roomForWaiter, roomForSession and roomForName say whether the node may have one more here: of
-// acquires that wait, of sessions, of semaphores, processes and tracks.
+// acquires that wait, of sessions, of semaphores and hosted objects.
 func (m *Machine) roomForWaiter(n *node) bool {
 	return n.checkQuota(QuotaWaiters, n.waiters < m.admitted(n).maxWaiters)
 }
@@ -244,11 +231,10 @@ func (m *Machine) recount() map[*node]usage {
 				all[s.node] = u
 			}
 		}
-		for _, x := range b.processes {
-			add(x.node, x.quotaBytes(), 0)
-		}
-		for _, x := range b.tracks {
-			add(x.node, x.quotaBytes(), 0)
+		for _, objects := range b.objects {
+			for _, x := range objects {
+				add(x.node, x.quotaBytes(), 0)
+			}
 		}
 	}
 	for _, p := range m.sessions {

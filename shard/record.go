@@ -83,8 +83,8 @@ func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
 		b = varint.Append(b, uint64(x.first), uint64(x.count), x.epoch)
 		b = varint.AppendBytes(b, x.next)
 		b = varint.AppendBytes(b, x.openSemaphore)
-		b = varint.AppendBytes(b, x.openTrack)
-		b = varint.AppendBytes(b, x.trackBytes)
+		b = varint.AppendBytes(b, x.openObject)
+		b = varint.AppendBytes(b, x.objectBytes)
 	}
 	b = varint.Append(b, uint64(len(m.dropped)))
 	last := uint64(0)

@@ -100,6 +100,7 @@ func (m *Machine) remoteHeld(p *sessionRecord) {
 }
 
 func (m *Machine) remoteIdle(p *sessionRecord) {
+	m.touchSessionRecord(p)
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
 	p.lastUsed = m.logTime
 	if !p.ended && p.home == nil && p.timer.pos == 0 {

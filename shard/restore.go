@@ -155,8 +155,7 @@ type restorer struct {
 	semaphores     map[uint64]*semaphore
 	semaphoreLinks []semaphoreLink
 	entries        []entryLink
-	processes      []processLink
-	tracks         []trackLink
+	objects        []objectLink
 	endedCreateIDs []numbered[[protocol.KeyLen]byte]
 	endedRemotes   []numbered[uint64]
 }
@@ -208,10 +207,6 @@ func (x *restorer) record(kind recordKind, fields []byte) error {
 		ok = x.semaphore(&r)
 	case recordEntry:
 		ok = x.entry(&r)
-	case recordProcess:
-		ok = x.process(&r)
-	case recordTrack:
-		ok = x.track(&r)
 	case recordEndedCreateID:
 		k := numbered[[protocol.KeyLen]byte]{number: r.Uint()}
 		r.Fixed(k.key[:])
@@ -225,7 +220,10 @@ func (x *restorer) record(kind recordKind, fields []byte) error {
 		ok = r.Uint() == x.records
 		x.digest, x.complete = r.Uint(), true
 	default:
-		return damaged("unknown record")
+		var known bool
+		if known, ok = x.object(kind, &r); !known {
+			return damaged("unknown record")
+		}
 	}
 	x.records++
 	if !ok || r.Failed || len(r.Rest) != 0 {
@@ -398,7 +396,7 @@ func (x *restorer) link() error {
 		name string
 		do   func() bool
 	}{
-		{"nodes", x.linkNodes}, {"sessions", x.linkSessions}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"processes", x.linkProcesses}, {"tracks", x.linkTracks}, {"ended sessions", x.linkEnding},
+		{"nodes", x.linkNodes}, {"sessions", x.linkSessions}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"hosted objects", x.linkObjects}, {"ended sessions", x.linkEnding},
 	} {
 		if !step.do() {
 			return damaged(step.name)

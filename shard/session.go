@@ -292,8 +292,7 @@ func (e *entry) mayChange() bool {
 	return e.semaphore.bucket.state == bucketActive || e.semaphore.node.dropped
 }
 
-// releaseAll releases an ended session's entries, in order of name, then its memberships and
-// instances, as far as the work of this Apply goes. done says that no other can be released. Its
+// releaseAll releases an ended session's entries, in order of name, then its hosted objects, as far as the work of this Apply goes. done says that no other can be released. Its
 // waiters are answered with text, or not at all if that is empty.
 func (m *Machine) releaseAll(p *sessionRecord, text string) (done bool) {
 	for e := p.entries.first; e != nil; {
@@ -310,7 +309,7 @@ func (m *Machine) releaseAll(p *sessionRecord, text string) (done bool) {
 		}
 		e = following
 	}
-	return m.endMemberships(p) && m.endInstances(p)
+	return m.endHoldings(p)
 }
 
 // purgeEnding continues the release of ended sessions.

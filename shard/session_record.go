@@ -34,11 +34,16 @@ type sessionRecord struct {
 	chargedAnswers uint32 // answers that its node's bytes count
 }
 
-// references is how many semaphores, processes and tracks of this shard the session takes part in.
+// references is how many semaphores and hosted objects of this shard the session takes part in.
 // While there is one, a remote session's record stays and its home is subscribed to, and an ended
 // session's record waits for its release. Code that adds the first reference of a session that is
 // not at home here calls remoteHeld; code that removes the last calls remoteIdle.
-func (p *sessionRecord) references() int { return p.entries.n + len(p.memberships()) + len(p.tracks()) }
+func (p *sessionRecord) references() int {
+	if p.holdings == nil {
+		return p.entries.n
+	}
+	return p.entries.n + p.holdings.count()
+}
 
 func (p *sessionRecord) hasReferences() bool { return p.references() > 0 }
 
@@ -139,5 +144,5 @@ func (m *Machine) RemoteSession(id uint64) (RemoteSessionView, bool) {
 	if p == nil || m.atHome(p) || !m.alive(p) {
 		return RemoteSessionView{}, false
 	}
-	return RemoteSessionView{Session: id, Node: p.node.id, Epoch: p.epoch, Description: p.description, Held: p.entries.n, Tracks: len(p.tracks()), Detached: p.detached}, true
+	return RemoteSessionView{Session: id, Node: p.node.id, Epoch: p.epoch, Description: p.description, Held: p.entries.n, Tracks: len(p.objects(kindTrack)), Detached: p.detached}, true
 }

@@ -13,7 +13,7 @@ const (
 	skipMaxSeconds        = 1 << 28 // seconds: eight years
 )
 
-// SkipAhead advances the counters of every bucket and of its processes, in a machine that was read
+// SkipAhead advances the counters of every bucket and of its hosted objects, in a machine that was read
 // from a backup made so many seconds ago. The shard does not know what it gave out after the
 // backup, and must not give it out again: a repeated order id, process epoch or token would fence
 // nothing off, and a repeated session id would name two clients' sessions. A session that began
@@ -28,8 +28,10 @@ func (m *Machine) SkipAhead(seconds uint64) {
 		}
 		b.orderCounter += orders
 		b.sessionCounter += skipSessions + seconds*skipSessionsPerSecond
-		for _, x := range b.processes { // each for itself: their order shows nowhere
-			x.state.SkipEpochs(orders)
+		for _, objects := range b.objects {
+			for _, x := range objects { // each for itself: their order shows nowhere
+				x.state.skipAhead(orders)
+			}
 		}
 	}
 }

@@ -34,8 +34,8 @@ func TestSkipAhead(t *testing.T) {
 			if ahead {
 				moved++
 			}
-			for key, p := range old.processes {
-				if was, is := p.state.HighestEpoch(), now.processes[key].state.HighestEpoch(); is != was+now.orderCounter-old.orderCounter {
+			for key, p := range old.objects[kindProcess] {
+				if was, is := p.process().HighestEpoch(), now.objects[kindProcess][key].process().HighestEpoch(); is != was+now.orderCounter-old.orderCounter {
 					t.Fatalf("a process's last token is %d, was %d", is, was)
 				}
 				processes++

@@ -42,10 +42,11 @@ type Snapshot struct {
 	endedRemotes   retainedRange
 
 	stage      stage
-	node       uint64 // the walk is at this node
-	nodeSaved  bool   // its own record was looked at
-	id         uint64 // behind this session or remote session
-	name       []byte // from this name on
+	node       uint64     // the walk is at this node
+	nodeSaved  bool       // its own record was looked at
+	id         uint64     // behind this session or remote session
+	name       []byte     // from this name on
+	kind       kindNumber // of the hosted objects the walk is at
 	semaphore  *semaphore
 	afterOrder uint64 // behind this entry of sem
 	inQueue    bool   // among its waiters
@@ -63,8 +64,7 @@ const (
 	stageHomeSessions
 	stageRemoteSessions
 	stageSemaphores
-	stageProcesses
-	stageTracks
+	stageObjects
 	stageEnding
 	stageEndedCreateIDs
 	stageEndedRemotes
@@ -95,7 +95,8 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	s.records = 1
 	s.buckets = slices.Clone(m.buckets)
 	for i := range s.buckets {
-		s.buckets[i].semaphores, s.buckets[i].processes, s.buckets[i].tracks, s.buckets[i].timers = nil, nil, nil, deadlines{}
+		b := &s.buckets[i]
+		b.semaphores, b.objects, b.timers = nil, [kindCount]map[string]*hostedObject{}, deadlines{}
 	}
 	for x := m.nursery.first; x != nil; x = x.nurseryNext {
 		s.nursery = append(s.nursery, x)
@@ -328,14 +329,14 @@ func (s *Snapshot) walk(left *int) {
 			return
 		}
 		if n := s.currentNode(); n == nil || !s.walkSemaphores(n, left) {
-			s.name, s.stage = s.name[:0], stageProcesses
+			s.name, s.kind, s.stage = s.name[:0], 0, stageObjects
 		}
-	case stageProcesses:
-		if n := s.currentNode(); n == nil || !s.walkProcesses(n, left) {
-			s.name, s.stage = s.name[:0], stageTracks
+	case stageObjects:
+		if n := s.currentNode(); n != nil && s.walkObjects(n, left) {
+			return
 		}
-	case stageTracks:
-		if n := s.currentNode(); n == nil || !s.walkTracks(n, left) {
+		s.name = s.name[:0]
+		if s.kind++; s.kind == kindCount {
 			s.stage = stageNodes
 		}
 	case stageEnding:

@@ -298,8 +298,8 @@ func TestHomeLocationDoesNotChangeAnswers(t *testing.T) {
 // holder is the session that has the id, 0 none.
 func (x *detachTest) holder() uint64 {
 	for _, b := range x.track.m.buckets {
-		for _, y := range b.tracks {
-			return y.state.SessionOf("a")
+		for _, y := range b.objects[kindTrack] {
+			return y.track().SessionOf("a")
 		}
 	}
 	return 0

@@ -77,7 +77,7 @@ func TestLargeTrackMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := func(m *Machine) []byte {
-		return m.track(&m.buckets[protocol.Bucket(1, trackName, 64)], 1, trackName).state.Append(nil)
+		return m.object(kindTrack, &m.buckets[protocol.Bucket(1, trackName, 64)], 1, trackName).state.Append(nil)
 	}
 	if !bytes.Equal(record(x.m), record(y.m)) {
 		t.Fatal("the track is another at the target")

@@ -142,13 +142,13 @@ func TestTrackSessionStops(t *testing.T) {
 // TestTrackAdminAllOrNone: a command that is refused for one location changes none.
 func TestTrackAdminAllOrNone(t *testing.T) {
 	x, _ := newTrackMachine(t)
-	before := x.m.track(x.m.activeBucket(1, trackName), 1, trackName).state.Digest()
+	before := x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest()
 	e := x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS", "XXX"}})
-	if e.Status != protocol.StatusNotFound || x.m.track(x.m.activeBucket(1, trackName), 1, trackName).state.Digest() != before {
+	if e.Status != protocol.StatusNotFound || x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest() != before {
 		t.Fatalf("pause of a location that is not there: %v, or the other was paused", e.Status)
 	}
 	e = x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS"}})
-	if e.Status != protocol.StatusOK || x.m.track(x.m.activeBucket(1, trackName), 1, trackName).state.Digest() == before {
+	if e.Status != protocol.StatusOK || x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest() == before {
 		t.Fatalf("pause: %v %s", e.Status, e.Text)
 	}
 }
@@ -201,11 +201,11 @@ func TestTrackMoves(t *testing.T) {
 	for range 3 {
 		x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	}
-	if n := x.m.nodes[1].tracks.n; n != 0 {
+	if n := x.m.nodes[1].objects[kindTrack].n; n != 0 {
 		t.Fatalf("the copy that moved away keeps %d tracks", n)
 	}
 	describe := func() protocol.TrackPollReply {
-		a, err := y.m.track(y.m.activeBucket(1, trackName), 1, trackName).state.Poll(y.m.trackNow(y.m.activeBucket(1, trackName)),
+		a, err := y.m.object(kindTrack, y.m.activeBucket(1, trackName), 1, trackName).track().Poll(y.m.trackNow(y.m.activeBucket(1, trackName)),
 			callerOf(y.pollOf(1, inc[1], 0, 0)), nil, &y.m.batch.track)
 		if err != nil {
 			t.Fatal(err)

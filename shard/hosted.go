@@ -1,0 +1,306 @@
+package shard
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// A shard hosts other objects beside semaphores: coordination processes, and the tracks of rollouts.
+// The core of each kind is a package of its own. The hosted files do what every kind needs: they
+// look objects up, link them to sessions, arm their timers, count their bytes, and save, restore and
+// move them. A new kind is a row of hostedKinds and a hostedState.
+
+// kindNumber is the place of a kind in hostedKinds, and in arrays by kind. Kinds are always taken in
+// this order.
+type kindNumber uint8
+
+const (
+	kindProcess kindNumber = 0
+	kindTrack   kindNumber = 1
+	kindCount              = 2
+)
+
+// hostedKind is what the shard needs to know of a kind. Snapshots and exports have its numbers, which
+// are never reused.
+type hostedKind struct {
+	name      string       // for errors
+	missing   string       // the answer to a read, or to an operator, when there is none of a name
+	notFound  string       // the answer to a session's request then
+	record    recordKind   // in a snapshot
+	chunk     byte         // in an export
+	chunkPart byte         // a part of a record that is longer than a chunk; 0: no record is
+	deadline  deadlineKind // of its timers
+	outcome   func(protocol.Status) outcome
+	bucket    func(node uint64, name []byte, buckets uint32) uint32
+	validName func([]byte) bool
+	decode    func(record []byte) (hostedState, error)
+}
+
+var hostedKinds = [kindCount]hostedKind{
+	kindProcess: {
+		name: "process", missing: textNoProcess, notFound: textNotMember + "; join first",
+		record: recordProcess, chunk: chunkProcess, deadline: deadlineProcess,
+		outcome: processOutcome, bucket: protocol.ProcessBucket, validName: validProcessName, decode: decodeProcess,
+	},
+	kindTrack: {
+		name: "track", missing: textNoTrack, notFound: textNoTrack,
+		record: recordTrack, chunk: chunkTrack, chunkPart: chunkTrackPart, deadline: deadlineTrack,
+		outcome: trackOutcome, bucket: protocol.Bucket, validName: validTrackName, decode: decodeTrack,
+	},
+}
+
+// hostedState is an object of a kind: its core, and what the shard does with it. Times are those of
+// the object's bucket.
+type hostedState interface {
+	Append(record []byte) []byte // its whole state, as the kind's decode reads it
+	Bytes() uint64               // what it counts against its node's quota
+	Next() (at uint64, ok bool)  // when it has something to do by itself
+	Check() error                // the invariant that does not hold, if any
+
+	// sessions appends the sessions that take part in it, each once, in an order that follows from
+	// the state.
+	sessions(list []uint64) []uint64
+	// size is about how many parts it has.
+	size() int
+
+	// skipAhead advances the numbers that it gives out to fence clients, see Machine.SkipAhead.
+	skipAhead(numbers uint64)
+
+	// wake is called when Next has come.
+	wake(*Machine, *hostedObject)
+	// sessionEnded takes a session that has ended out of it.
+	sessionEnded(m *Machine, x *hostedObject, session uint64)
+	// requestDone follows the answer to a request: it emits what the request changed.
+	requestDone(*Machine, *hostedObject)
+}
+
+// hostedObject is an object as a record of this shard.
+//
+// Invariant: it is among the holdings of exactly the sessions that take part in it. Invariant:
+// between Applies its timer is armed one before what state.Next says, if that says anything.
+type hostedObject struct {
+	kind         kindNumber
+	bucket       *bucket
+	node         *node
+	name         []byte // never changed in place
+	state        hostedState
+	revision     uint64 // log index of the last call that may have changed it
+	timer        timer  // in the bucket's time
+	snapMark     uint32
+	chargedBytes uint64 // as counted by its node; 0 while it is not there
+	called       bool   // in Machine.calledProcesses
+	deleted      bool
+}
+
+func objectLess(a, b *hostedObject) bool { return bytes.Compare(a.name, b.name) < 0 }
+
+func (x *hostedObject) timerRef() *timer { return &x.timer }
+
+// deadlineKey says the node. Objects of one kind, node and bucket that are due together fire in
+// order of name.
+func (x *hostedObject) deadlineKey() (deadlineKind, uint64, uint32) {
+	return hostedKinds[x.kind].deadline, x.node.id, x.bucket.number
+}
+
+// mayChange says whether sessions may leave the object: a copy that is not active stays as it is,
+// unless its node is gone.
+func (x *hostedObject) mayChange() bool { return x.bucket.state == bucketActive || x.node.dropped }
+
+// objectBucket is the bucket of an object's name; the shard must know its tier.
+func (m *Machine) objectBucket(kind kindNumber, node uint64, name []byte) *bucket {
+	return &m.buckets[hostedKinds[kind].bucket(node, name, uint32(len(m.buckets)))]
+}
+
+// activeObjectBucket is the bucket of an object's name, or nil when it is not active here.
+func (m *Machine) activeObjectBucket(kind kindNumber, node uint64, name []byte) *bucket {
+	if len(m.buckets) == 0 {
+		return nil
+	}
+	if b := m.objectBucket(kind, node, name); b.state == bucketActive {
+		return b
+	}
+	return nil
+}
+
+// object looks one up.
+func (m *Machine) object(kind kindNumber, b *bucket, node uint64, name []byte) *hostedObject {
+	m.batch.key = appendSemaphoreKey(m.batch.key[:0], node, name)
+	return b.objects[kind][string(m.batch.key)]
+}
+
+// newObject makes the record of an object that this Apply adds. It is not linked yet.
+func (m *Machine) newObject(kind kindNumber, b *bucket, n *node, name []byte, state hostedState) *hostedObject {
+	return &hostedObject{kind: kind, bucket: b, node: n, name: bytes.Clone(name), state: state, revision: m.applied, snapMark: m.snapMark}
+}
+
+// linkObject puts an object into its bucket and node.
+func (m *Machine) linkObject(x *hostedObject) {
+	objects := &x.bucket.objects[x.kind]
+	if *objects == nil {
+		*objects = make(map[string]*hostedObject)
+	}
+	m.batch.key = appendSemaphoreKey(m.batch.key[:0], x.node.id, x.name)
+	(*objects)[string(m.batch.key)] = x
+	x.node.objects[x.kind].insert(x, objectLess)
+	x.charge(x.quotaBytes())
+}
+
+// unlinkObject takes an object out, with what its sessions know of it.
+func (m *Machine) unlinkObject(x *hostedObject) {
+	m.touchObject(x)
+	m.cancel(x)
+	for _, id := range x.state.sessions(nil) {
+		if p := m.sessions[id]; p != nil && m.removeHolding(p, x) && !p.ended {
+			m.remoteIdle(p)
+		}
+	}
+	m.batch.key = appendSemaphoreKey(m.batch.key[:0], x.node.id, x.name)
+	delete(x.bucket.objects[x.kind], string(m.batch.key))
+	x.node.objects[x.kind].remove(x, objectLess)
+	x.charge(0)
+	x.deleted = true
+}
+
+// charge counts the object's bytes at its node again; 0 while it is not there.
+func (x *hostedObject) charge(bytes uint64) {
+	x.node.bytes += bytes - x.chargedBytes // modulo 2^64
+	x.chargedBytes = bytes
+}
+
+func (x *hostedObject) quotaBytes() uint64 {
+	return objectBytes + uint64(len(x.name)) + x.state.Bytes()
+}
+
+// armObject arms the timer: it is due when time is above it, and an object has something to do when
+// time has reached Next.
+func (m *Machine) armObject(x *hostedObject) {
+	at, ok := x.state.Next()
+	if !ok {
+		m.cancel(x)
+		return
+	}
+	m.arm(x, max(at, 1)-1)
+}
+
+// spendWork takes n from the work of this Apply, at most what is left.
+func (m *Machine) spendWork(n int) {
+	m.batch.releaseBudget -= min(n, max(m.batch.releaseBudget, 0))
+}
+
+// dropObjects removes the objects of a dropped node, kind by kind in order of name. It is false if
+// the work of this Apply is used up.
+func (m *Machine) dropObjects(n *node) bool {
+	for kind := range n.objects {
+		for x := n.objects[kind].first(); x != nil; x = n.objects[kind].first() {
+			if m.batch.releaseBudget <= 0 {
+				return false
+			}
+			m.batch.releaseBudget--
+			m.unlinkObject(x)
+		}
+	}
+	return true
+}
+
+// clearObject removes an object of a dropped copy. It is true.
+func (m *Machine) clearObject(x *hostedObject) bool {
+	m.spendWork(1 + len(x.state.sessions(nil)))
+	m.unlinkObject(x)
+	return true
+}
+
+// holdings are the objects that a session takes part in here, by kind. Few sessions have any.
+type holdings [kindCount]objectList
+
+// objectList is in order of name.
+type objectList []*hostedObject
+
+func (l objectList) find(name []byte) (int, bool) {
+	return slices.BinarySearchFunc(l, name, func(x *hostedObject, name []byte) int { return bytes.Compare(x.name, name) })
+}
+
+// objects are the session's of one kind.
+func (p *sessionRecord) objects(kind kindNumber) objectList {
+	if p.holdings == nil {
+		return nil
+	}
+	return p.holdings[kind]
+}
+
+// holds says whether the session takes part in the object of that name.
+func (p *sessionRecord) holds(kind kindNumber, name []byte) bool {
+	_, found := p.objects(kind).find(name)
+	return found
+}
+
+// linkHolding adds an object to the session's holdings. It is false if it was there.
+func (p *sessionRecord) linkHolding(x *hostedObject) bool {
+	if p.holdings == nil {
+		p.holdings = new(holdings)
+	}
+	list := &p.holdings[x.kind]
+	i, found := list.find(x.name)
+	if !found {
+		*list = slices.Insert(*list, i, x)
+	}
+	return !found
+}
+
+// addHolding adds an object to a session's holdings, and reports a remote session's first reference
+// to the leader.
+func (m *Machine) addHolding(p *sessionRecord, x *hostedObject) {
+	if p != nil && p.linkHolding(x) && p.references() == 1 && !p.ended && !m.atHome(p) {
+		m.remoteHeld(p)
+	}
+}
+
+// removeHolding takes an object out of a session's holdings. last: it was the last reference of a
+// session that is not at home here, which the caller reports by remoteIdle.
+func (m *Machine) removeHolding(p *sessionRecord, x *hostedObject) (last bool) {
+	if p.holdings == nil {
+		return false
+	}
+	list := &p.holdings[x.kind]
+	i, found := list.find(x.name)
+	if !found {
+		return false
+	}
+	if *list = slices.Delete(*list, i, i+1); len(*list) == 0 {
+		*list = nil
+	}
+	if p.holdings.count() == 0 {
+		p.holdings = nil
+	}
+	return !p.hasReferences() && !m.atHome(p)
+}
+
+func (h *holdings) count() (n int) {
+	for kind := range h {
+		n += len(h[kind])
+	}
+	return n
+}
+
+// endHoldings ends what an ended session takes part in, kind by kind in order of name, as far as the
+// work of this Apply goes. done: no other can be ended.
+func (m *Machine) endHoldings(p *sessionRecord) (done bool) {
+	for kind := kindNumber(0); kind < kindCount; kind++ {
+		for i := 0; i < len(p.objects(kind)); {
+			x := p.objects(kind)[i]
+			if !x.mayChange() {
+				i++
+				continue
+			}
+			if m.batch.releaseBudget <= 0 {
+				return false
+			}
+			x.state.sessionEnded(m, x, p.id)
+			if m.removeHolding(p, x) {
+				m.remoteIdle(p)
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,75 @@
+package shard
+
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// readObject finds an object without touching the machine: reads run beside each other. Errors:
+// WRONG_SHARD; NOT_FOUND for the node or the object.
+func (m *Machine) readObject(kind kindNumber, node uint64, name []byte) (*hostedObject, error) {
+	b := m.activeObjectBucket(kind, node, name)
+	if b == nil {
+		return nil, &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
+	}
+	if _, err := m.readNode(node); err != nil {
+		return nil, err
+	}
+	x := b.readObject(kind, node, name)
+	if x == nil {
+		return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: hostedKinds[kind].missing}
+	}
+	return x, nil
+}
+
+func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedObject {
+	var key [8 + protocol.MaxNameLen]byte
+	return b.objects[kind][string(appendSemaphoreKey(key[:0], node, name))]
+}
+
+// objectPage is what a request for a page of a node's objects says.
+type objectPage struct {
+	node           uint64
+	prefix, cursor []byte
+	limit          uint32
+}
+
+// listObjects visits a page of a node's objects of one kind in the active buckets of this shard, in
+// order of name. The cursor is the last name of the page before; next is set if there is another
+// page. Errors: BAD_REQUEST, NOT_FOUND.
+func (m *Machine) listObjects(kind kindNumber, req objectPage, next *[]byte, visit func(*hostedObject)) error {
+	n, err := m.readNode(req.node)
+	if err != nil {
+		return err
+	}
+	l, err := newListing(req.prefix, req.cursor, req.limit)
+	if err != nil {
+		return err
+	}
+	n.objects[kind].ascend(func(x *hostedObject) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *hostedObject) bool {
+		take, more := l.look(x.name, x.bucket, 48, next)
+		if take {
+			visit(x)
+		}
+		return more
+	})
+	return nil
+}
+
+// objectsFrom yields the objects of one kind that are active here, in order of node and name, from
+// the one named on.
+func (m *Machine) objectsFrom(kind kindNumber, first uint64, name []byte, yield func(*hostedObject) bool) {
+	more := true
+	m.nodeIndex.ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {
+		if n.dropped {
+			return true
+		}
+		before := func(x *hostedObject) bool { return n.id == first && bytes.Compare(x.name, name) < 0 }
+		n.objects[kind].ascend(before, func(x *hostedObject) bool {
+			more = x.bucket.state != bucketActive || yield(x)
+			return more
+		})
+		return more
+	})
+}
