@@ -25,9 +25,10 @@ const (
 // hostedKind is what the shard needs to know of a kind. Snapshots and exports have its numbers, which
 // are never reused.
 type hostedKind struct {
-	name      string       // for errors
-	missing   string       // the answer to a read, or to an operator, when there is none of a name
-	notFound  string       // the answer to a session's request then
+	name      string // for errors
+	missing   string // the answer to a read, or to an operator, when there is none of a name
+	notFound  string // the answer to a session's request then
+	object    protocol.ObjectType
 	record    recordKind   // in a snapshot
 	chunk     byte         // in an export
 	chunkPart byte         // a part of a record that is longer than a chunk; 0: no record is
@@ -41,12 +42,12 @@ type hostedKind struct {
 var hostedKinds = [kindCount]hostedKind{
 	kindProcess: {
 		name: "process", missing: textNoProcess, notFound: textNotMember + "; join first",
-		record: recordProcess, chunk: chunkProcess, deadline: deadlineProcess,
+		object: protocol.ObjectProcess, record: recordProcess, chunk: chunkProcess, deadline: deadlineProcess,
 		outcome: processOutcome, bucket: protocol.ProcessBucket, validName: validProcessName, decode: decodeProcess,
 	},
 	kindTrack: {
 		name: "track", missing: textNoTrack, notFound: textNoTrack,
-		record: recordTrack, chunk: chunkTrack, chunkPart: chunkTrackPart, deadline: deadlineTrack,
+		object: protocol.ObjectTrack, record: recordTrack, chunk: chunkTrack, chunkPart: chunkTrackPart, deadline: deadlineTrack,
 		outcome: trackOutcome, bucket: protocol.Bucket, validName: validTrackName, decode: decodeTrack,
 	},
 }
@@ -62,6 +63,8 @@ type hostedState interface {
 	// sessions appends the sessions that take part in it, each once, in an order that follows from
 	// the state.
 	sessions(list []uint64) []uint64
+	// part is what a session has in it: how many members or instances, and a label of the first.
+	part(session uint64) (label string, count int)
 	// size is about how many parts it has.
 	size() int
 

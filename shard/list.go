@@ -171,15 +171,16 @@ func (m *Machine) SessionList(req *protocol.SessionList, out *protocol.SessionLi
 	return nil
 }
 
-// SessionObjects reads a page of the processes and tracks in the active buckets of this shard that
-// a session takes part in: processes before tracks, each in order of name. The cursor is the type
+// SessionObjects reads a page of the hosted objects in the active buckets of this shard that a session
+// takes part in: kind by kind, each in order of name. The cursor is the type
 // and the name of the last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (m *Machine) SessionObjects(req *protocol.SessionObjects, out *protocol.SessionObjectsReply) error {
 	var last protocol.ObjectType
 	var after []byte
 	if len(req.Cursor) > 0 {
 		last, after = protocol.ObjectType(req.Cursor[0]), req.Cursor[1:]
-		if last != protocol.ObjectProcess && last != protocol.ObjectTrack || len(after) > protocol.MaxNameLen {
+		known := slices.ContainsFunc(hostedKinds[:], func(k hostedKind) bool { return k.object == last })
+		if !known || len(after) > protocol.MaxNameLen {
 			return badCursor()
 		}
 	}
@@ -205,15 +206,13 @@ func (m *Machine) SessionObjects(req *protocol.SessionObjects, out *protocol.Ses
 		out.Objects = append(out.Objects, o)
 		return true
 	}
-	for _, x := range p.memberships() {
-		if !item(protocol.SessionObject{Type: protocol.ObjectProcess, Name: x.name, Label: x.state.Key(p.id), Count: 1}, x.bucket) {
-			return nil
-		}
-	}
-	for _, x := range p.tracks() {
-		label, count := x.state.InstancesOf(p.id)
-		if !item(protocol.SessionObject{Type: protocol.ObjectTrack, Name: x.name, Label: label, Count: uint64(count)}, x.bucket) {
-			return nil
+	for kind := kindNumber(0); kind < kindCount; kind++ {
+		for _, x := range p.objects(kind) {
+			label, count := x.state.part(p.id)
+			o := protocol.SessionObject{Type: hostedKinds[kind].object, Name: x.name, Label: label, Count: uint64(count)}
+			if !item(o, x.bucket) {
+				return nil
+			}
 		}
 	}
 	return nil

@@ -21,6 +21,8 @@ func (x *hostedObject) process() *process.Process { return x.state.(processState
 
 func (s processState) sessions(list []uint64) []uint64 { return s.LiveSessions(list) }
 
+func (s processState) part(session uint64) (label string, count int) { return s.Key(session), 1 }
+
 func (s processState) size() int { return s.Len() }
 
 func (s processState) skipAhead(numbers uint64) { s.SkipEpochs(numbers) }

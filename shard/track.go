@@ -19,6 +19,8 @@ func (x *hostedObject) track() *rollout.Track { return x.state.(trackState).Trac
 
 func (s trackState) sessions(list []uint64) []uint64 { return append(list, s.Sessions()...) }
 
+func (s trackState) part(session uint64) (label string, count int) { return s.InstancesOf(session) }
+
 func (s trackState) size() int { return s.NumInstances() }
 
 // skipAhead does nothing: an incarnation counts only together with the session that registered it.
