@@ -76,6 +76,7 @@ type batchState struct {
 	acquire protocol.Acquire
 	release protocol.Release
 	force   protocol.ForceRelease
+	poll    protocol.TrackPoll
 	proc    process.Out    // of the call of a process that goes on
 	track   rollout.Events // of the call of a track that goes on
 	key     []byte

@@ -124,9 +124,9 @@ func (m *Machine) applyTrackUnregister(c *rawCommand) {
 }
 
 func (m *Machine) applyTrackPoll(c *rawCommand) {
-	var body protocol.TrackPoll
+	body := &m.batch.poll
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+	if !m.readBody(body, c) || !m.enterExistingObject(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
 		return
 	}
 	x, caller := q.object, q.caller(body.ID, body.Incarnation)
@@ -269,14 +269,14 @@ func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, o
 	return nil
 }
 
-// PeekTrack answers a poll that would change nothing, at the log time and wall time that the leader
+// PeekTrack answers a valid poll that would change nothing, at the log time and wall time that the leader
 // would stamp now. False: write the poll to the log, which answers refusals too. It changes
 // nothing, and may run beside other reads; whether the leader may still answer is the caller's to
 // know, by a read barrier.
 func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply) bool {
 	p := m.sessions[req.Session]
 	b := m.activeBucket(node, req.Name)
-	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !m.alive(p) || req.Validate() != nil {
+	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !m.alive(p) {
 		return false
 	}
 	if m.atHome(p) {

@@ -2,10 +2,10 @@ package rollout
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Peek answers a poll that would change nothing. False: write it to the log. It is the whole of
-// what a steady instance costs.
+// Peek answers a poll that would change nothing. False: write it to the log. It is all that a steady
+// instance costs.
 func (t *Track) Peek(now Now, c Caller, r *protocol.UpdateReport) (a protocol.TrackPollReply, ok bool, err error) {
-	p, err := t.checkPoll(c, r)
+	p, err := t.checkPoll(c)
 	if err != nil {
 		return a, true, err
 	}
@@ -25,8 +25,8 @@ func (t *Track) Peek(now Now, c Caller, r *protocol.UpdateReport) (a protocol.Tr
 }
 
 // Poll is a request for the target, with a report or without: the one call that moves targets. A
-// stale report is dropped. It may be repeated. Errors: BAD_REQUEST, ErrUnknownInstance, ErrFenced,
-// ErrUnknownLocation.
+// stale report is dropped. It may be repeated. The caller has validated the report. Errors:
+// ErrUnknownInstance, ErrFenced, ErrUnknownLocation.
 func (t *Track) Poll(now Now, c Caller, r *protocol.UpdateReport, out *Events) (protocol.TrackPollReply, error) {
 	a, ok, err := t.Peek(now, c, r)
 	if ok {
@@ -51,7 +51,7 @@ func (t *Track) Poll(now Now, c Caller, r *protocol.UpdateReport, out *Events) (
 
 // Report takes a report without asking for the target. Errors: those of Poll, and ErrStaleReport.
 func (t *Track) Report(now Now, c Caller, r protocol.UpdateReport, out *Events) error {
-	p, err := t.checkPoll(c, &r)
+	p, err := t.checkPoll(c)
 	if err != nil {
 		return err
 	}
@@ -67,12 +67,7 @@ func (t *Track) Report(now Now, c Caller, r protocol.UpdateReport, out *Events) 
 }
 
 // checkPoll is what all polls and reports are checked for.
-func (t *Track) checkPoll(c Caller, r *protocol.UpdateReport) (*instance, error) {
-	if r != nil {
-		if err := r.Validate(); err != nil {
-			return nil, err
-		}
-	}
+func (t *Track) checkPoll(c Caller) (*instance, error) {
 	p, err := t.checkCaller(c)
 	if err != nil {
 		return nil, err
