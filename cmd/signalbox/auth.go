@@ -162,7 +162,7 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 }
 
 func (a *app) grantCmd() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "grant IDENTITY PATH RIGHT", Short: "Grant an identity a right at a path and below", Args: cobra.ExactArgs(3),
 		Long: `Grant an identity a right at a path and below. It replaces the grant for the same path. / stands
 for everything, the cluster included.
@@ -172,23 +172,22 @@ for everything, the cluster included.
   admin  use, and resize, delete, kill, change nodes; on / also the cluster and authentication
   none   no right, even where a shorter path grants one`,
 		Example: "  signalbox auth grant billing /billing use",
+		RunE: a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+			r, err := c.Grant(inv.ctx, args[0], args[1], args[2])
+			if err != nil {
+				return err
+			}
+			exists, err := inv.nodeExists(r.Path)
+			if err != nil {
+				return err
+			}
+			text := "%s has the right %s at %s and below"
+			if !exists {
+				text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
+			}
+			return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, r.Identity, r.Right, r.Path)
+		}),
 	}
-	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-		r, err := c.Grant(inv.ctx, args[0], args[1], args[2])
-		if err != nil {
-			return err
-		}
-		exists, err := inv.nodeExists(r.Path)
-		if err != nil {
-			return err
-		}
-		text := "%s has the right %s at %s and below"
-		if !exists {
-			text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
-		}
-		return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, r.Identity, r.Right, r.Path)
-	})
-	return c
 }
 
 // nodeExists says whether there is a node at a path or below it.
@@ -209,17 +208,16 @@ func (inv *invocation) nodeExists(path string) (bool, error) {
 }
 
 func (a *app) revokeCmd() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "ungrant IDENTITY PATH", Short: "Remove the grant of a path", Args: cobra.ExactArgs(2),
 		Long: "Remove the grant of an identity for a path. The grant of a shorter path decides then; to override that too, grant none.",
+		RunE: a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+			if err := c.Revoke(inv.ctx, args[0], args[1]); err != nil {
+				return err
+			}
+			return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "%s has no grant at %s any more", args[0], args[1])
+		}),
 	}
-	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-		if err := c.Revoke(inv.ctx, args[0], args[1]); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "%s has no grant at %s any more", args[0], args[1])
-	})
-	return c
 }
 
 func secretFlag(c *cobra.Command) *string {
@@ -242,7 +240,7 @@ func newSecretWriter(inv *invocation, path string) (*secretWriter, error) {
 	}
 	var err error
 	if o.f, err = os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return nil, usagef("cannot make --secret-file: %v", err)
+		return nil, usagef("cannot create --secret-file: %v", err)
 	}
 	return o, nil
 }

@@ -23,7 +23,7 @@ type child struct {
 }
 
 // errLost says that the child was stopped because what it needed was lost.
-var errLost = errors.New("stopped the command because what it ran under was lost")
+var errLost = errors.New("the command was stopped because its lease was lost")
 
 // Exit codes for a command that could not be started, as shells have them.
 const (

@@ -199,61 +199,59 @@ func (a *app) transferCmd() *cobra.Command {
 }
 
 func (a *app) weightCmd() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "weight REPLICASET WEIGHT", Short: "Set a replicaset's share of the buckets", Args: cobra.ExactArgs(2),
 		Long: `Set the weight of a replicaset: its share of its tier's buckets, relative to the other
 replicasets. A new replicaset has weight 1; 0 moves all its buckets away. Buckets move gradually,
 while clients work.`,
 		Example: "  signalbox cluster weight default_2 0.5",
+		RunE: a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+			w, err := strconv.ParseFloat(args[1], 64)
+			if err != nil || !(w >= 0 && w <= 1_000_000) {
+				return usagef("%q is not a weight; give a number from 0 to 1000000, to the thousandth", args[1])
+			}
+			c, err := inv.admin()
+			if err != nil {
+				return err
+			}
+			set, err := c.SetWeight(inv.ctx, args[0], w)
+			if err != nil {
+				return err
+			}
+			return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
+				"%s has weight %v, and %d buckets for now", set.Name, set.Weight, set.Buckets)
+		}),
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		w, err := strconv.ParseFloat(args[1], 64)
-		if err != nil || !(w >= 0 && w <= 1_000_000) {
-			return usagef("%q is not a weight; give a number from 0 to 1000000, to the thousandth", args[1])
-		}
-		c, err := inv.admin()
-		if err != nil {
-			return err
-		}
-		set, err := c.SetWeight(inv.ctx, args[0], w)
-		if err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
-			"%s has weight %v, and %d buckets for now", set.Name, set.Weight, set.Buckets)
-	})
-	return c
 }
 
 func (a *app) replicationFactorCmd() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "replication-factor TIER FACTOR", Short: "Change how many instances host each shard of a tier", Args: cobra.ExactArgs(2),
 		Long: `Change how many instances each replicaset of a tier gets. Replicasets are filled with spare
 instances and with those that join later. An instance is spare if its own replicaset is incomplete
 and has no buckets. No instance leaves a replicaset that has more members.`,
 		Example: "  signalbox cluster replication-factor default 3",
+		RunE: a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+			n, err := strconv.ParseUint(args[1], 10, 32)
+			if err != nil || n < 1 || n > 64 {
+				return usagef("%q is not a number of instances from 1 to 64", args[1])
+			}
+			c, err := inv.admin()
+			if err != nil {
+				return err
+			}
+			t, err := c.SetReplicationFactor(inv.ctx, args[0], uint32(n))
+			if err != nil {
+				return err
+			}
+			return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
+				"tier %s has replication factor %d", t.Name, t.ReplicationFactor)
+		}),
 	}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		n, err := strconv.ParseUint(args[1], 10, 32)
-		if err != nil || n < 1 || n > 64 {
-			return usagef("%q is not a number of instances from 1 to 64", args[1])
-		}
-		c, err := inv.admin()
-		if err != nil {
-			return err
-		}
-		t, err := c.SetReplicationFactor(inv.ctx, args[0], uint32(n))
-		if err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
-			"tier %s has replication factor %d", t.Name, t.ReplicationFactor)
-	})
-	return c
 }
 
 func (a *app) rotateKeysCmd() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "rotate-keys", Short: "Sign session tickets with a new key", Args: cobra.NoArgs,
 		Long: `Sign session tickets with a new key. A ticket proves to an instance that a session is attached at
 another one; each attach returns one.
@@ -263,15 +261,14 @@ attach again. Two rotations invalidate every older ticket. Connected clients the
 continue. Tickets of ended sessions, and tickets forged with a key from a lost backup, stay
 invalid.`,
 		Example: "  signalbox cluster rotate-keys",
+		RunE: a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+			key, err := c.RotateTicketKey(inv.ctx)
+			if err != nil {
+				return err
+			}
+			return inv.printer().message(row{{"key", "", key}}, "tickets are signed with key %d", key)
+		}),
 	}
-	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
-		key, err := c.RotateTicketKey(inv.ctx)
-		if err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"key", "", key}}, "tickets are signed with key %d", key)
-	})
-	return c
 }
 
 func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
@@ -11,7 +12,7 @@ import (
 )
 
 func (a *app) healthCmd() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "health", Short: "Show what works, and which failures the cluster survives", Args: cobra.NoArgs,
 		Long: `Show what works and which failures the cluster survives, as seen by the instance that answers:
 
@@ -27,18 +28,17 @@ does. The meta shard does if the key has at least three values.
 
 It answers without a majority too, and then shows how old its cluster map is.`,
 		Example: "  signalbox cluster health",
+		RunE: a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+			h, err := c.Health(inv.ctx)
+			if err != nil {
+				return err
+			}
+			if err := inv.printer().health(h); err != nil {
+				return err
+			}
+			return healthCode(h)
+		}),
 	}
-	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
-		h, err := c.Health(inv.ctx)
-		if err != nil {
-			return err
-		}
-		if err := inv.printer().health(h); err != nil {
-			return err
-		}
-		return healthCode(h)
-	})
-	return c
 }
 
 // healthCode is the exit code of verbs that show health: what is wrong has been printed.
@@ -80,15 +80,11 @@ func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 	default:
 		lines = append(lines, "any one instance may be lost")
 	}
-	if _, err := fmt.Fprintln(p.w, first); err != nil {
-		return err
+	for i, l := range lines {
+		lines[i] = "  " + sanitize(l) + "\n"
 	}
-	for _, l := range lines {
-		if _, err := io.WriteString(p.w, "  "+sanitize(l)+"\n"); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := io.WriteString(p.w, first+"\n"+strings.Join(lines, ""))
+	return err
 }
 
 // unheard says of an instance since when it is not heard.

@@ -73,7 +73,7 @@ written to the audit log: FILE.audit unless --audit names another.`,
 		path := filepath.Clean(args[0])
 		if !*dry {
 			if _, err := os.Lstat(path); err == nil {
-				return fmt.Errorf("%s is there already; choose another file", path)
+				return fmt.Errorf("%s exists; choose another file", path)
 			}
 		}
 		parent := *work
@@ -121,7 +121,7 @@ func writeRecovered(ctx context.Context, left *recovery.Survivors, path string, 
 		return left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
 	}, func(next string) error {
 		if x, err = verifyBackup(next); err != nil {
-			return fmt.Errorf("what is left does not fit together: %w", err)
+			return fmt.Errorf("the surviving logs do not fit together: %w", err)
 		}
 		return nil
 	})

@@ -84,14 +84,11 @@ func (a *app) newInvocation(cmd *cobra.Command) (inv *invocation, timeout time.D
 	if inv.cfg.TLS, err = tlsConfig(a.values); err != nil {
 		return nil, 0, err
 	}
-	for e := range strings.SplitSeq(a.values["endpoints"], ",") {
-		if e = strings.TrimSpace(e); e == "" {
-			continue
-		}
+	inv.cfg.Endpoints = splitList(a.values["endpoints"])
+	for _, e := range inv.cfg.Endpoints {
 		if _, _, err := net.SplitHostPort(e); err != nil {
 			return nil, 0, usagef("--endpoints: %q is not host:port", e)
 		}
-		inv.cfg.Endpoints = append(inv.cfg.Endpoints, e)
 	}
 	if len(inv.cfg.Endpoints) == 0 {
 		return nil, 0, usagef("--endpoints is empty; name at least one instance as host:port")

@@ -104,5 +104,5 @@ func (p *printer) forced(name string, owners []client.Owner, released uint64, dr
 		}
 		return p.message(r, "dry run: these owners of %s keep their units", name)
 	}
-	return p.message(r, "%s is taken away from its owners; their number: %d", name, released)
+	return p.message(r, "force-released %s; owners that lost their units: %d", name, released)
 }

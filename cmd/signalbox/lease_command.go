@@ -95,7 +95,7 @@ func split(cmd *cobra.Command, args []string) (name string, command []string, er
 	if n := cmd.ArgsLenAtDash(); n >= 0 {
 		own, command = args[:n], args[n:]
 		if len(command) == 0 {
-			return "", nil, usagef("there is no command behind --")
+			return "", nil, usagef("there is no command after --")
 		}
 	}
 	if len(own) != 1 {
@@ -194,7 +194,7 @@ func grantRow(l *client.Lease, state string) row {
 	return row{
 		{"state", "state", state},
 		{"name", "name", l.Name()},
-		{"order_id", "token", labelled{"token", l.Token()}},
+		{"token", "token", labelled{"token", l.Token()}},
 		{"count", "count", labelled{"count", amount(l.Count())}},
 		{"session_id", "", l.Session().ID()},
 	}

@@ -196,7 +196,7 @@ func TestLockStopsTheCommandInTime(t *testing.T) {
 		if code := h.lock.code(); code != exitLost {
 			t.Errorf("%s: exit code %d, want %d", name, code, exitLost)
 		}
-		if out := h.lock.output.String(); !strings.Contains(out, "stopped the command because what it ran under was lost") {
+		if out := h.lock.output.String(); !strings.Contains(out, "the command was stopped because its lease was lost") {
 			t.Errorf("%s: the output does not say why the command was stopped", name)
 		}
 		for _, f := range h.files {

@@ -159,7 +159,7 @@ func processHint(name string, err error) error {
 	case strings.Contains(err.Error(), "member"):
 		return fmt.Errorf("%w; `signalbox process describe %s` shows the members", err, sanitize(name))
 	default:
-		return fmt.Errorf("%w; `signalbox process ls` shows those that are there", err)
+		return fmt.Errorf("%w; `signalbox process ls` lists the processes", err)
 	}
 }
 

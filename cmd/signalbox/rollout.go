@@ -281,17 +281,16 @@ none. The version they leave is not chosen again; if it was good, publish it und
 }
 
 func (a *app) rolloutDrop() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use: "drop TRACK INSTANCE", Short: "Remove an instance from a rollout", Args: cobra.ExactArgs(2),
 		Long: `Remove an instance: its location does not wait for it any more. An instance that is alive registers again, as a follower.`,
+		RunE: a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+			if err := t.Drop(inv.ctx, args[1]); err != nil {
+				return err
+			}
+			return inv.printer().message(row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", args[1], args[0])
+		}),
 	}
-	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
-		if err := t.Drop(inv.ctx, args[1]); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", args[1], args[0])
-	})
-	return c
 }
 
 // rolloutOperate is a verb of an operator on locations.

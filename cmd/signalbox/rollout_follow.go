@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitSourceError is what a followed command exits with when the version could not be had; sysexits
+// exitSourceError is what a followed command exits with when its source failed; sysexits
 // calls it "temporary failure".
 const exitSourceError = 75
 
@@ -134,7 +134,7 @@ func (f *followRun) outcome(err error) error {
 		}
 	}
 	if ce.code == exitSourceError {
-		return errors.New("the command exited with 75: the version could not be had")
+		return errors.New("the command exited with 75: its source failed")
 	}
 	return rollout.Code("EXIT_"+strconv.Itoa(ce.code), fmt.Errorf("the command exited with %d", ce.code))
 }

@@ -81,7 +81,7 @@ func generate(ctx context.Context, args []string, expected uint64) (uint64, erro
 	text := strings.TrimSpace(out.last())
 	v, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || v == 0 {
-		return 0, fmt.Errorf("%s printed %q, which is no version: a number from 1 to 2^63-1 is", args[0], text)
+		return 0, fmt.Errorf("%s printed %q, which is not a version; print a number from 1 to 2^63-1", args[0], text)
 	}
 	return v, nil
 }

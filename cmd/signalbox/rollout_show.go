@@ -30,35 +30,22 @@ func versionText(v uint64) string {
 	return fmt.Sprint(v)
 }
 
+// waitReasons are what locations wait for, by state.
+var waitReasons = map[rollout.State]string{
+	rollout.Unset: "a version that is old enough", rollout.AllConverged: "a newer version", rollout.WaitingDelay: "its delay", rollout.WaitingShare: "the share's bake time",
+	rollout.ReelectionPending: "a version in place of a bad one", rollout.Paused: "an operator: paused", rollout.Empty: "an instance: all behind it wait too",
+	rollout.NoLeader: "a leader", rollout.Excluded: "an operator: excluded", rollout.Ready: "the next poll",
+}
+
 // waitReason says in words what a location waits for.
 func waitReason(l *rollout.LocationStatus) string {
 	switch l.State {
-	case rollout.Unset:
-		return "a version that is old enough"
 	case rollout.Converging, rollout.Stalled:
 		return fmt.Sprintf("%d of %d to load it", l.Counted-min(l.Reached, l.Counted), l.Counted)
-	case rollout.AllConverged:
-		return "a newer version"
-	case rollout.WaitingDelay:
-		return "its delay"
 	case rollout.WaitingGate:
 		return fmt.Sprintf("gate %s for %d", l.Gate, l.GateFor)
-	case rollout.WaitingShare:
-		return "the share's bake time"
-	case rollout.ReelectionPending:
-		return "a version in place of a bad one"
-	case rollout.Paused:
-		return "an operator: paused"
-	case rollout.Empty:
-		return "an instance: all behind it wait too"
-	case rollout.NoLeader:
-		return "a leader"
-	case rollout.Excluded:
-		return "an operator: excluded"
-	case rollout.Ready:
-		return "the next poll"
 	}
-	return ""
+	return waitReasons[l.State]
 }
 
 // locationRow is a line of the table that is read at a glance: what it has, how far it is, who

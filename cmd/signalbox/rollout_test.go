@@ -92,7 +92,7 @@ locations:
 // TestFollowExits: what a command's exit says of a version.
 func TestFollowExits(t *testing.T) {
 	f := &followRun{bad: []int{9, 10}}
-	for code, want := range map[int]string{9: "the version is bad", 10: "the version is bad", 75: "could not be had", 3: "exited with 3"} {
+	for code, want := range map[int]string{9: "the version is bad", 10: "the version is bad", 75: "its source failed", 3: "exited with 3"} {
 		if err := f.outcome(&codeError{code: code, quiet: true}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("exit %d is %v", code, err)
 		}

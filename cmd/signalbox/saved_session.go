@@ -23,7 +23,7 @@ var errSavedSessionOver = errors.New("the saved session is over, and what it hel
 // openSavedSession takes over the session in the file. With fresh set it starts one when there is
 // no file, and in the place of one that is over, and says so.
 func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Session, started bool, err error) {
-	opts := []client.SessionOption{client.Timeout(inv.ttl), client.Description("kept in " + filepath.Base(path))}
+	opts := []client.SessionOption{client.Timeout(inv.ttl), client.Description("saved in " + filepath.Base(path))}
 	start := func() (*client.Session, bool, error) {
 		c, err := inv.client()
 		if err != nil {
@@ -33,7 +33,7 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 		return s, true, err
 	}
 	if err := file.CheckRegular(path); err != nil {
-		return nil, false, usagef("cannot keep a session in --session-file: %v", err)
+		return nil, false, usagef("cannot save a session in --session-file: %v", err)
 	}
 	b, err := file.Read(path, maxSessionFile)
 	switch {
@@ -47,7 +47,7 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 		return nil, false, usagef("%s does not hold a saved session; remove it, or name another file", path)
 	}
 	if saved.Node != inv.node {
-		return nil, false, usagef("%s keeps a session of node %s, not of %s; give --node %s, or another file", path, saved.Node, inv.node, saved.Node)
+		return nil, false, usagef("%s has a session of node %s, not of %s; give --node %s, or another file", path, saved.Node, inv.node, saved.Node)
 	}
 	c, err := inv.client()
 	if err != nil {
@@ -77,7 +77,7 @@ func writeSessionFile(path string, saved client.Saved) error {
 		return err
 	}
 	if err := file.Write(path, append(b, '\n')); err != nil {
-		return fmt.Errorf("cannot keep the session: %w", err)
+		return fmt.Errorf("cannot save the session: %w", err)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ session with "signalbox session kill".`,
 
 func ownerRow(o *client.Owner) row {
 	return row{
-		{"order_id", "order id", o.Token}, {"session_id", "session", o.Session}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
+		{"token", "token", o.Token}, {"session_id", "session", o.Session}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
 		{"description", "description", o.Description}, {"since", "since", timestamp{o.Since}},
 	}
 }
@@ -111,7 +111,7 @@ func waiterRow(w *client.Waiter) row {
 		timeout = millis(client.Max)
 	}
 	return row{
-		{"order_id", "order id", w.Token}, {"session_id", "session", w.Session}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
+		{"token", "token", w.Token}, {"session_id", "session", w.Session}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
 		{"description", "description", w.Description}, {"since", "since", timestamp{w.Since}}, {"timeout_ms", "timeout", timeout},
 	}
 }
@@ -287,7 +287,7 @@ func neverSentence(w *client.QueueStatus) string {
 	if !ok {
 		return ""
 	}
-	text := fmt.Sprintf("order %d wants %s of limit %s and can never be granted", x.Token, cell(amount(x.Count)), cell(amount(w.Limit)))
+	text := fmt.Sprintf("the waiter with token %d wants %s of limit %s and can never be granted", x.Token, cell(amount(x.Count)), cell(amount(w.Limit)))
 	if x.Token != w.Own.Token || !w.Waiting {
 		text += ", and nobody behind it"
 	}
@@ -303,11 +303,11 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	case w.Waiting && len(w.Ahead) == 0:
 		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s", session, sanitize(name), cell(amount(w.Own.Count)), free)
 	case w.Waiting:
-		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict, who is ahead goes first; %s", session, w.Position, sanitize(name), free)
+		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict: first come, first served; %s", session, w.Position, sanitize(name), free)
 	case session != 0:
 		return fmt.Sprintf("session %d neither holds %s nor waits for it; %s", session, sanitize(name), free)
 	case len(w.Ahead) > 0:
-		return fmt.Sprintf("a newcomer to %s is number %d in the queue; %s", sanitize(name), len(w.Ahead)+1, free)
+		return fmt.Sprintf("a new waiter for %s would be number %d in the queue; %s", sanitize(name), len(w.Ahead)+1, free)
 	default:
 		return fmt.Sprintf("nobody waits for %s; %s", sanitize(name), free)
 	}

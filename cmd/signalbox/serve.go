@@ -234,7 +234,7 @@ func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, adm
 		defer onHangup(func() {
 			if auditFile {
 				if err := s.ReopenAudit(); err != nil {
-					cfg.Logger.Error("audit log is not opened anew, will be retried", "error", err)
+					cfg.Logger.Error("audit log is not reopened, will be retried", "error", err)
 				}
 			}
 			_ = s.ReloadCertificates() // it has logged what is wrong, and goes on trying
@@ -250,7 +250,7 @@ func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, adm
 		}
 		return nil // it is logged, and the end of the process closes what is left
 	case <-s.Done():
-		return fmt.Errorf("the instance ended by itself: %w", s.Err())
+		return fmt.Errorf("the instance stopped by itself: %w", s.Err())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 func memberRow(m *client.Member) row {
 	return row{
-		{"data", "data", m.Data}, {"session_id", "session", m.Session}, {"order_id", "order id", m.Token}, {"description", "description", m.Description},
+		{"data", "data", m.Data}, {"session_id", "session", m.Session}, {"token", "token", m.Token}, {"description", "description", m.Description},
 		{"since", "since", timestamp{m.Since}},
 	}
 }

@@ -95,7 +95,7 @@ func (inv *invocation) describeSession(id uint64, extra ...field) error {
 		if err != nil {
 			return err
 		}
-		r := row{{"name", "name", e.Name}, {"order_id", "order id", e.Token}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
+		r := row{{"name", "name", e.Name}, {"token", "token", e.Token}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
 		if e.Waiting {
 			waits = append(waits, r)
 		} else {
@@ -122,7 +122,7 @@ func (inv *invocation) describeSession(id uint64, extra ...field) error {
 // it.
 func endedSessionError(id uint64, err error) error {
 	if errors.Is(err, client.ErrSessionExpired) {
-		return fmt.Errorf("session %d has ended or never was; `signalbox session ls` shows those that live", id)
+		return fmt.Errorf("session %d has ended or never existed; `signalbox session ls` lists live sessions", id)
 	}
 	return err
 }

@@ -215,7 +215,7 @@ func readKeys(path string, n *yaml.Node, sc scope) (map[string]string, error) {
 			return nil, usagef("%s:%d: unknown key %q; the keys are the names of the flags without dashes in front", path, k.Line, k.Value)
 		}
 		if _, twice := out[k.Value]; twice {
-			return nil, usagef("%s:%d: key %q stands twice; keep one", path, k.Line, k.Value)
+			return nil, usagef("%s:%d: key %q is given twice; keep one", path, k.Line, k.Value)
 		}
 		text, err := readValue(sc, k.Value, v)
 		if err != nil {
