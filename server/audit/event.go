@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 	"unicode/utf8"
 )
@@ -82,34 +81,14 @@ func appendLine(b []byte, e *Event, i id) []byte {
 
 func appendField(b []byte, f Field) []byte {
 	b = append(appendString(b, f.Key), ':')
-	switch v := f.Value.(type) {
-	case string:
-		b = appendString(b, v)
-	case bool:
-		b = strconv.AppendBool(b, v)
-	case int:
-		b = strconv.AppendInt(b, int64(v), 10)
-	case int64:
-		b = strconv.AppendInt(b, v, 10)
-	case uint8:
-		b = strconv.AppendUint(b, uint64(v), 10)
-	case uint32:
-		b = strconv.AppendUint(b, uint64(v), 10)
-	case uint64:
-		b = strconv.AppendUint(b, v, 10)
-	default:
-		b = appendJSON(b, v)
+	if text, ok := f.Value.(string); ok {
+		b = appendString(b, text)
+	} else if text, err := json.Marshal(f.Value); err == nil {
+		b = append(b, text...)
+	} else {
+		b = appendString(b, fmt.Sprint(f.Value))
 	}
 	return append(b, ',')
-}
-
-// appendJSON is for lists and other types.
-func appendJSON(b []byte, v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return appendString(b, fmt.Sprint(v))
-	}
-	return append(b, text...)
 }
 
 // appendString appends text as JSON. It escapes control characters, those of terminals included,

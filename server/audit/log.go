@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ type Log struct {
 	lost          uint64        // since the last lost_events line
 	total         uint64        // lost ever
 	wake          chan struct{} // holds one
-	reopen        bool          // the file is to be opened anew
+	reopen        bool          // the file is to be opened again
 	reopenWaiters []chan error  // of Reopen
 	closed        bool
 	done          chan struct{} // the writer has ended
@@ -86,10 +87,7 @@ func Open(c Config) (*Log, error) {
 	if c.stderr == nil {
 		c.stderr = os.Stderr
 	}
-	if c.retry == 0 {
-		c.retry = RetryAfter
-	}
-	l := &Log{now: c.Now, log: c.Logger, limit: c.Queue, retry: c.retry, next: id{instance: c.Instance, generation: c.Generation}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &Log{now: c.Now, log: c.Logger, limit: c.Queue, retry: cmp.Or(c.retry, RetryAfter), next: id{instance: c.Instance, generation: c.Generation}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if c.Destination == Stderr {
 		l.out = c.stderr
 	} else {

@@ -1,12 +1,9 @@
 package audit
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/signalbox-dev/signalbox/server/file"
 )
@@ -20,18 +17,11 @@ type Position struct {
 
 // OpenPosition reads the file; index 0 if there is none.
 func OpenPosition(path string) (*Position, error) {
-	p := &Position{path: path}
-	text, err := file.Read(path, maxNumberFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return p, nil
-	case err != nil:
-		return nil, fmt.Errorf("place of the audit log: %w", err)
+	index, err := readNumber(path, "remove it, then events that are in the audit log already may be written again")
+	if err != nil {
+		return nil, fmt.Errorf("position of the audit log: %w", err)
 	}
-	if p.index, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil {
-		return nil, fmt.Errorf("%s does not hold a number; remove it, then events that are in the audit log already may be written again", path)
-	}
-	return p, nil
+	return &Position{path, index}, nil
 }
 
 // Index is the last index that was set.
@@ -44,14 +34,15 @@ func (p *Position) Set(index uint64) error {
 		return nil
 	}
 	next := p.path + ".new"
-	if err := file.CheckRegular(p.path); err != nil {
-		return fmt.Errorf("place of the audit log: %w", err)
+	err := file.CheckRegular(p.path)
+	if err == nil {
+		err = os.WriteFile(next, []byte(strconv.FormatUint(index, 10)+"\n"), 0o600)
 	}
-	if err := os.WriteFile(next, []byte(strconv.FormatUint(index, 10)+"\n"), 0o600); err != nil {
-		return fmt.Errorf("place of the audit log: %w", err)
+	if err == nil {
+		err = os.Rename(next, p.path)
 	}
-	if err := os.Rename(next, p.path); err != nil {
-		return fmt.Errorf("place of the audit log: %w", err)
+	if err != nil {
+		return fmt.Errorf("position of the audit log: %w", err)
 	}
 	p.index = index
 	return nil

@@ -1,8 +1,8 @@
 package discovery
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -114,13 +114,9 @@ func (m *Machine) NextCalls() []Call {
 	}
 	q := Request{ID: m.id, Voter: m.voter, Peers: m.Peers(), Votable: keys(m.votable)}
 	var calls []Call
+	all := len(m.visited) == len(m.peers)
 	for _, a := range q.Peers {
-		if !m.visited[a] {
-			calls = append(calls, Call{Address: a, Request: q, round: uint64(len(m.peers))})
-		}
-	}
-	if calls == nil {
-		for _, a := range q.Peers {
+		if all || !m.visited[a] {
 			calls = append(calls, Call{Address: a, Request: q, round: uint64(len(m.peers))})
 		}
 	}
@@ -253,10 +249,5 @@ func (m *Machine) addPeers(peers, votable []string) {
 }
 
 func keys(set map[string]bool) []string {
-	list := make([]string, 0, len(set))
-	for a := range set {
-		list = append(list, a)
-	}
-	slices.SortFunc(list, cmp.Compare[string])
-	return list
+	return slices.Sorted(maps.Keys(set))
 }
