@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -13,14 +14,12 @@ import (
 
 // conn is one client: who it is, its requests and its sessions. What it receives and sends are frames of a transport.Conn.
 //
-// Lock order: a shard's machine, then a hub, then conn.mu, then a stripe of the bindings; those of transport.Conn are leaves.
+// Lock order: pageMu, then a shard's machine, then a hub, then the locks of session and of transport.
 type conn struct {
-	*transport.Conn
+	session.Conn
 	server *Server
 
-	// Owned by the reading goroutine.
-	lastBinding *binding     // the session of the last request: most clients have one
-	unknownNode *unknownNode // what allowed has just said; see readCycle.reject
+	unknownNode *unknownNode // what allowed has just said; see readCycle.reject. Owned by the reading goroutine
 
 	identity   string      // set by the hello
 	authExempt atomic.Bool // it turned auth on itself, and stays, with no more rights than others
@@ -30,21 +29,8 @@ type conn struct {
 
 	pageMu sync.Mutex // held around the opening of a stream and its reply, and around each page; before a shard's locks
 
-	mu             sync.Mutex
-	unbindable     bool // closed: nothing may be bound any more
-	sessions       sessionSet
-	sharedBindings []*sharedBinding // of its bindings
-	homes          []homeSessions   // shards here that are home to some of them
-	endedSessions  []uint64         // the last sessions that ended while bound, for a truthful answer to late requests
-	duePages       []*shardHost     // shards with snapshot pages for it that wait for room
-	watchedShards  []*shardHost     // shards whose hubs know this connection
-}
-
-// homeSessions counts the sessions of a connection at home in a shard.
-type homeSessions struct {
-	shard    *shardHost
-	n        int
-	unlogged int // of n: RELAXED attaches that the log may not have yet
+	duePagesMu sync.Mutex
+	duePages   []*shardHost // shards with snapshot pages for it that wait for room
 }
 
 // conn finds an open connection; nil when it is gone.
@@ -62,17 +48,17 @@ func (s *Server) eachConn(visit func(c *conn)) {
 
 // readCycle is what one reading goroutine has for the connections that it reads, one after another: the time of the read, the reads that it gathers, and buffers.
 type readCycle struct {
-	server       *Server
-	now          time.Duration
-	out          *outbox
-	frames       int // in this read
-	pings        int // of them
-	lastPing     uint64
-	commands     replica.Submitter // of this read
-	reads        []*readBatch      // with something in them
-	byID         map[uint64]*readBatch
-	requests     requestBuffers
-	ticketSigner ticketSigner
+	server   *Server
+	now      time.Duration
+	out      *outbox
+	frames   int // in this read
+	pings    int // of them
+	lastPing uint64
+	commands replica.Submitter // of this read
+	reads    []*readBatch      // with something in them
+	byID     map[uint64]*readBatch
+	requests requestBuffers
+	tickets  session.Signer
 }
 
 func (s *Server) newReadCycle() *readCycle {
@@ -87,8 +73,8 @@ func (p *readCycle) Begin(now time.Duration) {
 // End implements transport.Cycle. If all frames were pings, their pongs wait for those of the sessions' homes.
 func (p *readCycle) End(client transport.Client) (deferrable int) {
 	c := client.(*conn)
-	if p.pings > 0 && c.hasHomeSessions() {
-		p.server.renewals.add(c, p.lastPing)
+	if p.pings > 0 && c.HasHomes() {
+		p.server.renewals.Add(&c.Conn, p.lastPing)
 		if p.pings == p.frames {
 			deferrable = p.out.written
 		}
@@ -130,37 +116,15 @@ func (c *conn) Frame(cycle transport.Cycle, h protocol.Header) {
 }
 
 // KeepsAlive implements transport.Client: the leases of sessions end when the client is not heard.
-func (c *conn) KeepsAlive() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sessions.len() > 0
-}
+func (c *conn) KeepsAlive() bool { return c.HasSessions() }
 
 // Room implements transport.Client: it serves the pages that wait for room.
 func (c *conn) Room() {
-	c.mu.Lock()
+	c.duePagesMu.Lock()
 	pages := c.duePages
 	c.duePages = nil
-	c.mu.Unlock()
+	c.duePagesMu.Unlock()
 	for _, d := range pages {
 		d.pager.add(c)
-	}
-}
-
-// Closed implements transport.Client: the homes of the client's sessions learn when it was last heard.
-func (c *conn) Closed(heard time.Duration) {
-	c.mu.Lock()
-	c.unbindable = true
-	sessions, homes, watching := c.sessions, c.homes, c.watchedShards
-	c.sessions, c.homes, c.watchedShards, c.duePages = sessionSet{}, nil, nil, nil
-	c.lastBinding = nil
-	// Told under the lock: an attach that is applied now either was bound before, or finds the connection gone and tells the home itself.
-	for _, h := range homes {
-		h.shard.raft.ConnClosed(c.ID(), heard)
-	}
-	c.mu.Unlock()
-	sessions.each(c.server.bindings.remove)
-	for _, d := range watching {
-		d.delivery.ConnClosed(c.ID())
 	}
 }

@@ -58,13 +58,13 @@ func (d *shardHost) Reply(og *replica.Origin, e *shard.Event) {
 		d.server.metrics.RepliesDropped.Inc()
 	case og.Tag&unloggedNote != 0:
 		if e.Status != protocol.StatusOK {
-			d.unloggedAttachFailed(d.out, c, og.Request, e.Status, e.Text)
+			d.unloggedAttachFailed(c, og.Request, e.Status, e.Text)
 		}
 	case e.Status != protocol.StatusOK:
 		d.out.rejectByShard(c, d, og.Kind, og.Request, e.Status, e.Text)
 	case og.Kind == protocol.KindSessionStart || og.Kind == protocol.KindSessionAttach:
 		current, _ := d.server.routing().keys()
-		d.ticket = d.ticketSigner.appendTicket(d.ticket[:0], current, e.Session, e.Node, e.Epoch, c.identity)
+		d.ticket = d.ticketSigner.Append(d.ticket[:0], current, e.Session, e.Node, e.Epoch, c.identity)
 		d.out.reply(c, og.Kind, og.Request, d.replies.Session(d.id, e, d.ticket))
 	default:
 		d.out.reply(c, og.Kind, og.Request, d.replies.Body(og.Kind, e))
@@ -73,17 +73,17 @@ func (d *shardHost) Reply(og *replica.Origin, e *shard.Event) {
 
 // Notify implements delivery.Host.
 func (d *shardHost) Notify(session uint64, ended bool, kind protocol.Kind, m protocol.Message) {
-	c := d.server.bindings.conn(session)
-	if c == nil && ended {
-		c = d.server.conn(d.server.bindings.ended.Conn(session))
-	}
-	if c != nil {
-		d.out.event(c, kind, 0, d.id, m)
+	if c := d.server.bindings.Conn(session); c != nil {
+		c.Append(kind, 0, d.id, m)
+	} else if ended {
+		if c := d.server.transport.Conn(d.server.bindings.Ended(session)); c != nil {
+			c.Append(kind, 0, d.id, m)
+		}
 	}
 }
 
 // NotifyMember implements delivery.Host.
-func (d *shardHost) NotifyMember(e *shard.Event) { d.notifyMember(d.out, &d.round, e) }
+func (d *shardHost) NotifyMember(e *shard.Event) { d.notifyMember(&d.round, e) }
 
 // AnnounceLeader implements delivery.Host.
 func (d *shardHost) AnnounceLeader() { d.announceLeaderSoon() }
@@ -91,7 +91,7 @@ func (d *shardHost) AnnounceLeader() { d.announceLeaderSoon() }
 // SessionAttached implements delivery.Host.
 func (d *shardHost) SessionAttached(conn uint64, e *shard.Event) {
 	c := d.server.conn(conn)
-	d.sessionAttached(d.out, c, e)
+	d.sessionAttached(c, e)
 	if c == nil || !d.server.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
@@ -106,16 +106,11 @@ func (d *shardHost) SessionAttached(conn uint64, e *shard.Event) {
 // SessionEnded implements delivery.Host.
 func (d *shardHost) SessionEnded(e *shard.Event) {
 	d.server.metrics.SessionEnded(e.Reason)
-	// Before the bindings go: a result that another shard has meanwhile finds the one or the other.
-	if c := d.server.bindings.conn(e.Session); c != nil {
-		d.server.bindings.ended.Add(e.Session, c.ID(), d.server.clock.Now())
-	}
 	client := ""
-	for _, b := range d.server.bindings.removeAll(e.Session) {
-		client = b.conn.Remote()
-		b.conn.unbind(b, true)
+	for _, b := range d.server.bindings.End(e.Session, d.server.clock.Now()) {
+		client = b.Conn.Remote()
 		d.ended = protocol.SessionEnded{Session: e.Session, Reason: e.Reason, Message: e.Text}
-		d.out.event(b.conn, protocol.KindSessionEnded, 0, d.id, &d.ended)
+		b.Conn.Append(protocol.KindSessionEnded, 0, d.id, &d.ended)
 	}
 	if d.leading.Load() && d.server.log.Enabled(context.Background(), slog.LevelDebug) {
 		path, _ := d.server.routing().nodePath(e.Node)
@@ -128,15 +123,7 @@ func (d *shardHost) SessionEnded(e *shard.Event) {
 // go on holding until the time of their last renewal is over. The event is in the connection's buffer
 // before any later pong, so no such pong renews an old attach.
 func (d *shardHost) DetachSessions(first, count uint32) {
-	d.server.eachConn(func(c *conn) { d.detachConn(d.out, c, first, count) })
-}
-
-func (d *shardHost) detachConn(o *outbox, c *conn, first, count uint32) {
-	for _, b := range c.homeBindings(d, first, count) {
-		d.server.bindings.remove(b)
-		c.unbind(b, false)
-		o.event(c, protocol.KindDetached, 0, d.id, &protocol.Detached{Session: b.session, Epoch: b.epoch})
-	}
+	d.server.eachConn(func(c *conn) { c.Detach(d, first, count) })
 }
 
 // deliveryFailed handles a defect while delivering: it closes the connections whose requests were in the

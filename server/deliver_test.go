@@ -114,115 +114,9 @@ func TestFailedAndLate(t *testing.T) {
 	}
 	c.ping()
 	eventually(t, "the connections to go", func() bool { return s.transport.Connections() == 1 })
-	bindings := 0
-	for i := range s.bindings.stripes {
-		st := &s.bindings.stripes[i]
-		st.mu.Lock()
-		bindings += st.list.Len()
-		st.mu.Unlock()
+	if n := s.bindings.Len(); n != 0 {
+		t.Fatalf("%d sessions are bound without a connection", n)
 	}
-	if bindings != 0 {
-		t.Fatalf("%d sessions are bound without a connection", bindings)
-	}
-}
-
-// TestBindings: one session, several connections and epochs.
-func TestBindings(t *testing.T) {
-	table := newBindings()
-	a, b, c := new(conn), new(conn), new(conn)
-	bind := func(c *conn, epoch uint64) (*binding, []*binding) {
-		x := &binding{session: 7, epoch: epoch, sharedBinding: &sharedBinding{conn: c}}
-		return x, table.insert(x)
-	}
-	a1, older := bind(a, 1)
-	if len(older) != 0 || table.conn(7) != a {
-		t.Fatal("first")
-	}
-	b1, older := bind(b, 1)
-	if len(older) != 0 || table.conn(7) != b || a1.removed.Load() {
-		t.Fatal("a second connection of the same epoch")
-	}
-	table.remove(b1)
-	table.remove(b1)
-	if table.conn(7) != a {
-		t.Fatal("the older connection is not found when the newer is gone")
-	}
-	b1, _ = bind(b, 1)
-	c2, older := bind(c, 2)
-	if len(older) != 2 || !a1.removed.Load() || !b1.removed.Load() || table.conn(7) != c || table.newestEpoch(7) != 2 {
-		t.Fatalf("a newer epoch: %v", older)
-	}
-	c3, older := bind(c, 3)
-	if len(older) != 0 || !c2.removed.Load() {
-		t.Fatal("the same connection again")
-	}
-	if older := table.removeOlder(&binding{session: 7, epoch: 3, sharedBinding: new(sharedBinding)}); len(older) != 0 {
-		t.Fatal("not older")
-	}
-	if older := table.removeOlder(&binding{session: 7, epoch: 4, sharedBinding: new(sharedBinding)}); len(older) != 1 || older[0] != c3 || table.conn(7) != nil {
-		t.Fatal("older than what was attached elsewhere")
-	}
-	// The same attach again, from elsewhere: it takes the session from where it was attached, and not from where it was presented.
-	home := new(shardHost)
-	presented, _ := bind(c, 4)
-	attached := &binding{session: 7, epoch: 4, sharedBinding: &sharedBinding{conn: a, home: home}}
-	if older := table.insert(attached); len(older) != 0 {
-		t.Fatal("an attach took the session from where it was presented")
-	}
-	if older := table.insert(&binding{session: 7, epoch: 4, sharedBinding: &sharedBinding{conn: b, home: home}}); len(older) != 1 || older[0] != attached || presented.removed.Load() {
-		t.Fatalf("the same attach again: %v", older)
-	}
-	if older := table.removeOlder(&binding{session: 7, epoch: 4, sharedBinding: &sharedBinding{home: home}}); len(older) != 1 || older[0].conn != b || presented.removed.Load() {
-		t.Fatalf("the same attach again, through a connection that is closed: %v", older)
-	}
-	bind(a, 5)
-	bind(b, 5)
-	if all := table.removeAll(7); len(all) != 2 || table.conn(7) != nil || table.newestEpoch(7) != 0 {
-		t.Fatal("the end")
-	}
-}
-
-func TestSessionSet(t *testing.T) {
-	var set sessionSet
-	bindings := make([]*binding, 4)
-	for i := range bindings {
-		bindings[i] = &binding{session: uint64(i + 1)}
-	}
-	check := func(want ...*binding) {
-		t.Helper()
-		seen := map[*binding]bool{}
-		set.each(func(b *binding) { seen[b] = true })
-		if set.len() != len(want) || len(seen) != len(want) {
-			t.Fatalf("%d bindings, %d seen, want %d", set.len(), len(seen), len(want))
-		}
-		for _, b := range want {
-			if set.get(b.session) != b || !seen[b] {
-				t.Fatalf("session %d is not found", b.session)
-			}
-		}
-	}
-	check()
-	a, again := bindings[0], &binding{session: 1}
-	if set.put(a) != nil || set.put(again) != a {
-		t.Fatal("replaced something else")
-	}
-	check(again)
-	set.remove(2)
-	set.remove(1)
-	check()
-	for _, b := range bindings {
-		set.put(b)
-	}
-	check(bindings...)
-	if set.put(again) != a {
-		t.Fatal("replaced something else")
-	}
-	for _, b := range bindings {
-		set.remove(b.session)
-	}
-	check()
-	set.put(a)
-	check(a)
 }
 
 // TestPongs: with a session at home here there are two pongs; without, one at once.
@@ -253,12 +147,14 @@ func TestPongs(t *testing.T) {
 	d := s.shards.get(r.Shard)
 	var sc *conn
 	s.eachConn(func(x *conn) { sc = x })
-	sc.addBinding(&binding{session: 7, sharedBinding: &sharedBinding{home: d, conn: sc}, unlogged: true}, 0)
+	b := sc.NewBinding(7, 0, 0, d, "")
+	b.Unlogged = true
+	b.Bind(0)
 	for _, id := range []uint64{2500, 2501} {
 		c.write(protocol.AppendFrame(nil, protocol.KindPing, id, 0, nil))
 		c.find("a pong of the connection", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == id && h.Arg == 0 })
 	}
-	sc.addBinding(&binding{session: 7, sharedBinding: &sharedBinding{home: d, conn: sc}}, 0)
+	sc.NewBinding(7, 0, 0, d, "").Bind(0)
 	c.write(protocol.AppendFrame(nil, protocol.KindPing, 2600, 0, nil))
 	c.find("a pong of the home", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2600 && h.Arg == r.Shard })
 	for _, h := range c.later {

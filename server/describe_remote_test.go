@@ -2,7 +2,6 @@ package server
 
 import (
 	"testing"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -59,34 +58,6 @@ func TestDescriptionByTicket(t *testing.T) {
 		}
 		if d, err := c.describe(node, name, protocol.Strict); err != nil || len(d.Owners) != 1 || d.Owners[0].Description != "raw" {
 			t.Errorf("shard %d, home %d: %+v, %v", id, r.Shard, d.Owners, err)
-		}
-	}
-}
-
-func TestDescribeOnce(t *testing.T) {
-	home, other, third := new(shardHost), new(shardHost), new(shardHost)
-	b := &binding{sharedBinding: &sharedBinding{home: home, description: "me"}}
-	for _, step := range []struct {
-		host  *shardHost
-		at    time.Duration
-		taken bool
-		want  string
-	}{
-		{home, 0, true, ""},
-		{other, 0, false, "me"}, // the shard did not take it
-		{other, 0, true, "me"},
-		{other, describeAgainAfter - 1, true, ""},
-		{third, describeAgainAfter - 1, true, "me"},
-		{other, describeAgainAfter, true, "me"},
-		{other, describeAgainAfter + 1, true, ""},
-		{third, describeAgainAfter + 1, true, ""},
-	} {
-		got := b.descriptionFor(step.host, step.at)
-		if got != step.want {
-			t.Fatalf("at %v: %q, want %q", step.at, got, step.want)
-		}
-		if got != "" && step.taken {
-			b.markDescribed(step.host, step.at)
 		}
 	}
 }

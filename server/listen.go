@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -45,9 +46,11 @@ func (s *Server) transportConfig() transport.Config {
 			Hello: l.HelloTimeout, Frame: l.FrameTimeout, Idle: l.IdleTimeout,
 		},
 		Clock: s.clock, ManualClock: manual, Log: s.log, Metrics: s.metrics.Set,
-		NewClient: func(c *transport.Conn) transport.Client { return &conn{Conn: c, server: s} },
-		NewCycle:  func() transport.Cycle { return s.newReadCycle() },
-		OnSweep:   s.memory.measure, OnPanic: s.panicked, Fail: s.fail,
+		NewClient: func(c *transport.Conn) transport.Client {
+			return &conn{Conn: session.Conn{Conn: c, Table: &s.bindings}, server: s}
+		},
+		NewCycle: func() transport.Cycle { return s.newReadCycle() },
+		OnSweep:  s.memory.measure, OnPanic: s.panicked, Fail: s.fail,
 	}
 }
 
@@ -57,7 +60,7 @@ func (s *Server) openListeners(context.Context) error {
 		return err
 	}
 	s.listening = true
-	s.running.Go(s.renewals.run)
+	s.running.Go(func() { s.renewals.Run(s.ctx, s.transport.Flush) })
 	if m, ok := s.clock.(*replica.ManualClock); ok {
 		s.stopTicks = m.OnTick(func(thorough bool) {
 			if thorough {

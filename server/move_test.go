@@ -44,7 +44,7 @@ func TestFrozenHome(t *testing.T) {
 		t.Fatalf("detached: %+v", away)
 	}
 	renewed()
-	if b := c.s.bindings.conn(first.Session); b != nil {
+	if b := c.s.bindings.Conn(first.Session); b != nil {
 		t.Error("the session is still bound")
 	}
 	if _, err := c.lock(node, other.Session, "", 0); protocol.StatusOf(err) != protocol.StatusBadRequest {

@@ -73,7 +73,7 @@ func (o *outbox) failError(c *conn, kind protocol.Kind, id uint64, err error) {
 }
 
 // event sends something nobody asked for.
-func (o *outbox) event(c *conn, kind protocol.Kind, id, arg uint64, m protocol.Message) {
+func (o *outbox) event(c *transport.Conn, kind protocol.Kind, id, arg uint64, m protocol.Message) {
 	o.written += c.Append(kind, id, arg, m)
 }
 

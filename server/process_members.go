@@ -63,11 +63,11 @@ func (p *memberSink) FlushMembers() { p.outbox.flush() }
 // MembersTold implements replica.MemberSink.
 func (p *memberSink) MembersTold(out *leader.ProcessOut) {
 	for i := range out.Rounds {
-		p.host.notifyMember(p.outbox, &p.round, &out.Rounds[i])
+		p.host.notifyMember(&p.round, &out.Rounds[i])
 	}
 	for i := range out.Messages {
 		m := &out.Messages[i]
-		c := p.host.server.bindings.conn(m.To)
+		c := p.host.server.bindings.Conn(m.To)
 		if c == nil {
 			continue
 		}
@@ -103,14 +103,14 @@ func (w *roundWriter) take(e *shard.Event) {
 // notifyMember writes an EventProcess to its member's connection, if there is one here. A list of
 // members may be long, and comes again some seconds later, so a connection that has much to read
 // already does not get it. Everything else is short.
-func (d *shardHost) notifyMember(o *outbox, w *roundWriter, e *shard.Event) {
-	c := d.server.bindings.conn(e.Session)
+func (d *shardHost) notifyMember(w *roundWriter, e *shard.Event) {
+	c := d.server.bindings.Conn(e.Session)
 	if c == nil {
 		return
 	}
 	w.take(e)
 	if len(w.list) == 0 {
-		o.event(c, protocol.KindProcessRound, 0, d.id, w)
+		c.Append(protocol.KindProcessRound, 0, d.id, w)
 	} else if !d.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, w), true) {
 		d.processes.counts.undelivered.Add(1)
 	}

@@ -509,7 +509,7 @@ func TestProcessBucketFrozen(t *testing.T) {
 	}
 }
 
-func connHas(s *Server, session uint64) bool { return s.bindings.conn(session) != nil }
+func connHas(s *Server, session uint64) bool { return s.bindings.Conn(session) != nil }
 
 // TestProcessAudit: what operators ask for is in the audit log, with who asked and why.
 func TestProcessAudit(t *testing.T) {

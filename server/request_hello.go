@@ -67,7 +67,7 @@ var version = sync.OnceValue(func() string {
 // ping answers for the connection, and has each home shard of its sessions renew their leases. Pings take no part in the window and wait for no
 // request.
 func (c *conn) ping(p *readCycle, h protocol.Header) {
-	p.out.event(c, protocol.KindPong, h.ID, 0, nil)
+	p.out.event(c.Conn.Conn, protocol.KindPong, h.ID, 0, nil)
 	c.CountPing()
 	p.pings++
 	p.lastPing = h.ID

@@ -90,7 +90,7 @@ func processJoin(c *conn, p *readCycle, h protocol.Header, t target) {
 
 // memberMessages hands a sync, message or reply to the shard's goroutine for messages.
 func memberMessages(c *conn, p *readCycle, h protocol.Header, t target) {
-	m := replica.MemberMessage{Origin: replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind}, Node: t.node, Epoch: t.binding.epoch, Body: bytes.Clone(h.Body)}
+	m := replica.MemberMessage{Origin: replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind}, Node: t.node, Epoch: t.binding.Epoch, Body: bytes.Clone(h.Body)}
 	switch st := t.shard.raft.SubmitMember(m); st {
 	case protocol.StatusOK:
 	case protocol.StatusOverloaded:
@@ -139,7 +139,7 @@ func watchProcess(c *conn, p *readCycle, h protocol.Header, t target) {
 			}
 		}
 	})
-	if err == nil && c.registerWatcher(d) {
+	if err == nil && c.Watch(d.delivery) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
 		err = d.delivery.Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)

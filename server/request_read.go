@@ -224,9 +224,9 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 		if arm {
 			if bad = c.server.memory.rejection(); bad != nil {
 				c.server.metrics.MemoryRefused.Inc()
-			} else if b := c.binding(m.Session); b == nil { // the watch belongs to the session, so the session must be proved here, and be one of the node
+			} else if b := c.Binding(m.Session); b == nil { // the watch belongs to the session, so the session must be proved here, and be one of the node
 				alien = m.Session
-			} else if b.node != m.Node {
+			} else if b.Node != m.Node {
 				bad = protocol.Errorf(protocol.StatusBadSession, "session belongs to another coordination node; watch with a session of this one")
 			}
 		}
@@ -378,16 +378,16 @@ func remaining(s *protocol.SessionInfo, behind uint64) uint64 {
 // was bound to the connection when the request came in; since then it may have ended, or been attached elsewhere, and nothing may be told to it here any more.
 func (l *readBatch) arm(m *shard.Machine, it *readItem) error {
 	d, c, hub := &l.message.describe, it.conn, l.host.delivery.Semaphores
-	if !c.registerWatcher(l.host) {
+	if !c.Watch(l.host.delivery) {
 		return nil // closed: nobody is there to be told
 	}
 	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {
 		return err
 	}
 	// Whoever takes the session from the connection, or closes that, looks for watches afterwards; if it did so before there was this one, it shows here.
-	if !c.hasSession(d.Session) {
+	if !c.Has(d.Session) {
 		hub.SessionUnbound(c.ID(), d.Session, false)
-		return c.unboundError(d.Session) // the machine is in hand
+		return c.UnboundError(d.Session) // the machine is in hand
 	}
 	return nil
 }

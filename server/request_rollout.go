@@ -93,7 +93,7 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 
 // trackPoll is read first, and goes to the log if that is not enough.
 func trackPoll(c *conn, p *readCycle, h protocol.Header, t target) {
-	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true, scope: readScope{node: t.node}, epoch: t.binding.epoch})
+	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true, scope: readScope{node: t.node}, epoch: t.binding.Epoch})
 }
 
 func trackCreate(c *conn, p *readCycle, h protocol.Header, t target) {
@@ -174,7 +174,7 @@ func watchTrack(c *conn, p *readCycle, h protocol.Header, t target) {
 		most = machine.MaxWatchers(m.Node)
 		err = machine.TrackLocation(m.Node, m.Name, m.Location)
 	})
-	if err == nil && c.registerWatcher(d) {
+	if err == nil && c.Watch(d.delivery) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
 		err = d.delivery.Tracks.Open(c.ID(), h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)

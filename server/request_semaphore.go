@@ -43,9 +43,9 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 // acquire adds the session's description for a shard that may not know it.
 func acquire(c *conn, p *readCycle, h protocol.Header, t target) {
 	cmd := t.command()
-	cmd.Client = t.binding.descriptionFor(t.shard, p.now)
+	cmd.Client = t.binding.DescriptionFor(t.shard, p.now)
 	if c.submitToShard(t.shard, p, h, cmd) && cmd.Client != "" {
-		t.binding.markDescribed(t.shard, p.now)
+		t.binding.MarkDescribed(t.shard, p.now)
 	}
 }
 

@@ -74,7 +74,7 @@ func sessionStart(c *conn, p *readCycle, h protocol.Header, _ target) {
 	}
 	bad := c.allowed(auth.RightRead, m.Node)
 	if bad == nil {
-		bad = c.checkSessionLimit(0)
+		bad = c.CheckLimit(0, c.server.cfg.Limits.MaxSessionsPerConnection)
 	}
 	if bad != nil {
 		p.reject(c, h, bad)
@@ -94,7 +94,7 @@ func sessionAttach(c *conn, p *readCycle, h protocol.Header, _ target) {
 	}
 	bad := c.allowed(auth.RightRead, m.Node)
 	if bad == nil {
-		bad = c.checkSessionLimit(m.Session)
+		bad = c.CheckLimit(m.Session, c.server.cfg.Limits.MaxSessionsPerConnection)
 	}
 	if bad != nil {
 		p.reject(c, h, bad)
@@ -142,22 +142,46 @@ func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.Sessio
 	}
 	c.server.metrics.RelaxedAttaches.Inc()
 	// Requests may come before the log has the attach: they wait behind it in the same log, or at a remote shard, which learns the epoch from them.
-	b := c.newBinding(m.Session, m.Epoch, m.Node, d, m.Description)
-	b.unlogged = true
-	if c.addBinding(b, m.Timeout) {
-		c.server.notifyTakenOver(p.out, c.server.bindings.insert(b), m.Epoch)
-		c.server.dropIfClosed(b)
-	}
+	b := c.NewBinding(m.Session, m.Epoch, m.Node, d, m.Description)
+	b.Unlogged = true
+	b.Bind(time.Duration(m.Timeout) * time.Millisecond)
 	// The log may have been faster: the binding that its event made was then replaced by this one, and no other event follows to mark it as logged.
 	d.raft.View(func(machine *shard.Machine) {
 		if v, found := machine.Session(m.Session); found && v.Attached && v.Epoch == m.Epoch && v.Nonce == m.Nonce {
-			c.attachLogged(b)
+			b.Logged()
 		}
 	})
 	current, _ := c.server.routing().keys()
 	p.out.reply(c, h.Kind, h.ID, &protocol.SessionReply{
 		Session: m.Session, Epoch: m.Epoch, Shard: d.id, Timeout: m.Timeout, Grace: node.GracePeriod,
-		Ticket: p.ticketSigner.appendTicket(nil, current, m.Session, m.Node, m.Epoch, c.identity),
+		Ticket: p.tickets.Append(nil, current, m.Session, m.Node, m.Epoch, c.identity),
 	})
 	return true
+}
+
+// presentTicket binds the session that a ticket proves.
+func presentTicket(c *conn, p *readCycle, h protocol.Header, _ target) {
+	m := &p.requests.present
+	if !p.decode(c, h, m) {
+		return
+	}
+	current, previous := c.server.routing().keys()
+	k, bad := p.tickets.Verify(m.Ticket, current, previous, c.identity)
+	if bad == nil {
+		bad = c.CheckLimit(k.Session, c.server.cfg.Limits.MaxSessionsPerConnection)
+	}
+	if bad == nil && c.server.bindings.NewestEpoch(k.Session) > k.Epoch {
+		bad = protocol.Errorf(protocol.StatusBadSession, "session was attached again since this ticket was made; use the newer ticket")
+	}
+	if bad == nil && c.server.sessionEnded(k.Session) {
+		bad = protocol.Errorf(protocol.StatusSessionExpired, "session has ended; start a new one")
+	}
+	if bad != nil {
+		p.out.failError(c, h.Kind, h.ID, bad)
+		return
+	}
+	if b := c.Binding(k.Session); b == nil || b.Epoch < k.Epoch {
+		c.NewBinding(k.Session, k.Epoch, k.Node, nil, m.Description).Bind(0)
+	}
+	p.out.reply(c, h.Kind, h.ID, nil)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -36,7 +37,7 @@ const (
 
 // target is what a request is about, once the checks of its kind have passed.
 type target struct {
-	binding *binding // nil if no session is named
+	binding *session.Binding // nil if no session is named
 	node    uint64
 	shard   *shardHost // nil if not routed
 }
@@ -80,11 +81,11 @@ func (c *conn) serve(p *readCycle, h protocol.Header, k *requestKind) {
 		k.handle(c, p, h, target{})
 		return
 	case ofSession:
-		if t.binding = c.binding(id); t.binding == nil {
+		if t.binding = c.Binding(id); t.binding == nil {
 			c.rejectUnbound(p.out, h.Kind, h.ID, id)
 			return
 		}
-		t.node = t.binding.node
+		t.node = t.binding.Node
 	}
 	if k.right != 0 {
 		if bad := c.allowed(k.right, t.node); bad != nil {
@@ -117,7 +118,7 @@ func (t *target) command() shard.Command {
 	if t.binding == nil {
 		return shard.Command{Node: t.node}
 	}
-	return shard.Command{Node: t.node, Epoch: t.binding.epoch}
+	return shard.Command{Node: t.node, Epoch: t.binding.Epoch}
 }
 
 // requestBuffers is memory for decoding requests: one of each kind that is decoded at the listener.

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"slices"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -36,7 +34,7 @@ func watch(c *conn, p *readCycle, h protocol.Header, _ target) {
 		p.out.fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")
 		return
 	}
-	c.registerWatcher(d)
+	c.Watch(d.delivery)
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
 	if err := d.delivery.Semaphores.Open(c.ID(), h.ID, m, most); err != nil {
@@ -56,17 +54,4 @@ func unwatch(c *conn, p *readCycle, h protocol.Header, _ target) {
 		d.delivery.CloseStream(c.ID(), m.WatchID)
 	}
 	p.out.reply(c, h.Kind, h.ID, nil)
-}
-
-// registerWatcher notes that a shard's hub knows the connection, so that it is told when the connection closes. False: it is closed already.
-func (c *conn) registerWatcher(d *shardHost) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.unbindable {
-		return false
-	}
-	if !slices.Contains(c.watchedShards, d) {
-		c.watchedShards = append(c.watchedShards, d)
-	}
-	return true
 }

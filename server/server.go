@@ -21,6 +21,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/membership"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -58,8 +59,8 @@ type Server struct {
 	kinds           *requestTable
 
 	transport    *transport.Transport
-	bindings     *bindings
-	renewals     *leaseRenewals
+	bindings     session.Table
+	renewals     *session.Renewals
 	auth         atomic.Pointer[auth.View]
 	authMu       sync.Mutex // held while auth is replaced
 	authFailures auth.Failures
@@ -121,7 +122,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		maxFrame:   protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
 		memory:     newMemoryLimit(cfg.Limits.MaxMemory),
 		windowFull: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
-		bindings:   newBindings(),
+		renewals:   session.NewRenewals(),
 		nodeOps:    make(chan struct{}, cfg.Limits.NodeOps),
 		nodeLists:  make(chan struct{}, maxNodeLists),
 		methods:    make(chan struct{}, maxMethods),
@@ -131,7 +132,6 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.metrics = metrics.New()
 	shared := s.metrics.NewReplies()
 	s.outboxes.New = func() any { return &outbox{server: s, counts: shared} }
-	s.renewals = newLeaseRenewals(s)
 	s.backups = newBackups(s)
 	s.meta, s.hosting = membership.NewMeta(cfg.Clock), newHosting(s)
 	s.membership = membership.New(s.ctx, membership.Config{
@@ -183,7 +183,7 @@ func (s *Server) broadcastMapChanged(m *protocol.MapChanged) {
 	defer s.returnOutbox(o)
 	s.eachConn(func(c *conn) {
 		if c.Established() {
-			o.event(c, protocol.KindMapChanged, 0, 0, m)
+			o.event(c.Conn.Conn, protocol.KindMapChanged, 0, 0, m)
 		}
 	})
 }

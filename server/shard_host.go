@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -33,7 +34,7 @@ type shardHost struct {
 
 	// Of the apply goroutine: sink methods that come in log order.
 	out          *outbox
-	ticketSigner ticketSigner
+	ticketSigner session.Signer
 	ticket       []byte
 	replies      delivery.Replies
 	ended        protocol.SessionEnded
@@ -107,13 +108,7 @@ func (h *hosting) close(d *shardHost) error {
 // closeHomeConns closes the connections that have sessions at home here.
 func (d *shardHost) closeHomeConns(text string) {
 	d.server.eachConn(func(c *conn) {
-		c.mu.Lock()
-		home := false
-		for _, h := range c.homes {
-			home = home || h.shard == d && h.n > 0
-		}
-		c.mu.Unlock()
-		if home {
+		if c.HasHome(d) {
 			c.Close(transport.Graceful, protocol.StatusUnavailable, text)
 		}
 	})
@@ -201,9 +196,8 @@ func (d *shardHost) Cut(_ *replica.Shard, id uint64, reason string) {
 func (d *shardHost) Detach(_ *replica.Shard, id uint64) {
 	defer d.server.guard("detach", nil)
 	if c := d.server.conn(id); c != nil {
-		o := d.server.borrowOutbox()
-		d.detachConn(o, c, 0, math.MaxUint32)
-		d.server.returnOutbox(o)
+		c.Detach(d, 0, math.MaxUint32)
+		d.server.transport.Flush()
 	}
 }
 
@@ -227,7 +221,7 @@ func (d *shardHost) Failed(_ *replica.Shard, origins []replica.Origin, st protoc
 			continue
 		}
 		if og.Tag&unloggedNote != 0 {
-			d.unloggedAttachFailed(o, c, og.Request, protocol.StatusUnavailable, "")
+			d.unloggedAttachFailed(c, og.Request, protocol.StatusUnavailable, "")
 			continue
 		}
 		c.rejectSubmit(o, d, og.Kind, og.Request, st)
@@ -235,17 +229,11 @@ func (d *shardHost) Failed(_ *replica.Shard, origins []replica.Origin, st protoc
 }
 
 // unloggedAttachFailed takes back a RELAXED attach that the log did not take. The session is not attached: whoever believes so is told.
-func (d *shardHost) unloggedAttachFailed(o *outbox, c *conn, session uint64, st protocol.Status, text string) {
-	c.mu.Lock()
-	b := c.sessions.get(session)
-	c.mu.Unlock()
-	if b != nil {
-		d.server.bindings.remove(b)
-		c.unbind(b, st == protocol.StatusSessionExpired)
-	}
+func (d *shardHost) unloggedAttachFailed(c *conn, session uint64, st protocol.Status, text string) {
+	c.Unbind(session, st == protocol.StatusSessionExpired)
 	switch st {
 	case protocol.StatusSessionExpired:
-		o.event(c, protocol.KindSessionEnded, 0, d.id, &protocol.SessionEnded{Session: session, Reason: protocol.EndExpired, Message: text})
+		c.Append(protocol.KindSessionEnded, 0, d.id, &protocol.SessionEnded{Session: session, Reason: protocol.EndExpired, Message: text})
 	default:
 		// The client attaches again with a higher epoch when it is back.
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "the shard could not log an attach of this connection; reconnect and attach again")
@@ -345,11 +333,11 @@ func (c *conn) hasRoom(d *shardHost) bool {
 	if c.HasRoom() {
 		return true
 	}
-	c.mu.Lock()
+	c.duePagesMu.Lock()
 	if !slices.Contains(c.duePages, d) {
 		c.duePages = append(c.duePages, d)
 	}
-	c.mu.Unlock()
+	c.duePagesMu.Unlock()
 	c.AwaitRoom()
 	return false
 }

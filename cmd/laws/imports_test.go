@@ -24,6 +24,7 @@ var layers = []struct {
 	{"client", []string{"client", "protocol"}},
 	{"server/peer", []string{"server/peer", "protocol"}},
 	{"server/transport", []string{"server/transport", "protocol"}},
+	{"server/session", []string{"server/session", "server/transport", "protocol", "shard", "shard/leader", "shard/meta"}},
 	{"server/delivery", []string{"server/delivery", "protocol", "shard", "shard/replica"}},
 	{"server/cluster", []string{"server/cluster", "protocol", "server/discovery", "server/file", "server/governor", "server/peer", "shard", "shard/meta"}},
 	{"server/governor", []string{"server/governor", "protocol", "shard", "shard/meta"}},

@@ -207,6 +207,14 @@ func (d *Shard) ConnClosed(conn uint64) {
 	d.Tracks.ConnClosed(conn)
 }
 
+// SessionEnded removes the one-shot watches of a session that has ended.
+func (d *Shard) SessionEnded(session uint64) { d.Semaphores.SessionEnded(session) }
+
+// SessionUnbound removes the one-shot watches of a session on a connection that has lost it.
+func (d *Shard) SessionUnbound(conn, session uint64, notify bool) {
+	d.Semaphores.SessionUnbound(conn, session, notify)
+}
+
 // Close ends all watches: the shard no longer runs on this instance.
 func (d *Shard) Close() {
 	const text = "the shard does not run on this instance any more; fetch the map and watch again"

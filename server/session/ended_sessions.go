@@ -1,20 +1,20 @@
-package delivery
+package session
 
 import (
 	"sync"
 	"time"
 )
 
-// How long, and of how many sessions, EndedSessions remembers the connection.
+// How long, and of how many sessions, endedSessions remembers the connection.
 const (
 	endedTTL = time.Minute
 	maxEnded = 1 << 16
 )
 
-// EndedSessions remembers the connections of sessions that ended lately. A session's bindings end
+// endedSessions remembers the connections of sessions that ended lately. A session's bindings end
 // with it, but shards other than its home are notified later. Only then do they end its accepted
 // acquires, and the results must still reach the client. The zero value is ready.
-type EndedSessions struct {
+type endedSessions struct {
 	mu    sync.Mutex
 	conns map[uint64]uint64 // session -> id of the connection
 	queue []endedSession    // in order of time
@@ -25,8 +25,8 @@ type endedSession struct {
 	at      time.Duration
 }
 
-// Add remembers the connection of a session that ends.
-func (x *EndedSessions) Add(session, conn uint64, now time.Duration) {
+// add remembers the connection of a session that ends.
+func (x *endedSessions) add(session, conn uint64, now time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for len(x.queue) > 0 && (now-x.queue[0].at > endedTTL || len(x.queue) >= maxEnded) {
@@ -40,8 +40,8 @@ func (x *EndedSessions) Add(session, conn uint64, now time.Duration) {
 	x.queue = append(x.queue, endedSession{session, now})
 }
 
-// Conn is the connection that a session had when it ended, 0 for none.
-func (x *EndedSessions) Conn(session uint64) uint64 {
+// conn is the connection that a session had when it ended, 0 for none.
+func (x *endedSessions) conn(session uint64) uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.conns[session]

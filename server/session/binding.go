@@ -1,0 +1,153 @@
+// Package session knows which session is bound to which connection of this instance. A connection
+// can use a session only once it has proved that the session is its own: by a start or an attach
+// that the session's home shard applied, by a relaxed attach, or by a signed ticket. Each proof
+// makes a binding.
+//
+// It also signs tickets, asks homes to renew leases, and remembers which shards know the
+// description of a session.
+package session
+
+import (
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/leader/idset"
+)
+
+// Home is a shard that is home to sessions, as this instance hosts it.
+type Home interface {
+	ID() uint64
+	// RenewLeases renews the leases of a connection's sessions with a pong for this ping, if it
+	// still leads.
+	RenewLeases(conn, ping uint64)
+	// ConnClosed says that a connection with sessions of this home is closed, and when it was last
+	// heard.
+	ConnClosed(conn uint64, heard time.Duration)
+}
+
+// Watches are the watches and streams of a hosted shard.
+type Watches interface {
+	ConnClosed(conn uint64)
+	SessionEnded(session uint64)
+	// SessionUnbound takes the session's one-shot watches off a connection, and notifies it.
+	SessionUnbound(conn, session uint64, notify bool)
+}
+
+// Binding says that a connection has proved a session. Requests on the session are let in from this
+// connection under this attach epoch, and events for the session go out on it.
+type Binding struct {
+	Session uint64
+	Epoch   uint64
+	*shared
+	Unlogged bool // a relaxed attach that the log may not have yet
+
+	describedTo *[]describedShard // shards that know what the session is called; nil: none. Owned by the reading goroutine of the connection
+	next        *Binding          // the session's next binding, an older one; guarded by the stripe
+	removed     atomic.Bool       // taken off the tables; a pointer kept elsewhere is worthless
+}
+
+// Key is the session, for the tables.
+func (b *Binding) Key() uint64 { return b.Session }
+
+// shared is what bindings of a connection have in common: a hundred thousand sessions of one share
+// a handful. It is never changed.
+type shared struct {
+	Conn        *Conn
+	Node        uint64
+	home        Home   // the session's home shard when it was attached here; nil when it was presented
+	description string // what the session is called, for shards that are not its home
+}
+
+// maxShared bounds the shared data that a connection remembers. Beyond it each binding has its own.
+const maxShared = 8
+
+// NewBinding makes a binding of a session to this connection. It is in no table yet. The home is
+// that of an attach; nil is for a ticket.
+func (c *Conn) NewBinding(session, epoch, node uint64, home Home, description string) *Binding {
+	return &Binding{Session: session, Epoch: epoch, shared: c.sharedFor(node, home, description)}
+}
+
+func (c *Conn) sharedFor(node uint64, home Home, description string) *shared {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.shared {
+		if k.Node == node && k.home == home && k.description == description {
+			return k
+		}
+	}
+	k := &shared{c, node, home, strings.Clone(description)} // it may be part of a larger string
+	if len(c.shared) < maxShared {
+		c.shared = append(c.shared, k)
+	}
+	return k
+}
+
+// replaces says whether b, which is newer in the log, takes the session from another connection: by
+// a higher epoch, or as the same attach, or start, sent again from elsewhere. A ticket takes
+// nothing from a connection of the same epoch.
+func (b *Binding) replaces(have *Binding) bool {
+	return have.Epoch < b.Epoch || have.Epoch == b.Epoch && have.home != nil && b.home != nil
+}
+
+// bindingSet is the bindings of one connection. Most have one, and do not pay for a table.
+type bindingSet struct {
+	one  *Binding
+	more *idset.Set[*Binding] // all of them, once there were two
+}
+
+func (x *bindingSet) get(session uint64) *Binding {
+	if x.more != nil {
+		return x.more.Get(session)
+	}
+	if x.one != nil && x.one.Session == session {
+		return x.one
+	}
+	return nil
+}
+
+// put adds a binding and answers the one it replaces.
+func (x *bindingSet) put(b *Binding) (old *Binding) {
+	if x.more != nil {
+		return x.more.Put(b)
+	}
+	old = x.get(b.Session)
+	if x.one == nil || old != nil {
+		x.one = b
+		return old
+	}
+	x.more = new(idset.Set[*Binding])
+	x.more.Put(x.one)
+	x.more.Put(b)
+	x.one = nil
+	return nil
+}
+
+func (x *bindingSet) remove(session uint64) {
+	if x.more != nil {
+		x.more.Remove(session)
+	} else if x.one != nil && x.one.Session == session {
+		x.one = nil
+	}
+}
+
+func (x *bindingSet) len() int {
+	switch {
+	case x.one != nil:
+		return 1
+	case x.more != nil:
+		return x.more.Len()
+	}
+	return 0
+}
+
+func (x *bindingSet) each(visit func(b *Binding)) {
+	if x.one != nil {
+		visit(x.one)
+	}
+	if x.more != nil {
+		for b := range x.more.All() {
+			visit(b)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package session
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// pingWindow is how long pings are gathered before the home shards are asked to renew leases.
+// Keep-alives of thousands of connections then cost a barrier, and a wake-up of each loop, per
+// window and not per ping, and a connection's two pongs go out in one write. The client counts from
+// when it sent the ping, so that nothing is lost by it but the window.
+const pingWindow = 20 * time.Millisecond
+
+// Renewals gathers the pings of connections with sessions at home here. One goroutine ends the
+// windows; it sleeps while nobody pings.
+type Renewals struct {
+	wake chan struct{}
+
+	mu   sync.Mutex
+	list []pendingPing
+}
+
+// pendingPing is the last ping of a connection in this window.
+type pendingPing struct {
+	conn *Conn
+	ping uint64
+}
+
+// NewRenewals makes one without pings.
+func NewRenewals() *Renewals { return &Renewals{wake: make(chan struct{}, 1)} }
+
+// Add gathers a ping. The last one of a connection proves what those before it prove.
+func (v *Renewals) Add(c *Conn, ping uint64) {
+	v.mu.Lock()
+	v.list = append(v.list, pendingPing{c, ping})
+	first := len(v.list) == 1
+	v.mu.Unlock()
+	if first {
+		select {
+		case v.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Run asks homes at the end of each window, and then has what waited for their answers written with
+// flush. It goes on until ctx ends.
+func (v *Renewals) Run(ctx context.Context, flush func()) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	var list, asked []pendingPing
+	for {
+		if len(asked) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-v.wake:
+			}
+		}
+		t.Reset(pingWindow)
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		v.mu.Lock()
+		list, v.list = v.list, list[:0]
+		v.mu.Unlock()
+		for _, x := range list {
+			x.conn.requestPongs(x.ping)
+		}
+		// Who waits for a home since the window before has its answer from the connection itself by
+		// now.
+		for i, x := range asked {
+			x.conn.WriteDeferred()
+			asked[i] = pendingPing{}
+		}
+		flush()
+		list, asked = asked[:0], list
+	}
+}
+
+// HasHomes says whether some session of the connection is at home here.
+func (c *Conn) HasHomes() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, home := range c.homes {
+		if home.n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// requestPongs asks each shard that is home to sessions of the connection for a pong. Of the pings
+// that came together the last one is asked for: what it proves, it proves for those before it. A
+// shard whose log may not have the attach of one of them yet is not asked: its pong would renew
+// that session too.
+func (c *Conn) requestPongs(ping uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, home := range c.homes {
+		if home.n > 0 && home.unlogged == 0 {
+			home.home.RenewLeases(c.ID(), ping)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// stubHome is a home that nobody asks.
+type stubHome struct{ id uint64 }
+
+func (h *stubHome) ID() uint64                       { return h.id }
+func (h *stubHome) RenewLeases(_, _ uint64)          {}
+func (h *stubHome) ConnClosed(uint64, time.Duration) {}
+
+// TestBindings: one session, several connections and epochs.
+func TestBindings(t *testing.T) {
+	table := new(Table)
+	a, b, c := new(Conn), new(Conn), new(Conn)
+	bind := func(c *Conn, epoch uint64) (*Binding, []*Binding) {
+		x := &Binding{Session: 7, Epoch: epoch, shared: &shared{Conn: c}}
+		return x, table.insert(x)
+	}
+	a1, older := bind(a, 1)
+	if len(older) != 0 || table.Conn(7) != a {
+		t.Fatal("first")
+	}
+	b1, older := bind(b, 1)
+	if len(older) != 0 || table.Conn(7) != b || a1.removed.Load() {
+		t.Fatal("a second connection of the same epoch")
+	}
+	table.remove(b1)
+	table.remove(b1)
+	if table.Conn(7) != a {
+		t.Fatal("the older connection is not found when the newer is gone")
+	}
+	b1, _ = bind(b, 1)
+	c2, older := bind(c, 2)
+	if len(older) != 2 || !a1.removed.Load() || !b1.removed.Load() || table.Conn(7) != c || table.NewestEpoch(7) != 2 {
+		t.Fatalf("a newer Epoch: %v", older)
+	}
+	c3, older := bind(c, 3)
+	if len(older) != 0 || !c2.removed.Load() {
+		t.Fatal("the same connection again")
+	}
+	if older := table.removeOlder(&Binding{Session: 7, Epoch: 3, shared: new(shared)}); len(older) != 0 {
+		t.Fatal("not older")
+	}
+	if older := table.removeOlder(&Binding{Session: 7, Epoch: 4, shared: new(shared)}); len(older) != 1 || older[0] != c3 || table.Conn(7) != nil {
+		t.Fatal("older than what was attached elsewhere")
+	}
+	// The same attach again, from elsewhere: it takes the session from where it was attached, and
+	// not from where it was presented.
+	home := new(stubHome)
+	presented, _ := bind(c, 4)
+	attached := &Binding{Session: 7, Epoch: 4, shared: &shared{Conn: a, home: home}}
+	if older := table.insert(attached); len(older) != 0 {
+		t.Fatal("an attach took the session from where it was presented")
+	}
+	if older := table.insert(&Binding{Session: 7, Epoch: 4, shared: &shared{Conn: b, home: home}}); len(older) != 1 || older[0] != attached || presented.removed.Load() {
+		t.Fatalf("the same attach again: %v", older)
+	}
+	if older := table.removeOlder(&Binding{Session: 7, Epoch: 4, shared: &shared{home: home}}); len(older) != 1 || older[0].Conn != b || presented.removed.Load() {
+		t.Fatalf("the same attach again, through a connection that is closed: %v", older)
+	}
+	bind(a, 5)
+	bind(b, 5)
+	if all := table.removeAll(7); len(all) != 2 || table.Conn(7) != nil || table.NewestEpoch(7) != 0 {
+		t.Fatal("the end")
+	}
+}
+
+func TestBindingSet(t *testing.T) {
+	var set bindingSet
+	bindings := make([]*Binding, 4)
+	for i := range bindings {
+		bindings[i] = &Binding{Session: uint64(i + 1)}
+	}
+	check := func(want ...*Binding) {
+		t.Helper()
+		seen := map[*Binding]bool{}
+		set.each(func(b *Binding) { seen[b] = true })
+		if set.len() != len(want) || len(seen) != len(want) {
+			t.Fatalf("%d bindings, %d seen, want %d", set.len(), len(seen), len(want))
+		}
+		for _, b := range want {
+			if set.get(b.Session) != b || !seen[b] {
+				t.Fatalf("session %d is not found", b.Session)
+			}
+		}
+	}
+	check()
+	a, again := bindings[0], &Binding{Session: 1}
+	if set.put(a) != nil || set.put(again) != a {
+		t.Fatal("replaced something else")
+	}
+	check(again)
+	set.remove(2)
+	set.remove(1)
+	check()
+	for _, b := range bindings {
+		set.put(b)
+	}
+	check(bindings...)
+	if set.put(again) != a {
+		t.Fatal("replaced something else")
+	}
+	for _, b := range bindings {
+		set.remove(b.Session)
+	}
+	check()
+	set.put(a)
+	check(a)
+}
+
+func TestDescribeOnce(t *testing.T) {
+	home, other, third := &stubHome{1}, &stubHome{2}, &stubHome{3}
+	b := &Binding{shared: &shared{home: home, description: "me"}}
+	for _, step := range []struct {
+		home  Home
+		at    time.Duration
+		taken bool
+		want  string
+	}{
+		{home, 0, true, ""},
+		{other, 0, false, "me"}, // the shard did not take it
+		{other, 0, true, "me"},
+		{other, describeAgainAfter - 1, true, ""},
+		{third, describeAgainAfter - 1, true, "me"},
+		{other, describeAgainAfter, true, "me"},
+		{other, describeAgainAfter + 1, true, ""},
+		{third, describeAgainAfter + 1, true, ""},
+	} {
+		got := b.DescriptionFor(step.home, step.at)
+		if got != step.want {
+			t.Fatalf("at %v: %q, want %q", step.at, got, step.want)
+		}
+		if got != "" && step.taken {
+			b.MarkDescribed(step.home, step.at)
+		}
+	}
+}
+
+func TestTicketKeys(t *testing.T) {
+	var mac Signer
+	one, two, three := meta.Key{ID: 1, Secret: [32]byte{1}}, meta.Key{ID: 2, Secret: [32]byte{2}}, meta.Key{ID: 3, Secret: [32]byte{3}}
+	ticket := mac.Append(nil, &one, 7, 8, 9, "me")
+	for name, c := range map[string]struct {
+		current, previous *meta.Key
+		identity          string
+		ok                bool
+	}{
+		"current":           {&one, &meta.Key{}, "me", true},
+		"previous":          {&two, &one, "me", true},
+		"rotated twice":     {&three, &two, "me", false},
+		"somebody else's":   {&one, &meta.Key{}, "you", false},
+		"same id, new bits": {&meta.Key{ID: 1, Secret: [32]byte{9}}, &meta.Key{}, "me", false},
+	} {
+		k, err := new(Signer).Verify(ticket, c.current, c.previous, c.identity)
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.ok && (k.Session != 7 || k.Node != 8 || k.Epoch != 9) {
+			t.Errorf("%s: %+v", name, k)
+		}
+	}
+	if _, err := mac.Verify(mac.Append(nil, &meta.Key{}, 7, 8, 9, ""), &meta.Key{}, &meta.Key{}, ""); err == nil {
+		t.Error("the zero key signs tickets")
+	}
+	if n := testing.AllocsPerRun(100, func() { ticket = mac.Append(ticket[:0], &one, 7, 8, 9, "me") }); n != 0 {
+		t.Errorf("signing allocates %v times", n)
+	}
+}
