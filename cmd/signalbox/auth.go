@@ -68,8 +68,8 @@ its token is printed, or written to --secret-file, once.`,
 			return err
 		}
 		defer out.close()
-		// The secret is made, and kept, here: one that got lost with an answer would lock everybody
-		// out.
+		// The client generates the secret and saves it first. A secret that got lost with the
+		// server's answer would lock everybody out.
 		var random [24]byte
 		_, _ = rand.Read(random[:]) // never fails
 		secret := "sbx_" + hex.EncodeToString(random[:])
@@ -224,8 +224,8 @@ func secretFlag(c *cobra.Command) *string {
 	return c.Flags().String("secret-file", "", "New file for the secret, created with mode 0600; an existing file is an error (default: standard output).")
 }
 
-// secretWriter is where a secret goes. The file is made first: a secret that cannot be kept is not
-// made.
+// secretWriter writes a secret to a file or to standard output. It creates the file first: without
+// it, no token is created.
 type secretWriter struct {
 	inv       *invocation
 	path      string
@@ -245,7 +245,6 @@ func newSecretWriter(inv *invocation, path string) (*secretWriter, error) {
 	return o, nil
 }
 
-// write writes the secret to the file, if there is one.
 func (o *secretWriter) write(secret string) error {
 	if o.f == nil {
 		return nil
@@ -260,7 +259,7 @@ func (o *secretWriter) write(secret string) error {
 	return nil
 }
 
-// report tells of a secret that is kept, or of the secret itself.
+// report prints the token, with the secret unless a file has it.
 func (o *secretWriter) report(t *protocol.AuthToken, what string) error {
 	line := row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}}
 	if o.f == nil {
@@ -270,7 +269,7 @@ func (o *secretWriter) report(t *protocol.AuthToken, what string) error {
 	return o.inv.printer().message(line, "%s; its secret is in %s", what, o.path)
 }
 
-// close leaves no file behind whose secret opens nothing.
+// close removes the file if its secret was not delivered.
 func (o *secretWriter) close() {
 	if o.f != nil {
 		_ = o.f.Close()

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// child is a command that runs while something is held.
+// child is a command that runs under a lease.
 type child struct {
 	args           []string
 	env            []string // in addition to the process's own
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	grace          time.Duration // between SIGTERM and SIGKILL once what was held is lost
+	grace          time.Duration // between SIGTERM and SIGKILL once the lease is lost
 }
 
-// errLost says that the child was stopped because what it needed was lost.
+// errLost: the child was stopped because its lease, or what else it ran under, was lost.
 var errLost = errors.New("the command was stopped because its lease was lost")
 
 // Exit codes for a command that could not be started, as shells have them.
@@ -113,7 +113,6 @@ func (c *child) run(held context.Context) error {
 	}
 }
 
-// processList names processes in a sentence.
 func processList(pids []int) string {
 	if len(pids) == 1 {
 		return fmt.Sprintf("process %d", pids[0])
@@ -140,7 +139,7 @@ func (c *child) command(exe string, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), c.env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is sent to our group ends the command, not its supervisor
-	// Pipes that a process that could not be ended keeps open must not keep us waiting.
+	// A process that could not be ended may keep its pipes open. Wait must not wait for them.
 	cmd.WaitDelay = time.Second
 	return cmd
 }

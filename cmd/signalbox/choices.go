@@ -26,7 +26,6 @@ func choicesOf[T interface {
 	return list
 }
 
-// parse reads a word.
 func (list choices[T]) parse(text string) (v T, err error) {
 	var words []string
 	for _, c := range list {
@@ -39,7 +38,6 @@ func (list choices[T]) parse(text string) (v T, err error) {
 	return v, fmt.Errorf("%q is unknown; choose %s or %s", text, strings.Join(words[:last], ", "), words[last])
 }
 
-// word is a value's word.
 func (list choices[T]) word(v T) string {
 	for _, c := range list {
 		if c.value == v {

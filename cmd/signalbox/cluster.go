@@ -102,7 +102,7 @@ whether or not a client waits for it. INSTANCE is a name or a uuid.`,
 	return c
 }
 
-// busy says that the instances which are there have something to do.
+// busy says whether the present instances have something to do.
 func busy(p *protocol.ClusterPlan) bool {
 	return len(p.Steps) > 0 || slices.ContainsFunc(p.Waits, func(w protocol.ClusterWait) bool { return w.Kind == protocol.WaitInProgress })
 }
@@ -279,8 +279,8 @@ func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, err
 	return c.Status(ctx)
 }
 
-// awaitInstance looks at an instance until done says yes. An instance that the cluster has
-// forgotten was expelled.
+// awaitInstance polls the cluster until done is true of an instance. An instance that is not listed
+// any more was expelled.
 func (inv *invocation) awaitInstance(i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool) (*protocol.ClusterInstance, error) {
 	last := *i
 	last.Current, last.Target, last.Leads = "Expelled", "Expelled", nil
@@ -296,8 +296,9 @@ func (inv *invocation) awaitInstance(i *protocol.ClusterInstance, late string, d
 	return &last, err
 }
 
-// awaitStatus looks at the cluster until done says yes to a status that knows of the change that
-// has the revision. What was decided goes on when the time is over, which late says.
+// awaitStatus polls the cluster until done is true of a status that includes the change with the
+// revision. late is the error's sentence when the time is over; the cluster continues with the
+// change.
 func (inv *invocation) awaitStatus(late string, revision uint64, done func(s *protocol.ClusterStatus) bool) error {
 	for {
 		s, err := inv.status(inv.ctx)

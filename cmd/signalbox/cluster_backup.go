@@ -55,10 +55,9 @@ and compared with its digest.`,
 	return c
 }
 
-// badBackup is a backup that is not whole: something changed while it was made.
+// badBackup is a backup that is not complete, because something changed while it was made.
 type badBackup struct{ error }
 
-// backup writes the file, and checks it.
 func (inv *invocation) backup(path string) (x *backup.Contents, err error) {
 	if err := file.CheckRegular(path); err != nil {
 		return nil, err
@@ -96,7 +95,6 @@ func (inv *invocation) writeBackup(f io.Writer, s *protocol.ClusterStatus) error
 	return w.Close()
 }
 
-// backupShard fetches a shard's snapshot.
 func (inv *invocation) backupShard(w *backup.Writer, shard uint64) error {
 	c, err := inv.admin()
 	if err != nil {
@@ -120,7 +118,6 @@ func verifyBackup(path string) (*backup.Contents, error) {
 	return backup.Verify(f)
 }
 
-// backup shows what is in a file.
 func (p *printer) backup(path string, x *backup.Contents) error {
 	sessions, semaphores := x.Sizes()
 	digest := uint64(0)

@@ -41,7 +41,7 @@ It answers without a majority too, and then shows how old its cluster map is.`,
 	}
 }
 
-// healthCode is the exit code of verbs that show health: what is wrong has been printed.
+// healthCode is the exit code of verbs that show health. The output has named the problems.
 func healthCode(h *protocol.ClusterHealth) error {
 	if h.State == protocol.HealthHealthy {
 		return nil
@@ -56,7 +56,6 @@ func (p *printer) health(h *protocol.ClusterHealth) error {
 	return p.healthLines(h)
 }
 
-// healthLines is the health for people.
 func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 	style := bold
 	if h.State != protocol.HealthHealthy {
@@ -87,7 +86,7 @@ func (p *printer) healthLines(h *protocol.ClusterHealth) error {
 	return err
 }
 
-// unheard says of an instance since when it is not heard.
+// unheard describes an instance that sends no heartbeats.
 func unheard(u *protocol.ClusterUnreachable) string {
 	text := u.Instance + " was never heard by the instance that answers"
 	if u.ForMS > 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// recoverWarning is said before anything is written.
+// recoverWarning is printed before anything is written.
 const recoverWarning = `WARNING: this is for a cluster whose majority is gone for good. Writes that only the lost
 instances acknowledged are lost, and it cannot be known which. No instance of the old cluster may
 ever run again: two clients could hold one lock.
@@ -115,7 +115,7 @@ written to the audit log: FILE.audit unless --audit names another.`,
 	return c
 }
 
-// writeRecovered writes the file, and checks it before it gets its name.
+// writeRecovered writes a file, and checks it before it gets its name.
 func writeRecovered(ctx context.Context, left *recovery.Survivors, path string, from *backup.Recovered) (x *backup.Contents, err error) {
 	err = file.Replace(path, func(f *os.File) error {
 		return left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
@@ -128,7 +128,6 @@ func writeRecovered(ctx context.Context, left *recovery.Survivors, path string, 
 	return x, err
 }
 
-// auditRecovery writes the line.
 func auditRecovery(dest, path string, x *backup.Contents, logs []recovery.SurvivingLog) error {
 	l, err := audit.Open(audit.Config{Destination: dest, Generation: 1})
 	if err != nil {
@@ -150,7 +149,6 @@ func auditRecovery(dest, path string, x *backup.Contents, logs []recovery.Surviv
 	return l.Close()
 }
 
-// survivors shows how far each log has come.
 func (p *printer) survivors(logs []recovery.SurvivingLog) error {
 	rows := make([]row, len(logs))
 	for i, l := range logs {

@@ -36,11 +36,7 @@ it takes over its saved session.`,
 		Example: "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored",
 	}
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		v, err := a.resolveServe(cmd)
-		if err != nil {
-			return err
-		}
-		cfg, err := a.serverConfig(v)
+		_, cfg, err := a.readServer(cmd)
 		if err != nil {
 			return err
 		}

@@ -158,7 +158,6 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 	return p.table(shards)
 }
 
-// plan shows what comes next, and what waits.
 func (p *printer) plan(x *protocol.ClusterPlan) error {
 	if p.format != "table" {
 		return p.document(x)
@@ -199,7 +198,7 @@ var waitHeadings = []struct{ kind, heading string }{
 	{protocol.WaitInProgress, "under way"}, {protocol.WaitDependent, "follows"}, {protocol.WaitExternal, "needs an instance, or an operator"},
 }
 
-// instanceRow is an instance as a change of it answers.
+// instanceRow is an instance in the answer to a change of it.
 func instanceRow(i *protocol.ClusterInstance) row {
 	return row{{"id", "", i.ID}, {"instance", "", i.Name}, {"uuid", "", i.UUID}, {"current", "", i.Current}, {"target", "", i.Target}, {"leads", "", append([]uint64{}, i.Leads...)},
 		{"draining", "", i.Draining}}
@@ -271,7 +270,7 @@ func countLed(i *protocol.ClusterInstance, h *protocol.ClusterHealth) (n int) {
 	return n
 }
 
-// masterText is who leads a shard, as the map has it; one that is not heard leading it now led it.
+// masterText is the leader of a shard by the map, or its former leader if nobody leads it now.
 func masterText(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	for _, g := range h.Shards {
 		if g.Shard == x.ID && g.Leader == "" && x.Master != "" {
@@ -289,7 +288,7 @@ func masterText(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	return x.Master + "? to be " + x.TargetMaster
 }
 
-// replicaText lists who has a shard. A voter is nothing special; what is not, or not yet, is said.
+// replicaText lists a shard's replicas. It marks those that are not voters, or not yet.
 func replicaText(x *protocol.ClusterShard) string {
 	list := make([]string, len(x.Replicas))
 	for i, r := range x.Replicas {

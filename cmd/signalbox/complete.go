@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Completion asks the server for names, but never keeps a shell waiting for long.
+// Completion asks the server for names, within a second.
 const (
 	completionTimeout = time.Second
 	maxCompletions    = 200
@@ -60,11 +60,11 @@ func (a *app) setCompletion(root *cobra.Command) {
 	walk(root)
 }
 
-// lister finds the words that begin with what was typed. It may find others too.
+// lister finds words that begin with what was typed. It may return others too.
 type lister = func(inv *invocation, c *client.Client, typed string) iter.Seq2[string, error]
 
-// completeArg completes a verb's first argument by what list finds; behind it come the words of a
-// command, which are the shell's to complete.
+// completeArg completes a verb's first argument from list. The shell completes the command behind
+// it.
 func (a *app) completeArg(list lister) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -95,7 +95,6 @@ func (a *app) completeArg(list lister) completer {
 	}
 }
 
-// ofNode lists what the coordination node has.
 func ofNode(list func(ctx context.Context, n *client.Node, typed string) iter.Seq2[string, error]) lister {
 	return func(inv *invocation, _ *client.Client, typed string) iter.Seq2[string, error] {
 		n, err := inv.openNode()

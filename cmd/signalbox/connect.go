@@ -47,15 +47,13 @@ type invocation struct {
 	cleanupCtx context.Context // of ending
 }
 
-// disconnect closes the connection, if there is one. Sessions were stopped by who started them, as
-// far as that was possible.
+// disconnect closes the connection, if there is one. It leaves sessions alone: verbs close theirs.
 func (inv *invocation) disconnect() {
 	if inv.conn != nil {
 		inv.conn.CloseWithoutRelease()
 	}
 }
 
-// newInvocation reads the settings of a call.
 func (a *app) newInvocation(cmd *cobra.Command) (inv *invocation, timeout time.Duration, err error) {
 	if err := a.resolveClient(cmd); err != nil {
 		return nil, 0, err
@@ -112,7 +110,6 @@ func (inv *invocation) client() (*client.Client, error) {
 	return c, nil
 }
 
-// admin gives the client's calls for operators.
 func (inv *invocation) admin() (*admin.Client, error) {
 	c, err := inv.client()
 	if err != nil {
@@ -121,7 +118,6 @@ func (inv *invocation) admin() (*admin.Client, error) {
 	return admin.New(c), nil
 }
 
-// openNode connects and finds the node, for reading.
 func (inv *invocation) openNode() (*client.Node, error) {
 	c, err := inv.client()
 	if err != nil {
@@ -149,7 +145,7 @@ func (inv *invocation) withSession(fn func(s *client.Session) error) error {
 	return fn(s)
 }
 
-// closeSession ends a session, so that what it holds is free at once.
+// closeSession ends a session, which releases what it holds.
 func (inv *invocation) closeSession(s *client.Session) { _ = s.Close(inv.cleanup()) }
 
 // cleanup bounds all that is done to leave nothing behind, from its first call on: the server may
@@ -163,7 +159,6 @@ func (inv *invocation) cleanup() context.Context {
 	return inv.cleanupCtx
 }
 
-// code is the exit code of an error.
 func (a *app) code(err error) int {
 	var ce *codeError
 	var ue *usageError
@@ -181,7 +176,7 @@ func (a *app) code(err error) int {
 	}
 }
 
-// hint says what to do next, for errors whose own sentence cannot know.
+// hint is the next step after an error that cannot name it.
 func (a *app) hint(err error, code int) string {
 	var g *timeoutError
 	switch {

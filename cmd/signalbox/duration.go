@@ -20,7 +20,6 @@ func readDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// duration reads the value of a flag or setting.
 func duration(flag, text string) (time.Duration, error) {
 	d, err := readDuration(text)
 	if err != nil {
@@ -29,7 +28,6 @@ func duration(flag, text string) (time.Duration, error) {
 	return d, err
 }
 
-// durationVar makes a flag that readDuration reads.
 func durationVar(fs *pflag.FlagSet, to *time.Duration, flag string, def time.Duration, help string) {
 	*to = def
 	f := fs.VarPF(&parsedFlag[time.Duration]{def.String(), "duration", to, readDuration}, flag, "", help)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ownVariables are those beside the settings: what commands find in their environment, and the
-// variable of server/deploy/cluster.sh.
+// ownVariables are those beside the settings: the ones that commands get, and the variable of
+// server/deploy/cluster.sh.
 var ownVariables = []string{
 	"SIGNALBOX_ATTEMPT", "SIGNALBOX_BIN", "SIGNALBOX_EXPECTED", "SIGNALBOX_GATE", "SIGNALBOX_KEPT", "SIGNALBOX_LOCATION", "SIGNALBOX_NAME",
 	"SIGNALBOX_PAYLOAD", "SIGNALBOX_SESSION", "SIGNALBOX_TOKEN", "SIGNALBOX_TRACK", "SIGNALBOX_VERSION",
@@ -18,7 +18,7 @@ var ownVariables = []string{
 // signalbox.
 var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_ADDR|_PORT|_PROTO)?)?)$`)
 
-// warnEnvironment names the variables of the environment that look like settings and are none.
+// warnEnvironment warns of variables that look like settings and are none.
 func (a *app) warnEnvironment(environ []string) {
 	if a.warned {
 		return
@@ -43,7 +43,7 @@ func (a *app) warnEnvironment(environ []string) {
 	}
 }
 
-// closest is the name that takes the fewest changes to reach, if a few are enough.
+// closest is the known name that differs least, if by few letters.
 func closest(name string, known []string) (best string) {
 	least := 4
 	for _, k := range known {
@@ -54,7 +54,7 @@ func closest(name string, known []string) (best string) {
 	return best
 }
 
-// distance is the number of letters to add, take away or replace to make b of a.
+// distance is the edit distance of two names.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

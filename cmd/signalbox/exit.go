@@ -15,8 +15,8 @@ const (
 	exitUnreachable = 5
 )
 
-// codeError carries a code. With quiet set nothing is printed: the output has said it already, or a
-// child has.
+// codeError is an error with an exit code. A quiet one is not printed, because the output or a
+// child has reported it.
 type codeError struct {
 	code  int
 	err   error
@@ -32,8 +32,7 @@ func (e *codeError) Error() string {
 
 func (e *codeError) Unwrap() error { return e.err }
 
-// exit prints an error as people read it, with a hint where there is one, and returns the exit
-// code.
+// exit prints an error, with a hint if there is one, and returns the exit code.
 func (a *app) exit(err error) int {
 	if err == nil {
 		return exitOK

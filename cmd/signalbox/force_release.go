@@ -89,7 +89,6 @@ releases no newer grant.
 	return c
 }
 
-// forced shows what was taken, or would be.
 func (p *printer) forced(name string, owners []client.Owner, released uint64, dry bool) error {
 	r := row{{"name", "", name}, {"dry_run", "", dry}, {"released", "", released}, {"owners", "", rowsOf(owners, ownerRow)}}
 	if p.format != "table" {

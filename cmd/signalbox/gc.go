@@ -10,27 +10,26 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 )
 
-// The collector lets the heap grow to twice of what lives before it runs, and keeps that much
-// memory: under load it is what makes collecting cheap, but a server of a hundred thousand idle
-// sessions would hold as much in reserve as they need. So the reserve shrinks while hardly anything
-// is allocated, and is back within a second of load; until then the collector runs a few times
-// more.
+// By default the collector runs when the heap has doubled, and keeps the freed memory. That makes
+// collecting cheap under load. A server of a hundred thousand idle sessions would hold as much
+// memory in reserve as they need. So the reserve is reduced while hardly anything is allocated. It
+// returns within a second of load; until then the collector runs a few times more.
 const (
 	gcSampleInterval = 500 * time.Millisecond
-	gcIdleSamples    = 4         // looks in a row
-	gcIdleBytes      = 512 << 10 // allocated in a look: below it is quiet
+	gcIdleSamples    = 4         // in a row
+	gcIdleBytes      = 512 << 10 // allocated in an interval: below it is idle
 	gcBusyBytes      = 2 << 20   // above it is busy
 	gcIdlePercent    = 10
 )
 
-// gcTuner decides by how much is allocated.
+// gcTuner decides by the bytes allocated in each interval.
 type gcTuner struct {
-	idleSamples int // quiet looks in a row
+	idleSamples int // in a row
 	reduced     bool
 }
 
-// sample takes in what was allocated since the last look. change says that the reserve is to be
-// made small, or large again.
+// sample takes the bytes allocated since the last sample. change: the reserve is to be reduced, or
+// restored.
 func (r *gcTuner) sample(allocated uint64) (change bool) {
 	if allocated < gcIdleBytes {
 		r.idleSamples++
@@ -44,8 +43,8 @@ func (r *gcTuner) sample(allocated uint64) (change bool) {
 	return false
 }
 
-// limitMemory has the collector aim at its share of a bound, unless the environment gives it
-// another one; undo takes that back.
+// limitMemory sets the collector's limit to its share of a memory limit, unless the environment
+// sets one. undo restores the limit before.
 func limitMemory(limit int64) (undo func()) {
 	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}
@@ -54,8 +53,7 @@ func limitMemory(limit int64) (undo func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// tuneGC runs until ctx ends. It leaves a collector alone that the environment gives a percentage
-// of its own.
+// tuneGC runs until ctx ends. It does nothing if the environment sets a percentage.
 func tuneGC(ctx context.Context) {
 	usual := debug.SetGCPercent(100)
 	debug.SetGCPercent(usual)

@@ -28,7 +28,6 @@ const helpTemplate = `{{filled . | trimTrailingWhitespaces}}
 
 {{.UsageString}}`
 
-// setHelp makes help fit the width of w.
 func setHelp(root *cobra.Command, w io.Writer) {
 	width := lineWidth(w)
 	cobra.AddTemplateFunc("filled", func(cmd *cobra.Command) string {
@@ -52,7 +51,6 @@ func lineWidth(w io.Writer) int {
 	return 100
 }
 
-// flagHelp lists a verb's own flags, and then its settings.
 func flagHelp(cmd *cobra.Command, width int) string {
 	own, shared := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {

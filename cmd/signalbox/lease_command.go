@@ -19,7 +19,7 @@ func addDataFlags(cmd *cobra.Command, what string) {
 	cmd.Flags().String("data-file", "", "File with the data; - is standard input.")
 }
 
-// readData reads what the data flags give; given says whether either was there.
+// readData reads the data of the data flags. given says whether one was given.
 func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) {
 	text, file := cmd.Flag("data"), cmd.Flag("data-file")
 	switch {
@@ -116,8 +116,9 @@ func parseWait(text string) (time.Duration, error) {
 	return d, err
 }
 
-// runWithLease runs a command while a lease is held, or without one holds until a signal. The units
-// are free when it returns, if the server can be reached: a script's next line finds them so.
+// runWithLease runs a command under a lease. Without a command it holds the lease until a signal.
+// It returns after the release, if the server can be reached, so that a script's next line finds
+// the units free.
 func (inv *invocation) runWithLease(l *client.Lease, command []string, granted row) error {
 	defer func() { _ = l.Release(inv.cleanup()) }()
 	if len(command) == 0 {
@@ -152,8 +153,8 @@ func leaseLostError(l *client.Lease) error {
 	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", l.Name(), context.Cause(l.Context()))}
 }
 
-// acquire acquires until a signal, with the exit codes of the command line. On a terminal it says
-// what it waits for.
+// acquire acquires until a signal, with the exit codes of the command line. On a terminal it
+// explains the wait.
 func (inv *invocation) acquire(s *client.Session, h holdArgs, acquire acquireFunc) (*client.Lease, error) {
 	opts := []client.AcquireOption{client.Wait(h.wait), client.Data(h.data)}
 	if isTerminal(inv.stderr) {
@@ -189,7 +190,6 @@ func (inv *invocation) acquire(s *client.Session, h holdArgs, acquire acquireFun
 	}
 }
 
-// grantRow is a grant as it is shown, on a line of its own.
 func grantRow(l *client.Lease, state string) row {
 	return row{
 		{"state", "state", state},
@@ -200,8 +200,7 @@ func grantRow(l *client.Lease, state string) row {
 	}
 }
 
-// printQueueStatus says to a person at a terminal what is waited for. It is silent about its own
-// troubles.
+// printQueueStatus explains a wait to a person at a terminal. It ignores its own errors.
 func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, name string) {
 	w, err := s.ExplainWait(ctx, name)
 	if err != nil || !w.Waiting {

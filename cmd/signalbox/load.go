@@ -90,17 +90,15 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	return c
 }
 
-// toleratedErrors is the share of operations that may fail, in per cent, when no objective says
-// otherwise.
+// toleratedErrors is the percentage of operations that may fail without an objective on errors.
 const toleratedErrors = 1
 
-// load runs a load and writes what came of it.
 func (inv *invocation) load(name string, f loadFlags) error {
 	cfg, err := inv.loadConfig(name, f)
 	if err != nil {
 		return err
 	}
-	// Reaching the server at all is tried first, so that it is told like everywhere else.
+	// Connect first, so that an unreachable server is reported as by other verbs.
 	if _, err := inv.openNode(); err != nil {
 		return err
 	}
@@ -158,7 +156,7 @@ func (inv *invocation) load(name string, f loadFlags) error {
 	return nil
 }
 
-// loadConfig checks a load before there is a server. What a scenario cannot do is told by it.
+// loadConfig builds and checks the configuration before a server is asked.
 func (inv *invocation) loadConfig(name string, f loadFlags) (loadgen.Config, error) {
 	cfg := f.cfg
 	switch f.connections {
@@ -261,7 +259,6 @@ func progressLine(w io.Writer, name string) (show func(loadgen.Progress), clear 
 		}
 }
 
-// indent sets a text off from the prose around it.
 func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
 }

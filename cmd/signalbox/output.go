@@ -191,8 +191,7 @@ func (p *printer) table(rows []row) error {
 	return p.columns(lines, true)
 }
 
-// columns aligns cells. Of the lines' ends nothing is padded, so that copied text has no blanks
-// behind it.
+// columns aligns cells, without blanks at the ends of lines.
 func (p *printer) columns(lines [][]string, head bool) error {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
@@ -273,8 +272,8 @@ func cell(v any) string {
 	}
 }
 
-// age is a duration in its two largest units. Clocks of machines differ: what lies ahead is as good
-// as now.
+// age is a duration in its two largest units. A negative one counts as 0, because the clocks of
+// machines differ.
 func age(d time.Duration) string {
 	s := int64(max(d, 0).Round(time.Second) / time.Second)
 	switch {
@@ -315,7 +314,6 @@ type subline string
 // clockTime is when something was seen: the time of day in a table, RFC 3339 in JSON.
 type clockTime struct{ time.Time }
 
-// MarshalJSON is moment's.
 func (c clockTime) MarshalJSON() ([]byte, error) { return timestamp(c).MarshalJSON() }
 
 // labelled is a value in a line without a heading.
@@ -324,7 +322,7 @@ type labelled struct {
 	value any
 }
 
-// MarshalJSON writes the value alone: there its key says what it is.
+// MarshalJSON writes the value alone: in JSON its key is the label.
 func (l labelled) MarshalJSON() ([]byte, error) { return json.Marshal(l.value) }
 
 // sanitize shows what a terminal must not interpret as Go escapes: control characters, invalid

@@ -151,7 +151,7 @@ running timers. The options are forgotten ten minutes after the last member left
 	return c
 }
 
-// processHint says what an operator does next when there is no such process or member.
+// processHint adds the next step to an error about a missing process or member.
 func processHint(name string, err error) error {
 	switch {
 	case !errors.Is(err, client.NotFound):
@@ -163,7 +163,7 @@ func processHint(name string, err error) error {
 	}
 }
 
-// coordinator is the one of the present or last round; none where the process has nobody.
+// coordinator is the coordinator of the present or last round; none for a process without members.
 func coordinator(phase coord.Phase, session uint64) any {
 	if session == 0 || phase == coord.Idle {
 		return none{}
@@ -177,7 +177,6 @@ type none struct{}
 func (none) String() string               { return "-" }
 func (none) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
-// shownRounds is how many rounds describe shows.
 const shownRounds = 5
 
 func processRow(s *coord.Status, node string) row {
@@ -282,8 +281,8 @@ func roundRows(history []coord.PastRound, most int) []row {
 	return rows
 }
 
-// after is how long something took from the start of a round; none: it never came. In a complete
-// round it did, perhaps in no time.
+// after is the time from the start of a round to one of its steps; none if the round did not get
+// there. In a complete round 0 is a time.
 func after(d time.Duration, outcome coord.Outcome) any {
 	if d == 0 && outcome != coord.OutcomeCompleted {
 		return none{}

@@ -58,7 +58,6 @@ func childrenOf(pid int) (list []int) {
 	return list
 }
 
-// allPIDs lists the processes of the machine.
 func allPIDs() (list []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

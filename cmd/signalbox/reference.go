@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// reference writes the page of all verbs and settings, from the same tables that the command line
-// is made of. A test keeps REFERENCE.md equal.
+// reference writes the page of all verbs and settings from the command tree and the table of
+// settings. A test keeps REFERENCE.md up to date.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# signalbox: reference of the command line\n\nWritten from the tables in `cmd/signalbox`; `make golden` rewrites it.\n\n## Settings\n\n")
@@ -96,8 +96,8 @@ func pageText(long string) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// inTable says whether a flag is one of the settings. The name does not tell: --data is one of
-// serve's, and another thing elsewhere.
+// inTable says whether a flag is a setting. Its name is not enough: serve's --data is a setting,
+// and others are not.
 func inTable(f *pflag.Flag) bool {
 	for _, s := range settings {
 		if s.flag == f.Name && strings.HasPrefix(f.Usage, s.help) {

@@ -308,7 +308,7 @@ func (a *app) rolloutOperate(verb, short string, needed bool, do func(*rollout.T
 	return c
 }
 
-// operated says what an operator did to locations of a track; none: to all.
+// operated prints a change of locations of a track; none: of all.
 func (p *printer) operated(verb, track string, locations []string) error {
 	of := strings.Join(locations, ", ")
 	if of == "" {

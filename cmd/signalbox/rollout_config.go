@@ -19,7 +19,6 @@ import (
 // fileDuration is a duration in a rollout's file: text like 5s.
 type fileDuration time.Duration
 
-// UnmarshalYAML reads a duration with its unit.
 func (d *fileDuration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := readDuration(n.Value)
 	if err != nil {
@@ -29,7 +28,6 @@ func (d *fileDuration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// rolloutFile is a rollout's config as a file has it.
 type rolloutFile struct {
 	Source             string         `yaml:"source"`
 	DelayFrom          string         `yaml:"delay-from"`
@@ -111,8 +109,7 @@ func (a *app) addRolloutFlags(cmd *cobra.Command) (read func(c *rollout.Config) 
 	}
 }
 
-// readLocations reads the values of --location. Locations that were there keep the rest of their
-// configuration.
+// readLocations reads the values of --location. Existing locations keep their other options.
 func readLocations(texts []string, old []rollout.Location) (list []rollout.Location, err error) {
 	for _, text := range texts {
 		l, err := parseLocation(text)
@@ -131,7 +128,6 @@ func readLocations(texts []string, old []rollout.Location) (list []rollout.Locat
 	return list, nil
 }
 
-// parseLocation reads NAME or NAME:DELAY.
 func parseLocation(text string) (l rollout.Location, err error) {
 	name, delay, ok := strings.Cut(text, ":")
 	l.Name = name
@@ -191,7 +187,6 @@ func parseRollout(b []byte) (c rollout.Config, err error) {
 	return c, nil
 }
 
-// parseVersion reads a version.
 func parseVersion(text string) (uint64, error) {
 	v, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || v == 0 {

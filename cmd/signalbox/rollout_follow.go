@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitSourceError is what a followed command exits with when its source failed; sysexits
-// calls it "temporary failure".
+// exitSourceError is a command's exit code when the source of the version failed; sysexits calls it
+// "temporary failure".
 const exitSourceError = 75
 
 func (a *app) rolloutFollow() *cobra.Command {
@@ -89,7 +89,6 @@ first, before any server is asked, and the instance takes over its id.`,
 	return c
 }
 
-// followRun is one run of follow.
 type followRun struct {
 	*invocation
 	out       *printer
@@ -102,7 +101,6 @@ type followRun struct {
 	last      rollout.FollowerState // owned by Run's goroutine
 }
 
-// update runs the command for a version.
 func (f *followRun) update(ctx context.Context, v rollout.Version) error {
 	file := filepath.Join(f.dir, "payload")
 	if err := os.WriteFile(file, v.Payload, 0o600); err != nil {
@@ -122,7 +120,7 @@ func (f *followRun) update(ctx context.Context, v rollout.Version) error {
 	return f.outcome(err)
 }
 
-// outcome is what a command's end says of the version.
+// outcome translates a command's exit code to a result for the version.
 func (f *followRun) outcome(err error) error {
 	var ce *codeError
 	if err == nil || !errors.As(err, &ce) {

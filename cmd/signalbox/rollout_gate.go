@@ -34,7 +34,7 @@ A failed gate keeps the version from its location.`,
 				return err
 			}
 			return inv.withTrack(args[0], func(t *rollout.Track) error {
-				var mu sync.Mutex // checks of several locations print
+				var mu sync.Mutex // gates of several locations run at once
 				keeper := rollout.Gatekeeper{
 					Track: t,
 					Check: inv.check,
@@ -60,7 +60,6 @@ A failed gate keeps the version from its location.`,
 	}
 }
 
-// check runs one gate.
 func (inv *invocation) check(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
 	if run.Gate.Kind == rollout.Webhook {
 		return callWebhook(ctx, run)
@@ -84,7 +83,6 @@ func (inv *invocation) check(ctx context.Context, run rollout.GateRun) (rollout.
 	return rollout.Inconclusive, out.last()
 }
 
-// callWebhook asks a webhook.
 func callWebhook(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
 	body, err := marshalPlain(row{
 		{"location", "", run.Location}, {"gate", "", run.Gate.Name}, {"version", "", run.Version}, {"attempt", "", run.Attempt},
@@ -113,7 +111,7 @@ func callWebhook(ctx context.Context, run rollout.GateRun) (rollout.Outcome, str
 	return rollout.Inconclusive, said
 }
 
-// tail keeps the end of what a command says.
+// tail keeps the end of a command's output.
 type tail struct {
 	mu sync.Mutex
 	b  []byte
@@ -131,7 +129,6 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// last is the last line that is not empty.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -65,7 +65,6 @@ their versions. Several generators may run: the first answer counts.`,
 	return c
 }
 
-// generate runs the command that makes versions.
 func generate(ctx context.Context, args []string, expected uint64) (uint64, error) {
 	var out, errs tail
 	c := &child{

@@ -37,7 +37,6 @@ var waitReasons = map[rollout.State]string{
 	rollout.NoLeader: "a leader", rollout.Excluded: "an operator: excluded", rollout.Ready: "the next poll",
 }
 
-// waitReason says in words what a location waits for.
 func waitReason(l *rollout.LocationStatus) string {
 	switch l.State {
 	case rollout.Converging, rollout.Stalled:
@@ -48,8 +47,8 @@ func waitReason(l *rollout.LocationStatus) string {
 	return waitReasons[l.State]
 }
 
-// locationRow is a line of the table that is read at a glance: what it has, how far it is, who
-// holds it up, and when it goes on.
+// locationRow is a line of the status table: the version, the progress, the instances that block
+// it, and when it continues.
 func locationRow(l *rollout.LocationStatus) row {
 	blocked := strings.Join(l.BlockedBy, ", ")
 	if more := l.Counted - min(l.Reached, l.Counted); more > uint64(len(l.BlockedBy)) && len(l.BlockedBy) > 0 {
@@ -69,7 +68,6 @@ func locationRow(l *rollout.LocationStatus) row {
 	}
 }
 
-// orEmpty is a list that JSON shows as one.
 func orEmpty(list []string) []string {
 	if list == nil {
 		return []string{}
@@ -102,7 +100,6 @@ func followerRow(i *rollout.InstanceStatus) row {
 	}
 }
 
-// showRollout prints a status.
 func (p *printer) showRollout(s *rollout.Status, instances bool) error {
 	r := row{
 		{"track", "track", s.Track}, {"revision", "config revision", s.ConfigRevision}, {"last", "newest version", s.Last}, {"paused", "paused", s.Paused},
@@ -153,7 +150,7 @@ func rolloutEventRow(e *rollout.Event) row {
 		field{"generation", "", e.Generation}, field{"text", "why", uncut(e.Text)})
 }
 
-// locationStateRow is where a location stands, as watch begins.
+// locationStateRow is the state of a location at the start of watch.
 func locationStateRow(l *rollout.LocationStatus) row {
 	return row{
 		{"time", "time", clockTime{time.Now()}}, {"event", "event", "stands"}, {"location", "location", l.Name}, {"state", "state", l.State.String()},

@@ -20,7 +20,6 @@ type app struct {
 	warned         bool              // of unknown variables
 }
 
-// root is the command tree.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "signalbox",
@@ -67,8 +66,7 @@ else the code of the command that was run.`,
 	return root
 }
 
-// wrapArgs turns wrong numbers of arguments, everywhere in the tree, into usage errors that show
-// the verb's form.
+// wrapArgs turns wrong numbers of arguments into usage errors that show the verb's form.
 func wrapArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -107,7 +105,6 @@ func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// resolveClient gives the client settings of a verb.
 func (a *app) resolveClient(cmd *cobra.Command) error {
 	first, err := resolve(cmd, scopeClient, nil)
 	if err != nil {
@@ -128,8 +125,7 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkSubcommand is the check of arguments of a verb that only has verbs below it: what comes next
-// is none of them.
+// checkSubcommand rejects arguments of a verb that only has verbs below it.
 func checkSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -11,17 +11,16 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// A saved session lives on between commands: a file says how to take it over. The file holds the
-// session's key, so only its owner may read it.
+// A saved session outlives its command. The file has what is needed to take the session over, its
+// key included, so only its owner may read it.
 
-// maxSessionFile is the length of such a file, in bytes.
 const maxSessionFile = 1 << 16
 
 // errSavedSessionOver: what the file's session held is lost.
 var errSavedSessionOver = errors.New("the saved session is over, and what it held is free; remove the file, or acquire with it again")
 
-// openSavedSession takes over the session in the file. With fresh set it starts one when there is
-// no file, and in the place of one that is over, and says so.
+// openSavedSession takes over the session in the file. With fresh set it starts a session, and
+// reports that, if there is no file or the session has ended.
 func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Session, started bool, err error) {
 	opts := []client.SessionOption{client.Timeout(inv.ttl), client.Description("saved in " + filepath.Base(path))}
 	start := func() (*client.Session, bool, error) {
@@ -53,8 +52,8 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 	if err != nil {
 		return nil, false, err
 	}
-	// What this command's session saves is written before it is restored: a command that is killed
-	// leaves a file that is good for the next one, since a saved state can be restored once.
+	// The file is written before the session is restored, because a saved state can be restored
+	// only once. So a command that is killed leaves a file that the next one can use.
 	next := saved
 	next.Generation++
 	if err := writeSessionFile(path, next); err != nil {
@@ -70,7 +69,6 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 	return s, false, err
 }
 
-// writeSessionFile replaces the file.
 func writeSessionFile(path string, saved client.Saved) error {
 	b, err := json.Marshal(saved)
 	if err != nil {
@@ -82,9 +80,9 @@ func writeSessionFile(path string, saved client.Saved) error {
 	return nil
 }
 
-// saveSession leaves the session alone. The file of one that was started is written first, and a
-// write that fails ends the session. The file of one that was restored is there; it may be a later
-// command's by now.
+// saveSession leaves the session to the next command. It writes the file of a new session; if that
+// fails, it ends the session. The file of a restored session is written already, and may be a later
+// command's.
 func (inv *invocation) saveSession(path string, s *client.Session, started bool) error {
 	if started {
 		if err := writeSessionFile(path, s.Save()); err != nil {

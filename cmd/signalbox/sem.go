@@ -281,7 +281,8 @@ func neverRow(w *client.QueueStatus) any {
 	return nil
 }
 
-// neverSentence says who can never be granted, and what that means; empty if there is nobody.
+// neverSentence names the waiter that can never be granted, and the consequence; empty if there is
+// none.
 func neverSentence(w *client.QueueStatus) string {
 	x, ok := w.NeverGranted()
 	if !ok {
@@ -294,7 +295,6 @@ func neverSentence(w *client.QueueStatus) string {
 	return text + ", unless the limit is raised or it leaves the queue"
 }
 
-// whySentence says a standing in words.
 func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	free := fmt.Sprintf("%s of %s free", cell(amount(w.Free)), cell(amount(w.Limit)))
 	switch {

@@ -40,11 +40,7 @@ Flags take precedence over the environment, the environment over the --config fi
 over defaults.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, err := a.resolveServe(cmd)
-			if err != nil {
-				return err
-			}
-			cfg, err := a.serverConfig(v)
+			v, cfg, err := a.readServer(cmd)
 			if err != nil {
 				return err
 			}
@@ -68,22 +64,16 @@ func (a *app) devCmd() *cobra.Command {
 		Long:  `Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.`,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, err := a.resolveServe(cmd)
+			_, cfg, err := a.readServer(cmd)
 			if err != nil {
 				return err
 			}
-			dir, err := os.MkdirTemp("", "signalbox-dev-")
-			if err != nil {
+			if cfg.DataDir, err = os.MkdirTemp("", "signalbox-dev-"); err != nil {
 				return err
 			}
-			defer os.RemoveAll(dir)
-			v["data"] = dir
-			cfg, err := a.serverConfig(v)
-			if err != nil {
-				return err
-			}
+			defer os.RemoveAll(cfg.DataDir)
 			return a.serve(cmd.Context(), cfg, func(addr, admin string) {
-				a.tour(invoked(), addr, admin, "Ctrl-C stops it, and removes its folder "+dir+".")
+				a.tour(invoked(), addr, admin, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
 			})
 		},
 	}
@@ -91,17 +81,20 @@ func (a *app) devCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) resolveServe(cmd *cobra.Command) (map[string]string, error) {
+// readServer reads the settings of an instance, and its configuration.
+func (a *app) readServer(cmd *cobra.Command) (v map[string]string, cfg server.Config, err error) {
 	a.warnEnvironment(os.Environ())
-	first, err := resolve(cmd, scopeServe, nil)
-	if err != nil {
-		return nil, err
+	var file map[string]string
+	if v, err = resolve(cmd, scopeServe, nil); err == nil {
+		file, err = readServeFile(v["config"])
 	}
-	file, err := readServeFile(first["config"])
-	if err != nil {
-		return nil, err
+	if err == nil {
+		v, err = resolve(cmd, scopeServe, file)
 	}
-	return resolve(cmd, scopeServe, file)
+	if err == nil {
+		cfg, err = a.serverConfig(v)
+	}
+	return v, cfg, err
 }
 
 // serverConfig turns settings into the server's configuration. Ranges are the server's to check.
@@ -200,7 +193,6 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 	return nil
 }
 
-// maxSecretFile is the longest file of a secret, in bytes.
 const maxSecretFile = 1 << 16
 
 // readSecret reads a secret without the blanks around it.
@@ -262,7 +254,6 @@ func invoked() string {
 	return "signalbox"
 }
 
-// tour prints what to paste next.
 func (a *app) tour(exe, addr, admin, end string) {
 	at := ""
 	if addr != server.DefaultListen {

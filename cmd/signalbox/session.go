@@ -79,8 +79,8 @@ session, use "signalbox sem force-release".
 	return group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
 }
 
-// describeSession shows a session with what it holds, waits for and takes part in, and
-// the extra fields.
+// describeSession shows a session with what it holds, waits for and takes part in, and the extra
+// fields.
 func (inv *invocation) describeSession(id uint64, extra ...field) error {
 	n, err := inv.openNode()
 	if err != nil {
@@ -118,8 +118,7 @@ func (inv *invocation) describeSession(id uint64, extra ...field) error {
 	return inv.printer().item(append(r, extra...))
 }
 
-// endedSessionError says to an operator that a session is over: the SDK's sentence is for who held
-// it.
+// endedSessionError replaces the SDK's sentence, which is for the session's own client.
 func endedSessionError(id uint64, err error) error {
 	if errors.Is(err, client.ErrSessionExpired) {
 		return fmt.Errorf("session %d has ended or never existed; `signalbox session ls` lists live sessions", id)

@@ -148,7 +148,7 @@ func resolve(cmd *cobra.Command, sc scope, file map[string]string) (map[string]s
 	return out, nil
 }
 
-// listValue is the flag of a list: what is given several times is joined.
+// listValue joins the values of a flag that is given several times.
 type listValue struct{ text string }
 
 func (l *listValue) String() string { return l.text }
@@ -161,7 +161,7 @@ func (l *listValue) Set(text string) error {
 	return nil
 }
 
-// splitList takes a list apart. Blanks around items, and empty ones, do not count.
+// splitList splits at commas. It ignores blanks around items, and empty items.
 func splitList(text string) (list []string) {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
@@ -184,7 +184,6 @@ func isFileKey(sc scope, key string) bool {
 // maxConfigFile is the longest configuration file, of a server or a client, in bytes.
 const maxConfigFile = 1 << 20
 
-// readServeFile reads serve's configuration file.
 func readServeFile(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
@@ -203,7 +202,7 @@ func readServeFile(path string) (map[string]string, error) {
 	return readKeys(path, doc.Content[0], scopeServe)
 }
 
-// readKeys reads a mapping of scalars, and refuses unknown and double keys by line.
+// readKeys reads a mapping of scalars. It rejects unknown and duplicate keys, with their line.
 func readKeys(path string, n *yaml.Node, sc scope) (map[string]string, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, usagef("%s:%d: expected keys and values, one setting a line", path, n.Line)

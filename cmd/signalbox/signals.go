@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// stopSignals are the signals that ask this process to end, but for those that it was started to
-// ignore: what nohup or a shell's background job ignores stays ignored, here and in the commands
-// that are run.
+// stopSignals are the signals that ask this process to end, except those that it was started to
+// ignore, for example by nohup. The commands that it runs ignore those too.
 func stopSignals() []os.Signal {
 	var list []os.Signal
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
@@ -20,9 +19,9 @@ func stopSignals() []os.Signal {
 	return list
 }
 
-// signalContext gives a context that ends with the first signal that asks for it. Later ones change
-// nothing here: ending is bounded in time already, and what supervisors send twice must not cut it
-// short. Where a command runs, the second one ends it, see child.run.
+// signalContext gives a context that ends with the first stop signal. Later ones change nothing
+// here: the time to end is bounded, and supervisors may send a signal twice. Where a command runs,
+// the second signal kills it, see child.run.
 func signalContext() (context.Context, context.CancelFunc) {
 	list := stopSignals()
 	if len(list) == 0 { // NotifyContext would take it for all signals
@@ -31,8 +30,8 @@ func signalContext() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), list...)
 }
 
-// onHangup has f called at each SIGHUP, which does not ask for an end any more, until stop. A
-// process that was started to ignore it hears of it too.
+// onHangup calls f at each SIGHUP until stop, even if the process was started to ignore it. SIGHUP
+// does not ask for an end then.
 func onHangup(f func()) (stop func()) {
 	c, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Reset(syscall.SIGHUP) // signalContext must not hear of it

@@ -19,25 +19,25 @@ import (
 )
 
 // A command runs under a supervisor: a process of this binary that is the command's parent.
-// signalbox tells it over a socket what to start and whom to signal, and it tells how the command
-// ended.
+// signalbox sends it requests over a socket, to start the command and to signal it, and gets a
+// report when the command has ended.
 //
 // On Linux the supervisor is a subreaper: a process whose parent has ended becomes the supervisor's
 // child, whatever process group or session it has moved to. So all that the command started is
 // below the supervisor in the tree of processes, and when the supervisor has no child left, nothing
-// is left. If signalbox dies, however it dies, the socket is closed and the supervisor kills what
-// is below it. If the supervisor is killed, the kernel kills the command, and the rest becomes the
-// children of signalbox, which kills them.
+// is left. If signalbox dies, the socket is closed and the supervisor kills all processes below it.
+// If the supervisor is killed, the kernel kills the command, and the rest becomes the children of
+// signalbox, which kills them.
 
 // supervisorArg is the argument that makes this binary a supervisor. It is no verb: nobody types
 // it.
 const supervisorArg = "signalbox-supervisor"
 
 // killTimeout is how long processes have to disappear after SIGKILL. Those that take longer are
-// stuck in the kernel, or run as another user whom we may not signal.
+// stuck in the kernel, or run as another user.
 const killTimeout = 2 * time.Second
 
-// supervisorRequest is what signalbox tells the supervisor. The first one starts the command.
+// supervisorRequest is a message to the supervisor. The first one starts the command.
 type supervisorRequest struct {
 	Args   []string       `json:"args,omitempty"`
 	Group  int            `json:"group,omitempty"`  // the command's process group; 0 is one of its own
@@ -59,8 +59,8 @@ type supervisorClient struct {
 	reports chan *supervisorReport // exactly one
 }
 
-// supervisors are those that this process has started. The lock is held while one is started, so
-// that each child of this process that is not in the table was left behind by a supervisor that was
+// supervisors are the running supervisors of this process. The lock is held while one starts. So
+// each child of this process that is not in the table was left behind by a supervisor that was
 // killed.
 var supervisors = struct {
 	sync.Mutex
@@ -105,10 +105,9 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 	return w, nil
 }
 
-// send tells the supervisor something. A supervisor that is gone needs no orders.
+// send ignores errors: a supervisor that is gone needs no requests.
 func (w *supervisorClient) send(o supervisorRequest) { _ = json.NewEncoder(w.socket).Encode(o) }
 
-// close waits for the supervisor's end.
 func (w *supervisorClient) close(r *supervisorReport) {
 	w.socket.Close()
 	_ = w.cmd.Wait()
@@ -118,9 +117,9 @@ func (w *supervisorClient) close(r *supervisorReport) {
 	r.Remaining = append(r.Remaining, killOrphans(supervisors.pids)...)
 }
 
-// killOrphans kills this process's children but for those in known, and what is below them. One
-// that is killed may have started another one, which becomes a child only then: so there is an end
-// when none was found twice in a row.
+// killOrphans kills this process's children that are not in known, and all processes below them. A
+// killed process may have started another one, which becomes a child only then. So it ends when it
+// found none twice in a row.
 func killOrphans(known map[int]bool) (left []int) {
 	if !subreaper {
 		return nil
@@ -177,8 +176,8 @@ func runSupervisor(fd int) {
 	runtime.LockOSThread()
 	syscall.CloseOnExec(fd)
 	socket := os.NewFile(uintptr(fd), "supervisor")
-	// Signals that reach all processes of a service are for signalbox to judge. They are caught
-	// rather than ignored, for the command would inherit that.
+	// Signals to all processes of a service are handled by signalbox. They are caught here, not
+	// ignored, because the command would inherit that.
 	if list := stopSignals(); len(list) > 0 {
 		signal.Notify(make(chan os.Signal, 1), list...)
 	}
@@ -211,8 +210,8 @@ func runSupervisor(fd int) {
 	_ = json.NewEncoder(socket).Encode(w.run(orders))
 }
 
-// run waits for the command's end and does what it is told. When it returns, nothing is left but
-// what the report names.
+// run waits for the command's end, and carries out requests. When it returns, only the processes
+// that the report names are left.
 func (w *supervisor) run(orders <-chan supervisorRequest) supervisorReport {
 	ended := make(chan syscall.WaitStatus, 1)
 	go w.reap(ended)
@@ -257,8 +256,8 @@ func (w *supervisor) reap(ended chan<- syscall.WaitStatus) {
 	}
 }
 
-// killAll kills all that is below the supervisor. A process may start another one while the tree is
-// read, so it is read again until no child is left, which the kernel tells without a race.
+// killAll kills all processes below the supervisor. A process may start another one while the tree
+// is read. So it repeats that until the kernel reports that no child is left.
 func (w *supervisor) killAll() (left []int) {
 	for deadline, pause := time.Now().Add(killTimeout), 100*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		select {
@@ -273,8 +272,8 @@ func (w *supervisor) killAll() (left []int) {
 	}
 }
 
-// remaining lists what is below the supervisor; where the tree of processes cannot be read, the
-// command.
+// remaining lists the processes below the supervisor, or the command where the tree of processes
+// cannot be read.
 func (w *supervisor) remaining() []int {
 	list := descendants(os.Getpid())
 	if len(list) == 0 && syscall.Kill(w.command, 0) == nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subreaper says that processes whose parents end can become our children.
+// subreaper: processes whose parents end can become our children.
 const subreaper = true
 
 // becomeSubreaper makes processes below this one its children when their parents end.

@@ -8,14 +8,13 @@ import (
 	"golang.org/x/term"
 )
 
-// isTerminal says whether a reader or writer is a terminal.
 func isTerminal(x any) bool {
 	f, ok := x.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// foreground says whether this process is in the group that its controlling terminal sends ^C to
-// and lets read, whatever its own input is.
+// foreground says whether this process is in the terminal's foreground group, which gets ^C and may
+// read, whatever its own input is.
 func foreground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {
@@ -26,18 +25,15 @@ func foreground() bool {
 	return err == nil && group == syscall.Getpgrp()
 }
 
-// Colours of a terminal.
 const (
 	bold = "\x1b[1m"
 	red  = "\x1b[31m"
 )
 
-// color says whether to write colours to w.
 func (a *app) color(w any) bool {
 	return a.values["no-color"] != "true" && os.Getenv("NO_COLOR") == "" && isTerminal(w)
 }
 
-// paint colours a text.
 func paint(on bool, code, text string) string {
 	if !on {
 		return text

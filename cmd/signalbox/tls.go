@@ -34,8 +34,8 @@ func tlsConfig(v map[string]string) (*tls.Config, error) {
 		if _, err := keyPair(cert, key); err != nil {
 			return nil, usagef("cannot use --tls-cert with --tls-key: %v", err)
 		}
-		// A command that holds a lock for weeks outlives its certificate: it is read again for each
-		// connection, and shown to whoever asks for one.
+		// A command may hold a lock longer than its certificate is valid, so the files are read for
+		// each connection.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := keyPair(cert, key)
 			return &pair, err
@@ -44,7 +44,6 @@ func tlsConfig(v map[string]string) (*tls.Config, error) {
 	return c, nil
 }
 
-// keyPair reads a certificate and its key.
 func keyPair(cert, key string) (pair tls.Certificate, err error) {
 	c, err := file.Read(cert, maxPEM)
 	if err != nil {

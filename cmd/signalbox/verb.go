@@ -11,12 +11,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// runE is the function of a cobra command.
 type runE = func(*cobra.Command, []string) error
 
-// verb makes a command's function out of one that wants a server. Settings are checked before; it
-// is connected when fn asks for it, so that what is wrong with a command line is said without a
-// server.
+// verb makes a command's function from one that needs a server. Settings are checked before fn
+// runs. fn connects when it has checked the rest of the command line, so that mistakes are reported
+// without a server.
 func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) error) runE {
 	return func(cmd *cobra.Command, args []string) error {
 		a.warnEnvironment(os.Environ())
@@ -44,7 +43,7 @@ func (a *app) clientVerb(fn func(inv *invocation, c *client.Client, args []strin
 	})
 }
 
-// adminVerb is verb for what only asks, or tells, the cluster something.
+// adminVerb is verb for operators' calls.
 func (a *app) adminVerb(fn func(inv *invocation, c *admin.Client, args []string) error) runE {
 	return a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
 		return fn(inv, admin.New(c), args)
@@ -108,7 +107,6 @@ func (inv *invocation) follow(count uint, open func(n *client.Node) iter.Seq2[ro
 	return nil
 }
 
-// list prints all items at once, or an error.
 func (inv *invocation) list(rows iter.Seq2[row, error], empty string) error {
 	var all []row
 	for r, err := range rows {
@@ -120,7 +118,6 @@ func (inv *invocation) list(rows iter.Seq2[row, error], empty string) error {
 	return inv.printer().list(all, empty)
 }
 
-// each converts what seq yields.
 func each[T, U any](seq iter.Seq2[T, error], convert func(*T) U) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		for x, err := range seq {

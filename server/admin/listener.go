@@ -41,7 +41,6 @@ type limitedListener struct {
 	seq  uint64
 }
 
-// limitedConn is an accepted connection.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener

@@ -11,7 +11,6 @@ import (
 // Severity of an event.
 type Severity uint8
 
-// Severities.
 const (
 	Low Severity = iota
 	Medium

@@ -142,7 +142,6 @@ func (l *Log) openFile() error {
 	return nil
 }
 
-// closeFile syncs and closes the file.
 func (l *Log) closeFile() {
 	if l.file == nil {
 		return

@@ -15,13 +15,11 @@ type proposer struct {
 	h shard.Header
 }
 
-// takeOver makes a leader for a machine.
 func takeOver(m *shard.Machine) (*proposer, protocol.Status) {
 	l := &proposer{m: m, h: shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16}}
 	return l, l.propose(shard.Command{Kind: shard.CmdTakeOver})
 }
 
-// propose applies a command and returns its status.
 func (l *proposer) propose(c shard.Command) protocol.Status {
 	l.h.Seq++
 	l.h.LogTime = l.m.LogTime()
@@ -93,7 +91,6 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 	return nil
 }
 
-// applyMeta applies a command to the map.
 func applyMeta(m *meta.Machine, c meta.Command) error {
 	index := m.AppliedIndex() + 1
 	var op meta.OpID // differs from the random ones of proposers

@@ -133,7 +133,6 @@ func (b *Writer) write(p []byte) {
 	}
 }
 
-// reader reads blocks.
 type reader struct{ r io.Reader }
 
 func (r *reader) magic() error {

@@ -95,7 +95,6 @@ type verifier struct {
 	machines map[uint64]*shard.Machine
 }
 
-// readSection reads a shard.
 func (v *verifier) readSection(s Section) error {
 	in := &sectionReader{in: &v.in, left: s.Size}
 	x := Shard{Section: s}
@@ -135,7 +134,6 @@ func (v *verifier) readSection(s Section) error {
 	return nil
 }
 
-// checkComplete checks the shards against the map.
 func (v *verifier) checkComplete() error {
 	if v.state == nil {
 		return errors.New("the backup has no meta shard")
@@ -183,7 +181,6 @@ func (v *verifier) checkBucket(shards []meta.Shard, t *meta.Tier, b uint32, owne
 	return nil
 }
 
-// sectionReader reads the bytes of one shard.
 type sectionReader struct {
 	in   *reader
 	left uint64 // in blocks to come

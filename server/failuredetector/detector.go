@@ -26,7 +26,6 @@ const (
 // Target is the target state of an instance.
 type Target uint8
 
-// Targets of an instance.
 const (
 	Offline Target = iota
 	Online
@@ -75,7 +74,6 @@ type Action struct {
 	Reason   string // for the meta state
 }
 
-// Constant reasons.
 const (
 	ReasonShutdown   = "shutdown"
 	ReasonAutoOnline = "auto-online"
@@ -217,7 +215,6 @@ func (m *Detector) skipPause(now time.Duration) {
 	m.lastCall, m.started = now, true
 }
 
-// observe takes over changes of the view.
 func (m *Detector) observe(now time.Duration, v View) {
 	if v.Leading != m.leading {
 		m.leading = v.Leading
@@ -251,7 +248,6 @@ func (m *Detector) observe(now time.Duration, v View) {
 	}
 }
 
-// stepRunning decides while the instance runs.
 func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration) {
 	if m.leading {
 		for _, p := range v.Members {

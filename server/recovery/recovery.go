@@ -35,7 +35,6 @@ type Survivors struct {
 	state   *meta.Machine // the newest map, nil: it is in none of the folders
 }
 
-// survivor is one folder.
 type survivor struct {
 	dir  string
 	id   cluster.Identity
@@ -143,7 +142,6 @@ func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logge
 	return err
 }
 
-// copyTree copies a folder of plain files.
 func copyTree(ctx context.Context, from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err == nil {
@@ -325,7 +323,6 @@ func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error
 	return out.Close()
 }
 
-// instancesOf names the instances that had a shard.
 func instancesOf(s *meta.State, x *meta.Shard) string {
 	var names []string
 	for _, r := range x.Replicas {

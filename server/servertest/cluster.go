@@ -241,7 +241,6 @@ func (c *Cluster) Governor() int {
 	return -1
 }
 
-// anyRunning is an instance that runs.
 func (c *Cluster) anyRunning() *server.Server {
 	for _, s := range c.instances {
 		if run := s.running(); run != nil {

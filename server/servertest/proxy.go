@@ -123,7 +123,6 @@ func (f *proxy) pump(l *proxyConn, to, from *net.TCPConn, answers bool) {
 	}
 }
 
-// waitResumed waits while answers are paused.
 func (f *proxy) waitResumed(l *proxyConn) {
 	for {
 		f.mu.Lock()

@@ -134,7 +134,6 @@ func (s *Server) open() {
 	s.start()
 }
 
-// start starts the server, or fails. mu is held.
 func (s *Server) start() {
 	if err := s.launch(); err != nil {
 		s.fail("start: %v", err)

@@ -316,7 +316,6 @@ func (w *simulation) notifyMoved(r *replica, first, count uint32) {
 	}
 }
 
-// clientStep takes the step of one client.
 func (w *simulation) clientStep(i int) {
 	c := w.clients[i]
 	now := w.clock(c)
@@ -396,7 +395,6 @@ func (w *simulation) start(c *client) {
 	})
 }
 
-// dialHome connects a client to a replica of its home shard.
 func (w *simulation) dialHome(c *client) (k *clientConn, now time.Duration) {
 	home := w.ownerOf(c.home())
 	return w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
@@ -495,7 +493,6 @@ func (w *simulation) ping(c *client, now time.Duration) {
 	})
 }
 
-// stepSlot takes a client's step for one name.
 func (w *simulation) stepSlot(c *client, i int) {
 	t := &c.slots[i]
 	actor := c.n*8 + uint32(i)
@@ -545,7 +542,6 @@ func (c *client) low() uint64 {
 	return low
 }
 
-// head is the head of a request under a number.
 func (c *client) head(seq uint64) protocol.Head {
 	return protocol.Head{Session: c.session, Seq: seq, Low: min(seq, c.low())}
 }

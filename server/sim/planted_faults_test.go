@@ -227,14 +227,14 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"watch-after-read", "server/request_read.go",
-		[]string{"if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MaxWatchers(d.Node)
-	time.AfterFunc(3*time.Millisecond, func() { _ = hub.OneShot(c.id, session, node, name, flags, id, most) })`},
+		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MaxWatchers(d.Node)
+	time.AfterFunc(3*time.Millisecond, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
 		"server", "TestWatchBesideWrites", "",
 	},
 	{
 		"watch-just-after-read", "server/request_read.go",
-		[]string{"if err := hub.OneShot(c.id, d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MaxWatchers(d.Node)
-	time.AfterFunc(0, func() { _ = hub.OneShot(c.id, session, node, name, flags, id, most) })`},
+		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MaxWatchers(d.Node)
+	time.AfterFunc(0, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
 		"server", "TestWatchBesideWrites", "",
 	},
 	{

@@ -159,13 +159,11 @@ func (w *simulation) draw(kind, actor, nth uint64) uint64 {
 	return w.pcg.Uint64()
 }
 
-// timer is something that happens at a time.
 type timer struct {
 	at, order uint64
 	do        func()
 }
 
-// timers is a heap.
 type timers []*timer
 
 func (t timers) Len() int { return len(t) }

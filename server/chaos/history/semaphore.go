@@ -63,7 +63,6 @@ func amount(n uint64) string {
 	return fmt.Sprint(n)
 }
 
-// sessionName is a session's id short enough for a picture.
 func sessionName(id uint64) string { return fmt.Sprintf("s%d", id) }
 
 func (s *semaphore) used() (n uint64) {

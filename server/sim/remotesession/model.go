@@ -191,7 +191,6 @@ func (m *model) moveSteps(s, n *state, do func(is, a, b uint8, f func())) {
 	}
 }
 
-// protocolSteps is the protocol itself.
 func (m *model) protocolSteps(s, n *state, do func(is, a, b uint8, f func())) {
 	for i := range uint8(shards) {
 		x := &s.shards[i]
@@ -279,7 +278,6 @@ func (s *state) inFlight(i uint8) bool {
 	return s.lookup.verdict != 0 && s.lookup.to == i && s.lookup.current == 1
 }
 
-// check looks for violations.
 func (m *model) check(s *state) {
 	if s.violation != noViolation {
 		return

@@ -41,7 +41,6 @@ type stateSet struct {
 	from    []origin // by number
 }
 
-// origin is the state and the action that led to a state.
 type origin struct {
 	parent uint32
 	by     action
@@ -166,7 +165,6 @@ func (m *model) quiesce(from *state, good map[uint64]bool, r *Result) []string {
 	return nil
 }
 
-// texts are actions for people.
 func texts(taken []action) (list []string) {
 	for _, a := range taken {
 		list = append(list, a.String())

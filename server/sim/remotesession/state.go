@@ -8,7 +8,6 @@ import (
 
 const shards = 3
 
-// bucket numbers.
 const (
 	home = 0
 	sem  = 1
@@ -144,7 +143,6 @@ type budget struct {
 	acquires, releases, attaches, ends, leaders, homeMoves, semMoves, aborts, dups, resets uint8
 }
 
-// Violations.
 const (
 	noViolation = iota
 	lost
