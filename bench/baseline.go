@@ -23,13 +23,11 @@ const (
 // adoptCommand makes a report the baseline: what later runs are compared with, what the README
 // shows, and what the model of many machines stands on.
 func adoptCommand(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("give one report: adopt REPORT.json")
-	}
-	r, err := Read(args[0])
+	list, err := readReports(args, "give one report: adopt REPORT.json", 1)
 	if err != nil {
 		return err
 	}
+	r := list[0]
 	if err := r.Err(); err != nil {
 		return fmt.Errorf("a report with failures is no baseline: %w", err)
 	}
@@ -48,7 +46,7 @@ func adoptCommand(args []string) error {
 	if model, err = inScalingPage(model, r); err != nil {
 		return err
 	}
-	if _, err := r.saveAs(filepath.FromSlash(baseline)); err != nil {
+	if err := r.saveAs(filepath.FromSlash(baseline)); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.FromSlash(scalingPage), model, 0o644); err != nil {

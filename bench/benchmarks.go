@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
@@ -29,74 +30,76 @@ var benchmarks = []benchmark{
 	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: (*trial).dataCost},
 }
 
+// benchmarkNames are the names of all benchmarks, in their order.
+func benchmarkNames() []string {
+	names := make([]string, len(benchmarks))
+	for i, b := range benchmarks {
+		names[i] = b.name
+	}
+	return names
+}
+
+// recordPairs records a load of pairs under a name: its rate, its latency, and what the server used.
+func (v *trial) recordPairs(name string, o *outcome) {
+	v.record(name, o.Rate)
+	v.record(name+"-p50", o.ms("pair", 50))
+	v.record(name+"-p99", o.ms("pair", 99))
+	if o.perCPU > 0 {
+		v.record(name+"-cpu", o.perCPU)
+		v.record(name+"-written", o.written)
+	}
+}
+
 // pairs: P1, and P4 right after it on the same server, at half the rate it has just shown.
 func (v *trial) pairs(ctx context.Context) error {
-	return v.withServer(ctx, v.peer, func(s Server) error {
-		plan, err := s.Plan(LockPairs)
-		if err != nil {
-			return err
-		}
+	return v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
 		if err != nil {
 			return err
 		}
-		v.record("pairs-1024", PerSecond, o.Rate)
-		v.record("pairs-1024-p50", Milliseconds, o.ms("pair", 50))
-		v.record("pairs-1024-p99", Milliseconds, o.ms("pair", 99))
-		if o.perCPU > 0 {
-			v.record("pairs-1024-cpu", PerCPUSecond, o.perCPU)
-			v.record("pairs-1024-written", Bytes, o.written)
-		}
+		v.recordPairs("pairs-1024", o)
 		plan.WarmUp = 0 // it has been warm
 		half, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers, Rate: o.Rate / 2})
 		if err != nil {
 			return err
 		}
-		v.record("half-p99", Milliseconds, half.ms("pair", 99))
-		v.record("half-rate", PerSecond, half.Rate)
+		v.record("half-p99", half.ms("pair", 99))
+		v.record("half-rate", half.Rate)
 		return nil
 	})
 }
 
-// ownConnections: P2. Each connection carries one request at a time, as in a crowd of small
-// processes.
+// ownConnections: P2. Each connection carries one request at a time, as with many small processes.
 func (v *trial) ownConnections(ctx context.Context) error {
-	return v.withServer(ctx, v.peer, func(s Server) error {
-		plan, err := s.Plan(OwnConnections)
-		if err != nil {
+	return v.withPlan(ctx, OwnConnections, func(s *Server, plan Plan) error {
+		echo := v.system.Name() == Echo
+		scenario := "lock-pairs"
+		if echo {
+			scenario = "describe-strict"
+		}
+		o, err := v.load(ctx, s, plan, scenario, loadgen.Config{Callers: v.OwnCallers})
+		switch {
+		case err != nil:
 			return err
+		case echo:
+			v.record("echo-256", o.Rate)
+		default:
+			v.record("pairs-256", o.Rate)
+			v.record("pairs-256-p99", o.ms("pair", 99))
 		}
-		if v.peer.Name() == Echo {
-			o, err := v.load(ctx, s, plan, "describe-strict", loadgen.Config{Callers: v.OwnCallers})
-			if err != nil {
-				return err
-			}
-			v.record("echo-256", PerSecond, o.Rate)
-			return nil
-		}
-		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.OwnCallers})
-		if err != nil {
-			return err
-		}
-		v.record("pairs-256", PerSecond, o.Rate)
-		v.record("pairs-256-p99", Milliseconds, o.ms("pair", 99))
 		return nil
 	})
 }
 
 // singleCaller: P3 and P5. Bare dragonboat measures itself.
 func (v *trial) singleCaller(ctx context.Context) error {
-	return v.withServer(ctx, v.peer, func(s Server) error {
-		plan, err := s.Plan(SingleCaller)
-		if err != nil {
-			return err
-		}
+	return v.withPlan(ctx, SingleCaller, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1})
 		if err != nil {
 			return err
 		}
-		v.record("pair-1", Milliseconds, o.ms("pair", 50))
-		v.record("pair-1-p99", Milliseconds, o.ms("pair", 99))
+		v.record("pair-1", o.ms("pair", 50))
+		v.record("pair-1-p99", o.ms("pair", 99))
 		if plan, err = s.Plan(Handoffs); err != nil {
 			return err
 		}
@@ -104,51 +107,39 @@ func (v *trial) singleCaller(ctx context.Context) error {
 		if o, err = v.load(ctx, s, plan, "contended-lock", loadgen.Config{Callers: v.Contenders, Keys: 1}); err != nil {
 			return err
 		}
-		v.record("handoffs-64", PerSecond, o.Rate)
-		v.record("handoffs-64-p99", Milliseconds, o.ms("handoff", 99))
+		v.record("handoffs-64", o.Rate)
+		v.record("handoffs-64-p99", o.ms("handoff", 99))
 		return nil
 	})
 }
 
-// reads: P6, of a thousand names.
+// reads: P6, of a thousand names. What Redis answers has seen every write of its one server, but
+// there is no other to agree with: it stands in both rows.
 func (v *trial) reads(ctx context.Context) error {
-	return v.withServer(ctx, v.peer, func(s Server) error {
-		plan, err := s.Plan(Reads)
-		if err != nil {
-			return err
+	return v.withPlan(ctx, Reads, func(s *Server, plan Plan) error {
+		for _, kind := range []string{"strict", "relaxed"} {
+			o, err := v.load(ctx, s, plan, "describe-"+kind, loadgen.Config{Callers: v.Readers, Keys: 1000, DataSize: 64})
+			if err != nil {
+				return err
+			}
+			v.record(kind+"-256", o.Rate)
+			plan.WarmUp = 0
 		}
-		c := loadgen.Config{Callers: v.Readers, Keys: 1000, DataSize: 64}
-		o, err := v.load(ctx, s, plan, "describe-strict", c)
-		if err != nil {
-			return err
-		}
-		// What Redis answers has seen every write of its one server, but there is no other to agree
-		// with: it stands in both rows.
-		v.record("strict-256", PerSecond, o.Rate)
-		plan.WarmUp = 0
-		if o, err = v.load(ctx, s, plan, "describe-relaxed", c); err != nil {
-			return err
-		}
-		v.record("relaxed-256", PerSecond, o.Rate)
 		return nil
 	})
 }
 
 // watches: P7 over few connections, where the system can share them.
 func (v *trial) watches(ctx context.Context) error {
-	return v.withServer(ctx, v.peer, func(s Server) error {
-		plan, err := s.Plan(Watchers)
-		if err != nil {
-			return err
-		}
+	return v.withPlan(ctx, Watchers, func(s *Server, plan Plan) error {
 		o, err := v.fanOut(ctx, s, plan, "watch-5000", v.Watchers)
 		if err != nil {
 			return err
 		}
 		if o.perCPU > 0 {
-			v.record("watch-5000-cpu", PerCPUSecond, o.perCPU*float64(v.Watchers))
+			v.record("watch-5000-cpu", o.perCPU*float64(v.Watchers))
 		}
-		if v.peer.Name() == Signalbox {
+		if v.system.Name() == Signalbox {
 			_, err = v.fanOut(ctx, s, plan, "watch-20000", v.ManyWatchers)
 		}
 		return err
@@ -157,18 +148,14 @@ func (v *trial) watches(ctx context.Context) error {
 
 // manyConnections: P7 with as many connections as there can be at both ends, the same for both.
 func (v *trial) manyConnections(ctx context.Context) error {
-	return v.withServer(ctx, v.peer, func(s Server) error {
-		plan, err := s.Plan(ManyConnections)
-		if err != nil {
-			return err
-		}
+	return v.withPlan(ctx, ManyConnections, func(s *Server, plan Plan) error {
 		plan.Connections = min(plan.Connections, v.ManyWatchers)
-		_, err = v.fanOut(ctx, s, plan, "crowd-20000", v.ManyWatchers)
+		_, err := v.fanOut(ctx, s, plan, "crowd-20000", v.ManyWatchers)
 		return err
 	})
 }
 
-func (v *trial) fanOut(ctx context.Context, s Server, plan Plan, work string, watchers int) (*outcome, error) {
+func (v *trial) fanOut(ctx context.Context, s *Server, plan Plan, metric string, watchers int) (*outcome, error) {
 	scenario := "watch-stream"
 	if plan.Once {
 		scenario = "watch-oneshot"
@@ -178,7 +165,59 @@ func (v *trial) fanOut(ctx context.Context, s Server, plan Plan, work string, wa
 	if err != nil {
 		return nil, err
 	}
-	v.record(work+"-p50", Milliseconds, o.ms("seen", 50))
-	v.record(work+"-p99", Milliseconds, o.ms("seen", 99))
+	v.record(metric+"-p50", o.ms("seen", 50))
+	v.record(metric+"-p99", o.ms("seen", 99))
 	return o, nil
+}
+
+// cluster: P10. What is measured is what three copies cost on one machine: whatever the three
+// servers and the load do comes out of the same cores and the same disk. On three machines each
+// would have its own.
+func (v *trial) cluster(ctx context.Context) error {
+	system, ok := v.system.(ClusterSystem)
+	if !ok {
+		return fmt.Errorf("%s is one server only", v.system.Name())
+	}
+	return v.withServer(ctx, system.StartCluster, func(s *Server) error {
+		plan, err := s.Plan(LockPairs)
+		if err != nil {
+			return err
+		}
+		if v.round < v.SlowRounds {
+			idle, err := v.watchIdle(ctx, s, v.IdleLength/2)
+			if err != nil {
+				return err
+			}
+			v.record("three-empty-cpu", idle.cpu/Servers)
+		}
+		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
+		if err == nil {
+			v.recordPairs("three-1024", o)
+		}
+		return err
+	})
+}
+
+// dataSize of the pairs that tell what a byte costs: enough to stand out, as much as fits into many
+// batches.
+const dataSize = 1 << 10
+
+// dataCost measures pairs with data and without, on one server; the difference is what the data
+// costs in the log. Pairs without come before and after, because a server that has just started has
+// yet to touch its memory.
+func (v *trial) dataCost(ctx context.Context) error {
+	return v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) (err error) {
+		var o [3]*outcome
+		for i, size := range []int{0, dataSize, 0} {
+			if o[i], err = v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers, DataSize: size}); err != nil {
+				return err
+			}
+			if o[i].perCPU == 0 {
+				return errTooShort
+			}
+		}
+		v.record("data-cpu", 1e6/o[1].perCPU-(1e6/o[0].perCPU+1e6/o[2].perCPU)/2)
+		v.record("data-written", (o[1].written-(o[0].written+o[2].written)/2)/dataSize)
+		return nil
+	})
 }

@@ -2,10 +2,13 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -22,54 +25,113 @@ failover [flags]        how long writers wait when the server that leads is take
 scaling REPORT          what a report's costs say of many machines
 `
 
+// exitCode is an error that has been reported already.
+type exitCode int
+
+func (c exitCode) Error() string { return "exit code " + strconv.Itoa(int(c)) }
+
+// errUsage is a wrong command line.
+const errUsage = exitCode(2)
+
 // Command runs a verb of the benchmark program and returns its exit code: 0, 1 when a measurement
-// failed, 2 when it was used wrongly. peers are what run compares, given the folder of the
+// failed, 2 for a wrong command line. systems are what run compares, given the folder of the
 // binaries.
-func Command(ctx context.Context, args []string, stdout, stderr io.Writer, peers func(bin string) []Peer) int {
-	if len(args) == 0 {
-		fmt.Fprint(stderr, usage)
-		return 2
+func Command(ctx context.Context, args []string, stdout, stderr io.Writer, systems func(bin string) []System) int {
+	err := runVerb(ctx, args, stdout, stderr, systems)
+	var code exitCode
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
 	}
-	var err error
+	fmt.Fprintln(stderr, err)
+	return 1
+}
+
+func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, systems func(bin string) []System) error {
+	if len(args) == 0 {
+		return badUsage(stderr, usage)
+	}
 	switch verb, rest := args[0], args[1:]; verb {
 	case "run":
-		return runCommand(ctx, rest, stdout, stderr, peers)
+		return runCommand(ctx, rest, stdout, stderr, systems)
 	case "compare":
-		err = compareCommand(rest, stdout)
+		list, err := readReports(rest, "give two reports: compare OLD.json NEW.json", 2)
+		if err != nil {
+			return err
+		}
+		return WriteCompare(stdout, list[0], list[1])
 	case "show":
-		err = showCommand(rest, stdout)
+		list, err := readReports(rest, "give one report: show REPORT.json", 1)
+		if err != nil {
+			return err
+		}
+		return list[0].WriteTable(stdout)
+	case "scaling":
+		list, err := readReports(rest, "give one report: scaling REPORT.json", 1)
+		if err != nil {
+			return err
+		}
+		return WriteScaling(stdout, list[0])
 	case "adopt":
-		err = adoptCommand(rest)
+		return adoptCommand(rest)
 	case "discovery", "grow", "restart":
 		return longCommand(ctx, verb, rest, stdout, stderr)
 	case "failover":
-		return failoverCommand(ctx, rest, stdout, stderr, peers)
-	case "scaling":
-		err = scalingCommand(rest, stdout)
+		return failoverCommand(ctx, rest, stdout, stderr, systems)
 	default:
-		fmt.Fprintf(stderr, "unknown verb %q; there are:\n%s", verb, usage)
-		return 2
+		return badUsage(stderr, "unknown verb %q; there are:\n%s", verb, usage)
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
 }
 
-func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, peers func(bin string) []Peer) int {
-	f := flag.NewFlagSet("run", flag.ContinueOnError)
+// badUsage reports a wrong command line.
+func badUsage(stderr io.Writer, format string, args ...any) error {
+	fmt.Fprintf(stderr, format, args...)
+	return errUsage
+}
+
+// readReports reads the reports that the arguments name, which are n.
+func readReports(args []string, hint string, n int) ([]*Report, error) {
+	if len(args) != n {
+		return nil, errors.New(hint)
+	}
+	var list []*Report
+	for _, name := range args {
+		r, err := Read(name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// commonFlags are the flags of verbs that start servers.
+type commonFlags struct {
+	*flag.FlagSet
+	bin, dir, out *string
+}
+
+func newFlags(verb string, stderr io.Writer) commonFlags {
+	f := flag.NewFlagSet(verb, flag.ContinueOnError)
 	f.SetOutput(stderr)
+	return commonFlags{
+		f, f.String("bin", "bin", "folder of the binaries signalbox, bench and etcd"),
+		f.String("dir", ".", "folder on a real disk where servers keep their data; all of it is removed"),
+		f.String("out", filepath.Join("bench", "results"), "folder of the report; - writes the table to the standard output alone"),
+	}
+}
+
+func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, systems func(bin string) []System) error {
+	f := newFlags("run", stderr)
 	quick := f.Bool("quick", false, "fewer and shorter rounds: about five minutes")
 	tiny := f.Bool("tiny", false, "a few seconds, to see that all works: its figures mean nothing")
 	rounds := f.Int("rounds", 0, "number of rounds; default 5, quick 2")
 	length := f.Duration("length", 0, "of each measurement; default 5s, quick 1.5s")
 	only := f.String("only", "", "blocks to run, separated by commas: "+strings.Join(benchmarkNames(), " "))
-	bin := f.String("bin", "bin", "folder of the binaries signalbox, bench and etcd")
-	dir := f.String("dir", ".", "folder on a real disk where servers keep their data; all of it is removed")
-	out := f.String("out", filepath.Join("bench", "results"), "folder of the report; - writes the table to the standard output alone")
-	if err := f.Parse(args); err != nil {
-		return 2
+	if f.Parse(args) != nil {
+		return errUsage
 	}
 	s := DefaultSettings()
 	switch {
@@ -87,132 +149,68 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, pe
 	if *only != "" {
 		s.Only = strings.Split(*only, ",")
 		for _, name := range s.Only {
-			if !isBenchmark(name) {
-				fmt.Fprintf(stderr, "there is no block %q; there are: %s\n", name, strings.Join(benchmarkNames(), " "))
-				return 2
+			if !slices.Contains(benchmarkNames(), name) {
+				return badUsage(stderr, "there is no block %q; there are: %s\n", name, strings.Join(benchmarkNames(), " "))
 			}
 		}
 	}
-	s.Dir, s.Log, s.Peers = *dir, stderr, peers(*bin)
+	s.Dir, s.Log, s.Systems = *f.dir, stderr, systems(*f.bin)
 	r, err := Run(ctx, s)
 	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
+		return err
 	}
-	if err := r.WriteTable(stdout); err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
+	if err := finish(r, *f.out, stdout, stderr); err != nil {
+		return err
 	}
-	if *out != "-" {
-		name, err := r.Save(*out)
-		if err != nil {
-			fmt.Fprintln(stderr, err)
-			return 1
-		}
-		fmt.Fprintf(stderr, "wrote %s.json, .md and .svg\n", name)
-	}
-	if err := r.Err(); err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
+	return r.Err()
 }
 
 // longCommand runs one of the long tests.
-func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer) int {
-	f := flag.NewFlagSet(verb, flag.ContinueOnError)
-	f.SetOutput(stderr)
-	bin := f.String("bin", "bin", "folder of the binary signalbox")
-	dir := f.String("dir", ".", "folder on a real disk where the server keeps its data; all of it is removed")
-	out := f.String("out", filepath.Join("bench", "results"), "folder of the record; - writes the table to the standard output alone")
+func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer) error {
+	f := newFlags(verb, stderr)
 	part := f.Int("part", 1, "run one part in so many, which is no test of the bar")
-	if err := f.Parse(args); err != nil {
-		return 2
+	if f.Parse(args) != nil {
+		return errUsage
 	}
 	if *part < 1 {
-		fmt.Fprintln(stderr, "--part is at least 1")
-		return 2
+		return badUsage(stderr, "--part is at least 1\n")
 	}
-	peer := &SignalboxPeer{Binary: filepath.Join(*bin, "signalbox"), Shards: defaultShards}
+	system := &SignalboxSystem{Binary: filepath.Join(*f.bin, "signalbox"), Shards: defaultShards}
 	var r *Record
 	var err error
 	switch verb {
 	case "discovery":
 		d := DefaultDiscovery()
 		d.Members, d.Watchers, d.Length = d.Members / *part, d.Watchers / *part, d.Length/time.Duration(*part)
-		r, err = RunDiscovery(ctx, peer, d, *dir)
+		r, err = RunDiscovery(ctx, system, d, *f.dir)
 	case "grow":
 		g := DefaultGrow()
 		g.Names, g.Sessions = g.Names / *part, g.Sessions / *part
-		r, err = RunGrow(ctx, peer, g, *dir, stderr)
+		r, err = RunGrow(ctx, system, g, *f.dir, stderr)
 	default:
 		c := DefaultRestart()
 		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/time.Duration(*part)
-		r, err = RunRestart(ctx, peer, c, *dir, stderr)
+		r, err = RunRestart(ctx, system, c, *f.dir, stderr)
 	}
-	return finishRecord(r, err, *out, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	return finish(r, *f.out, stdout, stderr)
 }
 
-// finishRecord shows the record of a measurement that ended without err, and saves it in the folder
-// out unless that is "-". It returns the exit code.
-func finishRecord(r *Record, err error, out string, stdout, stderr io.Writer) int {
+// finish shows a report or a record, and saves it in the folder out unless that is "-".
+func finish(r interface {
+	WriteTable(w io.Writer) error
+	Save(dir string) (string, error)
+}, out string, stdout, stderr io.Writer) error {
+	if err := r.WriteTable(stdout); err != nil || out == "-" {
+		return err
+	}
+	name, err := r.Save(out)
 	if err == nil {
-		err = r.WriteTable(stdout)
+		fmt.Fprintf(stderr, "wrote %s.json and the files beside it\n", name)
 	}
-	if err == nil && out != "-" {
-		var name string
-		if name, err = r.Save(out); err == nil {
-			fmt.Fprintf(stderr, "wrote %s.json and .md\n", name)
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func benchmarkNames() []string {
-	var names []string
-	for _, b := range benchmarks {
-		names = append(names, b.name)
-	}
-	return names
-}
-
-func isBenchmark(name string) bool {
-	for _, b := range benchmarks {
-		if b.name == name {
-			return true
-		}
-	}
-	return false
-}
-
-func compareCommand(args []string, w io.Writer) error {
-	if len(args) != 2 {
-		return fmt.Errorf("give two reports: compare OLD.json NEW.json")
-	}
-	old, err := Read(args[0])
-	if err != nil {
-		return err
-	}
-	new, err := Read(args[1])
-	if err != nil {
-		return err
-	}
-	return WriteCompare(w, old, new)
-}
-
-func showCommand(args []string, w io.Writer) error {
-	if len(args) != 1 {
-		return fmt.Errorf("give one report: show REPORT.json")
-	}
-	r, err := Read(args[0])
-	if err != nil {
-		return err
-	}
-	return r.WriteTable(w)
+	return err
 }
 
 // Timeout is how long a benchmark program may take at most, whatever hangs.

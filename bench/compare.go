@@ -76,7 +76,7 @@ func (v Verdict) ratio() string {
 	if !v.Measured {
 		return "-"
 	}
-	if len(v.Threshold.Peer.Metrics) == 0 {
+	if len(v.Threshold.Other.Metrics) == 0 {
 		return rangeText(v.Ratio, v.Unit)
 	}
 	return fmt.Sprintf("%s (%s .. %s)", digits(v.Ratio.Median), digits(v.Ratio.Low), digits(v.Ratio.High))

@@ -24,15 +24,15 @@ func DefaultDiscovery() DiscoveryConfig {
 
 // RunDiscovery: P12. Members register and restart, watchers see them come and go; memory is to stay
 // flat and the server below one core.
-func RunDiscovery(ctx context.Context, peer *SignalboxPeer, d DiscoveryConfig, root string) (*Record, error) {
-	r, dir, err := startRecord(ctx, peer, root, "discovery", fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
+func RunDiscovery(ctx context.Context, system *SignalboxSystem, d DiscoveryConfig, root string) (*Record, error) {
+	r, dir, err := startRecord(ctx, system, root, "discovery", fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
 		"minute. A delay counts from the call of the member that registers or leaves to the watcher's callback.",
 		thousands(fmt.Sprint(d.Members)), thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)))
 	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err
 	}
-	s, err := peer.Serve(ctx, dir)
+	s, err := system.startInstance(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func RunDiscovery(ctx context.Context, peer *SignalboxPeer, d DiscoveryConfig, r
 	stop := make(chan struct{})
 	began := time.Now()
 	out, err := loadgen.Run(ctx, loadgen.Config{
-		Scenario: scenario, Target: s.Target(), Sessions: d.Members, Watchers: d.Watchers, Connections: d.Connections, Churn: d.Churn,
+		Scenario: scenario, Target: s.target(), Sessions: d.Members, Watchers: d.Watchers, Connections: d.Connections, Churn: d.Churn,
 		WarmUp: min(10*time.Second, d.Length/4), Duration: d.Length, Patience: 30 * time.Second,
 		Progress: func(p loadgen.Progress) {
 			if samples == nil && !p.Preparing && !p.WarmingUp {

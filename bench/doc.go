@@ -1,7 +1,7 @@
-// Package bench runs this project and its peers side by side on one machine, and compares them.
+// Package bench runs this project and other systems side by side on one machine, and compares them.
 //
 //	settings := bench.QuickSettings()
-//	settings.Peers = []bench.Peer{bench.SignalboxPeer("bin/signalbox")}
+//	settings.Systems = []bench.System{&bench.SignalboxSystem{Binary: "bin/signalbox"}}
 //	report, err := bench.Run(ctx, settings)
 //	err = report.WriteTable(os.Stdout)
 //
@@ -10,9 +10,9 @@
 // folder of the same disk; every other round reverses the order. The result is the ratio within a
 // round: the table shows its median and its range over the rounds.
 //
-// A measured system is a [Peer]: how to start it, and a loadgen.Target that speaks to it
-// through its own best client. Peers that need large dependencies live in the module bench/peers,
-// which calls this package. A peer that is not installed is named in the report.
+// A measured system is a [System]: how to start it, and a loadgen.Target that speaks to it through
+// its own best client. Systems that need large dependencies live in the module bench/peers, which
+// calls this package. A system that is not installed is named in the report.
 //
 // The metrics are in metrics.go, the required ratios in threshold.go.
 package bench

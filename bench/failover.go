@@ -9,25 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
-
-// FailoverPeer is a Clustered whose servers can be taken away and started again.
-type FailoverPeer interface {
-	ClusterPeer
-
-	// StartClusterOn is StartCluster on hosts, with further flags. The group can tell who leads,
-	// and whether it is whole again.
-	StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Cluster, error)
-}
-
-// NeedsCallTimeout is a Peer whose client waits for ever for an answer of a server that hangs: its
-// calls need a deadline of their own, and are repeated.
-type NeedsCallTimeout interface{ CallTimeout() time.Duration }
 
 // FailoverConfig is the size of the measurement of failovers.
 type FailoverConfig struct {
@@ -47,17 +33,17 @@ func DefaultFailover() FailoverConfig {
 // fault takes a server away, and gives it back.
 type fault struct {
 	name, text string
-	bar        float64 // ms at p50; 0: as long as the peer's
-	do, undo   func(ctx context.Context, g *Cluster, hosts *Hosts, i int) error
+	bar        float64 // ms at p50; 0: as long as the other system's
+	do, undo   func(ctx context.Context, g *Server, hosts *Hosts, i int) error
 }
 
-func sends(s syscall.Signal) func(context.Context, *Cluster, *Hosts, int) error {
-	return func(_ context.Context, g *Cluster, _ *Hosts, i int) error {
+func sends(s syscall.Signal) func(context.Context, *Server, *Hosts, int) error {
+	return func(_ context.Context, g *Server, _ *Hosts, i int) error {
 		return g.processes[i].cmd.Process.Signal(s)
 	}
 }
 
-func startAgain(ctx context.Context, g *Cluster, _ *Hosts, i int) error {
+func startAgain(ctx context.Context, g *Server, _ *Hosts, i int) error {
 	select {
 	case <-g.processes[i].done:
 	case <-ctx.Done():
@@ -70,14 +56,14 @@ var faults = []fault{
 	{"kill", "kill -9", 1000, sends(syscall.SIGKILL), startAgain},
 	{"pause", "SIGSTOP", 0, sends(syscall.SIGSTOP), sends(syscall.SIGCONT)},
 	{"cut", "all packets dropped", 0,
-		func(ctx context.Context, _ *Cluster, h *Hosts, i int) error { return h.Isolate(ctx, i) },
-		func(ctx context.Context, _ *Cluster, h *Hosts, i int) error { return h.Heal(ctx, i) }},
+		func(ctx context.Context, _ *Server, h *Hosts, i int) error { return h.Isolate(ctx, i) },
+		func(ctx context.Context, _ *Server, h *Hosts, i int) error { return h.Heal(ctx, i) }},
 	{"stop", "SIGTERM, a planned stop", 100, sends(syscall.SIGTERM), startAgain},
 }
 
 // RunFailover measures how long writers wait when the server that leads is taken away, of all
 // systems in turn. hosts may be nil: nothing is cut off then.
-func RunFailover(ctx context.Context, systems []FailoverPeer, c FailoverConfig, hosts *Hosts, root string, log io.Writer) (*Record, error) {
+func RunFailover(ctx context.Context, systems []FailoverSystem, c FailoverConfig, hosts *Hosts, root string, log io.Writer) (*Record, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -140,187 +126,140 @@ func RunFailover(ctx context.Context, systems []FailoverPeer, c FailoverConfig, 
 
 // spread is all values, in order.
 func spread(list []float64) string {
-	list = slices.Sorted(slices.Values(list))
-	var b strings.Builder
-	for i, v := range list {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		fmt.Fprintf(&b, "%.0f", v)
+	var words []string
+	for _, v := range slices.Sorted(slices.Values(list)) {
+		words = append(words, fmt.Sprintf("%.0f", v))
 	}
-	return b.String()
+	return strings.Join(words, " ")
 }
 
-// measure starts a system, and takes the leader away again and again.
-func (c FailoverConfig) measure(ctx context.Context, s FailoverPeer, f fault, hosts *Hosts, root string, flags []string, log io.Writer) (list []float64, err error) {
+// withCluster starts a system on a fresh folder, waits until it is whole, and does something with it.
+func withCluster(ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string, do func(g *Server) error) error {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer os.RemoveAll(dir)
 	g, err := s.StartClusterOn(ctx, dir, hosts, flags...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer g.Stop()
-	w, err := c.startWriters(ctx, s, g)
-	if err != nil {
-		return nil, err
+	if g.WaitReady == nil || g.Leader == nil {
+		return errors.New("the cluster cannot tell whether it is whole, or who leads")
 	}
-	defer w.close()
-	for n := range c.Times {
-		if err := g.waitReady(ctx); err != nil {
-			return nil, err
-		}
-		if err := pause(ctx, 2*time.Second); err != nil {
-			return nil, err
-		}
-		i, err := g.currentLeader(ctx)
+	if err := g.WaitReady(ctx); err != nil {
+		return err
+	}
+	return do(g)
+}
+
+// measure starts a system, and takes the leader away again and again.
+func (c FailoverConfig) measure(ctx context.Context, s FailoverSystem, f fault, hosts *Hosts, root string, flags []string, log io.Writer) (list []float64, err error) {
+	err = withCluster(ctx, s, hosts, root, flags, func(g *Server) error {
+		load, end, err := c.startWriters(ctx, s, g)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		w.reset()
-		t := time.Now()
-		if err := f.do(ctx, g, hosts, i); err != nil {
-			return nil, err
+		defer end()
+		for n := range c.Times {
+			if err := errors.Join(g.WaitReady(ctx), pause(ctx, 2*time.Second)); err != nil {
+				return err
+			}
+			i, err := g.Leader(ctx)
+			if err != nil {
+				return err
+			}
+			load.take()
+			t := time.Now()
+			if err := f.do(ctx, g, hosts, i); err != nil {
+				return err
+			}
+			if err := errors.Join(pause(ctx, c.Watch), load.allSince(ctx, t)); err != nil {
+				return err
+			}
+			longest := load.take().write
+			list = append(list, longest.Seconds()*1e3)
+			if log != nil {
+				fmt.Fprintf(log, "%s, %s, %d of %d: server %d, longest wait %v\n", s.Name(), f.text, n+1, c.Times, i+1, longest.Round(time.Millisecond))
+			}
+			if err := f.undo(ctx, g, hosts, i); err != nil {
+				return err
+			}
 		}
-		if err := pause(ctx, c.Watch); err != nil {
-			return nil, err
-		}
-		if err := w.allSince(ctx, t); err != nil {
-			return nil, err
-		}
-		longest := w.reset()
-		list = append(list, longest.Seconds()*1e3)
-		if log != nil {
-			fmt.Fprintf(log, "%s, %s, %d of %d: server %d, longest wait %v\n", s.Name(), f.text, n+1, c.Times, i+1, longest.Round(time.Millisecond))
-		}
-		if err := f.undo(ctx, g, hosts, i); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+		return nil
+	})
+	return list, err
 }
 
-// writers write all the time.
-type writers struct {
-	stop    context.CancelFunc
-	running sync.WaitGroup
-	conns   []loadgen.Conn
-
-	mu      sync.Mutex
-	longest time.Duration
-	began   []time.Time // of each writer's last answered write
-	writes  int
-	failed  error
-}
-
-func (c FailoverConfig) startWriters(ctx context.Context, s FailoverPeer, g *Cluster) (*writers, error) {
+// startWriters starts writers that write all the time; end stops them.
+func (c FailoverConfig) startWriters(ctx context.Context, s FailoverSystem, g *Server) (load *stallLoad, end func(), err error) {
 	plan, err := g.Plan(LockPairs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	w := &writers{stop: cancel, began: make([]time.Time, c.Writers)}
-	for range min(plan.Connections, c.Writers) {
-		conn, err := plan.Target.Open(ctx)
-		if err != nil {
-			w.close()
-			return nil, err
-		}
-		w.conns = append(w.conns, conn)
+	plan.Connections = min(plan.Connections, c.Writers)
+	sessions, err := openIdleSessions(ctx, plan, c.Writers)
+	if err != nil {
+		sessions.close()
+		return nil, nil, err
 	}
-	patience := time.Duration(0)
-	if p, ok := s.(NeedsCallTimeout); ok {
-		patience = p.CallTimeout()
+	load, running := startStallLoad(ctx, c.Writers)
+	end = func() {
+		load.end()
+		sessions.close()
 	}
-	for i := range c.Writers {
-		session, err := w.conns[i%len(w.conns)].Session(ctx)
-		if err != nil {
-			w.close()
-			return nil, err
-		}
+	timeout := time.Duration(0)
+	if x, ok := s.(NeedsCallTimeout); ok {
+		timeout = x.CallTimeout()
+	}
+	for i, session := range sessions.sessions {
 		writer, ok := session.(loadgen.CanStore)
 		if !ok {
-			w.close()
-			return nil, errors.New("the target cannot write")
+			end()
+			return nil, nil, errors.New("the target cannot write")
 		}
 		name := fmt.Sprintf("failover-%d", i)
 		if err := writer.Create(ctx, name, []byte("0")); err != nil {
-			w.close()
-			return nil, err
+			end()
+			return nil, nil, err
 		}
-		w.running.Go(func() { w.run(ctx, i, writer, name, patience) })
+		load.writer(running, i, 0, func(n int) error { return writeUntilAnswered(running, writer, name, fmt.Append(nil, n), timeout) })
 	}
-	return w, nil
+	return load, end, nil
 }
 
-func (w *writers) run(ctx context.Context, i int, writer loadgen.CanStore, name string, patience time.Duration) {
-	for n := 0; ctx.Err() == nil; n++ {
-		began := time.Now()
-		for {
-			call, cancel := ctx, context.CancelFunc(func() {})
-			if patience > 0 {
-				call, cancel = context.WithTimeout(ctx, patience)
-			}
-			err := writer.Write(call, name, fmt.Append(nil, n))
-			cancel()
-			if err == nil || ctx.Err() != nil {
-				break
-			}
-			if patience == 0 || time.Since(began) > time.Minute {
-				w.mu.Lock()
-				w.failed = errors.Join(w.failed, err)
-				w.mu.Unlock()
-				return
-			}
-			_ = pause(ctx, 10*time.Millisecond)
-		}
-		took := time.Since(began)
-		w.mu.Lock()
-		w.longest = max(w.longest, took)
-		w.began[i] = began
-		w.writes++
-		w.mu.Unlock()
+// writeUntilAnswered writes once, or with a timeout again and again for a minute at most.
+func writeUntilAnswered(ctx context.Context, writer loadgen.CanStore, name string, data []byte, timeout time.Duration) error {
+	if timeout == 0 {
+		return writer.Write(ctx, name, data)
 	}
-}
-
-// reset tells the longest wait since the last call.
-func (w *writers) reset() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	longest := w.longest
-	w.longest = 0
-	return longest
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return Poll(ctx, 10*time.Millisecond, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return writer.Write(ctx, name, data)
+	})
 }
 
 // allSince waits until every writer has an answer to a write that it began after t.
-func (w *writers) allSince(ctx context.Context, t time.Time) error {
-	for end := time.Now().Add(time.Minute); ; {
-		w.mu.Lock()
-		late := slices.ContainsFunc(w.began, func(b time.Time) bool { return b.Before(t) })
-		failed := w.failed
-		w.mu.Unlock()
-		switch {
-		case failed != nil:
-			return fmt.Errorf("a write failed: %w", failed)
-		case !late:
-			return nil
-		case time.Now().After(end):
-			return errors.New("a writer waits for longer than a minute")
+func (l *stallLoad) allSince(ctx context.Context, t time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var failed error
+	err := Poll(ctx, 10*time.Millisecond, func(context.Context) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if failed = l.now.err; failed == nil && slices.ContainsFunc(l.began, func(b time.Time) bool { return b.Before(t) }) {
+			return errors.New("a writer waits for an answer")
 		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
+		return nil
+	})
+	if failed != nil {
+		return fmt.Errorf("a write failed: %w", failed)
 	}
-}
-
-func (w *writers) close() {
-	w.stop()
-	w.running.Wait()
-	for _, c := range w.conns {
-		_ = c.Close()
-	}
+	return err
 }
 
 // settings are those whose price is told: the defaults first.
@@ -334,7 +273,7 @@ var settings = [][]string{
 
 // costs tells, for some settings, what servers use that have nothing to do, what a write costs, and
 // how long writers wait for a leader that hangs.
-func (c FailoverConfig) costs(ctx context.Context, r *Record, s FailoverPeer, hosts *Hosts, root string, log io.Writer) error {
+func (c FailoverConfig) costs(ctx context.Context, r *Record, s FailoverSystem, hosts *Hosts, root string, log io.Writer) error {
 	for _, flags := range settings {
 		name := "the defaults"
 		if flags != nil {
@@ -360,52 +299,31 @@ func (c FailoverConfig) costs(ctx context.Context, r *Record, s FailoverPeer, ho
 	return nil
 }
 
-func (c FailoverConfig) cost(ctx context.Context, s FailoverPeer, hosts *Hosts, root string, flags []string) (idle, write float64, err error) {
-	dir, err := os.MkdirTemp(root, ".bench-")
-	if err != nil {
-		return 0, 0, err
-	}
-	defer os.RemoveAll(dir)
-	g, err := s.StartClusterOn(ctx, dir, hosts, flags...)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer g.Stop()
-	if err := errors.Join(g.waitReady(ctx), pause(ctx, 3*time.Second)); err != nil {
-		return 0, 0, err
-	}
-	over := func(d time.Duration) (time.Duration, error) {
-		before, err := usageOf(g)
+// cost measures the cores that an idle server uses, and the time of all servers for a write in us.
+func (c FailoverConfig) cost(ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string) (idle, write float64, err error) {
+	err = withCluster(ctx, s, hosts, root, flags, func(g *Server) error {
+		if err := pause(ctx, 3*time.Second); err != nil {
+			return err
+		}
+		used, err := g.cpuOver(ctx, c.Idle)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		if err := pause(ctx, d); err != nil {
-			return 0, err
+		idle = used.Seconds() / c.Idle.Seconds() / Servers
+		load, end, err := c.startWriters(ctx, s, g)
+		if err != nil {
+			return err
 		}
-		after, err := usageOf(g)
-		return after.CPU - before.CPU, err
-	}
-	used, err := over(c.Idle)
-	if err != nil {
-		return 0, 0, err
-	}
-	idle = used.Seconds() / c.Idle.Seconds() / Servers
-	w, err := c.startWriters(ctx, s, g)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer w.close()
-	if err := pause(ctx, time.Second); err != nil {
-		return 0, 0, err
-	}
-	count := func() int {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.writes
-	}
-	from := count()
-	if used, err = over(c.Idle / 2); err != nil {
-		return 0, 0, err
-	}
-	return idle, float64(used.Microseconds()) / float64(max(1, count()-from)), nil
+		defer end()
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+		load.take()
+		if used, err = g.cpuOver(ctx, c.Idle/2); err != nil {
+			return err
+		}
+		write = float64(used.Microseconds()) / float64(max(1, load.take().writes))
+		return nil
+	})
+	return idle, write, err
 }

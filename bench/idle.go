@@ -21,14 +21,7 @@ func (v *trial) idle(ctx context.Context) error {
 		sessions int
 		alone    time.Duration // how long it is watched without a session
 	}{{IdleOwn, "idle-own", v.IdleOwn, v.IdleLength}, {IdleShared, "idle-shared", v.IdleShared, 0}} {
-		err := v.withServer(ctx, v.peer, func(s Server) error {
-			plan, err := s.Plan(kind.use)
-			if errors.Is(err, ErrUnsupported) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
+		err := v.withPlan(ctx, kind.use, func(s *Server, plan Plan) error {
 			n := kind.sessions
 			if plan.Sessions > 0 {
 				n = min(n, plan.Sessions)
@@ -39,8 +32,8 @@ func (v *trial) idle(ctx context.Context) error {
 			}
 			if kind.alone > 0 {
 				aloneCPU = empty.cpu
-				v.record("empty-memory", Bytes, empty.memory)
-				v.record("empty-cpu", Microseconds, empty.cpu)
+				v.record("empty-memory", empty.memory)
+				v.record("empty-cpu", empty.cpu)
 			}
 			c, err := openIdleSessions(ctx, plan, n)
 			defer c.close()
@@ -54,19 +47,16 @@ func (v *trial) idle(ctx context.Context) error {
 			if err := c.checkAlive(); err != nil {
 				return err
 			}
-			v.record(kind.name+"-memory", Bytes, (full.memory-empty.memory)/float64(n))
-			v.record(kind.name+"-cpu", Microseconds, max(0, full.cpu-aloneCPU)/float64(n))
+			v.record(kind.name+"-memory", (full.memory-empty.memory)/float64(n))
+			v.record(kind.name+"-cpu", max(0, full.cpu-aloneCPU)/float64(n))
 			return nil
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrUnsupported) {
 			return fmt.Errorf("%s: %w", kind.name, err)
 		}
 	}
 	return nil
 }
-
-// ErrUnsupported is what Drive says of work that a system has no way to do: its column stays empty.
-var ErrUnsupported = errors.New("this system does not do this kind of work")
 
 // idleUse is what a server uses while nobody asks anything.
 type idleUse struct {
@@ -76,46 +66,28 @@ type idleUse struct {
 
 // watchIdle leaves a server alone for a while, then watches it for so long; for no time at all it
 // tells the memory only.
-func (v *trial) watchIdle(ctx context.Context, s Server, length time.Duration) (idleUse, error) {
+func (v *trial) watchIdle(ctx context.Context, s *Server, length time.Duration) (idleUse, error) {
 	if err := pause(ctx, v.IdleDelay); err != nil {
 		return idleUse{}, err
 	}
-	if err := collect(ctx, s); err != nil {
+	if err := s.collect(ctx); err != nil {
 		return idleUse{}, err
 	}
 	if err := pause(ctx, v.IdleDelay/5); err != nil { // so that the collection is not part of the CPU
 		return idleUse{}, err
 	}
-	before, err := usageOf(s)
-	if err != nil {
-		return idleUse{}, err
-	}
 	if length == 0 {
-		return idleUse{memory: float64(before.Resident)}, nil
+		u, err := s.Usage()
+		return idleUse{memory: float64(u.Resident)}, err
 	}
 	begun := time.Now()
-	if err := pause(ctx, length); err != nil {
-		return idleUse{}, err
-	}
-	after, err := usageOf(s)
+	cpu, err := s.cpuOver(ctx, length)
 	if err != nil {
 		return idleUse{}, err
 	}
-	return idleUse{
-		memory: float64(after.Resident),
-		cpu:    float64((after.CPU - before.CPU).Microseconds()) / time.Since(begun).Seconds(),
-	}, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	took := time.Since(begun)
+	u, err := s.Usage()
+	return idleUse{memory: float64(u.Resident), cpu: float64(cpu.Microseconds()) / took.Seconds()}, err
 }
 
 // idleSessions are sessions that only live.

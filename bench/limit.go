@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// RaftLimit is bare dragonboat as a Peer: what the log alone takes. Binary is the program of
+// RaftLimit is bare dragonboat as a System: what the log alone takes. Binary is the program of
 // bench/cmd.
 type RaftLimit struct{ Binary string }
 
@@ -28,12 +28,12 @@ func (l *RaftLimit) Version(ctx context.Context) (string, error) {
 }
 
 // Start has nothing to start.
-func (l *RaftLimit) Start(context.Context, string) (Server, error) {
+func (l *RaftLimit) Start(context.Context, string) (*Server, error) {
 	return nil, errors.New("bare dragonboat is no server")
 }
 
 // Measure has a process of its own propose.
-func (l *RaftLimit) Measure(ctx context.Context, dir string, d time.Duration, note func(string, Unit, float64)) error {
+func (l *RaftLimit) Measure(ctx context.Context, dir string, d time.Duration, note func(string, float64)) error {
 	addr, err := FreeAddress()
 	if err != nil {
 		return err
@@ -57,9 +57,9 @@ func (l *RaftLimit) Measure(ctx context.Context, dir string, d time.Duration, no
 	if r.Sequential == 0 || r.P50 == 0 {
 		return errors.New("bare dragonboat answered nothing")
 	}
-	note("proposal-1", Milliseconds, r.P50)
-	note("proposal-1-rate", PerSecond, r.Sequential)
-	note("proposal-64", PerSecond, r.Batched)
+	note("proposal-1", r.P50)
+	note("proposal-1-rate", r.Sequential)
+	note("proposal-64", r.Batched)
 	return nil
 }
 
@@ -71,7 +71,7 @@ func limitVersion(ctx context.Context, binary, module string) (string, error) {
 	return string(out), nil
 }
 
-// EchoLimit is a bare gnet echo as a Peer: what the event loop and the system calls alone take.
+// EchoLimit is a bare gnet echo as a System: what the event loop and the system calls alone take.
 // Binary is the program of bench/cmd.
 type EchoLimit struct{ Binary string }
 
@@ -85,7 +85,7 @@ func (l *EchoLimit) Version(ctx context.Context) (string, error) {
 }
 
 // Start starts the echo.
-func (l *EchoLimit) Start(ctx context.Context, dir string) (Server, error) {
+func (l *EchoLimit) Start(ctx context.Context, dir string) (*Server, error) {
 	binary, err := filepath.Abs(l.Binary)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,12 @@ func (l *EchoLimit) Start(ctx context.Context, dir string) (Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &echoServer{p, addr}, nil
+	return NewServer(p, func(w Workload) (Plan, error) {
+		if w != OwnConnections {
+			return Plan{}, ErrUnsupported
+		}
+		return Plan{Target: echoTarget{addr}, Connections: loadgen.Each}, nil
+	}), nil
 }
 
 // Dial says whether somebody listens.
@@ -109,22 +114,6 @@ func Dial(ctx context.Context, addr string) error {
 		return err
 	}
 	return c.Close()
-}
-
-type echoServer struct {
-	process *Process
-	addr    string
-}
-
-func (s *echoServer) Process() *Process { return s.process }
-
-func (s *echoServer) Stop() { s.process.Stop() }
-
-func (s *echoServer) Plan(u Workload) (Plan, error) {
-	if u != OwnConnections {
-		return Plan{}, ErrUnsupported
-	}
-	return Plan{Target: echoTarget{s.addr}, Connections: loadgen.Each}, nil
 }
 
 // echoTarget reads by sending 64 bytes and waiting for them: one write and one read at each end,

@@ -30,7 +30,7 @@ func (o *outcome) ms(series string, percent float64) float64 {
 // load runs a scenario on a server, and looks at what the server uses from the end of the warm-up
 // on. A load in which a server answered nothing, or answered more than one in a hundred operations
 // with an error, fails: its rate would say nothing.
-func (v *trial) load(ctx context.Context, s Server, plan Plan, scenario string, c loadgen.Config) (*outcome, error) {
+func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string, c loadgen.Config) (*outcome, error) {
 	var err error
 	if c.Scenario, err = loadgen.Find(scenario); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (v *trial) load(ctx context.Context, s Server, plan Plan, scenario string, 
 		if p.Preparing || p.WarmingUp || p.Elapsed > c.Duration+250*time.Millisecond {
 			return
 		}
-		if u, err := usageOf(s); err == nil {
+		if u, err := s.Usage(); err == nil {
 			if !looked {
 				before, done[0], looked = u, p.Operations, true
 			}

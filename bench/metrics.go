@@ -1,5 +1,7 @@
 package bench
 
+import "slices"
+
 // The systems that are compared. What is physically possible, bare dragonboat and a bare gnet echo,
 // are among them.
 const (
@@ -76,10 +78,9 @@ var allMetrics = []Metric{
 }
 
 func metricByID(id string) (Metric, bool) {
-	for _, w := range allMetrics {
-		if w.ID == id {
-			return w, true
-		}
+	i := slices.IndexFunc(allMetrics, func(m Metric) bool { return m.ID == id })
+	if i < 0 {
+		return Metric{}, false
 	}
-	return Metric{}, false
+	return allMetrics[i], true
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/loadgen"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -182,26 +181,9 @@ func FreeAddresses(n int) ([]string, error) {
 
 // Get asks a server's HTTP page and forgets what it says; anything but 200 is an error.
 func Get(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	r, err := httpClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
-		return err
-	}
-	if r.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, r.Status)
-	}
-	return nil
+	_, err := loadgen.HTTPGet(ctx, url)
+	return err
 }
-
-// httpClient keeps no connection: it would be one more of those that are counted.
-var httpClient = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // CollectGo is a Process.Collect for servers in Go that show their profiles at an address.
 func CollectGo(addr string) func(context.Context) error {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -41,10 +40,10 @@ type Sample struct {
 	Cores  float64 `json:"cores"` // since the sample before
 }
 
-// startRecord makes the record of a test of a peer, and a folder below root for its data, which the
+// startRecord makes the record of a test of a system, and a folder below root for its data, which the
 // caller removes.
-func startRecord(ctx context.Context, peer Peer, root, test, text string) (r *Record, dir string, err error) {
-	version, err := peer.Version(ctx)
+func startRecord(ctx context.Context, system System, root, test, text string) (r *Record, dir string, err error) {
+	version, err := system.Version(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -114,30 +113,16 @@ func (r *Record) WriteTable(w io.Writer) error {
 	return err
 }
 
-// Save writes the record as JSON and as a table into a folder, and tells the name without the
+// Save writes the record as JSON and as a table into a folder, and returns the name without the
 // ending.
 func (r *Record) Save(dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	name := filepath.Join(dir, r.Begun.Format("2006-01-02-1504")+"-"+r.Machine.Slug()+"-"+r.Test)
 	for i := range r.Facts {
 		if math.IsNaN(r.Facts[i].Value) {
 			r.Facts[i].Value = -1 // JSON has no NaN
 		}
 	}
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return "", err
-	}
-	if err := writeReport(name+".json", append(text, '\n')); err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	if err := r.WriteTable(&b); err != nil {
-		return "", err
-	}
-	return name, writeReport(name+".md", []byte(b.String()))
+	name := filepath.Join(dir, r.Begun.Format("2006-01-02-1504")+"-"+r.Machine.Slug()+"-"+r.Test)
+	return name, saveAs(name, reportFile{".json", func(w io.Writer) error { return writeJSON(w, r) }}, reportFile{".md", r.WriteTable})
 }
 
 // sampleServer samples a server until stop is closed, from a goroutine of its own; what it saw

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -73,45 +74,51 @@ func (r *Report) Name() string {
 	return r.Begun.Format("2006-01-02-1504") + "-" + r.Machine.Slug() + kind
 }
 
-// Save writes the report as JSON, as a table and as a picture into a folder, and tells the name
+// Save writes the report as JSON, as a table and as a picture into a folder, and returns the name
 // without the ending.
 func (r *Report) Save(dir string) (string, error) {
-	return r.saveAs(filepath.Join(dir, r.Name()))
+	name := filepath.Join(dir, r.Name())
+	return name, r.saveAs(name)
 }
 
-func (r *Report) saveAs(name string) (string, error) {
+func (r *Report) saveAs(name string) error {
+	return saveAs(name, reportFile{".json", r.WriteJSON}, reportFile{".md", r.WriteTable}, reportFile{".svg", r.WritePlot})
+}
+
+// reportFile is one form of a report.
+type reportFile struct {
+	ending string
+	write  func(io.Writer) error
+}
+
+// saveAs writes files that others may read, each in the place of a regular one or of none. All are
+// made before any is written.
+func saveAs(name string, files ...reportFile) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return "", err
-	}
-	for _, f := range []struct {
-		ending string
-		write  func(io.Writer) error
-	}{{".json", r.WriteJSON}, {".md", r.WriteTable}, {".svg", r.WritePlot}} {
-		var b bytes.Buffer
-		if err := f.write(&b); err != nil {
-			return "", err
-		}
-		if err := writeReport(name+f.ending, b.Bytes()); err != nil {
-			return "", err
-		}
-	}
-	return name, nil
-}
-
-// writeReport writes a file that others may read, in the place of a regular one or of none.
-func writeReport(name string, b []byte) error {
-	if err := file.CheckRegular(name); err != nil {
 		return err
 	}
-	return os.WriteFile(name, b, 0o644)
+	text := make([]bytes.Buffer, len(files))
+	for i, f := range files {
+		if err := errors.Join(f.write(&text[i]), file.CheckRegular(name+f.ending)); err != nil {
+			return err
+		}
+	}
+	for i, f := range files {
+		if err := os.WriteFile(name+f.ending, text[i].Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteJSON writes the report for programs.
-func (r *Report) WriteJSON(w io.Writer) error {
+func (r *Report) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
+
+func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
-	return e.Encode(r)
+	return e.Encode(v)
 }
 
 // Read reads a report's JSON file.

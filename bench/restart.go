@@ -1,18 +1,13 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
@@ -37,13 +32,13 @@ const sessionTimeout = 5 * time.Minute
 
 // RunRestart: P13. A server full of names and sessions takes snapshots under a steady load, is then
 // stopped, started, killed, and started again.
-func RunRestart(ctx context.Context, peer *SignalboxPeer, c RestartConfig, root string, log io.Writer) (*Record, error) {
+func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, root string, log io.Writer) (*Record, error) {
 	logf := func(form string, args ...any) {
 		if log != nil {
 			fmt.Fprintf(log, form+"\n", args...)
 		}
 	}
-	r, dir, err := startRecord(ctx, peer, root, "restart", fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; those in which no "+
+	r, dir, err := startRecord(ctx, system, root, "restart", fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; those in which no "+
 		"snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
 		thousands(fmt.Sprint(c.Names)), thousands(fmt.Sprint(c.Sessions)), digits(c.Rate)))
 	defer os.RemoveAll(dir)
@@ -51,12 +46,14 @@ func RunRestart(ctx context.Context, peer *SignalboxPeer, c RestartConfig, root 
 		return nil, err
 	}
 	began := time.Now()
-	s, err := peer.Serve(ctx, dir)
+	s, err := system.startInstance(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { s.Stop() }()
-	plan := Plan{Target: &loadgen.Signalbox{Client: client.Config{Endpoints: []string{s.addr[0]}}, Timeout: sessionTimeout}, Connections: 16}
+	defer s.Stop()
+	target := signalboxTarget(s.addr[0])
+	target.Timeout = sessionTimeout
+	plan := Plan{Target: target, Connections: 16}
 
 	if err := raiseQuota(ctx, plan, c.Names+restartCallers); err != nil {
 		return nil, err
@@ -95,11 +92,11 @@ func RunRestart(ctx context.Context, peer *SignalboxPeer, c RestartConfig, root 
 	}{{"stopped", (*Process).Stop}, {"killed", (*Process).Kill}} {
 		how.end(s.Process())
 		t = time.Now()
-		if s, err = s.Restart(ctx); err != nil {
+		if err := s.Restart(ctx, 0); err != nil {
 			return nil, err
 		}
 		ready := time.Since(t)
-		m, err := scrapeMetrics(ctx, s.Admin())
+		m, err := loadgen.ReadMetrics(ctx, s.addr[2])
 		if err != nil {
 			return nil, err
 		}
@@ -125,13 +122,13 @@ func RunRestart(ctx context.Context, peer *SignalboxPeer, c RestartConfig, root 
 // stalls runs windows of load until enough snapshots were taken, and tells the slowest operation of
 // each: of the quiet ones, and of those in which a snapshot began or ended, and their neighbours,
 // since saving one takes longer than a window.
-func (c RestartConfig) stalls(ctx context.Context, s *SignalboxServer, plan Plan, logf func(string, ...any)) (quiet, busy []float64, snapshots float64, err error) {
+func (c RestartConfig) stalls(ctx context.Context, s *instance, plan Plan, logf func(string, ...any)) (quiet, busy []float64, snapshots float64, err error) {
 	scenario, err := loadgen.Find("lock-pairs")
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	count := func() (float64, error) {
-		m, err := scrapeMetrics(ctx, s.Admin())
+		m, err := loadgen.ReadMetrics(ctx, s.addr[2])
 		return m["signalbox_shard_snapshots_total"], err
 	}
 	begin, err := count()
@@ -191,37 +188,4 @@ func firstLock(ctx context.Context, t loadgen.Target) error {
 		return err
 	}
 	return held.Release(ctx)
-}
-
-// scrapeMetrics adds up a server's metrics by name, over all labels.
-func scrapeMetrics(ctx context.Context, admin string) (map[string]float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := httpClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return sumMetrics(resp.Body)
-}
-
-func sumMetrics(r io.Reader) (map[string]float64, error) {
-	out := map[string]float64{}
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		line := lines.Text()
-		i := strings.LastIndexByte(line, ' ')
-		if i < 0 || strings.HasPrefix(line, "#") {
-			continue
-		}
-		v, err := strconv.ParseFloat(line[i+1:], 64)
-		if err != nil {
-			continue
-		}
-		name, _, _ := strings.Cut(line[:i], "{")
-		out[name] += v
-	}
-	return out, lines.Err()
 }

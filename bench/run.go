@@ -39,7 +39,7 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 		r.Notes = append(r.Notes, fmt.Sprintf("the data folders are on %s, where a sync costs %s ms: durable servers cannot be compared there; give a folder on a disk",
 			r.Machine.Disk, digits(r.Machine.Fsync)))
 	}
-	peers := s.present(ctx, r)
+	systems := s.present(ctx, r)
 	begun, usedBefore, ownBefore := time.Now(), machineCPU(), ownCPU()
 	for round := range s.Rounds {
 		for _, b := range benchmarks {
@@ -51,11 +51,11 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 				slices.Reverse(order)
 			}
 			for _, name := range order {
-				p := peers[name]
-				if p == nil {
+				system := systems[name]
+				if system == nil {
 					continue
 				}
-				v := &trial{Settings: &s, peer: p, dir: filepath.Join(dir, fmt.Sprintf("%d-%s-%s", round, b.name, slug(name))), round: round, report: r}
+				v := &trial{Settings: &s, system: system, dir: filepath.Join(dir, fmt.Sprintf("%d-%s-%s", round, b.name, slug(name))), round: round, report: r}
 				if err := v.run(ctx, b); err != nil {
 					if ctx.Err() != nil {
 						return nil, context.Cause(ctx)
@@ -78,23 +78,23 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 }
 
 // present finds out which subjects can be measured, and names the others.
-func (s *Settings) present(ctx context.Context, r *Report) map[string]Peer {
-	peers := map[string]Peer{}
+func (s *Settings) present(ctx context.Context, r *Report) map[string]System {
+	systems := map[string]System{}
 	for _, name := range subjects {
-		i := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.Name() == name })
+		i := slices.IndexFunc(s.Systems, func(x System) bool { return x.Name() == name })
 		if i < 0 {
 			r.Missing = append(r.Missing, Missing{name, "this program has no client for it; make bench runs the one that has"})
 			continue
 		}
-		v, err := s.Peers[i].Version(ctx)
+		v, err := s.Systems[i].Version(ctx)
 		if err != nil {
 			r.Missing = append(r.Missing, Missing{name, err.Error()})
 			s.logf("%s is missing: %v", name, err)
 			continue
 		}
-		r.Versions[name], peers[name] = v, s.Peers[i]
+		r.Versions[name], systems[name] = v, s.Systems[i]
 	}
-	return peers
+	return systems
 }
 
 func (s *Settings) logf(form string, args ...any) {
@@ -115,7 +115,7 @@ func slug(name string) string {
 // trial is one system at one block of work in one round.
 type trial struct {
 	*Settings
-	peer   Peer
+	system System
 	dir    string // its own, removed after the visit
 	round  int
 	report *Report
@@ -129,7 +129,7 @@ func (v *trial) run(ctx context.Context, b benchmark) error {
 		return err
 	}
 	defer os.RemoveAll(v.dir)
-	if m, ok := v.peer.(Meter); ok {
+	if m, ok := v.system.(SelfMeasuring); ok {
 		return m.Measure(ctx, v.dir, v.Length, v.record)
 	}
 	err := b.run(v, ctx)
@@ -139,15 +139,27 @@ func (v *trial) run(ctx context.Context, b benchmark) error {
 	return err
 }
 
+// withPlan starts the system's server on a fresh folder, does something with it as planned for a
+// kind of work, and stops it.
+func (v *trial) withPlan(ctx context.Context, w Workload, do func(s *Server, plan Plan) error) error {
+	return v.withServer(ctx, v.system.Start, func(s *Server) error {
+		plan, err := s.Plan(w)
+		if err != nil {
+			return err
+		}
+		return do(s, plan)
+	})
+}
+
 // withServer starts a server on a fresh folder, does something with it, and stops it.
-func (v *trial) withServer(ctx context.Context, p Peer, do func(s Server) error) error {
+func (v *trial) withServer(ctx context.Context, start func(ctx context.Context, dir string) (*Server, error), do func(s *Server) error) error {
 	v.starts++
 	dir := filepath.Join(v.dir, fmt.Sprint(v.starts))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	s, err := p.Start(ctx, dir)
+	s, err := start(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -156,7 +168,8 @@ func (v *trial) withServer(ctx context.Context, p Peer, do func(s Server) error)
 }
 
 // record keeps a value of this round.
-func (v *trial) record(work string, unit Unit, value float64) {
-	v.report.Measurements.add(v.round, work, v.peer.Name(), unit, value)
-	v.logf("round %d  %-20s %-16s %s", v.round+1, work, v.peer.Name(), amount(value, unit))
+func (v *trial) record(metric string, value float64) {
+	m, _ := metricByID(metric)
+	v.report.Measurements.add(v.round, metric, v.system.Name(), m.Unit, value)
+	v.logf("round %d  %-20s %-16s %s", v.round+1, metric, v.system.Name(), amount(value, m.Unit))
 }

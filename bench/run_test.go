@@ -22,7 +22,7 @@ func testSettings(t *testing.T, only ...string) Settings {
 	s.Dir, s.Only = t.TempDir(), only
 	s.Shards = []int{1, 2}
 	s.IdleDelay, s.IdleLength = 20*time.Millisecond, 150*time.Millisecond
-	s.Peers = []Peer{&SignalboxPeer{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}}
+	s.Systems = []System{&SignalboxSystem{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}}
 	return s
 }
 
@@ -88,10 +88,10 @@ func TestLongTests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
 	}
-	peer := &SignalboxPeer{Binary: self(t)}
+	system := &SignalboxSystem{Binary: self(t)}
 	t.Run("discovery", func(t *testing.T) {
 		t.Parallel()
-		r, err := RunDiscovery(t.Context(), peer, DiscoveryConfig{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second}, t.TempDir())
+		r, err := RunDiscovery(t.Context(), system, DiscoveryConfig{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second}, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestLongTests(t *testing.T) {
 	})
 	t.Run("grow", func(t *testing.T) {
 		g := GrowConfig{Names: 200, Sessions: 20, Writers: 2, Rate: 200, Factor: 2, Hold: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
-		r, err := RunGrow(t.Context(), peer, g, t.TempDir(), nil)
+		r, err := RunGrow(t.Context(), system, g, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestLongTests(t *testing.T) {
 	})
 	t.Run("restart", func(t *testing.T) {
 		t.Parallel()
-		r, err := RunRestart(t.Context(), peer, RestartConfig{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)
+		r, err := RunRestart(t.Context(), system, RestartConfig{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ type stub struct {
 func (s *stub) Name() string                            { return s.name }
 func (s *stub) Version(context.Context) (string, error) { return "a stub", s.fails }
 
-func (s *stub) Start(ctx context.Context, dir string) (Server, error) {
+func (s *stub) Start(ctx context.Context, dir string) (*Server, error) {
 	addr, err := FreeAddress()
 	if err != nil {
 		return nil, err
@@ -156,17 +156,8 @@ func (s *stub) Start(ctx context.Context, dir string) (Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stubServer{p, s.plan}, nil
+	return NewServer(p, func(Workload) (Plan, error) { return s.plan, nil }), nil
 }
-
-type stubServer struct {
-	p    *Process
-	plan Plan
-}
-
-func (s *stubServer) Plan(Workload) (Plan, error) { return s.plan, nil }
-func (s *stubServer) Process() *Process           { return s.p }
-func (s *stubServer) Stop()                       { s.p.Stop() }
 
 // silentTarget is a target that never answers, or answers nothing but errors.
 type silentTarget struct {
@@ -206,7 +197,7 @@ func TestAServerThatAnswersNothingFails(t *testing.T) {
 			}
 			s := TinySettings()
 			s.Dir, s.Only = t.TempDir(), []string{"pairs"}
-			s.Peers = []Peer{&stub{name: Etcd, bin: self(t), plan: Plan{Target: target, Connections: 1}}}
+			s.Systems = []System{&stub{name: Etcd, bin: self(t), plan: Plan{Target: target, Connections: 1}}}
 			r, err := Run(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)
@@ -229,9 +220,9 @@ func TestOrderTurnsAround(t *testing.T) {
 	var log bytes.Buffer
 	s.Log = &log
 	for _, name := range []string{Etcd, ZooKeeper} {
-		s.Peers = append(s.Peers, &stub{name: name, bin: self(t), plan: Plan{Target: &loadgen.Noop{}, Connections: 1}})
+		s.Systems = append(s.Systems, &stub{name: name, bin: self(t), plan: Plan{Target: &loadgen.Noop{}, Connections: 1}})
 	}
-	s.Peers = append(s.Peers, &stub{name: Rueidis, fails: errors.New("it is not installed; install it")})
+	s.Systems = append(s.Systems, &stub{name: Rueidis, fails: errors.New("it is not installed; install it")})
 	r, err := Run(t.Context(), s)
 	if err != nil || r.Err() != nil {
 		t.Fatal(err, r.Err())
@@ -246,7 +237,7 @@ func TestOrderTurnsAround(t *testing.T) {
 		t.Errorf("the order was %v, expected %v", order, want)
 	}
 	if !slices.Contains(r.Missing, Missing{Rueidis, "it is not installed; install it"}) {
-		t.Errorf("a peer that is not installed is not named: %v", r.Missing)
+		t.Errorf("a system that is not installed is not named: %v", r.Missing)
 	}
 }
 
@@ -281,13 +272,6 @@ func TestUsageOfAProcess(t *testing.T) {
 	}
 }
 
-func TestSumMetrics(t *testing.T) {
-	m, err := sumMetrics(strings.NewReader("# HELP x\na{shard=\"1\"} 2\na{shard=\"2\"} 3.5\nb 7\nnonsense\n"))
-	if err != nil || m["a"] != 5.5 || m["b"] != 7 || len(m) != 2 {
-		t.Errorf("%v, %v", m, err)
-	}
-}
-
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -311,7 +295,7 @@ func TestCommand(t *testing.T) {
 		{"discovery -part 0", 2, "at least 1"},
 	} {
 		var out, errs bytes.Buffer
-		code := Command(t.Context(), strings.Fields(c.args), &out, &errs, func(string) []Peer { return nil })
+		code := Command(t.Context(), strings.Fields(c.args), &out, &errs, func(string) []System { return nil })
 		if text := out.String() + errs.String(); code != c.code || !strings.Contains(text, c.want) {
 			t.Errorf("%q: %d, %s", c.args, code, text)
 		}

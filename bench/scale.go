@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/loadgen"
@@ -12,12 +13,13 @@ import (
 // shards: the first half of P11. Each shard has the same crowd, so that its batches are as large
 // whatever their number; what a pair costs must not grow with it.
 func (v *trial) shards(ctx context.Context) error {
-	peer, ok := v.peer.(*SignalboxPeer)
+	system, ok := v.system.(*SignalboxSystem)
 	if !ok {
-		return fmt.Errorf("%s has no shards to choose", v.peer.Name())
+		return fmt.Errorf("%s has no shards to choose", v.system.Name())
 	}
 	for _, n := range v.Shards {
-		err := v.withServer(ctx, &SignalboxPeer{Binary: peer.Binary, Shards: n}, func(s Server) error {
+		sharded := &SignalboxSystem{Binary: system.Binary, Shards: n}
+		err := v.withServer(ctx, sharded.Start, func(s *Server) error {
 			plan, err := s.Plan(LockPairs)
 			if err != nil {
 				return err
@@ -26,7 +28,7 @@ func (v *trial) shards(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			return v.noteCPU(fmt.Sprintf("shards-%d", n), o)
+			return v.recordCPU(fmt.Sprintf("shards-%d", n), o)
 		})
 		if err != nil {
 			return fmt.Errorf("%d shards: %w", n, err)
@@ -42,11 +44,7 @@ func (v *trial) names(ctx context.Context) error {
 		work  string
 		names int
 	}{{"names-few", v.FewNames}, {"names-many", v.ManyNames}} {
-		err := v.withServer(ctx, v.peer, func(s Server) error {
-			plan, err := s.Plan(LockPairs)
-			if err != nil {
-				return err
-			}
+		err := v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) error {
 			before, err := s.Process().Usage()
 			if err != nil {
 				return err
@@ -70,13 +68,13 @@ func (v *trial) names(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				v.record("names-memory", Bytes, (float64(after.Resident)-float64(before.Resident))/float64(kind.names))
+				v.record("names-memory", (float64(after.Resident)-float64(before.Resident))/float64(kind.names))
 			}
 			o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
 			if err != nil {
 				return err
 			}
-			return v.noteCPU(kind.work, o)
+			return v.recordCPU(kind.work, o)
 		})
 		if err != nil {
 			return fmt.Errorf("%d names: %w", kind.names, err)
@@ -88,11 +86,11 @@ func (v *trial) names(ctx context.Context) error {
 // errTooShort: CPU times are counted in hundredths of a second.
 var errTooShort = errors.New("the server's CPU could not be told: give the measurement more time")
 
-func (v *trial) noteCPU(work string, o *outcome) error {
+func (v *trial) recordCPU(metric string, o *outcome) error {
 	if o.perCPU == 0 {
 		return errTooShort
 	}
-	v.record(work, PerCPUSecond, o.perCPU)
+	v.record(metric, o.perCPU)
 	return nil
 }
 
@@ -125,25 +123,21 @@ func fill(ctx context.Context, plan Plan, names int, data []byte) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	done := make(chan struct{}, fillConcurrency)
 	callers := min(fillConcurrency, names)
+	var all sync.WaitGroup
 	for k := range callers {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		all.Go(func() {
 			keeper, ok := c.sessions[k%len(c.sessions)].(loadgen.CanStore)
 			if !ok {
 				cancel(fmt.Errorf("%s keeps no names", plan.Target.Name()))
-				return
 			}
 			for i := k; i < names && ctx.Err() == nil; i += callers {
 				if err := keeper.Create(ctx, fmt.Sprintf("kept/%d", i), data); err != nil {
 					cancel(fmt.Errorf("make name %d of %d: %w", i+1, names, err))
 				}
 			}
-		}()
+		})
 	}
-	for range callers {
-		<-done
-	}
+	all.Wait()
 	return context.Cause(ctx)
 }

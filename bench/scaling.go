@@ -227,14 +227,3 @@ func WriteScaling(w io.Writer, r *Report) error {
 
 // rateText is a number that may not be known.
 func rateText(v float64) string { return amount(v, PerSecond) }
-
-func scalingCommand(args []string, w io.Writer) error {
-	if len(args) != 1 {
-		return fmt.Errorf("give one report: scaling REPORT.json")
-	}
-	r, err := Read(args[0])
-	if err != nil {
-		return err
-	}
-	return WriteScaling(w, r)
-}

@@ -7,9 +7,9 @@ import (
 
 // Settings of a run.
 type Settings struct {
-	// Peers to compare, this project among them. Those of the subjects that are not here are named
+	// Systems to compare, this project among them. Those of the subjects that are not here are named
 	// as missing.
-	Peers []Peer
+	Systems []System
 
 	// Rounds, and how long each measurement takes after its warm-up.
 	Rounds int

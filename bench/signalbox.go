@@ -2,20 +2,24 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// SignalboxPeer is this project as a Peer, by its binary. It runs with its defaults, which are
+// SignalboxSystem is this project as a System, by its binary. It runs with its defaults, which are
 // durable, but for the number of data shards.
-type SignalboxPeer struct {
+type SignalboxSystem struct {
 	Binary string
 	Shards int // 0: as many as shardsFor says
 }
@@ -31,10 +35,10 @@ const defaultShards = 4
 func shardsFor(cores, servers int) int { return min(max(cores/(servers+1), 1), defaultShards) }
 
 // Name says signalbox.
-func (s *SignalboxPeer) Name() string { return Signalbox }
+func (s *SignalboxSystem) Name() string { return Signalbox }
 
 // Version asks the binary.
-func (s *SignalboxPeer) Version(ctx context.Context) (string, error) {
+func (s *SignalboxSystem) Version(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, s.Binary, "version").Output()
 	if err != nil {
 		return "", fmt.Errorf("%s does not run: %w; run make build", s.Binary, err)
@@ -48,72 +52,72 @@ func (s *SignalboxPeer) Version(ctx context.Context) (string, error) {
 }
 
 // Start starts an instance.
-func (s *SignalboxPeer) Start(ctx context.Context, dir string) (Server, error) {
-	return s.Serve(ctx, dir)
+func (s *SignalboxSystem) Start(ctx context.Context, dir string) (*Server, error) {
+	i, err := s.startInstance(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return i.Server, nil
 }
 
-// Serve starts an instance on a folder, which may hold an instance's data already.
-func (s *SignalboxPeer) Serve(ctx context.Context, dir string) (*SignalboxServer, error) {
+// instance is a running instance, and its addresses.
+type instance struct {
+	*Server
+	addr [3]string // for clients, raft and operators
+}
+
+// startInstance starts an instance on a folder, which may hold an instance's data already. Restart
+// starts it on the same folder and the same addresses.
+func (s *SignalboxSystem) startInstance(ctx context.Context, dir string) (*instance, error) {
+	list, err := FreeAddresses(3)
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{addr: [3]string(list)}
+	start := func(ctx context.Context, _ int) (*Process, error) {
+		return s.serve(ctx, nil, 0, dir, i.addr, 1)
+	}
+	p, err := start(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	i.Server = NewServer(p, i.plan)
+	i.Server.start = start
+	return i, nil
+}
+
+// serve starts the process of one of several instances on a host, with its data below a folder.
+func (s *SignalboxSystem) serve(ctx context.Context, hosts *Hosts, host int, dir string, addr [3]string, instances int, flags ...string) (*Process, error) {
 	binary, err := filepath.Abs(s.Binary)
 	if err != nil {
 		return nil, err
 	}
-	var addr [3]string
-	for i := range addr {
-		if addr[i], err = FreeAddress(); err != nil {
-			return nil, err
-		}
-	}
-	return s.serveAt(ctx, dir, binary, addr)
-}
-
-func (s *SignalboxPeer) serveAt(ctx context.Context, dir, binary string, addr [3]string) (*SignalboxServer, error) {
 	shards := s.Shards
 	if shards == 0 {
-		shards = shardsFor(runtime.NumCPU(), 1)
+		shards = shardsFor(runtime.NumCPU(), instances)
 	}
-	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1], "--admin", addr[2], "--log-level", "warn",
-		"--shards", strconv.Itoa(shards)}
-	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+addr[2]+"/readyz") }, binary, args...)
-	if err != nil {
-		return nil, err
+	args := []string{
+		"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1], "--admin", addr[2], "--log-level", "warn", "--shards", strconv.Itoa(shards),
 	}
-	p.Collect = CollectGo(addr[2])
-	return &SignalboxServer{process: p, dir: dir, binary: binary, addr: addr, peer: s}, nil
+	program, args := hosts.Command(host, binary, append(args, flags...)...)
+	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+addr[2]+"/readyz") }, program, args...)
+	if err == nil {
+		p.Collect = CollectGo(addr[2])
+	}
+	return p, err
 }
 
-// SignalboxServer is a running instance.
-type SignalboxServer struct {
-	process *Process
-	dir     string
-	binary  string
-	addr    [3]string // clients, raft, admin
-	peer    *SignalboxPeer
+// target speaks to the instance through the SDK.
+func (i *instance) target() loadgen.Target { return signalboxTarget(i.addr[0]) }
+
+func signalboxTarget(endpoints ...string) *loadgen.Signalbox {
+	return &loadgen.Signalbox{Client: client.Config{Endpoints: endpoints}}
 }
 
-// Process is where it runs.
-func (s *SignalboxServer) Process() *Process { return s.process }
-
-// Stop ends it.
-func (s *SignalboxServer) Stop() { s.process.Stop() }
-
-// Restart starts it on the same folder and the same addresses after it was stopped or killed.
-func (s *SignalboxServer) Restart(ctx context.Context) (*SignalboxServer, error) {
-	return s.peer.serveAt(ctx, s.dir, s.binary, s.addr)
-}
-
-// Admin is the address of its metrics.
-func (s *SignalboxServer) Admin() string { return s.addr[2] }
-
-// Target speaks to it through the SDK.
-func (s *SignalboxServer) Target() loadgen.Target {
-	return &loadgen.Signalbox{Client: client.Config{Endpoints: []string{s.addr[0]}}}
-}
-
-// Plan uses the same few connections for whatever may share one; that is what the SDK is made for.
-func (s *SignalboxServer) Plan(u Workload) (Plan, error) {
-	p := Plan{Target: s.Target(), Connections: 4}
-	switch u {
+// plan uses the same few connections for whatever may share one; that is what the SDK is made for.
+func (i *instance) plan(w Workload) (Plan, error) {
+	p := Plan{Target: i.target(), Connections: 4}
+	switch w {
 	case OwnConnections, IdleOwn:
 		p.Connections = loadgen.Each
 	case Watchers:
@@ -124,4 +128,148 @@ func (s *SignalboxServer) Plan(u Workload) (Plan, error) {
 		p.Connections = 1
 	}
 	return p, nil
+}
+
+// joinToken is no secret: what it protects lives for seconds on the loopback interface.
+const joinToken = "the instances of a comparison"
+
+// writeJoinToken writes the token of a cluster's instances into a file of a folder, and returns the
+// file's name.
+func writeJoinToken(dir string) (string, error) {
+	name := filepath.Join(dir, "token")
+	return name, os.WriteFile(name, []byte(joinToken+"\n"), 0o600)
+}
+
+// instanceName is the name of an instance of a cluster.
+func instanceName(i int) string { return "server-" + strconv.Itoa(i+1) }
+
+// StartCluster starts three instances that find each other by their --peer lists, each shard with a
+// replica on each of them. All settings but the number of shards are the defaults.
+func (s *SignalboxSystem) StartCluster(ctx context.Context, dir string) (*Server, error) {
+	return s.StartClusterOn(ctx, dir, nil)
+}
+
+// StartClusterOn is StartCluster on hosts, with further flags.
+func (s *SignalboxSystem) StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Server, error) {
+	addr, err := hosts.Addresses(3)
+	if err != nil {
+		return nil, err
+	}
+	var clients, rafts []string
+	for _, own := range addr {
+		clients, rafts = append(clients, own[0]), append(rafts, own[1])
+	}
+	token, err := writeJoinToken(dir)
+	if err != nil {
+		return nil, err
+	}
+	g, err := StartServers(ctx, dir, Servers, func(ctx context.Context, i int, dir string) (*Process, error) {
+		args := []string{"--instance", instanceName(i), "--peer", strings.Join(rafts, ","), "--join-token-file", token, "--replication-factor", strconv.Itoa(Servers)}
+		return s.serve(ctx, hosts, i, dir, [3]string(addr[i]), Servers, append(args, flags...)...)
+	}, Plan{
+		// The SDK has a connection to each instance that leads something: four clients are twelve
+		// connections.
+		Target: signalboxTarget(clients...), Connections: 4,
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.WaitReady = func(ctx context.Context) error { return waitClusterReady(ctx, clients) }
+	g.Leader = func(ctx context.Context) (int, error) { return leaderOfMost(ctx, clients) }
+	if err := g.WaitReady(ctx); err != nil {
+		output := g.Process().lastOutput()
+		g.Stop()
+		return nil, fmt.Errorf("three instances did not become a cluster: %w: %s", err, output)
+	}
+	return g, nil
+}
+
+// leaderOfMost is the instance that leads most data shards; of several the one that leads the meta
+// shard too.
+func leaderOfMost(ctx context.Context, endpoints []string) (int, error) {
+	c, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	s, err := admin.New(c).Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	leads := map[string]int{s.Meta.Leader: 1}
+	for _, x := range s.Shards {
+		leads[x.Master] += 2
+	}
+	best, most := 0, -1
+	for i := range Servers {
+		if n := leads[instanceName(i)]; n > most {
+			best, most = i, n
+		}
+	}
+	return best, nil
+}
+
+// waitClusterReady waits until three instances are one cluster with nothing left to do.
+func waitClusterReady(ctx context.Context, endpoints []string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	c, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return Poll(ctx, 50*time.Millisecond, func(ctx context.Context) error {
+		s, err := checkSettled(ctx, admin.New(c), Servers, Servers)
+		if err != nil {
+			return err
+		}
+		if len(s.Meta.Voters) != Servers || len(s.Shards) == 0 {
+			return fmt.Errorf("%d instances vote in the meta shard, and there are %d shards", len(s.Meta.Voters), len(s.Shards))
+		}
+		for _, x := range s.Shards {
+			if x.Buckets == 0 {
+				return fmt.Errorf("shard %d has no buckets", x.ID)
+			}
+		}
+		p, err := admin.New(c).Plan(ctx)
+		if err == nil && len(p.Waits) > 0 {
+			err = errors.New(p.Waits[0].What + " waits: " + p.Waits[0].Why)
+		}
+		return err
+	})
+}
+
+// checkSettled is an error unless the cluster has so many instances, each shard has its leader and
+// as many voters as the replication factor allows, and nothing is left to do.
+func checkSettled(ctx context.Context, a *admin.Client, instances, factor int) (*admin.Status, error) {
+	s, err := a.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there, members := 0, map[string]int{}
+	for _, i := range s.Instances {
+		if i.Current != "Expelled" {
+			there++
+			members[i.Replicaset]++
+		}
+	}
+	if there != instances {
+		return nil, fmt.Errorf("there are %d instances", there)
+	}
+	for _, x := range s.Shards {
+		voters := 0
+		for _, r := range x.Replicas {
+			if r.Role == "voter" {
+				voters++
+			}
+		}
+		if voters != min(factor, members[x.Replicaset]) || !x.Ready || x.Master == "" {
+			return nil, fmt.Errorf("shard %d has %d voters, master %q", x.ID, voters, x.Master)
+		}
+	}
+	p, err := a.Plan(ctx)
+	if err == nil && len(p.Steps)+len(s.Moves) > 0 {
+		err = fmt.Errorf("next is to %s, and %d moves are under way", strings.Join(p.Steps, ", "), len(s.Moves))
+	}
+	return s, err
 }

@@ -36,8 +36,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	b.WriteString("| # | work | signalbox | the other side | ratio | bar | |\n|---|---|---|---|---|---|---|\n")
 	for _, v := range r.Verdicts() {
 		other, ratio := "", ""
-		if len(v.Threshold.Peer.Metrics) > 0 {
-			other, ratio = medianText(v.Peer, v.Unit), v.ratio()
+		if len(v.Threshold.Other.Metrics) > 0 {
+			other, ratio = medianText(v.Other, v.Unit), v.ratio()
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
 	}

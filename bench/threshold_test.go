@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,8 +22,8 @@ func TestEvaluate(t *testing.T) {
 	add("shards-1", Signalbox, PerCPUSecond, 100, 100)
 	add("shards-4", Signalbox, PerCPUSecond, 120, math.NaN())
 
-	more := Threshold{Ours: operand(Signalbox, "pairs-1024"), Peer: operand(Etcd, "pairs-1024"), Factor: 20}
-	less := Threshold{Ours: operand(Signalbox, "half-p99"), Peer: operand(Etcd, "half-p99"), AtMost: true, Factor: 0.25}
+	more := Threshold{Ours: operand(Signalbox, "pairs-1024"), Other: operand(Etcd, "pairs-1024"), Factor: 20}
+	less := Threshold{Ours: operand(Signalbox, "half-p99"), Other: operand(Etcd, "half-p99"), AtMost: true, Factor: 0.25}
 	for _, c := range []struct {
 		name  string
 		bar   Threshold
@@ -31,13 +32,13 @@ func TestEvaluate(t *testing.T) {
 		word  string
 	}{
 		{"just met", more, true, 20, "met"},
-		{"two of a kind", Threshold{Ours: operand(Signalbox, "pairs-1024").times(2), Peer: operand(Etcd, "pairs-1024"), Factor: 50}, true, 40, "**missed by 20 %**"},
-		{"a goal", Threshold{Ours: operand(Signalbox, "pairs-1024"), Peer: operand(Etcd, "pairs-1024"), Factor: 25, Goal: true}, true, 20, "goal missed by 20 %"},
+		{"two of a kind", Threshold{Ours: operand(Signalbox, "pairs-1024").times(2), Other: operand(Etcd, "pairs-1024"), Factor: 50}, true, 40, "**missed by 20 %**"},
+		{"a goal", Threshold{Ours: operand(Signalbox, "pairs-1024"), Other: operand(Etcd, "pairs-1024"), Factor: 25, Goal: true}, true, 20, "goal missed by 20 %"},
 		{"at most", less, true, 0.3, "**missed by 20 %**"},
 		{"without a peer", Threshold{Ours: operand(Signalbox, "idle-own-cpu"), AtMost: true, Factor: 5}, true, 5, "met"},
-		{"the worst against the best", Threshold{Ours: operand(Signalbox, "shards-1", "shards-4").pick(lowest), Peer: operand(Signalbox, "shards-1", "shards-4").pick(highest), Factor: 0.85}, true,
+		{"the worst against the best", Threshold{Ours: operand(Signalbox, "shards-1", "shards-4").pick(slices.Min), Other: operand(Signalbox, "shards-1", "shards-4").pick(slices.Max), Factor: 0.85}, true,
 			100. / 120, "**missed by 2 %**"},
-		{"a peer that was not measured", Threshold{Ours: operand(Signalbox, "pairs-1024"), Peer: operand(ZooKeeper, "pairs-1024"), Factor: 1}, false, 0, "not measured"},
+		{"a peer that was not measured", Threshold{Ours: operand(Signalbox, "pairs-1024"), Other: operand(ZooKeeper, "pairs-1024"), Factor: 1}, false, 0, "not measured"},
 		{"not measured", Threshold{Ours: operand(Signalbox, "pair-1"), AtMost: true, Factor: 1}, false, 0, "not measured"},
 	} {
 		v := c.bar.evaluate(f)
@@ -50,7 +51,7 @@ func TestEvaluate(t *testing.T) {
 // TestThresholdsAreAboutMetrics: a bar about a figure that nothing measures would never be missed.
 func TestThresholdsAreAboutMetrics(t *testing.T) {
 	for _, b := range Thresholds {
-		for _, s := range []Operand{b.Ours, b.Peer} {
+		for _, s := range []Operand{b.Ours, b.Other} {
 			for _, id := range s.Metrics {
 				if _, ok := metricByID(id); !ok {
 					t.Errorf("%s %s is about %q, which is no work", b.ID, b.Condition, id)

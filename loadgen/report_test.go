@@ -141,8 +141,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// TestProbe: what is no admin endpoint is told as such.
-func TestProbe(t *testing.T) {
+// TestTakeSample: what is no admin endpoint is told as such.
+func TestTakeSample(t *testing.T) {
 	answer := "process_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 1000000\ngo_memstats_heap_inuse_bytes 300000\ngo_memstats_stack_inuse_bytes 200000\nodd\nodd x\n"
 	code := http.StatusOK
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -150,22 +150,22 @@ func TestProbe(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	}))
 	defer srv.Close()
-	p := newProbe(strings.TrimPrefix(srv.URL, "http://"))
-	s, err := p.sample(t.Context())
+	addr := strings.TrimPrefix(srv.URL, "http://")
+	s, err := takeSample(t.Context(), addr)
 	if err != nil || s.cpu != 12.5 || s.resident != 1_000_000 || s.heap != 500_000 {
 		t.Errorf("looked and saw %+v, %v", s, err)
 	}
 	answer = "hello\n"
-	if _, err := p.sample(t.Context()); err == nil || !strings.Contains(err.Error(), "is it the admin endpoint") {
+	if _, err := takeSample(t.Context(), addr); err == nil || !strings.Contains(err.Error(), "is it the admin endpoint") {
 		t.Errorf("another server gives %v", err)
 	}
 	code = http.StatusNotFound
-	if err := p.collect(t.Context()); err == nil || !strings.Contains(err.Error(), "404") {
+	if err := collectGarbage(t.Context(), addr); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("a missing page gives %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.collect(ctx); !errors.Is(err, context.Canceled) {
+	if err := collectGarbage(ctx, addr); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that ended gives %v", err)
 	}
 }

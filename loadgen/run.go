@@ -52,13 +52,12 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	}()
 
 	var samples struct{ before, begin, end sample }
-	var prober *probe
-	if cfg.Metrics != "" {
-		prober = newProbe(cfg.Metrics)
-		if err := prober.collect(ctx); err != nil {
+	sampled := cfg.Metrics != ""
+	if sampled {
+		if err := collectGarbage(ctx, cfg.Metrics); err != nil {
 			return nil, err
 		}
-		if samples.before, err = prober.sample(ctx); err != nil {
+		if samples.before, err = takeSample(ctx, cfg.Metrics); err != nil {
 			return nil, err
 		}
 	}
@@ -78,8 +77,8 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	if p, ok := w.(pacer); ok && cfg.Rate == 0 {
 		cfg.Rate = p.Rate()
 	}
-	if prober != nil {
-		if err := prober.collect(ctx); err != nil {
+	if sampled {
+		if err := collectGarbage(ctx, cfg.Metrics); err != nil {
 			return nil, err
 		}
 	}
@@ -98,11 +97,11 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	began := make(chan error, 1)
 	atBegin := func() error {
 		cpuBegin = cpuTime()
-		if prober == nil {
+		if !sampled {
 			return nil
 		}
 		var err error
-		samples.begin, err = prober.sample(ctx)
+		samples.begin, err = takeSample(ctx, cfg.Metrics)
 		return err
 	}
 	if cfg.WarmUp == 0 {
@@ -142,8 +141,8 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	if measured {
 		cpu = cpuTime() - cpuBegin
 	}
-	if prober != nil && !interrupted {
-		if samples.end, err = prober.sample(ctx); err != nil {
+	if sampled && !interrupted {
+		if samples.end, err = takeSample(ctx, cfg.Metrics); err != nil {
 			return nil, err
 		}
 	}
@@ -164,7 +163,7 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 		if r.Operations > 0 {
 			r.Own.CPUPerOperationUS = cpu.Seconds() * 1e6 / float64(r.Operations)
 		}
-		if prober != nil && !interrupted {
+		if sampled && !interrupted {
 			r.Server = newServerCost(samples.before, samples.begin, samples.end, c.sessions, r.Operations)
 		}
 	}

@@ -1,4 +1,4 @@
-// Command bench is the benchmark without the peers that need large dependencies: it compares with
+// Command bench is the benchmark without the systems that need large dependencies: it compares with
 // what is physically possible, compares reports, and runs the long tests of one system. The program
 // of the module bench/peers compares with all.
 package main
@@ -38,16 +38,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
-	return bench.Command(ctx, args, stdout, stderr, peers)
+	return bench.Command(ctx, args, stdout, stderr, systems)
 }
 
-func peers(bin string) []bench.Peer {
+func systems(bin string) []bench.System {
 	self, err := os.Executable()
 	if err != nil {
 		self = filepath.Join(bin, "bench")
 	}
-	return []bench.Peer{
-		&bench.SignalboxPeer{Binary: filepath.Join(bin, "signalbox")},
+	return []bench.System{
+		&bench.SignalboxSystem{Binary: filepath.Join(bin, "signalbox")},
 		&bench.RaftLimit{Binary: self},
 		&bench.EchoLimit{Binary: self},
 	}

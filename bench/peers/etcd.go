@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,45 +28,48 @@ func (e *etcd) Version(ctx context.Context) (string, error) {
 	return first + ", one member, or three; clientv3 with its concurrency package; 15 connections where they are shared", nil
 }
 
-func (e *etcd) Start(ctx context.Context, dir string) (bench.Server, error) {
+func (e *etcd) Start(ctx context.Context, dir string) (*bench.Server, error) {
+	addr, err := bench.FreeAddresses(2)
+	if err != nil {
+		return nil, err
+	}
+	p, err := e.member(ctx, nil, 0, dir, addr[0], addr[1], "member-1=http://"+addr[1])
+	if err != nil {
+		return nil, err
+	}
+	return bench.NewServer(p, func(w bench.Workload) (bench.Plan, error) { return etcdPlan(addr[0], w), nil }), nil
+}
+
+// member starts one member of a cluster on a host, with further flags.
+func (e *etcd) member(ctx context.Context, hosts *bench.Hosts, i int, dir, client, peer, cluster string, flags ...string) (*bench.Process, error) {
 	binary, err := filepath.Abs(e.binary)
 	if err != nil {
 		return nil, err
 	}
-	client, err := bench.FreeAddress()
-	if err != nil {
-		return nil, err
+	program, args := hosts.Command(i, binary, append([]string{
+		"--name", memberName(i), "--data-dir", filepath.Join(dir, "data"),
+		"--listen-client-urls", "http://" + client, "--advertise-client-urls", "http://" + client,
+		"--listen-peer-urls", "http://" + peer, "--initial-advertise-peer-urls", "http://" + peer, "--initial-cluster", cluster,
+		"--quota-backend-bytes", "8589934592", "--log-level", "error", "--enable-pprof"}, flags...)...)
+	p, err := bench.StartProcess(ctx, dir, func(ctx context.Context) error { return etcdHealthy(ctx, client) }, program, args...)
+	if err == nil {
+		p.Collect = bench.CollectGo(client)
 	}
-	peer, err := bench.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	p, err := bench.StartProcess(ctx, dir, func(ctx context.Context) error { return bench.Get(ctx, "http://"+client+"/health") }, binary,
-		"--name", "one", "--data-dir", filepath.Join(dir, "data"),
-		"--listen-client-urls", "http://"+client, "--advertise-client-urls", "http://"+client,
-		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "one=http://"+peer,
-		"--quota-backend-bytes", "8589934592", "--log-level", "error", "--enable-pprof")
-	if err != nil {
-		return nil, err
-	}
-	p.Collect = bench.CollectGo(client)
-	return &etcdServer{p, client}, nil
+	return p, err
 }
 
-type etcdServer struct {
-	process *bench.Process
-	addr    string
+func memberName(i int) string { return "member-" + strconv.Itoa(i+1) }
+
+func etcdHealthy(ctx context.Context, client string) error {
+	return bench.Get(ctx, "http://"+client+"/health")
 }
 
-func (s *etcdServer) Process() *bench.Process { return s.process }
-
-func (s *etcdServer) Stop() { s.process.Stop() }
-
-// Drive gives etcd 15 connections where they may be shared: one HTTP/2 connection is what limits it with many callers, and beyond 15 it gets no faster.
-func (s *etcdServer) Plan(u bench.Workload) (bench.Plan, error) {
-	t := &etcdTarget{addrs: []string{s.addr}, ttl: 60} // the concurrency package's default: keep-alives cost next to nothing
+// etcdPlan gives etcd 15 connections where they may be shared: one HTTP/2 connection is what limits
+// it with many callers, and beyond 15 it gets no faster.
+func etcdPlan(addr string, w bench.Workload) bench.Plan {
+	t := &etcdTarget{addrs: []string{addr}, ttl: 60} // the concurrency package's default: keep-alives cost next to nothing
 	p := bench.Plan{Target: t, Connections: 15}
-	switch u {
+	switch w {
 	case bench.OwnConnections, bench.ManyConnections:
 		p.Connections = loadgen.Each
 	case bench.SingleCaller:
@@ -73,12 +77,13 @@ func (s *etcdServer) Plan(u bench.Workload) (bench.Plan, error) {
 	case bench.Watchers:
 		p.Connections = bench.SharedConnections
 	case bench.IdleOwn:
-		// As often as ours: a session of ten seconds. Fewer of them, because etcd's client takes a hundred times the memory of its session.
+		// As often as ours: a session of ten seconds. Fewer of them, because etcd's client takes a
+		// hundred times the memory of its session.
 		t.ttl, p.Connections, p.Sessions = 10, loadgen.Each, 1000
 	case bench.IdleShared:
 		t.ttl, p.Sessions = 10, 5000
 	}
-	return p, nil
+	return p
 }
 
 // etcdTimeout bounds a call that nobody bounds.

@@ -70,7 +70,7 @@ func (s *etcdSession) Alive() bool {
 	}
 }
 
-// Holder locks with etcd's own recipe: one transaction when the lock is free, else a watch on the key before; unlocking deletes the key. That is one synced commit each,
+// Acquirer locks with etcd's own recipe: one transaction when the lock is free, else a watch on the key before; unlocking deletes the key. That is one synced commit each,
 // the least there can be.
 func (s *etcdSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	return &etcdAcquirer{s.s, map[string]*concurrency.Mutex{}}

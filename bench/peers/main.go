@@ -22,9 +22,9 @@ func main() {
 }
 
 // all systems, with the binaries that make puts into one folder.
-func all(bin string) []bench.Peer {
-	return []bench.Peer{
-		&bench.SignalboxPeer{Binary: filepath.Join(bin, "signalbox")},
+func all(bin string) []bench.System {
+	return []bench.System{
+		&bench.SignalboxSystem{Binary: filepath.Join(bin, "signalbox")},
 		&etcd{binary: filepath.Join(bin, "etcd")},
 		&zooKeeper{},
 		&redisServer{client: bench.GoRedis},

@@ -13,9 +13,9 @@ import (
 )
 
 // servers are the peers that are there, by name; the others are skipped, by name.
-func servers(t *testing.T) map[string]bench.Server {
+func servers(t *testing.T) map[string]*bench.Server {
 	t.Helper()
-	out := map[string]bench.Server{}
+	out := map[string]*bench.Server{}
 	for _, p := range all(filepath.Join("..", "..", "bin")) {
 		switch p.(type) {
 		case *etcd, *zooKeeper, *redisServer:
@@ -39,7 +39,7 @@ func servers(t *testing.T) map[string]bench.Server {
 		}
 		t.Cleanup(s.Stop)
 		out[p.Name()] = s
-		if c, ok := p.(bench.ClusterPeer); ok {
+		if c, ok := p.(bench.ClusterSystem); ok {
 			if dir = filepath.Join(t.TempDir(), "three"); os.Mkdir(dir, 0o700) != nil {
 				t.Fatal("no folder")
 			}

@@ -37,7 +37,7 @@ func (r *redisServer) Version(ctx context.Context) (string, error) {
 
 // Start turns on the log with a sync for each pass of the event loop, which is one sync for all commands that arrived together, and turns off what would only disturb: no
 // snapshots, no rewriting of the log, no cut of slow subscribers.
-func (r *redisServer) Start(ctx context.Context, dir string) (bench.Server, error) {
+func (r *redisServer) Start(ctx context.Context, dir string) (*bench.Server, error) {
 	addr, err := bench.FreeAddress()
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (r *redisServer) Start(ctx context.Context, dir string) (bench.Server, erro
 	if err != nil {
 		return nil, err
 	}
-	return &redisProcess{p, addr, r.client}, nil
+	return bench.NewServer(p, func(w bench.Workload) (bench.Plan, error) { return redisPlan(r.client, addr, w) }), nil
 }
 
 // redisReady asks whether it answers.
@@ -76,27 +76,17 @@ func redisReady(ctx context.Context, addr string) error {
 	return nil
 }
 
-type redisProcess struct {
-	process *bench.Process
-	addr    string
-	client  string
-}
-
-func (s *redisProcess) Process() *bench.Process { return s.process }
-
-func (s *redisProcess) Stop() { s.process.Stop() }
-
-func (s *redisProcess) Plan(u bench.Workload) (bench.Plan, error) {
-	if s.client == bench.Rueidis {
-		switch u {
+func redisPlan(client, addr string, w bench.Workload) (bench.Plan, error) {
+	if client == bench.Rueidis {
+		switch w {
 		case bench.LockPairs, bench.Reads:
-			return bench.Plan{Target: &rueidisTarget{addr: s.addr}, Connections: 1}, nil // one client is four connections
+			return bench.Plan{Target: &rueidisTarget{addr: addr}, Connections: 1}, nil // one client is four connections
 		}
 		return bench.Plan{}, bench.ErrUnsupported
 	}
-	t := &goRedisTarget{addr: s.addr}
+	t := &goRedisTarget{addr: addr}
 	p := bench.Plan{Target: t, Connections: loadgen.Each}
-	switch u {
+	switch w {
 	case bench.Handoffs:
 		t.queue = true
 	case bench.Watchers, bench.ManyConnections:

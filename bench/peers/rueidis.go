@@ -48,7 +48,7 @@ func (s *rueidisSession) Close(context.Context) error { return nil }
 
 var rueidisUnlock = rueidis.NewLuaScript(unlock)
 
-// Holder locks as Redis's documentation says.
+// Acquirer locks as Redis's documentation says.
 func (s *rueidisSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer { return s }
 
 func (s *rueidisSession) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {

@@ -36,7 +36,7 @@ func (z *zooKeeper) Version(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)) + ", one server, or three; go-zookeeper/zk; 15 connections where they are shared", nil
 }
 
-func (z *zooKeeper) Start(ctx context.Context, dir string) (bench.Server, error) {
+func (z *zooKeeper) Start(ctx context.Context, dir string) (*bench.Server, error) {
 	addr, err := bench.FreeAddress()
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (z *zooKeeper) Start(ctx context.Context, dir string) (bench.Server, error)
 	if err != nil {
 		return nil, err
 	}
-	return &zooKeeperServer{p, addr}, nil
+	return bench.NewServer(p, func(w bench.Workload) (bench.Plan, error) { return zooKeeperPlan(addr, w) }), nil
 }
 
 // startZooKeeper starts a server with a class that has a main function, and more lines in its configuration.
@@ -90,22 +90,13 @@ func fourLetters(ctx context.Context, addr, word string) (string, error) {
 	return string(b), err
 }
 
-type zooKeeperServer struct {
-	process *bench.Process
-	addr    string
-}
-
-func (s *zooKeeperServer) Process() *bench.Process { return s.process }
-
-func (s *zooKeeperServer) Stop() { s.process.Stop() }
-
 // javaWarmUp is how much longer it runs before it counts: its code is compiled while it runs.
 const javaWarmUp = 4 * time.Second
 
-// Drive gives it 15 connections where they may be shared, like etcd: a connection is a session, and its requests are answered in order.
-func (s *zooKeeperServer) Plan(u bench.Workload) (bench.Plan, error) {
-	p := bench.Plan{Target: &zooKeeperTarget{addrs: []string{s.addr}, queue: u == bench.Handoffs}, Connections: 15, WarmUp: javaWarmUp}
-	switch u {
+// zooKeeperPlan gives it 15 connections where they may be shared, like etcd: a connection is a session, and its requests are answered in order.
+func zooKeeperPlan(addr string, w bench.Workload) (bench.Plan, error) {
+	p := bench.Plan{Target: &zooKeeperTarget{addrs: []string{addr}, queue: w == bench.Handoffs}, Connections: 15, WarmUp: javaWarmUp}
+	switch w {
 	case bench.OwnConnections, bench.Handoffs, bench.IdleOwn:
 		p.Connections = loadgen.Each
 	case bench.SingleCaller:

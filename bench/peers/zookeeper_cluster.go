@@ -17,7 +17,7 @@ import (
 // are those of the one, heaps too: they are touched as far as they are used. The 15 clients know all servers, as its authors ask for, and each goes to one
 // chosen at random; a server that does not lead passes a write on, and answers for itself, which spreads the sessions' work. All three compile their code on
 // the same cores: three times the warm-up.
-func (z *zooKeeper) StartCluster(ctx context.Context, dir string) (bench.Server, error) {
+func (z *zooKeeper) StartCluster(ctx context.Context, dir string) (*bench.Server, error) {
 	addr, err := bench.FreeAddresses(3 * bench.Servers)
 	if err != nil {
 		return nil, err

@@ -89,7 +89,7 @@ func (s *zooKeeperSession) Alive() bool {
 	return s.c.State() == zk.StateHasSession && s.c.SessionID() == s.id
 }
 
-// Holder locks with ZooKeeper's queue recipe, of its client library, when many want the lock; and with a single ephemeral node when nobody else does, which spares
+// Acquirer locks with ZooKeeper's queue recipe, of its client library, when many want the lock; and with a single ephemeral node when nobody else does, which spares
 // listing the queue.
 func (s *zooKeeperSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	if s.queue {

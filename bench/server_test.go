@@ -44,11 +44,11 @@ func TestServersStopTogether(t *testing.T) {
 	if _, err := g.Plan(SingleCaller); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("a group does what nobody has planned for: %v", err)
 	}
-	if err := collect(t.Context(), g); err != nil {
+	if err := g.collect(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat("/proc/self/stat"); err == nil {
-		all, err := usageOf(g)
+		all, err := g.Usage()
 		one, err2 := g.Process().Usage()
 		if err != nil || err2 != nil || all.Resident < 2*one.Resident {
 			t.Errorf("three use %+v, the first of them %+v: %v, %v", all, one, err, err2)
@@ -98,12 +98,12 @@ func TestClusterOfThree(t *testing.T) {
 		t.Skip("starts servers")
 	}
 	t.Parallel()
-	s, err := (&SignalboxPeer{Binary: self(t), Shards: 2}).StartCluster(t.Context(), t.TempDir())
+	s, err := (&SignalboxSystem{Binary: self(t), Shards: 2}).StartCluster(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	if n := len(processes(s)); n != Servers {
+	if n := len(s.processes); n != Servers {
 		t.Errorf("%d processes", n)
 	}
 	plan, err := s.Plan(LockPairs)
@@ -113,12 +113,12 @@ func TestClusterOfThree(t *testing.T) {
 	if err := fill(t.Context(), plan, 50, nil); err != nil {
 		t.Error(err)
 	}
-	u, err := usageOf(s)
+	u, err := s.Usage()
 	if first, err2 := s.Process().Usage(); err == nil && (err2 != nil || u.CPU <= first.CPU) {
 		t.Errorf("three use %v, the first of them %v: %v", u.CPU, first.CPU, err2)
 	}
 	s.Stop()
-	for _, p := range processes(s) {
+	for _, p := range s.processes {
 		if _, err := p.Usage(); err == nil {
 			t.Error("a process is left")
 		}

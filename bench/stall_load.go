@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// stallLoad is a load whose longest calls count: how long callers wait while a cluster changes.
+type stallLoad struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	now   callStats
+	began []time.Time // of each writer's last answered write
+}
+
+// callStats are the calls of a time.
+type callStats struct {
+	writes, slow int // slow: longer than stallThreshold
+	write, read  time.Duration
+	err          error // the first
+}
+
+// startStallLoad makes a load with so many writers, and the context that it runs under.
+func startStallLoad(ctx context.Context, writers int) (*stallLoad, context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	return &stallLoad{cancel: cancel, began: make([]time.Time, writers)}, ctx
+}
+
+// writer and reader call fn again and again until ctx ends, so often, or one call after the other if
+// calls take longer.
+func (l *stallLoad) writer(ctx context.Context, i int, every time.Duration, fn func(n int) error) {
+	l.run(ctx, every, fn, func(began time.Time, took time.Duration) {
+		l.began[i] = began
+		l.now.writes++
+		l.now.write = max(l.now.write, took)
+		if took > stallThreshold*time.Millisecond {
+			l.now.slow++
+		}
+	})
+}
+
+func (l *stallLoad) reader(ctx context.Context, every time.Duration, fn func(n int) error) {
+	l.run(ctx, every, fn, func(_ time.Time, took time.Duration) { l.now.read = max(l.now.read, took) })
+}
+
+func (l *stallLoad) run(ctx context.Context, every time.Duration, fn func(n int) error, note func(began time.Time, took time.Duration)) {
+	l.wg.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			began := time.Now()
+			err := fn(n)
+			took := time.Since(began)
+			l.mu.Lock()
+			if err == nil {
+				note(began, took)
+			} else if ctx.Err() == nil && l.now.err == nil {
+				l.now.err = err
+			}
+			l.mu.Unlock()
+			if every > took {
+				_ = pause(ctx, every-took)
+			}
+		}
+	})
+}
+
+// take is what there was since the last call.
+func (l *stallLoad) take() callStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.now
+	l.now = callStats{}
+	return s
+}
+
+// end stops the load, and waits for its calls.
+func (l *stallLoad) end() {
+	l.cancel()
+	l.wg.Wait()
+}

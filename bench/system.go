@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// System is a system that is measured.
+type System interface {
+	// Name is one of the subjects.
+	Name() string
+
+	// Version says what is measured: version, settings that matter, client. Its error is a sentence
+	// that says what is missing and how to get it.
+	Version(ctx context.Context) (string, error)
+
+	// Start starts a server that keeps its data in an empty folder, and waits until it answers.
+	Start(ctx context.Context, dir string) (*Server, error)
+}
+
+// Servers is how many servers make the smallest cluster that survives the loss of one.
+const Servers = 3
+
+// ClusterSystem is a System of several servers, each with a copy of everything.
+type ClusterSystem interface {
+	System
+
+	// StartCluster starts three servers that keep their data in folders of their own below an empty
+	// one. It waits until they are one cluster with nothing left to do: three voters, and leaders
+	// where they are to stay.
+	StartCluster(ctx context.Context, dir string) (*Server, error)
+}
+
+// FailoverSystem is a ClusterSystem whose servers can be taken away and started again.
+type FailoverSystem interface {
+	ClusterSystem
+
+	// StartClusterOn is StartCluster on hosts, with further flags. The cluster can tell who leads,
+	// and whether it is whole again.
+	StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Server, error)
+}
+
+// NeedsCallTimeout is a System whose client waits for ever for an answer of a server that hangs. Its
+// calls need a deadline of their own, and are repeated.
+type NeedsCallTimeout interface{ CallTimeout() time.Duration }
+
+// SelfMeasuring is a System that measures itself, because there is no server to drive.
+type SelfMeasuring interface {
+	System
+
+	// Measure takes about so long. It passes its figures to note.
+	Measure(ctx context.Context, dir string, d time.Duration, note func(metric string, value float64)) error
+}
+
+// Workload is a kind of work.
+type Workload int
+
+// The kinds of work.
+const (
+	LockPairs       Workload = iota // pairs of many callers over few connections
+	OwnConnections                  // pairs of many callers, a connection each, one request at a time on it
+	SingleCaller                    // pairs of one caller
+	Handoffs                        // one lock, many contenders
+	Reads                           // strict and relaxed
+	Watchers                        // many watchers over few connections
+	ManyConnections                 // many watchers over many connections
+	IdleOwn                         // sessions that only live, a connection each
+	IdleShared                      // likewise, on shared connections
+)
+
+// SharedConnections is how many connections 20,000 watchers share, where a system lets them: a
+// server of ours carries 1,024 streams on each.
+const SharedConnections = 20
+
+// Plan is how a System does a kind of work best.
+type Plan struct {
+	Target      loadgen.Target
+	Connections int           // how many serve it best, or loadgen.Each
+	WarmUp      time.Duration // beyond the others', for what compiles as it runs
+	Sessions    int           // of IdleOwn and IdleShared: how many; 0 is as many as ours has
+	Once        bool          // its watches end with the first change, and are renewed
+}
+
+// ErrUnsupported is what Plan returns for work that a system has no way to do: its column stays
+// empty.
+var ErrUnsupported = errors.New("this system does not do this kind of work")
