@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -138,42 +140,43 @@ func (s *Session) detach() {
 	}
 }
 
-// connLost is called when a connection is over that the session may be attached on.
-func (s *Session) connLost(cn *conn) {
+// detachFrom detaches the session if it is attached on a connection in a way that lost describes.
+func (s *Session) detachFrom(cn *conn, lost func(att *attachment) bool) {
 	s.step(func(m *sessionstate.Machine, now time.Duration) {
-		if s.attachment != nil && s.attachment.cn == cn {
+		if s.attachment != nil && s.attachment.cn == cn && lost(s.attachment) {
 			s.detach()
 			m.ConnLost(now)
 		}
 	})
 }
 
+// connLost is called when a connection is over that the session may be attached on.
+func (s *Session) connLost(cn *conn) {
+	s.detachFrom(cn, func(*attachment) bool { return true })
+}
+
+// detachFromHome detaches the sessions on a connection that are at home in a shard.
+func (cn *conn) detachFromHome(shard uint64) {
+	var sessions []*Session
+	cn.mu.Lock()
+	if cn.renewals[shard] != nil {
+		sessions = slices.Collect(maps.Keys(cn.sessions))
+	}
+	cn.mu.Unlock()
+	for _, s := range sessions {
+		s.detachFrom(cn, func(att *attachment) bool { return att.shard == shard })
+	}
+}
+
 // detachHome is called when the server does not know the session on the connection that it is
 // attached on. It may have forgotten all sessions of the same home shard, and a pong for one must
 // not renew the others.
 func (s *Session) detachHome(att *attachment) {
-	att.cn.mu.Lock()
-	others := make([]*Session, 0, len(att.cn.sessions))
-	for o := range att.cn.sessions {
-		others = append(others, o)
-	}
-	att.cn.mu.Unlock()
-	lose := func(o *Session) {
-		o.step(func(m *sessionstate.Machine, now time.Duration) {
-			if o.attachment != nil && o.attachment.cn == att.cn && o.attachment.shard == att.shard {
-				o.detach()
-				m.ConnLost(now)
-			}
-		})
-	}
 	s.mu.Lock()
 	stale := s.attachment != att
 	s.mu.Unlock()
-	if stale {
-		return // somebody was here before
-	}
-	for _, o := range others {
-		lose(o)
+	if !stale { // else it was detached before
+		att.cn.detachFromHome(att.shard)
 	}
 }
 
@@ -225,10 +228,7 @@ func (s *Session) delayAttach() {
 
 // requestAttach says that a call waits for the session to be attached. mu is held.
 func (s *Session) requestAttach() {
-	select {
-	case s.attachWanted <- struct{}{}:
-	default:
-	}
+	wake(s.attachWanted)
 }
 
 // home is the shard of the session's home bucket, 0 for unknown.

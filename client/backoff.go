@@ -30,6 +30,14 @@ func (b *backoff) next() time.Duration {
 	return rand.N(bound + 1)
 }
 
+// wake sends to a channel of capacity 1 that wakes a goroutine, unless a value waits there.
+func wake(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
 // sleep waits for d, or until ctx or stop ends; it says whether it waited to the end. A nil stop
 // never ends.
 func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {

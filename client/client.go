@@ -3,7 +3,9 @@ package client
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,10 +67,7 @@ func (c *Client) Close() error {
 		c.mu.Unlock()
 		return nil
 	}
-	open := make([]*Session, 0, len(c.sessions))
-	for _, s := range c.sessions {
-		open = append(open, s)
-	}
+	open := slices.Collect(maps.Values(c.sessions))
 	c.mu.Unlock()
 
 	ctx, cancel := context.WithTimeoutCause(c.ctx, sessionStopTimeout, errors.New("a session's stop was not answered in time"))
@@ -94,10 +93,7 @@ func (c *Client) CloseWithoutRelease() {
 		return
 	}
 	c.closed = true
-	left := make([]*Session, 0, len(c.sessions))
-	for _, s := range c.sessions {
-		left = append(left, s)
-	}
+	left := slices.Collect(maps.Values(c.sessions))
 	if c.watchdog != nil {
 		c.watchdog.stop()
 	}

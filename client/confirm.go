@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -37,10 +36,7 @@ func (c *Client) leaseMoved(route requestRoute, tier uint8, bucket uint32) bool 
 // confirmMoved confirms leases that another shard owns by the newest map. While they moved, nobody
 // reported one that was taken away, and the new shard does not know the session yet.
 func (c *Client) confirmMoved() {
-	c.mu.Lock()
-	sessions := slices.Collect(maps.Values(c.sessions))
-	c.mu.Unlock()
-	for _, s := range sessions {
+	for _, s := range c.allSessions() {
 		if s.hasMovedLease() {
 			s.confirm()
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -232,11 +233,9 @@ func (cn *conn) hasRoom() bool { return cn.calls.pending+cn.reserved < int(cn.he
 // leaveQueue removes a caller that gave up from the window's queue, and passes its room on if it
 // got some. mu is held.
 func (cn *conn) leaveQueue(turn chan struct{}) {
-	for i, t := range cn.queue {
-		if t == turn {
-			cn.queue = append(cn.queue[:i], cn.queue[i+1:]...)
-			return
-		}
+	if i := slices.Index(cn.queue, turn); i >= 0 {
+		cn.queue = slices.Delete(cn.queue, i, i+1)
+		return
 	}
 	cn.reserved--
 	cn.admitQueued()
@@ -275,10 +274,7 @@ func (cn *conn) failSessionCalls(of *Session) {
 
 // flush wakes the writer.
 func (cn *conn) flush() {
-	select {
-	case cn.wake <- struct{}{}:
-	default:
-	}
+	wake(cn.wake)
 }
 
 func (cn *conn) writeLoop() {

@@ -45,15 +45,23 @@ type connector struct {
 // another instance by now.
 var errMapChanged = fmt.Errorf("%w: the cluster map has changed", ErrUnreachable)
 
+// live is the connection if there is one that is not lost, or nil.
+func (l *connector) live() *conn {
+	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+		return cn
+	}
+	return nil
+}
+
 // get is the connector's connection, made if there is none. The error of a failed attempt is
 // ErrUnreachable or a *permanentError; calling again waits for the next attempt. If moved is not
 // nil and ends first, the error is errMapChanged.
 func (l *connector) get(ctx context.Context, moved <-chan struct{}) (*conn, error) {
-	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+	if cn := l.live(); cn != nil {
 		return cn, nil
 	}
 	l.mu.Lock()
-	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+	if cn := l.live(); cn != nil {
 		l.mu.Unlock()
 		return cn, nil
 	}
@@ -76,7 +84,7 @@ func (l *connector) get(ctx context.Context, moved <-chan struct{}) (*conn, erro
 func (l *connector) dialInBackground(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if cn := l.current.Load(); cn == nil || cn.isLost() {
+	if l.live() == nil {
 		l.addAddress(address)
 		l.attemptLocked()
 	}
@@ -114,10 +122,7 @@ func (l *connector) resetBackoff() {
 	defer l.mu.Unlock()
 	l.backoff.failures = 0
 	if l.attempt != nil {
-		select {
-		case l.attempt.skipBackoff <- struct{}{}:
-		default:
-		}
+		wake(l.attempt.skipBackoff)
 	}
 }
 
@@ -265,7 +270,7 @@ func (l *connector) addAddress(address string) {
 
 // getVia is get with the address from the map, which is tried after those that worked.
 func (l *connector) getVia(ctx context.Context, address string, moved <-chan struct{}) (*conn, error) {
-	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+	if cn := l.live(); cn != nil {
 		return cn, nil
 	}
 	l.mu.Lock()

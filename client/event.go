@@ -41,7 +41,7 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
-		cn.noteEarlyDetach(m.Session, math.MaxUint64)
+		cn.noteDetached(m.Session, math.MaxUint64, true)
 		if s := c.session(m.Session); s != nil {
 			s.endedByServer(endReason(m.Reason, m.Message))
 			cn.forgetDetached(m.Session)
@@ -51,7 +51,7 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
-		cn.noteEarlyDetach(m.Session, m.Epoch-1)
+		cn.noteDetached(m.Session, m.Epoch-1, true)
 		if s := c.session(m.Session); s != nil {
 			s.takenOver(cn, m.Epoch)
 		}
@@ -60,7 +60,7 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
-		cn.noteDetached(m.Session, m.Epoch)
+		cn.noteDetached(m.Session, m.Epoch, false)
 		if s := c.session(m.Session); s != nil {
 			s.detachedByServer(cn, m.Epoch)
 		}

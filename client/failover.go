@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -34,7 +33,7 @@ func (c *Client) otherConns(instance uint64) (list []*conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.connectors {
-		if cn := l.current.Load(); cn != nil && cn.instance != instance && !cn.isLost() {
+		if cn := l.live(); cn != nil && cn.instance != instance {
 			list = append(list, cn)
 		}
 	}
@@ -63,22 +62,7 @@ func (c *Client) reroute(cn *conn, shard uint64) {
 	cn.failShardCalls(shard)
 	// The new leader's first entry has detached the sessions that are at home there: what this
 	// connection says does not keep them alive.
-	cn.mu.Lock()
-	sessions := make([]*Session, 0, len(cn.sessions))
-	if cn.renewals[shard] != nil {
-		for s := range cn.sessions {
-			sessions = append(sessions, s)
-		}
-	}
-	cn.mu.Unlock()
-	for _, s := range sessions {
-		s.step(func(m *sessionstate.Machine, now time.Duration) {
-			if s.attachment != nil && s.attachment.cn == cn && s.attachment.shard == shard {
-				s.detach()
-				m.ConnLost(now)
-			}
-		})
-	}
+	cn.detachFromHome(shard)
 }
 
 // findLeader asks another instance who leads: an instance that calls wait for is silent, and there

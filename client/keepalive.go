@@ -152,24 +152,17 @@ func (v *renewal) raise(at time.Duration) {
 	}
 }
 
-// noteDetached records that pongs renew no attach of the session up to this epoch. The attach's
-// reply may have been read before and be processed later.
-func (cn *conn) noteDetached(session, epoch uint64) {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	cn.detachedUpTo[session] = max(cn.detachedUpTo[session], epoch)
-}
-
 // maxEarlyDetaches bounds what is kept for sessions that never come to be known.
 const maxEarlyDetaches = 1024
 
-// noteEarlyDetach is noteDetached for an event that comes right after the reply to a start or
-// restore, when the session is not known yet. The session is then not attached here, and attaches
-// again. Otherwise pongs for others would renew it until its first request.
-func (cn *conn) noteEarlyDetach(session, epoch uint64) {
+// noteDetached records that pongs renew no attach of the session up to this epoch. The attach's
+// reply may have been read before and be processed later. An early event comes right after the reply
+// to a start or restore, when the session is not known yet. The session is then not attached here,
+// and attaches again. Otherwise pongs for others would renew it until its first request.
+func (cn *conn) noteDetached(session, epoch uint64, early bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	if len(cn.detachedUpTo) < maxEarlyDetaches {
+	if !early || len(cn.detachedUpTo) < maxEarlyDetaches {
 		cn.detachedUpTo[session] = max(cn.detachedUpTo[session], epoch)
 	}
 }

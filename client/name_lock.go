@@ -1,6 +1,9 @@
 package client
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // nameLock serializes a session's operations on one semaphore. The server has one entry per session
 // and name, and an acquire sets it, so two goroutines that acquire one name would work on each
@@ -110,18 +113,11 @@ func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, t := range e.queue {
-		if t == turn {
-			e.queue = append(e.queue[:i], e.queue[i+1:]...)
-			return s.waitErr(ctx)
-		}
+	if i := slices.Index(e.queue, turn); i >= 0 {
+		e.queue = slices.Delete(e.queue, i, i+1)
+	} else {
+		s.unlockNameLocked(e) // the turn came at the same moment
 	}
-	s.unlockNameLocked(e) // the turn came at the same moment
-	return s.waitErr(ctx)
-}
-
-// waitErr is the error of a wait that failed. mu is held.
-func (s *Session) waitErr(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
 	}

@@ -65,43 +65,24 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 		w.Fields |= protocol.FieldGracePeriod
 		w.GracePeriod = millis.Of("session grace period", *n.GracePeriod, &err)
 	}
-	if n.ReadConsistency != nil {
-		w.Fields |= protocol.FieldReadConsistency
-		w.ReadConsistency = protocol.Consistency(*n.ReadConsistency)
-	}
-	if n.AttachConsistency != nil {
-		w.Fields |= protocol.FieldAttachConsistency
-		w.AttachConsistency = protocol.Consistency(*n.AttachConsistency)
-	}
-	if n.CountersMode != nil {
-		w.Fields |= protocol.FieldCountersMode
-		w.CountersMode = protocol.CountersMode(*n.CountersMode)
-	}
-	if n.MaxSessions != nil {
-		w.Fields |= protocol.FieldMaxSessions
-		w.MaxSessions = *n.MaxSessions
-	}
-	if n.MaxSemaphores != nil {
-		w.Fields |= protocol.FieldMaxSemaphores
-		w.MaxSemaphores = *n.MaxSemaphores
-	}
-	if n.MaxBytes != nil {
-		w.Fields |= protocol.FieldMaxBytes
-		w.MaxBytes = *n.MaxBytes
-	}
-	if n.MaxWaiters != nil {
-		w.Fields |= protocol.FieldMaxWaiters
-		w.MaxWaiters = *n.MaxWaiters
-	}
-	if n.MaxWatchers != nil {
-		w.Fields |= protocol.FieldMaxWatchers
-		w.MaxWatchers = *n.MaxWatchers
-	}
-	if n.MaxRequests != nil {
-		w.Fields |= protocol.FieldMaxRequests
-		w.MaxRequests = *n.MaxRequests
-	}
+	setField(&w, protocol.FieldReadConsistency, &w.ReadConsistency, (*protocol.Consistency)(n.ReadConsistency))
+	setField(&w, protocol.FieldAttachConsistency, &w.AttachConsistency, (*protocol.Consistency)(n.AttachConsistency))
+	setField(&w, protocol.FieldCountersMode, &w.CountersMode, (*protocol.CountersMode)(n.CountersMode))
+	setField(&w, protocol.FieldMaxSessions, &w.MaxSessions, n.MaxSessions)
+	setField(&w, protocol.FieldMaxSemaphores, &w.MaxSemaphores, n.MaxSemaphores)
+	setField(&w, protocol.FieldMaxBytes, &w.MaxBytes, n.MaxBytes)
+	setField(&w, protocol.FieldMaxWaiters, &w.MaxWaiters, n.MaxWaiters)
+	setField(&w, protocol.FieldMaxWatchers, &w.MaxWatchers, n.MaxWatchers)
+	setField(&w, protocol.FieldMaxRequests, &w.MaxRequests, n.MaxRequests)
 	return w, err
+}
+
+// setField sets a field that is given, and marks it as given.
+func setField[T any](w *protocol.NodeConfig, mark uint32, field, value *T) {
+	if value != nil {
+		w.Fields |= mark
+		*field = *value
+	}
 }
 
 func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
@@ -133,29 +114,29 @@ func wallTime(ms uint64) time.Time {
 // moment, the node may be created twice; likewise a repeated drop may drop a node that was created
 // again. Processes that create and drop one path concurrently must take a lock first.
 func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
-	config, err := cfg.wire()
-	if err != nil {
-		return nil, withOp("create node", path, err)
-	}
-	var reply protocol.NodeInfo
-	repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
+	info, repeated, err := c.createNode(ctx, path, cfg)
 	if err != nil {
 		return nil, withOp("create node", path, outcomeUnknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
 	}
-	return nodeInfo(&reply), nil
+	return info, nil
+}
+
+func (c *Client) createNode(ctx context.Context, path string, cfg NodeConfig) (info *NodeInfo, repeated bool, err error) {
+	config, err := cfg.wire()
+	if err != nil {
+		return nil, false, err
+	}
+	var reply protocol.NodeInfo
+	repeated, err = c.request(ctx, c.anyInstance, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
+	return nodeInfo(&reply), repeated, err
 }
 
 // EnsureNode is CreateNode that accepts an existing node, whatever its configuration.
 func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
-	config, err := cfg.wire()
-	if err != nil {
-		return nil, withOp("create node", path, err)
-	}
-	var reply protocol.NodeInfo
-	_, err = c.request(ctx, c.anyInstance, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
+	info, _, err := c.createNode(ctx, path, cfg)
 	switch {
 	case err == nil:
-		return nodeInfo(&reply), nil
+		return info, nil
 	case protocol.StatusOf(err) == protocol.StatusAlreadyExists:
 		return c.DescribeNode(ctx, path)
 	}

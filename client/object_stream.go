@@ -149,10 +149,7 @@ func (f *objectStream) end(err error) {
 }
 
 func (f *objectStream) notify() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	wake(f.wake)
 }
 
 // take waits for events. Those that came before the end are returned before its error.

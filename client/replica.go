@@ -102,7 +102,7 @@ func (c *Client) preferredConn(tier uint8, bucket uint32, grace time.Duration) (
 	}
 	at := c.preferredReplica(w)
 	l := c.connector(at, "")
-	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+	if cn := l.live(); cn != nil {
 		return cn, w.shard
 	}
 	l.dialInBackground(r.instances[at])

@@ -17,7 +17,7 @@ func (c *Client) anyConn(ctx context.Context) (*conn, error) {
 	var best *conn
 	c.mu.Lock()
 	for _, l := range c.connectors {
-		if cn := l.current.Load(); cn != nil && !cn.isLost() && (best == nil || cn.lastHeard.Load() > best.lastHeard.Load()) {
+		if cn := l.live(); cn != nil && (best == nil || cn.lastHeard.Load() > best.lastHeard.Load()) {
 			best = cn
 		}
 	}
@@ -82,7 +82,7 @@ func (c *Client) connToShard(ctx context.Context, shard uint64) (*conn, error) {
 // long.
 func (c *Client) connWithin(ctx context.Context, r *routeTable, instance uint64, moved <-chan struct{}) (*conn, error) {
 	l := c.connector(instance, "")
-	if cn := l.current.Load(); cn != nil && !cn.isLost() {
+	if cn := l.live(); cn != nil {
 		return cn, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, masterTimeout, errMasterTimeout)
@@ -115,12 +115,8 @@ func (c *Client) connToReplica(ctx context.Context, shard uint64, failures int) 
 
 // conn is the connection there is to the master, or nil.
 func (w *shardRoute) conn() *conn {
-	l := w.connector.Load()
-	if l == nil {
-		return nil
-	}
-	if cn := l.current.Load(); cn != nil && !cn.isLost() {
-		return cn
+	if l := w.connector.Load(); l != nil {
+		return l.live()
 	}
 	return nil
 }
@@ -144,10 +140,8 @@ func (c *Client) tryNextReplica(w *shardRoute, from uint64) {
 		if next == 0 {
 			next = x
 		}
-		if l := c.connectors[x]; l != nil && live == 0 {
-			if cn := l.current.Load(); cn != nil && !cn.isLost() {
-				live = x
-			}
+		if l := c.connectors[x]; l != nil && live == 0 && l.live() != nil {
+			live = x
 		}
 	}
 	if live != 0 && rand.N(4) != 0 {

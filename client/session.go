@@ -405,6 +405,13 @@ func (c *Client) allConnectors() []*connector {
 	return slices.Collect(maps.Values(c.connectors))
 }
 
+// allSessions are the sessions that live, or that the server has yet to learn the end of.
+func (c *Client) allSessions() []*Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.sessions))
+}
+
 // session finds a live session by id.
 func (c *Client) session(id uint64) *Session {
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"slices"
 	"sort"
 	"strings"
 
@@ -40,15 +41,7 @@ func (ss *streamSet) remove(st *watchStream) bool {
 	}
 	delete(ss.byID, st.id)
 	delete(ss.prefixes, st)
-	same := ss.exact[st.key]
-	for i, o := range same {
-		if o == st {
-			same[i] = same[len(same)-1]
-			same[len(same)-1] = nil
-			same = same[:len(same)-1]
-			break
-		}
-	}
+	same := slices.DeleteFunc(ss.exact[st.key], func(o *watchStream) bool { return o == st })
 	if len(same) == 0 {
 		delete(ss.exact, st.key)
 	} else {

@@ -367,10 +367,7 @@ func (w *watch) markUnsynced() {
 
 // notify wakes the consumer. Any locks but the dispatcher's may be held.
 func (w *watch) notify() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	wake(w.wake)
 	if w.callback != nil {
 		w.n.c.dispatcher.queue(w)
 	}

@@ -98,10 +98,7 @@ func (t *dispatcher) queue(w *watch) {
 	h.queued = true
 	t.ready = append(t.ready, w)
 	if len(t.ready) == 1 {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		wake(t.wake)
 	}
 }
 

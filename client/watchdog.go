@@ -64,13 +64,7 @@ func (w *watchdog) check() {
 	if !slept && jumped <= sessionstate.MinTimeout/2 {
 		return
 	}
-	w.c.mu.Lock()
-	sessions := make([]*Session, 0, len(w.c.sessions))
-	for _, s := range w.c.sessions {
-		sessions = append(sessions, s)
-	}
-	w.c.mu.Unlock()
-	for _, s := range sessions {
+	for _, s := range w.c.allSessions() {
 		s.step(func(m *sessionstate.Machine, now time.Duration) {
 			m.Tick(now)
 			if jumped > m.Timeout()/2 {

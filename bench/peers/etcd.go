@@ -13,8 +13,9 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// etcd is one member with its defaults, which sync every commit. Only what would limit a load is lifted: room for the database, and no line of log for each
-// request that is slow on a small machine.
+// etcd is one member with its defaults, which sync every commit. Only what would limit a load is
+// lifted: room for the database, and no line of log for each request that is slow on a small
+// machine.
 type etcd struct{ binary string }
 
 func (e *etcd) Name() string { return bench.Etcd }

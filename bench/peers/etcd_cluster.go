@@ -13,9 +13,10 @@ import (
 	"github.com/signalbox-dev/signalbox/bench"
 )
 
-// StartCluster starts three members that know each other from the start, as etcd's own guide has it, with the settings of the one. Heartbeats and elections
-// keep their defaults: on the loopback they cost next to nothing. Each of the 15 clients knows all members, as its authors ask for, and spreads over them by
-// itself; a member that does not lead passes a write on.
+// StartCluster starts three members that know each other from the start, as etcd's own guide has
+// it, with the settings of the one. Heartbeats and elections keep their defaults: on the loopback
+// they cost next to nothing. Each of the 15 clients knows all members, as its authors ask for, and
+// spreads over them by itself; a member that does not lead passes a write on.
 func (e *etcd) StartCluster(ctx context.Context, dir string) (*bench.Server, error) {
 	return e.StartClusterOn(ctx, dir, nil)
 }
@@ -66,5 +67,6 @@ func (e *etcd) StartClusterOn(ctx context.Context, dir string, hosts *bench.Host
 	return g, nil
 }
 
-// CallTimeout is the deadline of a call while a member may hang: etcd's client goes on waiting for its answer, and tries another member with the next call.
+// CallTimeout is the deadline of a call while a member may hang: etcd's client goes on waiting for
+// its answer, and tries another member with the next call.
 func (e *etcd) CallTimeout() time.Duration { return time.Second }

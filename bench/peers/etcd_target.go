@@ -70,8 +70,8 @@ func (s *etcdSession) Alive() bool {
 	}
 }
 
-// Acquirer locks with etcd's own recipe: one transaction when the lock is free, else a watch on the key before; unlocking deletes the key. That is one synced commit each,
-// the least there can be.
+// Acquirer locks with etcd's own recipe: one transaction when the lock is free, else a watch on the
+// key before; unlocking deletes the key. That is one synced commit each, the least there can be.
 func (s *etcdSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	return &etcdAcquirer{s.s, map[string]*concurrency.Mutex{}}
 }
@@ -129,7 +129,8 @@ func (r etcdReader) Read(ctx context.Context, name string) error {
 	return err
 }
 
-// Watch is a watch of its own for each watcher. The client puts those of a connection into one stream, which is cheapest for the server.
+// Watch is a watch of its own for each watcher. The client puts those of a connection into one
+// stream, which is cheapest for the server.
 func (s *etcdSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	now, err := s.c.Get(ctx, name)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// goRedisTarget speaks to Redis through go-redis. A connection is a client with a pool of one, so that no caller waits for another's.
+// goRedisTarget speaks to Redis through go-redis. A connection is a client with a pool of one, so
+// that no caller waits for another's.
 type goRedisTarget struct {
 	addr  string
 	queue bool // locks are lists whose one element is handed on: waiting is a blocking pop, which is the fastest way there is
@@ -118,7 +119,8 @@ func (s *goRedisSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	return &goRedisAcquirer{s.conn.c, s.token}
 }
 
-// goRedisAcquirer locks as Redis's documentation says: set if absent with an expiry, and a script that compares and deletes.
+// goRedisAcquirer locks as Redis's documentation says: set if absent with an expiry, and a script
+// that compares and deletes.
 type goRedisAcquirer struct {
 	c     *redis.Client
 	token string
@@ -144,8 +146,8 @@ func (h goRedisLease) Release(ctx context.Context) error {
 	return unlockScript.EvalSha(ctx, h.h.c, []string{h.name}, h.h.token).Err()
 }
 
-// goRedisQueue is a lock as a list with one element. It is fair and needs no polling, but a holder that dies takes the element with it: for Redis's sake that is
-// not counted here.
+// goRedisQueue is a lock as a list with one element. It is fair and needs no polling, but a holder
+// that dies takes the element with it: for Redis's sake that is not counted here.
 type goRedisQueue struct {
 	c    *redis.Client
 	made map[string]bool
@@ -194,7 +196,8 @@ type goRedisReader struct{ c *redis.Client }
 
 func (r goRedisReader) Read(ctx context.Context, name string) error { return r.c.Get(ctx, name).Err() }
 
-// Watch subscribes. The first watcher of a connection subscribes to the channel, the others to patterns that only it matches, so that each gets a message of its own.
+// Watch subscribes. The first watcher of a connection subscribes to the channel, the others to
+// patterns that only it matches, so that each gets a message of its own.
 func (s *goRedisSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	subs := s.conn.subscriptions()
 	lost, err := subs.add(ctx, name, notify)

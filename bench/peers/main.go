@@ -1,5 +1,5 @@
-// Command peers is the benchmark with all peers. It is a module of its own, so that the large dependencies of etcd's server and of the peers' clients stay out
-// of signalbox's.
+// Command peers is the benchmark with all systems. It is a module of its own, so that the large
+// dependencies of etcd's server and of the systems' clients stay out of signalbox's.
 package main
 
 import (

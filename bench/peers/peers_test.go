@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// servers are the peers that are there, by name; the others are skipped, by name.
+// servers are the systems that are there, by name; the others are skipped, by name.
 func servers(t *testing.T) map[string]*bench.Server {
 	t.Helper()
 	out := map[string]*bench.Server{}
@@ -52,7 +52,7 @@ func servers(t *testing.T) map[string]*bench.Server {
 		}
 	}
 	if len(out) == 0 {
-		t.Skip("no peer is installed")
+		t.Skip("no system is installed")
 	}
 	return out
 }
@@ -71,8 +71,9 @@ func session(t *testing.T, ctx context.Context, plan bench.Plan) loadgen.Session
 	return s
 }
 
-// TestPeersDoTheirWork: what is measured is done. A lock that does not exclude, or a watch that misses the last change, would be fast.
-func TestPeersDoTheirWork(t *testing.T) {
+// TestSystemsDoTheirWork: what is measured is done. A lock that does not exclude, or a watch that
+// misses the last change, would be fast.
+func TestSystemsDoTheirWork(t *testing.T) {
 	for name, s := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// redisServer is Redis with appendfsync always, through one of two clients. It has no replica and no consensus: what it loses with its disk is lost.
+// redisServer is Redis with appendfsync always, through one of two clients. It has no replica and
+// no consensus: what it loses with its disk is lost.
 type redisServer struct{ client string }
 
 func (r *redisServer) Name() string { return r.client }
@@ -35,8 +36,9 @@ func (r *redisServer) Version(ctx context.Context) (string, error) {
 	return "redis-server " + v + ", appendfsync always; go-redis, a request at a time on a connection", nil
 }
 
-// Start turns on the log with a sync for each pass of the event loop, which is one sync for all commands that arrived together, and turns off what would only disturb: no
-// snapshots, no rewriting of the log, no cut of slow subscribers.
+// Start turns on the log with a sync for each pass of the event loop, which is one sync for all
+// commands that arrived together, and turns off what would only disturb: no snapshots, no rewriting
+// of the log, no cut of slow subscribers.
 func (r *redisServer) Start(ctx context.Context, dir string) (*bench.Server, error) {
 	addr, err := bench.FreeAddress()
 	if err != nil {
@@ -99,14 +101,17 @@ func redisPlan(client, addr string, w bench.Workload) (bench.Plan, error) {
 	return p, nil
 }
 
-// subscribers is how many connections subscribe at most: a process may have only so many open files. Beyond it a connection subscribes several times.
+// subscribers is how many connections subscribe at most: a process may have only so many open
+// files. Beyond it a connection subscribes several times.
 const subscribers = 5000
 
-// unlock deletes a lock only for who holds it, as Redis's documentation has it. A plain delete would be a little faster, and would free a lock that has expired and belongs
-// to somebody else by now.
+// unlock deletes a lock only for who holds it, as Redis's documentation has it. A plain delete
+// would be a little faster, and would free a lock that has expired and belongs to somebody else by
+// now.
 const unlock = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
 
-// lockExpiry of a lock, in milliseconds: nobody extends it in so short a run, which spares Redis the work.
+// lockExpiry of a lock, in milliseconds: nobody extends it in so short a run, which spares Redis
+// the work.
 const lockExpiry = 60_000
 
 var errLockTaken = errors.New("the lock is taken")

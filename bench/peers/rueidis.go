@@ -10,8 +10,9 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// rueidisTarget speaks to Redis through rueidis, which gathers the requests of all callers into pipelines over four connections: the fastest that Redis is driven from Go.
-// Its cache is off, since a read from the client's own memory asks no server.
+// rueidisTarget speaks to Redis through rueidis, which gathers the requests of all callers into
+// pipelines over four connections: the fastest that Redis is driven from Go. Its cache is off,
+// since a read from the client's own memory asks no server.
 type rueidisTarget struct{ addr string }
 
 func (t *rueidisTarget) Name() string { return "redis at " + t.addr + " through rueidis" }

@@ -17,7 +17,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// zooKeeper is one server of Debian's package with its defaults, which sync every transaction, in a heap large enough that collections do not show.
+// zooKeeper is one server of Debian's package with its defaults, which sync every transaction, in a
+// heap large enough that collections do not show.
 type zooKeeper struct{}
 
 // Debian's place for it. Its manifest names the rest.
@@ -48,13 +49,15 @@ func (z *zooKeeper) Start(ctx context.Context, dir string) (*bench.Server, error
 	return bench.NewServer(p, func(w bench.Workload) (bench.Plan, error) { return zooKeeperPlan(addr, w) }), nil
 }
 
-// startZooKeeper starts a server with a class that has a main function, and more lines in its configuration.
+// startZooKeeper starts a server with a class that has a main function, and more lines in its
+// configuration.
 func startZooKeeper(ctx context.Context, dir, addr, class, more string) (*bench.Process, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	// Lifted: connections from one address, and the number of requests after which it stops reading, which a crowd of a thousand would reach.
+	// Lifted: connections from one address, and the number of requests after which it stops
+	// reading, which a crowd of a thousand would reach.
 	conf := "dataDir=" + filepath.Join(dir, "data") + "\nclientPort=" + port + "\nclientPortAddress=" + host +
 		"\ntickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\nglobalOutstandingLimit=100000\n4lw.commands.whitelist=srvr\n" + more
 	name := filepath.Join(dir, "zoo.cfg")
@@ -93,7 +96,8 @@ func fourLetters(ctx context.Context, addr, word string) (string, error) {
 // javaWarmUp is how much longer it runs before it counts: its code is compiled while it runs.
 const javaWarmUp = 4 * time.Second
 
-// zooKeeperPlan gives it 15 connections where they may be shared, like etcd: a connection is a session, and its requests are answered in order.
+// zooKeeperPlan gives it 15 connections where they may be shared, like etcd: a connection is a
+// session, and its requests are answered in order.
 func zooKeeperPlan(addr string, w bench.Workload) (bench.Plan, error) {
 	p := bench.Plan{Target: &zooKeeperTarget{addrs: []string{addr}, queue: w == bench.Handoffs}, Connections: 15, WarmUp: javaWarmUp}
 	switch w {
@@ -102,7 +106,8 @@ func zooKeeperPlan(addr string, w bench.Workload) (bench.Plan, error) {
 	case bench.SingleCaller:
 		p.Connections = 1
 	case bench.Watchers:
-		// Two watchers on a connection are one watch to the server, so that each has a connection. Its memory decides how many that can be.
+		// Two watchers on a connection are one watch to the server, so that each has a connection.
+		// Its memory decides how many that can be.
 		p.Connections = loadgen.Each
 	case bench.IdleShared, bench.ManyConnections:
 		return p, bench.ErrUnsupported

@@ -13,18 +13,20 @@ import (
 	"github.com/signalbox-dev/signalbox/bench"
 )
 
-// StartCluster starts an ensemble of three, as ZooKeeper's own guide has it: a file that names all servers, and each server's number in its folder. Settings
-// are those of the one, heaps too: they are touched as far as they are used. The 15 clients know all servers, as its authors ask for, and each goes to one
-// chosen at random; a server that does not lead passes a write on, and answers for itself, which spreads the sessions' work. All three compile their code on
-// the same cores: three times the warm-up.
+// StartCluster starts an ensemble of three, as ZooKeeper's own guide has it: a file that names all
+// servers, and each server's number in its folder. Settings are those of the one, heaps too: they
+// are touched as far as they are used. The 15 clients know all servers, as its authors ask for, and
+// each goes to one chosen at random; a server that does not lead passes a write on, and answers for
+// itself, which spreads the sessions' work. All three compile their code on the same cores: three
+// times the warm-up.
 func (z *zooKeeper) StartCluster(ctx context.Context, dir string) (*bench.Server, error) {
 	addr, err := bench.FreeAddresses(3 * bench.Servers)
 	if err != nil {
 		return nil, err
 	}
 	clients, quorum, election := addr[:bench.Servers], addr[bench.Servers:2*bench.Servers], addr[2*bench.Servers:]
-	// initLimit and syncLimit, in ticks, bound how long a server may take to join and how far it may fall behind: wide, since three of them share a machine
-	// with the load.
+	// initLimit and syncLimit, in ticks, bound how long a server may take to join and how far it
+	// may fall behind: wide, since three of them share a machine with the load.
 	ensemble := "initLimit=30\nsyncLimit=30\n"
 	for i := range bench.Servers {
 		host, q, err1 := net.SplitHostPort(quorum[i])
@@ -46,7 +48,8 @@ func (z *zooKeeper) StartCluster(ctx context.Context, dir string) (*bench.Server
 	}, bench.Plan{Target: &zooKeeperTarget{addrs: clients}, Connections: 15, WarmUp: bench.Servers * javaWarmUp})
 }
 
-// inEnsemble says whether a server serves: one that looks for a leader, or waits for its quorum, does not.
+// inEnsemble says whether a server serves: one that looks for a leader, or waits for its quorum,
+// does not.
 func inEnsemble(ctx context.Context, addr string) error {
 	said, err := fourLetters(ctx, addr, "srvr")
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// zooKeeperTarget speaks to ZooKeeper through go-zookeeper/zk, which sends the requests of many callers on one connection without waiting in between.
+// zooKeeperTarget speaks to ZooKeeper through go-zookeeper/zk, which sends the requests of many
+// callers on one connection without waiting in between.
 type zooKeeperTarget struct {
 	addrs []string // a connection goes to one of them, chosen at random
 	queue bool     // locks are contended
@@ -89,8 +90,8 @@ func (s *zooKeeperSession) Alive() bool {
 	return s.c.State() == zk.StateHasSession && s.c.SessionID() == s.id
 }
 
-// Acquirer locks with ZooKeeper's queue recipe, of its client library, when many want the lock; and with a single ephemeral node when nobody else does, which spares
-// listing the queue.
+// Acquirer locks with ZooKeeper's queue recipe, of its client library, when many want the lock; and
+// with a single ephemeral node when nobody else does, which spares listing the queue.
 func (s *zooKeeperSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	if s.queue {
 		return &zooKeeperQueue{s.c, map[string]*zk.Lock{}}
@@ -150,7 +151,8 @@ func (s *zooKeeperSession) Write(_ context.Context, name string, data []byte) er
 	return err
 }
 
-// Reader: ZooKeeper reads from the server's memory; a linearizable read has a sync before it, sent right ahead on the same connection.
+// Reader: ZooKeeper reads from the server's memory; a linearizable read has a sync before it, sent
+// right ahead on the same connection.
 func (s *zooKeeperSession) Reader(strict bool) loadgen.Reader { return zooKeeperReader{s.c, strict} }
 
 type zooKeeperReader struct {
