@@ -39,7 +39,8 @@ func benchmarkNames() []string {
 	return names
 }
 
-// recordPairs records a load of pairs under a name: its rate, its latency, and what the server used.
+// recordPairs records a load of pairs under a name: its rate, its latency, and what the server
+// used.
 func (v *trial) recordPairs(name string, o *outcome) {
 	v.record(name, o.Rate)
 	v.record(name+"-p50", o.ms("pair", 50))

@@ -133,7 +133,8 @@ func spread(list []float64) string {
 	return strings.Join(words, " ")
 }
 
-// withCluster starts a system on a fresh folder, waits until it is whole, and does something with it.
+// withCluster starts a system on a fresh folder, waits until it is whole, and does something with
+// it.
 func withCluster(ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string, do func(g *Server) error) error {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {

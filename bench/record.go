@@ -40,8 +40,8 @@ type Sample struct {
 	Cores  float64 `json:"cores"` // since the sample before
 }
 
-// startRecord makes the record of a test of a system, and a folder below root for its data, which the
-// caller removes.
+// startRecord makes the record of a test of a system, and a folder below root for its data, which
+// the caller removes.
 func startRecord(ctx context.Context, system System, root, test, text string) (r *Record, dir string, err error) {
 	version, err := system.Version(ctx)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 
 // Settings of a run.
 type Settings struct {
-	// Systems to compare, this project among them. Those of the subjects that are not here are named
-	// as missing.
+	// Systems to compare, this project among them. Those of the subjects that are not here are
+	// named as missing.
 	Systems []System
 
 	// Rounds, and how long each measurement takes after its warm-up.

@@ -29,8 +29,8 @@ func startStallLoad(ctx context.Context, writers int) (*stallLoad, context.Conte
 	return &stallLoad{cancel: cancel, began: make([]time.Time, writers)}, ctx
 }
 
-// writer and reader call fn again and again until ctx ends, so often, or one call after the other if
-// calls take longer.
+// writer and reader call fn again and again until ctx ends, so often, or one call after the other
+// if calls take longer.
 func (l *stallLoad) writer(ctx context.Context, i int, every time.Duration, fn func(n int) error) {
 	l.run(ctx, every, fn, func(began time.Time, took time.Duration) {
 		l.began[i] = began

@@ -43,8 +43,8 @@ type FailoverSystem interface {
 	StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Server, error)
 }
 
-// NeedsCallTimeout is a System whose client waits for ever for an answer of a server that hangs. Its
-// calls need a deadline of their own, and are repeated.
+// NeedsCallTimeout is a System whose client waits for ever for an answer of a server that hangs.
+// Its calls need a deadline of their own, and are repeated.
 type NeedsCallTimeout interface{ CallTimeout() time.Duration }
 
 // SelfMeasuring is a System that measures itself, because there is no server to drive.

@@ -156,9 +156,9 @@ func (v *renewal) raise(at time.Duration) {
 const maxEarlyDetaches = 1024
 
 // noteDetached records that pongs renew no attach of the session up to this epoch. The attach's
-// reply may have been read before and be processed later. An early event comes right after the reply
-// to a start or restore, when the session is not known yet. The session is then not attached here,
-// and attaches again. Otherwise pongs for others would renew it until its first request.
+// reply may have been read before and be processed later. An early event comes right after the
+// reply to a start or restore, when the session is not known yet. The session is then not attached
+// here, and attaches again. Otherwise pongs for others would renew it until its first request.
 func (cn *conn) noteDetached(session, epoch uint64, early bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()

@@ -5,18 +5,33 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // What the calls answer. The types are those of the protocol's JSON documents, so that tools can
 // print and keep them as they are.
 type (
-	Status     = protocol.ClusterStatus     // of the cluster
-	Health     = protocol.ClusterHealth     // what works, and what may be lost
-	Plan       = protocol.ClusterPlan       // steps, and deviations with their reasons
-	Wait       = protocol.ClusterWait       // a deviation of a Plan that nothing is done about now
-	Instance   = protocol.ClusterInstance   // a server process
-	Replicaset = protocol.ClusterReplicaset // instances that host the same shards
-	Shard      = protocol.ClusterShard      // a raft group that owns buckets
-	Tier       = protocol.ClusterTier       // replicasets that share a key space
-	Map        = protocol.MapReply          // the cluster map that clients route by
+	// Status is the cluster: its instances, shards, replicasets and tiers, and the moves of buckets
+	// that are under way.
+	Status = protocol.ClusterStatus
+	// Health is what works, and what may be lost.
+	Health = protocol.ClusterHealth
+	// Plan is what the governor does next, in steps, and the deviations from the configuration that
+	// it does not act on.
+	Plan = protocol.ClusterPlan
+	// Wait is a deviation of a Plan, with the reason why nothing is done about it now.
+	Wait = protocol.ClusterWait
+	// Instance is a server process.
+	Instance = protocol.ClusterInstance
+	// Replicaset is a set of instances that host the same shards.
+	Replicaset = protocol.ClusterReplicaset
+	// Shard is a raft group that owns buckets.
+	Shard = protocol.ClusterShard
+	// Tier is a set of replicasets that share a key space.
+	Tier = protocol.ClusterTier
+	// Map is the cluster map that clients route requests by.
+	Map = protocol.MapReply
 
-	Identity  = protocol.AuthIdentity // who the client is
-	AuthState = protocol.AuthState    // tokens and rights
-	Token     = protocol.AuthToken    // credentials of an identity
-	Right     = protocol.AuthRight    // what an identity may do at a path
+	// Identity is who the client is, by its credentials.
+	Identity = protocol.AuthIdentity
+	// AuthState is all tokens, without their secrets, and all rights.
+	AuthState = protocol.AuthState
+	// Token is an identity's credentials.
+	Token = protocol.AuthToken
+	// Right is what an identity may do at a path and below it: read, use, admin or none.
+	Right = protocol.AuthRight
 )

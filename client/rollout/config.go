@@ -28,8 +28,8 @@ const (
 type GateKind = protocol.GateKind
 
 const (
-	Command = protocol.GateCommand
-	Webhook = protocol.GateWebhook
+	Command = protocol.GateCommand // Spec is a command
+	Webhook = protocol.GateWebhook // Spec is an address
 )
 
 // Config of a rollout. A zero time or count stands for the default. Times are rounded up to ms, and

@@ -24,8 +24,8 @@ type Version struct {
 	Generation uint64 // of the location's target
 	Attempt    int    // to load this target, from 1
 
-	// Kept: it is the version that this instance served last, read from its folder before any
-	// server was asked.
+	// Restored says that it is the version that this instance served last, read from its folder
+	// before any server was asked.
 	Restored bool
 }
 
@@ -165,10 +165,7 @@ func (f *Follower) setWantLeader(leader bool) {
 	f.mu.Lock()
 	f.wantLeader = leader
 	f.mu.Unlock()
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.notify()
 }
 
 // State is the follower's state.

@@ -12,7 +12,7 @@ import (
 type Outcome = protocol.GateOutcome
 
 const (
-	Success      = protocol.GateSuccess
+	Success      = protocol.GateSuccess      // the location may take the version
 	Failure      = protocol.GateFailure      // the version, and all before it, is never chosen by the location
 	Inconclusive = protocol.GateInconclusive // it is run again later
 )
@@ -37,7 +37,8 @@ type Gatekeeper struct {
 	// checks, of different locations, may run at a time.
 	Check func(ctx context.Context, run GateRun) (Outcome, string)
 
-	// Decided, if not nil, is told what was decided. err is not nil when the outcome came too late.
+	// OnDecided, if not nil, is called with each outcome. err is not nil when the outcome came too
+	// late.
 	OnDecided func(run GateRun, outcome Outcome, text string, err error)
 }
 

@@ -33,8 +33,8 @@ type Generator struct {
 	// doubling between. Defaults 1 s and 30 s.
 	RetryMin, RetryMax time.Duration
 
-	// Given, if not nil, is told what came of each question. PreconditionFailed: another generator
-	// was faster; BadRequest: the version does not increase.
+	// OnResult, if not nil, is called with the result of each question. PreconditionFailed: another
+	// generator was faster; BadRequest: the version does not increase.
 	OnResult func(expected, version uint64, err error)
 }
 

@@ -18,13 +18,13 @@ const (
 	WaitingShare      = protocol.StateWaitingShare      // the share has it, the others get it after GoesOnIn
 	ReelectionPending = protocol.StateReelectionPending // the target is bad, and there is no other yet
 	Stalled           = protocol.StateStalled           // leaders have not loaded the target for too long
-	Paused            = protocol.StatePaused
-	Empty             = protocol.StateEmpty    // no instance: nobody asks, and all later locations stand still
-	Skipped           = protocol.StateSkipped  // empty for so long that the next location looks past it
-	Excluded          = protocol.StateExcluded //
-	NoLeader          = protocol.StateNoLeader // followers only: the target stays
-	Ready             = protocol.StateReady    // the next poll moves it
-	Removed           = protocol.StateRemoved  // not in the order any more
+	Paused            = protocol.StatePaused            // an operator paused it
+	Empty             = protocol.StateEmpty             // no instance: nobody asks, and all later locations stand still
+	Skipped           = protocol.StateSkipped           // empty for so long that the next location looks past it
+	Excluded          = protocol.StateExcluded          // taken out of the order by an operator
+	NoLeader          = protocol.StateNoLeader          // followers only: the target stays
+	Ready             = protocol.StateReady             // the next poll moves it
+	Removed           = protocol.StateRemoved           // not in the order any more
 )
 
 // Reason says why a target was chosen.
@@ -44,8 +44,8 @@ const (
 type Role = protocol.TrackInstanceRole
 
 const (
-	FollowerRole = protocol.InstanceFollower
-	LeaderRole   = protocol.InstanceLeader
+	FollowerRole = protocol.InstanceFollower // loads versions, and delays nobody
+	LeaderRole   = protocol.InstanceLeader   // its location waits until it has loaded the target
 )
 
 // Status is the state of a track at a moment.

@@ -200,13 +200,13 @@ const (
 	EventConverged = protocol.TrackEventConverged // all leaders have Version
 	EventSkip      = protocol.TrackEventSkip      // Version is never passed on
 	EventGate      = protocol.TrackEventGate      // Gate is to be run for Version
-	EventGateDone  = protocol.TrackEventGateDone
-	EventJoined    = protocol.TrackEventJoined
-	EventLeft      = protocol.TrackEventLeft
-	EventRole      = protocol.TrackEventRole
-	EventAdmin     = protocol.TrackEventAdmin
-	EventPublished = protocol.TrackEventPublished
-	EventAlert     = protocol.TrackEventAlert // someone should look
+	EventGateDone  = protocol.TrackEventGateDone  // Gate has an outcome for Version
+	EventJoined    = protocol.TrackEventJoined    // an instance registered
+	EventLeft      = protocol.TrackEventLeft      // an instance is gone
+	EventRole      = protocol.TrackEventRole      // an instance has another role
+	EventAdmin     = protocol.TrackEventAdmin     // an operator changed something
+	EventPublished = protocol.TrackEventPublished // Version was published
+	EventAlert     = protocol.TrackEventAlert     // someone should look
 )
 
 // Event is one thing that happened, with its reason in words. Log is log time in ms, Wall ms since

@@ -3,11 +3,13 @@ package laws
 import (
 	"go/ast"
 	"go/token"
+	"strings"
 	"testing"
 )
 
-// TestClientIsDocumented: every exported symbol of the SDK has a comment, and those of package
-// client do without the protocol's types, so a program imports client alone.
+// TestClientIsDocumented: every exported symbol of the SDK has a comment, which begins with its
+// name. None shows a type of the protocol, so a program imports the SDK alone. An alias of such a
+// type is allowed only where the package's DESIGN.md names it and says why.
 func TestClientIsDocumented(t *testing.T) {
 	list, fset := packages(t)
 	symbols := 0
@@ -15,13 +17,18 @@ func TestClientIsDocumented(t *testing.T) {
 		if !inFolder(p.dir, "client") || inFolder(p.dir, "client/internal") {
 			continue
 		}
+		_, aliases, _ := strings.Cut(read(t, p.dir+"/DESIGN.md"), "\n## Types of the protocol\n")
 		for _, f := range p.files {
 			for _, s := range exportedSymbols(f) {
 				symbols++
 				if !s.documented {
 					t.Errorf("%s: %s has no comment", fset.Position(s.pos), s.name)
 				}
-				if p.dir == "client" && s.usesProtocol {
+				if s.text != "" && !strings.HasPrefix(s.text, s.name+" ") && !strings.HasPrefix(s.text, s.name+":") && !strings.HasPrefix(s.text, s.name+",") {
+					t.Errorf("%s: the comment of %s does not begin with its name", fset.Position(s.pos), s.name)
+				}
+				allowed := s.isAlias && strings.Contains(aliases, "`"+s.name+"`") || s.isConst && aliases != ""
+				if s.usesProtocol && !allowed {
 					t.Errorf("%s: %s shows a type of the protocol", fset.Position(s.pos), s.name)
 				}
 			}
@@ -38,31 +45,41 @@ type symbol struct {
 	pos          token.Pos
 	documented   bool
 	usesProtocol bool
+	text         string // of the comment that is its own
+	isAlias      bool   // of a type
+	isConst      bool
 }
 
 func exportedSymbols(f *ast.File) (list []symbol) {
-	add := func(id *ast.Ident, documented bool, shape ...ast.Node) {
-		if id.IsExported() {
-			list = append(list, symbol{id.Name, id.Pos(), documented, namesProtocol(shape)})
+	add := func(id *ast.Ident, documented bool, shape ...ast.Node) *symbol {
+		if !id.IsExported() {
+			return &symbol{}
 		}
+		list = append(list, symbol{name: id.Name, pos: id.Pos(), documented: documented, usesProtocol: namesProtocol(shape)})
+		return &list[len(list)-1]
 	}
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
 			if d.Recv == nil || ast.IsExported(receiver(d)) {
-				add(d.Name, d.Doc != nil, d.Type)
+				add(d.Name, d.Doc != nil, d.Type).text = d.Doc.Text()
 			}
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				switch s := s.(type) {
 				case *ast.TypeSpec:
 					commented := d.Doc != nil || s.Doc != nil || s.Comment != nil
+					text := s.Doc.Text()
+					if !d.Lparen.IsValid() {
+						text = d.Doc.Text()
+					}
 					st, ok := s.Type.(*ast.StructType)
 					if !ok || !s.Name.IsExported() {
-						add(s.Name, commented, s.Type)
+						x := add(s.Name, commented, s.Type)
+						x.text, x.isAlias = text, s.Assign.IsValid()
 						continue
 					}
-					add(s.Name, commented)
+					add(s.Name, commented).text = text
 					for _, field := range st.Fields.List {
 						for _, id := range field.Names { // the name and the type may say enough
 							add(id, true, field.Type)
@@ -74,7 +91,8 @@ func exportedSymbols(f *ast.File) (list []symbol) {
 						if s.Type == nil && len(s.Values) > 0 {
 							shape = []ast.Node{s.Values[0]}
 						}
-						add(id, d.Doc != nil || s.Doc != nil || s.Comment != nil || d.Lparen.IsValid() && len(d.Specs) > 1, shape...)
+						commented := d.Doc != nil || s.Doc != nil || s.Comment != nil || d.Lparen.IsValid() && len(d.Specs) > 1
+						add(id, commented, shape...).isConst = d.Tok == token.CONST
 					}
 				}
 			}
