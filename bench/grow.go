@@ -255,7 +255,7 @@ func (g *resizableCluster) resize(ctx context.Context, n int) error {
 		}
 	}
 	err := Poll(ctx, resizePollInterval, func(ctx context.Context) error {
-		_, err := checkSettled(ctx, admin.New(g.operator), n, g.factor)
+		_, err := checkReady(ctx, admin.New(g.operator), n, g.factor)
 		return err
 	})
 	if err != nil {

@@ -219,7 +219,7 @@ func waitClusterReady(ctx context.Context, endpoints []string) error {
 	}
 	defer c.Close()
 	return Poll(ctx, 50*time.Millisecond, func(ctx context.Context) error {
-		s, err := checkSettled(ctx, admin.New(c), Servers, Servers)
+		s, err := checkReady(ctx, admin.New(c), Servers, Servers)
 		if err != nil {
 			return err
 		}
@@ -239,9 +239,9 @@ func waitClusterReady(ctx context.Context, endpoints []string) error {
 	})
 }
 
-// checkSettled is an error unless the cluster has so many instances, each shard has its leader and
+// checkReady is an error unless the cluster has so many instances, each shard has its leader and
 // as many voters as the replication factor allows, and nothing is left to do.
-func checkSettled(ctx context.Context, a *admin.Client, instances, factor int) (*admin.Status, error) {
+func checkReady(ctx context.Context, a *admin.Client, instances, factor int) (*admin.Status, error) {
 	s, err := a.Status(ctx)
 	if err != nil {
 		return nil, err
