@@ -17,13 +17,13 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 	s := q.semaphore
 	switch {
 	case s == nil && !x.Ephemeral:
-		m.refuse(&q, outNoSemaphore)
+		m.refuse(&q, outcomeNoSemaphore)
 	case s != nil && s.ephemeral && !x.Ephemeral:
-		m.refuse(&q, outIsEphemeral)
+		m.refuse(&q, outcomeIsEphemeral)
 	case s != nil && !s.ephemeral && x.Ephemeral:
-		m.refuse(&q, outIsPersistent)
+		m.refuse(&q, outcomeIsPersistent)
 	case s != nil && x.Count > s.limit && !q.hasUnits(x.Count):
-		m.refuse(&q, outOverLimit)
+		m.refuse(&q, outcomeOverLimit)
 	case q.entry == nil:
 		m.acquireNew(&q, x)
 	case q.entry.waiting:
@@ -33,8 +33,8 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 	}
 }
 
-// hasUnits says whether the session already owns, or waits with, at least count units. The limit may
-// have been lowered below that: it binds new requests, not what the session has.
+// hasUnits says whether the session already owns, or waits with, at least count units. The limit
+// may have been lowered below that: it binds new requests, not what the session has.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
 // acquireNew serves a session that has no entry on the semaphore.
@@ -50,19 +50,19 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 		m.finishRequest(q, answer{state: protocol.NotAcquired})
 		return
 	case p.entries.n >= m.limits.Semaphores:
-		m.refuse(q, outHeldLimit)
+		m.refuse(q, outcomeHeldLimit)
 		return
 	case !fits && s.waiters.n >= m.limits.Waiters:
-		m.refuse(q, outWaitersLimit)
+		m.refuse(q, outcomeWaitersLimit)
 		return
 	case s == nil && !m.roomForName(q.node):
-		m.refuse(q, outQuota)
+		m.refuse(q, outcomeQuota)
 		return
 	case !fits && !m.roomForWaiter(q.node):
-		m.refuse(q, outWaitersQuota)
+		m.refuse(q, outcomeWaitersQuota)
 		return
 	case !m.roomForBytes(q.node, more):
-		m.refuse(q, outBytesQuota)
+		m.refuse(q, outcomeBytesQuota)
 		return
 	case s == nil:
 		s = m.makeSemaphore(q, protocol.Forever, nil, true)
@@ -84,7 +84,7 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
 	} else {
 		s.enqueue(e)
-		m.armWaiter(e)
+		m.scheduleTimeout(e)
 		m.countEvent(e, countWait)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
 	}
@@ -97,14 +97,14 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 	s, e := q.semaphore, q.entry
 	if x.Count > e.count {
-		m.refuse(q, outWantsMore)
+		m.refuse(q, outcomeWantsMore)
 		return
 	}
 	if !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
-		m.refuse(q, outBytesQuota)
+		m.refuse(q, outcomeBytesQuota)
 		return
 	}
-	m.rememberOutcome(e, outOK, protocol.Acquired)
+	m.rememberOutcome(e, outcomeOK, protocol.Acquired)
 	m.touchEntry(e)
 	e.seq = q.seq
 	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data)
@@ -132,16 +132,16 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 	s, e := q.semaphore, q.entry
 	if x.Count > e.count {
-		m.refuse(q, outWaiterMore)
+		m.refuse(q, outcomeWaiterMore)
 		return
 	}
 	if (x.Timeout > 0 || s.waiters.first == e && s.fits(x.Count)) && !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
-		m.refuse(q, outBytesQuota)
+		m.refuse(q, outcomeBytesQuota)
 		return
 	}
 	granted := s.waiters.first == e && s.fits(x.Count)
 	m.emitResult(e, protocol.StatusAborted, 0, textReplaced)
-	m.rememberOutcome(e, outAborted, 0)
+	m.rememberOutcome(e, outcomeAborted, 0)
 	if x.Timeout == 0 && !granted {
 		m.finishRequest(q, answer{state: protocol.NotAcquired})
 		m.releaseEntry(e)
@@ -161,16 +161,16 @@ func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 		m.promote(s)
 		return
 	}
-	m.armWaiter(e)
+	m.scheduleTimeout(e)
 	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
 }
 
-func (m *Machine) armWaiter(e *entry) {
+func (m *Machine) scheduleTimeout(e *entry) {
 	if e.timeout == protocol.Forever {
-		m.cancel(e)
+		m.unschedule(e)
 		return
 	}
-	m.arm(e, addSaturated(m.bucketTime(e.semaphore.bucket), e.timeout))
+	m.schedule(e, addSaturated(m.bucketTime(e.semaphore.bucket), e.timeout))
 }
 
 // applyRelease gives back what is held, or leaves the queue.
@@ -187,9 +187,9 @@ func (m *Machine) applyRelease(c *rawCommand) {
 	}
 	if e.waiting {
 		m.emitResult(e, protocol.StatusAborted, 0, textReleased)
-		m.rememberOutcome(e, outAborted, 0)
+		m.rememberOutcome(e, outcomeAborted, 0)
 	} else {
-		m.rememberOutcome(e, outOK, protocol.Acquired)
+		m.rememberOutcome(e, outcomeOK, protocol.Acquired)
 	}
 	m.finishRequest(&q, answer{flag: true})
 	m.releaseEntry(e)

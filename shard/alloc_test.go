@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// benchMachine is a machine under load, for budgets and benchmarks: all buckets of 64 active, node 1, and
-// sessions to act for.
+// benchMachine is a machine under load, for budgets and benchmarks: all buckets of 64 active, node
+// 1, and sessions to act for.
 type benchMachine struct {
 	m        *Machine
 	index    uint64
@@ -28,7 +28,7 @@ func newBenchMachine(sessions int) *benchMachine {
 	x.commit()
 	x.begin()
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 64, Count: 64})})
-	c := storyConfig()
+	c := scriptConfig()
 	c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters = 1<<40, 1<<40, 1<<60, 1<<40
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: c})})
 	x.commit()

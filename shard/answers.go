@@ -41,7 +41,7 @@ func (p *sessionRecord) keepSentence(text string, out outcome) string {
 }
 
 // hasSentence says whether answers with the outcome may have a sentence of their own.
-func (o outcome) hasSentence() bool { return o >= outNotMember && o <= outTrackArgument }
+func (o outcome) hasSentence() bool { return o >= outcomeNotMember && o <= outcomeTrackArgument }
 
 // text is what a repeat of the answer says to people, for processes and rollouts.
 func (a *answer) text() string {

@@ -216,8 +216,8 @@ func (m *Machine) expireSession(s *homeSession) {
 
 // forgetEnded drops ids and create ids whose time is over.
 func (m *Machine) forgetEnded() {
-	var ended func(uint64, retainedKey[[protocol.KeyLen]byte])
-	var gone func(uint64, retainedKey[uint64])
+	var ended func(uint64, expiringKey[[protocol.KeyLen]byte])
+	var gone func(uint64, expiringKey[uint64])
 	if m.snapshot != nil {
 		ended, gone = m.snapshot.keepEndedCreateID, m.snapshot.keepEndedRemote
 	}

@@ -66,8 +66,8 @@ func (b *bucket) logTimeAt(at uint64) uint64 {
 
 func (b *bucket) timerRef() *timer { return &b.timer }
 
-// deadlineKey is that of the first of the bucket's own deadlines: in Machine.deadlines a bucket stands
-// for it.
+// deadlineKey is that of the first of the bucket's own deadlines: in Machine.deadlines a bucket
+// stands for it.
 func (b *bucket) deadlineKey() (kind deadlineKind, id uint64, number uint32) {
 	if _, rec := b.timers.first(); rec != nil {
 		return rec.deadlineKey()
@@ -97,41 +97,41 @@ func (m *Machine) timersOf(rec scheduled) *bucket {
 }
 
 // arm sets or moves a record's deadline, in its bucket's time.
-func (m *Machine) arm(rec scheduled, at uint64) {
+func (m *Machine) schedule(rec scheduled, at uint64) {
 	b := m.timersOf(rec)
 	if b == nil {
-		m.deadlines.arm(rec, at)
+		m.deadlines.schedule(rec, at)
 		return
 	}
 	was := b.timers.head()
-	b.timers.arm(rec, at)
+	b.timers.schedule(rec, at)
 	if b.timers.head() != was {
-		m.rearmBucket(b)
+		m.rescheduleBucket(b)
 	}
 }
 
 // cancel takes a record's deadline away, if it has one.
-func (m *Machine) cancel(rec scheduled) {
+func (m *Machine) unschedule(rec scheduled) {
 	b := m.timersOf(rec)
 	if b == nil {
-		m.deadlines.cancel(rec)
+		m.deadlines.unschedule(rec)
 		return
 	}
 	was := b.timers.head()
-	b.timers.cancel(rec)
+	b.timers.unschedule(rec)
 	if b.timers.head() != was {
-		m.rearmBucket(b)
+		m.rescheduleBucket(b)
 	}
 }
 
-// rearmBucket keeps the bucket in the machine's deadlines at the first of its own.
-func (m *Machine) rearmBucket(b *bucket) {
+// rescheduleBucket keeps the bucket in the machine's deadlines at the first of its own.
+func (m *Machine) rescheduleBucket(b *bucket) {
 	at, rec := b.timers.first()
 	if rec == nil || b.state != bucketActive {
-		m.deadlines.cancel(b)
+		m.deadlines.unschedule(b)
 		return
 	}
-	m.deadlines.arm(b, b.logTimeAt(at))
+	m.deadlines.schedule(b, b.logTimeAt(at))
 }
 
 // appendSemaphoreKey is a semaphore's place in its bucket: the node id as 8 bytes, then the name.

@@ -18,7 +18,7 @@ type churn struct {
 	time  uint64
 	term  uint64
 
-	sessions []storySession // home sessions and remote sessions, ended ones too
+	sessions []scriptSession // home sessions and remote sessions, ended ones too
 	nodes    uint64
 	creates  int
 	names    int
@@ -31,8 +31,8 @@ func newChurn(seed uint64, m *Machine) *churn {
 	x.takeOver()
 	x.apply(
 		Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: churnBuckets, Count: churnBuckets - 2})},
-		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})},
-		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 2, Revision: 1, Config: storyConfig()})},
+		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})},
+		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 2, Revision: 1, Config: scriptConfig()})},
 	)
 	return x
 }
@@ -52,7 +52,7 @@ func (x *churn) apply(commands ...Command) []byte {
 	x.m.Apply(x.index, entry, &x.out)
 	for i := range x.out.List {
 		if e := &x.out.List[i]; e.Kind == EventReply && commands[e.Command].Kind == CmdSessionStart && e.Session != 0 {
-			x.sessions = append(x.sessions, storySession{id: e.Session, node: e.Node, epoch: e.Epoch, seq: new(uint64)})
+			x.sessions = append(x.sessions, scriptSession{id: e.Session, node: e.Node, epoch: e.Epoch, seq: new(uint64)})
 		}
 	}
 	return entry
@@ -164,7 +164,7 @@ func (x *churn) command() Command {
 	case p < 97:
 		return Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: a.id, Epoch: a.epoch, Description: "seen"})}
 	case p < 98:
-		c := storyConfig()
+		c := scriptConfig()
 		c.GracePeriod = 2000 + x.r.Uint64N(20_000)
 		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{a.node, x.index, c})}
 	case p < 99 && x.r.IntN(4) == 0:
@@ -174,7 +174,7 @@ func (x *churn) command() Command {
 		return Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 8, First: uint32(x.r.IntN(6)), Count: 1})}
 	default:
 		x.nodes++
-		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{x.nodes, 1, storyConfig()})}
+		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{x.nodes, 1, scriptConfig()})}
 	}
 }
 
@@ -224,7 +224,7 @@ func (x *churn) newSession() Command {
 	node := x.nodes - x.r.Uint64N(2)
 	x.creates++
 	if x.r.IntN(2) == 0 {
-		x.sessions = append(x.sessions, storySession{id: protocol.MakeSessionID(0, 6, uint64(x.creates)), node: node, epoch: 1, seq: new(uint64)})
+		x.sessions = append(x.sessions, scriptSession{id: protocol.MakeSessionID(0, 6, uint64(x.creates)), node: node, epoch: 1, seq: new(uint64)})
 	}
 	m := protocol.SessionStart{
 		Node: node, CreateID: fmt.Appendf(nil, "%16d", x.creates), Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()), Nonce: 1,

@@ -12,10 +12,10 @@ type slot struct {
 	rec scheduled
 }
 
-// timer is a record's deadline. It is due when the log time is above at, and armed while pos > 0.
+// timer is a record's deadline. It is due when the log time is above at, and scheduled while pos > 0.
 // Both fields are changed by deadlines only.
 //
-// A deadline may be earlier than what it stands for: the record is then armed again when it is
+// A deadline may be earlier than what it stands for: the record is then scheduled again when it is
 // looked at. Because a look counts against the work of an Apply, at is part of the state although
 // it may say little.
 type timer struct {
@@ -60,7 +60,7 @@ func (d *deadlines) less(a, b *slot) bool {
 }
 
 // arm sets or moves the record's deadline.
-func (d *deadlines) arm(rec scheduled, at uint64) {
+func (d *deadlines) schedule(rec scheduled, at uint64) {
 	t := rec.timerRef()
 	t.at = at
 	if t.pos == 0 {
@@ -77,7 +77,7 @@ func (d *deadlines) arm(rec scheduled, at uint64) {
 }
 
 // cancel takes the record's deadline away, if it has one.
-func (d *deadlines) cancel(rec scheduled) {
+func (d *deadlines) unschedule(rec scheduled) {
 	t := rec.timerRef()
 	if t.pos == 0 {
 		return

@@ -93,7 +93,7 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 	}
 	s := b.lookup(req.Node, req.Name)
 	if s == nil {
-		return &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outNoSemaphore].text}
+		return &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outcomeNoSemaphore].text}
 	}
 	*out = protocol.DescribeReply{
 		Index: m.applied, Revision: s.revision, Name: s.name, Version: s.version, Used: s.used, Limit: s.limit, Ephemeral: s.ephemeral,

@@ -181,7 +181,7 @@ func (m *Machine) removeHome(s *homeSession) {
 	}
 	p.node.remoteSessions.insert(p, sessionRecordLess)
 	if !p.hasReferences() {
-		m.arm(p, addSaturated(p.lastUsed, Retention))
+		m.schedule(p, addSaturated(p.lastUsed, Retention))
 	}
 }
 
@@ -189,8 +189,8 @@ func (m *Machine) removeHome(s *homeSession) {
 func (m *Machine) unlinkHome(p *sessionRecord) {
 	m.touchSessionRecord(p)
 	s := p.home
-	m.cancel(s)
-	m.cancel(p)
+	m.unschedule(s)
+	m.unschedule(p)
 	delete(m.byCreateID, s.createID)
 	p.node.removeSession(s)
 	p.home, p.lastUsed = nil, m.logTime // used is part of the state of a remote session only
@@ -207,7 +207,7 @@ func (m *Machine) clearSemaphore(s *semaphore) bool {
 			m.batch.releaseBudget--
 			m.touchSemaphore(s)
 			m.touchEntry(e)
-			m.cancel(e)
+			m.unschedule(e)
 			t.remove(e, byOrder)
 			s.updateStuck()
 			s.node.removeEntryUsage(e)

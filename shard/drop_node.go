@@ -63,8 +63,8 @@ func (m *Machine) removeDroppedNodes() {
 	}
 }
 
-// dropSemaphores goes by name over all of them. The nursery is no part of the state, so it must not
-// decide which are left for the next Apply.
+// dropSemaphores goes by name over all of them. The list of recent ones is no part of the state, so
+// it must not decide which are left for the next Apply.
 func (m *Machine) dropSemaphores(n *node) {
 	if m.batch.releaseBudget <= 0 {
 		return

@@ -155,13 +155,13 @@ func (x *export) counters() bool {
 
 // endedCreateIDs gives the create ids of sessions that ended lately, in order.
 func (x *export) endedCreateIDs() bool {
-	var keys []retainedKey[[protocol.KeyLen]byte]
+	var keys []expiringKey[[protocol.KeyLen]byte]
 	for key, until := range x.m.endedCreateIDs.until { // sorted below
 		if x.m.logTime <= until && x.bucketRange.contains(uint64(protocol.HomeBucket(key, x.bucketRange.Total))) && bytes.Compare(x.cursor.key, key[:]) < 0 {
-			keys = append(keys, retainedKey[[protocol.KeyLen]byte]{key, until})
+			keys = append(keys, expiringKey[[protocol.KeyLen]byte]{key, until})
 		}
 	}
-	slices.SortFunc(keys, func(a, b retainedKey[[protocol.KeyLen]byte]) int { return bytes.Compare(a.key[:], b.key[:]) })
+	slices.SortFunc(keys, func(a, b expiringKey[[protocol.KeyLen]byte]) int { return bytes.Compare(a.key[:], b.key[:]) })
 	for i := range keys {
 		if x.w.full() {
 			return false
@@ -205,8 +205,8 @@ func (x *export) answers(p *sessionRecord) bool {
 	return true
 }
 
-// exportKeys gives the objects of the run, bucket by bucket, in order of key. one gives an object and
-// moves the cursor behind it; it is false when the chunk is full.
+// exportKeys gives the objects of the run, bucket by bucket, in order of key. one gives an object
+// and moves the cursor behind it; it is false when the chunk is full.
 func exportKeys[T any](x *export, objects func(*bucket) map[string]T, one func(o T, key []byte) bool) bool {
 	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
 		if i != x.cursor.bucket {

@@ -60,7 +60,7 @@ var notMoved = map[string]string{
 	"entry.semaphore": "a link, by name",
 	"entry.session":   "a link, by id",
 	"entry.snapMark":  "of the process",
-	"timer.pos":       "place in the heap; that it is armed moves",
+	"timer.pos":       "place in the heap; that it is scheduled moves",
 
 	"hostedObject.kind":         "says which record it is",
 	"hostedObject.bucket":       "follows from node and name",
@@ -83,7 +83,7 @@ var staysInShard = []string{
 	"sessions", "byCreateID", // records of the run
 	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
 	"endedCreateIDs",
-	"calledProcesses", "takeovers", "handingOver", "deadlines", "nursery", "selfCheck", "serial", "snapshot", "snapMark", "batch", "interner",
+	"calledProcesses", "takeovers", "handingOver", "deadlines", "recent", "selfCheck", "serial", "snapshot", "snapMark", "batch", "interner",
 }
 
 // exportChunks are all chunks of a frozen run, one behind the other in time.

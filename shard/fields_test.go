@@ -27,7 +27,7 @@ var derived = map[string]string{
 	"Machine.endedRemotes":                 "records of their own",
 	"Machine.calledProcesses":              "empty between Applies",
 	"Machine.deadlines":                    "follows from the timers",
-	"Machine.nursery":                      "follows from the semaphores",
+	"Machine.recent":                       "follows from the semaphores",
 	"Machine.selfCheck":                    "follows from the nodes",
 	"Machine.grace":                        "follows from the nodes",
 	"Machine.serial":                       "links records within one snapshot",
@@ -72,7 +72,7 @@ var derived = map[string]string{
 	"entry.semaphore":                      "a link, by serial number",
 	"entry.session":                        "a link, by id",
 	"entry.snapMark":                       "of the process",
-	"timer.pos":                            "place in the heap; that it is armed is kept",
+	"timer.pos":                            "place in the heap; that it is scheduled is kept",
 	"hostedObject.kind":                    "says which record it is",
 	"hostedObject.bucket":                  "follows from node and name",
 	"hostedObject.node":                    "a link, by id",
@@ -121,7 +121,7 @@ func (c *fieldCheck) walk(name string, path []int) {
 			continue
 		}
 		if v.Type() == reflect.TypeFor[timer]() && v.FieldByName("pos").Int() == 0 {
-			continue // it is not armed
+			continue // it is not scheduled
 		}
 		next := append(slices.Clone(path), i)
 		if f.Type.Kind() == reflect.Struct {

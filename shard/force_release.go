@@ -25,7 +25,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 	}
 	s := m.semaphore(b, n.id, x.Name)
 	if s == nil {
-		o := &outcomeTable[outNoSemaphore]
+		o := &outcomeTable[outcomeNoSemaphore]
 		m.reply(o.status, o.text)
 		return
 	}
@@ -45,7 +45,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 				Text: forceReleaseText(string(c.client), x.Reason),
 			})
 		}
-		m.rememberOutcome(this, outOK, protocol.Acquired)
+		m.rememberOutcome(this, outcomeOK, protocol.Acquired)
 		m.removeEntry(this, true)
 	}
 	m.batch.out.List[at].Result = released

@@ -7,13 +7,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// A shard hosts other objects beside semaphores: coordination processes, and the tracks of rollouts.
-// The core of each kind is a package of its own. The hosted files do what every kind needs: they
-// look objects up, link them to sessions, arm their timers, count their bytes, and save, restore and
-// move them. A new kind is a row of hostedKinds and a hostedState.
+// A shard hosts other objects beside semaphores: coordination processes, and the tracks of
+// rollouts. The core of each kind is a package of its own. The hosted files do what every kind
+// needs: they look objects up, link them to sessions, arm their timers, count their bytes, and
+// save, restore and move them. A new kind is a row of hostedKinds and a hostedState.
 
-// kindNumber is the place of a kind in hostedKinds, and in arrays by kind. Kinds are always taken in
-// this order.
+// kindNumber is the place of a kind in hostedKinds, and in arrays by kind. Kinds are always taken
+// in this order.
 type kindNumber uint8
 
 const (
@@ -22,8 +22,8 @@ const (
 	kindCount              = 2
 )
 
-// hostedKind is what the shard needs to know of a kind. Snapshots and exports have its numbers, which
-// are never reused.
+// hostedKind is what the shard needs to know of a kind. Snapshots and exports have its numbers,
+// which are never reused.
 type hostedKind struct {
 	name      string // for errors
 	missing   string // the answer to a read, or to an operator, when there is none of a name
@@ -82,7 +82,7 @@ type hostedState interface {
 // hostedObject is an object as a record of this shard.
 //
 // Invariant: it is among the holdings of exactly the sessions that take part in it. Invariant:
-// between Applies its timer is armed one before what state.Next says, if that says anything.
+// between Applies its timer is scheduled one before what state.Next says, if that says anything.
 type hostedObject struct {
 	kind         kindNumber
 	bucket       *bucket
@@ -153,7 +153,7 @@ func (m *Machine) linkObject(x *hostedObject) {
 // unlinkObject takes an object out, with what its sessions know of it.
 func (m *Machine) unlinkObject(x *hostedObject) {
 	m.touchObject(x)
-	m.cancel(x)
+	m.unschedule(x)
 	for _, id := range x.state.sessions(nil) {
 		if p := m.sessions[id]; p != nil && m.removeHolding(p, x) && !p.ended {
 			m.remoteIdle(p)
@@ -176,15 +176,15 @@ func (x *hostedObject) quotaBytes() uint64 {
 	return objectBytes + uint64(len(x.name)) + x.state.Bytes()
 }
 
-// armObject arms the timer: it is due when time is above it, and an object has something to do when
-// time has reached Next.
-func (m *Machine) armObject(x *hostedObject) {
+// scheduleObject schedules the timer: it is due when time is above it, and an object has something
+// to do when time has reached Next.
+func (m *Machine) scheduleObject(x *hostedObject) {
 	at, ok := x.state.Next()
 	if !ok {
-		m.cancel(x)
+		m.unschedule(x)
 		return
 	}
-	m.arm(x, max(at, 1)-1)
+	m.schedule(x, max(at, 1)-1)
 }
 
 // spendWork takes n from the work of this Apply, at most what is left.
@@ -286,8 +286,8 @@ func (h *holdings) count() (n int) {
 	return n
 }
 
-// endHoldings ends what an ended session takes part in, kind by kind in order of name, as far as the
-// work of this Apply goes. done: no other can be ended.
+// endHoldings ends what an ended session takes part in, kind by kind in order of name, as far as
+// the work of this Apply goes. done: no other can be ended.
 func (m *Machine) endHoldings(p *sessionRecord) (done bool) {
 	for kind := kindNumber(0); kind < kindCount; kind++ {
 		for i := 0; i < len(p.objects(kind)); {

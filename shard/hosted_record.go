@@ -92,7 +92,7 @@ func (x *restorer) linkObjects() bool {
 				return false
 			}
 		}
-		m.armObject(o)
+		m.scheduleObject(o)
 	}
 	return true
 }
@@ -194,7 +194,7 @@ func (m *Machine) importObject(o *importState, r *chunkRecord) {
 	for _, id := range ids {
 		m.addHolding(m.sessions[id], x)
 	}
-	m.armObject(x)
+	m.scheduleObject(x)
 }
 
 // checkObject says which invariant of an object does not hold, if any.

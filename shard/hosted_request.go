@@ -88,7 +88,7 @@ func (m *Machine) replyObjectAgain(q *objectRequest, a answer) {
 	case a.kind != q.kind:
 		m.reply(protocol.StatusBadRequest, textNumberReused)
 		return
-	case a.outcome != outOK:
+	case a.outcome != outcomeOK:
 	case a.kind == CmdProcessJoin:
 		m.replyJoinAgain(q, ev, a.value)
 		return
@@ -102,7 +102,7 @@ func (m *Machine) replyObjectAgain(q *objectRequest, a answer) {
 // did to others.
 func (m *Machine) finishObject(q *objectRequest, ev Event, err error) {
 	ev.Kind, ev.Command = EventReply, m.batch.command
-	out := outOK
+	out := outcomeOK
 	if err != nil {
 		ev = Event{Kind: EventReply, Command: m.batch.command, Status: protocol.StatusBadRequest, Text: textMalformed}
 		if e, ok := err.(*protocol.Error); ok {

@@ -179,7 +179,7 @@ func (m *Machine) importHomeSession(r *chunkRecord) {
 		m.sessions[r.id] = s.sessionRecord
 	} else {
 		m.touchSessionRecord(p)
-		m.cancel(p)
+		m.unschedule(p)
 		n.remoteSessions.remove(p, sessionRecordLess)
 		s = &homeSession{sessionRecord: p}
 		p.home = s
@@ -191,7 +191,7 @@ func (m *Machine) importHomeSession(r *chunkRecord) {
 	m.byCreateID[s.createID] = s
 	n.addSession(s)
 	if !s.attached {
-		m.arm(s, r.at)
+		m.schedule(s, r.at)
 	}
 }
 
@@ -211,7 +211,7 @@ func (m *Machine) importSessionRecord(r *chunkRecord) {
 			return
 		}
 		n.remoteSessions.insert(p, sessionRecordLess)
-		m.arm(p, addSaturated(m.logTime, Retention))
+		m.schedule(p, addSaturated(m.logTime, Retention))
 	}
 	m.touchSessionRecord(p)
 	if !m.atHome(p) {
@@ -285,7 +285,7 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 	if e.waiting {
 		s.enqueue(e)
 		if r.timed {
-			m.arm(e, r.at)
+			m.schedule(e, r.at)
 		}
 	} else {
 		s.owners.insert(e, byOrder)

@@ -10,29 +10,29 @@ import (
 
 // names walks a node's semaphores in order of name, from the first one not below from.
 func (m *Machine) names(n *node, from []byte, yield func(*semaphore) bool) {
-	var young []*semaphore
+	var recent []*semaphore
 	if n.semaphoreCount > n.semaphores.n {
-		for s := m.nursery.first; s != nil; s = s.nurseryNext {
+		for s := m.recent.first; s != nil; s = s.recentNext {
 			if s.node == n && bytes.Compare(s.name, from) >= 0 {
-				young = append(young, s)
+				recent = append(recent, s)
 			}
 		}
-		slices.SortFunc(young, func(a, b *semaphore) int { return bytes.Compare(a.name, b.name) })
+		slices.SortFunc(recent, func(a, b *semaphore) int { return bytes.Compare(a.name, b.name) })
 	}
 	more := true
 	n.semaphores.ascend(func(s *semaphore) bool { return bytes.Compare(s.name, from) < 0 }, func(s *semaphore) bool {
-		for more && len(young) > 0 && semaphoreLess(young[0], s) {
-			more = yield(young[0])
-			young = young[1:]
+		for more && len(recent) > 0 && semaphoreLess(recent[0], s) {
+			more = yield(recent[0])
+			recent = recent[1:]
 		}
 		if more {
 			more = yield(s)
 		}
 		return more
 	})
-	for more && len(young) > 0 {
-		more = yield(young[0])
-		young = young[1:]
+	for more && len(recent) > 0 {
+		more = yield(recent[0])
+		recent = recent[1:]
 	}
 }
 
@@ -171,9 +171,9 @@ func (m *Machine) SessionList(req *protocol.SessionList, out *protocol.SessionLi
 	return nil
 }
 
-// SessionObjects reads a page of the hosted objects in the active buckets of this shard that a session
-// takes part in: kind by kind, each in order of name. The cursor is the type
-// and the name of the last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+// SessionObjects reads a page of the hosted objects in the active buckets of this shard that a
+// session takes part in: kind by kind, each in order of name. The cursor is the type and the name
+// of the last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (m *Machine) SessionObjects(req *protocol.SessionObjects, out *protocol.SessionObjectsReply) error {
 	var last protocol.ObjectType
 	var after []byte

@@ -36,15 +36,15 @@ type Machine struct {
 	// not change.
 	orphaned       []*sessionRecord
 	byCreateID     map[[protocol.KeyLen]byte]*homeSession
-	endedCreateIDs retained[[protocol.KeyLen]byte] // create ids of ended sessions
-	endedRemotes   retained[uint64]                // ids of ended remote sessions
+	endedCreateIDs expiringSet[[protocol.KeyLen]byte] // create ids of ended sessions
+	endedRemotes   expiringSet[uint64]                // ids of ended remote sessions
 
 	calledProcesses []*hostedObject // in this Apply; empty between Applies
 	takeovers       takeovers
 	handingOver     bool // the leader of the present epoch gives its leadership to another one
 	deadlines       deadlines
 
-	nursery   nursery
+	recent    recentSemaphores
 	selfCheck uint64 // ms: the least self-check period of the nodes, 0 without any; follows from them
 	grace     uint64 // ms: the least grace period of the nodes, 0 without any; follows from them
 
@@ -90,12 +90,12 @@ func New(id uint64) *Machine {
 		id:             id,
 		limits:         defaultLimits(),
 		work:           defaultWorkLimits(),
-		nursery:        nursery{max: maxNursery},
+		recent:         recentSemaphores{max: maxRecent},
 		nodes:          make(map[uint64]*node),
 		sessions:       make(map[uint64]*sessionRecord),
 		byCreateID:     make(map[[protocol.KeyLen]byte]*homeSession),
-		endedCreateIDs: newRetained[[protocol.KeyLen]byte](),
-		endedRemotes:   newRetained[uint64](),
+		endedCreateIDs: newExpiringSet[[protocol.KeyLen]byte](),
+		endedRemotes:   newExpiringSet[uint64](),
 	}
 }
 

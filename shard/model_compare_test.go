@@ -305,8 +305,8 @@ func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error 
 	return nil
 }
 
-// checkDescription checks a description by itself: the owners are the greedy prefix of the queue by order id,
-// and hold no more than the limit, unless it was lowered.
+// checkDescription checks a description by itself: the owners are the greedy prefix of the queue by
+// order id, and hold no more than the limit, unless it was lowered.
 func checkDescription(d *protocol.DescribeReply, limit uint64) error {
 	sum, last := uint64(0), uint64(0)
 	for _, o := range d.Owners {

@@ -227,8 +227,8 @@ func (x *moveTest) command(i int, c Command) Event {
 	return e
 }
 
-// syncRemotes is what the shards' leaders do for remote sessions: a shard that has something of an ended
-// session is told.
+// syncRemotes is what the shards' leaders do for remote sessions: a shard that has something of an
+// ended session is told.
 func (x *moveTest) syncRemotes() {
 	for i, s := range x.shards {
 		for _, id := range x.ended {

@@ -160,9 +160,9 @@ func TestDeadlinesFireInOrder(t *testing.T) {
 		for range 3000 {
 			rec := all[r.IntN(len(all))]
 			if r.IntN(3) == 0 {
-				d.cancel(rec)
+				d.unschedule(rec)
 			} else {
-				d.arm(rec, r.Uint64N(20))
+				d.schedule(rec, r.Uint64N(20))
 			}
 		}
 		key := func(rec scheduled) []uint64 {
@@ -188,7 +188,7 @@ func TestDeadlinesFireInOrder(t *testing.T) {
 			if rec == nil || at != rec.timerRef().at || slices.Compare(key(rec), key(want[i])) != 0 {
 				t.Fatalf("seed %d: deadline %d of %d is not the next", seed, i, len(want))
 			}
-			d.cancel(rec)
+			d.unschedule(rec)
 		}
 		if _, rec := d.first(); rec != nil {
 			t.Fatalf("seed %d: a deadline too many", seed)

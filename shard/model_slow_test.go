@@ -7,10 +7,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// pendingEvents are what a slow machine owes: one that does little beyond its commands in one Apply, so
-// that work is left over. The model does everything at once, so events are compared when the
-// machine has caught up, then without regard to their order. What may be asked meanwhile must be
-// answered as by the model: who is overdue counts as gone, whether its end was logged or not.
+// pendingEvents are what a slow machine owes: one that does little beyond its commands in one
+// Apply, so that work is left over. The model does everything at once, so events are compared when
+// the machine has caught up, then without regard to their order. What may be asked meanwhile must
+// be answered as by the model: who is overdue counts as gone, whether its end was logged or not.
 type pendingEvents struct {
 	got, want               []Event
 	gotChanges, wantChanges []SemaphoreChange
@@ -112,8 +112,8 @@ func (h *history) applyAny(hd Header, ops []op) error {
 	return h.catchUp()
 }
 
-// applySlow applies a batch to a slow machine. Answers, and what is known of sessions, are the model's at
-// once.
+// applySlow applies a batch to a slow machine. Answers, and what is known of sessions, are the
+// model's at once.
 func (h *history) applySlow(hd Header, ops []op) error {
 	out, err := h.push(hd, ops)
 	if err != nil {

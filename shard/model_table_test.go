@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// tableTest applies commands one by one to a machine and to the model, which must agree, and says in
-// words what left them. Sessions are called a, b, c, each at home here, and g and h, which are
+// tableTest applies commands one by one to a machine and to the model, which must agree, and says
+// in words what left them. Sessions are called a, b, c, each at home here, and g and h, which are
 // remote sessions.
 type tableTest struct {
 	*history

@@ -109,7 +109,7 @@ func (m *Machine) applyFreeze(c *rawCommand) {
 		if b := &m.buckets[i]; b.canFreeze(x.Epoch) == stepDo {
 			b.timeBase = m.bucketTime(b)
 			b.state, b.moveEpoch = bucketFrozen, x.Epoch
-			m.rearmBucket(b)
+			m.rescheduleBucket(b)
 		}
 	}
 	m.reply(protocol.StatusOK, "")
@@ -153,7 +153,7 @@ func (m *Machine) applyActivate(c *rawCommand) {
 			woken = true
 		}
 		b.epoch, b.moveEpoch = x.Epoch, 0
-		m.rearmBucket(b)
+		m.rescheduleBucket(b)
 	}
 	m.detachHomeSessions(from, wakes)
 	m.forgetImports(&x)

@@ -18,7 +18,7 @@ func TestSelfCheckFollowsTheNodes(t *testing.T) {
 		m.Apply(index, AppendCommand(AppendHeader(nil, h), c), &out)
 	}
 	put := func(node, revision, period uint64) {
-		config := storyConfig()
+		config := scriptConfig()
 		config.SelfCheckPeriod = period
 		apply(Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: node, Revision: revision, Config: config})})
 	}

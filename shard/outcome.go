@@ -59,35 +59,35 @@ const (
 type outcome uint8
 
 const (
-	outOK              outcome = 0
-	outNoSemaphore     outcome = 1
-	outExists          outcome = 2
-	outIsEphemeral     outcome = 3
-	outIsPersistent    outcome = 4
-	outOverLimit       outcome = 5
-	outWantsMore       outcome = 6
-	outOtherVersion    outcome = 7
-	outInUse           outcome = 8
-	outQuota           outcome = 9
-	outAborted         outcome = 10 // a waiter was replaced, withdrawn or forced out
-	outWaitersLimit    outcome = 11
-	outHeldLimit       outcome = 12
-	outGivenBack       outcome = 13 // answered instead of outOK when what was acquired is held no more; not stored
-	outUpdateFixed     outcome = 14
-	outWaiterMore      outcome = 15
-	outNotMember       outcome = 16
-	outMemberOther     outcome = 17
-	outRoundOver       outcome = 18
-	outRoundRefused    outcome = 19
-	outProcessArgument outcome = 20
-	outTrackNotFound   outcome = 21
-	outTrackExists     outcome = 22
-	outTrackFenced     outcome = 23
-	outTrackRefused    outcome = 24
-	outTrackArgument   outcome = 25
-	outBytesQuota      outcome = 26
-	outWaitersQuota    outcome = 27
-	outcomes                   = 28
+	outcomeOK              outcome = 0
+	outcomeNoSemaphore     outcome = 1
+	outcomeExists          outcome = 2
+	outcomeIsEphemeral     outcome = 3
+	outcomeIsPersistent    outcome = 4
+	outcomeOverLimit       outcome = 5
+	outcomeWantsMore       outcome = 6
+	outcomeOtherVersion    outcome = 7
+	outcomeInUse           outcome = 8
+	outcomeQuota           outcome = 9
+	outcomeAborted         outcome = 10 // a waiter was replaced, withdrawn or forced out
+	outcomeWaitersLimit    outcome = 11
+	outcomeHeldLimit       outcome = 12
+	outcomeGivenBack       outcome = 13 // answered instead of outcomeOK when what was acquired is held no more; not stored
+	outcomeUpdateFixed     outcome = 14
+	outcomeWaiterMore      outcome = 15
+	outcomeNotMember       outcome = 16
+	outcomeMemberOther     outcome = 17
+	outcomeRoundOver       outcome = 18
+	outcomeRoundRefused    outcome = 19
+	outcomeProcessArgument outcome = 20
+	outcomeTrackNotFound   outcome = 21
+	outcomeTrackExists     outcome = 22
+	outcomeTrackFenced     outcome = 23
+	outcomeTrackRefused    outcome = 24
+	outcomeTrackArgument   outcome = 25
+	outcomeBytesQuota      outcome = 26
+	outcomeWaitersQuota    outcome = 27
+	outcomes                       = 28
 )
 
 // outcomeTable has an outcome's status and sentence. Those whose sentence has values in it are
@@ -96,51 +96,51 @@ var outcomeTable = [outcomes]struct {
 	status protocol.Status
 	text   string
 }{
-	outOK:              {protocol.StatusOK, ""},
-	outNoSemaphore:     {protocol.StatusNotFound, textNoSemaphore},
-	outExists:          {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
-	outIsEphemeral:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
-	outIsPersistent:    {protocol.StatusPreconditionFailed, "semaphore is persistent; acquire it without the ephemeral flag"},
-	outOverLimit:       {protocol.StatusBadRequest, ""},
-	outWantsMore:       {protocol.StatusBadRequest, ""},
-	outOtherVersion:    {protocol.StatusPreconditionFailed, ""},
-	outInUse:           {protocol.StatusPreconditionFailed, "semaphore has owners or waiters; wait until they are gone, or delete it with force"},
-	outQuota:           {protocol.StatusPreconditionFailed, ""},
-	outAborted:         {protocol.StatusAborted, "another request of the session or an operator ended this acquire; acquire again"},
-	outWaitersLimit:    {protocol.StatusOverloaded, textWaitersLimit},
-	outHeldLimit:       {protocol.StatusOverloaded, textHeldLimit},
-	outGivenBack:       {protocol.StatusAborted, textAcquiredSince},
-	outUpdateFixed:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
-	outNotMember:       {protocol.StatusNotFound, textNotMember},
-	outMemberOther:     {protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first"},
-	outRoundOver:       {protocol.StatusAborted, "round is over for this member; wait for the next"},
-	outRoundRefused:    {protocol.StatusPreconditionFailed, "round or quota did not allow the request when it came first; look at the process, and send a new one"},
-	outProcessArgument: {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
-	outTrackNotFound:   {protocol.StatusNotFound, "track, instance, location or version did not exist when the request came first; look at the track, and send a new one"},
-	outTrackExists:     {protocol.StatusAlreadyExists, "track or instance was there when the request came first; look at the track, and send a new one"},
-	outTrackFenced:     {protocol.StatusBadSession, "FENCED: a newer incarnation of this instance was registered; stop, or register again"},
-	outTrackRefused:    {protocol.StatusPreconditionFailed, "track or quota did not allow the request when it came first; look at the track, and send a new one"},
-	outTrackArgument:   {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
-	outBytesQuota:      {protocol.StatusPreconditionFailed, ""},
-	outWaitersQuota:    {protocol.StatusOverloaded, ""},
-	outWaiterMore:      {protocol.StatusBadRequest, ""},
+	outcomeOK:              {protocol.StatusOK, ""},
+	outcomeNoSemaphore:     {protocol.StatusNotFound, textNoSemaphore},
+	outcomeExists:          {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
+	outcomeIsEphemeral:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
+	outcomeIsPersistent:    {protocol.StatusPreconditionFailed, "semaphore is persistent; acquire it without the ephemeral flag"},
+	outcomeOverLimit:       {protocol.StatusBadRequest, ""},
+	outcomeWantsMore:       {protocol.StatusBadRequest, ""},
+	outcomeOtherVersion:    {protocol.StatusPreconditionFailed, ""},
+	outcomeInUse:           {protocol.StatusPreconditionFailed, "semaphore has owners or waiters; wait until they are gone, or delete it with force"},
+	outcomeQuota:           {protocol.StatusPreconditionFailed, ""},
+	outcomeAborted:         {protocol.StatusAborted, "another request of the session or an operator ended this acquire; acquire again"},
+	outcomeWaitersLimit:    {protocol.StatusOverloaded, textWaitersLimit},
+	outcomeHeldLimit:       {protocol.StatusOverloaded, textHeldLimit},
+	outcomeGivenBack:       {protocol.StatusAborted, textAcquiredSince},
+	outcomeUpdateFixed:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
+	outcomeNotMember:       {protocol.StatusNotFound, textNotMember},
+	outcomeMemberOther:     {protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first"},
+	outcomeRoundOver:       {protocol.StatusAborted, "round is over for this member; wait for the next"},
+	outcomeRoundRefused:    {protocol.StatusPreconditionFailed, "round or quota did not allow the request when it came first; look at the process, and send a new one"},
+	outcomeProcessArgument: {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
+	outcomeTrackNotFound:   {protocol.StatusNotFound, "track, instance, location or version did not exist when the request came first; look at the track, and send a new one"},
+	outcomeTrackExists:     {protocol.StatusAlreadyExists, "track or instance was there when the request came first; look at the track, and send a new one"},
+	outcomeTrackFenced:     {protocol.StatusBadSession, "FENCED: a newer incarnation of this instance was registered; stop, or register again"},
+	outcomeTrackRefused:    {protocol.StatusPreconditionFailed, "track or quota did not allow the request when it came first; look at the track, and send a new one"},
+	outcomeTrackArgument:   {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
+	outcomeBytesQuota:      {protocol.StatusPreconditionFailed, ""},
+	outcomeWaitersQuota:    {protocol.StatusOverloaded, ""},
+	outcomeWaiterMore:      {protocol.StatusBadRequest, ""},
 }
 
 // outcomeValue is the value of the state that a refusal is about. It is remembered with the answer,
 // so that a repeat has the same.
 func (q *request) outcomeValue(out outcome) uint64 {
 	switch out {
-	case outOverLimit:
+	case outcomeOverLimit:
 		return q.semaphore.limit
-	case outWantsMore, outWaiterMore:
+	case outcomeWantsMore, outcomeWaiterMore:
 		return q.entry.count
-	case outOtherVersion:
+	case outcomeOtherVersion:
 		return q.semaphore.version
-	case outQuota:
+	case outcomeQuota:
 		return q.node.config.MaxSemaphores
-	case outBytesQuota:
+	case outcomeBytesQuota:
 		return q.node.config.MaxBytes
-	case outWaitersQuota:
+	case outcomeWaitersQuota:
 		return q.node.config.MaxWaiters
 	}
 	return 0
@@ -150,21 +150,21 @@ func (q *request) outcomeValue(out outcome) uint64 {
 // is being applied, which is the one that is answered, or its repeat.
 func (m *Machine) sentence(a *answer) string {
 	switch a.outcome {
-	case outOverLimit:
+	case outcomeOverLimit:
 		return "acquire count is " + units(m.batch.acquire.Count) + ", above the semaphore's limit of " + units(a.value) + "; ask for less, or resize it"
-	case outWantsMore:
+	case outcomeWantsMore:
 		return "session owns " + units(a.value) + " units and cannot raise that to " + units(m.batch.acquire.Count) + "; release first, then acquire more"
-	case outWaiterMore:
+	case outcomeWaiterMore:
 		return "session waits for " + units(a.value) + " units and cannot raise that to " + units(m.batch.acquire.Count) + "; release first, then acquire more"
-	case outOtherVersion:
+	case outcomeOtherVersion:
 		return "semaphore has version " + decimal(a.value) + ", not " + decimal(m.batch.update.Expected) + " as expected; describe it and try again"
-	case outQuota:
+	case outcomeQuota:
 		return textQuota(a.value)
-	case outBytesQuota:
+	case outcomeBytesQuota:
 		return textBytesQuota(a.value)
-	case outWaitersQuota:
+	case outcomeWaitersQuota:
 		return "node has as many waiting acquires as its quota max_waiters of " + decimal(a.value) + " allows; retry later, or raise the quota"
-	case outNoSemaphore:
+	case outcomeNoSemaphore:
 		if a.kind == CmdAcquire {
 			return textNoSemaphore + "; create it first, or acquire it as ephemeral"
 		}

@@ -29,7 +29,7 @@ func (s processState) skipAhead(numbers uint64) { s.SkipEpochs(numbers) }
 
 // wake has the process ticked at the end of this Apply.
 func (s processState) wake(m *Machine, x *hostedObject) {
-	m.cancel(x)
+	m.unschedule(x)
 	m.callProcess(x)
 }
 
@@ -59,8 +59,8 @@ func (m *Machine) callProcess(x *hostedObject) process.Now {
 }
 
 // tickCalledProcesses ticks the processes that were called in this Apply, in order of the first
-// calls, and arms their timers. Starting a round costs as much work as members are notified. When
-// the work of this Apply is used up, the timers of the others are due, and the next Apply
+// calls, and schedules their timers. Starting a round costs as much work as members are notified.
+// When the work of this Apply is used up, the timers of the others are due, and the next Apply
 // continues.
 //
 // A process that has expired is deleted. The next process of the name begins above its epochs, so
@@ -86,7 +86,7 @@ func (m *Machine) tickCalledProcesses() {
 				continue
 			}
 		}
-		m.armObject(x)
+		m.scheduleObject(x)
 	}
 	m.calledProcesses = m.calledProcesses[:0]
 }

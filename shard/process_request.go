@@ -28,15 +28,15 @@ func (m *Machine) replyJoinAgain(q *objectRequest, ev Event, order uint64) {
 func processOutcome(status protocol.Status) outcome {
 	switch status {
 	case protocol.StatusNotFound:
-		return outNotMember
+		return outcomeNotMember
 	case protocol.StatusAlreadyExists:
-		return outMemberOther
+		return outcomeMemberOther
 	case protocol.StatusAborted:
-		return outRoundOver
+		return outcomeRoundOver
 	case protocol.StatusPreconditionFailed:
-		return outRoundRefused
+		return outcomeRoundRefused
 	}
-	return outProcessArgument
+	return outcomeProcessArgument
 }
 
 func (m *Machine) applyProcessJoin(c *rawCommand) {

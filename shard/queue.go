@@ -12,7 +12,7 @@ func (m *Machine) endWaiter(e *entry) {
 	switch p := e.session; {
 	case m.alive(p):
 		m.emitResult(e, protocol.StatusOK, protocol.NotAcquired, "")
-		m.rememberOutcome(e, outOK, protocol.NotAcquired)
+		m.rememberOutcome(e, outcomeOK, protocol.NotAcquired)
 	case !p.ended || p.home == nil:
 		m.emitResult(e, protocol.StatusSessionExpired, 0, endText(p))
 	}
@@ -75,7 +75,7 @@ func (m *Machine) grant(e *entry) {
 	s := e.semaphore
 	m.touchSemaphore(s)
 	m.touchEntry(e)
-	m.cancel(e)
+	m.unschedule(e)
 	s.dequeue(e)
 	e.waiting, e.since = false, m.batch.wall
 	s.node.waiters--
@@ -103,7 +103,7 @@ func (m *Machine) removeEntry(e *entry, tell bool) {
 	s.revision = m.applied
 	s.node.removeEntryUsage(e)
 	if e.waiting {
-		m.cancel(e)
+		m.unschedule(e)
 		s.dequeue(e)
 	} else {
 		s.owners.remove(e, byOrder)

@@ -13,8 +13,8 @@ const (
 	// hears its answers and says so has fewer, unless it asks much at a time.
 	freeAnswers = 64
 
-	// quotaValueBytes is the size of values up to which a quota of bytes leaves room for bad luck in hashing.
-	// Larger ones may find a shard's share full although the node is below its quota.
+	// quotaValueBytes is the size of values up to which a quota of bytes leaves room for bad luck
+	// in hashing. Larger ones may find a shard's share full although the node is below its quota.
 	quotaValueBytes = 64 << 10
 )
 

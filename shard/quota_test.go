@@ -11,7 +11,7 @@ import (
 // setQuota gives the node of the load other quotas.
 func (x *benchMachine) setQuota(t *testing.T, revision, bytes uint64) {
 	t.Helper()
-	c := storyConfig()
+	c := scriptConfig()
 	c.MaxBytes = bytes
 	x.begin()
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: revision, Config: c})})
@@ -133,7 +133,7 @@ func TestQuotaSharesUpdate(t *testing.T) {
 		m.Apply(index, AppendCommand(AppendHeader(nil, Header{Format: 1, Epoch: 1 << 16, Seq: index, LogTime: 1}), c), &out)
 	}
 	put := func(revision, bytes, waiters uint64) {
-		c := storyConfig()
+		c := scriptConfig()
 		c.MaxBytes, c.MaxWaiters = bytes, waiters
 		apply(Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: revision, Config: c})})
 	}

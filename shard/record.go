@@ -12,8 +12,8 @@ import (
 //
 // A record is its kind (1 byte), a length, and its fields: numbers as uvarints, byte strings with
 // their length before them. What is not in a record is not part of the state: the shape of trees,
-// the nursery, counters, serial numbers (which link an entry to its semaphore within one snapshot
-// only).
+// the list of recent semaphores, counters, serial numbers (which link an entry to its semaphore
+// within one snapshot only).
 type recordKind uint8
 
 const (
@@ -169,7 +169,7 @@ func appendEntry(b []byte, e *entry, sum *uint64) []byte {
 	return closeRecord(b, start, skip, recordEntry, hash(e.semaphore.node.id, e.semaphore.name), sum)
 }
 
-func appendEndedCreateID(b []byte, k retainedKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
+func appendEndedCreateID(b []byte, k expiringKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, number)
 	skip := len(b) - start
@@ -178,7 +178,7 @@ func appendEndedCreateID(b []byte, k retainedKey[[protocol.KeyLen]byte], number 
 	return closeRecord(b, start, skip, recordEndedCreateID, 0, sum)
 }
 
-func appendEndedRemote(b []byte, k retainedKey[uint64], number uint64, sum *uint64) []byte {
+func appendEndedRemote(b []byte, k expiringKey[uint64], number uint64, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, number)
 	skip := len(b) - start

@@ -7,10 +7,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// requireSession finds the session a request is made on, and checks the attach epoch it is made under; it
-// answers the command when the session is gone or attached elsewhere. A session whose home bucket
-// is not active here is a remote session, and is recorded with its first request. Its description
-// is the one that came with the request, if one did, until its home says another.
+// requireSession finds the session a request is made on, and checks the attach epoch it is made
+// under; it answers the command when the session is gone or attached elsewhere. A session whose
+// home bucket is not active here is a remote session, and is recorded with its first request. Its
+// description is the one that came with the request, if one did, until its home says another.
 func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description []byte) *sessionRecord {
 	if id == 0 {
 		m.reply(protocol.StatusSessionExpired, textSessionEnded)
@@ -42,7 +42,7 @@ func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description [
 		p.updateDescription(description)
 		m.sessions[id] = p
 		n.remoteSessions.insert(p, sessionRecordLess)
-		m.arm(p, addSaturated(m.logTime, Retention))
+		m.schedule(p, addSaturated(m.logTime, Retention))
 		return p
 	}
 	if p.node != n || !m.alive(p) {
@@ -75,15 +75,15 @@ func (p *sessionRecord) updateDescription(description []byte) {
 }
 
 // expireRemote is called when the time of an idle remote session's record may be over. A use does
-// not move the timer: it is armed again here.
+// not move the timer: it is scheduled again here.
 func (m *Machine) expireRemote(p *sessionRecord) {
 	m.touchSessionRecord(p)
-	m.cancel(p)
+	m.unschedule(p)
 	if p.hasReferences() || p.home != nil {
-		return // armed again when it becomes idle, or its home departs
+		return // scheduled again when it becomes idle, or its home departs
 	}
 	if until := addSaturated(p.lastUsed, Retention); until >= m.logTime {
-		m.arm(p, until)
+		m.schedule(p, until)
 		return
 	}
 	delete(m.sessions, p.id)
@@ -104,7 +104,7 @@ func (m *Machine) remoteIdle(p *sessionRecord) {
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
 	p.lastUsed = m.logTime
 	if !p.ended && p.home == nil && p.timer.pos == 0 {
-		m.arm(p, addSaturated(p.lastUsed, Retention))
+		m.schedule(p, addSaturated(p.lastUsed, Retention))
 	}
 }
 
@@ -168,7 +168,7 @@ func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
 	if p.home != nil {
 		m.unlinkHome(p) // its home is active elsewhere, and says so: this copy never will be
 	} else {
-		m.cancel(p)
+		m.unschedule(p)
 		p.node.remoteSessions.remove(p, sessionRecordLess)
 	}
 	p.ended = true

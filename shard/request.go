@@ -14,8 +14,9 @@ type request struct {
 	entry     *entry     // the session's on it, if any
 }
 
-// enterSemaphore does what all semaphore requests have in common, in this order: bucket, node, session and
-// attach epoch, then the memory of requests. It reports false when the command is answered.
+// enterSemaphore does what all semaphore requests have in common, in this order: bucket, node,
+// session and attach epoch, then the memory of requests. It reports false when the command is
+// answered.
 func (m *Machine) enterSemaphore(q *request, c *rawCommand, head *protocol.Head, name []byte) bool {
 	q.kind, q.seq, q.name = c.kind, head.Seq, name
 	if q.bucket = m.activeBucket(c.node, name); q.bucket == nil {
@@ -93,8 +94,8 @@ func (m *Machine) admitNew(p *sessionRecord, seq uint64, own bool) bool {
 	return false
 }
 
-// findEntry looks up the semaphore and the session's entry. A waiter at the head, or of this session,
-// that is overdue but was not fired yet counts as gone: it is timed out here.
+// findEntry looks up the semaphore and the session's entry. A waiter at the head, or of this
+// session, that is overdue but was not fired yet counts as gone: it is timed out here.
 func (m *Machine) findEntry(q *request) {
 	q.semaphore = m.semaphore(q.bucket, q.node.id, q.name)
 	if q.semaphore == nil {
@@ -126,8 +127,8 @@ func (m *Machine) replyAgain(q *request, a answer) {
 		m.reply(protocol.StatusBadRequest, textNumberReused)
 		return
 	}
-	if a.outcome == outOK && a.state == protocol.Acquired && (q.entry == nil || q.entry.waiting || q.entry.orderID != a.value) {
-		a = answer{kind: a.kind, outcome: outGivenBack}
+	if a.outcome == outcomeOK && a.state == protocol.Acquired && (q.entry == nil || q.entry.waiting || q.entry.orderID != a.value) {
+		a = answer{kind: a.kind, outcome: outcomeGivenBack}
 	}
 	m.replyAnswer(a)
 }
@@ -150,7 +151,7 @@ func (m *Machine) refuse(q *request, out outcome) {
 // replyAnswer turns an answer into the command's reply.
 func (m *Machine) replyAnswer(a answer) {
 	ev := Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status}
-	if a.outcome != outOK {
+	if a.outcome != outcomeOK {
 		ev.Text = m.sentence(&a)
 	} else {
 		ev.State, ev.Flag = a.state, a.flag

@@ -161,12 +161,12 @@ type restorer struct {
 }
 
 type sessionLink struct {
-	session *sessionRecord
-	node    uint64
-	armed   bool
-	at      uint64
-	due     bool
-	dueAt   uint64
+	session   *sessionRecord
+	node      uint64
+	scheduled bool
+	at        uint64
+	due       bool
+	dueAt     uint64
 }
 
 type semaphoreLink struct {
@@ -175,16 +175,16 @@ type semaphoreLink struct {
 }
 
 type entryLink struct {
-	e       *entry
-	serial  uint64
-	session uint64
-	armed   bool
-	at      uint64
+	e         *entry
+	serial    uint64
+	session   uint64
+	scheduled bool
+	at        uint64
 }
 
 type numbered[K comparable] struct {
 	number uint64
-	retainedKey[K]
+	expiringKey[K]
 }
 
 func (x *restorer) record(kind recordKind, fields []byte) error {
@@ -334,7 +334,7 @@ func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 	p.id = r.Uint()
 	l := sessionLink{session: p, node: r.Uint()}
 	p.epoch, p.low, p.description, p.ended, p.detached = r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool(), r.Bool()
-	l.armed, l.at = readTimer(r)
+	l.scheduled, l.at = readTimer(r)
 	n := r.Count(varint.NoLimit)
 	if n > 0 {
 		p.answers.list = make([]answer, 0, min(n, 1024))
@@ -385,7 +385,7 @@ func (x *restorer) entry(r *varint.Reader) bool {
 	l := entryLink{e: e, serial: r.Uint(), session: r.Uint()}
 	e.orderID, e.count, e.seq, e.timeout, e.since = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Uint()
 	e.data, e.waiting = r.Copy(varint.NoLimit), r.Bool()
-	l.armed, l.at = readTimer(r)
+	l.scheduled, l.at = readTimer(r)
 	x.entries = append(x.entries, l)
 	return e.count > 0
 }
@@ -474,11 +474,11 @@ func (x *restorer) linkSessions() bool {
 		default:
 			p.node.remoteSessions.insert(p, sessionRecordLess)
 		}
-		if l.armed {
-			m.arm(p, l.at)
+		if l.scheduled {
+			m.schedule(p, l.at)
 		}
 		if l.due && !p.ended {
-			m.arm(p.home, l.dueAt)
+			m.schedule(p.home, l.dueAt)
 		}
 	}
 	return true
@@ -530,12 +530,12 @@ func (x *restorer) linkEntries() bool {
 		s.node.addEntryUsage(e)
 		if e.waiting {
 			s.enqueue(e)
-			if l.armed {
-				m.arm(e, l.at)
+			if l.scheduled {
+				m.schedule(e, l.at)
 			}
 			continue
 		}
-		if s.waiters.n > 0 || s.used+e.count < s.used || l.armed {
+		if s.waiters.n > 0 || s.used+e.count < s.used || l.scheduled {
 			return false
 		}
 		s.owners.insert(e, byOrder)

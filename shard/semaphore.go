@@ -27,11 +27,11 @@ type semaphore struct {
 	ephemeral bool
 	deleted   bool
 	stuck     bool // the first waiter wants more than the limit: counted in node.stuck
-	inNursery bool // in Machine.nursery, else in its node's semaphores
+	isRecent  bool // in Machine.recent, else in its node's semaphores
 	snapMark  uint32
 	serial    uint64
 
-	nurseryPrev, nurseryNext *semaphore
+	recentPrev, recentNext *semaphore
 
 	counters        counterSet
 	sessionCounters map[uint64]*counterSet // by session, in nodes with detailed counters
@@ -118,7 +118,7 @@ func (m *Machine) link(s *semaphore) {
 	s.bucket.semaphores[string(m.batch.key)] = s
 	s.node.semaphoreCount++
 	s.node.bytes += s.quotaBytes()
-	m.nursery.add(s)
+	m.recent.add(s)
 }
 
 // unlink takes it out. It must have no entries.
@@ -128,7 +128,7 @@ func (m *Machine) unlink(s *semaphore) {
 	delete(s.bucket.semaphores, string(m.batch.key))
 	s.node.semaphoreCount--
 	s.node.bytes -= s.quotaBytes()
-	m.nursery.remove(s)
+	m.recent.remove(s)
 	s.deleted = true
 }
 
@@ -164,13 +164,13 @@ func (m *Machine) applyCreate(c *rawCommand) {
 	}
 	switch {
 	case q.semaphore != nil && q.semaphore.ephemeral:
-		m.refuse(&q, outIsEphemeral)
+		m.refuse(&q, outcomeIsEphemeral)
 	case q.semaphore != nil:
-		m.refuse(&q, outExists)
+		m.refuse(&q, outcomeExists)
 	case !m.roomForName(q.node):
-		m.refuse(&q, outQuota)
+		m.refuse(&q, outcomeQuota)
 	case !m.roomForBytes(q.node, semaphoreBytes+uint64(len(x.Name)+len(x.Data))):
-		m.refuse(&q, outBytesQuota)
+		m.refuse(&q, outcomeBytesQuota)
 	default:
 		m.makeSemaphore(&q, x.Limit, x.Data, false)
 		m.finishRequest(&q, answer{})
@@ -186,13 +186,13 @@ func (m *Machine) applyUpdate(c *rawCommand) {
 	s := q.semaphore
 	switch {
 	case s == nil:
-		m.refuse(&q, outNoSemaphore)
+		m.refuse(&q, outcomeNoSemaphore)
 		return
 	case x.Expected != 0 && x.Expected != s.version:
-		m.refuse(&q, outOtherVersion)
+		m.refuse(&q, outcomeOtherVersion)
 		return
 	case !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(s.data)))):
-		m.refuse(&q, outBytesQuota)
+		m.refuse(&q, outcomeBytesQuota)
 		return
 	}
 	if !bytes.Equal(s.data, x.Data) {
@@ -215,10 +215,10 @@ func (m *Machine) applyResize(c *rawCommand) {
 	s := q.semaphore
 	switch {
 	case s == nil:
-		m.refuse(&q, outNoSemaphore)
+		m.refuse(&q, outcomeNoSemaphore)
 		return
 	case s.ephemeral:
-		m.refuse(&q, outUpdateFixed)
+		m.refuse(&q, outcomeUpdateFixed)
 		return
 	}
 	m.finishRequest(&q, answer{})
@@ -244,26 +244,26 @@ func (m *Machine) applyDelete(c *rawCommand) {
 	s := q.semaphore
 	switch {
 	case s == nil:
-		m.refuse(&q, outNoSemaphore)
+		m.refuse(&q, outcomeNoSemaphore)
 		return
 	case s.ephemeral:
-		m.refuse(&q, outIsEphemeral)
+		m.refuse(&q, outcomeIsEphemeral)
 		return
 	case s.owners.n+s.waiters.n > 0 && !x.Force:
-		m.refuse(&q, outInUse)
+		m.refuse(&q, outcomeInUse)
 		return
 	}
 	m.finishRequest(&q, answer{})
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
 		m.emitResult(e, protocol.StatusAborted, 0, textForced)
-		m.rememberOutcome(e, outAborted, 0)
+		m.rememberOutcome(e, outcomeAborted, 0)
 		m.removeEntry(e, false)
 	}
 	for e := s.owners.first; e != nil; e = s.owners.first {
 		m.batch.out.List = append(m.batch.out.List, Event{
 			Kind: EventLeaseLost, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: s.node.id, Name: s.name, OrderID: e.orderID, Text: textForced,
 		})
-		m.rememberOutcome(e, outOK, protocol.Acquired)
+		m.rememberOutcome(e, outcomeOK, protocol.Acquired)
 		m.removeEntry(e, false)
 	}
 	m.unlink(s)

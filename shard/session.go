@@ -8,8 +8,8 @@ import (
 // homeSession is a session at home in this shard.
 //
 // Invariant: it is in its node's sessions and in Machine.byCreateID until it ends; detached ones
-// have a timer armed, attached ones have not. One that a take-over detached counts as attached here
-// until it is settled.
+// have a timer scheduled, attached ones have not. One that a take-over detached counts as attached
+// here until it is settled.
 //
 // What the shard's semaphores know of it is its session record, which stays as a remote session
 // when the home leaves this shard.
@@ -148,7 +148,7 @@ func (m *Machine) applyAttach(c *rawCommand) {
 // attachTo makes a session attached and cancels its deadline.
 func (m *Machine) attachTo(s *homeSession, c *rawCommand) {
 	m.touchSessionRecord(s.sessionRecord)
-	m.cancel(s)
+	m.unschedule(s)
 	s.sessionRecord.detached = false
 	s.attached, s.generation, s.attachedAt = true, m.takeovers.generation, m.logTime
 	if s.client != string(c.client) {
@@ -222,7 +222,7 @@ func (m *Machine) detach(s *homeSession, lastContact uint64) {
 		return
 	}
 	lastContact = min(max(lastContact, s.attachedAt), m.logTime)
-	m.arm(s, addSaturated(m.homeBucketOf(s).timeAt(lastContact), uint64(s.timeout)))
+	m.schedule(s, addSaturated(m.homeBucketOf(s).timeAt(lastContact), uint64(s.timeout)))
 }
 
 // applyStop ends a session at its client's wish.
@@ -262,7 +262,7 @@ func (m *Machine) applyKill(c *rawCommand) {
 // without events to the session: none may follow its end.
 func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text string) {
 	m.touchSessionRecord(s.sessionRecord)
-	m.cancel(s)
+	m.unschedule(s)
 	delete(m.byCreateID, s.createID)
 	m.endedCreateIDs.add(s.createID, m.logTime)
 	s.node.removeSession(s)
@@ -292,8 +292,9 @@ func (e *entry) mayChange() bool {
 	return e.semaphore.bucket.state == bucketActive || e.semaphore.node.dropped
 }
 
-// releaseAll releases an ended session's entries, in order of name, then its hosted objects, as far as the work of this Apply goes. done says that no other can be released. Its
-// waiters are answered with text, or not at all if that is empty.
+// releaseAll releases an ended session's entries, in order of name, then its hosted objects, as far
+// as the work of this Apply goes. done says that no other can be released. Its waiters are answered
+// with text, or not at all if that is empty.
 func (m *Machine) releaseAll(p *sessionRecord, text string) (done bool) {
 	for e := p.entries.first; e != nil; {
 		following := next(e, byName)

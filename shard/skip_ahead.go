@@ -13,8 +13,8 @@ const (
 	skipMaxSeconds        = 1 << 28 // seconds: eight years
 )
 
-// SkipAhead advances the counters of every bucket and of its hosted objects, in a machine that was read
-// from a backup made so many seconds ago. The shard does not know what it gave out after the
+// SkipAhead advances the counters of every bucket and of its hosted objects, in a machine that was
+// read from a backup made so many seconds ago. The shard does not know what it gave out after the
 // backup, and must not give it out again: a repeated order id, process epoch or token would fence
 // nothing off, and a repeated session id would name two clients' sessions. A session that began
 // after the backup counts as ended. It is not for a machine that a log is applied to.

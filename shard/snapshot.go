@@ -36,10 +36,10 @@ type Snapshot struct {
 	sum        uint64 // digest of the records so far
 
 	buckets        []bucket
-	nursery        []*semaphore
+	recent         []*semaphore
 	ending         []*sessionRecord
-	endedCreateIDs retainedRange
-	endedRemotes   retainedRange
+	endedCreateIDs expiringRange
+	endedRemotes   expiringRange
 
 	stage      stage
 	node       uint64     // the walk is at this node
@@ -52,14 +52,14 @@ type Snapshot struct {
 	inQueue    bool   // among its waiters
 }
 
-// retainedRange are numbers of a retained queue, of which those below next are done.
-type retainedRange struct{ next, end uint64 }
+// expiringRange are numbers of a retained queue, of which those below next are done.
+type expiringRange struct{ next, end uint64 }
 
 type stage uint8
 
 const (
 	stageBuckets stage = iota
-	stageNursery
+	stageRecent
 	stageNodes
 	stageHomeSessions
 	stageRemoteSessions
@@ -98,11 +98,11 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 		b := &s.buckets[i]
 		b.semaphores, b.objects, b.timers = nil, [kindCount]map[string]*hostedObject{}, deadlines{}
 	}
-	for x := m.nursery.first; x != nil; x = x.nurseryNext {
-		s.nursery = append(s.nursery, x)
+	for x := m.recent.first; x != nil; x = x.recentNext {
+		s.recent = append(s.recent, x)
 	}
-	s.endedCreateIDs = retainedRange{m.endedCreateIDs.base, m.endedCreateIDs.base + uint64(len(m.endedCreateIDs.queue))}
-	s.endedRemotes = retainedRange{m.endedRemotes.base, m.endedRemotes.base + uint64(len(m.endedRemotes.queue))}
+	s.endedCreateIDs = expiringRange{m.endedCreateIDs.base, m.endedCreateIDs.base + uint64(len(m.endedCreateIDs.queue))}
+	s.endedRemotes = expiringRange{m.endedRemotes.base, m.endedRemotes.base + uint64(len(m.endedRemotes.queue))}
 	m.snapshot = s
 	return s
 }
@@ -154,7 +154,7 @@ func (s *Snapshot) Close() {
 		s.m.snapshot = nil
 	}
 	s.m = nil
-	s.buckets, s.nursery, s.ending, s.semaphore = nil, nil, nil, nil
+	s.buckets, s.recent, s.ending, s.semaphore = nil, nil, nil, nil
 }
 
 func writeChunks(w io.Writer, b []byte) error {
@@ -240,24 +240,24 @@ func (s *Snapshot) saveEntry(e *entry) {
 }
 
 // keepEndedCreateID and keepEndedRemote save a key that goes before the walk has reached it.
-func (s *Snapshot) keepEndedCreateID(number uint64, k retainedKey[[protocol.KeyLen]byte]) {
+func (s *Snapshot) keepEndedCreateID(number uint64, k expiringKey[[protocol.KeyLen]byte]) {
 	if number >= s.endedCreateIDs.next && number < s.endedCreateIDs.end {
 		s.saveEndedCreateID(number, k)
 	}
 }
 
-func (s *Snapshot) keepEndedRemote(number uint64, k retainedKey[uint64]) {
+func (s *Snapshot) keepEndedRemote(number uint64, k expiringKey[uint64]) {
 	if number >= s.endedRemotes.next && number < s.endedRemotes.end {
 		s.saveEndedRemote(number, k)
 	}
 }
 
-func (s *Snapshot) saveEndedCreateID(number uint64, k retainedKey[[protocol.KeyLen]byte]) {
+func (s *Snapshot) saveEndedCreateID(number uint64, k expiringKey[[protocol.KeyLen]byte]) {
 	s.records++
 	s.buf = appendEndedCreateID(s.buf, k, number, &s.sum)
 }
 
-func (s *Snapshot) saveEndedRemote(number uint64, k retainedKey[uint64]) {
+func (s *Snapshot) saveEndedRemote(number uint64, k expiringKey[uint64]) {
 	s.records++
 	s.buf = appendEndedRemote(s.buf, k, number, &s.sum)
 }
@@ -289,15 +289,15 @@ func (s *Snapshot) walk(left *int) {
 			s.buckets = s.buckets[1:]
 		}
 		if len(s.buckets) == 0 {
-			s.stage = stageNursery
+			s.stage = stageRecent
 		}
-	case stageNursery:
+	case stageRecent:
 		switch {
 		case s.semaphore != nil:
 			s.walkEntries(left)
-		case len(s.nursery) > 0:
-			s.beginSemaphore(s.nursery[0])
-			s.nursery = s.nursery[1:]
+		case len(s.recent) > 0:
+			s.beginSemaphore(s.recent[0])
+			s.recent = s.recent[1:]
 		default:
 			s.stage = stageNodes
 		}

@@ -58,7 +58,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestRetained(t *testing.T) {
-	r := newRetained[uint64]()
+	r := newExpiringSet[uint64]()
 	r.add(1, 100)
 	r.add(1, 200) // stays as it is
 	r.add(2, 200)

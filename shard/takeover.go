@@ -130,7 +130,7 @@ func (m *Machine) writeDownTakeOvers(s *homeSession) {
 	if s.attached && !attached {
 		m.touchSessionRecord(s.sessionRecord)
 		s.attached = false
-		m.arm(s, deadline)
+		m.schedule(s, deadline)
 	}
 }
 

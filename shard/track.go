@@ -5,7 +5,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// trackState is a rollout's track as a hosted object. The sessions of its instances take part in it.
+// trackState is a rollout's track as a hosted object. The sessions of its instances take part in
+// it.
 type trackState struct{ *rollout.Track }
 
 func decodeTrack(record []byte) (hostedState, error) {
@@ -37,7 +38,7 @@ func (s trackState) sessionEnded(m *Machine, x *hostedObject, session uint64) {
 	s.requestDone(m, x)
 }
 
-// requestDone follows every call: it emits changes for watches and arms the timer.
+// requestDone follows every call: it emits changes for watches and schedules the timer.
 func (s trackState) requestDone(m *Machine, x *hostedObject) {
 	out := &m.batch.track
 	if !x.node.dropped {
@@ -49,7 +50,7 @@ func (s trackState) requestDone(m *Machine, x *hostedObject) {
 	}
 	out.Reset()
 	x.charge(x.quotaBytes())
-	m.armObject(x)
+	m.scheduleObject(x)
 }
 
 // trackNow is the time of a call: the bucket's, which moves with it and stands still while it is

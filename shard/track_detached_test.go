@@ -21,7 +21,7 @@ type trackShard struct {
 func newTrackShard(t testing.TB, first, count uint32) *trackShard {
 	s := &trackShard{m: New(1), term: 1}
 	s.do(t, 1, Command{Kind: CmdTakeOver})
-	c := storyConfig()
+	c := scriptConfig()
 	c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters = 1<<40, 1<<40, 1<<60, 1<<40
 	s.do(t, 1, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 64, First: first, Count: count})})
 	s.do(t, 1, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: c})})

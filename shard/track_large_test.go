@@ -36,7 +36,7 @@ func TestLargeTrackMoves(t *testing.T) {
 	ok(step(x, CmdFreeze, AppendBuckets(nil, run)))
 	y := &benchMachine{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
 	step(y, CmdTakeOver, nil)
-	ok(step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})))
+	ok(step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})))
 	chunks := 0
 	for cursor := []byte(nil); ; chunks++ {
 		part, next, err := x.m.Export(0, 64, 9, cursor, 0)

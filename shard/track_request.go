@@ -13,15 +13,15 @@ const MaxTracksPerSession = 10_000
 func trackOutcome(status protocol.Status) outcome {
 	switch status {
 	case protocol.StatusNotFound:
-		return outTrackNotFound
+		return outcomeTrackNotFound
 	case protocol.StatusAlreadyExists:
-		return outTrackExists
+		return outcomeTrackExists
 	case protocol.StatusBadSession:
-		return outTrackFenced
+		return outcomeTrackFenced
 	case protocol.StatusPreconditionFailed:
-		return outTrackRefused
+		return outcomeTrackRefused
 	}
-	return outTrackArgument
+	return outcomeTrackArgument
 }
 
 func (m *Machine) applyTrackCreate(c *rawCommand) {
@@ -211,8 +211,8 @@ func (m *Machine) applyTrackGate(c *rawCommand) {
 	}
 }
 
-// applyTrackAdmin carries out an operator's command for all locations named, or for none: it runs on
-// a copy, which takes the place of the track when nothing was refused.
+// applyTrackAdmin carries out an operator's command for all locations named, or for none: it runs
+// on a copy, which takes the place of the track when nothing was refused.
 func (m *Machine) applyTrackAdmin(c *rawCommand) {
 	var body protocol.TrackAdmin
 	q := objectRequest{of: kindTrack}
@@ -269,8 +269,8 @@ func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, o
 	return nil
 }
 
-// PeekTrack answers a valid poll that would change nothing, at the log time and wall time that the leader
-// would stamp now. False: write the poll to the log, which answers refusals too. It changes
+// PeekTrack answers a valid poll that would change nothing, at the log time and wall time that the
+// leader would stamp now. False: write the poll to the log, which answers refusals too. It changes
 // nothing, and may run beside other reads; whether the leader may still answer is the caller's to
 // know, by a read barrier.
 func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply) bool {

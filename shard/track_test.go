@@ -172,7 +172,7 @@ func (x *benchMachine) moved(t testing.TB) *benchMachine {
 	step(x, CmdFreeze, AppendBuckets(nil, run))
 	y := &benchMachine{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
 	step(y, CmdTakeOver, nil)
-	step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()}))
+	step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()}))
 	var cursor []byte
 	for {
 		part, next, err := x.m.Export(0, 64, 9, cursor, 0)

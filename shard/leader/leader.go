@@ -47,8 +47,8 @@ const (
 	MinStampInterval     = 500    // the same right after a change of leader; it grows from here
 	StampIntervalDivisor = 8      // the stamp interval is at most this part of the leadership's age
 
-	MaxNewPerTick = 16  // new remote sessions between two ticks that are requested at once; others wait in the nursery
-	NurseryTime   = 500 // in the nursery
+	MaxNewPerTick  = 16  // new remote sessions between two ticks that are requested at once; others are delayed
+	NewRemoteDelay = 500 // how long
 
 	MaxMessage         = 64 << 10 // bytes
 	MaxRequestSessions = 512      // sessions in a subscribe request
@@ -202,7 +202,7 @@ type Leader struct {
 	// remote sessions
 	remotes           map[uint64]*remoteSession
 	newRemotes        int // since the last tick
-	nursery           remoteList
+	delayed           remoteList
 	retry             remoteList
 	endedRemotes      remoteList
 	subscriptions     map[uint64]*subscription
@@ -382,7 +382,7 @@ func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool)
 		l.ready.Compare = true
 	}
 	l.newRemotes = 0
-	l.leaveNursery()
+	l.requestDelayed()
 	l.retryDue()
 	l.subscriptionOrder = slices.DeleteFunc(l.subscriptionOrder, func(k *subscription) bool {
 		if l.tickSubscription(k) {
@@ -423,7 +423,7 @@ func (l *Leader) Stats() Stats {
 	for _, k := range l.subscriptionOrder {
 		s.Unsubscribed += k.queued.n + k.asked.n
 	}
-	s.Unsubscribed += l.nursery.n + l.retry.n
+	s.Unsubscribed += l.delayed.n + l.retry.n
 	for _, p := range l.subscriberOrder {
 		if !p.dropped {
 			s.Subscribers++

@@ -7,13 +7,13 @@ import (
 
 // remoteSession is a session at home elsewhere that holds or waits for something here.
 //
-// Invariant: it is in exactly one list (queued, asked or confirmed of its subscription; nursery,
+// Invariant: it is in exactly one list (queued, asked or confirmed of its subscription; delayed,
 // retry or endedRemotes of the leader), or its release is proposed. It is in confirmed only if the
 // home's leader answered a request about this very record that it has registered this leadership as
 // a subscriber, under the bucket epoch named here.
 type remoteSession struct {
 	session      uint64
-	subscription *subscription // nil in nursery, retry and endedRemotes
+	subscription *subscription // nil in delayed, retry and endedRemotes
 	bucketEpoch  uint64
 	epoch        uint64 // attach epoch whose description this shard has or is logging; 0: unknown
 	request      uint64 // id of the pending request, 0: none
@@ -66,8 +66,8 @@ func (g *remoteSession) unlist() {
 }
 
 // RemoteHeld is EventRemoteHeld. The next tick requests it from the home shard, so that short locks
-// cost nothing. Of more than [MaxNewPerTick] between two ticks, the rest stays in the nursery and
-// is requested if it still holds something after [NurseryTime].
+// cost nothing. Of more than [MaxNewPerTick] between two ticks, the rest is delayed and
+// is requested if it still holds something after [NewRemoteDelay].
 func (l *Leader) RemoteHeld(now, id uint64) {
 	if l.epoch == 0 {
 		return
@@ -79,18 +79,18 @@ func (l *Leader) RemoteHeld(now, id uint64) {
 	g := &remoteSession{session: id}
 	l.remotes[id] = g
 	if l.newRemotes++; l.newRemotes > MaxNewPerTick {
-		g.at = l.clock.seen + NurseryTime
-		l.nursery.push(g)
+		g.at = l.clock.seen + NewRemoteDelay
+		l.delayed.push(g)
 		return
 	}
 	l.queueRequest(g)
 }
 
-// leaveNursery requests the remote sessions that have been in the nursery long enough.
-func (l *Leader) leaveNursery() {
-	for l.nursery.n > 0 && l.nursery.first.at <= l.clock.seen {
-		g := l.nursery.first
-		l.nursery.remove(g)
+// requestDelayed requests the remote sessions that have been delayed long enough.
+func (l *Leader) requestDelayed() {
+	for l.delayed.n > 0 && l.delayed.first.at <= l.clock.seen {
+		g := l.delayed.first
+		l.delayed.remove(g)
 		l.queueRequest(g)
 	}
 }

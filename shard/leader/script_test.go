@@ -258,8 +258,8 @@ func (w *harness) beliefs() string {
 	for id, g := range w.l.remotes {
 		is := "its release is proposed"
 		switch {
-		case g.list == &w.l.nursery:
-			is = "in the nursery"
+		case g.list == &w.l.delayed:
+			is = "delayed"
 		case g.list == &w.l.retry:
 			is = "to be retried"
 		case g.list == &w.l.endedRemotes:

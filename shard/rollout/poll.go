@@ -2,8 +2,8 @@ package rollout
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Peek answers a poll that would change nothing. False: write it to the log. It is all that a steady
-// instance costs.
+// Peek answers a poll that would change nothing. False: write it to the log. It is all that a
+// steady instance costs.
 func (t *Track) Peek(now Now, c Caller, r *protocol.UpdateReport) (a protocol.TrackPollReply, ok bool, err error) {
 	p, err := t.checkPoll(c)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // processCommand makes a command about a process of a line such as "join a p key=k", "confirm a p
 // of=2 prepared", "complete a p of=2 result=r". of= is the epoch of the round.
-func processCommand(verb string, a storyArgs, name []byte, session uint64, head func() protocol.Head) (CommandKind, protocol.Message) {
+func processCommand(verb string, a scriptArgs, name []byte, session uint64, head func() protocol.Head) (CommandKind, protocol.Message) {
 	text := string(a.data("text"))
 	switch verb {
 	case "join":
@@ -40,7 +40,7 @@ func processCommand(verb string, a storyArgs, name []byte, session uint64, head 
 }
 
 // round shows what a member is told.
-func (x *storyRunner) round(b *strings.Builder, e *Event) {
+func (x *scriptRunner) round(b *strings.Builder, e *Event) {
 	q := e.Process
 	word := [...]string{
 		process.EventPrepare: "prepare", process.EventCoordinate: "coordinate", process.EventCancel: "cancel", process.EventComplete: "complete",
@@ -66,7 +66,7 @@ func (x *storyRunner) round(b *strings.Builder, e *Event) {
 }
 
 // processChanges shows what watches see.
-func (x *storyRunner) processChanges(b *strings.Builder) {
+func (x *scriptRunner) processChanges(b *strings.Builder) {
 	for _, c := range x.out.ProcessChanges {
 		word := [...]string{
 			protocol.ProcessJoined: "joined", protocol.ProcessLeft: "left", protocol.ProcessAbsent: "absent", protocol.ProcessReturned: "returned",
@@ -91,7 +91,7 @@ func (x *storyRunner) processChanges(b *strings.Builder) {
 }
 
 // describeProcess shows a process page by page, and what the list says of it.
-func (x *storyRunner) describeProcess(a storyArgs, node uint64) string {
+func (x *scriptRunner) describeProcess(a scriptArgs, node uint64) string {
 	var b strings.Builder
 	name := a.words[0]
 	req := protocol.ProcessDescribe{
@@ -122,7 +122,7 @@ func (x *storyRunner) describeProcess(a storyArgs, node uint64) string {
 }
 
 // listProcesses shows the list, a name a page.
-func (x *storyRunner) listProcesses(a storyArgs, node uint64) string {
+func (x *scriptRunner) listProcesses(a scriptArgs, node uint64) string {
 	var b strings.Builder
 	req := protocol.ProcessList{Node: node, Prefix: a.data("prefix"), Limit: 1, Consistency: protocol.Relaxed}
 	for first := true; first || len(req.Cursor) > 0; first = false {

@@ -59,7 +59,7 @@ func (m *Machine) Check() error {
 		}
 		at, rec := b.timers.first()
 		if (rec != nil && b.state == bucketActive) != (b.timer.pos != 0) || b.timer.pos != 0 && b.timer.at != b.logTimeAt(at) {
-			fail("bucket %d: its first deadline is %d, and it is armed at %d", i, at, b.timer.at)
+			fail("bucket %d: its first deadline is %d, and it is scheduled at %d", i, at, b.timer.at)
 		}
 	}
 	counted := m.recount()

@@ -24,7 +24,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 // A directive is one of these; the output is what left the machine, in order, then the changes that
 // watches see.
 //
-//	batch [t=ms] [epoch=term[.number]]   one Apply; each input line is a command, see storyRunner.command
+//	batch [t=ms] [epoch=term[.number]]   one Apply; each input line is a command, see scriptRunner.command
 //	tick [t=ms]                          one Apply without commands
 //	remote NAME                          names a session at home in another shard (the last of 256 buckets is not active here)
 //	alias NAME of=NAME                   another connection of the same session, with its own attach epoch
@@ -43,47 +43,47 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 // count=.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
-		x := newStoryRunner(t)
+		x := newScriptRunner(t)
 		datadriven.RunTest(t, path, x.directive)
 	})
 }
 
-const storyBuckets = 256
+const scriptBuckets = 256
 
-// storySession is a session as a story speaks of it.
-type storySession struct {
+// scriptSession is a session as a story speaks of it.
+type scriptSession struct {
 	id, epoch, node uint64
 	seq             *uint64
 	key, create     [protocol.KeyLen]byte
 }
 
-// storyRunner runs a story against one machine.
-type storyRunner struct {
+// scriptRunner runs a story against one machine.
+type scriptRunner struct {
 	t           testing.TB
 	m           *Machine
 	index       uint64
 	time        uint64
 	epoch       uint64
 	seq         uint64
-	sessions    map[string]*storySession
+	sessions    map[string]*scriptSession
 	remoteCount uint64
 	out         Events
 	lines       []string // of the batch going on, for replies
 	starts      map[int]string
 
 	current string // the shard the story is at, where there are several
-	shards  map[string]*storyShard
+	shards  map[string]*scriptShard
 }
 
-func newStoryRunner(t testing.TB) *storyRunner {
-	x := &storyRunner{t: t, m: New(7), epoch: 1 << 16, time: 1000, sessions: map[string]*storySession{}}
+func newScriptRunner(t testing.TB) *scriptRunner {
+	x := &scriptRunner{t: t, m: New(7), epoch: 1 << 16, time: 1000, sessions: map[string]*scriptSession{}}
 	x.apply(AppendCommand(nil, Command{Kind: CmdTakeOver}))
-	x.apply(AppendCommand(nil, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: storyBuckets, Count: storyBuckets - 1})}))
-	x.apply(AppendCommand(nil, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})}))
+	x.apply(AppendCommand(nil, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: scriptBuckets, Count: scriptBuckets - 1})}))
+	x.apply(AppendCommand(nil, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})}))
 	return x
 }
 
-func storyConfig() protocol.NodeConfig {
+func scriptConfig() protocol.NodeConfig {
 	return protocol.NodeConfig{
 		SelfCheckPeriod: 1000, GracePeriod: 10_000, ReadConsistency: protocol.Relaxed, AttachConsistency: protocol.Strict,
 		CountersMode: protocol.CountersAggregated, MaxSessions: 1_000_000, MaxSemaphores: 1_000_000,
@@ -92,7 +92,7 @@ func storyConfig() protocol.NodeConfig {
 }
 
 // apply applies commands, and checks the invariants.
-func (x *storyRunner) apply(commands []byte) {
+func (x *scriptRunner) apply(commands []byte) {
 	x.t.Helper()
 	x.index++
 	x.seq++
@@ -108,7 +108,7 @@ func (x *storyRunner) apply(commands []byte) {
 	}
 }
 
-func (x *storyRunner) directive(t *testing.T, d *datadriven.TestData) string {
+func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 	x.t = t
 	switch d.Cmd {
 	case "batch", "tick":
@@ -116,7 +116,7 @@ func (x *storyRunner) directive(t *testing.T, d *datadriven.TestData) string {
 	case "remote":
 		name := d.CmdArgs[0].Key
 		x.remoteCount++
-		x.sessions[name] = &storySession{id: protocol.MakeSessionID(0, storyBuckets-1, x.remoteCount), epoch: 1, node: 1, seq: new(uint64)}
+		x.sessions[name] = &scriptSession{id: protocol.MakeSessionID(0, scriptBuckets-1, x.remoteCount), epoch: 1, node: 1, seq: new(uint64)}
 		return ""
 	case "alias":
 		var of string
@@ -177,7 +177,7 @@ func (x *storyRunner) directive(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (x *storyRunner) restore() string {
+func (x *scriptRunner) restore() string {
 	var b bytes.Buffer
 	if err := x.m.BeginSnapshot().WriteTo(&b, &sync.Mutex{}); err != nil {
 		return err.Error() + "\n"
@@ -196,14 +196,14 @@ func (x *storyRunner) restore() string {
 	return "ok\n"
 }
 
-// storyArgs are the key=value words of a command's line.
-type storyArgs struct {
+// scriptArgs are the key=value words of a command's line.
+type scriptArgs struct {
 	words []string // without a value
 	vals  map[string]string
 }
 
-func parseStoryArgs(line string) storyArgs {
-	a := storyArgs{vals: map[string]string{}}
+func parseScriptArgs(line string) scriptArgs {
+	a := scriptArgs{vals: map[string]string{}}
 	for _, w := range strings.Fields(line) {
 		if k, v, ok := strings.Cut(w, "="); ok {
 			a.vals[k] = v
@@ -214,7 +214,7 @@ func parseStoryArgs(line string) storyArgs {
 	return a
 }
 
-func (a storyArgs) has(word string) bool {
+func (a scriptArgs) has(word string) bool {
 	for _, w := range a.words {
 		if w == word {
 			return true
@@ -224,7 +224,7 @@ func (a storyArgs) has(word string) bool {
 }
 
 // num reads a number; MAX is 2^64-1.
-func (a storyArgs) num(key string, otherwise uint64) uint64 {
+func (a scriptArgs) num(key string, otherwise uint64) uint64 {
 	v, ok := a.vals[key]
 	if !ok {
 		return otherwise
@@ -240,7 +240,7 @@ func (a storyArgs) num(key string, otherwise uint64) uint64 {
 }
 
 // data reads bytes; SIZE*n is n bytes.
-func (a storyArgs) data(key string) []byte {
+func (a scriptArgs) data(key string) []byte {
 	v := a.vals[key]
 	if n, ok := strings.CutPrefix(v, "SIZE*"); ok {
 		size, _ := strconv.Atoi(n)
@@ -249,7 +249,7 @@ func (a storyArgs) data(key string) []byte {
 	return []byte(v)
 }
 
-func (x *storyRunner) batch(d *datadriven.TestData) string {
+func (x *scriptRunner) batch(d *datadriven.TestData) string {
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "t":
@@ -282,8 +282,8 @@ func (x *storyRunner) batch(d *datadriven.TestData) string {
 // command makes a command of a line such as "acquire a jobs count=2 timeout=5000 data=x ephemeral".
 // The request number is the session's next, and low the same, unless seq= and low= say otherwise.
 // epoch= overrides the attach epoch the server stamps, client= is the description it adds.
-func (x *storyRunner) command(line string) Command {
-	a := parseStoryArgs(line)
+func (x *scriptRunner) command(line string) Command {
+	a := parseScriptArgs(line)
 	verb := a.words[0]
 	word := func(i int) string {
 		if i < len(a.words) {
@@ -293,7 +293,7 @@ func (x *storyRunner) command(line string) Command {
 	}
 	who := x.sessions[word(1)]
 	if who == nil {
-		who = &storySession{node: 1, epoch: 1, seq: new(uint64), id: a.num("id", 0)}
+		who = &scriptSession{node: 1, epoch: 1, seq: new(uint64), id: a.num("id", 0)}
 	}
 	node := a.num("node", who.node)
 	epoch := a.num("epoch", who.epoch)
@@ -315,7 +315,7 @@ func (x *storyRunner) command(line string) Command {
 	case "start":
 		who := x.sessions[word(1)]
 		if who == nil {
-			who = newStorySession(word(1), a.num("node", 1))
+			who = newScriptSession(word(1), a.num("node", 1))
 			x.sessions[word(1)] = who
 		}
 		x.starts[len(x.lines)] = word(1)
@@ -393,7 +393,7 @@ func (x *storyRunner) command(line string) Command {
 			Session: who.id, Epoch: a.num("epoch", who.epoch), Description: string(a.data("desc")), Detached: a.has("detached"),
 		})}
 	case "node":
-		c := storyConfig()
+		c := scriptConfig()
 		c.GracePeriod = a.num("grace", c.GracePeriod)
 		c.MaxSessions, c.MaxSemaphores = a.num("sessions", c.MaxSessions), a.num("semaphores", c.MaxSemaphores)
 		c.MaxBytes, c.MaxWaiters = a.num("bytes", c.MaxBytes), a.num("waiters", c.MaxWaiters)
@@ -405,7 +405,7 @@ func (x *storyRunner) command(line string) Command {
 		return Command{Kind: CmdNodeDrop, Body: AppendNodeDrop(nil, NodeDropBody{a.num("id", 1)})}
 	case "buckets":
 		return Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{
-			uint8(a.num("tier", 0)), uint32(a.num("total", storyBuckets)), uint32(a.num("first", 0)), uint32(a.num("count", 1)), a.num("epoch", 0),
+			uint8(a.num("tier", 0)), uint32(a.num("total", scriptBuckets)), uint32(a.num("first", 0)), uint32(a.num("count", 1)), a.num("epoch", 0),
 		})}
 	case "freeze", "activate", "dropcopy":
 		kind := map[string]CommandKind{"freeze": CmdFreeze, "activate": CmdActivate, "dropcopy": CmdDropBuckets}[verb]
@@ -428,21 +428,21 @@ func (x *storyRunner) command(line string) Command {
 	return Command{}
 }
 
-// newStorySession derives a session's key, and a create id whose home bucket is active, from its
+// newScriptSession derives a session's key, and a create id whose home bucket is active, from its
 // name.
-func newStorySession(name string, node uint64) *storySession {
-	a := &storySession{node: node, epoch: 1, seq: new(uint64)}
+func newScriptSession(name string, node uint64) *scriptSession {
+	a := &scriptSession{node: node, epoch: 1, seq: new(uint64)}
 	copy(a.key[:], "key of "+name)
 	for i := 0; ; i++ {
 		a.create = [protocol.KeyLen]byte{}
 		copy(a.create[:], fmt.Sprintf("%d %s", i, name))
-		if protocol.HomeBucket(a.create, storyBuckets) != storyBuckets-1 {
+		if protocol.HomeBucket(a.create, scriptBuckets) != scriptBuckets-1 {
 			return a
 		}
 	}
 }
 
-func (x *storyRunner) sessionName(id uint64) string {
+func (x *scriptRunner) sessionName(id uint64) string {
 	best := ""
 	for name, a := range x.sessions {
 		if a.id == id && (best == "" || name < best) {
@@ -472,7 +472,7 @@ var reasonWords = map[protocol.EndReason]string{
 }
 
 // tell prints what left the last Apply.
-func (x *storyRunner) output() string {
+func (x *scriptRunner) output() string {
 	for _, e := range x.out.List {
 		if e.Kind == EventReply && e.Status == protocol.StatusOK && e.Session != 0 {
 			if name, ok := x.starts[e.Command]; ok {
@@ -525,14 +525,14 @@ func limitWord(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-func (x *storyRunner) event(b *strings.Builder, e *Event) {
+func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 	switch e.Kind {
 	case EventReply:
 		line := ""
 		if e.Command < len(x.lines) {
 			line = x.lines[e.Command]
 		}
-		words := parseStoryArgs(line).words
+		words := parseScriptArgs(line).words
 		if len(words) > 3 {
 			words = words[:3]
 		}
@@ -606,7 +606,7 @@ func (x *storyRunner) event(b *strings.Builder, e *Event) {
 // read serves the directives that read: describe NAME [owners] [waiters] [limit=n], list [prefix=p]
 // [session=NAME] [limit=n], sessions, objects session=NAME [limit=n], stream [name=n] [prefix]
 // [bytes=n], held, counters. A page's cursor is followed to the end, with a line between pages.
-func (x *storyRunner) read(d *datadriven.TestData) string {
+func (x *scriptRunner) read(d *datadriven.TestData) string {
 	var line []string
 	for _, a := range d.CmdArgs {
 		w := a.Key
@@ -615,7 +615,7 @@ func (x *storyRunner) read(d *datadriven.TestData) string {
 		}
 		line = append(line, w)
 	}
-	a := parseStoryArgs(strings.Join(line, " "))
+	a := parseScriptArgs(strings.Join(line, " "))
 	node := a.num("node", 1)
 	var b strings.Builder
 	switch d.Cmd {
@@ -729,7 +729,7 @@ func (x *storyRunner) read(d *datadriven.TestData) string {
 	return b.String()
 }
 
-func (x *storyRunner) describe(b *strings.Builder, a storyArgs, node uint64) {
+func (x *scriptRunner) describe(b *strings.Builder, a scriptArgs, node uint64) {
 	req := protocol.Describe{Node: node, Name: []byte(a.words[0]), Limit: uint32(a.num("limit", 0)), Flags: protocol.WithOwners | protocol.WithWaiters}
 	for more := true; more; more = len(req.Cursor) > 0 {
 		var r protocol.DescribeReply

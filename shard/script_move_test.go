@@ -10,34 +10,34 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// storyShard is what belongs to one shard of a story with several.
-type storyShard struct {
+// scriptShard is what belongs to one shard of a story with several.
+type scriptShard struct {
 	m                  *Machine
 	index, time, epoch uint64
 }
 
 // switchShard goes to another shard. A new one has the node, and no buckets.
-func (x *storyRunner) switchShard(name string, at uint64) {
+func (x *scriptRunner) switchShard(name string, at uint64) {
 	if x.shards == nil {
-		x.shards, x.current = map[string]*storyShard{}, "x"
+		x.shards, x.current = map[string]*scriptShard{}, "x"
 	}
-	x.shards[x.current] = &storyShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
+	x.shards[x.current] = &scriptShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
 	s := x.shards[name]
 	if s == nil {
-		s = &storyShard{m: New(uint64(8 + len(x.shards))), time: at, epoch: 1 << 16}
+		s = &scriptShard{m: New(uint64(8 + len(x.shards))), time: at, epoch: 1 << 16}
 	}
 	x.current, x.m, x.index, x.time, x.epoch = name, s.m, s.index, s.time, s.epoch
 	if s.index == 0 {
 		x.apply(AppendCommand(nil, Command{Kind: CmdTakeOver}))
-		x.apply(AppendCommand(nil, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: storyConfig()})}))
+		x.apply(AppendCommand(nil, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})}))
 	}
 }
 
 // bucketsOf reads which buckets a line speaks of.
-func (x *storyRunner) bucketsOf(a storyArgs) BucketsBody {
-	b := BucketsBody{Total: storyBuckets, First: uint32(a.num("first", 0)), Count: uint32(a.num("count", 1)), Epoch: a.num("epoch", 2)}
+func (x *scriptRunner) bucketsOf(a scriptArgs) BucketsBody {
+	b := BucketsBody{Total: scriptBuckets, First: uint32(a.num("first", 0)), Count: uint32(a.num("count", 1)), Epoch: a.num("epoch", 2)}
 	if name := a.vals["of"]; name != "" {
-		b.First = protocol.Bucket(a.num("node", 1), []byte(name), storyBuckets)
+		b.First = protocol.Bucket(a.num("node", 1), []byte(name), scriptBuckets)
 	}
 	if name := a.vals["home"]; name != "" {
 		if who := x.sessions[name]; who != nil && who.id != 0 {
@@ -48,7 +48,7 @@ func (x *storyRunner) bucketsOf(a storyArgs) BucketsBody {
 }
 
 // moved serves the directives about moves.
-func (x *storyRunner) moveDirective(d *datadriven.TestData) string {
+func (x *scriptRunner) moveDirective(d *datadriven.TestData) string {
 	var words []string
 	for _, a := range d.CmdArgs {
 		w := a.Key
@@ -57,7 +57,7 @@ func (x *storyRunner) moveDirective(d *datadriven.TestData) string {
 		}
 		words = append(words, w)
 	}
-	a := parseStoryArgs(strings.Join(words, " "))
+	a := parseScriptArgs(strings.Join(words, " "))
 	run := x.bucketsOf(a)
 	switch d.Cmd {
 	case "shard":
@@ -76,7 +76,7 @@ func (x *storyRunner) moveDirective(d *datadriven.TestData) string {
 		}
 		return b.String()
 	}
-	x.shards[x.current] = &storyShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
+	x.shards[x.current] = &scriptShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
 	from := x.shards[a.vals["from"]].m
 	cursor, complete, ok := x.m.Imported(run.First, run.Count, run.Epoch)
 	if (complete || !ok) && !a.has("anyway") {

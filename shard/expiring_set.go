@@ -2,41 +2,41 @@ package shard
 
 // retained is a set of keys that are remembered for Retention of log time. Keys come in order of
 // time, so they go in order, from a queue.
-type retained[K comparable] struct {
+type expiringSet[K comparable] struct {
 	until map[K]uint64
-	queue []retainedKey[K]
+	queue []expiringKey[K]
 	base  uint64 // number of queue[0] since the beginning
 }
 
-type retainedKey[K comparable] struct {
+type expiringKey[K comparable] struct {
 	key   K
 	until uint64 // last log time at which it is remembered
 }
 
-func newRetained[K comparable]() retained[K] { return retained[K]{until: make(map[K]uint64)} }
+func newExpiringSet[K comparable]() expiringSet[K] { return expiringSet[K]{until: make(map[K]uint64)} }
 
 // has says whether the key is remembered at this log time.
-func (r *retained[K]) has(key K, now uint64) bool {
+func (r *expiringSet[K]) has(key K, now uint64) bool {
 	until, ok := r.until[key]
 	return ok && now <= until
 }
 
 // add remembers a key from now on. One that is remembered already stays as it is.
-func (r *retained[K]) add(key K, now uint64) {
+func (r *expiringSet[K]) add(key K, now uint64) {
 	if r.has(key, now) {
 		return
 	}
 	r.put(key, addSaturated(now, Retention))
 }
 
-func (r *retained[K]) put(key K, until uint64) {
+func (r *expiringSet[K]) put(key K, until uint64) {
 	r.until[key] = until
-	r.queue = append(r.queue, retainedKey[K]{key, until})
+	r.queue = append(r.queue, expiringKey[K]{key, until})
 }
 
 // forget drops keys whose time is over, a bounded number at a time; aside is called with each and
 // its number before it goes.
-func (r *retained[K]) forget(now uint64, limit int, aside func(number uint64, k retainedKey[K])) {
+func (r *expiringSet[K]) forget(now uint64, limit int, aside func(number uint64, k expiringKey[K])) {
 	for ; limit > 0 && len(r.queue) > 0 && r.queue[0].until < now; limit-- {
 		k := r.queue[0]
 		if aside != nil {
@@ -45,7 +45,7 @@ func (r *retained[K]) forget(now uint64, limit int, aside func(number uint64, k 
 		if r.until[k.key] == k.until {
 			delete(r.until, k.key)
 		}
-		r.queue[0] = retainedKey[K]{}
+		r.queue[0] = expiringKey[K]{}
 		r.queue = r.queue[1:]
 		r.base++
 	}
