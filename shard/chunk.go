@@ -17,13 +17,15 @@ import (
 //	counters   per bucket: what it has given out, and its time
 //	session    at home in the run
 //	ended      create ids of sessions that ended lately
-//	session record      what is known here of a session: attach epoch, low-water mark, description, and remembered answers to requests on the run's semaphores
-//	semaphore  then its entries; one that goes on from the chunk before is named by a "more" record instead
+//	session    record: what is known here of a session: attach epoch, low-water mark,
+//	           description, and remembered answers to requests on the run's semaphores
+//	semaphore  then its entries; one that continues from the chunk before is named by a
+//	           "more" record instead
 //	process    whole, behind the session records of its members
 //	part       of a track's record, from its beginning on, where that is longer than a chunk
 //	track      the rest of its record, behind the session records of its sessions
 //
-// A session record comes before the first entry or place of its session in each chunk, without
+// A session's record comes before the first entry or object of the session in each chunk, without
 // answers. All deadlines are in the bucket's time, which moves with it.
 const chunkVersion = 1
 

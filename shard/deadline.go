@@ -12,12 +12,12 @@ type slot struct {
 	rec scheduled
 }
 
-// timer is a record's deadline. It is due when the log time is above at, and scheduled while pos > 0.
-// Both fields are changed by deadlines only.
+// timer is a record's deadline. It is due when the log time is above at. It is scheduled while
+// pos > 0. Only deadlines changes the fields.
 //
-// A deadline may be earlier than what it stands for: the record is then scheduled again when it is
-// looked at. Because a look counts against the work of an Apply, at is part of the state although
-// it may say little.
+// A deadline may be earlier than the event that it stands for: the record is then scheduled again
+// when it is due. Each deadline that fires counts against the work of an Apply, so at is part of
+// the state.
 type timer struct {
 	at  uint64
 	pos int32 // place in the heap plus 1

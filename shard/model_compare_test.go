@@ -112,9 +112,9 @@ func sameState(m *Machine, w *model, limit uint32, ids []uint64) error {
 			return fmt.Errorf("session %d: %w", id, err)
 		}
 	}
-	var guests, want [][2]uint64
+	var remotes, want [][2]uint64
 	m.RemoteSessions(func(session, epoch uint64) bool {
-		guests = append(guests, [2]uint64{session, epoch})
+		remotes = append(remotes, [2]uint64{session, epoch})
 		return true
 	})
 	for _, s := range w.byID() {
@@ -122,8 +122,8 @@ func sameState(m *Machine, w *model, limit uint32, ids []uint64) error {
 			want = append(want, [2]uint64{s.id, s.epoch})
 		}
 	}
-	if !slices.Equal(guests, want) {
-		return fmt.Errorf("remote sessions %v, want %v", guests, want)
+	if !slices.Equal(remotes, want) {
+		return fmt.Errorf("remote sessions %v, want %v", remotes, want)
 	}
 	if err := sameCounters(m, w); err != nil && !w.loose {
 		return err
@@ -400,12 +400,12 @@ func sameSession(m *Machine, w *model, id uint64) error {
 		return err
 	}
 	s := w.session(id)
-	guest, ok := m.RemoteSession(id)
+	remote, ok := m.RemoteSession(id)
 	if wantOK := s != nil && !s.home; ok != wantOK {
 		return fmt.Errorf("remote session found %v, want %v", ok, wantOK)
 	}
-	if ok && (guest.Epoch != s.epoch || guest.Description != s.desc || guest.Node != s.node || (guest.Held == 0) != w.idle(s)) {
-		return fmt.Errorf("remote session %+v, want %+v", guest, s)
+	if ok && (remote.Epoch != s.epoch || remote.Description != s.desc || remote.Node != s.node || (remote.Held == 0) != w.idle(s)) {
+		return fmt.Errorf("remote session %+v, want %+v", remote, s)
 	}
 	return nil
 }

@@ -15,11 +15,13 @@ import (
 // these hold:
 //
 //   - the events and changes, and all that can be read, are those of the model;
-//   - no semaphore holds more than its limit, and its owners are the greedy prefix of its queue by order id;
+//   - no semaphore holds more than its limit, and its owners are the greedy prefix of its queue by
+//     order id;
 //   - order ids rise with every entry, for each node and name, through everything;
 //   - owners and waiters belong to living sessions, unless an end is due;
 //   - nothing is addressed to a session that ended before;
-//   - the machine's own check of its records finds nothing, and the replica's digest is the machine's;
+//   - the machine's own check of its records finds nothing, and the replica's digest is the
+//     machine's;
 //   - log time has not gone back.
 //
 // Now and then a machine is replaced by what a snapshot of it restores to; a snapshot is written

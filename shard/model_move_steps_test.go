@@ -41,7 +41,7 @@ func (x *moveTest) reattach() {
 		}
 		if v, found := x.shards[i].m.Session(c.id); !found || !v.Attached {
 			if !found {
-				x.t.Fatalf("session %x is lost\n%v", c.id, x.told[max(0, len(x.told)-30):])
+				x.t.Fatalf("session %x is lost\n%v", c.id, x.notified[max(0, len(x.notified)-30):])
 			}
 			if err := x.attach(c, c.epoch, c.nonce); err != nil {
 				x.t.Fatal(err)

@@ -21,7 +21,7 @@ type modelProcess struct {
 	epoch        uint64   // the highest that anyone was told
 	coordinators map[uint64]uint64
 	completed    map[uint64]bool
-	told         map[uint64]*modelMember
+	notified     map[uint64]*modelMember
 }
 
 // modelMember is what a session was told of a process.
@@ -38,7 +38,7 @@ func (x *moveTest) processOf(name []byte) *modelProcess {
 	}
 	p := x.processes[string(name)]
 	if p == nil {
-		p = &modelProcess{coordinators: map[uint64]uint64{}, completed: map[uint64]bool{}, told: map[uint64]*modelMember{}}
+		p = &modelProcess{coordinators: map[uint64]uint64{}, completed: map[uint64]bool{}, notified: map[uint64]*modelMember{}}
 		x.processes[string(name)] = p
 	}
 	return p
@@ -50,7 +50,7 @@ func (p *modelProcess) without(id uint64) bool {
 		return false
 	}
 	p.members = slices.Delete(p.members, i, i+1)
-	delete(p.told, id)
+	delete(p.notified, id)
 	return true
 }
 
@@ -61,10 +61,10 @@ func (x *moveTest) receiveRound(e *Event) {
 		x.t.Fatalf("session %x has ended and is told %+v", e.Session, q)
 	}
 	p.epoch = max(p.epoch, q.Epoch)
-	m := p.told[e.Session]
+	m := p.notified[e.Session]
 	if m == nil {
 		m = &modelMember{}
-		p.told[e.Session] = m
+		p.notified[e.Session] = m
 	}
 	switch q.Kind {
 	case process.EventPrepare:
@@ -108,7 +108,7 @@ func (x *moveTest) member() error {
 	c := x.clients[x.r.IntN(len(x.clients))]
 	name := moveTestProcesses[x.r.IntN(len(moveTestProcesses))]
 	p := x.processOf(name)
-	m := p.told[c.id]
+	m := p.notified[c.id]
 	joined := slices.Contains(p.members, c.id)
 	var body protocol.Message
 	var kind CommandKind

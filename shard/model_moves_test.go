@@ -27,20 +27,20 @@ const (
 //
 // Log time stands still while a move is under way, for the model has no buckets whose time does.
 type moveTest struct {
-	t       *testing.T
-	r       *rand.Rand
-	w       *model
-	shards  [moveTestShards]*moveTestShard
-	owner   [moveTestBuckets]int
-	epochs  [moveTestBuckets]uint64
-	moves   []*bucketMove
-	sent    []sentStep
-	clients []*modelClient
-	ended   []uint64
-	now     uint64
-	serial  uint64
-	counts  map[string]int
-	told    []string
+	t        *testing.T
+	r        *rand.Rand
+	w        *model
+	shards   [moveTestShards]*moveTestShard
+	owner    [moveTestBuckets]int
+	epochs   [moveTestBuckets]uint64
+	moves    []*bucketMove
+	sent     []sentStep
+	clients  []*modelClient
+	ended    []uint64
+	now      uint64
+	serial   uint64
+	counts   map[string]int
+	notified []string
 
 	processes map[string]*modelProcess
 	tracks    map[string]*modelTrack
@@ -98,7 +98,7 @@ func TestBucketsMove(t *testing.T) {
 		x := newMoveTest(t, seed, did)
 		for range steps {
 			if err := x.step(); err != nil {
-				for _, line := range x.told[max(0, len(x.told)-80):] {
+				for _, line := range x.notified[max(0, len(x.notified)-80):] {
 					t.Log(line)
 				}
 				t.Fatalf("seed %d: %v", seed, err)
@@ -145,7 +145,7 @@ func newMoveTest(t *testing.T, seed uint64, did map[string]int) *moveTest {
 }
 
 func (x *moveTest) logf(format string, args ...any) {
-	x.told = append(x.told, fmt.Sprintf(format, args...))
+	x.notified = append(x.notified, fmt.Sprintf(format, args...))
 }
 
 func (x *moveTest) count(what string) { x.counts[what]++ }
@@ -171,7 +171,7 @@ func (x *moveTest) apply(i int, commands []byte) Event {
 	s.out.Reset()
 	s.m.Apply(uint64(len(s.log)), bytes.Clone(entry), &s.out)
 	if err := s.m.Check(); err != nil {
-		x.t.Fatalf("shard %d: %v\n%v", i, err, x.told[max(0, len(x.told)-30):])
+		x.t.Fatalf("shard %d: %v\n%v", i, err, x.notified[max(0, len(x.notified)-30):])
 	}
 	if s.snap != nil {
 		left := 1 + x.r.IntN(4)

@@ -27,7 +27,7 @@ type modelTrack struct {
 }
 
 type modelInstance struct {
-	session, incarnation, seq, told uint64
+	session, incarnation, seq, target uint64
 }
 
 func (x *moveTest) trackOf(name []byte) *modelTrack {
@@ -193,11 +193,11 @@ func (x *moveTest) operate(c *modelClient, name []byte, p *modelTrack, h protoco
 // answers, and changes nothing.
 func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i *modelInstance) error {
 	msg := &protocol.TrackPoll{Session: c.id, Name: name, ID: id, Incarnation: i.incarnation, WithPayload: true}
-	if i.told > 0 && x.r.IntN(8) > 0 {
+	if i.target > 0 && x.r.IntN(8) > 0 {
 		if x.r.IntN(3) > 0 {
 			i.seq++
 		}
-		msg.Report = protocol.UpdateReport{Seq: max(i.seq, 1), Current: i.told, Target: i.told, Code: "OK", Attempts: 1}
+		msg.Report = protocol.UpdateReport{Seq: max(i.seq, 1), Current: i.target, Target: i.target, Code: "OK", Attempts: 1}
 		if x.r.IntN(12) == 0 {
 			msg.Report.Code, msg.Report.Current = "TimestampOutOfRange", 0
 		}
@@ -237,10 +237,10 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 	if !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("poll of %s at %s: %+v, want %+v", id, name, got, want)
 	}
-	if got.Version > i.told && i.told > 0 {
+	if got.Version > i.target && i.target > 0 {
 		x.count("track advanced")
 	}
-	i.told = got.Version
+	i.target = got.Version
 	return nil
 }
 

@@ -616,13 +616,13 @@ func (m *model) count(s *modelSemaphore, r *modelEntry, what int) {
 }
 
 // remove takes an entry out.
-func (m *model) remove(s *modelSemaphore, r *modelEntry, tell bool) {
+func (m *model) remove(s *modelSemaphore, r *modelEntry, notify bool) {
 	s.entries = without(s.entries, r)
 	s.revision = m.index
 	if r.owner {
 		m.count(s, r, 2)
 	}
-	if r.owner && tell {
+	if r.owner && notify {
 		m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: r.order, Session: r.session.id}})
 	}
 	if g := r.session; !g.home && m.idle(g) {

@@ -132,14 +132,14 @@ func (m *Machine) TakenOver(session, epoch uint64) bool {
 // Resend appends what the session has not confirmed as EventProcess. It changes nothing. False: the
 // session is no member, and was none lately.
 func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
-	var told process.Out
-	known := v.object.process().Resend(session, &told)
+	var sent process.Out
+	known := v.object.process().Resend(session, &sent)
 	epoch := uint64(0)
 	if p := m.sessions[session]; p != nil {
 		epoch = p.epoch
 	}
-	for i := range told.Events {
-		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch, Node: v.object.node.id, Name: v.object.name, Process: &told.Events[i]})
+	for i := range sent.Events {
+		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch, Node: v.object.node.id, Name: v.object.name, Process: &sent.Events[i]})
 	}
 	return out, known
 }

@@ -96,7 +96,7 @@ func (m *Machine) releaseEntry(e *entry) {
 }
 
 // removeEntry takes an entry out of its semaphore and its session, and does nothing else.
-func (m *Machine) removeEntry(e *entry, tell bool) {
+func (m *Machine) removeEntry(e *entry, notify bool) {
 	s, p := e.semaphore, e.session
 	m.touchSemaphore(s)
 	m.touchEntry(e)
@@ -109,7 +109,7 @@ func (m *Machine) removeEntry(e *entry, tell bool) {
 		s.owners.remove(e, byOrder)
 		s.used -= e.count
 		m.countEvent(e, countRelease)
-		if tell {
+		if notify {
 			m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
 		}
 	}

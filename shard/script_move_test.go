@@ -94,9 +94,9 @@ func (x *scriptRunner) moveDirective(d *datadriven.TestData) string {
 		x.lines, x.starts = []string{"import"}, nil
 		x.apply(AppendCommand(nil, Command{Kind: CmdImport, Body: AppendImport(nil, ImportBody{run, part})}))
 		n++
-		told := x.output()
+		sent := x.output()
 		if cursor = next; x.out.List[0].Status != protocol.StatusOK || next == nil || n == stop {
-			return strings.Replace(told, "import -> ", fmt.Sprintf("%d chunks, the last -> ", n), 1)
+			return strings.Replace(sent, "import -> ", fmt.Sprintf("%d chunks, the last -> ", n), 1)
 		}
 	}
 	return ""

@@ -18,26 +18,34 @@ import (
 
 func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
-// TestScripts runs testdata/scripts: each file tells rules of the specification as a story.
+// TestScripts runs testdata/scripts: each file shows rules of the specification.
 // Regenerate with -update and read the diff.
 //
 // A directive is one of these; the output is what left the machine, in order, then the changes that
 // watches see.
 //
-//	batch [t=ms] [epoch=term[.number]]   one Apply; each input line is a command, see scriptRunner.command
-//	tick [t=ms]                          one Apply without commands
-//	remote NAME                          names a session at home in another shard (the last of 256 buckets is not active here)
-//	alias NAME of=NAME                   another connection of the same session, with its own attach epoch
-//	describe/list/sessions/stream/remotes reads
-//	process/processes                    reads of processes
-//	restore                              snapshot, restore, compare digests, go on with the restored machine
+//	batch [t=ms] [epoch=term[.number]]
+//	    one Apply; each input line is a command, see scriptRunner.command
+//	tick [t=ms]
+//	    one Apply without commands
+//	remote NAME
+//	    names a session at home in another shard (the last of 256 buckets is not active here)
+//	alias NAME of=NAME
+//	    another connection of the same session, with its own attach epoch
+//	describe/list/sessions/objects/stream/remotes/process/processes
+//	    reads
+//	restore
+//	    snapshot, restore, compare digests, continue with the restored machine
 //	limits waiters=n semaphores=n answers=n deadlines=n sweeps=n releases=n
-//	                                     bounds, and the work of one Apply
-//	next                                 when a tick is due
-//	shard NAME [t=ms]                    the shard that the directives after it speak of; the first is called x
+//	    bounds, and the work of one Apply
+//	next
+//	    when a tick is due
+//	shard NAME [t=ms]
+//	    the shard that the directives after it are about; the first is called x
 //	import from=NAME BUCKETS epoch=n [bytes=n] [stop=n] [anyway] [restart]
-//	                                     imports what the other shard exports, from where the import stands, at most stop chunks
-//	copies BUCKETS                       copies of the buckets in this shard
+//	    imports what the other shard exports, from where the import is, at most stop chunks
+//	copies BUCKETS
+//	    copies of the buckets in this shard
 //
 // BUCKETS are those of a semaphore (of=NAME), of a session's home (home=NAME), or first= and
 // count=.
@@ -259,9 +267,9 @@ func (x *scriptRunner) batch(d *datadriven.TestData) string {
 			}
 			x.time = n
 		case "epoch":
-			term, retake, _ := strings.Cut(a.Vals[0], ".")
+			term, repeat, _ := strings.Cut(a.Vals[0], ".")
 			n, _ := strconv.ParseUint(term, 10, 64)
-			r, _ := strconv.ParseUint(retake, 10, 64)
+			r, _ := strconv.ParseUint(repeat, 10, 64)
 			x.epoch = n<<16 | r
 		}
 	}

@@ -182,11 +182,11 @@ func (x *detachTest) deliverUpdates() {
 	if x.home == x.track {
 		return
 	}
-	var guests []uint64
+	var remotes []uint64
 	for id := range x.track.m.RemoteSessions {
-		guests = append(guests, id)
+		remotes = append(remotes, id)
 	}
-	for _, id := range guests {
+	for _, id := range remotes {
 		if v, ok := x.home.m.Session(id); ok {
 			x.track.do(x.t, x.now, Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: id, Epoch: v.Epoch, Detached: !v.Attached})})
 		} else {
@@ -309,7 +309,7 @@ func (x *detachTest) holder() uint64 {
 // newer attach epoch, whether a request of the session or a bucket that moves here tells of the
 // epoch.
 func TestDetachedStateEndsWithEpoch(t *testing.T) {
-	for what, tell := range map[string]func(m *Machine, id, epoch uint64){
+	for what, notify := range map[string]func(m *Machine, id, epoch uint64){
 		"a request": func(m *Machine, id, epoch uint64) { m.requireSession(id, m.nodes[1], epoch, nil) },
 		"a bucket": func(m *Machine, id, epoch uint64) {
 			m.importSessionRecord(&chunkRecord{kind: chunkSessionRecord, id: id, node: 1, epoch: epoch, low: 1})
@@ -325,11 +325,11 @@ func TestDetachedStateEndsWithEpoch(t *testing.T) {
 		if o := m.sessions[p.id]; !m.detached(o) {
 			t.Fatal("the home's word did not arrive")
 		}
-		tell(m, p.id, p.epoch)
+		notify(m, p.id, p.epoch)
 		if !m.sessions[p.id].detached {
 			t.Errorf("%s of the same epoch: it is not detached any more", what)
 		}
-		tell(m, p.id, p.epoch+1)
+		notify(m, p.id, p.epoch+1)
 		if o := m.sessions[p.id]; o.detached || o.epoch != p.epoch+1 {
 			t.Errorf("%s of a newer epoch: epoch %d, detached %v", what, o.epoch, o.detached)
 		}

@@ -12,12 +12,13 @@
 //
 // The contract:
 //
-//   - Equal calls give equal states, equal events and equal digests. Nothing in here reads a clock, draws a random number, does I/O or starts a goroutine;
-//     there are no maps.
-//   - Calls check their arguments and refuse with a [protocol.Error]; one that was refused changed nothing but what was due anyway, and a count.
-//     Any bytes are safe in [Decode].
+//   - Equal calls give equal states, equal events and equal digests. Nothing in here reads a
+//     clock, draws a random number, does I/O or starts a goroutine; there are no maps.
+//   - Calls check their arguments and refuse with a [protocol.Error]. A refused call changes
+//     nothing but what was due anyway, and a count. Any bytes are safe in [Decode].
 //   - Rounds start in Tick alone, so that the changes of one log entry make one round.
-//   - Confirmations may be lost, late or repeated: [Process.Resend] says again what a member has not confirmed, and a repeated confirmation is OK.
+//   - Confirmations may be lost, late or repeated: [Process.Resend] repeats what a member has not
+//     confirmed, and a repeated confirmation is OK.
 //   - Slices in events belong to the machine, which never changes them in place.
 //
 // DESIGN.md has the rules, the invariants, which [Process.Check] asserts, and what the shard, the

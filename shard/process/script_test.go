@@ -19,8 +19,10 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //
 // A directive is one of these; sessions have names, and times are ms of log time.
 //
-//	new [floor=n] [OPTIONS]   a process without members; OPTIONS are election debounce timeout min max return
-//	at t=ms                   one Apply: each input line is a call, then Tick; the output is what left the process
+//	new [floor=n] [OPTIONS]   a process without members; OPTIONS are election debounce timeout min
+//	                          max return
+//	at t=ms                   one Apply: each input line is a call, then Tick; the output is what
+//	                          left the process
 //	resend NAME...            what they have not confirmed
 //	describe, history, next   reads
 //	restore                   to bytes and back
@@ -135,7 +137,7 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 			}
 		}
 		x.p.Tick(x.at, &x.out)
-		x.tell()
+		x.notify()
 		if x.p.Expired(x.at) {
 			x.b.WriteString("gone\n")
 		}
@@ -146,7 +148,7 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 				fmt.Fprintf(&x.b, "%s is no member\n", w)
 			}
 		}
-		x.tell()
+		x.notify()
 		if x.p.Digest() != before {
 			t.Fatal("resend changed the state")
 		}
@@ -263,7 +265,7 @@ func (x *scriptRunner) call(line string) {
 	}
 }
 
-func (x *scriptRunner) tell() {
+func (x *scriptRunner) notify() {
 	for i := range x.out.Events {
 		e := &x.out.Events[i]
 		fmt.Fprintf(&x.b, "  to %s: ", x.name(e.Session))

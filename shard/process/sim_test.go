@@ -253,7 +253,7 @@ func (w *simulation) answered(c *call, err error, completedEpoch uint64) {
 }
 
 // close ends an open round: completed if it was settled, else cancelled.
-func (w *simulation) close(a *agent, completedEpoch uint64, told bool) {
+func (w *simulation) close(a *agent, completedEpoch uint64, notified bool) {
 	if !a.open {
 		return
 	}
@@ -263,7 +263,7 @@ func (w *simulation) close(a *agent, completedEpoch uint64, told bool) {
 	}
 	a.open, a.over = false, true
 	a.cancels++
-	if told && !a.ended {
+	if notified && !a.ended {
 		w.cancelled[a.epoch] = true
 	}
 }

@@ -16,21 +16,25 @@ import (
 
 func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the scripts") }
 
-// TestScripts runs testdata/scripts: each file tells an edge case as a story. Regenerate with
+// TestScripts runs testdata/scripts: each file shows an edge case. Regenerate with
 // -update and read the diff.
 //
 // The only directive is do; each input line is a command, echoed with its answer and what left the
 // track:
 //
-//	at 5000 | at +5000                   log time (wall time is the same); nothing is called
-//	config source=published LOC:delay[:k=v,...] ... [k=v ...]   a new track, or a change of the config
+//	at 5000 | at +5000
+//	    log time (wall time is the same); nothing is called
+//	config source=published LOC:delay[:k=v,...] ... [k=v ...]
+//	    a new track, or a change of the config
 //	join ID LOC role [session=n] [takeover]
 //	poll ID [ok|bad|err] [cur=v] [tgt=v] [code=c] [att=n] [seq=n] [inc=n] [session=n]
-//	                                     "ok" says that the last answer's version is loaded, "bad" that it
-//	                                     is out of range, "err" that the source fails. "read" in the answer: no entry in the log.
-//	report ID ...                        the same without asking
+//	    "ok" says that the last answer's version is loaded, "bad" that it is out of range, "err"
+//	    that the source fails. "read" in the answer: no entry in the log.
+//	report ID ...
+//	    the same without asking
 //	role, leave, end (its session), drop ID; tick; next; restore; status; history LOC
-//	publish, withdraw, advance, fail, pause, resume, promote, rollback, reelect, exclude, include, gate
+//	publish, withdraw, advance, fail, pause, resume, promote, rollback, reelect, exclude, include,
+//	gate
 //
 // Versions of the timestamp oracle are written ms.logical.
 func TestScripts(t *testing.T) {

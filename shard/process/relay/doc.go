@@ -10,7 +10,8 @@
 //
 //	r := relay.New(relay.Limits{})
 //	r.Round(p.Epoch(), relay.Open, sessions)  // after each Apply that changed the process
-//	err := r.Request(relay.Request{From: a, Epoch: 7, Number: 1, Low: 1, To: []uint64{b}, Payload: x}, &out)
+//	request := relay.Request{From: a, Epoch: 7, Number: 1, Low: 1, To: []uint64{b}, Payload: x}
+//	err := r.Request(request, &out)
 //	r.Attached(b, &out)                       // b has a new connection
 //	err = r.Reply(relay.Reply{From: b, To: a, Epoch: 7, Number: 1, Payload: y}, &out)
 //

@@ -16,12 +16,14 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 
 // TestScripts runs testdata/scripts. Sessions are numbers. Directives:
 //
-//	relay [payload=n] [pair=n] [entries=n] [receiver=n] [bytes=n]   a leader's new relay
+//	relay [payload=n] [pair=n] [entries=n] [receiver=n] [bytes=n]
+//	    a leader's new relay
 //	round epoch=n stage=(over|early|open) SESSION...
-//	pass                                                            each input line is a message:
-//	                                                                request FROM TO,TO epoch=n number=n low=n PAYLOAD
-//	                                                                reply FROM TO epoch=n number=n PAYLOAD, or refuse
-//	                                                                attached SESSION
+//	pass
+//	    each input line is a message:
+//	    request FROM TO,TO epoch=n number=n low=n PAYLOAD
+//	    reply FROM TO epoch=n number=n PAYLOAD, or refuse
+//	    attached SESSION
 //	pending
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
