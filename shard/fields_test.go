@@ -62,7 +62,7 @@ var derived = map[string]string{
 	"semaphore.owners":                     "records of their own",
 	"semaphore.waiters":                    "records of their own",
 	"semaphore.deleted":                    "a deleted one is in no snapshot",
-	"semaphore.inNursery":                  "follows from ephemeral",
+	"semaphore.isRecent":                   "follows from ephemeral",
 	"semaphore.stuck":                      "follows from its first waiter",
 	"semaphore.snapMark":                   "of the process",
 	"semaphore.serial":                     "links records within one snapshot",
@@ -82,8 +82,8 @@ var derived = map[string]string{
 	"hostedObject.called":                  "of one Apply",
 	"hostedObject.deleted":                 "a deleted one is in no snapshot",
 	"hostedObject.state":                   "see shard/process and shard/rollout",
-	"semaphore.nurseryPrev":                "follows from ephemeral",
-	"semaphore.nurseryNext":                "follows from ephemeral",
+	"semaphore.recentPrev":                 "follows from ephemeral",
+	"semaphore.recentNext":                 "follows from ephemeral",
 }
 
 // fieldCheck changes one field of a record at a time.
