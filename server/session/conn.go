@@ -12,8 +12,9 @@ import (
 
 // Conn is the sessions of one connection.
 //
-// Lock order: mu, then a stripe of the table, or a lock of transport. A Home is told of the end of
-// a connection with mu held; Watches are called without it.
+// Lock order: mu, or a stripe of the table, then a lock of transport. A Home is called with mu held
+// when a connection ends and when leases are renewed, so it must not come back; Watches are called
+// without mu.
 type Conn struct {
 	*transport.Conn
 	Table *Table

@@ -70,7 +70,8 @@ func (c *Conn) Remote() string { return c.remote }
 // Secure says that the client came over TLS.
 func (c *Conn) Secure() bool { return c.secure }
 
-// Certificate is what the client has shown and was verified; nil if none.
+// Certificate is what the client has shown and was verified; nil if none. The reading goroutine
+// calls it.
 func (c *Conn) Certificate() *x509.Certificate { return c.certificate }
 
 // Client is what stands above the connection.

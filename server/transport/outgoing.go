@@ -299,7 +299,7 @@ func (c *Conn) OverSoftBound() bool { return c.Waiting() > c.t.SoftBound() }
 // HasRoom says that no more than half of the soft bound waits.
 func (c *Conn) HasRoom() bool { return c.Waiting() <= c.t.SoftBound()/2 }
 
-// AwaitRoom has Client.Room called once there is room.
+// AwaitRoom has Client.Room called once there is room, which may be at once and from within.
 func (c *Conn) AwaitRoom() {
 	c.awaitsRoom.Store(true)
 	c.checkRoom()
