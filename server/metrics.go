@@ -42,18 +42,18 @@ func showNames(s *Server) bool {
 }
 
 // writePeers shows the connections between instances.
-func writePeers(w io.Writer, st peer.Stats) {
+func writePeers(w io.Writer, st *peer.Stats) {
 	metrics.WriteAll(w, "signalbox_peer_", "",
-		`connections{way="in"}`, st.Inbound, `connections{way="out"}`, st.Outbound, "handshaking", st.Handshaking,
-		"sent_bytes_total", st.BytesSent, "received_bytes_total", st.BytesReceived,
-		`batches_total{what="sent"}`, st.BatchesSent, `batches_total{what="received"}`, st.BatchesReceived, `batches_total{what="dropped"}`, st.BatchesDropped,
-		`batches_total{what="unsent"}`, st.BatchesUnsent,
-		`chunks_total{what="sent"}`, st.ChunksSent, `chunks_total{what="received"}`, st.ChunksReceived,
-		`messages_total{what="sent"}`, st.MessagesSent, `messages_total{what="received"}`, st.MessagesReceived, `messages_total{what="dropped"}`, st.MessagesDropped,
-		`calls_total{what="sent"}`, st.CallsSent, `calls_total{what="received"}`, st.CallsReceived, `calls_total{what="refused"}`, st.CallsRefused,
-		"dials_total", st.Dials, "dials_failed_total", st.DialsFailed, "accepted_total", st.Accepted, "accept_errors_total", st.AcceptErrors,
-		`refused_total{reason="token"}`, st.RefusedToken, `refused_total{reason="cluster"}`, st.RefusedCluster, `refused_total{reason="address"}`, st.RefusedAddress,
-		`refused_total{reason="version"}`, st.RefusedVersion, `refused_total{reason="garbage"}`, st.RefusedGarbage, `refused_total{reason="slow"}`, st.RefusedSlow,
-		`refused_total{reason="busy"}`, st.RefusedBusy, "bad_frames_total", st.BadFrames, "silent_total", st.Silent, "panics_total", st.Panics,
+		`connections{way="in"}`, st.Inbound.Load(), `connections{way="out"}`, st.Outbound.Load(), "handshaking", st.Handshaking.Load(),
+		"sent_bytes_total", st.BytesSent.Load(), "received_bytes_total", st.BytesReceived.Load(),
+		`batches_total{what="sent"}`, st.BatchesSent.Load(), `batches_total{what="received"}`, st.BatchesReceived.Load(), `batches_total{what="dropped"}`, st.BatchesDropped.Load(),
+		`batches_total{what="unsent"}`, st.BatchesUnsent.Load(),
+		`chunks_total{what="sent"}`, st.ChunksSent.Load(), `chunks_total{what="received"}`, st.ChunksReceived.Load(),
+		`messages_total{what="sent"}`, st.MessagesSent.Load(), `messages_total{what="received"}`, st.MessagesReceived.Load(), `messages_total{what="dropped"}`, st.MessagesDropped.Load(),
+		`calls_total{what="sent"}`, st.CallsSent.Load(), `calls_total{what="received"}`, st.CallsReceived.Load(), `calls_total{what="refused"}`, st.CallsRefused.Load(),
+		"dials_total", st.Dials.Load(), "dials_failed_total", st.DialsFailed.Load(), "accepted_total", st.Accepted.Load(), "accept_errors_total", st.AcceptErrors.Load(),
+		`refused_total{reason="token"}`, st.RefusedToken.Load(), `refused_total{reason="cluster"}`, st.RefusedCluster.Load(), `refused_total{reason="address"}`, st.RefusedAddress.Load(),
+		`refused_total{reason="version"}`, st.RefusedVersion.Load(), `refused_total{reason="garbage"}`, st.RefusedGarbage.Load(), `refused_total{reason="slow"}`, st.RefusedSlow.Load(),
+		`refused_total{reason="busy"}`, st.RefusedBusy.Load(), "bad_frames_total", st.BadFrames.Load(), "silent_total", st.Silent.Load(), "panics_total", st.Panics.Load(),
 	)
 }

@@ -56,12 +56,11 @@ func (d *detectorDriver) activate() { d.with((*failuredetector.Detector).Activat
 // leave tells the cluster that this instance goes.
 func (d *detectorDriver) leave() { d.with((*failuredetector.Detector).Shutdown) }
 
-// HeartbeatReceived is called with each heartbeat of another instance.
-func (m *Member) HeartbeatReceived(instance, applied uint64) {
-	d := m.detector
+// heartbeat takes one heartbeat of another instance.
+func (d *detectorDriver) heartbeat(instance, applied uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.detector.HeartbeatReceived(instance, failuredetector.Report{Applied: applied}, m.Clock.Now())
+	d.detector.HeartbeatReceived(instance, failuredetector.Report{Applied: applied}, d.member.Clock.Now())
 }
 
 // run steps the detector until ctx ends.

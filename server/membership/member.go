@@ -96,6 +96,9 @@ func (m *Member) Follow(state *meta.State) bool {
 	return true
 }
 
+// HeartbeatReceived is called with each heartbeat of another instance.
+func (m *Member) HeartbeatReceived(instance, applied uint64) { m.detector.heartbeat(instance, applied) }
+
 // leave ends this instance, which the cluster has expelled.
 func (m *Member) leave() {
 	if err := m.entry.SetExpelled(); err != nil {

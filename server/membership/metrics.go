@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// WriteMetrics shows this instance in its cluster.
-func (m *Member) WriteMetrics(w io.Writer) {
+// writeMember shows this instance in its cluster.
+func writeMember(w io.Writer, m *Member) {
 	state := m.Meta.State()
 	if i, ok := state.Instance(m.instance); ok {
 		for _, v := range []meta.Variant{meta.Offline, meta.Online, meta.Expelled} {

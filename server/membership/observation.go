@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/governor"
@@ -10,6 +11,9 @@ import (
 // observeTimeout bounds the wait for a majority of the meta shard to confirm the map. Without one,
 // operators get what is known here.
 const observeTimeout = time.Second
+
+// WriteMetrics shows this instance in its cluster.
+func (m *Member) WriteMetrics(w io.Writer) { writeMember(w, m) }
 
 // Observe is what this instance sees of the cluster. It asks the meta shard whether the map is up
 // to date.

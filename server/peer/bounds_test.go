@@ -27,8 +27,8 @@ func TestQueuesAreBounded(t *testing.T) {
 	for range 1000 {
 		a.Send("b:1", 1, nil)
 	}
-	if s := a.Stats(); s.MessagesDropped != 900 {
-		t.Errorf("%d small messages were lost, want 900", s.MessagesDropped)
+	if s := a.Stats(); s.MessagesDropped.Load() != 900 {
+		t.Errorf("%d small messages were lost, want 900", s.MessagesDropped.Load())
 	}
 	if _, err := a.Call(testContext(t), "b:1", echo, nil); protocol.StatusOf(err) != protocol.StatusOverloaded {
 		t.Errorf("a call behind them: %v", err)
@@ -39,17 +39,17 @@ func TestQueuesAreBounded(t *testing.T) {
 	if _, err := a.Call(testContext(t), "d:1", echo, nil); protocol.StatusOf(err) != protocol.StatusOverloaded {
 		t.Errorf("a peer too many: %v", err)
 	}
-	before := a.Stats().MessagesDropped
+	before := a.Stats().MessagesDropped.Load()
 	a.Send("c:1", 1, make([]byte, 9<<20))
-	if s := a.Stats(); s.MessagesDropped != before+1 {
+	if s := a.Stats(); s.MessagesDropped.Load() != before+1 {
 		t.Error("a message that is too large is not counted")
 	}
 	n.Heal("a:1", "b:1")
 	await(t, "the queue to empty", func() bool { _, err := a.Call(testContext(t), "b:1", echo, nil); return err == nil })
 
 	n.Cut("a:1", "c:1") // bytes: those of one message or two fill the queue once the connection takes no more
-	before = a.Stats().MessagesDropped
-	await(t, "a queue full of bytes", func() bool { a.Send("c:1", 1, make([]byte, 30_000)); return a.Stats().MessagesDropped > before })
+	before = a.Stats().MessagesDropped.Load()
+	await(t, "a queue full of bytes", func() bool { a.Send("c:1", 1, make([]byte, 30_000)); return a.Stats().MessagesDropped.Load() > before })
 }
 
 // TestReceivedMessagesAreBounded: a handler that does not return costs the messages behind it, and
@@ -72,11 +72,11 @@ func TestReceivedMessagesAreBounded(t *testing.T) {
 	if _, err := a.Call(testContext(t), "b:1", echo, nil); err != nil { // calls go on
 		t.Error(err)
 	}
-	if s := b.Stats(); s.MessagesDropped != 40 {
-		t.Errorf("%d messages were lost, want 40", s.MessagesDropped)
+	if s := b.Stats(); s.MessagesDropped.Load() != 40 {
+		t.Errorf("%d messages were lost, want 40", s.MessagesDropped.Load())
 	}
 	close(hold)
-	await(t, "the others to be handled", func() bool { return b.Stats().MessagesReceived == 11 })
+	await(t, "the others to be handled", func() bool { return b.Stats().MessagesReceived.Load() == 11 })
 }
 
 func TestHandlersAreBounded(t *testing.T) {
@@ -118,16 +118,16 @@ func TestHalfOpenConnections(t *testing.T) {
 		n.HealAll()
 		await(t, "a call", func() bool { _, err := a.Call(testContext(t), "b:1", echo, nil); return err == nil })
 		n.CutBoth("a:1", "b:1")
-		await(t, "both ends to give up", func() bool { return a.Stats().Outbound == 0 && b.Stats().Inbound == 0 })
-		return a.Stats().Silent > 0 && b.Stats().Silent > 0
+		await(t, "both ends to give up", func() bool { return a.Stats().Outbound.Load() == 0 && b.Stats().Inbound.Load() == 0 })
+		return a.Stats().Silent.Load() > 0 && b.Stats().Silent.Load() > 0
 	})
 	n.HealAll()
-	done, before := make(chan error, 1), b.Stats().CallsReceived
+	done, before := make(chan error, 1), b.Stats().CallsReceived.Load()
 	go func() { // its handler waits for the end of the call, which only the lost connection brings
 		_, err := a.Call(testContext(t), "b:1", block, nil)
 		done <- err
 	}()
-	await(t, "the call to be there", func() bool { return b.Stats().CallsReceived > before })
+	await(t, "the call to be there", func() bool { return b.Stats().CallsReceived.Load() > before })
 	n.Cut("b:1", "a:1") // the answers alone
 	if err := receive(t, done, "the call to end"); err != ErrUndetermined {
 		t.Errorf("a call over a half-open connection: %v", err)
@@ -194,7 +194,7 @@ func TestIdleConnectionsClose(t *testing.T) {
 		await(t, "the peer to go", func() bool {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			return len(a.senders) == 0 && len(a.conns) == 0 && b.Stats().Inbound == 0
+			return len(a.senders) == 0 && len(a.conns) == 0 && b.Stats().Inbound.Load() == 0
 		})
 	}
 }
@@ -215,13 +215,13 @@ func TestClusterThatBecomesKnown(t *testing.T) {
 	mu.Lock()
 	known = "cluster a"
 	mu.Unlock()
-	await(t, "the connections to close", func() bool { return a.Stats().Inbound == 0 && b.Stats().Inbound == 0 })
+	await(t, "the connections to close", func() bool { return a.Stats().Inbound.Load() == 0 && b.Stats().Inbound.Load() == 0 })
 	for _, x := range [][2]*Transport{{a, b}, {b, a}} {
 		if _, err := x[0].Call(testContext(t), x[1].Address(), echo, nil); err == nil {
 			t.Error("instances of two clusters talk")
 		}
 	}
-	if a.Stats().RefusedCluster == 0 || b.Stats().RefusedCluster == 0 {
+	if a.Stats().RefusedCluster.Load() == 0 || b.Stats().RefusedCluster.Load() == 0 {
 		t.Error("the refusals are not counted")
 	}
 }

@@ -61,11 +61,11 @@ func (m *Transport) serveCalls(c *conn) {
 			}
 			id := binary.BigEndian.Uint64(payload)
 			left := time.Duration(min(binary.BigEndian.Uint64(payload[8:]), uint64(24*time.Hour/time.Microsecond))) * time.Microsecond
-			m.counters.callsReceived.Add(1)
+			m.stats.CallsReceived.Add(1)
 			select {
 			case s.slots <- struct{}{}:
 			default:
-				m.counters.callsRefused.Add(1)
+				m.stats.CallsRefused.Add(1)
 				if s.reply(id, nil, errTooManyCalls(cap(s.slots))) != nil {
 					return
 				}
@@ -202,14 +202,14 @@ func (m *Transport) newInbox() *inbox { return &inbox{m: m} }
 func (in *inbox) put(from string, kind uint8, payload []byte) {
 	m := in.m
 	if m.messageHandlers[kind] == nil {
-		m.counters.messagesDropped.Add(1)
+		m.stats.MessagesDropped.Add(1)
 		return
 	}
 	l := &m.cfg.Limits
 	in.mu.Lock()
 	if len(in.queue) >= l.QueueMessages || len(in.queue) > 0 && in.bytes+len(payload) > l.QueueBytes {
 		in.mu.Unlock()
-		m.counters.messagesDropped.Add(1)
+		m.stats.MessagesDropped.Add(1)
 		return
 	}
 	in.queue = append(in.queue, inboxMessage{from, kind, payload})
@@ -237,7 +237,7 @@ func (in *inbox) run() {
 		in.bytes = 0
 		in.mu.Unlock()
 		for _, x := range batch {
-			in.m.counters.messagesReceived.Add(1)
+			in.m.stats.MessagesReceived.Add(1)
 			in.m.guard("handler of a message", x.from, func() { in.m.messageHandlers[x.kind](x.from, x.payload) })
 		}
 		clear(batch)

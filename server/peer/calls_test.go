@@ -82,7 +82,7 @@ func TestCalls(t *testing.T) {
 				t.Errorf("deadline is %q, %v", got, err)
 			}
 		}
-		if s := b.Stats(); s.Panics != 1 || s.CallsReceived < 6 || s.Inbound != 1 {
+		if s := b.Stats(); s.Panics.Load() != 1 || s.CallsReceived.Load() < 6 || s.Inbound.Load() != 1 {
 			t.Errorf("stats are %+v", s)
 		}
 	})
@@ -105,7 +105,7 @@ func TestConcurrentCallsAndLargeBodies(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := b.Stats().Inbound; n != 1 {
+		if n := b.Stats().Inbound.Load(); n != 1 {
 			t.Errorf("%d connections for the calls of one peer", n)
 		}
 		if _, err := a.Call(testContext(t), b.Address(), echo, make([]byte, 9<<20)); protocol.StatusOf(err) != protocol.StatusBadRequest {
@@ -173,7 +173,7 @@ func TestUnreachablePeer(t *testing.T) {
 		}
 	}
 	a.Send("b:1", 1, nil)
-	await(t, "the message to be dropped", func() bool { return a.Stats().MessagesDropped == 1 })
+	await(t, "the message to be dropped", func() bool { return a.Stats().MessagesDropped.Load() == 1 })
 	startTransport(t, memoryConfig(n, "b:1"), handlers(nil, nil))
 	if _, err := a.Call(testContext(t), "b:1", echo, nil); err != nil {
 		t.Errorf("once it is there: %v", err)
@@ -203,6 +203,6 @@ func TestMessagesComeInOrder(t *testing.T) {
 			}
 		}
 		b.Send(a.Address(), 8, nil)
-		await(t, "a message without a handler to be dropped", func() bool { return a.Stats().MessagesDropped == 1 })
+		await(t, "a message without a handler to be dropped", func() bool { return a.Stats().MessagesDropped.Load() == 1 })
 	})
 }

@@ -57,7 +57,7 @@ func (p keepAliveReader) Read(b []byte) (int, error) {
 	for {
 		_ = p.c.nc.SetReadDeadline(time.Now().Add(silence))
 		n, err := p.c.nc.Read(b)
-		p.c.m.counters.bytesReceived.Add(uint64(n))
+		p.c.m.stats.BytesReceived.Add(uint64(n))
 		if n > 0 || err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
@@ -69,7 +69,7 @@ func (p keepAliveReader) Read(b []byte) (int, error) {
 		if last := p.c.lastWrite.Load(); last > 0 && time.Since(p.c.created)-time.Duration(last) < silence {
 			continue
 		}
-		p.c.m.counters.silent.Add(1)
+		p.c.m.stats.Silent.Add(1)
 		return n, errKeepAlive
 	}
 }
@@ -101,7 +101,7 @@ func (c *conn) write(b []byte) error {
 		piece := b[:min(len(b), maxWrite)]
 		_ = c.nc.SetWriteDeadline(time.Now().Add(c.m.cfg.Limits.WriteTimeout))
 		n, err := c.nc.Write(piece)
-		c.m.counters.bytesSent.Add(uint64(n))
+		c.m.stats.BytesSent.Add(uint64(n))
 		if err != nil {
 			c.close()
 			return err
@@ -172,7 +172,7 @@ func (c *conn) next(buf []byte) (kind, arg byte, payload []byte, err error) {
 // dial makes an authenticated connection. The transport's Close closes it.
 func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn, error) {
 	l := &m.cfg.Limits
-	m.counters.dials.Add(1)
+	m.stats.Dials.Add(1)
 	c, err := func() (*conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, l.DialTimeout)
 		defer cancel()
@@ -201,10 +201,10 @@ func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn,
 		return c, nil
 	}()
 	if err != nil {
-		m.counters.dialsFailed.Add(1)
+		m.stats.DialsFailed.Add(1)
 		return nil, err
 	}
-	m.counters.outbound.Add(1)
+	m.stats.Outbound.Add(1)
 	return c, nil
 }
 
@@ -212,6 +212,6 @@ func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn,
 func (m *Transport) closeDialed(c *conn) {
 	c.close()
 	if m.untrack(c) {
-		m.counters.outbound.Add(-1)
+		m.stats.Outbound.Add(-1)
 	}
 }

@@ -34,7 +34,7 @@ func acceptWithFewDescriptors() int {
 	})
 	if err == nil {
 		m.HandleCall(echo, func(context.Context, string, []byte) ([]byte, error) {
-			return fmt.Append(nil, m.Stats().AcceptErrors), nil
+			return fmt.Append(nil, m.Stats().AcceptErrors.Load()), nil
 		})
 		err = m.Start()
 	}

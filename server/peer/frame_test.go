@@ -166,7 +166,7 @@ func TestMalformedFramesClose(t *testing.T) {
 		{"short call", purposeCalls, appendFrame(nil, frameCall, echo, nil, make([]byte, 15))},
 		{"engine panics", purposeRaft, batch(func(x *raftpb.MessageBatch) { x.DeploymentId = 666 })},
 	} {
-		before := b.Stats()
+		before := b.Stats().BadFrames.Load() + b.Stats().Panics.Load()
 		nc, err := a.dial(testContext(t), "b:1", c.purpose)
 		if err != nil {
 			t.Fatal(err)
@@ -176,8 +176,8 @@ func TestMalformedFramesClose(t *testing.T) {
 			t.Errorf("%s: it is answered", c.name)
 		}
 		a.closeDialed(nc)
-		await(t, c.name+": the connection to be closed", func() bool { return b.Stats().Inbound == 0 })
-		if s := b.Stats(); s.BadFrames+s.Panics != before.BadFrames+before.Panics+1 {
+		await(t, c.name+": the connection to be closed", func() bool { return b.Stats().Inbound.Load() == 0 })
+		if s := b.Stats(); s.BadFrames.Load()+s.Panics.Load() != before+1 {
 			t.Errorf("%s: not counted: %+v", c.name, s)
 		}
 	}
@@ -206,7 +206,7 @@ func TestMalformedFramesClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := b.Stats().Inbound; n != 1 {
+	if n := b.Stats().Inbound.Load(); n != 1 {
 		t.Errorf("%d connections for the raft messages of one peer", n)
 	}
 	conn.Close()
@@ -214,7 +214,7 @@ func TestMalformedFramesClose(t *testing.T) {
 		t.Errorf("the connection closed with its first user: %v", err)
 	}
 	again.Close()
-	await(t, "the shared connection to close with its last user", func() bool { return b.Stats().Inbound == 0 })
+	await(t, "the shared connection to close with its last user", func() bool { return b.Stats().Inbound.Load() == 0 })
 
 	for shard, ok := range map[uint64]bool{1: true, 2: false, 666: false} {
 		s, err := out.GetSnapshotConnection(testContext(t), "b:1")
@@ -227,12 +227,12 @@ func TestMalformedFramesClose(t *testing.T) {
 		s.Close()
 	}
 	_ = tr.Close()
-	before := b.Stats().BatchesDropped
+	before := b.Stats().BatchesDropped.Load()
 	last, err := out.GetConnection(testContext(t), "b:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer last.Close()
 	_ = last.SendMessageBatch(testBatch("a:1"))
-	await(t, "a batch for nobody to be dropped", func() bool { return b.Stats().BatchesDropped > before })
+	await(t, "a batch for nobody to be dropped", func() bool { return b.Stats().BatchesDropped.Load() > before })
 }

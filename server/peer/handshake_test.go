@@ -125,7 +125,7 @@ func TestProofsCannotBeReplayed(t *testing.T) {
 	if err := refused(t, nc); err != ErrToken {
 		t.Errorf("a replayed proof is refused with %v", err)
 	}
-	if got := m.Stats(); got.RefusedToken != 1 || got.Inbound != 1 {
+	if got := m.Stats(); got.RefusedToken.Load() != 1 || got.Inbound.Load() != 1 {
 		t.Errorf("stats are %+v", got)
 	}
 }
@@ -204,8 +204,8 @@ func TestStrangersAreRejected(t *testing.T) {
 					t.Errorf("refused with %v", err)
 				}
 			}
-			await(t, "it to be gone", func() bool { return m.Stats().Accepted == 1 && m.Stats().Handshaking == 0 })
-			if s := m.Stats(); s.RefusedGarbage != garbage || s.RefusedVersion != version || s.Inbound != 0 {
+			await(t, "it to be gone", func() bool { return m.Stats().Accepted.Load() == 1 && m.Stats().Handshaking.Load() == 0 })
+			if s := m.Stats(); s.RefusedGarbage.Load() != garbage || s.RefusedVersion.Load() != version || s.Inbound.Load() != 0 {
 				t.Errorf("stats are %+v", s)
 			}
 		})
@@ -241,7 +241,7 @@ func TestSlowHandshakes(t *testing.T) {
 		}
 	}
 	receive(t, stop, "the trickling connection to be closed")
-	await(t, "both to be counted", func() bool { return m.Stats().RefusedSlow == 2 })
+	await(t, "both to be counted", func() bool { return m.Stats().RefusedSlow.Load() == 2 })
 }
 
 // TestFloodOfConnections: silent connections push out each other, and not those that know what to
@@ -254,12 +254,12 @@ func TestFloodOfConnections(t *testing.T) {
 	for range 200 {
 		rawDial(t, b)
 	}
-	await(t, "the flood to be over", func() bool { return b.Stats().Accepted == 200 && b.Stats().Handshaking <= 8 })
+	await(t, "the flood to be over", func() bool { return b.Stats().Accepted.Load() == 200 && b.Stats().Handshaking.Load() <= 8 })
 	if _, err := a.Call(testContext(t), b.Address(), echo, nil); err != nil {
 		t.Errorf("an honest instance is not let in: %v", err)
 	}
-	if s := b.Stats(); s.RefusedBusy < 192 {
-		t.Errorf("%d were pushed out", s.RefusedBusy)
+	if s := b.Stats(); s.RefusedBusy.Load() < 192 {
+		t.Errorf("%d were pushed out", s.RefusedBusy.Load())
 	}
 }
 

@@ -25,7 +25,7 @@ func (m *Transport) acceptLoop(l net.Listener) {
 			return
 		}
 		if err != nil {
-			m.counters.acceptErrors.Add(1)
+			m.stats.AcceptErrors.Add(1)
 			m.warn("accept failed, will be retried", "error", err)
 			wait = min(max(5*time.Millisecond, 2*wait), time.Second)
 			t := time.NewTimer(wait)
@@ -40,20 +40,20 @@ func (m *Transport) acceptLoop(l net.Listener) {
 		wait = 0
 		w := m.admitConn(nc)
 		if w == nil {
-			m.counters.accepted.Add(1)
-			m.counters.refusedBusy.Add(1)
+			m.stats.Accepted.Add(1)
+			m.stats.RefusedBusy.Add(1)
 			_ = nc.Close()
 			continue
 		}
-		m.counters.handshaking.Add(1)
-		m.counters.accepted.Add(1)
+		m.stats.Handshaking.Add(1)
+		m.stats.Accepted.Add(1)
 		m.wg.Go(func() { m.authenticate(w) })
 	}
 }
 
 // admitConn bounds the number of connections.
 func (m *Transport) admitConn(nc net.Conn) *pendingConn {
-	if m.counters.inbound.Load() >= int64(m.cfg.Limits.Connections) {
+	if m.stats.Inbound.Load() >= int64(m.cfg.Limits.Connections) {
 		return nil
 	}
 	return m.pending.add(nc)
@@ -64,17 +64,17 @@ func (m *Transport) authenticate(w *pendingConn) {
 	peer, p, accept, cluster, err := m.handshake(w.nc)
 	if err != nil {
 		m.reject(w, err)
-		m.counters.handshaking.Add(-1)
+		m.stats.Handshaking.Add(-1)
 		return
 	}
 	if !m.pending.remove(w) { // evicted at this moment
-		m.counters.handshaking.Add(-1)
+		m.stats.Handshaking.Add(-1)
 		return
 	}
-	m.counters.handshaking.Add(-1)
+	m.stats.Handshaking.Add(-1)
 	c := newConn(m, w.nc, peer, p, false, cluster)
-	if m.counters.inbound.Add(1) > int64(m.cfg.Limits.Connections) {
-		m.counters.refusedBusy.Add(1)
+	if m.stats.Inbound.Add(1) > int64(m.cfg.Limits.Connections) {
+		m.stats.RefusedBusy.Add(1)
 		writeRejection(w.nc, ErrBusy)
 	} else if m.track(c) {
 		if _, err := w.nc.Write(accept); err == nil {
@@ -84,7 +84,7 @@ func (m *Transport) authenticate(w *pendingConn) {
 		m.untrack(c)
 	}
 	c.close()
-	m.counters.inbound.Add(-1)
+	m.stats.Inbound.Add(-1)
 }
 
 func (m *Transport) handshake(nc net.Conn) (peer string, p purpose, accept []byte, cluster string, err error) {
@@ -107,27 +107,27 @@ func (m *Transport) reject(w *pendingConn, err error) {
 	}
 	select {
 	case <-w.evicted:
-		m.counters.refusedBusy.Add(1)
+		m.stats.RefusedBusy.Add(1)
 		return
 	default:
 	}
 	switch {
 	case errors.Is(err, ErrToken):
-		m.counters.refusedToken.Add(1)
+		m.stats.RefusedToken.Add(1)
 	case errors.Is(err, ErrCluster):
-		m.counters.refusedCluster.Add(1)
+		m.stats.RefusedCluster.Add(1)
 	case errors.Is(err, ErrAddress):
-		m.counters.refusedAddress.Add(1)
+		m.stats.RefusedAddress.Add(1)
 	case errors.Is(err, ErrVersion):
-		m.counters.refusedVersion.Add(1)
+		m.stats.RefusedVersion.Add(1)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		m.counters.refusedSlow.Add(1)
+		m.stats.RefusedSlow.Add(1)
 	case errors.Is(err, errGarbage):
-		m.counters.refusedGarbage.Add(1)
+		m.stats.RefusedGarbage.Add(1)
 	case errors.Is(err, io.EOF):
 		return // a port scan or a health check
 	default:
-		m.counters.refusedGarbage.Add(1)
+		m.stats.RefusedGarbage.Add(1)
 	}
 	m.warn("connection from an instance rejected", "from", w.host, "error", err)
 	t := time.NewTimer(m.pending.penalty(w.host))

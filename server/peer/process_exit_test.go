@@ -20,10 +20,10 @@ func TestProcessExited(t *testing.T) {
 	}
 	open(b)
 	open(c)
-	await(t, "two connections", func() bool { return a.counters.inbound.Load() == 2 })
+	await(t, "two connections", func() bool { return a.stats.Inbound.Load() == 2 })
 
 	n.Reset("a:1", "b:1")
-	await(t, "the end of one", func() bool { return a.counters.inbound.Load() == 1 })
+	await(t, "the end of one", func() bool { return a.stats.Inbound.Load() == 1 })
 	if a.ProcessExited(t.Context(), "b:1") {
 		t.Error("who listens has not ended")
 	}

@@ -294,9 +294,9 @@ func (r *raftSender) send(batch *raftpb.MessageBatch) error {
 	buf = buf[:frameHeader+n]
 	sealFrame(buf, frameBatch, 0)
 	if r.write(buf) {
-		r.m.counters.batchesSent.Add(1)
+		r.m.stats.BatchesSent.Add(1)
 	} else {
-		r.m.counters.batchesUnsent.Add(1)
+		r.m.stats.BatchesUnsent.Add(1)
 	}
 	return nil
 }
@@ -312,7 +312,7 @@ func (m *Transport) serveRaft(c *conn) {
 			}
 			return
 		}
-		m.counters.batchesReceived.Add(1)
+		m.stats.BatchesReceived.Add(1)
 		var batch raftpb.MessageBatch
 		if err := m.decodeBatch(c, payload, &batch); err != nil {
 			m.closeMalformed(c, err)
@@ -333,7 +333,7 @@ func (m *Transport) deliverBatch(c *conn, batch raftpb.MessageBatch) bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.transport == nil {
-		m.counters.batchesDropped.Add(1)
+		m.stats.BatchesDropped.Add(1)
 		return true
 	}
 	return m.guard("raft engine", c.peer, func() { e.transport.messages(batch) })
@@ -409,7 +409,7 @@ func (s *snapshotConn) SendChunk(chunk raftpb.Chunk) error {
 		}
 		buf = buf[len(piece):]
 	}
-	c.m.counters.chunksSent.Add(1)
+	c.m.stats.ChunksSent.Add(1)
 	_, taken, _, err := c.next(nil)
 	if err != nil {
 		return err
@@ -427,7 +427,7 @@ func (m *Transport) serveSnapshot(c *conn) {
 		if err != nil {
 			return
 		}
-		m.counters.chunksReceived.Add(1)
+		m.stats.ChunksReceived.Add(1)
 		buf = payload
 		var chunk raftpb.Chunk
 		if !m.guard("decoding of a snapshot", c.peer, func() { err = chunk.Unmarshal(payload) }) || err != nil {

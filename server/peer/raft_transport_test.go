@@ -257,7 +257,7 @@ func (g *raftCluster) catchUp() {
 	g.t.Helper()
 	chunks := func() (n uint64) {
 		for _, m := range g.transports {
-			n += m.Stats().ChunksSent
+			n += m.Stats().ChunksSent.Load()
 		}
 		return n
 	}
@@ -299,7 +299,7 @@ func TestRaftOverTCP(t *testing.T) {
 	g.awaitEverywhere("49")
 	g.catchUp()
 	for i, m := range g.transports {
-		if s := m.Stats(); s.Inbound > 4 || s.BadFrames != 0 || s.Panics != 0 {
+		if s := m.Stats(); s.Inbound.Load() > 4 || s.BadFrames.Load() != 0 || s.Panics.Load() != 0 {
 			t.Errorf("host %d: %+v", i, s)
 		}
 	}

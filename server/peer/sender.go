@@ -60,17 +60,17 @@ type callResult struct {
 func (m *Transport) Send(address string, kind uint8, payload []byte) {
 	address = normalize(address)
 	if len(payload) > m.cfg.Limits.Payload {
-		m.counters.messagesDropped.Add(1)
+		m.stats.MessagesDropped.Add(1)
 		m.warn("message too large, dropped", "kind", kind, "bytes", len(payload), "allowed", m.cfg.Limits.Payload)
 		return
 	}
 	if address == m.cfg.Advertise {
-		m.counters.messagesSent.Add(1)
+		m.stats.MessagesSent.Add(1)
 		m.localInbox.put(m.cfg.Advertise, kind, payload)
 		return
 	}
 	if !m.enqueue(address, outgoingFrame{kind: frameMessage, arg: kind, payload: payload}) {
-		m.counters.messagesDropped.Add(1)
+		m.stats.MessagesDropped.Add(1)
 	}
 }
 
@@ -89,7 +89,7 @@ func (m *Transport) Call(ctx context.Context, address string, method uint8, body
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	m.counters.callsSent.Add(1)
+	m.stats.CallsSent.Add(1)
 	if address == m.cfg.Advertise {
 		return m.callLocal(ctx, method, body)
 	}
@@ -113,7 +113,7 @@ func (m *Transport) callLocal(ctx context.Context, method uint8, body []byte) ([
 	select {
 	case m.localCalls <- struct{}{}:
 	default:
-		m.counters.callsRefused.Add(1)
+		m.stats.CallsRefused.Add(1)
 		return nil, errTooManyCalls(cap(m.localCalls))
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -122,7 +122,7 @@ func (m *Transport) callLocal(ctx context.Context, method uint8, body []byte) ([
 	ok := m.start(func() {
 		defer func() { <-m.localCalls }()
 		defer context.AfterFunc(m.ctx, cancel)()
-		m.counters.callsReceived.Add(1)
+		m.stats.CallsReceived.Add(1)
 		answer, err := m.runHandler(ctx, method, m.cfg.Advertise, body)
 		switch {
 		case callerGone(ctx, err): // the caller uses its own ctx
@@ -254,7 +254,7 @@ func (p *sender) failQueued(err error) {
 	p.calls = make(map[uint64]*pendingCall)
 	for _, o := range p.queue {
 		if o.kind == frameMessage {
-			p.m.counters.messagesDropped.Add(1)
+			p.m.stats.MessagesDropped.Add(1)
 		}
 	}
 	clear(p.queue)
@@ -421,7 +421,7 @@ func (p *sender) writeLoop(c *conn) {
 			buf = o.appendTo(buf)
 			switch o.kind {
 			case frameMessage:
-				p.m.counters.messagesSent.Add(1)
+				p.m.stats.MessagesSent.Add(1)
 			}
 			if len(buf) < maxWrite && i < len(batch)-1 {
 				continue
@@ -429,7 +429,7 @@ func (p *sender) writeLoop(c *conn) {
 			if err := c.write(buf); err != nil {
 				for _, o := range batch[i+1:] {
 					if o.kind == frameMessage {
-						p.m.counters.messagesDropped.Add(1)
+						p.m.stats.MessagesDropped.Add(1)
 					}
 				}
 				return

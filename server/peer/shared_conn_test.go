@@ -41,8 +41,8 @@ func TestSharedConnReconnects(t *testing.T) {
 	}
 	defer busy.Close()
 	send(idle)
-	if s := a.Stats(); s.BatchesUnsent != 1 {
-		t.Errorf("%d batches were not sent", s.BatchesUnsent)
+	if s := a.Stats(); s.BatchesUnsent.Load() != 1 {
+		t.Errorf("%d batches were not sent", s.BatchesUnsent.Load())
 	}
 
 	for range 3 {
@@ -52,11 +52,11 @@ func TestSharedConnReconnects(t *testing.T) {
 			return len(batches) > 0
 		})
 		send(idle) // over the same connection
-		if s := b.Stats(); s.Inbound != 1 {
-			t.Errorf("%d connections", s.Inbound)
+		if s := b.Stats(); s.Inbound.Load() != 1 {
+			t.Errorf("%d connections", s.Inbound.Load())
 		}
 		_ = b.Close()
-		await(t, "the connection to be lost", func() bool { return a.Stats().Outbound == 0 })
+		await(t, "the connection to be lost", func() bool { return a.Stats().Outbound.Load() == 0 })
 		for len(batches) > 0 {
 			<-batches
 		}
@@ -66,7 +66,7 @@ func TestSharedConnReconnects(t *testing.T) {
 		send(idle)
 		return len(batches) > 0
 	})
-	if s := b.Stats(); s.Inbound != 1 {
-		t.Errorf("%d connections", s.Inbound)
+	if s := b.Stats(); s.Inbound.Load() != 1 {
+		t.Errorf("%d connections", s.Inbound.Load())
 	}
 }

@@ -21,7 +21,7 @@ type Transport struct {
 	ctx          context.Context // ends with Close
 	cancel       context.CancelFunc
 	wg           sync.WaitGroup
-	counters     counters
+	stats        Stats
 	warnings     warningLimiter
 	snapshotRate *rateLimiter
 
@@ -171,7 +171,7 @@ func (m *Transport) untrack(c *conn) bool {
 
 // closeMalformed counts a connection that is closed for a malformed frame.
 func (m *Transport) closeMalformed(c *conn, err error) {
-	m.counters.badFrames.Add(1)
+	m.stats.BadFrames.Add(1)
 	m.warn("connection closed after a malformed frame", "peer", c.peer, "purpose", c.purpose.String(), "error", err)
 }
 
@@ -180,7 +180,7 @@ func (m *Transport) closeMalformed(c *conn, err error) {
 func (m *Transport) guard(what, peer string, f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
-			m.counters.handlerPanicked.Add(1)
+			m.stats.Panics.Add(1)
 			m.log.Error("panic recovered", "in", what, "peer", peer, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()

@@ -122,32 +122,22 @@ func BenchmarkShards64Callers256(b *testing.B) { benchCallers(b, 64, 256) }
 
 // Three replicas of each shard in one process, on real directories: each entry is synced three
 // times by one machine.
-func BenchmarkThreeMemoryOneCaller(b *testing.B)           { benchThree(b, false, 1, 1) }
-func BenchmarkThreeMemoryCallers256(b *testing.B)          { benchThree(b, false, 1, 256) }
-func BenchmarkThreeMemoryCallers1024(b *testing.B)         { benchThree(b, false, 1, 1024) }
-func BenchmarkThreeMemoryShards4Callers256(b *testing.B)   { benchThree(b, false, 4, 256) }
-func BenchmarkThreeLoopbackOneCaller(b *testing.B)         { benchThree(b, true, 1, 1) }
-func BenchmarkThreeLoopbackCallers256(b *testing.B)        { benchThree(b, true, 1, 256) }
-func BenchmarkThreeLoopbackCallers1024(b *testing.B)       { benchThree(b, true, 1, 1024) }
-func BenchmarkThreeLoopbackShards4Callers256(b *testing.B) { benchThree(b, true, 4, 256) }
+func BenchmarkThreeOneCaller(b *testing.B)         { benchThree(b, 1, 1) }
+func BenchmarkThreeCallers256(b *testing.B)        { benchThree(b, 1, 256) }
+func BenchmarkThreeCallers1024(b *testing.B)       { benchThree(b, 1, 1024) }
+func BenchmarkThreeShards4Callers256(b *testing.B) { benchThree(b, 4, 256) }
 
-func benchThree(b *testing.B, loopback bool, nshards, ncallers int) {
+func benchThree(b *testing.B, nshards, ncallers int) {
 	net := NewMemoryNet()
 	members := make(map[uint64]string)
 	for i := range uint64(3) {
 		members[i+1] = fmt.Sprintf("bench-%d:1", i)
-		if loopback {
-			members[i+1] = freeAddress(b)
-		}
 	}
 	// The first replica's shards are made the leaders'.
 	leaders, sinks := make([]*Shard, nshards), make([]*benchSink, nshards)
 	var hosts []*Host
 	for i := range uint64(3) {
-		cfg := HostConfig{Dir: b.TempDir(), RaftAddress: members[i+1], Logger: quiet()}
-		if !loopback {
-			cfg.Net = net
-		}
+		cfg := HostConfig{Dir: b.TempDir(), RaftAddress: members[i+1], Net: net, Logger: quiet()}
 		h, err := OpenHost(cfg)
 		if err != nil {
 			b.Fatal(err)

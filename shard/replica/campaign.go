@@ -70,12 +70,8 @@ type campaigner struct {
 
 // SuppressElections must be called before the start of a replica that is one of several voters.
 // While it reads back a log in which it was once the only voter, it must not campaign: it would
-// take the leadership away with a log that lags behind. It has no effect on the engine's own
-// transport.
+// take the leadership away with a log that lags behind.
 func (h *Host) SuppressElections(shard uint64) {
-	if h.campaigner == nil {
-		return
-	}
 	h.campaigner.mu.Lock()
 	defer h.campaigner.mu.Unlock()
 	if h.campaigner.suppressed == nil {
@@ -152,7 +148,7 @@ func (n *campaigner) step(now time.Time) time.Duration {
 			continue
 		}
 		n.interceptor.handler(raftpb.MessageBatch{
-			DeploymentId: n.h.cfg.Deployment, BinVer: raftio.TransportBinVersion,
+			DeploymentId: n.h.cfg.deployment, BinVer: raftio.TransportBinVersion,
 			Requests: []raftpb.Message{{Type: raftpb.TimeoutNow, ShardID: x.shard, From: x.from, To: x.to, Term: x.term}},
 		})
 		x.count++

@@ -26,23 +26,13 @@ const (
 	defaultCloseTimeout = 10 * time.Second
 	tickPeriod          = 100 * time.Millisecond
 	restartTimeout      = 5 * time.Second
-	electionRTT         = 10
-	singleElectionRTT   = 3 // the least that the engine accepts
-	heartbeatRTT        = 1
-	maxInMemLog         = 128 << 20
-	maxPeerQueue        = 64 << 20
+	// electionRTT is the number of round trip times without a leader after which a replica
+	// campaigns. A group of one has no leader to wait for: the campaigner shortens its wait.
+	electionRTT  = 10
+	heartbeatRTT = 1
+	maxInMemLog  = 128 << 20
+	maxPeerQueue = 64 << 20
 )
-
-// election is the number of round trip times without a leader after which a replica campaigns. It
-// is fixed while the replica runs, so it does not depend on the number of members. A group of one
-// has no leader to wait for: the campaigner shortens its wait. On the engine's own transport there
-// is no campaigner, so it gets the least value, and cannot take in other members.
-func (h *Host) election(members map[uint64]string) uint64 {
-	if h.campaigner == nil && len(members) == 1 {
-		return singleElectionRTT
-	}
-	return electionRTT
-}
 
 // newNodeHost turns the engine's start-up failures, some of which are panics, into errors that say
 // what to do.
@@ -69,8 +59,6 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 		return nil, errors.New("data directory was created on a host with another name; start under that name, or add a new replica")
 	case strings.Contains(text, "deployment ID changed"):
 		return nil, errors.New("data directory belongs to another cluster; give this one a directory of its own")
-	case strings.Contains(text, "listen tcp"):
-		return nil, fmt.Errorf("listen for instances on %s: %w; is another server running, or choose another address", cfg.RaftAddress, err)
 	}
 	return nil, fmt.Errorf("open data directory: %w", err)
 }
@@ -87,11 +75,10 @@ func logStoreBuffers() config.LogDBConfig {
 func (h *Host) engineConfig() config.NodeHostConfig {
 	store := logStoreBuffers()
 	c := config.NodeHostConfig{
-		DeploymentID:        h.cfg.Deployment,
+		DeploymentID:        h.cfg.deployment,
 		NodeHostDir:         h.cfg.Dir,
 		RTTMillisecond:      uint64(h.cfg.RTT.Milliseconds()),
 		RaftAddress:         h.cfg.RaftAddress,
-		ListenAddress:       h.cfg.Listen,
 		RaftEventListener:   (*engineEvents)(h),
 		SystemEventListener: (*engineEvents)(h),
 		MaxSendQueueSize:    maxPeerQueue,
@@ -103,17 +90,14 @@ func (h *Host) engineConfig() config.NodeHostConfig {
 			LogDB: store,
 		},
 	}
-	if h.cfg.CAFile != "" && h.cfg.CertFile != "" && h.cfg.KeyFile != "" {
-		c.MutualTLS, c.CAFile, c.CertFile, c.KeyFile = true, h.cfg.CAFile, h.cfg.CertFile, h.cfg.KeyFile
-	}
 	if h.cfg.Memory {
 		c.Expert.FS = h.cfg.Disk.fs
 	}
 	return c
 }
 
-// groupConfig returns the settings of a raft group. Election is from [Host.election].
-func groupConfig(shard, replica, election, snapshotEntries, compactionOverhead uint64) config.Config {
+// groupConfig returns the settings of a raft group.
+func groupConfig(shard, replica, snapshotEntries, compactionOverhead uint64) config.Config {
 	if snapshotEntries == 0 {
 		snapshotEntries = defaultSnapshotEntries
 	}
@@ -125,7 +109,7 @@ func groupConfig(shard, replica, election, snapshotEntries, compactionOverhead u
 		ReplicaID:           replica,
 		CheckQuorum:         true,
 		PreVote:             true,
-		ElectionRTT:         election,
+		ElectionRTT:         electionRTT,
 		HeartbeatRTT:        heartbeatRTT,
 		SnapshotEntries:     snapshotEntries,
 		CompactionOverhead:  compactionOverhead,

@@ -39,7 +39,6 @@ type group struct {
 
 	// Guarded by the host's mu.
 	term, leader uint64 // as raft reported last
-	single       bool   // it has the election timeout of a group of one, for the engine's own transport
 	stopped      bool   // it was taken off
 }
 
@@ -168,7 +167,6 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 		return err
 	}
 	h.mu.Lock()
-	g.single = cfg.ElectionRTT == singleElectionRTT
 	delete(h.removed, [2]uint64{g.shard, g.id})
 	h.mu.Unlock()
 	start := func(joined bool) error {

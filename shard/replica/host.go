@@ -21,14 +21,9 @@ import (
 type HostConfig struct {
 	// Dir holds logs and snapshots. It is created with mode 0700. One process at a time may use it.
 	Dir string
-	// RaftAddress is host:port where other instances reach this one; it is fixed for a directory.
-	// With Memory it may be empty: the host then has its own name in Net, and no port.
+	// RaftAddress is where other instances reach this one; it is fixed for a directory. With Memory
+	// it may be empty: the host then has its own name in Net.
 	RaftAddress string
-	// Listen is host:port to listen on for the other instances; default RaftAddress.
-	Listen string
-	// Deployment separates clusters: hosts with different numbers ignore each other. Default: a
-	// fixed number.
-	Deployment uint64
 	// RTT is the engine's unit of time: a heartbeat each RTT, an election after 10 to 20 of them
 	// without a leader. Default 100 ms, at least 1 ms.
 	RTT time.Duration
@@ -36,15 +31,11 @@ type HostConfig struct {
 	Memory bool
 	// Disk is the memory disk to use; it implies Memory.
 	Disk *MemoryDisk
-	// Net carries the messages between hosts in memory. Default, with Memory and no RaftAddress: a
-	// net of the host's own.
-	Net *MemoryNet
-	// Transport carries raft messages and snapshots between instances instead of the engine's own
-	// TCP. It replaces Net, Listen and the files of mutual TLS, and decides which addresses are
-	// valid.
+	// Transport carries raft messages and snapshots between instances, and decides which addresses
+	// are valid. Without one, Net carries them between hosts in memory; default a net of the host's
+	// own.
 	Transport config.TransportFactory
-	// CAFile, CertFile and KeyFile turn on mutual TLS between instances if all are given.
-	CAFile, CertFile, KeyFile string
+	Net       *MemoryNet
 	// Removed is called when a replica here has applied its own removal and was stopped. Its data
 	// stay, see [Host.RemoveData]. It is called on its own goroutine and may call the host, except
 	// Close. A replica that lags may never apply its removal.
@@ -71,8 +62,9 @@ type HostConfig struct {
 	// CloseTimeout bounds Close; default 10 s.
 	CloseTimeout time.Duration
 
-	recovery   bool // opened by a Recovery, which handles the engine's panics
-	acceptLoss bool // see [logstore.Config]
+	recovery   bool   // opened by a Recovery, which handles the engine's panics
+	acceptLoss bool   // see [logstore.Config]
+	deployment uint64 // hosts with different numbers ignore each other
 }
 
 // Host is one process's share of all raft groups.
@@ -90,7 +82,7 @@ type Host struct {
 	stopC     chan struct{}
 	wg        sync.WaitGroup
 
-	campaigner *campaigner // nil with the engine's own transport
+	campaigner *campaigner
 
 	storePanics *func(error) // handler of the engine's panics about its store; may be nil
 
@@ -143,8 +135,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	if cfg.RTT < time.Millisecond {
 		return nil, fmt.Errorf("raft round trip time is %v, but must be at least 1ms", cfg.RTT)
 	}
-	if cfg.Deployment == 0 {
-		cfg.Deployment = defaultDeployment
+	if cfg.deployment == 0 {
+		cfg.deployment = defaultDeployment
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = SystemClock()
@@ -169,25 +161,15 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	if cfg.Memory && cfg.RaftAddress == "" {
 		cfg.RaftAddress = cfg.Disk.addr
-		if cfg.Net == nil {
-			cfg.Net = NewMemoryNet()
-		}
 	}
-	if cfg.Transport == nil && cfg.Net != nil {
+	if cfg.Net == nil {
+		cfg.Net = NewMemoryNet()
+	}
+	if cfg.Transport == nil {
 		cfg.Transport = cfg.Net
 	}
-	switch {
-	case cfg.Transport == nil && !config.IsValidAddress(cfg.RaftAddress):
-		return nil, fmt.Errorf("raft address %q is not host:port", cfg.RaftAddress)
-	case cfg.Transport != nil && !cfg.Transport.Validate(cfg.RaftAddress):
+	if !cfg.Transport.Validate(cfg.RaftAddress) {
 		return nil, fmt.Errorf("raft address %q is not one that the transport can reach", cfg.RaftAddress)
-	}
-	if cfg.Listen != "" && !config.IsValidAddress(cfg.Listen) {
-		return nil, fmt.Errorf("raft listen address %q is not host:port", cfg.Listen)
-	}
-
-	if n := len(cfg.CAFile) + len(cfg.CertFile) + len(cfg.KeyFile); n > 0 && (cfg.CAFile == "" || cfg.CertFile == "" || cfg.KeyFile == "") {
-		return nil, errors.New("mutual TLS between instances needs all of the CA's file, the certificate's file and the key's file")
 	}
 
 	h := &Host{
@@ -233,12 +215,10 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	h.store = logstore.New(logstore.Config{Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved, Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss})
 	engine := h.engineConfig()
 	engine.Expert.LogDBFactory = h.store
-	if cfg.Transport != nil {
-		r := &interceptor{next: cfg.Transport}
-		h.campaigner = &campaigner{h: h, interceptor: r, wakeup: make(chan struct{}, 1)}
-		r.campaigner = h.campaigner
-		engine.Expert.TransportFactory = r
-	}
+	r := &interceptor{next: cfg.Transport}
+	h.campaigner = &campaigner{h: h, interceptor: r, wakeup: make(chan struct{}, 1)}
+	r.campaigner = h.campaigner
+	engine.Expert.TransportFactory = r
 	nh, err := newNodeHost(engine)
 	if err != nil {
 		unlockDir(h.dirKey)
@@ -248,10 +228,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	if !cfg.Memory && !cfg.recovery {
 		h.storePanics = reportEnginePanics(func(err error) { h.store.Fail(fmt.Errorf("%w: in %q: %w", logstore.ErrDamaged, cfg.Dir, err)) })
 	}
-	if h.campaigner != nil {
-		h.wg.Add(1)
-		go h.campaigner.run()
-	}
+	h.wg.Add(1)
+	go h.campaigner.run()
 	if m, ok := cfg.Clock.(*ManualClock); ok {
 		untick, remove := m.OnTick(h.manualTick), register[skipper](m, m.skipHosts, h)
 		h.stopTicks = func() { untick(); remove() }
@@ -273,9 +251,6 @@ func (h *Host) fatal(err error) error {
 
 // RaftAddress is the address where other instances reach this host.
 func (h *Host) RaftAddress() string { return h.cfg.RaftAddress }
-
-// ID is the engine's random name of this data directory.
-func (h *Host) ID() string { return h.nh.ID() }
 
 // DiskWaiting is the age of the oldest unfinished write to the log; 0 if there is none.
 func (h *Host) DiskWaiting() time.Duration { return h.store.Waiting() }

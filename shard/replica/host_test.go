@@ -91,13 +91,10 @@ func TestWrongSettingsSayWhatToDo(t *testing.T) {
 		want string
 	}{
 		{"no directory", HostConfig{RaftAddress: "127.0.0.1:1"}, "data directory is not set"},
-		{"no address", HostConfig{Dir: t.TempDir()}, "is not host:port"},
-		{"bad address", HostConfig{Dir: t.TempDir(), RaftAddress: "nowhere"}, "is not host:port"},
-		{"bad listen address", HostConfig{Dir: t.TempDir(), RaftAddress: "127.0.0.1:1", Listen: "x"}, "is not host:port"},
-		{"half of TLS", HostConfig{Dir: t.TempDir(), RaftAddress: "127.0.0.1:1", CAFile: "ca.pem"}, "needs all of"},
+		{"no address", HostConfig{Dir: t.TempDir()}, "is not one that the transport can reach"},
 		{"round trip time", HostConfig{Memory: true, RTT: time.Microsecond}, "at least 1ms"},
 		{"another address", HostConfig{Disk: disk, Net: NewMemoryNet(), RaftAddress: "other:1"}, "belongs to another raft address"},
-		{"another cluster", HostConfig{Disk: disk, Deployment: 7}, "belongs to another cluster"},
+		{"another cluster", HostConfig{Disk: disk, deployment: 7}, "belongs to another cluster"},
 		{"a file as directory", HostConfig{Dir: os.Args[0], RaftAddress: "127.0.0.1:1"}, "create data directory"},
 	} {
 		h, err := OpenHost(x.cfg)
@@ -153,38 +150,6 @@ func TestShardStopsAndStartsAgain(t *testing.T) {
 		}
 		if err := h.StopShard(1); err != nil {
 			t.Fatal(err)
-		}
-	}
-}
-
-// Hosts reach each other over the engine's own transport too.
-func TestThreeHostsOverLoopback(t *testing.T) {
-	members := make(map[uint64]string)
-	for i := range uint64(3) {
-		members[i+1] = freeAddress(t)
-	}
-	var recs []*recorder
-	var shards []*Shard
-	for i := range uint64(3) {
-		h := openHost(t, HostConfig{Memory: true, RaftAddress: members[i+1], Disk: NewMemoryDisk()})
-		r := newRecorder(t)
-		s, err := h.StartShard(ShardConfig{ID: 1, Replica: i + 1, Members: members, Sink: r})
-		if err != nil {
-			t.Fatal(err)
-		}
-		recs, shards = append(recs, r), append(shards, s)
-	}
-	recs[0].await("a leader", func() bool { return recs[0].leader != 0 })
-	recs[0].mu.Lock()
-	l := recs[0].leader - 1
-	recs[0].mu.Unlock()
-	recs[l].awaitLeading()
-	populate(t, shards[l])
-	index := newCaller(t, shards[l], recs[l], 1, 60_000).mustCreate("a").index
-	for i, r := range recs {
-		r.await("all replicas to follow", func() bool { return r.index >= index })
-		if i != int(l) {
-			sameHistory(t, recs[l], r)
 		}
 	}
 }

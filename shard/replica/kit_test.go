@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -434,4 +435,19 @@ func barrier(s *Shard) bool {
 	c := make(chan bool)
 	s.Barrier(func(ok bool) { c <- ok })
 	return <-c
+}
+
+// caughtUp waits until the replica here has applied everything that the leader knew to be committed
+// at some moment after the call. It retries until ctx ends.
+func caughtUp(h *Host, ctx context.Context, shard uint64) error {
+	return h.retry(ctx, func(ctx context.Context) error {
+		g := h.group(shard)
+		if g == nil {
+			return errNoReplica
+		}
+		if !h.readIndex(ctx, shard, h.readTimeout(), nil, nil, nil) {
+			return errors.New("read was not answered")
+		}
+		return nil
+	})
 }

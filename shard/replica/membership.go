@@ -81,21 +81,6 @@ func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err err
 	return m, err
 }
 
-// CaughtUp waits until the replica here has applied everything that the leader knew to be committed
-// at some moment after the call. It retries until ctx ends.
-func (h *Host) CaughtUp(ctx context.Context, shard uint64) error {
-	return h.retry(ctx, func(ctx context.Context) error {
-		g := h.group(shard)
-		if g == nil {
-			return errNoReplica
-		}
-		if !h.readIndex(ctx, shard, h.readTimeout(), nil, nil, nil) {
-			return errors.New("read was not answered")
-		}
-		return nil
-	})
-}
-
 // AddNonVoting adds a replica, with a new id, as a member that gets the log and does not vote. It
 // is started afterwards, with Join, on the host with this address, which must have no other replica
 // of the shard. ConfigChange is that of the [Membership] on which the decision was made.
@@ -128,18 +113,11 @@ func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address 
 		}
 		return false, nil
 	}, func(g *group, timeout time.Duration) (*dragonboat.RequestState, error) {
-		h.mu.Lock()
-		solo := g.single
-		h.mu.Unlock()
-		if solo {
-			return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "this host has no transport for a shard with several members; set one")
-		}
 		return h.nh.RequestAddNonVoting(shard, replica, address, configChange, timeout)
 	})
 }
 
-// Promote makes a non-voting member a voter. It should have caught up; see [Host.CaughtUp]. For the
-// outcomes see [Host.AddNonVoting].
+// Promote makes a non-voting member a voter. It should have caught up. For the outcomes see [Host.AddNonVoting].
 func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64) error {
 	var address string
 	return h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {

@@ -82,7 +82,7 @@ func (c *cluster) join(i int, replica uint64) {
 
 func (c *cluster) caughtUp(i int) {
 	c.t.Helper()
-	if err := c.hosts[i].CaughtUp(timeout(c.t), 1); err != nil {
+	if err := caughtUp(c.hosts[i], timeout(c.t), 1); err != nil {
 		c.t.Fatalf("replica %d does not catch up: %v", c.ids[i], err)
 	}
 }
@@ -391,7 +391,7 @@ func TestRemovedWhileDown(t *testing.T) {
 	// refuse.
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	err := c.hosts[down].CaughtUp(ctx, 1)
+	err := caughtUp(c.hosts[down], ctx, 1)
 	select {
 	case <-c.removed:
 	default:

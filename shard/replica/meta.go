@@ -79,7 +79,7 @@ func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
 	}
 	m.group = &group{shard: MetaShard, id: cfg.Replica, replica: m}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*metaMachine)(m) }
-	raft := groupConfig(MetaShard, cfg.Replica, h.election(cfg.Members), cfg.SnapshotEntries, cfg.CompactionOverhead)
+	raft := groupConfig(MetaShard, cfg.Replica, cfg.SnapshotEntries, cfg.CompactionOverhead)
 	if err := h.startGroup(m.group, bootstrap{cfg.Members, cfg.Join}, create, raft); err != nil {
 		return nil, err
 	}

@@ -223,7 +223,7 @@ func TestMetaMembers(t *testing.T) {
 			t.Fatal(err)
 		}
 		metas = append(metas, x)
-		if err := hosts[i].CaughtUp(ctx, MetaShard); err != nil {
+		if err := caughtUp(hosts[i], ctx, MetaShard); err != nil {
 			t.Fatal(err)
 		}
 		change(func(m Membership) error { return hosts[0].Promote(ctx, MetaShard, id, m.ConfigChange) })

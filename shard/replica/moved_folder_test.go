@@ -44,7 +44,7 @@ func TestSnapshotOfAMovedFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := other.CaughtUp(timeout(t), 1); err != nil {
+	if err := caughtUp(other, timeout(t), 1); err != nil {
 		t.Fatal(err)
 	}
 	if joined.Stats().Restores == 0 {

@@ -38,9 +38,6 @@ type ShardConfig struct {
 	// matter only when the replica starts on this host for the first time.
 	Members map[uint64]string
 	Join    bool // this replica was added to a running shard by [Host.AddNonVoting]; Members is empty
-	// InstanceOf maps a replica of the shard to its instance, 0 for unknown. It is called on any
-	// goroutine and must not block. Nil: the ids are the same.
-	InstanceOf func(replica uint64) uint64
 
 	Sink     Sink
 	Messages MessageSender // nil: messages are dropped
@@ -160,7 +157,7 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	s.members.init()
 	s.group = &group{shard: cfg.ID, id: cfg.Replica, replica: s}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*stateMachine)(s) }
-	raft := groupConfig(cfg.ID, cfg.Replica, h.election(cfg.Members), cfg.SnapshotEntries, cfg.CompactionOverhead)
+	raft := groupConfig(cfg.ID, cfg.Replica, cfg.SnapshotEntries, cfg.CompactionOverhead)
 	// The host may be closed from another goroutine as soon as it knows the group: it waits for the
 	// goroutines.
 	loops := []func(){s.proposeLoop, s.barrierLoop, s.runLeader}
@@ -220,17 +217,6 @@ func (s *Shard) LeaderReplica() uint64 { return s.proposals.leader.Load() }
 func (s *Shard) Term() uint64 {
 	term, _ := s.proposals.raftStatus()
 	return term
-}
-
-// LeaderInstance is the instance of the leader as known here, 0 for none.
-func (s *Shard) LeaderInstance() uint64 { return s.Instance(s.LeaderReplica()) }
-
-// Instance is the instance of a replica of the shard, 0 for unknown.
-func (s *Shard) Instance(replica uint64) uint64 {
-	if replica == 0 || s.cfg.InstanceOf == nil {
-		return replica
-	}
-	return s.cfg.InstanceOf(replica)
 }
 
 // ProposeInternal proposes a command of the cluster itself (nodes, buckets) on the leader and waits

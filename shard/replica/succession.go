@@ -14,16 +14,12 @@ const successionDelay = 200 * time.Millisecond
 // Succeed makes replicas here campaign in the groups whose leader was on the host at a raft
 // address, because its process has ended. They need not wait for the election timeout. Agree are
 // the raft addresses of other hosts that found the same: a group in which these and this host are
-// no majority is left alone. It returns the number of groups in which a replica here campaigns. It
-// has no effect on the engine's own transport.
+// no majority is left alone. It returns the number of groups in which a replica here campaigns.
 //
 // A wrong report costs a needless election, which raft tolerates at any time. The pre-vote is
 // skipped, which would protect a live leader; the finding of a majority that the leader's process
 // has ended replaces it.
 func (h *Host) Succeed(address string, agree []string) (stands int) {
-	if h.campaigner == nil {
-		return 0
-	}
 	infos := h.engineInfos()
 	now := time.Now()
 	for _, g := range h.running() {

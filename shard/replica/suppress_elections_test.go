@@ -9,7 +9,6 @@ import (
 // to an election, as any other is.
 func TestSuppressElections(t *testing.T) {
 	h := &Host{}
-	h.SuppressElections(1) // no campaigner: no effect
 	n := &campaigner{h: h, wakeup: make(chan struct{}, 1)}
 	h.campaigner = n
 	h.SuppressElections(1)

@@ -1,0 +1,68 @@
+package laws
+
+import (
+	"go/ast"
+	"testing"
+)
+
+// maxMethodFiles is the number of files that the methods of a type may be in.
+const maxMethodFiles = 5
+
+// widespread are the types whose methods are in more files; the list only gets shorter.
+var widespread = map[string]bool{
+	"bench.trial":                true,
+	"client.Client":              true,
+	"client.Node":                true,
+	"client.Session":             true,
+	"client.conn":                true,
+	"cmd/signalbox.app":          true,
+	"cmd/signalbox.invocation":   true,
+	"cmd/signalbox.printer":      true,
+	"server.Server":              true,
+	"server.conn":                true,
+	"server.shardHost":           true,
+	"server/delivery.WatchHub":   true,
+	"server/governor.Governor":   true,
+	"server/governor.planner":    true,
+	"server/peer.Transport":      true,
+	"server/sim.simulation":      true,
+	"server/transport.Transport": true,
+	"shard.Machine":              true,
+	"shard.sessionRecord":        true,
+	"shard/leader.Leader":        true,
+	"shard/meta.State":           true,
+	"shard/process.Process":      true,
+	"shard/replica.Host":         true,
+	"shard/replica.Shard":        true,
+	"shard/rollout.Track":        true,
+}
+
+// TestTypesStayTogether: a type has methods in a few files at most. One with more gathers what
+// belongs to several.
+func TestTypesStayTogether(t *testing.T) {
+	list, _ := packages(t)
+	for _, p := range list {
+		files := map[string]map[string]bool{}
+		for name, f := range p.files {
+			for _, d := range f.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if !ok || fn.Recv == nil {
+					continue
+				}
+				of := p.dir + "." + receiver(fn)
+				if files[of] == nil {
+					files[of] = map[string]bool{}
+				}
+				files[of][name] = true
+			}
+		}
+		for of, in := range files {
+			switch many := len(in) > maxMethodFiles; {
+			case many && !widespread[of]:
+				t.Errorf("%s has methods in %d files, more than %d: make a type of its own for what belongs together", of, len(in), maxMethodFiles)
+			case !many && widespread[of]:
+				t.Logf("%s has methods in %d files; take it from widespread", of, len(in))
+			}
+		}
+	}
+}
