@@ -15,7 +15,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // fetchBackup makes a backup of a cluster through one instance, as the verb does.
@@ -87,7 +86,7 @@ func TestBackupOfACluster(t *testing.T) {
 			}
 			for _, z := range k.run {
 				d := z.shards.get(y.Shard)
-				if d == nil || !d.leading.Load() {
+				if d == nil || !d.Leading() {
 					continue
 				}
 				var digest, index uint64
@@ -119,27 +118,19 @@ func TestBackupOfACluster(t *testing.T) {
 	}
 }
 
-// TestBackupBounds: snapshots that lie here are bounded, and those that nobody fetches go.
-func TestBackupBounds(t *testing.T) {
+// TestBackupRequests: what is asked for and is not here is refused.
+func TestBackupRequests(t *testing.T) {
 	s := start(t, nil)
 	ask := func(req protocol.BackupRequest) (part protocol.BackupPart, err error) {
 		text, err := json.Marshal(req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := s.backups.serve(t.Context(), text)
+		answer, err := s.hosting.Backups.Serve(t.Context(), text)
 		if err == nil {
 			err = json.Unmarshal(answer, &part)
 		}
 		return part, err
-	}
-	for range maxBackups {
-		if _, err := ask(protocol.BackupRequest{Shard: meta.MetaShardID}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := ask(protocol.BackupRequest{}); !errors.Is(err, protocol.StatusOverloaded) {
-		t.Errorf("one too many: %v", err)
 	}
 	if _, err := ask(protocol.BackupRequest{Snapshot: "none"}); !errors.Is(err, protocol.StatusNotFound) {
 		t.Errorf("one that there is not: %v", err)
@@ -147,14 +138,9 @@ func TestBackupBounds(t *testing.T) {
 	if _, err := ask(protocol.BackupRequest{Shard: 99}); !errors.Is(err, protocol.StatusWrongShard) {
 		t.Errorf("a shard that there is not: %v", err)
 	}
-	s.backups.mu.Lock()
-	for _, x := range s.backups.byID {
-		x.used -= 2 * backupIdle
-	}
-	s.backups.mu.Unlock()
 	part, err := ask(protocol.BackupRequest{})
 	if err != nil {
-		t.Fatalf("after the others were left alone: %v", err)
+		t.Fatalf("the first part: %v", err)
 	}
 	if _, err := ask(protocol.BackupRequest{Snapshot: part.Snapshot, Offset: 1 << 40}); part.Ready && !errors.Is(err, protocol.StatusBadRequest) {
 		t.Errorf("an offset behind the end: %v", err)

@@ -22,8 +22,8 @@ func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.
 		d.server.metrics.Batch(len(origins), time.Duration(origins[0].Tag&^unloggedNote), d.server.clock.Now())
 	}
 	d.delivery.Applied(rep, index, origins, ev)
-	d.processes.count(rep, ev.ProcessChanges)
-	if d.leading.Load() {
+	d.memberSink.count(rep, ev.ProcessChanges)
+	if d.Leading() {
 		for i := range ev.TrackChanges {
 			d.tracks.recordDecision(index, &ev.TrackChanges[i])
 		}
@@ -40,9 +40,6 @@ func (d *shardHost) flushReplies(commands int) {
 		d.out.flush()
 	}
 }
-
-// Leading implements delivery.Host.
-func (d *shardHost) Leading() bool { return d.leading.Load() }
 
 // LogTime implements delivery.Host.
 func (d *shardHost) LogTime() uint64 { return d.raft.LogTime() }
@@ -112,7 +109,7 @@ func (d *shardHost) SessionEnded(e *shard.Event) {
 		d.ended = protocol.SessionEnded{Session: e.Session, Reason: e.Reason, Message: e.Text}
 		b.Conn.Append(protocol.KindSessionEnded, 0, d.id, &d.ended)
 	}
-	if d.leading.Load() && d.server.log.Enabled(context.Background(), slog.LevelDebug) {
+	if d.Leading() && d.server.log.Enabled(context.Background(), slog.LevelDebug) {
 		path, _ := d.server.routing().nodePath(e.Node)
 		d.server.log.Debug("session ended", "session", e.Session, "node", path, "shard", d.id, "reason", metrics.EndReasons[e.Reason], "text", e.Text, "client", client)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -58,7 +59,7 @@ func TestVoteOfShardMoves(t *testing.T) {
 				now, _ := s.meta.State().Shard(x.ID)
 				r, _ = now.On(s.instance)
 				e := s.shards.get(x.ID)
-				return e != nil && e.replica == r.Replica
+				return e != nil && e.Replica == r.Replica
 			})
 			if r.Replica > 4 {
 				replaced++
@@ -87,7 +88,7 @@ func TestStreamsEndWithReplica(t *testing.T) {
 		c.must(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("svc"), Prefix: prefix}, nil)
 		c.event(protocol.KindSnapshot, nil)
 	}
-	_ = s.hosting.close(d)
+	_ = s.hosting.CloseShard(d.Shard)
 	for range 2 {
 		var cut protocol.StreamCut
 		if c.event(protocol.KindStreamCut, &cut); cut.Status != protocol.StatusWrongShard {
@@ -164,7 +165,7 @@ func TestMissingShardLog(t *testing.T) {
 	if err := b.host.StopShard(d.id); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.host.RemoveData(t.Context(), d.id, d.replica); err != nil {
+	if err := b.host.RemoveData(t.Context(), d.id, d.Replica); err != nil {
 		t.Fatal(err)
 	}
 	k.kill("b")
@@ -178,8 +179,13 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	s := k.must("a")
 	k.awaitOn("a", "an instance that works", balanced(1, 1, 1))
 	d := s.shards.all()[0]
-	s.shards.remove(d) // the engine runs it on, so that it cannot be started
-	d.close()
+	if err := s.hosting.CloseShard(d.Shard); err != nil {
+		t.Fatal(err)
+	}
+	// The engine runs it, so that it cannot be started.
+	if _, err := s.host.StartShard(replica.ShardConfig{ID: d.id, Replica: d.Replica, Sink: noSink{}}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	if err := s.governor.SetReplicationFactor(ctx, 0, 2); err != nil { // any change of the map
@@ -194,3 +200,9 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	}
 	k.eventually("the replica to be started again", func() bool { return s.shards.get(d.id) != nil })
 }
+
+// noSink is for a replica that serves nobody.
+type noSink struct{ replica.Sink }
+
+func (noSink) Applied(*replica.Shard, uint64, []replica.Origin, *shard.Events) {}
+func (noSink) LeaderChanged(*replica.Shard, uint64, bool)                      {}

@@ -10,7 +10,7 @@ import (
 // registerMetrics adds the series that show live objects.
 func registerMetrics(s *Server) {
 	m := s.metrics
-	m.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.droppedMessages.Load()) })
+	m.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.hosting.DroppedMessages()) })
 	m.NewGauge("signalbox_memory_live_bytes", func() float64 { return float64(s.memory.live.Load()) })
 	m.NewGauge("signalbox_memory_limit_bytes", func() float64 { return float64(s.memory.max) })
 	m.RegisterMetricsWriter(func(w io.Writer) {

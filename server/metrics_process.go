@@ -36,7 +36,7 @@ func (p *memberSink) count(rep *replica.Shard, changes []shard.ProcessChange) {
 			if int(x.Outcome) < len(n.ended) {
 				n.ended[x.Outcome].Add(1)
 			}
-			if p.host.leading.Load() {
+			if p.host.Leading() {
 				p.measure(rep, x)
 			}
 		}
@@ -107,7 +107,7 @@ func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 //	signalbox_process_undelivered_total              not delivered because the member's connection had much to read; they come again
 func writeProcesses(w io.Writer, hosts []*shardHost) {
 	for _, d := range hosts {
-		p := d.processes
+		p := d.memberSink
 		byPhase, members := p.countByPhase()
 		for i, n := range byPhase {
 			metrics.Write(w, "signalbox_processes", metrics.Labels("shard", d.id, "phase", phases[i]), n)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -153,7 +154,7 @@ func (k *clusterKit) changeGovernors(done func(*meta.State) bool) {
 		for _, r := range state.MetaShard().Replicas {
 			if r.Role == meta.RoleVoter && r.Instance != s.instance {
 				ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
-				_ = localOperations{s}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
+				_ = hosting.Local{Hosting: s.hosting}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
 				cancel()
 				break
 			}

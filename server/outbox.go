@@ -60,7 +60,7 @@ func countsAsRejection(status protocol.Status) bool {
 // use in looking for another leader of it.
 func (o *outbox) rejectByShard(c *conn, d *shardHost, kind protocol.Kind, id uint64, status protocol.Status, text string) {
 	if status == protocol.StatusWrongShard {
-		o.failure.Master, o.failure.Term = d.leaderInstance()
+		o.failure.Master, o.failure.Term = d.LeaderInstance()
 		defer func() { o.failure.Master, o.failure.Term = 0, 0 }()
 	}
 	o.fail(c, kind, id, status, text)

@@ -15,7 +15,7 @@ func TestProcessCutOffLeader(t *testing.T) {
 	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	leads := func(s *Server, bucket uint64) bool {
 		d := s.routing().shard(0, bucket)
-		return d != nil && d.leading.Load()
+		return d != nil && d.Leading()
 	}
 	var p *memberClient
 	var name string

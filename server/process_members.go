@@ -112,7 +112,7 @@ func (d *shardHost) notifyMember(w *roundWriter, e *shard.Event) {
 	if len(w.list) == 0 {
 		c.Append(protocol.KindProcessRound, 0, d.id, w)
 	} else if !d.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, w), true) {
-		d.processes.counts.undelivered.Add(1)
+		d.memberSink.counts.undelivered.Add(1)
 	}
 	w.Result = nil
 }

@@ -429,7 +429,7 @@ func TestProcessSlowMember(t *testing.T) {
 	a.fails(protocol.StatusOverloaded, protocol.KindProcessRequest, a.bucket(), &protocol.ProcessRequest{
 		Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: n + 1, Low: 1, To: []uint64{b.session}, Payload: []byte(payload),
 	})
-	eventually(t, "messages to be left out", func() bool { return d.processes.counts.undelivered.Load() > 0 })
+	eventually(t, "messages to be left out", func() bool { return d.memberSink.counts.undelivered.Load() > 0 })
 	for answered := map[uint64]bool{}; len(answered) < n; {
 		if err := b.sync(epoch); err != nil {
 			t.Fatal(err)

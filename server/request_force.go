@@ -41,7 +41,7 @@ func (c *conn) auditRequest(title, message string, node uint64, fields ...audit.
 
 // Forced implements delivery.Host. It writes what was taken from a client by force. The leader's instance does; what was applied while nobody led has the line of the asking only.
 func (d *shardHost) Forced(index uint64, e *shard.Event) {
-	if d.server.audit.log == nil || !d.leading.Load() {
+	if d.server.audit.log == nil || !d.Leading() {
 		return
 	}
 	path, _ := d.server.routing().nodePath(e.Node)

@@ -88,5 +88,5 @@ func clusterMap(c *conn, p *readCycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, &m) {
 		return
 	}
-	p.out.reply(c, h.Kind, h.ID, c.server.routing().mapReply(&c.server.shards, m.Known, c.Secure()))
+	p.out.reply(c, h.Kind, h.ID, c.server.routing().mapReply(c.server.shards, m.Known, c.Secure()))
 }

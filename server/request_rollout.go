@@ -164,7 +164,7 @@ func (c *conn) submitTrack(p *readCycle, h protocol.Header, t target, track []by
 // its location is ready is worth more than sparing the leader.
 func watchTrack(c *conn, p *readCycle, h protocol.Header, t target) {
 	m, d := &p.requests.track.watch, t.shard
-	if !d.leading.Load() {
+	if !d.Leading() {
 		c.rejectSubmit(p.out, d, h.Kind, h.ID, protocol.StatusUnavailable)
 		return
 	}

@@ -44,7 +44,7 @@ func (c *conn) submitToShard(d *shardHost, p *readCycle, h protocol.Header, cmd 
 
 // rejectSubmit answers a request that a shard did not take.
 func (c *conn) rejectSubmit(o *outbox, d *shardHost, kind protocol.Kind, id uint64, st protocol.Status) {
-	if st == protocol.StatusUnavailable && d.ledElsewhere() {
+	if st == protocol.StatusUnavailable && d.LedElsewhere() {
 		o.rejectByShard(c, d, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
 		return
 	}
@@ -131,7 +131,7 @@ func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.Sessio
 		}
 		v, found := machine.Session(m.Session)
 		ok = found && subtle.ConstantTimeCompare(v.Key[:], m.Key) == 1 &&
-			leader.MayAttachUnlogged(&v, m, d.maxLogTime(machine, p.now), uint64(age/time.Millisecond))
+			leader.MayAttachUnlogged(&v, m, d.MaxLogTime(machine, p.now), uint64(age/time.Millisecond))
 	})
 	if !ok || !proved || age >= time.Duration(node.GracePeriod)*time.Millisecond {
 		return false

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
-	"github.com/signalbox-dev/signalbox/server/governor"
-	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // restoreTimeout bounds a restore: the imports are written to the log like any other change, at the disk's pace.
@@ -60,32 +57,4 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 		return nil
 	}
 	return datafolder.ClearUnfinished(cfg.DataDir)
-}
-
-// restoreBuckets carries out the governor's step that gives a new shard its buckets, with what the backup has of them. It may be cut at any point and repeated: the shard knows how far
-// it has come.
-func (l localOperations) restoreBuckets(ctx context.Context, d *shardHost, run shard.BucketsBody) error {
-	from := l.s.cfg.restore
-	for _, part := range from.Parts(run.First, run.Count) {
-		part.Tier = run.Tier
-		if part.Epoch != run.Epoch {
-			return protocol.Errorf(protocol.StatusInternal, "the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
-		}
-		if _, err := importBuckets(ctx, d.raft, part, func(cursor []byte) (chunk, next []byte, err error) {
-			return from.Chunk(part, cursor)
-		}, func() bool { return true }); err != nil {
-			return fmt.Errorf("restore buckets from the backup: %w", err)
-		}
-	}
-	// The time of sessions begins with their buckets: those of the shard that is done first must not expire while the others are filled.
-	if !from.MarkRestored(run.First, run.Count) {
-		return fmt.Errorf("other shards are not filled yet: %w", governor.ErrLater)
-	}
-	for _, part := range from.Parts(run.First, run.Count) {
-		part.Tier = run.Tier
-		if err := d.raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
-			return err
-		}
-	}
-	return nil
 }

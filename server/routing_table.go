@@ -19,7 +19,7 @@ type routes struct {
 }
 
 // newRoutes prepares a map. The rates of nodes go on from the former one; nil: there is none.
-func newRoutes(state *meta.State, shards *shardTable, former *routes) *routes {
+func newRoutes(state *meta.State, shards shardTable, former *routes) *routes {
 	r := &routes{state: state, single: true}
 	r.current, r.before = state.Keys()
 	var rates map[uint64]*requestRate
@@ -81,10 +81,10 @@ func (r *routes) nodePath(id uint64) (string, bool) {
 
 // mapReply is the map for a client, with the masters as they are now, and the addresses for its kind
 // of connection.
-func (r *routes) mapReply(shards *shardTable, known uint64, secure bool) *protocol.MapReply {
+func (r *routes) mapReply(shards shardTable, known uint64, secure bool) *protocol.MapReply {
 	m := governor.MapReply(r.state, known, func(shard uint64) (instance, term uint64) {
 		if d := shards.get(shard); d != nil {
-			return d.leaderInstance()
+			return d.LeaderInstance()
 		}
 		return 0, 0
 	})
@@ -105,7 +105,7 @@ func (d *shardHost) announceLeaders(ctx context.Context) {
 		case <-d.leaderChanged:
 		}
 		r := s.routing()
-		if master, term := d.leaderInstance(); master != 0 && r != nil { // nil: nobody is connected yet
+		if master, term := d.LeaderInstance(); master != 0 && r != nil { // nil: nobody is connected yet
 			s.broadcastMapChanged(&protocol.MapChanged{Version: r.state.MapVersion(), Shard: d.id, Master: master, Term: term})
 		}
 	}

@@ -18,11 +18,13 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/membership"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -38,25 +40,23 @@ type Server struct {
 	maxFrame   uint32
 	windowFull string
 
-	lock            *os.File        // of the data folder
-	peers           *peer.Transport // nil: alone for good
-	links           cluster.Transport
-	certs           *certs.Certs // of clients' TLS; nil: there is none
-	clusterCerts    *certs.Certs // of instances' TLS; nil: there is none
-	entry           *cluster.Bootstrap
-	member          *cluster.Service
-	membership      *membership.Member
-	host            *replica.Host
-	hosting         *hosting
-	audit           auditLog
-	backups         *backups
-	meta            *membership.Meta
-	governor        *governor.Governor
-	shards          shardTable
-	flusher         *delivery.Flusher
-	droppedMessages atomic.Uint64 // messages between leaders that were dropped
-	routes          atomic.Pointer[routes]
-	kinds           *requestTable
+	lock         *os.File        // of the data folder
+	peers        *peer.Transport // nil: alone for good
+	links        cluster.Transport
+	certs        *certs.Certs // of clients' TLS; nil: there is none
+	clusterCerts *certs.Certs // of instances' TLS; nil: there is none
+	entry        *cluster.Bootstrap
+	member       *cluster.Service
+	membership   *membership.Member
+	host         *replica.Host
+	hosting      *hosting.Hosting
+	audit        auditLog
+	meta         *membership.Meta
+	governor     *governor.Governor
+	shards       shardTable
+	flusher      *delivery.Flusher
+	routes       atomic.Pointer[routes]
+	kinds        *requestTable
 
 	transport    *transport.Transport
 	bindings     session.Table
@@ -132,12 +132,18 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.metrics = metrics.New()
 	shared := s.metrics.NewReplies()
 	s.outboxes.New = func() any { return &outbox{server: s, counts: shared} }
-	s.backups = newBackups(s)
-	s.meta, s.hosting = membership.NewMeta(cfg.Clock), newHosting(s)
+	s.meta = membership.NewMeta(cfg.Clock)
 	s.membership = membership.New(s.ctx, membership.Config{
 		Meta: s.meta, Clock: s.clock, Logger: s.log, OfflineAfter: cfg.OfflineAfter,
-		Go: s.running.Go, Led: s.shards.led, Started: s.ready.Load, Failed: s.done, Fail: s.fail,
+		Go: s.running.Go, Led: func() []uint64 { return s.shards.Led() }, Started: s.ready.Load, Failed: s.done, Fail: s.fail,
 	})
+	s.hosting = hosting.New(s.ctx, hosting.Config{
+		Meta: s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(), Source: cfg.restore,
+		Serve: func(x *hosting.Shard) hosting.Front { return newShardHost(s, x) },
+		Route: func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.routing().home(tier, bucket) }, Heard: s.lastReceived,
+		MapChanged: s.mapChanged, Go: s.running.Go, Contain: s.panicked, Fail: s.fail,
+	})
+	s.shards = shardTable{&s.hosting.Shards}
 
 	progress, started := context.WithCancel(s.ctx)
 	defer started()
@@ -176,6 +182,16 @@ func (s *Server) fail(err error) {
 
 // routing is the newest map that is prepared here, nil before the first.
 func (s *Server) routing() *routes { return s.routes.Load() }
+
+// mapChanged prepares a map that was carried out, and notifies the clients.
+func (s *Server) mapChanged(state *meta.State) {
+	former := s.routing()
+	s.routes.Store(newRoutes(state, s.shards, former))
+	s.setAuth(state)
+	if former != nil && former.state.MapVersion() != state.MapVersion() {
+		s.broadcastMapChanged(&protocol.MapChanged{Version: state.MapVersion()})
+	}
+}
 
 // broadcastMapChanged notifies every connection.
 func (s *Server) broadcastMapChanged(m *protocol.MapChanged) {

@@ -5,32 +5,28 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// shardHost is a data shard as this instance serves it: its replica, its delivery, and what goes back and forth between them and the connections.
+// shardHost serves a hosted shard to clients: its delivery, and what goes back and forth between the
+// replica and the connections.
 type shardHost struct {
-	id      uint64
-	replica uint64 // id of the replica here
-	server  *Server
-	raft    *replica.Shard
-	pager   *pager
+	*hosting.Shard
+	id     uint64         // Shard.ID
+	raft   *replica.Shard // Shard.Raft
+	server *Server
+	pager  *pager
 
-	delivery  *delivery.Shard
-	processes *memberSink
-	tracks    *trackDecisions
-
-	inbox   chan peerMessage   // messages of other shards' leaders
-	close   context.CancelFunc // ends the shard host's goroutines
-	running sync.WaitGroup     // them
+	delivery *delivery.Shard
+	*memberSink
+	tracks *trackDecisions
 
 	// Of the apply goroutine: sink methods that come in log order.
 	out          *outbox
@@ -45,64 +41,70 @@ type shardHost struct {
 	barrierMessages *readReplies
 
 	leaderChanged chan struct{} // clients are to be told who leads
-	leading       atomic.Bool
-	leader        atomic.Uint64 // replica id, 0 for none
-	term          atomic.Uint64 // since which it leads; it may be a moment older than leader
-
-	leaderMu      sync.Mutex
-	leaderLogTime uint64        // log time when this replica last began to lead
-	leaderSince   time.Duration // and the clock then
 }
 
-// open starts a replica of a shard and serves it. cfg says which replica, and how it starts; the rest of it is filled in here.
-func (h *hosting) open(cfg replica.ShardConfig) error {
-	s := h.server
-	ctx, cancel := context.WithCancel(s.ctx)
+var _ hosting.Front = (*shardHost)(nil)
+
+// newShardHost serves a shard whose replica is about to be started.
+func newShardHost(s *Server, x *hosting.Shard) *shardHost {
 	d := &shardHost{
-		id: cfg.ID, replica: cfg.Replica, server: s, out: s.newOutbox(), barrierOutbox: s.newOutbox(), barrierMessages: new(readReplies), inbox: make(chan peerMessage, inboxSize), close: cancel,
+		Shard: x, id: x.ID, server: s, out: s.newOutbox(), barrierOutbox: s.newOutbox(), barrierMessages: new(readReplies),
 		leaderChanged: make(chan struct{}, 1),
 	}
 	d.pager = newPager(d)
-	d.processes, d.tracks = newMemberSink(d), newTrackDecisions(d)
+	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
 	l := &s.cfg.Limits
 	d.delivery = delivery.NewShard(d.id, d, delivery.WatchOptions{
 		Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: delivery.WatchLimits{Watchers: l.MaxWatchers, Streams: l.MaxStreams, OneShots: l.MaxWatches},
 	})
-	cfg.Sink, cfg.Messages, cfg.Relay, cfg.Route, cfg.Heard = d, peerMessages{s}, d.processes, func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.routing().home(tier, bucket) }, s.lastReceived
-	var err error
-	// The replica may call its sink before StartShard returns; d.raft is not set yet.
-	if d.raft, err = s.host.StartShard(cfg); err != nil {
-		cancel()
-		return err
+	return d
+}
+
+// Opened implements hosting.Front.
+func (d *shardHost) Opened(raft *replica.Shard) {
+	d.raft = raft
+	d.server.flusher.Add(d.delivery.Semaphores)
+}
+
+// Run implements hosting.Front.
+func (d *shardHost) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { d.announceLeaders(ctx) })
+	d.pager.run(ctx)
+	running.Wait()
+}
+
+// Closing implements hosting.Front.
+func (d *shardHost) Closing() {
+	if s := d.server; s.routing() != nil {
+		s.routes.Store(newRoutes(s.routing().state, s.shards, s.routing()))
 	}
-	s.flusher.Add(d.delivery.Semaphores)
-	s.shards.add(d)
-	d.running.Go(func() { d.pager.run(ctx) })
-	d.running.Go(func() { d.receiveMessages(ctx) })
-	d.running.Go(func() { d.announceLeaders(ctx) })
-	s.running.Go(func() { // Close of the server waits for the shard host's goroutines too
-		<-ctx.Done()
-		d.running.Wait()
-	})
+}
+
+// Closed implements hosting.Front. Watches end with doubt. Connections with sessions at home in the
+// shard are closed, so that their clients go where the shard is now.
+func (d *shardHost) Closed() {
+	d.server.flusher.Remove(d.delivery.Semaphores)
+	d.delivery.Close()
+	d.closeHomeConns("the shard does not run on this instance any more; fetch the map and reconnect")
+	d.server.transport.Flush()
+}
+
+// shardTable finds the shards that this instance hosts, as it serves them.
+type shardTable struct{ *hosting.Table }
+
+func (t shardTable) get(id uint64) *shardHost {
+	if x := t.Get(id); x != nil {
+		return x.Front.(*shardHost)
+	}
 	return nil
 }
 
-// close stops the replica of a shard that this instance shall not have any more. Requests that wait for it fail, watches end with doubt, and connections with sessions
-// at home there are closed, so that their clients go where the shard is now. The goroutine that follows the map calls it.
-func (h *hosting) close(d *shardHost) error {
-	s := h.server
-	s.shards.remove(d)
-	if r := s.routing(); r != nil {
-		s.routes.Store(newRoutes(r.state, &s.shards, r)) // new requests are sent elsewhere
+func (t shardTable) all() (list []*shardHost) {
+	for _, x := range t.All() {
+		list = append(list, x.Front.(*shardHost))
 	}
-	err := s.host.StopShard(d.id)
-	d.close()
-	d.running.Wait()
-	s.flusher.Remove(d.delivery.Semaphores)
-	d.delivery.Close()
-	d.closeHomeConns("the shard does not run on this instance any more; fetch the map and reconnect")
-	s.transport.Flush()
-	return err
+	return list
 }
 
 // closeHomeConns closes the connections that have sessions at home here.
@@ -114,54 +116,14 @@ func (d *shardHost) closeHomeConns(text string) {
 	})
 }
 
-// ledElsewhere says that another instance leads the shard, as far as is known here.
-func (d *shardHost) ledElsewhere() bool {
-	l := d.leader.Load()
-	return l != 0 && l != d.replica
-}
-
-// leaderInstance is the instance whose replica leads the shard, as far as is known here, and the raft term since which it does; 0 for unknown.
-func (d *shardHost) leaderInstance() (instance, term uint64) {
-	l, term := d.leader.Load(), d.term.Load()
-	if l == d.replica && l != 0 {
-		return d.server.instance, term
-	}
-	if r := d.server.routing(); r != nil && l != 0 {
-		x, _ := r.state.Shard(d.id)
-		for _, y := range x.Replicas {
-			if y.Replica == l {
-				return y.Instance, term
-			}
-		}
-	}
-	return 0, 0
-}
-
-// maxLogTime is a log time that this leader cannot have passed: log time is what it found when it began to lead plus, at most, the clock's advance
-// since. A second allows for the order in which the two were read.
-func (d *shardHost) maxLogTime(m *shard.Machine, now time.Duration) uint64 {
-	d.leaderMu.Lock()
-	defer d.leaderMu.Unlock()
-	return max(m.LogTime(), d.leaderLogTime+uint64((now-d.leaderSince)/time.Millisecond)) + 1000
-}
-
-// LeaderChanged is told by the replica, in log order.
+// LeaderChanged implements replica.Sink.
 func (d *shardHost) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 	defer d.server.guard("leader", nil)
-	if leading {
-		s.View(func(m *shard.Machine) {
-			d.leaderMu.Lock()
-			d.leaderLogTime, d.leaderSince = m.LogTime(), d.server.clock.Now()
-			d.leaderMu.Unlock()
-		})
-	}
-	was := d.leading.Swap(leading)
-	d.term.Store(s.Term())
-	// Who begins to lead says so when it serves, the others when they hear of it.
-	if changed := d.leader.Swap(leader) != leader; leading && !was || changed && leader != 0 && leader != d.replica {
+	announce, lost := d.Shard.LeaderChanged(s, leader, leading)
+	if announce {
 		d.announceLeaderSoon()
 	}
-	if was && !leading {
+	if lost {
 		d.delivery.LeadershipLost()
 	}
 	d.out.flush()

@@ -75,7 +75,7 @@ func (s *Server) handOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
 	defer cancel()
 	var sending sync.WaitGroup
-	for _, id := range s.shards.led() {
+	for _, id := range s.shards.Led() {
 		if d := s.shards.get(id); d != nil {
 			sending.Go(func() { _ = d.raft.HandOver(ctx) })
 		}
@@ -207,7 +207,7 @@ func (s *Server) end(drain func()) {
 		errs = append(errs, s.peers.Close())
 	}
 	s.running.Wait()
-	s.backups.close()
+	s.hosting.Backups.Close()
 	s.audit.close()
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())

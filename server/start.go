@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -49,10 +50,11 @@ func (s *Server) openLinks(ctx context.Context) error {
 		Logger:  s.log,
 	}
 	s.member = cluster.New(cluster.Config{
-		Transport: s.links, Local: localOperations{s}, State: s.meta.State, Now: s.clock.Now, Join: s.membership.Admit, SetTarget: s.membership.SetTarget,
-		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.backups.serve, ProcessExited: s.peerEnded, Logger: s.log,
+		Transport: s.links, Local: hosting.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now, Join: s.membership.Admit, SetTarget: s.membership.SetTarget,
+		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.hosting.Backups.Serve, ProcessExited: s.peerEnded, Logger: s.log,
 	})
 	s.membership.Connect(s.member, s.entry)
+	s.hosting.Connect(s.member)
 	if s.peers != nil && s.cfg.Network == nil {
 		s.entry.Probe = cluster.Probe
 	}
@@ -179,7 +181,7 @@ func (s *Server) clusterID() string {
 func (s *Server) openLog(ctx context.Context) error {
 	cfg := replica.HostConfig{
 		Dir: s.cfg.DataDir, RaftAddress: s.cfg.raftAddress(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
-		Removed: s.hosting.replicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: func(d time.Duration) { s.metrics.LogWrite.Update(d.Seconds()) }, Changed: s.member.HeartbeatSoon,
+		Removed: s.hosting.ReplicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: func(d time.Duration) { s.metrics.LogWrite.Update(d.Seconds()) }, Changed: s.member.HeartbeatSoon,
 	}
 	if s.peers != nil {
 		cfg.Transport = s.peers.RaftTransport()
@@ -232,17 +234,9 @@ func (s *Server) openShards(ctx context.Context) error {
 	if err := s.checkCluster(state); err != nil {
 		return err
 	}
-	if state.Bootstrapped() {
-		s.hosting.findOrphans(state)
-		// What is missing from the folder is found here, before anything is served.
-		if _, err := s.hosting.reconcile(state); err != nil {
-			return err
-		}
+	if err := s.hosting.Open(s.host, s.instance); err != nil {
+		return err
 	}
-	s.routes.Store(newRoutes(state, &s.shards, nil))
-	s.setAuth(state)
-	s.membership.SavePeers(state)
-	s.running.Go(s.hosting.followMap)
 	s.membership.Run()
 	return nil
 }

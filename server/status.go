@@ -104,7 +104,7 @@ func (s *Server) Ready() error {
 		return bucketsUnassigned(state, &i, &t)
 	}
 	for _, d := range s.shards.all() {
-		if d.leader.Load() == 0 {
+		if d.Leader() == 0 {
 			return fmt.Errorf("shard %d has no leader", d.id)
 		}
 	}

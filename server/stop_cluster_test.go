@@ -21,7 +21,7 @@ import (
 func (k *clusterKit) leadsMost() string {
 	best, most := "", -1
 	for name, s := range k.run {
-		if n := len(s.shards.led()); n > most {
+		if n := len(s.shards.Led()); n > most {
 			best, most = name, n
 		}
 	}
@@ -95,7 +95,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}
 	leaving := k.leadsMost()
 	x := k.run[leaving]
-	led := len(x.shards.led())
+	led := len(x.shards.Led())
 	mu.Lock()
 	before := calls
 	mu.Unlock()

@@ -40,6 +40,7 @@ var layers = []struct {
 	{"server/recovery", []string{"server/recovery", "server/backup", "server/cluster", "server/datafolder", "shard", "shard/meta", "shard/replica", "protocol"}},
 	{"server/metrics", []string{"server/metrics", "protocol"}},
 	{"server/membership", []string{"server/membership", "server/cluster", "server/governor", "server/failuredetector", "server/metrics", "shard/meta", "shard/replica", "protocol"}},
+	{"server/hosting", []string{"server/hosting", "server/membership", "server/cluster", "server/governor", "server/backup", "shard", "shard/meta", "shard/replica", "protocol"}},
 	{"server/operator", []string{"server/operator", "server/auth", "server/audit", "server/governor", "shard/meta", "protocol"}},
 	{"server", []string{"server", "shard", "client", "protocol"}},
 	{"loadgen", []string{"loadgen", "client", "protocol"}},

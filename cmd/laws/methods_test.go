@@ -28,6 +28,7 @@ var widespread = map[string]bool{
 	"server/sim.simulation":      true,
 	"server/transport.Transport": true,
 	"shard.Machine":              true,
+	"shard.bucket":               true,
 	"shard.sessionRecord":        true,
 	"shard/leader.Leader":        true,
 	"shard/meta.State":           true,

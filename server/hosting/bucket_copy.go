@@ -1,12 +1,14 @@
-package server
+package hosting
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -22,28 +24,28 @@ const (
 )
 
 // Export implements cluster.Local. What is frozen under an epoch is the same on every replica that has applied the freeze.
-func (l localOperations) Export(_ context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
+func (l Local) Export(_ context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
 	d, err := l.ledShard(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	d.raft.View(func(m *shard.Machine) {
+	d.Raft.View(func(m *shard.Machine) {
 		chunk, next, err = m.Export(run.First, run.Count, run.Epoch, cursor, exportChunk)
 	})
 	return chunk, next, err
 }
 
 // CopyBuckets implements governor.Shards. The target's leader fetches chunks from the source's.
-func (l localOperations) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
+func (l Local) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
 	d, err := l.ledShard(target)
 	if err != nil {
 		return false, err
 	}
 	until := time.Now().Add(copyTime)
-	return importBuckets(ctx, d.raft, run, func(cursor []byte) (chunk, next []byte, err error) {
+	return importBuckets(ctx, d.Raft, run, func(cursor []byte) (chunk, next []byte, err error) {
 		ctx, cancel := context.WithTimeout(ctx, exportTime)
 		defer cancel()
-		if chunk, next, err = l.s.member.Export(ctx, source, run, cursor); err != nil {
+		if chunk, next, err = l.service.Export(ctx, source, run, cursor); err != nil {
 			err = exportError(source, err)
 		}
 		return chunk, next, err
@@ -117,4 +119,34 @@ func importChunk(ctx context.Context, to importer, run shard.BucketsBody, cursor
 		case <-time.After(importPause):
 		}
 	}
+}
+
+// restoreBuckets carries out the governor's step that gives a new shard its buckets, with what the
+// backup has of them. It may be interrupted at any point and repeated: the shard knows how far it
+// has come.
+func (l Local) restoreBuckets(ctx context.Context, d *Shard, run shard.BucketsBody) error {
+	from := l.Source
+	for _, part := range from.Parts(run.First, run.Count) {
+		part.Tier = run.Tier
+		if part.Epoch != run.Epoch {
+			return protocol.Errorf(protocol.StatusInternal, "the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
+		}
+		if _, err := importBuckets(ctx, d.Raft, part, func(cursor []byte) (chunk, next []byte, err error) {
+			return from.Chunk(part, cursor)
+		}, func() bool { return true }); err != nil {
+			return fmt.Errorf("restore buckets from the backup: %w", err)
+		}
+	}
+	// The time of sessions begins with their buckets: those of the first shard that is done must
+	// not expire while the others are filled.
+	if !from.MarkRestored(run.First, run.Count) {
+		return fmt.Errorf("other shards are not filled yet: %w", governor.ErrLater)
+	}
+	for _, part := range from.Parts(run.First, run.Count) {
+		part.Tier = run.Tier
+		if err := d.Raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package server
+package hosting
 
 import (
 	"bytes"
@@ -17,31 +17,34 @@ import (
 )
 
 const (
-	// backupPartSize is how many bytes one answer has: as JSON they must stay below the protocol's bound.
+	// backupPartSize is the bytes of one answer. As JSON they must stay below the protocol's bound.
 	backupPartSize = 512 << 10
-	// maxBackups is how many snapshots may lie here at a time.
+	// maxBackups is the number of snapshots that may exist at a time.
 	maxBackups = 16
-	// backupIdle is how long one lies here that nobody asks for.
+	// backupIdle is how long a snapshot is kept that nobody asks for.
 	backupIdle = time.Minute
-	// backupAttempts is how often a snapshot is begun again that the engine's own got in the way of.
+	// backupAttempts is how often a snapshot is begun again that one of the engine's interrupted.
 	backupAttempts = 50
+	// backupPause is the pause before that.
+	backupPause = 100 * time.Millisecond
 )
 
-// backups are snapshots of shards that operators fetch piece by piece. Each is written to a file without a name, so that a slow reader holds nothing in the shard up, and nothing
-// is left when the process ends.
-type backups struct {
-	server *Server
+// Backups are snapshots of shards that operators fetch piece by piece. Each is written to a file
+// without a name. So a slow reader holds up nothing in the shard, and no file is left when the
+// process ends.
+type Backups struct {
+	hosting *Hosting
 
 	mu   sync.Mutex
 	byID map[string]*backupSnapshot
 }
 
-// backupSnapshot is one. What is behind ready does not change any more.
+// backupSnapshot is one of them. The fields below ready do not change once it is closed.
 type backupSnapshot struct {
 	id    string
 	shard uint64
 	file  backupFile
-	used  time.Duration // clock; guarded by backups.mu
+	used  time.Duration // clock; guarded by Backups.mu
 
 	ready chan struct{}
 	size  uint64
@@ -49,19 +52,15 @@ type backupSnapshot struct {
 	err   error
 }
 
-// backupFile is where a snapshot lies.
+// backupFile is where a snapshot is written.
 type backupFile interface {
 	io.Writer
 	io.ReaderAt
 	io.Closer
 }
 
-func newBackups(s *Server) *backups {
-	return &backups{server: s, byID: make(map[string]*backupSnapshot)}
-}
-
-// serve answers a request for a part. WRONG_SHARD sends it on to another instance.
-func (b *backups) serve(ctx context.Context, request []byte) ([]byte, error) {
+// Serve answers a request for a part of a backup. WRONG_SHARD sends it on to another instance.
+func (b *Backups) Serve(ctx context.Context, request []byte) ([]byte, error) {
 	var in protocol.BackupRequest
 	if err := json.Unmarshal(request, &in); err != nil {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", err)
@@ -106,22 +105,22 @@ func (b *backups) serve(ctx context.Context, request []byte) ([]byte, error) {
 }
 
 // led says why a shard is not to be asked for here.
-func (b *backups) led(shard uint64) error {
+func (b *Backups) led(shard uint64) error {
 	if shard == meta.MetaShardID {
-		if !b.server.meta.Leading() {
+		if !b.hosting.Meta.Leading() {
 			return protocol.Errorf(protocol.StatusWrongShard, "the meta shard is not led on this instance")
 		}
 		return nil
 	}
-	_, err := localOperations{b.server}.ledShard(shard)
+	_, err := Local{b.hosting}.ledShard(shard)
 	return err
 }
 
-// find is a backup that is here, and drops those that nobody asked for.
-func (b *backups) find(id string, shard uint64) *backupSnapshot {
+// find finds a backup, and drops those that nobody asked for.
+func (b *Backups) find(id string, shard uint64) *backupSnapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.server.clock.Now()
+	now := b.hosting.Clock.Now()
 	for _, x := range b.byID {
 		if now-x.used > backupIdle {
 			b.remove(x)
@@ -136,36 +135,40 @@ func (b *backups) find(id string, shard uint64) *backupSnapshot {
 }
 
 // begin begins a snapshot.
-func (b *backups) begin(shard uint64) (*backupSnapshot, error) {
+func (b *Backups) begin(shard uint64) (*backupSnapshot, error) {
 	f, err := b.create()
 	if err != nil {
 		return nil, err
 	}
-	x := &backupSnapshot{id: rand.Text(), shard: shard, file: f, used: b.server.clock.Now(), ready: make(chan struct{})}
+	x := &backupSnapshot{id: rand.Text(), shard: shard, file: f, used: b.hosting.Clock.Now(), ready: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.byID) >= maxBackups || b.server.ctx.Err() != nil {
+	if len(b.byID) >= maxBackups || b.hosting.ctx.Err() != nil {
 		_ = f.Close()
 		return nil, protocol.Errorf(protocol.StatusOverloaded, "%d snapshots are being fetched from this instance already; retry in a minute", len(b.byID))
 	}
 	b.byID[x.id] = x
-	b.server.log.Info("backup of a shard is begun", "shard", shard)
-	b.server.running.Go(func() {
+	b.hosting.Logger.Info("backup of a shard is begun", "shard", shard)
+	b.hosting.Go(func() {
 		defer close(x.ready)
-		defer b.server.guard("backup", nil)
+		defer func() {
+			if p := recover(); p != nil {
+				b.hosting.Contain("backup", p)
+			}
+		}()
 		if x.index, x.size, x.err = b.write(x); x.err != nil {
-			b.server.log.Warn("backup of a shard failed", "shard", shard, "error", x.err)
+			b.hosting.Logger.Warn("backup of a shard failed", "shard", shard, "error", x.err)
 		}
 	})
 	return x, nil
 }
 
-// create makes the place for a snapshot: a file whose name is gone at once, or memory where nothing is on disk.
-func (b *backups) create() (backupFile, error) {
-	if b.server.cfg.inMemory() {
+// create makes the place for a snapshot: a file without a name, or memory where nothing is on disk.
+func (b *Backups) create() (backupFile, error) {
+	if b.hosting.Memory {
 		return new(memoryFile), nil
 	}
-	f, err := os.CreateTemp(b.server.cfg.DataDir, "backup-*")
+	f, err := os.CreateTemp(b.hosting.Dir, "backup-*")
 	if err != nil {
 		return nil, fmt.Errorf("place for a snapshot: %w", err)
 	}
@@ -176,15 +179,15 @@ func (b *backups) create() (backupFile, error) {
 	return f, nil
 }
 
-func (b *backups) write(x *backupSnapshot) (index, size uint64, err error) {
-	ctx, cancel := context.WithTimeout(b.server.ctx, 10*time.Second)
+func (b *Backups) write(x *backupSnapshot) (index, size uint64, err error) {
+	ctx, cancel := context.WithTimeout(b.hosting.ctx, 10*time.Second)
 	defer cancel()
 	out := &countingWriter{w: x.file}
 	if x.shard == meta.MetaShardID {
-		index, err = b.server.meta.Backup(ctx, out)
+		index, err = b.hosting.Meta.Backup(ctx, out)
 		return index, out.n, err
 	}
-	l := localOperations{b.server}
+	l := Local{b.hosting}
 	d, err := l.ledShard(x.shard)
 	if err == nil {
 		err = l.barrier(ctx, d)
@@ -193,35 +196,41 @@ func (b *backups) write(x *backupSnapshot) (index, size uint64, err error) {
 		return 0, 0, err
 	}
 	for try := 1; ; try++ {
-		index, err = d.raft.Backup(out)
-		if err == nil || out.n > 0 || try == backupAttempts || sleep(b.server.ctx, 100*time.Millisecond) != nil {
+		index, err = d.Raft.Backup(out)
+		if err == nil || out.n > 0 || try == backupAttempts {
+			return index, out.n, err
+		}
+		select {
+		case <-time.After(backupPause):
+		case <-b.hosting.ctx.Done():
 			return index, out.n, err
 		}
 	}
 }
 
-func (b *backups) drop(x *backupSnapshot) {
+func (b *Backups) drop(x *backupSnapshot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.remove(x)
 }
 
-// remove forgets a backup. One that is being written keeps its file until then. The lock is held.
-func (b *backups) remove(x *backupSnapshot) {
+// remove forgets a backup. One that is being written keeps its file until it is. The caller holds
+// mu.
+func (b *Backups) remove(x *backupSnapshot) {
 	delete(b.byID, x.id)
 	select {
 	case <-x.ready:
 		_ = x.file.Close() // it has no name: nothing of it is left
 	default:
-		b.server.running.Go(func() {
+		b.hosting.Go(func() {
 			<-x.ready
 			_ = x.file.Close()
 		})
 	}
 }
 
-// close forgets all. Nothing is being written any more.
-func (b *backups) close() {
+// Close forgets all. Nothing may be being written any more.
+func (b *Backups) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, x := range b.byID {

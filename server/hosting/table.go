@@ -1,0 +1,72 @@
+package hosting
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Table has the data shards of which a replica runs on this instance now. A lookup takes no lock, and
+// may return a shard that has been closed meanwhile: its replica then takes nothing any more.
+type Table struct {
+	mu  sync.Mutex // held during a change
+	now atomic.Pointer[shardList]
+}
+
+// shardList is the table at one moment. It never changes.
+type shardList struct {
+	byID map[uint64]*Shard
+	list []*Shard // in order of id
+}
+
+var noShards shardList
+
+func (t *Table) load() *shardList {
+	if l := t.now.Load(); l != nil {
+		return l
+	}
+	return &noShards
+}
+
+// Get finds a shard, nil if none runs here.
+func (t *Table) Get(shard uint64) *Shard { return t.load().byID[shard] }
+
+// All lists the shards here in order of their ids. The list must not be changed.
+func (t *Table) All() []*Shard { return t.load().list }
+
+// Led lists the ids of the shards that are led here, as far as is known.
+func (t *Table) Led() (ids []uint64) {
+	for _, d := range t.All() {
+		if d.Leading() {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
+}
+
+func (t *Table) add(d *Shard) {
+	t.change(func(m map[uint64]*Shard) { m[d.ID] = d })
+}
+
+func (t *Table) remove(d *Shard) {
+	t.change(func(m map[uint64]*Shard) {
+		if m[d.ID] == d {
+			delete(m, d.ID)
+		}
+	})
+}
+
+func (t *Table) change(f func(map[uint64]*Shard)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := maps.Clone(t.load().byID)
+	if next == nil {
+		next = make(map[uint64]*Shard)
+	}
+	f(next)
+	l := &shardList{byID: next, list: slices.Collect(maps.Values(next))}
+	slices.SortFunc(l.list, func(a, b *Shard) int { return cmp.Compare(a.ID, b.ID) })
+	t.now.Store(l)
+}
