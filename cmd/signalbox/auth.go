@@ -15,10 +15,8 @@ import (
 )
 
 func (a *app) authCmd() *cobra.Command {
-	show := &cobra.Command{
-		Use: "show", Short: "Show whether authentication is on, the tokens and the rights", Args: cobra.NoArgs,
-		Long: "Show whether authentication is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster stores only hashes.",
-	}
+	show := command("show", "Show whether authentication is on, the tokens and the rights",
+		"Show whether authentication is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster stores only hashes.")
 	show.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		s, err := c.Auth(inv.ctx)
 		if err != nil {
@@ -29,7 +27,7 @@ func (a *app) authCmd() *cobra.Command {
 		})
 		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", tokens}, {"rights", "rights", rowsOf(s.Rights, rightRow)}})
 	})
-	whoami := &cobra.Command{Use: "whoami", Short: "Show the identity of this client", Args: cobra.NoArgs}
+	whoami := command("whoami", "Show the identity of this client", "")
 	whoami.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		w, err := c.WhoAmI(inv.ctx)
 		if err != nil {
@@ -52,15 +50,13 @@ that started it.`,
 }
 
 func (a *app) authEnableCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "enable", Short: "Enable authentication", Args: cobra.NoArgs,
-		Long: `Enable authentication. Connections without credentials are closed; create tokens and grant rights
+	c := command("enable", "Enable authentication",
+		`Enable authentication. Connections without credentials are closed; create tokens and grant rights
 for their clients first.
 
 If no identity has the right admin on / yet, the identity admin is created with it. The secret of
-its token is printed, or written to --secret-file, once.`,
-		Example: "  signalbox auth enable --secret-file admin-token",
-	}
+its token is printed, or written to --secret-file, once.`)
+	c.Example = "  signalbox auth enable --secret-file admin-token"
 	file := secretFlag(c)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		out, err := newSecretWriter(inv, *file)
@@ -102,27 +98,21 @@ its token is printed, or written to --secret-file, once.`,
 }
 
 func (a *app) authDisableCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "disable", Short: "Disable authentication", Args: cobra.NoArgs,
-		Long: "Disable authentication: every client may do everything. Tokens and rights are kept for the next enable.",
-	}
+	c := command("disable", "Disable authentication",
+		"Disable authentication: every client may do everything. Tokens and rights are kept for the next enable.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
-		if err := c.DisableAuth(inv.ctx); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"on", "auth on", false}}, "authentication is off: every client may do everything")
+		err := c.DisableAuth(inv.ctx)
+		return inv.report(err, row{{"on", "auth on", false}}, "authentication is off: every client may do everything")
 	})
 	return c
 }
 
 func (a *app) tokenCreateCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "create IDENTITY", Short: "Create a token and print its secret once", Args: cobra.ExactArgs(1),
-		Long: `Create a token for an identity. Its secret is printed, or written to --secret-file, only now; the
+	c := command("create IDENTITY", "Create a token and print its secret once",
+		`Create a token for an identity. Its secret is printed, or written to --secret-file, only now; the
 cluster stores a hash. An identity can have several tokens: to replace a secret, create a second
-token, distribute it, then revoke the first.`,
-		Example: "  signalbox auth create billing --secret-file billing-token",
-	}
+token, distribute it, then revoke the first.`)
+	c.Example = "  signalbox auth create billing --secret-file billing-token"
 	id := c.Flags().String("id", "", "Id of the token, used to revoke it, up to 64 bytes (default: generated).")
 	file := secretFlag(c)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -148,46 +138,40 @@ token, distribute it, then revoke the first.`,
 }
 
 func (a *app) tokenRevokeCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "revoke TOKEN-ID", Short: "Revoke a token", Args: cobra.ExactArgs(1),
-		Long: "Revoke a token and close the connections that use it. The rights of its identity stay.",
-	}
+	c := command("revoke TOKEN-ID", "Revoke a token", "Revoke a token and close the connections that use it. The rights of its identity stay.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-		if err := c.RevokeToken(inv.ctx, args[0]); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"id", "token", args[0]}}, "revoked token %s", args[0])
+		err := c.RevokeToken(inv.ctx, args[0])
+		return inv.report(err, row{{"id", "token", args[0]}}, "revoked token %s", args[0])
 	})
 	return c
 }
 
 func (a *app) grantCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "grant IDENTITY PATH RIGHT", Short: "Grant an identity a right at a path and below", Args: cobra.ExactArgs(3),
-		Long: `Grant an identity a right at a path and below. It replaces the grant for the same path. / stands
+	c := command("grant IDENTITY PATH RIGHT", "Grant an identity a right at a path and below",
+		`Grant an identity a right at a path and below. It replaces the grant for the same path. / stands
 for everything, the cluster included.
 
   read   start sessions, describe, list, watch
   use    read, and create, update, acquire, release
   admin  use, and resize, delete, kill, change nodes; on / also the cluster and authentication
-  none   no right, even where a shorter path grants one`,
-		Example: "  signalbox auth grant billing /billing use",
-		RunE: a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-			r, err := c.Grant(inv.ctx, args[0], args[1], args[2])
-			if err != nil {
-				return err
-			}
-			exists, err := inv.nodeExists(r.Path)
-			if err != nil {
-				return err
-			}
-			text := "%s has the right %s at %s and below"
-			if !exists {
-				text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
-			}
-			return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, r.Identity, r.Right, r.Path)
-		}),
-	}
+  none   no right, even where a shorter path grants one`)
+	c.Example = "  signalbox auth grant billing /billing use"
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		r, err := c.Grant(inv.ctx, args[0], args[1], args[2])
+		if err != nil {
+			return err
+		}
+		exists, err := inv.nodeExists(r.Path)
+		if err != nil {
+			return err
+		}
+		text := "%s has the right %s at %s and below"
+		if !exists {
+			text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
+		}
+		return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, r.Identity, r.Right, r.Path)
+	})
+	return c
 }
 
 // nodeExists says whether there is a node at a path or below it.
@@ -208,16 +192,13 @@ func (inv *invocation) nodeExists(path string) (bool, error) {
 }
 
 func (a *app) revokeCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "ungrant IDENTITY PATH", Short: "Remove the grant of a path", Args: cobra.ExactArgs(2),
-		Long: "Remove the grant of an identity for a path. The grant of a shorter path decides then; to override that too, grant none.",
-		RunE: a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-			if err := c.Revoke(inv.ctx, args[0], args[1]); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "%s has no grant at %s any more", args[0], args[1])
-		}),
-	}
+	c := command("ungrant IDENTITY PATH", "Remove the grant of a path",
+		"Remove the grant of an identity for a path. The grant of a shorter path decides then; to override that too, grant none.")
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		err := c.Revoke(inv.ctx, args[0], args[1])
+		return inv.report(err, row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "%s has no grant at %s any more", args[0], args[1])
+	})
+	return c
 }
 
 func secretFlag(c *cobra.Command) *string {

@@ -28,15 +28,13 @@ const (
 var ownTimeouts = map[string]string{"drain": "60s", "expel": "60s", "transfer": "60s", "backup": "10m"}
 
 func (a *app) clusterCmd() *cobra.Command {
-	status := &cobra.Command{
-		Use: "status", Short: "Show tiers, replicasets, instances, shards and bucket moves", Args: cobra.NoArgs,
-		Long: `Show tiers, replicasets, instances, shards and bucket moves from the cluster map of the instance
+	status := command("status", "Show tiers, replicasets, instances, shards and bucket moves",
+		`Show tiers, replicasets, instances, shards and bucket moves from the cluster map of the instance
 that answers. A ? marks a state that differs from its target. Expelled instances are shown by -o
 json only.
 
-The first lines and the exit code are those of cluster health.`,
-		Example: "  signalbox cluster status --watch",
-	}
+The first lines and the exit code are those of cluster health.`)
+	status.Example = "  signalbox cluster status --watch"
 	watch := status.Flags().Bool("watch", false, "Show the status again after each change, until interrupted.")
 	status.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if *watch {
@@ -52,17 +50,15 @@ The first lines and the exit code are those of cluster health.`,
 		return healthCode(&s.Health)
 	})
 
-	plan := &cobra.Command{
-		Use: "plan", Short: "Show the cluster's next steps, and what is blocked and why", Args: cobra.NoArgs,
-		Long: `Show every deviation of the cluster from its configuration: the steps that it takes next by
+	plan := command("plan", "Show the cluster's next steps, and what is blocked and why",
+		`Show every deviation of the cluster from its configuration: the steps that it takes next by
 itself, and the steps that are blocked, with the reason.
 
 With --wait it returns when the present instances have nothing left to do: they have their
 replicas, votes, leaderships and buckets. The exit code is then that of cluster health. Scripts
-use it between two steps of a change; it waits at most for --timeout.`,
-		Example: `  signalbox cluster plan
-  signalbox cluster plan --wait --timeout 10m`,
-	}
+use it between two steps of a change; it waits at most for --timeout.`)
+	plan.Example = `  signalbox cluster plan
+  signalbox cluster plan --wait --timeout 10m`
 	wait := plan.Flags().Bool("wait", false, "Return when the present instances have nothing left to do.")
 	plan.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		p, err := c.Plan(inv.ctx)
@@ -108,13 +104,11 @@ func busy(p *protocol.ClusterPlan) bool {
 }
 
 func (a *app) drainCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "drain INSTANCE", Short: "Move an instance's leaderships and vote to others", Args: cobra.ExactArgs(1),
-		Long: `Move the shards that an instance leads, and its vote, to other instances. It gets none again until
+	c := command("drain INSTANCE", "Move an instance's leaderships and vote to others",
+		`Move the shards that an instance leads, and its vote, to other instances. It gets none again until
 its next start or --undo. It continues to serve as a replica. The command waits until it leads
-nothing.`,
-		Example: "  signalbox cluster drain default_1_2",
-	}
+nothing.`)
+	c.Example = "  signalbox cluster drain default_1_2"
 	undo := c.Flags().Bool("undo", false, "Allow the instance to lead and vote again.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		if *undo {
@@ -138,16 +132,14 @@ nothing.`,
 }
 
 func (a *app) expelCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "expel INSTANCE", Short: "Remove an instance from the cluster for good", Args: cobra.ExactArgs(1),
-		Long: `Remove an instance from the cluster for good, and wait until it is removed. Its leaderships and
+	c := command("expel INSTANCE", "Remove an instance from the cluster for good",
+		`Remove an instance from the cluster for good, and wait until it is removed. Its leaderships and
 its vote move to other instances first. So do its buckets if it is the last of its replicaset. An
 expelled process stops, and its data folder cannot be used again.
 
 An instance that is up, or that leads shards, is refused without --force. No data is lost either
-way.`,
-		Example: "  signalbox cluster expel default_1_2 --timeout 10m",
-	}
+way.`)
+	c.Example = "  signalbox cluster expel default_1_2 --timeout 10m"
 	force := c.Flags().Bool("force", false, "Expel the instance even if it is up or leads shards.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		i, err := c.Expel(inv.ctx, args[0], *force)
@@ -164,11 +156,9 @@ way.`,
 }
 
 func (a *app) transferCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "transfer SHARD INSTANCE", Short: "Move the leadership of a shard", Args: cobra.ExactArgs(2),
-		Long:    "Move the leadership of a shard to another instance of its replicaset, and wait until it leads. Other leaderships may move in return, to stay evenly spread.",
-		Example: "  signalbox cluster transfer 2 default_1_2",
-	}
+	c := command("transfer SHARD INSTANCE", "Move the leadership of a shard",
+		"Move the leadership of a shard to another instance of its replicaset, and wait until it leads. Other leaderships may move in return, to stay evenly spread.")
+	c.Example = "  signalbox cluster transfer 2 default_1_2"
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		shard, err := strconv.ParseUint(args[0], 10, 64)
 		if err != nil || shard == 0 {
@@ -199,76 +189,70 @@ func (a *app) transferCmd() *cobra.Command {
 }
 
 func (a *app) weightCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "weight REPLICASET WEIGHT", Short: "Set a replicaset's share of the buckets", Args: cobra.ExactArgs(2),
-		Long: `Set the weight of a replicaset: its share of its tier's buckets, relative to the other
+	c := command("weight REPLICASET WEIGHT", "Set a replicaset's share of the buckets",
+		`Set the weight of a replicaset: its share of its tier's buckets, relative to the other
 replicasets. A new replicaset has weight 1; 0 moves all its buckets away. Buckets move gradually,
-while clients work.`,
-		Example: "  signalbox cluster weight default_2 0.5",
-		RunE: a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-			w, err := strconv.ParseFloat(args[1], 64)
-			if err != nil || !(w >= 0 && w <= 1_000_000) {
-				return usagef("%q is not a weight; give a number from 0 to 1000000, to the thousandth", args[1])
-			}
-			c, err := inv.admin()
-			if err != nil {
-				return err
-			}
-			set, err := c.SetWeight(inv.ctx, args[0], w)
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
-				"%s has weight %v, and %d buckets for now", set.Name, set.Weight, set.Buckets)
-		}),
-	}
+while clients work.`)
+	c.Example = "  signalbox cluster weight default_2 0.5"
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		w, err := strconv.ParseFloat(args[1], 64)
+		if err != nil || !(w >= 0 && w <= 1_000_000) {
+			return usagef("%q is not a weight; give a number from 0 to 1000000, to the thousandth", args[1])
+		}
+		c, err := inv.admin()
+		if err != nil {
+			return err
+		}
+		set, err := c.SetWeight(inv.ctx, args[0], w)
+		if err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
+			"%s has weight %v, and %d buckets for now", set.Name, set.Weight, set.Buckets)
+	})
+	return c
 }
 
 func (a *app) replicationFactorCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "replication-factor TIER FACTOR", Short: "Change how many instances host each shard of a tier", Args: cobra.ExactArgs(2),
-		Long: `Change how many instances each replicaset of a tier gets. Replicasets are filled with spare
+	c := command("replication-factor TIER FACTOR", "Change how many instances host each shard of a tier",
+		`Change how many instances each replicaset of a tier gets. Replicasets are filled with spare
 instances and with those that join later. An instance is spare if its own replicaset is incomplete
-and has no buckets. No instance leaves a replicaset that has more members.`,
-		Example: "  signalbox cluster replication-factor default 3",
-		RunE: a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-			n, err := strconv.ParseUint(args[1], 10, 32)
-			if err != nil || n < 1 || n > 64 {
-				return usagef("%q is not a number of instances from 1 to 64", args[1])
-			}
-			c, err := inv.admin()
-			if err != nil {
-				return err
-			}
-			t, err := c.SetReplicationFactor(inv.ctx, args[0], uint32(n))
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
-				"tier %s has replication factor %d", t.Name, t.ReplicationFactor)
-		}),
-	}
+and has no buckets. No instance leaves a replicaset that has more members.`)
+	c.Example = "  signalbox cluster replication-factor default 3"
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		n, err := strconv.ParseUint(args[1], 10, 32)
+		if err != nil || n < 1 || n > 64 {
+			return usagef("%q is not a number of instances from 1 to 64", args[1])
+		}
+		c, err := inv.admin()
+		if err != nil {
+			return err
+		}
+		t, err := c.SetReplicationFactor(inv.ctx, args[0], uint32(n))
+		if err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
+			"tier %s has replication factor %d", t.Name, t.ReplicationFactor)
+	})
+	return c
 }
 
 func (a *app) rotateKeysCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "rotate-keys", Short: "Sign session tickets with a new key", Args: cobra.NoArgs,
-		Long: `Sign session tickets with a new key. A ticket proves to an instance that a session is attached at
+	c := command("rotate-keys", "Sign session tickets with a new key",
+		`Sign session tickets with a new key. A ticket proves to an instance that a session is attached at
 another one; each attach returns one.
 
 Tickets signed with the previous key stay valid until the next rotation, so no client has to
 attach again. Two rotations invalidate every older ticket. Connected clients then attach again and
 continue. Tickets of ended sessions, and tickets forged with a key from a lost backup, stay
-invalid.`,
-		Example: "  signalbox cluster rotate-keys",
-		RunE: a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
-			key, err := c.RotateTicketKey(inv.ctx)
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"key", "", key}}, "tickets are signed with key %d", key)
-		}),
-	}
+invalid.`)
+	c.Example = "  signalbox cluster rotate-keys"
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		key, err := c.RotateTicketKey(inv.ctx)
+		return inv.report(err, row{{"key", "", key}}, "tickets are signed with key %d", key)
+	})
+	return c
 }
 
 func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, error) {

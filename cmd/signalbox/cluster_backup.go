@@ -18,19 +18,17 @@ import (
 const backupAttempts = 5
 
 func (a *app) backupCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "backup FILE", Short: "Write a backup of the whole cluster, or check one", Args: cobra.ExactArgs(1),
-		Long: `Write the state of the whole cluster into a file, while clients work. Each shard is as of its own
+	c := command("backup FILE", "Write a backup of the whole cluster, or check one",
+		`Write the state of the whole cluster into a file, while clients work. Each shard is as of its own
 moment. The file is checked as with --verify and then replaces a regular file of that name. A
 device, a pipe, a folder or a symbolic link is refused. Needs the right admin on /.
 
 The file holds secrets, such as the keys that sign session tickets. Protect it accordingly.
 
 With --verify no server is asked: the file is read completely, and each shard's state is rebuilt
-and compared with its digest.`,
-		Example: `  signalbox cluster backup cluster.backup
-  signalbox cluster backup --verify cluster.backup`,
-	}
+and compared with its digest.`)
+	c.Example = `  signalbox cluster backup cluster.backup
+  signalbox cluster backup --verify cluster.backup`
 	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *verify {

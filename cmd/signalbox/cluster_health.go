@@ -12,9 +12,8 @@ import (
 )
 
 func (a *app) healthCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "health", Short: "Show what works, and which failures the cluster survives", Args: cobra.NoArgs,
-		Long: `Show what works and which failures the cluster survives, as seen by the instance that answers:
+	c := command("health", "Show what works, and which failures the cluster survives",
+		`Show what works and which failures the cluster survives, as seen by the instance that answers:
 
   - whether the meta shard and each shard have a majority and a leader
   - which replicasets have fewer copies than configured
@@ -26,19 +25,19 @@ promises: the loss of one instance with replication factor 3, of two with 5. Whe
 are configured, it must survive the loss of any one domain too. A replicaset with factor 3 or more
 does. The meta shard does if the key has at least three values.
 
-It answers without a majority too, and then shows how old its cluster map is.`,
-		Example: "  signalbox cluster health",
-		RunE: a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
-			h, err := c.Health(inv.ctx)
-			if err != nil {
-				return err
-			}
-			if err := inv.printer().health(h); err != nil {
-				return err
-			}
-			return healthCode(h)
-		}),
-	}
+It answers without a majority too, and then shows how old its cluster map is.`)
+	c.Example = "  signalbox cluster health"
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		h, err := c.Health(inv.ctx)
+		if err != nil {
+			return err
+		}
+		if err := inv.printer().health(h); err != nil {
+			return err
+		}
+		return healthCode(h)
+	})
+	return c
 }
 
 // healthCode is the exit code of verbs that show health. The output has named the problems.

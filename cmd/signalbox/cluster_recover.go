@@ -24,9 +24,8 @@ ever run again: two clients could hold one lock.
 `
 
 func (a *app) recoverCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "recover FILE", Short: "Rebuild a backup from the data folders of a cluster that lost its majority", Args: cobra.ExactArgs(1),
-		Long: `Use this when the disks of a majority are gone for good. It reads the data folders of stopped
+	c := command("recover FILE", "Rebuild a backup from the data folders of a cluster that lost its majority",
+		`Use this when the disks of a majority are gone for good. It reads the data folders of stopped
 instances and writes the newest state into FILE, a backup. No server is asked, and the folders are
 not changed. Then create the new cluster with "signalbox cluster restore". server/RECOVERY.md
 describes the procedure.
@@ -52,11 +51,10 @@ so none is given out twice. Sessions have their timeout and the grace period to 
 new cluster has its own id: instances of the old one cannot join it.
 
 User, time, reason and folders are stored in the file ("cluster backup --verify" shows them) and
-written to the audit log: FILE.audit unless --audit names another.`,
-		Example: `  signalbox cluster recover saved.backup --survivor /var/lib/signalbox --dry-run
+written to the audit log: FILE.audit unless --audit names another.`)
+	c.Example = `  signalbox cluster recover saved.backup --survivor /var/lib/signalbox --dry-run
   signalbox cluster recover saved.backup --survivor /var/lib/signalbox --reason 'racks 1 and 2 burnt'
-  signalbox cluster restore saved.backup --data /var/lib/signalbox-new`,
-	}
+  signalbox cluster restore saved.backup --data /var/lib/signalbox-new`
 	folders := c.Flags().StringArray("survivor", nil, "Data folder of a surviving instance; may be given several times.")
 	reason := c.Flags().String("reason", "", "Reason, for the records; required.")
 	dest := c.Flags().String("audit", "", "Audit log to add a line to: a file, or stderr. Default: FILE.audit.")

@@ -18,9 +18,8 @@ var restoreFlags = []string{
 }
 
 func (a *app) restoreCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use: "restore FILE", Short: "Create a new cluster of one instance from a backup", Args: cobra.ExactArgs(1),
-		Long: `Create a new cluster of one instance, in a new data folder, from a backup. No server is asked. The
+	c := command("restore FILE", "Create a new cluster of one instance from a backup",
+		`Create a new cluster of one instance, in a new data folder, from a backup. No server is asked. The
 file is checked first as with backup --verify; it is read into memory completely. Then start the
 instance with serve and the same flags, and let others join.
 
@@ -32,9 +31,8 @@ lock. Fencing tokens continue far above those of the old cluster, so none is giv
 
 The new cluster has its own id and keys, so instances of the old one cannot join it. A client that
 is connected to the old cluster does not switch to the new one: restart the client's process, and
-it takes over its saved session.`,
-		Example: "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored",
-	}
+it takes over its saved session.`)
+	c.Example = "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored"
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		_, cfg, err := a.readServer(cmd)
 		if err != nil {

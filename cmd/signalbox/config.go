@@ -15,10 +15,8 @@ func valueRow(name string, v *client.Value) row {
 }
 
 func (a *app) configCmd() *cobra.Command {
-	get := &cobra.Command{
-		Use: "get NAME", Short: "Print a configuration's data", Args: cobra.ExactArgs(1),
-		Long: `Print a configuration's data exactly as it was set; on a terminal, followed by a newline. -o json includes its version.`,
-	}
+	get := command("get NAME", "Print a configuration's data",
+		`Print a configuration's data exactly as it was set; on a terminal, followed by a newline. -o json includes its version.`)
 	get.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		v, err := n.Config(args[0]).Get(inv.ctx)
 		if err != nil {
@@ -35,12 +33,10 @@ func (a *app) configCmd() *cobra.Command {
 		return err
 	})
 
-	set := &cobra.Command{
-		Use: "set NAME [DATA]", Short: "Set a configuration's data, from an argument, a file or standard input", Args: cobra.RangeArgs(1, 2),
-		Example: `  signalbox config set flags '{"dark":true}'
+	set := command("set NAME [DATA]", "Set a configuration's data, from an argument, a file or standard input", "")
+	set.Example = `  signalbox config set flags '{"dark":true}'
   echo on | signalbox config set flags --data-file -
-  signalbox config set flags off --if-version 1`,
-	}
+  signalbox config set flags off --if-version 1`
 	set.Flags().String("data-file", "", "File with the data; - is standard input.")
 	ifVersion := set.Flags().Uint64("if-version", 0, "Only if the configuration has this version; 0: only if it is not set.")
 	set.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -65,14 +61,11 @@ func (a *app) configCmd() *cobra.Command {
 		}
 		return inv.withSession(func(s *client.Session) error {
 			v, err := s.Config(args[0]).Set(inv.ctx, data, opts...)
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", args[0], v)
+			return inv.report(err, row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", args[0], v)
 		})
 	})
 
-	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List configurations by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
+	ls := command("ls [PREFIX]", "List configurations by prefix, in order of name", "")
 	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		configs := n.Configs(inv.ctx, strings.Join(args, ""), client.ReadConsistency(client.Strict))
 		return inv.list(each(configs, func(c *client.ConfigInfo) row {
@@ -80,20 +73,16 @@ func (a *app) configCmd() *cobra.Command {
 		}), "no configurations")
 	})
 
-	remove := &cobra.Command{Use: "delete NAME", Short: "Delete a configuration and its history", Args: cobra.ExactArgs(1)}
+	remove := command("delete NAME", "Delete a configuration and its history", "")
 	remove.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		if err := s.Config(args[0]).Delete(inv.ctx); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
+		err := s.Config(args[0]).Delete(inv.ctx)
+		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 
-	history := &cobra.Command{
-		Use: "history NAME", Short: "Show a configuration's last values, newest first", Args: cobra.ExactArgs(1),
-		Long: `Show the value of a configuration and up to 10 earlier ones, at most 64 KiB together, newest
+	history := command("history NAME", "Show a configuration's last values, newest first",
+		`Show the value of a configuration and up to 10 earlier ones, at most 64 KiB together, newest
 first. Times are from the clock of the client that set the value. To return to an old value, set
-it again.`,
-	}
+it again.`)
 	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		values, err := n.Config(args[0]).History(inv.ctx)
 		if err != nil {
@@ -104,7 +93,7 @@ it again.`,
 		}), "no values")
 	})
 
-	watch := &cobra.Command{Use: "watch NAME", Short: "Print a configuration's data and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	watch := command("watch NAME", "Print a configuration's data and each change, until Ctrl-C", "")
 	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
 		return each(n.Config(name).Watch(ctx), func(v *client.Value) row {
 			r := append(row{{"time", "time", clockTime{time.Now()}}, {"exists", "", v.Exists}}, valueRow(name, v)...)

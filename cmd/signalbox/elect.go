@@ -9,18 +9,15 @@ import (
 )
 
 func (a *app) electCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "elect NAME [-- COMMAND [ARG...]]",
-		Short: "Campaign in an election and run a command while leading, or observe it",
-		Long: `Campaign in an election, and run a command while leading. The candidate that has waited longest
+	c := command("elect NAME [-- COMMAND [ARG...]]", "Campaign in an election and run a command while leading, or observe it",
+		`Campaign in an election, and run a command while leading. The candidate that has waited longest
 leads next. SIGNALBOX_TOKEN has the fencing token of the term. If leadership is lost, the command
 and all processes it started are stopped, as with signalbox lock, before anyone else can lead.
 When the command ends, it resigns. Without a command it leads until Ctrl-C.
 
-With --observe it prints the leader, and each change.`,
-		Example: `  signalbox elect payments --data host-1 -- sh -c 'echo leading with token $SIGNALBOX_TOKEN'
-  signalbox elect payments --observe --count 1`,
-	}
+With --observe it prints the leader, and each change.`)
+	c.Example = `  signalbox elect payments --data host-1 -- sh -c 'echo leading with token $SIGNALBOX_TOKEN'
+  signalbox elect payments --observe --count 1`
 	observe := c.Flags().Bool("observe", false, "Print the leader and each change instead of campaigning.")
 	count := c.Flags().Uint("count", 0, "With --observe: stop after this many changes; 0: never.")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown to observers")

@@ -29,19 +29,17 @@ func addForceFlags(c *cobra.Command) (reason func() (string, error), dry *bool) 
 }
 
 func (a *app) semForceRelease() *cobra.Command {
-	c := &cobra.Command{
-		Use: "force-release NAME", Short: "Release units of an owner; its session stays", Args: cobra.ExactArgs(1),
-		Long: `Release units of a semaphore that owners hold: one session, the owner with one token, or all
+	c := command("force-release NAME", "Release units of an owner; its session stays",
+		`Release units of a semaphore that owners hold: one session, the owner with one token, or all
 current owners. The units are granted to the next waiters at once. The owners' sessions stay.
 Their leases end with the reason as soon as the server reaches them.
 
 Grants are named by their tokens, which are never reused: repeating the command, however late,
 releases no newer grant.
 
-` + forceWarning,
-		Example: `  signalbox sem force-release slots --session 35184372088833 --dry-run
-  signalbox sem force-release slots --token 3 --reason 'host is broken'`,
-	}
+`+forceWarning)
+	c.Example = `  signalbox sem force-release slots --session 35184372088833 --dry-run
+  signalbox sem force-release slots --token 3 --reason 'host is broken'`
 	var by struct {
 		session, token uint64
 		all            bool

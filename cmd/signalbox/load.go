@@ -32,12 +32,10 @@ func (a *app) loadCmd() *cobra.Command {
 	}
 	names = append(names, "mixed")
 	lines = append(lines, fmt.Sprintf("  %-17s %s", "mixed", "operations of several scenarios by weight, from the --mix file or a built-in one"))
-	c := &cobra.Command{
-		Use:   "load SCENARIO",
-		Short: "Put a server under load and measure how fast it answers",
-		Long: `Put a server under load and measure how fast it answers. The scenarios:
+	c := command("load SCENARIO", "Put a server under load and measure how fast it answers",
+		`Put a server under load and measure how fast it answers. The scenarios:
 
-` + strings.Join(lines, "\n") + `
+`+strings.Join(lines, "\n")+`
 
 Without --rate the load is a closed loop: each caller starts its next operation when the previous
 one has ended. With --rate it is an open loop: operations start at that rate, and a latency counts
@@ -55,13 +53,11 @@ more than 1 % of the operations fail.
 
 A --mix file lists parts. A part takes the values it leaves out from the flags:
 
-` + indent(loadgen.DefaultMix),
-		Example: `  signalbox load lock-pairs --callers 256 --connections 8
+`+indent(loadgen.DefaultMix))
+	c.ValidArgs = names
+	c.Example = `  signalbox load lock-pairs --callers 256 --connections 8
   signalbox load lock-pairs --rate 5000 --duration 1m --expect 'p99<5ms,errors<1' --svg pairs.svg
-  signalbox load idle-sessions --sessions 5000 --connections each --metrics 127.0.0.1:7072`,
-		Args:      cobra.ExactArgs(1),
-		ValidArgs: names,
-	}
+  signalbox load idle-sessions --sessions 5000 --connections each --metrics 127.0.0.1:7072`
 	var f loadFlags
 	fs := c.Flags()
 	fs.IntVar(&f.cfg.Callers, "callers", 0, "Concurrent operations; in an open loop the maximum (default usually 64, in an open loop 512).")

@@ -6,10 +6,8 @@ import (
 )
 
 func (a *app) lockCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "lock NAME [-- COMMAND [ARG...]]",
-		Short: "Run a command while holding a lock",
-		Long: `Run a command while holding a lock, and exit with its exit code. The lock is an ephemeral
+	c := command("lock NAME [-- COMMAND [ARG...]]", "Run a command while holding a lock",
+		`Run a command while holding a lock, and exit with its exit code. The lock is an ephemeral
 semaphore: it exists while it has owners or waiters. Without a command it is held until Ctrl-C.
 
 The environment variable SIGNALBOX_TOKEN has the fencing token: pass it to the protected resource
@@ -23,11 +21,10 @@ and all processes it started. The same happens if signalbox itself is killed.
 
 Not covered are processes of other users (sudo) and processes that other services start for the
 command (systemd-run, cron). On systems other than Linux, daemons that left the command's process
-group are not covered either.`,
-		Example: `  signalbox lock backup -- sh -c 'echo working with token $SIGNALBOX_TOKEN'
+group are not covered either.`)
+	c.Example = `  signalbox lock backup -- sh -c 'echo working with token $SIGNALBOX_TOKEN'
   signalbox lock catalogue --shared -- sh -c 'echo reading'
-  signalbox lock backup --wait 0 -- echo got it at once`,
-	}
+  signalbox lock backup --wait 0 -- echo got it at once`
 	shared := c.Flags().Bool("shared", false, "Share the lock with other --shared holders (default: exclusive).")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the holder")
 	addFlags(c.Flags(), scopeClient)

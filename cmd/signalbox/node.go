@@ -108,10 +108,8 @@ func nodeRow(n *client.NodeInfo) row {
 }
 
 func (a *app) nodeCmd() *cobra.Command {
-	create := &cobra.Command{
-		Use: "create PATH", Short: "Create a coordination node and its missing parents", Args: cobra.ExactArgs(1),
-		Example: "  signalbox node create /services/billing --grace-period 5s --self-check-period 500ms",
-	}
+	create := command("create PATH", "Create a coordination node and its missing parents", "")
+	create.Example = "  signalbox node create /services/billing --grace-period 5s --self-check-period 500ms"
 	ifMissing := create.Flags().Bool("if-not-exists", false, "Succeed if the node exists; its configuration is not changed.")
 	created := nodeFlags(create.Flags())
 	create.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
@@ -122,33 +120,27 @@ func (a *app) nodeCmd() *cobra.Command {
 		return inv.printNode(make(inv.ctx, args[0], *created))
 	})
 
-	alter := &cobra.Command{
-		Use: "alter PATH", Short: "Change the configuration of a node; omitted fields stay", Args: cobra.ExactArgs(1),
-		Example: "  signalbox node alter /services/billing --read-consistency strict --grace-period default",
-	}
+	alter := command("alter PATH", "Change the configuration of a node; omitted fields stay", "")
+	alter.Example = "  signalbox node alter /services/billing --read-consistency strict --grace-period default"
 	altered := nodeFlags(alter.Flags())
 	alter.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
 		return inv.printNode(c.AlterNode(inv.ctx, args[0], *altered))
 	})
 
-	describe := &cobra.Command{Use: "describe PATH", Short: "Show a node and its effective configuration", Args: cobra.ExactArgs(1)}
+	describe := command("describe PATH", "Show a node and its effective configuration", "")
 	describe.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
 		return inv.printNode(c.DescribeNode(inv.ctx, args[0]))
 	})
 
-	drop := &cobra.Command{
-		Use: "drop PATH", Short: "Delete a node with its sessions and semaphores", Args: cobra.ExactArgs(1),
-		Long: `Delete a node with its live sessions and held semaphores: each of its sessions expires. A node
-created later under the same path is new and empty. Nodes below it must be dropped first.`,
-	}
+	drop := command("drop PATH", "Delete a node with its sessions and semaphores",
+		`Delete a node with its live sessions and held semaphores: each of its sessions expires. A node
+created later under the same path is new and empty. Nodes below it must be dropped first.`)
 	drop.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
-		if err := c.DropNode(inv.ctx, args[0]); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"path", "path", args[0]}, {"dropped", "dropped", true}}, "dropped %s", args[0])
+		err := c.DropNode(inv.ctx, args[0])
+		return inv.report(err, row{{"path", "path", args[0]}, {"dropped", "dropped", true}}, "dropped %s", args[0])
 	})
 
-	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List nodes by path prefix", Args: cobra.MaximumNArgs(1)}
+	ls := command("ls [PREFIX]", "List nodes by path prefix", "")
 	ls.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
 		return inv.list(each(c.Nodes(inv.ctx, strings.Join(args, "")), func(n *client.NodeInfo) row {
 			r := nodeRow(n)

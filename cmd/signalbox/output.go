@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 	"unicode"
@@ -78,6 +79,7 @@ type printer struct {
 	w      io.Writer
 	format string
 	color  bool
+	events sync.Mutex // held while an event is printed: several goroutines may print them
 }
 
 // item prints a single item: in a table as lines of key and value, followed by its lists.
@@ -141,6 +143,8 @@ func (a *app) stream() (*printer, error) {
 
 // event prints an item on a line: as JSON, or in a table as cells.
 func (p *printer) event(r row) error {
+	p.events.Lock()
+	defer p.events.Unlock()
 	if p.format != "table" {
 		return p.json(r, false)
 	}

@@ -17,7 +17,7 @@ import (
 var elections = choicesOf(coord.Oldest, coord.LowestID, coord.Preferred)
 
 func (a *app) processCmd() *cobra.Command {
-	ls := &cobra.Command{Use: "ls [PREFIX]", Short: "List the processes of the node", Args: cobra.MaximumNArgs(1)}
+	ls := command("ls [PREFIX]", "List the processes of the node", "")
 	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		return inv.list(each(coord.List(inv.ctx, n, strings.Join(args, "")), func(p *coord.Info) row {
 			return row{
@@ -27,9 +27,7 @@ func (a *app) processCmd() *cobra.Command {
 		}), "no processes")
 	})
 
-	describe := &cobra.Command{
-		Use: "describe NAME", Short: "Show a process: members, coordinator, the members its round waits for, and the last rounds", Args: cobra.ExactArgs(1),
-	}
+	describe := command("describe NAME", "Show a process: members, coordinator, the members its round waits for, and the last rounds", "")
 	describe.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
 		if err != nil {
@@ -38,9 +36,7 @@ func (a *app) processCmd() *cobra.Command {
 		return inv.printer().item(processRow(s, inv.node))
 	})
 
-	history := &cobra.Command{
-		Use: "history NAME", Short: "Show the last rounds with their duration and outcome, newest first", Args: cobra.ExactArgs(1),
-	}
+	history := command("history NAME", "Show the last rounds with their duration and outcome, newest first", "")
 	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
 		if err != nil {
@@ -49,18 +45,16 @@ func (a *app) processCmd() *cobra.Command {
 		return inv.printer().list(roundRows(s.History, len(s.History)), "no round is over yet")
 	})
 
-	watch := &cobra.Command{Use: "watch NAME", Short: "Print the state of a process and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	watch := command("watch NAME", "Print the state of a process and each change, until Ctrl-C", "")
 	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
 		return each(coord.Operate(n, name).Watch(ctx), processEventRow)
 	})
 
-	force := &cobra.Command{
-		Use: "force NAME", Short: "Start a new round without a change of members", Args: cobra.ExactArgs(1),
-		Long: `Start a new round without a change of members. It follows the current round if that is decided,
+	force := command("force NAME", "Start a new round without a change of members",
+		`Start a new round without a change of members. It follows the current round if that is decided,
 and replaces it otherwise. Members whose session has ended and whose key reserves their place
-leave.`,
-		Example: "  signalbox process force mail --reason 'new partitions'",
-	}
+leave.`)
+	force.Example = "  signalbox process force mail --reason 'new partitions'"
 	forced := force.Flags().String("reason", "", "Reason, for the records; at most 256 bytes.")
 	force.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		if err := coord.Operate(n, args[0]).Force(inv.ctx, *forced); err != nil {
@@ -69,13 +63,11 @@ leave.`,
 		return inv.printer().message(row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", args[0])
 	})
 
-	evict := &cobra.Command{
-		Use: "evict NAME SESSION", Short: "End a membership and start a new round of the others", Args: cobra.ExactArgs(2),
-		Long: `End the membership of a session, and give up the place that its key reserves. The member is
+	evict := command("evict NAME SESSION", "End a membership and start a new round of the others",
+		`End the membership of a session, and give up the place that its key reserves. The member is
 notified and does not join again by itself; its session stays. The others may take over its work
-before it is notified. To end the whole session use "signalbox session kill".`,
-		Example: "  signalbox process evict mail 35184372088833 --reason 'host is broken'",
-	}
+before it is notified. To end the whole session use "signalbox session kill".`)
+	evict.Example = "  signalbox process evict mail 35184372088833 --reason 'host is broken'"
 	evicted := evict.Flags().String("reason", "", "Reason, for the member and the records; at most 256 bytes.")
 	evict.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[1])
@@ -97,12 +89,10 @@ one round: all members prepare, agree with the coordinator, and complete.`, ls, 
 }
 
 func (a *app) processAlter() *cobra.Command {
-	c := &cobra.Command{
-		Use: "alter NAME", Short: "Change the options of a process; omitted ones stay", Args: cobra.ExactArgs(1),
-		Long: `Change the options of a process, which its first member set. Omitted options stay, and so do
-running timers. The options are forgotten ten minutes after the last member left.`,
-		Example: "  signalbox process alter mail --debounce 500ms --round-timeout 1m",
-	}
+	c := command("alter NAME", "Change the options of a process; omitted ones stay",
+		`Change the options of a process, which its first member set. Omitted options stay, and so do
+running timers. The options are forgotten ten minutes after the last member left.`)
+	c.Example = "  signalbox process alter mail --debounce 500ms --round-timeout 1m"
 	var given coord.Options
 	election := parsedVar(c.Flags(), "election", "", elections.parse, "How the coordinator is chosen: oldest, lowest-id or preferred (highest weight).")
 	times := []struct {

@@ -42,11 +42,8 @@ func (inv *invocation) withTrack(name string, fn func(t *rollout.Track) error) e
 }
 
 func (a *app) rolloutCreate() *cobra.Command {
-	c := &cobra.Command{
-		Use: "create TRACK", Short: "Create a rollout", Args: cobra.ExactArgs(1),
-		Example: `  signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
-  signalbox rollout create geo/base --file rollout.yaml`,
-		Long: `Create a rollout from flags, or from a YAML file with all options:
+	c := command("create TRACK", "Create a rollout",
+		`Create a rollout from flags, or from a YAML file with all options:
 
   source: published
   locations:
@@ -58,8 +55,9 @@ func (a *app) rolloutCreate() *cobra.Command {
       share-bake: 30s
       gates:                # run by "signalbox rollout gate" before the location takes a version
         - {name: smoke, command: ./smoke.sh, timeout: 1m}
-        - {name: alerts, webhook: "http://alerts/quiet"}`,
-	}
+        - {name: alerts, webhook: "http://alerts/quiet"}`)
+	c.Example = `  signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
+  signalbox rollout create geo/base --file rollout.yaml`
 	readFlags := a.addRolloutFlags(c)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		config := rollout.Config{Source: rollout.Published}
@@ -68,23 +66,18 @@ func (a *app) rolloutCreate() *cobra.Command {
 		}
 		return inv.withTrack(args[0], func(t *rollout.Track) error {
 			revision, err := t.Create(inv.ctx, config)
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", args[0], len(config.Locations))
+			return inv.report(err, row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", args[0], len(config.Locations))
 		})
 	})
 	return c
 }
 
 func (a *app) rolloutAlter() *cobra.Command {
-	c := &cobra.Command{
-		Use: "alter TRACK", Short: "Change a rollout's config; omitted options stay", Args: cobra.ExactArgs(1),
-		Long: `Change a rollout's config. Omitted options stay. With --location, give all locations: they keep
+	c := command("alter TRACK", "Change a rollout's config; omitted options stay",
+		`Change a rollout's config. Omitted options stay. With --location, give all locations: they keep
 their gates, targets and histories by name. The change is refused if the config was changed in the
-meantime.`,
-		Example: "  signalbox rollout alter geo/base --location SAS --location MAN:10s --location VLA:10s",
-	}
+meantime.`)
+	c.Example = "  signalbox rollout alter geo/base --location SAS --location MAN:10s --location VLA:10s"
 	readFlags := a.addRolloutFlags(c)
 	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0: its current one.")
 	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
@@ -97,34 +90,27 @@ meantime.`,
 			return err
 		}
 		now, err := t.Alter(inv.ctx, cmp.Or(*revision, s.ConfigRevision), config)
-		if err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", args[0], now)
+		return inv.report(err, row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", args[0], now)
 	})
 	return c
 }
 
 func (a *app) rolloutDelete() *cobra.Command {
-	c := &cobra.Command{Use: "delete TRACK", Short: "Delete a rollout", Args: cobra.ExactArgs(1)}
+	c := command("delete TRACK", "Delete a rollout", "")
 	force := c.Flags().Bool("force", false, "Delete it even if it has instances; they keep their versions.")
 	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
-		if err := t.Delete(inv.ctx, *force); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"track", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
+		err := t.Delete(inv.ctx, *force)
+		return inv.report(err, row{{"track", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 	return c
 }
 
 func (a *app) rolloutPublish() *cobra.Command {
-	c := &cobra.Command{
-		Use: "publish TRACK [FILE]", Short: "Publish a version, with a file's content as its payload", Args: cobra.RangeArgs(1, 2),
-		Long: `Publish a version for the first location. Its payload is a file's content or text, at most 64 KiB;
-- is standard input. For larger data publish its location.`,
-		Example: `  signalbox rollout publish geo/base data.bin
-  signalbox rollout publish geo/base --data s3://base/2024-11-20 --version 20241120`,
-	}
+	c := command("publish TRACK [FILE]", "Publish a version, with a file's content as its payload",
+		`Publish a version for the first location. Its payload is a file's content or text, at most 64 KiB;
+- is standard input. For larger data publish its location.`)
+	c.Example = `  signalbox rollout publish geo/base data.bin
+  signalbox rollout publish geo/base --data s3://base/2024-11-20 --version 20241120`
 	addDataFlags(c, "Payload as text")
 	version := parsedVar(c.Flags(), "version", "", parseVersion, "The version, higher than all earlier ones (default: the highest plus one).")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -141,39 +127,30 @@ func (a *app) rolloutPublish() *cobra.Command {
 		}
 		return inv.withTrack(args[0], func(t *rollout.Track) error {
 			v, err := t.Publish(inv.ctx, *version, payload)
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, args[0], len(payload))
+			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, args[0], len(payload))
 		})
 	})
 	return c
 }
 
 func (a *app) rolloutWithdraw() *cobra.Command {
-	c := &cobra.Command{
-		Use: "withdraw TRACK VERSION", Short: "Withdraw a published version", Args: cobra.ExactArgs(2),
-		Long: `Withdraw a published version: no location chooses it any more. Locations that have it keep it; "signalbox rollout rollback" replaces it.`,
-	}
+	c := command("withdraw TRACK VERSION", "Withdraw a published version",
+		`Withdraw a published version: no location chooses it any more. Locations that have it keep it; "signalbox rollout rollback" replaces it.`)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		v, err := parseVersion(args[1])
 		if err != nil {
 			return err
 		}
 		return inv.withTrack(args[0], func(t *rollout.Track) error {
-			if err := t.Withdraw(inv.ctx, v); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, args[0])
+			err := t.Withdraw(inv.ctx, v)
+			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, args[0])
 		})
 	})
 	return c
 }
 
 func (a *app) rolloutStatus() *cobra.Command {
-	c := &cobra.Command{
-		Use: "status TRACK", Short: "Show each location: state, what it waits for, which instances block it, and when it goes on", Args: cobra.ExactArgs(1),
-	}
+	c := command("status TRACK", "Show each location: state, what it waits for, which instances block it, and when it goes on", "")
 	instances := c.Flags().Bool("instances", false, "Also show each instance.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		var opts []rollout.DescribeOption
@@ -190,10 +167,8 @@ func (a *app) rolloutStatus() *cobra.Command {
 }
 
 func (a *app) rolloutWatch() *cobra.Command {
-	c := &cobra.Command{
-		Use: "watch TRACK", Short: "Print the events of a rollout, with reasons, until Ctrl-C", Args: cobra.ExactArgs(1),
-		Long: `Print the events of a rollout, with reasons, until Ctrl-C. It starts with the state of each location.`,
-	}
+	c := command("watch TRACK", "Print the events of a rollout, with reasons, until Ctrl-C",
+		`Print the events of a rollout, with reasons, until Ctrl-C. It starts with the state of each location.`)
 	location := c.Flags().String("location", "", "Only events of this location.")
 	count := c.Flags().Uint("count", 0, "Stop after this many events; 0: never.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -235,7 +210,7 @@ func (a *app) rolloutWatch() *cobra.Command {
 }
 
 func (a *app) rolloutHistory() *cobra.Command {
-	c := &cobra.Command{Use: "history TRACK LOCATION", Short: "List the versions of a location, oldest first", Args: cobra.ExactArgs(2)}
+	c := command("history TRACK LOCATION", "List the versions of a location, oldest first", "")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		rows, err := rollout.OpenReader(n, args[0]).History(inv.ctx, args[1])
 		if err != nil {
@@ -259,60 +234,50 @@ bad for everyone is still replaced, because a bad version during a pause would b
 }
 
 func (a *app) rolloutRollback() *cobra.Command {
-	c := &cobra.Command{
-		Use: "rollback TRACK VERSION LOCATION...", Short: "Return locations to an earlier version at once", Args: cobra.MinimumNArgs(3),
-		Long: `Return locations to an earlier version from their histories, at once: all named locations, or
-none. The version they leave is not chosen again; if it was good, publish it under a new version.`,
-		Example: "  signalbox rollout rollback geo/base 41 SAS MAN VLA",
-	}
+	c := command("rollback TRACK VERSION LOCATION...", "Return locations to an earlier version at once",
+		`Return locations to an earlier version from their histories, at once: all named locations, or
+none. The version they leave is not chosen again; if it was good, publish it under a new version.`)
+	c.Example = "  signalbox rollout rollback geo/base 41 SAS MAN VLA"
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		v, err := parseVersion(args[1])
 		if err != nil {
 			return err
 		}
 		return inv.withTrack(args[0], func(t *rollout.Track) error {
-			if err := t.Rollback(inv.ctx, v, args[2:]...); err != nil {
-				return err
-			}
-			return inv.printer().operated("rollback", args[0], args[2:])
+			return inv.operated(t.Rollback(inv.ctx, v, args[2:]...), "rollback", args[0], args[2:])
 		})
 	})
 	return c
 }
 
 func (a *app) rolloutDrop() *cobra.Command {
-	return &cobra.Command{
-		Use: "drop TRACK INSTANCE", Short: "Remove an instance from a rollout", Args: cobra.ExactArgs(2),
-		Long: `Remove an instance: its location does not wait for it any more. An instance that is alive registers again, as a follower.`,
-		RunE: a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
-			if err := t.Drop(inv.ctx, args[1]); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", args[1], args[0])
-		}),
-	}
-}
-
-// rolloutOperate is a verb of an operator on locations.
-func (a *app) rolloutOperate(verb, short string, needed bool, do func(*rollout.Track, context.Context, ...string) error) *cobra.Command {
-	c := &cobra.Command{Use: verb + " TRACK LOCATION...", Short: short, Args: cobra.MinimumNArgs(2)}
-	if !needed {
-		c.Use, c.Args = verb+" TRACK [LOCATION...]", cobra.MinimumNArgs(1)
-	}
+	c := command("drop TRACK INSTANCE", "Remove an instance from a rollout",
+		`Remove an instance: its location does not wait for it any more. An instance that is alive registers again, as a follower.`)
 	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
-		if err := do(t, inv.ctx, args[1:]...); err != nil {
-			return err
-		}
-		return inv.printer().operated(verb, args[0], args[1:])
+		err := t.Drop(inv.ctx, args[1])
+		return inv.report(err, row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", args[1], args[0])
 	})
 	return c
 }
 
-// operated prints a change of locations of a track; none: of all.
-func (p *printer) operated(verb, track string, locations []string) error {
+// rolloutOperate is a verb of an operator on locations.
+func (a *app) rolloutOperate(verb, short string, needed bool, do func(*rollout.Track, context.Context, ...string) error) *cobra.Command {
+	form := verb + " TRACK LOCATION..."
+	if !needed {
+		form = verb + " TRACK [LOCATION...]"
+	}
+	c := command(form, short, "")
+	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+		return inv.operated(do(t, inv.ctx, args[1:]...), verb, args[0], args[1:])
+	})
+	return c
+}
+
+// operated reports a change of locations of a track; none: of all.
+func (inv *invocation) operated(err error, verb, track string, locations []string) error {
 	of := strings.Join(locations, ", ")
 	if of == "" {
 		of = "the whole rollout"
 	}
-	return p.message(row{{"track", "", track}, {"verb", "", verb}, {"locations", "", orEmpty(locations)}}, "%s: %s of %s", verb, of, track)
+	return inv.report(err, row{{"track", "", track}, {"verb", "", verb}, {"locations", "", orEmpty(locations)}}, "%s: %s of %s", verb, of, track)
 }

@@ -19,9 +19,8 @@ import (
 const exitSourceError = 75
 
 func (a *app) rolloutFollow() *cobra.Command {
-	c := &cobra.Command{
-		Use: "follow TRACK -- COMMAND [ARG...]", Short: "Run as an instance: run a command for each version, and report its exit",
-		Long: `Run as an instance of a location: run a command for each version of the location, and report how
+	c := command("follow TRACK -- COMMAND [ARG...]", "Run as an instance: run a command for each version, and report its exit",
+		`Run as an instance of a location: run a command for each version of the location, and report how
 it ended. SIGNALBOX_VERSION is the version, SIGNALBOX_PAYLOAD the file with its payload,
 SIGNALBOX_ATTEMPT the attempt.
 
@@ -33,9 +32,8 @@ SIGNALBOX_ATTEMPT the attempt.
 When another version is due, the command and all processes it started are stopped. Processes it
 leaves running are killed, so run a server under a service manager. While no server can be
 reached, nothing changes. With --dir the last version is saved: after a restart it is loaded
-first, before any server is asked, and the instance takes over its id.`,
-		Example: "  signalbox rollout follow geo/base --location SAS --dir /var/lib/geo -- sh -c 'cp $SIGNALBOX_PAYLOAD data.bin'",
-	}
+first, before any server is asked, and the instance takes over its id.`)
+	c.Example = "  signalbox rollout follow geo/base --location SAS --dir /var/lib/geo -- sh -c 'cp $SIGNALBOX_PAYLOAD data.bin'"
 	location := c.Flags().String("location", "", "Location of the instance.")
 	id := c.Flags().String("id", "", "Id of the instance, unique in the rollout (default: the host name).")
 	meta := c.Flags().String("meta", "", "Description of the instance.")

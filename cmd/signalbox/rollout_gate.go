@@ -17,9 +17,8 @@ import (
 )
 
 func (a *app) rolloutGate() *cobra.Command {
-	return &cobra.Command{
-		Use: "gate TRACK", Short: "Run the gates of a rollout, until Ctrl-C", Args: cobra.ExactArgs(1),
-		Long: `Run the gates of a rollout until Ctrl-C. A location takes a version only after its gates have
+	c := command("gate TRACK", "Run the gates of a rollout, until Ctrl-C",
+		`Run the gates of a rollout until Ctrl-C. A location takes a version only after its gates have
 passed. Several gate runners may run: the first outcome of a run counts.
 
   command    sh runs it, with SIGNALBOX_VERSION, SIGNALBOX_LOCATION, SIGNALBOX_GATE and
@@ -27,37 +26,34 @@ passed. Several gate runners may run: the first outcome of a run counts.
   webhook    gets the same values with POST, as JSON; 2xx: passed, 4xx: failed,
              other: inconclusive, retried later
 
-A failed gate keeps the version from its location.`,
-		RunE: a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-			out, err := inv.stream()
-			if err != nil {
+A failed gate keeps the version from its location.`)
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		out, err := inv.stream()
+		if err != nil {
+			return err
+		}
+		return inv.withTrack(args[0], func(t *rollout.Track) error {
+			keeper := rollout.Gatekeeper{
+				Track: t,
+				Check: inv.check,
+				OnDecided: func(run rollout.GateRun, outcome rollout.Outcome, text string, err error) {
+					r := row{
+						{"time", "time", clockTime{time.Now()}}, {"event", "event", outcome.String()}, {"location", "location", run.Location}, {"gate", "gate", run.Gate.Name},
+						{"version", "version", labelled{"version", run.Version}}, {"attempt", "attempt", labelled{"attempt", run.Attempt}}, {"text", "text", uncut(text)},
+					}
+					if err != nil {
+						r = append(r, field{"error", "error", uncut(err.Error())})
+					}
+					_ = out.event(r)
+				},
+			}
+			if err := keeper.Run(inv.longCtx); inv.longCtx.Err() == nil {
 				return err
 			}
-			return inv.withTrack(args[0], func(t *rollout.Track) error {
-				var mu sync.Mutex // gates of several locations run at once
-				keeper := rollout.Gatekeeper{
-					Track: t,
-					Check: inv.check,
-					OnDecided: func(run rollout.GateRun, outcome rollout.Outcome, text string, err error) {
-						mu.Lock()
-						defer mu.Unlock()
-						r := row{
-							{"time", "time", clockTime{time.Now()}}, {"event", "event", outcome.String()}, {"location", "location", run.Location}, {"gate", "gate", run.Gate.Name},
-							{"version", "version", labelled{"version", run.Version}}, {"attempt", "attempt", labelled{"attempt", run.Attempt}}, {"text", "text", uncut(text)},
-						}
-						if err != nil {
-							r = append(r, field{"error", "error", uncut(err.Error())})
-						}
-						_ = out.event(r)
-					},
-				}
-				if err := keeper.Run(inv.longCtx); inv.longCtx.Err() == nil {
-					return err
-				}
-				return nil
-			})
-		}),
-	}
+			return nil
+		})
+	})
+	return c
 }
 
 func (inv *invocation) check(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/rollout"
@@ -14,16 +13,15 @@ import (
 )
 
 func (a *app) rolloutGenerate() *cobra.Command {
-	c := &cobra.Command{
-		Use: "generate TRACK -- COMMAND [ARG...]", Short: "Generate the versions of a rollout with a command, until Ctrl-C", Args: cobra.MinimumNArgs(2),
-		Long: `Generate the versions of a rollout whose source is external, until Ctrl-C. COMMAND runs whenever
+	c := command("generate TRACK -- COMMAND [ARG...]", "Generate the versions of a rollout with a command, until Ctrl-C",
+		`Generate the versions of a rollout whose source is external, until Ctrl-C. COMMAND runs whenever
 the first location is ready for a version. SIGNALBOX_EXPECTED is the location's version (0: none).
 The last line of output is the next version, a number above all earlier ones. If COMMAND fails or
 takes longer than --limit, it is retried later and "rollout status" shows why; locations keep
-their versions. Several generators may run: the first answer counts.`,
-		Example: `  signalbox rollout create geo/base --source external --location SAS --location MAN:5s
-  signalbox rollout generate geo/base -- date +%s`,
-	}
+their versions. Several generators may run: the first answer counts.`)
+	c.Args = cobra.MinimumNArgs(2)
+	c.Example = `  signalbox rollout create geo/base --source external --location SAS --location MAN:5s
+  signalbox rollout generate geo/base -- date +%s`
 	var limit time.Duration
 	durationVar(c.Flags(), &limit, "limit", 5*time.Second, "Timeout of the command.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -35,13 +33,10 @@ their versions. Several generators may run: the first answer counts.`,
 			return err
 		}
 		return inv.withTrack(args[0], func(t *rollout.Track) error {
-			var mu sync.Mutex
 			g := rollout.Generator{
 				Track: t, Timeout: limit,
 				Next: func(ctx context.Context, expected uint64) (uint64, error) { return generate(ctx, args[1:], expected) },
 				OnResult: func(expected, version uint64, err error) {
-					mu.Lock()
-					defer mu.Unlock()
 					event := "given"
 					if err != nil {
 						event = "refused"

@@ -86,6 +86,40 @@ func wrapArgs(cmd *cobra.Command) {
 // usageLine is how a verb is written, without its flags.
 func usageLine(cmd *cobra.Command) string { return strings.TrimSuffix(cmd.UseLine(), " [flags]") }
 
+// command makes a verb of its form, a title, and a long help if the title is not enough. The check
+// of arguments follows from the form: NAME is one, [NAME] may be left out, NAME... may be repeated.
+// A verb whose form has -- checks the arguments itself.
+func command(form, short, long string) *cobra.Command {
+	c := &cobra.Command{Use: form, Short: short, Long: long}
+	needed, optional, repeated := 0, 0, false
+	for _, word := range strings.Fields(form)[1:] {
+		switch {
+		case word == "--" || word == "[--":
+			return c
+		case strings.HasPrefix(word, "--"): // of a flag, and its value follows
+			needed--
+		case word[0] == '[':
+			optional++
+		default:
+			needed++
+		}
+		repeated = repeated || strings.Contains(word, "...")
+	}
+	switch {
+	case repeated:
+		c.Args = cobra.MinimumNArgs(needed)
+	case optional == 0 && needed == 0:
+		c.Args = cobra.NoArgs
+	case optional == 0:
+		c.Args = cobra.ExactArgs(needed)
+	case needed == 0:
+		c.Args = cobra.MaximumNArgs(optional)
+	default:
+		c.Args = cobra.RangeArgs(needed, needed+optional)
+	}
+	return c
+}
+
 // group is a verb that only has verbs below it, all with the settings of clients unless they have
 // their own. Alone it prints its help, and an unknown verb is a usage error.
 func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {

@@ -113,10 +113,8 @@ func (inv *invocation) acquireWithFile(path string, h holdArgs, acquire acquireF
 		return err
 	}
 	row := append(grantRow(l, "acquired"), field{"session_file", "", path}, field{"timeout_ms", "", ms(s.Timeout())})
-	if err := inv.saveSession(path, s, started); err != nil {
-		return err
-	}
-	return inv.printer().message(row, "acquired %s with token %d; held for %s unless you run this again or release it", h.name, l.Token(), s.Timeout())
+	err = inv.saveSession(path, s, started)
+	return inv.report(err, row, "acquired %s with token %d; held for %s unless you run this again or release it", h.name, l.Token(), s.Timeout())
 }
 
 func (inv *invocation) releaseWithFile(path, name string) error {

@@ -17,10 +17,8 @@ func (a *app) semCmd() *cobra.Command {
 }
 
 func (a *app) semCreate() *cobra.Command {
-	c := &cobra.Command{
-		Use: "create NAME", Short: "Create a persistent semaphore", Args: cobra.ExactArgs(1),
-		Example: "  signalbox sem create slots --limit 3 --data 'three at a time'",
-	}
+	c := command("create NAME", "Create a persistent semaphore", "")
+	c.Example = "  signalbox sem create slots --limit 3 --data 'three at a time'"
 	limit := parsedVar(c.Flags(), "limit", "1", parseAmount, "Number of units, 1 to max.")
 	addDataFlags(c, "Data of the semaphore")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -29,27 +27,23 @@ func (a *app) semCreate() *cobra.Command {
 			return err
 		}
 		return inv.withSession(func(s *client.Session) error {
-			if err := s.Create(inv.ctx, args[0], *limit, data); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", *limit}, {"created", "", true}}, "created %s with limit %s", args[0], cell(amount(*limit)))
+			err := s.Create(inv.ctx, args[0], *limit, data)
+			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", *limit}, {"created", "", true}}, "created %s with limit %s", args[0], cell(amount(*limit)))
 		})
 	})
 	return c
 }
 
 func (a *app) semAcquire() *cobra.Command {
-	c := &cobra.Command{
-		Use: "acquire NAME [-- COMMAND [ARG...]]", Short: "Acquire units, and hold them while a command runs, or until Ctrl-C",
-		Long: `Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are
+	c := command("acquire NAME [-- COMMAND [ARG...]]", "Acquire units, and hold them while a command runs, or until Ctrl-C",
+		`Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are
 released when this command ends; if it is killed, after the session's timeout. The processes that
 COMMAND started are ended as with signalbox lock.
 
 With --session-file FILE it returns as soon as the units are acquired, and they stay held for the
 session's timeout. FILE holds the session for "signalbox sem release NAME --session-file FILE".
-Run the command again with the same file to extend the session.`,
-		Example: `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`,
-	}
+Run the command again with the same file to extend the session.`)
+	c.Example = `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`
 	count := parsedVar(c.Flags(), "count", "1", parseAmount, "Units to acquire, 1 to the limit.")
 	createLimit := parsedVar(c.Flags(), "create-limit", "", parseAmount, "Create the semaphore with this limit if it does not exist.")
 	sessionFile := c.Flags().String("session-file", "", "File to save the session in, so that it outlives this command.")
@@ -82,12 +76,10 @@ Run the command again with the same file to extend the session.`,
 }
 
 func (a *app) semRelease() *cobra.Command {
-	c := &cobra.Command{
-		Use: "release NAME --session-file FILE", Short: "Release units of a saved session, or leave the queue", Args: cobra.ExactArgs(1),
-		Long: `Release what the session saved in FILE holds of the semaphore. Units held by a running command are
+	c := command("release NAME --session-file FILE", "Release units of a saved session, or leave the queue",
+		`Release what the session saved in FILE holds of the semaphore. Units held by a running command are
 released when that command ends. An operator can use "signalbox sem force-release", or end the
-session with "signalbox session kill".`,
-	}
+session with "signalbox session kill".`)
 	sessionFile := c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *sessionFile == "" {
@@ -125,9 +117,7 @@ func rowsOf[T any](items []T, f func(*T) row) []row {
 }
 
 func (a *app) semDescribe() *cobra.Command {
-	c := &cobra.Command{
-		Use: "describe NAME", Short: "Show a semaphore, its owners and its waiters", Args: cobra.ExactArgs(1),
-	}
+	c := command("describe NAME", "Show a semaphore, its owners and its waiters", "")
 	strict := c.Flags().Bool("strict", false, "Read with strict consistency, whatever the node's setting.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters()}
@@ -149,10 +139,8 @@ func (a *app) semDescribe() *cobra.Command {
 }
 
 func (a *app) semUpdate() *cobra.Command {
-	c := &cobra.Command{
-		Use: "update NAME", Short: "Replace a semaphore's data, held or not", Args: cobra.ExactArgs(1),
-		Example: "  signalbox sem update slots --data 'two at a time' --expect 1",
-	}
+	c := command("update NAME", "Replace a semaphore's data, held or not", "")
+	c.Example = "  signalbox sem update slots --data 'two at a time' --expect 1"
 	expect := c.Flags().Uint64("expect", 0, "Only if the data has this version; 0 is any.")
 	addDataFlags(c, "The new data")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -169,42 +157,33 @@ func (a *app) semUpdate() *cobra.Command {
 		}
 		return inv.withSession(func(s *client.Session) error {
 			v, err := s.Update(inv.ctx, args[0], data, opts...)
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", args[0], v)
+			return inv.report(err, row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", args[0], v)
 		})
 	})
 	return c
 }
 
 func (a *app) semResize() *cobra.Command {
-	c := &cobra.Command{
-		Use: "resize NAME --limit N", Short: "Change a limit; current owners keep their units", Args: cobra.ExactArgs(1),
-	}
+	c := command("resize NAME --limit N", "Change a limit; current owners keep their units", "")
 	limit := parsedVar(c.Flags(), "limit", "", parseAmount, "The new limit, 1 to max.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("limit") {
 			return usagef("--limit is missing; the form is: %s", usageLine(cmd))
 		}
 		return inv.withSession(func(s *client.Session) error {
-			if err := s.Resize(inv.ctx, args[0], *limit); err != nil {
-				return err
-			}
-			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", *limit}}, "%s has limit %s", args[0], cell(amount(*limit)))
+			err := s.Resize(inv.ctx, args[0], *limit)
+			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", *limit}}, "%s has limit %s", args[0], cell(amount(*limit)))
 		})
 	})
 	return c
 }
 
 func (a *app) semDelete() *cobra.Command {
-	c := &cobra.Command{Use: "delete NAME", Short: "Delete a persistent semaphore", Args: cobra.ExactArgs(1)}
+	c := command("delete NAME", "Delete a persistent semaphore", "")
 	force := c.Flags().Bool("force", false, "Delete it even if it has owners or waiters: owners lose it, waiters are rejected.")
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		if err := s.Delete(inv.ctx, args[0], *force); err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
+		err := s.Delete(inv.ctx, args[0], *force)
+		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 	return c
 }
@@ -217,7 +196,7 @@ func semRow(s *client.SemaphoreInfo) row {
 }
 
 func (a *app) semLs() *cobra.Command {
-	c := &cobra.Command{Use: "ls [PREFIX]", Short: "List semaphores by prefix, in order of name", Args: cobra.MaximumNArgs(1)}
+	c := command("ls [PREFIX]", "List semaphores by prefix, in order of name", "")
 	all := c.Flags().Bool("all", false, "Include semaphores of configurations, whose names begin with "+client.ConfigPrefix+".")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		return inv.list(each(semaphores(inv.ctx, n, strings.Join(args, ""), *all), semRow), "no semaphores")
@@ -240,9 +219,7 @@ func semaphores(ctx context.Context, n *client.Node, prefix string, all bool) it
 }
 
 func (a *app) semWhy() *cobra.Command {
-	c := &cobra.Command{
-		Use: "why NAME", Short: "Explain a wait: the owners, and the queue ahead", Args: cobra.ExactArgs(1),
-	}
+	c := command("why NAME", "Explain a wait: the owners, and the queue ahead", "")
 	session := c.Flags().Uint64("session", 0, "Explain it for this session (default: for a new waiter).")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		w, err := n.ExplainWait(inv.ctx, args[0], *session)
@@ -314,10 +291,8 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 }
 
 func (a *app) semWatch() *cobra.Command {
-	c := &cobra.Command{
-		Use: "watch NAME", Short: "Print a semaphore's state and each change, until Ctrl-C", Args: cobra.ExactArgs(1),
-		Long: `Print the state of a semaphore and then each change. It need not exist yet. With --prefix, NAME is a prefix of many names.`,
-	}
+	c := command("watch NAME", "Print a semaphore's state and each change, until Ctrl-C",
+		`Print the state of a semaphore and then each change. It need not exist yet. With --prefix, NAME is a prefix of many names.`)
 	prefix := c.Flags().Bool("prefix", false, "Watch all names that begin with NAME.")
 	return a.streamVerb(c, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
 		if *prefix {

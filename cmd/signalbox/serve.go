@@ -19,10 +19,8 @@ import (
 )
 
 func (a *app) serveCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "serve",
-		Short: "Run an instance",
-		Long: `Run an instance. SIGTERM and SIGINT stop it gracefully: its leaderships and its vote move to other
+	c := command("serve", "Run an instance",
+		`Run an instance. SIGTERM and SIGINT stop it gracefully: its leaderships and its vote move to other
 instances, its log is completed, and clients are notified. Without flags it is a working single
 instance on a local folder.
 
@@ -37,45 +35,39 @@ they must. Certificates are read again when their files change, and at SIGHUP.
 With --auth a new cluster requires credentials from the start; see "signalbox auth --help".
 
 Flags take precedence over the environment, the environment over the --config file, and the file
-over defaults.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, cfg, err := a.readServer(cmd)
-			if err != nil {
-				return err
+over defaults.`)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		v, cfg, err := a.readServer(cmd)
+		if err != nil {
+			return err
+		}
+		var tour func(addr, admin string)
+		if v["tour"] == "true" {
+			tour = func(addr, admin string) {
+				a.tour(invoked(), addr, admin, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
 			}
-			var tour func(addr, admin string)
-			if v["tour"] == "true" {
-				tour = func(addr, admin string) {
-					a.tour(invoked(), addr, admin, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
-				}
-			}
-			return a.serve(cmd.Context(), cfg, tour)
-		},
+		}
+		return a.serve(cmd.Context(), cfg, tour)
 	}
 	addFlags(c.Flags(), scopeServe)
 	return c
 }
 
 func (a *app) devCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "dev",
-		Short: "Run an instance on a temporary folder and print a short tour",
-		Long:  `Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.`,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, cfg, err := a.readServer(cmd)
-			if err != nil {
-				return err
-			}
-			if cfg.DataDir, err = os.MkdirTemp("", "signalbox-dev-"); err != nil {
-				return err
-			}
-			defer os.RemoveAll(cfg.DataDir)
-			return a.serve(cmd.Context(), cfg, func(addr, admin string) {
-				a.tour(invoked(), addr, admin, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
-			})
-		},
+	c := command("dev", "Run an instance on a temporary folder and print a short tour",
+		`Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.`)
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		_, cfg, err := a.readServer(cmd)
+		if err != nil {
+			return err
+		}
+		if cfg.DataDir, err = os.MkdirTemp("", "signalbox-dev-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(cfg.DataDir)
+		return a.serve(cmd.Context(), cfg, func(addr, admin string) {
+			a.tour(invoked(), addr, admin, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
+		})
 	}
 	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "shards", "log-level", "log-format")
 	return c
@@ -114,13 +106,16 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 		return cfg, usagef("--log-format %q is unknown; choose text or json", v["log-format"])
 	}
 	for _, n := range []struct {
-		flag string
-		to   *int
-		max  int
-	}{{"shards", &cfg.Shards, 64}, {"max-connections", &cfg.Limits.MaxConnections, 1 << 24}, {"max-connections-per-address", &cfg.Limits.MaxConnectionsPerAddress, 1 << 24}} {
+		flag     string
+		to       *int
+		min, max int
+	}{
+		{"shards", &cfg.Shards, 0, 64}, {"replication-factor", &cfg.ReplicationFactor, 1, 64},
+		{"max-connections", &cfg.Limits.MaxConnections, 0, 1 << 24}, {"max-connections-per-address", &cfg.Limits.MaxConnectionsPerAddress, 0, 1 << 24},
+	} {
 		x, err := strconv.Atoi(v[n.flag])
-		if err != nil || x < 0 || x > n.max {
-			return cfg, usagef("--%s %q is not a number from 0 to %d", n.flag, v[n.flag], n.max)
+		if err != nil || x < n.min || x > n.max {
+			return cfg, usagef("--%s %q is not a number from %d to %d", n.flag, v[n.flag], n.min, n.max)
 		}
 		*n.to = x
 	}
@@ -162,11 +157,7 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 		}
 		cfg.FailureDomain[key] = value
 	}
-	n, err := strconv.Atoi(v["replication-factor"])
-	if err != nil || n < 1 || n > 64 {
-		return usagef("--replication-factor %q is not a number from 1 to 64", v["replication-factor"])
-	}
-	cfg.ReplicationFactor = n
+	var err error
 	for _, d := range []struct {
 		flag string
 		to   *time.Duration

@@ -20,13 +20,11 @@ func memberRow(m *client.Member) row {
 }
 
 func (a *app) serviceCmd() *cobra.Command {
-	register := &cobra.Command{
-		Use: "register NAME [-- COMMAND [ARG...]]", Short: "Register in a service while a command runs, or until Ctrl-C",
-		Long: `Register as a member of a service, with data such as an address, while a command runs or until
+	register := command("register NAME [-- COMMAND [ARG...]]", "Register in a service while a command runs, or until Ctrl-C",
+		`Register as a member of a service, with data such as an address, while a command runs or until
 Ctrl-C. If the registration is lost, the command and all processes it started are stopped as with
-signalbox lock, and the exit code is 4.`,
-		Example: "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api",
-	}
+signalbox lock, and the exit code is 4.`)
+	register.Example = "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api"
 	wait := addHoldFlags(register, "15s", "for a free unit", "Data of the member, such as its address")
 	register.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		h, err := inv.holdArgs(cmd, args, *wait)
@@ -45,7 +43,7 @@ signalbox lock, and the exit code is 4.`,
 		})
 	})
 
-	ls := &cobra.Command{Use: "ls NAME", Short: "List the members of a service, in order of registration", Args: cobra.ExactArgs(1)}
+	ls := command("ls NAME", "List the members of a service, in order of registration", "")
 	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		members, err := n.Service(args[0]).List(inv.ctx, client.ReadConsistency(client.Strict))
 		if err != nil {
@@ -54,7 +52,7 @@ signalbox lock, and the exit code is 4.`,
 		return inv.printer().list(rowsOf(members, memberRow), "no members")
 	})
 
-	watch := &cobra.Command{Use: "watch NAME", Short: "Print the members of a service and each change, until Ctrl-C", Args: cobra.ExactArgs(1)}
+	watch := command("watch NAME", "Print the members of a service and each change, until Ctrl-C", "")
 	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
 		return each(n.Service(name).Watch(ctx), memberEventRow)
 	})

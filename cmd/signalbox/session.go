@@ -30,12 +30,12 @@ func sessionRow(s *client.SessionInfo) row {
 }
 
 func (a *app) sessionCmd() *cobra.Command {
-	ls := &cobra.Command{Use: "ls", Short: "List the sessions of the node", Args: cobra.NoArgs}
+	ls := command("ls", "List the sessions of the node", "")
 	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, _ []string) error {
 		return inv.list(each(n.Sessions(inv.ctx), sessionRow), "no sessions")
 	})
 
-	describe := &cobra.Command{Use: "describe SESSION", Short: "Show a session, and what it holds, waits for and takes part in", Args: cobra.ExactArgs(1)}
+	describe := command("describe SESSION", "Show a session, and what it holds, waits for and takes part in", "")
 	describe.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[0])
 		if err != nil {
@@ -44,16 +44,14 @@ func (a *app) sessionCmd() *cobra.Command {
 		return inv.describeSession(id)
 	})
 
-	kill := &cobra.Command{
-		Use: "kill SESSION", Short: "End a session and release what it holds", Args: cobra.ExactArgs(1),
-		Long: `End a session. What it holds is granted to the next waiters at once, and its memberships end. Its
+	kill := command("kill SESSION", "End a session and release what it holds",
+		`End a session. What it holds is granted to the next waiters at once, and its memberships end. Its
 client gets the reason as soon as the server reaches it. To release one lease and keep the
 session, use "signalbox sem force-release".
 
-` + forceWarning,
-		Example: `  signalbox session kill 35184372088833 --dry-run
-  signalbox session kill 35184372088833 --reason 'host is broken'`,
-	}
+`+forceWarning)
+	kill.Example = `  signalbox session kill 35184372088833 --dry-run
+  signalbox session kill 35184372088833 --reason 'host is broken'`
 	reason, dry := addForceFlags(kill)
 	kill.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[0])

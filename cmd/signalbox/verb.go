@@ -107,6 +107,14 @@ func (inv *invocation) follow(count uint, open func(n *client.Node) iter.Seq2[ro
 	return nil
 }
 
+// report prints what was done, or returns the error of doing it.
+func (inv *invocation) report(err error, r row, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	return inv.printer().message(r, format, args...)
+}
+
 func (inv *invocation) list(rows iter.Seq2[row, error], empty string) error {
 	var all []row
 	for r, err := range rows {

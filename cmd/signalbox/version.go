@@ -12,29 +12,25 @@ import (
 var version = "0.1.0"
 
 func (a *app) versionCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "version",
-		Short: "Print the versions of the binary and of what it speaks",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.resolveClient(cmd); err != nil {
-				return err
-			}
-			r := row{
-				{"version", "version", version},
-				{"protocol", "protocol", protocol.Version},
-				{"go", "go", runtime.Version()},
-				{"platform", "platform", runtime.GOOS + "/" + runtime.GOARCH},
-			}
-			if b, ok := debug.ReadBuildInfo(); ok {
-				for _, s := range b.Settings {
-					if s.Key == "vcs.revision" {
-						r = append(r, field{"commit", "commit", s.Value})
-					}
+	c := command("version", "Print the versions of the binary and of what it speaks", "")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := a.resolveClient(cmd); err != nil {
+			return err
+		}
+		r := row{
+			{"version", "version", version},
+			{"protocol", "protocol", protocol.Version},
+			{"go", "go", runtime.Version()},
+			{"platform", "platform", runtime.GOOS + "/" + runtime.GOARCH},
+		}
+		if b, ok := debug.ReadBuildInfo(); ok {
+			for _, s := range b.Settings {
+				if s.Key == "vcs.revision" {
+					r = append(r, field{"commit", "commit", s.Value})
 				}
 			}
-			return a.printer().item(r)
-		},
+		}
+		return a.printer().item(r)
 	}
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
 	return c

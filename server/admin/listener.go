@@ -99,16 +99,13 @@ func (b *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) 
 			}
 		}
 	}
-	switch {
-	case places < b.limit && own < b.hostLimit:
-	case own >= b.hostLimit:
-		if evicted = b.longestIdle(false, p.host); evicted == nil {
-			p.reserved = true
+	if places >= b.limit || own >= b.hostLimit {
+		host := ""
+		if own >= b.hostLimit {
+			host = p.host
 		}
-	default:
-		if evicted = b.longestIdle(false, ""); evicted == nil {
-			p.reserved = true
-		}
+		evicted = b.longestIdle(false, host)
+		p.reserved = evicted == nil
 	}
 	if p.reserved && spare >= reservedConnections {
 		if evicted = b.longestIdle(true, ""); evicted == nil {

@@ -1,5 +1,7 @@
 package remotesession
 
+import "slices"
+
 // updateRecord updates the leader's belief after a change of what a shard holds. A remote session
 // has a record and a leader that must ask; anything else has none.
 func (m *model) updateRecord(s *state, i uint8) {
@@ -266,35 +268,21 @@ func (m *model) release(s *state, i uint8) {
 	m.updateRecord(s, i)
 }
 
-func (s *state) addQuestion(q question) {
-	for k := range s.questions {
-		if s.questions[k].sent == 0 {
-			s.questions[k] = q
-			return
-		}
+// put puts a message into an empty place, if there is one.
+func put[T comparable](places []T, message T) bool {
+	var empty T
+	i := slices.Index(places, empty)
+	if i >= 0 {
+		places[i] = message
 	}
+	return i >= 0
 }
 
-func (s *state) addAnswer(a answer) {
-	for k := range s.answers {
-		if s.answers[k].verdict == 0 {
-			s.answers[k] = a
-			return
-		}
-	}
-}
+func (s *state) addQuestion(q question) { put(s.questions[:], q) }
+func (s *state) addAnswer(a answer)     { put(s.answers[:], a) }
 
 func (s *state) addNotice(n notice) {
-	for k := range s.notices {
-		if s.notices[k] == n {
-			return
-		}
+	if !slices.Contains(s.notices[:], n) && !put(s.notices[:], n) {
+		s.violation = stuck // the model has too few places; no scenario comes here
 	}
-	for k := range s.notices {
-		if s.notices[k].verdict == 0 {
-			s.notices[k] = n
-			return
-		}
-	}
-	s.violation = stuck // the model has too few places; no scenario comes here
 }
