@@ -164,9 +164,18 @@ func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 	})
 }
 
-// SessionObject is a process or a rollout's track that a session takes part in.
+// ObjectKind is a kind of object that sessions take part in, beside semaphores.
+type ObjectKind uint8
+
+// A session is a member of a process, and has instances in a rollout's track.
+const (
+	ObjectProcess ObjectKind = 1
+	ObjectTrack   ObjectKind = 2
+)
+
+// SessionObject is an object that a session takes part in.
 type SessionObject struct {
-	Process   bool // it is a process, of which the session is a member; else a track
+	Kind      ObjectKind
 	Name      string
 	Label     string // the member's key, which may be empty; or the first of the instances' ids
 	Instances uint64 // that the session has registered in the track; of a process 1
@@ -176,12 +185,7 @@ type SessionObject struct {
 // which it has instances, over all shards: processes before tracks, each in order of name. The
 // sequence ends after its first error. List with OfSession lists the semaphores.
 func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionObject, error] {
-	key := func(o *SessionObject) string {
-		if o.Process {
-			return "p" + o.Name
-		}
-		return "t" + o.Name
-	}
+	key := func(o *SessionObject) string { return string(rune(o.Kind)) + o.Name }
 	return listShards(ctx, n, "list objects of sessions of", n.path, key, func(shard uint64, cursor []byte) ([]SessionObject, []byte, error) {
 		var reply protocol.SessionObjectsReply
 		req := &protocol.SessionObjects{Shard: shard, Node: n.id, Session: id, Cursor: cursor}
@@ -190,7 +194,7 @@ func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionO
 		}
 		items := make([]SessionObject, len(reply.Objects))
 		for i, w := range reply.Objects {
-			items[i] = SessionObject{Process: w.Type == protocol.ObjectProcess, Name: string(w.Name), Label: w.Label, Instances: w.Count}
+			items[i] = SessionObject{Kind: ObjectKind(w.Type), Name: string(w.Name), Label: w.Label, Instances: w.Count}
 		}
 		return items, reply.Cursor, nil
 	})

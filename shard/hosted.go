@@ -25,14 +25,14 @@ const (
 // hostedKind is what the shard needs to know of a kind. Snapshots and exports have its numbers,
 // which are never reused.
 type hostedKind struct {
-	name      string // for errors
-	missing   string // the answer to a read, or to an operator, when there is none of a name
-	notFound  string // the answer to a session's request then
-	object    protocol.ObjectType
-	record    recordKind   // in a snapshot
-	chunk     byte         // in an export
-	chunkPart byte         // a part of a record that is longer than a chunk; 0: no record is
-	deadline  deadlineKind // of its timers
+	name      string              // for errors
+	missing   string              // the answer to a read, or to an operator, when there is none of a name
+	notFound  string              // the answer to a session's request then
+	object    protocol.ObjectType // rises with the kind: lists are paged by it
+	record    recordKind          // in a snapshot
+	chunk     byte                // in an export
+	chunkPart byte                // a part of a record that is longer than a chunk; 0: no record is
+	deadline  deadlineKind        // of its timers
 	outcome   func(protocol.Status) outcome
 	bucket    func(node uint64, name []byte, buckets uint32) uint32
 	validName func([]byte) bool

@@ -194,25 +194,29 @@ func (m *Machine) SessionObjects(req *protocol.SessionObjects, out *protocol.Ses
 		return nil
 	}
 	pg := newPage(req.Limit, PageBytes)
-	item := func(o protocol.SessionObject, b *bucket) (more bool) {
-		if b.state != bucketActive || o.Type < last || o.Type == last && bytes.Compare(o.Name, after) <= 0 {
-			return true
+	for kind := range kindCount {
+		objects, object := p.objects(kindNumber(kind)), hostedKinds[kind].object
+		if object < last {
+			continue
 		}
-		if !pg.takes(16 + len(o.Name) + len(o.Label)) {
-			g := &out.Objects[len(out.Objects)-1]
-			out.Cursor = append([]byte{byte(g.Type)}, g.Name...)
-			return false
+		if object == last {
+			behind, found := objects.find(after)
+			if found {
+				behind++
+			}
+			objects = objects[behind:]
 		}
-		out.Objects = append(out.Objects, o)
-		return true
-	}
-	for kind := kindNumber(0); kind < kindCount; kind++ {
-		for _, x := range p.objects(kind) {
+		for _, x := range objects {
+			if x.bucket.state != bucketActive {
+				continue
+			}
 			label, count := x.state.part(p.id)
-			o := protocol.SessionObject{Type: hostedKinds[kind].object, Name: x.name, Label: label, Count: uint64(count)}
-			if !item(o, x.bucket) {
+			if !pg.takes(16 + len(x.name) + len(label)) {
+				end := &out.Objects[len(out.Objects)-1]
+				out.Cursor = append([]byte{byte(end.Type)}, end.Name...)
 				return nil
 			}
+			out.Objects = append(out.Objects, protocol.SessionObject{Type: object, Name: x.name, Label: label, Count: uint64(count)})
 		}
 	}
 	return nil

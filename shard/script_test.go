@@ -612,8 +612,9 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 }
 
 // read serves the directives that read: describe NAME [owners] [waiters] [limit=n], list [prefix=p]
-// [session=NAME] [limit=n], sessions, objects session=NAME [limit=n], stream [name=n] [prefix]
-// [bytes=n], held, counters. A page's cursor is followed to the end, with a line between pages.
+// [session=NAME] [limit=n], sessions, objects session=NAME [after=1NAME] [limit=n], stream
+// [name=n] [prefix] [bytes=n], held, counters. A page's cursor is followed to the end, with a line
+// between pages.
 func (x *scriptRunner) read(d *datadriven.TestData) string {
 	var line []string
 	for _, a := range d.CmdArgs {
@@ -674,6 +675,9 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		req := protocol.SessionObjects{Node: node, Limit: uint32(a.num("limit", 0))}
 		if s := x.sessions[a.vals["session"]]; s != nil {
 			req.Session = s.id
+		}
+		if after := a.vals["after"]; after != "" { // such as 1mail: the type and the name
+			req.Cursor = append([]byte{after[0] - '0'}, after[1:]...)
 		}
 		types := map[protocol.ObjectType]string{protocol.ObjectProcess: "process", protocol.ObjectTrack: "track"}
 		for more := true; more; more = len(req.Cursor) > 0 {

@@ -105,9 +105,9 @@ func (inv *invocation) describeSession(id uint64, extra ...field) error {
 		switch {
 		case err != nil:
 			return err
-		case o.Process:
+		case o.Kind == client.ObjectProcess:
 			processes = append(processes, row{{"name", "name", o.Name}, {"key", "key", o.Label}})
-		default:
+		case o.Kind == client.ObjectTrack:
 			tracks = append(tracks, row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
 		}
 	}
