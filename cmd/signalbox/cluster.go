@@ -123,10 +123,7 @@ nothing.`)
 			return err
 		}
 		i, err = inv.awaitInstance(i, "the instance still leads shards; they are moved as soon as other instances can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
-		if err != nil {
-			return err
-		}
-		return inv.printer().message(instanceRow(i), "%s leads nothing any more", i.Name)
+		return inv.report(err, instanceRow(i), "%s leads nothing any more", i.Name)
 	})
 	return c
 }
@@ -146,11 +143,8 @@ way.`)
 		if err != nil {
 			return err
 		}
-		i, err = inv.awaitInstance(i, "expel confirmation did not arrive in time; the expel goes on", func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
-		if err != nil {
-			return err
-		}
-		return inv.printer().message(instanceRow(i), "expelled %s", i.Name)
+		i, err = inv.awaitInstance(i, "the instance is not expelled yet; the cluster continues", func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
+		return inv.report(err, instanceRow(i), "expelled %s", i.Name)
 	})
 	return c
 }

@@ -72,33 +72,31 @@ func (p *printer) status(s *protocol.ClusterStatus) error {
 	if s.Version != "" {
 		title += ", version " + s.Version
 	}
-	if err := p.healthLines(&s.Health); err != nil {
-		return err
-	}
+	var text strings.Builder // it takes every write
+	out := p
+	p = &printer{w: &text, format: p.format, color: p.color}
+	_ = p.healthLines(&s.Health)
 	leader := "without a leader"
 	if s.Meta.Leader != "" {
 		leader = "led by " + sanitize(s.Meta.Leader)
 	}
 	fmt.Fprintf(p.w, "\n%s\nmeta shard: %s; voters: %s\n", title, leader, nameList(s.Meta.Voters))
 	for i := range s.Tiers {
-		if err := p.tier(s, &s.Tiers[i]); err != nil {
-			return err
-		}
+		p.tier(s, &s.Tiers[i])
 	}
-	if len(s.Moves) == 0 {
-		return nil
+	if len(s.Moves) > 0 {
+		fmt.Fprintf(p.w, "\n%s\n", p.heading("buckets that move"))
+		_ = p.table(rowsOf(s.Moves, func(m *protocol.ClusterMove) row {
+			return row{{"", "tier", m.Tier}, {"", "buckets", bucketRange(m.First, m.Count)}, {"", "from shard", m.From}, {"", "to shard", m.To}, {"", "phase", m.Phase}}
+		}))
 	}
-	rows := make([]row, len(s.Moves))
-	for i, m := range s.Moves {
-		rows[i] = row{{"", "tier", m.Tier}, {"", "buckets", bucketRange(m.First, m.Count)}, {"", "from shard", m.From}, {"", "to shard", m.To}, {"", "phase", m.Phase}}
-	}
-	fmt.Fprintf(p.w, "\n%s\n", p.heading("buckets that move"))
-	return p.table(rows)
+	_, err := io.WriteString(out.w, text.String())
+	return err
 }
 
 func (p *printer) heading(text string) string { return paint(p.color, bold, text) }
 
-func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) error {
+func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) {
 	about := fmt.Sprintf("replication factor %d, %d buckets", t.ReplicationFactor, t.Buckets)
 	if !t.CanVote {
 		about += ", no votes"
@@ -108,18 +106,13 @@ func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) error
 	}
 	fmt.Fprintf(p.w, "\n%s: %s\n", p.heading("tier "+sanitize(t.Name)), about)
 	for i := range s.Replicasets {
-		set := &s.Replicasets[i]
-		if set.Tier != t.Name || set.Phase == "expelled" {
-			continue
-		}
-		if err := p.replicaset(s, set); err != nil {
-			return err
+		if set := &s.Replicasets[i]; set.Tier == t.Name && set.Phase != "expelled" {
+			p.replicaset(s, set)
 		}
 	}
-	return nil
 }
 
-func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterReplicaset) error {
+func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterReplicaset) {
 	about := set.Phase
 	for _, c := range s.Health.Replicasets {
 		if c.Replicaset == set.Name && c.Tier == set.Tier {
@@ -146,16 +139,11 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 		}
 		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", shardState(x, &s.Health)}, {"", "master", masterText(x, &s.Health)}, {"", "replicas", uncut(replicaText(x))}, {"", "buckets", x.Buckets}})
 	}
-	if len(instances) > 0 {
-		if err := p.table(instances); err != nil {
-			return err
-		}
+	_ = p.table(instances)
+	if len(shards) > 0 {
+		fmt.Fprintln(p.w)
+		_ = p.table(shards)
 	}
-	if len(shards) == 0 {
-		return nil
-	}
-	fmt.Fprintln(p.w)
-	return p.table(shards)
 }
 
 func (p *printer) plan(x *protocol.ClusterPlan) error {

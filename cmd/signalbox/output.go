@@ -205,15 +205,13 @@ func (p *printer) columns(lines [][]string, head bool) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	first := true
+	var out strings.Builder
 	for line := range strings.Lines(b.String()) {
 		line = strings.TrimRight(line, " \n")
-		if _, err := fmt.Fprintln(p.w, paint(p.color && head && first, bold, line)); err != nil {
-			return err
-		}
-		first = false
+		out.WriteString(paint(p.color && head && out.Len() == 0, bold, line) + "\n")
 	}
-	return nil
+	_, err := io.WriteString(p.w, out.String())
+	return err
 }
 
 // document prints JSON: indented, or as a line of jsonl.
