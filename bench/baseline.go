@@ -69,7 +69,6 @@ func inScalingPage(page []byte, r *Report) ([]byte, error) {
 	return replaceBetween(page, scalingBegin, scalingEnd, "\n"+b.String()+"\n")
 }
 
-// replaceBetween replaces what stands between two lines of a page.
 func replaceBetween(page []byte, opening, closing, text string) ([]byte, error) {
 	head, rest, ok1 := bytes.Cut(page, []byte(opening))
 	_, tail, ok2 := bytes.Cut(rest, []byte(closing))
@@ -88,7 +87,6 @@ func replaceBetween(page []byte, opening, closing, text string) ([]byte, error) 
 // readmeMetrics are the rows of the README's table.
 var readmeMetrics = []string{"pairs-1024", "pair-1", "handoffs-64", "watch-5000-p99", "idle-own-memory"}
 
-// excerpt is the part of the report that the README shows.
 func (r *Report) excerpt() string {
 	table := r.table(func(m Metric) bool { return slices.Contains(readmeMetrics, m.ID) }, false)
 	return fmt.Sprintf("\n%s\nMedians of %d rounds of %s seconds on %d cores (%s), shared by servers and load.\n"+

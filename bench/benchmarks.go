@@ -30,7 +30,6 @@ var benchmarks = []benchmark{
 	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: (*trial).dataCost},
 }
 
-// benchmarkNames are the names of all benchmarks, in their order.
 func benchmarkNames() []string {
 	names := make([]string, len(benchmarks))
 	for i, b := range benchmarks {

@@ -85,13 +85,11 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 	}
 }
 
-// badUsage reports a wrong command line.
 func badUsage(stderr io.Writer, format string, args ...any) error {
 	fmt.Fprintf(stderr, format, args...)
 	return errUsage
 }
 
-// readReports reads the reports that the arguments name, which are n.
 func readReports(args []string, hint string, n int) ([]*Report, error) {
 	if len(args) != n {
 		return nil, errors.New(hint)
@@ -107,7 +105,6 @@ func readReports(args []string, hint string, n int) ([]*Report, error) {
 	return list, nil
 }
 
-// commonFlags are the flags of verbs that start servers.
 type commonFlags struct {
 	*flag.FlagSet
 	bin, dir, out *string
@@ -165,7 +162,6 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, sy
 	return r.Err()
 }
 
-// longCommand runs one of the long tests.
 func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer) error {
 	f := newFlags(verb, stderr)
 	part := f.Int("part", 1, "run one part in so many, which is no test of the bar")

@@ -82,7 +82,6 @@ func (v Verdict) ratio() string {
 	return fmt.Sprintf("%s (%s .. %s)", digits(v.Ratio.Median), digits(v.Ratio.Low), digits(v.Ratio.High))
 }
 
-// rangeText is a median with the range of the rounds.
 func rangeText(s Stat, u Unit) string {
 	if s.N == 0 {
 		return "-"

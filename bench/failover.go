@@ -30,7 +30,6 @@ func DefaultFailover() FailoverConfig {
 	return FailoverConfig{Writers: 32, Times: 10, Watch: 6 * time.Second, Costs: true, Idle: 20 * time.Second}
 }
 
-// fault takes a server away, and gives it back.
 type fault struct {
 	name, text string
 	bar        float64 // ms at p50; 0: as long as the other system's
@@ -155,7 +154,6 @@ func withCluster(ctx context.Context, s FailoverSystem, hosts *Hosts, root strin
 	return do(g)
 }
 
-// measure starts a system, and takes the leader away again and again.
 func (c FailoverConfig) measure(ctx context.Context, s FailoverSystem, f fault, hosts *Hosts, root string, flags []string, log io.Writer) (list []float64, err error) {
 	err = withCluster(ctx, s, hosts, root, flags, func(g *Server) error {
 		load, end, err := c.startWriters(ctx, s, g)

@@ -164,7 +164,6 @@ func (c GrowConfig) startLoad(ctx context.Context, endpoints []string) (load *st
 	return load, end, nil
 }
 
-// resizableCluster is a cluster whose instances come and go.
 type resizableCluster struct {
 	system     *SignalboxSystem
 	dir, token string
@@ -209,7 +208,6 @@ func newResizableCluster(ctx context.Context, system *SignalboxSystem, c GrowCon
 	return g, err
 }
 
-// clients are the addresses for clients.
 func (g *resizableCluster) clients() (list []string) {
 	for _, a := range g.addr {
 		list = append(list, a[0])

@@ -58,7 +58,6 @@ func (v *trial) idle(ctx context.Context) error {
 	return nil
 }
 
-// idleUse is what a server uses while nobody asks anything.
 type idleUse struct {
 	memory float64 // bytes
 	cpu    float64 // microseconds a second
@@ -90,7 +89,6 @@ func (v *trial) watchIdle(ctx context.Context, s *Server, length time.Duration) 
 	return idleUse{memory: float64(u.Resident), cpu: float64(cpu.Microseconds()) / took.Seconds()}, err
 }
 
-// idleSessions are sessions that only live.
 type idleSessions struct {
 	conns    []loadgen.Conn
 	sessions []loadgen.Session

@@ -11,7 +11,6 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// outcome of a load.
 type outcome struct {
 	*loadgen.Result
 	perCPU  float64 // operations per CPU second of the server

@@ -18,7 +18,6 @@ func ownCPU() time.Duration {
 	return sum
 }
 
-// fileSystem names the kind of file system a folder is on.
 func fileSystem(dir string) string {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

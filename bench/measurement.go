@@ -92,7 +92,6 @@ func (f *measurements) add(round int, work, subject string, unit Unit, value flo
 	x.Values[round] = value
 }
 
-// sort orders by the list of works, then by that of subjects.
 func (f measurements) sort() {
 	slices.SortStableFunc(f, func(a, b *Measurement) int {
 		return cmp.Or(cmp.Compare(slices.IndexFunc(allMetrics, func(w Metric) bool { return w.ID == a.Metric }),
@@ -138,7 +137,6 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// thousands puts a comma before each three digits.
 func thousands(s string) string {
 	sign := ""
 	if s[0] == '-' {

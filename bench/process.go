@@ -75,7 +75,6 @@ func StartProcess(ctx context.Context, dir string, ready func(ctx context.Contex
 	}
 }
 
-// lastOutput are the last ones of the server.
 func (p *Process) lastOutput() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {

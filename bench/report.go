@@ -85,7 +85,6 @@ func (r *Report) saveAs(name string) error {
 	return saveAs(name, reportFile{".json", r.WriteJSON}, reportFile{".md", r.WriteTable}, reportFile{".svg", r.WritePlot})
 }
 
-// reportFile is one form of a report.
 type reportFile struct {
 	ending string
 	write  func(io.Writer) error

@@ -167,7 +167,6 @@ func (v *trial) withServer(ctx context.Context, start func(ctx context.Context, 
 	return do(s)
 }
 
-// record keeps a value of this round.
 func (v *trial) record(metric string, value float64) {
 	m, _ := metricByID(metric)
 	v.report.Measurements.add(v.round, metric, v.system.Name(), m.Unit, value)

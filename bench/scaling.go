@@ -225,5 +225,4 @@ func WriteScaling(w io.Writer, r *Report) error {
 	return err
 }
 
-// rateText is a number that may not be known.
 func rateText(v float64) string { return amount(v, PerSecond) }

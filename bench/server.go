@@ -105,7 +105,6 @@ func (s *Server) Usage() (Usage, error) {
 	return sum, nil
 }
 
-// cpuOver is the CPU that all processes use in a time.
 func (s *Server) cpuOver(ctx context.Context, d time.Duration) (time.Duration, error) {
 	before, err := s.Usage()
 	if err != nil {
@@ -129,7 +128,6 @@ func (s *Server) collect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// pause waits for d.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -107,7 +107,6 @@ func (s *SignalboxSystem) serve(ctx context.Context, hosts *Hosts, host int, dir
 	return p, err
 }
 
-// target speaks to the instance through the SDK.
 func (i *instance) target() loadgen.Target { return signalboxTarget(i.addr[0]) }
 
 func signalboxTarget(endpoints ...string) *loadgen.Signalbox {
@@ -140,7 +139,6 @@ func writeJoinToken(dir string) (string, error) {
 	return name, os.WriteFile(name, []byte(joinToken+"\n"), 0o600)
 }
 
-// instanceName is the name of an instance of a cluster.
 func instanceName(i int) string { return "server-" + strconv.Itoa(i+1) }
 
 // StartCluster starts three instances that find each other by their --peer lists, each shard with a

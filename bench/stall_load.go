@@ -16,7 +16,6 @@ type stallLoad struct {
 	began []time.Time // of each writer's last answered write
 }
 
-// callStats are the calls of a time.
 type callStats struct {
 	writes, slow int // slow: longer than stallThreshold
 	write, read  time.Duration
@@ -75,7 +74,6 @@ func (l *stallLoad) take() callStats {
 	return s
 }
 
-// end stops the load, and waits for its calls.
 func (l *stallLoad) end() {
 	l.cancel()
 	l.wg.Wait()

@@ -239,7 +239,6 @@ func (s *Session) expect(a *acquireOp) {
 	}
 }
 
-// attempts sends the acquire until its outcome is there.
 func (a *acquireOp) attempts(ctx context.Context) (*Lease, error) {
 	s := a.s
 	accepted := false

@@ -271,7 +271,6 @@ func (s *Session) attachOnce() (*conn, error) {
 	return cn, err
 }
 
-// sessionGone says whether the server answered that there is no such session any more.
 func sessionGone(err error) bool {
 	st := protocol.StatusOf(err)
 	return st == protocol.StatusSessionExpired || st == protocol.StatusNotFound

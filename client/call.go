@@ -26,7 +26,6 @@ type call struct {
 // maxKeptBody is the largest reply buffer a pooled call keeps.
 const maxKeptBody = 4 << 10
 
-// newCall takes a call from the connection's pool.
 func (cn *conn) newCall() *call {
 	if cl, ok := cn.pool.Get().(*call); ok {
 		return cl
@@ -34,7 +33,6 @@ func (cn *conn) newCall() *call {
 	return &call{done: make(chan struct{}, 1)}
 }
 
-// free puts it back.
 func (cn *conn) free(cl *call, keepBody bool) {
 	if !keepBody || cap(cl.body) > maxKeptBody {
 		cl.body = nil
@@ -68,7 +66,6 @@ func aliases(m protocol.Message) bool {
 	return true
 }
 
-// answer decodes what came back into reply.
 func (cl *call) answer(reply protocol.Message) error {
 	if cl.err != nil {
 		return cl.err
@@ -85,7 +82,6 @@ func (cl *call) answer(reply protocol.Message) error {
 	return failure(cl.status, cl.body)
 }
 
-// badReply is a reply that could not be read.
 type badReply struct{ err error }
 
 func (b *badReply) Error() string { return "server sent a reply that cannot be read: " + b.err.Error() }
@@ -120,7 +116,6 @@ func (cn *conn) exchange(ctx context.Context, of *Session, a *acquireOp, kind pr
 	return true, cn.waitReply(ctx, cl, id, reply)
 }
 
-// waitReply waits for the reply of a started call.
 func (cn *conn) waitReply(ctx context.Context, cl *call, id uint64, reply protocol.Message) error {
 	if over := ctx.Done(); over == nil {
 		<-cl.done

@@ -12,7 +12,6 @@ type callRing struct {
 	pending int
 }
 
-// callSlot is where a request waits for its answer.
 type callSlot struct {
 	id uint64 // 0: nothing waits here
 	cl *call  // nil: its caller has gone, the answer is still to come
@@ -87,7 +86,6 @@ func (c *callRing) abandon(id uint64) *call {
 	return cl
 }
 
-// each visits the calls that somebody waits for.
 func (c *callRing) each(visit func(id uint64, cl *call)) {
 	for _, o := range c.ring {
 		if o.cl != nil {

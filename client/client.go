@@ -152,7 +152,6 @@ func (c *Client) run(f func()) bool {
 // shard that serves it, 0 for none. The shard is also returned with an error.
 type destination func(ctx context.Context) (cn *conn, bucket, shard uint64, err error)
 
-// anyInstance is the destination of requests that every instance serves.
 func (c *Client) anyInstance(ctx context.Context) (*conn, uint64, uint64, error) {
 	cn, err := c.anyConn(ctx)
 	return cn, 0, 0, err
@@ -166,7 +165,6 @@ func (c *Client) atBucket(tier uint8, bucket uint32) destination {
 	}
 }
 
-// atShard is the destination of requests about a whole shard.
 func (c *Client) atShard(tier uint8, shard uint64) destination {
 	return func(ctx context.Context) (*conn, uint64, uint64, error) {
 		t, err := c.tierOf(ctx, tier)

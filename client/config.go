@@ -63,7 +63,6 @@ func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) i
 	}
 }
 
-// semaphore is the name of the semaphore that holds it.
 func (c ConfigReader) semaphore() string { return ConfigPrefix + c.name }
 
 // check refuses an empty name: the prefix alone would be a name.

@@ -79,7 +79,6 @@ type conn struct {
 	replies []reply // calls whose answers were read, to be told
 }
 
-// sentPing is a ping on its way.
 type sentPing struct {
 	id uint64
 	at time.Duration // before it was put into the buffer
@@ -98,7 +97,6 @@ type connHandler interface {
 	serverSilent(cn *conn)
 }
 
-// newConn starts a connection whose hello has been answered.
 func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte, ck clock) *conn {
 	cn := &conn{
 		handler: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance, unread: rest,
@@ -120,7 +118,6 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 	return cn
 }
 
-// isLost says whether the connection is over.
 func (cn *conn) isLost() bool { return cn.over.Load() }
 
 // startCall puts a request into the buffer once the window has room, and its call into the ring.
@@ -272,7 +269,6 @@ func (cn *conn) failSessionCalls(of *Session) {
 	})
 }
 
-// flush wakes the writer.
 func (cn *conn) flush() {
 	wake(cn.wake)
 }

@@ -258,7 +258,6 @@ func (c *Client) connLost(cn *conn) {
 	}
 }
 
-// serverSilent implements owner.
 func (c *Client) serverSilent(cn *conn) { c.run(func() { c.findLeader(cn.instance) }) }
 
 // addAddress adds the address from the map. mu is held.

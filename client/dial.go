@@ -176,7 +176,6 @@ func permanent(err error) error {
 	return err
 }
 
-// checkHello checks the answer to the hello.
 func (c *Client) checkHello(hello *protocol.HelloReply) error {
 	if hello.Version != protocol.Version {
 		return &permanentError{protocol.Errorf(protocol.StatusUnsupported, "server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}

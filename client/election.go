@@ -99,7 +99,6 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term 
 	}
 }
 
-// lead runs one term.
 func (e *Election) lead(ctx context.Context, term Term, lead func(context.Context, Term) error) error {
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

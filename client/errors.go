@@ -126,7 +126,6 @@ func outcomeUnknown(sent bool, err error) error {
 // maxNameInError bounds a name in an error, in bytes: a refused one may be of any length.
 const maxNameInError = 100
 
-// withOp names the operation that failed.
 func withOp(op, name string, err error) error {
 	if err == nil {
 		return nil

@@ -121,7 +121,6 @@ func endReason(reason protocol.EndReason, message string) error {
 	return fmt.Errorf("%s", what)
 }
 
-// endedByServer is called when the server ended the session.
 func (s *Session) endedByServer(why error) {
 	s.step(func(m *sessionstate.Machine, _ time.Duration) {
 		s.end(sessionstate.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))

@@ -28,7 +28,6 @@ func (c *Client) leaderMoved(shard, leader uint64) {
 	}
 }
 
-// otherConns are the connections there are to other instances than this one.
 func (c *Client) otherConns(instance uint64) (list []*conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

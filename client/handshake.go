@@ -16,7 +16,6 @@ import (
 // replaced.
 var ErrHandshake = errors.New("no connection can be made with this configuration")
 
-// configError is an ErrHandshake with its cause.
 type configError struct {
 	text string
 	err  error

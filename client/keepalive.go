@@ -87,7 +87,6 @@ func (cn *conn) nextCheck() time.Duration {
 	return d - time.Duration((cn.clock.wall().UnixNano()+int64(d))%int64(beat))
 }
 
-// pingNow sends a ping out of turn.
 func (cn *conn) pingNow() {
 	cn.mu.Lock()
 	if cn.err == nil {

@@ -36,7 +36,6 @@ const (
 
 func byOrderID(o Owner, id uint64) int { return cmp.Compare(o.Token, id) }
 
-// insertOwner puts an owner into a list by order id, or replaces it.
 func insertOwner(list []Owner, o Owner) []Owner {
 	i, found := slices.BinarySearchFunc(list, o.Token, byOrderID)
 	if found {
@@ -267,7 +266,6 @@ func (w *watch) takeEvent(x *watchedSemaphore) (Event, bool) {
 	return ev, ev.Created || ev.DataChanged || ev.LimitChanged || len(ev.Added)+len(ev.Updated)+len(ev.Removed) > 0
 }
 
-// addOwnerChanges adds the owners that came, changed and went.
 func (x *watchedSemaphore) addOwnerChanges(ev *Event) {
 	for id, t := range x.ownerChanges {
 		i, found := slices.BinarySearchFunc(x.owners, id, byOrderID)

@@ -63,7 +63,6 @@ func (c *Client) refreshMap(ctx context.Context, stale *routeTable) (fresh bool,
 	return c.routes.Load() != stale, f.err
 }
 
-// announcedMap is a map version that an instance announced.
 type announcedMap struct {
 	version uint64
 	from    *conn

@@ -103,7 +103,6 @@ func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameL
 	return e, e.lease, true, nil
 }
 
-// waitForName waits for a lock that was queued for.
 func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct{}) error {
 	select {
 	case <-turn:
@@ -124,7 +123,6 @@ func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct
 	return interrupted(ctx, nil)
 }
 
-// unlockName passes the lock to the next in the queue.
 func (s *Session) unlockName(e *nameLock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

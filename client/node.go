@@ -77,7 +77,6 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 	return w, err
 }
 
-// setField sets a field that is given, and marks it as given.
 func setField[T any](w *protocol.NodeConfig, mark uint32, field, value *T) {
 	if value != nil {
 		w.Fields |= mark
@@ -258,7 +257,6 @@ func (n *Node) bucket(ctx context.Context, name string) (uint32, error) {
 	return protocol.Bucket(n.id, []byte(name), t.buckets), nil
 }
 
-// shards lists the shards that hold parts of the node.
 func (n *Node) shards(ctx context.Context) ([]uint64, error) {
 	t, err := n.c.tierOf(ctx, n.tier)
 	if err != nil {

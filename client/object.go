@@ -43,13 +43,10 @@ func newObject(s, n any, name string, bucketOf func(uint64, []byte, uint32) uint
 	return o
 }
 
-// Name implements rpc.Object.
 func (o *object) Name() string { return o.name }
 
-// NodeID implements rpc.Object.
 func (o *object) NodeID() uint64 { return o.n.id }
 
-// SessionID implements rpc.Object.
 func (o *object) SessionID() uint64 {
 	if o.s == nil {
 		return 0
@@ -70,12 +67,10 @@ func (o *object) bucket(ctx context.Context) (uint32, error) {
 	return o.bucketOf(o.n.id, []byte(o.name), t.buckets), nil
 }
 
-// Change implements rpc.Object.
 func (o *object) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
 	return o.send(ctx, kind, head, m, reply)
 }
 
-// Send implements rpc.Object.
 func (o *object) Send(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) error {
 	return o.send(ctx, kind, nil, m, reply)
 }
@@ -95,7 +90,6 @@ func (o *object) send(ctx context.Context, kind protocol.Kind, head *protocol.He
 	return withOp(opName(kind), o.name, err)
 }
 
-// Request implements rpc.Object.
 func (o *object) Request(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
 	bucket, err := o.bucket(ctx)
 	if err == nil {
@@ -104,7 +98,6 @@ func (o *object) Request(ctx context.Context, kind protocol.Kind, m, reply proto
 	return repeated, withOp(opName(kind), o.name, err)
 }
 
-// Handle implements rpc.Object.
 func (o *object) Handle(handle rpc.ProcessHandler) (stop func(), err error) {
 	s := o.s
 	if s == nil {
@@ -128,7 +121,6 @@ func (o *object) Handle(handle rpc.ProcessHandler) (stop func(), err error) {
 	}, nil
 }
 
-// Follow implements rpc.Object.
 func (o *object) Follow(ctx context.Context, connected func()) {
 	s := o.s
 	retry := backoff{base: retryBase, max: retryMax}

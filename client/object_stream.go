@@ -28,7 +28,6 @@ const maxStreamBacklog = 1024
 
 var errConsumerBehind = protocol.Errorf(protocol.StatusOverloaded, "the consumer of the watch fell behind by %d events; read them faster", maxStreamBacklog)
 
-// Events implements rpc.Object.
 func (o *object) Events(ctx context.Context, kind protocol.Kind, req protocol.Message, decoder func() rpc.Decoder) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		c := o.n.c
@@ -114,7 +113,6 @@ func (o *object) eventsOnce(
 	}
 }
 
-// event adds an event. It runs on the reader goroutine.
 func (f *objectStream) event(h protocol.Header) error {
 	event, step, err := f.decode(h)
 	if err != nil || step == rpc.Partial {

@@ -60,7 +60,6 @@ func (o *oneShot) disarm() {
 	delete(o.cn.oneShots, o.id)
 }
 
-// fired is told that a watch ended.
 func (cn *conn) fired(m *protocol.WatchFired) {
 	cn.mu.Lock()
 	o := cn.oneShots[m.WatchID]

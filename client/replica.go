@@ -55,7 +55,6 @@ func (w *lastWrite) visibleAt(now, grace time.Duration, instance uint64) bool {
 	return w.instance.Load() == instance && (moved == 0 || int64(now)-moved > int64(grace+writeTimeStep))
 }
 
-// consistencyAt is the consistency to ask an instance for.
 func (n *Node) consistencyAt(o readOptions, shard uint64, cn *conn) protocol.Consistency {
 	if w := n.c.routes.Load().byShard[shard]; w != nil && !w.lastWrite.visibleAt(n.c.clock.now(), n.grace, cn.instance) {
 		return protocol.Strict
@@ -109,12 +108,10 @@ func (c *Client) preferredConn(tier uint8, bucket uint32, grace time.Duration) (
 	return nil, 0
 }
 
-// preferredReplica is the replica of a shard that this client reads from.
 func (c *Client) preferredReplica(w *shardRoute) uint64 {
 	return w.replicas[(c.replicaSeed+w.shard)%uint64(len(w.replicas))]
 }
 
-// bucketOf is a bucket of a shard.
 func (n *Node) bucketOf(shard uint64) uint32 {
 	if t := n.c.routes.Load().tiers[n.tier]; t != nil {
 		return t.someBucket[shard]

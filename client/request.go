@@ -63,7 +63,6 @@ type requestState struct {
 	after         uint64 // of a release: the acquire that it undoes was sent on sentVia, and must not arrive behind it
 }
 
-// recordConn records where a request is sent.
 func (x *requestState) recordConn(cn *conn) {
 	if x.acquire == nil {
 		return
@@ -281,7 +280,6 @@ func (s *Session) finishInBackground(ctx context.Context, work func(context.Cont
 	return err
 }
 
-// continueInBackground runs interrupted work in the background.
 func (s *Session) continueInBackground(work func(context.Context) (done bool, err error)) {
 	if s.endErr() == nil {
 		s.c.run(func() {

@@ -113,7 +113,6 @@ func (c *Client) connToReplica(ctx context.Context, shard uint64, failures int) 
 	return cn, err
 }
 
-// conn is the connection there is to the master, or nil.
 func (w *shardRoute) conn() *conn {
 	if l := w.connector.Load(); l != nil {
 		return l.live()

@@ -18,7 +18,6 @@ func (s *Session) create(ctx context.Context, name string, limit uint64, data []
 	return s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
 }
 
-// changeSemaphore sends a request that changes the semaphore with this name.
 func (s *Session) changeSemaphore(ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message) error {
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {

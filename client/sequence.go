@@ -15,7 +15,6 @@ type seqAllocator struct {
 
 func (n *seqAllocator) reset(first uint64) { *n = seqAllocator{next: first, low: first} }
 
-// take opens the next number.
 func (n *seqAllocator) take() uint64 {
 	seq := n.next
 	n.next++

@@ -202,30 +202,31 @@ func (s *Session) Close(ctx context.Context) error {
 	defer late.Stop()
 	s.releaseAll(ctx)
 	s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
+	var err error
 	select {
 	case <-s.stopped:
-		return nil
 	case <-ctx.Done():
-		select {
-		case <-s.stopped:
-			return nil
-		default:
-		}
-		return fmt.Errorf("close session: %w", interrupted(ctx, errors.New("stop not answered yet")))
+		err = interrupted(ctx, errors.New("stop not answered yet"))
 	case <-late.C:
-		select {
-		case <-s.stopped:
-			return nil
-		default:
+		if errors.Is(s.Err(), ErrSessionClosed) { // else it was over before
+			err = fmt.Errorf("%w: the stop was not answered before the session's deadline; the server ends it by itself", ErrUnreachable)
 		}
-		if !errors.Is(s.Err(), ErrSessionClosed) {
-			return nil // it was over before
-		}
-		return fmt.Errorf("close session: %w: the stop was not answered before the session's deadline; the server ends it by itself", ErrUnreachable)
+	}
+	if err == nil || s.isStopped() {
+		return nil
+	}
+	return fmt.Errorf("close session: %w", err)
+}
+
+func (s *Session) isStopped() bool {
+	select {
+	case <-s.stopped:
+		return true
+	default:
+		return false
 	}
 }
 
-// step gives an input to the machine and does what comes out.
 func (s *Session) step(input func(m *sessionstate.Machine, now time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,9 +335,7 @@ func (s *Session) notify(f func()) {
 
 // markStopped is called once, when nothing is left to do for a session that is over. mu is held.
 func (s *Session) markStopped() {
-	select {
-	case <-s.stopped:
-	default:
+	if !s.isStopped() {
 		close(s.stopped)
 		s.c.forget(s)
 	}
@@ -390,7 +389,6 @@ func (c *Client) forget(s *Session) {
 	}
 }
 
-// failSessionCalls ends the calls of a session that has ended.
 func (c *Client) failSessionCalls(s *Session) {
 	for _, l := range c.allConnectors() {
 		if cn := l.current.Load(); cn != nil {
@@ -412,7 +410,6 @@ func (c *Client) allSessions() []*Session {
 	return slices.Collect(maps.Values(c.sessions))
 }
 
-// session finds a live session by id.
 func (c *Client) session(id uint64) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()

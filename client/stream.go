@@ -50,7 +50,6 @@ func (ss *streamSet) remove(st *watchStream) bool {
 	return true
 }
 
-// matching appends the streams that watch a name.
 func (ss *streamSet) matching(list []*watchStream, key streamKey) []*watchStream {
 	list = append(list, ss.exact[key]...)
 	for st := range ss.prefixes {
@@ -68,7 +67,6 @@ func (cn *conn) dropStream(st *watchStream) bool {
 	return cn.streams.remove(st)
 }
 
-// streamEvent hands on an event of a stream. It runs on the reader goroutine.
 func (cn *conn) streamEvent(h protocol.Header) error {
 	if h.Kind == protocol.KindDelta {
 		return cn.deltaEvent(h)

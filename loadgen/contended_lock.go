@@ -16,11 +16,7 @@ var contendedLock = &Scenario{
 		n := c.callerCount()
 		list := c.names(1)
 		// A session holds a name once, so that each caller needs one of its own.
-		sessions, err := c.StartSessions(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		holders, err := sessionsAs[CanAcquire](c.Target, "lock", sessions)
+		acquirers, _, err := c.acquirers(ctx, n, n, "lock", 0)
 		if err != nil {
 			return nil, err
 		}
@@ -28,9 +24,7 @@ var contendedLock = &Scenario{
 		locks := make([]handoff, len(list))
 		w := make(callers, n)
 		for i := range w {
-			w[i] = &contender{
-				c: c, holder: holders[i].Acquirer(AcquireOptions{Data: c.data()}), names: list, locks: locks, pick: newPicker(c.Seed, i, len(list), cum),
-			}
+			w[i] = &contender{c: c, acquirer: acquirers[i], names: list, locks: locks, pick: newPicker(c.Seed, i, len(list), cum)}
 		}
 		return w, nil
 	},
@@ -43,18 +37,18 @@ type handoff struct {
 }
 
 type contender struct {
-	c      *Env
-	holder Acquirer
-	names  []string
-	locks  []handoff
-	pick   *picker
+	c        *Env
+	acquirer Acquirer
+	names    []string
+	locks    []handoff
+	pick     *picker
 }
 
 func (p *contender) Do(ctx context.Context, rec *Recorder) error {
 	k := p.pick.next()
 	l := &p.locks[k]
 	l.waiting.Add(1)
-	held, err := p.holder.Acquire(ctx, p.names[k])
+	held, err := p.acquirer.Acquire(ctx, p.names[k])
 	waiting := l.waiting.Add(-1)
 	if err != nil {
 		return err

@@ -29,7 +29,6 @@ var discovery = &Scenario{
 	},
 }
 
-// service is one name with its watchers.
 type service struct {
 	name     string
 	rec      *sharedRecorder
@@ -244,7 +243,6 @@ func (w *discoveryWorkload) Close(ctx context.Context) error {
 	})
 }
 
-// restarter restarts members that are its own, in turn.
 type restarter struct {
 	c          *Env
 	members    []*member

@@ -31,7 +31,6 @@ type connPool struct {
 	sessions int // given out: they are dealt to the connections in turn
 }
 
-// recorderList are recorders of goroutines that are no callers.
 type recorderList struct {
 	mu   sync.Mutex
 	recs []*sharedRecorder
@@ -99,7 +98,6 @@ func (c *Env) data() []byte {
 	return b
 }
 
-// recorder makes a recorder for goroutines that are no callers.
 func (c *Env) recorder() *sharedRecorder {
 	c.recorders.mu.Lock()
 	defer c.recorders.mu.Unlock()
@@ -108,12 +106,28 @@ func (c *Env) recorder() *sharedRecorder {
 	return r
 }
 
-// sessionCount is the number of sessions in force.
 func (c *Env) sessionCount(def int) int {
 	if c.Sessions == 0 {
 		return def
 	}
 	return c.Sessions
+}
+
+// acquirers starts n sessions, and prepares each of so many callers to acquire with one of them.
+func (c *Env) acquirers(ctx context.Context, n, sessions int, what string, limit uint64) ([]Acquirer, []Session, error) {
+	list, err := c.StartSessions(ctx, sessions)
+	if err != nil {
+		return nil, nil, err
+	}
+	holders, err := sessionsAs[CanAcquire](c.Target, what, list)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := make([]Acquirer, n)
+	for i := range out {
+		out[i] = holders[i%len(holders)].Acquirer(AcquireOptions{Limit: limit, Data: c.data()})
+	}
+	return out, list, nil
 }
 
 // StartSessions starts n sessions, dealt to the connections in turn.
@@ -194,7 +208,6 @@ func deleteNames(ctx context.Context, keepers []CanStore, list []string) {
 	_ = Parallel(ctx, len(list), func(ctx context.Context, i int) error { return keepers[i%len(keepers)].Delete(ctx, list[i]) })
 }
 
-// createNames creates names with data.
 func createNames(ctx context.Context, keepers []CanStore, list []string, data []byte) error {
 	return Parallel(ctx, len(list), func(ctx context.Context, i int) error {
 		if err := keepers[i%len(keepers)].Create(ctx, list[i], data); err != nil {

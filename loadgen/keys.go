@@ -8,7 +8,6 @@ import (
 	"strconv"
 )
 
-// names makes n names with a prefix.
 func names(prefix string, n int) []string {
 	list := make([]string, n)
 	for i := range list {

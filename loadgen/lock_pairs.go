@@ -17,11 +17,7 @@ var lockPairs = &Scenario{
 		if len(list) < n {
 			return nil, fmt.Errorf("%d callers need at least as many keys to lock names of their own; %d are given", n, len(list))
 		}
-		sessions, err := c.StartSessions(ctx, c.sessionCount(n))
-		if err != nil {
-			return nil, err
-		}
-		holders, err := sessionsAs[CanAcquire](c.Target, "lock", sessions)
+		acquirers, _, err := c.acquirers(ctx, n, c.sessionCount(n), "lock", 0)
 		if err != nil {
 			return nil, err
 		}
@@ -33,25 +29,21 @@ var lockPairs = &Scenario{
 			if i < len(list)%n {
 				own, cum = own+1, large
 			}
-			w[i] = &pairCaller{
-				holder: holders[i%len(holders)].Acquirer(AcquireOptions{Data: c.data()}),
-				names:  list, first: i, step: n,
-				pick: newPicker(c.Seed, i, own, cum),
-			}
+			w[i] = &pairCaller{acquirer: acquirers[i], names: list, first: i, step: n, pick: newPicker(c.Seed, i, own, cum)}
 		}
 		return w, nil
 	},
 }
 
 type pairCaller struct {
-	holder      Acquirer
+	acquirer    Acquirer
 	names       []string
 	first, step int
 	pick        *picker
 }
 
 func (p *pairCaller) Do(ctx context.Context, _ *Recorder) error {
-	held, err := p.holder.Acquire(ctx, p.names[p.first+p.step*p.pick.next()])
+	held, err := p.acquirer.Acquire(ctx, p.names[p.first+p.step*p.pick.next()])
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,6 @@ func (l *loop) run(ctx context.Context) {
 	wg.Wait()
 }
 
-// end counts how an operation ended.
 func (l *loop) end(ctx context.Context, r *Recorder, start, end int64, err error) {
 	switch {
 	case err == nil:
@@ -91,7 +90,6 @@ func (l *loop) end(ctx context.Context, r *Recorder, start, end int64, err error
 	}
 }
 
-// done is the number of operations that succeeded, those of the warm-up included.
 func (l *loop) done() (n uint64) {
 	for _, r := range l.recs {
 		n += r.done.Load()

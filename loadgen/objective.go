@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -59,7 +60,7 @@ func parseObjective(text string) (Objective, error) {
 		s := statForm.FindStringSubmatch(m[1])
 		if s == nil {
 			return o, fmt.Errorf("objective %q is about something unknown; use p50, p99.9, min, mean, max or count, a series and a dot in front of those, or one of %s",
-				text, strings.Join(factNames(), ", "))
+				text, strings.Join(slices.Sorted(maps.Keys(facts)), ", "))
 		}
 		o.Series, o.Stat = s[1], s[2]
 		duration = o.Stat != "count"
@@ -78,15 +79,6 @@ func parseObjective(text string) (Objective, error) {
 	}
 	o.Bound = x
 	return o, nil
-}
-
-func factNames() []string {
-	var names []string
-	for n := range facts {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // duration says whether the objective's values are durations.

@@ -58,7 +58,6 @@ func (r *Recorder) Note(series int, now, d int64) {
 	}
 }
 
-// ended counts an operation that was to begin at start and succeeded at end.
 func (r *Recorder) ended(start, end int64) {
 	r.done.Store(r.done.Load() + 1) // one writer
 	if end < r.span.from.Load() {
@@ -76,7 +75,6 @@ func (r *Recorder) ended(start, end int64) {
 	r.inSlot++
 }
 
-// flush puts what waits into the histogram.
 func (r *Recorder) flush() {
 	for _, d := range r.pending[:r.numPending] {
 		r.hists[r.op].add(d)
@@ -177,7 +175,6 @@ func bucketMiddle(octave, index int) int64 {
 	return int64(stepsPerOctave+index)<<shift + int64(1)<<shift/2
 }
 
-// merge adds what another recorder counted.
 func (c *histogram) merge(o *histogram) {
 	if o.n == 0 {
 		return

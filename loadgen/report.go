@@ -135,7 +135,6 @@ func (r *Result) WriteHistograms(w io.Writer) error {
 	return nil
 }
 
-// showDuration writes three digits.
 func showDuration(d time.Duration) string {
 	x := float64(d)
 	for _, u := range []struct {
@@ -166,7 +165,6 @@ func digits(x float64) string {
 	return text
 }
 
-// showCount separates thousands.
 func showCount(n uint64) string {
 	text := strconv.FormatUint(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {

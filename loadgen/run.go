@@ -37,7 +37,6 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return r, nil
 }
 
-// runOnce is a run without its own cost.
 func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	clk := wallClock{time.Now()}
 	sp := &span{slot: int64(slotWidth(cfg.Duration))}
@@ -212,14 +211,12 @@ func calibrate(ctx context.Context, cfg Config) (OwnCost, error) {
 	return OwnCost{PerOperationNS: r.Own.CPUPerOperationUS * 1e3, AllocationsPerOperation: r.Own.AllocationsPerOperation}, nil
 }
 
-// allocations of this process so far.
 func allocations() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.Mallocs
 }
 
-// progress tells how a run goes, from a goroutine of its own.
 type progress struct {
 	cfg  *Config
 	mu   sync.Mutex

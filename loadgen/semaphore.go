@@ -14,11 +14,7 @@ var countingSemaphore = &Scenario{
 			c.Limit = uint64(max(1, n/2))
 		}
 		// A session holds a name once, so that each caller needs one of its own.
-		sessions, err := c.StartSessions(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		holders, err := sessionsAs[CanAcquire](c.Target, "acquire", sessions)
+		acquirers, sessions, err := c.acquirers(ctx, n, n, "acquire", c.Limit)
 		if err != nil {
 			return nil, err
 		}
@@ -28,9 +24,7 @@ var countingSemaphore = &Scenario{
 			return nil, err
 		}
 		for i := range n {
-			w.callers = append(w.callers, &pairCaller{
-				holder: holders[i].Acquirer(AcquireOptions{Limit: c.Limit, Data: c.data()}), names: list, step: 1, pick: newPicker(c.Seed, i, len(list), cum),
-			})
+			w.callers = append(w.callers, &pairCaller{acquirer: acquirers[i], names: list, step: 1, pick: newPicker(c.Seed, i, len(list), cum)})
 		}
 		return w, nil
 	},

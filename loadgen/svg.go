@@ -99,7 +99,6 @@ func (c *Chart) height() float64 {
 	return chartTop + chartHeight + chartFooter + float64(rows-1)*legendRow
 }
 
-// draw a chart whose area begins at top.
 func (c *Chart) draw(b *strings.Builder, top float64) {
 	names, rows := c.legend()
 	left, right := chartLeft, plotWidth-chartRight

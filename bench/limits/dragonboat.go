@@ -129,7 +129,6 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
-// noopStateMachine is a state machine that does nothing.
 type noopStateMachine struct{}
 
 func (noopStateMachine) Update(e []statemachine.Entry) ([]statemachine.Entry, error) { return e, nil }

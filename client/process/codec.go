@@ -55,11 +55,7 @@ func (textCodec[T]) Decode(b []byte) (T, error) { return T(b), nil }
 
 // encode is c.Encode with its panics contained, and at most so many bytes of outcome.
 func encode[T any](c Codec[T], v T, most int) (b []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			b, err = nil, fmt.Errorf("%w: codec panicked: %v", ErrCodec, p)
-		}
-	}()
+	defer recoverCodec(&b, &err)
 	if b, err = c.Encode(v); err != nil {
 		return nil, fmt.Errorf("%w: encode %T: %w", ErrCodec, v, err)
 	}
@@ -71,15 +67,18 @@ func encode[T any](c Codec[T], v T, most int) (b []byte, err error) {
 
 // decode is c.Decode with its panics contained.
 func decode[T any](c Codec[T], b []byte) (v T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			var none T
-			v, err = none, fmt.Errorf("%w: codec panicked: %v", ErrCodec, p)
-		}
-	}()
+	defer recoverCodec(&v, &err)
 	if v, err = c.Decode(b); err != nil {
 		var none T
 		return none, fmt.Errorf("%w: decode %T of %d bytes: %w", ErrCodec, v, len(b), err)
 	}
 	return v, nil
+}
+
+// recoverCodec makes a codec's panic its error. It is deferred.
+func recoverCodec[T any](result *T, err *error) {
+	if p := recover(); p != nil {
+		var none T
+		*result, *err = none, fmt.Errorf("%w: codec panicked: %v", ErrCodec, p)
+	}
 }

@@ -124,7 +124,6 @@ var (
 	ErrInHandler = errors.New("the handler would wait for itself; call it from another goroutine")
 )
 
-// check finds what is wrong with a join before anything is done.
 func check(name string, h Handler, o *Options) error {
 	if h == nil {
 		return fmt.Errorf("join process %q: handler is nil; give one", name)

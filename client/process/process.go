@@ -119,7 +119,6 @@ func join(ctx context.Context, w transport, session uint64, over <-chan struct{}
 	return p, nil
 }
 
-// leaveInBackground leaves in the background: nobody waits for it.
 func (p *Membership) leaveInBackground() {
 	go func() {
 		m := &protocol.ProcessLeave{Name: []byte(p.name)}
@@ -214,7 +213,6 @@ func goroutine() uint64 {
 	return n
 }
 
-// receive handles the events that the server sends to the member.
 func (p *Membership) receive(round *protocol.ProcessRound, message *protocol.ProcessMessage) {
 	p.input(func(m *machine.Machine, now time.Duration) {
 		if round != nil {
@@ -262,7 +260,6 @@ func (p *Membership) act() {
 	p.wake.Signal()
 }
 
-// send carries one message to the server.
 func (p *Membership) send(s machine.Send) {
 	name := []byte(p.name)
 	var err error

@@ -36,7 +36,6 @@ func (p *Membership) Stats() Stats {
 	return s
 }
 
-// countJob counts a callback.
 func (s *Stats) countJob(kind machine.JobKind, err error) {
 	if err != nil {
 		s.Failures++

@@ -124,7 +124,6 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 	return s
 }
 
-// add takes in the members of a page.
 func (s *Status) add(w *protocol.ProcessStatus) {
 	for i := range w.Members {
 		m := &w.Members[i]

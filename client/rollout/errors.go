@@ -55,7 +55,6 @@ const (
 	CodeSourceError = "SOURCE_ERROR" // the version could not be had from its source: re-elected after a while, by what the config says
 )
 
-// codedError is an error with a code.
 type codedError struct {
 	code string
 	err  error
@@ -74,7 +73,6 @@ func Code(code string, err error) error {
 	return &codedError{code, err}
 }
 
-// codeOf is the code that an update's error is reported with.
 func codeOf(err error) string {
 	var c *codedError
 	switch {

@@ -110,7 +110,6 @@ type Follower struct {
 	fetched         *Version // the version whose payload was fetched last
 }
 
-// updateJob is a call of Update.
 type updateJob struct {
 	v      Version
 	cancel context.CancelCauseFunc
@@ -181,7 +180,6 @@ func (f *Follower) wantsLeader() bool {
 	return f.wantLeader
 }
 
-// setState changes the state, and tells it.
 func (f *Follower) setState(to func(*FollowerState)) {
 	f.mu.Lock()
 	to(&f.state)
@@ -386,7 +384,6 @@ func await[T any](f *Follower, call func() (T, error)) (T, error) {
 	}
 }
 
-// openSession starts a session.
 func (f *Follower) openSession(ctx context.Context) (*client.Session, error) {
 	if f.c == nil {
 		c, err := await(f, func() (*client.Client, error) { return client.Open(ctx, f.o.Connect) })
@@ -528,7 +525,6 @@ func (f *Follower) load(ctx context.Context, i *Instance, t Target) error {
 	return nil
 }
 
-// notify has serve poll again at once.
 func (f *Follower) notify() {
 	select {
 	case f.wake <- struct{}{}:
@@ -536,7 +532,6 @@ func (f *Follower) notify() {
 	}
 }
 
-// startJob calls Update.
 func (f *Follower) startJob(ctx context.Context, v Version) {
 	own, cancel := context.WithCancelCause(ctx)
 	j := &updateJob{v: v, cancel: cancel, done: make(chan error, 1)}
@@ -551,7 +546,6 @@ func (f *Follower) startJob(ctx context.Context, v Version) {
 	}()
 }
 
-// jobDone is where the update under way ends; nil: there is none.
 func (f *Follower) jobDone() <-chan error {
 	if f.job == nil {
 		return nil

@@ -146,7 +146,6 @@ func (g *Generator) wanted(ctx context.Context) (expected uint64, yes bool, err 
 	return 0, false, nil
 }
 
-// answer asks for a version and gives it.
 func (g *Generator) answer(ctx context.Context, expected uint64) error {
 	own, cancel := context.WithTimeout(ctx, cmp.Or(g.Timeout, 5*time.Second))
 	version, err := g.Next(own, expected)

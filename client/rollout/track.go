@@ -28,7 +28,6 @@ func (t *Track) Name() string { return t.object.Name() }
 // name is what requests carry.
 func (t *Track) name() []byte { return []byte(t.object.Name()) }
 
-// change sends a request that has a head.
 func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
 	return asRefusal(t.object.Change(ctx, kind, head, m, reply))
 }

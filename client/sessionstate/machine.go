@@ -202,7 +202,6 @@ func (m *Machine) Take() Ready {
 
 func (m *Machine) isSuspect() bool { return m.jumpedAt > 0 && m.renewed < m.jumpedAt }
 
-// expireIfDue expires the session if its deadline has passed.
 func (m *Machine) expireIfDue(now time.Duration) bool {
 	if now < m.Deadline() {
 		return false

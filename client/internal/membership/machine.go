@@ -263,7 +263,7 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 		m.sync(now) // the server knows more
 	default: // it will never be taken
 		if s.Kind == protocol.KindProcessRequest {
-			m.giveUp(s.Number)
+			m.GiveUp(s.Number)
 		}
 	}
 	m.Tick(now)
@@ -280,13 +280,18 @@ func (m *Machine) End(now time.Duration, decided uint64, why error) {
 	m.jobs = append(m.jobs, Job{Kind: JobTerminate})
 }
 
-// addSend sends something until it is answered.
 func (m *Machine) addSend(s Send) *pendingSend {
+	d := m.addPending(s)
+	m.send(d)
+	return d
+}
+
+// addPending has something sent later.
+func (m *Machine) addPending(s Send) *pendingSend {
 	m.lastSendID++
 	s.ID = m.lastSendID
 	d := &pendingSend{Send: s, wait: m.options.RetryMin}
 	m.pending = append(m.pending, d)
-	m.send(d)
 	return d
 }
 
@@ -372,7 +377,6 @@ func (m *Machine) Fail(epoch uint64, why error) error {
 	return nil
 }
 
-// fail reports the round failed, once.
 func (m *Machine) fail(r *round, why error) {
 	if r.over || r.failed || r.completing {
 		return

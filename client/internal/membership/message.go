@@ -61,10 +61,7 @@ func (m *Machine) requestLate(epoch uint64) (number uint64) {
 }
 
 // GiveUp ends a message of this member that lacks answers: JobGivenUp follows with those that came.
-func (m *Machine) GiveUp(number uint64) { m.giveUp(number) }
-
-// giveUp ends a message that the server will never take, or that nobody waits for.
-func (m *Machine) giveUp(number uint64) {
+func (m *Machine) GiveUp(number uint64) {
 	r := m.round
 	if r == nil || r.over {
 		return

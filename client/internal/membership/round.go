@@ -108,7 +108,6 @@ func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 	}
 }
 
-// startRound takes up a round that was not heard of.
 func (m *Machine) startRound(e *protocol.ProcessRound) {
 	m.supersede(e.CompletedEpoch)
 	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Kind != protocol.KindProcessSync }) // of a round that is over
@@ -209,17 +208,13 @@ func (m *Machine) JobDone(now time.Duration, j Job, err error) {
 	}
 }
 
-// delayedSync is a sync that is to be sent after a while.
 func (m *Machine) delayedSync() *pendingSend {
 	for _, d := range m.pending {
 		if d.Kind == protocol.KindProcessSync && !d.inFlight {
 			return d
 		}
 	}
-	m.lastSendID++
-	d := &pendingSend{Send: Send{ID: m.lastSendID, Kind: protocol.KindProcessSync, Epoch: m.epoch}, wait: m.options.RetryMin}
-	m.pending = append(m.pending, d)
-	return d
+	return m.addPending(Send{Kind: protocol.KindProcessSync, Epoch: m.epoch})
 }
 
 // Complete completes the round with a result, for the coordinator. A repeated call does nothing.

@@ -71,13 +71,11 @@ type assignedPartitions struct {
 	assignments map[int]*assignment // changed with callbackMu held, too
 }
 
-// assignment is one partition in the hand.
 type assignment struct {
 	Partition
 	cancel context.CancelFunc
 }
 
-// list is what it holds, rising.
 func (h *assignedPartitions) list() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,7 +110,6 @@ func (h *assignedPartitions) retain(partitions []int) {
 	})
 }
 
-// close gives up everything, for good.
 func (h *assignedPartitions) close() {
 	h.callbackMu.Lock()
 	defer h.callbackMu.Unlock()

@@ -90,7 +90,6 @@ type holdingsRequest struct {
 	Table []byte // give up what is not yours in it; nil: just say what you hold
 }
 
-// holdingsReply is what a worker holds then.
 type holdingsReply struct{ Partitions []int }
 
 var messages = process.NewMessages(process.JSON[holdingsRequest](), process.JSON[holdingsReply]())
