@@ -126,7 +126,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, sy
 	tiny := f.Bool("tiny", false, "a few seconds, to see that all works: its figures mean nothing")
 	rounds := f.Int("rounds", 0, "number of rounds; default 5, quick 2")
 	length := f.Duration("length", 0, "of each measurement; default 5s, quick 1.5s")
-	only := f.String("only", "", "blocks to run, separated by commas: "+strings.Join(benchmarkNames(), " "))
+	only := f.String("only", "", "benchmarks to run, separated by commas: "+strings.Join(benchmarkNames(), " "))
 	if f.Parse(args) != nil {
 		return errUsage
 	}
@@ -147,7 +147,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, sy
 		s.Only = strings.Split(*only, ",")
 		for _, name := range s.Only {
 			if !slices.Contains(benchmarkNames(), name) {
-				return badUsage(stderr, "there is no block %q; there are: %s\n", name, strings.Join(benchmarkNames(), " "))
+				return badUsage(stderr, "there is no benchmark %q; there are: %s\n", name, strings.Join(benchmarkNames(), " "))
 			}
 		}
 	}

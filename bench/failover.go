@@ -261,7 +261,7 @@ func (l *stallLoad) allSince(ctx context.Context, t time.Time) error {
 	return err
 }
 
-// settings are those whose price is told: the defaults first.
+// settings are those whose cost is measured: the defaults first.
 var settings = [][]string{
 	nil,
 	{"--raft-rtt", "50ms"},

@@ -112,7 +112,7 @@ func slug(name string) string {
 	}, strings.ToLower(name))
 }
 
-// trial is one system at one block of work in one round.
+// trial is one system at one benchmark in one round.
 type trial struct {
 	*Settings
 	system System

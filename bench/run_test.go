@@ -286,7 +286,7 @@ func TestCommand(t *testing.T) {
 	}{
 		{"", 2, "compare OLD NEW"},
 		{"measure", 2, `unknown verb "measure"`},
-		{"run -only nonsense", 2, `there is no block "nonsense"; there are: pairs own`},
+		{"run -only nonsense", 2, `there is no benchmark "nonsense"; there are: pairs own`},
 		{"compare one", 1, "give two reports"},
 		{"compare " + name + ".json " + name + ".json", 0, "| same |"},
 		{"show " + name + ".json", 0, "## Bars"},

@@ -16,11 +16,11 @@ type Settings struct {
 	Length time.Duration
 	WarmUp time.Duration
 
-	// SlowRounds is in how many of them the slow blocks are run: what takes long, and compares with
-	// nothing that drifts.
+	// SlowRounds is in how many of them the slow benchmarks are run: what takes long, and compares
+	// with nothing that drifts.
 	SlowRounds int
 
-	// Size of the crowds. The bars are about those of Full.
+	// Sizes of the loads. The bars are about those of DefaultSettings.
 	Callers, OwnCallers, Readers, Contenders int
 	Watchers, ManyWatchers                   int
 	IdleOwn, IdleShared                      int
@@ -32,14 +32,14 @@ type Settings struct {
 	// long they are then watched.
 	IdleDelay, IdleLength time.Duration
 
-	// Only runs the blocks with these names; none is all.
+	// Only runs the benchmarks with these names; none is all.
 	Only []string
 
 	// Dir holds the data folders, each of which is removed when it was used. It must be on a real
 	// disk. Default: the working directory.
 	Dir string
 
-	// Log, if not nil, is told of each measurement, a line each.
+	// Log, if not nil, gets a line for each measurement.
 	Log io.Writer
 
 	Quick bool

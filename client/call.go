@@ -19,7 +19,7 @@ type call struct {
 	err        error            // no reply, or one that cannot be read
 	reply      func(status protocol.Status, body []byte, err error)
 
-	// acquiring is told by the reader that it was queued, before what may follow from that is read.
+	// acquiring is an acquire. The reader calls its expect when it was queued, before it reads on.
 	acquiring *acquireOp
 }
 

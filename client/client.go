@@ -39,7 +39,7 @@ type Client struct {
 	connectors        map[uint64]*connector // by instance
 	bootstrap         *connector            // dials the endpoints
 	mapFetch          *sharedAttempt        // of the map
-	announced         announcedMap          // the newest map that was told of
+	announced         announcedMap          // the newest map that an instance announced
 	fetchingAnnounced bool                  // somebody fetches it
 	newMap            chan struct{}         // closed and replaced with every new map
 	sessions          map[uint64]*Session
@@ -228,7 +228,7 @@ func canResend(err error) bool {
 
 // waitRetry updates what is known of the cluster and waits before the next try of a request that a
 // shard did not serve; 0 is no shard. cn is the connection that the request was sent on, or nil.
-// News of who can answer end the wait.
+// Another map or leader ends the wait.
 func (c *Client) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
 	if errors.Is(err, errMapChanged) {
 		retry.failures = 0
@@ -247,7 +247,7 @@ func (c *Client) waitRetry(ctx context.Context, shard uint64, cn *conn, err erro
 	select {
 	case <-t.C:
 	case <-moved:
-		retry.failures = 1 // not 0: news may come again and again and name somebody who cannot answer
+		retry.failures = 1 // not 0: announcements may name an instance that cannot answer, again and again
 	case <-ctx.Done():
 	case <-c.ctx.Done():
 	}

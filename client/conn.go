@@ -93,7 +93,7 @@ type renewal struct{ at atomic.Int64 }
 type connHandler interface {
 	handleEvent(cn *conn, h protocol.Header) error
 	connLost(cn *conn)
-	// silent is told once that a request waits and the server says nothing.
+	// serverSilent is called once when a request waits and the server sends nothing.
 	serverSilent(cn *conn)
 }
 

@@ -116,7 +116,7 @@ func (l *connector) attemptLocked() *sharedAttempt {
 	return f
 }
 
-// resetBackoff ends the back-off: there is news of the instance, so earlier failures say little.
+// resetBackoff ends the back-off: the instance was just named, so earlier failures say little.
 func (l *connector) resetBackoff() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,7 +214,7 @@ func (c *Client) connector(instance uint64, address string) *connector {
 	return l
 }
 
-// connectorLocked is link without an address. client.mu is held.
+// connectorLocked is connector without an address. client.mu is held.
 func (c *Client) connectorLocked(instance uint64) *connector {
 	l := c.connectors[instance]
 	if l == nil {

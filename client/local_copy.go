@@ -18,14 +18,14 @@ type watchedSemaphore struct {
 
 	reported     bool // the consumer knows of it
 	dirty        bool // it is in watch.dirty
-	data         bool // the data changed since it was told
+	data         bool // the data changed since it was delivered
 	limit        bool
-	ownerChanges map[uint64]ownerChange // by order id, since it was told; nothing is kept for one that was not told
+	ownerChanges map[uint64]ownerChange // by order id, since it was delivered; nothing is kept for one that was not
 }
 
 type ownerChange struct {
 	kind  uint8
-	owner Owner // as last told, with ownerRemoved
+	owner Owner // as last delivered, with ownerRemoved
 }
 
 const (

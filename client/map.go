@@ -68,7 +68,7 @@ type announcedMap struct {
 	from    *conn
 }
 
-// maxAnnouncedTries bounds how often in a row a map that was told of is asked for in vain.
+// maxAnnouncedTries bounds how often in a row an announced map is asked for in vain.
 const maxAnnouncedTries = 10
 
 // fetchAnnouncedMap fetches the map that an instance announced, from that instance: another one may

@@ -27,23 +27,13 @@ func (m *Mutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, err
 // RWMutex is a named lock that readers share. It is an ephemeral semaphore: a reader holds one
 // unit, a writer all of them. The queue is FIFO, so a waiting writer holds back later readers.
 // Readers of one session exclude each other; give each reader a session of its own.
-type RWMutex struct {
-	s    *Session
-	name string
-}
+//
+// Lock and TryLock are those of Mutex, for a writer: they wait until there is no other reader or
+// writer.
+type RWMutex struct{ Mutex }
 
 // RWMutex is the read-write lock with this name on the session's node.
-func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{s, name} }
-
-// Lock waits until there is no other reader or writer.
-func (m *RWMutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), waitForOwnLease())...)
-}
-
-// TryLock is Lock if that needs no wait; otherwise the lease is nil, without an error.
-func (m *RWMutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.TryAcquire(ctx, m.name, with(opts, Exclusive())...)
-}
+func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{Mutex{s, name}} }
 
 // RLock waits until there is no writer, and none ahead in the queue.
 func (m *RWMutex) RLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {

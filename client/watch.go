@@ -44,7 +44,7 @@ type Event struct {
 
 	Added   []Owner // by order id
 	Updated []Owner // with another count or data
-	Removed []Owner // as last told
+	Removed []Owner // as last delivered
 }
 
 // Watch yields the state of a semaphore, which need not exist yet, and then every change, until ctx
@@ -115,10 +115,10 @@ type watch struct {
 	shardWatches []*shardWatch
 	idle         int // parts without a stream
 	names        map[string]*watchedSemaphore
-	newestEpochs *bucketEpochs       // of each bucket the newest epoch that a shard has told of; of a prefix
-	dirty        []*watchedSemaphore // with something to tell, in order
-	reset        bool                // to be told
-	synced       bool                // told
+	newestEpochs *bucketEpochs       // of each bucket the newest epoch that a shard has sent; of a prefix
+	dirty        []*watchedSemaphore // with something to deliver, in order
+	reset        bool                // EventReset is to be delivered
+	synced       bool                // EventSynced was delivered
 	err          error
 }
 
@@ -309,7 +309,7 @@ func (p *shardWatch) failed(err error) {
 	p.due = time.Now().Add(p.retry.next())
 }
 
-// cut is told that the stream is over.
+// cut ends the stream.
 func (st *watchStream) cut(err error) {
 	w := st.shardWatch.w
 	st.cn.dropStream(st)

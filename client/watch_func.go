@@ -161,8 +161,8 @@ func (t *dispatcher) startGoroutine(w *watch) {
 	}
 }
 
-// maxStepsPerDelivery is how many steps of a watch are told before others have their turn: one that
-// changes all the time must not be the only one.
+// maxStepsPerDelivery is how many steps of a watch are delivered before others have their turn: one
+// that changes all the time must not be the only one.
 const maxStepsPerDelivery = 16
 
 // deliver calls the function for the events there are. It is false when all are delivered and a

@@ -9,7 +9,7 @@ import (
 // Each as a number of connections gives each session one of its own.
 const Each = -1
 
-// Bounds of a load, so that a slip of a zero is told instead of filling the memory.
+// Bounds of a load, so that a slip of a zero is an error and does not fill the memory.
 const (
 	maxCallers  = 1 << 20
 	maxSessions = 1 << 24

@@ -128,9 +128,7 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 	for i := range c.Watchers {
 		s := w.services[i%len(list)]
 		s.watchers++
-		w.wg.Add(1)
-		go func() {
-			defer w.wg.Done()
+		w.wg.Go(func() {
 			ready := begun.member()
 			defer ready()
 			generations := make([]uint32, (n+len(list)-1)/len(list))
@@ -143,7 +141,7 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 				code = c.Target.Code(err)
 			}
 			s.rec.fail(afterWarmUp, "watch lost: "+code)
-		}()
+		})
 	}
 	if err := begun.wait(ctx); err != nil {
 		return w, err
@@ -177,7 +175,7 @@ func (m *member) join(ctx context.Context, c *Env) error {
 	return err
 }
 
-// observe is called by each watcher. told are the generations that it knows, by the place of the
+// observe is called by each watcher. generations are those that it knows, by the place of the
 // member in the service.
 func (w *discoveryWorkload) observe(s *service, generations []uint32, joined bool, data []byte) {
 	if len(data) < 16 {
@@ -197,7 +195,7 @@ func (w *discoveryWorkload) observe(s *service, generations []uint32, joined boo
 			return // it was there when the watch began
 		}
 		series, when = 0, &m.joins
-		// Who came and went between two tellings is told to nobody.
+		// No watcher learns of a generation that came and went between two notifications.
 		s.seen.Add(2 * (int64(uint32(generation)-known) - 1))
 	}
 	if at, ok := when.get(generation); ok {
@@ -209,7 +207,7 @@ func (w *discoveryWorkload) observe(s *service, generations []uint32, joined boo
 // Rate is that of the churn.
 func (w *discoveryWorkload) Rate() float64 { return float64(len(w.members)) * w.c.Churn / 100 / 60 }
 
-// Settle waits until the watchers have seen everything.
+// Drain waits until the watchers have seen everything.
 func (w *discoveryWorkload) Drain(ctx context.Context, rec *Recorder) {
 	missing := func() (n int64) {
 		for _, s := range w.services {

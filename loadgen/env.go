@@ -10,7 +10,7 @@ import (
 // startConcurrency bounds how many connections and sessions are made at a time.
 const startConcurrency = 64
 
-// Crowd is what a scenario builds its workload from: the load's configuration, connections,
+// Env is what a scenario builds its workload from: the load's configuration, connections,
 // sessions, names. It closes what it gave.
 type Env struct {
 	Config
@@ -86,7 +86,7 @@ func (c *Env) names(def int) []string {
 	return names(c.prefix, c.Keys)
 }
 
-// data of the load's size. It must not be changed when it was given to a Hold.
+// data of the load's size. An Acquirer keeps it, so it must not be changed.
 func (c *Env) data() []byte {
 	if c.DataSize == 0 {
 		return nil
@@ -135,7 +135,7 @@ func (c *Env) StartSessions(ctx context.Context, n int) ([]Session, error) {
 	return c.timedSessions(ctx, n, nil)
 }
 
-// timedSessions tells how long each start took, from many goroutines.
+// timedSessions calls took with how long each start took, from many goroutines.
 func (c *Env) timedSessions(ctx context.Context, n int, took func(i int, d int64)) ([]Session, error) {
 	conns, err := c.assignConns(ctx, n)
 	if err != nil {
@@ -202,8 +202,7 @@ func (p *connPool) close(ctx context.Context) {
 	_ = Parallel(ctx, len(p.conns), func(_ context.Context, i int) error { return p.conns[i].Close() })
 }
 
-// deleteNames removes names, as far as that can be had: what stays behind is told by nothing but
-// the server's list.
+// deleteNames removes names as far as possible. Only the server's list shows what stays behind.
 func deleteNames(ctx context.Context, keepers []CanStore, list []string) {
 	_ = Parallel(ctx, len(list), func(ctx context.Context, i int) error { return keepers[i%len(keepers)].Delete(ctx, list[i]) })
 }
@@ -224,18 +223,17 @@ func Parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 	defer cancel()
 	var first error
 	var once sync.Once
-	var next, wg = make(chan int), sync.WaitGroup{}
+	var wg sync.WaitGroup
+	next := make(chan int)
 	for range min(n, startConcurrency) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for i := range next {
 				if err := fn(ctx, i); err != nil {
 					once.Do(func() { first = err })
 					cancel()
 				}
 			}
-		}()
+		})
 	}
 	for i := range n {
 		select {
@@ -253,7 +251,7 @@ func Parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 	return first
 }
 
-// closing bounds what is done to leave nothing behind.
+// closeTimeout bounds what is done to leave nothing behind.
 const closeTimeout = 30 * time.Second
 
 // readyTimeout is how long nothing may get ready before preparing is given up.

@@ -38,7 +38,7 @@ func newFanout(c clock, writer CanStore, name string, size, watchers int) *fanou
 	}
 }
 
-// observe is called by watcher i with what it was told; last is the last change it saw. It returns
+// observe is called by watcher i with what it received; last is the last change it saw. It returns
 // the new last.
 func (f *fanout) observe(i int, data []byte, last uint64) uint64 {
 	if len(data) < 8 {

@@ -86,7 +86,7 @@ func (l *loop) end(ctx context.Context, r *Recorder, start, end int64, err error
 		r.Fail(end, l.code(err))
 	case errors.Is(context.Cause(ctx), errUnanswered):
 		r.Fail(end, "unanswered")
-	default: // the load was told to end: nobody's fault
+	default: // the load was interrupted, which is no error
 	}
 }
 

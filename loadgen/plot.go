@@ -9,13 +9,9 @@ import (
 
 // Plot draws the result: latency over percentile, throughput over time.
 func (r *Result) Plot() *Plot {
-	loop := "closed loop"
-	if r.Loop == "open" {
-		loop = "open loop at " + showRate(r.AskedRate)
-	}
 	p := &Plot{
 		Title:    r.Scenario + ": " + showRate(r.Rate),
-		Subtitle: strings.Join([]string{r.Target, showCount(uint64(r.Callers)) + " callers, " + loop, showCount(uint64(r.Connections)) + " connections", "errors: " + showCount(r.ErrorCount())}, " · "),
+		Subtitle: strings.Join([]string{r.Target, showCount(uint64(r.Callers)) + " callers, " + r.loopText(), showCount(uint64(r.Connections)) + " connections", "errors: " + showCount(r.ErrorCount())}, " · "),
 	}
 	latency := Chart{Title: "Latency over percentile", XLabel: "percentile", Log: true, FormatY: func(us float64) string { return showDuration(time.Duration(math.Round(us * 1e3))) }}
 	most := uint64(0)

@@ -15,11 +15,7 @@ import (
 // WriteTable writes the result for people.
 func (r *Result) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	loop := "closed loop"
-	if r.Loop == "open" {
-		loop = "open loop at " + showRate(r.AskedRate)
-	}
-	fmt.Fprintf(&b, "%s on %s, %s\n", r.Scenario, r.Target, loop)
+	fmt.Fprintf(&b, "%s on %s, %s\n", r.Scenario, r.Target, r.loopText())
 	var numbers []string
 	for _, n := range []struct {
 		n    int
@@ -97,6 +93,13 @@ func (r *Result) WriteTable(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+func (r *Result) loopText() string {
+	if r.Loop == "open" {
+		return "open loop at " + showRate(r.AskedRate)
+	}
+	return "closed loop"
 }
 
 // WriteJSON writes the result for programs: one document, indented or in one line.

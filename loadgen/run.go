@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Run puts the load on its target and tells what came of it. When ctx ends first, the result is of
+// Run puts the load on its target and returns the result. When ctx ends first, the result is of
 // what was done until then, and says so. Errors are of what could not be prepared, or of the
 // server's admin endpoint; those of operations are in the result.
 func Run(ctx context.Context, cfg Config) (*Result, error) {

@@ -83,8 +83,8 @@ type Reader interface {
 
 // CanWatch: streams of changes.
 type CanWatch interface {
-	// Watch tells the value now and after each change, until ctx ends or the watch fails. Values in
-	// between may be left out, the last never is. tell must not keep data.
+	// Watch passes the value to notify now and after each change, until ctx ends or the watch
+	// fails. Values in between may be left out, the last never is. notify must not keep data.
 	Watch(ctx context.Context, name string, notify func(data []byte)) error
 }
 
@@ -108,8 +108,8 @@ type CanDiscover interface {
 	// Register makes the session a member until it is released or the session ends.
 	Register(ctx context.Context, service string, data []byte) (Lease, error)
 
-	// Members tells who is there, then says ready once, then tells who comes and goes, until ctx
-	// ends or it fails.
+	// Members passes the members to notify, calls ready once, and then passes those that come and
+	// go, until ctx ends or it fails.
 	Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error
 }
 

@@ -17,8 +17,8 @@ type Scenario struct {
 	// Operation is the place in Series of the operation as a whole, which the loop measures.
 	Operation int
 
-	// Build makes what the callers need: sessions, names, watchers. What a Crowd gave is closed by
-	// it.
+	// Build makes what the callers need: sessions, names, watchers. The Env closes what
+	// it gave.
 	Build func(ctx context.Context, c *Env) (Workload, error)
 }
 
@@ -40,7 +40,7 @@ type Caller interface {
 
 // drainer is a workload that has something left to count when the callers have ended.
 type drainer interface {
-	// Settle counts errors in rec. ctx ends with the patience of the load.
+	// Drain counts errors in rec. ctx ends with the patience of the load.
 	Drain(ctx context.Context, rec *Recorder)
 }
 

@@ -82,7 +82,7 @@ type Options struct {
 	// MaxProcessFailures is how many messages in a row may fail before the round is reported
 	// failed. Default 0: any number.
 	MaxProcessFailures int
-	// Logger tells of failures of the handler. Default: nothing.
+	// Logger gets failures of the handler. Default: nothing is logged.
 	Logger *slog.Logger
 
 	// Of the process. Times are at most a day.

@@ -107,8 +107,8 @@ func (m Messages[Q, A]) Read(q *Request) (Q, error) {
 	return v, nil
 }
 
-// Reply is Request.Reply. If the value cannot be encoded or is too large, the sender is told.
-// Errors: ErrCodec, and those of Request.Reply.
+// Reply is Request.Reply. If the value cannot be encoded or is too large, the sender gets
+// ErrUnread. Errors: ErrCodec, and those of Request.Reply.
 func (m Messages[Q, A]) Reply(q *Request, v A) error {
 	b, err := encode(m.replies, v, protocol.MaxProcessPayload-1)
 	if err != nil {

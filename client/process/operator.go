@@ -100,11 +100,10 @@ const maxRereads = 5
 // leave. It needs the right admin. Errors: NotFound, PreconditionFailed without members, Forbidden.
 func (o *Operator) Force(ctx context.Context, reason string) error {
 	m := &protocol.ProcessForceRound{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Text: reason}
-	repeated, err := o.transport.Request(ctx, protocol.KindProcessForceRound, m, &protocol.Empty{})
-	return outcomeUnknown(repeated, err)
+	return outcomeUnknown(o.transport.Request(ctx, protocol.KindProcessForceRound, m, &protocol.Empty{}))
 }
 
-// Evict ends the membership of a session, whose handler is told, and takes away the place that its
+// Evict ends the membership of a session, terminates its handler, and takes away the place that its
 // key keeps. The session lives on, and its program may join again. It needs the right admin.
 // Errors: NotFound for a session that is not a member, Forbidden.
 func (o *Operator) Evict(ctx context.Context, session uint64, reason string) error {
@@ -124,8 +123,7 @@ func (o *Operator) Alter(ctx context.Context, options Options) error {
 		return fmt.Errorf("alter process %q: %w", o.transport.Name(), err)
 	}
 	m := &protocol.ProcessAlter{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Options: w}
-	repeated, err := o.transport.Request(ctx, protocol.KindProcessAlter, m, &protocol.Empty{})
-	return outcomeUnknown(repeated, err)
+	return outcomeUnknown(o.transport.Request(ctx, protocol.KindProcessAlter, m, &protocol.Empty{}))
 }
 
 // outcomeUnknown says of an operator's request that its outcome is unknown, if it may have had its

@@ -25,11 +25,11 @@ type MemberState = protocol.ProcessMemberStatus
 
 const (
 	MemberOutside    = protocol.MemberOutside    // it joined after the round started, or there is none
-	MemberPreparing  = protocol.MemberPreparing  // told to prepare
+	MemberPreparing  = protocol.MemberPreparing  // it was asked to prepare
 	MemberPrepared   = protocol.MemberPrepared   // its Prepare has returned
-	MemberCompleting = protocol.MemberCompleting // told that the round is complete
+	MemberCompleting = protocol.MemberCompleting // it was notified that the round is complete
 	MemberCompleted  = protocol.MemberCompleted  // its Complete has returned
-	MemberResuming   = protocol.MemberResuming   // it came back by its key, and was told what the others completed
+	MemberResuming   = protocol.MemberResuming   // it came back by its key, and gets the round that the others completed
 	MemberAbsent     = protocol.MemberAbsent     // its session has ended, and its key keeps its place
 )
 

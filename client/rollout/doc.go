@@ -10,9 +10,9 @@
 //	})
 //	err = f.Run(ctx)
 //
-// It registers, loads exactly the versions it is told, reports, becomes a leader when it has loaded
+// It registers, loads exactly its targets, reports, becomes a leader when it has loaded
 // its location's target, tries again with back-off what failed, and goes on with what it has while
-// no server can be reached. A version that is bad for everyone is told by returning
+// no server can be reached. A version that is bad for everyone is reported by returning
 // [Code]("TimestampOutOfRange", err); any other error says that the version could not be had from
 // its source.
 //

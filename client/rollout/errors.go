@@ -23,7 +23,8 @@ var (
 	ErrStaleReport = errors.New("a later report is known")
 )
 
-// refusalTable are told apart by the status and the first word of the server's sentence.
+// refusalTable are the refusals of a track, by the status and the first word of the server's
+// sentence.
 var refusalTable = []struct {
 	status protocol.Status
 	word   string

@@ -134,14 +134,9 @@ func NewFollower(o FollowerOptions) (*Follower, error) {
 	if err = checkRetry(o.RetryMin, o.RetryMax, time.Minute, err); err != nil {
 		return nil, fmt.Errorf("follower: %w", err)
 	}
-	defaults := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	defaults(&o.PollEvery, 10*time.Second)
-	defaults(&o.RetryMin, time.Second)
-	defaults(&o.RetryMax, time.Minute)
+	o.PollEvery = cmp.Or(o.PollEvery, 10*time.Second)
+	o.RetryMin = cmp.Or(o.RetryMin, time.Second)
+	o.RetryMax = cmp.Or(o.RetryMax, time.Minute)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -402,7 +397,7 @@ func (f *Follower) getTarget(ctx context.Context, i *Instance, payload bool) (t 
 	return t, sent, err
 }
 
-// serve polls, and loads what it is told, until something ends.
+// serve polls, and loads the targets, until something ends.
 func (f *Follower) serve(ctx context.Context, i *Instance, signals <-chan struct{}, gone <-chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

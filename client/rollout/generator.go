@@ -88,8 +88,8 @@ func (g *Generator) Run(ctx context.Context) error {
 		expected, wanted, err := g.wanted(ctx)
 		if err == nil && wanted {
 			err = g.answer(ctx, expected)
-			// Also when it was taken: the next question comes as news. When it was not, nothing may
-			// change that would be news.
+			// Also when it was taken: the next question comes as an event. When it was not, nothing
+			// may change that would be an event.
 			again = time.After(wait)
 			if wait = min(wait+min(wait, retryMax-wait), retryMax); err == nil {
 				wait = retryMin
@@ -111,7 +111,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 }
 
-// listen tells of what may be a question, until the watch ends.
+// listen notifies of what may be a question, until the watch ends.
 func (g *Generator) listen(ctx context.Context, event chan<- struct{}) error {
 	for n, err := range g.Track.watch(ctx, "", false) {
 		if err != nil {
@@ -122,7 +122,7 @@ func (g *Generator) listen(ctx context.Context, event chan<- struct{}) error {
 		}
 		select {
 		case event <- struct{}{}:
-		default: // it is known that there is news
+		default: // a notification waits already
 		}
 	}
 	return ctx.Err()

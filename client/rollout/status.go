@@ -101,7 +101,7 @@ type InstanceStatus struct {
 	Incarnation        uint64
 	Role               Role
 	Demoted, InShare   bool
-	Due, Sent          uint64 // the version it is to have, and the one it was told last
+	Due, Sent          uint64 // the version it is to have, and the one that its last poll returned
 	SentFor            time.Duration
 	RegisteredFor      time.Duration
 	ReportAge          time.Duration

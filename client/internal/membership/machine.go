@@ -110,7 +110,7 @@ type sentRequest struct {
 	send         *pendingSend
 	sinceKnown   bool          // since is known
 	since        time.Duration // about when it was sent
-	reportedSlow bool          // was told
+	reportedSlow bool          // it was in Ready.Slow
 }
 
 // Answer is a reply, and whose.
@@ -162,14 +162,14 @@ type Ready struct {
 	Slow       []Slow
 }
 
-// Slow is a message that lacks answers for SlowAfter. It is told once.
+// Slow is a message that lacks answers for SlowAfter. It is reported once.
 type Slow struct {
 	Epoch   uint64
 	Number  uint64
 	Missing []uint64 // sessions
 }
 
-// SlowAfter is how long answers may take before a message is told slow.
+// SlowAfter is how long answers may take before a message is reported slow.
 const SlowAfter = 10 * time.Second
 
 // New makes the machine of a session that has joined, or is about to.
@@ -249,7 +249,7 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 		m.scheduleRetry(now, d) // taken is not answered: the relay may forget
 		return
 	case status == protocol.StatusPreconditionFailed && s.Kind == protocol.KindProcessRequest:
-		m.scheduleRetry(now, d) // a receiver has gone: news of that are on their way
+		m.scheduleRetry(now, d) // a receiver has gone: a round without it is on its way
 		m.sync(now)
 		return
 	}
@@ -322,7 +322,7 @@ func (m *Machine) scheduleRetry(now time.Duration, d *pendingSend) {
 	d.wait = min(2*d.wait, m.options.RetryMax)
 }
 
-// checkSlow tells of a message that lacks answers for long: what is unanswered is sent again and
+// checkSlow reports a message that lacks answers for long: what is unanswered is sent again and
 // again, and comes by here.
 func (m *Machine) checkSlow(now time.Duration, a *sentRequest) {
 	switch {

@@ -121,7 +121,7 @@ func (m *Machine) startRound(e *protocol.ProcessRound) {
 	m.jobs = append(m.jobs, Job{Kind: JobPrepare, Round: &r.Round, round: r})
 }
 
-// supersede ends the round that is open, for news of what came after it: its context ends at once,
+// supersede ends the round that is open, because a later one is known: its context ends at once,
 // however it ended, since what the handler works with is the past.
 func (m *Machine) supersede(decided uint64) {
 	if r := m.round; r != nil && !r.endRan {

@@ -117,7 +117,8 @@ func (h *assignedPartitions) close() {
 	h.revoke(func(int) bool { return true })
 }
 
-// revoke revokes what goes: all are told to stop before the first one is waited for. turn is held.
+// revoke revokes what goes: all contexts end before the first one is waited for. callbackMu is
+// held.
 func (h *assignedPartitions) revoke(goes func(n int) bool) {
 	numbers := slices.DeleteFunc(slices.Sorted(maps.Keys(h.assignments)), func(n int) bool { return !goes(n) })
 	for _, n := range numbers {
@@ -129,7 +130,7 @@ func (h *assignedPartitions) revoke(goes func(n int) bool) {
 	}
 }
 
-// set has a partition in the hand, or not any more. turn is held.
+// set holds a partition, or drops it for nil. callbackMu is held.
 func (h *assignedPartitions) set(n int, g *assignment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

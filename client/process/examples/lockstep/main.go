@@ -30,7 +30,7 @@ const (
 	unlock  step = "unlock"
 )
 
-// steps is how the steps are told and answered.
+// steps are the messages of the steps, and their answers.
 var steps = process.NewMessages(process.Text[step](), process.Text[string]())
 
 // member is one of those that change together. Its methods run one after the other, so it needs no
