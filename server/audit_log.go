@@ -61,8 +61,8 @@ func (a *auditLog) open(c *Config, instance uint64) (err error) {
 
 func (a *auditLog) write(e audit.Event) { a.log.Write(e) }
 
-// metaApplied is called with each entry of the meta shard that is applied here, in log order. After a
-// restart the engine applies again what came after its last snapshot: those entries were written
+// metaApplied is called with each entry of the meta shard that is applied here, in log order. After
+// a restart the engine applies again what came after its last snapshot: those entries were written
 // before.
 func (a *auditLog) metaApplied(index uint64, before, after *meta.State) {
 	if index <= a.applied.Load() {

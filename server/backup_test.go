@@ -51,7 +51,8 @@ func fetchBackup(t *testing.T, s *Server) []byte {
 	return out.Bytes()
 }
 
-// TestBackupOfACluster: a backup through any instance has every shard as its leader had it, by digest, and any damage to it is found.
+// TestBackupOfACluster: a backup through any instance has every shard as its leader had it, by
+// digest, and any damage to it is found.
 func TestBackupOfACluster(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")

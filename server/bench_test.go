@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// pairs makes a client that locks and unlocks names of its own, window of them at a time, and counts the pairs.
+// pairs makes a client that locks and unlocks names of its own, window of them at a time, and
+// counts the pairs.
 type pairs struct {
 	c       *raw
 	node    uint64

@@ -21,7 +21,8 @@ func (k *clusterKit) stopped(name string) {
 	k.kill(name)
 }
 
-// TestExpel: an instance of a replicaset goes for good, stops, and cannot come back; a new one takes its place and its name.
+// TestExpel: an instance of a replicaset goes for good, stops, and cannot come back; a new one
+// takes its place and its name.
 func TestExpel(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
@@ -50,7 +51,8 @@ func TestExpel(t *testing.T) {
 	})
 }
 
-// TestExpelDead: an instance that does not come back is expelled; if it comes back all the same, it finds out, however much it has missed.
+// TestExpelDead: an instance that does not come back is expelled; if it comes back all the same, it
+// finds out, however much it has missed.
 func TestExpelDead(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -67,7 +69,8 @@ func TestExpelDead(t *testing.T) {
 	k.refused(k.start("c", "a", "b"), "current instance is expelled from the cluster")
 }
 
-// TestExpelCutOff: an instance that is expelled while it is cut off learns of it when it is not any more.
+// TestExpelCutOff: an instance that is expelled while it is cut off learns of it when it is not any
+// more.
 func TestExpelCutOff(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
@@ -84,7 +87,8 @@ func TestExpelCutOff(t *testing.T) {
 	k.stopped("c")
 }
 
-// TestExpelSet: the last instance of a replicaset gives its buckets away before it goes, and the last one of all stays.
+// TestExpelSet: the last instance of a replicaset gives its buckets away before it goes, and the
+// last one of all stays.
 func TestExpelSet(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 1)
@@ -119,8 +123,9 @@ func TestExpelSet(t *testing.T) {
 	k.must("b")
 }
 
-// TestSpareReplacesDeadInstance: a fourth instance has no shards until a dead one is expelled. Then it is a member of the first replicaset, with copies that count: it outlives a
-// restart, and another death.
+// TestSpareReplacesDeadInstance: a fourth instance has no shards until a dead one is expelled. Then
+// it is a member of the first replicaset, with copies that count: it outlives a restart, and
+// another death.
 func TestSpareReplacesDeadInstance(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)

@@ -15,7 +15,8 @@ func isOffline(name string) func(s *meta.State) bool {
 	}
 }
 
-// TestOfflineAndBack: an instance that is cut off is taken for dead, its masters move, its buckets stay; when it is heard again it comes back by itself.
+// TestOfflineAndBack: an instance that is cut off is taken for dead, its masters move, its buckets
+// stay; when it is heard again it comes back by itself.
 func TestOfflineAndBack(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
@@ -44,7 +45,8 @@ func TestOfflineAndBack(t *testing.T) {
 	}
 }
 
-// TestVoteLostWhileDown: a voter of the meta shard that is down loses its vote to another instance, and gets a new replica, with which it starts.
+// TestVoteLostWhileDown: a voter of the meta shard that is down loses its vote to another instance,
+// and gets a new replica, with which it starts.
 func TestVoteLostWhileDown(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 1)
@@ -125,7 +127,8 @@ func TestVoteLostWhileCutOff(t *testing.T) {
 	}
 }
 
-// TestVoteMovesFarther: a vote goes to an instance that is farther from the others, while the one that has it lives on.
+// TestVoteMovesFarther: a vote goes to an instance that is farther from the others, while the one
+// that has it lives on.
 func TestVoteMovesFarther(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -151,7 +154,8 @@ func TestVoteMovesFarther(t *testing.T) {
 	}
 }
 
-// TestOneWayCuts: where only one direction is lost, and only between some, the cluster goes on, and nobody comes and goes for ever.
+// TestOneWayCuts: where only one direction is lost, and only between some, the cluster goes on, and
+// nobody comes and goes for ever.
 func TestOneWayCuts(t *testing.T) {
 	long(t)
 	t.Parallel()

@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestGrow: a cluster of one takes in others, one after another, and each of them may stop and start again at any time.
+// TestGrow: a cluster of one takes in others, one after another, and each of them may stop and
+// start again at any time.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
@@ -30,7 +31,8 @@ func TestGrow(t *testing.T) {
 	k.node("a", "/restarted")
 }
 
-// TestGrowOne: with replication factor 1 each instance is a replicaset of its own, and the buckets are divided.
+// TestGrowOne: with replication factor 1 each instance is a replicaset of its own, and the buckets
+// are divided.
 func TestGrowOne(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 1)
@@ -54,7 +56,8 @@ func TestGrowOne(t *testing.T) {
 	k.awaitOn("b", "three replicasets after a restart", balanced(3, 3, 1))
 }
 
-// TestColdRestart: all instances lose power at once, and come back in another order; then a majority does.
+// TestColdRestart: all instances lose power at once, and come back in another order; then a
+// majority does.
 func TestColdRestart(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
@@ -81,7 +84,8 @@ func TestColdRestart(t *testing.T) {
 	k.node("c", "/after")
 }
 
-// TestTwoReplicasets: three more instances become a replicaset of their own, which gets half of the buckets, and five votes are enough.
+// TestTwoReplicasets: three more instances become a replicaset of their own, which gets half of the
+// buckets, and five votes are enough.
 func TestTwoReplicasets(t *testing.T) {
 	long(t)
 	t.Parallel()

@@ -27,7 +27,8 @@ func (w logWatcher) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestRefusedJoins: who does not fit is told why, and what to do; and who fits is taken in afterwards all the same.
+// TestRefusedJoins: who does not fit is told why, and what to do; and who fits is taken in
+// afterwards all the same.
 func TestRefusedJoins(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
@@ -173,7 +174,8 @@ func TestCrashWhileJoining(t *testing.T) {
 	k.awaitOn("c", "three instances", balanced(3, 3, 3))
 }
 
-// TestFounderCrashes: the instance that is to make the cluster dies between the decision and the deed, or right after; there is one cluster in the end.
+// TestFounderCrashes: the instance that is to make the cluster dies between the decision and the
+// deed, or right after; there is one cluster in the end.
 func TestFounderCrashes(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {

@@ -78,7 +78,8 @@ func (k *clusterKit) disk(name string) *replica.MemoryDisk {
 	return k.disks[name]
 }
 
-// kill stops instances as a power loss does: nothing is handed over, and what was not synced is gone.
+// kill stops instances as a power loss does: nothing is handed over, and what was not synced is
+// gone.
 func (k *clusterKit) kill(names ...string) {
 	k.t.Helper()
 	var all sync.WaitGroup
@@ -102,7 +103,8 @@ func (k *clusterKit) kill(names ...string) {
 	}
 }
 
-// partition keeps what an instance says from now on from arriving anywhere: a process on a disk without power would acknowledge what is lost. Forget loses it for good.
+// partition keeps what an instance says from now on from arriving anywhere: a process on a disk
+// without power would acknowledge what is lost. Forget loses it for good.
 func (k *clusterKit) partition(name string) { k.eachOther(name, k.net.CutBoth) }
 
 func (k *clusterKit) forget(name string) {
@@ -203,8 +205,9 @@ func metaVoters(s *meta.State) (n int) {
 	return n
 }
 
-// balanced says that n instances are Online, that the meta shard has the votes that it should and a copy on every instance, that every replicaset has its shards with full votes and masters,
-// and that nothing moves.
+// balanced says that n instances are Online, that the meta shard has the votes that it should and a
+// copy on every instance, that every replicaset has its shards with full votes and masters, and
+// that nothing moves.
 func balanced(n, votes, rf int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		list := membersOf(s)

@@ -123,7 +123,8 @@ func describeState(s *meta.State) (text string) {
 	return text
 }
 
-// stable says that every shard has rf voters, all there, with a master, and that buckets are assigned.
+// stable says that every shard has rf voters, all there, with a master, and that buckets are
+// assigned.
 func stable(rf, instances int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		if len(s.Instances()) != instances || len(s.Shards()) == 0 || len(s.Tiers()) == 0 || !s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"time"
 
@@ -31,173 +32,206 @@ const (
 // Off as an address opens no listener.
 const Off = "off"
 
-// Config of an instance. The zero value works: a durable instance on loopback addresses that keeps its data in ./signalbox-data.
+// Config of an instance. The zero value works: a durable instance on loopback addresses that keeps
+// its data in ./signalbox-data.
 type Config struct {
-	// DataDir is the folder of the log and the snapshots, made with mode 0700 when missing. One server at a time may use it.
+	// DataDir is the folder of the log and the snapshots, made with mode 0700 if it is missing. One
+	// server at a time may use it.
 	DataDir string
 
-	// Listen is the address for clients, Raft the one for other instances, Admin the one for metrics, health and profiles. A port of 0 picks a free
-	// one, except for Raft, which a folder keeps for good. Admin may be Off. Admin has no authentication: keep it on a loopback or a guarded network.
+	// Listen is the address for clients, Raft the one for other instances, Admin the one for
+	// metrics, health and profiles. A port of 0 picks a free one, except for Raft, which a folder
+	// keeps for good. Admin may be Off. It has no authentication: keep it on a loopback or a guarded
+	// network.
 	Listen, Raft, Admin string
 
-	// TLSListen is the address for clients that use TLS, beside the plain one; default Off. With it, TLS is needed, and Listen may be Off. One who connects over TLS is
-	// told of the other instances' addresses for TLS only, and one who does not of the plain ones only.
+	// TLSListen is the address for clients that use TLS; default Off. With it, TLS is needed, and
+	// Listen may be Off. A client gets the other instances' addresses for its own kind of
+	// connection only.
 	TLSListen string
 
-	// TLS are the files of that listener's certificate, and of the authority that signs clients'. Changed files count for new connections within seconds.
+	// TLS are the files of that listener's certificate, and of the authority that signs clients'
+	// certificates. Changed files count for new connections within seconds.
 	TLS certs.Files
 
-	// ClusterTLS are the files for the connections between instances: with them, both ends of each show a certificate that CA has signed and that is good for the host
-	// that was dialled, beneath the proof of the join token. All instances of a cluster must have it, or none. Changed files count for new connections within seconds.
+	// ClusterTLS are the files for the connections between instances. With them, each end shows a
+	// certificate that CA has signed and that is valid for the host that was dialled; the join token
+	// is proved as well. All instances of a cluster must have such files, or none. Changed files
+	// count for new connections within seconds.
 	ClusterTLS certs.Files
 
-	// Advertise is the address clients are told to connect to, host:port; default the one listened on. It is needed where that is not how clients
-	// reach it: when listening on all interfaces, behind a proxy, in a container.
-	Advertise string
+	// Advertise is the address that clients are told to connect to, host:port; default Listen. Set
+	// it if clients reach the instance by another one: if it listens on all interfaces, behind a
+	// proxy, or in a container. TLSAdvertise is the same for TLSListen.
+	Advertise, TLSAdvertise string
 
-	// TLSAdvertise is that for TLS; default the one listened on.
-	TLSAdvertise string
-
-	// Name is what the instance is called by people and by operators' verbs, unique in its cluster; by default the host's name for the first instance, and the
-	// replicaset's with a number for one that joins.
+	// Name is the name of the instance for people and operators' verbs, unique in its cluster.
+	// Default: the host's name for the first instance; for one that joins, its replicaset's name
+	// with a number.
 	Name string
 
-	// Cluster is the name of the cluster: a new one is called so, and an instance joins no other. Empty names none.
+	// Cluster is the name of the cluster. A new cluster gets it, and an instance joins no other.
+	// Empty: any.
 	Cluster string
 
-	// Peers are raft addresses of instances, host:port, through which an instance with an empty folder finds its cluster, or agrees with others who makes it. Any
-	// two instances must have one in common. Without peers an empty folder becomes a cluster of its own; a folder that has been used knows its cluster.
+	// Peers are raft addresses of instances, host:port. Through them an instance with an empty
+	// folder finds its cluster, or agrees with others on the founder. Any two instances must have
+	// one in common. Without peers an empty folder becomes a cluster of its own; a used folder knows
+	// its cluster.
 	Peers []string
 
-	// RaftAdvertise is the address other instances are told to connect to, host:port; default Raft. It is what Advertise is for clients, and cannot change to that of
-	// another instance.
+	// RaftAdvertise is the address that other instances are told to connect to, host:port; default
+	// Raft. It may change, but not to that of another instance.
 	RaftAdvertise string
 
-	// JoinToken is the secret that all instances of a cluster share, 16 to 1024 bytes: who has it is let in, and learns the keys that sign sessions' tickets. It is
-	// needed with Peers. An instance that makes a cluster of its own without one makes one up, and keeps it in the file join-token of its data folder.
+	// JoinToken is the secret that all instances of a cluster share, 16 to 1024 bytes. An instance
+	// with it is admitted, and learns the keys that sign sessions' tickets. It is needed with Peers.
+	// Without one, an instance that makes a cluster of its own generates one, and keeps it in the
+	// file join-token of its data folder.
 	JoinToken string
 
-	// Version is the binary's, major.minor.patch; default DefaultVersion. Instances of a cluster may be of two neighbouring minor versions.
+	// Version is the binary's, major.minor.patch; default DefaultVersion. Instances of a cluster may
+	// have two neighbouring minor versions.
 	Version string
 
-	// Network carries what instances say to each other, default TCP: for tests.
+	// Network carries messages between instances; default TCP. Tests replace it.
 	Network peer.Network
 
-	// Tier is the class of the instance, one of those the cluster was made with; default "default".
+	// Tier is the class of the instance, one of those of the cluster; default "default".
 	Tier string
 
-	// FailureDomain says what the instance shares its fate with, like DC: MSK, RACK: R1; keys and values count without regard to case. A replicaset is not filled with
-	// instances that have a value in common. Who joins needs all keys that are in use in the cluster; at most 32, key and value up to 256 bytes.
+	// FailureDomain are labels of what may fail together with this instance, such as DC: MSK,
+	// RACK: R1. Case does not matter. A replicaset does not get two instances with a value in
+	// common. An instance that joins needs all keys that the cluster uses. At most 32 labels; key
+	// and value up to 256 bytes.
 	FailureDomain map[string]string
 
-	// ReplicationFactor is how many instances host each shard of the tier "default", 1..64, when this instance makes the cluster; default 1. Afterwards the
-	// cluster's own counts.
+	// ReplicationFactor is the number of instances that host each shard of the tier "default",
+	// 1..64, if this instance makes the cluster; default 1. Afterwards the cluster's own counts.
 	ReplicationFactor int
 
-	// OfflineAfter is how long an instance may be out of reach before the cluster moves on without it, 500 ms to 10 min; default 5 s. Shorter is faster failover, and
-	// more of it without need. That of the meta shard's leader counts: give all instances the same.
+	// OfflineAfter is how long an instance may be out of reach before the cluster goes on without
+	// it, 500 ms to 10 min; default 5 s. A shorter time means faster failover, and more of it
+	// without need. The value of the meta shard's leader counts: give all instances the same.
 	OfflineAfter time.Duration
 
-	// ShutdownTimeout bounds a graceful stop, hand-over of leadership and votes included, 100 ms to 10 min; default 3 s, or Limits.DrainTimeout.
+	// ShutdownTimeout bounds a graceful stop, with the hand-over of leadership and votes, 100 ms to
+	// 10 min; default 3 s, or Limits.DrainTimeout.
 	ShutdownTimeout time.Duration
 
-	// Audit is where what happens to the cluster is written, a JSON object a line: a file, made with mode 0600 and appended, or "stderr"; default nowhere.
+	// Audit is where the audit log goes, one JSON object a line: a file, made with mode 0600 and
+	// appended to, or "stderr"; default nowhere.
 	Audit string
 
-	// MetricsNames says whether metrics have the names of semaphores, rollouts and nodes in them,
-	// which anybody who reaches Admin can read: "on", "off", or the default "auto", which is off
-	// while auth is on. Without names there are no series of semaphores and rollouts, and those of
+	// MetricsNames is whether metrics contain the names of semaphores, rollouts and nodes, which
+	// anybody who reaches Admin can read: "on", "off", or "auto", which is off while auth is on.
+	// Default "auto". Without names there are no series of semaphores and rollouts, and those of
 	// nodes have the node's number.
 	MetricsNames string
 
-	// Shards is the number of data shards, 1..64, of a new folder; default 4. More shards use more
-	// cores and fsyncs, and in a cluster ten of them cost an idle instance about 0.5 % of a core.
-	// It cannot be changed later: a number that differs from the folder's is refused; 0 takes the
+	// Shards is the number of data shards of a new folder, 1..64; default 4. More shards use more
+	// cores and syncs; in a cluster ten of them cost an idle instance about 0.5 % of a core. It
+	// cannot be changed later: a number that differs from the folder's is refused, and 0 is the
 	// folder's.
 	Shards int
 
-	// Buckets is the number of buckets of a new folder; default 4096, and only tests want fewer.
+	// Buckets is the number of buckets of a new folder; default 4096. Only tests want fewer.
 	Buckets uint32
 
 	Limits Limits
 
-	// RTT is the log engine's unit of time, in whole milliseconds, default 100 ms, at most 1 s: a shard's leader says that it is there every RTT, and a replica that has heard nothing
-	// for 10 to 20 of them stands for election. All instances are to have the same: one with a shorter time disturbs the leaders of the others. Below 10 ms is for tests,
-	// since every late write of a disk then is an election.
+	// RTT is the log engine's unit of time, in whole milliseconds, at most 1 s; default 100 ms. A
+	// shard's leader sends a heartbeat every RTT, and a replica that has heard none for 10 to 20 of
+	// them stands for election. Give all instances the same: one with a shorter time disturbs the
+	// leaders of the others. Below 10 ms is for tests, since then each late write of a disk is an
+	// election.
 	RTT time.Duration
 
-	// Clock, Logger and Memory are for embedding and tests. Memory keeps everything in memory: nothing survives the process.
+	// Clock, Logger and Memory are for embedding and tests. With Memory nothing survives the
+	// process.
 	Clock  replica.Clock
 	Logger *slog.Logger
 	Memory bool
-	// Disk is a memory disk that outlives the server, for tests that start one again; it implies Memory.
+	// Disk is a memory disk that outlives the server, for tests that start one again. It implies
+	// Memory.
 	Disk *replica.MemoryDisk
 
 	restore *backup.Source // what the first instance of a new cluster begins with, see Restore
 
-	// Auth, when this instance makes the cluster, turns auth on in it: clients show tokens, or certificates over TLS, and may do what administrators have granted. The first
-	// administrator's token is AdminToken, 16 to 1024 bytes, or else made up and kept in the file admin-token of the data folder, with mode 0600. In a cluster that exists it says
-	// nothing: administrators turn auth on and off there.
+	// Auth turns auth on, if this instance makes the cluster: clients show tokens, or certificates
+	// over TLS, and have the rights that administrators have granted. AdminToken is the first
+	// administrator's token, 16 to 1024 bytes; by default it is generated and kept in the file
+	// admin-token of the data folder, with mode 0600. Both have no effect in a cluster that exists:
+	// administrators turn auth on and off there.
 	Auth       bool
 	AdminToken string
 
-	// Authenticator and Authorizer decide who a client is and what it may do, in place of what the cluster has in its log. By default that counts: everybody may do everything
-	// until auth is turned on.
+	// Authenticator and Authorizer decide who a client is and what it may do. Default: what the
+	// cluster's log says. Until auth is turned on, every client may do everything.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
 }
 
 // Limits bound what clients can make the server hold. A zero field is its default.
 type Limits struct {
-	// MaxConnections is how many clients may be connected; default 100,000, and always far enough below the limit on open files to leave room for the
-	// log's own files. One more is closed at once.
+	// MaxConnections is the number of clients that may be connected; default 100,000, and always far
+	// enough below the limit on open files for the log's own files. One more is closed at once.
 	MaxConnections int
 
-	// MaxConnectionsPerAddress is how many of them one client address may have; default 0: no bound of its own, for many clients may be behind one address.
+	// MaxConnectionsPerAddress is the same of one client address; default 0: unlimited.
 	MaxConnectionsPerAddress int
 
-	// MaxMemory bounds what clients can make the process hold in all, in bytes, 256 MiB or more; default 0: no bound. When what lives reaches three fifths of it, requests that
-	// would have the server hold more are answered OVERLOADED, until it is less; all else goes on. The rest is for garbage, stacks, buffers and the log. Whoever sets it
-	// has the collector aim at MemoryTarget of it.
+	// MaxMemory bounds what clients can make the process hold, in bytes, 256 MiB or more; default 0:
+	// unlimited. When the live heap reaches three fifths of it, requests that need more memory are
+	// answered OVERLOADED until it is less. The rest is for garbage, stacks, buffers and the log. A
+	// program that sets it should have the collector aim at MemoryTarget of it.
 	MaxMemory int64
 
-	// Window is how many requests of a connection may be unanswered; default 4096. One more is answered OVERLOADED.
+	// Window is the number of requests of a connection that may be unanswered; default 4096. One
+	// more is answered OVERLOADED.
 	Window int
 
-	// MaxSessionsPerConnection bounds the sessions attached or presented on one connection; default 262,144. One more is answered OVERLOADED.
+	// MaxSessionsPerConnection bounds the sessions attached or presented on one connection; default
+	// 262,144. One more is answered OVERLOADED.
 	MaxSessionsPerConnection int
 
 	// MaxData is the largest data of a semaphore or an acquire in bytes; default and maximum 1 MiB.
 	MaxData int
 
-	// MaxWatchers is how many watches a semaphore may have, one-shot ones and streams together, and how many streams a prefix; default 100,000. MaxStreams
-	// and MaxWatches bound the streams and the armed one-shot watches of a connection in each shard; defaults 1,024 and 65,536. One more is answered OVERLOADED.
+	// MaxWatchers is the number of watches of a semaphore, one-shot ones and streams together, and
+	// of streams of a prefix; default 100,000. MaxStreams and MaxWatches bound the streams and the
+	// armed one-shot watches of a connection in each shard; defaults 1,024 and 65,536. One more is
+	// answered OVERLOADED.
 	MaxWatchers, MaxStreams, MaxWatches int
 
-	// OutSoft and OutHard bound the bytes that wait for a connection to read them. Above OutSoft (default 1 MiB) streams stop and reads are
-	// answered OVERLOADED; above OutHard (default 4 MiB), or when a byte waits for longer than OutAge (default 10 s), it is closed.
+	// OutSoft and OutHard bound the bytes that wait for a connection to read them. Above OutSoft
+	// (default 1 MiB) streams stop and reads are answered OVERLOADED. Above OutHard (default 4 MiB),
+	// or when a byte has waited for longer than OutAge (default 10 s), the connection is closed.
 	OutSoft, OutHard int
 	OutAge           time.Duration
 
-	// OutTotal is how many bytes may wait for all slow readers together before OutSoft is 64 KiB for everybody, until it is less again; default 64 MiB. A client that
-	// reads does not notice: next to nothing waits for it.
+	// OutTotal bounds the bytes that wait for all slow readers together; default 64 MiB. Above it
+	// OutSoft is 64 KiB for every connection. A client that reads does not notice.
 	OutTotal int
 
-	// InTotal is how many bytes of frames that are not complete yet the server holds for all connections together, those of frames below 4 KiB apart; default 256 MiB. The
-	// connection whose bytes pass it is closed with OVERLOADED. Frames complete in a round trip or two, and FrameTimeout ends those that do not.
+	// InTotal bounds the bytes of incomplete frames of all connections together, those of frames
+	// below 4 KiB apart; default 256 MiB. The connection that passes it is closed with OVERLOADED.
 	InTotal int
 
-	// HelloTimeout is how long a connection may take to say hello (default 5 s), FrameTimeout how long a frame may take from its first to its last byte
-	// (default 10 s), IdleTimeout how long a connection may be silent (default 60 s; longer while its sessions' keep-alives are further apart).
+	// HelloTimeout bounds the wait for a connection's hello (default 5 s), FrameTimeout the time
+	// from the first to the last byte of a frame (default 10 s), and IdleTimeout the silence of a
+	// connection (default 60 s; longer if its sessions' keep-alives are).
 	HelloTimeout, FrameTimeout, IdleTimeout time.Duration
 
-	// NodeOps is how many changes of coordination nodes may be under way at a time; default 64. One more is answered OVERLOADED.
+	// NodeOps is the number of changes of coordination nodes that may be under way; default 64. One
+	// more is answered OVERLOADED.
 	NodeOps int
 
-	// MaxSeries bounds the metric series made from names of semaphores and ids of sessions; default 1,000. The metrics say when it cut.
+	// MaxSeries bounds the metric series made from names of semaphores and ids of sessions; default
+	// 1,000. The metrics report when some are left out.
 	MaxSeries int
 
-	// DrainTimeout bounds a graceful stop; default Config.ShutdownTimeout. No need to give both.
+	// DrainTimeout bounds a graceful stop; default Config.ShutdownTimeout. Set one of the two.
 	DrainTimeout time.Duration
 }
 
@@ -212,6 +246,42 @@ func orDefault[T comparable](v *T, d T) {
 func (c *Config) version() meta.Version {
 	v, _ := meta.ParseVersion(c.Version)
 	return v
+}
+
+// checkRanges checks the numbers and times that have a range.
+func (c *Config) checkRanges() error {
+	const any = math.MaxInt
+	l := &c.Limits
+	for _, x := range []struct {
+		what               string
+		value, least, most int
+	}{
+		{"shards", c.Shards, 0, 64}, {"buckets", int(c.Buckets), 1, 1 << 16}, {"replication factor", c.ReplicationFactor, 1, maxReplication},
+		{"max connections", l.MaxConnections, 1, transport.MaxConnections}, {"max connections per address", l.MaxConnectionsPerAddress, 0, any},
+		{"window", l.Window, 1, any}, {"max data", l.MaxData, 1, protocol.MaxDataLen},
+		{"max watchers", l.MaxWatchers, 1, any}, {"max streams", l.MaxStreams, 1, any}, {"max watches", l.MaxWatches, 1, any},
+		{"soft bound of outgoing bytes", l.OutSoft, transport.MinOutSoft, any}, {"outgoing bound of all connections", l.OutTotal, 1, any},
+		{"bound of unfinished frames", l.InTotal, 1, any}, {"limit of node changes", l.NodeOps, 1, any}, {"limit of metric series", l.MaxSeries, 1, any},
+	} {
+		switch {
+		case x.value < x.least && x.most == any:
+			return fmt.Errorf("%s is %d; choose at least %d", x.what, x.value, x.least)
+		case x.value < x.least || x.value > x.most:
+			return fmt.Errorf("%s is %d; choose %d to %d", x.what, x.value, x.least, x.most)
+		}
+	}
+	for _, x := range []struct {
+		what string
+		d    time.Duration
+	}{
+		{"time for what waits to be read", l.OutAge}, {"hello timeout", l.HelloTimeout}, {"frame timeout", l.FrameTimeout}, {"idle timeout", l.IdleTimeout},
+		{"drain timeout", l.DrainTimeout},
+	} {
+		if x.d < 0 {
+			return fmt.Errorf("%s is %v; it must not be negative", x.what, x.d)
+		}
+	}
+	return nil
 }
 
 // withDefaults fills in defaults and checks ranges.
@@ -259,60 +329,22 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.ShutdownTimeout, 3*time.Second)
 	orDefault(&l.DrainTimeout, c.ShutdownTimeout)
 
-	for _, d := range []struct {
-		what string
-		d    time.Duration
-	}{
-		{"time for what waits to be read", l.OutAge}, {"hello timeout", l.HelloTimeout}, {"frame timeout", l.FrameTimeout}, {"idle timeout", l.IdleTimeout},
-		{"drain timeout", l.DrainTimeout},
-	} {
-		if d.d < 0 {
-			return c, fmt.Errorf("%s is %v; it must not be negative", d.what, d.d)
-		}
-	}
-	if l.NodeOps < 1 || l.MaxSeries < 1 {
-		return c, fmt.Errorf("limits of node changes and of series are %d and %d; choose at least 1", l.NodeOps, l.MaxSeries)
+	if err := c.checkRanges(); err != nil {
+		return c, err
 	}
 	switch c.MetricsNames {
 	case "auto", "on", "off":
 	default:
 		return c, fmt.Errorf("metrics names is %q; choose auto, on or off", c.MetricsNames)
 	}
-	if c.Shards < 0 || c.Shards > 64 {
-		return c, fmt.Errorf("shards is %d; choose 1 to 64", c.Shards)
-	}
-	if c.Buckets < 1 || c.Buckets > 1<<16 {
-		return c, fmt.Errorf("buckets is %d; choose 1 to 65536", c.Buckets)
-	}
 	if _, err := meta.ParseVersion(c.Version); err != nil {
 		return c, err
-	}
-	if l.MaxConnections < 1 || l.MaxConnections > transport.MaxConnections {
-		return c, fmt.Errorf("max connections is %d; choose 1 to %d", l.MaxConnections, transport.MaxConnections)
-	}
-	if l.MaxConnectionsPerAddress < 0 {
-		return c, fmt.Errorf("max connections per address is %d; choose 1 or more, or 0 for no bound of its own", l.MaxConnectionsPerAddress)
 	}
 	if err := checkMaxMemory(l.MaxMemory); err != nil {
 		return c, err
 	}
-	if l.Window < 1 {
-		return c, fmt.Errorf("window is %d; choose at least 1", l.Window)
-	}
-	if l.MaxData < 1 || l.MaxData > protocol.MaxDataLen {
-		return c, fmt.Errorf("max data is %d; choose 1 to %d bytes", l.MaxData, protocol.MaxDataLen)
-	}
-	if l.MaxWatchers < 1 || l.MaxStreams < 1 || l.MaxWatches < 1 {
-		return c, fmt.Errorf("limits of watches are %d, %d and %d; choose at least 1", l.MaxWatchers, l.MaxStreams, l.MaxWatches)
-	}
-	if l.OutSoft < transport.MinOutSoft || l.OutHard < l.OutSoft {
-		return c, fmt.Errorf("outgoing bounds are %d and %d; choose at least %d bytes, the hard bound not below the soft one", l.OutSoft, l.OutHard, transport.MinOutSoft)
-	}
-	if l.InTotal < 1 {
-		return c, fmt.Errorf("bound of unfinished frames is %d; choose at least 1 byte", l.InTotal)
-	}
-	if l.OutTotal < 1 {
-		return c, fmt.Errorf("outgoing bound of all connections is %d; choose at least 1 byte", l.OutTotal)
+	if l.OutHard < l.OutSoft {
+		return c, fmt.Errorf("outgoing bounds are %d and %d; choose a hard bound that is not below the soft one", l.OutSoft, l.OutHard)
 	}
 	if n := len(c.AdminToken); n != 0 && (n < auth.MinSecretLen || n > auth.MaxSecretLen || !c.Auth) {
 		return c, fmt.Errorf("the administrator's token has %d bytes, or auth is not asked for; choose %d to %d bytes at random, and ask for auth", n, auth.MinSecretLen, auth.MaxSecretLen)

@@ -62,9 +62,6 @@ func (c *Config) checkCluster() error {
 	if _, err := c.domain(); err != nil {
 		return err
 	}
-	if c.ReplicationFactor < 1 || c.ReplicationFactor > maxReplication {
-		return fmt.Errorf("replication factor is %d; choose 1 to %d", c.ReplicationFactor, maxReplication)
-	}
 	if c.OfflineAfter < minOfflineAfter || c.OfflineAfter > maxClusterPeriod {
 		return fmt.Errorf("offline after is %v; choose %v to %v", c.OfflineAfter, minOfflineAfter, maxClusterPeriod)
 	}
@@ -110,7 +107,8 @@ func (c *Config) raftAddress() string { return cmp.Or(c.RaftAdvertise, c.Raft) }
 // shardsPerReplicaset is the number of data shards of a new replicaset.
 func (c *Config) shardsPerReplicaset() int { return cmp.Or(c.Shards, DefaultShards) }
 
-// ownUse is for whom this instance listens at an address that is not its raft address; empty for nobody.
+// ownUse is for whom this instance listens at an address that is not its raft address; empty for
+// nobody.
 func (c *Config) ownUse(address string) string {
 	switch address {
 	case c.raftAddress():

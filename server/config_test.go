@@ -59,7 +59,7 @@ func TestClusterConfig(t *testing.T) {
 		"a negative drain":      {func(c *Config) { c.Limits.DrainTimeout = -1 }, "drain timeout is -1ns"},
 		"a negative stop":       {func(c *Config) { c.ShutdownTimeout = -time.Second }, "shutdown timeout is -1s"},
 		"a negative round trip": {func(c *Config) { c.RTT = -time.Millisecond }, "round trip time is -1ms"},
-		"no node changes":       {func(c *Config) { c.Limits.NodeOps = -1 }, "-1 and 1000; choose at least 1"},
+		"no node changes":       {func(c *Config) { c.Limits.NodeOps = -1 }, "limit of node changes is -1; choose at least 1"},
 		"no time to stop":       {func(c *Config) { c.ShutdownTimeout = time.Millisecond }, "shutdown timeout is 1ms"},
 	} {
 		c := Config{}

@@ -23,7 +23,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// damagedEnv makes the test binary start a server on each of some folders. The engine may panic on any goroutine, so it is another process.
+// damagedEnv makes the test binary start a server on each of some folders. The engine may panic on
+// any goroutine, so it is another process.
 const damagedEnv = "SIGNALBOX_TEST_DAMAGED"
 
 // opened is what became of a folder. All of it is empty if the process has ended before.
@@ -71,7 +72,8 @@ func serveOnce(t *testing.T, data string) (served, refused string) {
 	return fmt.Sprintf("%s %d of %s\n%s", id.UUID, id.Instance, id.Cluster, listing(t, s)), ""
 }
 
-// openDamaged opens folders, in as many processes as it takes; output is what a process said in whose time nothing became of the folder.
+// openDamaged opens folders, in as many processes as it takes; output is what a process said in
+// whose time nothing became of the folder.
 func openDamaged(t *testing.T, folders []string) (list []opened, output []string) {
 	t.Helper()
 	list, output = make([]opened, len(folders)), make([]string, len(folders))
@@ -116,7 +118,8 @@ func readFolder(t *testing.T, dir string) folder {
 	return f
 }
 
-// write writes the folder. What is empty at the end of a file, which is most of the log's, takes no room on the disk.
+// write writes the folder. What is empty at the end of a file, which is most of the log's, takes no
+// room on the disk.
 func (f folder) write(t *testing.T, dir string) {
 	t.Helper()
 	for rel, b := range f {
@@ -191,8 +194,10 @@ var (
 	isATrace      = regexp.MustCompile(`goroutine \d|runtime error|panic:|\.go:\d`)
 )
 
-// TestDamagedFolder damages each file of a data folder, in each of several ways. A server on it has all that there was, or does not start, and says in a sentence what is wrong with
-// which file and what to do then; reading what is left gives all of it, or such a sentence. There is never a panic, and never old data.
+// TestDamagedFolder damages each file of a data folder, in each of several ways. A server on it has
+// all that there was, or does not start, and says in a sentence what is wrong with which file and
+// what to do then; reading what is left gives all of it, or such a sentence. There is never a
+// panic, and never old data.
 func TestDamagedFolder(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	cfg := releaseConfig(t, data)

@@ -12,9 +12,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Applied delivers the events of one log entry: each frame is appended to what waits for its connection,
-// and the transports are woken once at the end. It runs on the shard's apply goroutine while the log
-// waits: it allocates nothing and never blocks.
+// Applied implements replica.Sink: it appends each frame to what waits for its connection, and wakes
+// the transports once at the end. It runs on the shard's apply goroutine while the log waits, so it
+// allocates nothing and never blocks.
 func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
 	defer d.flushReplies(len(origins))
 	defer d.server.guard("deliver", func() { d.deliveryFailed(origins) })
@@ -30,9 +30,9 @@ func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.
 	}
 }
 
-// flushReplies writes what was appended for an entry. A batch of a few commands is that of a shard with
-// little to do. Its replies are written here, since the switch to an event loop would take most of the
-// time.
+// flushReplies writes what was appended for an entry. A batch of a few commands comes from a shard
+// with little to do. Its replies are written here, since the switch to an event loop would take most
+// of the time.
 func (d *shardHost) flushReplies(commands int) {
 	if commands > 0 && commands <= transport.MaxDirectWrites {
 		d.out.flushDirect()
@@ -116,15 +116,15 @@ func (d *shardHost) SessionEnded(e *shard.Event) {
 }
 
 // DetachSessions implements delivery.Host. It notifies the clients, which attach the sessions again
-// where the map sends them. The rest of what those connections have stays. What the clients hold they
-// go on holding until the time of their last renewal is over. The event is in the connection's buffer
-// before any later pong, so no such pong renews an old attach.
+// where the map sends them. The rest of what those connections have stays. What the clients hold
+// they go on holding until the time of their last renewal is over. The event is in the connection's
+// buffer before any later pong, so no such pong renews an old attach.
 func (d *shardHost) DetachSessions(first, count uint32) {
 	d.server.eachConn(func(c *conn) { c.Detach(d, first, count) })
 }
 
-// deliveryFailed handles a defect while delivering: it closes the connections whose requests were in the
-// batch, since their replies are lost.
+// deliveryFailed handles a defect while delivering: it closes the connections whose requests were
+// in the batch, since their replies are lost.
 func (d *shardHost) deliveryFailed(origins []replica.Origin) {
 	for i := range origins {
 		if c := d.server.conn(origins[i].Conn); c != nil {

@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// slowDiskAfter is how long a write to the log may take until this instance says that it is not ready. After logstore's limit it ends.
+	// slowDiskAfter is how long a write to the log may take before this instance is not ready. After
+	// logstore's limit the process ends.
 	slowDiskAfter = 5 * time.Second
 	// leaveInterval is the time between two instances of a cluster whose disks fill at the same
 	// time: the later one checks whether it still has to go.
 	leaveInterval = 10 * time.Second
 )
 
-// unservable is an error about a log that this instance must not go on with, and what an operator can do then.
+// unservable is an error about a log that must not be served, with what an operator can do.
 type unservable struct {
 	error
 	recover string // the command that reads what is left

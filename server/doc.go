@@ -1,11 +1,11 @@
-// Package server is an instance of signalbox: its listeners, the route from a frame to the shard that serves it, and the
-// way back from a shard's log to the connections that wait.
+// Package server is an instance of signalbox: its listeners, the route from a frame to the shard
+// that serves it, and the way back from a shard's log to the connections that wait.
 //
 //	s, err := server.Start(ctx, server.Config{DataDir: "signalbox-data"})
 //	if err != nil { ... }
 //	<-s.Done()          // a defect ended it: s.Err says which
 //	s.Shutdown(ctx)     // or the caller does
 //
-// A server started on an empty folder makes a cluster of one instance. Everything it answers with success is on disk before the answer leaves; killing
-// it at any moment is safe.
+// A server started on an empty folder makes a cluster of one instance. Everything it answers with
+// success is on disk before the answer leaves; killing it at any moment is safe.
 package server

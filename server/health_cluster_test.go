@@ -19,8 +19,9 @@ func (k *clusterKit) healthOf(name string) (h protocol.ClusterHealth) {
 	return h
 }
 
-// TestHealthOfACluster: each instance says what works and what may be lost; of one that dies all say so, and the last one of
-// three says that nothing works, since when its map is not confirmed, and plans nothing.
+// TestHealthOfACluster: each instance says what works and what may be lost; of one that dies all
+// say so, and the last one of three says that nothing works, since when its map is not confirmed,
+// and plans nothing.
 func TestHealthOfACluster(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)

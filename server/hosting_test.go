@@ -14,8 +14,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// TestVoteOfShardMoves: a vote in every shard goes to an instance that is farther from the others. The replica that had it is taken off an instance that lives on, its
-// data are removed, another one takes its place there, and clients notice nothing.
+// TestVoteOfShardMoves: a vote in every shard goes to an instance that is farther from the others.
+// The replica that had it is taken off an instance that lives on, its data are removed, another one
+// takes its place there, and clients notice nothing.
 func TestVoteOfShardMoves(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 4)
@@ -77,7 +78,8 @@ func TestVoteOfShardMoves(t *testing.T) {
 	k.awaitOn("b", "four instances", balanced(4, 3, 4))
 }
 
-// TestStreamsEndWithReplica: who watches on an instance that loses its replica is told, with no session there that would have its connection closed.
+// TestStreamsEndWithReplica: who watches on an instance that loses its replica is told, with no
+// session there that would have its connection closed.
 func TestStreamsEndWithReplica(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
@@ -154,7 +156,8 @@ func TestExpelUnderLoad(t *testing.T) {
 	}
 }
 
-// TestMissingShardLog: a replica that votes and whose log is gone does not start: it would vote twice.
+// TestMissingShardLog: a replica that votes and whose log is gone does not start: it would vote
+// twice.
 func TestMissingShardLog(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
@@ -172,7 +175,8 @@ func TestMissingShardLog(t *testing.T) {
 	k.refused(k.start("b"), fmt.Sprintf("shard %d's log is missing", d.id), "expel this instance")
 }
 
-// TestReplicaIsTriedAgain: a replica that cannot be started is started when it can, with no further change of the map.
+// TestReplicaIsTriedAgain: a replica that cannot be started is started when it can, with no further
+// change of the map.
 func TestReplicaIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 1)

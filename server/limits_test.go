@@ -187,7 +187,8 @@ func TestManyOwnersInMetrics(t *testing.T) {
 	}
 }
 
-// TestQuotas: a node's quotas are refused with the quota's name, ephemeral semaphores count, and a raised quota holds at once.
+// TestQuotas: a node's quotas are refused with the quota's name, ephemeral semaphores count, and a
+// raised quota holds at once.
 func TestQuotas(t *testing.T) {
 	s := start(t, func(c *Config) { c.Shards = 1 }) // with more shards a small quota is not exact
 	c := connect(t, s)

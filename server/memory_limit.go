@@ -8,13 +8,15 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// What lives may be so many hundredths of Limits.MaxMemory before the server takes nothing new; below the lower mark it does again. The rest is for garbage between two
+// Above the high mark, in hundredths of Limits.MaxMemory, the server rejects requests that need more
+// memory, until the live heap is below the low mark. The rest is for garbage between two
 // collections, stacks, buffers, and the log's own memory.
 const (
 	memoryHighMark = 60
 	memoryLowMark  = 55
-	// MemoryTarget is the share of Limits.MaxMemory that the collector should keep the process in, in hundredths. Near it collections come often, so that what is known of
-	// what lives is never old when it matters.
+	// MemoryTarget is the share of Limits.MaxMemory that the collector should keep the process in,
+	// in hundredths. Near it collections are frequent, so the size of the live heap is up to date
+	// when it matters.
 	MemoryTarget = 80
 )
 

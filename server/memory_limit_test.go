@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestMemoryMarks: what lives decides, with a gap between the marks; without a bound nothing is looked at.
+// TestMemoryMarks: what lives decides, with a gap between the marks; without a bound nothing is
+// looked at.
 func TestMemoryMarks(t *testing.T) {
 	m := newMemoryLimit(1 << 30)
 	for _, step := range []struct {
@@ -31,7 +32,8 @@ func TestMemoryMarks(t *testing.T) {
 	}
 }
 
-// TestMemoryFull: an instance that holds too much takes nothing new, and says so; what keeps alive, gives back and reads goes on.
+// TestMemoryFull: an instance that holds too much takes nothing new, and says so; what keeps alive,
+// gives back and reads goes on.
 func TestMemoryFull(t *testing.T) {
 	s := start(t, func(c *Config) {
 		c.Limits.MaxMemory = minMemory
@@ -80,8 +82,8 @@ func TestMemoryFull(t *testing.T) {
 	}
 }
 
-// TestKindsThatTakeMemory lists the kinds that are rejected while memory is short. All others are served:
-// those that end, release, keep alive, read, report or decide.
+// TestKindsThatTakeMemory lists the kinds that are rejected while memory is short. All others are
+// served: those that end, release, keep alive, read, report or decide.
 func TestKindsThatTakeMemory(t *testing.T) {
 	var takes []string
 	for kind, row := range newRequestTable() {

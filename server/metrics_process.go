@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// processCounts are what happened to the processes of a shard since its replica started here, as every replica sees it in the log.
+// processCounts are what happened to the processes of a shard since its replica started here, as
+// every replica sees it in the log.
 type processCounts struct {
 	started, joined, left, returned atomic.Uint64
 	ended                           [protocol.RoundFailed + 1]atomic.Uint64
@@ -90,8 +91,10 @@ func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 	return byPhase, members
 }
 
-// writeProcesses shows how the processes of each shard stand, and what happened to them since the shard's replica started here. Counters of rounds and members are those of every replica,
-// the others count where the shard is led. With signalbox_process_round_seconds and signalbox_process_prepare_seconds, histograms of log time at the leader:
+// writeProcesses shows how the processes of each shard stand, and what happened to them since the
+// shard's replica started here. Counters of rounds and members are those of every replica, the
+// others count where the shard is led. With signalbox_process_round_seconds and
+// signalbox_process_prepare_seconds, histograms of log time at the leader:
 //
 //	signalbox_processes                              by phase: one that stays preparing or coordinating waits for a member
 //	signalbox_process_members                        those that are absent, and keep a place by their key, too

@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// nodeQuotas are the labels of a node's quotas, in the order in which writeQuotas shows them. The first are those of shard.Quota.
+// nodeQuotas are the labels of a node's quotas, in the order in which writeQuotas shows them. The
+// first are those of shard.Quota.
 var nodeQuotas = [...]string{
 	shard.QuotaSessions: "sessions", shard.QuotaSemaphores: "semaphores", shard.QuotaBytes: "bytes", shard.QuotaWaiters: "waiters",
 	quotaWatchers: "watchers", quotaRequests: "requests",
@@ -24,8 +25,9 @@ const (
 // quotaUse is one quota of one node, as far as this instance has to do with it.
 type quotaUse struct{ used, refused uint64 }
 
-// quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers in all shards, and requests refused at this listener. Sums over the instances
-// are those of the cluster. most bounds the nodes; cut: there are more.
+// quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers
+// in all shards, and requests refused at this listener. Sums over the instances are those of the
+// cluster. most bounds the nodes; cut: there are more.
 func quotaUses(hosts []*shardHost, rates map[uint64]*requestRate, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
 	uses = make(map[uint64]*[len(nodeQuotas)]quotaUse)
 	of := func(node uint64) *[len(nodeQuotas)]quotaUse {

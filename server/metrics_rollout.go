@@ -22,8 +22,9 @@ type trackStatus struct {
 // seriesOfLocation is how many series a location of a track has, its blockers apart.
 const seriesOfLocation = 10
 
-// writeRollouts shows how the tracks stand that are led here, and what was decided about them. The number of series is bounded; signalbox_rollout_series_truncated is 1 when some were
-// left out. In seconds:
+// writeRollouts shows how the tracks stand that are led here, and what was decided about them. The
+// number of series is bounded; signalbox_rollout_series_truncated is 1 when some were left out. In
+// seconds:
 //
 //	signalbox_rollout_target               the version that a location is to have
 //	signalbox_rollout_target_age_seconds   since when

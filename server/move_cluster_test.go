@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// moveSizes are the sizes of the tests of moves: those of every run, and with SIGNALBOX_LONG the full ones.
+// moveSizes are the sizes of the tests of moves: those of every run, and with SIGNALBOX_LONG the
+// full ones.
 func moveSizes() (buckets uint32, sessions, names int) {
 	if os.Getenv("SIGNALBOX_LONG") != "" {
 		return 4096, 200, 40
@@ -46,7 +47,8 @@ func divided(first, second uint32) func(s *meta.State) bool {
 	}
 }
 
-// sixInstances is a cluster of three that a crowd works on, and then one of six, with the buckets divided.
+// sixInstances is a cluster of three that a crowd works on, and then one of six, with the buckets
+// divided.
 func sixInstances(t *testing.T) (*clusterKit, *moveWorkload, uint32) {
 	t.Helper()
 	buckets, sessions, names := moveSizes()
@@ -103,7 +105,8 @@ func (k *clusterKit) weigh(first, second uint32) {
 	}
 }
 
-// arrives waits until every instance sees what in the map, for as long as it takes on a slow machine.
+// arrives waits until every instance sees what in the map, for as long as it takes on a slow
+// machine.
 func (k *clusterKit) arrives(what string, f func(s *meta.State) bool) {
 	k.t.Helper()
 	ctx, cancel := context.WithTimeout(k.t.Context(), 4*time.Minute)
@@ -116,8 +119,9 @@ func (k *clusterKit) arrives(what string, f func(s *meta.State) bool) {
 	}
 }
 
-// TestBucketsMoveUnderLoad: three instances become six, the buckets move to the new replicaset and by weights, the meta shard changes its leader while they do, and a move
-// is given up half way: nobody who works with them sees more than a delay.
+// TestBucketsMoveUnderLoad: three instances become six, the buckets move to the new replicaset and
+// by weights, the meta shard changes its leader while they do, and a move is given up half way:
+// nobody who works with them sees more than a delay.
 func TestBucketsMoveUnderLoad(t *testing.T) {
 	k, workload, buckets := sixInstances(t)
 	for _, x := range []struct {
@@ -141,7 +145,8 @@ func TestBucketsMoveUnderLoad(t *testing.T) {
 	workload.finish()
 }
 
-// changeGovernors has one instance after another lead the meta shard, at most until the buckets are where they are to be.
+// changeGovernors has one instance after another lead the meta shard, at most until the buckets are
+// where they are to be.
 func (k *clusterKit) changeGovernors(done func(*meta.State) bool) {
 	for range 3 {
 		name := k.governs()
@@ -176,8 +181,9 @@ func voters(s *meta.State) map[string]bool {
 	return out
 }
 
-// giveUp breaks the links between the replicasets while buckets move, so that the move is given up: the buckets stay where they were, and move when the links are
-// back. The side that can go on deciding gives, the other one is to take.
+// giveUp breaks the links between the replicasets while buckets move, so that the move is given up:
+// the buckets stay where they were, and move when the links are back. The side that can go on
+// deciding gives, the other one is to take.
 func (k *clusterKit) giveUp(workload *moveWorkload, buckets uint32) {
 	k.t.Helper()
 	sides := [][]string{{"a", "b", "c"}, {"d", "e", "f"}}

@@ -8,8 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// TestFrozenHome: the sessions at home in a bucket that is frozen leave their connection with a word; the others of the connection are renewed as before, and when
-// the move is given up the first ones are attached again on the same connection.
+// TestFrozenHome: the sessions at home in a bucket that is frozen leave their connection with a
+// word; the others of the connection are renewed as before, and when the move is given up the first
+// ones are attached again on the same connection.
 func TestFrozenHome(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)

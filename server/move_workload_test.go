@@ -14,8 +14,10 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// moveWorkload is sessions that work while buckets move under them, and remember what they were told. Any error that reaches them fails the test, and so does what must
-// never be: two holders of one name, an order id that goes back, a member that is told gone while it is there, an acknowledged write that is missing.
+// moveWorkload is sessions that work while buckets move under them, and remember what they were
+// told. Any error that reaches them fails the test, and so does what must never be: two holders of
+// one name, an order id that goes back, a member that is told gone while it is there, an
+// acknowledged write that is missing.
 type moveWorkload struct {
 	t    *testing.T
 	ctx  context.Context // ends when the crowd is to go on no more

@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// tenants is a server with one shard, so that quotas are exact, and two nodes: /small, whose quotas are tried, and /default, whose clients must not notice.
+// tenants is a server with one shard, so that quotas are exact, and two nodes: /small, whose quotas
+// are tried, and /default, whose clients must not notice.
 type tenants struct {
 	*testing.T
 	s     *Server
@@ -152,7 +153,8 @@ func TestQuotaOfWaiters(t *testing.T) {
 	}
 }
 
-// TestQuotaOfWatchers: streams over names, prefixes, processes and tracks, and one-shot watches, count together; with the connection they go.
+// TestQuotaOfWatchers: streams over names, prefixes, processes and tracks, and one-shot watches,
+// count together; with the connection they go.
 func TestQuotaOfWatchers(t *testing.T) {
 	x := newTenants(t, nil)
 	x.c.must(protocol.KindTrackCreate, x.c.bucket(x.small, "t"), &protocol.TrackCreate{Head: x.c.head(x.mine.Session), Name: []byte("t"), Config: protocol.TrackConfig{
@@ -209,7 +211,8 @@ func TestQuotaOfWatchers(t *testing.T) {
 	}
 }
 
-// TestQuotaOfRequests: a second's requests and not one more, by the server's clock, while pings, releases, attaches and ends of sessions are never refused.
+// TestQuotaOfRequests: a second's requests and not one more, by the server's clock, while pings,
+// releases, attaches and ends of sessions are never refused.
 func TestQuotaOfRequests(t *testing.T) {
 	var clock *replica.ManualClock
 	x := newTenants(t, func(c *Config) { clock = manual(c) })

@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// reservedFiles is how many open files are kept for the log, snapshots, other instances and operators.
+// reservedFiles is how many open files are kept for the log, snapshots, other instances and
+// operators.
 const reservedFiles = 512
 
 // maxConnections raises the soft limit on open files to the hard one, and bounds the connections so

@@ -47,8 +47,8 @@ func serveWithFewFiles() int {
 	return 0
 }
 
-// TestFewFiles: twice as many connections as there are open files. Those above the bound are turned away, the others are served, and when they go new ones
-// come in.
+// TestFewFiles: twice as many connections as there are open files. Those above the bound are turned
+// away, the others are served, and when they go new ones come in.
 func TestFewFiles(t *testing.T) {
 	const limit = 256
 	cmd := exec.Command(os.Args[0], "-test.run=^$")

@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestPages: lists and descriptions come in pages that a frame holds, whatever is in them, and a walk over them gives everything once.
+// TestPages: lists and descriptions come in pages that a frame holds, whatever is in them, and a
+// walk over them gives everything once.
 func TestPages(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
@@ -110,7 +111,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestTimeoutZero: such a session ends with its connection, in all shards, and needs no time for it.
+// TestTimeoutZero: such a session ends with its connection, in all shards, and needs no time for
+// it.
 func TestTimeoutZero(t *testing.T) {
 	s := start(t, nil)
 	c, other := connect(t, s), connect(t, s)

@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestProcessCutOffLeader: a leader that is cut off, and may not know it yet, tells nobody that he is no member: he may have joined at the next one.
+// TestProcessCutOffLeader: a leader that is cut off, and may not know it yet, tells nobody that he
+// is no member: he may have joined at the next one.
 func TestProcessCutOffLeader(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)

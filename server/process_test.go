@@ -49,7 +49,8 @@ func (p *memberClient) leave() (r protocol.ProcessLeaveReply) {
 	return r
 }
 
-// round waits for an event of a kind about a round of at least an epoch. What came before it about the same process is forgotten.
+// round waits for an event of a kind about a round of at least an epoch. What came before it about
+// the same process is forgotten.
 func (p *memberClient) round(kind protocol.ProcessRoundKind, epoch uint64) (m protocol.ProcessRound) {
 	p.t.Helper()
 	for {
@@ -132,7 +133,8 @@ func completeRound(t *testing.T, epoch uint64, result string, players ...*member
 	return epoch
 }
 
-// TestProcessRounds: members join and leave, exchange messages, come back on another connection, and are watched and operated, by the words of the protocol.
+// TestProcessRounds: members join and leave, exchange messages, come back on another connection,
+// and are watched and operated, by the words of the protocol.
 func TestProcessRounds(t *testing.T) {
 	s := start(t, nil)
 	a, b := newMemberClient(t, s, "queue", 1), newMemberClient(t, s, "queue", 2)
@@ -374,7 +376,8 @@ func pair(t *testing.T, s *Server) (a, b *memberClient, epoch uint64) {
 	return a, b, epoch
 }
 
-// TestProcessOldEpoch: nothing of a round that is over is taken, and only the coordinator completes one.
+// TestProcessOldEpoch: nothing of a round that is over is taken, and only the coordinator completes
+// one.
 func TestProcessOldEpoch(t *testing.T) {
 	s := start(t, nil)
 	a, b, old := pair(t, s)
@@ -408,7 +411,8 @@ func TestProcessOldEpoch(t *testing.T) {
 	}
 }
 
-// TestProcessSlowMember: a member that does not read is not cut for what others send to it. What was left out comes when it syncs, and beyond a bound the sender is to wait.
+// TestProcessSlowMember: a member that does not read is not cut for what others send to it. What
+// was left out comes when it syncs, and beyond a bound the sender is to wait.
 func TestProcessSlowMember(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.OutSoft = transport.MinOutSoft })
 	a, b, epoch := pair(t, s)
@@ -448,7 +452,8 @@ func TestProcessSlowMember(t *testing.T) {
 	}
 }
 
-// TestProcessBucketFrozen: while the bucket of a process moves nothing is served, and its streams are cut; when the move is given up members go on with the round they were in.
+// TestProcessBucketFrozen: while the bucket of a process moves nothing is served, and its streams
+// are cut; when the move is given up members go on with the round they were in.
 func TestProcessBucketFrozen(t *testing.T) {
 	s := start(t, nil)
 	a, b, epoch := pair(t, s)
@@ -525,7 +530,8 @@ func TestProcessAudit(t *testing.T) {
 	)
 }
 
-// TestProcessRights: members need use, readers read, operators admin; a missing right tells nothing of what there is.
+// TestProcessRights: members need use, readers read, operators admin; a missing right tells nothing
+// of what there is.
 func TestProcessRights(t *testing.T) {
 	var may atomic.Uint32
 	may.Store(uint32(auth.RightRead))
@@ -567,7 +573,8 @@ type authorizer func(auth.Right) bool
 
 func (a authorizer) Allowed(_ string, right auth.Right, _ string) bool { return a(right) }
 
-// TestRoundWriter: what is written with a shared list is what the message alone would be, whatever was written before.
+// TestRoundWriter: what is written with a shared list is what the message alone would be, whatever
+// was written before.
 func TestRoundWriter(t *testing.T) {
 	var w roundWriter
 	lists := [][]protocol.ProcessMember{{{Session: 1, Order: 1, Key: "a", Data: []byte("x")}, {Session: 2, Order: 3, Identity: "me", Weight: 7}}, nil, {{Session: 2, Order: 3}}, {{Session: 5, Order: 4}}}

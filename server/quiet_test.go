@@ -32,8 +32,8 @@ func (w *warnings) take() string {
 	return w.text.String()
 }
 
-// TestPlannedStopsLogNoWarnings: instances that are stopped one after the other, and come back, while
-// clients work, are nothing to warn about on any instance.
+// TestPlannedStopsLogNoWarnings: instances that are stopped one after the other, and come back,
+// while clients work, are nothing to warn about on any instance.
 func TestPlannedStopsLogNoWarnings(t *testing.T) {
 	k := newClusterKit(t, 3)
 	var logs warnings

@@ -9,8 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// listing is what a server has, in lines that say the same for ever, whatever fields messages get: nodes, tokens and rights; sessions, semaphores with their owners and queues,
-// processes, tracks, each in the order of its shard.
+// listing is what a server has, in lines that say the same for ever, whatever fields messages get:
+// nodes, tokens and rights; sessions, semaphores with their owners and queues, processes, tracks,
+// each in the order of its shard.
 func listing(t *testing.T, s *Server) string {
 	t.Helper()
 	c := connect(t, s)

@@ -32,7 +32,8 @@ import (
 
 var makeRelease = flag.String("release", "", "make the kept data of this version, such as 0.1.0; see make fixture")
 
-// releasesDir has a folder for each release: what it wrote must be read by every later version of the same major number, the next minor at the least.
+// releasesDir has a folder for each release: what it wrote must be read by every later version of
+// the same major number, the next minor at the least.
 const releasesDir = "testdata/releases"
 
 // releaseRaft is the address in the kept folders.
@@ -47,7 +48,8 @@ type releaseManifest struct {
 	Backup   int               `json:"backup"`   // sessions in the backup
 }
 
-// releaseConfig is an instance on a folder that was kept: it listens somewhere, and goes by the folder's address.
+// releaseConfig is an instance on a folder that was kept: it listens somewhere, and goes by the
+// folder's address.
 func releaseConfig(t *testing.T, dir string) Config {
 	t.Helper()
 	raft, err := port.Free()
@@ -104,7 +106,8 @@ func tryDigests(t *testing.T, dir string) (map[string]string, error) {
 	return out, nil
 }
 
-// TestReleases opens what each kept release wrote: its logs and snapshots give the state that they gave then, an instance serves it, its backup is restored.
+// TestReleases opens what each kept release wrote: its logs and snapshots give the state that they
+// gave then, an instance serves it, its backup is restored.
 func TestReleases(t *testing.T) {
 	list, err := os.ReadDir(releasesDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +158,8 @@ func openRelease(t *testing.T, kept string) {
 	}
 }
 
-// TestMakeRelease makes a release's folder, if -release says so: once, from the tree that is released. It is never made again: what was given to users is for ever.
+// TestMakeRelease makes a release's folder, if -release says so: once, from the tree that is
+// released. It is never made again: what was given to users is for ever.
 func TestMakeRelease(t *testing.T) {
 	if *makeRelease == "" {
 		t.Skip("-release VERSION makes the kept data of a release; see make fixture")
@@ -276,7 +280,8 @@ func furnishRelease(t *testing.T, s *Server) {
 	k.publish("the second version")
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/late"}, &node)
 	session(99)
-	// Long enough for any machine that reads the folder: a session has its timeout and the grace period from the moment an instance serves it.
+	// Long enough for any machine that reads the folder: a session has its timeout and the grace
+	// period from the moment an instance serves it.
 	for _, x := range []struct {
 		c          *raw
 		session, n uint64
@@ -368,7 +373,8 @@ func unpack(t *testing.T, from, dir string) {
 	}
 }
 
-// TestNewerDataIsRefused: what a newer version wrote is refused with a sentence that says so, and nothing of it is changed.
+// TestNewerDataIsRefused: what a newer version wrote is refused with a sentence that says so, and
+// nothing of it is changed.
 func TestNewerDataIsRefused(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	cfg := releaseConfig(t, data)

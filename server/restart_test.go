@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// advance moves a server's clock in steps that no leader takes for a pause, with every connection heard.
+// advance moves a server's clock in steps that no leader takes for a pause, with every connection
+// heard.
 func advance(s *Server, clock *replica.ManualClock, d time.Duration) {
 	for ; d > 0; d -= replica.ManualStep {
 		s.HearAll()
@@ -24,8 +25,10 @@ func advance(s *Server, clock *replica.ManualClock, d time.Duration) {
 	}
 }
 
-// TestRestart: what a restart does to time. Log time stands still while the server is down, and does not fall back: a waiter's timer goes on, also in a shard that was
-// idle while it waited. A session that does not come back lives for its timeout and the grace period, one that does has plain deadlines again. Order ids go on.
+// TestRestart: what a restart does to time. Log time stands still while the server is down, and
+// does not fall back: a waiter's timer goes on, also in a shard that was idle while it waited. A
+// session that does not come back lives for its timeout and the grace period, one that does has
+// plain deadlines again. Order ids go on.
 func TestRestart(t *testing.T) {
 	disk := replica.NewMemoryDisk()
 	clock := replica.NewManualClock(time.Unix(1_700_000_000, 0))
@@ -94,7 +97,8 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}
-	// Grace was for the restart only: lost again, the holder has its own timeout, to the millisecond.
+	// Grace was for the restart only: lost again, the holder has its own timeout, to the
+	// millisecond.
 	gone := connect(t, s)
 	if _, err := gone.attach(node, 1, holder.Session, 3); err != nil {
 		t.Fatal(err)
@@ -128,7 +132,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestLoweredGrace: a grace period that was lowered a moment ago is not the one that a restart gives; a raised one is at once.
+// TestLoweredGrace: a grace period that was lowered a moment ago is not the one that a restart
+// gives; a raised one is at once.
 func TestLoweredGrace(t *testing.T) {
 	disk := replica.NewMemoryDisk()
 	clock := replica.NewManualClock(time.Unix(1_700_000_000, 0))
@@ -173,8 +178,9 @@ func TestLoweredGrace(t *testing.T) {
 	}
 }
 
-// TestPartOfTheFolderIsGone: the logs of shards are in stores in the folder. Without one the server refuses to start, instead of serving a shard that has forgotten
-// everything; with all of them back it starts, whatever was tried meanwhile.
+// TestPartOfTheFolderIsGone: the logs of shards are in stores in the folder. Without one the server
+// refuses to start, instead of serving a shard that has forgotten everything; with all of them back
+// it starts, whatever was tried meanwhile.
 func TestPartOfTheFolderIsGone(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Config{

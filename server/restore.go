@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 )
 
-// restoreTimeout bounds a restore: the imports are written to the log like any other change, at the disk's pace.
+// restoreTimeout bounds a restore: the imports are written to the log like any other change, at the
+// disk's pace.
 const restoreTimeout = 24 * time.Hour
 
 // Restore makes a new cluster of one instance in an empty data folder from a backup, and closes it;
@@ -21,8 +22,9 @@ const restoreTimeout = 24 * time.Hour
 // id and keys of its own; order ids, other ids and the map's revision go on far above those of the
 // backup.
 //
-// Config is that of the first instance: addresses, names, Shards; Buckets and the cluster's name come from the backup. Peers and a replication factor above 1 are refused.
-// After an error the folder is of no use; Start refuses it.
+// Config is that of the first instance: addresses, names, Shards; Buckets and the cluster's name
+// come from the backup. Peers and a replication factor above 1 are refused. After an error the
+// folder is of no use; Start refuses it.
 func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	switch {
 	case len(cfg.Peers) > 0:

@@ -51,8 +51,9 @@ func load(t *testing.T, file []byte) *backup.Source {
 	return from
 }
 
-// TestRestore: what was held, awaited, written and remembered is there in a cluster that was made from a backup, with other shards; order ids go on, sessions are
-// attached again with their keys, and a waiter gets its grant.
+// TestRestore: what was held, awaited, written and remembered is there in a cluster that was made
+// from a backup, with other shards; order ids go on, sessions are attached again with their keys,
+// and a waiter gets its grant.
 func TestRestore(t *testing.T) {
 	old := start(t, func(c *Config) { c.Shards = 3 })
 	c := connect(t, old)
@@ -186,7 +187,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreRefuses: what cannot be the first instance of a restored cluster is told so, and a folder with half of a restore is served by nobody.
+// TestRestoreRefuses: what cannot be the first instance of a restored cluster is told so, and a
+// folder with half of a restore is served by nobody.
 func TestRestoreRefuses(t *testing.T) {
 	file := fetchBackup(t, start(t, nil))
 	for want, change := range map[string]func(*Config){

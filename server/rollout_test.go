@@ -13,7 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
-// trackKit is a track of two locations, and a connection with a session that has an instance in each.
+// trackKit is a track of two locations, and a connection with a session that has an instance in
+// each.
 type trackKit struct {
 	*raw
 	node     uint64
@@ -82,7 +83,8 @@ func (k *trackKit) status() (r protocol.TrackStatus) {
 // host is where the track is.
 func (k *trackKit) host() *shardHost { return k.s.routing().shard(0, k.at) }
 
-// TestRolloutServed: a version goes through both locations, and every request that there is is answered.
+// TestRolloutServed: a version goes through both locations, and every request that there is is
+// answered.
 func TestRolloutServed(t *testing.T) {
 	s := start(t, nil)
 	k := newTrackKit(t, s)
@@ -179,7 +181,8 @@ func TestRolloutServed(t *testing.T) {
 	}
 }
 
-// TestRolloutGate: the outcome of a gate is told by whoever ran it; the stream says that one is to be run.
+// TestRolloutGate: the outcome of a gate is told by whoever ran it; the stream says that one is to
+// be run.
 func TestRolloutGate(t *testing.T) {
 	s := start(t, nil)
 	k := newTrackKit(t, s)
@@ -212,7 +215,8 @@ func TestRolloutGate(t *testing.T) {
 	}
 }
 
-// TestRolloutRefusals: each wrong request has the status and the sentence that say what is wrong, and changes nothing.
+// TestRolloutRefusals: each wrong request has the status and the sentence that say what is wrong,
+// and changes nothing.
 func TestRolloutRefusals(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.MaxData = 1000 })
 	k := newTrackKit(t, s)
@@ -436,7 +440,8 @@ func TestRolloutRights(t *testing.T) {
 	permitted(protocol.KindTrackAdmin, pause)
 }
 
-// TestRolloutWatchBounds: streams are bounded in number, closed with their connection or by request, and what a client does not read is not kept.
+// TestRolloutWatchBounds: streams are bounded in number, closed with their connection or by
+// request, and what a client does not read is not kept.
 func TestRolloutWatchBounds(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.MaxStreams, c.Limits.MaxWatchers = 2, 3 })
 	k := newTrackKit(t, s)
@@ -492,7 +497,8 @@ func TestRolloutWatchBounds(t *testing.T) {
 	}
 }
 
-// TestRolloutBehind: a client that reads nothing gets the status again when it reads again, and what is kept for it meanwhile is bounded.
+// TestRolloutBehind: a client that reads nothing gets the status again when it reads again, and
+// what is kept for it meanwhile is bounded.
 func TestRolloutBehind(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.OutSoft = transport.MinOutSoft })
 	k := newTrackKit(t, s)
@@ -524,7 +530,8 @@ func TestRolloutBehind(t *testing.T) {
 	slow.ping()
 }
 
-// TestRolloutMetrics: how tracks stand and what was decided is in the metrics, in a bounded number of series, and in the audit log with its reason.
+// TestRolloutMetrics: how tracks stand and what was decided is in the metrics, in a bounded number
+// of series, and in the audit log with its reason.
 func TestRolloutMetrics(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	s := start(t, func(c *Config) { c.Audit = file })

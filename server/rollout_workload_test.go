@@ -11,7 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// pollers are instances of one track, each with a session of its own, on some connections: all leaders that have the target, so that nothing is left to do but to ask.
+// pollers are instances of one track, each with a session of its own, on some connections: all
+// leaders that have the target, so that nothing is left to do but to ask.
 type pollers struct {
 	s     *Server
 	node  uint64
@@ -25,7 +26,8 @@ type pollingConn struct {
 	out   []byte
 }
 
-// newPollers registers conns times each instances, spread over the locations, and has all of them load the first version.
+// newPollers registers conns times each instances, spread over the locations, and has all of them
+// load the first version.
 func newPollers(t testing.TB, s *Server, conns, each int, locations ...string) *pollers {
 	t.Helper()
 	boss := connect(t, s)
@@ -151,8 +153,9 @@ func TestSteadyInstances(t *testing.T) {
 	}
 }
 
-// BenchmarkPolls: what a poll costs that changes nothing, with 10,000 instances of a track. The log is on disk. CPU is that of the whole process: this client encodes and
-// decodes messages, and does little else.
+// BenchmarkPolls: what a poll costs that changes nothing, with 10,000 instances of a track. The log
+// is on disk. CPU is that of the whole process: this client encodes and decodes messages, and does
+// little else.
 func BenchmarkPolls(b *testing.B) {
 	for _, v := range []struct{ conns, window int }{{10, 1000}, {100, 100}, {1000, 10}, {1000, 1}} {
 		b.Run(fmt.Sprintf("conns=%d/window=%d", v.conns, v.window), func(b *testing.B) {

@@ -1,14 +1,13 @@
 package server
 
 import (
-	"context"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// routes is the cluster map at one revision, prepared for the listeners: who serves a bucket is two array accesses. It never changes; a newer map is a new one.
+// routes is the cluster map at one revision, prepared for requests: a bucket's shard is two array
+// accesses away. It never changes; a newer map is a new one.
 type routes struct {
 	state   *meta.State
 	current meta.Key
@@ -79,8 +78,8 @@ func (r *routes) nodePath(id uint64) (string, bool) {
 	return n.Path, ok
 }
 
-// mapReply is the map for a client, with the masters as they are now, and the addresses for its kind
-// of connection.
+// mapReply is the map for a client, with the masters as they are now, and the addresses for its
+// kind of connection.
 func (r *routes) mapReply(shards shardTable, known uint64, secure bool) *protocol.MapReply {
 	m := governor.MapReply(r.state, known, func(shard uint64) (instance, term uint64) {
 		if d := shards.get(shard); d != nil {
@@ -92,21 +91,4 @@ func (r *routes) mapReply(shards shardTable, known uint64, secure bool) *protoco
 		m.Instances[i].Address = addressFor(m.Instances[i].Address, secure)
 	}
 	return &m
-}
-
-// announceLeaders tells every connection when the shard has a new master, or serves buckets that have
-// moved: clients then need not find out by asking in vain. It runs until ctx ends.
-func (d *shardHost) announceLeaders(ctx context.Context) {
-	s := d.server
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.leaderChanged:
-		}
-		r := s.routing()
-		if master, term := d.LeaderInstance(); master != 0 && r != nil { // nil: nobody is connected yet
-			s.broadcastMapChanged(&protocol.MapChanged{Version: r.state.MapVersion(), Shard: d.id, Master: master, Term: term})
-		}
-	}
 }

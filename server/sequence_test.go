@@ -12,8 +12,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// FuzzSequence says whole, well-formed messages to a connection that is new, in any order: greetings of all kinds, several of them, and requests before, between and after them. Each
-// byte of the input is one of the messages. Before a greeting nothing is served; behind one that was refused nothing is; every request has one answer, but for pings.
+// FuzzSequence says whole, well-formed messages to a connection that is new, in any order:
+// greetings of all kinds, several of them, and requests before, between and after them. Each byte
+// of the input is one of the messages. Before a greeting nothing is served; behind one that was
+// refused nothing is; every request has one answer, but for pings.
 func FuzzSequence(f *testing.F) {
 	s := start(f, func(c *Config) { c.Authorizer = readers{} })
 	client := connect(f, s)
@@ -112,8 +114,8 @@ func FuzzSequence(f *testing.F) {
 	})
 }
 
-// FuzzFirstBytes says any bytes to the listener for TLS, as the first of a connection or inside one that is encrypted. The connection ends, no panic is contained, and others are
-// served as before.
+// FuzzFirstBytes says any bytes to the listener for TLS, as the first of a connection or inside one
+// that is encrypted. The connection ends, no panic is contained, and others are served as before.
 func FuzzFirstBytes(f *testing.F) {
 	kit := newTLSKit(f)
 	s := start(f, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", kit.files })

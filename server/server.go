@@ -91,9 +91,11 @@ type Server struct {
 	err      error
 }
 
-// Start opens the data folder, makes a cluster when it is new, waits until every shard leads, and opens the listeners. It waits for peers, and for a majority of the meta shard, for as
-// long as ctx lasts; meanwhile the operators' address answers, and says what it waits for. When ctx ends before that, it stops what it began and returns an error. The server runs until
-// Shutdown or Close.
+// Start opens the data folder, makes a cluster if the folder is new, waits until every shard has a
+// leader, and opens the listeners. It waits for peers, and for a majority of the meta shard, for as
+// long as ctx lasts. Meanwhile the operators' address answers, and reports what the start waits for.
+// If ctx ends first, Start stops what it began and returns an error. The server runs until Shutdown
+// or Close.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := boot(ctx, cfg,
 		(*Server).openAuth,      // before clients are let in
@@ -108,7 +110,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// boot starts a server as far as there is a cluster, and then as these steps say.
+// boot starts a server until it is a member of a cluster, and then takes the last steps.
 func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context) error) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -218,8 +220,8 @@ func (s *Server) closeNow(c *conn, st protocol.Status, text string) {
 	s.transport.Flush()
 }
 
-// guard, deferred, contains a panic in a callback: it is logged with its stack and counted, and then, if given, runs to close what was hit. The process
-// goes on: what is broken is one connection's business.
+// guard, deferred, contains a panic in a callback. The panic is logged with its stack and counted;
+// then, if not nil, closes what was hit. The process goes on.
 func (s *Server) guard(where string, then func()) {
 	p := recover()
 	if p == nil {
@@ -231,7 +233,7 @@ func (s *Server) guard(where string, then func()) {
 	}
 }
 
-// panicked logs and counts a panic that was contained. It is called while the goroutine still has the panic's stack.
+// panicked logs and counts a contained panic. The goroutine must still have the panic's stack.
 func (s *Server) panicked(where string, p any) {
 	s.metrics.Panics.Inc()
 	s.log.Error("panic contained", "where", where, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestManySessionEnds: however many sessions of a connection have ended, each is known to be gone, there and on any other connection.
+// TestManySessionEnds: however many sessions of a connection have ended, each is known to be gone,
+// there and on any other connection.
 func TestManySessionEnds(t *testing.T) {
 	s := start(t, nil)
 	c, other := connect(t, s), connect(t, s)
@@ -34,8 +35,9 @@ func TestManySessionEnds(t *testing.T) {
 	}
 }
 
-// TestUnboundSessions: a request on a session that is not on the connection is answered SESSION_EXPIRED if there is no such session, whether it
-// ended or never was, and BAD_SESSION if it lives; whatever the request.
+// TestUnboundSessions: a request on a session that is not on the connection is answered
+// SESSION_EXPIRED if there is no such session, whether it ended or never was, and BAD_SESSION if it
+// lives; whatever the request.
 func TestUnboundSessions(t *testing.T) {
 	s := start(t, nil)
 	c, other := connect(t, s), connect(t, s)
@@ -111,7 +113,8 @@ func TestUnboundSessions(t *testing.T) {
 	}
 }
 
-// TestResultsAfterTheEnd: each accepted acquire of a session that ends gets its result, once, wherever its semaphore lives.
+// TestResultsAfterTheEnd: each accepted acquire of a session that ends gets its result, once,
+// wherever its semaphore lives.
 func TestResultsAfterTheEnd(t *testing.T) {
 	s := start(t, nil)
 	holder, c, operator := connect(t, s), connect(t, s), connect(t, s)

@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// shardHost serves a hosted shard to clients: its delivery, and what goes back and forth between the
-// replica and the connections.
+// shardHost serves a hosted shard to clients: its delivery, and what goes back and forth between
+// the replica and the connections.
 type shardHost struct {
 	*hosting.Shard
 	id     uint64         // Shard.ID
@@ -129,7 +129,7 @@ func (d *shardHost) LeaderChanged(s *replica.Shard, leader uint64, leading bool)
 	d.out.flush()
 }
 
-// announceLeaderSoon has clients told who leads the shard.
+// announceLeaderSoon has announceLeaders run.
 func (d *shardHost) announceLeaderSoon() {
 	select {
 	case d.leaderChanged <- struct{}{}:
@@ -137,14 +137,31 @@ func (d *shardHost) announceLeaderSoon() {
 	}
 }
 
-// Restored is told by the replica when its machine jumped ahead without events.
+// announceLeaders notifies every connection when the shard has a new master, or serves buckets that
+// have moved. So clients need not find out by a rejected request. It runs until ctx ends.
+func (d *shardHost) announceLeaders(ctx context.Context) {
+	s := d.server
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.leaderChanged:
+		}
+		r := s.routing()
+		if master, term := d.LeaderInstance(); master != 0 && r != nil { // nil: nobody is connected yet
+			s.broadcastMapChanged(&protocol.MapChanged{Version: r.state.MapVersion(), Shard: d.id, Master: master, Term: term})
+		}
+	}
+}
+
+// Restored implements replica.Restorer.
 func (d *shardHost) Restored(*replica.Shard) {
 	defer d.server.guard("restored", nil)
 	d.delivery.SnapshotInstalled()
 	d.out.flush()
 }
 
-// Cut closes a connection that the leader gave up.
+// Cut implements replica.Sink.
 func (d *shardHost) Cut(_ *replica.Shard, id uint64, reason string) {
 	defer d.server.guard("cut", nil)
 	if c := d.server.conn(id); c != nil {
@@ -171,7 +188,7 @@ func (d *shardHost) Pong(_ *replica.Shard, id, ping uint64) {
 	}
 }
 
-// Failed answers requests that never entered the log.
+// Failed implements replica.Sink.
 func (d *shardHost) Failed(_ *replica.Shard, origins []replica.Origin, st protocol.Status) {
 	defer d.server.guard("failed", nil)
 	o := d.server.borrowOutbox()
@@ -190,7 +207,8 @@ func (d *shardHost) Failed(_ *replica.Shard, origins []replica.Origin, st protoc
 	}
 }
 
-// unloggedAttachFailed takes back a RELAXED attach that the log did not take. The session is not attached: whoever believes so is told.
+// unloggedAttachFailed takes back a RELAXED attach that the log did not take, and notifies the
+// client: the session is not attached.
 func (d *shardHost) unloggedAttachFailed(c *conn, session uint64, st protocol.Status, text string) {
 	c.Unbind(session, st == protocol.StatusSessionExpired)
 	switch st {
@@ -215,8 +233,9 @@ func (d *shardHost) PagesDue(_, id uint64) {
 	}
 }
 
-// pager sends the pages of streams' snapshots, one connection after another, as long as each has room. It has a goroutine of its own for each shard: reading a page
-// holds the shard's log up for a moment, which is no event loop's business.
+// pager sends the pages of streams' snapshots, to one connection after another that has room. Each
+// shard has a goroutine for that: reading a page holds up the shard's log for a moment, and must not
+// hold up an event loop.
 type pager struct {
 	host *shardHost
 	wake chan struct{}
@@ -230,7 +249,7 @@ const pageBytes = 128 << 10
 
 func newPager(d *shardHost) *pager { return &pager{host: d, wake: make(chan struct{}, 1)} }
 
-// add has the connection's due pages sent.
+// add queues a connection for its due pages.
 func (p *pager) add(c *conn) {
 	p.mu.Lock()
 	if !slices.Contains(p.queue, c) {
@@ -270,7 +289,8 @@ func (p *pager) run(ctx context.Context) {
 	}
 }
 
-// serve sends one page, and comes back for more while there is room; without room the connection's transport calls again when there is.
+// serve sends one page, and queues the connection again for the next. Without room, the transport
+// calls Room when there is some.
 func (p *pager) serve(c *conn) {
 	d := p.host
 	defer d.server.guard("page", func() { d.server.closeNow(c, protocol.StatusInternal, "the server met a defect; reconnect") })
@@ -290,7 +310,8 @@ func (p *pager) serve(c *conn) {
 	}
 }
 
-// hasRoom says whether a page may be sent. If not, the shard is noted, to be served when there is room.
+// hasRoom reports whether a page may be sent. If not, the shard is noted, to be served when there
+// is room.
 func (c *conn) hasRoom(d *shardHost) bool {
 	if c.HasRoom() {
 		return true

@@ -14,10 +14,14 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// Shutdown stops gracefully. Ready says no at once. What this instance leads, and its vote, go to others while it goes on serving; then the cluster has it Offline, requests
-// are turned away with UNAVAILABLE, those in the log are answered, every client is told goodbye, and the shards are closed. An instance that is alone, expelled, or has no
-// majority to talk to skips to the goodbyes. It takes Config.ShutdownTimeout at most; when ctx ends before, what is left is the closing of the log, which may take a sixth of that
-// timeout. ErrClosing says that it takes longer. Sessions live on for their timeouts: clients attach them again elsewhere, or here when the server is back.
+// Shutdown stops gracefully. Ready returns an error at once. What this instance leads, and its vote,
+// go to others while it goes on serving. Then the cluster has it Offline. Requests are rejected with
+// UNAVAILABLE, those in the log are answered, every client gets a goodbye, and the shards are
+// closed. An instance that is alone, expelled, or without a quorum skips to the goodbyes.
+//
+// It takes Config.ShutdownTimeout at most. If ctx ends first, only the log is left to be closed,
+// which may take a sixth of that timeout; ErrClosing means that it takes longer. Sessions live on
+// for their timeouts: clients attach them again elsewhere, or here when the server is back.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.leaving.Store(true)
 	limit := s.cfg.Limits.DrainTimeout
@@ -55,8 +59,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// ErrClosing says that a server has stopped serving, and is still closing its log at the end of the time for its stop. The process may end: everything that was answered is on disk. In
-// a process that goes on, Done is closed when the log is.
+// ErrClosing: the server has stopped serving, and is still closing its log when the time for its
+// stop is over. The process may end: everything that was answered is on disk. In a process that goes
+// on, Done is closed when the log is.
 var ErrClosing = errors.New("server has stopped, and is still closing its log; ending the process is safe")
 
 // Close stops at once. What was answered is in the log; clients see their connections close.
@@ -66,8 +71,8 @@ func (s *Server) Close() error { return s.stop(nil) }
 const stampTimeout = 200 * time.Millisecond
 
 // handOver has the cluster take over what this instance has. The logs of the shards that are still
-// led here then get a mark, as with a transfer: so the next leader, which as a rule is this instance
-// when it is back, leaves sessions their remaining time and adds no grace period.
+// led here then get a mark, as with a transfer: so the next leader, which as a rule is this
+// instance when it is back, leaves sessions their remaining time and adds no grace period.
 func (s *Server) handOver(ctx context.Context) {
 	if s.ready.Load() {
 		s.membership.HandOver(ctx)
@@ -83,8 +88,9 @@ func (s *Server) handOver(ctx context.Context) {
 	sending.Wait()
 }
 
-// leaveFullDisk is called when the disk's free space has fallen below the low mark. What this instance has goes to others as with Shutdown, if they can do without it; else it
-// serves until the least mark, at which it has to end.
+// leaveFullDisk is called when the disk's free space has fallen below the low mark. If the others
+// can do without this instance, they take over what it has, as with Shutdown. Else it serves until
+// the least mark, at which it must end.
 func (s *Server) leaveFullDisk(space logstore.Space) {
 	s.log.Warn("the disk of the log is nearly full; make room", "free", space.Free, "total", space.Total, "ends_below", space.Least)
 	for !s.ready.Load() {
@@ -134,7 +140,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// drain lets what is under way end and says goodbye.
+// drain waits until all requests are answered, and sends the goodbyes.
 func (s *Server) drain(ctx context.Context) {
 	if !s.listening {
 		return
@@ -149,7 +155,7 @@ func (s *Server) drain(ctx context.Context) {
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "server is stopping; connect to another instance, or to this one when it is back")
 	})
 	s.transport.Flush()
-	// Clients close when they have read the goodbye. Who does not is closed after the usual time.
+	// Clients close when they have read the goodbye. Others are closed after the usual time.
 	linger, cancel := context.WithTimeout(ctx, transport.LingerTimeout)
 	defer cancel()
 	_ = poll(linger, func() bool { return s.transport.Connections() == 0 })
@@ -168,7 +174,7 @@ func poll(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// stop ends everything, the outermost first.
+// stop ends everything once, the outermost part first.
 func (s *Server) stop(drain func()) error {
 	s.stopOnce.Do(func() { s.end(drain) })
 	return s.stopErr

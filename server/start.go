@@ -27,8 +27,8 @@ import (
 // firstShard is the id of the first data shard.
 const firstShard = 2
 
-// openLinks opens the way to other instances, and finds out who this one is: a member of a cluster, the founder of a new one, or one that joins. In memory, without a
-// network, it is always alone.
+// openLinks opens the transport to other instances, and finds out what this one is: a member of a
+// cluster, the founder of a new one, or one that joins. In memory, without a network, it is alone.
 func (s *Server) openLinks(ctx context.Context) error {
 	s.links = noPeers{}
 	if s.cfg.Network != nil || !s.cfg.inMemory() {
@@ -88,8 +88,9 @@ func (s *Server) openLinks(ctx context.Context) error {
 	return nil
 }
 
-// askWho learns from the others what has become of this instance while its process was down. When nobody answers, they may all be down, and it goes on with what it knew;
-// followMeta asks again while the meta shard cannot be reached.
+// askWho asks the others what has become of this instance while its process was down. They may all
+// be down. Then the instance goes on with what it knew; membership asks again while the meta shard
+// cannot be reached.
 func (s *Server) askWho(ctx context.Context) error {
 	for {
 		replica, err := s.entry.InstanceStatus(ctx)
@@ -199,7 +200,8 @@ func (s *Server) openLog(ctx context.Context) error {
 		return err
 	}
 	if id := s.entry.Identity(); !s.cfg.inMemory() || s.cfg.Disk != nil {
-		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks the meta shard for everybody.
+		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks
+		// the meta shard for everybody.
 		if id.MetaLogged == id.MetaReplica && !s.host.HasReplica(replica.MetaShard, id.MetaReplica) {
 			return s.errMetaLost()
 		}
@@ -225,7 +227,8 @@ func (s *Server) errMetaLost() error {
 	return fmt.Errorf("the meta shard's log is missing from data folder %q: put the whole folder back, or start on a new one", s.cfg.DataDir)
 }
 
-// openShards starts the replicas that the map gives to this instance, and follows the map from then on. A founder makes the map first.
+// openShards starts the replicas that the map gives to this instance, and follows the map from then
+// on. Without a map there are none: the founder is about to make it.
 func (s *Server) openShards(ctx context.Context) error {
 	began := time.Now()
 	s.flusher = delivery.NewFlusher(func() time.Duration { return time.Since(began) }, s.transport.Flush) // windows of a few ms are a matter of real time
@@ -277,7 +280,8 @@ func (s *Server) checkCluster(state *meta.State) error {
 	return nil
 }
 
-// joinCluster makes the cluster if this instance is its founder, or says that the instance is there, and waits until it is Online, which it is when its shards work.
+// joinCluster makes the cluster, if this instance is its founder. Then it waits until the cluster has
+// the instance Online: its shards work then.
 func (s *Server) joinCluster(ctx context.Context) error {
 	founded := false
 	if id := s.entry.Identity(); id.Founder {
@@ -336,7 +340,7 @@ func (s *Server) plan(ctx context.Context) ([]byte, error) {
 	return methods.Serve(ctx, protocol.MethodPlan, nil)
 }
 
-// until waits for a condition of the start.
+// until waits for a condition of the start, and shows what it waits for.
 func (s *Server) until(ctx context.Context, what string, cond func() (bool, error)) error {
 	s.startup.waitForText("waiting for %s", what)
 	t := time.NewTicker(2 * time.Millisecond)

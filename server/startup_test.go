@@ -45,7 +45,8 @@ func onTCP(t *testing.T, peers ...string) Config {
 	}
 }
 
-// TestWaitingForPeers: an instance whose peers are not there answers probes, names them, and waits until they come.
+// TestWaitingForPeers: an instance whose peers are not there answers probes, names them, and waits
+// until they come.
 func TestWaitingForPeers(t *testing.T) {
 	t.Parallel()
 	a, b := onTCP(t), onTCP(t)
@@ -89,7 +90,8 @@ func TestWaitingForPeers(t *testing.T) {
 	}
 }
 
-// TestWrongPeers: an address of a running instance that is not its raft address, and a wrong join token, end a start with that reason.
+// TestWrongPeers: an address of a running instance that is not its raft address, and a wrong join
+// token, end a start with that reason.
 func TestWrongPeers(t *testing.T) {
 	t.Parallel()
 	running := onTCP(t)

@@ -27,7 +27,8 @@ func (s *Server) AdminAddr() string {
 // Done is closed when the server has stopped, by Shutdown, Close, or a defect; then Err says which.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err is the defect that ended the server, nil when it was stopped. It is set before Done is closed.
+// Err is the defect that ended the server, nil when it was stopped. It is set before Done is
+// closed.
 func (s *Server) Err() error {
 	select {
 	case <-s.done:
@@ -37,14 +38,14 @@ func (s *Server) Err() error {
 	}
 }
 
-// ReopenAudit opens the file of the audit log again, after it was renamed. Without an audit log that
-// goes to a file it does nothing.
+// ReopenAudit opens the file of the audit log again, after it was renamed. Without an audit log
+// that goes to a file it does nothing.
 func (s *Server) ReopenAudit() error { return s.audit.log.Reopen() }
 
 // Instance is the instance's number in its cluster.
 func (s *Server) Instance() uint64 { return s.instance }
 
-// ClusterState is the cluster map, with instances, replicasets and shards, as this instance has it now.
+// ClusterState is the cluster map as this instance has it now: instances, replicasets, shards.
 func (s *Server) ClusterState() *meta.State { return s.meta.State() }
 
 // AwaitState waits until f is true of the cluster map as this instance has it. The error is ctx's.
@@ -52,30 +53,31 @@ func (s *Server) AwaitState(ctx context.Context, f func(*meta.State) bool) error
 	return s.governor.Await(ctx, f)
 }
 
-// Leads says whether this instance serves a data shard as its master.
+// Leads reports whether this instance serves a data shard as its master.
 func (s *Server) Leads(shard uint64) bool {
 	d := s.shards.get(shard)
 	return d != nil && d.raft.Leading()
 }
 
-// LeadsMeta says whether this instance leads the meta shard, and so governs the cluster.
+// LeadsMeta reports whether this instance leads the meta shard, and so governs the cluster.
 func (s *Server) LeadsMeta() bool { return s.meta.Leading() }
 
-// Connections is how many clients are connected.
+// Connections is the number of connected clients.
 func (s *Server) Connections() int { return s.transport.Connections() }
 
-// HearAll counts every open connection as heard from now. It is for tests that move a manual clock: the clients' keep-alives run in real time and cannot
-// keep up with it.
+// HearAll counts every open connection as heard now. It is for tests that move a manual clock: the
+// clients' keep-alives run in real time and cannot keep up with it.
 func (s *Server) HearAll() {
 	now := s.clock.Now()
 	s.transport.Each(func(c *transport.Conn) { c.Heard(now) })
 }
 
-// Live says why the process should be restarted; nil when it is fine.
+// Live returns why the process should be restarted, nil if it need not be.
 func (s *Server) Live() error { return s.Err() }
 
-// Ready says why clients should not be sent here now; nil when the cluster has this instance Online, the meta shard and every shard here have a leader as far as is known
-// here, the buckets of its tier are assigned, the disk takes writes, and requests are taken.
+// Ready returns why clients should not be sent here now. It is nil if all of this holds: the server
+// takes requests, the cluster has this instance Online, the meta shard and every shard here have a
+// leader as far as is known here, the buckets of the tier are assigned, and the disk takes writes.
 func (s *Server) Ready() error {
 	switch {
 	case s.Err() != nil:
@@ -111,8 +113,8 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// bucketsUnassigned says what the buckets of an instance's tier wait for. Once they are assigned, an instance whose own replicaset waits for members is ready: it knows the way to
-// those that have the buckets.
+// bucketsUnassigned returns what the buckets of an instance's tier wait for. Once they are assigned,
+// an instance is ready even if its own replicaset waits for members: it can redirect clients.
 func bucketsUnassigned(state *meta.State, i *meta.Instance, t *meta.Tier) error {
 	set, _ := state.Replicaset(i.Replicaset)
 	members := 0

@@ -28,7 +28,8 @@ func (k *clusterKit) leadsMost() string {
 	return best
 }
 
-// TestShutdownUnderLoad: callers of the SDK see no error while an instance that leads shards stops gracefully, and the cluster has it Offline before it is gone.
+// TestShutdownUnderLoad: callers of the SDK see no error while an instance that leads shards stops
+// gracefully, and the cluster has it Offline before it is gone.
 func TestShutdownUnderLoad(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
@@ -173,7 +174,8 @@ func TestShutdownWithoutOthers(t *testing.T) {
 	}
 }
 
-// TestReadySaysWhy: an instance of a replicaset that is not full, before buckets are assigned, says what it waits for.
+// TestReadySaysWhy: an instance of a replicaset that is not full, before buckets are assigned, says
+// what it waits for.
 func TestReadySaysWhy(t *testing.T) {
 	k := newClusterKit(t, 2)
 	if err := k.start("a"); err != nil {
@@ -223,7 +225,8 @@ func auditLines(t *testing.T, path string) (list []map[string]any) {
 	return list
 }
 
-// TestAuditOfAnInstance: what happens to the cluster is in the log once, over restarts and a file that is moved away.
+// TestAuditOfAnInstance: what happens to the cluster is in the log once, over restarts and a file
+// that is moved away.
 func TestAuditOfAnInstance(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.log")

@@ -72,7 +72,8 @@ func TestStopDoesNotWaitForClients(t *testing.T) {
 	}
 }
 
-// TestStopDoesNotWaitForClosing: when closing takes longer than the whole stop may, Shutdown says so instead of waiting, each time it is called, and Done is closed later.
+// TestStopDoesNotWaitForClosing: when closing takes longer than the whole stop may, Shutdown says
+// so instead of waiting, each time it is called, and Done is closed later.
 func TestStopDoesNotWaitForClosing(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.DrainTimeout = 200 * time.Millisecond })
 	hold := make(chan struct{})
@@ -175,7 +176,8 @@ func freePort(t testing.TB) string {
 	return address
 }
 
-// TestSlowReader: a client that reads nothing is cut at a bound of bytes, and with a metric; others do not notice.
+// TestSlowReader: a client that reads nothing is cut at a bound of bytes, and with a metric; others
+// do not notice.
 func TestSlowReader(t *testing.T) {
 	const hard = 256 << 10
 	s := start(t, func(c *Config) { c.Limits.OutSoft = 128 << 10; c.Limits.OutHard = hard })
@@ -229,7 +231,8 @@ func TestOldBytes(t *testing.T) {
 	healthy.ping()
 }
 
-// TestSlowStream: deltas stop at the soft bound; when the client reads again it gets a fresh snapshot.
+// TestSlowStream: deltas stop at the soft bound; when the client reads again it gets a fresh
+// snapshot.
 func TestSlowStream(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.OutSoft = 128 << 10; c.Limits.OutHard = 8 << 20 })
 	c, w := connect(t, s), connect(t, s)
@@ -280,7 +283,8 @@ func TestManySlowStreams(t *testing.T) {
 		readers[i] = w
 	}
 	data, most := make([]byte, size), int64(0)
-	// A stream can be behind for a moment before its socket's buffers are full: on until what waits is over the total too.
+	// A stream can be behind for a moment before its socket's buffers are full: on until what waits
+	// is over the total too.
 	for i := 0; d.delivery.Semaphores.Stats().FellBehind < slow || most < total; i++ {
 		data[0], data[1] = byte(i), byte(i>>8)
 		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: data}, nil)

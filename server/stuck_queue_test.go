@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestStuckQueueIsShown: a queue that cannot move shows in the metrics, by its shard and by its name, until the limit is raised.
+// TestStuckQueueIsShown: a queue that cannot move shows in the metrics, by its shard and by its
+// name, until the limit is raised.
 func TestStuckQueueIsShown(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)

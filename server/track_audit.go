@@ -16,7 +16,8 @@ type targetKey struct {
 	reason          protocol.TrackReason
 }
 
-// recordDecision counts a change of a track, and writes a line of the audit log if it is a decision, with its reason. The leader's instance does: others see the same changes. What was
+// recordDecision counts a change of a track, and writes a line of the audit log if it is a
+// decision, with its reason. The leader's instance does: others see the same changes. What was
 // applied while nobody led has no line; the location's history has it.
 func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	e, ok := decisionOf(&c.TrackEvent)
@@ -73,7 +74,8 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	s.audit.write(e)
 }
 
-// decisionOf is the head of a change's line. Not all changes are decisions: states follow from them, and who comes and goes is seen in the status.
+// decisionOf is the head of a change's line. Not all changes are decisions: states follow from
+// them, and who comes and goes is seen in the status.
 func decisionOf(c *protocol.TrackEvent) (e audit.Event, ok bool) {
 	switch c.Kind {
 	case protocol.TrackEventTarget:

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// trackDecisions counts what this instance does with the tracks of one shard: polls, and the targets
-// that were set while it leads.
+// trackDecisions counts what this instance does with the tracks of one shard: polls, and the
+// targets that were set while it leads.
 type trackDecisions struct {
 	host  *shardHost
 	polls struct{ read, logged atomic.Uint64 } // answered from memory; submitted to the log

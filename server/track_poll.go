@@ -6,9 +6,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Polls of tracks come once a second from thousands of instances, and nearly none changes anything. Such a poll is a read: it waits for the barrier that all reads of the moment
-// share, and is answered from the machine. One that would change something, or is to be refused, goes to the log as it came. A poll never skips the barrier, whatever the node's
-// read consistency: an instance that was told its target by the log must not be told an older one by a leader that is none any more.
+// Thousands of instances poll their tracks once a second, and nearly no poll changes anything. Such a
+// poll is a read: it waits for the barrier that all reads share, and is answered from the machine. A
+// poll that would change something, or is to be rejected, goes to the log as it came. A poll never
+// skips the barrier, whatever the node's read consistency: a deposed leader must not report an older
+// target than the log has.
 
 // pollKind is how a poll is read.
 func pollKind() *readKind {
@@ -23,7 +25,8 @@ func pollKind() *readKind {
 	}
 }
 
-// answerPoll answers a poll that changes nothing. The machine is in hand. False: it goes to the log.
+// answerPoll answers a poll that changes nothing; false: it goes to the log. The caller holds the
+// machine.
 func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
 	d, msg := l.host, l.message
 	wall := uint64(d.server.clock.Wall().UnixMilli())
@@ -34,7 +37,8 @@ func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
 	return true
 }
 
-// submitPolls gives the polls that could not be answered by reading to the log. The machine is not in hand.
+// submitPolls hands the polls that reading could not answer to the log. The caller does not hold the
+// machine.
 func (l *readBatch) submitPolls(o *outbox) {
 	d := l.host
 	for i := range l.toSubmit {

@@ -9,8 +9,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestWatchBesideWrites arms a watch while somebody writes, a little before or after it, again and again. Whoever was answered with the value of before hears of the write, although no
-// other write follows that would tell: the read and the registration are of one moment, for one-shot watches and for streams, relaxed and strict.
+// TestWatchBesideWrites arms a watch while somebody writes, a little before or after it, again and
+// again. Whoever was answered with the value of before hears of the write, although no other write
+// follows that would tell: the read and the registration are of one moment, for one-shot watches
+// and for streams, relaxed and strict.
 func TestWatchBesideWrites(t *testing.T) {
 	s := start(t, nil)
 	w, r := connect(t, s), connect(t, s)
@@ -49,7 +51,8 @@ func TestWatchBesideWrites(t *testing.T) {
 	t.Logf("%d reads before the write, %d after it", before, after)
 }
 
-// oneShotBeside reads with a one-shot watch while version is being written, and says whether it read what was before it.
+// oneShotBeside reads with a one-shot watch while version is being written, and says whether it
+// read what was before it.
 func (c *raw) oneShotBeside(node, session, b, id, version uint64) (old bool) {
 	c.t.Helper()
 	var d protocol.DescribeReply

@@ -20,7 +20,6 @@ var widespread = map[string]bool{
 	"cmd/signalbox.printer":      true,
 	"server.Server":              true,
 	"server.conn":                true,
-	"server.shardHost":           true,
 	"server/delivery.WatchHub":   true,
 	"server/governor.Governor":   true,
 	"server/governor.planner":    true,

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestFailuresAreDelayed: each failure of a host is answered later than the one before, up to a bound, and is forgotten; other hosts are not.
+// TestFailuresAreDelayed: each failure of a host is answered later than the one before, up to a
+// bound, and is forgotten; other hosts are not.
 func TestFailuresAreDelayed(t *testing.T) {
 	var s Failures
 	now := time.Unix(1_000_000, 0)

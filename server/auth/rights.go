@@ -33,8 +33,8 @@ func (r Right) String() string {
 	return "unknown"
 }
 
-// Authenticator turns a hello's credentials into an identity. It is called on an event loop and must not block. An error refuses the
-// connection with UNAUTHENTICATED.
+// Authenticator turns a hello's credentials into an identity. It is called on an event loop and
+// must not block. An error refuses the connection with UNAUTHENTICATED.
 type Authenticator interface {
 	Authenticate(c Credentials) (identity string, err error)
 }

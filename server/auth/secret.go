@@ -22,11 +22,12 @@ const (
 	AdminTokenID  = "admin"
 )
 
-// HashToken is what the cluster keeps of a token's secret. Secrets are random and long, so one round of a hash hides them.
+// HashToken is what the cluster keeps of a token's secret. Secrets are random and long, so one
+// round of a hash hides them.
 func HashToken(secret []byte) [meta.HashLen]byte { return sha256.Sum256(secret) }
 
-// BindKey has a session's protection key count for the identity that started the session alone: the shard is given a hash of both in its place. What is anonymous stays
-// as it is.
+// BindKey has a session's protection key count for the identity that started the session alone: the
+// shard is given a hash of both in its place. What is anonymous stays as it is.
 func BindKey(key []byte, identity string) {
 	if identity == meta.AnonymousIdentity {
 		return

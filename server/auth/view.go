@@ -1,4 +1,5 @@
-// Package auth says who a client is and what it may do: identities, tokens, rights, and failed attempts. It knows neither connections nor requests.
+// Package auth says who a client is and what it may do: identities, tokens, rights, and failed
+// attempts. It knows neither connections nor requests.
 package auth
 
 import (
@@ -36,7 +37,8 @@ func (v *View) Revision() uint64 { return v.revision }
 // Knows says whether there is a token with this hash.
 func (v *View) Knows(hash [meta.HashLen]byte) bool { return v.tokens[hash] != nil }
 
-// LostRights finds the identities from which a right was taken away since an older view. What was opened with it (streams, watches, memberships) would go on, since rights are looked at when
+// LostRights finds the identities from which a right was taken away since an older view. What was
+// opened with it (streams, watches, memberships) would go on, since rights are looked at when
 // something is asked for.
 func (v *View) LostRights(old *View) map[string]bool {
 	before, _ := old.state.RightsList()
@@ -53,7 +55,8 @@ func (v *View) LostRights(old *View) map[string]bool {
 	return found
 }
 
-// Authenticate says who a client is. A token that is known counts whether or not auth is on, so that clients can be given theirs before it is turned on.
+// Authenticate says who a client is. A token that is known counts whether or not auth is on, so
+// that clients can be given theirs before it is turned on.
 func (v *View) Authenticate(k Credentials) (identity string, shown *[meta.HashLen]byte, err error) {
 	if len(k.Token) > 0 {
 		h := HashToken(k.Token)

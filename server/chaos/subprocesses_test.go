@@ -35,8 +35,8 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// eachLine calls f with each line of a file that another process appends to; a last line without its
-// end is being written. A file that is not there yet is empty.
+// eachLine calls f with each line of a file that another process appends to; a last line without
+// its end is being written. A file that is not there yet is empty.
 func eachLine(t *testing.T, path string, f func(line string) error) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -266,11 +266,12 @@ func startLowPriorityActor(t *testing.T, name, env string) *actor {
 	return startCommand(t, lowPriorityCommand(exe), name, name, env)
 }
 
-// lowPriorityCommand is a command that runs on the last processor only, and there while nothing else wants
-// it. A low priority is not enough: who has the processor finishes its slice of some milliseconds
-// before another that was woken gets its turn, at each of the hops of a request; and thousands of
-// connections that are opened, written to and closed at once keep a processor in the kernel for
-// tens of milliseconds, which nothing interrupts. Those would be other machines' processors.
+// lowPriorityCommand is a command that runs on the last processor only, and there while nothing
+// else wants it. A low priority is not enough: who has the processor finishes its slice of some
+// milliseconds before another that was woken gets its turn, at each of the hops of a request; and
+// thousands of connections that are opened, written to and closed at once keep a processor in the
+// kernel for tens of milliseconds, which nothing interrupts. Those would be other machines'
+// processors.
 func lowPriorityCommand(name string, args ...string) *exec.Cmd {
 	line := append([]string{name}, args...)
 	if path, err := exec.LookPath("chrt"); err == nil {

@@ -1,4 +1,5 @@
-// Package datafolder keeps the rules of an instance's data folder: who may read it, one process at a time, and what must be there together.
+// Package datafolder keeps the rules of an instance's data folder: who may read it, one process at
+// a time, and what must be there together.
 package datafolder
 
 import (
@@ -17,7 +18,8 @@ const (
 	RaftDir = "raft"
 )
 
-// CheckIdentity refuses a folder that has a log and does not say whose. The identity is there before the log.
+// CheckIdentity refuses a folder that has a log and does not say whose. The identity is there
+// before the log.
 func CheckIdentity(dir string) error {
 	identity, log := filepath.Join(dir, IdentityFile), filepath.Join(dir, RaftDir)
 	if _, err := os.Lstat(identity); !errors.Is(err, fs.ErrNotExist) {

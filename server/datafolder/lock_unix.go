@@ -12,7 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Lock keeps every other server off a data folder, those of this process too, until the file is closed.
+// Lock keeps every other server off a data folder, those of this process too, until the file is
+// closed.
 func Lock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

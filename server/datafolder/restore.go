@@ -10,8 +10,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// unfinishedFile lies in a data folder from the first step of a restore to the last. Without it, a server that is started on half of a restore would give empty buckets to
-// the shards that are missing.
+// unfinishedFile lies in a data folder from the first step of a restore to the last. Without it, a
+// server that is started on half of a restore would give empty buckets to the shards that are
+// missing.
 const unfinishedFile = "restore-unfinished"
 
 // CheckEmpty says why a folder cannot take a restore.

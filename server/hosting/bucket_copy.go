@@ -15,7 +15,8 @@ import (
 const (
 	// exportChunk is how many bytes of moving buckets go into one entry of the target's log.
 	exportChunk = 256 << 10
-	// copyTime is how long one call of CopyBuckets goes on: less than a call between instances may take.
+	// copyTime is how long one call of CopyBuckets goes on: less than a call between instances may
+	// take.
 	copyTime = 400 * time.Millisecond
 	// exportTime bounds one export, so that a source that does not answer leaves time to say so.
 	exportTime = 300 * time.Millisecond
@@ -23,7 +24,8 @@ const (
 	importPause = 10 * time.Millisecond
 )
 
-// Export implements cluster.Local. What is frozen under an epoch is the same on every replica that has applied the freeze.
+// Export implements cluster.Local. What is frozen under an epoch is the same on every replica that
+// has applied the freeze.
 func (l Local) Export(_ context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
 	d, err := l.ledShard(id)
 	if err != nil {
@@ -52,9 +54,9 @@ func (l Local) CopyBuckets(ctx context.Context, source, target uint64, run shard
 	}, func() bool { return time.Now().Before(until) })
 }
 
-// exportError is the source's error as the target reports it. A source without a reachable leader is
-// ABORTED, to be tried again: WRONG_SHARD and UNAVAILABLE would be taken for the target's own, and
-// send the governor to the target's other replicas.
+// exportError is the source's error as the target reports it. A source without a reachable leader
+// is ABORTED, to be tried again: WRONG_SHARD and UNAVAILABLE would be taken for the target's own,
+// and send the governor to the target's other replicas.
 func exportError(source uint64, err error) error {
 	st := protocol.StatusOf(err)
 	if st == protocol.StatusWrongShard || st == protocol.StatusUnavailable || errors.Is(err, context.DeadlineExceeded) {
@@ -70,7 +72,8 @@ type importer interface {
 }
 
 // importBuckets imports the chunks of a run, from the first one that the shard has not got, for as
-// long as more says so. Two may import the same run at the same time: the shard takes each chunk once.
+// long as more says so. Two may import the same run at the same time: the shard takes each chunk
+// once.
 func importBuckets(ctx context.Context, to importer, run shard.BucketsBody, export func(cursor []byte) (chunk, next []byte, err error),
 	more func() bool,
 ) (done bool, err error) {

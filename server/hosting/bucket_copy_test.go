@@ -133,7 +133,8 @@ func TestExportErrors(t *testing.T) {
 	}
 }
 
-// TestImportWaits: a chunk that the target cannot take yet is proposed again, and not fetched again.
+// TestImportWaits: a chunk that the target cannot take yet is proposed again, and not fetched
+// again.
 func TestImportWaits(t *testing.T) {
 	t.Parallel()
 	source, target := newMemoryShard(t, 1), newMemoryShard(t, 2)

@@ -133,7 +133,8 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 		} else {
 			cfg.Join = true
 		}
-		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks the shard for everybody.
+		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks
+		// the shard for everybody.
 		if r.Role == meta.RoleVoter && (x.Ready || !r.Founder) && !h.host.HasReplica(x.ID, r.Replica) {
 			if r.TargetRole == meta.RoleNone {
 				continue // it has been removed, and its data with it; the map does not show it yet
@@ -225,8 +226,8 @@ func (h *Hosting) carriedOut(state *meta.State) {
 	h.Member.SavePeers(state)
 }
 
-// removed follows the removal of a replica here that its group has decided on, which the map may not
-// show yet.
+// removed follows the removal of a replica here that its group has decided on, which the map may
+// not show yet.
 func (h *Hosting) removed(shard, id uint64) {
 	h.toPurge[[2]uint64{shard, id}] = true
 	if d := h.Shards.Get(shard); d != nil && d.Replica == id {

@@ -88,7 +88,8 @@ func (l Local) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err er
 	return epoch, nil
 }
 
-// barrier returns once everything that was acknowledged before the call is applied here, and the shard is led here.
+// barrier returns once everything that was acknowledged before the call is applied here, and the
+// shard is led here.
 func (l Local) barrier(ctx context.Context, d *Shard) error {
 	passed := make(chan bool, 1)
 	d.Raft.Barrier(func(ok bool) { passed <- ok })
@@ -131,7 +132,8 @@ func (l Local) Remove(ctx context.Context, id, replica, configChange uint64) err
 func (l Local) Transfer(ctx context.Context, id, replica, after uint64) error {
 	state := l.Meta.State()
 	x, _ := state.Shard(id)
-	// The engine drops all proposals while the leadership is on offer, for more than a second if nobody takes it.
+	// The engine drops all proposals while the leadership is on offer, for more than a second if
+	// nobody takes it.
 	if r, ok := x.Replica(replica); ok && x.ID == id && r.Instance != l.instance {
 		if err := l.service.Ping(ctx, r.Instance); err != nil {
 			return err

@@ -28,8 +28,8 @@ func (m peerMessages) Send(to, from uint64, msg []byte) {
 	m.receive(d, from, msg)
 }
 
-// receive puts a message for the leader of a shard here into its inbox. A replica that does not lead
-// drops it.
+// receive puts a message for the leader of a shard here into its inbox. A replica that does not
+// lead drops it.
 func (m peerMessages) receive(d *Shard, from uint64, msg []byte) {
 	if d == nil {
 		m.h.dropped.Add(1)

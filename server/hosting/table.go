@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Table has the data shards of which a replica runs on this instance now. A lookup takes no lock, and
-// may return a shard that has been closed meanwhile: its replica then takes nothing any more.
+// Table has the data shards of which a replica runs on this instance now. A lookup takes no lock,
+// and may return a shard that has been closed meanwhile: its replica then takes nothing any more.
 type Table struct {
 	mu  sync.Mutex // held during a change
 	now atomic.Pointer[shardList]

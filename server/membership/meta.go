@@ -12,9 +12,9 @@ import (
 )
 
 // Meta is the meta shard as this instance reaches it. The replica behind it changes when the
-// instance loses its vote: the engine cannot take a vote away, so the replica is removed and another
-// one is added. The map never goes back meanwhile: until the new replica has caught up, the old
-// one's last state stands.
+// instance loses its vote: the engine cannot take a vote away, so the replica is removed and
+// another one is added. The map never goes back meanwhile: until the new replica has caught up, the
+// old one's last state stands.
 type Meta struct {
 	mu          sync.Mutex
 	replica     *replica.Meta // nil before the first, and between two

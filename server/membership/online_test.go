@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// updateRecorder is a cluster that takes an instance for dead some times after it has said that it is there.
+// updateRecorder is a cluster that takes an instance for dead some times after it has said that it
+// is there.
 type updateRecorder struct {
 	deaf int // so often
 	err  error
@@ -26,7 +27,8 @@ func (l *updateRecorder) UpdateInstance(_ context.Context, c meta.InstanceUpdate
 	return i, l.err
 }
 
-// TestRegisterInstance: an instance that is taken for dead between its first words and the moment at which it could know that they were heard says them again.
+// TestRegisterInstance: an instance that is taken for dead between its first words and the moment
+// at which it could know that they were heard says them again.
 func TestRegisterInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		words := meta.InstanceUpdate{Instance: 7, Target: meta.Online, Start: true}

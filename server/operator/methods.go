@@ -1,4 +1,5 @@
-// Package operator answers operators' methods: JSON documents about the cluster, its plan, and who may do what.
+// Package operator answers operators' methods: JSON documents about the cluster, its plan, and who
+// may do what.
 package operator
 
 import (
@@ -17,7 +18,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// ClusterChanger is what operators' methods need of the cluster. The governor is one: its changes are decided in the meta shard, whichever instance is asked.
+// ClusterChanger is what operators' methods need of the cluster. The governor is one: its changes
+// are decided in the meta shard, whichever instance is asked.
 type ClusterChanger interface {
 	State() *meta.State
 	Explain() (governor.Explanation, error)
@@ -42,7 +44,8 @@ type ClusterMethods struct {
 	Backup      func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
 }
 
-// Subjects are what a method is about, as its document says that nobody has checked yet: some short values, and no secret.
+// Subjects are what a method is about, as its document says that nobody has checked yet: some short
+// values, and no secret.
 func Subjects(body []byte) (list []audit.Field) {
 	const most, longest = 8, 512
 	var all map[string]any
@@ -137,7 +140,8 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 
 func rawAnswer(body []byte, err error) (any, error) { return json.RawMessage(body), err }
 
-// decodeJSON reads a method's request. Fields that are not known are passed over: they are a newer client's.
+// decodeJSON reads a method's request. Fields that are not known are passed over: they are a newer
+// client's.
 func decodeJSON[T any](body []byte, f func(in T) (any, error)) (any, error) {
 	var in T
 	if len(body) > 0 {
@@ -164,7 +168,8 @@ func (d *ClusterMethods) change(name string, f func(instance uint64) error) (any
 	return clusterInstance(state, &i), nil
 }
 
-// expel has an instance leave. One that has left already, and whose name nobody else has by now, stays expelled.
+// expel has an instance leave. One that has left already, and whose name nobody else has by now,
+// stays expelled.
 func (d *ClusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
 	state := d.State()
 	if _, err := governor.FindInstance(state, in.Instance); err != nil {
@@ -208,8 +213,8 @@ func (d *ClusterMethods) factor(ctx context.Context, in protocol.ReplicationFact
 // planTimeout bounds the question to the instance that governs.
 const planTimeout = 2 * time.Second
 
-// plan is that of the instance that governs. Without one, or while it cannot be asked, nothing is planned, and
-// what is not as it should be is said as it looks from here.
+// plan is that of the instance that governs. Without one, or while it cannot be asked, nothing is
+// planned, and what is not as it should be is said as it looks from here.
 func (d *ClusterMethods) plan(ctx context.Context) (any, error) {
 	if e, err := d.Explain(); err == nil {
 		return d.planDocument(d.Observe(ctx), e), nil

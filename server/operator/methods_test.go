@@ -101,8 +101,8 @@ func (f *fakeTopology) Explain() (governor.Explanation, error) {
 	return governor.Explanation{Next: []string{"promote b"}, Waits: []governor.Wait{{What: "c to come online", Why: "nobody has heard of it", Kind: governor.Outside}}}, nil
 }
 
-// TestPlanIsTheLeaders: the plan is asked of the instance that governs. While there is none, or it does not answer, there are
-// no steps, and the reason is one of them that a person understands.
+// TestPlanIsTheLeaders: the plan is asked of the instance that governs. While there is none, or it
+// does not answer, there are no steps, and the reason is one of them that a person understands.
 func TestPlanIsTheLeaders(t *testing.T) {
 	topology := &fakeTopology{state: threeInstances(t)}
 	look := governor.Observation{View: governor.View{State: topology.state, Health: map[uint64]governor.Health{}}, Self: 2, Leader: 1, Confirmed: true}

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Status is the meta state as operators read it, with what of it is so now: names instead of ids, and what
-// belongs together summed up.
+// Status is the meta state as operators read it, with what of it is so now: names instead of ids,
+// and what belongs together summed up.
 func Status(o governor.Observation) protocol.ClusterStatus {
 	s := o.State
 	out := protocol.ClusterStatus{

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// TestOutdatedLogs: a log is current if the newest map has its replica, or does not know it yet. Logs
-// of removed replicas, and of shards that are gone, are outdated.
+// TestOutdatedLogs: a log is current if the newest map has its replica, or does not know it yet.
+// Logs of removed replicas, and of shards that are gone, are outdated.
 func TestOutdatedLogs(t *testing.T) {
 	m := meta.New()
 	m.Apply(1, meta.AppendCommand(nil, meta.OpID{}, &meta.Bootstrap{

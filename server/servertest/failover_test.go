@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// workload is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease that
-// it must not lose. A call that fails is a fault.
+// workload is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease
+// that it must not lose. A call that fails is a fault.
 type workload struct {
 	t       testing.TB
 	ctx     context.Context
@@ -110,8 +110,8 @@ func (w *workload) addFailure(err error) {
 	w.failures = append(w.failures, err)
 }
 
-// takeLongestGap gives the longest time without an answer since the last call, and begins to look for a new
-// one.
+// takeLongestGap gives the longest time without an answer since the last call, and begins to look
+// for a new one.
 func (w *workload) takeLongestGap() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// rawClient is a client that speaks frames, one request at a time, for tests that must not depend on the
-// SDK's own recovery.
+// rawClient is a client that speaks frames, one request at a time, for tests that must not depend
+// on the SDK's own recovery.
 type rawClient struct {
 	t      testing.TB
 	c      net.Conn

@@ -70,8 +70,8 @@ func (s *script) get(k Kind, lane int, data string, version uint64) *script {
 	return s.add(Op{Kind: k, Lane: lane, Process: lane, Data: data, Version: version, Result: OK})
 }
 
-// stories is a history and whether it is possible. Each impossible one differs little from a possible
-// one.
+// stories is a history and whether it is possible. Each impossible one differs little from a
+// possible one.
 var stories = []struct {
 	name string
 	good bool

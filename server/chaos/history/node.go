@@ -45,8 +45,9 @@ func (n node) next(op *Op) []any {
 	return nil
 }
 
-// possibleRepeats are what a call may have done besides what it was told: the client asks again when a
-// connection is lost, and if somebody undid the first doing meanwhile, the second does it again.
+// possibleRepeats are what a call may have done besides what it was told: the client asks again
+// when a connection is lost, and if somebody undid the first doing meanwhile, the second does it
+// again.
 func (op *Op) possibleRepeats() []*Op {
 	if op.Result != OK {
 		return nil

@@ -277,7 +277,8 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 	return s, false
 }
 
-// sameEntries says whether what was seen is what is there; an order id that nobody was told may be any.
+// sameEntries says whether what was seen is what is there; an order id that nobody was told may be
+// any.
 func sameEntries(there, seen []Entry) bool {
 	return slices.EqualFunc(there, seen, func(a, b Entry) bool {
 		return a.Session == b.Session && a.Count == b.Count && (a.Order == b.Order || a.Order == 0)
