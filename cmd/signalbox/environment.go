@@ -26,9 +26,7 @@ func (a *app) warnEnvironment(environ []string) {
 	a.warned = true
 	known := slices.Clone(ownVariables)
 	for _, s := range settings {
-		if s.env != "" {
-			known = append(known, s.env)
-		}
+		known = append(known, s.env())
 	}
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")

@@ -17,8 +17,8 @@ func TestUnknownVariables(t *testing.T) {
 		environ = append(environ, v+"=x")
 	}
 	for _, s := range settings {
-		if s.env != "" {
-			environ = append(environ, s.env+"=x")
+		if !s.flagOnly {
+			environ = append(environ, s.env()+"=x")
 		}
 	}
 	a.warnEnvironment(environ)

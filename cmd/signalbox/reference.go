@@ -27,7 +27,7 @@ func reference(root *cobra.Command) string {
 			if x.short != "" {
 				flag = "-" + x.short + ", " + flag
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag, code(x.env), code(x.def), x.help)
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag, code(x.env()), code(x.def), x.help)
 		}
 	}
 	b.WriteString("\nThe client's configuration file holds named contexts, one of them current:\n\n```yaml\ncurrent: production\ncontexts:\n  production:\n    endpoints: 10.0.0.1:7070,10.0.0.2:7070\n    node: /billing\n  local:\n    endpoints: 127.0.0.1:7070\n```\n\n## Verbs\n")

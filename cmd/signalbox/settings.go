@@ -22,12 +22,21 @@ import (
 type setting struct {
 	flag  string
 	short string
-	env   string // environment variable
 	def   string
 	help  string // a full sentence: what it is, its unit, what it costs
 	bool  bool
 	list  bool // values separated by commas; the flag may be given several times, and its file form may be a list
 	scope scope
+
+	flagOnly bool // it has no environment variable
+}
+
+// env is the setting's environment variable, named like its flag; empty for none.
+func (s *setting) env() string {
+	if s.flagOnly {
+		return ""
+	}
+	return "SIGNALBOX_" + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
 }
 
 type scope uint8
@@ -39,59 +48,59 @@ const (
 
 // settings is the one table. Keys of configuration files are the flags' names.
 var settings = []setting{
-	{flag: "endpoints", env: "SIGNALBOX_ENDPOINTS", def: "127.0.0.1:7070", help: "Addresses of instances, separated by commas; one that answers is enough."},
-	{flag: "node", env: "SIGNALBOX_NODE", def: "/default", help: "Path of the coordination node, the namespace of semaphores and sessions."},
-	{flag: "timeout", env: "SIGNALBOX_TIMEOUT", def: "15s", help: "How long to try before exit code 5, as a Go duration."},
-	{flag: "session-timeout", env: "SIGNALBOX_SESSION_TIMEOUT", def: "10s", help: "How long the session outlives its last keep-alive, 100ms to 30m. Shorter means faster failover and less tolerance for pauses."},
-	{flag: "token-file", env: "SIGNALBOX_TOKEN_FILE", help: "File with the token; without it the client is anonymous."},
-	{flag: "tls", env: "SIGNALBOX_TLS", bool: true, help: "Connect over TLS; the other --tls flags imply it. The certificate of each instance must be valid for its host name."},
-	{flag: "tls-ca", env: "SIGNALBOX_TLS_CA", help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs)."},
-	{flag: "tls-cert", env: "SIGNALBOX_TLS_CERT", help: "PEM file with this client's certificate and its chain; read again for each connection."},
-	{flag: "tls-key", env: "SIGNALBOX_TLS_KEY", help: "File with the private key of --tls-cert."},
-	{flag: "tls-server-name", env: "SIGNALBOX_TLS_SERVER_NAME", help: "Name that the instances' certificates must be valid for, instead of the host in the address."},
-	{flag: "output", short: "o", env: "SIGNALBOX_OUTPUT", def: "table", help: "Output for people (table) or programs (json: one document; jsonl: one line an item). Verbs with endless output, such as watches, refuse json."},
-	{flag: "no-color", env: "SIGNALBOX_NO_COLOR", bool: true, help: "Disable terminal colors; NO_COLOR works too."},
-	{flag: "context", env: "SIGNALBOX_CONTEXT", help: "Context to use from the client's configuration file."},
-	{flag: "client-config", env: "SIGNALBOX_CLIENT_CONFIG", help: "The client's configuration file (default signalbox/client.yaml in the user's configuration folder)."},
+	{flag: "endpoints", def: "127.0.0.1:7070", help: "Addresses of instances, separated by commas; one that answers is enough."},
+	{flag: "node", def: "/default", help: "Path of the coordination node, the namespace of semaphores and sessions."},
+	{flag: "timeout", def: "15s", help: "How long to try before exit code 5, as a Go duration."},
+	{flag: "session-timeout", def: "10s", help: "How long the session outlives its last keep-alive, 100ms to 30m. Shorter means faster failover and less tolerance for pauses."},
+	{flag: "token-file", help: "File with the token; without it the client is anonymous."},
+	{flag: "tls", bool: true, help: "Connect over TLS; the other --tls flags imply it. The certificate of each instance must be valid for its host name."},
+	{flag: "tls-ca", help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs)."},
+	{flag: "tls-cert", help: "PEM file with this client's certificate and its chain; read again for each connection."},
+	{flag: "tls-key", help: "File with the private key of --tls-cert."},
+	{flag: "tls-server-name", help: "Name that the instances' certificates must be valid for, instead of the host in the address."},
+	{flag: "output", short: "o", def: "table", help: "Output for people (table) or programs (json: one document; jsonl: one line an item). Verbs with endless output, such as watches, refuse json."},
+	{flag: "no-color", bool: true, help: "Disable terminal colors; NO_COLOR works too."},
+	{flag: "context", help: "Context to use from the client's configuration file."},
+	{flag: "client-config", help: "The client's configuration file (default signalbox/client.yaml in the user's configuration folder)."},
 
-	{scope: scopeServe, flag: "config", env: "SIGNALBOX_CONFIG", help: "YAML configuration file; its keys are the names of these flags. Unknown keys are errors."},
-	{scope: scopeServe, flag: "data", env: "SIGNALBOX_DATA", def: "./signalbox-data", help: "Folder of the instance's log and snapshots; created if missing. Only its owner may read it: read access of others is removed, write access of others is an error."},
-	{scope: scopeServe, flag: "listen", env: "SIGNALBOX_LISTEN", def: "127.0.0.1:7070", help: "Address for clients without TLS, or off."},
-	{scope: scopeServe, flag: "listen-tls", env: "SIGNALBOX_LISTEN_TLS", def: "off", help: "Address for clients with TLS, or off. TLS clients learn only TLS addresses of other instances, plain clients only plain ones."},
-	{scope: scopeServe, flag: "listen-tls-cert", env: "SIGNALBOX_LISTEN_TLS_CERT", help: "PEM file with the certificate for --listen-tls and its chain. Changed certificate and key files are loaded within seconds, or at SIGHUP."},
-	{scope: scopeServe, flag: "listen-tls-key", env: "SIGNALBOX_LISTEN_TLS_KEY", help: "File with the private key of --listen-tls-cert."},
-	{scope: scopeServe, flag: "listen-tls-client-ca", env: "SIGNALBOX_LISTEN_TLS_CLIENT_CA", help: "File with the CA certificates for client certificates. A client with another certificate is rejected."},
-	{scope: scopeServe, flag: "listen-tls-require-client-cert", env: "SIGNALBOX_LISTEN_TLS_REQUIRE_CLIENT_CERT", bool: true, help: "Reject TLS clients without a certificate; needs --listen-tls-client-ca."},
-	{scope: scopeServe, flag: "advertise-tls", env: "SIGNALBOX_ADVERTISE_TLS", help: "Address that TLS clients connect to (default: the --listen-tls address)."},
-	{scope: scopeServe, flag: "cluster-tls-cert", env: "SIGNALBOX_CLUSTER_TLS_CERT", help: "File with the certificate of this instance for connections between instances, in both directions; valid for the host of --raft-advertise. Either all instances of a cluster have one, or none."},
-	{scope: scopeServe, flag: "cluster-tls-key", env: "SIGNALBOX_CLUSTER_TLS_KEY", help: "File with the private key of --cluster-tls-cert."},
-	{scope: scopeServe, flag: "cluster-tls-ca", env: "SIGNALBOX_CLUSTER_TLS_CA", help: "File with the CA certificates for the instances' certificates; the CA should sign no others."},
-	{scope: scopeServe, flag: "raft", env: "SIGNALBOX_RAFT", def: "127.0.0.1:7071", help: "Address for raft and RPCs between instances."},
-	{scope: scopeServe, flag: "advertise", env: "SIGNALBOX_ADVERTISE", help: "Address that clients connect to (default: the --listen address). Needed in containers, behind proxies, and when listening on all interfaces."},
-	{scope: scopeServe, flag: "raft-advertise", env: "SIGNALBOX_RAFT_ADVERTISE", help: "Address that other instances connect to (default: the --raft address)."},
-	{scope: scopeServe, flag: "cluster", env: "SIGNALBOX_CLUSTER", help: "Name of the cluster that this instance creates or joins."},
-	{scope: scopeServe, flag: "instance", env: "SIGNALBOX_INSTANCE", help: "Name of this instance, unique in the cluster (default: the host name, or one assigned when it joins)."},
-	{scope: scopeServe, flag: "peer", env: "SIGNALBOX_PEER", list: true, help: "Raft addresses of other instances, separated by commas or in several flags. Any two instances need one in common. The first start waits until all of them are up. Without --peer an empty folder becomes its own cluster."},
-	{scope: scopeServe, flag: "tier", env: "SIGNALBOX_TIER", def: "default", help: "Tier of this instance; the tiers are fixed when the cluster is created."},
-	{scope: scopeServe, flag: "failure-domain", env: "SIGNALBOX_FAILURE_DOMAIN", list: true, help: "Failure domains of this instance, as KEY=VALUE, separated by commas or in several flags. The members of a replicaset share none."},
-	{scope: scopeServe, flag: "replication-factor", env: "SIGNALBOX_REPLICATION_FACTOR", def: "1", help: "How many instances host each shard, 1 to 64. It applies when this instance creates the cluster."},
-	{scope: scopeServe, flag: "join-token-file", env: "SIGNALBOX_JOIN_TOKEN_FILE", help: "File with the secret that admits instances to the cluster, 16 to 1024 bytes. White space around it is ignored."},
-	{scope: scopeServe, flag: "join-token", env: "SIGNALBOX_JOIN_TOKEN", help: "The join token itself. Other users of the machine can see it on the command line: use the variable, or --join-token-file."},
-	{scope: scopeServe, flag: "auth", env: "SIGNALBOX_AUTH", bool: true, help: "Enable authentication in a new cluster; the administrator's token is in the file admin-token of the data folder. An existing cluster ignores it: see signalbox auth."},
-	{scope: scopeServe, flag: "admin-token-file", env: "SIGNALBOX_ADMIN_TOKEN_FILE", help: "File with the administrator's token for --auth, 16 to 1024 random bytes (default: generated)."},
-	{scope: scopeServe, flag: "offline-after", env: "SIGNALBOX_OFFLINE_AFTER", def: "5s", help: "How long an instance may be unreachable before it counts as offline, 500ms to 10m. Use the same value on all instances."},
-	{scope: scopeServe, flag: "raft-rtt", env: "SIGNALBOX_RAFT_RTT", def: "100ms", help: "Interval of raft heartbeats, 10ms to 1s. The election timeout is 10 to 20 times as long. Shorter means faster failover, and more needless elections on slow disks and networks. Use the same value on all instances: a shorter one disturbs the leaders of the others."},
-	{scope: scopeServe, flag: "shutdown-timeout", env: "SIGNALBOX_SHUTDOWN_TIMEOUT", def: "3s", help: "How long a graceful stop may take, 100ms to 10m; then the process exits. No acknowledged write is lost either way."},
-	{scope: scopeServe, flag: "audit", env: "SIGNALBOX_AUDIT", help: "File for the audit log, one JSON object a line, or stderr; SIGHUP reopens it (default: no audit log)."},
-	{scope: scopeServe, flag: "admin", env: "SIGNALBOX_ADMIN", def: "127.0.0.1:7072", help: "Address of metrics, health and profiles, or off. It requires no credentials: do not expose it."},
-	{scope: scopeServe, flag: "metrics-names", env: "SIGNALBOX_METRICS_NAMES", def: "auto", help: "Whether metrics show the names of semaphores, rollouts and nodes: on, off, or auto, which is off while authentication is on. Without names there are no series of semaphores and rollouts, and series of nodes have the node's number."},
-	{scope: scopeServe, flag: "shards", env: "SIGNALBOX_SHARDS", def: "0", help: "Number of data shards of a new folder, 1 to 64; 0: 4. It cannot be changed later. More shards use more cores and disk writes; ten cost an idle instance of a cluster about 0.5 % of a core. On machines with up to two cores, or with clients on them, 1 is fastest."},
-	{scope: scopeServe, flag: "max-connections", env: "SIGNALBOX_MAX_CONNECTIONS", def: "0", help: "Maximum number of connections; 0: 100000, or less if the limit of open files is lower."},
-	{scope: scopeServe, flag: "max-connections-per-address", env: "SIGNALBOX_MAX_CONNECTIONS_PER_ADDRESS", def: "0", help: "Maximum number of connections from one client address; 0: unlimited."},
-	{scope: scopeServe, flag: "max-memory", env: "SIGNALBOX_MAX_MEMORY", def: "0", help: "Memory limit of the process, such as 2GiB, at least 256MiB; 0: none. When client data fills three fifths of it, new sessions, locks and data are rejected; keep-alives, releases and reads continue."},
-	{scope: scopeServe, flag: "log-level", env: "SIGNALBOX_LOG_LEVEL", def: "info", help: "Minimum level of log lines on standard error: debug, info, warn or error."},
-	{scope: scopeServe, flag: "log-format", env: "SIGNALBOX_LOG_FORMAT", def: "text", help: "Format of log lines: text or json."},
-	{scope: scopeServe, flag: "tour", bool: true, help: "Print a short tour once the instance is ready."},
+	{scope: scopeServe, flag: "config", help: "YAML configuration file; its keys are the names of these flags. Unknown keys are errors."},
+	{scope: scopeServe, flag: "data", def: "./signalbox-data", help: "Folder of the instance's log and snapshots; created if missing. Only its owner may read it: read access of others is removed, write access of others is an error."},
+	{scope: scopeServe, flag: "listen", def: "127.0.0.1:7070", help: "Address for clients without TLS, or off."},
+	{scope: scopeServe, flag: "listen-tls", def: "off", help: "Address for clients with TLS, or off. TLS clients learn only TLS addresses of other instances, plain clients only plain ones."},
+	{scope: scopeServe, flag: "listen-tls-cert", help: "PEM file with the certificate for --listen-tls and its chain. Changed certificate and key files are loaded within seconds, or at SIGHUP."},
+	{scope: scopeServe, flag: "listen-tls-key", help: "File with the private key of --listen-tls-cert."},
+	{scope: scopeServe, flag: "listen-tls-client-ca", help: "File with the CA certificates for client certificates. A client with another certificate is rejected."},
+	{scope: scopeServe, flag: "listen-tls-require-client-cert", bool: true, help: "Reject TLS clients without a certificate; needs --listen-tls-client-ca."},
+	{scope: scopeServe, flag: "advertise-tls", help: "Address that TLS clients connect to (default: the --listen-tls address)."},
+	{scope: scopeServe, flag: "cluster-tls-cert", help: "File with the certificate of this instance for connections between instances, in both directions; valid for the host of --raft-advertise. Either all instances of a cluster have one, or none."},
+	{scope: scopeServe, flag: "cluster-tls-key", help: "File with the private key of --cluster-tls-cert."},
+	{scope: scopeServe, flag: "cluster-tls-ca", help: "File with the CA certificates for the instances' certificates; the CA should sign no others."},
+	{scope: scopeServe, flag: "raft", def: "127.0.0.1:7071", help: "Address for raft and RPCs between instances."},
+	{scope: scopeServe, flag: "advertise", help: "Address that clients connect to (default: the --listen address). Needed in containers, behind proxies, and when listening on all interfaces."},
+	{scope: scopeServe, flag: "raft-advertise", help: "Address that other instances connect to (default: the --raft address)."},
+	{scope: scopeServe, flag: "cluster", help: "Name of the cluster that this instance creates or joins."},
+	{scope: scopeServe, flag: "instance", help: "Name of this instance, unique in the cluster (default: the host name, or one assigned when it joins)."},
+	{scope: scopeServe, flag: "peer", list: true, help: "Raft addresses of other instances, separated by commas or in several flags. Any two instances need one in common. The first start waits until all of them are up. Without --peer an empty folder becomes its own cluster."},
+	{scope: scopeServe, flag: "tier", def: "default", help: "Tier of this instance; the tiers are fixed when the cluster is created."},
+	{scope: scopeServe, flag: "failure-domain", list: true, help: "Failure domains of this instance, as KEY=VALUE, separated by commas or in several flags. The members of a replicaset share none."},
+	{scope: scopeServe, flag: "replication-factor", def: "1", help: "How many instances host each shard, 1 to 64. It applies when this instance creates the cluster."},
+	{scope: scopeServe, flag: "join-token-file", help: "File with the secret that admits instances to the cluster, 16 to 1024 bytes. White space around it is ignored."},
+	{scope: scopeServe, flag: "join-token", help: "The join token itself. Other users of the machine can see it on the command line: use the variable, or --join-token-file."},
+	{scope: scopeServe, flag: "auth", bool: true, help: "Enable authentication in a new cluster; the administrator's token is in the file admin-token of the data folder. An existing cluster ignores it: see signalbox auth."},
+	{scope: scopeServe, flag: "admin-token-file", help: "File with the administrator's token for --auth, 16 to 1024 random bytes (default: generated)."},
+	{scope: scopeServe, flag: "offline-after", def: "5s", help: "How long an instance may be unreachable before it counts as offline, 500ms to 10m. Use the same value on all instances."},
+	{scope: scopeServe, flag: "raft-rtt", def: "100ms", help: "Interval of raft heartbeats, 10ms to 1s. The election timeout is 10 to 20 times as long. Shorter means faster failover, and more needless elections on slow disks and networks. Use the same value on all instances: a shorter one disturbs the leaders of the others."},
+	{scope: scopeServe, flag: "shutdown-timeout", def: "3s", help: "How long a graceful stop may take, 100ms to 10m; then the process exits. No acknowledged write is lost either way."},
+	{scope: scopeServe, flag: "audit", help: "File for the audit log, one JSON object a line, or stderr; SIGHUP reopens it (default: no audit log)."},
+	{scope: scopeServe, flag: "admin", def: "127.0.0.1:7072", help: "Address of metrics, health and profiles, or off. It requires no credentials: do not expose it."},
+	{scope: scopeServe, flag: "metrics-names", def: "auto", help: "Whether metrics show the names of semaphores, rollouts and nodes: on, off, or auto, which is off while authentication is on. Without names there are no series of semaphores and rollouts, and series of nodes have the node's number."},
+	{scope: scopeServe, flag: "shards", def: "0", help: "Number of data shards of a new folder, 1 to 64; 0: 4. It cannot be changed later. More shards use more cores and disk writes; ten cost an idle instance of a cluster about 0.5 % of a core. On machines with up to two cores, or with clients on them, 1 is fastest."},
+	{scope: scopeServe, flag: "max-connections", def: "0", help: "Maximum number of connections; 0: 100000, or less if the limit of open files is lower."},
+	{scope: scopeServe, flag: "max-connections-per-address", def: "0", help: "Maximum number of connections from one client address; 0: unlimited."},
+	{scope: scopeServe, flag: "max-memory", def: "0", help: "Memory limit of the process, such as 2GiB, at least 256MiB; 0: none. When client data fills three fifths of it, new sessions, locks and data are rejected; keep-alives, releases and reads continue."},
+	{scope: scopeServe, flag: "log-level", def: "info", help: "Minimum level of log lines on standard error: debug, info, warn or error."},
+	{scope: scopeServe, flag: "log-format", def: "text", help: "Format of log lines: text or json."},
+	{scope: scopeServe, flag: "tour", flagOnly: true, bool: true, help: "Print a short tour once the instance is ready."},
 }
 
 // addFlags declares the flags of a scope. Values are read with resolve, never from the flag set
@@ -102,8 +111,8 @@ func addFlags(fs *pflag.FlagSet, sc scope, only ...string) {
 			continue
 		}
 		help := s.help
-		if s.env != "" {
-			help += " [$" + s.env + "]"
+		if !s.flagOnly {
+			help += " [$" + s.env() + "]"
 		}
 		if s.bool {
 			fs.BoolP(s.flag, s.short, false, help)
@@ -129,10 +138,10 @@ func resolve(cmd *cobra.Command, sc scope, file map[string]string) (map[string]s
 			continue
 		}
 		from, v := "--"+s.flag, f.DefValue
-		if env := os.Getenv(s.env); f.Changed {
+		if env := os.Getenv(s.env()); f.Changed {
 			v = f.Value.String()
-		} else if s.env != "" && env != "" {
-			from, v = "$"+s.env, env
+		} else if env != "" {
+			from, v = "$"+s.env(), env
 		} else if x, ok := file[s.flag]; ok {
 			from, v = "key "+s.flag, x
 		}
