@@ -1,31 +1,24 @@
 package audit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Severity of an event.
-type Severity uint8
+// Severity of an event, that of the meta shard's events.
+type Severity = meta.Severity
 
 const (
-	Low Severity = iota
-	Medium
-	High
+	Low    = meta.SeverityLow // also the zero value
+	Medium = meta.SeverityMedium
+	High   = meta.SeverityHigh
 )
-
-func (s Severity) String() string {
-	switch s {
-	case Low:
-		return "low"
-	case Medium:
-		return "medium"
-	}
-	return "high"
-}
 
 // Field is one further member of an event's object.
 type Field struct {
@@ -64,7 +57,7 @@ func appendLine(b []byte, e *Event, i id) []byte {
 		e.Initiator = "cluster"
 	}
 	b = append(b, '{')
-	for _, f := range []Field{{"title", e.Title}, {"message", e.Message}, {"severity", e.Severity.String()}, {"initiator", e.Initiator},
+	for _, f := range []Field{{"title", e.Title}, {"message", e.Message}, {"severity", string(cmp.Or(e.Severity, Low))}, {"initiator", e.Initiator},
 		{"time", e.Time.UTC().Format(TimeFormat)}, {"id", i.String()}} {
 		b = appendField(b, f)
 	}

@@ -7,13 +7,7 @@ import "github.com/signalbox-dev/signalbox/shard/meta"
 func Topology(changes []meta.AuditEvent) []Event {
 	events := make([]Event, 0, len(changes))
 	for _, c := range changes {
-		e := Event{Title: c.Title, Message: c.Message, Fields: []Field{{"instance_name", c.Name}, {"instance_id", c.Instance}}}
-		switch c.Severity {
-		case meta.SeverityMedium:
-			e.Severity = Medium
-		case meta.SeverityHigh:
-			e.Severity = High
-		}
+		e := Event{Title: c.Title, Severity: c.Severity, Message: c.Message, Fields: []Field{{"instance_name", c.Name}, {"instance_id", c.Instance}}}
 		if c.State != "" {
 			e.Fields = append(e.Fields, Field{"new_state", c.State})
 		}
