@@ -37,39 +37,6 @@ const (
 	maxFreeOwners  = 1024
 )
 
-// newPending creates the pending delta of a name. The caller sets when it is due.
-func (h *WatchHub) newPending(n *watchedNode, key []byte) *pendingDelta {
-	var p *pendingDelta
-	if last := len(h.free) - 1; last >= 0 {
-		p = h.free[last]
-		h.free = h.free[:last]
-	} else {
-		p = new(pendingDelta)
-	}
-	p.node, p.key = n, string(key)
-	n.pending[p.key] = p
-	h.pending = append(h.pending, p)
-	h.active.Add(1)
-	return p
-}
-
-// recycle frees a delta that is no longer in h.pending.
-func (h *WatchHub) recycle(p *pendingDelta) {
-	h.pendingBytes -= p.size
-	h.active.Add(-1)
-	delete(p.node.pending, p.key)
-	h.removeNodeIfUnused(p.node)
-	owners := p.owners
-	clear(owners)
-	*p = pendingDelta{}
-	if cap(owners) <= maxFreeOwners {
-		p.owners = owners[:0]
-	}
-	if len(h.free) < maxFreePending {
-		h.free = append(h.free, p)
-	}
-}
-
 // merge adds a change and returns by how many bytes the delta grew.
 func (p *pendingDelta) merge(index uint64, c *protocol.SemaphoreChange) int {
 	p.index = index

@@ -191,3 +191,57 @@ func (h *WatchHub) sendSlices(c *watchConn, runs [][]byte) {
 		}
 	}
 }
+
+// newPending creates the pending delta of a name. The caller sets when it is due.
+func (h *WatchHub) newPending(n *watchedNode, key []byte) *pendingDelta {
+	var p *pendingDelta
+	if last := len(h.free) - 1; last >= 0 {
+		p = h.free[last]
+		h.free = h.free[:last]
+	} else {
+		p = new(pendingDelta)
+	}
+	p.node, p.key = n, string(key)
+	n.pending[p.key] = p
+	h.pending = append(h.pending, p)
+	h.active.Add(1)
+	return p
+}
+
+// recycle frees a delta that is no longer in h.pending.
+func (h *WatchHub) recycle(p *pendingDelta) {
+	h.pendingBytes -= p.size
+	h.active.Add(-1)
+	delete(p.node.pending, p.key)
+	h.removeNodeIfUnused(p.node)
+	owners := p.owners
+	clear(owners)
+	*p = pendingDelta{}
+	if cap(owners) <= maxFreeOwners {
+		p.owners = owners[:0]
+	}
+	if len(h.free) < maxFreePending {
+		h.free = append(h.free, p)
+	}
+}
+
+// window is how long changes seen by this target are merged.
+func (h *WatchHub) window(t *target) time.Duration {
+	w := h.opt.Window
+	if w <= 0 {
+		return 0
+	}
+	need := min(time.Duration(t.connCount)*h.opt.PerSubscriber, h.opt.MaxWindow)
+	for w < need && 2*w <= h.opt.MaxWindow {
+		w *= 2
+	}
+	return w
+}
+
+// windowEnd is the first multiple of window after now.
+func windowEnd(now, window time.Duration) time.Duration {
+	if window <= 0 {
+		return now
+	}
+	return (now/window + 1) * window
+}

@@ -26,9 +26,8 @@ type WatchHub struct {
 	// one atomic load.
 	active atomic.Int64
 
-	mu       sync.Mutex
-	nodes    map[uint64]*watchedNode
-	conns    map[uint64]*watchConn
+	mu sync.Mutex
+	watchIndex
 	sessions map[uint64]*watchSession
 	oneShots map[oneShotKey]*oneShot
 
@@ -58,13 +57,12 @@ type WatchHub struct {
 // NewWatchHub creates the hub of a shard.
 func NewWatchHub(shard uint64, send Sender, opt WatchOptions) *WatchHub {
 	return &WatchHub{
-		shard:    shard,
-		send:     send,
-		opt:      opt.withDefaults(),
-		nodes:    make(map[uint64]*watchedNode),
-		conns:    make(map[uint64]*watchConn),
-		sessions: make(map[uint64]*watchSession),
-		oneShots: make(map[oneShotKey]*oneShot),
+		shard:      shard,
+		send:       send,
+		opt:        opt.withDefaults(),
+		watchIndex: watchIndex{nodes: make(map[uint64]*watchedNode), conns: make(map[uint64]*watchConn)},
+		sessions:   make(map[uint64]*watchSession),
+		oneShots:   make(map[oneShotKey]*oneShot),
 	}
 }
 

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -191,4 +192,31 @@ func messageOf(err error) string {
 		return e.Message
 	}
 	return err.Error()
+}
+
+func anyStream(*watchStream) bool { return true }
+
+// restart puts streams of a connection before their first snapshot page.
+func (h *WatchHub) restart(c *watchConn, which func(*watchStream) bool) {
+	for _, id := range slices.Sorted(maps.Keys(c.streams)) {
+		s := c.streams[id]
+		if !which(s) {
+			continue
+		}
+		s.live, s.pageSent = false, false
+		s.lastPaged, s.cursor = nil, nil
+		h.queuePage(s)
+	}
+}
+
+func (h *WatchHub) queuePage(s *watchStream) {
+	c := s.conn
+	if s.queued {
+		return
+	}
+	s.queued = true
+	c.pageQueue = append(c.pageQueue, s)
+	if len(c.pageQueue) == 1 {
+		h.send.PagesDue(h.shard, c.id)
+	}
 }

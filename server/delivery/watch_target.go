@@ -2,6 +2,12 @@ package delivery
 
 import "time"
 
+// watchIndex has what is watched, by coordination node, and the connections that watch.
+type watchIndex struct {
+	nodes map[uint64]*watchedNode
+	conns map[uint64]*watchConn
+}
+
 // watchedNode is what is watched in one coordination node.
 type watchedNode struct {
 	id       uint64
@@ -47,11 +53,11 @@ func (n *watchedNode) match(w *watchedName, key []byte, to []*target) []*target 
 	return n.prefixes.match(key, to)
 }
 
-func (h *WatchHub) nodeOrNew(id uint64) *watchedNode {
-	n := h.nodes[id]
+func (x *watchIndex) nodeOrNew(id uint64) *watchedNode {
+	n := x.nodes[id]
 	if n == nil {
 		n = &watchedNode{id: id, names: make(map[string]*watchedName), pending: make(map[string]*pendingDelta)}
-		h.nodes[id] = n
+		x.nodes[id] = n
 	}
 	return n
 }
@@ -67,36 +73,15 @@ func (n *watchedNode) nameOrNew(key []byte) *watchedName {
 }
 
 // removeNameIfUnused removes a name that is no longer watched by itself.
-func (h *WatchHub) removeNameIfUnused(w *watchedName) {
+func (x *watchIndex) removeNameIfUnused(w *watchedName) {
 	if w.oneShots.head == nil && len(w.exact.streams) == 0 {
 		delete(w.node.names, w.key)
-		h.removeNodeIfUnused(w.node)
+		x.removeNodeIfUnused(w.node)
 	}
 }
 
-func (h *WatchHub) removeNodeIfUnused(n *watchedNode) {
+func (x *watchIndex) removeNodeIfUnused(n *watchedNode) {
 	if len(n.names) == 0 && len(n.pending) == 0 && n.prefixes.empty() {
-		delete(h.nodes, n.id)
+		delete(x.nodes, n.id)
 	}
-}
-
-// window is how long changes seen by this target are merged.
-func (h *WatchHub) window(t *target) time.Duration {
-	w := h.opt.Window
-	if w <= 0 {
-		return 0
-	}
-	need := min(time.Duration(t.connCount)*h.opt.PerSubscriber, h.opt.MaxWindow)
-	for w < need && 2*w <= h.opt.MaxWindow {
-		w *= 2
-	}
-	return w
-}
-
-// windowEnd is the first multiple of window after now.
-func windowEnd(now, window time.Duration) time.Duration {
-	if window <= 0 {
-		return now
-	}
-	return (now/window + 1) * window
 }

@@ -2,7 +2,6 @@ package peer
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -169,49 +168,10 @@ func (c *conn) next(buf []byte) (kind, arg byte, payload []byte, err error) {
 	}
 }
 
-// dial makes an authenticated connection. The transport's Close closes it.
-func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn, error) {
-	l := &m.cfg.Limits
-	m.stats.Dials.Add(1)
-	c, err := func() (*conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, l.DialTimeout)
-		defer cancel()
-		defer context.AfterFunc(m.ctx, cancel)()
-		nc, err := m.cfg.Network.Dial(ctx, address)
-		if err != nil {
-			return nil, err
-		}
-		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
-		_ = nc.SetDeadline(time.Now().Add(l.HandshakeTimeout))
-		me := m.identity()
-		peer, err := dialHandshake(nc, me, address, p, p != purposeCalls)
-		if !stop() && err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			_ = nc.Close()
-			return nil, err
-		}
-		_ = nc.SetDeadline(time.Time{})
-		c := newConn(m, nc, peer, p, true, me.cluster)
-		if !m.track(c) {
-			c.close()
-			return nil, errTransportClosed
-		}
-		return c, nil
-	}()
-	if err != nil {
-		m.stats.DialsFailed.Add(1)
-		return nil, err
-	}
-	m.stats.Outbound.Add(1)
-	return c, nil
-}
-
 // closeDialed closes a connection made by dial.
-func (m *Transport) closeDialed(c *conn) {
+func (c *conn) closeDialed() {
 	c.close()
-	if m.untrack(c) {
-		m.stats.Outbound.Add(-1)
+	if c.m.untrack(c) {
+		c.m.stats.Outbound.Add(-1)
 	}
 }

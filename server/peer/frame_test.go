@@ -175,7 +175,7 @@ func TestMalformedFramesClose(t *testing.T) {
 		if _, _, _, err := nc.next(nil); err == nil {
 			t.Errorf("%s: it is answered", c.name)
 		}
-		a.closeDialed(nc)
+		nc.closeDialed()
 		await(t, c.name+": the connection to be closed", func() bool { return b.Stats().Inbound.Load() == 0 })
 		if s := b.Stats(); s.BadFrames.Load()+s.Panics.Load() != before+1 {
 			t.Errorf("%s: not counted: %+v", c.name, s)

@@ -285,7 +285,7 @@ func TestNoToken(t *testing.T) {
 	if err != nil {
 		t.Fatalf("an instance does not reach itself: %v", err)
 	}
-	a.closeDialed(c)
+	c.closeDialed()
 	_, err = b.Call(testContext(t), a.Address(), echo, nil)
 	if !errors.Is(err, ErrToken) || protocol.StatusOf(err) != protocol.StatusUnavailable {
 		t.Errorf("another instance: %v", err)

@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -17,21 +18,15 @@ const (
 	exitCheckTimeout = 500 * time.Millisecond
 )
 
-// OnProcessExit sets the function to call when the process of the instance at an address has ended,
-// as far as this instance can tell: a raft connection from it was closed, and its address refuses
-// connections. Call it before Start. f runs on its own goroutine, one at a time for an address.
-func (m *Transport) OnProcessExit(f func(ctx context.Context, address string)) { m.onProcessExit = f }
-
-// ProcessExited reports whether the address of an instance refuses connections: no process listens
-// there.
-func (m *Transport) ProcessExited(ctx context.Context, address string) bool {
+// processExited reports whether an address refuses connections: no process listens there.
+func processExited(ctx context.Context, network Network, address string) bool {
 	ctx, cancel := context.WithTimeout(ctx, exitCheckTimeout)
 	defer cancel()
 	for try := range exitDials {
 		if try > 0 && !sleep(ctx, exitDialInterval) {
 			return false
 		}
-		nc, err := m.cfg.Network.Dial(ctx, normalize(address))
+		nc, err := network.Dial(ctx, normalize(address))
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			return true
 		}
@@ -44,26 +39,33 @@ func (m *Transport) ProcessExited(ctx context.Context, address string) bool {
 	return false
 }
 
-// checkProcessExit is called when a raft connection ended that this end did not close.
-func (m *Transport) checkProcessExit(peer string) {
-	if m.onProcessExit == nil || m.ctx.Err() != nil {
+// exitChecks are the peers whose process exit is being checked.
+type exitChecks struct {
+	mu   sync.Mutex
+	busy map[string]bool
+	f    func(ctx context.Context, address string) // set before Start; nil: nothing is checked
+}
+
+// check is called when a raft connection ended that this end did not close.
+func (x *exitChecks) check(m *Transport, peer string) {
+	if x.f == nil || m.ctx.Err() != nil {
 		return
 	}
-	m.mu.Lock()
-	busy := m.exitChecks[peer]
-	m.exitChecks[peer] = true
-	m.mu.Unlock()
+	x.mu.Lock()
+	busy := x.busy[peer]
+	x.busy[peer] = true
+	x.mu.Unlock()
 	if busy {
 		return
 	}
 	m.start(func() {
 		defer func() {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			delete(m.exitChecks, peer)
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			delete(x.busy, peer)
 		}()
-		if m.ProcessExited(m.ctx, peer) {
-			m.onProcessExit(m.ctx, peer)
+		if processExited(m.ctx, m.cfg.Network, peer) {
+			x.f(m.ctx, peer)
 		}
 	})
 }

@@ -28,9 +28,9 @@ func TestProcessExited(t *testing.T) {
 		t.Error("who listens has not ended")
 	}
 	await(t, "a verdict", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return len(a.exitChecks) == 0
+		a.exits.mu.Lock()
+		defer a.exits.mu.Unlock()
+		return len(a.exits.busy) == 0
 	})
 	if len(called) > 0 {
 		t.Errorf("%s is said to have ended, and lives", <-called)

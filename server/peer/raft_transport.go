@@ -150,7 +150,7 @@ func (l *sharedConn) dial(ctx context.Context) {
 	defer cancel()
 	c, err := l.m.dial(dialling, l.target, purposeRaft)
 	if err == nil && !l.m.start(func() { l.run(ctx, c) }) {
-		l.m.closeDialed(c)
+		c.closeDialed()
 		err = errTransportClosed
 	}
 	l.c, l.err = c, err
@@ -176,7 +176,7 @@ func (l *sharedConn) run(ctx context.Context, c *conn) {
 	c.keepAlive()
 	reading.Wait()
 	l.forget()
-	l.m.closeDialed(c)
+	c.closeDialed()
 }
 
 // forget makes the next user dial.
@@ -308,7 +308,7 @@ func (m *Transport) serveRaft(c *conn) {
 		_, _, payload, err := c.next(buf)
 		if err != nil {
 			if !c.closed() && !errors.Is(err, errKeepAlive) && !errors.Is(err, errClosed) && !errors.Is(err, errFrame) {
-				m.checkProcessExit(c.peer)
+				m.exits.check(m, c.peer)
 			}
 			return
 		}
@@ -381,7 +381,7 @@ type snapshotConn struct {
 func (s *snapshotConn) Close() {
 	s.once.Do(func() {
 		s.stop()
-		s.c.m.closeDialed(s.c)
+		s.c.closeDialed()
 	})
 }
 

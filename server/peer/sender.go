@@ -314,7 +314,7 @@ func (p *sender) run() {
 		reached = true
 		began := time.Now()
 		p.writeLoop(c)
-		p.m.closeDialed(c)
+		c.closeDialed()
 		p.failSent()
 		ended = time.Now()
 		// After a connection that lasted, the next one starts at once; one that did not counts as a

@@ -29,6 +29,3 @@ type Stats struct {
 	Silent                         atomic.Uint64 // connections closed after missed keep-alives
 	Panics                         atomic.Uint64 // recovered, of handlers
 }
-
-// Stats returns the counters, to be read.
-func (m *Transport) Stats() *Stats { return &m.stats }

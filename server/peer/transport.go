@@ -27,8 +27,8 @@ type Transport struct {
 
 	messageHandlers [256]func(from string, payload []byte)                                   // set before Start
 	callHandlers    [256]func(ctx context.Context, from string, body []byte) ([]byte, error) // the same
-	onProcessExit   func(ctx context.Context, address string)                                // the same; nil: nothing
 	engine          engine
+	exits           exitChecks
 	localInbox      *inbox        // one-way messages to this instance
 	localCalls      chan struct{} // calls to this instance
 
@@ -40,7 +40,6 @@ type Transport struct {
 	senders     map[string]*sender
 	sharedConns map[string]*sharedConn
 	nextDial    map[string]time.Time // after a failed dial of a shared connection
-	exitChecks  map[string]bool      // peers whose process exit is being checked
 	pending     pendingConns
 }
 
@@ -58,7 +57,7 @@ func New(cfg Config) (*Transport, error) {
 	}
 	m := &Transport{
 		cfg: cfg, log: cfg.Logger, key: keyOf(token), snapshotRate: newRate(cfg.Limits.SnapshotRate),
-		conns: make(map[*conn]struct{}), senders: make(map[string]*sender), sharedConns: make(map[string]*sharedConn), nextDial: make(map[string]time.Time), exitChecks: make(map[string]bool),
+		conns: make(map[*conn]struct{}), senders: make(map[string]*sender), sharedConns: make(map[string]*sharedConn), nextDial: make(map[string]time.Time), exits: exitChecks{busy: make(map[string]bool)},
 		localCalls: make(chan struct{}, cfg.Limits.Handlers),
 	}
 	m.cfg.Token = nil
@@ -83,6 +82,20 @@ func (m *Transport) HandleCall(method uint8, f func(ctx context.Context, from st
 	m.callHandlers[method] = f
 }
 
+// OnProcessExit sets the function to call when the process of the instance at an address has ended,
+// as far as this instance can tell: a raft connection from it was closed, and its address refuses
+// connections. Call it before Start. f runs on its own goroutine, one at a time for an address.
+func (m *Transport) OnProcessExit(f func(ctx context.Context, address string)) { m.exits.f = f }
+
+// ProcessExited reports whether the address of an instance refuses connections: no process listens
+// there.
+func (m *Transport) ProcessExited(ctx context.Context, address string) bool {
+	return processExited(ctx, m.cfg.Network, address)
+}
+
+// Stats returns the counters, to be read.
+func (m *Transport) Stats() *Stats { return &m.stats }
+
 // Start starts to listen.
 func (m *Transport) Start() error {
 	m.mu.Lock()
@@ -105,6 +118,45 @@ func (m *Transport) Start() error {
 
 // Address is the advertised address.
 func (m *Transport) Address() string { return m.cfg.Advertise }
+
+// dial makes an authenticated connection. The transport's Close closes it.
+func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn, error) {
+	l := &m.cfg.Limits
+	m.stats.Dials.Add(1)
+	c, err := func() (*conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, l.DialTimeout)
+		defer cancel()
+		defer context.AfterFunc(m.ctx, cancel)()
+		nc, err := m.cfg.Network.Dial(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+		_ = nc.SetDeadline(time.Now().Add(l.HandshakeTimeout))
+		me := m.identity()
+		peer, err := dialHandshake(nc, me, address, p, p != purposeCalls)
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			_ = nc.Close()
+			return nil, err
+		}
+		_ = nc.SetDeadline(time.Time{})
+		c := newConn(m, nc, peer, p, true, me.cluster)
+		if !m.track(c) {
+			c.close()
+			return nil, errTransportClosed
+		}
+		return c, nil
+	}()
+	if err != nil {
+		m.stats.DialsFailed.Add(1)
+		return nil, err
+	}
+	m.stats.Outbound.Add(1)
+	return c, nil
+}
 
 // Close closes all connections, fails what waits, and waits for handlers to return. Close the raft
 // engine before.
