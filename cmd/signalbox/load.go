@@ -20,7 +20,8 @@ import (
 // loadFlags are the values of load's flags that need reading beyond what the flag set does.
 type loadFlags struct {
 	cfg                       loadgen.Config
-	connections, expect       string
+	connections               *int
+	expect                    *[]loadgen.Objective
 	mix, hdr, svg, cpuProfile string
 }
 
@@ -61,7 +62,7 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	var f loadFlags
 	fs := c.Flags()
 	fs.IntVar(&f.cfg.Callers, "callers", 0, "Concurrent operations; in an open loop the maximum (default usually 64, in an open loop 512).")
-	fs.StringVar(&f.connections, "connections", "", "Number of connections, or each: one for every session (default 4, or one for 1000 watchers).")
+	f.connections = parsedVar(fs, "connections", "", parseConnections, "Number of connections, or each: one for every session (default 4, or one for 1000 watchers).")
 	fs.IntVar(&f.cfg.Sessions, "sessions", 0, "Number of sessions; for discovery, of members (default one for each caller).")
 	fs.IntVar(&f.cfg.Keys, "keys", 0, "Number of names; for discovery, of services (default depends on the scenario).")
 	fs.Float64Var(&f.cfg.Skew, "skew", 0, "Exponent of the zipf distribution of names; 0 is uniform, 0.99 is typical of caches.")
@@ -76,7 +77,7 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	durationVar(fs, &f.cfg.Patience, "patience", 10*time.Second, "How long to wait for unfinished operations after the duration; then they are errors.")
 	fs.Uint64Var(&f.cfg.Seed, "seed", 1, "Seed of random choices, such as names.")
 	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Admin address of the instance, host:port; measures its memory and CPU.")
-	fs.StringVar(&f.expect, "expect", "", "Objectives separated by commas, like 'p99<5ms,errors<1,rate>10000'.")
+	f.expect = parsedVar(fs, "expect", "", loadgen.ParseObjectives, "Objectives separated by commas, like 'p99<5ms,errors<1,rate>10000'.")
 	fs.StringVar(&f.mix, "mix", "", "YAML file of the scenario mixed.")
 	fs.StringVar(&f.hdr, "hdr", "", "Write the latencies to this file as an HDR histogram log.")
 	fs.StringVar(&f.svg, "svg", "", "Write an SVG plot to this file: latency over percentile, throughput over time.")
@@ -84,6 +85,17 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	addFlags(fs, scopeClient)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error { return inv.load(args[0], f) })
 	return c
+}
+
+func parseConnections(text string) (int, error) {
+	if text == "each" {
+		return loadgen.Each, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%q is neither a number above 0 nor each", text)
+	}
+	return n, nil
 }
 
 // toleratedErrors is the percentage of operations that may fail without an objective on errors.
@@ -155,17 +167,7 @@ func (inv *invocation) load(name string, f loadFlags) error {
 // loadConfig builds and checks the configuration before a server is asked.
 func (inv *invocation) loadConfig(name string, f loadFlags) (loadgen.Config, error) {
 	cfg := f.cfg
-	switch f.connections {
-	case "":
-	case "each":
-		cfg.Connections = loadgen.Each
-	default:
-		n, err := strconv.Atoi(f.connections)
-		if err != nil || n < 1 {
-			return cfg, usagef("--connections %q is neither a number above 0 nor each", f.connections)
-		}
-		cfg.Connections = n
-	}
+	cfg.Connections, cfg.Expect = *f.connections, *f.expect
 	var err error
 	switch {
 	case name == "mixed":
@@ -177,11 +179,6 @@ func (inv *invocation) loadConfig(name string, f loadFlags) (loadgen.Config, err
 	}
 	if err != nil {
 		return cfg, usagef("%v", err)
-	}
-	if f.expect != "" {
-		if cfg.Expect, err = loadgen.ParseObjectives(f.expect); err != nil {
-			return cfg, usagef("--expect: %v", err)
-		}
 	}
 	target := inv.cfg
 	target.Name = "signalbox-load/" + version

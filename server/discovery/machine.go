@@ -248,6 +248,4 @@ func (m *Machine) addPeers(peers, votable []string) {
 	}
 }
 
-func keys(set map[string]bool) []string {
-	return slices.Sorted(maps.Keys(set))
-}
+func keys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

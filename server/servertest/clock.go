@@ -18,15 +18,11 @@ import (
 //
 // The server spreads deadlines that fall due in their thousands over log time, some 5,000 a second:
 // advance a little further for those.
-func (s *Server) Advance(d time.Duration) {
-	s.advance(d, true)
-}
+func (s *Server) Advance(d time.Duration) { s.advance(d, true) }
 
 // AdvanceSilent is Advance with clients that send nothing meanwhile, as if the network swallowed
 // everything. Their sessions are detached, and end when their timeout is over.
-func (s *Server) AdvanceSilent(d time.Duration) {
-	s.advance(d, false)
-}
+func (s *Server) AdvanceSilent(d time.Duration) { s.advance(d, false) }
 
 // finalTicks are ticks after the last step: notices between shards at the end of a session are
 // handled by then.

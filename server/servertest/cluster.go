@@ -131,21 +131,15 @@ func (c *Cluster) Addrs() []string {
 }
 
 // Kill ends an instance abruptly. What it had not synced to its disk is lost.
-func (c *Cluster) Kill(i int) {
-	c.instances[i].Kill()
-}
+func (c *Cluster) Kill(i int) { c.instances[i].Kill() }
 
 // Stop stops an instance as an operator would: it hands over its leadership, answers requests in
 // progress, and sends clients a goodbye.
-func (c *Cluster) Stop(i int) {
-	c.instances[i].Stop()
-}
+func (c *Cluster) Stop(i int) { c.instances[i].Stop() }
 
 // Restart starts an instance again on its data and addresses. It returns when the instance is
 // Online, which needs most of the others.
-func (c *Cluster) Restart(i int) {
-	c.instances[i].Restart()
-}
+func (c *Cluster) Restart(i int) { c.instances[i].Restart() }
 
 // Cut stops all traffic between two instances. Clients are not affected. Traffic waits, as on a
 // real network, until the cut is healed or its sender gives up.
