@@ -6,32 +6,9 @@ import (
 	"strings"
 )
 
-// MetricChange is how a figure of this project changed from one report to another.
-type MetricChange struct {
-	Metric   Metric
-	Old, New Stat
-	Ratio    float64 // new to old
-	Verdict  string  // "same", "better", "worse"
-}
-
-// CompareMetrics compares this project's figures of two reports. Machines drift between runs, so
-// that a figure counts as changed only when the ranges of the two runs do not meet. Where there are
-// peers to hold it against, the bars' ratios say more.
-func CompareMetrics(old, new *Report) []MetricChange {
-	var out []MetricChange
-	for _, w := range allMetrics {
-		a, b := old.Measurements.find(w.ID, Signalbox), new.Measurements.find(w.ID, Signalbox)
-		if a == nil || b == nil {
-			continue
-		}
-		c := MetricChange{Metric: w, Old: StatOf(a.Values), New: StatOf(b.Values)}
-		c.Ratio = c.New.Median / c.Old.Median
-		c.Verdict = classifyChange(c.Old, c.New, w.Unit.MoreIsBetter())
-		out = append(out, c)
-	}
-	return out
-}
-
+// classifyChange compares a figure of two reports. Machines drift between runs, so a figure counts
+// as changed only when the ranges of the two runs do not meet. Where there are other systems to hold
+// it against, the bars' ratios say more.
 func classifyChange(old, new Stat, more bool) string {
 	up, down := new.Low > old.High, new.High < old.Low
 	switch {
@@ -64,8 +41,14 @@ func WriteCompare(w io.Writer, old, new *Report) error {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Threshold.ID, v.Threshold.Text, v.Threshold.Condition, v.ratio(), n.ratio(), word, n.Text())
 	}
 	b.WriteString("\n## Figures of signalbox\n\n| work | before | after | after / before | |\n|---|---|---|---|---|\n")
-	for _, c := range CompareMetrics(old, new) {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", c.Metric.Text, rangeText(c.Old, c.Metric.Unit), rangeText(c.New, c.Metric.Unit), digits(c.Ratio), c.Verdict)
+	for _, m := range allMetrics {
+		x, y := old.Measurements.find(m.ID, Signalbox), new.Measurements.find(m.ID, Signalbox)
+		if x == nil || y == nil {
+			continue
+		}
+		before, after := StatOf(x.Values), StatOf(y.Values)
+		word := classifyChange(before, after, m.Unit.MoreIsBetter())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", m.Text, rangeText(before, m.Unit), rangeText(after, m.Unit), digits(after.Median/before.Median), word)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -40,24 +40,21 @@ type SessionInfo struct {
 
 // pager reads a list page by page.
 type pager[T any] struct {
-	read func() ([]T, error) // the next page; an empty one is the end
-	page []T
-	over bool
+	read   func(cursor []byte) (items []T, next []byte, err error)
+	cursor []byte // of the next page
+	over   bool   // there is none
+	items  []T    // that were read and not taken
 }
 
-// head is the next item, or nil at the end.
-func (p *pager[T]) head() (*T, error) {
-	for len(p.page) == 0 && !p.over {
-		page, err := p.read()
-		if err != nil {
-			return nil, err
+// fill reads until there is an item, or the list is over.
+func (p *pager[T]) fill() (err error) {
+	for len(p.items) == 0 && !p.over {
+		if p.items, p.cursor, err = p.read(p.cursor); err != nil {
+			return err
 		}
-		p.page, p.over = page, page == nil
+		p.over = len(p.cursor) == 0
 	}
-	if len(p.page) == 0 {
-		return nil, nil
-	}
-	return &p.page[0], nil
+	return nil
 }
 
 // listShards yields what every shard of the node lists, in order of key. page reads a page of a
@@ -67,50 +64,33 @@ func listShards[T any, K cmp.Ordered](
 	ctx context.Context, n *Node, op, name string, key func(*T) K, page func(shard uint64, cursor []byte) (items []T, next []byte, err error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		var none T
 		shards, err := n.shards(ctx)
 		if err != nil {
-			var none T
 			yield(none, withOp(op, name, err))
 			return
 		}
-		var pagers []*pager[T]
-		for _, shard := range shards {
-			var cursor []byte
-			more := true
-			pagers = append(pagers, &pager[T]{read: func() (items []T, err error) {
-				for more && len(items) == 0 {
-					if items, cursor, err = page(shard, cursor); err != nil {
-						return nil, withOp(op, name, err)
-					}
-					more = len(cursor) > 0
-				}
-				return items, nil
-			}})
+		lists := make([]pager[T], len(shards))
+		for i, shard := range shards {
+			lists[i].read = func(cursor []byte) ([]T, []byte, error) { return page(shard, cursor) }
 		}
-		merge(pagers, key, yield)
-	}
-}
-
-// merge gives the items of several lists, each in order of key, in order of key.
-func merge[T any, K cmp.Ordered](pagers []*pager[T], key func(*T) K, yield func(T, error) bool) {
-	for {
-		var least *pager[T]
-		var head *T
-		for _, p := range pagers {
-			h, err := p.head()
-			if err != nil {
-				var none T
-				yield(none, err)
+		for {
+			var least *pager[T]
+			for i := range lists {
+				p := &lists[i]
+				if err := p.fill(); err != nil {
+					yield(none, withOp(op, name, err))
+					return
+				}
+				if len(p.items) > 0 && (least == nil || key(&p.items[0]) < key(&least.items[0])) {
+					least = p
+				}
+			}
+			if least == nil || !yield(least.items[0], nil) {
 				return
 			}
-			if h != nil && (head == nil || key(h) < key(head)) {
-				least, head = p, h
-			}
+			least.items = least.items[1:]
 		}
-		if head == nil || !yield(*head, nil) {
-			return
-		}
-		least.page = least.page[1:]
 	}
 }
 

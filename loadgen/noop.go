@@ -30,12 +30,31 @@ func (c *noopConn) Close() error                             { return nil }
 
 // noopValue is a name that is watched: to drive watches there must be something to tell.
 type noopValue struct {
-	mu      sync.Mutex
-	data    []byte
-	streams map[*func([]byte)]struct{}
-	next    chan struct{} // closed by the next write
-	members [][]byte
-	joined  map[*func(bool, []byte)]struct{}
+	mu       sync.Mutex
+	data     []byte
+	next     chan struct{} // closed by the next write
+	members  [][]byte
+	watchers map[*func(joined bool, data []byte)]struct{}
+}
+
+// watch calls begin and then notify with what follows, until ctx ends.
+func (v *noopValue) watch(ctx context.Context, begin func(), notify func(joined bool, data []byte)) error {
+	v.mu.Lock()
+	begin()
+	v.watchers[&notify] = struct{}{}
+	v.mu.Unlock()
+	<-ctx.Done()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.watchers, &notify)
+	return ctx.Err()
+}
+
+// notify passes something to the watchers. mu is held.
+func (v *noopValue) notify(joined bool, data []byte) {
+	for notify := range v.watchers {
+		(*notify)(joined, data)
+	}
 }
 
 func (t *Noop) value(name string) *noopValue {
@@ -46,7 +65,7 @@ func (t *Noop) value(name string) *noopValue {
 	}
 	v := t.values[name]
 	if v == nil {
-		v = &noopValue{streams: map[*func([]byte)]struct{}{}, next: make(chan struct{}), joined: map[*func(bool, []byte)]struct{}{}}
+		v = &noopValue{next: make(chan struct{}), watchers: map[*func(bool, []byte)]struct{}{}}
 		t.values[name] = v
 	}
 	return v
@@ -97,23 +116,13 @@ func (s *noopSession) Write(_ context.Context, name string, data []byte) error {
 	v.data = append(v.data[:0], data...)
 	close(v.next)
 	v.next = make(chan struct{})
-	for notify := range v.streams {
-		(*notify)(v.data)
-	}
+	v.notify(true, v.data)
 	return nil
 }
 
 func (s *noopSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	v := s.t.value(name)
-	v.mu.Lock()
-	notify(v.data)
-	v.streams[&notify] = struct{}{}
-	v.mu.Unlock()
-	<-ctx.Done()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.streams, &notify)
-	return ctx.Err()
+	return v.watch(ctx, func() { notify(v.data) }, func(_ bool, data []byte) { notify(data) })
 }
 
 func (s *noopSession) WatchOnce(_ context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {
@@ -143,15 +152,8 @@ func (m *noopMember) Release(context.Context) error {
 	}
 	m.v.mu.Lock()
 	defer m.v.mu.Unlock()
-	for i, d := range m.v.members {
-		if &d[0] == &m.data[0] {
-			m.v.members = slices.Delete(m.v.members, i, i+1)
-			break
-		}
-	}
-	for notify := range m.v.joined {
-		(*notify)(false, m.data)
-	}
+	m.v.members = slices.DeleteFunc(m.v.members, func(d []byte) bool { return &d[0] == &m.data[0] })
+	m.v.notify(false, m.data)
 	return nil
 }
 
@@ -160,9 +162,7 @@ func (s *noopSession) Register(_ context.Context, service string, data []byte) (
 	m := &noopMember{v: v, data: slices.Clone(data)}
 	v.mu.Lock()
 	v.members = append(v.members, m.data)
-	for notify := range v.joined {
-		(*notify)(true, m.data)
-	}
+	v.notify(true, m.data)
 	v.mu.Unlock()
 	s.mu.Lock()
 	s.members = append(s.members, m)
@@ -172,16 +172,10 @@ func (s *noopSession) Register(_ context.Context, service string, data []byte) (
 
 func (s *noopSession) Members(ctx context.Context, service string, ready func(), notify func(bool, []byte)) error {
 	v := s.t.value(service)
-	v.mu.Lock()
-	for _, d := range v.members {
-		notify(true, d)
-	}
-	v.joined[&notify] = struct{}{}
-	v.mu.Unlock()
-	ready()
-	<-ctx.Done()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.joined, &notify)
-	return ctx.Err()
+	return v.watch(ctx, func() {
+		for _, d := range v.members {
+			notify(true, d)
+		}
+		ready()
+	}, notify)
 }

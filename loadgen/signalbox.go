@@ -92,23 +92,15 @@ func (s *signalboxSession) Acquirer(h AcquireOptions) Acquirer {
 		opts = []client.AcquireOption{client.CreateLimit(h.Limit)}
 	}
 	if len(h.Data) > 0 {
-		data := h.Data
-		opts = append(opts, client.Data(data))
+		opts = append(opts, client.Data(h.Data))
 	}
-	return &signalboxAcquirer{s.s, opts}
-}
-
-type signalboxAcquirer struct {
-	s    *client.Session
-	opts []client.AcquireOption
-}
-
-func (h *signalboxAcquirer) Acquire(ctx context.Context, name string) (Lease, error) {
-	l, err := h.s.Acquire(ctx, name, h.opts...)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
+	return AcquirerFunc(func(ctx context.Context, name string) (Lease, error) {
+		l, err := s.s.Acquire(ctx, name, opts...)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	})
 }
 
 func (s *signalboxSession) Create(ctx context.Context, name string, data []byte) error {
@@ -133,17 +125,11 @@ func (s *signalboxSession) Reader(strict bool) Reader {
 	if strict {
 		c = client.Strict
 	}
-	return &signalboxReader{s.s, []client.ReadOption{client.ReadConsistency(c)}}
-}
-
-type signalboxReader struct {
-	s    *client.Session
-	opts []client.ReadOption
-}
-
-func (r *signalboxReader) Read(ctx context.Context, name string) error {
-	_, err := r.s.Describe(ctx, name, r.opts...)
-	return err
+	opts := []client.ReadOption{client.ReadConsistency(c)}
+	return ReaderFunc(func(ctx context.Context, name string) error {
+		_, err := s.s.Describe(ctx, name, opts...)
+		return err
+	})
 }
 
 func (s *signalboxSession) Watch(ctx context.Context, name string, notify func(data []byte)) error {

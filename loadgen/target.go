@@ -113,6 +113,23 @@ type CanDiscover interface {
 	Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error
 }
 
+// AcquirerFunc, LeaseFunc and ReaderFunc make functions what a target gives: an Acquirer, a Lease by
+// its release, a Reader.
+type (
+	AcquirerFunc func(ctx context.Context, name string) (Lease, error)
+	LeaseFunc    func(ctx context.Context) error
+	ReaderFunc   func(ctx context.Context, name string) error
+)
+
+// Acquire calls the function.
+func (f AcquirerFunc) Acquire(ctx context.Context, name string) (Lease, error) { return f(ctx, name) }
+
+// Release calls the function.
+func (f LeaseFunc) Release(ctx context.Context) error { return f(ctx) }
+
+// Read calls the function.
+func (f ReaderFunc) Read(ctx context.Context, name string) error { return f(ctx, name) }
+
 // CanReportLiveness: sessions that know whether they still are.
 type CanReportLiveness interface{ Alive() bool }
 

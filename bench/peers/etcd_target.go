@@ -73,29 +73,19 @@ func (s *etcdSession) Alive() bool {
 // Acquirer locks with etcd's own recipe: one transaction when the lock is free, else a watch on the
 // key before; unlocking deletes the key. That is one synced commit each, the least there can be.
 func (s *etcdSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
-	return &etcdAcquirer{s.s, map[string]*concurrency.Mutex{}}
+	mutexes := map[string]*concurrency.Mutex{} // one caller, few names
+	return loadgen.AcquirerFunc(func(ctx context.Context, name string) (loadgen.Lease, error) {
+		m := mutexes[name]
+		if m == nil {
+			m = concurrency.NewMutex(s.s, name)
+			mutexes[name] = m
+		}
+		if err := m.Lock(ctx); err != nil {
+			return nil, err
+		}
+		return loadgen.LeaseFunc(m.Unlock), nil
+	})
 }
-
-type etcdAcquirer struct {
-	s     *concurrency.Session
-	mutex map[string]*concurrency.Mutex // one caller, few names
-}
-
-func (h *etcdAcquirer) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {
-	m := h.mutex[name]
-	if m == nil {
-		m = concurrency.NewMutex(h.s, name)
-		h.mutex[name] = m
-	}
-	if err := m.Lock(ctx); err != nil {
-		return nil, err
-	}
-	return etcdLease{m}, nil
-}
-
-type etcdLease struct{ m *concurrency.Mutex }
-
-func (h etcdLease) Release(ctx context.Context) error { return h.m.Unlock(ctx) }
 
 func (s *etcdSession) Create(ctx context.Context, name string, data []byte) error {
 	return s.Write(ctx, name, data)
@@ -113,20 +103,14 @@ func (s *etcdSession) Delete(ctx context.Context, name string) error {
 
 // Reader: linearizable by default, and serializable, from the member's own state, when relaxed.
 func (s *etcdSession) Reader(strict bool) loadgen.Reader {
-	if strict {
-		return etcdReader{s.c, nil}
+	var opts []clientv3.OpOption
+	if !strict {
+		opts = append(opts, clientv3.WithSerializable())
 	}
-	return etcdReader{s.c, []clientv3.OpOption{clientv3.WithSerializable()}}
-}
-
-type etcdReader struct {
-	c    *clientv3.Client
-	opts []clientv3.OpOption
-}
-
-func (r etcdReader) Read(ctx context.Context, name string) error {
-	_, err := r.c.Get(ctx, name, r.opts...)
-	return err
+	return loadgen.ReaderFunc(func(ctx context.Context, name string) error {
+		_, err := s.c.Get(ctx, name, opts...)
+		return err
+	})
 }
 
 // Watch is a watch of its own for each watcher. The client puts those of a connection into one

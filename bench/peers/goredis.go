@@ -114,68 +114,48 @@ func (s *goRedisSession) Close(context.Context) error {
 
 func (s *goRedisSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	if s.conn.t.queue {
-		return &goRedisQueue{s.conn.c, map[string]bool{}}
+		return goRedisQueue(s.conn.c)
 	}
-	return &goRedisAcquirer{s.conn.c, s.token}
+	return loadgen.AcquirerFunc(s.acquire)
 }
 
-// goRedisAcquirer locks as Redis's documentation says: set if absent with an expiry, and a script
-// that compares and deletes.
-type goRedisAcquirer struct {
-	c     *redis.Client
-	token string
-}
-
-func (h *goRedisAcquirer) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {
-	err := h.c.SetArgs(ctx, name, h.token, redis.SetArgs{Mode: "NX", TTL: lockExpiry * time.Millisecond}).Err()
+// acquire locks as Redis's documentation says: set if absent with an expiry, and a script that
+// compares and deletes.
+func (s *goRedisSession) acquire(ctx context.Context, name string) (loadgen.Lease, error) {
+	c := s.conn.c
+	err := c.SetArgs(ctx, name, s.token, redis.SetArgs{Mode: "NX", TTL: lockExpiry * time.Millisecond}).Err()
 	if err == redis.Nil {
 		return nil, errLockTaken
 	}
 	if err != nil {
 		return nil, err
 	}
-	return goRedisLease{h, name}, nil
-}
-
-type goRedisLease struct {
-	h    *goRedisAcquirer
-	name string
-}
-
-func (h goRedisLease) Release(ctx context.Context) error {
-	return unlockScript.EvalSha(ctx, h.h.c, []string{h.name}, h.h.token).Err()
+	return loadgen.LeaseFunc(func(ctx context.Context) error {
+		return unlockScript.EvalSha(ctx, c, []string{name}, s.token).Err()
+	}), nil
 }
 
 // goRedisQueue is a lock as a list with one element. It is fair and needs no polling, but a holder
 // that dies takes the element with it: for Redis's sake that is not counted here.
-type goRedisQueue struct {
-	c    *redis.Client
-	made map[string]bool
-}
-
-func (q *goRedisQueue) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {
-	if !q.made[name] {
-		first, err := q.c.SetNX(ctx, name+"/made", "1", 0).Result()
-		if err == nil && first {
-			err = q.c.LPush(ctx, name, "1").Err()
+func goRedisQueue(c *redis.Client) loadgen.AcquirerFunc {
+	made := map[string]bool{}
+	return func(ctx context.Context, name string) (loadgen.Lease, error) {
+		if !made[name] {
+			first, err := c.SetNX(ctx, name+"/made", "1", 0).Result()
+			if err == nil && first {
+				err = c.LPush(ctx, name, "1").Err()
+			}
+			if err != nil {
+				return nil, err
+			}
+			made[name] = true
 		}
-		if err != nil {
+		if err := c.BLPop(ctx, 0, name).Err(); err != nil {
 			return nil, err
 		}
-		q.made[name] = true
+		return loadgen.LeaseFunc(func(ctx context.Context) error { return c.LPush(ctx, name, "1").Err() }), nil
 	}
-	if err := q.c.BLPop(ctx, 0, name).Err(); err != nil {
-		return nil, err
-	}
-	return goRedisTurn{q, name}, nil
 }
-
-type goRedisTurn struct {
-	q    *goRedisQueue
-	name string
-}
-
-func (t goRedisTurn) Release(ctx context.Context) error { return t.q.c.LPush(ctx, t.name, "1").Err() }
 
 func (s *goRedisSession) Create(ctx context.Context, name string, data []byte) error {
 	return s.conn.c.Set(ctx, name, data, 0).Err()
@@ -190,11 +170,9 @@ func (s *goRedisSession) Write(ctx context.Context, name string, data []byte) er
 	return s.conn.c.Publish(ctx, name, data).Err()
 }
 
-func (s *goRedisSession) Reader(bool) loadgen.Reader { return goRedisReader{s.conn.c} }
-
-type goRedisReader struct{ c *redis.Client }
-
-func (r goRedisReader) Read(ctx context.Context, name string) error { return r.c.Get(ctx, name).Err() }
+func (s *goRedisSession) Reader(bool) loadgen.Reader {
+	return loadgen.ReaderFunc(func(ctx context.Context, name string) error { return s.conn.c.Get(ctx, name).Err() })
+}
 
 // Watch subscribes. The first watcher of a connection subscribes to the channel, the others to
 // patterns that only it matches, so that each gets a message of its own.

@@ -60,16 +60,9 @@ func (s *rueidisSession) Acquire(ctx context.Context, name string) (loadgen.Leas
 	if err != nil {
 		return nil, err
 	}
-	return rueidisLease{s, name}, nil
-}
-
-type rueidisLease struct {
-	s    *rueidisSession
-	name string
-}
-
-func (h rueidisLease) Release(ctx context.Context) error {
-	return rueidisUnlock.Exec(ctx, h.s.c, []string{h.name}, []string{h.s.token}).Error()
+	return loadgen.LeaseFunc(func(ctx context.Context) error {
+		return rueidisUnlock.Exec(ctx, s.c, []string{name}, []string{s.token}).Error()
+	}), nil
 }
 
 func (s *rueidisSession) Create(ctx context.Context, name string, data []byte) error {

@@ -94,48 +94,31 @@ func (s *zooKeeperSession) Alive() bool {
 // with a single ephemeral node when nobody else does, which spares listing the queue.
 func (s *zooKeeperSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	if s.queue {
-		return &zooKeeperQueue{s.c, map[string]*zk.Lock{}}
+		return zooKeeperQueue(s.c)
 	}
-	return zooKeeperAcquirer{s.c}
+	return loadgen.AcquirerFunc(func(_ context.Context, name string) (loadgen.Lease, error) {
+		p := place(name)
+		if _, err := s.c.Create(p, nil, zk.FlagEphemeral, anybody); err != nil {
+			return nil, err
+		}
+		return loadgen.LeaseFunc(func(context.Context) error { return s.c.Delete(p, -1) }), nil
+	})
 }
 
-type zooKeeperAcquirer struct{ c *zk.Conn }
-
-func (h zooKeeperAcquirer) Acquire(_ context.Context, name string) (loadgen.Lease, error) {
-	p := place(name)
-	if _, err := h.c.Create(p, nil, zk.FlagEphemeral, anybody); err != nil {
-		return nil, err
+func zooKeeperQueue(c *zk.Conn) loadgen.AcquirerFunc {
+	locks := map[string]*zk.Lock{} // one caller, few names
+	return func(_ context.Context, name string) (loadgen.Lease, error) {
+		l := locks[name]
+		if l == nil {
+			l = zk.NewLock(c, place(name), anybody)
+			locks[name] = l
+		}
+		if err := l.Lock(); err != nil {
+			return nil, err
+		}
+		return loadgen.LeaseFunc(func(context.Context) error { return l.Unlock() }), nil
 	}
-	return zooKeeperLease{h.c, p}, nil
 }
-
-type zooKeeperLease struct {
-	c *zk.Conn
-	p string
-}
-
-func (h zooKeeperLease) Release(context.Context) error { return h.c.Delete(h.p, -1) }
-
-type zooKeeperQueue struct {
-	c     *zk.Conn
-	locks map[string]*zk.Lock // one caller, few names
-}
-
-func (q *zooKeeperQueue) Acquire(_ context.Context, name string) (loadgen.Lease, error) {
-	l := q.locks[name]
-	if l == nil {
-		l = zk.NewLock(q.c, place(name), anybody)
-		q.locks[name] = l
-	}
-	if err := l.Lock(); err != nil {
-		return nil, err
-	}
-	return zooKeeperTurn{l}, nil
-}
-
-type zooKeeperTurn struct{ l *zk.Lock }
-
-func (t zooKeeperTurn) Release(context.Context) error { return t.l.Unlock() }
 
 func (s *zooKeeperSession) Create(_ context.Context, name string, data []byte) error {
 	_, err := s.c.Create(place(name), data, 0, anybody)
@@ -153,22 +136,17 @@ func (s *zooKeeperSession) Write(_ context.Context, name string, data []byte) er
 
 // Reader: ZooKeeper reads from the server's memory; a linearizable read has a sync before it, sent
 // right ahead on the same connection.
-func (s *zooKeeperSession) Reader(strict bool) loadgen.Reader { return zooKeeperReader{s.c, strict} }
-
-type zooKeeperReader struct {
-	c      *zk.Conn
-	strict bool
-}
-
-func (r zooKeeperReader) Read(_ context.Context, name string) error {
-	p := place(name)
-	if r.strict {
-		if _, err := r.c.Sync(p); err != nil {
-			return err
+func (s *zooKeeperSession) Reader(strict bool) loadgen.Reader {
+	return loadgen.ReaderFunc(func(_ context.Context, name string) error {
+		p := place(name)
+		if strict {
+			if _, err := s.c.Sync(p); err != nil {
+				return err
+			}
 		}
-	}
-	_, _, err := r.c.Get(p)
-	return err
+		_, _, err := s.c.Get(p)
+		return err
+	})
 }
 
 // Watch reads and watches in one request, again after each event: events carry no data.
