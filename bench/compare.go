@@ -7,8 +7,8 @@ import (
 )
 
 // classifyChange compares a figure of two reports. Machines drift between runs, so a figure counts
-// as changed only when the ranges of the two runs do not meet. Where there are other systems to hold
-// it against, the bars' ratios say more.
+// as changed only when the ranges of the two runs do not meet. Where there are other systems to
+// hold it against, the bars' ratios say more.
 func classifyChange(old, new Stat, more bool) string {
 	up, down := new.Low > old.High, new.High < old.Low
 	switch {

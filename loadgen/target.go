@@ -113,8 +113,8 @@ type CanDiscover interface {
 	Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error
 }
 
-// AcquirerFunc, LeaseFunc and ReaderFunc make functions what a target gives: an Acquirer, a Lease by
-// its release, a Reader.
+// AcquirerFunc, LeaseFunc and ReaderFunc make functions what a target gives: an Acquirer, a Lease
+// by its release, a Reader.
 type (
 	AcquirerFunc func(ctx context.Context, name string) (Lease, error)
 	LeaseFunc    func(ctx context.Context) error
