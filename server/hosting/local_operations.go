@@ -105,12 +105,9 @@ func (l Local) barrier(ctx context.Context, d *Shard) error {
 }
 
 // Members implements governor.Groups.
-func (l Local) Members(ctx context.Context, id uint64) (m governor.Membership, err error) {
+func (l Local) Members(ctx context.Context, id uint64) (governor.Membership, error) {
 	x, err := l.host.Members(ctx, id)
-	if err != nil {
-		return m, err
-	}
-	return governor.Membership{ConfigChange: x.ConfigChange, Voters: x.Voters, NonVotings: x.NonVotings, Removed: x.Removed}, nil
+	return governor.Membership(x), err
 }
 
 // AddNonVoting implements governor.Groups.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -183,7 +182,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		t.Fatalf("members are %+v", m)
 	}
 	for i := range c.hosts {
-		if r := c.report(i); !slices.Equal(r.Voters, []uint64{1, 2, 3}) || r.ConfigChange != m.ConfigChange || r.Applied == 0 || r.Term == 0 {
+		if r := c.report(i); r.Role != RoleVoter || r.ConfigChange != m.ConfigChange || r.Applied == 0 || r.Term == 0 {
 			t.Errorf("report of host %d: %+v", i, r)
 		}
 	}
@@ -442,7 +441,7 @@ func TestReplicasAreFresh(t *testing.T) {
 				t.Errorf("replica %d has applied nothing", i+1)
 			}
 		})
-		if r := c.report(i); r.UpToDate < 0 || r.Leading != (i == l) && c.leader() == l {
+		if r := c.report(i); r.Leading != (i == l) && c.leader() == l {
 			t.Errorf("report of replica %d: %+v", i+1, r)
 		}
 	}

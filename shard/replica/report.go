@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/lni/dragonboat/v4"
 )
@@ -35,16 +34,11 @@ type GroupReport struct {
 	Running        bool
 	Removed        bool // it has applied its own removal; the fields below are unknown
 	Role           Role
-	Voters         []uint64 // as of ConfigChange
-	ConfigChange   uint64   // the last change of members applied here
-	Leader         uint64   // replica id, 0 for none
+	ConfigChange   uint64 // the last change of members applied here
+	Leader         uint64 // replica id, 0 for none
 	Term           uint64
 	Leading        bool   // it leads; for a data shard its own epoch is applied
-	Epoch          uint64 // of a data shard
 	Applied        uint64 // log index
-	// UpToDate is the age of the last read that found the replica up to date; negative for none,
-	// and always for the meta shard.
-	UpToDate time.Duration
 }
 
 // Report returns a report of each replica here, in the order of their shards, cheaply enough for
@@ -57,7 +51,7 @@ func (h *Host) Report() []GroupReport {
 	maps.Copy(gone, h.removed)
 	list := make([]GroupReport, 0, len(groups)+len(gone))
 	for _, g := range groups {
-		list = append(list, GroupReport{Shard: g.shard, Replica: g.id, Running: true, Leader: g.leader, Term: g.term, UpToDate: -1})
+		list = append(list, GroupReport{Shard: g.shard, Replica: g.id, Running: true, Leader: g.leader, Term: g.term})
 	}
 	h.mu.Unlock()
 	for i, g := range groups {
@@ -69,7 +63,6 @@ func (h *Host) Report() []GroupReport {
 		}
 		if e, ok := infos[g.shard]; ok && e.Replica == g.id {
 			r.ConfigChange = e.ConfigChange
-			r.Voters = slices.Sorted(maps.Keys(e.Voters))
 			switch {
 			case e.NonVoting:
 				r.Role = RoleNonVoting
@@ -80,7 +73,7 @@ func (h *Host) Report() []GroupReport {
 		g.replica.report(r)
 	}
 	for key := range gone {
-		list = append(list, GroupReport{Shard: key[0], Replica: key[1], Removed: true, UpToDate: -1})
+		list = append(list, GroupReport{Shard: key[0], Replica: key[1], Removed: true})
 	}
 	slices.SortFunc(list, func(a, b GroupReport) int {
 		return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Replica, b.Replica))
@@ -124,16 +117,8 @@ func (h *Host) engineInfo(o dragonboat.NodeHostInfoOption) *dragonboat.NodeHostI
 func (s *Shard) report(r *GroupReport) {
 	r.Leading = s.Leading()
 	s.mu.RLock()
-	m := s.machine
-	r.Applied, r.Epoch = m.AppliedIndex(), m.Epoch()
-	s.mu.RUnlock()
-	last := s.barriers.lastRead.at.Load()
-	if r.Leading {
-		last = max(last, s.barriers.lastProof.at.Load())
-	}
-	if last != 0 {
-		r.UpToDate = max(0, s.clock.Now()-time.Duration(last))
-	}
+	defer s.mu.RUnlock()
+	r.Applied = s.machine.AppliedIndex()
 }
 
 func (m *Meta) report(r *GroupReport) {
