@@ -67,7 +67,7 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	case s == nil:
 		s = m.makeSemaphore(q, protocol.Forever, nil, true)
 	}
-	m.touchSemaphore(s)
+	m.touch(s)
 	q.bucket.orderCounter++
 	e := &entry{
 		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout, since: m.batch.wall, data: cloneOrNil(x.Data),
@@ -105,11 +105,11 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 		return
 	}
 	m.rememberOutcome(e, outcomeOK, protocol.Acquired)
-	m.touchEntry(e)
+	m.touch(e)
 	e.seq = q.seq
 	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data)
 	if lowered {
-		m.touchSemaphore(s)
+		m.touch(s)
 		s.used -= e.count - x.Count
 		e.count = x.Count
 	}
@@ -118,7 +118,7 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 	}
 	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
 	if lowered || other {
-		m.touchSemaphore(s)
+		m.touch(s)
 		s.revision = m.applied
 		m.emitOwnerChange(e, protocol.ChangeOwnerChanged)
 	}
@@ -147,8 +147,8 @@ func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 		m.releaseEntry(e)
 		return
 	}
-	m.touchEntry(e)
-	m.touchSemaphore(s)
+	m.touch(e)
+	m.touch(s)
 	e.seq, e.count, e.timeout, e.since = q.seq, x.Count, x.Timeout, m.batch.wall
 	s.updateStuck()
 	if !bytes.Equal(e.data, x.Data) {

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -101,15 +102,7 @@ func (a *answers) find(seq uint64) *answer {
 	if len(live) == 0 || live[len(live)-1].seq < seq {
 		return nil
 	}
-	i, ok := slices.BinarySearchFunc(live, seq, func(x answer, seq uint64) int {
-		if x.seq < seq {
-			return -1
-		}
-		if x.seq > seq {
-			return 1
-		}
-		return 0
-	})
+	i, ok := slices.BinarySearchFunc(live, seq, func(x answer, seq uint64) int { return cmp.Compare(x.seq, seq) })
 	if !ok {
 		return nil
 	}
@@ -160,7 +153,7 @@ func (m *Machine) rememberOutcome(e *entry, out outcome, state protocol.AcquireS
 	if p.ended || e.seq < p.low {
 		return
 	}
-	m.touchSessionRecord(p)
+	m.touch(p)
 	a := answer{seq: e.seq, bucket: e.semaphore.bucket.number, kind: CmdAcquire, outcome: out, state: state}
 	if state == protocol.Acquired {
 		a.value = e.orderID

@@ -80,102 +80,64 @@ func inspect(commands []byte) (takes, ok bool) {
 	return takes && n == 1, true
 }
 
+// applyCommand are the rules of the commands, by kind. CmdTakeOver has none: it takes effect before
+// anything else, see Apply.
+var applyCommand = [256]func(*Machine, *rawCommand){
+	CmdAcquire:         (*Machine).applyAcquire,
+	CmdRelease:         (*Machine).applyRelease,
+	CmdForceRelease:    (*Machine).applyForceRelease,
+	CmdCreate:          (*Machine).applyCreate,
+	CmdUpdate:          (*Machine).applyUpdate,
+	CmdResize:          (*Machine).applyResize,
+	CmdDelete:          (*Machine).applyDelete,
+	CmdProcessJoin:     (*Machine).applyProcessJoin,
+	CmdProcessLeave:    (*Machine).applyProcessLeave,
+	CmdProcessConfirm:  (*Machine).applyProcessConfirm,
+	CmdProcessFail:     (*Machine).applyProcessFail,
+	CmdProcessComplete: (*Machine).applyProcessComplete,
+	CmdProcessForce:    (*Machine).applyProcessForce,
+	CmdProcessEvict:    (*Machine).applyProcessEvict,
+	CmdProcessAlter:    (*Machine).applyProcessAlter,
+	CmdTrackCreate:     (*Machine).applyTrackCreate,
+	CmdTrackAlter:      (*Machine).applyTrackAlter,
+	CmdTrackDelete:     (*Machine).applyTrackDelete,
+	CmdTrackRegister:   (*Machine).applyTrackRegister,
+	CmdTrackUnregister: (*Machine).applyTrackUnregister,
+	CmdTrackPoll:       (*Machine).applyTrackPoll,
+	CmdTrackReport:     (*Machine).applyTrackReport,
+	CmdTrackRole:       (*Machine).applyTrackRole,
+	CmdTrackPublish:    (*Machine).applyTrackPublish,
+	CmdTrackWithdraw:   (*Machine).applyTrackWithdraw,
+	CmdTrackAdmin:      (*Machine).applyTrackAdmin,
+	CmdTrackGate:       (*Machine).applyTrackGate,
+	CmdTrackAdvance:    (*Machine).applyTrackAdvance,
+	CmdSessionStart:    (*Machine).applyStart,
+	CmdSessionAttach:   (*Machine).applyAttach,
+	CmdSessionStop:     (*Machine).applyStop,
+	CmdSessionKill:     (*Machine).applyKill,
+	CmdDetach:          (*Machine).applyDetach,
+	CmdRemoteEnded:     (*Machine).applyRemoteEnded,
+	CmdRemoteUpdate:    (*Machine).applyRemoteUpdate,
+	CmdNodePut:         (*Machine).applyNodePut,
+	CmdNodeDrop:        (*Machine).applyNodeDrop,
+	CmdBuckets:         (*Machine).applyBuckets,
+	CmdFreeze:          (*Machine).applyFreeze,
+	CmdImport:          (*Machine).applyImport,
+	CmdActivate:        (*Machine).applyActivate,
+	CmdDropBuckets:     (*Machine).applyDrop,
+	CmdHandOver:        (*Machine).applyHandOver,
+}
+
 func (m *Machine) apply(c *rawCommand, takes bool) {
-	switch c.kind {
-	case CmdAcquire:
-		m.applyAcquire(c)
-	case CmdRelease:
-		m.applyRelease(c)
-	case CmdForceRelease:
-		m.applyForceRelease(c)
-	case CmdCreate:
-		m.applyCreate(c)
-	case CmdUpdate:
-		m.applyUpdate(c)
-	case CmdResize:
-		m.applyResize(c)
-	case CmdDelete:
-		m.applyDelete(c)
-	case CmdProcessJoin:
-		m.applyProcessJoin(c)
-	case CmdProcessLeave:
-		m.applyProcessLeave(c)
-	case CmdProcessConfirm:
-		m.applyProcessConfirm(c)
-	case CmdProcessFail:
-		m.applyProcessFail(c)
-	case CmdProcessComplete:
-		m.applyProcessComplete(c)
-	case CmdProcessForce:
-		m.applyProcessForce(c)
-	case CmdProcessEvict:
-		m.applyProcessEvict(c)
-	case CmdProcessAlter:
-		m.applyProcessAlter(c)
-	case CmdTrackCreate:
-		m.applyTrackCreate(c)
-	case CmdTrackAlter:
-		m.applyTrackAlter(c)
-	case CmdTrackDelete:
-		m.applyTrackDelete(c)
-	case CmdTrackRegister:
-		m.applyTrackRegister(c)
-	case CmdTrackUnregister:
-		m.applyTrackUnregister(c)
-	case CmdTrackPoll:
-		m.applyTrackPoll(c)
-	case CmdTrackReport:
-		m.applyTrackReport(c)
-	case CmdTrackRole:
-		m.applyTrackRole(c)
-	case CmdTrackPublish:
-		m.applyTrackPublish(c)
-	case CmdTrackWithdraw:
-		m.applyTrackWithdraw(c)
-	case CmdTrackAdmin:
-		m.applyTrackAdmin(c)
-	case CmdTrackGate:
-		m.applyTrackGate(c)
-	case CmdTrackAdvance:
-		m.applyTrackAdvance(c)
-	case CmdSessionStart:
-		m.applyStart(c)
-	case CmdSessionAttach:
-		m.applyAttach(c)
-	case CmdSessionStop:
-		m.applyStop(c)
-	case CmdSessionKill:
-		m.applyKill(c)
-	case CmdDetach:
-		m.applyDetach(c)
-	case CmdRemoteEnded:
-		m.applyRemoteEnded(c)
-	case CmdRemoteUpdate:
-		m.applyRemoteUpdate(c)
-	case CmdNodePut:
-		m.applyNodePut(c)
-	case CmdNodeDrop:
-		m.applyNodeDrop(c)
-	case CmdBuckets:
-		m.applyBuckets(c)
-	case CmdFreeze:
-		m.applyFreeze(c)
-	case CmdImport:
-		m.applyImport(c)
-	case CmdActivate:
-		m.applyActivate(c)
-	case CmdDropBuckets:
-		m.applyDrop(c)
-	case CmdHandOver:
-		m.applyHandOver(c)
-	case CmdTakeOver:
-		if !takes {
-			m.reply(protocol.StatusBadRequest, textMalformed)
-			return
-		}
+	switch rule := applyCommand[c.kind]; {
+	case rule != nil:
+		rule(m, c)
+	case c.kind != CmdTakeOver:
+		m.reply(protocol.StatusUnsupported, textUnknown)
+	case takes:
 		m.applyTakeOver()
 	default:
-		m.reply(protocol.StatusUnsupported, textUnknown)
+		m.reply(protocol.StatusBadRequest, textMalformed)
 	}
 }
 

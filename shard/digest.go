@@ -15,27 +15,27 @@ func (m *Machine) Digest() uint64 {
 		b = appendBucket(b[:0], &m.buckets[i], &sum)
 	}
 	m.nodeIndex.all(func(n *node) bool {
-		b = appendNode(b[:0], n, &sum)
+		b = n.appendRecord(b[:0], &sum)
 		return true
 	})
 	for _, p := range m.sessions {
-		b = appendSessionRecord(b[:0], p, &sum)
+		b = p.appendRecord(b[:0], &sum)
 	}
 	for i := range m.buckets {
 		for _, s := range m.buckets[i].semaphores {
-			b = appendSemaphore(b[:0], s, &sum)
+			b = s.appendRecord(b[:0], &sum)
 			for e := s.owners.first; e != nil; e = next(e, byOrder) {
-				b = appendEntry(b[:0], e, &sum)
+				b = e.appendRecord(b[:0], &sum)
 			}
 			for e := s.waiters.first; e != nil; e = next(e, byOrder) {
-				b = appendEntry(b[:0], e, &sum)
+				b = e.appendRecord(b[:0], &sum)
 			}
 		}
 	}
 	for i := range m.buckets {
 		for _, objects := range m.buckets[i].objects {
 			for _, x := range objects {
-				b = appendObject(b[:0], x, &sum)
+				b = x.appendRecord(b[:0], &sum)
 			}
 		}
 	}

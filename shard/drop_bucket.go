@@ -135,7 +135,7 @@ func (m *Machine) finishClearing() {
 			kept = append(kept, p)
 			continue
 		}
-		m.touchSessionRecord(p)
+		m.touch(p)
 		delete(m.sessions, p.id)
 	}
 	clear(m.orphaned[len(kept):])
@@ -187,7 +187,7 @@ func (m *Machine) removeHome(s *homeSession) {
 
 // unlinkHome removes the home copy, which is not active, from a session record.
 func (m *Machine) unlinkHome(p *sessionRecord) {
-	m.touchSessionRecord(p)
+	m.touch(p)
 	s := p.home
 	m.unschedule(s)
 	m.unschedule(p)
@@ -205,8 +205,8 @@ func (m *Machine) clearSemaphore(s *semaphore) bool {
 				return false
 			}
 			m.batch.releaseBudget--
-			m.touchSemaphore(s)
-			m.touchEntry(e)
+			m.touch(s)
+			m.touch(e)
 			m.unschedule(e)
 			t.remove(e, byOrder)
 			s.updateStuck()

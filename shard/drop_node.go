@@ -24,7 +24,7 @@ func (m *Machine) applyNodeDrop(c *rawCommand) {
 	if n == nil {
 		return
 	}
-	m.touchNode(n)
+	m.touch(n)
 	n.dropped = true
 	delete(m.nodes, n.id)
 	m.updatePeriods()
@@ -56,7 +56,7 @@ func (m *Machine) removeDroppedNodes() {
 		if !m.dropObjects(n) || n.semaphoreCount > 0 {
 			return
 		}
-		m.touchNode(n)
+		m.touch(n)
 		m.nodeIndex.remove(n, nodeLess)
 		m.dropping[0] = nil
 		m.dropping = m.dropping[1:]

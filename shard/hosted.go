@@ -152,7 +152,7 @@ func (m *Machine) linkObject(x *hostedObject) {
 
 // unlinkObject takes an object out, with what its sessions know of it.
 func (m *Machine) unlinkObject(x *hostedObject) {
-	m.touchObject(x)
+	m.touch(x)
 	m.unschedule(x)
 	for _, id := range x.state.sessions(nil) {
 		if p := m.sessions[id]; p != nil && m.removeHolding(p, x) && !p.ended {

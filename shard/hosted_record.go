@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-func appendObject(b []byte, x *hostedObject, sum *uint64) []byte {
+func (x *hostedObject) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, x.node.id)
 	b = varint.AppendBytes(b, x.name)
@@ -18,32 +18,13 @@ func appendObject(b []byte, x *hostedObject, sum *uint64) []byte {
 	return closeRecord(b, start, 0, hostedKinds[x.kind].record, 0, sum)
 }
 
-func (m *Machine) touchObject(x *hostedObject) {
-	if m.snapshot != nil && x.snapMark != m.snapMark {
-		m.snapshot.saveObject(x)
-	}
-}
-
-func (s *Snapshot) saveObject(x *hostedObject) {
-	if x.snapMark != s.snapMark {
-		x.snapMark = s.snapMark
-		s.records++
-		s.buf = appendObject(s.buf, x, &s.sum)
-	}
-}
-
-// walkObjects continues over the node's objects of one kind, one record at a time.
+// walkObjects continues over the node's objects of one kind.
 func (s *Snapshot) walkObjects(n *node, left *int) (more bool) {
-	n.objects[s.kind].ascend(func(o *hostedObject) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *hostedObject) bool {
-		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
-			return false
-		}
-		*left--
+	before := func(o *hostedObject) bool { return bytes.Compare(o.name, s.name) < 0 }
+	return walkIndex(s, &n.objects[s.kind], left, before, func(o *hostedObject) {
 		s.name = append(append(s.name[:0], o.name...), 0)
-		s.saveObject(o)
-		return true
+		s.save(o)
 	})
-	return more
 }
 
 type objectLink struct {

@@ -178,7 +178,7 @@ func (m *Machine) importHomeSession(r *chunkRecord) {
 		*s.sessionRecord = sessionRecord{id: r.id, node: n, epoch: r.epoch, low: 1, snapMark: m.snapMark, home: s}
 		m.sessions[r.id] = s.sessionRecord
 	} else {
-		m.touchSessionRecord(p)
+		m.touch(p)
 		m.unschedule(p)
 		n.remoteSessions.remove(p, sessionRecordLess)
 		s = &homeSession{sessionRecord: p}
@@ -213,7 +213,7 @@ func (m *Machine) importSessionRecord(r *chunkRecord) {
 		n.remoteSessions.insert(p, sessionRecordLess)
 		m.schedule(p, addSaturated(m.logTime, Retention))
 	}
-	m.touchSessionRecord(p)
+	m.touch(p)
 	if !m.atHome(p) {
 		p.raiseEpoch(r.epoch)
 		if p.description == "" {
@@ -275,8 +275,8 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 	case r.waiting && s.waiters.n == 0 && s.fits(r.count):
 		return
 	}
-	m.touchSessionRecord(p)
-	m.touchSemaphore(s)
+	m.touch(p)
+	m.touch(s)
 	e := &entry{
 		semaphore: s, session: p, orderID: r.orderID, count: r.count, seq: r.seq, timeout: r.timeout, since: r.since, data: cloneOrNil(r.data), waiting: r.waiting, snapMark: m.snapMark,
 	}

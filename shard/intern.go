@@ -9,29 +9,18 @@ type interner [64]string
 const maxInterned = 64
 
 // intern returns a string that others may share.
-func (t *interner) intern(b string) string {
+func (t *interner) intern(b string) string { return internText(t, b) }
+
+// internBytes is intern for bytes that belong to another.
+func (t *interner) internBytes(b []byte) string { return internText(t, b) }
+
+func internText[T string | []byte](t *interner, b T) string {
 	if len(b) == 0 || len(b) > maxInterned {
-		return b
+		return string(b)
 	}
 	h := uint32(2166136261) // FNV-1a
 	for i := range len(b) {
 		h = (h ^ uint32(b[i])) * 16777619
-	}
-	p := &t[h%uint32(len(t))]
-	if *p != b {
-		*p = b
-	}
-	return *p
-}
-
-// internBytes is intern for bytes that belong to another.
-func (t *interner) internBytes(b []byte) string {
-	if len(b) > maxInterned {
-		return string(b)
-	}
-	h := uint32(2166136261)
-	for _, c := range b {
-		h = (h ^ uint32(c)) * 16777619
 	}
 	p := &t[h%uint32(len(t))]
 	if *p != string(b) {

@@ -133,7 +133,7 @@ func (m *Machine) applyNodePut(c *rawCommand) {
 		m.nodes[x.Node] = n
 		m.nodeIndex.insert(n, nodeLess)
 	case x.Revision > n.revision:
-		m.touchNode(n)
+		m.touch(n)
 		m.keepFormerGrace(n, x.Config.GracePeriod)
 		n.revision, n.config = x.Revision, x.Config
 		n.usage.copyCount = 0 // its shares are to be worked out anew

@@ -49,7 +49,7 @@ func (m *Machine) processNow(b *bucket) process.Now {
 // callProcess prepares a call: it saves the process for a snapshot, and has it ticked at the end of
 // this Apply.
 func (m *Machine) callProcess(x *hostedObject) process.Now {
-	m.touchObject(x)
+	m.touch(x)
 	x.revision = m.applied
 	if !x.called {
 		x.called = true

@@ -73,8 +73,8 @@ func (s *semaphore) updateStuck() {
 // grant makes the first waiter, which fits, an owner.
 func (m *Machine) grant(e *entry) {
 	s := e.semaphore
-	m.touchSemaphore(s)
-	m.touchEntry(e)
+	m.touch(s)
+	m.touch(e)
 	m.unschedule(e)
 	s.dequeue(e)
 	e.waiting, e.since = false, m.batch.wall
@@ -98,8 +98,8 @@ func (m *Machine) releaseEntry(e *entry) {
 // removeEntry takes an entry out of its semaphore and its session, and does nothing else.
 func (m *Machine) removeEntry(e *entry, notify bool) {
 	s, p := e.semaphore, e.session
-	m.touchSemaphore(s)
-	m.touchEntry(e)
+	m.touch(s)
+	m.touch(e)
 	s.revision = m.applied
 	s.node.removeEntryUsage(e)
 	if e.waiting {

@@ -107,7 +107,7 @@ func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
 	return closeRecord(b, start, 0, recordBucket, 0, sum)
 }
 
-func appendNode(b []byte, n *node, sum *uint64) []byte {
+func (n *node) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, n.id, n.revision)
 	b = appendConfig(b, n.config)
@@ -120,7 +120,7 @@ func appendNode(b []byte, n *node, sum *uint64) []byte {
 }
 
 // appendSessionRecord appends a session or a remote session.
-func appendSessionRecord(b []byte, p *sessionRecord, sum *uint64) []byte {
+func (p *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, p.id, p.node.id, p.epoch, p.low)
 	b = varint.AppendBytes(b, p.description)
@@ -146,7 +146,7 @@ func appendSessionRecord(b []byte, p *sessionRecord, sum *uint64) []byte {
 	return closeRecord(b, start, 0, recordHomeSession, 0, sum)
 }
 
-func appendSemaphore(b []byte, s *semaphore, sum *uint64) []byte {
+func (s *semaphore) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, s.serial)
 	skip := len(b) - start
@@ -158,7 +158,7 @@ func appendSemaphore(b []byte, s *semaphore, sum *uint64) []byte {
 	return closeRecord(b, start, skip, recordSemaphore, 0, sum)
 }
 
-func appendEntry(b []byte, e *entry, sum *uint64) []byte {
+func (e *entry) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, e.semaphore.serial)
 	skip := len(b) - start

@@ -30,7 +30,7 @@ func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description [
 			m.reply(protocol.StatusBadSession, text)
 			return nil
 		}
-		m.touchSessionRecord(p)
+		m.touch(p)
 		return p
 	}
 	if p == nil {
@@ -53,7 +53,7 @@ func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description [
 		m.reply(protocol.StatusBadSession, textTakenOver)
 		return nil
 	}
-	m.touchSessionRecord(p)
+	m.touch(p)
 	p.raiseEpoch(epoch)
 	p.lastUsed = m.logTime
 	p.updateDescription(description)
@@ -77,7 +77,7 @@ func (p *sessionRecord) updateDescription(description []byte) {
 // expireRemote is called when the time of an idle remote session's record may be over. A use does
 // not move the timer: it is scheduled again here.
 func (m *Machine) expireRemote(p *sessionRecord) {
-	m.touchSessionRecord(p)
+	m.touch(p)
 	m.unschedule(p)
 	if p.hasReferences() || p.home != nil {
 		return // scheduled again when it becomes idle, or its home departs
@@ -100,7 +100,7 @@ func (m *Machine) remoteHeld(p *sessionRecord) {
 }
 
 func (m *Machine) remoteIdle(p *sessionRecord) {
-	m.touchSessionRecord(p)
+	m.touch(p)
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
 	p.lastUsed = m.logTime
 	if !p.ended && p.home == nil && p.timer.pos == 0 {
@@ -164,7 +164,7 @@ func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
 	if p == nil || m.atHome(p) || p.ended {
 		return nil
 	}
-	m.touchSessionRecord(p)
+	m.touch(p)
 	if p.home != nil {
 		m.unlinkHome(p) // its home is active elsewhere, and says so: this copy never will be
 	} else {
@@ -211,7 +211,7 @@ func (m *Machine) applyRemoteUpdate(c *rawCommand) {
 		return
 	}
 	if p := m.sessions[x.Session]; p != nil && !m.atHome(p) && m.alive(p) && x.Epoch >= p.epoch {
-		m.touchSessionRecord(p)
+		m.touch(p)
 		p.epoch, p.detached = x.Epoch, x.Detached
 		p.setDescription(x.Description)
 	}

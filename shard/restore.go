@@ -3,6 +3,7 @@ package shard
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -404,25 +405,15 @@ func (x *restorer) link() error {
 	}
 	m := x.m
 	m.copyCount = m.countCopies()
-	slices.SortFunc(x.endedCreateIDs, func(a, b numbered[[protocol.KeyLen]byte]) int { return compare(a.number, b.number) })
+	slices.SortFunc(x.endedCreateIDs, func(a, b numbered[[protocol.KeyLen]byte]) int { return cmp.Compare(a.number, b.number) })
 	for _, k := range x.endedCreateIDs {
 		m.endedCreateIDs.put(k.key, k.until)
 	}
-	slices.SortFunc(x.endedRemotes, func(a, b numbered[uint64]) int { return compare(a.number, b.number) })
+	slices.SortFunc(x.endedRemotes, func(a, b numbered[uint64]) int { return cmp.Compare(a.number, b.number) })
 	for _, k := range x.endedRemotes {
 		m.endedRemotes.put(k.key, k.until)
 	}
 	return nil
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func (x *restorer) linkNodes() bool {
@@ -456,7 +447,7 @@ func (x *restorer) linkNodes() bool {
 
 func (x *restorer) linkSessions() bool {
 	m := x.m
-	slices.SortFunc(x.sessions, func(a, b sessionLink) int { return compare(a.session.id, b.session.id) })
+	slices.SortFunc(x.sessions, func(a, b sessionLink) int { return cmp.Compare(a.session.id, b.session.id) })
 	for _, l := range x.sessions {
 		p := l.session
 		if p.node = x.nodes[l.node]; p.node == nil {
@@ -487,10 +478,7 @@ func (x *restorer) linkSessions() bool {
 func (x *restorer) linkSemaphores() bool {
 	m := x.m
 	slices.SortFunc(x.semaphoreLinks, func(a, b semaphoreLink) int {
-		if c := compare(a.node, b.node); c != 0 {
-			return c
-		}
-		return bytes.Compare(a.s.name, b.s.name)
+		return cmp.Or(cmp.Compare(a.node, b.node), bytes.Compare(a.s.name, b.s.name))
 	})
 	for _, l := range x.semaphoreLinks {
 		s := l.s
@@ -509,10 +497,7 @@ func (x *restorer) linkSemaphores() bool {
 func (x *restorer) linkEntries() bool {
 	m := x.m
 	slices.SortFunc(x.entries, func(a, b entryLink) int {
-		if c := compare(a.serial, b.serial); c != 0 {
-			return c
-		}
-		return compare(a.e.orderID, b.e.orderID)
+		return cmp.Or(cmp.Compare(a.serial, b.serial), cmp.Compare(a.e.orderID, b.e.orderID))
 	})
 	for i, l := range x.entries {
 		e, s, p := l.e, x.semaphores[l.serial], m.sessions[l.session]

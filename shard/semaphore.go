@@ -123,7 +123,7 @@ func (m *Machine) link(s *semaphore) {
 
 // unlink takes it out. It must have no entries.
 func (m *Machine) unlink(s *semaphore) {
-	m.touchSemaphore(s)
+	m.touch(s)
 	m.batch.key = appendSemaphoreKey(m.batch.key[:0], s.node.id, s.name)
 	delete(s.bucket.semaphores, string(m.batch.key))
 	s.node.semaphoreCount--
@@ -196,7 +196,7 @@ func (m *Machine) applyUpdate(c *rawCommand) {
 		return
 	}
 	if !bytes.Equal(s.data, x.Data) {
-		m.touchSemaphore(s)
+		m.touch(s)
 		s.node.bytes += uint64(len(x.Data)) - uint64(len(s.data)) // modulo 2^64
 		s.data = cloneOrNil(x.Data)
 		s.version++
@@ -225,7 +225,7 @@ func (m *Machine) applyResize(c *rawCommand) {
 	if s.limit == x.Limit {
 		return
 	}
-	m.touchSemaphore(s)
+	m.touch(s)
 	s.limit = x.Limit
 	s.updateStuck()
 	s.revision = m.applied

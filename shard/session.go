@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"crypto/subtle"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
@@ -104,7 +106,7 @@ func (m *Machine) repeatStart(c *rawCommand, s *homeSession, x *protocol.Session
 	switch {
 	case !m.alive(s.sessionRecord) || s.node.id != x.Node:
 		m.reply(protocol.StatusSessionExpired, textCreateEnded)
-	case !equalKeys(s.key[:], x.Key):
+	case subtle.ConstantTimeCompare(s.key[:], x.Key) == 0:
 		m.reply(protocol.StatusBadSession, textWrongKey)
 	case s.epoch > 1:
 		m.reply(protocol.StatusBadSession, textTakenOver)
@@ -129,14 +131,14 @@ func (m *Machine) applyAttach(c *rawCommand) {
 	case x.Epoch < s.epoch:
 		m.reply(protocol.StatusBadSession, textTakenOver)
 		return
-	case !equalKeys(s.key[:], x.Key):
+	case subtle.ConstantTimeCompare(s.key[:], x.Key) == 0:
 		m.reply(protocol.StatusBadSession, textWrongKey)
 		return
 	case x.Epoch == s.epoch && x.Nonce != s.nonce:
 		m.reply(protocol.StatusBadSession, textOtherHolder)
 		return
 	}
-	m.touchSessionRecord(s.sessionRecord)
+	m.touch(s.sessionRecord)
 	s.epoch, s.nonce, s.timeout = x.Epoch, x.Nonce, uint32(x.Timeout)
 	if s.description != x.Description {
 		s.setDescription(m.interner.intern(x.Description)) // beyond the quota of bytes if need be: an attach keeps a session alive
@@ -147,7 +149,7 @@ func (m *Machine) applyAttach(c *rawCommand) {
 
 // attachTo makes a session attached and cancels its deadline.
 func (m *Machine) attachTo(s *homeSession, c *rawCommand) {
-	m.touchSessionRecord(s.sessionRecord)
+	m.touch(s.sessionRecord)
 	m.unschedule(s)
 	s.sessionRecord.detached = false
 	s.attached, s.generation, s.attachedAt = true, m.takeovers.generation, m.logTime
@@ -214,7 +216,7 @@ func (m *Machine) detach(s *homeSession, lastContact uint64) {
 	if attached, _ := m.attached(s); !attached {
 		return
 	}
-	m.touchSessionRecord(s.sessionRecord)
+	m.touch(s.sessionRecord)
 	s.attached = false
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch, Text: s.description})
 	if s.timeout == 0 {
@@ -261,7 +263,7 @@ func (m *Machine) applyKill(c *rawCommand) {
 // end is reported. What does not fit into the work of this Apply is released in the next ones,
 // without events to the session: none may follow its end.
 func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text string) {
-	m.touchSessionRecord(s.sessionRecord)
+	m.touch(s.sessionRecord)
 	m.unschedule(s)
 	delete(m.byCreateID, s.createID)
 	m.endedCreateIDs.add(s.createID, m.logTime)
@@ -324,21 +326,9 @@ func (m *Machine) purgeEnding() {
 		if !m.releaseAll(p, text) {
 			return
 		}
-		m.touchSessionRecord(p)
+		m.touch(p)
 		m.ending[0] = nil
 		m.ending = m.ending[1:]
 		m.deferRelease(p, true)
 	}
-}
-
-// equalKeys compares in a time that does not depend on where the keys differ.
-func equalKeys(a, b []byte) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	var d byte
-	for i := range a {
-		d |= a[i] ^ b[i]
-	}
-	return d == 0
 }

@@ -181,61 +181,30 @@ func (s *Snapshot) appendEnd(b []byte) []byte {
 	return closeRecord(b, start, 0, recordEnd, 0, &none)
 }
 
-// The touches below come before every change of a record.
+// savedRecord is a record with a mark of its own.
+type savedRecord interface {
+	snapshotMark() *uint32
+	appendRecord(b []byte, sum *uint64) []byte
+}
 
-func (m *Machine) touchNode(n *node) {
-	if m.snapshot != nil && n.snapMark != m.snapMark {
-		m.snapshot.saveNode(n)
+func (n *node) snapshotMark() *uint32          { return &n.snapMark }
+func (p *sessionRecord) snapshotMark() *uint32 { return &p.snapMark }
+func (s *semaphore) snapshotMark() *uint32     { return &s.snapMark }
+func (e *entry) snapshotMark() *uint32         { return &e.snapMark }
+func (x *hostedObject) snapshotMark() *uint32  { return &x.snapMark }
+
+// touch comes before every change of a record: a snapshot that needs it sets it aside.
+func (m *Machine) touch(x savedRecord) {
+	if m.snapshot != nil {
+		m.snapshot.save(x)
 	}
 }
 
-func (m *Machine) touchSessionRecord(p *sessionRecord) {
-	if m.snapshot != nil && p.snapMark != m.snapMark {
-		m.snapshot.saveSessionRecord(p)
-	}
-}
-
-func (m *Machine) touchSemaphore(x *semaphore) {
-	if m.snapshot != nil && x.snapMark != m.snapMark {
-		m.snapshot.saveSemaphore(x)
-	}
-}
-
-func (m *Machine) touchEntry(e *entry) {
-	if m.snapshot != nil && e.snapMark != m.snapMark {
-		m.snapshot.saveEntry(e)
-	}
-}
-
-func (s *Snapshot) saveNode(n *node) {
-	if n.snapMark != s.snapMark {
-		n.snapMark = s.snapMark
+func (s *Snapshot) save(x savedRecord) {
+	if mark := x.snapshotMark(); *mark != s.snapMark {
+		*mark = s.snapMark
 		s.records++
-		s.buf = appendNode(s.buf, n, &s.sum)
-	}
-}
-
-func (s *Snapshot) saveSessionRecord(p *sessionRecord) {
-	if p.snapMark != s.snapMark {
-		p.snapMark = s.snapMark
-		s.records++
-		s.buf = appendSessionRecord(s.buf, p, &s.sum)
-	}
-}
-
-func (s *Snapshot) saveSemaphore(x *semaphore) {
-	if x.snapMark != s.snapMark {
-		x.snapMark = s.snapMark
-		s.records++
-		s.buf = appendSemaphore(s.buf, x, &s.sum)
-	}
-}
-
-func (s *Snapshot) saveEntry(e *entry) {
-	if e.snapMark != s.snapMark {
-		e.snapMark = s.snapMark
-		s.records++
-		s.buf = appendEntry(s.buf, e, &s.sum)
+		s.buf = x.appendRecord(s.buf, &s.sum)
 	}
 }
 
@@ -311,7 +280,7 @@ func (s *Snapshot) walk(left *int) {
 			s.stage = stageEnding
 			return
 		}
-		s.saveNode(n)
+		s.save(n)
 		s.node, s.nodeSaved, s.id, s.stage = n.id, true, 0, stageHomeSessions
 	case stageHomeSessions:
 		n := s.currentNode()
@@ -344,7 +313,7 @@ func (s *Snapshot) walk(left *int) {
 			s.stage = stageEndedCreateIDs
 			return
 		}
-		s.saveSessionRecord(s.ending[0])
+		s.save(s.ending[0])
 		s.ending = s.ending[1:]
 	case stageEndedCreateIDs:
 		r := &s.endedCreateIDs
@@ -376,34 +345,31 @@ func (s *Snapshot) currentNode() (n *node) {
 	return n
 }
 
-func (s *Snapshot) walkHomeSessions(n *node, left *int) (more bool) {
-	after := s.id
-	n.homeSessions.ascend(func(o *homeSession) bool { return o.id <= after }, func(o *homeSession) bool {
-		if *left <= 0 || len(s.buf) >= stepBytes {
-			more = true
+// walkIndex continues over records of a node, as far as this step goes; more: there are others.
+func walkIndex[T any](s *Snapshot, records *index[T], left *int, before func(*T) bool, save func(*T)) (more bool) {
+	records.ascend(before, func(o *T) bool {
+		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
 			return false
 		}
 		*left--
-		s.saveSessionRecord(o.sessionRecord)
-		s.id = o.id
+		save(o)
 		return true
 	})
 	return more
 }
 
-func (s *Snapshot) walkRemoteSessions(n *node, left *int) (more bool) {
-	after := s.id
-	n.remoteSessions.ascend(func(o *sessionRecord) bool { return o.id <= after }, func(o *sessionRecord) bool {
-		if *left <= 0 || len(s.buf) >= stepBytes {
-			more = true
-			return false
-		}
-		*left--
-		s.saveSessionRecord(o)
+func (s *Snapshot) walkHomeSessions(n *node, left *int) (more bool) {
+	return walkIndex(s, &n.homeSessions, left, func(o *homeSession) bool { return o.id <= s.id }, func(o *homeSession) {
+		s.save(o.sessionRecord)
 		s.id = o.id
-		return true
 	})
-	return more
+}
+
+func (s *Snapshot) walkRemoteSessions(n *node, left *int) (more bool) {
+	return walkIndex(s, &n.remoteSessions, left, func(o *sessionRecord) bool { return o.id <= s.id }, func(o *sessionRecord) {
+		s.save(o)
+		s.id = o.id
+	})
 }
 
 func (s *Snapshot) walkSemaphores(n *node, left *int) (more bool) {
@@ -425,7 +391,7 @@ func (s *Snapshot) walkSemaphores(n *node, left *int) (more bool) {
 
 // beginSemaphore saves a semaphore and goes on with its entries.
 func (s *Snapshot) beginSemaphore(x *semaphore) {
-	s.saveSemaphore(x)
+	s.save(x)
 	if x.owners.n+x.waiters.n > 0 {
 		s.semaphore, s.afterOrder, s.inQueue = x, 0, false
 	}
@@ -443,7 +409,7 @@ func (s *Snapshot) walkEntries(left *int) {
 			return
 		}
 		*left--
-		s.saveEntry(e)
+		s.save(e)
 		s.afterOrder = e.orderID
 	}
 	if s.inQueue {

@@ -128,7 +128,7 @@ func (m *Machine) overdue(s *homeSession) bool {
 func (m *Machine) writeDownTakeOvers(s *homeSession) {
 	attached, deadline := m.attached(s)
 	if s.attached && !attached {
-		m.touchSessionRecord(s.sessionRecord)
+		m.touch(s.sessionRecord)
 		s.attached = false
 		m.schedule(s, deadline)
 	}

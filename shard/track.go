@@ -61,7 +61,7 @@ func (m *Machine) trackNow(b *bucket) rollout.Now {
 
 // callTrack prepares a call: it saves the track for a snapshot.
 func (m *Machine) callTrack(x *hostedObject) rollout.Now {
-	m.touchObject(x)
+	m.touch(x)
 	x.revision = m.applied
 	return m.trackNow(x.bucket)
 }
