@@ -51,12 +51,13 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	m.forgetEnded()
 
 	r := varint.Reader{Rest: rest}
-	var c rawCommand
+	c := &m.batch.raw
 	for len(r.Rest) > 0 {
 		c.read(&r)
-		m.apply(&c, takes)
+		m.apply(c, takes)
 		m.batch.command++
 	}
+	*c = rawCommand{} // it aliases the entry
 	m.tickCalledProcesses()
 	m.batch.out = nil
 	if invariants {

@@ -65,6 +65,7 @@ type batchState struct {
 	command       int
 	releaseBudget int // budget left of work.releases
 
+	raw     rawCommand // the command
 	start   protocol.SessionStart
 	attach  protocol.SessionAttach
 	stop    protocol.SessionStop

@@ -249,12 +249,12 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"settled-unsaved", "shard/process/record.go",
-		[]string{"varint.Append(b, f.session, f.completedEpoch, f.until)", "varint.Append(b, f.session, 0, f.until)"},
+		[]string{"f.Uint(&m.session, &m.completedEpoch, &m.until)", "f.Uint(&m.session, new(uint64), &m.until)"},
 		"shard/process", "TestEveryFieldIsKept", "",
 	},
 	{
 		"report-time-unsaved", "shard/rollout/record.go",
-		[]string{"p.seq, p.reportGen, p.reportAt)\n\tr := ", "p.seq, p.reportGen, 0)\n\tr := "},
+		[]string{"&p.seq, &p.reportGen, &p.reportAt)", "&p.seq, &p.reportGen, new(uint64))"},
 		"shard/rollout", "TestEveryFieldIsKept", "",
 	},
 	{

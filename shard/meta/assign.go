@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Share is how many buckets a shard is to own.
@@ -94,7 +95,7 @@ type BucketsAssign struct {
 
 func (*BucketsAssign) kind() Kind { return KindBucketsAssign }
 
-func (c *BucketsAssign) fields(f *codec) { byteField(f, &c.Tier) }
+func (c *BucketsAssign) fields(f *varint.Fields) { varint.Byte(f, &c.Tier) }
 
 func (c *BucketsAssign) apply(s *State) Result {
 	t, ok := s.Tier(c.Tier)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // HashLen is the length of a token's hash in bytes.
@@ -32,11 +33,11 @@ type Token struct {
 	CreatedAt uint64 // wall clock of the proposer in ms, for display
 }
 
-func (t *Token) fields(f *codec) {
-	f.text(&t.ID, maxTokenID)
-	f.text(&t.Identity, maxIdentity)
-	f.fixed(t.Hash[:])
-	f.uint(&t.CreatedAt)
+func (t *Token) fields(f *varint.Fields) {
+	f.Text(&t.ID, maxTokenID)
+	f.Text(&t.Identity, maxIdentity)
+	f.Fixed(t.Hash[:])
+	f.Uint(&t.CreatedAt)
 }
 
 // check says what is wrong with a token's texts. The proposer checks their characters.
@@ -90,7 +91,7 @@ type TokenPut struct{ Token }
 
 func (*TokenPut) kind() Kind { return KindTokenPut }
 
-func (c *TokenPut) fields(f *codec) { c.Token.fields(f) }
+func (c *TokenPut) fields(f *varint.Fields) { c.Token.fields(f) }
 
 func (c *TokenPut) apply(s *State) Result {
 	if !s.Bootstrapped() {
@@ -122,7 +123,7 @@ type TokenRemove struct{ ID string }
 
 func (*TokenRemove) kind() Kind { return KindTokenRemove }
 
-func (c *TokenRemove) fields(f *codec) { f.text(&c.ID, maxTokenID) }
+func (c *TokenRemove) fields(f *varint.Fields) { f.Text(&c.ID, maxTokenID) }
 
 func (c *TokenRemove) apply(s *State) Result {
 	i, ok := s.findToken(c.ID)
@@ -144,8 +145,8 @@ type AuthSet struct {
 
 func (*AuthSet) kind() Kind { return KindAuthSet }
 
-func (c *AuthSet) fields(f *codec) {
-	f.bool(&c.On)
+func (c *AuthSet) fields(f *varint.Fields) {
+	f.Bool(&c.On)
 	c.Token.fields(f)
 }
 

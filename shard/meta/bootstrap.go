@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // DefaultPath is the coordination node that the bootstrap creates.
@@ -61,21 +62,21 @@ type Bootstrap struct {
 
 func (*Bootstrap) kind() Kind { return KindBootstrap }
 
-func (c *Bootstrap) fields(f *codec) {
-	f.text(&c.Cluster, maxName)
-	f.text(&c.ClusterName, maxName)
-	f.fixed(c.Secret[:])
-	f.uint(&c.Instance)
-	f.text(&c.UUID, maxUUID)
-	f.text(&c.Name, maxName)
-	f.text(&c.Address, maxAddress)
-	f.text(&c.RaftAddress, maxAddress)
-	f.domain(&c.Domain)
+func (c *Bootstrap) fields(f *varint.Fields) {
+	f.Text(&c.Cluster, maxName)
+	f.Text(&c.ClusterName, maxName)
+	f.Fixed(c.Secret[:])
+	f.Uint(&c.Instance)
+	f.Text(&c.UUID, maxUUID)
+	f.Text(&c.Name, maxName)
+	f.Text(&c.Address, maxAddress)
+	f.Text(&c.RaftAddress, maxAddress)
+	varint.List(f, &c.Domain, maxLabels, (*Label).fields)
 	c.Version.fields(f)
 	tiers := append([]TierSpec{c.ownTier()}, c.Tiers...)
-	listField(f, &tiers, MaxTiers, (*TierSpec).fields)
+	varint.List(f, &tiers, MaxTiers, (*TierSpec).fields)
 	if len(tiers) == 0 {
-		f.r.Fail()
+		f.Fail()
 		return
 	}
 	own := tiers[0]
@@ -83,15 +84,15 @@ func (c *Bootstrap) fields(f *codec) {
 	if len(tiers) > 1 {
 		c.Tiers = tiers[1:]
 	}
-	listField(f, &c.Shards, MaxShards, func(id *uint64, f *codec) { f.uint(id) })
-	f.config(&c.NodeConfig)
-	f.uint(&c.Wall)
+	varint.List(f, &c.Shards, MaxShards, func(id *uint64, f *varint.Fields) { f.Uint(id) })
+	configFields(f, &c.NodeConfig)
+	f.Uint(&c.Wall)
 	restored := string(c.Restored)
-	f.text(&restored, maxRestored)
+	f.Text(&restored, maxRestored)
 	if restored != "" {
 		c.Restored = []byte(restored)
 	}
-	f.uint(&c.RestoredEpoch)
+	f.Uint(&c.RestoredEpoch)
 }
 
 // ownTier is the tier of the instance.
@@ -99,12 +100,10 @@ func (c *Bootstrap) ownTier() TierSpec {
 	return TierSpec{c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote}
 }
 
-func (t *TierSpec) fields(f *codec) {
-	f.text(&t.Name, maxName)
-	f.uint32(&t.Buckets)
-	f.uint32(&t.ReplicationFactor)
-	f.uint32(&t.ShardsPerReplicaset)
-	f.bool(&t.CanVote)
+func (t *TierSpec) fields(f *varint.Fields) {
+	f.Text(&t.Name, maxName)
+	f.Uint32(&t.Buckets, &t.ReplicationFactor, &t.ShardsPerReplicaset)
+	f.Bool(&t.CanVote)
 }
 
 func (c *Bootstrap) apply(s *State) Result {

@@ -62,7 +62,7 @@ type OpID [16]byte
 // that have these methods.
 type Command interface {
 	kind() Kind
-	fields(f *codec)
+	fields(f *varint.Fields)
 	// apply changes s, a copy that is dropped unless the status is OK, and returns the result. The
 	// caller handles the revision and the memory of ops.
 	apply(s *State) Result
@@ -72,88 +72,55 @@ type Command interface {
 func AppendCommand(b []byte, op OpID, c Command) []byte {
 	b = append(b, FormatVersion, byte(c.kind()))
 	b = append(b, op[:]...)
-	return encode(b, c.fields)
+	return varint.Encode(b, c.fields)
 }
 
-// newCommand is an empty command of a kind; nil for an unknown kind.
-func newCommand(k Kind) Command {
-	switch k {
-	case KindBootstrap:
-		return new(Bootstrap)
-	case KindRotateKeys:
-		return new(RotateKeys)
-	case KindInstanceAddress:
-		return new(InstanceAddress)
-	case KindShardReady:
-		return new(ShardReady)
-	case KindNodeCreate:
-		return new(NodeCreate)
-	case KindNodeAlter:
-		return new(NodeAlter)
-	case KindNodeDrop:
-		return new(NodeDrop)
-	case KindNodeCommit:
-		return new(NodeCommit)
-	case KindGraceFloorClear:
-		return new(GraceFloorClear)
-	case KindRightsPut:
-		return new(RightsPut)
-	case KindRightsRemove:
-		return new(RightsRemove)
-	case KindTokenPut:
-		return new(TokenPut)
-	case KindTokenRemove:
-		return new(TokenRemove)
-	case KindAuthSet:
-		return new(AuthSet)
-	case KindJoin:
-		return new(Join)
-	case KindInstanceUpdate:
-		return new(InstanceUpdate)
-	case KindInstanceCurrent:
-		return new(InstanceCurrent)
-	case KindInstanceDrain:
-		return new(InstanceDrain)
-	case KindInstanceReassign:
-		return new(InstanceReassign)
-	case KindClusterVersion:
-		return new(ClusterVersion)
-	case KindReplicasetIsReady:
-		return new(ReplicasetIsReady)
-	case KindWeightSet:
-		return new(WeightSet)
-	case KindReplicasetExpel:
-		return new(ReplicasetExpel)
-	case KindReplicasetIsExpelled:
-		return new(ReplicasetIsExpelled)
-	case KindTierReplicationFactor:
-		return new(TierReplicationFactor)
-	case KindShardsCreate:
-		return new(ShardsCreate)
-	case KindShardsRemove:
-		return new(ShardsRemove)
-	case KindReplicaAdd:
-		return new(ReplicaAdd)
-	case KindReplicaTarget:
-		return new(ReplicaTarget)
-	case KindReplicaRole:
-		return new(ReplicaRole)
-	case KindMasterTarget:
-		return new(MasterTarget)
-	case KindMasterCurrent:
-		return new(MasterCurrent)
-	case KindBucketsAssign:
-		return new(BucketsAssign)
-	case KindMoveBegin:
-		return new(MoveBegin)
-	case KindMoveCommit:
-		return new(MoveCommit)
-	case KindMoveAbort:
-		return new(MoveAbort)
-	case KindMoveEnd:
-		return new(MoveEnd)
-	}
-	return nil
+// newCommand makes an empty command of a kind; it is nil for an unknown kind.
+var newCommand = [256]func() Command{
+	KindBootstrap:             empty[Bootstrap],
+	KindRotateKeys:            empty[RotateKeys],
+	KindInstanceAddress:       empty[InstanceAddress],
+	KindShardReady:            empty[ShardReady],
+	KindNodeCreate:            empty[NodeCreate],
+	KindNodeAlter:             empty[NodeAlter],
+	KindNodeDrop:              empty[NodeDrop],
+	KindNodeCommit:            empty[NodeCommit],
+	KindGraceFloorClear:       empty[GraceFloorClear],
+	KindRightsPut:             empty[RightsPut],
+	KindRightsRemove:          empty[RightsRemove],
+	KindTokenPut:              empty[TokenPut],
+	KindTokenRemove:           empty[TokenRemove],
+	KindAuthSet:               empty[AuthSet],
+	KindJoin:                  empty[Join],
+	KindInstanceUpdate:        empty[InstanceUpdate],
+	KindInstanceCurrent:       empty[InstanceCurrent],
+	KindInstanceDrain:         empty[InstanceDrain],
+	KindInstanceReassign:      empty[InstanceReassign],
+	KindClusterVersion:        empty[ClusterVersion],
+	KindReplicasetIsReady:     empty[ReplicasetIsReady],
+	KindWeightSet:             empty[WeightSet],
+	KindReplicasetExpel:       empty[ReplicasetExpel],
+	KindReplicasetIsExpelled:  empty[ReplicasetIsExpelled],
+	KindTierReplicationFactor: empty[TierReplicationFactor],
+	KindShardsCreate:          empty[ShardsCreate],
+	KindShardsRemove:          empty[ShardsRemove],
+	KindReplicaAdd:            empty[ReplicaAdd],
+	KindReplicaTarget:         empty[ReplicaTarget],
+	KindReplicaRole:           empty[ReplicaRole],
+	KindMasterTarget:          empty[MasterTarget],
+	KindMasterCurrent:         empty[MasterCurrent],
+	KindBucketsAssign:         empty[BucketsAssign],
+	KindMoveBegin:             empty[MoveBegin],
+	KindMoveCommit:            empty[MoveCommit],
+	KindMoveAbort:             empty[MoveAbort],
+	KindMoveEnd:               empty[MoveEnd],
+}
+
+func empty[T any, P interface {
+	*T
+	Command
+}]() Command {
+	return P(new(T))
 }
 
 // ErrFormat says that a newer binary wrote an entry.
@@ -174,12 +141,13 @@ func decodeCommand(entry []byte) (op OpID, c Command) {
 	if r.Byte() != FormatVersion {
 		return op, nil
 	}
-	c = newCommand(Kind(r.Byte()))
+	command := newCommand[r.Byte()]
 	r.Fixed(op[:])
-	if c == nil {
+	if command == nil {
 		return op, nil
 	}
-	c.fields(&codec{r: &r})
+	c = command()
+	varint.Decode(&r, c.fields)
 	if !r.Done() {
 		return op, nil
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // maxLabels and maxLabel bound a failure domain. Part of format version 1.
@@ -121,7 +123,7 @@ func canonical(domain []Label) bool {
 	return true
 }
 
-func (l *Label) fields(f *codec) {
-	f.text(&l.Key, maxLabel)
-	f.text(&l.Value, maxLabel)
+func (l *Label) fields(f *varint.Fields) {
+	f.Text(&l.Key, maxLabel)
+	f.Text(&l.Value, maxLabel)
 }

@@ -1,6 +1,9 @@
 package meta
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
+)
 
 // InstanceDrain decides that an instance hands its leaderships and votes to others, as far as
 // others can take them, and stays Online; or that it may have some again. Its next start ends the
@@ -12,16 +15,16 @@ type InstanceDrain struct {
 
 func (*InstanceDrain) kind() Kind { return KindInstanceDrain }
 
-func (c *InstanceDrain) fields(f *codec) {
-	f.uint(&c.Instance)
-	f.bool(&c.Drained)
+func (c *InstanceDrain) fields(f *varint.Fields) {
+	f.Uint(&c.Instance)
+	f.Bool(&c.Drained)
 }
 
 func (c *InstanceDrain) apply(s *State) Result {
-	i, ok := s.Instance(c.Instance)
+	i, res := s.requireInstance(c.Instance)
 	switch {
-	case !ok:
-		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	case res.Status != protocol.StatusOK:
+		return res
 	case i.Expelled():
 		return refuse(protocol.StatusPreconditionFailed, "cannot drain expelled instance `%s`", i.Name)
 	case i.Drained == c.Drained:

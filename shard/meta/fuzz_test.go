@@ -112,8 +112,9 @@ func TestCommandRoundTrip(t *testing.T) {
 		}
 	}
 	for k := range 256 {
-		if c := newCommand(Kind(k)); (c != nil) != seen[Kind(k)] || (c != nil && c.kind() != Kind(k)) {
-			t.Errorf("kind %d makes %T; give it an example", k, c)
+		command := newCommand[k]
+		if (command != nil) != seen[Kind(k)] || command != nil && command().kind() != Kind(k) {
+			t.Errorf("kind %d is another command's, or has no example; give it one", k)
 		}
 	}
 }

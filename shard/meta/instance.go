@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Variant is the kind of an instance's state. Numbers are stable.
@@ -100,6 +101,15 @@ func (s *State) Instance(id uint64) (Instance, bool) {
 	return s.instances[i], true
 }
 
+// requireInstance is the instance of a command, or a refusal.
+func (s *State) requireInstance(id uint64) (Instance, Result) {
+	i, ok := s.Instance(id)
+	if !ok {
+		return i, refuse(protocol.StatusNotFound, "there is no instance %d", id)
+	}
+	return i, Result{}
+}
+
 func findInstance(list []Instance, id uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, id, func(i Instance, id uint64) int { return cmp.Compare(i.ID, id) })
 }
@@ -115,19 +125,17 @@ type InstanceAddress struct {
 
 func (*InstanceAddress) kind() Kind { return KindInstanceAddress }
 
-func (c *InstanceAddress) fields(f *codec) {
-	f.uint(&c.Instance)
-	f.uint(&c.Expected)
-	f.text(&c.Address, maxAddress)
-	f.text(&c.RaftAddress, maxAddress)
+func (c *InstanceAddress) fields(f *varint.Fields) {
+	f.Uint(&c.Instance, &c.Expected)
+	f.Text(&c.Address, maxAddress)
+	f.Text(&c.RaftAddress, maxAddress)
 }
 
 func (c *InstanceAddress) apply(s *State) Result {
-	i, ok := findInstance(s.instances, c.Instance)
-	if !ok {
-		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	old, res := s.requireInstance(c.Instance)
+	if res.Status != protocol.StatusOK {
+		return res
 	}
-	old := s.instances[i]
 	if old.Address == c.Address && old.RaftAddress == c.RaftAddress {
 		return Result{Revision: unchanged}
 	}

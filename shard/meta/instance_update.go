@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Reasons for a change of an instance's target. Failure detectors write sentences instead.
@@ -48,29 +49,26 @@ type InstanceUpdate struct {
 
 func (*InstanceUpdate) kind() Kind { return KindInstanceUpdate }
 
-func (c *InstanceUpdate) fields(f *codec) {
-	f.uint(&c.Instance)
-	f.uint(&c.Expected)
-	byteField(f, &c.Target)
+func (c *InstanceUpdate) fields(f *varint.Fields) {
+	f.Uint(&c.Instance, &c.Expected)
+	varint.Byte(f, &c.Target)
 	reason := c.Reason[:min(len(c.Reason), maxReason)]
-	f.text(&reason, maxReason)
+	f.Text(&reason, maxReason)
 	c.Reason = reason
-	f.bool(&c.Force)
-	f.bool(&c.Start)
-	f.text(&c.Address, maxAddress)
-	f.text(&c.RaftAddress, maxAddress)
-	f.domain(&c.Domain)
+	f.Bool(&c.Force, &c.Start)
+	f.Text(&c.Address, maxAddress)
+	f.Text(&c.RaftAddress, maxAddress)
+	varint.List(f, &c.Domain, maxLabels, (*Label).fields)
 	c.Version.fields(f)
 	c.LastOfPreviousMajor.fields(f)
-	f.uint(&c.Wall)
+	f.Uint(&c.Wall)
 }
 
 func (c *InstanceUpdate) apply(s *State) Result {
-	at, ok := findInstance(s.instances, c.Instance)
-	if !ok {
-		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	i, res := s.requireInstance(c.Instance)
+	if res.Status != protocol.StatusOK {
+		return res
 	}
-	i := s.instances[at]
 	switch {
 	case c.Target > Expelled || (c.Start && c.Target != Online) || !canonical(c.Domain):
 		return refuse(protocol.StatusBadRequest, "an instance that starts is to be Online, with a failure domain in order")
@@ -177,17 +175,16 @@ type InstanceCurrent struct {
 
 func (*InstanceCurrent) kind() Kind { return KindInstanceCurrent }
 
-func (c *InstanceCurrent) fields(f *codec) {
-	f.uint(&c.Instance)
+func (c *InstanceCurrent) fields(f *varint.Fields) {
+	f.Uint(&c.Instance)
 	c.State.fields(f)
 }
 
 func (c *InstanceCurrent) apply(s *State) Result {
-	at, ok := findInstance(s.instances, c.Instance)
-	if !ok {
-		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	i, res := s.requireInstance(c.Instance)
+	if res.Status != protocol.StatusOK {
+		return res
 	}
-	i := s.instances[at]
 	switch {
 	case i.Current == c.State:
 		return Result{Revision: unchanged, Instance: i.ID}
@@ -228,7 +225,7 @@ type ClusterVersion struct {
 
 func (*ClusterVersion) kind() Kind { return KindClusterVersion }
 
-func (c *ClusterVersion) fields(f *codec) { c.Version.fields(f) }
+func (c *ClusterVersion) fields(f *varint.Fields) { c.Version.fields(f) }
 
 func (c *ClusterVersion) apply(s *State) Result {
 	if !s.Bootstrapped() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Join makes a process an instance of the cluster, Offline(0) as current and target state, in a
@@ -31,18 +32,18 @@ type Join struct {
 
 func (*Join) kind() Kind { return KindJoin }
 
-func (c *Join) fields(f *codec) {
-	f.text(&c.UUID, maxUUID)
-	f.text(&c.Name, maxName)
-	f.text(&c.Replicaset, maxName)
-	f.text(&c.Address, maxAddress)
-	f.text(&c.RaftAddress, maxAddress)
-	f.text(&c.Tier, maxName)
-	f.domain(&c.Domain)
+func (c *Join) fields(f *varint.Fields) {
+	f.Text(&c.UUID, maxUUID)
+	f.Text(&c.Name, maxName)
+	f.Text(&c.Replicaset, maxName)
+	f.Text(&c.Address, maxAddress)
+	f.Text(&c.RaftAddress, maxAddress)
+	f.Text(&c.Tier, maxName)
+	varint.List(f, &c.Domain, maxLabels, (*Label).fields)
 	c.Version.fields(f)
 	c.LastOfPreviousMajor.fields(f)
-	f.text(&c.Cluster, maxName)
-	f.uint(&c.Wall)
+	f.Text(&c.Cluster, maxName)
+	f.Uint(&c.Wall)
 }
 
 func (c *Join) apply(s *State) Result {

@@ -1,6 +1,9 @@
 package meta
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
+)
 
 // KeySecretLen is the length of a ticket key's secret.
 const KeySecretLen = 32
@@ -23,9 +26,9 @@ type RotateKeys struct {
 
 func (*RotateKeys) kind() Kind { return KindRotateKeys }
 
-func (c *RotateKeys) fields(f *codec) {
-	f.uint(&c.Current)
-	f.fixed(c.Secret[:])
+func (c *RotateKeys) fields(f *varint.Fields) {
+	f.Uint(&c.Current)
+	f.Fixed(c.Secret[:])
 }
 
 func (c *RotateKeys) apply(s *State) Result {

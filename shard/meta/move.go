@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // MovePhase is the phase of a move. Numbers are stable.
@@ -99,12 +100,10 @@ type MoveBegin struct {
 
 func (*MoveBegin) kind() Kind { return KindMoveBegin }
 
-func (c *MoveBegin) fields(f *codec) {
-	byteField(f, &c.Tier)
-	f.uint32(&c.First)
-	f.uint32(&c.Count)
-	f.uint(&c.From)
-	f.uint(&c.To)
+func (c *MoveBegin) fields(f *varint.Fields) {
+	varint.Byte(f, &c.Tier)
+	f.Uint32(&c.First, &c.Count)
+	f.Uint(&c.From, &c.To)
 }
 
 func (c *MoveBegin) apply(s *State) Result {
@@ -206,10 +205,10 @@ func (c *MoveEnd) apply(s *State) Result {
 	return Result{}
 }
 
-func (c *MoveRef) fields(f *codec) {
-	byteField(f, &c.Tier)
-	f.uint32(&c.First)
-	f.uint(&c.Epoch)
+func (c *MoveRef) fields(f *varint.Fields) {
+	varint.Byte(f, &c.Tier)
+	f.Uint32(&c.First)
+	f.Uint(&c.Epoch)
 }
 
 func (s *State) moveAt(ref *MoveRef) (int, bool) {

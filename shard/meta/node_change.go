@@ -1,6 +1,9 @@
 package meta
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
+)
 
 // NodeCreate decides to create a node and the missing nodes above it.
 //
@@ -18,13 +21,13 @@ type NodeCreate struct {
 
 func (*NodeCreate) kind() Kind { return KindNodeCreate }
 
-func (c *NodeCreate) fields(f *codec) {
-	f.text(&c.Path, protocol.MaxPathLen)
-	byteField(f, &c.Tier)
-	f.config(&c.Config)
-	f.uint32(&c.SetFields)
-	f.config(&c.Parent)
-	f.uint(&c.Wall)
+func (c *NodeCreate) fields(f *varint.Fields) {
+	f.Text(&c.Path, protocol.MaxPathLen)
+	varint.Byte(f, &c.Tier)
+	configFields(f, &c.Config)
+	f.Uint32(&c.SetFields)
+	configFields(f, &c.Parent)
+	f.Uint(&c.Wall)
 }
 
 func (c *NodeCreate) apply(s *State) Result {
@@ -128,12 +131,11 @@ type NodeAlter struct {
 
 func (*NodeAlter) kind() Kind { return KindNodeAlter }
 
-func (c *NodeAlter) fields(f *codec) {
-	f.text(&c.Path, protocol.MaxPathLen)
-	f.uint(&c.Node)
-	f.uint(&c.Revision)
-	f.config(&c.Config)
-	f.uint32(&c.SetFields)
+func (c *NodeAlter) fields(f *varint.Fields) {
+	f.Text(&c.Path, protocol.MaxPathLen)
+	f.Uint(&c.Node, &c.Revision)
+	configFields(f, &c.Config)
+	f.Uint32(&c.SetFields)
 }
 
 func (c *NodeAlter) apply(s *State) Result {
@@ -173,9 +175,9 @@ type NodeDrop struct {
 
 func (*NodeDrop) kind() Kind { return KindNodeDrop }
 
-func (c *NodeDrop) fields(f *codec) {
-	f.text(&c.Path, protocol.MaxPathLen)
-	f.uint(&c.Node)
+func (c *NodeDrop) fields(f *varint.Fields) {
+	f.Text(&c.Path, protocol.MaxPathLen)
+	f.Uint(&c.Node)
 }
 
 func (c *NodeDrop) apply(s *State) Result {
@@ -206,9 +208,8 @@ type NodeRef struct {
 	Revision uint64
 }
 
-func (c *NodeRef) fields(f *codec) {
-	f.uint(&c.Node)
-	f.uint(&c.Revision)
+func (c *NodeRef) fields(f *varint.Fields) {
+	f.Uint(&c.Node, &c.Revision)
 }
 
 // MaxCommit is how many nodes one NodeCommit may name.
@@ -223,7 +224,7 @@ type NodeCommit struct {
 
 func (*NodeCommit) kind() Kind { return KindNodeCommit }
 
-func (c *NodeCommit) fields(f *codec) { listField(f, &c.Nodes, MaxCommit, (*NodeRef).fields) }
+func (c *NodeCommit) fields(f *varint.Fields) { varint.List(f, &c.Nodes, MaxCommit, (*NodeRef).fields) }
 
 func (c *NodeCommit) apply(s *State) Result {
 	changed := false

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // ShardsCreate creates a replicaset's data shards, as many as its tier says. Each has one replica
@@ -16,9 +17,8 @@ type ShardsCreate struct {
 
 func (*ShardsCreate) kind() Kind { return KindShardsCreate }
 
-func (c *ShardsCreate) fields(f *codec) {
-	f.uint(&c.Replicaset)
-	f.uint(&c.Instance)
+func (c *ShardsCreate) fields(f *varint.Fields) {
+	f.Uint(&c.Replicaset, &c.Instance)
 }
 
 func (c *ShardsCreate) apply(s *State) Result {
@@ -69,10 +69,9 @@ type ReplicaAdd struct {
 
 func (*ReplicaAdd) kind() Kind { return KindReplicaAdd }
 
-func (c *ReplicaAdd) fields(f *codec) {
-	f.uint(&c.Shard)
-	f.uint(&c.Instance)
-	byteField(f, &c.TargetRole)
+func (c *ReplicaAdd) fields(f *varint.Fields) {
+	f.Uint(&c.Shard, &c.Instance)
+	varint.Byte(f, &c.TargetRole)
 }
 
 func (c *ReplicaAdd) apply(s *State) Result {
@@ -124,10 +123,9 @@ type ReplicaTarget struct {
 
 func (*ReplicaTarget) kind() Kind { return KindReplicaTarget }
 
-func (c *ReplicaTarget) fields(f *codec) {
-	f.uint(&c.Shard)
-	f.uint(&c.Replica)
-	byteField(f, &c.TargetRole)
+func (c *ReplicaTarget) fields(f *varint.Fields) {
+	f.Uint(&c.Shard, &c.Replica)
+	varint.Byte(f, &c.TargetRole)
 }
 
 func (c *ReplicaTarget) apply(s *State) Result {
@@ -183,10 +181,9 @@ type ReplicaRole struct {
 
 func (*ReplicaRole) kind() Kind { return KindReplicaRole }
 
-func (c *ReplicaRole) fields(f *codec) {
-	f.uint(&c.Shard)
-	f.uint(&c.Replica)
-	byteField(f, &c.Role)
+func (c *ReplicaRole) fields(f *varint.Fields) {
+	f.Uint(&c.Shard, &c.Replica)
+	varint.Byte(f, &c.Role)
 }
 
 func (c *ReplicaRole) apply(s *State) Result {
@@ -238,9 +235,8 @@ type MasterTarget struct {
 
 func (*MasterTarget) kind() Kind { return KindMasterTarget }
 
-func (c *MasterTarget) fields(f *codec) {
-	f.uint(&c.Shard)
-	f.uint(&c.Instance)
+func (c *MasterTarget) fields(f *varint.Fields) {
+	f.Uint(&c.Shard, &c.Instance)
 }
 
 func (c *MasterTarget) apply(s *State) Result {
@@ -268,9 +264,8 @@ type MasterCurrent struct {
 
 func (*MasterCurrent) kind() Kind { return KindMasterCurrent }
 
-func (c *MasterCurrent) fields(f *codec) {
-	f.uint(&c.Shard)
-	f.uint(&c.Instance)
+func (c *MasterCurrent) fields(f *varint.Fields) {
+	f.Uint(&c.Shard, &c.Instance)
 }
 
 func (c *MasterCurrent) apply(s *State) Result {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // InstanceReassign moves an instance to another replicaset of its tier that lacks a copy. The
@@ -20,16 +21,14 @@ type InstanceReassign struct {
 
 func (*InstanceReassign) kind() Kind { return KindInstanceReassign }
 
-func (c *InstanceReassign) fields(f *codec) {
-	f.uint(&c.Instance)
-	f.uint(&c.Expected)
-	f.uint(&c.Replicaset)
+func (c *InstanceReassign) fields(f *varint.Fields) {
+	f.Uint(&c.Instance, &c.Expected, &c.Replicaset)
 }
 
 func (c *InstanceReassign) apply(s *State) Result {
-	i, ok := s.Instance(c.Instance)
-	if !ok {
-		return refuse(protocol.StatusNotFound, "there is no instance %d", c.Instance)
+	i, res := s.requireInstance(c.Instance)
+	if res.Status != protocol.StatusOK {
+		return res
 	}
 	to, res := s.requireReplicaset(c.Replicaset)
 	if res.Status != protocol.StatusOK {
@@ -93,7 +92,7 @@ type ShardsRemove struct {
 
 func (*ShardsRemove) kind() Kind { return KindShardsRemove }
 
-func (c *ShardsRemove) fields(f *codec) { f.uint(&c.Replicaset) }
+func (c *ShardsRemove) fields(f *varint.Fields) { f.Uint(&c.Replicaset) }
 
 func (c *ShardsRemove) apply(s *State) Result {
 	set, res := s.requireReplicaset(c.Replicaset)

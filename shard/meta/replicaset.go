@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // ReplicasetPhase is a replicaset's phase. Numbers are stable.
@@ -99,7 +100,7 @@ type ReplicasetIsReady struct {
 
 func (*ReplicasetIsReady) kind() Kind { return KindReplicasetIsReady }
 
-func (c *ReplicasetIsReady) fields(f *codec) { f.uint(&c.Replicaset) }
+func (c *ReplicasetIsReady) fields(f *varint.Fields) { f.Uint(&c.Replicaset) }
 
 func (c *ReplicasetIsReady) apply(s *State) Result {
 	set, res := s.requireReplicaset(c.Replicaset)
@@ -129,10 +130,10 @@ type WeightSet struct {
 
 func (*WeightSet) kind() Kind { return KindWeightSet }
 
-func (c *WeightSet) fields(f *codec) {
-	f.uint(&c.Replicaset)
-	f.uint32(&c.Weight)
-	f.bool(&c.ByUser)
+func (c *WeightSet) fields(f *varint.Fields) {
+	f.Uint(&c.Replicaset)
+	f.Uint32(&c.Weight)
+	f.Bool(&c.ByUser)
 }
 
 func (c *WeightSet) apply(s *State) Result {
@@ -160,7 +161,7 @@ type ReplicasetExpel struct {
 
 func (*ReplicasetExpel) kind() Kind { return KindReplicasetExpel }
 
-func (c *ReplicasetExpel) fields(f *codec) { f.uint(&c.Replicaset) }
+func (c *ReplicasetExpel) fields(f *varint.Fields) { f.Uint(&c.Replicaset) }
 
 func (c *ReplicasetExpel) apply(s *State) Result {
 	set, res := s.requireReplicaset(c.Replicaset)
@@ -191,9 +192,8 @@ type ReplicasetIsExpelled struct {
 
 func (*ReplicasetIsExpelled) kind() Kind { return KindReplicasetIsExpelled }
 
-func (c *ReplicasetIsExpelled) fields(f *codec) {
-	f.uint(&c.Replicaset)
-	f.uint(&c.Wall)
+func (c *ReplicasetIsExpelled) fields(f *varint.Fields) {
+	f.Uint(&c.Replicaset, &c.Wall)
 }
 
 func (c *ReplicasetIsExpelled) apply(s *State) Result {

@@ -73,7 +73,7 @@ func (t *restorer) chunk() error {
 	t.section = r.Byte()
 	switch {
 	case t.section == sectionHead && last == 0:
-		t.state.headFields(&codec{r: r})
+		varint.Decode(r, t.state.headFields)
 	case t.section == sectionNodes && (last == sectionHead || last == sectionNodes):
 		t.nodes(r)
 	case t.section == sectionOps && last >= sectionHead && last <= sectionOps:
@@ -96,7 +96,7 @@ func (t *restorer) chunk() error {
 func (t *restorer) nodes(r *varint.Reader) {
 	for len(r.Rest) > 0 {
 		n := new(Node)
-		n.fields(&codec{r: r})
+		varint.Decode(r, n.fields)
 		_, path := t.state.nodes.get(n.Path)
 		_, id := t.state.ids.get(n.ID)
 		if r.Failed || path || id || t.state.nodes.len() >= MaxNodes {
@@ -110,7 +110,7 @@ func (t *restorer) nodes(r *varint.Reader) {
 func (t *restorer) ops(r *varint.Reader) {
 	for len(r.Rest) > 0 {
 		var o opRecord
-		o.fields(&codec{r: r})
+		varint.Decode(r, o.fields)
 		op, e := string(o.op[:]), o.opEntry
 		_, known := t.state.ops.get(op)
 		_, taken := t.state.opOrder.get(e.number)

@@ -39,26 +39,22 @@ func refuse(status protocol.Status, format string, args ...any) Result {
 // 1.
 const maxMessage = 2*protocol.MaxPathLen + 256
 
-func (r *Result) fields(f *codec) {
-	byteField(f, &r.Status)
-	f.text(&r.Message, maxMessage)
-	f.uint(&r.Revision)
-	f.uint(&r.Node)
-	f.uint(&r.Version)
-	f.uint(&r.Instance)
-	f.uint(&r.Replica)
+func (r *Result) fields(f *varint.Fields) {
+	varint.Byte(f, &r.Status)
+	f.Text(&r.Message, maxMessage)
+	f.Uint(&r.Revision, &r.Node, &r.Version, &r.Instance, &r.Replica)
 }
 
 // AppendResult appends the bytes of a result: format version, fields.
 func AppendResult(b []byte, res Result) []byte {
-	return encode(append(b, FormatVersion), res.fields)
+	return varint.Encode(append(b, FormatVersion), res.fields)
 }
 
 // DecodeResult reads what Apply returned.
 func DecodeResult(b []byte) (res Result, err error) {
 	r := varint.Reader{Rest: b}
 	format := r.Byte()
-	res.fields(&codec{r: &r})
+	varint.Decode(&r, res.fields)
 	if format != FormatVersion || !r.Done() {
 		return Result{}, errors.New("the meta shard's answer is not readable; check that all instances run compatible versions")
 	}

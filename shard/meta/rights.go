@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // RightBits are what an identity may do.
@@ -67,15 +68,15 @@ type RightsPut struct {
 
 func (*RightsPut) kind() Kind { return KindRightsPut }
 
-func (c *RightsPut) fields(f *codec) {
-	f.uint(&c.Expected)
+func (c *RightsPut) fields(f *varint.Fields) {
+	f.Uint(&c.Expected)
 	c.Right.fields(f)
 }
 
-func (r *Right) fields(f *codec) {
-	f.text(&r.Prefix, protocol.MaxPathLen)
-	f.text(&r.Identity, maxIdentity)
-	byteField(f, &r.Rights)
+func (r *Right) fields(f *varint.Fields) {
+	f.Text(&r.Prefix, protocol.MaxPathLen)
+	f.Text(&r.Identity, maxIdentity)
+	varint.Byte(f, &r.Rights)
 }
 
 func (c *RightsPut) apply(s *State) Result {
@@ -119,10 +120,10 @@ type RightsRemove struct {
 
 func (*RightsRemove) kind() Kind { return KindRightsRemove }
 
-func (c *RightsRemove) fields(f *codec) {
-	f.uint(&c.Expected)
-	f.text(&c.Prefix, protocol.MaxPathLen)
-	f.text(&c.Identity, maxIdentity)
+func (c *RightsRemove) fields(f *varint.Fields) {
+	f.Uint(&c.Expected)
+	f.Text(&c.Prefix, protocol.MaxPathLen)
+	f.Text(&c.Identity, maxIdentity)
 }
 
 func (c *RightsRemove) apply(s *State) Result {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // MetaShardID is the id of the meta shard. Data shards have lower ids.
@@ -116,9 +117,8 @@ type ShardReady struct {
 
 func (*ShardReady) kind() Kind { return KindShardReady }
 
-func (c *ShardReady) fields(f *codec) {
-	f.uint(&c.Shard)
-	f.uint(&c.Expected)
+func (c *ShardReady) fields(f *varint.Fields) {
+	f.Uint(&c.Shard, &c.Expected)
 }
 
 func (c *ShardReady) apply(s *State) Result {

@@ -5,6 +5,8 @@ import (
 	"hash/crc32"
 	"hash/crc64"
 	"io"
+
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // A snapshot is the magic, the format version in a byte, and chunks: 4 bytes big-endian length of
@@ -75,12 +77,12 @@ func (s *State) Digest() uint64 {
 // records yields the state's records in the order of a snapshot. A record is valid until the next
 // one.
 func (s *State) records(yield func(section byte, record []byte) bool) {
-	b := encode(nil, s.headFields)
+	b := varint.Encode(nil, s.headFields)
 	if !yield(sectionHead, b) {
 		return
 	}
 	for _, n := range s.nodes.all() {
-		b = encode(b[:0], n.fields)
+		b = varint.Encode(b[:0], n.fields)
 		if !yield(sectionNodes, b) {
 			return
 		}
@@ -88,7 +90,7 @@ func (s *State) records(yield func(section byte, record []byte) bool) {
 	for _, op := range s.opOrder.all() {
 		e, _ := s.ops.get(op)
 		o := opRecord{OpID([]byte(op)), e}
-		b = encode(b[:0], o.fields)
+		b = varint.Encode(b[:0], o.fields)
 		if !yield(sectionOps, b) {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // DefaultShardsPerReplicaset applies to tiers that do not say otherwise. Part of format version 1.
@@ -118,9 +119,9 @@ type TierReplicationFactor struct {
 
 func (*TierReplicationFactor) kind() Kind { return KindTierReplicationFactor }
 
-func (c *TierReplicationFactor) fields(f *codec) {
-	byteField(f, &c.Tier)
-	f.uint32(&c.ReplicationFactor)
+func (c *TierReplicationFactor) fields(f *varint.Fields) {
+	varint.Byte(f, &c.Tier)
+	f.Uint32(&c.ReplicationFactor)
 }
 
 func (c *TierReplicationFactor) apply(s *State) Result {

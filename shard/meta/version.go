@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // Version is the version of a binary, or of the cluster. The zero Version is unknown.
@@ -53,8 +55,6 @@ func (v Version) compareMinor(o Version) int {
 	return cmp.Compare(v.Minor, o.Minor)
 }
 
-func (v *Version) fields(f *codec) {
-	f.uint32(&v.Major)
-	f.uint32(&v.Minor)
-	f.uint32(&v.Patch)
+func (v *Version) fields(f *varint.Fields) {
+	f.Uint32(&v.Major, &v.Minor, &v.Patch)
 }

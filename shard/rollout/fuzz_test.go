@@ -106,6 +106,15 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
+func appendConfig(b []byte, c *protocol.TrackConfig) []byte {
+	return varint.Encode(b, func(f *varint.Fields) { configFields(c, f) })
+}
+
+func readConfig(r *varint.Reader) (c protocol.TrackConfig) {
+	varint.Decode(r, func(f *varint.Fields) { configFields(&c, f) })
+	return c
+}
+
 func FuzzConfig(f *testing.F) {
 	c, _ := Normalize(protocol.TrackConfig{Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS", Gates: []protocol.GateConfig{{Name: "g", Kind: protocol.GateCommand}}}, {Name: "MAN", Delay: 5}}})
 	f.Add(appendConfig(nil, &c))

@@ -12,102 +12,102 @@ import (
 // recordVersion is the format of a track's record.
 const recordVersion = 1
 
-// appendConfig appends a config as commands and records carry it.
-func appendConfig(b []byte, c *protocol.TrackConfig) []byte {
-	b = append(b, byte(c.Source), byte(c.DelayFrom))
-	b = varint.Append(b, uint64(len(c.Locations)))
-	for i := range c.Locations {
-		l := &c.Locations[i]
-		b = varint.AppendBytes(b, l.Name)
-		b = varint.Append(b, l.Delay, l.Bake, uint64(l.Share), l.ShareBake, uint64(len(l.Gates)))
-		for _, g := range l.Gates {
-			b = append(varint.AppendBytes(b, g.Name), byte(g.Kind))
-			b = varint.Append(varint.AppendBytes(b, g.Spec), g.Timeout, g.Retry)
+func configFields(c *protocol.TrackConfig, f *varint.Fields) {
+	varint.Byte(f, &c.Source)
+	varint.Byte(f, &c.DelayFrom)
+	varint.List(f, &c.Locations, protocol.MaxTrackLocations, func(l *protocol.LocationConfig, f *varint.Fields) {
+		share := uint64(l.Share)
+		f.Text(&l.Name, protocol.MaxTrackName)
+		f.Uint(&l.Delay, &l.Bake, &share, &l.ShareBake)
+		if f.Reading() {
+			l.Share = uint8(min(share, 255))
 		}
-	}
-	b = varint.Append(b, uint64(len(c.ExplicitCodes)))
-	for _, code := range c.ExplicitCodes {
-		b = varint.AppendBytes(b, code)
-	}
-	b = varint.Append(b, c.ImplicitAfter, c.ImplicitAttempts, c.StallTimeout, c.SkipEmptyAfter, c.ReelectMinInterval, c.MinAdvanceInterval, c.Retention)
-	return varint.AppendBool(b, c.AutoDemote, c.KeepRemoved)
-}
-
-func readConfig(r *varint.Reader) (c protocol.TrackConfig) {
-	c.Source, c.DelayFrom = protocol.TrackSource(r.Byte()), protocol.DelayFrom(r.Byte())
-	for range r.Count(protocol.MaxTrackLocations) {
-		l := protocol.LocationConfig{Name: string(r.Bytes(protocol.MaxTrackName)), Delay: r.Uint(), Bake: r.Uint()}
-		share := r.Uint()
-		l.Share, l.ShareBake = uint8(min(share, 255)), r.Uint()
-		for range r.Count(protocol.MaxTrackGates) {
-			l.Gates = append(l.Gates, protocol.GateConfig{
-				Name: string(r.Bytes(protocol.MaxTrackName)), Kind: protocol.GateKind(r.Byte()), Spec: string(r.Bytes(protocol.MaxTrackGateSpec)), Timeout: r.Uint(), Retry: r.Uint(),
-			})
-		}
-		c.Locations = append(c.Locations, l)
-	}
-	for range r.Count(protocol.MaxTrackCodes) {
-		c.ExplicitCodes = append(c.ExplicitCodes, string(r.Bytes(protocol.MaxTrackName)))
-	}
-	for _, p := range []*uint64{
-		&c.ImplicitAfter, &c.ImplicitAttempts, &c.StallTimeout, &c.SkipEmptyAfter, &c.ReelectMinInterval, &c.MinAdvanceInterval, &c.Retention,
-	} {
-		*p = r.Uint()
-	}
-	c.AutoDemote, c.KeepRemoved = r.Bool(), r.Bool()
-	return c
+		varint.List(f, &l.Gates, protocol.MaxTrackGates, func(g *protocol.GateConfig, f *varint.Fields) {
+			f.Text(&g.Name, protocol.MaxTrackName)
+			varint.Byte(f, &g.Kind)
+			f.Text(&g.Spec, protocol.MaxTrackGateSpec)
+			f.Uint(&g.Timeout, &g.Retry)
+		})
+	})
+	varint.List(f, &c.ExplicitCodes, protocol.MaxTrackCodes, func(code *string, f *varint.Fields) { f.Text(code, protocol.MaxTrackName) })
+	f.Uint(&c.ImplicitAfter, &c.ImplicitAttempts, &c.StallTimeout, &c.SkipEmptyAfter)
+	f.Uint(&c.ReelectMinInterval, &c.MinAdvanceInterval, &c.Retention)
+	f.Bool(&c.AutoDemote, &c.KeepRemoved)
 }
 
 // Append appends the whole state: the same bytes for the same state, whatever happened before.
 // Instances come in order of their ids, behind everything else.
 func (t *Track) Append(b []byte) []byte {
-	b = append(b, recordVersion)
-	b = appendConfig(b, &t.config)
-	b = varint.Append(b, t.revision, t.clock, t.last, t.incarnations)
-	b = varint.AppendBytes(append(b, byte(t.paused)), t.sourceError)
-	b = varint.Append(b, uint64(len(t.locations)))
-	for _, l := range t.locations {
-		b = l.append(b)
-	}
-	b = varint.Append(b, uint64(len(t.published)))
-	for i := range t.published {
-		p := &t.published[i]
-		b = varint.AppendBool(varint.AppendBytes(varint.Append(b, p.version, p.at, p.wall), p.payload), p.withdrawn)
-	}
 	index := make(map[*location]uint64, len(t.locations))
 	for i, l := range t.locations {
 		index[l] = uint64(i)
 	}
-	b = varint.Append(b, uint64(len(t.instances)))
+	list := make([]placed, 0, len(t.instances))
 	for _, id := range slices.Sorted(maps.Keys(t.instances)) {
 		p := t.instances[id]
-		b = p.append(varint.Append(b, index[p.loc]))
+		list = append(list, placed{p, index[p.loc]})
 	}
-	return b
+	return varint.Encode(append(b, recordVersion), func(f *varint.Fields) { t.fields(f, &list) })
 }
 
-func (l *location) append(b []byte) []byte {
-	b = varint.AppendBytes(b, l.name)
-	b = varint.Append(b, l.target, l.stable, l.since, l.generation, l.floor, l.promoted, l.reelectAt, l.emptySince, l.sharedAt, l.blockedSince)
-	b = append(b, byte(l.paused), byte(l.announced))
-	b = varint.AppendBool(b, l.rollback, l.reelectRequested, l.excluded, l.shareOnly)
-	b = append(varint.Append(b, l.gate.version, l.gate.index, l.gate.attempt, l.gate.at), byte(l.gate.state))
-	b = varint.Append(b, uint64(len(l.history)))
-	for i := range l.history {
-		r := &l.history[i]
-		b = append(varint.Append(b, r.version, r.at, r.converged, r.wall), byte(r.reason))
-		b = varint.AppendBool(b, r.skip, r.payload)
-	}
-	return b
+// placed is an instance with the place of its location among the track's.
+type placed struct {
+	*instance
+	location uint64
 }
 
-func (p *instance) append(b []byte) []byte {
-	b = varint.Append(varint.AppendBytes(b, p.id), p.session, p.incarnation)
-	b = varint.AppendBool(append(b, byte(p.role)), p.demoted, p.inShare)
-	b = varint.Append(varint.AppendBytes(b, p.meta), p.registered, p.roleAt, p.sent, p.sentGen, p.sentAt, p.seq, p.reportGen, p.reportAt)
+func (t *Track) fields(f *varint.Fields, instances *[]placed) {
+	configFields(&t.config, f)
+	f.Uint(&t.revision, &t.clock, &t.last, &t.incarnations)
+	varint.Byte(f, &t.paused)
+	f.Text(&t.sourceError, 2*protocol.MaxTrackMessage)
+	varint.List(f, &t.locations, protocol.MaxTrackLocations+maxRemoved, func(l **location, f *varint.Fields) {
+		if f.Reading() {
+			*l = new(location)
+		}
+		(*l).fields(f)
+	})
+	varint.List(f, &t.published, MaxPublished, func(p *published, f *varint.Fields) {
+		f.Uint(&p.version, &p.at, &p.wall)
+		f.Bytes(&p.payload, protocol.MaxTrackPayload)
+		f.Bool(&p.withdrawn)
+	})
+	varint.List(f, instances, MaxInstances, func(p *placed, f *varint.Fields) {
+		if f.Reading() {
+			p.instance = new(instance)
+		}
+		f.Uint(&p.location)
+		p.instance.fields(f)
+	})
+}
+
+func (l *location) fields(f *varint.Fields) {
+	f.Text(&l.name, protocol.MaxTrackName)
+	f.Uint(&l.target, &l.stable, &l.since, &l.generation, &l.floor, &l.promoted, &l.reelectAt, &l.emptySince)
+	f.Uint(&l.sharedAt, &l.blockedSince)
+	varint.Byte(f, &l.paused)
+	varint.Byte(f, &l.announced)
+	f.Bool(&l.rollback, &l.reelectRequested, &l.excluded, &l.shareOnly)
+	f.Uint(&l.gate.version, &l.gate.index, &l.gate.attempt, &l.gate.at)
+	varint.Byte(f, &l.gate.state)
+	varint.List(f, &l.history, MaxHistory+1, func(r *row, f *varint.Fields) {
+		f.Uint(&r.version, &r.at, &r.converged, &r.wall)
+		varint.Byte(f, &r.reason)
+		f.Bool(&r.skip, &r.payload)
+	})
+}
+
+func (p *instance) fields(f *varint.Fields) {
+	f.Text(&p.id, protocol.MaxTrackInstance)
+	f.Uint(&p.session, &p.incarnation)
+	varint.Byte(f, &p.role)
+	f.Bool(&p.demoted, &p.inShare)
+	f.Text(&p.meta, protocol.MaxTrackMeta)
+	f.Uint(&p.registered, &p.roleAt, &p.sent, &p.sentGen, &p.sentAt, &p.seq, &p.reportGen, &p.reportAt)
 	r := &p.report
-	b = varint.Append(b, r.Seq, r.Current, r.Target, r.Attempts)
-	return varint.AppendBytes(varint.AppendBytes(b, r.Code), r.Message)
+	f.Uint(&r.Seq, &r.Current, &r.Target, &r.Attempts)
+	f.Text(&r.Code, protocol.MaxTrackName)
+	f.Text(&r.Message, protocol.MaxTrackMessage)
 }
 
 // Decode reads what Append wrote, and nothing else: any other bytes are ErrMalformed.
@@ -116,44 +116,33 @@ func Decode(b []byte) (*Track, error) {
 	if r.Byte() != recordVersion {
 		return nil, ErrMalformed
 	}
-	config := readConfig(&r)
-	if r.Failed {
+	t := &Track{instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
+	var instances []placed
+	varint.Decode(&r, func(f *varint.Fields) { t.fields(f, &instances) })
+	if !r.Done() {
 		return nil, ErrMalformed
 	}
-	t := &Track{instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
 	var err error
-	if t.config, err = Normalize(config); err != nil {
+	if t.config, err = Normalize(t.config); err != nil {
 		return nil, ErrMalformed
 	}
 	t.configBytes = ConfigBytes(&t.config)
-	t.revision, t.clock, t.last, t.incarnations = r.Uint(), r.Uint(), r.Uint(), r.Uint()
-	t.paused, t.sourceError = pauseMode(r.Byte()), string(r.Bytes(2*protocol.MaxTrackMessage))
-	for i := range r.Count(protocol.MaxTrackLocations + maxRemoved) {
-		l := readLocation(&r)
+	for i, l := range t.locations {
 		if l.pos = i; i >= len(t.config.Locations) {
 			l.pos = -1
 		}
-		t.locations = append(t.locations, l)
 	}
-	for range r.Count(MaxPublished) {
-		p := published{version: r.Uint(), at: r.Uint(), wall: r.Uint()}
-		p.payload, p.withdrawn = bytes.Clone(r.Bytes(protocol.MaxTrackPayload)), r.Bool()
-		t.published = append(t.published, p)
-		t.bytes += VersionBytes(len(p.payload))
+	for i := range t.published {
+		t.bytes += VersionBytes(len(t.published[i].payload))
 	}
-	for range r.Count(MaxInstances) {
-		i := r.Uint()
-		p := readInstance(&r)
-		if r.Failed || i >= uint64(len(t.locations)) || t.instances[p.id] != nil {
+	for _, p := range instances {
+		if p.location >= uint64(len(t.locations)) || t.instances[p.id] != nil {
 			return nil, ErrMalformed
 		}
-		p.loc = t.locations[i]
-		t.insert(p)
+		p.loc = t.locations[p.location]
+		t.insert(p.instance)
 	}
-	if r.Failed || len(r.Rest) > 0 || len(t.locations) < len(t.config.Locations) {
-		return nil, ErrMalformed
-	}
-	if t.Check() != nil {
+	if len(t.locations) < len(t.config.Locations) || t.Check() != nil {
 		return nil, ErrMalformed
 	}
 	for _, l := range t.locations {
@@ -163,36 +152,6 @@ func Decode(b []byte) (*Track, error) {
 		return nil, ErrMalformed // numbers or an order that Append does not write
 	}
 	return t, nil
-}
-
-func readLocation(r *varint.Reader) *location {
-	l := &location{name: string(r.Bytes(protocol.MaxTrackName))}
-	for _, p := range []*uint64{
-		&l.target, &l.stable, &l.since, &l.generation, &l.floor, &l.promoted, &l.reelectAt, &l.emptySince, &l.sharedAt, &l.blockedSince,
-	} {
-		*p = r.Uint()
-	}
-	l.paused, l.announced = pauseMode(r.Byte()), protocol.TrackState(r.Byte())
-	l.rollback, l.reelectRequested, l.excluded, l.shareOnly = r.Bool(), r.Bool(), r.Bool(), r.Bool()
-	l.gate = gate{version: r.Uint(), index: r.Uint(), attempt: r.Uint(), at: r.Uint(), state: gateState(r.Byte())}
-	for range r.Count(MaxHistory + 1) {
-		l.history = append(l.history, row{
-			version: r.Uint(), at: r.Uint(), converged: r.Uint(), wall: r.Uint(), reason: protocol.TrackReason(r.Byte()), skip: r.Bool(), payload: r.Bool(),
-		})
-	}
-	return l
-}
-
-func readInstance(r *varint.Reader) *instance {
-	p := &instance{id: string(r.Bytes(protocol.MaxTrackInstance)), session: r.Uint(), incarnation: r.Uint()}
-	p.role, p.demoted, p.inShare = protocol.TrackInstanceRole(r.Byte()), r.Bool(), r.Bool()
-	p.meta = string(r.Bytes(protocol.MaxTrackMeta))
-	for _, n := range []*uint64{&p.registered, &p.roleAt, &p.sent, &p.sentGen, &p.sentAt, &p.seq, &p.reportGen, &p.reportAt} {
-		*n = r.Uint()
-	}
-	p.report = protocol.UpdateReport{Seq: r.Uint(), Current: r.Uint(), Target: r.Uint(), Attempts: r.Uint()}
-	p.report.Code, p.report.Message = string(r.Bytes(protocol.MaxTrackName)), string(r.Bytes(protocol.MaxTrackMessage))
-	return p
 }
 
 // Digest is a hash of the record, FNV-1a: replicas that made the same calls have the same.
