@@ -32,9 +32,9 @@ type bucket struct {
 	semaphores map[string]*semaphore               // by semaphoreKey
 	objects    [kindCount]map[string]*hostedObject // by kind, the same
 
-	// A bucket has a time of its own, which stands still while it is not active: deadlines of its
-	// sessions and waiters are in it, and move with it as they are. It is stood at log time base,
-	// or all the time while it is not active. A bucket that never moved has log time.
+	// A bucket has a time of its own, which stands still while it is not active. Deadlines of its
+	// sessions, waiters and objects are in it, and move with it unchanged. It was timeBase at log time
+	// logBase, and is timeBase while the bucket is not active. A bucket that never moved has log time.
 	timeBase, logBase uint64
 	timers            deadlines // of its sessions, waiters and hosted objects
 	timer             timer     // in Machine.deadlines, at the first of timers, while active

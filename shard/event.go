@@ -60,9 +60,9 @@ const (
 	// EventBucketsLeft: copies of the run are dropped; they served nothing since they were frozen
 	// or imported.
 	EventBucketsLeft EventKind = 16
-	// EventProcess tells a session, member of a process or one that was, about a round: Session,
+	// EventProcess notifies a member or former member of a process of a round: Session,
 	// Epoch, Node, Name, Process. It is for whatever connection of the session is known where it is
-	// delivered, and may be lost: it is told again when the member syncs.
+	// delivered, and may be lost: it is repeated when the member syncs.
 	EventProcess EventKind = 17
 	// EventTrackDeleted: Node, Name. Streams over the track end.
 	EventTrackDeleted EventKind = 18
@@ -107,7 +107,7 @@ type Event struct {
 	First, Count, Total uint32 // buckets: a run of them, and how many the tier has
 }
 
-// Change is one change of a semaphore, for watches. Waiters never make one.
+// SemaphoreChange is one change of a semaphore, for watches. Waiters never make one.
 type SemaphoreChange struct {
 	Node   uint64
 	Bucket uint32

@@ -18,7 +18,7 @@ const (
 
 // Export reads the next chunk of a run of buckets that is frozen here for the move with this epoch.
 // The cursor is nil at first, then what the call before gave as next, which is nil with the last
-// chunk. Chunks with the same cursor carry the same, whoever asks, but for what was dropped with
+// chunk. Chunks with the same cursor carry the same, in every call, but for what was dropped with
 // its node meanwhile. maxBytes 0 is ChunkBytes, which is the most too. A call's work is bounded, so
 // that a chunk may be small. Errors: PRECONDITION_FAILED, BAD_REQUEST.
 //

@@ -5,9 +5,9 @@ import (
 )
 
 // applyForceRelease takes leases away from owners whose sessions live, because an operator says so:
-// those with the order ids that the command names, in order. Who waits is granted what became free,
+// those with the order ids that the command names, in order. Waiters are granted what became free,
 // in this one Apply: its cost grows with their number. Unlike every other release it does not wait
-// until the owner stopped believing; the owner is told by the event. Order ids rise, so a copy of
+// until the owner stopped believing; the event notifies the owner. Order ids rise, so a copy of
 // the command that comes late finds nobody.
 func (m *Machine) applyForceRelease(c *rawCommand) {
 	x := &m.batch.force
@@ -55,7 +55,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 	}
 }
 
-// forceReleaseText tells an owner which operator took its lease away, and why.
+// forceReleaseText is the event's text: which operator took the lease away, and why.
 func forceReleaseText(by, reason string) string {
 	if by == "" {
 		return "taken away by an operator: " + reason

@@ -163,7 +163,7 @@ func (m *Machine) checkSessionRecord(id uint64, p *sessionRecord) error {
 	case p.id != id || count != p.entries.n:
 		return fmt.Errorf("it holds %d entries and says %d", count, p.entries.n)
 	case p.ended && (!slices.Contains(m.ending, p) && !slices.Contains(m.orphaned, p) || p.timer.pos != 0 || hidden):
-		return fmt.Errorf("it is gone and nobody buries it")
+		return fmt.Errorf("it has ended and is in no list of ended records")
 	case !p.ended && p.home != nil && m.byCreateID[p.home.createID] != p.home:
 		return fmt.Errorf("its create id is another's")
 	case !p.ended && p.home != nil && p.home.attached == (p.home.expiry.pos != 0):

@@ -56,7 +56,7 @@ func newListing(prefix, cursor []byte, limit uint32) (listing, error) {
 }
 
 // look says whether the next name in order goes into the page, with so many bytes beside it, and
-// whether to look further. Names in buckets that are not active here are another shard's to tell.
+// whether to look further. Another shard lists the names in buckets that are not active here.
 // When the page is full the cursor is set.
 func (l *listing) look(name []byte, b *bucket, size int, cursor *[]byte) (take, more bool) {
 	switch {

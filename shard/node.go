@@ -136,7 +136,7 @@ func (m *Machine) applyNodePut(c *rawCommand) {
 		m.touch(n)
 		m.keepFormerGrace(n, x.Config.GracePeriod)
 		n.revision, n.config = x.Revision, x.Config
-		n.usage.copyCount = 0 // its shares are to be worked out anew
+		n.usage.copyCount = 0 // its shares are computed again
 	}
 	m.updatePeriods()
 	m.reply(protocol.StatusOK, "")

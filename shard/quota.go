@@ -10,7 +10,7 @@ const (
 	answerBytes    = 32  // a remembered answer of a session record that has more than freeAnswers of them
 
 	// freeAnswers is how many answers of a session record cost its node nothing: a client that
-	// hears its answers and says so has fewer, unless it asks much at a time.
+	// gets its answers and confirms them has fewer, unless it has many requests under way.
 	freeAnswers = 64
 
 	// quotaValueBytes is the size of values up to which a quota of bytes leaves room for bad luck

@@ -69,7 +69,7 @@ func (m *Machine) StreamSnapshot(node uint64, name []byte, prefix bool, cursor [
 	return w.next, nil
 }
 
-// activeRuns says which buckets the snapshot speaks for: those that are active.
+// activeRuns says which buckets the snapshot is about: those that are active.
 func (m *Machine) activeRuns(out *protocol.Snapshot) {
 	for i := range m.buckets {
 		epoch := uint64(0)

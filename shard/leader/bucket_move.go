@@ -8,8 +8,8 @@ import (
 )
 
 // BucketsFrozen is EventBucketsFrozen: the buckets are about to move away, and their sessions leave
-// their connections. The driver tells the clients before this call, so a later pong does not count
-// for these sessions. What they hold here belongs to remote sessions now.
+// their connections. The driver notifies the clients before this call, so a later pong does not
+// count for these sessions. What they hold here belongs to remote sessions now.
 func (l *Leader) BucketsFrozen(now uint64, first, count uint32) {
 	if l.epoch == 0 {
 		return
@@ -65,7 +65,7 @@ func inRun(session uint64, first, count uint32) bool {
 }
 
 // atHome reports whether all sessions on a connection are at home in ACTIVE buckets here. After a
-// freeze is applied, a session stays on its connection until its client is told.
+// freeze is applied, a session stays on its connection until its client is notified.
 func (c *conn) atHome(st State) bool {
 	for _, s := range c.sessions {
 		if _, active := st.HomeBucket(s.id); !active {

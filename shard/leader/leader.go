@@ -1,6 +1,6 @@
 // Package leader is the work of a shard's leader beside applying the log, as a pure step machine:
 // liveness of sessions by connection, log time, ticks for due deadlines, the self-check, and the
-// subscriptions that tell a shard when a remote session ends.
+// subscriptions that notify a shard when a remote session ends.
 //
 // Inputs are calls, time is an argument, outputs are data. The driver makes all calls of a [Leader]
 // from one goroutine, and carries out what [Leader.Take] returns. Nothing here reads a clock,
@@ -13,7 +13,7 @@
 //     same term is no new leadership and is not reported.
 //   - It feeds the events of the log in order: Attached, Detached, Ended, RemoteHeld, RemoteIdle,
 //     BucketsFrozen, BucketsActive, BucketsLeft. After the events of a batch it calls Done for the
-//     leader's own commands in it. Before BucketsFrozen it tells the clients that their sessions
+//     leader's own commands in it. Before BucketsFrozen it notifies the clients that their sessions
 //     are detached, on their connections, so that any later pong comes after that.
 //   - A barrier asked for by Ready.Barrier begins after Take has returned, and ends with exactly
 //     one BarrierDone. It succeeds only if a linearizable read of the epoch register returned the
@@ -113,7 +113,7 @@ type Message struct {
 }
 
 // Cut takes a connection away from this shard. No pong of this shard may be sent on it any more,
-// unless Reason is empty and the client was told that its sessions are detached.
+// unless Reason is empty and the client was notified that its sessions are detached.
 type Cut struct {
 	Conn   uint64
 	Reason string // why to close the connection; empty: keep it open without its sessions at home here

@@ -221,7 +221,7 @@ func (l *Leader) notifyAlive(id uint64, v sessionState, attachEpoch uint64, desc
 }
 
 // notify queues an update. A subscriber that does not acknowledge is dropped; its next heartbeat
-// tells it, and it subscribes again.
+// notifies it, and it subscribes again.
 func (l *Leader) notify(p *subscriber, e sessionStatus) {
 	if p.dropped {
 		return

@@ -56,7 +56,7 @@ type Bootstrap struct {
 	// not taken over. Empty for a new cluster.
 	Restored []byte
 	// RestoredEpoch is then the bucket epoch of the assignment. It must be above all bucket epochs
-	// of the other cluster: copies of buckets are told apart by it.
+	// of the other cluster: it tells copies of buckets apart.
 	RestoredEpoch uint64
 }
 

@@ -13,8 +13,8 @@ import (
 //	1  first version
 const FormatVersion = 1
 
-// Fields are unsigned varints, byte strings after a varint length, and lists after a varint count. No
-// field is optional within a version. Strings are copied: the state must not alias an entry.
+// Fields are unsigned varints, byte strings after a varint length, and lists after a varint count.
+// No field is optional within a version. Strings are copied: the state must not alias an entry.
 
 func configFields(f *varint.Fields, c *protocol.NodeConfig) {
 	f.Uint32(&c.Fields)

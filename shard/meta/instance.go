@@ -74,22 +74,12 @@ func (s *State) Instances() []Instance { return s.instances }
 
 // InstanceByName finds the instance with a name that is not Expelled.
 func (s *State) InstanceByName(name string) (Instance, bool) {
-	for i := range s.instances {
-		if s.instances[i].Name == name && !s.instances[i].Expelled() {
-			return s.instances[i], true
-		}
-	}
-	return Instance{}, false
+	return first(s.instances, func(i *Instance) bool { return i.Name == name && !i.Expelled() })
 }
 
 // InstanceByUUID finds the instance with a UUID, Expelled or not.
 func (s *State) InstanceByUUID(uuid string) (Instance, bool) {
-	for i := range s.instances {
-		if s.instances[i].UUID == uuid {
-			return s.instances[i], true
-		}
-	}
-	return Instance{}, false
+	return first(s.instances, func(i *Instance) bool { return i.UUID == uuid })
 }
 
 // Instance finds one.

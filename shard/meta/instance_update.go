@@ -75,7 +75,7 @@ func (c *InstanceUpdate) apply(s *State) Result {
 	case c.Target == Expelled && i.Target.Variant == Expelled:
 		return Result{Revision: unchanged, Instance: i.ID}
 	case i.Expelled():
-		return refuse(protocol.StatusPreconditionFailed, "cannot update expelled instance `%s`; to join anew, start with an empty folder", i.Name)
+		return refuse(protocol.StatusPreconditionFailed, "cannot update expelled instance `%s`; to join again, start with an empty folder", i.Name)
 	case c.Target == Offline && i.Target.Variant != Online:
 		return Result{Revision: unchanged, Instance: i.ID} // Expelled stays
 	case c.Expected != 0 && c.Expected != i.Revision:

@@ -119,7 +119,7 @@ func (c *Join) repeat(s *State, i *Instance) Result {
 	differs := ""
 	switch {
 	case i.Expelled():
-		return refuse(protocol.StatusPreconditionFailed, "instance `%s` is expelled from the cluster; to join anew, start with an empty folder", i.Name)
+		return refuse(protocol.StatusPreconditionFailed, "instance `%s` is expelled from the cluster; to join again, start with an empty folder", i.Name)
 	case i.Current.Variant != Offline || i.Target.Variant != Offline:
 		return refuse(protocol.StatusAlreadyExists, "instance `%s` with this uuid is not in Offline state, but %s, to be %s; each instance needs a folder of its own",
 			i.Name, i.Current, i.Target)

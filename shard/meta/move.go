@@ -19,15 +19,7 @@ const (
 
 // String is the phase's word.
 func (p MovePhase) String() string {
-	switch p {
-	case Moving:
-		return "moving"
-	case Committed:
-		return "committed"
-	case Aborted:
-		return "aborted"
-	}
-	return "unknown"
+	return word(p, "", "moving", "committed", "aborted")
 }
 
 // Move is a change of the owner of some buckets, under way. Invariant: a bucket is in one move at

@@ -23,17 +23,7 @@ const (
 
 // String is the phase's word.
 func (p NodePhase) String() string {
-	switch p {
-	case Creating:
-		return "creating"
-	case Ready:
-		return "ready"
-	case Altering:
-		return "altering"
-	case Dropping:
-		return "dropping"
-	}
-	return "unknown"
+	return word(p, "", "creating", "ready", "altering", "dropping")
 }
 
 // Node is the record of a coordination node.

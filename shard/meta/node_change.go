@@ -91,7 +91,7 @@ func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
 		if n.Phase == Dropping {
 			return nil, nodeNotFound(path)
 		}
-		return nil, refuse(protocol.StatusAborted, "coordination node %s was made anew in the meantime; look again and retry", path)
+		return nil, refuse(protocol.StatusAborted, "coordination node %s was created again in the meantime; look again and retry", path)
 	}
 	return n, Result{}
 }

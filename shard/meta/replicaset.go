@@ -20,17 +20,7 @@ const (
 
 // String is the phase's word.
 func (p ReplicasetPhase) String() string {
-	switch p {
-	case NotReady:
-		return "not ready"
-	case ReplicasetReady:
-		return "ready"
-	case ToBeExpelled:
-		return "to be expelled"
-	case ReplicasetExpelled:
-		return "expelled"
-	}
-	return "unknown"
+	return word(p, "not ready", "ready", "to be expelled", "expelled")
 }
 
 // DefaultWeight is the weight of a replicaset that becomes ready, unless a user set another.
@@ -62,12 +52,7 @@ func (s *State) Replicaset(id uint64) (Replicaset, bool) {
 
 // ReplicasetByName finds the replicaset with a name that is not expelled.
 func (s *State) ReplicasetByName(name string) (Replicaset, bool) {
-	for _, r := range s.replicasets {
-		if r.Name == name && r.Phase != ReplicasetExpelled {
-			return r, true
-		}
-	}
-	return Replicaset{}, false
+	return first(s.replicasets, func(r *Replicaset) bool { return r.Name == name && r.Phase != ReplicasetExpelled })
 }
 
 func findReplicaset(list []Replicaset, id uint64) (int, bool) {

@@ -13,7 +13,7 @@ import (
 
 // Restore reads what Snapshot.WriteTo wrote, up to its end chunk and no further. It never panics,
 // and allocates no more than the size of its input. What it accepts is a state from which Apply can
-// continue, whoever made the bytes.
+// continue, whatever made the bytes.
 func Restore(r io.Reader) (*Machine, error) {
 	intro := make([]byte, len(snapshotMagic)+1)
 	if _, err := io.ReadFull(r, intro); err != nil {

@@ -23,15 +23,7 @@ const (
 
 // String is the role's word.
 func (r Role) String() string {
-	switch r {
-	case RoleNone:
-		return "none"
-	case RoleNonVoting:
-		return "non-voting"
-	case RoleVoter:
-		return "voter"
-	}
-	return "unknown"
+	return word(r, "none", "non-voting", "voter")
 }
 
 // Replica is one copy of a shard. A removed replica never comes back: its instance gets another one
@@ -67,22 +59,12 @@ func (x *Shard) String() string {
 
 // Replica finds a replica by its id.
 func (x *Shard) Replica(id uint64) (Replica, bool) {
-	for _, r := range x.Replicas {
-		if r.Replica == id {
-			return r, true
-		}
-	}
-	return Replica{}, false
+	return first(x.Replicas, func(r *Replica) bool { return r.Replica == id })
 }
 
 // On finds the replica of an instance.
 func (x *Shard) On(instance uint64) (Replica, bool) {
-	for _, r := range x.Replicas {
-		if r.Instance == instance {
-			return r, true
-		}
-	}
-	return Replica{}, false
+	return first(x.Replicas, func(r *Replica) bool { return r.Instance == instance })
 }
 
 // Shards are the data shards, in order of id.

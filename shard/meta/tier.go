@@ -66,22 +66,12 @@ func (s *State) Tiers() []Tier { return s.tiers }
 
 // TierByName finds one.
 func (s *State) TierByName(name string) (Tier, bool) {
-	for i := range s.tiers {
-		if s.tiers[i].Name == name {
-			return s.tiers[i], true
-		}
-	}
-	return Tier{}, false
+	return first(s.tiers, func(t *Tier) bool { return t.Name == name })
 }
 
 // Tier finds one.
 func (s *State) Tier(id uint8) (Tier, bool) {
-	for i := range s.tiers {
-		if s.tiers[i].ID == id {
-			return s.tiers[i], true
-		}
-	}
-	return Tier{}, false
+	return first(s.tiers, func(t *Tier) bool { return t.ID == id })
 }
 
 // Route is the shard that owns a bucket, and the bucket's epoch; 0, 0 if there is no such tier or

@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// roundMember finds the member and checks that it speaks of the present round. ABORTED: it speaks
-// of an older one, or was not in it.
+// roundMember finds the member and checks that the request is about the present round. ABORTED: it
+// speaks of an older one, or was not in it.
 func (p *Process) roundMember(session, epoch uint64) (*member, error) {
 	m := p.member(session)
 	switch {
@@ -75,7 +75,7 @@ func (p *Process) Complete(at Now, session, epoch uint64, result []byte, out *Ou
 
 // Completed confirms that the member completed the round. A repeat is OK, and so is one that comes
 // when the next round is under way. ABORTED: the round was not completed, or is older.
-// PRECONDITION_FAILED: the member was not told that it is complete.
+// PRECONDITION_FAILED: the member was not notified that it is complete.
 func (p *Process) Completed(at Now, session, epoch uint64, out *Out) error {
 	p.fireDeadlines(at, out)
 	if m := p.member(session); m != nil && m.completedEpoch == epoch && epoch > 0 && epoch != p.round.epoch {

@@ -24,7 +24,7 @@ const (
 	EventRemoved MemberEventKind = 6
 )
 
-// MemberEvent is addressed to the session. It may be told again by Resend; receivers take what they
+// MemberEvent is addressed to the session. Resend may repeat it; receivers take what they
 // did already for done, and confirm again.
 type MemberEvent struct {
 	Kind           MemberEventKind

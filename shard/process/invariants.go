@@ -87,7 +87,7 @@ func (p *Process) checkMembers(running, decided bool) error {
 		case p.phase == protocol.PhaseCompleted && m.status < protocol.MemberCompleting || p.phase == protocol.PhaseCompleting && m.status == protocol.MemberResuming:
 			return fmt.Errorf("member %d has status %d in phase %v", m.order, m.status, p.phase)
 		case m.status == protocol.MemberPrepared && p.phase == protocol.PhaseCompleting && m.order != r.coordinator:
-			return fmt.Errorf("member %d was not told that the round is complete", m.order)
+			return fmt.Errorf("member %d was not notified that the round is complete", m.order)
 		case decided && m.inRound() && m.completedEpoch != r.epoch:
 			return fmt.Errorf("member %d does not have the completed epoch", m.order)
 		case m.inRound() && m.token < r.epoch:

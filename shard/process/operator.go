@@ -29,7 +29,7 @@ func (p *Process) Force(at Now, text string, out *Out) error {
 	return nil
 }
 
-// Evict takes a member out, its key too; its session, if it lives, is told, and lives on.
+// Evict takes a member out, its key too; its session, if it lives, is notified, and continues.
 // NOT_FOUND: it is no member.
 func (p *Process) Evict(at Now, session uint64, text string, out *Out) error {
 	p.fireDeadlines(at, out)

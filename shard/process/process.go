@@ -119,7 +119,7 @@ func (p *Process) RoundSessions(list []uint64) []uint64 {
 	return list
 }
 
-// Preparing appends the sessions of the members that were told to prepare the present round and
+// Preparing appends the sessions of the members that were notified to prepare the present round and
 // have not, in order of joining, and gives the log time at which the round started.
 func (p *Process) Preparing(list []uint64) (started uint64, sessions []uint64) {
 	for _, m := range p.members {

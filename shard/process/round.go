@@ -190,14 +190,14 @@ func (p *Process) completeRound(at Now, c *member, result []byte, out *Out) {
 	p.advance(at, out)
 }
 
-// finishRound closes a round that was decided complete. Members that have not confirmed it are told
-// again by Resend, and by CompletedEpoch of what they are told next.
+// finishRound closes a round that was decided complete. Members that have not confirmed it are
+// notified again by Resend, and by CompletedEpoch of their next notification.
 func (p *Process) finishRound(at Now, late bool, out *Out) {
 	text := ""
 	if late {
 		n := 0
 		for _, m := range p.members {
-			if m.status == protocol.MemberPrepared { // the coordinator, who was to be told last
+			if m.status == protocol.MemberPrepared { // the coordinator, which was to be notified last
 				m.status = protocol.MemberCompleting
 				p.notify(m, out)
 			}
@@ -218,8 +218,8 @@ func (p *Process) finishRound(at Now, late bool, out *Out) {
 	p.scheduleRound(at, p.start, out)
 }
 
-// abandonRound gives up a round that is not decided: all that were told to prepare are told to
-// cancel.
+// abandonRound gives up a round that is not decided: all that were notified to prepare are notified
+// to cancel.
 func (p *Process) abandonRound(at Now, outcome protocol.ProcessOutcome, why string, out *Out) {
 	p.record(at, outcome, why, out)
 	for _, m := range p.members {
@@ -264,10 +264,10 @@ func (p *Process) notify(m *member, out *Out) {
 	out.Events = append(out.Events, e)
 }
 
-// Resend tells the session again what it has not confirmed; and a coordinator that it is to
+// Resend notifies the session again of what it has not confirmed; and a coordinator that it is to
 // coordinate. It changes nothing: the leader calls it when a member attaches again, after an
-// election for all, and now and then while a round is under way. A session that was removed is told
-// so. False: nothing is known of the session; it is no member.
+// election for all, and now and then while a round is under way. A session that was removed is
+// notified so. False: nothing is known of the session; it is no member.
 func (p *Process) Resend(session uint64, out *Out) bool {
 	if m := p.member(session); m != nil {
 		p.notify(m, out)

@@ -18,8 +18,8 @@
 //
 // The caller validates reports: a track that holds an invalid one cannot be restored.
 //
-// A track moves its targets only when somebody polls. [Track.Tick] never does: it tells watchers
-// that a poll would move something now (state READY), raises alerts, and times gates out.
+// A track moves its targets only when an instance polls. [Track.Tick] never does: it notifies
+// watchers that a poll would move something now (state READY), raises alerts, and times gates out.
 // [Track.Next] says when it is due.
 //
 // A Track is not safe for concurrent use; reads (Peek, Describe, Append, Next, Digest) may run

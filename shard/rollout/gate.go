@@ -39,7 +39,7 @@ func (t *Track) PendingGates() (list []protocol.GateRun) {
 	return list
 }
 
-// ReportGate tells the outcome of a run, which PendingGates or TrackEventGate named. Errors:
+// ReportGate reports the outcome of a run, which PendingGates or TrackEventGate named. Errors:
 // ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
 func (t *Track) ReportGate(now Now, location string, version uint64, name string, attempt uint64, o protocol.GateOutcome, text string, out *Events) error {
 	if o < protocol.GateSuccess || o > protocol.GateInconclusive || !validText(text, protocol.MaxTrackMessage) {

@@ -155,7 +155,7 @@ type Registration struct {
 	Location string
 	Role     protocol.TrackInstanceRole
 	Meta     string
-	// Takeover evicts a live session that has the id. Whoever embeds the track sets it too when
+	// Takeover evicts a live session that has the id. The shard sets it too when
 	// that session is detached.
 	Takeover bool
 }

@@ -78,8 +78,8 @@ func (t *Track) checkPoll(c Caller) (*instance, error) {
 	return p, nil
 }
 
-// isNewReport says that a report is later than what is known, and tells something else. An error is
-// also told again for a new target with the same version.
+// isNewReport says that a report is later than what is known, and says something else. An error is
+// also reported again for a new target with the same version.
 func (p *instance) isNewReport(r *protocol.UpdateReport) bool {
 	if r.Seq <= p.seq {
 		return false

@@ -64,7 +64,7 @@ func (t *Track) currentState(l *location, clock uint64) (protocol.TrackState, ui
 	return t.waitingState(l, protocol.ReasonAdvance, clock, protocol.StateConverged, protocol.StateWaitingDelay)
 }
 
-// waitingState tells what a location that could choose waits for: nothing there, or time.
+// waitingState is what a location that could choose waits for: nothing there, or time.
 func (t *Track) waitingState(l *location, reason protocol.TrackReason, clock uint64, nothing, time protocol.TrackState) (protocol.TrackState, uint64) {
 	v, at := t.candidate(l, reason, clock)
 	switch {
@@ -106,7 +106,8 @@ func (t *Track) demoteAt(p *instance) uint64 {
 	return max(p.loc.blockedSince, p.roleAt) + t.config.StallTimeout
 }
 
-// updateStates ends every call that changed something: it tells what state each location is in now.
+// updateStates ends every call that changed something: it emits the state that each location is in
+// now.
 func (t *Track) updateStates(now Now, out *Events) {
 	t.dropGates(now, out)
 	for _, l := range t.locations {

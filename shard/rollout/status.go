@@ -50,7 +50,7 @@ func (t *Track) History(location string) ([]protocol.TrackHistoryRow, error) {
 	return nil, ErrUnknownLocation
 }
 
-// Instance tells about one.
+// Instance is the status of one.
 func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
 	p := t.instances[id]
 	if p == nil {

@@ -136,7 +136,7 @@ func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig,
 			continue
 		}
 		l := before[j]
-		if !same || old.Source != c.Source { // gates begin anew: the version may come from elsewhere now
+		if !same || old.Source != c.Source { // gates begin again: the version may have another source now
 			l.gate = gate{}
 		}
 		if l.pos < 0 && len(l.members) == 0 {

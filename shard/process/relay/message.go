@@ -19,7 +19,7 @@ type Request struct {
 	Payload []byte   // kept until it is answered
 
 	// Room, if it is not nil, says why so many bytes more than the relay holds already are too much
-	// for whoever holds it. It is asked when the relay has room, and has dropped what the sender
+	// for the holder. It is asked when the relay has room, and has dropped what the sender
 	// gave up.
 	Admit func(held, more int) error
 }
