@@ -33,8 +33,9 @@ type bucket struct {
 	objects    [kindCount]map[string]*hostedObject // by kind, the same
 
 	// A bucket has a time of its own, which stands still while it is not active. Deadlines of its
-	// sessions, waiters and objects are in it, and move with it unchanged. It was timeBase at log time
-	// logBase, and is timeBase while the bucket is not active. A bucket that never moved has log time.
+	// sessions, waiters and objects are in it, and move with it unchanged. It was timeBase at log
+	// time logBase, and is timeBase while the bucket is not active. A bucket that never moved has
+	// log time.
 	timeBase, logBase uint64
 	timers            deadlines // of its sessions, waiters and hosted objects
 	timer             timer     // in Machine.deadlines, at the first of timers, while active

@@ -157,7 +157,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"ask-unproved", "shard/leader/message.go",
-		[]string{"l.receiveSubscribe(from, &m)\n", "l.receiveSubscribe(from, &m)\n\t\t\tl.requestsInFlight, l.requestsWaiting = append(l.requestsInFlight, l.requestsWaiting...), nil\n\t\t\tl.replySubscribes(st)\n"},
+		[]string{"l.receiveSubscribe(from, m) })", "l.receiveSubscribe(from, m)\n\t\t\tl.requestsInFlight, l.requestsWaiting = append(l.requestsInFlight, l.requestsWaiting...), nil\n\t\t\tl.replySubscribes(st)\n\t\t})"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{

@@ -102,7 +102,7 @@ var errMalformed = errors.New("malformed message of another shard's leader; chec
 // directions.
 type message interface {
 	kind() byte
-	fields(c *codec)
+	fields(f *varint.Fields)
 }
 
 func (*subscribeMsg) kind() byte   { return kindSubscribe }
@@ -111,93 +111,59 @@ func (*subscribeReply) kind() byte { return kindSubscribeReply }
 func (*heartbeatReply) kind() byte { return kindHeartbeatReply }
 func (*notifyMsg) kind() byte      { return kindNotify }
 
-func (m *subscribeMsg) fields(c *codec) {
-	c.uints(&m.epoch, &m.attempt, &m.request)
-	codeList(c, &m.sessions, MaxRequestSessions, func(c *codec, e *subscribeEntry) {
-		c.uints(&e.session, &e.bucketEpoch, &e.known)
+func (m *subscribeMsg) fields(f *varint.Fields) {
+	f.Uint(&m.epoch, &m.attempt, &m.request)
+	varint.List(f, &m.sessions, MaxRequestSessions, func(e *subscribeEntry, f *varint.Fields) {
+		f.Uint(&e.session, &e.bucketEpoch, &e.known)
 	})
 }
 
-func (m *heartbeatMsg) fields(c *codec) { c.uints(&m.epoch, &m.attempt, &m.sentAt, &m.nextUpdate) }
+func (m *heartbeatMsg) fields(f *varint.Fields) { f.Uint(&m.epoch, &m.attempt, &m.sentAt, &m.nextUpdate) }
 
-func (m *subscribeReply) fields(c *codec) {
-	c.uints(&m.homeEpoch, &m.epoch, &m.attempt, &m.request, &m.first, &m.count)
+func (m *subscribeReply) fields(f *varint.Fields) {
+	f.Uint(&m.homeEpoch, &m.epoch, &m.attempt, &m.request, &m.first, &m.count)
 	if m.first > MaxRequestSessions || m.count > MaxRequestSessions {
-		c.in.Fail()
+		f.Fail()
 	}
-	codeList(c, &m.sessions, maxNotifySessions, (*codec).status)
+	varint.List(f, &m.sessions, maxNotifySessions, (*sessionStatus).fields)
 }
 
-func (m *heartbeatReply) fields(c *codec) {
+func (m *heartbeatReply) fields(f *varint.Fields) {
 	known := uint64(0)
 	if m.known {
 		known = 1
 	}
-	c.uints(&m.homeEpoch, &m.epoch, &m.attempt, &m.sentAt, &known)
+	f.Uint(&m.homeEpoch, &m.epoch, &m.attempt, &m.sentAt, &known)
 	m.known = known == 1
 }
 
-func (m *notifyMsg) fields(c *codec) {
-	c.uints(&m.homeEpoch, &m.epoch, &m.attempt, &m.firstUpdate)
-	codeList(c, &m.sessions, maxNotifySessions, (*codec).status)
-}
-
-// codec appends fields to out, or reads them from in.
-type codec struct {
-	reading bool
-	out     []byte
-	in      varint.Reader
+func (m *notifyMsg) fields(f *varint.Fields) {
+	f.Uint(&m.homeEpoch, &m.epoch, &m.attempt, &m.firstUpdate)
+	varint.List(f, &m.sessions, maxNotifySessions, (*sessionStatus).fields)
 }
 
 func encode(m message) []byte {
-	c := codec{out: []byte{messageVersion, m.kind()}}
-	m.fields(&c)
-	return c.out
+	return varint.Encode([]byte{messageVersion, m.kind()}, m.fields)
 }
 
-// decode reads the fields of m, and reports whether they are well-formed.
+// decode reads the fields of m, and reports whether they are well-formed. Later versions may append
+// fields.
 func decode(fields []byte, m message) bool {
-	c := codec{reading: true, in: varint.Reader{Rest: fields}}
-	m.fields(&c)
-	return !c.in.Failed
+	r := varint.Reader{Rest: fields}
+	varint.Decode(&r, m.fields)
+	return !r.Failed
 }
 
-func (c *codec) uints(numbers ...*uint64) {
-	if c.reading {
-		c.in.Uints(numbers...)
-		return
-	}
-	for _, n := range numbers {
-		c.out = varint.Append(c.out, *n)
-	}
-}
-
-// codeList codes a list of at most limit elements. A length that the message is too short for
-// allocates nothing.
-func codeList[T any](c *codec, list *[]T, limit int, element func(c *codec, e *T)) {
-	if c.reading {
-		*list = make([]T, c.in.Count(limit))
-	} else {
-		c.out = varint.Append(c.out, uint64(len(*list)))
-	}
-	for i := range *list {
-		element(c, &(*list)[i])
-	}
-}
-
-func (c *codec) status(e *sessionStatus) {
+func (e *sessionStatus) fields(f *varint.Fields) {
 	state := uint64(e.state)
-	c.uints(&e.session, &state)
+	f.Uint(&e.session, &state)
 	e.state = sessionState(state)
 	switch {
-	case e.alive() && c.reading:
-		c.uints(&e.epoch)
-		e.description = string(c.in.Bytes(maxDescription))
 	case e.alive():
-		c.uints(&e.epoch)
-		c.out = varint.AppendBytes(c.out, e.description)
+		f.Uint(&e.epoch)
+		f.Text(&e.description, maxDescription)
 	case e.state != stateEnded && e.state != stateRetry:
-		c.in.Fail()
+		f.Fail()
 	}
 }
 
@@ -223,33 +189,31 @@ func (l *Leader) receive(from uint64, msg []byte, st State) error {
 	ok := true
 	switch fields := msg[2:]; msg[1] {
 	case kindSubscribe:
-		var m subscribeMsg
-		if ok = decode(fields, &m); ok {
-			l.receiveSubscribe(from, &m)
-		}
+		ok = handle(fields, func(m *subscribeMsg) { l.receiveSubscribe(from, m) })
 	case kindHeartbeat:
-		var m heartbeatMsg
-		if ok = decode(fields, &m); ok {
-			l.receiveHeartbeat(from, &m)
-		}
+		ok = handle(fields, func(m *heartbeatMsg) { l.receiveHeartbeat(from, m) })
 	case kindSubscribeReply:
-		var m subscribeReply
-		if ok = decode(fields, &m); ok {
-			l.receiveSubscribeReply(from, &m, st)
-		}
+		ok = handle(fields, func(m *subscribeReply) { l.receiveSubscribeReply(from, m, st) })
 	case kindHeartbeatReply:
-		var m heartbeatReply
-		if ok = decode(fields, &m); ok {
-			l.receiveHeartbeatReply(from, &m)
-		}
+		ok = handle(fields, func(m *heartbeatReply) { l.receiveHeartbeatReply(from, m) })
 	case kindNotify:
-		var m notifyMsg
-		if ok = decode(fields, &m); ok {
-			l.receiveNotify(from, &m, st)
-		}
+		ok = handle(fields, func(m *notifyMsg) { l.receiveNotify(from, m, st) })
 	}
 	if !ok {
 		return errMalformed
 	}
 	return nil
+}
+
+// handle decodes a message and gives it to its handler. It is false if the message is malformed.
+func handle[M any, P interface {
+	*M
+	message
+}](fields []byte, receive func(*M)) bool {
+	m := new(M)
+	ok := decode(fields, P(m))
+	if ok {
+		receive(m)
+	}
+	return ok
 }
