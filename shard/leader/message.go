@@ -118,7 +118,9 @@ func (m *subscribeMsg) fields(f *varint.Fields) {
 	})
 }
 
-func (m *heartbeatMsg) fields(f *varint.Fields) { f.Uint(&m.epoch, &m.attempt, &m.sentAt, &m.nextUpdate) }
+func (m *heartbeatMsg) fields(f *varint.Fields) {
+	f.Uint(&m.epoch, &m.attempt, &m.sentAt, &m.nextUpdate)
+}
 
 func (m *subscribeReply) fields(f *varint.Fields) {
 	f.Uint(&m.homeEpoch, &m.epoch, &m.attempt, &m.request, &m.first, &m.count)
