@@ -9,6 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
+func (x *hostedObject) snapshotMark() *uint32 { return &x.snapMark }
+
 func (x *hostedObject) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, x.node.id)

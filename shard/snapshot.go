@@ -191,7 +191,6 @@ func (n *node) snapshotMark() *uint32          { return &n.snapMark }
 func (p *sessionRecord) snapshotMark() *uint32 { return &p.snapMark }
 func (s *semaphore) snapshotMark() *uint32     { return &s.snapMark }
 func (e *entry) snapshotMark() *uint32         { return &e.snapMark }
-func (x *hostedObject) snapshotMark() *uint32  { return &x.snapMark }
 
 // touch comes before every change of a record: a snapshot that needs it sets it aside.
 func (m *Machine) touch(x savedRecord) {

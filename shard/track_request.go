@@ -131,13 +131,13 @@ func (m *Machine) applyTrackPoll(c *rawCommand) {
 	}
 	x, caller := q.object, q.caller(body.ID, body.Incarnation)
 	reply, err := x.track().Poll(m.callTrack(x), caller, &body.Report, &m.batch.track)
-	x.completePoll(body.WithPayload, &reply)
+	completePoll(x, body.WithPayload, &reply)
 	m.finishObject(&q, Event{Poll: &reply}, err)
 }
 
 // completePoll turns a track's answer into the reply: times become log time, where the track has
 // those of its bucket.
-func (x *hostedObject) completePoll(payload bool, reply *protocol.TrackPollReply) {
+func completePoll(x *hostedObject, payload bool, reply *protocol.TrackPollReply) {
 	if reply.Until > 0 {
 		reply.Until = x.bucket.logTimeAt(reply.Until)
 	}
@@ -297,6 +297,6 @@ func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime
 		return false
 	}
 	*out = reply
-	x.completePoll(req.WithPayload, out)
+	completePoll(x, req.WithPayload, out)
 	return true
 }
