@@ -160,15 +160,6 @@ func (m *Machine) clearNodeSessions(n *node, dropped []idRange) bool {
 	}
 }
 
-// homeSessionAfter is the node's first home session with an id above id.
-func (n *node) homeSessionAfter(id uint64) (s *homeSession) {
-	n.homeSessions.ascend(func(o *homeSession) bool { return o.id <= id }, func(o *homeSession) bool {
-		s = o
-		return false
-	})
-	return s
-}
-
 // removeHome removes a session's home from this shard. If its record is still needed, it stays as a
 // remote session's.
 func (m *Machine) removeHome(s *homeSession) {

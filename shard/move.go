@@ -243,16 +243,3 @@ func (m *Machine) homeIDRanges(is func(bucketState) bool) (out []idRange) {
 	}
 	return out
 }
-
-// homeSessionIn is the node's first home session above an id that is in one of the ranges.
-func (n *node) homeSessionIn(ranges []idRange, after uint64) *homeSession {
-	for _, r := range ranges {
-		if r.high <= after {
-			continue
-		}
-		if s := n.homeSessionAfter(max(after, r.low)); s == nil || s.id <= r.high {
-			return s
-		}
-	}
-	return nil
-}

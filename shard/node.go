@@ -179,3 +179,25 @@ func (m *Machine) isDropped(id uint64) bool {
 	_, found := slices.BinarySearch(m.dropped, id)
 	return found
 }
+
+// homeSessionAfter is the node's first home session with an id above id.
+func (n *node) homeSessionAfter(id uint64) (s *homeSession) {
+	n.homeSessions.ascend(func(o *homeSession) bool { return o.id <= id }, func(o *homeSession) bool {
+		s = o
+		return false
+	})
+	return s
+}
+
+// homeSessionIn is the node's first home session above an id that is in one of the ranges.
+func (n *node) homeSessionIn(ranges []idRange, after uint64) *homeSession {
+	for _, r := range ranges {
+		if r.high <= after {
+			continue
+		}
+		if s := n.homeSessionAfter(max(after, r.low)); s == nil || s.id <= r.high {
+			return s
+		}
+	}
+	return nil
+}

@@ -107,6 +107,11 @@ func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
 	return closeRecord(b, start, 0, recordBucket, 0, sum)
 }
 
+func (n *node) snapshotMark() *uint32          { return &n.snapMark }
+func (p *sessionRecord) snapshotMark() *uint32 { return &p.snapMark }
+func (s *semaphore) snapshotMark() *uint32     { return &s.snapMark }
+func (e *entry) snapshotMark() *uint32         { return &e.snapMark }
+
 func (n *node) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, n.id, n.revision)

@@ -187,11 +187,6 @@ type savedRecord interface {
 	appendRecord(b []byte, sum *uint64) []byte
 }
 
-func (n *node) snapshotMark() *uint32          { return &n.snapMark }
-func (p *sessionRecord) snapshotMark() *uint32 { return &p.snapMark }
-func (s *semaphore) snapshotMark() *uint32     { return &s.snapMark }
-func (e *entry) snapshotMark() *uint32         { return &e.snapMark }
-
 // touch comes before every change of a record: a snapshot that needs it sets it aside.
 func (m *Machine) touch(x savedRecord) {
 	if m.snapshot != nil {
