@@ -216,7 +216,7 @@ func TestLockStopsTheCommandInTime(t *testing.T) {
 // is free at once.
 func TestInterruptedLock(t *testing.T) {
 	t.Parallel()
-	if signal.Ignored(syscall.SIGHUP) { // by whoever started the tests, as nohup does: the commands would inherit it
+	if signal.Ignored(syscall.SIGHUP) { // by nohup, for example: the commands would inherit it
 		hangup := make(chan os.Signal, 1)
 		signal.Notify(hangup, syscall.SIGHUP)
 		t.Cleanup(func() { signal.Stop(hangup) })

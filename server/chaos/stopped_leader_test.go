@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// rarely is a session timeout with which keep-alives are minutes apart: whoever waited for those to
-// notice that an instance hangs would wait for longer than any test does.
+// rarely is a session timeout whose keep-alives are minutes apart. A client that needed keep-alives
+// to notice a hanging instance would outlast the test.
 const rarely = 25 * time.Minute
 
 // TestLeaderStopped: the instance that leads most is stopped by SIGSTOP, so that its connections
