@@ -41,8 +41,8 @@ type Config struct {
 
 	// Listen is the address for clients, Raft the one for other instances, Admin the one for
 	// metrics, health and profiles. A port of 0 picks a free one, except for Raft, which a folder
-	// keeps for good. Admin may be Off. It has no authentication: keep it on a loopback or a guarded
-	// network.
+	// keeps for good. Admin may be Off. It has no authentication: keep it on a loopback or a
+	// guarded network.
 	Listen, Raft, Admin string
 
 	// TLSListen is the address for clients that use TLS; default Off. With it, TLS is needed, and
@@ -55,9 +55,9 @@ type Config struct {
 	TLS certs.Files
 
 	// ClusterTLS are the files for the connections between instances. With them, each end shows a
-	// certificate that CA has signed and that is valid for the host that was dialled; the join token
-	// is proved as well. All instances of a cluster must have such files, or none. Changed files
-	// count for new connections within seconds.
+	// certificate that CA has signed and that is valid for the host that was dialled; the join
+	// token is proved as well. All instances of a cluster must have such files, or none. Changed
+	// files count for new connections within seconds.
 	ClusterTLS certs.Files
 
 	// Advertise is the address that clients are told to connect to, host:port; default Listen. Set
@@ -76,8 +76,8 @@ type Config struct {
 
 	// Peers are raft addresses of instances, host:port. Through them an instance with an empty
 	// folder finds its cluster, or agrees with others on the founder. Any two instances must have
-	// one in common. Without peers an empty folder becomes a cluster of its own; a used folder knows
-	// its cluster.
+	// one in common. Without peers an empty folder becomes a cluster of its own; a used folder
+	// knows its cluster.
 	Peers []string
 
 	// RaftAdvertise is the address that other instances are told to connect to, host:port; default
@@ -85,13 +85,13 @@ type Config struct {
 	RaftAdvertise string
 
 	// JoinToken is the secret that all instances of a cluster share, 16 to 1024 bytes. An instance
-	// with it is admitted, and learns the keys that sign sessions' tickets. It is needed with Peers.
-	// Without one, an instance that makes a cluster of its own generates one, and keeps it in the
-	// file join-token of its data folder.
+	// with it is admitted, and learns the keys that sign sessions' tickets. It is needed with
+	// Peers. Without one, an instance that makes a cluster of its own generates one, and keeps it
+	// in the file join-token of its data folder.
 	JoinToken string
 
-	// Version is the binary's, major.minor.patch; default DefaultVersion. Instances of a cluster may
-	// have two neighbouring minor versions.
+	// Version is the binary's, major.minor.patch; default DefaultVersion. Instances of a cluster
+	// may have two neighbouring minor versions.
 	Version string
 
 	// Network carries messages between instances; default TCP. Tests replace it.
@@ -174,17 +174,17 @@ type Config struct {
 
 // Limits bound what clients can make the server hold. A zero field is its default.
 type Limits struct {
-	// MaxConnections is the number of clients that may be connected; default 100,000, and always far
-	// enough below the limit on open files for the log's own files. One more is closed at once.
+	// MaxConnections is the number of clients that may be connected; default 100,000, and always
+	// far enough below the limit on open files for the log's own files. One more is closed at once.
 	MaxConnections int
 
 	// MaxConnectionsPerAddress is the same of one client address; default 0: unlimited.
 	MaxConnectionsPerAddress int
 
-	// MaxMemory bounds what clients can make the process hold, in bytes, 256 MiB or more; default 0:
-	// unlimited. When the live heap reaches three fifths of it, requests that need more memory are
-	// answered OVERLOADED until it is less. The rest is for garbage, stacks, buffers and the log. A
-	// program that sets it should have the collector aim at MemoryTarget of it.
+	// MaxMemory bounds what clients can make the process hold, in bytes, 256 MiB or more; default
+	// 0: unlimited. When the live heap reaches three fifths of it, requests that need more memory
+	// are answered OVERLOADED until it is less. The rest is for garbage, stacks, buffers and the
+	// log. A program that sets it should have the collector aim at MemoryTarget of it.
 	MaxMemory int64
 
 	// Window is the number of requests of a connection that may be unanswered; default 4096. One
@@ -205,8 +205,9 @@ type Limits struct {
 	MaxWatchers, MaxStreams, MaxWatches int
 
 	// OutSoft and OutHard bound the bytes that wait for a connection to read them. Above OutSoft
-	// (default 1 MiB) streams stop and reads are answered OVERLOADED. Above OutHard (default 4 MiB),
-	// or when a byte has waited for longer than OutAge (default 10 s), the connection is closed.
+	// (default 1 MiB) streams stop and reads are answered OVERLOADED. Above OutHard (default 4
+	// MiB), or when a byte has waited for longer than OutAge (default 10 s), the connection is
+	// closed.
 	OutSoft, OutHard int
 	OutAge           time.Duration
 

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// slowDiskAfter is how long a write to the log may take before this instance is not ready. After
-	// logstore's limit the process ends.
+	// slowDiskAfter is how long a write to the log may take before this instance is not ready.
+	// After logstore's limit the process ends.
 	slowDiskAfter = 5 * time.Second
 	// leaveInterval is the time between two instances of a cluster whose disks fill at the same
 	// time: the later one checks whether it still has to go.

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Above the high mark, in hundredths of Limits.MaxMemory, the server rejects requests that need more
-// memory, until the live heap is below the low mark. The rest is for garbage between two
+// Above the high mark, in hundredths of Limits.MaxMemory, the server rejects requests that need
+// more memory, until the live heap is below the low mark. The rest is for garbage between two
 // collections, stacks, buffers, and the log's own memory.
 const (
 	memoryHighMark = 60

@@ -91,23 +91,26 @@ func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 	return byPhase, members
 }
 
-// writeProcesses shows how the processes of each shard stand, and what happened to them since the
-// shard's replica started here. Counters of rounds and members are those of every replica, the
-// others count where the shard is led. With signalbox_process_round_seconds and
-// signalbox_process_prepare_seconds, histograms of log time at the leader:
+// writeProcesses shows the processes of each shard, and what happened to them since the shard's
+// replica started here. Counters of rounds and members are those of every replica; the others count
+// where the shard is led. There are two histograms of log time at the leader, too:
+// signalbox_process_round_seconds and signalbox_process_prepare_seconds. Behind signalbox_process
+// the names are these:
 //
-//	signalbox_processes                              by phase: one that stays preparing or coordinating waits for a member
-//	signalbox_process_members                        those that are absent, and keep a place by their key, too
-//	signalbox_process_rounds_started_total
-//	signalbox_process_rounds_ended_total             by outcome: completed; cancelled by a change or a forced round; failed, and tried again
-//	signalbox_process_joins_total, _leaves_total, _returns_total    returns are members that came back by their key without a round
-//	signalbox_process_requests_total                 messages between members, each receiver counted
-//	signalbox_process_requests_repeated_total        delivered again: sent again while unanswered, or after a new connection
-//	signalbox_process_requests_overflowed_total      refused because too much is unanswered; their senders try again
-//	signalbox_process_requests_pending, _pending_bytes
-//	signalbox_process_replies_total, _replies_refused_total         refused: the receiver's handler failed
-//	signalbox_process_messages_stale_total           of rounds that are over
-//	signalbox_process_undelivered_total              not delivered because the member's connection had much to read; they come again
+//	es                            by phase: one that stays preparing waits for a member
+//	_members                      with absent ones that keep a place by their key
+//	_rounds_started_total
+//	_rounds_ended_total           by outcome: completed; cancelled; failed, and tried again
+//	_joins_total, _leaves_total
+//	_returns_total                members that came back by their key without a round
+//	_requests_total               messages between members, each receiver counted
+//	_requests_repeated_total      delivered again: unanswered, or on a new connection
+//	_requests_overflowed_total    refused because too much is unanswered
+//	_requests_pending, _requests_pending_bytes
+//	_replies_total
+//	_replies_refused_total        the receiver's handler failed
+//	_messages_stale_total         of rounds that are over
+//	_undelivered_total            the member's connection had much to read; they come again
 func writeProcesses(w io.Writer, hosts []*shardHost) {
 	for _, d := range hosts {
 		p := d.memberSink

@@ -280,8 +280,8 @@ func (s *Server) checkCluster(state *meta.State) error {
 	return nil
 }
 
-// joinCluster makes the cluster, if this instance is its founder. Then it waits until the cluster has
-// the instance Online: its shards work then.
+// joinCluster makes the cluster, if this instance is its founder. Then it waits until the cluster
+// has the instance Online: its shards work then.
 func (s *Server) joinCluster(ctx context.Context) error {
 	founded := false
 	if id := s.entry.Identity(); id.Founder {

@@ -61,7 +61,8 @@ func (s *Server) watchCerts(c *certs.Certs, whose string) {
 	s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_reloads_failed{for=%q}", whose), func() float64 { return float64(c.Failures()) })
 }
 
-// ReloadCertificates reads the files of certificates now, instead of within a second. With an error the former ones stay in use.
+// ReloadCertificates reads the files of certificates now, instead of within a second. With an error
+// the former ones stay in use.
 func (s *Server) ReloadCertificates() error {
 	var errs []error
 	for _, c := range []*certs.Certs{s.certs, s.clusterCerts} {
@@ -73,7 +74,8 @@ func (s *Server) ReloadCertificates() error {
 }
 
 // An instance has two addresses in the map when it listens over TLS too: "plain,tls://other", or "tls://other" alone. A client is told that of its own kind. When an
-// instance has none, it is told the other one: it cannot connect there, and its error says so better than an instance without an address.
+// instance has none, it is told the other one: it cannot connect there, and its error says so
+// better than an instance without an address.
 const tlsScheme = "tls://"
 
 // advertise is where clients are told to connect.
@@ -101,7 +103,8 @@ func addressFor(address string, secure bool) string {
 	return other
 }
 
-// tlsNetwork encrypts what instances say to each other. Each end shows a certificate that the CA has signed, and the dialler insists on the host that it dialled.
+// tlsNetwork encrypts what instances say to each other. Each end shows a certificate that the CA
+// has signed, and the dialler insists on the host that it dialled.
 type tlsNetwork struct {
 	peer.Network
 	certs *certs.Certs

@@ -50,7 +50,8 @@ func openTLS(t *testing.T, cfg *tls.Config, endpoint string) (*client.Client, er
 	return c, err
 }
 
-// TestBothListeners: one server, a client at each listener; each is told of addresses of its own kind, and they see each other's locks.
+// TestBothListeners: one server, a client at each listener; each is told of addresses of its own
+// kind, and they see each other's locks.
 func TestBothListeners(t *testing.T) {
 	kit := newTLSKit(t)
 	s := start(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", kit.files })
@@ -123,7 +124,8 @@ func TestOnlyTLS(t *testing.T) {
 	}
 }
 
-// TestUnfinishedHandshakes: who begins a handshake and does not end it is closed after the time for a hello, and holds up nobody.
+// TestUnfinishedHandshakes: who begins a handshake and does not end it is closed after the time for
+// a hello, and holds up nobody.
 func TestUnfinishedHandshakes(t *testing.T) {
 	kit := newTLSKit(t)
 	var clock interface{ Advance(time.Duration) }
@@ -175,7 +177,8 @@ func TestUnfinishedHandshakes(t *testing.T) {
 	}
 }
 
-// TestClientCertificates: one that its authority signed is wanted, the new ones after a change of the files.
+// TestClientCertificates: one that its authority signed is wanted, the new ones after a change of
+// the files.
 func TestClientCertificates(t *testing.T) {
 	dir, ca, next := t.TempDir(), certstest.New(t), certstest.New(t)
 	files := certs.Files{CA: ca.Write(t, dir), Require: true}
@@ -225,7 +228,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestTLSBetweenInstances: instances that trust one authority make a cluster; one with another's certificate is not let in, nor one without any.
+// TestTLSBetweenInstances: instances that trust one authority make a cluster; one with another's
+// certificate is not let in, nor one without any.
 func TestTLSBetweenInstances(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
