@@ -90,7 +90,7 @@ func (a *auditLog) savePosition() {
 		return
 	}
 	if err := a.position.Set(a.applied.Load()); err != nil {
-		a.warn("place of the audit log is not kept, events will be there twice after a restart", "error", err)
+		a.warn("position of the audit log is not kept, events will be there twice after a restart", "error", err)
 	}
 }
 
