@@ -388,7 +388,7 @@ func TestCertificateIdentity(t *testing.T) {
 func TestRejectedConnectionsCount(t *testing.T) {
 	s := guarded(t, nil)
 	for range 8 { // until the answers are late
-		s.authFailures.Delay("127.0.0.1", time.Now())
+		s.requests.AuthFailures.Delay("127.0.0.1", time.Now())
 	}
 	c := dial(t, s)
 	id := c.send(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("wrong")})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/request"
 )
 
 func framed(body []byte) []byte {
@@ -221,7 +222,7 @@ func TestTimeouts(t *testing.T) {
 	idle := connect(t, s)
 	eventually(t, "the server to see all bytes", func() bool {
 		open, partial := 0, 0
-		s.eachConn(func(c *conn) {
+		s.requests.EachClient(func(c *request.Client) {
 			open++
 			if c.Unfinished() {
 				partial++

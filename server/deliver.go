@@ -3,10 +3,13 @@ package server
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -19,7 +22,7 @@ func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.
 	defer d.flushReplies(len(origins))
 	defer d.server.guard("deliver", func() { d.deliveryFailed(origins) })
 	if len(origins) > 0 {
-		d.server.metrics.Batch(len(origins), time.Duration(origins[0].Tag&^unloggedNote), d.server.clock.Now())
+		d.server.metrics.Batch(len(origins), time.Duration(origins[0].Tag&^request.UnloggedNote), d.server.clock.Now())
 	}
 	d.delivery.Applied(rep, index, origins, ev)
 	d.memberSink.count(rep, ev.ProcessChanges)
@@ -35,9 +38,9 @@ func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.
 // of the time.
 func (d *shardHost) flushReplies(commands int) {
 	if commands > 0 && commands <= transport.MaxDirectWrites {
-		d.out.flushDirect()
+		d.out.FlushDirect()
 	} else {
-		d.out.flush()
+		d.out.Flush()
 	}
 }
 
@@ -49,22 +52,22 @@ func (d *shardHost) Reply(og *replica.Origin, e *shard.Event) {
 	if og.Conn == 0 {
 		return
 	}
-	c := d.server.conn(og.Conn)
+	c := d.server.requests.Client(og.Conn)
 	switch {
 	case c == nil:
 		d.server.metrics.RepliesDropped.Inc()
-	case og.Tag&unloggedNote != 0:
+	case og.Tag&request.UnloggedNote != 0:
 		if e.Status != protocol.StatusOK {
 			d.unloggedAttachFailed(c, og.Request, e.Status, e.Text)
 		}
 	case e.Status != protocol.StatusOK:
-		d.out.rejectByShard(c, d, og.Kind, og.Request, e.Status, e.Text)
+		d.out.RejectByShard(c, d, og.Kind, og.Request, e.Status, e.Text)
 	case og.Kind == protocol.KindSessionStart || og.Kind == protocol.KindSessionAttach:
-		current, _ := d.server.routing().keys()
-		d.ticket = d.ticketSigner.Append(d.ticket[:0], current, e.Session, e.Node, e.Epoch, c.identity)
-		d.out.reply(c, og.Kind, og.Request, d.replies.Session(d.id, e, d.ticket))
+		current, _ := d.server.routing().Keys()
+		d.ticket = d.ticketSigner.Append(d.ticket[:0], current, e.Session, e.Node, e.Epoch, c.Identity())
+		d.out.Reply(c, og.Kind, og.Request, d.replies.Session(d.id, e, d.ticket))
 	default:
-		d.out.reply(c, og.Kind, og.Request, d.replies.Body(og.Kind, e))
+		d.out.Reply(c, og.Kind, og.Request, d.replies.Body(og.Kind, e))
 	}
 }
 
@@ -87,13 +90,13 @@ func (d *shardHost) AnnounceLeader() { d.announceLeaderSoon() }
 
 // SessionAttached implements delivery.Host.
 func (d *shardHost) SessionAttached(conn uint64, e *shard.Event) {
-	c := d.server.conn(conn)
+	c := d.server.requests.Client(conn)
 	d.sessionAttached(c, e)
 	if c == nil || !d.server.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
 	what := "session attached"
-	path, _ := d.server.routing().nodePath(e.Node)
+	path, _ := d.server.routing().NodePath(e.Node)
 	if e.Epoch == 1 {
 		what = "session started"
 	}
@@ -110,7 +113,7 @@ func (d *shardHost) SessionEnded(e *shard.Event) {
 		b.Conn.Append(protocol.KindSessionEnded, 0, d.id, &d.ended)
 	}
 	if d.Leading() && d.server.log.Enabled(context.Background(), slog.LevelDebug) {
-		path, _ := d.server.routing().nodePath(e.Node)
+		path, _ := d.server.routing().NodePath(e.Node)
 		d.server.log.Debug("session ended", "session", e.Session, "node", path, "shard", d.id, "reason", metrics.EndReasons[e.Reason], "text", e.Text, "client", client)
 	}
 }
@@ -120,15 +123,32 @@ func (d *shardHost) SessionEnded(e *shard.Event) {
 // they go on holding until the time of their last renewal is over. The event is in the connection's
 // buffer before any later pong, so no such pong renews an old attach.
 func (d *shardHost) DetachSessions(first, count uint32) {
-	d.server.eachConn(func(c *conn) { c.Detach(d, first, count) })
+	d.server.requests.EachClient(func(c *request.Client) { c.Detach(d, first, count) })
 }
 
 // deliveryFailed handles a defect while delivering: it closes the connections whose requests were
 // in the batch, since their replies are lost.
 func (d *shardHost) deliveryFailed(origins []replica.Origin) {
 	for i := range origins {
-		if c := d.server.conn(origins[i].Conn); c != nil {
+		if c := d.server.requests.Client(origins[i].Conn); c != nil {
 			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
 		}
 	}
+}
+
+// Forced implements delivery.Host. It writes what was taken from a client by force. The leader's instance does; what was applied while nobody led has the line of the asking only.
+func (d *shardHost) Forced(index uint64, e *shard.Event) {
+	if d.server.audit.log == nil || !d.Leading() {
+		return
+	}
+	path, _ := d.server.routing().NodePath(e.Node)
+	fields := []audit.Field{{Key: "node", Value: path}, {Key: "session", Value: e.Session}}
+	line := audit.Event{Title: "session_killed", Message: "a session was ended by an operator", Severity: audit.High}
+	if e.Kind == shard.EventLeaseLost {
+		line.Title, line.Message = "lease_taken", "a lease was taken away while its session lives"
+		fields = append(fields, audit.Field{Key: "semaphore", Value: string(e.Name)}, audit.Field{Key: "token", Value: e.OrderID})
+	}
+	line.Fields = append(fields, audit.Field{Key: "why", Value: e.Text}, audit.Field{Key: "shard", Value: strconv.FormatUint(d.id, 10)},
+		audit.Field{Key: "index", Value: index})
+	d.server.audit.write(line)
 }

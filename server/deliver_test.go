@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -57,12 +58,12 @@ func TestRelaxedAttachFails(t *testing.T) {
 	r := first.session(node, 1)
 	d := s.shards.get(r.Shard)
 	var id uint64
-	s.eachConn(func(c *conn) { id = c.ID() })
-	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: unloggedNote}
+	s.requests.EachClient(func(c *request.Client) { id = c.ID() })
+	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: request.UnloggedNote}
 	reply := func(st protocol.Status) {
 		d.raft.Exclusive(func(*shard.Machine) {
 			d.Reply(&origin, &shard.Event{Kind: shard.EventReply, Status: st, Text: "gone"})
-			d.out.flush()
+			d.out.Flush()
 		})
 	}
 	reply(protocol.StatusOK)
@@ -90,7 +91,7 @@ func TestFailedAndLate(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
 	var id uint64
-	s.eachConn(func(c *conn) { id = c.ID(); c.unanswered.Add(1) })
+	s.requests.EachClient(func(c *request.Client) { id = c.ID() })
 	var d *shardHost
 	for _, d = range s.shards.all() {
 	}
@@ -145,8 +146,8 @@ func TestPongs(t *testing.T) {
 	c.find("the last ping's home pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == r.Shard })
 	// Nor does a home renew while one of the sessions lives by an attach that is not in the log.
 	d := s.shards.get(r.Shard)
-	var sc *conn
-	s.eachConn(func(x *conn) { sc = x })
+	var sc *request.Client
+	s.requests.EachClient(func(x *request.Client) { sc = x })
 	b := sc.NewBinding(7, 0, 0, d, "")
 	b.Unlogged = true
 	b.Bind(0)

@@ -85,7 +85,7 @@ func TestStreamsEndWithReplica(t *testing.T) {
 	c := connect(t, s)
 	node := c.node()
 	b := c.bucket(node, "svc")
-	d := s.routing().shard(0, b)
+	d := s.shardAt(0, b)
 	for _, prefix := range []bool{false, true} {
 		c.must(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("svc"), Prefix: prefix}, nil)
 		c.event(protocol.KindSnapshot, nil)
@@ -195,7 +195,7 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	if err := s.governor.SetReplicationFactor(ctx, 0, 2); err != nil { // any change of the map
 		t.Fatal(err)
 	}
-	k.eventually("the map to be followed", func() bool { return s.routing().state.Revision() == s.meta.State().Revision() })
+	k.eventually("the map to be followed", func() bool { return s.routing().State.Revision() == s.meta.State().Revision() })
 	if s.shards.get(d.id) != nil {
 		t.Fatal("a replica was started twice")
 	}

@@ -50,7 +50,7 @@ func TestConfiguredLimits(t *testing.T) {
 		m := &protocol.Create{Head: protocol.Head{Session: b.Session, Seq: seq, Low: seq}, Name: []byte(name), Limit: 1}
 		c.must(protocol.KindCreate, c.bucket(node, name), m, nil)
 	}
-	id := s.routing().shard(0, c.bucket(node, "a")).id
+	id := s.shardAt(0, c.bucket(node, "a")).id
 	watch := &protocol.Watch{Shard: id, Node: node, Name: []byte("a")}
 	c.must(protocol.KindWatch, c.bucket(node, "a"), watch, nil)
 	once := func(c *raw, session uint64, name string, id uint64) error {
@@ -75,12 +75,12 @@ func TestNodeChangesUnderWay(t *testing.T) {
 	create := func(path string) error {
 		return c.call(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: path}, &protocol.NodeInfo{})
 	}
-	s.nodeOps <- struct{}{} // one that takes its time
+	s.requests.NodeOps <- struct{}{} // one that takes its time
 	if err := create("/a"); err != nil {
 		t.Errorf("at the limit: %v", err)
 	}
-	eventually(t, "its end", func() bool { return len(s.nodeOps) == 1 })
-	s.nodeOps <- struct{}{}
+	eventually(t, "its end", func() bool { return len(s.requests.NodeOps) == 1 })
+	s.requests.NodeOps <- struct{}{}
 	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) || !strings.Contains(err.Error(), "requests of this kind are under way, the limit on each instance") {
 		t.Errorf("one past the limit: %v", err)
 	}
@@ -89,17 +89,17 @@ func TestNodeChangesUnderWay(t *testing.T) {
 	if err := list(); err != nil {
 		t.Errorf("a list beside changes: %v", err)
 	}
-	for range maxNodeLists {
-		s.nodeLists <- struct{}{}
+	for range cap(s.requests.NodeLists) {
+		s.requests.NodeLists <- struct{}{}
 	}
 	if err := list(); !errors.Is(err, protocol.StatusOverloaded) {
 		t.Errorf("one list past the limit: %v", err)
 	}
 	c.must(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodStatus, Body: []byte("{}")}, &protocol.ClusterReply{})
-	for range maxNodeLists {
-		<-s.nodeLists
+	for range cap(s.requests.NodeLists) {
+		<-s.requests.NodeLists
 	}
-	<-s.nodeOps
+	<-s.requests.NodeOps
 	if err := create("/b"); err != nil {
 		t.Errorf("when one is done: %v", err)
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -79,24 +78,5 @@ func TestMemoryFull(t *testing.T) {
 	s.memory.update(0)
 	if _, err := c.lock(node, r.Session, "b", 0); err != nil {
 		t.Errorf("with room again: %v", err)
-	}
-}
-
-// TestKindsThatTakeMemory lists the kinds that are rejected while memory is short. All others are
-// served: those that end, release, keep alive, read, report or decide.
-func TestKindsThatTakeMemory(t *testing.T) {
-	var takes []string
-	for kind, row := range newRequestTable() {
-		if row.grows {
-			takes = append(takes, protocol.Kind(kind).String())
-		}
-	}
-	want := "node_create session_start create update acquire watch process_join process_request process_watch " +
-		"track_create track_alter track_register track_publish track_watch track_advance"
-	slices.Sort(takes)
-	wanted := strings.Fields(want)
-	slices.Sort(wanted)
-	if !slices.Equal(takes, wanted) {
-		t.Errorf("these kinds take memory:\n%s\nwant:\n%s", takes, wanted)
 	}
 }

@@ -18,11 +18,11 @@ func registerMetrics(s *Server) {
 		hosts, routes, series, names := s.shards.all(), s.routing(), s.cfg.Limits.MaxSeries, showNames(s)
 		writeShards(w, hosts)
 		if names {
-			writeSemaphores(w, hosts, routes.state, series)
+			writeSemaphores(w, hosts, routes.State, series)
 		}
 		writeQuotas(w, hosts, routes, series, names)
 		writeProcesses(w, hosts)
-		writeRollouts(w, hosts, routes.state, series, names)
+		writeRollouts(w, hosts, routes.State, series, names)
 		s.membership.WriteMetrics(w)
 		if s.peers != nil {
 			writePeers(w, s.peers.Stats())
@@ -37,7 +37,7 @@ func showNames(s *Server) bool {
 	if s.cfg.MetricsNames != "auto" {
 		return s.cfg.MetricsNames == "on"
 	}
-	v := s.auth.Load()
+	v := s.requests.Auth()
 	return s.cfg.Authorizer == nil && (v == nil || !v.On())
 }
 

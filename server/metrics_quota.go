@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -28,7 +29,7 @@ type quotaUse struct{ used, refused uint64 }
 // quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers
 // in all shards, and requests refused at this listener. Sums over the instances are those of the
 // cluster. most bounds the nodes; cut: there are more.
-func quotaUses(hosts []*shardHost, rates map[uint64]*requestRate, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
+func quotaUses(hosts []*shardHost, rates map[uint64]*request.Rate, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
 	uses = make(map[uint64]*[len(nodeQuotas)]quotaUse)
 	of := func(node uint64) *[len(nodeQuotas)]quotaUse {
 		u := uses[node]
@@ -60,7 +61,7 @@ func quotaUses(hosts []*shardHost, rates map[uint64]*requestRate, most int) (use
 		})
 	}
 	for node, r := range rates {
-		of(node)[quotaRequests].refused += r.refused.Load()
+		of(node)[quotaRequests].refused += r.Refused.Load()
 	}
 	return uses, cut
 }
@@ -68,10 +69,10 @@ func quotaUses(hosts []*shardHost, rates map[uint64]*requestRate, most int) (use
 // writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each
 // has refused. most bounds the series; signalbox_node_series_truncated is 1 if nodes were left out.
 // Where names are not shown, a node has its number.
-func writeQuotas(w io.Writer, hosts []*shardHost, r *routes, most int, names bool) {
-	uses, cut := quotaUses(hosts, r.rates, most/(3*len(nodeQuotas)))
+func writeQuotas(w io.Writer, hosts []*shardHost, r *request.Routes, most int, names bool) {
+	uses, cut := quotaUses(hosts, r.Rates, most/(3*len(nodeQuotas)))
 	for _, id := range slices.Sorted(maps.Keys(uses)) {
-		n, ok := r.state.Node(id)
+		n, ok := r.State.Node(id)
 		if !ok {
 			continue // dropped
 		}

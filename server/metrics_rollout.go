@@ -40,8 +40,8 @@ const seriesOfLocation = 10
 func writeRollouts(w io.Writer, hosts []*shardHost, state *meta.State, most int, names bool) {
 	budget := metrics.Budget{Left: most}
 	for _, d := range hosts {
-		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.id, "path", "read"), d.tracks.polls.read.Load())
-		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.id, "path", "log"), d.tracks.polls.logged.Load())
+		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.id, "path", "read"), d.requests.PollsRead.Load())
+		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.id, "path", "log"), d.requests.PollsLogged.Load())
 		if !d.raft.Leading() || !names {
 			continue
 		}

@@ -20,7 +20,7 @@ func TestFrozenHome(t *testing.T) {
 	var other protocol.SessionReply
 	n := uint64(2)
 	for ; other.Session == 0; n++ {
-		if b := c.homeBucket(id16(n)); b != moving && s.routing().shard(0, b).id == first.Shard {
+		if b := c.homeBucket(id16(n)); b != moving && s.shardAt(0, b).id == first.Shard {
 			other = c.session(node, n)
 		}
 	}

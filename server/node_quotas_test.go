@@ -69,7 +69,7 @@ func (x *tenants) works(c *raw, node, session uint64) {
 	if err := c.unlock(node, session, "work"); err != nil {
 		x.Errorf("a release: %v", err)
 	}
-	m := &protocol.Watch{Shard: x.s.routing().shard(0, c.bucket(node, "work")).id, Node: node, Name: []byte("work")}
+	m := &protocol.Watch{Shard: x.s.shardAt(0, c.bucket(node, "work")).id, Node: node, Name: []byte("work")}
 	id := c.send(protocol.KindWatch, c.bucket(node, "work"), m)
 	if err := c.reply(protocol.KindWatch, id, nil); err != nil {
 		x.Errorf("a stream: %v", err)
@@ -160,7 +160,7 @@ func TestQuotaOfWatchers(t *testing.T) {
 	x.c.must(protocol.KindTrackCreate, x.c.bucket(x.small, "t"), &protocol.TrackCreate{Head: x.c.head(x.mine.Session), Name: []byte("t"), Config: protocol.TrackConfig{
 		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}},
 	}}, nil)
-	d := x.s.routing().shard(0, x.c.bucket(x.small, "a"))
+	d := x.s.shardAt(0, x.c.bucket(x.small, "a"))
 	process := uint64(protocol.ProcessBucket(x.small, []byte("p"), x.s.cfg.Buckets))
 	watches := []func(c *raw) error{
 		func(c *raw) error {
@@ -227,8 +227,8 @@ func TestQuotaOfRequests(t *testing.T) {
 	rated := func(want uint64) {
 		t.Helper()
 		eventually(t, "the quota at the listener", func() bool {
-			r := x.s.routing().rates[x.small]
-			return want == 0 && r == nil || r != nil && r.quota == want
+			r := x.s.routing().Rates[x.small]
+			return want == 0 && r == nil || r != nil && r.Quota == want
 		})
 	}
 	rated(4)
@@ -238,7 +238,7 @@ func TestQuotaOfRequests(t *testing.T) {
 		}
 	}
 	x.refused(protocol.StatusOverloaded, sentence, held("4"))
-	d := x.s.routing().shard(0, c.bucket(x.small, "0"))
+	d := x.s.shardAt(0, c.bucket(x.small, "0"))
 	commands := d.raft.Stats().Commands
 	_, err := c.describe(x.small, "0", protocol.Strict)
 	x.refused(protocol.StatusOverloaded, sentence, err)

@@ -15,7 +15,7 @@ func TestProcessCutOffLeader(t *testing.T) {
 	k.startAll("a", "b", "c")
 	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	leads := func(s *Server, bucket uint64) bool {
-		d := s.routing().shard(0, bucket)
+		d := s.shardAt(0, bucket)
 		return d != nil && d.Leading()
 	}
 	var p *memberClient

@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
@@ -23,7 +24,7 @@ type memberSink struct {
 	counts processCounts
 
 	// Of the goroutine that calls it.
-	outbox  *outbox
+	outbox  *request.Outbox
 	round   roundWriter
 	message protocol.ProcessMessage
 	slow    slowMembers
@@ -32,14 +33,14 @@ type memberSink struct {
 var _ replica.MemberSink = (*memberSink)(nil)
 
 func newMemberSink(d *shardHost) *memberSink {
-	return &memberSink{host: d, outbox: d.server.newOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
+	return &memberSink{host: d, outbox: d.server.requests.NewOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
 }
 
 // Contain implements replica.MemberSink.
 func (p *memberSink) Contain(id uint64) {
 	if v := recover(); v != nil {
 		p.host.server.panicked("process", v)
-		if c := p.host.server.conn(id); c != nil {
+		if c := p.host.server.requests.Client(id); c != nil {
 			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect and send again")
 		}
 	}
@@ -47,18 +48,18 @@ func (p *memberSink) Contain(id uint64) {
 
 // MemberReply implements replica.MemberSink.
 func (p *memberSink) MemberReply(og replica.Origin, err error) {
-	c := p.host.server.conn(og.Conn)
+	c := p.host.server.requests.Client(og.Conn)
 	switch {
 	case c == nil:
 	case err == nil:
-		p.outbox.reply(c, og.Kind, og.Request, nil)
+		p.outbox.Reply(c, og.Kind, og.Request, nil)
 	default:
-		p.outbox.failError(c, og.Kind, og.Request, err)
+		p.outbox.FailError(c, og.Kind, og.Request, err)
 	}
 }
 
 // FlushMembers implements replica.MemberSink.
-func (p *memberSink) FlushMembers() { p.outbox.flush() }
+func (p *memberSink) FlushMembers() { p.outbox.Flush() }
 
 // MembersTold implements replica.MemberSink.
 func (p *memberSink) MembersTold(out *leader.ProcessOut) {
@@ -147,7 +148,7 @@ func (p *memberSink) MembersTicked() {
 			}
 			key := delivery.NameKey(v.Node(), v.Name())
 			if p.slow.known[key] != v.Epoch() {
-				path, _ := d.server.routing().nodePath(v.Node())
+				path, _ := d.server.routing().NodePath(v.Node())
 				d.server.log.Warn("members do not prepare, the round waits for them", "shard", d.id, "node", path, "process", string(v.Name()), "epoch", v.Epoch(),
 					"members", len(sessions), "session", sessions[0])
 			}

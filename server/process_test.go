@@ -234,7 +234,7 @@ func TestProcessRounds(t *testing.T) {
 			t.Fatalf("description is %+v", r)
 		}
 		var list protocol.ProcessListReply
-		a.must(protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: s.routing().shard(0, a.bucket()).id, Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
+		a.must(protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, a.bucket()).id, Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
 		if len(list.Processes) != 1 || string(list.Processes[0].Name) != "queue" || list.Processes[0].NumMembers != 2 {
 			t.Fatalf("list is %+v", list)
 		}
@@ -349,7 +349,7 @@ func TestProcessBadInput(t *testing.T) {
 	p.fails(protocol.StatusWrongShard, protocol.KindProcessSync, 1<<40, &protocol.ProcessSync{Session: p.session, Name: name})
 	p.fails(protocol.StatusNotFound, protocol.KindProcessWatch, uint64(protocol.ProcessBucket(999, name, s.cfg.Buckets)), &protocol.ProcessWatch{Node: 999, Name: name})
 	var list protocol.ProcessListReply
-	p.must(protocol.KindProcessList, p.bucket(), &protocol.ProcessList{Shard: s.routing().shard(0, p.bucket()).id, Node: p.node}, &list)
+	p.must(protocol.KindProcessList, p.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, p.bucket()).id, Node: p.node}, &list)
 	if len(list.Processes) != 0 {
 		t.Errorf("processes are %+v", list.Processes)
 	}
@@ -357,8 +357,11 @@ func TestProcessBadInput(t *testing.T) {
 }
 
 func statusMessage(err error) string {
-	_, text := statusText(err)
-	return text
+	var e *protocol.Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
 }
 
 // pair is two players whose round is open for messages.
@@ -419,7 +422,7 @@ func TestProcessSlowMember(t *testing.T) {
 	if err := socketOf(b.nc).SetReadBuffer(16 << 10); err != nil {
 		t.Fatal(err)
 	}
-	d := s.routing().shard(0, a.bucket())
+	d := s.shardAt(0, a.bucket())
 	const n = 8 // times a mebibyte: what the relay keeps for a receiver
 	payload := strings.Repeat("x", protocol.MaxProcessPayload)
 	for i := range uint64(n) {
@@ -457,7 +460,7 @@ func TestProcessSlowMember(t *testing.T) {
 func TestProcessBucketFrozen(t *testing.T) {
 	s := start(t, nil)
 	a, b, epoch := pair(t, s)
-	d := s.routing().shard(0, a.bucket())
+	d := s.shardAt(0, a.bucket())
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
 		run := shard.BucketsBody{Total: 16, First: uint32(a.bucket()), Count: 1, Epoch: epoch}

@@ -370,3 +370,9 @@ func (s *Server) shardIDs() (ids []uint64) {
 	}
 	return ids
 }
+
+// shardAt is the shard here that owns a bucket, nil when there is none.
+func (s *Server) shardAt(tier uint8, bucket uint64) *shardHost {
+	d, _ := s.routing().Shard(tier, bucket).(*shardHost)
+	return d
+}

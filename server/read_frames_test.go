@@ -6,12 +6,13 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
 // fed is a connection that a test feeds by itself.
 type fed struct {
-	*conn
+	*request.Client
 	pipe *transport.Pipe
 	seen []byte
 }
@@ -22,7 +23,7 @@ func feedTo(t testing.TB, s *Server) *fed {
 	if p == nil {
 		t.Fatal("no room")
 	}
-	return &fed{conn: p.Client().(*conn), pipe: p}
+	return &fed{Client: p.Client().(*request.Client), pipe: p}
 }
 
 // in feeds bytes and scribbles over them afterwards, as the owner of the buffer does.
@@ -100,7 +101,7 @@ func TestInputIsNotRetained(t *testing.T) {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}
-	f.in(protocol.AppendFrame(nil, protocol.KindWatch, 20, b, &protocol.Watch{Shard: s.routing().shard(0, b).id, Node: node, Name: name}))
+	f.in(protocol.AppendFrame(nil, protocol.KindWatch, 20, b, &protocol.Watch{Shard: s.shardAt(0, b).id, Node: node, Name: name}))
 	if h := f.reply(t, 20); h.Arg != 0 {
 		t.Fatal(protocol.Status(h.Arg))
 	}
@@ -114,7 +115,7 @@ func TestInputIsNotRetained(t *testing.T) {
 	if err := list.DecodeBody(f.reply(t, 31).Body); err != nil || len(list.Nodes) != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if n := f.unanswered.Load(); n != 0 {
+	if n := f.Unanswered(); n != 0 {
 		t.Fatalf("%d requests count as unanswered", n)
 	}
 }
@@ -158,7 +159,7 @@ func FuzzFeed(f *testing.F) {
 			}
 			pending = pending[used:]
 		}
-		eventually(t, "all answers", func() bool { c.drain(); return c.unanswered.Load() == 0 || c.Ending() })
+		eventually(t, "all answers", func() bool { c.drain(); return c.Unanswered() == 0 || c.Ending() })
 		if n := s.metrics.Panics.Get() - before; n != 0 {
 			t.Fatal("a panic was contained")
 		}

@@ -81,7 +81,7 @@ func (k *trackKit) status() (r protocol.TrackStatus) {
 }
 
 // host is where the track is.
-func (k *trackKit) host() *shardHost { return k.s.routing().shard(0, k.at) }
+func (k *trackKit) host() *shardHost { return k.s.shardAt(0, k.at) }
 
 // TestRolloutServed: a version goes through both locations, and every request that there is is
 // answered.
@@ -336,7 +336,7 @@ func TestSteadyPollsAreReads(t *testing.T) {
 	k.poll("sas-1", k.sas, 1, v)
 	d := k.host()
 	index := k.status().Index
-	read := d.tracks.polls.read.Load()
+	read := d.requests.PollsRead.Load()
 	const polls = 2000
 	m := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas, Report: protocol.UpdateReport{Seq: 1, Current: v, Target: v, Code: "OK", Attempts: 1}}
 	for done := 0; done < polls; done += 100 {
@@ -354,7 +354,7 @@ func TestSteadyPollsAreReads(t *testing.T) {
 			}
 		}
 	}
-	if n := d.tracks.polls.read.Load() - read; n != polls {
+	if n := d.requests.PollsRead.Load() - read; n != polls {
 		t.Errorf("%d of %d polls were reads", n, polls)
 	}
 	if got := k.status().Index; got != index {
@@ -405,7 +405,7 @@ func TestRolloutRights(t *testing.T) {
 			return protocol.KindTrackHistory, &protocol.TrackHistory{Node: k.node, Name: k.name, Location: "SAS"}
 		},
 		func() (protocol.Kind, protocol.Message) {
-			return protocol.KindTrackList, &protocol.TrackList{Shard: s.routing().shard(0, k.at).id, Node: k.node}
+			return protocol.KindTrackList, &protocol.TrackList{Shard: s.shardAt(0, k.at).id, Node: k.node}
 		},
 		func() (protocol.Kind, protocol.Message) {
 			return protocol.KindTrackWatch, &protocol.TrackWatch{Node: k.node, Name: k.name}

@@ -132,8 +132,8 @@ func TestSteadyInstances(t *testing.T) {
 		manual(c) // time stands still: a leader that finds itself late on a busy machine says so in its log
 	})
 	x := newPollers(t, s, conns, each, "SAS")
-	d := s.routing().shard(0, x.at)
-	read, logged, index := d.tracks.polls.read.Load(), d.tracks.polls.logged.Load(), d.raft.Stats().AppliedIndex
+	d := s.shardAt(0, x.at)
+	read, logged, index := d.requests.PollsRead.Load(), d.requests.PollsLogged.Load(), d.raft.Stats().AppliedIndex
 	const rounds = 3
 	for range rounds {
 		x.all(func(_ int, c *pollingConn) {
@@ -142,10 +142,10 @@ func TestSteadyInstances(t *testing.T) {
 			}
 		})
 	}
-	if n := d.tracks.polls.read.Load() - read; n != uint64(rounds*conns*each) {
+	if n := d.requests.PollsRead.Load() - read; n != uint64(rounds*conns*each) {
 		t.Errorf("%d polls were reads, of %d", n, rounds*conns*each)
 	}
-	if n := d.tracks.polls.logged.Load() - logged; n != 0 {
+	if n := d.requests.PollsLogged.Load() - logged; n != 0 {
 		t.Errorf("%d polls went to the log", n)
 	}
 	if got := d.raft.Stats().AppliedIndex; got != index {
@@ -164,7 +164,7 @@ func BenchmarkPolls(b *testing.B) {
 			})
 			const instances = 10_000
 			x := newPollers(b, s, v.conns, instances/v.conns, "SAS", "MAN", "VLA")
-			d := s.routing().shard(0, x.at)
+			d := s.shardAt(0, x.at)
 			index, barriers, used := d.raft.Stats().AppliedIndex, d.raft.Stats().Barriers, cpuTime()
 			b.ResetTimer()
 			rounds := max(1, b.N/instances)

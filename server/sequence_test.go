@@ -81,7 +81,7 @@ func FuzzSequence(f *testing.F) {
 				asked[id] = false
 			}
 		}
-		eventually(t, "all answers", func() bool { c.drain(); return c.unanswered.Load() == 0 || c.Ending() })
+		eventually(t, "all answers", func() bool { c.drain(); return c.Unanswered() == 0 || c.Ending() })
 		rest := c.drain()
 		for len(rest) > 0 {
 			frame, n, err := protocol.SplitFrame(rest, 64<<20)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/delivery"
@@ -22,6 +21,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/membership"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -30,15 +30,14 @@ import (
 
 // Server is a running instance. Its methods may be called from any goroutine.
 type Server struct {
-	cfg        Config
-	clock      replica.Clock
-	log        *slog.Logger
-	metrics    *metrics.Metrics
-	instance   uint64
-	maxConns   int
-	memory     *memoryLimit
-	maxFrame   uint32
-	windowFull string
+	cfg      Config
+	clock    replica.Clock
+	log      *slog.Logger
+	metrics  *metrics.Metrics
+	instance uint64
+	maxConns int
+	memory   *memoryLimit
+	maxFrame uint32
 
 	lock         *os.File        // of the data folder
 	peers        *peer.Transport // nil: alone for good
@@ -55,33 +54,23 @@ type Server struct {
 	governor     *governor.Governor
 	shards       shardTable
 	flusher      *delivery.Flusher
-	routes       atomic.Pointer[routes]
-	kinds        *requestTable
+	requests     *request.Server
 
-	transport    *transport.Transport
-	bindings     session.Table
-	renewals     *session.Renewals
-	auth         atomic.Pointer[auth.View]
-	authMu       sync.Mutex // held while auth is replaced
-	authFailures auth.Failures
-	nodeOps      chan struct{} // a slot for each change of a node under way
-	nodeLists    chan struct{} // the same of lists
-	methods      chan struct{} // and of operators' methods
-	outboxes     sync.Pool
+	transport *transport.Transport
+	bindings  session.Table
+	renewals  *session.Renewals
 
 	adminListener net.Listener
 	adminServer   *http.Server
 	startup       startup
 
-	ctx          context.Context // ends when the server stops
-	cancel       context.CancelFunc
-	running      sync.WaitGroup // everything that ends with ctx
-	unknownNodes unknownNodes
-	leaving      atomic.Bool // no more clients should come
-	draining     atomic.Bool // requests are turned away
-	listening    bool        // clients are let in
-	ready        atomic.Bool
-	stopTicks    func()
+	ctx       context.Context // ends when the server stops
+	cancel    context.CancelFunc
+	running   sync.WaitGroup // everything that ends with ctx
+	leaving   atomic.Bool    // no more clients should come
+	listening bool           // clients are let in
+	ready     atomic.Bool
+	stopTicks func()
 
 	stopOnce sync.Once
 	stopErr  error
@@ -106,7 +95,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.ready.Store(true)
-	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(), "shards", len(s.shards.all()), "cluster", s.routing().state.Cluster())
+	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(), "shards", len(s.shards.all()), "cluster", s.routing().State.Cluster())
 	return s, nil
 }
 
@@ -117,24 +106,18 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		return nil, err
 	}
 	s := &Server{
-		cfg:        cfg,
-		clock:      cfg.Clock,
-		log:        cfg.Logger,
-		kinds:      newRequestTable(),
-		maxFrame:   protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
-		memory:     newMemoryLimit(cfg.Limits.MaxMemory),
-		windowFull: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
-		renewals:   session.NewRenewals(),
-		nodeOps:    make(chan struct{}, cfg.Limits.NodeOps),
-		nodeLists:  make(chan struct{}, maxNodeLists),
-		methods:    make(chan struct{}, maxMethods),
-		done:       make(chan struct{}),
+		cfg:      cfg,
+		clock:    cfg.Clock,
+		log:      cfg.Logger,
+		maxFrame: protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
+		memory:   newMemoryLimit(cfg.Limits.MaxMemory),
+		renewals: session.NewRenewals(),
+		done:     make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = metrics.New()
-	shared := s.metrics.NewReplies()
-	s.outboxes.New = func() any { return &outbox{server: s, counts: shared} }
 	s.meta = membership.NewMeta(cfg.Clock)
+	s.requests = request.New(s.requestConfig())
 	s.membership = membership.New(s.ctx, membership.Config{
 		Meta: s.meta, Clock: s.clock, Logger: s.log, OfflineAfter: cfg.OfflineAfter,
 		Go: s.running.Go, Led: func() []uint64 { return s.shards.Led() }, Started: s.ready.Load, Failed: s.done, Fail: s.fail,
@@ -142,7 +125,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.hosting = hosting.New(s.ctx, hosting.Config{
 		Meta: s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(), Source: cfg.restore,
 		Serve: func(x *hosting.Shard) hosting.Front { return newShardHost(s, x) },
-		Route: func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.routing().home(tier, bucket) }, Heard: s.lastReceived,
+		Route: func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.routing().Home(tier, bucket) }, Heard: s.lastReceived,
 		MapChanged: s.mapChanged, Go: s.running.Go, Contain: s.panicked, Fail: s.fail,
 	})
 	s.shards = shardTable{&s.hosting.Shards}
@@ -183,25 +166,24 @@ func (s *Server) fail(err error) {
 }
 
 // routing is the newest map that is prepared here, nil before the first.
-func (s *Server) routing() *routes { return s.routes.Load() }
+func (s *Server) routing() *request.Routes { return s.requests.Routes() }
 
 // mapChanged prepares a map that was carried out, and notifies the clients.
 func (s *Server) mapChanged(state *meta.State) {
 	former := s.routing()
-	s.routes.Store(newRoutes(state, s.shards, former))
-	s.setAuth(state)
-	if former != nil && former.state.MapVersion() != state.MapVersion() {
+	s.requests.SetRoutes(request.NewRoutes(state, s.shards.forRequests, former))
+	s.requests.SetAuth(state)
+	if former != nil && former.State.MapVersion() != state.MapVersion() {
 		s.broadcastMapChanged(&protocol.MapChanged{Version: state.MapVersion()})
 	}
 }
 
 // broadcastMapChanged notifies every connection.
 func (s *Server) broadcastMapChanged(m *protocol.MapChanged) {
-	o := s.borrowOutbox()
-	defer s.returnOutbox(o)
-	s.eachConn(func(c *conn) {
+	defer s.transport.Flush()
+	s.transport.Each(func(c *transport.Conn) {
 		if c.Established() {
-			o.event(c.Conn.Conn, protocol.KindMapChanged, 0, 0, m)
+			c.Append(protocol.KindMapChanged, 0, 0, m)
 		}
 	})
 }
@@ -212,12 +194,6 @@ func (s *Server) lastReceived(id uint64) time.Duration {
 		return c.LastReceived()
 	}
 	return 0
-}
-
-// closeNow closes a connection, and has that written.
-func (s *Server) closeNow(c *conn, st protocol.Status, text string) {
-	c.Close(transport.Immediate, st, text)
-	s.transport.Flush()
 }
 
 // guard, deferred, contains a panic in a callback. The panic is logged with its stack and counted;

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -100,14 +101,13 @@ func TestWatchTooLate(t *testing.T) {
 	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
 		t.Fatal(err)
 	}
-	d := s.routing().shard(0, c.bucket(node, "a"))
-	var sc *conn
-	s.eachConn(func(x *conn) { sc = x })
+	d := s.shardAt(0, c.bucket(node, "a"))
+	var sc *request.Client
+	s.requests.EachClient(func(x *request.Client) { sc = x })
 	m := protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchOwners, WatchID: 1}
 	arm := func() error {
-		l := &readBatch{host: d, message: &readReplies{readRequests: readRequests{describe: m}}}
 		var err error
-		d.raft.Exclusive(func(machine *shard.Machine) { err = l.arm(machine, &readItem{conn: sc}) })
+		d.raft.Exclusive(func(machine *shard.Machine) { err = request.Arm(sc, d, machine, &m) })
 		return err
 	}
 	if err := arm(); err != nil || d.delivery.Semaphores.Stats().OneShots != 1 {
@@ -487,7 +487,7 @@ func TestRights(t *testing.T) {
 	var gone protocol.NodeInfo
 	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
 	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
-	eventually(t, "the map to have the node", func() bool { return s.routing().state.LastNode() >= gone.ID })
+	eventually(t, "the map to have the node", func() bool { return s.routing().State.LastNode() >= gone.ID })
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
 	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1, Nonce: 5})
 	r := reader.session(node, 1)

@@ -3,15 +3,14 @@ package server
 import (
 	"context"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/hosting"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
-	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -19,26 +18,22 @@ import (
 // the replica and the connections.
 type shardHost struct {
 	*hosting.Shard
-	id     uint64         // Shard.ID
-	raft   *replica.Shard // Shard.Raft
-	server *Server
-	pager  *pager
+	id       uint64         // Shard.ID
+	raft     *replica.Shard // Shard.Raft
+	server   *Server
+	requests *request.ShardRequests
 
 	delivery *delivery.Shard
 	*memberSink
 	tracks *trackDecisions
 
 	// Of the apply goroutine: sink methods that come in log order.
-	out          *outbox
+	out          *request.Outbox
 	ticketSigner session.Signer
 	ticket       []byte
 	replies      delivery.Replies
 	ended        protocol.SessionEnded
 	round        roundWriter
-
-	// Of the barrier goroutine.
-	barrierOutbox   *outbox
-	barrierMessages *readReplies
 
 	leaderChanged chan struct{} // clients are to be told who leads
 }
@@ -48,10 +43,10 @@ var _ hosting.Front = (*shardHost)(nil)
 // newShardHost serves a shard whose replica is about to be started.
 func newShardHost(s *Server, x *hosting.Shard) *shardHost {
 	d := &shardHost{
-		Shard: x, id: x.ID, server: s, out: s.newOutbox(), barrierOutbox: s.newOutbox(), barrierMessages: new(readReplies),
+		Shard: x, id: x.ID, server: s, out: s.requests.NewOutbox(),
 		leaderChanged: make(chan struct{}, 1),
 	}
-	d.pager = newPager(d)
+	d.requests = s.requests.NewShard(d)
 	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
 	l := &s.cfg.Limits
 	d.delivery = delivery.NewShard(d.id, d, delivery.WatchOptions{
@@ -70,14 +65,14 @@ func (d *shardHost) Opened(raft *replica.Shard) {
 func (d *shardHost) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { d.announceLeaders(ctx) })
-	d.pager.run(ctx)
+	d.requests.Run(ctx)
 	running.Wait()
 }
 
 // Closing implements hosting.Front.
 func (d *shardHost) Closing() {
 	if s := d.server; s.routing() != nil {
-		s.routes.Store(newRoutes(s.routing().state, s.shards, s.routing()))
+		s.requests.SetRoutes(request.NewRoutes(s.routing().State, s.shards.forRequests, s.routing()))
 	}
 }
 
@@ -107,9 +102,17 @@ func (t shardTable) all() (list []*shardHost) {
 	return list
 }
 
+// forRequests is get for requests.
+func (t shardTable) forRequests(id uint64) request.Shard {
+	if d := t.get(id); d != nil {
+		return d
+	}
+	return nil
+}
+
 // closeHomeConns closes the connections that have sessions at home here.
 func (d *shardHost) closeHomeConns(text string) {
-	d.server.eachConn(func(c *conn) {
+	d.server.requests.EachClient(func(c *request.Client) {
 		if c.HasHome(d) {
 			c.Close(transport.Graceful, protocol.StatusUnavailable, text)
 		}
@@ -126,7 +129,7 @@ func (d *shardHost) LeaderChanged(s *replica.Shard, leader uint64, leading bool)
 	if lost {
 		d.delivery.LeadershipLost()
 	}
-	d.out.flush()
+	d.out.Flush()
 }
 
 // announceLeaderSoon has announceLeaders run.
@@ -149,7 +152,7 @@ func (d *shardHost) announceLeaders(ctx context.Context) {
 		}
 		r := s.routing()
 		if master, term := d.LeaderInstance(); master != 0 && r != nil { // nil: nobody is connected yet
-			s.broadcastMapChanged(&protocol.MapChanged{Version: r.state.MapVersion(), Shard: d.id, Master: master, Term: term})
+			s.broadcastMapChanged(&protocol.MapChanged{Version: r.State.MapVersion(), Shard: d.id, Master: master, Term: term})
 		}
 	}
 }
@@ -158,13 +161,13 @@ func (d *shardHost) announceLeaders(ctx context.Context) {
 func (d *shardHost) Restored(*replica.Shard) {
 	defer d.server.guard("restored", nil)
 	d.delivery.SnapshotInstalled()
-	d.out.flush()
+	d.out.Flush()
 }
 
 // Cut implements replica.Sink.
 func (d *shardHost) Cut(_ *replica.Shard, id uint64, reason string) {
 	defer d.server.guard("cut", nil)
-	if c := d.server.conn(id); c != nil {
+	if c := d.server.requests.Client(id); c != nil {
 		c.Close(transport.Graceful, protocol.StatusUnavailable, reason)
 		d.server.transport.Flush()
 		d.server.metrics.CutByLeader.Inc()
@@ -174,7 +177,7 @@ func (d *shardHost) Cut(_ *replica.Shard, id uint64, reason string) {
 // Detach takes the sessions that are at home here off a connection.
 func (d *shardHost) Detach(_ *replica.Shard, id uint64) {
 	defer d.server.guard("detach", nil)
-	if c := d.server.conn(id); c != nil {
+	if c := d.server.requests.Client(id); c != nil {
 		c.Detach(d, 0, math.MaxUint32)
 		d.server.transport.Flush()
 	}
@@ -191,25 +194,25 @@ func (d *shardHost) Pong(_ *replica.Shard, id, ping uint64) {
 // Failed implements replica.Sink.
 func (d *shardHost) Failed(_ *replica.Shard, origins []replica.Origin, st protocol.Status) {
 	defer d.server.guard("failed", nil)
-	o := d.server.borrowOutbox()
-	defer d.server.returnOutbox(o)
+	o := d.server.requests.BorrowOutbox()
+	defer d.server.requests.ReturnOutbox(o)
 	for i := range origins {
 		og := &origins[i]
-		c := d.server.conn(og.Conn)
+		c := d.server.requests.Client(og.Conn)
 		if c == nil {
 			continue
 		}
-		if og.Tag&unloggedNote != 0 {
+		if og.Tag&request.UnloggedNote != 0 {
 			d.unloggedAttachFailed(c, og.Request, protocol.StatusUnavailable, "")
 			continue
 		}
-		c.rejectSubmit(o, d, og.Kind, og.Request, st)
+		c.RejectSubmit(o, d, og.Kind, og.Request, st)
 	}
 }
 
 // unloggedAttachFailed takes back a RELAXED attach that the log did not take, and notifies the
 // client: the session is not attached.
-func (d *shardHost) unloggedAttachFailed(c *conn, session uint64, st protocol.Status, text string) {
+func (d *shardHost) unloggedAttachFailed(c *request.Client, session uint64, st protocol.Status, text string) {
 	c.Unbind(session, st == protocol.StatusSessionExpired)
 	switch st {
 	case protocol.StatusSessionExpired:
@@ -228,99 +231,7 @@ func (d *shardHost) Send(id uint64, frame []byte, droppable bool) bool {
 
 // PagesDue implements delivery.Sender.
 func (d *shardHost) PagesDue(_, id uint64) {
-	if c := d.server.conn(id); c != nil {
-		d.pager.add(c)
+	if c := d.server.requests.Client(id); c != nil {
+		d.requests.SendPages(c)
 	}
-}
-
-// pager sends the pages of streams' snapshots, to one connection after another that has room. Each
-// shard has a goroutine for that: reading a page holds up the shard's log for a moment, and must not
-// hold up an event loop.
-type pager struct {
-	host *shardHost
-	wake chan struct{}
-
-	mu    sync.Mutex
-	queue []*conn
-}
-
-// pageBytes is about the size of a snapshot's page.
-const pageBytes = 128 << 10
-
-func newPager(d *shardHost) *pager { return &pager{host: d, wake: make(chan struct{}, 1)} }
-
-// add queues a connection for its due pages.
-func (p *pager) add(c *conn) {
-	p.mu.Lock()
-	if !slices.Contains(p.queue, c) {
-		p.queue = append(p.queue, c)
-	}
-	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (p *pager) take() *conn {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) == 0 {
-		return nil
-	}
-	c := p.queue[0]
-	p.queue[0] = nil
-	p.queue = p.queue[1:]
-	return c
-}
-
-func (p *pager) run(ctx context.Context) {
-	for {
-		c := p.take()
-		if c == nil {
-			select {
-			case <-ctx.Done():
-				return
-			case <-p.wake:
-			}
-			continue
-		}
-		p.serve(c)
-	}
-}
-
-// serve sends one page, and queues the connection again for the next. Without room, the transport
-// calls Room when there is some.
-func (p *pager) serve(c *conn) {
-	d := p.host
-	defer d.server.guard("page", func() { d.server.closeNow(c, protocol.StatusInternal, "the server met a defect; reconnect") })
-	if c.Ending() || !c.hasRoom(d) {
-		return
-	}
-	// An answer to the request that opened a stream goes out before its first page.
-	c.pageMu.Lock()
-	defer c.pageMu.Unlock()
-	more := false
-	d.raft.Exclusive(func(m *shard.Machine) {
-		more = d.delivery.Page(c.ID(), m, pageBytes)
-	})
-	d.server.transport.Flush()
-	if more {
-		p.add(c)
-	}
-}
-
-// hasRoom reports whether a page may be sent. If not, the shard is noted, to be served when there
-// is room.
-func (c *conn) hasRoom(d *shardHost) bool {
-	if c.HasRoom() {
-		return true
-	}
-	c.duePagesMu.Lock()
-	if !slices.Contains(c.duePages, d) {
-		c.duePages = append(c.duePages, d)
-	}
-	c.duePagesMu.Unlock()
-	c.AwaitRoom()
-	return false
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
@@ -35,7 +36,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			handing, cancel := context.WithDeadline(ctx, end.Add(-limit/3))
 			s.handOver(handing)
 			cancel()
-			s.draining.Store(true)
+			s.requests.Drain()
 			goodbyes, cancel := context.WithDeadline(ctx, end.Add(-limit/6))
 			s.drain(goodbyes)
 			cancel()
@@ -122,7 +123,7 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 		defer cancel()
 		s.end(func() {
 			s.membership.HandOver(ctx)
-			s.draining.Store(true)
+			s.requests.Drain()
 			s.drain(ctx)
 		})
 	})
@@ -148,10 +149,10 @@ func (s *Server) drain(ctx context.Context) {
 	s.transport.StopAccepting()
 	_ = poll(ctx, func() bool {
 		open := false
-		s.eachConn(func(c *conn) { open = open || c.unanswered.Load() > 0 })
+		s.requests.EachClient(func(c *request.Client) { open = open || c.Unanswered() > 0 })
 		return !open
 	})
-	s.eachConn(func(c *conn) {
+	s.requests.EachClient(func(c *request.Client) {
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "server is stopping; connect to another instance, or to this one when it is back")
 	})
 	s.transport.Flush()
@@ -187,7 +188,7 @@ func (s *Server) end(drain func()) {
 	if drain != nil {
 		drain()
 	}
-	s.draining.Store(true)
+	s.requests.Drain()
 	if s.stopTicks != nil {
 		s.stopTicks()
 	}

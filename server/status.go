@@ -82,7 +82,7 @@ func (s *Server) Ready() error {
 	switch {
 	case s.Err() != nil:
 		return s.Err()
-	case s.leaving.Load() || s.draining.Load():
+	case s.leaving.Load() || s.requests.Draining():
 		return errors.New("server is stopping")
 	case !s.ready.Load():
 		if why := s.startup.reason(); why != "" {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
@@ -188,7 +189,7 @@ func TestSlowReader(t *testing.T) {
 		if slow.writeErr(asks) != nil {
 			break
 		}
-		s.eachConn(func(c *conn) { held = max(held, int64(c.Waiting())) })
+		s.requests.EachClient(func(c *request.Client) { held = max(held, int64(c.Waiting())) })
 	}
 	eventually(t, "the cut", func() bool { return s.transport.Metrics.SlowReader.Get() == 1 })
 	if held > 2*hard {
@@ -213,7 +214,7 @@ func TestOldBytes(t *testing.T) {
 	ask := protocol.Describe{Node: node, Name: large.Name}
 	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindDescribe, 1<<40, healthy.bucket(node, "large"), &ask), 8)
 	waiting := func() (n int) {
-		s.eachConn(func(c *conn) { n += c.Waiting() })
+		s.requests.EachClient(func(c *request.Client) { n += c.Waiting() })
 		return n
 	}
 	for i := 0; waiting() < 16<<20; i++ { // more than the kernel takes, so that some stays
@@ -239,7 +240,7 @@ func TestSlowStream(t *testing.T) {
 	node := c.node()
 	r := c.session(node, 1)
 	b := c.bucket(node, "cfg")
-	d := s.routing().shard(0, b)
+	d := s.shardAt(0, b)
 	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("cfg"), Limit: 1}, nil)
 	id := w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("cfg")})
 	w.event(protocol.KindSnapshot, nil)
@@ -273,7 +274,7 @@ func TestManySlowStreams(t *testing.T) {
 	node := c.node()
 	r := c.session(node, 1)
 	b := c.bucket(node, "cfg")
-	d := s.routing().shard(0, b)
+	d := s.shardAt(0, b)
 	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("cfg"), Limit: 1}, nil)
 	readers := make([]*raw, slow)
 	for i := range readers {
@@ -291,7 +292,7 @@ func TestManySlowStreams(t *testing.T) {
 		most = max(most, s.transport.UnreadBytes())
 	}
 	// Each may still get what was on its way to it, and pages while little waits for it.
-	if bound := int64(total + slow*(transport.MinOutSoft+pageBytes+4*size)); most > bound {
+	if bound := int64(total + slow*(transport.MinOutSoft+request.PageBytes+4*size)); most > bound {
 		t.Errorf("%d bytes waited for %d slow readers, more than %d", most, slow, bound)
 	}
 	last := []byte("last")
@@ -357,9 +358,8 @@ func TestAdmin(t *testing.T) {
 			t.Errorf("metrics lack %s", want)
 		}
 	}
-	s.draining.Store(true)
+	s.requests.Drain()
 	if code, _ := get("/readyz"); code != 503 {
 		t.Errorf("ready while stopping: %d", code)
 	}
-	s.draining.Store(false)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
@@ -30,7 +31,7 @@ func TestPause(t *testing.T) {
 		sent += n
 	}
 	pause := func() (yes bool) {
-		s.eachConn(func(c *conn) { yes = yes || c.Paused() })
+		s.requests.EachClient(func(c *request.Client) { yes = yes || c.Paused() })
 		return yes
 	}
 	for !pause() {
@@ -113,8 +114,8 @@ func TestBurstInParts(t *testing.T) {
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *Config) { clock = manual(c) })
 	greedy := connect(t, s)
-	var only *conn
-	s.eachConn(func(c *conn) { only = c })
+	var only *request.Client
+	s.requests.EachClient(func(c *request.Client) { only = c })
 	const burst = 5000
 	var b []byte
 	for i := range burst {
@@ -156,7 +157,7 @@ func TestBadLengthBehindABurst(t *testing.T) {
 	}
 	bad.write(append(append(b, 0xff, 0xff, 0xff, 0xff), make([]byte, 1000)...))
 	pause := func() (yes bool) {
-		s.eachConn(func(c *conn) { yes = yes || c.Paused() })
+		s.requests.EachClient(func(c *request.Client) { yes = yes || c.Paused() })
 		return yes
 	}
 	eventually(t, "a rest", pause)

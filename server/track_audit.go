@@ -33,7 +33,7 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 		}
 		t.mu.Unlock()
 	}
-	path, _ := s.routing().nodePath(c.Node)
+	path, _ := s.routing().NodePath(c.Node)
 	if c.Kind == protocol.TrackEventAlert {
 		s.log.Warn("rollout needs somebody", "node", path, "track", string(c.Name), "location", c.Location, "why", c.Text)
 	}

@@ -2,14 +2,12 @@ package server
 
 import (
 	"sync"
-	"sync/atomic"
 )
 
 // trackDecisions counts what this instance does with the tracks of one shard: polls, and the
 // targets that were set while it leads.
 type trackDecisions struct {
-	host  *shardHost
-	polls struct{ read, logged atomic.Uint64 } // answered from memory; submitted to the log
+	host *shardHost
 
 	mu         sync.Mutex
 	targetsSet map[targetKey]uint64 // for the metrics; bounded by Limits.MaxSeries

@@ -20,7 +20,7 @@ var wallClock = map[string]string{
 	"server/governor/assess.go":         "since when an instance is not heard, shown",
 	"server/governor/node.go":           "the stamp on commands, shown",
 	"server/membership/observation.go":  "since when an instance is not heard, shown",
-	"server/track_poll.go":              "the stamp on what a poll reports, shown",
+	"server/request/poll.go":            "the stamp on what a poll reports, shown",
 	"server/track_audit.go":             "shown",
 	"server/delivery/process_stream.go": "shown",
 	"server/servertest/clock.go":        "tests",

@@ -25,6 +25,7 @@ var layers = []struct {
 	{"server/peer", []string{"server/peer", "protocol"}},
 	{"server/transport", []string{"server/transport", "protocol"}},
 	{"server/session", []string{"server/session", "server/transport", "protocol", "shard", "shard/leader", "shard/meta"}},
+	{"server/request", []string{"server/request", "server/transport", "server/session", "server/delivery", "server/auth", "server/audit", "server/metrics", "server/governor", "server/operator", "protocol", "shard", "shard/leader", "shard/meta", "shard/replica"}},
 	{"server/delivery", []string{"server/delivery", "protocol", "shard", "shard/replica"}},
 	{"server/cluster", []string{"server/cluster", "protocol", "server/discovery", "server/file", "server/governor", "server/peer", "shard", "shard/meta"}},
 	{"server/governor", []string{"server/governor", "protocol", "shard", "shard/meta"}},

@@ -19,7 +19,6 @@ var widespread = map[string]bool{
 	"cmd/signalbox.invocation":   true,
 	"cmd/signalbox.printer":      true,
 	"server.Server":              true,
-	"server.conn":                true,
 	"server/governor.Governor":   true,
 	"server/governor.planner":    true,
 	"server/sim.simulation":      true,

@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -18,40 +18,38 @@ func watchRequests() map[protocol.Kind]requestKind {
 }
 
 // watch opens a stream. Its snapshot's pages follow the reply, from the shard's pager.
-func watch(c *conn, p *readCycle, h protocol.Header, _ target) {
+func watch(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := &p.requests.watch
-	d := c.server.shards.get(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
+	d := c.server.cfg.Shard(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
 	if d == nil {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
 		return
 	}
 	known, most := false, uint64(0)
-	d.raft.View(func(machine *shard.Machine) {
+	d.Raft().View(func(machine *shard.Machine) {
 		_, known = machine.Node(m.Node)
 		most = machine.MaxWatchers(m.Node)
 	})
 	if !known {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")
 		return
 	}
-	c.Watch(d.delivery)
+	c.Watch(d.Delivery())
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
-	if err := d.delivery.Semaphores.Open(c.ID(), h.ID, m, most); err != nil {
-		p.out.failError(c, h.Kind, h.ID, err)
+	if err := d.Delivery().Semaphores.Open(c.ID(), h.ID, m, most); err != nil {
+		p.out.FailError(c, h.Kind, h.ID, err)
 		return
 	}
-	p.out.reply(c, h.Kind, h.ID, nil)
+	p.out.Reply(c, h.Kind, h.ID, nil)
 }
 
 // unwatch closes a stream; one that is closed already is closed.
-func unwatch(c *conn, p *readCycle, h protocol.Header, _ target) {
+func unwatch(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := &p.requests.unwatch
 	if !p.decode(c, h, m) {
 		return
 	}
-	for _, d := range c.server.shards.all() {
-		d.delivery.CloseStream(c.ID(), m.WatchID)
-	}
-	p.out.reply(c, h.Kind, h.ID, nil)
+	c.server.cfg.CloseStream(c.ID(), m.WatchID)
+	p.out.Reply(c, h.Kind, h.ID, nil)
 }

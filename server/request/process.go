@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"bytes"
@@ -27,7 +27,8 @@ type processRequests struct {
 	watch    protocol.ProcessWatch
 }
 
-// processRequestKinds are the requests of members and operators. Those that change a process go to the log, messages between members to the shard's goroutine for them.
+// processRequestKinds are the requests of members and operators. Those that change a process go to
+// the log, messages between members to the shard's goroutine for them.
 func processRequestKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindProcessJoin: {
@@ -82,56 +83,56 @@ func processRequestKinds() map[protocol.Kind]requestKind {
 }
 
 // processJoin adds the identity, which the other members see.
-func processJoin(c *conn, p *readCycle, h protocol.Header, t target) {
+func processJoin(c *Client, p *cycle, h protocol.Header, t target) {
 	cmd := t.command()
 	cmd.Client = c.identity
 	c.submitToShard(t.shard, p, h, cmd)
 }
 
 // memberMessages hands a sync, message or reply to the shard's goroutine for messages.
-func memberMessages(c *conn, p *readCycle, h protocol.Header, t target) {
+func memberMessages(c *Client, p *cycle, h protocol.Header, t target) {
 	m := replica.MemberMessage{Origin: replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind}, Node: t.node, Epoch: t.binding.Epoch, Body: bytes.Clone(h.Body)}
-	switch st := t.shard.raft.SubmitMember(m); st {
+	switch st := t.shard.Raft().SubmitMember(m); st {
 	case protocol.StatusOK:
 	case protocol.StatusOverloaded:
-		p.out.fail(c, h.Kind, h.ID, st, fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
-			t.shard.id, replica.MaxMemberMessages, replica.MaxMemberBytes))
+		p.out.Fail(c, h.Kind, h.ID, st, fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
+			t.shard.ID(), replica.MaxMemberMessages, replica.MaxMemberBytes))
 	default:
-		c.rejectSubmit(p.out, t.shard, h.Kind, h.ID, st)
+		c.RejectSubmit(p.out, t.shard, h.Kind, h.ID, st)
 	}
 }
 
-func processForceRound(c *conn, p *readCycle, h protocol.Header, t target) {
+func processForceRound(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.process.force
-	c.operateProcess(p, h, m.Name, t, audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low}, audit.Field{Key: "reason", Value: m.Text})
+	operateProcess(c, p, h, m.Name, t, audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low}, audit.Field{Key: "reason", Value: m.Text})
 }
 
-func processEvict(c *conn, p *readCycle, h protocol.Header, t target) {
+func processEvict(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.process.evict
-	c.operateProcess(p, h, m.Name, t, audit.Event{Title: "ask_evict_member", Message: "the end of a membership is asked for", Severity: audit.Medium},
+	operateProcess(c, p, h, m.Name, t, audit.Event{Title: "ask_evict_member", Message: "the end of a membership is asked for", Severity: audit.Medium},
 		audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Text})
 }
 
-func processAlter(c *conn, p *readCycle, h protocol.Header, t target) {
-	c.operateProcess(p, h, p.requests.process.alter.Name, t, audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for", Severity: audit.Low})
+func processAlter(c *Client, p *cycle, h protocol.Header, t target) {
+	operateProcess(c, p, h, p.requests.process.alter.Name, t, audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for", Severity: audit.Low})
 }
 
 // operateProcess submits what an operator changes, with a line of the log and one of the audit log.
-func (c *conn) operateProcess(p *readCycle, h protocol.Header, name []byte, t target, e audit.Event, fields ...audit.Field) {
-	path, _ := c.server.routing().nodePath(t.node)
-	c.server.log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.Remote())
+func operateProcess(c *Client, p *cycle, h protocol.Header, name []byte, t target, e audit.Event, fields ...audit.Field) {
+	path, _ := c.server.Routes().NodePath(t.node)
+	c.server.cfg.Log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.Remote())
 	e.Initiator = c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, fields...)
-	c.server.audit.write(e)
-	c.submit(p, h, c.server.routing().tierOf(t.node), t.command())
+	c.server.cfg.Audit(e)
+	c.submit(p, h, c.server.Routes().tierOf(t.node), t.command())
 }
 
 // watchProcess opens a stream. Its state follows the reply, from the shard's pager.
-func watchProcess(c *conn, p *readCycle, h protocol.Header, t target) {
+func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
 	m, d := &p.requests.process.watch, t.shard
 	var err error
 	most := uint64(0)
-	d.raft.View(func(machine *shard.Machine) {
+	d.Raft().View(func(machine *shard.Machine) {
 		most = machine.MaxWatchers(m.Node)
 		if _, err = machine.Process(m.Node, m.Name); protocol.StatusOf(err) == protocol.StatusNotFound {
 			if _, known := machine.Node(m.Node); known {
@@ -139,15 +140,15 @@ func watchProcess(c *conn, p *readCycle, h protocol.Header, t target) {
 			}
 		}
 	})
-	if err == nil && c.Watch(d.delivery) {
+	if err == nil && c.Watch(d.Delivery()) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
-		err = d.delivery.Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)
+		err = d.Delivery().Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)
 	}
 	if err != nil {
-		p.out.failError(c, h.Kind, h.ID, err)
+		p.out.FailError(c, h.Kind, h.ID, err)
 		return
 	}
-	p.out.reply(c, h.Kind, h.ID, nil)
-	d.pager.add(c)
+	p.out.Reply(c, h.Kind, h.ID, nil)
+	d.Requests().SendPages(c)
 }

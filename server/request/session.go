@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"crypto/subtle"
@@ -11,47 +11,49 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// unloggedNote marks, in an Origin's note, a command whose reply went out before it was logged: a RELAXED attach. The rest of a note is the time the
-// request came in, by the server's clock.
-const unloggedNote = 1 << 63
+// UnloggedNote marks, in an Origin's note, a command whose reply went out before it was logged: a
+// RELAXED attach. The rest of a note is the time the request came in, by the server's clock.
+const UnloggedNote = 1 << 63
 
 // submit hands a command to the shard that owns the bucket. Its reply comes from the log.
-func (c *conn) submit(p *readCycle, h protocol.Header, tier uint8, cmd shard.Command) {
+func (c *Client) submit(p *cycle, h protocol.Header, tier uint8, cmd shard.Command) {
 	if d := c.shardFor(p, h, tier); d != nil {
 		c.submitToShard(d, p, h, cmd)
 	}
 }
 
 // shardFor is the shard that owns the bucket of a request; nil: the request was answered.
-func (c *conn) shardFor(p *readCycle, h protocol.Header, tier uint8) *shardHost {
-	d := c.server.routing().shard(tier, h.Arg)
+func (c *Client) shardFor(p *cycle, h protocol.Header, tier uint8) Shard {
+	d := c.server.Routes().Shard(tier, h.Arg)
 	if d == nil {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
 	}
 	return d
 }
 
-// submitToShard is submit for a shard that is known. False: the shard did not take the command, and the request was answered.
-func (c *conn) submitToShard(d *shardHost, p *readCycle, h protocol.Header, cmd shard.Command) bool {
+// submitToShard is submit for a shard that is known. False: the shard did not take the command, and
+// the request was answered.
+func (c *Client) submitToShard(d Shard, p *cycle, h protocol.Header, cmd shard.Command) bool {
 	cmd.Kind = shard.CommandKind(h.Kind)
 	cmd.Body = h.Body
-	st := p.commands.Submit(d.raft, cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
+	st := p.commands.Submit(d.Raft(), cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
 	if st != protocol.StatusOK {
-		c.rejectSubmit(p.out, d, h.Kind, h.ID, st)
+		c.RejectSubmit(p.out, d, h.Kind, h.ID, st)
 	}
 	return st == protocol.StatusOK
 }
 
-// rejectSubmit answers a request that a shard did not take.
-func (c *conn) rejectSubmit(o *outbox, d *shardHost, kind protocol.Kind, id uint64, st protocol.Status) {
+// RejectSubmit answers a request that a shard did not take.
+func (c *Client) RejectSubmit(o *Outbox, d Shard, kind protocol.Kind, id uint64, st protocol.Status) {
 	if st == protocol.StatusUnavailable && d.LedElsewhere() {
-		o.rejectByShard(c, d, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
+		o.RejectByShard(c, d, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
 		return
 	}
-	o.fail(c, kind, id, st, submitFailed(d, st))
+	o.Fail(c, kind, id, st, submitFailed(d, st))
 }
 
-// sessionRequests are the requests about sessions. Starts and attaches check the connection's limit of sessions behind the right.
+// sessionRequests are the requests about sessions. Starts and attaches check the connection's limit
+// of sessions behind the right.
 func sessionRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindSessionStart:  {charge: chargeAsk, grows: true, handle: sessionStart},
@@ -67,63 +69,64 @@ func sessionRequests() map[protocol.Kind]requestKind {
 	}
 }
 
-func sessionStart(c *conn, p *readCycle, h protocol.Header, _ target) {
+func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := &p.requests.start
 	if !p.decode(c, h, m) {
 		return
 	}
 	bad := c.allowed(auth.RightRead, m.Node)
 	if bad == nil {
-		bad = c.CheckLimit(0, c.server.cfg.Limits.MaxSessionsPerConnection)
+		bad = c.CheckLimit(0, c.server.cfg.MaxSessions)
 	}
 	if bad != nil {
 		p.reject(c, h, bad)
 		return
 	}
-	if !c.chargeQuota(p, h, m.Node) {
+	if !chargeQuota(c, p, h, m.Node) {
 		return
 	}
 	auth.BindKey(m.Key, c.identity)
-	c.submit(p, h, c.server.routing().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.Remote()})
+	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.Remote()})
 }
 
-func sessionAttach(c *conn, p *readCycle, h protocol.Header, _ target) {
+func sessionAttach(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := &p.requests.attach
 	if !p.decode(c, h, m) {
 		return
 	}
 	bad := c.allowed(auth.RightRead, m.Node)
 	if bad == nil {
-		bad = c.CheckLimit(m.Session, c.server.cfg.Limits.MaxSessionsPerConnection)
+		bad = c.CheckLimit(m.Session, c.server.cfg.MaxSessions)
 	}
 	if bad != nil {
 		p.reject(c, h, bad)
 		return
 	}
-	c.chargeQuota(p, h, m.Node) // never refused
+	chargeQuota(c, p, h, m.Node) // never refused
 	auth.BindKey(m.Key, c.identity)
-	if c.attachRelaxed(p, h, m) {
+	if attachRelaxed(c, p, h, m) {
 		return
 	}
 	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: m.Node, Client: c.Remote()})
 }
 
-// attachRelaxed answers an attach from the leader's memory and logs it behind the answer, where the node's configuration allows that and nothing can go
-// wrong with it. False: the attach takes the way through the log first.
+// attachRelaxed answers an attach from the leader's memory and logs it behind the answer, where the
+// node's configuration allows that and nothing can go wrong with it. False: the attach takes the
+// way through the log first.
 //
 // A barrier of this leader must have begun less than the node's grace period ago, and what
 // leader.MayAttachUnlogged asks for must hold.
-func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.SessionAttach) bool {
-	d := c.server.routing().shard(protocol.SessionTier(m.Session), h.Arg)
-	if d == nil || !d.raft.Leading() {
+func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAttach) bool {
+	d := c.server.Routes().Shard(protocol.SessionTier(m.Session), h.Arg)
+	if d == nil || !d.Raft().Leading() {
 		return false
 	}
 	var (
 		node protocol.NodeConfig
 		ok   bool
 	)
-	age, proved := d.raft.ProofAge(p.now)
-	d.raft.View(func(machine *shard.Machine) {
+	age, proved := d.Raft().ProofAge(p.now)
+	d.Raft().View(func(machine *shard.Machine) {
 		node, ok = machine.Node(m.Node)
 		if !ok || node.AttachConsistency != protocol.Relaxed {
 			ok = false
@@ -137,51 +140,53 @@ func (c *conn) attachRelaxed(p *readCycle, h protocol.Header, m *protocol.Sessio
 		return false
 	}
 	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Client: c.Remote(), Body: h.Body}
-	if d.raft.Submit(cmd, replica.Origin{Conn: c.ID(), Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | unloggedNote}) != protocol.StatusOK {
+	if d.Raft().Submit(cmd, replica.Origin{Conn: c.ID(), Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | UnloggedNote}) != protocol.StatusOK {
 		return false
 	}
-	c.server.metrics.RelaxedAttaches.Inc()
-	// Requests may come before the log has the attach: they wait behind it in the same log, or at a remote shard, which learns the epoch from them.
+	c.server.cfg.Metrics.RelaxedAttaches.Inc()
+	// Requests may come before the log has the attach: they wait behind it in the same log, or at a
+	// remote shard, which learns the epoch from them.
 	b := c.NewBinding(m.Session, m.Epoch, m.Node, d, m.Description)
 	b.Unlogged = true
 	b.Bind(time.Duration(m.Timeout) * time.Millisecond)
-	// The log may have been faster: the binding that its event made was then replaced by this one, and no other event follows to mark it as logged.
-	d.raft.View(func(machine *shard.Machine) {
+	// The log may have been faster: the binding that its event made was then replaced by this one,
+	// and no other event follows to mark it as logged.
+	d.Raft().View(func(machine *shard.Machine) {
 		if v, found := machine.Session(m.Session); found && v.Attached && v.Epoch == m.Epoch && v.Nonce == m.Nonce {
 			b.Logged()
 		}
 	})
-	current, _ := c.server.routing().keys()
-	p.out.reply(c, h.Kind, h.ID, &protocol.SessionReply{
-		Session: m.Session, Epoch: m.Epoch, Shard: d.id, Timeout: m.Timeout, Grace: node.GracePeriod,
+	current, _ := c.server.Routes().Keys()
+	p.out.Reply(c, h.Kind, h.ID, &protocol.SessionReply{
+		Session: m.Session, Epoch: m.Epoch, Shard: d.ID(), Timeout: m.Timeout, Grace: node.GracePeriod,
 		Ticket: p.tickets.Append(nil, current, m.Session, m.Node, m.Epoch, c.identity),
 	})
 	return true
 }
 
 // presentTicket binds the session that a ticket proves.
-func presentTicket(c *conn, p *readCycle, h protocol.Header, _ target) {
+func presentTicket(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := &p.requests.present
 	if !p.decode(c, h, m) {
 		return
 	}
-	current, previous := c.server.routing().keys()
+	current, previous := c.server.Routes().Keys()
 	k, bad := p.tickets.Verify(m.Ticket, current, previous, c.identity)
 	if bad == nil {
-		bad = c.CheckLimit(k.Session, c.server.cfg.Limits.MaxSessionsPerConnection)
+		bad = c.CheckLimit(k.Session, c.server.cfg.MaxSessions)
 	}
-	if bad == nil && c.server.bindings.NewestEpoch(k.Session) > k.Epoch {
+	if bad == nil && c.server.cfg.Bindings.NewestEpoch(k.Session) > k.Epoch {
 		bad = protocol.Errorf(protocol.StatusBadSession, "session was attached again since this ticket was made; use the newer ticket")
 	}
-	if bad == nil && c.server.sessionEnded(k.Session) {
+	if bad == nil && sessionEnded(c.server, k.Session) {
 		bad = protocol.Errorf(protocol.StatusSessionExpired, "session has ended; start a new one")
 	}
 	if bad != nil {
-		p.out.failError(c, h.Kind, h.ID, bad)
+		p.out.FailError(c, h.Kind, h.ID, bad)
 		return
 	}
 	if b := c.Binding(k.Session); b == nil || b.Epoch < k.Epoch {
 		c.NewBinding(k.Session, k.Epoch, k.Node, nil, m.Description).Bind(0)
 	}
-	p.out.reply(c, h.Kind, h.ID, nil)
+	p.out.Reply(c, h.Kind, h.ID, nil)
 }

@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -7,11 +7,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// requestKind is what the server knows of one kind of request. A new kind is one row of its family's
-// table, and a handler in the same file.
+// requestKind is what the server knows of one kind of request. A new kind is one row of its
+// family's table, and a handler in the same file.
 type requestKind struct {
-	// body is where a request is decoded before anything else, and the session or node that it names.
-	// Nil: the handler decodes.
+	// body is where a request is decoded before anything else, and the session or node that it
+	// names. Nil: the handler decodes.
 	body func(*requestBuffers) (m request, id *uint64)
 	// data is what Limits.MaxData bounds, and its name in the refusal. Nil: nothing.
 	data func(*requestBuffers) (what string, data []byte)
@@ -23,7 +23,7 @@ type requestKind struct {
 	routed bool        // to the shard here that owns the bucket; otherwise the handler finds its shard, or needs none
 	read   *readKind   // of describes and lists: how they are answered
 
-	handle func(c *conn, p *readCycle, h protocol.Header, t target)
+	handle func(c *Client, p *cycle, h protocol.Header, t target)
 }
 
 // subject is what a request names.
@@ -39,7 +39,7 @@ const (
 type target struct {
 	binding *session.Binding // nil if no session is named
 	node    uint64
-	shard   *shardHost // nil if not routed
+	shard   Shard // nil if not routed
 }
 
 // requestTable has a row for each kind that is served.
@@ -58,8 +58,9 @@ func newRequestTable() *requestTable {
 	return t
 }
 
-// serve checks a request as its kind's row says, and hands it on. Arguments are judged before the session, and the session before the right.
-func (c *conn) serve(p *readCycle, h protocol.Header, k *requestKind) {
+// serve checks a request as its kind's row says, and hands it on. Arguments are judged before the
+// session, and the session before the right.
+func (c *Client) serve(p *cycle, h protocol.Header, k *requestKind) {
 	b := &p.requests
 	var id uint64
 	if k.body != nil {
@@ -70,8 +71,8 @@ func (c *conn) serve(p *readCycle, h protocol.Header, k *requestKind) {
 		id = *named
 	}
 	if k.data != nil {
-		if what, data := k.data(b); len(data) > c.server.cfg.Limits.MaxData {
-			p.out.failError(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest, "%s is %d bytes long; at most %d are allowed here", what, len(data), c.server.cfg.Limits.MaxData))
+		if what, data := k.data(b); len(data) > c.server.cfg.MaxData {
+			p.out.FailError(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest, "%s is %d bytes long; at most %d are allowed here", what, len(data), c.server.cfg.MaxData))
 			return
 		}
 	}
@@ -82,7 +83,7 @@ func (c *conn) serve(p *readCycle, h protocol.Header, k *requestKind) {
 		return
 	case ofSession:
 		if t.binding = c.Binding(id); t.binding == nil {
-			c.rejectUnbound(p.out, h.Kind, h.ID, id)
+			rejectUnbound(c, p.out, h.Kind, h.ID, id)
 			return
 		}
 		t.node = t.binding.Node
@@ -93,13 +94,13 @@ func (c *conn) serve(p *readCycle, h protocol.Header, k *requestKind) {
 			return
 		}
 	}
-	if !c.chargeQuota(p, h, t.node) {
+	if !chargeQuota(c, p, h, t.node) {
 		return
 	}
 	if k.routed {
 		tier := protocol.SessionTier(id)
 		if k.names == ofNode {
-			tier = c.server.routing().tierOf(id)
+			tier = c.server.Routes().tierOf(id)
 		}
 		if t.shard = c.shardFor(p, h, tier); t.shard == nil {
 			return
@@ -109,7 +110,7 @@ func (c *conn) serve(p *readCycle, h protocol.Header, k *requestKind) {
 }
 
 // submitTarget hands a request on to the log as the bytes that came.
-func submitTarget(c *conn, p *readCycle, h protocol.Header, t target) {
+func submitTarget(c *Client, p *cycle, h protocol.Header, t target) {
 	c.submitToShard(t.shard, p, h, t.command())
 }
 

@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 )
 
 // hello answers the first frame.
-func (c *conn) hello(p *readCycle, h protocol.Header) {
+func hello(c *Client, p *cycle, h protocol.Header) {
 	var m protocol.Hello
 	err := m.DecodeBody(h.Body)
 	if err == nil {
@@ -19,12 +19,12 @@ func (c *conn) hello(p *readCycle, h protocol.Header) {
 	}
 	if err != nil {
 		status, text := statusText(err)
-		p.out.fail(c, h.Kind, h.ID, status, text)
+		p.out.Fail(c, h.Kind, h.ID, status, text)
 		c.BadFrame(err)
 		return
 	}
 	if c.server.draining.Load() {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; connect to another instance")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; connect to another instance")
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "server is stopping")
 		return
 	}
@@ -42,16 +42,16 @@ func (c *conn) hello(p *readCycle, h protocol.Header) {
 	if now := c.server.auth.Load(); now != view {
 		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet
 	}
-	r := c.server.routing()
-	p.out.reply(c, h.Kind, h.ID, &protocol.HelloReply{
+	r := c.server.Routes()
+	p.out.Reply(c, h.Kind, h.ID, &protocol.HelloReply{
 		Version:    protocol.Version,
 		Server:     "signalbox/" + version(),
-		Cluster:    r.state.Cluster(),
-		Instance:   c.server.instance,
-		MaxFrame:   c.server.maxFrame,
-		MaxData:    uint32(c.server.cfg.Limits.MaxData),
-		Window:     uint32(c.server.cfg.Limits.Window),
-		MapVersion: r.state.MapVersion(),
+		Cluster:    r.State.Cluster(),
+		Instance:   c.server.cfg.Instance(),
+		MaxFrame:   c.server.cfg.MaxFrame,
+		MaxData:    uint32(c.server.cfg.MaxData),
+		Window:     uint32(c.server.cfg.Window),
+		MapVersion: r.State.MapVersion(),
 		Identity:   identity,
 	})
 }
@@ -64,10 +64,10 @@ var version = sync.OnceValue(func() string {
 	return "devel"
 })
 
-// ping answers for the connection, and has each home shard of its sessions renew their leases. Pings take no part in the window and wait for no
-// request.
-func (c *conn) ping(p *readCycle, h protocol.Header) {
-	p.out.event(c.Conn.Conn, protocol.KindPong, h.ID, 0, nil)
+// ping answers for the connection, and has each home shard of its sessions renew their leases.
+// Pings take no part in the window and wait for no request.
+func ping(c *Client, p *cycle, h protocol.Header) {
+	p.out.written += c.Append(protocol.KindPong, h.ID, 0, nil)
 	c.CountPing()
 	p.pings++
 	p.lastPing = h.ID
@@ -83,10 +83,10 @@ func connRequests() map[protocol.Kind]requestKind {
 }
 
 // clusterMap answers with the routing table, or with its version alone when the client has it.
-func clusterMap(c *conn, p *readCycle, h protocol.Header, _ target) {
+func clusterMap(c *Client, p *cycle, h protocol.Header, _ target) {
 	var m protocol.MapRequest
 	if !p.decode(c, h, &m) {
 		return
 	}
-	p.out.reply(c, h.Kind, h.ID, c.server.routing().mapReply(c.server.shards, m.Known, c.Secure()))
+	p.out.Reply(c, h.Kind, h.ID, c.server.cfg.MapReply(m.Known, c.Secure()))
 }

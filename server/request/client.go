@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"sync"
@@ -12,14 +12,16 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// conn is one client: who it is, its requests and its sessions. What it receives and sends are frames of a transport.Conn.
+// Client is one client: who it is, its requests and its sessions. What it receives and sends are
+// frames of a transport.Conn.
 //
-// Lock order: pageMu, then a shard's machine, then a hub, then the locks of session and of transport.
-type conn struct {
+// Lock order: pageMu, then a shard's machine, then a hub, then the locks of session and of
+// transport.
+type Client struct {
 	session.Conn
 	server *Server
 
-	unknownNode *unknownNode // what allowed has just said; see readCycle.reject. Owned by the reading goroutine
+	unknownNode *unknownNode // what allowed has just said; see cycle.reject. Owned by the reading goroutine
 
 	identity   string      // set by the hello
 	authExempt atomic.Bool // it turned auth on itself, and stays, with no more rights than others
@@ -30,27 +32,21 @@ type conn struct {
 	pageMu sync.Mutex // held around the opening of a stream and its reply, and around each page; before a shard's locks
 
 	duePagesMu sync.Mutex
-	duePages   []*shardHost // shards with snapshot pages for it that wait for room
+	duePages   []Shard // shards with snapshot pages for it that wait for room
 }
 
-// conn finds an open connection; nil when it is gone.
-func (s *Server) conn(id uint64) *conn {
-	if c := s.transport.Conn(id); c != nil {
-		return c.Client().(*conn)
-	}
-	return nil
-}
+// Identity is who the client is, by its hello.
+func (c *Client) Identity() string { return c.identity }
 
-// eachConn visits every open connection. Those that come or go meanwhile may be missed.
-func (s *Server) eachConn(visit func(c *conn)) {
-	s.transport.Each(func(c *transport.Conn) { visit(c.Client().(*conn)) })
-}
+// Unanswered is how many of its requests are not answered yet.
+func (c *Client) Unanswered() int { return int(c.unanswered.Load()) }
 
-// readCycle is what one reading goroutine has for the connections that it reads, one after another: the time of the read, the reads that it gathers, and buffers.
-type readCycle struct {
+// cycle is what one reading goroutine has for the connections that it reads, one after another: the
+// time of the read, the reads that it gathers, and buffers.
+type cycle struct {
 	server   *Server
 	now      time.Duration
-	out      *outbox
+	out      *Outbox
 	frames   int // in this read
 	pings    int // of them
 	lastPing uint64
@@ -61,20 +57,22 @@ type readCycle struct {
 	tickets  session.Signer
 }
 
-func (s *Server) newReadCycle() *readCycle {
-	return &readCycle{server: s, out: s.newOutbox(), byID: make(map[uint64]*readBatch)}
+// NewCycle makes what one reading goroutine has.
+func (s *Server) NewCycle() transport.Cycle {
+	return &cycle{server: s, out: s.NewOutbox(), byID: make(map[uint64]*readBatch)}
 }
 
 // Begin implements transport.Cycle.
-func (p *readCycle) Begin(now time.Duration) {
+func (p *cycle) Begin(now time.Duration) {
 	p.now, p.frames, p.pings, p.out.written = now, 0, 0, 0
 }
 
-// End implements transport.Cycle. If all frames were pings, their pongs wait for those of the sessions' homes.
-func (p *readCycle) End(client transport.Client) (deferrable int) {
-	c := client.(*conn)
+// End implements transport.Cycle. If all frames were pings, their pongs wait for those of the
+// sessions' homes.
+func (p *cycle) End(client transport.Client) (deferrable int) {
+	c := client.(*Client)
 	if p.pings > 0 && c.HasHomes() {
-		p.server.renewals.Add(&c.Conn, p.lastPing)
+		p.server.cfg.Renewals.Add(&c.Conn, p.lastPing)
 		if p.pings == p.frames {
 			deferrable = p.out.written
 		}
@@ -85,15 +83,15 @@ func (p *readCycle) End(client transport.Client) (deferrable int) {
 }
 
 // Reset implements transport.Cycle.
-func (p *readCycle) Reset() {
+func (p *cycle) Reset() {
 	p.commands.Flush(p.now)
 	p.reads = nil
 	p.byID = make(map[uint64]*readBatch)
 }
 
 // Frame implements transport.Client.
-func (c *conn) Frame(cycle transport.Cycle, h protocol.Header) {
-	p := cycle.(*readCycle)
+func (c *Client) Frame(in transport.Cycle, h protocol.Header) {
+	p := in.(*cycle)
 	p.frames++
 	switch {
 	case !c.Established():
@@ -102,7 +100,7 @@ func (c *conn) Frame(cycle transport.Cycle, h protocol.Header) {
 			return
 		}
 		c.unanswered.Add(1)
-		c.hello(p, h)
+		hello(c, p, h)
 	case h.Kind == protocol.KindHello:
 		c.BadFrame(protocol.Errorf(protocol.StatusBadRequest, "a second hello came; send one, as the first frame"))
 	case h.Kind.IsRequest():
@@ -111,20 +109,20 @@ func (c *conn) Frame(cycle transport.Cycle, h protocol.Header) {
 		c.BadFrame(protocol.Errorf(protocol.StatusBadRequest, "kind %d is for servers to send; send requests only", h.Kind))
 	default:
 		c.unanswered.Add(1)
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not known here; the server may be older than the client")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not known here; the server may be older than the client")
 	}
 }
 
 // KeepsAlive implements transport.Client: the leases of sessions end when the client is not heard.
-func (c *conn) KeepsAlive() bool { return c.HasSessions() }
+func (c *Client) KeepsAlive() bool { return c.HasSessions() }
 
 // Room implements transport.Client: it serves the pages that wait for room.
-func (c *conn) Room() {
+func (c *Client) Room() {
 	c.duePagesMu.Lock()
 	pages := c.duePages
 	c.duePages = nil
 	c.duePagesMu.Unlock()
 	for _, d := range pages {
-		d.pager.add(c)
+		d.Requests().SendPages(c)
 	}
 }

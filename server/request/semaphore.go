@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/auth"
 )
 
-// semaphoreRequests are the requests that change semaphores. They are decoded and checked here, so that what enters the log is worth its sync.
+// semaphoreRequests are the requests that change semaphores. They are decoded and checked here, so
+// that what enters the log is worth its sync.
 func semaphoreRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindCreate: {
@@ -41,7 +42,7 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 }
 
 // acquire adds the session's description for a shard that may not know it.
-func acquire(c *conn, p *readCycle, h protocol.Header, t target) {
+func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 	cmd := t.command()
 	cmd.Client = t.binding.DescriptionFor(t.shard, p.now)
 	if c.submitToShard(t.shard, p, h, cmd) && cmd.Client != "" {
@@ -49,9 +50,9 @@ func acquire(c *conn, p *readCycle, h protocol.Header, t target) {
 	}
 }
 
-func deleteSemaphore(c *conn, p *readCycle, h protocol.Header, t target) {
+func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := &p.requests.delete; m.Force {
-		c.auditRequest("ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node, audit.Field{Key: "semaphore", Value: string(m.Name)},
+		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node, audit.Field{Key: "semaphore", Value: string(m.Name)},
 			audit.Field{Key: "session", Value: m.Session})
 	}
 	submitTarget(c, p, h, t)

@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"context"
@@ -14,8 +14,8 @@ const (
 	textNoNode       = "coordination node is not known; create it first, or resolve its path again"
 	// unknownNodeTimeout bounds the wait for the meta shard. After it the client asks again.
 	unknownNodeTimeout = 3 * time.Second
-	// maxUnknownNodeRequests bounds how many requests wait at a time, a few hundred bytes each. What comes then
-	// is to be asked again at once.
+	// maxUnknownNodeRequests bounds how many requests wait at a time, a few hundred bytes each.
+	// What comes then is to be asked again at once.
 	maxUnknownNodeRequests = 1 << 14
 )
 
@@ -38,17 +38,17 @@ type unknownNodes struct {
 
 type unknownNodeRequest struct {
 	unknownNode
-	conn *conn
+	conn *Client
 	kind protocol.Kind
 	id   uint64
 }
 
 // reject answers a request that is not carried out. What allowed has just said of a node that this
 // instance has not heard of is looked at again when its map is up to date.
-func (p *readCycle) reject(c *conn, h protocol.Header, bad *protocol.Error) {
+func (p *cycle) reject(c *Client, h protocol.Header, bad *protocol.Error) {
 	u := c.unknownNode
 	if c.unknownNode = nil; u == nil || u.answer != bad {
-		p.out.failError(c, h.Kind, h.ID, bad)
+		p.out.FailError(c, h.Kind, h.ID, bad)
 		return
 	}
 	s := c.server
@@ -56,7 +56,7 @@ func (p *readCycle) reject(c *conn, h protocol.Header, bad *protocol.Error) {
 	q.mu.Lock()
 	if len(q.list) >= maxUnknownNodeRequests {
 		q.mu.Unlock()
-		p.out.failError(c, h.Kind, h.ID, bad)
+		p.out.FailError(c, h.Kind, h.ID, bad)
 		return
 	}
 	q.list = append(q.list, unknownNodeRequest{unknownNode: *u, conn: c, kind: h.Kind, id: h.ID})
@@ -64,13 +64,13 @@ func (p *readCycle) reject(c *conn, h protocol.Header, bad *protocol.Error) {
 	q.running = true
 	q.mu.Unlock()
 	if begin {
-		s.running.Go(s.answerUnknownNodes)
+		s.cfg.Go(func() { answerUnknownNodes(s) })
 	}
 }
 
-// answerUnknownNodes answers what waits, and what comes meanwhile: one confirmation for all that came
-// before it.
-func (s *Server) answerUnknownNodes() {
+// answerUnknownNodes answers what waits, and what comes meanwhile: one confirmation for all that
+// came before it.
+func answerUnknownNodes(s *Server) {
 	defer s.guard("unheard", func() {
 		s.unknownNodes.mu.Lock()
 		s.unknownNodes.running = false
@@ -86,11 +86,11 @@ func (s *Server) answerUnknownNodes() {
 		if len(list) == 0 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, unknownNodeTimeout)
-		confirmed := s.meta.Sync(ctx) == nil
+		ctx, cancel := context.WithTimeout(s.cfg.Context, unknownNodeTimeout)
+		confirmed := s.cfg.SyncMeta(ctx) == nil
 		cancel()
-		state := s.meta.State()
-		o := s.borrowOutbox()
+		state := s.cfg.MetaState()
+		o := s.BorrowOutbox()
 		for i := range list {
 			x := &list[i]
 			bad := x.answer
@@ -103,8 +103,8 @@ func (s *Server) answerUnknownNodes() {
 					bad = lacks
 				}
 			}
-			o.failError(x.conn, x.kind, x.id, bad)
+			o.FailError(x.conn, x.kind, x.id, bad)
 		}
-		s.returnOutbox(o)
+		s.ReturnOutbox(o)
 	}
 }

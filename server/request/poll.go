@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -29,27 +29,27 @@ func pollKind() *readKind {
 // machine.
 func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
 	d, msg := l.host, l.message
-	wall := uint64(d.server.clock.Wall().UnixMilli())
-	if !m.PeekTrack(it.scope.node, it.epoch, &msg.poll, d.raft.LogTime(), wall, &msg.pollReply) {
+	wall := uint64(d.Requests().server.cfg.Clock.Wall().UnixMilli())
+	if !m.PeekTrack(it.scope.node, it.epoch, &msg.poll, d.Raft().LogTime(), wall, &msg.pollReply) {
 		return false
 	}
-	d.tracks.polls.read.Add(1)
+	d.Requests().PollsRead.Add(1)
 	return true
 }
 
 // submitPolls hands the polls that reading could not answer to the log. The caller does not hold the
 // machine.
-func (l *readBatch) submitPolls(o *outbox) {
+func (l *readBatch) submitPolls(o *Outbox) {
 	d := l.host
 	for i := range l.toSubmit {
 		it := &l.toSubmit[i]
 		cmd := shard.Command{Kind: shard.CmdTrackPoll, Node: it.scope.node, Epoch: it.epoch, Body: it.body}
-		origin := replica.Origin{Conn: it.conn.ID(), Request: it.id, Kind: it.kind, Tag: uint64(d.server.clock.Now())}
-		if st := d.raft.Submit(cmd, origin); st != protocol.StatusOK {
-			it.conn.rejectSubmit(o, d, it.kind, it.id, st)
+		origin := replica.Origin{Conn: it.conn.ID(), Request: it.id, Kind: it.kind, Tag: uint64(d.Requests().server.cfg.Clock.Now())}
+		if st := d.Raft().Submit(cmd, origin); st != protocol.StatusOK {
+			it.conn.RejectSubmit(o, d, it.kind, it.id, st)
 			continue
 		}
-		d.tracks.polls.logged.Add(1)
+		d.Requests().PollsLogged.Add(1)
 	}
 	clear(l.toSubmit)
 	l.toSubmit = l.toSubmit[:0]

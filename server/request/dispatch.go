@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"errors"
@@ -15,40 +15,41 @@ type request interface {
 }
 
 // decode reads and checks a request. False: it was answered.
-func (p *readCycle) decode(c *conn, h protocol.Header, m request) bool {
+func (p *cycle) decode(c *Client, h protocol.Header, m request) bool {
 	err := m.DecodeBody(h.Body)
 	if err == nil {
 		err = m.Validate()
 	}
 	if err != nil {
-		p.out.failError(c, h.Kind, h.ID, err)
+		p.out.FailError(c, h.Kind, h.ID, err)
 		return false
 	}
 	return true
 }
 
-// request serves one request of a connection that said hello. Exactly one reply goes out for each, now or later, except for pings.
-func (c *conn) request(p *readCycle, h protocol.Header) {
+// request serves one request of a connection that said hello. Exactly one reply goes out for each,
+// now or later, except for pings.
+func (c *Client) request(p *cycle, h protocol.Header) {
 	if h.Kind == protocol.KindPing {
-		c.ping(p, h)
+		ping(c, p, h)
 		return
 	}
-	if n := c.unanswered.Add(1); int(n) > c.server.cfg.Limits.Window {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusOverloaded, c.server.windowFull)
+	if n := c.unanswered.Add(1); int(n) > c.server.cfg.Window {
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusOverloaded, c.server.windowFull)
 		return
 	}
 	if c.server.draining.Load() {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; ask another instance, or this one when it is back")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; ask another instance, or this one when it is back")
 		return
 	}
 	k := &c.server.kinds[h.Kind]
 	if k.handle == nil {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not served here")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not served here")
 		return
 	}
-	if full := c.server.memory.rejection(); full != nil && k.grows {
-		c.server.metrics.MemoryRefused.Inc()
-		p.out.failError(c, h.Kind, h.ID, full)
+	if full := c.server.cfg.MemoryRejection(); full != nil && k.grows {
+		c.server.cfg.Metrics.MemoryRefused.Inc()
+		p.out.FailError(c, h.Kind, h.ID, full)
 		return
 	}
 	c.serve(p, h, k)
@@ -64,10 +65,10 @@ func statusText(err error) (protocol.Status, string) {
 }
 
 // submitFailed is the sentence for a command that a shard did not take.
-func submitFailed(d *shardHost, st protocol.Status) string {
+func submitFailed(d Shard, st protocol.Status) string {
 	if st == protocol.StatusOverloaded {
 		return fmt.Sprintf("shard %d takes no more now: its open batch is at its limit of %d bytes, or the disk of its log is behind; retry later",
-			d.id, replica.DefaultMaxOpenBytes)
+			d.ID(), replica.DefaultMaxOpenBytes)
 	}
-	return fmt.Sprintf("shard %d has no leader here now; fetch the map and retry", d.id)
+	return fmt.Sprintf("shard %d has no leader here now; fetch the map and retry", d.ID())
 }

@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"time"
@@ -11,7 +11,7 @@ import (
 
 // readItem is one describe or list on its way to a shard's machine.
 type readItem struct {
-	conn   *conn
+	conn   *Client
 	id     uint64
 	kind   protocol.Kind
 	arm    bool // a describe that arms a one-shot watch: read and registration belong to one index
@@ -67,7 +67,7 @@ func readKinds() map[protocol.Kind]requestKind {
 			answer: func(l *readBatch, m *shard.Machine, it *readItem) (protocol.Message, error) {
 				err := m.Describe(&l.message.describe, &l.message.describeReply)
 				if err == nil && it.arm {
-					err = l.arm(m, it)
+					err = Arm(it.conn, l.host, m, &l.message.describe)
 				}
 				return &l.message.describeReply, err
 			},
@@ -143,7 +143,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.tdesc.Node, want: r.tdesc.Consistency, index: r.tdesc.MinIndex}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.tstatus, m.DescribeTrack(&l.message.tdesc, l.host.raft.LogTime(), &l.message.tstatus)
+				return &l.message.tstatus, m.DescribeTrack(&l.message.tdesc, l.host.Raft().LogTime(), &l.message.tstatus)
 			},
 		}),
 		protocol.KindTrackHistory: row(readKind{
@@ -152,7 +152,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.thistory.Node, want: r.thistory.Consistency, index: r.thistory.MinIndex}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.thistoryReply, m.TrackHistory(&l.message.thistory, l.host.raft.LogTime(), &l.message.thistoryReply)
+				return &l.message.thistoryReply, m.TrackHistory(&l.message.thistory, l.host.Raft().LogTime(), &l.message.thistoryReply)
 			},
 		}),
 		protocol.KindTrackList: row(readKind{
@@ -167,10 +167,10 @@ func readKinds() map[protocol.Kind]requestKind {
 	}
 }
 
-// readBatch is the reads that one pass over a connection's bytes gathered for one shard. Those that may be answered from memory are, at the end of the pass; the
-// others wait for a barrier together.
+// readBatch is the reads that one pass over a connection's bytes gathered for one shard. Those that
+// may be answered from memory are, at the end of the pass; the others wait for a barrier together.
 type readBatch struct {
-	host     *shardHost
+	host     Shard
 	items    []readItem
 	arming   bool // one of them arms a watch
 	message  *readReplies
@@ -199,11 +199,12 @@ func errAnswersPending(s *Server) *protocol.Error {
 	return protocol.Errorf(protocol.StatusOverloaded, "answers wait to be read, more than the limit of %d outgoing bytes; read them first", s.transport.SoftBound())
 }
 
-// maxReadBytes bounds the bytes of answers encoded under one hold of the machine's lock: the log waits meanwhile.
+// maxReadBytes bounds the bytes of answers encoded under one hold of the machine's lock: the log
+// waits meanwhile.
 const maxReadBytes = 512 << 10
 
 // read checks a read and puts it on its shard's list of this pass.
-func read(c *conn, p *readCycle, h protocol.Header, _ target) {
+func read(c *Client, p *cycle, h protocol.Header, _ target) {
 	k := c.server.kinds[h.Kind].read
 	m := k.body(&p.requests.reads)
 	if !p.decode(c, h, m) {
@@ -211,7 +212,7 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 	}
 	var (
 		about = k.scope(&p.requests.reads)
-		tier  = c.server.routing().tierOf(about.node)
+		tier  = c.server.Routes().tierOf(about.node)
 		arm   bool
 		alien uint64 // a session that is not bound here
 		bad   *protocol.Error
@@ -222,8 +223,8 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 	if m, ok := m.(*protocol.Describe); ok {
 		arm = m.Flags&(protocol.WatchData|protocol.WatchOwners) != 0 && len(m.Cursor) == 0
 		if arm {
-			if bad = c.server.memory.rejection(); bad != nil {
-				c.server.metrics.MemoryRefused.Inc()
+			if bad = c.server.cfg.MemoryRejection(); bad != nil {
+				c.server.cfg.Metrics.MemoryRefused.Inc()
 			} else if b := c.Binding(m.Session); b == nil { // the watch belongs to the session, so the session must be proved here, and be one of the node
 				alien = m.Session
 			} else if b.Node != m.Node {
@@ -235,7 +236,7 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 		bad = right
 	}
 	if bad == nil && alien != 0 {
-		c.rejectUnbound(p.out, h.Kind, h.ID, alien)
+		rejectUnbound(c, p.out, h.Kind, h.ID, alien)
 		return
 	}
 	if bad == nil && c.OverSoftBound() {
@@ -245,23 +246,23 @@ func read(c *conn, p *readCycle, h protocol.Header, _ target) {
 		p.reject(c, h, bad)
 		return
 	}
-	if !c.chargeQuota(p, h, about.node) {
+	if !chargeQuota(c, p, h, about.node) {
 		return
 	}
-	d := c.server.routing().shard(tier, h.Arg)
-	if d == nil || (about.shard != 0 && about.shard != d.id) {
-		p.out.fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve that shard's bucket; fetch the map")
+	d := c.server.Routes().Shard(tier, h.Arg)
+	if d == nil || (about.shard != 0 && about.shard != d.ID()) {
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve that shard's bucket; fetch the map")
 		return
 	}
 	p.queueRead(d, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body, strict: about.want == protocol.Strict, scope: about})
 }
 
 // queueRead puts a read on its shard's list of this pass.
-func (p *readCycle) queueRead(d *shardHost, it readItem) {
-	l := p.byID[d.id]
+func (p *cycle) queueRead(d Shard, it readItem) {
+	l := p.byID[d.ID()]
 	if l == nil {
 		l = &readBatch{host: d, message: new(readReplies)}
-		p.byID[d.id] = l
+		p.byID[d.ID()] = l
 	}
 	if len(l.items) == 0 {
 		p.reads = append(p.reads, l)
@@ -270,19 +271,20 @@ func (p *readCycle) queueRead(d *shardHost, it readItem) {
 	l.items = append(l.items, it)
 }
 
-// serveReads answers the reads that may come from memory, and has the others wait for a barrier. It is called while the bytes of the pass are there.
-func (p *readCycle) serveReads() {
+// serveReads answers the reads that may come from memory, and has the others wait for a barrier. It
+// is called while the bytes of the pass are there.
+func (p *cycle) serveReads() {
 	for i, l := range p.reads {
 		p.reads[i] = nil
 		l.serve(p.out)
 		switch {
 		case len(l.items) == 0:
-		case l.host.raft.Leading():
+		case l.host.Raft().Leading():
 			p.waitForBarrier(l)
 		default: // a barrier would fail, and take its time
 			for i := range l.items {
 				it := &l.items[i]
-				it.conn.rejectSubmit(p.out, l.host, it.kind, it.id, protocol.StatusUnavailable)
+				it.conn.RejectSubmit(p.out, l.host, it.kind, it.id, protocol.StatusUnavailable)
 			}
 		}
 		clear(l.items)
@@ -292,7 +294,7 @@ func (p *readCycle) serveReads() {
 }
 
 // serve answers what may be answered RELAXED now, and keeps the rest.
-func (l *readBatch) serve(o *outbox) {
+func (l *readBatch) serve(o *Outbox) {
 	relaxed := false
 	for i := range l.items {
 		relaxed = relaxed || !l.items[i].strict
@@ -302,7 +304,7 @@ func (l *readBatch) serve(o *outbox) {
 	}
 	keep := l.items[:0]
 	look := func(m *shard.Machine) {
-		now := l.host.server.clock.Now() // with the machine in hand, once for all reads
+		now := l.host.Requests().server.cfg.Clock.Now() // with the machine in hand, once for all reads
 		for i := range l.items {
 			it := &l.items[i] // keep never grows past it
 			if it.strict || !l.relaxed(m, now, it) {
@@ -310,25 +312,27 @@ func (l *readBatch) serve(o *outbox) {
 				keep = append(keep, *it)
 				continue
 			}
-			// Answers of one pass are written at its end: reads that come in one segment must not add up to the bound at which the client counts as slow.
+			// Answers of one pass are written at its end: reads that come in one segment must not
+			// add up to the bound at which the client counts as slow.
 			if it.conn.OverSoftBound() {
-				o.failError(it.conn, it.kind, it.id, errAnswersPending(it.conn.server))
+				o.FailError(it.conn, it.kind, it.id, errAnswersPending(it.conn.server))
 				continue
 			}
 			l.answer(o, m, it)
 		}
 	}
 	if l.arming {
-		l.host.raft.Exclusive(look)
+		l.host.Raft().Exclusive(look)
 	} else {
-		l.host.raft.View(look)
+		l.host.Raft().View(look)
 	}
 	clear(l.items[len(keep):])
 	l.items = keep
 }
 
-// relaxed says whether a read may be answered from this machine as it is: the request or the node wants no more, the machine was up to date less than the
-// node's grace period ago, and it has the index the client has seen.
+// relaxed says whether a read may be answered from this machine as it is: the request or the node
+// wants no more, the machine was up to date less than the node's grace period ago, and it has the
+// index the client has seen.
 func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) bool {
 	cfg, ok := m.Node(it.scope.node)
 	if !ok {
@@ -339,20 +343,20 @@ func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) b
 	if want == protocol.ConsistencyDefault {
 		want = cfg.ReadConsistency
 	}
-	return want == protocol.Relaxed && m.AppliedIndex() >= it.scope.index && l.host.raft.FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
+	return want == protocol.Relaxed && m.AppliedIndex() >= it.scope.index && l.host.Raft().FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
 }
 
 // answer reads from the machine and replies.
-func (l *readBatch) answer(o *outbox, m *shard.Machine, it *readItem) (size int) {
-	k := l.host.server.kinds[it.kind].read
+func (l *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int) {
+	k := l.host.Requests().server.kinds[it.kind].read
 	if err := k.body(&l.message.readRequests).DecodeBody(it.body); err != nil { // it was decoded before, when it came
-		o.failError(it.conn, it.kind, it.id, err)
+		o.FailError(it.conn, it.kind, it.id, err)
 		return 0
 	}
 	reply, err := k.answer(l, m, it)
 	if err != nil {
 		status, text := statusText(err)
-		o.rejectByShard(it.conn, l.host, it.kind, it.id, status, text)
+		o.RejectByShard(it.conn, l.host, it.kind, it.id, status, text)
 		return 0
 	}
 	if reply == nil {
@@ -360,13 +364,14 @@ func (l *readBatch) answer(o *outbox, m *shard.Machine, it *readItem) (size int)
 		return 0
 	}
 	before := it.conn.Waiting()
-	o.reply(it.conn, it.kind, it.id, reply)
+	o.Reply(it.conn, it.kind, it.id, reply)
 	return max(0, it.conn.Waiting()-before)
 }
 
-// logTimeBehind is how long the machine has heard nothing of the time: the log of an idle shard is silent.
+// logTimeBehind is how long the machine has heard nothing of the time: the log of an idle shard is
+// silent.
 func (l *readBatch) logTimeBehind(m *shard.Machine) uint64 {
-	return max(l.host.raft.LogTime(), m.LogTime()) - m.LogTime()
+	return max(l.host.Raft().LogTime(), m.LogTime()) - m.LogTime()
 }
 
 // remaining is what is left of a detached session's time.
@@ -374,17 +379,20 @@ func remaining(s *protocol.SessionInfo, behind uint64) uint64 {
 	return s.Remaining - min(s.Remaining, behind)
 }
 
-// arm registers the one-shot watch of a describe that was just read in the same Exclusive. The reply goes out before anything the watch may say. The session
-// was bound to the connection when the request came in; since then it may have ended, or been attached elsewhere, and nothing may be told to it here any more.
-func (l *readBatch) arm(m *shard.Machine, it *readItem) error {
-	d, c, hub := &l.message.describe, it.conn, l.host.delivery.Semaphores
-	if !c.Watch(l.host.delivery) {
+// Arm registers the one-shot watch of a describe that was just read in the same Exclusive. The
+// reply goes out before anything the watch may say. The session was bound to the connection when
+// the request came in; since then it may have ended, or been attached elsewhere, and nothing may be
+// told to it here any more.
+func Arm(c *Client, host Shard, m *shard.Machine, d *protocol.Describe) error {
+	hub := host.Delivery().Semaphores
+	if !c.Watch(host.Delivery()) {
 		return nil // closed: nobody is there to be told
 	}
 	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {
 		return err
 	}
-	// Whoever takes the session from the connection, or closes that, looks for watches afterwards; if it did so before there was this one, it shows here.
+	// Whoever takes the session from the connection, or closes that, looks for watches afterwards;
+	// if it did so before there was this one, it shows here.
 	if !c.Has(d.Session) {
 		hub.SessionUnbound(c.ID(), d.Session, false)
 		return c.UnboundError(d.Session) // the machine is in hand
@@ -392,8 +400,9 @@ func (l *readBatch) arm(m *shard.Machine, it *readItem) error {
 	return nil
 }
 
-// waitForBarrier has the reads of a list wait for a barrier that begins now. The bodies are copied: the connection's bytes are gone by then.
-func (p *readCycle) waitForBarrier(l *readBatch) {
+// waitForBarrier has the reads of a list wait for a barrier that begins now. The bodies are copied:
+// the connection's bytes are gone by then.
+func (p *cycle) waitForBarrier(l *readBatch) {
 	size := 0
 	for i := range l.items {
 		size += len(l.items[i].body)
@@ -406,15 +415,15 @@ func (p *readCycle) waitForBarrier(l *readBatch) {
 		it.body = arena[start:len(arena):len(arena)]
 		own.items[i] = it
 	}
-	l.host.raft.Barrier(own.afterBarrier)
+	l.host.Raft().Barrier(own.afterBarrier)
 }
 
 // afterBarrier answers the list. It runs on the shard's barrier goroutine.
 func (l *readBatch) afterBarrier(ok bool) {
 	d := l.host
-	o := d.barrierOutbox
-	defer o.flush()
-	defer d.server.guard("read", func() {
+	o := d.Requests().out
+	defer o.Flush()
+	defer d.Requests().server.guard("read", func() {
 		for i := range l.items {
 			l.items[i].conn.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while reading; reconnect")
 		}
@@ -422,26 +431,26 @@ func (l *readBatch) afterBarrier(ok bool) {
 	if !ok {
 		for i := range l.items {
 			it := &l.items[i]
-			it.conn.rejectSubmit(o, d, it.kind, it.id, protocol.StatusUnavailable)
+			it.conn.RejectSubmit(o, d, it.kind, it.id, protocol.StatusUnavailable)
 		}
 		return
 	}
-	l.message = d.barrierMessages
+	l.message = d.Requests().replies
 	for next := 0; next < len(l.items); {
 		look := func(m *shard.Machine) {
 			for size := 0; next < len(l.items) && size < maxReadBytes; next++ {
 				it := &l.items[next]
 				if it.conn.OverSoftBound() {
-					o.failError(it.conn, it.kind, it.id, errAnswersPending(d.server))
+					o.FailError(it.conn, it.kind, it.id, errAnswersPending(d.Requests().server))
 					continue
 				}
 				size += l.answer(o, m, it)
 			}
 		}
 		if l.arming {
-			d.raft.Exclusive(look)
+			d.Raft().Exclusive(look)
 		} else {
-			d.raft.View(look)
+			d.Raft().View(look)
 		}
 		l.submitPolls(o)
 	}

@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"strings"
@@ -27,8 +27,8 @@ type trackRequests struct {
 	watch      protocol.TrackWatch
 }
 
-// trackRequestKinds are the requests that change tracks, and their streams. Whoever reports needs the right use, as whoever holds a semaphore does; what decides for others
-// needs admin.
+// trackRequestKinds are the requests that change tracks, and their streams. Whoever reports needs
+// the right use, as whoever holds a semaphore does; what decides for others needs admin.
 func trackRequestKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindTrackCreate: {
@@ -92,35 +92,35 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 }
 
 // trackPoll is read first, and goes to the log if that is not enough.
-func trackPoll(c *conn, p *readCycle, h protocol.Header, t target) {
+func trackPoll(c *Client, p *cycle, h protocol.Header, t target) {
 	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true, scope: readScope{node: t.node}, epoch: t.binding.Epoch})
 }
 
-func trackCreate(c *conn, p *readCycle, h protocol.Header, t target) {
-	c.submitTrack(p, h, t, p.requests.track.create.Name, audit.Event{Message: "a new rollout is asked for"})
+func trackCreate(c *Client, p *cycle, h protocol.Header, t target) {
+	submitTrack(c, p, h, t, p.requests.track.create.Name, audit.Event{Message: "a new rollout is asked for"})
 }
 
-func trackAlter(c *conn, p *readCycle, h protocol.Header, t target) {
+func trackAlter(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.alter
-	c.submitTrack(p, h, t, m.Name, audit.Event{Message: "another config of a rollout is asked for"}, audit.Field{Key: "revision", Value: m.Revision})
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "another config of a rollout is asked for"}, audit.Field{Key: "revision", Value: m.Revision})
 }
 
-func trackDelete(c *conn, p *readCycle, h protocol.Header, t target) {
+func trackDelete(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.delete
-	c.submitTrack(p, h, t, m.Name, audit.Event{Message: "the end of a rollout is asked for", Severity: audit.Medium}, audit.Field{Key: "force", Value: m.Force})
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a rollout is asked for", Severity: audit.Medium}, audit.Field{Key: "force", Value: m.Force})
 }
 
-func trackPublish(c *conn, p *readCycle, h protocol.Header, t target) {
+func trackPublish(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.publish
-	c.submitTrack(p, h, t, m.Name, audit.Event{Message: "a version is offered"}, audit.Field{Key: "version", Value: m.Version}, audit.Field{Key: "bytes", Value: len(m.Payload)})
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a version is offered"}, audit.Field{Key: "version", Value: m.Version}, audit.Field{Key: "bytes", Value: len(m.Payload)})
 }
 
-func trackWithdraw(c *conn, p *readCycle, h protocol.Header, t target) {
+func trackWithdraw(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.withdraw
-	c.submitTrack(p, h, t, m.Name, audit.Event{Message: "the end of a version is asked for", Severity: audit.Medium}, audit.Field{Key: "version", Value: m.Version})
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a version is asked for", Severity: audit.Medium}, audit.Field{Key: "version", Value: m.Version})
 }
 
-func trackAdmin(c *conn, p *readCycle, h protocol.Header, t target) {
+func trackAdmin(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.admin
 	e := audit.Event{Message: "an operator's command is given"}
 	if m.Verb == protocol.TrackRollback || m.Verb == protocol.TrackDrop {
@@ -136,53 +136,55 @@ func trackAdmin(c *conn, p *readCycle, h protocol.Header, t target) {
 	if m.Hard {
 		fields = append(fields, audit.Field{Key: "hard", Value: true})
 	}
-	c.submitTrack(p, h, t, m.Name, e, fields...)
+	submitTrack(c, p, h, t, m.Name, e, fields...)
 }
 
-func trackGateReport(c *conn, p *readCycle, h protocol.Header, t target) {
+func trackGateReport(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.gate
-	c.submitTrack(p, h, t, m.Name, audit.Event{Message: "a gate's outcome is told"},
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a gate's outcome is told"},
 		audit.Field{Key: "location", Value: m.Location}, audit.Field{Key: "gate", Value: m.Gate}, audit.Field{Key: "version", Value: m.Version},
 		audit.Field{Key: "attempt", Value: m.Attempt}, audit.Field{Key: "outcome", Value: m.Outcome.String()}, audit.Field{Key: "text", Value: m.Text})
 }
 
-// submitTrack submits what was decided about a track, and notes who asked for it. What came of it is noted when the log has it (trackDecisions.recordDecision): a request may be
-// refused, or be sent again.
-func (c *conn) submitTrack(p *readCycle, h protocol.Header, t target, track []byte, e audit.Event, fields ...audit.Field) {
-	path, _ := c.server.routing().nodePath(t.node)
+// submitTrack submits what was decided about a track, and notes who asked for it. What came of it
+// is noted when the log has it (trackDecisions.recordDecision): a request may be refused, or be
+// sent again.
+func submitTrack(c *Client, p *cycle, h protocol.Header, t target, track []byte, e audit.Event, fields ...audit.Field) {
+	path, _ := c.server.Routes().NodePath(t.node)
 	name := string(track)
 	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGateReport {
-		c.server.log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name, "identity", c.identity, "remote", c.Remote())
+		c.server.cfg.Log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name, "identity", c.identity, "remote", c.Remote())
 	}
 	e.Title, e.Initiator = "ask_"+strings.TrimPrefix(h.Kind.String(), "track_")+"_rollout", c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "track", Value: name}}, fields...)
-	c.server.audit.write(e)
+	c.server.cfg.Audit(e)
 	submitTarget(c, p, h, t)
 }
 
-// watchTrack opens a stream over one track. How the track stands follows the reply, from the shard's pager. It is opened where the shard is led: that an instance hears in time that
-// its location is ready is worth more than sparing the leader.
-func watchTrack(c *conn, p *readCycle, h protocol.Header, t target) {
+// watchTrack opens a stream over one track. How the track stands follows the reply, from the
+// shard's pager. It is opened where the shard is led: that an instance hears in time that its
+// location is ready is worth more than sparing the leader.
+func watchTrack(c *Client, p *cycle, h protocol.Header, t target) {
 	m, d := &p.requests.track.watch, t.shard
 	if !d.Leading() {
-		c.rejectSubmit(p.out, d, h.Kind, h.ID, protocol.StatusUnavailable)
+		c.RejectSubmit(p.out, d, h.Kind, h.ID, protocol.StatusUnavailable)
 		return
 	}
 	var err error
 	most := uint64(0)
-	d.raft.View(func(machine *shard.Machine) {
+	d.Raft().View(func(machine *shard.Machine) {
 		most = machine.MaxWatchers(m.Node)
 		err = machine.TrackLocation(m.Node, m.Name, m.Location)
 	})
-	if err == nil && c.Watch(d.delivery) {
+	if err == nil && c.Watch(d.Delivery()) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
-		err = d.delivery.Tracks.Open(c.ID(), h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
+		err = d.Delivery().Tracks.Open(c.ID(), h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
 	}
 	if err != nil {
-		p.out.failError(c, h.Kind, h.ID, err)
+		p.out.FailError(c, h.Kind, h.ID, err)
 		return
 	}
-	p.out.reply(c, h.Kind, h.ID, nil)
-	d.pager.add(c)
+	p.out.Reply(c, h.Kind, h.ID, nil)
+	d.Requests().SendPages(c)
 }

@@ -1,0 +1,137 @@
+package request
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/transport"
+)
+
+// nodeOpTimeout bounds a change of a coordination node. When it ends the change may still come: it
+// is decided in the meta shard.
+const nodeOpTimeout = 30 * time.Second
+
+// nodeRequests are the requests about coordination nodes. Reads come from the map this instance
+// has; changes wait for the meta shard and all data shards, on goroutines of their own, bounded in
+// number.
+func nodeRequests() map[protocol.Kind]requestKind {
+	return map[protocol.Kind]requestKind{
+		protocol.KindNodeDescribe: {handle: nodeDescribe},
+		protocol.KindNodeList:     {handle: nodeList},
+		protocol.KindNodeCreate:   {grows: true, handle: nodeCreate},
+		protocol.KindNodeAlter:    {handle: nodeAlter},
+		protocol.KindNodeDrop:     {handle: nodeDrop},
+	}
+}
+
+func nodeDescribe(c *Client, p *cycle, h protocol.Header, _ target) {
+	var m protocol.NodeDescribe
+	if !p.decode(c, h, &m) {
+		return
+	}
+	if bad := c.allowedPath(auth.RightRead, m.Path); bad != nil {
+		p.out.FailError(c, h.Kind, h.ID, bad)
+		return
+	}
+	info, err := c.server.cfg.Governor().DescribeNode(m.Path)
+	if err != nil {
+		p.out.FailError(c, h.Kind, h.ID, err)
+		return
+	}
+	p.out.Reply(c, h.Kind, h.ID, &info)
+}
+
+// nodeList may look at many thousand nodes for a page: that is not done on an event loop.
+func nodeList(c *Client, p *cycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeList)
+	if !p.decode(c, h, m) {
+		return
+	}
+	m.Cursor = append([]byte(nil), m.Cursor...)
+	runOffLoop(c, p, h, c.server.NodeLists, func(context.Context) (protocol.Message, error) {
+		reply, err := c.server.cfg.Governor().ListNodes(m, func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil })
+		return &reply, err
+	})
+}
+
+func nodeCreate(c *Client, p *cycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeCreate)
+	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
+		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
+			info, err := c.server.cfg.Governor().CreateNode(ctx, m)
+			return &info, err
+		})
+	}
+}
+
+func nodeAlter(c *Client, p *cycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeAlter)
+	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
+		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
+			info, err := c.server.cfg.Governor().AlterNode(ctx, m)
+			return &info, err
+		})
+	}
+}
+
+func nodeDrop(c *Client, p *cycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeDrop)
+	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
+		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
+			return &protocol.Empty{}, c.server.cfg.Governor().DropNode(ctx, m)
+		})
+	}
+}
+
+func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string) bool {
+	if bad := c.allowedPath(auth.RightAdmin, path); bad != nil {
+		p.out.FailError(c, h.Kind, h.ID, bad)
+		return false
+	}
+	c.server.cfg.Log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.Remote())
+	c.server.cfg.Audit(audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for", Severity: audit.Medium, Initiator: c.identity,
+		Fields: []audit.Field{{Key: "node", Value: path}, {Key: "remote", Value: c.Remote()}}})
+	return true
+}
+
+// Bounds of what is under way off the loops, beside Limits.NodeOps.
+const (
+	maxNodeLists = 8 // each looks at up to 20,000 nodes
+	maxMethods   = 64
+)
+
+// runOffLoop runs op on a goroutine of its own, in one of the slots, and replies with what it
+// answers. Lists, which need no right, changes of nodes, which tenants may be allowed on their own,
+// and operators' methods have slots of their own, so that none of them keeps the next from being
+// served.
+func runOffLoop(c *Client, p *cycle, h protocol.Header, slots chan struct{}, op func(ctx context.Context) (protocol.Message, error)) {
+	s := c.server
+	select {
+	case slots <- struct{}{}:
+	default:
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusOverloaded, fmt.Sprintf("%d requests of this kind are under way, the limit on each instance; retry later", cap(slots)))
+		return
+	}
+	kind, id := h.Kind, h.ID
+	s.cfg.Go(func() {
+		defer func() { <-slots }()
+		ctx, cancel := context.WithTimeout(s.cfg.Context, nodeOpTimeout)
+		defer cancel()
+		o := s.BorrowOutbox()
+		defer s.ReturnOutbox(o)
+		defer s.guard("node", func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
+		reply, err := op(ctx)
+		switch {
+		case err == nil:
+			o.Reply(c, kind, id, reply)
+		case ctx.Err() != nil:
+			o.Fail(c, kind, id, protocol.StatusUnavailable, "the change is not done yet and may still come; look before trying again")
+		default:
+			o.FailError(c, kind, id, err)
+		}
+	})
+}

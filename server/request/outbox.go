@@ -1,0 +1,83 @@
+package request
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/server/transport"
+)
+
+// Outbox is how one goroutine answers clients: it counts replies, and holds the buffers of
+// encoding. It is used by one goroutine at a time. What it sends is written at the latest after
+// Flush.
+type Outbox struct {
+	server  *Server
+	counts  *metrics.Replies
+	written int // bytes appended, by whoever cares to reset it
+	failure protocol.Failure
+	direct  transport.DirectWriter
+}
+
+// NewOutbox makes one for a goroutine that sends much.
+func (s *Server) NewOutbox() *Outbox { return &Outbox{server: s, counts: s.cfg.Metrics.NewReplies()} }
+
+// BorrowOutbox is for goroutines that send now and then. ReturnOutbox flushes it.
+func (s *Server) BorrowOutbox() *Outbox { return s.outboxes.Get().(*Outbox) }
+
+// ReturnOutbox gives one back.
+func (s *Server) ReturnOutbox(o *Outbox) {
+	o.Flush()
+	o.failure = protocol.Failure{}
+	s.outboxes.Put(o)
+}
+
+// Reply answers a request with success.
+func (o *Outbox) Reply(c *Client, kind protocol.Kind, id uint64, m protocol.Message) {
+	o.counts.Count(kind, protocol.StatusOK)
+	c.unanswered.Add(-1)
+	o.written += c.Append(kind|protocol.KindReply, id, uint64(protocol.StatusOK), m)
+}
+
+// Fail answers a request with a status and a sentence.
+func (o *Outbox) Fail(c *Client, kind protocol.Kind, id uint64, status protocol.Status, text string) {
+	o.counts.Count(kind, status)
+	c.unanswered.Add(-1)
+	if countsAsRejection(status) {
+		c.CountRejection()
+	}
+	o.failure.Message = text
+	o.written += c.Append(kind|protocol.KindReply, id, uint64(status), &o.failure)
+}
+
+// countsAsRejection says which rejections count: those that a well-behaved client sees few of.
+func countsAsRejection(status protocol.Status) bool {
+	switch status {
+	case protocol.StatusOverloaded, protocol.StatusBadRequest, protocol.StatusBadSession, protocol.StatusSessionExpired, protocol.StatusUnsupported,
+		protocol.StatusUnauthenticated, protocol.StatusForbidden:
+		return true
+	}
+	return false
+}
+
+// RejectByShard answers a request of a shard with an error. With WRONG_SHARD the client is told who
+// leads the shard, as far as is known here: that is where to ask, or, if it is this instance, there
+// is no use in looking for another leader of it.
+func (o *Outbox) RejectByShard(c *Client, d Shard, kind protocol.Kind, id uint64, status protocol.Status, text string) {
+	if status == protocol.StatusWrongShard {
+		o.failure.Master, o.failure.Term = d.LeaderInstance()
+		defer func() { o.failure.Master, o.failure.Term = 0, 0 }()
+	}
+	o.Fail(c, kind, id, status, text)
+}
+
+// FailError answers a request with an error, which carries the status.
+func (o *Outbox) FailError(c *Client, kind protocol.Kind, id uint64, err error) {
+	status, text := statusText(err)
+	o.Fail(c, kind, id, status, text)
+}
+
+// Flush has everything written that was sent. It is called once after everything that belongs
+// together.
+func (o *Outbox) Flush() { o.server.transport.Flush() }
+
+// FlushDirect is Flush for a goroutine that may spend the time of a few writes itself.
+func (o *Outbox) FlushDirect() { o.server.transport.FlushDirect(&o.direct) }

@@ -1,0 +1,107 @@
+package request
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// pager sends the pages of streams' snapshots, one connection after another, as long as each has
+// room. It has a goroutine of its own for each shard: reading a page holds the shard's log up for a
+// moment, which is no event loop's business.
+type pager struct {
+	host Shard
+	wake chan struct{}
+
+	mu    sync.Mutex
+	queue []*Client
+}
+
+// PageBytes is about the size of a snapshot's page.
+const PageBytes = 128 << 10
+
+func newPager(d Shard) *pager { return &pager{host: d, wake: make(chan struct{}, 1)} }
+
+// add has the connection's due pages sent.
+func (p *pager) add(c *Client) {
+	p.mu.Lock()
+	if !slices.Contains(p.queue, c) {
+		p.queue = append(p.queue, c)
+	}
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pager) take() *Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == 0 {
+		return nil
+	}
+	c := p.queue[0]
+	p.queue[0] = nil
+	p.queue = p.queue[1:]
+	return c
+}
+
+func (p *pager) run(ctx context.Context) {
+	for {
+		c := p.take()
+		if c == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.wake:
+			}
+			continue
+		}
+		p.serve(c)
+	}
+}
+
+// serve sends one page, and comes back for more while there is room; without room the connection's
+// transport calls again when there is.
+func (p *pager) serve(c *Client) {
+	d := p.host
+	s := d.Requests().server
+	defer s.guard("page", func() {
+		c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect")
+		s.transport.Flush()
+	})
+	if c.Ending() || !hasRoom(c, d) {
+		return
+	}
+	// An answer to the request that opened a stream goes out before its first page.
+	c.pageMu.Lock()
+	defer c.pageMu.Unlock()
+	more := false
+	d.Raft().Exclusive(func(m *shard.Machine) {
+		more = d.Delivery().Page(c.ID(), m, PageBytes)
+	})
+	s.transport.Flush()
+	if more {
+		p.add(c)
+	}
+}
+
+// hasRoom says whether a page may be sent. If not, the shard is noted, to be served when there is
+// room.
+func hasRoom(c *Client, d Shard) bool {
+	if c.HasRoom() {
+		return true
+	}
+	c.duePagesMu.Lock()
+	if !slices.Contains(c.duePages, d) {
+		c.duePages = append(c.duePages, d)
+	}
+	c.duePagesMu.Unlock()
+	c.AwaitRoom()
+	return false
+}

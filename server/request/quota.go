@@ -1,0 +1,108 @@
+package request
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// What a request is to its node's quota of requests a second. The quota is there so that one node's
+// clients leave room for the others'; it must not cost a client its session, nor keep it from
+// giving back what it has, for that would hurt whoever waits for it.
+type quotaCharge uint8
+
+const (
+	chargeNone   quotaCharge = iota // not of one node, or an operator's: nothing is counted
+	chargeAlways                    // what keeps, answers, gives back or ends something: counted, so that others of the node come later, and never refused
+	chargeAsk                       // everything else: counted, and refused when there is nothing left
+)
+
+// Rate holds a node to its quota of requests a second on this instance: a bucket of one second's
+// requests that fills evenly. All loops share it, by one atomic word.
+//
+// It is the generic cell rate algorithm: spent is when the bucket would be full again. Each request
+// moves that by one interval, and may be asked while it stays within a second from now. What is
+// never refused may move it by one more second at most.
+type Rate struct {
+	Quota    uint64
+	interval time.Duration // rounded up: the quota is never exceeded, and fallen short of by 1 % at most
+	text     string
+	fullAt   atomic.Int64 // by the server's clock
+	Refused  atomic.Uint64
+}
+
+func newRate(quota uint64) *Rate {
+	return &Rate{
+		Quota: quota, interval: (time.Second + time.Duration(quota) - 1) / time.Duration(quota),
+		text: fmt.Sprintf("node has made as many requests as its quota max_requests allows, %d a second on each instance; retry later, or raise the quota", quota),
+	}
+}
+
+// take counts a request at this time. False: it is to be refused, or, if that is never done, comes
+// when even what may be taken ahead is gone.
+func (r *Rate) take(now time.Duration, c quotaCharge) bool {
+	room := int64(r.interval) * int64(r.Quota)
+	if c == chargeAlways {
+		room *= 2
+	}
+	for {
+		was := r.fullAt.Load()
+		next := max(was, int64(now)) + int64(r.interval)
+		if next-int64(now) > room {
+			if c != chargeAlways {
+				r.Refused.Add(1)
+			}
+			return false
+		}
+		if r.fullAt.CompareAndSwap(was, next) {
+			return true
+		}
+	}
+}
+
+// chargeQuota counts a request against its node's quota. False: it was refused, and answered. While
+// no node has such a quota it costs a look at the map.
+func chargeQuota(c *Client, p *cycle, h protocol.Header, node uint64) bool {
+	rates := c.server.Routes().Rates
+	if len(rates) == 0 {
+		return true
+	}
+	r, charge := rates[node], c.server.kinds[h.Kind].charge
+	if r == nil || charge == chargeNone || r.take(p.now, charge) {
+		return true
+	}
+	if charge == chargeAlways {
+		// It is served; a connection that sends nothing else is paused. Attaches do not count: ten
+		// thousand sessions that come back together must not wait.
+		if h.Kind != protocol.KindSessionAttach {
+			c.CountRejection()
+		}
+		return true
+	}
+	p.out.Fail(c, h.Kind, h.ID, protocol.StatusOverloaded, r.text)
+	return false
+}
+
+// nodeRates makes the rates of a map's nodes, nil where none has a quota. Those that stay as they
+// are go on as they were.
+func nodeRates(state *meta.State, before map[uint64]*Rate) (rates map[uint64]*Rate) {
+	for n := range state.NodesWithQuota() {
+		quota := n.Config.MaxRequests
+		r := before[n.ID]
+		if r == nil || r.Quota != quota {
+			changed := newRate(quota)
+			if r != nil {
+				changed.Refused.Store(r.Refused.Load())
+			}
+			r = changed
+		}
+		if rates == nil {
+			rates = make(map[uint64]*Rate)
+		}
+		rates[n.ID] = r
+	}
+	return rates
+}

@@ -1,0 +1,76 @@
+package request
+
+import "github.com/signalbox-dev/signalbox/shard/meta"
+
+// Routes is the cluster map at one revision, prepared for the listeners: who serves a bucket is two
+// array accesses. It never changes; a newer map is a new one.
+type Routes struct {
+	State   *meta.State
+	current meta.Key
+	before  meta.Key
+	tiers   [meta.MaxTiers][]Shard // by bucket; nil where another instance serves it
+	single  bool                   // all nodes live in tier 0
+	Rates   map[uint64]*Rate       // by node; nil when no node has a quota of requests
+}
+
+// NewRoutes prepares a map; shard finds the shards that are hosted here. The rates of nodes go on
+// from the former one; nil: there is none.
+func NewRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *Routes {
+	r := &Routes{State: state, single: true}
+	r.current, r.before = state.Keys()
+	var rates map[uint64]*Rate
+	if former != nil {
+		rates = former.Rates
+	}
+	r.Rates = nodeRates(state, rates)
+	for _, t := range state.Tiers() {
+		r.single = r.single && t.ID == 0
+		list := make([]Shard, t.Buckets)
+		for _, run := range t.Runs {
+			for b := run.First; b < run.First+run.Count; b++ {
+				list[b] = shard(run.Shard)
+			}
+		}
+		r.tiers[t.ID] = list
+	}
+	return r
+}
+
+// Shard is the shard here that owns a bucket of a tier, nil when there is none.
+func (r *Routes) Shard(tier uint8, bucket uint64) Shard {
+	list := r.tiers[tier]
+	if bucket >= uint64(len(list)) {
+		return nil
+	}
+	return list[bucket]
+}
+
+// tierOf is the tier of a node; 0 for one that is not known.
+func (r *Routes) tierOf(node uint64) uint8 {
+	if r.single {
+		return 0
+	}
+	n, _ := r.State.Node(node)
+	return n.Tier
+}
+
+// Keys are the current and the previous ticket key.
+func (r *Routes) Keys() (current, previous *meta.Key) { return &r.current, &r.before }
+
+// Home is the home shard of a remote session, and the epoch of its bucket. A nil table knows none.
+func (r *Routes) Home(tier uint8, bucket uint32) (shard, epoch uint64) {
+	if r == nil {
+		return 0, 0
+	}
+	return r.State.Route(tier, bucket)
+}
+
+// NodePath is the path of a node. A nil table knows none: shards ask while they apply their logs at
+// the start.
+func (r *Routes) NodePath(id uint64) (string, bool) {
+	if r == nil {
+		return "", false
+	}
+	n, ok := r.State.Node(id)
+	return n.Path, ok
+}

@@ -1,0 +1,61 @@
+package request
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/session"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// rejectUnbound answers a request on a session that is not bound to this connection:
+// SESSION_EXPIRED if there is no such session, whether it ended or never was, and BAD_SESSION if
+// there is one. The leader of the session's home knows, behind a barrier where its machine has not
+// given the id out; an instance that is neither says BAD_SESSION, and the attach that it advises
+// tells. The caller holds no machine.
+func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint64) {
+	bad := c.UnboundError(sessionID)
+	d := c.server.Routes().Shard(protocol.SessionTier(sessionID), uint64(protocol.SessionBucket(sessionID)))
+	if d == nil || bad.Status == protocol.StatusSessionExpired {
+		o.FailError(c, kind, id, bad)
+		return
+	}
+	switch lives, gone := sessionState(d, sessionID); {
+	case gone:
+		o.FailError(c, kind, id, session.ErrExpired())
+	case lives || !d.Raft().Leading():
+		o.FailError(c, kind, id, bad)
+	default:
+		d.Raft().Barrier(func(ok bool) {
+			defer d.Requests().out.Flush()
+			active := false
+			d.Raft().View(func(m *shard.Machine) {
+				_, active = m.Bucket(protocol.SessionBucket(sessionID))
+				_, lives = m.Session(sessionID)
+			})
+			if ok && active && !lives {
+				bad = session.ErrExpired()
+			}
+			d.Requests().out.FailError(c, kind, id, bad)
+		})
+	}
+}
+
+// sessionState says whether a session lives in its home here, or did and has ended, as far as the
+// machine has come.
+func sessionState(d Shard, sessionID uint64) (lives, ended bool) {
+	d.Raft().View(func(m *shard.Machine) {
+		_, lives = m.Session(sessionID)
+		ended = m.SessionEnded(sessionID)
+	})
+	return lives, ended
+}
+
+// sessionEnded says that a session which is at home here has ended: its id was given out by what is
+// in the log here, and ids are never used again.
+func sessionEnded(s *Server, sessionID uint64) bool {
+	d := s.Routes().Shard(protocol.SessionTier(sessionID), uint64(protocol.SessionBucket(sessionID)))
+	if d == nil {
+		return false
+	}
+	_, ended := sessionState(d, sessionID)
+	return ended
+}
