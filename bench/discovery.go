@@ -27,7 +27,7 @@ func DefaultDiscovery() DiscoveryConfig {
 func RunDiscovery(ctx context.Context, system *SignalboxSystem, d DiscoveryConfig, root string) (*Record, error) {
 	r, dir, err := startRecord(ctx, system, root, "discovery", fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
 		"minute. A delay counts from the call of the member that registers or leaves to the watcher's callback.",
-		thousands(fmt.Sprint(d.Members)), thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)))
+		loadgen.Thousands(fmt.Sprint(d.Members)), loadgen.Thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)))
 	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
 // Measurement is one quantity of one system, measured once in each round.
@@ -128,24 +130,13 @@ func digits(v float64) string {
 	switch {
 	case a >= 1000:
 		round := math.Pow(10, math.Floor(math.Log10(a))-2)
-		return thousands(strconv.FormatFloat(math.Round(v/round)*round, 'f', 0, 64))
+		return loadgen.Thousands(strconv.FormatFloat(math.Round(v/round)*round, 'f', 0, 64))
 	case a >= 100:
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	case a >= 10:
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	}
 	return strconv.FormatFloat(v, 'f', 2, 64)
-}
-
-func thousands(s string) string {
-	sign := ""
-	if s[0] == '-' {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
 }
 
 // plain is a number as somebody would have typed it.

@@ -168,12 +168,18 @@ func digits(x float64) string {
 	return text
 }
 
-func showCount(n uint64) string {
-	text := strconv.FormatUint(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
+func showCount(n uint64) string { return Thousands(strconv.FormatUint(n, 10)) }
+
+// Thousands puts a comma before each three digits of a whole number.
+func Thousands(number string) string {
+	digits, negative := strings.CutPrefix(number, "-")
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
 	}
-	return text
+	if negative {
+		return "-" + digits
+	}
+	return digits
 }
 
 func showRate(x float64) string {
