@@ -141,14 +141,6 @@ type DirectWriter struct {
 	batch writeBatch
 }
 
-// FlushDirect is Flush for a goroutine that may spend the time of a few writes itself.
-func (t *Transport) FlushDirect(w *DirectWriter) {
-	if t.plain != nil {
-		t.plain.writeDirect(w)
-	}
-	t.Flush()
-}
-
 // writeDirect writes to a few sockets on the caller's goroutine, which then needs no loop. Those
 // that were marked last come first: what one request does for others, such as the grant of what it
 // gave back, is marked behind its reply, and more waits for it.

@@ -283,16 +283,6 @@ func (c *Conn) closeSlow() bool {
 // Waiting is how many bytes the client has not read.
 func (c *Conn) Waiting() int { return c.out.waiting() }
 
-// SoftBound is the bytes that may wait for one connection before droppable frames are not taken. A
-// thousand readers that stopped reading may not each make the server hold the most that one may:
-// what waits for all of them is bounded too.
-func (t *Transport) SoftBound() int {
-	if t.unread.Load() > int64(t.cfg.Limits.OutTotal) {
-		return MinOutSoft
-	}
-	return t.cfg.Limits.OutSoft
-}
-
 // OverSoftBound says that more than the soft bound waits.
 func (c *Conn) OverSoftBound() bool { return c.Waiting() > c.t.SoftBound() }
 

@@ -170,6 +170,16 @@ func (t *Transport) UnfinishedBytes() int64 { return t.unfinished.Load() }
 // UnreadBytes is what waits for all connections for which much waits.
 func (t *Transport) UnreadBytes() int64 { return t.unread.Load() }
 
+// SoftBound is the bytes that may wait for one connection before droppable frames are not taken. A
+// thousand readers that stopped reading may not each make the server hold the most that one may:
+// what waits for all of them is bounded too.
+func (t *Transport) SoftBound() int {
+	if t.unread.Load() > int64(t.cfg.Limits.OutTotal) {
+		return MinOutSoft
+	}
+	return t.cfg.Limits.OutSoft
+}
+
 // Flush has everything written that was appended to any connection. It is called once after
 // everything that belongs together.
 func (t *Transport) Flush() {
@@ -179,6 +189,14 @@ func (t *Transport) Flush() {
 	if t.tls != nil {
 		t.tls.wake()
 	}
+}
+
+// FlushDirect is Flush for a goroutine that may spend the time of a few writes itself.
+func (t *Transport) FlushDirect(w *DirectWriter) {
+	if t.plain != nil {
+		t.plain.writeDirect(w)
+	}
+	t.Flush()
 }
 
 // FlushSoon is Flush for callbacks that come many in a row. A goroutine flushes once for all
