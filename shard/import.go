@@ -278,7 +278,8 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 	m.touch(p)
 	m.touch(s)
 	e := &entry{
-		semaphore: s, session: p, orderID: r.orderID, count: r.count, seq: r.seq, timeout: r.timeout, since: r.since, data: cloneOrNil(r.data), waiting: r.waiting, snapMark: m.snapMark,
+		semaphore: s, session: p, orderID: r.orderID, count: r.count, seq: r.seq,
+		timeout: r.timeout, since: r.since, data: cloneOrNil(r.data), waiting: r.waiting, snapMark: m.snapMark,
 	}
 	p.entries.insert(e, byName)
 	s.node.addEntryUsage(e)

@@ -397,7 +397,8 @@ func (x *restorer) link() error {
 		name string
 		do   func() bool
 	}{
-		{"nodes", x.linkNodes}, {"sessions", x.linkSessions}, {"semaphores", x.linkSemaphores}, {"entries", x.linkEntries}, {"hosted objects", x.linkObjects}, {"ended sessions", x.linkEnding},
+		{"nodes", x.linkNodes}, {"sessions", x.linkSessions}, {"semaphores", x.linkSemaphores},
+		{"entries", x.linkEntries}, {"hosted objects", x.linkObjects}, {"ended sessions", x.linkEnding},
 	} {
 		if !step.do() {
 			return damaged(step.name)

@@ -90,7 +90,8 @@ func (m *Machine) applyStart(c *rawCommand) {
 	b.sessionCounter++
 	s := newHomeSession()
 	*s.sessionRecord = sessionRecord{
-		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter), node: n, epoch: 1, low: 1, description: m.interner.intern(x.Description), snapMark: m.snapMark, home: s,
+		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter), node: n, epoch: 1, low: 1,
+		description: m.interner.intern(x.Description), snapMark: m.snapMark, home: s,
 	}
 	s.key, s.createID, s.nonce, s.client, s.created = [protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.internBytes(c.client), m.batch.wall
 	s.attachedAt, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true

@@ -102,7 +102,7 @@ type SessionView struct {
 // ended. It is false for an id that this machine has not given out yet.
 func (m *Machine) SessionEnded(id uint64) bool {
 	b := m.activeHomeBucket(id)
-	if b == nil || id <= protocol.MakeSessionID(m.tier, uint16(protocol.SessionBucket(id)), 0) || id > protocol.MakeSessionID(m.tier, uint16(protocol.SessionBucket(id)), b.sessionCounter) {
+	if b == nil || id <= m.homeIDsBelow(b.number) || id > protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter) {
 		return false
 	}
 	_, there := m.Session(id)
@@ -144,5 +144,8 @@ func (m *Machine) RemoteSession(id uint64) (RemoteSessionView, bool) {
 	if p == nil || m.atHome(p) || !m.alive(p) {
 		return RemoteSessionView{}, false
 	}
-	return RemoteSessionView{Session: id, Node: p.node.id, Epoch: p.epoch, Description: p.description, Held: p.entries.n, Tracks: len(p.objects(kindTrack)), Detached: p.detached}, true
+	return RemoteSessionView{
+		Session: id, Node: p.node.id, Epoch: p.epoch, Description: p.description, Held: p.entries.n,
+		Tracks: len(p.objects(kindTrack)), Detached: p.detached,
+	}, true
 }

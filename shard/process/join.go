@@ -68,7 +68,7 @@ func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, err
 		session: j.Session, order: p.joinOrder, key: j.Key, identity: j.Identity, data: bytes.Clone(j.Data), weight: j.Weight, joined: at.Wall,
 	}
 	p.members = append(p.members, m)
-	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessJoined, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: m.key})
+	p.emitChange(out, protocol.ProcessJoined, p.topology+1, m.session, m.key)
 	p.topologyChanged(at, "topology changed: a member joined", out)
 	return protocol.ProcessJoinReply{Order: m.order, Topology: p.topology}, nil
 }
@@ -85,7 +85,7 @@ func (p *Process) resume(at Now, m *member, j Join, out *Out) {
 		p.round.session = m.session
 	}
 	p.cachedMembers = nil
-	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessReturned, Epoch: p.round.epoch, Topology: p.topology, Session: m.session, Text: m.key})
+	p.emitChange(out, protocol.ProcessReturned, p.topology, m.session, m.key)
 	p.notify(m, out)
 }
 
@@ -119,7 +119,7 @@ func (p *Process) SessionEnded(at Now, session uint64, out *Out) {
 	}
 	if m.key != "" && p.options.Return > 0 && p.phase == protocol.PhaseCompleted {
 		m.absent, m.until = true, later(at.Log, p.options.Return)
-		out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessAbsent, Epoch: p.round.epoch, Topology: p.topology, Session: session, Text: m.key})
+		p.emitChange(out, protocol.ProcessAbsent, p.topology, session, m.key)
 		return
 	}
 	p.remove(m, "session ended", out)
@@ -130,7 +130,14 @@ func (p *Process) SessionEnded(at Now, session uint64, out *Out) {
 func (p *Process) remove(m *member, why string, out *Out) {
 	i := slices.Index(p.members, m)
 	p.members = slices.Delete(p.members, i, i+1)
-	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessLeft, Epoch: p.round.epoch, Topology: p.topology + 1, Session: m.session, Text: why})
+	p.emitChange(out, protocol.ProcessLeft, p.topology+1, m.session, why)
+}
+
+// emitChange reports a change of the list of members to watches.
+func (p *Process) emitChange(out *Out, kind protocol.ProcessChangeKind, topology, session uint64, text string) {
+	out.Changes = append(out.Changes, protocol.ProcessChange{
+		Kind: kind, Epoch: p.round.epoch, Topology: topology, Session: session, Text: text,
+	})
 }
 
 // topologyChanged follows every change of the list of members: the round that is under way is over,
@@ -164,7 +171,7 @@ func (p *Process) topologyChanged(at Now, why string, out *Out) {
 func (p *Process) dropAbsent(out *Out) {
 	p.members = slices.DeleteFunc(p.members, func(m *member) bool {
 		if m.absent {
-			out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessLeft, Epoch: p.round.epoch, Topology: p.topology, Session: m.session, Text: "did not return"})
+			p.emitChange(out, protocol.ProcessLeft, p.topology, m.session, "did not return")
 		}
 		return m.absent
 	})

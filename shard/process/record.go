@@ -11,7 +11,8 @@ import (
 // MaxRecord is the most that a record can be long, in bytes, or a little more. It is below a
 // mebibyte, the largest data of a semaphore, so that a process fits where one fits: in a snapshot's
 // step, in a chunk of an export; and so does an event with all members in a frame.
-const MaxRecord = protocol.MaxProcessMembers*(protocol.MaxProcessKey+MaxIdentity+protocol.MaxProcessData+80) + MaxHistory*(protocol.MaxProcessText+96) + MaxFormer*32 + protocol.MaxProcessResult + 1<<10
+const MaxRecord = protocol.MaxProcessMembers*(protocol.MaxProcessKey+MaxIdentity+protocol.MaxProcessData+80) +
+	MaxHistory*(protocol.MaxProcessText+96) + MaxFormer*32 + protocol.MaxProcessResult + 1<<10
 
 const _ = uint(1<<20 - MaxRecord)
 
