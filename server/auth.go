@@ -15,10 +15,12 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// adminTokenFile keeps the first administrator's token, which the instance that makes the cluster made up.
+// adminTokenFile keeps the first administrator's token, which the instance that makes the cluster
+// made up.
 const adminTokenFile = "admin-token"
 
-// openAuth turns auth on in a cluster that this instance makes, before clients are let in. It may have died in the middle before: the secret is on disk first.
+// openAuth turns auth on in a cluster that this instance makes, before clients are let in. It may
+// have died in the middle before: the secret is on disk first.
 func (s *Server) openAuth(ctx context.Context) error {
 	if !s.cfg.Auth || !s.entry.Identity().Founder {
 		return nil

@@ -78,7 +78,8 @@ func grant(t testing.TB, root *admin.Client, identity, path, right string) {
 	}
 }
 
-// TestAuth: who shows nothing, or nothing good, is nobody; who is somebody may do what was granted, at a path and below, at once, and no longer than it is granted.
+// TestAuth: who shows nothing, or nothing good, is nobody; who is somebody may do what was granted,
+// at a path and below, at once, and no longer than it is granted.
 func TestAuth(t *testing.T) {
 	s := guarded(t, nil)
 	for _, secret := range []string{"", "wrong", rootSecret[1:], rootSecret + "x", strings.ToUpper(rootSecret)} {
@@ -187,7 +188,8 @@ func TestAuth(t *testing.T) {
 	}
 }
 
-// TestAuthTurnedOn: in a cluster that was open, tokens can be given out before auth counts. Then who came in without is sent away.
+// TestAuthTurnedOn: in a cluster that was open, tokens can be given out before auth counts. Then
+// who came in without is sent away.
 func TestAuthTurnedOn(t *testing.T) {
 	s := start(t, nil)
 	open := connect(t, s)
@@ -234,7 +236,8 @@ func TestAuthTurnedOn(t *testing.T) {
 	eventually(t, "auth to be off", func() bool { _, err := remote.lock(remote.node(), g.Session, "y", 0); return err == nil })
 }
 
-// TestFirstAdministrator: the token is made up once, kept in a file for its owner only, and holds through restarts; auth that was turned off stays so.
+// TestFirstAdministrator: the token is made up once, kept in a file for its owner only, and holds
+// through restarts; auth that was turned off stays so.
 func TestFirstAdministrator(t *testing.T) {
 	dir := t.TempDir()
 	cfg := func(c *Config) {
@@ -273,7 +276,8 @@ func TestFirstAdministrator(t *testing.T) {
 	}
 }
 
-// TestOtherIdentity: a session is of no use to another identity, whatever of it that one has: its id, its key, its ticket.
+// TestOtherIdentity: a session is of no use to another identity, whatever of it that one has: its
+// id, its key, its ticket.
 func TestOtherIdentity(t *testing.T) {
 	s := guarded(t, nil)
 	root := adminClient(t, s, rootSecret)
@@ -384,7 +388,8 @@ func TestCertificateIdentity(t *testing.T) {
 	}
 }
 
-// TestRejectedConnectionsCount: a refused connection that waits for its answer takes no bytes, and is one of the bounded connections.
+// TestRejectedConnectionsCount: a refused connection that waits for its answer takes no bytes, and
+// is one of the bounded connections.
 func TestRejectedConnectionsCount(t *testing.T) {
 	s := guarded(t, nil)
 	for range 8 { // until the answers are late

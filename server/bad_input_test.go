@@ -35,7 +35,8 @@ func clientHello() []byte {
 	return <-got
 }
 
-// TestWrongBytes: the connection is closed with a reason, and the server lives. Each case ends within the sender's own connection.
+// TestWrongBytes: the connection is closed with a reason, and the server lives. Each case ends
+// within the sender's own connection.
 func TestWrongBytes(t *testing.T) {
 	s := start(t, nil)
 	healthy := connect(t, s)
@@ -255,7 +256,8 @@ func TestTimeouts(t *testing.T) {
 	healthy.ping()
 }
 
-// TestUnfinishedFrames: what frames hold that do not end is bounded altogether. The connection that passes the bound is closed, the others go on, and nothing stays counted.
+// TestUnfinishedFrames: what frames hold that do not end is bounded altogether. The connection that
+// passes the bound is closed, the others go on, and nothing stays counted.
 func TestUnfinishedFrames(t *testing.T) {
 	s := start(t, func(c *Config) { c.Limits.InTotal = 1 << 20 })
 	healthy := connect(t, s)
@@ -332,8 +334,9 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersInOneSegment: reads that come together, whose answers are more than the server holds for a connection, are answered or turned away one by one. The
-// client reads, so it is not cut as a slow one.
+// TestLargeAnswersInOneSegment: reads that come together, whose answers are more than the server
+// holds for a connection, are answered or turned away one by one. The client reads, so it is not
+// cut as a slow one.
 func TestLargeAnswersInOneSegment(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)

@@ -12,8 +12,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 )
 
-// TestConnectionMistakes: a client that is given a wrong address, or the wrong side of TLS, is told so by its first attempt, and not when its time is over; beside an endpoint that
-// is right a wrong one does no harm.
+// TestConnectionMistakes: a client that is given a wrong address, or the wrong side of TLS, is told
+// so by its first attempt, and not when its time is over; beside an endpoint that is right a wrong
+// one does no harm.
 func TestConnectionMistakes(t *testing.T) {
 	kit := newTLSKit(t)
 	raft := freePort(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Applied implements replica.Sink: it appends each frame to what waits for its connection, and wakes
-// the transports once at the end. It runs on the shard's apply goroutine while the log waits, so it
-// allocates nothing and never blocks.
+// Applied implements replica.Sink: it appends each frame to what waits for its connection, and
+// wakes the transports once at the end. It runs on the shard's apply goroutine while the log waits,
+// so it allocates nothing and never blocks.
 func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
 	defer d.flushReplies(len(origins))
 	defer d.server.guard("deliver", func() { d.deliveryFailed(origins) })
@@ -34,8 +34,8 @@ func (d *shardHost) Applied(rep *replica.Shard, index uint64, origins []replica.
 }
 
 // flushReplies writes what was appended for an entry. A batch of a few commands comes from a shard
-// with little to do. Its replies are written here, since the switch to an event loop would take most
-// of the time.
+// with little to do. Its replies are written here, since the switch to an event loop would take
+// most of the time.
 func (d *shardHost) flushReplies(commands int) {
 	if commands > 0 && commands <= transport.MaxDirectWrites {
 		d.out.FlushDirect()
@@ -136,7 +136,8 @@ func (d *shardHost) deliveryFailed(origins []replica.Origin) {
 	}
 }
 
-// Forced implements delivery.Host. It writes what was taken from a client by force. The leader's instance does; what was applied while nobody led has the line of the asking only.
+// Forced implements delivery.Host. It writes what was taken from a client by force. The leader's
+// instance does; what was applied while nobody led has the line of the asking only.
 func (d *shardHost) Forced(index uint64, e *shard.Event) {
 	if d.server.audit.log == nil || !d.Leading() {
 		return

@@ -9,8 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// TestNewLeader: sessions at home in a shard are detached when a new term leads it, so that they are attached again; those at home elsewhere stay, and so do the
-// connections. A retake of the same term detaches nobody.
+// TestNewLeader: sessions at home in a shard are detached when a new term leads it, so that they
+// are attached again; those at home elsewhere stay, and so do the connections. A retake of the same
+// term detaches nobody.
 func TestNewLeader(t *testing.T) {
 	s := start(t, nil)
 	bystander := connect(t, s)
@@ -86,7 +87,8 @@ func TestRelaxedAttachFails(t *testing.T) {
 	}
 }
 
-// TestFailedAndLate: requests that never entered the log are answered so that they may be sent again, and what comes too late finds nobody.
+// TestFailedAndLate: requests that never entered the log are answered so that they may be sent
+// again, and what comes too late finds nobody.
 func TestFailedAndLate(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)

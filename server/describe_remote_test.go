@@ -18,7 +18,8 @@ func (c *raw) nameIn(node, shard uint64, prefix string) string {
 	return ""
 }
 
-// TestDescriptionForRemoteShard: what a session is called is shown beside its entries from the first moment, in shards that are not its home too, and to watches.
+// TestDescriptionForRemoteShard: what a session is called is shown beside its entries from the
+// first moment, in shards that are not its home too, and to watches.
 func TestDescriptionForRemoteShard(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)

@@ -102,8 +102,8 @@ func (s *Server) clusterMethods() *operator.ClusterMethods {
 	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup}
 }
 
-// mapReply is the map for a client, with the masters as they are now, and the addresses for its kind
-// of connection.
+// mapReply is the map for a client, with the masters as they are now, and the addresses for its
+// kind of connection.
 func (s *Server) mapReply(known uint64, secure bool) *protocol.MapReply {
 	m := governor.MapReply(s.routing().State, known, func(shard uint64) (instance, term uint64) {
 		if d := s.shards.get(shard); d != nil {

@@ -22,20 +22,19 @@ type trackStatus struct {
 // seriesOfLocation is how many series a location of a track has, its blockers apart.
 const seriesOfLocation = 10
 
-// writeRollouts shows how the tracks stand that are led here, and what was decided about them. The
-// number of series is bounded; signalbox_rollout_series_truncated is 1 when some were left out. In
-// seconds:
+// writeRollouts shows the tracks that are led here, and what was decided about them. most bounds
+// the series; signalbox_rollout_series_truncated is 1 if some were left out. Times are in seconds:
 //
 //	signalbox_rollout_target               the version that a location is to have
 //	signalbox_rollout_target_age_seconds   since when
-//	signalbox_rollout_lag_seconds          how long the first location has had what this one has not; 0 if nothing
+//	signalbox_rollout_lag_seconds          how long it lacks what the first location has
 //	signalbox_rollout_leaders              instances that must have the target
 //	signalbox_rollout_converged            of them, those that have it
 //	signalbox_rollout_members              all instances
-//	signalbox_rollout_blocked_seconds      since when somebody has been behind; 0 if nobody is
-//	signalbox_rollout_blocked_by           1 for each of the first ten who are, by instance
+//	signalbox_rollout_blocked_seconds      since when an instance has been behind; 0 if none is
+//	signalbox_rollout_blocked_by           1 for each of the first ten that are, by instance
 //	signalbox_rollout_empty, _stalled, _reelection_pending    1 in this state
-//	signalbox_rollout_targets_total        targets set, by reason: reelect-explicit, reelect-implicit and rollback are those to look at
+//	signalbox_rollout_targets_total        targets set, by reason; watch reelect-* and rollback
 //	signalbox_rollout_polls_total          polls, by path: read from memory, or log
 func writeRollouts(w io.Writer, hosts []*shardHost, state *meta.State, most int, names bool) {
 	budget := metrics.Budget{Left: most}

@@ -35,8 +35,8 @@ func start(t testing.TB, change func(*Config)) *Server {
 		change(&cfg)
 	}
 	if cfg.Clock == nil {
-		// A test's client may be slow only because the machine is busy. What is about these limits moves
-		// the clock itself.
+		// A test's client may be slow only because the machine is busy. What is about these limits
+		// moves the clock itself.
 		l := &cfg.Limits
 		for _, d := range []*time.Duration{&l.HelloTimeout, &l.FrameTimeout, &l.IdleTimeout, &l.OutAge} {
 			orDefault(d, time.Hour)

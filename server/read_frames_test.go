@@ -70,7 +70,8 @@ func (f *fed) reply(t testing.TB, id uint64) protocol.Header {
 	return found
 }
 
-// TestInputIsNotRetained: the bytes a connection was fed are overwritten right after, and every request still does what it said.
+// TestInputIsNotRetained: the bytes a connection was fed are overwritten right after, and every
+// request still does what it said.
 func TestInputIsNotRetained(t *testing.T) {
 	s := start(t, nil)
 	client := connect(t, s)
@@ -120,8 +121,9 @@ func TestInputIsNotRetained(t *testing.T) {
 	}
 }
 
-// FuzzFeed feeds any bytes, whole and in pieces, to a connection that said hello or did not. Nothing may panic, nothing may be answered twice, and a
-// connection that was not ended must have used every whole frame.
+// FuzzFeed feeds any bytes, whole and in pieces, to a connection that said hello or did not.
+// Nothing may panic, nothing may be answered twice, and a connection that was not ended must have
+// used every whole frame.
 func FuzzFeed(f *testing.F) {
 	s := start(f, func(c *Config) { c.Authorizer = readers{} })
 	hi := hello(protocol.Magic, protocol.Version)

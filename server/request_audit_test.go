@@ -9,7 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestRequestsAreAudited: what changes the cluster, its nodes, who may do what, or takes from clients that work, is in the audit log with who asked for it and of what, and no secret is.
+// TestRequestsAreAudited: what changes the cluster, its nodes, who may do what, or takes from
+// clients that work, is in the audit log with who asked for it and of what, and no secret is.
 func TestRequestsAreAudited(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	s := guarded(t, func(c *Config) { c.Audit = file })
@@ -33,7 +34,8 @@ func TestRequestsAreAudited(t *testing.T) {
 	}
 }
 
-// audited closes a server, so that its audit log is whole, and has every one of the texts in it. It returns the log.
+// audited closes a server, so that its audit log is whole, and has every one of the texts in it. It
+// returns the log.
 func audited(t *testing.T, s *Server, file string, wants ...string) string {
 	t.Helper()
 	if err := s.Close(); err != nil {

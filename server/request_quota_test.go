@@ -7,7 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/request"
 )
 
-// TestOverQuota: what is never refused is answered far beyond a node's quota too, and a connection that has nothing else rests.
+// TestOverQuota: what is never refused is answered far beyond a node's quota too, and a connection
+// that has nothing else rests.
 func TestOverQuota(t *testing.T) {
 	s := start(t, func(c *Config) { manual(c) })
 	c := connect(t, s)

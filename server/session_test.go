@@ -64,8 +64,8 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestStartAgainElsewhere: a start that is sent again attaches the session to the connection of the newer sending, and the other one is told: pongs there do not
-// renew the session any more.
+// TestStartAgainElsewhere: a start that is sent again attaches the session to the connection of the
+// newer sending, and the other one is told: pongs there do not renew the session any more.
 func TestStartAgainElsewhere(t *testing.T) {
 	s := start(t, nil)
 	old, c := connect(t, s), connect(t, s)
@@ -92,7 +92,8 @@ func TestStartAgainElsewhere(t *testing.T) {
 	c.fails(protocol.StatusSessionExpired, protocol.KindSessionStart, c.homeBucket(m.CreateID), m)
 }
 
-// TestWatchTooLate: a watch that is armed behind a barrier finds that its session is not on the connection any more.
+// TestWatchTooLate: a watch that is armed behind a barrier finds that its session is not on the
+// connection any more.
 func TestWatchTooLate(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
@@ -125,7 +126,8 @@ func TestWatchTooLate(t *testing.T) {
 	}
 }
 
-// TestReasonOfTheEnd: what waits for a session is told why the session ended, in shards that are not its home too.
+// TestReasonOfTheEnd: what waits for a session is told why the session ended, in shards that are
+// not its home too.
 func TestReasonOfTheEnd(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
@@ -238,7 +240,8 @@ func flip(b []byte, i int) []byte {
 	return b
 }
 
-// TestReadConsistency: RELAXED is answered from memory, STRICT never; without a fresh self-check RELAXED asks for one.
+// TestReadConsistency: RELAXED is answered from memory, STRICT never; without a fresh self-check
+// RELAXED asks for one.
 func TestReadConsistency(t *testing.T) {
 	var clock *replica.ManualClock
 	s := start(t, func(c *Config) { clock = manual(c); c.Shards = 1 })
@@ -365,7 +368,8 @@ func TestRelaxedAttach(t *testing.T) {
 	close(answered)
 	pinger.Wait()
 
-	// Another leader may have attached it under a number that is left out here, and detached it again.
+	// Another leader may have attached it under a number that is left out here, and detached it
+	// again.
 	die(s)
 	s = start(t, config)
 	c = connect(t, s)
@@ -405,7 +409,8 @@ func TestRelaxedAttach(t *testing.T) {
 	}
 }
 
-// TestSilence: a connection that says nothing for a session's timeout loses the session's place to nobody before it, and all of it after.
+// TestSilence: a connection that says nothing for a session's timeout loses the session's place to
+// nobody before it, and all of it after.
 func TestSilence(t *testing.T) { silence(t, func(*replica.ManualClock) {}) }
 
 // TestTimeOfDay: the same to the second, whatever time of day the machine is told that it is.
@@ -424,7 +429,8 @@ func TestTimeOfDay(t *testing.T) {
 	}
 }
 
-// silence has a client fall silent that holds what another waits for, and something happen to the clock each second.
+// silence has a client fall silent that holds what another waits for, and something happen to the
+// clock each second.
 func silence(t *testing.T, happens func(*replica.ManualClock)) {
 	var clock *replica.ManualClock
 	s := start(t, func(c *Config) { clock = manual(c) })

@@ -15,10 +15,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
-// Shutdown stops gracefully. Ready returns an error at once. What this instance leads, and its vote,
-// go to others while it goes on serving. Then the cluster has it Offline. Requests are rejected with
-// UNAVAILABLE, those in the log are answered, every client gets a goodbye, and the shards are
-// closed. An instance that is alone, expelled, or without a quorum skips to the goodbyes.
+// Shutdown stops gracefully. Ready returns an error at once. What this instance leads, and its
+// vote, go to others while it goes on serving. Then the cluster has it Offline. Requests are
+// rejected with UNAVAILABLE, those in the log are answered, every client gets a goodbye, and the
+// shards are closed. An instance that is alone, expelled, or without a quorum skips to the
+// goodbyes.
 //
 // It takes Config.ShutdownTimeout at most. If ctx ends first, only the log is left to be closed,
 // which may take a sixth of that timeout; ErrClosing means that it takes longer. Sessions live on
@@ -61,8 +62,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // ErrClosing: the server has stopped serving, and is still closing its log when the time for its
-// stop is over. The process may end: everything that was answered is on disk. In a process that goes
-// on, Done is closed when the log is.
+// stop is over. The process may end: everything that was answered is on disk. In a process that
+// goes on, Done is closed when the log is.
 var ErrClosing = errors.New("server has stopped, and is still closing its log; ending the process is safe")
 
 // Close stops at once. What was answered is in the log; clients see their connections close.

@@ -16,7 +16,8 @@ const (
 	pausedBufferLimit = 2 * protocol.MaxFrameLen
 )
 
-// TestPause: who pings without end rests, and goes on afterwards with what was sent meanwhile. Others do not.
+// TestPause: who pings without end rests, and goes on afterwards with what was sent meanwhile.
+// Others do not.
 func TestPause(t *testing.T) {
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *Config) { clock = manual(c) })
@@ -77,7 +78,8 @@ func TestPauseEnds(t *testing.T) {
 	healthy.ping()
 }
 
-// answered reads what is there without waiting long, keeps it, and says whether a reply is among it.
+// answered reads what is there without waiting long, keeps it, and says whether a reply is among
+// it.
 func (c *raw) answered(id uint64) bool {
 	c.t.Helper()
 	chunk := make([]byte, 64<<10)
@@ -109,7 +111,8 @@ func (c *raw) answered(id uint64) bool {
 	}
 }
 
-// TestBurstInParts: of a burst of thousands that are refused no more is served at once than shows what it is, and the rest of it after a rest, without another byte.
+// TestBurstInParts: of a burst of thousands that are refused no more is served at once than shows
+// what it is, and the rest of it after a rest, without another byte.
 func TestBurstInParts(t *testing.T) {
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *Config) { clock = manual(c) })
@@ -146,7 +149,8 @@ func TestBurstInParts(t *testing.T) {
 	}
 }
 
-// TestBadLengthBehindABurst: what a rest leaves unread is not taken for a frame that is to come, whatever its first bytes say.
+// TestBadLengthBehindABurst: what a rest leaves unread is not taken for a frame that is to come,
+// whatever its first bytes say.
 func TestBadLengthBehindABurst(t *testing.T) {
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *Config) { clock = manual(c) })

@@ -25,7 +25,7 @@ const listParts = 12
 var pagesLater = []string{"shard/replica"}
 
 // commentsLater are the folders whose comments are wider; the list only gets shorter.
-var commentsLater = []string{"server", "shard/replica"}
+var commentsLater = []string{"shard/replica"}
 
 // exempt gives the item of a list that is the folder or page name, or a folder above it.
 func exempt(list []string, name string) string {

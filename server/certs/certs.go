@@ -1,6 +1,7 @@
 // Package certs keeps TLS configurations up to date with their files.
 //
-//	c, err := certs.Open(certs.Files{Cert: "server.pem", Key: "server.key", CA: "clients.pem", Require: true}, log)
+//	files := certs.Files{Cert: "server.pem", Key: "server.key", CA: "clients.pem", Require: true}
+//	c, err := certs.Open(files, log)
 //	go c.Watch(ctx)
 //	tls.NewListener(l, c.Server())
 //

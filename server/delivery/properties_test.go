@@ -20,8 +20,8 @@ var long = flag.Bool("long", false, "run property tests a hundred times as long"
 // TestSubscribers drives a hub with any interleaving of changes, windows, pages, slow readers and
 // restarts, and holds it to what it promises:
 //   - once everything has been read, each stream's client has exactly the store's state;
-//   - a one-shot watch fires in the very change, once, with what changed in it, or with neither flag
-//     when it was replaced or invalidated;
+//   - a one-shot watch fires in the very change, once, with what changed in it, or with neither
+//     flag when it was replaced or invalidated;
 //   - when everybody is gone nothing is left.
 func TestSubscribers(t *testing.T) {
 	rounds := 10

@@ -6,11 +6,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Thousands of instances poll their tracks once a second, and nearly no poll changes anything. Such a
-// poll is a read: it waits for the barrier that all reads share, and is answered from the machine. A
-// poll that would change something, or is to be rejected, goes to the log as it came. A poll never
-// skips the barrier, whatever the node's read consistency: a deposed leader must not report an older
-// target than the log has.
+// Thousands of instances poll their tracks once a second, and nearly no poll changes anything. Such
+// a poll is a read: it waits for the barrier that all reads share, and is answered from the
+// machine. A poll that would change something, or is to be rejected, goes to the log as it came. A
+// poll never skips the barrier, whatever the node's read consistency: a deposed leader must not
+// report an older target than the log has.
 
 // pollKind is how a poll is read.
 func pollKind() *readKind {
@@ -37,8 +37,8 @@ func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
 	return true
 }
 
-// submitPolls hands the polls that reading could not answer to the log. The caller does not hold the
-// machine.
+// submitPolls hands the polls that reading could not answer to the log. The caller does not hold
+// the machine.
 func (l *readBatch) submitPolls(o *Outbox) {
 	d := l.host
 	for i := range l.toSubmit {

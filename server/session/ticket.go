@@ -13,7 +13,8 @@ import (
 // A ticket proves to any instance of the cluster that its bearer attached the session, so that the
 // first request at a shard that is not the session's home costs no extra round trip:
 //
-//	version u8 = 1 | key id u64 | session u64 | node u64 | attach epoch u64 | identity, 1-byte length | HMAC-SHA256 over all before it
+//	version u8 = 1 | key id u64 | session u64 | node u64 | attach epoch u64 |
+//	identity, 1-byte length | HMAC-SHA256 over all before it
 //
 // It is made only when the start or attach was applied, so a session that a ticket names exists or
 // existed. It does not end by itself: the shards refuse sessions that are gone and epochs that were
