@@ -247,7 +247,7 @@ func (w *simulation) request(c *client, r *replica, k uint64, cmd shard.Command,
 }
 
 // attachRelaxed answers an attach ahead of the log, under the conditions of the server
-// (server/request_session.go).
+// (server/request/session.go).
 func (w *simulation) attachRelaxed(c *client, r *replica, k uint64, cmd shard.Command, answer func(shard.Event)) bool {
 	if cmd.Kind != shard.CmdSessionAttach || w.conns[k] == nil {
 		return false
