@@ -44,7 +44,7 @@ type Machine struct {
 	handingOver     bool // the leader of the present epoch gives its leadership to another one
 	deadlines       deadlines
 
-	recent    recentSemaphores
+	recent    unindexedSemaphores
 	selfCheck uint64 // ms: the least self-check period of the nodes, 0 without any; follows from them
 	grace     uint64 // ms: the least grace period of the nodes, 0 without any; follows from them
 
@@ -91,7 +91,7 @@ func New(id uint64) *Machine {
 		id:             id,
 		limits:         defaultLimits(),
 		work:           defaultWorkLimits(),
-		recent:         recentSemaphores{max: maxRecent},
+		recent:         unindexedSemaphores{max: maxRecent},
 		nodes:          make(map[uint64]*node),
 		sessions:       make(map[uint64]*sessionRecord),
 		byCreateID:     make(map[[protocol.KeyLen]byte]*homeSession),

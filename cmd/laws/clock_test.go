@@ -17,7 +17,7 @@ var wallClock = map[string]string{
 	"client/rollout/status.go":          "shown",
 	"client/watchdog.go":                "a jump makes leases suspect, never better",
 	"server/backup/restore_source.go":   "how far ids go on above those of an old backup; whatever it says, far",
-	"server/governor/assess.go":         "since when an instance is not heard, shown",
+	"server/governor/cluster_health.go": "since when an instance is not heard, shown",
 	"server/governor/node.go":           "the stamp on commands, shown",
 	"server/membership/observation.go":  "since when an instance is not heard, shown",
 	"server/request/poll.go":            "the stamp on what a poll reports, shown",

@@ -20,17 +20,17 @@ const (
 type healthTable struct {
 	mu  sync.Mutex
 	now func() time.Duration
-	all map[uint64]governor.Health // copied on write: readers keep it
-	seq map[uint64]uint64          // of the last heartbeat, by instance
+	all map[uint64]governor.Heartbeat // copied on write: readers keep it
+	seq map[uint64]uint64             // of the last heartbeat, by instance
 
 	changed chan struct{} // closed when a heartbeat has changed something; nil without waiters
 }
 
 func newHealthTable(now func() time.Duration) *healthTable {
-	return &healthTable{now: now, all: map[uint64]governor.Health{}, seq: map[uint64]uint64{}}
+	return &healthTable{now: now, all: map[uint64]governor.Heartbeat{}, seq: map[uint64]uint64{}}
 }
 
-func (t *healthTable) snapshot() map[uint64]governor.Health {
+func (t *healthTable) snapshot() map[uint64]governor.Heartbeat {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all
@@ -45,9 +45,9 @@ func (t *healthTable) received(b *heartbeat) {
 	if known && (b.Incarnation < old.Incarnation || b.Incarnation == old.Incarnation && b.Seq <= t.seq[b.Instance]) {
 		return
 	}
-	h := governor.Health{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardHealth, len(b.Shards))}
+	h := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardReport, len(b.Shards))}
 	for _, x := range b.Shards {
-		h.Shards[x.Shard] = governor.ShardHealth{
+		h.Shards[x.Shard] = governor.ShardReport{
 			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,
 		}
 	}
@@ -63,7 +63,7 @@ func (t *healthTable) received(b *heartbeat) {
 
 // healthDiffers reports whether two heartbeats differ in something that a governor may wait for.
 // The applied index does not count: it differs each time.
-func healthDiffers(before, now *governor.Health) bool {
+func healthDiffers(before, now *governor.Heartbeat) bool {
 	if before.Incarnation != now.Incarnation || len(before.Shards) != len(now.Shards) {
 		return true
 	}
@@ -107,7 +107,7 @@ func (t *healthTable) retain(keep func(instance uint64) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	next := maps.Clone(t.all)
-	maps.DeleteFunc(next, func(id uint64, _ governor.Health) bool { return !keep(id) })
+	maps.DeleteFunc(next, func(id uint64, _ governor.Heartbeat) bool { return !keep(id) })
 	if len(next) != len(t.all) {
 		t.all = next
 		maps.DeleteFunc(t.seq, func(id uint64, _ uint64) bool { return !keep(id) })
@@ -115,7 +115,7 @@ func (t *healthTable) retain(keep func(instance uint64) bool) {
 }
 
 // newHeartbeat returns a heartbeat message.
-func newHeartbeat(instance, incarnation, seq uint64, shards map[uint64]governor.ShardHealth) *heartbeat {
+func newHeartbeat(instance, incarnation, seq uint64, shards map[uint64]governor.ShardReport) *heartbeat {
 	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq}
 	for id, x := range shards {
 		b.Shards = append(b.Shards, shardHeartbeat{

@@ -83,7 +83,7 @@ func (l *fakeTransport) HandleMessage(kind uint8, f func(string, []byte)) {
 // fakeLocal has replicas that report what they are told to, and leads nothing unless err is nil.
 type fakeLocal struct {
 	err    error
-	report map[uint64]governor.ShardHealth
+	report map[uint64]governor.ShardReport
 	asked  int
 	stuck  bool
 }
@@ -114,7 +114,7 @@ func (l *fakeLocal) AddNonVoting(ctx context.Context, _, _ uint64, _ string, _ u
 func (l *fakeLocal) Promote(ctx context.Context, _, _, _ uint64) error  { return l.do(ctx) }
 func (l *fakeLocal) Remove(ctx context.Context, _, _, _ uint64) error   { return l.do(ctx) }
 func (l *fakeLocal) Transfer(ctx context.Context, _, _, _ uint64) error { return l.do(ctx) }
-func (l *fakeLocal) Report() map[uint64]governor.ShardHealth            { return l.report }
+func (l *fakeLocal) Report() map[uint64]governor.ShardReport            { return l.report }
 func (l *fakeLocal) LeaderMessage(uint64, uint64, []byte)               {}
 
 var errNotHere = protocol.Errorf(protocol.StatusWrongShard, "not led here")

@@ -30,7 +30,7 @@ type Local interface {
 	// long as the copy is frozen under this epoch.
 	Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error)
 	// Report returns the health of the replicas here.
-	Report() map[uint64]governor.ShardHealth
+	Report() map[uint64]governor.ShardReport
 	// LeaderMessage takes a message from the leader of another shard.
 	LeaderMessage(to, from uint64, msg []byte)
 }
@@ -55,7 +55,7 @@ var (
 )
 
 // Health implements governor.Instances. This instance itself is always fresh.
-func (a *leaderClient) Health() map[uint64]governor.Health {
+func (a *leaderClient) Health() map[uint64]governor.Heartbeat {
 	all := maps.Clone(a.health.snapshot())
 	if own, ok := all[a.self()]; ok {
 		own.Heard = a.health.now()

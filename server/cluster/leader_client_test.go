@@ -19,18 +19,18 @@ func TestCandidates(t *testing.T) {
 	}
 	for _, x := range []struct {
 		what  string
-		own   governor.ShardHealth
+		own   governor.ShardReport
 		beats []*heartbeat
 		want  []uint64
 	}{
-		{"nobody was heard: the master first", governor.ShardHealth{}, nil, []uint64{1, 2, 3}},
-		{"one says that it leads", governor.ShardHealth{}, []*heartbeat{says(3, 1, 1, 3, 5)}, []uint64{3, 1, 2}},
-		{"another says who leads", governor.ShardHealth{}, []*heartbeat{says(3, 1, 1, 2, 5)}, []uint64{2, 1, 3}},
-		{"the newest term counts", governor.ShardHealth{Replica: 1, Leader: 1, Term: 4}, []*heartbeat{says(3, 1, 1, 3, 6), says(2, 1, 1, 2, 5)}, []uint64{3, 1, 2}},
-		{"one that knows of no leader says nothing", governor.ShardHealth{Replica: 1, Leader: 1, Term: 4}, []*heartbeat{says(3, 1, 1, 0, 9)}, []uint64{1, 2, 3}},
-		{"a replica that is not in the map leads nobody", governor.ShardHealth{}, []*heartbeat{says(2, 1, 1, 77, 9)}, []uint64{1, 2, 3}},
+		{"nobody was heard: the master first", governor.ShardReport{}, nil, []uint64{1, 2, 3}},
+		{"one says that it leads", governor.ShardReport{}, []*heartbeat{says(3, 1, 1, 3, 5)}, []uint64{3, 1, 2}},
+		{"another says who leads", governor.ShardReport{}, []*heartbeat{says(3, 1, 1, 2, 5)}, []uint64{2, 1, 3}},
+		{"the newest term counts", governor.ShardReport{Replica: 1, Leader: 1, Term: 4}, []*heartbeat{says(3, 1, 1, 3, 6), says(2, 1, 1, 2, 5)}, []uint64{3, 1, 2}},
+		{"one that knows of no leader says nothing", governor.ShardReport{Replica: 1, Leader: 1, Term: 4}, []*heartbeat{says(3, 1, 1, 0, 9)}, []uint64{1, 2, 3}},
+		{"a replica that is not in the map leads nobody", governor.ShardReport{}, []*heartbeat{says(2, 1, 1, 77, 9)}, []uint64{1, 2, 3}},
 	} {
-		a := reach(t, &fakeTransport{}, &fakeLocal{report: map[uint64]governor.ShardHealth{2: x.own}})
+		a := reach(t, &fakeTransport{}, &fakeLocal{report: map[uint64]governor.ShardReport{2: x.own}})
 		for _, b := range x.beats {
 			a.health.received(b)
 		}

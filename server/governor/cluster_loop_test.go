@@ -88,7 +88,7 @@ func (c *liveCluster) Now() (now time.Duration) {
 
 func (c *liveCluster) Wall() time.Time { return time.Now() }
 
-func (c *liveCluster) Health() (h map[uint64]Health) {
+func (c *liveCluster) Health() (h map[uint64]Heartbeat) {
 	c.with(func(w *cluster) { h = w.Health() })
 	return h
 }

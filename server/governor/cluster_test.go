@@ -290,17 +290,17 @@ func (c *cluster) Now() time.Duration           { return c.now }
 func (c *cluster) Wall() time.Time              { return time.Unix(0, int64(c.now)) }
 
 // Health is Instances'.
-func (c *cluster) Health() map[uint64]Health {
-	all := make(map[uint64]Health)
+func (c *cluster) Health() map[uint64]Heartbeat {
+	all := make(map[uint64]Heartbeat)
 	for id, p := range c.procs {
-		h := Health{Heard: p.heard, Incarnation: p.incarnation, Shards: map[uint64]ShardHealth{}}
+		h := Heartbeat{Heard: p.heard, Incarnation: p.incarnation, Shards: map[uint64]ShardReport{}}
 		for x, g := range c.groups {
 			s, ok := c.machine.Shard(x)
 			r, on := s.On(id)
 			if !ok || !on || !p.up {
 				continue
 			}
-			y := ShardHealth{Replica: r.Replica, Applied: g.applied[r.Replica], Members: g.change}
+			y := ShardReport{Replica: r.Replica, Applied: g.applied[r.Replica], Members: g.change}
 			_, votes := g.voters[r.Replica]
 			_, listens := g.nonVotings[r.Replica]
 			if (votes || listens) && c.ensureLeader(x) {

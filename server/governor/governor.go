@@ -70,7 +70,7 @@ type Groups interface {
 type Instances interface {
 	// Health is the last heartbeat of each instance, by id, this instance included. The caller may
 	// keep the map and must not write to it.
-	Health() map[uint64]Health
+	Health() map[uint64]Heartbeat
 	// Changed returns a channel that is closed when a heartbeat brings news: of a process, a
 	// leader, or the members of a group.
 	Changed() <-chan struct{}

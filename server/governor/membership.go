@@ -132,7 +132,7 @@ func (g *Governor) transferLeadership(ctx context.Context, s *Step) error {
 }
 
 // health is the last heartbeats; nil for none.
-func (g *Governor) health() map[uint64]Health {
+func (g *Governor) health() map[uint64]Heartbeat {
 	if g.instances == nil {
 		return nil
 	}

@@ -32,9 +32,9 @@ func TestMembershipKnown(t *testing.T) {
 		{"another replica runs there", []said{{0, 11, 9, 1}, {0, 12, 9, 2}, {0, 23, 8, 3}}, true},
 		{"one without a vote does not know", []said{{0, 11, 9, 1}, {0, 12, 9, 2}, {0, 13, 9, 3}, {0, 14, 8, 4}}, true},
 	} {
-		v := View{Now: time.Hour, Health: map[uint64]Health{}}
+		v := View{Now: time.Hour, Health: map[uint64]Heartbeat{}}
 		for _, s := range c.said {
-			v.Health[s.instance] = Health{Heard: v.Now - s.age, Shards: map[uint64]ShardHealth{2: {Replica: s.replica, Members: s.knows}}}
+			v.Health[s.instance] = Heartbeat{Heard: v.Now - s.age, Shards: map[uint64]ShardReport{2: {Replica: s.replica, Members: s.knows}}}
 		}
 		if got := v.knowMembership(x, m); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

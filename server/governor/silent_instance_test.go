@@ -17,13 +17,13 @@ func TestSilentInstanceGetsNoLeadership(t *testing.T) {
 	up := meta.InstanceState{Variant: meta.Online, Incarnation: 1}
 	x := &shardView{Shard: meta.Shard{ID: 2, Replicas: []meta.Replica{voter(1), voter(2)}, Master: 2, TargetMaster: 2}, led: true, leader: voter(2)}
 	for age, want := range map[time.Duration]uint64{FreshLimit: 1, FreshLimit + 1: 0} {
-		health := func(instance uint64, age time.Duration) Health {
-			return Health{Heard: time.Hour - age, Shards: map[uint64]ShardHealth{2: {Replica: 10 + instance, Leader: 12, Term: 3, Applied: 7}}}
+		health := func(instance uint64, age time.Duration) Heartbeat {
+			return Heartbeat{Heard: time.Hour - age, Shards: map[uint64]ShardReport{2: {Replica: 10 + instance, Leader: 12, Term: 3, Applied: 7}}}
 		}
 		progress := NewProgress()
 		progress.catchUpMarks[2] = catchUpMark{index: 7}
 		p := &planner{
-			View:      View{Now: time.Hour, Progress: progress, Health: map[uint64]Health{1: health(1, age), 2: health(2, 0)}},
+			View:      View{Now: time.Hour, Progress: progress, Health: map[uint64]Heartbeat{1: health(1, age), 2: health(2, 0)}},
 			instances: map[uint64]*meta.Instance{1: {ID: 1, Current: up, Target: up}, 2: {ID: 2, Current: up, Target: up}},
 		}
 		if got := p.leastLoaded(x, 0, map[uint64]int{2: 3}); got != want {

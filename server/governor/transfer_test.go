@@ -14,8 +14,8 @@ import (
 func TestTransferEndsOldLeadership(t *testing.T) {
 	t.Parallel()
 	x := meta.Shard{ID: 2, Replicas: []meta.Replica{{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}}}
-	heard := func(instance, replica, leader, term uint64) map[uint64]Health {
-		return map[uint64]Health{instance: {Shards: map[uint64]ShardHealth{2: {Replica: replica, Leader: leader, Term: term}}}}
+	heard := func(instance, replica, leader, term uint64) map[uint64]Heartbeat {
+		return map[uint64]Heartbeat{instance: {Shards: map[uint64]ShardReport{2: {Replica: replica, Leader: leader, Term: term}}}}
 	}
 	p := NewProgress()
 	v := View{Progress: p, Health: heard(1, 11, 11, 5)}

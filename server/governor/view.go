@@ -11,8 +11,8 @@ type View struct {
 	State        *meta.State
 	Progress     *Progress
 	Now          time.Duration
-	Health       map[uint64]Health // by instance
-	OfflineAfter time.Duration     // see Config.OfflineAfter; 0 means DefaultOfflineAfter
+	Health       map[uint64]Heartbeat // by instance
+	OfflineAfter time.Duration        // see Config.OfflineAfter; 0 means DefaultOfflineAfter
 }
 
 const (
@@ -40,9 +40,9 @@ func (v *View) fresh(instance uint64) bool {
 }
 
 // replicaHealth is what a live instance reports about a replica.
-func (v *View) replicaHealth(r *meta.Replica, shard uint64) (ShardHealth, bool) {
+func (v *View) replicaHealth(r *meta.Replica, shard uint64) (ShardReport, bool) {
 	if !v.alive(r.Instance) {
-		return ShardHealth{}, false
+		return ShardReport{}, false
 	}
 	h, ok := v.Health[r.Instance].Shards[shard]
 	return h, ok && h.Replica == r.Replica

@@ -140,9 +140,9 @@ func (l Local) Transfer(ctx context.Context, id, replica, after uint64) error {
 }
 
 // Report implements cluster.Local.
-func (l Local) Report() map[uint64]governor.ShardHealth {
+func (l Local) Report() map[uint64]governor.ShardReport {
 	list := l.host.Report()
-	out := make(map[uint64]governor.ShardHealth, len(list))
+	out := make(map[uint64]governor.ShardReport, len(list))
 	for i := range list {
 		r := &list[i]
 		if !r.Running || r.Removed {
@@ -152,7 +152,7 @@ func (l Local) Report() map[uint64]governor.ShardHealth {
 		if leader == r.Replica && !r.Leading {
 			leader = 0 // elected, and its own epoch not applied yet: it serves nobody
 		}
-		out[r.Shard] = governor.ShardHealth{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied, Members: r.ConfigChange}
+		out[r.Shard] = governor.ShardReport{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied, Members: r.ConfigChange}
 	}
 	return out
 }

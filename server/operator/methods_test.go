@@ -56,7 +56,7 @@ func threeInstances(t *testing.T) *meta.State {
 func TestClusterStatus(t *testing.T) {
 	const now = time.Hour
 	got := Status(governor.Observation{
-		View: governor.View{State: threeInstances(t), Now: now, Health: map[uint64]governor.Health{1: {Heard: now}, 3: {Heard: now - time.Minute}}},
+		View: governor.View{State: threeInstances(t), Now: now, Health: map[uint64]governor.Heartbeat{1: {Heard: now}, 3: {Heard: now - time.Minute}}},
 		Self: 2, Leader: 1, Confirmed: true,
 	})
 	if got.Name != "demo" || got.Version != "0.3.0" || got.AnsweredBy != "b" || got.Meta.Leader != "a" {
@@ -105,7 +105,7 @@ func (f *fakeTopology) Explain() (governor.Explanation, error) {
 // does not answer, there are no steps, and the reason is one of them that a person understands.
 func TestPlanIsTheLeaders(t *testing.T) {
 	topology := &fakeTopology{state: threeInstances(t)}
-	look := governor.Observation{View: governor.View{State: topology.state, Health: map[uint64]governor.Health{}}, Self: 2, Leader: 1, Confirmed: true}
+	look := governor.Observation{View: governor.View{State: topology.state, Health: map[uint64]governor.Heartbeat{}}, Self: 2, Leader: 1, Confirmed: true}
 	var refused error
 	d := &ClusterMethods{
 		Self: 2, ClusterChanger: topology, Observe: func(context.Context) governor.Observation { return look },
@@ -143,11 +143,11 @@ func TestPlanIsTheLeaders(t *testing.T) {
 	}
 	refused = context.DeadlineExceeded
 	topology.state = threeInstances(t)
-	look.Health = map[uint64]governor.Health{1: {Shards: map[uint64]governor.ShardHealth{meta.MetaShardID: {Replica: 1}}}}
+	look.Health = map[uint64]governor.Heartbeat{1: {Shards: map[uint64]governor.ShardReport{meta.MetaShardID: {Replica: 1}}}}
 	says(ask(), "a, which leads the meta shard, does not tell its plan")
 	look.Confirmed = false
 	says(ask(), "an election may be under way")
-	look.Health = map[uint64]governor.Health{}
+	look.Health = map[uint64]governor.Heartbeat{}
 	says(ask(), "the meta shard has no majority: 0 of 1 voters take part; start a again")
 	topology.governs = true
 	look.Leader = 2

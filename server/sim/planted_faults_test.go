@@ -288,7 +288,7 @@ var plantedFaults = []plantedFault{
 		"client", "TestWatchOverRedirects", "",
 	},
 	{
-		"change-beside-pages-lost", "client/stream.go",
+		"change-beside-pages-lost", "client/watch_stream.go",
 		[]string{"st.held = append(st.held, d)", "st.held = st.held[:]"},
 		"client", "TestLocalCopy", "",
 	},
@@ -303,12 +303,12 @@ var plantedFaults = []plantedFault{
 		"client", "TestLocalCopy", "",
 	},
 	{
-		"own-writes-hidden", "client/replica.go",
+		"own-writes-hidden", "client/read_routing.go",
 		[]string{"if !w.recent(now, grace) {\n\t\treturn true\n\t}", "if w.at.Load() >= 0 {\n\t\treturn true\n\t}"},
 		"client", "TestReadsOwnWrites", "",
 	},
 	{
-		"own-writes-hidden", "client/replica.go",
+		"own-writes-hidden", "client/read_routing.go",
 		[]string{"if !w.recent(now, grace) {\n\t\treturn true\n\t}", "if w.at.Load() >= 0 {\n\t\treturn true\n\t}"},
 		"server/chaos", "TestCheckedHistories", "^SIGKILL of the leader while nothing of it arrives",
 	},

@@ -1,9 +1,9 @@
 package shard
 
-// recentSemaphores holds the semaphores made last, which are not in their node's ordered index yet:
+// unindexedSemaphores holds the semaphores made last, which are not in their node's ordered index yet:
 // most ephemeral ones live too short a time to be worth the insertion. A read that walks names
 // merges the list in.
-type recentSemaphores struct {
+type unindexedSemaphores struct {
 	first, last *semaphore
 	n, max      int
 }
@@ -11,7 +11,7 @@ type recentSemaphores struct {
 const maxRecent = 512
 
 // add puts a new semaphore on the list; the oldest moves to its node's index when the list is full.
-func (y *recentSemaphores) add(s *semaphore) {
+func (y *unindexedSemaphores) add(s *semaphore) {
 	if y.n >= y.max {
 		oldest := y.first
 		y.remove(oldest)
@@ -28,7 +28,7 @@ func (y *recentSemaphores) add(s *semaphore) {
 }
 
 // remove takes a semaphore off the list, or out of its node's index.
-func (y *recentSemaphores) remove(s *semaphore) {
+func (y *unindexedSemaphores) remove(s *semaphore) {
 	if !s.isRecent {
 		s.node.semaphores.remove(s, semaphoreLess)
 		return

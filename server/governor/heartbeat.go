@@ -4,16 +4,16 @@ import "time"
 
 // Health is the last heartbeat of an instance. It is soft state: a governor without heartbeats
 // changes nothing that depends on them.
-type Health struct {
+type Heartbeat struct {
 	Heard time.Duration // when it came, on the governor's clock
 	// Incarnation is that of the target state which the process got at its start; 0 before. It
 	// keeps the heartbeats of an ended process from counting for its successor.
 	Incarnation uint64
-	Shards      map[uint64]ShardHealth // of the replicas that run there, the meta shard's included
+	Shards      map[uint64]ShardReport // of the replicas that run there, the meta shard's included
 }
 
-// ShardHealth is what an instance reports about its replica of a shard.
-type ShardHealth struct {
+// ShardReport is what an instance reports about its replica of a shard.
+type ShardReport struct {
 	Replica uint64
 	Leader  uint64 // replica id as far as this one knows, itself once it has applied its own epoch; 0 is none
 	Term    uint64 // of that leadership

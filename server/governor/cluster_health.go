@@ -104,9 +104,9 @@ func (a *assessment) isHeard(instance uint64) bool {
 }
 
 // heardReplica is what a replica reports now.
-func (a *assessment) heardReplica(r *meta.Replica, shard uint64) (ShardHealth, bool) {
+func (a *assessment) heardReplica(r *meta.Replica, shard uint64) (ShardReport, bool) {
 	if !a.isHeard(r.Instance) {
-		return ShardHealth{}, false
+		return ShardReport{}, false
 	}
 	h, ok := a.Health[r.Instance].Shards[shard]
 	return h, ok && h.Replica == r.Replica
