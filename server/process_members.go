@@ -51,6 +51,7 @@ func (p *memberSink) MemberReply(og replica.Origin, err error) {
 	c := p.host.server.requests.Client(og.Conn)
 	switch {
 	case c == nil:
+		p.host.server.metrics.RepliesDropped.Inc()
 	case err == nil:
 		p.outbox.Reply(c, og.Kind, og.Request, nil)
 	default:
@@ -126,7 +127,7 @@ type slowMembers struct {
 
 // MembersTicked implements replica.MemberSink. It logs members that take long to prepare, once a
 // round: the round waits for them.
-func (p *memberSink) MembersTicked() {
+func (p *memberSink) MembersTicked(rep *replica.Shard) {
 	d := p.host
 	now := d.server.clock.Now()
 	if now-p.slow.at < slowCheckPeriod {
@@ -134,8 +135,8 @@ func (p *memberSink) MembersTicked() {
 	}
 	p.slow.at = now
 	known := make(map[string]uint64)
-	logTime := d.raft.LogTime()
-	d.raft.View(func(m *shard.Machine) {
+	logTime := rep.LogTime()
+	rep.View(func(m *shard.Machine) {
 		left := maxScannedProcesses
 		m.ProcessesFrom(0, nil, func(v shard.ProcessView) bool {
 			left--

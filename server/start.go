@@ -213,6 +213,7 @@ func (s *Server) openLog(ctx context.Context) error {
 	if s.audit.log != nil {
 		applied = s.audit.metaApplied
 	}
+	s.hosting.SetHost(s.host, s.instance)
 	if err := s.membership.Open(s.host, s.governor, applied); err != nil {
 		return err
 	}
@@ -237,7 +238,7 @@ func (s *Server) openShards(ctx context.Context) error {
 	if err := s.checkCluster(state); err != nil {
 		return err
 	}
-	if err := s.hosting.Open(s.host, s.instance); err != nil {
+	if err := s.hosting.Open(); err != nil {
 		return err
 	}
 	s.membership.Run()

@@ -1,7 +1,7 @@
 package shard
 
-// unindexedSemaphores holds the semaphores made last, which are not in their node's ordered index yet:
-// most ephemeral ones live too short a time to be worth the insertion. A read that walks names
+// unindexedSemaphores holds the semaphores made last, which are not in their node's ordered index
+// yet: most ephemeral ones live too short a time to be worth the insertion. A read that walks names
 // merges the list in.
 type unindexedSemaphores struct {
 	first, last *semaphore

@@ -76,10 +76,13 @@ func New(ctx context.Context, cfg Config) *Hosting {
 // Connect gives it the service to the other instances.
 func (h *Hosting) Connect(service *cluster.Service) { h.service = service }
 
+// SetHost gives it the host of the replicas. It is called before other instances may ask anything:
+// they ask about replicas while this instance still waits for the meta shard.
+func (h *Hosting) SetHost(host *replica.Host, instance uint64) { h.host, h.instance = host, instance }
+
 // Open starts the replicas that the map gives to this instance, and follows the map from then on.
 // What is missing from the data folder is found here, before anything is served.
-func (h *Hosting) Open(host *replica.Host, instance uint64) error {
-	h.host, h.instance = host, instance
+func (h *Hosting) Open() error {
 	state := h.Meta.State()
 	if state.Bootstrapped() {
 		h.findOrphans(state)

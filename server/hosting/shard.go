@@ -28,7 +28,7 @@ type Front interface {
 type Shard struct {
 	ID, Replica uint64
 	Front       Front
-	Raft        *replica.Shard // nil until Front.Opened
+	Raft        *replica.Shard // set right before Front.Opened
 
 	hosting *Hosting
 	inbox   chan peerMessage   // messages of other shards' leaders

@@ -12,7 +12,7 @@ import (
 
 // pager sends the pages of streams' snapshots, one connection after another, as long as each has
 // room. It has a goroutine of its own for each shard: reading a page holds the shard's log up for a
-// moment, which is no event loop's business.
+// moment, and an event loop must not wait for that.
 type pager struct {
 	host Shard
 	wake chan struct{}

@@ -44,7 +44,7 @@ type MemberSink interface {
 	MembersTold(out *leader.ProcessOut)
 	// MembersTicked is called about every 100 ms while messages are relayed, and every second else,
 	// while this replica leads.
-	MembersTicked()
+	MembersTicked(*Shard)
 	// FlushMembers ends a series of calls.
 	FlushMembers()
 	// Contain is deferred around each call of the leader's part. It recovers a panic, and closes the
@@ -164,8 +164,12 @@ func (s *Shard) runMembers() {
 		}
 		w.followLeadership()
 		list = w.q.take(list)
-		for i := range list {
-			w.serve(&list[i])
+		if w.term == 0 {
+			w.fail(list)
+		} else {
+			for i := range list {
+				w.serve(&list[i])
+			}
 		}
 		clear(list)
 		if due {
@@ -212,13 +216,21 @@ func (w *memberLoop) followLeadership() {
 	}
 }
 
+// fail answers messages that came while this replica does not lead.
+func (w *memberLoop) fail(list []MemberMessage) {
+	if len(list) == 0 {
+		return
+	}
+	origins := make([]Origin, len(list))
+	for i := range list {
+		origins[i] = list[i].Origin
+	}
+	w.s.sink.Failed(w.s, origins, protocol.StatusUnavailable)
+}
+
 // serve answers one message, and delivers what comes of it.
 func (w *memberLoop) serve(m *MemberMessage) {
 	defer w.sink.Contain(m.Conn)
-	if w.term == 0 {
-		w.s.sink.Failed(w.s, []Origin{m.Origin}, protocol.StatusUnavailable)
-		return
-	}
 	var err error
 	w.step(func(machine *shard.Machine) { err = w.take(machine, m) })
 	if protocol.StatusOf(err) == protocol.StatusNotFound && !m.confirmed {
@@ -287,7 +299,7 @@ func (w *memberLoop) tick() {
 	}
 	w.step(func(machine *shard.Machine) { w.q.processes.Tick(w.s.nowMS(), machine, &w.out) })
 	w.deliver()
-	w.sink.MembersTicked()
+	w.sink.MembersTicked(w.s)
 }
 
 func (w *memberLoop) deliver() {
