@@ -169,7 +169,9 @@ func (c FailoverConfig) measure(ctx context.Context, s FailoverSystem, f fault, 
 			if err != nil {
 				return err
 			}
-			load.take()
+			if _, err := load.take(); err != nil {
+				return err
+			}
 			t := time.Now()
 			if err := f.do(ctx, g, hosts, i); err != nil {
 				return err
@@ -177,7 +179,11 @@ func (c FailoverConfig) measure(ctx context.Context, s FailoverSystem, f fault, 
 			if err := errors.Join(pause(ctx, c.Watch), load.allSince(ctx, t)); err != nil {
 				return err
 			}
-			longest := load.take().write
+			took, err := load.take()
+			if err != nil {
+				return err
+			}
+			longest := took.write
 			list = append(list, longest.Seconds()*1e3)
 			if log != nil {
 				fmt.Fprintf(log, "%s, %s, %d of %d: server %d, longest wait %v\n", s.Name(), f.text, n+1, c.Times, i+1, longest.Round(time.Millisecond))
@@ -250,7 +256,7 @@ func (l *stallLoad) allSince(ctx context.Context, t time.Time) error {
 	err := Poll(ctx, 10*time.Millisecond, func(context.Context) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if failed = l.now.err; failed == nil && slices.ContainsFunc(l.began, func(b time.Time) bool { return b.Before(t) }) {
+		if failed = l.err; failed == nil && slices.ContainsFunc(l.began, func(b time.Time) bool { return b.Before(t) }) {
 			return errors.New("a writer waits for an answer")
 		}
 		return nil
@@ -317,12 +323,15 @@ func (c FailoverConfig) cost(ctx context.Context, s FailoverSystem, hosts *Hosts
 		if err := pause(ctx, time.Second); err != nil {
 			return err
 		}
-		load.take()
+		if _, err := load.take(); err != nil {
+			return err
+		}
 		if used, err = g.cpuOver(ctx, c.Idle/2); err != nil {
 			return err
 		}
-		write = float64(used.Microseconds()) / float64(max(1, load.take().writes))
-		return nil
+		took, err := load.take()
+		write = float64(used.Microseconds()) / float64(max(1, took.writes))
+		return err
 	})
 	return idle, write, err
 }

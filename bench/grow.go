@@ -79,9 +79,9 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 		if err := pause(ctx, c.Hold); err != nil {
 			return callStats{}, err
 		}
-		x := load.take()
-		if x.err != nil {
-			return x, fmt.Errorf("%s: %w", text, x.err)
+		x, err := load.take()
+		if err != nil {
+			return x, fmt.Errorf("%s: %w", text, err)
 		}
 		if log != nil {
 			fmt.Fprintf(log, "%s: %d writes, longest %v, %d above %d ms; longest read %v\n", text, x.writes, x.write.Round(time.Millisecond), x.slow, stallThreshold,
@@ -95,7 +95,9 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 		if i > 0 {
 			text, bar = fmt.Sprintf("%d to %d", c.Steps[i-1], n), stallThreshold
 		}
-		load.take()
+		if _, err := load.take(); err != nil {
+			return nil, fmt.Errorf("%s instances: %w", text, err)
+		}
 		t := time.Now()
 		if err := g.resize(ctx, n); err != nil {
 			return nil, fmt.Errorf("%s instances: %w", text, err)

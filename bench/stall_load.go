@@ -13,13 +13,13 @@ type stallLoad struct {
 
 	mu    sync.Mutex
 	now   callStats
+	err   error       // of the first call that failed; it stays
 	began []time.Time // of each writer's last answered write
 }
 
 type callStats struct {
 	writes, slow int // slow: longer than stallThreshold
 	write, read  time.Duration
-	err          error // the first
 }
 
 // startStallLoad makes a load with so many writers, and the context that it runs under.
@@ -28,8 +28,8 @@ func startStallLoad(ctx context.Context, writers int) (*stallLoad, context.Conte
 	return &stallLoad{cancel: cancel, began: make([]time.Time, writers)}, ctx
 }
 
-// writer and reader call fn again and again until ctx ends, so often, or one call after the other
-// if calls take longer.
+// writer and reader call fn again and again until ctx ends or a call fails, so often, or one call
+// after the other if calls take longer.
 func (l *stallLoad) writer(ctx context.Context, i int, every time.Duration, fn func(n int) error) {
 	l.run(ctx, every, fn, func(began time.Time, took time.Duration) {
 		l.began[i] = began
@@ -52,12 +52,16 @@ func (l *stallLoad) run(ctx context.Context, every time.Duration, fn func(n int)
 			err := fn(n)
 			took := time.Since(began)
 			l.mu.Lock()
-			if err == nil {
+			switch {
+			case err == nil:
 				note(began, took)
-			} else if ctx.Err() == nil && l.now.err == nil {
-				l.now.err = err
+			case l.err == nil && ctx.Err() == nil:
+				l.err = err
 			}
 			l.mu.Unlock()
+			if err != nil {
+				return
+			}
 			if every > took {
 				_ = pause(ctx, every-took)
 			}
@@ -65,13 +69,13 @@ func (l *stallLoad) run(ctx context.Context, every time.Duration, fn func(n int)
 	})
 }
 
-// take is what there was since the last call.
-func (l *stallLoad) take() callStats {
+// take is what there was since the last call, or why a call has failed.
+func (l *stallLoad) take() (callStats, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.now
 	l.now = callStats{}
-	return s
+	return s, l.err
 }
 
 func (l *stallLoad) end() {

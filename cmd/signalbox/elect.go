@@ -23,18 +23,22 @@ With --observe it prints the leader, and each change.`)
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown to observers")
 	addFlags(c.Flags(), scopeClient)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		h, err := inv.holdArgs(cmd, args, *wait)
+		name, command, err := split(cmd, args)
 		switch {
 		case err != nil:
 			return err
 		case *count != 0 && !*observe:
 			return usagef("--count goes with --observe; without it there is nothing to count")
-		case *observe && len(h.command) > 0:
+		case *observe && len(command) > 0:
 			return usagef("--observe and a command are both given; keep one")
 		case *observe:
 			return inv.follow(*count, func(n *client.Node) iter.Seq2[row, error] {
-				return each(n.Election(h.name).Observe(inv.longCtx), leaderRow)
+				return each(n.Election(name).Observe(inv.longCtx), leaderRow)
 			})
+		}
+		h, err := inv.holdArgs(cmd, args, *wait)
+		if err != nil {
+			return err
 		}
 		return inv.hold(h, "acquired", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
 			term, err := s.Election(h.name).Campaign(inv.longCtx, opts...)

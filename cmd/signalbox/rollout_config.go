@@ -87,7 +87,7 @@ func (a *app) addRolloutFlags(cmd *cobra.Command) (read func(c *rollout.Config) 
 			change, ok := changes[f.Name]
 			switch {
 			case !ok || err != nil:
-			case *file != "":
+			case fs.Changed("file"):
 				err = usagef("--file and --%s are both given; the file has the whole config", f.Name)
 			default:
 				change()
@@ -96,7 +96,7 @@ func (a *app) addRolloutFlags(cmd *cobra.Command) (read func(c *rollout.Config) 
 		switch {
 		case err != nil:
 			return err
-		case *file != "":
+		case fs.Changed("file"):
 			b, err := a.readFile(*file)
 			if err == nil {
 				*c, err = parseRollout(b)
