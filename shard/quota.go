@@ -1,5 +1,7 @@
 package shard
 
+import "math/bits"
+
 // What a record counts against its node's quota of bytes beside its texts, about the memory it
 // takes. Replicas must agree on it, as on the bounds in limits.go.
 const (
@@ -246,4 +248,44 @@ func (m *Machine) recount() map[*node]usage {
 		}
 	}
 	return all
+}
+
+// quotaShare is the part of a node's quota that this shard admits: its part of the tier's buckets,
+// and four standard deviations of a random spread, but never more than the quota. With one shard
+// that is the quota itself. With many, a large quota may be exceeded by a few percent and a small
+// one by a factor, and no node is refused below its quota because hashing is uneven.
+func (m *Machine) quotaShare(quota uint64) uint64 { return m.quotaShareOf(quota, 1) }
+
+// quotaShareOf is quotaShare for a quota that fills in pieces of that size, such as bytes in
+// values: the larger they are, the less evenly they are spread.
+func (m *Machine) quotaShareOf(quota, piece uint64) uint64 {
+	total := uint64(len(m.buckets))
+	if total == 0 || m.copyCount >= total {
+		return quota
+	}
+	hi, lo := bits.Mul64(quota, m.copyCount)
+	share, rest := bits.Div64(hi, lo, total) // hi < total, for active < total
+	if rest > 0 {
+		share++
+	}
+	hi, spread := bits.Mul64(4*integerRoot(share), integerRoot(piece))
+	if hi > 0 {
+		return quota
+	}
+	return min(quota, addSaturated(share, addSaturated(spread, 4*piece)))
+}
+
+// integerRoot is the integer square root.
+func integerRoot(v uint64) uint64 {
+	if v == 0 {
+		return 0
+	}
+	r := uint64(1) << ((bits.Len64(v) + 1) / 2)
+	for {
+		next := (r + v/r) / 2
+		if next >= r {
+			return r
+		}
+		r = next
+	}
 }
