@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,10 +85,12 @@ func startOnDisk(t *testing.T, disk string) *instance {
 	return in
 }
 
-// cli runs a command against the instance.
+// cli runs a command against the instance. It hears nothing of the variables of the tests, which the
+// command would warn about.
 func (in *instance) cli(args ...string) (string, error) {
 	c := exec.Command(in.bin, args...)
-	c.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+in.listen)
+	c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIGNALBOX_") })
+	c.Env = append(c.Env, "SIGNALBOX_ENDPOINTS="+in.listen)
 	out, err := c.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
