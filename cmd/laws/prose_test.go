@@ -20,13 +20,6 @@ const maxSentence = 35
 // listParts is how many commas make a table's cell a list.
 const listParts = 12
 
-// pagesLater are the folders and pages that do not keep the laws of width and sentences yet; the
-// list only gets shorter.
-var pagesLater = []string{"shard/replica"}
-
-// commentsLater are the folders whose comments are wider; the list only gets shorter.
-var commentsLater = []string{"shard/replica"}
-
 // exempt gives the item of a list that is the folder or page name, or a folder above it.
 func exempt(list []string, name string) string {
 	for _, x := range list {
@@ -44,7 +37,6 @@ func generatedPages(name string) bool {
 
 // TestCommentsFitTheWidth: a comment on lines of its own has at most maxColumns columns.
 func TestCommentsFitTheWidth(t *testing.T) {
-	later := map[string]bool{}
 	list, fset := packages(t)
 	for _, p := range list {
 		for _, files := range []map[string]*ast.File{p.files, p.tests} {
@@ -65,21 +57,12 @@ func TestCommentsFitTheWidth(t *testing.T) {
 						for _, l := range lines[1:] {
 							wide = wide || columns(l) > maxColumns
 						}
-						switch {
-						case !wide:
-						case exempt(commentsLater, p.dir) != "":
-							later[exempt(commentsLater, p.dir)] = true
-						default:
+						if wide {
 							t.Errorf("%s: the comment has more than %d columns", at, maxColumns)
 						}
 					}
 				}
 			}
-		}
-	}
-	for _, dir := range commentsLater {
-		if !later[dir] {
-			t.Logf("the comments of %s fit; take it from commentsLater", dir)
 		}
 	}
 }
@@ -101,7 +84,6 @@ func columns(line string) int {
 // TestPagesFitTheWidth: a line of a page has at most maxColumns columns, and a sentence at most
 // maxSentence words. Tables and examples are not wrapped, and a single long word cannot be.
 func TestPagesFitTheWidth(t *testing.T) {
-	later := map[string]bool{}
 	eachText(t, func(name string, text []byte) {
 		if !strings.HasSuffix(name, ".md") || generatedPages(name) {
 			return
@@ -111,10 +93,6 @@ func TestPagesFitTheWidth(t *testing.T) {
 			return
 		}
 		report := func(line int, format string, args ...any) {
-			if x := exempt(pagesLater, name); x != "" {
-				later[x] = true
-				return
-			}
 			t.Errorf("%s:%d: "+format, append([]any{name, line}, args...)...)
 		}
 		for _, l := range proseLines(text) {
@@ -128,11 +106,6 @@ func TestPagesFitTheWidth(t *testing.T) {
 			}
 		}
 	})
-	for _, name := range pagesLater {
-		if !later[name] {
-			t.Logf("%s keeps the laws; take it from pagesLater", name)
-		}
-	}
 }
 
 // numbered is a piece of a page and the number of its first line.

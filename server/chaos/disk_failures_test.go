@@ -85,8 +85,8 @@ func startOnDisk(t *testing.T, disk string) *instance {
 	return in
 }
 
-// cli runs a command against the instance. It hears nothing of the variables of the tests, which the
-// command would warn about.
+// cli runs a command against the instance. The tests' own variables, which it would warn about, are
+// left out.
 func (in *instance) cli(args ...string) (string, error) {
 	c := exec.Command(in.bin, args...)
 	c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIGNALBOX_") })

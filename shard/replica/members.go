@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
-// Bounds of the members' messages that wait in a shard. A message beyond them is OVERLOADED, and is sent
-// again.
+// Bounds of the members' messages that wait in a shard. A message beyond them is OVERLOADED, and is
+// sent again.
 const (
 	MaxMemberMessages = 4096
 	MaxMemberBytes    = 16 << 20
@@ -47,8 +47,8 @@ type MemberSink interface {
 	MembersTicked(*Shard)
 	// FlushMembers ends a series of calls.
 	FlushMembers()
-	// Contain is deferred around each call of the leader's part. It recovers a panic, and closes the
-	// connection whose message caused it, 0 for none.
+	// Contain is deferred around each call of the leader's part. It recovers a panic, and closes
+	// the connection whose message caused it, 0 for none.
 	Contain(conn uint64)
 }
 
@@ -114,8 +114,8 @@ func (q *memberQueue) idle() bool {
 	return q.processes.Idle()
 }
 
-// SubmitMember queues a member's message. StatusOK: [MemberSink.MemberReply], or [Sink.Failed], will
-// answer it. Any other status is the answer.
+// SubmitMember queues a member's message. StatusOK: [MemberSink.MemberReply], or [Sink.Failed],
+// will answer it. Any other status is the answer.
 func (s *Shard) SubmitMember(m MemberMessage) protocol.Status {
 	if s.cfg.Relay == nil {
 		return protocol.StatusUnavailable
@@ -241,8 +241,8 @@ func (w *memberLoop) serve(m *MemberMessage) {
 	w.deliver()
 }
 
-// retryBehindBarrier repeats a message behind a read barrier. A deposed leader that does not know it
-// does harm only by the reply that there is no such process or member: that ends a membership.
+// retryBehindBarrier repeats a message behind a read barrier. A deposed leader that does not know
+// it does harm only by the reply that there is no such process or member: that ends a membership.
 func (w *memberLoop) retryBehindBarrier(m MemberMessage) {
 	m.confirmed = true
 	w.s.Barrier(func(ok bool) {

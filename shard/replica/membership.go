@@ -117,7 +117,8 @@ func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address 
 	})
 }
 
-// Promote makes a non-voting member a voter. It should have caught up. For the outcomes see [Host.AddNonVoting].
+// Promote makes a non-voting member a voter. It should have caught up. For the outcomes see
+// [Host.AddNonVoting].
 func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64) error {
 	var address string
 	return h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
