@@ -123,7 +123,7 @@ func TestRolloutServed(t *testing.T) {
 		t.Fatalf("list %+v", list)
 	}
 
-	// Whoever has no part in it sees it all, in order.
+	// A client without a part in it sees it all, in order.
 	seen := func(kind protocol.TrackEventKind, location string, reason protocol.TrackReason) {
 		t.Helper()
 		for {
@@ -181,8 +181,8 @@ func TestRolloutServed(t *testing.T) {
 	}
 }
 
-// TestRolloutGate: the outcome of a gate is told by whoever ran it; the stream says that one is to
-// be run.
+// TestRolloutGate: the outcome of a gate is reported by the client that ran it; the stream says
+// that one is to be run.
 func TestRolloutGate(t *testing.T) {
 	s := start(t, nil)
 	k := newTrackKit(t, s)
@@ -362,7 +362,7 @@ func TestSteadyPollsAreReads(t *testing.T) {
 	}
 }
 
-// TestRolloutRights: instances need use, operators admin, whoever looks read.
+// TestRolloutRights: instances need use, operators admin, observers read.
 func TestRolloutRights(t *testing.T) {
 	s := guarded(t, nil)
 	root := adminClient(t, s, rootSecret)

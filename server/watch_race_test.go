@@ -10,9 +10,9 @@ import (
 )
 
 // TestWatchBesideWrites arms a watch while somebody writes, a little before or after it, again and
-// again. Whoever was answered with the value of before hears of the write, although no other write
-// follows that would tell: the read and the registration are of one moment, for one-shot watches
-// and for streams, relaxed and strict.
+// again. A client that was answered with the value of before hears of the write, although no other
+// write follows that would tell: the read and the registration are of one moment, for one-shot
+// watches and for streams, relaxed and strict.
 func TestWatchBesideWrites(t *testing.T) {
 	s := start(t, nil)
 	w, r := connect(t, s), connect(t, s)

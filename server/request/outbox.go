@@ -12,7 +12,7 @@ import (
 type Outbox struct {
 	server  *Server
 	counts  *metrics.Replies
-	written int // bytes appended, by whoever cares to reset it
+	written int // bytes appended since a caller reset it
 	failure protocol.Failure
 	direct  transport.DirectWriter
 }

@@ -11,7 +11,7 @@ import (
 
 // What a request is to its node's quota of requests a second. The quota is there so that one node's
 // clients leave room for the others'; it must not cost a client its session, nor keep it from
-// giving back what it has, for that would hurt whoever waits for it.
+// giving back what it has, for that would hurt those that wait for it.
 type quotaCharge uint8
 
 const (

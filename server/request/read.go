@@ -391,8 +391,8 @@ func Arm(c *Client, host Shard, m *shard.Machine, d *protocol.Describe) error {
 	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {
 		return err
 	}
-	// Whoever takes the session from the connection, or closes that, looks for watches afterwards;
-	// if it did so before there was this one, it shows here.
+	// Code that takes the session from the connection, or closes that, looks for watches
+	// afterwards; if it did so before there was this one, it shows here.
 	if !c.Has(d.Session) {
 		hub.SessionUnbound(c.ID(), d.Session, false)
 		return c.UnboundError(d.Session) // the machine is in hand

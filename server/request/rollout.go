@@ -27,8 +27,8 @@ type trackRequests struct {
 	watch      protocol.TrackWatch
 }
 
-// trackRequestKinds are the requests that change tracks, and their streams. Whoever reports needs
-// the right use, as whoever holds a semaphore does; what decides for others needs admin.
+// trackRequestKinds are the requests that change tracks, and their streams. A report needs
+// the right use, as an acquire does; what decides for others needs admin.
 func trackRequestKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindTrackCreate: {

@@ -58,7 +58,7 @@ func sessionRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindSessionStart:  {charge: chargeAsk, grows: true, handle: sessionStart},
 		protocol.KindSessionAttach: {charge: chargeAlways, handle: sessionAttach},
-		protocol.KindSessionStop: { // whoever could name an id could stop any session otherwise
+		protocol.KindSessionStop: { // otherwise a client could stop any session whose id it guesses
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.stop, &b.stop.Session },
 			names: ofSession, charge: chargeAlways, routed: true, handle: submitTarget,
 		},

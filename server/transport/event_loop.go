@@ -83,7 +83,7 @@ func (l *eventLoop) Run(context.Context) error {
 }
 
 // gnetSocket is a connection on an event loop. The loop's goroutine owns it. What waits is taken
-// and written by whoever holds writing: the loop, or the goroutine that appended it, as long as
+// and written by the holder of writing: the loop, or the goroutine that appended it, as long as
 // nothing waits in gnet's buffer.
 type gnetSocket struct {
 	Conn
