@@ -7,8 +7,8 @@ import (
 )
 
 // call is one request that waits for its reply. Calls are pooled. A call belongs to the goroutine
-// that made it until it is in the connection's ring; then to whoever removes it from there, under
-// the connection's mutex, until done is signalled; and then to the goroutine again.
+// that made it until it is in the connection's ring. Then it belongs to the goroutine that removes
+// it from there, under the connection's mutex, until done is signalled; then to the first again.
 type call struct {
 	done       chan struct{} // capacity 1
 	session    *Session      // whose end ends the call; nil: nobody's

@@ -101,8 +101,8 @@ func (c *Client) CloseWithoutRelease() {
 	c.stop(ErrClientClosed)
 	c.mu.Lock()
 	c.notifyWatches()
-	// Behind the stop: whoever has just made a connection puts it down first and looks for the stop
-	// then, so that one of the two ends it.
+	// After the stop: a goroutine that has just made a connection stores it first and looks for the
+	// stop then, so that one of the two ends it.
 	conns := make([]*conn, 0, len(c.connectors))
 	for _, l := range c.connectors {
 		if cn := l.current.Load(); cn != nil {

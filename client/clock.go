@@ -12,8 +12,8 @@ type clock interface {
 	now() time.Duration
 	// fast is now without a system call, where that can be had: the runtime's clock, and how far
 	// now was ahead of it when last asked. So it is behind now by the time that the machine slept
-	// since then: whoever judges by it asked now a moment ago, or has had an answer, for which the
-	// reader asks.
+	// since then. A caller that decides by it asked now a moment ago, or has had an answer, for
+	// which the reader asks.
 	fast() time.Duration
 	// wall is the time of day: a jump of it forward against now is a hint that the machine slept in
 	// a way now cannot see. It is used for nothing else.

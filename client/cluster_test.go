@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestCluster: an operator's request goes to whoever is there, again when a link breaks or there is
-// no leader, and its answer and refusals come back.
+// TestCluster: an operator's request goes to any instance, again when a connection breaks or there
+// is no leader, and its answer and refusals come back.
 func TestCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

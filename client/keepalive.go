@@ -27,7 +27,7 @@ func (cn *conn) keepAlive() {
 			return
 		}
 	}
-	// Whoever waits for an answer does not wait for the next keep-alives.
+	// A call that waits for an answer does not wait for the next keep-alives.
 	waits, waited, begun := cn.calls.pending > 0, cn.hadPending, cn.calls.last != cn.checkedID
 	cn.checkedID, cn.hadPending = cn.calls.last, waits
 	heard := time.Duration(cn.lastHeard.Load())

@@ -26,7 +26,8 @@ type DrainRequest struct {
 	Undo     bool   `json:"undo,omitempty"`
 }
 
-// ExpelRequest asks that an instance leave for good. It goes on until it is done, whoever asked.
+// ExpelRequest asks that an instance leave for good. It goes on until it is done, also when
+// the operator who asked is gone.
 type ExpelRequest struct {
 	Instance string `json:"instance"`        // name, or uuid
 	Force    bool   `json:"force,omitempty"` // also if it is not Offline, or leads shards. It never loses data

@@ -477,7 +477,7 @@ func (m *TrackWithdraw) Validate() error            { f := checker(); m.fields(&
 
 // TrackAdvance is what a generator outside gives, for a track with the source external: a version,
 // or why there is none. It is asked by the state of the first location that a TrackWatch tells:
-// READY. Whoever comes second, or late, is PRECONDITION_FAILED. Reply: Empty.
+// READY. A generator that comes second, or late, gets PRECONDITION_FAILED. Reply: Empty.
 type TrackAdvance struct {
 	Head
 	Name     []byte

@@ -159,7 +159,7 @@ func (m *TrackLocationStatus) fields(f *fields) {
 	f.uint("locations.gate version", &m.GateVersion)
 }
 
-// GateRun is a gate that is to be run now, by whoever runs the track's gates.
+// GateRun is a gate that the runner of the track's gates is to run now.
 type GateRun struct {
 	Location string
 	Version  uint64

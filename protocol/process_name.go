@@ -8,12 +8,12 @@ func ValidateProcessName(name []byte) error {
 	}
 	inner := false // the byte before was a letter or digit
 	for _, c := range name {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && (c != '-' && c != '.' || !inner) {
+		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alphanumeric && (c != '-' && c != '.' || !inner) {
 			inner = false
 			break
 		}
-		inner = letter
+		inner = alphanumeric
 	}
 	if !inner {
 		return Errorf(StatusBadRequest, "process name must be letters and digits, with single dashes or dots between them")

@@ -41,7 +41,7 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 		},
 		protocol.KindTrackDescribe: func(n uint64) protocol.Message { return &protocol.TrackDescribe{Node: n, Name: name} },
 	}
-	tellApart := func(who string) {
+	distinguish := func(who string) {
 		t.Helper()
 		for kind, request := range requests {
 			said := ""
@@ -57,7 +57,7 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 			}
 		}
 	}
-	tellApart("without a right")
+	distinguish("without a right")
 	for _, path := range []string{"/secret", "/gone", "/never", "/secret/below"} {
 		if err := stranger.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: path}, &protocol.NodeInfo{}); !errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s is answered %v", path, err)
@@ -70,7 +70,7 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 	eventually(t, "the right", func() bool {
 		return stranger.call(protocol.KindList, 0, &protocol.List{Node: elsewhere.ID}, &protocol.ListReply{}) == nil
 	})
-	tellApart("with a right elsewhere")
+	distinguish("with a right elsewhere")
 	// Who has the right everywhere is told what there is not.
 	for _, node := range []uint64{elsewhere.ID + 1, 1 << 40} {
 		if err := boss.call(protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: name}, &protocol.Empty{}); !errors.Is(err, protocol.StatusNotFound) {

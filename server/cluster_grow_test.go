@@ -15,7 +15,7 @@ func TestGrow(t *testing.T) {
 	k.awaitOn("a", "an instance alone", func(s *meta.State) bool { return len(s.Instances()) == 1 })
 	k.must("b", "a")
 	k.awaitOn("a", "two instances", func(s *meta.State) bool { return len(membersOf(s)) == 2 && metaVoters(s) == 2 })
-	k.must("c", "b") // whoever is asked
+	k.must("c", "b") // any instance can be asked
 	for _, n := range k.names() {
 		k.awaitOn(n, "three instances that work", balanced(3, 3, 3))
 	}

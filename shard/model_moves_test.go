@@ -21,8 +21,8 @@ const (
 
 // moveTest is three shards between which buckets move, and the model, which is one shard that has
 // them all and knows of no moves. Requests go to the shard that serves their bucket; what is frozen
-// is not asked. Whoever carries moves out forgets where it was, gives moves up, and sends any step
-// again at any later time. The replies must be the model's; so must what is there once no move is
+// is not asked. The governor forgets where it was, gives moves up, and sends any step again at any
+// later time. The replies must be the model's; so must what is there once no move is
 // under way: owners, waiters, order ids, data, remaining time.
 //
 // Log time stands still while a move is under way, for the model has no buckets whose time does.

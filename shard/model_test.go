@@ -58,7 +58,7 @@ type modelSession struct {
 
 	key, create      [protocol.KeyLen]byte
 	timeout, created uint64
-	nonce            uint64 // of whoever attached it last
+	nonce            uint64 // of the client that attached it last
 	client           string
 	attached         bool
 	since            uint64 // log time of the last attach

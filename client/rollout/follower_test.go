@@ -233,7 +233,7 @@ func TestAttemptsCountWithinARegistration(t *testing.T) {
 	})
 }
 
-// TestChangesAreReportedAtOnce: who has its target says so with the registration, whoever it is.
+// TestChangesAreReportedAtOnce: an instance that has its target says so with its registration.
 func TestChangesAreReportedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	inWorld(t, func(t *testing.T, w *world) {

@@ -46,10 +46,12 @@ var privateWords = map[string]string{
 }
 
 // wordsAllowed are the names that hold a private word in another, usual sense.
-var wordsAllowed = map[string]string{}
+var wordsAllowed = map[string]string{
+	"MembersTold": "a method of shard/replica's interface, which wordsLater excepts",
+}
 
 // wordsLater are the folders in which such names are left; the list only gets shorter.
-var wordsLater = []string{"protocol", "server", "shard/replica"}
+var wordsLater = []string{"shard/replica"}
 
 // TestNamesUseTheFieldsWords: no file and no declared name has a private word in it.
 func TestNamesUseTheFieldsWords(t *testing.T) {

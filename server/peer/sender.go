@@ -42,7 +42,8 @@ type outgoingFrame struct {
 
 func (o *outgoingFrame) size() int { return frameHeader + callHeader + len(o.payload) + 64 }
 
-// pendingCall is a call in progress. Whoever removes it from the table sends to done, once.
+// pendingCall is a call in progress. The goroutine that removes it from the table sends to
+// done, once.
 type pendingCall struct {
 	ctx  context.Context
 	sent bool // guarded by the sender's mu

@@ -10,8 +10,8 @@ type simMap struct {
 	owner, epoch [simBuckets]uint64
 }
 
-// simMove carries one bucket from shard to shard, a step at a time. Steps go into the logs of
-// whoever leads; any of them may come again later.
+// simMove carries one bucket from shard to shard, a step at a time. Steps go into the logs of the
+// leaders; any of them may come again later.
 type simMove struct {
 	bucket   uint32
 	epoch    uint64

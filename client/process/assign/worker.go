@@ -189,8 +189,8 @@ func (h *handler) Process(q *process.Request) error {
 // Cancel does nothing: what was given up is given to somebody in the next round.
 func (h *handler) Cancel(*process.Round) {}
 
-// Complete takes what is this worker's: whoever had it has given it up. A worker that only learns
-// from the news of a newer round that this one is complete has no table, and takes nothing.
+// Complete takes what is this worker's: its former worker has given it up. A worker that only
+// learns from a newer round that this one is complete has no table, and takes nothing.
 func (h *handler) Complete(r *process.Round) {
 	if len(r.Result()) == 0 {
 		return
