@@ -74,3 +74,66 @@ func TestOnlyFollowers(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestClusterFaults: with each cut there is a leader that serves, elsewhere if need be; with the
+// cuts healed, or an instance stopped, the cluster is as it should be.
+func TestClusterFaults(t *testing.T) {
+	t.Parallel()
+	c := servertest.StartCluster(t, 3, servertest.Shards(1))
+	cl, err := client.Dial(t.Context(), c.Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	s, err := cl.Session(t.Context(), "/default", client.Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	works := func(when string) {
+		t.Helper()
+		l, err := s.Acquire(t.Context(), "jobs", client.Exclusive())
+		if err == nil {
+			err = l.Release(t.Context())
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+	}
+	shard := c.Shards()[0]
+	leader := func() (i, next, last int) {
+		i = c.Leader(shard)
+		return i, (i + 1) % c.Size(), (i + 2) % c.Size()
+	}
+
+	alone, _, _ := leader()
+	c.Isolate(alone)
+	works("the leader is isolated")
+	if i := c.Leader(shard); i == alone {
+		t.Errorf("instance %d is cut off, and leads", i)
+	}
+	c.HealAll()
+	c.WaitReady()
+
+	_, next, last := leader()
+	c.Cut(next, last)
+	works("two followers do not reach each other")
+	c.Heal(next, last)
+	c.WaitReady()
+
+	i, next, _ := leader()
+	c.CutOneWay(i, next)
+	works("a follower hears nothing of the leader")
+	c.Heal(i, next)
+	c.WaitReady()
+
+	governor := c.Governor()
+	c.Stop(governor)
+	c.WaitReady()
+	works("the governor has stopped")
+	if now := c.Governor(); now == governor || now < 0 {
+		t.Errorf("instance %d governs, after %d has stopped", now, governor)
+	}
+	c.Restart(governor)
+	c.WaitReady()
+	works("all are back")
+}
