@@ -86,12 +86,12 @@ func TestBackupOfACluster(t *testing.T) {
 				continue
 			}
 			for _, z := range k.run {
-				d := z.shards.get(y.Shard)
+				d := z.serving.Shards.Get(y.Shard)
 				if d == nil || !d.Leading() {
 					continue
 				}
 				var digest, index uint64
-				d.raft.View(func(m *shard.Machine) { digest, index = m.Digest(), m.AppliedIndex() })
+				d.Raft().View(func(m *shard.Machine) { digest, index = m.Digest(), m.AppliedIndex() })
 				if index == y.Index && digest != y.Digest {
 					t.Errorf("shard %d has digest %x in the backup, and %x at entry %d", y.Shard, y.Digest, digest, index)
 				}

@@ -132,7 +132,7 @@ func TestSpareReplacesDeadInstance(t *testing.T) {
 	k.startAll("a", "b", "c")
 	k.must("d", "a", "b", "c")
 	k.awaitOn("a", "three instances that work, and a spare one", balanced(4, 3, 3))
-	if n := len(k.server("d").shards.all()); n != 0 {
+	if n := len(k.server("d").serving.Shards.All()); n != 0 {
 		t.Errorf("the spare instance has %d shards", n)
 	}
 	k.node("a", "/before")
@@ -155,7 +155,7 @@ func TestSpareReplacesDeadInstance(t *testing.T) {
 	k.kill("b")
 	k.node("d", "/after") // every shard must take part
 	d := k.server("d")
-	if n, want := len(d.shards.all()), len(d.meta.State().Shards()); n != want {
+	if n, want := len(d.serving.Shards.All()), len(d.meta.State().Shards()); n != want {
 		t.Errorf("the instance has %d of %d shards", n, want)
 	}
 }

@@ -148,8 +148,8 @@ func (k *clusterKit) reports() (text string) {
 		for _, r := range s.host.Report() {
 			text += fmt.Sprintf("%s (instance %d) %+v\n", name, s.instance, r)
 		}
-		for _, d := range s.shards.all() {
-			text += fmt.Sprintf("%s shard %d %+v\n", name, d.id, d.raft.Stats())
+		for _, d := range s.serving.Shards.All() {
+			text += fmt.Sprintf("%s shard %d %+v\n", name, d.ID(), d.Raft().Stats())
 		}
 	}
 	return text

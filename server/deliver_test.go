@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -22,15 +23,15 @@ func TestNewLeader(t *testing.T) {
 	for n := uint64(2); other.Shard == r.Shard; n++ {
 		other = c.session(node, n)
 	}
-	d := s.shards.get(r.Shard)
+	d := s.serving.Shards.Get(r.Shard)
 	var epoch uint64
-	d.raft.View(func(m *shard.Machine) { epoch = m.Epoch() })
+	d.Raft().View(func(m *shard.Machine) { epoch = m.Epoch() })
 	for _, step := range []struct {
 		epoch    uint64
 		detaches bool
 	}{{epoch + 1, false}, {epoch + 1<<16, true}} {
-		d.raft.Exclusive(func(*shard.Machine) {
-			d.Applied(d.raft, 0, nil, &shard.Events{List: []shard.Event{{Kind: shard.EventTookOver, Epoch: step.epoch}}})
+		d.Raft().Exclusive(func(*shard.Machine) {
+			d.Applied(d.Raft(), 0, nil, &shard.Events{List: []shard.Event{{Kind: shard.EventTookOver, Epoch: step.epoch}}})
 		})
 		if !step.detaches {
 			c.ping()
@@ -57,14 +58,14 @@ func TestRelaxedAttachFails(t *testing.T) {
 	first := connect(t, s)
 	node := first.node()
 	r := first.session(node, 1)
-	d := s.shards.get(r.Shard)
+	d := s.serving.Shards.Get(r.Shard)
 	var id uint64
 	s.requests.EachClient(func(c *request.Client) { id = c.ID() })
 	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: request.UnloggedNote}
 	reply := func(st protocol.Status) {
-		d.raft.Exclusive(func(*shard.Machine) {
+		d.Raft().Exclusive(func(*shard.Machine) {
 			d.Reply(&origin, &shard.Event{Kind: shard.EventReply, Status: st, Text: "gone"})
-			d.out.Flush()
+			s.requests.Flush()
 		})
 	}
 	reply(protocol.StatusOK)
@@ -81,7 +82,7 @@ func TestRelaxedAttachFails(t *testing.T) {
 	if _, err := first.lock(node, r.Session, "a", 0); protocol.StatusOf(err) != protocol.StatusSessionExpired {
 		t.Fatal(err)
 	}
-	d.Failed(d.raft, []replica.Origin{origin}, protocol.StatusUnavailable)
+	d.Failed(d.Raft(), []replica.Origin{origin}, protocol.StatusUnavailable)
 	if g := first.closed(); g == nil || g.Status != protocol.StatusUnavailable {
 		t.Fatalf("goodbye is %+v", g)
 	}
@@ -91,19 +92,21 @@ func TestRelaxedAttachFails(t *testing.T) {
 // again, and what comes too late finds nobody.
 func TestFailedAndLate(t *testing.T) {
 	s := start(t, nil)
-	c := connect(t, s)
+	rejected := connect(t, s)
 	var id uint64
 	s.requests.EachClient(func(c *request.Client) { id = c.ID() })
-	var d *shardHost
-	for _, d = range s.shards.all() {
+	var d *serving.Shard
+	for _, d = range s.serving.Shards.All() {
 	}
-	d.Failed(d.raft, []replica.Origin{
+	d.Failed(d.Raft(), []replica.Origin{
 		{}, {Conn: id + 1<<24, Request: 4, Kind: protocol.KindAcquire}, {Conn: id, Request: 5, Kind: protocol.KindAcquire},
 	}, protocol.StatusUnavailable)
-	err := c.reply(protocol.KindAcquire, 5, nil)
+	err := rejected.reply(protocol.KindAcquire, 5, nil)
 	if protocol.StatusOf(err) != protocol.StatusUnavailable || !protocol.Retryable(err) {
 		t.Fatal(err)
 	}
+	_ = rejected.nc.Close() // the server did not count the request that the test made up
+	c := connect(t, s)
 	node := c.node()
 	for n := range uint64(20) {
 		x := connect(t, s)
@@ -147,7 +150,7 @@ func TestPongs(t *testing.T) {
 	c.find("the last ping's own pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == 0 })
 	c.find("the last ping's home pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == r.Shard })
 	// Nor does a home renew while one of the sessions lives by an attach that is not in the log.
-	d := s.shards.get(r.Shard)
+	d := s.serving.Shards.Get(r.Shard)
 	var sc *request.Client
 	s.requests.EachClient(func(x *request.Client) { sc = x })
 	b := sc.NewBinding(7, 0, 0, d, "")
@@ -166,11 +169,11 @@ func TestPongs(t *testing.T) {
 		}
 	}
 	// A home that says nothing holds up nobody's own pong.
-	for _, d := range s.shards.all() {
-		d.raft.Exclusive(func(*shard.Machine) {
-			c.write(protocol.AppendFrame(nil, protocol.KindPing, 3000+d.id, 0, nil))
+	for _, d := range s.serving.Shards.All() {
+		d.Raft().Exclusive(func(*shard.Machine) {
+			c.write(protocol.AppendFrame(nil, protocol.KindPing, 3000+d.ID(), 0, nil))
 			c.find("a pong of a shard that stands still", func(h protocol.Header) bool {
-				return h.Kind == protocol.KindPong && h.ID == 3000+d.id && h.Arg == 0
+				return h.Kind == protocol.KindPong && h.ID == 3000+d.ID() && h.Arg == 0
 			})
 		})
 	}

@@ -10,7 +10,7 @@ import (
 func (c *raw) nameIn(node, shard uint64, prefix string) string {
 	c.t.Helper()
 	for i := 'a'; i <= 'z'; i++ {
-		if name := prefix + string(i); c.s.shardAt(0, c.bucket(node, name)).id == shard {
+		if name := prefix + string(i); c.s.shardAt(0, c.bucket(node, name)).ID() == shard {
 			return name
 		}
 	}

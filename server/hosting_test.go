@@ -3,12 +3,18 @@ package server
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -59,7 +65,7 @@ func TestVoteOfShardMoves(t *testing.T) {
 			k.eventually(n+" to run its replica", func() bool {
 				now, _ := s.meta.State().Shard(x.ID)
 				r, _ = now.On(s.instance)
-				e := s.shards.get(x.ID)
+				e := s.serving.Shards.Get(x.ID)
 				return e != nil && e.Replica == r.Replica
 			})
 			if r.Replica > 4 {
@@ -87,7 +93,7 @@ func TestStreamsEndWithReplica(t *testing.T) {
 	b := c.bucket(node, "svc")
 	d := s.shardAt(0, b)
 	for _, prefix := range []bool{false, true} {
-		c.must(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("svc"), Prefix: prefix}, nil)
+		c.must(protocol.KindWatch, b, &protocol.Watch{Shard: d.ID(), Node: node, Name: []byte("svc"), Prefix: prefix}, nil)
 		c.event(protocol.KindSnapshot, nil)
 	}
 	_ = s.hosting.CloseShard(d.Shard)
@@ -156,6 +162,61 @@ func TestExpelUnderLoad(t *testing.T) {
 	}
 }
 
+// TestAskedWhileItStarts: an instance that waits for a majority of the meta shard answers what the
+// governor asks about its replicas.
+func TestAskedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
+	state := k.server("a").meta.State()
+	x := state.Shards()[0]
+	i, _ := state.Instance(x.Master)
+	k.kill("a", "b", "c")
+
+	other, err := peer.New(peer.Config{
+		Advertise: "governor:7071", Listen: "governor:7071", Network: k.net.Endpoint("governor:7071"), Token: []byte("0123456789abcdef"),
+		Cluster: func() string { return state.Cluster() }, Logger: clusterLog(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := cluster.New(cluster.Config{
+		Transport: other, Local: noReplicas{}, State: func() *meta.State { return state }, Now: replica.SystemClock().Now, Logger: clusterLog(),
+	})
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+
+	started := make(chan error, 1)
+	go func() { started <- k.start(i.Name) }()
+	k.eventually("an answer", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := service.Groups().Members(ctx, x.ID)
+		return err != nil && strings.Contains(err.Error(), "no replica of this shard runs here") // data shards follow the meta shard
+	})
+	for _, name := range []string{"a", "b", "c"} {
+		if name != i.Name {
+			go func() { started <- k.start(name) }()
+		}
+	}
+	for range 3 {
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := k.server(i.Name).peers.Stats().Panics.Load(); n != 0 {
+		t.Errorf("%d calls met a defect", n)
+	}
+}
+
+// noReplicas is an instance that runs none.
+type noReplicas struct{ cluster.Local }
+
+func (noReplicas) Report() map[uint64]governor.ShardReport { return nil }
+
 // TestMissingShardLog: a replica that votes and whose log is gone does not start: it would vote
 // twice.
 func TestMissingShardLog(t *testing.T) {
@@ -164,15 +225,15 @@ func TestMissingShardLog(t *testing.T) {
 	k.startAll("a", "b", "c")
 	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	b := k.server("b")
-	d := b.shards.all()[0]
-	if err := b.host.StopShard(d.id); err != nil {
+	d := b.serving.Shards.All()[0]
+	if err := b.host.StopShard(d.ID()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.host.RemoveData(t.Context(), d.id, d.Replica); err != nil {
+	if err := b.host.RemoveData(t.Context(), d.ID(), d.Replica); err != nil {
 		t.Fatal(err)
 	}
 	k.kill("b")
-	k.refused(k.start("b"), fmt.Sprintf("shard %d's log is missing", d.id), "expel this instance")
+	k.refused(k.start("b"), fmt.Sprintf("shard %d's log is missing", d.ID()), "expel this instance")
 }
 
 // TestReplicaIsTriedAgain: a replica that cannot be started is started when it can, with no further
@@ -182,12 +243,14 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	k := newClusterKit(t, 1)
 	s := k.must("a")
 	k.awaitOn("a", "an instance that works", balanced(1, 1, 1))
-	d := s.shards.all()[0]
+	d := s.serving.Shards.All()[0]
+	counters := func() int { return reflect.ValueOf(s.metrics).Elem().FieldByName("replies").Len() }
+	before := counters()
 	if err := s.hosting.CloseShard(d.Shard); err != nil {
 		t.Fatal(err)
 	}
 	// The engine runs it, so that it cannot be started.
-	if _, err := s.host.StartShard(replica.ShardConfig{ID: d.id, Replica: d.Replica, Sink: noSink{}}); err != nil {
+	if _, err := s.host.StartShard(replica.ShardConfig{ID: d.ID(), Replica: d.Replica, Sink: noSink{}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
@@ -195,14 +258,17 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	if err := s.governor.SetReplicationFactor(ctx, 0, 2); err != nil { // any change of the map
 		t.Fatal(err)
 	}
-	k.eventually("the map to be followed", func() bool { return s.routing().State.Revision() == s.meta.State().Revision() })
-	if s.shards.get(d.id) != nil {
+	k.eventually("the map to be followed", func() bool { return s.requests.Routes().State.Revision() == s.meta.State().Revision() })
+	if s.serving.Shards.Get(d.ID()) != nil {
 		t.Fatal("a replica was started twice")
 	}
-	if err := s.host.StopShard(d.id); err != nil {
+	if err := s.host.StopShard(d.ID()); err != nil {
 		t.Fatal(err)
 	}
-	k.eventually("the replica to be started again", func() bool { return s.shards.get(d.id) != nil })
+	k.eventually("the replica to be started again", func() bool { return s.serving.Shards.Get(d.ID()) != nil })
+	if n := counters(); n != before {
+		t.Errorf("%d counters of replies are kept, %d were: those of a shard end with it, or with its failed start", n, before)
+	}
 }
 
 // noSink is for a replica that serves nobody.

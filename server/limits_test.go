@@ -50,7 +50,7 @@ func TestConfiguredLimits(t *testing.T) {
 		m := &protocol.Create{Head: protocol.Head{Session: b.Session, Seq: seq, Low: seq}, Name: []byte(name), Limit: 1}
 		c.must(protocol.KindCreate, c.bucket(node, name), m, nil)
 	}
-	id := s.shardAt(0, c.bucket(node, "a")).id
+	id := s.shardAt(0, c.bucket(node, "a")).ID()
 	watch := &protocol.Watch{Shard: id, Node: node, Name: []byte("a")}
 	c.must(protocol.KindWatch, c.bucket(node, "a"), watch, nil)
 	once := func(c *raw, session uint64, name string, id uint64) error {

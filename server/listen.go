@@ -1,17 +1,32 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 
-	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/operator"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
+
+// readCerts reads the certificates, and has them followed while the server runs.
+func (s *Server) readCerts(context.Context) error {
+	if err := s.certs.open(&s.cfg, s.log); err != nil {
+		return err
+	}
+	s.certs.each(func(whose string, c *certs.Certs) {
+		s.running.Go(func() { c.Watch(s.ctx) })
+		s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_expiry_seconds{for=%q}", whose), func() float64 { return float64(c.Expires().Unix()) })
+		s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_reloads_failed{for=%q}", whose), func() float64 { return float64(c.Failures()) })
+	})
+	return nil
+}
 
 // listen takes the addresses. Nothing is accepted yet.
 func (s *Server) listen(ctx context.Context) (err error) {
@@ -26,8 +41,8 @@ func (s *Server) listen(ctx context.Context) (err error) {
 			return fmt.Errorf("listen for clients on %s: %w; is another server running, or choose another address", s.cfg.Listen, err)
 		}
 	}
-	if s.certs != nil {
-		cfg.TLSConfig = s.certs.Server()
+	if s.certs.clients != nil {
+		cfg.TLSConfig = s.certs.clients.Server()
 		if cfg.TLS, err = lc.Listen(ctx, "tcp", s.cfg.TLSListen); err != nil {
 			return fmt.Errorf("listen for clients over TLS on %s: %w; is another server running, or choose another address", s.cfg.TLSListen, err)
 		}
@@ -75,44 +90,39 @@ func (s *Server) openListeners(context.Context) error {
 }
 
 // requestConfig says what requests need of this instance.
-func (s *Server) requestConfig() request.Config {
+func (s *Server) requestConfig(shards request.Shards) request.Config {
 	l := &s.cfg.Limits
 	return request.Config{
-		Window: l.Window, MaxFrame: s.maxFrame, MaxData: l.MaxData, MaxSessions: l.MaxSessionsPerConnection, NodeOps: l.NodeOps,
-		Context: s.ctx, Go: s.running.Go, OnPanic: s.panicked, Clock: s.clock, Log: s.log, Metrics: s.metrics, Audit: s.audit.write,
-		Bindings: &s.bindings, Renewals: s.renewals,
-		Authenticator: s.cfg.Authenticator, Authorizer: s.cfg.Authorizer,
-		MemoryRejection: s.memory.rejection,
-		Instance:        s.Instance,
-		Governor:        func() *governor.Governor { return s.governor },
-		Methods:         s.clusterMethods,
-		MapReply:        s.mapReply,
-		MetaState:       s.meta.State,
-		SyncMeta:        s.meta.Sync,
-		Shard:           func(id uint64) request.Shard { return s.shards.forRequests(id) },
-		CloseStream: func(conn, watch uint64) {
-			for _, d := range s.shards.all() {
-				d.delivery.CloseStream(conn, watch)
-			}
+		Limits: request.Limits{
+			Window: l.Window, MaxFrame: s.maxFrame, MaxData: l.MaxData, MaxSessions: l.MaxSessionsPerConnection, NodeOps: l.NodeOps, Memory: s.memory.rejection,
 		},
+		Cluster: clusterForRequests{s}, Shards: shards, Bindings: &s.bindings, Renewals: s.renewals,
+		Authenticator: s.cfg.Authenticator, Authorizer: s.cfg.Authorizer,
+		Context: s.ctx, Go: s.running.Go, OnPanic: s.panicked, Clock: s.clock, Log: s.log, Metrics: s.metrics, Audit: s.audit.write,
 	}
 }
+
+// clusterForRequests is the cluster as this instance has it. It implements request.Cluster.
+type clusterForRequests struct{ s *Server }
+
+func (c clusterForRequests) Instance() uint64                  { return c.s.instance }
+func (c clusterForRequests) Governor() *governor.Governor      { return c.s.governor }
+func (c clusterForRequests) State() *meta.State                { return c.s.meta.State() }
+func (c clusterForRequests) Sync(ctx context.Context) error    { return c.s.meta.Sync(ctx) }
+func (c clusterForRequests) Methods() *operator.ClusterMethods { return c.s.clusterMethods() }
 
 func (s *Server) clusterMethods() *operator.ClusterMethods {
 	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup}
 }
 
-// mapReply is the map for a client, with the masters as they are now, and the addresses for its
-// kind of connection.
-func (s *Server) mapReply(known uint64, secure bool) *protocol.MapReply {
-	m := governor.MapReply(s.routing().State, known, func(shard uint64) (instance, term uint64) {
-		if d := s.shards.get(shard); d != nil {
-			return d.LeaderInstance()
-		}
-		return 0, 0
-	})
-	for i := range m.Instances {
-		m.Instances[i].Address = addressFor(m.Instances[i].Address, secure)
+// advertise is where clients are told to connect, as the cluster map has it.
+func (s *Server) advertise() string {
+	plain, tls := "", ""
+	if s.cfg.Listen != Off {
+		plain = cmp.Or(s.cfg.Advertise, s.Addr())
 	}
-	return &m
+	if address := s.TLSAddr(); address != "" {
+		tls = cmp.Or(s.cfg.TLSAdvertise, address)
+	}
+	return transport.JoinAddresses(plain, tls)
 }

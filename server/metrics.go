@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // registerMetrics adds the series that show live objects.
@@ -15,14 +16,7 @@ func registerMetrics(s *Server) {
 	m.NewGauge("signalbox_memory_limit_bytes", func() float64 { return float64(s.memory.max) })
 	m.RegisterMetricsWriter(func(w io.Writer) {
 		metrics.Write(w, "signalbox_ready", "", s.Ready() == nil)
-		hosts, routes, series, names := s.shards.all(), s.routing(), s.cfg.Limits.MaxSeries, showNames(s)
-		writeShards(w, hosts)
-		if names {
-			writeSemaphores(w, hosts, routes.State, series)
-		}
-		writeQuotas(w, hosts, routes, series, names)
-		writeProcesses(w, hosts)
-		writeRollouts(w, hosts, routes.State, series, names)
+		s.serving.WriteMetrics(w, showNames(s))
 		s.membership.WriteMetrics(w)
 		if s.peers != nil {
 			writePeers(w, s.peers.Stats())
@@ -56,4 +50,13 @@ func writePeers(w io.Writer, st *peer.Stats) {
 		`refused_total{reason="version"}`, st.RefusedVersion.Load(), `refused_total{reason="garbage"}`, st.RefusedGarbage.Load(), `refused_total{reason="slow"}`, st.RefusedSlow.Load(),
 		`refused_total{reason="busy"}`, st.RefusedBusy.Load(), "bad_frames_total", st.BadFrames.Load(), "silent_total", st.Silent.Load(), "panics_total", st.Panics.Load(),
 	)
+}
+
+// writeDisk shows the disk of the log.
+func writeDisk(w io.Writer, h *replica.Host) {
+	metrics.Write(w, "signalbox_log_write_waiting_seconds", "", h.DiskWaiting().Seconds())
+	if sp, ok := h.Space(); ok {
+		metrics.Write(w, "signalbox_disk_free_bytes", "", sp.Free)
+		metrics.Write(w, "signalbox_disk_bytes", "", sp.Total)
+	}
 }

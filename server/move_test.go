@@ -20,22 +20,22 @@ func TestFrozenHome(t *testing.T) {
 	var other protocol.SessionReply
 	n := uint64(2)
 	for ; other.Session == 0; n++ {
-		if b := c.homeBucket(id16(n)); b != moving && s.shardAt(0, b).id == first.Shard {
+		if b := c.homeBucket(id16(n)); b != moving && s.shardAt(0, b).ID() == first.Shard {
 			other = c.session(node, n)
 		}
 	}
-	d := s.shards.get(first.Shard)
+	d := s.serving.Shards.Get(first.Shard)
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
 		run := shard.BucketsBody{Total: 16, First: uint32(moving), Count: 1, Epoch: epoch}
-		if err := d.raft.ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+		if err := d.Raft().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	renewed := func() {
 		t.Helper()
 		ping := c.send(protocol.KindPing, 0, &protocol.Empty{})
-		c.find("the home's pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == ping && h.Arg == d.id })
+		c.find("the home's pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == ping && h.Arg == d.ID() })
 	}
 	renewed()
 
@@ -60,7 +60,7 @@ func TestFrozenHome(t *testing.T) {
 	step(shard.CmdActivate, 101)
 	c.find("the word that the bucket is served", func(h protocol.Header) bool {
 		var m protocol.MapChanged
-		return h.Kind == protocol.KindMapChanged && m.DecodeBody(h.Body) == nil && m.Shard == d.id && m.Master == s.instance
+		return h.Kind == protocol.KindMapChanged && m.DecodeBody(h.Body) == nil && m.Shard == d.ID() && m.Master == s.instance
 	})
 	if r, err := c.attach(node, 1, first.Session, first.Epoch+2); err != nil || r.Epoch != first.Epoch+2 {
 		t.Fatalf("attach at a home that serves again: %+v, %v", r, err)

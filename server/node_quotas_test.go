@@ -69,7 +69,7 @@ func (x *tenants) works(c *raw, node, session uint64) {
 	if err := c.unlock(node, session, "work"); err != nil {
 		x.Errorf("a release: %v", err)
 	}
-	m := &protocol.Watch{Shard: x.s.shardAt(0, c.bucket(node, "work")).id, Node: node, Name: []byte("work")}
+	m := &protocol.Watch{Shard: x.s.shardAt(0, c.bucket(node, "work")).ID(), Node: node, Name: []byte("work")}
 	id := c.send(protocol.KindWatch, c.bucket(node, "work"), m)
 	if err := c.reply(protocol.KindWatch, id, nil); err != nil {
 		x.Errorf("a stream: %v", err)
@@ -164,10 +164,10 @@ func TestQuotaOfWatchers(t *testing.T) {
 	process := uint64(protocol.ProcessBucket(x.small, []byte("p"), x.s.cfg.Buckets))
 	watches := []func(c *raw) error{
 		func(c *raw) error {
-			return c.call(protocol.KindWatch, c.bucket(x.small, "a"), &protocol.Watch{Shard: d.id, Node: x.small, Name: []byte("a")}, nil)
+			return c.call(protocol.KindWatch, c.bucket(x.small, "a"), &protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("a")}, nil)
 		},
 		func(c *raw) error {
-			return c.call(protocol.KindWatch, c.bucket(x.small, "a"), &protocol.Watch{Shard: d.id, Node: x.small, Name: []byte("a"), Prefix: true}, nil)
+			return c.call(protocol.KindWatch, c.bucket(x.small, "a"), &protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("a"), Prefix: true}, nil)
 		},
 		func(c *raw) error {
 			return c.call(protocol.KindProcessWatch, process, &protocol.ProcessWatch{Node: x.small, Name: []byte("p")}, nil)
@@ -203,7 +203,7 @@ func TestQuotaOfWatchers(t *testing.T) {
 		t.Errorf("watchers keep nobody from locking: %v", err)
 	}
 	_ = x.c.nc.Close()
-	eventually(t, "the end of the watchers", func() bool { return d.delivery.Quota.Usage(x.small).Open == 0 })
+	eventually(t, "the end of the watchers", func() bool { return d.Delivery().Quota.Usage(x.small).Open == 0 })
 	for i, open := range watches[:4] {
 		if err := open(friend); err != nil {
 			t.Errorf("watch %d, when the others are gone: %v", i, err)
@@ -227,7 +227,7 @@ func TestQuotaOfRequests(t *testing.T) {
 	rated := func(want uint64) {
 		t.Helper()
 		eventually(t, "the quota at the listener", func() bool {
-			r := x.s.routing().Rates[x.small]
+			r := x.s.requests.Routes().Rates[x.small]
 			return want == 0 && r == nil || r != nil && r.Quota == want
 		})
 	}
@@ -239,14 +239,14 @@ func TestQuotaOfRequests(t *testing.T) {
 	}
 	x.refused(protocol.StatusOverloaded, sentence, held("4"))
 	d := x.s.shardAt(0, c.bucket(x.small, "0"))
-	commands := d.raft.Stats().Commands
+	commands := d.Raft().Stats().Commands
 	_, err := c.describe(x.small, "0", protocol.Strict)
 	x.refused(protocol.StatusOverloaded, sentence, err)
 	m := &protocol.SessionStart{Node: x.small, CreateID: id16(4), Key: id16(4), Timeout: 10_000, Nonce: 4}
 	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindSessionStart, c.homeBucket(m.CreateID), m, &protocol.SessionReply{}))
-	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindWatch, c.bucket(x.small, "0"), &protocol.Watch{Shard: d.id, Node: x.small, Name: []byte("0")}, nil))
+	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindWatch, c.bucket(x.small, "0"), &protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("0")}, nil))
 	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindTrackPoll, c.bucket(x.small, "t"), &protocol.TrackPoll{Session: session, Name: []byte("t"), ID: "i", Incarnation: 1}, nil))
-	if got, want := d.raft.Stats().Commands-commands, uint64(4*2); got != want {
+	if got, want := d.Raft().Stats().Commands-commands, uint64(4*2); got != want {
 		t.Errorf("%d commands were proposed meanwhile, want %d: the other node's", got, want)
 	}
 	x.metrics("requests", "", "4", "5")

@@ -13,7 +13,6 @@ import (
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
 // memberClient is a member with a connection of its own that does what it is told and nothing more.
@@ -234,7 +233,7 @@ func TestProcessRounds(t *testing.T) {
 			t.Fatalf("description is %+v", r)
 		}
 		var list protocol.ProcessListReply
-		a.must(protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, a.bucket()).id, Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
+		a.must(protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, a.bucket()).ID(), Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
 		if len(list.Processes) != 1 || string(list.Processes[0].Name) != "queue" || list.Processes[0].NumMembers != 2 {
 			t.Fatalf("list is %+v", list)
 		}
@@ -349,7 +348,7 @@ func TestProcessBadInput(t *testing.T) {
 	p.fails(protocol.StatusWrongShard, protocol.KindProcessSync, 1<<40, &protocol.ProcessSync{Session: p.session, Name: name})
 	p.fails(protocol.StatusNotFound, protocol.KindProcessWatch, uint64(protocol.ProcessBucket(999, name, s.cfg.Buckets)), &protocol.ProcessWatch{Node: 999, Name: name})
 	var list protocol.ProcessListReply
-	p.must(protocol.KindProcessList, p.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, p.bucket()).id, Node: p.node}, &list)
+	p.must(protocol.KindProcessList, p.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, p.bucket()).ID(), Node: p.node}, &list)
 	if len(list.Processes) != 0 {
 		t.Errorf("processes are %+v", list.Processes)
 	}
@@ -436,7 +435,9 @@ func TestProcessSlowMember(t *testing.T) {
 	a.fails(protocol.StatusOverloaded, protocol.KindProcessRequest, a.bucket(), &protocol.ProcessRequest{
 		Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: n + 1, Low: 1, To: []uint64{b.session}, Payload: []byte(payload),
 	})
-	eventually(t, "messages to be left out", func() bool { return d.memberSink.counts.undelivered.Load() > 0 })
+	eventually(t, "messages to be left out", func() bool {
+		return !strings.Contains(scrape(s), fmt.Sprintf("signalbox_process_undelivered_total{shard=\"%d\"} 0\n", d.ID()))
+	})
 	for answered := map[uint64]bool{}; len(answered) < n; {
 		if err := b.sync(epoch); err != nil {
 			t.Fatal(err)
@@ -464,7 +465,7 @@ func TestProcessBucketFrozen(t *testing.T) {
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
 		run := shard.BucketsBody{Total: 16, First: uint32(a.bucket()), Count: 1, Epoch: epoch}
-		if err := d.raft.ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+		if err := d.Raft().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -489,7 +490,7 @@ func TestProcessBucketFrozen(t *testing.T) {
 		t.Fatalf("a sync while the bucket is frozen: %v", err)
 	}
 	// The relay forgets what it had: the process is elsewhere, as far as it knows.
-	eventually(t, "the relay to go", func() bool { return d.raft.RelayStats().Relays == 0 })
+	eventually(t, "the relay to go", func() bool { return d.Raft().RelayStats().Relays == 0 })
 
 	step(shard.CmdActivate, 101)
 	for _, p := range []*memberClient{a, b} { // some were at home in that bucket
@@ -575,40 +576,3 @@ func TestProcessRights(t *testing.T) {
 type authorizer func(auth.Right) bool
 
 func (a authorizer) Allowed(_ string, right auth.Right, _ string) bool { return a(right) }
-
-// TestRoundWriter: what is written with a shared list is what the message alone would be, whatever
-// was written before.
-func TestRoundWriter(t *testing.T) {
-	var w roundWriter
-	lists := [][]protocol.ProcessMember{{{Session: 1, Order: 1, Key: "a", Data: []byte("x")}, {Session: 2, Order: 3, Identity: "me", Weight: 7}}, nil, {{Session: 2, Order: 3}}, {{Session: 5, Order: 4}}}
-	for i, k := range []int{1, 0, 0, 2, 3, 1, 3, 0} {
-		e := &shard.Event{Session: uint64(10 + i), Name: []byte("p"), Process: &process.MemberEvent{
-			Kind: process.EventPrepare, Epoch: uint64(i + 1), Coordinator: 1, Token: uint64(i + 1), CompletedEpoch: 9, Members: lists[k], Result: []byte("r"), Text: "t",
-		}}
-		w.take(e)
-		var want protocol.ProcessRound
-		shard.ProcessRound(e, &want)
-		want.Members = lists[k]
-		if got := w.AppendBody(nil); !bytes.Equal(got, want.AppendBody(nil)) {
-			t.Fatalf("round %d with %d members: %x, want %x", i, len(lists[k]), got, want.AppendBody(nil))
-		}
-	}
-}
-
-// BenchmarkRoundToThousand is one round told to a thousand members.
-func BenchmarkRoundToThousand(b *testing.B) {
-	var w roundWriter
-	list := make([]protocol.ProcessMember, protocol.MaxProcessMembers)
-	for i := range list {
-		list[i] = protocol.ProcessMember{Session: 1<<40 + uint64(i), Order: uint64(i), Identity: "anonymous", Data: []byte("host-123:8080")}
-	}
-	e := &shard.Event{Name: []byte("queue"), Process: &process.MemberEvent{Kind: process.EventPrepare, Epoch: 7, Members: list}}
-	buf := make([]byte, 0, 1<<20)
-	for b.Loop() {
-		for i := range list {
-			e.Session = list[i].Session
-			w.take(e)
-			buf = protocol.AppendFrame(buf[:0], protocol.KindProcessRound, 0, 1, &w)
-		}
-	}
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -365,14 +366,14 @@ func manual(c *Config) *replica.ManualClock {
 
 // shardIDs are the shards that have a replica here, in order.
 func (s *Server) shardIDs() (ids []uint64) {
-	for _, d := range s.shards.all() {
-		ids = append(ids, d.id)
+	for _, d := range s.serving.Shards.All() {
+		ids = append(ids, d.ID())
 	}
 	return ids
 }
 
 // shardAt is the shard here that owns a bucket, nil when there is none.
-func (s *Server) shardAt(tier uint8, bucket uint64) *shardHost {
-	d, _ := s.routing().Shard(tier, bucket).(*shardHost)
+func (s *Server) shardAt(tier uint8, bucket uint64) *serving.Shard {
+	d, _ := s.requests.Routes().Shard(tier, bucket).(*serving.Shard)
 	return d
 }

@@ -102,7 +102,7 @@ func TestInputIsNotRetained(t *testing.T) {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}
-	f.in(protocol.AppendFrame(nil, protocol.KindWatch, 20, b, &protocol.Watch{Shard: s.shardAt(0, b).id, Node: node, Name: name}))
+	f.in(protocol.AppendFrame(nil, protocol.KindWatch, 20, b, &protocol.Watch{Shard: s.shardAt(0, b).ID(), Node: node, Name: name}))
 	if h := f.reply(t, 20); h.Arg != 0 {
 		t.Fatal(protocol.Status(h.Arg))
 	}

@@ -14,7 +14,7 @@ func TestOverQuota(t *testing.T) {
 	c := connect(t, s)
 	var info protocol.NodeInfo
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/slow", Config: protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 1}}, &info)
-	eventually(t, "the quota", func() bool { return s.routing().Rates[info.ID] != nil })
+	eventually(t, "the quota", func() bool { return s.requests.Routes().Rates[info.ID] != nil })
 	session := c.session(info.ID, 1)
 	pause := func() (yes bool) {
 		s.requests.EachClient(func(c *request.Client) { yes = yes || c.Paused() })

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
@@ -81,7 +82,7 @@ func (k *trackKit) status() (r protocol.TrackStatus) {
 }
 
 // host is where the track is.
-func (k *trackKit) host() *shardHost { return k.s.shardAt(0, k.at) }
+func (k *trackKit) host() *serving.Shard { return k.s.shardAt(0, k.at) }
 
 // TestRolloutServed: a version goes through both locations, and every request that there is is
 // answered.
@@ -118,7 +119,7 @@ func TestRolloutServed(t *testing.T) {
 		t.Fatalf("history %+v", h)
 	}
 	var list protocol.TrackListReply
-	k.must(protocol.KindTrackList, k.at, &protocol.TrackList{Shard: k.host().id, Node: k.node, Prefix: []byte("geo/")}, &list)
+	k.must(protocol.KindTrackList, k.at, &protocol.TrackList{Shard: k.host().ID(), Node: k.node, Prefix: []byte("geo/")}, &list)
 	if len(list.Tracks) != 1 || string(list.Tracks[0].Name) != "geo/base" || list.Tracks[0].NumInstances != 2 || list.Tracks[0].NumLocations != 2 || list.Tracks[0].Last != v {
 		t.Fatalf("list %+v", list)
 	}
@@ -299,8 +300,8 @@ func TestRolloutRefusals(t *testing.T) {
 		{"a version from outside, of a track that has none", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: k.name, Expected: second, Version: 99},
 			protocol.StatusPreconditionFailed, "source"},
 		{"an unknown track advanced", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: other, Version: 99}, protocol.StatusNotFound, "create it"},
-		{"a cursor that is none", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().id, Node: k.node, Cursor: make([]byte, 5000)}, protocol.StatusBadRequest, "cursor"},
-		{"another shard's tracks", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().id + 100, Node: k.node}, protocol.StatusWrongShard, "map"},
+		{"a cursor that is none", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().ID(), Node: k.node, Cursor: make([]byte, 5000)}, protocol.StatusBadRequest, "cursor"},
+		{"another shard's tracks", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().ID() + 100, Node: k.node}, protocol.StatusWrongShard, "map"},
 	} {
 		err := k.call(x.kind, k.at, x.m, nil)
 		if !errors.Is(err, x.want) || !strings.Contains(err.Error(), x.says) {
@@ -336,7 +337,7 @@ func TestSteadyPollsAreReads(t *testing.T) {
 	k.poll("sas-1", k.sas, 1, v)
 	d := k.host()
 	index := k.status().Index
-	read := d.requests.PollsRead.Load()
+	read := d.Requests().PollsRead.Load()
 	const polls = 2000
 	m := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas, Report: protocol.UpdateReport{Seq: 1, Current: v, Target: v, Code: "OK", Attempts: 1}}
 	for done := 0; done < polls; done += 100 {
@@ -354,7 +355,7 @@ func TestSteadyPollsAreReads(t *testing.T) {
 			}
 		}
 	}
-	if n := d.requests.PollsRead.Load() - read; n != polls {
+	if n := d.Requests().PollsRead.Load() - read; n != polls {
 		t.Errorf("%d of %d polls were reads", n, polls)
 	}
 	if got := k.status().Index; got != index {
@@ -405,7 +406,7 @@ func TestRolloutRights(t *testing.T) {
 			return protocol.KindTrackHistory, &protocol.TrackHistory{Node: k.node, Name: k.name, Location: "SAS"}
 		},
 		func() (protocol.Kind, protocol.Message) {
-			return protocol.KindTrackList, &protocol.TrackList{Shard: s.shardAt(0, k.at).id, Node: k.node}
+			return protocol.KindTrackList, &protocol.TrackList{Shard: s.shardAt(0, k.at).ID(), Node: k.node}
 		},
 		func() (protocol.Kind, protocol.Message) {
 			return protocol.KindTrackWatch, &protocol.TrackWatch{Node: k.node, Name: k.name}
@@ -473,7 +474,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 		t.Errorf("after one was closed another was answered %v", err)
 	}
 	_ = other.nc.Close()
-	eventually(t, "the streams of a connection to go with it", func() bool { return d.delivery.Tracks.Len() == 1 })
+	eventually(t, "the streams of a connection to go with it", func() bool { return d.Delivery().Tracks.Len() == 1 })
 
 	// Of one location, and of what an instance needs, no more is told.
 	narrow := connect(t, s)
@@ -483,15 +484,15 @@ func TestRolloutWatchBounds(t *testing.T) {
 	k.poll("sas-1", k.sas, 0, 0)
 	k.poll("sas-1", k.sas, 1, v)
 	eventually(t, "the second location to have it", func() bool { return k.poll("man-1", k.man, 0, 0).Version == v })
-	for told := false; !told; {
+	for notified := false; !notified; {
 		var m protocol.TrackEvents
 		narrow.event(protocol.KindTrackEvents, &m)
 		for _, e := range m.Events {
 			switch {
 			case e.Location != "MAN" || e.Kind != protocol.TrackEventTarget && e.State != protocol.StateReady:
-				t.Fatalf("told of %+v", e)
+				t.Fatalf("notified of %+v", e)
 			case e.Kind == protocol.TrackEventTarget:
-				told = e.Version == v
+				notified = e.Version == v
 			}
 		}
 	}
@@ -506,7 +507,7 @@ func TestRolloutBehind(t *testing.T) {
 	slow.must(protocol.KindTrackWatch, k.at, &protocol.TrackWatch{Node: k.node, Name: k.name}, nil)
 	slow.event(protocol.KindTrackStatus, nil)
 	// What is not read fills the sockets' buffers first.
-	stands := func() bool { return k.host().delivery.Tracks.Waiting() > 0 }
+	stands := func() bool { return k.host().Delivery().Tracks.Waiting() > 0 }
 	for !stands() {
 		for range 200 {
 			m := &protocol.TrackAdmin{Head: k.head(k.session), Name: k.name, Verb: protocol.TrackPause}
@@ -569,7 +570,7 @@ func TestRolloutMetrics(t *testing.T) {
 	eventually(t, "the bad version to be replaced", func() bool { return k.poll("sas-1", k.sas, 0, 0).Version == second })
 	has(`reason="reelect-explicit"} 1`)
 	k.must(protocol.KindTrackAdmin, k.at, &protocol.TrackAdmin{Head: k.head(k.session), Name: k.name, Verb: protocol.TrackPause}, nil)
-	s.cfg.Limits.MaxSeries = 12
+	s.serving.Series = 12
 	has("signalbox_rollout_series_truncated 1\n")
 
 	audited(t, s, file,

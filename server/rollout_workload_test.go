@@ -133,7 +133,7 @@ func TestSteadyInstances(t *testing.T) {
 	})
 	x := newPollers(t, s, conns, each, "SAS")
 	d := s.shardAt(0, x.at)
-	read, logged, index := d.requests.PollsRead.Load(), d.requests.PollsLogged.Load(), d.raft.Stats().AppliedIndex
+	read, logged, index := d.Requests().PollsRead.Load(), d.Requests().PollsLogged.Load(), d.Raft().Stats().AppliedIndex
 	const rounds = 3
 	for range rounds {
 		x.all(func(_ int, c *pollingConn) {
@@ -142,13 +142,13 @@ func TestSteadyInstances(t *testing.T) {
 			}
 		})
 	}
-	if n := d.requests.PollsRead.Load() - read; n != uint64(rounds*conns*each) {
+	if n := d.Requests().PollsRead.Load() - read; n != uint64(rounds*conns*each) {
 		t.Errorf("%d polls were reads, of %d", n, rounds*conns*each)
 	}
-	if n := d.requests.PollsLogged.Load() - logged; n != 0 {
+	if n := d.Requests().PollsLogged.Load() - logged; n != 0 {
 		t.Errorf("%d polls went to the log", n)
 	}
-	if got := d.raft.Stats().AppliedIndex; got != index {
+	if got := d.Raft().Stats().AppliedIndex; got != index {
 		t.Errorf("the log went from %d to %d", index, got)
 	}
 }
@@ -165,7 +165,7 @@ func BenchmarkPolls(b *testing.B) {
 			const instances = 10_000
 			x := newPollers(b, s, v.conns, instances/v.conns, "SAS", "MAN", "VLA")
 			d := s.shardAt(0, x.at)
-			index, barriers, used := d.raft.Stats().AppliedIndex, d.raft.Stats().Barriers, cpuTime()
+			index, barriers, used := d.Raft().Stats().AppliedIndex, d.Raft().Stats().Barriers, cpuTime()
 			b.ResetTimer()
 			rounds := max(1, b.N/instances)
 			x.all(func(_ int, c *pollingConn) {
@@ -180,8 +180,8 @@ func BenchmarkPolls(b *testing.B) {
 			polls := float64(rounds * instances)
 			b.ReportMetric(polls/b.Elapsed().Seconds(), "polls/s")
 			b.ReportMetric(float64((cpuTime()-used).Nanoseconds())/1000/polls, "cpu-us/poll")
-			b.ReportMetric(float64(d.raft.Stats().Barriers-barriers)/polls, "barriers/poll")
-			b.ReportMetric(float64(d.raft.Stats().AppliedIndex-index), "entries")
+			b.ReportMetric(float64(d.Raft().Stats().Barriers-barriers)/polls, "barriers/poll")
+			b.ReportMetric(float64(d.Raft().Stats().AppliedIndex-index), "entries")
 		})
 	}
 }

@@ -79,7 +79,7 @@ func TestSemaphoreRequests(t *testing.T) {
 		t.Fatalf("describe: %+v, %v", d, err)
 	}
 	var list protocol.ListReply
-	shard := s.shardAt(0, b).id
+	shard := s.shardAt(0, b).ID()
 	c.must(protocol.KindList, b, &protocol.List{Shard: shard, Node: node}, &list)
 	if len(list.Semaphores) != 1 || string(list.Semaphores[0].Name) != "config" {
 		t.Fatalf("list: %+v", list)
@@ -148,7 +148,7 @@ func TestStream(t *testing.T) {
 	node := c.node()
 	r := c.session(node, 1)
 	b := c.bucket(node, "svc")
-	w := &protocol.Watch{Shard: s.shardAt(0, b).id, Node: node, Name: []byte("svc")}
+	w := &protocol.Watch{Shard: s.shardAt(0, b).ID(), Node: node, Name: []byte("svc")}
 	id := c.send(protocol.KindWatch, b, w)
 	if h, err := c.next(); err != nil || h.Kind != protocol.KindWatch|protocol.KindReply {
 		t.Fatalf("the reply does not come first: %v, %v", h.Kind, err)

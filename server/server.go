@@ -10,10 +10,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
@@ -22,9 +20,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
-	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -39,22 +37,20 @@ type Server struct {
 	memory   *memoryLimit
 	maxFrame uint32
 
-	lock         *os.File        // of the data folder
-	peers        *peer.Transport // nil: alone for good
-	links        cluster.Transport
-	certs        *certs.Certs // of clients' TLS; nil: there is none
-	clusterCerts *certs.Certs // of instances' TLS; nil: there is none
-	entry        *cluster.Bootstrap
-	member       *cluster.Service
-	membership   *membership.Member
-	host         *replica.Host
-	hosting      *hosting.Hosting
-	audit        auditLog
-	meta         *membership.Meta
-	governor     *governor.Governor
-	shards       shardTable
-	flusher      *delivery.Flusher
-	requests     *request.Server
+	lock       *os.File        // of the data folder
+	peers      *peer.Transport // nil: alone for good
+	links      cluster.Transport
+	certs      certificates
+	entry      *cluster.Bootstrap
+	member     *cluster.Service
+	membership *membership.Member
+	host       *replica.Host
+	hosting    *hosting.Hosting
+	audit      auditLog
+	meta       *membership.Meta
+	governor   *governor.Governor
+	requests   *request.Server
+	serving    *serving.Serving
 
 	transport *transport.Transport
 	bindings  session.Table
@@ -95,7 +91,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.ready.Store(true)
-	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(), "shards", len(s.shards.all()), "cluster", s.routing().State.Cluster())
+	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(), "shards", len(s.hosting.Shards.All()), "cluster", s.meta.State().Cluster())
 	return s, nil
 }
 
@@ -117,18 +113,22 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = metrics.New()
 	s.meta = membership.NewMeta(cfg.Clock)
-	s.requests = request.New(s.requestConfig())
+	hosted := new(hosting.Table)
+	s.requests = request.New(s.requestConfig(serving.Table{Hosted: hosted}))
 	s.membership = membership.New(s.ctx, membership.Config{
 		Meta: s.meta, Clock: s.clock, Logger: s.log, OfflineAfter: cfg.OfflineAfter,
-		Go: s.running.Go, Led: func() []uint64 { return s.shards.Led() }, Started: s.ready.Load, Failed: s.done, Fail: s.fail,
+		Go: s.running.Go, Led: hosted.Led, Started: s.ready.Load, Failed: s.done, Fail: s.fail,
+	})
+	s.serving = serving.New(serving.Config{
+		Requests: s.requests, Bindings: &s.bindings, Shards: serving.Table{Hosted: hosted}, Watches: delivery.WatchLimits{Watchers: cfg.Limits.MaxWatchers, Streams: cfg.Limits.MaxStreams, OneShots: cfg.Limits.MaxWatches},
+		Clock: s.clock, Log: s.log, Metrics: s.metrics, Series: cfg.Limits.MaxSeries, Audit: s.audit.write,
 	})
 	s.hosting = hosting.New(s.ctx, hosting.Config{
-		Meta: s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(), Source: cfg.restore,
-		Serve: func(x *hosting.Shard) hosting.Front { return newShardHost(s, x) },
-		Route: func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.routing().Home(tier, bucket) }, Heard: s.lastReceived,
-		MapChanged: s.mapChanged, Go: s.running.Go, Contain: s.panicked, Fail: s.fail,
+		Shards: hosted, Serve: s.serving.Front, Heard: s.requests.LastReceived, MapChanged: s.requests.MapChanged,
+		Route: func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.requests.Routes().Home(tier, bucket) },
+		Meta:  s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(), Source: cfg.restore,
+		Go: s.running.Go, Contain: s.panicked, Fail: s.fail,
 	})
-	s.shards = shardTable{&s.hosting.Shards}
 
 	progress, started := context.WithCancel(s.ctx)
 	defer started()
@@ -163,50 +163,6 @@ func (s *Server) fail(err error) {
 		s.ready.Store(false)
 		close(s.done)
 	})
-}
-
-// routing is the newest map that is prepared here, nil before the first.
-func (s *Server) routing() *request.Routes { return s.requests.Routes() }
-
-// mapChanged prepares a map that was carried out, and notifies the clients.
-func (s *Server) mapChanged(state *meta.State) {
-	former := s.routing()
-	s.requests.SetRoutes(request.NewRoutes(state, s.shards.forRequests, former))
-	s.requests.SetAuth(state)
-	if former != nil && former.State.MapVersion() != state.MapVersion() {
-		s.broadcastMapChanged(&protocol.MapChanged{Version: state.MapVersion()})
-	}
-}
-
-// broadcastMapChanged notifies every connection.
-func (s *Server) broadcastMapChanged(m *protocol.MapChanged) {
-	defer s.transport.Flush()
-	s.transport.Each(func(c *transport.Conn) {
-		if c.Established() {
-			c.Append(protocol.KindMapChanged, 0, 0, m)
-		}
-	})
-}
-
-// lastReceived is when something last arrived on a connection; 0 if it is closed.
-func (s *Server) lastReceived(id uint64) time.Duration {
-	if c := s.transport.Conn(id); c != nil {
-		return c.LastReceived()
-	}
-	return 0
-}
-
-// guard, deferred, contains a panic in a callback. The panic is logged with its stack and counted;
-// then, if not nil, closes what was hit. The process goes on.
-func (s *Server) guard(where string, then func()) {
-	p := recover()
-	if p == nil {
-		return
-	}
-	s.panicked(where, p)
-	if then != nil {
-		then()
-	}
 }
 
 // panicked logs and counts a contained panic. The goroutine must still have the panic's stack.

@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -108,21 +109,21 @@ func TestWatchTooLate(t *testing.T) {
 	m := protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchOwners, WatchID: 1}
 	arm := func() error {
 		var err error
-		d.raft.Exclusive(func(machine *shard.Machine) { err = request.Arm(sc, d, machine, &m) })
+		d.Raft().Exclusive(func(machine *shard.Machine) { err = request.Arm(sc, d, machine, &m) })
 		return err
 	}
-	if err := arm(); err != nil || d.delivery.Semaphores.Stats().OneShots != 1 {
-		t.Fatal(err, d.delivery.Semaphores.Stats().OneShots)
+	if err := arm(); err != nil || d.Delivery().Semaphores.Stats().OneShots != 1 {
+		t.Fatal(err, d.Delivery().Semaphores.Stats().OneShots)
 	}
 	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session, Epoch: 1}, nil)
 	c.event(protocol.KindSessionEnded, nil)
-	if err := arm(); !errors.Is(err, protocol.StatusSessionExpired) || d.delivery.Semaphores.Stats().OneShots != 0 {
-		t.Fatal(err, d.delivery.Semaphores.Stats().OneShots)
+	if err := arm(); !errors.Is(err, protocol.StatusSessionExpired) || d.Delivery().Semaphores.Stats().OneShots != 0 {
+		t.Fatal(err, d.Delivery().Semaphores.Stats().OneShots)
 	}
 	_ = c.nc.Close()
-	eventually(t, "the end of the connection", func() bool { return !sc.Watch(d.delivery) })
-	if err := arm(); err != nil || d.delivery.Semaphores.Stats().OneShots != 0 {
-		t.Fatal(err, d.delivery.Semaphores.Stats().OneShots)
+	eventually(t, "the end of the connection", func() bool { return !sc.Watch(d.Delivery()) })
+	if err := arm(); err != nil || d.Delivery().Semaphores.Stats().OneShots != 0 {
+		t.Fatal(err, d.Delivery().Semaphores.Stats().OneShots)
 	}
 }
 
@@ -172,7 +173,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/doomed"}, nil)
 	end(dropped, protocol.EndNodeDropped, "node dropped")
 	for _, id := range s.shardIDs() {
-		s.shards.get(id).raft.View(func(m *shard.Machine) {
+		s.serving.Shards.Get(id).Raft().View(func(m *shard.Machine) {
 			if z := m.Sizes(); z.Sessions+z.RemoteSessions+z.Semaphores != 0 {
 				t.Errorf("shard %d keeps %+v of the dropped node", id, z)
 			}
@@ -251,15 +252,15 @@ func TestReadConsistency(t *testing.T) {
 	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
 		t.Fatal(err)
 	}
-	var d *shardHost
-	for _, d = range s.shards.all() {
+	var d *serving.Shard
+	for _, d = range s.serving.Shards.All() {
 	}
 	barriers := func(consistency protocol.Consistency, index uint64) uint64 {
 		t.Helper()
-		before := d.raft.Stats().Barriers
+		before := d.Raft().Stats().Barriers
 		m := &protocol.Describe{Node: node, Name: []byte("a"), Consistency: consistency, MinIndex: index}
 		c.must(protocol.KindDescribe, c.bucket(node, "a"), m, &protocol.DescribeReply{})
-		return d.raft.Stats().Barriers - before
+		return d.Raft().Stats().Barriers - before
 	}
 	if n := barriers(protocol.Strict, 0); n != 1 {
 		t.Errorf("STRICT made %d barriers", n)
@@ -493,7 +494,7 @@ func TestRights(t *testing.T) {
 	var gone protocol.NodeInfo
 	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
 	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
-	eventually(t, "the map to have the node", func() bool { return s.routing().State.LastNode() >= gone.ID })
+	eventually(t, "the map to have the node", func() bool { return s.requests.Routes().State.LastNode() >= gone.ID })
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
 	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1, Nonce: 5})
 	r := reader.session(node, 1)

@@ -73,21 +73,14 @@ func (s *Server) Close() error { return s.stop(nil) }
 const stampTimeout = 200 * time.Millisecond
 
 // handOver has the cluster take over what this instance has. The logs of the shards that are still
-// led here then get a mark, as with a transfer: so the next leader, which as a rule is this
-// instance when it is back, leaves sessions their remaining time and adds no grace period.
+// led here then get a mark: the next leader is as a rule this instance when it is back.
 func (s *Server) handOver(ctx context.Context) {
 	if s.ready.Load() {
 		s.membership.HandOver(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
 	defer cancel()
-	var sending sync.WaitGroup
-	for _, id := range s.shards.Led() {
-		if d := s.shards.get(id); d != nil {
-			sending.Go(func() { _ = d.raft.HandOver(ctx) })
-		}
-	}
-	sending.Wait()
+	s.hosting.HandOver(ctx)
 }
 
 // leaveFullDisk is called when the disk's free space has fallen below the low mark. If the others
@@ -203,9 +196,7 @@ func (s *Server) end(drain func()) {
 	} else if s.adminListener != nil {
 		errs = append(errs, s.adminListener.Close())
 	}
-	if s.flusher != nil {
-		s.flusher.Close()
-	}
+	s.serving.Close()
 	if s.host != nil {
 		if err := s.host.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close the log: %w", err))

@@ -14,9 +14,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/admin"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
-	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/peer"
@@ -37,7 +37,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 			return err
 		}
 		s.peers, err = peer.New(peer.Config{
-			Advertise: s.cfg.raftAddress(), Listen: s.cfg.Raft, Network: s.peerNetwork(), Token: token, Cluster: s.clusterID, Logger: s.log,
+			Advertise: s.cfg.raftAddress(), Listen: s.cfg.Raft, Network: s.certs.network(s.cfg.Network), Token: token, Cluster: s.clusterID, Logger: s.log,
 		})
 		if err != nil {
 			return err
@@ -170,6 +170,29 @@ func (s *Server) makeFolder(context.Context) (err error) {
 	return err
 }
 
+// openAuth turns auth on in a cluster that this instance makes, before clients are let in. It may
+// have died in the middle before: the secret is on disk first.
+func (s *Server) openAuth(ctx context.Context) error {
+	if !s.cfg.Auth || !s.entry.Identity().Founder {
+		return nil
+	}
+	state := s.meta.State()
+	if list, _ := state.Tokens(); state.AuthOn() || len(list) != 0 {
+		return nil // turning it off later is an administrator's word, which a restart does not undo
+	}
+	secret, where, err := adminSecret(&s.cfg)
+	if err != nil {
+		return err
+	}
+	t := meta.Token{ID: auth.AdminTokenID, Identity: auth.AdminIdentity, Hash: auth.HashToken([]byte(secret))}
+	if err := s.governor.TurnAuth(ctx, true, t); err != nil && !errors.Is(err, protocol.StatusAlreadyExists) {
+		return fmt.Errorf("turn auth on: %w", err)
+	}
+	s.requests.SetAuth(s.meta.State())
+	s.log.Info("auth is on; the administrator's token is kept", "identity", auth.AdminIdentity, "file", where)
+	return nil
+}
+
 // clusterID is the cluster's id, empty while it is unknown: this instance may then talk to any.
 func (s *Server) clusterID() string {
 	if s.entry == nil {
@@ -231,8 +254,6 @@ func (s *Server) errMetaLost() error {
 // openShards starts the replicas that the map gives to this instance, and follows the map from then
 // on. Without a map there are none: the founder is about to make it.
 func (s *Server) openShards(ctx context.Context) error {
-	began := time.Now()
-	s.flusher = delivery.NewFlusher(func() time.Duration { return time.Since(began) }, s.transport.Flush) // windows of a few ms are a matter of real time
 	s.startup.waitForText("starting its shards")
 	state := s.meta.State()
 	if err := s.checkCluster(state); err != nil {

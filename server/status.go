@@ -42,6 +42,10 @@ func (s *Server) Err() error {
 // that goes to a file it does nothing.
 func (s *Server) ReopenAudit() error { return s.audit.log.Reopen() }
 
+// ReloadCertificates reads the files of certificates now, instead of within a second. With an error
+// the former ones stay in use.
+func (s *Server) ReloadCertificates() error { return s.certs.reload() }
+
 // Instance is the instance's number in its cluster.
 func (s *Server) Instance() uint64 { return s.instance }
 
@@ -55,8 +59,8 @@ func (s *Server) AwaitState(ctx context.Context, f func(*meta.State) bool) error
 
 // Leads reports whether this instance serves a data shard as its master.
 func (s *Server) Leads(shard uint64) bool {
-	d := s.shards.get(shard)
-	return d != nil && d.raft.Leading()
+	d := s.hosting.Shards.Get(shard)
+	return d != nil && d.Raft().Leading()
 }
 
 // LeadsMeta reports whether this instance leads the meta shard, and so governs the cluster.
@@ -105,9 +109,9 @@ func (s *Server) Ready() error {
 	if t, ok := state.Tier(i.Tier); ok && t.Buckets > 0 && !t.Bootstrapped {
 		return bucketsUnassigned(state, &i, &t)
 	}
-	for _, d := range s.shards.all() {
+	for _, d := range s.hosting.Shards.All() {
 		if d.Leader() == 0 {
-			return fmt.Errorf("shard %d has no leader", d.id)
+			return fmt.Errorf("shard %d has no leader", d.ID())
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ import (
 func (k *clusterKit) leadsMost() string {
 	best, most := "", -1
 	for name, s := range k.run {
-		if n := len(s.shards.Led()); n > most {
+		if n := len(s.hosting.Shards.Led()); n > most {
 			best, most = name, n
 		}
 	}
@@ -96,7 +96,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}
 	leaving := k.leadsMost()
 	x := k.run[leaving]
-	led := len(x.shards.Led())
+	led := len(x.hosting.Shards.Led())
 	mu.Lock()
 	before := calls
 	mu.Unlock()

@@ -147,7 +147,7 @@ func TestRefusesToStart(t *testing.T) {
 	if s, err = Start(ctx, same); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.shards.all()); n != 2 {
+	if n := len(s.serving.Shards.All()); n != 2 {
 		t.Fatalf("%d shards", n)
 	}
 	_ = s.Close()
@@ -242,10 +242,10 @@ func TestSlowStream(t *testing.T) {
 	b := c.bucket(node, "cfg")
 	d := s.shardAt(0, b)
 	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("cfg"), Limit: 1}, nil)
-	id := w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("cfg")})
+	id := w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.ID(), Node: node, Name: []byte("cfg")})
 	w.event(protocol.KindSnapshot, nil)
 	data := make([]byte, 100<<10)
-	for i := byte(1); d.delivery.Semaphores.Stats().FellBehind == 0; i++ {
+	for i := byte(1); d.Delivery().Semaphores.Stats().FellBehind == 0; i++ {
 		data[0] = i
 		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: data}, nil)
 	}
@@ -279,14 +279,14 @@ func TestManySlowStreams(t *testing.T) {
 	readers := make([]*raw, slow)
 	for i := range readers {
 		w := connect(t, s)
-		w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.id, Node: node, Name: []byte("cfg")})
+		w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.ID(), Node: node, Name: []byte("cfg")})
 		w.event(protocol.KindSnapshot, nil)
 		readers[i] = w
 	}
 	data, most := make([]byte, size), int64(0)
 	// A stream can be behind for a moment before its socket's buffers are full: on until what waits
 	// is over the total too.
-	for i := 0; d.delivery.Semaphores.Stats().FellBehind < slow || most < total; i++ {
+	for i := 0; d.Delivery().Semaphores.Stats().FellBehind < slow || most < total; i++ {
 		data[0], data[1] = byte(i), byte(i>>8)
 		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: data}, nil)
 		most = max(most, s.transport.UnreadBytes())

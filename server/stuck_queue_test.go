@@ -24,8 +24,8 @@ func TestStuckQueueIsShown(t *testing.T) {
 	}
 	shown := func() (stuck int, named bool) {
 		text := scrape(s)
-		for _, d := range s.shards.all() {
-			stuck += strings.Count(text, fmt.Sprintf("signalbox_shard_stuck_queues{shard=\"%d\"} 1\n", d.id))
+		for _, d := range s.serving.Shards.All() {
+			stuck += strings.Count(text, fmt.Sprintf("signalbox_shard_stuck_queues{shard=\"%d\"} 1\n", d.ID()))
 		}
 		return stuck, strings.Contains(text, `signalbox_semaphore_stuck{node="/default",semaphore="listeners"} 1`)
 	}

@@ -1,13 +1,12 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
-	"strings"
 
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/peer"
@@ -32,75 +31,55 @@ func (c *Config) checkTLS() error {
 	return nil
 }
 
-// readCerts reads the certificates, and has them followed while the server runs.
-func (s *Server) readCerts(context.Context) error {
-	if s.cfg.TLSListen != Off {
-		c, err := certs.Open(s.cfg.TLS, s.log)
-		if err != nil {
+// certificates are those of an instance.
+type certificates struct {
+	clients   *certs.Certs // of clients' TLS; nil: there is none
+	instances *certs.Certs // of instances' TLS; nil: there is none
+}
+
+// open reads those that the configuration names.
+func (x *certificates) open(c *Config, log *slog.Logger) (err error) {
+	if c.TLSListen != Off {
+		if x.clients, err = certs.Open(c.TLS, log); err != nil {
 			return fmt.Errorf("TLS for clients: %w", err)
 		}
-		s.certs = c
-		s.watchCerts(c, "clients")
 	}
-	if s.cfg.ClusterTLS != (certs.Files{}) {
-		f := s.cfg.ClusterTLS
+	if c.ClusterTLS != (certs.Files{}) {
+		f := c.ClusterTLS
 		f.Require = true
-		c, err := certs.Open(f, s.log)
-		if err != nil {
+		if x.instances, err = certs.Open(f, log); err != nil {
 			return fmt.Errorf("TLS between instances: %w", err)
 		}
-		s.clusterCerts = c
-		s.watchCerts(c, "instances")
 	}
 	return nil
 }
 
-func (s *Server) watchCerts(c *certs.Certs, whose string) {
-	s.running.Go(func() { c.Watch(s.ctx) })
-	s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_expiry_seconds{for=%q}", whose), func() float64 { return float64(c.Expires().Unix()) })
-	s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_reloads_failed{for=%q}", whose), func() float64 { return float64(c.Failures()) })
+// each visits those that there are.
+func (x *certificates) each(visit func(whose string, c *certs.Certs)) {
+	if x.clients != nil {
+		visit("clients", x.clients)
+	}
+	if x.instances != nil {
+		visit("instances", x.instances)
+	}
 }
 
-// ReloadCertificates reads the files of certificates now, instead of within a second. With an error
-// the former ones stay in use.
-func (s *Server) ReloadCertificates() error {
+// reload reads the files now.
+func (x *certificates) reload() error {
 	var errs []error
-	for _, c := range []*certs.Certs{s.certs, s.clusterCerts} {
-		if c != nil {
-			errs = append(errs, c.Reload())
-		}
-	}
+	x.each(func(_ string, c *certs.Certs) { errs = append(errs, c.Reload()) })
 	return errors.Join(errs...)
 }
 
-// An instance has two addresses in the map when it listens over TLS too: "plain,tls://other", or "tls://other" alone. A client is told that of its own kind. When an
-// instance has none, it is told the other one: it cannot connect there, and its error says so
-// better than an instance without an address.
-const tlsScheme = "tls://"
-
-// advertise is where clients are told to connect.
-func (s *Server) advertise() string {
-	var list []string
-	if plain := cmp.Or(s.cfg.Advertise, s.Addr()); plain != "" && s.cfg.Listen != Off {
-		list = append(list, plain)
+// network encrypts a network between instances, if there are certificates for it. Nil is TCP.
+func (x *certificates) network(n peer.Network) peer.Network {
+	if x.instances == nil {
+		return n
 	}
-	if address := s.TLSAddr(); address != "" {
-		list = append(list, tlsScheme+cmp.Or(s.cfg.TLSAdvertise, address))
+	if n == nil {
+		n = peer.TCP()
 	}
-	return strings.Join(list, ",")
-}
-
-// addressFor takes the map's address of an instance apart for a client.
-func addressFor(address string, secure bool) string {
-	other := address
-	for one := range strings.SplitSeq(address, ",") {
-		rest, is := strings.CutPrefix(one, tlsScheme)
-		if is == secure {
-			return rest
-		}
-		other = rest
-	}
-	return other
+	return tlsNetwork{Network: n, certs: x.instances}
 }
 
 // tlsNetwork encrypts what instances say to each other. Each end shows a certificate that the CA
@@ -131,16 +110,4 @@ func (n tlsNetwork) Dial(ctx context.Context, address string) (net.Conn, error) 
 		return nil, err
 	}
 	return c, nil
-}
-
-// peerNetwork is what instances' connections are made with.
-func (s *Server) peerNetwork() peer.Network {
-	network := s.cfg.Network
-	if s.clusterCerts == nil {
-		return network
-	}
-	if network == nil {
-		network = peer.TCP()
-	}
-	return tlsNetwork{Network: network, certs: s.clusterCerts}
 }

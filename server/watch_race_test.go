@@ -74,7 +74,7 @@ func (c *raw) oneShotBeside(node, session, b, id, version uint64) (old bool) {
 // streamBeside is the same with a stream.
 func (c *raw) streamBeside(s *Server, node, b, version uint64) (old bool) {
 	c.t.Helper()
-	id := c.send(protocol.KindWatch, b, &protocol.Watch{Shard: s.shardAt(0, b).id, Node: node, Name: []byte("cfg")})
+	id := c.send(protocol.KindWatch, b, &protocol.Watch{Shard: s.shardAt(0, b).ID(), Node: node, Name: []byte("cfg")})
 	if err := c.reply(protocol.KindWatch, id, nil); err != nil {
 		c.t.Fatal(err)
 	}

@@ -21,10 +21,10 @@ var wallClock = map[string]string{
 	"server/governor/node.go":           "the stamp on commands, shown",
 	"server/membership/observation.go":  "since when an instance is not heard, shown",
 	"server/request/poll.go":            "the stamp on what a poll reports, shown",
-	"server/track_audit.go":             "shown",
 	"server/delivery/process_stream.go": "shown",
+	"server/serving/tracks.go":          "shown",
 	"server/servertest/clock.go":        "tests",
-	"server/tls.go":                     "the end of a certificate, shown",
+	"server/listen.go":                  "the end of a certificate, shown",
 	"shard/replica/proposer.go":         "the stamp on batches, shown",
 }
 

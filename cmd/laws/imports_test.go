@@ -26,6 +26,7 @@ var layers = []struct {
 	{"server/transport", []string{"server/transport", "protocol"}},
 	{"server/session", []string{"server/session", "server/transport", "protocol", "shard", "shard/leader", "shard/meta"}},
 	{"server/request", []string{"server/request", "server/transport", "server/session", "server/delivery", "server/auth", "server/audit", "server/metrics", "server/governor", "server/operator", "protocol", "shard", "shard/leader", "shard/meta", "shard/replica"}},
+	{"server/serving", []string{"server/serving", "server/hosting", "server/request", "server/delivery", "server/session", "server/transport", "server/metrics", "server/audit", "protocol", "shard", "shard/leader", "shard/meta", "shard/replica"}},
 	{"server/delivery", []string{"server/delivery", "protocol", "shard", "shard/replica"}},
 	{"server/cluster", []string{"server/cluster", "protocol", "server/discovery", "server/file", "server/governor", "server/peer", "shard", "shard/meta"}},
 	{"server/governor", []string{"server/governor", "protocol", "shard", "shard/meta"}},

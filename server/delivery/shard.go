@@ -2,8 +2,8 @@
 // sessions, fired one-shot watches, and the snapshots and changes of streams.
 //
 // A Shard is the delivery of one hosted shard. It knows connections by their ids; its Host, which
-// the server implements, appends frames to them. A WatchHub has the watchers of semaphores. It owns
-// no goroutine and no clock. A Flusher, one for all hubs of an instance, ends their windows.
+// serving implements, appends frames to them. A WatchHub has the watchers of semaphores. It owns no
+// goroutine and no clock. A Flusher, one for all hubs of an instance, ends their windows.
 //
 // Locks: the shard's machine lock, then that of a hub or of streams, then whatever the Sender
 // takes. Applied, Changed and NodeDropped are called in apply order while the machine is locked

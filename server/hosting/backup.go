@@ -196,7 +196,7 @@ func (b *Backups) write(x *backupSnapshot) (index, size uint64, err error) {
 		return 0, 0, err
 	}
 	for try := 1; ; try++ {
-		index, err = d.Raft.Backup(out)
+		index, err = d.raft.Backup(out)
 		if err == nil || out.n > 0 || try == backupAttempts {
 			return index, out.n, err
 		}

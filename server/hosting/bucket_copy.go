@@ -31,7 +31,7 @@ func (l Local) Export(_ context.Context, id uint64, run shard.BucketsBody, curso
 	if err != nil {
 		return nil, nil, err
 	}
-	d.Raft.View(func(m *shard.Machine) {
+	d.raft.View(func(m *shard.Machine) {
 		chunk, next, err = m.Export(run.First, run.Count, run.Epoch, cursor, exportChunk)
 	})
 	return chunk, next, err
@@ -44,7 +44,7 @@ func (l Local) CopyBuckets(ctx context.Context, source, target uint64, run shard
 		return false, err
 	}
 	until := time.Now().Add(copyTime)
-	return importBuckets(ctx, d.Raft, run, func(cursor []byte) (chunk, next []byte, err error) {
+	return importBuckets(ctx, d.raft, run, func(cursor []byte) (chunk, next []byte, err error) {
 		ctx, cancel := context.WithTimeout(ctx, exportTime)
 		defer cancel()
 		if chunk, next, err = l.service.Export(ctx, source, run, cursor); err != nil {
@@ -134,7 +134,7 @@ func (l Local) restoreBuckets(ctx context.Context, d *Shard, run shard.BucketsBo
 		if part.Epoch != run.Epoch {
 			return protocol.Errorf(protocol.StatusInternal, "the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
 		}
-		if _, err := importBuckets(ctx, d.Raft, part, func(cursor []byte) (chunk, next []byte, err error) {
+		if _, err := importBuckets(ctx, d.raft, part, func(cursor []byte) (chunk, next []byte, err error) {
 			return from.Chunk(part, cursor)
 		}, func() bool { return true }); err != nil {
 			return fmt.Errorf("restore buckets from the backup: %w", err)
@@ -147,7 +147,7 @@ func (l Local) restoreBuckets(ctx context.Context, d *Shard, run shard.BucketsBo
 	}
 	for _, part := range from.Parts(run.First, run.Count) {
 		part.Tier = run.Tier
-		if err := d.Raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
+		if err := d.raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
 			return err
 		}
 	}

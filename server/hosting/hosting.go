@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +31,8 @@ type Config struct {
 	Memory bool           // nothing is on disk
 	Source *backup.Source // what the buckets of new shards are restored from; nil: nothing
 
-	Serve func(*Shard) Front
+	Shards *Table // made by the caller, and filled here
+	Serve  func(*Shard) Front
 	// Route and Heard are those of [replica.ShardConfig].
 	Route func(tier uint8, bucket uint32) (shard, bucketEpoch uint64)
 	Heard func(conn uint64) time.Duration
@@ -48,7 +50,6 @@ type Config struct {
 // data are removed. One goroutine at a time works on that: the start, and then followMap.
 type Hosting struct {
 	Config
-	Shards  Table
 	Backups *Backups
 
 	ctx      context.Context
@@ -95,6 +96,19 @@ func (h *Hosting) Open() error {
 	return nil
 }
 
+// HandOver marks the end of this process in the logs of the shards that are led here, as a transfer
+// of the leadership does: the next leader leaves sessions their remaining time and adds no grace
+// period.
+func (h *Hosting) HandOver(ctx context.Context) {
+	var sending sync.WaitGroup
+	for _, d := range h.Shards.All() {
+		if d.Leading() {
+			sending.Go(func() { _ = d.raft.HandOver(ctx) })
+		}
+	}
+	sending.Wait()
+}
+
 // DroppedMessages is the number of messages between leaders that were dropped.
 func (h *Hosting) DroppedMessages() uint64 { return h.dropped.Load() }
 
@@ -121,7 +135,7 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 		}
 	}
 	for _, d := range h.Shards.All() {
-		if r, ok := wanted[d.ID]; !ok || r.Replica != d.Replica {
+		if r, ok := wanted[d.id]; !ok || r.Replica != d.Replica {
 			h.stop(d)
 		}
 	}
@@ -223,7 +237,7 @@ func (h *Hosting) carriedOut(state *meta.State) {
 		return
 	default:
 		for _, d := range h.Shards.All() {
-			d.Raft.RouteChanged()
+			d.raft.RouteChanged()
 		}
 	}
 	h.Member.SavePeers(state)
@@ -241,10 +255,10 @@ func (h *Hosting) removed(shard, id uint64) {
 
 // stop closes a shard whose replica is in its group no more. Its data are due to be removed.
 func (h *Hosting) stop(d *Shard) {
-	h.Logger.Info("replica is taken off this instance", "shard", d.ID, "replica", d.Replica)
-	h.toPurge[[2]uint64{d.ID, d.Replica}] = true
+	h.Logger.Info("replica is taken off this instance", "shard", d.id, "replica", d.Replica)
+	h.toPurge[[2]uint64{d.id, d.Replica}] = true
 	if err := h.CloseShard(d); err != nil {
-		h.Logger.Debug("the engine has stopped the replica before", "shard", d.ID, "error", err)
+		h.Logger.Debug("the engine has stopped the replica before", "shard", d.id, "error", err)
 	}
 }
 

@@ -72,7 +72,7 @@ func (l Local) Propose(ctx context.Context, id uint64, c shard.Command) error {
 		}
 		return l.restoreBuckets(ctx, d, run)
 	}
-	return d.Raft.ProposeInternal(ctx, c)
+	return d.raft.ProposeInternal(ctx, c)
 }
 
 // LeaderEpoch implements governor.Shards.
@@ -84,7 +84,7 @@ func (l Local) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err er
 	if err := l.barrier(ctx, d); err != nil {
 		return 0, err
 	}
-	d.Raft.View(func(m *shard.Machine) { epoch = m.Epoch() })
+	d.raft.View(func(m *shard.Machine) { epoch = m.Epoch() })
 	return epoch, nil
 }
 
@@ -92,11 +92,11 @@ func (l Local) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err er
 // shard is led here.
 func (l Local) barrier(ctx context.Context, d *Shard) error {
 	passed := make(chan bool, 1)
-	d.Raft.Barrier(func(ok bool) { passed <- ok })
+	d.raft.Barrier(func(ok bool) { passed <- ok })
 	select {
 	case ok := <-passed:
 		if !ok {
-			return protocol.Errorf(protocol.StatusWrongShard, "shard %d does not lead here now", d.ID)
+			return protocol.Errorf(protocol.StatusWrongShard, "shard %d does not lead here now", d.id)
 		}
 		return nil
 	case <-ctx.Done():

@@ -49,7 +49,7 @@ func (d *Shard) receiveMessages(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-d.inbox:
-			d.Raft.ReceiveMessage(m.from, m.bytes)
+			d.raft.ReceiveMessage(m.from, m.bytes)
 		}
 	}
 }

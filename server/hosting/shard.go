@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -15,21 +16,23 @@ type Front interface {
 	replica.Sink
 	replica.MemberSink
 	// Opened is called when the replica has been started. Sink methods may be called before.
-	Opened(raft *replica.Shard)
+	Opened()
 	// Run runs from then on, until ctx ends.
 	Run(ctx context.Context)
 	// Closing is called before the replica is stopped: new requests must be sent elsewhere.
 	Closing()
-	// Closed is called when the replica has stopped and Run has returned.
+	// Closed is called when the replica has stopped and Run has returned, or when it could not be
+	// started and nothing else was called.
 	Closed()
 }
 
 // Shard is a data shard of which a replica runs on this instance.
 type Shard struct {
-	ID, Replica uint64
-	Front       Front
-	Raft        *replica.Shard // set right before Front.Opened
+	Replica uint64
+	Front   Front
 
+	id      uint64
+	raft    *replica.Shard // set right before Front.Opened
 	hosting *Hosting
 	inbox   chan peerMessage   // messages of other shards' leaders
 	close   context.CancelFunc // ends the shard's goroutines
@@ -44,6 +47,12 @@ type Shard struct {
 	leaderSince   time.Duration // and the clock then
 }
 
+// ID is the shard's number.
+func (d *Shard) ID() uint64 { return d.id }
+
+// Raft is the replica. Front.Opened and what comes after it may call this.
+func (d *Shard) Raft() *replica.Shard { return d.raft }
+
 // Leading reports whether the replica here leads, as far as is known here.
 func (d *Shard) Leading() bool { return d.leading.Load() }
 
@@ -57,16 +66,14 @@ func (d *Shard) LedElsewhere() bool {
 }
 
 // LeaderInstance is the instance whose replica leads the shard, as far as is known here, and the
-// raft term since which it does; 0 for unknown.
-func (d *Shard) LeaderInstance() (instance, term uint64) {
+// raft term since which it does; 0 for unknown. A replica that is not in this map is of no instance
+// that a client with the map could ask.
+func (d *Shard) LeaderInstance(state *meta.State) (instance, term uint64) {
 	l, term := d.leader.Load(), d.term.Load()
 	if l == 0 {
 		return 0, 0
 	}
-	if l == d.Replica {
-		return d.hosting.instance, term
-	}
-	x, _ := d.hosting.Meta.State().Shard(d.ID)
+	x, _ := state.Shard(d.id)
 	r, ok := x.Replica(l)
 	if !ok {
 		return 0, 0
@@ -102,16 +109,17 @@ func (d *Shard) MaxLogTime(m *shard.Machine, now time.Duration) uint64 {
 // openShard starts a replica of a shard and serves it. cfg says which replica, and how it starts.
 func (h *Hosting) openShard(cfg replica.ShardConfig) error {
 	ctx, cancel := context.WithCancel(h.ctx)
-	d := &Shard{ID: cfg.ID, Replica: cfg.Replica, hosting: h, inbox: make(chan peerMessage, inboxSize), close: cancel}
+	d := &Shard{id: cfg.ID, Replica: cfg.Replica, hosting: h, inbox: make(chan peerMessage, inboxSize), close: cancel}
 	d.Front = h.Serve(d)
 	cfg.Sink, cfg.Relay, cfg.Messages, cfg.Route, cfg.Heard = d.Front, d.Front, peerMessages{h}, h.Route, h.Heard
 	raft, err := h.host.StartShard(cfg)
 	if err != nil {
 		cancel()
+		d.Front.Closed()
 		return err
 	}
-	d.Raft = raft
-	d.Front.Opened(raft)
+	d.raft = raft
+	d.Front.Opened()
 	h.Shards.add(d)
 	d.running.Go(func() { d.Front.Run(ctx) })
 	d.running.Go(func() { d.receiveMessages(ctx) })
@@ -127,7 +135,7 @@ func (h *Hosting) openShard(cfg replica.ShardConfig) error {
 func (h *Hosting) CloseShard(d *Shard) error {
 	h.Shards.remove(d)
 	d.Front.Closing()
-	err := h.host.StopShard(d.ID)
+	err := h.host.StopShard(d.id)
 	d.close()
 	d.running.Wait()
 	d.Front.Closed()

@@ -40,20 +40,20 @@ func (t *Table) All() []*Shard { return t.load().list }
 func (t *Table) Led() (ids []uint64) {
 	for _, d := range t.All() {
 		if d.Leading() {
-			ids = append(ids, d.ID)
+			ids = append(ids, d.id)
 		}
 	}
 	return ids
 }
 
 func (t *Table) add(d *Shard) {
-	t.change(func(m map[uint64]*Shard) { m[d.ID] = d })
+	t.change(func(m map[uint64]*Shard) { m[d.id] = d })
 }
 
 func (t *Table) remove(d *Shard) {
 	t.change(func(m map[uint64]*Shard) {
-		if m[d.ID] == d {
-			delete(m, d.ID)
+		if m[d.id] == d {
+			delete(m, d.id)
 		}
 	})
 }
@@ -67,6 +67,6 @@ func (t *Table) change(f func(map[uint64]*Shard)) {
 	}
 	f(next)
 	l := &shardList{byID: next, list: slices.Collect(maps.Values(next))}
-	slices.SortFunc(l.list, func(a, b *Shard) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(l.list, func(a, b *Shard) int { return cmp.Compare(a.id, b.id) })
 	t.now.Store(l)
 }

@@ -31,8 +31,9 @@ type Metrics struct {
 	roundSeconds, prepareSeconds *metrics.PrometheusHistogram
 	ended                        [8]*metrics.Counter // sessions, by reason
 
-	mu      sync.Mutex
-	replies []*Replies
+	mu            sync.Mutex
+	replies       []*Replies
+	closedReplies Replies // the sum of those that were closed
 }
 
 var (
@@ -104,7 +105,7 @@ func (m *Metrics) writeReplies(w io.Writer) {
 	defer m.mu.Unlock()
 	for kind := range protocol.Kind(countedKinds) {
 		for st := range protocol.Status(countedStatuses) {
-			var n uint64
+			n := m.closedReplies.Of(kind, st)
 			for _, r := range m.replies {
 				n += r.Of(kind, st)
 			}

@@ -25,6 +25,28 @@ func TestEveryKindIsCounted(t *testing.T) {
 	}
 }
 
+// TestClosedReplies: what a closed counter has counted stays in the sum, and nothing of it is kept
+// beside.
+func TestClosedReplies(t *testing.T) {
+	m := New()
+	kept := m.NewReplies()
+	kept.Count(protocol.KindAcquire, protocol.StatusOK)
+	for range 3 {
+		r := m.NewReplies()
+		r.Count(protocol.KindAcquire, protocol.StatusOK)
+		m.CloseReplies(r)
+		m.CloseReplies(r)
+	}
+	if len(m.replies) != 1 || m.replies[0] != kept {
+		t.Errorf("%d counters are kept, want the open one", len(m.replies))
+	}
+	var out bytes.Buffer
+	m.writeReplies(&out)
+	if want := `signalbox_requests_total{kind="acquire",status="OK"} 4` + "\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
 // TestText: how series are written.
 func TestText(t *testing.T) {
 	var out bytes.Buffer

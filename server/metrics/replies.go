@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -17,13 +18,29 @@ type Replies struct {
 	n [countedKinds][countedStatuses]atomic.Uint64
 }
 
-// NewReplies makes one more, which counts from now on.
+// NewReplies makes one more, which counts until CloseReplies.
 func (m *Metrics) NewReplies() *Replies {
 	r := new(Replies)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.replies = append(m.replies, r)
 	return r
+}
+
+// CloseReplies ends one: what it has counted stays in the sum of all.
+func (m *Metrics) CloseReplies(r *Replies) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.Index(m.replies, r)
+	if i < 0 {
+		return
+	}
+	m.replies = slices.Delete(m.replies, i, i+1)
+	for kind := range r.n {
+		for st := range r.n[kind] {
+			m.closedReplies.n[kind][st].Add(r.n[kind][st].Load())
+		}
+	}
 }
 
 // Count counts a reply to a request of this kind.

@@ -37,12 +37,12 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 			Fields: append(operator.Subjects(m.Body), audit.Field{Key: "remote", Value: c.Remote()})})
 	}
 	m.Body = bytes.Clone(m.Body)
-	methods := c.server.cfg.Methods()
-	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Governor(), Identity: c.identity, Exempt: func() { c.authExempt.Store(true) }}
+	methods := c.server.cfg.Cluster.Methods()
+	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity, Exempt: func() { c.authExempt.Store(true) }}
 	runOffLoop(c, p, h, c.server.methods, func(ctx context.Context) (protocol.Message, error) {
 		body, err := methods.Serve(ctx, m.Method, m.Body)
 		if strings.HasPrefix(m.Method, operator.AuthPrefix) {
-			c.server.SetAuth(c.server.cfg.MetaState()) // who asked may come back with a new token before the map is looked at
+			c.server.SetAuth(c.server.cfg.Cluster.State()) // who asked may come back with a new token before the map is looked at
 		}
 		if err == nil && len(body) > protocol.MaxDataLen {
 			err = protocol.Errorf(protocol.StatusOverloaded, "the answer is longer than %d bytes; the cluster has too many members for one document; read /metrics of its instances", protocol.MaxDataLen)

@@ -34,7 +34,7 @@ func (c *Client) request(p *cycle, h protocol.Header) {
 		ping(c, p, h)
 		return
 	}
-	if n := c.unanswered.Add(1); int(n) > c.server.cfg.Window {
+	if n := c.unanswered.Add(1); int(n) > c.server.cfg.Limits.Window {
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusOverloaded, c.server.windowFull)
 		return
 	}
@@ -47,7 +47,7 @@ func (c *Client) request(p *cycle, h protocol.Header) {
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not served here")
 		return
 	}
-	if full := c.server.cfg.MemoryRejection(); full != nil && k.grows {
+	if full := c.server.cfg.Limits.Memory(); full != nil && k.grows {
 		c.server.cfg.Metrics.MemoryRefused.Inc()
 		p.out.FailError(c, h.Kind, h.ID, full)
 		return

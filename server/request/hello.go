@@ -7,7 +7,9 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // hello answers the first frame.
@@ -47,10 +49,10 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		Version:    protocol.Version,
 		Server:     "signalbox/" + version(),
 		Cluster:    r.State.Cluster(),
-		Instance:   c.server.cfg.Instance(),
-		MaxFrame:   c.server.cfg.MaxFrame,
-		MaxData:    uint32(c.server.cfg.MaxData),
-		Window:     uint32(c.server.cfg.Window),
+		Instance:   c.server.cfg.Cluster.Instance(),
+		MaxFrame:   c.server.cfg.Limits.MaxFrame,
+		MaxData:    uint32(c.server.cfg.Limits.MaxData),
+		Window:     uint32(c.server.cfg.Limits.Window),
 		MapVersion: r.State.MapVersion(),
 		Identity:   identity,
 	})
@@ -88,5 +90,19 @@ func clusterMap(c *Client, p *cycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, &m) {
 		return
 	}
-	p.out.Reply(c, h.Kind, h.ID, c.server.cfg.MapReply(m.Known, c.Secure()))
+	reply := mapReply(c.server.Routes().State, c.server.cfg.Shards, m.Known)
+	for i := range reply.Instances {
+		reply.Instances[i].Address = transport.AddressFor(reply.Instances[i].Address, c.Secure())
+	}
+	p.out.Reply(c, h.Kind, h.ID, &reply)
+}
+
+// mapReply is the map for clients, with the masters as they are now.
+func mapReply(state *meta.State, shards Shards, known uint64) protocol.MapReply {
+	return governor.MapReply(state, known, func(shard uint64) (instance, term uint64) {
+		if d := shards.Shard(shard); d != nil {
+			return d.LeaderInstance(state)
+		}
+		return 0, 0
+	})
 }

@@ -37,7 +37,7 @@ func nodeDescribe(c *Client, p *cycle, h protocol.Header, _ target) {
 		p.out.FailError(c, h.Kind, h.ID, bad)
 		return
 	}
-	info, err := c.server.cfg.Governor().DescribeNode(m.Path)
+	info, err := c.server.cfg.Cluster.Governor().DescribeNode(m.Path)
 	if err != nil {
 		p.out.FailError(c, h.Kind, h.ID, err)
 		return
@@ -53,7 +53,7 @@ func nodeList(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	m.Cursor = append([]byte(nil), m.Cursor...)
 	runOffLoop(c, p, h, c.server.NodeLists, func(context.Context) (protocol.Message, error) {
-		reply, err := c.server.cfg.Governor().ListNodes(m, func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil })
+		reply, err := c.server.cfg.Cluster.Governor().ListNodes(m, func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil })
 		return &reply, err
 	})
 }
@@ -62,7 +62,7 @@ func nodeCreate(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := new(protocol.NodeCreate)
 	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
 		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
-			info, err := c.server.cfg.Governor().CreateNode(ctx, m)
+			info, err := c.server.cfg.Cluster.Governor().CreateNode(ctx, m)
 			return &info, err
 		})
 	}
@@ -72,7 +72,7 @@ func nodeAlter(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := new(protocol.NodeAlter)
 	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
 		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
-			info, err := c.server.cfg.Governor().AlterNode(ctx, m)
+			info, err := c.server.cfg.Cluster.Governor().AlterNode(ctx, m)
 			return &info, err
 		})
 	}
@@ -82,7 +82,7 @@ func nodeDrop(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := new(protocol.NodeDrop)
 	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
 		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
-			return &protocol.Empty{}, c.server.cfg.Governor().DropNode(ctx, m)
+			return &protocol.Empty{}, c.server.cfg.Cluster.Governor().DropNode(ctx, m)
 		})
 	}
 }
@@ -123,7 +123,7 @@ func runOffLoop(c *Client, p *cycle, h protocol.Header, slots chan struct{}, op 
 		defer cancel()
 		o := s.BorrowOutbox()
 		defer s.ReturnOutbox(o)
-		defer s.guard("node", func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
+		defer s.Guard("node", func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
 		reply, err := op(ctx)
 		switch {
 		case err == nil:

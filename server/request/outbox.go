@@ -17,8 +17,11 @@ type Outbox struct {
 	direct  transport.DirectWriter
 }
 
-// NewOutbox makes one for a goroutine that sends much.
+// NewOutbox makes one for a goroutine that sends much. Close ends it.
 func (s *Server) NewOutbox() *Outbox { return &Outbox{server: s, counts: s.cfg.Metrics.NewReplies()} }
+
+// Close ends an outbox of NewOutbox: its counts go on in the sum of all.
+func (o *Outbox) Close() { o.server.cfg.Metrics.CloseReplies(o.counts) }
 
 // BorrowOutbox is for goroutines that send now and then. ReturnOutbox flushes it.
 func (s *Server) BorrowOutbox() *Outbox { return s.outboxes.Get().(*Outbox) }
@@ -63,7 +66,7 @@ func countsAsRejection(status protocol.Status) bool {
 // is no use in looking for another leader of it.
 func (o *Outbox) RejectByShard(c *Client, d Shard, kind protocol.Kind, id uint64, status protocol.Status, text string) {
 	if status == protocol.StatusWrongShard {
-		o.failure.Master, o.failure.Term = d.LeaderInstance()
+		o.failure.Master, o.failure.Term = d.LeaderInstance(o.server.Routes().State)
 		defer func() { o.failure.Master, o.failure.Term = 0, 0 }()
 	}
 	o.Fail(c, kind, id, status, text)

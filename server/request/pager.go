@@ -71,7 +71,7 @@ func (p *pager) run(ctx context.Context) {
 func (p *pager) serve(c *Client) {
 	d := p.host
 	s := d.Requests().server
-	defer s.guard("page", func() {
+	defer s.Guard("page", func() {
 		c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect")
 		s.transport.Flush()
 	})

@@ -223,7 +223,7 @@ func read(c *Client, p *cycle, h protocol.Header, _ target) {
 	if m, ok := m.(*protocol.Describe); ok {
 		arm = m.Flags&(protocol.WatchData|protocol.WatchOwners) != 0 && len(m.Cursor) == 0
 		if arm {
-			if bad = c.server.cfg.MemoryRejection(); bad != nil {
+			if bad = c.server.cfg.Limits.Memory(); bad != nil {
 				c.server.cfg.Metrics.MemoryRefused.Inc()
 			} else if b := c.Binding(m.Session); b == nil { // the watch belongs to the session, so the session must be proved here, and be one of the node
 				alien = m.Session
@@ -423,7 +423,7 @@ func (l *readBatch) afterBarrier(ok bool) {
 	d := l.host
 	o := d.Requests().out
 	defer o.Flush()
-	defer d.Requests().server.guard("read", func() {
+	defer d.Requests().server.Guard("read", func() {
 		for i := range l.items {
 			l.items[i].conn.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while reading; reconnect")
 		}

@@ -147,7 +147,7 @@ func trackGateReport(c *Client, p *cycle, h protocol.Header, t target) {
 }
 
 // submitTrack submits what was decided about a track, and notes who asked for it. What came of it
-// is noted when the log has it (trackDecisions of the server): a request may be refused, or be
+// is noted when the log has it (trackDecisions of serving): a request may be refused, or be
 // sent again.
 func submitTrack(c *Client, p *cycle, h protocol.Header, t target, track []byte, e audit.Event, fields ...audit.Field) {
 	path, _ := c.server.Routes().NodePath(t.node)

@@ -13,9 +13,9 @@ type Routes struct {
 	Rates   map[uint64]*Rate       // by node; nil when no node has a quota of requests
 }
 
-// NewRoutes prepares a map; shard finds the shards that are hosted here. The rates of nodes go on
+// newRoutes prepares a map; shard finds the shards that are hosted here. The rates of nodes go on
 // from the former one; nil: there is none.
-func NewRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *Routes {
+func newRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *Routes {
 	r := &Routes{State: state, single: true}
 	r.current, r.before = state.Keys()
 	var rates map[uint64]*Rate

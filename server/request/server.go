@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
@@ -25,36 +26,57 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Config is what requests need of the instance. Functions are called once clients are let in.
+// Config is what requests need of the instance.
 type Config struct {
-	Window      int // requests of a connection that may be unanswered
-	MaxFrame    uint32
-	MaxData     int // bytes of a semaphore's data
-	MaxSessions int // of a connection
-	NodeOps     int // changes of nodes under way
+	Limits  Limits
+	Cluster Cluster
+	Shards  Shards
 
-	Context  context.Context // ends when the server stops
-	Go       func(func())    // starts what ends with Context
-	OnPanic  func(where string, what any)
-	Clock    replica.Clock
-	Log      *slog.Logger
-	Metrics  *metrics.Metrics
-	Audit    func(audit.Event)
 	Bindings *session.Table
 	Renewals *session.Renewals
 
 	Authenticator auth.Authenticator // nil: the cluster's tokens count
 	Authorizer    auth.Authorizer    // nil: the cluster's rights count
 
-	MemoryRejection func() *protocol.Error // why nothing may be taken that takes memory; nil: it may
-	Instance        func() uint64
-	Governor        func() *governor.Governor
-	Methods         func() *operator.ClusterMethods
-	MapReply        func(known uint64, secure bool) *protocol.MapReply
-	MetaState       func() *meta.State
-	SyncMeta        func(context.Context) error // waits until MetaState is up to date
-	Shard           func(id uint64) Shard       // nil: it has no replica here
-	CloseStream     func(conn, watch uint64)    // of any shard
+	Context context.Context // ends when the server stops
+	Go      func(func())    // starts what ends with Context
+	OnPanic func(where string, what any)
+	Clock   replica.Clock
+	Log     *slog.Logger
+	Metrics *metrics.Metrics
+	Audit   func(audit.Event)
+}
+
+// Limits bound what clients may ask for.
+type Limits struct {
+	Window      int // requests of a connection that may be unanswered
+	MaxFrame    uint32
+	MaxData     int                    // bytes of a semaphore's data
+	MaxSessions int                    // of a connection
+	NodeOps     int                    // changes of nodes under way
+	Memory      func() *protocol.Error // why nothing may be taken that takes memory; nil: it may
+}
+
+// Cluster is the cluster as this instance has it. Its methods are called once clients are let in.
+type Cluster interface {
+	// Instance is the number of this instance.
+	Instance() uint64
+	// Governor changes and reads coordination nodes, tokens and rights.
+	Governor() *governor.Governor
+	// Methods serves operators' methods. The caller may change what it got.
+	Methods() *operator.ClusterMethods
+	// State is the cluster map as this instance has it now.
+	State() *meta.State
+	// Sync waits until State is up to date.
+	Sync(context.Context) error
+}
+
+// Shards finds the shards that this instance hosts.
+type Shards interface {
+	// Shard finds a shard; nil if it has no replica here.
+	Shard(id uint64) Shard
+	// CloseStream closes a stream of any shard, if there is one.
+	CloseStream(conn, watch uint64)
 }
 
 // Server serves requests. Its methods may be called from any goroutine.
@@ -80,8 +102,8 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, kinds: newRequestTable(),
-		windowFull: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Window),
-		NodeOps:    make(chan struct{}, cfg.NodeOps),
+		windowFull: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
+		NodeOps:    make(chan struct{}, cfg.Limits.NodeOps),
 		NodeLists:  make(chan struct{}, maxNodeLists),
 		methods:    make(chan struct{}, maxMethods),
 	}
@@ -98,11 +120,26 @@ func (s *Server) NewClient(c *transport.Conn) transport.Client {
 	return &Client{Conn: session.Conn{Conn: c, Table: s.cfg.Bindings}, server: s}
 }
 
-// Routes is the newest map; nil: there is none yet.
+// Routes is the newest map that is prepared here; nil: there is none yet.
 func (s *Server) Routes() *Routes { return s.routes.Load() }
 
-// SetRoutes installs a newer map.
-func (s *Server) SetRoutes(r *Routes) { s.routes.Store(r) }
+// MapChanged follows a map that this instance has carried out, and notifies the clients. One
+// goroutine at a time calls it and Reroute.
+func (s *Server) MapChanged(state *meta.State) {
+	former := s.Routes()
+	s.routes.Store(newRoutes(state, s.cfg.Shards.Shard, former))
+	s.SetAuth(state)
+	if former != nil && former.State.MapVersion() != state.MapVersion() {
+		s.Broadcast(protocol.KindMapChanged, &protocol.MapChanged{Version: state.MapVersion()})
+	}
+}
+
+// Reroute prepares the same map again: the shards that are hosted here are others.
+func (s *Server) Reroute() {
+	if r := s.Routes(); r != nil {
+		s.routes.Store(newRoutes(r.State, s.cfg.Shards.Shard, r))
+	}
+}
 
 // Drain turns requests and hellos away from here on.
 func (s *Server) Drain() { s.draining.Store(true) }
@@ -126,10 +163,39 @@ func (s *Server) EachClient(visit func(c *Client)) {
 	s.transport.Each(func(c *transport.Conn) { visit(c.Client().(*Client)) })
 }
 
-// guard, deferred, contains a panic, and then runs to close what was hit.
-func (s *Server) guard(where string, then func()) {
+// LastReceived is when something last arrived on a connection; 0 if it is closed.
+func (s *Server) LastReceived(conn uint64) time.Duration {
+	if c := s.transport.Conn(conn); c != nil {
+		return c.LastReceived()
+	}
+	return 0
+}
+
+// Broadcast sends an event to every client.
+func (s *Server) Broadcast(kind protocol.Kind, m protocol.Message) {
+	defer s.Flush()
+	s.transport.Each(func(c *transport.Conn) {
+		if c.Established() {
+			c.Append(kind, 0, 0, m)
+		}
+	})
+}
+
+// Flush has everything written that was sent.
+func (s *Server) Flush() { s.transport.Flush() }
+
+// FlushSoon is Flush for what may wait a moment for more.
+func (s *Server) FlushSoon() { s.transport.FlushSoon() }
+
+// Panicked reports a panic that was contained elsewhere. The goroutine must still have its stack.
+func (s *Server) Panicked(where string, what any) { s.cfg.OnPanic(where, what) }
+
+// Guard, deferred, contains a panic: it is reported, and then, if not nil, closes what was hit.
+func (s *Server) Guard(where string, then func()) {
 	if p := recover(); p != nil {
 		s.cfg.OnPanic(where, p)
-		then()
+		if then != nil {
+			then()
+		}
 	}
 }

@@ -76,7 +76,7 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	bad := c.allowed(auth.RightRead, m.Node)
 	if bad == nil {
-		bad = c.CheckLimit(0, c.server.cfg.MaxSessions)
+		bad = c.CheckLimit(0, c.server.cfg.Limits.MaxSessions)
 	}
 	if bad != nil {
 		p.reject(c, h, bad)
@@ -96,7 +96,7 @@ func sessionAttach(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	bad := c.allowed(auth.RightRead, m.Node)
 	if bad == nil {
-		bad = c.CheckLimit(m.Session, c.server.cfg.MaxSessions)
+		bad = c.CheckLimit(m.Session, c.server.cfg.Limits.MaxSessions)
 	}
 	if bad != nil {
 		p.reject(c, h, bad)
@@ -173,7 +173,7 @@ func presentTicket(c *Client, p *cycle, h protocol.Header, _ target) {
 	current, previous := c.server.Routes().Keys()
 	k, bad := p.tickets.Verify(m.Ticket, current, previous, c.identity)
 	if bad == nil {
-		bad = c.CheckLimit(k.Session, c.server.cfg.MaxSessions)
+		bad = c.CheckLimit(k.Session, c.server.cfg.Limits.MaxSessions)
 	}
 	if bad == nil && c.server.cfg.Bindings.NewestEpoch(k.Session) > k.Epoch {
 		bad = protocol.Errorf(protocol.StatusBadSession, "session was attached again since this ticket was made; use the newer ticket")

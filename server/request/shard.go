@@ -8,6 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -23,8 +24,9 @@ type Shard interface {
 	// LedElsewhere says that another instance leads it, as far as is known here.
 	LedElsewhere() bool
 	// LeaderInstance is the instance that leads, and the raft term since which it does; 0 for
-	// unknown.
-	LeaderInstance() (instance, term uint64)
+	// unknown. The instance is one that runs a replica of the shard in this map: a leader that is
+	// newer than the map is not known.
+	LeaderInstance(state *meta.State) (instance, term uint64)
 	// MaxLogTime is a log time that this leader cannot have passed.
 	MaxLogTime(m *shard.Machine, now time.Duration) uint64
 }
@@ -45,6 +47,9 @@ type ShardRequests struct {
 func (s *Server) NewShard(d Shard) *ShardRequests {
 	return &ShardRequests{server: s, pager: newPager(d), out: s.NewOutbox(), replies: new(readReplies)}
 }
+
+// Close ends it when the shard is not hosted any more.
+func (r *ShardRequests) Close() { r.out.Close() }
 
 // Run sends pages of streams until ctx ends.
 func (r *ShardRequests) Run(ctx context.Context) { r.pager.run(ctx) }

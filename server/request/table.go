@@ -71,8 +71,8 @@ func (c *Client) serve(p *cycle, h protocol.Header, k *requestKind) {
 		id = *named
 	}
 	if k.data != nil {
-		if what, data := k.data(b); len(data) > c.server.cfg.MaxData {
-			p.out.FailError(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest, "%s is %d bytes long; at most %d are allowed here", what, len(data), c.server.cfg.MaxData))
+		if what, data := k.data(b); len(data) > c.server.cfg.Limits.MaxData {
+			p.out.FailError(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest, "%s is %d bytes long; at most %d are allowed here", what, len(data), c.server.cfg.Limits.MaxData))
 			return
 		}
 	}

@@ -71,7 +71,7 @@ func (p *cycle) reject(c *Client, h protocol.Header, bad *protocol.Error) {
 // answerUnknownNodes answers what waits, and what comes meanwhile: one confirmation for all that
 // came before it.
 func answerUnknownNodes(s *Server) {
-	defer s.guard("unheard", func() {
+	defer s.Guard("unheard", func() {
 		s.unknownNodes.mu.Lock()
 		s.unknownNodes.running = false
 		s.unknownNodes.mu.Unlock()
@@ -87,9 +87,9 @@ func answerUnknownNodes(s *Server) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.cfg.Context, unknownNodeTimeout)
-		confirmed := s.cfg.SyncMeta(ctx) == nil
+		confirmed := s.cfg.Cluster.Sync(ctx) == nil
 		cancel()
-		state := s.cfg.MetaState()
+		state := s.cfg.Cluster.State()
 		o := s.BorrowOutbox()
 		for i := range list {
 			x := &list[i]

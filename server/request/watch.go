@@ -20,7 +20,7 @@ func watchRequests() map[protocol.Kind]requestKind {
 // watch opens a stream. Its snapshot's pages follow the reply, from the shard's pager.
 func watch(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := &p.requests.watch
-	d := c.server.cfg.Shard(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
+	d := c.server.cfg.Shards.Shard(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
 	if d == nil {
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
 		return
@@ -50,6 +50,6 @@ func unwatch(c *Client, p *cycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, m) {
 		return
 	}
-	c.server.cfg.CloseStream(c.ID(), m.WatchID)
+	c.server.cfg.Shards.CloseStream(c.ID(), m.WatchID)
 	p.out.Reply(c, h.Kind, h.ID, nil)
 }

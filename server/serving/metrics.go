@@ -1,4 +1,4 @@
-package server
+package serving
 
 import (
 	"io"
@@ -6,16 +6,15 @@ import (
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
-	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // writeShards shows the shards that have a replica here.
-func writeShards(w io.Writer, hosts []*shardHost) {
-	for _, d := range hosts {
-		st, hub := d.raft.Stats(), d.delivery.Semaphores.Stats()
+func writeShards(w io.Writer, shards []*Shard) {
+	for _, d := range shards {
+		st, hub := d.Raft().Stats(), d.delivery.Semaphores.Stats()
 		var size shard.Sizes
-		d.raft.View(func(machine *shard.Machine) { size = machine.Sizes() })
-		metrics.WriteAll(w, "signalbox_shard_", metrics.Labels("shard", d.id),
+		d.Raft().View(func(machine *shard.Machine) { size = machine.Sizes() })
+		metrics.WriteAll(w, "signalbox_shard_", metrics.Labels("shard", d.ID()),
 			"leading", st.Leading,
 			"leader", st.Leader,
 			"term", st.Epoch>>16,
@@ -51,11 +50,11 @@ func writeShards(w io.Writer, hosts []*shardHost) {
 // writeSemaphores shows the counters of semaphores, and in nodes with detailed counters those of
 // sessions. most bounds the series; signalbox_semaphore_series_truncated is 1 if some were left
 // out.
-func writeSemaphores(w io.Writer, hosts []*shardHost, state *meta.State, most int) {
+func writeSemaphores(w io.Writer, shards []*Shard, state *meta.State, most int) {
 	budget := metrics.Budget{Left: most / 3} // a row has three series
-	for _, d := range hosts {
+	for _, d := range shards {
 		var rows []shard.CounterRow
-		d.raft.View(func(machine *shard.Machine) {
+		d.Raft().View(func(machine *shard.Machine) {
 			machine.Counters(func(r shard.CounterRow) bool {
 				if !budget.Take(1) {
 					return false
@@ -81,13 +80,4 @@ func writeSemaphores(w io.Writer, hosts []*shardHost, state *meta.State, most in
 		}
 	}
 	metrics.Write(w, "signalbox_semaphore_series_truncated", "", budget.Cut)
-}
-
-// writeDisk shows the disk of the log.
-func writeDisk(w io.Writer, h *replica.Host) {
-	metrics.Write(w, "signalbox_log_write_waiting_seconds", "", h.DiskWaiting().Seconds())
-	if sp, ok := h.Space(); ok {
-		metrics.Write(w, "signalbox_disk_free_bytes", "", sp.Free)
-		metrics.Write(w, "signalbox_disk_bytes", "", sp.Total)
-	}
 }

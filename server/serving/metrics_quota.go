@@ -1,4 +1,4 @@
-package server
+package serving
 
 import (
 	"io"
@@ -29,7 +29,7 @@ type quotaUse struct{ used, refused uint64 }
 // quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers
 // in all shards, and requests refused at this listener. Sums over the instances are those of the
 // cluster. most bounds the nodes; cut: there are more.
-func quotaUses(hosts []*shardHost, rates map[uint64]*request.Rate, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
+func quotaUses(shards []*Shard, rates map[uint64]*request.Rate, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
 	uses = make(map[uint64]*[len(nodeQuotas)]quotaUse)
 	of := func(node uint64) *[len(nodeQuotas)]quotaUse {
 		u := uses[node]
@@ -43,9 +43,9 @@ func quotaUses(hosts []*shardHost, rates map[uint64]*request.Rate, most int) (us
 		}
 		return u
 	}
-	for _, d := range hosts {
-		leads := d.raft.Leading()
-		d.raft.View(func(machine *shard.Machine) {
+	for _, d := range shards {
+		leads := d.Raft().Leading()
+		d.Raft().View(func(machine *shard.Machine) {
 			for _, node := range machine.Nodes() {
 				u := of(node)
 				if x, ok := machine.Usage(node); ok && leads {
@@ -69,8 +69,8 @@ func quotaUses(hosts []*shardHost, rates map[uint64]*request.Rate, most int) (us
 // writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each
 // has refused. most bounds the series; signalbox_node_series_truncated is 1 if nodes were left out.
 // Where names are not shown, a node has its number.
-func writeQuotas(w io.Writer, hosts []*shardHost, r *request.Routes, most int, names bool) {
-	uses, cut := quotaUses(hosts, r.Rates, most/(3*len(nodeQuotas)))
+func writeQuotas(w io.Writer, shards []*Shard, r *request.Routes, most int, names bool) {
+	uses, cut := quotaUses(shards, r.Rates, most/(3*len(nodeQuotas)))
 	for _, id := range slices.Sorted(maps.Keys(uses)) {
 		n, ok := r.State.Node(id)
 		if !ok {

@@ -1,7 +1,8 @@
-package server
+package serving
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -16,6 +17,19 @@ type targetKey struct {
 	reason          protocol.TrackReason
 }
 
+// trackDecisions counts the targets that this instance set for the tracks of one shard while it
+// leads.
+type trackDecisions struct {
+	host *Shard
+
+	mu         sync.Mutex
+	targetsSet map[targetKey]uint64 // for the metrics; bounded by Config.Series
+}
+
+func newTrackDecisions(d *Shard) *trackDecisions {
+	return &trackDecisions{host: d, targetsSet: make(map[targetKey]uint64)}
+}
+
 // recordDecision counts a change of a track, and writes a line of the audit log if it is a
 // decision, with its reason. The leader's instance does: others see the same changes. What was
 // applied while nobody led has no line; the location's history has it.
@@ -24,21 +38,18 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	if !ok {
 		return
 	}
-	s := t.host.server
+	s := t.host.serving
 	if c.Kind == protocol.TrackEventTarget {
 		t.mu.Lock()
 		choice := targetKey{c.Node, string(c.Name), c.Location, c.Reason}
-		if _, known := t.targetsSet[choice]; known || len(t.targetsSet) < s.cfg.Limits.MaxSeries {
+		if _, known := t.targetsSet[choice]; known || len(t.targetsSet) < s.Series {
 			t.targetsSet[choice]++
 		}
 		t.mu.Unlock()
 	}
-	path, _ := s.routing().NodePath(c.Node)
+	path, _ := s.Requests.Routes().NodePath(c.Node)
 	if c.Kind == protocol.TrackEventAlert {
-		s.log.Warn("rollout needs somebody", "node", path, "track", string(c.Name), "location", c.Location, "why", c.Text)
-	}
-	if s.audit.log == nil {
-		return
+		s.Log.Warn("rollout needs somebody", "node", path, "track", string(c.Name), "location", c.Location, "why", c.Text)
 	}
 	if c.Wall > 0 {
 		e.Time = time.UnixMilli(int64(min(c.Wall, 1<<52)))
@@ -69,9 +80,9 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	text("why", c.Text)
 	number("log_time", c.Log)
 	number("index", index)
-	text("shard", strconv.FormatUint(t.host.id, 10))
+	text("shard", strconv.FormatUint(t.host.ID(), 10))
 	e.Fields = fields
-	s.audit.write(e)
+	s.Audit(e)
 }
 
 // decisionOf is the head of a change's line. Not all changes are decisions: states follow from

@@ -1,4 +1,4 @@
-package server
+package serving
 
 import (
 	"cmp"
@@ -36,12 +36,12 @@ const seriesOfLocation = 10
 //	signalbox_rollout_empty, _stalled, _reelection_pending    1 in this state
 //	signalbox_rollout_targets_total        targets set, by reason; watch reelect-* and rollback
 //	signalbox_rollout_polls_total          polls, by path: read from memory, or log
-func writeRollouts(w io.Writer, hosts []*shardHost, state *meta.State, most int, names bool) {
+func writeRollouts(w io.Writer, shards []*Shard, state *meta.State, most int, names bool) {
 	budget := metrics.Budget{Left: most}
-	for _, d := range hosts {
-		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.id, "path", "read"), d.requests.PollsRead.Load())
-		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.id, "path", "log"), d.requests.PollsLogged.Load())
-		if !d.raft.Leading() || !names {
+	for _, d := range shards {
+		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.ID(), "path", "read"), d.requests.PollsRead.Load())
+		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.ID(), "path", "log"), d.requests.PollsLogged.Load())
+		if !d.Raft().Leading() || !names {
 			continue
 		}
 		for _, x := range d.tracks.trackStatuses(budget.Left / seriesOfLocation) {
@@ -103,10 +103,10 @@ func (t *trackDecisions) trackStatuses(most int) (list []trackStatus) {
 	for len(list) < most {
 		var x trackStatus
 		found := false
-		d.raft.View(func(m *shard.Machine) {
+		d.Raft().View(func(m *shard.Machine) {
 			m.TracksFrom(node, name, func(id uint64, track []byte) bool {
 				node, name = id, append(slices.Clone(track), 0) // what comes next
-				now := d.raft.LogTime()
+				now := d.Raft().LogTime()
 				if m.DescribeTrack(&protocol.TrackDescribe{Node: id, Name: track}, now, &x.status) != nil {
 					return true
 				}

@@ -1,4 +1,4 @@
-package server
+package serving
 
 import (
 	"io"
@@ -58,7 +58,7 @@ func (p *memberSink) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	if !ok || e.Epoch != x.Epoch {
 		return // it is gone, or another one ended in the same entry
 	}
-	p.host.server.metrics.Round(time.Duration(e.Duration)*time.Millisecond, time.Duration(e.Prepared)*time.Millisecond)
+	p.host.serving.Metrics.Round(time.Duration(e.Duration)*time.Millisecond, time.Duration(e.Prepared)*time.Millisecond)
 }
 
 // phases are the names of the phases of a process, as labels.
@@ -74,7 +74,7 @@ func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 	for more := true; more; {
 		more = false
 		left := maxProcessesPerView
-		p.host.raft.View(func(m *shard.Machine) {
+		p.host.Raft().View(func(m *shard.Machine) {
 			m.ProcessesFrom(node, name, func(v shard.ProcessView) bool {
 				if left--; left < 0 {
 					node, name, more = v.Node(), append(name[:0], v.Name()...), true
@@ -111,18 +111,18 @@ func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 //	_replies_refused_total        the receiver's handler failed
 //	_messages_stale_total         of rounds that are over
 //	_undelivered_total            the member's connection had much to read; they come again
-func writeProcesses(w io.Writer, hosts []*shardHost) {
-	for _, d := range hosts {
+func writeProcesses(w io.Writer, shards []*Shard) {
+	for _, d := range shards {
 		p := d.memberSink
 		byPhase, members := p.countByPhase()
 		for i, n := range byPhase {
-			metrics.Write(w, "signalbox_processes", metrics.Labels("shard", d.id, "phase", phases[i]), n)
+			metrics.Write(w, "signalbox_processes", metrics.Labels("shard", d.ID(), "phase", phases[i]), n)
 		}
 		for o := protocol.RoundCompleted; int(o) < len(p.counts.ended); o++ {
-			metrics.Write(w, "signalbox_process_rounds_ended_total", metrics.Labels("shard", d.id, "outcome", o), p.counts.ended[o].Load())
+			metrics.Write(w, "signalbox_process_rounds_ended_total", metrics.Labels("shard", d.ID(), "outcome", o), p.counts.ended[o].Load())
 		}
-		relayed := d.raft.RelayStats()
-		metrics.WriteAll(w, "signalbox_process_", metrics.Labels("shard", d.id),
+		relayed := d.Raft().RelayStats()
+		metrics.WriteAll(w, "signalbox_process_", metrics.Labels("shard", d.ID()),
 			"members", members,
 			"rounds_started_total", p.counts.started.Load(),
 			"joins_total", p.counts.joined.Load(),

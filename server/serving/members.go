@@ -1,4 +1,4 @@
-package server
+package serving
 
 import (
 	"time"
@@ -20,7 +20,7 @@ const (
 
 // memberSink sends to members of processes what the leader of a shard has for them.
 type memberSink struct {
-	host   *shardHost
+	host   *Shard
 	counts processCounts
 
 	// Of the goroutine that calls it.
@@ -32,15 +32,15 @@ type memberSink struct {
 
 var _ replica.MemberSink = (*memberSink)(nil)
 
-func newMemberSink(d *shardHost) *memberSink {
-	return &memberSink{host: d, outbox: d.server.requests.NewOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
+func newMemberSink(d *Shard) *memberSink {
+	return &memberSink{host: d, outbox: d.serving.Requests.NewOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
 }
 
 // Contain implements replica.MemberSink.
 func (p *memberSink) Contain(id uint64) {
 	if v := recover(); v != nil {
-		p.host.server.panicked("process", v)
-		if c := p.host.server.requests.Client(id); c != nil {
+		p.host.serving.Requests.Panicked("process", v)
+		if c := p.host.serving.Requests.Client(id); c != nil {
 			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect and send again")
 		}
 	}
@@ -48,10 +48,10 @@ func (p *memberSink) Contain(id uint64) {
 
 // MemberReply implements replica.MemberSink.
 func (p *memberSink) MemberReply(og replica.Origin, err error) {
-	c := p.host.server.requests.Client(og.Conn)
+	c := p.host.serving.Requests.Client(og.Conn)
 	switch {
 	case c == nil:
-		p.host.server.metrics.RepliesDropped.Inc()
+		p.host.serving.Metrics.RepliesDropped.Inc()
 	case err == nil:
 		p.outbox.Reply(c, og.Kind, og.Request, nil)
 	default:
@@ -69,12 +69,12 @@ func (p *memberSink) MembersTold(out *leader.ProcessOut) {
 	}
 	for i := range out.Messages {
 		m := &out.Messages[i]
-		c := p.host.server.bindings.Conn(m.To)
+		c := p.host.serving.Bindings.Conn(m.To)
 		if c == nil {
 			continue
 		}
 		m.Message(&p.message)
-		if !p.host.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessMessage, 0, p.host.id, &p.message), true) {
+		if !p.host.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessMessage, 0, p.host.ID(), &p.message), true) {
 			p.counts.undelivered.Add(1)
 		}
 	}
@@ -105,15 +105,15 @@ func (w *roundWriter) take(e *shard.Event) {
 // notifyMember writes an EventProcess to its member's connection, if there is one here. A list of
 // members may be long, and comes again some seconds later, so a connection that has much to read
 // already does not get it. Everything else is short.
-func (d *shardHost) notifyMember(w *roundWriter, e *shard.Event) {
-	c := d.server.bindings.Conn(e.Session)
+func (d *Shard) notifyMember(w *roundWriter, e *shard.Event) {
+	c := d.serving.Bindings.Conn(e.Session)
 	if c == nil {
 		return
 	}
 	w.take(e)
 	if len(w.list) == 0 {
-		c.Append(protocol.KindProcessRound, 0, d.id, w)
-	} else if !d.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.id, w), true) {
+		c.Append(protocol.KindProcessRound, 0, d.ID(), w)
+	} else if !d.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.ID(), w), true) {
 		d.memberSink.counts.undelivered.Add(1)
 	}
 	w.Result = nil
@@ -129,7 +129,7 @@ type slowMembers struct {
 // round: the round waits for them.
 func (p *memberSink) MembersTicked(rep *replica.Shard) {
 	d := p.host
-	now := d.server.clock.Now()
+	now := d.serving.Clock.Now()
 	if now-p.slow.at < slowCheckPeriod {
 		return
 	}
@@ -149,8 +149,8 @@ func (p *memberSink) MembersTicked(rep *replica.Shard) {
 			}
 			key := delivery.NameKey(v.Node(), v.Name())
 			if p.slow.known[key] != v.Epoch() {
-				path, _ := d.server.routing().NodePath(v.Node())
-				d.server.log.Warn("members do not prepare, the round waits for them", "shard", d.id, "node", path, "process", string(v.Name()), "epoch", v.Epoch(),
+				path, _ := d.serving.Requests.Routes().NodePath(v.Node())
+				d.serving.Log.Warn("members do not prepare, the round waits for them", "shard", d.ID(), "node", path, "process", string(v.Name()), "epoch", v.Epoch(),
 					"members", len(sessions), "session", sessions[0])
 			}
 			known[key] = v.Epoch()

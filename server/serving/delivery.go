@@ -1,0 +1,181 @@
+package serving
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// Applied implements replica.Sink: it appends each frame to what waits for its connection, and
+// wakes the transports once at the end. It runs on the shard's apply goroutine while the log waits,
+// so it allocates nothing and never blocks.
+func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
+	defer d.flushReplies(len(origins))
+	defer d.serving.Requests.Guard("deliver", func() { d.deliveryFailed(origins) })
+	if len(origins) > 0 {
+		d.serving.Metrics.Batch(len(origins), time.Duration(origins[0].Tag&^request.UnloggedNote), d.serving.Clock.Now())
+	}
+	d.delivery.Applied(rep, index, origins, ev)
+	d.memberSink.count(rep, ev.ProcessChanges)
+	if d.Leading() {
+		for i := range ev.TrackChanges {
+			d.tracks.recordDecision(index, &ev.TrackChanges[i])
+		}
+	}
+}
+
+// flushReplies writes what was appended for an entry. A batch of a few commands comes from a shard
+// with little to do. Its replies are written here, since the switch to an event loop would take
+// most of the time.
+func (d *Shard) flushReplies(commands int) {
+	if commands > 0 && commands <= transport.MaxDirectWrites {
+		d.out.FlushDirect()
+	} else {
+		d.out.Flush()
+	}
+}
+
+// LogTime implements delivery.Host.
+func (d *Shard) LogTime() uint64 { return d.Raft().LogTime() }
+
+// Reply implements delivery.Host.
+func (d *Shard) Reply(og *replica.Origin, e *shard.Event) {
+	if og.Conn == 0 {
+		return
+	}
+	c := d.serving.Requests.Client(og.Conn)
+	switch {
+	case c == nil:
+		d.serving.Metrics.RepliesDropped.Inc()
+	case og.Tag&request.UnloggedNote != 0:
+		if e.Status != protocol.StatusOK {
+			d.unloggedAttachFailed(c, og.Request, e.Status, e.Text)
+		}
+	case e.Status != protocol.StatusOK:
+		d.out.RejectByShard(c, d, og.Kind, og.Request, e.Status, e.Text)
+	case og.Kind == protocol.KindSessionStart || og.Kind == protocol.KindSessionAttach:
+		current, _ := d.serving.Requests.Routes().Keys()
+		d.ticket = d.ticketSigner.Append(d.ticket[:0], current, e.Session, e.Node, e.Epoch, c.Identity())
+		d.out.Reply(c, og.Kind, og.Request, d.replies.Session(d.ID(), e, d.ticket))
+	default:
+		d.out.Reply(c, og.Kind, og.Request, d.replies.Body(og.Kind, e))
+	}
+}
+
+// unloggedAttachFailed takes back a RELAXED attach that the log did not take, and notifies the
+// client: the session is not attached.
+func (d *Shard) unloggedAttachFailed(c *request.Client, session uint64, st protocol.Status, text string) {
+	c.Unbind(session, st == protocol.StatusSessionExpired)
+	switch st {
+	case protocol.StatusSessionExpired:
+		c.Append(protocol.KindSessionEnded, 0, d.ID(), &protocol.SessionEnded{Session: session, Reason: protocol.EndExpired, Message: text})
+	default:
+		// The client attaches again with a higher epoch when it is back.
+		c.Close(transport.Graceful, protocol.StatusUnavailable, "the shard could not log an attach of this connection; reconnect and attach again")
+	}
+}
+
+// Notify implements delivery.Host.
+func (d *Shard) Notify(session uint64, ended bool, kind protocol.Kind, m protocol.Message) {
+	if c := d.serving.Bindings.Conn(session); c != nil {
+		c.Append(kind, 0, d.ID(), m)
+	} else if ended {
+		if c := d.serving.Requests.Client(d.serving.Bindings.Ended(session)); c != nil {
+			c.Append(kind, 0, d.ID(), m)
+		}
+	}
+}
+
+// NotifyMember implements delivery.Host.
+func (d *Shard) NotifyMember(e *shard.Event) { d.notifyMember(&d.round, e) }
+
+// SessionAttached implements delivery.Host. Without a connection the session was attached through
+// another instance, or a connection that is closed; the shard's leader knows the latter by itself.
+func (d *Shard) SessionAttached(conn uint64, e *shard.Event) {
+	c := d.serving.Requests.Client(conn)
+	if c == nil || !c.NewBinding(e.Session, e.Epoch, e.Node, d, e.Text).Bind(time.Duration(e.Timeout)*time.Millisecond) {
+		d.serving.Bindings.Elsewhere(e.Session, e.Epoch, d)
+	}
+	if c == nil || !d.serving.Log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	what := "session attached"
+	path, _ := d.serving.Requests.Routes().NodePath(e.Node)
+	if e.Epoch == 1 {
+		what = "session started"
+	}
+	d.serving.Log.Debug(what, "session", e.Session, "node", path, "shard", d.ID(), "epoch", e.Epoch, "timeout_ms", e.Timeout, "client", c.Remote())
+}
+
+// SessionEnded implements delivery.Host.
+func (d *Shard) SessionEnded(e *shard.Event) {
+	d.serving.Metrics.SessionEnded(e.Reason)
+	client := ""
+	for _, b := range d.serving.Bindings.End(e.Session, d.serving.Clock.Now()) {
+		client = b.Conn.Remote()
+		d.ended = protocol.SessionEnded{Session: e.Session, Reason: e.Reason, Message: e.Text}
+		b.Conn.Append(protocol.KindSessionEnded, 0, d.ID(), &d.ended)
+	}
+	if d.Leading() && d.serving.Log.Enabled(context.Background(), slog.LevelDebug) {
+		path, _ := d.serving.Requests.Routes().NodePath(e.Node)
+		d.serving.Log.Debug("session ended", "session", e.Session, "node", path, "shard", d.ID(), "reason", metrics.EndReasons[e.Reason], "text", e.Text, "client", client)
+	}
+}
+
+// DetachSessions implements delivery.Host. It notifies the clients, which attach the sessions again
+// where the map sends them. The rest of what those connections have stays. What the clients hold
+// they go on holding until the time of their last renewal is over. The event is in the connection's
+// buffer before any later pong, so no such pong renews an old attach.
+func (d *Shard) DetachSessions(first, count uint32) {
+	d.serving.Requests.EachClient(func(c *request.Client) { c.Detach(d, first, count) })
+}
+
+// deliveryFailed handles a defect while delivering: it closes the connections whose requests were
+// in the batch, since their replies are lost.
+func (d *Shard) deliveryFailed(origins []replica.Origin) {
+	for i := range origins {
+		if c := d.serving.Requests.Client(origins[i].Conn); c != nil {
+			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
+		}
+	}
+}
+
+// Forced implements delivery.Host. It writes what was taken from a client by force. The leader's
+// instance does; what was applied while nobody led has the line of the asking only.
+func (d *Shard) Forced(index uint64, e *shard.Event) {
+	if !d.Leading() {
+		return
+	}
+	path, _ := d.serving.Requests.Routes().NodePath(e.Node)
+	fields := []audit.Field{{Key: "node", Value: path}, {Key: "session", Value: e.Session}}
+	line := audit.Event{Title: "session_killed", Message: "a session was ended by an operator", Severity: audit.High}
+	if e.Kind == shard.EventLeaseLost {
+		line.Title, line.Message = "lease_taken", "a lease was taken away while its session lives"
+		fields = append(fields, audit.Field{Key: "semaphore", Value: string(e.Name)}, audit.Field{Key: "token", Value: e.OrderID})
+	}
+	line.Fields = append(fields, audit.Field{Key: "why", Value: e.Text}, audit.Field{Key: "shard", Value: strconv.FormatUint(d.ID(), 10)},
+		audit.Field{Key: "index", Value: index})
+	d.serving.Audit(line)
+}
+
+// Send implements delivery.Sender.
+func (d *Shard) Send(id uint64, frame []byte, droppable bool) bool {
+	c := d.serving.Requests.Client(id)
+	return c == nil || c.AppendShared(frame, droppable)
+}
+
+// PagesDue implements delivery.Sender.
+func (d *Shard) PagesDue(_, id uint64) {
+	if c := d.serving.Requests.Client(id); c != nil {
+		d.requests.SendPages(c)
+	}
+}
