@@ -64,10 +64,10 @@ fuzz: ## fuzz each target for FUZZTIME (default 30s)
 micro: ## the Go micro-benchmarks
 	go test -run '^$$' -bench . -benchmem $(PKGS)
 
-bench: bench-tools ## compare with the peers side by side, about 50 minutes; writes bench/results
+bench: bench-tools ## compare with the peers side by side, about 80 minutes; writes bench/results
 	./bin/bench-peers run
 
-bench-quick: bench-tools ## the same with fewer and shorter rounds, about 9 minutes
+bench-quick: bench-tools ## the same with fewer and shorter rounds, about 16 minutes
 	./bin/bench-peers run -quick
 
 bench-discovery: build bench-tools ## 20,000 members and 20,000 watchers for ten minutes; writes bench/results
@@ -78,6 +78,10 @@ bench-grow: build bench-tools ## from one instance to three and six and back, un
 
 bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
 	./bin/bench restart
+
+bench-trace: build ## where the time of a request goes, alone and at three rates; counts system calls with perf, as root; writes bench/results
+	go build -o bin/bench ./bench/cmd
+	./bin/bench trace
 
 bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, beside etcd, about 25 minutes, as root; writes bench/results
 	./bin/bench-peers failover
@@ -94,4 +98,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-failover bench-tools check clean chaos
+.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Where the baseline is, seen from the root of the repository, where the programs run.
@@ -85,12 +86,19 @@ func replaceBetween(page []byte, opening, closing, text string) ([]byte, error) 
 }
 
 // readmeMetrics are the rows of the README's table.
-var readmeMetrics = []string{"pairs-1024", "pair-1", "handoffs-64", "watch-5000-p99", "idle-own-memory"}
+var readmeMetrics = []string{
+	"pairs-1024", "rate-1000-p99", "rate-4000-p99", "rate-20000-p99", "rate-40000-p99", "rate-4000-cpu", "rate-40000-cpu", "pairs-256", "pair-1", "handoffs-64",
+	"strict-256", "relaxed-256", "watch-5000-p99", "each-5000-p99", "each-20000-p99", "starts", "starts-cpu", "three-1024", "three-pair-1", "three-handoffs-64", "three-strict-256", "idle-own-memory", "idle-own-cpu",
+}
 
 func (r *Report) excerpt() string {
 	table := r.table(func(m Metric) bool { return slices.Contains(readmeMetrics, m.ID) }, false)
-	return fmt.Sprintf("\n%s\nMedians of %d rounds of %s seconds on %d cores (%s), shared by servers and load.\n"+
+	behind := ""
+	if strings.Contains(table, fallsBehind) {
+		behind = "A system falls behind when it does not reach the rate. "
+	}
+	return fmt.Sprintf("\n%s\n%sMedians of %d rounds of %s seconds on %d cores (%s), shared by servers and load.\n"+
 		"A pair locks and unlocks a name that nobody else wants. Every system writes durably before it\n"+
 		"answers. All figures, their spread and the versions: [%s.md](%s.md).\n\n",
-		table, r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, filepath.Base(baseline), baseline)
+		table, behind, r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, filepath.Base(baseline), baseline)
 }

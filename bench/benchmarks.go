@@ -20,9 +20,11 @@ var benchmarks = []benchmark{
 	{name: "pairs", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: (*trial).pairs},
 	{name: "own", subjects: []string{Signalbox, Echo, GoRedis}, run: (*trial).ownConnections},
 	{name: "alone", subjects: []string{Dragonboat, Signalbox, Etcd, ZooKeeper, GoRedis}, run: (*trial).singleCaller},
+	{name: "rates", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: (*trial).rates},
 	{name: "reads", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: (*trial).reads},
-	{name: "watches", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: (*trial).watches},
-	{name: "crowd", subjects: []string{Signalbox, GoRedis}, run: (*trial).manyConnections},
+	{name: "watches", subjects: []string{Signalbox, Etcd, GoRedis}, run: (*trial).watches},
+	{name: "each", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: (*trial).ownWatchers},
+	{name: "starts", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: (*trial).sessionStarts},
 	{name: "three", subjects: []string{Signalbox, Etcd, ZooKeeper}, run: (*trial).cluster},
 	{name: "idle", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, slow: true, run: (*trial).idle},
 	{name: "shards", subjects: []string{Signalbox}, slow: true, run: (*trial).shards},
@@ -50,7 +52,7 @@ func (v *trial) recordPairs(name string, o *outcome) {
 	}
 }
 
-// pairs: P1, and P4 right after it on the same server, at half the rate it has just shown.
+// pairs: P1.
 func (v *trial) pairs(ctx context.Context) error {
 	return v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
@@ -58,13 +60,6 @@ func (v *trial) pairs(ctx context.Context) error {
 			return err
 		}
 		v.recordPairs("pairs-1024", o)
-		plan.WarmUp = 0 // it has been warm
-		half, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers, Rate: o.Rate / 2})
-		if err != nil {
-			return err
-		}
-		v.record("half-p99", half.ms("pair", 99))
-		v.record("half-rate", half.Rate)
 		return nil
 	})
 }
@@ -139,29 +134,40 @@ func (v *trial) watches(ctx context.Context) error {
 		if o.perCPU > 0 {
 			v.record("watch-5000-cpu", o.perCPU*float64(v.Watchers))
 		}
-		if v.system.Name() == Signalbox {
-			_, err = v.fanOut(ctx, s, plan, "watch-20000", v.ManyWatchers)
-		}
+		_, err = v.fanOut(ctx, s, plan, "watch-20000", v.ManyWatchers)
 		return err
 	})
 }
 
-// manyConnections: P7 with as many connections as there can be at both ends, the same for both.
-func (v *trial) manyConnections(ctx context.Context) error {
-	return v.withPlan(ctx, ManyConnections, func(s *Server, plan Plan) error {
-		plan.Connections = min(plan.Connections, v.ManyWatchers)
-		_, err := v.fanOut(ctx, s, plan, "crowd-20000", v.ManyWatchers)
-		return err
+// spareFiles are the open files of the load and of a server that are not connections of watchers.
+const spareFiles = 1000
+
+// ownWatchers: P7 with a connection each. Where open files do not allow so many, some connections
+// carry two watchers.
+func (v *trial) ownWatchers(ctx context.Context) error {
+	return v.withPlan(ctx, OwnWatchers, func(s *Server, plan Plan) error {
+		for _, x := range []struct {
+			metric   string
+			watchers int
+		}{{"each-5000", v.Watchers}, {"each-20000", v.ManyWatchers}} {
+			if plan.Sessions > 0 && x.watchers > plan.Sessions {
+				continue
+			}
+			own := plan
+			if files := int(v.report.Machine.Files); files > 0 && x.watchers > files-spareFiles {
+				own.Connections = files - spareFiles
+			}
+			if _, err := v.fanOut(ctx, s, own, x.metric, x.watchers); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
 func (v *trial) fanOut(ctx context.Context, s *Server, plan Plan, metric string, watchers int) (*outcome, error) {
-	scenario := "watch-stream"
-	if plan.Once {
-		scenario = "watch-oneshot"
-	}
 	// A change may take a second to reach all: the time must see some of them.
-	o, err := v.load(ctx, s, plan, scenario, loadgen.Config{Callers: 1, Watchers: watchers, DataSize: 64, Duration: 2 * v.Length})
+	o, err := v.load(ctx, s, plan, "watch-stream", loadgen.Config{Callers: 1, Watchers: watchers, DataSize: 64, Duration: 2 * v.Length})
 	if err != nil {
 		return nil, err
 	}
@@ -170,9 +176,9 @@ func (v *trial) fanOut(ctx context.Context, s *Server, plan Plan, metric string,
 	return o, nil
 }
 
-// cluster: P10. What is measured is what three copies cost on one machine: whatever the three
-// servers and the load do comes out of the same cores and the same disk. On three machines each
-// would have its own.
+// cluster: P10, the loads of P1, P3, P5 and P6 on three servers. What is measured is what three
+// copies cost on one machine: whatever the three servers and the load do comes out of the same
+// cores and the same disk. On three machines each would have its own.
 func (v *trial) cluster(ctx context.Context) error {
 	system, ok := v.system.(ClusterSystem)
 	if !ok {
@@ -191,10 +197,30 @@ func (v *trial) cluster(ctx context.Context) error {
 			v.record("three-empty-cpu", idle.cpu/Servers)
 		}
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
-		if err == nil {
-			v.recordPairs("three-1024", o)
+		if err != nil {
+			return err
 		}
-		return err
+		v.recordPairs("three-1024", o)
+		for _, x := range []struct {
+			use      Workload
+			scenario string
+			cfg      loadgen.Config
+			record   func(o *outcome)
+		}{
+			{SingleCaller, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1}, func(o *outcome) { v.record("three-pair-1", o.ms("pair", 50)) }},
+			{Handoffs, "contended-lock", loadgen.Config{Callers: v.Contenders, Keys: 1}, func(o *outcome) { v.record("three-handoffs-64", o.Rate) }},
+			{Reads, "describe-strict", loadgen.Config{Callers: v.Readers, Keys: 1000, DataSize: 64}, func(o *outcome) { v.record("three-strict-256", o.Rate) }},
+		} {
+			if plan, err = s.Plan(x.use); err != nil {
+				return err
+			}
+			plan.WarmUp /= 2 // most of it has been running
+			if o, err = v.load(ctx, s, plan, x.scenario, x.cfg); err != nil {
+				return fmt.Errorf("three servers: %w", err)
+			}
+			x.record(o)
+		}
+		return nil
 	})
 }
 

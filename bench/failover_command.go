@@ -45,9 +45,6 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	var list []FailoverSystem
 	for _, x := range all(*f.bin) {
 		if s, ok := x.(FailoverSystem); ok && (*systems == "" || slices.Contains(strings.Split(*systems, ","), x.Name())) {
-			if own, ok := x.(*SignalboxSystem); ok && own.Shards == 0 {
-				own.Shards = defaultShards
-			}
 			list = append(list, s)
 		}
 	}

@@ -226,7 +226,7 @@ func (g *resizableCluster) start(ctx context.Context, i int) (err error) {
 	if i > 0 {
 		args = append(args, "--peer", g.addr[0][1])
 	}
-	g.processes[i], err = g.system.serve(ctx, nil, i, dir, g.addr[i], len(g.addr), args...)
+	g.processes[i], err = g.system.serve(ctx, nil, i, dir, g.addr[i], args...)
 	return err
 }
 

@@ -45,6 +45,9 @@ func ThisMachine(dir string) (Machine, error) {
 	return m, err
 }
 
+// tick of the system's CPU times: USER_HZ is 100 on every architecture that Go runs on.
+const tick = 10 * time.Millisecond
+
 // machineCPU is what all programs and the system have used since the machine's start; 0 where
 // nobody tells.
 func machineCPU() time.Duration {

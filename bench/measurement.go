@@ -64,10 +64,11 @@ const (
 	Microseconds Unit = "us"
 	Bytes        Unit = "B"
 	PerCPUSecond Unit = "/cpu-s"
+	Percent      Unit = "%"
 )
 
 // MoreIsBetter says which way a figure of this unit is to go.
-func (u Unit) MoreIsBetter() bool { return u == PerSecond || u == PerCPUSecond }
+func (u Unit) MoreIsBetter() bool { return u == PerSecond || u == PerCPUSecond || u == Percent }
 
 // measurements are all figures of a report, kept in order of work and subject as they came.
 type measurements []*Measurement

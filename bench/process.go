@@ -112,12 +112,9 @@ func (p *Process) proc(name string) ([]byte, error) {
 	return os.ReadFile("/proc/" + strconv.Itoa(p.ID()) + "/" + name)
 }
 
-// tick of the system's CPU times: USER_HZ is 100 on every architecture that Go runs on.
-const tick = 10 * time.Millisecond
-
 // Usage is what a server has used so far.
 type Usage struct {
-	CPU      time.Duration // of all threads, to ten milliseconds
+	CPU      time.Duration // of all threads
 	Resident uint64        // bytes of memory
 	Written  uint64        // bytes that it caused to be written to a disk
 }
@@ -131,19 +128,19 @@ func (p *Process) Usage() (Usage, error) {
 	if err != nil {
 		return u, errNoProc
 	}
-	// The name in brackets may hold anything; the numbers come after the last bracket, CPU times
-	// the 12th and 13th of them.
+	// The name in brackets may hold anything; the numbers come after the last bracket, the pages of
+	// memory the 22nd of them.
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 22 {
 		return u, errNoProc
 	}
-	user, err1 := strconv.ParseUint(string(f[11]), 10, 64)
-	sys, err2 := strconv.ParseUint(string(f[12]), 10, 64)
-	pages, err3 := strconv.ParseUint(string(f[21]), 10, 64)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	pages, err := strconv.ParseUint(string(f[21]), 10, 64)
+	if err != nil {
 		return u, err
 	}
-	u.CPU = time.Duration(user+sys) * tick
+	if u.CPU, err = processCPU(p.ID()); err != nil {
+		return u, err
+	}
 	u.Resident = pages * uint64(os.Getpagesize())
 	if b, err := p.proc("io"); err == nil {
 		for line := range bytes.Lines(b) {

@@ -2,6 +2,11 @@
 
 package bench
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 func procAttr() *syscall.SysProcAttr { return nil }
+
+func processCPU(int) (time.Duration, error) { return 0, errNoProc }

@@ -48,8 +48,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("%v\n%s", err, log.String())
 		}
 	}
-	for _, w := range []string{"pairs-1024", "pairs-1024-p99", "half-p99", "pairs-256", "pair-1", "handoffs-64", "strict-256", "relaxed-256", "watch-5000-p99",
-		"watch-20000-p99", "crowd-20000-p99", "three-1024", "three-1024-p99", "empty-memory"} {
+	for _, w := range []string{"pairs-1024", "pairs-1024-p99", "rate-1000-p99", "rate-40000-kept", "pairs-256", "pair-1", "handoffs-64", "strict-256", "relaxed-256", "watch-5000-p99",
+		"watch-20000-p99", "each-5000-p99", "each-20000-p99", "starts", "three-1024", "three-1024-p99", "three-pair-1", "three-handoffs-64", "three-strict-256", "empty-memory"} {
 		if f := r.Measurements.find(w, Signalbox); f == nil || !(StatOf(f.Values).Median > 0) {
 			t.Errorf("no %s of signalbox: %v", w, f)
 		}
@@ -209,6 +209,50 @@ func TestAServerThatAnswersNothingFails(t *testing.T) {
 				t.Errorf("figures of a server that did nothing: %v", r.Measurements)
 			}
 		})
+	}
+}
+
+// slowTarget takes a while for each lock.
+type slowTarget struct{ loadgen.Noop }
+
+func (t *slowTarget) Open(context.Context) (loadgen.Conn, error) { return slowConn{}, nil }
+
+type slowConn struct{}
+
+func (slowConn) Session(context.Context) (loadgen.Session, error) { return slowSession{}, nil }
+func (slowConn) Close() error                                     { return nil }
+
+type slowSession struct{}
+
+func (slowSession) Close(context.Context) error                        { return nil }
+func (slowSession) Release(context.Context) error                      { return nil }
+func (s slowSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer { return s }
+func (s slowSession) Acquire(ctx context.Context, _ string) (loadgen.Lease, error) {
+	return s, pause(ctx, 20*time.Millisecond)
+}
+
+// TestASystemThatFallsBehind: its latencies are no figures, it is not asked for more, and nothing
+// has failed.
+func TestASystemThatFallsBehind(t *testing.T) {
+	t.Parallel()
+	s := TinySettings()
+	s.Dir, s.Only = t.TempDir(), []string{"rates"}
+	s.Systems = []System{&stub{name: Etcd, bin: self(t), plan: Plan{Target: &slowTarget{}, Connections: 1}}}
+	r, err := Run(t.Context(), s)
+	if err != nil || r.Err() != nil {
+		t.Fatal(err, r.Err())
+	}
+	// 8 callers of 20 ms each do 400 a second at most; 20,000 and 40,000 stand for 1,000 and 2,000.
+	for _, rate := range []int{20_000, 40_000} {
+		if f := r.Measurements.find(rateMetric(rate, "kept"), Etcd); f == nil || !(f.Values[0] < hopeless) {
+			t.Errorf("at %d/s it reaches %v", rate, f)
+		}
+	}
+	if f := r.Measurements.find(rateMetric(40_000, "p99"), Etcd); f != nil {
+		t.Errorf("it was asked for more than it can do: %v", f)
+	}
+	if table := r.table(func(m Metric) bool { return m.ID == rateMetric(40_000, "p99") }, false); !strings.Contains(table, "| falls behind |") {
+		t.Errorf("the table does not say so:\n%s", table)
 	}
 }
 

@@ -23,7 +23,12 @@ func TestServersStopTogether(t *testing.T) {
 	start := func(ctx context.Context, i int, dir string) (*Process, error) {
 		return StartProcess(ctx, dir, func(ctx context.Context) error { return Dial(ctx, addr[i]) }, self(t), "limit", "echo", "--listen", addr[i])
 	}
-	plan := Plan{Connections: 7}
+	plan := func(w Workload) (Plan, error) {
+		if w != LockPairs {
+			return Plan{}, ErrUnsupported
+		}
+		return Plan{Connections: 7}, nil
+	}
 	free := func() {
 		t.Helper()
 		for _, a := range addr {

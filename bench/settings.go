@@ -22,7 +22,10 @@ type Settings struct {
 
 	// Sizes of the loads. The bars are about those of DefaultSettings.
 	Callers, OwnCallers, Readers, Contenders int
+	RateCallers                              int
+	RateDivisor                              float64 // the rates of P4 are divided by it
 	Watchers, ManyWatchers                   int
+	SessionStarts                            int
 	IdleOwn, IdleShared                      int
 	FewNames, ManyNames                      int
 	Shards                                   []int
@@ -45,16 +48,20 @@ type Settings struct {
 	Quick bool
 }
 
-// maxWatchConnections is how many connections the largest group of watchers has: what limits of
-// open files allow on both ends.
-const maxWatchConnections = 5000
+// callDeadline is the timeout of each call's context, for each system whose client takes one: what
+// a program would write that is not to hang.
+const callDeadline = 10 * time.Second
+
+// rates of P4, pairs a second.
+var rates = []int{1_000, 4_000, 20_000, 40_000}
 
 // DefaultSettings is the comparison that counts.
 func DefaultSettings() Settings {
 	return Settings{
 		Rounds: 5, Length: 5 * time.Second, WarmUp: 2 * time.Second, SlowRounds: 3,
 		Callers: 1024, OwnCallers: 256, Readers: 256, Contenders: 64,
-		Watchers: 5000, ManyWatchers: 20000,
+		RateCallers: 256, RateDivisor: 1,
+		Watchers: 5000, ManyWatchers: 20000, SessionStarts: 5000,
 		IdleOwn: 5000, IdleShared: 50000, FewNames: 1000, ManyNames: 1_000_000,
 		Shards: []int{1, 4, 16, 64}, CallersPerShard: 256,
 		IdleDelay: 5 * time.Second, IdleLength: 20 * time.Second,
@@ -76,7 +83,8 @@ func TinySettings() Settings {
 	s.Quick = true
 	s.Rounds, s.Length, s.WarmUp, s.SlowRounds = 1, 300*time.Millisecond, 20*time.Millisecond, 1
 	s.Callers, s.OwnCallers, s.Readers, s.Contenders = 16, 8, 8, 4
-	s.Watchers, s.ManyWatchers = 20, 40
+	s.RateCallers, s.RateDivisor = 8, 20
+	s.Watchers, s.ManyWatchers, s.SessionStarts = 20, 40, 20
 	s.IdleOwn, s.IdleShared, s.FewNames, s.ManyNames = 10, 40, 100, 500
 	s.CallersPerShard = 4
 	s.IdleDelay, s.IdleLength = 100*time.Millisecond, 300*time.Millisecond

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// shards: the first half of P11. Each shard has the same crowd, so that its batches are as large
+// shards: the first half of P11. Each shard has as many callers, so that its batches are as large
 // whatever their number; what a pair costs must not grow with it.
 func (v *trial) shards(ctx context.Context) error {
 	system, ok := v.system.(*SignalboxSystem)
@@ -37,7 +37,7 @@ func (v *trial) shards(ctx context.Context) error {
 	return nil
 }
 
-// names: the second half of P11. The crowd is the same; the server holds a thousand names that
+// names: the second half of P11. The callers are the same; the server holds a thousand names that
 // nobody asks for, or a million.
 func (v *trial) names(ctx context.Context) error {
 	for _, kind := range []struct {
@@ -83,7 +83,7 @@ func (v *trial) names(ctx context.Context) error {
 	return nil
 }
 
-// errTooShort: CPU times are counted in hundredths of a second.
+// errTooShort: the server is looked at five times a second, and it takes two looks.
 var errTooShort = errors.New("the server's CPU could not be told: give the measurement more time")
 
 func (v *trial) recordCPU(metric string, o *outcome) error {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -18,21 +17,11 @@ import (
 )
 
 // SignalboxSystem is this project as a System, by its binary. It runs with its defaults, which are
-// durable, but for the number of data shards.
+// durable.
 type SignalboxSystem struct {
 	Binary string
-	Shards int // 0: as many as shardsFor says
+	Shards int // data shards; 0: what a server has by default
 }
-
-// defaultShards is the server's default.
-const defaultShards = 4
-
-// shardsFor is how many data shards so many servers have that share a machine with each other and
-// the load, as an operator would choose: more than one are for cores that would have nothing to do
-// with one, and here each server has a core and the load has one. A shard's batches are synced by
-// all its replicas, so that few large ones cost least. The default is for servers with machines of
-// their own.
-func shardsFor(cores, servers int) int { return min(max(cores/(servers+1), 1), defaultShards) }
 
 // Name says signalbox.
 func (s *SignalboxSystem) Name() string { return Signalbox }
@@ -44,11 +33,11 @@ func (s *SignalboxSystem) Version(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%s does not run: %w; run make build", s.Binary, err)
 	}
 	v := strings.Join(strings.Fields(strings.SplitN(string(out), "\n", 2)[0]), " ")
-	shards := strconv.Itoa(s.Shards)
-	if s.Shards == 0 {
-		shards = fmt.Sprintf("%d, three instances --shards %d", shardsFor(runtime.NumCPU(), 1), shardsFor(runtime.NumCPU(), Servers))
+	settings := "default settings"
+	if s.Shards > 0 {
+		settings += fmt.Sprintf(", with --shards %d", s.Shards)
 	}
-	return fmt.Sprintf("%s; default settings, with --shards %s; its own SDK", v, shards), nil
+	return v + "; " + settings + "; its own SDK", nil
 }
 
 // Start starts an instance.
@@ -75,29 +64,26 @@ func (s *SignalboxSystem) startInstance(ctx context.Context, dir string) (*insta
 	}
 	i := &instance{addr: [3]string(list)}
 	start := func(ctx context.Context, _ int) (*Process, error) {
-		return s.serve(ctx, nil, 0, dir, i.addr, 1)
+		return s.serve(ctx, nil, 0, dir, i.addr)
 	}
 	p, err := start(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	i.Server = NewServer(p, i.plan)
+	i.Server = NewServer(p, signalboxPlan(i.addr[0]))
 	i.Server.start = start
 	return i, nil
 }
 
-// serve starts the process of one of several instances on a host, with its data below a folder.
-func (s *SignalboxSystem) serve(ctx context.Context, hosts *Hosts, host int, dir string, addr [3]string, instances int, flags ...string) (*Process, error) {
+// serve starts the process of an instance on a host, with its data below a folder.
+func (s *SignalboxSystem) serve(ctx context.Context, hosts *Hosts, host int, dir string, addr [3]string, flags ...string) (*Process, error) {
 	binary, err := filepath.Abs(s.Binary)
 	if err != nil {
 		return nil, err
 	}
-	shards := s.Shards
-	if shards == 0 {
-		shards = shardsFor(runtime.NumCPU(), instances)
-	}
-	args := []string{
-		"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1], "--admin", addr[2], "--log-level", "warn", "--shards", strconv.Itoa(shards),
+	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1], "--admin", addr[2], "--log-level", "warn"}
+	if s.Shards > 0 {
+		args = append(args, "--shards", strconv.Itoa(s.Shards))
 	}
 	program, args := hosts.Command(host, binary, append(args, flags...)...)
 	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+addr[2]+"/readyz") }, program, args...)
@@ -113,20 +99,24 @@ func signalboxTarget(endpoints ...string) *loadgen.Signalbox {
 	return &loadgen.Signalbox{Client: client.Config{Endpoints: endpoints}}
 }
 
-// plan uses the same few connections for whatever may share one; that is what the SDK is made for.
-func (i *instance) plan(w Workload) (Plan, error) {
-	p := Plan{Target: i.target(), Connections: 4}
-	switch w {
-	case OwnConnections, IdleOwn:
-		p.Connections = loadgen.Each
-	case Watchers:
-		p.Connections = SharedConnections
-	case ManyConnections:
-		p.Connections = maxWatchConnections
-	case SingleCaller:
-		p.Connections = 1
+// signalboxPlan uses the same few connections for whatever may share one; that is what the SDK is
+// made for. A client of three instances has a connection to each one that leads something: four
+// clients are twelve connections.
+func signalboxPlan(endpoints ...string) func(w Workload) (Plan, error) {
+	return func(w Workload) (Plan, error) {
+		p := Plan{Target: signalboxTarget(endpoints...), Connections: 4}
+		switch w {
+		case OwnConnections, OwnWatchers, SessionStarts, IdleOwn:
+			p.Connections = loadgen.Each
+		case SteadyRate:
+			p.Connections = RateConnections
+		case Watchers:
+			p.Connections = SharedConnections
+		case SingleCaller:
+			p.Connections = 1
+		}
+		return p, nil
 	}
-	return p, nil
 }
 
 // joinToken is no secret: what it protects lives for seconds on the loopback interface.
@@ -142,7 +132,7 @@ func writeJoinToken(dir string) (string, error) {
 func instanceName(i int) string { return "server-" + strconv.Itoa(i+1) }
 
 // StartCluster starts three instances that find each other by their --peer lists, each shard with a
-// replica on each of them. All settings but the number of shards are the defaults.
+// replica on each of them. All other settings are the defaults.
 func (s *SignalboxSystem) StartCluster(ctx context.Context, dir string) (*Server, error) {
 	return s.StartClusterOn(ctx, dir, nil)
 }
@@ -163,12 +153,8 @@ func (s *SignalboxSystem) StartClusterOn(ctx context.Context, dir string, hosts 
 	}
 	g, err := StartServers(ctx, dir, Servers, func(ctx context.Context, i int, dir string) (*Process, error) {
 		args := []string{"--instance", instanceName(i), "--peer", strings.Join(rafts, ","), "--join-token-file", token, "--replication-factor", strconv.Itoa(Servers)}
-		return s.serve(ctx, hosts, i, dir, [3]string(addr[i]), Servers, append(args, flags...)...)
-	}, Plan{
-		// The SDK has a connection to each instance that leads something: four clients are twelve
-		// connections.
-		Target: signalboxTarget(clients...), Connections: 4,
-	})
+		return s.serve(ctx, hosts, i, dir, [3]string(addr[i]), append(args, flags...)...)
+	}, signalboxPlan(clients...))
 	if err != nil {
 		return nil, err
 	}

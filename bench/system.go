@@ -60,28 +60,33 @@ type Workload int
 
 // The kinds of work.
 const (
-	LockPairs       Workload = iota // pairs of many callers over few connections
-	OwnConnections                  // pairs of many callers, a connection each, one request at a time on it
-	SingleCaller                    // pairs of one caller
-	Handoffs                        // one lock, many contenders
-	Reads                           // strict and relaxed
-	Watchers                        // many watchers over few connections
-	ManyConnections                 // many watchers over many connections
-	IdleOwn                         // sessions that only live, a connection each
-	IdleShared                      // likewise, on shared connections
+	LockPairs      Workload = iota // pairs of many callers over few connections
+	SteadyRate                     // pairs at a rate that is far below what it can do
+	OwnConnections                 // pairs of many callers, a connection each, one request at a time on it
+	SingleCaller                   // pairs of one caller
+	Handoffs                       // one lock, many contenders
+	Reads                          // strict and relaxed
+	Watchers                       // many watchers over few connections
+	OwnWatchers                    // many watchers, a connection each
+	SessionStarts                  // many new connections, a session on each
+	IdleOwn                        // sessions that only live, a connection each
+	IdleShared                     // likewise, on shared connections
 )
 
 // SharedConnections is how many connections 20,000 watchers share, where a system lets them: a
 // server of ours carries 1,024 streams on each.
 const SharedConnections = 20
 
+// RateConnections is how many connections carry the load of SteadyRate, where a system's client
+// does not choose their number itself.
+const RateConnections = 15
+
 // Plan is how a System does a kind of work best.
 type Plan struct {
 	Target      loadgen.Target
 	Connections int           // how many serve it best, or loadgen.Each
 	WarmUp      time.Duration // beyond the others', for what compiles as it runs
-	Sessions    int           // of IdleOwn and IdleShared: how many; 0 is as many as ours has
-	Once        bool          // its watches end with the first change, and are renewed
+	Sessions    int           // of IdleOwn, IdleShared, OwnWatchers, SessionStarts: at most so many; 0 is as many as ours has
 }
 
 // ErrUnsupported is what Plan returns for work that a system has no way to do: its column stays

@@ -53,9 +53,8 @@ func (r *Report) table(shown func(Metric) bool, spreads bool) string {
 	var b strings.Builder
 	var columns []string
 	for _, s := range subjects {
-		if slices.ContainsFunc(r.Measurements, func(f *Measurement) bool {
-			w, ok := metricByID(f.Metric)
-			return f.Subject == s && ok && shown(w)
+		if slices.ContainsFunc(allMetrics, func(m Metric) bool {
+			return shown(m) && (r.Measurements.find(m.ID, s) != nil || r.fellBehind(m, s))
 		}) {
 			columns = append(columns, s)
 		}
@@ -72,7 +71,11 @@ func (r *Report) table(shown func(Metric) bool, spreads bool) string {
 		row, any := "| "+w.Text+" |", false
 		for _, s := range columns {
 			cell := ""
-			if f := r.Measurements.find(w.ID, s); f != nil {
+			f := r.Measurements.find(w.ID, s)
+			switch {
+			case r.fellBehind(w, s):
+				cell, any = fallsBehind, true
+			case f != nil:
 				st := StatOf(f.Values)
 				cell, any = amount(st.Median, f.Unit), true
 				if spreads && st.N > 1 {
@@ -86,6 +89,17 @@ func (r *Report) table(shown func(Metric) bool, spreads bool) string {
 		}
 	}
 	return b.String()
+}
+
+const fallsBehind = "falls behind"
+
+// fellBehind says whether a system did not keep the rate at which a metric is measured.
+func (r *Report) fellBehind(m Metric, subject string) bool {
+	if m.Kept == "" {
+		return false
+	}
+	f := r.Measurements.find(m.Kept, subject)
+	return f != nil && StatOf(f.Values).Median < kept
 }
 
 func medianText(s Stat, u Unit) string {

@@ -52,6 +52,10 @@ type Config struct {
 	// DataSize is how many bytes of data are written: 0 to 1 MiB.
 	DataSize int
 
+	// Deadline is the timeout of each call to the server: each call of an operation has a context
+	// of its own with it, as in a program. A call that takes longer is an error. 0: no deadline.
+	Deadline time.Duration
+
 	// Churn is how many per cent of the members restart each minute; default 10. Of discovery.
 	Churn float64
 
@@ -120,6 +124,7 @@ func (c *Config) Check() error {
 		{"warm-up", c.WarmUp.Seconds(), 0, 86400},
 		{"duration", c.Duration.Seconds(), 0, 30 * 86400},
 		{"patience", c.Patience.Seconds(), 0, 86400},
+		{"deadline", c.Deadline.Seconds(), 0, 86400},
 	} {
 		if math.IsNaN(n.value) || n.value < n.min || n.value > n.max {
 			return fmt.Errorf("%s is %v; give %v to %v", n.name, n.value, n.min, n.max)

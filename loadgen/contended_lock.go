@@ -14,7 +14,7 @@ var contendedLock = &Scenario{
 	Operation: 1,
 	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
-		list := c.names(1)
+		list := c.names(1).all()
 		// A session holds a name once, so that each caller needs one of its own.
 		acquirers, _, err := c.acquirers(ctx, n, n, "lock", 0)
 		if err != nil {
@@ -48,7 +48,7 @@ func (p *contender) Do(ctx context.Context, rec *Recorder) error {
 	k := p.pick.next()
 	l := &p.locks[k]
 	l.waiting.Add(1)
-	held, err := p.acquirer.Acquire(ctx, p.names[k])
+	held, err := p.c.acquire(ctx, p.acquirer, p.names[k])
 	waiting := l.waiting.Add(-1)
 	if err != nil {
 		return err
@@ -63,5 +63,5 @@ func (p *contender) Do(ctx context.Context, rec *Recorder) error {
 		now = 0
 	}
 	l.released.Store(now)
-	return held.Release(ctx)
+	return p.c.release(ctx, held)
 }

@@ -21,7 +21,8 @@ var describeRelaxed = &Scenario{
 func buildDescribe(strict bool) func(context.Context, *Env) (Workload, error) {
 	return func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
-		list := c.names(1000)
+		names := c.names(1000)
+		list := names.all()
 		sessions, err := c.StartSessions(ctx, c.sessionCount(n))
 		if err != nil {
 			return nil, err
@@ -41,18 +42,19 @@ func buildDescribe(strict bool) func(context.Context, *Env) (Workload, error) {
 		}
 		cum := zipf(len(list), c.Skew)
 		for i := range n {
-			w.callers = append(w.callers, &describer{readers[i%len(readers)].Reader(strict), list, newPicker(c.Seed, i, len(list), cum)})
+			w.callers = append(w.callers, &describer{c, readers[i%len(readers)].Reader(strict), names, newPicker(c.Seed, i, names.n, cum)})
 		}
 		return w, nil
 	}
 }
 
 type describer struct {
+	c      *Env
 	reader Reader
-	names  []string
+	names  nameSet
 	pick   *picker
 }
 
 func (d *describer) Do(ctx context.Context, _ *Recorder) error {
-	return d.reader.Read(ctx, d.names[d.pick.next()])
+	return d.c.read(ctx, d.reader, d.names.name(d.pick.next()))
 }

@@ -86,7 +86,7 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 	}
 	c.watchers = c.Watchers
 	c.setConnections(c.Watchers)
-	list := c.names(max(1, n/200))
+	list := c.names(max(1, n/200)).all()
 	if n < len(list) || c.Watchers < len(list) {
 		return nil, fmt.Errorf("%d services need at least as many members and watchers; %d and %d are given", len(list), n, c.Watchers)
 	}
@@ -158,7 +158,7 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 
 // join starts a session and registers it, as the member's next generation.
 func (m *member) join(ctx context.Context, c *Env) error {
-	s, err := m.conn.Session(ctx)
+	s, err := c.startSession(ctx, m.conn)
 	if err != nil {
 		return err
 	}
@@ -171,6 +171,8 @@ func (m *member) join(ctx context.Context, c *Env) error {
 	binary.BigEndian.PutUint64(m.data, uint64(m.number))
 	binary.BigEndian.PutUint64(m.data[8:], m.generation)
 	m.joins.set(m.generation, c.Now())
+	ctx, cancel := c.call(ctx)
+	defer cancel()
 	_, err = d[0].Register(ctx, m.service.name, m.data)
 	return err
 }
@@ -253,7 +255,7 @@ func (r *restarter) Do(ctx context.Context, _ *Recorder) error {
 		r.next %= r.step
 	}
 	m.ends.set(m.generation, r.c.Now())
-	if err := m.session.Close(ctx); err != nil {
+	if err := r.c.endSession(ctx, m.session); err != nil {
 		return err
 	}
 	m.service.expected.Add(m.service.watchers)

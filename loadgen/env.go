@@ -78,12 +78,12 @@ func (c *Env) setConnections(watchers int) {
 }
 
 // names gives the names of the scenario; def is how many if the load does not say.
-func (c *Env) names(def int) []string {
+func (c *Env) names(def int) nameSet {
 	if c.Keys == 0 {
 		c.Keys = def
 	}
 	c.keys = c.Keys
-	return names(c.prefix, c.Keys)
+	return nameSet{c.prefix, c.Keys}
 }
 
 // data of the load's size. An Acquirer keeps it, so it must not be changed.

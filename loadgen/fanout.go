@@ -10,7 +10,7 @@ import (
 // waits until all watchers have seen the last, so that none is left out, and each delay belongs to
 // one change.
 type fanout struct {
-	clock  clock
+	c      *Env
 	writer CanStore
 	name   string
 	data   []byte // begins with the number of the change
@@ -31,9 +31,9 @@ type fanout struct {
 	failed chan struct{}         // closed with broken
 }
 
-func newFanout(c clock, writer CanStore, name string, size, watchers int) *fanout {
+func newFanout(c *Env, writer CanStore, name string, watchers int) *fanout {
 	return &fanout{
-		clock: c, writer: writer, name: name, data: make([]byte, max(size, 8)),
+		c: c, writer: writer, name: name, data: make([]byte, max(c.DataSize, 8)),
 		delays: make([]int64, watchers), all: make(chan struct{}, 1), failed: make(chan struct{}),
 	}
 }
@@ -51,7 +51,7 @@ func (f *fanout) observeSeq(i int, seq, last uint64) uint64 {
 	if seq <= last || f.seq.Load() != seq {
 		return last
 	}
-	f.delays[i] = f.clock.now() - f.began.Load()
+	f.delays[i] = f.c.Now() - f.began.Load()
 	if f.remaining.Add(-1) == 0 {
 		f.all <- struct{}{}
 	}
@@ -77,11 +77,11 @@ func (f *fanout) Do(ctx context.Context, rec *Recorder) error {
 		seq := f.seq.Load() + 1
 		binary.BigEndian.PutUint64(f.data, seq)
 		f.remaining.Store(int64(len(f.delays)))
-		f.began.Store(f.clock.now())
+		f.began.Store(f.c.Now())
 		f.seq.Store(seq)
 		f.pending = true
 	}
-	if err := f.writer.Write(ctx, f.name, f.data); err != nil {
+	if err := f.c.write(ctx, f.writer, f.name, f.data); err != nil {
 		return err
 	}
 	if err := f.await(ctx, f.all); err != nil {
@@ -92,7 +92,7 @@ func (f *fanout) Do(ctx context.Context, rec *Recorder) error {
 		return nil
 	}
 	var last int64
-	now := f.clock.now()
+	now := f.c.Now()
 	for _, d := range f.delays {
 		rec.Note(0, now, d)
 		last = max(last, d)

@@ -8,10 +8,20 @@ import (
 	"strconv"
 )
 
-func names(prefix string, n int) []string {
-	list := make([]string, n)
+// nameSet is numbered names. A name is made when it is needed, as a program makes one of an order's
+// number, so that its cost is part of what is measured.
+type nameSet struct {
+	prefix string
+	n      int
+}
+
+func (s nameSet) name(i int) string { return s.prefix + strconv.Itoa(i) }
+
+// all makes all names, for scenarios whose programs would keep theirs.
+func (s nameSet) all() []string {
+	list := make([]string, s.n)
 	for i := range list {
-		list[i] = prefix + strconv.Itoa(i)
+		list[i] = s.name(i)
 	}
 	return list
 }

@@ -13,39 +13,39 @@ var lockPairs = &Scenario{
 	Series: []string{"pair"},
 	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
-		list := c.names(n)
-		if len(list) < n {
-			return nil, fmt.Errorf("%d callers need at least as many keys to lock names of their own; %d are given", n, len(list))
+		names := c.names(n)
+		if names.n < n {
+			return nil, fmt.Errorf("%d callers need at least as many keys to lock names of their own; %d are given", n, names.n)
 		}
 		acquirers, _, err := c.acquirers(ctx, n, c.sessionCount(n), "lock", 0)
 		if err != nil {
 			return nil, err
 		}
-		small, large := zipf(len(list)/n, c.Skew), zipf(len(list)/n+1, c.Skew)
+		small, large := zipf(names.n/n, c.Skew), zipf(names.n/n+1, c.Skew)
 		w := make(callers, n)
 		for i := range w {
 			// The names i, i+n, i+2n ... are this caller's.
-			own, cum := len(list)/n, small
-			if i < len(list)%n {
+			own, cum := names.n/n, small
+			if i < names.n%n {
 				own, cum = own+1, large
 			}
-			w[i] = &pairCaller{acquirer: acquirers[i], names: list, first: i, step: n, pick: newPicker(c.Seed, i, own, cum)}
+			pick := newPicker(c.Seed, i, own, cum)
+			w[i] = &pairCaller{c: c, acquirer: acquirers[i], name: func() string { return names.name(i + n*pick.next()) }}
 		}
 		return w, nil
 	},
 }
 
 type pairCaller struct {
-	acquirer    Acquirer
-	names       []string
-	first, step int
-	pick        *picker
+	c        *Env
+	acquirer Acquirer
+	name     func() string // the next one
 }
 
 func (p *pairCaller) Do(ctx context.Context, _ *Recorder) error {
-	held, err := p.acquirer.Acquire(ctx, p.names[p.first+p.step*p.pick.next()])
+	held, err := p.c.acquire(ctx, p.acquirer, p.name())
 	if err != nil {
 		return err
 	}
-	return held.Release(ctx)
+	return p.c.release(ctx, held)
 }

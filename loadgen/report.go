@@ -30,6 +30,9 @@ func (r *Result) WriteTable(w io.Writer) error {
 	if r.Skew > 0 {
 		numbers = append(numbers, "skew "+strconv.FormatFloat(r.Skew, 'g', -1, 64))
 	}
+	if r.DeadlineMS > 0 {
+		numbers = append(numbers, "a deadline of "+showDuration(time.Duration(r.DeadlineMS*1e6))+" for each call")
+	}
 	fmt.Fprintf(&b, "%s\n\n", strings.Join(numbers, ", "))
 	if r.Operations > 0 || r.Callers > 0 {
 		fmt.Fprintf(&b, "%s operations in %s: %s\n", showCount(r.Operations), showDuration(r.elapsed()), showRate(r.Rate))

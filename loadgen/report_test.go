@@ -33,7 +33,7 @@ func sampleResult() *Result {
 	r := &Result{
 		Scenario: "lock-pairs", Target: "signalbox at 127.0.0.1:7070", Loop: "open", AskedRate: 4000,
 		Started: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
-		Callers: 64, Connections: 4, Sessions: 64, Keys: 10_000, Skew: 0.99, DataSize: 100, WarmUpMS: 1000, DurationMS: 5000,
+		Callers: 64, Connections: 4, Sessions: 64, Keys: 10_000, Skew: 0.99, DataSize: 100, WarmUpMS: 1000, DurationMS: 5000, DeadlineMS: 10_000,
 		ElapsedMS: 5003, Operations: 20_000, Rate: 3997.6, Errors: map[string]uint64{"OVERLOADED": 3, "unanswered": 1200},
 		Series:     []Series{newSeries("pair", &pair), newSeries("from-actual-start", &late), newSeries("nothing", &histogram{})},
 		Throughput: Throughput{SlotMS: 500, Operations: []uint32{1900, 2000, 2100, 2000, 1200, 2800, 2000, 2000, 2000, 2000, 10}},

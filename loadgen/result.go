@@ -25,6 +25,7 @@ type Result struct {
 	DataSize    int     `json:"data_size"`
 	WarmUpMS    float64 `json:"warm_up_ms"`
 	DurationMS  float64 `json:"duration_ms"` // as asked for
+	DeadlineMS  float64 `json:"deadline_ms"` // of each call; 0: none
 
 	ElapsedMS  float64           `json:"elapsed_ms"` // from the end of the warm-up to the end of the last operation
 	Operations uint64            `json:"operations"`
@@ -102,7 +103,7 @@ func gather(c *Env, l *loop, rest *Recorder) *Result {
 	r := &Result{
 		Scenario: cfg.Scenario.Name, Target: cfg.Target.Name(), Loop: "closed", AskedRate: l.rate,
 		Callers: len(l.callers), Connections: len(c.pool.conns), Sessions: c.sessions, Keys: c.keys, Skew: cfg.Skew, Watchers: c.watchers, DataSize: cfg.DataSize,
-		WarmUpMS: cfg.WarmUp.Seconds() * 1e3, DurationMS: cfg.Duration.Seconds() * 1e3,
+		WarmUpMS: cfg.WarmUp.Seconds() * 1e3, DurationMS: cfg.Duration.Seconds() * 1e3, DeadlineMS: cfg.Deadline.Seconds() * 1e3,
 		Errors: map[string]uint64{}, Throughput: Throughput{SlotMS: float64(c.span.slot) / 1e6},
 	}
 	all := append([]*Recorder{rest}, l.recs...)

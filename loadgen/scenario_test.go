@@ -37,8 +37,9 @@ func TestScenarios(t *testing.T) {
 		{"describe-relaxed", Config{Callers: 8, Keys: 20, Skew: 0.99, Operations: 200}, map[string]uint64{"describe": 200}},
 		{"watch-stream", Config{Watchers: 40, Operations: 20}, map[string]uint64{"round": 20, "seen": 20 * 40, "seen-by-all": 20}},
 		{"watch-stream", Config{Callers: 3, Watchers: 10, Operations: 30, DataSize: 500}, map[string]uint64{"round": 30, "seen": 100, "seen-by-all": 30}},
-		{"watch-oneshot", Config{Watchers: 30, Operations: 10}, map[string]uint64{"round": 10, "seen": 10 * 30, "seen-by-all": 10}},
+		{"watch-oneshot", Config{Watchers: 30, Operations: 10, Deadline: time.Minute}, map[string]uint64{"round": 10, "seen": 10 * 30, "seen-by-all": 10}},
 		{"session-storm", Config{Callers: 8, Operations: 100}, map[string]uint64{"session": 100, "start": 100, "stop": 100}},
+		{"session-storm", Config{Callers: 8, Connections: Each, Operations: 50, Deadline: time.Minute}, map[string]uint64{"session": 50, "start": 50, "stop": 50}},
 		{"discovery", Config{Sessions: 20, Keys: 2, Watchers: 10, Rate: 1000, Operations: 40}, map[string]uint64{"restart": 40}},
 		{"discovery", Config{Sessions: 20, Keys: 2, Watchers: 10, Rate: 1000, Operations: 20}, map[string]uint64{"restart": 20, "joined": 20 * 5, "left": 20 * 5}},
 	} {
@@ -196,7 +197,6 @@ func TestInterrupted(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	pairs, _ := Find("lock-pairs")
-	storm, _ := Find("session-storm")
 	stream, _ := Find("watch-stream")
 	idle, _ := Find("idle-sessions")
 	down := &Signalbox{Client: client.Config{Endpoints: []string{"127.0.0.1:1"}}}
@@ -217,7 +217,7 @@ func TestRefused(t *testing.T) {
 		{some(func(c *Config) { c.Rate = 1e9 }), "rate is"},
 		{some(func(c *Config) { c.DataSize = 1<<20 + 1 }), "data size is"},
 		{some(func(c *Config) { c.Callers, c.Keys = 10, 5 }), "10 callers need at least as many keys"},
-		{some(func(c *Config) { c.Scenario, c.Connections = storm, Each }), "keeps its connections"},
+		{some(func(c *Config) { c.Deadline = -time.Second }), "deadline is -1"},
 		{some(func(c *Config) { c.Scenario, c.Callers, c.Watchers = stream, 10, 5 }), "5 watchers are too few for 10 names"},
 		{some(func(c *Config) { c.Scenario, c.Keys = stream, 5 }), "each caller changes one name"},
 		{some(func(c *Config) { c.Scenario = idle }), "give a duration"},

@@ -9,7 +9,7 @@ var countingSemaphore = &Scenario{
 	Series: []string{"pair"},
 	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
-		list := c.names(1)
+		list := c.names(1).all()
 		if c.Limit == 0 {
 			c.Limit = uint64(max(1, n/2))
 		}
@@ -24,7 +24,8 @@ var countingSemaphore = &Scenario{
 			return nil, err
 		}
 		for i := range n {
-			w.callers = append(w.callers, &pairCaller{acquirer: acquirers[i], names: list, step: 1, pick: newPicker(c.Seed, i, len(list), cum)})
+			pick := newPicker(c.Seed, i, len(list), cum)
+			w.callers = append(w.callers, &pairCaller{c: c, acquirer: acquirers[i], name: func() string { return list[pick.next()] }})
 		}
 		return w, nil
 	},

@@ -1,24 +1,21 @@
 package loadgen
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
-// sessionStorm: sessions that start and end, on connections that stay.
+// sessionStorm: sessions that start and end, on connections that stay or on a new one for each.
 var sessionStorm = &Scenario{
 	Name:      "session-storm",
-	Short:     "start and stop sessions",
+	Short:     "start and stop sessions; with --connections each, on a new connection each time",
 	Series:    []string{"start", "stop", "session"},
 	Operation: 2,
 	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
-		if c.Connections == Each {
-			return nil, fmt.Errorf("session-storm keeps its connections; give their number")
-		}
-		conns, err := c.assignConns(ctx, n)
-		if err != nil {
-			return nil, err
+		conns := make([]Conn, n)
+		if c.Connections != Each {
+			var err error
+			if conns, err = c.assignConns(ctx, n); err != nil {
+				return nil, err
+			}
 		}
 		w := make(callers, n)
 		for i := range w {
@@ -30,18 +27,26 @@ var sessionStorm = &Scenario{
 
 type sessionStarter struct {
 	c    *Env
-	conn Conn
+	conn Conn // nil: each session has one of its own, which the start includes
 }
 
 func (s *sessionStarter) Do(ctx context.Context, rec *Recorder) error {
 	t0 := s.c.Now()
-	x, err := s.conn.Session(ctx)
+	conn := s.conn
+	if conn == nil {
+		var err error
+		if conn, err = s.c.open(ctx); err != nil {
+			return err
+		}
+		defer conn.Close()
+	}
+	x, err := s.c.startSession(ctx, conn)
 	if err != nil {
 		return err
 	}
 	t1 := s.c.Now()
 	rec.Note(0, t1, t1-t0)
-	if err := x.Close(ctx); err != nil {
+	if err := s.c.endSession(ctx, x); err != nil {
 		return err
 	}
 	t2 := s.c.Now()

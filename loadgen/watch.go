@@ -73,7 +73,7 @@ var oneShotWatches = watchKind{
 func rewatch(ctx context.Context, f *fanout, i int, s CanWatchOnce, ready func()) error {
 	last, armed := uint64(0), uint64(math.MaxUint64)
 	for {
-		data, wait, err := s.WatchOnce(ctx, f.name)
+		data, wait, err := f.c.watchOnce(ctx, s, f.name)
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func rewatch(ctx context.Context, f *fanout, i int, s CanWatchOnce, ready func()
 
 func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 	n := max(1, c.Callers)
-	list := c.names(n)
+	list := c.names(n).all()
 	if len(list) != n {
 		return nil, fmt.Errorf("each caller changes one name that is its own; give %d keys, or none", n)
 	}
@@ -136,7 +136,7 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 		if i < c.Watchers%n {
 			own++
 		}
-		f := newFanout(c.clock, keepers[i%len(keepers)], name, c.DataSize, own)
+		f := newFanout(c, keepers[i%len(keepers)], name, own)
 		if k.once {
 			f.rearmed = newBarrier(own)
 		}

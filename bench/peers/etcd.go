@@ -38,7 +38,7 @@ func (e *etcd) Start(ctx context.Context, dir string) (*bench.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bench.NewServer(p, func(w bench.Workload) (bench.Plan, error) { return etcdPlan(addr[0], w), nil }), nil
+	return bench.NewServer(p, etcdPlan(addr[0])), nil
 }
 
 // member starts one member of a cluster on a host, with further flags.
@@ -66,25 +66,30 @@ func etcdHealthy(ctx context.Context, client string) error {
 }
 
 // etcdPlan gives etcd 15 connections where they may be shared: one HTTP/2 connection is what limits
-// it with many callers, and beyond 15 it gets no faster.
-func etcdPlan(addr string, w bench.Workload) bench.Plan {
-	t := &etcdTarget{addrs: []string{addr}, ttl: 60} // the concurrency package's default: keep-alives cost next to nothing
-	p := bench.Plan{Target: t, Connections: 15}
-	switch w {
-	case bench.OwnConnections, bench.ManyConnections:
-		p.Connections = loadgen.Each
-	case bench.SingleCaller:
-		p.Connections = 1
-	case bench.Watchers:
-		p.Connections = bench.SharedConnections
-	case bench.IdleOwn:
-		// As often as ours: a session of ten seconds. Fewer of them, because etcd's client takes a
-		// hundred times the memory of its session.
-		t.ttl, p.Connections, p.Sessions = 10, loadgen.Each, 1000
-	case bench.IdleShared:
-		t.ttl, p.Sessions = 10, 5000
+// it with many callers, and beyond 15 it gets no faster. Each client knows all members.
+func etcdPlan(addrs ...string) func(w bench.Workload) (bench.Plan, error) {
+	return func(w bench.Workload) (bench.Plan, error) {
+		t := &etcdTarget{addrs: addrs, ttl: 60} // the concurrency package's default: keep-alives cost next to nothing
+		p := bench.Plan{Target: t, Connections: 15}
+		switch w {
+		case bench.OwnConnections:
+			p.Connections = loadgen.Each
+		case bench.OwnWatchers:
+			// A client of etcd takes some hundred kilobytes: 20,000 do not fit beside the servers.
+			p.Connections, p.Sessions = loadgen.Each, 5000
+		case bench.SingleCaller:
+			p.Connections = 1
+		case bench.Watchers:
+			p.Connections = bench.SharedConnections
+		case bench.IdleOwn, bench.SessionStarts:
+			// As often as ours: a session of ten seconds. Fewer of them, because etcd's client takes a
+			// hundred times the memory of its session.
+			t.ttl, p.Connections, p.Sessions = 10, loadgen.Each, 1000
+		case bench.IdleShared:
+			t.ttl, p.Sessions = 10, 5000
+		}
+		return p, nil
 	}
-	return p
 }
 
 // etcdTimeout bounds a call that nobody bounds.

@@ -34,7 +34,7 @@ func (e *etcd) StartClusterOn(ctx context.Context, dir string, hosts *bench.Host
 	flags = append([]string{"--initial-cluster-state", "new", "--initial-cluster-token", filepath.Base(dir)}, flags...)
 	g, err := bench.StartServers(ctx, dir, bench.Servers, func(ctx context.Context, i int, dir string) (*bench.Process, error) {
 		return e.member(ctx, hosts, i, dir, addr[i][0], addr[i][1], strings.Join(members, ","), flags...)
-	}, bench.Plan{Target: &etcdTarget{addrs: clients, ttl: 60}, Connections: 15})
+	}, etcdPlan(clients...))
 	if err != nil {
 		return nil, err
 	}

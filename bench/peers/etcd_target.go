@@ -73,13 +73,8 @@ func (s *etcdSession) Alive() bool {
 // Acquirer locks with etcd's own recipe: one transaction when the lock is free, else a watch on the
 // key before; unlocking deletes the key. That is one synced commit each, the least there can be.
 func (s *etcdSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
-	mutexes := map[string]*concurrency.Mutex{} // one caller, few names
 	return loadgen.AcquirerFunc(func(ctx context.Context, name string) (loadgen.Lease, error) {
-		m := mutexes[name]
-		if m == nil {
-			m = concurrency.NewMutex(s.s, name)
-			mutexes[name] = m
-		}
+		m := concurrency.NewMutex(s.s, name)
 		if err := m.Lock(ctx); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type goRedisTarget struct {
 	addr  string
 	queue bool // locks are lists whose one element is handed on: waiting is a blocking pop, which is the fastest way there is
 	keep  bool // sessions are keys that expire, and are extended
+	lazy  bool // the first command connects
 }
 
 func (t *goRedisTarget) Name() string { return "redis at " + t.addr }
@@ -31,9 +33,12 @@ var unlockScript = redis.NewScript(unlock)
 
 func (t *goRedisTarget) Open(ctx context.Context) (loadgen.Conn, error) {
 	c := redis.NewClient(&redis.Options{
-		Addr: t.addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true, ReadTimeout: -1, ReadBufferSize: 4096, WriteBufferSize: 4096,
+		Addr: t.addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true, ContextTimeoutEnabled: true, ReadTimeout: -1, ReadBufferSize: 4096, WriteBufferSize: 4096,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
+	if t.lazy {
+		return &goRedisConn{t: t, c: c}, nil
+	}
 	if err := c.Ping(ctx).Err(); err != nil {
 		return nil, err
 	}
@@ -175,7 +180,7 @@ func (s *goRedisSession) Reader(bool) loadgen.Reader {
 }
 
 // Watch subscribes. The first watcher of a connection subscribes to the channel, the others to
-// patterns that only it matches, so that each gets a message of its own.
+// patterns that only that channel matches, so that each gets a message of its own.
 func (s *goRedisSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	subs := s.conn.subscriptions()
 	lost, err := subs.add(ctx, name, notify)
@@ -215,15 +220,11 @@ type subscriptions struct {
 
 func (s *subscriptions) add(ctx context.Context, name string, notify func([]byte)) (<-chan error, error) {
 	s.mu.Lock()
-	key := name
-	if s.n > 0 {
-		if s.n > len(name) {
-			s.mu.Unlock()
-			return nil, fmt.Errorf("a connection has %d subscriptions at most", len(name))
-		}
-		i := s.n - 1 // the i-th letter as a set of one: the same name, another pattern
-		key = name[:i] + "[" + name[i:i+1] + "]" + name[i+1:]
+	if s.n>>len(name) > 0 {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("a connection has %d subscriptions, and %q has no more patterns", s.n, name)
 	}
+	key := pattern(name, s.n)
 	s.n++
 	done := make(chan struct{})
 	s.callbacks[key], s.ready[key] = notify, done
@@ -250,6 +251,21 @@ func (s *subscriptions) add(ctx context.Context, name string, notify func([]byte
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// pattern is the i-th of a name: some of its letters stand as sets of one, and which of them are the
+// bits of i.
+func pattern(name string, i int) string {
+	var b strings.Builder
+	for k, letter := range []byte(name) {
+		if k < 31 && i>>k&1 == 1 {
+			b.WriteByte('[')
+			b.WriteByte(letter)
+			letter = ']'
+		}
+		b.WriteByte(letter)
+	}
+	return b.String()
 }
 
 func (s *subscriptions) read() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -104,8 +105,15 @@ func TestSystemsDoTheirWork(t *testing.T) {
 					}
 				}
 			}
-			if plan, err := s.Plan(bench.Watchers); err == nil {
-				sees(t, ctx, plan)
+			for _, w := range []bench.Workload{bench.Watchers, bench.OwnWatchers} {
+				if plan, err := s.Plan(w); err == nil {
+					sees(t, ctx, plan, fmt.Sprint("watched-", w))
+				}
+			}
+			if plan, err := s.Plan(bench.SessionStarts); err == nil {
+				if l, ok := session(t, ctx, plan).(loadgen.CanReportLiveness); ok && !l.Alive() {
+					t.Error("a session has just started, and is over")
+				}
 			}
 		})
 	}
@@ -150,10 +158,10 @@ func excludes(t *testing.T, ctx context.Context, plan bench.Plan) {
 }
 
 // sees: two watchers of one session and one of another see the last change.
-func sees(t *testing.T, ctx context.Context, plan bench.Plan) {
+func sees(t *testing.T, ctx context.Context, plan bench.Plan, name string) {
 	t.Helper()
 	one, two := session(t, ctx, plan), session(t, ctx, plan)
-	if err := one.(loadgen.CanStore).Create(ctx, "watched", []byte("begin")); err != nil {
+	if err := one.(loadgen.CanStore).Create(ctx, name, []byte("begin")); err != nil {
 		t.Fatal(err)
 	}
 	watching, stop := context.WithCancel(ctx)
@@ -163,7 +171,7 @@ func sees(t *testing.T, ctx context.Context, plan bench.Plan) {
 		begun.Add(1)
 		last.Add(1)
 		ended.Go(func() {
-			_ = s.(loadgen.CanWatch).Watch(watching, "watched", func(data []byte) {
+			_ = s.(loadgen.CanWatch).Watch(watching, name, func(data []byte) {
 				ready()
 				if string(data) == "end" {
 					done()
@@ -173,7 +181,7 @@ func sees(t *testing.T, ctx context.Context, plan bench.Plan) {
 	}
 	begun.Wait()
 	for _, data := range []string{"middle", "end"} {
-		if err := two.(loadgen.CanStore).Write(ctx, "watched", []byte(data)); err != nil {
+		if err := two.(loadgen.CanStore).Write(ctx, name, []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 	}

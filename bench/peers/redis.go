@@ -50,7 +50,7 @@ func (r *redisServer) Start(ctx context.Context, dir string) (*bench.Server, err
 	}
 	p, err := bench.StartProcess(ctx, dir, func(ctx context.Context) error { return redisReady(ctx, addr) }, "redis-server",
 		"--bind", host, "--port", port, "--dir", dir, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--save", "",
-		"--maxclients", "19000", "--client-output-buffer-limit", "pubsub 0 0 0", "--tcp-backlog", "4096", "--loglevel", "warning")
+		"--maxclients", "19500", "--client-output-buffer-limit", "pubsub 0 0 0", "--tcp-backlog", "4096", "--loglevel", "warning")
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func redisReady(ctx context.Context, addr string) error {
 func redisPlan(client, addr string, w bench.Workload) (bench.Plan, error) {
 	if client == bench.Rueidis {
 		switch w {
-		case bench.LockPairs, bench.Reads:
+		case bench.LockPairs, bench.SteadyRate, bench.Reads:
 			return bench.Plan{Target: &rueidisTarget{addr: addr}, Connections: 1}, nil // one client is four connections
 		}
 		return bench.Plan{}, bench.ErrUnsupported
@@ -91,8 +91,12 @@ func redisPlan(client, addr string, w bench.Workload) (bench.Plan, error) {
 	switch w {
 	case bench.Handoffs:
 		t.queue = true
-	case bench.Watchers, bench.ManyConnections:
-		p.Connections = subscribers
+	case bench.Watchers:
+		t.lazy, p.Connections = true, bench.SharedConnections
+	case bench.OwnWatchers:
+		t.lazy = true // a subscription has a connection of its own
+	case bench.SessionStarts:
+		t.lazy, t.keep = true, true
 	case bench.IdleOwn:
 		t.keep = true
 	case bench.IdleShared:
@@ -100,10 +104,6 @@ func redisPlan(client, addr string, w bench.Workload) (bench.Plan, error) {
 	}
 	return p, nil
 }
-
-// subscribers is how many connections subscribe at most: a process may have only so many open
-// files. Beyond it a connection subscribes several times.
-const subscribers = 5000
 
 // unlock deletes a lock only for who holds it, as Redis's documentation has it. A plain delete
 // would be a little faster, and would free a lock that has expired and belongs to somebody else by

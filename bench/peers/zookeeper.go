@@ -46,7 +46,7 @@ func (z *zooKeeper) Start(ctx context.Context, dir string) (*bench.Server, error
 	if err != nil {
 		return nil, err
 	}
-	return bench.NewServer(p, func(w bench.Workload) (bench.Plan, error) { return zooKeeperPlan(addr, w) }), nil
+	return bench.NewServer(p, zooKeeperPlan(javaWarmUp, addr)), nil
 }
 
 // startZooKeeper starts a server with a class that has a main function, and more lines in its
@@ -57,7 +57,7 @@ func startZooKeeper(ctx context.Context, dir, addr, class, more string) (*bench.
 		return nil, err
 	}
 	// Lifted: connections from one address, and the number of requests after which it stops
-	// reading, which a crowd of a thousand would reach.
+	// reading, which a thousand callers would reach.
 	conf := "dataDir=" + filepath.Join(dir, "data") + "\nclientPort=" + port + "\nclientPortAddress=" + host +
 		"\ntickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\nglobalOutstandingLimit=100000\n4lw.commands.whitelist=srvr\n" + more
 	name := filepath.Join(dir, "zoo.cfg")
@@ -98,19 +98,19 @@ const javaWarmUp = 4 * time.Second
 
 // zooKeeperPlan gives it 15 connections where they may be shared, like etcd: a connection is a
 // session, and its requests are answered in order.
-func zooKeeperPlan(addr string, w bench.Workload) (bench.Plan, error) {
-	p := bench.Plan{Target: &zooKeeperTarget{addrs: []string{addr}, queue: w == bench.Handoffs}, Connections: 15, WarmUp: javaWarmUp}
-	switch w {
-	case bench.OwnConnections, bench.Handoffs, bench.IdleOwn:
-		p.Connections = loadgen.Each
-	case bench.SingleCaller:
-		p.Connections = 1
-	case bench.Watchers:
-		// Two watchers on a connection are one watch to the server, so that each has a connection.
-		// Its memory decides how many that can be.
-		p.Connections = loadgen.Each
-	case bench.IdleShared, bench.ManyConnections:
-		return p, bench.ErrUnsupported
+func zooKeeperPlan(warmUp time.Duration, addrs ...string) func(w bench.Workload) (bench.Plan, error) {
+	return func(w bench.Workload) (bench.Plan, error) {
+		p := bench.Plan{Target: &zooKeeperTarget{addrs: addrs, queue: w == bench.Handoffs}, Connections: 15, WarmUp: warmUp}
+		switch w {
+		case bench.OwnConnections, bench.Handoffs, bench.SessionStarts, bench.IdleOwn:
+			p.Connections = loadgen.Each
+		case bench.OwnWatchers:
+			p.Connections, p.Sessions = loadgen.Each, 5000 // its memory decides how many that can be
+		case bench.SingleCaller:
+			p.Connections = 1
+		case bench.Watchers, bench.IdleShared:
+			return p, bench.ErrUnsupported // two watchers on a connection are one watch to the server
+		}
+		return p, nil
 	}
-	return p, nil
 }

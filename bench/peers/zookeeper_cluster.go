@@ -45,7 +45,7 @@ func (z *zooKeeper) StartCluster(ctx context.Context, dir string) (*bench.Server
 			return nil, err
 		}
 		return startZooKeeper(ctx, dir, clients[i], "org.apache.zookeeper.server.quorum.QuorumPeerMain", ensemble)
-	}, bench.Plan{Target: &zooKeeperTarget{addrs: clients}, Connections: 15, WarmUp: bench.Servers * javaWarmUp})
+	}, zooKeeperPlan(bench.Servers*javaWarmUp, clients...))
 }
 
 // inEnsemble says whether a server serves: one that looks for a leader, or waits for its quorum,

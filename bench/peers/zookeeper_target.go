@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -13,10 +14,12 @@ import (
 )
 
 // zooKeeperTarget speaks to ZooKeeper through go-zookeeper/zk, which sends the requests of many
-// callers on one connection without waiting in between.
+// callers on one connection without waiting in between. Its calls take no contexts, so they have no
+// deadlines.
 type zooKeeperTarget struct {
-	addrs []string // a connection goes to one of them, chosen at random
-	queue bool     // locks are contended
+	addrs []string    // a connection goes to one of them, chosen at random
+	queue bool        // locks are contended
+	made  atomic.Bool // the root is there
 }
 
 func (t *zooKeeperTarget) Name() string { return "zookeeper at " + strings.Join(t.addrs, ",") }
@@ -45,10 +48,14 @@ func (t *zooKeeperTarget) Open(ctx context.Context) (loadgen.Conn, error) {
 			if ev.State != zk.StateHasSession {
 				continue
 			}
+			if t.made.Load() {
+				return &zooKeeperConn{t, c}, nil
+			}
 			if _, err := c.Create(root, nil, 0, anybody); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 				c.Close()
 				return nil, err
 			}
+			t.made.Store(true)
 			return &zooKeeperConn{t, c}, nil
 		case <-ctx.Done():
 			c.Close()
@@ -106,13 +113,8 @@ func (s *zooKeeperSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 }
 
 func zooKeeperQueue(c *zk.Conn) loadgen.AcquirerFunc {
-	locks := map[string]*zk.Lock{} // one caller, few names
 	return func(_ context.Context, name string) (loadgen.Lease, error) {
-		l := locks[name]
-		if l == nil {
-			l = zk.NewLock(c, place(name), anybody)
-			locks[name] = l
-		}
+		l := zk.NewLock(c, place(name), anybody)
 		if err := l.Lock(); err != nil {
 			return nil, err
 		}

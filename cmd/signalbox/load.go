@@ -74,6 +74,7 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	durationVar(fs, &f.cfg.Duration, "duration", 10*time.Second, "How long to measure; 0: until --operations are done.")
 	durationVar(fs, &f.cfg.WarmUp, "warm-up", 2*time.Second, "How long to run before measuring.")
 	fs.Uint64Var(&f.cfg.Operations, "operations", 0, "Stop after this many operations, warm-up included; 0: no limit.")
+	durationVar(fs, &f.cfg.Deadline, "deadline", 10*time.Second, "Timeout of the context that each call gets, as in a program; 0: none. A call that takes longer is an error.")
 	durationVar(fs, &f.cfg.Patience, "patience", 10*time.Second, "How long to wait for unfinished operations after the duration; then they are errors.")
 	fs.Uint64Var(&f.cfg.Seed, "seed", 1, "Seed of random choices, such as names.")
 	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Admin address of the instance, host:port; measures its memory and CPU.")

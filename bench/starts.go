@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// sessionStarts: P14, as when a fleet restarts. Each session has a new connection, and all stay
+// until the last one has started.
+func (v *trial) sessionStarts(ctx context.Context) error {
+	return v.withPlan(ctx, SessionStarts, func(s *Server, plan Plan) error {
+		n := v.SessionStarts
+		if plan.Sessions > 0 {
+			n = min(n, plan.Sessions)
+		}
+		for began := time.Now(); ; {
+			if _, _, err := startSessions(ctx, s, plan, (n+9)/10); err != nil {
+				return err
+			}
+			if time.Since(began) >= plan.WarmUp {
+				break
+			}
+		}
+		took, cpu, err := startSessions(ctx, s, plan, n)
+		if err != nil {
+			return err
+		}
+		v.record("starts", float64(n)/took.Seconds())
+		v.record("starts-cpu", float64(cpu.Nanoseconds())/1e3/float64(n))
+		return nil
+	})
+}
+
+// startSessions starts n sessions on new connections, as many at a time as loadgen.Parallel does,
+// and tells how long that took and what CPU the server used. It closes them before it returns.
+func startSessions(ctx context.Context, s *Server, plan Plan, n int) (took, cpu time.Duration, err error) {
+	c := &idleSessions{conns: make([]loadgen.Conn, n), sessions: make([]loadgen.Session, n)}
+	defer c.close()
+	before, err := s.Usage()
+	if err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	err = loadgen.Parallel(ctx, n, func(ctx context.Context, i int) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, callDeadline)
+		defer cancel()
+		if c.conns[i], err = plan.Target.Open(ctx); err == nil {
+			c.sessions[i], err = c.conns[i].Session(ctx)
+		}
+		if err != nil {
+			err = fmt.Errorf("start session %d of %d: %w", i+1, n, err)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	took = time.Since(began)
+	after, err := s.Usage()
+	if err != nil {
+		return 0, 0, err
+	}
+	return took, after.CPU - before.CPU, c.checkAlive()
+}
