@@ -15,7 +15,7 @@ build: ## build the binary ./bin/signalbox
 	go build -o bin/signalbox ./cmd/signalbox
 
 run: build ## build and start an instance on ./signalbox-data, and show what to paste next
-	./bin/signalbox serve --data ./signalbox-data --tour
+	./bin/signalbox serve --data ./signalbox-data --console 127.0.0.1:7073 --tour
 
 cluster: build ## build and start three instances on ./signalbox-data/cluster, and show what to paste next
 	./server/deploy/cluster.sh

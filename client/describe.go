@@ -60,6 +60,12 @@ type readOptions struct {
 	flags       uint8
 	consistency protocol.Consistency
 	session     uint64
+
+	most         int    // items; 0: all
+	after        string // name
+	afterToken   uint64
+	afterSession uint64
+	continued    bool // afterToken is given
 }
 
 // IncludeOwners includes the owners.
@@ -75,6 +81,25 @@ func ReadConsistency(c Consistency) ReadOption {
 
 // OfSession limits a list to what a session holds or waits for.
 func OfSession(id uint64) ReadOption { return func(o *readOptions) { o.session = id } }
+
+// MaxItems bounds what a read returns, and what the server looks at for it: a list ends after n
+// items, and a description has at most n owners and waiters together. 1 to 10,000; default all.
+func MaxItems(n int) ReadOption { return func(o *readOptions) { o.most = max(1, min(n, maxItems)) } }
+
+// maxItems is how many items a server puts into one page.
+const maxItems = 10_000
+
+// After begins a list of semaphores, processes or rollouts behind this name.
+func After(name string) ReadOption { return func(o *readOptions) { o.after = name } }
+
+// AfterToken begins a description behind the entry with this fencing token: an owner if owners are
+// included, else a waiter. Such a description has no data of the semaphore.
+func AfterToken(token uint64) ReadOption {
+	return func(o *readOptions) { o.afterToken, o.continued = token, true }
+}
+
+// AfterSession begins a list of sessions behind this id.
+func AfterSession(id uint64) ReadOption { return func(o *readOptions) { o.afterSession = id } }
 
 func readOptionsOf(opts []ReadOption) (o readOptions) {
 	for _, f := range opts {
@@ -98,12 +123,32 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 	if err != nil {
 		return nil, err
 	}
-	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Consistency: o.consistency}
+	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Consistency: o.consistency, Limit: uint32(o.most)}
+	if o.continued {
+		req.Cursor = protocol.DescribeCursor(o.flags&protocol.WithOwners != 0, o.afterToken)
+	}
+	if o.most > 0 || o.continued {
+		var reply protocol.DescribeReply
+		if err := n.describePage(ctx, o, bucket, &req, &reply); err != nil {
+			return nil, err
+		}
+		sem := firstPage(&reply)
+		sem.addPage(&reply)
+		return sem, nil
+	}
 	return n.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
-		req.MinIndex = n.readFrom(bucket)
-		_, err := n.c.request(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency), protocol.KindDescribe, &req, reply)
-		return err
+		return n.describePage(ctx, o, bucket, &req, reply)
 	})
+}
+
+// describePage reads the page at req.Cursor.
+func (n *Node) describePage(ctx context.Context, o readOptions, bucket uint32, req *protocol.Describe, reply *protocol.DescribeReply) error {
+	req.MinIndex = n.readFrom(bucket)
+	_, err := n.c.request(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency), protocol.KindDescribe, req, reply)
+	if err == nil {
+		raiseTo(n.c.readIndex(n.c.routes.Load().owner(n.tier, bucket)), reply.Index)
+	}
+	return err
 }
 
 // readFrom is the log index a relaxed read must not be older than.

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"iter"
 	"time"
 
@@ -59,9 +60,10 @@ func (p *pager[T]) fill() (err error) {
 
 // listShards yields what every shard of the node lists, in order of key. page reads a page of a
 // shard's list from a cursor on, and returns the cursor of the next one, empty at the end. The
-// sequence ends after its first error, which names what is listed.
+// sequence ends after its first error, which names what is listed, and after o.most items. Every
+// shard begins behind the cursor first, which is the same for all.
 func listShards[T any, K cmp.Ordered](
-	ctx context.Context, n *Node, op, name string, key func(*T) K, page func(shard uint64, cursor []byte) (items []T, next []byte, err error),
+	ctx context.Context, n *Node, op, name string, o readOptions, first []byte, key func(*T) K, page func(shard uint64, cursor []byte) (items []T, next []byte, err error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -72,9 +74,10 @@ func listShards[T any, K cmp.Ordered](
 		}
 		lists := make([]pager[T], len(shards))
 		for i, shard := range shards {
+			lists[i].cursor = first
 			lists[i].read = func(cursor []byte) ([]T, []byte, error) { return page(shard, cursor) }
 		}
-		for {
+		for yielded := 0; o.most == 0 || yielded < o.most; yielded++ {
 			var least *pager[T]
 			for i := range lists {
 				p := &lists[i]
@@ -94,15 +97,15 @@ func listShards[T any, K cmp.Ordered](
 	}
 }
 
-// List lists the semaphores whose name begins with prefix, in order of name, over all shards. The
-// sequence ends after its first error.
+// List lists the semaphores whose name begins with prefix, in order of name, over all shards;
+// OfSession, After and MaxItems limit it. The sequence ends after its first error.
 func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
 	o := readOptionsOf(opts)
 	name := func(s *SemaphoreInfo) string { return s.Name }
-	return listShards(ctx, n, "list", prefix, name, func(shard uint64, cursor []byte) ([]SemaphoreInfo, []byte, error) {
+	return listShards(ctx, n, "list", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) ([]SemaphoreInfo, []byte, error) {
 		req := &protocol.List{
 			Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session, Consistency: o.consistency, Cursor: cursor,
-			MinIndex: n.c.readIndex(shard).Load(),
+			Limit: uint32(o.most), MinIndex: n.c.readIndex(shard).Load(),
 		}
 		var reply protocol.ListReply
 		where := n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard), &req.Consistency)
@@ -121,18 +124,50 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 	})
 }
 
+// NodeUsage is what a node uses of its quotas, over all shards.
+type NodeUsage struct {
+	Sessions   uint64
+	Semaphores uint64 // processes and rollouts too
+	Bytes      uint64 // of names, data, descriptions and payloads
+	Waiters    uint64
+}
+
+// Usage reads what the node uses of its quotas. The shards are read one after another.
+func (n *Node) Usage(ctx context.Context) (NodeUsage, error) {
+	var sum NodeUsage
+	shards, err := n.shards(ctx)
+	for _, shard := range shards {
+		req := &protocol.List{Shard: shard, Node: n.id, Limit: 1, Consistency: protocol.Relaxed}
+		var reply protocol.ListReply
+		if _, err = n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindList, req, &reply); err != nil {
+			break
+		}
+		sum.Sessions += reply.UsedSessions
+		sum.Semaphores += reply.UsedSemaphores
+		sum.Bytes += reply.UsedBytes
+		sum.Waiters += reply.UsedWaiters
+	}
+	return sum, withOp("read the usage of", n.path, err)
+}
+
 // List is Node.List on the session's node.
 func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
 	return s.node.List(ctx, prefix, opts...)
 }
 
-// Sessions lists the sessions of the node, in order of id, over all shards. The sequence ends after
-// its first error. List with OfSession lists what a session holds.
-func (n *Node) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
+// Sessions lists the sessions of the node, in order of id, over all shards; MaxItems and
+// AfterSession limit it. The sequence ends after its first error. List with OfSession lists what a
+// session holds.
+func (n *Node) Sessions(ctx context.Context, opts ...ReadOption) iter.Seq2[SessionInfo, error] {
+	o := readOptionsOf(opts)
+	var first []byte
+	if o.afterSession > 0 {
+		first = binary.BigEndian.AppendUint64(nil, o.afterSession)
+	}
 	id := func(s *SessionInfo) uint64 { return s.ID }
-	return listShards(ctx, n, "list sessions of", n.path, id, func(shard uint64, cursor []byte) ([]SessionInfo, []byte, error) {
+	return listShards(ctx, n, "list sessions of", n.path, o, first, id, func(shard uint64, cursor []byte) ([]SessionInfo, []byte, error) {
 		var reply protocol.SessionListReply
-		req := &protocol.SessionList{Shard: shard, Node: n.id, Cursor: cursor}
+		req := &protocol.SessionList{Shard: shard, Node: n.id, Cursor: cursor, Limit: uint32(o.most)}
 		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
 			return nil, nil, err
 		}
@@ -166,7 +201,7 @@ type SessionObject struct {
 // sequence ends after its first error. List with OfSession lists the semaphores.
 func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionObject, error] {
 	key := func(o *SessionObject) string { return string(rune(o.Kind)) + o.Name }
-	return listShards(ctx, n, "list objects of sessions of", n.path, key, func(shard uint64, cursor []byte) ([]SessionObject, []byte, error) {
+	return listShards(ctx, n, "list objects of sessions of", n.path, readOptions{}, nil, key, func(shard uint64, cursor []byte) ([]SessionObject, []byte, error) {
 		var reply protocol.SessionObjectsReply
 		req := &protocol.SessionObjects{Shard: shard, Node: n.id, Session: id, Cursor: cursor}
 		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionObjects, req, &reply); err != nil {
@@ -181,13 +216,26 @@ func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionO
 }
 
 // processes lists the node's processes whose name begins with prefix, in order of name.
-func (n *Node) processes(ctx context.Context, prefix string) iter.Seq2[protocol.ProcessItem, error] {
+func (n *Node) processes(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.ProcessItem, error] {
+	o := readOptionsOf(opts)
 	name := func(i *protocol.ProcessItem) string { return string(i.Name) }
-	return listShards(ctx, n, "list processes", prefix, name, func(shard uint64, cursor []byte) ([]protocol.ProcessItem, []byte, error) {
+	return listShards(ctx, n, "list processes", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) ([]protocol.ProcessItem, []byte, error) {
 		var reply protocol.ProcessListReply
-		req := &protocol.ProcessList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor}
+		req := &protocol.ProcessList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(o.most)}
 		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindProcessList, req, &reply)
 		return reply.Processes, reply.Cursor, err
+	})
+}
+
+// tracks lists the node's tracks whose name begins with prefix, in order of name.
+func (n *Node) tracks(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.TrackItem, error] {
+	o := readOptionsOf(opts)
+	name := func(i *protocol.TrackItem) string { return string(i.Name) }
+	return listShards(ctx, n, "list rollouts", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) ([]protocol.TrackItem, []byte, error) {
+		var reply protocol.TrackListReply
+		req := &protocol.TrackList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(o.most)}
+		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindTrackList, req, &reply)
+		return reply.Tracks, reply.Cursor, err
 	})
 }
 

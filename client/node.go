@@ -186,11 +186,16 @@ func (c *Client) DropNode(ctx context.Context, path string) error {
 	return withOp("drop node", path, err)
 }
 
-// Nodes lists the nodes whose path begins with prefix, in order of path. The sequence ends after
-// its first error.
-func (c *Client) Nodes(ctx context.Context, prefix string) iter.Seq2[NodeInfo, error] {
+// Nodes lists the nodes whose path begins with prefix, in order of path. Of the options, After, of
+// a path, and MaxItems count. The sequence ends after its first error.
+func (c *Client) Nodes(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[NodeInfo, error] {
 	return func(yield func(NodeInfo, error) bool) {
-		req := &protocol.NodeList{Prefix: prefix}
+		o := readOptionsOf(opts)
+		req := &protocol.NodeList{Prefix: prefix, Limit: uint32(o.most)}
+		if o.after != "" {
+			req.Cursor = []byte(o.after + "\x00") // the cursor is the first path of the page
+		}
+		left := o.most
 		for {
 			var page protocol.NodeListReply
 			if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeList, req, &page); err != nil {
@@ -198,7 +203,7 @@ func (c *Client) Nodes(ctx context.Context, prefix string) iter.Seq2[NodeInfo, e
 				return
 			}
 			for i := range page.Nodes {
-				if !yield(*nodeInfo(&page.Nodes[i]), nil) {
+				if left--; !yield(*nodeInfo(&page.Nodes[i]), nil) || left == 0 {
 					return
 				}
 			}

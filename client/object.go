@@ -15,8 +15,11 @@ import (
 func init() {
 	rpc.Process = func(s, n any, name string) rpc.Object { return newObject(s, n, name, protocol.ProcessBucket) }
 	rpc.Track = func(s, n any, name string) rpc.Object { return newObject(s, n, name, protocol.Bucket) }
-	rpc.Processes = func(ctx context.Context, n any, prefix string) iter.Seq2[protocol.ProcessItem, error] {
-		return n.(*Node).processes(ctx, prefix)
+	rpc.Processes = func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.ProcessItem, error] {
+		return n.(*Node).processes(ctx, prefix, opts.([]ReadOption))
+	}
+	rpc.Tracks = func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.TrackItem, error] {
+		return n.(*Node).tracks(ctx, prefix, opts.([]ReadOption))
 	}
 	rpc.Cluster = func(ctx context.Context, c any, method string, in, out any) error {
 		return c.(*Client).callCluster(ctx, method, in, out)

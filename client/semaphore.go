@@ -26,12 +26,13 @@ func (s *Session) changeSemaphore(ctx context.Context, kind protocol.Kind, name 
 	return s.sendOnce(ctx, kind, bucket, head, m, reply)
 }
 
-// WriteOption is an option of Session.Update and ConfigValue.Set.
+// WriteOption is an option of Session.Update and ConfigValue.Set; of Session.Resize it is Reason.
 type WriteOption func(*writeOptions)
 
 type writeOptions struct {
 	guarded bool
 	version uint64
+	reason  string
 }
 
 func writeOptionsOf(opts []WriteOption) (o writeOptions) {
@@ -46,6 +47,10 @@ func writeOptionsOf(opts []WriteOption) (o writeOptions) {
 func IfVersion(version uint64) WriteOption {
 	return func(o *writeOptions) { o.guarded, o.version = true, version }
 }
+
+// Reason of Session.Resize is written to the audit log, in which a resize has a line only if it has
+// a reason. At most 1,024 bytes of UTF-8.
+func Reason(text string) WriteOption { return func(o *writeOptions) { o.reason = text } }
 
 // Update replaces a semaphore's data and returns its version. Nobody needs to hold the semaphore.
 // Writing the same bytes changes nothing. IfVersion(0) always fails: a semaphore that exists has at
@@ -72,8 +77,8 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 // owners and waiters keep what they have, and may still change their data or reduce their count.
 // Nothing is granted until it fits again. Errors: NotFound; PreconditionFailed for an ephemeral
 // semaphore.
-func (s *Session) Resize(ctx context.Context, name string, limit uint64) error {
-	req := &protocol.Resize{Name: []byte(name), Limit: limit}
+func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ...WriteOption) error {
+	req := &protocol.Resize{Name: []byte(name), Limit: limit, Reason: writeOptionsOf(opts).reason}
 	return withOp("resize", name, s.changeSemaphore(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
 }
 

@@ -12,10 +12,13 @@ const (
 	MethodRevoke      = "auth_revoke"       // AuthRight, without the right -> {}
 )
 
-// AuthIdentity says who the asking connection is.
+// AuthIdentity says who the asking connection is, and what it may do.
 type AuthIdentity struct {
 	Identity string `json:"identity"`
 	Enabled  bool   `json:"on"` // rights count
+	// Rights are the entries of this identity. Programs show with them what can be done; the server
+	// checks each request.
+	Rights []AuthRight `json:"rights,omitempty"`
 }
 
 // AuthState is who may do what.

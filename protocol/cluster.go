@@ -24,6 +24,7 @@ const (
 type DrainRequest struct {
 	Instance string `json:"instance"` // name, or uuid
 	Undo     bool   `json:"undo,omitempty"`
+	Reason   string `json:"reason,omitempty"` // for the audit log
 }
 
 // ExpelRequest asks that an instance leave for good. It goes on until it is done, also when

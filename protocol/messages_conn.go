@@ -1,5 +1,9 @@
 package protocol
 
+// ConsoleClient is the Client of the hello of signalbox's web console. Audit lines of what such a
+// client asks for have via=console.
+const ConsoleClient = "signalbox-console"
+
 // Hello is the first frame of a connection, within 5 s of connecting.
 type Hello struct {
 	Magic    string

@@ -1,5 +1,7 @@
 package protocol
 
+import "encoding/binary"
+
 // Head starts the body of every request on a session that changes something. Seq rises by one with
 // each such request of the session, over all buckets; Low is the lowest number whose answer the
 // client has not got (accepted answers an acquire). Requests are applied at most once: a number
@@ -67,8 +69,9 @@ func (m *UpdateReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f
 // Resize changes a limit. Reply: Empty.
 type Resize struct {
 	Head
-	Name  []byte
-	Limit uint64
+	Name   []byte
+	Limit  uint64
+	Reason string // for the audit log, which has a line of the request only if it has a reason
 }
 
 func (m *Resize) fields(f *fields) {
@@ -76,6 +79,7 @@ func (m *Resize) fields(f *fields) {
 	f.head(&m.Head)
 	f.name(&m.Name)
 	f.limit(&m.Limit)
+	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
 }
 
 func (m *Resize) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -231,7 +235,7 @@ type Describe struct {
 	Flags       uint8
 	Consistency Consistency
 	MinIndex    uint64 // a relaxed read not older than this log index of the shard
-	Cursor      []byte
+	Cursor      []byte // of the page before, or of DescribeCursor
 	Limit       uint32 // entries in the page, 0 is the server's choice; the server also bounds its bytes
 	WatchID     uint64 // chosen by the client; comes back in WatchFired
 }
@@ -255,6 +259,17 @@ func (m *Describe) fields(f *fields) {
 func (m *Describe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *Describe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *Describe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
+// DescribeCursor is the cursor of a page that begins behind an order id: with the owners behind it,
+// if owners is set and the request includes them, and then the waiters; else with the waiters
+// behind it.
+func DescribeCursor(owners bool, after uint64) []byte {
+	list := byte(2)
+	if owners {
+		list = 1
+	}
+	return binary.BigEndian.AppendUint64([]byte{list}, after)
+}
 
 // DescribeReply is a page of a description.
 type DescribeReply struct {
@@ -365,7 +380,7 @@ type List struct {
 	Node        uint64
 	Prefix      []byte
 	Session     uint64 // if not 0: only those this session owns or waits for, with its entry
-	Cursor      []byte
+	Cursor      []byte // the name that the page begins behind; empty: the first page
 	Limit       uint32
 	Consistency Consistency
 	MinIndex    uint64 // a relaxed read not older than this log index of the shard
@@ -387,11 +402,16 @@ func (m *List) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); retu
 func (m *List) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *List) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ListReply is a page. An empty cursor is the end.
+// ListReply is a page. An empty cursor is the end. The last fields are what the node uses of its
+// quotas in this shard.
 type ListReply struct {
-	Index      uint64
-	Semaphores []ListItem
-	Cursor     []byte
+	Index          uint64
+	Semaphores     []ListItem
+	Cursor         []byte
+	UsedSessions   uint64 // at home in this shard
+	UsedSemaphores uint64 // processes and tracks too
+	UsedBytes      uint64
+	UsedWaiters    uint64
 }
 
 func (m *ListReply) fields(f *fields) {
@@ -401,6 +421,10 @@ func (m *ListReply) fields(f *fields) {
 		l.item().fields(f)
 	}
 	f.bytes("cursor", &m.Cursor)
+	f.uint("used sessions", &m.UsedSessions)
+	f.uint("used semaphores", &m.UsedSemaphores)
+	f.uint("used bytes", &m.UsedBytes)
+	f.uint("used waiters", &m.UsedWaiters)
 }
 
 func (m *ListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

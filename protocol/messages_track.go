@@ -526,6 +526,7 @@ type TrackAdmin struct {
 	Version   uint64
 	ID        string
 	Hard      bool
+	Reason    string // for the audit log; may be empty
 }
 
 func (m *TrackAdmin) fields(f *fields) {
@@ -553,6 +554,7 @@ func (m *TrackAdmin) fields(f *fields) {
 		f.checkLabel(m.ID, "instance id", MaxTrackInstance)
 	}
 	f.bool("hard", &m.Hard)
+	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
 }
 
 func (m *TrackAdmin) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

@@ -67,7 +67,8 @@ func (b *bucket) lookup(node uint64, name []byte) *semaphore {
 	return b.semaphores[string(appendSemaphoreKey(key[:0], node, name))]
 }
 
-// A describe's cursor is the list (one byte) and the order id of the last entry of the page before.
+// A describe's cursor is the list (one byte) and the order id of the last entry of the page before:
+// protocol.DescribeCursor makes it.
 const (
 	inOwners  = 1
 	inWaiters = 2
@@ -108,7 +109,7 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 		if req.Flags&protocol.WithOwners != 0 {
 			for e := s.owners.seekOrder(after); e != nil; e = next(e, byOrder) {
 				if !p.takes(entrySize(e)) {
-					out.Cursor = describeCursor(inOwners, after)
+					out.Cursor = protocol.DescribeCursor(true, after)
 					return nil
 				}
 				out.Owners = append(out.Owners, owner(e))
@@ -120,7 +121,7 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 	if req.Flags&protocol.WithWaiters != 0 {
 		for e := s.waiters.seekOrder(after); e != nil; e = next(e, byOrder) {
 			if !p.takes(entrySize(e)) {
-				out.Cursor = describeCursor(inWaiters, after)
+				out.Cursor = protocol.DescribeCursor(false, after)
 				return nil
 			}
 			out.Waiters = append(out.Waiters, protocol.Waiter{
@@ -130,10 +131,6 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 		}
 	}
 	return nil
-}
-
-func describeCursor(list byte, after uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte{list}, after)
 }
 
 func badCursor() error {

@@ -87,7 +87,10 @@ func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 	if err != nil {
 		return err
 	}
-	*out = protocol.ListReply{Index: m.applied, Semaphores: out.Semaphores[:0]}
+	*out = protocol.ListReply{
+		Index: m.applied, Semaphores: out.Semaphores[:0],
+		UsedSessions: uint64(n.homeSessions.n), UsedSemaphores: n.objectCount(), UsedBytes: n.bytes, UsedWaiters: n.waiters,
+	}
 	item := func(s *semaphore, e *entry) bool {
 		if take, more := l.look(s.name, s.bucket, 64, &out.Cursor); !take {
 			return more

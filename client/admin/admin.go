@@ -28,11 +28,15 @@ import (
 // Client operates the cluster that a client is connected to. It may be used by any number of
 // goroutines.
 type Client struct {
-	c *client.Client
+	c      *client.Client
+	reason string
 }
 
 // New returns a Client that sends its requests through c. The caller still closes c.
-func New(c *client.Client) *Client { return &Client{c} }
+func New(c *client.Client) *Client { return &Client{c: c} }
+
+// WithReason is the Client with a reason that the audit log has beside Drain and Undrain.
+func (a *Client) WithReason(text string) *Client { return &Client{a.c, text} }
 
 // call sends a request and reads its answer. A nil request is empty.
 func call[T any](ctx context.Context, a *Client, method string, in any) (*T, error) {
@@ -68,12 +72,12 @@ func (a *Client) Map(ctx context.Context) (*Map, error) { return rpc.Map(ctx, a.
 // again until its next start, or Undrain. Drain an instance before it is stopped for long, or
 // expelled.
 func (a *Client) Drain(ctx context.Context, instance string) (*Instance, error) {
-	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance})
+	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance, Reason: a.reason})
 }
 
 // Undrain lets a drained instance lead and vote again.
 func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error) {
-	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance, Undo: true})
+	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance, Undo: true, Reason: a.reason})
 }
 
 // Expel removes an instance from the cluster for good. Without force the instance must be Offline

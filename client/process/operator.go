@@ -11,11 +11,11 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// List lists the processes of the node whose name begins with prefix, in order of name. The
-// sequence ends after its first error.
-func List(ctx context.Context, n *client.Node, prefix string) iter.Seq2[Info, error] {
+// List lists the processes of the node whose name begins with prefix, in order of name. Of the
+// options, After and MaxItems count. The sequence ends after its first error.
+func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		for p, err := range rpc.Processes(ctx, n, prefix) {
+		for p, err := range rpc.Processes(ctx, n, prefix, opts) {
 			if err != nil {
 				yield(Info{}, err)
 				return

@@ -14,13 +14,39 @@ import (
 // Track is one rollout, of a service and a cluster, named service/cluster.
 type Track struct {
 	object rpc.Object
+	reason string // of an operator's changes
 }
 
 // Open is the track with this name on the session's node. It need not exist yet.
-func Open(s *client.Session, name string) *Track { return &Track{rpc.Track(s, nil, name)} }
+func Open(s *client.Session, name string) *Track { return &Track{object: rpc.Track(s, nil, name)} }
 
 // OpenReader is the track with this name, for reading and watching only.
-func OpenReader(n *client.Node, name string) *Track { return &Track{rpc.Track(nil, n, name)} }
+func OpenReader(n *client.Node, name string) *Track { return &Track{object: rpc.Track(nil, n, name)} }
+
+// Info is a rollout in a list.
+type Info struct {
+	Track     string
+	Last      uint64 // the highest version there is
+	Locations uint64
+	Instances uint64
+	Paused    bool
+}
+
+// List lists the rollouts of the node whose name begins with prefix, in order of name. Of the
+// options, After and MaxItems count. The sequence ends after its first error.
+func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		for t, err := range rpc.Tracks(ctx, n, prefix, opts) {
+			if err != nil {
+				yield(Info{}, err)
+				return
+			}
+			if !yield(Info{Track: string(t.Name), Last: t.Last, Locations: t.NumLocations, Instances: t.NumInstances, Paused: t.Paused}, nil) {
+				return
+			}
+		}
+	}
+}
 
 // Name is the track's name.
 func (t *Track) Name() string { return t.object.Name() }
@@ -81,9 +107,13 @@ func (t *Track) Withdraw(ctx context.Context, version uint64) error {
 }
 
 func (t *Track) admin(ctx context.Context, m protocol.TrackAdmin) error {
-	m.Name = t.name()
+	m.Name, m.Reason = t.name(), t.reason
 	return t.change(ctx, protocol.KindTrackAdmin, &m.Head, &m, &protocol.Empty{})
 }
+
+// WithReason is the track with a reason, at most 1,024 bytes of UTF-8, that the audit log has beside
+// Pause, Resume, Promote, Rollback, Reelect, Exclude, Include and Drop.
+func (t *Track) WithReason(text string) *Track { return &Track{t.object, text} }
 
 // Pause keeps the targets of locations, or of the whole track if none is named. A version that is
 // reported bad is replaced all the same, unless hard is set.
@@ -135,7 +165,10 @@ func (t *Track) Drop(ctx context.Context, instance string) error {
 // DescribeOption is an option of Describe.
 type DescribeOption func(*describeOptions)
 
-type describeOptions struct{ flags uint8 }
+type describeOptions struct {
+	flags uint8
+	most  int // instances; 0: all
+}
 
 // IncludeConfig includes the config.
 func IncludeConfig() DescribeOption {
@@ -148,6 +181,9 @@ func IncludeInstances() DescribeOption {
 	return func(o *describeOptions) { o.flags |= protocol.WithTrackInstances }
 }
 
+// MaxInstances includes at most about this many instances, the first by id.
+func MaxInstances(n int) DescribeOption { return func(o *describeOptions) { o.most = n } }
+
 // Describe reads the state of the track. It sees every change that was acknowledged before. Errors:
 // NotFound.
 func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, error) {
@@ -155,7 +191,7 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 	for _, f := range opts {
 		f(&o)
 	}
-	m := &protocol.TrackDescribe{Node: t.object.NodeID(), Name: t.name(), Flags: o.flags, Consistency: protocol.Strict}
+	m := &protocol.TrackDescribe{Node: t.object.NodeID(), Name: t.name(), Flags: o.flags, Consistency: protocol.Strict, Limit: uint32(o.most)}
 	var s *Status
 	for {
 		var reply protocol.TrackStatus
@@ -167,7 +203,7 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 		} else {
 			s.addInstances(&reply)
 		}
-		if len(reply.Cursor) == 0 {
+		if len(reply.Cursor) == 0 || o.most > 0 && len(s.Instances) >= o.most {
 			return s, nil
 		}
 		m.Cursor = reply.Cursor

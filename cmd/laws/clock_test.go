@@ -22,6 +22,7 @@ var wallClock = map[string]string{
 	"server/membership/observation.go":  "since when an instance is not heard, shown",
 	"server/request/poll.go":            "the stamp on what a poll reports, shown",
 	"server/delivery/process_stream.go": "shown",
+	"server/console/times.go":           "shown",
 	"server/serving/tracks.go":          "shown",
 	"server/servertest/clock.go":        "tests",
 	"server/listen.go":                  "the end of a certificate, shown",

@@ -44,6 +44,7 @@ var layers = []struct {
 	{"server/membership", []string{"server/membership", "server/cluster", "server/governor", "server/failuredetector", "server/metrics", "shard/meta", "shard/replica", "protocol"}},
 	{"server/hosting", []string{"server/hosting", "server/membership", "server/cluster", "server/governor", "server/backup", "shard", "shard/meta", "shard/replica", "protocol"}},
 	{"server/operator", []string{"server/operator", "server/auth", "server/audit", "server/governor", "shard/meta", "protocol"}},
+	{"server/console", []string{"server/console", "client", "protocol"}},
 	{"server", []string{"server", "shard", "client", "protocol"}},
 	{"loadgen", []string{"loadgen", "client", "protocol"}},
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},

@@ -41,13 +41,17 @@ over defaults.`)
 		if err != nil {
 			return err
 		}
-		var tour func(addr, admin string)
+		pages, err := consoleOf(v, cfg.Logger)
+		if err != nil {
+			return err
+		}
+		var tour func(addr, admin, console string)
 		if v["tour"] == "true" {
-			tour = func(addr, admin string) {
-				a.tour(invoked(), addr, admin, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
+			tour = func(addr, admin, console string) {
+				a.tour(invoked(), addr, admin, console, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
 			}
 		}
-		return a.serve(cmd.Context(), cfg, tour)
+		return a.serve(cmd.Context(), cfg, pages, tour)
 	}
 	addFlags(c.Flags(), scopeServe)
 	return c
@@ -57,7 +61,11 @@ func (a *app) devCmd() *cobra.Command {
 	c := command("dev", "Run an instance on a temporary folder and print a short tour",
 		`Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		_, cfg, err := a.readServer(cmd)
+		v, cfg, err := a.readServer(cmd)
+		if err != nil {
+			return err
+		}
+		pages, err := devConsole(v, cmd.Flags().Changed("console"), cfg.Logger)
 		if err != nil {
 			return err
 		}
@@ -65,11 +73,11 @@ func (a *app) devCmd() *cobra.Command {
 			return err
 		}
 		defer os.RemoveAll(cfg.DataDir)
-		return a.serve(cmd.Context(), cfg, func(addr, admin string) {
-			a.tour(invoked(), addr, admin, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
+		return a.serve(cmd.Context(), cfg, pages, func(addr, admin, console string) {
+			a.tour(invoked(), addr, admin, console, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
 		})
 	}
-	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "shards", "log-level", "log-format")
+	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "console", "shards", "log-level", "log-format")
 	return c
 }
 
@@ -198,9 +206,9 @@ func readSecret(path string) (string, error) {
 	return string(b), nil
 }
 
-// serve runs an instance until ctx ends or the instance fails. ready, if not nil, is called once it
-// serves.
-func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, admin string)) error {
+// serve runs an instance, and its console, until ctx ends or the instance fails. ready, if not nil,
+// is called once it serves, with the console's address if there is one.
+func (a *app) serve(ctx context.Context, cfg server.Config, pages consoleConfig, ready func(addr, admin, console string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go tuneGC(quiet)
@@ -223,8 +231,18 @@ func (a *app) serve(ctx context.Context, cfg server.Config, ready func(addr, adm
 			_ = s.ReloadCertificates() // it has logged what is wrong, and goes on trying
 		})()
 	}
+	address := ""
+	if pages.addr != "" {
+		running, err := serveConsole(pages, s, cfg.TLS)
+		if err != nil {
+			return errors.Join(err, s.Shutdown(context.WithoutCancel(ctx)))
+		}
+		defer running.close()
+		address = running.url
+		cfg.Logger.Info("console is served", "url", address)
+	}
 	if ready != nil {
-		ready(s.Addr(), s.AdminAddr())
+		ready(s.Addr(), s.AdminAddr(), address)
 	}
 	select {
 	case <-ctx.Done():
@@ -245,7 +263,7 @@ func invoked() string {
 	return "signalbox"
 }
 
-func (a *app) tour(exe, addr, admin, end string) {
+func (a *app) tour(exe, addr, admin, console, end string) {
 	at := ""
 	if addr != server.DefaultListen {
 		at = "export SIGNALBOX_ENDPOINTS=" + addr + "\n  "
@@ -260,6 +278,9 @@ func (a *app) tour(exe, addr, admin, end string) {
 `, exe, addr, at)
 	if admin != "" {
 		fmt.Fprintf(a.stdout, "  curl -s http://%s/readyz\n", admin)
+	}
+	if console != "" {
+		fmt.Fprintf(a.stdout, "\nOpen %s to see who holds what, who waits and why.\n", console)
 	}
 	fmt.Fprintf(a.stdout, "\n%s\n", end)
 }

@@ -3,7 +3,7 @@
 #
 #   SIGNALBOX_BIN   the binary (default ./bin/signalbox)
 #   CLUSTER_DIR     folder of the data, the logs and the join token (default ./signalbox-data/cluster)
-#   CLUSTER_PORT    first of nine ports on 127.0.0.1: clients, raft, admin of each (default 7170)
+#   CLUSTER_PORT    first of ten ports on 127.0.0.1: clients, raft, admin of each, and the console (default 7170)
 #   CLUSTER_WAIT    seconds until all three must be ready (default 60)
 set -eu
 bin=${SIGNALBOX_BIN:-./bin/signalbox}
@@ -57,6 +57,10 @@ done
 # With all votes and masters in their places one of three can be lost.
 "$bin" cluster plan --wait --endpoints "$(address 0),$(address 3),$(address 6)" --timeout "${limit}s" >/dev/null || { stop; exit 1; }
 
+# A process of its own, so that it outlives any of the instances.
+SIGNALBOX_TOKEN_FILE= "$bin" console --endpoints "$(address 0),$(address 3),$(address 6)" --listen "$(address 9)" >/dev/null 2>>"$dir/console.log" &
+pids="$pids $!"
+
 cat <<TOUR
 Three instances run in $dir. In another terminal, paste:
 
@@ -66,6 +70,8 @@ Three instances run in $dir. In another terminal, paste:
   $bin lock backup -- sh -c 'echo holding the lock with token \$SIGNALBOX_TOKEN'
   kill -9 $(echo $pids | cut -d' ' -f1)
   $bin lock backup -- echo one of three is gone and the lock works on
+
+Open http://$(address 9) to see who holds what, who waits and why.
 
 Ctrl-C stops all of them.
 TOUR

@@ -39,7 +39,7 @@ type AuthMethods struct {
 func (d *AuthMethods) Serve(ctx context.Context, method string, body []byte) (any, error) {
 	switch method {
 	case protocol.MethodWhoAmI:
-		return protocol.AuthIdentity{Identity: d.Identity, Enabled: d.State().AuthOn()}, nil
+		return whoAmI(d.State(), d.Identity), nil
 	case protocol.MethodAuth:
 		return authState(d.State()), nil
 	case protocol.MethodAuthSwitch:
@@ -145,6 +145,17 @@ func checkWord(what, s string) error {
 }
 
 // authState is the document of who may do what.
+func whoAmI(s *meta.State, identity string) protocol.AuthIdentity {
+	out := protocol.AuthIdentity{Identity: identity, Enabled: s.AuthOn()}
+	rights, _ := s.RightsList()
+	for i := range rights {
+		if rights[i].Identity == auth.PlainIdentity(identity) {
+			out.Rights = append(out.Rights, authRight(&rights[i]))
+		}
+	}
+	return out
+}
+
 func authState(s *meta.State) protocol.AuthState {
 	tokens, _ := s.Tokens()
 	rights, _ := s.RightsList()

@@ -24,6 +24,7 @@ type Client struct {
 	unknownNode *unknownNode // what allowed has just said; see cycle.reject. Owned by the reading goroutine
 
 	identity   string      // set by the hello
+	console    bool        // the hello is a console's
 	authExempt atomic.Bool // it turned auth on itself, and stays, with no more rights than others
 	// tokenHash is the hash of the token by which the client came in; nil if by none.
 	tokenHash  atomic.Pointer[[meta.HashLen]byte]

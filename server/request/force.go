@@ -34,6 +34,14 @@ func auditRequest(c *Client, title, message string, node uint64, fields ...audit
 	}
 	c.server.cfg.Log.Info(message, attrs...)
 	fields = append([]audit.Field{{Key: "node", Value: path}}, fields...)
-	fields = append(fields, audit.Field{Key: "remote", Value: c.Remote()})
+	fields = append(append(fields, audit.Field{Key: "remote", Value: c.Remote()}), via(c)...)
 	c.server.cfg.Audit(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: c.identity, Fields: fields})
+}
+
+// via is how an operator's request came, for its audit line: nothing to say, unless by a console.
+func via(c *Client) []audit.Field {
+	if !c.console {
+		return nil
+	}
+	return []audit.Field{{Key: "via", Value: "console"}}
 }

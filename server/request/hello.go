@@ -39,7 +39,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		c.rejectCredentials(h, err)
 		return
 	}
-	c.identity = identity
+	c.identity, c.console = identity, m.Client == protocol.ConsoleClient
 	c.Establish()
 	if now := c.server.auth.Load(); now != view {
 		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet

@@ -122,7 +122,7 @@ func operateProcess(c *Client, p *cycle, h protocol.Header, name []byte, t targe
 	path, _ := c.server.Routes().NodePath(t.node)
 	c.server.cfg.Log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.Remote())
 	e.Initiator = c.identity
-	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, fields...)
+	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, append(fields, via(c)...)...)
 	c.server.cfg.Audit(e)
 	c.submit(p, h, c.server.Routes().tierOf(t.node), t.command())
 }

@@ -136,7 +136,10 @@ func trackAdmin(c *Client, p *cycle, h protocol.Header, t target) {
 	if m.Hard {
 		fields = append(fields, audit.Field{Key: "hard", Value: true})
 	}
-	submitTrack(c, p, h, t, m.Name, e, fields...)
+	if m.Reason != "" {
+		fields = append(fields, audit.Field{Key: "reason", Value: m.Reason})
+	}
+	submitTrack(c, p, h, t, m.Name, e, append(fields, via(c)...)...)
 }
 
 func trackGateReport(c *Client, p *cycle, h protocol.Header, t target) {

@@ -20,7 +20,7 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 		},
 		protocol.KindResize: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.resize, &b.resize.Session },
-			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: submitTarget,
+			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: resize,
 		},
 		protocol.KindDelete: {
 			body:  func(b *requestBuffers) (request, *uint64) { return &b.delete, &b.delete.Session },
@@ -48,6 +48,14 @@ func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 	if c.submitToShard(t.shard, p, h, cmd) && cmd.Client != "" {
 		t.binding.MarkDescribed(t.shard, p.now)
 	}
+}
+
+func resize(c *Client, p *cycle, h protocol.Header, t target) {
+	if m := &p.requests.resize; m.Reason != "" {
+		auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node, audit.Field{Key: "semaphore", Value: string(m.Name)},
+			audit.Field{Key: "limit", Value: m.Limit}, audit.Field{Key: "reason", Value: m.Reason})
+	}
+	submitTarget(c, p, h, t)
 }
 
 func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {

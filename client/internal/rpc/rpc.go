@@ -86,8 +86,10 @@ var (
 	Process func(s, n any, name string) Object
 	// Track opens a rollout on a session, or on a node if s is nil.
 	Track func(s, n any, name string) Object
-	// Processes lists the processes of a node whose name begins with prefix, in order of name.
-	Processes func(ctx context.Context, n any, prefix string) iter.Seq2[protocol.ProcessItem, error]
+	// Processes lists the processes of a node whose name begins with prefix, in order of name, and
+	// Tracks its rollouts. opts is a []client.ReadOption.
+	Processes func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.ProcessItem, error]
+	Tracks    func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.TrackItem, error]
 	// Cluster calls a method for operators, protocol.MethodStatus and its neighbours. in may be
 	// nil.
 	Cluster func(ctx context.Context, c any, method string, in, out any) error

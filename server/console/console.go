@@ -1,0 +1,253 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+)
+
+// Config of a console. Client.Endpoints is required.
+type Config struct {
+	// Client says how to reach the cluster. Its Token and its certificates are the credentials of
+	// every viewer if Secret is set. Otherwise they must be empty: viewers log in with tokens of
+	// their own, once the cluster requires credentials.
+	Client client.Config
+
+	// Secret, if not empty, is exchanged once at /enter?secret= for a session. Without a session
+	// every page is 403.
+	Secret string
+
+	// Hosts are the names, without ports, under which people reach this console besides loopback.
+	// A request for another name is 421.
+	Hosts []string
+
+	// CookieName tells the cookies of several consoles on one host apart. Default: signalbox.
+	CookieName string
+
+	// Secure says that people reach the console over TLS: cookies are Secure then.
+	Secure bool
+
+	// Refresh is the time between two reads of a page that is looked at, at least 250 ms. Default:
+	// 500 ms. All viewers of one page with the same credentials share its reads.
+	Refresh time.Duration
+
+	// Now is the clock of sessions. Default: time.Now.
+	Now func() time.Time
+
+	// Log gets logins, refused ones too, and actions. Default: nothing is logged.
+	Log *slog.Logger
+}
+
+const (
+	defaultRefresh = 500 * time.Millisecond
+	minRefresh     = 250 * time.Millisecond // at most four updates a second
+	readTimeout    = 8 * time.Second        // for all that one page reads
+)
+
+// Console serves the pages. Its methods may be called from any goroutine.
+type Console struct {
+	cfg      Config
+	guard    guard
+	viewers  *viewers
+	sessions *sessions
+	views    views
+	logins   chan struct{} // a slot for each attempt to log in
+
+	mu      sync.Mutex
+	entered bool // the secret was used
+
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// New makes a console. It connects when the first page is asked for. The caller closes it.
+func New(cfg Config) (*Console, error) {
+	if len(cfg.Client.Endpoints) == 0 {
+		return nil, errors.New("the console has no endpoint; name at least one instance as host:port")
+	}
+	if cfg.Secret == "" && len(cfg.Client.Token) > 0 {
+		return nil, errors.New("the console has credentials of its own and no secret; everybody would have them")
+	}
+	if cfg.Refresh == 0 {
+		cfg.Refresh = defaultRefresh
+	}
+	if cfg.Refresh < minRefresh {
+		return nil, fmt.Errorf("the console's refresh of %s is below %s; choose a longer one", cfg.Refresh, minRefresh)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.CookieName == "" {
+		cfg.CookieName = "signalbox"
+	}
+	if cfg.Client.Name == "" {
+		cfg.Client.Name = ClientName
+	}
+	c := &Console{cfg: cfg}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.viewers = newViewers(cfg.Client)
+	c.sessions = newSessions(cfg.Now)
+	c.views.open = make(map[string]*view)
+	c.logins = make(chan struct{}, maxLogins)
+	c.guard = guard{hosts: cfg.Hosts, pages: c.routes()}
+	return c, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.guard.ServeHTTP(w, r) }
+
+// ClientName is how the console calls itself in its hello.
+const ClientName = "signalbox-console"
+
+// Close ends all streams and connections. Requests under way fail.
+func (c *Console) Close() {
+	c.stop()
+	c.running.Wait()
+	c.sessions.clear(c.viewers)
+	c.viewers.close()
+}
+
+// pageFunc reads a page. Its errors are those of the SDK, or a *notFoundError.
+type pageFunc func(ctx context.Context, v *viewer, q url.Values) (*page, error)
+
+// pages are the pages by path. Each has a stream of its changes below /live.
+var pages = map[string]pageFunc{
+	"/":           overviewPage,
+	"/nodes":      nodesPage,
+	"/node":       nodePage,
+	"/semaphores": semaphoresPage,
+	"/semaphore":  semaphorePage,
+	"/sessions":   sessionsPage,
+	"/session":    sessionPage,
+	"/rollouts":   rolloutsPage,
+	"/rollout":    rolloutPage,
+	"/processes":  processesPage,
+	"/process":    processPage,
+}
+
+func (c *Console) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	for path, read := range pages {
+		pattern := path
+		if path == "/" {
+			pattern = "/{$}"
+		}
+		mux.Handle("GET "+pattern, c.viewing(func(w http.ResponseWriter, r *http.Request, v *viewer) { c.servePage(w, r, v, read) }))
+	}
+	mux.Handle("GET /live/", c.viewing(c.serveLive))
+	mux.Handle("GET /data", c.viewing(c.serveData))
+	mux.Handle("GET /action/{verb}", c.viewing(c.serveAction))
+	mux.Handle("POST /action/{verb}", c.viewing(c.serveAction))
+	mux.HandleFunc("GET /enter", c.serveEnter)
+	mux.HandleFunc("GET /login", c.serveLogin)
+	mux.HandleFunc("POST /login", c.serveLogin)
+	mux.HandleFunc("POST /logout", c.serveLogout)
+	mux.HandleFunc("GET /assets/style.css", serveAsset("text/css; charset=utf-8", styleSheet))
+	mux.HandleFunc("GET /assets/console.js", serveAsset("text/javascript; charset=utf-8", script))
+	mux.HandleFunc("GET /assets/icon.svg", serveAsset("image/svg+xml", icon))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		c.fail(w, r, nil, &notFoundError{"There is no such page. The links above lead to all there are."})
+	})
+	return mux
+}
+
+// viewing serves a page to somebody who may see pages: it finds whose credentials count.
+func (c *Console) viewing(serve func(w http.ResponseWriter, r *http.Request, v *viewer)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s := c.sessionOf(r); s != nil {
+			serve(w, r, s.viewer)
+			return
+		}
+		if c.cfg.Secret != "" {
+			c.refuse(w, r, http.StatusForbidden, "Not allowed", "This console belongs to whoever started it. Open the link that `signalbox console` has printed.")
+			return
+		}
+		v, err := c.viewers.anonymous(r.Context())
+		if err == nil {
+			var who *admin.Identity
+			if who, err = v.identity(r.Context()); err == nil && !who.Enabled {
+				serve(w, r, v)
+				return
+			}
+			if errors.Is(err, client.Unauthenticated) {
+				c.viewers.refuse(v)
+			}
+		}
+		switch {
+		case err != nil && !errors.Is(err, client.Unauthenticated):
+			c.fail(w, r, nil, err)
+		case strings.HasPrefix(r.URL.Path, "/live/"):
+			http.Error(w, "log in first", http.StatusUnauthorized)
+		default:
+			http.Redirect(w, r, address("/login", "to", r.URL.RequestURI()), http.StatusSeeOther)
+		}
+	})
+}
+
+func (c *Console) servePage(w http.ResponseWriter, r *http.Request, v *viewer, read pageFunc) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	p, err := read(ctx, v, r.URL.Query())
+	if errors.Is(err, client.Unauthenticated) && c.cfg.Secret == "" { // the token was revoked, or is required now
+		c.sessions.end(c.viewers, c.cookieOf(r))
+		http.Redirect(w, r, address("/login", "to", r.URL.RequestURI()), http.StatusSeeOther)
+		return
+	}
+	if err != nil {
+		c.fail(w, r, v, err)
+		return
+	}
+	c.render(w, r, v, p)
+}
+
+// notFoundError says in a sentence that a page, or what it is about, does not exist.
+type notFoundError struct{ text string }
+
+func (e *notFoundError) Error() string { return e.text }
+
+// badRequestError says in a sentence what is wrong with an address or a form.
+type badRequestError struct{ text string }
+
+func (e *badRequestError) Error() string { return e.text }
+
+// explain gives the HTTP status of an error, its title, and a sentence for people.
+func explain(err error) (status int, title, text string) {
+	var missing *notFoundError
+	var bad *badRequestError
+	switch {
+	case errors.As(err, &missing):
+		return http.StatusNotFound, "Not found", missing.text
+	case errors.As(err, &bad):
+		return http.StatusBadRequest, "Bad request", bad.text
+	case errors.Is(err, client.NotFound):
+		return http.StatusNotFound, "Not found", err.Error()
+	case errors.Is(err, client.ErrSessionExpired):
+		return http.StatusNotFound, "Not found", "This session has ended, or never was."
+	case errors.Is(err, client.BadRequest):
+		return http.StatusBadRequest, "Bad request", err.Error()
+	case errors.Is(err, client.Unauthenticated):
+		return http.StatusUnauthorized, "Not logged in", "The cluster does not accept these credentials any more."
+	case errors.Is(err, client.Forbidden):
+		return http.StatusForbidden, "Not allowed", err.Error()
+	case errors.Is(err, errTooManyViewers):
+		return http.StatusServiceUnavailable, "Busy", err.Error()
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, client.ErrUnreachable), errors.Is(err, client.Unavailable), errors.Is(err, client.ErrClientClosed):
+		return http.StatusServiceUnavailable, "Cluster not reached", "No instance answered in time. The page comes back when the cluster does."
+	case errors.Is(err, client.Overloaded):
+		return http.StatusServiceUnavailable, "Busy", err.Error()
+	}
+	return http.StatusBadGateway, "The cluster could not answer", err.Error()
+}

@@ -1,0 +1,302 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+const (
+	maxStreams      = 64
+	commentInterval = 15 * time.Second // a proxy that cuts silent connections hears of the stream
+	updateTimeout   = 10 * time.Second // for one update to be taken
+)
+
+// view reads one page again and again while somebody looks at it. All streams of the page with the
+// same credentials share it.
+type view struct {
+	key string
+
+	mu      sync.Mutex
+	state   viewState
+	changed chan struct{} // closed and replaced with every new state
+	streams int           // guarded by views.mu
+	cancel  context.CancelFunc
+}
+
+// viewState is the last outcome of reading a page.
+type viewState struct {
+	seq  uint64 // 0: not read yet
+	page *page
+	err  error
+}
+
+// views are the views of a console that are open.
+type views struct {
+	mu      sync.Mutex
+	open    map[string]*view
+	streams int
+}
+
+// watch opens a view for one more stream; false: there are too many.
+func (c *Console) watch(v *viewer, path string, q url.Values, read pageFunc) (*view, bool) {
+	key := hex.EncodeToString(v.key[:]) + path + "?" + q.Encode()
+	c.views.mu.Lock()
+	defer c.views.mu.Unlock()
+	if c.views.streams >= maxStreams || c.ctx.Err() != nil {
+		return nil, false
+	}
+	c.views.streams++
+	w := c.views.open[key]
+	if w == nil {
+		w = &view{key: key, changed: make(chan struct{})}
+		var ctx context.Context
+		ctx, w.cancel = context.WithCancel(c.ctx)
+		c.views.open[key] = w
+		c.running.Go(func() { w.run(ctx, c.cfg.Refresh, func(ctx context.Context) (*page, error) { return read(ctx, v, q) }) })
+	}
+	w.streams++
+	return w, true
+}
+
+func (c *Console) unwatch(w *view) {
+	c.views.mu.Lock()
+	defer c.views.mu.Unlock()
+	c.views.streams--
+	if w.streams--; w.streams == 0 {
+		delete(c.views.open, w.key)
+		w.cancel()
+	}
+}
+
+// run reads the page until ctx ends. A read that takes long puts the next one off.
+func (w *view) run(ctx context.Context, refresh time.Duration, read func(context.Context) (*page, error)) {
+	var last []byte
+	for {
+		began := time.Now()
+		reading, cancel := context.WithTimeout(ctx, readTimeout)
+		p, err := read(reading)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		var content []byte
+		if err == nil {
+			content, err = json.Marshal(p)
+		}
+		if err != nil {
+			_, _, text := explain(err)
+			content = []byte("error " + text)
+		}
+		if !bytes.Equal(content, last) {
+			last = content
+			w.mu.Lock()
+			w.state = viewState{seq: w.state.seq + 1, page: p, err: err}
+			close(w.changed)
+			w.changed = make(chan struct{})
+			w.mu.Unlock()
+		}
+		t := time.NewTimer(max(refresh, time.Since(began))) // at most half of the time is spent reading
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+	}
+}
+
+func (w *view) current() (viewState, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state, w.changed
+}
+
+// serveLive streams the changes of a page.
+func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, v *viewer) {
+	path := strings.TrimPrefix(r.URL.Path, "/live")
+	read, ok := pages[path]
+	if !ok {
+		http.Error(w, "there is no such page", http.StatusNotFound)
+		return
+	}
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+		http.Error(w, "this stream is for pages of this console", http.StatusForbidden)
+		return
+	}
+	view, ok := c.watch(v, path, r.URL.Query(), read)
+	if !ok {
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, fmt.Sprintf("%d tabs are live already; close some, or reload this page by hand", maxStreams), http.StatusServiceUnavailable)
+		return
+	}
+	defer c.unwatch(view)
+	s := &stream{w: w, control: http.NewResponseController(w)}
+	if err := s.begin(); err != nil {
+		return
+	}
+	comment := time.NewTicker(commentInterval)
+	defer comment.Stop()
+	for seq := uint64(0); ; {
+		state, changed := view.current()
+		if state.seq != seq {
+			seq = state.seq
+			if err := s.send(state); err != nil || s.over {
+				return
+			}
+		}
+		select {
+		case <-changed:
+			if c.sessionEnded(r) {
+				_ = s.event("denied", said{"This session has ended. Load the page again to log in."})
+				return
+			}
+		case <-comment.C:
+			if c.sessionEnded(r) {
+				_ = s.event("denied", said{"This session has ended. Load the page again to log in."})
+				return
+			}
+			if err := s.write(": still here\n\n"); err != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// stream is one tab's stream. It knows what the tab shows.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	shown   map[string]map[string]string // by table and key: the row as it was sent
+	rest    string                       // all but the tables, as it was sent
+	lost    bool                         // the tab was told that what it shows may be old
+	over    bool
+}
+
+type said struct {
+	Text string `json:"text"`
+}
+
+func (s *stream) begin() error {
+	if err := s.control.SetReadDeadline(time.Time{}); err != nil { // the server's is for requests
+		return err
+	}
+	h := s.w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("X-Accel-Buffering", "no") // proxies pass each update on at once
+	return s.write("retry: 1000\n\n")
+}
+
+func (s *stream) write(text string) error {
+	if err := s.control.SetWriteDeadline(time.Now().Add(updateTimeout)); err != nil {
+		return err
+	}
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+func (s *stream) event(name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.write("event: " + name + "\ndata: " + string(b) + "\n\n")
+}
+
+// update is what a tab is sent: the whole page, or what has changed. null is as before.
+type update struct {
+	Now    int64         `json:"now,omitempty"`
+	Notes  []note        `json:"notes"`
+	Figure *figure       `json:"figure"`
+	Facts  []fact        `json:"facts"`
+	Tables []tableUpdate `json:"tables,omitempty"`
+}
+
+type tableUpdate struct {
+	ID    string   `json:"id"`
+	Set   []row    `json:"set,omitempty"` // rows that are new or other than before
+	Order []string `json:"order"`         // keys of all rows
+	Empty string   `json:"empty"`
+	Count string   `json:"count"`
+}
+
+func (s *stream) send(state viewState) error {
+	switch err := state.err; {
+	case err == nil:
+	case errors.Is(err, client.Forbidden), errors.Is(err, client.Unauthenticated):
+		s.over = true
+		_, _, text := explain(err)
+		return s.event("denied", said{sentence(visible(text))})
+	default:
+		s.lost = true
+		_, _, text := explain(err)
+		return s.event("lost", said{visible(strings.TrimSuffix(text, "."))})
+	}
+	whole := s.shown == nil
+	u, changed := s.difference(state.page)
+	switch {
+	case whole:
+		u.Now = millis(time.Now())
+		s.lost = false
+		return s.event("view", u)
+	case changed:
+		if err := s.event("change", u); err != nil {
+			return err
+		}
+	}
+	if s.lost {
+		s.lost = false
+		return s.event("live", struct{}{})
+	}
+	return nil
+}
+
+// difference is what the tab does not show yet of a page, and notes that it does.
+func (s *stream) difference(p *page) (u update, changed bool) {
+	rest, _ := json.Marshal([]any{p.Notes, p.Figure, p.Facts}) // strings and numbers
+	if string(rest) != s.rest {
+		u.Notes, u.Figure, u.Facts = append([]note{}, p.Notes...), p.Figure, append([]fact{}, p.Facts...)
+		changed = true
+	}
+	s.rest = string(rest)
+	shown := make(map[string]map[string]string, len(p.Tables))
+	for i := range p.Tables {
+		t := &p.Tables[i]
+		before := s.shown[t.ID]
+		now := make(map[string]string, len(t.Rows))
+		tu := tableUpdate{ID: t.ID, Order: make([]string, 0, len(t.Rows)), Empty: t.Empty, Count: t.Count}
+		for _, r := range t.Rows {
+			text, _ := json.Marshal(r) // strings and numbers
+			now[r.Key] = string(text)
+			tu.Order = append(tu.Order, r.Key)
+			if before[r.Key] != string(text) {
+				tu.Set = append(tu.Set, r)
+			}
+		}
+		order := strings.Join(tu.Order, "\x00") + "\x00" + t.Empty + "\x00" + t.Count
+		now["\x00order"] = order
+		if len(tu.Set) > 0 || before["\x00order"] != order {
+			u.Tables = append(u.Tables, tu)
+			changed = true
+		}
+		shown[t.ID] = now
+	}
+	s.shown = shown
+	return u, changed
+}

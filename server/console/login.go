@@ -1,0 +1,274 @@
+package console
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	sessionIdle  = 30 * time.Minute
+	sessionMost  = 12 * time.Hour
+	maxSessions  = 1024
+	maxLogins    = 4 // attempts at a time
+	maxTokenSize = 1024
+)
+
+// session is one browser that is let in. It lives in memory only.
+type session struct {
+	viewer *viewer
+	csrf   string // what the forms of this session carry
+	began  time.Time
+	used   time.Time // guarded by sessions.mu
+}
+
+// sessions are the sessions by the hash of their cookie, so that what is in memory lets nobody in.
+type sessions struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	byHash map[[sha256.Size]byte]*session
+}
+
+func newSessions(now func() time.Time) *sessions {
+	return &sessions{now: now, byHash: make(map[[sha256.Size]byte]*session)}
+}
+
+// random is a secret of 256 bits as text.
+func random() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// begin makes a session of a viewer, and returns its cookie's value.
+func (s *sessions) begin(vs *viewers, v *viewer) (cookie string, begun *session) {
+	cookie = random()
+	now := s.now()
+	begun = &session{viewer: v, csrf: random(), began: now, used: now}
+	vs.use(v)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep(vs, now)
+	s.byHash[sha256.Sum256([]byte(cookie))] = begun
+	return cookie, begun
+}
+
+// sweep ends sessions that are over, and the one that was used longest ago if there are too many.
+// The lock is held.
+func (s *sessions) sweep(vs *viewers, now time.Time) {
+	var oldest [sha256.Size]byte
+	for hash, x := range s.byHash {
+		if x.over(now) {
+			delete(s.byHash, hash)
+			vs.release(x.viewer)
+			continue
+		}
+		if o := s.byHash[oldest]; o == nil || x.used.Before(o.used) {
+			oldest = hash
+		}
+	}
+	if len(s.byHash) >= maxSessions {
+		vs.release(s.byHash[oldest].viewer)
+		delete(s.byHash, oldest)
+	}
+}
+
+func (x *session) over(now time.Time) bool {
+	return now.Sub(x.used) > sessionIdle || now.Sub(x.began) > sessionMost
+}
+
+// find returns the session of a cookie that is not over; nil: none. It counts as a use.
+func (s *sessions) find(vs *viewers, cookie string) *session {
+	if cookie == "" {
+		return nil
+	}
+	now, hash := s.now(), sha256.Sum256([]byte(cookie))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.byHash[hash]
+	switch {
+	case x == nil:
+		return nil
+	case x.over(now):
+		delete(s.byHash, hash)
+		vs.release(x.viewer)
+		return nil
+	}
+	x.used = now
+	return x
+}
+
+// end ends the session of a cookie.
+func (s *sessions) end(vs *viewers, cookie string) {
+	hash := sha256.Sum256([]byte(cookie))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.byHash[hash]; x != nil {
+		delete(s.byHash, hash)
+		vs.release(x.viewer)
+	}
+}
+
+func (s *sessions) clear(vs *viewers) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for hash, x := range s.byHash {
+		delete(s.byHash, hash)
+		vs.release(x.viewer)
+	}
+}
+
+func (c *Console) cookieOf(r *http.Request) string {
+	if k, err := r.Cookie(c.cfg.CookieName); err == nil {
+		return k.Value
+	}
+	return ""
+}
+
+// sessionOf is the session of a request; nil: none.
+func (c *Console) sessionOf(r *http.Request) *session {
+	return c.sessions.find(c.viewers, c.cookieOf(r))
+}
+
+// sessionEnded says that a stream's session is over, by time or by logging out. A stream without a
+// session does not end by one. A tab that is looked at is a use.
+func (c *Console) sessionEnded(r *http.Request) bool {
+	cookie := c.cookieOf(r)
+	return cookie != "" && c.sessions.find(c.viewers, cookie) == nil
+}
+
+func (c *Console) setCookie(w http.ResponseWriter, value string, age int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: c.cfg.CookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.cfg.Secure,
+	})
+}
+
+// letIn begins a session and leads to where the person wanted to go.
+func (c *Console) letIn(w http.ResponseWriter, r *http.Request, v *viewer, to string) {
+	c.sessions.end(c.viewers, c.cookieOf(r))
+	cookie, _ := c.sessions.begin(c.viewers, v)
+	c.setCookie(w, cookie, int(sessionMost/time.Second))
+	http.Redirect(w, r, localPath(to), http.StatusSeeOther)
+}
+
+// localPath is a path of this console to go to after a form; whatever else was asked for is the
+// overview.
+func localPath(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.Host != "" || u.Scheme != "" || pages[u.Path] == nil || strings.HasPrefix(to, "//") {
+		return "/"
+	}
+	return u.RequestURI()
+}
+
+// serveEnter exchanges the one-time secret for a session.
+func (c *Console) serveEnter(w http.ResponseWriter, r *http.Request) {
+	given := r.URL.Query().Get("secret")
+	c.mu.Lock()
+	right := c.cfg.Secret != "" && subtle.ConstantTimeCompare([]byte(given), []byte(c.cfg.Secret)) == 1 && !c.entered
+	if right {
+		c.entered = true
+	}
+	c.mu.Unlock()
+	if !right {
+		c.cfg.Log.Warn("console: a link with a wrong or used secret was refused", "remote", r.RemoteAddr)
+		c.refuse(w, r, http.StatusForbidden, "Not allowed", "This link was used already, or is not this console's. Start `signalbox console` again for a new one.")
+		return
+	}
+	v, err := c.viewers.anonymous(r.Context())
+	if err != nil {
+		c.mu.Lock()
+		c.entered = false // nobody has entered with it
+		c.mu.Unlock()
+		c.fail(w, r, nil, err)
+		return
+	}
+	c.letIn(w, r, v, "/")
+}
+
+// serveLogin shows the form for a token, or takes it.
+func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
+	to := r.URL.Query().Get("to")
+	if r.Method != http.MethodPost {
+		c.render(w, r, nil, loginPage(to, ""))
+		return
+	}
+	if err := r.ParseForm(); err != nil {
+		c.refuseForm(w, r, err)
+		return
+	}
+	to = r.PostForm.Get("to")
+	token := strings.TrimSpace(r.PostForm.Get("token"))
+	if token == "" || len(token) > maxTokenSize {
+		p := loginPage(to, "That is not a token. Paste the whole of it.")
+		p.Status = http.StatusBadRequest
+		c.render(w, r, nil, p)
+		return
+	}
+	select {
+	case c.logins <- struct{}{}:
+		defer func() { <-c.logins }()
+	default:
+		w.Header().Set("Retry-After", "2")
+		c.refuse(w, r, http.StatusServiceUnavailable, "Busy", "Others log in right now. Try again in a moment.")
+		return
+	}
+	v, err := c.viewers.get(r.Context(), []byte(token))
+	if err != nil {
+		status, _, text := explain(err)
+		if status == http.StatusUnauthorized {
+			text = "The cluster does not know this token."
+			c.cfg.Log.Warn("console: a login was refused", "remote", r.RemoteAddr)
+		}
+		p := loginPage(to, sentence(visible(text)))
+		p.Status = status
+		c.render(w, r, nil, p)
+		return
+	}
+	if who, err := v.identity(r.Context()); err == nil {
+		c.cfg.Log.Info("console: login", "identity", who.Identity, "remote", r.RemoteAddr)
+	}
+	c.letIn(w, r, v, to)
+}
+
+func loginPage(to, problem string) *page {
+	p := &page{Title: "Log in", Lead: "This cluster wants to know who you are. The console asks it with your token, and shows and does what your rights allow.", Login: &loginForm{To: to}}
+	if problem != "" {
+		p.Notes = []note{{"bad", problem}}
+	}
+	return p
+}
+
+// serveLogout ends the session. The cookie is SameSite and the origin was checked, so no other site
+// can do it.
+func (c *Console) serveLogout(w http.ResponseWriter, r *http.Request) {
+	c.sessions.end(c.viewers, c.cookieOf(r))
+	c.setCookie(w, "", -1)
+	if c.cfg.Secret != "" {
+		c.refuse(w, r, http.StatusOK, "Logged out", "You can close this tab. Start `signalbox console` again for a new link.")
+		return
+	}
+	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}
+
+func (c *Console) refuse(w http.ResponseWriter, r *http.Request, status int, title, text string) {
+	c.render(w, r, nil, &page{Status: status, Title: title, Notes: []note{{"warn", text}}})
+}
+
+// refuseForm says why a form cannot be read.
+func (c *Console) refuseForm(w http.ResponseWriter, r *http.Request, err error) {
+	var long *http.MaxBytesError
+	if errors.As(err, &long) {
+		c.refuse(w, r, http.StatusRequestEntityTooLarge, "Too long", "The form has more than 16 KiB.")
+		return
+	}
+	c.refuse(w, r, http.StatusBadRequest, "Bad request", "The form cannot be read.")
+}

@@ -1,0 +1,166 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+const adminToken = "the-administrator-of-these-tests"
+
+func withAuth() servertest.Option {
+	return servertest.Config(func(c *server.Config) { c.Auth, c.AdminToken = true, adminToken })
+}
+
+// administrator is a client of the administrator.
+func (s *site) administrator() *admin.Client {
+	s.t.Helper()
+	c, err := client.Open(s.t.Context(), client.Config{Endpoints: []string{s.server.Addr()}, Token: []byte(adminToken)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(c.CloseWithoutRelease)
+	s.sdk = c
+	return admin.New(c)
+}
+
+// login logs the browser in.
+func (s *site) login(token string) answer {
+	s.t.Helper()
+	return s.post("/login", url.Values{"token": {token}, "to": {"/sessions?node=%2Fdefault"}})
+}
+
+func TestLogin(t *testing.T) {
+	var now atomic.Int64
+	start := time.Now()
+	s := openSite(t, func(c *Config) { c.Now = func() time.Time { return start.Add(time.Duration(now.Load())) } }, withAuth())
+	a := s.administrator()
+	for _, identity := range []string{"alice", "bob"} {
+		if _, err := a.Grant(t.Context(), identity, "/default", "read"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alice, err := a.CreateToken(t.Context(), "", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	first := s.get("/sessions?node=/default")
+	if first.status != 303 || first.header.Get("Location") != "/login?to="+url.QueryEscape("/sessions?node=/default") {
+		t.Fatalf("without a session: %d %v", first.status, first.header)
+	}
+	s.get("/live/sessions").wants(t, 401)
+	s.get("/login?to=/sessions").wants(t, 200, `name="to" value="/sessions"`)
+	s.login("").wants(t, 400, "That is not a token")
+	s.login("wrong-token-wrong-token").wants(t, 401, "does not know this token")
+
+	in := s.login(alice.Secret)
+	cookie := in.header.Get("Set-Cookie")
+	if in.status != 303 || in.header.Get("Location") != "/sessions?node=%2Fdefault" || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Strict") || strings.Contains(cookie, "Secure") {
+		t.Fatalf("login: %d %v", in.status, in.header)
+	}
+	s.get("/sessions?node=/default").wants(t, 200, "alice", "Log out")
+	s.get("/").wants(t, 200, "You may not see the cluster")
+	s.get("/sessions?node=/other").wants(t, 403, "Not allowed")
+
+	// Idle for too long.
+	now.Add(int64(29 * time.Minute))
+	s.get("/sessions").wants(t, 200)
+	now.Add(int64(29 * time.Minute))
+	s.get("/sessions").wants(t, 200)
+	now.Add(int64(31 * time.Minute))
+	s.get("/sessions").wants(t, 303)
+	s.login(alice.Secret).wants(t, 303)
+	s.get("/sessions").wants(t, 200)
+
+	// Too old, although it is used.
+	for range 25 {
+		now.Add(int64(29 * time.Minute))
+		s.get("/sessions")
+	}
+	s.get("/sessions").wants(t, 303)
+
+	// Logged out.
+	s.login(alice.Secret).wants(t, 303)
+	s.post("/logout", nil, func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }).wants(t, 403)
+	s.get("/sessions").wants(t, 200)
+	s.post("/logout", nil).wants(t, 303)
+	s.get("/sessions").wants(t, 303)
+	s.console.viewers.mu.Lock()
+	open := len(s.console.viewers.byKey)
+	s.console.viewers.mu.Unlock()
+	if open != 0 {
+		t.Errorf("%d clients are open after everybody left", open)
+	}
+	s.get("/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "signalbox", Value: "guess"}) }).wants(t, 303)
+}
+
+// TestRightIsTakenAway: a stream ends, and what it showed goes, when the viewer may not see it any
+// more.
+func TestRightIsTakenAway(t *testing.T) {
+	s := openSite(t, nil, withAuth())
+	a := s.administrator()
+	if _, err := a.Grant(t.Context(), "alice", "/default", "read"); err != nil {
+		t.Fatal(err)
+	}
+	alice, err := a.CreateToken(t.Context(), "alice-1", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.login(alice.Secret).wants(t, 303)
+	x := s.open("/sessions")
+	x.until("the view", func(name string, _ update) bool { return name == "view" })
+	if err := a.Revoke(t.Context(), "alice", "/default"); err != nil {
+		t.Fatal(err)
+	}
+	x.until("the end", func(name string, _ update) bool { return name == "denied" })
+	s.get("/sessions").wants(t, 403)
+
+	if _, err := a.Grant(t.Context(), "alice", "/default", "read"); err != nil {
+		t.Fatal(err)
+	}
+	x = s.open("/sessions")
+	x.until("the view", func(name string, _ update) bool { return name == "view" })
+	if err := a.RevokeToken(t.Context(), "alice-1"); err != nil {
+		t.Fatal(err)
+	}
+	x.until("the end", func(name string, _ update) bool { return name == "denied" })
+	s.get("/sessions").wants(t, 303)
+}
+
+func TestSecretLink(t *testing.T) {
+	s := openSite(t, func(c *Config) { c.Secret, c.Client.Token = "one-time", []byte(adminToken) }, withAuth())
+	s.get("/").wants(t, 403, "Open the link")
+	s.get("/live/").wants(t, 403)
+	s.get("/data").wants(t, 403)
+	s.get("/enter?secret=wrong").wants(t, 403, "used already")
+	s.get("/enter?secret=one-time").wants(t, 303)
+	s.get("/").wants(t, 200, "healthy", "admin")
+	s.get("/enter?secret=one-time").wants(t, 403)
+	other := *s
+	other.browser = newBrowser()
+	defer other.browser.CloseIdleConnections()
+	other.get("/enter?secret=one-time").wants(t, 403)
+	other.get("/").wants(t, 403)
+	if _, err := New(Config{Client: client.Config{Endpoints: []string{"127.0.0.1:1"}, Token: []byte("x")}}); err == nil {
+		t.Error("a console with credentials and without a secret is made")
+	}
+}
+
+func TestLocalPath(t *testing.T) {
+	for to, want := range map[string]string{
+		"/sessions?node=/a": "/sessions?node=/a", "": "/", "//evil.example": "/", "https://evil.example/": "/", "/login": "/", "javascript:alert(1)": "/", "/\\evil.example": "/", "sessions": "/",
+	} {
+		if got := localPath(to); got != want {
+			t.Errorf("%q leads to %q, want %q", to, got, want)
+		}
+	}
+}

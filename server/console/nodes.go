@@ -1,0 +1,153 @@
+package console
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// pageSize is how many items a page of a list has.
+const pageSize = 100
+
+// nodesPage lists coordination nodes as a tree.
+func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	after := q.Get("after")
+	p := &page{Section: "Nodes", Title: "Nodes", Lead: "A node is a namespace: it has semaphores, sessions, rollouts and processes of its own, and bounds for them."}
+	t := table{ID: "nodes", Title: "Nodes", Empty: "You may see no node.", Columns: []column{
+		{Title: "Path"}, {Title: "Reads"}, {"Grace period", "num"}, {"Sessions, at most", "num"}, {"Semaphores, at most", "num"}, {"Bytes, at most", "num"}, {"Waiters, at most", "num"}, {Title: "Created"},
+	}}
+	if after != "" {
+		t.First = "/nodes"
+	}
+	last := ""
+	for n, err := range v.client.Nodes(ctx, "", client.After(after), client.MaxItems(pageSize+1)) {
+		if err != nil {
+			return nil, err
+		}
+		if len(t.Rows) == pageSize {
+			t.Next = address("/nodes", "after", last)
+			break
+		}
+		last = n.Path
+		depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4)
+		path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
+		if depth > 0 {
+			path.Kind += " d" + string(rune('0'+depth))
+		}
+		t.Rows = append(t.Rows, row{Key: n.Path, Cells: []cell{
+			path, text(consistencyText(*n.Config.ReadConsistency)), duration(*n.Config.GracePeriod), number(*n.Config.MaxSessions), number(*n.Config.MaxSemaphores),
+			{Text: bytesText(*n.Config.MaxBytes), Kind: "num"}, number(*n.Config.MaxWaiters), since(n.CreatedAt),
+		}})
+	}
+	p.Tables = []table{t}
+	return p, nil
+}
+
+// nodePage shows a node's configuration and what it uses of its quotas.
+func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	path, err := nodeOf(q)
+	if err != nil {
+		return nil, err
+	}
+	info, err := v.client.DescribeNode(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{Section: "Nodes", Node: path, Title: "Node", Name: visible(path), Crumbs: []link{{"Nodes", "/nodes"}}}
+	c := info.Config
+	requests := quiet("no limit")
+	if *c.MaxRequests > 0 {
+		requests = number(*c.MaxRequests)
+	}
+	counters := "for the whole node"
+	if *c.CountersMode == client.CountersDetailed {
+		counters = "for each semaphore"
+	}
+	p.Facts = []fact{
+		{"reads", "Reads", text(consistencyText(*c.ReadConsistency))},
+		{"attaches", "Attaches", text(consistencyText(*c.AttachConsistency))},
+		{"check", "Self-check period", text(durationText(*c.SelfCheckPeriod))},
+		{"grace", "Grace period", text(durationText(*c.GracePeriod))},
+		{"counters", "Operations are counted", text(counters)},
+		{"requests", "Requests a second", cell{Text: requests.Text}},
+		{"created", "Created", since(info.CreatedAt)},
+		{"revision", "Configuration", text("revision " + group(info.Revision))},
+	}
+	usage, err := v.nodeUsage(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	t := table{ID: "quotas", Title: "Quotas", Columns: []column{{Title: "Of"}, {"Used", "num"}, {"At most", "num"}, {Title: "Share"}}}
+	for _, x := range []struct {
+		what      string
+		used, max uint64
+		show      func(uint64) string
+	}{
+		{"Sessions", usage.Sessions, *c.MaxSessions, group}, {"Semaphores, processes and rollouts", usage.Semaphores, *c.MaxSemaphores, group},
+		{"Bytes of names and data", usage.Bytes, *c.MaxBytes, bytesText}, {"Waiting acquires", usage.Waiters, *c.MaxWaiters, group},
+	} {
+		share := &bar{Label: x.show(x.used) + " of " + x.show(x.max) + " used"}
+		if size := thousandths(x.used, x.max); size > 0 {
+			kind := "held"
+			if size >= 900 {
+				kind = "over"
+			}
+			share.Parts = []barPart{{0, size, kind}}
+		}
+		t.Rows = append(t.Rows, row{Key: x.what, Cells: []cell{text(x.what), {Text: x.show(x.used), Kind: "num"}, {Text: x.show(x.max), Kind: "num"}, {Text: percent(x.used, x.max), Bar: share, Kind: "wide"}}})
+	}
+	p.Tables = []table{t}
+	p.Actions = []link{
+		{"Semaphores", address("/semaphores", "node", path)}, {"Sessions", address("/sessions", "node", path)},
+		{"Rollouts", address("/rollouts", "node", path)}, {"Processes", address("/processes", "node", path)},
+	}
+	return p, nil
+}
+
+func (v *viewer) nodeUsage(ctx context.Context, path string) (client.NodeUsage, error) {
+	n, err := v.client.Node(ctx, path)
+	if err != nil {
+		return client.NodeUsage{}, err
+	}
+	return n.Usage(ctx)
+}
+
+func percent(part, whole uint64) string {
+	switch f := float64(part) / float64(max(whole, 1)) * 100; {
+	case part == 0:
+		return "0 %"
+	case f < 0.1:
+		return "under 0.1 %"
+	case f < 10:
+		return trimFloat(f, 1) + " %"
+	default:
+		return trimFloat(f, 0) + " %"
+	}
+}
+
+func consistencyText(c client.Consistency) string {
+	if c == client.Strict {
+		return "strict"
+	}
+	return "relaxed"
+}
+
+// nodeOf is the path of the node that a page is about.
+func nodeOf(q url.Values) (string, error) {
+	path := q.Get("node")
+	if path == "" {
+		path = defaultNode
+	}
+	if err := protocol.ValidatePath(path); err != nil {
+		return "", &badRequestError{"The address names no node. Choose one from the list of nodes."}
+	}
+	return path, nil
+}
+
+// nodeCrumbs lead from the nodes to a node's pages.
+func nodeCrumbs(path string, more ...link) []link {
+	return append([]link{{"Nodes", "/nodes"}, {visible(path), address("/node", "node", path)}}, more...)
+}

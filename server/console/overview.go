@@ -1,0 +1,233 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+)
+
+// overviewPage shows whether the cluster works, what may be lost, and what the governor does.
+func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
+	p := &page{Section: "Overview", Title: "Overview"}
+	s, err := v.admin.Status(ctx)
+	if errors.Is(err, client.Forbidden) {
+		p.Notes = []note{{"warn", "You may not see the cluster: that needs the right read on the path /. Semaphores and sessions of your nodes are behind the links above."}}
+		return p, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	plan, err := v.admin.Plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.Name != "" {
+		p.Name = visible(s.Name)
+	}
+	p.Notes = healthNotes(&s.Health)
+	ready := 0
+	for i := range s.Shards {
+		if s.Shards[i].Ready {
+			ready++
+		}
+	}
+	online := 0
+	for i := range s.Instances {
+		if s.Instances[i].Current == "Online" {
+			online++
+		}
+	}
+	state := cell{Text: s.Health.State, Kind: map[string]string{"healthy": "good", "degraded": "warn"}[s.Health.State]}
+	state.Kind = cmp.Or(state.Kind, "bad")
+	leader := cell{Text: visible(s.Meta.Leader)}
+	if s.Meta.Leader == "" {
+		leader = cell{Text: "none", Kind: "bad"}
+	}
+	p.Facts = []fact{
+		{"health", "Cluster", state},
+		{"instances", "Instances online", text(fmt.Sprintf("%d of %d", online, len(presentInstances(s))))},
+		{"shards", "Shards ready", text(fmt.Sprintf("%d of %d", ready, len(s.Shards)))},
+		{"leader", "Leader of the meta shard", leader},
+		{"plan", "Planned", text(planText(plan))},
+		{"version", "Rules of version", text(cmp.Or(visible(s.Version), "–"))},
+	}
+	instances := instanceTable(s)
+	if v.mayOperate(ctx, "/") {
+		instances.Columns = append(instances.Columns, column{Title: "Action"})
+		for i, x := range presentInstances(s) {
+			verb, word := "drain", "Drain"
+			if x.Draining {
+				verb, word = "undrain", "Undrain"
+			}
+			r := &instances.Rows[i]
+			r.Cells = append(r.Cells, cell{Text: word, Href: actionURL(verb, "instance", x.Name)})
+		}
+	}
+	p.Tables = append(p.Tables, instances, shardTable(s), planTable(plan))
+	if len(s.Moves) > 0 {
+		p.Tables = append(p.Tables, moveTable(s))
+	}
+	return p, nil
+}
+
+func presentInstances(s *admin.Status) []admin.Instance {
+	return slices.DeleteFunc(slices.Clone(s.Instances), func(i admin.Instance) bool { return i.Current == "Expelled" })
+}
+
+func healthNotes(h *admin.Health) (notes []note) {
+	tone := "warn"
+	if h.State == "broken" {
+		tone = "bad"
+	}
+	for _, text := range h.Problems {
+		notes = append(notes, note{tone, sentence(visible(text))})
+	}
+	if !h.Confirmed {
+		notes = append(notes, note{"warn", fmt.Sprintf("What this page says may be old: no majority of the meta shard has confirmed it for %d s.", h.AgeMS/1000)})
+	}
+	if len(notes) > 0 {
+		for _, text := range h.Losses {
+			notes = append(notes, note{"warn", sentence(visible(text))})
+		}
+	}
+	return notes
+}
+
+func planText(p *admin.Plan) string {
+	switch {
+	case len(p.Steps) > 0:
+		return plural(uint64(len(p.Steps)), "step")
+	case len(p.Waits) > 0:
+		return plural(uint64(len(p.Waits)), "wait")
+	}
+	return "nothing to do"
+}
+
+func instanceTable(s *admin.Status) table {
+	t := table{ID: "instances", Title: "Instances", Empty: "No instance is known.", Columns: []column{
+		{Title: "Instance"}, {Title: "State"}, {Title: "Leads shards"}, {Title: "Address"}, {Title: "Replicaset"}, {Title: "Failure domain"}, {Title: "Version"}, {Title: "For"},
+	}}
+	for _, i := range presentInstances(s) {
+		state := cell{Text: i.Current, Kind: "good"}
+		switch {
+		case i.Current != "Online":
+			state.Kind = "bad"
+		case i.Reachable != nil && !*i.Reachable:
+			state.Text, state.Kind = "not heard", "bad"
+		case i.Draining:
+			state.Text, state.Kind = "draining", "warn"
+		case !i.AtTarget():
+			state.Text, state.Kind = i.Current+" → "+i.Target, "warn"
+		}
+		state.Note = visible(i.Reason)
+		leads := make([]string, len(i.Leads))
+		for k, id := range i.Leads {
+			leads[k] = strconv.FormatUint(id, 10)
+		}
+		if i.Name == s.Meta.Leader {
+			leads = append(leads, "meta")
+		}
+		domains := make([]string, 0, len(i.Domain))
+		for k, d := range i.Domain {
+			domains = append(domains, visible(k+"="+d))
+		}
+		slices.Sort(domains)
+		changed := quiet("–")
+		if i.ChangedAt > 0 {
+			changed = cell{At: int64(i.ChangedAt)}
+		}
+		t.Rows = append(t.Rows, row{Key: i.UUID, Cells: []cell{
+			{Text: visible(i.Name), Kind: "name"}, state, text(cmp.Or(strings.Join(leads, ", "), "–")), text(visible(i.Address)), text(visible(i.Replicaset)),
+			text(strings.Join(domains, ", ")), text(visible(i.Version)), changed,
+		}})
+	}
+	return t
+}
+
+func shardTable(s *admin.Status) table {
+	t := table{ID: "shards", Title: "Shards", Empty: "No shard exists yet.", Columns: []column{
+		{Title: "Shard"}, {Title: "State"}, {Title: "Leader"}, {Title: "Replicas"}, {"Buckets", "num"}, {"May lose", "num"}, {Title: "Replicaset"},
+	}}
+	groups := make(map[uint64]*struct {
+		majority, risk bool
+		leader         string
+		loss           int
+	})
+	for i := range s.Health.Shards {
+		g := &s.Health.Shards[i]
+		groups[g.Shard] = &struct {
+			majority, risk bool
+			leader         string
+			loss           int
+		}{g.Majority, g.AtRisk(), g.Leader, g.FaultTolerance}
+	}
+	for i := range s.Shards {
+		x := &s.Shards[i]
+		state, loss, leader := cell{Text: "ready", Kind: "good"}, quiet("–"), x.Master
+		g := groups[x.ID]
+		if g != nil {
+			loss, leader = number(uint64(max(0, g.loss))), cmp.Or(g.leader, x.Master)
+		}
+		switch {
+		case g != nil && !g.majority:
+			state = cell{Text: "no majority", Kind: "bad"}
+		case g != nil && g.leader == "":
+			state = cell{Text: "no leader", Kind: "bad"}
+		case !x.Ready:
+			state = cell{Text: "not ready", Kind: "warn"}
+		case g != nil && g.risk:
+			state = cell{Text: "at risk", Kind: "warn"}
+		}
+		if x.TargetMaster != "" && x.TargetMaster != x.Master {
+			state.Note = "leadership moves to " + visible(x.TargetMaster)
+		}
+		var replicas []string
+		for _, r := range x.Replicas {
+			word := visible(r.Instance)
+			if r.Role != "voter" {
+				word += " (" + r.Role + ")"
+			}
+			if r.Role != r.TargetRole {
+				word += " → " + r.TargetRole
+			}
+			replicas = append(replicas, word)
+		}
+		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.ID, 10), Cells: []cell{
+			text(strconv.FormatUint(x.ID, 10)), state, text(cmp.Or(visible(leader), "–")), text(strings.Join(replicas, ", ")), number(uint64(x.Buckets)), loss, text(visible(x.Replicaset)),
+		}})
+	}
+	return t
+}
+
+func planTable(p *admin.Plan) table {
+	t := table{ID: "plan", Title: "Plan", Empty: "Nothing to do: the cluster is as it is configured.", Columns: []column{{Title: "What"}, {Title: "When"}, {Title: "Why"}}}
+	if p.Leader == "" {
+		t.Empty = "Nobody governs now, so nothing is planned."
+	}
+	for i, step := range p.Steps {
+		t.Rows = append(t.Rows, row{Key: "step " + step, Cells: []cell{text(visible(step)), {Text: "next", Kind: "good"}, quiet(fmt.Sprintf("step %d", i+1))}})
+	}
+	words := map[string]cell{"underway": text("under way"), "follows": text("later"), "outside": {Text: "needs somebody", Kind: "warn"}}
+	for _, w := range p.Waits {
+		t.Rows = append(t.Rows, row{Key: "wait " + w.What + "\x00" + w.Why, Cells: []cell{text(visible(w.What)), words[w.Kind], text(visible(w.Why))}})
+	}
+	return t
+}
+
+func moveTable(s *admin.Status) table {
+	t := table{ID: "moves", Title: "Moves of buckets", Columns: []column{{Title: "Buckets"}, {Title: "From shard"}, {Title: "To shard"}, {Title: "Phase"}}}
+	for _, m := range s.Moves {
+		t.Rows = append(t.Rows, row{Key: fmt.Sprint(m.Tier, " ", m.First, " ", m.Epoch), Cells: []cell{
+			text(fmt.Sprintf("%s %d to %d", visible(m.Tier), m.First, m.First+m.Count-1)), text(strconv.FormatUint(m.From, 10)), text(strconv.FormatUint(m.To, 10)), text(m.Phase),
+		}})
+	}
+	return t
+}

@@ -1,0 +1,204 @@
+package console
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// page is what one page shows. The document and its live updates are made of the same page, so that
+// they cannot differ.
+type page struct {
+	Status  int          `json:"-"` // of HTTP; 0: 200
+	Section string       `json:"-"` // of the navigation
+	Node    string       `json:"-"` // path of the coordination node that the page is about
+	Title   string       `json:"-"` // what kind of object it is about, or what it lists
+	Name    string       `json:"-"` // of the object, escaped; empty for a list
+	Lead    string       `json:"-"` // a sentence for people who come here for the first time
+	Crumbs  []link       `json:"-"`
+	Filter  *filter      `json:"-"`
+	Actions []link       `json:"-"`
+	Login   *loginForm   `json:"-"`
+	Ask     *askForm     `json:"-"`
+	Confirm *confirmForm `json:"-"`
+
+	Figure *figure `json:"figure,omitempty"`
+	Notes  []note  `json:"notes"`
+	Facts  []fact  `json:"facts"`
+	Tables []table `json:"tables"`
+}
+
+// link is a link within the console.
+type link struct{ Text, Href string }
+
+// note is a sentence that somebody should read. Tone is good, warn or bad.
+type note struct {
+	Tone string `json:"tone"`
+	Text string `json:"text"`
+}
+
+// fact is a labelled value.
+type fact struct {
+	Key   string `json:"key"` // unique in its page
+	Label string `json:"label"`
+	Cell  cell   `json:"cell"`
+}
+
+// figure is the picture of a semaphore: its units in a bar.
+type figure struct {
+	Bar  bar    `json:"bar"`
+	Text string `json:"text"`
+}
+
+// filter is the form above a list.
+type filter struct {
+	Node, Prefix string
+	Orders       []order
+}
+
+type order struct {
+	Text, Href string
+	Current    bool
+}
+
+// loginForm asks for a token. To is the address to go to then.
+type loginForm struct{ To string }
+
+// table is a list of objects.
+type table struct {
+	ID      string   `json:"id"` // unique in its page
+	Title   string   `json:"title"`
+	Columns []column `json:"-"`
+	Rows    []row    `json:"rows"`
+	Empty   string   `json:"empty"` // what is said in place of rows
+	Count   string   `json:"count"` // how many there are, if more than the rows shown
+	First   string   `json:"first"` // address of the first page of the list, if this is another
+	Next    string   `json:"next"`  // address of the next page
+}
+
+type column struct {
+	Title string
+	Kind  string // num for numbers
+}
+
+// row is a line of a table. Its first cell names what the line is about.
+type row struct {
+	Key   string `json:"key"` // unique in its table, and the same while the object lives
+	Tone  string `json:"tone,omitempty"`
+	Cells []cell `json:"cells"`
+}
+
+// cell is a value: text only, never HTML.
+type cell struct {
+	Text string `json:"t,omitempty"`
+	Kind string `json:"k,omitempty"` // class of the style sheet: name, data, num, good, warn, bad, quiet
+	Href string `json:"h,omitempty"`
+	At   int64  `json:"a,omitempty"` // ms since 1970: shows the time since then in place of Text
+	Note string `json:"n,omitempty"` // a smaller second line
+	Bar  *bar   `json:"b,omitempty"`
+}
+
+// bar shows parts of a whole. Its parts have at most 1,000 thousandths together.
+type bar struct {
+	Label string    `json:"l"` // the same in words
+	Parts []barPart `json:"p"`
+}
+
+type barPart struct {
+	From int    `json:"x"` // thousandths
+	Size int    `json:"w"`
+	Kind string `json:"k"` // held, mine, over
+}
+
+func text(s string) cell  { return cell{Text: s} }
+func quiet(s string) cell { return cell{Text: s, Kind: "quiet"} }
+
+func number(n uint64) cell { return cell{Text: group(n), Kind: "num"} }
+
+// zeroQuiet is a number that matters only if it is not 0.
+func zeroQuiet(n uint64) cell {
+	if n == 0 {
+		return cell{Text: "0", Kind: "num quiet"}
+	}
+	return number(n)
+}
+
+// units is a count or a limit.
+func units(n uint64) cell { return cell{Text: amount(n), Kind: "num"} }
+
+func amount(n uint64) string {
+	if n == client.Max {
+		return "max"
+	}
+	return group(n)
+}
+
+// nameCell is a name of an object: arbitrary bytes.
+func nameCell(name, href string) cell { return cell{Text: visible(name), Kind: "name", Href: href} }
+
+func sessionCell(node string, id uint64) cell {
+	return cell{Text: strconv.FormatUint(id, 10), Kind: "num id", Href: sessionURL(node, id)}
+}
+
+func duration(d time.Duration) cell {
+	if d == client.Forever {
+		return quiet("none")
+	}
+	return cell{Text: durationText(d), Kind: "num"}
+}
+
+// yes marks what is so, and stays silent otherwise.
+func yes(is bool, word string) cell {
+	if is {
+		return text(word)
+	}
+	return quiet("")
+}
+
+// usedBar is the bar of a semaphore.
+func usedBar(used, limit uint64) *bar {
+	b := &bar{Label: amount(used) + " of " + amount(limit) + " units held"}
+	if size := thousandths(used, limit); size > 0 {
+		kind := "held"
+		if used > limit {
+			kind = "over"
+		}
+		b.Parts = []barPart{{0, size, kind}}
+	}
+	return b
+}
+
+// thousandths is part of whole; a part that is not 0 can be seen.
+func thousandths(part, whole uint64) int {
+	switch {
+	case part == 0 || whole == 0:
+		return 0
+	case part >= whole:
+		return 1000
+	}
+	return max(6, int(float64(part)/float64(whole)*1000))
+}
+
+// address is a path of the console with a query.
+func address(path string, pairs ...string) string {
+	q := make(url.Values)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+func semaphoreURL(node, name string) string {
+	return address("/semaphore", "node", node, "name", encodeName(name))
+}
+
+func sessionURL(node string, id uint64) string {
+	return address("/session", "node", node, "id", strconv.FormatUint(id, 10))
+}

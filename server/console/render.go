@@ -1,0 +1,146 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"html/template"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/admin"
+)
+
+//go:embed assets/style.css
+var styleSheet []byte
+
+//go:embed assets/console.js
+var script []byte
+
+//go:embed assets/icon.svg
+var icon []byte
+
+//go:embed templates/page.html
+var layout string
+
+var templates = template.Must(template.New("page").Funcs(template.FuncMap{
+	"age":  func(ms int64) string { return age(time.Since(time.UnixMilli(ms))) },
+	"iso":  func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05Z") },
+	"kind": func(c column) string { return c.Kind },
+	"title": func(cols []column, i int) string {
+		if i < len(cols) {
+			return cols[i].Title
+		}
+		return ""
+	},
+}).Parse(layout))
+
+// document is what the layout shows around a page.
+type document struct {
+	*page
+	Identity string // empty: nobody is logged in
+	LogOut   bool
+	Node     string // that the navigation leads to
+	Live     string // address of the page's stream; empty: it has none
+	Failed   bool   // the page is an error in place of what was asked for
+	Sections []section
+	Now      int64 // ms since 1970, by this machine's clock
+}
+
+type section struct {
+	Text, Href string
+	Current    bool
+}
+
+// defaultNode is where the navigation leads while no node is chosen.
+const defaultNode = "/default"
+
+func sectionsOf(current, node string) []section {
+	list := []section{
+		{"Overview", "/", false},
+		{"Semaphores", address("/semaphores", "node", node), false},
+		{"Sessions", address("/sessions", "node", node), false},
+		{"Rollouts", address("/rollouts", "node", node), false},
+		{"Processes", address("/processes", "node", node), false},
+		{"Nodes", "/nodes", false},
+	}
+	for i := range list {
+		list[i].Current = list[i].Text == current
+	}
+	return list
+}
+
+// render writes a page as a document.
+func (c *Console) render(w http.ResponseWriter, r *http.Request, v *viewer, p *page) {
+	c.renderDocument(w, r, v, p, false)
+}
+
+func (c *Console) renderDocument(w http.ResponseWriter, r *http.Request, v *viewer, p *page, failed bool) {
+	node := p.Node
+	if node == "" {
+		node = defaultNode
+	}
+	d := document{page: p, Node: node, Sections: sectionsOf(p.Section, node), Now: millis(time.Now()), Failed: failed}
+	if v != nil {
+		var who *admin.Identity
+		if who, _ = v.identity(r.Context()); who != nil {
+			d.Identity = who.Identity
+		}
+		d.LogOut = c.sessionOf(r) != nil && (c.cfg.Secret != "" || who != nil && who.Enabled)
+	}
+	if _, ok := pages[r.URL.Path]; ok && r.Method == http.MethodGet && (p.Status == 0 || p.Status == http.StatusNotFound || p.Status == http.StatusServiceUnavailable) {
+		d.Live = "/live" + r.URL.RequestURI()
+	}
+	var b bytes.Buffer
+	if err := templates.Execute(&b, d); err != nil {
+		c.cfg.Log.Error("page of the console is not rendered", "path", r.URL.Path, "error", err)
+		http.Error(w, "the console met a defect; its log has the details", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	if p.Status != 0 {
+		w.WriteHeader(p.Status)
+	}
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(b.Bytes())
+	}
+}
+
+// fail writes an error as a page.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, v *viewer, err error) {
+	status, title, text := explain(err)
+	c.renderDocument(w, r, v, &page{Status: status, Title: title, Notes: []note{{"bad", sentence(visible(text))}}}, true)
+}
+
+// serveData sends the data of a semaphore, or of an owner, as a file. A browser must not show it:
+// it is anything that a client wrote.
+func (c *Console) serveData(w http.ResponseWriter, r *http.Request, v *viewer) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	q := r.URL.Query()
+	data, err := readData(ctx, v, q)
+	if err != nil {
+		c.fail(w, r, v, err)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="data.bin"`)
+	h.Set("Content-Length", strconv.Itoa(len(data)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(data)
+	}
+}
+
+func serveAsset(contentType string, body []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		if r.Method != http.MethodHead {
+			_, _ = w.Write(body)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package console
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// sessionsPage lists the sessions of a node.
+func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	path, err := nodeOf(q)
+	if err != nil {
+		return nil, err
+	}
+	n, err := v.client.Node(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	after, _ := strconv.ParseUint(q.Get("after"), 10, 64)
+	p := &page{
+		Section: "Sessions", Node: path, Title: "Sessions in", Name: visible(path), Crumbs: nodeCrumbs(path),
+		Lead: "A session is a client's identity. What it holds is released when it ends.",
+	}
+	t := table{ID: "sessions", Title: "Sessions", Empty: "No client has a session here.", Columns: []column{
+		{Title: "Session"}, {Title: "State"}, {Title: "Description"}, {Title: "Client"}, {"Timeout", "num"}, {Title: "Age"},
+	}}
+	if after > 0 {
+		t.First = address("/sessions", "node", path)
+	}
+	var last uint64
+	for s, err := range n.Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)) {
+		if err != nil {
+			return nil, err
+		}
+		if len(t.Rows) == pageSize {
+			t.Next = address("/sessions", "node", path, "after", strconv.FormatUint(last, 10))
+			break
+		}
+		last = s.ID
+		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(s.ID, 10), Cells: []cell{
+			sessionCell(path, s.ID), sessionState(&s), text(visible(s.Description)), text(visible(s.Client)), duration(s.Timeout), since(s.CreatedAt),
+		}})
+	}
+	p.Tables = []table{t}
+	return p, nil
+}
+
+func sessionState(s *client.SessionInfo) cell {
+	if s.Attached {
+		return cell{Text: "attached", Kind: "good"}
+	}
+	return cell{Text: "detached", Kind: "warn", Note: "ends in " + age(s.Remaining) + " unless it comes back"}
+}
+
+// sessionPage shows a session with all that it holds, waits for and takes part in, over all shards.
+func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	path, err := nodeOf(q)
+	if err != nil {
+		return nil, err
+	}
+	id, err := strconv.ParseUint(q.Get("id"), 10, 64)
+	if err != nil || id == 0 {
+		return nil, &badRequestError{"The address names no session. Choose one from the list of sessions."}
+	}
+	n, err := v.client.Node(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := n.DescribeSession(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{
+		Section: "Sessions", Node: path, Title: "Session", Name: strconv.FormatUint(id, 10),
+		Crumbs: nodeCrumbs(path, link{"Sessions", address("/sessions", "node", path)}),
+		Facts: []fact{
+			{"state", "State", sessionState(s)},
+			{"description", "Description", text(visible(s.Description))},
+			{"client", "Client", text(visible(s.Client))},
+			{"age", "Age", since(s.CreatedAt)},
+			{"timeout", "Timeout", text(durationText(s.Timeout))},
+			{"epoch", "Attached", text(timesText(s.Epoch))},
+		},
+	}
+	p.offer(ctx, v, "Kill session", "kill-session", "node", path, "id", strconv.FormatUint(id, 10))
+	held := table{ID: "held", Title: "Holds", Empty: "It holds nothing.", Columns: []column{{Title: "Semaphore"}, {"Token", "num"}, {"Units", "num"}, {Title: "Of limit"}}}
+	waits := table{ID: "waits", Title: "Waits for", Empty: "It waits for nothing.", Columns: []column{{Title: "Semaphore"}, {"Token", "num"}, {"Wants", "num"}, {Title: "Held now"}, {"Waiters", "num"}}}
+	count := 0
+	for e, err := range n.List(ctx, "", client.OfSession(id), client.MaxItems(maxHoldings+1), client.ReadConsistency(client.Strict)) {
+		if err != nil {
+			return nil, err
+		}
+		if count++; count > maxHoldings {
+			held.Count = "the first " + group(maxHoldings) + " of what it holds and waits for"
+			break
+		}
+		name := nameCell(e.Name, semaphoreURL(path, e.Name))
+		of := cell{Text: amount(e.Used) + " of " + amount(e.Limit), Bar: usedBar(e.Used, e.Limit)}
+		if e.Waiting {
+			waits.Rows = append(waits.Rows, row{Key: encodeName(e.Name), Cells: []cell{name, number(e.Token), units(e.Count), of, number(e.NumWaiters)}})
+		} else {
+			held.Rows = append(held.Rows, row{Key: encodeName(e.Name), Cells: []cell{name, number(e.Token), units(e.Count), of}})
+		}
+	}
+	part := table{ID: "objects", Title: "Takes part in", Empty: "It is a member of no process, and has no instance in a rollout.", Columns: []column{{Title: "Object"}, {Title: "Kind"}, {Title: "As"}}}
+	for o, err := range n.SessionObjects(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		if len(part.Rows) == maxHoldings {
+			part.Count = "the first " + group(maxHoldings)
+			break
+		}
+		kind, as := "process", visible(o.Label)
+		if o.Kind == client.ObjectTrack {
+			kind = "rollout"
+			if o.Instances > 1 {
+				as += " and " + group(o.Instances-1) + " more"
+			}
+		}
+		part.Rows = append(part.Rows, row{Key: kind + " " + o.Name, Cells: []cell{nameCell(o.Name, objectURL(o.Kind, path, o.Name)), text(kind), text(as)}})
+	}
+	p.Tables = []table{held, waits, part}
+	return p, nil
+}
+
+// maxHoldings is how much of one session a page shows.
+const maxHoldings = 500
+
+func timesText(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return group(n) + " times"
+}
+
+// objectURL is the page of a process or a rollout.
+func objectURL(kind client.ObjectKind, node, name string) string {
+	path := "/process"
+	if kind == client.ObjectTrack {
+		path = "/rollout"
+	}
+	return address(path, "node", node, "name", encodeName(name))
+}

@@ -1,0 +1,25 @@
+package console
+
+import "time"
+
+// Times are shown as ages. Nothing is decided by them.
+
+func millis(t time.Time) int64 { return t.UnixMilli() }
+
+func ofMillis(ms int64) time.Time { return time.UnixMilli(ms) }
+
+func since(t time.Time) cell {
+	if t.IsZero() {
+		return quiet("–")
+	}
+	return cell{At: millis(t)}
+}
+
+// ago is the time at which something was that lasts for d now, to the second, so that it is the
+// same whenever it is read.
+func ago(d time.Duration) cell {
+	if d <= 0 {
+		return quiet("–")
+	}
+	return cell{At: time.Now().Add(-d).Round(time.Second).UnixMilli()}
+}

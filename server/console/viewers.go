@@ -1,0 +1,214 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+)
+
+const (
+	maxViewers     = 32 // sets of credentials in use at a time; each has connections of its own
+	connectTimeout = 5 * time.Second
+	rightsTime     = 2 * time.Second // how long an answer about identity and rights is used
+
+	// refusedTime is how long it is remembered that the cluster requires credentials. Each attempt
+	// without them counts there as a failure, and failures delay clients of the same host.
+	refusedTime = 5 * time.Second
+)
+
+var errTooManyViewers = errors.New("people with 32 different credentials use this console; try again when one of them has left")
+
+// viewer is whoever has one set of credentials: one client of the cluster.
+type viewer struct {
+	key    [sha256.Size]byte // of the credentials
+	client *client.Client
+	admin  *admin.Client
+
+	mu      sync.Mutex
+	who     *admin.Identity // last known
+	askedAt time.Time
+	users   int // sessions; guarded by viewers.mu
+}
+
+// identity says who the viewer is and whether rights count, as of at most rightsTime ago.
+func (v *viewer) identity(ctx context.Context) (*admin.Identity, error) {
+	v.mu.Lock()
+	who, fresh := v.who, time.Since(v.askedAt) < rightsTime
+	v.mu.Unlock()
+	if who != nil && fresh {
+		return who, nil
+	}
+	who, err := v.admin.WhoAmI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.who, v.askedAt = who, time.Now()
+	return who, nil
+}
+
+// viewers are the clients of a console, by credentials.
+type viewers struct {
+	cfg client.Config
+
+	mu         sync.Mutex
+	byKey      map[[sha256.Size]byte]*viewer
+	connecting map[[sha256.Size]byte]chan struct{} // closed when the attempt is over
+	refusedAt  time.Time                           // when the cluster last refused clients without credentials
+	closed     bool
+}
+
+func newViewers(cfg client.Config) *viewers {
+	return &viewers{cfg: cfg, byKey: make(map[[sha256.Size]byte]*viewer), connecting: make(map[[sha256.Size]byte]chan struct{})}
+}
+
+// anonymous is the viewer with the console's own credentials, which are none if people log in.
+func (s *viewers) anonymous(ctx context.Context) (*viewer, error) {
+	s.mu.Lock()
+	refused := len(s.cfg.Token) == 0 && time.Since(s.refusedAt) < refusedTime
+	s.mu.Unlock()
+	if refused {
+		return nil, client.Unauthenticated
+	}
+	v, err := s.get(ctx, s.cfg.Token)
+	if errors.Is(err, client.Unauthenticated) {
+		s.refuse(nil)
+	}
+	return v, err
+}
+
+// refuse notes that the cluster refuses clients without credentials, and closes the one there is.
+func (s *viewers) refuse(v *viewer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusedAt = time.Now()
+	if v != nil && s.byKey[v.key] == v {
+		s.drop(v)
+	}
+}
+
+// get connects with a token, or returns the viewer that has it.
+func (s *viewers) get(ctx context.Context, token []byte) (*viewer, error) {
+	key := sha256.Sum256(token)
+	for {
+		s.mu.Lock()
+		v, attempt := s.byKey[key], s.connecting[key]
+		switch {
+		case s.closed:
+			s.mu.Unlock()
+			return nil, client.ErrClientClosed
+		case v != nil:
+			s.mu.Unlock()
+			return v, nil
+		case attempt == nil && len(s.byKey)+len(s.connecting) >= maxViewers && !s.dropUnused():
+			s.mu.Unlock()
+			return nil, errTooManyViewers
+		case attempt == nil:
+			done := make(chan struct{})
+			s.connecting[key] = done
+			s.mu.Unlock()
+			return s.connect(ctx, key, token, done)
+		}
+		s.mu.Unlock()
+		select {
+		case <-attempt:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *viewers) connect(ctx context.Context, key [sha256.Size]byte, token []byte, done chan struct{}) (*viewer, error) {
+	cfg := s.cfg
+	cfg.Token = token
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	c, err := client.Open(ctx, cfg)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.connecting, key)
+	close(done)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.closed:
+		c.CloseWithoutRelease()
+		return nil, client.ErrClientClosed
+	}
+	v := &viewer{key: key, client: c, admin: admin.New(c)}
+	s.byKey[key] = v
+	return v, nil
+}
+
+// dropUnused closes a client that no session uses. The lock is held.
+func (s *viewers) dropUnused() bool {
+	own := sha256.Sum256(s.cfg.Token)
+	for key, v := range s.byKey {
+		if v.users == 0 && key != own {
+			s.drop(v)
+			return true
+		}
+	}
+	return false
+}
+
+// drop closes a client. The lock is held.
+func (s *viewers) drop(v *viewer) {
+	delete(s.byKey, v.key)
+	go func() { _ = v.client.Close() }() // its sessions are short ones of actions, and end with their actions
+}
+
+// use counts a session that has the viewer.
+func (s *viewers) use(v *viewer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v.users++
+}
+
+// release counts a session off. The last one closes the client.
+func (s *viewers) release(v *viewer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.users--; v.users == 0 && s.byKey[v.key] == v && v.key != sha256.Sum256(s.cfg.Token) {
+		s.drop(v)
+	}
+}
+
+func (s *viewers) close() {
+	s.mu.Lock()
+	s.closed = true
+	open := s.byKey
+	s.byKey = make(map[[sha256.Size]byte]*viewer)
+	s.mu.Unlock()
+	for _, v := range open {
+		v.client.CloseWithoutRelease()
+	}
+}
+
+// may says whether an identity has a right on a path, as far as the cluster has said. It decides
+// which buttons are shown; the server decides what is done.
+func may(who *admin.Identity, right, path string) bool {
+	if !who.Enabled {
+		return true
+	}
+	ranks := map[string]int{"read": 1, "use": 2, "admin": 3}
+	best, rank := -1, 0
+	for _, r := range who.Rights {
+		if within(r.Path, path) && len(r.Path) > best {
+			best, rank = len(r.Path), ranks[r.Right]
+		}
+	}
+	return rank >= ranks[right]
+}
+
+// within says whether a path is a node's or below it.
+func within(node, path string) bool {
+	return node == "/" || node == path || strings.HasPrefix(path, node+"/")
+}
