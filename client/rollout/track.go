@@ -111,8 +111,8 @@ func (t *Track) admin(ctx context.Context, m protocol.TrackAdmin) error {
 	return t.change(ctx, protocol.KindTrackAdmin, &m.Head, &m, &protocol.Empty{})
 }
 
-// WithReason is the track with a reason, at most 1,024 bytes of UTF-8, that the audit log has beside
-// Pause, Resume, Promote, Rollback, Reelect, Exclude, Include and Drop.
+// WithReason is the track with a reason for what operators do: Pause, Resume, Promote, Rollback,
+// Reelect, Exclude, Include and Drop. The audit log has it, at most 1,024 bytes of UTF-8.
 func (t *Track) WithReason(text string) *Track { return &Track{t.object, text} }
 
 // Pause keeps the targets of locations, or of the whole track if none is named. A version that is

@@ -238,6 +238,8 @@ func explain(err error) (status int, title, text string) {
 		return http.StatusNotFound, "Not found", "This session has ended, or never was."
 	case errors.Is(err, client.BadRequest):
 		return http.StatusBadRequest, "Bad request", err.Error()
+	case errors.Is(err, client.PreconditionFailed), errors.Is(err, client.AlreadyExists), errors.Is(err, client.Aborted):
+		return http.StatusConflict, "Not possible now", err.Error()
 	case errors.Is(err, client.Unauthenticated):
 		return http.StatusUnauthorized, "Not logged in", "The cluster does not accept these credentials any more."
 	case errors.Is(err, client.Forbidden):

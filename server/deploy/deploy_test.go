@@ -73,7 +73,7 @@ func ports(t *testing.T) int {
 	for range 1000 {
 		first := 10_000 + rand.IntN(20_000)
 		free := true
-		for i := range 9 {
+		for i := range 10 {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i))
 			if err != nil {
 				free = false
