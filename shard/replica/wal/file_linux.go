@@ -1,0 +1,41 @@
+package wal
+
+import (
+	"errors"
+	"os"
+
+	"github.com/lni/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// preallocate gives a new file its full length: a sync of a file that grows has the file system
+// commit the new length to its journal, too.
+func preallocate(f vfs.File, length int64) error {
+	file, ok := f.(*os.File)
+	if !ok {
+		return nil
+	}
+	for {
+		err := unix.Fallocate(int(file.Fd()), 0, 0, length)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+			return file.Truncate(length)
+		default:
+			return err
+		}
+	}
+}
+
+// syncData syncs a file's content, and of its metadata what is needed to read that.
+func syncData(f vfs.File) error {
+	file, ok := f.(*os.File)
+	if !ok {
+		return f.Sync()
+	}
+	for {
+		if err := unix.Fdatasync(int(file.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

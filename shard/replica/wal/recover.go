@@ -1,0 +1,288 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+)
+
+// recover reads the log. DESIGN.md has the rules.
+func (l *Log) recover() error {
+	files, err := l.listFiles()
+	if err != nil {
+		return err
+	}
+	heads := make(map[uint32]header, len(files))
+	for _, n := range files {
+		h, ok, err := l.readHeader(n)
+		if err != nil {
+			return err
+		}
+		if ok {
+			heads[n] = h
+		}
+	}
+	last, err := l.newest(files, heads)
+	if err != nil {
+		return err
+	}
+	l.id, l.first = rand.Uint64(), 1
+	if last == 0 {
+		if l.damage != nil {
+			l.openDamaged(l.damage)
+			return nil
+		}
+		return l.removeFiles(files, 1, 0)
+	}
+	l.id = heads[last].id
+	// The newest segment says which is the first that is needed.
+	var content []byte
+	tail, err := l.read(last, heads[last], &content, nil)
+	if err != nil && !l.cfg.AcceptLoss {
+		return err
+	}
+	l.first = tail.first
+	if err := l.readSegments(heads, last, &content); err != nil {
+		if !l.cfg.AcceptLoss || !errors.Is(err, ErrDamaged) {
+			return err
+		}
+		l.openDamaged(err)
+		return nil
+	}
+	if err := l.checkHoles(); err != nil {
+		if !l.cfg.AcceptLoss {
+			return err
+		}
+		l.openDamaged(err)
+		return nil
+	}
+	if err := l.settle(tail, content); err != nil {
+		return err
+	}
+	return l.removeFiles(files, l.first, last)
+}
+
+// listFiles returns the numbers of the segments' files in order.
+func (l *Log) listFiles() (numbers []uint32, err error) {
+	names, err := l.fs.List(l.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if n, ok := segmentNumber(name); ok {
+			numbers = append(numbers, n)
+		}
+		if name == spareName || name == newSpareName {
+			if err := l.fs.Remove(l.sparePath(name)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+// removeFiles removes the files outside of first to last.
+func (l *Log) removeFiles(files []uint32, first, last uint32) error {
+	for _, n := range files {
+		if n < first || n > last {
+			if err := l.fs.Remove(l.path(n)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Log) readHeader(number uint32) (h header, ok bool, err error) {
+	f, err := l.fs.Open(l.path(number))
+	if err != nil {
+		return h, false, err
+	}
+	defer f.Close()
+	b := make([]byte, headerLen)
+	n, _ := f.ReadAt(b, 0) // a header that cannot be read is none
+	h, ok = parseHeader(b[:n])
+	if ok && h.version != formatVersion {
+		return h, false, fmt.Errorf("the log has format %d, this program knows %d only; start the program that wrote it (%w)", h.version, formatVersion, errors.ErrUnsupported)
+	}
+	return h, ok && h.number == number, nil
+}
+
+// newest returns the number of the newest segment; 0 if there is none. The last file may be
+// without a header, if nothing in it was acknowledged: the process ended while it was made.
+func (l *Log) newest(files []uint32, heads map[uint32]header) (uint32, error) {
+	for i := len(files) - 1; i >= 0; i-- {
+		n := files[i]
+		if _, ok := heads[n]; ok {
+			return n, nil
+		}
+		f, err := l.fs.Open(l.path(n))
+		if err != nil {
+			return 0, err
+		}
+		content, err := readAll(f, nil)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return 0, err
+		}
+		later, ok := acknowledged(content, n, 0, at(n, headerSize))
+		switch {
+		case ok:
+			l.damage = l.damaged(at(n, 0), fmt.Sprintf("the header is not what was written, and a frame follows at byte %d", later.at.offset()))
+		case i < len(files)-1:
+			l.damage = l.damaged(at(n, 0), "the header is not what was written")
+		}
+		if l.damage != nil && !l.cfg.AcceptLoss {
+			return 0, l.damage
+		}
+	}
+	return 0, nil
+}
+
+// acknowledged looks for a frame from an offset on that says that something from end on was synced.
+func acknowledged(content []byte, number uint32, offset int64, end position) (frame, bool) {
+	for ; offset+frameHead <= int64(len(content)); offset += frameAlign {
+		if position(binary.LittleEndian.Uint64(content[offset+8:])) != at(number, offset) {
+			continue
+		}
+		if f, ok := openFrame(content, number, offset); ok && f.synced > end {
+			return f, true
+		}
+	}
+	return frame{}, false
+}
+
+// tail is the end of a segment.
+type tail struct {
+	end    position // of its last frame
+	sum    uint32   // of that frame
+	synced position // the highest that a frame claims
+	first  uint32
+}
+
+// read reads a segment into content, and calls apply with its frames. It returns [ErrDamaged] if
+// frames behind the end prove that it is not the end.
+func (l *Log) read(number uint32, h header, content *[]byte, apply func(f *frame) error) (tail, error) {
+	t := tail{end: at(number, headerSize), sum: h.sum, synced: at(number, headerSize), first: h.first}
+	file, err := l.fs.Open(l.path(number))
+	if err != nil {
+		return t, err
+	}
+	*content, err = readAll(file, *content)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return t, fmt.Errorf("%w: %q: %w", ErrDamaged, l.path(number), err)
+	}
+	for {
+		f, ok := openFrame(*content, number, t.end.offset())
+		if !ok {
+			break
+		}
+		if f.prev != t.sum {
+			return t, l.damaged(t.end, "the frame does not follow the one before it")
+		}
+		if apply != nil {
+			if err := apply(&f); err != nil {
+				return t, l.damaged(t.end, err.Error())
+			}
+		}
+		t.end, t.sum, t.first, t.synced = t.end+position(f.size), f.sum, f.first, max(t.synced, f.synced)
+	}
+	if f, ok := acknowledged(*content, number, t.end.offset()+frameAlign, t.end); ok {
+		return t, l.damaged(t.end, fmt.Sprintf("the frame is not what was written, and one follows at byte %d", f.at.offset()))
+	}
+	return t, nil
+}
+
+// readSegments reads the segments that are needed, and builds the index. It opens the files that
+// stay open.
+func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte) error {
+	if l.cfg.AcceptLoss {
+		for n := l.first; n < last; n++ { // what is left without a gap before the newest
+			if _, ok := heads[n]; !ok {
+				l.damage = l.damaged(at(n, 0), "the segment is missing, or its header is not what was written")
+				l.first = n + 1
+			}
+		}
+	}
+	if l.first > last {
+		return l.damaged(at(last, 0), fmt.Sprintf("it needs segment %d, which does not exist", l.first))
+	}
+	for n := l.first; n <= last; n++ {
+		h, ok := heads[n]
+		if !ok {
+			return l.damaged(at(n, 0), "the segment is missing, or its header is not what was written")
+		}
+		if h.id != l.id {
+			return l.damaged(at(n, 0), "the segment is of another log")
+		}
+		if n > l.first && (h.prevEnd != l.end || h.prevSum != l.chain) {
+			if h.prevEnd > l.end {
+				return l.damaged(l.end, fmt.Sprintf("the frame is not what was written; the segment ends at byte %d", h.prevEnd.offset()))
+			}
+			return l.damaged(at(n, 0), "the segment does not follow the one before it")
+		}
+		t, err := l.read(n, h, content, func(f *frame) error {
+			return records(f.payload, f.at+frameHead, l.apply)
+		})
+		l.end, l.chain = t.end, t.sum
+		s := &segment{number: n, end: t.end.offset(), length: int64(len(*content))}
+		l.segments = append(l.segments, s)
+		if err != nil {
+			return err
+		}
+		if last-n < maxOpen {
+			if s.file, err = l.openFile(l.path(n)); err != nil {
+				return err
+			}
+		}
+	}
+	return l.damage
+}
+
+// settle makes durable what was read. A process that is killed leaves frames in the kernel's memory
+// that the disk does not have yet; and after a failed sync the kernel may take them for written. So
+// the frames that no frame calls synced are written once more.
+func (l *Log) settle(t tail, content []byte) error {
+	s := l.segments[len(l.segments)-1]
+	from := min(t.synced, t.end).offset()
+	if from == headerSize {
+		from = 0 // the header is not known to be synced either
+	}
+	to := min(t.end.offset(), int64(len(content))) // the file may end before the last frame's padding
+	if b := content[from:to]; len(b) > 0 {
+		if _, err := s.file.WriteAt(b, from); err != nil {
+			return err
+		}
+	}
+	if err := s.file.Sync(); err != nil {
+		return err
+	}
+	l.synced, l.claimed = l.end, l.end
+	return l.syncDir(l.cfg.Dir)
+}
+
+// checkHoles returns [ErrDamaged] if an entry is missing in a log.
+func (l *Log) checkHoles() error {
+	for k, p := range l.replicas {
+		if i, ok := p.entries.hole(); ok {
+			return fmt.Errorf("%w: in %q entry %d of shard %d is missing", ErrDamaged, l.cfg.Dir, i, k.shard)
+		}
+	}
+	return nil
+}
+
+// openDamaged leaves in each log what is whole. Nothing can be written.
+func (l *Log) openDamaged(err error) {
+	l.damage, l.broken = err, err
+	for _, p := range l.replicas {
+		x := &p.entries
+		if i, ok := x.hole(); ok {
+			x.truncate(i)
+		}
+		if !x.empty() && x.first > p.snapshotIndex+1 {
+			x.clear()
+		}
+	}
+}
