@@ -71,7 +71,8 @@ func checkSnapshotFile(r io.Reader, size int64) (ok bool, err error) {
 		return false, nil
 	}
 	var h pb.SnapshotHeader
-	if err := h.Unmarshal(document); err != nil || h.Version != 2 || h.ChecksumType != pb.CRC32IEEE {
+	// The engine panics at a compression that it does not know; here is none.
+	if err := h.Unmarshal(document); err != nil || h.Version != 2 || h.ChecksumType != pb.CRC32IEEE || h.CompressionType != pb.NoCompression {
 		return false, nil
 	}
 	block := make([]byte, max(1, min(engineBlock+4, left)))
