@@ -14,7 +14,7 @@ import (
 // say in which of its logs a shard's entries are.
 const (
 	stepWorkers = 1 // it syncs for all its shards at once; more workers only split the syncs of one disk
-	logStores   = 1 // a worker writes to one of them
+	logStores   = 1 // of the engine's own kind; there is one log in any case
 )
 
 // applyWorkers may change at any time.
@@ -63,17 +63,10 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 	return nil, fmt.Errorf("open data directory: %w", err)
 }
 
-// logStoreBuffers returns the engine's small settings for its log store. Larger buffers take more
-// memory and disk. With smaller ones the store rewrites data more often, since each of its files
-// holds the logs of all shards.
-func logStoreBuffers() config.LogDBConfig {
+func (h *Host) engineConfig() config.NodeHostConfig {
+	// Of the engine's own store, which only [logstore.Store] opens, to move a log out of it.
 	store := config.GetSmallMemLogDBConfig()
 	store.Shards = logStores
-	return store
-}
-
-func (h *Host) engineConfig() config.NodeHostConfig {
-	store := logStoreBuffers()
 	c := config.NodeHostConfig{
 		DeploymentID:        h.cfg.deployment,
 		NodeHostDir:         h.cfg.Dir,

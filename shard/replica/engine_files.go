@@ -78,3 +78,12 @@ func AdoptHostname(dir string) error {
 	}
 	return os.WriteFile(path, append(engineFileSum(b), b...), 0o600)
 }
+
+// logIsMissing reports whether replicas lived in the directory and the log is gone. An empty one
+// would be created, and the replicas would have forgotten everything. The folders for snapshots are
+// created after the log.
+func logIsMissing(dir string) bool {
+	stores, _ := filepath.Glob(filepath.Join(dir, "*", "*", "logdb-*"))
+	replicas, _ := filepath.Glob(filepath.Join(dir, "*", "*", "snapshot-part-*"))
+	return len(stores) == 0 && len(replicas) > 0
+}

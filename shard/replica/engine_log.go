@@ -20,14 +20,15 @@ var (
 	enginePanicsTo   atomic.Pointer[func(error)]
 )
 
-// storePackages are the packages of the engine's log store.
+// storePackages are the packages of the engine's own log store.
 var storePackages = map[string]bool{"logdb": true, "pebblekv": true}
 
 // reportEnginePanics makes fail, which does not return, report the engine's panics about its log
-// store. They come on the engine's goroutines. The host opened last reports them.
-func reportEnginePanics(fail func(error)) *func(error) {
+// store, until remove is called. They come on the engine's goroutines. The host that is opened last
+// reports them.
+func reportEnginePanics(fail func(error)) (remove func()) {
 	enginePanicsTo.Store(&fail)
-	return &fail
+	return func() { enginePanicsTo.CompareAndSwap(&fail, nil) }
 }
 
 func routeEngineLogs(to *slog.Logger) {

@@ -15,6 +15,7 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
+	"github.com/signalbox-dev/signalbox/shard/replica/wal"
 )
 
 // HostConfig configures a host. Dir (or Memory) and RaftAddress are required.
@@ -51,8 +52,8 @@ type HostConfig struct {
 	// LowSpace is called, on its own goroutine, when the disk's free space falls below the low
 	// mark; see [logstore.Marks]. Default: nothing.
 	LowSpace func(logstore.Space)
-	// Saved is called with the duration of each write to the log, its sync included. The engine's
-	// step worker calls it, so it must be quick. Default: nothing.
+	// Saved is called with the duration of each write to the log that was synced, its sync
+	// included. The engine's step worker calls it, so it must be quick. Default: nothing.
 	Saved func(time.Duration)
 	// Clock is the time; default [SystemClock]. With a [ManualClock] the host has no ticker.
 	Clock Clock
@@ -83,8 +84,6 @@ type Host struct {
 	wg        sync.WaitGroup
 
 	campaigner *campaigner
-
-	storePanics *func(error) // handler of the engine's panics about its store; may be nil
 
 	engineMu      sync.RWMutex // held for reading while the engine is asked about its replicas
 	engineClosing bool         // it must not be asked any more
@@ -177,7 +176,6 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		removed: make(map[[2]uint64]bool),
 	}
 	if cfg.Memory {
-		muteMemoryDisk()
 		h.dirKey = fmt.Sprintf("%p:%s", cfg.Disk, cfg.Dir)
 	} else {
 		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -212,7 +210,10 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	routeEngineLogs(cfg.Logger)
 
-	h.store = logstore.New(logstore.Config{Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved, Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss})
+	h.store = logstore.New(logstore.Config{
+		Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved, Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss,
+		ReturnDamage: cfg.recovery, EnginePanics: reportEnginePanics,
+	})
 	engine := h.engineConfig()
 	engine.Expert.LogDBFactory = h.store
 	r := &interceptor{next: cfg.Transport}
@@ -225,9 +226,6 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		return nil, err
 	}
 	h.nh = nh
-	if !cfg.Memory && !cfg.recovery {
-		h.storePanics = reportEnginePanics(func(err error) { h.store.Fail(fmt.Errorf("%w: in %q: %w", logstore.ErrDamaged, cfg.Dir, err)) })
-	}
 	h.wg.Add(1)
 	go h.campaigner.run()
 	if m, ok := cfg.Clock.(*ManualClock); ok {
@@ -259,10 +257,11 @@ func (h *Host) DiskWaiting() time.Duration { return h.store.Waiting() }
 // tell.
 func (h *Host) Space() (logstore.Space, bool) { return h.store.Space() }
 
+// LogSize is the room that the log takes.
+func (h *Host) LogSize() wal.Size { return h.store.Size() }
+
 func (h *Host) tickLoop() {
 	defer h.wg.Done()
-	files := newLogFiles(h.cfg.Dir, logStoreBuffers().KVWriteBufferSize)
-	files.extendNew()
 	t := time.NewTicker(tickPeriod)
 	defer t.Stop()
 	for {
@@ -274,7 +273,6 @@ func (h *Host) tickLoop() {
 			for _, g := range h.running() {
 				g.replica.tick(now)
 			}
-			files.extendNew()
 		}
 	}
 }
@@ -419,9 +417,6 @@ func (h *Host) Close() error {
 	}
 	for _, g := range list {
 		g.replica.stopped()
-	}
-	if h.storePanics != nil {
-		enginePanicsTo.CompareAndSwap(h.storePanics, nil)
 	}
 	unlockDir(h.dirKey)
 	return nil

@@ -2,19 +2,15 @@ package replica
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // sameHistory compares the digests after each entry that both replicas, or both lives of one, have
@@ -270,57 +266,30 @@ func TestSnapshotDoesNotStopTheShard(t *testing.T) {
 	}
 }
 
-// TestDamageIsFoundLate: a block of a table that is not read at the start is damaged. The engine
-// panics when it comes to it, on a goroutine of its own; the host's owner is told which table it is
-// instead.
-func TestDamageIsFoundLate(t *testing.T) {
-	if !inOwnProcess(t) {
-		return
-	}
-	dir := t.TempDir()
-	fatal := make(chan error, 1)
-	cfg := HostConfig{Dir: dir, RaftAddress: "late:1", Net: NewMemoryNet(), Fatal: func(err error) { fatal <- err }, CloseTimeout: time.Second}
+// TestCopyOfARunningDirectory copies a directory while its host runs, which is what is left when a
+// process is killed.
+func TestCopyOfARunningDirectory(t *testing.T) {
+	dir, left := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "left")
+	cfg := HostConfig{Dir: dir, RaftAddress: freeAddress(t)}
 	h := openHost(t, cfg)
 	s, r := startOne(t, h, nil)
 	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
-	for i := range 40 {
-		c.mustCreateWith(fmt.Sprint(i), make([]byte, 20_000))
+	for i := range 20 {
+		c.mustCreate(fmt.Sprint(i))
+	}
+	if err := os.CopyFS(left, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
 	}
 	closeHost(t, h)
-	closeHost(t, openHost(t, cfg)) // what was in the log is in a table now
-	tables, err := filepath.Glob(filepath.Join(dir, "*", "*", "logdb-*", "*.sst"))
-	if err != nil || len(tables) == 0 {
-		t.Fatal(tables, err)
-	}
-	table := slices.MaxFunc(tables, func(a, b string) int { return cmp.Compare(sizeOf(t, a), sizeOf(t, b)) })
-	b, err := os.ReadFile(table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)/3] ^= 1
-	if err := os.WriteFile(table, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h, err = OpenHost(cfg)
-	if err != nil {
-		t.Fatalf("the damage was found at the start, so that this test shows nothing: %v", err)
-	}
-	_, err = h.StartShard(ShardConfig{ID: 1, Replica: 1, Sink: newRecorder(t)})
-	if err == nil {
-		err = <-fatal
-	}
-	if !errors.Is(err, logstore.ErrDamaged) || !strings.Contains(err.Error(), filepath.Base(table)) && !strings.Contains(err.Error(), strings.TrimSuffix(filepath.Base(table), ".sst")) {
-		t.Fatalf("%v, want one that names %s", err, table)
-	}
-	_ = h.Close()
-}
 
-func sizeOf(t *testing.T, path string) int64 {
-	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
+	cfg.Dir = left
+	h = openHost(t, cfg)
+	again, r2 := startOne(t, h, nil)
+	for i := range 20 {
+		if !exists(t, again, fmt.Sprint(i)) {
+			t.Errorf("semaphore %d is gone", i)
+		}
 	}
-	return info.Size()
+	sameHistory(t, r, r2)
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/lni/vfs"
 )
 
-// The engine's store is a folder of tables (*.sst), logs (*.log) and lists of tables (MANIFEST-*).
-// CURRENT names the current list.
+// The engine's own store, in which release 0.1.0 kept the log, is a folder of tables (*.sst), logs
+// (*.log) and lists of tables (MANIFEST-*). CURRENT names the current list.
 const (
-	storeFolder = "logdb-*"
 	currentFile = "CURRENT"
 	tableSuffix = ".sst"
 	tableMagic  = "\xf7\xcf\xf4\x85\xb7\x41\xe2\x88" // at the end of a table
@@ -41,6 +40,19 @@ func tryOpen(c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs [
 	return openEngineStore(c, busy, dirs, walDirs)
 }
 
+// selfCheck has the engine's store look for entries of a former format of the engine: the engine
+// looks only in a store that it has opened itself.
+func selfCheck(db raftio.ILogDB) error {
+	c, ok := db.(interface{ SelfCheckFailed() (bool, error) })
+	if !ok {
+		return nil
+	}
+	if failed, err := c.SelfCheckFailed(); err != nil || failed {
+		return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it", errors.Join(err, errors.ErrUnsupported))
+	}
+	return nil
+}
+
 // recoverPanic turns a panic of the engine's store into an error.
 func recoverPanic(err *error) {
 	if r := recover(); r != nil {
@@ -57,7 +69,7 @@ func firstLine(text string) string {
 // checkCurrent rejects a store without CURRENT: the engine takes it for a new one, and removes the
 // unknown tables.
 func checkCurrent(fs vfs.FS, dir string) error {
-	for _, store := range list(fs, dir, storeFolder) {
+	for _, store := range list(fs, dir, formerFolder) {
 		if len(list(fs, store, "*.log"))+len(list(fs, store, "*"+tableSuffix)) == 0 || len(list(fs, store, currentFile)) > 0 {
 			continue
 		}
@@ -81,7 +93,7 @@ var fileNumber = regexp.MustCompile(`\b\d{6,}\b`)
 // damaged is [ErrDamaged] with a cause and its file, as far as that can be found.
 func damaged(fs vfs.FS, dir string, cause error) error {
 	text := firstLine(cause.Error())
-	for _, store := range list(fs, dir, storeFolder) {
+	for _, store := range list(fs, dir, formerFolder) {
 		for _, name := range fileNumber.FindAllString(text, -1) {
 			for _, path := range list(fs, store, "*"+name+"*") {
 				if strings.Contains(text, path) {

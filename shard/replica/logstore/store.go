@@ -8,12 +8,15 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 	"github.com/lni/vfs"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/wal"
 )
 
 // ErrRolledBack: a log has lost entries that it had.
@@ -23,7 +26,7 @@ var ErrRolledBack = errors.New("the log has gone back")
 var ErrNoWatermark = errors.New("the log has no watermark")
 
 // ErrDamaged: the log cannot be read.
-var ErrDamaged = errors.New("the log is damaged")
+var ErrDamaged = wal.ErrDamaged
 
 // ErrStuck: the disk does not finish a write.
 var ErrStuck = errors.New("the disk does not finish a write")
@@ -42,14 +45,20 @@ type Config struct {
 	// Low is called, on its own goroutine, when free space falls below the low mark while the store
 	// is open; see [Marks].
 	Low func(Space)
-	// Saved is called with the duration of each write to the log, its sync included, by the
-	// goroutine that wrote. May be nil.
+	// Saved is called with the duration of each write to the log that was synced, its sync
+	// included, by the goroutine that wrote. May be nil.
 	Saved func(time.Duration)
 	// Stuck is how long a write may take; default 30 s.
 	Stuck time.Duration
 	// AcceptLoss opens a log that was rolled back, or has no watermark; see [Store.Loss]. It is for
 	// a copy that is read because nothing else is left.
 	AcceptLoss bool
+	// ReturnDamage returns [ErrDamaged] to a caller who reads damaged entries. Otherwise the caller
+	// is the engine, which would panic, and Fatal is called.
+	ReturnDamage bool
+	// EnginePanics makes fail, which does not return, report panics of the engine's own store until
+	// remove is called: some come on goroutines of that store. May be nil.
+	EnginePanics func(fail func(error)) (remove func())
 	// Logger takes warnings; default slog.Default().
 	Logger *slog.Logger
 }
@@ -65,10 +74,11 @@ type Store struct {
 	cfg Config
 	log *slog.Logger
 
-	raftio.ILogDB        // the engine's
-	dir           string // of snapshots and the engine's store
-	fs            vfs.FS
-	space         spaceWatch
+	*wal.Log
+	dir   string // of snapshots and the log
+	fs    vfs.FS
+	wrap  func(vfs.FS) vfs.FS // for tests; the engine's own store takes no wrapped one
+	space spaceWatch
 
 	fileMu    sync.Mutex // taken before mu; held during a write of the watermark
 	file      watermarkFiles
@@ -83,9 +93,10 @@ type Store struct {
 	saving      atomic.Int64 // start of the running write to the log, 0: none
 	maintaining atomic.Int64 // the same for the watermark and the check of free space
 
-	fatal sync.Once
-	stopC chan struct{}
-	done  sync.WaitGroup
+	fatal  sync.Once
+	failed chan struct{} // what a failed call waits for; only tests close it
+	stopC  chan struct{}
+	done   sync.WaitGroup
 }
 
 // New returns a store.
@@ -96,11 +107,11 @@ func New(cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), syncEvery: syncPeriod, began: time.Now(), stopC: make(chan struct{})}
+	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), syncEvery: syncPeriod, began: time.Now(), stopC: make(chan struct{}), failed: make(chan struct{})}
 }
 
-// Name is the name of the engine's own store: the engine records it in its folder, and accepts no
-// other.
+// Name is the name of the engine's own store: the engine has recorded it in folders that were made
+// with that, and accepts no other.
 func (s *Store) Name() string { return "sharded-pebble" }
 
 // Create is called by the engine when it starts, before any replica runs. It returns
@@ -109,6 +120,9 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 	s.fs = c.Expert.FS
 	if s.fs == nil {
 		s.fs = vfs.Default
+	}
+	if s.wrap != nil {
+		s.fs = s.wrap(s.fs)
 	}
 	s.space = spaceWatch{fs: s.fs, dir: s.cfg.Dir}
 	if sp, ok := s.space.look(); ok && sp.Free < sp.Least {
@@ -123,27 +137,18 @@ func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs,
 		s.log.Warn("watermark file unreadable", "why", strings.Join(lacking, " and "), "folder", s.cfg.Dir)
 	}
 	s.dir = dirs[0]
-	db, err := openStore(s.fs, c, busy, dirs, walDirs)
-	if err != nil {
+	former := func() (raftio.ILogDB, error) { return openStore(s.fs, c, busy, dirs, walDirs) }
+	if s.Log, err = s.open(former, known, lacking); err != nil {
 		return nil, err
 	}
-	if err := s.checkMarks(db, known, lacking); err != nil {
-		_ = db.Close()
-		return nil, err
-	}
-	s.ILogDB = db
 	s.done.Go(s.maintain)
 	s.done.Go(s.watchStuck)
 	return s, nil
 }
 
-// checkMarks compares the logs with their marks, and continues from the logs.
-func (s *Store) checkMarks(db raftio.ILogDB, known map[key]mark, lacking []string) error {
-	if c, ok := db.(interface{ SelfCheckFailed() (bool, error) }); ok { // the engine checks its own store only
-		if failed, err := c.SelfCheckFailed(); err != nil || failed {
-			return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it", errors.Join(err, errors.ErrUnsupported))
-		}
-	}
+// checkMarks compares the logs with their marks, and continues from the logs. Version is the format
+// of the watermark from now on.
+func (s *Store) checkMarks(db raftio.ILogDB, version uint32, known map[key]mark, lacking []string) error {
 	found, err := findMarks(db)
 	if err != nil {
 		return damaged(s.fs, s.dir, err)
@@ -167,7 +172,7 @@ func (s *Store) checkMarks(db raftio.ILogDB, known map[key]mark, lacking []strin
 			s.noteLoss(k, fmt.Sprintf("it was at %v", was))
 		}
 	}
-	s.marks = found
+	s.marks, s.file.version = found, version
 	return s.writeMarks(true)
 }
 
@@ -258,22 +263,49 @@ func markOf(db raftio.ILogDB, k key) (mark, error) {
 // SaveRaftState writes to the log and returns when it is synced. The engine's interface says who
 // may call it when.
 func (s *Store) SaveRaftState(updates []pb.Update, worker uint64) error {
-	began := time.Since(s.began)
-	s.saving.Store(int64(began) | 1)
+	s.saving.Store(int64(time.Since(s.began)) | 1)
 	if s.lower(updates) {
 		if err := s.writeMarks(true); err != nil {
 			return s.fail(err)
 		}
 	}
-	if err := s.ILogDB.SaveRaftState(updates, worker); err != nil {
+	if err := s.Log.SaveRaftState(updates, worker); err != nil {
 		return s.fail(fmt.Errorf("write the log: %w", err))
 	}
 	s.saving.Store(0)
 	s.raise(updates)
-	if s.cfg.Saved != nil {
-		s.cfg.Saved(time.Since(s.began) - began)
+	return nil
+}
+
+// SaveSnapshots saves records of snapshots.
+func (s *Store) SaveSnapshots(updates []pb.Update) error {
+	return s.written(s.Log.SaveSnapshots(updates))
+}
+
+// SaveBootstrapInfo saves a replica's bootstrap record.
+func (s *Store) SaveBootstrapInfo(shard, replica uint64, b pb.Bootstrap) error {
+	return s.written(s.Log.SaveBootstrapInfo(shard, replica, b))
+}
+
+// RemoveEntriesTo removes entries up to an index.
+func (s *Store) RemoveEntriesTo(shard, replica, index uint64) error {
+	return s.written(s.Log.RemoveEntriesTo(shard, replica, index))
+}
+
+func (s *Store) written(err error) error {
+	if err != nil {
+		return s.fail(fmt.Errorf("write the log: %w", err))
 	}
 	return nil
+}
+
+// IterateEntries reads entries; see the engine's interface.
+func (s *Store) IterateEntries(list []pb.Entry, size, shard, replica, low, high, maxSize uint64) ([]pb.Entry, uint64, error) {
+	list, size, err := s.Log.IterateEntries(list, size, shard, replica, low, high, maxSize)
+	if err != nil && !s.cfg.ReturnDamage {
+		return nil, 0, s.fail(fmt.Errorf("read the log: %w", err))
+	}
+	return list, size, err
 }
 
 // lower lowers the marks of logs that are about to be truncated, and reports whether there are any.
@@ -331,7 +363,7 @@ func after(u *pb.Update, m mark) mark {
 // copied the file is missing, which ends the process, or is another folder's. So the path is
 // replaced by the present one.
 func (s *Store) GetSnapshot(shard, replica uint64) (pb.Snapshot, error) {
-	snapshot, err := s.ILogDB.GetSnapshot(shard, replica)
+	snapshot, err := s.Log.GetSnapshot(shard, replica)
 	if err != nil {
 		return snapshot, err
 	}
@@ -366,7 +398,7 @@ func (s *Store) RemoveNodeData(shard, replica uint64) error {
 	if err := s.forget(key{shard, replica}); err != nil {
 		return err
 	}
-	return s.ILogDB.RemoveNodeData(shard, replica)
+	return s.written(s.Log.RemoveNodeData(shard, replica))
 }
 
 // ImportSnapshot replaces a replica's log by a snapshot, which may be older.
@@ -374,7 +406,7 @@ func (s *Store) ImportSnapshot(snapshot pb.Snapshot, replica uint64) error {
 	if err := s.forget(key{snapshot.ShardID, replica}); err != nil {
 		return err
 	}
-	return s.ILogDB.ImportSnapshot(snapshot, replica)
+	return s.written(s.Log.ImportSnapshot(snapshot, replica))
 }
 
 func (s *Store) forget(k key) error {
@@ -388,12 +420,12 @@ func (s *Store) forget(k key) error {
 	return s.writeMarks(true)
 }
 
-// Close writes the watermark and closes the engine's store.
+// Close writes the watermark and closes the log.
 func (s *Store) Close() error {
 	close(s.stopC)
 	s.done.Wait()
 	err := s.writeMarks(false)
-	return errors.Join(s.ILogDB.Close(), err)
+	return errors.Join(s.Log.Close(), err)
 }
 
 // Disk is the file system of the log.
@@ -406,9 +438,13 @@ func (s *Store) Fail(err error) { _ = s.fail(err) }
 // before the error is reported.
 func (s *Store) fail(err error) error {
 	s.report(err)
-	select {}
+	<-s.failed
+	return err
 }
 
 func (s *Store) report(err error) {
+	if errors.Is(err, syscall.ENOSPC) {
+		err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
 	s.fatal.Do(func() { go s.cfg.Fatal(err) })
 }

@@ -29,16 +29,25 @@ type bed struct {
 
 	every      time.Duration // between syncs of the watermark
 	acceptLoss bool
+	wrap       func(vfs.FS) vfs.FS
 }
 
 func newBed(t testing.TB, fs vfs.FS, dir string) *bed {
 	return &bed{t: t, fs: fs, dir: dir, fatal: make(chan error, 1), every: syncPeriod}
 }
 
-func (b *bed) open() error {
-	b.t.Helper()
+// engine is the engine's configuration.
+func (b *bed) engine() config.NodeHostConfig {
 	store := config.GetTinyMemLogDBConfig()
 	store.Shards = 1
+	return config.NodeHostConfig{Expert: config.ExpertConfig{
+		FS: b.fs, LogDB: store, Engine: config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 1, SnapshotShards: 1, CloseShards: 1},
+	}}
+}
+
+// folder makes the engine's folder.
+func (b *bed) folder() string {
+	b.t.Helper()
 	db := b.fs.PathJoin(b.dir, "db")
 	if err := b.fs.MkdirAll(db, 0o700); err != nil {
 		b.t.Fatal(err)
@@ -49,14 +58,19 @@ func (b *bed) open() error {
 			_ = d.Close()
 		}
 		if dir == b.fs.PathDir(dir) {
-			break
+			return db
 		}
 	}
-	s := New(Config{Dir: b.dir, Fatal: func(err error) { b.fatal <- err }, Logger: slog.New(slog.DiscardHandler), AcceptLoss: b.acceptLoss})
-	s.syncEvery = b.every
-	_, err := s.Create(config.NodeHostConfig{Expert: config.ExpertConfig{
-		FS: b.fs, LogDB: store, Engine: config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 1, SnapshotShards: 1, CloseShards: 1},
-	}}, func(config.LogDBInfo) {}, []string{db}, []string{db})
+}
+
+func (b *bed) open() error {
+	b.t.Helper()
+	db := b.folder()
+	s := New(Config{
+		Dir: b.dir, Fatal: func(err error) { b.fatal <- err }, Logger: slog.New(slog.DiscardHandler), AcceptLoss: b.acceptLoss, EnginePanics: enginePanics.report,
+	})
+	s.syncEvery, s.wrap = b.every, b.wrap
+	_, err := s.Create(b.engine(), func(config.LogDBInfo) {}, []string{db}, []string{db})
 	if err == nil {
 		b.store = s
 	}
@@ -270,8 +284,7 @@ func copyAll(t *testing.T, fs vfs.FS, from, to string) {
 	}
 }
 
-// TestFlippedBit damages the newest file of the log on a real disk. Pebble opens it without an
-// error, and drops what comes behind the damage.
+// TestFlippedBit damages the newest file of the log on a real disk.
 func TestFlippedBit(t *testing.T) {
 	dir := t.TempDir()
 	b := newBed(t, vfs.Default, dir)
@@ -291,7 +304,7 @@ func TestFlippedBit(t *testing.T) {
 	}
 	b.close()
 
-	logs, err := filepath.Glob(filepath.Join(killed, "db", "logdb-0", "*.log"))
+	logs, err := filepath.Glob(filepath.Join(killed, "db", walFolder, "*.segment"))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("no files of the log: %v", err)
 	}
@@ -306,9 +319,16 @@ func TestFlippedBit(t *testing.T) {
 	if err := os.WriteFile(newest, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := whole.open(); !errors.Is(err, ErrRolledBack) {
+	if err := whole.open(); !errors.Is(err, ErrDamaged) {
 		t.Fatalf("opened with %v", err)
 	}
+	whole.acceptLoss = true
+	whole.mustOpen()
+	if whole.store.Loss(1, 1) == "" {
+		t.Error("there is no loss")
+	}
+	whole.save(update(k, 1, entries(whole.store.marks[k].lastIndex+1, 1)))
+	whole.close()
 }
 
 // TestWatermarkIsDamaged goes on from the other file. Without any a log is refused, unless its loss
@@ -415,7 +435,7 @@ func TestOldestMark(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, synced, err := parseMarks(raw)
+		_, _, synced, err := parseMarks(raw)
 		if want := (i + 1) / 5 * 5; err != nil || synced[k].lastIndex != want {
 			t.Fatalf("after entry %d the synced mark is %v, want entry %d: %v", i+1, synced[k], want, err)
 		}

@@ -45,18 +45,21 @@ func (m mark) String() string {
 // A file of marks has magic, version, sequence number, count, marks in order of their keys, and a
 // CRC-32C of all that.
 const (
-	fileMagic   = 0x7369_676d // "sigm"
-	fileVersion = 1
-	headLen     = 4 + 4 + 8 + 4
-	markLen     = 5 * 8
-	maxMarks    = 1 << 16
+	fileMagic = 0x7369_676d // "sigm"
+	// Of a log in the engine's own store. The bytes are the same. The number tells programs that
+	// know no other store not to take the folder for one without a log.
+	formerVersion = 1
+	fileVersion   = 2
+	headLen       = 4 + 4 + 8 + 4
+	markLen       = 5 * 8
+	maxMarks      = 1 << 16
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func appendMarks(b []byte, seq uint64, marks map[key]mark) []byte {
+func appendMarks(b []byte, version uint32, seq uint64, marks map[key]mark) []byte {
 	b = binary.LittleEndian.AppendUint32(b, fileMagic)
-	b = binary.LittleEndian.AppendUint32(b, fileVersion)
+	b = binary.LittleEndian.AppendUint32(b, version)
 	b = binary.LittleEndian.AppendUint64(b, seq)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(marks)))
 	for _, k := range slices.SortedFunc(maps.Keys(marks), key.compare) {
@@ -72,28 +75,36 @@ var errNoMarks = errors.New("no marks")
 
 // parseMarks reads what appendMarks wrote. Other bytes give errNoMarks, or an error about a later
 // version.
-func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
+func parseMarks(b []byte) (version uint32, seq uint64, marks map[key]mark, err error) {
 	if len(b) < headLen+4 || binary.LittleEndian.Uint32(b) != fileMagic {
-		return 0, nil, errNoMarks
+		return 0, 0, nil, errNoMarks
 	}
-	body, sum := b[:len(b)-4], binary.LittleEndian.Uint32(b[len(b)-4:])
-	if crc32.Checksum(body, castagnoli) != sum {
-		return 0, nil, errNoMarks
-	}
-	if v := binary.LittleEndian.Uint32(b[4:]); v != fileVersion {
-		return 0, nil, fmt.Errorf("the log's watermark has format %d, this program knows %d only; start the program that wrote it, or a later one", v, fileVersion)
-	}
+	version = binary.LittleEndian.Uint32(b[4:])
 	n := binary.LittleEndian.Uint32(b[16:])
-	rest := body[headLen:]
-	if n > maxMarks || uint64(len(rest)) != uint64(n)*markLen {
-		return 0, nil, errNoMarks
+	end := len(b) - 4
+	known := version == fileVersion || version == formerVersion
+	if known { // what follows is of a longer file that was here before
+		if n > maxMarks || headLen+int(n)*markLen > end {
+			return 0, 0, nil, errNoMarks
+		}
+		end = headLen + int(n)*markLen
+	}
+	if crc32.Checksum(b[:end], castagnoli) != binary.LittleEndian.Uint32(b[end:]) {
+		return 0, 0, nil, errNoMarks
+	}
+	if !known {
+		return 0, 0, nil, laterVersion(version)
 	}
 	marks = make(map[key]mark, n)
-	for ; len(rest) > 0; rest = rest[markLen:] {
+	for rest := b[headLen:end]; len(rest) > 0; rest = rest[markLen:] {
 		u := func(i int) uint64 { return binary.LittleEndian.Uint64(rest[8*i:]) }
 		marks[key{u(0), u(1)}] = mark{u(2), u(3), u(4)}
 	}
-	return binary.LittleEndian.Uint64(b[8:]), marks, nil
+	return version, binary.LittleEndian.Uint64(b[8:]), marks, nil
+}
+
+func laterVersion(version uint32) error {
+	return fmt.Errorf("the log's watermark has format %d, this program knows %d at most; start the program that wrote it, or a later one", version, fileVersion)
 }
 
 // watermarkFiles keeps marks in two files. One is rewritten; the other was synced and stays, so
@@ -104,6 +115,8 @@ type watermarkFiles struct {
 	seq  uint64
 	slot int // of the next write
 	buf  []byte
+
+	version uint32 // of the newest file that was read, and of what is written; 0: there was none
 }
 
 func (f *watermarkFiles) path(slot int) string {
@@ -122,21 +135,23 @@ func (f *watermarkFiles) read() (marks map[key]mark, lacking []string, err error
 			lacking = append(lacking, fmt.Sprintf("%q is missing", f.path(slot)))
 			continue
 		}
-		seq, m, err := parseMarks(b)
+		version, seq, m, err := parseMarks(b)
 		switch {
 		case errors.Is(err, errNoMarks):
 			lacking = append(lacking, fmt.Sprintf("%q is damaged", f.path(slot)))
 		case err != nil:
 			return nil, nil, err
 		case marks == nil || seq > f.seq:
-			marks, f.seq, f.slot = m, seq, 1-slot
+			marks, f.seq, f.slot, f.version = m, seq, 1-slot, version
 		}
 	}
 	return marks, lacking, nil
 }
 
 // encode prepares the next write.
-func (f *watermarkFiles) encode(marks map[key]mark) { f.buf = appendMarks(f.buf[:0], f.seq+1, marks) }
+func (f *watermarkFiles) encode(marks map[key]mark) {
+	f.buf = appendMarks(f.buf[:0], f.version, f.seq+1, marks)
+}
 
 // write replaces one of the two files by what was encoded. Without a sync, whatever is on disk is
 // true of the log, as long as marks rise.
@@ -169,12 +184,18 @@ func (f *watermarkFiles) writeThrough() error {
 	return dir.Sync()
 }
 
+// writeSlot overwrites the marks in place, in one write. A process that is killed meanwhile leaves
+// the former marks or these; in a file that is truncated first it would leave none.
 func (f *watermarkFiles) writeSlot(sync bool) error {
-	file, err := f.fs.Create(f.path(f.slot))
+	path := f.path(f.slot)
+	file, err := f.fs.ReuseForWrite(path, path)
+	if errors.Is(err, os.ErrNotExist) {
+		file, err = f.fs.Create(path)
+	}
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(f.buf)
+	_, err = file.WriteAt(f.buf, 0)
 	if err == nil && sync {
 		err = file.Sync()
 	}
