@@ -128,7 +128,7 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 		return nil, err
 	}
 	for {
-		e, held, mine, err := s.lockName(ctx, name, a.o.try)
+		e, held, mine, err := s.nameLocks.lock(ctx, s, name, a.o.try)
 		if err != nil || !mine {
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 			a.e = e
 			return a.run(ctx)
 		}
-		s.unlockName(e)
+		s.nameLocks.unlockOf(s, e)
 		if !a.o.queue || a.o.try {
 			return nil, ErrAlreadyHeld
 		}
@@ -162,7 +162,7 @@ type acquireOp struct {
 	sent   bool // some sending may have had its effect
 
 	// Guarded by session.mu.
-	expected bool                    // it is in session.results
+	expected bool                    // it is in session.waitingAcquires
 	result   *protocol.AcquireResult // of an accepted acquire
 	wake     chan struct{}           // closed with the result, if somebody waits
 }
@@ -193,7 +193,7 @@ func (a *acquireOp) run(ctx context.Context) (*Lease, error) {
 		if err != nil && a.sent && (!answered(err) || protocol.StatusOf(err) == protocol.StatusBadSession) && a.s.endErr() == nil {
 			a.releaseInBackground()
 		} else {
-			a.s.unlockName(a.e)
+			a.s.nameLocks.unlockOf(a.s, a.e)
 		}
 		return nil, err
 	}
@@ -308,7 +308,7 @@ func (a *acquireOp) await(ctx context.Context, route requestRoute) (*protocol.Ac
 	s.mu.Unlock()
 	for {
 		mapped := s.c.mapChanged()
-		if s.c.routeChanged(route, s.node.tier, a.bucket) {
+		if s.c.routes.Load().changed(route, s.node.tier, a.bucket) {
 			return nil, nil
 		}
 		select {
@@ -347,7 +347,7 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	a.e.lease = l
 	route.recordWrite(s.c, nil)
 	a.close()
-	s.unlockNameLocked(a.e)
+	s.nameLocks.unlock(a.e)
 	return l, nil
 }
 
@@ -358,7 +358,7 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 func (a *acquireOp) releaseInBackground() {
 	s, r := a.s, &releaseOp{s: a.s, e: a.e, bucket: a.bucket, after: a.x.seq, on: a.x.sentVia} // a is another's when this runs
 	if !s.c.run(func() { _ = s.finishInBackground(s.ctx, r.work) }) {
-		s.unlockName(r.e)
+		s.nameLocks.unlockOf(s, r.e)
 	}
 }
 

@@ -6,9 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -153,19 +152,6 @@ func (s *Session) detachFrom(cn *conn, lost func(att *attachment) bool) {
 // connLost is called when a connection is over that the session may be attached on.
 func (s *Session) connLost(cn *conn) {
 	s.detachFrom(cn, func(*attachment) bool { return true })
-}
-
-// detachFromHome detaches the sessions on a connection that are at home in a shard.
-func (cn *conn) detachFromHome(shard uint64) {
-	var sessions []*Session
-	cn.mu.Lock()
-	if cn.renewals[shard] != nil {
-		sessions = slices.Collect(maps.Keys(cn.sessions))
-	}
-	cn.mu.Unlock()
-	for _, s := range sessions {
-		s.detachFrom(cn, func(att *attachment) bool { return att.shard == shard })
-	}
 }
 
 // detachHome is called when the server does not know the session on the connection that it is
@@ -360,5 +346,111 @@ func (s *Session) stopAtServer(last *attachment) {
 			return
 		}
 		sleep(s.c.ctx, nil, retry.next())
+	}
+}
+
+// restore attaches the session. All tries have one epoch and one nonce: an epoch for each would let
+// a later try overtake the attach of another successor of the same saved state.
+func (s *Session) restore(ctx context.Context) error {
+	retry := backoff{base: retryBase, max: retryMax}
+	epoch := s.nextEpoch()
+	var last error
+	for {
+		cn, reply, sent, err := s.sendAttach(ctx, epoch)
+		switch {
+		case err == nil:
+			return s.activate(sent, cn, reply, last != nil)
+		case s.c.ctx.Err() != nil:
+			return ErrClientClosed
+		case ctx.Err() != nil:
+			if cn != nil {
+				// It may be attached there, and would be kept alive for nobody.
+				cn.end(errors.New("a restore on it was given up"))
+			}
+			return interrupted(ctx, last)
+		case !canResend(err):
+			return err
+		}
+		last = err
+		s.c.waitRetry(ctx, s.home(), cn, err, &retry)
+	}
+}
+
+func (s *Session) endedByServer(why error) {
+	s.step(func(m *sessionstate.Machine, _ time.Duration) {
+		s.end(sessionstate.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+	})
+}
+
+// takenOver is called when the server says on a connection that the session was attached elsewhere.
+// If this client did so on another connection, the epoch is one that it used. If it is the
+// attachment's own epoch, a start that was sent twice arrived in the wrong order. The session is
+// then attached on a connection that this client gave up, and pongs on this one do not renew it any
+// more.
+func (s *Session) takenOver(cn *conn, epoch uint64) {
+	s.step(func(m *sessionstate.Machine, now time.Duration) {
+		switch {
+		case epoch > s.epoch:
+			s.end(sessionstate.TakenOver, ErrTakenOver)
+		case s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch:
+			s.detach()
+			m.ConnLost(now)
+		}
+	})
+}
+
+// detachedByServer is called when the session's home moves or has another leader. Pongs on this
+// connection no longer renew the attach. The session is attached again where the map says by then.
+func (s *Session) detachedByServer(cn *conn, epoch uint64) {
+	s.step(func(m *sessionstate.Machine, now time.Duration) {
+		if s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch {
+			s.detach()
+			s.lowPriority = true
+			m.ConnLost(now)
+		}
+	})
+}
+
+// maxConcurrentConfirms is how many leases are confirmed at a time after a reconnect.
+const maxConcurrentConfirms = 64
+
+// confirm asks the server about leases whose route is broken: while the connection was lost, nobody
+// could report that one was taken away by force. The question is the acquire itself with its old
+// number, which the server answers with the present state and without a change.
+func (s *Session) confirm() {
+	s.step(func(*sessionstate.Machine, time.Duration) {
+		s.confirmAgain = true
+		if !s.confirming && s.err == nil {
+			s.confirming = s.c.run(s.confirmAll)
+		}
+	})
+}
+
+func (s *Session) confirmAll() {
+	for {
+		s.mu.Lock()
+		if !s.confirmAgain || s.err != nil || s.attachment == nil { // the next attach asks again
+			s.confirming = false
+			s.mu.Unlock()
+			return
+		}
+		s.confirmAgain = false
+		var unconfirmed []*Lease
+		for e := range s.nameLocks.all {
+			if l := e.lease; l != nil && l.over == nil && (l.route.att != s.attachment || l.route.isBroken() || s.c.routes.Load().leaseMoved(l.route, s.node.tier, l.bucket)) {
+				unconfirmed = append(unconfirmed, l)
+			}
+		}
+		s.mu.Unlock()
+		var wg sync.WaitGroup
+		slots := make(chan struct{}, maxConcurrentConfirms)
+		for _, l := range unconfirmed {
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				l.confirm(s.ctx)
+			})
+		}
+		wg.Wait()
 	}
 }

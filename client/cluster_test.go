@@ -40,10 +40,10 @@ func TestCluster(t *testing.T) {
 			}
 		})
 		var out protocol.ClusterInstance
-		if err := c.callCluster(bg, protocol.MethodExpel, protocol.ExpelRequest{Instance: "b"}, &out); err != nil || out.ID != 2 || out.Target != "Expelled" || tries != 3 {
+		if err := callCluster(bg, c, protocol.MethodExpel, protocol.ExpelRequest{Instance: "b"}, &out); err != nil || out.ID != 2 || out.Target != "Expelled" || tries != 3 {
 			t.Errorf("answered %+v, %v after %d tries", out, err, tries)
 		}
-		if err := c.callCluster(bg, protocol.MethodExpel, protocol.ExpelRequest{Instance: "b"}, nil); !errors.Is(err, PreconditionFailed) || tries != 4 {
+		if err := callCluster(bg, c, protocol.MethodExpel, protocol.ExpelRequest{Instance: "b"}, nil); !errors.Is(err, PreconditionFailed) || tries != 4 {
 			t.Errorf("a refusal comes as %v after %d tries", err, tries)
 		}
 	})
@@ -67,17 +67,17 @@ func TestClusterErrors(t *testing.T) {
 				return true
 			}
 		})
-		if err := c.callCluster(bg, protocol.MethodStatus, nil, &protocol.ClusterStatus{}); protocol.StatusOf(err) != protocol.StatusInternal {
+		if err := callCluster(bg, c, protocol.MethodStatus, nil, &protocol.ClusterStatus{}); protocol.StatusOf(err) != protocol.StatusInternal {
 			t.Errorf("half a document comes as %v", err)
 		}
 		var unsupported *json.UnsupportedTypeError
-		if err := c.callCluster(bg, protocol.MethodStatus, make(chan int), nil); !errors.As(err, &unsupported) {
+		if err := callCluster(bg, c, protocol.MethodStatus, make(chan int), nil); !errors.As(err, &unsupported) {
 			t.Errorf("what JSON cannot have comes as %v", err)
 		}
 		f.set(func() { body = nil })
 		for method, want := range map[string]bool{protocol.MethodStatus: false, protocol.MethodExpel: true} {
 			ctx, cancel := context.WithTimeout(bg, 10*time.Second)
-			err := c.callCluster(ctx, method, nil, nil)
+			err := callCluster(ctx, c, method, nil, nil)
 			cancel()
 			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrOutcomeUnknown) != want {
 				t.Errorf("%s that nobody answers comes as %v", method, err)

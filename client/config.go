@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -32,35 +31,10 @@ type Value struct {
 	Time    time.Time // when it was set, by the clock of the client that did; for people
 }
 
-// Config is the configuration with this name on the session's node. Names are 1 to 1,016 bytes
-// long.
-func (s *Session) Config(name string) *ConfigValue {
-	return &ConfigValue{ConfigReader: s.node.Config(name), s: s}
-}
-
-// Config is the configuration with this name, for reading it.
-func (n *Node) Config(name string) ConfigReader { return ConfigReader{n, name} }
-
 // ConfigInfo is a configuration in a list.
 type ConfigInfo struct {
 	Name    string
 	Version uint64
-}
-
-// Configs lists the configurations whose name begins with prefix, in order of name. The sequence
-// ends after its first error.
-func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[ConfigInfo, error] {
-	return func(yield func(ConfigInfo, error) bool) {
-		for s, err := range n.List(ctx, ConfigPrefix+prefix, opts...) {
-			if err != nil {
-				yield(ConfigInfo{}, err)
-				return
-			}
-			if !yield(ConfigInfo{Name: strings.TrimPrefix(s.Name, ConfigPrefix), Version: s.Version}, nil) {
-				return
-			}
-		}
-	}
 }
 
 func (c ConfigReader) semaphore() string { return ConfigPrefix + c.name }

@@ -255,20 +255,6 @@ func (cn *conn) abandonCall(id uint64) bool {
 	return cn.calls.abandon(id) != nil
 }
 
-// failSessionCalls ends the calls of a session that has ended. The session's ended is set already,
-// so no call of it follows.
-func (cn *conn) failSessionCalls(of *Session) {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	cn.calls.each(func(id uint64, cl *call) {
-		if cl.session == of && cl.reply == nil {
-			cn.calls.abandon(id)
-			cl.err = errCallStopped
-			cl.done <- struct{}{}
-		}
-	})
-}
-
 func (cn *conn) flush() {
 	wake(cn.wake)
 }

@@ -31,7 +31,7 @@ func (f *sharedAttempt) wait(ctx context.Context) error {
 // at a time, with back-off between attempts that fail or succeed too often. Without callers there
 // are no attempts.
 type connector struct {
-	c           *Client
+	c           *cluster
 	instance    uint64 // 0: whichever answers
 	current     atomic.Pointer[conn]
 	mu          sync.Mutex
@@ -104,7 +104,7 @@ func (l *connector) attemptLocked() *sharedAttempt {
 		if l.connectedAt == 0 {
 			wait = 0 // the first time
 		}
-		if ttl := time.Duration(l.c.shortestTimeout.Load()); ttl > 0 {
+		if ttl := l.c.shortestTimeout(); ttl > 0 {
 			wait = min(wait, max(reconnectBase, ttl/8)) // a session's deadline is nearer than the longest back-off
 		}
 		l.connectedAt = max(l.connectedAt, 1)
@@ -178,7 +178,7 @@ func (l *connector) dial(f *sharedAttempt, addresses []string, wait time.Duratio
 }
 
 // adopt makes a new connection the one to its instance, or closes it if there is one already.
-func (c *Client) adopt(cn *conn, address string) *conn {
+func (c *cluster) adopt(cn *conn, address string) *conn {
 	l := c.connector(cn.instance, address)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,9 +195,25 @@ func (c *Client) adopt(cn *conn, address string) *conn {
 	return cn
 }
 
+// connEnded notes that a connection is over.
+func (c *cluster) connEnded(cn *conn) {
+	c.cfg.Logger.Debug("connection lost", "instance", cn.instance, "error", cn.err)
+	c.mu.Lock()
+	l := c.connectors[cn.instance]
+	c.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.clock.now()-l.connectedAt > minConnLifetime {
+		l.backoff.failures = 0 // it lived
+	}
+}
+
 // connector finds or makes the connector of an instance. address, if not empty, is tried first from
 // now on.
-func (c *Client) connector(instance uint64, address string) *connector {
+func (c *cluster) connector(instance uint64, address string) *connector {
 	c.mu.Lock()
 	l := c.connectorLocked(instance)
 	c.mu.Unlock()
@@ -214,8 +230,8 @@ func (c *Client) connector(instance uint64, address string) *connector {
 	return l
 }
 
-// connectorLocked is connector without an address. client.mu is held.
-func (c *Client) connectorLocked(instance uint64) *connector {
+// connectorLocked is connector without an address. mu is held.
+func (c *cluster) connectorLocked(instance uint64) *connector {
 	l := c.connectors[instance]
 	if l == nil {
 		l = &connector{c: c, instance: instance, backoff: backoff{base: reconnectBase, max: reconnectMax}}
@@ -224,41 +240,17 @@ func (c *Client) connectorLocked(instance uint64) *connector {
 	return l
 }
 
-// connLost ends everything that lives on a connection that is over.
-func (c *Client) connLost(cn *conn) {
-	c.cfg.Logger.Debug("connection lost", "instance", cn.instance, "error", cn.err)
+// allConns are the connections that there are.
+func (c *cluster) allConns() (list []*conn) {
 	c.mu.Lock()
-	l := c.connectors[cn.instance]
-	c.mu.Unlock()
-	if l != nil {
-		l.mu.Lock()
-		if c.clock.now()-l.connectedAt > minConnLifetime {
-			l.backoff.failures = 0 // it lived
+	defer c.mu.Unlock()
+	for _, l := range c.connectors {
+		if cn := l.current.Load(); cn != nil {
+			list = append(list, cn)
 		}
-		l.mu.Unlock()
 	}
-	cn.mu.Lock()
-	sessions, presented, streams, shots, objects := cn.sessions, cn.presented, cn.streams.byID, cn.oneShots, cn.objectStreams
-	cn.sessions, cn.presented, cn.streams, cn.oneShots, cn.objectStreams = nil, nil, streamSet{}, nil, nil
-	cn.mu.Unlock()
-	for _, shot := range shots {
-		shot.fire(WatchResult{})
-	}
-	for _, st := range streams {
-		st.cut(errConnLost)
-	}
-	for _, f := range objects {
-		f.cut(errConnLost)
-	}
-	for s := range sessions {
-		s.connLost(cn)
-	}
-	for s := range presented {
-		s.confirm()
-	}
+	return list
 }
-
-func (c *Client) serverSilent(cn *conn) { c.run(func() { c.findLeader(cn.instance) }) }
 
 // addAddress adds the address from the map. mu is held.
 func (l *connector) addAddress(address string) {

@@ -3,6 +3,8 @@ package client
 import (
 	"bytes"
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -218,11 +220,6 @@ func ownerOf(o *protocol.Owner) Owner {
 	}
 }
 
-// Describe is Node.Describe on the session's node.
-func (s *Session) Describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
-	return s.node.Describe(ctx, name, opts...)
-}
-
 // QueueStatus explains why a session waits for a semaphore.
 type QueueStatus struct {
 	Holding  bool    // the session holds the semaphore
@@ -270,7 +267,26 @@ func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*Q
 	return st, nil
 }
 
-// ExplainWait is Node.ExplainWait for this session.
-func (s *Session) ExplainWait(ctx context.Context, name string) (*QueueStatus, error) {
-	return s.node.ExplainWait(ctx, name, s.id)
+// readIndexes has the highest log index that this client has read of each shard, so that relaxed
+// reads do not go back.
+type readIndexes struct {
+	byShard sync.Map // shard -> *atomic.Uint64
+}
+
+// readIndex is that of one shard.
+func (x *readIndexes) readIndex(shard uint64) *atomic.Uint64 {
+	if v, ok := x.byShard.Load(shard); ok {
+		return v.(*atomic.Uint64)
+	}
+	v, _ := x.byShard.LoadOrStore(shard, new(atomic.Uint64))
+	return v.(*atomic.Uint64)
+}
+
+func raiseTo(v *atomic.Uint64, to uint64) {
+	for {
+		old := v.Load()
+		if to <= old || v.CompareAndSwap(old, to) {
+			return
+		}
+	}
 }

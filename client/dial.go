@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -91,32 +92,42 @@ type permanentError struct{ err error }
 func (r *permanentError) Error() string { return r.err.Error() }
 func (r *permanentError) Unwrap() error { return r.err }
 
+// dialer makes connections to instances of one cluster.
+type dialer struct {
+	cfg     Config
+	clock   clock
+	handler connHandler // of what arrives on them
+
+	mu        sync.Mutex
+	clusterID string // of the first instance that answered
+}
+
 // connect makes a connection to one address: transport, hello, and the goroutines that serve it.
-func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
+func (d *dialer) connect(ctx context.Context, address string) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("%s did not answer within %s", address, dialTimeout))
 	defer cancel()
-	raw, err := c.cfg.Dial(ctx, address)
+	raw, err := d.cfg.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	nc := raw
-	if c.cfg.TLS != nil {
-		conf := c.cfg.TLS.Clone()
+	if d.cfg.TLS != nil {
+		conf := d.cfg.TLS.Clone()
 		if conf.ServerName == "" {
 			conf.ServerName, _, _ = net.SplitHostPort(address)
 		}
 		nc = tls.Client(raw, conf)
 	}
-	hello, rest, err := c.handshake(nc)
+	hello, rest, err := d.handshake(nc)
 	if err != nil {
-		err = diagnoseHandshake(address, c.cfg.TLS != nil, err, rest)
+		err = diagnoseHandshake(address, d.cfg.TLS != nil, err, rest)
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = c.checkHello(&hello)
+		err = d.checkHello(&hello)
 	}
 	if err != nil {
 		_ = nc.Close()
@@ -125,13 +136,13 @@ func (c *Client) connect(ctx context.Context, address string) (*conn, error) {
 		}
 		return nil, err
 	}
-	return newConn(c, nc, hello, rest, c.clock), nil
+	return newConn(d.handler, nc, hello, rest, d.clock), nil
 }
 
 // handshake sends the hello and reads the answer. rest is what came after it, or instead of it.
-func (c *Client) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
+func (d *dialer) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
 	out := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{
-		Magic: protocol.Magic, Version: protocol.Version, Client: c.cfg.Name, Token: c.cfg.Token,
+		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
 	})
 	if _, err := nc.Write(out); err != nil {
 		return hello, nil, err
@@ -176,18 +187,18 @@ func permanent(err error) error {
 	return err
 }
 
-func (c *Client) checkHello(hello *protocol.HelloReply) error {
+func (d *dialer) checkHello(hello *protocol.HelloReply) error {
 	if hello.Version != protocol.Version {
 		return &permanentError{protocol.Errorf(protocol.StatusUnsupported, "server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cluster == "" {
-		c.cluster = hello.Cluster
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.clusterID == "" {
+		d.clusterID = hello.Cluster
 	}
-	if c.cluster != hello.Cluster {
+	if d.clusterID != hello.Cluster {
 		// Ids of sessions and nodes mean something else there.
-		return &permanentError{fmt.Errorf("this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another", hello.Cluster, c.cluster)}
+		return &permanentError{fmt.Errorf("this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another", hello.Cluster, d.clusterID)}
 	}
 	return nil
 }

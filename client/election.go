@@ -43,14 +43,6 @@ type Leader struct {
 	Since       time.Time
 }
 
-// Election is the election with this name on the session's node.
-func (s *Session) Election(name string) *Election {
-	return &Election{ElectionReader: s.node.Election(name), s: s}
-}
-
-// Election is the election with this name, for observing it.
-func (n *Node) Election(name string) ElectionReader { return ElectionReader{n, name} }
-
 // Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are other
 // useful options. Errors: as Acquire. Prefer Run.
 func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {

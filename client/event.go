@@ -1,11 +1,10 @@
 package client
 
 import (
+	"bytes"
 	"fmt"
 	"math"
-	"time"
 
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -78,7 +77,9 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 			return err
 		}
 		if s := c.session(m.Session); s != nil {
-			s.leaseLost(string(m.Name), m.OrderID, m.Message)
+			s.mu.Lock()
+			s.nameLocks.leaseLost(string(m.Name), m.OrderID, m.Message)
+			s.mu.Unlock()
 		}
 	case protocol.KindWatchFired:
 		var m protocol.WatchFired
@@ -102,6 +103,74 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 	return nil // what a newer server adds does not concern this client
 }
 
+// processEvent hands an event of a process to its member.
+func (c *Client) processEvent(h protocol.Header) error {
+	body := bytes.Clone(h.Body) // it is kept
+	var session uint64
+	var name []byte
+	var round *protocol.ProcessRound
+	var message *protocol.ProcessMessage
+	if h.Kind == protocol.KindProcessRound {
+		round = new(protocol.ProcessRound)
+		if err := round.DecodeBody(body); err != nil {
+			return err
+		}
+		session, name = round.Session, round.Name
+	} else {
+		message = new(protocol.ProcessMessage)
+		if err := message.DecodeBody(body); err != nil {
+			return err
+		}
+		session, name = message.Session, message.Name
+	}
+	s := c.session(session)
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	handle := s.processHandlers[string(name)]
+	s.mu.Unlock()
+	if handle != nil {
+		handle(round, message)
+	}
+	return nil
+}
+
+// connLost ends everything that lives on a connection that is over.
+func (c *Client) connLost(cn *conn) {
+	c.connEnded(cn)
+	cn.mu.Lock()
+	sessions, presented, streams, shots, objects := cn.sessions, cn.presented, cn.streams.byID, cn.oneShots, cn.objectStreams
+	cn.sessions, cn.presented, cn.streams, cn.oneShots, cn.objectStreams = nil, nil, streamSet{}, nil, nil
+	cn.mu.Unlock()
+	for _, shot := range shots {
+		shot.fire(WatchResult{})
+	}
+	for _, st := range streams {
+		st.cut(errConnLost)
+	}
+	for _, f := range objects {
+		f.cut(errConnLost)
+	}
+	for s := range sessions {
+		s.connLost(cn)
+	}
+	for s := range presented {
+		s.confirm()
+	}
+}
+
+func (c *Client) serverSilent(cn *conn) { c.run(func() { c.findLeader(cn.instance) }) }
+
+// handleMap is called when there is a newer map. While buckets moved, nobody reported leases that
+// were taken away.
+func (c *Client) handleMap(first bool) {
+	c.watches.notify()
+	if !first {
+		c.run(c.confirmMoved)
+	}
+}
+
 // endReason is why the server ended a session, as an error.
 func endReason(reason protocol.EndReason, message string) error {
 	what := "ended"
@@ -119,39 +188,4 @@ func endReason(reason protocol.EndReason, message string) error {
 		what += ": " + message
 	}
 	return fmt.Errorf("%s", what)
-}
-
-func (s *Session) endedByServer(why error) {
-	s.step(func(m *sessionstate.Machine, _ time.Duration) {
-		s.end(sessionstate.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
-	})
-}
-
-// takenOver is called when the server says on a connection that the session was attached elsewhere.
-// If this client did so on another connection, the epoch is one that it used. If it is the
-// attachment's own epoch, a start that was sent twice arrived in the wrong order. The session is
-// then attached on a connection that this client gave up, and pongs on this one do not renew it any
-// more.
-func (s *Session) takenOver(cn *conn, epoch uint64) {
-	s.step(func(m *sessionstate.Machine, now time.Duration) {
-		switch {
-		case epoch > s.epoch:
-			s.end(sessionstate.TakenOver, ErrTakenOver)
-		case s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch:
-			s.detach()
-			m.ConnLost(now)
-		}
-	})
-}
-
-// detachedByServer is called when the session's home moves or has another leader. Pongs on this
-// connection no longer renew the attach. The session is attached again where the map says by then.
-func (s *Session) detachedByServer(cn *conn, epoch uint64) {
-	s.step(func(m *sessionstate.Machine, now time.Duration) {
-		if s.attachment != nil && s.attachment.cn == cn && s.attachment.epoch <= epoch {
-			s.detach()
-			s.lowPriority = true
-			m.ConnLost(now)
-		}
-	})
 }

@@ -19,7 +19,7 @@ import (
 const formerLeaderTimeout = 250 * time.Millisecond
 
 // leaderMoved is called when another instance leads a shard. The caller holds no locks.
-func (c *Client) leaderMoved(shard, leader uint64) {
+func (c *cluster) leaderMoved(shard, leader uint64) {
 	for _, cn := range c.otherConns(leader) {
 		cn.probe()
 		if cn.waitsFor(shard) {
@@ -28,7 +28,7 @@ func (c *Client) leaderMoved(shard, leader uint64) {
 	}
 }
 
-func (c *Client) otherConns(instance uint64) (list []*conn) {
+func (c *cluster) otherConns(instance uint64) (list []*conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range c.connectors {
@@ -39,21 +39,9 @@ func (c *Client) otherConns(instance uint64) (list []*conn) {
 	return list
 }
 
-// waitsFor says whether a request, or a session at home there, waits for a shard on this
-// connection.
-func (cn *conn) waitsFor(shard uint64) (waits bool) {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	if cn.renewals[shard] != nil && len(cn.sessions) > 0 {
-		return true
-	}
-	cn.calls.each(func(_ uint64, cl *call) { waits = waits || cl.shard == shard })
-	return waits
-}
-
 // reroute sends what waits on a connection for a shard to the shard's leader, unless that is here
 // again.
-func (c *Client) reroute(cn *conn, shard uint64) {
+func (c *cluster) reroute(cn *conn, shard uint64) {
 	r := c.routes.Load()
 	if w := r.byShard[shard]; c.ctx.Err() != nil || cn.isLost() || w == nil || w.master.Load() == cn.instance {
 		return
@@ -66,7 +54,7 @@ func (c *Client) reroute(cn *conn, shard uint64) {
 
 // findLeader asks another instance who leads: an instance that calls wait for is silent, and there
 // may be no connection to one that would announce it.
-func (c *Client) findLeader(silent uint64) {
+func (c *cluster) findLeader(silent uint64) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no other instance answered in time", ErrUnreachable))
 	defer cancel()
 	r := c.routes.Load()
@@ -95,23 +83,5 @@ func (c *Client) findLeader(silent uint64) {
 			}
 		}
 		return
-	}
-}
-
-// failShardCalls ends the calls that wait for a shard as the end of the connection would. They
-// count against the window until they are answered.
-func (cn *conn) failShardCalls(shard uint64) {
-	var waiting []*call
-	cn.mu.Lock()
-	cn.calls.each(func(id uint64, cl *call) {
-		if cl.shard == shard {
-			cn.calls.abandon(id)
-			waiting = append(waiting, cl)
-		}
-	})
-	cn.mu.Unlock()
-	for _, cl := range waiting {
-		cl.err = errConnLost
-		cl.done <- struct{}{}
 	}
 }

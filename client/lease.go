@@ -176,7 +176,7 @@ const (
 // releaseAll gives back what the session holds, all at once, before it is stopped. The stop
 // releases it too, but for other shards than the home that needs a message between shards. What is
 // not answered in time is left to the stop.
-func (s *Session) releaseAll(ctx context.Context) {
+func releaseAll(ctx context.Context, s *Session) {
 	ctx, cancel := context.WithTimeout(ctx, releaseAllTimeout)
 	defer cancel()
 	var all []*releaseOp
@@ -196,7 +196,7 @@ func (s *Session) releaseAll(ctx context.Context) {
 	for _, r := range all {
 		answers.Go(func() {
 			if done, _ := r.work(ctx); !done {
-				s.unlockName(r.e)
+				s.nameLocks.unlockOf(s, r.e)
 			}
 		})
 	}
@@ -261,7 +261,7 @@ func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 		s.seqs.done(r.x.seq)
 	}
 	r.e.drop()
-	s.unlockNameLocked(r.e)
+	s.nameLocks.unlock(r.e)
 	return true, err
 }
 
@@ -301,7 +301,7 @@ type changeOp struct {
 }
 
 func (l *Lease) change(ctx context.Context, ch *changeOp) error {
-	e, _, _, err := l.s.lockName(ctx, l.name, false)
+	e, _, _, err := l.s.nameLocks.lock(ctx, l.s, l.name, false)
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 		if ch.seq != 0 {
 			s.seqs.done(ch.seq)
 		}
-		s.unlockNameLocked(ch.e)
+		s.nameLocks.unlock(ch.e)
 		s.mu.Unlock()
 		return true, err
 	}
@@ -345,13 +345,13 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 		s.mu.Lock() // nothing was applied, and nothing is to be later
 		defer s.mu.Unlock()
 		s.seqs.done(ch.seq)
-		s.unlockNameLocked(ch.e)
+		s.nameLocks.unlock(ch.e)
 		return true, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seqs.done(ch.seq)
-	defer s.unlockNameLocked(ch.e)
+	defer s.nameLocks.unlock(ch.e)
 	switch {
 	case err != nil:
 		return true, outcomeUnknown((ch.sent || sent) && !answered(err), err)
@@ -370,31 +370,4 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 		ch.e.drop()
 	}
 	return true, l.over
-}
-
-// leaseLost is called when an operator or another client took a lease away.
-func (s *Session) leaseLost(name string, orderID uint64, message string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.nameLocks.get(name)
-	switch {
-	case e == nil:
-	case e.lease != nil && e.lease.token == orderID:
-		s.loseLocked(e, message)
-	case e.locked:
-		e.lost = max(e.lost, orderID) // of a grant whose acquirer has not run yet
-	}
-}
-
-// loseLocked ends a lease that the server does not have any more. mu is held.
-func (s *Session) loseLocked(e *nameLock, message string) {
-	err := ErrLeaseLost
-	if message != "" {
-		err = fmt.Errorf("%w: %s", ErrLeaseLost, message)
-	}
-	e.lease.end(err)
-	e.drop()
-	if !e.locked {
-		s.nameLocks.remove(e)
-	}
 }

@@ -150,11 +150,6 @@ func (n *Node) Usage(ctx context.Context) (NodeUsage, error) {
 	return sum, withOp("read the usage of", n.path, err)
 }
 
-// List is Node.List on the session's node.
-func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
-	return s.node.List(ctx, prefix, opts...)
-}
-
 // Sessions lists the sessions of the node, in order of id, over all shards; MaxItems and
 // AfterSession limit it. The sequence ends after its first error. List with OfSession lists what a
 // session holds.
@@ -277,29 +272,4 @@ func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error 
 		return nil // a first sending did it
 	}
 	return withSession("kill", id, outcomeUnknown(repeated && !answered(err), err))
-}
-
-// checkSessionID rejects an id whose tier or bucket the cluster does not have: no session can have
-// it.
-func (c *Client) checkSessionID(ctx context.Context, id uint64) error {
-	r, err := c.currentRoutes(ctx)
-	if err != nil {
-		return err
-	}
-	if len(r.tiers) > 0 && r.tiers[protocol.SessionTier(id)] == nil {
-		if _, err := c.refreshMap(ctx, r); err != nil {
-			return err
-		}
-		r = c.routes.Load()
-	}
-	if len(r.tiers) == 0 || r.tiers[protocol.SessionTier(id)] != nil {
-		t, err := c.tierOf(ctx, protocol.SessionTier(id))
-		if err != nil {
-			return err
-		}
-		if protocol.SessionBucket(id) < t.buckets {
-			return nil
-		}
-	}
-	return protocol.Errorf(protocol.StatusSessionExpired, "session has ended or never was")
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // currentRoutes is the map there is, fetched if there is none.
-func (c *Client) currentRoutes(ctx context.Context) (*routeTable, error) {
+func (c *cluster) currentRoutes(ctx context.Context) (*routeTable, error) {
 	var last error
 	for {
 		if r := c.routes.Load(); r != nil {
@@ -34,7 +34,7 @@ func (c *Client) currentRoutes(ctx context.Context) (*routeTable, error) {
 
 // refreshMap fetches the map unless there is one newer than stale already; fresh says that there is
 // a newer one now. Callers share one request.
-func (c *Client) refreshMap(ctx context.Context, stale *routeTable) (fresh bool, err error) {
+func (c *cluster) refreshMap(ctx context.Context, stale *routeTable) (fresh bool, err error) {
 	c.mu.Lock()
 	if now := c.routes.Load(); now != stale {
 		c.mu.Unlock()
@@ -43,18 +43,17 @@ func (c *Client) refreshMap(ctx context.Context, stale *routeTable) (fresh bool,
 	f := c.mapFetch
 	if f == nil {
 		f = &sharedAttempt{done: make(chan struct{})}
-		if c.closed {
-			c.mu.Unlock()
-			return false, ErrClientClosed
-		}
-		c.mapFetch = f
-		c.goroutines.Go(func() {
+		if !c.run(func() {
 			f.err = c.fetchMap(stale)
 			c.mu.Lock()
 			c.mapFetch = nil
 			c.mu.Unlock()
 			close(f.done)
-		})
+		}) {
+			c.mu.Unlock()
+			return false, ErrClientClosed
+		}
+		c.mapFetch = f
 	}
 	c.mu.Unlock()
 	if err := f.wait(ctx); err != nil {
@@ -73,7 +72,7 @@ const maxAnnouncedTries = 10
 
 // fetchAnnouncedMap fetches the map that an instance announced, from that instance: another one may
 // not have it yet, and an expelled one gets no maps.
-func (c *Client) fetchAnnouncedMap(version uint64, from *conn) {
+func (c *cluster) fetchAnnouncedMap(version uint64, from *conn) {
 	c.mu.Lock()
 	if version > c.announced.version || c.announced.from.isLost() {
 		c.announced = announcedMap{version, from}
@@ -107,7 +106,7 @@ func (c *Client) fetchAnnouncedMap(version uint64, from *conn) {
 }
 
 // mapSource is the connection to ask for a newer map than this one; nil for any map.
-func (c *Client) mapSource(ctx context.Context, have *routeTable) (*conn, error) {
+func (c *cluster) mapSource(ctx context.Context, have *routeTable) (*conn, error) {
 	c.mu.Lock()
 	announced := c.announced
 	c.mu.Unlock()
@@ -124,7 +123,7 @@ const mapReplyTimeout = 50 * time.Millisecond
 
 // requestMap asks for a map on a connection, and on another one when that fails or takes long. The
 // first newer map counts, and the last answer if none is newer.
-func (c *Client) requestMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
+func (c *cluster) requestMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type answer struct {
@@ -165,7 +164,7 @@ func (c *Client) requestMap(ctx context.Context, first *conn, req *protocol.MapR
 	}
 }
 
-func (c *Client) fetchMap(have *routeTable) error {
+func (c *cluster) fetchMap(have *routeTable) error {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no instance gave its map in time", ErrUnreachable))
 	defer cancel()
 	cn, err := c.mapSource(ctx, have)
@@ -216,7 +215,6 @@ func (c *Client) fetchMap(have *routeTable) error {
 	c.routes.Store(r)
 	close(c.newMap)
 	c.newMap = make(chan struct{})
-	c.notifyWatches()
 	c.mu.Unlock()
 	for _, l := range changed {
 		l.resetBackoff()
@@ -225,14 +223,12 @@ func (c *Client) fetchMap(have *routeTable) error {
 		c.leaderMoved(w.shard, w.master.Load())
 	}
 	c.cfg.Logger.Debug("cluster map fetched", "version", r.version)
-	if have != nil {
-		c.run(c.confirmMoved)
-	}
+	c.mapFetched(have == nil)
 	return nil
 }
 
 // clusterMap is the map that requests are routed by. It must not be changed.
-func (c *Client) clusterMap(ctx context.Context) (*protocol.MapReply, error) {
+func (c *cluster) clusterMap(ctx context.Context) (*protocol.MapReply, error) {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, err
@@ -242,8 +238,33 @@ func (c *Client) clusterMap(ctx context.Context) (*protocol.MapReply, error) {
 
 // mapChanged is closed when there is a newer map than the present one, or a shard has another
 // master.
-func (c *Client) mapChanged() <-chan struct{} {
+func (c *cluster) mapChanged() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.newMap
+}
+
+// checkSessionID rejects an id whose tier or bucket the cluster does not have: no session can have
+// it.
+func (c *cluster) checkSessionID(ctx context.Context, id uint64) error {
+	r, err := c.currentRoutes(ctx)
+	if err != nil {
+		return err
+	}
+	if len(r.tiers) > 0 && r.tiers[protocol.SessionTier(id)] == nil {
+		if _, err := c.refreshMap(ctx, r); err != nil {
+			return err
+		}
+		r = c.routes.Load()
+	}
+	if len(r.tiers) == 0 || r.tiers[protocol.SessionTier(id)] != nil {
+		t, err := c.tierOf(ctx, protocol.SessionTier(id))
+		if err != nil {
+			return err
+		}
+		if protocol.SessionBucket(id) < t.buckets {
+			return nil
+		}
+	}
+	return protocol.Errorf(protocol.StatusSessionExpired, "session has ended or never was")
 }

@@ -9,9 +9,6 @@ type Mutex struct {
 	name string
 }
 
-// Mutex is the lock with this name on the session's node.
-func (s *Session) Mutex(name string) *Mutex { return &Mutex{s, name} }
-
 // Lock waits for the lock; the lease's Release unlocks it. Useful options are Data, Wait and
 // OnAccepted. Errors: as Acquire, except ErrAlreadyHeld.
 func (m *Mutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
@@ -31,9 +28,6 @@ func (m *Mutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, err
 // Lock and TryLock are those of Mutex, for a writer: they wait until there is no other reader or
 // writer.
 type RWMutex struct{ Mutex }
-
-// RWMutex is the read-write lock with this name on the session's node.
-func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{Mutex{s, name}} }
 
 // RLock waits until there is no writer, and none ahead in the queue.
 func (m *RWMutex) RLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"slices"
 )
 
@@ -20,6 +21,7 @@ type nameLock struct {
 }
 
 // nameLockSet holds a session's name locks by name. Most sessions have one, and need no map.
+// Methods that take the session lock its mu. The others are called with it held.
 type nameLockSet struct {
 	one  *nameLock
 	more map[string]*nameLock // all of them, once there were two
@@ -69,18 +71,18 @@ func (x *nameLockSet) all(yield func(*nameLock) bool) {
 	}
 }
 
-// lockName locks a name. With try it is false instead of waiting. held is what the session holds of
-// the semaphore.
-func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameLock, held *Lease, ok bool, err error) {
+// lock locks a name of the session s. With try it is false instead of waiting. held is what the
+// session holds of the semaphore.
+func (x *nameLockSet) lock(ctx context.Context, s *Session, name string, try bool) (e *nameLock, held *Lease, ok bool, err error) {
 	s.mu.Lock()
 	if s.err != nil {
 		defer s.mu.Unlock()
 		return nil, nil, false, s.err
 	}
-	e = s.nameLocks.get(name)
+	e = x.get(name)
 	if e == nil {
 		e = &nameLock{name: name}
-		s.nameLocks.put(e)
+		x.put(e)
 	}
 	if !e.locked {
 		e.locked = true
@@ -95,7 +97,7 @@ func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameL
 	turn := make(chan struct{}, 1)
 	e.queue = append(e.queue, turn)
 	s.mu.Unlock()
-	if err := s.waitForName(ctx, e, turn); err != nil {
+	if err := x.wait(ctx, s, e, turn); err != nil {
 		return nil, nil, false, err
 	}
 	s.mu.Lock()
@@ -103,7 +105,7 @@ func (s *Session) lockName(ctx context.Context, name string, try bool) (e *nameL
 	return e, e.lease, true, nil
 }
 
-func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct{}) error {
+func (x *nameLockSet) wait(ctx context.Context, s *Session, e *nameLock, turn chan struct{}) error {
 	select {
 	case <-turn:
 		return nil
@@ -115,7 +117,7 @@ func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct
 	if i := slices.Index(e.queue, turn); i >= 0 {
 		e.queue = slices.Delete(e.queue, i, i+1)
 	} else {
-		s.unlockNameLocked(e) // the turn came at the same moment
+		x.unlock(e) // the turn came at the same moment
 	}
 	if s.err != nil {
 		return s.err
@@ -123,13 +125,15 @@ func (s *Session) waitForName(ctx context.Context, e *nameLock, turn chan struct
 	return interrupted(ctx, nil)
 }
 
-func (s *Session) unlockName(e *nameLock) {
+// unlockOf is unlock while session.mu is not held.
+func (x *nameLockSet) unlockOf(s *Session, e *nameLock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unlockNameLocked(e)
+	x.unlock(e)
 }
 
-func (s *Session) unlockNameLocked(e *nameLock) {
+// unlock unlocks a name, or hands it to the next that waits for it.
+func (x *nameLockSet) unlock(e *nameLock) {
 	if len(e.queue) > 0 {
 		e.queue[0] <- struct{}{}
 		e.queue = e.queue[1:]
@@ -137,6 +141,41 @@ func (s *Session) unlockNameLocked(e *nameLock) {
 	}
 	e.locked = false
 	if e.lease == nil {
-		s.nameLocks.remove(e)
+		x.remove(e)
 	}
+}
+
+// leaseLost is called when an operator or another client took a lease away.
+func (x *nameLockSet) leaseLost(name string, orderID uint64, message string) {
+	e := x.get(name)
+	switch {
+	case e == nil:
+	case e.lease != nil && e.lease.token == orderID:
+		x.lose(e, message)
+	case e.locked:
+		e.lost = max(e.lost, orderID) // of a grant whose acquirer has not run yet
+	}
+}
+
+// lose ends a lease that the server does not have any more.
+func (x *nameLockSet) lose(e *nameLock, message string) {
+	err := ErrLeaseLost
+	if message != "" {
+		err = fmt.Errorf("%w: %s", ErrLeaseLost, message)
+	}
+	e.lease.end(err)
+	e.drop()
+	if !e.locked {
+		x.remove(e)
+	}
+}
+
+// hasMoved says whether a lease is served elsewhere by this map.
+func (x *nameLockSet) hasMoved(r *routeTable, tier uint8) bool {
+	for e := range x.all {
+		if l := e.lease; l != nil && l.over == nil && r.leaseMoved(l.route, tier, l.bucket) {
+			return true
+		}
+	}
+	return false
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -22,7 +21,7 @@ func init() {
 		return n.(*Node).tracks(ctx, prefix, opts.([]ReadOption))
 	}
 	rpc.Cluster = func(ctx context.Context, c any, method string, in, out any) error {
-		return c.(*Client).callCluster(ctx, method, in, out)
+		return callCluster(ctx, c.(*Client), method, in, out)
 	}
 	rpc.Map = func(ctx context.Context, c any) (*protocol.MapReply, error) { return c.(*Client).clusterMap(ctx) }
 }
@@ -148,7 +147,7 @@ func (o *object) await(ctx context.Context, route requestRoute, bucket uint32) {
 	s := o.s
 	for {
 		mapped := s.c.mapChanged()
-		if s.c.routeChanged(route, s.node.tier, bucket) {
+		if s.c.routes.Load().changed(route, s.node.tier, bucket) {
 			return
 		}
 		select {
@@ -163,39 +162,6 @@ func (o *object) await(ctx context.Context, route requestRoute, bucket uint32) {
 			return
 		}
 	}
-}
-
-// processEvent hands an event of a process to its member.
-func (c *Client) processEvent(h protocol.Header) error {
-	body := bytes.Clone(h.Body) // it is kept
-	var session uint64
-	var name []byte
-	var round *protocol.ProcessRound
-	var message *protocol.ProcessMessage
-	if h.Kind == protocol.KindProcessRound {
-		round = new(protocol.ProcessRound)
-		if err := round.DecodeBody(body); err != nil {
-			return err
-		}
-		session, name = round.Session, round.Name
-	} else {
-		message = new(protocol.ProcessMessage)
-		if err := message.DecodeBody(body); err != nil {
-			return err
-		}
-		session, name = message.Session, message.Name
-	}
-	s := c.session(session)
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	handle := s.processHandlers[string(name)]
-	s.mu.Unlock()
-	if handle != nil {
-		handle(round, message)
-	}
-	return nil
 }
 
 // opName is what a request does, in errors.

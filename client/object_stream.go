@@ -167,35 +167,3 @@ func (f *objectStream) take(ctx context.Context) ([]any, error) {
 		}
 	}
 }
-
-// dropObjectStream makes the connection forget a stream; false if it had already.
-func (cn *conn) dropObjectStream(id uint64, f *objectStream) bool {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	if cn.objectStreams[id] != f {
-		return false
-	}
-	delete(cn.objectStreams, id)
-	return true
-}
-
-// objectStreamEvent hands on an event. It is false when there is no such stream. It runs on the
-// reader goroutine.
-func (cn *conn) objectStreamEvent(h protocol.Header) (bool, error) {
-	cn.mu.Lock()
-	f := cn.objectStreams[h.ID]
-	cn.mu.Unlock()
-	if f == nil {
-		return false, nil
-	}
-	if h.Kind == protocol.KindStreamCut {
-		var m protocol.StreamCut
-		if err := m.DecodeBody(h.Body); err != nil {
-			return true, err
-		}
-		cn.dropObjectStream(h.ID, f)
-		f.cut(&protocol.Error{Status: m.Status, Message: m.Message})
-		return true, nil
-	}
-	return true, f.event(h)
-}

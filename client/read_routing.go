@@ -85,33 +85,6 @@ func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *pr
 	}
 }
 
-// preferredConn is the connection to the replica that this client reads from, or nil if the master
-// must be asked. It starts to make a missing connection.
-func (c *Client) preferredConn(tier uint8, bucket uint32, grace time.Duration) (*conn, uint64) {
-	r := c.routes.Load()
-	if r == nil {
-		return nil, 0
-	}
-	w := r.forBucket(tier, bucket)
-	if w == nil || len(w.replicas) < 2 {
-		return nil, 0
-	}
-	if w.lastWrite.recent(c.clock.now(), grace) {
-		return nil, 0
-	}
-	at := c.preferredReplica(w)
-	l := c.connector(at, "")
-	if cn := l.live(); cn != nil {
-		return cn, w.shard
-	}
-	l.dialInBackground(r.instances[at])
-	return nil, 0
-}
-
-func (c *Client) preferredReplica(w *shardRoute) uint64 {
-	return w.replicas[(c.replicaSeed+w.shard)%uint64(len(w.replicas))]
-}
-
 func (n *Node) bucketOf(shard uint64) uint32 {
 	if t := n.c.routes.Load().tiers[n.tier]; t != nil {
 		return t.someBucket[shard]

@@ -200,12 +200,6 @@ func (s *Session) assignSeq(x *requestState) {
 	*x.head = protocol.Head{Session: s.id, Seq: x.seq, Low: s.seqs.low}
 }
 
-// routeChanged says whether events about a bucket may come from somewhere else by now.
-func (c *Client) routeChanged(route requestRoute, tier uint8, bucket uint32) bool {
-	w := c.routes.Load().forBucket(tier, bucket)
-	return w == nil || w.shard != route.shard || w.master.Load() != route.cn.instance
-}
-
 // present shows the session's ticket on a connection that it is not attached on, once per attach.
 // It does not wait for the answer: later requests on the connection are accepted after it, or
 // rejected and sent again.
@@ -225,12 +219,6 @@ func (s *Session) present(ctx context.Context, cn *conn, att *attachment) error 
 		}
 	})
 	return err
-}
-
-func (cn *conn) forgetPresented(s *Session) {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	delete(cn.presented, s)
 }
 
 // handleBadSession is called when a request was rejected because the session is not known where it

@@ -2,9 +2,7 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -26,12 +24,6 @@ const (
 	generationEpochs  = 1 << 32
 	generationNumbers = 1 << 40
 )
-
-// Save returns what Client.Restore needs. It is the same as long as this Session lives, and good
-// for one restore: the process that restored the session saves again. See Restore for when.
-func (s *Session) Save() Saved {
-	return Saved{Node: s.node.path, Session: s.id, Key: slices.Clone(s.key[:]), Generation: s.generation}
-}
 
 // Restore takes over a session that was started elsewhere and still lives, with what it holds and
 // waits for. The former holder gets ErrTakenOver. Acquire the same names with the same counts or
@@ -83,55 +75,4 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 type restoreKey struct {
 	session    uint64
 	generation uint32
-}
-
-// beginRestore gives the nonce of a restore: that of an earlier attempt of this client which was
-// not answered, so that this one goes on with it, or else a new one.
-func (c *Client) beginRestore(s *Session) uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	x := restoreKey{s.id, s.generation}
-	nonce, ok := c.restores[x]
-	if !ok {
-		return s.nonce
-	}
-	delete(c.restores, x) // for one: two restores at a time are two holders
-	return nonce
-}
-
-// restoreUnanswered notes that the server may have the session for a holder that was given up.
-func (c *Client) restoreUnanswered(s *Session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.restores == nil {
-		c.restores = make(map[restoreKey]uint64)
-	}
-	c.restores[restoreKey{s.id, s.generation}] = s.nonce
-}
-
-// restore attaches the session. All tries have one epoch and one nonce: an epoch for each would let
-// a later try overtake the attach of another successor of the same saved state.
-func (s *Session) restore(ctx context.Context) error {
-	retry := backoff{base: retryBase, max: retryMax}
-	epoch := s.nextEpoch()
-	var last error
-	for {
-		cn, reply, sent, err := s.sendAttach(ctx, epoch)
-		switch {
-		case err == nil:
-			return s.activate(sent, cn, reply, last != nil)
-		case s.c.ctx.Err() != nil:
-			return ErrClientClosed
-		case ctx.Err() != nil:
-			if cn != nil {
-				// It may be attached there, and would be kept alive for nobody.
-				cn.end(errors.New("a restore on it was given up"))
-			}
-			return interrupted(ctx, last)
-		case !canResend(err):
-			return err
-		}
-		last = err
-		s.c.waitRetry(ctx, s.home(), cn, err, &retry)
-	}
 }

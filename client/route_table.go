@@ -26,7 +26,7 @@ type shardRoute struct {
 	master    atomic.Uint64             // instance, 0: not known
 	connector atomic.Pointer[connector] // to the master, where one is known
 	lastWrite *lastWrite                // of this client; all maps share it
-	term      uint64                    // raft term since which the master is it, as far as somebody said; 0: nobody did. Guarded by client.mu
+	term      uint64                    // raft term since which the master is it, as far as somebody said; 0: nobody did. Guarded by cluster.mu
 }
 
 type tier struct {
@@ -92,4 +92,17 @@ func (r *routeTable) owner(tier uint8, bucket uint32) uint64 {
 		return 0
 	}
 	return t.shardOf[bucket]
+}
+
+// leaseMoved says that the shard of a route no longer owns the bucket, or has no replica where the
+// route leads: events of the lease come from elsewhere.
+func (r *routeTable) leaseMoved(route requestRoute, tier uint8, bucket uint32) bool {
+	owner := r.owner(tier, bucket)
+	return owner != 0 && (owner != route.shard || !slices.Contains(r.shards[owner].Replicas, route.cn.instance))
+}
+
+// changed says whether events about a bucket may come from somewhere else by now.
+func (r *routeTable) changed(route requestRoute, tier uint8, bucket uint32) bool {
+	w := r.forBucket(tier, bucket)
+	return w == nil || w.shard != route.shard || w.master.Load() != route.cn.instance
 }

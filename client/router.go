@@ -2,18 +2,45 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
+// cluster is the instances as this client reaches them: the map, a connection to each instance, and
+// which of them leads each shard.
+type cluster struct {
+	*lifetime
+	*dialer
+	replicaSeed     uint64               // chooses the replicas that this client reads from
+	shortestTimeout func() time.Duration // of the client's sessions; 0: there is none
+	mapFetched      func(first bool)     // is called when there is a newer map, without locks
+
+	routes atomic.Pointer[routeTable]
+
+	mu                sync.Mutex
+	connectors        map[uint64]*connector // by instance
+	bootstrap         *connector            // dials the endpoints
+	mapFetch          *sharedAttempt        // of the map
+	announced         announcedMap          // the newest map that an instance announced
+	fetchingAnnounced bool                  // somebody fetches it
+	newMap            chan struct{}         // closed and replaced with every new map
+}
+
+func newCluster(l *lifetime, d *dialer) *cluster {
+	c := &cluster{lifetime: l, dialer: d, replicaSeed: rand.Uint64() >> 1, connectors: make(map[uint64]*connector), newMap: make(chan struct{})}
+	c.bootstrap = &connector{c: c, addresses: d.cfg.Endpoints, backoff: backoff{base: reconnectBase, max: reconnectMax}}
+	return c
+}
+
 // anyConn is a connection to any instance: the one that sent something last, since another may be
 // cut off.
-func (c *Client) anyConn(ctx context.Context) (*conn, error) {
+func (c *cluster) anyConn(ctx context.Context) (*conn, error) {
 	var best *conn
 	c.mu.Lock()
 	for _, l := range c.connectors {
@@ -44,7 +71,7 @@ const masterTimeout = 300 * time.Millisecond
 
 // connToShard is the connection to the master of a shard. If that cannot be reached, the next call
 // tries another replica, which is the master by now or knows it.
-func (c *Client) connToShard(ctx context.Context, shard uint64) (*conn, error) {
+func (c *cluster) connToShard(ctx context.Context, shard uint64) (*conn, error) {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, err
@@ -80,7 +107,7 @@ func (c *Client) connToShard(ctx context.Context, shard uint64) (*conn, error) {
 
 // connWithin is the connection to an instance that is not the only one to ask: it does not wait
 // long.
-func (c *Client) connWithin(ctx context.Context, r *routeTable, instance uint64, moved <-chan struct{}) (*conn, error) {
+func (c *cluster) connWithin(ctx context.Context, r *routeTable, instance uint64, moved <-chan struct{}) (*conn, error) {
 	l := c.connector(instance, "")
 	if cn := l.live(); cn != nil {
 		return cn, nil
@@ -96,7 +123,7 @@ var errMasterTimeout = fmt.Errorf("%w within %s", ErrUnreachable, masterTimeout)
 // connToReplica is the connection to a replica of a shard. First it is the one that this client
 // chose at random for good, so that clients are spread. After failures it is the master, and then
 // one replica after the other.
-func (c *Client) connToReplica(ctx context.Context, shard uint64, failures int) (*conn, error) {
+func (c *cluster) connToReplica(ctx context.Context, shard uint64, failures int) (*conn, error) {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, err
@@ -122,7 +149,7 @@ func (w *shardRoute) conn() *conn {
 
 // tryNextReplica looks for the shard at another replica, if from is still where it is looked for.
 // It mostly takes one that the client is connected to, because that can be asked at once.
-func (c *Client) tryNextReplica(w *shardRoute, from uint64) {
+func (c *cluster) tryNextReplica(w *shardRoute, from uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(w.replicas)
@@ -149,8 +176,8 @@ func (c *Client) tryNextReplica(w *shardRoute, from uint64) {
 	c.setMaster(w, next)
 }
 
-// setMaster makes an instance the one where a shard is looked for. client.mu is held.
-func (c *Client) setMaster(w *shardRoute, master uint64) {
+// setMaster makes an instance the one where a shard is looked for. mu is held.
+func (c *cluster) setMaster(w *shardRoute, master uint64) {
 	if w.master.Load() == master && w.connector.Load() != nil {
 		return
 	}
@@ -161,7 +188,7 @@ func (c *Client) setMaster(w *shardRoute, master uint64) {
 // learnMaster processes an instance's word about a shard's master and its raft term. Older terms
 // are ignored. A newer term, or word from the master itself, wakes the tries and acquires that wait
 // for the shard.
-func (c *Client) learnMaster(w *shardRoute, from, master, term uint64) {
+func (c *cluster) learnMaster(w *shardRoute, from, master, term uint64) {
 	c.mu.Lock()
 	if master == 0 || term < w.term || !slices.Contains(w.replicas, master) {
 		c.mu.Unlock()
@@ -186,7 +213,7 @@ func (c *Client) learnMaster(w *shardRoute, from, master, term uint64) {
 }
 
 // connToBucket is the connection to the master of the shard that owns a bucket, and that shard.
-func (c *Client) connToBucket(ctx context.Context, tier uint8, bucket uint32) (*conn, uint64, error) {
+func (c *cluster) connToBucket(ctx context.Context, tier uint8, bucket uint32) (*conn, uint64, error) {
 	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -206,7 +233,7 @@ func (c *Client) connToBucket(ctx context.Context, tier uint8, bucket uint32) (*
 
 // tierOf is a tier of the present map. A cluster that was made a moment ago has none yet, and is
 // waited for.
-func (c *Client) tierOf(ctx context.Context, id uint8) (*tier, error) {
+func (c *cluster) tierOf(ctx context.Context, id uint8) (*tier, error) {
 	retry := backoff{base: retryBase, max: retryMax}
 	for {
 		r, err := c.currentRoutes(ctx)
@@ -237,59 +264,29 @@ func (c *Client) tierOf(ctx context.Context, id uint8) (*tier, error) {
 	}
 }
 
-// updateRoutes is called when a shard did not serve a request that was sent on cn, nil for none. It
-// says whether the next try is likely to do better and need not wait.
-func (c *Client) updateRoutes(ctx context.Context, shard uint64, cn *conn, err error, tries int) bool {
+// preferredConn is the connection to the replica that this client reads from, or nil if the master
+// must be asked. It starts to make a missing connection.
+func (c *cluster) preferredConn(tier uint8, bucket uint32, grace time.Duration) (*conn, uint64) {
 	r := c.routes.Load()
 	if r == nil {
-		return false
+		return nil, 0
 	}
-	w := r.byShard[shard]
-	status := protocol.StatusOf(err)
-	switch {
-	case errors.Is(err, errConnLost):
-		return tries == 0 // the connector has a back-off of its own
-	case status == protocol.StatusWrongShard && w != nil && cn != nil:
-		var e *protocol.Error
-		if errors.As(err, &e) && e.Master != 0 && e.Master != cn.instance {
-			c.learnMaster(w, cn.instance, e.Master, e.Term)
-			if w.master.Load() != cn.instance {
-				return tries < 2
-			}
-		}
-	case status == protocol.StatusUnavailable && w != nil && cn != nil && tries > 0:
-		c.tryNextReplica(w, cn.instance)
-		return false
+	w := r.forBucket(tier, bucket)
+	if w == nil || len(w.replicas) < 2 {
+		return nil, 0
 	}
-	if errors.Is(err, ErrUnreachable) && w != nil && cn != nil {
-		c.tryNextReplica(w, cn.instance) // it took the request, and does not answer
+	if w.lastWrite.recent(c.clock.now(), grace) {
+		return nil, 0
 	}
-	switch {
-	case status == protocol.StatusWrongShard:
-		// The map is old; or who answered is, then somebody else may know.
-		fresh, _ := c.refreshMap(ctx, r)
-		if !fresh && w != nil && cn != nil && !c.masterRefusesBucket(w, cn, err) {
-			c.tryNextReplica(w, cn.instance)
-		}
-		return fresh && tries == 0
-	case errors.Is(err, ErrUnreachable) && len(r.instances) > 1:
-		if tries > 0 {
-			c.run(func() { _, _ = c.refreshMap(c.ctx, r) })
-		}
-		return tries < len(r.instances)
+	at := c.preferredReplica(w)
+	l := c.connector(at, "")
+	if cn := l.live(); cn != nil {
+		return cn, w.shard
 	}
-	return false
+	l.dialInBackground(r.instances[at])
+	return nil, 0
 }
 
-// masterRefusesBucket says that the shard's master answered and does not serve the bucket. The
-// bucket moves to another shard, or has arrived and is not served yet; either is announced. A
-// former master that does not know its successor names an older term.
-func (c *Client) masterRefusesBucket(w *shardRoute, cn *conn, err error) bool {
-	var e *protocol.Error
-	if !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != cn.instance {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return e.Term >= w.term
+func (c *cluster) preferredReplica(w *shardRoute) uint64 {
+	return w.replicas[(c.replicaSeed+w.shard)%uint64(len(w.replicas))]
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"iter"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -102,7 +103,7 @@ func (s *Session) Release(ctx context.Context, name string) (released bool, err 
 	if err != nil {
 		return false, withOp("release", name, err)
 	}
-	e, _, _, err := s.lockName(ctx, name, false)
+	e, _, _, err := s.nameLocks.lock(ctx, s, name, false)
 	if err != nil {
 		return false, withOp("release", name, err)
 	}
@@ -114,4 +115,108 @@ func (s *Session) Release(ctx context.Context, name string) (released bool, err 
 	r := &releaseOp{s: s, e: e, bucket: bucket}
 	err = s.finishInBackground(ctx, r.work)
 	return err == nil && r.reply.Released, withOp("release", name, err)
+}
+
+// Describe is Node.Describe on the session's node.
+func (s *Session) Describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
+	return s.node.Describe(ctx, name, opts...)
+}
+
+// ExplainWait is Node.ExplainWait for this session.
+func (s *Session) ExplainWait(ctx context.Context, name string) (*QueueStatus, error) {
+	return s.node.ExplainWait(ctx, name, s.id)
+}
+
+// List is Node.List on the session's node.
+func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
+	return s.node.List(ctx, prefix, opts...)
+}
+
+// WatchOnce reads a semaphore and arms the session's one-shot watch on it, atomically. The channel
+// gets exactly one value: when what is watched changes, or when a change may have been missed. A
+// session has one such watch per semaphore: a newer one ends the older. Errors: NotFound.
+func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, opts ...ReadOption) (*Semaphore, <-chan WatchResult, error) {
+	if what == 0 || what&^(OnData|OnOwners) != 0 {
+		return nil, nil, withOp("watch", name, protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))
+	}
+	bucket, err := s.node.bucket(ctx, name)
+	if err != nil {
+		return nil, nil, withOp("watch", name, err)
+	}
+	o := readOptionsOf(opts)
+	req := protocol.Describe{Session: s.id, Node: s.node.id, Name: []byte(name), Consistency: o.consistency, Flags: o.flags | uint8(what)}
+	var shot *oneShot
+	sem, err := s.node.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
+		_, _, err := s.send(ctx, protocol.KindDescribe, bucket, &requestState{prepare: func(route requestRoute) {
+			req.MinIndex = s.node.readFrom(bucket)
+			req.Consistency = o.consistency
+			if o.consistency == protocol.Relaxed || o.consistency != protocol.Strict && s.node.relaxed {
+				req.Consistency = s.node.consistencyAt(o, route.shard, route.cn)
+			}
+			if req.Flags&uint8(OnData|OnOwners) == 0 || len(req.Cursor) > 0 {
+				return // not the first page
+			}
+			shot.disarm()
+			shot = &oneShot{id: s.c.lastWatchID.Add(1), cn: route.cn, ch: make(chan WatchResult, 1)}
+			shot.arm()
+			req.WatchID = shot.id
+		}}, &req, reply)
+		return err
+	})
+	if err != nil {
+		shot.disarm()
+		return nil, nil, withOp("watch", name, err)
+	}
+	fired := shot
+	stop := context.AfterFunc(s.ctx, func() {
+		fired.disarm()
+		fired.fire(WatchResult{})
+	})
+	fired.stop.Store(&stop)
+	if fired.over.Load() {
+		stop()
+	}
+	return sem, fired.ch, nil
+}
+
+// Watch is Node.Watch on the session's node. It does not end with the session.
+func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[Event, error] {
+	return s.node.Watch(ctx, name)
+}
+
+// WatchPrefix is Node.WatchPrefix on the session's node. It does not end with the session.
+func (s *Session) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Event, error] {
+	return s.node.WatchPrefix(ctx, prefix)
+}
+
+// WatchFunc is Node.WatchFunc on the session's node. It does not end with the session.
+func (s *Session) WatchFunc(ctx context.Context, name string, step func(Event, error)) {
+	s.node.WatchFunc(ctx, name, step)
+}
+
+// WatchPrefixFunc is Node.WatchPrefixFunc on the session's node. It does not end with the session.
+func (s *Session) WatchPrefixFunc(ctx context.Context, prefix string, step func(Event, error)) {
+	s.node.WatchPrefixFunc(ctx, prefix, step)
+}
+
+// Mutex is the lock with this name on the session's node.
+func (s *Session) Mutex(name string) *Mutex { return &Mutex{s, name} }
+
+// RWMutex is the read-write lock with this name on the session's node.
+func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{Mutex{s, name}} }
+
+// Election is the election with this name on the session's node.
+func (s *Session) Election(name string) *Election {
+	return &Election{ElectionReader: s.node.Election(name), s: s}
+}
+
+// Service is the service with this name on the session's node.
+func (s *Session) Service(name string) *Service {
+	return &Service{ServiceReader: s.node.Service(name), s: s}
+}
+
+// Config is the configuration with this name on the session's node. Names are 1 to 1,016 bytes
+// long.
+func (s *Session) Config(name string) *ConfigValue {
+	return &ConfigValue{ConfigReader: s.node.Config(name), s: s}
 }

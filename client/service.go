@@ -55,14 +55,6 @@ type Registration struct {
 	Lease *Lease
 }
 
-// Service is the service with this name on the session's node.
-func (s *Session) Service(name string) *Service {
-	return &Service{ServiceReader: s.node.Service(name), s: s}
-}
-
-// Service is the service with this name, for finding its members.
-func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name} }
-
 // Register makes the session a member, with data of at most 1 MiB. It waits while all units are
 // held: by a lock of the same name, or by as many members as the limit of a semaphore that was
 // created before. Wait bounds that. A session is a member of a service once: ErrAlreadyHeld. Other

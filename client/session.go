@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -108,6 +107,33 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 	return s, nil
 }
 
+// Supervise runs a service that outlives its sessions. It starts a session on a node and calls
+// serve with it; when the session expires, it starts another session and calls serve again. Each
+// time, serve acquires and registers what the service needs, works until its context ends, and
+// returns.
+//
+//	err := c.Supervise(ctx, "/billing", func(ctx context.Context, s *client.Session) error {
+//		if _, err := s.Service("api").Register(ctx, address); err != nil {
+//			return err
+//		}
+//		<-ctx.Done()
+//		return nil
+//	})
+//
+// The context of serve ends with ctx, and with the session, whose end is then its cause. Only serve
+// acquires anything, and the next session starts after serve has returned, so no work under a lost
+// lease goes on. Each expiry is logged as a warning and reported to OnStopped, which may be among
+// the options. The pause before the next session is random, up to 100 ms; the bound doubles up to
+// 10 s while sessions expire before their timeout has passed.
+//
+// Supervise closes the session and returns when serve has returned,
+//   - with serve's result while the session lives: nil ends the work, an error is not retried;
+//   - with ctx's error;
+//   - with ErrTakenOver, ErrClientClosed, or the refusal of a session, such as NotFound.
+func (c *Client) Supervise(ctx context.Context, node string, serve func(ctx context.Context, s *Session) error, opts ...SessionOption) error {
+	return supervise(ctx, c, node, serve, opts)
+}
+
 func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptions) *Session {
 	s := &Session{
 		c: c, node: nodeOf(c, path, info), opts: o, nonce: randomNonce(),
@@ -129,6 +155,12 @@ func (s *Session) Timeout() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.m.Timeout()
+}
+
+// Save returns what Client.Restore needs. It is the same as long as this Session lives, and good
+// for one restore: the process that restored the session saves again. See Restore for when.
+func (s *Session) Save() Saved {
+	return Saved{Node: s.node.path, Session: s.id, Key: slices.Clone(s.key[:]), Generation: s.generation}
 }
 
 // State is the present state, by the clock.
@@ -200,7 +232,7 @@ func (s *Session) Close(ctx context.Context) error {
 	late := time.NewTimer(max(0, s.closeBy-now))
 	s.mu.Unlock()
 	defer late.Stop()
-	s.releaseAll(ctx)
+	releaseAll(ctx, s)
 	s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
 	var err error
 	select {
@@ -349,69 +381,4 @@ func (s *Session) closeWithoutRelease() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.markStopped()
-}
-
-// register makes the session known to the client, which keeps it alive from now on.
-func (c *Client) register(s *Session) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return ErrClientClosed
-	}
-	c.sessions[s.id] = s
-	if t := int64(s.requestedTimeout); c.shortestTimeout.Load() == 0 || t < c.shortestTimeout.Load() {
-		c.shortestTimeout.Store(t)
-	}
-	c.startWatchdog()
-	return nil
-}
-
-// forget is the end of register.
-func (c *Client) forget(s *Session) {
-	// Called with session.mu held, and client.mu comes after it.
-	c.mu.Lock()
-	delete(c.sessions, s.id)
-	if len(c.sessions) == 0 {
-		c.shortestTimeout.Store(0)
-		if c.watchdog != nil {
-			c.watchdog.stop()
-			c.watchdog = nil
-		}
-	}
-	c.mu.Unlock()
-	for _, l := range c.allConnectors() {
-		if cn := l.current.Load(); cn != nil {
-			cn.mu.Lock()
-			delete(cn.presented, s)
-			delete(cn.detachedUpTo, s.id)
-			cn.mu.Unlock()
-		}
-	}
-}
-
-func (c *Client) failSessionCalls(s *Session) {
-	for _, l := range c.allConnectors() {
-		if cn := l.current.Load(); cn != nil {
-			cn.failSessionCalls(s)
-		}
-	}
-}
-
-func (c *Client) allConnectors() []*connector {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.connectors))
-}
-
-// allSessions are the sessions that live, or that the server has yet to learn the end of.
-func (c *Client) allSessions() []*Session {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.sessions))
-}
-
-func (c *Client) session(id uint64) *Session {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sessions[id]
 }

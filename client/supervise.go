@@ -12,30 +12,7 @@ const (
 	superviseMax  = 10 * time.Second
 )
 
-// Supervise runs a service that outlives its sessions. It starts a session on a node and calls
-// serve with it; when the session expires, it starts another session and calls serve again. Each
-// time, serve acquires and registers what the service needs, works until its context ends, and
-// returns.
-//
-//	err := c.Supervise(ctx, "/billing", func(ctx context.Context, s *client.Session) error {
-//		if _, err := s.Service("api").Register(ctx, address); err != nil {
-//			return err
-//		}
-//		<-ctx.Done()
-//		return nil
-//	})
-//
-// The context of serve ends with ctx, and with the session, whose end is then its cause. Only serve
-// acquires anything, and the next session starts after serve has returned, so no work under a lost
-// lease goes on. Each expiry is logged as a warning and reported to OnStopped, which may be among
-// the options. The pause before the next session is random, up to 100 ms; the bound doubles up to
-// 10 s while sessions expire before their timeout has passed.
-//
-// Supervise closes the session and returns when serve has returned,
-//   - with serve's result while the session lives: nil ends the work, an error is not retried;
-//   - with ctx's error;
-//   - with ErrTakenOver, ErrClientClosed, or the refusal of a session, such as NotFound.
-func (c *Client) Supervise(ctx context.Context, node string, serve func(ctx context.Context, s *Session) error, opts ...SessionOption) error {
+func supervise(ctx context.Context, c *Client, node string, serve func(ctx context.Context, s *Session) error, opts []SessionOption) error {
 	retry := backoff{base: superviseBase, max: superviseMax}
 	for {
 		s, err := c.Session(ctx, node, opts...)

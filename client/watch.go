@@ -62,20 +62,29 @@ func (n *Node) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Event, 
 	return n.watch(ctx, prefix, true)
 }
 
-// Watch is Node.Watch on the session's node. It does not end with the session.
-func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[Event, error] {
-	return s.node.Watch(ctx, name)
+// WatchFunc is [Node.Watch] for programs with thousands of watches: it calls a function with each
+// step instead of blocking a goroutine. It returns at once. The watch goes on until ctx ends; the
+// last call carries the error that ended it, as the last pair of Watch does.
+//
+// The calls of one watch do not overlap; those of different watches may. The functions of a client
+// mostly share a goroutine, so one that blocks delays other watches. Close and CloseWithoutRelease
+// return after the last calls: a function may use the client, but must not close it, nor wait for
+// another goroutine that does. A watch that is started on a closed client gets its last call at
+// once.
+func (n *Node) WatchFunc(ctx context.Context, name string, step func(Event, error)) {
+	n.c.dispatcher.watch(ctx, n, name, false, step)
 }
 
-// WatchPrefix is Node.WatchPrefix on the session's node. It does not end with the session.
-func (s *Session) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Event, error] {
-	return s.node.WatchPrefix(ctx, prefix)
+// WatchPrefixFunc is WatchFunc for all semaphores whose name begins with prefix, as
+// [Node.WatchPrefix].
+func (n *Node) WatchPrefixFunc(ctx context.Context, prefix string, step func(Event, error)) {
+	n.c.dispatcher.watch(ctx, n, prefix, true, step)
 }
 
 func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := newWatch(n, name, prefix)
-		n.c.addWatch(w)
+		n.c.watches.add(w)
 		defer w.close()
 		for {
 			if w.isIdle() {
@@ -405,26 +414,41 @@ func (w *watch) wait(ctx context.Context) error {
 	return nil
 }
 
-// addWatch has a watch woken by a new map and by the end of the client, on the watch's own channel:
-// thousands of watches on one channel of the client would queue there each time.
-func (c *Client) addWatch(w *watch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watches[w] = struct{}{}
+// watchTable is the watches of a client. Each is woken by a new map and by the end of the client,
+// on its own channel: thousands of watches on one channel of the client would queue there each
+// time.
+type watchTable struct {
+	mu  sync.Mutex
+	all map[*watch]struct{}
 }
 
-// notifyWatches wakes all watches. client.mu is held.
-func (c *Client) notifyWatches() {
-	for w := range c.watches {
+func (t *watchTable) add(w *watch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = make(map[*watch]struct{})
+	}
+	t.all[w] = struct{}{}
+}
+
+func (t *watchTable) remove(w *watch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.all, w)
+}
+
+// notify wakes all watches.
+func (t *watchTable) notify() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for w := range t.all {
 		w.notify()
 	}
 }
 
 // close ends the streams at the server too.
 func (w *watch) close() {
-	w.n.c.mu.Lock()
-	delete(w.n.c.watches, w)
-	w.n.c.mu.Unlock()
+	w.n.c.watches.remove(w)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.shardWatches {

@@ -5,35 +5,6 @@ import (
 	"sync"
 )
 
-// WatchFunc is [Node.Watch] for programs with thousands of watches: it calls a function with each
-// step instead of blocking a goroutine. It returns at once. The watch goes on until ctx ends; the
-// last call carries the error that ended it, as the last pair of Watch does.
-//
-// The calls of one watch do not overlap; those of different watches may. The functions of a client
-// mostly share a goroutine, so one that blocks delays other watches. Close and CloseWithoutRelease
-// return after the last calls: a function may use the client, but must not close it, nor wait for
-// another goroutine that does. A watch that is started on a closed client gets its last call at
-// once.
-func (n *Node) WatchFunc(ctx context.Context, name string, step func(Event, error)) {
-	n.watchFunc(ctx, name, false, step)
-}
-
-// WatchPrefixFunc is WatchFunc for all semaphores whose name begins with prefix, as
-// [Node.WatchPrefix].
-func (n *Node) WatchPrefixFunc(ctx context.Context, prefix string, step func(Event, error)) {
-	n.watchFunc(ctx, prefix, true, step)
-}
-
-// WatchFunc is Node.WatchFunc on the session's node. It does not end with the session.
-func (s *Session) WatchFunc(ctx context.Context, name string, step func(Event, error)) {
-	s.node.WatchFunc(ctx, name, step)
-}
-
-// WatchPrefixFunc is Node.WatchPrefixFunc on the session's node. It does not end with the session.
-func (s *Session) WatchPrefixFunc(ctx context.Context, prefix string, step func(Event, error)) {
-	s.node.WatchPrefixFunc(ctx, prefix, step)
-}
-
 // watchCallback is the state of a watch that calls a function.
 type watchCallback struct {
 	ctx           context.Context
@@ -50,8 +21,8 @@ type watchCallback struct {
 // alone takes its events and calls its function: the dispatcher's goroutine, or one of its own
 // while a stream has to be opened.
 //
-// Locks: client.mu and watch.mu may be held when dispatcher.mu is taken, and nothing is taken under
-// it.
+// Locks: the mutexes of watches and of their table may be held when dispatcher.mu is taken. Nothing
+// is taken under it.
 type dispatcher struct {
 	wake chan struct{} // capacity 1
 
@@ -67,8 +38,9 @@ func newDispatcher() *dispatcher {
 	return &dispatcher{wake: make(chan struct{}, 1), all: make(map[*watch]struct{})}
 }
 
-func (n *Node) watchFunc(ctx context.Context, name string, prefix bool, step func(Event, error)) {
-	c, t := n.c, n.c.dispatcher
+// watch starts a watch whose events a function takes.
+func (t *dispatcher) watch(ctx context.Context, n *Node, name string, prefix bool, step func(Event, error)) {
+	c := n.c
 	w := newWatch(n, name, prefix)
 	w.callback = &watchCallback{ctx: ctx, step: step, hasGoroutine: true}
 	w.callback.stopAfterFunc = context.AfterFunc(ctx, w.notify)
@@ -81,7 +53,7 @@ func (n *Node) watchFunc(ctx context.Context, name string, prefix bool, step fun
 	t.mu.Lock()
 	t.all[w] = struct{}{}
 	t.mu.Unlock()
-	c.addWatch(w)
+	c.watches.add(w)
 	if !c.run(w.openAndDeliver) {
 		go w.finish(ErrClientClosed) // the caller may hold what its function wants
 	}

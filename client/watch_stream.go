@@ -60,39 +60,6 @@ func (ss *streamSet) matching(list []*watchStream, key streamKey) []*watchStream
 	return list
 }
 
-// dropStream makes the connection forget a stream; false if it had already.
-func (cn *conn) dropStream(st *watchStream) bool {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	return cn.streams.remove(st)
-}
-
-func (cn *conn) streamEvent(h protocol.Header) error {
-	if h.Kind == protocol.KindDelta {
-		return cn.deltaEvent(h)
-	}
-	cn.mu.Lock()
-	st := cn.streams.byID[h.ID]
-	cn.mu.Unlock()
-	if st == nil {
-		return nil // it was closed a moment ago
-	}
-	if h.Kind == protocol.KindStreamCut {
-		var m protocol.StreamCut
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		st.cut(&protocol.Error{Status: m.Status, Message: m.Message})
-		return nil
-	}
-	var m protocol.Snapshot
-	if err := m.DecodeBody(h.Body); err != nil {
-		return err
-	}
-	st.page(&m)
-	return nil
-}
-
 // delta is a protocol.Delta with memory of its own; all streams it concerns share it.
 type delta struct {
 	name    string
@@ -112,28 +79,6 @@ type attributes struct {
 	ephemeral bool
 	version   uint64
 	data      []byte
-}
-
-func (cn *conn) deltaEvent(h protocol.Header) error {
-	var m protocol.Delta
-	if err := m.DecodeBody(h.Body); err != nil {
-		return err
-	}
-	cn.mu.Lock()
-	list := cn.streams.matching(nil, streamKey{h.Arg, m.Node, string(m.Name)})
-	cn.mu.Unlock()
-	if len(list) == 0 {
-		return nil
-	}
-	d := &delta{name: string(m.Name), index: m.Index, changes: make([]change, len(m.Changes))}
-	for i := range m.Changes {
-		c := &m.Changes[i]
-		d.changes[i] = change{c.Kind, attributes{c.Limit, c.Ephemeral, c.Version, bytes.Clone(c.Data)}, ownerOf(&c.Owner)}
-	}
-	for _, st := range list {
-		st.delta(d)
-	}
-	return nil
 }
 
 // page adds a page of a snapshot. The first page begins again: what came before it is dropped.

@@ -11,7 +11,9 @@ import (
 // is suspended, so deadlines would be found late. A machine that is stopped from outside, such as a
 // virtual one, may see only the wall clock move.
 type watchdog struct {
-	c     *Client
+	sessions *sessionTable
+	clock    clock
+
 	mu    sync.Mutex
 	timer *time.Timer
 	over  bool
@@ -20,21 +22,17 @@ type watchdog struct {
 	wall  time.Time
 }
 
-// startWatchdog starts the watchdog if there is none. client.mu is held.
-func (c *Client) startWatchdog() {
-	if c.watchdog != nil {
-		return
-	}
-	w := &watchdog{c: c, mono: time.Now(), boot: c.clock.now(), wall: c.clock.wall().Round(0)}
+func startWatchdog(sessions *sessionTable, ck clock) *watchdog {
+	w := &watchdog{sessions: sessions, clock: ck, mono: time.Now(), boot: ck.now(), wall: ck.wall().Round(0)}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(w.period(), w.tick)
-	w.mu.Unlock()
-	c.watchdog = w
+	return w
 }
 
 // period is a twentieth of the shortest session timeout, 50 ms .. 1 s.
 func (w *watchdog) period() time.Duration {
-	return min(max(time.Duration(w.c.shortestTimeout.Load())/20, 50*time.Millisecond), time.Second)
+	return min(max(w.sessions.shortestTimeout()/20, 50*time.Millisecond), time.Second)
 }
 
 func (w *watchdog) stop() {
@@ -56,7 +54,7 @@ func (w *watchdog) tick() {
 // check compares how far the clocks went since the last check.
 func (w *watchdog) check() {
 	w.mu.Lock()
-	mono, boot, wall := time.Now(), w.c.clock.now(), w.c.clock.wall().Round(0)
+	mono, boot, wall := time.Now(), w.clock.now(), w.clock.wall().Round(0)
 	ran, went, jumped := mono.Sub(w.mono), boot-w.boot, wall.Sub(w.wall)-(boot-w.boot)
 	w.mono, w.boot, w.wall = mono, boot, wall
 	w.mu.Unlock()
@@ -64,22 +62,12 @@ func (w *watchdog) check() {
 	if !slept && jumped <= sessionstate.MinTimeout/2 {
 		return
 	}
-	for _, s := range w.c.allSessions() {
+	for _, s := range w.sessions.allSessions() {
 		s.step(func(m *sessionstate.Machine, now time.Duration) {
 			m.Tick(now)
 			if jumped > m.Timeout()/2 {
 				m.ClockJumped(now)
 			}
 		})
-	}
-}
-
-// checkClocks compares the clocks before the state of leases is reported.
-func (c *Client) checkClocks() {
-	c.mu.Lock()
-	w := c.watchdog
-	c.mu.Unlock()
-	if w != nil {
-		w.check()
 	}
 }

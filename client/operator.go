@@ -11,7 +11,7 @@ import (
 // instance, and to another one while that cannot be reached, so that the method may be carried out
 // twice. in may be nil for a method that needs nothing, and out when the answer does not matter.
 // Package admin has typed calls.
-func (c *Client) callCluster(ctx context.Context, method string, in, out any) error {
+func callCluster(ctx context.Context, c *Client, method string, in, out any) error {
 	req := &protocol.Cluster{Method: method, Body: []byte("{}")}
 	if in != nil {
 		body, err := json.Marshal(in)

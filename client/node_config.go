@@ -1,0 +1,226 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Consistency says how new a read's answer is, or what an attach waits for.
+type Consistency uint8
+
+const (
+	// Strict reads see every change that was acknowledged before they began.
+	Strict Consistency = Consistency(protocol.Strict)
+	// Relaxed reads are answered from the memory of any replica. The answer may be older than the
+	// newest change by up to the node's grace period. One client never sees its reads go back in
+	// time.
+	Relaxed Consistency = Consistency(protocol.Relaxed)
+)
+
+// CountersMode says how finely a node's operations are counted in metrics.
+type CountersMode uint8
+
+const (
+	CountersAggregated CountersMode = CountersMode(protocol.CountersAggregated) // for the whole node
+	CountersDetailed   CountersMode = CountersMode(protocol.CountersDetailed)   // for each semaphore
+)
+
+// NodeConfig is the configuration of a coordination node. In CreateNode and AlterNode a nil field
+// is left as it is, and a pointer to zero resets the field to its default. In a NodeInfo every
+// field is set.
+type NodeConfig struct {
+	SelfCheckPeriod   *time.Duration // 500 ms .. 10 s, default 1 s
+	GracePeriod       *time.Duration // self-check period + 1 s .. 30 s, default 10 s
+	ReadConsistency   *Consistency   // default Relaxed
+	AttachConsistency *Consistency   // default Strict
+	CountersMode      *CountersMode  // default CountersAggregated
+	MaxSessions       *uint64        // quota, default 1,000,000
+	MaxSemaphores     *uint64        // quota of semaphores, processes and tracks, default 1,000,000
+	MaxBytes          *uint64        // quota of names, data, descriptions and payloads in bytes, default 4 GiB
+	MaxWaiters        *uint64        // quota of waiting acquires, default 2,000,000
+	MaxWatchers       *uint64        // quota of streams and one-shot watches, default 1,000,000
+	MaxRequests       *uint64        // requests a second at each instance, 1..10,000,000, default 0: no limit
+}
+
+// NodeInfo describes a coordination node.
+type NodeInfo struct {
+	ID        uint64 // never reused
+	Path      string
+	Tier      uint8
+	Revision  uint64 // of the configuration
+	Config    NodeConfig
+	CreatedAt time.Time
+}
+
+func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
+	if n.SelfCheckPeriod != nil {
+		w.Fields |= protocol.FieldSelfCheckPeriod
+		w.SelfCheckPeriod = millis.Of("self-check period", *n.SelfCheckPeriod, &err)
+	}
+	if n.GracePeriod != nil {
+		w.Fields |= protocol.FieldGracePeriod
+		w.GracePeriod = millis.Of("session grace period", *n.GracePeriod, &err)
+	}
+	setField(&w, protocol.FieldReadConsistency, &w.ReadConsistency, (*protocol.Consistency)(n.ReadConsistency))
+	setField(&w, protocol.FieldAttachConsistency, &w.AttachConsistency, (*protocol.Consistency)(n.AttachConsistency))
+	setField(&w, protocol.FieldCountersMode, &w.CountersMode, (*protocol.CountersMode)(n.CountersMode))
+	setField(&w, protocol.FieldMaxSessions, &w.MaxSessions, n.MaxSessions)
+	setField(&w, protocol.FieldMaxSemaphores, &w.MaxSemaphores, n.MaxSemaphores)
+	setField(&w, protocol.FieldMaxBytes, &w.MaxBytes, n.MaxBytes)
+	setField(&w, protocol.FieldMaxWaiters, &w.MaxWaiters, n.MaxWaiters)
+	setField(&w, protocol.FieldMaxWatchers, &w.MaxWatchers, n.MaxWatchers)
+	setField(&w, protocol.FieldMaxRequests, &w.MaxRequests, n.MaxRequests)
+	return w, err
+}
+
+func setField[T any](w *protocol.NodeConfig, mark uint32, field, value *T) {
+	if value != nil {
+		w.Fields |= mark
+		*field = *value
+	}
+}
+
+func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
+	selfCheck, grace := millis.Duration(w.Config.SelfCheckPeriod), millis.Duration(w.Config.GracePeriod)
+	c := w.Config
+	reads, attaches, counters := Consistency(c.ReadConsistency), Consistency(c.AttachConsistency), CountersMode(c.CountersMode)
+	return &NodeInfo{
+		ID: w.ID, Path: w.Path, Tier: w.Tier, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
+		Config: NodeConfig{
+			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
+			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
+			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests,
+		},
+	}
+}
+
+// wallTime reads ms since 1970; 0 is the zero time.
+func wallTime(ms uint64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(min(ms, 1<<62)))
+}
+
+// CreateNode creates a coordination node and its missing parents. Errors: BadRequest for an illegal
+// path or configuration, AlreadyExists.
+//
+// A request whose answer is lost is sent again. If another client drops the same path at that
+// moment, the node may be created twice; likewise a repeated drop may drop a node that was created
+// again. Processes that create and drop one path concurrently must take a lock first.
+func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	info, repeated, err := c.createNode(ctx, path, cfg)
+	if err != nil {
+		return nil, withOp("create node", path, outcomeUnknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
+	}
+	return info, nil
+}
+
+func (c *Client) createNode(ctx context.Context, path string, cfg NodeConfig) (info *NodeInfo, repeated bool, err error) {
+	config, err := cfg.wire()
+	if err != nil {
+		return nil, false, err
+	}
+	var reply protocol.NodeInfo
+	repeated, err = c.request(ctx, c.anyInstance, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
+	return nodeInfo(&reply), repeated, err
+}
+
+// EnsureNode is CreateNode that accepts an existing node, whatever its configuration.
+func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	info, _, err := c.createNode(ctx, path, cfg)
+	switch {
+	case err == nil:
+		return info, nil
+	case protocol.StatusOf(err) == protocol.StatusAlreadyExists:
+		return c.DescribeNode(ctx, path)
+	}
+	return nil, withOp("create node", path, err)
+}
+
+// AlterNode replaces the fields that are given. They take effect at once, except that a lower grace
+// period comes into force one old grace period later. Errors: BadRequest, NotFound.
+func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	config, err := cfg.wire()
+	if err != nil {
+		return nil, withOp("alter node", path, err)
+	}
+	var reply protocol.NodeInfo
+	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeAlter, &protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
+		return nil, withOp("alter node", path, outcomeUnknown(repeated && !answered(err), err))
+	}
+	return nodeInfo(&reply), nil
+}
+
+// DescribeNode reads a node's effective configuration. Errors: NotFound.
+func (c *Client) DescribeNode(ctx context.Context, path string) (*NodeInfo, error) {
+	info, err := c.resolve(ctx, path)
+	if err != nil {
+		return nil, withOp("describe node", path, err)
+	}
+	return nodeInfo(info), nil
+}
+
+func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, error) {
+	var reply protocol.NodeInfo
+	if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
+		return nil, err
+	}
+	return &reply, nil
+}
+
+// DropNode drops a node. Its sessions end, and its semaphores are deleted with their owners. Nodes
+// below it must be dropped first (PreconditionFailed). Errors: NotFound.
+func (c *Client) DropNode(ctx context.Context, path string) error {
+	repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
+	if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
+		return nil // the first sending did it
+	}
+	if err != nil {
+		err = outcomeUnknown(repeated && !answered(err), err)
+	}
+	return withOp("drop node", path, err)
+}
+
+// Nodes lists the nodes whose path begins with prefix, in order of path. Of the options, After, of
+// a path, and MaxItems count. The sequence ends after its first error.
+func (c *Client) Nodes(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[NodeInfo, error] {
+	return func(yield func(NodeInfo, error) bool) {
+		o := readOptionsOf(opts)
+		req := &protocol.NodeList{Prefix: prefix, Limit: uint32(o.most)}
+		if o.after != "" {
+			req.Cursor = []byte(o.after + "\x00") // the cursor is the first path of the page
+		}
+		left := o.most
+		for {
+			var page protocol.NodeListReply
+			if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeList, req, &page); err != nil {
+				yield(NodeInfo{}, withOp("list nodes", prefix, err))
+				return
+			}
+			for i := range page.Nodes {
+				if left--; !yield(*nodeInfo(&page.Nodes[i]), nil) || left == 0 {
+					return
+				}
+			}
+			if len(page.Cursor) == 0 {
+				return
+			}
+			req.Cursor = page.Cursor
+		}
+	}
+}
+
+// Node resolves a path. Errors: NotFound.
+func (c *Client) Node(ctx context.Context, path string) (*Node, error) {
+	info, err := c.resolve(ctx, path)
+	if err != nil {
+		return nil, withOp("open node", path, err)
+	}
+	n := nodeOf(c, path, info)
+	return &n, nil
+}

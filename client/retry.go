@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// destination finds the connection that a request goes to, the bucket that routes it there, and the
+// shard that serves it, 0 for none. The shard is also returned with an error.
+type destination func(ctx context.Context) (cn *conn, bucket, shard uint64, err error)
+
+func (c *cluster) anyInstance(ctx context.Context) (*conn, uint64, uint64, error) {
+	cn, err := c.anyConn(ctx)
+	return cn, 0, 0, err
+}
+
+// atBucket is the destination of requests that a bucket's shard serves.
+func (c *cluster) atBucket(tier uint8, bucket uint32) destination {
+	return func(ctx context.Context) (*conn, uint64, uint64, error) {
+		cn, shard, err := c.connToBucket(ctx, tier, bucket)
+		return cn, uint64(bucket), shard, err
+	}
+}
+
+func (c *cluster) atShard(tier uint8, shard uint64) destination {
+	return func(ctx context.Context) (*conn, uint64, uint64, error) {
+		t, err := c.tierOf(ctx, tier)
+		if err != nil {
+			return nil, 0, shard, err
+		}
+		cn, err := c.connToShard(ctx, shard)
+		return cn, uint64(t.someBucket[shard]), shard, err
+	}
+}
+
+// request sends a request that belongs to no session, again and again until an answer decides it or
+// ctx ends. repeated says that an earlier sending, or this one, may have taken effect without an
+// answer.
+func (c *cluster) request(ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+	retry := backoff{base: retryBase, max: retryMax}
+	var last error
+	for {
+		cn, bucket, shard, err := where(ctx)
+		if err == nil {
+			var sent bool
+			sent, err = cn.roundTrip(ctx, nil, kind, shard, bucket, m, reply)
+			if err == nil {
+				return repeated, nil
+			}
+			if sent && !answered(err) {
+				repeated = true
+			}
+		}
+		switch {
+		case c.ctx.Err() != nil:
+			return repeated, ErrClientClosed
+		case ctx.Err() != nil && !answered(err):
+			return repeated, interrupted(ctx, last)
+		case !canResend(err):
+			return repeated, err
+		}
+		last = err
+		c.waitRetry(ctx, shard, cn, err, &retry)
+		if ctx.Err() != nil {
+			return repeated, interrupted(ctx, last)
+		}
+	}
+}
+
+// answered says whether the server decided about a request that failed like this.
+func answered(err error) bool {
+	var e *protocol.Error
+	var u *undecided
+	return errors.As(err, &e) && !errors.As(err, &u)
+}
+
+// canResend says whether a request that failed like this may be sent again, possibly elsewhere.
+func canResend(err error) bool {
+	var refused *permanentError
+	if errors.As(err, &refused) {
+		return false
+	}
+	return errors.Is(err, errConnLost) || errors.Is(err, ErrUnreachable) || protocol.Retryable(err)
+}
+
+// waitRetry updates what is known of the cluster and waits before the next try of a request that a
+// shard did not serve; 0 is no shard. cn is the connection that the request was sent on, or nil.
+// Another map or leader ends the wait.
+func (c *cluster) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
+	if errors.Is(err, errMapChanged) {
+		retry.failures = 0
+		return
+	}
+	moved := c.mapChanged() // before the map is asked for: what comes meanwhile ends the wait
+	if c.updateRoutes(ctx, shard, cn, err, retry.failures) {
+		retry.failures++
+		return
+	}
+	if errors.Is(err, errConnLost) {
+		return
+	}
+	t := time.NewTimer(retry.next())
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-moved:
+		retry.failures = 1 // not 0: announcements may name an instance that cannot answer, again and again
+	case <-ctx.Done():
+	case <-c.ctx.Done():
+	}
+}
+
+// updateRoutes is called when a shard did not serve a request that was sent on cn, nil for none. It
+// says whether the next try is likely to do better and need not wait.
+func (c *cluster) updateRoutes(ctx context.Context, shard uint64, cn *conn, err error, tries int) bool {
+	r := c.routes.Load()
+	if r == nil {
+		return false
+	}
+	w := r.byShard[shard]
+	status := protocol.StatusOf(err)
+	switch {
+	case errors.Is(err, errConnLost):
+		return tries == 0 // the connector has a back-off of its own
+	case status == protocol.StatusWrongShard && w != nil && cn != nil:
+		var e *protocol.Error
+		if errors.As(err, &e) && e.Master != 0 && e.Master != cn.instance {
+			c.learnMaster(w, cn.instance, e.Master, e.Term)
+			if w.master.Load() != cn.instance {
+				return tries < 2
+			}
+		}
+	case status == protocol.StatusUnavailable && w != nil && cn != nil && tries > 0:
+		c.tryNextReplica(w, cn.instance)
+		return false
+	}
+	if errors.Is(err, ErrUnreachable) && w != nil && cn != nil {
+		c.tryNextReplica(w, cn.instance) // it took the request, and does not answer
+	}
+	switch {
+	case status == protocol.StatusWrongShard:
+		// The map is old; or who answered is, then somebody else may know.
+		fresh, _ := c.refreshMap(ctx, r)
+		if !fresh && w != nil && cn != nil && !c.masterRefusesBucket(w, cn, err) {
+			c.tryNextReplica(w, cn.instance)
+		}
+		return fresh && tries == 0
+	case errors.Is(err, ErrUnreachable) && len(r.instances) > 1:
+		if tries > 0 {
+			c.run(func() { _, _ = c.refreshMap(c.ctx, r) })
+		}
+		return tries < len(r.instances)
+	}
+	return false
+}
+
+// masterRefusesBucket says that the shard's master answered and does not serve the bucket. The
+// bucket moves to another shard, or has arrived and is not served yet; either is announced. A
+// former master that does not know its successor names an older term.
+func (c *cluster) masterRefusesBucket(w *shardRoute, cn *conn, err error) bool {
+	var e *protocol.Error
+	if !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != cn.instance {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return e.Term >= w.term
+}
