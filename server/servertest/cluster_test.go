@@ -46,25 +46,32 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestOnlyFollowers: a client that reaches instances that lead nothing, and no other, is told so
-// when its time is over, and goes on when the cut is healed.
-func TestOnlyFollowers(t *testing.T) {
-	t.Parallel()
+// oneShard is three instances of one shard, and a session of a client that knows them all.
+func oneShard(t *testing.T) (*servertest.Cluster, *client.Session) {
+	t.Helper()
 	c := servertest.StartCluster(t, 3, servertest.Shards(1))
 	cl, err := client.Dial(t.Context(), c.Addrs()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cl.Close()
+	t.Cleanup(func() { _ = cl.Close() })
 	s, err := cl.Session(t.Context(), "/default", client.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, s
+}
+
+// TestOnlyFollowers: a client that reaches instances that lead nothing, and no other, is told so
+// when its time is over, and goes on when the cut is healed.
+func TestOnlyFollowers(t *testing.T) {
+	t.Parallel()
+	c, s := oneShard(t)
 	leader := c.Instance(c.Leader(c.Shards()[0]))
 	leader.Unreachable()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err = s.Acquire(ctx, "jobs", client.Exclusive())
+	_, err := s.Acquire(ctx, "jobs", client.Exclusive())
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
@@ -79,16 +86,7 @@ func TestOnlyFollowers(t *testing.T) {
 // cuts healed, or an instance stopped, the cluster is as it should be.
 func TestClusterFaults(t *testing.T) {
 	t.Parallel()
-	c := servertest.StartCluster(t, 3, servertest.Shards(1))
-	cl, err := client.Dial(t.Context(), c.Addrs()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
-	s, err := cl.Session(t.Context(), "/default", client.Timeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, s := oneShard(t)
 	works := func(when string) {
 		t.Helper()
 		l, err := s.Acquire(t.Context(), "jobs", client.Exclusive())
