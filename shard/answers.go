@@ -31,16 +31,6 @@ const (
 	maxSentences = 24
 )
 
-// keepSentence is a sentence as it is remembered with an answer: whole if it is short enough and
-// the session has few answers, as clients that raise their low-water mark do. Otherwise a repeat
-// gets the general sentence of its outcome.
-func (p *sessionRecord) keepSentence(text string, out outcome) string {
-	if !out.hasSentence() || text == outcomeTable[out].text || len(text) > maxSentence || p.answers.len() >= maxSentences {
-		return ""
-	}
-	return text
-}
-
 // hasSentence says whether answers with the outcome may have a sentence of their own.
 func (o outcome) hasSentence() bool { return o >= outcomeNotMember && o <= outcomeTrackArgument }
 

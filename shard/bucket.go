@@ -209,3 +209,24 @@ func (m *Machine) applyBuckets(c *rawCommand) {
 	m.endUnknownRemotes(x.First, x.Count)
 	m.reply(protocol.StatusOK, "")
 }
+
+// lookup finds a semaphore without touching the machine: reads run beside each other.
+func (b *bucket) lookup(node uint64, name []byte) *semaphore {
+	var key [8 + protocol.MaxNameLen]byte
+	return b.semaphores[string(appendSemaphoreKey(key[:0], node, name))]
+}
+
+// readObject is lookup for a hosted object.
+func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedObject {
+	var key [8 + protocol.MaxNameLen]byte
+	return b.objects[kind][string(appendSemaphoreKey(key[:0], node, name))]
+}
+
+// empty says that the copy has no semaphores and no hosted objects.
+func (b *bucket) empty() bool {
+	count := len(b.semaphores)
+	for _, objects := range b.objects {
+		count += len(objects)
+	}
+	return count == 0
+}

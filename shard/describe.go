@@ -61,12 +61,6 @@ func (m *Machine) readNode(id uint64) (*node, error) {
 	return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: textNoNode}
 }
 
-// lookup finds a semaphore without touching the machine: reads run beside each other.
-func (b *bucket) lookup(node uint64, name []byte) *semaphore {
-	var key [8 + protocol.MaxNameLen]byte
-	return b.semaphores[string(appendSemaphoreKey(key[:0], node, name))]
-}
-
 // A describe's cursor is the list (one byte) and the order id of the last entry of the page before:
 // protocol.DescribeCursor makes it.
 const (

@@ -28,15 +28,6 @@ func (m *Machine) dropCopy(b *bucket, epoch uint64, homes bool) {
 	}
 }
 
-// empty says that the copy has no semaphores and no hosted objects.
-func (b *bucket) empty() bool {
-	count := len(b.semaphores)
-	for _, objects := range b.objects {
-		count += len(objects)
-	}
-	return count == 0
-}
-
 // clearDropped continues the removal.
 func (m *Machine) clearDropped() {
 	c := &m.clearing

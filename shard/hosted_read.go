@@ -23,11 +23,6 @@ func (m *Machine) readObject(kind kindNumber, node uint64, name []byte) (*hosted
 	return x, nil
 }
 
-func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedObject {
-	var key [8 + protocol.MaxNameLen]byte
-	return b.objects[kind][string(appendSemaphoreKey(key[:0], node, name))]
-}
-
 // objectPage is what a request for a page of a node's objects says.
 type objectPage struct {
 	node           uint64

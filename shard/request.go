@@ -66,16 +66,6 @@ func (m *Machine) requireNode(id uint64) *node {
 	return n
 }
 
-// findAnswer drops the answers that the client has received, and finds the one to this number, if
-// there is one.
-func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
-	if head.Low > p.low {
-		p.low = head.Low
-		p.forgetAnswers()
-	}
-	return p.answers.find(head.Seq)
-}
-
 // admitNew says whether a number without a remembered answer may be carried out; if not, it answers
 // the command. own: the session has something where the request goes, which it may want to release,
 // so no quota refuses that. A client that is refused for long keeps its low-water mark, so answers

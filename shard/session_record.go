@@ -149,3 +149,23 @@ func (m *Machine) RemoteSession(id uint64) (RemoteSessionView, bool) {
 		Tracks: len(p.objects(kindTrack)), Detached: p.detached,
 	}, true
 }
+
+// findAnswer drops the answers that the client has received, and finds the one to this number, if
+// there is one.
+func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
+	if head.Low > p.low {
+		p.low = head.Low
+		p.forgetAnswers()
+	}
+	return p.answers.find(head.Seq)
+}
+
+// keepSentence is a sentence as it is remembered with an answer: whole if it is short enough and
+// the session has few answers, as clients that raise their low-water mark do. Otherwise a repeat
+// gets the general sentence of its outcome.
+func (p *sessionRecord) keepSentence(text string, out outcome) string {
+	if !out.hasSentence() || text == outcomeTable[out].text || len(text) > maxSentence || p.answers.len() >= maxSentences {
+		return ""
+	}
+	return text
+}

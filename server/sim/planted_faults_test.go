@@ -73,7 +73,7 @@ var plantedFaults = []plantedFault{
 		"no-memory", "shard/request.go",
 		[]string{
 			"q.kind == CmdAcquire && q.seq < p.low", "q.kind == 0 && q.seq < p.low",
-			"return p.answers.find(head.Seq)", "return nil",
+			"again := p.findAnswer(head)", "p.findAnswer(head)\n\tvar again *answer",
 			"case seq < p.low:", "case false:",
 		},
 		"server/sim", "TestFirstViolation", "",

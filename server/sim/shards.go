@@ -390,7 +390,7 @@ func (r *replica) execute() {
 			return
 		}
 		if w.now >= r.isolatedUntil {
-			w.sendPeerMessage(r, p)
+			r.sendPeerMessage(p)
 		}
 	}
 	if ready.Barrier != 0 {
@@ -464,30 +464,31 @@ func (r *replica) call(f func()) {
 }
 
 // sendPeerMessage sends a message to a replica of the other shard that takes itself for its leader.
-func (w *simulation) sendPeerMessage(from *replica, p leader.Message) {
+func (r *replica) sendPeerMessage(p leader.Message) {
+	w := r.w
 	copies := 1
-	if w.fault(DuplicateMessage, from.n, 0.05) {
+	if w.fault(DuplicateMessage, r.n, 0.05) {
 		copies = 2
 	}
-	if w.fault(LoseMessage, from.n, 0.1) {
+	if w.fault(LoseMessage, r.n, 0.1) {
 		copies = 0
 	}
 	msg := bytes.Clone(p.Bytes)
 	for range copies {
-		w.after(w.delay(from.n), func() {
+		w.after(w.delay(r.n), func() {
 			s := w.shards[p.To-1]
-			r := s.leader
-			if other := s.replicas[w.pick(LoseMessage, from.n, replicas)]; other.leading && !w.faultsOver {
-				r = other
+			to := s.leader
+			if other := s.replicas[w.pick(LoseMessage, r.n, replicas)]; other.leading && !w.faultsOver {
+				to = other
 			}
-			if w.now >= r.isolatedUntil {
-				r.call(func() { r.leader.Receive(r.clock(), from.s.id, msg, r) })
+			if w.now >= to.isolatedUntil {
+				to.call(func() { to.leader.Receive(to.clock(), r.s.id, msg, to) })
 			}
 		})
 	}
 }
 
-// HomeBucket, Session and Guest are what the leader looks up.
+// HomeBucket, Session and RemoteSession are what the leader looks up.
 func (r *replica) HomeBucket(id uint64) (uint64, bool) {
 	return r.m.Bucket(protocol.SessionBucket(id))
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Check says which invariant does not hold, if any. Decode relies on it: whatever passes is safe to
-// go on with.
-func (p *Process) Check() error {
+// check says which invariant does not hold, if any.
+func check(p *Process) error {
 	if _, err := withDefaults(p.options); err != nil || p.options.BackoffMin == 0 || p.options.BackoffMax == 0 {
 		return errors.New("options are not valid")
 	}
@@ -39,7 +38,7 @@ func (p *Process) Check() error {
 	case r.deadline > 0 && !running && p.phase != protocol.PhaseCompleting:
 		return errors.New("a deadline belongs to no round")
 	}
-	if err := p.checkMembers(running, decided); err != nil {
+	if err := checkMembers(p, running, decided); err != nil {
 		return err
 	}
 	gone := make(map[uint64]bool, len(p.formerMembers))
@@ -64,7 +63,7 @@ func (p *Process) Check() error {
 	return nil
 }
 
-func (p *Process) checkMembers(running, decided bool) error {
+func checkMembers(p *Process, running, decided bool) error {
 	r := &p.round
 	sessions, keys := make(map[uint64]bool, len(p.members)), make(map[string]bool)
 	order, waiting, coordinators := uint64(0), 0, 0

@@ -180,3 +180,22 @@ func (p *Process) dropAbsent(out *Out) {
 func notMember(session uint64, todo string) error {
 	return protocol.Errorf(protocol.StatusNotFound, "session %d is not a member of the process%s", session, todo)
 }
+
+// Evict takes a member out, its key too; its session, if it lives, is notified, and continues.
+// NOT_FOUND: it is no member.
+func (p *Process) Evict(at Now, session uint64, text string, out *Out) error {
+	p.fireDeadlines(at, out)
+	for _, m := range p.members {
+		if m.session != session {
+			continue
+		}
+		if !m.absent {
+			p.rememberFormer(at, m, protocol.RemovedByOperator)
+			p.notifyRemoved(p.findFormer(m.session), out)
+		}
+		p.remove(m, truncate("evicted by an operator: "+text), out)
+		p.topologyChanged(at, "topology changed: a member was evicted", out)
+		return nil
+	}
+	return notMember(session, "")
+}

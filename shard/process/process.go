@@ -2,6 +2,7 @@ package process
 
 import (
 	"math"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -161,4 +162,43 @@ func (p *Process) Key(session uint64) string {
 // have completed.
 func (p *Process) AllowsMessages() bool {
 	return p.phase == protocol.PhaseCoordinating || p.phase == protocol.PhaseCompleting
+}
+
+// Alter changes the options. Deadlines that are running stay as they are.
+func (p *Process) Alter(at Now, options protocol.ProcessOptions, out *Out) error {
+	p.fireDeadlines(at, out)
+	options, err := withDefaults(options)
+	if err != nil {
+		return err
+	}
+	p.options = options
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessAltered, Phase: p.phase, Epoch: p.round.epoch, Topology: p.topology})
+	return nil
+}
+
+// Latest is the round that ended last; false: none did.
+func (p *Process) Latest() (protocol.ProcessHistoryRound, bool) {
+	if len(p.history) == 0 {
+		return protocol.ProcessHistoryRound{}, false
+	}
+	return p.history[len(p.history)-1], true
+}
+
+// History is the last rounds that ended, the newest last. The slice is the caller's.
+func (p *Process) History() []protocol.ProcessHistoryRound { return slices.Clone(p.history) }
+
+// Describe reads everything but the history.
+func (p *Process) Describe() protocol.ProcessStatus {
+	d := protocol.ProcessStatus{
+		Phase: p.phase, Epoch: p.round.epoch, Topology: p.topology, Coordinator: p.round.session, Attempt: p.attempt, Started: p.round.wall, Start: p.start,
+		Options: p.options, Counters: p.counters,
+	}
+	for _, m := range p.members {
+		s := protocol.ProcessMemberInfo{Member: m.view(), Status: m.status, Token: m.token, Joined: m.joined}
+		if m.absent {
+			s.Status, s.Until = protocol.MemberAbsent, m.until
+		}
+		d.Members = append(d.Members, s)
+	}
+	return d
 }

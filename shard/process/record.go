@@ -85,3 +85,7 @@ func Decode(b []byte) (*Process, error) {
 	}
 	return p, nil
 }
+
+// Check says which invariant does not hold, if any. Decode relies on it: whatever passes is safe to
+// go on with.
+func (p *Process) Check() error { return check(p) }

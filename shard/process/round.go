@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -286,4 +287,66 @@ func (p *Process) notifyRemoved(f *formerMember, out *Out) {
 	out.Events = append(out.Events, MemberEvent{
 		Kind: EventRemoved, Removal: f.removal, Session: f.session, Epoch: p.round.epoch, CompletedEpoch: f.completedEpoch, Topology: p.topology, Text: removalTexts[f.removal],
 	})
+}
+
+// Force starts a new round although nothing changed: the present one is cancelled, unless its
+// outcome is decided. Members that are absent leave. PRECONDITION_FAILED: there are no members.
+func (p *Process) Force(at Now, text string, out *Out) error {
+	p.fireDeadlines(at, out)
+	if len(p.members) == 0 {
+		return protocol.Errorf(protocol.StatusPreconditionFailed, "process has no members; there is nobody to go through a round")
+	}
+	for _, m := range p.members {
+		if m.absent {
+			p.topologyChanged(at, "forced", out)
+			break
+		}
+	}
+	switch p.phase {
+	case protocol.PhaseIdle: // only absent members were there
+		return nil
+	case protocol.PhaseCompleting:
+		p.pending, p.start = true, at.Log
+		return nil
+	case protocol.PhasePreparing, protocol.PhaseCoordinating:
+		p.abandonRound(at, protocol.RoundCancelled, truncate("forced by an operator: "+text), out)
+	}
+	p.attempt = 0
+	p.scheduleRound(at, at.Log, out)
+	return nil
+}
+
+// record puts the present round into the history.
+func (p *Process) record(at Now, outcome protocol.ProcessOutcome, text string, out *Out) {
+	r := &p.round
+	e := protocol.ProcessHistoryRound{
+		Epoch: r.epoch, Topology: r.topology, Coordinator: r.session, Size: r.size, Attempt: r.attempt, Wall: r.wall, Duration: since(at.Log, r.started),
+		Outcome: outcome, Text: truncate(text),
+	}
+	if r.prepared > 0 {
+		e.Prepared = since(r.prepared, r.started)
+	}
+	if r.decided > 0 {
+		e.Decided = since(r.decided, r.started)
+	}
+	if len(p.history) == MaxHistory {
+		p.history = slices.Delete(p.history, 0, 1)
+	}
+	p.history = append(p.history, e)
+	switch outcome {
+	case protocol.RoundCompleted:
+		p.counters.Completed++
+	case protocol.RoundCancelled:
+		p.counters.Cancelled++
+	case protocol.RoundFailed:
+		p.counters.Failed++
+	}
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessRoundEnded, Outcome: outcome, Epoch: r.epoch, Topology: r.topology, Text: e.Text})
+}
+
+func since(now, then uint64) uint64 {
+	if now < then {
+		return 0
+	}
+	return now - then
 }
