@@ -203,7 +203,7 @@ func about(ctx context.Context, v *viewer, q url.Values, read pageFunc, path str
 	if err != nil {
 		return nil, err
 	}
-	if p.Status != 0 {
+	if p.missing {
 		return nil, &notFoundError{"It does not exist any more."}
 	}
 	t := &target{q: url.Values{}, path: p.Node, page: p, name: p.Name}

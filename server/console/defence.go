@@ -51,7 +51,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Allow", "GET, HEAD, POST")
 		http.Error(w, "use GET, HEAD or POST", http.StatusMethodNotAllowed)
 	case r.Method == http.MethodPost && !sameOrigin(r):
-		http.Error(w, "this form was not sent by a page of this console", http.StatusForbidden)
+		http.Error(w, "this form was not sent by a page of this console, or the browser does not say so: reach the console over TLS or on loopback", http.StatusForbidden)
 	default:
 		if r.Method == http.MethodPost {
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -73,19 +73,22 @@ func (g *guard) knownHost(host string) bool {
 	return name == "localhost" || slices.ContainsFunc(g.hosts, func(h string) bool { return strings.EqualFold(h, name) })
 }
 
-// sameOrigin says whether a browser sends a request for a page of this console. Browsers always
-// send the origin with a form.
+// sameOrigin says whether a form was sent by a page of this console. Its pages send no referrer, so
+// browsers send "null" for their origin, and say in Sec-Fetch-Site where it comes from. They do so
+// over TLS and on loopback.
 func sameOrigin(r *http.Request) bool {
-	scheme := "http://"
-	if r.TLS != nil {
-		scheme = "https://"
-	}
-	origin := r.Header.Get("Origin")
-	if origin != scheme+r.Host && origin != "https://"+r.Host { // TLS may end before the console
-		return false
-	}
 	site := r.Header.Get("Sec-Fetch-Site")
-	return site == "" || site == "same-origin"
+	switch origin := r.Header.Get("Origin"); origin {
+	case "", "null":
+		return site == "same-origin"
+	default:
+		scheme := "http://"
+		if r.TLS != nil {
+			scheme = "https://"
+		}
+		known := origin == scheme+r.Host || origin == "https://"+r.Host // TLS may end before the console
+		return known && (site == "" || site == "same-origin")
+	}
 }
 
 // Server serves a console with limits that hold against slow and hostile clients. The caller

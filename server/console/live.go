@@ -20,6 +20,7 @@ const (
 	maxStreams      = 64
 	commentInterval = 15 * time.Second // a proxy that cuts silent connections hears of the stream
 	updateTimeout   = 10 * time.Second // for one update to be taken
+	viewTimeout     = 3 * time.Second  // for one read of a page, after which its tabs say that it may be old
 )
 
 // view reads one page again and again while somebody looks at it. All streams of the page with the
@@ -84,7 +85,7 @@ func (w *view) run(ctx context.Context, refresh time.Duration, read func(context
 	var last []byte
 	for {
 		began := time.Now()
-		reading, cancel := context.WithTimeout(ctx, readTimeout)
+		reading, cancel := context.WithTimeout(ctx, viewTimeout)
 		p, err := read(reading)
 		cancel()
 		if ctx.Err() != nil {
@@ -106,7 +107,11 @@ func (w *view) run(ctx context.Context, refresh time.Duration, read func(context
 			w.changed = make(chan struct{})
 			w.mu.Unlock()
 		}
-		t := time.NewTimer(max(refresh, time.Since(began))) // at most half of the time is spent reading
+		pause := refresh
+		if err == nil {
+			pause = max(refresh, time.Since(began)) // at most half of the time is spent reading
+		}
+		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
 		case <-ctx.Done():

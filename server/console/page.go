@@ -12,6 +12,7 @@ import (
 // they cannot differ.
 type page struct {
 	Status  int          `json:"-"` // of HTTP; 0: 200
+	missing bool         // the object does not exist now, and may any time
 	Section string       `json:"-"` // of the navigation
 	Node    string       `json:"-"` // path of the coordination node that the page is about
 	Title   string       `json:"-"` // what kind of object it is about, or what it lists

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -127,7 +126,7 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	ownersAfter, queueAfter := number64(q.Get("owners")), number64(q.Get("queue"))
 	sem, err := n.Describe(ctx, name, append(opts, client.IncludeOwners(), ownersFrom(ownersAfter))...)
 	if errors.Is(err, client.NotFound) {
-		p.Status = http.StatusNotFound
+		p.missing = true
 		p.Notes = []note{{"warn", "There is no such semaphore now. An ephemeral one, such as a lock, exists only while somebody holds it or waits for it. This page shows it as soon as it is there."}}
 		p.Tables = []table{owners, queue}
 		return p, nil

@@ -169,12 +169,14 @@
   let timer = 0;
   const showLost = (why) => {
     live = false;
+    body.dataset.state = "lost";
     if (!lostAt) lostAt = Date.now();
     banner.textContent = (why || "Not live: the console does not answer") + ", since " + new Date(lostAt).toLocaleTimeString() + ".";
     banner.hidden = false;
   };
   const showLive = () => {
     live = true;
+    body.dataset.state = "live";
     lostAt = retry = 0;
     banner.hidden = true;
   };
@@ -183,6 +185,7 @@
     source?.close();
     source = null;
     live = false;
+    delete body.dataset.state;
   };
   const open = () => {
     close();
