@@ -12,7 +12,7 @@ import (
 
 // trialTimeout bounds one visit, so that a server that hangs costs the run a few minutes and not
 // the day.
-const trialTimeout = 5 * time.Minute
+const trialTimeout = 10 * time.Minute
 
 // maxOtherLoad is the part of the machine that others may use before the report says so.
 const maxOtherLoad = 0.05

@@ -104,7 +104,6 @@ type tracer struct {
 	log    io.Writer
 
 	load     int     // whose column is filled
-	pairs    float64 // that the first look has seen a second
 	ownCPU   float64 // of a pair, us
 	serveCPU float64
 }
@@ -221,8 +220,20 @@ type look struct {
 }
 
 type processLook struct {
-	cpu                    time.Duration
-	voluntary, involuntary float64 // switches of its threads
+	cpu      time.Duration
+	switches map[string]switches // by thread
+}
+
+type switches struct{ voluntary, involuntary float64 }
+
+// since adds up what the threads have done since an earlier look. What a thread did that has ended
+// in between is not known.
+func (l processLook) since(before processLook) (s switches) {
+	for thread, now := range l.switches {
+		s.voluntary += now.voluntary - before.switches[thread].voluntary
+		s.involuntary += now.involuntary - before.switches[thread].involuntary
+	}
+	return s
 }
 
 func (t *tracer) look(ctx context.Context) (l look, err error) {
@@ -233,16 +244,15 @@ func (t *tracer) look(ctx context.Context) (l look, err error) {
 	if l.load, err = lookAt(os.Getpid()); err != nil {
 		return l, err
 	}
-	l.metrics, err = loadgen.ReadMetrics(ctx, t.server.addr[2])
+	l.metrics, _, err = t.metrics(ctx)
 	return l, err
 }
 
-// lookAt adds the threads of a process up. Those that have ended are missing, but neither of the
-// two processes ends threads.
 func lookAt(id int) (l processLook, err error) {
 	if l.cpu, err = processCPU(id); err != nil {
 		return l, err
 	}
+	l.switches = map[string]switches{}
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", id))
 	if err != nil {
 		return l, err
@@ -252,14 +262,12 @@ func lookAt(id int) (l processLook, err error) {
 		if err != nil {
 			continue // it has just ended
 		}
+		var s switches
 		for line := range strings.Lines(string(b)) {
-			var n float64
-			if _, err := fmt.Sscanf(line, "voluntary_ctxt_switches: %f", &n); err == nil {
-				l.voluntary += n
-			} else if _, err := fmt.Sscanf(line, "nonvoluntary_ctxt_switches: %f", &n); err == nil {
-				l.involuntary += n
-			}
+			_, _ = fmt.Sscanf(line, "voluntary_ctxt_switches: %f", &s.voluntary) // no other line fits
+			_, _ = fmt.Sscanf(line, "nonvoluntary_ctxt_switches: %f", &s.involuntary)
 		}
+		l.switches[name] = s
 	}
 	return l, nil
 }
@@ -285,23 +293,25 @@ func (t *tracer) times(r *loadgen.Result, before, after look) {
 	t.set(times, "of it, from decoded to applied (the first call of each batch)", Microseconds, 1e6*mean("signalbox_batch_seconds"))
 	t.set(times, "a write to the log, synced or not", Microseconds, 1e6*mean("signalbox_log_write_seconds"))
 
-	t.pairs = r.Rate
 	pairs := r.Rate * seconds
 	count := func(metric string) float64 { return after.metrics[metric+"_count"] - before.metrics[metric+"_count"] }
 	t.serveCPU = (after.server.cpu - before.server.cpu).Seconds() * 1e6 / pairs
 	t.ownCPU = (after.load.cpu - before.load.cpu).Seconds() * 1e6 / pairs
 	const counts = "Counts"
 	t.set(counts, "pairs/s", PerSecond, r.Rate)
-	t.set(counts, "batches/s", PerSecond, count("signalbox_batch_commands")/seconds)
+	batches := count("signalbox_batch_commands")
+	t.set(counts, "batches/s", PerSecond, batches/seconds)
 	t.set(counts, "commands in a batch", "", mean("signalbox_batch_commands"))
 	t.set(counts, "writes to the log in a pair", "", count("signalbox_log_write_seconds")/pairs)
+	server := after.server.since(before.server)
 	for _, x := range []struct {
-		who           string
-		before, after processLook
-	}{{"server", before.server, after.server}, {"load", before.load, after.load}} {
-		t.set(counts, x.who+": thread switches in a pair, voluntary", "", (x.after.voluntary-x.before.voluntary)/pairs)
-		t.set(counts, x.who+": thread switches in a pair, involuntary", "", (x.after.involuntary-x.before.involuntary)/pairs)
+		who string
+		switches
+	}{{"server", server}, {"load", after.load.since(before.load)}} {
+		t.set(counts, x.who+": thread switches in a pair, voluntary", "", x.voluntary/pairs)
+		t.set(counts, x.who+": thread switches in a pair, involuntary", "", x.involuntary/pairs)
 	}
+	t.set(counts, "server: thread switches in a batch", "", (server.voluntary+server.involuntary)/batches)
 }
 
 // WriteTable writes the trace for people.

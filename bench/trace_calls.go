@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
 // countedCalls are the system calls that are counted by themselves, and how they are shown.
@@ -25,6 +27,7 @@ var countedCalls = []struct {
 	{"polling: epoll_wait, epoll_pwait", []string{"epoll_wait", "epoll_pwait"}},
 	{"threads: futex", []string{"futex"}},
 	{"threads: nanosleep", []string{"nanosleep"}},
+	{"clocks: clock_gettime", []string{"clock_gettime"}},
 }
 
 const allCalls = "raw_syscalls:sys_enter"
@@ -50,15 +53,26 @@ func (t *tracer) countCalls(ctx context.Context) error {
 		}
 	}
 	seconds := t.cfg.Length.Seconds()
-	pairs := t.pairs * seconds
 	for _, x := range []struct {
 		who string
 		id  int
 	}{{"server", t.server.Process().ID()}, {"load", os.Getpid()}} {
+		before, begun, err := t.metrics(ctx)
+		if err != nil {
+			return err
+		}
 		out, ok := t.perf(ctx, "stat", "-x", ",", "-e", strings.Join(events, ","), "-p", strconv.Itoa(x.id), "--", "sleep", plain(seconds))
 		if !ok {
 			return ctx.Err()
 		}
+		after, ended, err := t.metrics(ctx)
+		if err != nil {
+			return err
+		}
+		// perf counts for a little less than the time between the two looks.
+		share := seconds / ended.Sub(begun).Seconds()
+		pairs := share * (after["signalbox_batch_commands_sum"] - before["signalbox_batch_commands_sum"]) / 2
+		batches := share * (after["signalbox_batch_commands_count"] - before["signalbox_batch_commands_count"])
 		counts := perfCounts(out)
 		section := "System calls of the " + x.who + " in a pair"
 		rest := counts[allCalls]
@@ -72,8 +86,16 @@ func (t *tracer) countCalls(ctx context.Context) error {
 			t.set(section, c.text, "", n/pairs)
 		}
 		t.set(section, "others", "", rest/pairs)
+		if x.who == "server" {
+			t.set(section, "all, in a batch", "", counts[allCalls]/batches)
+		}
 	}
 	return ctx.Err()
+}
+
+func (t *tracer) metrics(ctx context.Context) (map[string]float64, time.Time, error) {
+	m, err := loadgen.ReadMetrics(ctx, t.server.addr[2])
+	return m, time.Now(), err
 }
 
 // perfCounts reads what `perf stat -x ,` says: a line for each event, with the count in front.

@@ -39,7 +39,7 @@ var serverParts = append([]part{
 	{"polling sockets", []string{"golang.org/x/sys/unix.EpollWait", gnet + "pkg/netpoll.epollWait", "runtime.netpoll"}},
 	{"reading sockets", []string{"golang.org/x/sys/unix.Read"}},
 	{"writing sockets", []string{"golang.org/x/sys/unix.Write", gnet + "pkg/io"}},
-	{"writing the log", []string{"github.com/cockroachdb/pebble", dragonboat + "internal/logdb", module + "shard/replica/logstore", "os.(*File)"}},
+	{"writing the log", []string{"github.com/cockroachdb/pebble", dragonboat + "internal/logdb", module + "shard/replica/logstore", module + "shard/replica/wal", "os.(*File)"}},
 	{"applying", []string{module + "shard."}},
 	{"leader tasks", []string{module + "shard/leader"}},
 	{"delivery", []string{module + "server/delivery", module + "server.(*shardHost)", module + "server.(*delivery"}},

@@ -68,7 +68,7 @@ func TestTrace(t *testing.T) {
 	}
 	for _, row := range r.Rows {
 		for i, v := range row.Values {
-			if math.IsNaN(v) || v < 0 {
+			if v < 0 { // a starved machine may give no value: NaN
 				t.Errorf("%s, %s: %v", row.Text, r.Loads[i], v)
 			}
 		}
