@@ -10,9 +10,13 @@ PKGS ?= ./...
 help: ## print the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build the binary ./bin/signalbox
+# The gateway for YDB clients is a module of its own, so that this one needs no gRPC; so are its tests against YDB's SDKs.
+YDB := cmd/signalbox-ydb
+
+build: ## build the binaries ./bin/signalbox and ./bin/signalbox-ydb
 	@mkdir -p bin
 	go build -o bin/signalbox ./cmd/signalbox
+	cd $(YDB) && go build -o ../../bin/signalbox-ydb .
 
 run: build ## build and start an instance on ./signalbox-data, and show what to paste next
 	./bin/signalbox serve --data ./signalbox-data --console 127.0.0.1:7073 --tour
@@ -28,6 +32,11 @@ test: ## everything that must pass: format, vet, all tests with the race detecto
 	@f=$$(git ls-files '*.go' | xargs -r gofmt -l); test -z "$$f" || { echo "not gofmt-ed:"; echo "$$f"; exit 1; }
 	go vet ./...
 	go test $(RACE) -timeout 15m $(TESTFLAGS) $(PKGS)
+	cd $(YDB) && go vet ./... && go test -timeout 5m ./...
+	cd $(YDB)/sdktest && go vet ./... && go test $(RACE) -timeout 5m ./...
+
+ydb: ## the long tests of the gateway for YDB clients, and the figures of its page, about 5 minutes; with YDB's JavaScript SDK where npm brings it
+	cd $(YDB)/sdktest && SIGNALBOX_YDB_LONG=1 go test -v -timeout 30m ./...
 
 quick: ## the tests without the race detector and without the long ones
 	go test -short $(TESTFLAGS) $(PKGS)
@@ -52,6 +61,7 @@ golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/rollout \
 	  ./server/delivery ./server/failuredetector ./server/governor ./client/internal/membership ./client/sessionstate -update
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
+	cd $(YDB) && go test . -run TestReference -update
 
 fixture: ## keep what this version writes, as VERSION, for all later versions to read: once, from the tree that is released
 	@test -n "$(VERSION)" || { echo "say which: make fixture VERSION=0.1.0"; exit 1; }
@@ -98,4 +108,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos
+.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos ydb

@@ -161,6 +161,8 @@ type acquireOp struct {
 	reply  protocol.AcquireReply
 	sent   bool // some sending may have had its effect
 
+	accepted bool // the server has queued it once
+
 	// Guarded by session.mu.
 	expected bool                    // it is in session.waitingAcquires
 	result   *protocol.AcquireResult // of an accepted acquire
@@ -241,23 +243,41 @@ func (s *Session) expect(a *acquireOp) {
 
 func (a *acquireOp) attempts(ctx context.Context) (*Lease, error) {
 	s := a.s
-	accepted := false
+	for {
+		state, orderID, route, err := a.outcome(ctx)
+		if err != nil || state == protocol.NotAcquired {
+			return nil, err
+		}
+		if l, err := a.grant(route, orderID); l != nil || err != nil {
+			return l, err
+		} else if err := s.endErr(); err != nil {
+			return nil, err
+		}
+		s.closeSeq(a.x.seq)
+		sleep(ctx, s.ctx.Done(), retryBase)
+	}
+}
+
+// outcome sends the acquire until the server has decided it: state is acquired, or not acquired
+// because its timeout ended.
+func (a *acquireOp) outcome(ctx context.Context) (state protocol.AcquireState, orderID uint64, route requestRoute, err error) {
+	s := a.s
 	for {
 		route, sent, err := s.send(ctx, protocol.KindAcquire, a.bucket, &a.x, &a.req, &a.reply)
 		a.sent = a.sent || sent || err == nil
 		if err != nil {
-			return nil, err
+			return 0, 0, route, err
 		}
 		outcome := protocol.AcquireResult{State: a.reply.State, OrderID: a.reply.OrderID}
 		if outcome.State == protocol.Accepted {
 			s.closeSeq(a.x.seq)
-			if !accepted && a.o.onAccepted != nil {
+			if !a.accepted && a.o.onAccepted != nil {
 				a.o.onAccepted(outcome.OrderID)
 			}
-			accepted = true
+			a.accepted = true
 			result, err := a.await(ctx, route)
 			if err != nil {
-				return nil, err
+				return 0, 0, route, err
 			}
 			if result == nil {
 				// It may have been missed. Sent again, the acquire is answered with what became of
@@ -271,26 +291,19 @@ func (a *acquireOp) attempts(ctx context.Context) (*Lease, error) {
 		case outcome.Status != protocol.StatusOK:
 			if outcome.Status == protocol.StatusSessionExpired {
 				s.endedByServer(protocol.Errorf(outcome.Status, "%s", outcome.Message))
-				return nil, s.Err()
+				return 0, 0, route, s.Err()
 			}
-			return nil, &protocol.Error{Status: outcome.Status, Message: outcome.Message}
+			return 0, 0, route, &protocol.Error{Status: outcome.Status, Message: outcome.Message}
 		case outcome.State == protocol.NotAcquired:
 			if a.o.timeout == protocol.Forever {
 				// That wait ends by being ended. Over a lost link the server remembers only that
 				// nothing has come of it.
-				return nil, protocol.Errorf(protocol.StatusAborted, "the wait, or what it came to, was ended while the connection was lost; acquire again")
+				return 0, 0, route, protocol.Errorf(protocol.StatusAborted, "the wait, or what it came to, was ended while the connection was lost; acquire again")
 			}
-			return nil, nil
 		case outcome.State != protocol.Acquired:
-			return nil, protocol.Errorf(protocol.StatusInternal, "server answered an acquire with state %d", outcome.State)
+			return 0, 0, route, protocol.Errorf(protocol.StatusInternal, "server answered an acquire with state %d", outcome.State)
 		}
-		if l, err := a.grant(route, outcome.OrderID); l != nil || err != nil {
-			return l, err
-		} else if err := s.endErr(); err != nil {
-			return nil, err
-		}
-		s.closeSeq(a.x.seq)
-		sleep(ctx, s.ctx.Done(), retryBase)
+		return outcome.State, outcome.OrderID, route, nil
 	}
 }
 

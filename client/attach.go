@@ -90,9 +90,13 @@ func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.Session
 	s.m = sessionstate.Start(sent, millis.Duration(reply.Timeout), millis.Duration(reply.Grace))
 	s.timer = time.AfterFunc(time.Hour, func() { s.step((*sessionstate.Machine).Tick) })
 	s.mu.Unlock()
-	if err := s.c.register(s); err != nil {
+	replaced, err := s.c.register(s)
+	if err != nil {
 		s.timer.Stop()
 		return err
+	}
+	if replaced != nil {
+		replaced.step(func(*sessionstate.Machine, time.Duration) { replaced.end(sessionstate.TakenOver, ErrTakenOver) })
 	}
 	s.step(func(m *sessionstate.Machine, now time.Duration) {
 		if !s.bind(on, reply) {
@@ -349,27 +353,33 @@ func (s *Session) stopAtServer(last *attachment) {
 	}
 }
 
-// restore attaches the session. All tries have one epoch and one nonce: an epoch for each would let
-// a later try overtake the attach of another successor of the same saved state.
+// restore attaches the session under the next epoch.
 func (s *Session) restore(ctx context.Context) error {
+	cn, err := s.attachUnder(ctx, s.nextEpoch())
+	if err != nil && !answered(err) && ctx.Err() != nil && cn != nil {
+		// It may be attached there, and would be kept alive for nobody.
+		cn.end(errors.New("a restore on it was given up"))
+	}
+	return err
+}
+
+// attachUnder attaches the session of another holder. All tries have one epoch and one nonce: an
+// epoch for each would let a later try overtake the attach of another successor of the same saved
+// state. cn is the connection of the last try.
+func (s *Session) attachUnder(ctx context.Context, epoch uint64) (cn *conn, err error) {
 	retry := backoff{base: retryBase, max: retryMax}
-	epoch := s.nextEpoch()
 	var last error
 	for {
 		cn, reply, sent, err := s.sendAttach(ctx, epoch)
 		switch {
 		case err == nil:
-			return s.activate(sent, cn, reply, last != nil)
+			return cn, s.activate(sent, cn, reply, last != nil)
 		case s.c.ctx.Err() != nil:
-			return ErrClientClosed
+			return nil, ErrClientClosed
 		case ctx.Err() != nil:
-			if cn != nil {
-				// It may be attached there, and would be kept alive for nobody.
-				cn.end(errors.New("a restore on it was given up"))
-			}
-			return interrupted(ctx, last)
+			return cn, interrupted(ctx, last)
 		case !canResend(err):
-			return err
+			return cn, err
 		}
 		last = err
 		s.c.waitRetry(ctx, s.home(), cn, err, &retry)

@@ -96,7 +96,8 @@ func instant(t testing.TB) *Session {
 	c.routes.Store(r)
 	cn := newConn(c, newInstantConn(), protocol.HelloReply{Instance: 1, Window: 4096, MaxFrame: protocol.MaxFrameLen}, nil, c.clock)
 	c.adopt(cn, "x")
-	s := c.newSession("/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()}, sessionOptions{timeout: DefaultTimeout})
+	n := nodeOf(c, "/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()})
+	s := newSession(&n, sessionOptions{timeout: DefaultTimeout})
 	if err := s.activate(c.clock.now(), cn, &protocol.SessionReply{Session: 1, Epoch: 1, Shard: 1, Timeout: 1_800_000}, false); err != nil {
 		t.Fatal(err)
 	}

@@ -78,11 +78,13 @@ func (cn *conn) forgetPresented(s *Session) {
 
 // forgetSession forgets what the connection knows of a session that is over. The session's mu is
 // held.
-func (cn *conn) forgetSession(s *Session) {
+func (cn *conn) forgetSession(s *Session, last bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	delete(cn.presented, s)
-	delete(cn.detachedUpTo, s.id)
+	if last {
+		delete(cn.detachedUpTo, s.id)
+	}
 }
 
 // failSessionCalls ends the calls of a session that has ended. The session's ended is set already,

@@ -96,7 +96,8 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 	c.routes.Store(r)
 	cn := newConn(c, newDeafConn(), protocol.HelloReply{Instance: 1, Window: 100, MaxFrame: protocol.MaxFrameLen}, nil, c.clock)
 	c.adopt(cn, "x")
-	s := c.newSession("/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()}, sessionOptions{timeout: time.Hour})
+	n := nodeOf(c, "/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()})
+	s := newSession(&n, sessionOptions{timeout: time.Hour})
 	if err := s.activate(c.clock.now(), cn, &protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: 3_600_000}, false); err != nil {
 		t.Fatal(err)
 	}

@@ -52,10 +52,11 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	if err != nil {
 		return nil, withSession("restore", saved.Session, err)
 	}
+	n := nodeOf(c, saved.Node, info)
 	if err := c.checkSessionID(ctx, saved.Session); err != nil {
 		return nil, withSession("restore", saved.Session, err)
 	}
-	s := c.newSession(saved.Node, info, o)
+	s := newSession(&n, o)
 	s.id, s.generation = saved.Session, saved.Generation+1
 	copy(s.key[:], saved.Key)
 	s.epoch = uint64(s.generation) * generationEpochs

@@ -139,13 +139,23 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, op
 	if what == 0 || what&^(OnData|OnOwners) != 0 {
 		return nil, nil, withOp("watch", name, protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))
 	}
+	o := readOptionsOf(opts)
+	sem, fired, err := s.describeOnce(ctx, name, o.flags|uint8(what), o, 0)
+	return sem, fired, withOp("watch", name, err)
+}
+
+// describeOnce reads a semaphore for the session at its shard's leader, and arms the one-shot watch
+// that flags name, if any: else fired is nil. If names and data are longer than maxBytes it fails
+// with PreconditionFailed; 0: any length.
+func (s *Session) describeOnce(ctx context.Context, name string, flags uint8, o readOptions, maxBytes int) (*Semaphore, <-chan WatchResult, error) {
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {
-		return nil, nil, withOp("watch", name, err)
+		return nil, nil, err
 	}
-	o := readOptionsOf(opts)
-	req := protocol.Describe{Session: s.id, Node: s.node.id, Name: []byte(name), Consistency: o.consistency, Flags: o.flags | uint8(what)}
+	const watches = uint8(OnData | OnOwners)
+	req := protocol.Describe{Session: s.id, Node: s.node.id, Name: []byte(name), Consistency: o.consistency, Flags: flags}
 	var shot *oneShot
+	size := 0
 	sem, err := s.node.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
 		_, _, err := s.send(ctx, protocol.KindDescribe, bucket, &requestState{prepare: func(route requestRoute) {
 			req.MinIndex = s.node.readFrom(bucket)
@@ -153,19 +163,28 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, op
 			if o.consistency == protocol.Relaxed || o.consistency != protocol.Strict && s.node.relaxed {
 				req.Consistency = s.node.consistencyAt(o, route.shard, route.cn)
 			}
-			if req.Flags&uint8(OnData|OnOwners) == 0 || len(req.Cursor) > 0 {
-				return // not the first page
+			if req.Flags&watches == 0 || len(req.Cursor) > 0 {
+				return // no watch, or not the first page
 			}
 			shot.disarm()
 			shot = &oneShot{id: s.c.lastWatchID.Add(1), cn: route.cn, ch: make(chan WatchResult, 1)}
 			shot.arm()
 			req.WatchID = shot.id
 		}}, &req, reply)
+		if len(req.Cursor) == 0 {
+			size = 0 // read from the start
+		}
+		if size += describedBytes(reply); err == nil && maxBytes > 0 && size > maxBytes {
+			err = protocol.Errorf(protocol.StatusPreconditionFailed, "the description is longer than %d bytes; describe the semaphore without its owners and waiters", maxBytes)
+		}
 		return err
 	})
 	if err != nil {
 		shot.disarm()
-		return nil, nil, withOp("watch", name, err)
+		return nil, nil, err
+	}
+	if shot == nil {
+		return sem, nil, nil
 	}
 	fired := shot
 	stop := context.AfterFunc(s.ctx, func() {
@@ -177,6 +196,19 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, op
 		stop()
 	}
 	return sem, fired.ch, nil
+}
+
+// describedBytes is about how long a page is: its data, and 40 bytes for the numbers of an entry.
+func describedBytes(r *protocol.DescribeReply) int {
+	const entry = 40
+	n := len(r.Name) + len(r.Data)
+	for i := range r.Owners {
+		n += entry + len(r.Owners[i].Data)
+	}
+	for i := range r.Waiters {
+		n += entry + len(r.Waiters[i].Data)
+	}
+	return n
 }
 
 // Watch is Node.Watch on the session's node. It does not end with the session.

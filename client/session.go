@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -98,11 +97,18 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 	if err != nil {
 		return nil, withOp("start session on", nodePath, err)
 	}
-	s := c.newSession(nodePath, info, o)
-	randomKey(s.key[:])
+	n := nodeOf(c, nodePath, info)
+	var key [protocol.KeyLen]byte
+	randomKey(key[:])
+	return startSession(ctx, &n, key[:], o)
+}
+
+func startSession(ctx context.Context, n *Node, key []byte, o sessionOptions) (*Session, error) {
+	s := newSession(n, o)
+	copy(s.key[:], key)
 	if err := s.start(ctx); err != nil {
 		s.cancel(err)
-		return nil, withOp("start session on", nodePath, err)
+		return nil, withOp("start session on", n.path, err)
 	}
 	return s, nil
 }
@@ -134,10 +140,10 @@ func (c *Client) Supervise(ctx context.Context, node string, serve func(ctx cont
 	return supervise(ctx, c, node, serve, opts)
 }
 
-func (c *Client) newSession(path string, info *protocol.NodeInfo, o sessionOptions) *Session {
+func newSession(n *Node, o sessionOptions) *Session {
 	s := &Session{
-		c: c, node: nodeOf(c, path, info), opts: o, nonce: randomNonce(),
-		requestedTimeout: sessionstate.Enlarge(o.timeout, millis.Duration(info.Config.GracePeriod)), stopped: make(chan struct{}), attached: make(chan struct{}), attachWanted: make(chan struct{}, 1),
+		c: n.c, node: *n, opts: o, nonce: randomNonce(),
+		requestedTimeout: sessionstate.Enlarge(o.timeout, n.grace), stopped: make(chan struct{}), attached: make(chan struct{}), attachWanted: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.seqs.reset(1)

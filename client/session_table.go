@@ -23,13 +23,15 @@ type sessionTable struct {
 	watchdog *watchdog             // while there are sessions
 }
 
-// register makes the session known to the client, which keeps it alive from now on.
-func (t *sessionTable) register(s *Session) error {
+// register makes the session known to the client, which keeps it alive from now on. replaced is the
+// session with the same id that the client had: it was restored by its own client.
+func (t *sessionTable) register(s *Session) (replaced *Session, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return ErrClientClosed
+		return nil, ErrClientClosed
 	}
+	replaced = t.sessions[s.id]
 	t.sessions[s.id] = s
 	if have := t.shortestTimeout(); have == 0 || s.requestedTimeout < have {
 		t.shortest.Store(int64(s.requestedTimeout))
@@ -37,20 +39,23 @@ func (t *sessionTable) register(s *Session) error {
 	if t.watchdog == nil {
 		t.watchdog = startWatchdog(t, t.cluster.clock)
 	}
-	return nil
+	return replaced, nil
 }
 
 // forget is the end of register. The session's mu is held.
 func (t *sessionTable) forget(s *Session) {
 	t.mu.Lock()
-	delete(t.sessions, s.id)
+	known := t.sessions[s.id] == s // else it was replaced
+	if known {
+		delete(t.sessions, s.id)
+	}
 	if len(t.sessions) == 0 {
 		t.shortest.Store(0)
 		t.stopWatchdog()
 	}
 	t.mu.Unlock()
 	for _, cn := range t.cluster.allConns() {
-		cn.forgetSession(s)
+		cn.forgetSession(s, known)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestFilesAreReadAndReplacedInOnePlace(t *testing.T) {
 	list, fset := packages(t)
 	used := map[string]bool{}
 	for _, p := range list {
-		if !strings.HasPrefix(p.dir, "server") && p.dir != "cmd/signalbox" {
+		if !strings.HasPrefix(p.dir, "server") && p.dir != "cmd/signalbox" && !inFolder(p.dir, "cmd/signalbox-ydb") {
 			continue
 		}
 		for name, f := range p.files {

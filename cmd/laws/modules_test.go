@@ -37,3 +37,18 @@ func TestDirectDependenciesEarnTheirLine(t *testing.T) {
 		t.Fatalf("found %d direct dependencies in go.mod", direct)
 	}
 }
+
+// TestNestedModulesStayOutside: what needs gRPC is a module of its own, and the module that
+// programs import has neither gRPC nor protobuf in its graph.
+func TestNestedModulesStayOutside(t *testing.T) {
+	for _, m := range lawful {
+		if !strings.Contains(read(t, m+"/go.mod"), "\nreplace "+module+" => ") {
+			t.Errorf("%s/go.mod does not take the repository's own module", m)
+		}
+	}
+	for line := range strings.Lines(read(t, "go.mod")) {
+		if strings.Contains(line, "google.golang.org/grpc ") || strings.Contains(line, "ydb-platform/") {
+			t.Errorf("go.mod has %s", strings.TrimSpace(line))
+		}
+	}
+}

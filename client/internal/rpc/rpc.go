@@ -95,4 +95,17 @@ var (
 	Cluster func(ctx context.Context, c any, method string, in, out any) error
 	// Map is the cluster map that the client routes by. It must not be changed.
 	Map func(ctx context.Context, c any) (*protocol.MapReply, error)
+
+	// StartSession starts a session with a key. opts is a []client.SessionOption, and the result a
+	// *client.Session, here and in AttachSession.
+	StartSession func(ctx context.Context, n any, key []byte, opts any) (any, error)
+	// AttachSession takes over a session under an attach epoch. Its requests are numbered from
+	// firstNumber on.
+	AttachSession func(ctx context.Context, n any, id uint64, key []byte, epoch, firstNumber uint64, opts any) (any, error)
+	// Acquire sends one acquire until it is decided, and calls accepted once if it is queued. It
+	// makes no lease.
+	Acquire func(ctx context.Context, s any, req *protocol.Acquire, accepted func()) (acquired bool, err error)
+	// DescribeOnce reads a semaphore at its shard's leader and arms a one-shot watch, if flags name
+	// one. sem is a *client.Semaphore, and fired a <-chan client.WatchResult.
+	DescribeOnce func(ctx context.Context, s any, name string, flags uint8, maxBytes int) (sem, fired any, err error)
 )

@@ -1,0 +1,188 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+// patience bounds waits of tests that must end; nothing is timed by it.
+const patience = 60 * time.Second
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func openNode(t *testing.T, srv *servertest.Server) *client.Node {
+	t.Helper()
+	c, err := client.Dial(testContext(t), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	n, err := c.Node(testContext(t), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func nobody() { panic("a request that is decided at once is reported as queued") }
+
+// TestAttach: a session passes from holder to holder, by epochs, within one client and between two,
+// with what it holds; the holder before is told, and the key and the epoch are checked.
+func TestAttach(t *testing.T) {
+	srv := servertest.Start(t)
+	one, two := openNode(t, srv), openNode(t, srv)
+	ctx := testContext(t)
+	key := gateway.Key{1, 2, 3}
+	s, err := gateway.Start(ctx, one, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := gateway.Acquire(ctx, s, gateway.AcquireRequest{Name: "lock", Count: 1, Ephemeral: true}, nobody); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	info, err := one.DescribeSession(ctx, s.ID())
+	if err != nil || info.Epoch != 1 {
+		t.Fatal(info, err)
+	}
+	for i, n := range []*client.Node{one, two, two, one} {
+		epoch := uint64(i+1) * 100
+		for what, take := range map[string]gateway.Takeover{
+			"wrong key": {Session: s.ID(), Key: gateway.Key{9}, Epoch: epoch, FirstNumber: 1 << 50},
+			"low epoch": {Session: s.ID(), Key: key, Epoch: epoch - 100, FirstNumber: 1 << 50},
+		} {
+			if _, err := gateway.Attach(ctx, n, take); !errors.Is(err, client.BadSession) {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		next, err := gateway.Attach(ctx, n, gateway.Takeover{Session: s.ID(), Key: key, Epoch: epoch, FirstNumber: uint64(i+1) << 40})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-s.Done()
+		if err := s.Err(); !errors.Is(err, client.ErrTakenOver) {
+			t.Fatal(err)
+		}
+		s = next
+		// What it held is there, and requests are new ones.
+		if released, err := s.Release(ctx, "lock"); !released || err != nil {
+			t.Fatal(released, err)
+		}
+		if ok, err := gateway.Acquire(ctx, s, gateway.AcquireRequest{Name: "lock", Count: 1, Ephemeral: true}, nobody); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gateway.Attach(ctx, one, gateway.Takeover{Session: s.ID(), Key: key, Epoch: 1000, FirstNumber: 1 << 50}); !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+}
+
+// TestAcquire: an acquire says that it waits and then how it ends; a newer one ends it, and so does
+// a release.
+func TestAcquire(t *testing.T) {
+	srv := servertest.Start(t)
+	n := openNode(t, srv)
+	ctx := testContext(t)
+	var sessions []*client.Session
+	for range 2 {
+		s, err := gateway.Start(ctx, n, gateway.Key{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, s)
+	}
+	all := gateway.AcquireRequest{Name: "lock", Count: client.Max, Ephemeral: true}
+	if ok, err := gateway.Acquire(ctx, sessions[0], all, nobody); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if ok, err := gateway.Acquire(ctx, sessions[1], all, nobody); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	all.Timeout = gateway.Forever
+	type outcome struct {
+		acquired bool
+		err      error
+	}
+	begin := func() (ended chan outcome) {
+		queued := make(chan struct{})
+		ended = make(chan outcome, 1)
+		go func() {
+			ok, err := gateway.Acquire(ctx, sessions[1], all, func() { close(queued) })
+			ended <- outcome{ok, err}
+		}()
+		<-queued
+		return ended
+	}
+	first := begin()
+	second := begin()
+	if got := <-first; !errors.Is(got.err, client.Aborted) {
+		t.Fatal(got)
+	}
+	if released, err := sessions[1].Release(ctx, "lock"); !released || err != nil {
+		t.Fatal(released, err)
+	}
+	if got := <-second; !errors.Is(got.err, client.Aborted) {
+		t.Fatal(got)
+	}
+	third := begin()
+	srv.DropConnections() // it is sent again, and is answered as before
+	if released, err := sessions[0].Release(ctx, "lock"); !released || err != nil {
+		t.Fatal(released, err)
+	}
+	if got := <-third; !got.acquired || got.err != nil {
+		t.Fatal(got)
+	}
+	if _, err := gateway.Acquire(ctx, sessions[0], gateway.AcquireRequest{Count: 1}, nobody); !errors.Is(err, client.BadRequest) {
+		t.Fatal(err)
+	}
+}
+
+// TestDescribe: with a watch and without, and never more than is asked for.
+func TestDescribe(t *testing.T) {
+	srv := servertest.Start(t)
+	n := openNode(t, srv)
+	ctx := testContext(t)
+	s, err := gateway.Start(ctx, n, gateway.Key{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Create(ctx, "sem", 3, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	sem, fired, err := gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", Owners: true, MaxBytes: 2000})
+	if err != nil || fired != nil || sem.Limit != 3 {
+		t.Fatal(sem, fired, err)
+	}
+	if _, _, err := gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", MaxBytes: 999}); !errors.Is(err, client.PreconditionFailed) {
+		t.Fatal(err)
+	}
+	if _, fired, err = gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", Watch: client.OnData}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(ctx, "sem", []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-fired; got != (client.WatchResult{DataChanged: true}) {
+		t.Fatal(got)
+	}
+	if _, _, err := gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "none", Watch: client.OnData}); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+}

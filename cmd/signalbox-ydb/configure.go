@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
+	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/file"
+)
+
+// maxPEM is the longest file of certificates, in bytes.
+const maxPEM = 4 << 20
+
+// setup is what the settings come to.
+type setup struct{ gateway gateway.Config }
+
+// configure turns settings into a configuration. Certificates are watched until ctx ends.
+func configure(ctx context.Context, v values, stderr io.Writer) (s setup, err error) {
+	c := &s.gateway
+	if c.Logger, err = logger(v, stderr); err != nil {
+		return s, err
+	}
+	c.Database, c.Advertise = v["database"], splitList(v["advertise"])
+	c.Cluster = client.Config{Endpoints: splitList(v["endpoints"]), Name: "signalbox-ydb/" + version}
+	for _, e := range c.Cluster.Endpoints {
+		if _, _, err := net.SplitHostPort(e); err != nil {
+			return s, usagef("--endpoints: %q is not host:port", e)
+		}
+	}
+	if len(c.Cluster.Endpoints) == 0 {
+		return s, usagef("--endpoints is empty; name at least one instance as host:port")
+	}
+	if c.Cluster.TLS, err = clusterTLS(v); err != nil {
+		return s, err
+	}
+	if cert, key := v["listen-tls-cert"], v["listen-tls-key"]; cert != "" || key != "" {
+		files, err := certs.Open(certs.Files{Cert: cert, Key: key}, c.Logger)
+		if err != nil {
+			return s, usagef("cannot use --listen-tls-cert with --listen-tls-key: %v", err)
+		}
+		go files.Watch(ctx)
+		c.TLS = files.Server()
+	}
+	return s, nil
+}
+
+func logger(v values, stderr io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(v["log-level"])); err != nil {
+		return nil, usagef("--log-level %q is unknown; choose debug, info, warn or error", v["log-level"])
+	}
+	switch options := (&slog.HandlerOptions{Level: level}); v["log-format"] {
+	case "text":
+		return slog.New(slog.NewTextHandler(stderr, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(stderr, options)), nil
+	}
+	return nil, usagef("--log-format %q is unknown; choose text or json", v["log-format"])
+}
+
+// clusterTLS is how to connect to the cluster over TLS; nil: without it.
+func clusterTLS(v values) (*tls.Config, error) {
+	ca, name := v["tls-ca"], v["tls-server-name"]
+	if v["tls"] != "true" && ca == "" && name == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
+	if ca != "" {
+		pem, err := file.Read(ca, maxPEM)
+		if err != nil {
+			return nil, usagef("cannot read --tls-ca: %v", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usagef("--tls-ca %s has no certificate in PEM form", ca)
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Headers of YDB's clients.
+const (
+	headerDatabase = "x-ydb-database"
+	headerTicket   = "x-ydb-auth-ticket"
+)
+
+// tokenOf is the token that a call shows; empty: the caller is anonymous.
+func tokenOf(ctx context.Context) string {
+	if v := metadata.ValueFromIncomingContext(ctx, headerTicket); len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// checkDatabase refuses a call for another database. A call that names none is for this one.
+func (g *Gateway) checkDatabase(ctx context.Context) error {
+	for _, d := range metadata.ValueFromIncomingContext(ctx, headerDatabase) {
+		if d != "" && normalize(d) != g.prefix {
+			return protocol.Errorf(protocol.StatusNotFound, "this gateway serves the database %s, not %q; name that when you connect", g.database(), d)
+		}
+	}
+	return nil
+}
+
+// hostOf is the host that a call comes from.
+func hostOf(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(p.Addr.String())
+	if err != nil {
+		return fmt.Sprint(p.Addr)
+	}
+	return host
+}

@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"crypto/sha256"
+
+	"github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// An attach epoch is seq_no x 2^24 + n, so that the cluster orders attaches by seq_no, whichever
+// gateway they come from. n orders the attaches under one seq_no, and goes on when seq_no rises:
+//
+//	bits 63..24  seq_no of the client's SessionStart
+//	bits 23..6   which holder this is: rises with each restore
+//	bits  5..0   attaches of this holder: it attaches again by itself after a lost connection
+//
+// A holder's requests are numbered from 2^40 times its number on, so that they are above all that
+// the holder before can have used. The holder's number has 18 bits: after 262,144 restores it runs
+// into seq_no, and a client that never raises its seq_no must start another session.
+const (
+	seqNoShift  = 24
+	holderShift = 6
+	numberShift = 40
+
+	// maxSeqNo is the largest seq_no that an epoch has room for.
+	maxSeqNo = 1 << 39
+)
+
+// nextEpoch is the epoch and the first request number of the next holder of a session, after a
+// holder with the epoch last. ok is false if last is of a higher seq_no.
+func nextEpoch(last, seqNo uint64) (epoch, firstNumber uint64, ok bool) {
+	if last>>seqNoShift > seqNo {
+		return 0, 0, false
+	}
+	const holders = 1<<(seqNoShift-holderShift) - 1
+	holder := (last>>holderShift)&holders + 1
+	if holder > holders {
+		seqNo, holder = seqNo+1, 1 // see above
+	}
+	return seqNo<<seqNoShift | holder<<holderShift, holder<<numberShift + 1, true
+}
+
+// maxProtectionKey is the longest key of a client, in bytes.
+const maxProtectionKey = 16
+
+// sessionKey is the session's key at the cluster. Clients choose keys of 0 to 16 bytes, and the
+// cluster wants 16.
+func sessionKey(protectionKey []byte) (gateway.Key, error) {
+	if len(protectionKey) > maxProtectionKey {
+		return gateway.Key{}, protocol.Errorf(protocol.StatusBadRequest, "the protection key is %d bytes long; at most %d are allowed", len(protectionKey), maxProtectionKey)
+	}
+	sum := sha256.Sum256(append([]byte("signalbox-ydb protection key\x00"), protectionKey...))
+	return gateway.Key(sum[:len(gateway.Key{})]), nil
+}

@@ -1,0 +1,157 @@
+// Package gateway serves the coordination service of YDB's gRPC protocol from a signalbox cluster,
+// so that YDB's SDKs are clients of it.
+//
+//	g, err := gateway.New(gateway.Config{
+//		Cluster:   client.Config{Endpoints: []string{"127.0.0.1:7070"}},
+//		Database:  "/local",
+//		Advertise: []string{"ydb.example.com:2136"},
+//	})
+//	l, err := net.Listen("tcp", ":2136")
+//	err = g.Serve(l)
+//
+// A stream of YDB's Session call is one native session, which the gateway keeps attached for its
+// client. DESIGN.md has the rules.
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Scheme_V1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// Config is the configuration of a gateway. Cluster.Endpoints, Database and Advertise are required.
+type Config struct {
+	// Cluster says how to reach the cluster. Token is not used: each client shows its own.
+	Cluster client.Config
+	// Database is the prefix of all paths that clients use, such as /local. It is taken off before
+	// a path reaches the cluster.
+	Database string
+	// Advertise are the addresses (host:port) of all gateways of the cluster, this one included, as
+	// clients reach them. Give all gateways the same list.
+	Advertise []string
+	// TLS, if not nil, is the listener's.
+	TLS *tls.Config
+	// Logger gets what operators need to know. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+const (
+	// maxReceive and maxSend bound messages, in bytes. YDB's SDKs receive 64 MB by default.
+	maxReceive = 4 << 20
+	maxSend    = 64 << 20
+	// maxDescription bounds the answer to a describe, in bytes: below maxSend, with room for what
+	// surrounds it.
+	maxDescription = 60 << 20
+
+	// maxStreams bounds the streams of one connection, so that one client cannot take all memory. A
+	// program that opens a session for each of its users has thousands on one connection.
+	maxStreams = 10_000
+
+	// minClientPing is how often a client may send HTTP/2 pings. One SDK sends them every 10 s,
+	// also without a stream, and gRPC's default of 5 minutes would disconnect it.
+	minClientPing = 5 * time.Second
+
+	// handshakeTimeout bounds a TLS and HTTP/2 handshake.
+	handshakeTimeout = 10 * time.Second
+
+	// idlePing and idlePingTimeout find connections without streams whose client is gone.
+	idlePing        = 30 * time.Second
+	idlePingTimeout = 10 * time.Second
+
+	// unaryTimeout bounds a unary call on the cluster.
+	unaryTimeout = 30 * time.Second
+
+	// closeTimeout is how long Close waits for streams to receive why they end.
+	closeTimeout = 2 * time.Second
+)
+
+// Gateway serves YDB clients. Make one with New.
+type Gateway struct {
+	cfg      Config
+	prefix   string // of paths: the database without a slash at the end
+	server   *grpc.Server
+	clusters *clusterTable
+	delays   *delayTable
+	unknown  *methodLog
+	metrics  Metrics
+
+	ctx  context.Context // ends when the gateway closes
+	stop context.CancelFunc
+}
+
+// New makes a gateway. It connects to the cluster when the first client calls.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	prefix, err := databasePrefix(cfg.Database)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.Cluster.Endpoints) == 0 {
+		return nil, errors.New("no endpoint of the cluster is given; name at least one instance as host:port")
+	}
+	for _, a := range cfg.Advertise {
+		if _, err := endpointOf(a); err != nil {
+			return nil, err
+		}
+	}
+	if len(cfg.Advertise) == 0 {
+		return nil, errors.New("no address is advertised; name this gateway's as host:port")
+	}
+	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger)}
+	g.ctx, g.stop = context.WithCancel(context.Background())
+	g.clusters = newClusterTable(g)
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.MaxSendMsgSize(maxSend),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: idlePing, Timeout: idlePingTimeout}),
+		grpc.UnknownServiceHandler(g.unknownMethod),
+		grpc.UnaryInterceptor(g.unary),
+	}
+	if cfg.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(cfg.TLS)))
+	}
+	g.server = grpc.NewServer(options...)
+	Ydb_Discovery_V1.RegisterDiscoveryServiceServer(g.server, &discovery{g: g})
+	Ydb_Coordination_V1.RegisterCoordinationServiceServer(g.server, &coordination{g: g})
+	Ydb_Scheme_V1.RegisterSchemeServiceServer(g.server, &scheme{g: g})
+	return g, nil
+}
+
+// Serve serves a listener until Close.
+func (g *Gateway) Serve(l net.Listener) error {
+	if err := g.server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Metrics are the gateway's counters.
+func (g *Gateway) Metrics() *Metrics { return &g.metrics }
+
+// Close ends all streams with UNAVAILABLE, and leaves their sessions to the cluster: a client that
+// restores its session at another gateway within its timeout keeps what it holds.
+func (g *Gateway) Close() {
+	g.stop()
+	late := time.AfterFunc(closeTimeout, g.server.Stop)
+	g.server.GracefulStop()
+	late.Stop()
+	g.clusters.close()
+}

@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Operations"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// call carries out a call on the cluster and puts its outcome into YDB's envelope. An error of the
+// call itself is one of the caller's token only.
+func (g *Gateway) call(ctx context.Context, work func(ctx context.Context, c *client.Client) (proto.Message, error)) (*Ydb_Operations.Operation, error) {
+	ctx, cancel := context.WithTimeout(ctx, unaryTimeout)
+	defer cancel()
+	var result proto.Message
+	err := g.checkDatabase(ctx)
+	if err == nil {
+		var c *cluster
+		var release func()
+		if c, release, err = g.clusters.use(ctx, tokenOf(ctx)); err == nil {
+			defer release()
+			result, err = work(ctx, c.client)
+		}
+	}
+	if isUnauthenticated(err) {
+		return nil, grpcstatus.Error(codes.Unauthenticated, err.Error())
+	}
+	return operation(result, err)
+}
+
+// operation is the envelope of a finished call.
+func operation(result proto.Message, err error) (*Ydb_Operations.Operation, error) {
+	op := &Ydb_Operations.Operation{Ready: true, Status: unaryStatus(err), Issues: issuesOf(err)}
+	if err == nil && result != nil {
+		packed, err := anypb.New(result)
+		if err != nil {
+			return nil, grpcstatus.Error(codes.Internal, fmt.Sprintf("the result could not be encoded: %v", err))
+		}
+		op.Result = packed
+	}
+	return op, nil
+}
+
+// unaryStatus is the code of an error outside of a session: YDB calls a missing path an error of
+// the schema.
+func unaryStatus(err error) Ydb.StatusIds_StatusCode {
+	if st := statusOf(err); st != Ydb.StatusIds_NOT_FOUND {
+		return st
+	}
+	return Ydb.StatusIds_SCHEME_ERROR
+}
+
+// unary gives methods of known services that are not implemented the same answer as unknown ones.
+func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	reply, err := handler(ctx, req)
+	if grpcstatus.Code(err) == codes.Unimplemented {
+		return nil, g.unknown.refuse(info.FullMethod)
+	}
+	return reply, err
+}
+
+func (g *Gateway) unknownMethod(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	return g.unknown.refuse(method)
+}

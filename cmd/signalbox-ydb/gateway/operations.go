@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	// maxInFlight bounds the requests of a stream that are not answered yet, an acquire until it is
+	// queued. It is far above what one session has use for, and keeps a client that floods from
+	// filling the window of all sessions with its token.
+	maxInFlight = 1024
+	// maxDescribes bounds the descriptions with owners or waiters that a stream reads at a time:
+	// each may have up to maxDescription bytes.
+	maxDescribes = 4
+)
+
+func randomNumber() uint64 { return rand.Uint64() }
+
+// operations are the requests of one stream. Those on one name are sent in the order in which they
+// came, each when the one before was answered: the cluster could receive two in the other order
+// after a lost connection. Those on different names do not wait for each other.
+//
+// The handler calls the methods that begin a request. Answers are put into the outbox with mu held,
+// so that their order is that of the state below.
+type operations struct {
+	st        *stream
+	stopping  bool // the client has asked to stop the session; the handler's
+	describes chan struct{}
+
+	mu       sync.Mutex
+	inFlight int
+	tails    map[string]chan struct{} // by name: closed when the last request so far was answered
+	waiting  map[string]*acquire      // by name: the acquire in the queue that was not answered
+	watches  map[string]*watch        // by name: the session's one-shot watch
+	arming   map[string]chan struct{} // by name: closed when the watch that replaces another is armed, or not
+}
+
+func newOperations(st *stream) *operations {
+	return &operations{
+		st: st, describes: make(chan struct{}, maxDescribes), tails: make(map[string]chan struct{}),
+		waiting: make(map[string]*acquire), watches: make(map[string]*watch), arming: make(map[string]chan struct{}),
+	}
+}
+
+// admit takes a place among the requests in flight; refuse answers when there is none.
+func (o *operations) admit(refuse func(error)) bool {
+	o.st.g.metrics.requests.Add(1)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.inFlight >= maxInFlight {
+		refuse(protocol.Errorf(protocol.StatusOverloaded, "%d requests of this stream are not answered yet, the most that may be; wait for answers", maxInFlight))
+		return false
+	}
+	o.inFlight++
+	return true
+}
+
+// leave gives the place back.
+func (o *operations) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inFlight--
+}
+
+// inOrder runs work when the requests on the name that came before are answered. work calls
+// answered once.
+func (o *operations) inOrder(name string, work func(answered func())) {
+	o.mu.Lock()
+	before, own := o.tails[name], make(chan struct{})
+	o.tails[name] = own
+	o.mu.Unlock()
+	answered := sync.OnceFunc(func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		close(own)
+		if o.tails[name] == own {
+			delete(o.tails, name)
+		}
+	})
+	go func() {
+		defer answered()
+		if before != nil {
+			select {
+			case <-before:
+			case <-o.st.ctx.Done():
+				return
+			}
+		}
+		work(answered)
+	}()
+}
+
+// simple runs a request with one answer.
+func (o *operations) simple(name string, run func(ctx context.Context) error, answer func(error) *response) {
+	put := func(err error) { o.st.out.put(answer(err), guarded) }
+	if !o.admit(put) {
+		return
+	}
+	o.inOrder(name, func(func()) {
+		err := run(o.st.ctx)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.st.isOver(err) {
+			o.inFlight--
+			return
+		}
+		o.st.out.putThen(answer(err), guarded, o.leave)
+	})
+}
+
+func (o *operations) create(m *Ydb_Coordination.SessionRequest_CreateSemaphore) {
+	o.simple(m.GetName(),
+		func(ctx context.Context) error {
+			return o.st.sess.native.Create(ctx, m.GetName(), m.GetLimit(), m.GetData())
+		},
+		func(err error) *response {
+			return &response{Response: &Ydb_Coordination.SessionResponse_CreateSemaphoreResult_{
+				CreateSemaphoreResult: &Ydb_Coordination.SessionResponse_CreateSemaphoreResult{ReqId: m.GetReqId(), Status: statusOf(err), Issues: issuesOf(err)},
+			}}
+		})
+}
+
+func (o *operations) update(m *Ydb_Coordination.SessionRequest_UpdateSemaphore) {
+	o.simple(m.GetName(),
+		func(ctx context.Context) error {
+			_, err := o.st.sess.native.Update(ctx, m.GetName(), m.GetData())
+			return err
+		},
+		func(err error) *response {
+			return &response{Response: &Ydb_Coordination.SessionResponse_UpdateSemaphoreResult_{
+				UpdateSemaphoreResult: &Ydb_Coordination.SessionResponse_UpdateSemaphoreResult{ReqId: m.GetReqId(), Status: statusOf(err), Issues: issuesOf(err)},
+			}}
+		})
+}
+
+func (o *operations) delete(m *Ydb_Coordination.SessionRequest_DeleteSemaphore) {
+	o.simple(m.GetName(),
+		func(ctx context.Context) error {
+			return o.st.sess.native.Delete(ctx, m.GetName(), m.GetForce())
+		},
+		func(err error) *response {
+			return &response{Response: &Ydb_Coordination.SessionResponse_DeleteSemaphoreResult_{
+				DeleteSemaphoreResult: &Ydb_Coordination.SessionResponse_DeleteSemaphoreResult{ReqId: m.GetReqId(), Status: statusOf(err), Issues: issuesOf(err)},
+			}}
+		})
+}
+
+// stop carries out a SessionStop. Requests in progress get no answer any more.
+func (o *operations) stop() {
+	if o.stopping {
+		return
+	}
+	o.stopping = true
+	go func() {
+		err := o.st.sess.stop()
+		if cause := o.st.sess.native.Err(); err == nil && !errors.Is(cause, client.ErrSessionClosed) {
+			err = cause // it was over before
+		}
+		o.st.stopped <- err
+	}()
+}

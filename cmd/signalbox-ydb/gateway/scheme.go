@@ -1,0 +1,121 @@
+package gateway
+
+import (
+	"context"
+	"strings"
+
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Scheme_V1"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Scheme"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// scheme is YDB's schema service over the paths of nodes. In the cluster a directory is a node too:
+// one that has nodes below it is shown as a directory, and any other as a coordination node.
+type scheme struct {
+	Ydb_Scheme_V1.UnimplementedSchemeServiceServer
+	g *Gateway
+}
+
+// MakeDirectory makes a node, which may be used as one, with its parents.
+func (s *scheme) MakeDirectory(ctx context.Context, req *Ydb_Scheme.MakeDirectoryRequest) (*Ydb_Scheme.MakeDirectoryResponse, error) {
+	op, err := s.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
+		path, err := s.g.nodePath(req.GetPath())
+		if err != nil || path == "" { // the database is there
+			return nil, err
+		}
+		_, err = cl.EnsureNode(ctx, path, client.NodeConfig{})
+		return nil, err
+	})
+	return &Ydb_Scheme.MakeDirectoryResponse{Operation: op}, err
+}
+
+// RemoveDirectory drops a node that has no nodes below it, and neither sessions nor semaphores: one
+// that is in use is dropped with DropNode.
+func (s *scheme) RemoveDirectory(ctx context.Context, req *Ydb_Scheme.RemoveDirectoryRequest) (*Ydb_Scheme.RemoveDirectoryResponse, error) {
+	op, err := s.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
+		path, err := s.g.nodePath(req.GetPath())
+		if err != nil {
+			return nil, err
+		}
+		if err := checkUnused(ctx, cl, path, req.GetPath()); err != nil {
+			return nil, err
+		}
+		return nil, cl.DropNode(ctx, path)
+	})
+	return &Ydb_Scheme.RemoveDirectoryResponse{Operation: op}, err
+}
+
+// checkUnused refuses a node that has sessions or semaphores.
+func checkUnused(ctx context.Context, cl *client.Client, path, shown string) error {
+	n, err := cl.Node(ctx, path)
+	if err != nil {
+		return err
+	}
+	inUse := protocol.Errorf(protocol.StatusPreconditionFailed, "%s is a coordination node in use, with sessions or semaphores; drop it with DropNode", shown)
+	for _, err := range n.List(ctx, "", client.ReadConsistency(client.Strict)) {
+		if err != nil {
+			return err
+		}
+		return inUse
+	}
+	for _, err := range n.Sessions(ctx) {
+		if err != nil {
+			return err
+		}
+		return inUse
+	}
+	return nil
+}
+
+// ListDirectory lists the nodes right below a path.
+func (s *scheme) ListDirectory(ctx context.Context, req *Ydb_Scheme.ListDirectoryRequest) (*Ydb_Scheme.ListDirectoryResponse, error) {
+	op, err := s.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
+		path, err := s.g.nodePath(req.GetPath())
+		if err != nil {
+			return nil, err
+		}
+		self := &Ydb_Scheme.Entry{Name: lastSegment(s.g.database()), Type: Ydb_Scheme.Entry_DATABASE}
+		if path != "" {
+			if _, err := cl.DescribeNode(ctx, path); err != nil {
+				return nil, err
+			}
+			self.Name, self.Type = lastSegment(path), Ydb_Scheme.Entry_COORDINATION_NODE
+		}
+		children, err := listChildren(ctx, cl, path)
+		if len(children) > 0 && path != "" {
+			self.Type = Ydb_Scheme.Entry_DIRECTORY
+		}
+		return &Ydb_Scheme.ListDirectoryResult{Self: self, Children: children}, err
+	})
+	return &Ydb_Scheme.ListDirectoryResponse{Operation: op}, err
+}
+
+// listChildren gives the nodes right below a path, in order of name.
+func listChildren(ctx context.Context, cl *client.Client, path string) (children []*Ydb_Scheme.Entry, err error) {
+	byName := make(map[string]*Ydb_Scheme.Entry)
+	for n, err := range cl.Nodes(ctx, path+"/") {
+		if err != nil {
+			return nil, err
+		}
+		name, _, below := strings.Cut(n.Path[len(path)+1:], "/")
+		e := byName[name]
+		if e == nil {
+			if len(children) == maxNames {
+				return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "more than %d nodes are there; list them with `signalbox node ls`", maxNames)
+			}
+			e = &Ydb_Scheme.Entry{Name: name, Type: Ydb_Scheme.Entry_COORDINATION_NODE}
+			byName[name] = e
+			children = append(children, e)
+		}
+		if below {
+			e.Type = Ydb_Scheme.Entry_DIRECTORY
+		}
+	}
+	return children, nil
+}
+
+// validText replaces what is not UTF-8: names of semaphores may have any bytes, and YDB's may not.
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

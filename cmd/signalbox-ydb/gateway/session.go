@@ -1,0 +1,282 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	// answerTimeout is how long a SessionStart waits for the cluster before it is answered
+	// UNAVAILABLE. SDKs give up after 1 to 5 s by themselves.
+	answerTimeout = 10 * time.Second
+	// stopTimeout bounds a stop whose client waits for the answer.
+	stopTimeout = 10 * time.Second
+	// maxRestoreTries is how often a restore is tried while others restore the same session.
+	maxRestoreTries = 5
+	// restoreRecheck is how soon the timer of a session looks again while a restore is in progress.
+	restoreRecheck = 100 * time.Millisecond
+)
+
+// A client believes in what it holds for its timeout after each message from the gateway. So the
+// gateway sends nothing once less than that is left of the native session (see session.healthy).
+// The native session's timeout is longer than the client's, so that this happens only if the
+// cluster does not answer for longer than the slack: a quarter of the timeout, 0.5 s to 5 s. If the
+// gateway dies, the cluster keeps the session for the longer time, and the client has stopped
+// believing by then.
+const (
+	slackShare = 4
+	minSlack   = 500 * time.Millisecond
+	maxSlack   = 5 * time.Second
+	// keepAlives are sent in the slack, so that two may be lost.
+	keepAlives = 3
+	// maxTimeout is the longest timeout that a client can have. What the native session has beyond
+	// it is the slack, and what a session may not be relied on for; see sessionstate.Window.
+	maxTimeout = 25 * time.Minute
+	// maxGrace is the longest grace period of a node.
+	maxGrace = 30 * time.Second
+)
+
+// slackOf is the slack of a client's timeout.
+func slackOf(timeout time.Duration) time.Duration {
+	return min(max(timeout/slackShare, minSlack), maxSlack)
+}
+
+// nativeTimeout is the native session's timeout: the shortest one that may be relied on for the
+// client's timeout and the slack.
+func nativeTimeout(timeout time.Duration) time.Duration {
+	window := timeout + slackOf(timeout)
+	// Both limits of sessionstate.Window, solved for the timeout and rounded up to a millisecond.
+	native := max(window*100/85, (window+maxGrace*2/100)*100/98)
+	return (native + time.Millisecond).Truncate(time.Millisecond)
+}
+
+// nativeOptions are those of the native session for a client's timeout.
+func nativeOptions(timeout time.Duration, description string) []client.SessionOption {
+	return []client.SessionOption{
+		client.Timeout(nativeTimeout(timeout)), client.KeepAlive(slackOf(timeout) / keepAlives), client.Description(description),
+	}
+}
+
+// start is a SessionStart that was checked.
+type start struct {
+	path        string // of the cluster
+	session     uint64 // 0: a new one
+	timeout     time.Duration
+	description string
+	seqNo       uint64
+	key         gateway.Key
+}
+
+// session is a native session that this gateway keeps attached for its client.
+type session struct {
+	c       *cluster
+	native  *client.Session
+	id      uint64
+	timeout time.Duration // the client's
+
+	mu    sync.Mutex
+	timer *time.Timer // runs while there is no stream
+}
+
+// open starts or restores a session. ctx is the stream's: if it ends first, the session begins
+// without a stream.
+func (c *cluster) open(ctx context.Context, st start) (*session, error) {
+	if st.session == 0 {
+		return c.startSession(ctx, st)
+	}
+	return c.restoreSession(ctx, st)
+}
+
+func (c *cluster) startSession(ctx context.Context, st start) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	n, err := c.client.Node(ctx, st.path)
+	if err != nil {
+		return nil, err
+	}
+	native, err := gateway.Start(ctx, n, st.key, nativeOptions(st.timeout, st.description)...)
+	if err != nil {
+		return nil, err
+	}
+	if st.seqNo > 0 { // the cluster must know it, to refuse lower ones
+		attached, err := c.attach(ctx, n, native.ID(), st)
+		if err != nil {
+			go func() { _ = native.Close(c.g.ctx) }()
+			return nil, err
+		}
+		native = attached
+	}
+	return c.adopt(native, st), nil
+}
+
+// restoring is a restore in progress.
+type restoring struct {
+	done chan struct{} // closed when session or err is set
+
+	mu      sync.Mutex
+	left    bool // nobody waits for it any more
+	session *session
+	err     error
+}
+
+var errLate = protocol.Errorf(protocol.StatusUnavailable, "the cluster did not answer within %s; restore the session again", answerTimeout)
+
+// restoreSession attaches an existing session. The attach goes on until the cluster has answered,
+// also when the client has given up: it may have been carried out, and then the session must end
+// with its timeout and not live as long as this gateway. Each session has one such attach at a
+// time.
+func (c *cluster) restoreSession(ctx context.Context, st start) (*session, error) {
+	late := time.NewTimer(answerTimeout)
+	defer late.Stop()
+	r := &restoring{done: make(chan struct{})}
+	for {
+		c.mu.Lock()
+		before := c.restoring[st.session]
+		if before == nil {
+			c.restoring[st.session] = r
+		}
+		c.mu.Unlock()
+		if before == nil {
+			break
+		}
+		select {
+		case <-before.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-late.C:
+			return nil, errLate
+		}
+	}
+	go c.runRestore(r, st)
+	select {
+	case <-r.done:
+		return r.session, r.err
+	case <-ctx.Done():
+	case <-late.C:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.done: // in the same moment
+		return r.session, r.err
+	default:
+	}
+	r.left = true
+	return nil, errLate
+}
+
+func (c *cluster) runRestore(r *restoring, st start) {
+	var s *session
+	n, err := c.client.Node(c.g.ctx, st.path)
+	if err == nil {
+		var native *client.Session
+		if native, err = c.attach(c.g.ctx, n, st.session, st); err == nil {
+			s = c.adopt(native, st)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.session, r.err = s, err
+	if r.left && s != nil {
+		s.leave()
+	}
+	c.mu.Lock()
+	delete(c.restoring, st.session)
+	c.mu.Unlock()
+	close(r.done)
+}
+
+// attach takes a session over under the epoch that follows from seq_no and from the epoch that the
+// session has. Others may restore it at the same time: then it looks again.
+func (c *cluster) attach(ctx context.Context, n *client.Node, id uint64, st start) (*client.Session, error) {
+	var last uint64
+	for try := 1; ; try++ {
+		info, err := n.DescribeSession(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if try > 1 && info.Epoch == last {
+			return nil, protocol.Errorf(protocol.StatusBadSession, "the protection key is not this session's")
+		}
+		last = info.Epoch
+		epoch, number, ok := nextEpoch(last, st.seqNo)
+		if !ok {
+			return nil, protocol.Errorf(protocol.StatusBadSession, "seq_no %d is lower than %d, the session's last one; a later stream has it", st.seqNo, last>>seqNoShift)
+		}
+		native, err := gateway.Attach(ctx, n, gateway.Takeover{Session: id, Key: st.key, Epoch: epoch, FirstNumber: number}, nativeOptions(st.timeout, st.description)...)
+		if err == nil || protocol.StatusOf(err) != protocol.StatusBadSession || try == maxRestoreTries {
+			return native, err
+		}
+	}
+}
+
+// adopt keeps a session attached from now on. A session with the same id was taken over by it.
+func (c *cluster) adopt(native *client.Session, st start) *session {
+	s := &session{c: c, native: native, id: native.ID(), timeout: st.timeout}
+	c.mu.Lock()
+	c.sessions[s.id] = s
+	c.mu.Unlock()
+	c.g.metrics.sessions.Add(1)
+	context.AfterFunc(native.Context(), s.over)
+	return s
+}
+
+// over is called when the session has ended, or belongs to somebody else.
+func (s *session) over() {
+	s.c.mu.Lock()
+	if s.c.sessions[s.id] == s {
+		delete(s.c.sessions, s.id)
+	}
+	s.c.mu.Unlock()
+	s.c.g.metrics.sessions.Add(-1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// leave is called once, when the session's stream is gone: its client has the session's timeout to
+// restore it, here or at another gateway.
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.native.Err() == nil {
+		s.timer = time.AfterFunc(s.timeout, s.expire)
+	}
+}
+
+// expire stops a session whose client did not return. A restore that is in progress comes first.
+func (s *session) expire() {
+	s.c.mu.Lock()
+	restoring := s.c.restoring[s.id] != nil
+	s.c.mu.Unlock()
+	if restoring {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.timer.Reset(restoreRecheck)
+		return
+	}
+	if s.native.Err() != nil {
+		return
+	}
+	s.c.g.metrics.expired.Add(1)
+	s.c.g.cfg.Logger.Debug("session expired", "session", s.id)
+	_ = s.stop()
+}
+
+// stop ends the session. It goes on in the background after an error.
+func (s *session) stop() error {
+	ctx, cancel := context.WithTimeout(s.c.g.ctx, stopTimeout)
+	defer cancel()
+	return s.native.Close(ctx)
+}
+
+// healthy says whether a message may be sent that lets the client believe in the session for its
+// timeout from now on.
+func (s *session) healthy() bool { return s.native.Remaining() >= s.timeout }

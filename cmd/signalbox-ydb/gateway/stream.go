@@ -1,0 +1,311 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	// startTimeout is how long a stream may be open without a SessionStart.
+	startTimeout = 10 * time.Second
+	// flushTimeout is how long the end of a stream waits for a client that does not read.
+	flushTimeout = time.Second
+)
+
+// Short names for the messages of a stream.
+type (
+	request  = Ydb_Coordination.SessionRequest
+	response = Ydb_Coordination.SessionResponse
+)
+
+// stream is one call of Session. Three goroutines at most work for it: the handler, which pings and
+// ends it; the reader; and a writer while there is something to send. Each request has one more
+// while it is in progress.
+type stream struct {
+	g    *Gateway
+	rpc  Ydb_Coordination_V1.CoordinationService_SessionServer
+	sess *session
+	ctx  context.Context // ends with the stream
+	out  *outbox
+	ops  *operations
+	live *liveness
+
+	failed  chan error // capacity 1: ends the stream with a failure
+	stopped chan error // capacity 1: the client's SessionStop was carried out, or not
+}
+
+// Session serves one stream.
+func (c *coordination) Session(rpc Ydb_Coordination_V1.CoordinationService_SessionServer) error {
+	g := c.g
+	if g.ctx.Err() != nil {
+		return grpcstatus.Error(codes.Unavailable, "the gateway is shutting down; use another one")
+	}
+	ctx, cancel := context.WithCancel(rpc.Context())
+	defer cancel()
+	st := &stream{g: g, rpc: rpc, ctx: ctx, failed: make(chan error, 1), stopped: make(chan error, 1)}
+	return st.run()
+}
+
+func (st *stream) run() error {
+	requests := make(chan *request)
+	ended := make(chan error, 1)
+	go st.read(requests, ended)
+
+	var first *request
+	late := time.NewTimer(startTimeout)
+	defer late.Stop()
+	select {
+	case first = <-requests:
+	case err := <-ended:
+		return err
+	case <-late.C:
+	}
+	asked := first.GetSessionStart()
+	if asked == nil {
+		return grpcstatus.Error(codes.InvalidArgument, "the first message of a session must be a SessionStart")
+	}
+	sess, release, err := st.open(asked)
+	if isUnauthenticated(err) {
+		st.delayFailure()
+		return grpcstatus.Error(codes.Unauthenticated, err.Error())
+	}
+	if err != nil {
+		st.delayFailure()
+		return st.rpc.Send(failure(statusOf(err), err))
+	}
+	defer release()
+	defer sess.leave()
+	st.sess = sess
+	st.g.metrics.streams.Add(1)
+	defer st.g.metrics.streams.Add(-1)
+	st.live = newLiveness(sess.timeout)
+	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail)
+	st.ops = newOperations(st)
+	st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_SessionStarted_{
+		SessionStarted: &Ydb_Coordination.SessionResponse_SessionStarted{SessionId: sess.id, TimeoutMillis: uint64(sess.timeout.Milliseconds())},
+	}}, guarded)
+	return st.serve(requests, ended)
+}
+
+// open carries out a SessionStart. release is called when the stream is over.
+func (st *stream) open(asked *Ydb_Coordination.SessionRequest_SessionStart) (sess *session, release func(), err error) {
+	s, err := st.g.checkStart(st.ctx, asked)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(st.ctx, answerTimeout)
+	defer cancel()
+	c, release, err := st.g.clusters.use(ctx, tokenOf(st.ctx))
+	if err != nil {
+		return nil, nil, err
+	}
+	if sess, err = c.open(st.ctx, s); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return sess, release, nil
+}
+
+// checkStart checks a SessionStart. What is not checked here the cluster checks.
+func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.SessionRequest_SessionStart) (s start, err error) {
+	if err := g.checkDatabase(ctx); err != nil {
+		return s, err
+	}
+	if s.path, err = g.nodePath(asked.GetPath()); err != nil {
+		return s, err
+	}
+	if asked.GetSeqNo() > maxSeqNo {
+		return s, protocol.Errorf(protocol.StatusBadRequest, "seq_no is %d; at most %d is allowed", asked.GetSeqNo(), uint64(maxSeqNo))
+	}
+	if asked.GetTimeoutMillis() > uint64(protocol.MaxSessionTimeout) {
+		return s, protocol.Errorf(protocol.StatusBadRequest, "the session timeout is %d ms; at most %d are allowed", asked.GetTimeoutMillis(), uint64(protocol.MaxSessionTimeout))
+	}
+	if s.key, err = sessionKey(asked.GetProtectionKey()); err != nil {
+		return s, err
+	}
+	s.session, s.seqNo, s.description = asked.GetSessionId(), asked.GetSeqNo(), asked.GetDescription()
+	s.timeout = min(time.Duration(asked.GetTimeoutMillis())*time.Millisecond, maxTimeout)
+	return s, nil
+}
+
+// delayFailure holds back the answer to a SessionStart that failed.
+func (st *stream) delayFailure() {
+	st.g.metrics.refused.Add(1)
+	t := time.NewTimer(st.g.delays.failed(hostOf(st.ctx), time.Now()))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-st.ctx.Done():
+	case <-st.g.ctx.Done():
+	}
+}
+
+// serve works until the stream ends. The result is that of the call: YDB reports failures in a
+// message, and ends the call with OK.
+func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
+	ping := time.NewTimer(0) // the first one right behind SessionStarted
+	defer ping.Stop()
+	over := st.sess.native.Done()
+	for {
+		select {
+		case m := <-requests:
+			st.handle(m)
+		case <-ping.C:
+			if st.live.isSilent(time.Now()) {
+				st.g.metrics.silent.Add(1)
+				return st.end(Ydb.StatusIds_TIMEOUT, errors.New("nothing was received from the client for too long"))
+			}
+			st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_Ping{
+				Ping: &Ydb_Coordination.SessionResponse_PingPong{Opaque: st.live.nextPing()},
+			}}, guarded)
+			ping.Reset(st.live.period)
+		case err := <-st.stopped:
+			if err != nil {
+				return st.end(statusOf(err), err)
+			}
+			st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_SessionStopped_{
+				SessionStopped: &Ydb_Coordination.SessionResponse_SessionStopped{SessionId: st.sess.id},
+			}}, atOnce)
+			st.out.flush(flushTimeout)
+			return nil
+		case err := <-st.failed:
+			return st.end(statusOf(err), err)
+		case <-over:
+			if st.ops.stopping {
+				over = nil // by its client, who gets the answer
+				continue
+			}
+			err := st.sess.native.Err()
+			return st.end(statusOf(err), err)
+		case <-st.g.ctx.Done():
+			return st.end(Ydb.StatusIds_UNAVAILABLE, errors.New("the gateway is shutting down; restore the session at another one"))
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// end sends why the stream ends, and waits until that is sent.
+func (st *stream) end(status Ydb.StatusIds_StatusCode, err error) error {
+	st.out.put(failure(status, err), atOnce)
+	st.out.flush(flushTimeout)
+	return nil
+}
+
+// fail ends the stream from any goroutine.
+func (st *stream) fail(err error) {
+	select {
+	case st.failed <- err:
+	default:
+	}
+}
+
+// read passes on what the client sends, until the stream ends.
+func (st *stream) read(requests chan<- *request, ended chan<- error) {
+	for {
+		m, err := st.rpc.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil // the client has closed its side
+			}
+			ended <- err
+			return
+		}
+		select {
+		case requests <- m:
+		case <-st.ctx.Done():
+			return
+		}
+	}
+}
+
+// handle begins a request. It does not wait.
+func (st *stream) handle(m *request) {
+	st.live.received(time.Now())
+	switch m := m.GetRequest().(type) {
+	case *Ydb_Coordination.SessionRequest_Pong:
+	case *Ydb_Coordination.SessionRequest_Ping:
+		if n := m.Ping.GetOpaque(); !st.live.isOwnPing(n) {
+			st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_Pong{Pong: &Ydb_Coordination.SessionResponse_PingPong{Opaque: n}}}, guarded)
+		}
+	case *Ydb_Coordination.SessionRequest_SessionStart_:
+		st.fail(protocol.Errorf(protocol.StatusBadRequest, "a session is started once on a stream; open another stream"))
+	case *Ydb_Coordination.SessionRequest_SessionStop_:
+		st.ops.stop()
+	case *Ydb_Coordination.SessionRequest_AcquireSemaphore_:
+		st.ops.acquire(m.AcquireSemaphore)
+	case *Ydb_Coordination.SessionRequest_ReleaseSemaphore_:
+		st.ops.release(m.ReleaseSemaphore)
+	case *Ydb_Coordination.SessionRequest_DescribeSemaphore_:
+		st.ops.describe(m.DescribeSemaphore)
+	case *Ydb_Coordination.SessionRequest_CreateSemaphore_:
+		st.ops.create(m.CreateSemaphore)
+	case *Ydb_Coordination.SessionRequest_UpdateSemaphore_:
+		st.ops.update(m.UpdateSemaphore)
+	case *Ydb_Coordination.SessionRequest_DeleteSemaphore_:
+		st.ops.delete(m.DeleteSemaphore)
+	default:
+		st.fail(protocol.Errorf(protocol.StatusBadRequest, "the gateway does not know this kind of request"))
+	}
+}
+
+func failure(status Ydb.StatusIds_StatusCode, err error) *response {
+	return &response{Response: &Ydb_Coordination.SessionResponse_Failure_{
+		Failure: &Ydb_Coordination.SessionResponse_Failure{Status: status, Issues: issuesOf(err)},
+	}}
+}
+
+// isOver says whether an error is the end of the session or of the stream, and not an answer.
+func (st *stream) isOver(err error) bool {
+	return err != nil && (st.ctx.Err() != nil || st.sess.native.Err() != nil || errors.Is(err, client.ErrSessionClosed))
+}
+
+// period of pings is a third of the timeout, at most maxPing. A client without a timeout is pinged
+// too.
+const (
+	pingShare = 3
+	maxPing   = 2 * time.Second
+	minPing   = 50 * time.Millisecond
+	// silence is how long nothing may come from a client, and at least two periods.
+	silence = 5 * time.Second
+	// recentPings is how many pings may be unanswered and still count if the client sends their
+	// number back as a ping of its own, as one SDK does.
+	recentPings = 8
+)
+
+// liveness is what the stream knows of its client. The handler uses it alone.
+type liveness struct {
+	period time.Duration
+	limit  time.Duration
+	last   time.Time // when the client was heard
+	ping   uint64    // number of the last ping
+}
+
+func newLiveness(timeout time.Duration) *liveness {
+	period := min(max(timeout/pingShare, minPing), maxPing)
+	return &liveness{period: period, limit: max(2*period, silence), last: time.Now(), ping: randomNumber()}
+}
+
+func (l *liveness) received(now time.Time) { l.last = now }
+
+func (l *liveness) isSilent(now time.Time) bool { return now.Sub(l.last) > l.limit }
+
+func (l *liveness) nextPing() uint64 {
+	l.ping++
+	return l.ping
+}
+
+// isOwnPing says whether a ping from the client has the number of one that was sent to it: then it
+// is the answer.
+func (l *liveness) isOwnPing(n uint64) bool { return l.ping-n < recentPings }

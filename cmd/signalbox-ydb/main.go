@@ -1,0 +1,113 @@
+// Command signalbox-ydb is the gateway for YDB clients: it serves YDB's coordination service over
+// gRPC from a signalbox cluster, so that YDB's SDKs work with it unchanged.
+//
+// Run `signalbox-ydb --help` for its settings, and see README.md for a tour.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
+)
+
+// Exit codes, as those of signalbox.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run serves until ctx ends, and returns the process's exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	v, err := readSettings(args, os.LookupEnv)
+	switch {
+	case errors.Is(err, errHelp):
+		fmt.Fprint(stdout, help())
+		return exitOK
+	case errors.Is(err, errVersion):
+		fmt.Fprintln(stdout, "signalbox-ydb "+version)
+		return exitOK
+	case err == nil:
+		err = serve(ctx, v, stdout, stderr)
+	}
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "signalbox-ydb: %v\n", err)
+	var usage *usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintln(stderr, "  See signalbox-ydb --help.")
+		return exitUsage
+	}
+	return exitError
+}
+
+// serve runs the gateway until ctx ends.
+func serve(ctx context.Context, v values, stdout, stderr io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s, err := configure(ctx, v, stderr)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", v["listen"])
+	if err != nil {
+		return fmt.Errorf("listen on --listen: %w", err)
+	}
+	defer l.Close()
+	if len(s.gateway.Advertise) == 0 {
+		if s.gateway.Advertise, err = ownAddress(l.Addr()); err != nil {
+			return err
+		}
+	}
+	g, err := gateway.New(s.gateway)
+	if err != nil {
+		return &usageError{err.Error()}
+	}
+	admin, err := serveAdmin(v["admin"], g)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	failed := make(chan error, 1)
+	go func() { failed <- g.Serve(l) }()
+	fmt.Fprintf(stdout, "signalbox-ydb serves database %s on %s, cluster %s\n", v["database"], l.Addr(), v["endpoints"])
+	select {
+	case <-ctx.Done():
+		s.gateway.Logger.Info("shutting down")
+		g.Close()
+		return nil
+	case err := <-failed:
+		g.Close()
+		return err
+	}
+}
+
+// ownAddress is the address that clients are told when none is advertised: the listener's, or the
+// host's name when it listens on all interfaces.
+func ownAddress(listening net.Addr) ([]string, error) {
+	host, port, err := net.SplitHostPort(listening.String())
+	if err != nil {
+		return nil, err
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("no address is advertised, and the host has no name: %w; give --advertise", err)
+		}
+	}
+	return []string{net.JoinHostPort(host, port)}, nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite REFERENCE.md")
+
+// TestReference: REFERENCE.md is what the table of settings says.
+func TestReference(t *testing.T) {
+	if *update {
+		if err := os.WriteFile("REFERENCE.md", []byte(reference()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := os.ReadFile("REFERENCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != reference() {
+		t.Error("REFERENCE.md is not up to date; run make golden")
+	}
+}
+
+func runWith(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // what starts ends at once
+	code = run(ctx, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestHelp(t *testing.T) {
+	code, out, _ := runWith("--help")
+	if code != exitOK {
+		t.Fatal(code)
+	}
+	for _, s := range settings {
+		if !strings.Contains(out, "--"+s.flag) || !strings.Contains(out, s.env()) {
+			t.Errorf("--help does not show --%s", s.flag)
+		}
+		if !strings.HasSuffix(s.help, ".") && !strings.HasSuffix(s.help, ").") {
+			t.Errorf("the help of --%s is no sentence", s.flag)
+		}
+	}
+	for line := range strings.Lines(out) {
+		if len(line) > helpWidth+1 && !strings.Contains(line, "$SIGNALBOX") {
+			t.Errorf("wider than %d columns: %s", helpWidth, line)
+		}
+	}
+	if code, out, _ := runWith("--version"); code != exitOK || out != "signalbox-ydb "+version+"\n" {
+		t.Error(code, out)
+	}
+}
+
+func TestWrongSettings(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--nothing"}, "--nothing"},
+		{[]string{"serve"}, `"serve" is no setting`},
+		{[]string{"--endpoints", ""}, "--endpoints is empty"},
+		{[]string{"--endpoints", "here"}, `"here" is not host:port`},
+		{[]string{"--database", ""}, "the database is empty"},
+		{[]string{"--database", "/a b"}, "illegal character"},
+		{[]string{"--listen", "127.0.0.1:0", "--advertise", "here"}, `"here" is not host:port`},
+		{[]string{"--log-level", "loud"}, `--log-level "loud" is unknown`},
+		{[]string{"--log-format", "xml"}, `--log-format "xml" is unknown`},
+		{[]string{"--listen-tls-cert", "none.pem"}, "--listen-tls-key"},
+		{[]string{"--tls-ca", "none.pem"}, "cannot read --tls-ca"},
+	} {
+		code, _, stderr := runWith(append([]string{"--listen", "127.0.0.1:0"}, c.args...)...)
+		if code != exitUsage || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit code %d, %s", c.args, code, stderr)
+		}
+	}
+	if code, _, stderr := runWith("--listen", "256.0.0.1:1"); code != exitError || !strings.Contains(stderr, "--listen") {
+		t.Error(code, stderr)
+	}
+}
+
+func TestSettingsOrder(t *testing.T) {
+	env := map[string]string{"SIGNALBOX_YDB_LISTEN": "e:1", "SIGNALBOX_YDB_DATABASE": "/env", "SIGNALBOX_YDB_TLS": "true"}
+	v, err := readSettings([]string{"--listen", "f:1"}, func(name string) (string, bool) { s, ok := env[name]; return s, ok })
+	if err != nil || v["listen"] != "f:1" || v["database"] != "/env" || v["tls"] != "true" || v["admin"] != off {
+		t.Fatal(v, err)
+	}
+	env["SIGNALBOX_YDB_TLS"] = "perhaps"
+	if _, err := readSettings(nil, func(name string) (string, bool) { s, ok := env[name]; return s, ok }); err == nil {
+		t.Error("a switch that is neither true nor false is taken")
+	}
+}
+
+// TestServeEnds: the gateway starts without a cluster, says where it listens, and ends.
+func TestServeEnds(t *testing.T) {
+	code, out, stderr := runWith("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	if code != exitOK || !strings.HasPrefix(out, "signalbox-ydb serves database /local on 127.0.0.1:") {
+		t.Fatal(code, out, stderr)
+	}
+}

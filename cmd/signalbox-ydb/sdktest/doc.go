@@ -1,0 +1,4 @@
+// Package sdktest tests the gateway with YDB's own SDKs and with raw gRPC, against real clusters.
+// It is a module of its own, so that programs which build the gateway need the sums of neither
+// YDB's SDK nor the server.
+package sdktest

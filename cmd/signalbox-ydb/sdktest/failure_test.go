@@ -1,0 +1,168 @@
+package sdktest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// gatewayProcess runs the test binary as a gateway, which kill ends without a word.
+func gatewayProcess(t testing.TB, endpoints []string) (address string, kill func()) {
+	t.Helper()
+	p := exec.Command(os.Args[0])
+	p.Env = append(os.Environ(), gatewayVariable+"=127.0.0.1:0 "+strings.Join(endpoints, " "))
+	p.Stderr = os.Stderr
+	alive, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = func() {
+		_ = p.Process.Kill()
+		_ = alive.Close()
+		_, _ = io.Copy(io.Discard, out)
+		_ = p.Wait()
+	}
+	t.Cleanup(kill)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line), kill
+}
+
+// TestKilledGateway: a gateway is killed while its clients hold locks and wait. The session that is
+// restored at another gateway keeps its lock and its place; the one that does not return loses its
+// lock after its timeout.
+func TestKilledGateway(t *testing.T) {
+	t.Parallel()
+	endpoints := sharedCluster(t).Addrs()
+	first, kill := gatewayProcess(t, endpoints)
+	second, _ := startGateway(t, endpoints)
+	one, two := dialRaw(t, first), dialRaw(t, second)
+	path := node(t, two)
+	timeout := func(ms uint64) func(*Ydb_Coordination.SessionRequest_SessionStart) {
+		return func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = ms }
+	}
+	returns, gone := newSession(t, one, path, timeout(patienceMillis)), newSession(t, one, path, timeout(1000))
+	waits := newSession(t, one, path, timeout(patienceMillis))
+	returns.acquire(1, "kept", forever, 0, "", true)
+	returns.expect("1 acquired=true")
+	gone.acquire(1, "lost", forever, 0, "", true)
+	gone.expect("1 acquired=true")
+	waits.acquire(1, "kept", forever, forever, "", true)
+	waits.expect("1 pending")
+	behind := newSession(t, two, path, timeout(patienceMillis))
+	behind.acquire(1, "kept", forever, forever, "", true)
+	behind.expect("1 pending")
+	behind.acquire(2, "lost", forever, forever, "", true)
+	behind.expect("2 pending")
+	kill()
+
+	behind.expect("2 acquired=true") // its holder did not return
+	restore(t, two, path, gone.id, 1, "key").failed(Ydb.StatusIds_SESSION_EXPIRED)
+	again := restore(t, two, path, returns.id, 1, "key").started()
+	again.acquire(1, "kept", forever, 0, "", true)
+	again.expect("1 acquired=true")
+	waiter := restore(t, two, path, waits.id, 1, "key").started()
+	waiter.acquire(1, "kept", forever, forever, "", true)
+	waiter.expect("1 pending")
+	again.release(2, "kept")
+	again.expect("2 released=true")
+	waiter.expect("1 acquired=true") // before the one behind
+	waiter.stop()
+	waiter.expect("stopped")
+	behind.expect("1 acquired=true")
+}
+
+// TestClosedGateway: a gateway that shuts down says so, and sessions go on at another one.
+func TestClosedGateway(t *testing.T) {
+	t.Parallel()
+	endpoints := sharedCluster(t).Addrs()
+	first, g := startGateway(t, endpoints)
+	second, _ := startGateway(t, endpoints)
+	one, two := dialRaw(t, first), dialRaw(t, second)
+	path := node(t, two)
+	s := newSession(t, one, path)
+	s.acquire(1, "lock", forever, 0, "", true)
+	s.expect("1 acquired=true")
+	g.Close()
+	s.failed(Ydb.StatusIds_UNAVAILABLE)
+	again := restore(t, two, path, s.id, 1, "key").started()
+	again.release(1, "lock")
+	again.expect("1 released=true")
+}
+
+// TestKilledLeaders: changes of leaders show nothing on a stream but a watch that may have missed
+// one. What is held stays held, requests are answered once, and waits go on.
+func TestKilledLeaders(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.StartCluster(t, 3)
+	address, _ := startGateway(t, cluster.Addrs())
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	long := func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = patienceMillis }
+	holder, waiter := newSession(t, cc, path, long), newSession(t, cc, path, long)
+	const names = 16 // in several shards
+	name := func(i uint64) string { return fmt.Sprint("n", i) }
+	for i := range uint64(names) {
+		holder.acquire(i, name(i), forever, 0, "", true)
+		holder.expect(fmt.Sprintf("%d acquired=true", i))
+		waiter.acquire(i, name(i), forever, forever, "", true)
+		waiter.expect(fmt.Sprintf("%d pending", i))
+	}
+	// Watches of all, which end as changed whether or not there was one.
+	for i := range uint64(names) {
+		holder.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 100 + i, Name: name(i), WatchData: true})
+		holder.expect(fmt.Sprintf(`%d described "" %d/%d ephemeral=true watch=true`, 100+i, uint64(forever), uint64(forever)))
+	}
+	for round := range uint64(2) {
+		restart := killALeader(t, cluster)
+		for i := range uint64(names) {
+			id := 1000*(round+1) + i
+			holder.create(id, fmt.Sprintf("r%d-%d", round, i), 1, "")
+		}
+		created := make(map[string]bool)
+		for len(created) < names {
+			switch line := text(holder.next()); {
+			case strings.HasSuffix(line, " created") && !created[line]:
+				created[line] = true
+			case strings.HasSuffix(line, " changed data=true owners=true"):
+			default:
+				t.Fatalf("%s", line)
+			}
+		}
+		restart()
+		cluster.WaitReady()
+	}
+	// Nobody was granted anything meanwhile.
+	select {
+	case m := <-waiter.got:
+		t.Fatalf("%s", text(m))
+	default:
+	}
+	for i := range uint64(names) {
+		holder.release(9000+i, name(i))
+		for line := ""; line != fmt.Sprintf("%d released=true", 9000+i); {
+			if line = text(holder.next()); strings.Contains(line, "failure") || strings.Contains(line, "released=false") {
+				t.Fatalf("%s", line)
+			}
+		}
+		waiter.expect(fmt.Sprintf("%d acquired=true", i))
+	}
+}

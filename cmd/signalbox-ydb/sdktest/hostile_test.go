@@ -1,0 +1,229 @@
+package sdktest
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
+	"github.com/ydb-platform/ydb-go-sdk/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestFlood: clients that start sessions again at once after each failure are slowed down, and
+// others go on.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	address, _ := startGateway(t, sharedCluster(t).Addrs())
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	const floods = 50
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	var mu sync.Mutex
+	failures := 0
+	for range floods {
+		all.Go(func() {
+			flood := dialRaw(t, address)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s := openStream(t, flood)
+				s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: path + "-none", TimeoutMillis: 5000})
+				s.failed(Ydb.StatusIds_NOT_FOUND)
+				mu.Lock()
+				failures++
+				mu.Unlock()
+			}
+		})
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return failures
+	}
+	await(t, "a flood", func() bool { return count() >= floods })
+	from, before := time.Now(), count()
+	s := newSession(t, cc, path)
+	for i := range uint64(200) {
+		s.acquire(2*i, "lock", forever, 0, "", true)
+		s.expect(fmt.Sprintf("%d acquired=true", 2*i))
+		s.release(2*i+1, "lock")
+		s.expect(fmt.Sprintf("%d released=true", 2*i+1))
+	}
+	await(t, "more of the flood", func() bool { return count() >= before+2*floods })
+	took := time.Since(from)
+	close(stop)
+	all.Wait()
+	// Each of the failures took 2 s at the end, and they went on side by side. Without the delay
+	// there would be thousands a second.
+	if rate := float64(count()-before) / took.Seconds(); rate > 10*floods {
+		t.Errorf("%.0f failures a second of %d clients", rate, floods)
+	}
+}
+
+// TestInFlight: a stream that sends requests without end is refused, and not the memory's end.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.Start(t, servertest.RealTime())
+	address, _ := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	s := newSession(t, cc, path, func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = patienceMillis })
+	cluster.Pause() // nothing is answered meanwhile
+	for i := range uint64(2000) {
+		s.create(i, fmt.Sprint("n", i), 1, "")
+	}
+	for i := range uint64(2000 - 1024) {
+		s.expect(fmt.Sprintf("%d created OVERLOADED", 1024+i))
+	}
+	cluster.Resume()
+	got := make(map[string]bool)
+	for range 1024 {
+		got[text(s.next())] = true
+	}
+	for i := range 1024 {
+		if !got[fmt.Sprintf("%d created", i)] {
+			t.Fatalf("request %d has no answer", i)
+		}
+	}
+}
+
+// TestSilentClient: a client that answers no ping loses its stream, and then its session.
+func TestSilentClient(t *testing.T) {
+	t.Parallel()
+	address, g := startGateway(t, sharedCluster(t).Addrs())
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	s := newSession(t, cc, path, func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = 200 })
+	s.acquire(1, "lock", forever, 0, "", true)
+	s.expect("1 acquired=true")
+	s.setMute(true)
+	other := newSession(t, cc, path)
+	other.acquire(1, "lock", forever, forever, "", true)
+	other.expect("1 pending")
+	s.failed(Ydb.StatusIds_TIMEOUT)
+	other.expect("1 acquired=true")
+	var b strings.Builder
+	g.Metrics().Write(&b)
+	if !strings.Contains(b.String(), "signalbox_ydb_streams_silent_total 1\n") || !strings.Contains(b.String(), "signalbox_ydb_sessions 1\n") {
+		t.Fatal(b.String())
+	}
+}
+
+// TestTokens: a client's token is what the cluster goes by; a missing right is refused for the
+// request, and the session lives.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	const root = "the administrator of this test"
+	cluster := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Auth, c.AdminToken = true, root }))
+	ctx := testContext(t)
+	c, err := client.Open(ctx, client.Config{Endpoints: []string{cluster.Addr()}, Token: []byte(root)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	tokens := make(map[string]string)
+	for name, right := range map[string]string{"reader": "read", "user": "use", "boss": "admin"} {
+		token, err := admin.New(c).CreateToken(ctx, "of-"+name, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.New(c).Grant(ctx, name, "/guarded", right); err != nil {
+			t.Fatal(err)
+		}
+		tokens[name] = token.Secret
+	}
+	address, _ := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	as := func(name string) []string { return []string{"x-ydb-auth-ticket", tokens[name]} }
+	call := func(name string, want Ydb.StatusIds_StatusCode) {
+		t.Helper()
+		got, err := Ydb_Coordination_V1.NewCoordinationServiceClient(cc).CreateNode(metadata.AppendToOutgoingContext(ctx, as(name)...), &Ydb_Coordination.CreateNodeRequest{Path: "/local/guarded/" + name})
+		outcome(t, got.GetOperation(), err, want, nil)
+	}
+	call("boss", Ydb.StatusIds_SUCCESS)
+	call("reader", Ydb.StatusIds_UNAUTHORIZED)
+	start := func(name string) *rawStream {
+		s := openStream(t, cc, as(name)...)
+		s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: "/local/guarded/boss", TimeoutMillis: 5000, ProtectionKey: []byte("key")})
+		return s
+	}
+	user := start("user").started()
+	user.acquire(1, "lock", 1, 0, "", true)
+	user.expect("1 acquired=true")
+	user.create(2, "sem", 1, "")
+	user.expect("2 created")
+	user.remove(3, "sem", false)
+	user.expect("3 deleted UNAUTHORIZED")
+	user.release(4, "lock")
+	user.expect("4 released=true")
+	reader := start("reader").started()
+	reader.create(1, "other", 1, "")
+	reader.expect("1 created UNAUTHORIZED")
+	reader.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 2, Name: "sem"})
+	reader.expect(`2 described "" 0/1 ephemeral=false watch=false`)
+	// Nobody else's session, even with the key.
+	theirs := openStream(t, cc, as("boss")...)
+	theirs.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: "/local/guarded/boss", SessionId: user.id, SeqNo: 1, TimeoutMillis: 5000, ProtectionKey: []byte("key")})
+	theirs.failed(Ydb.StatusIds_BAD_SESSION)
+	// A cluster with authentication takes neither anonymous callers nor wrong tokens.
+	tokens["nobody"], tokens["wrong"] = "", "no such token"
+	for _, name := range []string{"nobody", "wrong"} {
+		if err := start(name).end(); grpcstatus.Code(err) != codes.Unauthenticated {
+			t.Fatal(err)
+		}
+	}
+	_, err = Ydb_Discovery_V1.NewDiscoveryServiceClient(cc).WhoAmI(metadata.AppendToOutgoingContext(ctx, as("wrong")...), &Ydb_Discovery.WhoAmIRequest{})
+	if grpcstatus.Code(err) != codes.Unauthenticated {
+		t.Fatal(err)
+	}
+	db := openSDK(t, address, ydb.WithAccessTokenCredentials(tokens["user"]))
+	if who, err := db.Discovery().WhoAmI(ctx); err != nil || who.User != "user" {
+		t.Fatal(who, err)
+	}
+	sdkSession(t, db, "/local/guarded/boss")
+}
+
+// TestTLS: YDB's SDK connects with grpcs, and discovery says so.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	authority := certstest.New(t)
+	cert, key := authority.Issue(t, t.TempDir(), "gateway", certstest.Host("127.0.0.1"))
+	c, err := certs.Open(certs.Files{Cert: cert, Key: key}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, _ := startGateway(t, sharedCluster(t).Addrs(), func(cfg *gateway.Config) { cfg.TLS = c.Server() })
+	db, err := ydb.Open(testContext(t), "grpcs://"+address+"/local", ydb.WithTLSConfig(&tls.Config{RootCAs: authority.Pool()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(testContext(t)) }()
+	path := sdkNode(t, db)
+	s := sdkSession(t, db, path)
+	if err := s.CreateSemaphore(testContext(t), "sem", 1); err != nil {
+		t.Fatal(err)
+	}
+}

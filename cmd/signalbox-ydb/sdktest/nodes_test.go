@@ -1,0 +1,237 @@
+package sdktest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_RateLimiter_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Scheme_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Table_V1"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Operations"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_RateLimiter"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Scheme"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Table"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
+)
+
+// outcome checks the envelope of a call.
+func outcome(t testing.TB, op *Ydb_Operations.Operation, err error, want Ydb.StatusIds_StatusCode, result proto.Message) {
+	t.Helper()
+	if err != nil || !op.GetReady() || op.GetStatus() != want {
+		t.Fatalf("got %v %v, want %v", op, err, want)
+	}
+	if want != Ydb.StatusIds_SUCCESS && (len(op.GetIssues()) != 1 || len(op.GetIssues()[0].GetMessage()) < 10) {
+		t.Fatalf("%v does not say what is wrong", op)
+	}
+	if result != nil {
+		if err := op.GetResult().UnmarshalTo(result); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func dropNode(t testing.TB, cc *grpc.ClientConn, path string) {
+	t.Helper()
+	got, err := Ydb_Coordination_V1.NewCoordinationServiceClient(cc).DropNode(testContext(t), &Ydb_Coordination.DropNodeRequest{Path: path})
+	outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
+}
+
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	address, _ := startGateway(t, sharedCluster(t).Addrs())
+	cc := dialRaw(t, address)
+	ctx := testContext(t)
+	c := Ydb_Coordination_V1.NewCoordinationServiceClient(cc)
+	describe := func(path string, names bool) (*Ydb_Operations.Operation, error) {
+		req := &Ydb_Coordination.DescribeNodeRequest{Path: path}
+		if names { // include_semaphore_names, which the Go protobufs do not know
+			req.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 1))
+		}
+		got, err := c.DescribeNode(ctx, req)
+		return got.GetOperation(), err
+	}
+	create := func(path string, config *Ydb_Coordination.Config) (*Ydb_Operations.Operation, error) {
+		got, err := c.CreateNode(ctx, &Ydb_Coordination.CreateNodeRequest{Path: path, Config: config})
+		return got.GetOperation(), err
+	}
+	path := "/local/nodes/one"
+	op, err := describe(path, false)
+	outcome(t, op, err, Ydb.StatusIds_SCHEME_ERROR, nil)
+	// The values of YDB's examples: a grace period of the self-check period's length is too short
+	// for the cluster, and is made longer.
+	op, err = create(path, &Ydb_Coordination.Config{
+		SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 1000, ReadConsistencyMode: Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT,
+		AttachConsistencyMode:   Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT,
+		RateLimiterCountersMode: Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED,
+	})
+	outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
+	op, err = create(path, nil) // again, and nothing changes
+	outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
+	var got Ydb_Coordination.DescribeNodeResult
+	op, err = describe(path, false)
+	outcome(t, op, err, Ydb.StatusIds_SUCCESS, &got)
+	want := &Ydb_Coordination.DescribeNodeResult{
+		Self: &Ydb_Scheme.Entry{Name: "one", Type: Ydb_Scheme.Entry_COORDINATION_NODE},
+		Config: &Ydb_Coordination.Config{
+			Path: path, SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 2000, ReadConsistencyMode: Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT,
+			AttachConsistencyMode:   Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT,
+			RateLimiterCountersMode: Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED,
+		},
+	}
+	if !proto.Equal(&got, want) {
+		t.Fatalf("got %v, want %v", &got, want)
+	}
+	altered, err := c.AlterNode(ctx, &Ydb_Coordination.AlterNodeRequest{Path: path, Config: &Ydb_Coordination.Config{
+		SelfCheckPeriodMillis: 5000, ReadConsistencyMode: Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_RELAXED,
+	}})
+	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
+	altered, err = c.AlterNode(ctx, &Ydb_Coordination.AlterNodeRequest{Path: path + "-none"})
+	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_SCHEME_ERROR, nil)
+	altered, err = c.AlterNode(ctx, &Ydb_Coordination.AlterNodeRequest{Path: path, Config: &Ydb_Coordination.Config{SelfCheckPeriodMillis: 1}})
+	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_BAD_REQUEST, nil)
+
+	s := newSession(t, cc, path)
+	for i := range uint64(30) {
+		s.create(i, fmt.Sprintf("sem-%02d", 29-i), 1, "")
+		s.expect(fmt.Sprintf("%d created", i))
+	}
+	op, err = describe(path, true)
+	outcome(t, op, err, Ydb.StatusIds_SUCCESS, &got)
+	var names []string
+	for b := []byte(got.ProtoReflect().GetUnknown()); len(b) > 0; {
+		number, _, n := protowire.ConsumeTag(b)
+		name, m := protowire.ConsumeString(b[n:])
+		if number != 3 || m < 0 {
+			t.Fatal(got.ProtoReflect().GetUnknown())
+		}
+		names, b = append(names, name), b[n+m:]
+	}
+	if len(names) != 30 || !slices.IsSorted(names) {
+		t.Fatal(names)
+	}
+	if got.GetConfig().GetSelfCheckPeriodMillis() != 5000 || got.GetConfig().GetSessionGracePeriodMillis() != 6000 || got.GetConfig().GetReadConsistencyMode() != Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_RELAXED {
+		t.Fatal(got.GetConfig())
+	}
+	for _, bad := range []string{"relative", "/elsewhere/x", "/local", "/local/a b", "/locale/x", ""} {
+		op, err = create(bad, nil)
+		outcome(t, op, err, Ydb.StatusIds_BAD_REQUEST, nil)
+	}
+	dropped, err := c.DropNode(ctx, &Ydb_Coordination.DropNodeRequest{Path: "/local/nodes"})
+	outcome(t, dropped.GetOperation(), err, Ydb.StatusIds_PRECONDITION_FAILED, nil)
+	dropNode(t, cc, path)
+	dropped, err = c.DropNode(ctx, &Ydb_Coordination.DropNodeRequest{Path: path})
+	outcome(t, dropped.GetOperation(), err, Ydb.StatusIds_SCHEME_ERROR, nil)
+}
+
+func TestScheme(t *testing.T) {
+	t.Parallel()
+	address, _ := startGateway(t, sharedCluster(t).Addrs())
+	cc := dialRaw(t, address)
+	ctx := testContext(t)
+	c := Ydb_Scheme_V1.NewSchemeServiceClient(cc)
+	list := func(path string, want Ydb.StatusIds_StatusCode) string {
+		t.Helper()
+		got, err := c.ListDirectory(ctx, &Ydb_Scheme.ListDirectoryRequest{Path: path})
+		var result Ydb_Scheme.ListDirectoryResult
+		outcome(t, got.GetOperation(), err, want, nil)
+		if want != Ydb.StatusIds_SUCCESS {
+			return ""
+		}
+		outcome(t, got.GetOperation(), err, want, &result)
+		line := fmt.Sprintf("%s:%s", result.GetSelf().GetName(), result.GetSelf().GetType())
+		for _, e := range result.GetChildren() {
+			line += fmt.Sprintf(" %s:%s", e.GetName(), e.GetType())
+		}
+		return line
+	}
+	list("/local/scheme", Ydb.StatusIds_SCHEME_ERROR)
+	for _, path := range []string{"/local/scheme/b/deep/er", "/local/scheme/a", "/local/scheme/b-2", "/local/scheme/a", "/local/"} {
+		got, err := c.MakeDirectory(ctx, &Ydb_Scheme.MakeDirectoryRequest{Path: path})
+		outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
+	}
+	if got, want := list("/local/scheme/", Ydb.StatusIds_SUCCESS), "scheme:DIRECTORY a:COORDINATION_NODE b:DIRECTORY b-2:COORDINATION_NODE"; got != want {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	if got := list("/local", Ydb.StatusIds_SUCCESS); !strings.HasPrefix(got, "local:DATABASE ") || !strings.Contains(got, " scheme:DIRECTORY") {
+		t.Fatal(got)
+	}
+	remove := func(path string, want Ydb.StatusIds_StatusCode) {
+		t.Helper()
+		got, err := c.RemoveDirectory(ctx, &Ydb_Scheme.RemoveDirectoryRequest{Path: path})
+		outcome(t, got.GetOperation(), err, want, nil)
+	}
+	remove("/local/scheme/b", Ydb.StatusIds_PRECONDITION_FAILED)
+	s := newSession(t, cc, "/local/scheme/a")
+	remove("/local/scheme/a", Ydb.StatusIds_PRECONDITION_FAILED)
+	s.stop()
+	s.expect("stopped")
+	remove("/local/scheme/a", Ydb.StatusIds_SUCCESS)
+	remove("/local/scheme/a", Ydb.StatusIds_SCHEME_ERROR)
+}
+
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	var log lineLog
+	address, _ := startGateway(t, sharedCluster(t).Addrs(), func(c *gateway.Config) {
+		c.Advertise = []string{"a.example:2136", "b.example:2137"}
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	cc := dialRaw(t, address)
+	ctx := testContext(t)
+	c := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc)
+	got, err := c.ListEndpoints(metadata.AppendToOutgoingContext(ctx, "x-ydb-database", "/local"), &Ydb_Discovery.ListEndpointsRequest{Database: "local/"})
+	var result Ydb_Discovery.ListEndpointsResult
+	outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, &result)
+	if e := result.GetEndpoints(); len(e) != 2 || e[0].GetAddress() != "a.example" || e[1].GetPort() != 2137 || e[0].GetSsl() || e[0].GetNodeId() == e[1].GetNodeId() {
+		t.Fatal(e)
+	}
+	got, err = c.ListEndpoints(ctx, &Ydb_Discovery.ListEndpointsRequest{Database: "/other"})
+	outcome(t, got.GetOperation(), err, Ydb.StatusIds_SCHEME_ERROR, nil)
+	who, err := c.WhoAmI(ctx, &Ydb_Discovery.WhoAmIRequest{})
+	var me Ydb_Discovery.WhoAmIResult
+	outcome(t, who.GetOperation(), err, Ydb.StatusIds_SUCCESS, &me)
+	if me.GetUser() == "" {
+		t.Fatal("nobody")
+	}
+
+	// Everything else is refused with a sentence, and logged once.
+	for range 3 {
+		for what, call := range map[string]func(context.Context) error{
+			"signalbox has no rate limits": func(ctx context.Context) error {
+				_, err := Ydb_RateLimiter_V1.NewRateLimiterServiceClient(cc).CreateResource(ctx, &Ydb_RateLimiter.CreateResourceRequest{})
+				return err
+			},
+			"this is signalbox": func(ctx context.Context) error {
+				_, err := Ydb_Table_V1.NewTableServiceClient(cc).CreateSession(ctx, &Ydb_Table.CreateSessionRequest{})
+				return err
+			},
+			"DescribePath: this is": func(ctx context.Context) error {
+				_, err := Ydb_Scheme_V1.NewSchemeServiceClient(cc).DescribePath(ctx, &Ydb_Scheme.DescribePathRequest{})
+				return err
+			},
+		} {
+			if err := call(ctx); grpcstatus.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), what) {
+				t.Errorf("got %v, want %q", err, what)
+			}
+		}
+	}
+	if lines := log.lines("not implemented"); lines != 3 {
+		t.Errorf("%d lines for 3 methods that are not implemented", lines)
+	}
+}
