@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -102,5 +103,34 @@ func TestServeEnds(t *testing.T) {
 	code, out, stderr := runWith("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	if code != exitOK || !strings.HasPrefix(out, "signalbox-ydb serves database /local on 127.0.0.1:") {
 		t.Fatal(code, out, stderr)
+	}
+}
+
+// TestPagesNameFlagsThatExist: the commands and variables that the pages show are ones that there
+// are.
+func TestPagesNameFlagsThatExist(t *testing.T) {
+	known := make(map[string]bool)
+	for _, s := range settings {
+		known["--"+s.flag], known[s.env()] = true, true
+	}
+	named := 0
+	for _, page := range []string{"README.md", "signalbox-ydb.service"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "signalbox sem ") {
+				continue // of the other binary
+			}
+			for _, name := range regexp.MustCompile(`--[a-z][a-z-]+|SIGNALBOX_YDB_[A-Z_]+[A-Z]`).FindAllString(line, -1) {
+				if named++; !known[name] {
+					t.Errorf("%s names %s, which is no setting", page, name)
+				}
+			}
+		}
+	}
+	if named < 5 {
+		t.Errorf("%d settings are named", named)
 	}
 }

@@ -72,7 +72,7 @@ func TestFlood(t *testing.T) {
 		s.release(2*i+1, "lock")
 		s.expect(fmt.Sprintf("%d released=true", 2*i+1))
 	}
-	await(t, "more of the flood", func() bool { return count() >= before+2*floods })
+	await(t, "more of the flood", func() bool { return count() >= before+floods })
 	took := time.Since(from)
 	close(stop)
 	all.Wait()
@@ -226,4 +226,65 @@ func TestTLS(t *testing.T) {
 	if err := s.CreateSemaphore(testContext(t), "sem", 1); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestLongDescription: a description above 60 MiB is refused, and one below it arrives whole.
+func TestLongDescription(t *testing.T) {
+	if !long() {
+		t.Skip("63 MiB of data are written by make ydb")
+	}
+	srv := servertest.Start(t, servertest.RealTime())
+	address, _ := startGateway(t, []string{srv.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	data := strings.Repeat("x", 1<<20)
+	s := newSession(t, cc, path)
+	s.create(1, "wide", forever, "")
+	s.expect("1 created")
+	for i := range 62 {
+		owner := newSession(t, cc, path)
+		owner.acquire(1, "wide", 1, 0, data, false)
+		owner.expect("1 acquired=true")
+		if i != 58 && i != 61 {
+			continue
+		}
+		s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 2, Name: "wide", IncludeOwners: true})
+		got := s.next().GetDescribeSemaphoreResult()
+		switch owners := len(got.GetSemaphoreDescription().GetOwners()); {
+		case i == 58 && (got.GetStatus() != Ydb.StatusIds_SUCCESS || owners != 59):
+			t.Fatalf("%v, %d owners of 59", got.GetStatus(), owners)
+		case i == 61 && got.GetStatus() != Ydb.StatusIds_PRECONDITION_FAILED:
+			t.Fatalf("%v, %d owners of 62", got.GetStatus(), owners)
+		}
+	}
+	s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 3, Name: "wide"})
+	s.expect(fmt.Sprintf(`3 described "" 62/%d ephemeral=false watch=false`, uint64(forever)))
+}
+
+// TestManyTokens: each token has a connection of its own, up to a bound; then the one that was not
+// used for longest goes, and one with a session never does.
+func TestManyTokens(t *testing.T) {
+	if !long() {
+		t.Skip("a thousand connections are made by make ydb")
+	}
+	srv := servertest.Start(t, servertest.RealTime())
+	address, g := startGateway(t, []string{srv.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	s := openStream(t, cc, "x-ydb-auth-ticket", "with a session")
+	s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: path, TimeoutMillis: patienceMillis})
+	s.started()
+	c := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc)
+	for i := range 1100 {
+		ctx := metadata.AppendToOutgoingContext(testContext(t), "x-ydb-auth-ticket", fmt.Sprint("token ", i))
+		who, err := c.WhoAmI(ctx, &Ydb_Discovery.WhoAmIRequest{})
+		outcome(t, who.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
+	}
+	var b strings.Builder
+	g.Metrics().Write(&b)
+	if !strings.Contains(b.String(), "signalbox_ydb_cluster_connections 1000\n") {
+		t.Fatal(b.String())
+	}
+	s.create(1, "sem", 1, "")
+	s.expect("1 created")
 }
