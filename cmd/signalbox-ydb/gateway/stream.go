@@ -162,6 +162,11 @@ func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
 		case m := <-requests:
 			st.handle(m)
 		case <-ping.C:
+			ping.Reset(st.live.period)
+			if !st.sess.healthy() {
+				st.live.received(time.Now()) // it is the cluster that is silent: no ping reaches the client
+				continue
+			}
 			if st.live.isSilent(time.Now()) {
 				st.g.metrics.silent.Add(1)
 				return st.end(Ydb.StatusIds_TIMEOUT, errors.New("nothing was received from the client for too long"))
@@ -169,7 +174,6 @@ func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
 			st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_Ping{
 				Ping: &Ydb_Coordination.SessionResponse_PingPong{Opaque: st.live.nextPing()},
 			}}, guarded)
-			ping.Reset(st.live.period)
 		case err := <-st.stopped:
 			if err != nil {
 				return st.end(statusOf(err), err)

@@ -16,10 +16,10 @@ import (
 )
 
 // gatewayProcess runs the test binary as a gateway, which kill ends without a word.
-func gatewayProcess(t testing.TB, endpoints []string) (address string, kill func()) {
+func gatewayProcess(t testing.TB, other string, endpoints []string) (address string, kill func()) {
 	t.Helper()
 	p := exec.Command(os.Args[0])
-	p.Env = append(os.Environ(), gatewayVariable+"=127.0.0.1:0 "+strings.Join(endpoints, " "))
+	p.Env = append(os.Environ(), gatewayVariable+"="+other+" "+strings.Join(endpoints, " "))
 	p.Stderr = os.Stderr
 	alive, err := p.StdinPipe()
 	if err != nil {
@@ -52,7 +52,7 @@ func gatewayProcess(t testing.TB, endpoints []string) (address string, kill func
 func TestKilledGateway(t *testing.T) {
 	t.Parallel()
 	endpoints := sharedCluster(t).Addrs()
-	first, kill := gatewayProcess(t, endpoints)
+	first, kill := gatewayProcess(t, "-", endpoints)
 	second, _ := startGateway(t, endpoints)
 	one, two := dialRaw(t, first), dialRaw(t, second)
 	path := node(t, two)

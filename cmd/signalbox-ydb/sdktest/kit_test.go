@@ -27,8 +27,8 @@ import (
 // patience bounds waits of tests that must end; nothing is timed by it.
 const patience = 90 * time.Second
 
-// gatewayVariable has the test binary run as a gateway, so that a test can kill it: cluster
-// addresses and the address to listen on.
+// gatewayVariable has the test binary run as a gateway, so that a test can kill it: another gateway
+// that it advertises, or -, and the cluster's addresses.
 const gatewayVariable = "SIGNALBOX_YDB_TEST_GATEWAY"
 
 func TestMain(m *testing.M) {
@@ -45,13 +45,15 @@ func TestMain(m *testing.M) {
 
 // runGateway is the gateway as a process. It ends when its standard input does.
 func runGateway(args []string) {
-	l, err := net.Listen("tcp", args[0])
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	g, err := gateway.New(gateway.Config{
-		Cluster: client.Config{Endpoints: args[1:]}, Database: "/local", Advertise: []string{l.Addr().String()},
-	})
+	advertise := []string{l.Addr().String()}
+	if args[0] != "-" {
+		advertise = append(advertise, args[0])
+	}
+	g, err := gateway.New(gateway.Config{Cluster: client.Config{Endpoints: args[1:]}, Database: "/local", Advertise: advertise})
 	if err != nil {
 		panic(err)
 	}

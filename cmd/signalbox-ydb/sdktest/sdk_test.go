@@ -376,3 +376,29 @@ func TestSDKElection(t *testing.T) {
 	longest := log.check(t)
 	t.Logf("%d terms, at most %v without a leader", log.len(), longest.Round(time.Millisecond))
 }
+
+// TestSDKKilledGateway: the gateway of ten clients that elect a leader is killed. They go on at the
+// other gateway, and by their own logs there are never two leaders at once.
+func TestSDKKilledGateway(t *testing.T) {
+	t.Parallel()
+	endpoints := sharedCluster(t).Addrs()
+	second, _ := startGateway(t, endpoints)
+	first, kill := gatewayProcess(t, second, endpoints)
+	path := sdkNode(t, openSDK(t, second))
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	log := new(termLog)
+	var all sync.WaitGroup
+	for i := range 10 {
+		db := openSDK(t, first)
+		all.Go(func() { candidate{name: fmt.Sprintf("k%d", i), log: log}.run(ctx, t, db, path) })
+	}
+	await(t, "an election", func() bool { return log.len() >= 10 })
+	kill()
+	before := log.len()
+	await(t, "an election at the other gateway", func() bool { return log.len() >= before+10 })
+	cancel()
+	all.Wait()
+	longest := log.check(t)
+	t.Logf("%d terms, at most %v without a leader", log.len(), longest.Round(time.Millisecond))
+}
