@@ -76,8 +76,8 @@ func (cn *conn) forgetPresented(s *Session) {
 	delete(cn.presented, s)
 }
 
-// forgetSession forgets what the connection knows of a session that is over. The session's mu is
-// held.
+// forgetSession forgets what the connection knows of a session that is over; last: and of its id,
+// which another object of the client does not have. The session's mu is held.
 func (cn *conn) forgetSession(s *Session, last bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
