@@ -139,8 +139,9 @@ func (v *trial) watches(ctx context.Context) error {
 	})
 }
 
-// spareFiles are the open files of the load and of a server that are not connections of watchers.
-const spareFiles = 1000
+// spareFiles are the open files of the load and of a server that are not connections of watchers. A
+// starved client connects again before the old connection is closed.
+const spareFiles = 2000
 
 // ownWatchers: P7 with a connection each. Where open files do not allow so many, some connections
 // carry two watchers.
