@@ -1,5 +1,5 @@
-// Package server is an instance of signalbox: its listeners, the route from a frame to the shard
-// that serves it, and the way back from a shard's log to the connections that wait.
+// Package server is an instance of signalbox. It assembles the packages below it: configuration,
+// start and stop. DESIGN.md has the walk of a request through them.
 //
 //	s, err := server.Start(ctx, server.Config{DataDir: "signalbox-data"})
 //	if err != nil { ... }
