@@ -34,6 +34,7 @@ test: ## everything that must pass: format, vet, all tests with the race detecto
 	go test $(RACE) -timeout 15m $(TESTFLAGS) $(PKGS)
 	cd $(YDB) && go vet ./... && go test -timeout 5m ./...
 	cd $(YDB)/sdktest && go vet ./... && go test $(RACE) -parallel 8 -timeout 5m ./...
+	cd server/console/browsertest && go vet . && go test -short -timeout 5m .
 
 ydb: ## the long tests of the gateway for YDB clients, and the figures of its page, about 5 minutes; with YDB's JavaScript SDK where npm brings it
 	cd $(YDB)/sdktest && SIGNALBOX_YDB_LONG=1 go test -v -timeout 30m ./...
@@ -56,6 +57,12 @@ chaos: ## three instances under faults of forty kinds for MINUTES (default 48: e
 
 flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 100,000 idle sessions, about 8 minutes; the report goes to bench/results/flood.md
 	SIGNALBOX_FLOOD=$(CURDIR)/bench/results/flood.md go test ./server/chaos -run TestFlood -v -timeout 1h
+
+browser: ## all tests of the console in Chromium, about a minute; those of make test are the short ones
+	cd server/console/browsertest && go test -count 1 -v .
+
+screenshot: ## remake the README's picture of the console, server/console/console.png, with Chromium
+	cd server/console/browsertest && SIGNALBOX_SCREENSHOT=$(CURDIR)/server/console/console.png go test -count 1 -run '^TestScreenshot$$' -v .
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/rollout \
@@ -108,4 +115,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos ydb
+.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos ydb browser screenshot

@@ -182,11 +182,10 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 		{"waiters", "Waiters", text(group(sem.NumWaiters))},
 		{"kind", "Kind", text(kindText(sem.Ephemeral))},
 		{"created", "Created", since(sem.CreatedAt)},
-		{"version", "Version of its data", text(group(sem.Version))},
 	}
 	if len(sem.Data) > 0 {
 		d := dataCell(path, name, 0, sem.Data)
-		p.Facts = append(p.Facts, fact{"data", "Data", d})
+		p.Facts = append(p.Facts, fact{"data", "Data, version " + group(sem.Version), d})
 	}
 	p.Tables = []table{owners, queue}
 	return p, nil
@@ -249,7 +248,7 @@ func queueRows(t *table, path string, sem, waiting *client.Semaphore, place int,
 		}
 		ends.Kind = "num " + ends.Kind
 		r := row{Key: strconv.FormatUint(w.Token, 10), Cells: []cell{
-			text(group(uint64(place + i + 1))), sessionCell(path, w.Session), text(visible(w.Description)), units(w.Count), since(w.Since), ends, {Text: why, Kind: "wide"}, number(w.Token),
+			text(group(uint64(place + i + 1))), sessionCell(path, w.Session), {Text: visible(w.Description), Kind: "about"}, units(w.Count), since(w.Since), ends, {Text: why, Kind: "wide"}, number(w.Token),
 		}}
 		if len(w.Data) > 0 {
 			r.Cells[2].Note = "data: " + visible(string(cut(w.Data, 120)))
