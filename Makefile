@@ -24,6 +24,9 @@ run: build ## build and start an instance on ./signalbox-data, and show what to 
 cluster: build ## build and start three instances on ./signalbox-data/cluster, and show what to paste next
 	./server/deploy/cluster.sh
 
+monitoring: ## start Prometheus (Debian's package) beside `make cluster`, with the alert rules
+	./server/deploy/monitoring/prometheus.sh
+
 dev: build ## build and start an instance on a temporary folder
 	./bin/signalbox dev
 
@@ -64,9 +67,12 @@ browser: ## all tests of the console in Chromium, about a minute; those of make 
 screenshot: ## remake the README's picture of the console, server/console/console.png, with Chromium
 	cd server/console/browsertest && SIGNALBOX_SCREENSHOT=$(CURDIR)/server/console/console.png go test -count 1 -run '^TestScreenshot$$' -v .
 
+panels: ## ask a real Prometheus whether each panel of the dashboards shows data under load, about a minute
+	SIGNALBOX_PANELS=1 go test ./server/deploy -run '^TestPanelsShowData$$' -v
+
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/rollout \
-	  ./server/delivery ./server/failuredetector ./server/governor ./client/internal/membership ./client/sessionstate -update
+	  ./server/delivery ./server/failuredetector ./server/governor ./server/metrics ./server/deploy/monitoring ./client/internal/membership ./client/sessionstate -update
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 	cd $(YDB) && go test . -run TestReference -update
 
@@ -115,4 +121,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos ydb browser screenshot

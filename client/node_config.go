@@ -44,6 +44,7 @@ type NodeConfig struct {
 	MaxWaiters        *uint64        // quota of waiting acquires, default 2,000,000
 	MaxWatchers       *uint64        // quota of streams and one-shot watches, default 1,000,000
 	MaxRequests       *uint64        // requests a second at each instance, 1..10,000,000, default 0: no limit
+	SlowWait          *time.Duration // the server logs an acquire that waited longer; at most 24 h, default 0: off
 }
 
 // NodeInfo describes a coordination node.
@@ -74,6 +75,10 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 	setField(&w, protocol.FieldMaxWaiters, &w.MaxWaiters, n.MaxWaiters)
 	setField(&w, protocol.FieldMaxWatchers, &w.MaxWatchers, n.MaxWatchers)
 	setField(&w, protocol.FieldMaxRequests, &w.MaxRequests, n.MaxRequests)
+	if n.SlowWait != nil {
+		w.Fields |= protocol.FieldSlowWait
+		w.SlowWait = millis.Of("slow wait", *n.SlowWait, &err)
+	}
 	return w, err
 }
 
@@ -85,15 +90,15 @@ func setField[T any](w *protocol.NodeConfig, mark uint32, field, value *T) {
 }
 
 func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
-	selfCheck, grace := millis.Duration(w.Config.SelfCheckPeriod), millis.Duration(w.Config.GracePeriod)
 	c := w.Config
+	selfCheck, grace, slow := millis.Duration(c.SelfCheckPeriod), millis.Duration(c.GracePeriod), millis.Duration(c.SlowWait)
 	reads, attaches, counters := Consistency(c.ReadConsistency), Consistency(c.AttachConsistency), CountersMode(c.CountersMode)
 	return &NodeInfo{
 		ID: w.ID, Path: w.Path, Tier: w.Tier, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
 		Config: NodeConfig{
 			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
 			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
-			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests,
+			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests, SlowWait: &slow,
 		},
 	}
 }

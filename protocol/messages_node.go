@@ -31,6 +31,7 @@ const (
 	FieldMaxWaiters
 	FieldMaxWatchers
 	FieldMaxRequests
+	FieldSlowWait
 )
 
 // NodeConfig is a node's configuration. Fields names those given; a given zero sets a field back to
@@ -52,6 +53,7 @@ type NodeConfig struct {
 	MaxWaiters        uint64       // quota of waiting acquires, at least 1, default 2,000,000; OVERLOADED
 	MaxWatchers       uint64       // quota of streams and one-shot watches, at least 1, default 1,000,000; OVERLOADED
 	MaxRequests       uint64       // requests a second at each instance, 1..10,000,000, default 0: no limit; OVERLOADED
+	SlowWait          uint64       // ms, at most 86,400,000, default 0: off; a longer wait of an acquire is logged when it ends
 }
 
 func (m *NodeConfig) fields(f *fields) {
@@ -68,6 +70,7 @@ func (m *NodeConfig) fields(f *fields) {
 	f.uint("config.max waiters", &m.MaxWaiters)
 	f.uint("config.max watchers", &m.MaxWatchers)
 	f.uint("config.max requests", &m.MaxRequests)
+	f.uint("config.slow wait", &m.SlowWait)
 }
 
 func (m *NodeConfig) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

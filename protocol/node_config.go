@@ -2,7 +2,7 @@ package protocol
 
 // AllFields has every bit of NodeConfig.Fields that this version knows.
 const AllFields = FieldSelfCheckPeriod | FieldGracePeriod | FieldReadConsistency | FieldAttachConsistency | FieldCountersMode |
-	FieldMaxSessions | FieldMaxSemaphores | FieldMaxBytes | FieldMaxWaiters | FieldMaxWatchers | FieldMaxRequests
+	FieldMaxSessions | FieldMaxSemaphores | FieldMaxBytes | FieldMaxWaiters | FieldMaxWatchers | FieldMaxRequests | FieldSlowWait
 
 // Default quotas of a coordination node. Requests have none.
 const (
@@ -15,6 +15,9 @@ const (
 
 // HighestMaxRequests bounds the quota of requests a second.
 const HighestMaxRequests = 10_000_000
+
+// HighestSlowWait bounds the option slow-wait, in ms: a day.
+const HighestSlowWait = 24 * 60 * 60 * 1000
 
 // DefaultNodeConfig is the effective configuration of a node that was created without any.
 func DefaultNodeConfig() NodeConfig {
@@ -77,6 +80,9 @@ func (n NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
 	if given(FieldMaxRequests) {
 		n.MaxRequests = orDefault(alter.MaxRequests, base.MaxRequests)
 	}
+	if given(FieldSlowWait) {
+		n.SlowWait = orDefault(alter.SlowWait, base.SlowWait)
+	}
 	if err := n.Validate(); err != nil {
 		return NodeConfig{}, err
 	}
@@ -122,6 +128,8 @@ func (n *NodeConfig) Validate() error {
 		return Errorf(StatusBadRequest, "quota of watchers is 0; it must be at least 1")
 	case n.MaxRequests > HighestMaxRequests:
 		return Errorf(StatusBadRequest, "quota of requests is %d a second; it must be 1 to %d, or 0 for no limit", n.MaxRequests, HighestMaxRequests)
+	case n.SlowWait > HighestSlowWait:
+		return Errorf(StatusBadRequest, "slow wait is %d ms; it must be at most %d ms, or 0 for off", n.SlowWait, HighestSlowWait)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func TestNodeChangesUnderWay(t *testing.T) {
 
 // TestSemaphoreSeries: what the metrics leave out, they say; no series comes twice.
 func TestSemaphoreSeries(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.MaxSeries = 3 * 8; c.Shards = 1 })
+	s := start(t, func(c *Config) { c.Limits.MaxSeries = 8; c.Shards = 1 })
 	c := connect(t, s)
 	node := c.node()
 	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{
@@ -138,7 +138,7 @@ func TestSemaphoreSeries(t *testing.T) {
 		}
 	}
 	series := read()
-	if _, cut := series["signalbox_semaphore_series_truncated 1"]; cut || len(series) != 2*2*3+1 {
+	if _, cut := series["signalbox_semaphore_series_truncated 1"]; cut || len(series) != 2*6+2*3+1 {
 		t.Fatalf("%d series, %v", len(series), series)
 	}
 	detail := 0
@@ -156,7 +156,7 @@ func TestSemaphoreSeries(t *testing.T) {
 		}
 	}
 	series = read()
-	if _, cut := series["signalbox_semaphore_series_truncated 1"]; !cut || len(series) != 3*8+1 {
+	if _, cut := series["signalbox_semaphore_series_truncated 1"]; !cut || len(series) != 7*6+1*3+1 {
 		t.Fatalf("%d series", len(series))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/operator"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
@@ -22,8 +23,8 @@ func (s *Server) readCerts(context.Context) error {
 	}
 	s.certs.each(func(whose string, c *certs.Certs) {
 		s.running.Go(func() { c.Watch(s.ctx) })
-		s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_expiry_seconds{for=%q}", whose), func() float64 { return float64(c.Expires().Unix()) })
-		s.metrics.NewGauge(fmt.Sprintf("signalbox_certificate_reloads_failed{for=%q}", whose), func() float64 { return float64(c.Failures()) })
+		s.metrics.Gauge(metrics.CertificateExpiry, func() float64 { return float64(c.Expires().Unix()) }, whose)
+		s.metrics.Gauge(metrics.CertificateReloadsFailed, func() float64 { return float64(c.Failures()) }, whose)
 	})
 	return nil
 }
@@ -66,7 +67,7 @@ func (s *Server) transportConfig() transport.Config {
 			InTotal: l.InTotal, OutSoft: l.OutSoft, OutHard: l.OutHard, OutTotal: l.OutTotal, OutAge: l.OutAge,
 			Hello: l.HelloTimeout, Frame: l.FrameTimeout, Idle: l.IdleTimeout,
 		},
-		Clock: s.clock, ManualClock: manual, Log: s.log, Metrics: s.metrics.Set,
+		Clock: s.clock, ManualClock: manual, Log: s.log, Metrics: s.metrics,
 		NewClient: s.requests.NewClient, NewCycle: s.requests.NewCycle,
 		OnSweep: s.memory.measure, OnPanic: s.panicked, Fail: s.fail,
 	}

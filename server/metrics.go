@@ -1,29 +1,48 @@
 package server
 
 import (
-	"io"
+	"math"
+	"runtime/debug"
 
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // registerMetrics adds the series that show live objects.
 func registerMetrics(s *Server) {
 	m := s.metrics
-	m.NewGauge("signalbox_peer_messages_dropped", func() float64 { return float64(s.hosting.DroppedMessages()) })
-	m.NewGauge("signalbox_memory_live_bytes", func() float64 { return float64(s.memory.live.Load()) })
-	m.NewGauge("signalbox_memory_limit_bytes", func() float64 { return float64(s.memory.max) })
-	m.RegisterMetricsWriter(func(w io.Writer) {
-		metrics.Write(w, "signalbox_ready", "", s.Ready() == nil)
-		s.serving.WriteMetrics(w, showNames(s))
-		s.membership.WriteMetrics(w)
+	m.SetMaxSeries(s.cfg.Limits.MaxSeries)
+	m.Collect(func(p *metrics.Page) {
+		p.Write(metrics.Ready, s.Ready() == nil)
+		p.Write(metrics.BuildInfo, true, metrics.BuildLabels(s.cfg.Version, sourceRevision())...)
+		p.Write(metrics.MemoryLive, s.memory.live.Load())
+		p.Write(metrics.MemoryLimit, s.memory.max)
+		p.Write(metrics.ShardMessagesDropped, s.hosting.DroppedMessages())
+		p.Write(metrics.AuditDropped, s.audit.log.Lost())
+		writeDisk(p, s.host)
+		writeBackups(p, s)
+		s.serving.WriteMetrics(p, showNames(s))
+		s.membership.WriteMetrics(p)
 		if s.peers != nil {
-			writePeers(w, s.peers.Stats())
+			writePeers(p, s.peers.Stats())
 		}
-		metrics.Write(w, "signalbox_audit_events_dropped_total", "", s.audit.log.Lost())
-		writeDisk(w, s.host)
 	})
+}
+
+// sourceRevision is the revision of the source that the binary was built from, if the build has it.
+func sourceRevision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return ""
 }
 
 // showNames reports whether metrics show names that clients have chosen.
@@ -36,27 +55,63 @@ func showNames(s *Server) bool {
 }
 
 // writePeers shows the connections between instances.
-func writePeers(w io.Writer, st *peer.Stats) {
-	metrics.WriteAll(w, "signalbox_peer_", "",
-		`connections{way="in"}`, st.Inbound.Load(), `connections{way="out"}`, st.Outbound.Load(), "handshaking", st.Handshaking.Load(),
-		"sent_bytes_total", st.BytesSent.Load(), "received_bytes_total", st.BytesReceived.Load(),
-		`batches_total{what="sent"}`, st.BatchesSent.Load(), `batches_total{what="received"}`, st.BatchesReceived.Load(), `batches_total{what="dropped"}`, st.BatchesDropped.Load(),
-		`batches_total{what="unsent"}`, st.BatchesUnsent.Load(),
-		`chunks_total{what="sent"}`, st.ChunksSent.Load(), `chunks_total{what="received"}`, st.ChunksReceived.Load(),
-		`messages_total{what="sent"}`, st.MessagesSent.Load(), `messages_total{what="received"}`, st.MessagesReceived.Load(), `messages_total{what="dropped"}`, st.MessagesDropped.Load(),
-		`calls_total{what="sent"}`, st.CallsSent.Load(), `calls_total{what="received"}`, st.CallsReceived.Load(), `calls_total{what="refused"}`, st.CallsRefused.Load(),
-		"dials_total", st.Dials.Load(), "dials_failed_total", st.DialsFailed.Load(), "accepted_total", st.Accepted.Load(), "accept_errors_total", st.AcceptErrors.Load(),
-		`refused_total{reason="token"}`, st.RefusedToken.Load(), `refused_total{reason="cluster"}`, st.RefusedCluster.Load(), `refused_total{reason="address"}`, st.RefusedAddress.Load(),
-		`refused_total{reason="version"}`, st.RefusedVersion.Load(), `refused_total{reason="garbage"}`, st.RefusedGarbage.Load(), `refused_total{reason="slow"}`, st.RefusedSlow.Load(),
-		`refused_total{reason="busy"}`, st.RefusedBusy.Load(), "bad_frames_total", st.BadFrames.Load(), "silent_total", st.Silent.Load(), "panics_total", st.Panics.Load(),
-	)
+func writePeers(p *metrics.Page, st *peer.Stats) {
+	p.Write(metrics.PeerConnections, st.Inbound.Load(), "in")
+	p.Write(metrics.PeerConnections, st.Outbound.Load(), "out")
+	p.Write(metrics.PeerHandshaking, st.Handshaking.Load())
+	p.Write(metrics.PeerSentBytes, st.BytesSent.Load())
+	p.Write(metrics.PeerReceivedBytes, st.BytesReceived.Load())
+	p.Write(metrics.PeerBatches, st.BatchesSent.Load(), "sent")
+	p.Write(metrics.PeerBatches, st.BatchesReceived.Load(), "received")
+	p.Write(metrics.PeerBatches, st.BatchesDropped.Load(), "dropped")
+	p.Write(metrics.PeerBatches, st.BatchesUnsent.Load(), "unsent")
+	p.Write(metrics.PeerChunks, st.ChunksSent.Load(), "sent")
+	p.Write(metrics.PeerChunks, st.ChunksReceived.Load(), "received")
+	p.Write(metrics.PeerMessages, st.MessagesSent.Load(), "sent")
+	p.Write(metrics.PeerMessages, st.MessagesReceived.Load(), "received")
+	p.Write(metrics.PeerMessages, st.MessagesDropped.Load(), "dropped")
+	p.Write(metrics.PeerCalls, st.CallsSent.Load(), "sent")
+	p.Write(metrics.PeerCalls, st.CallsReceived.Load(), "received")
+	p.Write(metrics.PeerCalls, st.CallsRefused.Load(), "refused")
+	p.Write(metrics.PeerDials, st.Dials.Load())
+	p.Write(metrics.PeerDialsFailed, st.DialsFailed.Load())
+	p.Write(metrics.PeerAccepted, st.Accepted.Load())
+	p.Write(metrics.PeerAcceptErrors, st.AcceptErrors.Load())
+	p.Write(metrics.PeerRefused, st.RefusedToken.Load(), "token")
+	p.Write(metrics.PeerRefused, st.RefusedCluster.Load(), "cluster")
+	p.Write(metrics.PeerRefused, st.RefusedAddress.Load(), "address")
+	p.Write(metrics.PeerRefused, st.RefusedVersion.Load(), "version")
+	p.Write(metrics.PeerRefused, st.RefusedGarbage.Load(), "garbage")
+	p.Write(metrics.PeerRefused, st.RefusedSlow.Load(), "slow")
+	p.Write(metrics.PeerRefused, st.RefusedBusy.Load(), "busy")
+	p.Write(metrics.PeerBadFrames, st.BadFrames.Load())
+	p.Write(metrics.PeerSilent, st.Silent.Load())
+	p.Write(metrics.PeerPanics, st.Panics.Load())
+}
+
+// writeBackups shows how long ago each shard was read for a backup. Of a shard that this instance
+// leads and was not read from here, that is forever: another instance may have been asked.
+func writeBackups(p *metrics.Page, s *Server) {
+	write := func(id uint64, leads bool) {
+		age, ok := s.hosting.Backups.Age(id)
+		switch {
+		case ok:
+			p.Write(metrics.BackupAge, age.Seconds(), metrics.ID(id))
+		case leads:
+			p.Write(metrics.BackupAge, math.Inf(1), metrics.ID(id))
+		}
+	}
+	write(meta.MetaShardID, s.meta.Leading())
+	for _, d := range s.hosting.Shards.All() {
+		write(d.ID(), d.Raft().Leading())
+	}
 }
 
 // writeDisk shows the disk of the log.
-func writeDisk(w io.Writer, h *replica.Host) {
-	metrics.Write(w, "signalbox_log_write_waiting_seconds", "", h.DiskWaiting().Seconds())
+func writeDisk(p *metrics.Page, h *replica.Host) {
+	p.Write(metrics.LogWriteWaiting, h.DiskWaiting().Seconds())
 	if sp, ok := h.Space(); ok {
-		metrics.Write(w, "signalbox_disk_free_bytes", "", sp.Free)
-		metrics.Write(w, "signalbox_disk_bytes", "", sp.Total)
+		p.Write(metrics.DiskFree, sp.Free)
+		p.Write(metrics.DiskSize, sp.Total)
 	}
 }

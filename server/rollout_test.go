@@ -560,7 +560,7 @@ func TestRolloutMetrics(t *testing.T) {
 		return fmt.Sprintf(`{node="/default",track="geo/base",location="%s"}`, location)
 	}
 	has("signalbox_rollout_target"+of("SAS")+" 1\n", "signalbox_rollout_leaders"+of("SAS")+" 1\n", "signalbox_rollout_converged"+of("SAS")+" 0\n",
-		`signalbox_rollout_blocked_by{node="/default",track="geo/base",location="SAS",instance="sas-1"} 1`, "signalbox_rollout_target"+of("MAN")+" 0\n",
+		`signalbox_rollout_blocked_by{node="/default",track="geo/base",location="SAS",blocker="sas-1"} 1`, "signalbox_rollout_target"+of("MAN")+" 0\n",
 		`signalbox_rollout_targets_total{node="/default",track="geo/base",location="SAS",reason="initial"} 1`, "signalbox_rollout_series_truncated 0\n",
 		`path="log"} `, `signalbox_requests_total{kind="track_poll",status="OK"} 1`)
 	bad := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas, Report: protocol.UpdateReport{Seq: 1, Target: v, Code: "TimestampOutOfRange", Attempts: 1}}
@@ -570,7 +570,7 @@ func TestRolloutMetrics(t *testing.T) {
 	eventually(t, "the bad version to be replaced", func() bool { return k.poll("sas-1", k.sas, 0, 0).Version == second })
 	has(`reason="reelect-explicit"} 1`)
 	k.must(protocol.KindTrackAdmin, k.at, &protocol.TrackAdmin{Head: k.head(k.session), Name: k.name, Verb: protocol.TrackPause}, nil)
-	s.serving.Series = 12
+	s.metrics.SetMaxSeries(12)
 	has("signalbox_rollout_series_truncated 1\n")
 
 	audited(t, s, file,

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/admin"
 	"github.com/signalbox-dev/signalbox/server/audit"
@@ -120,7 +118,8 @@ func (s *Server) openAdmin(context.Context) error {
 	if s.adminListener == nil {
 		return nil
 	}
-	s.showPages()
+	h := admin.Handler(admin.Config{Metrics: s.metrics.WritePrometheus, Live: s.Live, Ready: s.Ready})
+	s.startup.pages.Store(&h)
 	s.adminServer = admin.Server(&s.startup, s.log)
 	s.running.Go(func() { _ = s.adminServer.Serve(admin.LimitListener(s.adminListener, admin.MaxConnections)) })
 	return nil
@@ -129,13 +128,7 @@ func (s *Server) openAdmin(context.Context) error {
 // openMetrics adds the server's own metrics, which read what has started by then.
 func (s *Server) openMetrics(context.Context) error {
 	registerMetrics(s)
-	s.showPages(s.metrics.Set)
 	return nil
-}
-
-func (s *Server) showPages(sets ...*metrics.Set) {
-	h := admin.Handler(admin.Config{Metrics: sets, Live: s.Live, Ready: s.Ready})
-	s.startup.pages.Store(&h)
 }
 
 // limitConnections bounds the connections by the limit on open files.
@@ -205,7 +198,7 @@ func (s *Server) clusterID() string {
 func (s *Server) openLog(ctx context.Context) error {
 	cfg := replica.HostConfig{
 		Dir: s.cfg.DataDir, RaftAddress: s.cfg.raftAddress(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
-		Removed: s.hosting.ReplicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: func(d time.Duration) { s.metrics.LogWrite.Update(d.Seconds()) }, Changed: s.member.HeartbeatSoon,
+		Removed: s.hosting.ReplicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: func(d time.Duration) { s.metrics.LogWrite.ObserveDuration(d) }, Changed: s.member.HeartbeatSoon,
 	}
 	if s.peers != nil {
 		cfg.Transport = s.peers.RaftTransport()

@@ -346,7 +346,7 @@ func TestAdmin(t *testing.T) {
 	}
 	for _, want := range []string{
 		`signalbox_requests_total{kind="acquire",status="OK"} 1`,
-		`signalbox_connections 1`,
+		`signalbox_connections{listener="plain"} 1`,
 		`signalbox_batch_commands_bucket`,
 		`signalbox_semaphore_acquires_total{node="/default",semaphore="a\\n\\\"b"} 1`,
 		`signalbox_semaphore_series_truncated 0`,

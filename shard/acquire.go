@@ -70,8 +70,8 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	m.touch(s)
 	q.bucket.orderCounter++
 	e := &entry{
-		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout, since: m.batch.wall, data: cloneOrNil(x.Data),
-		waiting: !fits, snapMark: m.snapMark,
+		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout, since: m.batch.wall, began: m.logTime,
+		data: cloneOrNil(x.Data), waiting: !fits, snapMark: m.snapMark,
 	}
 	p.entries.insert(e, byName)
 	q.node.addEntryUsage(e)
@@ -81,6 +81,7 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 		s.used += e.count
 		m.emitOwnerChange(e, protocol.ChangeOwnerAdded)
 		m.countEvent(e, countAcquire)
+		q.node.measure().Waits.add(0)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
 	} else {
 		s.enqueue(e)
@@ -149,7 +150,8 @@ func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 	}
 	m.touch(e)
 	m.touch(s)
-	e.seq, e.count, e.timeout, e.since = q.seq, x.Count, x.Timeout, m.batch.wall
+	m.waitEnded(e, WaitAborted)
+	e.seq, e.count, e.timeout, e.since, e.began = q.seq, x.Count, x.Timeout, m.batch.wall, m.logTime
 	s.updateStuck()
 	if !bytes.Equal(e.data, x.Data) {
 		e.setData(x.Data)

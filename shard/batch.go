@@ -177,10 +177,17 @@ func (x *ImportBody) read(body []byte) bool {
 }
 
 func appendConfig(b []byte, c protocol.NodeConfig) []byte {
+	if c.SlowWait != 0 {
+		c.Fields |= protocol.FieldSlowWait
+	}
 	b = varint.Append(b, uint64(c.Fields), c.SelfCheckPeriod, c.GracePeriod)
 	b = append(b, byte(c.ReadConsistency), byte(c.AttachConsistency), byte(c.CountersMode))
 	b = varint.Append(b, c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers)
-	return varint.Append(b, c.MaxRequests)
+	b = varint.Append(b, c.MaxRequests)
+	if c.Fields&protocol.FieldSlowWait != 0 { // a config of before that field has neither
+		b = varint.Append(b, c.SlowWait)
+	}
+	return b
 }
 
 func readConfig(r *varint.Reader) (c protocol.NodeConfig) {
@@ -191,6 +198,9 @@ func readConfig(r *varint.Reader) (c protocol.NodeConfig) {
 	c.CountersMode = protocol.CountersMode(r.Byte())
 	c.MaxSessions, c.MaxSemaphores = r.Uint(), r.Uint()
 	c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests = r.Uint(), r.Uint(), r.Uint(), r.Uint()
+	if c.Fields&protocol.FieldSlowWait != 0 {
+		c.SlowWait = r.Uint()
+	}
 	return c
 }
 

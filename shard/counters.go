@@ -36,6 +36,9 @@ const MaxSessionCounters = 1_000
 func (m *Machine) countEvent(e *entry, c counterKind) {
 	s := e.semaphore
 	s.counters.add(c)
+	if c == countAcquire {
+		m.hot.granted(s)
+	}
 	if s.node.config.CountersMode != protocol.CountersDetailed {
 		s.sessionCounters = nil
 		return
@@ -89,6 +92,31 @@ func (m *Machine) Counters(yield func(CounterRow) bool) {
 	})
 }
 
+// SessionCounters yields the rows of owner sessions alone, in nodes with detailed counters. It
+// looks at no more than most semaphores; cut: there are more, or a semaphore has more owner
+// sessions than are counted apart.
+func (m *Machine) SessionCounters(most int, yield func(CounterRow) bool) (cut bool) {
+	more := true
+	m.nodeIndex.all(func(n *node) bool {
+		if n.dropped || n.config.CountersMode != protocol.CountersDetailed {
+			return true
+		}
+		m.names(n, nil, func(s *semaphore) bool {
+			if most--; most < 0 {
+				cut, more = true, false
+				return false
+			}
+			cut = cut || len(s.sessionCounters) >= MaxSessionCounters
+			if len(s.sessionCounters) > 0 {
+				more = s.sessionCounterRows(yield)
+			}
+			return more
+		})
+		return more
+	})
+	return cut
+}
+
 func (s *semaphore) sessionCounterRows(yield func(CounterRow) bool) bool {
 	ids := make([]uint64, 0, len(s.sessionCounters))
 	for id := range s.sessionCounters {
@@ -107,7 +135,8 @@ func (s *semaphore) sessionCounterRows(yield func(CounterRow) bool) bool {
 // Sizes are how many records a machine holds, those being removed included. Stuck are the
 // semaphores of nodes that are not dropped whose first waiter wants more than the limit: their
 // queues cannot move until the limit is raised or it leaves.
-type Sizes struct{ Nodes, Sessions, RemoteSessions, Semaphores, Stuck int }
+// Contended are the semaphores that somebody waits for.
+type Sizes struct{ Nodes, Sessions, RemoteSessions, Semaphores, Contended, Stuck int }
 
 // Sizes counts the machine's records, in time proportional to the number of nodes.
 func (m *Machine) Sizes() (z Sizes) {
@@ -116,6 +145,7 @@ func (m *Machine) Sizes() (z Sizes) {
 		z.Sessions += n.homeSessions.n
 		z.RemoteSessions += n.remoteSessions.n
 		z.Semaphores += n.semaphoreCount
+		z.Contended += len(n.contended)
 		if !n.dropped {
 			z.Stuck += int(n.stuck)
 		}

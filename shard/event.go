@@ -140,6 +140,10 @@ type Events struct {
 	ProcessChanges []ProcessChange
 	// Tracks are the changes of tracks.
 	TrackChanges []TrackChange
+
+	// SlowWaits are for the log of the leader's instance. MoreSlowWaits were left out.
+	SlowWaits     []SlowWait
+	MoreSlowWaits int
 }
 
 // Reset forgets the events and the references they hold.
@@ -152,4 +156,6 @@ func (e *Events) Reset() {
 	e.ProcessChanges = e.ProcessChanges[:0]
 	clear(e.TrackChanges)
 	e.TrackChanges = e.TrackChanges[:0]
+	clear(e.SlowWaits)
+	e.SlowWaits, e.MoreSlowWaits = e.SlowWaits[:0], 0
 }

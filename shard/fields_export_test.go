@@ -34,6 +34,7 @@ var notMoved = map[string]string{
 	"sessionRecord.home":           "the session itself",
 	"sessionRecord.timer":          "of an idle remote session: its record is kept from the import on",
 	"sessionRecord.lastUsed":       "the log time of the import",
+	"sessionRecord.endReason":      "for metrics",
 	"sessionRecord.snapMark":       "of the process",
 	"sessionRecord.chargedAnswers": "counted again",
 	"sessionRecord.ended":          "what is gone is released before a freeze, or at the target",
@@ -52,6 +53,9 @@ var notMoved = map[string]string{
 	"semaphore.recentNext":      "follows from ephemeral",
 	"semaphore.stuck":           "follows from its first waiter",
 	"semaphore.snapMark":        "of the process",
+	"semaphore.hotAt":           "for metrics",
+	"semaphore.hotAgain":        "for metrics",
+	"semaphore.contendedAt":     "follows from the waiters",
 	"semaphore.serial":          "links records within one snapshot",
 	"semaphore.counters":        "counters are no part of the state",
 	"semaphore.sessionCounters": "counters are no part of the state",
@@ -60,6 +64,7 @@ var notMoved = map[string]string{
 	"entry.semaphore": "a link, by name",
 	"entry.session":   "a link, by id",
 	"entry.snapMark":  "of the process",
+	"entry.began":     "for metrics",
 	"timer.pos":       "place in the heap; that it is scheduled moves",
 
 	"hostedObject.kind":         "says which record it is",
@@ -84,6 +89,7 @@ var staysInShard = []string{
 	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
 	"endedCreateIDs",
 	"calledProcesses", "takeovers", "handingOver", "deadlines", "recent", "selfCheck", "serial", "snapshot", "snapMark", "batch", "interner",
+	"hot", "formerOwners", // for metrics and the log
 }
 
 // exportChunks are all chunks of a frozen run, one behind the other in time.

@@ -46,6 +46,9 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 			})
 		}
 		m.rememberOutcome(this, outcomeOK, protocol.Acquired)
+		if !this.session.ended {
+			n.measure().Lost[LostForceReleased]++
+		}
 		m.removeEntry(this, true)
 	}
 	m.batch.out.List[at].Result = released

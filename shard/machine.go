@@ -56,6 +56,9 @@ type Machine struct {
 	batch batchState // of the Apply that is going on
 
 	interner interner
+
+	hot          hotSample                    // for metrics, as node.times
+	formerOwners map[*semaphore]*formerOwners // in nodes with slow-wait; nil without any
 }
 
 // batchState is what one Apply needs at every step.

@@ -3,8 +3,11 @@ package shard
 import "github.com/signalbox-dev/signalbox/protocol"
 
 // waiterEnded says whether a waiter counts as gone: its time is over, or its session is.
-func (m *Machine) waiterEnded(e *entry) bool {
-	return e.timer.pos > 0 && m.bucketTime(e.semaphore.bucket) > e.timer.at || !m.alive(e.session)
+func (m *Machine) waiterEnded(e *entry) bool { return m.timedOut(e) || !m.alive(e.session) }
+
+// timedOut says whether the time of a waiter is over.
+func (m *Machine) timedOut(e *entry) bool {
+	return e.timer.pos > 0 && m.bucketTime(e.semaphore.bucket) > e.timer.at
 }
 
 // endWaiter ends a waiter that counts as gone, and does not look at the queue.
@@ -58,6 +61,7 @@ func (s *semaphore) dequeue(e *entry) {
 // it or, as the queue is strict, any waiter behind it. It is called whenever the head, its count or
 // the limit may have changed.
 func (s *semaphore) updateStuck() {
+	s.updateContended()
 	head := s.waiters.first
 	switch stuck := head != nil && head.count > s.limit; {
 	case stuck == s.stuck:
@@ -70,14 +74,36 @@ func (s *semaphore) updateStuck() {
 	}
 }
 
+// updateContended keeps the node's list of semaphores that have a waiter. It is called whenever the
+// head of the queue may have changed.
+func (s *semaphore) updateContended() {
+	n := s.node
+	switch waited := s.waiters.n > 0; {
+	case waited == (s.contendedAt > 0):
+	case waited:
+		n.contended = append(n.contended, s)
+		s.contendedAt = int32(len(n.contended))
+	default:
+		last := len(n.contended) - 1
+		moved := n.contended[last]
+		n.contended[s.contendedAt-1], moved.contendedAt = moved, s.contendedAt
+		n.contended[last] = nil
+		n.contended, s.contendedAt = n.contended[:last], 0
+	}
+}
+
 // grant makes the first waiter, which fits, an owner.
 func (m *Machine) grant(e *entry) {
 	s := e.semaphore
 	m.touch(s)
 	m.touch(e)
 	m.unschedule(e)
+	m.waitEnded(e, WaitGranted)
 	s.dequeue(e)
-	e.waiting, e.since = false, m.batch.wall
+	if s.waiters.n == 0 {
+		m.forgetFormerOwners(s)
+	}
+	e.waiting, e.since, e.began = false, m.batch.wall, m.logTime
 	s.node.waiters--
 	s.owners.insert(e, byOrder)
 	s.used += e.count
@@ -103,15 +129,24 @@ func (m *Machine) removeEntry(e *entry, notify bool) {
 	s.revision = m.applied
 	s.node.removeEntryUsage(e)
 	if e.waiting {
+		outcome := WaitAborted
+		if m.timedOut(e) && m.alive(p) {
+			outcome = WaitTimedOut
+		}
+		m.waitEnded(e, outcome)
 		m.unschedule(e)
 		s.dequeue(e)
 	} else {
+		m.holdEnded(e)
 		s.owners.remove(e, byOrder)
 		s.used -= e.count
 		m.countEvent(e, countRelease)
 		if notify {
 			m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
 		}
+	}
+	if s.waiters.n == 0 {
+		m.forgetFormerOwners(s)
 	}
 	p.entries.remove(e, byName)
 	if !p.hasReferences() && !m.atHome(p) {

@@ -26,10 +26,14 @@ type semaphore struct {
 	waiters   treap
 	ephemeral bool
 	deleted   bool
-	stuck     bool // the first waiter wants more than the limit: counted in node.stuck
-	isRecent  bool // in Machine.recent, else in its node's semaphores
+	stuck     bool   // the first waiter wants more than the limit: counted in node.stuck
+	isRecent  bool   // in Machine.recent, else in its node's semaphores
+	hotAgain  bool   // sampled again, see hotSample
+	hotAt     uint16 // place in Machine.hot plus 1; 0: it is not there
 	snapMark  uint32
-	serial    uint64
+
+	contendedAt int32 // place in node.contended plus 1; 0: nobody waits
+	serial      uint64
 
 	recentPrev, recentNext *semaphore
 
@@ -47,6 +51,7 @@ type entry struct {
 	seq       uint64 // number of the acquire that made or last replaced it
 	timeout   uint64 // ms, as asked
 	since     uint64 // wall clock: of the grant, or of the request while it waits
+	began     uint64 // the same in log time; 0: unknown, for it was restored or moved here
 	data      []byte // never changed in place
 	timer     timer  // of a waiter
 	waiting   bool
@@ -129,6 +134,8 @@ func (m *Machine) unlink(s *semaphore) {
 	s.node.semaphoreCount--
 	s.node.bytes -= s.quotaBytes()
 	m.recent.remove(s)
+	m.hot.remove(s)
+	m.forgetFormerOwners(s)
 	s.deleted = true
 }
 
@@ -264,6 +271,7 @@ func (m *Machine) applyDelete(c *rawCommand) {
 			Kind: EventLeaseLost, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: s.node.id, Name: s.name, OrderID: e.orderID, Text: textForced,
 		})
 		m.rememberOutcome(e, outcomeOK, protocol.Acquired)
+		s.node.measure().Lost[LostDeleted]++
 		m.removeEntry(e, false)
 	}
 	m.unlink(s)

@@ -269,7 +269,7 @@ func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text str
 	delete(m.byCreateID, s.createID)
 	m.endedCreateIDs.add(s.createID, m.logTime)
 	s.node.removeSession(s)
-	s.ended = true
+	s.ended, s.endReason = true, reason
 	s.chargeAnswers()
 	done := m.releaseAll(s.sessionRecord, text)
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})

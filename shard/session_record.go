@@ -26,6 +26,8 @@ type sessionRecord struct {
 	lastUsed uint64       // a remote session's last use, log time
 	snapMark uint32
 	ended    bool
+	// endReason is why the session ended, of one whose home was here; for metrics.
+	endReason protocol.EndReason
 
 	// detached is the home's last report about a remote session under this epoch. It is not used
 	// while the home is active here.

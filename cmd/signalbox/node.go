@@ -84,6 +84,8 @@ var nodeFields = []nodeField{
 		func(c *client.NodeConfig) **uint64 { return &c.MaxWatchers }),
 	numberField("max-requests", 0, "Maximum requests per second at each instance, 0: no limit (default 0); keep-alives, releases and session ends are never refused",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxRequests }),
+	durationField("slow-wait", "The server logs an acquire that waited longer, when its wait ends: 1ms to 24h, 0: off (default 0)",
+		func(c *client.NodeConfig) **time.Duration { return &c.SlowWait }),
 }
 
 // nodeFlags adds a flag for each field. They set the fields of the configuration.

@@ -18,6 +18,9 @@ type app struct {
 	values         map[string]string // resolved client settings, once a verb runs
 	verbPath       string            // of the verb that runs, for hints
 	warned         bool              // of unknown variables
+
+	logging       *logging     // of an instance, once its settings are read
+	rereadLogging func() error // reads its level and format again; nil: there is no file to read
 }
 
 func (a *app) root() *cobra.Command {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -31,6 +30,9 @@ folder. The folder keeps the raft address for good. If other machines are to joi
 
 With --listen-tls, --listen-tls-cert and --listen-tls-key clients may use TLS; with --listen off
 they must. Certificates are read again when their files change, and at SIGHUP.
+
+At SIGHUP an instance with --config also reads log-level and log-format again from that file; what a
+flag or the environment sets stays. The other settings need a restart.
 
 With --auth a new cluster requires credentials from the start; see "signalbox auth --help".
 
@@ -94,24 +96,32 @@ func (a *app) readServer(cmd *cobra.Command) (v map[string]string, cfg server.Co
 	if err == nil {
 		cfg, err = a.serverConfig(v)
 	}
+	if err == nil && v["config"] != "" {
+		a.rereadLogging = func() error { return a.readLogging(cmd, v["config"]) }
+	}
 	return v, cfg, err
+}
+
+// readLogging reads the log's level and format again. Flags and the environment stay as they were,
+// so only the configuration file can change them.
+func (a *app) readLogging(cmd *cobra.Command, path string) error {
+	file, err := readServeFile(path)
+	if err != nil {
+		return err
+	}
+	v, err := resolve(cmd, scopeServe, file)
+	if err != nil {
+		return err
+	}
+	return a.logging.set(v["log-level"], v["log-format"])
 }
 
 // serverConfig turns settings into the server's configuration. Ranges are the server's to check.
 func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 	var cfg server.Config
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(v["log-level"])); err != nil {
-		return cfg, usagef("--log-level %q is unknown; choose debug, info, warn or error", v["log-level"])
-	}
-	var h slog.Handler
-	switch v["log-format"] {
-	case "text":
-		h = slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})
-	case "json":
-		h = slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level})
-	default:
-		return cfg, usagef("--log-format %q is unknown; choose text or json", v["log-format"])
+	var err error
+	if a.logging, err = newLogging(a.stderr, v["log-level"], v["log-format"]); err != nil {
+		return cfg, err
 	}
 	for _, n := range []struct {
 		flag     string
@@ -133,7 +143,6 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 	}
 	cfg.Auth = v["auth"] == "true"
 	if path := v["admin-token-file"]; path != "" {
-		var err error
 		if cfg.AdminToken, err = readSecret(path); err != nil {
 			return cfg, usagef("cannot read --admin-token-file: %v", err)
 		}
@@ -143,7 +152,7 @@ func (a *app) serverConfig(v map[string]string) (server.Config, error) {
 	cfg.TLSListen, cfg.TLSAdvertise = v["listen-tls"], v["advertise-tls"]
 	cfg.TLS = certs.Files{Cert: v["listen-tls-cert"], Key: v["listen-tls-key"], CA: v["listen-tls-client-ca"], Require: v["listen-tls-require-client-cert"] == "true"}
 	cfg.ClusterTLS = certs.Files{Cert: v["cluster-tls-cert"], Key: v["cluster-tls-key"], CA: v["cluster-tls-ca"]}
-	cfg.Logger = slog.New(h)
+	cfg.Logger = a.logging.logger()
 	return cfg, clusterConfig(v, &cfg)
 }
 
@@ -221,8 +230,15 @@ func (a *app) serve(ctx context.Context, cfg server.Config, pages consoleConfig,
 		return err
 	}
 	auditFile := cfg.Audit != "" && cfg.Audit != audit.Stderr
-	if auditFile || cfg.TLS != (certs.Files{}) || cfg.ClusterTLS != (certs.Files{}) {
+	if auditFile || a.rereadLogging != nil || cfg.TLS != (certs.Files{}) || cfg.ClusterTLS != (certs.Files{}) {
 		defer onHangup(func() {
+			if a.rereadLogging != nil {
+				if err := a.rereadLogging(); err != nil {
+					cfg.Logger.Error("log level and format stay as they were", "error", err)
+				} else {
+					cfg.Logger.Info("log level and format read again")
+				}
+			}
 			if auditFile {
 				if err := s.ReopenAudit(); err != nil {
 					cfg.Logger.Error("audit log is not reopened, will be retried", "error", err)

@@ -103,8 +103,8 @@ var settings = []setting{
 	{scope: scopeServe, flag: "max-connections", def: "0", help: "Maximum number of connections; 0: 100000, or less if the limit of open files is lower."},
 	{scope: scopeServe, flag: "max-connections-per-address", def: "0", help: "Maximum number of connections from one client address; 0: unlimited."},
 	{scope: scopeServe, flag: "max-memory", def: "0", help: "Memory limit of the process, such as 2GiB, at least 256MiB; 0: none. When client data fills three fifths of it, new sessions, locks and data are rejected; keep-alives, releases and reads continue."},
-	{scope: scopeServe, flag: "log-level", def: "info", help: "Minimum level of log lines on standard error: debug, info, warn or error."},
-	{scope: scopeServe, flag: "log-format", def: "text", help: "Format of log lines: text or json."},
+	{scope: scopeServe, flag: "log-level", def: "info", help: "Minimum level of log lines on standard error: debug, info, warn or error. SIGHUP reads it again from --config."},
+	{scope: scopeServe, flag: "log-format", def: "text", help: "Format of log lines: text or json. SIGHUP reads it again from --config."},
 	{scope: scopeServe, flag: "tour", flagOnly: true, bool: true, help: "Print a short tour once the instance is ready."},
 }
 

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"time"
-
-	"github.com/VictoriaMetrics/metrics"
 )
 
 const (
@@ -21,10 +19,10 @@ const (
 	writeTimeout = 2 * time.Minute // for an answer; a profile or trace adds the seconds it was asked for
 )
 
-// Config of the handler. The zero value serves process metrics and is healthy and ready.
+// Config of the handler. The zero value is healthy and ready, and has no metrics.
 type Config struct {
-	// Metrics are written at /metrics, in this order, before the process's own.
-	Metrics []*metrics.Set
+	// Metrics writes the page at /metrics, in the Prometheus text format. A nil func writes none.
+	Metrics func(io.Writer)
 
 	// Live says in a sentence why the process should be restarted; nil when it is fine. A nil func
 	// means always fine.
@@ -42,10 +40,9 @@ func Handler(c Config) http.Handler {
 	mux.HandleFunc("/{$}", indexPage)
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		for _, set := range c.Metrics {
-			set.WritePrometheus(w)
+		if c.Metrics != nil {
+			c.Metrics(w)
 		}
-		metrics.WriteProcessMetrics(w)
 	})
 	mux.Handle("/healthz", healthHandler(c.Live))
 	mux.Handle("/readyz", healthHandler(c.Ready))

@@ -266,7 +266,7 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 	for _, n := range result.Errors {
 		m.errors += n
 	}
-	m.resident, m.connections = most.Load(), after["signalbox_connections"]
+	m.resident, m.connections = most.Load(), after[`signalbox_connections{listener="plain"}`]
 	for name, n := range after {
 		if reason, ok := strings.CutPrefix(name, "signalbox_connections_closed_total{reason="); ok && n > before[name] {
 			m.cut[strings.Trim(reason, "\"}")] = n - before[name]
@@ -286,7 +286,7 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 			f.t.Fatalf("%s: hostile clients ended without a word: %s", what, &hostileActor.errors)
 		}
 		m.came = r.Session
-		await(f.t, "hostile connections to be gone", func() bool { return f.metrics()["signalbox_connections"] <= 64 })
+		await(f.t, "hostile connections to be gone", func() bool { return f.metrics()[`signalbox_connections{listener="plain"}`] <= 64 })
 	}
 	return m
 }

@@ -122,6 +122,7 @@ func fieldsSetAfter(before uint32, c protocol.NodeConfig) uint32 {
 	mark(protocol.FieldMaxWaiters, c.MaxWaiters != 0)
 	mark(protocol.FieldMaxWatchers, c.MaxWatchers != 0)
 	mark(protocol.FieldMaxRequests, c.MaxRequests != 0)
+	mark(protocol.FieldSlowWait, c.SlowWait != 0)
 	return before&^c.Fields | set&c.Fields
 }
 

@@ -37,6 +37,8 @@ type Backups struct {
 
 	mu   sync.Mutex
 	byID map[string]*backupSnapshot
+
+	times map[string]int64 // when each shard was last read, see backupTimesFile; nil: not loaded
 }
 
 // backupSnapshot is one of them. The fields below ready do not change once it is closed.
@@ -100,6 +102,9 @@ func (b *Backups) Serve(ctx context.Context, request []byte) ([]byte, error) {
 	part.Bytes = make([]byte, min(backupPartSize, x.size-in.Offset))
 	if _, err := x.file.ReadAt(part.Bytes, int64(in.Offset)); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read a snapshot: %w", err)
+	}
+	if in.Offset+uint64(len(part.Bytes)) == x.size {
+		b.completed(x.shard)
 	}
 	return json.Marshal(part)
 }

@@ -1,8 +1,6 @@
 package membership
 
 import (
-	"io"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/failuredetector"
 	"github.com/signalbox-dev/signalbox/server/governor"
@@ -11,32 +9,33 @@ import (
 )
 
 // writeMember shows this instance in its cluster.
-func writeMember(w io.Writer, m *Member) {
+func writeMember(p *metrics.Page, m *Member) {
 	state := m.Meta.State()
 	if i, ok := state.Instance(m.instance); ok {
 		for _, v := range []meta.Variant{meta.Offline, meta.Online, meta.Expelled} {
-			metrics.Write(w, "signalbox_instance_state", metrics.Labels("state", v), i.Current.Variant == v)
-			metrics.Write(w, "signalbox_instance_target", metrics.Labels("state", v), i.Target.Variant == v)
+			p.Write(metrics.InstanceState, i.Current.Variant == v, v.String())
+			p.Write(metrics.InstanceTarget, i.Target.Variant == v, v.String())
 		}
-		metrics.Write(w, "signalbox_instance_incarnation", "", i.Current.Incarnation)
+		p.Write(metrics.InstanceIncarnation, i.Current.Incarnation)
 	}
 	taken, failed := m.governor.Steps()
-	metrics.WriteAll(w, "signalbox_", "",
-		"meta_leader", m.Meta.leaderInstance(state), "meta_leading", m.Meta.Leading(),
-		"meta_applied_index", state.AppliedIndex(), "map_version", state.MapVersion(),
-		"moves", len(state.Moves()),
-		"governor_steps_total", taken, "governor_errors_total", failed,
-	)
-	m.detector.write(w)
+	p.Write(metrics.MetaLeader, m.Meta.leaderInstance(state))
+	p.Write(metrics.MetaLeading, m.Meta.Leading())
+	p.Write(metrics.MetaAppliedIndex, state.AppliedIndex())
+	p.Write(metrics.MapVersion, state.MapVersion())
+	p.Write(metrics.Moves, len(state.Moves()))
+	p.Write(metrics.GovernorSteps, taken)
+	p.Write(metrics.GovernorErrors, failed)
+	m.detector.write(p)
 	if m.registered.Load() {
-		writeHealth(w, governor.Assess(m.observeNow()))
+		writeHealth(p, governor.Assess(m.observeNow()))
 	}
 }
 
 // writeHealth shows what works and what may be lost, as this instance sees it.
-func writeHealth(w io.Writer, h protocol.ClusterHealth) {
+func writeHealth(p *metrics.Page, h protocol.ClusterHealth) {
 	for _, state := range []string{protocol.HealthHealthy, protocol.HealthDegraded, protocol.HealthBroken} {
-		metrics.Write(w, "signalbox_cluster_health", metrics.Labels("state", state), h.State == state)
+		p.Write(metrics.ClusterHealth, h.State == state, state)
 	}
 	stopped, atRisk := 0, 0
 	count := func(n *int, yes bool) {
@@ -52,15 +51,15 @@ func writeHealth(w io.Writer, h protocol.ClusterHealth) {
 			count(&atRisk, g.AtRisk())
 		}
 	}
-	metrics.Write(w, "signalbox_raft_groups_unavailable", "", stopped)
-	metrics.Write(w, "signalbox_raft_groups_at_risk", "", atRisk)
-	metrics.Write(w, "signalbox_instances_unreachable", "", len(h.Unreachable))
+	p.Write(metrics.GroupsUnavailable, stopped)
+	p.Write(metrics.GroupsAtRisk, atRisk)
+	p.Write(metrics.UnreachableCount, len(h.Unreachable))
 	for _, c := range h.Replicasets {
 		missing := 0
 		if c.Buckets > 0 {
 			missing = max(0, c.Configured-c.Copies)
 		}
-		metrics.Write(w, "signalbox_replicaset_missing_copies", metrics.Labels("replicaset", c.Replicaset), missing)
+		p.Write(metrics.MissingCopies, missing, c.Replicaset)
 	}
 }
 
@@ -72,16 +71,15 @@ var (
 )
 
 // write shows the failure detector's actions, and when the last one was.
-func (d *detectorDriver) write(w io.Writer) {
+func (d *detectorDriver) write(p *metrics.Page) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, kind := range []failuredetector.ActionKind{failuredetector.MarkOffline, failuredetector.GoOnline, failuredetector.GoOffline} {
 		for _, ok := range []bool{true, false} {
 			act := detectorAction{kind, ok}
-			labels := metrics.Labels("action", actionNames[kind], "outcome", outcomeNames[ok])
-			metrics.Write(w, "signalbox_failure_detector_actions_total", labels, d.actions[act])
+			p.Write(metrics.DetectorActions, d.actions[act], actionNames[kind], outcomeNames[ok])
 			if act == d.last {
-				metrics.Write(w, "signalbox_failure_detector_last_action_age_seconds", labels, (d.member.Clock.Now() - d.lastAt).Seconds())
+				p.Write(metrics.DetectorLastAction, (d.member.Clock.Now() - d.lastAt).Seconds(), actionNames[kind], outcomeNames[ok])
 			}
 		}
 	}

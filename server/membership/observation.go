@@ -2,10 +2,10 @@ package membership
 
 import (
 	"context"
-	"io"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
 // observeTimeout bounds the wait for a majority of the meta shard to confirm the map. Without one,
@@ -13,7 +13,7 @@ import (
 const observeTimeout = time.Second
 
 // WriteMetrics shows this instance in its cluster.
-func (m *Member) WriteMetrics(w io.Writer) { writeMember(w, m) }
+func (m *Member) WriteMetrics(p *metrics.Page) { writeMember(p, m) }
 
 // Observe is what this instance sees of the cluster. It asks the meta shard whether the map is up
 // to date.

@@ -1,46 +1,50 @@
-// Package metrics has the counters and histograms that the parts of a server increment, and writes
-// series in the Prometheus text format. It reads no live object: the assembly registers a callback
-// for each.
+// Package metrics declares each metric of an instance in one table, counts what the parts of a
+// server increment, and writes all of it in the Prometheus text format.
+//
+//	m := metrics.New()
+//	m.Panics.Inc()
+//	m.Gauge(metrics.ConnectionsLimit, func() float64 { return 100 })
+//	m.Collect(func(p *metrics.Page) { p.Write(metrics.ShardTerm, 3, "2") })
+//	m.WritePrometheus(w)
+//
+// A metric is a variable of the table, so nothing can be written that the table lacks. REFERENCE.md
+// is the table as a page.
 package metrics
 
 import (
-	"fmt"
 	"io"
 	"sync"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+// DefaultMaxSeries is how many series a metric may have whose labels are names that clients choose.
+const DefaultMaxSeries = 1000
 
 // Metrics are those of one server: two servers in a process do not share them. Everything may be
 // used from any goroutine.
 type Metrics struct {
-	*metrics.Set
+	AuthFailures    *Counter
+	CutByLeader     *Counter // connections that the leader of a shard has closed
+	Panics          *Counter // contained
+	RepliesDropped  *Counter // because their connection is gone
+	RelaxedAttaches *Counter
+	MemoryRefused   *Counter   // requests over the limit on memory
+	LogWrite        *Histogram // how long a write to the log takes, its sync included
+	Nodes           NodeTimes  // waits and holds by coordination node
 
-	AuthFailures    *metrics.Counter
-	CutByLeader     *metrics.Counter // connections that the leader of a shard has closed
-	Panics          *metrics.Counter // contained
-	RepliesDropped  *metrics.Counter // because their connection is gone
-	RelaxedAttaches *metrics.Counter
-	MemoryRefused   *metrics.Counter             // requests over the limit on memory
-	LogWrite        *metrics.PrometheusHistogram // seconds a write to the log takes, its sync included
+	batchCommands, batchSeconds  *Histogram
+	roundSeconds, prepareSeconds *Histogram
+	expired                      *Counter
+	ended                        [8]*Counter // sessions, by reason
 
-	batchCommands, batchSeconds  *metrics.PrometheusHistogram
-	roundSeconds, prepareSeconds *metrics.PrometheusHistogram
-	ended                        [8]*metrics.Counter // sessions, by reason
-
-	mu            sync.Mutex
-	replies       []*Replies
-	closedReplies Replies // the sum of those that were closed
+	mu         sync.Mutex
+	maxSeries  int
+	collectors []func(*Page)
+	replies    []*Replies
+	closed     *Replies // the sum of those that were closed
 }
-
-var (
-	latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
-	rounds    = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-	sizes     = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}
-)
 
 // EndReasons are the reasons of a session's end as metrics and the log name them.
 var EndReasons = map[protocol.EndReason]string{
@@ -49,33 +53,80 @@ var EndReasons = map[protocol.EndReason]string{
 
 // New makes the metrics of a server.
 func New() *Metrics {
-	set := metrics.NewSet()
-	m := &Metrics{
-		Set:             set,
-		AuthFailures:    set.NewCounter("signalbox_auth_failures_total"),
-		CutByLeader:     set.NewCounter(`signalbox_connections_closed_total{reason="leader"}`),
-		Panics:          set.NewCounter("signalbox_panics_total"),
-		RepliesDropped:  set.NewCounter("signalbox_replies_dropped_total"),
-		RelaxedAttaches: set.NewCounter("signalbox_relaxed_attaches_total"),
-		MemoryRefused:   set.NewCounter("signalbox_memory_refusals_total"),
-
-		LogWrite:       set.NewPrometheusHistogramExt("signalbox_log_write_seconds", latencies),
-		batchCommands:  set.NewPrometheusHistogramExt("signalbox_batch_commands", sizes),
-		batchSeconds:   set.NewPrometheusHistogramExt("signalbox_batch_seconds", latencies),
-		roundSeconds:   set.NewPrometheusHistogramExt("signalbox_process_round_seconds", rounds),
-		prepareSeconds: set.NewPrometheusHistogramExt("signalbox_process_prepare_seconds", rounds),
-	}
+	m := &Metrics{maxSeries: DefaultMaxSeries, closed: newReplies()}
+	m.AuthFailures = m.Counter(AuthFailures)
+	m.CutByLeader = m.Counter(ConnectionsClosed, "leader")
+	m.Panics = m.Counter(Panics)
+	m.RepliesDropped = m.Counter(RepliesDropped)
+	m.RelaxedAttaches = m.Counter(RelaxedAttaches)
+	m.MemoryRefused = m.Counter(MemoryRefusals)
+	m.LogWrite = m.Histogram(LogWriteSeconds)
+	m.batchCommands = m.Histogram(BatchCommands)
+	m.batchSeconds = m.Histogram(BatchSeconds)
+	m.roundSeconds = m.Histogram(ProcessRoundSeconds)
+	m.prepareSeconds = m.Histogram(ProcessPrepareSeconds)
+	m.expired = m.Counter(SessionsExpired)
 	for reason, name := range EndReasons {
-		m.ended[reason] = set.NewCounter(fmt.Sprintf("signalbox_sessions_ended_total{reason=%q}", name))
+		m.ended[reason] = m.Counter(SessionsEnded, name)
 	}
-	set.RegisterMetricsWriter(m.writeReplies)
+	m.Collect(m.writeReplies)
+	m.Collect(writeProcess)
 	return m
 }
 
-// SessionEnded counts the end of a session.
+// SetMaxSeries bounds the series of each metric whose labels are names that clients choose.
+func (m *Metrics) SetMaxSeries(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.maxSeries = n
+}
+
+// Collect has f called at each scrape. Scrapes do not overlap.
+func (m *Metrics) Collect(f func(*Page)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.collectors = append(m.collectors, f)
+}
+
+// Counter makes a counter for one series of a metric.
+func (m *Metrics) Counter(row *Metric, labels ...string) *Counter {
+	c := new(Counter)
+	m.Collect(func(p *Page) { p.Write(row, c.Get(), labels...) })
+	return c
+}
+
+// Gauge has the value of one series read at each scrape.
+func (m *Metrics) Gauge(row *Metric, value func() float64, labels ...string) {
+	m.Collect(func(p *Page) { p.Write(row, value(), labels...) })
+}
+
+// Histogram makes a histogram for one series of a metric.
+func (m *Metrics) Histogram(row *Metric, labels ...string) *Histogram {
+	h := NewHistogram(row)
+	m.Collect(func(p *Page) { p.WriteHistogram(row, h.Snapshot(), labels...) })
+	return h
+}
+
+// WritePrometheus writes a page of all metrics. Each has its HELP and TYPE lines, and its series
+// behind them.
+func (m *Metrics) WritePrometheus(w io.Writer) {
+	m.mu.Lock()
+	collectors, most := m.collectors, m.maxSeries
+	m.mu.Unlock()
+	p := newPage(most)
+	for _, f := range collectors {
+		f(p)
+	}
+	p.writeTo(w)
+}
+
+// SessionEnded counts the end of a session. The leader of its home shard calls it.
 func (m *Metrics) SessionEnded(r protocol.EndReason) {
 	if int(r) < len(m.ended) && m.ended[r] != nil {
 		m.ended[r].Inc()
+	}
+	if r == protocol.EndExpired {
+		m.expired.Inc()
 	}
 }
 
@@ -85,32 +136,40 @@ func (m *Metrics) EndedSessions(r protocol.EndReason) uint64 { return m.ended[r]
 // Batch measures a batch of requests that was applied: its size, and how long its first request
 // took since it began, 0 for unknown. That is one observation for hundreds of requests.
 func (m *Metrics) Batch(commands int, began, now time.Duration) {
-	m.batchCommands.Update(float64(commands))
+	m.batchCommands.Observe(uint64(commands))
 	if began != 0 {
-		m.batchSeconds.Update((now - began).Seconds())
+		m.batchSeconds.ObserveDuration(now - began)
 	}
 }
 
 // Round measures a round of a coordination process that has ended, in log time; prepared is how
 // long its members took to prepare, 0 if they did not.
 func (m *Metrics) Round(duration, prepared time.Duration) {
-	m.roundSeconds.Update(duration.Seconds())
+	m.roundSeconds.ObserveDuration(duration)
 	if prepared > 0 {
-		m.prepareSeconds.Update(prepared.Seconds())
+		m.prepareSeconds.ObserveDuration(prepared)
 	}
 }
 
-func (m *Metrics) writeReplies(w io.Writer) {
+func (m *Metrics) writeReplies(p *Page) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for kind := range protocol.Kind(countedKinds) {
+		took := newSnapshot(RequestSeconds)
+		m.closed.took[kind].addTo(&took)
+		for _, r := range m.replies {
+			r.took[kind].addTo(&took)
+		}
+		if took.Count > 0 {
+			p.WriteHistogram(RequestSeconds, took, kind.String())
+		}
 		for st := range protocol.Status(countedStatuses) {
-			n := m.closedReplies.Of(kind, st)
+			n := m.closed.Of(kind, st)
 			for _, r := range m.replies {
 				n += r.Of(kind, st)
 			}
 			if n != 0 {
-				Write(w, "signalbox_requests_total", Labels("kind", kind.String(), "status", st.String()), n)
+				p.Write(Requests, n, kind.String(), st.String())
 			}
 		}
 	}

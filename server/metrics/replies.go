@@ -3,6 +3,7 @@ package metrics
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -12,18 +13,29 @@ const (
 	countedStatuses = 16
 )
 
-// Replies counts replies by kind and status. Each goroutine that replies has its own, so that
-// counting costs an uncontended addition.
+// Replies counts replies by kind and status, and measures how long requests took. Each goroutine
+// that replies has its own, so that counting costs uncontended additions.
 type Replies struct {
-	n [countedKinds][countedStatuses]atomic.Uint64
+	n    [countedKinds][countedStatuses]atomic.Uint64
+	took [countedKinds]*Histogram // of requests alone
 }
 
 // NewReplies makes one more, which counts until CloseReplies.
 func (m *Metrics) NewReplies() *Replies {
-	r := new(Replies)
+	r := newReplies()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.replies = append(m.replies, r)
+	return r
+}
+
+func newReplies() *Replies {
+	r := new(Replies)
+	for kind := range protocol.Kind(countedKinds) {
+		if kind == 0 || kind.IsRequest() {
+			r.took[kind] = NewHistogram(RequestSeconds)
+		}
+	}
 	return r
 }
 
@@ -38,17 +50,32 @@ func (m *Metrics) CloseReplies(r *Replies) {
 	m.replies = slices.Delete(m.replies, i, i+1)
 	for kind := range r.n {
 		for st := range r.n[kind] {
-			m.closedReplies.n[kind][st].Add(r.n[kind][st].Load())
+			m.closed.n[kind][st].Add(r.n[kind][st].Load())
+		}
+		if h := r.took[kind]; h != nil {
+			s := h.Snapshot()
+			m.closed.took[kind].add(s.Counts, s.Sum)
 		}
 	}
 }
 
 // Count counts a reply to a request of this kind.
 func (r *Replies) Count(kind protocol.Kind, st protocol.Status) {
-	if int(kind) >= countedKinds {
-		kind = 0
+	r.n[counted(kind)][st&(countedStatuses-1)].Add(1)
+}
+
+// Took measures a request: how long it took from the read of its frame to its reply.
+func (r *Replies) Took(kind protocol.Kind, d time.Duration) {
+	if h := r.took[counted(kind)]; h != nil {
+		h.ObserveDuration(d)
 	}
-	r.n[kind][st&(countedStatuses-1)].Add(1)
+}
+
+func counted(kind protocol.Kind) protocol.Kind {
+	if int(kind) >= countedKinds {
+		return 0
+	}
+	return kind
 }
 
 // Of is the number of replies of a kind and status.

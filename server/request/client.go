@@ -60,7 +60,9 @@ type cycle struct {
 
 // NewCycle makes what one reading goroutine has.
 func (s *Server) NewCycle() transport.Cycle {
-	return &cycle{server: s, out: s.NewOutbox(), byID: make(map[uint64]*readBatch)}
+	out := s.NewOutbox()
+	out.instant = true
+	return &cycle{server: s, out: out, byID: make(map[uint64]*readBatch)}
 }
 
 // Begin implements transport.Cycle.

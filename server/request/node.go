@@ -116,7 +116,7 @@ func runOffLoop(c *Client, p *cycle, h protocol.Header, slots chan struct{}, op 
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusOverloaded, fmt.Sprintf("%d requests of this kind are under way, the limit on each instance; retry later", cap(slots)))
 		return
 	}
-	kind, id := h.Kind, h.ID
+	kind, id, began := h.Kind, h.ID, p.now
 	s.cfg.Go(func() {
 		defer func() { <-slots }()
 		ctx, cancel := context.WithTimeout(s.cfg.Context, nodeOpTimeout)
@@ -125,6 +125,7 @@ func runOffLoop(c *Client, p *cycle, h protocol.Header, slots chan struct{}, op 
 		defer s.ReturnOutbox(o)
 		defer s.Guard("node", func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
 		reply, err := op(ctx)
+		o.Took(kind, s.cfg.Clock.Now()-began)
 		switch {
 		case err == nil:
 			o.Reply(c, kind, id, reply)

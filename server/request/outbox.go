@@ -1,6 +1,8 @@
 package request
 
 import (
+	"time"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/transport"
@@ -15,6 +17,7 @@ type Outbox struct {
 	written int // bytes appended since a caller reset it
 	failure protocol.Failure
 	direct  transport.DirectWriter
+	instant bool // it answers requests as they are read: they take no time worth measuring
 }
 
 // NewOutbox makes one for a goroutine that sends much. Close ends it.
@@ -36,13 +39,22 @@ func (s *Server) ReturnOutbox(o *Outbox) {
 // Reply answers a request with success.
 func (o *Outbox) Reply(c *Client, kind protocol.Kind, id uint64, m protocol.Message) {
 	o.counts.Count(kind, protocol.StatusOK)
+	if o.instant {
+		o.Took(kind, 0)
+	}
 	c.unanswered.Add(-1)
 	o.written += c.Append(kind|protocol.KindReply, id, uint64(protocol.StatusOK), m)
 }
 
+// Took measures how long a request took that is answered later than it is read.
+func (o *Outbox) Took(kind protocol.Kind, d time.Duration) { o.counts.Took(kind, d) }
+
 // Fail answers a request with a status and a sentence.
 func (o *Outbox) Fail(c *Client, kind protocol.Kind, id uint64, status protocol.Status, text string) {
 	o.counts.Count(kind, status)
+	if o.instant {
+		o.Took(kind, 0)
+	}
 	c.unanswered.Add(-1)
 	if countsAsRejection(status) {
 		c.CountRejection()

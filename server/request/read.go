@@ -175,6 +175,8 @@ type readBatch struct {
 	arming   bool // one of them arms a watch
 	message  *readReplies
 	toSubmit []readItem // polls that change something; they are handed on when the machine is let go
+
+	began, waited time.Duration // clock: when the reads came that wait for a barrier; how long they waited
 }
 
 // readReplies is scratch memory for serving reads.
@@ -364,6 +366,9 @@ func (l *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int)
 		return 0
 	}
 	before := it.conn.Waiting()
+	if l.waited != 0 {
+		o.Took(it.kind, l.waited)
+	}
 	o.Reply(it.conn, it.kind, it.id, reply)
 	return max(0, it.conn.Waiting()-before)
 }
@@ -407,7 +412,7 @@ func (p *cycle) waitForBarrier(l *readBatch) {
 	for i := range l.items {
 		size += len(l.items[i].body)
 	}
-	own := &readBatch{host: l.host, items: make([]readItem, len(l.items)), arming: l.arming}
+	own := &readBatch{host: l.host, items: make([]readItem, len(l.items)), arming: l.arming, began: p.now}
 	arena := make([]byte, 0, size)
 	for i, it := range l.items {
 		start := len(arena)
@@ -436,6 +441,7 @@ func (l *readBatch) afterBarrier(ok bool) {
 		return
 	}
 	l.message = d.Requests().replies
+	l.waited = max(1, d.Requests().server.cfg.Clock.Now()-l.began)
 	for next := 0; next < len(l.items); {
 		look := func(m *shard.Machine) {
 			for size := 0; next < len(l.items) && size < maxReadBytes; next++ {

@@ -22,13 +22,17 @@ func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Orig
 	defer d.flushReplies(len(origins))
 	defer d.serving.Requests.Guard("deliver", func() { d.deliveryFailed(origins) })
 	if len(origins) > 0 {
-		d.serving.Metrics.Batch(len(origins), time.Duration(origins[0].Tag&^request.UnloggedNote), d.serving.Clock.Now())
+		d.appliedAt = d.serving.Clock.Now()
+		d.serving.Metrics.Batch(len(origins), time.Duration(origins[0].Tag&^request.UnloggedNote), d.appliedAt)
 	}
 	d.delivery.Applied(rep, index, origins, ev)
 	d.memberSink.count(rep, ev.ProcessChanges)
 	if d.Leading() {
 		for i := range ev.TrackChanges {
 			d.tracks.recordDecision(index, &ev.TrackChanges[i])
+		}
+		if len(ev.SlowWaits) > 0 {
+			d.slowWaits.write(d.serving.Log, ev, d.ID(), d.serving.Requests.Routes(), d.serving.Clock.Now())
 		}
 	}
 }
@@ -53,6 +57,9 @@ func (d *Shard) Reply(og *replica.Origin, e *shard.Event) {
 		return
 	}
 	c := d.serving.Requests.Client(og.Conn)
+	if og.Tag&request.UnloggedNote == 0 {
+		d.out.Took(og.Kind, d.appliedAt-time.Duration(og.Tag))
+	}
 	switch {
 	case c == nil:
 		d.serving.Metrics.RepliesDropped.Inc()
@@ -118,7 +125,9 @@ func (d *Shard) SessionAttached(conn uint64, e *shard.Event) {
 
 // SessionEnded implements delivery.Host.
 func (d *Shard) SessionEnded(e *shard.Event) {
-	d.serving.Metrics.SessionEnded(e.Reason)
+	if d.Leading() {
+		d.serving.Metrics.SessionEnded(e.Reason)
+	}
 	client := ""
 	for _, b := range d.serving.Bindings.End(e.Session, d.serving.Clock.Now()) {
 		client = b.Conn.Remote()

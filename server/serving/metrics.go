@@ -1,83 +1,106 @@
 package serving
 
 import (
-	"io"
-
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
+// logSeconds is a number of ms, as log time has them, in seconds.
+func logSeconds(ms uint64) float64 { return float64(ms) / 1000 }
+
 // writeShards shows the shards that have a replica here.
-func writeShards(w io.Writer, shards []*Shard) {
+func writeShards(p *metrics.Page, shards []*Shard) {
+	led := 0
 	for _, d := range shards {
 		st, hub := d.Raft().Stats(), d.delivery.Semaphores.Stats()
 		var size shard.Sizes
 		d.Raft().View(func(machine *shard.Machine) { size = machine.Sizes() })
-		metrics.WriteAll(w, "signalbox_shard_", metrics.Labels("shard", d.ID()),
-			"leading", st.Leading,
-			"leader", st.Leader,
-			"term", st.Epoch>>16,
-			"in_flight", st.InFlight,
-			"applied_index", st.AppliedIndex,
-			"log_time_ms", st.LogTime,
-			"batches_total", st.Batches,
-			"commands_total", st.Commands,
-			"command_bytes_total", st.Bytes,
-			"refused_total", st.Refused,
-			"dropped_total", st.Dropped,
-			"undetermined_total", st.Undetermined,
-			"takeovers_total", st.TakeOvers,
-			"overloaded_total", st.Overloaded,
-			"barriers_total", st.Barriers,
-			"barrier_failures_total", st.BarrierFails,
-			"snapshots_total", st.Snapshots,
-			"waiting_bytes", st.WaitingBytes,
-			"sessions", size.Sessions,
-			"remote_sessions", size.RemoteSessions,
-			"semaphores", size.Semaphores,
-			"stuck_queues", size.Stuck,
-			"streams", hub.Streams,
-			"watches", hub.OneShots,
-			"watches_fired_total", hub.Fired+hub.Invalidated,
-			"deltas_total", hub.Deltas,
-			"streams_behind_total", hub.FellBehind,
-			"streams_cut_total", hub.Cut,
-		)
+		if st.Leading {
+			led += size.Sessions
+		}
+		shard := metrics.ID(d.ID())
+		p.Write(metrics.ShardLeading, st.Leading, shard)
+		p.Write(metrics.ShardLeader, st.Leader, shard)
+		p.Write(metrics.ShardTerm, st.Epoch>>16, shard)
+		p.Write(metrics.ShardInFlight, st.InFlight, shard)
+		p.Write(metrics.ShardAppliedIndex, st.AppliedIndex, shard)
+		p.Write(metrics.ShardLogTime, logSeconds(st.LogTime), shard)
+		p.Write(metrics.ShardBatches, st.Batches, shard)
+		p.Write(metrics.ShardCommands, st.Commands, shard)
+		p.Write(metrics.ShardCommandBytes, st.Bytes, shard)
+		p.Write(metrics.ShardRefused, st.Refused, shard)
+		p.Write(metrics.ShardDropped, st.Dropped, shard)
+		p.Write(metrics.ShardUndetermined, st.Undetermined, shard)
+		p.Write(metrics.ShardTakeovers, st.TakeOvers, shard)
+		p.Write(metrics.ShardOverloaded, st.Overloaded, shard)
+		p.Write(metrics.ShardBarriers, st.Barriers, shard)
+		p.Write(metrics.ShardBarrierFailures, st.BarrierFails, shard)
+		p.Write(metrics.ShardSnapshots, st.Snapshots, shard)
+		p.Write(metrics.ShardWaitingBytes, st.WaitingBytes, shard)
+		p.Write(metrics.ShardSessions, size.Sessions, shard)
+		p.Write(metrics.ShardRemoteSessions, size.RemoteSessions, shard)
+		p.Write(metrics.ShardSemaphores, size.Semaphores, shard)
+		p.Write(metrics.ShardContended, size.Contended, shard)
+		p.Write(metrics.ShardStuckQueues, size.Stuck, shard)
+		p.Write(metrics.ShardStreams, hub.Streams, shard)
+		p.Write(metrics.ShardWatches, hub.OneShots, shard)
+		p.Write(metrics.ShardWatchesFired, hub.Fired+hub.Invalidated, shard)
+		p.Write(metrics.ShardDeltas, hub.Deltas, shard)
+		p.Write(metrics.ShardStreamsBehind, hub.FellBehind, shard)
+		p.Write(metrics.ShardStreamsCut, hub.Cut, shard)
 	}
+	p.Write(metrics.Sessions, led)
 }
 
-// writeSemaphores shows the counters of semaphores, and in nodes with detailed counters those of
-// sessions. most bounds the series; signalbox_semaphore_series_truncated is 1 if some were left
-// out.
-func writeSemaphores(w io.Writer, shards []*Shard, state *meta.State, most int) {
-	budget := metrics.Budget{Left: most / 3} // a row has three series
+// writeSemaphores shows the hottest semaphores of the shards that are led here, and in nodes with
+// detailed counters the counters of their owner sessions.
+func writeSemaphores(p *metrics.Page, shards []*Shard, l *loads, state *meta.State) {
+	for i := range l.list {
+		x := &l.list[i]
+		n, _ := state.Node(x.Node)
+		labels := []string{n.Path, string(x.Name)}
+		p.Write(metrics.SemaphoreOwners, x.Owners, labels...)
+		p.Write(metrics.SemaphoreWaiters, x.Waiters, labels...)
+		p.Write(metrics.SemaphoreOldestWait, logSeconds(x.OldestWait), labels...)
+		if x.Stuck {
+			p.Write(metrics.SemaphoreStuck, true, labels...)
+		}
+		labels = append(labels, "")
+		p.Write(metrics.SemaphoreAcquires, x.Acquires, labels...)
+		p.Write(metrics.SemaphoreWaits, x.Waits, labels...)
+		p.Write(metrics.SemaphoreReleases, x.Releases, labels...)
+	}
+	cut := writeOwnerSessions(p, shards, state, p.MaxSeries()-len(l.list))
+	p.Write(metrics.SemaphoresTruncated, l.dropped || cut)
+}
+
+// writeOwnerSessions shows the counters of owner sessions in nodes with detailed counters, of at
+// most so many; cut: there are more.
+func writeOwnerSessions(p *metrics.Page, shards []*Shard, state *meta.State, most int) (cut bool) {
+	budget := metrics.Budget{Left: most}
 	for _, d := range shards {
+		if !d.Raft().Leading() {
+			continue
+		}
 		var rows []shard.CounterRow
-		d.Raft().View(func(machine *shard.Machine) {
-			machine.Counters(func(r shard.CounterRow) bool {
+		d.Raft().View(func(m *shard.Machine) {
+			cut = m.SessionCounters(maxNamed, func(r shard.CounterRow) bool {
 				if !budget.Take(1) {
 					return false
 				}
-				budget.Cut = budget.Cut || r.Truncated
 				rows = append(rows, r)
 				return true
-			})
+			}) || cut
 		})
 		for i := range rows {
 			r := &rows[i]
 			n, _ := state.Node(r.Node)
-			labels := metrics.Labels("node", metrics.Label(n.Path), "semaphore", metrics.Label(string(r.Name)))
-			if r.Session != 0 {
-				labels += "," + metrics.Labels("session", r.Session)
-			}
-			metrics.WriteAll(w, "signalbox_semaphore_", labels,
-				"acquires_total", r.Acquires, "waits_total", r.Waits, "releases_total", r.Releases,
-			)
-			if r.Stuck {
-				metrics.Write(w, "signalbox_semaphore_stuck", labels, true)
-			}
+			labels := []string{n.Path, string(r.Name), metrics.ID(r.Session)}
+			p.Write(metrics.SemaphoreAcquires, r.Acquires, labels...)
+			p.Write(metrics.SemaphoreWaits, r.Waits, labels...)
+			p.Write(metrics.SemaphoreReleases, r.Releases, labels...)
 		}
 	}
-	metrics.Write(w, "signalbox_semaphore_series_truncated", "", budget.Cut)
+	return cut || budget.Cut
 }

@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -92,51 +91,32 @@ func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 }
 
 // writeProcesses shows the processes of each shard, and what happened to them since the shard's
-// replica started here. Counters of rounds and members are those of every replica; the others count
-// where the shard is led. There are two histograms of log time at the leader, too:
-// signalbox_process_round_seconds and signalbox_process_prepare_seconds. Behind signalbox_process
-// the names are these:
-//
-//	es                            by phase: one that stays preparing waits for a member
-//	_members                      with absent ones that keep a place by their key
-//	_rounds_started_total
-//	_rounds_ended_total           by outcome: completed; cancelled; failed, and tried again
-//	_joins_total, _leaves_total
-//	_returns_total                members that came back by their key without a round
-//	_requests_total               messages between members, each receiver counted
-//	_requests_repeated_total      delivered again: unanswered, or on a new connection
-//	_requests_overflowed_total    refused because too much is unanswered
-//	_requests_pending, _requests_pending_bytes
-//	_replies_total
-//	_replies_refused_total        the receiver's handler failed
-//	_messages_stale_total         of rounds that are over
-//	_undelivered_total            the member's connection had much to read; they come again
-func writeProcesses(w io.Writer, shards []*Shard) {
+// replica started here.
+func writeProcesses(p *metrics.Page, shards []*Shard) {
 	for _, d := range shards {
-		p := d.memberSink
-		byPhase, members := p.countByPhase()
+		shard := metrics.ID(d.ID())
+		byPhase, members := d.memberSink.countByPhase()
 		for i, n := range byPhase {
-			metrics.Write(w, "signalbox_processes", metrics.Labels("shard", d.ID(), "phase", phases[i]), n)
+			p.Write(metrics.Processes, n, shard, phases[i])
 		}
-		for o := protocol.RoundCompleted; int(o) < len(p.counts.ended); o++ {
-			metrics.Write(w, "signalbox_process_rounds_ended_total", metrics.Labels("shard", d.ID(), "outcome", o), p.counts.ended[o].Load())
+		n := &d.memberSink.counts
+		for o := protocol.RoundCompleted; int(o) < len(n.ended); o++ {
+			p.Write(metrics.ProcessRoundsEnded, n.ended[o].Load(), shard, o.String())
 		}
+		p.Write(metrics.ProcessMembers, members, shard)
+		p.Write(metrics.ProcessRoundsStarted, n.started.Load(), shard)
+		p.Write(metrics.ProcessJoins, n.joined.Load(), shard)
+		p.Write(metrics.ProcessLeaves, n.left.Load(), shard)
+		p.Write(metrics.ProcessReturns, n.returned.Load(), shard)
+		p.Write(metrics.ProcessUndelivered, n.undelivered.Load(), shard)
 		relayed := d.Raft().RelayStats()
-		metrics.WriteAll(w, "signalbox_process_", metrics.Labels("shard", d.ID()),
-			"members", members,
-			"rounds_started_total", p.counts.started.Load(),
-			"joins_total", p.counts.joined.Load(),
-			"leaves_total", p.counts.left.Load(),
-			"returns_total", p.counts.returned.Load(),
-			"undelivered_total", p.counts.undelivered.Load(),
-			"requests_total", relayed.Requests,
-			"requests_repeated_total", relayed.Repeated+relayed.Redelivered,
-			"requests_overflowed_total", relayed.Overflows,
-			"messages_stale_total", relayed.Stale,
-			"replies_total", relayed.Replies,
-			"replies_refused_total", relayed.Refused,
-			"requests_pending", relayed.Pending,
-			"requests_pending_bytes", relayed.PendingBytes,
-		)
+		p.Write(metrics.ProcessRequests, relayed.Requests, shard)
+		p.Write(metrics.ProcessRepeated, relayed.Repeated+relayed.Redelivered, shard)
+		p.Write(metrics.ProcessOverflowed, relayed.Overflows, shard)
+		p.Write(metrics.ProcessStale, relayed.Stale, shard)
+		p.Write(metrics.ProcessReplies, relayed.Replies, shard)
+		p.Write(metrics.ProcessRepliesRefused, relayed.Refused, shard)
+		p.Write(metrics.ProcessPending, relayed.Pending, shard)
+		p.Write(metrics.ProcessPendingBytes, relayed.PendingBytes, shard)
 	}
 }

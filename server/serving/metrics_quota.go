@@ -1,14 +1,13 @@
 package serving
 
 import (
-	"io"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // nodeQuotas are the labels of a node's quotas, in the order in which writeQuotas shows them. The
@@ -67,31 +66,37 @@ func quotaUses(shards []*Shard, rates map[uint64]*request.Rate, most int) (uses 
 }
 
 // writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each
-// has refused. most bounds the series; signalbox_node_series_truncated is 1 if nodes were left out.
-// Where names are not shown, a node has its number.
-func writeQuotas(w io.Writer, shards []*Shard, r *request.Routes, most int, names bool) {
-	uses, cut := quotaUses(shards, r.Rates, most/(3*len(nodeQuotas)))
+// has refused. Where names are not shown, a node has its number.
+func writeQuotas(p *metrics.Page, shards []*Shard, r *request.Routes, names bool) {
+	uses, cut := quotaUses(shards, r.Rates, p.MaxSeries()/len(nodeQuotas))
 	for _, id := range slices.Sorted(maps.Keys(uses)) {
 		n, ok := r.State.Node(id)
 		if !ok {
 			continue // dropped
 		}
-		label := strconv.FormatUint(id, 10)
-		if names {
-			label = metrics.Label(n.Path)
-		}
+		label := nodeLabel(&n, names)
 		c := &n.Config
+		if c.SlowWait != 0 {
+			p.Write(metrics.NodeSlowWait, logSeconds(c.SlowWait), label)
+		}
 		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests}
 		for q, u := range uses[id] {
-			labels := metrics.Labels("node", label, "quota", nodeQuotas[q])
 			if q != quotaRequests {
-				metrics.Write(w, "signalbox_node_used", labels, u.used)
+				p.Write(metrics.NodeUsed, u.used, label, nodeQuotas[q])
 			}
 			if limits[q] != 0 {
-				metrics.Write(w, "signalbox_node_quota", labels, limits[q])
+				p.Write(metrics.NodeQuota, limits[q], label, nodeQuotas[q])
 			}
-			metrics.Write(w, "signalbox_node_refused_total", labels, u.refused)
+			p.Write(metrics.NodeRefused, u.refused, label, nodeQuotas[q])
 		}
 	}
-	metrics.Write(w, "signalbox_node_series_truncated", "", cut)
+	p.Write(metrics.NodesTruncated, cut)
+}
+
+// nodeLabel is what metrics call a node: its path, or its number where names are not shown.
+func nodeLabel(n *meta.Node, names bool) string {
+	if !names {
+		return metrics.ID(n.ID)
+	}
+	return n.Path
 }

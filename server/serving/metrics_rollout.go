@@ -2,7 +2,6 @@ package serving
 
 import (
 	"cmp"
-	"io"
 	"maps"
 	"slices"
 
@@ -22,37 +21,23 @@ type trackStatus struct {
 // seriesOfLocation is how many series a location of a track has, its blockers apart.
 const seriesOfLocation = 10
 
-// writeRollouts shows the tracks that are led here, and what was decided about them. most bounds
-// the series; signalbox_rollout_series_truncated is 1 if some were left out. Times are in seconds:
-//
-//	signalbox_rollout_target               the version that a location is to have
-//	signalbox_rollout_target_age_seconds   since when
-//	signalbox_rollout_lag_seconds          how long it lacks what the first location has
-//	signalbox_rollout_leaders              instances that must have the target
-//	signalbox_rollout_converged            of them, those that have it
-//	signalbox_rollout_members              all instances
-//	signalbox_rollout_blocked_seconds      since when an instance has been behind; 0 if none is
-//	signalbox_rollout_blocked_by           1 for each of the first ten that are, by instance
-//	signalbox_rollout_empty, _stalled, _reelection_pending    1 in this state
-//	signalbox_rollout_targets_total        targets set, by reason; watch reelect-* and rollback
-//	signalbox_rollout_polls_total          polls, by path: read from memory, or log
-func writeRollouts(w io.Writer, shards []*Shard, state *meta.State, most int, names bool) {
-	budget := metrics.Budget{Left: most}
+// writeRollouts shows the tracks that are led here, and what was decided about them.
+func writeRollouts(p *metrics.Page, shards []*Shard, state *meta.State, names bool) {
+	budget := metrics.Budget{Left: p.MaxSeries()}
 	for _, d := range shards {
-		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.ID(), "path", "read"), d.requests.PollsRead.Load())
-		metrics.Write(w, "signalbox_rollout_polls_total", metrics.Labels("shard", d.ID(), "path", "log"), d.requests.PollsLogged.Load())
+		p.Write(metrics.RolloutPolls, d.requests.PollsRead.Load(), metrics.ID(d.ID()), "read")
+		p.Write(metrics.RolloutPolls, d.requests.PollsLogged.Load(), metrics.ID(d.ID()), "log")
 		if !d.Raft().Leading() || !names {
 			continue
 		}
 		for _, x := range d.tracks.trackStatuses(budget.Left / seriesOfLocation) {
 			n, _ := state.Node(x.node)
-			track := metrics.Labels("node", metrics.Label(n.Path), "track", metrics.Label(string(x.status.Name)))
 			for i := range x.status.Locations {
 				l := &x.status.Locations[i]
 				if !budget.Take(seriesOfLocation + len(l.BlockedBy)) {
 					break
 				}
-				writeLocation(w, track+","+metrics.Labels("location", metrics.Label(l.Name)), l, x.status.Clock, x.lags[i])
+				writeLocation(p, []string{n.Path, string(x.status.Name), l.Name}, l, x.status.Clock, x.lags[i])
 			}
 		}
 		chosen := d.tracks.targetCounts()
@@ -63,28 +48,32 @@ func writeRollouts(w io.Writer, shards []*Shard, state *meta.State, most int, na
 				break
 			}
 			n, _ := state.Node(k.node)
-			metrics.Write(w, "signalbox_rollout_targets_total", metrics.Labels(
-				"node", metrics.Label(n.Path), "track", metrics.Label(k.track), "location", metrics.Label(k.location), "reason", k.reason), chosen[k])
+			p.Write(metrics.RolloutTargets, chosen[k], n.Path, k.track, k.location, k.reason.String())
 		}
 	}
-	metrics.Write(w, "signalbox_rollout_series_truncated", "", budget.Cut)
+	p.Write(metrics.RolloutsTruncated, budget.Cut)
 }
 
-func writeLocation(w io.Writer, labels string, l *protocol.TrackLocationStatus, clock, lag uint64) {
-	seconds := func(ms uint64) float64 { return float64(ms) / 1000 }
+// writeLocation writes the series of a location; labels are its node, track and name.
+func writeLocation(p *metrics.Page, labels []string, l *protocol.TrackLocationStatus, clock, lag uint64) {
 	since := func(at uint64) float64 {
 		if at == 0 {
 			return 0
 		}
-		return seconds(clock - min(clock, at))
+		return logSeconds(clock - min(clock, at))
 	}
-	metrics.WriteAll(w, "signalbox_rollout_", labels,
-		"target_age_seconds", since(l.Since), "lag_seconds", seconds(lag), "leaders", l.Counted, "converged", l.Reached,
-		"members", l.Members, "blocked_seconds", since(l.BlockedSince), "empty", l.State == protocol.StateEmpty,
-		"stalled", l.State == protocol.StateStalled, "reelection_pending", l.State == protocol.StateReelectionPending, "target", l.Target,
-	)
+	p.Write(metrics.RolloutTarget, l.Target, labels...)
+	p.Write(metrics.RolloutTargetAge, since(l.Since), labels...)
+	p.Write(metrics.RolloutLag, logSeconds(lag), labels...)
+	p.Write(metrics.RolloutLeaders, l.Counted, labels...)
+	p.Write(metrics.RolloutConverged, l.Reached, labels...)
+	p.Write(metrics.RolloutMembers, l.Members, labels...)
+	p.Write(metrics.RolloutBlocked, since(l.BlockedSince), labels...)
+	p.Write(metrics.RolloutEmpty, l.State == protocol.StateEmpty, labels...)
+	p.Write(metrics.RolloutStalled, l.State == protocol.StateStalled, labels...)
+	p.Write(metrics.RolloutReelectionPending, l.State == protocol.StateReelectionPending, labels...)
 	for _, id := range l.BlockedBy {
-		metrics.Write(w, "signalbox_rollout_blocked_by", labels+","+metrics.Labels("instance", metrics.Label(id)), true)
+		p.Write(metrics.RolloutBlockedBy, true, append(slices.Clip(labels), id)...)
 	}
 }
 

@@ -7,7 +7,6 @@
 package serving
 
 import (
-	"io"
 	"log/slog"
 	"time"
 
@@ -51,15 +50,18 @@ func (s *Serving) Close() { s.flusher.Close() }
 
 // WriteMetrics writes the series of the shards here; names: also those that name semaphores, tracks
 // and nodes.
-func (s *Serving) WriteMetrics(w io.Writer, names bool) {
+func (s *Serving) WriteMetrics(p *metrics.Page, names bool) {
 	shards, routes := s.Shards.All(), s.Requests.Routes()
-	writeShards(w, shards)
+	writeShards(p, shards)
+	s.writeTimes(p, shards, routes.State, names)
+	l := gatherLoads(shards, p.MaxSeries())
+	writeOldestWaits(p, l, routes.State, names)
 	if names {
-		writeSemaphores(w, shards, routes.State, s.Series)
+		writeSemaphores(p, shards, l, routes.State)
 	}
-	writeQuotas(w, shards, routes, s.Series, names)
-	writeProcesses(w, shards)
-	writeRollouts(w, shards, routes.State, s.Series, names)
+	writeQuotas(p, shards, routes, names)
+	writeProcesses(p, shards)
+	writeRollouts(p, shards, routes.State, names)
 }
 
 // Table finds the shards that this instance hosts, as it serves them.

@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -32,7 +33,10 @@ type Shard struct {
 	replies      delivery.Replies
 	ended        protocol.SessionEnded
 	round        roundWriter
+	appliedAt    time.Duration // clock
+	slowWaits    slowWaitLog
 
+	waits         waitCounts
 	leaderChanged chan struct{} // clients are to be told who leads
 }
 
@@ -125,6 +129,7 @@ func (d *Shard) AnnounceLeader() {
 func (d *Shard) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 	defer d.serving.Requests.Guard("leader", nil)
 	announce, lost := d.Shard.LeaderChanged(s, leader, leading)
+	s.View(func(m *shard.Machine) { d.waits.lead(m, d.serving.Metrics, leading, nodesWithTimes(d.serving.Series)) })
 	if announce {
 		d.AnnounceLeader()
 	}
@@ -137,6 +142,7 @@ func (d *Shard) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 // Restored implements replica.Restorer.
 func (d *Shard) Restored(*replica.Shard) {
 	defer d.serving.Requests.Guard("restored", nil)
+	d.waits.restart()
 	d.delivery.SnapshotInstalled()
 	d.out.Flush()
 }

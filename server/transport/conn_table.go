@@ -23,6 +23,7 @@ type connChunk [chunkSize]atomic.Pointer[Conn]
 type connTable struct {
 	chunks [MaxConnections / chunkSize]atomic.Pointer[connChunk]
 	count  atomic.Int64
+	secure atomic.Int64 // of them, those over TLS
 
 	mu   sync.Mutex
 	seq  uint64
@@ -51,6 +52,9 @@ func (t *connTable) add(c *Conn, limit int) bool {
 	t.seq++
 	c.id = t.seq<<slotBits | slot
 	t.count.Add(1)
+	if c.secure {
+		t.secure.Add(1)
+	}
 	t.chunks[slot>>chunkBits].Load()[slot&(chunkSize-1)].Store(c)
 	return true
 }
@@ -80,6 +84,9 @@ func (t *connTable) remove(c *Conn) {
 	p.Store(nil)
 	t.free = append(t.free, uint32(slot))
 	t.count.Add(-1)
+	if c.secure {
+		t.secure.Add(-1)
+	}
 }
 
 // each visits every open connection. Connections that come or go meanwhile may be missed.

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
 // TCP keep-alive finds clients whose machine is gone within 30 s + 3 * 10 s.
@@ -38,7 +38,7 @@ type Config struct {
 	Limits    Limits
 	Clock     Clock
 	Log       *slog.Logger
-	Metrics   *metrics.Set // the counters of connections and bytes are registered here
+	Metrics   *metrics.Metrics // the counters of connections and bytes are registered here
 	NewClient func(*Conn) Client
 	NewCycle  func() Cycle
 

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func start(t *testing.T, change func(*Config)) (*Transport, *manualClock) {
 	clock := new(manualClock)
 	clock.advance(time.Hour)
 	cfg := Config{
-		Plain: l, Clock: clock, ManualClock: true, Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewSet(),
+		Plain: l, Clock: clock, ManualClock: true, Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(),
 		Limits: Limits{
 			Connections: 100, MaxFrame: protocol.MaxFrameLen, InTotal: 256 << 20, OutSoft: 1 << 20, OutHard: 4 << 20, OutTotal: 64 << 20,
 			OutAge: time.Hour, Hello: time.Hour, Frame: time.Hour, Idle: time.Hour,

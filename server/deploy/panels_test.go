@@ -1,0 +1,142 @@
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/deploy/monitoring"
+)
+
+// background starts a command that is killed, with all that it started, when the test ends.
+func background(t *testing.T, env []string, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var out output
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s wrote:\n%s", name, out.String())
+		}
+	})
+}
+
+// fetch is the body of a page; empty with an error or another status than 200.
+func fetch(address string) []byte {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		return nil
+	}
+	return b
+}
+
+// showsData says whether Prometheus has a number for an expression now.
+func showsData(prometheus, expr string) bool {
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Value [2]any
+			}
+		}
+	}
+	if json.Unmarshal(fetch(prometheus+"/api/v1/query?query="+url.QueryEscape(expr)), &answer) != nil {
+		return false
+	}
+	for _, r := range answer.Data.Result {
+		text, _ := r.Value[1].(string)
+		if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestPanelsShowData: beside the script's cluster under mixed load, a real Prometheus has data for
+// each expression of each panel; promtool finds nothing wrong with what an instance shows.
+func TestPanelsShowData(t *testing.T) {
+	if os.Getenv("SIGNALBOX_PANELS") == "" {
+		t.Skip("it takes a minute and needs Prometheus; make panels runs it")
+	}
+	for _, program := range []string{"prometheus", "promtool"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed, so no panel is asked for; it is in Debian's package prometheus", program)
+		}
+	}
+	dir, port := t.TempDir(), ports(t)
+	s := startScript(t, filepath.Join(dir, "cluster"), port)
+	env := []string{fmt.Sprintf("SIGNALBOX_ENDPOINTS=127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", port, port+3, port+6), "SIGNALBOX_TIMEOUT=60s"}
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command(signalbox(t), args...)
+		cmd.Env = append(os.Environ(), env...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	run("rollout", "create", "geo/base", "--location", "SAS", "--location", "MAN:1h")
+	run("cluster", "backup", filepath.Join(dir, "cluster.backup"))
+	background(t, env, signalbox(t), "load", "mixed", "--duration", "10m")
+	// A lock that is held, and one that waits: a queue stands still while its panels are asked for.
+	background(t, env, signalbox(t), "lock", "panels", "--", "sleep", "600")
+	background(t, env, signalbox(t), "lock", "panels", "--", "sleep", "600")
+
+	first := ports(t)
+	prometheus := fmt.Sprintf("http://127.0.0.1:%d", first)
+	background(t, []string{
+		"PROMETHEUS_DIR=" + filepath.Join(dir, "prometheus"), fmt.Sprintf("PROMETHEUS_PORT=%d", first), "PROMETHEUS_EVERY=1s", fmt.Sprintf("CLUSTER_PORT=%d", port),
+	}, "./monitoring/prometheus.sh")
+	await(t, "Prometheus to be ready", func() bool { return fetch(prometheus+"/-/ready") != nil })
+
+	missing := monitoring.Expressions()
+	for end := time.Now().Add(patience); len(missing) > 0 && time.Now().Before(end); time.Sleep(time.Second) {
+		for panel, list := range missing {
+			if missing[panel] = slices.DeleteFunc(list, func(expr string) bool { return showsData(prometheus, monitoring.Filled(expr)) }); len(missing[panel]) == 0 {
+				delete(missing, panel)
+			}
+		}
+	}
+	for _, panel := range slices.Sorted(maps.Keys(missing)) {
+		t.Errorf("the panel %s shows no data: %q", panel, missing[panel])
+	}
+
+	page := fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", port+2))
+	cmd := exec.Command("promtool", "check", "metrics")
+	cmd.Stdin = strings.NewReader(string(page))
+	if out, err := cmd.CombinedOutput(); err != nil || len(page) == 0 {
+		t.Errorf("promtool says of a page of %d bytes: %v\n%s", len(page), err, out)
+	}
+	t.Logf("%d panels show data; a page has %d bytes", len(monitoring.Expressions()), len(page))
+	s.stop()
+}

@@ -1,0 +1,99 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// WaitOutcomes are the outcomes of queued acquires, in the order of NodeCounts.Ended.
+var WaitOutcomes = [...]string{"granted", "timed_out", "aborted"}
+
+// LossCauses are the causes of lost leases, in the order of NodeCounts.Lost.
+var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_released", "deleted", "session_ended"}
+
+// NodeCounts is what happened in one coordination node: waits and holds by the bounds of
+// WaitSeconds, with their sums in ms of log time.
+type NodeCounts struct {
+	Waits, Holds     []uint64
+	WaitSum, HoldSum uint64
+	Ended            [len(WaitOutcomes)]uint64
+	Lost             [len(LossCauses)]uint64
+}
+
+// NodeTimes are the waits and holds of coordination nodes. A node that comes first keeps its
+// series; those beyond the limit share one, so that no series ever goes back.
+type NodeTimes struct {
+	mu     sync.Mutex
+	byNode map[uint64]*nodeTimes
+	other  *nodeTimes
+	lost   [len(LossCauses)]Counter
+}
+
+type nodeTimes struct {
+	waits, holds *Histogram
+	ended        [len(WaitOutcomes)]Counter
+}
+
+func newNodeTimes() *nodeTimes {
+	return &nodeTimes{waits: NewHistogram(WaitSeconds), holds: NewHistogram(HoldSeconds)}
+}
+
+// Add adds what happened in a node. most is how many nodes have series of their own.
+func (n *NodeTimes) Add(node uint64, c *NodeCounts, most int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, k := range c.Lost {
+		n.lost[i].Add(int(k))
+	}
+	t := n.byNode[node]
+	switch {
+	case t != nil:
+	case len(n.byNode) < most:
+		if n.byNode == nil {
+			n.byNode = make(map[uint64]*nodeTimes)
+		}
+		t = newNodeTimes()
+		n.byNode[node] = t
+	default:
+		if n.other == nil {
+			n.other = newNodeTimes()
+		}
+		t = n.other
+	}
+	t.waits.add(c.Waits, c.WaitSum*ms)
+	t.holds.add(c.Holds, c.HoldSum*ms)
+	for i, k := range c.Ended {
+		t.ended[i].Add(int(k))
+	}
+}
+
+// OtherNodes is the label that the nodes beyond the cap share. No path of a node is like it.
+const OtherNodes = "other"
+
+// Write writes the series. label is what a node is called, "" for one that is gone.
+func (n *NodeTimes) Write(p *Page, label func(node uint64) string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.lost {
+		p.Write(LeasesLost, n.lost[i].Get(), LossCauses[i])
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.byNode)) {
+		if l := label(id); l != "" {
+			n.byNode[id].write(p, l)
+		} else {
+			delete(n.byNode, id)
+		}
+	}
+	if n.other != nil {
+		n.other.write(p, OtherNodes)
+	}
+}
+
+func (t *nodeTimes) write(p *Page, label string) {
+	p.WriteHistogram(WaitSeconds, t.waits.Snapshot(), label)
+	p.WriteHistogram(HoldSeconds, t.holds.Snapshot(), label)
+	for i := range t.ended {
+		p.Write(WaitsEnded, t.ended[i].Get(), label, WaitOutcomes[i])
+	}
+}

@@ -1,0 +1,267 @@
+package serving
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// waitCounts carries the waits and holds of a shard to the instance's metrics. Every replica's
+// machine measures them as it applies the log, and only the leader's are counted: the difference
+// from one collection to the next, begun when the leadership begins. So a cluster counts each wait
+// once, no counter goes back when a leadership moves or a replica goes, and an operation costs two
+// additions in the machine.
+type waitCounts struct {
+	mu      sync.Mutex
+	leading bool
+	former  map[uint64]*shard.Times // by node, as of the last collection
+}
+
+// collect adds what happened since the last collection, if this instance leads. The caller holds
+// the machine. most is how many nodes have series of their own.
+func (w *waitCounts) collect(m *shard.Machine, to *metrics.Metrics, most int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.leading {
+		return
+	}
+	now := make(map[uint64]*shard.Times, len(w.former))
+	m.Times(func(node uint64, t *shard.Times) bool {
+		was := w.former[node]
+		if was == nil {
+			was = new(shard.Times)
+		}
+		if *t != *was {
+			to.Nodes.Add(node, timesSince(was, t), most)
+			*was = *t
+		}
+		now[node] = was
+		return true
+	})
+	w.former = now
+}
+
+// lead begins or ends the leadership, at the place of the log that the machine shows. The caller
+// holds the machine.
+func (w *waitCounts) lead(m *shard.Machine, to *metrics.Metrics, leads bool, most int) {
+	w.collect(m, to, most)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if leads && !w.leading {
+		w.former = make(map[uint64]*shard.Times)
+		m.Times(func(node uint64, t *shard.Times) bool {
+			was := *t
+			w.former[node] = &was
+			return true
+		})
+	}
+	w.leading = leads
+}
+
+// restart is called when a snapshot has replaced the machine: its times begin from 0.
+func (w *waitCounts) restart() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.former = nil
+}
+
+// timesSince is what happened between two moments.
+func timesSince(was, now *shard.Times) *metrics.NodeCounts {
+	c := &metrics.NodeCounts{
+		Waits: make([]uint64, len(now.Waits.Counts)), Holds: make([]uint64, len(now.Holds.Counts)),
+		WaitSum: now.Waits.Sum - was.Waits.Sum, HoldSum: now.Holds.Sum - was.Holds.Sum,
+	}
+	for i := range c.Waits {
+		c.Waits[i] = now.Waits.Counts[i] - was.Waits.Counts[i]
+		c.Holds[i] = now.Holds.Counts[i] - was.Holds.Counts[i]
+	}
+	for i := range c.Ended {
+		c.Ended[i] = now.Ended[i] - was.Ended[i]
+	}
+	for i := range c.Lost {
+		c.Lost[i] = now.Lost[i] - was.Lost[i]
+	}
+	return c
+}
+
+// nodesWithTimes is how many nodes have histograms of their own: one has a line for each bucket.
+func nodesWithTimes(maxSeries int) int { return max(1, maxSeries/(len(shard.TimeBounds())+3)) }
+
+// writeTimes shows waits, holds and lost leases.
+func (s *Serving) writeTimes(p *metrics.Page, shards []*Shard, state *meta.State, names bool) {
+	for _, d := range shards {
+		d.Raft().View(func(m *shard.Machine) { d.waits.collect(m, s.Metrics, nodesWithTimes(p.MaxSeries())) })
+	}
+	s.Metrics.Nodes.Write(p, func(id uint64) string {
+		n, ok := state.Node(id)
+		if !ok {
+			return ""
+		}
+		return nodeLabel(&n, names)
+	})
+}
+
+const (
+	// contendedPage is how many contended semaphores are looked at while the log waits, and
+	// maxContended how many of a shard are looked at for one page of metrics.
+	contendedPage = 500
+	maxContended  = 50_000
+	// maxNamed is how many semaphores of a shard may be read by name: with more, those that are
+	// waited for and those that are often granted are shown.
+	maxNamed = 5_000
+)
+
+// semaphoreKey names a semaphore.
+type semaphoreKey struct {
+	node uint64
+	name string
+}
+
+// loads gathers the semaphores that metrics show, and the oldest wait of each node.
+type loads struct {
+	most    int
+	seen    map[semaphoreKey]bool
+	list    []shard.SemaphoreLoad
+	oldest  map[uint64]uint64 // by node, ms
+	dropped bool              // there are more than list has
+}
+
+// add takes a semaphore in.
+func (l *loads) add(x shard.SemaphoreLoad) {
+	if x.Waiters > 0 {
+		l.oldest[x.Node] = max(l.oldest[x.Node], x.OldestWait)
+	}
+	key := semaphoreKey{x.Node, string(x.Name)}
+	if l.seen[key] {
+		return
+	}
+	if len(l.list) >= 2*l.most {
+		l.shrink()
+	}
+	l.seen[key] = true
+	l.list = append(l.list, x)
+}
+
+// shrink keeps the hottest: those with most waiters, then those that were granted most often.
+func (l *loads) shrink() {
+	slices.SortFunc(l.list, func(a, b shard.SemaphoreLoad) int {
+		return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), cmp.Compare(b.Acquires, a.Acquires), cmp.Compare(a.Node, b.Node), slices.Compare(a.Name, b.Name))
+	})
+	if len(l.list) > l.most {
+		l.dropped = true
+		clear(l.list[l.most:])
+		l.list = l.list[:l.most]
+	}
+	clear(l.seen)
+	for i := range l.list {
+		l.seen[semaphoreKey{l.list[i].Node, string(l.list[i].Name)}] = true
+	}
+}
+
+// gatherLoads reads the semaphores of the shards that are led here. The log of a shard waits for a
+// few hundred of them at a time.
+func gatherLoads(shards []*Shard, most int) *loads {
+	l := &loads{most: most, seen: make(map[semaphoreKey]bool), oldest: make(map[uint64]uint64)}
+	for _, d := range shards {
+		if d.Raft().Leading() {
+			l.readShard(d.Raft())
+		}
+	}
+	l.shrink()
+	return l
+}
+
+func (l *loads) readShard(raft *replica.Shard) {
+	var nodes []uint64
+	var size shard.Sizes
+	raft.View(func(m *shard.Machine) { nodes, size = m.Nodes(), m.Sizes() })
+	all := size.Semaphores <= maxNamed
+	l.dropped = l.dropped || !all
+	read := 0
+	for _, node := range nodes {
+		at, more := 0, true
+		for more && read < maxContended {
+			raft.View(func(m *shard.Machine) {
+				was := at
+				at, more = m.Contended(node, at, contendedPage, raft.LogTime(), l.add)
+				read += at - was
+			})
+		}
+		var name []byte
+		for more = all; more; {
+			raft.View(func(m *shard.Machine) {
+				name, more = m.SemaphoresFrom(node, name, contendedPage, raft.LogTime(), l.add)
+			})
+		}
+	}
+	if !all {
+		raft.View(func(m *shard.Machine) { m.Hot(raft.LogTime(), l.add) })
+	}
+}
+
+// writeOldestWaits shows how long the oldest waiter of each node has waited, beside the node's
+// slow-wait.
+func writeOldestWaits(p *metrics.Page, l *loads, state *meta.State, names bool) {
+	for node, oldest := range l.oldest {
+		if n, ok := state.Node(node); ok {
+			p.Write(metrics.NodeOldestWait, logSeconds(oldest), nodeLabel(&n, names))
+		}
+	}
+}
+
+// slowWaitsASecond bounds the log lines of slow waits: a queue of a million may time out at once.
+const slowWaitsASecond = 20
+
+// slowWaitLog writes slow waits to the log. It belongs to the goroutine that applies a shard.
+type slowWaitLog struct {
+	second time.Duration
+	lines  int
+	missed int
+}
+
+// write logs the slow waits of an entry. The leader's instance does.
+func (l *slowWaitLog) write(log *slog.Logger, ev *shard.Events, shardID uint64, routes *request.Routes, now time.Duration) {
+	if second := now.Truncate(time.Second); second != l.second {
+		if l.missed > 0 {
+			log.Warn("slow waits not logged", "count", l.missed, "shard", shardID)
+		}
+		l.second, l.lines, l.missed = second, 0, 0
+	}
+	l.missed += ev.MoreSlowWaits
+	for i := range ev.SlowWaits {
+		if l.lines++; l.lines > slowWaitsASecond {
+			l.missed++
+			continue
+		}
+		log.LogAttrs(context.Background(), slog.LevelWarn, "slow wait", slowWaitAttrs(&ev.SlowWaits[i], shardID, routes)...)
+	}
+}
+
+// slowWaitAttrs says what was waited for, who waited, how long, and who held meanwhile.
+func slowWaitAttrs(w *shard.SlowWait, shardID uint64, routes *request.Routes) []slog.Attr {
+	path, _ := routes.NodePath(w.Node)
+	owners := make([]any, 0, len(w.Owners)+1)
+	for i := range w.Owners {
+		o := &w.Owners[i]
+		owners = append(owners, slog.Group(fmt.Sprint("owner", i+1),
+			"session", o.Session, "description", o.Description, "token", o.OrderID, "held_ms", o.Held))
+	}
+	if w.MoreOwners > 0 {
+		owners = append(owners, slog.Int("more_owners", w.MoreOwners))
+	}
+	return []slog.Attr{
+		slog.String("node", path), slog.String("semaphore", string(w.Name)), slog.Uint64("shard", shardID),
+		slog.Uint64("session", w.Session), slog.String("description", w.Description), slog.Uint64("token", w.OrderID), slog.Uint64("count", w.Count),
+		slog.Uint64("waited_ms", w.Waited), slog.String("outcome", metrics.WaitOutcomes[w.Outcome]), slog.Group("held", owners...),
+	}
+}

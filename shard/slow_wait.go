@@ -1,0 +1,107 @@
+package shard
+
+import "slices"
+
+// SlowWait is a wait that ended and lasted longer than its node's option slow-wait. It is for the
+// log of the leader's instance. It is no event: what is known of former owners is not part of the
+// state, and a machine that was restored knows less of them.
+type SlowWait struct {
+	Node        uint64
+	Name        []byte
+	Session     uint64
+	OrderID     uint64
+	Count       uint64 // units that were waited for
+	Description string // of the session
+	Waited      uint64 // ms of log time
+	Outcome     WaitOutcome
+	Owners      []SlowOwner // that held meanwhile, the oldest first; at most maxSlowOwners
+	MoreOwners  int         // that held meanwhile, and are not in Owners
+}
+
+// SlowOwner is a lease that was held while another session waited.
+type SlowOwner struct {
+	Session     uint64
+	OrderID     uint64
+	Description string
+	Held        uint64 // ms of log time, until it ended or the wait did
+}
+
+const (
+	// maxSlowOwners bounds the owners that a slow wait names.
+	maxSlowOwners = 8
+	// maxSlowWaits bounds the slow waits of one Apply: a deleted semaphore may have a million
+	// waiters.
+	maxSlowWaits = 64
+)
+
+// formerOwners are the leases of a semaphore that ended while somebody waited. They are kept in
+// nodes with slow-wait, until the queue is empty.
+type formerOwners struct {
+	list []formerOwner // the last maxSlowOwners
+	more int           // before them
+}
+
+type formerOwner struct {
+	SlowOwner
+	ended uint64 // log time
+}
+
+// keepFormerOwner remembers a lease that ends now.
+func (m *Machine) keepFormerOwner(e *entry) {
+	if m.formerOwners == nil {
+		m.formerOwners = make(map[*semaphore]*formerOwners)
+	}
+	f := m.formerOwners[e.semaphore]
+	if f == nil {
+		f = new(formerOwners)
+		m.formerOwners[e.semaphore] = f
+	}
+	if len(f.list) == maxSlowOwners {
+		f.list = slices.Delete(f.list, 0, 1)
+		f.more++
+	}
+	f.list = append(f.list, formerOwner{m.slowOwner(e), m.logTime})
+}
+
+func (m *Machine) slowOwner(e *entry) SlowOwner {
+	return SlowOwner{Session: e.session.id, OrderID: e.orderID, Description: e.session.description, Held: m.elapsed(e)}
+}
+
+// forgetFormerOwners is called when a queue becomes empty, or its semaphore goes.
+func (m *Machine) forgetFormerOwners(s *semaphore) {
+	if len(m.formerOwners) > 0 {
+		delete(m.formerOwners, s)
+	}
+}
+
+// emitSlowWait reports a slow wait that ends now.
+func (m *Machine) emitSlowWait(e *entry, waited uint64, outcome WaitOutcome) {
+	out := m.batch.out
+	if len(out.SlowWaits) >= maxSlowWaits {
+		out.MoreSlowWaits++
+		return
+	}
+	s := e.semaphore
+	w := SlowWait{
+		Node: s.node.id, Name: s.name, Session: e.session.id, OrderID: e.orderID, Count: e.count, Description: e.session.description,
+		Waited: waited, Outcome: outcome,
+	}
+	if f := m.formerOwners[s]; f != nil {
+		w.MoreOwners = f.more
+		for i := range f.list {
+			if m.logTime-min(f.list[i].ended, m.logTime) <= waited {
+				w.Owners = append(w.Owners, f.list[i].SlowOwner)
+			}
+		}
+	}
+	for i, o := 0, s.owners.first; o != nil; i, o = i+1, next(o, byOrder) {
+		if len(w.Owners) == maxSlowOwners {
+			w.MoreOwners += s.owners.n - i
+			break
+		}
+		if o != e && m.elapsed(o) > 0 { // one that was granted together with it kept nobody waiting
+			w.Owners = append(w.Owners, m.slowOwner(o))
+		}
+	}
+	out.SlowWaits = append(out.SlowWaits, w)
+}

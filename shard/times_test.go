@@ -1,0 +1,299 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// timesOf is what the machine measured in a node.
+func timesOf(m *Machine, node uint64) (t Times) {
+	m.Times(func(id uint64, x *Times) bool {
+		if id == node {
+			t = *x
+		}
+		return true
+	})
+	return t
+}
+
+// at moves log time and wall clock, and begins a batch.
+func (x *benchMachine) at(now uint64) {
+	x.now = now
+	x.begin()
+}
+
+// queued is a machine with a lock of one unit: session 0 has held it since 1000, and sessions 1 and
+// 2 have waited since then.
+func queued(t *testing.T, slow uint64) (*benchMachine, []byte) {
+	t.Helper()
+	x, name := newBenchMachine(4), []byte("lock")
+	c := scriptConfig()
+	c.Fields, c.SlowWait = protocol.AllFields, slow
+	x.at(1000)
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 2, Config: c})})
+	x.create(0, name, 1)
+	for s := range 3 {
+		x.acquire(s, name, false)
+	}
+	x.commit()
+	if err := x.m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return x, name
+}
+
+// TestTimes: waits and holds are measured in log time, and an acquire that is granted at once waits
+// for 0.
+func TestTimes(t *testing.T) {
+	x, name := queued(t, 0)
+	x.at(1007)
+	x.release(0, name)
+	x.commit()
+	x.at(2007)
+	x.release(1, name)
+	x.commit()
+	x.at(2007)
+	x.acquire(3, name, false)
+	x.commit()
+	x.at(2010) // a waiter that leaves
+	x.release(3, name)
+	x.commit()
+	got := timesOf(x.m, 1)
+	var want Times
+	for _, ms := range []uint64{0, 7, 1007, 3} {
+		want.Waits.add(ms)
+	}
+	for _, ms := range []uint64{7, 1000} {
+		want.Holds.add(ms)
+	}
+	want.Ended = [waitOutcomes]uint64{WaitGranted: 2, WaitAborted: 1}
+	if got != want {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if len(x.out.SlowWaits) != 0 {
+		t.Error("a slow wait is reported in a node without slow-wait")
+	}
+}
+
+// TestTimesOfEnds: how waits end and leases are lost.
+func TestTimesOfEnds(t *testing.T) {
+	x, name := queued(t, 0)
+	x.at(1500)
+	m := protocol.Acquire{Head: x.head(3), Name: name, Count: 1, Timeout: 100}
+	x.body = m.AppendBody(x.body[:0])
+	x.command(CmdAcquire)
+	x.commit()
+	x.at(1601) // its time is over
+	x.commit()
+	x.at(1700)
+	kill := protocol.SessionKill{Session: x.sessions[0], Node: 1, Reason: "test"}
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdSessionKill, Node: 1, Body: kill.AppendBody(nil)})
+	x.commit()
+	x.at(1800)
+	force := protocol.ForceRelease{Node: 1, Name: name, First: 1, Last: 1 << 40, Reason: "test"}
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdForceRelease, Node: 1, Body: force.AppendBody(nil)})
+	x.commit()
+	x.at(1900)
+	drop := protocol.Delete{Head: x.head(1), Name: name, Force: true}
+	x.body = drop.AppendBody(nil)
+	x.command(CmdDelete)
+	x.commit()
+	got := timesOf(x.m, 1)
+	if want := [waitOutcomes]uint64{WaitGranted: 2, WaitTimedOut: 1}; got.Ended != want {
+		t.Errorf("waits ended as %v, want %v", got.Ended, want)
+	}
+	if want := [lossCauses]uint64{LostKilled: 1, LostForceReleased: 1, LostDeleted: 1}; got.Lost != want {
+		t.Errorf("leases were lost as %v, want %v", got.Lost, want)
+	}
+}
+
+// TestTimesOfExpiry: the leases of a session that expired are lost, and those of one that stopped
+// are not.
+func TestTimesOfExpiry(t *testing.T) {
+	x, name := queued(t, 0)
+	x.at(1100)
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{x.sessions[0], 1, 1100}}})})
+	x.commit()
+	x.at(20_000)
+	x.commit()
+	x.at(20_100)
+	stop := protocol.SessionStop{Session: x.sessions[1], Epoch: 1}
+	x.body = stop.AppendBody(nil)
+	x.command(CmdSessionStop)
+	x.commit()
+	got := timesOf(x.m, 1)
+	if want := [lossCauses]uint64{LostExpired: 1}; got.Lost != want || got.Holds.Counts == [len(timeBounds) + 1]uint64{} {
+		t.Errorf("leases of %s were lost as %v, want %v", name, got.Lost, want)
+	}
+}
+
+// TestTimesAfterRestore: of what was there before a restore the wall clock tells.
+func TestTimesAfterRestore(t *testing.T) {
+	x, name := queued(t, 500)
+	m, err := Restore(bytes.NewReader(snapshotOf(t, x.m)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.m = m
+	if got := timesOf(x.m, 1); got != (Times{}) {
+		t.Errorf("times are part of a snapshot: %+v", got)
+	}
+	x.at(3000)
+	x.release(0, name)
+	x.commit()
+	got := timesOf(x.m, 1)
+	if got.Waits.Sum != 2000 || got.Holds.Sum != 2000 || len(x.out.SlowWaits) != 1 || x.out.SlowWaits[0].Waited != 2000 {
+		t.Errorf("%+v, %+v", got, x.out.SlowWaits)
+	}
+}
+
+// TestSlowWait: a wait that was longer than slow-wait says who held meanwhile.
+func TestSlowWait(t *testing.T) {
+	x, name := queued(t, 500)
+	x.at(1400)
+	x.release(0, name)
+	x.commit()
+	if len(x.out.SlowWaits) != 0 {
+		t.Errorf("a wait of 400 ms is slow: %+v", x.out.SlowWaits)
+	}
+	x.at(2400)
+	x.release(1, name)
+	x.commit()
+	if len(x.out.SlowWaits) != 1 {
+		t.Fatalf("%d slow waits, want 1", len(x.out.SlowWaits))
+	}
+	w := x.out.SlowWaits[0]
+	text := fmt.Sprintf("%s waited %d ms, outcome %d, for", w.Name, w.Waited, w.Outcome)
+	for _, o := range w.Owners {
+		text += fmt.Sprintf(" #%d %s %d", o.OrderID, o.Description, o.Held)
+	}
+	if text != "lock waited 1400 ms, outcome 0, for #1 worker 400 #2 worker 1000" || w.Session != x.sessions[2] || w.OrderID != 3 || w.MoreOwners != 0 {
+		t.Errorf("%s; %+v", text, w)
+	}
+	if len(x.m.formerOwners) != 0 {
+		t.Error("former owners of an empty queue are kept")
+	}
+}
+
+// TestSlowWaitIsBounded: a queue of many that times out at once, behind many owners, is reported in
+// part.
+func TestSlowWaitIsBounded(t *testing.T) {
+	const sessions = 200
+	x, name := newBenchMachine(sessions), []byte("pool")
+	c := scriptConfig()
+	c.Fields, c.SlowWait = protocol.AllFields, 10
+	x.at(1000)
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 2, Config: c})})
+	x.create(0, name, 50)
+	for s := range sessions {
+		x.acquire(s, name, false)
+	}
+	x.commit()
+	x.at(2000)
+	drop := protocol.Delete{Head: x.head(0), Name: name, Force: true}
+	x.body = drop.AppendBody(nil)
+	x.command(CmdDelete)
+	x.commit()
+	if len(x.out.SlowWaits) != maxSlowWaits || x.out.MoreSlowWaits != sessions-50-maxSlowWaits {
+		t.Errorf("%d slow waits and %d more", len(x.out.SlowWaits), x.out.MoreSlowWaits)
+	}
+	for _, w := range x.out.SlowWaits {
+		if len(w.Owners) != maxSlowOwners || w.MoreOwners != 50-maxSlowOwners || w.Outcome != WaitAborted {
+			t.Errorf("%d owners and %d more, outcome %d", len(w.Owners), w.MoreOwners, w.Outcome)
+		}
+	}
+}
+
+// TestContended: semaphores that somebody waits for are found, in pages, and no others.
+func TestContended(t *testing.T) {
+	x := newBenchMachine(3)
+	x.at(1000)
+	for i := range 30 {
+		name := fmt.Appendf(nil, "lock-%02d", i)
+		x.create(0, name, 1)
+		x.acquire(0, name, false)
+		if i%3 == 0 {
+			x.acquire(1, name, false)
+		}
+		if i%6 == 0 {
+			x.acquire(2, name, false)
+		}
+	}
+	x.commit()
+	x.at(1500)
+	for i := 0; i < 30; i += 6 {
+		x.release(1, fmt.Appendf(nil, "lock-%02d", i))
+		x.release(2, fmt.Appendf(nil, "lock-%02d", i))
+	}
+	x.commit()
+	if err := x.m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	at, more := 0, true
+	for more {
+		at, more = x.m.Contended(1, at, 2, 1600, func(l SemaphoreLoad) {
+			if l.Waiters != 1 || l.Owners != 1 || l.OldestWait != 600 {
+				t.Errorf("%+v", l)
+			}
+			names = append(names, string(l.Name))
+		})
+	}
+	slices.Sort(names)
+	if want := []string{"lock-03", "lock-09", "lock-15", "lock-21", "lock-27"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+	if z := x.m.Sizes(); z.Contended != 5 {
+		t.Errorf("%d are contended", z.Contended)
+	}
+}
+
+// TestHot: among many semaphores, those that are granted often are in the sample.
+func TestHot(t *testing.T) {
+	x := newBenchMachine(2)
+	names := fill(x, 4000)
+	hot := names[:20]
+	for i := range 200_000 / 2 {
+		x.begin()
+		for _, name := range [][]byte{hot[i%len(hot)], names[i*7919%len(names)]} {
+			x.acquire(0, name, false)
+			x.release(0, name)
+		}
+		x.commit()
+	}
+	found := 0
+	x.m.Hot(x.now, func(l SemaphoreLoad) {
+		if slices.ContainsFunc(hot, func(name []byte) bool { return bytes.Equal(name, l.Name) }) {
+			found++
+		}
+	})
+	if found != len(hot) {
+		t.Errorf("%d of %d semaphores that have half of all grants are found", found, len(hot))
+	}
+	x.begin()
+	for _, name := range hot {
+		m := protocol.Delete{Head: x.head(0), Name: name}
+		x.body = m.AppendBody(nil)
+		x.command(CmdDelete)
+	}
+	x.commit()
+	x.m.Hot(x.now, func(l SemaphoreLoad) {
+		if slices.ContainsFunc(hot, func(name []byte) bool { return bytes.Equal(name, l.Name) }) {
+			t.Errorf("%s is gone, and still found", l.Name)
+		}
+	})
+}
+
+// BenchmarkTimes is what an acquire and its release cost in measured times.
+func BenchmarkTimes(b *testing.B) {
+	var n node
+	for b.Loop() {
+		t := n.measure()
+		t.Waits.add(0)
+		t.Holds.add(7)
+	}
+}
