@@ -110,6 +110,9 @@ func writeBackups(p *metrics.Page, s *Server) {
 // writeDisk shows the disk of the log.
 func writeDisk(p *metrics.Page, h *replica.Host) {
 	p.Write(metrics.LogWriteWaiting, h.DiskWaiting().Seconds())
+	size := h.LogSize()
+	p.Write(metrics.LogBytes, size.Bytes)
+	p.Write(metrics.LogSegments, size.Segments)
 	if sp, ok := h.Space(); ok {
 		p.Write(metrics.DiskFree, sp.Free)
 		p.Write(metrics.DiskSize, sp.Total)

@@ -20,8 +20,10 @@ var (
 	Panics         = instance.counter("signalbox_panics_total", "Panics that were contained: defects of the server. The log has their stacks.")
 	AuditDropped   = instance.counter("signalbox_audit_events_dropped_total", "Events that the audit log lost because they could not be written.")
 
-	LogWriteSeconds = instance.histogram("signalbox_log_write_seconds", "Duration of a write to the log, with its fsync.", latencies)
+	LogWriteSeconds = instance.histogram("signalbox_log_write_seconds", "Duration of a write to the log that was synced, with its fsync. A commit index alone is not synced.", latencies)
 	LogWriteWaiting = instance.gauge("signalbox_log_write_waiting_seconds", "How long the write that is under way has taken so far; 0 without one.")
+	LogBytes        = instance.gauge("signalbox_log_bytes", "Length of the log's files.")
+	LogSegments     = instance.gauge("signalbox_log_segments", "Files of the log that have records.")
 	DiskFree        = instance.gauge("signalbox_disk_free_bytes", "Free space on the disk of the data folder.")
 	DiskSize        = instance.gauge("signalbox_disk_bytes", "Size of the disk of the data folder.")
 
