@@ -213,13 +213,6 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 	var hostileActor *actor
 	if kinds != nil {
 		hostileActor = f.startHostile(kinds)
-		defer func() {
-			if hostileActor.cmd.ProcessState == nil {
-				_ = hostileActor.cmd.Process.Kill()
-				<-hostileActor.ended
-				_ = hostileActor.cmd.Wait()
-			}
-		}()
 	}
 	var watching sync.WaitGroup
 	var most atomic.Int64
@@ -299,6 +292,13 @@ func (f *flood) startHostile(kinds map[string]int) *actor {
 		f.t.Fatal(err)
 	}
 	a := startLowPriorityActor(f.t, "hostile", hostileEnv+"="+string(text))
+	f.t.Cleanup(func() {
+		if a.cmd.ProcessState == nil {
+			_ = a.cmd.Process.Kill()
+			<-a.ended
+			_ = a.cmd.Wait()
+		}
+	})
 	await(f.t, "hostile clients to come", func() bool {
 		if r, ok := a.has("failed"); ok {
 			f.t.Fatal(r.Text)

@@ -391,6 +391,7 @@ func runHostileClients(text string) int {
 	var once, all sync.WaitGroup
 	var came atomic.Uint64
 	entering := make(chan struct{}, 64) // connects in progress
+	everyone := make(chan struct{})     // closed when each has been connected once
 	n := 0
 	for kind, count := range spec.Kinds {
 		h := hostileKindsByName[kind]
@@ -410,6 +411,11 @@ func runHostileClients(text string) int {
 					if err == nil {
 						came.Add(1)
 						first()
+						// The first to come would take the processor from those that still connect.
+						select {
+						case <-everyone:
+						case <-ctx.Done():
+						}
 						if kind == "churn" {
 							_ = nc.(*net.TCPConn).SetLinger(0)
 						}
@@ -428,6 +434,7 @@ func runHostileClients(text string) int {
 		}
 	}
 	once.Wait()
+	close(everyone)
 	say(report{Event: "ready"})
 	all.Wait()
 	say(report{Event: "came", Session: came.Load()})
