@@ -52,7 +52,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s is not in a base unit, or ends like a part of a histogram", m.Name)
 		case m.Help == "" || !strings.HasSuffix(m.Help, ".") || strings.ContainsAny(m.Help, "\\\n|"):
 			t.Errorf("%s has the help %q; write sentences on one line", m.Name, m.Help)
-		case len(m.Labels) == 0 && m.Cap != 1 || len(m.Labels) > 0 && m.Cap != ByNames && m.Cap < 2:
+		case len(m.Labels) == 0 && m.Cap != 1 || len(m.Labels) > 0 && m.Cap != ByNames && m.Cap < 1:
 			t.Errorf("%s has %d labels and a cap of %d series", m.Name, len(m.Labels), m.Cap)
 		case (m.Type == TypeHistogram) != (len(m.Bounds) > 0) || !slices.IsSorted(m.Bounds):
 			t.Errorf("%s is a %s with the bounds %v", m.Name, m.Type, m.Bounds)
