@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -230,15 +231,18 @@ func aboutSession(ctx context.Context, v *viewer, q url.Values) (*target, error)
 }
 
 func aboutOwner(ctx context.Context, v *viewer, q url.Values) (*target, error) {
+	token := number64(q.Get("token"))
+	q = maps.Clone(q)
+	q.Set("owners", strconv.FormatUint(max(token, 1)-1, 10)) // the page begins with this owner
 	t, err := about(ctx, v, q, semaphorePage, "/semaphore", "name", "token")
 	if err != nil {
 		return nil, err
 	}
-	t.id = number64(q.Get("token"))
+	t.id = token
 	for _, r := range t.page.Tables[0].Rows {
 		if r.Key == strconv.FormatUint(t.id, 10) {
-			t.page.Tables[0].Rows = []row{r}
-			t.page.Tables[0].Title = "Owner that loses its units"
+			owners := &t.page.Tables[0]
+			owners.Rows, owners.Title, owners.Count, owners.First, owners.Next = []row{r}, "Owner that loses its units", "", "", ""
 			return t, nil
 		}
 	}
@@ -427,7 +431,10 @@ func (c *Console) serveAction(w http.ResponseWriter, r *http.Request, v *viewer)
 	}
 	if s == nil { // forms are bound to a session also while nobody has to log in
 		var cookie string
-		cookie, s = c.sessions.begin(c.viewers, v)
+		if cookie, s = c.sessions.begin(c.viewers, v); s == nil {
+			c.fail(w, r, v, client.ErrClientClosed)
+			return
+		}
 		c.setCookie(w, cookie, int(sessionMost/time.Second))
 	}
 	p := a.page(verb, t, s.csrf)

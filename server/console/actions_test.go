@@ -103,6 +103,18 @@ func TestActions(t *testing.T) {
 	<-lease.Context().Done()
 	s.get(actionURL("force-release", append(slots, "token", token)...)).wants(t, 404, "has released")
 
+	if err := holder.Create(t.Context(), "many", pageSize+1, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range pageSize + 1 {
+		if lease, err = s.session().Acquire(t.Context(), "many"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beyond := actionURL("force-release", "node", "/default", "name", encodeName("many"), "token", strconv.FormatUint(lease.Token(), 10))
+	s.act(beyond, "many").wants(t, 200, "units are released")
+	<-lease.Context().Done()
+
 	s.get(actionURL("resize", slots...)).wants(t, 200, "New limit")
 	s.get(actionURL("resize", append(slots, "limit", "0")...)).wants(t, 400)
 	s.act(actionURL("resize", append(slots, "limit", "7")...), "slots").wants(t, 200, "The limit is 7.")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Config of a console. Client.Endpoints is required.
@@ -93,14 +94,12 @@ func New(cfg Config) (*Console, error) {
 	if cfg.CookieName == "" {
 		cfg.CookieName = "signalbox"
 	}
-	if cfg.Client.Name == "" {
-		cfg.Client.Name = ClientName
-	}
+	cfg.Client.Name = protocol.ConsoleClient // audit lines have via=console by it
 	c := &Console{cfg: cfg}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.viewers = newViewers(cfg.Client)
 	c.sessions = newSessions(cfg.Now)
-	c.views.open = make(map[string]*view)
+	c.views.open = make(map[viewKey]*view)
 	c.logins = make(chan struct{}, maxLogins)
 	c.guard = guard{hosts: cfg.Hosts, pages: c.routes()}
 	return c, nil
@@ -108,9 +107,6 @@ func New(cfg Config) (*Console, error) {
 
 // ServeHTTP implements http.Handler.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.guard.ServeHTTP(w, r) }
-
-// ClientName is how the console calls itself in its hello.
-const ClientName = "signalbox-console"
 
 // Close ends all streams and connections. Requests under way fail.
 func (c *Console) Close() {

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,13 +25,20 @@ const (
 // view reads one page again and again while somebody looks at it. All streams of the page with the
 // same credentials share it.
 type view struct {
-	key string
+	key viewKey
 
 	mu      sync.Mutex
 	state   viewState
 	changed chan struct{} // closed and replaced with every new state
 	streams int           // guarded by views.mu
 	cancel  context.CancelFunc
+}
+
+// viewKey is what a view shows, and to whom. Who logs in again has another client, and shares
+// nothing with views of the one that was closed.
+type viewKey struct {
+	viewer *viewer
+	page   string // path and query
 }
 
 // viewState is the last outcome of reading a page.
@@ -45,13 +51,13 @@ type viewState struct {
 // views are the views of a console that are open.
 type views struct {
 	mu      sync.Mutex
-	open    map[string]*view
+	open    map[viewKey]*view
 	streams int
 }
 
 // watch opens a view for one more stream; false: there are too many.
 func (c *Console) watch(v *viewer, path string, q url.Values, read pageFunc) (*view, bool) {
-	key := hex.EncodeToString(v.key[:]) + path + "?" + q.Encode()
+	key := viewKey{v, path + "?" + q.Encode()}
 	c.views.mu.Lock()
 	defer c.views.mu.Unlock()
 	if c.views.streams >= maxStreams || c.ctx.Err() != nil {
@@ -146,6 +152,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, v *viewer) {
 		return
 	}
 	defer c.unwatch(view)
+	loggedIn := c.sessionOf(r) != nil // else the cookie, if any, is of a session long gone
 	s := &stream{w: w, control: http.NewResponseController(w)}
 	if err := s.begin(); err != nil {
 		return
@@ -162,12 +169,12 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, v *viewer) {
 		}
 		select {
 		case <-changed:
-			if c.sessionEnded(r) {
+			if loggedIn && c.sessionOf(r) == nil {
 				_ = s.event("denied", said{"This session has ended. Load the page again to log in."})
 				return
 			}
 		case <-comment.C:
-			if c.sessionEnded(r) {
+			if loggedIn && c.sessionOf(r) == nil {
 				_ = s.event("denied", said{"This session has ended. Load the page again to log in."})
 				return
 			}
@@ -213,7 +220,10 @@ func (s *stream) write(text string) error {
 	if _, err := s.w.Write([]byte(text)); err != nil {
 		return err
 	}
-	return s.control.Flush()
+	if err := s.control.Flush(); err != nil {
+		return err
+	}
+	return s.control.SetWriteDeadline(time.Time{}) // HTTP/2 ends also a stream without a write at its deadline
 }
 
 func (s *stream) event(name string, v any) error {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
 )
 
 const (
@@ -48,12 +50,15 @@ func random() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// begin makes a session of a viewer, and returns its cookie's value.
+// begin makes a session of a viewer, and returns its cookie's value; nil: the viewer's client was
+// closed meanwhile.
 func (s *sessions) begin(vs *viewers, v *viewer) (cookie string, begun *session) {
 	cookie = random()
 	now := s.now()
 	begun = &session{viewer: v, csrf: random(), began: now, used: now}
-	vs.use(v)
+	if !vs.use(v) {
+		return "", nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep(vs, now)
@@ -138,13 +143,6 @@ func (c *Console) sessionOf(r *http.Request) *session {
 	return c.sessions.find(c.viewers, c.cookieOf(r))
 }
 
-// sessionEnded says that a stream's session is over, by time or by logging out. A stream without a
-// session does not end by one. A tab that is looked at is a use.
-func (c *Console) sessionEnded(r *http.Request) bool {
-	cookie := c.cookieOf(r)
-	return cookie != "" && c.sessions.find(c.viewers, cookie) == nil
-}
-
 func (c *Console) setCookie(w http.ResponseWriter, value string, age int) {
 	http.SetCookie(w, &http.Cookie{
 		Name: c.cfg.CookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.cfg.Secure,
@@ -153,8 +151,12 @@ func (c *Console) setCookie(w http.ResponseWriter, value string, age int) {
 
 // letIn begins a session and leads to where the person wanted to go.
 func (c *Console) letIn(w http.ResponseWriter, r *http.Request, v *viewer, to string) {
-	c.sessions.end(c.viewers, c.cookieOf(r))
-	cookie, _ := c.sessions.begin(c.viewers, v)
+	cookie, begun := c.sessions.begin(c.viewers, v)
+	if begun == nil {
+		c.fail(w, r, nil, client.ErrClientClosed)
+		return
+	}
+	c.sessions.end(c.viewers, c.cookieOf(r)) // behind the beginning: the end of its last session closes a client
 	c.setCookie(w, cookie, int(sessionMost/time.Second))
 	http.Redirect(w, r, localPath(to), http.StatusSeeOther)
 }
@@ -196,6 +198,10 @@ func (c *Console) serveEnter(w http.ResponseWriter, r *http.Request) {
 
 // serveLogin shows the form for a token, or takes it.
 func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
+	if c.cfg.Secret != "" { // its certificates would count beside a stranger's token
+		c.refuse(w, r, http.StatusForbidden, "Not allowed", "Nobody logs in here: this console belongs to whoever started it.")
+		return
+	}
 	to := r.URL.Query().Get("to")
 	if r.Method != http.MethodPost {
 		c.render(w, r, nil, loginPage(to, ""))

@@ -81,6 +81,10 @@ func TestLogin(t *testing.T) {
 	s.login(alice.Secret).wants(t, 303)
 	s.get("/sessions").wants(t, 200)
 
+	// Logged in once more by the same browser: the first session was the last of its client.
+	s.login(alice.Secret).wants(t, 303)
+	s.get("/sessions").wants(t, 200)
+
 	// Too old, although it is used.
 	for range 25 {
 		now.Add(int64(29 * time.Minute))
@@ -149,6 +153,8 @@ func TestSecretLink(t *testing.T) {
 	other.browser = newBrowser()
 	defer other.browser.CloseIdleConnections()
 	other.get("/enter?secret=one-time").wants(t, 403)
+	other.get("/").wants(t, 403)
+	other.login(adminToken).wants(t, 403, "Nobody logs in here")
 	other.get("/").wants(t, 403)
 	if _, err := New(Config{Client: client.Config{Endpoints: []string{"127.0.0.1:1"}, Token: []byte("x")}}); err == nil {
 		t.Error("a console with credentials and without a secret is made")

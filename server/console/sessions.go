@@ -120,7 +120,7 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 				as += " and " + group(o.Instances-1) + " more"
 			}
 		}
-		part.Rows = append(part.Rows, row{Key: kind + " " + o.Name, Cells: []cell{nameCell(o.Name, objectURL(o.Kind, path, o.Name)), text(kind), text(as)}})
+		part.Rows = append(part.Rows, row{Key: kind + " " + encodeName(o.Name), Cells: []cell{nameCell(o.Name, objectURL(o.Kind, path, o.Name)), text(kind), text(as)}})
 	}
 	p.Tables = []table{held, waits, part}
 	return p, nil

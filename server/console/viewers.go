@@ -165,11 +165,15 @@ func (s *viewers) drop(v *viewer) {
 	go func() { _ = v.client.Close() }() // its sessions are short ones of actions, and end with their actions
 }
 
-// use counts a session that has the viewer.
-func (s *viewers) use(v *viewer) {
+// use counts a session that has the viewer; false: its client was closed.
+func (s *viewers) use(v *viewer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.byKey[v.key] != v {
+		return false
+	}
 	v.users++
+	return true
 }
 
 // release counts a session off. The last one closes the client.
