@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -58,41 +60,69 @@ func (p *pager[T]) fill() (err error) {
 	return nil
 }
 
+// errShardsChanged: the shards that are listed are not those of the node any more.
+var errShardsChanged = errors.New("shards have come or gone")
+
 // listShards yields what every shard of the node lists, in order of key. page reads a page of a
-// shard's list from a cursor on, and returns the cursor of the next one, empty at the end. The
-// sequence ends after its first error, which names what is listed, and after o.most items. Every
-// shard begins behind the cursor first, which is the same for all.
+// shard's list from a cursor on, and returns the cursor of the next one, empty at the end. Every
+// shard begins behind the cursor first, which is the same for all. When shards have come or gone
+// meanwhile, all are listed again, and what was yielded is passed over. The sequence ends after its
+// first error, which names what is listed, and after o.most items.
 func listShards[T any, K cmp.Ordered](
 	ctx context.Context, n *Node, op, name string, o readOptions, first []byte, key func(*T) K, page func(shard uint64, cursor []byte) (items []T, next []byte, err error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		shards, err := n.shards(ctx)
-		if err != nil {
-			yield(none, withOp(op, name, err))
-			return
-		}
-		lists := make([]pager[T], len(shards))
-		for i, shard := range shards {
-			lists[i].cursor = first
-			lists[i].read = func(cursor []byte) ([]T, []byte, error) { return page(shard, cursor) }
-		}
-		for yielded := 0; o.most == 0 || yielded < o.most; yielded++ {
-			var least *pager[T]
-			for i := range lists {
-				p := &lists[i]
-				if err := p.fill(); err != nil {
-					yield(none, withOp(op, name, err))
-					return
-				}
-				if len(p.items) > 0 && (least == nil || key(&p.items[0]) < key(&least.items[0])) {
-					least = p
-				}
-			}
-			if least == nil || !yield(least.items[0], nil) {
+		var last K // of what was yielded
+		for yielded := 0; ; {
+			shards, err := n.shards(ctx)
+			if err != nil {
+				yield(none, withOp(op, name, err))
 				return
 			}
-			least.items = least.items[1:]
+			lists := make([]pager[T], len(shards))
+			for i, shard := range shards {
+				lists[i].cursor = first
+				lists[i].read = func(cursor []byte) ([]T, []byte, error) {
+					if now, err := n.shards(ctx); err != nil || !slices.Equal(now, shards) {
+						return nil, nil, cmp.Or(err, errShardsChanged)
+					}
+					return page(shard, cursor)
+				}
+			}
+			for err == nil && (o.most == 0 || yielded < o.most) {
+				var least *pager[T]
+				for i := range lists {
+					p := &lists[i]
+					for err = p.fill(); err == nil && yielded > 0 && len(p.items) > 0 && key(&p.items[0]) <= last; err = p.fill() {
+						p.items = p.items[1:]
+					}
+					if err != nil {
+						break
+					}
+					if len(p.items) > 0 && (least == nil || key(&p.items[0]) < key(&least.items[0])) {
+						least = p
+					}
+				}
+				switch {
+				case err != nil:
+				case least == nil:
+					return
+				default:
+					item := least.items[0]
+					least.items, last, yielded = least.items[1:], key(&item), yielded+1
+					if !yield(item, nil) {
+						return
+					}
+				}
+			}
+			switch {
+			case err == nil:
+				return
+			case !errors.Is(err, errShardsChanged):
+				yield(none, withOp(op, name, err))
+				return
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -30,6 +31,9 @@ func (c *cluster) atShard(tier uint8, shard uint64) destination {
 		t, err := c.tierOf(ctx, tier)
 		if err != nil {
 			return nil, 0, shard, err
+		}
+		if !slices.Contains(t.shards, shard) {
+			return nil, 0, shard, errShardsChanged
 		}
 		cn, err := c.connToShard(ctx, shard)
 		return cn, uint64(t.someBucket[shard]), shard, err

@@ -15,6 +15,8 @@ const (
 	MethodTransfer          = "transfer"           // TransferRequest -> ClusterShard; decided, not done, when it is answered
 	MethodWeight            = "weight"             // WeightRequest -> ClusterReplicaset
 	MethodReplicationFactor = "replication_factor" // ReplicationFactorRequest -> ClusterTier
+	MethodShards            = "shards"             // ShardsRequest -> ClusterShards; changes nothing
+	MethodSetShards         = "set_shards"         // ShardsRequest -> ClusterShards; decided, not done, when it is answered
 	MethodRotateKeys        = "rotate_keys"        // TicketKeyRequest -> TicketKey, the present one; tickets that the one before signed are good until the next time
 	MethodBackup            = "backup"             // BackupRequest -> BackupPart; needs the right admin, as the answer has the keys that sign tickets
 )
@@ -62,6 +64,12 @@ type TicketKey struct {
 type ReplicationFactorRequest struct {
 	Tier   string `json:"tier"`
 	Factor uint32 `json:"factor"`
+}
+
+// ShardsRequest names a tier, and how many data shards each replicaset of it is to have.
+type ShardsRequest struct {
+	Tier   string `json:"tier,omitempty"`   // empty: the tier of new coordination nodes
+	Shards uint32 `json:"shards,omitempty"` // 0, with MethodShards: what the tier says now
 }
 
 // BackupRequest asks for a part of a snapshot of a shard, as its leader has it behind a read
@@ -172,6 +180,42 @@ type ClusterShard struct {
 	Buckets      uint32           `json:"buckets"` // that it owns
 	Ready        bool             `json:"ready"`
 	Revision     uint64           `json:"revision"` // of the last change to this: a status with a lower one is older
+}
+
+// ClusterShards is a tier's data shards, and what has to change so that each replicaset has as many
+// as the tier says, or as a request names.
+type ClusterShards struct {
+	Tier                string                    `json:"tier"`
+	ShardsPerReplicaset uint32                    `json:"shards_per_replicaset"`
+	Revision            uint64                    `json:"revision"`     // of the meta state that this was made from
+	BucketsLeft         uint32                    `json:"buckets_left"` // that are to move
+	Done                bool                      `json:"done"`         // nothing is left to do
+	Replicasets         []ClusterReplicasetShards `json:"replicasets"`
+	Shards              []ClusterShardLoad        `json:"shards"` // those that exist
+}
+
+// ClusterReplicasetShards is how many shards a replicaset has, and what becomes of their number.
+type ClusterReplicasetShards struct {
+	Replicaset string   `json:"replicaset"`
+	Shards     int      `json:"shards"`          // that it has
+	Missing    int      `json:"missing"`         // that it gets
+	Remove     []uint64 `json:"remove"`          // that are removed when their buckets have moved
+	Waits      string   `json:"waits,omitempty"` // why nothing is done about it: it has no shards yet, or is to be expelled
+}
+
+// ClusterShardLoad is a shard with what is in it. Sessions, RemoteSessions, Semaphores and Bytes
+// are from its leader's last report, which may be some seconds old; absent without one.
+type ClusterShardLoad struct {
+	ID             uint64  `json:"id"`
+	Replicaset     string  `json:"replicaset"`
+	Master         string  `json:"master,omitempty"`
+	Ready          bool    `json:"ready"`
+	Buckets        uint32  `json:"buckets"`        // that it owns
+	BucketsTarget  uint32  `json:"buckets_target"` // that it is to own
+	Sessions       *uint64 `json:"sessions,omitempty"`
+	RemoteSessions *uint64 `json:"remote_sessions,omitempty"` // of sessions at home in other shards
+	Semaphores     *uint64 `json:"semaphores,omitempty"`
+	Bytes          *uint64 `json:"bytes,omitempty"` // as quotas of bytes count them
 }
 
 // ClusterReplica is an instance's copy of a shard.

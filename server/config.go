@@ -24,7 +24,6 @@ const (
 	DefaultListen  = "127.0.0.1:7070"
 	DefaultRaft    = "127.0.0.1:7071"
 	DefaultAdmin   = "127.0.0.1:7072"
-	DefaultShards  = 4
 	DefaultVersion = "0.1.0"
 	DefaultTier    = "default"
 )
@@ -129,10 +128,10 @@ type Config struct {
 	// nodes have the node's number.
 	MetricsNames string
 
-	// Shards is the number of data shards of a new folder, 1..64; default 4. More shards use more
-	// cores and syncs; in a cluster ten of them cost an idle instance about 0.5 % of a core. It
-	// cannot be changed later: a number that differs from the folder's is refused, and 0 is the
-	// folder's.
+	// Shards is the number of data shards of each replicaset, 1..64, if this instance makes the
+	// cluster; default DefaultShards of its cores and ReplicationFactor. Afterwards the cluster's
+	// own counts, which operators change. More shards use more cores and syncs; in a cluster ten
+	// of them cost an idle instance about 0.5 % of a core.
 	Shards int
 
 	// Buckets is the number of buckets of a new folder; default 4096. Only tests want fewer.

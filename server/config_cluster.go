@@ -104,9 +104,6 @@ func (c *Config) labels() []meta.Label {
 // raftAddress is where other instances connect.
 func (c *Config) raftAddress() string { return cmp.Or(c.RaftAdvertise, c.Raft) }
 
-// shardsPerReplicaset is the number of data shards of a new replicaset.
-func (c *Config) shardsPerReplicaset() int { return cmp.Or(c.Shards, DefaultShards) }
-
 // ownUse is for whom this instance listens at an address that is not its raft address; empty for
 // nobody.
 func (c *Config) ownUse(address string) string {

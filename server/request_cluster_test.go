@@ -115,12 +115,12 @@ func TestClusterMethods(t *testing.T) {
 func TestClusterRights(t *testing.T) {
 	s := start(t, func(c *Config) { c.Authorizer = readersOnly{} })
 	c := connect(t, s)
-	for _, method := range []string{protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth} {
+	for _, method := range []string{protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodShards} {
 		if err := c.ask(method, "", nil); errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
-	for _, method := range []string{protocol.MethodDrain, protocol.MethodExpel, protocol.MethodTransfer, protocol.MethodWeight, protocol.MethodReplicationFactor, protocol.MethodRotateKeys, "frobnicate"} {
+	for _, method := range []string{protocol.MethodDrain, protocol.MethodExpel, protocol.MethodTransfer, protocol.MethodWeight, protocol.MethodReplicationFactor, protocol.MethodSetShards, protocol.MethodRotateKeys, "frobnicate"} {
 		if err := c.ask(method, "", nil); !errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s by who may only read: %v", method, err)
 		}

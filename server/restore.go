@@ -43,9 +43,6 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	if cfg.Cluster == "" {
 		cfg.Cluster = from.ClusterName()
 	}
-	if cfg.Shards == 0 {
-		cfg.Shards = int(min(DefaultShards, from.Buckets()))
-	}
 	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
 	s, err := boot(ctx, cfg)

@@ -288,10 +288,6 @@ func (s *Server) checkCluster(state *meta.State) error {
 	if s.cfg.Tier != t.Name && s.cfg.Tier != DefaultTier {
 		return fmt.Errorf("this folder's instance is of tier %q, not %q; a tier is for good: leave it out, or start on another folder", t.Name, s.cfg.Tier)
 	}
-	if s.cfg.Shards != 0 && s.cfg.Shards != int(t.ShardsPerReplicaset) {
-		return fmt.Errorf("this folder's cluster has %d data shards, not %d; the number cannot be changed: leave it out, or start on a new folder",
-			t.ShardsPerReplicaset, s.cfg.Shards)
-	}
 	return nil
 }
 

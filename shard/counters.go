@@ -136,7 +136,11 @@ func (s *semaphore) sessionCounterRows(yield func(CounterRow) bool) bool {
 // semaphores of nodes that are not dropped whose first waiter wants more than the limit: their
 // queues cannot move until the limit is raised or it leaves.
 // Contended are the semaphores that somebody waits for.
-type Sizes struct{ Nodes, Sessions, RemoteSessions, Semaphores, Contended, Stuck int }
+type Sizes struct {
+	Nodes, Sessions, RemoteSessions, Semaphores, Contended, Stuck int
+
+	Bytes uint64 // as quotas of bytes count them
+}
 
 // Sizes counts the machine's records, in time proportional to the number of nodes.
 func (m *Machine) Sizes() (z Sizes) {
@@ -146,6 +150,7 @@ func (m *Machine) Sizes() (z Sizes) {
 		z.RemoteSessions += n.remoteSessions.n
 		z.Semaphores += n.semaphoreCount
 		z.Contended += len(n.contended)
+		z.Bytes += n.bytes
 		if !n.dropped {
 			z.Stuck += int(n.stuck)
 		}

@@ -9,12 +9,11 @@
 // arrive twice; asking again for what is already so changes nothing. A call that changes something
 // returns when the meta shard has decided it, which is before it is done: watch Status or Plan.
 //
-// Status, Plan and Health need the right read on the path "/", WhoAmI and Map need none, and all
-// other calls the right admin.
-// Errors are those of package client: Forbidden, NotFound for a name that the cluster does not
-// have, BadRequest, PreconditionFailed with a sentence that says what would allow the change, and
-// Unavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent
-// and not answered before the context ended.
+// Status, Plan, Health and Shards need the right read on the path "/", WhoAmI and Map need none,
+// and all other calls the right admin. Errors are those of package client: Forbidden, NotFound for
+// a name that the cluster does not have, BadRequest, PreconditionFailed with a sentence that says
+// what would allow the change, and Unavailable while the meta shard has no leader.
+// ErrOutcomeUnknown marks a change that was sent and not answered before the context ended.
 package admin
 
 import (
@@ -100,6 +99,20 @@ func (a *Client) SetWeight(ctx context.Context, replicaset string, weight float6
 // SetReplicationFactor sets how many instances each replicaset of a tier is filled up to.
 func (a *Client) SetReplicationFactor(ctx context.Context, tier string, factor uint32) (*Tier, error) {
 	return call[Tier](ctx, a, protocol.MethodReplicationFactor, protocol.ReplicationFactorRequest{Tier: tier, Factor: factor})
+}
+
+// Shards describes the data shards of a tier, and what is left to do until each replicaset has as
+// many as the tier says. A number of shards above 0 describes what a change to it would do. An
+// empty tier is that of new coordination nodes.
+func (a *Client) Shards(ctx context.Context, tier string, shards uint32) (*Shards, error) {
+	return call[Shards](ctx, a, protocol.MethodShards, protocol.ShardsRequest{Tier: tier, Shards: shards})
+}
+
+// SetShards sets how many data shards each replicaset of a tier has, 1 to 64. Missing shards are
+// made and get their part of the buckets. Surplus shards, the newest ones, are emptied and removed.
+// Shards says what is left to do.
+func (a *Client) SetShards(ctx context.Context, tier string, shards uint32) (*Shards, error) {
+	return call[Shards](ctx, a, protocol.MethodSetShards, protocol.ShardsRequest{Tier: tier, Shards: shards})
 }
 
 // RotateTicketKey has session tickets signed with a new key, and returns the key's id. Tickets of

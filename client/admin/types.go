@@ -21,6 +21,9 @@ type (
 	Replicaset = protocol.ClusterReplicaset
 	// Shard is a raft group that owns buckets.
 	Shard = protocol.ClusterShard
+	// Shards is the data shards of a tier, with their buckets and sizes, and what is left to do
+	// until each replicaset has as many as the tier says.
+	Shards = protocol.ClusterShards
 	// Tier is a set of replicasets that share a key space.
 	Tier = protocol.ClusterTier
 	// Map is the cluster map that clients route requests by.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
@@ -101,7 +102,7 @@ func (inv *invocation) backupShard(w *backup.Writer, shard uint64) error {
 	err = c.Backup(inv.ctx, shard, func(s admin.Snapshot) (io.Writer, error) {
 		return w, w.Section(backup.Section{Shard: shard, Size: s.Size, Index: s.Index})
 	})
-	if errors.Is(err, admin.ErrSnapshotLost) {
+	if errors.Is(err, admin.ErrSnapshotLost) || errors.Is(err, client.NotFound) { // the shard was removed meanwhile
 		return &badBackup{err}
 	}
 	return err

@@ -107,12 +107,12 @@ func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) {
 	fmt.Fprintf(p.w, "\n%s: %s\n", p.heading("tier "+sanitize(t.Name)), about)
 	for i := range s.Replicasets {
 		if set := &s.Replicasets[i]; set.Tier == t.Name && set.Phase != "expelled" {
-			p.replicaset(s, set)
+			p.replicaset(s, t, set)
 		}
 	}
 }
 
-func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterReplicaset) {
+func (p *printer) replicaset(s *protocol.ClusterStatus, t *protocol.ClusterTier, set *protocol.ClusterReplicaset) {
 	about := set.Phase
 	for _, c := range s.Health.Replicasets {
 		if c.Replicaset == set.Name && c.Tier == set.Tier {
@@ -140,6 +140,9 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, set *protocol.ClusterRep
 		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", shardState(x, &s.Health)}, {"", "master", masterText(x, &s.Health)}, {"", "replicas", uncut(replicaText(x))}, {"", "buckets", x.Buckets}})
 	}
 	_ = p.table(instances)
+	if n := len(shards); n > 0 && n != int(t.ShardsPerReplicaset) && set.Phase == "ready" {
+		fmt.Fprintf(p.w, "\n%s? to be %d\n", count(uint64(n), "shard"), t.ShardsPerReplicaset)
+	}
 	if len(shards) > 0 {
 		fmt.Fprintln(p.w)
 		_ = p.table(shards)

@@ -58,7 +58,7 @@ func setupScript(env *testscript.Env) error {
 	for i := range 4 {
 		env.Setenv(fmt.Sprintf("ADDR%d", i+1), freeAddress())
 	}
-	srv := servertest.New(servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Name = "one" }))
+	srv := servertest.New(servertest.RealTime(), servertest.Shards(4), servertest.Config(func(c *server.Config) { c.Name = "one" }))
 	env.Values[serverKey{}] = srv
 	joined := &scriptMembers{members: map[string]*coord.Membership{}}
 	env.Values[membersKey{}] = joined

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -19,4 +20,19 @@ func parseSize(text string) (int64, bool) {
 		return 0, false
 	}
 	return n * factor, true
+}
+
+// sizeText is a number of bytes for people, in the largest unit of which there is one.
+func sizeText(n uint64) string {
+	unit, value := "B", float64(n)
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if value < 1024 {
+			break
+		}
+		unit, value = u, value/1024
+	}
+	if unit == "B" || value >= 10 {
+		return fmt.Sprintf("%.0f %s", value, unit)
+	}
+	return fmt.Sprintf("%.1f %s", value, unit)
 }

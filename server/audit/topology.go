@@ -7,7 +7,15 @@ import "github.com/signalbox-dev/signalbox/shard/meta"
 func Topology(changes []meta.AuditEvent) []Event {
 	events := make([]Event, 0, len(changes))
 	for _, c := range changes {
-		e := Event{Title: c.Title, Severity: c.Severity, Message: c.Message, Fields: []Field{{"instance_name", c.Name}, {"instance_id", c.Instance}}}
+		e := Event{Title: c.Title, Severity: c.Severity, Message: c.Message}
+		switch {
+		case c.Tier != "":
+			e.Fields = []Field{{"tier", c.Tier}, {"shards_per_replicaset", c.Shards}}
+		case c.Shard != 0:
+			e.Fields = []Field{{"shard", c.Shard}, {"replicaset", c.Replicaset}}
+		default:
+			e.Fields = []Field{{"instance_name", c.Name}, {"instance_id", c.Instance}}
+		}
 		if c.State != "" {
 			e.Fields = append(e.Fields, Field{"new_state", c.State})
 		}

@@ -39,7 +39,50 @@ func bucketsPerReplicaset(s *protocol.ClusterStatus) (list []uint64) {
 	return list
 }
 
+// whileShardsChange has each replicaset get one shard more or lose one, and calls meanwhile. It
+// waits until that is done.
+func whileShardsChange(meanwhile func(x *faultCluster)) func(x *faultCluster) bool {
+	return func(x *faultCluster) bool {
+		before, err := x.c.status()
+		if err != nil || len(before.Tiers) == 0 {
+			return false
+		}
+		n := before.Tiers[0].ShardsPerReplicaset + 1
+		if n > 3 && (n > 5 || x.r.IntN(2) == 0) {
+			n -= 2
+		}
+		if _, err := x.c.command("cluster", "shards", fmt.Sprint(n), "--timeout", waitLimit.String()); err != nil {
+			x.t.Fatal(err)
+		}
+		meanwhile(x)
+		x.c.await(fmt.Sprintf("%d shards in each replicaset", n), func(s *protocol.ClusterStatus) string {
+			counts := map[string]uint32{}
+			for _, y := range s.Shards {
+				counts[y.Replicaset]++
+			}
+			for set, has := range counts {
+				if has != n {
+					return fmt.Sprintf("replicaset %s has %d", set, has)
+				}
+			}
+			return ""
+		})
+		x.c.awaitReady("after the number of shards changed", x.c.names()...)
+		return true
+	}
+}
+
 var moveFaults = []fault{
+	{name: "a shard more or less", do: whileShardsChange(func(*faultCluster) {})},
+	{name: "a shard more or less, SIGKILL of any instance", do: whileShardsChange(func(x *faultCluster) {
+		in, _ := x.any()
+		restart(in)
+	})},
+	{name: "a shard more or less, SIGKILL of the governor", do: whileShardsChange(func(x *faultCluster) {
+		if in, ok := x.metaLeader(); ok {
+			restart(in)
+		}
+	})},
 	{name: "buckets move", do: whileBucketsMove(func(*faultCluster) {})},
 	{name: "buckets move, SIGKILL of any instance", do: whileBucketsMove(func(x *faultCluster) {
 		in, _ := x.any()

@@ -143,7 +143,7 @@ func (in *instance) start() {
 	}
 	defer log.Close()
 	line := append(slices.Clone(in.wrapper), in.bin)
-	line = append(line, "serve", "--data", in.dir, "--listen", in.listen, "--raft", in.raft, "--admin", in.admin)
+	line = append(line, "serve", "--data", in.dir, "--listen", in.listen, "--raft", in.raft, "--admin", in.admin, "--shards", "4") // on every machine
 	line = append(line, in.flags...)
 	in.cmd = inNetns(in.netns, line[0], line[1:]...)
 	in.cmd.Stdout, in.cmd.Stderr = log, log

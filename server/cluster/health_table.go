@@ -48,7 +48,7 @@ func (t *healthTable) received(b *heartbeat) {
 	h := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardReport, len(b.Shards))}
 	for _, x := range b.Shards {
 		h.Shards[x.Shard] = governor.ShardReport{
-			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,
+			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members, Sizes: x.Sizes,
 		}
 	}
 	next := maps.Clone(t.all)
@@ -62,14 +62,14 @@ func (t *healthTable) received(b *heartbeat) {
 }
 
 // healthDiffers reports whether two heartbeats differ in something that a governor may wait for.
-// The applied index does not count: it differs each time.
+// The applied index and the sizes do not count: they differ each time.
 func healthDiffers(before, now *governor.Heartbeat) bool {
 	if before.Incarnation != now.Incarnation || len(before.Shards) != len(now.Shards) {
 		return true
 	}
 	for id, x := range now.Shards {
 		old, ok := before.Shards[id]
-		if old.Applied = x.Applied; !ok || old != x {
+		if old.Applied, old.Sizes = x.Applied, x.Sizes; !ok || old != x {
 			return true
 		}
 	}
@@ -119,7 +119,7 @@ func newHeartbeat(instance, incarnation, seq uint64, shards map[uint64]governor.
 	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq}
 	for id, x := range shards {
 		b.Shards = append(b.Shards, shardHeartbeat{
-			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,
+			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members, Sizes: x.Sizes,
 		})
 	}
 	return b

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -172,6 +173,7 @@ type shardHeartbeat struct {
 	Term    uint64
 	Applied uint64
 	Members uint64
+	Sizes   *governor.ShardSizes `msgpack:",omitempty"`
 }
 
 type leaderMessage struct {

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/signalbox-dev/signalbox/server"
 )
 
 // patience bounds every wait for something that must come.
@@ -318,7 +320,7 @@ func help(t *testing.T, verb ...string) (string, error) {
 func TestEnvironmentVariablesExist(t *testing.T) {
 	reference := read(t, "../../cmd/signalbox/REFERENCE.md")
 	own := []string{"SIGNALBOX_BIN", "SIGNALBOX_TOKEN"} // of the script; of who holds a lock
-	for _, name := range []string{"cluster.sh", "signalbox.service", "Dockerfile", "kubernetes.yaml", "README.md"} {
+	for _, name := range []string{"cluster.sh", "signalbox.service", "Dockerfile", "kubernetes.yaml", "README.md", "SIZING.md"} {
 		for _, v := range regexp.MustCompile(`SIGNALBOX_[A-Z_]+[A-Z]`).FindAllString(read(t, name), -1) {
 			if !slices.Contains(own, v) && !strings.Contains(reference, v+"`") {
 				t.Errorf("%s sets %s, which the reference does not have", name, v)
@@ -330,7 +332,7 @@ func TestEnvironmentVariablesExist(t *testing.T) {
 // TestCommandsExist: what the page and the script show can be called so.
 func TestCommandsExist(t *testing.T) {
 	shown := 0
-	for _, name := range []string{"README.md", "kubernetes.yaml", "cluster.sh"} {
+	for _, name := range []string{"README.md", "SIZING.md", "kubernetes.yaml", "cluster.sh"} {
 		text := strings.ReplaceAll(read(t, name), "\\\n", " ")
 		for _, m := range regexp.MustCompile("(?m)(?:^|`|\"?\\$bin\"? |  )(?:signalbox )((?:serve|dev|cluster|lock|sem|config)[^`\n]*)").FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(m[1])
@@ -362,6 +364,36 @@ func TestCommandsExist(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("the page speaks of %s, which no verb has", m[1])
+		}
+	}
+}
+
+// TestSizing: the page has the numbers of shards that the server chooses.
+func TestSizing(t *testing.T) {
+	page := read(t, "SIZING.md")
+	numbers := func(row string) (list []int) {
+		t.Helper()
+		_, rest, ok := strings.Cut(page, "| "+row+" |")
+		if !ok {
+			t.Fatalf("the page has no row %q", row)
+		}
+		line, _, _ := strings.Cut(rest, "\n")
+		for _, cell := range strings.Split(strings.Trim(line, " |"), "|") {
+			n, err := strconv.Atoi(strings.TrimSpace(cell))
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, n)
+		}
+		return list
+	}
+	cores := numbers("cores of an instance")
+	for _, copies := range []int{1, 3} {
+		shards := numbers(fmt.Sprintf("shards by default, replication factor %d", copies))
+		for i, n := range cores {
+			if want := server.DefaultShards(n, copies); shards[i] != want {
+				t.Errorf("%d cores and %d copies: the page says %d shards, the default is %d", n, copies, shards[i], want)
+			}
 		}
 	}
 }

@@ -14,17 +14,28 @@ type replicasetLoad struct {
 
 // shardLoad is a shard and its number of buckets. Moving buckets count at their target.
 type shardLoad struct {
-	shard uint64
-	count uint32
+	shard   uint64
+	count   uint32
+	surplus bool // it is to have none
+}
+
+// staying are the shards of a replicaset that are to have buckets.
+func (o *replicasetLoad) staying() (list []shardLoad) {
+	for _, x := range o.shards {
+		if !x.surplus {
+			list = append(list, x)
+		}
+	}
+	return list
 }
 
 // bucketTargets says how many buckets each shard is to have: replicasets in proportion to their
-// weights, the shards of one evenly. Nil if no replicaset has a weight. Remainders go where they
-// cause the fewest moves, so that each move brings all shards nearer to their targets.
+// weights, the staying shards of one evenly. Nil if no replicaset has a weight. Remainders go where
+// they cause the fewest moves, so that each move brings all shards nearer to their targets.
 func bucketTargets(total uint32, sets []replicasetLoad) map[uint64]uint32 {
 	weights := uint64(0)
 	for _, set := range sets {
-		if len(set.shards) > 0 {
+		if len(set.staying()) > 0 {
 			weights += set.weight
 		}
 	}
@@ -33,7 +44,7 @@ func bucketTargets(total uint32, sets []replicasetLoad) map[uint64]uint32 {
 	}
 	var list []share
 	for i := range sets {
-		if set := &sets[i]; len(set.shards) > 0 {
+		if set := &sets[i]; len(set.staying()) > 0 {
 			floor := uint32(uint64(total) * set.weight / weights)
 			list = append(list, share{id: set.replicaset, weight: set.weight, savedMoves: set.cost(floor) - set.cost(floor+1)})
 		}
@@ -52,20 +63,21 @@ func bucketTargets(total uint32, sets []replicasetLoad) map[uint64]uint32 {
 	return result
 }
 
-// divide divides buckets evenly among the shards of a replicaset.
+// divide divides buckets evenly among the staying shards of a replicaset.
 func (o *replicasetLoad) divide(buckets uint32) []share {
 	var shards []share
-	for _, x := range o.shards {
+	for _, x := range o.staying() {
 		shards = append(shards, share{id: x.shard, weight: 1, savedMoves: int64(x.count)})
 	}
 	apportion(buckets, uint64(len(shards)), shards)
 	return shards
 }
 
-// cost is how many buckets come and go if the replicaset is to have this many.
+// cost is how many buckets of staying shards come and go if the replicaset is to have this many.
 func (o *replicasetLoad) cost(buckets uint32) (n int64) {
+	staying := o.staying()
 	for i, p := range o.divide(buckets) {
-		d := int64(p.buckets) - int64(o.shards[i].count)
+		d := int64(p.buckets) - int64(staying[i].count)
 		n += max(d, -d)
 	}
 	return n
@@ -129,9 +141,9 @@ func bucketFlows(sets []replicasetLoad, piece uint32, pieces int, usable func(sh
 		for _, x := range set.shards {
 			switch to := want[x.shard]; {
 			case x.count > to && usable(x.shard, false):
-				donors = append(donors, shardLoad{x.shard, x.count - to})
+				donors = append(donors, shardLoad{shard: x.shard, count: x.count - to})
 			case x.count < to && usable(x.shard, true):
-				receivers = append(receivers, shardLoad{x.shard, to - x.count})
+				receivers = append(receivers, shardLoad{shard: x.shard, count: to - x.count})
 			}
 		}
 	}

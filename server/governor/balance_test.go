@@ -15,7 +15,15 @@ import (
 func set(id, weight uint64, counts ...uint32) replicasetLoad {
 	o := replicasetLoad{replicaset: id, weight: weight}
 	for n, count := range counts {
-		o.shards = append(o.shards, shardLoad{id*10 + uint64(n), count})
+		o.shards = append(o.shards, shardLoad{shard: id*10 + uint64(n), count: count})
+	}
+	return o
+}
+
+// only has the first shards of a replicaset stay.
+func only(stay int, o replicasetLoad) replicasetLoad {
+	for n := range o.shards {
+		o.shards[n].surplus = n >= stay
 	}
 	return o
 }
@@ -35,6 +43,8 @@ func TestTargets(t *testing.T) {
 		{"whoever has more keeps more", 9, []replicasetLoad{set(1, 1000, 4), set(2, 1000, 5)}, "map[10:4 20:5]"},
 		{"of equals the first", 9, []replicasetLoad{set(1, 1000, 0), set(2, 1000, 0)}, "map[10:5 20:4]"},
 		{"without shards yet", 6, []replicasetLoad{set(1, 1000, 6), set(2, 1000)}, "map[10:6]"},
+		{"a shard goes", 9, []replicasetLoad{only(2, set(1, 1000, 3, 3, 3))}, "map[10:5 11:4]"},
+		{"shards go, and one of another set is new", 12, []replicasetLoad{only(1, set(1, 1000, 4, 4)), set(2, 1000, 4, 0)}, "map[10:6 20:3 21:3]"},
 		{"more sets than buckets", 2, []replicasetLoad{set(1, 1000, 2), set(2, 1000, 0), set(3, 1000, 0)}, "map[10:1 20:1 30:0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -57,7 +67,7 @@ func TestFlows(t *testing.T) {
 				counts = append(counts, rapid.Uint32Range(0, 50).Draw(t, "count"))
 				total += counts[len(counts)-1]
 			}
-			sets = append(sets, set(id+1, rapid.Uint64Range(0, 3).Draw(t, "weight")*500, counts...))
+			sets = append(sets, only(rapid.IntRange(1, 4).Draw(t, "stay"), set(id+1, rapid.Uint64Range(0, 3).Draw(t, "weight")*500, counts...)))
 		}
 		want := bucketTargets(total, sets)
 		surplus := uint32(0)
@@ -94,6 +104,14 @@ func TestFlows(t *testing.T) {
 		}
 		if moved > surplus {
 			t.Fatalf("%d buckets moved, at most %d had to", moved, surplus)
+		}
+		want = bucketTargets(total, sets) // remainders go where the fewest buckets move, from here on
+		for _, s := range sets {
+			for _, x := range s.shards {
+				if want != nil && (x.count != want[x.shard] || x.surplus && x.count > 0) {
+					t.Fatalf("shard %d has %d buckets, is to have %d, surplus %v", x.shard, x.count, want[x.shard], x.surplus)
+				}
+			}
 		}
 	})
 }

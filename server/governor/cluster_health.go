@@ -196,15 +196,16 @@ func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 		}
 		in[k] = append(in[k], shard)
 	}
+	shards := a.State.ShardsOf(set.ID)
+	for _, x := range shards {
+		c.Buckets += a.buckets[x.ID]
+	}
 	first := true
-	for _, x := range a.State.Shards() {
-		if x.Replicaset != set.ID {
-			continue
-		}
-		if copies := a.copies(&x); first || copies < c.Copies {
+	for _, x := range shards {
+		// A new or a surplus shard beside others has nothing that could be lost.
+		if copies := a.copies(&x); (first || copies < c.Copies) && (c.Buckets == 0 || a.buckets[x.ID] > 0) {
 			c.Copies, first = copies, false
 		}
-		c.Buckets += a.buckets[x.ID]
 		g := a.group(&x, Tolerance(c.Configured))
 		g.Shard, g.Replicaset, g.Idle = x.ID, set.Name, a.buckets[x.ID] == 0
 		if !g.Idle {

@@ -14,12 +14,12 @@ import (
 )
 
 // TestAnyClusterConverges has instances join, die, come back, go offline, be drained and be
-// expelled, shards elect other leaders, weights change and clients write, while two governors, both
-// of which may believe to lead, carry out steps of plans old and new in any order and forget
-// everything at any moment, and while words and answers are lost, or come late. No bucket is ever
-// served twice or loses a write, no group that can decide is changed into one that cannot. When the
-// faults end, a governor that knows nothing brings everything to where it is wanted, and then has
-// nothing to do.
+// expelled, shards elect other leaders, weights and numbers of shards change and clients write,
+// while two governors, both of which may believe to lead, carry out steps of plans old and new in
+// any order and forget everything at any moment, and while words and answers are lost, or come
+// late. No bucket is ever served twice or loses a write, no group that can decide is changed into
+// one that cannot. When the faults end, a governor that knows nothing brings everything to where it
+// is wanted, and then has nothing to do.
 func TestAnyClusterConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.Uint32Range(1, 3).Draw(t, "factor")
@@ -58,7 +58,7 @@ func (r *randomCluster) event() {
 	g := rapid.IntRange(0, 1).Draw(t, "governor")
 	instances := r.machine.Instances()
 	some := func() uint64 { return rapid.SampledFrom(instances).Draw(t, "instance").ID }
-	switch rapid.IntRange(0, 24).Draw(t, "event") {
+	switch rapid.IntRange(0, 25).Draw(t, "event") {
 	case 0:
 		if len(instances) < 9 && r.ensureLeader(meta.MetaShardID) {
 			domain := rapid.SampledFrom([]string{"", "", "DC=A", "DC=B", "DC=C"}).Draw(t, "domain")
@@ -90,6 +90,10 @@ func (r *randomCluster) event() {
 	case 24:
 		if r.ensureLeader(meta.MetaShardID) {
 			r.apply(&meta.TierReplicationFactor{ReplicationFactor: rapid.Uint32Range(1, 3).Draw(t, "factor")})
+		}
+	case 25:
+		if r.ensureLeader(meta.MetaShardID) {
+			r.apply(&meta.TierShards{Shards: rapid.Uint32Range(1, 4).Draw(t, "shards")})
 		}
 	case 8: // an election
 		x := rapid.SampledFrom(append([]meta.Shard{r.machine.MetaShard()}, r.machine.Shards()...)).Draw(t, "shard")
@@ -269,7 +273,7 @@ func (c *cluster) shardNotConverged(x *meta.Shard, sets map[uint64]int, members,
 	g := c.groups[x.ID]
 	leaders := map[uint64]int{}
 	for _, y := range c.machine.Shards() {
-		if y.Replicaset == x.Replicaset {
+		if y.Replicaset == x.Replicaset && !c.machine.Surplus(&y) {
 			leaders[y.Master]++
 		}
 	}
@@ -323,14 +327,21 @@ func (c *cluster) bucketsNotConverged() string {
 		}
 		for _, x := range c.machine.Shards() {
 			if x.Replicaset == set.ID {
-				o.shards = append(o.shards, shardLoad{x.ID, counts[x.ID]})
+				o.shards = append(o.shards, shardLoad{x.ID, counts[x.ID], c.machine.Surplus(&x)})
 			}
 		}
 		list = append(list, o)
 	}
-	for x, n := range bucketTargets(t.Buckets, list) {
+	targets := bucketTargets(t.Buckets, list)
+	for x, n := range targets {
 		if counts[x] != n {
 			return fmt.Sprintf("shard %d has %d buckets, not %d", x, counts[x], n)
+		}
+	}
+	for _, set := range c.machine.Replicasets() {
+		// Without a weight in the tier, buckets of surplus shards have nowhere to go.
+		if n := len(c.machine.ShardsOf(set.ID)); set.Phase == meta.ReplicasetReady && n > 0 && targets != nil && n != int(t.ShardsPerReplicaset) {
+			return fmt.Sprintf("replicaset %s has %d shards, not %d", set.Name, n, t.ShardsPerReplicaset)
 		}
 	}
 	for _, x := range c.machine.Shards() {

@@ -88,6 +88,8 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 		return said(s.apply(&meta.WeightSet{Replicaset: set.ID, Weight: number("to", 1000), ByUser: true}))
 	case "factor":
 		return said(s.apply(&meta.TierReplicationFactor{ReplicationFactor: number("to", 3)}))
+	case "shards":
+		return said(s.apply(&meta.TierShards{Shards: number("to", 1)}))
 	case "crash": // of the governor
 		s.progress = NewProgress()
 	case "health": // NAME, as the instance sees it, alone if nobody confirms its map

@@ -78,6 +78,10 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 		return &meta.ShardsCreate{Replicaset: s.Replicaset, Instance: s.Instance}
 	case RemoveShards:
 		return &meta.ShardsRemove{Replicaset: s.Replicaset}
+	case AddShard:
+		return &meta.ShardAdd{Replicaset: s.Replicaset, Instance: s.Instance, Shards: s.Count}
+	case RemoveShard:
+		return &meta.ShardRemove{Shard: s.Shard}
 	case ReassignInstance:
 		return &meta.InstanceReassign{Instance: s.Instance, Expected: s.Revision, Replicaset: s.Replicaset}
 	case MarkReplicasetReady:

@@ -19,6 +19,15 @@ type ShardReport struct {
 	Term    uint64 // of that leadership
 	Applied uint64 // log index
 	Members uint64 // the last applied change of members, as Membership.ConfigChange
+	// Sizes is what is in the shard, as its leader counted it some seconds ago; nil from other
+	// replicas.
+	Sizes *ShardSizes
+}
+
+// ShardSizes is what is in a shard.
+type ShardSizes struct {
+	Sessions, RemoteSessions, Semaphores uint64
+	Bytes                                uint64 // as quotas of bytes count them
 }
 
 // Membership is a raft group's membership, by its log.

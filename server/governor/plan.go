@@ -27,6 +27,7 @@ type planner struct {
 	transferring   map[uint64]bool    // shards whose leadership moves: none of their moves begins
 	reconfiguring  map[uint64]bool    // shards whose members change: none of their moves begins
 	missingVotes   map[uint64]bool    // replicasets with a shard that lacks votes: no leadership is spread there
+	surplus        map[uint64]bool    // shards that are to go, since their tier has fewer for each replicaset
 }
 
 // shardView is a shard and its leader.
@@ -55,6 +56,7 @@ func (p *planner) plan() {
 	p.planInstances()
 	p.planReplicasets()
 	p.planSpares()
+	p.planShardCounts()
 	p.planShards()
 	p.planMoves()
 	p.planNodes()
@@ -70,6 +72,7 @@ func (p *planner) index() {
 	p.transferring = make(map[uint64]bool)
 	p.reconfiguring = make(map[uint64]bool)
 	p.missingVotes = make(map[uint64]bool)
+	p.surplus = surplusShards(p.State)
 	for i := range list {
 		p.instances[list[i].ID] = &list[i]
 	}

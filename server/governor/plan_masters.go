@@ -16,7 +16,7 @@ func (p *planner) planMasters() {
 	}
 	loads := make(map[uint64]int) // by instance; moving leaderships count at their target
 	for i := range p.shards {
-		if x := &p.shards[i]; x.ID != meta.MetaShardID {
+		if x := &p.shards[i]; x.ID != meta.MetaShardID && !p.surplus[x.ID] {
 			loads[targetMaster(&x.Shard)]++
 		}
 	}
@@ -37,6 +37,7 @@ func (p *planner) planMasters() {
 				s.blocked = true
 			case at == leaderMoving:
 				s.moving++
+			case p.surplus[x.ID]: // it goes
 			default:
 				s.shards = append(s.shards, x)
 			}

@@ -84,7 +84,8 @@ func (p *planner) planMove(m *meta.Move) {
 	}
 }
 
-// planBalance begins moves until each shard has what its replicaset's weight asks for.
+// planBalance begins moves until each shard has what its replicaset's weight asks for, and surplus
+// shards have nothing.
 func (p *planner) planBalance(t *meta.Tier) {
 	under := 0
 	counts := make(map[uint64]uint32)
@@ -116,7 +117,7 @@ func (p *planner) planBalance(t *meta.Tier) {
 		}
 		for i := range p.shards {
 			if x := &p.shards[i]; x.ID != meta.MetaShardID && x.Replicaset == set.ID {
-				o.shards = append(o.shards, shardLoad{x.ID, counts[x.ID]})
+				o.shards = append(o.shards, shardLoad{x.ID, counts[x.ID], p.surplus[x.ID]})
 			}
 		}
 		sets = append(sets, o)

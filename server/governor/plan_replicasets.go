@@ -132,6 +132,10 @@ func (p *planner) planAssignment(t *meta.Tier) {
 		if set.Tier != t.ID || set.Phase != meta.ReplicasetReady || set.Weight == 0 || !p.hasShards(set.ID) {
 			continue
 		}
+		if p.shardCountDiffers(&set) {
+			p.addDependentWait(what, "the number of shards of replicaset %s changes first", set.Name)
+			return
+		}
 		if x := p.shardMissingCopy(set.ID); x != nil {
 			p.addDependentWait(what, "not all online instances of replicaset %s have a copy of %s yet", set.Name, x)
 			return

@@ -33,6 +33,8 @@ const (
 	ExpelReplicaset       // the meta shard: Replicaset is to give its buckets away
 	FinishReplicasetExpel // the meta shard: Replicaset and its shards are gone
 	RemoveShards          // the meta shard: Replicaset, which has no buckets, loses its shards
+	AddShard              // the meta shard: Replicaset, which has Count shards, gets another one, founded by Instance
+	RemoveShard           // the meta shard: Shard, which is surplus and has no buckets, is gone
 	AssignBuckets         // the meta shard: the buckets of Tier get their first owners
 
 	// Replicas of a raft group, the meta shard's included.
@@ -65,7 +67,7 @@ var stepKindNames = [numStepKinds]string{
 	CommitNodes: "commit nodes", ClearGraceFloor: "clear grace floor", SyncNodes: "sync nodes",
 	SetCurrentState: "set current state", ReassignInstance: "reassign instance", ExpelAgain: "expel again", RaiseVersion: "raise cluster version",
 	CreateShards: "create shards", MarkReplicasetReady: "mark replicaset ready", ExpelReplicaset: "expel replicaset", FinishReplicasetExpel: "finish replicaset expel",
-	RemoveShards: "remove shards", AssignBuckets: "assign buckets",
+	RemoveShards: "remove shards", AddShard: "add shard", RemoveShard: "remove shard", AssignBuckets: "assign buckets",
 	AddReplica: "add replica", SetTargetRole: "set target role", JoinReplica: "join replica", PromoteReplica: "promote replica", RemoveReplica: "remove replica",
 	SetTargetMaster: "set target master", TransferLeader: "transfer leader", SetMaster: "set master", TransferGovernor: "transfer governor",
 	BeginMove: "begin move", FreezeMove: "freeze buckets", CopyMove: "copy buckets", CommitMove: "commit move", AbortMove: "abort move",
@@ -86,7 +88,7 @@ type Step struct {
 	Kind  StepKind
 	Shard uint64 // 0 if the step is about no shard
 
-	// ActivateBuckets, and moves. Total is the tier's.
+	// ActivateBuckets, and moves. Total is the tier's. AddShard has Count too.
 	Tier                uint8
 	Total, First, Count uint32
 	To                  uint64 // the target shard of a move

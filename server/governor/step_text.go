@@ -43,6 +43,8 @@ func (s Step) String() string {
 		add("version=%s", s.Version)
 	case AssignBuckets:
 		add("tier=%d", s.Tier)
+	case AddShard:
+		add("has=%d", s.Count)
 	case BeginMove, FreezeMove, CopyMove, CommitMove, AbortMove, ActivateMove, DiscardMove, EndMove:
 		if s.To != 0 {
 			add("to=%d", s.To)

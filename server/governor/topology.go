@@ -146,6 +146,14 @@ func (g *Governor) SetReplicationFactor(ctx context.Context, tier uint8, factor 
 	return err
 }
 
+// SetShards changes how many data shards each replicaset of a tier is to have.
+func (g *Governor) SetShards(ctx context.Context, tier uint8, shards uint32) error {
+	_, err := g.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
+		return &meta.TierShards{Tier: tier, Shards: shards}, nil
+	})
+	return err
+}
+
 // FindInstance finds an instance by name or uuid. NOT_FOUND if there is none, or only an expelled
 // one of that name.
 func FindInstance(s *meta.State, text string) (meta.Instance, error) {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -45,6 +46,32 @@ type Shard struct {
 	leaderMu      sync.Mutex
 	leaderLogTime uint64        // log time when this replica last began to lead
 	leaderSince   time.Duration // and the clock then
+
+	counted atomic.Pointer[countedSizes] // nil before the first count
+}
+
+// countedSizes is what was in a shard at a moment.
+type countedSizes struct {
+	at    time.Duration
+	sizes governor.ShardSizes
+}
+
+// countPeriod is how often the contents of a shard are counted. That takes time in proportion to
+// the number of coordination nodes, while the log waits.
+const countPeriod = 5 * time.Second
+
+// sizes is what is in the shard, counted at most countPeriod ago.
+func (d *Shard) sizes(now time.Duration) *governor.ShardSizes {
+	last := d.counted.Load()
+	if last == nil || now-last.at >= countPeriod {
+		var z shard.Sizes
+		d.Raft().View(func(m *shard.Machine) { z = m.Sizes() })
+		last = &countedSizes{at: now, sizes: governor.ShardSizes{
+			Sessions: uint64(z.Sessions), RemoteSessions: uint64(z.RemoteSessions), Semaphores: uint64(z.Semaphores), Bytes: z.Bytes,
+		}}
+		d.counted.Store(last)
+	}
+	return &last.sizes
 }
 
 // ID is the shard's number.

@@ -28,6 +28,7 @@ type ClusterChanger interface {
 	TransferMaster(ctx context.Context, shard, instance uint64) error
 	SetWeight(ctx context.Context, replicaset uint64, weight uint32) error
 	SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error
+	SetShards(ctx context.Context, tier uint8, shards uint32) error
 	RotateKeys(ctx context.Context) error
 }
 
@@ -113,6 +114,10 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 		answer, err = decodeJSON(body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
 	case protocol.MethodReplicationFactor:
 		answer, err = decodeJSON(body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
+	case protocol.MethodShards:
+		answer, err = decodeJSON(body, func(in protocol.ShardsRequest) (any, error) { return d.shards(ctx, in) })
+	case protocol.MethodSetShards:
+		answer, err = decodeJSON(body, func(in protocol.ShardsRequest) (any, error) { return d.setShards(ctx, in) })
 	case protocol.MethodRotateKeys:
 		answer, err = decodeJSON(body, func(in protocol.TicketKeyRequest) (any, error) {
 			if current, _ := d.State().Keys(); in.Current == current.ID {
@@ -208,6 +213,57 @@ func (d *ClusterMethods) factor(ctx context.Context, in protocol.ReplicationFact
 	}
 	t, _ = d.State().Tier(t.ID)
 	return clusterTier(&t), nil
+}
+
+// maxShards is the largest number of data shards of a replicaset.
+const maxShards = 64
+
+// tierOf finds the tier that a request names, by default that of new coordination nodes, and checks
+// the number of shards.
+func (d *ClusterMethods) tierOf(in *protocol.ShardsRequest) (meta.Tier, error) {
+	state := d.State()
+	t, ok := state.TierByName(in.Tier)
+	if in.Tier == "" {
+		t, ok = state.Tier(state.DataTier())
+	}
+	switch {
+	case !ok:
+		return t, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
+	case in.Shards > maxShards:
+		return t, protocol.Errorf(protocol.StatusBadRequest, "%d shards per replicaset; choose 1 to %d", in.Shards, maxShards)
+	}
+	return t, nil
+}
+
+// shards is what a tier has, and what becomes of it.
+func (d *ClusterMethods) shards(ctx context.Context, in protocol.ShardsRequest) (any, error) {
+	t, err := d.tierOf(&in)
+	switch {
+	case err != nil:
+		return nil, err
+	case in.Shards == 0:
+		in.Shards = t.ShardsPerReplicaset
+	}
+	v := d.Observe(ctx).View
+	if now, ok := v.State.Tier(t.ID); ok {
+		t = now
+	}
+	if err := v.State.CheckShards(&t, in.Shards); err != nil {
+		return nil, err
+	}
+	return governor.ShardCounts(v, &t, in.Shards), nil
+}
+
+func (d *ClusterMethods) setShards(ctx context.Context, in protocol.ShardsRequest) (any, error) {
+	t, err := d.tierOf(&in)
+	if err == nil {
+		err = d.SetShards(ctx, t.ID, in.Shards)
+	}
+	if err != nil {
+		return nil, err
+	}
+	in.Shards = 0
+	return d.shards(ctx, in)
 }
 
 // planTimeout bounds the question to the instance that governs.

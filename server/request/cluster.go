@@ -22,7 +22,7 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 	switch m.Method {
 	case protocol.MethodWhoAmI:
 		right = 0
-	case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth:
+	case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodShards:
 		right = auth.RightRead
 	}
 	if right != 0 {

@@ -47,6 +47,10 @@ type Server struct {
 	closed  bool
 }
 
+// defaultShards is the number of data shards without Shards. Outside of tests it depends on the
+// machine.
+const defaultShards = 4
+
 // Option changes how a server runs.
 type Option func(*options)
 
@@ -60,7 +64,7 @@ type options struct {
 // RealTime lets the server's time pass by itself. Advance is then not available.
 func RealTime() Option { return func(o *options) { o.realTime = true } }
 
-// Shards sets the number of data shards; default 4, as outside tests. Each costs a little of the
+// Shards sets the number of data shards; default 4, on every machine. Each costs a little of the
 // start.
 func Shards(n int) Option { return Config(func(c *server.Config) { c.Shards = n }) }
 
@@ -147,6 +151,7 @@ func (s *Server) launch() error {
 		Listen: "127.0.0.1:0", Advertise: s.proxy.addr(), Raft: s.raft, Admin: cmp.Or(s.admin, "127.0.0.1:0"),
 		DataDir: s.opt.dir, Disk: s.disk,
 		RTT:    cmp.Or(s.opt.rtt, roundTrip),
+		Shards: defaultShards,
 		Logger: s.log.logger(),
 	}
 	if s.clock != nil {

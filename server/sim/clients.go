@@ -273,7 +273,7 @@ func (w *simulation) attachRelaxed(c *client, r *replica, k uint64, cmd shard.Co
 // deliverResult sends a result to the client, if this is the replica it talks to.
 func (w *simulation) deliverResult(r *replica, x shard.Event) {
 	c := w.sessions[x.Session]
-	if c == nil || c.lastAsked[r.s.id-1] != r {
+	if c == nil || c.lastAsked[placeOf(r.s.id)] != r {
 		return
 	}
 	w.sendToClient(c, func() {
@@ -583,7 +583,7 @@ func (w *simulation) send(c *client, o *op) {
 		s = w.shards[w.pick(StaleMap, c.n, shards)]
 	}
 	r := s.leader
-	c.lastAsked[s.id-1] = r
+	c.lastAsked[placeOf(s.id)] = r
 	o.next = w.now + 700
 	w.request(c, r, 0, shard.Command{Kind: o.kind, Node: node, Epoch: c.epoch, Body: o.body}, func(x shard.Event) { w.answered(c, o, x) })
 }

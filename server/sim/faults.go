@@ -42,13 +42,14 @@ const (
 	StaleMap                      // a client asks a shard that may not own the bucket
 	Restore                       // a process restores the session of one that died from its saved state
 	RestoreTwice                  // two processes do so, from the same saved state or an older one
+	RemoveShard                   // a shard is emptied and removed, and another one is made
 	faultsCount
 )
 
 var faultNames = [faultsCount]string{
 	"elect", "transfer", "transfer-fails", "pause", "isolate", "crash", "crash-midway", "snapshot", "lag", "lose-message", "duplicate-message", "delay-message", "barrier-fails", "not-proposed", "lose-proposal", "delay-proposal", "move-bucket",
 	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies", "client-stops", "conn-lost", "same-epoch", "acquire", "exclusive", "wait",
-	"release", "cancel-wait", "stale-map", "restore", "restore-twice",
+	"release", "cancel-wait", "stale-map", "restore", "restore-twice", "remove-shard",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -25,7 +25,9 @@ type moveStep struct {
 	c shard.Command
 }
 
-func (w *simulation) ownerOf(bucket uint32) *raftGroup { return w.shards[w.routes.owner[bucket]-1] }
+func (w *simulation) ownerOf(bucket uint32) *raftGroup {
+	return w.shards[placeOf(w.routes.owner[bucket])]
+}
 
 // activeShard is the shard in which a bucket is active, nil while it moves.
 func (w *simulation) activeShard(bucket uint32) *raftGroup {
@@ -45,6 +47,9 @@ func (w *simulation) changeRoute(v *move, owner *raftGroup) {
 		for _, r := range s.replicas {
 			var learn func()
 			learn = func() {
+				if r.s.removed {
+					return
+				}
 				if !r.running() {
 					w.after(500, learn) // maps are learned whole: no replica misses one for good
 					return
@@ -82,10 +87,17 @@ func (w *simulation) stepMove() {
 	}
 	v := w.move
 	if v == nil {
-		if w.fault(MoveBucket, 0, 0.01) {
+		likely := 0.01
+		if w.surplus != nil {
+			likely = 0.1
+		}
+		if w.fault(MoveBucket, 0, likely) {
 			b := uint32(w.pick(MoveBucket, 1, buckets))
+			for i := uint32(0); i < buckets && w.surplus != nil && w.ownerOf(b) != w.surplus; i++ {
+				b = (b + 1) % buckets
+			}
 			v = &move{bucket: b, epoch: w.routes.epoch[b] + 1, from: w.ownerOf(b), to: w.shards[w.pick(MoveBucket, 2, shards)], phase: "freeze"}
-			if v.to != v.from {
+			if v.to != v.from && v.to != w.surplus {
 				w.move = v
 			}
 		}
@@ -140,3 +152,60 @@ func (w *simulation) stepMove() {
 		w.fail("%s of bucket %d under epoch %d: %v", v.phase, v.bucket, v.epoch, st)
 	}
 }
+
+// placeOf is the place of a shard in simulation.shards. A shard that takes the place of a removed
+// one has an id of its own.
+func placeOf(id uint64) uint64 { return (id - 1) % shards }
+
+// shardByID finds a shard; nil for one that was removed.
+func (w *simulation) shardByID(id uint64) *raftGroup {
+	if s := w.shards[placeOf(id)]; s.id == id {
+		return s
+	}
+	return nil
+}
+
+// stepRemoval picks a shard that is to go, now and then, and removes it when its buckets have
+// moved: nothing in it is kept. Another one takes its place, with a new id and with the nodes, and
+// gets buckets by moves.
+func (w *simulation) stepRemoval() {
+	if w.faultsOver {
+		w.surplus = nil
+	}
+	s := w.surplus
+	if s == nil {
+		if w.fault(RemoveShard, 0, 0.002) {
+			w.surplus = w.shards[w.pick(RemoveShard, 1, shards)]
+		}
+		return
+	}
+	if w.move != nil {
+		return
+	}
+	for b := range uint32(buckets) {
+		if w.ownerOf(b) == s {
+			return
+		}
+	}
+	w.removeShard(s)
+}
+
+func (w *simulation) removeShard(s *raftGroup) {
+	s.removed = true
+	for _, r := range s.replicas {
+		r.crash()
+		r.downUntil = never
+	}
+	next := newGroup(w, s.id+shards)
+	w.shards[placeOf(s.id)], w.surplus = next, nil
+	w.faultsOver = true // it begins without any
+	next.elect(next.replicas[0])
+	next.leader.apply(1)
+	next.commit(next.leader, shard.Command{Kind: shard.CmdNodePut, Body: w.nodePut()})
+	w.faultsOver = false
+	w.appliedRevision[placeOf(s.id)] = w.revision
+	w.counts["shard removed"]++
+}
+
+// never is a time that does not come.
+const never = 1 << 62

@@ -206,6 +206,7 @@ func (w *simulation) step() {
 		s.step()
 	}
 	w.stepMove()
+	w.stepRemoval()
 	w.changeGracePeriod()
 	for i := range w.clients {
 		w.clientStep(i)

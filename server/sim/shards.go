@@ -36,6 +36,7 @@ type raftGroup struct {
 	term         uint64
 	leader       *replica
 	replicas     [replicas]*replica
+	removed      bool // it is in simulation.shards no more
 }
 
 // replica is a process that hosts one shard, and may believe that it leads it.
@@ -65,7 +66,7 @@ type replica struct {
 func newGroup(w *simulation, id uint64) *raftGroup {
 	s := &raftGroup{w: w, id: id, committed: shard.New(id), goneSessions: map[uint64]bool{}}
 	for i := range s.replicas {
-		r := &replica{w: w, s: s, n: uint32(id)*10 + uint32(i), routes: w.routes}
+		r := &replica{w: w, s: s, n: uint32(placeOf(id)+1)*10 + uint32(i), routes: w.routes}
 		r.rate, r.offset = 1_000_000-5_000+w.pick(Elect, r.n, 10_001), w.pick(Elect, r.n, 1<<20)
 		r.boot()
 		s.replicas[i] = r
@@ -476,7 +477,10 @@ func (r *replica) sendPeerMessage(p leader.Message) {
 	msg := bytes.Clone(p.Bytes)
 	for range copies {
 		w.after(w.delay(r.n), func() {
-			s := w.shards[p.To-1]
+			s := w.shardByID(p.To)
+			if s == nil {
+				return
+			}
 			to := s.leader
 			if other := s.replicas[w.pick(LoseMessage, r.n, replicas)]; other.leading && !w.faultsOver {
 				to = other

@@ -21,7 +21,7 @@ var (
 var rareEvents = []string{
 	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed", "moved", "notified of a move", "granted later", "granted",
 	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "remote session released",
-	"restored", "restore refused",
+	"restored", "restore refused", "shard removed",
 }
 
 func TestSimulate(t *testing.T) {

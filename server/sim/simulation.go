@@ -40,7 +40,7 @@ type simulation struct {
 	revision                  uint64
 	appliedRevision           [shards]uint64 // revision of the node that the shard has applied
 
-	shards     [shards]*raftGroup
+	shards     [shards]*raftGroup // see placeOf
 	clients    []*client
 	clientsN   uint32
 	conns      map[uint64]*clientConn
@@ -50,6 +50,7 @@ type simulation struct {
 	routes    routingTable
 	move      *move
 	moveSteps []moveStep
+	surplus   *raftGroup // it is to have no buckets, and then to go; nil: none is
 
 	// what only an observer of all shards knows
 	sessions map[uint64]*client // by session

@@ -15,8 +15,8 @@ type Share struct {
 }
 
 // Shares says how the buckets of a tier are to be spread: over its ready replicasets with shards,
-// in proportion to their weights, and evenly over the shards of each. Remainders go to the largest
-// fractions. In order of replicaset and shard; empty if no replicaset may have buckets.
+// in proportion to their weights, and evenly over the shards of each that stay. Remainders go to
+// the largest fractions. In order of replicaset and shard; empty if no replicaset may have buckets.
 func (s *State) Shares(tier uint8) []Share {
 	t, ok := s.Tier(tier)
 	if !ok {
@@ -35,9 +35,9 @@ func (s *State) Shares(tier uint8) []Share {
 			continue
 		}
 		var shards []uint64
-		for i := range s.shards {
-			if s.shards[i].Replicaset == set.ID {
-				shards = append(shards, s.shards[i].ID)
+		for _, x := range s.ShardsOf(set.ID) {
+			if !s.Surplus(&x) {
+				shards = append(shards, x.ID)
 			}
 		}
 		if len(shards) > 0 {

@@ -161,7 +161,7 @@ func (r *clusterRun) move() MoveRef {
 
 func (r *clusterRun) command() Command {
 	version := Version{1, []uint32{2, 2, 2, 2, 2, 3, 3, 4}[r.pick("minor", 8)], 0}
-	switch r.pick("what", 36) {
+	switch r.pick("what", 38) {
 	case 0, 1, 2, 9:
 		uuid := fmt.Sprintf("u%d", r.pick("uuid", 30))
 		return &Join{
@@ -188,7 +188,13 @@ func (r *clusterRun) command() Command {
 		}
 		return &InstanceCurrent{i.ID, i.Target}
 	case 29:
-		return &ClusterVersion{r.instance().Version}
+		v := r.instance().Version
+		for _, i := range r.s.Instances() { // the highest that all have
+			if !i.Expelled() && i.Version.Compare(v) < 0 && r.pick("legal", 4) > 0 {
+				v = i.Version
+			}
+		}
+		return &ClusterVersion{v}
 	case 10:
 		return &ReplicasetIsReady{r.replicaset()}
 	case 11:
@@ -249,6 +255,19 @@ func (r *clusterRun) command() Command {
 		return &InstanceReassign{i.ID, i.Revision - uint64(r.pick("old", 4)/3), r.replicaset()}
 	case 33:
 		return &ShardsRemove{r.replicaset()}
+	case 35:
+		return &TierShards{uint8(r.pick("tier", 4) / 3), uint32(r.pick("shards", 5))}
+	case 36:
+		i := r.instance()
+		return &ShardAdd{i.Replicaset, i.ID, uint32(len(r.s.ShardsOf(i.Replicaset)) - r.pick("old", 4)/3)}
+	case 37:
+		x := r.group()
+		for _, o := range r.s.Shards() {
+			if r.s.Surplus(&o) && r.pick("surplus", 2) == 0 {
+				x = o
+			}
+		}
+		return &ShardRemove{x.ID}
 	case 28, 30:
 		if r.pick("abort", 2) == 0 {
 			return &MoveAbort{r.move()}
@@ -374,7 +393,7 @@ func TestClusterInvariants(t *testing.T) {
 	}
 	for _, k := range []Kind{
 		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady, KindWeightSet, KindReplicasetExpel, KindReplicasetIsExpelled,
-		KindTierReplicationFactor, KindShardsCreate, KindShardsRemove, KindInstanceReassign, KindReplicaAdd, KindReplicaTarget, KindReplicaRole, KindMasterTarget, KindMasterCurrent, KindBucketsAssign, KindShardReady,
+		KindTierReplicationFactor, KindTierShards, KindShardsCreate, KindShardAdd, KindShardRemove, KindShardsRemove, KindInstanceReassign, KindReplicaAdd, KindReplicaTarget, KindReplicaRole, KindMasterTarget, KindMasterCurrent, KindBucketsAssign, KindShardReady,
 		KindMoveBegin, KindMoveCommit, KindMoveAbort, KindMoveEnd,
 	} {
 		if done[k] == 0 {
@@ -382,6 +401,41 @@ func TestClusterInvariants(t *testing.T) {
 		}
 	}
 	t.Log(done)
+}
+
+// checkShardCounts: a shard is added only where one is missing. It is removed only if its
+// replicaset has too many, and as many older ones as are to stay, and if nothing is left in it.
+func checkShardCounts(t *rapid.T, before, after *State, c Command) {
+	count := func(s *State, replicaset uint64) (n int) {
+		for _, x := range s.Shards() {
+			if x.Replicaset == replicaset {
+				n++
+			}
+		}
+		return n
+	}
+	for _, x := range after.Shards() {
+		if _, had := before.Shard(x.ID); had {
+			continue
+		}
+		if tier, _ := before.Tier(x.Tier); count(after, x.Replicaset) > int(tier.ShardsPerReplicaset) {
+			t.Fatalf("%#v: replicaset %d has %d shards, the tier says %d", c, x.Replicaset, count(after, x.Replicaset), tier.ShardsPerReplicaset)
+		}
+	}
+	if remove, ok := c.(*ShardRemove); ok {
+		x, _ := before.Shard(remove.Shard)
+		tier, _ := before.Tier(x.Tier)
+		older := 0
+		for _, o := range before.Shards() {
+			if o.Replicaset == x.Replicaset && o.ID < x.ID {
+				older++
+			}
+		}
+		moves := slices.ContainsFunc(before.Moves(), func(m Move) bool { return m.From == x.ID || m.To == x.ID })
+		if older < int(tier.ShardsPerReplicaset) || owned(before, x.ID) > 0 || moves {
+			t.Fatalf("%#v: shard %d was not to go, or had something left", c, x.ID)
+		}
+	}
 }
 
 // owned counts the buckets of a shard, one by one.
@@ -508,6 +562,7 @@ func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 			}
 		}
 	}
+	checkShardCounts(t, before, after, c)
 	if _, commit := c.(*MoveCommit); !commit {
 		for _, tier := range before.Tiers() {
 			for bucket := range tier.Buckets {

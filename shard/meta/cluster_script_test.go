@@ -76,6 +76,13 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 	case "tier-replication-factor":
 		return s.apply(d, &TierReplicationFactor{uint8(s.number(d, "tier")), uint32(s.number(d, "rf"))})
 
+	case "tier-shards":
+		return s.apply(d, &TierShards{uint8(s.number(d, "tier")), uint32(s.number(d, "shards"))})
+	case "shard-add":
+		return s.apply(d, &ShardAdd{s.replicaset(d), s.instance(d, 1).ID, uint32(s.number(d, "has"))})
+	case "shard-remove":
+		return s.apply(d, &ShardRemove{s.shard(d)})
+
 	case "shards-create":
 		return s.apply(d, &ShardsCreate{s.replicaset(d), s.instance(d, 1).ID})
 	case "replica-add":

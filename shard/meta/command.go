@@ -36,6 +36,7 @@ const (
 	KindReplicasetExpel       Kind = 32
 	KindReplicasetIsExpelled  Kind = 33
 	KindTierReplicationFactor Kind = 34
+	KindTierShards            Kind = 35
 
 	KindShardsCreate  Kind = 40
 	KindReplicaAdd    Kind = 41
@@ -44,6 +45,8 @@ const (
 	KindMasterTarget  Kind = 44
 	KindMasterCurrent Kind = 45
 	KindShardsRemove  Kind = 46
+	KindShardAdd      Kind = 47
+	KindShardRemove   Kind = 48
 
 	KindBucketsAssign Kind = 50
 	KindMoveBegin     Kind = 51
@@ -102,8 +105,11 @@ var newCommand = [256]func() Command{
 	KindReplicasetExpel:       empty[ReplicasetExpel],
 	KindReplicasetIsExpelled:  empty[ReplicasetIsExpelled],
 	KindTierReplicationFactor: empty[TierReplicationFactor],
+	KindTierShards:            empty[TierShards],
 	KindShardsCreate:          empty[ShardsCreate],
 	KindShardsRemove:          empty[ShardsRemove],
+	KindShardAdd:              empty[ShardAdd],
+	KindShardRemove:           empty[ShardRemove],
 	KindReplicaAdd:            empty[ReplicaAdd],
 	KindReplicaTarget:         empty[ReplicaTarget],
 	KindReplicaRole:           empty[ReplicaRole],

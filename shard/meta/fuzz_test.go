@@ -85,6 +85,10 @@ func examples() []Command {
 		&ShardsCreate{4, 4},
 		&ShardsRemove{4},
 		&InstanceReassign{Instance: 4, Expected: 49, Replicaset: 2},
+		&TierShards{2, 4},
+		&ShardAdd{2, 2, 2},
+		&TierShards{2, 2},
+		&ShardRemove{305},
 	}
 }
 

@@ -34,15 +34,24 @@ func (c *ShardsCreate) apply(s *State) Result {
 	case t.Buckets == 0 || set.Phase >= ToBeExpelled:
 		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s, or of a tier without data; it gets no shards", set.Name, set.Phase)
 	case !ok || i.Replicaset != set.ID || i.Expelled():
-		return refuse(protocol.StatusPreconditionFailed, "instance %d is no member of replicaset %s; choose one that is", c.Instance, set.Name)
-	case len(s.shards)+int(t.ShardsPerReplicaset) > MaxShards || s.nextShard+uint64(t.ShardsPerReplicaset) > MaxShardID:
-		return refuse(protocol.StatusPreconditionFailed, "the cluster has %d data shards, there is no room for %d more; expel a replicaset first",
-			len(s.shards), t.ShardsPerReplicaset)
+		return notMember(c.Instance, &set)
+	}
+	return s.addShards(&set, i.ID, t.ShardsPerReplicaset)
+}
+
+func notMember(instance uint64, set *Replicaset) Result {
+	return refuse(protocol.StatusPreconditionFailed, "instance %d is no member of replicaset %s; choose one that is", instance, set.Name)
+}
+
+// addShards gives a replicaset new shards that a member founds.
+func (s *State) addShards(set *Replicaset, founder uint64, count uint32) Result {
+	if len(s.shards)+int(count) > MaxShards || s.nextShard+uint64(count) > MaxShardID {
+		return refuse(protocol.StatusPreconditionFailed, "the cluster has %d data shards, there is no room for %d more; expel a replicaset first", len(s.shards), count)
 	}
 	s.shards = slices.Clone(s.shards)
-	for range t.ShardsPerReplicaset {
+	for range count {
 		s.nextShard++
-		s.shards = append(s.shards, newShard(s.nextShard, t.ID, set.ID, i.ID, s.revision))
+		s.shards = append(s.shards, newShard(s.nextShard, set.Tier, set.ID, founder, s.revision))
 	}
 	s.mapVersion = s.revision
 	return Result{}

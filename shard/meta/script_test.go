@@ -205,7 +205,7 @@ func (s *script) apply(d *datadriven.TestData, c Command) string {
 		out += "nothing changed\n"
 	}
 	for _, ev := range Audit(&before, &s.m.State, s.index) {
-		if ev.Index != s.index || ev.Instance == 0 {
+		if about := ev.Instance != 0 || ev.Shard != 0 || ev.Tier != ""; ev.Index != s.index || !about {
 			s.t.Fatalf("event %+v", ev)
 		}
 		out += fmt.Sprintf("audit %d %s (%s): %s\n", ev.Count, ev.Title, ev.Severity, ev.Message)

@@ -22,9 +22,9 @@ type Tier struct {
 	Name                string
 	Buckets             uint32 // 0: no data
 	ReplicationFactor   uint32 // how many instances a replicaset is filled up to
-	ShardsPerReplicaset uint32
-	CanVote             bool // in the meta shard
-	Bootstrapped        bool // its buckets were assigned
+	ShardsPerReplicaset uint32 // how many each replicaset is to have; while it changes, some have more or fewer
+	CanVote             bool   // in the meta shard
+	Bootstrapped        bool   // its buckets were assigned
 	// Runs say which shard owns which buckets, in bucket order. Invariant: they cover 0..Buckets-1
 	// without gap or overlap, neighbours differ in shard or epoch, and every shard is of this tier.
 	// Before the assignment there is one run, of shard 0 and epoch 0.

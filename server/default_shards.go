@@ -1,0 +1,26 @@
+package server
+
+import (
+	"cmp"
+	"runtime"
+)
+
+// maxDefaultShards is the most data shards that a replicaset gets without being asked for a number:
+// one log store and its step worker serve all shards of an instance, and are busy before as many
+// shards are. server/deploy/SIZING.md has the figures.
+const maxDefaultShards = 8
+
+// DefaultShards is the number of data shards of each replicaset of a new cluster, for an instance
+// with so many cores and a replication factor: a shard for the cores, divided by the copies and
+// one. Clients, or other instances, have the rest of the machine.
+//
+// Two cores: 1. Eight cores: 4 with one copy, 2 with three. From 16 cores with one copy, and from
+// 32 with three: 8, which is the most.
+func DefaultShards(cores, copies int) int {
+	return min(max(cores/(max(copies, 1)+1), 1), maxDefaultShards)
+}
+
+// shardsPerReplicaset is the number of data shards of a new cluster's replicasets.
+func (c *Config) shardsPerReplicaset() int {
+	return cmp.Or(c.Shards, min(DefaultShards(runtime.GOMAXPROCS(0), c.ReplicationFactor), max(1, int(c.Buckets))))
+}

@@ -1,0 +1,106 @@
+package governor
+
+import "github.com/signalbox-dev/signalbox/shard/meta"
+
+// surplusShards are the shards that are to go: see meta.State.Surplus.
+func surplusShards(s *meta.State) map[uint64]bool {
+	surplus, left := make(map[uint64]bool), make(map[uint64]uint32)
+	for _, x := range s.Shards() { // the oldest stay
+		if _, ok := left[x.Replicaset]; !ok {
+			t, _ := s.Tier(x.Tier)
+			left[x.Replicaset] = t.ShardsPerReplicaset
+		}
+		if left[x.Replicaset] == 0 {
+			surplus[x.ID] = true
+		} else {
+			left[x.Replicaset]--
+		}
+	}
+	return surplus
+}
+
+// shardCountDiffers says that a replicaset has shards, and more or fewer than its tier says.
+func (p *planner) shardCountDiffers(set *meta.Replicaset) bool {
+	t, _ := p.State.Tier(set.Tier)
+	n := len(p.State.ShardsOf(set.ID))
+	return n > 0 && n != int(t.ShardsPerReplicaset)
+}
+
+// planShardCounts gives each replicaset as many shards as its tier says. Missing shards are made
+// one after the other, each founded by the member that leads the fewest. planShards and
+// planMembership complete them, and planBalance moves buckets to them. It also takes the buckets
+// off surplus shards, which are removed when nothing is left in them.
+func (p *planner) planShardCounts() {
+	for _, set := range p.State.Replicasets() {
+		if set.Phase != meta.ReplicasetReady || p.removingShards[set.ID] || !p.shardCountDiffers(&set) {
+			continue
+		}
+		t, _ := p.State.Tier(set.Tier)
+		shards := p.State.ShardsOf(set.ID)
+		if n := uint32(len(shards)); n < t.ShardsPerReplicaset {
+			if founder := p.shardFounder(&set, shards); founder != 0 {
+				p.add(Step{Kind: AddShard, Replicaset: set.ID, Instance: founder, Count: n})
+			} else {
+				p.addWait(Outside, "replicaset "+set.Name+" to get another shard", "it has %d, its tier says %d, and none of its instances is up and stays", n, t.ShardsPerReplicaset)
+			}
+		}
+		for i := range shards {
+			if p.surplus[shards[i].ID] {
+				p.planShardRemoval(&t, &set, &shards[i])
+			}
+		}
+	}
+}
+
+// shardFounder is the member that starts another shard of a replicaset: of those that are up and
+// stay, the one that leads the fewest. Ties go to the lowest id; 0 for none.
+func (p *planner) shardFounder(set *meta.Replicaset, shards []meta.Shard) uint64 {
+	leads := make(map[uint64]int)
+	for i := range shards {
+		leads[targetMaster(&shards[i])]++
+	}
+	var members []*meta.Instance
+	all := p.State.Instances()
+	for n := range all {
+		if i := &all[n]; i.Replicaset == set.ID && online(i) {
+			members = append(members, i)
+		}
+	}
+	best := uint64(0)
+	for len(members) > 0 {
+		id := p.founder(members)
+		if id == 0 {
+			break
+		}
+		if best == 0 || leads[id] < leads[best] {
+			best = id
+		}
+		for members[0].ID != id {
+			members = members[1:]
+		}
+		members = members[1:]
+	}
+	return best
+}
+
+// planShardRemoval removes a surplus shard when its buckets have moved.
+func (p *planner) planShardRemoval(t *meta.Tier, set *meta.Replicaset, x *meta.Shard) {
+	what := x.String() + " of replicaset " + set.Name + " to be removed"
+	buckets := uint32(0)
+	for _, run := range t.Runs {
+		if run.Shard == x.ID {
+			buckets += run.Count
+		}
+	}
+	if buckets > 0 {
+		p.addDependentWait(what, "%d buckets are still in it; they move to the shards that stay", buckets)
+		return
+	}
+	for _, m := range p.State.Moves() {
+		if m.From == x.ID || m.To == x.ID {
+			p.addDependentWait(what, "a move of buckets from shard %d to shard %d is not finished", m.From, m.To)
+			return
+		}
+	}
+	p.add(Step{Kind: RemoveShard, Shard: x.ID})
+}
