@@ -122,6 +122,19 @@ func (s *sessions) end(vs *viewers, cookie string) {
 	}
 }
 
+// expire ends sessions that are over, so that their clients make room for others.
+func (s *sessions) expire(vs *viewers) {
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for hash, x := range s.byHash {
+		if x.over(now) {
+			delete(s.byHash, hash)
+			vs.release(x.viewer)
+		}
+	}
+}
+
 func (s *sessions) clear(vs *viewers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,6 +186,9 @@ func localPath(to string) string {
 
 // serveEnter exchanges the one-time secret for a session.
 func (c *Console) serveEnter(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead { // whoever only looks where the link leads does not use it up
+		return
+	}
 	given := r.URL.Query().Get("secret")
 	c.mu.Lock()
 	right := c.cfg.Secret != "" && subtle.ConstantTimeCompare([]byte(given), []byte(c.cfg.Secret)) == 1 && !c.entered
@@ -227,6 +243,7 @@ func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, http.StatusServiceUnavailable, "Busy", "Others log in right now. Try again in a moment.")
 		return
 	}
+	c.sessions.expire(c.viewers)
 	v, err := c.viewers.get(r.Context(), []byte(token))
 	if err != nil {
 		status, _, text := explain(err)

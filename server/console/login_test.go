@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -140,12 +141,38 @@ func TestRightIsTakenAway(t *testing.T) {
 	s.get("/sessions").wants(t, 303)
 }
 
+// TestClientsAreBounded: browsers that were closed without a logout make room once their sessions
+// are over.
+func TestClientsAreBounded(t *testing.T) {
+	var now atomic.Int64
+	start := time.Now()
+	s := openSite(t, func(c *Config) { c.Now = func() time.Time { return start.Add(time.Duration(now.Load())) } }, withAuth())
+	a := s.administrator()
+	var last admin.Token
+	for i := range maxViewers + 1 {
+		token, err := a.CreateToken(t.Context(), "", "alice")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = *token
+		if i < maxViewers {
+			s.login(token.Secret).wants(t, 303)
+			s.browser.Jar, _ = cookiejar.New(nil)
+		}
+	}
+	s.login(last.Secret).wants(t, 503, "32 different credentials")
+	now.Add(int64(sessionIdle + time.Second))
+	s.login(last.Secret).wants(t, 303)
+}
+
 func TestSecretLink(t *testing.T) {
 	s := openSite(t, func(c *Config) { c.Secret, c.Client.Token = "one-time", []byte(adminToken) }, withAuth())
 	s.get("/").wants(t, 403, "Open the link")
 	s.get("/live/").wants(t, 403)
 	s.get("/data").wants(t, 403)
 	s.get("/enter?secret=wrong").wants(t, 403, "used already")
+	s.get("/enter?secret=one-time", func(r *http.Request) { r.Method = http.MethodHead }).wants(t, 200)
+	s.get("/").wants(t, 403)
 	s.get("/enter?secret=one-time").wants(t, 303)
 	s.get("/").wants(t, 200, "healthy", "admin")
 	s.get("/enter?secret=one-time").wants(t, 403)
