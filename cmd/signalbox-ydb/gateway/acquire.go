@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -14,6 +15,7 @@ import (
 type acquire struct {
 	reqID    uint64
 	name     string
+	size     int                // of the request, in bytes
 	cancel   context.CancelFunc // of its wait
 	placed   bool               // it has a place among the requests in flight; operations.mu guards it, as answered
 	answered bool
@@ -24,8 +26,8 @@ var errReleased = protocol.Errorf(protocol.StatusAborted, "the session has left 
 
 func (o *operations) acquire(m *Ydb_Coordination.SessionRequest_AcquireSemaphore) {
 	ctx, cancel := context.WithCancel(o.st.ctx)
-	a := &acquire{reqID: m.GetReqId(), name: m.GetName(), cancel: cancel, placed: true}
-	if !o.admit(func(err error) { o.st.out.put(a.result(false, err), guarded) }) {
+	a := &acquire{reqID: m.GetReqId(), name: m.GetName(), size: proto.Size(m), cancel: cancel, placed: true}
+	if !o.admit(a.size, func(err error) { o.st.out.put(a.result(false, err), guarded) }) {
 		cancel()
 		return
 	}
@@ -90,6 +92,7 @@ func (o *operations) giveUpPlace(a *acquire) {
 	if a.placed {
 		a.placed = false
 		o.inFlight--
+		o.bytes -= a.size
 	}
 }
 
@@ -109,7 +112,8 @@ func (o *operations) release(m *Ydb_Coordination.SessionRequest_ReleaseSemaphore
 			},
 		}}
 	}
-	if !o.admit(func(err error) { o.st.out.put(answer(false, err), guarded) }) {
+	size := proto.Size(m)
+	if !o.admit(size, func(err error) { o.st.out.put(answer(false, err), guarded) }) {
 		return
 	}
 	o.inOrder(m.GetName(), func(func()) {
@@ -117,12 +121,11 @@ func (o *operations) release(m *Ydb_Coordination.SessionRequest_ReleaseSemaphore
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.st.isOver(err) {
-			o.inFlight--
 			return
 		}
 		if err == nil && released {
 			o.abort(o.waiting[m.GetName()], errReleased)
 		}
-		o.st.out.putThen(answer(released, err), guarded, o.leave)
+		o.st.out.putThen(answer(released, err), guarded, o.leaver(size))
 	})
 }

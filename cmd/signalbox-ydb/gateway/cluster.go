@@ -129,11 +129,12 @@ func (t *clusterTable) remove(c *cluster) {
 }
 
 // evict closes the connection that was not used for longest, of those without calls and sessions.
-// It is false if there is none. The table's lock is held.
+// One that is still being made stays, so that the tries in progress are bounded too. It is false if
+// there is none. The table's lock is held.
 func (t *clusterTable) evict() bool {
 	var oldest *cluster
 	for _, c := range t.byToken {
-		if c.users == 0 && (oldest == nil || c.lastUsed < oldest.lastUsed) && !c.hasSessions() {
+		if c.users == 0 && (oldest == nil || c.lastUsed < oldest.lastUsed) && c.isReady() && !c.hasSessions() {
 			oldest = c
 		}
 	}
@@ -165,6 +166,16 @@ func (t *clusterTable) close() {
 		})
 	}
 	all.Wait()
+}
+
+// isReady says whether client or err is set.
+func (c *cluster) isReady() bool {
+	select {
+	case <-c.ready:
+		return true
+	default:
+		return false
+	}
 }
 
 func (c *cluster) hasSessions() bool {

@@ -56,6 +56,10 @@ const (
 	// surrounds it.
 	maxDescription = 60 << 20
 
+	// maxHeaders bounds the headers of a call, in bytes. Tokens and names of methods are kept, and
+	// gRPC's own bound is 16 MiB.
+	maxHeaders = 64 << 10
+
 	// maxStreams bounds the streams of one connection, so that one client cannot take all memory. A
 	// program that opens a session for each of its users has thousands on one connection.
 	maxStreams = 10_000
@@ -118,6 +122,7 @@ func New(cfg Config) (*Gateway, error) {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(maxSend),
+		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),

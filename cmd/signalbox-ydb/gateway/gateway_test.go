@@ -226,6 +226,63 @@ func TestOutbox(t *testing.T) {
 	close(slow.gate)
 }
 
+// TestOutboxOfSmallMessages: messages of a few bytes count with what they take in memory.
+func TestOutboxOfSmallMessages(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	slow := &sink{gate: make(chan struct{})}
+	failed := false
+	o := newOutbox(ctx, slow, func() bool { return true }, func(err error) { failed = protocol.StatusOf(err) == protocol.StatusOverloaded })
+	m := pong(0)
+	for range maxQueued/queuedCost + 1 {
+		o.put(m, guarded)
+	}
+	if !failed {
+		t.Errorf("%d messages wait for a client that does not read", len(o.queue))
+	}
+	cancel()
+	close(slow.gate)
+}
+
+// TestInFlightBytes: the requests in flight are bounded in bytes too, and give back what they took.
+func TestInFlightBytes(t *testing.T) {
+	o := newOperations(&stream{g: &Gateway{}})
+	var refused error
+	refuse := func(err error) { refused = err }
+	for range maxInFlightBytes / maxReceive {
+		if !o.admit(maxReceive, refuse) {
+			t.Fatal(refused)
+		}
+	}
+	if o.admit(1, refuse) || protocol.StatusOf(refused) != protocol.StatusOverloaded {
+		t.Fatal(refused)
+	}
+	o.leaver(maxReceive)()
+	if !o.admit(maxReceive, refuse) {
+		t.Fatal(refused)
+	}
+}
+
+// TestTokensOfConnectionsInTheMaking: clients that give up while their connections are being made
+// leave the table full, and the next token is refused until a try is over.
+func TestTokensOfConnectionsInTheMaking(t *testing.T) {
+	table := newClusterTable(&Gateway{})
+	for i := range maxClusters {
+		token := fmt.Sprint(i)
+		table.byToken[token] = &cluster{token: token, ready: make(chan struct{})}
+	}
+	if c, err := table.take("one more"); protocol.StatusOf(err) != protocol.StatusOverloaded || len(table.byToken) != maxClusters {
+		t.Fatal(c, err, len(table.byToken))
+	}
+}
+
+// TestLongResult: a result that gRPC would refuse to send is refused in its envelope.
+func TestLongResult(t *testing.T) {
+	op, err := operation(&Ydb_Coordination.Config{Path: string(make([]byte, maxDescription))}, nil)
+	if err != nil || op.GetStatus().String() != "PRECONDITION_FAILED" || op.GetResult() != nil {
+		t.Fatal(op.GetStatus(), err)
+	}
+}
+
 func TestStatuses(t *testing.T) {
 	for st := protocol.StatusOK; st <= protocol.StatusInternal; st++ {
 		if int(st) >= len(statuses) || statuses[st] == 0 {

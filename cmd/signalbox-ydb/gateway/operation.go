@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // call carries out a call on the cluster and puts its outcome into YDB's envelope. An error of the
@@ -38,6 +39,9 @@ func (g *Gateway) call(ctx context.Context, work func(ctx context.Context, c *cl
 
 // operation is the envelope of a finished call.
 func operation(result proto.Message, err error) (*Ydb_Operations.Operation, error) {
+	if err == nil && result != nil && proto.Size(result) > maxDescription {
+		err = protocol.Errorf(protocol.StatusPreconditionFailed, "the result is longer than %d bytes; list in parts with signalbox's own CLI", maxDescription)
+	}
 	op := &Ydb_Operations.Operation{Ready: true, Status: unaryStatus(err), Issues: issuesOf(err)}
 	if err == nil && result != nil {
 		packed, err := anypb.New(result)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -17,6 +18,8 @@ const (
 	// queued. It is far above what one session has use for, and keeps a client that floods from
 	// filling the window of all sessions with its token.
 	maxInFlight = 1024
+	// maxInFlightBytes bounds those requests in bytes: each may have up to maxReceive.
+	maxInFlightBytes = 64 << 20
 	// maxDescribes bounds the descriptions with owners or waiters that a stream reads at a time:
 	// each may have up to maxDescription bytes.
 	maxDescribes = 4
@@ -37,6 +40,7 @@ type operations struct {
 
 	mu       sync.Mutex
 	inFlight int
+	bytes    int                      // of the requests in flight
 	tails    map[string]chan struct{} // by name: closed when the last request so far was answered
 	waiting  map[string]*acquire      // by name: the acquire in the queue that was not answered
 	watches  map[string]*watch        // by name: the session's one-shot watch
@@ -50,8 +54,9 @@ func newOperations(st *stream) *operations {
 	}
 }
 
-// admit takes a place among the requests in flight; refuse answers when there is none.
-func (o *operations) admit(refuse func(error)) bool {
+// admit takes a place among the requests in flight for one of size bytes; refuse answers when there
+// is none.
+func (o *operations) admit(size int, refuse func(error)) bool {
 	o.st.g.metrics.requests.Add(1)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,15 +64,23 @@ func (o *operations) admit(refuse func(error)) bool {
 		refuse(protocol.Errorf(protocol.StatusOverloaded, "%d requests of this stream are not answered yet, the most that may be; wait for answers", maxInFlight))
 		return false
 	}
+	if o.bytes+size > maxInFlightBytes {
+		refuse(protocol.Errorf(protocol.StatusOverloaded, "requests of %d bytes are not answered yet, and %d may be; wait for answers", o.bytes, maxInFlightBytes))
+		return false
+	}
 	o.inFlight++
+	o.bytes += size
 	return true
 }
 
-// leave gives the place back.
-func (o *operations) leave() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.inFlight--
+// leaver gives the place of a request of size bytes back.
+func (o *operations) leaver(size int) func() {
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.inFlight--
+		o.bytes -= size
+	}
 }
 
 // inOrder runs work when the requests on the name that came before are answered. work calls
@@ -99,25 +112,24 @@ func (o *operations) inOrder(name string, work func(answered func())) {
 }
 
 // simple runs a request with one answer.
-func (o *operations) simple(name string, run func(ctx context.Context) error, answer func(error) *response) {
+func (o *operations) simple(m proto.Message, name string, run func(ctx context.Context) error, answer func(error) *response) {
 	put := func(err error) { o.st.out.put(answer(err), guarded) }
-	if !o.admit(put) {
+	size := proto.Size(m)
+	if !o.admit(size, put) {
 		return
 	}
 	o.inOrder(name, func(func()) {
 		err := run(o.st.ctx)
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.st.isOver(err) {
-			o.inFlight--
-			return
+		if !o.st.isOver(err) { // else the stream is, and all its places with it
+			o.st.out.putThen(answer(err), guarded, o.leaver(size))
 		}
-		o.st.out.putThen(answer(err), guarded, o.leave)
 	})
 }
 
 func (o *operations) create(m *Ydb_Coordination.SessionRequest_CreateSemaphore) {
-	o.simple(m.GetName(),
+	o.simple(m, m.GetName(),
 		func(ctx context.Context) error {
 			return o.st.sess.native.Create(ctx, m.GetName(), m.GetLimit(), m.GetData())
 		},
@@ -129,7 +141,7 @@ func (o *operations) create(m *Ydb_Coordination.SessionRequest_CreateSemaphore) 
 }
 
 func (o *operations) update(m *Ydb_Coordination.SessionRequest_UpdateSemaphore) {
-	o.simple(m.GetName(),
+	o.simple(m, m.GetName(),
 		func(ctx context.Context) error {
 			_, err := o.st.sess.native.Update(ctx, m.GetName(), m.GetData())
 			return err
@@ -142,7 +154,7 @@ func (o *operations) update(m *Ydb_Coordination.SessionRequest_UpdateSemaphore) 
 }
 
 func (o *operations) delete(m *Ydb_Coordination.SessionRequest_DeleteSemaphore) {
-	o.simple(m.GetName(),
+	o.simple(m, m.GetName(),
 		func(ctx context.Context) error {
 			return o.st.sess.native.Delete(ctx, m.GetName(), m.GetForce())
 		},

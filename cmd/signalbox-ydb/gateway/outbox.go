@@ -14,6 +14,8 @@ const (
 	// maxQueued bounds what waits for a client that reads slowly, in bytes. The longest description
 	// always fits.
 	maxQueued = 64 << 20
+	// queuedCost is about what a queued message takes beside its encoded form: a Pong has 2 bytes.
+	queuedCost = 256
 	// healthCheck is how often a message that must wait for the session to be renewed is looked at.
 	healthCheck = 20 * time.Millisecond
 )
@@ -59,7 +61,7 @@ func (o *outbox) put(m *response, when urgency) { o.putThen(m, when, nil) }
 func (o *outbox) putThen(m *response, when urgency, after func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	q := queued{m: m, size: proto.Size(m), when: when, after: after}
+	q := queued{m: m, size: proto.Size(m) + queuedCost, when: when, after: after}
 	if o.bytes > 0 && o.bytes+q.size > maxQueued && when != atOnce {
 		o.fail(protocol.Errorf(protocol.StatusOverloaded, "more than %d bytes wait to be sent; read the stream faster", maxQueued))
 		return

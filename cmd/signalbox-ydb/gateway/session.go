@@ -104,7 +104,7 @@ func (c *cluster) startSession(ctx context.Context, st start) (*session, error) 
 		return nil, err
 	}
 	if st.seqNo > 0 { // the cluster must know it, to refuse lower ones
-		attached, err := c.attach(ctx, n, native.ID(), st)
+		attached, err := c.attach(ctx, ctx, n, native.ID(), st)
 		if err != nil {
 			go func() { _ = native.Close(c.g.ctx) }()
 			return nil, err
@@ -131,8 +131,8 @@ var errLate = protocol.Errorf(protocol.StatusUnavailable, "the cluster did not a
 // with its timeout and not live as long as this gateway. Each session has one such attach at a
 // time.
 func (c *cluster) restoreSession(ctx context.Context, st start) (*session, error) {
-	late := time.NewTimer(answerTimeout)
-	defer late.Stop()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	r := &restoring{done: make(chan struct{})}
 	for {
 		c.mu.Lock()
@@ -147,17 +147,14 @@ func (c *cluster) restoreSession(ctx context.Context, st start) (*session, error
 		select {
 		case <-before.done:
 		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-late.C:
 			return nil, errLate
 		}
 	}
-	go c.runRestore(r, st)
+	go c.runRestore(ctx, r, st)
 	select {
 	case <-r.done:
 		return r.session, r.err
 	case <-ctx.Done():
-	case <-late.C:
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,12 +167,14 @@ func (c *cluster) restoreSession(ctx context.Context, st start) (*session, error
 	return nil, errLate
 }
 
-func (c *cluster) runRestore(r *restoring, st start) {
+// runRestore restores a session. What comes before the attach ends with ctx, the client's wait. It
+// changes nothing, and clients that name any ids while the cluster is down leave nothing behind.
+func (c *cluster) runRestore(ctx context.Context, r *restoring, st start) {
 	var s *session
-	n, err := c.client.Node(c.g.ctx, st.path)
+	n, err := c.client.Node(ctx, st.path)
 	if err == nil {
 		var native *client.Session
-		if native, err = c.attach(c.g.ctx, n, st.session, st); err == nil {
+		if native, err = c.attach(ctx, c.g.ctx, n, st.session, st); err == nil {
 			s = c.adopt(native, st)
 		}
 	}
@@ -192,11 +191,12 @@ func (c *cluster) runRestore(r *restoring, st start) {
 }
 
 // attach takes a session over under the epoch that follows from seq_no and from the epoch that the
-// session has. Others may restore it at the same time: then it looks again.
-func (c *cluster) attach(ctx context.Context, n *client.Node, id uint64, st start) (*client.Session, error) {
+// session has. Others may restore it at the same time: then it looks again. asked bounds the looks,
+// and ctx the attach itself.
+func (c *cluster) attach(asked, ctx context.Context, n *client.Node, id uint64, st start) (*client.Session, error) {
 	var last uint64
 	for try := 1; ; try++ {
-		info, err := n.DescribeSession(ctx, id)
+		info, err := n.DescribeSession(asked, id)
 		if err != nil {
 			return nil, err
 		}

@@ -195,6 +195,10 @@ func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
 		case <-st.g.ctx.Done():
 			return st.end(Ydb.StatusIds_UNAVAILABLE, errors.New("the gateway is shutting down; restore the session at another one"))
 		case err := <-ended:
+			if err == nil && st.ops.stopping {
+				ended = nil // it has nothing more to say, and still gets the answer
+				continue
+			}
 			return err
 		}
 	}

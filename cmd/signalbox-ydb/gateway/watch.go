@@ -24,7 +24,8 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		}
 		return &response{Response: &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult_{DescribeSemaphoreResult: r}}
 	}
-	if !o.admit(func(err error) { o.st.out.put(answer(nil, false, err), guarded) }) {
+	size := proto.Size(m)
+	if !o.admit(size, func(err error) { o.st.out.put(answer(nil, false, err), guarded) }) {
 		return
 	}
 	name := m.GetName()
@@ -41,7 +42,6 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 			case o.describes <- struct{}{}:
 				defer func() { <-o.describes }()
 			case <-o.st.ctx.Done():
-				o.leave()
 				return
 			}
 		}
@@ -60,7 +60,6 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		defer o.mu.Unlock()
 		defer armed()
 		if o.st.isOver(err) {
-			o.inFlight--
 			return
 		}
 		var w *watch
@@ -71,7 +70,7 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 				o.watches[name] = w
 			}
 		}
-		o.st.out.putThen(reply, guarded, o.leave)
+		o.st.out.putThen(reply, guarded, o.leaver(size))
 		if w != nil {
 			go o.awaitChange(w, fired)
 		}

@@ -83,6 +83,18 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// TestLongHeaders: the gateway does not take headers that would fill its memory.
+func TestLongHeaders(t *testing.T) {
+	t.Parallel()
+	address, _ := startGateway(t, sharedCluster(t).Addrs())
+	cc := dialRaw(t, address)
+	ctx := metadata.AppendToOutgoingContext(testContext(t), "x-ydb-auth-ticket", strings.Repeat("x", 100<<10))
+	if _, err := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc).ListEndpoints(ctx, &Ydb_Discovery.ListEndpointsRequest{}); err == nil {
+		t.Fatal("a token of 100 KiB is taken")
+	}
+	node(t, cc)
+}
+
 // TestInFlight: a stream that sends requests without end is refused, and not the memory's end.
 func TestInFlight(t *testing.T) {
 	t.Parallel()

@@ -162,6 +162,16 @@ func TestStop(t *testing.T) {
 	}
 	other.expect("1 acquired=true")
 	restore(t, cc, path, s.id, 1, "key").failed(Ydb.StatusIds_SESSION_EXPIRED)
+
+	// A client that closes its side behind the stop still gets the answer.
+	other.stop()
+	if err := other.rpc.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	other.expect("stopped")
+	if err := other.end(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestBrokenStream: a session whose stream breaks keeps what it holds until its timeout is over,
