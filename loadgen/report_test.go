@@ -143,7 +143,7 @@ func TestShow(t *testing.T) {
 
 // TestTakeSample: what is no admin endpoint is told as such.
 func TestTakeSample(t *testing.T) {
-	answer := "process_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 1000000\ngo_memstats_heap_inuse_bytes 300000\ngo_memstats_stack_inuse_bytes 200000\nodd\nodd x\n"
+	answer := "process_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 1000000\ngo_memory_classes_heap_objects_bytes 250000\ngo_memory_classes_heap_unused_bytes 50000\ngo_memory_classes_heap_stacks_bytes 200000\nodd\nodd x\n"
 	code := http.StatusOK
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(code)

@@ -3,6 +3,7 @@ package loadgen
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -26,6 +27,9 @@ type sample struct {
 	heap     uint64  // bytes in use, stacks included
 }
 
+// heapMetrics are the parts of a heap in use.
+var heapMetrics = []string{"go_memory_classes_heap_objects_bytes", "go_memory_classes_heap_unused_bytes", "go_memory_classes_heap_stacks_bytes"}
+
 // takeSample looks at the instance at an address for operators.
 func takeSample(ctx context.Context, addr string) (sample, error) {
 	s := sample{at: time.Now()}
@@ -33,13 +37,15 @@ func takeSample(ctx context.Context, addr string) (sample, error) {
 	if err != nil {
 		return s, err
 	}
-	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_memstats_heap_inuse_bytes", "go_memstats_stack_inuse_bytes"} {
+	for _, name := range append([]string{"process_cpu_seconds_total", "process_resident_memory_bytes"}, heapMetrics...) {
 		if _, ok := m[name]; !ok {
 			return s, fmt.Errorf("the metrics of %s do not tell CPU time and memory; is it the admin endpoint of an instance?", addr)
 		}
+		if slices.Contains(heapMetrics, name) {
+			s.heap += uint64(m[name])
+		}
 	}
 	s.cpu, s.resident = m["process_cpu_seconds_total"], uint64(m["process_resident_memory_bytes"])
-	s.heap = uint64(m["go_memstats_heap_inuse_bytes"] + m["go_memstats_stack_inuse_bytes"])
 	return s, nil
 }
 

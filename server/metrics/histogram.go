@@ -6,6 +6,8 @@ import (
 )
 
 // Histogram counts observations by size. An observation is two additions, and allocates nothing.
+// It is for what is added up: over goroutines that count without a lock, or from counts of a state
+// machine. The library's histogram can neither be read nor added to.
 //
 // Values are integers in the unit of the metric's bounds: nanoseconds for a metric in seconds.
 type Histogram struct {

@@ -13,11 +13,17 @@ package metrics
 
 import (
 	"io"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+// Counter is a number that only grows. The zero value is ready.
+type Counter = metrics.Counter
 
 // DefaultMaxSeries is how many series a metric may have whose labels are names that clients choose.
 const DefaultMaxSeries = 1000
@@ -30,12 +36,12 @@ type Metrics struct {
 	Panics          *Counter // contained
 	RepliesDropped  *Counter // because their connection is gone
 	RelaxedAttaches *Counter
-	MemoryRefused   *Counter   // requests over the limit on memory
-	LogWrite        *Histogram // how long a write to the log takes, its sync included
-	Nodes           NodeTimes  // waits and holds by coordination node
+	MemoryRefused   *Counter                     // requests over the limit on memory
+	LogWrite        *metrics.PrometheusHistogram // seconds a write to the log takes, its sync included
+	Nodes           NodeTimes                    // waits and holds by coordination node
 
-	batchCommands, batchSeconds  *Histogram
-	roundSeconds, prepareSeconds *Histogram
+	batchCommands, batchSeconds  *metrics.PrometheusHistogram
+	roundSeconds, prepareSeconds *metrics.PrometheusHistogram
 	expired                      *Counter
 	ended                        [8]*Counter // sessions, by reason
 
@@ -100,10 +106,16 @@ func (m *Metrics) Gauge(row *Metric, value func() float64, labels ...string) {
 	m.Collect(func(p *Page) { p.Write(row, value(), labels...) })
 }
 
-// Histogram makes a histogram for one series of a metric.
-func (m *Metrics) Histogram(row *Metric, labels ...string) *Histogram {
-	h := NewHistogram(row)
-	m.Collect(func(p *Page) { p.WriteHistogram(row, h.Snapshot(), labels...) })
+// Histogram makes a histogram for one series of a metric. It takes values in the metric's unit.
+func (m *Metrics) Histogram(row *Metric, labels ...string) *metrics.PrometheusHistogram {
+	bounds := make([]float64, len(row.Bounds))
+	for i, b := range row.Bounds {
+		bounds[i] = row.scaled(b)
+	}
+	set := metrics.NewSet()
+	name := strings.TrimSpace(string(appendSeries(nil, row.Name, row.Labels, labels, "", "")))
+	h := set.NewPrometheusHistogramExt(name, bounds)
+	m.Collect(func(p *Page) { p.writeSet(row, set, labels) })
 	return h
 }
 
@@ -136,18 +148,18 @@ func (m *Metrics) EndedSessions(r protocol.EndReason) uint64 { return m.ended[r]
 // Batch measures a batch of requests that was applied: its size, and how long its first request
 // took since it began, 0 for unknown. That is one observation for hundreds of requests.
 func (m *Metrics) Batch(commands int, began, now time.Duration) {
-	m.batchCommands.Observe(uint64(commands))
+	m.batchCommands.Update(float64(commands))
 	if began != 0 {
-		m.batchSeconds.ObserveDuration(now - began)
+		m.batchSeconds.Update((now - began).Seconds())
 	}
 }
 
 // Round measures a round of a coordination process that has ended, in log time; prepared is how
 // long its members took to prepare, 0 if they did not.
 func (m *Metrics) Round(duration, prepared time.Duration) {
-	m.roundSeconds.ObserveDuration(duration)
+	m.roundSeconds.Update(duration.Seconds())
 	if prepared > 0 {
-		m.prepareSeconds.ObserveDuration(prepared)
+		m.prepareSeconds.Update(prepared.Seconds())
 	}
 }
 

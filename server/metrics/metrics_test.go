@@ -220,7 +220,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	r := m.NewReplies()
 	if n := testing.AllocsPerRun(100, func() {
 		m.Panics.Inc()
-		m.LogWrite.ObserveDuration(time.Millisecond)
+		m.LogWrite.Update(0.001)
 		r.Count(protocol.KindAcquire, protocol.StatusOK)
 		r.Took(protocol.KindAcquire, time.Millisecond)
 	}); n != 0 {

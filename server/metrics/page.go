@@ -1,11 +1,13 @@
 package metrics
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/VictoriaMetrics/metrics"
 	"github.com/cespare/xxhash/v2"
 )
 
@@ -75,6 +77,15 @@ func (p *Page) WriteHistogram(m *Metric, h Snapshot, labels ...string) {
 	s.text = append(strconv.AppendFloat(s.text, m.scaled(h.Sum), 'g', -1, 64), '\n')
 	s.text = appendSeries(s.text, m.Name+"_count", m.Labels, labels, "", "")
 	s.text = append(strconv.AppendUint(s.text, sum, 10), '\n')
+}
+
+// writeSet writes one series of a histogram of the library.
+func (p *Page) writeSet(m *Metric, set *metrics.Set, labels []string) {
+	if s := p.begin(m, labels); s != nil {
+		b := bytes.NewBuffer(s.text)
+		set.WritePrometheus(b)
+		s.text = b.Bytes()
+	}
 }
 
 // writeTo writes the metrics that have a series.

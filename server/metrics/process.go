@@ -25,6 +25,8 @@ var runtimeMetrics = []struct {
 	{"/sched/goroutines:goroutines", GoGoroutines},
 	{"/sched/gomaxprocs:threads", GoThreads},
 	{"/memory/classes/heap/objects:bytes", GoHeapObjects},
+	{"/memory/classes/heap/unused:bytes", GoHeapUnused},
+	{"/memory/classes/heap/stacks:bytes", GoStacks},
 	{"/memory/classes/total:bytes", GoMemory},
 	{"/gc/heap/goal:bytes", GoHeapGoal},
 	{"/gc/heap/allocs:bytes", GoAllocatedBytes},

@@ -92,6 +92,8 @@ var (
 	GoGoroutines       = process.gauge("go_goroutines", "Goroutines.")
 	GoThreads          = process.gauge("go_sched_gomaxprocs_threads", "Threads that run Go code at a time, at most.")
 	GoHeapObjects      = process.gauge("go_memory_classes_heap_objects_bytes", "Memory of live objects, and of dead ones that are not swept yet.")
+	GoHeapUnused       = process.gauge("go_memory_classes_heap_unused_bytes", "Memory set aside for objects that has none yet.")
+	GoStacks           = process.gauge("go_memory_classes_heap_stacks_bytes", "Memory of the stacks of goroutines.")
 	GoMemory           = process.gauge("go_memory_classes_total_bytes", "Memory that the Go runtime has mapped.")
 	GoHeapGoal         = process.gauge("go_gc_heap_goal_bytes", "Size of the heap at which the next collection ends.")
 	GoAllocatedBytes   = process.counter("go_gc_heap_allocs_bytes_total", "Bytes allocated on the heap.")

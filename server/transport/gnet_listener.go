@@ -261,7 +261,7 @@ func (d *gnetListener) watchLoops() {
 				}
 				asked := time.Now()
 				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-					d.t.Metrics.loopLag.ObserveDuration(time.Since(asked))
+					d.t.Metrics.loopLag.UpdateDuration(asked)
 					l.missedBeats.Store(0)
 					return nil
 				}))

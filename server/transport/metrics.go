@@ -1,6 +1,8 @@
 package transport
 
 import (
+	vm "github.com/VictoriaMetrics/metrics"
+
 	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
@@ -12,7 +14,7 @@ type Metrics struct {
 	// Connections that the transport closed, by reason.
 	BadFrame, SlowReader, Idle, NoHello, SlowFrame, UnfinishedFrames, Throttled *metrics.Counter
 
-	loopLag *metrics.Histogram
+	loopLag *vm.PrometheusHistogram
 }
 
 func newMetrics(t *Transport, m *metrics.Metrics) *Metrics {
