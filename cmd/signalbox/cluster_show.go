@@ -140,7 +140,7 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, t *protocol.ClusterTier,
 		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", shardState(x, &s.Health)}, {"", "master", masterText(x, &s.Health)}, {"", "replicas", uncut(replicaText(x))}, {"", "buckets", x.Buckets}})
 	}
 	_ = p.table(instances)
-	if n := len(shards); n > 0 && n != int(t.ShardsPerReplicaset) && set.Phase == "ready" {
+	if n := len(shards); n > 0 && t.ShardsPerReplicaset > 0 && n != int(t.ShardsPerReplicaset) && set.Phase == "ready" {
 		fmt.Fprintf(p.w, "\n%s? to be %d\n", count(uint64(n), "shard"), t.ShardsPerReplicaset)
 	}
 	if len(shards) > 0 {
