@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -214,35 +215,55 @@ func serveConsole(cfg consoleConfig, s *server.Server, own certs.Files) (_ *runn
 	cfg.client.Endpoints = []string{s.Addr()}
 	if s.Addr() == "" {
 		cfg.client.Endpoints = []string{s.TLSAddr()}
-		if cfg.client.TLS, err = instanceTLS(cfg.ca, own.Cert); err != nil {
+		if cfg.client.Dial, err = instanceDialer(cfg.ca, own.Cert); err != nil {
 			return nil, err
 		}
 	}
 	return startConsole(cfg)
 }
 
-// instanceTLS is how the console of an instance without a plain address connects. The instance's
-// own certificate is known from its file; those of other instances have to be good for their names.
-func instanceTLS(ca, own string) (*tls.Config, error) {
+// instanceDialer is how the console of an instance without a plain address connects. The instance's
+// own certificate is known from its file; those of other instances have to be good for the host that
+// is dialled, which the state of a connection does not have if it is an IP address.
+func instanceDialer(ca, own string) (func(ctx context.Context, address string) (net.Conn, error), error) {
 	c, err := tlsConfig(map[string]string{"tls": "true", "tls-ca": ca})
 	if err != nil {
 		return nil, err
 	}
-	roots := c.RootCAs
 	c.InsecureSkipVerify = true // VerifyConnection checks
-	c.VerifyConnection = func(now tls.ConnectionState) error {
-		leaf := now.PeerCertificates[0]
-		if b, err := file.Read(own, maxPEM); err == nil {
-			if block, _ := pem.Decode(b); block != nil && bytes.Equal(block.Bytes, leaf.Raw) {
-				return nil
-			}
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
 		}
-		opts := x509.VerifyOptions{Roots: roots, DNSName: now.ServerName, Intermediates: x509.NewCertPool()}
-		for _, x := range now.PeerCertificates[1:] {
-			opts.Intermediates.AddCert(x)
+		raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
 		}
-		_, err := leaf.Verify(opts)
-		return err
+		conf := c.Clone()
+		conf.ServerName = cmp.Or(host, "localhost")
+		conf.VerifyConnection = func(now tls.ConnectionState) error { return checkInstance(now, own, conf.RootCAs, conf.ServerName) }
+		conn := tls.Client(raw, conf)
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, fmt.Errorf("connect to the instance at %s by TLS: %w", address, err)
+		}
+		return conn, nil
+	}, nil
+}
+
+// checkInstance says whether a certificate is the one in the file own, or is good for a host.
+func checkInstance(now tls.ConnectionState, own string, roots *x509.CertPool, host string) error {
+	leaf := now.PeerCertificates[0]
+	if b, err := file.Read(own, maxPEM); err == nil {
+		if block, _ := pem.Decode(b); block != nil && bytes.Equal(block.Bytes, leaf.Raw) {
+			return nil
+		}
 	}
-	return c, nil
+	opts := x509.VerifyOptions{Roots: roots, DNSName: host, Intermediates: x509.NewCertPool()}
+	for _, x := range now.PeerCertificates[1:] {
+		opts.Intermediates.AddCert(x)
+	}
+	_, err := leaf.Verify(opts)
+	return err
 }
