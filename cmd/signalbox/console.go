@@ -223,8 +223,8 @@ func serveConsole(cfg consoleConfig, s *server.Server, own certs.Files) (_ *runn
 }
 
 // instanceDialer is how the console of an instance without a plain address connects. The instance's
-// own certificate is known from its file; those of other instances have to be good for the host that
-// is dialled, which the state of a connection does not have if it is an IP address.
+// own certificate is known from its file; those of other instances have to be good for the host
+// that is dialled, which the state of a connection does not have if it is an IP address.
 func instanceDialer(ca, own string) (func(ctx context.Context, address string) (net.Conn, error), error) {
 	c, err := tlsConfig(map[string]string{"tls": "true", "tls-ca": ca})
 	if err != nil {
