@@ -32,8 +32,8 @@ func (l *loop) pace(ctx context.Context, tickets chan<- int64) {
 				}
 			}
 		}
-		// Whoever takes a moment counts it, also after the end; when both cases are ready, either
-		// may be chosen.
+		// The goroutine that takes a moment counts it, also after the end; when both cases are
+		// ready, either may be chosen.
 		given := i
 		select {
 		case tickets <- t:

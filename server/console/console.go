@@ -168,7 +168,7 @@ func (c *Console) viewing(serve func(w http.ResponseWriter, r *http.Request, v *
 			return
 		}
 		if c.cfg.Secret != "" {
-			c.refuse(w, r, http.StatusForbidden, "Not allowed", "This console belongs to whoever started it. Open the link that `signalbox console` has printed.")
+			c.refuse(w, r, http.StatusForbidden, "Not allowed", "This console is for the user who started it. Open the link that `signalbox console` has printed.")
 			return
 		}
 		v, err := c.viewers.anonymous(r.Context())

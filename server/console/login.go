@@ -186,7 +186,7 @@ func localPath(to string) string {
 
 // serveEnter exchanges the one-time secret for a session.
 func (c *Console) serveEnter(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodHead { // whoever only looks where the link leads does not use it up
+	if r.Method == http.MethodHead { // a look at where the link leads does not use it up
 		return
 	}
 	given := r.URL.Query().Get("secret")
@@ -215,7 +215,7 @@ func (c *Console) serveEnter(w http.ResponseWriter, r *http.Request) {
 // serveLogin shows the form for a token, or takes it.
 func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 	if c.cfg.Secret != "" { // its certificates would count beside a stranger's token
-		c.refuse(w, r, http.StatusForbidden, "Not allowed", "Nobody logs in here: this console belongs to whoever started it.")
+		c.refuse(w, r, http.StatusForbidden, "Not allowed", "Nobody logs in here: this console is for the user who started it.")
 		return
 	}
 	to := r.URL.Query().Get("to")

@@ -24,7 +24,7 @@ const (
 
 var errTooManyViewers = errors.New("people with 32 different credentials use this console; try again when one of them has left")
 
-// viewer is whoever has one set of credentials: one client of the cluster.
+// viewer has one set of credentials: one client of the cluster.
 type viewer struct {
 	key    [sha256.Size]byte // of the credentials
 	client *client.Client

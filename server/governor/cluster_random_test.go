@@ -197,8 +197,8 @@ func (c *cluster) notConverged() string {
 			continue
 		}
 		if i.Current != i.Target {
-			// The last one with a vote cannot go, and whoever is the last of the last replicaset
-			// has no place for its buckets.
+			// The last one with a vote cannot go, and the last of the last replicaset has no place
+			// for its buckets.
 			if i.Target.Variant == meta.Expelled && c.stuck(&i) {
 				continue
 			}

@@ -6,9 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Progress is what a governor remembers of the steps that it has executed: facts that stay true,
-// whoever leads. It is soft state: a governor that starts with an empty one repeats steps, with the
-// same result. It holds only what is pending in the meta state.
+// Progress is what a governor remembers of the steps that it has executed: facts that stay true
+// under any leader. It is soft state: a governor that starts with an empty one repeats steps, with
+// the same result. It holds only what is pending in the meta state.
 type Progress struct {
 	activated     map[bucketsKey]bool
 	nodeRevisions map[shardNodeKey]uint64 // the highest revision of the node that the shard has applied

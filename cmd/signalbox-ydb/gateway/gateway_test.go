@@ -17,7 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestNextEpoch: whoever attaches later has a higher epoch and higher request numbers, by any order
+// TestNextEpoch: a later attach has a higher epoch and higher request numbers, by any order
 // of seq_nos that do not fall, with attaches of the holders' own in between.
 func TestNextEpoch(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
