@@ -23,6 +23,9 @@ func init() {
 	rpc.Cluster = func(ctx context.Context, c any, method string, in, out any) error {
 		return callCluster(ctx, c.(*Client), method, in, out)
 	}
+	rpc.ClusterAt = func(ctx context.Context, c any, instance uint64, method string, in, out any) error {
+		return callInstance(ctx, c.(*Client), instance, method, in, out)
+	}
 	rpc.Map = func(ctx context.Context, c any) (*protocol.MapReply, error) { return c.(*Client).clusterMap(ctx) }
 }
 

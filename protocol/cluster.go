@@ -10,6 +10,7 @@ const (
 	MethodStatus            = "status"             // -> ClusterStatus
 	MethodPlan              = "plan"               // -> ClusterPlan
 	MethodHealth            = "health"             // -> ClusterHealth
+	MethodTop               = "top"                // TopRequest -> Top, of the answering instance alone
 	MethodDrain             = "drain"              // DrainRequest -> ClusterInstance; decided, not done, when it is answered
 	MethodExpel             = "expel"              // ExpelRequest -> ClusterInstance; decided, not done, when it is answered
 	MethodTransfer          = "transfer"           // TransferRequest -> ClusterShard; decided, not done, when it is answered

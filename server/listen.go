@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/metrics"
@@ -113,7 +114,18 @@ func (c clusterForRequests) Sync(ctx context.Context) error    { return c.s.meta
 func (c clusterForRequests) Methods() *operator.ClusterMethods { return c.s.clusterMethods() }
 
 func (s *Server) clusterMethods() *operator.ClusterMethods {
-	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup}
+	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup, Top: s.topOf}
+}
+
+// topOf answers operators' method top.
+func (s *Server) topOf(in protocol.TopRequest, mayRead func(path string) bool) (protocol.Top, error) {
+	top, err := s.serving.Top(in, mayRead)
+	self, _ := s.meta.State().Instance(s.instance)
+	top.Instance.ID, top.Instance.Name = s.instance, self.Name
+	if a := top.Instance.Activity; a != nil {
+		a.Connections = s.transport.Connections()
+	}
+	return top, err
 }
 
 // advertise is where clients are told to connect, as the cluster map has it.

@@ -128,6 +128,7 @@ func (s *Server) openAdmin(context.Context) error {
 // openMetrics adds the server's own metrics, which read what has started by then.
 func (s *Server) openMetrics(context.Context) error {
 	registerMetrics(s)
+	s.running.Go(func() { s.serving.SampleRates(s.ctx) })
 	return nil
 }
 
@@ -198,7 +199,7 @@ func (s *Server) clusterID() string {
 func (s *Server) openLog(ctx context.Context) error {
 	cfg := replica.HostConfig{
 		Dir: s.cfg.DataDir, RaftAddress: s.cfg.raftAddress(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
-		Removed: s.hosting.ReplicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: func(d time.Duration) { s.metrics.LogWrite.Update(d.Seconds()) }, Changed: s.member.HeartbeatSoon,
+		Removed: s.hosting.ReplicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: func(d time.Duration) { s.metrics.LogWrite.Update(d.Seconds()); s.serving.Rates.Writes.Add(d, 1) }, Changed: s.member.HeartbeatSoon,
 	}
 	if s.peers != nil {
 		cfg.Transport = s.peers.RaftTransport()

@@ -73,7 +73,7 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout, since: m.batch.wall, began: m.logTime,
 		data: cloneOrNil(x.Data), waiting: !fits, snapMark: m.snapMark,
 	}
-	p.entries.insert(e, byName)
+	p.addEntry(e)
 	q.node.addEntryUsage(e)
 	s.revision = m.applied
 	if fits {
@@ -152,7 +152,7 @@ func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 	m.touch(s)
 	m.waitEnded(e, WaitAborted)
 	e.seq, e.count, e.timeout, e.since, e.began = q.seq, x.Count, x.Timeout, m.batch.wall, m.logTime
-	s.updateStuck()
+	s.queueChanged()
 	if !bytes.Equal(e.data, x.Data) {
 		e.setData(x.Data)
 	}

@@ -149,7 +149,7 @@ func (m *Machine) Sizes() (z Sizes) {
 		z.Sessions += n.homeSessions.n
 		z.RemoteSessions += n.remoteSessions.n
 		z.Semaphores += n.semaphoreCount
-		z.Contended += len(n.contended)
+		z.Contended += len(n.queues.heap)
 		z.Bytes += n.bytes
 		if !n.dropped {
 			z.Stuck += int(n.stuck)

@@ -191,13 +191,13 @@ func (m *Machine) clearSemaphore(s *semaphore) bool {
 			m.touch(e)
 			m.unschedule(e)
 			t.remove(e, byOrder)
-			s.updateStuck()
+			s.queueChanged()
 			s.node.removeEntryUsage(e)
 			if !e.waiting {
 				s.used -= e.count
 			}
 			p := e.session
-			p.entries.remove(e, byName)
+			p.dropEntry(e)
 			if !p.hasReferences() && !p.ended && !m.atHome(p) {
 				m.remoteIdle(p)
 			}

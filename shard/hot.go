@@ -107,16 +107,17 @@ func (m *Machine) waited(e *entry, now uint64) uint64 {
 // two calls the order changes: a semaphore may come twice, or not at all. now is the log time.
 func (m *Machine) Contended(node uint64, from, n int, now uint64, yield func(SemaphoreLoad)) (next int, more bool) {
 	x := m.nodes[node]
-	if x == nil || from >= len(x.contended) {
+	if x == nil || from >= len(x.queues.heap) {
 		return from, false
 	}
-	end := min(from+n, len(x.contended))
-	for _, s := range x.contended[from:end] {
+	end := min(from+n, len(x.queues.heap))
+	for i := range x.queues.heap[from:end] {
+		s := x.queues.heap[from+i].record
 		if s.bucket.state == bucketActive {
 			yield(m.load(s, now))
 		}
 	}
-	return end, end < len(x.contended)
+	return end, end < len(x.queues.heap)
 }
 
 // Hot yields semaphores that are granted often, in no order: a sample, see hotSample.

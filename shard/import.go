@@ -281,7 +281,7 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 		semaphore: s, session: p, orderID: r.orderID, count: r.count, seq: r.seq,
 		timeout: r.timeout, since: r.since, data: cloneOrNil(r.data), waiting: r.waiting, snapMark: m.snapMark,
 	}
-	p.entries.insert(e, byName)
+	p.addEntry(e)
 	s.node.addEntryUsage(e)
 	if e.waiting {
 		s.enqueue(e)

@@ -69,16 +69,14 @@ func (m *Machine) Check() error {
 		} else if u.stuck != n.stuck {
 			fail("node %d has %d queues that cannot move, its usage says %d", n.id, u.stuck, n.stuck)
 		}
-		named, contended := 0, 0
+		if e := n.busiest.check(n, m); e != nil {
+			fail("node %d: %w", n.id, e)
+		}
+		named := 0
 		var last *semaphore
 		m.names(n, nil, func(s *semaphore) bool {
 			if last != nil && !semaphoreLess(last, s) {
 				fail("names %q and %q of node %d are out of order", last.name, s.name, n.id)
-			}
-			if at := int(s.contendedAt); (at > 0) != (s.waiters.n > 0) || at > 0 && (at > len(n.contended) || n.contended[at-1] != s) {
-				fail("semaphore %q of node %d is out of place among the contended ones", s.name, n.id)
-			} else if at > 0 {
-				contended++
 			}
 			last = s
 			named++
@@ -86,9 +84,6 @@ func (m *Machine) Check() error {
 		})
 		if named != n.semaphoreCount {
 			fail("node %d has %d semaphores, its index %d", n.id, n.semaphoreCount, named)
-		}
-		if contended != len(n.contended) {
-			fail("node %d lists %d contended semaphores, and has %d", n.id, len(n.contended), contended)
 		}
 		return true
 	})

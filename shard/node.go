@@ -27,9 +27,9 @@ type node struct {
 	semaphoreCount int                            // those in the list of recent semaphores included
 	objects        [kindCount]index[hostedObject] // by kind, by name
 	usage
+	busiest
 
-	contended []*semaphore // those with a waiter, see semaphore.contendedAt
-	times     *Times       // nil: nothing was measured yet
+	times *Times // nil: nothing was measured yet
 }
 
 // formerGrace is the grace period for the take-overs up to a generation that are not swept yet,

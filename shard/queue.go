@@ -1,6 +1,10 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"math"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // waiterEnded says whether a waiter counts as gone: its time is over, or its session is.
 func (m *Machine) waiterEnded(e *entry) bool { return m.timedOut(e) || !m.alive(e.session) }
@@ -49,19 +53,34 @@ func (m *Machine) promote(s *semaphore) {
 // enqueue and dequeue add a waiter to the queue, and take it out.
 func (s *semaphore) enqueue(e *entry) {
 	s.waiters.insert(e, byOrder)
-	s.updateStuck()
+	s.queueChanged()
 }
 
 func (s *semaphore) dequeue(e *entry) {
 	s.waiters.remove(e, byOrder)
+	s.queueChanged()
+}
+
+// queueChanged is called when a waiter came or went, and when the first one's request changed.
+func (s *semaphore) queueChanged() {
 	s.updateStuck()
+	s.rankQueue()
+}
+
+// rankQueue is called when the number of waiters, the first of them or its request changed.
+func (s *semaphore) rankQueue() {
+	length, age := uint64(s.waiters.n), uint64(0)
+	if head := s.waiters.first; head != nil {
+		age = max(1, math.MaxUint64-head.since)
+	}
+	s.node.queues.set(s, &s.places[placeQueue], length)
+	s.node.waits.set(s, &s.places[placeWait], age)
 }
 
 // updateStuck counts queues whose first waiter wants more than the limit. No release can ever serve
 // it or, as the queue is strict, any waiter behind it. It is called whenever the head, its count or
 // the limit may have changed.
 func (s *semaphore) updateStuck() {
-	s.updateContended()
 	head := s.waiters.first
 	switch stuck := head != nil && head.count > s.limit; {
 	case stuck == s.stuck:
@@ -71,24 +90,6 @@ func (s *semaphore) updateStuck() {
 	default:
 		s.stuck = false
 		s.node.stuck--
-	}
-}
-
-// updateContended keeps the node's list of semaphores that have a waiter. It is called whenever the
-// head of the queue may have changed.
-func (s *semaphore) updateContended() {
-	n := s.node
-	switch waited := s.waiters.n > 0; {
-	case waited == (s.contendedAt > 0):
-	case waited:
-		n.contended = append(n.contended, s)
-		s.contendedAt = int32(len(n.contended))
-	default:
-		last := len(n.contended) - 1
-		moved := n.contended[last]
-		n.contended[s.contendedAt-1], moved.contendedAt = moved, s.contendedAt
-		n.contended[last] = nil
-		n.contended, s.contendedAt = n.contended[:last], 0
 	}
 }
 
@@ -105,6 +106,7 @@ func (m *Machine) grant(e *entry) {
 	}
 	e.waiting, e.since, e.began = false, m.batch.wall, m.logTime
 	s.node.waiters--
+	e.session.waits--
 	s.owners.insert(e, byOrder)
 	s.used += e.count
 	s.revision = m.applied
@@ -148,7 +150,7 @@ func (m *Machine) removeEntry(e *entry, notify bool) {
 	if s.waiters.n == 0 {
 		m.forgetFormerOwners(s)
 	}
-	p.entries.remove(e, byName)
+	p.dropEntry(e)
 	if !p.hasReferences() && !m.atHome(p) {
 		m.remoteIdle(p)
 	}

@@ -111,6 +111,7 @@ func (n *node) addEntryUsage(e *entry) {
 	n.bytes += e.quotaBytes()
 	if e.waiting {
 		n.waiters++
+		e.session.waits++
 	}
 }
 
@@ -118,6 +119,7 @@ func (n *node) removeEntryUsage(e *entry) {
 	n.bytes -= e.quotaBytes()
 	if e.waiting {
 		n.waiters--
+		e.session.waits--
 	}
 }
 

@@ -512,7 +512,7 @@ func (x *restorer) linkEntries() bool {
 			return false
 		}
 		e.semaphore, e.session = s, p
-		p.entries.insert(e, byName)
+		p.addEntry(e)
 		s.node.addEntryUsage(e)
 		if e.waiting {
 			s.enqueue(e)

@@ -32,7 +32,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	    names a session at home in another shard (the last of 256 buckets is not active here)
 //	alias NAME of=NAME
 //	    another connection of the same session, with its own attach epoch
-//	describe/list/sessions/objects/stream/remotes/process/processes
+//	describe/list/sessions/objects/stream/remotes/process/processes/busiest
 //	    reads
 //	restore
 //	    snapshot, restore, compare digests, continue with the restored machine
@@ -176,7 +176,7 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], u.Refused[q])
 		}
 		return b.String()
-	case "process", "processes", "describe", "list", "sessions", "objects", "stream", "remotes", "node", "counters":
+	case "process", "processes", "describe", "list", "sessions", "objects", "stream", "remotes", "node", "counters", "busiest":
 		return x.read(d)
 	case "shard", "import", "copies":
 		return x.moveDirective(d)
@@ -730,6 +730,25 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		})
 		if n := x.m.Sizes().Stuck; n > 0 {
 			fmt.Fprintf(&b, "%d queues cannot move\n", n)
+		}
+	case "busiest":
+		most, in := int(a.num("most", 10)), func(id uint64) bool { return a.vals["node"] == "" || id == node }
+		for _, list := range []struct {
+			title string
+			rows  []BusySemaphore
+		}{{"longest queues", x.m.LongestQueues(most, in)}, {"oldest waits", x.m.OldestWaits(most, in)}} {
+			fmt.Fprintf(&b, "%s:\n", list.title)
+			for _, l := range list.rows {
+				fmt.Fprintf(&b, "  %s of node %d: %s of %s used, %d owners, %d waiters since %d", l.Name, l.Node, limitWord(l.Used), limitWord(l.Limit), l.Owners, l.Waiters, l.WaitingSince-1_700_000_000_000)
+				if l.Stuck {
+					b.WriteString(", stuck")
+				}
+				b.WriteString("\n")
+			}
+		}
+		b.WriteString("most entries:\n")
+		for _, l := range x.m.MostEntries(most, in) {
+			fmt.Fprintf(&b, "  %s of node %d: holds %d, waits for %d\n", x.sessionName(l.Session), l.Node, l.Held, l.Waiting)
 		}
 	case "node":
 		_, ok := x.m.Node(node)

@@ -32,8 +32,8 @@ type semaphore struct {
 	hotAt     uint16 // place in Machine.hot plus 1; 0: it is not there
 	snapMark  uint32
 
-	contendedAt int32 // place in node.contended plus 1; 0: nobody waits
-	serial      uint64
+	serial uint64
+	places [places]int32 // in the rankings of its node
 
 	recentPrev, recentNext *semaphore
 

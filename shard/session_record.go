@@ -18,6 +18,8 @@ type sessionRecord struct {
 
 	answers     answers
 	entries     treap // by name
+	waits       int32 // entries that wait
+	place       int32 // in its node's ranking of sessions
 	description string
 	timer       timer // of an idle remote session
 
@@ -45,6 +47,17 @@ func (p *sessionRecord) references() int {
 		return p.entries.n
 	}
 	return p.entries.n + p.holdings.count()
+}
+
+// addEntry and dropEntry add an entry to what its session owns and waits for, and take it out.
+func (p *sessionRecord) addEntry(e *entry) {
+	p.entries.insert(e, byName)
+	p.node.holders.set(p, &p.place, uint64(p.entries.n))
+}
+
+func (p *sessionRecord) dropEntry(e *entry) {
+	p.entries.remove(e, byName)
+	p.node.holders.set(p, &p.place, uint64(p.entries.n))
 }
 
 func (p *sessionRecord) hasReferences() bool { return p.references() > 0 }

@@ -9,11 +9,12 @@
 // arrive twice; asking again for what is already so changes nothing. A call that changes something
 // returns when the meta shard has decided it, which is before it is done: watch Status or Plan.
 //
-// Status, Plan, Health and Shards need the right read on the path "/", WhoAmI and Map need none,
-// and all other calls the right admin. Errors are those of package client: Forbidden, NotFound for
-// a name that the cluster does not have, BadRequest, PreconditionFailed with a sentence that says
-// what would allow the change, and Unavailable while the meta shard has no leader.
-// ErrOutcomeUnknown marks a change that was sent and not answered before the context ended.
+// Status, Plan, Health and Shards need the right read on the path "/", Top shows what the identity
+// may read, WhoAmI and Map need no right, and all other calls need the right admin. Errors are
+// those of package client: Forbidden, NotFound for a name that the cluster does not have,
+// BadRequest, PreconditionFailed with a sentence that says what would allow the change, and
+// Unavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent
+// and not answered before the context ended.
 package admin
 
 import (

@@ -22,6 +22,7 @@ var wallClock = map[string]string{
 	"server/hosting/backup_age.go":      "how long ago a backup was, shown",
 	"server/membership/observation.go":  "since when an instance is not heard, shown",
 	"server/metrics/process.go":         "the start of the process, shown",
+	"server/serving/top.go":             "how long waits last, shown",
 	"server/request/poll.go":            "the stamp on what a poll reports, shown",
 	"server/delivery/process_stream.go": "shown",
 	"server/console/times.go":           "shown",

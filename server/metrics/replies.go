@@ -78,5 +78,23 @@ func counted(kind protocol.Kind) protocol.Kind {
 	return kind
 }
 
+// Totals are the numbers of all replies so far, and of those with another status than OK.
+func (m *Metrics) Totals() (answered, rejected uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range append(m.replies[:len(m.replies):len(m.replies)], m.closed) {
+		for kind := range r.n {
+			for st := range r.n[kind] {
+				n := r.n[kind][st].Load()
+				answered += n
+				if protocol.Status(st) != protocol.StatusOK {
+					rejected += n
+				}
+			}
+		}
+	}
+	return answered, rejected
+}
+
 // Of is the number of replies of a kind and status.
 func (r *Replies) Of(kind protocol.Kind, st protocol.Status) uint64 { return r.n[kind][st].Load() }

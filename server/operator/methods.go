@@ -43,6 +43,8 @@ type ClusterMethods struct {
 	Observe     func(ctx context.Context) governor.Observation                          // what this instance sees of the cluster
 	AskGovernor func(ctx context.Context) (plan []byte, err error)                      // asks the instance that governs
 	Backup      func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
+	Top         func(in protocol.TopRequest, mayRead func(path string) bool) (protocol.Top, error)
+	MayRead     func(path string) bool // of who asks
 }
 
 // Subjects are what a method is about, as its document says that nobody has checked yet: some short
@@ -93,6 +95,8 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 		answer = governor.Assess(d.Observe(ctx))
 	case protocol.MethodPlan:
 		return d.plan(ctx)
+	case protocol.MethodTop:
+		answer, err = decodeJSON(body, func(in protocol.TopRequest) (any, error) { return d.Top(in, d.MayRead) })
 	case protocol.MethodDrain:
 		answer, err = decodeJSON(body, func(in protocol.DrainRequest) (any, error) {
 			return d.change(in.Instance, func(i uint64) error { return errOf(d.Drain(ctx, i, in.Undo)) })

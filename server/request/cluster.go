@@ -24,6 +24,12 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 		right = 0
 	case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodShards:
 		right = auth.RightRead
+	case protocol.MethodTop: // it shows what may be read
+		right = 0
+		if bad := c.allowedPath(auth.RightRead, "/"); bad != nil && !c.allowedAnywhere(auth.RightRead) {
+			p.out.FailError(c, h.Kind, h.ID, bad)
+			return
+		}
 	}
 	if right != 0 {
 		if bad := c.allowedPath(right, "/"); bad != nil {
@@ -39,6 +45,7 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 	m.Body = bytes.Clone(m.Body)
 	methods := c.server.cfg.Cluster.Methods()
 	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity, Exempt: func() { c.authExempt.Store(true) }}
+	methods.MayRead = func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil }
 	runOffLoop(c, p, h, c.server.methods, func(ctx context.Context) (protocol.Message, error) {
 		body, err := methods.Serve(ctx, m.Method, m.Body)
 		if strings.HasPrefix(m.Method, operator.AuthPrefix) {

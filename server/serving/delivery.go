@@ -21,13 +21,19 @@ import (
 func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
 	defer d.flushReplies(len(origins))
 	defer d.serving.Requests.Guard("deliver", func() { d.deliveryFailed(origins) })
+	now := d.serving.Clock.Now()
 	if len(origins) > 0 {
-		d.appliedAt = d.serving.Clock.Now()
-		d.serving.Metrics.Batch(len(origins), time.Duration(origins[0].Tag&^request.UnloggedNote), d.appliedAt)
+		d.appliedAt = now
+		began := time.Duration(origins[0].Tag &^ request.UnloggedNote)
+		d.serving.Metrics.Batch(len(origins), began, now)
+		if began != 0 {
+			d.serving.Rates.Changes.Add(now-began, len(origins))
+		}
 	}
 	d.delivery.Applied(rep, index, origins, ev)
 	d.memberSink.count(rep, ev.ProcessChanges)
 	if d.Leading() {
+		d.grants.Count(now, ev.SemaphoreChanges)
 		for i := range ev.TrackChanges {
 			d.tracks.recordDecision(index, &ev.TrackChanges[i])
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/hosting"
+	"github.com/signalbox-dev/signalbox/server/hottest"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/session"
@@ -36,13 +37,15 @@ type Config struct {
 // Serving is what the shards of one instance have in common.
 type Serving struct {
 	Config
+	Rates   hottest.Rates
+	began   time.Time
 	flusher *delivery.Flusher
 }
 
 // New returns one that serves no shard yet. Close ends it.
 func New(cfg Config) *Serving {
 	began := time.Now() // windows of a few ms are a matter of real time
-	return &Serving{Config: cfg, flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
+	return &Serving{Config: cfg, began: began, flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
 }
 
 // Close stops the goroutine that ends the windows of watches.

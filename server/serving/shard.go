@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/hosting"
+	"github.com/signalbox-dev/signalbox/server/hottest"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
@@ -25,6 +26,7 @@ type Shard struct {
 	delivery *delivery.Shard
 	*memberSink
 	tracks *trackDecisions
+	grants hottest.Grants
 
 	// Of the apply goroutine: sink methods that come in log order.
 	out          *request.Outbox
@@ -135,6 +137,7 @@ func (d *Shard) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 	}
 	if lost {
 		d.delivery.LeadershipLost()
+		d.grants.Reset()
 	}
 	d.out.Flush()
 }

@@ -93,6 +93,8 @@ var (
 	// Cluster calls a method for operators, protocol.MethodStatus and its neighbours. in may be
 	// nil.
 	Cluster func(ctx context.Context, c any, method string, in, out any) error
+	// ClusterAt is Cluster at one instance of the map, once.
+	ClusterAt func(ctx context.Context, c any, instance uint64, method string, in, out any) error
 	// Map is the cluster map that the client routes by. It must not be changed.
 	Map func(ctx context.Context, c any) (*protocol.MapReply, error)
 

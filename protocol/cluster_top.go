@@ -1,0 +1,70 @@
+package protocol
+
+// Bounds of the lists of Top.
+const (
+	DefaultTopRows = 50
+	MaxTopRows     = 100
+)
+
+// TopRequest asks one instance what it is busiest with.
+type TopRequest struct {
+	Path     string   `json:"path,omitempty"`     // only coordination nodes at this path and below it; absent: all
+	Rows     int      `json:"rows,omitempty"`     // of each list, at most MaxTopRows; absent: DefaultTopRows
+	Sessions []uint64 `json:"sessions,omitempty"` // listed besides, whatever they hold; at most MaxTopRows
+}
+
+// Top is what the answering instance is busiest with: it covers the shards that the instance leads,
+// and the nodes that the asking identity may read.
+type Top struct {
+	Instance   TopInstance    `json:"instance"`
+	NowMS      uint64         `json:"now_ms"`     // the instance's wall clock, ms since 1970
+	Semaphores []TopSemaphore `json:"semaphores"` // first by grants, by waiters, and by the oldest wait: so many of each, in no order
+	Sessions   []TopSession   `json:"sessions"`   // most entries first, then those that were asked for
+}
+
+// TopInstance is the instance that answers.
+type TopInstance struct {
+	ID       uint64       `json:"id"`
+	Name     string       `json:"name"`
+	Activity *TopActivity `json:"activity,omitempty"` // absent without the right read on "/"
+}
+
+// TopActivity is what an instance does, over about the last 5 s.
+type TopActivity struct {
+	UptimeMS    uint64   `json:"uptime_ms"`
+	Leads       []uint64 `json:"leads"` // shards
+	Connections int      `json:"connections"`
+	Sessions    int      `json:"sessions"`   // at home in the shards that it leads
+	Semaphores  int      `json:"semaphores"` // in the shards that it leads
+	Requests    float64  `json:"requests_per_second"`
+	Rejected    float64  `json:"rejected_per_second"` // of the requests, those with another status than OK
+	ChangeP50US uint64   `json:"change_p50_us"`       // requests that change something, from the first byte to the reply; 0: there were none
+	ChangeP99US uint64   `json:"change_p99_us"`
+	WriteP50US  uint64   `json:"log_write_p50_us"` // writes to the log, their sync included; 0: there were none
+	WriteP99US  uint64   `json:"log_write_p99_us"`
+}
+
+// TopSemaphore is a semaphore that is much used or much wanted.
+type TopSemaphore struct {
+	Path            string  `json:"path"` // of its coordination node
+	Name            []byte  `json:"name"`
+	GrantsPerSecond float64 `json:"grants_per_second"` // over about the last 15 s, at least; 0 also of a semaphore that others exceed by far
+	Limit           uint64  `json:"limit"`             // 0: it does not exist now, since nobody holds it
+	Used            uint64  `json:"used"`
+	Owners          int     `json:"owners"`
+	Waiters         int     `json:"waiters"`
+	WaitingSinceMS  uint64  `json:"waiting_since_ms,omitempty"` // when the first waiter asked, wall clock, ms since 1970; absent: nobody waits
+	Ephemeral       bool    `json:"ephemeral"`
+	Stuck           bool    `json:"stuck,omitempty"` // the first waiter wants more than the limit
+}
+
+// TopSession is a session and what it owns and waits for in the shards that the instance leads.
+type TopSession struct {
+	Path        string `json:"path"` // of its coordination node
+	Session     uint64 `json:"session"`
+	Held        int    `json:"held"`    // semaphores
+	Waiting     int    `json:"waiting"` // semaphores
+	Description string `json:"description,omitempty"`
+	Client      string `json:"client,omitempty"` // address; known at the session's home alone
+	Detached    bool   `json:"detached,omitempty"`
+}

@@ -1,0 +1,220 @@
+package hottest
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+const (
+	// tracked is how many semaphores a Grants counts. One that gets more than 1 of 256 grants is
+	// always among them.
+	tracked = 256
+	// halfLife is how long a grant takes to count half: a burst is seen within a second, and gone
+	// within a minute.
+	halfLife = 10 * time.Second
+	// maxCounted bounds the grants of one log entry that are counted, so that a large entry costs
+	// no more than a small one. They stand for the others.
+	maxCounted = 32
+	// maxScale is how much a new grant may weigh beside one at the origin, before the origin is
+	// moved.
+	maxScale = 1 << 40
+)
+
+// Grants estimates how often the semaphores of a shard are granted, for those that are granted most
+// often. It keeps 256 counters, whatever the number of semaphores (the Space-Saving algorithm of
+// Metwally, Agrawal and El Abbadi), and weighs grants by their age. Counting allocates nothing once
+// the counters are in use. Any goroutine may use it.
+type Grants struct {
+	mu      sync.Mutex
+	entries uint64        // log entries that were counted
+	since   time.Duration // of the first
+	origin  time.Duration // when a grant weighed 1
+	scale   float64       // what one weighs at scaledAt
+	scaled  time.Duration
+	n       int // counters in use
+	counter [tracked]counter
+	heap    [tracked]uint16 // places in counter, the least weight first
+	chains  [2 * tracked]uint16
+}
+
+// counter counts one semaphore.
+type counter struct {
+	hash      uint64
+	node      uint64
+	name      []byte
+	weight    float64
+	inherited float64 // of weight: what it took over from the semaphore that had the counter before
+	next      uint16  // in its chain, as place + 1
+	place     uint16  // in heap
+}
+
+// Grant is how often a semaphore is granted.
+type Grant struct {
+	Node      uint64
+	Name      []byte
+	PerSecond float64 // over about the last 15 s; at least: grants from before it was counted are left out
+}
+
+// Count counts the grants among the changes of one log entry. now is monotonic.
+func (g *Grants) Count(now time.Duration, changes []shard.SemaphoreChange) {
+	if len(changes) == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	step := (len(changes) + maxCounted - 1) / maxCounted
+	g.entries++
+	first := true
+	for i := int(g.entries % uint64(step)); i < len(changes); i += step {
+		if c := &changes[i]; c.Kind == protocol.ChangeOwnerAdded {
+			if first {
+				g.advance(now)
+				first = false
+			}
+			g.add(c.Node, c.Name, float64(step)*g.scale)
+		}
+	}
+}
+
+// Reset forgets everything: the shard is led elsewhere.
+func (g *Grants) Reset() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n = 0
+	g.since = 0
+	clear(g.chains[:])
+}
+
+// advance sets what a grant weighs now. A later grant weighs more, so that the weights of the
+// others need not change.
+func (g *Grants) advance(now time.Duration) {
+	if g.n == 0 {
+		g.since, g.origin, g.scaled, g.scale = now, now, now, 1
+		return
+	}
+	if now-g.scaled < halfLife/100 {
+		return
+	}
+	g.scaled, g.scale = now, weightAt(now-g.origin)
+	if g.scale > maxScale {
+		for i := range g.n {
+			g.counter[i].weight /= g.scale
+			g.counter[i].inherited /= g.scale
+		}
+		g.origin, g.scale = now, 1
+	}
+}
+
+func weightAt(age time.Duration) float64 { return math.Exp2(float64(age) / float64(halfLife)) }
+
+func (g *Grants) add(node uint64, name []byte, weight float64) {
+	hash := xxhash.Sum64(name) ^ bits.RotateLeft64(node*0x9e3779b97f4a7c15, 32)
+	chain := &g.chains[hash%uint64(len(g.chains))]
+	for at := *chain; at != 0; at = g.counter[at-1].next {
+		if c := &g.counter[at-1]; c.hash == hash && c.node == node && string(c.name) == string(name) {
+			c.weight += weight
+			g.down(int(c.place))
+			return
+		}
+	}
+	var at uint16
+	var least float64
+	if g.n < tracked {
+		at = uint16(g.n)
+		g.counter[at].place = at
+		g.heap[at] = at
+		g.n++
+	} else {
+		at = g.heap[0]
+		g.unchain(at)
+		least = g.counter[at].weight
+	}
+	c := &g.counter[at]
+	*c = counter{hash: hash, node: node, name: append(c.name[:0], name...), weight: least + weight, inherited: least, next: *chain, place: c.place}
+	*chain = at + 1
+	if !g.up(int(c.place)) {
+		g.down(int(c.place))
+	}
+}
+
+// unchain takes a counter out of its chain.
+func (g *Grants) unchain(at uint16) {
+	link := &g.chains[g.counter[at].hash%uint64(len(g.chains))]
+	for *link != at+1 {
+		link = &g.counter[*link-1].next
+	}
+	*link = g.counter[at].next
+}
+
+func (g *Grants) weight(i int) float64 { return g.counter[g.heap[i]].weight }
+
+func (g *Grants) up(i int) (moved bool) {
+	for i > 0 && g.weight(i) < g.weight((i-1)/2) {
+		g.swap(i, (i-1)/2)
+		i, moved = (i-1)/2, true
+	}
+	return moved
+}
+
+func (g *Grants) down(i int) {
+	for {
+		child := 2*i + 1
+		if child >= g.n {
+			return
+		}
+		if child+1 < g.n && g.weight(child+1) < g.weight(child) {
+			child++
+		}
+		if g.weight(i) <= g.weight(child) {
+			return
+		}
+		g.swap(i, child)
+		i = child
+	}
+}
+
+func (g *Grants) swap(i, j int) {
+	g.heap[i], g.heap[j] = g.heap[j], g.heap[i]
+	g.counter[g.heap[i]].place, g.counter[g.heap[j]].place = uint16(i), uint16(j)
+}
+
+// Top are the semaphores that are granted most often, at most so many, of the nodes for which in is
+// true. The names are copies.
+func (g *Grants) Top(now time.Duration, most int, in func(node uint64) bool) (list []Grant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n == 0 {
+		return nil
+	}
+	// A steady rate r adds up to r * halfLife / ln 2, once it has lasted long enough.
+	// Soon after the first grant, the time since then counts.
+	age := max(now-g.since, time.Second)
+	perWeight := math.Ln2 / halfLife.Seconds() / (1 - 1/weightAt(age)) / weightAt(now-g.origin)
+	for i := range g.n {
+		if c := &g.counter[i]; in(c.node) {
+			list = append(list, Grant{Node: c.node, Name: c.name, PerSecond: (c.weight - c.inherited) * perWeight})
+		}
+	}
+	slices.SortFunc(list, func(a, b Grant) int {
+		if a.PerSecond != b.PerSecond {
+			if a.PerSecond > b.PerSecond {
+				return -1
+			}
+			return 1
+		}
+		return slices.Compare(a.Name, b.Name)
+	})
+	list = list[:min(most, len(list))]
+	for i := range list {
+		list[i].Name = slices.Clone(list[i].Name)
+	}
+	return list
+}

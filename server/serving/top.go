@@ -1,0 +1,212 @@
+package serving
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/hottest"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// samplePeriod is how often the instance's rates are taken: about 5 of them are looked at together.
+const samplePeriod = time.Second
+
+// SampleRates takes the instance's rates until ctx ends.
+func (s *Serving) SampleRates(ctx context.Context) {
+	tick := time.NewTicker(samplePeriod)
+	defer tick.Stop()
+	for {
+		answered, rejected := s.Metrics.Totals()
+		s.Rates.Sample(time.Since(s.began), hottest.Totals{Answered: answered, Rejected: rejected})
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// hotSemaphore is a semaphore that is granted often, or wanted by many or for long.
+type hotSemaphore struct {
+	shard.BusySemaphore // without a limit: it does not exist now
+	grantsPerSecond     float64
+}
+
+// hotSemaphores are the semaphores of a shard that are first by grants, by waiters and by the
+// oldest wait: so many of each, for which in is true of the node. The log waits for look-ups of
+// that many names, however many semaphores there are. Of a shard that is led elsewhere there are
+// none.
+func (d *Shard) hotSemaphores(most int, in func(node uint64) bool) (list []hotSemaphore) {
+	if !d.Raft().Leading() {
+		return nil
+	}
+	type key struct {
+		node uint64
+		name string
+	}
+	at := map[key]int{}
+	add := func(l shard.BusySemaphore) *hotSemaphore {
+		k := key{l.Node, string(l.Name)}
+		i, ok := at[k]
+		if !ok {
+			i = len(list)
+			at[k] = i
+			list = append(list, hotSemaphore{BusySemaphore: l})
+		}
+		return &list[i]
+	}
+	grants := d.grants.Top(d.serving.Clock.Now(), most, in)
+	d.Raft().View(func(m *shard.Machine) {
+		for _, l := range m.LongestQueues(most, in) {
+			add(l)
+		}
+		for _, l := range m.OldestWaits(most, in) {
+			add(l)
+		}
+		for _, g := range grants {
+			l, ok := m.BusySemaphore(g.Node, g.Name)
+			if !ok {
+				l = shard.BusySemaphore{Node: g.Node, Name: g.Name}
+			}
+			add(l).grantsPerSecond = g.PerSecond
+		}
+	})
+	return list
+}
+
+// Top is operators' method top: what is busiest in the shards that are led here. mayRead says which
+// nodes who asks may read. The caller adds who the instance is.
+func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (protocol.Top, error) {
+	state := s.Requests.Routes().State
+	rows := in.Rows
+	switch {
+	case rows == 0:
+		rows = protocol.DefaultTopRows
+	case rows < 0 || rows > protocol.MaxTopRows:
+		return protocol.Top{}, protocol.Errorf(protocol.StatusBadRequest, "%d rows are asked for; choose 1 to %d", rows, protocol.MaxTopRows)
+	}
+	if len(in.Sessions) > protocol.MaxTopRows {
+		return protocol.Top{}, protocol.Errorf(protocol.StatusBadRequest, "%d sessions are asked for; at most %d are answered", len(in.Sessions), protocol.MaxTopRows)
+	}
+	path := strings.TrimSuffix(in.Path, "/")
+	if path != "" {
+		if err := protocol.ValidatePath(path); err != nil {
+			return protocol.Top{}, err
+		}
+		if _, ok := state.NodeAt(path); !ok && mayRead(path) {
+			return protocol.Top{}, protocol.Errorf(protocol.StatusNotFound, "coordination node %s does not exist", path)
+		}
+	}
+	known := map[uint64]string{} // path of a node, empty if it is not to be shown
+	pathOf := func(node uint64) string {
+		p, ok := known[node]
+		if !ok {
+			if n, _ := state.Node(node); n.Path != "" && (path == "" || n.Path == path || strings.HasPrefix(n.Path, path+"/")) && mayRead(n.Path) {
+				p = n.Path
+			}
+			known[node] = p
+		}
+		return p
+	}
+	shown := func(node uint64) bool { return pathOf(node) != "" }
+
+	out := protocol.Top{NowMS: uint64(max(0, time.Now().UnixMilli())), Semaphores: []protocol.TopSemaphore{}, Sessions: []protocol.TopSession{}}
+	if mayRead("/") {
+		out.Instance.Activity = s.activity()
+	}
+	for _, d := range s.Shards.All() {
+		for _, h := range d.hotSemaphores(rows, shown) {
+			out.Semaphores = append(out.Semaphores, protocol.TopSemaphore{
+				Path: pathOf(h.Node), Name: h.Name, GrantsPerSecond: h.grantsPerSecond, Limit: h.Limit, Used: h.Used, Owners: h.Owners, Waiters: h.Waiters,
+				WaitingSinceMS: h.WaitingSince, Ephemeral: h.Ephemeral, Stuck: h.Stuck,
+			})
+		}
+	}
+	out.Sessions = append(out.Sessions, s.topSessions(rows, in.Sessions, shown, pathOf)...)
+	return out, nil
+}
+
+// topSessions are those with the most entries in the shards that are led here, and those asked for
+// besides. A session is found by what it has in one shard, and then counted in all of them.
+func (s *Serving) topSessions(rows int, besides []uint64, shown func(uint64) bool, pathOf func(uint64) string) (list []protocol.TopSession) {
+	var led []*Shard
+	for _, d := range s.Shards.All() {
+		if d.Raft().Leading() {
+			led = append(led, d)
+		}
+	}
+	found := map[uint64]int{} // entries in the shards that list it
+	for _, d := range led {
+		d.Raft().View(func(m *shard.Machine) {
+			for _, l := range m.MostEntries(rows, shown) {
+				found[l.Session] += l.Held + l.Waiting
+			}
+		})
+	}
+	first := slices.SortedFunc(maps.Keys(found), func(a, b uint64) int { return cmp.Or(cmp.Compare(found[b], found[a]), cmp.Compare(a, b)) })
+	if len(led) > 1 {
+		first = first[:min(2*rows, len(first))] // one that several shards list late may be first in all of them together
+	} else {
+		first = first[:min(rows, len(first))]
+	}
+	entries := func(x *protocol.TopSession) int { return x.Held + x.Waiting }
+	list = countSessions(led, first, shown, pathOf)
+	slices.SortStableFunc(list, func(a, b protocol.TopSession) int { return cmp.Compare(entries(&b), entries(&a)) })
+	list = list[:min(rows, len(list))]
+	besides = slices.DeleteFunc(slices.Clone(besides), func(id uint64) bool {
+		return slices.ContainsFunc(list, func(x protocol.TopSession) bool { return x.Session == id })
+	})
+	return append(list, countSessions(led, besides, shown, pathOf)...)
+}
+
+// countSessions counts what sessions have in these shards. Those that no shard knows are left out.
+func countSessions(led []*Shard, ids []uint64, shown func(uint64) bool, pathOf func(uint64) string) []protocol.TopSession {
+	list := make([]protocol.TopSession, len(ids))
+	for _, d := range led {
+		d.Raft().View(func(m *shard.Machine) {
+			for i, id := range ids {
+				l, ok := m.BusySession(id)
+				if !ok || !shown(l.Node) {
+					continue
+				}
+				x := &list[i]
+				x.Session, x.Path = id, pathOf(l.Node)
+				x.Held += l.Held
+				x.Waiting += l.Waiting
+				if l.Description != "" {
+					x.Description = l.Description
+				}
+				if l.Client != "" {
+					x.Client, x.Detached = l.Client, l.Detached
+				}
+			}
+		})
+	}
+	return slices.DeleteFunc(list, func(x protocol.TopSession) bool { return x.Session == 0 })
+}
+
+// activity is what the instance does, but for its connections.
+func (s *Serving) activity() *protocol.TopActivity {
+	now := s.Rates.Now()
+	a := &protocol.TopActivity{
+		UptimeMS: uint64(time.Since(s.began).Milliseconds()), Leads: []uint64{}, Requests: now.Requests, Rejected: now.Rejected,
+		ChangeP50US: uint64(now.ChangeP50.Microseconds()), ChangeP99US: uint64(now.ChangeP99.Microseconds()),
+		WriteP50US: uint64(now.WriteP50.Microseconds()), WriteP99US: uint64(now.WriteP99.Microseconds()),
+	}
+	for _, d := range s.Shards.All() {
+		if !d.Raft().Leading() {
+			continue
+		}
+		a.Leads = append(a.Leads, d.ID())
+		var size shard.Sizes
+		d.Raft().View(func(m *shard.Machine) { size = m.Sizes() })
+		a.Sessions += size.Sessions
+		a.Semaphores += size.Semaphores
+	}
+	return a
+}
