@@ -120,10 +120,18 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 	for _, f := range opts {
 		f(&a.o)
 	}
+	if o := s.c.cfg.Observer; o != nil {
+		return a.observed(ctx, name, o)
+	}
+	return a.start(ctx, name)
+}
+
+// start acquires, once nobody else of the session works on the name.
+func (a *acquireOp) start(ctx context.Context, name string) (_ *Lease, err error) {
+	s := a.s
 	if a.o.err != nil {
 		return nil, a.o.err
 	}
-	var err error
 	if a.bucket, err = s.node.bucket(ctx, name); err != nil {
 		return nil, err
 	}
@@ -162,6 +170,8 @@ type acquireOp struct {
 	sent   bool // some sending may have had its effect
 
 	accepted bool // the server has queued it once
+	sendings int
+	shard    uint64 // that the last one went to
 
 	// Guarded by session.mu.
 	expected bool                    // it is in session.waitingAcquires
@@ -264,7 +274,7 @@ func (a *acquireOp) outcome(ctx context.Context) (state protocol.AcquireState, o
 	s := a.s
 	for {
 		route, sent, err := s.send(ctx, protocol.KindAcquire, a.bucket, &a.x, &a.req, &a.reply)
-		a.sent = a.sent || sent || err == nil
+		a.sent, a.shard = a.sent || sent || err == nil, route.shard
 		if err != nil {
 			return 0, 0, route, err
 		}

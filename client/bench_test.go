@@ -105,26 +105,69 @@ func instant(t testing.TB) *Session {
 	return s
 }
 
-// TestAllocations holds the budget of an acquire and its release: the lease and its entry.
+// silentObserver follows acquires if it is to, and does nothing with them.
+type silentObserver struct{ follows bool }
+
+func (o *silentObserver) AcquireStarted(context.Context, AcquireStart) AcquireObserver {
+	if !o.follows {
+		return nil
+	}
+	return o
+}
+func (*silentObserver) AcquireEnded(AcquireEnd) {}
+func (*silentObserver) HoldEnded(HoldEnd)       {}
+
+// observers are the cases of what an observer costs.
+var observers = []struct {
+	name     string
+	observer Observer
+	allocs   float64 // of an acquire and its release, at most: the lease and its entry
+}{{"none", nil, 3}, {"not following", &silentObserver{}, 3}, {"following", &silentObserver{true}, 4}}
+
+// TestAllocations holds the budget of an acquire and its release.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	s := instant(t)
-	ctx := context.Background()
-	allocs := testing.AllocsPerRun(2000, func() {
-		l, err := s.Acquire(ctx, "a name of usual length")
-		if err != nil {
-			t.Fatal(err)
+	for _, o := range observers {
+		s := instant(t)
+		s.c.cfg.Observer = o.observer
+		ctx := context.Background()
+		allocs := testing.AllocsPerRun(2000, func() {
+			l, err := s.Acquire(ctx, "a name of usual length")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocs > o.allocs {
+			t.Errorf("observer %s: %.1f allocations for an acquire and a release, at most %.0f are in the budget", o.name, allocs, o.allocs)
 		}
-		if err := l.Release(ctx); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if allocs > 3 {
-		t.Errorf("%.1f allocations for an acquire and a release, at most 3 are in the budget", allocs)
+		t.Logf("observer %s: %.1f allocations for an acquire and a release", o.name, allocs)
 	}
-	t.Logf("%.1f allocations for an acquire and a release", allocs)
+}
+
+// BenchmarkObserver is an acquire and its release, with and without an observer.
+func BenchmarkObserver(b *testing.B) {
+	for _, o := range observers {
+		b.Run(o.name, func(b *testing.B) {
+			s := instant(b)
+			s.c.cfg.Observer = o.observer
+			ctx := context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				l, err := s.Acquire(ctx, "a name of usual length")
+				if err == nil {
+					err = l.Release(ctx)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 func BenchmarkAcquireRelease(b *testing.B) {

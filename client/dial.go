@@ -44,6 +44,10 @@ type Config struct {
 	// is logged.
 	Logger *slog.Logger
 
+	// Observer, if not nil, is notified of acquires and holds, for traces and metrics. Default:
+	// nothing is observed.
+	Observer Observer
+
 	clock clock // tests bring their own
 }
 

@@ -32,6 +32,8 @@ type Lease struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	free   chan struct{} // closed when the name may be acquired again, if somebody asked
+
+	observation *observedHold // whom its end is reported to; nil: nobody
 }
 
 // Name is the semaphore's name.
@@ -101,6 +103,7 @@ func (l *Lease) end(cause error) {
 		return
 	}
 	l.over = cause
+	l.reportHold(cause)
 	if l.cancel != nil {
 		l.cancel(cause)
 	}
@@ -142,6 +145,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		defer s.mu.Unlock()
 		return l.lostLocked()
 	}
+	hold := l.takeObservation()
 	l.end(ErrReleased)
 	e := s.nameLocks.get(l.name)
 	r, _ := releasePool.Get().(*releaseOp)
@@ -157,6 +161,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	e.locked = true
 	s.mu.Unlock()
+	if hold != nil {
+		hold.ended(s.c.clock.now(), ErrReleased)
+	}
 	done, err := r.work(ctx)
 	if done {
 		r.recycle()

@@ -67,6 +67,7 @@ func (x *requestState) recordConn(cn *conn) {
 	if x.acquire == nil {
 		return
 	}
+	x.acquire.sendings++
 	if x.sentVia != nil && x.sentVia != cn {
 		x.sentOnSeveral = true
 	}

@@ -238,6 +238,7 @@ func (s *Session) Close(ctx context.Context) error {
 	late := time.NewTimer(max(0, s.closeBy-now))
 	s.mu.Unlock()
 	defer late.Stop()
+	defer closeHolds(s)()
 	releaseAll(ctx, s)
 	s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
 	var err error
@@ -342,6 +343,7 @@ func (s *Session) changed(r sessionstate.Ready) {
 	}
 	s.cancel(s.err)
 	s.ended.Store(true)
+	reportHolds(s, s.err)
 	s.c.failSessionCalls(s)
 	if f := s.opts.onStopped; f != nil {
 		err := s.err

@@ -1,0 +1,182 @@
+// Package otelsignalbox reports what a signalbox client acquires and holds to OpenTelemetry, as
+// traces and metrics.
+//
+//	observer, err := otelsignalbox.New()
+//	c, err := client.Open(ctx, client.Config{Endpoints: endpoints, Observer: observer})
+//
+// Each acquire is a span signalbox.acquire below the span of its context, from the call to its
+// return. Each hold is a span signalbox.hold beside it, with a link to the acquire, until the lease
+// ends. A lost lease is an error of its span; a wait that ended without the units is not.
+//
+// Metrics have the attributes signalbox.node and signalbox.outcome. Names of semaphores are on
+// spans alone, because metrics would have a series for each.
+package otelsignalbox
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// Scope is the instrumentation scope of the spans and metrics.
+const Scope = "github.com/signalbox-dev/signalbox/client/otelsignalbox"
+
+// Names of spans.
+const (
+	SpanAcquire = "signalbox.acquire"
+	SpanHold    = "signalbox.hold"
+)
+
+// Names of metrics. Durations are histograms in seconds.
+const (
+	MetricAcquires        = "signalbox.client.acquires"         // acquires under way
+	MetricAcquireDuration = "signalbox.client.acquire.duration" // from the call to its return
+	MetricRetries         = "signalbox.client.acquire.retries"  // requests that were sent again
+	MetricHolds           = "signalbox.client.holds"            // leases held
+	MetricHoldDuration    = "signalbox.client.hold.duration"    // from the acquire to the lease's end
+)
+
+// Values of the attribute signalbox.outcome.
+const (
+	OutcomeAcquired    = "acquired"
+	OutcomeNotAcquired = "not_acquired" // the wait ended, or the semaphore was not free
+	OutcomeCancelled   = "cancelled"    // the context of the call ended
+	OutcomeError       = "error"
+	OutcomeReleased    = "released"
+	OutcomeClosed      = "closed" // the session was closed
+	OutcomeLost        = "lost"
+)
+
+// Option is an option of New.
+type Option func(*options)
+
+type options struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+}
+
+// WithTracerProvider has spans made by another provider than the global one.
+func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
+
+// WithMeterProvider has metrics made by another provider than the global one.
+func WithMeterProvider(p metric.MeterProvider) Option { return func(o *options) { o.meters = p } }
+
+// New returns an Observer for client.Config. An error is the meter provider's.
+func New(opts ...Option) (client.Observer, error) {
+	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
+	for _, f := range opts {
+		f(&o)
+	}
+	x := &observer{tracer: o.tracers.Tracer(Scope)}
+	meter := o.meters.Meter(Scope)
+	seconds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+	var errs [5]error
+	x.acquires, errs[0] = meter.Int64UpDownCounter(MetricAcquires, metric.WithUnit("{acquire}"), metric.WithDescription("Acquires under way."))
+	x.acquireDuration, errs[1] = meter.Float64Histogram(MetricAcquireDuration, metric.WithUnit("s"), seconds, metric.WithDescription("Time from the call of an acquire to its return."))
+	x.retries, errs[2] = meter.Int64Counter(MetricRetries, metric.WithUnit("{request}"), metric.WithDescription("Requests of acquires that were sent again, after lost connections and moves."))
+	x.holds, errs[3] = meter.Int64UpDownCounter(MetricHolds, metric.WithUnit("{lease}"), metric.WithDescription("Leases held."))
+	x.holdDuration, errs[4] = meter.Float64Histogram(MetricHoldDuration, metric.WithUnit("s"), seconds, metric.WithDescription("Time from an acquire to the end of its lease."))
+	return x, errors.Join(errs[:]...)
+}
+
+type observer struct {
+	tracer          trace.Tracer
+	acquires        metric.Int64UpDownCounter
+	acquireDuration metric.Float64Histogram
+	retries         metric.Int64Counter
+	holds           metric.Int64UpDownCounter
+	holdDuration    metric.Float64Histogram
+}
+
+// acquire is one acquire and its hold. Its calls come one after the other.
+type acquire struct {
+	*observer
+	parent     context.Context // of the call, without its end
+	span       trace.Span      // of the acquire
+	hold       trace.Span
+	node       attribute.KeyValue
+	attributes []attribute.KeyValue // of both spans
+}
+
+// AcquireStarted implements client.Observer.
+func (o *observer) AcquireStarted(ctx context.Context, s client.AcquireStart) client.AcquireObserver {
+	a := &acquire{observer: o, parent: context.WithoutCancel(ctx), node: attribute.String("signalbox.node", s.Node)}
+	a.attributes = []attribute.KeyValue{
+		a.node,
+		attribute.String("signalbox.semaphore", s.Name),
+		attribute.String("signalbox.session", strconv.FormatUint(s.Session, 10)),
+		attribute.Int64("signalbox.count", number(s.Count)),
+	}
+	_, a.span = o.tracer.Start(ctx, SpanAcquire, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(a.attributes...),
+		trace.WithAttributes(attribute.Bool("signalbox.try", s.Try)))
+	o.acquires.Add(ctx, 1, metric.WithAttributes(a.node))
+	return a
+}
+
+// AcquireEnded implements client.AcquireObserver.
+func (a *acquire) AcquireEnded(e client.AcquireEnd) {
+	outcome := acquireOutcome(e.Err)
+	a.span.SetAttributes(
+		attribute.String("signalbox.outcome", outcome), attribute.Bool("signalbox.queued", e.Queued), attribute.Int("signalbox.attempts", e.Attempts),
+		attribute.Int64("signalbox.shard", number(e.Shard)),
+	)
+	if e.Token != 0 {
+		a.span.SetAttributes(attribute.Int64("signalbox.token", number(e.Token)))
+	}
+	if outcome == OutcomeError {
+		a.span.RecordError(e.Err)
+		a.span.SetStatus(codes.Error, e.Err.Error())
+	}
+	a.span.End()
+	with := metric.WithAttributes(a.node, attribute.String("signalbox.outcome", outcome))
+	a.acquires.Add(a.parent, -1, metric.WithAttributes(a.node))
+	a.acquireDuration.Record(a.parent, e.Wait.Seconds(), with)
+	a.retries.Add(a.parent, int64(max(0, e.Attempts-1)), metric.WithAttributes(a.node))
+	if e.Err != nil {
+		return
+	}
+	a.holds.Add(a.parent, 1, metric.WithAttributes(a.node))
+	_, a.hold = a.tracer.Start(a.parent, SpanHold, trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()}),
+		trace.WithAttributes(a.attributes...), trace.WithAttributes(attribute.Int64("signalbox.token", number(e.Token))))
+}
+
+// HoldEnded implements client.AcquireObserver.
+func (a *acquire) HoldEnded(e client.HoldEnd) {
+	outcome := OutcomeReleased
+	switch {
+	case errors.Is(e.Cause, client.ErrSessionClosed):
+		outcome = OutcomeClosed
+	case e.Cause != nil:
+		outcome = OutcomeLost
+		a.hold.RecordError(e.Cause)
+		a.hold.SetStatus(codes.Error, e.Cause.Error())
+	}
+	a.hold.SetAttributes(attribute.String("signalbox.outcome", outcome))
+	a.hold.End()
+	a.holds.Add(a.parent, -1, metric.WithAttributes(a.node))
+	a.holdDuration.Record(a.parent, e.Held.Seconds(), metric.WithAttributes(a.node, attribute.String("signalbox.outcome", outcome)))
+}
+
+func acquireOutcome(err error) string {
+	switch {
+	case err == nil:
+		return OutcomeAcquired
+	case errors.Is(err, client.ErrNotAcquired):
+		return OutcomeNotAcquired
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return OutcomeCancelled
+	}
+	return OutcomeError
+}
+
+// number is a number as attributes have it.
+func number(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
