@@ -34,7 +34,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 			cmd.ValidArgsFunction = names
 		case cmd.Name() == "ls" && strings.HasPrefix(cmd.CommandPath(), "signalbox sem"):
 			cmd.ValidArgsFunction = names
-		case strings.HasPrefix(cmd.CommandPath(), "signalbox node "):
+		case strings.HasPrefix(cmd.CommandPath(), "signalbox node "), cmd.CommandPath() == "signalbox top":
 			cmd.ValidArgsFunction = nodes
 		case strings.HasPrefix(cmd.Use, cmd.Name()+" INSTANCE"):
 			cmd.ValidArgsFunction = a.completeArg(instanceNames)
@@ -47,7 +47,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		for flag, words := range map[string][]string{
 			"output": {"table", "json", "jsonl"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
 			"read-consistency": {"strict", "relaxed", "default"}, "attach-consistency": {"strict", "relaxed", "default"},
-			"election": {"oldest", "lowest-id", "preferred"}, "counters-mode": {"aggregated", "detailed", "default"},
+			"election": {"oldest", "lowest-id", "preferred"}, "counters-mode": {"aggregated", "detailed", "default"}, "sort": {"waiters", "wait", "grants", "owners", "name"},
 		} {
 			if cmd.Flags().Lookup(flag) != nil {
 				_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))

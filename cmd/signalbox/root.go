@@ -59,7 +59,7 @@ else the code of the command that was run.`,
 	root.AddCommand(
 		a.devCmd(), a.serveCmd(),
 		a.lockCmd(), a.semCmd(), a.electCmd(), a.serviceCmd(), a.configCmd(),
-		a.rolloutCmd(), a.processCmd(), a.nodeCmd(), a.sessionCmd(), a.clusterCmd(), a.authCmd(), a.consoleCmd(), a.loadCmd(),
+		a.rolloutCmd(), a.processCmd(), a.nodeCmd(), a.sessionCmd(), a.clusterCmd(), a.authCmd(), a.consoleCmd(), a.topCmd(), a.loadCmd(),
 		a.versionCmd(),
 	)
 	root.InitDefaultCompletionCmd()

@@ -222,32 +222,36 @@ func (a *app) semWhy() *cobra.Command {
 	c := command("why NAME", "Explain a wait: the owners, and the queue ahead", "")
 	session := c.Flags().Uint64("session", 0, "Explain it for this session (default: for a new waiter).")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		w, err := n.ExplainWait(inv.ctx, args[0], *session)
+		return explainWait(inv.ctx, n, args[0], *session, inv.printer())
+	})
+	return c
+}
+
+// explainWait prints why a session waits for a semaphore; session 0 is a new waiter.
+func explainWait(ctx context.Context, n *client.Node, sem string, session uint64, out *printer) error {
+	w, err := n.ExplainWait(ctx, sem, session)
+	if err != nil {
+		return err
+	}
+	if session == 0 { // everybody who waits is ahead of who comes next
+		d, err := n.Describe(ctx, sem, client.IncludeWaiters(), client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
 		}
-		sem := args[0]
-		if *session == 0 { // everybody who waits is ahead of who comes next
-			d, err := n.Describe(inv.ctx, sem, client.IncludeWaiters(), client.ReadConsistency(client.Strict))
-			if err != nil {
-				return err
-			}
-			w.Ahead = d.Waiters
+		w.Ahead = d.Waiters
+	}
+	r := row{
+		{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position}, {"free", "", w.Free}, {"limit", "", w.Limit},
+		{"never_granted", "", neverRow(w)},
+		{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
+	}
+	if out.format == "table" {
+		fmt.Fprintln(out.w, whySentence(sem, session, w))
+		if text := neverSentence(w); text != "" {
+			fmt.Fprintln(out.w, text)
 		}
-		r := row{
-			{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position}, {"free", "", w.Free}, {"limit", "", w.Limit},
-			{"never_granted", "", neverRow(w)},
-			{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
-		}
-		if inv.values["output"] == "table" {
-			fmt.Fprintln(inv.stdout, whySentence(sem, *session, w))
-			if text := neverSentence(w); text != "" {
-				fmt.Fprintln(inv.stdout, text)
-			}
-		}
-		return inv.printer().item(r)
-	})
-	return c
+	}
+	return out.item(r)
 }
 
 // neverRow is the waiter that can never be granted, null if there is none.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -84,12 +85,16 @@ func (inv *invocation) describeSession(id uint64, extra ...field) error {
 	if err != nil {
 		return err
 	}
-	s, err := n.DescribeSession(inv.ctx, id)
+	return describeSession(inv.ctx, n, id, inv.printer(), extra...)
+}
+
+func describeSession(ctx context.Context, n *client.Node, id uint64, out *printer, extra ...field) error {
+	s, err := n.DescribeSession(ctx, id)
 	if err != nil {
 		return endedSessionError(id, err)
 	}
 	holds, waits := []row{}, []row{}
-	for e, err := range n.List(inv.ctx, "", client.OfSession(s.ID), client.ReadConsistency(client.Strict)) {
+	for e, err := range n.List(ctx, "", client.OfSession(s.ID), client.ReadConsistency(client.Strict)) {
 		if err != nil {
 			return err
 		}
@@ -101,7 +106,7 @@ func (inv *invocation) describeSession(id uint64, extra ...field) error {
 		}
 	}
 	processes, tracks := []row{}, []row{}
-	for o, err := range n.SessionObjects(inv.ctx, s.ID) {
+	for o, err := range n.SessionObjects(ctx, s.ID) {
 		switch {
 		case err != nil:
 			return err
@@ -113,7 +118,7 @@ func (inv *invocation) describeSession(id uint64, extra ...field) error {
 	}
 	r := append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits},
 		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks})
-	return inv.printer().item(append(r, extra...))
+	return out.item(append(r, extra...))
 }
 
 // endedSessionError replaces the SDK's sentence, which is for the session's own client.

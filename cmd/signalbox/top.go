@@ -1,0 +1,319 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/spf13/cobra"
+)
+
+const (
+	minTopInterval = 500 * time.Millisecond
+	defaultTopRows = 20
+	topTimeout     = 5 * time.Second // of one refresh
+)
+
+func (a *app) topCmd() *cobra.Command {
+	c := command("top [PATH]", "Show what the cluster is busiest with, on a full screen",
+		`Show instances with their rates and latencies, the semaphores with the longest queues, the oldest
+waits and the most grants, and the sessions that hold or wait for the most semaphores. It covers
+all coordination nodes that you may read, or those at PATH and below it. --node is not used.
+
+On a terminal it fills the screen until q; press ? for the keys. Enter explains the chosen row: who
+holds a semaphore, who waits, and since when. In a pipe, and with --once, it prints the lists once.
+On a terminal that cannot move its cursor it prints them again and again. -o json prints one
+document, -o jsonl one a line at each interval until Ctrl-C.
+
+It needs the right read. What instances do is shown to identities with that right on /. The lists
+cost the servers the same with ten semaphores as with millions.`)
+	c.Example = `  signalbox top
+  signalbox top /billing --sort wait
+  signalbox top --once --rows 5
+  signalbox top -o json`
+	once := c.Flags().Bool("once", false, "Print the lists once and exit.")
+	var interval time.Duration
+	durationVar(c.Flags(), &interval, "interval", 2*time.Second, "Time between two refreshes, at least 500ms.")
+	order := c.Flags().String("sort", "waiters", "Order of the semaphores: waiters, wait, grants, owners or name.")
+	rows := c.Flags().Int("rows", defaultTopRows, "Printed rows of each list, 1 to 100. A full screen shows what fits.")
+	addFlags(c.Flags(), scopeClient)
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		t := &topRun{inv: inv, path: strings.Join(args, ""), interval: interval, rows: *rows}
+		t.order = slices.IndexFunc(semaphoreOrders, func(o topOrder) bool { return o.name == *order })
+		switch {
+		case t.order < 0:
+			return usagef("--sort %q is unknown; choose waiters, wait, grants, owners or name", *order)
+		case *rows < 1 || *rows > admin.MaxTopRows:
+			return usagef("--rows %d is out of range; choose 1 to %d", *rows, admin.MaxTopRows)
+		case interval < minTopInterval:
+			return usagef("--interval %s is too short; give at least %s", interval, minTopInterval)
+		case t.path != "" && t.path[0] != '/':
+			return usagef("PATH %q does not start with /; write it like /services/billing", t.path)
+		}
+		var err error
+		if t.admin, err = inv.admin(); err != nil {
+			return err
+		}
+		out, isFile := a.stdout.(*os.File)
+		terminal := isFile && isTerminal(a.stdout)
+		switch format := inv.values["output"]; {
+		case *once || format == "json" || format == "table" && !terminal:
+			return t.print(inv.ctx)
+		case format == "jsonl" || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "":
+			return t.repeat()
+		}
+		return t.full(out)
+	})
+	return c
+}
+
+// topRun is one run of the verb.
+type topRun struct {
+	inv      *invocation
+	admin    *admin.Client
+	path     string
+	interval time.Duration
+	order    int // in semaphoreOrders
+	rows     int
+}
+
+// print prints the lists once.
+func (t *topRun) print(ctx context.Context) error {
+	top, err := t.admin.Top(ctx, t.path, t.rows)
+	if err != nil {
+		return err
+	}
+	sortSemaphores(top.Semaphores, semaphoreOrders[t.order].name)
+	top.Semaphores = top.Semaphores[:min(t.rows, len(top.Semaphores))]
+	return t.inv.printer().item(row{
+		{"instances", "instances", rowsOf(top.Instances, topInstanceRow)},
+		{"semaphores", "semaphores", rowsOf(top.Semaphores, topSemaphoreRow)},
+		{"sessions", "sessions", rowsOf(top.Sessions, topSessionRow)},
+	})
+}
+
+// repeat prints the lists at each interval, until a signal.
+func (t *topRun) repeat() error {
+	tick := time.NewTicker(t.interval)
+	defer tick.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(t.inv.longCtx, topTimeout)
+		err := t.print(ctx)
+		cancel()
+		if t.inv.longCtx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-t.inv.longCtx.Done():
+			return nil
+		}
+	}
+}
+
+func topInstanceRow(i *admin.TopInstance) row {
+	r := row{{"id", "", i.ID}, {"name", "instance", i.Name}, {"address", "", i.Address}}
+	a := i.Activity
+	if a == nil {
+		a = new(admin.TopActivity)
+	}
+	shown := func(key, title string, value any, cell any) {
+		switch {
+		case i.Activity == nil:
+			r = append(r, field{"", title, "-"})
+		default:
+			r = append(r, field{key, "", value}, field{"", title, cell})
+		}
+	}
+	shown("leads", "leads", slices.Concat([]uint64{}, a.Leads), len(a.Leads))
+	shown("requests_per_second", "requests/s", a.RequestsPerSecond, shortRate(a.RequestsPerSecond))
+	shown("rejected_per_second", "rejected/s", a.RejectedPerSecond, shortRate(a.RejectedPerSecond))
+	shown("change_p50_us", "p50", a.ChangeP50.Microseconds(), shortTime(a.ChangeP50))
+	shown("change_p99_us", "p99", a.ChangeP99.Microseconds(), shortTime(a.ChangeP99))
+	shown("log_write_p50_us", "", a.LogWriteP50.Microseconds(), "")
+	shown("log_write_p99_us", "fsync p99", a.LogWriteP99.Microseconds(), shortTime(a.LogWriteP99))
+	shown("connections", "clients", a.Connections, a.Connections)
+	shown("sessions", "sessions", a.Sessions, a.Sessions)
+	shown("semaphores", "semaphores", a.Semaphores, a.Semaphores)
+	shown("uptime_ms", "uptime", a.Uptime.Milliseconds(), age(a.Uptime))
+	if i.Err != nil {
+		r = append(r, field{"error", "", i.Err.Error()}, field{"", "error", i.Err.Error()})
+	} else {
+		r = append(r, field{"", "error", ""})
+	}
+	return r
+}
+
+func topSemaphoreRow(s *admin.TopSemaphore) row {
+	wait, used := "-", "-"
+	if s.Waiters > 0 {
+		wait = shortWait(s.OldestWait)
+	}
+	if s.Stuck {
+		wait += "!"
+	}
+	if s.Limit > 0 {
+		used = cell(amount(s.Used)) + "/" + cell(amount(s.Limit))
+	}
+	return row{
+		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond}, {"", "grants/s", shortRate(s.GrantsPerSecond)},
+		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", wait}, {"owners", "owners", s.Owners},
+		{"count", "", s.Used}, {"limit", "", s.Limit}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
+	}
+}
+
+func topSessionRow(s *admin.TopSession) row {
+	return row{
+		{"session_id", "session", s.ID}, {"node", "node", s.Path}, {"holds", "holds", s.Held}, {"waits", "waits", s.Waiting},
+		{"client", "client", s.Client}, {"detached", "detached", s.Detached}, {"description", "description", s.Description},
+	}
+}
+
+// topAnswer is what was asked for the screen: the lists, or what is shown about a row.
+type topAnswer struct {
+	top   *admin.Top
+	id    topID
+	lines []string
+	err   error
+	at    time.Time
+}
+
+// full fills the screen until q or a signal.
+func (t *topRun) full(out *os.File) error {
+	s, err := newScreen(out, t.inv.stdin)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	ctx, cancel := context.WithCancel(t.inv.longCtx)
+	defer cancel()
+
+	source := t.inv.values["endpoints"]
+	if t.path != "" {
+		source += "  " + t.path
+	}
+	v := &topView{color: t.inv.color(out), source: source, interval: t.interval}
+	v.order[listSemaphores] = t.order
+
+	answers := make(chan topAnswer, 4)
+	asking := map[topID]bool{} // what is under way; the lists are the empty id
+	ask := func(id topID) {
+		if asking[id] {
+			return
+		}
+		asking[id] = true
+		go func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, topTimeout, errors.New("no answer within "+topTimeout.String()))
+			defer cancel()
+			answer := topAnswer{id: id}
+			if id == (topID{}) {
+				answer.top, answer.err = t.admin.Top(ctx, t.path, admin.MaxTopRows)
+			} else {
+				answer.lines, answer.err = t.explain(ctx, id)
+			}
+			answer.at = time.Now()
+			select {
+			case answers <- answer:
+			case <-t.inv.longCtx.Done():
+			}
+		}()
+	}
+	refresh := func() {
+		ask(topID{})
+		if v.detail != nil {
+			ask(v.detail.id)
+		}
+	}
+	tick := time.NewTicker(t.interval)
+	defer tick.Stop()
+	refresh()
+	keys := s.keys
+	for {
+		v.width, v.height = s.size()
+		v.now = time.Now()
+		if err := s.show(v.render()); err != nil {
+			return err
+		}
+		select {
+		case <-t.inv.longCtx.Done():
+			return nil
+		case <-s.resized:
+			s.repaint()
+		case <-tick.C:
+			if !v.paused {
+				refresh()
+			}
+		case answer := <-answers:
+			delete(asking, answer.id)
+			v.answered(answer)
+		case k, ok := <-keys:
+			if !ok { // the terminal is gone
+				keys = nil
+				continue
+			}
+			switch v.press(k) {
+			case topQuit:
+				return nil
+			case topSuspend:
+				if err := s.suspend(); err != nil {
+					return err
+				}
+			case topRepaint:
+				s.repaint()
+			case topRefresh:
+				refresh()
+			case topOpen:
+				ask(v.detail.id)
+			}
+		}
+	}
+}
+
+// answered takes what was asked.
+func (v *topView) answered(a topAnswer) {
+	switch {
+	case a.id != (topID{}):
+		if v.detail != nil && v.detail.id == a.id {
+			v.detail.lines = a.lines
+			if a.err != nil {
+				v.detail.lines = []string{"", sanitize(a.err.Error())}
+			}
+			v.detail.first = max(0, min(v.detail.first, len(v.detail.lines)-1))
+		}
+	case a.err != nil:
+		v.err = a.err
+	default:
+		v.top, v.at, v.err = a.top, a.at, nil
+	}
+}
+
+// explain is what the verbs sem why and session describe print about a row.
+func (t *topRun) explain(ctx context.Context, id topID) ([]string, error) {
+	c, err := t.inv.client()
+	if err != nil {
+		return nil, err
+	}
+	n, err := c.Node(ctx, id.path)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	out := &printer{w: &text, format: "table"}
+	if id.session != 0 {
+		err = describeSession(ctx, n, id.session, out)
+	} else {
+		err = explainWait(ctx, n, id.name, 0, out)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n"), nil
+}

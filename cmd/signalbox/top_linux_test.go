@@ -1,0 +1,341 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a terminal of a test: a pty, and the screen that what is written to it makes.
+type terminal struct {
+	t       *testing.T
+	pty     *os.File // the side of the user
+	cmd     *exec.Cmd
+	mu      sync.Mutex
+	changed *sync.Cond
+	rows    [][]rune
+	row     int
+	col     int
+	other   bool // the other screen is shown
+	cursor  bool
+	over    bool
+	raw     strings.Builder
+}
+
+// onTerminal starts a command on a terminal of its own.
+func onTerminal(t *testing.T, width, height int, env []string, name string, args ...string) *terminal {
+	t.Helper()
+	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(int(pty.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(pty.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	x := &terminal{t: t, pty: pty, cursor: true}
+	x.changed = sync.NewCond(&x.mu)
+	x.resize(width, height)
+	x.cmd = exec.Command(name, args...)
+	x.cmd.Env = append(append(os.Environ(), "TERM=xterm-256color"), env...)
+	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = tty, tty, tty
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := x.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		x.read()
+	}()
+	t.Cleanup(func() {
+		_ = x.cmd.Process.Kill()
+		_ = x.cmd.Wait()
+		<-read // the last side of the user is closed
+		pty.Close()
+	})
+	return x
+}
+
+// resize gives the terminal another size, which its foreground is notified of.
+func (x *terminal) resize(width, height int) {
+	x.t.Helper()
+	x.mu.Lock()
+	x.rows = make([][]rune, height)
+	for i := range x.rows {
+		x.rows[i] = []rune(strings.Repeat(" ", width))
+	}
+	x.mu.Unlock()
+	if err := unix.IoctlSetWinsize(int(x.pty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(height), Col: uint16(width)}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func (x *terminal) read() {
+	var left []byte
+	b := make([]byte, 4096)
+	for {
+		n, err := x.pty.Read(b)
+		x.mu.Lock()
+		x.raw.Write(b[:n])
+		left = x.write(append(left, b[:n]...))
+		x.over = x.over || err != nil
+		x.changed.Broadcast()
+		x.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// write does what a terminal does with bytes, as far as the command line uses it, and returns an
+// incomplete end. mu is held.
+func (x *terminal) write(b []byte) (left []byte) {
+	for len(b) > 0 {
+		if b[0] == 0x1b {
+			end := strings.IndexFunc(string(b[1:]), func(r rune) bool { return r >= '@' && r != '[' })
+			if end < 0 {
+				return b
+			}
+			x.sequence(string(b[1:end+1]), b[end+1])
+			b = b[end+2:]
+			continue
+		}
+		if !utf8.FullRune(b) {
+			return b
+		}
+		r, n := utf8.DecodeRune(b)
+		b = b[n:]
+		switch r {
+		case '\r':
+			x.col = 0
+		case '\n':
+			x.row = min(x.row+1, len(x.rows)-1)
+		default:
+			if x.row < len(x.rows) && x.col < len(x.rows[x.row]) {
+				x.rows[x.row][x.col] = r
+			}
+			x.col++
+		}
+	}
+	return nil
+}
+
+func (x *terminal) sequence(parameters string, last byte) {
+	parameters = strings.TrimPrefix(parameters, "[")
+	switch last {
+	case 'H':
+		row, col, _ := strings.Cut(parameters, ";")
+		x.row, _ = strconv.Atoi(row)
+		x.col, _ = strconv.Atoi(col)
+		x.row, x.col = max(0, x.row-1), max(0, x.col-1)
+	case 'K':
+		if x.row < len(x.rows) {
+			for i := min(x.col, len(x.rows[x.row])); i < len(x.rows[x.row]); i++ {
+				x.rows[x.row][i] = ' '
+			}
+		}
+	case 'J':
+		for _, row := range x.rows {
+			for i := range row {
+				row[i] = ' '
+			}
+		}
+	case 'h', 'l':
+		switch parameters {
+		case "?1049":
+			x.other = last == 'h'
+		case "?25":
+			x.cursor = last == 'h'
+		}
+	}
+}
+
+// screen is what the terminal shows. mu is held.
+func (x *terminal) screen() string {
+	var b strings.Builder
+	for _, row := range x.rows {
+		b.WriteString(strings.TrimRight(string(row), " ") + "\n")
+	}
+	return b.String()
+}
+
+// until waits until the screen is as it should be, and returns it.
+func (x *terminal) until(what string, ok func(screen string) bool) string {
+	x.t.Helper()
+	late := time.AfterFunc(patience, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.over = true
+		x.changed.Broadcast()
+	})
+	defer late.Stop()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for !ok(x.screen()) {
+		if x.over {
+			x.t.Fatalf("%s did not come; the screen is\n%s", what, x.screen())
+		}
+		x.changed.Wait()
+	}
+	return x.screen()
+}
+
+// shows waits until a text is on the screen.
+func (x *terminal) shows(text string) string {
+	x.t.Helper()
+	return x.until(strconv.Quote(text), func(screen string) bool { return strings.Contains(screen, text) })
+}
+
+func (x *terminal) press(keys string) {
+	x.t.Helper()
+	if _, err := x.pty.WriteString(keys); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// line is the first line of a screen with a text in it.
+func line(screen, text string) string {
+	for l := range strings.Lines(screen) {
+		if strings.Contains(l, text) {
+			return l
+		}
+	}
+	return ""
+}
+
+// TestTopOnATerminal: the full screen as a user meets it: what it shows first, each key, another
+// size, and a terminal that is left as it was.
+func TestTopOnATerminal(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	ctx := t.Context()
+	c, err := client.Dial(ctx, srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	session := func(about string) *client.Session {
+		s, err := c.Session(ctx, "/default", client.Description(about))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	holder, waiter := session("the holder"), session("the \x1b[31mwaiter")
+	if _, err := holder.Mutex("payments").Lock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Mutex("quiet").Lock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	queued := make(chan uint64, 1)
+	gone := make(chan struct{})
+	defer func() { <-gone }()
+	defer func() { _ = waiter.Close(ctx) }()
+	go func() {
+		defer close(gone)
+		_, _ = waiter.Mutex("payments").Lock(ctx, client.OnAccepted(func(token uint64) { queued <- token }))
+	}()
+	<-queued
+
+	x := onTerminal(t, 80, 24, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "NO_COLOR="}, "signalbox", "top", "--interval", "500ms")
+	first := x.shows("payments")
+	for _, want := range []string{"1/1 instances", "INSTANCE", "SEMAPHORE", "WAITERS↓", "SESSION", "HOLDS↓", "the holder", `the \x1b[31mwaiter`, "q quit"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if l := line(first, "payments"); !strings.HasPrefix(l, "> payments") || !strings.Contains(l, "max/max") {
+		t.Errorf("the queue's line is %q", l)
+	}
+	if !x.other || x.cursor {
+		t.Error("the terminal's own screen is written over, or its cursor is shown")
+	}
+	t.Logf("80 x 24:\n%s", first)
+
+	x.press("\x1b[B") // down
+	x.shows("> quiet")
+	x.press("s")
+	x.shows("OLDEST↓")
+	x.press("\t")
+	x.until("the other list", func(s string) bool { return strings.HasPrefix(line(s, "the holder"), ">") })
+
+	// A filter, as it is typed and corrected.
+	x.press("/paymentx\x7fs")
+	x.shows("filter: payments_")
+	x.until("the filter", func(s string) bool { return !strings.Contains(s, "quiet") && strings.Contains(s, "no row matches") })
+	x.press("\r\x1b")
+	x.shows("quiet")
+
+	// Why, of a semaphore and of a session.
+	x.press("\t\x1b[H\r")
+	why := x.shows("AHEAD IN THE QUEUE")
+	for _, want := range []string{"why: semaphore payments", "a new waiter for payments would be number 2 in the queue", "HELD BY", strconv.FormatUint(holder.ID(), 10), "the holder"} {
+		if !strings.Contains(why, want) {
+			t.Errorf("%q is missing of why:\n%s", want, why)
+		}
+	}
+	x.press("\x1b")
+	x.press("\t\r")
+	x.shows("HOLDS\n")
+	x.press("\x1b")
+	x.press("?")
+	x.shows("refresh now")
+	x.press("?p")
+	x.shows("PAUSED")
+
+	// What changes while it is paused is not shown; r asks.
+	if err := waiter.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	x.press("r")
+	x.until("the end of the queue", func(s string) bool { return !strings.Contains(s, "waiter") && strings.Contains(s, "payments") })
+
+	x.resize(200, 60)
+	wide := x.shows("UPTIME")
+	if !strings.Contains(wide, "ADDRESS") {
+		t.Errorf("there is room for the address:\n%s", wide)
+	}
+	t.Logf("200 x 60:\n%s", wide)
+	x.resize(30, 8)
+	x.shows("payments")
+
+	x.press("q")
+	if err := x.cmd.Wait(); err != nil {
+		t.Errorf("q: %v", err)
+	}
+	x.until("the terminal as it was", func(string) bool { return !x.other && x.cursor })
+}
+
+// TestTopOnADumbTerminal: it prints the lists again and again, without sequences, until ^C.
+func TestTopOnADumbTerminal(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	x := onTerminal(t, 100, 30, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "TERM=dumb", "NO_COLOR=1"}, "signalbox", "top", "--interval", "500ms")
+	x.until("two times", func(string) bool { return strings.Count(x.raw.String(), "INSTANCES\r\n") == 2 })
+	if strings.Contains(x.raw.String(), "\x1b") {
+		t.Errorf("there are sequences: %q", x.raw.String())
+	}
+	x.press("\x03")
+	if err := x.cmd.Wait(); err != nil {
+		t.Errorf("^C: %v", err)
+	}
+}
