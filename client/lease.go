@@ -164,12 +164,18 @@ func (l *Lease) Release(ctx context.Context) error {
 	if hold != nil {
 		hold.ended(s.c.clock.now(), ErrReleased)
 	}
-	done, err := r.work(ctx)
+	var done bool
+	var err error
+	if ctx.Err() == nil {
+		done, err = r.work(ctx)
+	} else { // the error, however soon the answer would come
+		err = interrupted(ctx, nil)
+	}
 	if done {
 		r.recycle()
-		return withOp("release", l.name, err)
+	} else {
+		s.continueInBackground(r.work)
 	}
-	s.continueInBackground(r.work)
 	return withOp("release", l.name, err)
 }
 
