@@ -588,7 +588,7 @@ func (v *topView) semaphoreLines(rows int) []string {
 			used = shortCount(s.Used) + "/" + shortCount(s.Limit)
 		}
 		texts := []string{
-			sanitize(s.Name), fitLeft(sanitize(s.Path), widths[1]), shortRate(s.GrantsPerSecond), shortCount(uint64(s.Waiters)), wait, shortCount(uint64(s.Owners)), used,
+			fitMiddle(sanitize(s.Name), widths[0]), fitLeft(sanitize(s.Path), widths[1]), shortRate(s.GrantsPerSecond), shortCount(uint64(s.Waiters)), wait, shortCount(uint64(s.Owners)), used,
 		}
 		lines = append(lines, v.row(listSemaphores, first+i, cells(columns, widths, texts), s.Stuck))
 	}
@@ -668,6 +668,17 @@ func fitLeft(text string, width int) string {
 		return text
 	}
 	return "…" + string(r[len(r)-width+1:])
+}
+
+// fitMiddle cuts the middle of a text that is too long, behind its first third: names often begin
+// alike, and their ends tell them apart.
+func fitMiddle(text string, width int) string {
+	r := []rune(text)
+	if len(r) <= width || width < 2 {
+		return text
+	}
+	head := width / 3
+	return string(r[:head]) + "…" + string(r[len(r)-(width-1-head):])
 }
 
 // shortCount is a number in at most five characters.
