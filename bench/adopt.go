@@ -22,16 +22,14 @@ const (
 )
 
 // adoptCommand makes a report the baseline: what later runs are compared with, what the README
-// shows, and what the model of many machines stands on.
+// shows, and what the model of many machines stands on. A measurement that failed has no figure,
+// and the pages say why: the others still are true.
 func adoptCommand(args []string) error {
 	list, err := readReports(args, "give one report: adopt REPORT.json", 1)
 	if err != nil {
 		return err
 	}
 	r := list[0]
-	if err := r.Err(); err != nil {
-		return fmt.Errorf("a report with failures is no baseline: %w", err)
-	}
 	// All pages are made before any is written.
 	page, err := os.ReadFile(readmePage)
 	if err != nil {
@@ -93,12 +91,16 @@ var readmeMetrics = []string{
 
 func (r *Report) excerpt() string {
 	table := r.table(func(m Metric) bool { return slices.Contains(readmeMetrics, m.ID) }, false)
-	behind := ""
+	empty := "" // why cells have no figure
 	if strings.Contains(table, fallsBehind) {
-		behind = "A system falls behind when it does not reach the rate. "
+		empty = "A system falls behind when it does not reach the rate. "
+	}
+	failed := r.failures()
+	if failed != "" {
+		failed = "Some measurements failed and have no figures; that page says why:\n\n" + failed + "\n"
 	}
 	return fmt.Sprintf("\n%s\n%sMedians of %d rounds of %s seconds on %d cores (%s), shared by servers and load.\n"+
 		"A pair locks and unlocks a name that nobody else wants. Every system writes durably before it\n"+
-		"answers. All figures, their spread and the versions: [%s.md](%s.md).\n\n",
-		table, behind, r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, filepath.Base(baseline), baseline)
+		"answers. All figures, their spread and the versions: [%s.md](%s.md).\n\n%s",
+		table, empty, r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, filepath.Base(baseline), baseline, failed)
 }

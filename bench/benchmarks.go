@@ -13,23 +13,23 @@ type benchmark struct {
 	name     string
 	subjects []string
 	slow     bool // takes long, and compares with nothing that drifts: a few rounds are enough
-	run      func(v *trial, ctx context.Context) error
+	run      func(ctx context.Context, v *trial) error
 }
 
 var benchmarks = []benchmark{
-	{name: "pairs", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: (*trial).pairs},
-	{name: "own", subjects: []string{Signalbox, Echo, GoRedis}, run: (*trial).ownConnections},
-	{name: "alone", subjects: []string{Dragonboat, Signalbox, Etcd, ZooKeeper, GoRedis}, run: (*trial).singleCaller},
-	{name: "rates", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: (*trial).rates},
-	{name: "reads", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: (*trial).reads},
-	{name: "watches", subjects: []string{Signalbox, Etcd, GoRedis}, run: (*trial).watches},
-	{name: "each", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: (*trial).ownWatchers},
-	{name: "starts", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: (*trial).sessionStarts},
-	{name: "three", subjects: []string{Signalbox, Etcd, ZooKeeper}, run: (*trial).cluster},
-	{name: "idle", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, slow: true, run: (*trial).idle},
-	{name: "shards", subjects: []string{Signalbox}, slow: true, run: (*trial).shards},
-	{name: "names", subjects: []string{Signalbox}, slow: true, run: (*trial).names},
-	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: (*trial).dataCost},
+	{name: "pairs", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measurePairs},
+	{name: "own", subjects: []string{Signalbox, Echo, GoRedis}, run: measureOwnConnections},
+	{name: "alone", subjects: []string{Dragonboat, Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureSingleCaller},
+	{name: "rates", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measureRates},
+	{name: "reads", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measureReads},
+	{name: "watches", subjects: []string{Signalbox, Etcd, GoRedis}, run: measureWatches},
+	{name: "each", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureOwnWatchers},
+	{name: "starts", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureSessionStarts},
+	{name: "three", subjects: []string{Signalbox, Etcd, ZooKeeper}, run: measureCluster},
+	{name: "idle", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
+	{name: "shards", subjects: []string{Signalbox}, slow: true, run: measureShards},
+	{name: "names", subjects: []string{Signalbox}, slow: true, run: measureNames},
+	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: measureDataCost},
 }
 
 func benchmarkNames() []string {
@@ -40,20 +40,8 @@ func benchmarkNames() []string {
 	return names
 }
 
-// recordPairs records a load of pairs under a name: its rate, its latency, and what the server
-// used.
-func (v *trial) recordPairs(name string, o *outcome) {
-	v.record(name, o.Rate)
-	v.record(name+"-p50", o.ms("pair", 50))
-	v.record(name+"-p99", o.ms("pair", 99))
-	if o.perCPU > 0 {
-		v.record(name+"-cpu", o.perCPU)
-		v.record(name+"-written", o.written)
-	}
-}
-
-// pairs: P1.
-func (v *trial) pairs(ctx context.Context) error {
+// measurePairs: P1.
+func measurePairs(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
 		if err != nil {
@@ -64,8 +52,9 @@ func (v *trial) pairs(ctx context.Context) error {
 	})
 }
 
-// ownConnections: P2. Each connection carries one request at a time, as with many small processes.
-func (v *trial) ownConnections(ctx context.Context) error {
+// measureOwnConnections: P2. Each connection carries one request at a time, as with many small
+// processes.
+func measureOwnConnections(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, OwnConnections, func(s *Server, plan Plan) error {
 		echo := v.system.Name() == Echo
 		scenario := "lock-pairs"
@@ -86,8 +75,8 @@ func (v *trial) ownConnections(ctx context.Context) error {
 	})
 }
 
-// singleCaller: P3 and P5. Bare dragonboat measures itself.
-func (v *trial) singleCaller(ctx context.Context) error {
+// measureSingleCaller: P3 and P5. Bare dragonboat measures itself.
+func measureSingleCaller(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, SingleCaller, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1})
 		if err != nil {
@@ -108,9 +97,9 @@ func (v *trial) singleCaller(ctx context.Context) error {
 	})
 }
 
-// reads: P6, of a thousand names. What Redis answers has seen every write of its one server, but
-// there is no other to agree with: it stands in both rows.
-func (v *trial) reads(ctx context.Context) error {
+// measureReads: P6, of a thousand names. What Redis answers has seen every write of its one server,
+// but there is no other to agree with: it stands in both rows.
+func measureReads(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, Reads, func(s *Server, plan Plan) error {
 		for _, kind := range []string{"strict", "relaxed"} {
 			o, err := v.load(ctx, s, plan, "describe-"+kind, loadgen.Config{Callers: v.Readers, Keys: 1000, DataSize: 64})
@@ -124,17 +113,17 @@ func (v *trial) reads(ctx context.Context) error {
 	})
 }
 
-// watches: P7 over few connections, where the system can share them.
-func (v *trial) watches(ctx context.Context) error {
+// measureWatches: P7 over few connections, where the system can share them.
+func measureWatches(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, Watchers, func(s *Server, plan Plan) error {
-		o, err := v.fanOut(ctx, s, plan, "watch-5000", v.Watchers)
+		o, err := fanOut(ctx, v, s, plan, "watch-5000", v.Watchers)
 		if err != nil {
 			return err
 		}
 		if o.perCPU > 0 {
 			v.record("watch-5000-cpu", o.perCPU*float64(v.Watchers))
 		}
-		_, err = v.fanOut(ctx, s, plan, "watch-20000", v.ManyWatchers)
+		_, err = fanOut(ctx, v, s, plan, "watch-20000", v.ManyWatchers)
 		return err
 	})
 }
@@ -143,9 +132,9 @@ func (v *trial) watches(ctx context.Context) error {
 // starved client connects again before the old connection is closed.
 const spareFiles = 2000
 
-// ownWatchers: P7 with a connection each. Where open files do not allow so many, some connections
-// carry two watchers.
-func (v *trial) ownWatchers(ctx context.Context) error {
+// measureOwnWatchers: P7 with a connection each. Where open files do not allow so many, some
+// connections carry two watchers.
+func measureOwnWatchers(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, OwnWatchers, func(s *Server, plan Plan) error {
 		for _, x := range []struct {
 			metric   string
@@ -158,7 +147,7 @@ func (v *trial) ownWatchers(ctx context.Context) error {
 			if files := int(v.report.Machine.Files); files > 0 && x.watchers > files-spareFiles {
 				own.Connections = files - spareFiles
 			}
-			if _, err := v.fanOut(ctx, s, own, x.metric, x.watchers); err != nil {
+			if _, err := fanOut(ctx, v, s, own, x.metric, x.watchers); err != nil {
 				return err
 			}
 		}
@@ -166,7 +155,7 @@ func (v *trial) ownWatchers(ctx context.Context) error {
 	})
 }
 
-func (v *trial) fanOut(ctx context.Context, s *Server, plan Plan, metric string, watchers int) (*outcome, error) {
+func fanOut(ctx context.Context, v *trial, s *Server, plan Plan, metric string, watchers int) (*outcome, error) {
 	// A change may take a second to reach all: the time must see some of them.
 	o, err := v.load(ctx, s, plan, "watch-stream", loadgen.Config{Callers: 1, Watchers: watchers, DataSize: 64, Duration: 2 * v.Length})
 	if err != nil {
@@ -177,10 +166,10 @@ func (v *trial) fanOut(ctx context.Context, s *Server, plan Plan, metric string,
 	return o, nil
 }
 
-// cluster: P10, the loads of P1, P3, P5 and P6 on three servers. What is measured is what three
-// copies cost on one machine: whatever the three servers and the load do comes out of the same
-// cores and the same disk. On three machines each would have its own.
-func (v *trial) cluster(ctx context.Context) error {
+// measureCluster: P10, the loads of P1, P3, P5 and P6 on three servers. What is measured is what
+// three copies cost on one machine: whatever the three servers and the load do comes out of the
+// same cores and the same disk. On three machines each would have its own.
+func measureCluster(ctx context.Context, v *trial) error {
 	system, ok := v.system.(ClusterSystem)
 	if !ok {
 		return fmt.Errorf("%s is one server only", v.system.Name())
@@ -191,7 +180,7 @@ func (v *trial) cluster(ctx context.Context) error {
 			return err
 		}
 		if v.round < v.SlowRounds {
-			idle, err := v.watchIdle(ctx, s, v.IdleLength/2)
+			idle, err := watchIdle(ctx, s, v.IdleDelay, v.IdleLength/2)
 			if err != nil {
 				return err
 			}
@@ -229,10 +218,10 @@ func (v *trial) cluster(ctx context.Context) error {
 // batches.
 const dataSize = 1 << 10
 
-// dataCost measures pairs with data and without, on one server; the difference is what the data
-// costs in the log. Pairs without come before and after, because a server that has just started has
-// yet to touch its memory.
-func (v *trial) dataCost(ctx context.Context) error {
+// measureDataCost measures pairs with data and without, on one server; the difference is what the
+// data costs in the log. Pairs without come before and after, because a server that has just
+// started has yet to touch its memory.
+func measureDataCost(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) (err error) {
 		var o [3]*outcome
 		for i, size := range []int{0, dataSize, 0} {

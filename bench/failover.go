@@ -75,12 +75,12 @@ func RunFailover(ctx context.Context, systems []FailoverSystem, c FailoverConfig
 		}
 		versions = append(versions, s.Name()+": "+v)
 	}
-	r, err := newRecord("failover", fmt.Sprintf("Three servers with their defaults, %d writers, each in its own name, one after the other. The server that leads is taken away %d times in each "+
-		"way; what counts is the longest that one of the writers waits for an answer, retries included. A writer gets an answer before it writes again. The median, and all values.", c.Writers, c.Times),
-		root, strings.Join(versions, "; "))
+	o, err := newOrigin(root, strings.Join(versions, "; "))
 	if err != nil {
 		return nil, err
 	}
+	r := &Record{Origin: o, Test: "failover", Text: fmt.Sprintf("Three servers with their defaults, %d writers, each in its own name, one after the other. The server that leads is taken away %d times in each "+
+		"way; what counts is the longest that one of the writers waits for an answer, retries included. A writer gets an answer before it writes again. The median, and all values.", c.Writers, c.Times)}
 	began := time.Now()
 	stalls := make(map[string]map[string][]float64) // fault, system
 	for _, f := range faults {

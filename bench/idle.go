@@ -9,11 +9,11 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// idle: P8 and P9. First the server alone, then with sessions that do nothing but live, on
+// measureIdle: P8 and P9. First the server alone, then with sessions that do nothing but live, on
 // connections of their own and on shared ones, each on a server of its own. Memory is what the
 // system counts as resident, after the server has collected its garbage; the sockets' memory in the
 // kernel is not in it.
-func (v *trial) idle(ctx context.Context) error {
+func measureIdle(ctx context.Context, v *trial) error {
 	var aloneCPU float64
 	for _, kind := range []struct {
 		use      Workload
@@ -26,7 +26,7 @@ func (v *trial) idle(ctx context.Context) error {
 			if plan.Sessions > 0 {
 				n = min(n, plan.Sessions)
 			}
-			empty, err := v.watchIdle(ctx, s, kind.alone)
+			empty, err := watchIdle(ctx, s, v.IdleDelay, kind.alone)
 			if err != nil {
 				return err
 			}
@@ -40,7 +40,7 @@ func (v *trial) idle(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			full, err := v.watchIdle(ctx, s, v.IdleLength)
+			full, err := watchIdle(ctx, s, v.IdleDelay, v.IdleLength)
 			if err != nil {
 				return err
 			}
@@ -63,16 +63,16 @@ type idleUse struct {
 	cpu    float64 // microseconds a second
 }
 
-// watchIdle leaves a server alone for a while, then watches it for so long; for no time at all it
-// tells the memory only.
-func (v *trial) watchIdle(ctx context.Context, s *Server, length time.Duration) (idleUse, error) {
-	if err := pause(ctx, v.IdleDelay); err != nil {
+// watchIdle leaves a server alone for the delay, then watches it for the length. With a length of 0
+// it tells the memory only.
+func watchIdle(ctx context.Context, s *Server, delay, length time.Duration) (idleUse, error) {
+	if err := pause(ctx, delay); err != nil {
 		return idleUse{}, err
 	}
 	if err := s.collect(ctx); err != nil {
 		return idleUse{}, err
 	}
-	if err := pause(ctx, v.IdleDelay/5); err != nil { // so that the collection is not part of the CPU
+	if err := pause(ctx, delay/5); err != nil { // so that the collection is not part of the CPU
 		return idleUse{}, err
 	}
 	if length == 0 {

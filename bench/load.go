@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -82,6 +83,29 @@ func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string,
 		o.written = float64(after.Written-before.Written) / n
 	}
 	return o, nil
+}
+
+// recordPairs records a load of pairs under a name: its rate, its latency, and what the server
+// used.
+func (v *trial) recordPairs(name string, o *outcome) {
+	v.record(name, o.Rate)
+	v.record(name+"-p50", o.ms("pair", 50))
+	v.record(name+"-p99", o.ms("pair", 99))
+	if o.perCPU > 0 {
+		v.record(name+"-cpu", o.perCPU)
+		v.record(name+"-written", o.written)
+	}
+}
+
+// errTooShort: the server is looked at five times a second, and it takes two looks.
+var errTooShort = errors.New("the server's CPU could not be told: give the measurement more time")
+
+func (v *trial) recordCPU(metric string, o *outcome) error {
+	if o.perCPU == 0 {
+		return errTooShort
+	}
+	v.record(metric, o.perCPU)
+	return nil
 }
 
 func codes(r *loadgen.Result) string {

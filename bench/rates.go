@@ -16,9 +16,10 @@ const (
 
 func rateMetric(rate int, what string) string { return fmt.Sprintf("rate-%d-%s", rate, what) }
 
-// rates: P4. Everybody has the same rates in an open loop, from which operations begin whether or
-// not the ones before have ended. A latency counts from the moment when the operation was to begin.
-func (v *trial) rates(ctx context.Context) error {
+// measureRates: P4. Everybody has the same rates in an open loop, from which operations begin
+// whether or not the ones before have ended. A latency counts from the moment when the operation
+// was to begin.
+func measureRates(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, SteadyRate, func(s *Server, plan Plan) error {
 		if plan.WarmUp > 0 {
 			// What compiles as it runs would be measured uncompiled at a thousand a second.

@@ -14,15 +14,48 @@ import (
 // Record is a long test of this project alone: what was done, what was seen, and where it is to
 // stand.
 type Record struct {
+	Origin
+	Test    string   `json:"test"`
+	Text    string   `json:"text"` // what was done, a paragraph
+	Facts   []Fact   `json:"facts"`
+	Samples []Sample `json:"samples,omitempty"`
+}
+
+// Origin is when, where and with what a test of this project alone was made.
+type Origin struct {
 	Format  int       `json:"format"`
-	Test    string    `json:"test"`
-	Text    string    `json:"text"` // what was done, a paragraph
 	Begun   time.Time `json:"begun"`
 	Took    float64   `json:"took_seconds"`
 	Machine Machine   `json:"machine"`
 	Version string    `json:"version"`
-	Facts   []Fact    `json:"facts"`
-	Samples []Sample  `json:"samples,omitempty"`
+}
+
+func newOrigin(dir, version string) (Origin, error) {
+	m, err := ThisMachine(dir)
+	return Origin{Format: format, Begun: time.Now().Truncate(time.Second), Machine: m, Version: version}, err
+}
+
+// startTest tells the origin of a test of a system, and makes a folder below root for its data,
+// which the caller removes.
+func startTest(ctx context.Context, system System, root string) (o Origin, dir string, err error) {
+	version, err := system.Version(ctx)
+	if err != nil {
+		return o, "", err
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return o, "", err
+	}
+	if dir, err = os.MkdirTemp(root, ".bench-"); err != nil {
+		return o, "", err
+	}
+	o, err = newOrigin(dir, version)
+	return o, dir, err
+}
+
+// save writes a test as JSON and as a table into a folder, and returns the name without the ending.
+func (o Origin) save(dir, test string, r interface{ WriteTable(io.Writer) error }) (string, error) {
+	name := filepath.Join(dir, o.Begun.Format("2006-01-02-1504")+"-"+o.Machine.Slug()+"-"+test)
+	return name, saveAs(name, reportFile{".json", func(w io.Writer) error { return writeJSON(w, r) }}, reportFile{".md", r.WriteTable})
 }
 
 // Fact is something that was seen.
@@ -40,26 +73,10 @@ type Sample struct {
 	Cores  float64 `json:"cores"` // since the sample before
 }
 
-// startRecord makes the record of a test of a system, and a folder below root for its data, which
-// the caller removes.
-func startRecord(ctx context.Context, system System, root, test, text string) (r *Record, dir string, err error) {
-	version, err := system.Version(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	if root, err = filepath.Abs(root); err != nil {
-		return nil, "", err
-	}
-	if dir, err = os.MkdirTemp(root, ".bench-"); err != nil {
-		return nil, "", err
-	}
-	r, err = newRecord(test, text, dir, version)
-	return r, dir, err
-}
-
-func newRecord(test, text, dir, version string) (*Record, error) {
-	m, err := ThisMachine(dir)
-	return &Record{Format: format, Test: test, Text: text, Begun: time.Now().Truncate(time.Second), Machine: m, Version: version}, err
+// startRecord makes the record of a test of a system, and its folder; see startTest.
+func startRecord(ctx context.Context, system System, root, test, text string) (*Record, string, error) {
+	o, dir, err := startTest(ctx, system, root)
+	return &Record{Origin: o, Test: test, Text: text}, dir, err
 }
 
 func (r *Record) fact(text string, value float64, unit Unit, bar float64) {
@@ -121,8 +138,7 @@ func (r *Record) Save(dir string) (string, error) {
 			r.Facts[i].Value = -1 // JSON has no NaN
 		}
 	}
-	name := filepath.Join(dir, r.Begun.Format("2006-01-02-1504")+"-"+r.Machine.Slug()+"-"+r.Test)
-	return name, saveAs(name, reportFile{".json", func(w io.Writer) error { return writeJSON(w, r) }}, reportFile{".md", r.WriteTable})
+	return r.save(dir, r.Test, r)
 }
 
 // sampleServer samples a server until stop is closed, from a goroutine of its own; what it saw

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/file"
@@ -54,6 +55,24 @@ func (r *Report) Err() error {
 	}
 	f := r.Failures[0]
 	return fmt.Errorf("%d measurements failed; the first is %s of %s in round %d: %s", len(r.Failures), f.Benchmark, f.Subject, f.Round+1, f.Why)
+}
+
+// failures has a line for each system and benchmark of which measurements failed; empty: none.
+func (r *Report) failures() string {
+	type visit struct{ benchmark, subject string }
+	rounds := map[visit]int{}
+	var order []visit
+	for _, f := range r.Failures {
+		v := visit{f.Benchmark, f.Subject}
+		if rounds[v]++; rounds[v] == 1 {
+			order = append(order, v)
+		}
+	}
+	var b strings.Builder
+	for _, v := range order {
+		fmt.Fprintf(&b, "- benchmark `%s` of %s, in %d of %d rounds\n", v.benchmark, v.subject, rounds[v], r.Rounds)
+	}
+	return b.String()
 }
 
 // Verdicts holds the figures against all bars.

@@ -98,11 +98,11 @@ func TestScalingPageIsInStep(t *testing.T) {
 	}
 }
 
-// TestAdoptWritesAllPages: nothing is typed by hand, and what stands around the tables stays.
+// TestAdoptWritesAllPages: nothing is typed by hand, and what stands around the tables stays. A
+// measurement that failed is in the baseline with its reason.
 func TestAdoptWritesAllPages(t *testing.T) {
 	t.Chdir(t.TempDir())
 	r := sample(1)
-	r.Failures = nil
 	name, err := r.Save("reports")
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,10 @@ func TestAdoptWritesAllPages(t *testing.T) {
 			t.Errorf("%s is now:\n%s", file, page)
 		}
 	}
-	if back, err := Read(filepath.FromSlash(baseline) + ".json"); err != nil || back.Rounds != r.Rounds {
+	if back, err := Read(filepath.FromSlash(baseline) + ".json"); err != nil || back.Rounds != r.Rounds || !slices.Equal(back.Failures, r.Failures) {
 		t.Errorf("the baseline is %v, %v", back, err)
+	}
+	if b, err := os.ReadFile(filepath.FromSlash(baseline) + ".md"); err != nil || !strings.Contains(string(b), "it fell over") {
+		t.Errorf("the baseline does not say why a measurement failed: %v\n%s", err, b)
 	}
 }

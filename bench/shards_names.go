@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -10,9 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// shards: the first half of P11. Each shard has as many callers, so that its batches are as large
-// whatever their number; what a pair costs must not grow with it.
-func (v *trial) shards(ctx context.Context) error {
+// measureShards: the first half of P11. Each shard has as many callers, so that its batches are as
+// large whatever their number; what a pair costs must not grow with it.
+func measureShards(ctx context.Context, v *trial) error {
 	system, ok := v.system.(*SignalboxSystem)
 	if !ok {
 		return fmt.Errorf("%s has no shards to choose", v.system.Name())
@@ -37,9 +36,9 @@ func (v *trial) shards(ctx context.Context) error {
 	return nil
 }
 
-// names: the second half of P11. The callers are the same; the server holds a thousand names that
-// nobody asks for, or a million.
-func (v *trial) names(ctx context.Context) error {
+// measureNames: the second half of P11. The callers are the same; the server holds a thousand names
+// that nobody asks for, or a million.
+func measureNames(ctx context.Context, v *trial) error {
 	for _, kind := range []struct {
 		work  string
 		names int
@@ -55,8 +54,8 @@ func (v *trial) names(ctx context.Context) error {
 			if err := fill(ctx, plan, kind.names, nil); err != nil {
 				return err
 			}
-			// What is asked for is what names cost that are there, and not what is left to do of
-			// making them: the log's storage still sorts what was written.
+			// The measurement is of names that are there, not of making them: after that a snapshot
+			// may still be under way, and the log is cut behind it.
 			if err := pause(ctx, v.IdleDelay); err != nil {
 				return err
 			}
@@ -80,17 +79,6 @@ func (v *trial) names(ctx context.Context) error {
 			return fmt.Errorf("%d names: %w", kind.names, err)
 		}
 	}
-	return nil
-}
-
-// errTooShort: the server is looked at five times a second, and it takes two looks.
-var errTooShort = errors.New("the server's CPU could not be told: give the measurement more time")
-
-func (v *trial) recordCPU(metric string, o *outcome) error {
-	if o.perCPU == 0 {
-		return errTooShort
-	}
-	v.record(metric, o.perCPU)
 	return nil
 }
 

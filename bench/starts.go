@@ -8,9 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// sessionStarts: P14, as when a fleet restarts. Each session has a new connection, and all stay
-// until the last one has started.
-func (v *trial) sessionStarts(ctx context.Context) error {
+// measureSessionStarts: P14, as when a fleet restarts. Each session has a new connection, and all
+// stay until the last one has started.
+func measureSessionStarts(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, SessionStarts, func(s *Server, plan Plan) error {
 		n := v.SessionStarts
 		if plan.Sessions > 0 {

@@ -80,76 +80,97 @@ var nameMetrics = []string{"names-few", "names-many"}
 
 // Thresholds are where this project is to stand. The figures are ratios of one run, so that they
 // hold on other machines.
-var Thresholds = slices.Concat([]Threshold{
-	atLeast("P1", "pairs/s, 1,024 callers over few connections", "pairs-1024", 20, Etcd, "etcd"),
-	atLeast("P1", "pairs/s, 1,024 callers over few connections", "pairs-1024", 10, ZooKeeper, "ZooKeeper"),
-	atLeast("P1", "pairs/s, 1,024 callers over few connections", "pairs-1024", 1.5, Rueidis, "Redis through rueidis"),
-	{ID: "P2", Text: "pairs/s, 256 callers with a connection each; two messages a pair", Condition: ">= 0.5 x the messages of a bare gnet echo",
-		Ours: operand(Signalbox, "pairs-256").times(2), Other: operand(Echo, "echo-256"), Factor: 0.5},
-	atLeast("P2", "pairs/s, 256 callers with a connection each", "pairs-256", 1, GoRedis, "Redis through go-redis"),
-	{ID: "P3", Text: "a pair of one caller alone, p50", Condition: "<= 1.15 x two proposals of bare dragonboat",
-		Ours: operand(Signalbox, "pair-1"), Other: operand(Dragonboat, "proposal-1").times(2), AtMost: true, Factor: 1.15},
-	atMost("P3", "a pair of one caller alone, p50", "pair-1", 1.1, GoRedis, "Redis through go-redis"),
-}, rateThresholds(), []Threshold{
-	{ID: "P5", Text: "hand-offs/s, 64 contenders", Condition: ">= 0.8 x proposals/s of bare dragonboat, one after the other",
-		Ours: operand(Signalbox, "handoffs-64"), Other: operand(Dragonboat, "proposal-1-rate"), Factor: 0.8},
-	atLeast("P5", "hand-offs/s, 64 contenders", "handoffs-64", 4, Etcd, "etcd"),
-	atLeast("P5", "hand-offs/s, 64 contenders", "handoffs-64", 1, GoRedis, "Redis with a blocking list"),
-	atLeast("P6", "STRICT describes/s, 256 callers", "strict-256", 5, Etcd, "etcd's linearizable reads"),
-	atLeast("P6", "STRICT describes/s, 256 callers", "strict-256", 1, Rueidis, "Redis GET through rueidis"),
-	atLeast("P6", "RELAXED describes/s, 256 callers", "relaxed-256", 5, Etcd, "etcd's serializable reads"),
-	atLeast("P6", "RELAXED describes/s, 256 callers", "relaxed-256", 1, Rueidis, "Redis GET through rueidis"),
-	atMost("P7", "a change to 5,000 watchers over few connections, p99", "watch-5000-p99", 0.2, Etcd, "etcd"),
-	atMost("P7", "a change to 5,000 watchers over few connections, p99", "watch-5000-p99", 1, GoRedis, "Redis publish"),
-	atMost("P7", "a change to 20,000 watchers over few connections, p99", "watch-20000-p99", 0.2, Etcd, "etcd"),
-	atMost("P7", "a change to 20,000 watchers over few connections, p99", "watch-20000-p99", 1, GoRedis, "Redis publish"),
-	atMost("P7", "a change to 5,000 watchers with a connection each, p99", "each-5000-p99", 0.2, Etcd, "etcd"),
-	atMost("P7", "a change to 5,000 watchers with a connection each, p99", "each-5000-p99", 1, GoRedis, "Redis publish"),
-	atMost("P7", "a change to 20,000 watchers with a connection each, p99", "each-20000-p99", 1, GoRedis, "Redis publish"),
-	{ID: "P8", Text: "server memory per idle session, connection of its own", Condition: "<= 4 KB", Ours: operand(Signalbox, "idle-own-memory"), AtMost: true, Factor: 4 << 10},
-	{ID: "P8", Text: "server memory per idle session, shared connections", Condition: "<= 0.5 KB", Ours: operand(Signalbox, "idle-shared-memory"), AtMost: true, Factor: 512},
-	{ID: "P9", Text: "server CPU per idle session and second, connection of its own", Condition: "<= 5 us", Ours: operand(Signalbox, "idle-own-cpu"), AtMost: true, Factor: 5},
-	{ID: "P9", Text: "CPU per second of a server that nobody uses", Condition: "<= 2 ms", Ours: operand(Signalbox, "empty-cpu"), AtMost: true, Factor: 2000},
-	atLeast("P10", "pairs/s, 1,024 callers, three servers on this machine", "three-1024", 12, Etcd, "etcd's three"),
-	atLeast("P10", "pairs/s, 1,024 callers, three servers on this machine", "three-1024", 7, ZooKeeper, "ZooKeeper's three"),
-	atMost("P10", "a pair of one caller alone, p50, three servers", "three-pair-1", 0.8, Etcd, "etcd's three"),
-	atLeast("P10", "hand-offs/s, 64 contenders, three servers", "three-handoffs-64", 4, Etcd, "etcd's three"),
-	atLeast("P10", "STRICT describes/s, 256 callers, three servers", "three-strict-256", 6, Etcd, "etcd's three"),
-	{ID: "P11", Text: "pairs per CPU second, the worst of 1, 4, 16, 64 shards against the best", Condition: ">= 0.85 x",
-		Ours: operand(Signalbox, shardMetrics...).pick(slices.Min), Other: operand(Signalbox, shardMetrics...).pick(slices.Max), Factor: 0.85},
-	{ID: "P11", Text: "pairs per CPU second, the worse of 1 thousand and 1 million semaphores against the better", Condition: ">= 0.85 x",
-		Ours: operand(Signalbox, nameMetrics...).pick(slices.Min), Other: operand(Signalbox, nameMetrics...).pick(slices.Max), Factor: 0.85},
-	atLeast("P14", "sessions started/s, a new connection for each", "starts", 1, GoRedis, "Redis, connect and SET"),
-	atMost("P14", "server CPU of such a start", "starts-cpu", 1.5, GoRedis, "Redis"),
-})
+var Thresholds = slices.Concat(
+	bars("P1", "pairs/s, 1,024 callers over few connections", "pairs-1024",
+		atLeast(20, Etcd, "etcd"), atLeast(10, ZooKeeper, "ZooKeeper"), atLeast(1.5, Rueidis, "Redis through rueidis")),
+	[]Threshold{{ID: "P2", Text: "pairs/s, 256 callers with a connection each; two messages a pair", Condition: ">= 0.5 x the messages of a bare gnet echo",
+		Ours: operand(Signalbox, "pairs-256").times(2), Other: operand(Echo, "echo-256"), Factor: 0.5}},
+	bars("P2", "pairs/s, 256 callers with a connection each", "pairs-256", atLeast(1, GoRedis, "Redis through go-redis")),
+	[]Threshold{{ID: "P3", Text: "a pair of one caller alone, p50", Condition: "<= 1.15 x two proposals of bare dragonboat",
+		Ours: operand(Signalbox, "pair-1"), Other: operand(Dragonboat, "proposal-1").times(2), AtMost: true, Factor: 1.15}},
+	bars("P3", "a pair of one caller alone, p50", "pair-1", atMost(1.1, GoRedis, "Redis through go-redis")),
+	rateThresholds(),
+	[]Threshold{{ID: "P5", Text: "hand-offs/s, 64 contenders", Condition: ">= 0.8 x proposals/s of bare dragonboat, one after the other",
+		Ours: operand(Signalbox, "handoffs-64"), Other: operand(Dragonboat, "proposal-1-rate"), Factor: 0.8}},
+	bars("P5", "hand-offs/s, 64 contenders", "handoffs-64", atLeast(4, Etcd, "etcd"), atLeast(1, GoRedis, "Redis with a blocking list")),
+	bars("P6", "STRICT describes/s, 256 callers", "strict-256",
+		atLeast(5, Etcd, "etcd's linearizable reads"), atLeast(1, Rueidis, "Redis GET through rueidis")),
+	bars("P6", "RELAXED describes/s, 256 callers", "relaxed-256",
+		atLeast(5, Etcd, "etcd's serializable reads"), atLeast(1, Rueidis, "Redis GET through rueidis")),
+	bars("P7", "a change to 5,000 watchers over few connections, p99", "watch-5000-p99", atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
+	bars("P7", "a change to 20,000 watchers over few connections, p99", "watch-20000-p99", atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
+	bars("P7", "a change to 5,000 watchers with a connection each, p99", "each-5000-p99", atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
+	bars("P7", "a change to 20,000 watchers with a connection each, p99", "each-20000-p99", atMost(1, GoRedis, "Redis publish")),
+	bars("P8", "server memory per idle session, connection of its own", "idle-own-memory", within(4<<10, "4 KB")),
+	bars("P8", "server memory per idle session, shared connections", "idle-shared-memory", within(512, "0.5 KB")),
+	bars("P9", "server CPU per idle session and second, connection of its own", "idle-own-cpu", within(5, "5 us")),
+	bars("P9", "CPU per second of a server that nobody uses", "empty-cpu", within(2000, "2 ms")),
+	bars("P10", "pairs/s, 1,024 callers, three servers on this machine", "three-1024",
+		atLeast(12, Etcd, "etcd's three"), atLeast(7, ZooKeeper, "ZooKeeper's three")),
+	bars("P10", "a pair of one caller alone, p50, three servers", "three-pair-1", atMost(0.8, Etcd, "etcd's three")),
+	bars("P10", "hand-offs/s, 64 contenders, three servers", "three-handoffs-64", atLeast(4, Etcd, "etcd's three")),
+	bars("P10", "STRICT describes/s, 256 callers, three servers", "three-strict-256", atLeast(6, Etcd, "etcd's three")),
+	[]Threshold{
+		{ID: "P11", Text: "pairs per CPU second, the worst of 1, 4, 16, 64 shards against the best", Condition: ">= 0.85 x",
+			Ours: operand(Signalbox, shardMetrics...).pick(slices.Min), Other: operand(Signalbox, shardMetrics...).pick(slices.Max), Factor: 0.85},
+		{ID: "P11", Text: "pairs per CPU second, the worse of 1 thousand and 1 million semaphores against the better", Condition: ">= 0.85 x",
+			Ours: operand(Signalbox, nameMetrics...).pick(slices.Min), Other: operand(Signalbox, nameMetrics...).pick(slices.Max), Factor: 0.85},
+	},
+	bars("P14", "sessions started/s, a new connection for each", "starts", atLeast(1, GoRedis, "Redis, connect and SET")),
+	bars("P14", "server CPU of such a start", "starts-cpu", atMost(1.5, GoRedis, "Redis")),
+)
 
 // rateThresholds are those of P4.
 func rateThresholds() []Threshold {
 	var list []Threshold
 	for _, rate := range rates {
 		at := " of a pair at " + loadgen.Thousands(fmt.Sprint(rate)) + "/s"
-		p99, cpu := rateMetric(rate, "p99"), rateMetric(rate, "cpu")
-		list = append(list, atMost("P4", "p99"+at, p99, 1, Rueidis, "Redis through rueidis"))
+		as := atMost(1, Rueidis, "Redis through rueidis")
+		latency := []demand{as}
 		if rate == 4000 {
-			list = append(list, atMost("P4", "p99"+at, p99, 0.2, Etcd, "etcd"), atMost("P4", "p99"+at, p99, 0.2, ZooKeeper, "ZooKeeper"))
+			latency = append(latency, atMost(0.2, Etcd, "etcd"), atMost(0.2, ZooKeeper, "ZooKeeper"))
 		}
-		list = append(list, atMost("P4", "server CPU"+at, cpu, 1, Rueidis, "Redis through rueidis"))
+		list = append(list, bars("P4", "p99"+at, rateMetric(rate, "p99"), latency...)...)
+		list = append(list, bars("P4", "server CPU"+at, rateMetric(rate, "cpu"), as)...)
 	}
 	most := rates[len(rates)-1]
 	return append(list, Threshold{ID: "P4", Text: "part of " + loadgen.Thousands(fmt.Sprint(most)) + " pairs/s that is reached", Condition: fmt.Sprintf(">= %d %% in each round: it never falls behind", kept),
 		Ours: operand(Signalbox, rateMetric(most, "kept")), Always: true, Factor: kept})
 }
 
-// atLeast is a bar of at least so many times what another system has in the same metric, and atMost
-// one of at most so many times.
-func atLeast(id, text, metric string, factor float64, subject, name string) Threshold {
-	return Threshold{ID: id, Text: text, Condition: ">= " + factorText(factor) + " x " + name, Ours: operand(Signalbox, metric), Other: operand(subject, metric), Factor: factor}
+// demand completes a threshold of which the metric is known.
+type demand func(t *Threshold)
+
+// bars are the demands on one metric of this project.
+func bars(id, text, metric string, demands ...demand) []Threshold {
+	list := make([]Threshold, len(demands))
+	for i, d := range demands {
+		list[i] = Threshold{ID: id, Text: text, Ours: operand(Signalbox, metric)}
+		d(&list[i])
+	}
+	return list
 }
 
-func atMost(id, text, metric string, factor float64, subject, name string) Threshold {
-	t := atLeast(id, text, metric, factor, subject, name)
-	t.Condition, t.AtMost = "<="+t.Condition[2:], true
-	return t
+// atLeast demands at least so many times what another system has in the same metric.
+func atLeast(factor float64, subject, name string) demand {
+	return compared(">=", factor, subject, name)
+}
+
+// atMost demands at most so many times what another system has in the same metric.
+func atMost(factor float64, subject, name string) demand {
+	return compared("<=", factor, subject, name)
+}
+
+func compared(sign string, factor float64, subject, name string) demand {
+	return func(t *Threshold) {
+		t.Condition = sign + " " + factorText(factor) + " x " + name
+		t.Other, t.Factor, t.AtMost = operand(subject, t.Ours.Metrics...), factor, sign == "<="
+	}
+}
+
+// within demands at most an amount in the metric's own unit.
+func within(most float64, text string) demand {
+	return func(t *Threshold) { t.Condition, t.Factor, t.AtMost = "<= "+text, most, true }
 }
 
 // factorText has a decimal where whole numbers begin: 0.2, 1.0, 1.5, 20.

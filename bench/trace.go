@@ -16,15 +16,11 @@ import (
 
 // Trace is where the time of requests goes: of one caller alone, and at several rates.
 type Trace struct {
-	Format  int        `json:"format"`
-	Begun   time.Time  `json:"begun"`
-	Took    float64    `json:"took_seconds"`
-	Others  float64    `json:"others_cores"` // what other programs used: times need a quiet machine, counts do not
-	Machine Machine    `json:"machine"`
-	Version string     `json:"version"`
-	Loads   []string   `json:"loads"`
-	Rows    []TraceRow `json:"rows"`
-	Notes   []string   `json:"notes,omitempty"`
+	Origin
+	Others float64    `json:"others_cores"` // what other programs used: times need a quiet machine, counts do not
+	Loads  []string   `json:"loads"`
+	Rows   []TraceRow `json:"rows"`
+	Notes  []string   `json:"notes,omitempty"`
 }
 
 // TraceRow is one quantity under each load.
@@ -50,14 +46,14 @@ func DefaultTrace() TraceConfig {
 // RunTrace runs an instance under each load twice. The first look measures without disturbing. The
 // second one counts system calls and takes profiles.
 func RunTrace(ctx context.Context, system *SignalboxSystem, c TraceConfig, root string, log io.Writer) (*Trace, error) {
-	r, dir, err := startRecord(ctx, system, root, "trace", "")
+	origin, dir, err := startTest(ctx, system, root)
 	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err
 	}
 	t := &tracer{
 		cfg: c, dir: dir, log: log,
-		trace: &Trace{Format: format, Begun: r.Begun, Machine: r.Machine, Version: r.Version, Loads: []string{"one caller alone"}},
+		trace: &Trace{Origin: origin, Loads: []string{"one caller alone"}},
 	}
 	for _, rate := range c.Rates {
 		t.trace.Loads = append(t.trace.Loads, loadgen.Thousands(fmt.Sprint(rate))+" pairs/s")
@@ -293,12 +289,14 @@ func (t *tracer) times(r *loadgen.Result, before, after look) {
 	t.set(times, "of it, from decoded to applied (the first call of each batch)", Microseconds, 1e6*mean("signalbox_batch_seconds"))
 	t.set(times, "a write to the log, synced or not", Microseconds, 1e6*mean("signalbox_log_write_seconds"))
 
-	pairs := r.Rate * seconds
+	// The load ran longer than the time between the two looks, so its own rate is of another
+	// window.
+	pairs := (after.metrics["signalbox_batch_commands_sum"] - before.metrics["signalbox_batch_commands_sum"]) / 2
 	count := func(metric string) float64 { return after.metrics[metric+"_count"] - before.metrics[metric+"_count"] }
 	t.serveCPU = (after.server.cpu - before.server.cpu).Seconds() * 1e6 / pairs
 	t.ownCPU = (after.load.cpu - before.load.cpu).Seconds() * 1e6 / pairs
 	const counts = "Counts"
-	t.set(counts, "pairs/s", PerSecond, r.Rate)
+	t.set(counts, "pairs/s", PerSecond, pairs/seconds)
 	batches := count("signalbox_batch_commands")
 	t.set(counts, "batches/s", PerSecond, batches/seconds)
 	t.set(counts, "commands in a batch", "", mean("signalbox_batch_commands"))
@@ -344,6 +342,5 @@ func (r *Trace) WriteTable(w io.Writer) error {
 // Save writes the trace as JSON and as a table into a folder, and returns the name without the
 // ending.
 func (r *Trace) Save(dir string) (string, error) {
-	name := filepath.Join(dir, r.Begun.Format("2006-01-02-1504")+"-"+r.Machine.Slug()+"-trace")
-	return name, saveAs(name, reportFile{".json", func(w io.Writer) error { return writeJSON(w, r) }}, reportFile{".md", r.WriteTable})
+	return r.save(dir, "trace", r)
 }

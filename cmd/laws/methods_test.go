@@ -10,7 +10,6 @@ const maxMethodFiles = 5
 
 // widespread are the types whose methods are in more files; the list only gets shorter.
 var widespread = map[string]bool{
-	"bench.trial":              true,
 	"cmd/signalbox.app":        true,
 	"cmd/signalbox.invocation": true,
 	"cmd/signalbox.printer":    true,
