@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestHelloRefused: what trying again does not change is said at once; the rest is tried until the
+// context ends.
+func TestHelloRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		for _, x := range []struct {
+			reply func(fc *fakeConn, h protocol.Header)
+			want  error
+			took  time.Duration
+		}{
+			{func(fc *fakeConn, h protocol.Header) { fc.fail(h, protocol.StatusUnauthenticated) }, Unauthenticated, 0},
+			{func(fc *fakeConn, h protocol.Header) {
+				fc.send(protocol.KindGoodbye, 0, 0, &protocol.Goodbye{Status: protocol.StatusUnsupported})
+			}, protocol.StatusUnsupported, 0},
+			{func(fc *fakeConn, h protocol.Header) {
+				fc.reply(h, &protocol.HelloReply{Version: 99, Cluster: "fake"})
+			}, protocol.StatusUnsupported, 0},
+			{func(fc *fakeConn, h protocol.Header) { fc.fail(h, protocol.StatusOverloaded) }, Overloaded, openTimeoutDefault},
+			{func(fc *fakeConn, h protocol.Header) { fc.sendBytes([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) }, ErrHandshake, 0},
+			{func(fc *fakeConn, h protocol.Header) {}, context.DeadlineExceeded, openTimeoutDefault},
+		} {
+			f.set(func() {
+				f.on = func(fc *fakeConn, h protocol.Header) bool {
+					x.reply(fc, h)
+					return true
+				}
+			})
+			begin := time.Now()
+			_, err := Open(bg, Config{Endpoints: []string{"1"}, Dial: f.dial, clock: bubbleClock{}})
+			if !errors.Is(err, x.want) || time.Since(begin) != x.took {
+				t.Errorf("%v after %s, want %v after %s", err, time.Since(begin), x.want, x.took)
+			}
+			f.drop()
+		}
+		if _, err := Open(bg, Config{}); err == nil {
+			t.Error("no endpoint is no error")
+		}
+	})
+}
+
+// TestEndpoints: one that answers is enough, and another cluster is not taken for this one.
+func TestEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t, func(cfg *Config) { cfg.Endpoints = []string{"nonsense", "2", "1"} })
+		n, err := c.Node(bg, "/n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Describe(bg, "x"); err != nil {
+			t.Fatal(err)
+		}
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindHello {
+					fc.reply(h, &protocol.HelloReply{Version: protocol.Version, Cluster: "another", Instance: fc.instance, Window: 1, MaxFrame: 1000})
+				}
+				return h.Kind == protocol.KindHello
+			}
+		})
+		f.drop()
+		synctest.Wait()
+		if _, err := n.Describe(bg, "x"); err == nil {
+			t.Fatal("another cluster answered")
+		}
+	})
+}
+
+// TestBackoff: with nobody there, tries spread out, and stay below one a second or so.
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		ctx, cancel := context.WithTimeout(bg, 10*time.Minute)
+		defer cancel()
+		_, err := Open(ctx, Config{Endpoints: []string{"1"}, clock: bubbleClock{}, Dial: func(ctx context.Context, a string) (net.Conn, error) {
+			tries++
+			return nil, errors.New("nobody there")
+		}})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if tries < 120 || tries > 600 {
+			t.Fatalf("%d tries in ten minutes, with up to 5 s between them", tries)
+		}
+
+	})
+}

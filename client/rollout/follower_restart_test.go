@@ -1,0 +1,136 @@
+package rollout_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	sdk "github.com/signalbox-dev/signalbox/client/rollout"
+)
+
+// TestServerUnreachable: what is served stays, the update under way goes on, and the registration
+// comes back, also when the session has expired meanwhile.
+func TestServerUnreachable(t *testing.T) {
+	for _, away := range []time.Duration{5 * time.Second, time.Hour} {
+		t.Run(away.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.create(oneLocation)
+				w.publish(10)
+				a := w.follow("a", "SAS", nil)
+				w.wait(time.Second)
+				a.has(10)
+				loading := make(chan struct{})
+				a.set(func() {
+					a.update = func(context.Context, sdk.Version) error {
+						<-loading
+						return nil
+					}
+				})
+				w.publish(11)
+				w.wait(time.Second)
+				w.setUnreachable(true)
+				w.wait(away)
+				a.has(10)
+				close(loading)
+				w.wait(time.Second)
+				a.has(11)
+				w.setUnreachable(false)
+				w.operate()
+				w.wait(2 * time.Minute)
+				s, err := w.track.Describe(w.ctx, sdk.IncludeInstances())
+				if err != nil || len(s.Instances) != 1 || s.Instances[0].Report.Current != 11 || s.Instances[0].Role != sdk.LeaderRole {
+					t.Fatalf("%+v, %v", s, err)
+				}
+				if got := a.loaded(); !slices.Equal(got, []uint64{10, 11}) {
+					t.Errorf("loaded %v", got)
+				}
+				w.publish(12)
+				w.wait(time.Second)
+				a.has(12)
+			})
+		})
+	}
+}
+
+// TestRestart: a process that was killed and started again serves what it kept before it has asked
+// anybody, and takes its id over.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.create(oneLocation)
+		w.publish(10)
+		own := func(o *sdk.FollowerOptions, _ *member) { o.Dir = dir }
+		a := w.follow("a", "SAS", own)
+		w.wait(time.Second)
+		a.has(10)
+
+		w.setUnreachable(true)
+		again := w.follow("a", "SAS", own) // while the server is away, and before the old one's session is given up
+		w.wait(time.Minute)
+		again.has(10)
+		if v := again.calls[0]; !v.Restored || !v.HasPayload || again.f.State().Registered {
+			t.Fatalf("loaded %+v, %+v", v, again.f.State())
+		}
+		w.setUnreachable(false)
+		w.operate()
+		w.wait(time.Minute)
+		w.publish(11)
+		w.wait(10 * time.Second)
+		again.has(11)
+		if err := <-a.ended; !errors.Is(err, sdk.ErrFenced) && !errors.Is(err, sdk.ErrAlreadyRegistered) {
+			t.Errorf("the old one ended with %v", err)
+		}
+		a.has(10)
+
+		// Another instance's folder is no claim.
+		other := w.follow("a", "SAS", func(o *sdk.FollowerOptions, _ *member) { o.Dir = t.TempDir() })
+		if err := <-other.ended; !errors.Is(err, sdk.ErrAlreadyRegistered) || !errors.Is(err, client.AlreadyExists) {
+			t.Errorf("a stranger ended with %v", err)
+		}
+		// With Takeover it is.
+		third := w.follow("a", "SAS", func(o *sdk.FollowerOptions, _ *member) { o.Takeover = true })
+		if err := <-again.ended; !errors.Is(err, sdk.ErrFenced) || !errors.Is(err, client.BadSession) {
+			t.Errorf("who was evicted ended with %v", err)
+		}
+		w.wait(time.Second)
+		third.has(11)
+	})
+}
+
+// TestFinalErrors: what nobody can put right while it waits is told at once.
+func TestFinalErrors(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		nobody := w.follow("a", "SAS", nil)
+		if err := <-nobody.ended; !errors.Is(err, client.NotFound) {
+			t.Errorf("without a track it ended with %v", err)
+		}
+		w.create(oneLocation)
+		lost := w.follow("a", "VLA", nil)
+		if err := <-lost.ended; !errors.Is(err, sdk.ErrUnknownLocation) || !errors.Is(err, client.NotFound) {
+			t.Errorf("in no location it ended with %v", err)
+		}
+		// A location that goes later is waited for.
+		m := w.follow("b", "SAS", nil)
+		w.publish(10)
+		w.wait(time.Second)
+		two := oneLocation
+		two.Locations = []sdk.Location{{Name: "VLA"}}
+		if _, err := w.track.Alter(w.ctx, 1, two); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(time.Minute)
+		m.has(10)
+		if s := m.f.State(); s.Registered || !errors.Is(s.Err, sdk.ErrUnknownLocation) {
+			t.Errorf("state is %+v", s)
+		}
+		if _, err := w.track.Alter(w.ctx, 2, oneLocation); err != nil {
+			t.Fatal(err)
+		}
+		w.publish(11)
+		w.wait(3 * time.Minute)
+		m.has(11)
+	})
+}
