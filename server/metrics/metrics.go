@@ -17,13 +17,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
+	vm "github.com/VictoriaMetrics/metrics"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Counter is a number that only grows. The zero value is ready.
-type Counter = metrics.Counter
+type Counter = vm.Counter
+
+// Histogram counts observations by size. [Metrics.Histogram] makes one.
+type Histogram = vm.PrometheusHistogram
 
 // DefaultMaxSeries is how many series a metric may have whose labels are names that clients choose.
 const DefaultMaxSeries = 1000
@@ -36,12 +39,12 @@ type Metrics struct {
 	Panics          *Counter // contained
 	RepliesDropped  *Counter // because their connection is gone
 	RelaxedAttaches *Counter
-	MemoryRefused   *Counter                     // requests over the limit on memory
-	LogWrite        *metrics.PrometheusHistogram // seconds a write to the log takes, its sync included
-	Nodes           NodeTimes                    // waits and holds by coordination node
+	MemoryRefused   *Counter   // requests over the limit on memory
+	LogWrite        *Histogram // seconds a write to the log takes, its sync included
+	Nodes           NodeTimes  // waits and holds by coordination node
 
-	batchCommands, batchSeconds  *metrics.PrometheusHistogram
-	roundSeconds, prepareSeconds *metrics.PrometheusHistogram
+	batchCommands, batchSeconds  *Histogram
+	roundSeconds, prepareSeconds *Histogram
 	expired                      *Counter
 	ended                        [8]*Counter // sessions, by reason
 
@@ -54,7 +57,8 @@ type Metrics struct {
 
 // EndReasons are the reasons of a session's end as metrics and the log name them.
 var EndReasons = map[protocol.EndReason]string{
-	protocol.EndStopped: "stopped", protocol.EndExpired: "expired", protocol.EndKilled: "killed", protocol.EndNodeDropped: "node_dropped",
+	protocol.EndStopped: "stopped", protocol.EndExpired: "expired", protocol.EndKilled: "killed",
+	protocol.EndNodeDropped: "node_dropped",
 }
 
 // New makes the metrics of a server.
@@ -107,15 +111,15 @@ func (m *Metrics) Gauge(row *Metric, value func() float64, labels ...string) {
 }
 
 // Histogram makes a histogram for one series of a metric. It takes values in the metric's unit.
-func (m *Metrics) Histogram(row *Metric, labels ...string) *metrics.PrometheusHistogram {
+func (m *Metrics) Histogram(row *Metric, labels ...string) *Histogram {
 	bounds := make([]float64, len(row.Bounds))
 	for i, b := range row.Bounds {
 		bounds[i] = row.scaled(b)
 	}
-	set := metrics.NewSet()
+	set := vm.NewSet()
 	name := strings.TrimSpace(string(appendSeries(nil, row.Name, row.Labels, labels, "", "")))
 	h := set.NewPrometheusHistogramExt(name, bounds)
-	m.Collect(func(p *Page) { p.writeSet(row, set, labels) })
+	m.Collect(func(p *Page) { p.writeHistogram(row, set, labels) })
 	return h
 }
 
@@ -172,8 +176,8 @@ func (m *Metrics) writeReplies(p *Page) {
 		for _, r := range m.replies {
 			r.took[kind].addTo(&took)
 		}
-		if took.Count > 0 {
-			p.WriteHistogram(RequestSeconds, took, kind.String())
+		if took.count > 0 {
+			p.writeDistribution(RequestSeconds, took, kind.String())
 		}
 		for st := range protocol.Status(countedStatuses) {
 			n := m.closed.Of(kind, st)

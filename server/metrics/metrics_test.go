@@ -75,11 +75,11 @@ func TestEveryKindIsCounted(t *testing.T) {
 		}
 		n.Count(kind, protocol.StatusOK)
 		n.Took(kind, time.Second)
-		if n.Of(kind, protocol.StatusOK) != 1 || n.took[kind].Snapshot().Count != 1 {
+		if n.Of(kind, protocol.StatusOK) != 1 || n.took[kind].snapshot().count != 1 {
 			t.Errorf("%v is counted as something else", kind)
 		}
 	}
-	if n.Of(0, protocol.StatusOK) != 0 || n.took[0].Snapshot().Count != 0 {
+	if n.Of(0, protocol.StatusOK) != 0 || n.took[0].snapshot().count != 0 {
 		t.Error("something was counted as nothing that is known")
 	}
 }
@@ -119,9 +119,9 @@ func page(most int, write func(p *Page)) string {
 
 // TestText: how series are written. Those of one metric come together.
 func TestText(t *testing.T) {
-	h := NewHistogram(BatchCommands)
+	h := newDistribution(BatchCommands)
 	for _, v := range []uint64{1, 2, 3, 5000} {
-		h.Observe(v)
+		h.observe(v)
 	}
 	got := page(2, func(p *Page) {
 		p.Write(NodeOldestWait, 0.5, "/a")
@@ -130,7 +130,7 @@ func TestText(t *testing.T) {
 		p.Write(ShardLeading, false, "3")
 		p.Write(NodeOldestWait, 1, "/over/the/cap")
 		p.Write(SemaphoreAcquires, uint64(7), "/a", "lock", "")
-		p.WriteHistogram(BatchCommands, h.Snapshot())
+		p.writeDistribution(BatchCommands, h.snapshot())
 	})
 	want := `# HELP signalbox_batch_commands Commands that shared an entry of the log.
 # TYPE signalbox_batch_commands histogram
@@ -168,11 +168,11 @@ signalbox_semaphore_acquires_total{node="/a",semaphore="lock"} 7
 
 // TestHistogramOfSeconds: durations are counted in their bucket and written in seconds.
 func TestHistogramOfSeconds(t *testing.T) {
-	h := NewHistogram(WaitSeconds)
-	h.ObserveDuration(-time.Second) // a clock went back: nothing was waited for
-	h.ObserveDuration(1500 * time.Millisecond)
+	h := newDistribution(WaitSeconds)
+	h.observeDuration(-time.Second) // a clock went back: nothing was waited for
+	h.observeDuration(1500 * time.Millisecond)
 	h.add([]uint64{2}, 0)
-	text := page(1, func(p *Page) { p.WriteHistogram(WaitSeconds, h.Snapshot(), "/a") })
+	text := page(1, func(p *Page) { p.writeDistribution(WaitSeconds, h.snapshot(), "/a") })
 	for _, want := range []string{`{node="/a",le="0"} 3`, `{node="/a",le="1"} 3`, `{node="/a",le="5"} 4`, `_sum{node="/a"} 1.5`, `_count{node="/a"} 4`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)

@@ -31,12 +31,12 @@ type NodeTimes struct {
 }
 
 type nodeTimes struct {
-	waits, holds *Histogram
+	waits, holds *distribution
 	ended        [len(WaitOutcomes)]Counter
 }
 
 func newNodeTimes() *nodeTimes {
-	return &nodeTimes{waits: NewHistogram(WaitSeconds), holds: NewHistogram(HoldSeconds)}
+	return &nodeTimes{waits: newDistribution(WaitSeconds), holds: newDistribution(HoldSeconds)}
 }
 
 // Add adds what happened in a node. most is how many nodes have series of their own.
@@ -91,8 +91,8 @@ func (n *NodeTimes) Write(p *Page, label func(node uint64) string) {
 }
 
 func (t *nodeTimes) write(p *Page, label string) {
-	p.WriteHistogram(WaitSeconds, t.waits.Snapshot(), label)
-	p.WriteHistogram(HoldSeconds, t.holds.Snapshot(), label)
+	p.writeDistribution(WaitSeconds, t.waits.snapshot(), label)
+	p.writeDistribution(HoldSeconds, t.holds.snapshot(), label)
 	for i := range t.ended {
 		p.Write(WaitsEnded, t.ended[i].Get(), label, WaitOutcomes[i])
 	}

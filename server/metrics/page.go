@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/VictoriaMetrics/metrics"
+	vm "github.com/VictoriaMetrics/metrics"
 	"github.com/cespare/xxhash/v2"
 )
 
@@ -57,14 +57,14 @@ func (p *Page) Write(m *Metric, value any, labels ...string) {
 	s.text = append(appendValue(s.text, value), '\n')
 }
 
-// WriteHistogram writes one series of a histogram.
-func (p *Page) WriteHistogram(m *Metric, h Snapshot, labels ...string) {
+// writeDistribution writes one series of a histogram from a distribution.
+func (p *Page) writeDistribution(m *Metric, d snapshot, labels ...string) {
 	s := p.begin(m, labels)
 	if s == nil {
 		return
 	}
 	sum := uint64(0)
-	for i, n := range h.Counts {
+	for i, n := range d.counts {
 		sum += n
 		bound := "+Inf"
 		if i < len(m.Bounds) {
@@ -74,13 +74,13 @@ func (p *Page) WriteHistogram(m *Metric, h Snapshot, labels ...string) {
 		s.text = append(strconv.AppendUint(s.text, sum, 10), '\n')
 	}
 	s.text = appendSeries(s.text, m.Name+"_sum", m.Labels, labels, "", "")
-	s.text = append(strconv.AppendFloat(s.text, m.scaled(h.Sum), 'g', -1, 64), '\n')
+	s.text = append(strconv.AppendFloat(s.text, m.scaled(d.sum), 'g', -1, 64), '\n')
 	s.text = appendSeries(s.text, m.Name+"_count", m.Labels, labels, "", "")
 	s.text = append(strconv.AppendUint(s.text, sum, 10), '\n')
 }
 
-// writeSet writes one series of a histogram of the library.
-func (p *Page) writeSet(m *Metric, set *metrics.Set, labels []string) {
+// writeHistogram writes one series of a histogram.
+func (p *Page) writeHistogram(m *Metric, set *vm.Set, labels []string) {
 	if s := p.begin(m, labels); s != nil {
 		b := bytes.NewBuffer(s.text)
 		set.WritePrometheus(b)

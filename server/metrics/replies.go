@@ -17,7 +17,7 @@ const (
 // that replies has its own, so that counting costs uncontended additions.
 type Replies struct {
 	n    [countedKinds][countedStatuses]atomic.Uint64
-	took [countedKinds]*Histogram // of requests alone
+	took [countedKinds]*distribution // of requests alone
 }
 
 // NewReplies makes one more, which counts until CloseReplies.
@@ -33,7 +33,7 @@ func newReplies() *Replies {
 	r := new(Replies)
 	for kind := range protocol.Kind(countedKinds) {
 		if kind == 0 || kind.IsRequest() {
-			r.took[kind] = NewHistogram(RequestSeconds)
+			r.took[kind] = newDistribution(RequestSeconds)
 		}
 	}
 	return r
@@ -53,8 +53,8 @@ func (m *Metrics) CloseReplies(r *Replies) {
 			m.closed.n[kind][st].Add(r.n[kind][st].Load())
 		}
 		if h := r.took[kind]; h != nil {
-			s := h.Snapshot()
-			m.closed.took[kind].add(s.Counts, s.Sum)
+			s := h.snapshot()
+			m.closed.took[kind].add(s.counts, s.sum)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func (r *Replies) Count(kind protocol.Kind, st protocol.Status) {
 // Took measures a request: how long it took from the read of its frame to its reply.
 func (r *Replies) Took(kind protocol.Kind, d time.Duration) {
 	if h := r.took[counted(kind)]; h != nil {
-		h.ObserveDuration(d)
+		h.observeDuration(d)
 	}
 }
 

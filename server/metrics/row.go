@@ -120,8 +120,14 @@ const (
 // Bounds of histograms. Latencies are of machines, waits of people and programs that hold what
 // others want.
 var (
-	latencies = []uint64{100 * us, 250 * us, 500 * us, ms, 2500 * us, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms, s1, 2500 * ms, 5 * s1, 10 * s1}
-	lags      = []uint64{100 * us, 500 * us, ms, 5 * ms, 10 * ms, 50 * ms, 100 * ms, 500 * ms, s1, 5 * s1}
-	rounds    = []uint64{5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms, s1, 2500 * ms, 5 * s1, 10 * s1, 30 * s1, 60 * s1, 300 * s1}
-	sizes     = []uint64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}
+	latencies = []uint64{
+		100 * us, 250 * us, 500 * us, ms, 2500 * us, 5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms,
+		s1, 2500 * ms, 5 * s1, 10 * s1,
+	}
+	lags   = []uint64{100 * us, 500 * us, ms, 5 * ms, 10 * ms, 50 * ms, 100 * ms, 500 * ms, s1, 5 * s1}
+	rounds = []uint64{
+		5 * ms, 10 * ms, 25 * ms, 50 * ms, 100 * ms, 250 * ms, 500 * ms,
+		s1, 2500 * ms, 5 * s1, 10 * s1, 30 * s1, 60 * s1, 300 * s1,
+	}
+	sizes = []uint64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}
 )

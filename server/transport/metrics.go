@@ -1,8 +1,6 @@
 package transport
 
 import (
-	vm "github.com/VictoriaMetrics/metrics"
-
 	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
@@ -14,7 +12,7 @@ type Metrics struct {
 	// Connections that the transport closed, by reason.
 	BadFrame, SlowReader, Idle, NoHello, SlowFrame, UnfinishedFrames, Throttled *metrics.Counter
 
-	loopLag *vm.PrometheusHistogram
+	loopLag *metrics.Histogram
 }
 
 func newMetrics(t *Transport, m *metrics.Metrics) *Metrics {

@@ -23,6 +23,16 @@ type panel struct {
 	queries           []query
 }
 
+func graph(title, unit, help string, queries ...query) panel {
+	return panel{title: title, unit: unit, help: help, queries: queries}
+}
+
+func stat(title, unit, help string, queries ...query) panel {
+	p := graph(title, unit, help, queries...)
+	p.stat = true
+	return p
+}
+
 // row is a row of panels under a title.
 type row struct {
 	title  string
@@ -78,7 +88,10 @@ func (d dashboard) encode() []byte {
 	id, y := 0, 0
 	for _, r := range d.rows {
 		id++
-		panels = append(panels, object{"id": id, "type": "row", "title": r.title, "collapsed": false, "panels": []object{}, "gridPos": position(0, y, columns, 1)})
+		panels = append(panels, object{
+			"id": id, "type": "row", "title": r.title, "collapsed": false, "panels": []object{},
+			"gridPos": position(0, y, columns, 1),
+		})
 		y++
 		x, tall := 0, 0
 		for _, p := range r.panels {
@@ -103,10 +116,12 @@ func (d dashboard) encode() []byte {
 		variables = append(variables, variable("node", "Node", "label_values(signalbox_node_used, node)"))
 	}
 	text, err := json.MarshalIndent(object{
-		"uid": d.uid, "title": d.title, "description": d.about, "tags": []string{"signalbox"}, "schemaVersion": 39, "version": 1, "editable": true,
-		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"}, "timezone": "browser", "graphTooltip": 1, "annotations": object{"list": []object{}},
+		"uid": d.uid, "title": d.title, "description": d.about, "tags": []string{"signalbox"},
+		"schemaVersion": 39, "version": 1, "editable": true, "annotations": object{"list": []object{}},
+		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"}, "timezone": "browser", "graphTooltip": 1,
 		"links": []object{{
-			"type": "dashboards", "title": "signalbox", "tags": []string{"signalbox"}, "asDropdown": true, "includeVars": true, "keepTime": true,
+			"type": "dashboards", "title": "signalbox", "tags": []string{"signalbox"},
+			"asDropdown": true, "includeVars": true, "keepTime": true,
 		}},
 		"templating": object{"list": variables}, "panels": panels,
 	}, "", "  ")
@@ -124,8 +139,10 @@ var source = object{"type": "prometheus", "uid": "${datasource}"}
 // variable lets the reader choose values of a label.
 func variable(name, label, values string) object {
 	return object{
-		"name": name, "label": label, "type": "query", "datasource": source, "query": object{"query": values, "refId": name}, "definition": values,
-		"multi": true, "includeAll": true, "allValue": ".*", "current": object{"text": "All", "value": "$__all"}, "refresh": 2, "sort": 1,
+		"name": name, "label": label, "type": "query", "datasource": source,
+		"query": object{"query": values, "refId": name}, "definition": values,
+		"multi": true, "includeAll": true, "allValue": ".*", "current": object{"text": "All", "value": "$__all"},
+		"refresh": 2, "sort": 1,
 	}
 }
 
@@ -133,19 +150,31 @@ func variable(name, label, values string) object {
 func (p panel) encode(id int, at object) object {
 	var targets []object
 	for i, q := range p.queries {
-		targets = append(targets, object{"refId": string(rune('A' + i)), "datasource": source, "expr": q.expr, "legendFormat": q.legend, "range": !p.stat, "instant": p.stat})
+		targets = append(targets, object{
+			"refId": string(rune('A' + i)), "datasource": source, "expr": q.expr, "legendFormat": q.legend,
+			"range": !p.stat, "instant": p.stat,
+		})
 	}
-	kind, defaults := "timeseries", object{"unit": p.unit, "min": 0, "custom": object{"fillOpacity": 10, "lineWidth": 1, "showPoints": "never", "spanNulls": false}}
+	kind, defaults := "timeseries", object{
+		"unit": p.unit, "min": 0,
+		"custom": object{"fillOpacity": 10, "lineWidth": 1, "showPoints": "never", "spanNulls": false},
+	}
 	options := object{
-		"legend":  object{"displayMode": "table", "placement": "bottom", "calcs": []string{"lastNotNull", "max"}, "showLegend": true},
+		"legend": object{
+			"displayMode": "table", "placement": "bottom", "calcs": []string{"lastNotNull", "max"}, "showLegend": true,
+		},
 		"tooltip": object{"mode": "multi", "sort": "desc"},
 	}
 	if p.stat {
 		kind, defaults = "stat", object{"unit": p.unit}
-		options = object{"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false}, "textMode": "value_and_name", "colorMode": "none", "graphMode": "none"}
+		options = object{
+			"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
+			"textMode":      "value_and_name", "colorMode": "none", "graphMode": "none",
+		}
 	}
 	return object{
-		"id": id, "type": kind, "title": p.title, "description": p.help, "datasource": source, "gridPos": at, "targets": targets,
+		"id": id, "type": kind, "title": p.title, "description": p.help, "datasource": source,
+		"gridPos": at, "targets": targets,
 		"fieldConfig": object{"defaults": defaults, "overrides": []object{}}, "options": options,
 	}
 }

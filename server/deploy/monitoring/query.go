@@ -68,6 +68,9 @@ func aggregate(function string, m *metrics.Metric, by ...string) string {
 	return grouped(function, by, series(m, ""))
 }
 
+// rate is how fast selected series grow, a second.
+func rate(series string) string { return "rate(" + series + "[" + rateVariable + "])" }
+
 // perSecond is the rate of a counter, or of a histogram's observations, by labels.
 func perSecond(m *metrics.Metric, by ...string) string { return perSecondOf(m, nil, by...) }
 
@@ -81,13 +84,14 @@ func perSecondOf(m *metrics.Metric, matches []string, by ...string) string {
 		panic(m.Name + " is a gauge: it has no rate")
 	}
 	mustHave(m, by...)
-	return grouped("sum", by, "rate("+series(m, part, matches...)+"["+rateVariable+"])")
+	return grouped("sum", by, rate(series(m, part, matches...)))
 }
 
 // quantile is an estimate of a quantile of a histogram, by labels.
 func quantile(q float64, m *metrics.Metric, by ...string) string {
 	mustHave(m, by...)
-	return fmt.Sprintf("histogram_quantile(%v, %s)", q, grouped("sum", append(slices.Clone(by), "le"), "rate("+series(m, "_bucket")+"["+rateVariable+"])"))
+	buckets := grouped("sum", append(slices.Clone(by), "le"), rate(series(m, "_bucket")))
+	return fmt.Sprintf("histogram_quantile(%v, %s)", q, buckets)
 }
 
 // top is the n series with the highest values.
