@@ -13,8 +13,6 @@ var widespread = map[string]bool{
 	"cmd/signalbox.app":        true,
 	"cmd/signalbox.invocation": true,
 	"cmd/signalbox.printer":    true,
-	"server/governor.Governor": true,
-	"server/governor.planner":  true,
 	"shard.Machine":            true,
 	"shard/leader.Leader":      true,
 	"shard/meta.State":         true,

@@ -36,7 +36,7 @@ type BootstrapConfig struct {
 // With replication factor 1, and while there is one instance, it returns when all shards have their
 // buckets and the default node is there. A cluster of one instance may call it at every start;
 // other instances start with Join and UpdateInstance.
-func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
+func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 	if c.Instance == 0 {
 		c.Instance = 1
 	}
@@ -47,7 +47,7 @@ func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 		c.Tier = "default"
 	}
 	var secret [16 + 16 + meta.KeySecretLen]byte
-	if _, err := io.ReadFull(g.random, secret[:]); err != nil {
+	if _, err := io.ReadFull(svc.random, secret[:]); err != nil {
 		return fmt.Errorf("no random bytes for the cluster's id and key: %w", err)
 	}
 	if c.UUID == "" {
@@ -65,19 +65,19 @@ func (g *Governor) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 			Cluster: uuid([16]byte(secret[:16])), ClusterName: c.ClusterName, Secret: [meta.KeySecretLen]byte(secret[32:]),
 			Instance: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress, Domain: c.Domain, Version: c.Version,
 			Tier: c.Tier, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: !c.NoVote, Tiers: c.Tiers, Shards: c.Shards,
-			NodeConfig: protocol.DefaultNodeConfig(), Wall: g.wall(),
+			NodeConfig: protocol.DefaultNodeConfig(), Wall: svc.wall(),
 			Restored: c.Restored, RestoredEpoch: c.RestoredEpoch,
 		}, nil
 	}
-	res, err := g.proposeOnce(ctx, build)
+	res, err := svc.proposeOnce(ctx, build)
 	if errors.Is(err, protocol.StatusAlreadyExists) {
 		// The replayed log had not reached the bootstrap when the command was made; now it has.
-		res, err = g.proposeOnce(ctx, build)
+		res, err = svc.proposeOnce(ctx, build)
 	}
 	if err != nil {
 		return err
 	}
-	return g.awaitApplied(ctx, res, func(s *meta.State) bool {
+	return svc.awaitApplied(ctx, res, func(s *meta.State) bool {
 		if len(s.Instances()) > 1 || max(1, c.ReplicationFactor) > 1 {
 			return true
 		}

@@ -43,7 +43,7 @@ func (p *planner) deviations() (list []Wait) {
 			add(Outside, fmt.Sprintf("%s on %s to run", x, in.Name), "its replica does not run there; the log of that instance says why")
 		}
 	}
-	p.planDomains(add)
+	planDomains(p, add)
 	if x := &p.shards[len(p.shards)-1]; heard && !p.hasQuorum(&x.Shard) {
 		add(Outside, WaitForGovernor, "%s", p.noQuorumReason(&x.Shard))
 	}

@@ -148,7 +148,7 @@ func (a *assessment) findDomainLosses() {
 
 // planDomains lists what the loss of a failure domain would stop against the configuration, by the
 // places of the voters, heard or not, and what an operator can do.
-func (p *planner) planDomains(add func(kind WaitKind, what, format string, args ...any)) {
+func planDomains(p *planner, add func(kind WaitKind, what, format string, args ...any)) {
 	domains := failureDomains(p.State)
 	var keys []string
 	if len(domains) > 0 {
@@ -167,7 +167,7 @@ func (p *planner) planDomains(add func(kind WaitKind, what, format string, args 
 		}
 		isMeta := x.ID == meta.MetaShardID
 		tier, _ := p.State.Tier(x.Tier)
-		if changing || voters < 3 || !isMeta && (Tolerance(int(tier.ReplicationFactor)) == 0 || !p.hasBuckets(&tier, x.Replicaset)) {
+		if changing || voters < 3 || !isMeta && (Tolerance(int(tier.ReplicationFactor)) == 0 || !hasBuckets(p, &tier, x.Replicaset)) {
 			continue
 		}
 		for i := range domains {

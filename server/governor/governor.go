@@ -110,23 +110,26 @@ const (
 	MaxStepsPerShard = 64
 )
 
-// Governor is the loop and the service of one instance. Its methods may be called from any
-// goroutine. Calls that change something return only while Run runs, here and where the meta shard
-// leads: give them a context that ends.
+// Governor is the loop of one instance, and its service. Its methods may be called from any
+// goroutine.
 type Governor struct {
-	meta         Meta
+	Service
 	shards       Shards
 	groups       Groups
 	instances    Instances
-	clock        Clock
 	offlineAfter time.Duration
 	log          *slog.Logger
-	random       io.Reader
-	changes      notifier
 	lastPlan     atomic.Pointer[planner] // the last plan of Run; immutable
 	planned      notifier                // wakes goroutines that wait for the next plan
 	stepsDone    atomic.Uint64
 	stepsFailed  atomic.Uint64
+}
+
+// Service is the calls that change the cluster, its nodes, tokens, rights and keys. They return
+// only while [Governor.Run] runs, here and where the meta shard leads: give them a context that
+// ends.
+type Service struct {
+	*metaLog
 }
 
 // Steps counts the steps that this governor has executed, and the failed tries.
@@ -141,15 +144,9 @@ func New(c Config) *Governor {
 		c.Random = rand.Reader
 	}
 	return &Governor{
-		meta: c.Meta, shards: c.Shards, groups: c.Groups, instances: c.Instances, clock: c.Clock, offlineAfter: c.OfflineAfter, log: c.Logger, random: c.Random,
+		Service: Service{&metaLog{meta: c.Meta, clock: c.Clock, random: c.Random}},
+		shards:  c.Shards, groups: c.Groups, instances: c.Instances, offlineAfter: c.OfflineAfter, log: c.Logger,
 	}
-}
-
-// State is the meta state as this instance has applied it. It is immutable.
-func (g *Governor) State() *meta.State {
-	var s meta.State
-	g.meta.View(func(m *meta.Machine) { s = m.State })
-	return &s
 }
 
 // notifier wakes all goroutines that wait for a change, whichever kind of channel Meta.Changed is.

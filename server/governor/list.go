@@ -22,7 +22,7 @@ const (
 // visible filters the nodes; nil shows all. It reads what this instance has applied. Errors are
 // *protocol.Error: BAD_REQUEST; ABORTED when the hidden node at which the list was to continue is
 // gone.
-func (g *Governor) ListNodes(req *protocol.NodeList, visible func(path string) bool) (protocol.NodeListReply, error) {
+func (svc Service) ListNodes(req *protocol.NodeList, visible func(path string) bool) (protocol.NodeListReply, error) {
 	var reply protocol.NodeListReply
 	if len(req.Prefix) > protocol.MaxPathLen || len(req.Cursor) > protocol.MaxPathLen+1 {
 		return reply, protocol.Errorf(protocol.StatusBadRequest, "prefix and cursor have at most %d bytes", protocol.MaxPathLen)
@@ -31,7 +31,7 @@ func (g *Governor) ListNodes(req *protocol.NodeList, visible func(path string) b
 	if req.Limit == 0 {
 		limit = MaxPage
 	}
-	state := g.State()
+	state := svc.State()
 	from := string(req.Cursor)
 	if len(from) == 1+8 && from[0] == cursorByID {
 		n, ok := state.Node(binary.BigEndian.Uint64(req.Cursor[1:]))

@@ -11,7 +11,7 @@ import (
 // Errors are *protocol.Error: BAD_REQUEST, ALREADY_EXISTS, PRECONDITION_FAILED (too many nodes),
 // ABORTED (ctx ended while another change was in the way), UNAVAILABLE (ctx ended; the message says
 // what became of the change).
-func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (protocol.NodeInfo, error) {
+func (svc Service) CreateNode(ctx context.Context, req *protocol.NodeCreate) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(req.Path); err != nil {
 		return protocol.NodeInfo{}, err
 	}
@@ -21,9 +21,9 @@ func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 	}
 	c := &meta.NodeCreate{
 		Path: req.Path, Config: config, SetFields: fieldsSetAfter(0, req.Config),
-		Parent: protocol.DefaultNodeConfig(), Wall: g.wall(),
+		Parent: protocol.DefaultNodeConfig(), Wall: svc.wall(),
 	}
-	res, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
+	res, err := svc.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 		c.Tier = s.DataTier()
 		return c, nil
 	})
@@ -31,7 +31,7 @@ func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 		return protocol.NodeInfo{}, err
 	}
 	info := protocol.NodeInfo{ID: res.Node, Path: c.Path, Tier: c.Tier, Revision: res.Version, Config: config, CreatedAt: c.Wall}
-	return info, g.awaitApplied(ctx, res, func(s *meta.State) bool {
+	return info, svc.awaitApplied(ctx, res, func(s *meta.State) bool {
 		n, ok := s.Node(res.Node) // gone: created, and dropped since
 		return !ok || n.Phase != meta.Creating
 	})
@@ -39,12 +39,12 @@ func (g *Governor) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 
 // AlterNode replaces the given fields of a node's config, and returns when every shard has it.
 // Errors are *protocol.Error: as CreateNode's, and NOT_FOUND.
-func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (protocol.NodeInfo, error) {
+func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(req.Path); err != nil {
 		return protocol.NodeInfo{}, err
 	}
 	var info protocol.NodeInfo
-	res, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
+	res, err := svc.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 		n, ok := s.NodeAt(req.Path)
 		if !ok || !n.Visible() {
 			// This instance may not have applied its creation yet: the meta shard decides.
@@ -62,7 +62,7 @@ func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 		return protocol.NodeInfo{}, err
 	}
 	info.Revision = res.Version
-	return info, g.awaitApplied(ctx, res, func(s *meta.State) bool {
+	return info, svc.awaitApplied(ctx, res, func(s *meta.State) bool {
 		n, ok := s.Node(res.Node)
 		return !ok || n.Revision != res.Version || n.Phase != meta.Altering
 	})
@@ -70,11 +70,11 @@ func (g *Governor) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 
 // DropNode drops a node, and returns when every shard has dropped it and its path is free. Errors
 // are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it has child nodes.
-func (g *Governor) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
+func (svc Service) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
 	if err := protocol.ValidatePath(req.Path); err != nil {
 		return err
 	}
-	res, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
+	res, err := svc.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 		n, ok := s.NodeAt(req.Path)
 		if !ok || !n.Visible() {
 			return &meta.NodeDrop{Path: req.Path}, nil // as in AlterNode
@@ -84,7 +84,7 @@ func (g *Governor) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
 	if err != nil {
 		return err
 	}
-	return g.awaitApplied(ctx, res, func(s *meta.State) bool {
+	return svc.awaitApplied(ctx, res, func(s *meta.State) bool {
 		_, ok := s.Node(res.Node)
 		return !ok
 	})
@@ -92,11 +92,11 @@ func (g *Governor) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
 
 // DescribeNode finds a node by path. It reads what this instance has applied, and so sees every
 // change that returned here. Errors are *protocol.Error: BAD_REQUEST, NOT_FOUND.
-func (g *Governor) DescribeNode(path string) (protocol.NodeInfo, error) {
+func (svc Service) DescribeNode(path string) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(path); err != nil {
 		return protocol.NodeInfo{}, err
 	}
-	n, ok := g.State().NodeAt(path)
+	n, ok := svc.State().NodeAt(path)
 	if !ok || !n.Visible() {
 		return protocol.NodeInfo{}, protocol.Errorf(protocol.StatusNotFound, "there is no coordination node %s", path)
 	}
@@ -125,5 +125,3 @@ func fieldsSetAfter(before uint32, c protocol.NodeConfig) uint32 {
 	mark(protocol.FieldSlowWait, c.SlowWait != 0)
 	return before&^c.Fields | set&c.Fields
 }
-
-func (g *Governor) wall() uint64 { return uint64(max(0, g.clock.Wall().UnixMilli())) }

@@ -13,7 +13,8 @@ func Plan(v View) []Step {
 	return p.steps
 }
 
-// planner collects the steps, and the reasons of those that wait.
+// planner collects the steps, and the reasons of those that wait. Each part of the plan is a
+// function of it, in a file plan_*.go.
 type planner struct {
 	View
 	steps      []Step
@@ -49,18 +50,18 @@ func (p *planner) plan() {
 	}
 	p.index()
 	for i := range p.shards {
-		p.planRoles(&p.shards[i])
-		p.planMembership(&p.shards[i])
+		planRoles(p, &p.shards[i])
+		planMembership(p, &p.shards[i])
 	}
-	p.planMasters()
-	p.planInstances()
-	p.planReplicasets()
-	p.planSpares()
-	p.planShardCounts()
-	p.planShards()
-	p.planMoves()
-	p.planNodes()
-	p.planVersion()
+	planMasters(p)
+	planInstances(p)
+	planReplicasets(p)
+	planSpares(p)
+	planShardCounts(p)
+	planShards(p)
+	planMoves(p)
+	planNodes(p)
+	planVersion(p)
 }
 
 // index prepares the lookups of the planning functions.

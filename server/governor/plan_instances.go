@@ -11,7 +11,7 @@ import (
 const HandoverTimeout = 2 * time.Second
 
 // planInstances brings each instance's current state to its target state.
-func (p *planner) planInstances() {
+func planInstances(p *planner) {
 	list := p.State.Instances()
 	for n := range list {
 		i := &list[n]
@@ -21,29 +21,29 @@ func (p *planner) planInstances() {
 		ready := false
 		switch i.Target.Variant {
 		case meta.Offline:
-			ready = p.readyToGoOffline(i)
+			ready = readyToGoOffline(p, i)
 		case meta.Online:
-			ready = p.readyToGoOnline(i)
+			ready = readyToGoOnline(p, i)
 		case meta.Expelled:
-			ready = p.readyToBeExpelled(i)
+			ready = readyToBeExpelled(p, i)
 		}
 		if ready {
 			p.add(Step{Kind: SetCurrentState, Instance: i.ID, State: i.Target})
 		}
 	}
-	p.planGovernorTransfer()
+	planGovernorTransfer(p)
 }
 
 // readyToGoOffline says that an instance that goes offline has nothing left that another instance
 // could take. A silent instance is not waited for: elections take its leaderships.
-func (p *planner) readyToGoOffline(i *meta.Instance) bool {
+func readyToGoOffline(p *planner, i *meta.Instance) bool {
 	if !p.alive(i.ID) || p.Now-p.Progress.goingOffline[i.ID] >= HandoverTimeout {
 		return true
 	}
 	what := p.name(i.ID) + " to go offline"
 	for n := range p.shards {
 		x := &p.shards[n]
-		if x.led && x.leader.Instance == i.ID && p.successor(x, i.ID) != 0 {
+		if x.led && x.leader.Instance == i.ID && successor(p, x, i.ID) != 0 {
 			p.addWait(Underway, what, "it leads %s, whose leadership is handed over first", x)
 			return false
 		}
@@ -56,7 +56,7 @@ func (p *planner) readyToGoOffline(i *meta.Instance) bool {
 }
 
 // readyToGoOnline says that the replicas of a started instance run and have caught up.
-func (p *planner) readyToGoOnline(i *meta.Instance) bool {
+func readyToGoOnline(p *planner, i *meta.Instance) bool {
 	what := p.name(i.ID) + " to come online"
 	h, heard := p.Health[i.ID]
 	switch {
@@ -94,7 +94,7 @@ func (p *planner) readyToGoOnline(i *meta.Instance) bool {
 
 // readyToBeExpelled says that an instance has no data and no vote, and that its replicaset has
 // other members. The last member goes with its replicaset: see planReplicasetExpel.
-func (p *planner) readyToBeExpelled(i *meta.Instance) bool {
+func readyToBeExpelled(p *planner, i *meta.Instance) bool {
 	what := p.name(i.ID) + " to be expelled"
 	for n := range p.shards {
 		x := &p.shards[n]
@@ -103,11 +103,11 @@ func (p *planner) readyToBeExpelled(i *meta.Instance) bool {
 			return false
 		}
 	}
-	if !p.hasNoMetaVote(i) {
+	if !hasNoMetaVote(p, i) {
 		p.addDependentWait(what, "it has a vote in the meta shard, or was to get one")
 		return false
 	}
-	if p.hasOtherMembers(i) {
+	if hasOtherMembers(p, i) {
 		return true
 	}
 	set, _ := p.State.Replicaset(i.Replicaset)
@@ -117,13 +117,13 @@ func (p *planner) readyToBeExpelled(i *meta.Instance) bool {
 
 // hasNoMetaVote says that an instance certainly has no vote in the meta shard. If its replica was
 // to get a vote and is to go now, that is not known before the replica is removed.
-func (p *planner) hasNoMetaVote(i *meta.Instance) bool {
+func hasNoMetaVote(p *planner, i *meta.Instance) bool {
 	r, has := p.shards[len(p.shards)-1].On(i.ID)
 	return !has || (r.Role != meta.RoleVoter && r.TargetRole == meta.RoleNonVoting)
 }
 
 // hasOtherMembers says that the instance's replicaset has another member that is not expelled.
-func (p *planner) hasOtherMembers(i *meta.Instance) bool {
+func hasOtherMembers(p *planner, i *meta.Instance) bool {
 	for _, o := range p.instances {
 		if o.ID != i.ID && o.Replicaset == i.Replicaset && !o.Expelled() {
 			return true
@@ -132,7 +132,7 @@ func (p *planner) hasOtherMembers(i *meta.Instance) bool {
 	return false
 }
 
-func (p *planner) hasShards(replicaset uint64) bool {
+func hasShards(p *planner, replicaset uint64) bool {
 	for i := range p.shards {
 		if p.shards[i].Replicaset == replicaset && p.shards[i].ID != meta.MetaShardID {
 			return true
@@ -143,12 +143,12 @@ func (p *planner) hasShards(replicaset uint64) bool {
 
 // planGovernorTransfer transfers the meta shard's leadership, and with it the governor's work, when
 // its instance leaves or loses its vote.
-func (p *planner) planGovernorTransfer() {
+func planGovernorTransfer(p *planner) {
 	x := &p.shards[len(p.shards)-1]
-	if !x.led || p.mayStayLeader(x, p.instances[x.leader.Instance]) {
+	if !x.led || mayStayLeader(p, x, p.instances[x.leader.Instance]) {
 		return
 	}
-	next := p.successor(x, x.leader.Instance)
+	next := successor(p, x, x.leader.Instance)
 	if next == 0 {
 		p.addDependentWait("the governor to move from "+p.name(x.leader.Instance), "no other instance that stays has a vote in the meta shard and has caught up")
 		return
@@ -158,7 +158,7 @@ func (p *planner) planGovernorTransfer() {
 }
 
 // planVersion raises the cluster version when all instances run a newer one.
-func (p *planner) planVersion() {
+func planVersion(p *planner) {
 	var lowest meta.Version
 	first := true
 	for _, i := range p.State.Instances() {

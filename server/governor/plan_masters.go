@@ -10,7 +10,7 @@ import (
 
 // planMasters has each shard led by the instance that the map names. It moves leaderships away from
 // leaving instances, and spreads the others evenly over the members of each replicaset.
-func (p *planner) planMasters() {
+func planMasters(p *planner) {
 	if p.Health == nil {
 		return // a single instance
 	}
@@ -32,8 +32,8 @@ func (p *planner) planMasters() {
 			}
 		default:
 			s := spreads[x.Replicaset]
-			switch at := p.planMaster(x, loads); {
-			case at == leaderMissing || p.isStarting(x) || p.reconfiguring[x.ID] || p.missingVotes[x.Replicaset]:
+			switch at := planMaster(p, x, loads); {
+			case at == leaderMissing || isStarting(p, x) || p.reconfiguring[x.ID] || p.missingVotes[x.Replicaset]:
 				s.blocked = true
 			case at == leaderMoving:
 				s.moving++
@@ -45,7 +45,7 @@ func (p *planner) planMasters() {
 	}
 	for _, set := range p.State.Replicasets() {
 		if s := spreads[set.ID]; !s.blocked && set.Phase != meta.ToBeExpelled {
-			p.planSpread(s, loads)
+			planSpread(p, s, loads)
 		}
 	}
 }
@@ -73,7 +73,7 @@ const (
 
 // isStarting says that a new shard is getting its nodes and buckets. Proposals fail while its
 // leader changes, so its leadership is spread later.
-func (p *planner) isStarting(x *shardView) bool {
+func isStarting(p *planner, x *shardView) bool {
 	t, _ := p.State.Tier(x.Tier)
 	return !x.Ready && t.Bootstrapped
 }
@@ -87,14 +87,14 @@ func targetMaster(x *meta.Shard) uint64 {
 }
 
 // planMaster plans the leadership of one shard.
-func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState {
+func planMaster(p *planner, x *shardView, loads map[uint64]int) leadershipState {
 	if set, _ := p.State.Replicaset(x.Replicaset); set.Phase == meta.ToBeExpelled && len(x.Replicas) == 1 {
 		return leaderMissing // no other replica, and none is needed
 	}
 	what := fmt.Sprintf("%s to be led", x)
 	if !x.led {
 		p.addWait(p.electionWait(&x.Shard), what, "%s", p.noQuorumReason(&x.Shard))
-		if p.transferredRecently(x.ID) {
+		if transferredRecently(p, x.ID) {
 			return leaderMoving
 		}
 		return leaderMissing
@@ -106,14 +106,14 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: next, Revision: x.Revision})
 	}
 	choose := func() {
-		if next := p.leastLoaded(x, want, loads); next != 0 {
+		if next := leastLoaded(p, x, want, loads); next != 0 {
 			setTarget(next)
 			return
 		}
-		p.addWait(p.successorWait(x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
+		p.addWait(successorWait(p, x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
 	}
 	switch {
-	case x.Master != leader && want == x.Master && p.mayStayLeader(x, p.instances[leader]) && x.leader.Role == meta.RoleVoter:
+	case x.Master != leader && want == x.Master && mayStayLeader(p, x, p.instances[leader]) && x.leader.Role == meta.RoleVoter:
 		// An election: its winner becomes the target. The target is written first, so that the old
 		// master is not taken for it.
 		setTarget(leader)
@@ -123,30 +123,30 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 		if leader == want {
 			return leaderMoving
 		}
-	case want != leader && p.canLead(x, want) && !p.fresh(want):
+	case want != leader && canLead(p, x, want) && !p.fresh(want):
 		// It may have died just now, and a shard serves nobody while its leadership is offered to a
 		// dead replica.
 		p.addWait(Underway, what+" by "+p.name(want), "it has not been heard for a moment")
-	case want != leader && p.canLead(x, want):
+	case want != leader && canLead(p, x, want):
 		p.transferring[x.ID] = true
-		if p.isMovingBuckets(x.ID) {
+		if isMovingBuckets(p, x.ID) {
 			p.addDependentWait(what+" by "+p.name(want), "a move of its buckets is under way")
 			break
 		}
 		r, _ := x.On(want)
 		h, _ := p.replicaHealth(&x.leader, x.ID)
 		p.add(Step{Kind: TransferLeader, Shard: x.ID, Instance: want, Replica: r.Replica, Term: h.Term})
-		if p.mayStayLeader(x, p.instances[leader]) {
+		if mayStayLeader(p, x, p.instances[leader]) {
 			return leaderMoving
 		}
 	case want != leader:
 		// The target cannot lead any more.
-		if i := p.instances[leader]; p.mayStayLeader(x, i) {
+		if i := p.instances[leader]; mayStayLeader(p, x, i) {
 			setTarget(leader)
 		} else {
 			choose()
 		}
-	case !p.mayStayLeader(x, p.instances[leader]):
+	case !mayStayLeader(p, x, p.instances[leader]):
 		choose()
 	case x.TargetMaster == 0 && x.leader.Role == meta.RoleVoter: // the target is no member any more
 		p.add(Step{Kind: SetTargetMaster, Shard: x.ID, Instance: leader, Revision: x.Revision})
@@ -158,14 +158,14 @@ func (p *planner) planMaster(x *shardView, loads map[uint64]int) leadershipState
 
 // transferredRecently says that a shard's leadership was transferred a moment ago, and the new
 // leader's next heartbeat is still to come.
-func (p *planner) transferredRecently(shard uint64) bool {
+func transferredRecently(p *planner, shard uint64) bool {
 	h, ok := p.Progress.transfers[shard]
 	return ok && p.Now-h.at <= FreshLimit
 }
 
 // isMovingBuckets says that a move needs this shard until a copy of its buckets serves: both shards
 // until the move is decided, then the owner.
-func (p *planner) isMovingBuckets(shard uint64) bool {
+func isMovingBuckets(p *planner, shard uint64) bool {
 	return slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool {
 		needed := m.From == shard && m.Phase != meta.Committed || m.To == shard && m.Phase != meta.Aborted
 		return needed && !p.Progress.moves[m.Ref()].activated
@@ -174,7 +174,7 @@ func (p *planner) isMovingBuckets(shard uint64) bool {
 
 // successorWait is the kind of a wait for an instance that could take over a shard: Underway if one
 // is there and has only to catch up.
-func (p *planner) successorWait(x *shardView) WaitKind {
+func successorWait(p *planner, x *shardView) WaitKind {
 	for _, r := range x.Replicas {
 		i := p.instances[r.Instance]
 		if i != nil && r.Instance != x.leader.Instance && r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && online(i) && stays(i) && p.fresh(i.ID) {
@@ -185,7 +185,7 @@ func (p *planner) successorWait(x *shardView) WaitKind {
 }
 
 // mayStayLeader says that the leader need not hand over.
-func (p *planner) mayStayLeader(x *shardView, i *meta.Instance) bool {
+func mayStayLeader(p *planner, x *shardView, i *meta.Instance) bool {
 	if i == nil || !stays(i) {
 		return false
 	}
@@ -195,30 +195,30 @@ func (p *planner) mayStayLeader(x *shardView, i *meta.Instance) bool {
 
 // canLead says that an instance can take over a shard's leadership. A leaving instance can if there
 // is no other candidate and the leading replica is to be removed: otherwise neither could ever go.
-func (p *planner) canLead(x *shardView, instance uint64) bool {
-	if p.isCandidate(x, instance) {
+func canLead(p *planner, x *shardView, instance uint64) bool {
+	if isCandidate(p, x, instance) {
 		return true
 	}
 	r, _ := x.On(instance)
-	return x.leader.TargetRole == meta.RoleNone && p.isCaughtUpVoter(x, &r) && !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool { return p.isCandidate(x, r.Instance) })
+	return x.leader.TargetRole == meta.RoleNone && isCaughtUpVoter(p, x, &r) && !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool { return isCandidate(p, x, r.Instance) })
 }
 
 // isCandidate says that an instance that stays can lead the shard.
-func (p *planner) isCandidate(x *shardView, instance uint64) bool {
+func isCandidate(p *planner, x *shardView, instance uint64) bool {
 	i := p.instances[instance]
 	r, ok := x.On(instance)
-	return ok && i != nil && online(i) && stays(i) && p.isCaughtUpVoter(x, &r)
+	return ok && i != nil && online(i) && stays(i) && isCaughtUpVoter(p, x, &r)
 }
 
 // isCaughtUpVoter says that a replica has a vote, keeps it, and has caught up.
-func (p *planner) isCaughtUpVoter(x *shardView, r *meta.Replica) bool {
+func isCaughtUpVoter(p *planner, x *shardView, r *meta.Replica) bool {
 	return r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && p.caughtUp(r, x.ID)
 }
 
 // successor is the instance with the lowest id that can take a shard over from another; 0 for none.
-func (p *planner) successor(x *shardView, from uint64) uint64 {
+func successor(p *planner, x *shardView, from uint64) uint64 {
 	for _, r := range x.Replicas {
-		if r.Instance != from && p.canLead(x, r.Instance) {
+		if r.Instance != from && canLead(p, x, r.Instance) {
 			return r.Instance
 		}
 	}
@@ -227,10 +227,10 @@ func (p *planner) successor(x *shardView, from uint64) uint64 {
 
 // leastLoaded is the instance that leads the fewest shards, of those that can take this one over
 // and sent a heartbeat a moment ago. Ties go to the lowest id; 0 for none.
-func (p *planner) leastLoaded(x *shardView, from uint64, loads map[uint64]int) uint64 {
+func leastLoaded(p *planner, x *shardView, from uint64, loads map[uint64]int) uint64 {
 	best := uint64(0)
 	for _, r := range x.Replicas {
-		if r.Instance == from || r.Instance == x.leader.Instance || !p.canLead(x, r.Instance) || !p.fresh(r.Instance) {
+		if r.Instance == from || r.Instance == x.leader.Instance || !canLead(p, x, r.Instance) || !p.fresh(r.Instance) {
 			continue
 		}
 		if best == 0 || loads[r.Instance] < loads[best] || (loads[r.Instance] == loads[best] && r.Instance < best) {
@@ -243,14 +243,14 @@ func (p *planner) leastLoaded(x *shardView, from uint64, loads map[uint64]int) u
 // planSpread moves leaderships from the member that has the most to the one that has the fewest,
 // while the difference is two or more. Shards whose records changed longest ago move first: what an
 // operator moved stays longest.
-func (p *planner) planSpread(s *leaderSpread, loads map[uint64]int) {
+func planSpread(p *planner, s *leaderSpread, loads map[uint64]int) {
 	slices.SortFunc(s.shards, func(a, b *shardView) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.ID, b.ID))
 	})
 	for free := max(1, (len(s.shards)+s.moving)/spreadShare) - s.moving; free > 0; free-- {
 		gain, best, target := 1, -1, uint64(0)
 		for i, x := range s.shards {
-			if to := p.leastLoaded(x, 0, loads); to != 0 && loads[x.Master]-loads[to] > gain {
+			if to := leastLoaded(p, x, 0, loads); to != 0 && loads[x.Master]-loads[to] > gain {
 				gain, best, target = loads[x.Master]-loads[to], i, to
 			}
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // planRoles decides which instances have a replica of a group, and which replicas have a vote.
-func (p *planner) planRoles(x *shardView) {
+func planRoles(p *planner, x *shardView) {
 	members := p.members(x)
 	var list []Candidate
 	there, votes := 0, 0
@@ -64,7 +64,7 @@ func (p *planner) planRoles(x *shardView) {
 
 // planMembership plans the next change of a group's membership. Each listed step is allowed in the
 // present group; only one of them can be made.
-func (p *planner) planMembership(x *shardView) {
+func planMembership(p *planner, x *shardView) {
 	voters, live := p.countVoters(&x.Shard)
 	want, changes := 0, false
 	for i := range x.Replicas {
@@ -120,7 +120,7 @@ func (p *planner) planMembership(x *shardView) {
 				p.addWait(Underway, what+" to get its vote", "it has not caught up yet")
 			case !isQuorum(voters+1, live+1):
 				p.addWait(Outside, what+" to get its vote", "of %d voters only %d would take part; start more of them", voters+1, live+1)
-			case voters%2 == 1 && p.deadVoterGoesFirst(x, voters, live):
+			case voters%2 == 1 && deadVoterGoesFirst(p, x, voters, live):
 				p.addDependentWait(what+" to get its vote", "a dead voter is removed before")
 			default:
 				step(PromoteReplica, r)
@@ -131,7 +131,7 @@ func (p *planner) planMembership(x *shardView) {
 
 // deadVoterGoesFirst says that a dead voter is removed before another replica gets its vote. An odd
 // group with one more voter tolerates no more failures, and with a dead one in it fewer.
-func (p *planner) deadVoterGoesFirst(x *shardView, voters, live int) bool {
+func deadVoterGoesFirst(p *planner, x *shardView, voters, live int) bool {
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
 		if r.Role == meta.RoleVoter && r.TargetRole == meta.RoleNone && !p.takesPart(r, x.ID) && isQuorum(voters-1, live) {

@@ -26,19 +26,19 @@ const (
 
 // planMoves continues the moves under way, and begins new ones where buckets are not as the weights
 // say.
-func (p *planner) planMoves() {
+func planMoves(p *planner) {
 	for _, m := range p.State.Moves() {
-		p.planMove(&m)
+		planMove(p, &m)
 	}
 	for _, t := range p.State.Tiers() {
 		if t.Bootstrapped {
-			p.planBalance(&t)
+			planBalance(p, &t)
 		}
 	}
 }
 
 // planMove plans the next one or two steps of a move.
-func (p *planner) planMove(m *meta.Move) {
+func planMove(p *planner, m *meta.Move) {
 	done := p.Progress.moves[m.Ref()]
 	step := Step{Tier: m.Tier, First: m.First, Count: m.Count, Shard: m.From, To: m.To, Epoch: m.Epoch}
 	if t, ok := p.State.Tier(m.Tier); ok {
@@ -86,7 +86,7 @@ func (p *planner) planMove(m *meta.Move) {
 
 // planBalance begins moves until each shard has what its replicaset's weight asks for, and surplus
 // shards have nothing.
-func (p *planner) planBalance(t *meta.Tier) {
+func planBalance(p *planner, t *meta.Tier) {
 	under := 0
 	counts := make(map[uint64]uint32)
 	for _, run := range t.Runs {
@@ -98,7 +98,7 @@ func (p *planner) planBalance(t *meta.Tier) {
 		}
 		// A move whose owner has no leader does not block others: its buckets cannot be served
 		// anyway.
-		if !p.Progress.moves[m.Ref()].activated && (m.Phase == meta.Moving || p.isLed(m.Owner())) {
+		if !p.Progress.moves[m.Ref()].activated && (m.Phase == meta.Moving || isLed(p, m.Owner())) {
 			under++
 		}
 		if m.Phase == meta.Moving {
@@ -122,18 +122,18 @@ func (p *planner) planBalance(t *meta.Tier) {
 		}
 		sets = append(sets, o)
 	}
-	usable := func(shard uint64, gets bool) bool { return p.moveBlockedBy(shard, gets) == "" }
+	usable := func(shard uint64, gets bool) bool { return moveBlockedBy(p, shard, gets) == "" }
 	all := func(uint64, bool) bool { return true }
 	want := bucketFlows(sets, t.Buckets, 1<<10, all)
 	if len(want) == 0 {
-		p.explainNoTarget(t, sets)
+		explainNoTarget(p, t, sets)
 		return
 	}
 	for _, f := range want {
 		what := fmt.Sprintf("buckets of tier %s to move from shard %d to shard %d", t.Name, f.from, f.to)
-		if why := p.moveBlockedBy(f.from, false) + p.moveBlockedBy(f.to, true); why != "" {
+		if why := moveBlockedBy(p, f.from, false) + moveBlockedBy(p, f.to, true); why != "" {
 			kind := Follows
-			if p.inMoveBackoff(f.from) || p.inMoveBackoff(f.to) {
+			if inMoveBackoff(p, f.from) || inMoveBackoff(p, f.to) {
 				kind = Underway
 			}
 			p.addWait(kind, what, "%s", strings.TrimSuffix(why, "; "))
@@ -141,7 +141,7 @@ func (p *planner) planBalance(t *meta.Tier) {
 			p.addWait(Underway, what, "another move is under way")
 		}
 	}
-	taken := p.movingBuckets(t)
+	taken := movingBuckets(p, t)
 	for _, f := range bucketFlows(sets, MoveBuckets, MaxMoves-under, usable) {
 		f.count = min(f.count, uint32(max(1, MoveBuckets>>min(max(p.Progress.moveBackoffs[f.from].aborts, p.Progress.moveBackoffs[f.to].aborts), 31))))
 		for first, count := range pickBuckets(t, f, taken) {
@@ -151,7 +151,7 @@ func (p *planner) planBalance(t *meta.Tier) {
 }
 
 // explainNoTarget says why the buckets of a replicaset without a weight do not move.
-func (p *planner) explainNoTarget(t *meta.Tier, sets []replicasetLoad) {
+func explainNoTarget(p *planner, t *meta.Tier, sets []replicasetLoad) {
 	for _, set := range sets {
 		if set.weight > 0 {
 			return
@@ -161,12 +161,12 @@ func (p *planner) explainNoTarget(t *meta.Tier, sets []replicasetLoad) {
 }
 
 // isLed says that a heartbeat names the shard's leader.
-func (p *planner) isLed(shard uint64) bool {
+func isLed(p *planner, shard uint64) bool {
 	return slices.ContainsFunc(p.shards, func(x shardView) bool { return x.ID == shard && x.led })
 }
 
 // moveBlockedBy is why buckets cannot move from a shard, or to it, now; empty if they can.
-func (p *planner) moveBlockedBy(shard uint64, gets bool) string {
+func moveBlockedBy(p *planner, shard uint64, gets bool) string {
 	i := slices.IndexFunc(p.shards, func(x shardView) bool { return x.ID == shard })
 	switch {
 	case i < 0:
@@ -176,7 +176,7 @@ func (p *planner) moveBlockedBy(shard uint64, gets bool) string {
 	case !p.shards[i].led:
 		return fmt.Sprintf("shard %d has no leader that this governor has heard of; ", shard)
 	}
-	if x := &p.shards[i]; gets && p.lacksVoters(x) {
+	if x := &p.shards[i]; gets && lacksVoters(p, x) {
 		return fmt.Sprintf("shard %d has fewer voters than its replicaset has instances for; ", shard)
 	}
 	if p.reconfiguring[shard] {
@@ -192,12 +192,12 @@ func (p *planner) moveBlockedBy(shard uint64, gets bool) string {
 }
 
 // inMoveBackoff says that a shard's next move begins after a pause.
-func (p *planner) inMoveBackoff(shard uint64) bool {
+func inMoveBackoff(p *planner, shard uint64) bool {
 	return p.Progress.moveBackoffs[shard].until > p.Now
 }
 
 // lacksVoters says that a shard has not got all its votes yet.
-func (p *planner) lacksVoters(x *shardView) bool {
+func lacksVoters(p *planner, x *shardView) bool {
 	voters, members := 0, 0
 	for _, r := range x.Replicas {
 		if r.Role == meta.RoleVoter {
@@ -213,7 +213,7 @@ func (p *planner) lacksVoters(x *shardView) bool {
 }
 
 // movingBuckets says which buckets of a tier are in a move.
-func (p *planner) movingBuckets(t *meta.Tier) map[uint32]uint32 {
+func movingBuckets(p *planner, t *meta.Tier) map[uint32]uint32 {
 	taken := make(map[uint32]uint32)
 	for _, m := range p.State.Moves() {
 		if m.Tier == t.ID {

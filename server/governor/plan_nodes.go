@@ -11,18 +11,18 @@ const MaxPlannedNodes = 256
 
 // planNodes finishes changes of coordination nodes: every shard gets the change, then it is
 // committed.
-func (p *planner) planNodes() {
+func planNodes(p *planner) {
 	var commit []meta.NodeRef
 	settling, changing := 0, 0
 	for n := range p.State.Pending() {
 		switch {
 		case hasFloor(&n):
 			if settling++; settling <= MaxPlannedNodes {
-				p.lowerGrace(&n)
+				planGrace(p, &n)
 			}
 		case changing < MaxPlannedNodes:
 			changing++
-			if p.syncNode(&n) && p.parentReady(&n, commit) {
+			if syncNode(p, &n) && parentReady(p, &n, commit) {
 				commit = append(commit, meta.NodeRef{Node: n.ID, Revision: n.Revision})
 			}
 		}
@@ -35,18 +35,18 @@ func (p *planner) planNodes() {
 
 // planShards starts new shards. Each gets the nodes that were there before it, then its buckets. It
 // gets pending nodes like every other shard does, so that none is missed.
-func (p *planner) planShards() {
+func planShards(p *planner) {
 	for i := range p.shards {
 		x := &p.shards[i]
 		if x.Ready {
 			continue
 		}
-		if p.isLeaderUnstable(x) {
+		if isLeaderUnstable(p, x) {
 			p.addDependentWait(x.String()+" to be told of its nodes and buckets", "its leader is not known, or changes")
 			continue
 		}
 		tier, _ := p.State.Tier(x.Tier)
-		if path, more := p.nextUnsynced(x); more {
+		if path, more := nextUnsynced(p, x); more {
 			p.add(Step{Kind: SyncNodes, Shard: x.ID, Path: path})
 			continue
 		}
@@ -65,7 +65,7 @@ func (p *planner) planShards() {
 }
 
 // nextUnsynced is the first path of a node that the new shard has not got and that is not pending.
-func (p *planner) nextUnsynced(x *shardView) (path string, more bool) {
+func nextUnsynced(p *planner, x *shardView) (path string, more bool) {
 	for n := range p.State.Nodes("", p.Progress.syncedTo[x.ID]) {
 		if needsSync(&n, x.Tier) {
 			return n.Path, true
@@ -81,12 +81,12 @@ func needsSync(n *meta.Node, tier uint8) bool {
 
 // isLeaderUnstable says that a new shard's leader is not known yet, or changes: proposals may find
 // nobody.
-func (p *planner) isLeaderUnstable(x *shardView) bool {
+func isLeaderUnstable(p *planner, x *shardView) bool {
 	return p.Health != nil && !x.Ready && (!x.led || x.leader.Instance != targetMaster(&x.Shard))
 }
 
 // syncNode sends the pending change to every shard of the node's tier. True if all have it.
-func (p *planner) syncNode(n *meta.Node) bool {
+func syncNode(p *planner, n *meta.Node) bool {
 	all := true
 	final := n.GraceFloor == 0
 	for i := range p.shards {
@@ -95,7 +95,7 @@ func (p *planner) syncNode(n *meta.Node) bool {
 		switch {
 		case x.Tier != n.Tier || x.ID == meta.MetaShardID:
 			continue
-		case p.isLeaderUnstable(x): // planShards says so
+		case isLeaderUnstable(p, x): // planShards says so
 		case n.Phase == meta.Dropping && has < revisionDropped:
 			p.add(Step{Kind: DropNode, Shard: x.ID, Node: n.ID})
 		case n.Phase != meta.Dropping && has < n.ShardRevision(final):
@@ -114,7 +114,7 @@ func putNode(shard uint64, n *meta.Node, final bool) Step {
 
 // parentReady says that the nodes above are visible, or become so in this commit: a child must not
 // be found before its parent.
-func (p *planner) parentReady(n *meta.Node, commit []meta.NodeRef) bool {
+func parentReady(p *planner, n *meta.Node, commit []meta.NodeRef) bool {
 	if n.Phase != meta.Creating {
 		return true
 	}
@@ -130,11 +130,11 @@ func (p *planner) parentReady(n *meta.Node, commit []meta.NodeRef) bool {
 	return false
 }
 
-// lowerGrace ends a grace floor. A shard may go by the lower grace period once one leader has led
+// planGrace ends a grace floor. A shard may go by the lower grace period once one leader has led
 // it for as long as the floor: any former leader has stopped using the higher one by then. A leader
 // change between the read and the put does no harm: a shard fixes the grace period of a take-over
 // when it happens.
-func (p *planner) lowerGrace(n *meta.Node) {
+func planGrace(p *planner, n *meta.Node) {
 	since := p.Progress.floors[n.ID].since
 	// 2 % for different clock rates.
 	long := time.Duration(n.GraceFloor+(n.GraceFloor+49)/50) * time.Millisecond
@@ -148,11 +148,11 @@ func (p *planner) lowerGrace(n *meta.Node) {
 		due := max(since, l.first) + long
 		switch {
 		case !ok:
-			p.readEpoch(x.ID, 0)
+			readEpoch(p, x.ID, 0)
 		case l.last >= due:
 			p.add(putNode(x.ID, n, true))
 		default:
-			p.readEpoch(x.ID, due)
+			readEpoch(p, x.ID, due)
 		}
 	}
 	if all {
@@ -161,7 +161,7 @@ func (p *planner) lowerGrace(n *meta.Node) {
 }
 
 // readEpoch plans a read of the shard's leader epoch, at the earliest of the requested times.
-func (p *planner) readEpoch(shard uint64, at time.Duration) {
+func readEpoch(p *planner, shard uint64, at time.Duration) {
 	for i := range p.epochReads {
 		if p.epochReads[i].Shard == shard {
 			p.epochReads[i].At = min(p.epochReads[i].At, at)

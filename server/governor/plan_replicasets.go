@@ -5,7 +5,7 @@ import "github.com/signalbox-dev/signalbox/shard/meta"
 // planReplicasets readies replicasets, creates their shards, expels them, and assigns the buckets
 // once. A replicaset gets its shards when it has enough members: until then its instances are
 // spare, see planSpares.
-func (p *planner) planReplicasets() {
+func planReplicasets(p *planner) {
 	for _, set := range p.State.Replicasets() {
 		if set.Phase == meta.ReplicasetExpelled {
 			continue
@@ -26,7 +26,7 @@ func (p *planner) planReplicasets() {
 			}
 		}
 		if set.Phase == meta.ToBeExpelled {
-			p.planReplicasetExpel(&set, members)
+			planReplicasetExpel(p, &set, members)
 			continue
 		}
 		if len(members) > 0 && expelled == len(members) {
@@ -42,8 +42,8 @@ func (p *planner) planReplicasets() {
 				kind = Outside
 			}
 			p.addWait(kind, "replicaset "+set.Name+" to be ready", "%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
-		case tier.Buckets > 0 && !p.hasShards(set.ID):
-			if founder := p.founder(members); founder != 0 {
+		case tier.Buckets > 0 && !hasShards(p, set.ID):
+			if founder := founder(p, members); founder != 0 {
 				p.add(Step{Kind: CreateShards, Replicaset: set.ID, Instance: founder})
 			} else {
 				p.addWait(Outside, "replicaset "+set.Name+" to get its shards", "none of its instances is up")
@@ -52,13 +52,13 @@ func (p *planner) planReplicasets() {
 	}
 	for _, t := range p.State.Tiers() {
 		if t.Buckets > 0 && !t.Bootstrapped {
-			p.planAssignment(&t)
+			planAssignment(p, &t)
 		}
 	}
 }
 
 // founder is the instance that starts a replicaset's shards; 0 for none yet.
-func (p *planner) founder(members []*meta.Instance) uint64 {
+func founder(p *planner, members []*meta.Instance) uint64 {
 	for _, i := range members {
 		if stays(i) && p.alive(i.ID) && p.Health[i.ID].Incarnation == i.Target.Incarnation {
 			return i.ID
@@ -68,7 +68,7 @@ func (p *planner) founder(members []*meta.Instance) uint64 {
 }
 
 // planReplicasetExpel ends a replicaset once it has no buckets.
-func (p *planner) planReplicasetExpel(set *meta.Replicaset, members []*meta.Instance) {
+func planReplicasetExpel(p *planner, set *meta.Replicaset, members []*meta.Instance) {
 	for _, i := range members {
 		if i.Target.Variant != meta.Expelled {
 			p.add(Step{Kind: ExpelAgain, Instance: i.ID})
@@ -100,7 +100,7 @@ func (p *planner) planReplicasetExpel(set *meta.Replicaset, members []*meta.Inst
 		}
 	}
 	for _, i := range members {
-		if !p.hasNoMetaVote(i) {
+		if !hasNoMetaVote(p, i) {
 			p.addDependentWait(what, "%s has a vote in the meta shard, or was to get one", p.name(i.ID))
 			return
 		}
@@ -110,7 +110,7 @@ func (p *planner) planReplicasetExpel(set *meta.Replicaset, members []*meta.Inst
 
 // shardMissingCopy is a shard of which an online member of the replicaset has no copy yet; nil for
 // none.
-func (p *planner) shardMissingCopy(replicaset uint64) *shardView {
+func shardMissingCopy(p *planner, replicaset uint64) *shardView {
 	for n := range p.shards {
 		x := &p.shards[n]
 		if x.ID == meta.MetaShardID || x.Replicaset != replicaset {
@@ -126,17 +126,17 @@ func (p *planner) shardMissingCopy(replicaset uint64) *shardView {
 }
 
 // planAssignment assigns the buckets of a tier when its first replicaset is ready.
-func (p *planner) planAssignment(t *meta.Tier) {
+func planAssignment(p *planner, t *meta.Tier) {
 	what := "the buckets of tier " + t.Name + " to be assigned"
 	for _, set := range p.State.Replicasets() {
-		if set.Tier != t.ID || set.Phase != meta.ReplicasetReady || set.Weight == 0 || !p.hasShards(set.ID) {
+		if set.Tier != t.ID || set.Phase != meta.ReplicasetReady || set.Weight == 0 || !hasShards(p, set.ID) {
 			continue
 		}
-		if p.shardCountDiffers(&set) {
+		if shardCountDiffers(p, &set) {
 			p.addDependentWait(what, "the number of shards of replicaset %s changes first", set.Name)
 			return
 		}
-		if x := p.shardMissingCopy(set.ID); x != nil {
+		if x := shardMissingCopy(p, set.ID); x != nil {
 			p.addDependentWait(what, "not all online instances of replicaset %s have a copy of %s yet", set.Name, x)
 			return
 		}

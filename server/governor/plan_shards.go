@@ -20,7 +20,7 @@ func surplusShards(s *meta.State) map[uint64]bool {
 }
 
 // shardCountDiffers says that a replicaset has shards, and more or fewer than its tier says.
-func (p *planner) shardCountDiffers(set *meta.Replicaset) bool {
+func shardCountDiffers(p *planner, set *meta.Replicaset) bool {
 	t, _ := p.State.Tier(set.Tier)
 	n := len(p.State.ShardsOf(set.ID))
 	return n > 0 && n != int(t.ShardsPerReplicaset)
@@ -30,15 +30,15 @@ func (p *planner) shardCountDiffers(set *meta.Replicaset) bool {
 // one after the other, each founded by the member that leads the fewest. planShards and
 // planMembership complete them, and planBalance moves buckets to them. It also takes the buckets
 // off surplus shards, which are removed when nothing is left in them.
-func (p *planner) planShardCounts() {
+func planShardCounts(p *planner) {
 	for _, set := range p.State.Replicasets() {
-		if set.Phase != meta.ReplicasetReady || p.removingShards[set.ID] || !p.shardCountDiffers(&set) {
+		if set.Phase != meta.ReplicasetReady || p.removingShards[set.ID] || !shardCountDiffers(p, &set) {
 			continue
 		}
 		t, _ := p.State.Tier(set.Tier)
 		shards := p.State.ShardsOf(set.ID)
 		if n := uint32(len(shards)); n < t.ShardsPerReplicaset {
-			if founder := p.shardFounder(&set, shards); founder != 0 {
+			if founder := shardFounder(p, &set, shards); founder != 0 {
 				p.add(Step{Kind: AddShard, Replicaset: set.ID, Instance: founder, Count: n})
 			} else {
 				p.addWait(Outside, "replicaset "+set.Name+" to get another shard", "it has %d, its tier says %d, and none of its instances is up and stays", n, t.ShardsPerReplicaset)
@@ -46,7 +46,7 @@ func (p *planner) planShardCounts() {
 		}
 		for i := range shards {
 			if p.surplus[shards[i].ID] {
-				p.planShardRemoval(&t, &set, &shards[i])
+				planShardRemoval(p, &t, &set, &shards[i])
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func (p *planner) planShardCounts() {
 
 // shardFounder is the member that starts another shard of a replicaset: of those that are up and
 // stay, the one that leads the fewest. Ties go to the lowest id; 0 for none.
-func (p *planner) shardFounder(set *meta.Replicaset, shards []meta.Shard) uint64 {
+func shardFounder(p *planner, set *meta.Replicaset, shards []meta.Shard) uint64 {
 	leads := make(map[uint64]int)
 	for i := range shards {
 		leads[targetMaster(&shards[i])]++
@@ -68,7 +68,7 @@ func (p *planner) shardFounder(set *meta.Replicaset, shards []meta.Shard) uint64
 	}
 	best := uint64(0)
 	for len(members) > 0 {
-		id := p.founder(members)
+		id := founder(p, members)
 		if id == 0 {
 			break
 		}
@@ -84,7 +84,7 @@ func (p *planner) shardFounder(set *meta.Replicaset, shards []meta.Shard) uint64
 }
 
 // planShardRemoval removes a surplus shard when its buckets have moved.
-func (p *planner) planShardRemoval(t *meta.Tier, set *meta.Replicaset, x *meta.Shard) {
+func planShardRemoval(p *planner, t *meta.Tier, set *meta.Replicaset, x *meta.Shard) {
 	what := x.String() + " of replicaset " + set.Name + " to be removed"
 	buckets := uint32(0)
 	for _, run := range t.Runs {

@@ -21,26 +21,26 @@ type fillGroup struct {
 // planSpares moves spare instances to where a copy is missing. An instance is spare if its
 // replicaset has fewer members than copies, and no buckets. Replicasets are filled in this order:
 // with buckets, with shards, with the most members.
-func (p *planner) planSpares() {
+func planSpares(p *planner) {
 	for _, t := range p.State.Tiers() {
 		if t.Buckets == 0 {
 			continue
 		}
-		groups := p.fillGroups(&t)
+		groups := fillGroups(p, &t)
 		for n := range groups {
-			p.fill(&t, groups, n)
+			fill(p, &t, groups, n)
 		}
 	}
 }
 
 // fillGroups are the remaining replicasets of a tier, in the order in which they are filled.
-func (p *planner) fillGroups(t *meta.Tier) []fillGroup {
+func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 	var list []fillGroup
 	for _, set := range p.State.Replicasets() {
 		if set.Tier != t.ID || set.Phase >= meta.ToBeExpelled {
 			continue
 		}
-		g := fillGroup{Replicaset: set, copies: int(t.ReplicationFactor), shards: p.hasShards(set.ID), buckets: p.hasBuckets(t, set.ID)}
+		g := fillGroup{Replicaset: set, copies: int(t.ReplicationFactor), shards: hasShards(p, set.ID), buckets: hasBuckets(p, t, set.ID)}
 		all := p.State.Instances()
 		for i := range all {
 			if all[i].Replicaset == set.ID && all[i].Target.Variant != meta.Expelled {
@@ -63,7 +63,7 @@ func (p *planner) fillGroups(t *meta.Tier) []fillGroup {
 	return list
 }
 
-func (p *planner) hasBuckets(t *meta.Tier, replicaset uint64) bool {
+func hasBuckets(p *planner, t *meta.Tier, replicaset uint64) bool {
 	own := func(shard uint64) bool {
 		return slices.ContainsFunc(p.shards, func(x shardView) bool {
 			return x.ID == shard && x.ID != meta.MetaShardID && x.Replicaset == replicaset
@@ -74,13 +74,13 @@ func (p *planner) hasBuckets(t *meta.Tier, replicaset uint64) bool {
 }
 
 // fill moves instances from later groups to the group at n, while it lacks a copy.
-func (p *planner) fill(t *meta.Tier, groups []fillGroup, n int) {
+func fill(p *planner, t *meta.Tier, groups []fillGroup, n int) {
 	to := &groups[n]
 	if to.WeightByUser && to.Weight == 0 && !to.buckets {
 		return // it is to have no data
 	}
 	for len(to.members) < to.copies {
-		from, i, why := p.spare(t, groups, n)
+		from, i, why := spare(p, t, groups, n)
 		if i == nil {
 			if to.Phase == meta.ReplicasetReady {
 				p.addWait(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d, and %s; start another instance, or lower the replication factor",
@@ -103,7 +103,7 @@ func (p *planner) fill(t *meta.Tier, groups []fillGroup, n int) {
 
 // spare chooses a spare instance for the group at n: from the smallest group, the one whose failure
 // domain is farthest from the members. Nil and a reason if there is none.
-func (p *planner) spare(t *meta.Tier, groups []fillGroup, n int) (from *fillGroup, best *meta.Instance, why string) {
+func spare(p *planner, t *meta.Tier, groups []fillGroup, n int) (from *fillGroup, best *meta.Instance, why string) {
 	to := &groups[n]
 	far := 0
 	var unfit []string

@@ -26,7 +26,7 @@ func TestSilentInstanceGetsNoLeadership(t *testing.T) {
 			View:      View{Now: time.Hour, Progress: progress, Health: map[uint64]Heartbeat{1: health(1, age), 2: health(2, 0)}},
 			instances: map[uint64]*meta.Instance{1: {ID: 1, Current: up, Target: up}, 2: {ID: 2, Current: up, Target: up}},
 		}
-		if got := p.leastLoaded(x, 0, map[uint64]int{2: 3}); got != want {
+		if got := leastLoaded(p, x, 0, map[uint64]int{2: 3}); got != want {
 			t.Errorf("heard %v ago: leadership would go to %d, want %d", age, got, want)
 		}
 	}

@@ -16,21 +16,21 @@ import (
 
 // Join adds a process to the cluster and returns its record: the same record if it asks again. Wall
 // is filled in.
-func (g *Governor) Join(ctx context.Context, c meta.Join) (meta.Instance, error) {
-	c.Wall = g.wall()
-	res, err := g.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) { return &c, nil })
+func (svc Service) Join(ctx context.Context, c meta.Join) (meta.Instance, error) {
+	c.Wall = svc.wall()
+	res, err := svc.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) { return &c, nil })
 	if err != nil {
 		return meta.Instance{}, err
 	}
-	i, _ := g.State().Instance(res.Instance)
+	i, _ := svc.State().Instance(res.Instance)
 	return i, nil
 }
 
 // UpdateInstance changes an instance's target state: at its start and shutdown, and by failure
 // detectors; see meta.InstanceUpdate. It returns the new record. Wall is filled in.
-func (g *Governor) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (meta.Instance, error) {
-	c.Wall = g.wall()
-	if _, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
+func (svc Service) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (meta.Instance, error) {
+	c.Wall = svc.wall()
+	if _, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		// A decision by an older record is not retried until it fits: it may not be true any more.
 		if i, ok := s.Instance(c.Instance); ok && c.Expected != 0 && i.Revision > c.Expected {
 			return nil, protocol.Errorf(protocol.StatusAborted, "instance %s was changed in the meantime; look again and retry", i.Name)
@@ -39,22 +39,22 @@ func (g *Governor) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (m
 	}); err != nil {
 		return meta.Instance{}, err
 	}
-	i, _ := g.State().Instance(c.Instance)
+	i, _ := svc.State().Instance(c.Instance)
 	return i, nil
 }
 
 // Expel decides that an instance leaves for good. Its leaderships, its vote and, if it is the last
 // of its replicaset, its buckets go to others first. Without force it must be Offline and lead
 // nothing. No data is lost with or without force.
-func (g *Governor) Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error) {
-	return g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: force})
+func (svc Service) Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error) {
+	return svc.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: force})
 }
 
 // Drain moves an instance's leaderships and votes to others, as far as others can take them, and
 // gives it no new ones. Undo, or its next start, ends that. PRECONDITION_FAILED if no instance
 // could take its leaderships.
-func (g *Governor) Drain(ctx context.Context, instance uint64, undo bool) (meta.Instance, error) {
-	if _, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
+func (svc Service) Drain(ctx context.Context, instance uint64, undo bool) (meta.Instance, error) {
+	if _, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		if i, ok := s.Instance(instance); ok && !undo && !i.Expelled() && !i.Drained {
 			if x, alone := leadsWithoutSuccessor(s, &i); alone {
 				return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
@@ -65,7 +65,7 @@ func (g *Governor) Drain(ctx context.Context, instance uint64, undo bool) (meta.
 	}); err != nil {
 		return meta.Instance{}, err
 	}
-	i, _ := g.State().Instance(instance)
+	i, _ := svc.State().Instance(instance)
 	return i, nil
 }
 
@@ -88,8 +88,8 @@ func leadsWithoutSuccessor(s *meta.State, i *meta.Instance) (shard uint64, alone
 // TransferMaster decides which instance is to lead a shard. The governor may move another shard of
 // the replicaset in exchange, so that leaderships stay evenly spread. PRECONDITION_FAILED if the
 // instance cannot lead it.
-func (g *Governor) TransferMaster(ctx context.Context, shard, instance uint64) error {
-	_, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
+func (svc Service) TransferMaster(ctx context.Context, shard, instance uint64) error {
+	_, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		x, ok := s.Shard(shard)
 		i, known := s.Instance(instance)
 		r, has := x.On(instance)
@@ -118,8 +118,8 @@ func (g *Governor) TransferMaster(ctx context.Context, shard, instance uint64) e
 
 // SetWeight sets a replicaset's weight in thousandths: its share of the tier's buckets. 0 moves all
 // its buckets away.
-func (g *Governor) SetWeight(ctx context.Context, replicaset uint64, weight uint32) error {
-	_, err := g.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
+func (svc Service) SetWeight(ctx context.Context, replicaset uint64, weight uint32) error {
+	_, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		set, ok := s.Replicaset(replicaset)
 		if ok && weight == 0 && !otherHasWeight(s, &set) {
 			return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
@@ -139,16 +139,16 @@ func otherHasWeight(s *meta.State, set *meta.Replicaset) bool {
 
 // SetReplicationFactor changes how many instances the replicasets of a tier are filled up to: with
 // spare instances, and with those that join later.
-func (g *Governor) SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error {
-	_, err := g.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
+func (svc Service) SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error {
+	_, err := svc.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
 		return &meta.TierReplicationFactor{Tier: tier, ReplicationFactor: factor}, nil
 	})
 	return err
 }
 
 // SetShards changes how many data shards each replicaset of a tier is to have.
-func (g *Governor) SetShards(ctx context.Context, tier uint8, shards uint32) error {
-	_, err := g.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
+func (svc Service) SetShards(ctx context.Context, tier uint8, shards uint32) error {
+	_, err := svc.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
 		return &meta.TierShards{Tier: tier, Shards: shards}, nil
 	})
 	return err
@@ -177,13 +177,4 @@ func FindReplicaset(s *meta.State, text string) (meta.Replicaset, error) {
 		}
 	}
 	return meta.Replicaset{}, protocol.Errorf(protocol.StatusNotFound, "there is no replicaset with name or uuid %q; the cluster's status lists them", text)
-}
-
-// proposeAndWait proposes a command and waits until this instance has applied it.
-func (g *Governor) proposeAndWait(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
-	res, err := g.proposeOnce(ctx, build)
-	if err != nil {
-		return res, err
-	}
-	return res, g.awaitApplied(ctx, res, func(*meta.State) bool { return true })
 }

@@ -2,7 +2,6 @@ package governor
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -10,20 +9,51 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
+// metaLog is the meta shard's log, and the state that this instance has applied. Its methods may be
+// called from any goroutine.
+type metaLog struct {
+	meta    Meta
+	clock   Clock
+	random  io.Reader
+	changes notifier // of the state, of heartbeats, and of who leads
+}
+
+// State is the meta state as this instance has applied it. It is immutable.
+func (l *metaLog) State() *meta.State {
+	var s meta.State
+	l.meta.View(func(m *meta.Machine) { s = m.State })
+	return &s
+}
+
+// Await returns when what is true of the state that this instance has applied, or when ctx ends.
+func (l *metaLog) Await(ctx context.Context, what func(s *meta.State) bool) error {
+	for {
+		changed := l.changes.wait()
+		if what(l.State()) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // proposeOnce has the meta shard apply a command exactly once. build makes the command from the
 // present state, and is called again after ABORTED. An error is a *protocol.Error.
-func (g *Governor) proposeOnce(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
+func (l *metaLog) proposeOnce(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
 	for {
-		changed := g.changes.wait()
-		c, err := build(g.State())
+		changed := l.changes.wait()
+		c, err := build(l.State())
 		if err != nil {
 			return meta.Result{}, err
 		}
 		var op meta.OpID
-		if _, err := io.ReadFull(g.random, op[:]); err != nil {
+		if _, err := io.ReadFull(l.random, op[:]); err != nil {
 			return meta.Result{}, protocol.Errorf(protocol.StatusInternal, "no random bytes: %v", err)
 		}
-		res, err := g.proposeEntry(ctx, meta.AppendCommand(nil, op, c))
+		res, err := l.proposeEntry(ctx, meta.AppendCommand(nil, op, c))
 		if err != nil {
 			return meta.Result{}, err
 		}
@@ -38,10 +68,10 @@ func (g *Governor) proposeOnce(ctx context.Context, build func(s *meta.State) (m
 }
 
 // proposeEntry repeats an entry until its result is known. The op id in the entry makes that safe.
-func (g *Governor) proposeEntry(ctx context.Context, entry []byte) (meta.Result, error) {
+func (l *metaLog) proposeEntry(ctx context.Context, entry []byte) (meta.Result, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, StepTimeout)
-		answer, err := g.meta.Propose(try, entry)
+		answer, err := l.meta.Propose(try, entry)
 		cancel()
 		if err == nil {
 			res, err := meta.DecodeResult(answer)
@@ -63,10 +93,10 @@ func outcomeUnknown(err error) error {
 }
 
 // awaitApplied waits until this instance has applied the result and done is true of the state.
-func (g *Governor) awaitApplied(ctx context.Context, res meta.Result, done func(s *meta.State) bool) error {
+func (l *metaLog) awaitApplied(ctx context.Context, res meta.Result, done func(s *meta.State) bool) error {
 	for {
-		changed := g.changes.wait()
-		if s := g.State(); s.Revision() >= res.Revision && done(s) {
+		changed := l.changes.wait()
+		if s := l.State(); s.Revision() >= res.Revision && done(s) {
 			return nil
 		}
 		select {
@@ -77,6 +107,17 @@ func (g *Governor) awaitApplied(ctx context.Context, res meta.Result, done func(
 		}
 	}
 }
+
+// proposeAndWait proposes a command and waits until this instance has applied it.
+func (l *metaLog) proposeAndWait(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
+	res, err := l.proposeOnce(ctx, build)
+	if err != nil {
+		return res, err
+	}
+	return res, l.awaitApplied(ctx, res, func(*meta.State) bool { return true })
+}
+
+func (l *metaLog) wall() uint64 { return uint64(max(0, l.clock.Wall().UnixMilli())) }
 
 // sleep waits for changed or d; false when ctx ends first.
 func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
@@ -89,17 +130,4 @@ func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 		return false
 	}
 	return ctx.Err() == nil
-}
-
-// RotateKeys makes a new ticket key. The previous key still verifies; older keys do not.
-func (g *Governor) RotateKeys(ctx context.Context) error {
-	var secret [meta.KeySecretLen]byte
-	if _, err := io.ReadFull(g.random, secret[:]); err != nil {
-		return fmt.Errorf("no random bytes for a ticket key: %w", err)
-	}
-	_, err := g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
-		current, _ := s.Keys()
-		return &meta.RotateKeys{Current: current.ID, Secret: secret}, nil
-	})
-	return err
 }
