@@ -10,15 +10,12 @@ const maxMethodFiles = 5
 
 // widespread are the types whose methods are in more files; the list only gets shorter.
 var widespread = map[string]bool{
-	"cmd/signalbox.app":        true,
-	"cmd/signalbox.invocation": true,
-	"cmd/signalbox.printer":    true,
-	"shard.Machine":            true,
-	"shard/leader.Leader":      true,
-	"shard/meta.State":         true,
-	"shard/replica.Host":       true,
-	"shard/replica.Shard":      true,
-	"shard/rollout.Track":      true,
+	"shard.Machine":       true,
+	"shard/leader.Leader": true,
+	"shard/meta.State":    true,
+	"shard/replica.Host":  true,
+	"shard/replica.Shard": true,
+	"shard/rollout.Track": true,
 }
 
 // TestTypesStayTogether: a type has methods in a few files at most. One with more gathers what

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) authCmd() *cobra.Command {
+func authCmd(a *app) *cobra.Command {
 	show := command("show", "Show whether authentication is on, the tokens and the rights",
 		"Show whether authentication is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster stores only hashes.")
 	show.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
@@ -46,10 +46,10 @@ granted to its identity. The grant with the longest matching path decides.
 The identity of a certificate is "cert:" followed by its common name. A client without credentials
 is "anonymous"; it is admitted if that identity has a right. A session belongs to the identity
 that started it.`,
-		show, whoami, a.authEnableCmd(), a.authDisableCmd(), a.tokenCreateCmd(), a.tokenRevokeCmd(), a.grantCmd(), a.revokeCmd())
+		show, whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a), grantCmd(a), revokeCmd(a))
 }
 
-func (a *app) authEnableCmd() *cobra.Command {
+func authEnableCmd(a *app) *cobra.Command {
 	c := command("enable", "Enable authentication",
 		`Enable authentication. Connections without credentials are closed; create tokens and grant rights
 for their clients first.
@@ -97,7 +97,7 @@ its token is printed, or written to --secret-file, once.`)
 	return c
 }
 
-func (a *app) authDisableCmd() *cobra.Command {
+func authDisableCmd(a *app) *cobra.Command {
 	c := command("disable", "Disable authentication",
 		"Disable authentication: every client may do everything. Tokens and rights are kept for the next enable.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
@@ -107,7 +107,7 @@ func (a *app) authDisableCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) tokenCreateCmd() *cobra.Command {
+func tokenCreateCmd(a *app) *cobra.Command {
 	c := command("create IDENTITY", "Create a token and print its secret once",
 		`Create a token for an identity. Its secret is printed, or written to --secret-file, only now; the
 cluster stores a hash. An identity can have several tokens: to replace a secret, create a second
@@ -137,7 +137,7 @@ token, distribute it, then revoke the first.`)
 	return c
 }
 
-func (a *app) tokenRevokeCmd() *cobra.Command {
+func tokenRevokeCmd(a *app) *cobra.Command {
 	c := command("revoke TOKEN-ID", "Revoke a token", "Revoke a token and close the connections that use it. The rights of its identity stay.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		err := c.RevokeToken(inv.ctx, args[0])
@@ -146,7 +146,7 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) grantCmd() *cobra.Command {
+func grantCmd(a *app) *cobra.Command {
 	c := command("grant IDENTITY PATH RIGHT", "Grant an identity a right at a path and below",
 		`Grant an identity a right at a path and below. It replaces the grant for the same path. / stands
 for everything, the cluster included.
@@ -161,7 +161,7 @@ for everything, the cluster included.
 		if err != nil {
 			return err
 		}
-		exists, err := inv.nodeExists(r.Path)
+		exists, err := nodeExists(inv, r.Path)
 		if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ for everything, the cluster included.
 }
 
 // nodeExists says whether there is a node at a path or below it.
-func (inv *invocation) nodeExists(path string) (bool, error) {
+func nodeExists(inv *invocation, path string) (bool, error) {
 	c, err := inv.client()
 	if err != nil {
 		return false, err
@@ -191,7 +191,7 @@ func (inv *invocation) nodeExists(path string) (bool, error) {
 	return path == "/", nil
 }
 
-func (a *app) revokeCmd() *cobra.Command {
+func revokeCmd(a *app) *cobra.Command {
 	c := command("ungrant IDENTITY PATH", "Remove the grant of a path",
 		"Remove the grant of an identity for a path. The grant of a shorter path decides then; to override that too, grant none.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {

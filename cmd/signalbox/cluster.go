@@ -27,7 +27,7 @@ const (
 // ownTimeouts are the defaults of --timeout for verbs that move or read much data.
 var ownTimeouts = map[string]string{"drain": "60s", "expel": "60s", "transfer": "60s", "backup": "10m"}
 
-func (a *app) clusterCmd() *cobra.Command {
+func clusterCmd(a *app) *cobra.Command {
 	status := command("status", "Show tiers, replicasets, instances, shards and bucket moves",
 		`Show tiers, replicasets, instances, shards and bucket moves from the cluster map of the instance
 that answers. A ? marks a state that differs from its target. Expelled instances are shown by -o
@@ -38,13 +38,13 @@ The first lines and the exit code are those of cluster health.`)
 	watch := status.Flags().Bool("watch", false, "Show the status again after each change, until interrupted.")
 	status.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if *watch {
-			return inv.watchStatus()
+			return watchStatus(inv)
 		}
-		s, err := inv.status(inv.ctx)
+		s, err := readStatus(inv.ctx, inv)
 		if err != nil {
 			return err
 		}
-		if err := inv.printer().status(s); err != nil {
+		if err := printStatus(inv.printer(), s); err != nil {
 			return err
 		}
 		return healthCode(&s.Health)
@@ -72,14 +72,14 @@ use it between two steps of a change; it waits at most for --timeout.`)
 			select {
 			case <-time.After(pollInterval):
 			case <-inv.ctx.Done():
-				_ = inv.printer().plan(p)
+				_ = printPlan(inv.printer(), p)
 				return &codeError{code: exitError, err: errors.New("the timeout ended before the cluster was done; it continues")}
 			}
 		}
 		if err != nil {
 			return err
 		}
-		if err := inv.printer().plan(p); err != nil || !*wait {
+		if err := printPlan(inv.printer(), p); err != nil || !*wait {
 			return err
 		}
 		return healthCode(&p.Health)
@@ -87,7 +87,7 @@ use it between two steps of a change; it waits at most for --timeout.`)
 
 	c := group("cluster", "The cluster: instances, shards, and changes to them", `The cluster manages itself. A change is decided in the cluster's log and continues
 whether or not a client waits for it. INSTANCE is a name or a uuid.`,
-		status, a.healthCmd(), plan, a.drainCmd(), a.expelCmd(), a.transferCmd(), a.weightCmd(), a.shardsCmd(), a.replicationFactorCmd(), a.rotateKeysCmd(), a.backupCmd(), a.restoreCmd(), a.recoverCmd())
+		status, healthCmd(a), plan, drainCmd(a), expelCmd(a), transferCmd(a), weightCmd(a), shardsCmd(a), replicationFactorCmd(a), rotateKeysCmd(a), backupCmd(a), restoreCmd(a), recoverCmd(a))
 	for _, s := range c.Commands() {
 		if given, ok := ownTimeouts[s.Name()]; ok {
 			f := s.Flags().Lookup("timeout")
@@ -103,7 +103,7 @@ func busy(p *protocol.ClusterPlan) bool {
 	return len(p.Steps) > 0 || slices.ContainsFunc(p.Waits, func(w protocol.ClusterWait) bool { return w.Kind == protocol.WaitInProgress })
 }
 
-func (a *app) drainCmd() *cobra.Command {
+func drainCmd(a *app) *cobra.Command {
 	c := command("drain INSTANCE", "Move an instance's leaderships and vote to others",
 		`Move the shards that an instance leads, and its vote, to other instances. It gets none again until
 its next start or --undo. It continues to serve as a replica. The command waits until it leads
@@ -122,13 +122,13 @@ nothing.`)
 		if err != nil {
 			return err
 		}
-		i, err = inv.awaitInstance(i, "the instance still leads shards; they are moved as soon as other instances can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
+		i, err = awaitInstance(inv, i, "the instance still leads shards; they are moved as soon as other instances can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
 		return inv.report(err, instanceRow(i), "%s leads nothing any more", i.Name)
 	})
 	return c
 }
 
-func (a *app) expelCmd() *cobra.Command {
+func expelCmd(a *app) *cobra.Command {
 	c := command("expel INSTANCE", "Remove an instance from the cluster for good",
 		`Remove an instance from the cluster for good, and wait until it is removed. Its leaderships and
 its vote move to other instances first. So do its buckets if it is the last of its replicaset. An
@@ -143,13 +143,13 @@ way.`)
 		if err != nil {
 			return err
 		}
-		i, err = inv.awaitInstance(i, "the instance is not expelled yet; the cluster continues", func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
+		i, err = awaitInstance(inv, i, "the instance is not expelled yet; the cluster continues", func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
 		return inv.report(err, instanceRow(i), "expelled %s", i.Name)
 	})
 	return c
 }
 
-func (a *app) transferCmd() *cobra.Command {
+func transferCmd(a *app) *cobra.Command {
 	c := command("transfer SHARD INSTANCE", "Move the leadership of a shard",
 		"Move the leadership of a shard to another instance of its replicaset, and wait until it leads. Other leaderships may move in return, to stay evenly spread.")
 	c.Example = "  signalbox cluster transfer 2 default_1_2"
@@ -166,7 +166,7 @@ func (a *app) transferCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = inv.awaitStatus("the shard has not moved yet; the cluster continues", x.Revision, func(s *protocol.ClusterStatus) bool {
+		err = awaitStatus(inv, "the shard has not moved yet; the cluster continues", x.Revision, func(s *protocol.ClusterStatus) bool {
 			for i := range s.Shards {
 				if s.Shards[i].ID == shard {
 					x = &s.Shards[i]
@@ -182,7 +182,7 @@ func (a *app) transferCmd() *cobra.Command {
 	return c
 }
 
-func (a *app) weightCmd() *cobra.Command {
+func weightCmd(a *app) *cobra.Command {
 	c := command("weight REPLICASET WEIGHT", "Set a replicaset's share of the buckets",
 		`Set the weight of a replicaset: its share of its tier's buckets, relative to the other
 replicasets. A new replicaset has weight 1; 0 moves all its buckets away. Buckets move gradually,
@@ -207,7 +207,7 @@ while clients work.`)
 	return c
 }
 
-func (a *app) replicationFactorCmd() *cobra.Command {
+func replicationFactorCmd(a *app) *cobra.Command {
 	c := command("replication-factor TIER FACTOR", "Change how many instances host each shard of a tier",
 		`Change how many instances each replicaset of a tier gets. Replicasets are filled with spare
 instances and with those that join later. An instance is spare if its own replicaset is incomplete
@@ -232,7 +232,7 @@ and has no buckets. No instance leaves a replicaset that has more members.`)
 	return c
 }
 
-func (a *app) rotateKeysCmd() *cobra.Command {
+func rotateKeysCmd(a *app) *cobra.Command {
 	c := command("rotate-keys", "Sign session tickets with a new key",
 		`Sign session tickets with a new key. A ticket proves to an instance that a session is attached at
 another one; each attach returns one.
@@ -249,7 +249,7 @@ invalid.`)
 	return c
 }
 
-func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, error) {
+func readStatus(ctx context.Context, inv *invocation) (*protocol.ClusterStatus, error) {
 	c, err := inv.admin()
 	if err != nil {
 		return nil, err
@@ -259,10 +259,10 @@ func (inv *invocation) status(ctx context.Context) (*protocol.ClusterStatus, err
 
 // awaitInstance polls the cluster until done is true of an instance. An instance that is not listed
 // any more was expelled.
-func (inv *invocation) awaitInstance(i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool) (*protocol.ClusterInstance, error) {
+func awaitInstance(inv *invocation, i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool) (*protocol.ClusterInstance, error) {
 	last := *i
 	last.Current, last.Target, last.Leads = "Expelled", "Expelled", nil
-	err := inv.awaitStatus(late, i.Revision, func(s *protocol.ClusterStatus) bool {
+	err := awaitStatus(inv, late, i.Revision, func(s *protocol.ClusterStatus) bool {
 		for j := range s.Instances {
 			if s.Instances[j].ID == i.ID {
 				last = s.Instances[j]
@@ -277,9 +277,9 @@ func (inv *invocation) awaitInstance(i *protocol.ClusterInstance, late string, d
 // awaitStatus polls the cluster until done is true of a status that includes the change with the
 // revision. late is the error's sentence when the time is over; the cluster continues with the
 // change.
-func (inv *invocation) awaitStatus(late string, revision uint64, done func(s *protocol.ClusterStatus) bool) error {
+func awaitStatus(inv *invocation, late string, revision uint64, done func(s *protocol.ClusterStatus) bool) error {
 	for {
-		s, err := inv.status(inv.ctx)
+		s, err := readStatus(inv.ctx, inv)
 		if err == nil && s.Revision >= revision && done(s) {
 			return nil
 		}

@@ -18,7 +18,7 @@ import (
 // backupAttempts is how often a backup is begun again when something changes under it.
 const backupAttempts = 5
 
-func (a *app) backupCmd() *cobra.Command {
+func backupCmd(a *app) *cobra.Command {
 	c := command("backup FILE", "Write a backup of the whole cluster, or check one",
 		`Write the state of the whole cluster into a file, while clients work. Each shard is as of its own
 moment. The file is checked as with --verify and then replaces a regular file of that name. A
@@ -37,14 +37,14 @@ and compared with its digest.`)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			return inv.printer().backup(args[0], x)
+			return printBackup(inv.printer(), args[0], x)
 		}
 		for try := 1; ; try++ {
-			x, err := inv.backup(args[0])
+			x, err := takeBackup(inv, args[0])
 			var bad *badBackup
 			switch {
 			case err == nil:
-				return inv.printer().backup(args[0], x)
+				return printBackup(inv.printer(), args[0], x)
 			case !errors.As(err, &bad) || try == backupAttempts || inv.ctx.Err() != nil:
 				return err
 			}
@@ -57,15 +57,15 @@ and compared with its digest.`)
 // badBackup is a backup that is not complete, because something changed while it was made.
 type badBackup struct{ error }
 
-func (inv *invocation) backup(path string) (x *backup.Contents, err error) {
+func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
 	if err := file.CheckRegular(path); err != nil {
 		return nil, err
 	}
-	s, err := inv.status(inv.ctx)
+	s, err := readStatus(inv.ctx, inv)
 	if err != nil {
 		return nil, err
 	}
-	err = file.Replace(path, func(f *os.File) error { return inv.writeBackup(f, s) }, func(next string) error {
+	err = file.Replace(path, func(f *os.File) error { return writeBackup(inv, f, s) }, func(next string) error {
 		if x, err = verifyBackup(next); err != nil {
 			return &badBackup{err}
 		}
@@ -74,7 +74,7 @@ func (inv *invocation) backup(path string) (x *backup.Contents, err error) {
 	return x, err
 }
 
-func (inv *invocation) writeBackup(f io.Writer, s *protocol.ClusterStatus) error {
+func writeBackup(inv *invocation, f io.Writer, s *protocol.ClusterStatus) error {
 	w, err := backup.NewWriter(f, backup.Head{Cluster: s.ID, Name: s.Name, Version: s.Version, MadeMS: time.Now().UnixMilli(), Shards: len(s.Shards)})
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (inv *invocation) writeBackup(f io.Writer, s *protocol.ClusterStatus) error
 		shards = append(shards, s.Shards[i].ID)
 	}
 	for _, shard := range shards {
-		if err := inv.backupShard(w, shard); err != nil {
+		if err := backupShard(inv, w, shard); err != nil {
 			if shard == 0 {
 				return fmt.Errorf("meta shard: %w", err)
 			}
@@ -94,7 +94,7 @@ func (inv *invocation) writeBackup(f io.Writer, s *protocol.ClusterStatus) error
 	return w.Close()
 }
 
-func (inv *invocation) backupShard(w *backup.Writer, shard uint64) error {
+func backupShard(inv *invocation, w *backup.Writer, shard uint64) error {
 	c, err := inv.admin()
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func verifyBackup(path string) (*backup.Contents, error) {
 	return backup.Verify(f)
 }
 
-func (p *printer) backup(path string, x *backup.Contents) error {
+func printBackup(p *printer, path string, x *backup.Contents) error {
 	sessions, semaphores := x.Sizes()
 	digest := uint64(0)
 	for _, s := range x.Shards {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) healthCmd() *cobra.Command {
+func healthCmd(a *app) *cobra.Command {
 	c := command("health", "Show what works, and which failures the cluster survives",
 		`Show what works and which failures the cluster survives, as seen by the instance that answers:
 
@@ -32,7 +32,7 @@ It answers without a majority too, and then shows how old its cluster map is.`)
 		if err != nil {
 			return err
 		}
-		if err := inv.printer().health(h); err != nil {
+		if err := printHealth(inv.printer(), h); err != nil {
 			return err
 		}
 		return healthCode(h)
@@ -48,14 +48,14 @@ func healthCode(h *protocol.ClusterHealth) error {
 	return &codeError{code: exitError, quiet: true}
 }
 
-func (p *printer) health(h *protocol.ClusterHealth) error {
+func printHealth(p *printer, h *protocol.ClusterHealth) error {
 	if p.format != "table" {
 		return p.document(h)
 	}
-	return p.healthLines(h)
+	return printHealthLines(p, h)
 }
 
-func (p *printer) healthLines(h *protocol.ClusterHealth) error {
+func printHealthLines(p *printer, h *protocol.ClusterHealth) error {
 	style := bold
 	if h.State != protocol.HealthHealthy {
 		style = red

@@ -23,7 +23,7 @@ instances acknowledged are lost, and it cannot be known which. No instance of th
 ever run again: two clients could hold one lock.
 `
 
-func (a *app) recoverCmd() *cobra.Command {
+func recoverCmd(a *app) *cobra.Command {
 	c := command("recover FILE", "Rebuild a backup from the data folders of a cluster that lost its majority",
 		`Use this when the disks of a majority are gone for good. It reads the data folders of stopped
 instances and writes the newest state into FILE, a backup. No server is asked, and the folders are
@@ -90,7 +90,7 @@ written to the audit log: FILE.audit unless --audit names another.`)
 		}
 		defer left.Close()
 		if *dry {
-			return inv.printer().survivors(left.Logs())
+			return printSurvivors(inv.printer(), left.Logs())
 		}
 		from := &backup.Recovered{Reason: *reason, Folders: *folders}
 		if u, err := user.Current(); err == nil {
@@ -107,7 +107,7 @@ written to the audit log: FILE.audit unless --audit names another.`)
 		if err := auditRecovery(*dest, path, x, left.Logs()); err != nil {
 			return err
 		}
-		return inv.printer().backup(path, x)
+		return printBackup(inv.printer(), path, x)
 	})
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
 	return c
@@ -147,7 +147,7 @@ func auditRecovery(dest, path string, x *backup.Contents, logs []recovery.Surviv
 	return l.Close()
 }
 
-func (p *printer) survivors(logs []recovery.SurvivingLog) error {
+func printSurvivors(p *printer, logs []recovery.SurvivingLog) error {
 	rows := make([]row, len(logs))
 	for i, l := range logs {
 		shown := ""

@@ -17,7 +17,7 @@ var restoreFlags = []string{
 	"shards", "log-level", "log-format",
 }
 
-func (a *app) restoreCmd() *cobra.Command {
+func restoreCmd(a *app) *cobra.Command {
 	c := command("restore FILE", "Create a new cluster of one instance from a backup",
 		`Create a new cluster of one instance, in a new data folder, from a backup. No server is asked. The
 file is checked first as with backup --verify; it is read into memory completely. Then start the
@@ -34,7 +34,7 @@ is connected to the old cluster does not switch to the new one: restart the clie
 it takes over its saved session.`)
 	c.Example = "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored"
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		_, cfg, err := a.readServer(cmd)
+		_, cfg, err := readServer(a, cmd)
 		if err != nil {
 			return err
 		}

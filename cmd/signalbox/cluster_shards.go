@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) shardsCmd() *cobra.Command {
+func shardsCmd(a *app) *cobra.Command {
 	c := command("shards [NUMBER]", "Show the data shards of a tier, or change how many there are",
 		`Show the data shards of a tier: their leaders, how many buckets each owns and is to own, and what
 is in them. With NUMBER, 1 to 64, change how many shards each replicaset of the tier has, now and
@@ -54,20 +54,20 @@ server/deploy/SIZING.md says which number fits which machine.`)
 		if err != nil {
 			return err
 		}
-		return inv.printer().shards(x, *dry)
+		return printShards(inv.printer(), x, *dry)
 	})
 	return c
 }
 
-// shards shows the shards of a tier, and what is left to do, or what a change would do.
-func (p *printer) shards(x *protocol.ClusterShards, dry bool) error {
+// printShards shows the shards of a tier, and what is left to do, or what a change would do.
+func printShards(p *printer, x *protocol.ClusterShards, dry bool) error {
 	if p.format != "table" {
 		return p.document(x)
 	}
 	var text strings.Builder
 	out := p
 	p = &printer{w: &text, format: p.format, color: p.color}
-	fmt.Fprintf(p.w, "%s: %s for each replicaset\n\n", p.heading("tier "+sanitize(x.Tier)), count(uint64(x.ShardsPerReplicaset), "shard"))
+	fmt.Fprintf(p.w, "%s: %s for each replicaset\n\n", heading(p, "tier "+sanitize(x.Tier)), count(uint64(x.ShardsPerReplicaset), "shard"))
 	rows := rowsOf(x.Shards, func(s *protocol.ClusterShardLoad) row {
 		buckets := fmt.Sprint(s.Buckets)
 		if s.Buckets != s.BucketsTarget {

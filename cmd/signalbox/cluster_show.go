@@ -21,14 +21,14 @@ const clearScreen = "\x1b[H\x1b[2J"
 
 // watchStatus shows the status whenever it has changed, until a signal. On a terminal the new one
 // takes the place of the old one.
-func (inv *invocation) watchStatus() error {
+func watchStatus(inv *invocation) error {
 	p, err := inv.stream()
 	if err != nil {
 		return err
 	}
 	var shown []byte
 	for {
-		s, err := inv.status(inv.longCtx)
+		s, err := readStatus(inv.longCtx, inv)
 		if inv.longCtx.Err() != nil {
 			return nil
 		}
@@ -36,7 +36,7 @@ func (inv *invocation) watchStatus() error {
 			return err
 		}
 		var now bytes.Buffer
-		if err := (&printer{w: &now, format: p.format, color: p.color}).status(s); err != nil {
+		if err := printStatus(&printer{w: &now, format: p.format, color: p.color}, s); err != nil {
 			return err
 		}
 		if !bytes.Equal(now.Bytes(), shown) {
@@ -60,8 +60,8 @@ func (inv *invocation) watchStatus() error {
 	}
 }
 
-// status shows the cluster: in a table, tier by tier, replicaset by replicaset.
-func (p *printer) status(s *protocol.ClusterStatus) error {
+// printStatus shows the cluster: in a table, tier by tier, replicaset by replicaset.
+func printStatus(p *printer, s *protocol.ClusterStatus) error {
 	if p.format != "table" {
 		return p.document(s)
 	}
@@ -75,17 +75,17 @@ func (p *printer) status(s *protocol.ClusterStatus) error {
 	var text strings.Builder // it takes every write
 	out := p
 	p = &printer{w: &text, format: p.format, color: p.color}
-	_ = p.healthLines(&s.Health)
+	_ = printHealthLines(p, &s.Health)
 	leader := "without a leader"
 	if s.Meta.Leader != "" {
 		leader = "led by " + sanitize(s.Meta.Leader)
 	}
 	fmt.Fprintf(p.w, "\n%s\nmeta shard: %s; voters: %s\n", title, leader, nameList(s.Meta.Voters))
 	for i := range s.Tiers {
-		p.tier(s, &s.Tiers[i])
+		printTier(p, s, &s.Tiers[i])
 	}
 	if len(s.Moves) > 0 {
-		fmt.Fprintf(p.w, "\n%s\n", p.heading("buckets that move"))
+		fmt.Fprintf(p.w, "\n%s\n", heading(p, "buckets that move"))
 		_ = p.table(rowsOf(s.Moves, func(m *protocol.ClusterMove) row {
 			return row{{"", "tier", m.Tier}, {"", "buckets", bucketRange(m.First, m.Count)}, {"", "from shard", m.From}, {"", "to shard", m.To}, {"", "phase", m.Phase}}
 		}))
@@ -94,9 +94,9 @@ func (p *printer) status(s *protocol.ClusterStatus) error {
 	return err
 }
 
-func (p *printer) heading(text string) string { return paint(p.color, bold, text) }
+func heading(p *printer, text string) string { return paint(p.color, bold, text) }
 
-func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) {
+func printTier(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier) {
 	about := fmt.Sprintf("replication factor %d, %d buckets", t.ReplicationFactor, t.Buckets)
 	if !t.CanVote {
 		about += ", no votes"
@@ -104,22 +104,22 @@ func (p *printer) tier(s *protocol.ClusterStatus, t *protocol.ClusterTier) {
 	if !t.Bootstrapped && t.Buckets > 0 {
 		about += ", waits for a replicaset to be ready"
 	}
-	fmt.Fprintf(p.w, "\n%s: %s\n", p.heading("tier "+sanitize(t.Name)), about)
+	fmt.Fprintf(p.w, "\n%s: %s\n", heading(p, "tier "+sanitize(t.Name)), about)
 	for i := range s.Replicasets {
 		if set := &s.Replicasets[i]; set.Tier == t.Name && set.Phase != "expelled" {
-			p.replicaset(s, t, set)
+			printReplicaset(p, s, t, set)
 		}
 	}
 }
 
-func (p *printer) replicaset(s *protocol.ClusterStatus, t *protocol.ClusterTier, set *protocol.ClusterReplicaset) {
+func printReplicaset(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier, set *protocol.ClusterReplicaset) {
 	about := set.Phase
 	for _, c := range s.Health.Replicasets {
 		if c.Replicaset == set.Name && c.Tier == set.Tier {
 			about += fmt.Sprintf(", %d of %d copies", c.Copies, c.Configured)
 		}
 	}
-	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", p.heading("replicaset "+sanitize(set.Name)), about, set.Weight, set.Buckets)
+	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", heading(p, "replicaset "+sanitize(set.Name)), about, set.Weight, set.Buckets)
 	var instances, shards []row
 	for i := range s.Instances {
 		x := &s.Instances[i]
@@ -149,12 +149,12 @@ func (p *printer) replicaset(s *protocol.ClusterStatus, t *protocol.ClusterTier,
 	}
 }
 
-func (p *printer) plan(x *protocol.ClusterPlan) error {
+func printPlan(p *printer, x *protocol.ClusterPlan) error {
 	if p.format != "table" {
 		return p.document(x)
 	}
 	if x.Health.State != protocol.HealthHealthy && x.Health.State != "" {
-		if err := p.healthLines(&x.Health); err != nil {
+		if err := printHealthLines(p, &x.Health); err != nil {
 			return err
 		}
 	}
@@ -163,7 +163,7 @@ func (p *printer) plan(x *protocol.ClusterPlan) error {
 		return err
 	}
 	if len(x.Steps) > 0 {
-		fmt.Fprintln(p.w, p.heading("next"))
+		fmt.Fprintln(p.w, heading(p, "next"))
 		for _, s := range x.Steps {
 			fmt.Fprintln(p.w, "  "+sanitize(s))
 		}
@@ -175,7 +175,7 @@ func (p *printer) plan(x *protocol.ClusterPlan) error {
 				continue
 			}
 			if first {
-				fmt.Fprintln(p.w, p.heading(k.heading))
+				fmt.Fprintln(p.w, heading(p, k.heading))
 				first = false
 			}
 			fmt.Fprintf(p.w, "  %s\n    %s\n", sanitize(w.What), sanitize(w.Why))

@@ -51,7 +51,7 @@ func TestStatusOfACluster(t *testing.T) {
 		Moves: []protocol.ClusterMove{{Tier: "default", First: 32, Count: 32, From: 2, To: 3, Phase: "moving"}, {Tier: "default", First: 4095, Count: 1, From: 2, To: 3, Phase: "committed"}},
 	}
 	var out strings.Builder
-	if err := (&printer{w: &out, format: "table"}).status(s); err != nil {
+	if err := printStatus(&printer{w: &out, format: "table"}, s); err != nil {
 		t.Fatal(err)
 	}
 	want := `broken, as a sees it; a majority confirmed its map of the cluster 1m1s ago for the last time
@@ -108,7 +108,7 @@ func TestHealthForPeople(t *testing.T) {
 		x.health.AnsweredBy, x.health.Confirmed = "a", true
 		var out strings.Builder
 		want := x.health.State + ", as a sees it\n  " + x.want + "\n"
-		if err := (&printer{w: &out, format: "table"}).health(&x.health); err != nil || out.String() != want {
+		if err := printHealth(&printer{w: &out, format: "table"}, &x.health); err != nil || out.String() != want {
 			t.Errorf("shows %q, %v, want %q", out.String(), err, want)
 		}
 	}
@@ -125,7 +125,7 @@ func TestPlanForPeople(t *testing.T) {
 			"next\n  promote b\nunder way\n  d to come online\n    it catches up\nneeds an instance, or an operator\n  c to come online\n    nobody has heard of it\n"},
 	} {
 		var out strings.Builder
-		if err := (&printer{w: &out, format: "table"}).plan(&x.plan); err != nil || out.String() != x.want {
+		if err := printPlan(&printer{w: &out, format: "table"}, &x.plan); err != nil || out.String() != x.want {
 			t.Errorf("shows %q, %v, want %q", out.String(), err, x.want)
 		}
 	}

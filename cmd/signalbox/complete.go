@@ -21,8 +21,8 @@ const (
 type completer = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective)
 
 // setCompletion gives arguments and flags of the tree their completions.
-func (a *app) setCompletion(root *cobra.Command) {
-	names, nodes, processes, configs := a.completeArg(ofNode(semaphoreNames)), a.completeArg(nodePaths), a.completeArg(ofNode(processNames)), a.completeArg(ofNode(configNames))
+func setCompletion(a *app, root *cobra.Command) {
+	names, nodes, processes, configs := completeArg(a, ofNode(semaphoreNames)), completeArg(a, nodePaths), completeArg(a, ofNode(processNames)), completeArg(a, ofNode(configNames))
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		switch {
@@ -37,7 +37,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		case strings.HasPrefix(cmd.CommandPath(), "signalbox node "), cmd.CommandPath() == "signalbox top":
 			cmd.ValidArgsFunction = nodes
 		case strings.HasPrefix(cmd.Use, cmd.Name()+" INSTANCE"):
-			cmd.ValidArgsFunction = a.completeArg(instanceNames)
+			cmd.ValidArgsFunction = completeArg(a, instanceNames)
 		}
 		if cmd.Flags().Lookup("node") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -65,7 +65,7 @@ type lister = func(inv *invocation, c *client.Client, typed string) iter.Seq2[st
 
 // completeArg completes a verb's first argument from list. The shell completes the command behind
 // it.
-func (a *app) completeArg(list lister) completer {
+func completeArg(a *app, list lister) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault

@@ -14,7 +14,7 @@ func valueRow(name string, v *client.Value) row {
 	return row{{"name", "", name}, {"version", "", v.Version}, {"data", "", v.Data}}
 }
 
-func (a *app) configCmd() *cobra.Command {
+func configCmd(a *app) *cobra.Command {
 	get := command("get NAME", "Print a configuration's data",
 		`Print a configuration's data exactly as it was set; on a terminal, followed by a newline. -o json includes its version.`)
 	get.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {

@@ -28,7 +28,7 @@ import (
 // defaultConsole is where consoles listen that nobody gave an address.
 const defaultConsole = "127.0.0.1:7073"
 
-func (a *app) consoleCmd() *cobra.Command {
+func consoleCmd(a *app) *cobra.Command {
 	c := command("console", "Serve web pages that show who holds what, who waits and why",
 		`Serve web pages that show the cluster: instances, shards and plan; nodes, semaphores with their
 owners and queues, sessions. The pages are live. Ctrl-C stops it.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) electCmd() *cobra.Command {
+func electCmd(a *app) *cobra.Command {
 	c := command("elect NAME [-- COMMAND [ARG...]]", "Campaign in an election and run a command while leading, or observe it",
 		`Campaign in an election, and run a command while leading. The candidate that has waited longest
 leads next. SIGNALBOX_TOKEN has the fencing token of the term. If leadership is lost, the command

@@ -19,7 +19,7 @@ var ownVariables = []string{
 var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_ADDR|_PORT|_PROTO)?)?)$`)
 
 // warnEnvironment warns of variables that look like settings and are none.
-func (a *app) warnEnvironment(environ []string) {
+func warnEnvironment(a *app, environ []string) {
 	if a.warned {
 		return
 	}

@@ -21,12 +21,12 @@ func TestUnknownVariables(t *testing.T) {
 			environ = append(environ, s.env()+"=x")
 		}
 	}
-	a.warnEnvironment(environ)
+	warnEnvironment(a, environ)
 	if said.Len() > 0 {
 		t.Errorf("known variables: %s", said.String())
 	}
 	a.warned = false
-	a.warnEnvironment([]string{"SIGNALBOX_ENDPOINT=x", "SIGNALBOX_TOKENFILE=x", "SIGNALBOX_COLOUR_OF_THE_SKY=x"})
+	warnEnvironment(a, []string{"SIGNALBOX_ENDPOINT=x", "SIGNALBOX_TOKENFILE=x", "SIGNALBOX_COLOUR_OF_THE_SKY=x"})
 	want := "signalbox: unknown variable SIGNALBOX_ENDPOINT in the environment is ignored; did you mean SIGNALBOX_ENDPOINTS?\n" +
 		"signalbox: unknown variable SIGNALBOX_TOKENFILE in the environment is ignored; did you mean SIGNALBOX_TOKEN_FILE?\n" +
 		"signalbox: unknown variable SIGNALBOX_COLOUR_OF_THE_SKY in the environment is ignored\n"

@@ -28,7 +28,7 @@ func addForceFlags(c *cobra.Command) (reason func() (string, error), dry *bool) 
 	}, dry
 }
 
-func (a *app) semForceRelease() *cobra.Command {
+func semForceRelease(a *app) *cobra.Command {
 	c := command("force-release NAME", "Release units of an owner; its session stays",
 		`Release units of a semaphore that owners hold: one session, the owner with one token, or all
 current owners. The units are granted to the next waiters at once. The owners' sessions stay.
@@ -82,12 +82,12 @@ releases no newer grant.
 				return err
 			}
 		}
-		return inv.printer().forced(args[0], owners, released, *dry)
+		return printForced(inv.printer(), args[0], owners, released, *dry)
 	})
 	return c
 }
 
-func (p *printer) forced(name string, owners []client.Owner, released uint64, dry bool) error {
+func printForced(p *printer, name string, owners []client.Owner, released uint64, dry bool) error {
 	r := row{{"name", "", name}, {"dry_run", "", dry}, {"released", "", released}, {"owners", "", rowsOf(owners, ownerRow)}}
 	if p.format != "table" {
 		return p.item(r)

@@ -41,10 +41,10 @@ func FuzzConfigFile(f *testing.F) {
 				continue
 			}
 			a := &app{stdout: io.Discard, stderr: io.Discard}
-			cmd := a.serveCmd()
+			cmd := serveCmd(a)
 			resolved, err := resolve(cmd, scopeServe, values)
 			if err == nil {
-				_, err = a.serverConfig(withoutFiles(resolved))
+				_, err = serverConfig(a, withoutFiles(resolved))
 			}
 			if err != nil && !errors.As(err, &wrong) {
 				t.Fatalf("an error that is not of the command line: %v", err)
@@ -97,7 +97,7 @@ func FuzzFlags(f *testing.F) {
 		}
 		v, err := resolve(cmd, scopeServe, nil)
 		if err == nil {
-			_, err = a.serverConfig(withoutFiles(v))
+			_, err = serverConfig(a, withoutFiles(v))
 		}
 		if err != nil && !errors.As(err, &wrong) {
 			t.Fatalf("%q: an error that is not of the command line: %v", args, err)

@@ -25,7 +25,7 @@ type loadFlags struct {
 	mix, hdr, svg, cpuProfile string
 }
 
-func (a *app) loadCmd() *cobra.Command {
+func loadCmd(a *app) *cobra.Command {
 	var names, lines []string
 	for _, s := range loadgen.Scenarios() {
 		names = append(names, s.Name)
@@ -84,7 +84,7 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	fs.StringVar(&f.svg, "svg", "", "Write an SVG plot to this file: latency over percentile, throughput over time.")
 	fs.StringVar(&f.cpuProfile, "cpu-profile", "", "Write a CPU profile of this process to this file, for go tool pprof.")
 	addFlags(fs, scopeClient)
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error { return inv.load(args[0], f) })
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error { return runLoad(inv, args[0], f) })
 	return c
 }
 
@@ -102,8 +102,8 @@ func parseConnections(text string) (int, error) {
 // toleratedErrors is the percentage of operations that may fail without an objective on errors.
 const toleratedErrors = 1
 
-func (inv *invocation) load(name string, f loadFlags) error {
-	cfg, err := inv.loadConfig(name, f)
+func runLoad(inv *invocation, name string, f loadFlags) error {
+	cfg, err := loadConfig(inv, name, f)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (inv *invocation) load(name string, f loadFlags) error {
 }
 
 // loadConfig builds and checks the configuration before a server is asked.
-func (inv *invocation) loadConfig(name string, f loadFlags) (loadgen.Config, error) {
+func loadConfig(inv *invocation, name string, f loadFlags) (loadgen.Config, error) {
 	cfg := f.cfg
 	cfg.Connections, cfg.Expect = *f.connections, *f.expect
 	var err error

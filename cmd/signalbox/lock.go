@@ -5,7 +5,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) lockCmd() *cobra.Command {
+func lockCmd(a *app) *cobra.Command {
 	c := command("lock NAME [-- COMMAND [ARG...]]", "Run a command while holding a lock",
 		`Run a command while holding a lock, and exit with its exit code. The lock is an ephemeral
 semaphore: it exists while it has owners or waiters. Without a command it is held until Ctrl-C.

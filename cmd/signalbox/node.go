@@ -109,7 +109,7 @@ func nodeRow(n *client.NodeInfo) row {
 	return append(r, field{"revision", "revision", n.Revision}, field{"created_at", "created", timestamp{n.CreatedAt}})
 }
 
-func (a *app) nodeCmd() *cobra.Command {
+func nodeCmd(a *app) *cobra.Command {
 	create := command("create PATH", "Create a coordination node and its missing parents", "")
 	create.Example = "  signalbox node create /services/billing --grace-period 5s --self-check-period 500ms"
 	ifMissing := create.Flags().Bool("if-not-exists", false, "Succeed if the node exists; its configuration is not changed.")

@@ -133,14 +133,6 @@ func (p *printer) list(rows []row, empty string) error {
 	return p.table(rows)
 }
 
-// stream gives the printer of verbs whose events have no end. One JSON document cannot hold them.
-func (a *app) stream() (*printer, error) {
-	if a.values["output"] == "json" {
-		return nil, usagef("--output json is one document, and this prints one for each event, without an end; choose jsonl, which is one a line")
-	}
-	return a.printer(), nil
-}
-
 // event prints an item on a line: as JSON, or in a table as cells.
 func (p *printer) event(r row) error {
 	p.events.Lock()

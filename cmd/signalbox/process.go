@@ -16,7 +16,7 @@ import (
 
 var elections = choicesOf(coord.Oldest, coord.LowestID, coord.Preferred)
 
-func (a *app) processCmd() *cobra.Command {
+func processCmd(a *app) *cobra.Command {
 	ls := command("ls [PREFIX]", "List the processes of the node", "")
 	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		return inv.list(each(coord.List(inv.ctx, n, strings.Join(args, "")), func(p *coord.Info) row {
@@ -85,10 +85,10 @@ before it is notified. To end the whole session use "signalbox session kill".`)
 	})
 
 	return group("process", "Coordination processes: members and rounds", `Programs join a process by name (package client/process of the SDK). Each change of members runs
-one round: all members prepare, agree with the coordinator, and complete.`, ls, describe, history, watch, force, evict, a.processAlter())
+one round: all members prepare, agree with the coordinator, and complete.`, ls, describe, history, watch, force, evict, processAlter(a))
 }
 
-func (a *app) processAlter() *cobra.Command {
+func processAlter(a *app) *cobra.Command {
 	c := command("alter NAME", "Change the options of a process; omitted ones stay",
 		`Change the options of a process, which its first member set. Omitted options stay, and so do
 running timers. The options are forgotten ten minutes after the last member left.`)

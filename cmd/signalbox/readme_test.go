@@ -91,7 +91,7 @@ func TestReadmeCommands(t *testing.T) {
 func tourCommands(t *testing.T, srv *servertest.Server) {
 	t.Helper()
 	var out strings.Builder
-	(&app{stdout: &out}).tour("signalbox", srv.Addr(), srv.AdminAddr(), "", "")
+	writeTour(&out, "signalbox", srv.Addr(), srv.AdminAddr(), "", "")
 	_, curl := exec.LookPath("curl")
 	ran := 0
 	env := ""

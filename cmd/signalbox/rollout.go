@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) rolloutCmd() *cobra.Command {
+func rolloutCmd(a *app) *cobra.Command {
 	return group("rollout", "Staged rollouts: versions reach one location after another", `A rollout (track) distributes versions to the instances of ordered locations. A location gets a
 version after the location before it, with a delay. It takes the next one when all its leaders
 have loaded its version. The name of a track is SERVICE/CLUSTER.
@@ -19,29 +19,29 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
   signalbox rollout follow geo/base --location SAS -- ./load.sh
   signalbox rollout publish geo/base data.bin
   signalbox rollout status geo/base`,
-		a.rolloutCreate(), a.rolloutAlter(), a.rolloutDelete(), a.rolloutPublish(), a.rolloutWithdraw(), a.rolloutStatus(), a.rolloutWatch(), a.rolloutHistory(),
-		a.rolloutFollow(), a.rolloutGate(), a.rolloutGenerate(),
-		a.rolloutPause(), a.rolloutRollback(), a.rolloutDrop(),
-		a.rolloutOperate("resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
-		a.rolloutOperate("promote", "Give locations the newest version now, ignoring delay, bake time and gates", true, (*rollout.Track).Promote),
-		a.rolloutOperate("reelect", "Replace locations' targets as soon as there is a newer version", true, (*rollout.Track).Reelect),
-		a.rolloutOperate("exclude", "Exclude locations: the ones behind skip them", true, (*rollout.Track).Exclude),
-		a.rolloutOperate("include", "Include excluded locations again", true, (*rollout.Track).Include))
+		rolloutCreate(a), rolloutAlter(a), rolloutDelete(a), rolloutPublish(a), rolloutWithdraw(a), rolloutStatus(a), rolloutWatch(a), rolloutHistory(a),
+		rolloutFollow(a), rolloutGate(a), rolloutGenerate(a),
+		rolloutPause(a), rolloutRollback(a), rolloutDrop(a),
+		rolloutOperate(a, "resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
+		rolloutOperate(a, "promote", "Give locations the newest version now, ignoring delay, bake time and gates", true, (*rollout.Track).Promote),
+		rolloutOperate(a, "reelect", "Replace locations' targets as soon as there is a newer version", true, (*rollout.Track).Reelect),
+		rolloutOperate(a, "exclude", "Exclude locations: the ones behind skip them", true, (*rollout.Track).Exclude),
+		rolloutOperate(a, "include", "Include excluded locations again", true, (*rollout.Track).Include))
 }
 
 // trackVerb is verb for what changes a track, which needs a session.
-func (a *app) trackVerb(fn func(inv *invocation, t *rollout.Track, args []string) error) runE {
+func trackVerb(a *app, fn func(inv *invocation, t *rollout.Track, args []string) error) runE {
 	return a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		return fn(inv, rollout.Open(s, args[0]), args)
 	})
 }
 
 // withTrack runs fn with the track of a session that is closed afterwards.
-func (inv *invocation) withTrack(name string, fn func(t *rollout.Track) error) error {
+func withTrack(inv *invocation, name string, fn func(t *rollout.Track) error) error {
 	return inv.withSession(func(s *client.Session) error { return fn(rollout.Open(s, name)) })
 }
 
-func (a *app) rolloutCreate() *cobra.Command {
+func rolloutCreate(a *app) *cobra.Command {
 	c := command("create TRACK", "Create a rollout",
 		`Create a rollout from flags, or from a YAML file with all options:
 
@@ -58,13 +58,13 @@ func (a *app) rolloutCreate() *cobra.Command {
         - {name: alerts, webhook: "http://alerts/quiet"}`)
 	c.Example = `  signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
   signalbox rollout create geo/base --file rollout.yaml`
-	readFlags := a.addRolloutFlags(c)
+	readFlags := addRolloutFlags(a, c)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		config := rollout.Config{Source: rollout.Published}
 		if err := readFlags(&config); err != nil {
 			return err
 		}
-		return inv.withTrack(args[0], func(t *rollout.Track) error {
+		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			revision, err := t.Create(inv.ctx, config)
 			return inv.report(err, row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", args[0], len(config.Locations))
 		})
@@ -72,15 +72,15 @@ func (a *app) rolloutCreate() *cobra.Command {
 	return c
 }
 
-func (a *app) rolloutAlter() *cobra.Command {
+func rolloutAlter(a *app) *cobra.Command {
 	c := command("alter TRACK", "Change a rollout's config; omitted options stay",
 		`Change a rollout's config. Omitted options stay. With --location, give all locations: they keep
 their gates, targets and histories by name. The change is refused if the config was changed in the
 meantime.`)
 	c.Example = "  signalbox rollout alter geo/base --location SAS --location MAN:10s --location VLA:10s"
-	readFlags := a.addRolloutFlags(c)
+	readFlags := addRolloutFlags(a, c)
 	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0: its current one.")
-	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+	c.RunE = trackVerb(a, func(inv *invocation, t *rollout.Track, args []string) error {
 		s, err := t.Describe(inv.ctx, rollout.IncludeConfig())
 		if err != nil {
 			return err
@@ -95,17 +95,17 @@ meantime.`)
 	return c
 }
 
-func (a *app) rolloutDelete() *cobra.Command {
+func rolloutDelete(a *app) *cobra.Command {
 	c := command("delete TRACK", "Delete a rollout", "")
 	force := c.Flags().Bool("force", false, "Delete it even if it has instances; they keep their versions.")
-	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+	c.RunE = trackVerb(a, func(inv *invocation, t *rollout.Track, args []string) error {
 		err := t.Delete(inv.ctx, *force)
 		return inv.report(err, row{{"track", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 	return c
 }
 
-func (a *app) rolloutPublish() *cobra.Command {
+func rolloutPublish(a *app) *cobra.Command {
 	c := command("publish TRACK [FILE]", "Publish a version, with a file's content as its payload",
 		`Publish a version for the first location. Its payload is a file's content or text, at most 64 KiB;
 - is standard input. For larger data publish its location.`)
@@ -125,7 +125,7 @@ func (a *app) rolloutPublish() *cobra.Command {
 				return err
 			}
 		}
-		return inv.withTrack(args[0], func(t *rollout.Track) error {
+		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			v, err := t.Publish(inv.ctx, *version, payload)
 			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, args[0], len(payload))
 		})
@@ -133,7 +133,7 @@ func (a *app) rolloutPublish() *cobra.Command {
 	return c
 }
 
-func (a *app) rolloutWithdraw() *cobra.Command {
+func rolloutWithdraw(a *app) *cobra.Command {
 	c := command("withdraw TRACK VERSION", "Withdraw a published version",
 		`Withdraw a published version: no location chooses it any more. Locations that have it keep it; "signalbox rollout rollback" replaces it.`)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -141,7 +141,7 @@ func (a *app) rolloutWithdraw() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return inv.withTrack(args[0], func(t *rollout.Track) error {
+		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			err := t.Withdraw(inv.ctx, v)
 			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, args[0])
 		})
@@ -149,7 +149,7 @@ func (a *app) rolloutWithdraw() *cobra.Command {
 	return c
 }
 
-func (a *app) rolloutStatus() *cobra.Command {
+func rolloutStatus(a *app) *cobra.Command {
 	c := command("status TRACK", "Show each location: state, what it waits for, which instances block it, and when it goes on", "")
 	instances := c.Flags().Bool("instances", false, "Also show each instance.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
@@ -161,12 +161,12 @@ func (a *app) rolloutStatus() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return inv.printer().showRollout(s, *instances)
+		return printRollout(inv.printer(), s, *instances)
 	})
 	return c
 }
 
-func (a *app) rolloutWatch() *cobra.Command {
+func rolloutWatch(a *app) *cobra.Command {
 	c := command("watch TRACK", "Print the events of a rollout, with reasons, until Ctrl-C",
 		`Print the events of a rollout, with reasons, until Ctrl-C. It starts with the state of each location.`)
 	location := c.Flags().String("location", "", "Only events of this location.")
@@ -209,7 +209,7 @@ func (a *app) rolloutWatch() *cobra.Command {
 	return c
 }
 
-func (a *app) rolloutHistory() *cobra.Command {
+func rolloutHistory(a *app) *cobra.Command {
 	c := command("history TRACK LOCATION", "List the versions of a location, oldest first", "")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		rows, err := rollout.OpenReader(n, args[0]).History(inv.ctx, args[1])
@@ -221,9 +221,9 @@ func (a *app) rolloutHistory() *cobra.Command {
 	return c
 }
 
-func (a *app) rolloutPause() *cobra.Command {
+func rolloutPause(a *app) *cobra.Command {
 	var hard bool
-	c := a.rolloutOperate("pause", "Pause locations, or the whole rollout", false, func(t *rollout.Track, ctx context.Context, locations ...string) error {
+	c := rolloutOperate(a, "pause", "Pause locations, or the whole rollout", false, func(t *rollout.Track, ctx context.Context, locations ...string) error {
 		return t.Pause(ctx, hard, locations...)
 	})
 	c.Long = `Pause locations, or the whole rollout: their targets stay. A version that an instance reports as
@@ -233,7 +233,7 @@ bad for everyone is still replaced, because a bad version during a pause would b
 	return c
 }
 
-func (a *app) rolloutRollback() *cobra.Command {
+func rolloutRollback(a *app) *cobra.Command {
 	c := command("rollback TRACK VERSION LOCATION...", "Return locations to an earlier version at once",
 		`Return locations to an earlier version from their histories, at once: all named locations, or
 none. The version they leave is not chosen again; if it was good, publish it under a new version.`)
@@ -243,17 +243,17 @@ none. The version they leave is not chosen again; if it was good, publish it und
 		if err != nil {
 			return err
 		}
-		return inv.withTrack(args[0], func(t *rollout.Track) error {
-			return inv.operated(t.Rollback(inv.ctx, v, args[2:]...), "rollback", args[0], args[2:])
+		return withTrack(inv, args[0], func(t *rollout.Track) error {
+			return operateTrack(inv, t.Rollback(inv.ctx, v, args[2:]...), "rollback", args[0], args[2:])
 		})
 	})
 	return c
 }
 
-func (a *app) rolloutDrop() *cobra.Command {
+func rolloutDrop(a *app) *cobra.Command {
 	c := command("drop TRACK INSTANCE", "Remove an instance from a rollout",
 		`Remove an instance: its location does not wait for it any more. An instance that is alive registers again, as a follower.`)
-	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
+	c.RunE = trackVerb(a, func(inv *invocation, t *rollout.Track, args []string) error {
 		err := t.Drop(inv.ctx, args[1])
 		return inv.report(err, row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", args[1], args[0])
 	})
@@ -261,20 +261,20 @@ func (a *app) rolloutDrop() *cobra.Command {
 }
 
 // rolloutOperate is a verb of an operator on locations.
-func (a *app) rolloutOperate(verb, short string, needed bool, do func(*rollout.Track, context.Context, ...string) error) *cobra.Command {
+func rolloutOperate(a *app, verb, short string, needed bool, do func(*rollout.Track, context.Context, ...string) error) *cobra.Command {
 	form := verb + " TRACK LOCATION..."
 	if !needed {
 		form = verb + " TRACK [LOCATION...]"
 	}
 	c := command(form, short, "")
-	c.RunE = a.trackVerb(func(inv *invocation, t *rollout.Track, args []string) error {
-		return inv.operated(do(t, inv.ctx, args[1:]...), verb, args[0], args[1:])
+	c.RunE = trackVerb(a, func(inv *invocation, t *rollout.Track, args []string) error {
+		return operateTrack(inv, do(t, inv.ctx, args[1:]...), verb, args[0], args[1:])
 	})
 	return c
 }
 
-// operated reports a change of locations of a track; none: of all.
-func (inv *invocation) operated(err error, verb, track string, locations []string) error {
+// operateTrack reports a change of locations of a track; none: of all.
+func operateTrack(inv *invocation, err error, verb, track string, locations []string) error {
 	of := strings.Join(locations, ", ")
 	if of == "" {
 		of = "the whole rollout"

@@ -63,7 +63,7 @@ type gateFile struct {
 
 // addRolloutFlags adds the flags of create and alter. read changes a config by the flags that were
 // given.
-func (a *app) addRolloutFlags(cmd *cobra.Command) (read func(c *rollout.Config) error) {
+func addRolloutFlags(a *app, cmd *cobra.Command) (read func(c *rollout.Config) error) {
 	fs, given := cmd.Flags(), new(rollout.Config)
 	file := fs.String("file", "", "YAML file with the whole config, instead of the other flags; - is standard input.")
 	locations := fs.StringArray("location", nil, "A location, in order: NAME, or NAME:DELAY after the previous one. Repeat for each.")

@@ -18,7 +18,7 @@ import (
 // "temporary failure".
 const exitSourceError = 75
 
-func (a *app) rolloutFollow() *cobra.Command {
+func rolloutFollow(a *app) *cobra.Command {
 	c := command("follow TRACK -- COMMAND [ARG...]", "Run as an instance: run a command for each version, and report its exit",
 		`Run as an instance of a location: run a command for each version of the location, and report how
 it ended. SIGNALBOX_VERSION is the version, SIGNALBOX_PAYLOAD the file with its payload,

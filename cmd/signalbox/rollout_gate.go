@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) rolloutGate() *cobra.Command {
+func rolloutGate(a *app) *cobra.Command {
 	c := command("gate TRACK", "Run the gates of a rollout, until Ctrl-C",
 		`Run the gates of a rollout until Ctrl-C. A location takes a version only after its gates have
 passed. Several gate runners may run: the first outcome of a run counts.
@@ -32,10 +32,12 @@ A failed gate keeps the version from its location.`)
 		if err != nil {
 			return err
 		}
-		return inv.withTrack(args[0], func(t *rollout.Track) error {
+		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			keeper := rollout.Gatekeeper{
 				Track: t,
-				Check: inv.check,
+				Check: func(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
+					return checkGate(ctx, inv, run)
+				},
 				OnDecided: func(run rollout.GateRun, outcome rollout.Outcome, text string, err error) {
 					r := row{
 						{"time", "time", clockTime{time.Now()}}, {"event", "event", outcome.String()}, {"location", "location", run.Location}, {"gate", "gate", run.Gate.Name},
@@ -56,7 +58,7 @@ A failed gate keeps the version from its location.`)
 	return c
 }
 
-func (inv *invocation) check(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
+func checkGate(ctx context.Context, inv *invocation, run rollout.GateRun) (rollout.Outcome, string) {
 	if run.Gate.Kind == rollout.Webhook {
 		return callWebhook(ctx, run)
 	}

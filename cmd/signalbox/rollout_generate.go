@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) rolloutGenerate() *cobra.Command {
+func rolloutGenerate(a *app) *cobra.Command {
 	c := command("generate TRACK -- COMMAND [ARG...]", "Generate the versions of a rollout with a command, until Ctrl-C",
 		`Generate the versions of a rollout whose source is external, until Ctrl-C. COMMAND runs whenever
 the first location is ready for a version. SIGNALBOX_EXPECTED is the location's version (0: none).
@@ -32,7 +32,7 @@ their versions. Several generators may run: the first answer counts.`)
 		if err != nil {
 			return err
 		}
-		return inv.withTrack(args[0], func(t *rollout.Track) error {
+		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			g := rollout.Generator{
 				Track: t, Timeout: limit,
 				Next: func(ctx context.Context, expected uint64) (uint64, error) { return generate(ctx, args[1:], expected) },

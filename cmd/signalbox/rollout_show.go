@@ -100,7 +100,7 @@ func followerRow(i *rollout.InstanceStatus) row {
 	}
 }
 
-func (p *printer) showRollout(s *rollout.Status, instances bool) error {
+func printRollout(p *printer, s *rollout.Status, instances bool) error {
 	r := row{
 		{"track", "track", s.Track}, {"revision", "config revision", s.ConfigRevision}, {"last", "newest version", s.Last}, {"paused", "paused", s.Paused},
 		{"instances", "", s.NumInstances}, {"", "instances", s.NumInstances},

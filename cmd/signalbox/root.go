@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 
@@ -57,15 +58,15 @@ else the code of the command that was run.`,
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		a.devCmd(), a.serveCmd(),
-		a.lockCmd(), a.semCmd(), a.electCmd(), a.serviceCmd(), a.configCmd(),
-		a.rolloutCmd(), a.processCmd(), a.nodeCmd(), a.sessionCmd(), a.clusterCmd(), a.authCmd(), a.consoleCmd(), a.topCmd(), a.loadCmd(),
-		a.versionCmd(),
+		devCmd(a), serveCmd(a),
+		lockCmd(a), semCmd(a), electCmd(a), serviceCmd(a), configCmd(a),
+		rolloutCmd(a), processCmd(a), nodeCmd(a), sessionCmd(a), clusterCmd(a), authCmd(a), consoleCmd(a), topCmd(a), loadCmd(a),
+		versionCmd(a),
 	)
 	root.InitDefaultCompletionCmd()
 	wrapArgs(root)
 	setHelp(root, a.stdout)
-	a.setCompletion(root)
+	setCompletion(a, root)
 	return root
 }
 
@@ -182,4 +183,17 @@ func checkSubcommand(cmd *cobra.Command, args []string) error {
 
 func (a *app) printer() *printer {
 	return &printer{w: a.stdout, format: a.values["output"], color: a.color(a.stdout)}
+}
+
+// stream gives the printer of verbs whose events have no end. One JSON document cannot hold them.
+func (a *app) stream() (*printer, error) {
+	if a.values["output"] == "json" {
+		return nil, usagef("--output json is one document, and this prints one for each event, without an end; choose jsonl, which is one a line")
+	}
+	return a.printer(), nil
+}
+
+// color says whether a writer of this process takes colors.
+func (a *app) color(w any) bool {
+	return a.values["no-color"] != "true" && os.Getenv("NO_COLOR") == "" && isTerminal(w)
 }

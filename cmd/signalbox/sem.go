@@ -11,12 +11,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) semCmd() *cobra.Command {
+func semCmd(a *app) *cobra.Command {
 	return group("sem", "Semaphores: create, acquire, inspect", `Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
-		a.semCreate(), a.semAcquire(), a.semRelease(), a.semDescribe(), a.semUpdate(), a.semResize(), a.semDelete(), a.semForceRelease(), a.semLs(), a.semWhy(), a.semWatch())
+		semCreate(a), semAcquire(a), semRelease(a), semDescribe(a), semUpdate(a), semResize(a), semDelete(a), semForceRelease(a), semLs(a), semWhy(a), semWatch(a))
 }
 
-func (a *app) semCreate() *cobra.Command {
+func semCreate(a *app) *cobra.Command {
 	c := command("create NAME", "Create a persistent semaphore", "")
 	c.Example = "  signalbox sem create slots --limit 3 --data 'three at a time'"
 	limit := parsedVar(c.Flags(), "limit", "1", parseAmount, "Number of units, 1 to max.")
@@ -34,7 +34,7 @@ func (a *app) semCreate() *cobra.Command {
 	return c
 }
 
-func (a *app) semAcquire() *cobra.Command {
+func semAcquire(a *app) *cobra.Command {
 	c := command("acquire NAME [-- COMMAND [ARG...]]", "Acquire units, and hold them while a command runs, or until Ctrl-C",
 		`Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are
 released when this command ends; if it is killed, after the session's timeout. The processes that
@@ -75,7 +75,7 @@ Run the command again with the same file to extend the session.`)
 	return c
 }
 
-func (a *app) semRelease() *cobra.Command {
+func semRelease(a *app) *cobra.Command {
 	c := command("release NAME --session-file FILE", "Release units of a saved session, or leave the queue",
 		`Release what the session saved in FILE holds of the semaphore. Units held by a running command are
 released when that command ends. An operator can use "signalbox sem force-release", or end the
@@ -116,7 +116,7 @@ func rowsOf[T any](items []T, f func(*T) row) []row {
 	return rows
 }
 
-func (a *app) semDescribe() *cobra.Command {
+func semDescribe(a *app) *cobra.Command {
 	c := command("describe NAME", "Show a semaphore, its owners and its waiters", "")
 	strict := c.Flags().Bool("strict", false, "Read with strict consistency, whatever the node's setting.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
@@ -138,7 +138,7 @@ func (a *app) semDescribe() *cobra.Command {
 	return c
 }
 
-func (a *app) semUpdate() *cobra.Command {
+func semUpdate(a *app) *cobra.Command {
 	c := command("update NAME", "Replace a semaphore's data, held or not", "")
 	c.Example = "  signalbox sem update slots --data 'two at a time' --expect 1"
 	expect := c.Flags().Uint64("expect", 0, "Only if the data has this version; 0 is any.")
@@ -163,7 +163,7 @@ func (a *app) semUpdate() *cobra.Command {
 	return c
 }
 
-func (a *app) semResize() *cobra.Command {
+func semResize(a *app) *cobra.Command {
 	c := command("resize NAME --limit N", "Change a limit; current owners keep their units", "")
 	limit := parsedVar(c.Flags(), "limit", "", parseAmount, "The new limit, 1 to max.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -178,7 +178,7 @@ func (a *app) semResize() *cobra.Command {
 	return c
 }
 
-func (a *app) semDelete() *cobra.Command {
+func semDelete(a *app) *cobra.Command {
 	c := command("delete NAME", "Delete a persistent semaphore", "")
 	force := c.Flags().Bool("force", false, "Delete it even if it has owners or waiters: owners lose it, waiters are rejected.")
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
@@ -195,7 +195,7 @@ func semRow(s *client.SemaphoreInfo) row {
 	}
 }
 
-func (a *app) semLs() *cobra.Command {
+func semLs(a *app) *cobra.Command {
 	c := command("ls [PREFIX]", "List semaphores by prefix, in order of name", "")
 	all := c.Flags().Bool("all", false, "Include semaphores of configurations, whose names begin with "+client.ConfigPrefix+".")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
@@ -218,7 +218,7 @@ func semaphores(ctx context.Context, n *client.Node, prefix string, all bool) it
 	}
 }
 
-func (a *app) semWhy() *cobra.Command {
+func semWhy(a *app) *cobra.Command {
 	c := command("why NAME", "Explain a wait: the owners, and the queue ahead", "")
 	session := c.Flags().Uint64("session", 0, "Explain it for this session (default: for a new waiter).")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
@@ -294,7 +294,7 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	}
 }
 
-func (a *app) semWatch() *cobra.Command {
+func semWatch(a *app) *cobra.Command {
 	c := command("watch NAME", "Print a semaphore's state and each change, until Ctrl-C",
 		`Print the state of a semaphore and then each change. It need not exist yet. With --prefix, NAME is a prefix of many names.`)
 	prefix := c.Flags().Bool("prefix", false, "Watch all names that begin with NAME.")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -17,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) serveCmd() *cobra.Command {
+func serveCmd(a *app) *cobra.Command {
 	c := command("serve", "Run an instance",
 		`Run an instance. SIGTERM and SIGINT stop it gracefully: its leaderships and its vote move to other
 instances, its log is completed, and clients are notified. Without flags it is a working single
@@ -39,7 +40,7 @@ With --auth a new cluster requires credentials from the start; see "signalbox au
 Flags take precedence over the environment, the environment over the --config file, and the file
 over defaults.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		v, cfg, err := a.readServer(cmd)
+		v, cfg, err := readServer(a, cmd)
 		if err != nil {
 			return err
 		}
@@ -50,20 +51,20 @@ over defaults.`)
 		var tour func(addr, admin, console string)
 		if v["tour"] == "true" {
 			tour = func(addr, admin, console string) {
-				a.tour(invoked(), addr, admin, console, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
+				writeTour(a.stdout, invoked(), addr, admin, console, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
 			}
 		}
-		return a.serve(cmd.Context(), cfg, pages, tour)
+		return serveUntilDone(cmd.Context(), a, cfg, pages, tour)
 	}
 	addFlags(c.Flags(), scopeServe)
 	return c
 }
 
-func (a *app) devCmd() *cobra.Command {
+func devCmd(a *app) *cobra.Command {
 	c := command("dev", "Run an instance on a temporary folder and print a short tour",
 		`Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		v, cfg, err := a.readServer(cmd)
+		v, cfg, err := readServer(a, cmd)
 		if err != nil {
 			return err
 		}
@@ -75,8 +76,8 @@ func (a *app) devCmd() *cobra.Command {
 			return err
 		}
 		defer os.RemoveAll(cfg.DataDir)
-		return a.serve(cmd.Context(), cfg, pages, func(addr, admin, console string) {
-			a.tour(invoked(), addr, admin, console, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
+		return serveUntilDone(cmd.Context(), a, cfg, pages, func(addr, admin, console string) {
+			writeTour(a.stdout, invoked(), addr, admin, console, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
 		})
 	}
 	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "console", "shards", "log-level", "log-format")
@@ -84,8 +85,8 @@ func (a *app) devCmd() *cobra.Command {
 }
 
 // readServer reads the settings of an instance, and its configuration.
-func (a *app) readServer(cmd *cobra.Command) (v map[string]string, cfg server.Config, err error) {
-	a.warnEnvironment(os.Environ())
+func readServer(a *app, cmd *cobra.Command) (v map[string]string, cfg server.Config, err error) {
+	warnEnvironment(a, os.Environ())
 	var file map[string]string
 	if v, err = resolve(cmd, scopeServe, nil); err == nil {
 		file, err = readServeFile(v["config"])
@@ -94,17 +95,17 @@ func (a *app) readServer(cmd *cobra.Command) (v map[string]string, cfg server.Co
 		v, err = resolve(cmd, scopeServe, file)
 	}
 	if err == nil {
-		cfg, err = a.serverConfig(v)
+		cfg, err = serverConfig(a, v)
 	}
 	if err == nil && v["config"] != "" {
-		a.rereadLogging = func() error { return a.readLogging(cmd, v["config"]) }
+		a.rereadLogging = func() error { return readLogging(a, cmd, v["config"]) }
 	}
 	return v, cfg, err
 }
 
 // readLogging reads the log's level and format again. Flags and the environment stay as they were,
 // so only the configuration file can change them.
-func (a *app) readLogging(cmd *cobra.Command, path string) error {
+func readLogging(a *app, cmd *cobra.Command, path string) error {
 	file, err := readServeFile(path)
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (a *app) readLogging(cmd *cobra.Command, path string) error {
 }
 
 // serverConfig turns settings into the server's configuration. Ranges are the server's to check.
-func (a *app) serverConfig(v map[string]string) (server.Config, error) {
+func serverConfig(a *app, v map[string]string) (server.Config, error) {
 	var cfg server.Config
 	var err error
 	if a.logging, err = newLogging(a.stderr, v["log-level"], v["log-format"]); err != nil {
@@ -215,9 +216,9 @@ func readSecret(path string) (string, error) {
 	return string(b), nil
 }
 
-// serve runs an instance, and its console, until ctx ends or the instance fails. ready, if not nil,
+// serveUntilDone runs an instance, and its console, until ctx ends or the instance fails. ready, if not nil,
 // is called once it serves, with the console's address if there is one.
-func (a *app) serve(ctx context.Context, cfg server.Config, pages consoleConfig, ready func(addr, admin, console string)) error {
+func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consoleConfig, ready func(addr, admin, console string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go tuneGC(quiet)
@@ -279,12 +280,13 @@ func invoked() string {
 	return "signalbox"
 }
 
-func (a *app) tour(exe, addr, admin, console, end string) {
+// writeTour says what to try first.
+func writeTour(w io.Writer, exe, addr, admin, console, end string) {
 	at := ""
 	if addr != server.DefaultListen {
 		at = "export SIGNALBOX_ENDPOINTS=" + addr + "\n  "
 	}
-	fmt.Fprintf(a.stdout, `signalbox is ready on %[2]s. In another terminal, paste:
+	fmt.Fprintf(w, `signalbox is ready on %[2]s. In another terminal, paste:
 
   %[3]s%[1]s lock backup -- sh -c 'echo holding the lock with token $SIGNALBOX_TOKEN'
   %[1]s sem create printers --limit 3
@@ -293,10 +295,10 @@ func (a *app) tour(exe, addr, admin, console, end string) {
   %[1]s config set flags on && %[1]s config get flags
 `, exe, addr, at)
 	if admin != "" {
-		fmt.Fprintf(a.stdout, "  curl -s http://%s/readyz\n", admin)
+		fmt.Fprintf(w, "  curl -s http://%s/readyz\n", admin)
 	}
 	if console != "" {
-		fmt.Fprintf(a.stdout, "\nOpen %s to see who holds what, who waits and why.\n", console)
+		fmt.Fprintf(w, "\nOpen %s to see who holds what, who waits and why.\n", console)
 	}
-	fmt.Fprintf(a.stdout, "\n%s\n", end)
+	fmt.Fprintf(w, "\n%s\n", end)
 }

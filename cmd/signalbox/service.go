@@ -19,7 +19,7 @@ func memberRow(m *client.Member) row {
 	}
 }
 
-func (a *app) serviceCmd() *cobra.Command {
+func serviceCmd(a *app) *cobra.Command {
 	register := command("register NAME [-- COMMAND [ARG...]]", "Register in a service while a command runs, or until Ctrl-C",
 		`Register as a member of a service, with data such as an address, while a command runs or until
 Ctrl-C. If the registration is lost, the command and all processes it started are stopped as with

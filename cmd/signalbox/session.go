@@ -30,7 +30,7 @@ func sessionRow(s *client.SessionInfo) row {
 	}
 }
 
-func (a *app) sessionCmd() *cobra.Command {
+func sessionCmd(a *app) *cobra.Command {
 	ls := command("ls", "List the sessions of the node", "")
 	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, _ []string) error {
 		return inv.list(each(n.Sessions(inv.ctx), sessionRow), "no sessions")
@@ -42,7 +42,7 @@ func (a *app) sessionCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return inv.describeSession(id)
+		return showSession(inv, id)
 	})
 
 	kill := command("kill SESSION", "End a session and release what it holds",
@@ -64,7 +64,7 @@ session, use "signalbox sem force-release".
 			return err
 		}
 		if *dry {
-			return inv.describeSession(id, field{"dry_run", "", true}, field{"", "killed", "no, this is a dry run"})
+			return showSession(inv, id, field{"dry_run", "", true}, field{"", "killed", "no, this is a dry run"})
 		}
 		n, err := inv.openNode()
 		if err != nil {
@@ -78,9 +78,9 @@ session, use "signalbox sem force-release".
 	return group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
 }
 
-// describeSession shows a session with what it holds, waits for and takes part in, and the extra
+// showSession shows a session with what it holds, waits for and takes part in, and the extra
 // fields.
-func (inv *invocation) describeSession(id uint64, extra ...field) error {
+func showSession(inv *invocation, id uint64, extra ...field) error {
 	n, err := inv.openNode()
 	if err != nil {
 		return err

@@ -30,10 +30,6 @@ const (
 	red  = "\x1b[31m"
 )
 
-func (a *app) color(w any) bool {
-	return a.values["no-color"] != "true" && os.Getenv("NO_COLOR") == "" && isTerminal(w)
-}
-
 func paint(on bool, code, text string) string {
 	if !on {
 		return text

@@ -19,7 +19,7 @@ const (
 	topTimeout     = 5 * time.Second // of one refresh
 )
 
-func (a *app) topCmd() *cobra.Command {
+func topCmd(a *app) *cobra.Command {
 	c := command("top [PATH]", "Show what the cluster is busiest with, on a full screen",
 		`Show instances with their rates and latencies, the semaphores with the longest queues, the oldest
 waits and the most grants, and the sessions that hold or wait for the most semaphores. It covers

@@ -18,7 +18,7 @@ type runE = func(*cobra.Command, []string) error
 // without a server.
 func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) error) runE {
 	return func(cmd *cobra.Command, args []string) error {
-		a.warnEnvironment(os.Environ())
+		warnEnvironment(a, os.Environ())
 		a.verbPath = strings.TrimPrefix(cmd.CommandPath(), "signalbox ")
 		inv, timeout, err := a.newInvocation(cmd)
 		if err != nil {

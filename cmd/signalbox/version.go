@@ -11,7 +11,7 @@ import (
 // version of this source tree; release builds may set another with -ldflags "-X main.version=...".
 var version = "0.1.0"
 
-func (a *app) versionCmd() *cobra.Command {
+func versionCmd(a *app) *cobra.Command {
 	c := command("version", "Print the versions of the binary and of what it speaks", "")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := a.resolveClient(cmd); err != nil {
