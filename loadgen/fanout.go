@@ -15,7 +15,7 @@ type fanout struct {
 	name   string
 	data   []byte // begins with the number of the change
 
-	// The change under way. seq is stored last: who reads a new seq may read the rest. A watcher
+	// The change under way. seq is stored last: a reader of a new seq may read the rest. A watcher
 	// writes its delay before it takes itself off left; the changer reads the delays when all is
 	// sent.
 	seq       atomic.Uint64

@@ -271,7 +271,7 @@ const (
 )
 
 // ClusterHealth says what works, and what may be lost, from the view of one instance. Nothing in it
-// is remembered from earlier: who is not heard now does not count.
+// is remembered from earlier: an instance that is not heard now does not count.
 type ClusterHealth struct {
 	AnsweredBy  string                    `json:"asked_of"` // the instance whose view it is
 	State       string                    `json:"state"`

@@ -155,7 +155,7 @@ type ReleaseReply struct {
 // ForceRelease takes leases away from owners while their sessions live: an operator's, and it needs
 // the right admin. It is about the owners whose order ids are First to Last, both included. Order
 // ids rise with each grant, so a copy of it that comes late frees nothing that was granted since.
-// Who waits is granted what became free at once: an owner that cannot be told goes on believing
+// Waiters are granted what became free at once: an owner that cannot be told goes on believing
 // until it is heard of again or its session's timeout is over. Reply: ForceReleaseReply.
 type ForceRelease struct {
 	Node   uint64

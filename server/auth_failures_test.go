@@ -71,10 +71,10 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 		return stranger.call(protocol.KindList, 0, &protocol.List{Node: elsewhere.ID}, &protocol.ListReply{}) == nil
 	})
 	distinguish("with a right elsewhere")
-	// Who has the right everywhere is told what there is not.
+	// An identity with rights everywhere learns what does not exist.
 	for _, node := range []uint64{elsewhere.ID + 1, 1 << 40} {
 		if err := boss.call(protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: name}, &protocol.Empty{}); !errors.Is(err, protocol.StatusNotFound) {
-			t.Errorf("node %d is answered %v to who has all rights", node, err)
+			t.Errorf("node %d is answered %v to an identity with all rights", node, err)
 		}
 	}
 }

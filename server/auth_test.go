@@ -78,8 +78,8 @@ func grant(t testing.TB, root *admin.Client, identity, path, right string) {
 	}
 }
 
-// TestAuth: who shows nothing, or nothing good, is nobody; who is somebody may do what was granted,
-// at a path and below, at once, and no longer than it is granted.
+// TestAuth: a client without a valid token has no identity. An identity may do what was granted, at a
+// path and below, at once, and no longer than it is granted.
 func TestAuth(t *testing.T) {
 	s := guarded(t, nil)
 	for _, secret := range []string{"", "wrong", rootSecret[1:], rootSecret + "x", strings.ToUpper(rootSecret)} {
@@ -176,7 +176,7 @@ func TestAuth(t *testing.T) {
 			t.Errorf("the last administrator: %v", err)
 		}
 	}
-	// Secrets are nowhere but with who was given them.
+	// The server keeps no secrets.
 	state, err := root.Auth(t.Context())
 	if err != nil || !state.Enabled || len(state.Tokens) != 2 || len(state.Rights) != 2 {
 		t.Errorf("%+v, %v", state, err)
@@ -215,7 +215,7 @@ func TestAuthTurnedOn(t *testing.T) {
 		t.Errorf("goodbye is %+v", g)
 	}
 	if _, err := alice.lock(alice.node(), session.Session, "x", 0); err != nil {
-		t.Errorf("who had a token and a right before: %v", err)
+		t.Errorf("a client that had a token and a right before: %v", err)
 	}
 	root := adminClient(t, s, rootSecret)
 	// What is granted to the anonymous lets them in again.

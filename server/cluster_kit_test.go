@@ -185,7 +185,7 @@ func instanceNamed(s *meta.State, name string) (found meta.Instance) {
 	return found
 }
 
-// membersOf lists who is not expelled.
+// membersOf lists the members that are not expelled.
 func membersOf(s *meta.State) (list []meta.Instance) {
 	for _, i := range s.Instances() {
 		if !i.Expelled() {

@@ -10,7 +10,7 @@ import (
 
 // Above the high mark, in hundredths of Limits.MaxMemory, the server rejects requests that need
 // more memory, until the live heap is below the low mark. The rest is for garbage between two
-// collections, stacks, buffers, and the log's own memory.
+// collections, and for what the runtime itself takes.
 const (
 	memoryHighMark = 60
 	memoryLowMark  = 55
@@ -56,7 +56,7 @@ func (m *memoryLimit) update(live int64) {
 	}
 }
 
-// rejection is what is said to a request that would make the server hold more; nil: there is room.
+// rejection is the answer to a request that would make the server hold more; nil: there is room.
 func (m *memoryLimit) rejection() *protocol.Error {
 	if !m.exceeded.Load() {
 		return nil

@@ -179,7 +179,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 			}
 		})
 	}
-	// Who was away when it happened is told when it comes back.
+	// A client that was away is told when it comes back.
 	if _, err := connect(t, s).attach(info.ID, 3, dropped.Session, 2); !errors.Is(err, protocol.StatusSessionExpired) || !strings.Contains(err.Error(), "node was dropped") {
 		t.Errorf("attach to a session of a dropped node: %v", err)
 	}

@@ -292,7 +292,7 @@ func TestManySlowStreams(t *testing.T) {
 	}
 	last := []byte("last")
 	c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: last}, nil)
-	// Who had caught up before gets it as a delta.
+	// A stream that had caught up before gets it as a delta.
 	for i, w := range readers {
 		if i%2 == 0 {
 			_ = w.nc.Close()

@@ -59,7 +59,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestPauseEnds: who is told no and goes on sending, without ever waiting, is told goodbye.
+// TestPauseEnds: the server ends a connection whose client is rejected and goes on sending, without
+// ever waiting.
 func TestPauseEnds(t *testing.T) {
 	s := start(t, func(c *Config) { manual(c) }) // which nobody advances: a rest never ends
 	healthy, greedy := connect(t, s), connect(t, s)

@@ -212,7 +212,7 @@ func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 
 // TestEveryFieldMoves changes each field of each kind of record in a frozen bucket: the export
 // carries it, and it is the same in the copy that another shard imports, or that is refused. A
-// field that is left out of a chunk, by who writes or by who reads it, is found here at once.
+// field that is left out of a chunk, by its writer or by its reader, is found here at once.
 func TestEveryFieldMoves(t *testing.T) {
 	fields := reflect.TypeFor[Machine]()
 	for i := range fields.NumField() {

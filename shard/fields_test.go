@@ -287,7 +287,7 @@ var keyFields = map[string]bool{"sessionRecord.id": true, "node.id": true, "sema
 
 // TestEveryFieldIsKept changes each field of each kind of record to what it is not: the digest sees
 // it, a snapshot has it, and it is the same in what is restored, or that is refused. A field that
-// is left out of a record, by who writes or by who reads it, is found here at once, whatever
+// is left out of a record, by its writer or by its reader, is found here at once, whatever
 // histories the other tests happen to make.
 func TestEveryFieldIsKept(t *testing.T) {
 	walked, changed := map[string]bool{}, map[string]int{}

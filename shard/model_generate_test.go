@@ -98,7 +98,7 @@ var makers = []struct {
 }
 
 // opening is what every history begins with: buckets and nodes, then sessions, then semaphores. How
-// many buckets are active here decides who is a remote session.
+// many buckets are active here decides which sessions are remote.
 func (g *gen) opening() []op {
 	active := pick[uint32](g, modelBuckets, modelBuckets-1, modelBuckets-2)
 	for _, name := range modelNames {

@@ -54,7 +54,7 @@ func TestSessionTimes(t *testing.T) {
 		check(t, r.attach("a", 2, 500), "ok")
 		check(t, r.advance(1_000_000), "")
 	})
-	t.Run("take-over: timeout and grace for who was attached", func(t *testing.T) {
+	t.Run("take-over: timeout and grace for attached sessions", func(t *testing.T) {
 		r := newTableTest(t)
 		r.detach("b", r.at)
 		check(t, r.advance(10_000), "") // b is at its deadline, and gets no more

@@ -131,7 +131,7 @@ func TestTimesOfExpiry(t *testing.T) {
 	}
 }
 
-// TestTimesAfterRestore: of what was there before a restore the wall clock tells.
+// TestTimesAfterRestore: what was there before a restore has its times by the wall clock.
 func TestTimesAfterRestore(t *testing.T) {
 	x, name := queued(t, 500)
 	m, err := Restore(bytes.NewReader(snapshotOf(t, x.m)))

@@ -87,8 +87,8 @@ func TestIdentityNeverGoesBack(t *testing.T) {
 	}
 }
 
-// TestJoinAddressDies: the instance that discovery has found dies before it takes this one in;
-// another one does, and is who is asked after a restart.
+// TestJoinAddressDies: the instance that discovery has found dies before it takes this one in.
+// Another one does, and is asked after a restart.
 func TestJoinAddressDies(t *testing.T) {
 	store := new(memoryStore)
 	l := &fakeTransport{}
@@ -128,7 +128,7 @@ func TestJoinAddressDies(t *testing.T) {
 	}
 }
 
-// TestLearnedPeersAreKept: who has been told of others is still known after a crash.
+// TestLearnedPeersAreKept: peers that were learned from others are still known after a crash.
 func TestLearnedPeersAreKept(t *testing.T) {
 	store, l := new(memoryStore), new(fakeTransport)
 	newTestBootstrap(t, store, l, "j:1", "a:1")

@@ -39,7 +39,7 @@ func threeMap(t *testing.T) *meta.State {
 	return &m.State
 }
 
-// fakeTransport answer calls by address, and note who was asked.
+// fakeTransport answers calls by address, and notes the addresses.
 type fakeTransport struct {
 	mu      sync.Mutex
 	answers map[string]func(ctx context.Context, method uint8, body []byte) ([]byte, error)

@@ -25,7 +25,7 @@ func TestCandidates(t *testing.T) {
 	}{
 		{"nobody was heard: the master first", governor.ShardReport{}, nil, []uint64{1, 2, 3}},
 		{"one says that it leads", governor.ShardReport{}, []*heartbeat{says(3, 1, 1, 3, 5)}, []uint64{3, 1, 2}},
-		{"another says who leads", governor.ShardReport{}, []*heartbeat{says(3, 1, 1, 2, 5)}, []uint64{2, 1, 3}},
+		{"another one names the leader", governor.ShardReport{}, []*heartbeat{says(3, 1, 1, 2, 5)}, []uint64{2, 1, 3}},
 		{"the newest term counts", governor.ShardReport{Replica: 1, Leader: 1, Term: 4}, []*heartbeat{says(3, 1, 1, 3, 6), says(2, 1, 1, 2, 5)}, []uint64{3, 1, 2}},
 		{"one that knows of no leader says nothing", governor.ShardReport{Replica: 1, Leader: 1, Term: 4}, []*heartbeat{says(3, 1, 1, 0, 9)}, []uint64{1, 2, 3}},
 		{"a replica that is not in the map leads nobody", governor.ShardReport{}, []*heartbeat{says(2, 1, 1, 77, 9)}, []uint64{1, 2, 3}},

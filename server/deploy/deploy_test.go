@@ -319,7 +319,7 @@ func help(t *testing.T, verb ...string) (string, error) {
 // binary knows.
 func TestEnvironmentVariablesExist(t *testing.T) {
 	reference := read(t, "../../cmd/signalbox/REFERENCE.md")
-	own := []string{"SIGNALBOX_BIN", "SIGNALBOX_TOKEN"} // of the script; of who holds a lock
+	own := []string{"SIGNALBOX_BIN", "SIGNALBOX_TOKEN"} // of the script; of a command under a lock
 	for _, name := range []string{"cluster.sh", "signalbox.service", "Dockerfile", "kubernetes.yaml", "README.md", "SIZING.md"} {
 		for _, v := range regexp.MustCompile(`SIGNALBOX_[A-Z_]+[A-Z]`).FindAllString(read(t, name), -1) {
 			if !slices.Contains(own, v) && !strings.Contains(reference, v+"`") {
@@ -473,7 +473,7 @@ func TestKubernetes(t *testing.T) {
 	}
 	peers, ok := found["Service "+set.Spec.ServiceName]
 	if !ok || peers.Spec.ClusterIP != "None" || !peers.Spec.PublishNotReady {
-		t.Errorf("the StatefulSet's service %q is not a headless one that publishes who is not ready", set.Spec.ServiceName)
+		t.Errorf("the StatefulSet's service %q is not a headless one that publishes pods that are not ready", set.Spec.ServiceName)
 	}
 	if set.Spec.PodManagementPolicy != "Parallel" {
 		t.Error("pods wait for each other's readiness")

@@ -8,7 +8,7 @@ import (
 )
 
 // TestNoFlapping: whatever combination of ways between the leader and an instance is cut, the
-// instance's target does not go up and down without end, nobody who is heard is marked, and after
+// instance's target does not go up and down without end, no instance that is heard is marked, and after
 // the cut the instance is online again.
 func TestNoFlapping(t *testing.T) {
 	for cut := range 8 {

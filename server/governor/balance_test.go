@@ -40,7 +40,7 @@ func TestTargets(t *testing.T) {
 		{"two alike", 4096, []replicasetLoad{set(1, 1000, 2048, 2048), set(2, 1000, 0, 0)}, "map[10:1024 11:1024 20:1024 21:1024]"},
 		{"by weight", 90, []replicasetLoad{set(1, 1000, 90), set(2, 500, 0)}, "map[10:60 20:30]"},
 		{"one goes", 10, []replicasetLoad{set(1, 0, 5, 5), set(2, 1000, 0)}, "map[10:0 11:0 20:10]"},
-		{"who has more keeps more", 9, []replicasetLoad{set(1, 1000, 4), set(2, 1000, 5)}, "map[10:4 20:5]"},
+		{"the one with more keeps more", 9, []replicasetLoad{set(1, 1000, 4), set(2, 1000, 5)}, "map[10:4 20:5]"},
 		{"of equals the first", 9, []replicasetLoad{set(1, 1000, 0), set(2, 1000, 0)}, "map[10:5 20:4]"},
 		{"without shards yet", 6, []replicasetLoad{set(1, 1000, 6), set(2, 1000)}, "map[10:6]"},
 		{"a shard goes", 9, []replicasetLoad{only(2, set(1, 1000, 3, 3, 3))}, "map[10:5 11:4]"},

@@ -110,7 +110,7 @@ func crashAt(t *testing.T, factor uint32, k int, f delivery, story func(c *clust
 	return steps, s.instances()
 }
 
-// awaitFailureDetection is time in which it is found who is dead.
+// awaitFailureDetection lets the time pass in which dead instances are found.
 func awaitFailureDetection(c *cluster) {
 	for range 14 {
 		c.heartbeat()

@@ -191,7 +191,7 @@ func (c *cluster) heartbeat() {
 	c.receiveHeartbeats()
 }
 
-// receiveHeartbeats has everybody heard who is up, and replicas catch up.
+// receiveHeartbeats notes a heartbeat of each process that is up, and replicas catch up.
 func (c *cluster) receiveHeartbeats() {
 	for _, p := range c.procs {
 		if p.up {

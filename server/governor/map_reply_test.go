@@ -63,6 +63,6 @@ func TestMapReplyRouting(t *testing.T) {
 		t.Errorf("masters %+v, want those who lead now, or else did", got.Shards)
 	}
 	if got := MapReply(&m.State, want.Version, nil); len(got.Instances)+len(got.Shards)+len(got.Tiers) > 0 || got.Version != want.Version {
-		t.Errorf("who knows this version is sent %+v", got)
+		t.Errorf("a client that knows this version is sent %+v", got)
 	}
 }

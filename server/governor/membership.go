@@ -92,7 +92,7 @@ func (g *Governor) awaitMembershipKnown(ctx context.Context, shard uint64) error
 			return nil
 		}
 		if !sleep(ctx, changed, Backoff) {
-			return protocol.Errorf(protocol.StatusUnavailable, "not all voters of shard %d have said yet that they know who has a vote", shard)
+			return protocol.Errorf(protocol.StatusUnavailable, "not all voters of shard %d have applied its new members yet", shard)
 		}
 	}
 }

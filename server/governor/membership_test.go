@@ -8,7 +8,7 @@ import (
 )
 
 // TestMembershipKnown: a change of a group is known when each voter that was heard lately and runs
-// has applied it; who is silent, or has no vote, is not waited for.
+// has applied it. A replica that is silent or has no vote is not waited for.
 func TestMembershipKnown(t *testing.T) {
 	t.Parallel()
 	x := &meta.Shard{ID: 2, Replicas: []meta.Replica{{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}, {Instance: 3, Replica: 13}, {Instance: 4, Replica: 14}}}

@@ -15,7 +15,7 @@ type metaLog struct {
 	meta    Meta
 	clock   Clock
 	random  io.Reader
-	changes notifier // of the state, of heartbeats, and of who leads
+	changes notifier // of the state, of heartbeats, and of leaders
 }
 
 // State is the meta state as this instance has applied it. It is immutable.

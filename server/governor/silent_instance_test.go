@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestSilentInstanceGetsNoLeadership: leadership goes to nobody who was not heard a moment ago,
-// though nobody takes it for dead yet.
+// TestSilentInstanceGetsNoLeadership: leadership does not go to an instance that was not
+// heard a moment ago, though no other one takes it for dead yet.
 func TestSilentInstanceGetsNoLeadership(t *testing.T) {
 	t.Parallel()
 	voter := func(instance uint64) meta.Replica {

@@ -53,7 +53,7 @@ func TestLeaderSpreadLimit(t *testing.T) {
 				after.Health = before.Health // those who took over were not heard since
 				for _, s := range Plan(after) {
 					if s.Kind == SetTargetMaster {
-						t.Fatalf("%s, while who leads the shards that moved was not heard yet", &s)
+						t.Fatalf("%s, before the leaders of the shards that moved were heard", &s)
 					}
 				}
 			}

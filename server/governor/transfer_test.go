@@ -8,9 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestTransferEndsOldLeadership: after a leadership was handed over, the last heartbeat of who had
-// it does not count, however fresh; the heartbeat of who has it does, and so does an election after
-// it, whoever wins.
+// TestTransferEndsOldLeadership: after a leadership was handed over, the last heartbeat of the
+// former leader does not count, however fresh. That of the new leader does, and so does any election
+// after it.
 func TestTransferEndsOldLeadership(t *testing.T) {
 	t.Parallel()
 	x := meta.Shard{ID: 2, Replicas: []meta.Replica{{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}}}
@@ -65,7 +65,7 @@ func TestTransferToStaleLeader(t *testing.T) {
 		x, _ := c.machine.Shard(2)
 		s := Step{Kind: TransferLeader, Shard: x.ID, Instance: targetMaster(&x), Replica: x.Replicas[0].Replica, Term: 5}
 		if _, err := g.execute(t.Context(), &s); protocol.StatusOf(err) != want {
-			t.Errorf("the leadership of term 5 handed to who leads in term %d: %v, want %v", belief, err, want)
+			t.Errorf("the leadership of term 5 handed to the leader of term %d: %v, want %v", belief, err, want)
 		}
 	}
 }

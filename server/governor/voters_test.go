@@ -59,7 +59,7 @@ func TestVoters(t *testing.T) {
 		{"five", "1* 2* 3* 4 5", "[1 2 3 4 5]"},
 		{"six", "1* 2* 3* 4* 5* 6", "[1 2 3 4 5]"},
 		{"grown at once", "1* 2 3 4 5 6", "[1 2 3 4 5]"},
-		{"who is not ready waits", "1* 2? 3", "[1 3]"},
+		{"an instance that is not ready waits", "1* 2? 3", "[1 3]"},
 
 		{"offline, with a spare", "1* 2*! 3* 4", "[1 3 4]"},
 		{"offline, without", "1* 2*! 3*", "[1 2 3]"},
@@ -75,7 +75,7 @@ func TestVoters(t *testing.T) {
 		{"expelled, of two", "1*- 2*", "[2]"},
 		{"expelled, the last", "1*-", "[1]"},
 		{"all expelled", "1*- 2*- 3*-", "[3]"},
-		{"expelled, who has the vote stays longest", "1*- 2+-", "[1]"},
+		{"of expelled ones the voter stays longest", "1*- 2+-", "[1]"},
 		{"the expelled before the offline", "1*! 2*- 3* 4", "[1 3 4]"},
 		{"six to four", "1* 2* 3* 4*- 5*- 6", "[1 2 3]"},
 

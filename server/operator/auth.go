@@ -31,7 +31,7 @@ type AuthChanger interface {
 // AuthMethods answers operators' methods about who may do what, for one who may ask.
 type AuthMethods struct {
 	AuthChanger
-	Identity string // who asks
+	Identity string // of the caller
 	Exempt   func() // keeps the asking connection when auth is turned on
 }
 

@@ -44,7 +44,7 @@ type ClusterMethods struct {
 	AskGovernor func(ctx context.Context) (plan []byte, err error)                      // asks the instance that governs
 	Backup      func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
 	Top         func(in protocol.TopRequest, mayRead func(path string) bool) (protocol.Top, error)
-	MayRead     func(path string) bool // of who asks
+	MayRead     func(path string) bool // of the caller
 }
 
 // Subjects are what a method is about, as its document says that nobody has checked yet: some short

@@ -52,7 +52,7 @@ func threeInstances(t *testing.T) *meta.State {
 	)
 }
 
-// TestClusterStatus: what is not yet what it is to be shows, and who is not heard.
+// TestClusterStatus: the status shows what is not yet as wanted, and instances that are not heard.
 func TestClusterStatus(t *testing.T) {
 	const now = time.Hour
 	got := Status(governor.Observation{
@@ -157,7 +157,7 @@ func TestPlanIsTheLeaders(t *testing.T) {
 	}
 }
 
-// TestExpelAgain: to expel who was expelled is no error, while nobody else has the name.
+// TestExpelAgain: expelling an expelled instance is no error, while no other one has the name.
 func TestExpelAgain(t *testing.T) {
 	expelled := threeInstances(t)
 	gone := clusterOf(t,

@@ -63,7 +63,7 @@ func TestMemoryConnection(t *testing.T) {
 		t.Errorf("behind the end: %v", err)
 	}
 	if _, err := b.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
-		t.Errorf("a write to one who is gone: %v", err)
+		t.Errorf("a write to an instance that is gone: %v", err)
 	}
 	if _, err := a.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a write on a closed connection: %v", err)

@@ -25,7 +25,7 @@ func TestProcessExited(t *testing.T) {
 	n.Reset("a:1", "b:1")
 	await(t, "the end of one", func() bool { return a.stats.Inbound.Load() == 1 })
 	if a.ProcessExited(t.Context(), "b:1") {
-		t.Error("who listens has not ended")
+		t.Error("a process that listens has not ended")
 	}
 	await(t, "a verdict", func() bool {
 		a.exits.mu.Lock()
@@ -44,11 +44,11 @@ func TestProcessExited(t *testing.T) {
 	if !a.ProcessExited(t.Context(), "c:1") {
 		t.Error("nobody listens there")
 	}
-	// What is cut off may live.
+	// An instance that is cut off may live.
 	n.CutBoth("a:1", "b:1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if a.ProcessExited(ctx, "b:1") {
-		t.Error("who is cut off has not ended")
+		t.Error("a process that is cut off has not ended")
 	}
 }

@@ -272,7 +272,7 @@ func (g *raftCluster) catchUp() {
 		for i := range 60 {
 			g.set(fmt.Sprintf("big %d", i), big)
 		}
-		for i, h := range g.hosts { // whoever leads then
+		for i, h := range g.hosts { // any of them may lead then
 			if h != nil {
 				await(g.t, "the log to be cut", func() bool {
 					first, _ := g.log(i)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestAdvanceReachesEveryShard: what a session's end brings about at other shards than its home has
-// happened when Advance returns: locks on all shards are free, and who waits for one holds it.
+// happened when Advance returns: locks on all shards are free, and waiters hold them.
 func TestAdvanceReachesEveryShard(t *testing.T) {
 	srv := servertest.Start(t, servertest.Shards(8))
 	ctx := t.Context()

@@ -106,10 +106,10 @@ func TestAdvanceStopsAtDeadlines(t *testing.T) {
 	lost.CloseWithoutRelease()
 	srv.Advance(time.Hour)
 	if err := <-results[0]; err != nil {
-		t.Errorf("who waits 2 s longer than the session lives: %v", err)
+		t.Errorf("a waiter with 2 s more than the session lives: %v", err)
 	}
 	if err := <-results[1]; !errors.Is(err, client.ErrNotAcquired) {
-		t.Errorf("who waits 2 s less: %v", err)
+		t.Errorf("a waiter with 2 s less: %v", err)
 	}
 }
 

@@ -70,8 +70,8 @@ func (v *Renewals) Run(ctx context.Context, flush func()) {
 		for _, x := range list {
 			x.conn.requestPongs(x.ping)
 		}
-		// Who waits for a home since the window before has its answer from the connection itself by
-		// now.
+		// A ping that waits for a home since the window before has been answered by the connection
+		// itself by now.
 		for i, x := range asked {
 			x.conn.WriteDeferred()
 			asked[i] = pendingPing{}
