@@ -45,28 +45,12 @@ var privateWords = map[string]string{
 	"descend": "process tree",
 }
 
-// wordsAllowed are the names that hold a private word in another, usual sense.
-var wordsAllowed = map[string]string{
-	"MembersTold": "a method of shard/replica's interface, which wordsLater excepts",
-}
-
-// wordsLater are the folders in which such names are left; the list only gets shorter.
-var wordsLater = []string{"shard/replica"}
-
 // TestNamesUseTheFieldsWords: no file and no declared name has a private word in it.
 func TestNamesUseTheFieldsWords(t *testing.T) {
 	list, fset := packages(t)
-	used, later := map[string]bool{}, map[string]bool{}
-	report := func(dir, place, name string) {
+	report := func(place, name string) {
 		for _, w := range splitName(name) {
-			better, private := privateWords[w]
-			switch {
-			case !private:
-			case wordsAllowed[name] != "":
-				used[name] = true
-			case exempt(wordsLater, dir) != "":
-				later[exempt(wordsLater, dir)] = true
-			default:
+			if better, private := privateWords[w]; private {
 				t.Errorf("%s: %s has the word %q; say %s", place, name, w, better)
 			}
 		}
@@ -74,20 +58,10 @@ func TestNamesUseTheFieldsWords(t *testing.T) {
 	for _, p := range list {
 		for _, files := range []map[string]*ast.File{p.files, p.tests} {
 			for file, f := range files {
-				report(p.dir, file, strings.TrimSuffix(path.Base(file), ".go"))
-				declared(f, func(id *ast.Ident) { report(p.dir, fset.Position(id.Pos()).String(), id.Name) })
-				metricNames(f, func(lit *ast.BasicLit, name string) { report(p.dir, fset.Position(lit.Pos()).String(), name) })
+				report(file, strings.TrimSuffix(path.Base(file), ".go"))
+				declared(f, func(id *ast.Ident) { report(fset.Position(id.Pos()).String(), id.Name) })
+				metricNames(f, func(lit *ast.BasicLit, name string) { report(fset.Position(lit.Pos()).String(), name) })
 			}
-		}
-	}
-	for name := range wordsAllowed {
-		if !used[name] {
-			t.Logf("no name is %s any more; take it from wordsAllowed", name)
-		}
-	}
-	for _, dir := range wordsLater {
-		if !later[dir] {
-			t.Logf("%s has no such name any more; take it from wordsLater", dir)
 		}
 	}
 }

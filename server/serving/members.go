@@ -62,8 +62,8 @@ func (p *memberSink) MemberReply(og replica.Origin, err error) {
 // FlushMembers implements replica.MemberSink.
 func (p *memberSink) FlushMembers() { p.outbox.Flush() }
 
-// MembersTold implements replica.MemberSink.
-func (p *memberSink) MembersTold(out *leader.ProcessOut) {
+// DeliverToMembers implements replica.MemberSink.
+func (p *memberSink) DeliverToMembers(out *leader.ProcessOut) {
 	for i := range out.Rounds {
 		p.host.notifyMember(&p.round, &out.Rounds[i])
 	}

@@ -39,9 +39,9 @@ type MemberMessage struct {
 type MemberSink interface {
 	// MemberReply answers a message. A nil error is success.
 	MemberReply(o Origin, err error)
-	// MembersTold delivers rounds and messages to members. Out must not be kept. What finds no
+	// DeliverToMembers delivers rounds and messages to members. Out must not be kept. What finds no
 	// connection, or a full one, may be dropped: the member syncs, or the sender repeats it.
-	MembersTold(out *leader.ProcessOut)
+	DeliverToMembers(out *leader.ProcessOut)
 	// MembersTicked is called about every 100 ms while messages are relayed, and every second else,
 	// while this replica leads.
 	MembersTicked(*Shard)
@@ -304,7 +304,7 @@ func (w *memberLoop) tick() {
 
 func (w *memberLoop) deliver() {
 	if len(w.out.Rounds)+len(w.out.Messages) > 0 {
-		w.sink.MembersTold(&w.out)
+		w.sink.DeliverToMembers(&w.out)
 	}
 	w.out.Reset()
 }

@@ -132,7 +132,7 @@ func TestMove(t *testing.T) {
 			t.Fatal(err)
 		}
 		syncAll(t, copied, "/")
-		moving, power := newBed(t, copied, "/bed"), &dyingFS{FS: copied, mem: copied, left: at}
+		moving, power := newBed(t, copied, "/bed"), &failingFS{FS: copied, mem: copied, left: at}
 		moving.wrap = func(vfs.FS) vfs.FS { return power }
 		moving.mustOpen()
 		moving.close()
@@ -197,15 +197,15 @@ func syncAll(t *testing.T, fs vfs.FS, dir string) {
 	}
 }
 
-// dyingFS loses power after some changes of folders and syncs, those within the engine's own store
-// not counted.
-type dyingFS struct {
+// failingFS loses power after some changes of folders and syncs, those within the engine's own
+// store not counted.
+type failingFS struct {
 	vfs.FS
 	mem  *vfs.MemFS
 	left int
 }
 
-func (d *dyingFS) change(name string) {
+func (d *failingFS) change(name string) {
 	if strings.Contains(name, "logdb-0/") {
 		return
 	}
@@ -214,22 +214,22 @@ func (d *dyingFS) change(name string) {
 	}
 }
 
-func (d *dyingFS) OpenDir(name string) (vfs.File, error) {
+func (d *failingFS) OpenDir(name string) (vfs.File, error) {
 	d.change(name)
 	return d.FS.OpenDir(name)
 }
 
-func (d *dyingFS) RemoveAll(name string) error {
+func (d *failingFS) RemoveAll(name string) error {
 	d.change(name)
 	return d.FS.RemoveAll(name)
 }
 
-func (d *dyingFS) Rename(from, to string) error {
+func (d *failingFS) Rename(from, to string) error {
 	d.change(from)
 	return d.FS.Rename(from, to)
 }
 
-func (d *dyingFS) Create(name string) (vfs.File, error) {
+func (d *failingFS) Create(name string) (vfs.File, error) {
 	d.change(name)
 	return d.FS.Create(name)
 }

@@ -58,7 +58,7 @@ func (l *Log) recover() error {
 		l.openDamaged(err)
 		return nil
 	}
-	if err := l.settle(tail, content); err != nil {
+	if err := l.syncTail(tail, content); err != nil {
 		return err
 	}
 	return l.removeFiles(files, l.first, last)
@@ -241,10 +241,10 @@ func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte
 	return l.damage
 }
 
-// settle makes durable what was read. A process that is killed leaves frames in the kernel's memory
-// that the disk does not have yet; and after a failed sync the kernel may take them for written. So
-// the frames that no frame calls synced are written once more.
-func (l *Log) settle(t tail, content []byte) error {
+// syncTail makes durable what was read. A process that is killed leaves frames in the kernel's
+// memory that the disk does not have yet; and after a failed sync the kernel may take them for
+// written. So the frames that no frame calls synced are written once more.
+func (l *Log) syncTail(t tail, content []byte) error {
 	s := l.segments[len(l.segments)-1]
 	from := min(t.synced, t.end).offset()
 	if from == headerSize {
