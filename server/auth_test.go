@@ -78,8 +78,8 @@ func grant(t testing.TB, root *admin.Client, identity, path, right string) {
 	}
 }
 
-// TestAuth: a client without a valid token has no identity. An identity may do what was granted, at a
-// path and below, at once, and no longer than it is granted.
+// TestAuth: a client without a valid token has no identity. An identity may do what was granted, at
+// a path and below, at once, and no longer than it is granted.
 func TestAuth(t *testing.T) {
 	s := guarded(t, nil)
 	for _, secret := range []string{"", "wrong", rootSecret[1:], rootSecret + "x", strings.ToUpper(rootSecret)} {

@@ -10,7 +10,8 @@ import (
 // pendingEvents are what a slow machine owes: one that does little beyond its commands in one
 // Apply, so that work is left over. The model does everything at once, so events are compared when
 // the machine has caught up, then without regard to their order. What may be asked meanwhile must
-// be answered as by the model: an overdue session counts as gone, whether its end was logged or not.
+// be answered as by the model: an overdue session counts as gone, whether its end was logged or
+// not.
 type pendingEvents struct {
 	got, want               []Event
 	gotChanges, wantChanges []SemaphoreChange

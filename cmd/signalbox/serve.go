@@ -216,8 +216,8 @@ func readSecret(path string) (string, error) {
 	return string(b), nil
 }
 
-// serveUntilDone runs an instance, and its console, until ctx ends or the instance fails. ready, if not nil,
-// is called once it serves, with the console's address if there is one.
+// serveUntilDone runs an instance, and its console, until ctx ends or the instance fails. ready, if
+// not nil, is called once it serves, with the console's address if there is one.
 func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consoleConfig, ready func(addr, admin, console string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

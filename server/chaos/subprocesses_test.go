@@ -267,11 +267,11 @@ func startLowPriorityActor(t *testing.T, name, env string) *actor {
 }
 
 // lowPriorityCommand is a command that runs on the last processor only, and there while nothing
-// else wants it. A low priority is not enough: the command that has the processor finishes its slice of some
-// milliseconds before another that was woken gets its turn, at each of the hops of a request; and
-// thousands of connections that are opened, written to and closed at once keep a processor in the
-// kernel for tens of milliseconds, which nothing interrupts. Those would be other machines'
-// processors.
+// else wants it. A low priority is not enough: the command that has the processor finishes its
+// slice of some milliseconds before another that was woken gets its turn, at each of the hops of a
+// request; and thousands of connections that are opened, written to and closed at once keep a
+// processor in the kernel for tens of milliseconds, which nothing interrupts. Those would be other
+// machines' processors.
 func lowPriorityCommand(name string, args ...string) *exec.Cmd {
 	line := append([]string{name}, args...)
 	if path, err := exec.LookPath("chrt"); err == nil {

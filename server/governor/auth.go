@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// The calls below change tokens, rights and keys. Their errors are those of the calls in topology.go.
+// The calls below change tokens, rights and keys. Their errors are those of the calls in
+// topology.go.
 
 // PutToken adds a token. CreatedAt is filled in. After an unknown outcome, repeat the call: it
 // returns ALREADY_EXISTS if the token is there.

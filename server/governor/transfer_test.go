@@ -9,8 +9,8 @@ import (
 )
 
 // TestTransferEndsOldLeadership: after a leadership was handed over, the last heartbeat of the
-// former leader does not count, however fresh. That of the new leader does, and so does any election
-// after it.
+// former leader does not count, however fresh. That of the new leader does, and so does any
+// election after it.
 func TestTransferEndsOldLeadership(t *testing.T) {
 	t.Parallel()
 	x := meta.Shard{ID: 2, Replicas: []meta.Replica{{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}}}
