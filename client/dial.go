@@ -40,8 +40,8 @@ type Config struct {
 	// Dial replaces the function that makes TCP connections. It must respect its context.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
-	// Logger gets lost and new connections at debug, and expired sessions at warn. Default: nothing
-	// is logged.
+	// Logger gets lost and new connections and sessions that were taken over at debug, and expired
+	// sessions at warn. Default: nothing is logged.
 	Logger *slog.Logger
 
 	// Observer, if not nil, is notified of acquires and holds, for traces and metrics. Default:
