@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"log/slog"
 	"net"
@@ -11,11 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/server/certs"
-	"github.com/signalbox-dev/signalbox/server/file"
 )
-
-// maxPEM is the longest file of certificates, in bytes.
-const maxPEM = 4 << 20
 
 // setup is what the settings come to.
 type setup struct{ gateway gateway.Config }
@@ -72,13 +67,9 @@ func clusterTLS(v values) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if ca != "" {
-		pem, err := file.Read(ca, maxPEM)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = certs.Authorities(ca); err != nil {
 			return nil, usagef("cannot read --tls-ca: %v", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usagef("--tls-ca %s has no certificate in PEM form", ca)
 		}
 	}
 	return c, nil

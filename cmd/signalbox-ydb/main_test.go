@@ -3,11 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"flag"
+	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 )
 
 var update = flag.Bool("update", false, "rewrite REFERENCE.md")
@@ -132,5 +137,42 @@ func TestPagesNameFlagsThatExist(t *testing.T) {
 	}
 	if named < 5 {
 		t.Errorf("%d settings are named", named)
+	}
+}
+
+// TestClusterTLS: the settings say how to connect to a cluster over TLS.
+func TestClusterTLS(t *testing.T) {
+	authority := certstest.New(t)
+	dir := t.TempDir()
+	setting := func(args ...string) *tls.Config {
+		t.Helper()
+		v, err := readSettings(args, func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := configure(t.Context(), v, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.gateway.Cluster.TLS
+	}
+	if c := setting(); c != nil {
+		t.Error("TLS without a setting")
+	}
+	if c := setting("--tls"); c == nil || c.RootCAs != nil || c.MinVersion != tls.VersionTLS12 {
+		t.Error(c)
+	}
+	if c := setting("--tls-ca", authority.Write(t, dir)); c == nil || !c.RootCAs.Equal(authority.Pool()) {
+		t.Error("the authority is another one")
+	}
+	if c := setting("--tls-server-name", "cluster.example"); c == nil || c.ServerName != "cluster.example" {
+		t.Error(c)
+	}
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := runWith("--tls-ca", empty); code != exitUsage || !strings.Contains(stderr, "empty.pem has no certificate") {
+		t.Error(code, stderr)
 	}
 }

@@ -2,8 +2,8 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 
+	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
@@ -21,13 +21,9 @@ func tlsConfig(v map[string]string) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if ca != "" {
-		pem, err := file.Read(ca, maxPEM)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = certs.Authorities(ca); err != nil {
 			return nil, usagef("cannot read --tls-ca: %v", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usagef("--tls-ca %s has no certificate in PEM form", ca)
 		}
 	}
 	if cert != "" {

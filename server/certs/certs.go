@@ -10,7 +10,6 @@
 package certs
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -187,13 +186,29 @@ func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loadedFiles, err
 	if c.files.CA == "" {
 		return l, nil
 	}
-	l.ca = x509.NewCertPool()
-	if len(bytes.TrimSpace(parts[2])) == 0 || !l.ca.AppendCertsFromPEM(parts[2]) {
-		return nil, fmt.Errorf("%s has no certificate in PEM form; give those of the CA", c.files.CA)
+	if l.ca, err = parseAuthorities(c.files.CA, parts[2]); err != nil {
+		return nil, err
 	}
 	l.srv.ClientCAs, l.srv.ClientAuth = l.ca, tls.VerifyClientCertIfGiven
 	if c.files.Require {
 		l.srv.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return l, nil
+}
+
+// Authorities reads a file with the certificates of one or more CAs in PEM form, at most 4 MiB.
+func Authorities(path string) (*x509.CertPool, error) {
+	pem, err := file.Read(path, maxFileSize)
+	if err != nil {
+		return nil, err
+	}
+	return parseAuthorities(path, pem)
+}
+
+func parseAuthorities(path string, pem []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form; give those of the CA", path)
+	}
+	return pool, nil
 }

@@ -222,3 +222,23 @@ func TestWrongFiles(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAuthorities: a file with certificates of authorities is read, and one without is refused by
+// name.
+func TestAuthorities(t *testing.T) {
+	dir := t.TempDir()
+	authority := certstest.New(t)
+	pool, err := certs.Authorities(authority.Write(t, dir))
+	if err != nil || !pool.Equal(authority.Pool()) {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{empty: "empty.pem has no certificate in PEM form", empty + ".none": "no such file"} {
+		if _, err := certs.Authorities(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
