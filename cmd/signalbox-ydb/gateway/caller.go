@@ -2,8 +2,7 @@ package gateway
 
 import (
 	"context"
-	"fmt"
-	"net"
+	"net/netip"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -35,15 +34,22 @@ func (g *Gateway) checkDatabase(ctx context.Context) error {
 	return nil
 }
 
-// hostOf is the host that a call comes from.
+// networkBits is the length of an IPv6 network, which one host may have for itself.
+const networkBits = 64
+
+// hostOf is the host that a call comes from: with IPv6, its network.
 func hostOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ""
 	}
-	host, _, err := net.SplitHostPort(p.Addr.String())
+	address, err := netip.ParseAddrPort(p.Addr.String())
 	if err != nil {
-		return fmt.Sprint(p.Addr)
+		return p.Addr.String()
 	}
-	return host
+	ip := address.Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		return netip.PrefixFrom(ip, networkBits).Masked().String()
+	}
+	return ip.String()
 }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxClusters bounds the connections to the cluster. Each token has one, with a socket to each
-	// instance.
+	// maxClusters bounds the connections to the cluster, and those in the making beside them. Each
+	// token has one, with a socket to each instance.
 	maxClusters = 1000
 	// connectTimeout bounds the first connection of a token.
 	connectTimeout = 10 * time.Second
@@ -38,23 +38,34 @@ type cluster struct {
 }
 
 // clusterTable holds the connections by token.
+//
+// Invariant: one that is in the making closes no other. It does when the cluster has taken its
+// token.
 type clusterTable struct {
-	g *Gateway
+	g      *Gateway
+	trials *trials
 
 	mu      sync.Mutex
 	closed  bool
 	uses    uint64
-	byToken map[string]*cluster
+	byToken map[string]*cluster // with those in the making
+	making  int                 // of byToken
 }
 
 func newClusterTable(g *Gateway) *clusterTable {
-	return &clusterTable{g: g, byToken: make(map[string]*cluster)}
+	return &clusterTable{g: g, trials: newTrials(), byToken: make(map[string]*cluster)}
 }
 
-// use gives the connection for a token, which is made if there is none. The caller calls release
-// when it does not use it any more. Errors: Unauthenticated for a wrong token; Overloaded.
-func (t *clusterTable) use(ctx context.Context, token string) (c *cluster, release func(), err error) {
-	c, err = t.take(token)
+// use gives the connection for a token, which is made if there is none, for a caller at a host. The
+// caller calls release when it does not use it any more. Errors: Unauthenticated for a wrong token;
+// Overloaded.
+func (t *clusterTable) use(ctx context.Context, token, host string) (c *cluster, release func(), err error) {
+	if c, err = t.take(token); err == nil && c == nil {
+		var end func()
+		if end, err = t.trials.begin(ctx, host); err == nil {
+			c, err = t.try(token, end)
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,6 +83,7 @@ func (t *clusterTable) use(ctx context.Context, token string) (c *cluster, relea
 	return c, release, nil
 }
 
+// take gives the connection for a token if there is one, or one is in the making.
 func (t *clusterTable) take(token string) (*cluster, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,37 +92,86 @@ func (t *clusterTable) take(token string) (*cluster, error) {
 	}
 	c := t.byToken[token]
 	if c == nil {
-		if len(t.byToken) >= maxClusters && !t.evict() {
-			return nil, protocol.Errorf(protocol.StatusOverloaded, "clients with %d different tokens use this gateway, the most it serves; use another gateway", maxClusters)
-		}
-		c = &cluster{g: t.g, token: token, ready: make(chan struct{}), sessions: make(map[uint64]*session), restoring: make(map[uint64]*restoring)}
-		t.byToken[token] = c
-		t.g.metrics.clusters.Add(1)
-		go t.connect(c)
+		return nil, t.trials.refused(token, time.Now())
 	}
+	t.count(c)
+	return c, nil
+}
+
+// count counts a use. The lock is held.
+func (t *clusterTable) count(c *cluster) {
 	t.uses++
 	c.users, c.lastUsed = c.users+1, t.uses
+}
+
+// try begins to make a connection for a token. What has happened since take counts: a host's calls
+// with one token wait for one trial. end is called when the trial is over.
+func (t *clusterTable) try(token string, end func()) (*cluster, error) {
+	if c, err := t.take(token); c != nil || err != nil {
+		end()
+		return c, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.byToken[token]
+	switch {
+	case c != nil: // of another host, in the same moment
+		end()
+	case t.making >= maxClusters:
+		end()
+		return nil, protocol.Errorf(protocol.StatusOverloaded, "%d tokens are being checked, the most that may be; try again later", maxClusters)
+	default:
+		c = &cluster{g: t.g, token: token, ready: make(chan struct{}), sessions: make(map[uint64]*session), restoring: make(map[uint64]*restoring)}
+		t.byToken[token] = c
+		t.making++
+		go t.connect(c, end)
+	}
+	t.count(c)
 	return c, nil
 }
 
 // connect opens a connection, for all that wait for it.
-func (t *clusterTable) connect(c *cluster) {
+func (t *clusterTable) connect(c *cluster, end func()) {
+	defer end()
 	ctx, cancel := context.WithTimeout(t.g.ctx, connectTimeout)
 	defer cancel()
 	cfg := t.g.cfg.Cluster
 	cfg.Token, cfg.Logger = []byte(c.token), t.g.cfg.Logger
-	c.client, c.err = client.Open(ctx, cfg)
-	if c.err != nil {
-		c.err = fmt.Errorf("connect to the cluster: %w", c.err)
-		t.remove(c)
+	opened, err := client.Open(ctx, cfg)
+	if err != nil {
+		if err = fmt.Errorf("connect to the cluster: %w", err); isUnauthenticated(err) {
+			t.g.metrics.tokensRefused.Add(1)
+			t.trials.refuse(c.token, err, time.Now())
+		}
 	}
+	if err = t.made(c, err); err == nil {
+		c.client = opened
+	} else if opened != nil {
+		opened.CloseWithoutRelease()
+	}
+	c.err = err
 	close(c.ready)
+}
+
+// made ends the making of a connection, with its outcome. The result is the error of those that
+// wait for it.
+func (t *clusterTable) made(c *cluster, err error) error {
 	t.mu.Lock()
-	closed := t.closed
-	t.mu.Unlock()
-	if closed && c.client != nil {
-		c.client.CloseWithoutRelease()
+	defer t.mu.Unlock()
+	t.making--
+	switch {
+	case err != nil:
+	case t.closed:
+		err = client.ErrClientClosed
+	case len(t.byToken)-t.making > maxClusters && !t.evict():
+		err = protocol.Errorf(protocol.StatusOverloaded, "clients with %d different tokens use this gateway, the most it serves; use another gateway", maxClusters)
 	}
+	if err != nil {
+		delete(t.byToken, c.token)
+		return err
+	}
+	t.g.metrics.clusters.Add(1)
+	return nil
 }
 
 func (t *clusterTable) giveBack(c *cluster) {
@@ -119,18 +180,8 @@ func (t *clusterTable) giveBack(c *cluster) {
 	c.users--
 }
 
-func (t *clusterTable) remove(c *cluster) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.byToken[c.token] == c {
-		delete(t.byToken, c.token)
-		t.g.metrics.clusters.Add(-1)
-	}
-}
-
 // evict closes the connection that was not used for longest, of those without calls and sessions.
-// One that is still being made stays, so that the tries in progress are bounded too. It is false if
-// there is none. The table's lock is held.
+// It is false if there is none. The lock is held.
 func (t *clusterTable) evict() bool {
 	var oldest *cluster
 	for _, c := range t.byToken {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // coordination is YDB's coordination service. Session is in stream.go.
@@ -18,9 +17,6 @@ type coordination struct {
 	Ydb_Coordination_V1.UnimplementedCoordinationServiceServer
 	g *Gateway
 }
-
-// maxNames bounds the semaphores that DescribeNode names.
-const maxNames = 100_000
 
 // graceMargin is how much longer than the self-check period the cluster wants the grace period.
 // YDB wants it at least as long, and its examples have 1 s for both.
@@ -84,7 +80,16 @@ func (c *coordination) DescribeNode(ctx context.Context, req *Ydb_Coordination.D
 			Config: describeConfig(c.g.clientPath(info.Path), &info.Config),
 		}
 		if wantsSemaphoreNames(req) {
-			names, err := semaphoreNames(ctx, cl, path)
+			end, err := c.g.listings.begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer end()
+			n, err := cl.Node(ctx, path)
+			if err != nil {
+				return nil, err
+			}
+			names, err := semaphoreNames(n.List(ctx, "", client.ReadConsistency(client.Strict)))
 			if err != nil {
 				return nil, err
 			}
@@ -93,24 +98,6 @@ func (c *coordination) DescribeNode(ctx context.Context, req *Ydb_Coordination.D
 		return result, nil
 	})
 	return &Ydb_Coordination.DescribeNodeResponse{Operation: op}, err
-}
-
-// semaphoreNames lists a node's semaphores in order of name.
-func semaphoreNames(ctx context.Context, cl *client.Client, path string) (names []string, err error) {
-	n, err := cl.Node(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	for sem, err := range n.List(ctx, "", client.ReadConsistency(client.Strict)) {
-		if err != nil {
-			return nil, err
-		}
-		if len(names) == maxNames {
-			return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "the node has more than %d semaphores; list them with `signalbox sem ls`", maxNames)
-		}
-		names = append(names, validText(sem.Name))
-	}
-	return names, nil
 }
 
 // Settings of a new node that are not given.

@@ -1,13 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"sync"
 	"time"
 )
 
 // Some SDKs start a session again at once when a start fails with NOT_FOUND or SESSION_EXPIRED,
 // thousands of times a second. The answer to a start that fails is delayed, by more with each
-// failure of the same host.
+// failure of the same host. So is that to any call whose token is refused or cannot be checked.
 const (
 	firstDelay = 100 * time.Millisecond
 	maxDelay   = 2 * time.Second
@@ -29,6 +30,17 @@ type hostDelay struct {
 }
 
 func newDelayTable() *delayTable { return &delayTable{hosts: make(map[string]hostDelay)} }
+
+// wait holds back the answer to a call that failed, until the call or the gateway ends.
+func (t *delayTable) wait(call, gateway context.Context) {
+	timer := time.NewTimer(t.failed(hostOf(call), time.Now()))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-call.Done():
+	case <-gateway.Done():
+	}
+}
 
 // failed is how long the answer to a start that failed is delayed.
 func (t *delayTable) failed(host string, now time.Time) time.Duration {

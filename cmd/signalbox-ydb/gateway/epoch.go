@@ -15,29 +15,34 @@ import (
 //	bits  5..0   attaches of this holder: it attaches again by itself after a lost connection
 //
 // A holder's requests are numbered from 2^40 times its number on, so that they are above all that
-// the holder before can have used. The holder's number has 18 bits: after 262,144 restores it runs
-// into seq_no, and a client that never raises its seq_no must start another session.
+// the holder before can have used. The holder's number has 18 bits, and does not begin again when
+// seq_no rises: lower request numbers would repeat answers of earlier requests. So a session has
+// maxHolders restores at most. The rest of the 18 bits belongs to the last holder's own attaches,
+// which must not run into seq_no.
 const (
 	seqNoShift  = 24
 	holderShift = 6
 	numberShift = 40
+
+	lastHolder = 1<<(seqNoShift-holderShift) - 1
+	maxHolders = lastHolder - 1<<10
 
 	// maxSeqNo is the largest seq_no that an epoch has room for.
 	maxSeqNo = 1 << 39
 )
 
 // nextEpoch is the epoch and the first request number of the next holder of a session, after a
-// holder with the epoch last. ok is false if last is of a higher seq_no.
-func nextEpoch(last, seqNo uint64) (epoch, firstNumber uint64, ok bool) {
+// holder with the epoch last. Errors: BadSession, if last is of a higher seq_no, or if the session
+// has had all its holders.
+func nextEpoch(last, seqNo uint64) (epoch, firstNumber uint64, err error) {
 	if last>>seqNoShift > seqNo {
-		return 0, 0, false
+		return 0, 0, protocol.Errorf(protocol.StatusBadSession, "seq_no %d is lower than %d, the session's last one; a later stream has it", seqNo, last>>seqNoShift)
 	}
-	const holders = 1<<(seqNoShift-holderShift) - 1
-	holder := (last>>holderShift)&holders + 1
-	if holder > holders {
-		seqNo, holder = seqNo+1, 1 // see above
+	holder := (last>>holderShift)&lastHolder + 1
+	if holder > maxHolders {
+		return 0, 0, protocol.Errorf(protocol.StatusBadSession, "the session was restored %d times, the most that may be; start another one", maxHolders)
 	}
-	return seqNo<<seqNoShift | holder<<holderShift, holder<<numberShift + 1, true
+	return seqNo<<seqNoShift | holder<<holderShift, holder<<numberShift + 1, nil
 }
 
 // maxProtectionKey is the longest key of a client, in bytes.

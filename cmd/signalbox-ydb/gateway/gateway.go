@@ -90,6 +90,7 @@ type Gateway struct {
 	clusters *clusterTable
 	delays   *delayTable
 	unknown  *methodLog
+	listings listings
 	metrics  Metrics
 
 	ctx  context.Context // ends when the gateway closes
@@ -116,7 +117,7 @@ func New(cfg Config) (*Gateway, error) {
 	if len(cfg.Advertise) == 0 {
 		return nil, errors.New("no address is advertised; name this gateway's as host:port")
 	}
-	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger)}
+	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger), listings: newListings()}
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.clusters = newClusterTable(g)
 	options := []grpc.ServerOption{

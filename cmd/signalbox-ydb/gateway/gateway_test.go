@@ -2,11 +2,8 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,40 +13,6 @@ import (
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
-
-// TestNextEpoch: a later attach has a higher epoch and higher request numbers, by any order
-// of seq_nos that do not fall, with attaches of the holders' own in between.
-func TestNextEpoch(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 1000 {
-		epoch, number, seq := uint64(1), uint64(1), uint64(0)
-		for range 200 {
-			used := epoch + random.Uint64N(1<<holderShift) // the holder's own attaches
-			if random.IntN(3) == 0 {
-				seq = min(seq+random.Uint64N(1000), maxSeqNo)
-			}
-			if last := used >> seqNoShift; seq < last {
-				seq = last
-			}
-			next, first, ok := nextEpoch(used, seq)
-			if !ok || next <= used || next>>seqNoShift != seq || first <= number {
-				t.Fatalf("after epoch %#x and number %d comes %#x with %d for seq_no %d, %t", used, number, next, first, seq, ok)
-			}
-			epoch, number = next, first+random.Uint64N(1<<30)
-			if _, _, ok := nextEpoch(epoch, seq-1); seq > 0 && ok {
-				t.Fatalf("seq_no %d attaches after %d", seq-1, seq)
-			}
-		}
-	}
-	// The last holder's number runs into seq_no.
-	last := uint64(7)<<seqNoShift | (1<<seqNoShift - 1)
-	if next, first, ok := nextEpoch(last, 7); !ok || next <= last || next>>seqNoShift != 8 || first != 1<<numberShift+1 {
-		t.Fatal(next, first, ok)
-	}
-	if next, _, ok := nextEpoch(maxSeqNo<<seqNoShift, maxSeqNo); !ok || next <= maxSeqNo<<seqNoShift {
-		t.Fatal(next, ok)
-	}
-}
 
 // TestNativeTimeout: the native session may be relied on for the client's timeout and the slack,
 // with any grace period, and the cluster takes its timeout.
@@ -124,123 +87,15 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-func TestSessionKey(t *testing.T) {
-	seen := make(map[string]bool)
-	for _, k := range [][]byte{nil, {0}, {0, 0}, []byte("a"), make([]byte, 16)} {
-		key, err := sessionKey(k)
-		if err != nil || seen[string(key[:])] {
-			t.Errorf("key %x: %v", k, err)
+// TestPingPeriod: a third of the timeout within bounds; no timeout is kept alive by more.
+func TestPingPeriod(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		0: maxPing, time.Millisecond: minPing, 600 * time.Millisecond: 200 * time.Millisecond, 3 * time.Second: time.Second, time.Minute: maxPing,
+	} {
+		if l := newLiveness(timeout); l.period != want || l.limit < silence || l.limit < 2*l.period {
+			t.Errorf("a timeout of %v is pinged each %v, and silent after %v", timeout, l.period, l.limit)
 		}
-		seen[string(key[:])] = true
 	}
-	if _, err := sessionKey(make([]byte, 17)); protocol.StatusOf(err) != protocol.StatusBadRequest {
-		t.Error(err)
-	}
-}
-
-// sink is a stream that a test reads.
-type sink struct {
-	mu   sync.Mutex
-	sent []*response
-	gate chan struct{} // if not nil, each message waits for one
-}
-
-func (s *sink) Send(m *response) error {
-	if s.gate != nil {
-		<-s.gate
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sent = append(s.sent, m)
-	return nil
-}
-
-func (s *sink) numbers() (list []uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range s.sent {
-		list = append(list, m.GetPong().GetOpaque())
-	}
-	return list
-}
-
-func pong(n uint64) *response {
-	return &response{Response: &Ydb_Coordination.SessionResponse_Pong{Pong: &Ydb_Coordination.SessionResponse_PingPong{Opaque: n}}}
-}
-
-// TestOutbox: messages keep their order; guarded ones wait for the session, and are dropped when
-// the stream ends first; a reader that is too slow ends it.
-func TestOutbox(t *testing.T) {
-	to := new(sink)
-	var mu sync.Mutex
-	healthy := true
-	set := func(on bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		healthy = on
-	}
-	failed := make(chan error, 1)
-	o := newOutbox(t.Context(), to, func() bool { mu.Lock(); defer mu.Unlock(); return healthy }, func(err error) {
-		select {
-		case failed <- err:
-		default:
-		}
-	})
-	for i := range uint64(100) {
-		o.put(pong(i), guarded)
-	}
-	o.flush(time.Minute)
-	set(false)
-	o.put(pong(100), guarded)
-	o.flush(3 * healthCheck)
-	if n := len(to.numbers()); n != 100 {
-		t.Fatalf("%d messages were sent", n)
-	}
-	set(true)
-	o.flush(time.Minute)
-	set(false)
-	o.put(pong(101), guarded) // is dropped
-	o.put(pong(102), atOnce)
-	o.flush(time.Minute)
-	got := to.numbers()
-	if len(got) != 102 || got[100] != 100 || got[101] != 102 {
-		t.Fatal(got)
-	}
-
-	slow := &sink{gate: make(chan struct{})}
-	ctx, cancel := context.WithCancel(t.Context())
-	o = newOutbox(ctx, slow, func() bool { return true }, func(err error) {
-		select {
-		case failed <- err:
-		default:
-		}
-	})
-	long := failure(0, errors.New(string(make([]byte, maxQueued/2))))
-	for range 3 {
-		o.put(long, guarded)
-	}
-	if err := <-failed; protocol.StatusOf(err) != protocol.StatusOverloaded {
-		t.Fatal(err)
-	}
-	cancel()
-	close(slow.gate)
-}
-
-// TestOutboxOfSmallMessages: messages of a few bytes count with what they take in memory.
-func TestOutboxOfSmallMessages(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	slow := &sink{gate: make(chan struct{})}
-	failed := false
-	o := newOutbox(ctx, slow, func() bool { return true }, func(err error) { failed = protocol.StatusOf(err) == protocol.StatusOverloaded })
-	m := pong(0)
-	for range maxQueued/queuedCost + 1 {
-		o.put(m, guarded)
-	}
-	if !failed {
-		t.Errorf("%d messages wait for a client that does not read", len(o.queue))
-	}
-	cancel()
-	close(slow.gate)
 }
 
 // TestInFlightBytes: the requests in flight are bounded in bytes too, and give back what they took.
@@ -259,19 +114,6 @@ func TestInFlightBytes(t *testing.T) {
 	o.leaver(maxReceive)()
 	if !o.admit(maxReceive, refuse) {
 		t.Fatal(refused)
-	}
-}
-
-// TestTokensOfConnectionsInTheMaking: clients that give up while their connections are being made
-// leave the table full, and the next token is refused until a try is over.
-func TestTokensOfConnectionsInTheMaking(t *testing.T) {
-	table := newClusterTable(&Gateway{})
-	for i := range maxClusters {
-		token := fmt.Sprint(i)
-		table.byToken[token] = &cluster{token: token, ready: make(chan struct{})}
-	}
-	if c, err := table.take("one more"); protocol.StatusOf(err) != protocol.StatusOverloaded || len(table.byToken) != maxClusters {
-		t.Fatal(c, err, len(table.byToken))
 	}
 }
 

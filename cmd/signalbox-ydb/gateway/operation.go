@@ -26,12 +26,15 @@ func (g *Gateway) call(ctx context.Context, work func(ctx context.Context, c *cl
 	if err == nil {
 		var c *cluster
 		var release func()
-		if c, release, err = g.clusters.use(ctx, tokenOf(ctx)); err == nil {
+		if c, release, err = g.clusters.use(ctx, tokenOf(ctx), hostOf(ctx)); err == nil {
 			defer release()
 			result, err = work(ctx, c.client)
+		} else if !isUnauthenticated(err) {
+			g.delays.wait(ctx, g.ctx)
 		}
 	}
-	if isUnauthenticated(err) {
+	if isUnauthenticated(err) { // also of a token that was revoked since
+		g.delays.wait(ctx, g.ctx)
 		return nil, grpcstatus.Error(codes.Unauthenticated, err.Error())
 	}
 	return operation(result, err)

@@ -20,9 +20,11 @@ const (
 	maxInFlight = 1024
 	// maxInFlightBytes bounds those requests in bytes: each may have up to maxReceive.
 	maxInFlightBytes = 64 << 20
-	// maxDescribes bounds the descriptions with owners or waiters that a stream reads at a time:
-	// each may have up to maxDescription bytes.
-	maxDescribes = 4
+	// maxLongDescribes bounds the descriptions with owners or waiters that a stream reads at a
+	// time, or that wait for room in its outbox: each may have up to maxDescription bytes.
+	maxLongDescribes = 4
+	// maxShortDescribes bounds the others: each may have up to protocol.MaxDataLen bytes.
+	maxShortDescribes = 64
 )
 
 func randomNumber() uint64 { return rand.Uint64() }
@@ -34,9 +36,10 @@ func randomNumber() uint64 { return rand.Uint64() }
 // The handler calls the methods that begin a request. Answers are put into the outbox with mu held,
 // so that their order is that of the state below.
 type operations struct {
-	st        *stream
-	stopping  bool // the client has asked to stop the session; the handler's
-	describes chan struct{}
+	st       *stream
+	stopping bool          // the client has asked to stop the session; the handler's
+	long     chan struct{} // describes in progress, with owners or waiters
+	short    chan struct{} // and without
 
 	mu       sync.Mutex
 	inFlight int
@@ -49,7 +52,7 @@ type operations struct {
 
 func newOperations(st *stream) *operations {
 	return &operations{
-		st: st, describes: make(chan struct{}, maxDescribes), tails: make(map[string]chan struct{}),
+		st: st, long: make(chan struct{}, maxLongDescribes), short: make(chan struct{}, maxShortDescribes), tails: make(map[string]chan struct{}),
 		waiting: make(map[string]*acquire), watches: make(map[string]*watch), arming: make(map[string]chan struct{}),
 	}
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -11,9 +12,12 @@ import (
 )
 
 const (
-	// maxQueued bounds what waits for a client that reads slowly, in bytes. The longest description
-	// always fits.
+	// maxQueued bounds what waits for a client that reads slowly, in bytes. Beyond it the stream
+	// ends.
 	maxQueued = 64 << 20
+	// maxClaimed bounds the descriptions among them, and a description waits for room. One of
+	// maxDescription bytes fits, and the other messages have the rest.
+	maxClaimed = maxDescription + queuedCost
 	// queuedCost is about what a queued message takes beside its encoded form: a Pong has 2 bytes.
 	queuedCost = 256
 	// healthCheck is how often a message that must wait for the session to be renewed is looked at.
@@ -34,24 +38,84 @@ type outbox struct {
 	send    func(*response) error
 	healthy func() bool
 	fail    func(error)
+	total   *atomic.Int64 // of all streams, in bytes
+
+	turn chan struct{} // the claim that waits for room has it
 
 	mu      sync.Mutex
 	queue   []queued
-	bytes   int // of queue, and of the message that is being sent
+	bytes   int // of queue, of the message that is being sent, and of claims
+	claimed int // the part of bytes that is claims and descriptions
 	writing bool
 	last    bool          // a message at once is queued: guarded ones do not wait any more
 	empty   chan struct{} // closed when all is sent, if somebody waits
+	room    chan struct{} // closed when a message was sent, if a claim waits
 }
 
 type queued struct {
-	m     *response
-	size  int
-	when  urgency
-	after func() // called when the message was sent, or is not sent any more; may be nil
+	m       *response
+	size    int
+	claimed bool // size was claimed
+	when    urgency
+	after   func() // called when the message was sent, or is not sent any more; may be nil
 }
 
-func newOutbox(ctx context.Context, to interface{ Send(*response) error }, healthy func() bool, fail func(error)) *outbox {
-	return &outbox{ctx: ctx, send: to.Send, healthy: healthy, fail: fail}
+func newOutbox(ctx context.Context, to interface{ Send(*response) error }, healthy func() bool, fail func(error), total *atomic.Int64) *outbox {
+	return &outbox{ctx: ctx, send: to.Send, healthy: healthy, fail: fail, total: total, turn: make(chan struct{}, 1)}
+}
+
+// claim takes room for a description, and waits until there is some. It is false if the stream ends
+// first. Claims are served in order. putClaimed or unclaim follows.
+func (o *outbox) claim(m *response) bool {
+	select {
+	case o.turn <- struct{}{}:
+		defer func() { <-o.turn }()
+	case <-o.ctx.Done():
+		return false
+	}
+	size := proto.Size(m) + queuedCost
+	for {
+		o.mu.Lock()
+		if o.claimed+size <= maxClaimed && o.bytes+size <= maxQueued {
+			o.claimed += size
+			o.add(size)
+			o.mu.Unlock()
+			return true
+		}
+		o.room = make(chan struct{})
+		room := o.room
+		o.mu.Unlock()
+		select {
+		case <-room:
+		case <-o.ctx.Done():
+			return false
+		}
+	}
+}
+
+// unclaim gives the room of a description back.
+func (o *outbox) unclaim(m *response) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.free(proto.Size(m)+queuedCost, true)
+}
+
+// add counts bytes. mu is held.
+func (o *outbox) add(size int) {
+	o.bytes += size
+	o.total.Add(int64(size))
+}
+
+// free takes bytes out of the count. mu is held.
+func (o *outbox) free(size int, claimed bool) {
+	o.add(-size)
+	if claimed {
+		o.claimed -= size
+	}
+	if o.room != nil {
+		close(o.room)
+		o.room = nil
+	}
 }
 
 // put queues a message. It does not wait.
@@ -66,9 +130,21 @@ func (o *outbox) putThen(m *response, when urgency, after func()) {
 		o.fail(protocol.Errorf(protocol.StatusOverloaded, "more than %d bytes wait to be sent; read the stream faster", maxQueued))
 		return
 	}
+	o.add(q.size)
+	o.enqueue(q)
+}
+
+// putClaimed is putThen of a description that has room.
+func (o *outbox) putClaimed(m *response, after func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.enqueue(queued{m: m, size: proto.Size(m) + queuedCost, claimed: true, when: guarded, after: after})
+}
+
+// enqueue appends a message, which is counted. mu is held.
+func (o *outbox) enqueue(q queued) {
 	o.queue = append(o.queue, q)
-	o.bytes += q.size
-	o.last = o.last || when == atOnce
+	o.last = o.last || q.when == atOnce
 	if !o.writing {
 		o.writing = true
 		go o.write()
@@ -110,7 +186,7 @@ func (o *outbox) write() {
 			q.after()
 		}
 		o.mu.Lock()
-		o.bytes -= q.size
+		o.free(q.size, q.claimed)
 		o.mu.Unlock()
 	}
 }

@@ -2,7 +2,7 @@ package gateway
 
 import (
 	"context"
-	"strings"
+	"iter"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Scheme_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Scheme"
@@ -84,7 +84,14 @@ func (s *scheme) ListDirectory(ctx context.Context, req *Ydb_Scheme.ListDirector
 			}
 			self.Name, self.Type = lastSegment(path), Ydb_Scheme.Entry_COORDINATION_NODE
 		}
-		children, err := listChildren(ctx, cl, path)
+		end, err := s.g.listings.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		children, err := listChildren(path, func(after string) iter.Seq2[client.NodeInfo, error] {
+			return cl.Nodes(ctx, path+"/", client.After(after))
+		})
 		if len(children) > 0 && path != "" {
 			self.Type = Ydb_Scheme.Entry_DIRECTORY
 		}
@@ -92,30 +99,3 @@ func (s *scheme) ListDirectory(ctx context.Context, req *Ydb_Scheme.ListDirector
 	})
 	return &Ydb_Scheme.ListDirectoryResponse{Operation: op}, err
 }
-
-// listChildren gives the nodes right below a path, in order of name.
-func listChildren(ctx context.Context, cl *client.Client, path string) (children []*Ydb_Scheme.Entry, err error) {
-	byName := make(map[string]*Ydb_Scheme.Entry)
-	for n, err := range cl.Nodes(ctx, path+"/") {
-		if err != nil {
-			return nil, err
-		}
-		name, _, below := strings.Cut(n.Path[len(path)+1:], "/")
-		e := byName[name]
-		if e == nil {
-			if len(children) == maxNames {
-				return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "more than %d nodes are there; list them with `signalbox node ls`", maxNames)
-			}
-			e = &Ydb_Scheme.Entry{Name: name, Type: Ydb_Scheme.Entry_COORDINATION_NODE}
-			byName[name] = e
-			children = append(children, e)
-		}
-		if below {
-			e.Type = Ydb_Scheme.Entry_DIRECTORY
-		}
-	}
-	return children, nil
-}
-
-// validText replaces what is not UTF-8: names of semaphores may have any bytes, and YDB's may not.
-func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/subtle"
 	"sync"
 	"time"
 
@@ -18,8 +19,6 @@ const (
 	stopTimeout = 10 * time.Second
 	// maxRestoreTries is how often a restore is tried while others restore the same session.
 	maxRestoreTries = 5
-	// restoreRecheck is how soon the timer of a session looks again while a restore is in progress.
-	restoreRecheck = 100 * time.Millisecond
 )
 
 // A client believes in what it holds for its timeout after each message from the gateway. So the
@@ -66,6 +65,7 @@ func nativeOptions(timeout time.Duration, description string) []client.SessionOp
 type start struct {
 	path        string // of the cluster
 	session     uint64 // 0: a new one
+	isNew       bool   // session was started for this, and its client does not know it yet
 	timeout     time.Duration
 	description string
 	seqNo       uint64
@@ -77,6 +77,7 @@ type session struct {
 	c       *cluster
 	native  *client.Session
 	id      uint64
+	key     gateway.Key
 	timeout time.Duration // the client's
 
 	mu    sync.Mutex
@@ -103,18 +104,19 @@ func (c *cluster) startSession(ctx context.Context, st start) (*session, error) 
 	if err != nil {
 		return nil, err
 	}
-	if st.seqNo > 0 { // the cluster must know it, to refuse lower ones
-		attached, err := c.attach(ctx, ctx, n, native.ID(), st)
-		if err != nil {
-			go func() { _ = native.Close(c.g.ctx) }()
-			return nil, err
-		}
-		native = attached
+	if st.seqNo == 0 {
+		return c.adopt(native, st), nil
 	}
-	return c.adopt(native, st), nil
+	// The cluster must know seq_no, to refuse lower ones.
+	st.session, st.isNew = native.ID(), true
+	s, err := c.restoreSession(ctx, st)
+	if err != nil { // stop it under its first epoch; if the attach comes before, runRestore does
+		go func() { _ = native.Close(c.g.ctx) }()
+	}
+	return s, err
 }
 
-// restoring is a restore in progress.
+// restoring is an attach in progress: of a restore, or of a start with a seq_no.
 type restoring struct {
 	done chan struct{} // closed when session or err is set
 
@@ -124,13 +126,19 @@ type restoring struct {
 	err     error
 }
 
-var errLate = protocol.Errorf(protocol.StatusUnavailable, "the cluster did not answer within %s; restore the session again", answerTimeout)
+var errWrongKey = protocol.Errorf(protocol.StatusBadSession, "the protection key is not this session's")
+
+var errLate = protocol.Errorf(protocol.StatusUnavailable, "the cluster did not answer within %s; try again", answerTimeout)
 
 // restoreSession attaches an existing session. The attach goes on until the cluster has answered,
 // also when the client has given up: it may have been carried out, and then the session must end
 // with its timeout and not live as long as this gateway. Each session has one such attach at a
-// time.
+// time. A key that is not the session's is refused here if this gateway knows better: strangers
+// must not delay the client, or the session's end.
 func (c *cluster) restoreSession(ctx context.Context, st start) (*session, error) {
+	if !c.isKey(st.session, st.key) {
+		return nil, errWrongKey
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	r := &restoring{done: make(chan struct{})}
@@ -181,7 +189,11 @@ func (c *cluster) runRestore(ctx context.Context, r *restoring, st start) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session, r.err = s, err
-	if r.left && s != nil {
+	switch {
+	case !r.left || s == nil:
+	case st.isNew: // nobody knows its id
+		go func() { _ = s.stop() }()
+	default:
 		s.leave()
 	}
 	c.mu.Lock()
@@ -201,12 +213,12 @@ func (c *cluster) attach(asked, ctx context.Context, n *client.Node, id uint64, 
 			return nil, err
 		}
 		if try > 1 && info.Epoch == last {
-			return nil, protocol.Errorf(protocol.StatusBadSession, "the protection key is not this session's")
+			return nil, errWrongKey
 		}
 		last = info.Epoch
-		epoch, number, ok := nextEpoch(last, st.seqNo)
-		if !ok {
-			return nil, protocol.Errorf(protocol.StatusBadSession, "seq_no %d is lower than %d, the session's last one; a later stream has it", st.seqNo, last>>seqNoShift)
+		epoch, number, err := nextEpoch(last, st.seqNo)
+		if err != nil {
+			return nil, err
 		}
 		native, err := gateway.Attach(ctx, n, gateway.Takeover{Session: id, Key: st.key, Epoch: epoch, FirstNumber: number}, nativeOptions(st.timeout, st.description)...)
 		if err == nil || protocol.StatusOf(err) != protocol.StatusBadSession || try == maxRestoreTries {
@@ -217,13 +229,21 @@ func (c *cluster) attach(asked, ctx context.Context, n *client.Node, id uint64, 
 
 // adopt keeps a session attached from now on. A session with the same id was taken over by it.
 func (c *cluster) adopt(native *client.Session, st start) *session {
-	s := &session{c: c, native: native, id: native.ID(), timeout: st.timeout}
+	s := &session{c: c, native: native, id: native.ID(), key: st.key, timeout: st.timeout}
 	c.mu.Lock()
 	c.sessions[s.id] = s
 	c.mu.Unlock()
 	c.g.metrics.sessions.Add(1)
 	context.AfterFunc(native.Context(), s.over)
 	return s
+}
+
+// isKey is false if this gateway keeps the session attached, and its key is another one.
+func (c *cluster) isKey(id uint64, key gateway.Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sessions[id]
+	return s == nil || subtle.ConstantTimeCompare(s.key[:], key[:]) == 1
 }
 
 // over is called when the session has ended, or belongs to somebody else.
@@ -251,16 +271,17 @@ func (s *session) leave() {
 	}
 }
 
-// expire stops a session whose client did not return. A restore that is in progress comes first.
+// expire stops a session whose client did not return. The restore that is in progress comes first,
+// and none that begins later.
 func (s *session) expire() {
 	s.c.mu.Lock()
-	restoring := s.c.restoring[s.id] != nil
+	restoring := s.c.restoring[s.id]
 	s.c.mu.Unlock()
-	if restoring {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.timer.Reset(restoreRecheck)
-		return
+	if restoring != nil {
+		select {
+		case <-restoring.done:
+		case <-s.c.g.ctx.Done():
+		}
 	}
 	if s.native.Err() != nil {
 		return

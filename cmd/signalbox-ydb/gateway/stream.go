@@ -76,12 +76,14 @@ func (st *stream) run() error {
 		return grpcstatus.Error(codes.InvalidArgument, "the first message of a session must be a SessionStart")
 	}
 	sess, release, err := st.open(asked)
+	if err != nil {
+		st.g.metrics.refused.Add(1)
+		st.g.delays.wait(st.ctx, st.g.ctx)
+	}
 	if isUnauthenticated(err) {
-		st.delayFailure()
 		return grpcstatus.Error(codes.Unauthenticated, err.Error())
 	}
 	if err != nil {
-		st.delayFailure()
 		return st.rpc.Send(failure(statusOf(err), err))
 	}
 	defer release()
@@ -90,7 +92,7 @@ func (st *stream) run() error {
 	st.g.metrics.streams.Add(1)
 	defer st.g.metrics.streams.Add(-1)
 	st.live = newLiveness(sess.timeout)
-	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail)
+	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail, &st.g.metrics.outbox)
 	st.ops = newOperations(st)
 	st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_SessionStarted_{
 		SessionStarted: &Ydb_Coordination.SessionResponse_SessionStarted{SessionId: sess.id, TimeoutMillis: uint64(sess.timeout.Milliseconds())},
@@ -106,7 +108,7 @@ func (st *stream) open(asked *Ydb_Coordination.SessionRequest_SessionStart) (ses
 	}
 	ctx, cancel := context.WithTimeout(st.ctx, answerTimeout)
 	defer cancel()
-	c, release, err := st.g.clusters.use(ctx, tokenOf(st.ctx))
+	c, release, err := st.g.clusters.use(ctx, tokenOf(st.ctx), hostOf(st.ctx))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -137,18 +139,6 @@ func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.Sessio
 	s.session, s.seqNo, s.description = asked.GetSessionId(), asked.GetSeqNo(), asked.GetDescription()
 	s.timeout = min(time.Duration(asked.GetTimeoutMillis())*time.Millisecond, maxTimeout)
 	return s, nil
-}
-
-// delayFailure holds back the answer to a SessionStart that failed.
-func (st *stream) delayFailure() {
-	st.g.metrics.refused.Add(1)
-	t := time.NewTimer(st.g.delays.failed(hostOf(st.ctx), time.Now()))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-st.ctx.Done():
-	case <-st.g.ctx.Done():
-	}
 }
 
 // serve works until the stream ends. The result is that of the call: YDB reports failures in a
@@ -279,8 +269,9 @@ func (st *stream) isOver(err error) bool {
 	return err != nil && (st.ctx.Err() != nil || st.sess.native.Err() != nil || errors.Is(err, client.ErrSessionClosed))
 }
 
-// period of pings is a third of the timeout, at most maxPing. A client without a timeout is pinged
-// too.
+// period of pings is a third of the timeout, at most maxPing. A timeout of 0 cannot be kept alive,
+// so the pings find a silent client only. YDB pings such a client each 10 ms, its shortest period,
+// because there one missing pong ends the stream. Here silence counts after 5 s.
 const (
 	pingShare = 3
 	maxPing   = 2 * time.Second
@@ -301,7 +292,10 @@ type liveness struct {
 }
 
 func newLiveness(timeout time.Duration) *liveness {
-	period := min(max(timeout/pingShare, minPing), maxPing)
+	period := maxPing
+	if timeout > 0 {
+		period = min(max(timeout/pingShare, minPing), maxPing)
+	}
 	return &liveness{period: period, limit: max(2*period, silence), last: time.Now(), ping: randomNumber()}
 }
 

@@ -37,13 +37,15 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		req.Watch |= client.OnOwners
 	}
 	o.inOrder(name, func(answered func()) {
+		slots := o.short
 		if req.Owners || req.Waiters {
-			select {
-			case o.describes <- struct{}{}:
-				defer func() { <-o.describes }()
-			case <-o.st.ctx.Done():
-				return
-			}
+			slots = o.long
+		}
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-o.st.ctx.Done():
+			return
 		}
 		armed := o.beginArming(name, req.Watch != 0)
 		sem, fired, err := gateway.Describe(o.st.ctx, o.st.sess.native, req)
@@ -56,10 +58,15 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		if err != nil {
 			reply = answer(nil, false, err)
 		}
+		room := o.st.out.claim(reply)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		defer armed()
+		if !room {
+			return // the stream is over
+		}
 		if o.st.isOver(err) {
+			o.st.out.unclaim(reply)
 			return
 		}
 		var w *watch
@@ -70,7 +77,7 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 				o.watches[name] = w
 			}
 		}
-		o.st.out.putThen(reply, guarded, o.leaver(size))
+		o.st.out.putClaimed(reply, o.leaver(size))
 		if w != nil {
 			go o.awaitChange(w, fired)
 		}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
-	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
@@ -56,18 +55,16 @@ func TestKilledGateway(t *testing.T) {
 	second, _ := startGateway(t, endpoints)
 	one, two := dialRaw(t, first), dialRaw(t, second)
 	path := node(t, two)
-	timeout := func(ms uint64) func(*Ydb_Coordination.SessionRequest_SessionStart) {
-		return func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = ms }
-	}
-	returns, gone := newSession(t, one, path, timeout(patienceMillis)), newSession(t, one, path, timeout(1000))
-	waits := newSession(t, one, path, timeout(patienceMillis))
+	returns := newSession(t, one, path, withTimeout(patienceMillis))
+	gone := newSession(t, one, path, withTimeout(1000))
+	waits := newSession(t, one, path, withTimeout(patienceMillis))
 	returns.acquire(1, "kept", forever, 0, "", true)
 	returns.expect("1 acquired=true")
 	gone.acquire(1, "lost", forever, 0, "", true)
 	gone.expect("1 acquired=true")
 	waits.acquire(1, "kept", forever, forever, "", true)
 	waits.expect("1 pending")
-	behind := newSession(t, two, path, timeout(patienceMillis))
+	behind := newSession(t, two, path, withTimeout(patienceMillis))
 	behind.acquire(1, "kept", forever, forever, "", true)
 	behind.expect("1 pending")
 	behind.acquire(2, "lost", forever, forever, "", true)
@@ -108,15 +105,35 @@ func TestClosedGateway(t *testing.T) {
 	again.expect("1 released=true")
 }
 
+// TestSilentCluster: when the cluster answers nothing for longer than a session's timeout, its
+// stream fails with UNAVAILABLE. The streams of longer ones go on as if nothing had been.
+func TestSilentCluster(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t, servertest.RealTime())
+	address, _ := startGateway(t, []string{srv.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	brief := newSession(t, cc, path, withTimeout(500))
+	long := newSession(t, cc, path, withTimeout(patienceMillis))
+	long.acquire(1, "lock", forever, 0, "", true)
+	long.expect("1 acquired=true")
+	srv.Pause()
+	long.create(2, "sem", 1, "")
+	brief.failed(Ydb.StatusIds_UNAVAILABLE)
+	srv.Resume()
+	long.expect("2 created")
+	long.release(3, "lock")
+	long.expect("3 released=true")
+}
+
 // TestKilledLeaders: changes of leaders show nothing on a stream but a watch that may have missed
 // one. What is held stays held, requests are answered once, and waits go on.
 func TestKilledLeaders(t *testing.T) {
 	t.Parallel()
-	cluster := servertest.StartCluster(t, 3)
-	address, _ := startGateway(t, cluster.Addrs())
+	cluster, address := ownCluster(t)
 	cc := dialRaw(t, address)
 	path := node(t, cc)
-	long := func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = patienceMillis }
+	long := withTimeout(patienceMillis)
 	holder, waiter := newSession(t, cc, path, long), newSession(t, cc, path, long)
 	// answer is the next message but the end of a watch, which any change of leaders may cause.
 	answer := func(s *rawStream) string {
@@ -136,8 +153,9 @@ func TestKilledLeaders(t *testing.T) {
 	}
 	// Watches of all, which end as changed whether or not there was one.
 	for i := range uint64(names) {
-		holder.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 100 + i, Name: name(i), WatchData: true})
-		if got, want := answer(holder), fmt.Sprintf(`%d described "" %d/%d ephemeral=true watch=true`, 100+i, uint64(forever), uint64(forever)); got != want {
+		holder.describe(&describeSemaphore{ReqId: 100 + i, Name: name(i), WatchData: true})
+		want := fmt.Sprintf(`%d described "" %d/%[2]d ephemeral=true watch=true`, 100+i, uint64(forever))
+		if got := answer(holder); got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}
 	}

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
-
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
@@ -56,15 +54,17 @@ func TestIdleSessions(t *testing.T) {
 	for range sessions / perConnection {
 		cc := dialRaw(t, address)
 		for range perConnection {
-			newSession(t, cc, path, func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = 10_000 })
+			newSession(t, cc, path, withTimeout(10_000))
 		}
 	}
 	started := time.Since(from)
 	_, cpuFrom := usage(t, pid)
 	time.Sleep(idle) // the measurement itself
 	memory, cpuTo := usage(t, pid)
-	t.Logf("%d sessions over %d connections, started in %v: %.0f MiB more, %.1f KiB each; %.1f %% of a core while idle",
-		sessions, sessions/perConnection, started.Round(time.Millisecond), float64(memory-before)/(1<<20), float64(memory-before)/sessions/1024,
+	more := float64(memory - before)
+	started = started.Round(time.Millisecond)
+	t.Logf("%d sessions over %d connections, started in %v", sessions, sessions/perConnection, started)
+	t.Logf("%.0f MiB more, %.1f KiB each; %.1f %% of a core while idle", more/(1<<20), more/sessions/1024,
 		100*(cpuTo-cpuFrom).Seconds()/idle.Seconds())
 }
 
@@ -112,5 +112,6 @@ func TestAddedLatency(t *testing.T) {
 	at := func(d []time.Duration, p int) time.Duration {
 		return d[len(d)*p/100].Round(time.Microsecond)
 	}
-	t.Logf("an acquire: p50 %v by the SDK, %v through the gateway; p99 %v and %v", at(direct, 50), at(through, 50), at(direct, 99), at(through, 99))
+	t.Logf("an acquire: p50 %v by the SDK, %v through the gateway; p99 %v and %v",
+		at(direct, 50), at(through, 50), at(direct, 99), at(through, 99))
 }

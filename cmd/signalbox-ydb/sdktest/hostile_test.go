@@ -1,20 +1,24 @@
 package sdktest
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
-	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	pb "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
+	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Operations"
 	"github.com/ydb-platform/ydb-go-sdk/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
@@ -32,9 +36,7 @@ import (
 // others go on.
 func TestFlood(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
+	cc, path := oneGateway(t)
 	const floods = 50
 	var all sync.WaitGroup
 	stop := make(chan struct{})
@@ -42,7 +44,7 @@ func TestFlood(t *testing.T) {
 	failures := 0
 	for range floods {
 		all.Go(func() {
-			flood := dialRaw(t, address)
+			flood := dialRaw(t, cc.Target())
 			for {
 				select {
 				case <-stop:
@@ -50,7 +52,7 @@ func TestFlood(t *testing.T) {
 				default:
 				}
 				s := openStream(t, flood)
-				s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: path + "-none", TimeoutMillis: 5000})
+				s.start(&sessionStart{Path: path + "-none", TimeoutMillis: 5000})
 				s.failed(Ydb.StatusIds_NOT_FOUND)
 				mu.Lock()
 				failures++
@@ -86,13 +88,13 @@ func TestFlood(t *testing.T) {
 // TestLongHeaders: the gateway does not take headers that would fill its memory.
 func TestLongHeaders(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
+	cc, path := oneGateway(t)
 	ctx := metadata.AppendToOutgoingContext(testContext(t), "x-ydb-auth-ticket", strings.Repeat("x", 100<<10))
-	if _, err := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc).ListEndpoints(ctx, &Ydb_Discovery.ListEndpointsRequest{}); err == nil {
+	c := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc)
+	if _, err := c.ListEndpoints(ctx, &Ydb_Discovery.ListEndpointsRequest{}); err == nil {
 		t.Fatal("a token of 100 KiB is taken")
 	}
-	node(t, cc)
+	dropNode(t, cc, path)
 }
 
 // TestInFlight: a stream that sends requests without end is refused, and not the memory's end.
@@ -102,7 +104,7 @@ func TestInFlight(t *testing.T) {
 	address, _ := startGateway(t, []string{cluster.Addr()})
 	cc := dialRaw(t, address)
 	path := node(t, cc)
-	s := newSession(t, cc, path, func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = patienceMillis })
+	s := newSession(t, cc, path, withTimeout(patienceMillis))
 	cluster.Pause() // nothing is answered meanwhile
 	for i := range uint64(2000) {
 		s.create(i, fmt.Sprint("n", i), 1, "")
@@ -128,7 +130,7 @@ func TestSilentClient(t *testing.T) {
 	address, g := startGateway(t, sharedCluster(t).Addrs())
 	cc := dialRaw(t, address)
 	path := node(t, cc)
-	s := newSession(t, cc, path, func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = 200 })
+	s := newSession(t, cc, path, withTimeout(200))
 	s.acquire(1, "lock", forever, 0, "", true)
 	s.expect("1 acquired=true")
 	s.setMute(true)
@@ -137,27 +139,29 @@ func TestSilentClient(t *testing.T) {
 	other.expect("1 pending")
 	s.failed(Ydb.StatusIds_TIMEOUT)
 	other.expect("1 acquired=true")
-	var b strings.Builder
-	g.Metrics().Write(&b)
-	if !strings.Contains(b.String(), "signalbox_ydb_streams_silent_total 1\n") || !strings.Contains(b.String(), "signalbox_ydb_sessions 1\n") {
-		t.Fatal(b.String())
+	if silent := metric(t, g, "streams_silent_total"); silent != 1 {
+		t.Fatalf("%d silent streams", silent)
+	}
+	if sessions := metric(t, g, "sessions"); sessions != 1 {
+		t.Fatalf("%d sessions", sessions)
 	}
 }
 
-// TestTokens: a client's token is what the cluster goes by; a missing right is refused for the
-// request, and the session lives.
-func TestTokens(t *testing.T) {
-	t.Parallel()
+// guardedCluster is a cluster with authentication. Each identity has a token, and its right on
+// /guarded.
+func guardedCluster(t *testing.T, rights map[string]string) (cluster *servertest.Server, tokens map[string]string) {
+	t.Helper()
 	const root = "the administrator of this test"
-	cluster := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Auth, c.AdminToken = true, root }))
+	guarded := func(c *server.Config) { c.Auth, c.AdminToken = true, root }
+	cluster = servertest.Start(t, servertest.RealTime(), servertest.Config(guarded))
 	ctx := testContext(t)
 	c, err := client.Open(ctx, client.Config{Endpoints: []string{cluster.Addr()}, Token: []byte(root)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	tokens := make(map[string]string)
-	for name, right := range map[string]string{"reader": "read", "user": "use", "boss": "admin"} {
+	tokens = make(map[string]string)
+	for name, right := range rights {
 		token, err := admin.New(c).CreateToken(ctx, "of-"+name, name)
 		if err != nil {
 			t.Fatal(err)
@@ -167,19 +171,36 @@ func TestTokens(t *testing.T) {
 		}
 		tokens[name] = token.Secret
 	}
+	return cluster, tokens
+}
+
+// whoAmI asks whose token it is.
+func whoAmI(ctx context.Context, cc *grpc.ClientConn, token string) (*Ydb_Operations.Operation, error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "x-ydb-auth-ticket", token)
+	got, err := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc).WhoAmI(ctx, &Ydb_Discovery.WhoAmIRequest{})
+	return got.GetOperation(), err
+}
+
+// TestTokens: a client's token is what the cluster goes by; a missing right is refused for the
+// request, and the session lives.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	cluster, tokens := guardedCluster(t, map[string]string{"reader": "read", "user": "use", "boss": "admin"})
+	ctx := testContext(t)
 	address, _ := startGateway(t, []string{cluster.Addr()})
 	cc := dialRaw(t, address)
 	as := func(name string) []string { return []string{"x-ydb-auth-ticket", tokens[name]} }
 	call := func(name string, want Ydb.StatusIds_StatusCode) {
 		t.Helper()
-		got, err := Ydb_Coordination_V1.NewCoordinationServiceClient(cc).CreateNode(metadata.AppendToOutgoingContext(ctx, as(name)...), &Ydb_Coordination.CreateNodeRequest{Path: "/local/guarded/" + name})
+		as := metadata.AppendToOutgoingContext(ctx, as(name)...)
+		got, err := coordinationOf(cc).CreateNode(as, &pb.CreateNodeRequest{Path: "/local/guarded/" + name})
 		outcome(t, got.GetOperation(), err, want, nil)
 	}
 	call("boss", Ydb.StatusIds_SUCCESS)
 	call("reader", Ydb.StatusIds_UNAUTHORIZED)
 	start := func(name string) *rawStream {
 		s := openStream(t, cc, as(name)...)
-		s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: "/local/guarded/boss", TimeoutMillis: 5000, ProtectionKey: []byte("key")})
+		s.start(&sessionStart{Path: "/local/guarded/boss", TimeoutMillis: 5000, ProtectionKey: []byte("key")})
 		return s
 	}
 	user := start("user").started()
@@ -194,11 +215,13 @@ func TestTokens(t *testing.T) {
 	reader := start("reader").started()
 	reader.create(1, "other", 1, "")
 	reader.expect("1 created UNAUTHORIZED")
-	reader.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 2, Name: "sem"})
+	reader.describe(&describeSemaphore{ReqId: 2, Name: "sem"})
 	reader.expect(`2 described "" 0/1 ephemeral=false watch=false`)
 	// Nobody else's session, even with the key.
 	theirs := openStream(t, cc, as("boss")...)
-	theirs.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: "/local/guarded/boss", SessionId: user.id, SeqNo: 1, TimeoutMillis: 5000, ProtectionKey: []byte("key")})
+	theirs.start(&sessionStart{
+		Path: "/local/guarded/boss", SessionId: user.id, SeqNo: 1, TimeoutMillis: 5000, ProtectionKey: []byte("key"),
+	})
 	theirs.failed(Ydb.StatusIds_BAD_SESSION)
 	// A cluster with authentication takes neither anonymous callers nor wrong tokens.
 	tokens["nobody"], tokens["wrong"] = "", "no such token"
@@ -207,8 +230,7 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = Ydb_Discovery_V1.NewDiscoveryServiceClient(cc).WhoAmI(metadata.AppendToOutgoingContext(ctx, as("wrong")...), &Ydb_Discovery.WhoAmIRequest{})
-	if grpcstatus.Code(err) != codes.Unauthenticated {
+	if _, err := whoAmI(ctx, cc, "wrong"); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Fatal(err)
 	}
 	db := openSDK(t, address, ydb.WithAccessTokenCredentials(tokens["user"]))
@@ -216,6 +238,90 @@ func TestTokens(t *testing.T) {
 		t.Fatal(who, err)
 	}
 	sdkSession(t, db, "/local/guarded/boss")
+}
+
+// TestWrongTokens: calls with wrong tokens, each with another one and more than the gateway has
+// places for connections, harm no honest client: neither one that is connected nor a new one.
+func TestWrongTokens(t *testing.T) {
+	t.Parallel()
+	cluster, tokens := guardedCluster(t, map[string]string{"known": "use", "new": "use"})
+	address, g := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	works := func(cc *grpc.ClientConn, name string) {
+		t.Helper()
+		op, err := whoAmI(testContext(t), cc, tokens[name])
+		outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
+	}
+	works(cc, "known")
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	var all sync.WaitGroup
+	var refused, overloaded atomic.Int64
+	flood := dialRaw(t, address)
+	for i := range 1500 {
+		all.Go(func() {
+			for j := 0; ctx.Err() == nil; j++ {
+				op, err := whoAmI(ctx, flood, fmt.Sprintf("wrong %d %d", i, j))
+				switch {
+				case ctx.Err() != nil:
+				case grpcstatus.Code(err) == codes.Unauthenticated:
+					refused.Add(1)
+				case op.GetStatus() == Ydb.StatusIds_OVERLOADED:
+					overloaded.Add(1)
+				default:
+					t.Errorf("a wrong token is answered %v %v", op, err)
+					return
+				}
+			}
+		})
+	}
+	await(t, "a flood", func() bool { return refused.Load() >= 20 && overloaded.Load() >= 1500 })
+	for range 50 {
+		works(cc, "known")
+	}
+	far := dialRaw(t, address, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}} // another host
+		return d.DialContext(ctx, "tcp", address)
+	}))
+	works(far, "new")
+	cancel()
+	all.Wait()
+	if n := metric(t, g, "cluster_connections"); n != 2 {
+		t.Errorf("%d connections to the cluster", n)
+	}
+	t.Logf("%d calls with wrong tokens, of which the cluster was asked about %d",
+		refused.Load()+overloaded.Load(), metric(t, g, "tokens_refused_total"))
+}
+
+// TestSlowReader: descriptions wait for a client that reads slowly, and the stream goes on.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	address, g := startGateway(t, sharedCluster(t).Addrs())
+	cc := dialRaw(t, address)
+	s := newSession(t, cc, node(t, cc), withTimeout(patienceMillis))
+	s.create(1, "config", 1, strings.Repeat("x", 1<<20))
+	s.expect("1 created")
+	s.setPaused(true)
+	const describes = 100
+	for i := range uint64(describes) {
+		s.describe(&describeSemaphore{ReqId: 100 + i, Name: "config"})
+	}
+	await(t, "a full outbox", func() bool {
+		s.ping(1) // nothing else is heard of a client that reads nothing
+		return metric(t, g, "outbox_bytes") > 59<<20
+	})
+	s.setPaused(false)
+	for next := uint64(100); next < 100+describes; {
+		m := s.next()
+		switch r := m.GetDescribeSemaphoreResult(); {
+		case m.GetPong() != nil:
+		case r.GetReqId() == next && r.GetStatus() == Ydb.StatusIds_SUCCESS:
+			next++
+		default:
+			t.Fatalf("%.100s, and not the answer to %d", text(m), next)
+		}
+	}
+	await(t, "an empty outbox", func() bool { return metric(t, g, "outbox_bytes") == 0 })
 }
 
 // TestTLS: YDB's SDK connects with grpcs, and discovery says so.
@@ -228,7 +334,8 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, _ := startGateway(t, sharedCluster(t).Addrs(), func(cfg *gateway.Config) { cfg.TLS = c.Server() })
-	db, err := ydb.Open(testContext(t), "grpcs://"+address+"/local", ydb.WithTLSConfig(&tls.Config{RootCAs: authority.Pool()}))
+	trust := ydb.WithTLSConfig(&tls.Config{RootCAs: authority.Pool()})
+	db, err := ydb.Open(testContext(t), "grpcs://"+address+"/local", trust)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +367,7 @@ func TestLongDescription(t *testing.T) {
 		if i != 58 && i != 61 {
 			continue
 		}
-		s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 2, Name: "wide", IncludeOwners: true})
+		s.describe(&describeSemaphore{ReqId: 2, Name: "wide", IncludeOwners: true})
 		got := s.next().GetDescribeSemaphoreResult()
 		switch owners := len(got.GetSemaphoreDescription().GetOwners()); {
 		case i == 58 && (got.GetStatus() != Ydb.StatusIds_SUCCESS || owners != 59):
@@ -269,7 +376,7 @@ func TestLongDescription(t *testing.T) {
 			t.Fatalf("%v, %d owners of 62", got.GetStatus(), owners)
 		}
 	}
-	s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 3, Name: "wide"})
+	s.describe(&describeSemaphore{ReqId: 3, Name: "wide"})
 	s.expect(fmt.Sprintf(`3 described "" 62/%d ephemeral=false watch=false`, uint64(forever)))
 }
 
@@ -284,18 +391,14 @@ func TestManyTokens(t *testing.T) {
 	cc := dialRaw(t, address)
 	path := node(t, cc)
 	s := openStream(t, cc, "x-ydb-auth-ticket", "with a session")
-	s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: path, TimeoutMillis: patienceMillis})
+	s.start(&sessionStart{Path: path, TimeoutMillis: patienceMillis})
 	s.started()
-	c := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc)
 	for i := range 1100 {
-		ctx := metadata.AppendToOutgoingContext(testContext(t), "x-ydb-auth-ticket", fmt.Sprint("token ", i))
-		who, err := c.WhoAmI(ctx, &Ydb_Discovery.WhoAmIRequest{})
-		outcome(t, who.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
+		op, err := whoAmI(testContext(t), cc, fmt.Sprint("token ", i))
+		outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
 	}
-	var b strings.Builder
-	g.Metrics().Write(&b)
-	if !strings.Contains(b.String(), "signalbox_ydb_cluster_connections 1000\n") {
-		t.Fatal(b.String())
+	if n := metric(t, g, "cluster_connections"); n != 1000 {
+		t.Fatalf("%d connections to the cluster", n)
 	}
 	s.create(1, "sem", 1, "")
 	s.expect("1 created")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
-	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	pb "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -53,7 +53,8 @@ func runGateway(args []string) {
 	if args[0] != "-" {
 		advertise = append(advertise, args[0])
 	}
-	g, err := gateway.New(gateway.Config{Cluster: client.Config{Endpoints: args[1:]}, Database: "/local", Advertise: advertise})
+	cluster := client.Config{Endpoints: args[1:]}
+	g, err := gateway.New(gateway.Config{Cluster: cluster, Database: "/local", Advertise: advertise})
 	if err != nil {
 		panic(err)
 	}
@@ -87,13 +88,17 @@ func testContext(t testing.TB) context.Context {
 }
 
 // startGateway serves the cluster at a free port until the test ends.
-func startGateway(t testing.TB, endpoints []string, change ...func(*gateway.Config)) (address string, g *gateway.Gateway) {
+func startGateway(
+	t testing.TB, endpoints []string, change ...func(*gateway.Config),
+) (address string, g *gateway.Gateway) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := gateway.Config{Cluster: client.Config{Endpoints: endpoints}, Database: "/local", Advertise: []string{l.Addr().String()}}
+	cfg := gateway.Config{
+		Cluster: client.Config{Endpoints: endpoints}, Database: "/local", Advertise: []string{l.Addr().String()},
+	}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -111,9 +116,10 @@ func startGateway(t testing.TB, endpoints []string, change ...func(*gateway.Conf
 	return l.Addr().String(), g
 }
 
-func dialRaw(t testing.TB, address string) *grpc.ClientConn {
+func dialRaw(t testing.TB, address string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	cc, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := grpc.NewClient(address, append(opts, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +127,67 @@ func dialRaw(t testing.TB, address string) *grpc.ClientConn {
 	return cc
 }
 
+func coordinationOf(cc *grpc.ClientConn) Ydb_Coordination_V1.CoordinationServiceClient {
+	return Ydb_Coordination_V1.NewCoordinationServiceClient(cc)
+}
+
+// oneGateway is a gateway of the shared cluster, by a connection to it, and a node.
+func oneGateway(t testing.TB) (cc *grpc.ClientConn, path string) {
+	t.Helper()
+	address, _ := startGateway(t, sharedCluster(t).Addrs())
+	cc = dialRaw(t, address)
+	return cc, node(t, cc)
+}
+
+// twoGateways are gateways of the shared cluster, by connections to them, and a node.
+func twoGateways(t testing.TB, change ...func(*gateway.Config)) (one, two *grpc.ClientConn, path string) {
+	t.Helper()
+	a, _ := startGateway(t, sharedCluster(t).Addrs(), change...)
+	b, _ := startGateway(t, sharedCluster(t).Addrs(), change...)
+	one, two = dialRaw(t, a), dialRaw(t, b)
+	return one, two, node(t, one)
+}
+
+// ownCluster is a cluster that the test may harm, and the address of a gateway of it.
+func ownCluster(t testing.TB) (cluster *servertest.Cluster, address string) {
+	t.Helper()
+	cluster = servertest.StartCluster(t, 3)
+	address, _ = startGateway(t, cluster.Addrs())
+	return cluster, address
+}
+
+// nativeNode is a node as signalbox's own SDK sees it.
+func nativeNode(t testing.TB, endpoints []string, path string) *client.Node {
+	t.Helper()
+	c, err := client.Dial(testContext(t), endpoints...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	n, err := c.Node(testContext(t), strings.TrimPrefix(path, "/local"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// metric is one of the gateway's metrics, by its name without the prefix.
+func metric(t testing.TB, g *gateway.Gateway, name string) (value int64) {
+	t.Helper()
+	var b strings.Builder
+	g.Metrics().Write(&b)
+	_, rest, _ := strings.Cut(b.String(), "\nsignalbox_ydb_"+name+" ")
+	if _, err := fmt.Sscan(rest, &value); err != nil {
+		t.Fatalf("%s: %v in\n%s", name, err, b.String())
+	}
+	return value
+}
+
 // node makes a coordination node of the test's own, and gives its path as clients name it.
 func node(t testing.TB, cc *grpc.ClientConn) string {
 	t.Helper()
 	path := "/local/" + strings.NewReplacer("/", "-", "#", "-").Replace(t.Name())
-	got, err := Ydb_Coordination_V1.NewCoordinationServiceClient(cc).CreateNode(testContext(t), &Ydb_Coordination.CreateNodeRequest{Path: path})
+	got, err := coordinationOf(cc).CreateNode(testContext(t), &pb.CreateNodeRequest{Path: path})
 	if err != nil || got.GetOperation().GetStatus() != Ydb.StatusIds_SUCCESS {
 		t.Fatal(got, err)
 	}
@@ -133,8 +195,10 @@ func node(t testing.TB, cc *grpc.ClientConn) string {
 }
 
 type (
-	request  = Ydb_Coordination.SessionRequest
-	response = Ydb_Coordination.SessionResponse
+	request           = pb.SessionRequest
+	response          = pb.SessionResponse
+	sessionStart      = pb.SessionRequest_SessionStart
+	describeSemaphore = pb.SessionRequest_DescribeSemaphore
 )
 
 // rawStream is one stream of Session. It answers pings by itself, unless mute.
@@ -149,24 +213,31 @@ type rawStream struct {
 
 	mu   sync.Mutex
 	mute bool
+
+	reading sync.Mutex // held by whoever reads, or has nobody read
 }
 
 func openStream(t testing.TB, cc *grpc.ClientConn, headers ...string) *rawStream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), headers...))
 	t.Cleanup(cancel)
-	rpc, err := Ydb_Coordination_V1.NewCoordinationServiceClient(cc).Session(ctx)
+	rpc, err := coordinationOf(cc).Session(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &rawStream{t: t, rpc: rpc, cancel: cancel, got: make(chan *response, 1000), pings: make(chan uint64, 1000), ended: make(chan error, 1)}
+	s := &rawStream{
+		t: t, rpc: rpc, cancel: cancel,
+		got: make(chan *response, 1000), pings: make(chan uint64, 1000), ended: make(chan error, 1),
+	}
 	go s.read()
 	return s
 }
 
 func (s *rawStream) read() {
 	for {
+		s.reading.Lock()
 		m, err := s.rpc.Recv()
+		s.reading.Unlock()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = nil
@@ -179,7 +250,8 @@ func (s *rawStream) read() {
 			mute := s.mute
 			s.mu.Unlock()
 			if !mute {
-				s.send(&request{Request: &Ydb_Coordination.SessionRequest_Pong{Pong: &Ydb_Coordination.SessionRequest_PingPong{Opaque: p.GetOpaque()}}})
+				pong := &pb.SessionRequest_PingPong{Opaque: p.GetOpaque()}
+				s.send(&request{Request: &pb.SessionRequest_Pong{Pong: pong}})
 			}
 			select {
 			case s.pings <- p.GetOpaque():
@@ -197,6 +269,15 @@ func (s *rawStream) setMute(on bool) {
 	s.mute = on
 }
 
+// setPaused has the stream not be read any more, after the next message.
+func (s *rawStream) setPaused(on bool) {
+	if on {
+		s.reading.Lock()
+	} else {
+		s.reading.Unlock()
+	}
+}
+
 // send sends a request; whether the stream has ended shows when it is read.
 func (s *rawStream) send(m *request) {
 	s.mu.Lock()
@@ -204,8 +285,8 @@ func (s *rawStream) send(m *request) {
 	_ = s.rpc.Send(m)
 }
 
-func (s *rawStream) start(m *Ydb_Coordination.SessionRequest_SessionStart) {
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_SessionStart_{SessionStart: m}})
+func (s *rawStream) start(m *sessionStart) {
+	s.send(&request{Request: &pb.SessionRequest_SessionStart_{SessionStart: m}})
 }
 
 // next is the next message but pings.
@@ -274,9 +355,9 @@ func (s *rawStream) end() error {
 	}
 }
 
-func newSession(t testing.TB, cc *grpc.ClientConn, path string, change ...func(*Ydb_Coordination.SessionRequest_SessionStart)) *rawStream {
+func newSession(t testing.TB, cc *grpc.ClientConn, path string, change ...func(*sessionStart)) *rawStream {
 	t.Helper()
-	m := &Ydb_Coordination.SessionRequest_SessionStart{Path: path, TimeoutMillis: 5000, ProtectionKey: []byte("key"), Description: t.Name()}
+	m := &sessionStart{Path: path, TimeoutMillis: 5000, ProtectionKey: []byte("key"), Description: t.Name()}
 	for _, f := range change {
 		f(m)
 	}
@@ -285,46 +366,58 @@ func newSession(t testing.TB, cc *grpc.ClientConn, path string, change ...func(*
 	return s.started()
 }
 
+// withTimeout is a session timeout for newSession, in milliseconds.
+func withTimeout(ms uint64) func(*sessionStart) {
+	return func(m *sessionStart) { m.TimeoutMillis = ms }
+}
+
 // restore opens a stream for a session that exists.
 func restore(t testing.TB, cc *grpc.ClientConn, path string, id, seqNo uint64, key string) *rawStream {
 	t.Helper()
 	s := openStream(t, cc)
-	s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: path, SessionId: id, TimeoutMillis: 5000, SeqNo: seqNo, ProtectionKey: []byte(key)})
+	s.start(&sessionStart{Path: path, SessionId: id, TimeoutMillis: 5000, SeqNo: seqNo, ProtectionKey: []byte(key)})
 	return s
 }
 
 const forever = ^uint64(0)
 
 func (s *rawStream) acquire(req uint64, name string, count, timeout uint64, data string, ephemeral bool) {
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_AcquireSemaphore_{AcquireSemaphore: &Ydb_Coordination.SessionRequest_AcquireSemaphore{
+	m := &pb.SessionRequest_AcquireSemaphore{
 		ReqId: req, Name: name, Count: count, TimeoutMillis: timeout, Data: []byte(data), Ephemeral: ephemeral,
-	}}})
+	}
+	s.send(&request{Request: &pb.SessionRequest_AcquireSemaphore_{AcquireSemaphore: m}})
 }
 
 func (s *rawStream) release(req uint64, name string) {
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_ReleaseSemaphore_{ReleaseSemaphore: &Ydb_Coordination.SessionRequest_ReleaseSemaphore{ReqId: req, Name: name}}})
+	m := &pb.SessionRequest_ReleaseSemaphore{ReqId: req, Name: name}
+	s.send(&request{Request: &pb.SessionRequest_ReleaseSemaphore_{ReleaseSemaphore: m}})
 }
 
 func (s *rawStream) create(req uint64, name string, limit uint64, data string) {
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_CreateSemaphore_{CreateSemaphore: &Ydb_Coordination.SessionRequest_CreateSemaphore{
-		ReqId: req, Name: name, Limit: limit, Data: []byte(data),
-	}}})
+	m := &pb.SessionRequest_CreateSemaphore{ReqId: req, Name: name, Limit: limit, Data: []byte(data)}
+	s.send(&request{Request: &pb.SessionRequest_CreateSemaphore_{CreateSemaphore: m}})
 }
 
 func (s *rawStream) update(req uint64, name, data string) {
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_UpdateSemaphore_{UpdateSemaphore: &Ydb_Coordination.SessionRequest_UpdateSemaphore{ReqId: req, Name: name, Data: []byte(data)}}})
+	m := &pb.SessionRequest_UpdateSemaphore{ReqId: req, Name: name, Data: []byte(data)}
+	s.send(&request{Request: &pb.SessionRequest_UpdateSemaphore_{UpdateSemaphore: m}})
 }
 
 func (s *rawStream) remove(req uint64, name string, force bool) {
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_DeleteSemaphore_{DeleteSemaphore: &Ydb_Coordination.SessionRequest_DeleteSemaphore{ReqId: req, Name: name, Force: force}}})
+	m := &pb.SessionRequest_DeleteSemaphore{ReqId: req, Name: name, Force: force}
+	s.send(&request{Request: &pb.SessionRequest_DeleteSemaphore_{DeleteSemaphore: m}})
 }
 
-func (s *rawStream) describe(m *Ydb_Coordination.SessionRequest_DescribeSemaphore) {
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_DescribeSemaphore_{DescribeSemaphore: m}})
+func (s *rawStream) describe(m *describeSemaphore) {
+	s.send(&request{Request: &pb.SessionRequest_DescribeSemaphore_{DescribeSemaphore: m}})
 }
 
 func (s *rawStream) stop() {
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_SessionStop_{SessionStop: &Ydb_Coordination.SessionRequest_SessionStop{}}})
+	s.send(&request{Request: &pb.SessionRequest_SessionStop_{SessionStop: &pb.SessionRequest_SessionStop{}}})
+}
+
+func (s *rawStream) ping(n uint64) {
+	s.send(&request{Request: &pb.SessionRequest_Ping{Ping: &pb.SessionRequest_PingPong{Opaque: n}}})
 }
 
 // text is a message in one line, without what people read.
@@ -336,34 +429,38 @@ func text(m *response) string {
 		return " " + s.String()
 	}
 	switch x := m.GetResponse().(type) {
-	case *Ydb_Coordination.SessionResponse_Pong:
+	case *pb.SessionResponse_Pong:
 		return fmt.Sprintf("pong %d", x.Pong.GetOpaque())
-	case *Ydb_Coordination.SessionResponse_Failure_:
+	case *pb.SessionResponse_Failure_:
 		return "failure" + status(x.Failure.GetStatus())
-	case *Ydb_Coordination.SessionResponse_SessionStopped_:
+	case *pb.SessionResponse_SessionStopped_:
 		return "stopped"
-	case *Ydb_Coordination.SessionResponse_AcquireSemaphorePending_:
+	case *pb.SessionResponse_AcquireSemaphorePending_:
 		return fmt.Sprintf("%d pending", x.AcquireSemaphorePending.GetReqId())
-	case *Ydb_Coordination.SessionResponse_AcquireSemaphoreResult_:
+	case *pb.SessionResponse_AcquireSemaphoreResult_:
 		r := x.AcquireSemaphoreResult
 		return fmt.Sprintf("%d acquired=%t%s", r.GetReqId(), r.GetAcquired(), status(r.GetStatus()))
-	case *Ydb_Coordination.SessionResponse_ReleaseSemaphoreResult_:
+	case *pb.SessionResponse_ReleaseSemaphoreResult_:
 		r := x.ReleaseSemaphoreResult
 		return fmt.Sprintf("%d released=%t%s", r.GetReqId(), r.GetReleased(), status(r.GetStatus()))
-	case *Ydb_Coordination.SessionResponse_CreateSemaphoreResult_:
-		return fmt.Sprintf("%d created%s", x.CreateSemaphoreResult.GetReqId(), status(x.CreateSemaphoreResult.GetStatus()))
-	case *Ydb_Coordination.SessionResponse_UpdateSemaphoreResult_:
-		return fmt.Sprintf("%d updated%s", x.UpdateSemaphoreResult.GetReqId(), status(x.UpdateSemaphoreResult.GetStatus()))
-	case *Ydb_Coordination.SessionResponse_DeleteSemaphoreResult_:
-		return fmt.Sprintf("%d deleted%s", x.DeleteSemaphoreResult.GetReqId(), status(x.DeleteSemaphoreResult.GetStatus()))
-	case *Ydb_Coordination.SessionResponse_DescribeSemaphoreChanged_:
+	case *pb.SessionResponse_CreateSemaphoreResult_:
+		r := x.CreateSemaphoreResult
+		return fmt.Sprintf("%d created%s", r.GetReqId(), status(r.GetStatus()))
+	case *pb.SessionResponse_UpdateSemaphoreResult_:
+		r := x.UpdateSemaphoreResult
+		return fmt.Sprintf("%d updated%s", r.GetReqId(), status(r.GetStatus()))
+	case *pb.SessionResponse_DeleteSemaphoreResult_:
+		r := x.DeleteSemaphoreResult
+		return fmt.Sprintf("%d deleted%s", r.GetReqId(), status(r.GetStatus()))
+	case *pb.SessionResponse_DescribeSemaphoreChanged_:
 		c := x.DescribeSemaphoreChanged
 		return fmt.Sprintf("%d changed data=%t owners=%t", c.GetReqId(), c.GetDataChanged(), c.GetOwnersChanged())
-	case *Ydb_Coordination.SessionResponse_DescribeSemaphoreResult_:
+	case *pb.SessionResponse_DescribeSemaphoreResult_:
 		r := x.DescribeSemaphoreResult
 		line := fmt.Sprintf("%d described%s", r.GetReqId(), status(r.GetStatus()))
 		if d := r.GetSemaphoreDescription(); d != nil {
-			line += fmt.Sprintf(" %q %d/%d ephemeral=%t watch=%t", d.GetData(), d.GetCount(), d.GetLimit(), d.GetEphemeral(), r.GetWatchAdded())
+			line += fmt.Sprintf(" %q %d/%d ephemeral=%t", d.GetData(), d.GetCount(), d.GetLimit(), d.GetEphemeral())
+			line += fmt.Sprintf(" watch=%t", r.GetWatchAdded())
 			for _, o := range d.GetOwners() {
 				line += fmt.Sprintf(" owner(%d %q)", o.GetCount(), o.GetData())
 			}

@@ -8,13 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_RateLimiter_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Scheme_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Table_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
-	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	pb "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Operations"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_RateLimiter"
@@ -31,7 +30,9 @@ import (
 )
 
 // outcome checks the envelope of a call.
-func outcome(t testing.TB, op *Ydb_Operations.Operation, err error, want Ydb.StatusIds_StatusCode, result proto.Message) {
+func outcome(
+	t testing.TB, op *Ydb_Operations.Operation, err error, want Ydb.StatusIds_StatusCode, result proto.Message,
+) {
 	t.Helper()
 	if err != nil || !op.GetReady() || op.GetStatus() != want {
 		t.Fatalf("got %v %v, want %v", op, err, want)
@@ -48,7 +49,7 @@ func outcome(t testing.TB, op *Ydb_Operations.Operation, err error, want Ydb.Sta
 
 func dropNode(t testing.TB, cc *grpc.ClientConn, path string) {
 	t.Helper()
-	got, err := Ydb_Coordination_V1.NewCoordinationServiceClient(cc).DropNode(testContext(t), &Ydb_Coordination.DropNodeRequest{Path: path})
+	got, err := coordinationOf(cc).DropNode(testContext(t), &pb.DropNodeRequest{Path: path})
 	outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
 }
 
@@ -57,17 +58,18 @@ func TestNodes(t *testing.T) {
 	address, _ := startGateway(t, sharedCluster(t).Addrs())
 	cc := dialRaw(t, address)
 	ctx := testContext(t)
-	c := Ydb_Coordination_V1.NewCoordinationServiceClient(cc)
+	c := coordinationOf(cc)
 	describe := func(path string, names bool) (*Ydb_Operations.Operation, error) {
-		req := &Ydb_Coordination.DescribeNodeRequest{Path: path}
+		req := &pb.DescribeNodeRequest{Path: path}
 		if names { // include_semaphore_names, which the Go protobufs do not know
-			req.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), 1))
+			tag := protowire.AppendTag(nil, 3, protowire.VarintType)
+			req.ProtoReflect().SetUnknown(protowire.AppendVarint(tag, 1))
 		}
 		got, err := c.DescribeNode(ctx, req)
 		return got.GetOperation(), err
 	}
-	create := func(path string, config *Ydb_Coordination.Config) (*Ydb_Operations.Operation, error) {
-		got, err := c.CreateNode(ctx, &Ydb_Coordination.CreateNodeRequest{Path: path, Config: config})
+	create := func(path string, config *pb.Config) (*Ydb_Operations.Operation, error) {
+		got, err := c.CreateNode(ctx, &pb.CreateNodeRequest{Path: path, Config: config})
 		return got.GetOperation(), err
 	}
 	path := "/local/nodes/one"
@@ -75,35 +77,37 @@ func TestNodes(t *testing.T) {
 	outcome(t, op, err, Ydb.StatusIds_SCHEME_ERROR, nil)
 	// The values of YDB's examples: a grace period of the self-check period's length is too short
 	// for the cluster, and is made longer.
-	op, err = create(path, &Ydb_Coordination.Config{
-		SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 1000, ReadConsistencyMode: Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT,
-		AttachConsistencyMode:   Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT,
-		RateLimiterCountersMode: Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED,
+	op, err = create(path, &pb.Config{
+		SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 1000,
+		ReadConsistencyMode:     pb.ConsistencyMode_CONSISTENCY_MODE_STRICT,
+		AttachConsistencyMode:   pb.ConsistencyMode_CONSISTENCY_MODE_STRICT,
+		RateLimiterCountersMode: pb.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED,
 	})
 	outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
 	op, err = create(path, nil) // again, and nothing changes
 	outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
-	var got Ydb_Coordination.DescribeNodeResult
+	var got pb.DescribeNodeResult
 	op, err = describe(path, false)
 	outcome(t, op, err, Ydb.StatusIds_SUCCESS, &got)
-	want := &Ydb_Coordination.DescribeNodeResult{
+	want := &pb.DescribeNodeResult{
 		Self: &Ydb_Scheme.Entry{Name: "one", Type: Ydb_Scheme.Entry_COORDINATION_NODE},
-		Config: &Ydb_Coordination.Config{
-			Path: path, SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 2000, ReadConsistencyMode: Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT,
-			AttachConsistencyMode:   Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT,
-			RateLimiterCountersMode: Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED,
+		Config: &pb.Config{
+			Path: path, SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 2000,
+			ReadConsistencyMode:     pb.ConsistencyMode_CONSISTENCY_MODE_STRICT,
+			AttachConsistencyMode:   pb.ConsistencyMode_CONSISTENCY_MODE_STRICT,
+			RateLimiterCountersMode: pb.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED,
 		},
 	}
 	if !proto.Equal(&got, want) {
 		t.Fatalf("got %v, want %v", &got, want)
 	}
-	altered, err := c.AlterNode(ctx, &Ydb_Coordination.AlterNodeRequest{Path: path, Config: &Ydb_Coordination.Config{
-		SelfCheckPeriodMillis: 5000, ReadConsistencyMode: Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_RELAXED,
+	altered, err := c.AlterNode(ctx, &pb.AlterNodeRequest{Path: path, Config: &pb.Config{
+		SelfCheckPeriodMillis: 5000, ReadConsistencyMode: pb.ConsistencyMode_CONSISTENCY_MODE_RELAXED,
 	}})
 	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
-	altered, err = c.AlterNode(ctx, &Ydb_Coordination.AlterNodeRequest{Path: path + "-none"})
+	altered, err = c.AlterNode(ctx, &pb.AlterNodeRequest{Path: path + "-none"})
 	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_SCHEME_ERROR, nil)
-	altered, err = c.AlterNode(ctx, &Ydb_Coordination.AlterNodeRequest{Path: path, Config: &Ydb_Coordination.Config{SelfCheckPeriodMillis: 1}})
+	altered, err = c.AlterNode(ctx, &pb.AlterNodeRequest{Path: path, Config: &pb.Config{SelfCheckPeriodMillis: 1}})
 	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_BAD_REQUEST, nil)
 
 	s := newSession(t, cc, path)
@@ -125,17 +129,18 @@ func TestNodes(t *testing.T) {
 	if len(names) != 30 || !slices.IsSorted(names) {
 		t.Fatal(names)
 	}
-	if got.GetConfig().GetSelfCheckPeriodMillis() != 5000 || got.GetConfig().GetSessionGracePeriodMillis() != 6000 || got.GetConfig().GetReadConsistencyMode() != Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_RELAXED {
+	if c := got.GetConfig(); c.GetSelfCheckPeriodMillis() != 5000 || c.GetSessionGracePeriodMillis() != 6000 ||
+		c.GetReadConsistencyMode() != pb.ConsistencyMode_CONSISTENCY_MODE_RELAXED {
 		t.Fatal(got.GetConfig())
 	}
 	for _, bad := range []string{"relative", "/elsewhere/x", "/local", "/local/a b", "/locale/x", ""} {
 		op, err = create(bad, nil)
 		outcome(t, op, err, Ydb.StatusIds_BAD_REQUEST, nil)
 	}
-	dropped, err := c.DropNode(ctx, &Ydb_Coordination.DropNodeRequest{Path: "/local/nodes"})
+	dropped, err := c.DropNode(ctx, &pb.DropNodeRequest{Path: "/local/nodes"})
 	outcome(t, dropped.GetOperation(), err, Ydb.StatusIds_PRECONDITION_FAILED, nil)
 	dropNode(t, cc, path)
-	dropped, err = c.DropNode(ctx, &Ydb_Coordination.DropNodeRequest{Path: path})
+	dropped, err = c.DropNode(ctx, &pb.DropNodeRequest{Path: path})
 	outcome(t, dropped.GetOperation(), err, Ydb.StatusIds_SCHEME_ERROR, nil)
 }
 
@@ -161,14 +166,16 @@ func TestScheme(t *testing.T) {
 		return line
 	}
 	list("/local/scheme", Ydb.StatusIds_SCHEME_ERROR)
-	for _, path := range []string{"/local/scheme/b/deep/er", "/local/scheme/a", "/local/scheme/b-2", "/local/scheme/a", "/local/"} {
-		got, err := c.MakeDirectory(ctx, &Ydb_Scheme.MakeDirectoryRequest{Path: path})
+	for _, path := range []string{"scheme/b/deep/er", "scheme/a", "scheme/b-2", "scheme/a", ""} {
+		got, err := c.MakeDirectory(ctx, &Ydb_Scheme.MakeDirectoryRequest{Path: "/local/" + path})
 		outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
 	}
-	if got, want := list("/local/scheme/", Ydb.StatusIds_SUCCESS), "scheme:DIRECTORY a:COORDINATION_NODE b:DIRECTORY b-2:COORDINATION_NODE"; got != want {
+	want := "scheme:DIRECTORY a:COORDINATION_NODE b:DIRECTORY b-2:COORDINATION_NODE"
+	if got := list("/local/scheme/", Ydb.StatusIds_SUCCESS); got != want {
 		t.Fatalf("got %s, want %s", got, want)
 	}
-	if got := list("/local", Ydb.StatusIds_SUCCESS); !strings.HasPrefix(got, "local:DATABASE ") || !strings.Contains(got, " scheme:DIRECTORY") {
+	got := list("/local", Ydb.StatusIds_SUCCESS)
+	if !strings.HasPrefix(got, "local:DATABASE ") || !strings.Contains(got, " scheme:DIRECTORY") {
 		t.Fatal(got)
 	}
 	remove := func(path string, want Ydb.StatusIds_StatusCode) {
@@ -195,10 +202,12 @@ func TestDiscovery(t *testing.T) {
 	cc := dialRaw(t, address)
 	ctx := testContext(t)
 	c := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc)
-	got, err := c.ListEndpoints(metadata.AppendToOutgoingContext(ctx, "x-ydb-database", "/local"), &Ydb_Discovery.ListEndpointsRequest{Database: "local/"})
+	here := metadata.AppendToOutgoingContext(ctx, "x-ydb-database", "/local")
+	got, err := c.ListEndpoints(here, &Ydb_Discovery.ListEndpointsRequest{Database: "local/"})
 	var result Ydb_Discovery.ListEndpointsResult
 	outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, &result)
-	if e := result.GetEndpoints(); len(e) != 2 || e[0].GetAddress() != "a.example" || e[1].GetPort() != 2137 || e[0].GetSsl() || e[0].GetNodeId() == e[1].GetNodeId() {
+	if e := result.GetEndpoints(); len(e) != 2 || e[0].GetAddress() != "a.example" || e[1].GetPort() != 2137 ||
+		e[0].GetSsl() || e[0].GetNodeId() == e[1].GetNodeId() {
 		t.Fatal(e)
 	}
 	got, err = c.ListEndpoints(ctx, &Ydb_Discovery.ListEndpointsRequest{Database: "/other"})
@@ -214,7 +223,8 @@ func TestDiscovery(t *testing.T) {
 	for range 3 {
 		for what, call := range map[string]func(context.Context) error{
 			"signalbox has no rate limits": func(ctx context.Context) error {
-				_, err := Ydb_RateLimiter_V1.NewRateLimiterServiceClient(cc).CreateResource(ctx, &Ydb_RateLimiter.CreateResourceRequest{})
+				c := Ydb_RateLimiter_V1.NewRateLimiterServiceClient(cc)
+				_, err := c.CreateResource(ctx, &Ydb_RateLimiter.CreateResourceRequest{})
 				return err
 			},
 			"this is signalbox": func(ctx context.Context) error {
@@ -222,7 +232,8 @@ func TestDiscovery(t *testing.T) {
 				return err
 			},
 			"DescribePath: this is": func(ctx context.Context) error {
-				_, err := Ydb_Scheme_V1.NewSchemeServiceClient(cc).DescribePath(ctx, &Ydb_Scheme.DescribePathRequest{})
+				c := Ydb_Scheme_V1.NewSchemeServiceClient(cc)
+				_, err := c.DescribePath(ctx, &Ydb_Scheme.DescribePathRequest{})
 				return err
 			},
 		} {

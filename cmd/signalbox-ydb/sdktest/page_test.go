@@ -43,7 +43,8 @@ func TestReadmePrograms(t *testing.T) {
 		}
 	}
 	binary := filepath.Join(t.TempDir(), "lock")
-	if out, err := exec.CommandContext(testContext(t), "go", "build", "-o", binary, "./examples/lock").CombinedOutput(); err != nil {
+	build := exec.CommandContext(testContext(t), "go", "build", "-o", binary, "./examples/lock")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	run(exec.CommandContext(testContext(t), binary, "grpc://"+address+"/local"))
@@ -53,7 +54,8 @@ func TestReadmePrograms(t *testing.T) {
 	dir := t.TempDir()
 	_, install, _ := strings.Cut(page, "`npm install ")
 	packages, _, _ := strings.Cut(install, "`")
-	npm := exec.CommandContext(testContext(t), "npm", append([]string{"install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"}, strings.Fields(packages)...)...)
+	args := strings.Fields("install --no-audit --no-fund --no-package-lock --ignore-scripts " + packages)
+	npm := exec.CommandContext(testContext(t), "npm", args...)
 	npm.Dir = dir
 	if out, err := npm.CombinedOutput(); err != nil {
 		t.Skipf("npm does not bring the packages: %v\n%s", err, out)

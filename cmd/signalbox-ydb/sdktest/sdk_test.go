@@ -29,8 +29,10 @@ func openSDK(t testing.TB, address string, opts ...ydb.Option) *ydb.Driver {
 
 // exampleConfig is that of the examples in YDB's SDK.
 var exampleConfig = coordination.NodeConfig{
-	SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 1000, ReadConsistencyMode: coordination.ConsistencyModeStrict,
-	AttachConsistencyMode: coordination.ConsistencyModeStrict, RatelimiterCountersMode: coordination.RatelimiterCountersModeDetailed,
+	SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 1000,
+	ReadConsistencyMode:     coordination.ConsistencyModeStrict,
+	AttachConsistencyMode:   coordination.ConsistencyModeStrict,
+	RatelimiterCountersMode: coordination.RatelimiterCountersModeDetailed,
 }
 
 func sdkNode(t testing.TB, db *ydb.Driver) string {
@@ -113,7 +115,8 @@ func TestSDK(t *testing.T) {
 	for range 3 {
 		s.Reconnect()
 		d, err := s.DescribeSemaphore(ctx, "sem", options.WithDescribeOwners(true), options.WithDescribeWaiters(true))
-		if err != nil || d.Count != 10 || d.Limit != 20 || len(d.Owners) != 1 || string(d.Owners[0].Data) != "mine" || d.Owners[0].SessionID != s.SessionID() {
+		if err != nil || d.Count != 10 || d.Limit != 20 || len(d.Owners) != 1 || string(d.Owners[0].Data) != "mine" ||
+			d.Owners[0].SessionID != s.SessionID() {
 			t.Fatal(d, err)
 		}
 	}
@@ -122,7 +125,8 @@ func TestSDK(t *testing.T) {
 	changed := make(chan options.SemaphoreWatchEvent, 1)
 	watch := func(flags options.SemaphoreWatchFlag) {
 		t.Helper()
-		if _, err := s.DescribeSemaphore(ctx, "sem", options.WithSemaphoreWatch(flags, func(e options.SemaphoreWatchEvent) { changed <- e })); err != nil {
+		notify := func(e options.SemaphoreWatchEvent) { changed <- e }
+		if _, err := s.DescribeSemaphore(ctx, "sem", options.WithSemaphoreWatch(flags, notify)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +165,8 @@ func TestSDK(t *testing.T) {
 	}
 
 	// A wait that is given up, by time and by its context.
-	if _, err := other.AcquireSemaphore(ctx, "sem", 15, options.WithAcquireTimeout(50*time.Millisecond)); err != coordination.ErrAcquireTimeout {
+	_, err = other.AcquireSemaphore(ctx, "sem", 15, options.WithAcquireTimeout(50*time.Millisecond))
+	if err != coordination.ErrAcquireTimeout {
 		t.Fatal(err)
 	}
 	brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -181,12 +186,60 @@ func TestSDK(t *testing.T) {
 	}
 }
 
+// TestSDKRestore: while leaders are killed, the Go SDK restores its session again and again. What
+// it holds stays, and the watch that it arms then tells of the next change.
+func TestSDKRestore(t *testing.T) {
+	t.Parallel()
+	cluster, address := ownCluster(t)
+	db := openSDK(t, address)
+	path := sdkNode(t, db)
+	ctx := testContext(t)
+	s, other := sdkSession(t, db, path), sdkSession(t, db, path)
+	if err := s.CreateSemaphore(ctx, "sem", 2); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := s.AcquireSemaphore(ctx, "sem", 1, options.WithAcquireData([]byte("mine")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := s.SessionID()
+	for round := range 2 {
+		restart := killALeader(t, cluster)
+		s.Reconnect()
+		changed := make(chan options.SemaphoreWatchEvent, 1)
+		notify := func(e options.SemaphoreWatchEvent) { changed <- e }
+		d, err := s.DescribeSemaphore(ctx, "sem",
+			options.WithDescribeOwners(true), options.WithSemaphoreWatch(options.WatchData, notify))
+		if err != nil || len(d.Owners) != 1 || string(d.Owners[0].Data) != "mine" || d.Owners[0].SessionID != id {
+			t.Fatal(d, err)
+		}
+		if err := other.UpdateSemaphore(ctx, "sem", options.WithUpdateData(fmt.Append(nil, round))); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case e := <-changed:
+			if !e.DataChanged && !e.Lost {
+				t.Fatal(e)
+			}
+		case <-ctx.Done():
+			t.Fatal("the watch does not fire")
+		}
+		restart()
+		cluster.WaitReady()
+	}
+	if lease.Context().Err() != nil || s.SessionID() != id {
+		t.Fatal(lease.Context().Err(), s.SessionID(), id)
+	}
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSDKDiscovery is the recipe of service discovery: members publish their addresses as data of
 // their entries, and watchers see all of them, while a leader is killed.
 func TestSDKDiscovery(t *testing.T) {
 	t.Parallel()
-	cluster := servertest.StartCluster(t, 3)
-	address, _ := startGateway(t, cluster.Addrs())
+	cluster, address := ownCluster(t)
 	db := openSDK(t, address)
 	path := sdkNode(t, db)
 	ctx := testContext(t)
@@ -196,7 +249,9 @@ func TestSDKDiscovery(t *testing.T) {
 	}
 	members := func() []string {
 		changed := make(chan struct{}, 1)
-		d, err := watcher.DescribeSemaphore(ctx, "endpoints", options.WithDescribeOwners(true), options.WithSemaphoreWatch(options.WatchOwners, func(options.SemaphoreWatchEvent) { changed <- struct{}{} }))
+		notify := func(options.SemaphoreWatchEvent) { changed <- struct{}{} }
+		d, err := watcher.DescribeSemaphore(ctx, "endpoints",
+			options.WithDescribeOwners(true), options.WithSemaphoreWatch(options.WatchOwners, notify))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +296,8 @@ func TestSDKDiscovery(t *testing.T) {
 		readers.Go(func() {
 			for {
 				changed := make(chan struct{}, 1)
-				d, err := s.DescribeSemaphore(ctx, "config", options.WithSemaphoreWatch(options.WatchData, func(options.SemaphoreWatchEvent) { changed <- struct{}{} }))
+				notify := func(options.SemaphoreWatchEvent) { changed <- struct{}{} }
+				d, err := s.DescribeSemaphore(ctx, "config", options.WithSemaphoreWatch(options.WatchData, notify))
 				if err != nil {
 					t.Error(err)
 					return
@@ -262,7 +318,8 @@ func TestSDKDiscovery(t *testing.T) {
 		if i == 10 {
 			defer killALeader(t, cluster)()
 		}
-		if err := watcher.UpdateSemaphore(ctx, "config", options.WithUpdateData(fmt.Appendf(nil, "v%d", i+1))); err != nil {
+		data := fmt.Appendf(nil, "v%d", i+1)
+		if err := watcher.UpdateSemaphore(ctx, "config", options.WithUpdateData(data)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -318,12 +375,14 @@ func (l *termLog) check(t testing.TB) (longest time.Duration) {
 // run leads again and again until ctx ends. A lease that ends by itself ends the term at once.
 func (c candidate) run(ctx context.Context, t testing.TB, db *ydb.Driver, path string) {
 	for ctx.Err() == nil {
-		s, err := db.Coordination().Session(ctx, path, options.WithDescription(c.name), options.WithSessionTimeout(electionTimeout))
+		s, err := db.Coordination().Session(ctx, path,
+			options.WithDescription(c.name), options.WithSessionTimeout(electionTimeout))
 		if err != nil {
 			continue // ctx, or the gateway is away
 		}
 		for ctx.Err() == nil && s.Context().Err() == nil {
-			lease, err := s.AcquireSemaphore(ctx, "leader", coordination.Exclusive, options.WithEphemeral(true), options.WithAcquireData([]byte(c.name)))
+			lease, err := s.AcquireSemaphore(ctx, "leader", coordination.Exclusive,
+				options.WithEphemeral(true), options.WithAcquireData([]byte(c.name)))
 			if err != nil {
 				break
 			}
@@ -346,22 +405,34 @@ const (
 	termLength      = 50 * time.Millisecond
 )
 
+// elect has ten clients elect a leader among themselves, until end. By their own logs there are
+// never two at once.
+func elect(t *testing.T, gateways ...string) (log *termLog, end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testContext(t))
+	path := sdkNode(t, openSDK(t, gateways[0]))
+	log = new(termLog)
+	var all sync.WaitGroup
+	for i := range 10 {
+		db := openSDK(t, gateways[i%len(gateways)])
+		all.Go(func() { candidate{name: fmt.Sprintf("c%d", i), log: log}.run(ctx, t, db, path) })
+	}
+	return log, func() {
+		t.Helper()
+		cancel()
+		all.Wait()
+		longest := log.check(t)
+		t.Logf("%d terms, at most %v without a leader", log.len(), longest.Round(time.Millisecond))
+	}
+}
+
 // TestSDKElection: ten clients elect a leader among themselves while leaders of the cluster are
 // killed. By their own logs there are never two at once.
 func TestSDKElection(t *testing.T) {
 	t.Parallel()
-	cluster := servertest.StartCluster(t, 3)
-	one, _ := startGateway(t, cluster.Addrs())
+	cluster, one := ownCluster(t)
 	two, _ := startGateway(t, cluster.Addrs())
-	path := sdkNode(t, openSDK(t, one))
-	ctx, cancel := context.WithCancel(testContext(t))
-	defer cancel()
-	log := new(termLog)
-	var all sync.WaitGroup
-	for i := range 10 {
-		db := openSDK(t, []string{one, two}[i%2])
-		all.Go(func() { candidate{name: fmt.Sprintf("c%d", i), log: log}.run(ctx, t, db, path) })
-	}
+	log, end := elect(t, one, two)
 	for range 2 {
 		before := log.len()
 		await(t, "an election", func() bool { return log.len() >= before+10 })
@@ -371,10 +442,7 @@ func TestSDKElection(t *testing.T) {
 		restart()
 		cluster.WaitReady()
 	}
-	cancel()
-	all.Wait()
-	longest := log.check(t)
-	t.Logf("%d terms, at most %v without a leader", log.len(), longest.Round(time.Millisecond))
+	end()
 }
 
 // TestSDKKilledGateway: the gateway of ten clients that elect a leader is killed. They go on at the
@@ -384,21 +452,10 @@ func TestSDKKilledGateway(t *testing.T) {
 	endpoints := sharedCluster(t).Addrs()
 	second, _ := startGateway(t, endpoints)
 	first, kill := gatewayProcess(t, second, endpoints)
-	path := sdkNode(t, openSDK(t, second))
-	ctx, cancel := context.WithCancel(testContext(t))
-	defer cancel()
-	log := new(termLog)
-	var all sync.WaitGroup
-	for i := range 10 {
-		db := openSDK(t, first)
-		all.Go(func() { candidate{name: fmt.Sprintf("k%d", i), log: log}.run(ctx, t, db, path) })
-	}
+	log, end := elect(t, first)
 	await(t, "an election", func() bool { return log.len() >= 10 })
 	kill()
 	before := log.len()
 	await(t, "an election at the other gateway", func() bool { return log.len() >= before+10 })
-	cancel()
-	all.Wait()
-	longest := log.check(t)
-	t.Logf("%d terms, at most %v without a leader", log.len(), longest.Round(time.Millisecond))
+	end()
 }

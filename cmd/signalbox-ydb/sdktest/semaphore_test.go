@@ -3,17 +3,13 @@ package sdktest
 import (
 	"fmt"
 	"testing"
-
-	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 )
 
 // TestAcquire goes through the outcomes of an acquire: each request gets one answer, and is pending
 // once at most.
 func TestAcquire(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
+	cc, path := oneGateway(t)
 	a, b := newSession(t, cc, path), newSession(t, cc, path)
 
 	a.create(1, "slots", 3, "about")
@@ -91,13 +87,11 @@ func TestAcquire(t *testing.T) {
 // without waiting for answers; those on other names pass them.
 func TestPipelinedRequests(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
+	cc, path := oneGateway(t)
 	s := newSession(t, cc, path)
 	for i := range uint64(100) {
 		s.acquire(3*i, "lock", 1, forever, fmt.Sprint(i), true)
-		s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 3*i + 1, Name: "lock", IncludeOwners: true})
+		s.describe(&describeSemaphore{ReqId: 3*i + 1, Name: "lock", IncludeOwners: true})
 		s.release(3*i+2, "lock")
 	}
 	for i := range 100 {
@@ -117,12 +111,10 @@ func TestPipelinedRequests(t *testing.T) {
 // TestWatch goes through what ends a watch.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
+	cc, path := oneGateway(t)
 	s, other := newSession(t, cc, path), newSession(t, cc, path)
 	watch := func(req uint64, data, owners bool) {
-		s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: req, Name: "config", WatchData: data, WatchOwners: owners})
+		s.describe(&describeSemaphore{ReqId: req, Name: "config", WatchData: data, WatchOwners: owners})
 	}
 	watch(1, true, false)
 	s.expect("1 described NOT_FOUND")
@@ -141,7 +133,7 @@ func TestWatch(t *testing.T) {
 	s.expect(`4 described "v2" 0/2 ephemeral=false watch=true`)
 	watch(5, false, true)
 	s.expect("4 changed data=false owners=false", `5 described "v2" 0/2 ephemeral=false watch=true`)
-	s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 6, Name: "config"}) // leaves it alone
+	s.describe(&describeSemaphore{ReqId: 6, Name: "config"}) // leaves it alone
 	s.expect(`6 described "v2" 0/2 ephemeral=false watch=false`)
 	other.update(3, "config", "v3")
 	other.expect("3 updated")

@@ -1,49 +1,58 @@
 package sdktest
 
 import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
 	"math"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
-	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
+	pb "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+
+	native "github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 func TestStart(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
+	cc, path := oneGateway(t)
 
 	s := openStream(t, cc)
-	s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: path + "/", TimeoutMillis: 7000, SeqNo: 3})
+	s.start(&sessionStart{Path: path + "/", TimeoutMillis: 7000, SeqNo: 3})
 	m := s.next().GetSessionStarted()
 	if m.GetSessionId() == 0 || m.GetTimeoutMillis() != 7000 {
 		t.Fatal(m)
 	}
 	first := <-s.pings // right behind it
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_Ping{Ping: &Ydb_Coordination.SessionRequest_PingPong{Opaque: 77}}})
+	s.ping(77)
 	s.expect("pong 77")
 	// A ping with the number of the gateway's own is a pong, and is not answered.
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_Ping{Ping: &Ydb_Coordination.SessionRequest_PingPong{Opaque: first}}})
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_Ping{Ping: &Ydb_Coordination.SessionRequest_PingPong{Opaque: 78}}})
+	s.ping(first)
+	s.ping(78)
 	s.expect("pong 78")
 
 	for _, c := range []struct {
 		what string
-		m    *Ydb_Coordination.SessionRequest_SessionStart
+		m    *sessionStart
 		want Ydb.StatusIds_StatusCode
 	}{
-		{"no such node", &Ydb_Coordination.SessionRequest_SessionStart{Path: path + "-none"}, Ydb.StatusIds_NOT_FOUND},
-		{"another database", &Ydb_Coordination.SessionRequest_SessionStart{Path: "/elsewhere/x"}, Ydb.StatusIds_BAD_REQUEST},
-		{"a relative path", &Ydb_Coordination.SessionRequest_SessionStart{Path: "x"}, Ydb.StatusIds_BAD_REQUEST},
-		{"a long key", &Ydb_Coordination.SessionRequest_SessionStart{Path: path, ProtectionKey: make([]byte, 17)}, Ydb.StatusIds_BAD_REQUEST},
-		{"a long timeout", &Ydb_Coordination.SessionRequest_SessionStart{Path: path, TimeoutMillis: 30*60*1000 + 1}, Ydb.StatusIds_BAD_REQUEST},
-		{"a long description", &Ydb_Coordination.SessionRequest_SessionStart{Path: path, Description: string(make([]byte, 1025))}, Ydb.StatusIds_BAD_REQUEST},
-		{"a seq_no without room", &Ydb_Coordination.SessionRequest_SessionStart{Path: path, SeqNo: 1<<39 + 1}, Ydb.StatusIds_BAD_REQUEST},
-		{"an endless seq_no", &Ydb_Coordination.SessionRequest_SessionStart{Path: path, SeqNo: math.MaxUint64}, Ydb.StatusIds_BAD_REQUEST},
-		{"a session that never was", &Ydb_Coordination.SessionRequest_SessionStart{Path: path, SessionId: 12345}, Ydb.StatusIds_SESSION_EXPIRED},
+		{"no such node", &sessionStart{Path: path + "-none"}, Ydb.StatusIds_NOT_FOUND},
+		{"another database", &sessionStart{Path: "/elsewhere/x"}, Ydb.StatusIds_BAD_REQUEST},
+		{"a relative path", &sessionStart{Path: "x"}, Ydb.StatusIds_BAD_REQUEST},
+		{"a long key", &sessionStart{Path: path, ProtectionKey: make([]byte, 17)}, Ydb.StatusIds_BAD_REQUEST},
+		{"a long timeout", &sessionStart{Path: path, TimeoutMillis: 30*60*1000 + 1}, Ydb.StatusIds_BAD_REQUEST},
+		{"a long text", &sessionStart{Path: path, Description: strings.Repeat("x", 1025)}, Ydb.StatusIds_BAD_REQUEST},
+		{"a seq_no without room", &sessionStart{Path: path, SeqNo: 1<<39 + 1}, Ydb.StatusIds_BAD_REQUEST},
+		{"an endless seq_no", &sessionStart{Path: path, SeqNo: math.MaxUint64}, Ydb.StatusIds_BAD_REQUEST},
+		{"a session that never was", &sessionStart{Path: path, SessionId: 12345}, Ydb.StatusIds_SESSION_EXPIRED},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s := openStream(t, cc)
@@ -58,32 +67,29 @@ func TestStart(t *testing.T) {
 		t.Fatalf("a stream that begins with a stop ended with %v", err)
 	}
 	s = newSession(t, cc, path)
-	s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: path})
+	s.start(&sessionStart{Path: path})
 	s.failed(Ydb.StatusIds_BAD_REQUEST)
 	s = newSession(t, cc, path)
-	s.send(&request{Request: &Ydb_Coordination.SessionRequest_Unsupported_5{Unsupported_5: &Ydb_Coordination.Unsupported{}}})
+	s.send(&request{Request: &pb.SessionRequest_Unsupported_5{Unsupported_5: &pb.Unsupported{}}})
 	s.failed(Ydb.StatusIds_BAD_REQUEST)
 }
 
 // TestRestore: order by seq_no and the key decide who gets a session, here and at another gateway.
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	endpoints := sharedCluster(t).Addrs()
-	a1, _ := startGateway(t, endpoints)
-	a2, _ := startGateway(t, endpoints)
-	one, two := dialRaw(t, a1), dialRaw(t, a2)
-	path := node(t, one)
+	var log lineLog
+	one, two, path := twoGateways(t, func(c *gateway.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 
-	s := newSession(t, one, path, func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.SeqNo = 5 })
+	s := newSession(t, one, path, func(m *sessionStart) { m.SeqNo = 5 })
 	s.acquire(1, "lock", 1, 0, "mine", true)
 	s.expect("1 acquired=true")
-	s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 2, Name: "lock", WatchOwners: true})
+	s.describe(&describeSemaphore{ReqId: 2, Name: "lock", WatchOwners: true})
 	s.expect(`2 described "" 1/18446744073709551615 ephemeral=true watch=true`)
 
 	restore(t, two, path, s.id, 6, "wrong").failed(Ydb.StatusIds_BAD_SESSION)
 	restore(t, two, path, s.id, 4, "key").failed(Ydb.StatusIds_BAD_SESSION)
 	restore(t, one, path, s.id, 4, "key").failed(Ydb.StatusIds_BAD_SESSION)
-	s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 3, Name: "lock", IncludeOwners: true})
+	s.describe(&describeSemaphore{ReqId: 3, Name: "lock", IncludeOwners: true})
 	s.expect(`3 described "" 1/18446744073709551615 ephemeral=true watch=false owner(1 "mine")`)
 
 	// An equal seq_no attaches, and a higher one; the stream before it fails each time. What it
@@ -114,15 +120,151 @@ func TestRestore(t *testing.T) {
 	s.stop()
 	s.expect("stopped")
 	restore(t, one, path, s.id, 1<<39, "key").failed(Ydb.StatusIds_SESSION_EXPIRED)
+	if lines := log.lines("level=WARN"); lines != 0 { // all this is as the clients want it
+		t.Errorf("%d lines of the log are warnings", lines)
+	}
+}
+
+// TestLastRestore: a session cannot be restored when its request numbers are used up, and lives on
+// at its holder.
+func TestLastRestore(t *testing.T) {
+	t.Parallel()
+	cc, path := oneGateway(t)
+	ctx := testContext(t)
+	s := newSession(t, cc, path, func(m *sessionStart) { m.SeqNo = 5 })
+	n := nativeNode(t, sharedCluster(t).Addrs(), path)
+	hash := sha256.Sum256([]byte("signalbox-ydb protection key\x00key")) // the same at all gateways
+	const last = 1<<18 - 1
+	holder, err := native.Attach(ctx, n, native.Takeover{
+		Session: s.id, Key: native.Key(hash[:16]), Epoch: 5<<24 | last<<6, FirstNumber: last<<40 + 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.failed(Ydb.StatusIds_BAD_SESSION)
+	for _, seq := range []uint64{5, 6, 1 << 39} {
+		restore(t, cc, path, s.id, seq, "key").failed(Ydb.StatusIds_BAD_SESSION)
+	}
+	if err := holder.Create(ctx, "sem", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// attachHold holds back what a gateway sends to the cluster, from an attach on.
+type attachHold struct {
+	once    sync.Once
+	seen    chan struct{} // closed at the first attach
+	release chan struct{} // when it is closed, all goes on
+}
+
+func holdAttaches() *attachHold {
+	return &attachHold{seen: make(chan struct{}), release: make(chan struct{})}
+}
+
+func (h *attachHold) dial(ctx context.Context, address string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	return heldConn{Conn: c, by: h}, err
+}
+
+type heldConn struct {
+	net.Conn
+	by *attachHold
+}
+
+func (c heldConn) Write(b []byte) (int, error) {
+	if hasAttach(b) {
+		c.by.once.Do(func() { close(c.by.seen) })
+		<-c.by.release
+	}
+	return c.Conn.Write(b)
+}
+
+// hasAttach says whether an attach is among the frames.
+func hasAttach(frames []byte) bool {
+	for {
+		frame, n, err := protocol.SplitFrame(frames, protocol.MaxFrameLen)
+		if err != nil || n == 0 {
+			return false
+		}
+		if h, err := protocol.ParseFrame(frame); err == nil && h.Kind == protocol.KindSessionAttach {
+			return true
+		}
+		frames = frames[n:]
+	}
+}
+
+// TestAbandonedStart: a client goes away while the cluster is told the seq_no of its new session.
+// The session ends, and does not live as long as the gateway.
+func TestAbandonedStart(t *testing.T) {
+	t.Parallel()
+	hold := holdAttaches()
+	dial := func(c *gateway.Config) { c.Cluster.Dial = hold.dial }
+	address, g := startGateway(t, sharedCluster(t).Addrs(), dial)
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	n := nativeNode(t, sharedCluster(t).Addrs(), path)
+	sessions := func() (count int) {
+		for _, err := range n.Sessions(testContext(t)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			count++
+		}
+		return count
+	}
+	s := openStream(t, cc)
+	s.start(&sessionStart{Path: path, TimeoutMillis: patienceMillis, SeqNo: 1})
+	<-hold.seen
+	if n := sessions(); n != 1 {
+		t.Fatalf("%d sessions", n)
+	}
+	s.cancel()
+	await(t, "the end of the start", func() bool { return metric(t, g, "session_starts_failed_total") == 1 })
+	close(hold.release)
+	await(t, "the end of the session", func() bool { return sessions() == 0 })
+	await(t, "the end of the session at the gateway", func() bool { return metric(t, g, "sessions") == 0 })
+}
+
+// TestWrongKeys: whoever tries to restore a session with a wrong key delays neither its end nor its
+// client. The gateway knows the key, and does not ask the cluster.
+func TestWrongKeys(t *testing.T) {
+	t.Parallel()
+	attaches := holdAttaches()
+	close(attaches.release)
+	dial := func(c *gateway.Config) { c.Cluster.Dial = attaches.dial }
+	address, _ := startGateway(t, sharedCluster(t).Addrs(), dial)
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	lost, kept := newSession(t, cc, path, withTimeout(2000)), newSession(t, cc, path, withTimeout(patienceMillis))
+	lost.acquire(1, "lock", forever, 0, "", true)
+	lost.expect("1 acquired=true")
+	kept.acquire(1, "lock", forever, forever, "", true)
+	kept.expect("1 pending")
+	lost.cancel()
+	var wrong []*rawStream
+	for range 5 {
+		wrong = append(wrong, restore(t, cc, path, lost.id, 9, "wrong"), restore(t, cc, path, kept.id, 9, "wrong"))
+	}
+	for _, s := range wrong {
+		s.failed(Ydb.StatusIds_BAD_SESSION)
+	}
+	kept.expect("1 acquired=true")
+	select {
+	case <-attaches.seen:
+		t.Error("the cluster was asked about a wrong key")
+	default:
+	}
+	restore(t, cc, path, kept.id, 1, "key").started()
 }
 
 // TestTakenOverStream: the watches and waits of a stream end with it when another stream has the
 // session; the entry in the queue stays, and the new stream gets its result.
 func TestTakenOverStream(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
+	cc, path := oneGateway(t)
 	holder := newSession(t, cc, path)
 	holder.acquire(1, "lock", 1, 0, "", true)
 	holder.expect("1 acquired=true")
@@ -132,8 +274,9 @@ func TestTakenOverStream(t *testing.T) {
 	s := newSession(t, cc, path)
 	s.acquire(1, "lock", forever, forever, "waits", true)
 	s.expect("1 pending")
-	s.describe(&Ydb_Coordination.SessionRequest_DescribeSemaphore{ReqId: 2, Name: "lock", WatchOwners: true, IncludeWaiters: true})
-	s.expect(`2 described "" 1/18446744073709551615 ephemeral=true watch=true waiter(18446744073709551615 "waits" 18446744073709551615)`)
+	s.describe(&describeSemaphore{ReqId: 2, Name: "lock", WatchOwners: true, IncludeWaiters: true})
+	waits := fmt.Sprintf(`waiter(%d "waits" %[1]d)`, uint64(forever))
+	s.expect(fmt.Sprintf(`2 described "" 1/%d ephemeral=true watch=true %s`, uint64(forever), waits))
 	next := restore(t, cc, path, s.id, 0, "key").started()
 	s.failed(Ydb.StatusIds_BAD_SESSION)
 
@@ -147,9 +290,7 @@ func TestTakenOverStream(t *testing.T) {
 // TestStop: a stop ends the call with OK and frees what was held at once.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
+	cc, path := oneGateway(t)
 	s, other := newSession(t, cc, path), newSession(t, cc, path)
 	s.acquire(1, "lock", forever, 0, "", true)
 	s.expect("1 acquired=true")
@@ -178,15 +319,10 @@ func TestStop(t *testing.T) {
 // and then it goes. One that is restored before stays.
 func TestBrokenStream(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
-	brief := func(ms uint64) func(*Ydb_Coordination.SessionRequest_SessionStart) {
-		return func(m *Ydb_Coordination.SessionRequest_SessionStart) { m.TimeoutMillis = ms }
-	}
+	cc, path := oneGateway(t)
 	other := newSession(t, cc, path)
 
-	lost := newSession(t, cc, path, brief(300))
+	lost := newSession(t, cc, path, withTimeout(300))
 	lost.acquire(1, "lost", forever, 0, "", true)
 	lost.expect("1 acquired=true")
 	other.acquire(1, "lost", forever, forever, "", true)
@@ -196,7 +332,7 @@ func TestBrokenStream(t *testing.T) {
 	restore(t, cc, path, lost.id, 1, "key").failed(Ydb.StatusIds_SESSION_EXPIRED)
 
 	// Without a timeout it goes at once.
-	none := newSession(t, cc, path, brief(0))
+	none := newSession(t, cc, path, withTimeout(0))
 	none.acquire(1, "none", forever, 0, "", true)
 	none.expect("1 acquired=true")
 	other.acquire(2, "none", forever, forever, "", true)
@@ -206,7 +342,7 @@ func TestBrokenStream(t *testing.T) {
 	}
 	other.expect("2 acquired=true")
 
-	kept := newSession(t, cc, path, brief(patienceMillis))
+	kept := newSession(t, cc, path, withTimeout(patienceMillis))
 	kept.acquire(1, "kept", forever, 0, "", true)
 	kept.expect("1 acquired=true")
 	kept.cancel()
@@ -223,13 +359,11 @@ const patienceMillis = 60_000
 // TestNodeDropped: sessions end with the node.
 func TestNodeDropped(t *testing.T) {
 	t.Parallel()
-	address, _ := startGateway(t, sharedCluster(t).Addrs())
-	cc := dialRaw(t, address)
-	path := node(t, cc)
+	cc, path := oneGateway(t)
 	s := newSession(t, cc, path)
 	dropNode(t, cc, path)
 	s.failed(Ydb.StatusIds_SESSION_EXPIRED)
 	s = openStream(t, cc)
-	s.start(&Ydb_Coordination.SessionRequest_SessionStart{Path: path, TimeoutMillis: 5000})
+	s.start(&sessionStart{Path: path, TimeoutMillis: 5000})
 	s.failed(Ydb.StatusIds_NOT_FOUND)
 }

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestTokensOfConnectionsInTheMaking: tokens that are being checked leave the connections of others
+// alone, and have a bound of their own. A connection that was made takes the place of the one that
+// was not used for longest.
+func TestTokensOfConnectionsInTheMaking(t *testing.T) {
+	g := &Gateway{}
+	table := newClusterTable(g)
+	add := func(token string) *cluster {
+		c := &cluster{token: token, ready: make(chan struct{}), client: new(client.Client), users: 1}
+		table.byToken[token] = c
+		return c
+	}
+	made := func(c *cluster) error {
+		defer close(c.ready)
+		return table.made(c, nil)
+	}
+	for i := range maxClusters { // all in use
+		c := add(fmt.Sprint("connected ", i))
+		close(c.ready)
+	}
+	for i := range maxClusters {
+		add(fmt.Sprint("being made ", i))
+		table.making++
+	}
+	ended := false
+	if c, err := table.try("one more", func() { ended = true }); protocol.StatusOf(err) != protocol.StatusOverloaded || !ended || len(table.byToken) != 2*maxClusters {
+		t.Fatal(c, err, len(table.byToken))
+	}
+	if c, err := table.take("connected 0"); c == nil || err != nil {
+		t.Fatal(c, err)
+	}
+	if err := made(table.byToken["being made 0"]); protocol.StatusOf(err) != protocol.StatusOverloaded || table.byToken["being made 0"] != nil {
+		t.Fatal(err)
+	}
+	if err := table.made(table.byToken["being made 1"], protocol.StatusUnauthenticated); !isUnauthenticated(err) || table.byToken["being made 1"] != nil {
+		t.Fatal(err)
+	}
+	if table.making != maxClusters-2 || g.metrics.clusters.Load() != 0 {
+		t.Fatal(table.making, g.metrics.clusters.Load())
+	}
+}
+
+// TestTrials: a host tries a few tokens at a time, and a few of its calls wait. Other hosts do not
+// notice. A token that was refused is refused without another try.
+func TestTrials(t *testing.T) {
+	tr := newTrials()
+	var ends []func()
+	for range maxTrials {
+		end, err := tr.begin(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	type outcome struct {
+		end func()
+		err error
+	}
+	waiting := make(chan outcome)
+	ctx, cancel := context.WithCancel(t.Context())
+	for range maxTrialsWaiting {
+		go func() {
+			end, err := tr.begin(ctx, "a")
+			waiting <- outcome{end, err}
+		}()
+	}
+	calls := func() int {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		if h := tr.hosts["a"]; h != nil {
+			return h.calls
+		}
+		return 0
+	}
+	for calls() < maxTrials+maxTrialsWaiting {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := tr.begin(t.Context(), "a"); protocol.StatusOf(err) != protocol.StatusOverloaded {
+		t.Fatal(err)
+	}
+	if end, err := tr.begin(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	} else {
+		end()
+	}
+	ends[0]()
+	if next := <-waiting; next.err != nil {
+		t.Fatal(next.err)
+	} else {
+		ends[0] = next.end
+	}
+	cancel()
+	for range maxTrialsWaiting - 1 {
+		if next := <-waiting; !errors.Is(next.err, context.Canceled) {
+			t.Fatal(next.err)
+		}
+	}
+	for _, end := range ends {
+		end()
+	}
+	if len(tr.hosts) != 0 {
+		t.Errorf("%d hosts without calls are remembered", len(tr.hosts))
+	}
+
+	now, why := time.Now(), errors.New("wrong")
+	tr.refuse("x", why, now)
+	if tr.refused("x", now.Add(refusalMemory-1)) != why || tr.refused("x", now.Add(refusalMemory)) != nil || tr.refused("y", now) != nil {
+		t.Error("a refusal counts for too long, or not long enough")
+	}
+	for i := range 3 * maxRefusals {
+		tr.refuse(fmt.Sprint(i), why, now.Add(time.Duration(i)*time.Millisecond))
+	}
+	if len(tr.refusals) > maxRefusals {
+		t.Errorf("%d refusals are remembered", len(tr.refusals))
+	}
+}
+
+// TestHosts: an IPv6 host is its network, and may use any address of it.
+func TestHosts(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.7:1": "192.0.2.7", "[::ffff:192.0.2.7]:1": "192.0.2.7", "[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64", "[fe80::1%eth0]:1": "fe80::/64",
+	} {
+		a, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hostOf(peer.NewContext(t.Context(), &peer.Peer{Addr: a})); got != want {
+			t.Errorf("%s is the host %s, want %s", address, got, want)
+		}
+	}
+}
