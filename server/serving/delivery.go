@@ -21,7 +21,7 @@ import (
 func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
 	defer d.flushReplies(len(origins))
 	defer d.serving.Requests.Guard("deliver", func() { d.deliveryFailed(origins) })
-	now := d.serving.Clock.Now()
+	now := rep.AppliedAt()
 	if len(origins) > 0 {
 		d.appliedAt = now
 		began := time.Duration(origins[0].Tag &^ request.UnloggedNote)
@@ -38,7 +38,7 @@ func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Orig
 			d.tracks.recordDecision(index, &ev.TrackChanges[i])
 		}
 		if len(ev.SlowWaits) > 0 {
-			d.slowWaits.write(d.serving.Log, ev, d.ID(), d.serving.Requests.Routes(), d.serving.Clock.Now())
+			d.slowWaits.write(d.serving.Log, ev, d.ID(), d.serving.Requests.Routes(), now)
 		}
 	}
 }

@@ -93,8 +93,9 @@ type Shard struct {
 	// applyMu is held during each step of the log, Apply and the sink's delivery. Locks are taken
 	// in the order applyMu, mu, proposals.mu.
 	applyMu         sync.Mutex
-	events          shard.Events // of the step
-	notified        bool         // the sink was notified of a leader
+	events          shard.Events  // of the step
+	appliedAt       time.Duration // of the last entry
+	notified        bool          // the sink was notified of a leader
 	notifiedLeader  uint64
 	notifiedLeading bool
 
