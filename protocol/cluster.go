@@ -11,6 +11,7 @@ const (
 	MethodPlan              = "plan"               // -> ClusterPlan
 	MethodHealth            = "health"             // -> ClusterHealth
 	MethodTop               = "top"                // TopRequest -> Top, of the answering instance alone
+	MethodAuditLog          = "audit_log"          // AuditLogRequest -> AuditLog, of the answering instance alone
 	MethodDrain             = "drain"              // DrainRequest -> ClusterInstance; decided, not done, when it is answered
 	MethodExpel             = "expel"              // ExpelRequest -> ClusterInstance; decided, not done, when it is answered
 	MethodTransfer          = "transfer"           // TransferRequest -> ClusterShard; decided, not done, when it is answered

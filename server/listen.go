@@ -114,7 +114,7 @@ func (c clusterForRequests) Sync(ctx context.Context) error    { return c.s.meta
 func (c clusterForRequests) Methods() *operator.ClusterMethods { return c.s.clusterMethods() }
 
 func (s *Server) clusterMethods() *operator.ClusterMethods {
-	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup, Top: s.topOf}
+	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup, Top: s.topOf, AuditLog: s.audit.log.Tail}
 }
 
 // topOf answers operators' method top.

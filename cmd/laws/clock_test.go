@@ -9,6 +9,7 @@ import (
 // wallClock is where the time of day may be read or made, and what it is for there. Everything else
 // goes by clocks that only go forward, so that nothing is decided by somebody who sets a clock.
 var wallClock = map[string]string{
+	"client/admin/audit.go":             "when events were, shown",
 	"client/config_value.go":            "shown",
 	"client/dial.go":                    "a deadline in the past, to wake a read",
 	"client/keepalive.go":               "pings of many clients at the same beat; a jump moves one ping within its period",

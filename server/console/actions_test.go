@@ -24,7 +24,7 @@ var (
 )
 
 // form is the form with which a page asks for a confirmation, as a browser would send it.
-func (a answer) form(t *testing.T) (action string, form url.Values) {
+func (a answer) form(t testing.TB) (action string, form url.Values) {
 	t.Helper()
 	m := postForm.FindStringSubmatch(a.body)
 	if m == nil {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,13 @@ type Config struct {
 	// CookieName tells the cookies of several consoles on one host apart. Default: signalbox.
 	CookieName string
 
-	// Secure says that people reach the console over TLS: cookies are Secure then.
+	// Secure says that people reach the console over TLS: cookies are Secure then, and their names
+	// begin with __Host-.
 	Secure bool
 
-	// Refresh is the time between two reads of a page that is looked at, at least 250 ms. Default:
-	// 500 ms. All viewers of one page with the same credentials share its reads.
+	// Refresh is the time between two reads of a page that is looked at and changes, at least 250
+	// ms. Default: 500 ms. A page that does not change is read again after 1.6 times that. All
+	// viewers of one page with the same credentials share its reads.
 	Refresh time.Duration
 
 	// Now is the clock of sessions. Default: time.Now.
@@ -61,7 +64,7 @@ type Console struct {
 	viewers  *viewers
 	sessions *sessions
 	views    views
-	logins   chan struct{} // a slot for each attempt to log in
+	logins   attempts
 
 	mu      sync.Mutex
 	entered bool // the secret was used
@@ -91,8 +94,9 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.CookieName == "" {
-		cfg.CookieName = "signalbox"
+	cfg.CookieName = cmp.Or(cfg.CookieName, "signalbox")
+	if cfg.Secure {
+		cfg.CookieName = "__Host-" + cfg.CookieName // no other host of the domain can set it
 	}
 	cfg.Client.Name = protocol.ConsoleClient // audit lines have via=console by it
 	c := &Console{cfg: cfg}
@@ -100,7 +104,6 @@ func New(cfg Config) (*Console, error) {
 	c.viewers = newViewers(cfg.Client)
 	c.sessions = newSessions(cfg.Now)
 	c.views.open = make(map[viewKey]*view)
-	c.logins = make(chan struct{}, maxLogins)
 	c.guard = guard{hosts: cfg.Hosts, pages: c.routes()}
 	return c, nil
 }
@@ -132,6 +135,7 @@ var pages = map[string]pageFunc{
 	"/rollout":    rolloutPage,
 	"/processes":  processesPage,
 	"/process":    processPage,
+	"/audit":      auditPage,
 }
 
 func (c *Console) routes() *http.ServeMux {
@@ -141,7 +145,9 @@ func (c *Console) routes() *http.ServeMux {
 		if path == "/" {
 			pattern = "/{$}"
 		}
-		mux.Handle("GET "+pattern, c.viewing(func(w http.ResponseWriter, r *http.Request, v *viewer) { c.servePage(w, r, v, read) }))
+		mux.Handle("GET "+pattern, c.viewing(func(w http.ResponseWriter, r *http.Request, v *viewer) {
+			c.servePage(w, r, v, read)
+		}))
 	}
 	mux.Handle("GET /live/", c.viewing(c.serveLive))
 	mux.Handle("GET /data", c.viewing(c.serveData))
@@ -161,14 +167,19 @@ func (c *Console) routes() *http.ServeMux {
 }
 
 // viewing serves a page to somebody who may see pages: it finds whose credentials count.
-func (c *Console) viewing(serve func(w http.ResponseWriter, r *http.Request, v *viewer)) http.Handler {
+func (c *Console) viewing(page func(w http.ResponseWriter, r *http.Request, v *viewer)) http.Handler {
+	serve := func(w http.ResponseWriter, r *http.Request, v *viewer) {
+		defer keepConnection(r.Context())()
+		page(w, r, v)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s := c.sessionOf(r); s != nil {
 			serve(w, r, s.viewer)
 			return
 		}
 		if c.cfg.Secret != "" {
-			c.refuse(w, r, http.StatusForbidden, "Not allowed", "This console is for the user who started it. Open the link that `signalbox console` has printed.")
+			c.refuse(w, r, http.StatusForbidden, "Not allowed",
+				"This console is for the user who started it. Open the link that `signalbox console` has printed.")
 			return
 		}
 		v, err := c.viewers.anonymous(r.Context())
@@ -242,8 +253,10 @@ func explain(err error) (status int, title, text string) {
 		return http.StatusForbidden, "Not allowed", err.Error()
 	case errors.Is(err, errTooManyViewers):
 		return http.StatusServiceUnavailable, "Busy", err.Error()
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, client.ErrUnreachable), errors.Is(err, client.Unavailable), errors.Is(err, client.ErrClientClosed):
-		return http.StatusServiceUnavailable, "Cluster not reached", "No instance answered in time. The page comes back when the cluster does."
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, client.ErrUnreachable),
+		errors.Is(err, client.Unavailable), errors.Is(err, client.ErrClientClosed):
+		return http.StatusServiceUnavailable, "Cluster not reached",
+			"No instance answered in time. The page comes back when the cluster does."
 	case errors.Is(err, client.Overloaded):
 		return http.StatusServiceUnavailable, "Busy", err.Error()
 	}

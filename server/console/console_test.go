@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 
 // site is a console with its cluster, as a browser sees it.
 type site struct {
-	t       *testing.T
+	t       testing.TB
 	server  *servertest.Server
 	console *Console
 	url     string
@@ -36,35 +37,50 @@ type site struct {
 	sdk     *client.Client // of a program beside the console
 }
 
-func openSite(t *testing.T, change func(*Config), opts ...servertest.Option) *site {
+func openSite(t testing.TB, change func(*Config), opts ...servertest.Option) *site {
 	t.Helper()
 	opts = append([]servertest.Option{servertest.Shards(2)}, opts...)
 	s := &site{t: t, server: servertest.Start(t, opts...)}
-	cfg := Config{Client: client.Config{Endpoints: []string{s.server.Addr()}}, Refresh: minRefresh}
+	s.serve(change, s.server.Addr())
+	return s
+}
+
+// serve starts a console of a cluster.
+func (s *site) serve(change func(*Config), endpoints ...string) {
+	s.t.Helper()
+	cfg := Config{Client: client.Config{Endpoints: endpoints}, Refresh: minRefresh}
 	if change != nil {
 		change(&cfg)
 	}
 	var err error
 	if s.console, err = New(cfg); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	web := httptest.NewUnstartedServer(nil)
 	web.Config = Server(s.console, s.console.cfg.Log)
 	web.Listener = LimitListener(web.Listener)
-	web.Start()
+	if cfg.Secure {
+		web.EnableHTTP2 = true
+		web.StartTLS()
+	} else {
+		web.Start()
+	}
 	s.url = web.URL
 	s.browser = newBrowser()
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		s.browser.CloseIdleConnections()
 		s.console.Close()
 		web.Close()
 	})
-	return s
 }
 
 func newBrowser() *http.Client {
 	jar, _ := cookiejar.New(nil)
-	return &http.Client{Jar: jar, Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	insecure := &tls.Config{InsecureSkipVerify: true} // the certificate is the test's own
+	return &http.Client{
+		Jar: jar, Transport: &http.Transport{TLSClientConfig: insecure, ForceAttemptHTTP2: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // program is a client of the cluster that no console has to do with.
@@ -137,7 +153,7 @@ func (s *site) post(path string, form url.Values, change ...func(*http.Request))
 	return s.do(r)
 }
 
-func (a answer) wants(t *testing.T, status int, texts ...string) {
+func (a answer) wants(t testing.TB, status int, texts ...string) {
 	t.Helper()
 	if a.status != status {
 		t.Errorf("answered %d, want %d: %.300s", a.status, status, a.body)
@@ -151,7 +167,7 @@ func (a answer) wants(t *testing.T, status int, texts ...string) {
 
 // tab is an open stream.
 type tab struct {
-	t      *testing.T
+	t      testing.TB
 	resp   *http.Response
 	events chan event
 	cancel context.CancelFunc

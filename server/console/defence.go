@@ -1,30 +1,24 @@
 package console
 
 import (
-	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 )
 
 // Bounds of what strangers may send.
 const (
-	maxURL         = 4 << 10 // bytes of a request's path and query; longer is 414
-	maxHeader      = 16 << 10
-	maxForm        = 16 << 10 // bytes of a form; longer is 413
-	maxConnections = 128
-	requestTimeout = 5 * time.Second  // for a request to arrive
-	writeTimeout   = 30 * time.Second // for an answer to be taken; a stream's is for each update
+	maxURL    = 4 << 10 // bytes of a request's path and query; longer is 414
+	maxHeader = 16 << 10
+	maxForm   = 16 << 10 // bytes of a form; longer is 413
 )
 
 // policy lets a page load from the console itself and from nowhere else. No text of a page can
 // become script: browsers that know trusted types refuse it even from our own script.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
-	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
 
 // guard refuses what no page should see.
 type guard struct {
@@ -44,14 +38,16 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !g.knownHost(r.Host):
 		// The name of a site that points here must not make its scripts part of this one.
-		http.Error(w, "this console is not reached under this name; use localhost, or start it with --console-host", http.StatusMisdirectedRequest)
+		http.Error(w, "this console is not reached under this name; use localhost, or start it with --console-host",
+			http.StatusMisdirectedRequest)
 	case len(r.RequestURI) > maxURL:
 		http.Error(w, "the address is too long", http.StatusRequestURITooLong)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
 		h.Set("Allow", "GET, HEAD, POST")
 		http.Error(w, "use GET, HEAD or POST", http.StatusMethodNotAllowed)
 	case r.Method == http.MethodPost && !sameOrigin(r):
-		http.Error(w, "this form was not sent by a page of this console, or the browser does not say so: reach the console over TLS or on loopback", http.StatusForbidden)
+		http.Error(w, "this form was not sent by a page of this console, or the browser does not say so: "+
+			"reach the console over TLS or on loopback", http.StatusForbidden)
 	default:
 		if r.Method == http.MethodPost {
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -89,59 +85,4 @@ func sameOrigin(r *http.Request) bool {
 		known := origin == scheme+r.Host || origin == "https://"+r.Host // TLS may end before the console
 		return known && (site == "" || site == "same-origin")
 	}
-}
-
-// Server serves a console with limits that hold against slow and hostile clients. The caller
-// listens, calls Serve with a LimitListener, and closes it.
-func Server(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: requestTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-}
-
-// LimitListener accepts at most 128 connections at a time. Others are answered 503 and closed.
-func LimitListener(l net.Listener) net.Listener { return &limitListener{Listener: l} }
-
-type limitListener struct {
-	net.Listener
-	open atomic.Int64
-}
-
-const fullResponse = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 59\r\nConnection: close\r\n\r\nthe console has too many connections; close some tabs first"
-
-// Accept implements net.Listener.
-func (l *limitListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if l.open.Add(1) <= maxConnections {
-			return &limitedConn{Conn: conn, open: &l.open}, nil
-		}
-		l.open.Add(-1)
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = io.WriteString(conn, fullResponse)
-		_ = conn.Close()
-	}
-}
-
-type limitedConn struct {
-	net.Conn
-	open   *atomic.Int64
-	closed atomic.Bool
-}
-
-// Close implements net.Conn.
-func (c *limitedConn) Close() error {
-	if c.closed.CompareAndSwap(false, true) {
-		c.open.Add(-1)
-	}
-	return c.Conn.Close()
 }

@@ -70,7 +70,8 @@ func (c *Console) watch(v *viewer, path string, q url.Values, read pageFunc) (*v
 		var ctx context.Context
 		ctx, w.cancel = context.WithCancel(c.ctx)
 		c.views.open[key] = w
-		c.running.Go(func() { w.run(ctx, c.cfg.Refresh, func(ctx context.Context) (*page, error) { return read(ctx, v, q) }) })
+		again := func(ctx context.Context) (*page, error) { return read(ctx, v, q) }
+		c.running.Go(func() { w.run(ctx, c.cfg.Refresh, again) })
 	}
 	w.streams++
 	return w, true
@@ -86,7 +87,8 @@ func (c *Console) unwatch(w *view) {
 	}
 }
 
-// run reads the page until ctx ends. A read that takes long puts the next one off.
+// run reads the page until ctx ends: more often while it changes. A read that takes long puts the
+// next one off.
 func (w *view) run(ctx context.Context, refresh time.Duration, read func(context.Context) (*page, error)) {
 	var last []byte
 	for {
@@ -105,7 +107,8 @@ func (w *view) run(ctx context.Context, refresh time.Duration, read func(context
 			_, _, text := explain(err)
 			content = []byte("error " + text)
 		}
-		if !bytes.Equal(content, last) {
+		quiet := bytes.Equal(content, last)
+		if !quiet {
 			last = content
 			w.mu.Lock()
 			w.state = viewState{seq: w.state.seq + 1, page: p, err: err}
@@ -114,8 +117,11 @@ func (w *view) run(ctx context.Context, refresh time.Duration, read func(context
 			w.mu.Unlock()
 		}
 		pause := refresh
+		if quiet {
+			pause += refresh * 3 / 5
+		}
 		if err == nil {
-			pause = max(refresh, time.Since(began)) // at most half of the time is spent reading
+			pause = max(pause, time.Since(began)) // at most half of the time is spent reading
 		}
 		t := time.NewTimer(pause)
 		select {
@@ -148,7 +154,8 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, v *viewer) {
 	view, ok := c.watch(v, path, r.URL.Query(), read)
 	if !ok {
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("%d tabs are live already; close some, or reload this page by hand", maxStreams), http.StatusServiceUnavailable)
+		text := fmt.Sprintf("%d tabs are live already; close some, or reload this page by hand", maxStreams)
+		http.Error(w, text, http.StatusServiceUnavailable)
 		return
 	}
 	defer c.unwatch(view)

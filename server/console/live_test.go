@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // deadlines is a response that notes its write deadline.
@@ -95,4 +96,37 @@ func TestViewOfAnotherClient(t *testing.T) {
 	if len(c.views.open) != 0 || c.views.streams != 0 {
 		t.Errorf("%d views and %d streams are left", len(c.views.open), c.views.streams)
 	}
+}
+
+// TestLeaderChangesUnderAStream: the leader of a semaphore's shard dies while a tab shows the
+// semaphore. The same stream goes on.
+func TestLeaderChangesUnderAStream(t *testing.T) {
+	cluster := servertest.StartCluster(t, 3, servertest.Shards(1))
+	s := &site{t: t}
+	s.serve(nil, cluster.Addrs()...)
+	c, err := client.Dial(t.Context(), cluster.Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	s.sdk = c
+	holder := s.session(client.Description("holder@a"))
+	x := s.open(semaphoreURL("/default", "lock"))
+	x.until("the whole view", func(name string, _ update) bool { return name == "view" })
+	cluster.Kill(cluster.Leader(cluster.Shards()[0]))
+	lease, err := holder.Acquire(t.Context(), "lock", client.Exclusive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners := func(n int) func(string, update) bool {
+		return func(name string, u update) bool {
+			keys, ok := keysOf(u, "owners")
+			return name == "change" && ok && len(keys) == n
+		}
+	}
+	x.until("the owner", owners(1))
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.until("the release", owners(0))
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -19,7 +20,6 @@ const (
 	sessionIdle  = 30 * time.Minute
 	sessionMost  = 12 * time.Hour
 	maxSessions  = 1024
-	maxLogins    = 4 // attempts at a time
 	maxTokenSize = 1024
 )
 
@@ -158,7 +158,8 @@ func (c *Console) sessionOf(r *http.Request) *session {
 
 func (c *Console) setCookie(w http.ResponseWriter, value string, age int) {
 	http.SetCookie(w, &http.Cookie{
-		Name: c.cfg.CookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.cfg.Secure,
+		Name: c.cfg.CookieName, Value: value, Path: "/", MaxAge: age,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.cfg.Secure,
 	})
 }
 
@@ -198,7 +199,8 @@ func (c *Console) serveEnter(w http.ResponseWriter, r *http.Request) {
 	c.mu.Unlock()
 	if !right {
 		c.cfg.Log.Warn("console: a link with a wrong or used secret was refused", "remote", r.RemoteAddr)
-		c.refuse(w, r, http.StatusForbidden, "Not allowed", "This link was used already, or is not this console's. Start `signalbox console` again for a new one.")
+		c.refuse(w, r, http.StatusForbidden, "Not allowed",
+			"This link was used already, or is not this console's. Start `signalbox console` again for a new one.")
 		return
 	}
 	v, err := c.viewers.anonymous(r.Context())
@@ -215,7 +217,8 @@ func (c *Console) serveEnter(w http.ResponseWriter, r *http.Request) {
 // serveLogin shows the form for a token, or takes it.
 func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 	if c.cfg.Secret != "" { // its certificates would count beside a stranger's token
-		c.refuse(w, r, http.StatusForbidden, "Not allowed", "Nobody logs in here: this console is for the user who started it.")
+		c.refuse(w, r, http.StatusForbidden, "Not allowed",
+			"Nobody logs in here: this console is for the user who started it.")
 		return
 	}
 	to := r.URL.Query().Get("to")
@@ -235,16 +238,15 @@ func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 		c.render(w, r, nil, p)
 		return
 	}
-	select {
-	case c.logins <- struct{}{}:
-		defer func() { <-c.logins }()
-	default:
+	ctx, done := c.logins.begin(r.Context(), hostOf(r.RemoteAddr))
+	defer done()
+	c.sessions.expire(c.viewers)
+	v, err := c.viewers.get(ctx, []byte(token))
+	if errors.Is(context.Cause(ctx), errOvertaken) && err != nil {
 		w.Header().Set("Retry-After", "2")
 		c.refuse(w, r, http.StatusServiceUnavailable, "Busy", "Others log in right now. Try again in a moment.")
 		return
 	}
-	c.sessions.expire(c.viewers)
-	v, err := c.viewers.get(r.Context(), []byte(token))
 	if err != nil {
 		status, _, text := explain(err)
 		if status == http.StatusUnauthorized {
@@ -263,7 +265,11 @@ func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 }
 
 func loginPage(to, problem string) *page {
-	p := &page{Title: "Log in", Lead: "This cluster wants to know who you are. The console asks it with your token, and shows and does what your rights allow.", Login: &loginForm{To: to}}
+	p := &page{
+		Title: "Log in", Login: &loginForm{To: to},
+		Lead: "This cluster wants to know who you are. The console asks it with your token, " +
+			"and shows and does what your rights allow.",
+	}
 	if problem != "" {
 		p.Notes = []note{{"bad", problem}}
 	}
@@ -276,7 +282,8 @@ func (c *Console) serveLogout(w http.ResponseWriter, r *http.Request) {
 	c.sessions.end(c.viewers, c.cookieOf(r))
 	c.setCookie(w, "", -1)
 	if c.cfg.Secret != "" {
-		c.refuse(w, r, http.StatusOK, "Logged out", "You can close this tab. Start `signalbox console` again for a new link.")
+		c.refuse(w, r, http.StatusOK, "Logged out",
+			"You can close this tab. Start `signalbox console` again for a new link.")
 		return
 	}
 	http.Redirect(w, r, "/login", http.StatusSeeOther)

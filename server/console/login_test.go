@@ -1,10 +1,14 @@
 package console
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -195,5 +199,74 @@ func TestLocalPath(t *testing.T) {
 		if got := localPath(to); got != want {
 			t.Errorf("%q leads to %q, want %q", to, got, want)
 		}
+	}
+}
+
+// TestStrangersDoNotHoldLogins: attempts that the cluster does not answer leave room for one that
+// it does.
+func TestStrangersDoNotHoldLogins(t *testing.T) {
+	var silent atomic.Bool
+	dialing := make(chan struct{}, 10*maxLogins)
+	s := openSite(t, func(c *Config) {
+		c.Client.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			if silent.Load() {
+				dialing <- struct{}{}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}, withAuth())
+	a := s.administrator()
+	alice, err := a.CreateToken(t.Context(), "", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	answers := make(chan int, 2*maxLogins)
+	for i := range 2 * maxLogins {
+		strangers.Go(func() {
+			form := url.Values{"token": {"wrong-token-" + strconv.Itoa(i)}}
+			r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/login", strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Sec-Fetch-Site", "same-origin")
+			resp, err := s.browser.Do(r)
+			if err != nil {
+				return
+			}
+			answers <- resp.StatusCode
+			_ = resp.Body.Close()
+		})
+	}
+	for range 2 * maxLogins {
+		<-dialing
+	}
+	for range maxLogins {
+		if status := <-answers; status != http.StatusServiceUnavailable {
+			t.Errorf("an attempt that made room was answered %d", status)
+		}
+	}
+	silent.Store(false)
+	s.login(alice.Secret).wants(t, 303)
+	cancel()
+	strangers.Wait()
+}
+
+// TestHostCookie: over TLS no other host can set the cookie of a session.
+func TestHostCookie(t *testing.T) {
+	s := openSite(t, func(c *Config) { c.Secure, c.CookieName = true, "signalbox-7073" }, withAuth())
+	in := s.login(adminToken)
+	cookie := in.header.Get("Set-Cookie")
+	if in.status != 303 || !strings.HasPrefix(cookie, "__Host-signalbox-7073=") || !strings.Contains(cookie, "; Secure") ||
+		!strings.Contains(cookie, "; Path=/;") || strings.Contains(cookie, "Domain") {
+		t.Fatalf("login: %d %v", in.status, in.header)
+	}
+	s.get("/sessions").wants(t, 200)
+	value, _, _ := strings.Cut(strings.TrimPrefix(cookie, "__Host-signalbox-7073="), ";")
+	s.browser.Jar, _ = cookiejar.New(nil)
+	for name, want := range map[string]int{"signalbox-7073": 303, "__Host-signalbox-7073": 200} {
+		s.get("/sessions", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: name, Value: value}) }).wants(t, want)
 	}
 }

@@ -15,10 +15,13 @@ const pageSize = 100
 // nodesPage lists coordination nodes as a tree.
 func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	after := q.Get("after")
-	p := &page{Section: "Nodes", Title: "Nodes", Lead: "A node is a namespace: it has semaphores, sessions, rollouts and processes of its own, and bounds for them."}
-	t := table{ID: "nodes", Title: "Nodes", Empty: "You may see no node.", Columns: []column{
-		{Title: "Path"}, {Title: "Reads"}, {"Grace period", "num"}, {"Sessions, at most", "num"}, {"Semaphores, at most", "num"}, {"Bytes, at most", "num"}, {"Waiters, at most", "num"}, {Title: "Created"},
-	}}
+	p := &page{
+		Section: "Nodes", Title: "Nodes",
+		Lead: "A node is a namespace: it has semaphores, sessions, rollouts and processes of its own, and bounds for them.",
+	}
+	t := newTable("nodes", "Nodes", "You may see no node.",
+		col("Path"), col("Reads"), numCol("Grace period"), numCol("Sessions, at most"), numCol("Semaphores, at most"),
+		numCol("Bytes, at most"), numCol("Waiters, at most"), col("Created"))
 	if after != "" {
 		t.First = "/nodes"
 	}
@@ -38,7 +41,8 @@ func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			path.Kind += " d" + string(rune('0'+depth))
 		}
 		t.Rows = append(t.Rows, row{Key: n.Path, Cells: []cell{
-			path, text(consistencyText(*n.Config.ReadConsistency)), duration(*n.Config.GracePeriod), number(*n.Config.MaxSessions), number(*n.Config.MaxSemaphores),
+			path, text(consistencyText(*n.Config.ReadConsistency)), duration(*n.Config.GracePeriod),
+			number(*n.Config.MaxSessions), number(*n.Config.MaxSemaphores),
 			{Text: bytesText(*n.Config.MaxBytes), Kind: "num"}, number(*n.Config.MaxWaiters), since(n.CreatedAt),
 		}})
 	}
@@ -80,14 +84,16 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := table{ID: "quotas", Title: "Quotas", Columns: []column{{Title: "Of"}, {"Used", "num"}, {"At most", "num"}, {Title: "Share"}}}
+	t := newTable("quotas", "Quotas", "", col("Of"), numCol("Used"), numCol("At most"), col("Share"))
 	for _, x := range []struct {
 		what      string
 		used, max uint64
 		show      func(uint64) string
 	}{
-		{"Sessions", usage.Sessions, *c.MaxSessions, group}, {"Semaphores, processes and rollouts", usage.Semaphores, *c.MaxSemaphores, group},
-		{"Bytes of names and data", usage.Bytes, *c.MaxBytes, bytesText}, {"Waiting acquires", usage.Waiters, *c.MaxWaiters, group},
+		{"Sessions", usage.Sessions, *c.MaxSessions, group},
+		{"Semaphores, processes and rollouts", usage.Semaphores, *c.MaxSemaphores, group},
+		{"Bytes of names and data", usage.Bytes, *c.MaxBytes, bytesText},
+		{"Waiting acquires", usage.Waiters, *c.MaxWaiters, group},
 	} {
 		share := &bar{Label: x.show(x.used) + " of " + x.show(x.max) + " used"}
 		if size := thousandths(x.used, x.max); size > 0 {
@@ -97,7 +103,10 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			}
 			share.Parts = []barPart{{0, size, kind}}
 		}
-		t.Rows = append(t.Rows, row{Key: x.what, Cells: []cell{text(x.what), {Text: x.show(x.used), Kind: "num"}, {Text: x.show(x.max), Kind: "num"}, {Text: percent(x.used, x.max), Bar: share, Kind: "wide"}}})
+		t.Rows = append(t.Rows, row{Key: x.what, Cells: []cell{
+			text(x.what), {Text: x.show(x.used), Kind: "num"}, {Text: x.show(x.max), Kind: "num"},
+			{Text: percent(x.used, x.max), Bar: share, Kind: "wide"},
+		}})
 	}
 	p.Tables = []table{t}
 	p.Actions = []link{
@@ -108,7 +117,7 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 }
 
 func (v *viewer) nodeUsage(ctx context.Context, path string) (client.NodeUsage, error) {
-	n, err := v.client.Node(ctx, path)
+	n, err := v.node(ctx, path)
 	if err != nil {
 		return client.NodeUsage{}, err
 	}

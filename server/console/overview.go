@@ -19,7 +19,8 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 	p := &page{Section: "Overview", Title: "Overview"}
 	s, err := v.admin.Status(ctx)
 	if errors.Is(err, client.Forbidden) {
-		p.Notes = []note{{"warn", "You may not see the cluster: that needs the right read on the path /. Semaphores and sessions of your nodes are behind the links above."}}
+		p.Notes = []note{{"warn", "You may not see the cluster: that needs the right read on the path /. " +
+			"Semaphores and sessions of your nodes are behind the links above."}}
 		return p, nil
 	}
 	if err != nil {
@@ -91,7 +92,8 @@ func healthNotes(h *admin.Health) (notes []note) {
 		notes = append(notes, note{tone, sentence(visible(text))})
 	}
 	if !h.Confirmed {
-		notes = append(notes, note{"warn", fmt.Sprintf("What this page says may be old: no majority of the meta shard has confirmed it for %d s.", h.AgeMS/1000)})
+		notes = append(notes, note{"warn", fmt.Sprintf(
+			"What this page says may be old: no majority of the meta shard has confirmed it for %d s.", h.AgeMS/1000)})
 	}
 	if len(notes) > 0 {
 		for _, text := range h.Losses {
@@ -112,22 +114,10 @@ func planText(p *admin.Plan) string {
 }
 
 func instanceTable(s *admin.Status) table {
-	t := table{ID: "instances", Title: "Instances", Empty: "No instance is known.", Columns: []column{
-		{Title: "Instance"}, {Title: "State"}, {Title: "Leads shards"}, {Title: "Address"}, {Title: "Replicaset"}, {Title: "Failure domain"}, {Title: "Version"}, {Title: "For"},
-	}}
+	t := newTable("instances", "Instances", "No instance is known.",
+		col("Instance"), col("State"), col("Leads shards"), col("Address"), col("Replicaset"), col("Failure domain"),
+		col("Version"), col("For"))
 	for _, i := range presentInstances(s) {
-		state := cell{Text: i.Current, Kind: "good"}
-		switch {
-		case i.Current != "Online":
-			state.Kind = "bad"
-		case i.Reachable != nil && !*i.Reachable:
-			state.Text, state.Kind = "not heard", "bad"
-		case i.Draining:
-			state.Text, state.Kind = "draining", "warn"
-		case !i.AtTarget():
-			state.Text, state.Kind = i.Current+" → "+i.Target, "warn"
-		}
-		state.Note = visible(i.Reason)
 		leads := make([]string, len(i.Leads))
 		for k, id := range i.Leads {
 			leads[k] = strconv.FormatUint(id, 10)
@@ -145,17 +135,31 @@ func instanceTable(s *admin.Status) table {
 			changed = cell{At: int64(i.ChangedAt)}
 		}
 		t.Rows = append(t.Rows, row{Key: i.UUID, Cells: []cell{
-			{Text: visible(i.Name), Kind: "name"}, state, text(cmp.Or(strings.Join(leads, ", "), "–")), text(visible(i.Address)), text(visible(i.Replicaset)),
-			text(strings.Join(domains, ", ")), text(visible(i.Version)), changed,
+			{Text: visible(i.Name), Kind: "name"}, instanceState(&i), text(cmp.Or(strings.Join(leads, ", "), "–")),
+			text(visible(i.Address)), text(visible(i.Replicaset)), text(strings.Join(domains, ", ")), text(visible(i.Version)), changed,
 		}})
 	}
 	return t
 }
 
+func instanceState(i *admin.Instance) cell {
+	state := cell{Text: i.Current, Kind: "good", Note: visible(i.Reason)}
+	switch {
+	case i.Current != "Online":
+		state.Kind = "bad"
+	case i.Reachable != nil && !*i.Reachable:
+		state.Text, state.Kind = "not heard", "bad"
+	case i.Draining:
+		state.Text, state.Kind = "draining", "warn"
+	case !i.AtTarget():
+		state.Text, state.Kind = i.Current+" → "+i.Target, "warn"
+	}
+	return state
+}
+
 func shardTable(s *admin.Status) table {
-	t := table{ID: "shards", Title: "Shards", Empty: "No shard exists yet.", Columns: []column{
-		{Title: "Shard"}, {Title: "State"}, {Title: "Leader"}, {Title: "Replicas"}, {"Buckets", "num"}, {"May lose", "num"}, {Title: "Replicaset"},
-	}}
+	t := newTable("shards", "Shards", "No shard exists yet.",
+		col("Shard"), col("State"), col("Leader"), col("Replicas"), numCol("Buckets"), numCol("May lose"), col("Replicaset"))
 	groups := make(map[uint64]*struct {
 		majority, risk bool
 		leader         string
@@ -201,32 +205,40 @@ func shardTable(s *admin.Status) table {
 			replicas = append(replicas, word)
 		}
 		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.ID, 10), Cells: []cell{
-			text(strconv.FormatUint(x.ID, 10)), state, text(cmp.Or(visible(leader), "–")), text(strings.Join(replicas, ", ")), number(uint64(x.Buckets)), loss, text(visible(x.Replicaset)),
+			text(strconv.FormatUint(x.ID, 10)), state, text(cmp.Or(visible(leader), "–")), text(strings.Join(replicas, ", ")),
+			number(uint64(x.Buckets)), loss, text(visible(x.Replicaset)),
 		}})
 	}
 	return t
 }
 
 func planTable(p *admin.Plan) table {
-	t := table{ID: "plan", Title: "Plan", Empty: "Nothing to do: the cluster is as it is configured.", Columns: []column{{Title: "What"}, {Title: "When"}, {Title: "Why"}}}
+	t := newTable("plan", "Plan", "Nothing to do: the cluster is as it is configured.", col("What"), col("When"), col("Why"))
 	if p.Leader == "" {
 		t.Empty = "Nobody governs now, so nothing is planned."
 	}
 	for i, step := range p.Steps {
-		t.Rows = append(t.Rows, row{Key: "step " + step, Cells: []cell{text(visible(step)), {Text: "next", Kind: "good"}, quiet(fmt.Sprintf("step %d", i+1))}})
+		t.Rows = append(t.Rows, row{Key: "step " + step, Cells: []cell{
+			text(visible(step)), {Text: "next", Kind: "good"}, quiet(fmt.Sprintf("step %d", i+1)),
+		}})
 	}
-	words := map[string]cell{"underway": text("under way"), "follows": text("later"), "outside": {Text: "needs somebody", Kind: "warn"}}
+	words := map[string]cell{
+		"underway": text("under way"), "follows": text("later"), "outside": {Text: "needs somebody", Kind: "warn"},
+	}
 	for _, w := range p.Waits {
-		t.Rows = append(t.Rows, row{Key: "wait " + w.What + "\x00" + w.Why, Cells: []cell{text(visible(w.What)), words[w.Kind], text(visible(w.Why))}})
+		t.Rows = append(t.Rows, row{Key: "wait " + w.What + "\x00" + w.Why, Cells: []cell{
+			text(visible(w.What)), words[w.Kind], text(visible(w.Why)),
+		}})
 	}
 	return t
 }
 
 func moveTable(s *admin.Status) table {
-	t := table{ID: "moves", Title: "Moves of buckets", Columns: []column{{Title: "Buckets"}, {Title: "From shard"}, {Title: "To shard"}, {Title: "Phase"}}}
+	t := newTable("moves", "Moves of buckets", "", col("Buckets"), col("From shard"), col("To shard"), col("Phase"))
 	for _, m := range s.Moves {
 		t.Rows = append(t.Rows, row{Key: fmt.Sprint(m.Tier, " ", m.First, " ", m.Epoch), Cells: []cell{
-			text(fmt.Sprintf("%s %d to %d", visible(m.Tier), m.First, m.First+m.Count-1)), text(strconv.FormatUint(m.From, 10)), text(strconv.FormatUint(m.To, 10)), text(m.Phase),
+			text(fmt.Sprintf("%s %d to %d", visible(m.Tier), m.First, m.First+m.Count-1)),
+			text(strconv.FormatUint(m.From, 10)), text(strconv.FormatUint(m.To, 10)), text(m.Phase),
 		}})
 	}
 	return t

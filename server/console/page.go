@@ -31,6 +31,18 @@ type page struct {
 	Tables []table `json:"tables"`
 }
 
+func (p *page) note(tone, text string) { p.Notes = append(p.Notes, note{tone, text}) }
+
+// fact is the text of one of the page's facts.
+func (p *page) fact(key string) string {
+	for i := range p.Facts {
+		if p.Facts[i].Key == key {
+			return p.Facts[i].Cell.Text
+		}
+	}
+	return ""
+}
+
 // link is a link within the console.
 type link struct{ Text, Href string }
 
@@ -56,6 +68,7 @@ type figure struct {
 // filter is the form above a list.
 type filter struct {
 	Node, Prefix string
+	Order        string // as the address has it
 	Orders       []order
 }
 
@@ -83,6 +96,13 @@ type column struct {
 	Title string
 	Kind  string // num for numbers
 }
+
+func newTable(id, title, empty string, columns ...column) table {
+	return table{ID: id, Title: title, Empty: empty, Columns: columns}
+}
+
+func col(title string) column    { return column{Title: title} }
+func numCol(title string) column { return column{title, "num"} }
 
 // row is a line of a table. Its first cell names what the line is about.
 type row struct {

@@ -21,7 +21,8 @@ func processesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 		Section: "Processes", Node: path, Title: "Processes in", Name: visible(path), Crumbs: nodeCrumbs(path),
 		Lead: "The members of a process agree in rounds: all prepare, the coordinator decides, all complete.",
 	}
-	t := table{ID: "processes", Title: "Processes", Empty: "No process here.", Columns: []column{{Title: "Process"}, {Title: "Phase"}, {"Members", "num"}, {"Epoch", "num"}, {Title: "Coordinator"}}}
+	t := newTable("processes", "Processes", "No process here.",
+		col("Process"), col("Phase"), numCol("Members"), numCol("Epoch"), col("Coordinator"))
 	if after != "" {
 		t.First = address("/processes", "node", path)
 	}
@@ -36,7 +37,8 @@ func processesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 		}
 		last = x.Name
 		t.Rows = append(t.Rows, row{Key: encodeName(x.Name), Cells: []cell{
-			nameCell(x.Name, objectURL(client.ObjectProcess, path, x.Name)), phaseCell(x.Phase), number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator),
+			nameCell(x.Name, objectURL(client.ObjectProcess, path, x.Name)), phaseCell(x.Phase),
+			number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator),
 		}})
 	}
 	p.Tables = []table{t}
@@ -103,7 +105,7 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		waits = "the coordinator"
 	}
 	if s.Attempt > 0 {
-		p.Notes = append(p.Notes, note{"bad", fmt.Sprintf("The rounds of these members have failed %s.", timesText(s.Attempt))})
+		p.Notes = append(p.Notes, note{"bad", "The rounds of these members have failed " + timesText(s.Attempt) + "."})
 	}
 	phase := phaseCell(s.Phase)
 	p.Facts = []fact{
@@ -113,11 +115,11 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		{"coordinator", "Coordinator", coordinatorCell(path, s.Phase, s.Coordinator)},
 		{"started", "Round began", since(s.Started)},
 		{"members", "Members", text(group(uint64(len(s.Members))))},
-		{"rounds", "Rounds", text(fmt.Sprintf("%s completed, %s cancelled, %s failed", group(s.Tally.Completed), group(s.Tally.Cancelled), group(s.Tally.Failed)))},
+		{"rounds", "Rounds", text(fmt.Sprintf("%s completed, %s cancelled, %s failed",
+			group(s.Tally.Completed), group(s.Tally.Cancelled), group(s.Tally.Failed)))},
 	}
-	members := table{ID: "members", Title: "Members", Empty: "It has no members.", Columns: []column{
-		{Title: "Session"}, {Title: "Key"}, {Title: "State in the round"}, {Title: "Role"}, {Title: "Member for"}, {"Token", "num"}, {Title: "Data"},
-	}}
+	members := newTable("members", "Members", "It has no members.",
+		col("Session"), col("Key"), col("State in the round"), col("Role"), col("Member for"), numCol("Token"), col("Data"))
 	operates := v.mayOperate(ctx, path)
 	if operates {
 		p.offer(ctx, v, "Force a round", "force-round", "node", path, "name", encodeName(name))
@@ -130,13 +132,15 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		}
 		r := memberRow(path, s, &s.Members[i])
 		if operates {
-			r.Cells = append(r.Cells, cell{Text: "Evict", Href: actionURL("evict", "node", path, "name", encodeName(name), "session", strconv.FormatUint(s.Members[i].Session, 10))})
+			session := strconv.FormatUint(s.Members[i].Session, 10)
+			evict := actionURL("evict", "node", path, "name", encodeName(name), "session", session)
+			r.Cells = append(r.Cells, cell{Text: "Evict", Href: evict})
 		}
 		members.Rows = append(members.Rows, r)
 	}
-	rounds := table{ID: "rounds", Title: "Last rounds", Empty: "No round is over yet.", Columns: []column{
-		{"Epoch", "num id"}, {Title: "Outcome"}, {Title: "Began"}, {"Took", "num"}, {"All prepared", "num"}, {"Decided", "num"}, {"Members", "num"}, {Title: "Coordinator"}, {Title: "Why it was given up"},
-	}}
+	rounds := newTable("rounds", "Last rounds", "No round is over yet.",
+		column{"Epoch", "num id"}, col("Outcome"), col("Began"), numCol("Took"), numCol("All prepared"), numCol("Decided"),
+		numCol("Members"), col("Coordinator"), col("Why it was given up"))
 	for i := len(s.History) - 1; i >= 0; i-- {
 		h := &s.History[i]
 		outcome := text(strings.ToLower(h.Outcome.String()))
@@ -148,7 +152,8 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			return c
 		}
 		rounds.Rows = append(rounds.Rows, row{Key: strconv.FormatUint(h.Epoch, 10), Cells: []cell{
-			{Text: group(h.Epoch), Kind: "num id"}, outcome, since(h.Started), duration(h.Lasted), step(h.Prepared > 0, duration(h.Prepared)), step(h.Decided > 0, duration(h.Decided)),
+			{Text: group(h.Epoch), Kind: "num id"}, outcome, since(h.Started), duration(h.Lasted),
+			step(h.Prepared > 0, duration(h.Prepared)), step(h.Decided > 0, duration(h.Decided)),
 			number(uint64(h.Size)), sessionCell(path, h.Coordinator), text(visible(h.Text)),
 		}})
 	}

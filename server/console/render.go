@@ -56,7 +56,8 @@ type section struct {
 // defaultNode is where the navigation leads while no node is chosen.
 const defaultNode = "/default"
 
-func sectionsOf(current, node string) []section {
+// sectionsOf are the parts of the console. The audit log is for those with the right admin on "/".
+func sectionsOf(current, node string, who *admin.Identity) []section {
 	list := []section{
 		{"Overview", "/", false},
 		{"Semaphores", address("/semaphores", "node", node), false},
@@ -64,6 +65,9 @@ func sectionsOf(current, node string) []section {
 		{"Rollouts", address("/rollouts", "node", node), false},
 		{"Processes", address("/processes", "node", node), false},
 		{"Nodes", "/nodes", false},
+	}
+	if who != nil && may(who, "admin", "/") {
+		list = append(list, section{"Audit", "/audit", false})
 	}
 	for i := range list {
 		list[i].Current = list[i].Text == current
@@ -81,16 +85,20 @@ func (c *Console) renderDocument(w http.ResponseWriter, r *http.Request, v *view
 	if node == "" {
 		node = defaultNode
 	}
-	d := document{page: p, Node: node, Sections: sectionsOf(p.Section, node), Now: millis(time.Now()), Failed: failed}
+	d := document{page: p, Node: node, Now: millis(time.Now()), Failed: failed}
+	var who *admin.Identity
 	if v != nil {
-		var who *admin.Identity
 		if who, _ = v.identity(r.Context()); who != nil {
 			d.Identity = who.Identity
 		}
 		d.LogOut = c.sessionOf(r) != nil && (c.cfg.Secret != "" || who != nil && who.Enabled)
 	}
-	if _, ok := pages[r.URL.Path]; ok && r.Method == http.MethodGet && (p.Status == 0 || p.Status == http.StatusNotFound || p.Status == http.StatusServiceUnavailable) {
-		d.Live = "/live" + r.URL.RequestURI()
+	d.Sections = sectionsOf(p.Section, node, who)
+	if _, ok := pages[r.URL.Path]; ok && r.Method == http.MethodGet {
+		switch p.Status {
+		case 0, http.StatusNotFound, http.StatusServiceUnavailable:
+			d.Live = "/live" + r.URL.RequestURI()
+		}
 	}
 	var b bytes.Buffer
 	if err := templates.Execute(&b, d); err != nil {

@@ -22,7 +22,8 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		Section: "Rollouts", Node: path, Title: "Rollouts in", Name: visible(path), Crumbs: nodeCrumbs(path),
 		Lead: "A rollout brings versions to the instances of one location after another.",
 	}
-	t := table{ID: "rollouts", Title: "Rollouts", Empty: "No rollout here.", Columns: []column{{Title: "Rollout"}, {Title: "State"}, {"Newest version", "num"}, {"Locations", "num"}, {"Instances", "num"}}}
+	t := newTable("rollouts", "Rollouts", "No rollout here.",
+		col("Rollout"), col("State"), numCol("Newest version"), numCol("Locations"), numCol("Instances"))
 	if after != "" {
 		t.First = address("/rollouts", "node", path)
 	}
@@ -41,7 +42,8 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			state = cell{Text: "paused", Kind: "warn"}
 		}
 		t.Rows = append(t.Rows, row{Key: encodeName(r.Track), Cells: []cell{
-			nameCell(r.Track, objectURL(client.ObjectTrack, path, r.Track)), state, versionCell(r.Last), number(r.Locations), number(r.Instances),
+			nameCell(r.Track, objectURL(client.ObjectTrack, path, r.Track)), state,
+			versionCell(r.Last), number(r.Locations), number(r.Instances),
 		}})
 	}
 	p.Tables = []table{t}
@@ -59,7 +61,7 @@ func listOf(ctx context.Context, v *viewer, q url.Values) (path string, n *clien
 			return "", nil, "", err
 		}
 	}
-	n, err = v.client.Node(ctx, path)
+	n, err = v.node(ctx, path)
 	return path, n, after, err
 }
 
@@ -112,9 +114,9 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	} else {
 		p.offer(ctx, v, "Pause", "pause", "node", path, "name", encodeName(name))
 	}
-	locations := table{ID: "locations", Title: "Locations", Empty: "It has no location.", Columns: []column{
-		{Title: "Location"}, {Title: "State"}, {"Target", "num"}, {Title: "Leaders that have it"}, {Title: "What blocks"}, {Title: "Goes on"}, {Title: "Target for"}, {Title: "Chosen because"},
-	}}
+	locations := newTable("locations", "Locations", "It has no location.",
+		col("Location"), col("State"), numCol("Target"), col("Leaders that have it"), col("What blocks"), col("Goes on"),
+		col("Target for"), col("Chosen because"))
 	if v.mayOperate(ctx, path) {
 		p.Lead = "Follow a location for its history, and to promote it, pause it or roll it back."
 	}
@@ -132,13 +134,16 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			p.offer(ctx, v, "Roll back "+visible(l.Name), "rollback", at...)
 		}
 		if l.State == rollout.Stalled {
-			p.Notes = append(p.Notes, note{"bad", fmt.Sprintf("%s is stalled: %s of %s leaders have not loaded version %d.", visible(l.Name), group(l.Counted-min(l.Reached, l.Counted)), group(l.Counted), l.Target)})
+			p.Notes = append(p.Notes, note{"bad", fmt.Sprintf("%s is stalled: %s of %s leaders have not loaded version %d.",
+				visible(l.Name), group(l.Counted-min(l.Reached, l.Counted)), group(l.Counted), l.Target)})
 		}
 	}
-	gates := table{ID: "gates", Title: "Gates to be run", Columns: []column{{Title: "Gate"}, {Title: "Location"}, {"For version", "num"}, {"Attempt", "num"}, {"Inconclusive in", "num"}}}
+	gates := newTable("gates", "Gates to be run", "",
+		col("Gate"), col("Location"), numCol("For version"), numCol("Attempt"), numCol("Inconclusive in"))
 	for _, g := range s.Gates {
 		gates.Rows = append(gates.Rows, row{Key: g.Location + "\x00" + g.Gate.Name, Cells: []cell{
-			{Text: visible(g.Gate.Name), Kind: "name"}, text(visible(g.Location)), versionCell(g.Version), number(g.Attempt), {Text: age(g.Left), Kind: "num"},
+			{Text: visible(g.Gate.Name), Kind: "name"}, text(visible(g.Location)),
+			versionCell(g.Version), number(g.Attempt), {Text: age(g.Left), Kind: "num"},
 		}})
 	}
 	p.Tables = append(p.Tables, locations)
@@ -166,7 +171,8 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 
 // stateKinds are the colours of locations' states; others have none.
 var stateKinds = map[rollout.State]string{
-	rollout.AllConverged: "good", rollout.Stalled: "bad", rollout.ReelectionPending: "bad", rollout.Paused: "warn", rollout.Empty: "warn", rollout.NoLeader: "warn", rollout.Excluded: "warn",
+	rollout.AllConverged: "good", rollout.Stalled: "bad", rollout.ReelectionPending: "bad",
+	rollout.Paused: "warn", rollout.Empty: "warn", rollout.NoLeader: "warn", rollout.Excluded: "warn",
 }
 
 func locationRow(path, track string, l *rollout.LocationStatus) row {
@@ -178,7 +184,7 @@ func locationRow(path, track string, l *rollout.LocationStatus) row {
 	if l.Stable != 0 {
 		target.Note = fmt.Sprintf("for the share; others have %d", l.Stable)
 	}
-	progress := cell{Text: group(l.Reached) + " of " + group(l.Counted), Bar: usedBar(l.Reached, max(l.Counted, l.Reached)), Kind: "wide"}
+	progress := cell{Kind: "wide", Text: group(l.Reached) + " of " + group(l.Counted), Bar: usedBar(l.Reached, max(l.Counted, l.Reached))}
 	progress.Bar.Label = progress.Text + " leaders have it"
 	for i := range progress.Bar.Parts {
 		progress.Bar.Parts[i].Kind = "held"
@@ -204,18 +210,26 @@ func locationRow(path, track string, l *rollout.LocationStatus) row {
 	if l.GoesOnIn > 0 {
 		goesOn = text("in " + age(l.GoesOnIn))
 	}
+	here := address("/rollout", "node", path, "name", encodeName(track), "location", l.Name)
 	return row{Key: l.Name, Cells: []cell{
-		{Text: visible(l.Name), Kind: "name", Href: address("/rollout", "node", path, "name", encodeName(track), "location", l.Name)}, state, target, progress, blocked, goesOn, ago(l.Age), text(reasonText(l)),
+		nameCell(l.Name, here), state, target, progress, blocked, goesOn, ago(l.Age), text(reasonText(l)),
 	}}
 }
+
+// locationTarget is the column of a location's target.
+const locationTarget = 2
 
 func reasonText(l *rollout.LocationStatus) string {
 	if l.Target == 0 {
 		return "–"
 	}
 	return map[rollout.Reason]string{
-		rollout.ReasonInitial: "it is the first", rollout.ReasonAdvance: "it was due", rollout.ReasonExplicit: "the one before was reported bad",
-		rollout.ReasonImplicit: "the one before could not be loaded", rollout.ReasonOperator: "an operator gave up the one before", rollout.ReasonPromote: "an operator promoted it",
+		rollout.ReasonInitial:  "it is the first",
+		rollout.ReasonAdvance:  "it was due",
+		rollout.ReasonExplicit: "the one before was reported bad",
+		rollout.ReasonImplicit: "the one before could not be loaded",
+		rollout.ReasonOperator: "an operator gave up the one before",
+		rollout.ReasonPromote:  "an operator promoted it",
 		rollout.ReasonRollback: "an operator rolled back to it",
 	}[l.Reason]
 }
@@ -229,17 +243,25 @@ func waitsFor(l *rollout.LocationStatus) string {
 		return fmt.Sprintf("gate %s for version %d", visible(l.Gate), l.GateFor)
 	}
 	return map[rollout.State]string{
-		rollout.Unset: "a version that is old enough", rollout.AllConverged: "a newer version", rollout.WaitingDelay: "its delay", rollout.WaitingShare: "the bake time of the share",
-		rollout.ReelectionPending: "a version in place of a bad one", rollout.Paused: "an operator: it is paused", rollout.Empty: "an instance; all locations behind it wait too",
-		rollout.NoLeader: "a leader", rollout.Excluded: "an operator: it is excluded", rollout.Ready: "the next poll", rollout.Skipped: "an instance; the next location looks past it",
+		rollout.Unset:             "a version that is old enough",
+		rollout.AllConverged:      "a newer version",
+		rollout.WaitingDelay:      "its delay",
+		rollout.WaitingShare:      "the bake time of the share",
+		rollout.ReelectionPending: "a version in place of a bad one",
+		rollout.Paused:            "an operator: it is paused",
+		rollout.Empty:             "an instance; all locations behind it wait too",
+		rollout.NoLeader:          "a leader",
+		rollout.Excluded:          "an operator: it is excluded",
+		rollout.Ready:             "the next poll",
+		rollout.Skipped:           "an instance; the next location looks past it",
 	}[l.State]
 }
 
 // instanceRows shows the instances of a rollout, those that hold it up first.
 func instanceRows(ctx context.Context, path string, track *rollout.Track) (table, error) {
-	t := table{ID: "instances", Title: "Instances", Empty: "No instance is registered.", Columns: []column{
-		{Title: "Instance"}, {Title: "Location"}, {Title: "Role"}, {"Has", "num"}, {"Is to have", "num"}, {Title: "State"}, {Title: "Last report"}, {Title: "Session"},
-	}}
+	t := newTable("instances", "Instances", "No instance is registered.",
+		col("Instance"), col("Location"), col("Role"), numCol("Has"), numCol("Is to have"), col("State"), col("Last report"),
+		col("Session"))
 	s, err := track.Describe(ctx, rollout.IncludeInstances(), rollout.MaxInstances(maxHoldings))
 	if err != nil {
 		return t, err
@@ -282,12 +304,14 @@ func rolloutInstanceRow(path string, x *rollout.InstanceStatus) row {
 		state.Note = group(x.Report.Attempts) + " attempts"
 	}
 	return row{Key: x.ID, Cells: []cell{
-		{Text: visible(x.ID), Kind: "name"}, text(visible(x.Location)), text(role), versionCell(x.Report.Current), versionCell(x.Due), state, ago(x.ReportAge), sessionCell(path, x.Session),
+		{Text: visible(x.ID), Kind: "name"}, text(visible(x.Location)), text(role), versionCell(x.Report.Current), versionCell(x.Due),
+		state, ago(x.ReportAge), sessionCell(path, x.Session),
 	}}
 }
 
 func historyTable(ctx context.Context, track *rollout.Track, location string) (table, error) {
-	t := table{ID: "history", Title: "History of " + visible(location), Empty: "It has had no version yet.", Columns: []column{{"Version", "num id"}, {Title: "Chosen"}, {Title: "All leaders had it"}, {Title: "Reason"}, {Title: "Passed on"}}}
+	t := newTable("history", "History of "+visible(location), "It has had no version yet.",
+		column{"Version", "num id"}, col("Chosen"), col("All leaders had it"), col("Reason"), col("Passed on"))
 	list, err := track.History(ctx, location)
 	if err != nil {
 		return t, err
@@ -304,9 +328,9 @@ func historyTable(ctx context.Context, track *rollout.Track, location string) (t
 		}
 		version := versionCell(h.Version)
 		version.Kind += " id"
-		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(h.Version, 10) + " " + strconv.FormatUint(h.Log, 10), Cells: []cell{
-			version, since(h.At), converged, text(reasonText(&rollout.LocationStatus{Target: h.Version, Reason: h.Reason})), passed,
-		}})
+		reason := reasonText(&rollout.LocationStatus{Target: h.Version, Reason: h.Reason})
+		key := strconv.FormatUint(h.Version, 10) + " " + strconv.FormatUint(h.Log, 10)
+		t.Rows = append(t.Rows, row{Key: key, Cells: []cell{version, since(h.At), converged, text(reason), passed}})
 	}
 	return t, nil
 }

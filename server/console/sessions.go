@@ -14,7 +14,7 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := v.client.Node(ctx, path)
+	n, err := v.node(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -23,9 +23,8 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		Section: "Sessions", Node: path, Title: "Sessions in", Name: visible(path), Crumbs: nodeCrumbs(path),
 		Lead: "A session is a client's identity. What it holds is released when it ends.",
 	}
-	t := table{ID: "sessions", Title: "Sessions", Empty: "No client has a session here.", Columns: []column{
-		{Title: "Session"}, {Title: "State"}, {Title: "Description"}, {Title: "Client"}, {"Timeout", "num"}, {Title: "Age"},
-	}}
+	t := newTable("sessions", "Sessions", "No client has a session here.",
+		col("Session"), col("State"), col("Description"), col("Client"), numCol("Timeout"), col("Age"))
 	if after > 0 {
 		t.First = address("/sessions", "node", path)
 	}
@@ -40,7 +39,8 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		}
 		last = s.ID
 		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(s.ID, 10), Cells: []cell{
-			sessionCell(path, s.ID), sessionState(&s), text(visible(s.Description)), text(visible(s.Client)), duration(s.Timeout), since(s.CreatedAt),
+			sessionCell(path, s.ID), sessionState(&s), text(visible(s.Description)), text(visible(s.Client)),
+			duration(s.Timeout), since(s.CreatedAt),
 		}})
 	}
 	p.Tables = []table{t}
@@ -64,7 +64,7 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if err != nil || id == 0 {
 		return nil, &badRequestError{"The address names no session. Choose one from the list of sessions."}
 	}
-	n, err := v.client.Node(ctx, path)
+	n, err := v.node(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -85,10 +85,11 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		},
 	}
 	p.offer(ctx, v, "Kill session", "kill-session", "node", path, "id", strconv.FormatUint(id, 10))
-	held := table{ID: "held", Title: "Holds", Empty: "It holds nothing.", Columns: []column{{Title: "Semaphore"}, {"Token", "num"}, {"Units", "num"}, {Title: "Of limit"}}}
-	waits := table{ID: "waits", Title: "Waits for", Empty: "It waits for nothing.", Columns: []column{{Title: "Semaphore"}, {"Token", "num"}, {"Wants", "num"}, {Title: "Held now"}, {"Waiters", "num"}}}
+	held := newTable("held", "Holds", "It holds nothing.", col("Semaphore"), numCol("Token"), numCol("Units"), col("Of limit"))
+	waits := newTable("waits", "Waits for", "It waits for nothing.",
+		col("Semaphore"), numCol("Token"), numCol("Wants"), col("Held now"), numCol("Waiters"))
 	count := 0
-	for e, err := range n.List(ctx, "", client.OfSession(id), client.MaxItems(maxHoldings+1), client.ReadConsistency(client.Strict)) {
+	for e, err := range n.List(ctx, "", client.OfSession(id), client.MaxItems(maxHoldings+1)) {
 		if err != nil {
 			return nil, err
 		}
@@ -99,12 +100,15 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		name := nameCell(e.Name, semaphoreURL(path, e.Name))
 		of := cell{Text: amount(e.Used) + " of " + amount(e.Limit), Bar: usedBar(e.Used, e.Limit)}
 		if e.Waiting {
-			waits.Rows = append(waits.Rows, row{Key: encodeName(e.Name), Cells: []cell{name, number(e.Token), units(e.Count), of, number(e.NumWaiters)}})
+			cells := []cell{name, number(e.Token), units(e.Count), of, number(e.NumWaiters)}
+			waits.Rows = append(waits.Rows, row{Key: encodeName(e.Name), Cells: cells})
 		} else {
-			held.Rows = append(held.Rows, row{Key: encodeName(e.Name), Cells: []cell{name, number(e.Token), units(e.Count), of}})
+			cells := []cell{name, number(e.Token), units(e.Count), of}
+			held.Rows = append(held.Rows, row{Key: encodeName(e.Name), Cells: cells})
 		}
 	}
-	part := table{ID: "objects", Title: "Takes part in", Empty: "It is a member of no process, and has no instance in a rollout.", Columns: []column{{Title: "Object"}, {Title: "Kind"}, {Title: "As"}}}
+	part := newTable("objects", "Takes part in", "It is a member of no process, and has no instance in a rollout.",
+		col("Object"), col("Kind"), col("As"))
 	for o, err := range n.SessionObjects(ctx, id) {
 		if err != nil {
 			return nil, err
@@ -120,7 +124,9 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 				as += " and " + group(o.Instances-1) + " more"
 			}
 		}
-		part.Rows = append(part.Rows, row{Key: kind + " " + encodeName(o.Name), Cells: []cell{nameCell(o.Name, objectURL(o.Kind, path, o.Name)), text(kind), text(as)}})
+		part.Rows = append(part.Rows, row{Key: kind + " " + encodeName(o.Name), Cells: []cell{
+			nameCell(o.Name, objectURL(o.Kind, path, o.Name)), text(kind), text(as),
+		}})
 	}
 	p.Tables = []table{held, waits, part}
 	return p, nil

@@ -59,6 +59,9 @@ func decodeName(text string) (string, error) {
 	return string(b), nil
 }
 
+// narrowBlank is a narrow blank at which no line ends.
+const narrowBlank = "\u202f"
+
 // group writes a number with its thousands apart.
 func group(n uint64) string {
 	s := strconv.FormatUint(n, 10)
@@ -68,7 +71,7 @@ func group(n uint64) string {
 	var b strings.Builder
 	for i, r := range s {
 		if i > 0 && (len(s)-i)%3 == 0 {
-			b.WriteRune('\u202f') // a narrow blank at which no line ends
+			b.WriteString(narrowBlank)
 		}
 		b.WriteRune(r)
 	}

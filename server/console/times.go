@@ -23,3 +23,5 @@ func ago(d time.Duration) cell {
 	}
 	return cell{At: time.Now().Add(-d).Round(time.Second).UnixMilli()}
 }
+
+func clockText(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

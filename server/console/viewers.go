@@ -22,17 +22,22 @@ const (
 	refusedTime = 5 * time.Second
 )
 
-var errTooManyViewers = errors.New("people with 32 different credentials use this console; try again when one of them has left")
+var errTooManyViewers = errors.New("people with 32 different credentials use this console; " +
+	"try again when one of them has left")
+
+// viewerKey is the hash of a set of credentials.
+type viewerKey [sha256.Size]byte
 
 // viewer has one set of credentials: one client of the cluster.
 type viewer struct {
-	key    [sha256.Size]byte // of the credentials
+	key    viewerKey
 	client *client.Client
 	admin  *admin.Client
 
 	mu      sync.Mutex
 	who     *admin.Identity // last known
 	askedAt time.Time
+	nodes   map[string]knownNode
 	users   int // sessions; guarded by viewers.mu
 }
 
@@ -54,19 +59,52 @@ func (v *viewer) identity(ctx context.Context) (*admin.Identity, error) {
 	return who, nil
 }
 
+// nodeTime is how long a path is taken for the same node. A node that was dropped and created again
+// is found after it.
+const nodeTime = 5 * time.Second
+
+// maxNodes bounds the paths of a viewer that are remembered.
+const maxNodes = 64
+
+type knownNode struct {
+	node *client.Node
+	at   time.Time
+}
+
+// node is the coordination node of a path, as of at most nodeTime ago: pages that are looked at are
+// read again and again.
+func (v *viewer) node(ctx context.Context, path string) (*client.Node, error) {
+	v.mu.Lock()
+	known := v.nodes[path]
+	v.mu.Unlock()
+	if known.node != nil && time.Since(known.at) < nodeTime {
+		return known.node, nil
+	}
+	n, err := v.client.Node(ctx, path)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.nodes == nil || len(v.nodes) >= maxNodes {
+		v.nodes = make(map[string]knownNode)
+	}
+	if delete(v.nodes, path); err == nil {
+		v.nodes[path] = knownNode{n, time.Now()}
+	}
+	return n, err
+}
+
 // viewers are the clients of a console, by credentials.
 type viewers struct {
 	cfg client.Config
 
 	mu         sync.Mutex
-	byKey      map[[sha256.Size]byte]*viewer
-	connecting map[[sha256.Size]byte]chan struct{} // closed when the attempt is over
-	refusedAt  time.Time                           // when the cluster last refused clients without credentials
+	byKey      map[viewerKey]*viewer
+	connecting map[viewerKey]chan struct{} // closed when the attempt is over
+	refusedAt  time.Time                   // when the cluster last refused clients without credentials
 	closed     bool
 }
 
 func newViewers(cfg client.Config) *viewers {
-	return &viewers{cfg: cfg, byKey: make(map[[sha256.Size]byte]*viewer), connecting: make(map[[sha256.Size]byte]chan struct{})}
+	return &viewers{cfg: cfg, byKey: make(map[viewerKey]*viewer), connecting: make(map[viewerKey]chan struct{})}
 }
 
 // anonymous is the viewer with the console's own credentials, which are none if people log in.
@@ -96,7 +134,7 @@ func (s *viewers) refuse(v *viewer) {
 
 // get connects with a token, or returns the viewer that has it.
 func (s *viewers) get(ctx context.Context, token []byte) (*viewer, error) {
-	key := sha256.Sum256(token)
+	key := viewerKey(sha256.Sum256(token))
 	for {
 		s.mu.Lock()
 		v, attempt := s.byKey[key], s.connecting[key]
@@ -107,10 +145,7 @@ func (s *viewers) get(ctx context.Context, token []byte) (*viewer, error) {
 		case v != nil:
 			s.mu.Unlock()
 			return v, nil
-		case attempt == nil && len(s.byKey)+len(s.connecting) >= maxViewers && !s.dropUnused():
-			s.mu.Unlock()
-			return nil, errTooManyViewers
-		case attempt == nil:
+		case attempt == nil: // attempts to log in are bounded by themselves: see attempts
 			done := make(chan struct{})
 			s.connecting[key] = done
 			s.mu.Unlock()
@@ -125,7 +160,7 @@ func (s *viewers) get(ctx context.Context, token []byte) (*viewer, error) {
 	}
 }
 
-func (s *viewers) connect(ctx context.Context, key [sha256.Size]byte, token []byte, done chan struct{}) (*viewer, error) {
+func (s *viewers) connect(ctx context.Context, key viewerKey, token []byte, done chan struct{}) (*viewer, error) {
 	cfg := s.cfg
 	cfg.Token = token
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -141,6 +176,9 @@ func (s *viewers) connect(ctx context.Context, key [sha256.Size]byte, token []by
 	case s.closed:
 		c.CloseWithoutRelease()
 		return nil, client.ErrClientClosed
+	case len(s.byKey) >= maxViewers && !s.dropUnused():
+		c.CloseWithoutRelease()
+		return nil, errTooManyViewers
 	}
 	v := &viewer{key: key, client: c, admin: admin.New(c)}
 	s.byKey[key] = v
@@ -149,7 +187,7 @@ func (s *viewers) connect(ctx context.Context, key [sha256.Size]byte, token []by
 
 // dropUnused closes a client that no session uses. The lock is held.
 func (s *viewers) dropUnused() bool {
-	own := sha256.Sum256(s.cfg.Token)
+	own := viewerKey(sha256.Sum256(s.cfg.Token))
 	for key, v := range s.byKey {
 		if v.users == 0 && key != own {
 			s.drop(v)
@@ -189,7 +227,7 @@ func (s *viewers) close() {
 	s.mu.Lock()
 	s.closed = true
 	open := s.byKey
-	s.byKey = make(map[[sha256.Size]byte]*viewer)
+	s.byKey = make(map[viewerKey]*viewer)
 	s.mu.Unlock()
 	for _, v := range open {
 		v.client.CloseWithoutRelease()

@@ -45,6 +45,7 @@ type ClusterMethods struct {
 	Backup      func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
 	Top         func(in protocol.TopRequest, mayRead func(path string) bool) (protocol.Top, error)
 	MayRead     func(path string) bool // of the caller
+	AuditLog    func(most int) (lines []string, err error)
 }
 
 // Subjects are what a method is about, as its document says that nobody has checked yet: some short
@@ -97,6 +98,8 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 		return d.plan(ctx)
 	case protocol.MethodTop:
 		answer, err = decodeJSON(body, func(in protocol.TopRequest) (any, error) { return d.Top(in, d.MayRead) })
+	case protocol.MethodAuditLog:
+		answer, err = decodeJSON(body, d.auditLog)
 	case protocol.MethodDrain:
 		answer, err = decodeJSON(body, func(in protocol.DrainRequest) (any, error) {
 			return d.change(in.Instance, func(i uint64) error { return errOf(d.Drain(ctx, i, in.Undo)) })

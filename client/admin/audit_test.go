@@ -1,0 +1,86 @@
+package admin_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestAuditLogOfACluster: what one instance was asked for, and what all of them saw, is one list;
+// instances without a log, and such that do not answer, are named.
+func TestAuditLogOfACluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts a cluster")
+	}
+	dir := t.TempDir()
+	cluster := servertest.StartCluster(t, 3, servertest.Shards(1), servertest.Config(func(c *server.Config) {
+		if c.Name != "i2" {
+			c.Audit = filepath.Join(dir, c.Name)
+		}
+	}))
+	c, err := client.Dial(t.Context(), cluster.Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	a := admin.New(c)
+	victim := session(t, c, "/default")
+	if err := victim.Node().KillSession(t.Context(), victim.ID(), "host is broken"); err != nil {
+		t.Fatal(err)
+	}
+	log, err := a.AuditLog(t.Context(), admin.MaxAuditLines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := 0
+	for _, x := range log.Instances {
+		switch {
+		case errors.Is(x.Err, client.NotFound):
+			without++
+		case x.Err != nil:
+			t.Errorf("%s: %v", x.Name, x.Err)
+		}
+	}
+	if len(log.Instances) != 3 || without != 1 {
+		t.Errorf("%d of %d instances have no log", without, len(log.Instances))
+	}
+	joined := map[string]int{}
+	for i, e := range log.Events {
+		if i > 0 && e.Time.After(log.Events[i-1].Time) || e.Time.IsZero() || e.ID == "" || e.Instance == "" || e.Severity == "" || e.Initiator == "" {
+			t.Errorf("event %d is %+v", i, e)
+		}
+		if e.Title == "join_instance" {
+			for _, f := range e.Fields {
+				if f.Key == "instance_name" {
+					joined[f.Value]++
+				}
+			}
+		}
+	}
+	for name, n := range joined {
+		if n != 1 {
+			t.Errorf("%s joined %d times", name, n)
+		}
+	}
+	if len(joined) != 3 {
+		t.Errorf("%d instances joined: %v", len(joined), joined)
+	}
+	if few, err := a.AuditLog(t.Context(), 2); err != nil || len(few.Events) != 2 {
+		t.Errorf("the last two are %+v, %v", few, err)
+	}
+	for _, lines := range []int{-1, admin.MaxAuditLines + 1} {
+		if _, err := a.AuditLog(t.Context(), lines); !errors.Is(err, client.BadRequest) {
+			t.Errorf("%d lines: %v", lines, err)
+		}
+	}
+	cluster.Kill(2)
+	log, err = a.AuditLog(t.Context(), 10)
+	if err != nil || log.Instances[2].Err == nil || len(log.Events) == 0 {
+		t.Errorf("with an instance that is down: %+v, %v", log, err)
+	}
+}

@@ -1,0 +1,294 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// semaphoreView is one semaphore as its page reads it.
+type semaphoreView struct {
+	path, name string
+
+	sem     *client.Semaphore
+	owners  []client.Owner
+	waiters []client.Waiter
+
+	// Where the page's parts begin: behind these tokens, 0 for the first owners and waiters. place
+	// is how many waiters were ahead when the page before was shown.
+	ownersAfter, queueAfter uint64
+	place                   int
+}
+
+// semaphorePage shows one semaphore: who holds it, who waits, since when and why.
+func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	path, n, _, err := listOf(ctx, v, q)
+	if err != nil {
+		return nil, err
+	}
+	name, err := decodeName(q.Get("name"))
+	if err != nil {
+		return nil, err
+	}
+	p := &page{
+		Section: "Semaphores", Node: path, Title: "Semaphore", Name: visible(name),
+		Crumbs: nodeCrumbs(path, link{"Semaphores", address("/semaphores", "node", path)}),
+	}
+	s := &semaphoreView{
+		path: path, name: name,
+		ownersAfter: number64(q.Get("owners")), queueAfter: number64(q.Get("queue")), place: int(number64(q.Get("place"))),
+	}
+	if err := s.read(ctx, n); errors.Is(err, client.NotFound) {
+		p.missing = true
+		p.Notes = []note{{"warn", "There is no such semaphore now. An ephemeral one, such as a lock, exists only while somebody " +
+			"holds it or waits for it. This page shows it as soon as it is there."}}
+		p.Tables = []table{ownersTable(), queueTable()}
+		return p, nil
+	} else if err != nil {
+		return nil, err
+	}
+	operates := v.mayOperate(ctx, path)
+	if operates && !s.sem.Ephemeral {
+		p.offer(ctx, v, "Resize", "resize", "node", path, "name", encodeName(name))
+	}
+	p.Figure = &figure{Bar: ownerBar(s.sem, s.owners), Text: holdsText(s.sem)}
+	p.Notes = s.whyNotes()
+	p.Facts = []fact{
+		{"limit", "Limit", text(amount(s.sem.Limit))},
+		{"used", "Units held", text(amount(s.sem.Used))},
+		{"owners", "Owners", text(group(s.sem.NumOwners))},
+		{"waiters", "Waiters", text(group(s.sem.NumWaiters))},
+		{"kind", "Kind", text(kindText(s.sem.Ephemeral))},
+		{"created", "Created", since(s.sem.CreatedAt)},
+	}
+	if len(s.sem.Data) > 0 {
+		label := "Data, version " + group(s.sem.Version)
+		p.Facts = append(p.Facts, fact{"data", label, dataCell(path, name, 0, s.sem.Data)})
+	}
+	p.Tables = []table{s.ownerRows(operates), s.queueRows()}
+	return p, nil
+}
+
+// read reads the semaphore in one request if the first owners and waiters are shown, and there are
+// not too many owners; otherwise in two.
+func (s *semaphoreView) read(ctx context.Context, n *client.Node) (err error) {
+	opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters(), client.MaxItems(2 * pageSize)}
+	if s.sem, err = n.Describe(ctx, s.name, opts...); err != nil {
+		return err
+	}
+	s.owners, s.waiters = s.sem.Owners, s.sem.Waiters
+	most := client.MaxItems(pageSize)
+	if s.ownersAfter > 0 {
+		later, err := n.Describe(ctx, s.name, client.IncludeOwners(), client.AfterToken(s.ownersAfter), most)
+		if err != nil {
+			return err
+		}
+		s.owners = later.Owners
+	}
+	if s.queueAfter > 0 || s.sem.NumWaiters > 0 && len(s.waiters) == 0 {
+		later, err := n.Describe(ctx, s.name, client.IncludeWaiters(), client.AfterToken(s.queueAfter), most)
+		if err != nil && !errors.Is(err, client.NotFound) {
+			return err
+		}
+		if err == nil {
+			s.waiters = later.Waiters
+		}
+	}
+	s.owners = s.owners[:min(len(s.owners), pageSize)]
+	s.waiters = s.waiters[:min(len(s.waiters), pageSize)]
+	return nil
+}
+
+// at is the address of the page from other owners or waiters on.
+func (s *semaphoreView) at(pairs ...string) string {
+	return address("/semaphore", append([]string{"node", s.path, "name", encodeName(s.name)}, pairs...)...)
+}
+
+func ownersTable() table {
+	return newTable("owners", "Owners", "Nobody holds it.",
+		col("Session"), col("Description"), numCol("Units"), col("Held for"), numCol("Token"), col("Data"))
+}
+
+// ownerUnits is the column of an owner's units.
+const ownerUnits = 2
+
+func queueTable() table {
+	return newTable("queue", "Queue", "Nobody waits.",
+		col("Place"), col("Session"), col("Description"), numCol("Wants"), col("Waiting for"), numCol("Gives up after"),
+		col("Why it waits"), numCol("Token"))
+}
+
+func (s *semaphoreView) ownerRows(operates bool) table {
+	t := ownersTable()
+	if operates {
+		t.Columns = append(t.Columns, column{Title: "Action"})
+	}
+	for i := range s.owners {
+		o := &s.owners[i]
+		token := strconv.FormatUint(o.Token, 10)
+		r := row{Key: token, Cells: []cell{
+			sessionCell(s.path, o.Session), text(visible(o.Description)), units(o.Count), since(o.Since), number(o.Token),
+			dataCell(s.path, s.name, o.Token, o.Data),
+		}}
+		if operates {
+			release := actionURL("force-release", "node", s.path, "name", encodeName(s.name), "token", token)
+			r.Cells = append(r.Cells, cell{Text: "Force release", Href: release})
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	if shown := len(s.owners); uint64(shown) < s.sem.NumOwners {
+		t.Count = fmt.Sprintf("%s of %s", group(uint64(shown)), group(s.sem.NumOwners))
+		if shown == pageSize {
+			t.Next = s.at("owners", strconv.FormatUint(s.owners[shown-1].Token, 10))
+		}
+	}
+	if s.ownersAfter > 0 {
+		t.First = s.at()
+	}
+	return t
+}
+
+// queueRows are the waiters, each with the reason why it waits.
+func (s *semaphoreView) queueRows() table {
+	t := queueTable()
+	never := s.firstNever() != nil && s.queueAfter > 0
+	for i := range s.waiters {
+		w := &s.waiters[i]
+		place := s.place + i + 1
+		r := row{Key: strconv.FormatUint(w.Token, 10), Cells: []cell{
+			text(group(uint64(place))), sessionCell(s.path, w.Session), {Text: visible(w.Description), Kind: "about"},
+			units(w.Count), since(w.Since), givesUp(w), {Text: s.why(w, place, never), Kind: "wide"}, number(w.Token),
+		}}
+		never = never || w.Count > s.sem.Limit
+		if len(w.Data) > 0 {
+			r.Cells[2].Note = "data: " + visible(string(cut(w.Data, 120)))
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	if n := len(s.waiters); n > 0 && uint64(s.place+n) < s.sem.NumWaiters {
+		first, last := uint64(s.place+1), uint64(s.place+n)
+		t.Count = fmt.Sprintf("%s to %s of %s", group(first), group(last), group(s.sem.NumWaiters))
+		t.Next = s.at("queue", strconv.FormatUint(s.waiters[n-1].Token, 10), "place", strconv.Itoa(s.place+n))
+	}
+	if s.queueAfter > 0 {
+		t.First = s.at()
+	}
+	return t
+}
+
+// why is the reason for which a waiter waits. never: one ahead of it is never granted.
+func (s *semaphoreView) why(w *client.Waiter, place int, never bool) string {
+	limit, used := s.sem.Limit, s.sem.Used
+	free := limit - min(used, limit)
+	switch {
+	case w.Count > limit:
+		return fmt.Sprintf("It wants %s of a limit of %s: it is never granted unless the limit is raised.",
+			amount(w.Count), amount(limit))
+	case never:
+		return "It is behind a waiter that is never granted. The queue is strict."
+	case place == 1 && used > limit:
+		return "The limit was lowered below what is held. Units have to be released first."
+	case place == 1 && free == 0:
+		return "It is next. All units are held."
+	case place == 1:
+		return fmt.Sprintf("It is next. It wants %s, and %s free.", amount(w.Count), isAre(free))
+	case place == 2:
+		return "It is behind 1 waiter. The queue is strict: first come, first served."
+	}
+	return fmt.Sprintf("It is behind %s waiters.", group(uint64(place-1)))
+}
+
+func givesUp(w *client.Waiter) cell {
+	if w.Timeout == client.Forever {
+		return cell{Text: "never", Kind: "num quiet"}
+	}
+	c := cell{Text: durationText(w.Timeout), Kind: "num"}
+	if time.Since(w.Since) < w.Timeout {
+		c.Note = "until " + w.Since.Add(w.Timeout).UTC().Format("15:04:05") + " UTC"
+	}
+	return c
+}
+
+func isAre(n uint64) string {
+	if n == 1 {
+		return "1 is"
+	}
+	return amount(n) + " are"
+}
+
+// holdsText is the state of a semaphore in a sentence.
+func holdsText(s *client.Semaphore) string {
+	waiters := ""
+	if s.NumWaiters > 0 {
+		waiters = "; " + plural(s.NumWaiters, "waiter")
+	}
+	switch {
+	case s.Used == 0:
+		return "Free: nobody holds it" + waiters
+	case s.Used == s.Limit && s.NumOwners == 1:
+		return "Held by 1 owner, whole" + waiters
+	case s.Limit == client.Max:
+		return "Shared by " + plural(s.NumOwners, "owner") + waiters
+	case s.Used > s.Limit:
+		return fmt.Sprintf("%s units held, above the limit of %s, by %s%s",
+			amount(s.Used), amount(s.Limit), plural(s.NumOwners, "owner"), waiters)
+	}
+	return fmt.Sprintf("%s of %s units held by %s; %s free%s",
+		amount(s.Used), amount(s.Limit), plural(s.NumOwners, "owner"), amount(s.Limit-s.Used), waiters)
+}
+
+// firstNever is the first waiter, of those that are known, that wants more than the limit.
+func (s *semaphoreView) firstNever() *client.Waiter {
+	for _, list := range [][]client.Waiter{s.sem.Waiters, s.waiters} {
+		for i := range list {
+			if list[i].Count > s.sem.Limit {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// whyNotes say why the queue does not get on, if there is more to it than the owners.
+func (s *semaphoreView) whyNotes() (notes []note) {
+	if s.sem.Used > s.sem.Limit {
+		notes = append(notes, note{"warn", fmt.Sprintf(
+			"%s units are held and the limit is %s: it was lowered. Nothing is granted until what is held fits.",
+			amount(s.sem.Used), amount(s.sem.Limit))})
+	}
+	if w := s.firstNever(); w != nil {
+		behind := ", and nobody behind it"
+		if n := len(s.sem.Waiters); n > 0 && uint64(n) == s.sem.NumWaiters && s.sem.Waiters[n-1].Token == w.Token {
+			behind = ""
+		}
+		notes = append(notes, note{"bad", fmt.Sprintf(
+			"The waiter with token %s wants %s of a limit of %s. It can never be granted%s, "+
+				"unless the limit is raised or it leaves the queue.",
+			group(w.Token), amount(w.Count), amount(s.sem.Limit), behind)})
+	}
+	return notes
+}
+
+// ownerBar has a part for each owner, as far as they are all shown and can be told apart.
+func ownerBar(s *client.Semaphore, owners []client.Owner) bar {
+	b := *usedBar(s.Used, s.Limit)
+	if s.Used > s.Limit || len(owners) < 2 || len(owners) > 40 || uint64(len(owners)) != s.NumOwners || s.Limit == client.Max {
+		return b
+	}
+	b.Parts = nil
+	from, sum := 0, uint64(0)
+	for i := range owners {
+		sum += owners[i].Count
+		to := thousandths(sum, s.Limit)
+		if to > from {
+			b.Parts = append(b.Parts, barPart{from, to - from, "held"})
+		}
+		from = to
+	}
+	return b
+}

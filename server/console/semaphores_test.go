@@ -1,0 +1,112 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// waiters puts sessions into the queue of a semaphore, so many at once, until the test ends.
+func (s *site) waiters(name string, n, atOnce int) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var waiting sync.WaitGroup
+	s.t.Cleanup(func() { cancel(); waiting.Wait() })
+	accepted, free := make(chan struct{}, n), make(chan struct{}, atOnce)
+	for range n {
+		free <- struct{}{}
+		waiting.Go(func() {
+			x, err := s.program().Session(ctx, "/default")
+			if err != nil {
+				s.t.Error(err)
+				return
+			}
+			_, _ = x.Acquire(ctx, name, client.Count(2), client.OnAccepted(func(uint64) { <-free; accepted <- struct{}{} }))
+		})
+	}
+	for range n {
+		<-accepted
+	}
+}
+
+// TestSemaphoresInOrder: those with the most waiters, and those that were waited for longest.
+func TestSemaphoresInOrder(t *testing.T) {
+	s := openSite(t, nil, servertest.RealTime())
+	holder := s.session()
+	for _, name := range []string{"a/1", "a/2", "b/3", "free"} {
+		if err := holder.Create(t.Context(), name, 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		if name == "free" {
+			continue
+		}
+		if _, err := holder.Acquire(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.waiters("b/3", 1, 1)
+	s.waiters("a/2", 3, 1)
+	s.waiters("a/1", 2, 1)
+	order := func(query string) string {
+		var names []string
+		for _, part := range strings.Split(s.get("/semaphores?node=/default&"+query).body, `<tr data-key="`)[1:] {
+			key, _, _ := strings.Cut(part, `"`)
+			name, err := decodeName(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name)
+		}
+		return strings.Join(names, " ")
+	}
+	for query, want := range map[string]string{
+		"": "a/1 a/2 b/3 free", "order=waiters": "a/2 a/1 b/3", "order=age": "b/3 a/2 a/1", "order=age&prefix=a": "a/2 a/1", "order=waiters&prefix=x": "",
+	} {
+		if got := order(query); got != want {
+			t.Errorf("%q lists %q, want %q", query, got, want)
+		}
+	}
+	s.get("/semaphores?node=/default&order=waiters").wants(t, 200, `aria-current="true">most waiters`, `name="order" value="waiters"`)
+	s.get("/semaphores?node=/default&order=waiters&prefix=x").wants(t, 200, "Nobody waits for a semaphore whose name begins with “x”.")
+}
+
+// TestLongQueue: a queue of 100,000 waiters is shown a page at a time, in its order; a live view of
+// it is a page, too.
+func TestLongQueue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("100,000 sessions take long")
+	}
+	n := 100_000
+	if raceEnabled {
+		n = 2_000 // the pages are the same, and the sessions take a minute
+	}
+	s := openSite(t, nil)
+	holder := s.session()
+	if err := holder.Create(t.Context(), "slots", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Acquire(t.Context(), "slots"); err != nil {
+		t.Fatal(err)
+	}
+	s.waiters("slots", n, 1000)
+	count := group(uint64(n))
+	page := s.get(semaphoreURL("/default", "slots"))
+	page.wants(t, 200, fmt.Sprintf("1 of 2 units held by 1 owner; 1 free; %s waiters", count), "1 to 100 of "+count, "It is next. It wants 2, and 1 is free.", "It is behind 99 waiters.")
+	if len(page.body) > 150_000 {
+		t.Errorf("the page has %d bytes", len(page.body))
+	}
+	_, rest, _ := strings.Cut(page.body, `rel="next" href="`)
+	next, _, _ := strings.Cut(rest, `"`)
+	next = strings.ReplaceAll(next, "&amp;", "&")
+	s.get(next).wants(t, 200, "101 to 200 of "+count, "It is behind 100 waiters.", "First page")
+	x := s.open(semaphoreURL("/default", "slots"))
+	x.until("a page of the queue", func(name string, u update) bool {
+		keys, ok := keysOf(u, "queue")
+		return name == "view" && ok && len(keys) == pageSize
+	})
+}
