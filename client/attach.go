@@ -173,7 +173,7 @@ func (s *Session) detachHome(att *attachment) {
 // reattach attaches the session again until that succeeds or the session is over.
 func (s *Session) reattach() {
 	s.delayAttach()
-	retry := backoff{base: retryBase, max: retryMax}
+	retry := newRequestRetry()
 	for {
 		cn, err := s.attachOnce()
 		switch {
@@ -367,7 +367,7 @@ func (s *Session) restore(ctx context.Context) error {
 // epoch for each would let a later try overtake the attach of another successor of the same saved
 // state. cn is the connection of the last try.
 func (s *Session) attachUnder(ctx context.Context, epoch uint64) (cn *conn, err error) {
-	retry := backoff{base: retryBase, max: retryMax}
+	retry := newRequestRetry()
 	var last error
 	for {
 		cn, reply, sent, err := s.sendAttach(ctx, epoch)

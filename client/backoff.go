@@ -30,6 +30,19 @@ func (b *backoff) next() time.Duration {
 	return rand.N(bound + 1)
 }
 
+// requestRetry is the back-off of a request that no shard served yet.
+type requestRetry struct {
+	backoff
+	// moved is closed when the map or a leader has changed since the present try began; nil for the
+	// first try.
+	moved   <-chan struct{}
+	skipped bool // the last try did not wait
+}
+
+func newRequestRetry() requestRetry {
+	return requestRetry{backoff: backoff{base: retryBase, max: retryMax}}
+}
+
 // wake sends to a channel of capacity 1 that wakes a goroutine, unless a value waits there.
 func wake(ch chan<- struct{}) {
 	select {

@@ -87,7 +87,7 @@ func (m *movingShards) restart(shard int) {
 	m.index++
 	page := &protocol.Snapshot{Index: m.index, First: true, Last: true}
 	for b := range m.owner {
-		run := protocol.SnapshotRun{Count: 1}
+		run := protocol.BucketRun{Count: 1}
 		if m.owner[b] == shard {
 			run.Epoch = m.epoch[b]
 		}

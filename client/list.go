@@ -41,90 +41,150 @@ type SessionInfo struct {
 	CreatedAt   time.Time
 }
 
-// pager reads a list page by page.
-type pager[T any] struct {
-	read   func(cursor []byte) (items []T, next []byte, err error)
-	cursor []byte // of the next page
-	over   bool   // there is none
-	items  []T    // that were read and not taken
+// listPage is a page of a shard's list.
+type listPage[T any] struct {
+	items []T
+	next  []byte               // cursor of the next page; empty: there is none
+	runs  []protocol.BucketRun // which buckets it is about
+}
+
+// shardList reads the list of a shard page by page.
+type shardList[T any] struct {
+	shard  uint64
+	cursor []byte        // of the next page
+	over   bool          // there is none
+	served *bucketEpochs // what the pages are about
+	items  []T           // that were read and not taken
 }
 
 // fill reads until there is an item, or the list is over.
-func (p *pager[T]) fill() (err error) {
-	for len(p.items) == 0 && !p.over {
-		if p.items, p.cursor, err = p.read(p.cursor); err != nil {
+func (l *shardList[T]) fill(read func(shard uint64, cursor []byte) (listPage[T], error)) error {
+	for len(l.items) == 0 && !l.over {
+		p, err := read(l.shard, l.cursor)
+		if err != nil {
 			return err
 		}
-		p.over = len(p.cursor) == 0
+		served := newBucketEpochs(p.runs)
+		if l.served != nil && !l.served.equal(served) {
+			return errBucketsMoved
+		}
+		l.served, l.items, l.cursor, l.over = served, p.items, p.next, len(p.next) == 0
 	}
 	return nil
 }
 
-// errShardsChanged: the shards that are listed are not those of the node any more.
-var errShardsChanged = errors.New("shards have come or gone")
+var (
+	// errShardsChanged: the shards that are listed are not those of the node any more.
+	errShardsChanged = errors.New("shards have come or gone")
+	// errBucketsMoved: pages of a shard are about different buckets, so that a name whose bucket
+	// moved may be in none, or a bucket is in no page at all.
+	errBucketsMoved = errors.New("buckets move between shards")
+)
 
-// listShards yields what every shard of the node lists, in order of key. page reads a page of a
-// shard's list from a cursor on, and returns the cursor of the next one, empty at the end. Every
-// shard begins behind the cursor first, which is the same for all. When shards have come or gone
-// meanwhile, all are listed again, and what was yielded is passed over. The sequence ends after its
-// first error, which names what is listed, and after o.most items.
-func listShards[T any, K cmp.Ordered](
-	ctx context.Context, n *Node, op, name string, o readOptions, first []byte, key func(*T) K, page func(shard uint64, cursor []byte) (items []T, next []byte, err error),
+// listShards yields what every shard of the node lists, in order of key, which is also the cursor
+// behind the item. page reads a page of a shard's list from a cursor on. Every shard begins behind
+// the cursor first. When shards have come or gone, or buckets have moved, the shards are listed
+// again behind what was yielded. So what is there all the time is yielded once. The sequence ends
+// after its first error, which names what is listed, and after o.most items.
+func listShards[T any](
+	ctx context.Context, n *Node, op, name string, o readOptions, first []byte, key func(*T) string, page func(shard uint64, cursor []byte) (listPage[T], error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var none T
-		var last K // of what was yielded
-		for yielded := 0; ; {
-			shards, err := n.shards(ctx)
-			if err != nil {
-				yield(none, withOp(op, name, err))
-				return
-			}
-			lists := make([]pager[T], len(shards))
-			for i, shard := range shards {
-				lists[i].cursor = first
-				lists[i].read = func(cursor []byte) ([]T, []byte, error) {
-					if now, err := n.shards(ctx); err != nil || !slices.Equal(now, shards) {
-						return nil, nil, cmp.Or(err, errShardsChanged)
-					}
-					return page(shard, cursor)
-				}
-			}
-			for err == nil && (o.most == 0 || yielded < o.most) {
-				var least *pager[T]
-				for i := range lists {
-					p := &lists[i]
-					for err = p.fill(); err == nil && yielded > 0 && len(p.items) > 0 && key(&p.items[0]) <= last; err = p.fill() {
-						p.items = p.items[1:]
-					}
-					if err != nil {
-						break
-					}
-					if len(p.items) > 0 && (least == nil || key(&p.items[0]) < key(&least.items[0])) {
-						least = p
-					}
-				}
-				switch {
-				case err != nil:
-				case least == nil:
-					return
-				default:
-					item := least.items[0]
-					least.items, last, yielded = least.items[1:], key(&item), yielded+1
-					if !yield(item, nil) {
-						return
-					}
-				}
+		retry := backoff{base: retryBase, max: retryMax}
+		m := listMerge[T]{key: key, page: page, shards: func() ([]uint64, error) { return n.shards(ctx) }, first: first, most: o.most}
+		for {
+			yielded := m.yielded
+			err := m.run(func(item T) bool { return yield(item, nil) })
+			if m.yielded > yielded {
+				retry.failures = 0
 			}
 			switch {
-			case err == nil:
-				return
-			case !errors.Is(err, errShardsChanged):
+			case errors.Is(err, errShardsChanged):
+			case errors.Is(err, errBucketsMoved):
+				if err = n.c.waitBucketsMoved(ctx, &retry); err == nil {
+					continue
+				}
+				fallthrough
+			case err != nil:
+				var none T
 				yield(none, withOp(op, name, err))
+				return
+			default:
 				return
 			}
 		}
 	}
+}
+
+// listMerge merges the lists of shards.
+type listMerge[T any] struct {
+	key     func(*T) string
+	page    func(shard uint64, cursor []byte) (listPage[T], error)
+	shards  func() ([]uint64, error)
+	first   []byte // the cursor where all begin
+	most    int    // how many items; 0: all
+	yielded int
+}
+
+// run lists once, until it is done, or yield is false, or an error. After errShardsChanged and
+// errBucketsMoved it can run again.
+func (m *listMerge[T]) run(yield func(T) bool) error {
+	shards, err := m.shards()
+	if err != nil {
+		return err
+	}
+	read := func(shard uint64, cursor []byte) (listPage[T], error) {
+		if now, err := m.shards(); err != nil || !slices.Equal(now, shards) {
+			return listPage[T]{}, cmp.Or(err, errShardsChanged)
+		}
+		return m.page(shard, cursor)
+	}
+	lists := make([]shardList[T], len(shards))
+	for i, shard := range shards {
+		lists[i] = shardList[T]{shard: shard, cursor: m.first}
+	}
+	last := string(m.first)
+	for whole := false; m.most == 0 || m.yielded < m.most; whole = true {
+		var least *shardList[T]
+		for i := range lists {
+			l := &lists[i]
+			for err = l.fill(read); err == nil && whole && len(l.items) > 0 && m.key(&l.items[0]) <= last; err = l.fill(read) {
+				l.items = l.items[1:] // two shards had it, one after the other
+			}
+			if err != nil {
+				return err
+			}
+			if len(l.items) > 0 && (least == nil || m.key(&l.items[0]) < m.key(&least.items[0])) {
+				least = l
+			}
+		}
+		if !whole && !serveAll(lists) {
+			return errBucketsMoved
+		}
+		if least == nil {
+			return nil
+		}
+		item := least.items[0]
+		last = m.key(&item)
+		least.items, m.first, m.yielded = least.items[1:], []byte(last), m.yielded+1
+		if !yield(item) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// serveAll says that the lists together are about every bucket. Servers that do not know of buckets
+// in lists are believed.
+func serveAll[T any](lists []shardList[T]) bool {
+	var all *bucketEpochs
+	for i := range lists {
+		if lists[i].served == nil {
+			return true
+		}
+		all = all.newer(lists[i].served)
+	}
+	return all == nil || !slices.Contains(all.epochs, 0)
 }
 
 // List lists the semaphores whose name begins with prefix, in order of name, over all shards;
@@ -132,7 +192,7 @@ func listShards[T any, K cmp.Ordered](
 func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
 	o := readOptionsOf(opts)
 	name := func(s *SemaphoreInfo) string { return s.Name }
-	return listShards(ctx, n, "list", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) ([]SemaphoreInfo, []byte, error) {
+	return listShards(ctx, n, "list", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) (page listPage[SemaphoreInfo], err error) {
 		req := &protocol.List{
 			Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session, Consistency: o.consistency, Cursor: cursor,
 			Limit: uint32(o.most), MinIndex: n.c.readIndex(shard).Load(),
@@ -140,7 +200,7 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 		var reply protocol.ListReply
 		where := n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard), &req.Consistency)
 		if _, err := n.c.request(ctx, where, protocol.KindList, req, &reply); err != nil {
-			return nil, nil, err
+			return page, err
 		}
 		raiseTo(n.c.readIndex(shard), reply.Index)
 		items := make([]SemaphoreInfo, len(reply.Semaphores))
@@ -150,7 +210,7 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 				NumOwners: w.NumOwners, NumWaiters: w.NumWaiters, Token: w.OrderID, Count: w.Count, Waiting: w.Waiting,
 			}
 		}
-		return items, reply.Cursor, nil
+		return listPage[SemaphoreInfo]{items, reply.Cursor, reply.Runs}, nil
 	})
 }
 
@@ -189,18 +249,18 @@ func (n *Node) Sessions(ctx context.Context, opts ...ReadOption) iter.Seq2[Sessi
 	if o.afterSession > 0 {
 		first = binary.BigEndian.AppendUint64(nil, o.afterSession)
 	}
-	id := func(s *SessionInfo) uint64 { return s.ID }
-	return listShards(ctx, n, "list sessions of", n.path, o, first, id, func(shard uint64, cursor []byte) ([]SessionInfo, []byte, error) {
+	id := func(s *SessionInfo) string { return string(binary.BigEndian.AppendUint64(nil, s.ID)) }
+	return listShards(ctx, n, "list sessions of", n.path, o, first, id, func(shard uint64, cursor []byte) (page listPage[SessionInfo], err error) {
 		var reply protocol.SessionListReply
 		req := &protocol.SessionList{Shard: shard, Node: n.id, Cursor: cursor, Limit: uint32(o.most)}
 		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
-			return nil, nil, err
+			return page, err
 		}
 		items := make([]SessionInfo, len(reply.Sessions))
 		for i := range reply.Sessions {
 			items[i] = sessionInfo(&reply.Sessions[i])
 		}
-		return items, reply.Cursor, nil
+		return listPage[SessionInfo]{items, reply.Cursor, reply.Runs}, nil
 	})
 }
 
@@ -225,18 +285,18 @@ type SessionObject struct {
 // which it has instances, over all shards: processes before tracks, each in order of name. The
 // sequence ends after its first error. List with OfSession lists the semaphores.
 func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionObject, error] {
-	key := func(o *SessionObject) string { return string(rune(o.Kind)) + o.Name }
-	return listShards(ctx, n, "list objects of sessions of", n.path, readOptions{}, nil, key, func(shard uint64, cursor []byte) ([]SessionObject, []byte, error) {
+	key := func(o *SessionObject) string { return string([]byte{byte(o.Kind)}) + o.Name }
+	return listShards(ctx, n, "list objects of sessions of", n.path, readOptions{}, nil, key, func(shard uint64, cursor []byte) (page listPage[SessionObject], err error) {
 		var reply protocol.SessionObjectsReply
 		req := &protocol.SessionObjects{Shard: shard, Node: n.id, Session: id, Cursor: cursor}
 		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionObjects, req, &reply); err != nil {
-			return nil, nil, err
+			return page, err
 		}
 		items := make([]SessionObject, len(reply.Objects))
 		for i, w := range reply.Objects {
 			items[i] = SessionObject{Kind: ObjectKind(w.Type), Name: string(w.Name), Label: w.Label, Instances: w.Count}
 		}
-		return items, reply.Cursor, nil
+		return listPage[SessionObject]{items, reply.Cursor, reply.Runs}, nil
 	})
 }
 
@@ -244,11 +304,11 @@ func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionO
 func (n *Node) processes(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.ProcessItem, error] {
 	o := readOptionsOf(opts)
 	name := func(i *protocol.ProcessItem) string { return string(i.Name) }
-	return listShards(ctx, n, "list processes", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) ([]protocol.ProcessItem, []byte, error) {
+	return listShards(ctx, n, "list processes", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) (listPage[protocol.ProcessItem], error) {
 		var reply protocol.ProcessListReply
 		req := &protocol.ProcessList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(o.most)}
 		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindProcessList, req, &reply)
-		return reply.Processes, reply.Cursor, err
+		return listPage[protocol.ProcessItem]{reply.Processes, reply.Cursor, reply.Runs}, err
 	})
 }
 
@@ -256,11 +316,11 @@ func (n *Node) processes(ctx context.Context, prefix string, opts []ReadOption) 
 func (n *Node) tracks(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.TrackItem, error] {
 	o := readOptionsOf(opts)
 	name := func(i *protocol.TrackItem) string { return string(i.Name) }
-	return listShards(ctx, n, "list rollouts", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) ([]protocol.TrackItem, []byte, error) {
+	return listShards(ctx, n, "list rollouts", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) (listPage[protocol.TrackItem], error) {
 		var reply protocol.TrackListReply
 		req := &protocol.TrackList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(o.most)}
 		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindTrackList, req, &reply)
-		return reply.Tracks, reply.Cursor, err
+		return listPage[protocol.TrackItem]{reply.Tracks, reply.Cursor, reply.Runs}, err
 	})
 }
 

@@ -128,7 +128,7 @@ func (o *object) Handle(handle rpc.ProcessHandler) (stop func(), err error) {
 
 func (o *object) Follow(ctx context.Context, connected func()) {
 	s := o.s
-	retry := backoff{base: retryBase, max: retryMax}
+	retry := newRequestRetry()
 	for ctx.Err() == nil && s.endErr() == nil {
 		bucket, err := o.bucket(ctx)
 		var route requestRoute

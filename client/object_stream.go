@@ -31,7 +31,7 @@ var errConsumerBehind = protocol.Errorf(protocol.StatusOverloaded, "the consumer
 func (o *object) Events(ctx context.Context, kind protocol.Kind, req protocol.Message, decoder func() rpc.Decoder) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		c := o.n.c
-		retry := backoff{base: retryBase, max: retryMax}
+		retry := newRequestRetry()
 		for {
 			delivered, stopped, err := o.eventsOnce(ctx, kind, req, decoder(), &retry, yield)
 			switch {
@@ -57,7 +57,7 @@ func (o *object) Events(ctx context.Context, kind protocol.Kind, req protocol.Me
 // eventsOnce opens the stream once. delivered says that the consumer got an event, stopped that it
 // wants no more.
 func (o *object) eventsOnce(
-	ctx context.Context, kind protocol.Kind, req protocol.Message, decode rpc.Decoder, retry *backoff, yield func(any, error) bool,
+	ctx context.Context, kind protocol.Kind, req protocol.Message, decode rpc.Decoder, retry *requestRetry, yield func(any, error) bool,
 ) (delivered, stopped bool, err error) {
 	c := o.n.c
 	bucket, err := o.bucket(ctx)

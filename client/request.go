@@ -88,7 +88,7 @@ func (s *Session) ordered(cn *conn, x *requestState) bool {
 
 // resend continues send after the first sending failed.
 func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message, route requestRoute, sent bool, err error) (requestRoute, bool, error) {
-	retry := backoff{base: retryBase, max: retryMax}
+	retry := newRequestRetry()
 	refused := 0
 	var last error
 	for {

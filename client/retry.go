@@ -44,7 +44,7 @@ func (c *cluster) atShard(tier uint8, shard uint64) destination {
 // ctx ends. repeated says that an earlier sending, or this one, may have taken effect without an
 // answer.
 func (c *cluster) request(ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
-	retry := backoff{base: retryBase, max: retryMax}
+	retry := newRequestRetry()
 	var last error
 	for {
 		cn, bucket, shard, err := where(ctx)
@@ -92,13 +92,25 @@ func canResend(err error) bool {
 
 // waitRetry updates what is known of the cluster and waits before the next try of a request that a
 // shard did not serve; 0 is no shard. cn is the connection that the request was sent on, or nil.
-// Another map or leader ends the wait.
-func (c *cluster) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *backoff) {
+// Another map or leader ends the wait. One that came during the try counts too: the announcement
+// may be processed before the caller has read the refusal. But no two tries in a row go without a
+// wait for that reason.
+func (c *cluster) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *requestRetry) {
+	moved := retry.moved
+	if moved == nil || retry.skipped {
+		moved = c.mapChanged() // before the map is asked for: what comes meanwhile ends the wait
+	}
+	defer func() { retry.moved = c.mapChanged() }()
+	retry.skipped = false
+	select {
+	case <-moved:
+		retry.skipped = true
+	default:
+	}
 	if errors.Is(err, errMapChanged) {
 		retry.failures = 0
 		return
 	}
-	moved := c.mapChanged() // before the map is asked for: what comes meanwhile ends the wait
 	if c.updateRoutes(ctx, shard, cn, err, retry.failures) {
 		retry.failures++
 		return
@@ -115,6 +127,31 @@ func (c *cluster) waitRetry(ctx context.Context, shard uint64, cn *conn, err err
 	case <-ctx.Done():
 	case <-c.ctx.Done():
 	}
+}
+
+// waitBucketsMoved waits a moment for a bucket that no listed shard serves: the map may be old, or
+// the bucket is on its way.
+func (c *cluster) waitBucketsMoved(ctx context.Context, retry *backoff) error {
+	moved := c.mapChanged()
+	fresh, err := c.refreshMap(ctx, c.routes.Load())
+	switch {
+	case c.ctx.Err() != nil:
+		return ErrClientClosed
+	case fresh && err == nil && retry.failures == 0:
+		retry.failures++
+		return nil
+	}
+	t := time.NewTimer(retry.next())
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-moved:
+	case <-c.ctx.Done():
+		return ErrClientClosed
+	case <-ctx.Done():
+		return interrupted(ctx, errBucketsMoved)
+	}
+	return nil
 }
 
 // updateRoutes is called when a shard did not serve a request that was sent on cn, nil for none. It

@@ -126,3 +126,44 @@ func TestOutcomeUnknown(t *testing.T) {
 		}
 	})
 }
+
+// TestAnnouncedDuringTry: the buckets of a shard are served from a moment on that lies between a
+// try and its refusal. The next try does not wait. An instance that announces and refuses again and
+// again is not asked again and again at once.
+func TestAnnouncedDuringTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		var tries []time.Time
+		refusals := 2
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindUpdate {
+					return false
+				}
+				if tries = append(tries, time.Now()); len(tries) > refusals {
+					return false
+				}
+				fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 1, Shard: 2, Master: 1, Term: 1})
+				fc.send(h.Kind|protocol.KindReply, h.ID, uint64(protocol.StatusWrongShard), &protocol.Failure{Master: 1, Term: 1})
+				return true
+			}
+		})
+		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		if len(tries) != 3 || !tries[2].Equal(tries[1]) {
+			t.Errorf("tries at %v", tries)
+		}
+		f.set(func() { tries, refusals = nil, 12 })
+		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		for i := range len(tries) - 3 {
+			if tries[i+3].Equal(tries[i]) {
+				t.Errorf("four tries at one moment: %v", tries)
+			}
+		}
+	})
+}

@@ -7,8 +7,8 @@ import (
 )
 
 // bucketEpochs says which buckets a shard served, and under which epochs, by the last snapshot that
-// it sent to a watch of a prefix. The shard knows nothing of names in other buckets: they may be in
-// another shard, or moving there. It is never changed once made.
+// it sent to a watch of a prefix, or by a page of a list. The shard knows nothing of names in other
+// buckets: they may be in another shard, or moving there. It is never changed once made.
 type bucketEpochs struct {
 	ends   []uint32 // of each run: the first bucket behind it
 	epochs []uint64 // 0: not served
@@ -16,7 +16,7 @@ type bucketEpochs struct {
 
 // newBucketEpochs is nil where a server says nothing of buckets: the shard then speaks for all that
 // it has told.
-func newBucketEpochs(runs []protocol.SnapshotRun) *bucketEpochs {
+func newBucketEpochs(runs []protocol.BucketRun) *bucketEpochs {
 	c, end := new(bucketEpochs), uint32(0)
 	for _, r := range runs {
 		if r.Count == 0 || r.Count > 1<<16-end {
@@ -38,6 +38,14 @@ func (c *bucketEpochs) add(end uint32, epoch uint64) {
 		return
 	}
 	c.ends, c.epochs = append(c.ends, end), append(c.epochs, epoch)
+}
+
+// equal says that both say the same. Either may be nil.
+func (c *bucketEpochs) equal(o *bucketEpochs) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return slices.Equal(c.epochs, o.epochs) && slices.Equal(c.ends, o.ends)
 }
 
 // buckets is how many the tier has.
@@ -106,5 +114,5 @@ func (w *watch) isComplete() bool {
 		}
 		served = served.newer(p.epochs)
 	}
-	return served == nil || slices.Equal(served.epochs, w.newestEpochs.epochs) && slices.Equal(served.ends, w.newestEpochs.ends) && !slices.Contains(served.epochs, 0)
+	return served == nil || served.equal(w.newestEpochs) && !slices.Contains(served.epochs, 0)
 }

@@ -221,6 +221,7 @@ type ProcessListReply struct {
 	Index     uint64
 	Processes []ProcessItem
 	Cursor    []byte
+	Runs      []BucketRun // which buckets the page is about
 }
 
 func (m *ProcessListReply) fields(f *fields) {
@@ -230,6 +231,7 @@ func (m *ProcessListReply) fields(f *fields) {
 		l.item().fields(f)
 	}
 	f.bytes("cursor", &m.Cursor)
+	bucketRuns(f, &m.Runs)
 }
 
 func (m *ProcessListReply) AppendBody(b []byte) []byte {

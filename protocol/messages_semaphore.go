@@ -412,6 +412,7 @@ type ListReply struct {
 	UsedSemaphores uint64 // processes and tracks too
 	UsedBytes      uint64
 	UsedWaiters    uint64
+	Runs           []BucketRun // which buckets the page is about
 }
 
 func (m *ListReply) fields(f *fields) {
@@ -425,6 +426,7 @@ func (m *ListReply) fields(f *fields) {
 	f.uint("used semaphores", &m.UsedSemaphores)
 	f.uint("used bytes", &m.UsedBytes)
 	f.uint("used waiters", &m.UsedWaiters)
+	bucketRuns(f, &m.Runs)
 }
 
 func (m *ListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

@@ -195,6 +195,7 @@ func (m *SessionInfo) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f
 type SessionListReply struct {
 	Sessions []SessionInfo
 	Cursor   []byte
+	Runs     []BucketRun // which buckets the page is about
 }
 
 func (m *SessionListReply) fields(f *fields) {
@@ -203,6 +204,7 @@ func (m *SessionListReply) fields(f *fields) {
 		l.item().fields(f)
 	}
 	f.bytes("cursor", &m.Cursor)
+	bucketRuns(f, &m.Runs)
 }
 
 func (m *SessionListReply) AppendBody(b []byte) []byte {
@@ -263,6 +265,7 @@ func (m *SessionObject) fields(f *fields) {
 type SessionObjectsReply struct {
 	Objects []SessionObject
 	Cursor  []byte
+	Runs    []BucketRun // which buckets the page is about
 }
 
 func (m *SessionObjectsReply) fields(f *fields) {
@@ -271,6 +274,7 @@ func (m *SessionObjectsReply) fields(f *fields) {
 		l.item().fields(f)
 	}
 	f.bytes("cursor", &m.Cursor)
+	bucketRuns(f, &m.Runs)
 }
 
 func (m *SessionObjectsReply) AppendBody(b []byte) []byte {

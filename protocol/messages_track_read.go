@@ -319,6 +319,7 @@ type TrackListReply struct {
 	Index  uint64
 	Tracks []TrackItem
 	Cursor []byte
+	Runs   []BucketRun // which buckets the page is about
 }
 
 func (m *TrackListReply) fields(f *fields) {
@@ -328,6 +329,7 @@ func (m *TrackListReply) fields(f *fields) {
 		l.item().fields(f)
 	}
 	f.bytes("cursor", &m.Cursor)
+	bucketRuns(f, &m.Runs)
 }
 
 func (m *TrackListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

@@ -62,7 +62,7 @@ type Snapshot struct {
 	First      bool
 	Last       bool
 	Semaphores []SnapshotItem
-	Runs       []SnapshotRun // of all buckets from 0, in order; empty in other pages, and in the stream of one name
+	Runs       []BucketRun // of all buckets from 0, in order; empty in other pages, and in the stream of one name
 }
 
 func (m *Snapshot) fields(f *fields) {
@@ -73,21 +73,28 @@ func (m *Snapshot) fields(f *fields) {
 	for l := list(f, "semaphores", 6, &m.Semaphores); l.next(f); {
 		l.item().fields(f)
 	}
-	for l := list(f, "runs", 2, &m.Runs); l.next(f); {
-		l.item().fields(f)
-	}
+	bucketRuns(f, &m.Runs)
 }
 
 func (m *Snapshot) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *Snapshot) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// SnapshotRun is the next so many buckets of the tier.
-type SnapshotRun struct {
+// BucketRun is the next so many buckets of the tier. All runs of a shard, from bucket 0 on, say
+// which buckets the shard serves. A page of a list has only what is in those. So pages of all
+// shards are complete if their runs together have every bucket, and the runs of a shard were the
+// same in all its pages. A list without runs is from a server that does not know them.
+type BucketRun struct {
 	Count uint32
 	Epoch uint64 // of the buckets; 0: the shard does not serve them
 }
 
-func (m *SnapshotRun) fields(f *fields) {
+func bucketRuns(f *fields, runs *[]BucketRun) {
+	for l := list(f, "runs", 2, runs); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+func (m *BucketRun) fields(f *fields) {
 	f.uint32("runs.count", &m.Count)
 	f.uint("runs.epoch", &m.Epoch)
 }

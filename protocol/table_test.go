@@ -29,6 +29,7 @@ var (
 	sampleNode = NodeInfo{ID: 2, Path: "/services/billing", Revision: 3, Config: DefaultNodeConfig(), CreatedAt: 1_700_000_000_000}
 	sampleInfo = SessionInfo{Session: sampleHead.Session, Node: 2, State: SessionDetached, Epoch: 3, Timeout: 10_000, Remaining: 4_500,
 		Description: "billing-1", Client: "192.0.2.7:40312", CreatedAt: 1_700_000_000_000}
+	sampleRuns = []BucketRun{{Count: 2048}, {Count: 2048, Epoch: 3}}
 )
 
 // Samples of tracks.
@@ -99,12 +100,12 @@ var messages = []messageCase{
 	{KindSessionDescribe, &SessionDescribe{Session: sampleHead.Session, Node: 2}},
 	{KindSessionDescribe | KindReply, &sampleInfo},
 	{KindSessionList, &SessionList{Shard: 1, Node: 2, Cursor: []byte{0, 1}, Limit: 50}},
-	{KindSessionList | KindReply, &SessionListReply{Sessions: []SessionInfo{sampleInfo}, Cursor: []byte{0, 2}}},
+	{KindSessionList | KindReply, &SessionListReply{Sessions: []SessionInfo{sampleInfo}, Cursor: []byte{0, 2}, Runs: sampleRuns}},
 	{KindSessionKill, &SessionKill{Session: sampleHead.Session, Node: 2, Reason: "stuck deployment"}},
 	{KindSessionKill | KindReply, &Empty{}},
 	{KindSessionObjects, &SessionObjects{Shard: 1, Node: 2, Session: sampleHead.Session, Cursor: []byte{1, 'q'}, Limit: 50}},
 	{KindSessionObjects | KindReply, &SessionObjectsReply{Objects: []SessionObject{{Type: ObjectProcess, Name: []byte("work-queue"), Label: "worker-7", Count: 1},
-		{Type: ObjectTrack, Name: []byte("geo/base"), Label: "sas-1.example", Count: 2}}, Cursor: []byte{2, 'g'}}},
+		{Type: ObjectTrack, Name: []byte("geo/base"), Label: "sas-1.example", Count: 2}}, Cursor: []byte{2, 'g'}, Runs: sampleRuns}},
 	{KindForceRelease, &ForceRelease{Node: 2, Name: []byte("leader"), First: 41, Last: 41, Reason: "its host hangs"}},
 	{KindForceRelease | KindReply, &ForceReleaseReply{Released: 1}},
 
@@ -127,7 +128,7 @@ var messages = []messageCase{
 		Cursor: []byte{0, 42}}},
 	{KindList, &List{Shard: 1, Node: 2, Prefix: []byte("lead"), Session: sampleHead.Session, Cursor: []byte("leader"), Limit: 100, Consistency: Relaxed, MinIndex: 70_001}},
 	{KindList | KindReply, &ListReply{Index: 70_001, Semaphores: []ListItem{{Name: []byte("leader"), Limit: Forever, Used: 2, Ephemeral: true, Version: 1, DataLen: 2,
-		NumOwners: 1, NumWaiters: 1, OrderID: 42, Count: 1, Waiting: true}}, Cursor: []byte("leader"), UsedSessions: 3, UsedSemaphores: 4, UsedBytes: 5_000, UsedWaiters: 6}},
+		NumOwners: 1, NumWaiters: 1, OrderID: 42, Count: 1, Waiting: true}}, Cursor: []byte("leader"), UsedSessions: 3, UsedSemaphores: 4, UsedBytes: 5_000, UsedWaiters: 6, Runs: sampleRuns}},
 	{KindWatch, &Watch{Shard: 1, Node: 2, Name: []byte("services/"), Prefix: true}},
 	{KindWatch | KindReply, &Empty{}},
 	{KindUnwatch, &Unwatch{WatchID: 7}},
@@ -154,7 +155,7 @@ var messages = []messageCase{
 	{KindProcessDescribe | KindReply, &sampleProcess},
 	{KindProcessList, &ProcessList{Shard: 1, Node: 2, Prefix: []byte("work"), Cursor: []byte("work-a"), Limit: 100, Consistency: Relaxed, MinIndex: 70_000}},
 	{KindProcessList | KindReply, &ProcessListReply{Index: 70_001, Processes: []ProcessItem{{Name: []byte("work-queue"), Phase: PhaseCompleted, Epoch: 12, Topology: 9,
-		Coordinator: sampleHead.Session, NumMembers: 5}}, Cursor: []byte("work-queue")}},
+		Coordinator: sampleHead.Session, NumMembers: 5}}, Cursor: []byte("work-queue"), Runs: sampleRuns}},
 	{KindProcessSync, &ProcessSync{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12}},
 	{KindProcessSync | KindReply, &Empty{}},
 	{KindProcessRequest, &ProcessRequest{Session: sampleHead.Session, Name: []byte("work-queue"), Epoch: 12, Number: 300, Low: 298,
@@ -205,7 +206,7 @@ var messages = []messageCase{
 		Converged: 81_000, Reason: ReasonAdvance, Skip: true}}}},
 	{KindTrackList, &TrackList{Shard: 1, Node: 2, Prefix: []byte("geo/"), Cursor: []byte("geo/a"), Limit: 100, Consistency: Relaxed, MinIndex: 70_000}},
 	{KindTrackList | KindReply, &TrackListReply{Index: 70_001, Tracks: []TrackItem{{Name: []byte("geo/base"), Last: 42, NumLocations: 3, NumInstances: 9,
-		Paused: true}}, Cursor: []byte("geo/base")}},
+		Paused: true}}, Cursor: []byte("geo/base"), Runs: sampleRuns}},
 	{KindTrackWatch, &TrackWatch{Node: 2, Name: []byte("geo/base"), Location: "SAS", Targets: true}},
 	{KindTrackWatch | KindReply, &Empty{}},
 
@@ -227,7 +228,7 @@ var messages = []messageCase{
 	{KindLeaseLost, &LeaseLost{Session: sampleHead.Session, Name: []byte("slots"), OrderID: 41, Message: "the semaphore was deleted by force"}},
 	{KindWatchFired, &WatchFired{Session: sampleHead.Session, WatchID: 9, OwnersChanged: true}},
 	{KindSnapshot, &Snapshot{Index: 70_001, First: true, Last: true, Semaphores: []SnapshotItem{{Name: []byte("leader"), Limit: Forever, Ephemeral: true,
-		Version: 1, Data: []byte("v1"), Owners: []Owner{sampleOwner}}}, Runs: []SnapshotRun{{Count: 2048}, {Count: 2048, Epoch: 3}}}},
+		Version: 1, Data: []byte("v1"), Owners: []Owner{sampleOwner}}}, Runs: sampleRuns}},
 	{KindDelta, &Delta{Node: 2, Name: []byte("leader"), Index: 70_002, Changes: []SemaphoreChange{
 		{Kind: ChangeOwnerRemoved, Owner: Owner{OrderID: 41, Session: sampleHead.Session}},
 		{Kind: ChangeOwnerAdded, Owner: sampleOwner}}}},

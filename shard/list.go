@@ -90,6 +90,7 @@ func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 	*out = protocol.ListReply{
 		Index: m.applied, Semaphores: out.Semaphores[:0],
 		UsedSessions: uint64(n.homeSessions.n), UsedSemaphores: n.objectCount(), UsedBytes: n.bytes, UsedWaiters: n.waiters,
+		Runs: m.activeRuns(out.Runs),
 	}
 	item := func(s *semaphore, e *entry) bool {
 		if take, more := l.look(s.name, s.bucket, 64, &out.Cursor); !take {
@@ -157,7 +158,7 @@ func (m *Machine) SessionList(req *protocol.SessionList, out *protocol.SessionLi
 	if err != nil {
 		return err
 	}
-	*out = protocol.SessionListReply{Sessions: out.Sessions[:0]}
+	*out = protocol.SessionListReply{Sessions: out.Sessions[:0], Runs: m.activeRuns(out.Runs)}
 	p := newPage(req.Limit, PageBytes)
 	n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= after }, func(s *homeSession) bool {
 		if !m.alive(s.sessionRecord) || m.activeHomeBucket(s.id) == nil {
@@ -191,7 +192,7 @@ func (m *Machine) SessionObjects(req *protocol.SessionObjects, out *protocol.Ses
 	if err != nil {
 		return err
 	}
-	*out = protocol.SessionObjectsReply{Objects: out.Objects[:0]}
+	*out = protocol.SessionObjectsReply{Objects: out.Objects[:0], Runs: m.activeRuns(out.Runs)}
 	p := m.sessions[req.Session]
 	if p == nil || p.node != n || !m.alive(p) {
 		return nil

@@ -67,7 +67,7 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	*out = protocol.ProcessListReply{Index: m.applied, Processes: out.Processes[:0]}
+	*out = protocol.ProcessListReply{Index: m.applied, Processes: out.Processes[:0], Runs: m.activeRuns(out.Runs)}
 	page := objectPage{node: req.Node, prefix: req.Prefix, cursor: req.Cursor, limit: req.Limit}
 	return m.listObjects(kindProcess, page, &out.Cursor, func(x *hostedObject) {
 		p := x.process()

@@ -50,7 +50,7 @@ func (m *Machine) StreamSnapshot(node uint64, name []byte, prefix bool, cursor [
 			return nil, err
 		}
 		if out.First {
-			m.activeRuns(out)
+			out.Runs = m.activeRuns(out.Runs)
 		}
 		m.names(n, from, func(s *semaphore) bool {
 			if !bytes.HasPrefix(s.name, name) {
@@ -69,19 +69,22 @@ func (m *Machine) StreamSnapshot(node uint64, name []byte, prefix bool, cursor [
 	return w.next, nil
 }
 
-// activeRuns says which buckets the snapshot is about: those that are active.
-func (m *Machine) activeRuns(out *protocol.Snapshot) {
+// activeRuns says which buckets a snapshot or a list is about: those that are active. It uses the
+// memory of runs again.
+func (m *Machine) activeRuns(runs []protocol.BucketRun) []protocol.BucketRun {
+	runs = runs[:0]
 	for i := range m.buckets {
 		epoch := uint64(0)
 		if b := &m.buckets[i]; b.state == bucketActive {
 			epoch = b.epoch
 		}
-		if n := len(out.Runs); n > 0 && out.Runs[n-1].Epoch == epoch {
-			out.Runs[n-1].Count++
+		if n := len(runs); n > 0 && runs[n-1].Epoch == epoch {
+			runs[n-1].Count++
 		} else {
-			out.Runs = append(out.Runs, protocol.SnapshotRun{Count: 1, Epoch: epoch})
+			runs = append(runs, protocol.BucketRun{Count: 1, Epoch: epoch})
 		}
 	}
+	return runs
 }
 
 // streamPage fills one page.

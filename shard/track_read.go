@@ -80,7 +80,7 @@ func (m *Machine) ListTracks(req *protocol.TrackList, out *protocol.TrackListRep
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	*out = protocol.TrackListReply{Index: m.applied, Tracks: out.Tracks[:0]}
+	*out = protocol.TrackListReply{Index: m.applied, Tracks: out.Tracks[:0], Runs: m.activeRuns(out.Runs)}
 	page := objectPage{node: req.Node, prefix: req.Prefix, cursor: req.Cursor, limit: req.Limit}
 	return m.listObjects(kindTrack, page, &out.Cursor, func(x *hostedObject) {
 		item := x.track().Summary()
