@@ -24,7 +24,7 @@ const (
 	DefaultListen  = "127.0.0.1:7070"
 	DefaultRaft    = "127.0.0.1:7071"
 	DefaultAdmin   = "127.0.0.1:7072"
-	DefaultVersion = "0.1.0"
+	DefaultVersion = "0.2.0-dev"
 	DefaultTier    = "default"
 )
 

@@ -9,7 +9,7 @@ import (
 )
 
 // version of this source tree; release builds may set another with -ldflags "-X main.version=...".
-var version = "0.1.0"
+var version = "0.2.0-dev"
 
 func versionCmd(a *app) *cobra.Command {
 	c := command("version", "Print the versions of the binary and of what it speaks", "")

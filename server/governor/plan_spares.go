@@ -88,6 +88,10 @@ func fill(p *planner, t *meta.Tier, groups []fillGroup, n int) {
 			}
 			return
 		}
+		if err := p.State.CheckVersion(&meta.InstanceReassign{}); err != nil {
+			p.addWait(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d: %v", len(to.members), err)
+			return
+		}
 		if from.shards {
 			if !p.removingShards[from.ID] {
 				p.removingShards[from.ID] = true

@@ -3,6 +3,7 @@ package meta
 import (
 	"errors"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
@@ -120,6 +121,32 @@ var newCommand = [256]func() Command{
 	KindMoveCommit:            empty[MoveCommit],
 	KindMoveAbort:             empty[MoveAbort],
 	KindMoveEnd:               empty[MoveEnd],
+}
+
+// since is the version that a kind came with, of those that version 0.1 does not know. A new kind
+// needs a line here.
+var since = map[Kind]Version{
+	KindInstanceReassign: {0, 2, 0},
+	KindShardsRemove:     {0, 2, 0},
+	KindTierShards:       {0, 2, 0},
+	KindShardAdd:         {0, 2, 0},
+	KindShardRemove:      {0, 2, 0},
+}
+
+// CheckVersion says whether all members of the cluster know the kind of a command, by the cluster's
+// version. The proposer asks before it proposes. PRECONDITION_FAILED: members have to be upgraded.
+func (s *State) CheckVersion(c Command) error {
+	if s.knows(c.kind()) {
+		return nil
+	}
+	v := since[c.kind()]
+	return protocol.Errorf(protocol.StatusPreconditionFailed, "not all instances run version %d.%d or later, which this needs; upgrade them first", v.Major, v.Minor)
+}
+
+// knows says that all members know a kind. A state without a version is that of a test.
+func (s *State) knows(k Kind) bool {
+	v, newer := since[k]
+	return !newer || s.clusterVersion == Version{} || s.clusterVersion.compareMinor(v) >= 0
 }
 
 func empty[T any, P interface {
