@@ -60,7 +60,7 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	switch d.Cmd {
 	case "join":
-		return said(s.join(d.CmdArgs[0].Key, text("tier"), text("replicaset"), strings.ReplaceAll(text("domain"), ":", "=")))
+		return said(s.join(d.CmdArgs[0].Key, text("tier"), text("replicaset"), strings.NewReplacer(":", "=", ";", ",").Replace(text("domain"))))
 	case "kill": // and the failure detector notices
 		s.kill(instance.ID)
 		for range 11 {

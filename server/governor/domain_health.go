@@ -15,8 +15,10 @@ import (
 //
 //   - A replicaset that survives the loss of an instance survives the loss of a domain. Instances
 //     of one domain are not put into one replicaset, unless an operator names the replicaset.
-//   - So does the meta shard, for each key whose values allow it. With two data centers no choice
-//     of voters survives the loss of either one, so nothing is promised for that key.
+//   - So does the meta shard, for the keys whose values allow it together. With two data centers no
+//     choice of voters survives the loss of either one, so nothing is promised for that key. Of two
+//     keys that allow it only one at a time, the one with fewer values counts: its domains are the
+//     largest.
 
 // failureDomain is a label and the instances that have it.
 type failureDomain struct {
@@ -45,39 +47,16 @@ func failureDomains(s *meta.State) (list []failureDomain) {
 	return list
 }
 
-// keysForVoters are the keys of failure domains whose loss the meta shard can be made to survive:
-// its voters can be chosen so that no domain of the key has a majority.
+// keysForVoters are the keys of failure domains whose loss the meta shard can be made to survive,
+// all at once: see survivableKeys.
 func keysForVoters(s *meta.State) (keys []string) {
-	var able []meta.Instance
+	var able [][]meta.Label
 	for _, i := range s.Instances() {
 		if t, _ := s.Tier(i.Tier); t.CanVote && !i.Expelled() && i.Target.Variant != meta.Expelled {
-			able = append(able, i)
+			able = append(able, i.Domain)
 		}
 	}
-	voters, bearable := VoterCount(len(able)), Tolerance(len(able))
-	if bearable == 0 {
-		return nil
-	}
-	values := map[string]map[string]int{}
-	for _, i := range able {
-		for _, l := range i.Domain {
-			if values[l.Key] == nil {
-				values[l.Key] = map[string]int{}
-			}
-			values[l.Key][l.Value]++
-		}
-	}
-	for key, counts := range values {
-		possible := len(able)
-		for _, n := range counts {
-			possible -= max(0, n-bearable)
-		}
-		if possible >= voters {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
+	return survivableKeys(able)
 }
 
 // inDomain counts the voters of a shard in a failure domain, and how many of them are heard.

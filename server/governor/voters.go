@@ -42,23 +42,25 @@ type Candidate struct {
 // choice as the present voters it chooses the same again.
 //
 // A voter that leaves is replaced by the candidate that is farthest from the other voters. A
-// missing voter is added. A voter is replaced while a candidate is strictly farther away. Distance
-// is that of failure domains; ties go to the lowest id. An offline voter without a replacement
-// keeps its vote, unless there are more than enough: a cluster that went down whole must find its
-// voters again.
+// missing voter is added. Voters are replaced until they are spread over failure domains, as far as
+// the candidates allow (survivableKeys), and then while a candidate is strictly farther away.
+// Distance is that of failure domains; ties go to the lowest id. An offline voter without a
+// replacement keeps its vote, unless there are more than enough: a cluster that went down whole
+// must find its voters again.
 func Voters(list []Candidate) []uint64 {
 	v := voters{list: slices.Clone(list)}
 	slices.SortFunc(v.list, func(a, b Candidate) int { return cmp.Compare(a.Instance, b.Instance) })
-	needed := 0
+	var stay [][]meta.Label
 	for i := range v.list {
 		if v.list[i].Departure != BeingExpelled {
-			needed++
+			stay = append(stay, v.list[i].Domain)
 		}
 		if v.list[i].Voter {
 			v.count++
 		}
 	}
-	needed = VoterCount(needed)
+	needed := VoterCount(len(stay))
+	v.keys, v.most = survivableKeys(stay), Tolerance(len(stay))
 	v.replaceLeaving(needed)
 	for v.count > max(needed, 1) {
 		v.set(v.nearest(), false)
@@ -71,6 +73,9 @@ func Voters(list []Candidate) []uint64 {
 		v.set(next, true)
 	}
 	v.redistribute()
+	if v.surplus() > 0 && v.rearrange() {
+		v.redistribute()
+	}
 	var chosen []uint64
 	for i := range v.list {
 		if v.list[i].Voter {
@@ -83,6 +88,8 @@ func Voters(list []Candidate) []uint64 {
 type voters struct {
 	list  []Candidate // Voter: chosen so far
 	count int         // of chosen voters
+	keys  []string    // of failure domains that the voters are to be spread over
+	most  int         // how many voters such a domain may have
 }
 
 func (v *voters) set(i int, voter bool) {
@@ -120,12 +127,18 @@ func (v *voters) replaceLeaving(needed int) {
 	}
 }
 
+// mayGetVote says that an instance may become a voter.
+func (v *voters) mayGetVote(i int) bool {
+	c := &v.list[i]
+	return !c.Voter && c.Ready && c.Departure == Staying
+}
+
 // farthest is the candidate that is farthest from the voters, leaving out the voter that it
 // replaces; -1 is none.
 func (v *voters) farthest(replaced int) int {
 	best, far := -1, -1
 	for i := range v.list {
-		if v.list[i].Voter || !v.list[i].Ready || v.list[i].Departure != Staying {
+		if !v.mayGetVote(i) {
 			continue
 		}
 		if d := v.sum(i, replaced); d > far {
@@ -160,21 +173,46 @@ func (v *voters) sum(i, replaced int) int {
 	return d
 }
 
-// redistribute replaces voters while that puts them farther apart, the greatest gain first. The sum
-// of all distances rises with each step, so it ends.
+// surplus is how many voters failure domains have above their most.
+func (v *voters) surplus() (n int) {
+	counts := make(map[meta.Label]int)
+	for i := range v.list {
+		if !v.list[i].Voter {
+			continue
+		}
+		for _, l := range v.list[i].Domain {
+			if slices.Contains(v.keys, l.Key) {
+				if counts[l]++; counts[l] > v.most {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// redistribute replaces voters while that takes votes from failure domains that have too many, or
+// else puts the voters farther apart, the greatest gain first. The surplus falls with each step, or
+// stays and the sum of all distances rises, so it ends.
 func (v *voters) redistribute() {
 	for {
-		out, in, gain := -1, -1, 0
+		out, in, fewer, gain := -1, -1, 0, 0
+		before := v.surplus()
 		for i := range v.list {
 			if !v.list[i].Voter {
 				continue
 			}
-			next := v.farthest(i)
-			if next < 0 {
-				return
-			}
-			if g := v.sum(next, i) - v.sum(i, i); g > gain {
-				out, in, gain = i, next, g
+			for j := range v.list {
+				if !v.mayGetVote(j) {
+					continue
+				}
+				g := v.sum(j, i) - v.sum(i, i)
+				v.list[i].Voter, v.list[j].Voter = false, true
+				f := before - v.surplus()
+				v.list[i].Voter, v.list[j].Voter = true, false
+				if f > fewer || f == fewer && g > gain {
+					out, in, fewer, gain = i, j, f, g
+				}
 			}
 		}
 		if out < 0 {
@@ -183,4 +221,29 @@ func (v *voters) redistribute() {
 		v.set(out, false)
 		v.set(in, true)
 	}
+}
+
+// rearrange replaces several voters at once, so that no failure domain has too many. It keeps as
+// many of the present ones as the search finds first. False: the candidates do not allow it.
+func (v *voters) rearrange() bool {
+	var order []int
+	for _, present := range []bool{true, false} {
+		for i := range v.list {
+			if v.list[i].Voter == present && (present || v.mayGetVote(i)) {
+				order = append(order, i)
+			}
+		}
+	}
+	domains := make([][]meta.Label, len(order))
+	for n, i := range order {
+		domains[n] = v.list[i].Domain
+	}
+	chosen := spreadVoters(domains, v.count, v.most, v.keys)
+	if chosen == nil {
+		return false
+	}
+	for n, i := range order {
+		v.set(i, slices.Contains(chosen, n))
+	}
+	return true
 }

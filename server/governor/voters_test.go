@@ -137,3 +137,78 @@ func TestVotersStable(t *testing.T) {
 		t.Fatalf("no end: %+v", list)
 	})
 }
+
+// drawDomains draws the failure domains of some instances.
+func drawDomains(t *rapid.T, instances int) (list [][]meta.Label) {
+	for range instances {
+		var domain []meta.Label
+		for _, key := range []string{"DC", "RACK", "ROW"} {
+			if v := rapid.SampledFrom([]string{"", "A", "B", "C", "D"}).Draw(t, key); v != "" {
+				domain = append(domain, meta.Label{Key: key, Value: v})
+			}
+		}
+		list = append(list, domain)
+	}
+	return list
+}
+
+// fullest is how many of the instances the fullest domain of the keys has.
+func fullest(domains [][]meta.Label, chosen []int, keys []string) (most int) {
+	counts := map[meta.Label]int{}
+	for _, i := range chosen {
+		for _, l := range domains[i] {
+			if slices.Contains(keys, l.Key) {
+				counts[l]++
+				most = max(most, counts[l])
+			}
+		}
+	}
+	return most
+}
+
+// TestSurvivableKeys: the keys are those that some choice of voters is spread over, and no other
+// key can be added. Such a choice is made.
+func TestSurvivableKeys(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		domains := drawDomains(t, rapid.IntRange(3, 9).Draw(t, "instances"))
+		voters, most := VoterCount(len(domains)), Tolerance(len(domains))
+		// possible tries all choices.
+		possible := func(keys []string) bool {
+			for set := range 1 << len(domains) {
+				var chosen []int
+				for i := range domains {
+					if set>>i&1 == 1 {
+						chosen = append(chosen, i)
+					}
+				}
+				if len(chosen) == voters && fullest(domains, chosen, keys) <= most {
+					return true
+				}
+			}
+			return false
+		}
+		keys := survivableKeys(domains)
+		if !possible(keys) {
+			t.Fatalf("no voters are spread over %v: %v", keys, domains)
+		}
+		for _, key := range []string{"DC", "RACK", "ROW"} {
+			used := slices.ContainsFunc(domains, func(d []meta.Label) bool {
+				return slices.ContainsFunc(d, func(l meta.Label) bool { return l.Key == key })
+			})
+			if used && !slices.Contains(keys, key) && possible(append(slices.Clone(keys), key)) {
+				t.Fatalf("%s is missing in %v: %v", key, keys, domains)
+			}
+		}
+		var list []Candidate
+		for i, domain := range domains {
+			list = append(list, Candidate{Instance: uint64(i), Domain: domain, Ready: true, Voter: rapid.Bool().Draw(t, "voter")})
+		}
+		var chosen []int
+		for _, id := range Voters(list) {
+			chosen = append(chosen, int(id))
+		}
+		if n := fullest(domains, chosen, keys); n > most {
+			t.Fatalf("the voters %v have %d in one domain of %v: %v", chosen, n, keys, domains)
+		}
+	})
+}
