@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // TestFrozenHome: the sessions at home in a bucket that is frozen leave their connection with a
@@ -68,5 +69,54 @@ func TestFrozenHome(t *testing.T) {
 	renewed()
 	if len(c.later) > 0 && c.later[0].Kind == protocol.KindDetached {
 		t.Error("detached twice")
+	}
+}
+
+// TestMovingBucketStaysOutOfTheLog: a request for a bucket that moves, and that its shard does not
+// serve now, is refused without a log entry, as the log would refuse it. Requests for other buckets
+// are not held up, and the bucket is served again as soon as its copy is active.
+func TestMovingBucketStaysOutOfTheLog(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	node := c.node()
+	first := c.session(node, 1)
+	moving := protocol.SessionBucket(first.Session)
+	d := s.serving.Shards.Get(first.Shard)
+	step := func(kind shard.CommandKind, epoch uint64) {
+		t.Helper()
+		run := shard.BucketsBody{Total: 16, First: uint32(moving), Count: 1, Epoch: epoch}
+		if err := d.Raft().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The map has the move, as the governor would have begun it.
+	to := first.Shard + 1
+	if _, ok := s.meta.State().Shard(to); !ok {
+		to = first.Shard - 1
+	}
+	moved := meta.Machine{State: *s.meta.State()}
+	if res, err := meta.DecodeResult(moved.Apply(1<<40, meta.AppendCommand(nil, meta.OpID{1}, &meta.MoveBegin{First: uint32(moving), Count: 1, From: first.Shard, To: to}))); err != nil || res.Err() != nil {
+		t.Fatal(res, err)
+	}
+	s.requests.MapChanged(&moved.State)
+
+	// Until the freeze it serves.
+	if r, err := c.attach(node, 1, first.Session, first.Epoch+1); err != nil || r.Epoch != first.Epoch+1 {
+		t.Fatalf("attach before the freeze: %+v, %v", r, err)
+	}
+	step(shard.CmdFreeze, 100)
+	before := d.Raft().Stats().Commands
+	for n := range uint64(5) {
+		_, err := c.attach(node, 1, first.Session, first.Epoch+2+n)
+		if e := new(protocol.Error); !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != s.instance {
+			t.Fatalf("attach at a frozen home: %v", err)
+		}
+	}
+	if n := d.Raft().Stats().Commands - before; n != 0 {
+		t.Errorf("%d commands were logged", n)
+	}
+	step(shard.CmdActivate, 101)
+	if r, err := c.attach(node, 1, first.Session, first.Epoch+9); err != nil || r.Epoch != first.Epoch+9 {
+		t.Fatalf("attach at a home that serves again: %+v, %v", r, err)
 	}
 }

@@ -27,6 +27,7 @@ type planner struct {
 	removingShards map[uint64]bool    // replicasets that get no buckets: their shards are removed
 	transferring   map[uint64]bool    // shards whose leadership moves: none of their moves begins
 	reconfiguring  map[uint64]bool    // shards whose members change: none of their moves begins
+	changingVotes  bool               // of the meta shard: no move of buckets begins, since its commits take longer
 	missingVotes   map[uint64]bool    // replicasets with a shard that lacks votes: no leadership is spread there
 	surplus        map[uint64]bool    // shards that are to go, since their tier has fewer for each replicaset
 }

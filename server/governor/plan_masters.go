@@ -88,10 +88,16 @@ func targetMaster(x *meta.Shard) uint64 {
 
 // planMaster plans the leadership of one shard.
 func planMaster(p *planner, x *shardView, loads map[uint64]int) leadershipState {
-	if set, _ := p.State.Replicaset(x.Replicaset); set.Phase == meta.ToBeExpelled && len(x.Replicas) == 1 {
-		return leaderMissing // no other replica, and none is needed
-	}
 	what := fmt.Sprintf("%s to be led", x)
+	if leavesWhole(p, x) {
+		switch {
+		case !x.led && len(x.Replicas) > 1:
+			p.addWait(p.electionWait(&x.Shard), what, "%s", p.noQuorumReason(&x.Shard))
+		case x.led && x.Master != x.leader.Instance:
+			p.add(Step{Kind: SetMaster, Shard: x.ID, Instance: x.leader.Instance, Revision: x.Revision})
+		}
+		return leaderMissing // no other instance need lead it
+	}
 	if !x.led {
 		p.addWait(p.electionWait(&x.Shard), what, "%s", p.noQuorumReason(&x.Shard))
 		if transferredRecently(p, x.ID) {

@@ -8,6 +8,9 @@ import (
 
 // planRoles decides which instances have a replica of a group, and which replicas have a vote.
 func planRoles(p *planner, x *shardView) {
+	if leavesWhole(p, x) {
+		return
+	}
 	members := p.members(x)
 	var list []Candidate
 	there, votes := 0, 0
@@ -62,6 +65,14 @@ func planRoles(p *planner, x *shardView) {
 	}
 }
 
+// leavesWhole says that a data shard goes with its replicaset, all of whose members are expelled.
+// Its copies and its leadership stay where they are until its buckets have moved. One copy after
+// the other would else be removed first, and the last one alone would have all data.
+func leavesWhole(p *planner, x *shardView) bool {
+	set, _ := p.State.Replicaset(x.Replicaset)
+	return x.ID != meta.MetaShardID && set.Phase == meta.ToBeExpelled
+}
+
 // planMembership plans the next change of a group's membership. Each listed step is allowed in the
 // present group; only one of them can be made.
 func planMembership(p *planner, x *shardView) {
@@ -83,13 +94,18 @@ func planMembership(p *planner, x *shardView) {
 	}
 	step := func(kind StepKind, r *meta.Replica) {
 		p.reconfiguring[x.ID] = true
+		p.changingVotes = p.changingVotes || x.ID == meta.MetaShardID && kind != JoinReplica
 		p.add(Step{Kind: kind, Shard: x.ID, Instance: r.Instance, Replica: r.Replica})
 	}
+	stay := leavesWhole(p, x)
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
 		what := fmt.Sprintf("%s on %s", x, p.name(r.Instance))
 		follows := p.takesPart(r, x.ID)
 		switch {
+		case stay && r.TargetRole == meta.RoleNone && follows:
+			p.addDependentWait(what+" to be removed", "it goes with its replicaset, when the buckets have moved")
+		case stay && r.TargetRole != meta.RoleNone:
 		case r.TargetRole == meta.RoleNone && r.Role != meta.RoleVoter:
 			step(RemoveReplica, r)
 		case r.TargetRole == meta.RoleNone:

@@ -122,7 +122,7 @@ func planBalance(p *planner, t *meta.Tier) {
 		}
 		sets = append(sets, o)
 	}
-	usable := func(shard uint64, gets bool) bool { return moveBlockedBy(p, shard, gets) == "" }
+	usable := func(shard uint64, gets bool) bool { return !p.changingVotes && moveBlockedBy(p, shard, gets) == "" }
 	all := func(uint64, bool) bool { return true }
 	want := bucketFlows(sets, t.Buckets, 1<<10, all)
 	if len(want) == 0 {
@@ -137,6 +137,8 @@ func planBalance(p *planner, t *meta.Tier) {
 				kind = Underway
 			}
 			p.addWait(kind, what, "%s", strings.TrimSuffix(why, "; "))
+		} else if p.changingVotes {
+			p.addDependentWait(what, "the votes of the meta shard change first")
 		} else if under >= MaxMoves {
 			p.addWait(Underway, what, "another move is under way")
 		}

@@ -11,12 +11,13 @@ type Routes struct {
 	tiers   [meta.MaxTiers][]Shard // by bucket; nil where another instance serves it
 	single  bool                   // all nodes live in tier 0
 	Rates   map[uint64]*Rate       // by node; nil when no node has a quota of requests
+	moves   []meta.Move            // under way
 }
 
 // newRoutes prepares a map; shard finds the shards that are hosted here. The rates of nodes go on
 // from the former one; nil: there is none.
 func newRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *Routes {
-	r := &Routes{State: state, single: true}
+	r := &Routes{State: state, single: true, moves: state.Moves()}
 	r.current, r.before = state.Keys()
 	var rates map[uint64]*Rate
 	if former != nil {
@@ -43,6 +44,17 @@ func (r *Routes) Shard(tier uint8, bucket uint64) Shard {
 		return nil
 	}
 	return list[bucket]
+}
+
+// inMove says that a bucket of a shard is in a move from or to it, so that the shard may not serve
+// it.
+func (r *Routes) inMove(shard, bucket uint64) bool {
+	for i := range r.moves {
+		if m := &r.moves[i]; (m.From == shard || m.To == shard) && bucket-uint64(m.First) < uint64(m.Count) {
+			return true
+		}
+	}
+	return false
 }
 
 // tierOf is the tier of a node; 0 for one that is not known.

@@ -34,6 +34,9 @@ func (c *Client) shardFor(p *cycle, h protocol.Header, tier uint8) Shard {
 // submitToShard is submit for a shard that is known. False: the shard did not take the command, and
 // the request was answered.
 func (c *Client) submitToShard(d Shard, p *cycle, h protocol.Header, cmd shard.Command) bool {
+	if c.rejectMoving(d, p, h) {
+		return false
+	}
 	cmd.Kind = shard.CommandKind(h.Kind)
 	cmd.Body = h.Body
 	st := p.commands.Submit(d.Raft(), cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
@@ -41,6 +44,21 @@ func (c *Client) submitToShard(d Shard, p *cycle, h protocol.Header, cmd shard.C
 		c.RejectSubmit(p.out, d, h.Kind, h.ID, st)
 	}
 	return st == protocol.StatusOK
+}
+
+// rejectMoving rejects a request for a bucket that moves and that the shard does not serve now. The
+// log would refuse it too, but only after a commit. When the bucket is served, clients that wait
+// for that word go on at once, and those whose request is in the log lose the time of two commits.
+func (c *Client) rejectMoving(d Shard, p *cycle, h protocol.Header) bool {
+	if !c.server.Routes().inMove(d.ID(), h.Arg) || !d.Leading() {
+		return false
+	}
+	active := false
+	d.Raft().View(func(m *shard.Machine) { _, active = m.Bucket(uint32(h.Arg)) })
+	if !active {
+		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard, "the bucket moves between shards and is served in a moment; send the request again when this instance says so")
+	}
+	return !active
 }
 
 // RejectSubmit answers a request that a shard did not take.
