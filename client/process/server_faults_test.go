@@ -309,6 +309,13 @@ func metrics(t *testing.T, srv *servertest.Server) string {
 // no new one. Without a session for too long it leaves. A reply that is given twice is refused.
 func TestServerKeys(t *testing.T) {
 	srv := servertest.Start(t)
+	t.Cleanup(func() {
+		for line := range strings.Lines(metrics(t, srv)) {
+			if t.Failed() && strings.Contains(line, "process") && !strings.HasPrefix(line, "#") {
+				t.Log(line)
+			}
+		}
+	})
 	first, second := newAgreeing(0), &doubleReplyHandler{newAgreeing(0), make(chan error, 1)}
 	p := mustJoin(t, newSession(t, srv.Addr()), "queue", first, Options{Return: time.Minute})
 	first.agreed(t, 1)
