@@ -376,16 +376,14 @@ func (s *Shard) LogTime() uint64 {
 	return s.tasks.stamp()
 }
 
-// stamp is the log time of a batch proposed now.
-func (d *taskQueue) stamp() uint64 { return d.stampAt(d.s.clock.Now()) }
-
-// stampAt is the log time of a batch proposed at a time of the host's clock. It advances with the
-// clock between two runs of the leader's goroutine, by at most leader.MaxExtrapolation: if that
-// goroutine is late, the process was paused, and the leader decides what counts. A time that is a
-// moment old is as good as now, and safe after a pause: log time is early, so no lease ends early,
-// and the machine never sets log time back.
-func (d *taskQueue) stampAt(at time.Duration) uint64 {
-	now := uint64(at / time.Millisecond)
+// stamp is the log time of a batch proposed now. It advances with the clock between two runs of the
+// leader's goroutine, by at most leader.MaxExtrapolation: if that goroutine is late, the process
+// was paused, and the leader decides what counts.
+//
+// It reads the clock itself: a deadline that begins with a command must not begin before the leader
+// heard the client, so the stamp is never older than a command of its batch.
+func (d *taskQueue) stamp() uint64 {
+	now := d.s.nowMS()
 	d.stampMu.Lock()
 	defer d.stampMu.Unlock()
 	if !d.stampRuns || now < d.stampTime {

@@ -370,22 +370,3 @@ func TestFreshness(t *testing.T) {
 		t.Error("an idle leader does not stay fresh")
 	}
 }
-
-// A loop proposes with the time of its read, which may be before the leader's latest stamp.
-func TestStampAtAnEarlierTime(t *testing.T) {
-	clock := NewManualClock(time.Unix(0, 0))
-	h := openHost(t, HostConfig{Clock: clock})
-	s, _ := startOne(t, h, nil)
-	read := clock.Now()
-	clock.Advance(ManualStep)
-	now := clock.Now()
-	stamped := s.tasks.stampAt(now)
-	for _, x := range []struct {
-		at   time.Duration
-		want uint64
-	}{{read, stamped}, {now, stamped}, {now + 7*time.Millisecond, stamped + 7}} {
-		if got := s.tasks.stampAt(x.at); got != x.want {
-			t.Errorf("%v after the leader's stamp it is %d, want %d", x.at-now, got, x.want)
-		}
-	}
-}

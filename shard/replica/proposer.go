@@ -131,16 +131,16 @@ func (p *proposer) init(s *Shard) {
 // sendAll sends batches while there are some, and room.
 func (p *proposer) sendAll(now time.Duration) {
 	for b := p.s.proposals.next(int64(now)); b != nil; b = p.s.proposals.next(int64(now)) {
-		p.send(b, now)
+		p.send(b)
 	}
 }
 
 // send proposes a batch that is in flight already: its outcome may come before Propose returns.
-func (p *proposer) send(b *batch, now time.Duration) {
+func (p *proposer) send(b *batch) {
 	s, q := p.s, &p.s.proposals
 	epoch, seq := b.epoch, b.seq
 	commands := uint64(len(b.origins))
-	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.tasks.stampAt(now), Wall: s.wall()})
+	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.tasks.stamp(), Wall: s.wall()})
 	size := uint64(len(entry))
 	t, err := p.propose(entry, s.cfg.ProposeTimeout)
 	// The batch may be in the pool again by now.
