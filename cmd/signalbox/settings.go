@@ -47,65 +47,171 @@ const (
 )
 
 // settings is the one table. Keys of configuration files are the flags' names.
-var settings = []setting{
-	{flag: "endpoints", def: "127.0.0.1:7070", help: "Addresses of instances, separated by commas; one that answers is enough."},
-	{flag: "node", def: "/default", help: "Path of the coordination node, the namespace of semaphores and sessions."},
-	{flag: "timeout", def: "15s", help: "How long to try before exit code 5, as a Go duration."},
-	{flag: "session-timeout", def: "10s", help: "How long the session outlives its last keep-alive, 100ms to 30m. Shorter means faster failover and less tolerance for pauses."},
-	{flag: "token-file", help: "File with the token; without it the client is anonymous."},
-	{flag: "tls", bool: true, help: "Connect over TLS; the other --tls flags imply it. The certificate of each instance must be valid for its host name."},
-	{flag: "tls-ca", help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs)."},
-	{flag: "tls-cert", help: "PEM file with this client's certificate and its chain; read again for each connection."},
-	{flag: "tls-key", help: "File with the private key of --tls-cert."},
-	{flag: "tls-server-name", help: "Name that the instances' certificates must be valid for, instead of the host in the address."},
-	{flag: "output", short: "o", def: "table", help: "Output for people (table) or programs (json: one document; jsonl: one line an item). Verbs with endless output, such as watches, refuse json."},
-	{flag: "no-color", bool: true, help: "Disable terminal colors; NO_COLOR works too."},
-	{flag: "context", help: "Context to use from the client's configuration file."},
-	{flag: "client-config", help: "The client's configuration file (default signalbox/client.yaml in the user's configuration folder)."},
+var settings = slices.Concat(inScope(scopeClient, clientSettings), inScope(scopeServe, serveSettings))
 
-	{scope: scopeServe, flag: "config", help: "YAML configuration file; its keys are the names of these flags. Unknown keys are errors."},
-	{scope: scopeServe, flag: "data", def: "./signalbox-data", help: "Folder of the instance's log and snapshots; created if missing. Only its owner may read it: read access of others is removed, write access of others is an error."},
-	{scope: scopeServe, flag: "listen", def: "127.0.0.1:7070", help: "Address for clients without TLS, or off."},
-	{scope: scopeServe, flag: "listen-tls", def: "off", help: "Address for clients with TLS, or off. TLS clients learn only TLS addresses of other instances, plain clients only plain ones."},
-	{scope: scopeServe, flag: "listen-tls-cert", help: "PEM file with the certificate for --listen-tls and its chain. Changed certificate and key files are loaded within seconds, or at SIGHUP."},
-	{scope: scopeServe, flag: "listen-tls-key", help: "File with the private key of --listen-tls-cert."},
-	{scope: scopeServe, flag: "listen-tls-client-ca", help: "File with the CA certificates for client certificates. A client with another certificate is rejected."},
-	{scope: scopeServe, flag: "listen-tls-require-client-cert", bool: true, help: "Reject TLS clients without a certificate; needs --listen-tls-client-ca."},
-	{scope: scopeServe, flag: "advertise-tls", help: "Address that TLS clients connect to (default: the --listen-tls address)."},
-	{scope: scopeServe, flag: "cluster-tls-cert", help: "File with the certificate of this instance for connections between instances, in both directions; valid for the host of --raft-advertise. Either all instances of a cluster have one, or none."},
-	{scope: scopeServe, flag: "cluster-tls-key", help: "File with the private key of --cluster-tls-cert."},
-	{scope: scopeServe, flag: "cluster-tls-ca", help: "File with the CA certificates for the instances' certificates; the CA should sign no others."},
-	{scope: scopeServe, flag: "raft", def: "127.0.0.1:7071", help: "Address for raft and RPCs between instances."},
-	{scope: scopeServe, flag: "advertise", help: "Address that clients connect to (default: the --listen address). Needed in containers, behind proxies, and when listening on all interfaces."},
-	{scope: scopeServe, flag: "raft-advertise", help: "Address that other instances connect to (default: the --raft address)."},
-	{scope: scopeServe, flag: "cluster", help: "Name of the cluster that this instance creates or joins."},
-	{scope: scopeServe, flag: "instance", help: "Name of this instance, unique in the cluster (default: the host name, or one assigned when it joins)."},
-	{scope: scopeServe, flag: "peer", list: true, help: "Raft addresses of other instances, separated by commas or in several flags. Any two instances need one in common. The first start waits until all of them are up. Without --peer an empty folder becomes its own cluster."},
-	{scope: scopeServe, flag: "tier", def: "default", help: "Tier of this instance; the tiers are fixed when the cluster is created."},
-	{scope: scopeServe, flag: "failure-domain", list: true, help: "Failure domains of this instance, as KEY=VALUE, separated by commas or in several flags. The members of a replicaset share none."},
-	{scope: scopeServe, flag: "replication-factor", def: "1", help: "How many instances host each shard, 1 to 64. It applies when this instance creates the cluster."},
-	{scope: scopeServe, flag: "join-token-file", help: "File with the secret that admits instances to the cluster, 16 to 1024 bytes. White space around it is ignored."},
-	{scope: scopeServe, flag: "join-token", help: "The join token itself. Other users of the machine can see it on the command line: use the variable, or --join-token-file."},
-	{scope: scopeServe, flag: "auth", bool: true, help: "Enable authentication in a new cluster; the administrator's token is in the file admin-token of the data folder. An existing cluster ignores it: see signalbox auth."},
-	{scope: scopeServe, flag: "admin-token-file", help: "File with the administrator's token for --auth, 16 to 1024 random bytes (default: generated)."},
-	{scope: scopeServe, flag: "offline-after", def: "5s", help: "How long an instance may be unreachable before it counts as offline, 500ms to 10m. Use the same value on all instances."},
-	{scope: scopeServe, flag: "raft-rtt", def: "100ms", help: "Interval of raft heartbeats, 10ms to 1s. The election timeout is 10 to 20 times as long. Shorter means faster failover, and more needless elections on slow disks and networks. Use the same value on all instances: a shorter one disturbs the leaders of the others."},
-	{scope: scopeServe, flag: "shutdown-timeout", def: "3s", help: "How long a graceful stop may take, 100ms to 10m; then the process exits. No acknowledged write is lost either way."},
-	{scope: scopeServe, flag: "audit", help: "File for the audit log, one JSON object a line, or stderr; SIGHUP reopens it (default: no audit log)."},
-	{scope: scopeServe, flag: "admin", def: "127.0.0.1:7072", help: "Address of metrics, health and profiles, or off. It requires no credentials: do not expose it."},
-	{scope: scopeServe, flag: "console", def: "off", help: "Address of the console, web pages that show who holds what, who waits and why; or off. While authentication is on, people log in with their tokens."},
-	{scope: scopeServe, flag: "console-host", list: true, help: "Names, without ports, under which people reach the console, separated by commas or in several flags. Loopback and the advertised names need not be listed; a request for any other name is refused."},
-	{scope: scopeServe, flag: "console-tls-cert", help: "PEM file with the certificate of the console and its chain; with it the console is served over TLS and HTTP/2."},
-	{scope: scopeServe, flag: "console-tls-key", help: "File with the private key of --console-tls-cert."},
-	{scope: scopeServe, flag: "console-ca", help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs); the console needs it if --listen is off."},
-	{scope: scopeServe, flag: "metrics-names", def: "auto", help: "Whether metrics show the names of semaphores, rollouts and nodes: on, off, or auto, which is off while authentication is on. Without names there are no series of semaphores and rollouts, and series of nodes have the node's number."},
-	{scope: scopeServe, flag: "shards", def: "0", help: "Number of data shards of each replicaset, 1 to 64, if this instance makes the cluster; 0: the cores divided by the replication factor plus 1, from 1 to 8. Afterwards cluster shards changes it. More shards use more cores and disk writes; ten cost an idle instance of a cluster about 0.5 % of a core."},
-	{scope: scopeServe, flag: "max-connections", def: "0", help: "Maximum number of connections; 0: 100000, or less if the limit of open files is lower."},
-	{scope: scopeServe, flag: "max-connections-per-address", def: "0", help: "Maximum number of connections from one client address; 0: unlimited."},
-	{scope: scopeServe, flag: "max-memory", def: "0", help: "Memory limit of the process, such as 2GiB, at least 256MiB; 0: none. When client data fills three fifths of it, new sessions, locks and data are rejected; keep-alives, releases and reads continue."},
-	{scope: scopeServe, flag: "log-level", def: "info", help: "Minimum level of log lines on standard error: debug, info, warn or error. SIGHUP reads it again from --config."},
-	{scope: scopeServe, flag: "log-format", def: "text", help: "Format of log lines: text or json. SIGHUP reads it again from --config."},
-	{scope: scopeServe, flag: "tour", flagOnly: true, bool: true, help: "Print a short tour once the instance is ready."},
+func inScope(sc scope, list []setting) []setting {
+	for i := range list {
+		list[i].scope = sc
+	}
+	return list
+}
+
+var clientSettings = []setting{
+	{flag: "endpoints", def: "127.0.0.1:7070",
+		help: "Addresses of instances, separated by commas; one that answers is enough."},
+	{flag: "node", def: "/default",
+		help: "Path of the coordination node, the namespace of semaphores and sessions."},
+	{flag: "timeout", def: "15s",
+		help: "How long to try before exit code 5, as a Go duration."},
+	{flag: "session-timeout", def: "10s",
+		help: "How long the session outlives its last keep-alive, 100ms to 30m. " +
+			"Shorter means faster failover and less tolerance for pauses."},
+	{flag: "token-file",
+		help: "File with the token; without it the client is anonymous."},
+	{flag: "tls", bool: true,
+		help: "Connect over TLS; the other --tls flags imply it. " +
+			"The certificate of each instance must be valid for its host name."},
+	{flag: "tls-ca",
+		help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs)."},
+	{flag: "tls-cert",
+		help: "PEM file with this client's certificate and its chain; read again for each connection."},
+	{flag: "tls-key",
+		help: "File with the private key of --tls-cert."},
+	{flag: "tls-server-name",
+		help: "Name that the instances' certificates must be valid for, instead of the host in the address."},
+	{flag: "output", short: "o", def: "table",
+		help: "Output for people (table) or programs (json: one document; jsonl: one line an item). " +
+			"Verbs with endless output, such as watches, refuse json."},
+	{flag: "no-color", bool: true,
+		help: "Disable terminal colors; NO_COLOR works too."},
+	{flag: "context",
+		help: "Context to use from the client's configuration file."},
+	{flag: "client-config",
+		help: "The client's configuration file (default signalbox/client.yaml in the user's configuration " +
+			"folder)."},
+}
+
+var serveSettings = []setting{
+	{flag: "config",
+		help: "YAML configuration file; its keys are the names of these flags. Unknown keys are errors."},
+	{flag: "data", def: "./signalbox-data",
+		help: "Folder of the instance's log and snapshots; created if missing. Only its owner may read it: " +
+			"read access of others is removed, write access of others is an error."},
+	{flag: "listen", def: "127.0.0.1:7070",
+		help: "Address for clients without TLS, or off."},
+	{flag: "listen-tls", def: "off",
+		help: "Address for clients with TLS, or off. TLS clients learn only TLS addresses of other " +
+			"instances, plain clients only plain ones."},
+	{flag: "listen-tls-cert",
+		help: "PEM file with the certificate for --listen-tls and its chain. " +
+			"Changed certificate and key files are loaded within seconds, or at SIGHUP."},
+	{flag: "listen-tls-key",
+		help: "File with the private key of --listen-tls-cert."},
+	{flag: "listen-tls-client-ca",
+		help: "File with the CA certificates for client certificates. " +
+			"A client with another certificate is rejected."},
+	{flag: "listen-tls-require-client-cert", bool: true,
+		help: "Reject TLS clients without a certificate; needs --listen-tls-client-ca."},
+	{flag: "advertise-tls",
+		help: "Address that TLS clients connect to (default: the --listen-tls address)."},
+	{flag: "cluster-tls-cert",
+		help: "File with the certificate of this instance for connections between instances, " +
+			"in both directions; valid for the host of --raft-advertise. " +
+			"Either all instances of a cluster have one, or none."},
+	{flag: "cluster-tls-key",
+		help: "File with the private key of --cluster-tls-cert."},
+	{flag: "cluster-tls-ca",
+		help: "File with the CA certificates for the instances' certificates; the CA should sign no others."},
+	{flag: "raft", def: "127.0.0.1:7071",
+		help: "Address for raft and RPCs between instances."},
+	{flag: "advertise",
+		help: "Address that clients connect to (default: the --listen address). " +
+			"Needed in containers, behind proxies, and when listening on all interfaces."},
+	{flag: "raft-advertise",
+		help: "Address that other instances connect to (default: the --raft address)."},
+	{flag: "cluster",
+		help: "Name of the cluster that this instance creates or joins."},
+	{flag: "instance",
+		help: "Name of this instance, unique in the cluster (default: " +
+			"the host name, or one assigned when it joins)."},
+	{flag: "peer", list: true,
+		help: "Raft addresses of other instances, separated by commas or in several flags. " +
+			"Any two instances need one in common. The first start waits until all of them are up. " +
+			"Without --peer an empty folder becomes its own cluster."},
+	{flag: "tier", def: "default",
+		help: "Tier of this instance; the tiers are fixed when the cluster is created."},
+	{flag: "failure-domain", list: true,
+		help: "Failure domains of this instance, as KEY=VALUE, separated by commas or in several flags. " +
+			"The members of a replicaset share none."},
+	{flag: "replication-factor", def: "1",
+		help: "How many instances host each shard, 1 to 64. It applies when this instance creates the " +
+			"cluster."},
+	{flag: "join-token-file",
+		help: "File with the secret that admits instances to the cluster, 16 to 1024 bytes. " +
+			"White space around it is ignored."},
+	{flag: "join-token",
+		help: "The join token itself. Other users of the machine can see it on the command line: " +
+			"use the variable, or --join-token-file."},
+	{flag: "auth", bool: true,
+		help: "Enable authentication in a new cluster; the administrator's token is in the file admin-token " +
+			"of the data folder. An existing cluster ignores it: see signalbox auth."},
+	{flag: "admin-token-file",
+		help: "File with the administrator's token for --auth, 16 to 1024 random bytes (default: generated)."},
+	{flag: "offline-after", def: "5s",
+		help: "How long an instance may be unreachable before it counts as offline, 500ms to 10m. " +
+			"Use the same value on all instances."},
+	{flag: "raft-rtt", def: "100ms",
+		help: "Interval of raft heartbeats, 10ms to 1s. The election timeout is 10 to 20 times as long. " +
+			"Shorter means faster failover, and more needless elections on slow disks and networks. " +
+			"Use the same value on all instances: a shorter one disturbs the leaders of the others."},
+	{flag: "shutdown-timeout", def: "3s",
+		help: "How long a graceful stop may take, 100ms to 10m; then the process exits. " +
+			"No acknowledged write is lost either way."},
+	{flag: "audit",
+		help: "File for the audit log, one JSON object a line, or stderr; SIGHUP reopens it (default: " +
+			"no audit log)."},
+	{flag: "admin", def: "127.0.0.1:7072",
+		help: "Address of metrics, health and profiles, or off. It requires no credentials: do not expose it."},
+	{flag: "console", def: "off",
+		help: "Address of the console, web pages that show who holds what, who waits and why; or off. " +
+			"While authentication is on, people log in with their tokens."},
+	{flag: "console-host", list: true,
+		help: "Names, without ports, under which people reach the console, separated by commas or in several " +
+			"flags. Loopback and the advertised names need not be listed; " +
+			"a request for any other name is refused."},
+	{flag: "console-tls-cert",
+		help: "PEM file with the certificate of the console and its chain; " +
+			"with it the console is served over TLS and HTTP/2."},
+	{flag: "console-tls-key",
+		help: "File with the private key of --console-tls-cert."},
+	{flag: "console-ca",
+		help: "PEM file with the CA certificates for the instances' certificates (default: " +
+			"the system's CAs); the console needs it if --listen is off."},
+	{flag: "metrics-names", def: "auto",
+		help: "Whether metrics show the names of semaphores, rollouts and nodes: " +
+			"on, off, or auto, which is off while authentication is on. " +
+			"Without names there are no series of semaphores and rollouts, " +
+			"and series of nodes have the node's number."},
+	{flag: "shards", def: "0",
+		help: "Number of data shards of each replicaset, 1 to 64, if this instance makes the cluster; 0: " +
+			"the cores divided by the replication factor plus 1, from 1 to 8. " +
+			"Afterwards cluster shards changes it. More shards use more cores and disk writes; " +
+			"ten cost an idle instance of a cluster about 0.5 % of a core."},
+	{flag: "max-connections", def: "0",
+		help: "Maximum number of connections; 0: 100000, or less if the limit of open files is lower."},
+	{flag: "max-connections-per-address", def: "0",
+		help: "Maximum number of connections from one client address; 0: unlimited."},
+	{flag: "max-memory", def: "0",
+		help: "Memory limit of the process, such as 2GiB, at least 256MiB; 0: none. " +
+			"When client data fills three fifths of it, new sessions, locks and data are rejected; " +
+			"keep-alives, releases and reads continue."},
+	{flag: "log-level", def: "info",
+		help: "Minimum level of log lines on standard error: debug, info, warn or error. " +
+			"SIGHUP reads it again from --config."},
+	{flag: "log-format", def: "text",
+		help: "Format of log lines: text or json. SIGHUP reads it again from --config."},
+	{flag: "tour", flagOnly: true, bool: true,
+		help: "Print a short tour once the instance is ready."},
 }
 
 // addFlags declares the flags of a scope. Values are read with resolve, never from the flag set
