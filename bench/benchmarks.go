@@ -197,9 +197,12 @@ func measureCluster(ctx context.Context, v *trial) error {
 			cfg      loadgen.Config
 			record   func(o *outcome)
 		}{
-			{SingleCaller, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1}, func(o *outcome) { v.record("three-pair-1", o.ms("pair", 50)) }},
-			{Handoffs, "contended-lock", loadgen.Config{Callers: v.Contenders, Keys: 1}, func(o *outcome) { v.record("three-handoffs-64", o.Rate) }},
-			{Reads, "describe-strict", loadgen.Config{Callers: v.Readers, Keys: 1000, DataSize: 64}, func(o *outcome) { v.record("three-strict-256", o.Rate) }},
+			{SingleCaller, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1},
+				func(o *outcome) { v.record("three-pair-1", o.ms("pair", 50)) }},
+			{Handoffs, "contended-lock", loadgen.Config{Callers: v.Contenders, Keys: 1},
+				func(o *outcome) { v.record("three-handoffs-64", o.Rate) }},
+			{Reads, "describe-strict", loadgen.Config{Callers: v.Readers, Keys: 1000, DataSize: 64},
+				func(o *outcome) { v.record("three-strict-256", o.Rate) }},
 		} {
 			if plan, err = s.Plan(x.use); err != nil {
 				return err

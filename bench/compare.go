@@ -38,7 +38,8 @@ func WriteCompare(w io.Writer, old, new *Report) error {
 	for i, v := range before {
 		n := after[i]
 		word := classifyChange(v.Ratio, n.Ratio, !v.Threshold.AtMost)
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Threshold.ID, v.Threshold.Text, v.Threshold.Condition, v.ratio(), n.ratio(), word, n.Text())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
+			v.Threshold.ID, v.Threshold.Text, v.Threshold.Condition, v.ratio(), n.ratio(), word, n.Text())
 	}
 	b.WriteString("\n## Figures of signalbox\n\n| work | before | after | after / before | |\n|---|---|---|---|---|\n")
 	for _, m := range allMetrics {
@@ -48,7 +49,8 @@ func WriteCompare(w io.Writer, old, new *Report) error {
 		}
 		before, after := StatOf(x.Values), StatOf(y.Values)
 		word := classifyChange(before, after, m.Unit.MoreIsBetter())
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", m.Text, rangeText(before, m.Unit), rangeText(after, m.Unit), digits(after.Median/before.Median), word)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n",
+			m.Text, rangeText(before, m.Unit), rangeText(after, m.Unit), digits(after.Median/before.Median), word)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -25,9 +25,11 @@ func DefaultDiscovery() DiscoveryConfig {
 // RunDiscovery: P12. Members register and restart, watchers see them come and go; memory is to stay
 // flat and the server below one core.
 func RunDiscovery(ctx context.Context, system *SignalboxSystem, d DiscoveryConfig, root string) (*Record, error) {
-	r, dir, err := startRecord(ctx, system, root, "discovery", fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
-		"minute. A delay counts from the call of the member that registers or leaves to the watcher's callback.",
-		loadgen.Thousands(fmt.Sprint(d.Members)), loadgen.Thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)))
+	r, dir, err := startRecord(ctx, system, root,
+		"discovery",
+		fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
+			"minute. A delay counts from the call of the member that registers or leaves to the watcher's callback.",
+			loadgen.Thousands(fmt.Sprint(d.Members)), loadgen.Thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)))
 	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err

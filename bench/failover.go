@@ -62,7 +62,9 @@ var faults = []fault{
 
 // RunFailover measures how long writers wait when the server that leads is taken away, of all
 // systems in turn. hosts may be nil: nothing is cut off then.
-func RunFailover(ctx context.Context, systems []FailoverSystem, c FailoverConfig, hosts *Hosts, root string, log io.Writer) (*Record, error) {
+func RunFailover(
+	ctx context.Context, systems []FailoverSystem, c FailoverConfig, hosts *Hosts, root string, log io.Writer,
+) (*Record, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -79,8 +81,10 @@ func RunFailover(ctx context.Context, systems []FailoverSystem, c FailoverConfig
 	if err != nil {
 		return nil, err
 	}
-	r := &Record{Origin: o, Test: "failover", Text: fmt.Sprintf("Three servers with their defaults, %d writers, each in its own name, one after the other. The server that leads is taken away %d times in each "+
-		"way; what counts is the longest that one of the writers waits for an answer, retries included. A writer gets an answer before it writes again. The median, and all values.", c.Writers, c.Times)}
+	r := &Record{Origin: o,
+		Test: "failover",
+		Text: fmt.Sprintf("Three servers with their defaults, %d writers, each in its own name, one after the other. The server that leads is taken away %d times in each "+
+			"way; what counts is the longest that one of the writers waits for an answer, retries included. A writer gets an answer before it writes again. The median, and all values.", c.Writers, c.Times)}
 	began := time.Now()
 	stalls := make(map[string]map[string][]float64) // fault, system
 	for _, f := range faults {
@@ -108,7 +112,8 @@ func RunFailover(ctx context.Context, systems []FailoverSystem, c FailoverConfig
 					bar = StatOf(stalls[f.name][systems[1].Name()]).Median
 				}
 			}
-			r.fact(fmt.Sprintf("%s of the leader, %s: longest wait, p50 (%s)", f.text, s.Name(), spread(list)), StatOf(list).Median, Milliseconds, bar)
+			r.fact(fmt.Sprintf("%s of the leader, %s: longest wait, p50 (%s)", f.text, s.Name(), spread(list)),
+				StatOf(list).Median, Milliseconds, bar)
 		}
 	}
 	if hosts == nil {
@@ -154,7 +159,9 @@ func withCluster(ctx context.Context, s FailoverSystem, hosts *Hosts, root strin
 	return do(g)
 }
 
-func (c FailoverConfig) measure(ctx context.Context, s FailoverSystem, f fault, hosts *Hosts, root string, flags []string, log io.Writer) (list []float64, err error) {
+func (c FailoverConfig) measure(
+	ctx context.Context, s FailoverSystem, f fault, hosts *Hosts, root string, flags []string, log io.Writer,
+) (list []float64, err error) {
 	err = withCluster(ctx, s, hosts, root, flags, func(g *Server) error {
 		load, end, err := c.startWriters(ctx, s, g)
 		if err != nil {
@@ -186,7 +193,8 @@ func (c FailoverConfig) measure(ctx context.Context, s FailoverSystem, f fault, 
 			longest := took.write
 			list = append(list, longest.Seconds()*1e3)
 			if log != nil {
-				fmt.Fprintf(log, "%s, %s, %d of %d: server %d, longest wait %v\n", s.Name(), f.text, n+1, c.Times, i+1, longest.Round(time.Millisecond))
+				fmt.Fprintf(log, "%s, %s, %d of %d: server %d, longest wait %v\n",
+					s.Name(), f.text, n+1, c.Times, i+1, longest.Round(time.Millisecond))
 			}
 			if err := f.undo(ctx, g, hosts, i); err != nil {
 				return err
@@ -296,7 +304,8 @@ func (c FailoverConfig) costs(ctx context.Context, r *Record, s FailoverSystem, 
 		}
 		r.fact(name+": an idle server, thousandths of a core", idle*1e3, "", 0)
 		r.fact(name+": all servers' time for a write", write, Microseconds, 0)
-		r.fact(fmt.Sprintf("%s: SIGSTOP of the leader, longest wait, p50 (%s)", name, spread(stalls)), StatOf(stalls).Median, Milliseconds, 0)
+		r.fact(fmt.Sprintf("%s: SIGSTOP of the leader, longest wait, p50 (%s)", name, spread(stalls)),
+			StatOf(stalls).Median, Milliseconds, 0)
 		if log != nil {
 			fmt.Fprintf(log, "%s: idle %.4f cores, %.1f us a write, SIGSTOP %s ms\n", name, idle, write, spread(stalls))
 		}
@@ -305,7 +314,9 @@ func (c FailoverConfig) costs(ctx context.Context, r *Record, s FailoverSystem, 
 }
 
 // cost measures the cores that an idle server uses, and the time of all servers for a write in us.
-func (c FailoverConfig) cost(ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string) (idle, write float64, err error) {
+func (c FailoverConfig) cost(
+	ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string,
+) (idle, write float64, err error) {
 	err = withCluster(ctx, s, hosts, root, flags, func(g *Server) error {
 		if err := pause(ctx, 3*time.Second); err != nil {
 			return err

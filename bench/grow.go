@@ -28,7 +28,8 @@ type GrowConfig struct {
 
 // DefaultGrow is the one that the bar is about.
 func DefaultGrow() GrowConfig {
-	return GrowConfig{Names: 100_000, Sessions: 5_000, Writers: 32, Rate: 1000, Factor: 3, Hold: 3 * time.Second, Steps: []int{1, 3, 6, 3, 1}}
+	return GrowConfig{Names: 100_000, Sessions: 5_000, Writers: 32, Rate: 1000, Factor: 3, Hold: 3 * time.Second,
+		Steps: []int{1, 3, 6, 3, 1}}
 }
 
 const (
@@ -40,10 +41,13 @@ const (
 // RunGrow has a cluster grow and shrink while writers write, a reader reads behind the barrier, and
 // idle sessions live. It records the longest call of each step.
 func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root string, log io.Writer) (*Record, error) {
-	r, dir, err := startRecord(ctx, system, root, "grow", fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
-		"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
-		"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
-		loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate, strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold))
+	r, dir, err := startRecord(ctx, system, root,
+		"grow",
+		fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
+			"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
+			"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
+			loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate,
+			strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold))
 	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err
@@ -84,7 +88,8 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 			return x, fmt.Errorf("%s: %w", text, err)
 		}
 		if log != nil {
-			fmt.Fprintf(log, "%s: %d writes, longest %v, %d above %d ms; longest read %v\n", text, x.writes, x.write.Round(time.Millisecond), x.slow, stallThreshold,
+			fmt.Fprintf(log, "%s: %d writes, longest %v, %d above %d ms; longest read %v\n",
+				text, x.writes, x.write.Round(time.Millisecond), x.slow, stallThreshold,
 				x.read.Round(time.Millisecond))
 		}
 		return x, nil

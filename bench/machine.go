@@ -25,7 +25,8 @@ type Machine struct {
 
 // ThisMachine looks at the machine, and at the disk of a folder.
 func ThisMachine(dir string) (Machine, error) {
-	m := Machine{Cores: runtime.NumCPU(), CPU: runtime.GOARCH, System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), Disk: fileSystem(dir), Files: openFiles()}
+	m := Machine{Cores: runtime.NumCPU(), CPU: runtime.GOARCH, System: runtime.GOOS + "/" + runtime.GOARCH,
+		Go: runtime.Version(), Disk: fileSystem(dir), Files: openFiles()}
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		if f := regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`).FindSubmatch(b); f != nil {
 			m.CPU = string(f[1])
@@ -94,6 +95,7 @@ func (m Machine) Slug() string {
 }
 
 func (m Machine) String() string {
-	return fmt.Sprintf("%d cores (%s), %s of memory, %s, %s; disk: %s, an append made durable in %s ms", m.Cores, m.CPU, amount(float64(m.Memory), Bytes), m.System, m.Go,
+	return fmt.Sprintf("%d cores (%s), %s of memory, %s, %s; disk: %s, an append made durable in %s ms",
+		m.Cores, m.CPU, amount(float64(m.Memory), Bytes), m.System, m.Go,
 		m.Disk, digits(m.Fsync))
 }

@@ -23,7 +23,8 @@ func fileSystem(dir string) string {
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return "unknown"
 	}
-	names := map[int64]string{0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x01021994: "tmpfs", 0x794c7630: "overlayfs", 0x2fc12fc1: "zfs"}
+	names := map[int64]string{0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x01021994: "tmpfs",
+		0x794c7630: "overlayfs", 0x2fc12fc1: "zfs"}
 	if n := names[int64(s.Type)]; n != "" {
 		return n
 	}

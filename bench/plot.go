@@ -21,7 +21,8 @@ const (
 )
 
 var colours = map[string]string{
-	Signalbox: "#2f81f7", Etcd: "#bf8700", ZooKeeper: "#8250df", GoRedis: "#cf222e", Rueidis: "#e5534b", Dragonboat: "#6e7781", Echo: "#6e7781",
+	Signalbox: "#2f81f7", Etcd: "#bf8700", ZooKeeper: "#8250df", GoRedis: "#cf222e", Rueidis: "#e5534b",
+	Dragonboat: "#6e7781", Echo: "#6e7781",
 }
 
 // WritePlot writes the medians as an SVG picture.
@@ -38,7 +39,8 @@ func (r *Report) WritePlot(w io.Writer) error {
 <style>text{fill:#1f2328}.dim{fill:#59636e}@media (prefers-color-scheme: dark){text{fill:#e6edf3}.dim{fill:#9198a1}}</style>
 `, plotWidth, int(y)+8, plotWidth, int(y)+8)
 	head += fmt.Sprintf(`<text x="0" y="14" class="dim">%s, %s; medians of %d rounds, lines: their range</text>`+"\n",
-		loadgen.SVGEscape(r.Begun.Format("2006-01-02")), loadgen.SVGEscape(fmt.Sprintf("%d cores %s for servers and load", r.Machine.Cores, r.Machine.CPU)), r.Rounds)
+		loadgen.SVGEscape(r.Begun.Format("2006-01-02")),
+		loadgen.SVGEscape(fmt.Sprintf("%d cores %s for servers and load", r.Machine.Cores, r.Machine.CPU)), r.Rounds)
 	_, err := io.WriteString(w, head+b.String()+"</svg>\n")
 	return err
 }
@@ -77,14 +79,17 @@ func (r *Report) group(b *strings.Builder, wk Metric, y float64) float64 {
 		if x.subject == Signalbox {
 			weight = ` font-weight="600"`
 		}
-		fmt.Fprintf(b, `<text x="%d" y="%s" text-anchor="end"%s>%s</text>`, labelWidth-8, number(middle+4), weight, loadgen.SVGEscape(x.subject))
+		fmt.Fprintf(b, `<text x="%d" y="%s" text-anchor="end"%s>%s</text>`,
+			labelWidth-8, number(middle+4), weight, loadgen.SVGEscape(x.subject))
 		fmt.Fprintf(b, `<rect x="%d" y="%s" width="%s" height="%d" rx="2" fill="%s"/>`, labelWidth, number(at+3),
 			number(math.Max(1, x.Median*scale)), rowHeight-6, colours[x.subject])
 		if x.N > 1 {
-			fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-width="2"/>`, number(labelWidth+x.Low*scale), number(middle), number(labelWidth+x.High*scale))
+			fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-width="2"/>`,
+				number(labelWidth+x.Low*scale), number(middle), number(labelWidth+x.High*scale))
 		}
 		end := labelWidth + math.Max(x.High, x.Median)*scale
-		fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", number(end+8), number(middle+4), weight, loadgen.SVGEscape(amount(x.Median, wk.Unit)))
+		fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", number(end+8), number(middle+4), weight,
+			loadgen.SVGEscape(amount(x.Median, wk.Unit)))
 		at += rowHeight
 	}
 	return at + groupGap - y

@@ -38,7 +38,9 @@ type Process struct {
 
 // StartProcess starts a program with a folder as its working directory, where its output goes too,
 // and waits until ready says nil.
-func StartProcess(ctx context.Context, dir string, ready func(ctx context.Context) error, program string, args ...string) (*Process, error) {
+func StartProcess(
+	ctx context.Context, dir string, ready func(ctx context.Context) error, program string, args ...string,
+) (*Process, error) {
 	out, err := os.Create(filepath.Join(dir, "output.log"))
 	if err != nil {
 		return nil, err

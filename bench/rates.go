@@ -70,7 +70,8 @@ func rateMetrics() []Metric {
 		for i := range own {
 			own[i].Kept = rateMetric(rate, "kept")
 		}
-		list = append(append(list, own...), Metric{ID: rateMetric(rate, "kept"), Text: "part of the rate that is reached" + at, Unit: Percent, Detail: true})
+		list = append(append(list, own...),
+			Metric{ID: rateMetric(rate, "kept"), Text: "part of the rate that is reached" + at, Unit: Percent, Detail: true})
 	}
 	return list
 }

@@ -97,7 +97,8 @@ func (r *Record) Missed() []Fact {
 // WriteTable writes the record for people.
 func (r *Record) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s of %s\n\n%s\n\n%s; %s; %s minutes.\n\n| | | bar | |\n|---|---|---|---|\n", r.Test, r.Begun.Format("2006-01-02 15:04"), r.Text, r.Version, r.Machine, digits(r.Took/60))
+	fmt.Fprintf(&b, "# %s of %s\n\n%s\n\n%s; %s; %s minutes.\n\n| | | bar | |\n|---|---|---|---|\n",
+		r.Test, r.Begun.Format("2006-01-02 15:04"), r.Text, r.Version, r.Machine, digits(r.Took/60))
 	for _, f := range r.Facts {
 		bar, word := "", ""
 		if f.Threshold > 0 {
@@ -155,7 +156,9 @@ func sampleServer(p *Process, every time.Duration, stop <-chan struct{}) <-chan 
 			if u, err := p.Usage(); err == nil {
 				now := time.Now()
 				if last >= 0 {
-					list = append(list, Sample{At: now.Sub(begun).Seconds(), Memory: u.Resident, Cores: (u.CPU - last).Seconds() / now.Sub(lastAt).Seconds()})
+					list = append(list,
+						Sample{At: now.Sub(begun).Seconds(), Memory: u.Resident,
+							Cores: (u.CPU - last).Seconds() / now.Sub(lastAt).Seconds()})
 				}
 				last, lastAt = u.CPU, now
 			}

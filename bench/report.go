@@ -54,7 +54,8 @@ func (r *Report) Err() error {
 		return nil
 	}
 	f := r.Failures[0]
-	return fmt.Errorf("%d measurements failed; the first is %s of %s in round %d: %s", len(r.Failures), f.Benchmark, f.Subject, f.Round+1, f.Why)
+	return fmt.Errorf("%d measurements failed; the first is %s of %s in round %d: %s",
+		len(r.Failures), f.Benchmark, f.Subject, f.Round+1, f.Why)
 }
 
 // failures has a line for each system and benchmark of which measurements failed; empty: none.

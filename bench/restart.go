@@ -38,9 +38,11 @@ func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, r
 			fmt.Fprintf(log, form+"\n", args...)
 		}
 	}
-	r, dir, err := startRecord(ctx, system, root, "restart", fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; those in which no "+
-		"snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
-		loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), digits(c.Rate)))
+	r, dir, err := startRecord(ctx, system, root,
+		"restart",
+		fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; those in which no "+
+			"snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
+			loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), digits(c.Rate)))
 	defer os.RemoveAll(dir)
 	if err != nil {
 		return nil, err
@@ -84,7 +86,8 @@ func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, r
 	r.fact("slowest operation in a window without a snapshot, median", StatOf(quiet).Median, Milliseconds, 0)
 	r.fact("slowest operation in a window without a snapshot", StatOf(quiet).High, Milliseconds, 0)
 	r.fact("slowest operation in a window with a snapshot, median", StatOf(busy).Median, Milliseconds, 0)
-	r.fact("slowest operation in a window with a snapshot, beyond the median without", StatOf(busy).High-StatOf(quiet).Median, Milliseconds, 20)
+	r.fact("slowest operation in a window with a snapshot, beyond the median without",
+		StatOf(busy).High-StatOf(quiet).Median, Milliseconds, 20)
 
 	for _, how := range []struct {
 		text string
@@ -101,7 +104,8 @@ func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, r
 			return nil, err
 		}
 		if int(m["signalbox_shard_semaphores"]) < c.Names || int(m["signalbox_shard_sessions"]) < c.Sessions {
-			return nil, fmt.Errorf("after it was %s it has %v semaphores and %v sessions", how.text, m["signalbox_shard_semaphores"], m["signalbox_shard_sessions"])
+			return nil, fmt.Errorf("after it was %s it has %v semaphores and %v sessions",
+				how.text, m["signalbox_shard_semaphores"], m["signalbox_shard_sessions"])
 		}
 		r.fact("ms until it is ready after it was "+how.text, ready.Seconds()*1e3, Milliseconds, 10_000)
 		logf("%s: ready after %v", how.text, ready.Round(time.Millisecond))
@@ -122,7 +126,9 @@ func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, r
 // stalls runs windows of load until enough snapshots were taken, and tells the slowest operation of
 // each: of the quiet ones, and of those in which a snapshot began or ended, and their neighbours,
 // since saving one takes longer than a window.
-func (c RestartConfig) stalls(ctx context.Context, s *instance, plan Plan, logf func(string, ...any)) (quiet, busy []float64, snapshots float64, err error) {
+func (c RestartConfig) stalls(
+	ctx context.Context, s *instance, plan Plan, logf func(string, ...any),
+) (quiet, busy []float64, snapshots float64, err error) {
 	scenario, err := loadgen.Find("lock-pairs")
 	if err != nil {
 		return nil, nil, 0, err
@@ -142,7 +148,8 @@ func (c RestartConfig) stalls(ctx context.Context, s *instance, plan Plan, logf 
 	}
 	var windows []window
 	for end := time.Now().Add(c.Watch); time.Now().Before(end) && last-begin < c.Snapshots; {
-		out, err := loadgen.Run(ctx, loadgen.Config{Scenario: scenario, Target: plan.Target, Connections: 4, Callers: restartCallers, Rate: c.Rate, WarmUp: 200 * time.Millisecond, Duration: 2 * time.Second})
+		out, err := loadgen.Run(ctx, loadgen.Config{Scenario: scenario, Target: plan.Target, Connections: 4,
+			Callers: restartCallers, Rate: c.Rate, WarmUp: 200 * time.Millisecond, Duration: 2 * time.Second})
 		if err != nil {
 			return nil, nil, 0, err
 		}

@@ -27,13 +27,15 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	r := &Report{Format: format, Begun: time.Now().Truncate(time.Second), Versions: map[string]string{}, Rounds: s.Rounds, Seconds: s.Length.Seconds(), Quick: s.Quick}
+	r := &Report{Format: format, Begun: time.Now().Truncate(time.Second), Versions: map[string]string{},
+		Rounds: s.Rounds, Seconds: s.Length.Seconds(), Quick: s.Quick}
 	if r.Machine, err = ThisMachine(dir); err != nil {
 		return nil, err
 	}
 	if r.Machine.Disk == "tmpfs" || r.Machine.Fsync < 0.005 {
-		r.Notes = append(r.Notes, fmt.Sprintf("the data folders are on %s, where a sync costs %s ms: durable servers cannot be compared there; give a folder on a disk",
-			r.Machine.Disk, digits(r.Machine.Fsync)))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("the data folders are on %s, where a sync costs %s ms: durable servers cannot be compared there; give a folder on a disk",
+				r.Machine.Disk, digits(r.Machine.Fsync)))
 	}
 	systems := s.present(ctx, r)
 	begun, usedBefore, ownBefore := time.Now(), machineCPU(), ownCPU()
@@ -51,12 +53,14 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 				if system == nil {
 					continue
 				}
-				v := &trial{Settings: &s, system: system, dir: filepath.Join(dir, fmt.Sprintf("%d-%s-%s", round, b.name, slug(name))), round: round, report: r}
+				v := &trial{Settings: &s, system: system,
+					dir: filepath.Join(dir, fmt.Sprintf("%d-%s-%s", round, b.name, slug(name))), round: round, report: r}
 				if err := v.run(ctx, b); err != nil {
 					if ctx.Err() != nil {
 						return nil, context.Cause(ctx)
 					}
-					r.Failures = append(r.Failures, Failure{Subject: name, Benchmark: b.name, Round: round, Why: strings.ReplaceAll(err.Error(), "\n", " ")})
+					r.Failures = append(r.Failures,
+						Failure{Subject: name, Benchmark: b.name, Round: round, Why: strings.ReplaceAll(err.Error(), "\n", " ")})
 					s.logf("round %d  %-10s %-16s failed: %v", round+1, b.name, name, err)
 				}
 			}
@@ -67,7 +71,8 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 		r.Others = max(0, (used-usedBefore-(ownCPU()-ownBefore)).Seconds()/r.Took)
 	}
 	if r.Others > maxOtherLoad*float64(r.Machine.Cores) {
-		r.Notes = append(r.Notes, fmt.Sprintf("other programs used %s of %d cores during the run: the figures are too low, and the rounds differ", digits(r.Others), r.Machine.Cores))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("other programs used %s of %d cores during the run: the figures are too low, and the rounds differ", digits(r.Others), r.Machine.Cores))
 	}
 	r.Measurements.sort()
 	return r, nil

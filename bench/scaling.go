@@ -40,8 +40,9 @@ func CostsOf(r *Report) Costs {
 		return math.NaN()
 	}
 	c := Costs{
-		Pair: 1e6 / get("pairs-1024-cpu"), Three: 1e6 / get("three-1024-cpu"), Written: get("pairs-1024-written"), Written3: get("three-1024-written"),
-		KiB: get("data-cpu"), KiBOnDisk: get("data-written"), Seen: 1e6 / get("watch-5000-cpu"),
+		Pair: 1e6 / get("pairs-1024-cpu"), Three: 1e6 / get("three-1024-cpu"), Written: get("pairs-1024-written"),
+		Written3: get("three-1024-written"),
+		KiB:      get("data-cpu"), KiBOnDisk: get("data-written"), Seen: 1e6 / get("watch-5000-cpu"),
 		Memory: get("idle-own-memory"), Shared: get("idle-shared-memory"), Alive: get("idle-own-cpu"), Name: get("names-memory"),
 		Empty: get("empty-memory"), Idle: get("empty-cpu"), Member: get("three-empty-cpu"), Sync: math.NaN(),
 		Handoffs: get("handoffs-64"), Measured3: get("three-1024"),
@@ -193,7 +194,8 @@ func WriteScaling(w io.Writer, r *Report) error {
 	if r == nil {
 		b.WriteString("No baseline has been adopted yet, so there are no costs to start from.\n")
 	} else {
-		fmt.Fprintf(&b, "Costs, from the report of %s: medians of %d rounds, servers and load on one machine.\n\n%s.\n\n| of | | measured |\n|---|---|---|\n",
+		fmt.Fprintf(&b,
+			"Costs, from the report of %s: medians of %d rounds, servers and load on one machine.\n\n%s.\n\n| of | | measured |\n|---|---|---|\n",
 			r.Begun.Format("2006-01-02 15:04"), r.Rounds, strings.Replace(r.Machine.String(), "; disk", ";\ndisk", 1))
 		for _, x := range c.rows() {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", x.of, x.text, amount(x.value, x.unit))

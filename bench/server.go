@@ -33,7 +33,10 @@ func NewServer(p *Process, plan func(w Workload) (Plan, error)) *Server {
 // StartServers starts n servers of a cluster at once, since none of them may be ready before the
 // others are there. Each has a folder of its own. If one fails, the others are stopped, and its
 // error is returned.
-func StartServers(ctx context.Context, dir string, n int, start func(ctx context.Context, i int, dir string) (*Process, error), plan func(w Workload) (Plan, error)) (*Server, error) {
+func StartServers(
+	ctx context.Context, dir string, n int, start func(ctx context.Context, i int, dir string) (*Process, error),
+	plan func(w Workload) (Plan, error),
+) (*Server, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	folder := func(i int) string { return filepath.Join(dir, strconv.Itoa(i+1)) }

@@ -76,12 +76,15 @@ func (s *SignalboxSystem) startInstance(ctx context.Context, dir string) (*insta
 }
 
 // serve starts the process of an instance on a host, with its data below a folder.
-func (s *SignalboxSystem) serve(ctx context.Context, hosts *Hosts, host int, dir string, addr [3]string, flags ...string) (*Process, error) {
+func (s *SignalboxSystem) serve(
+	ctx context.Context, hosts *Hosts, host int, dir string, addr [3]string, flags ...string,
+) (*Process, error) {
 	binary, err := filepath.Abs(s.Binary)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1], "--admin", addr[2], "--log-level", "warn"}
+	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1],
+		"--admin", addr[2], "--log-level", "warn"}
 	if s.Shards > 0 {
 		args = append(args, "--shards", strconv.Itoa(s.Shards))
 	}
@@ -152,7 +155,8 @@ func (s *SignalboxSystem) StartClusterOn(ctx context.Context, dir string, hosts 
 		return nil, err
 	}
 	g, err := StartServers(ctx, dir, Servers, func(ctx context.Context, i int, dir string) (*Process, error) {
-		args := []string{"--instance", instanceName(i), "--peer", strings.Join(rafts, ","), "--join-token-file", token, "--replication-factor", strconv.Itoa(Servers)}
+		args := []string{"--instance", instanceName(i), "--peer", strings.Join(rafts, ","),
+			"--join-token-file", token, "--replication-factor", strconv.Itoa(Servers)}
 		return s.serve(ctx, hosts, i, dir, [3]string(addr[i]), append(args, flags...)...)
 	}, signalboxPlan(clients...))
 	if err != nil {

@@ -16,7 +16,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 		kind = "Quick comparison"
 	}
 	fmt.Fprintf(&b, "# %s of %s\n\n", kind, r.Begun.Format("2006-01-02 15:04"))
-	fmt.Fprintf(&b, "%s. %d rounds in alternating order, %s seconds a measurement, %s minutes in all. Servers and load share the machine.\n\n",
+	fmt.Fprintf(&b,
+		"%s. %d rounds in alternating order, %s seconds a measurement, %s minutes in all. Servers and load share the machine.\n\n",
 		r.Machine, r.Rounds, plain(r.Seconds), digits(r.Took/60))
 	for _, s := range subjects {
 		if v := r.Versions[s]; v != "" {
@@ -39,7 +40,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if len(v.Threshold.Other.Metrics) > 0 {
 			other, ratio = medianText(v.Other, v.Unit), v.ratio()
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
+			v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
 	}
 	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median.\n\n")
 	b.WriteString(r.table(func(Metric) bool { return true }, true))

@@ -83,8 +83,9 @@ var nameMetrics = []string{"names-few", "names-many"}
 var Thresholds = slices.Concat(
 	bars("P1", "pairs/s, 1,024 callers over few connections", "pairs-1024",
 		atLeast(20, Etcd, "etcd"), atLeast(10, ZooKeeper, "ZooKeeper"), atLeast(1.5, Rueidis, "Redis through rueidis")),
-	[]Threshold{{ID: "P2", Text: "pairs/s, 256 callers with a connection each; two messages a pair", Condition: ">= 0.5 x the messages of a bare gnet echo",
-		Ours: operand(Signalbox, "pairs-256").times(2), Other: operand(Echo, "echo-256"), Factor: 0.5}},
+	[]Threshold{{ID: "P2", Text: "pairs/s, 256 callers with a connection each; two messages a pair",
+		Condition: ">= 0.5 x the messages of a bare gnet echo",
+		Ours:      operand(Signalbox, "pairs-256").times(2), Other: operand(Echo, "echo-256"), Factor: 0.5}},
 	bars("P2", "pairs/s, 256 callers with a connection each", "pairs-256", atLeast(1, GoRedis, "Redis through go-redis")),
 	[]Threshold{{ID: "P3", Text: "a pair of one caller alone, p50", Condition: "<= 1.15 x two proposals of bare dragonboat",
 		Ours: operand(Signalbox, "pair-1"), Other: operand(Dragonboat, "proposal-1").times(2), AtMost: true, Factor: 1.15}},
@@ -97,9 +98,12 @@ var Thresholds = slices.Concat(
 		atLeast(5, Etcd, "etcd's linearizable reads"), atLeast(1, Rueidis, "Redis GET through rueidis")),
 	bars("P6", "RELAXED describes/s, 256 callers", "relaxed-256",
 		atLeast(5, Etcd, "etcd's serializable reads"), atLeast(1, Rueidis, "Redis GET through rueidis")),
-	bars("P7", "a change to 5,000 watchers over few connections, p99", "watch-5000-p99", atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
-	bars("P7", "a change to 20,000 watchers over few connections, p99", "watch-20000-p99", atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
-	bars("P7", "a change to 5,000 watchers with a connection each, p99", "each-5000-p99", atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
+	bars("P7", "a change to 5,000 watchers over few connections, p99", "watch-5000-p99",
+		atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
+	bars("P7", "a change to 20,000 watchers over few connections, p99", "watch-20000-p99",
+		atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
+	bars("P7", "a change to 5,000 watchers with a connection each, p99", "each-5000-p99",
+		atMost(0.2, Etcd, "etcd"), atMost(1, GoRedis, "Redis publish")),
 	bars("P7", "a change to 20,000 watchers with a connection each, p99", "each-20000-p99", atMost(1, GoRedis, "Redis publish")),
 	bars("P8", "server memory per idle session, connection of its own", "idle-own-memory", within(4<<10, "4 KB")),
 	bars("P8", "server memory per idle session, shared connections", "idle-shared-memory", within(512, "0.5 KB")),
@@ -112,9 +116,12 @@ var Thresholds = slices.Concat(
 	bars("P10", "STRICT describes/s, 256 callers, three servers", "three-strict-256", atLeast(6, Etcd, "etcd's three")),
 	[]Threshold{
 		{ID: "P11", Text: "pairs per CPU second, the worst of 1, 4, 16, 64 shards against the best", Condition: ">= 0.85 x",
-			Ours: operand(Signalbox, shardMetrics...).pick(slices.Min), Other: operand(Signalbox, shardMetrics...).pick(slices.Max), Factor: 0.85},
-		{ID: "P11", Text: "pairs per CPU second, the worse of 1 thousand and 1 million semaphores against the better", Condition: ">= 0.85 x",
-			Ours: operand(Signalbox, nameMetrics...).pick(slices.Min), Other: operand(Signalbox, nameMetrics...).pick(slices.Max), Factor: 0.85},
+			Ours:  operand(Signalbox, shardMetrics...).pick(slices.Min),
+			Other: operand(Signalbox, shardMetrics...).pick(slices.Max), Factor: 0.85},
+		{ID: "P11",
+			Text: "pairs per CPU second, the worse of 1 thousand and 1 million semaphores against the better", Condition: ">= 0.85 x",
+			Ours:  operand(Signalbox, nameMetrics...).pick(slices.Min),
+			Other: operand(Signalbox, nameMetrics...).pick(slices.Max), Factor: 0.85},
 	},
 	bars("P14", "sessions started/s, a new connection for each", "starts", atLeast(1, GoRedis, "Redis, connect and SET")),
 	bars("P14", "server CPU of such a start", "starts-cpu", atMost(1.5, GoRedis, "Redis")),
@@ -134,7 +141,8 @@ func rateThresholds() []Threshold {
 		list = append(list, bars("P4", "server CPU"+at, rateMetric(rate, "cpu"), as)...)
 	}
 	most := rates[len(rates)-1]
-	return append(list, Threshold{ID: "P4", Text: "part of " + loadgen.Thousands(fmt.Sprint(most)) + " pairs/s that is reached", Condition: fmt.Sprintf(">= %d %% in each round: it never falls behind", kept),
+	return append(list, Threshold{ID: "P4", Text: "part of " + loadgen.Thousands(fmt.Sprint(most)) +
+		" pairs/s that is reached", Condition: fmt.Sprintf(">= %d %% in each round: it never falls behind", kept),
 		Ours: operand(Signalbox, rateMetric(most, "kept")), Always: true, Factor: kept})
 }
 

@@ -315,7 +315,8 @@ func (t *tracer) times(r *loadgen.Result, before, after look) {
 // WriteTable writes the trace for people.
 func (r *Trace) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Trace of %s\n\n%s; %s; %s minutes. Other programs used %s cores.\n", r.Begun.Format("2006-01-02 15:04"), r.Version, r.Machine, digits(r.Took/60), digits(r.Others))
+	fmt.Fprintf(&b, "# Trace of %s\n\n%s; %s; %s minutes. Other programs used %s cores.\n",
+		r.Begun.Format("2006-01-02 15:04"), r.Version, r.Machine, digits(r.Took/60), digits(r.Others))
 	section := ""
 	for _, row := range r.Rows {
 		if row.Section != section {

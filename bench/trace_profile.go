@@ -30,7 +30,9 @@ const (
 
 // runtimeParts is what both processes do.
 var runtimeParts = []part{
-	{"switching between goroutines and threads", []string{"runtime.schedule", "runtime.findRunnable", "runtime.park_m", "runtime.futex", "runtime.mcall", "runtime.sysmon", "runtime.ready", "runtime.goschedImpl", "runtime.exitsyscall", "runtime.entersyscall", "runtime.wakep"}},
+	{"switching between goroutines and threads", []string{"runtime.schedule", "runtime.findRunnable",
+		"runtime.park_m", "runtime.futex", "runtime.mcall", "runtime.sysmon", "runtime.ready",
+		"runtime.goschedImpl", "runtime.exitsyscall", "runtime.entersyscall", "runtime.wakep"}},
 	{"collector", []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge"}},
 }
 

@@ -52,7 +52,9 @@ func (v *trial) withPlan(ctx context.Context, w Workload, do func(s *Server, pla
 }
 
 // withServer starts a server on a fresh folder, does something with it, and stops it.
-func (v *trial) withServer(ctx context.Context, start func(ctx context.Context, dir string) (*Server, error), do func(s *Server) error) error {
+func (v *trial) withServer(
+	ctx context.Context, start func(ctx context.Context, dir string) (*Server, error), do func(s *Server) error,
+) error {
 	v.starts++
 	dir := filepath.Join(v.dir, fmt.Sprint(v.starts))
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -308,7 +308,8 @@ func (a *acquireOp) outcome(ctx context.Context) (state protocol.AcquireState, o
 			if a.o.timeout == protocol.Forever {
 				// That wait ends by being ended. Over a lost link the server remembers only that
 				// nothing has come of it.
-				return 0, 0, route, protocol.Errorf(protocol.StatusAborted, "the wait, or what it came to, was ended while the connection was lost; acquire again")
+				return 0, 0, route, protocol.Errorf(protocol.StatusAborted,
+					"the wait, or what it came to, was ended while the connection was lost; acquire again")
 			}
 		case outcome.State != protocol.Acquired:
 			return 0, 0, route, protocol.Errorf(protocol.StatusInternal, "server answered an acquire with state %d", outcome.State)
@@ -357,7 +358,8 @@ func (a *acquireOp) await(ctx context.Context, route requestRoute) (*protocol.Ac
 func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	s := a.s
 	l := &Lease{
-		s: s, name: a.e.name, bucket: a.bucket, token: orderID, count: a.o.count, data: a.o.data, ephemeral: a.o.ephemeral, seq: a.x.seq, route: route,
+		s: s, name: a.e.name, bucket: a.bucket, token: orderID, count: a.o.count, data: a.o.data,
+		ephemeral: a.o.ephemeral, seq: a.x.seq, route: route,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

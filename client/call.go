@@ -98,12 +98,16 @@ func failure(status protocol.Status, body []byte) error {
 // session, if it belongs to one. shard is the shard that answers, 0 for the instance itself. sent
 // says whether the request went into the buffer; without an answer its outcome is then unknown.
 // Errors: the server's *protocol.Error; errConnLost; errCallStopped; the cause of ctx.
-func (cn *conn) roundTrip(ctx context.Context, of *Session, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
+func (cn *conn) roundTrip(
+	ctx context.Context, of *Session, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message,
+) (sent bool, err error) {
 	return cn.exchange(ctx, of, nil, kind, shard, bucket, m, reply)
 }
 
 // exchange is roundTrip for an acquire that must learn that it was queued.
-func (cn *conn) exchange(ctx context.Context, of *Session, a *acquireOp, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message) (sent bool, err error) {
+func (cn *conn) exchange(
+	ctx context.Context, of *Session, a *acquireOp, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message,
+) (sent bool, err error) {
 	cl, id, err := cn.startCall(ctx, of, kind, bucket, m, func(_ uint64, cl *call) {
 		cl.shard = shard
 		if cl.acquiring = a; reply != nil && !aliases(reply) {

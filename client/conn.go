@@ -125,7 +125,9 @@ func (cn *conn) isLost() bool { return cn.over.Load() }
 // request can be answered. It may give the call a reply function, which the reader calls with the
 // answer (the body is the reader's) instead of signalling the call. The caller must then not finish
 // the call.
-func (cn *conn) startCall(ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message, register func(id uint64, cl *call)) (*call, uint64, error) {
+func (cn *conn) startCall(
+	ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message, register func(id uint64, cl *call),
+) (*call, uint64, error) {
 	cn.mu.Lock()
 	if cn.err == nil && (len(cn.queue) > 0 || !cn.hasRoom()) {
 		if err := cn.queueUp(ctx, of); err != nil {
@@ -149,7 +151,8 @@ func (cn *conn) startCall(ctx context.Context, of *Session, kind protocol.Kind, 
 		cn.out = cn.out[:start]
 		cn.admitQueued()
 		cn.mu.Unlock()
-		return nil, 0, protocol.Errorf(protocol.StatusBadRequest, "request is %d bytes long; the server accepts at most %d", length, cn.hello.MaxFrame)
+		return nil, 0, protocol.Errorf(protocol.StatusBadRequest,
+			"request is %d bytes long; the server accepts at most %d", length, cn.hello.MaxFrame)
 	}
 	cl := cn.newCall()
 	cl.session = of

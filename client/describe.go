@@ -144,7 +144,9 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 }
 
 // describePage reads the page at req.Cursor.
-func (n *Node) describePage(ctx context.Context, o readOptions, bucket uint32, req *protocol.Describe, reply *protocol.DescribeReply) error {
+func (n *Node) describePage(
+	ctx context.Context, o readOptions, bucket uint32, req *protocol.Describe, reply *protocol.DescribeReply,
+) error {
 	req.MinIndex = n.readFrom(bucket)
 	_, err := n.c.request(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency), protocol.KindDescribe, req, reply)
 	if err == nil {
@@ -160,7 +162,9 @@ func (n *Node) readFrom(bucket uint32) uint64 {
 
 // pages reads the pages of a description and puts those together that fit. read reads the page at
 // req.Cursor.
-func (n *Node) pages(ctx context.Context, bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error) (*Semaphore, error) {
+func (n *Node) pages(
+	ctx context.Context, bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error,
+) (*Semaphore, error) {
 	shard := n.c.routes.Load().owner(n.tier, bucket)
 	for begun := 0; ; begun++ {
 		req.Cursor = nil
@@ -209,14 +213,16 @@ func (s *Semaphore) addPage(r *protocol.DescribeReply) {
 			timeout = millis.Duration(w.Timeout)
 		}
 		s.Waiters = append(s.Waiters, Waiter{
-			Token: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data), Description: w.Description, Since: wallTime(w.Since), Timeout: timeout,
+			Token: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data),
+			Description: w.Description, Since: wallTime(w.Since), Timeout: timeout,
 		})
 	}
 }
 
 func ownerOf(o *protocol.Owner) Owner {
 	return Owner{
-		Token: o.OrderID, Session: o.Session, Count: o.Count, Data: bytes.Clone(o.Data), Description: o.Description, Since: wallTime(o.Since),
+		Token: o.OrderID, Session: o.Session, Count: o.Count, Data: bytes.Clone(o.Data),
+		Description: o.Description, Since: wallTime(o.Since),
 	}
 }
 

@@ -253,7 +253,8 @@ func (w *watch) takeEvent(x *watchedSemaphore) (Event, bool) {
 		return ev, x.reported
 	}
 	ev := Event{
-		Kind: EventChanged, Name: x.name, Created: !x.reported, DataChanged: x.data, LimitChanged: x.limit, Data: x.attributes.data, Version: x.attributes.version,
+		Kind: EventChanged, Name: x.name, Created: !x.reported, DataChanged: x.data, LimitChanged: x.limit,
+		Data: x.attributes.data, Version: x.attributes.version,
 		Limit: x.attributes.limit, Ephemeral: x.attributes.ephemeral,
 	}
 	if !x.reported {

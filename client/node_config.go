@@ -120,7 +120,8 @@ func wallTime(ms uint64) time.Time {
 func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	info, repeated, err := c.createNode(ctx, path, cfg)
 	if err != nil {
-		return nil, withOp("create node", path, outcomeUnknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
+		return nil, withOp("create node", path,
+			outcomeUnknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
 	}
 	return info, nil
 }

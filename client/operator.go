@@ -20,7 +20,8 @@ func callCluster(ctx context.Context, c *Client, method string, in, out any) err
 	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindCluster, req, &reply); err != nil {
 		asks := false
 		switch method {
-		case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodTop, protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup:
+		case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodTop,
+			protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup:
 			asks = true
 		}
 		return withOp("cluster", method, outcomeUnknown(repeated && !answered(err) && !asks, err))

@@ -39,7 +39,8 @@ type tier struct {
 
 // newRouteTable checks a map; a server may send anything.
 func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
-	r := &routeTable{version: m.Version, reply: m, tiers: make(map[uint8]*tier), shards: make(map[uint64]protocol.MapShard), instances: make(map[uint64]string), byShard: make(map[uint64]*shardRoute)}
+	r := &routeTable{version: m.Version, reply: m, tiers: make(map[uint8]*tier),
+		shards: make(map[uint64]protocol.MapShard), instances: make(map[uint64]string), byShard: make(map[uint64]*shardRoute)}
 	for _, i := range m.Instances {
 		r.instances[i.ID] = i.Address
 	}
@@ -53,7 +54,8 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 		if t.Buckets == 0 || t.Buckets > 1<<16 {
 			return nil, fmt.Errorf("cluster map gives tier %d %d buckets; there are 1 to 65536", t.ID, t.Buckets)
 		}
-		own := &tier{buckets: t.Buckets, shardOf: make([]uint64, 0, t.Buckets), byBucket: make([]*shardRoute, 0, t.Buckets), someBucket: make(map[uint64]uint32)}
+		own := &tier{buckets: t.Buckets, shardOf: make([]uint64, 0, t.Buckets),
+			byBucket: make([]*shardRoute, 0, t.Buckets), someBucket: make(map[uint64]uint32)}
 		for _, run := range t.Runs {
 			if uint64(len(own.shardOf))+uint64(run.Count) > uint64(t.Buckets) {
 				return nil, fmt.Errorf("cluster map gives tier %d more than its %d buckets", t.ID, t.Buckets)

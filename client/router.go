@@ -33,7 +33,8 @@ type cluster struct {
 }
 
 func newCluster(l *lifetime, d *dialer) *cluster {
-	c := &cluster{lifetime: l, dialer: d, replicaSeed: rand.Uint64() >> 1, connectors: make(map[uint64]*connector), newMap: make(chan struct{})}
+	c := &cluster{lifetime: l, dialer: d, replicaSeed: rand.Uint64() >> 1,
+		connectors: make(map[uint64]*connector), newMap: make(chan struct{})}
 	c.bootstrap = &connector{c: c, addresses: d.cfg.Endpoints, backoff: backoff{base: reconnectBase, max: reconnectMax}}
 	return c
 }
@@ -257,7 +258,8 @@ func (c *cluster) tierOf(ctx context.Context, id uint8) (*tier, error) {
 		case <-moved:
 		case <-time.After(retry.next()):
 		case <-ctx.Done():
-			return nil, interrupted(ctx, protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no shard for tier %d yet; is the cluster being made?", id))
+			return nil, interrupted(ctx,
+				protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no shard for tier %d yet; is the cluster being made?", id))
 		case <-c.ctx.Done():
 			return nil, ErrClientClosed
 		}

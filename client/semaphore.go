@@ -19,7 +19,9 @@ func (s *Session) create(ctx context.Context, name string, limit uint64, data []
 	return s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
 }
 
-func (s *Session) changeSemaphore(ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message) error {
+func (s *Session) changeSemaphore(
+	ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message,
+) error {
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {
 		return err
@@ -137,7 +139,8 @@ func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) i
 // session has one such watch per semaphore: a newer one ends the older. Errors: NotFound.
 func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, opts ...ReadOption) (*Semaphore, <-chan WatchResult, error) {
 	if what == 0 || what&^(OnData|OnOwners) != 0 {
-		return nil, nil, withOp("watch", name, protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))
+		return nil, nil, withOp("watch", name,
+			protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))
 	}
 	o := readOptionsOf(opts)
 	sem, fired, err := s.describeOnce(ctx, name, o.flags|uint8(what), o, 0)
@@ -147,7 +150,9 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, op
 // describeOnce reads a semaphore for the session at its shard's leader, and arms the one-shot watch
 // that flags name, if any: else fired is nil. If names and data are longer than maxBytes it fails
 // with PreconditionFailed; 0: any length.
-func (s *Session) describeOnce(ctx context.Context, name string, flags uint8, o readOptions, maxBytes int) (*Semaphore, <-chan WatchResult, error) {
+func (s *Session) describeOnce(
+	ctx context.Context, name string, flags uint8, o readOptions, maxBytes int,
+) (*Semaphore, <-chan WatchResult, error) {
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -175,7 +180,8 @@ func (s *Session) describeOnce(ctx context.Context, name string, flags uint8, o 
 			size = 0 // read from the start
 		}
 		if size += describedBytes(reply); err == nil && maxBytes > 0 && size > maxBytes {
-			err = protocol.Errorf(protocol.StatusPreconditionFailed, "the description is longer than %d bytes; describe the semaphore without its owners and waiters", maxBytes)
+			err = protocol.Errorf(protocol.StatusPreconditionFailed,
+				"the description is longer than %d bytes; describe the semaphore without its owners and waiters", maxBytes)
 		}
 		return err
 	})

@@ -56,7 +56,8 @@ func sessionOptionsOf(opts []SessionOption) (o sessionOptions, err error) {
 		f(&o)
 	}
 	if o.timeout < sessionstate.MinTimeout || o.timeout > sessionstate.MaxTimeout {
-		return o, protocol.Errorf(protocol.StatusBadRequest, "session timeout is %s; it must be %s to %s", o.timeout, sessionstate.MinTimeout, sessionstate.MaxTimeout)
+		return o, protocol.Errorf(protocol.StatusBadRequest, "session timeout is %s; it must be %s to %s",
+			o.timeout, sessionstate.MinTimeout, sessionstate.MaxTimeout)
 	}
 	o.timeout = millis.Duration(millis.Of("session timeout", o.timeout, &err))
 	millis.Of("keep-alive", o.keepAlive, &err) // it stays here, but what is no time is refused alike

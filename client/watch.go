@@ -302,7 +302,8 @@ func (p *shardWatch) open(ctx context.Context) error {
 // failed processes that the stream is gone, or could not be opened. watch.mu is held.
 func (p *shardWatch) failed(err error) {
 	switch protocol.StatusOf(err) {
-	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated, protocol.StatusBadRequest, protocol.StatusUnsupported,
+	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated,
+		protocol.StatusBadRequest, protocol.StatusUnsupported,
 		protocol.StatusPreconditionFailed:
 		p.w.err = err
 	case protocol.StatusWrongShard:
@@ -346,7 +347,8 @@ const maxBehind = 16
 // shardRestarted says that there are only older snapshots than what was seen. watch.mu is held.
 func (p *shardWatch) shardRestarted() bool {
 	r := p.w.n.c.routes.Load()
-	return len(p.behindInstances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas, func(i uint64) bool { return !slices.Contains(p.behindInstances, i) })
+	return len(p.behindInstances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas,
+		func(i uint64) bool { return !slices.Contains(p.behindInstances, i) })
 }
 
 // rejectStale closes a stream whose replica has not applied what was seen elsewhere: the watch

@@ -132,7 +132,8 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 			ready := begun.member()
 			defer ready()
 			generations := make([]uint32, (n+len(list)-1)/len(list))
-			err := discoverers[i/len(list)%len(discoverers)].Members(watching, s.name, ready, func(joined bool, data []byte) { w.observe(s, generations, joined, data) })
+			err := discoverers[i/len(list)%len(discoverers)].Members(watching, s.name, ready,
+				func(joined bool, data []byte) { w.observe(s, generations, joined, data) })
 			if watching.Err() != nil {
 				return
 			}

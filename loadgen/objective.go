@@ -32,7 +32,8 @@ var (
 // facts are what an objective can be about beside the statistics of a series; true: a duration.
 var facts = map[string]bool{
 	"rate": false, "errors": false, "operations": false,
-	"server.cores": false, "server.memory": false, "server.memory-per-session": false, "server.cpu-per-session": true, "server.cpu-per-operation": true,
+	"server.cores": false, "server.memory": false, "server.memory-per-session": false,
+	"server.cpu-per-session": true, "server.cpu-per-operation": true,
 }
 
 // ParseObjectives reads objectives separated by commas: a statistic, one of < <= > >=, and a bound,
@@ -59,7 +60,8 @@ func parseObjective(text string) (Objective, error) {
 	if !fact {
 		s := statForm.FindStringSubmatch(m[1])
 		if s == nil {
-			return o, fmt.Errorf("objective %q is about something unknown; use p50, p99.9, min, mean, max or count, a series and a dot in front of those, or one of %s",
+			return o, fmt.Errorf(
+				"objective %q is about something unknown; use p50, p99.9, min, mean, max or count, a series and a dot in front of those, or one of %s",
 				text, strings.Join(slices.Sorted(maps.Keys(facts)), ", "))
 		}
 		o.Series, o.Stat = s[1], s[2]
@@ -96,7 +98,8 @@ func (o Objective) validate(c *Config) error {
 		return nil
 	}
 	if o.Series != "" && !slices.Contains(c.Scenario.Series, o.Series) {
-		return fmt.Errorf("objective %q is about a series that %s does not have; it has %s", o, c.Scenario.Name, strings.Join(c.Scenario.Series, ", "))
+		return fmt.Errorf("objective %q is about a series that %s does not have; it has %s",
+			o, c.Scenario.Name, strings.Join(c.Scenario.Series, ", "))
 	}
 	return nil
 }

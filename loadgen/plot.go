@@ -10,10 +10,12 @@ import (
 // Plot draws the result: latency over percentile, throughput over time.
 func (r *Result) Plot() *Plot {
 	p := &Plot{
-		Title:    r.Scenario + ": " + showRate(r.Rate),
-		Subtitle: strings.Join([]string{r.Target, showCount(uint64(r.Callers)) + " callers, " + r.loopText(), showCount(uint64(r.Connections)) + " connections", "errors: " + showCount(r.ErrorCount())}, " · "),
+		Title: r.Scenario + ": " + showRate(r.Rate),
+		Subtitle: strings.Join([]string{r.Target, showCount(uint64(r.Callers)) + " callers, " + r.loopText(),
+			showCount(uint64(r.Connections)) + " connections", "errors: " + showCount(r.ErrorCount())}, " · "),
 	}
-	latency := Chart{Title: "Latency over percentile", XLabel: "percentile", Log: true, FormatY: func(us float64) string { return showDuration(time.Duration(math.Round(us * 1e3))) }}
+	latency := Chart{Title: "Latency over percentile", XLabel: "percentile", Log: true,
+		FormatY: func(us float64) string { return showDuration(time.Duration(math.Round(us * 1e3))) }}
 	most := uint64(0)
 	for i := range r.Series {
 		latency.Lines = append(latency.Lines, r.Series[i].line())

@@ -21,7 +21,8 @@ func (r *Result) WriteTable(w io.Writer) error {
 		n    int
 		what string
 	}{
-		{r.Callers, "callers"}, {r.Connections, "connections"}, {r.Sessions, "sessions"}, {r.Keys, "keys"}, {r.Watchers, "watchers"}, {r.DataSize, "bytes of data"},
+		{r.Callers, "callers"}, {r.Connections, "connections"}, {r.Sessions, "sessions"}, {r.Keys, "keys"},
+		{r.Watchers, "watchers"}, {r.DataSize, "bytes of data"},
 	} {
 		if n.n > 0 {
 			numbers = append(numbers, showCount(uint64(n.n))+" "+n.what)
@@ -80,11 +81,13 @@ func (r *Result) WriteTable(w io.Writer) error {
 		}
 	}
 	if r.Operations > 0 {
-		fmt.Fprintf(&b, "this process: %.2f cores, %s of CPU an operation; of that the load itself, without the client: %s and %s allocations\n",
+		fmt.Fprintf(&b,
+			"this process: %.2f cores, %s of CPU an operation; of that the load itself, without the client: %s and %s allocations\n",
 			r.Own.Cores, showDuration(time.Duration(r.Own.CPUPerOperationUS*1e3)), showDuration(time.Duration(r.Own.PerOperationNS)),
 			strconv.FormatFloat(r.Own.AllocationsPerOperation, 'f', 2, 64))
 		if r.Loop == "open" {
-			fmt.Fprintf(&b, "this process's timer was late by up to %s (p99), which latencies include\n", showDuration(time.Duration(r.Own.LateP99US*1e3)))
+			fmt.Fprintf(&b, "this process's timer was late by up to %s (p99), which latencies include\n",
+				showDuration(time.Duration(r.Own.LateP99US*1e3)))
 		}
 	}
 	for _, m := range r.Missed {

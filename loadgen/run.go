@@ -42,7 +42,8 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	sp := &span{slot: int64(slotWidth(cfg.Duration))}
 	sp.from.Store(math.MaxInt64)
 	c := &Env{
-		Config: cfg, prefix: "load/" + strconv.FormatUint(rand.Uint64(), 36) + "/", pool: &connPool{}, recorders: &recorderList{}, clock: clk, span: sp,
+		Config: cfg, prefix: "load/" + strconv.FormatUint(rand.Uint64(), 36) + "/", pool: &connPool{},
+		recorders: &recorderList{}, clock: clk, span: sp,
 	}
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

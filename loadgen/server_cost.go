@@ -28,7 +28,8 @@ type sample struct {
 }
 
 // heapMetrics are the parts of a heap in use.
-var heapMetrics = []string{"go_memory_classes_heap_objects_bytes", "go_memory_classes_heap_unused_bytes", "go_memory_classes_heap_stacks_bytes"}
+var heapMetrics = []string{"go_memory_classes_heap_objects_bytes", "go_memory_classes_heap_unused_bytes",
+	"go_memory_classes_heap_stacks_bytes"}
 
 // takeSample looks at the instance at an address for operators.
 func takeSample(ctx context.Context, addr string) (sample, error) {

@@ -65,7 +65,8 @@ func (p *Plot) WriteTo(w io.Writer) (int64, error) {
 	for i := range p.Charts {
 		height += p.Charts[i].height()
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="#7a828e">`+"\n",
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="#7a828e">`+"\n",
 		plotWidth, height, plotWidth, height)
 	fmt.Fprintf(&b, "<title>%s</title>\n", SVGEscape(p.Title))
 	svgText(&b, 16, 28, `font-size="17" font-weight="600"`, p.Title)
@@ -120,7 +121,8 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 	py := func(y float64) float64 { return lower - (scale(y)-scale(y0))/(scale(y1)-scale(y0))*(lower-upper) }
 
 	for _, t := range ticks {
-		fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n", SVGNumber(left), SVGNumber(py(t)), SVGNumber(right))
+		fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n",
+			SVGNumber(left), SVGNumber(py(t)), SVGNumber(right))
 		label := strconv.FormatFloat(t, 'g', -1, 64)
 		if c.FormatY != nil {
 			label = c.FormatY(t)
@@ -128,7 +130,8 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 		svgText(b, left-8, py(t)+4, `text-anchor="end"`, label)
 	}
 	for _, t := range c.XTicks {
-		fmt.Fprintf(b, `<path d="M%s %sV%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n", SVGNumber(px(t.At)), SVGNumber(upper), SVGNumber(lower+4))
+		fmt.Fprintf(b, `<path d="M%s %sV%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n",
+			SVGNumber(px(t.At)), SVGNumber(upper), SVGNumber(lower+4))
 		svgText(b, px(t.At), lower+19, `text-anchor="middle"`, t.Label)
 	}
 	svgText(b, (left+right)/2, lower+38, `text-anchor="middle"`, c.XLabel)
@@ -159,13 +162,15 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 			lastX, lastY = x, y
 		}
 		if d.Len() > 0 {
-			fmt.Fprintf(b, `<path d="%s" stroke="%s" stroke-width="2" stroke-linejoin="round" fill="none"%s/>`+"\n", d.String(), s.colour, dash)
+			fmt.Fprintf(b, `<path d="%s" stroke="%s" stroke-width="2" stroke-linejoin="round" fill="none"%s/>`+
+				"\n", d.String(), s.colour, dash)
 		}
 		if l.Name == "" {
 			continue
 		}
 		x, y := names[i].X, top+chartTop-8+names[i].Y
-		fmt.Fprintf(b, `<path d="M%s %sh22" stroke="%s" stroke-width="2.5" fill="none"%s/>`+"\n", SVGNumber(x), SVGNumber(y-4), s.colour, dash)
+		fmt.Fprintf(b, `<path d="M%s %sh22" stroke="%s" stroke-width="2.5" fill="none"%s/>`+"\n", SVGNumber(x),
+			SVGNumber(y-4), s.colour, dash)
 		svgText(b, x+28, y, "", l.Name)
 	}
 }

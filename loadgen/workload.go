@@ -50,7 +50,8 @@ type pacer interface{ Rate() float64 }
 // Scenarios are all there are, but for mixed, which ReadMix makes.
 func Scenarios() []*Scenario {
 	return []*Scenario{
-		lockPairs, contendedLock, countingSemaphore, describeStrict, describeRelaxed, watchStream, watchOneShot, sessionStorm, idleSessions, discovery,
+		lockPairs, contendedLock, countingSemaphore, describeStrict, describeRelaxed, watchStream, watchOneShot,
+		sessionStorm, idleSessions, discovery,
 	}
 }
 

@@ -45,14 +45,16 @@ func (c *Config) joinToken() ([]byte, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read the join token: %w", err)
 	case len(c.Peers) > 0:
-		return nil, errors.New("to join other instances the join token is needed; give the one of the cluster, which is in the file join-token of its first instance's data folder")
+		return nil, errors.New(
+			"to join other instances the join token is needed; give the one of the cluster, which is in the file join-token of its first instance's data folder")
 	}
 	// The others of a cluster do not let in an instance with a token of its own.
 	switch id, _, err := cluster.LoadIdentity(c.identityStore()); {
 	case err != nil:
 		return nil, err
 	case len(id.Known) > 0:
-		return nil, fmt.Errorf("the join token, %q, is missing, and this instance is not the only one; put the file back from another instance's folder, or give the token", path)
+		return nil, fmt.Errorf(
+			"the join token, %q, is missing, and this instance is not the only one; put the file back from another instance's folder, or give the token", path)
 	}
 	var raw [24]byte
 	if _, err := rand.Read(raw[:]); err != nil {

@@ -61,7 +61,8 @@ func (m *memoryLimit) rejection() *protocol.Error {
 	if !m.exceeded.Load() {
 		return nil
 	}
-	return protocol.Errorf(protocol.StatusOverloaded, "the instance holds %d MiB, and takes nothing new above %d MiB; end what is not needed, or raise --max-memory", m.live.Load()>>20,
+	return protocol.Errorf(protocol.StatusOverloaded,
+		"the instance holds %d MiB, and takes nothing new above %d MiB; end what is not needed, or raise --max-memory", m.live.Load()>>20,
 		m.max/100*memoryHighMark>>20)
 }
 

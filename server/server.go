@@ -91,7 +91,8 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.ready.Store(true)
-	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(), "shards", len(s.hosting.Shards.All()), "cluster", s.meta.State().Cluster())
+	s.log.Info("serving", "listen", s.Addr(), "tls", s.TLSAddr(), "admin", s.AdminAddr(),
+		"shards", len(s.hosting.Shards.All()), "cluster", s.meta.State().Cluster())
 	return s, nil
 }
 
@@ -120,8 +121,9 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		Go: s.running.Go, Led: hosted.Led, Started: s.ready.Load, Failed: s.done, Fail: s.fail,
 	})
 	s.serving = serving.New(serving.Config{
-		Requests: s.requests, Bindings: &s.bindings, Shards: serving.Table{Hosted: hosted}, Watches: delivery.WatchLimits{Watchers: cfg.Limits.MaxWatchers, Streams: cfg.Limits.MaxStreams, OneShots: cfg.Limits.MaxWatches},
-		Clock: s.clock, Log: s.log, Metrics: s.metrics, Series: cfg.Limits.MaxSeries, Audit: s.audit.write,
+		Requests: s.requests, Bindings: &s.bindings, Shards: serving.Table{Hosted: hosted},
+		Watches: delivery.WatchLimits{Watchers: cfg.Limits.MaxWatchers, Streams: cfg.Limits.MaxStreams, OneShots: cfg.Limits.MaxWatches},
+		Clock:   s.clock, Log: s.log, Metrics: s.metrics, Series: cfg.Limits.MaxSeries, Audit: s.audit.write,
 	})
 	s.hosting = hosting.New(s.ctx, hosting.Config{
 		Shards: hosted, Serve: s.serving.Front, Heard: s.requests.LastReceived, MapChanged: s.requests.MapChanged,

@@ -147,7 +147,8 @@ func (s *Server) drain(ctx context.Context) {
 		return !open
 	})
 	s.requests.EachClient(func(c *request.Client) {
-		c.Close(transport.Graceful, protocol.StatusUnavailable, "server is stopping; connect to another instance, or to this one when it is back")
+		c.Close(transport.Graceful, protocol.StatusUnavailable,
+			"server is stopping; connect to another instance, or to this one when it is back")
 	})
 	s.transport.Flush()
 	// Clients close when they have read the goodbye. Others are closed after the usual time.

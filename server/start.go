@@ -35,7 +35,8 @@ func (s *Server) openLinks(ctx context.Context) error {
 			return err
 		}
 		s.peers, err = peer.New(peer.Config{
-			Advertise: s.cfg.raftAddress(), Listen: s.cfg.Raft, Network: s.certs.network(s.cfg.Network), Token: token, Cluster: s.clusterID, Logger: s.log,
+			Advertise: s.cfg.raftAddress(), Listen: s.cfg.Raft, Network: s.certs.network(s.cfg.Network),
+			Token: token, Cluster: s.clusterID, Logger: s.log,
 		})
 		if err != nil {
 			return err
@@ -43,13 +44,17 @@ func (s *Server) openLinks(ctx context.Context) error {
 		s.links = s.peers
 	}
 	s.entry = &cluster.Bootstrap{
-		Store: s.cfg.identityStore(), Transport: s.links, Advertise: s.cfg.raftAddress(), Voter: true, Peers: slices.Clone(s.cfg.Peers), Cluster: s.cfg.Cluster,
-		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(), Domain: s.cfg.labels(), Version: s.cfg.version()},
-		Logger:  s.log,
+		Store: s.cfg.identityStore(), Transport: s.links, Advertise: s.cfg.raftAddress(), Voter: true,
+		Peers: slices.Clone(s.cfg.Peers), Cluster: s.cfg.Cluster,
+		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(),
+			Domain: s.cfg.labels(), Version: s.cfg.version()},
+		Logger: s.log,
 	}
 	s.member = cluster.New(cluster.Config{
-		Transport: s.links, Local: hosting.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now, Join: s.membership.Admit, SetTarget: s.membership.SetTarget,
-		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.hosting.Backups.Serve, ProcessExited: s.peerEnded, Logger: s.log,
+		Transport: s.links, Local: hosting.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now,
+		Join: s.membership.Admit, SetTarget: s.membership.SetTarget,
+		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.hosting.Backups.Serve,
+		ProcessExited: s.peerEnded, Logger: s.log,
 	})
 	s.membership.Connect(s.member, s.entry)
 	s.hosting.Connect(s.member)
@@ -198,8 +203,11 @@ func (s *Server) clusterID() string {
 // openLog opens the folder and the meta shard.
 func (s *Server) openLog(ctx context.Context) error {
 	cfg := replica.HostConfig{
-		Dir: s.cfg.DataDir, RaftAddress: s.cfg.raftAddress(), RTT: s.cfg.RTT, Memory: s.cfg.Memory, Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
-		Removed: s.hosting.ReplicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk, Saved: func(d time.Duration) { s.metrics.LogWrite.Update(d.Seconds()); s.serving.Rates.Writes.Add(d, 1) }, Changed: s.member.HeartbeatSoon,
+		Dir: s.cfg.DataDir, RaftAddress: s.cfg.raftAddress(), RTT: s.cfg.RTT, Memory: s.cfg.Memory,
+		Disk: s.cfg.Disk, Clock: s.clock, Logger: s.log,
+		Removed: s.hosting.ReplicaRemoved, Fatal: s.fail, LowSpace: s.leaveFullDisk,
+		Saved:   func(d time.Duration) { s.metrics.LogWrite.Update(d.Seconds()); s.serving.Rates.Writes.Add(d, 1) },
+		Changed: s.member.HeartbeatSoon,
 	}
 	if s.peers != nil {
 		cfg.Transport = s.peers.RaftTransport()
@@ -316,9 +324,11 @@ func (s *Server) joinCluster(ctx context.Context) error {
 			}
 		}
 		err = s.governor.Bootstrap(ctx, governor.BootstrapConfig{
-			Instance: s.instance, UUID: id.UUID, ClusterName: s.cfg.Cluster, Name: name, Address: s.advertise(), RaftAddress: s.host.RaftAddress(),
-			Tier: s.cfg.Tier, Domain: s.cfg.labels(), Version: s.cfg.version(), ReplicationFactor: uint32(max(1, s.cfg.ReplicationFactor)),
-			Shards: shards, Buckets: s.cfg.Buckets, Restored: restored, RestoredEpoch: epoch,
+			Instance: s.instance, UUID: id.UUID, ClusterName: s.cfg.Cluster, Name: name, Address: s.advertise(),
+			RaftAddress: s.host.RaftAddress(),
+			Tier:        s.cfg.Tier, Domain: s.cfg.labels(), Version: s.cfg.version(),
+			ReplicationFactor: uint32(max(1, s.cfg.ReplicationFactor)),
+			Shards:            shards, Buckets: s.cfg.Buckets, Restored: restored, RestoredEpoch: epoch,
 		})
 		if err != nil {
 			return fmt.Errorf("make or find the cluster: %w", err)

@@ -129,7 +129,8 @@ func bucketsUnassigned(state *meta.State, i *meta.Instance, t *meta.Tier) error 
 		}
 	}
 	if members < int(t.ReplicationFactor) {
-		return fmt.Errorf("replicaset %s waits for more members: it has %d of %d; start more instances", set.Name, members, t.ReplicationFactor)
+		return fmt.Errorf("replicaset %s waits for more members: it has %d of %d; start more instances",
+			set.Name, members, t.ReplicationFactor)
 	}
 	return fmt.Errorf("the buckets of tier %s are not assigned yet", t.Name)
 }

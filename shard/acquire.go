@@ -70,7 +70,8 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	m.touch(s)
 	q.bucket.orderCounter++
 	e := &entry{
-		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout, since: m.batch.wall, began: m.logTime,
+		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout,
+		since: m.batch.wall, began: m.logTime,
 		data: cloneOrNil(x.Data), waiting: !fits, snapMark: m.snapMark,
 	}
 	p.addEntry(e)

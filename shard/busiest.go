@@ -34,7 +34,8 @@ type BusySemaphore struct {
 
 func busySemaphore(s *semaphore) BusySemaphore {
 	l := BusySemaphore{
-		Node: s.node.id, Name: s.name, Limit: s.limit, Used: s.used, Owners: s.owners.n, Waiters: s.waiters.n, Ephemeral: s.ephemeral, Stuck: s.stuck,
+		Node: s.node.id, Name: s.name, Limit: s.limit, Used: s.used, Owners: s.owners.n, Waiters: s.waiters.n,
+		Ephemeral: s.ephemeral, Stuck: s.stuck,
 	}
 	if head := s.waiters.first; head != nil {
 		l.WaitingSince = head.since
@@ -98,7 +99,8 @@ type BusySession struct {
 
 func (m *Machine) busySession(p *sessionRecord) BusySession {
 	l := BusySession{
-		Node: p.node.id, Session: p.id, Held: p.entries.n - int(p.waits), Waiting: int(p.waits), Description: p.description, Detached: m.detached(p),
+		Node: p.node.id, Session: p.id, Held: p.entries.n - int(p.waits), Waiting: int(p.waits),
+		Description: p.description, Detached: m.detached(p),
 	}
 	if p.home != nil {
 		l.Client = p.home.client
@@ -181,7 +183,8 @@ func (b *busiest) check(n *node, m *Machine) error {
 		}
 	}
 	if len(b.queues.heap) != queues || len(b.waits.heap) != queues || len(b.holders.heap) != holders {
-		return fmt.Errorf("%d queues and %d sessions with entries are ranked as %d, %d and %d", queues, holders, len(b.queues.heap), len(b.waits.heap), len(b.holders.heap))
+		return fmt.Errorf("%d queues and %d sessions with entries are ranked as %d, %d and %d",
+			queues, holders, len(b.queues.heap), len(b.waits.heap), len(b.holders.heap))
 	}
 	if !b.queues.ordered() || !b.waits.ordered() || !b.holders.ordered() {
 		return errors.New("a ranking is out of order")

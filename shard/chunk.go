@@ -86,7 +86,8 @@ func (p *exportCursor) read(b []byte) bool {
 // compare orders places as an export comes by them. Behind some of a session record's answers is
 // before behind the session record.
 func (p *exportCursor) compare(o *exportCursor) int {
-	return cmp.Or(cmp.Compare(p.section, o.section), cmp.Compare(p.bucket, o.bucket), cmp.Compare(p.node, o.node), bytes.Compare(p.key, o.key),
+	return cmp.Or(cmp.Compare(p.section, o.section), cmp.Compare(p.bucket, o.bucket), cmp.Compare(p.node, o.node),
+		bytes.Compare(p.key, o.key),
 		cmp.Compare(p.id, o.id), cmp.Compare(p.seq-1, o.seq-1))
 }
 
@@ -147,7 +148,8 @@ func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
 		if r.Failed || f.Failed || !ok || len(f.Rest) != 0 || rec.kind == chunkEntry && !inSemaphore {
 			return nil, false
 		}
-		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkSemaphoreMore || inSemaphore && (rec.kind == chunkEntry || rec.kind == chunkSessionRecord)
+		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkSemaphoreMore ||
+			inSemaphore && (rec.kind == chunkEntry || rec.kind == chunkSessionRecord)
 		c.records = append(c.records, rec)
 	}
 	return c, true

@@ -92,7 +92,8 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 	}
 	*out = protocol.DescribeReply{
 		Index: m.applied, Revision: s.revision, Name: s.name, Version: s.version, Used: s.used, Limit: s.limit, Ephemeral: s.ephemeral,
-		CreatedAt: s.created, NumOwners: uint64(s.owners.n), NumWaiters: uint64(s.waiters.n), Owners: out.Owners[:0], Waiters: out.Waiters[:0],
+		CreatedAt: s.created, NumOwners: uint64(s.owners.n), NumWaiters: uint64(s.waiters.n),
+		Owners: out.Owners[:0], Waiters: out.Waiters[:0],
 	}
 	p := newPage(req.Limit, PageBytes)
 	if len(req.Cursor) == 0 {
@@ -119,7 +120,8 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 				return nil
 			}
 			out.Waiters = append(out.Waiters, protocol.Waiter{
-				OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data, Description: e.session.description, Since: e.since, Timeout: e.timeout,
+				OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
+				Description: e.session.description, Since: e.since, Timeout: e.timeout,
 			})
 			after = e.orderID
 		}

@@ -144,7 +144,8 @@ func (m *Machine) removeEntry(e *entry, notify bool) {
 		s.used -= e.count
 		m.countEvent(e, countRelease)
 		if notify {
-			m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
+			m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved,
+				Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
 		}
 	}
 	if s.waiters.n == 0 {
@@ -159,7 +160,8 @@ func (m *Machine) removeEntry(e *entry, notify bool) {
 // emitResult ends an accepted acquire.
 func (m *Machine) emitResult(e *entry, status protocol.Status, state protocol.AcquireState, text string) {
 	m.batch.out.List = append(m.batch.out.List, Event{
-		Kind: EventAcquireResult, Status: status, State: state, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: e.semaphore.node.id,
+		Kind: EventAcquireResult, Status: status, State: state, Session: e.session.id, Seq: e.seq,
+		Epoch: e.session.epoch, Node: e.semaphore.node.id,
 		OrderID: e.orderID, Name: e.semaphore.name, Text: text,
 	})
 }
@@ -170,5 +172,6 @@ func (m *Machine) emitOwnerChange(e *entry, kind protocol.SemaphoreChangeKind) {
 }
 
 func owner(e *entry) protocol.Owner {
-	return protocol.Owner{OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data, Description: e.session.description, Since: e.since}
+	return protocol.Owner{OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
+		Description: e.session.description, Since: e.since}
 }

@@ -190,10 +190,12 @@ func (m *Machine) Usage(id uint64) (Usage, bool) {
 	}
 	c := &n.config
 	return Usage{
-		Used:    [quotas]uint64{QuotaSessions: uint64(n.homeSessions.n), QuotaSemaphores: n.objectCount(), QuotaBytes: n.bytes, QuotaWaiters: n.waiters},
+		Used: [quotas]uint64{QuotaSessions: uint64(n.homeSessions.n), QuotaSemaphores: n.objectCount(),
+			QuotaBytes: n.bytes, QuotaWaiters: n.waiters},
 		Refused: n.refused,
 		Limit: [quotas]uint64{
-			QuotaSessions: m.quotaShare(c.MaxSessions), QuotaSemaphores: m.quotaShare(c.MaxSemaphores), QuotaBytes: m.quotaShareOf(c.MaxBytes, quotaValueBytes),
+			QuotaSessions: m.quotaShare(c.MaxSessions), QuotaSemaphores: m.quotaShare(c.MaxSemaphores),
+			QuotaBytes:   m.quotaShareOf(c.MaxBytes, quotaValueBytes),
 			QuotaWaiters: m.quotaShare(c.MaxWaiters),
 		},
 	}, true

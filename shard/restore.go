@@ -284,7 +284,8 @@ func (x *restorer) header(r *varint.Reader) bool {
 			return false
 		}
 		m.imports = append(m.imports, importState{
-			uint32(first), uint32(count), r.Uint(), r.Copy(varint.NoLimit), r.Copy(varint.NoLimit), r.Copy(varint.NoLimit), r.Copy(varint.NoLimit),
+			uint32(first), uint32(count), r.Uint(), r.Copy(varint.NoLimit), r.Copy(varint.NoLimit),
+			r.Copy(varint.NoLimit), r.Copy(varint.NoLimit),
 		})
 	}
 	last := uint64(0)

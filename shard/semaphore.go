@@ -152,7 +152,8 @@ func (m *Machine) emitChange(s *semaphore, c protocol.SemaphoreChange) {
 	if s.node.dropped {
 		return
 	}
-	m.batch.out.SemaphoreChanges = append(m.batch.out.SemaphoreChanges, SemaphoreChange{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, SemaphoreChange: c})
+	m.batch.out.SemaphoreChanges = append(m.batch.out.SemaphoreChanges,
+		SemaphoreChange{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, SemaphoreChange: c})
 }
 
 // cloneOrNil copies bytes that stay; empty is nil.
@@ -268,7 +269,8 @@ func (m *Machine) applyDelete(c *rawCommand) {
 	}
 	for e := s.owners.first; e != nil; e = s.owners.first {
 		m.batch.out.List = append(m.batch.out.List, Event{
-			Kind: EventLeaseLost, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: s.node.id, Name: s.name, OrderID: e.orderID, Text: textForced,
+			Kind: EventLeaseLost, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: s.node.id,
+			Name: s.name, OrderID: e.orderID, Text: textForced,
 		})
 		m.rememberOutcome(e, outcomeOK, protocol.Acquired)
 		s.node.measure().Lost[LostDeleted]++

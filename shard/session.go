@@ -165,9 +165,11 @@ func (m *Machine) replyAttached(s *homeSession) {
 	out := m.batch.out
 	grace := s.node.config.GracePeriod
 	out.List = append(out.List,
-		Event{Kind: EventSessionAttached, Command: m.batch.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout),
+		Event{Kind: EventSessionAttached, Command: m.batch.command, Session: s.id, Node: s.node.id,
+			Epoch: s.epoch, Timeout: uint64(s.timeout),
 			Grace: grace, Text: s.description},
-		Event{Kind: EventReply, Command: m.batch.command, Session: s.id, Node: s.node.id, Epoch: s.epoch, Timeout: uint64(s.timeout), Grace: grace})
+		Event{Kind: EventReply, Command: m.batch.command, Session: s.id, Node: s.node.id, Epoch: s.epoch,
+			Timeout: uint64(s.timeout), Grace: grace})
 }
 
 // homeSession finds a living session of a node in its home bucket; it answers the command if there
@@ -219,7 +221,8 @@ func (m *Machine) detach(s *homeSession, lastContact uint64) {
 	}
 	m.touch(s.sessionRecord)
 	s.attached = false
-	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch, Text: s.description})
+	m.batch.out.List = append(m.batch.out.List,
+		Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch, Text: s.description})
 	if s.timeout == 0 {
 		m.endSession(s, protocol.EndExpired, textExpired)
 		return

@@ -137,7 +137,8 @@ func (m *Machine) Session(id uint64) (SessionView, bool) {
 		deadline = m.homeBucketOf(s).logTimeAt(deadline)
 	}
 	return SessionView{
-		Session: id, Node: p.node.id, Epoch: p.epoch, Nonce: s.nonce, Key: s.key, Timeout: uint64(s.timeout), Grace: p.node.config.GracePeriod,
+		Session: id, Node: p.node.id, Epoch: p.epoch, Nonce: s.nonce, Key: s.key, Timeout: uint64(s.timeout),
+		Grace:       p.node.config.GracePeriod,
 		Description: p.description, Client: s.client, Attached: attached, Deadline: deadline, CreatedAt: s.created, Held: p.entries.n,
 	}, true
 }

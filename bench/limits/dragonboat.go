@@ -57,7 +57,8 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 	}
 	defer nh.Close()
 	group := config.Config{ShardID: shard, ReplicaID: 1, ElectionRTT: 5, HeartbeatRTT: 1, CheckQuorum: true}
-	err = nh.StartConcurrentReplica(map[uint64]string{1: addr}, false, func(uint64, uint64) statemachine.IConcurrentStateMachine { return &noopStateMachine{} }, group)
+	err = nh.StartConcurrentReplica(map[uint64]string{1: addr}, false,
+		func(uint64, uint64) statemachine.IConcurrentStateMachine { return &noopStateMachine{} }, group)
 	if err != nil {
 		return Raft{}, err
 	}

@@ -42,7 +42,9 @@ func (e *etcd) Start(ctx context.Context, dir string) (*bench.Server, error) {
 }
 
 // member starts one member of a cluster on a host, with further flags.
-func (e *etcd) member(ctx context.Context, hosts *bench.Hosts, i int, dir, client, peer, cluster string, flags ...string) (*bench.Process, error) {
+func (e *etcd) member(
+	ctx context.Context, hosts *bench.Hosts, i int, dir, client, peer, cluster string, flags ...string,
+) (*bench.Process, error) {
 	binary, err := filepath.Abs(e.binary)
 	if err != nil {
 		return nil, err

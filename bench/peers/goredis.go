@@ -33,7 +33,8 @@ var unlockScript = redis.NewScript(unlock)
 
 func (t *goRedisTarget) Open(ctx context.Context) (loadgen.Conn, error) {
 	c := redis.NewClient(&redis.Options{
-		Addr: t.addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true, ContextTimeoutEnabled: true, ReadTimeout: -1, ReadBufferSize: 4096, WriteBufferSize: 4096,
+		Addr: t.addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true, ContextTimeoutEnabled: true,
+		ReadTimeout: -1, ReadBufferSize: 4096, WriteBufferSize: 4096,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	if t.lazy {
@@ -201,7 +202,8 @@ func (c *goRedisConn) subscriptions() *subscriptions {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.subs == nil {
-		c.subs = &subscriptions{ps: c.c.Subscribe(context.Background()), callbacks: map[string]func([]byte){}, ready: map[string]chan struct{}{}, lost: make(chan error, 1)}
+		c.subs = &subscriptions{ps: c.c.Subscribe(context.Background()), callbacks: map[string]func([]byte){},
+			ready: map[string]chan struct{}{}, lost: make(chan error, 1)}
 	}
 	return c.subs
 }

@@ -49,7 +49,8 @@ func (r *redisServer) Start(ctx context.Context, dir string) (*bench.Server, err
 		return nil, err
 	}
 	p, err := bench.StartProcess(ctx, dir, func(ctx context.Context) error { return redisReady(ctx, addr) }, "redis-server",
-		"--bind", host, "--port", port, "--dir", dir, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", "--save", "",
+		"--bind", host, "--port", port, "--dir", dir, "--appendonly", "yes", "--appendfsync", "always",
+		"--auto-aof-rewrite-percentage", "0", "--save", "",
 		"--maxclients", "19500", "--client-output-buffer-limit", "pubsub 0 0 0", "--tcp-backlog", "4096", "--loglevel", "warning")
 	if err != nil {
 		return nil, err

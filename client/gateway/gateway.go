@@ -96,7 +96,9 @@ type DescribeRequest struct {
 
 // Describe reads a semaphore at its shard's leader, and arms a watch in the same step. The watch
 // ends as one of [client.Session.WatchOnce] does; fired is nil without one.
-func Describe(ctx context.Context, s *client.Session, r DescribeRequest) (sem *client.Semaphore, fired <-chan client.WatchResult, err error) {
+func Describe(
+	ctx context.Context, s *client.Session, r DescribeRequest,
+) (sem *client.Semaphore, fired <-chan client.WatchResult, err error) {
 	flags := uint8(r.Watch)
 	if r.Owners {
 		flags |= protocol.WithOwners

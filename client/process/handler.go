@@ -154,8 +154,9 @@ func (o *Options) join(name string) (*protocol.ProcessJoin, error) {
 // wire are the options of the process. Errors: BadRequest for a negative time.
 func (o *Options) wire() (w protocol.ProcessOptions, err error) {
 	w = protocol.ProcessOptions{
-		Election: o.Election, Debounce: millis.Of("debounce", o.Debounce, &err), RoundTimeout: millis.Of("round timeout", o.RoundTimeout, &err),
-		BackoffMin: millis.Of("least back-off", o.BackoffMin, &err), BackoffMax: millis.Of("greatest back-off", o.BackoffMax, &err),
+		Election: o.Election, Debounce: millis.Of("debounce", o.Debounce, &err),
+		RoundTimeout: millis.Of("round timeout", o.RoundTimeout, &err),
+		BackoffMin:   millis.Of("least back-off", o.BackoffMin, &err), BackoffMax: millis.Of("greatest back-off", o.BackoffMax, &err),
 		Return: millis.Of("time to return", o.Return, &err),
 	}
 	return w, err

@@ -66,7 +66,8 @@ func (m Messages[Q, A]) BroadcastIf(r *Round, condition func(*Round) bool, v Q, 
 	if err != nil {
 		return r.about(err)
 	}
-	return r.BroadcastIf(condition, payload, filter, Callback{Answered: m.decodeReplies(c.Answered), GivenUp: m.decodeReplies(c.GivenUp), Timeout: c.Timeout})
+	return r.BroadcastIf(condition, payload, filter,
+		Callback{Answered: m.decodeReplies(c.Answered), GivenUp: m.decodeReplies(c.GivenUp), Timeout: c.Timeout})
 }
 
 // Request is Round.Request. answered gets ErrUnread or ErrCodec where there is no value. Errors,

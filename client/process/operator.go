@@ -20,7 +20,8 @@ func List(ctx context.Context, n *client.Node, prefix string, opts ...client.Rea
 				yield(Info{}, err)
 				return
 			}
-			info := Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology, Coordinator: p.Coordinator, Members: int(p.NumMembers)}
+			info := Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology,
+				Coordinator: p.Coordinator, Members: int(p.NumMembers)}
 			if !yield(info, nil) {
 				return
 			}
@@ -62,7 +63,8 @@ func Operate(n *client.Node, name string) *Operator {
 // acknowledged before. Errors: NotFound, BadRequest for an illegal name, Forbidden.
 func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	m := &protocol.ProcessDescribe{
-		Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
+		Node: o.transport.NodeID(), Name: []byte(o.transport.Name()),
+		Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Consistency: protocol.Strict,
 	}
 	for begun := 0; ; begun++ {
 		m.Cursor = nil

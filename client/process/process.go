@@ -62,12 +62,15 @@ func Join(ctx context.Context, s *client.Session, name string, h Handler, o Opti
 	return join(ctx, rpc.Process(s, nil, name), s.ID(), s.Done(), s.Err, name, h, o)
 }
 
-func join(ctx context.Context, w transport, session uint64, over <-chan struct{}, why func() error, name string, h Handler, o Options) (*Membership, error) {
+func join(
+	ctx context.Context, w transport, session uint64, over <-chan struct{}, why func() error, name string, h Handler, o Options,
+) (*Membership, error) {
 	if err := check(name, h, &o); err != nil {
 		return nil, err
 	}
 	p := &Membership{
-		transport: w, session: session, name: name, h: h, log: o.Logger, started: time.Now(), firstRound: make(chan struct{}), done: make(chan struct{}),
+		transport: w, session: session, name: name, h: h, log: o.Logger, started: time.Now(),
+		firstRound: make(chan struct{}), done: make(chan struct{}),
 		rounds: make(map[uint64]*Round), requests: make(map[uint64]*sentRequest),
 		m: machine.New(session, machine.Options{RetryMin: o.RetryInterval, MaxProcessFailures: o.MaxProcessFailures, Seed: session}),
 	}
@@ -245,7 +248,8 @@ func (p *Membership) act() {
 	p.stats.Repeated += uint64(ready.Repeated)
 	for _, s := range ready.Slow {
 		p.stats.Slow++
-		p.log.Warn("message lacks answers", "process", p.name, "epoch", s.Epoch, "number", s.Number, "sessions", s.Missing, "after", machine.SlowAfter)
+		p.log.Warn("message lacks answers", "process", p.name, "epoch", s.Epoch, "number", s.Number,
+			"sessions", s.Missing, "after", machine.SlowAfter)
 	}
 	for _, s := range ready.Sends {
 		if p.ctx.Err() == nil {
@@ -265,9 +269,11 @@ func (p *Membership) send(s machine.Send) {
 	var err error
 	switch s.Kind {
 	case protocol.KindProcessConfirm:
-		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: s.Epoch, Step: s.Step}, &protocol.Empty{})
+		err = p.transport.Send(p.ctx, s.Kind,
+			&protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: s.Epoch, Step: s.Step}, &protocol.Empty{})
 	case protocol.KindProcessFail:
-		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessFail{Session: p.session, Name: name, Epoch: s.Epoch, Text: s.Text}, &protocol.Empty{})
+		err = p.transport.Send(p.ctx, s.Kind,
+			&protocol.ProcessFail{Session: p.session, Name: name, Epoch: s.Epoch, Text: s.Text}, &protocol.Empty{})
 	case protocol.KindProcessSync:
 		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessSync{Session: p.session, Name: name, Epoch: s.Epoch}, &protocol.Empty{})
 	case protocol.KindProcessRequest:

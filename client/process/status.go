@@ -107,7 +107,8 @@ func (s *Status) Lagging() []MemberStatus {
 
 func statusOf(w *protocol.ProcessStatus) *Status {
 	s := &Status{
-		Name: string(w.Name), Phase: w.Phase, Epoch: w.Epoch, Topology: w.Topology, Coordinator: w.Coordinator, Attempt: w.Attempt, Started: wall(w.Started),
+		Name: string(w.Name), Phase: w.Phase, Epoch: w.Epoch, Topology: w.Topology, Coordinator: w.Coordinator,
+		Attempt: w.Attempt, Started: wall(w.Started),
 		Options: optionsOf(&w.Options), Tally: w.Counters, History: make([]PastRound, 0, len(w.History)),
 	}
 	if w.Phase == Waiting {
@@ -117,7 +118,8 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 	for i := range w.History {
 		h := &w.History[i]
 		s.History = append(s.History, PastRound{
-			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size), Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis.Duration(h.Prepared),
+			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size),
+			Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis.Duration(h.Prepared),
 			Decided: millis.Duration(h.Decided), Lasted: millis.Duration(h.Duration), Outcome: h.Outcome, Text: h.Text,
 		})
 	}
@@ -137,7 +139,8 @@ func (s *Status) add(w *protocol.ProcessStatus) {
 
 func optionsOf(o *protocol.ProcessOptions) Options {
 	return Options{
-		Election: o.Election, Debounce: millis.Duration(o.Debounce), RoundTimeout: millis.Duration(o.RoundTimeout), BackoffMin: millis.Duration(o.BackoffMin), BackoffMax: millis.Duration(o.BackoffMax),
+		Election: o.Election, Debounce: millis.Duration(o.Debounce),
+		RoundTimeout: millis.Duration(o.RoundTimeout), BackoffMin: millis.Duration(o.BackoffMin), BackoffMax: millis.Duration(o.BackoffMax),
 		Return: millis.Duration(o.Return),
 	}
 }

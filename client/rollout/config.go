@@ -85,7 +85,8 @@ func (c *Config) wire() (w protocol.TrackConfig, err error) {
 	for _, l := range c.Locations {
 		part := "location " + l.Name
 		to := protocol.LocationConfig{
-			Name: l.Name, Delay: of(part, "delay", l.Delay), Bake: of(part, "bake", l.Bake), Share: l.Share, ShareBake: of(part, "share bake", l.ShareBake),
+			Name: l.Name, Delay: of(part, "delay", l.Delay), Bake: of(part, "bake", l.Bake), Share: l.Share,
+			ShareBake: of(part, "share bake", l.ShareBake),
 		}
 		for _, g := range l.Gates {
 			part := "gate " + g.Name
@@ -100,12 +101,15 @@ func (c *Config) wire() (w protocol.TrackConfig, err error) {
 
 func configOf(w *protocol.TrackConfig) Config {
 	c := Config{
-		Source: w.Source, DelayFrom: w.DelayFrom, ExplicitCodes: w.ExplicitCodes, ImplicitAfter: millis.Duration(w.ImplicitAfter), ImplicitAttempts: w.ImplicitAttempts,
-		StallTimeout: millis.Duration(w.StallTimeout), AutoDemote: w.AutoDemote, SkipEmptyAfter: millis.Duration(w.SkipEmptyAfter), ReelectMinInterval: millis.Duration(w.ReelectMinInterval),
+		Source: w.Source, DelayFrom: w.DelayFrom, ExplicitCodes: w.ExplicitCodes,
+		ImplicitAfter: millis.Duration(w.ImplicitAfter), ImplicitAttempts: w.ImplicitAttempts,
+		StallTimeout: millis.Duration(w.StallTimeout), AutoDemote: w.AutoDemote,
+		SkipEmptyAfter: millis.Duration(w.SkipEmptyAfter), ReelectMinInterval: millis.Duration(w.ReelectMinInterval),
 		MinAdvanceInterval: millis.Duration(w.MinAdvanceInterval), Retention: millis.Duration(w.Retention), KeepRemoved: w.KeepRemoved,
 	}
 	for _, l := range w.Locations {
-		to := Location{Name: l.Name, Delay: millis.Duration(l.Delay), Bake: millis.Duration(l.Bake), Share: l.Share, ShareBake: millis.Duration(l.ShareBake)}
+		to := Location{Name: l.Name, Delay: millis.Duration(l.Delay), Bake: millis.Duration(l.Bake),
+			Share: l.Share, ShareBake: millis.Duration(l.ShareBake)}
 		for i := range l.Gates {
 			to.Gates = append(to.Gates, gateOf(&l.Gates[i]))
 		}

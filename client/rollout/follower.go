@@ -231,7 +231,8 @@ func (f *Follower) Run(ctx context.Context) error {
 		case ok:
 			failures = 0
 		}
-		f.o.Logger.Warn("rollout instance goes on by itself", "track", f.o.Track, "instance", f.o.ID, "current", f.State().Current, "error", err)
+		f.o.Logger.Warn("rollout instance goes on by itself", "track", f.o.Track, "instance", f.o.ID,
+			"current", f.State().Current, "error", err)
 		f.setState(func(s *FollowerState) { s.Registered, s.Role, s.Err = false, 0, err })
 		f.pause(ctx, f.backoff(failures))
 		failures++
@@ -531,7 +532,8 @@ func (f *Follower) startJob(ctx context.Context, v Version) {
 	own, cancel := context.WithCancelCause(ctx)
 	j := &updateJob{v: v, cancel: cancel, done: make(chan error, 1)}
 	f.job = j
-	f.o.Logger.Info("rollout instance loads a version", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "attempt", v.Attempt, "kept", v.Restored)
+	f.o.Logger.Info("rollout instance loads a version", "track", f.o.Track, "instance", f.o.ID,
+		"version", v.Number, "attempt", v.Attempt, "kept", v.Restored)
 	go func() {
 		err := f.o.Update(own, v)
 		if err != nil && errors.Is(context.Cause(own), errSuperseded) {
@@ -565,13 +567,15 @@ func (f *Follower) finishJob(err error) {
 		f.saveVersion(v)
 		f.setState(func(s *FollowerState) { s.Current, s.Attempts, s.Err = v.Number, 0, nil })
 	case v.Restored:
-		f.o.Logger.Warn("rollout instance could not load the version it kept", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "error", err)
+		f.o.Logger.Warn("rollout instance could not load the version it kept", "track", f.o.Track,
+			"instance", f.o.ID, "version", v.Number, "error", err)
 	case err == errSuperseded || f.report.Target != v.Number:
 	default:
 		f.report.Attempts++
 		f.report.Code, f.report.Message = codeOf(err), printable(err.Error(), protocol.MaxTrackMessage)
 		f.retryAt = time.Now().Add(f.backoff(int(f.report.Attempts) - 1))
-		f.o.Logger.Warn("rollout instance could not load a version", "track", f.o.Track, "instance", f.o.ID, "version", v.Number, "code", f.report.Code, "error", err)
+		f.o.Logger.Warn("rollout instance could not load a version", "track", f.o.Track, "instance", f.o.ID,
+			"version", v.Number, "code", f.report.Code, "error", err)
 		f.setState(func(s *FollowerState) { s.Attempts, s.Err = int(f.report.Attempts), err })
 	}
 }

@@ -109,7 +109,8 @@ func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload b
 		return Target{}, asRefusal(err)
 	}
 	return Target{
-		Version: reply.Version, Why: reply.Status, State: reply.State, RetryAfter: millis.Duration(reply.RetryAfter), Generation: reply.Generation,
+		Version: reply.Version, Why: reply.Status, State: reply.State,
+		RetryAfter: millis.Duration(reply.RetryAfter), Generation: reply.Generation,
 		Payload: bytes.Clone(reply.Payload), HasPayload: reply.HasPayload,
 	}, nil
 }

@@ -128,7 +128,8 @@ type HistoryEntry struct {
 
 func statusOf(w *protocol.TrackStatus) *Status {
 	s := &Status{
-		Track: string(w.Name), ConfigRevision: w.ConfigRevision, Last: w.Last, Paused: w.Paused, SourceError: w.SourceError, NumInstances: w.NumInstances,
+		Track: string(w.Name), ConfigRevision: w.ConfigRevision, Last: w.Last, Paused: w.Paused,
+		SourceError: w.SourceError, NumInstances: w.NumInstances,
 	}
 	if w.Config.Source != 0 {
 		c := configOf(&w.Config)
@@ -150,9 +151,11 @@ func gateRunOf(g *protocol.GateRun, clock uint64) GateRun {
 
 func locationOf(l *protocol.TrackLocationStatus, clock uint64) LocationStatus {
 	return LocationStatus{
-		Name: l.Name, State: l.State, GoesOnIn: since(l.Until, clock), Target: l.Target, Stable: l.Stable, Age: since(clock, l.Since), Generation: l.Generation,
+		Name: l.Name, State: l.State, GoesOnIn: since(l.Until, clock), Target: l.Target, Stable: l.Stable,
+		Age: since(clock, l.Since), Generation: l.Generation,
 		Reason: l.Reason, Instances: l.Members, Leaders: l.Leaders, Counted: l.Counted, Reached: l.Reached, BlockedBy: l.BlockedBy,
-		BlockedFor: since(clock, l.BlockedSince), Paused: l.Paused, Excluded: l.Excluded, Rollback: l.Rollback, Gate: l.Gate, GateFor: l.GateVersion,
+		BlockedFor: since(clock, l.BlockedSince), Paused: l.Paused, Excluded: l.Excluded, Rollback: l.Rollback,
+		Gate: l.Gate, GateFor: l.GateVersion,
 	}
 }
 
@@ -160,8 +163,10 @@ func (s *Status) addInstances(w *protocol.TrackStatus) {
 	for i := range w.Instances {
 		p := &w.Instances[i]
 		s.Instances = append(s.Instances, InstanceStatus{
-			ID: p.ID, Location: p.Location, Meta: p.Meta, Session: p.Session, Incarnation: p.Incarnation, Role: p.Role, Demoted: p.Demoted, InShare: p.InShare,
-			Due: p.Due, Sent: p.Sent, SentFor: since(w.Clock, p.SentAt), RegisteredFor: since(w.Clock, p.Registered), ReportAge: since(w.Clock, p.ReportAt),
+			ID: p.ID, Location: p.Location, Meta: p.Meta, Session: p.Session, Incarnation: p.Incarnation,
+			Role: p.Role, Demoted: p.Demoted, InShare: p.InShare,
+			Due: p.Due, Sent: p.Sent, SentFor: since(w.Clock, p.SentAt),
+			RegisteredFor: since(w.Clock, p.Registered), ReportAge: since(w.Clock, p.ReportAt),
 			Report: Report(p.Report), Reached: p.Reached, HoldsUp: p.HoldsUp, SaysBad: p.SaysBad, CannotLoad: p.CannotLoad,
 		})
 	}

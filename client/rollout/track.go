@@ -191,7 +191,8 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 	for _, f := range opts {
 		f(&o)
 	}
-	m := &protocol.TrackDescribe{Node: t.object.NodeID(), Name: t.name(), Flags: o.flags, Consistency: protocol.Strict, Limit: uint32(o.most)}
+	m := &protocol.TrackDescribe{Node: t.object.NodeID(), Name: t.name(), Flags: o.flags,
+		Consistency: protocol.Strict, Limit: uint32(o.most)}
 	var s *Status
 	for {
 		var reply protocol.TrackStatus
@@ -289,7 +290,8 @@ type watchStep struct {
 // is sent.
 func (t *Track) watch(ctx context.Context, location string, targets bool) iter.Seq2[watchStep, error] {
 	req := &protocol.TrackWatch{Node: t.object.NodeID(), Name: t.name(), Location: location, Targets: targets}
-	return rpc.Watch(ctx, t.object, protocol.KindTrackWatch, req, func() func(protocol.Header) (watchStep, rpc.Step, error) { return readStep })
+	return rpc.Watch(ctx, t.object, protocol.KindTrackWatch, req,
+		func() func(protocol.Header) (watchStep, rpc.Step, error) { return readStep })
 }
 
 func readStep(h protocol.Header) (event watchStep, step rpc.Step, err error) {

@@ -23,9 +23,11 @@ func authCmd(a *app) *cobra.Command {
 			return err
 		}
 		tokens := rowsOf(s.Tokens, func(t *protocol.AuthToken) row {
-			return row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}, {"created_at", "created", timestamp{wallTime(t.CreatedAtMS)}}}
+			return row{{"id", "token", t.ID}, {"identity", "identity", t.Identity},
+				{"created_at", "created", timestamp{wallTime(t.CreatedAtMS)}}}
 		})
-		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", tokens}, {"rights", "rights", rowsOf(s.Rights, rightRow)}})
+		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", tokens},
+			{"rights", "rights", rowsOf(s.Rights, rightRow)}})
 	})
 	whoami := command("whoami", "Show the identity of this client", "")
 	whoami.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
@@ -138,7 +140,8 @@ token, distribute it, then revoke the first.`)
 }
 
 func tokenRevokeCmd(a *app) *cobra.Command {
-	c := command("revoke TOKEN-ID", "Revoke a token", "Revoke a token and close the connections that use it. The rights of its identity stay.")
+	c := command("revoke TOKEN-ID", "Revoke a token",
+		"Revoke a token and close the connections that use it. The rights of its identity stay.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		err := c.RevokeToken(inv.ctx, args[0])
 		return inv.report(err, row{{"id", "token", args[0]}}, "revoked token %s", args[0])
@@ -196,13 +199,15 @@ func revokeCmd(a *app) *cobra.Command {
 		"Remove the grant of an identity for a path. The grant of a shorter path decides then; to override that too, grant none.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
 		err := c.Revoke(inv.ctx, args[0], args[1])
-		return inv.report(err, row{{"identity", "identity", args[0]}, {"path", "path", args[1]}}, "%s has no grant at %s any more", args[0], args[1])
+		return inv.report(err, row{{"identity", "identity", args[0]}, {"path", "path", args[1]}},
+			"%s has no grant at %s any more", args[0], args[1])
 	})
 	return c
 }
 
 func secretFlag(c *cobra.Command) *string {
-	return c.Flags().String("secret-file", "", "New file for the secret, created with mode 0600; an existing file is an error (default: standard output).")
+	return c.Flags().String("secret-file", "",
+		"New file for the secret, created with mode 0600; an existing file is an error (default: standard output).")
 }
 
 // secretWriter writes a secret to a file or to standard output. It creates the file first: without
@@ -244,7 +249,8 @@ func (o *secretWriter) write(secret string) error {
 func (o *secretWriter) report(t *protocol.AuthToken, what string) error {
 	line := row{{"id", "token", t.ID}, {"identity", "identity", t.Identity}}
 	if o.f == nil {
-		return o.inv.printer().message(append(line, field{"secret", "secret", t.Secret}), "%s; its secret, which is not shown again: %s", what, t.Secret)
+		return o.inv.printer().message(append(line, field{"secret", "secret", t.Secret}),
+			"%s; its secret, which is not shown again: %s", what, t.Secret)
 	}
 	o.delivered = true
 	return o.inv.printer().message(line, "%s; its secret is in %s", what, o.path)

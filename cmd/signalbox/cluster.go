@@ -87,7 +87,8 @@ use it between two steps of a change; it waits at most for --timeout.`)
 
 	c := group("cluster", "The cluster: instances, shards, and changes to them", `The cluster manages itself. A change is decided in the cluster's log and continues
 whether or not a client waits for it. INSTANCE is a name or a uuid.`,
-		status, healthCmd(a), plan, drainCmd(a), expelCmd(a), transferCmd(a), weightCmd(a), shardsCmd(a), replicationFactorCmd(a), rotateKeysCmd(a), backupCmd(a), restoreCmd(a), recoverCmd(a))
+		status, healthCmd(a), plan, drainCmd(a), expelCmd(a), transferCmd(a), weightCmd(a), shardsCmd(a),
+		replicationFactorCmd(a), rotateKeysCmd(a), backupCmd(a), restoreCmd(a), recoverCmd(a))
 	for _, s := range c.Commands() {
 		if given, ok := ownTimeouts[s.Name()]; ok {
 			f := s.Flags().Lookup("timeout")
@@ -122,7 +123,9 @@ nothing.`)
 		if err != nil {
 			return err
 		}
-		i, err = awaitInstance(inv, i, "the instance still leads shards; they are moved as soon as other instances can take them", func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
+		i, err = awaitInstance(inv, i,
+			"the instance still leads shards; they are moved as soon as other instances can take them",
+			func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
 		return inv.report(err, instanceRow(i), "%s leads nothing any more", i.Name)
 	})
 	return c
@@ -143,7 +146,8 @@ way.`)
 		if err != nil {
 			return err
 		}
-		i, err = awaitInstance(inv, i, "the instance is not expelled yet; the cluster continues", func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
+		i, err = awaitInstance(inv, i, "the instance is not expelled yet; the cluster continues",
+			func(i *protocol.ClusterInstance) bool { return i.Current == "Expelled" })
 		return inv.report(err, instanceRow(i), "expelled %s", i.Name)
 	})
 	return c
@@ -259,7 +263,9 @@ func readStatus(ctx context.Context, inv *invocation) (*protocol.ClusterStatus, 
 
 // awaitInstance polls the cluster until done is true of an instance. An instance that is not listed
 // any more was expelled.
-func awaitInstance(inv *invocation, i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool) (*protocol.ClusterInstance, error) {
+func awaitInstance(
+	inv *invocation, i *protocol.ClusterInstance, late string, done func(i *protocol.ClusterInstance) bool,
+) (*protocol.ClusterInstance, error) {
 	last := *i
 	last.Current, last.Target, last.Leads = "Expelled", "Expelled", nil
 	err := awaitStatus(inv, late, i.Revision, func(s *protocol.ClusterStatus) bool {

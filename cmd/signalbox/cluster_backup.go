@@ -75,7 +75,8 @@ func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
 }
 
 func writeBackup(inv *invocation, f io.Writer, s *protocol.ClusterStatus) error {
-	w, err := backup.NewWriter(f, backup.Head{Cluster: s.ID, Name: s.Name, Version: s.Version, MadeMS: time.Now().UnixMilli(), Shards: len(s.Shards)})
+	w, err := backup.NewWriter(f,
+		backup.Head{Cluster: s.ID, Name: s.Name, Version: s.Version, MadeMS: time.Now().UnixMilli(), Shards: len(s.Shards)})
 	if err != nil {
 		return err
 	}
@@ -126,10 +127,12 @@ func printBackup(p *printer, path string, x *backup.Contents) error {
 	made := time.UnixMilli(x.MadeMS).UTC().Format(time.RFC3339)
 	recovered := ""
 	if x.Recovered != nil {
-		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s", len(x.Recovered.Folders), x.Recovered.User, x.Recovered.Reason)
+		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s",
+			len(x.Recovered.Folders), x.Recovered.User, x.Recovered.Reason)
 	}
 	r := row{
-		{"file", "", path}, {"cluster", "", x.Cluster}, {"made", "", made}, {"version", "", x.Version}, {"shards", "", x.Head.Shards}, {"sessions", "", sessions},
+		{"file", "", path}, {"cluster", "", x.Cluster}, {"made", "", made}, {"version", "", x.Version},
+		{"shards", "", x.Head.Shards}, {"sessions", "", sessions},
 		{"semaphores", "", semaphores}, {"bytes", "", x.Bytes}, {"digest", "", fmt.Sprintf("%016x", digest)},
 	}
 	if x.Recovered != nil {

@@ -141,8 +141,10 @@ func auditRecovery(dest, path string, x *backup.Contents, logs []recovery.Surviv
 			read = append(read, line)
 		}
 	}
-	l.Write(audit.Event{Title: "recover_cluster", Severity: audit.High, Initiator: x.Recovered.User, Message: "what is left of a cluster without a majority was written to a backup",
-		Fields: []audit.Field{{Key: "cluster", Value: x.Cluster}, {Key: "file", Value: path}, {Key: "host", Value: x.Recovered.Host}, {Key: "reason", Value: x.Recovered.Reason},
+	l.Write(audit.Event{Title: "recover_cluster", Severity: audit.High, Initiator: x.Recovered.User,
+		Message: "what is left of a cluster without a majority was written to a backup",
+		Fields: []audit.Field{{Key: "cluster", Value: x.Cluster}, {Key: "file", Value: path},
+			{Key: "host", Value: x.Recovered.Host}, {Key: "reason", Value: x.Recovered.Reason},
 			{Key: "folders", Value: x.Recovered.Folders}, {Key: "logs", Value: read}}})
 	return l.Close()
 }
@@ -161,8 +163,11 @@ func printSurvivors(p *printer, logs []recovery.SurvivingLog) error {
 			shown = "its replica was taken out of the shard"
 		}
 		rows[i] = row{
-			{"shard", "shard", l.Name()}, {"folder", "folder", l.Folder}, {"instance", "instance", l.Instance}, {"last_term", "last term", l.LastTerm},
-			{"last_index", "last index", l.LastIndex}, {"committed", "committed", l.Committed}, {"snapshot", "snapshot", l.Snapshot}, {"newest", "", l.Newest}, {"outdated", "", l.Outdated}, {"loss", "", l.Loss}, {"", "which", shown},
+			{"shard", "shard", l.Name()}, {"folder", "folder", l.Folder}, {"instance", "instance", l.Instance},
+			{"last_term", "last term", l.LastTerm},
+			{"last_index", "last index", l.LastIndex}, {"committed", "committed", l.Committed},
+			{"snapshot", "snapshot", l.Snapshot}, {"newest", "", l.Newest}, {"outdated", "", l.Outdated},
+			{"loss", "", l.Loss}, {"", "which", shown},
 		}
 	}
 	return p.list(rows, "no logs")

@@ -13,7 +13,8 @@ import (
 // restoreFlags are the settings of the instance that a restore makes; the rest of them matter only
 // when it serves.
 var restoreFlags = []string{
-	"config", "data", "listen", "raft", "advertise", "raft-advertise", "cluster", "instance", "tier", "failure-domain", "replication-factor", "join-token-file", "join-token",
+	"config", "data", "listen", "raft", "advertise", "raft-advertise", "cluster", "instance", "tier",
+	"failure-domain", "replication-factor", "join-token-file", "join-token",
 	"shards", "log-level", "log-format",
 }
 
@@ -52,7 +53,8 @@ it takes over its saved session.`)
 		}
 		dir := cfg.DataDir
 		sessions, semaphores := from.Sizes()
-		return inv.printer().message(row{{"file", "", args[0]}, {"data", "", dir}, {"sessions", "", sessions}, {"semaphores", "", semaphores}},
+		return inv.printer().message(row{{"file", "", args[0]}, {"data", "", dir}, {"sessions", "", sessions},
+			{"semaphores", "", semaphores}},
 			"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s", args[0], dir, sessions, semaphores, dir)
 	})
 	addFlags(c.Flags(), scopeServe, restoreFlags...)

@@ -77,7 +77,8 @@ func printShards(p *printer, x *protocol.ClusterShards, dry bool) error {
 		if master == "" {
 			master = "none"
 		}
-		return row{{"", "shard", s.ID}, {"", "replicaset", s.Replicaset}, {"", "master", master}, {"", "buckets", buckets}, {"", "sessions", known(s.Sessions)},
+		return row{{"", "shard", s.ID}, {"", "replicaset", s.Replicaset}, {"", "master", master},
+			{"", "buckets", buckets}, {"", "sessions", known(s.Sessions)},
 			{"", "remote", known(s.RemoteSessions)}, {"", "semaphores", known(s.Semaphores)}, {"", "size", knownSize(s.Bytes)}}
 	})
 	if len(rows) == 0 {

@@ -87,7 +87,8 @@ func printStatus(p *printer, s *protocol.ClusterStatus) error {
 	if len(s.Moves) > 0 {
 		fmt.Fprintf(p.w, "\n%s\n", heading(p, "buckets that move"))
 		_ = p.table(rowsOf(s.Moves, func(m *protocol.ClusterMove) row {
-			return row{{"", "tier", m.Tier}, {"", "buckets", bucketRange(m.First, m.Count)}, {"", "from shard", m.From}, {"", "to shard", m.To}, {"", "phase", m.Phase}}
+			return row{{"", "tier", m.Tier}, {"", "buckets", bucketRange(m.First, m.Count)},
+				{"", "from shard", m.From}, {"", "to shard", m.To}, {"", "phase", m.Phase}}
 		}))
 	}
 	_, err := io.WriteString(out.w, text.String())
@@ -127,8 +128,10 @@ func printReplicaset(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterT
 			continue
 		}
 		instances = append(instances, row{
-			{"", "instance", x.Name}, {"", "state", instanceState(x, &s.Health)}, {"", "heard", heardText(x)}, {"", "votes", slices.Contains(s.Meta.Voters, x.Name)},
-			{"", "leads", countLed(x, &s.Health)}, {"", "version", cmp.Or(x.Version, "-")}, {"", "failure domain", uncut(cmp.Or(domainText(x.Domain), "-"))}, {"", "address", uncut(x.Address)},
+			{"", "instance", x.Name}, {"", "state", instanceState(x, &s.Health)}, {"", "heard", heardText(x)},
+			{"", "votes", slices.Contains(s.Meta.Voters, x.Name)},
+			{"", "leads", countLed(x, &s.Health)}, {"", "version", cmp.Or(x.Version, "-")},
+			{"", "failure domain", uncut(cmp.Or(domainText(x.Domain), "-"))}, {"", "address", uncut(x.Address)},
 			{"", "since", timestamp{wallTime(x.ChangedAt)}}, {"", "reason", uncut(cmp.Or(x.Reason, "-"))},
 		})
 	}
@@ -137,7 +140,8 @@ func printReplicaset(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterT
 		if x.Replicaset != set.Name || x.Tier != set.Tier {
 			continue
 		}
-		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", shardState(x, &s.Health)}, {"", "master", masterText(x, &s.Health)}, {"", "replicas", uncut(replicaText(x))}, {"", "buckets", x.Buckets}})
+		shards = append(shards, row{{"", "shard", x.ID}, {"", "state", shardState(x, &s.Health)},
+			{"", "master", masterText(x, &s.Health)}, {"", "replicas", uncut(replicaText(x))}, {"", "buckets", x.Buckets}})
 	}
 	_ = p.table(instances)
 	if n := len(shards); n > 0 && t.ShardsPerReplicaset > 0 && n != int(t.ShardsPerReplicaset) && set.Phase == "ready" {
@@ -186,12 +190,14 @@ func printPlan(p *printer, x *protocol.ClusterPlan) error {
 
 // waitHeadings are the headings of what a plan does not do now.
 var waitHeadings = []struct{ kind, heading string }{
-	{protocol.WaitInProgress, "under way"}, {protocol.WaitDependent, "follows"}, {protocol.WaitExternal, "needs an instance, or an operator"},
+	{protocol.WaitInProgress, "under way"}, {protocol.WaitDependent, "follows"},
+	{protocol.WaitExternal, "needs an instance, or an operator"},
 }
 
 // instanceRow is an instance in the answer to a change of it.
 func instanceRow(i *protocol.ClusterInstance) row {
-	return row{{"id", "", i.ID}, {"instance", "", i.Name}, {"uuid", "", i.UUID}, {"current", "", i.Current}, {"target", "", i.Target}, {"leads", "", append([]uint64{}, i.Leads...)},
+	return row{{"id", "", i.ID}, {"instance", "", i.Name}, {"uuid", "", i.UUID}, {"current", "", i.Current},
+		{"target", "", i.Target}, {"leads", "", append([]uint64{}, i.Leads...)},
 		{"draining", "", i.Draining}}
 }
 

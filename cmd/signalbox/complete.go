@@ -22,7 +22,8 @@ type completer = func(cmd *cobra.Command, args []string, typed string) ([]string
 
 // setCompletion gives arguments and flags of the tree their completions.
 func setCompletion(a *app, root *cobra.Command) {
-	names, nodes, processes, configs := completeArg(a, ofNode(semaphoreNames)), completeArg(a, nodePaths), completeArg(a, ofNode(processNames)), completeArg(a, ofNode(configNames))
+	names, nodes, processes, configs := completeArg(a, ofNode(semaphoreNames)), completeArg(a,
+		nodePaths), completeArg(a, ofNode(processNames)), completeArg(a, ofNode(configNames))
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		switch {
@@ -47,7 +48,8 @@ func setCompletion(a *app, root *cobra.Command) {
 		for flag, words := range map[string][]string{
 			"output": {"table", "json", "jsonl"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
 			"read-consistency": {"strict", "relaxed", "default"}, "attach-consistency": {"strict", "relaxed", "default"},
-			"election": {"oldest", "lowest-id", "preferred"}, "counters-mode": {"aggregated", "detailed", "default"}, "sort": {"waiters", "wait", "grants", "owners", "name"},
+			"election":      {"oldest", "lowest-id", "preferred"},
+			"counters-mode": {"aggregated", "detailed", "default"}, "sort": {"waiters", "wait", "grants", "owners", "name"},
 		} {
 			if cmd.Flags().Lookup(flag) != nil {
 				_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))

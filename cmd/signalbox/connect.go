@@ -198,7 +198,8 @@ func (a *app) hint(err error, code int) string {
 		return "Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."
 	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is persistent"):
 		return "Hold it with `signalbox sem acquire`, or lock another name."
-	case errors.Is(err, protocol.StatusNotFound) && strings.HasPrefix(a.verbPath, "config") && strings.Contains(err.Error(), "it is not set"):
+	case errors.Is(err, protocol.StatusNotFound) && strings.HasPrefix(a.verbPath, "config") &&
+		strings.Contains(err.Error(), "it is not set"):
 		return "Set it with `signalbox config set NAME DATA`."
 	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "semaphore does not exist"):
 		switch a.verbPath {

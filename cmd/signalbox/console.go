@@ -62,7 +62,9 @@ loopback only. For a console that others reach, with a login of their own, see -
 		if cfg.secret == "" {
 			fmt.Fprintf(a.stdout, "The console is on %s\n", running.url)
 		} else {
-			fmt.Fprintf(a.stdout, "The console is on %s\nThis link opens it once, with your credentials: %s/enter?secret=%s\n", running.url, running.url, cfg.secret)
+			fmt.Fprintf(a.stdout,
+				"The console is on %s\nThis link opens it once, with your credentials: %s/enter?secret=%s\n",
+				running.url, running.url, cfg.secret)
 		}
 		select {
 		case <-inv.longCtx.Done():
@@ -71,7 +73,8 @@ loopback only. For a console that others reach, with a login of their own, see -
 			return err
 		}
 	})
-	addFlags(c.Flags(), scopeClient, "endpoints", "node", "timeout", "token-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "context", "client-config")
+	addFlags(c.Flags(), scopeClient, "endpoints", "node", "timeout", "token-file", "tls", "tls-ca", "tls-cert",
+		"tls-key", "tls-server-name", "context", "client-config")
 	return c
 }
 
@@ -131,7 +134,8 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 		cfg.hosts = append(cfg.hosts, h)
 	}
 	c, err := console.New(console.Config{
-		Client: cfg.client, Secret: cfg.secret, Hosts: cfg.hosts, CookieName: fmt.Sprintf("signalbox-%d", addr.Port), Secure: secure != nil, Log: cfg.log,
+		Client: cfg.client, Secret: cfg.secret, Hosts: cfg.hosts, CookieName: fmt.Sprintf("signalbox-%d",
+			addr.Port), Secure: secure != nil, Log: cfg.log,
 	})
 	if err != nil {
 		stop()
@@ -176,7 +180,8 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 // consoleOf is the console that serve's settings ask for; its address is empty if they ask for
 // none.
 func consoleOf(v map[string]string, log *slog.Logger) (consoleConfig, error) {
-	cfg := consoleConfig{ca: v["console-ca"], hosts: splitList(v["console-host"]), log: log, certs: certs.Files{Cert: v["console-tls-cert"], Key: v["console-tls-key"]}}
+	cfg := consoleConfig{ca: v["console-ca"], hosts: splitList(v["console-host"]), log: log,
+		certs: certs.Files{Cert: v["console-tls-cert"], Key: v["console-tls-key"]}}
 	if v["console"] == server.Off {
 		return cfg, nil
 	}
@@ -188,7 +193,8 @@ func consoleOf(v map[string]string, log *slog.Logger) (consoleConfig, error) {
 		return cfg, usagef("--console-tls-cert and --console-tls-key go together: give the certificate and its key, or neither")
 	}
 	if v["listen"] == server.Off && v["listen-tls-require-client-cert"] == "true" {
-		return cfg, usagef("--console has no certificate to show to this instance: give --listen too, or run `signalbox console` elsewhere with --tls-cert")
+		return cfg, usagef(
+			"--console has no certificate to show to this instance: give --listen too, or run `signalbox console` elsewhere with --tls-cert")
 	}
 	for _, flag := range []string{"advertise", "advertise-tls"} {
 		if h, _, err := net.SplitHostPort(v[flag]); err == nil {

@@ -138,7 +138,8 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + inv.node,
 			"SIGNALBOX_SESSION=" + strconv.FormatUint(l.Session().ID(), 10),
 			"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + inv.values["token-file"],
-			"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + inv.values["tls-ca"], "SIGNALBOX_TLS_CERT=" + inv.values["tls-cert"],
+			"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + inv.values["tls-ca"],
+			"SIGNALBOX_TLS_CERT=" + inv.values["tls-cert"],
 			"SIGNALBOX_TLS_KEY=" + inv.values["tls-key"], "SIGNALBOX_TLS_SERVER_NAME=" + inv.values["tls-server-name"],
 		},
 	}

@@ -32,7 +32,8 @@ func loadCmd(a *app) *cobra.Command {
 		lines = append(lines, fmt.Sprintf("  %-17s %s", s.Name, s.Short))
 	}
 	names = append(names, "mixed")
-	lines = append(lines, fmt.Sprintf("  %-17s %s", "mixed", "operations of several scenarios by weight, from the --mix file or a built-in one"))
+	lines = append(lines,
+		fmt.Sprintf("  %-17s %s", "mixed", "operations of several scenarios by weight, from the --mix file or a built-in one"))
 	c := command("load SCENARIO", "Put a server under load and measure how fast it answers",
 		`Put a server under load and measure how fast it answers. The scenarios:
 
@@ -62,7 +63,8 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	var f loadFlags
 	fs := c.Flags()
 	fs.IntVar(&f.cfg.Callers, "callers", 0, "Concurrent operations; in an open loop the maximum (default usually 64, in an open loop 512).")
-	f.connections = parsedVar(fs, "connections", "", parseConnections, "Number of connections, or each: one for every session (default 4, or one for 1000 watchers).")
+	f.connections = parsedVar(fs, "connections", "", parseConnections,
+		"Number of connections, or each: one for every session (default 4, or one for 1000 watchers).")
 	fs.IntVar(&f.cfg.Sessions, "sessions", 0, "Number of sessions; for discovery, of members (default one for each caller).")
 	fs.IntVar(&f.cfg.Keys, "keys", 0, "Number of names; for discovery, of services (default depends on the scenario).")
 	fs.Float64Var(&f.cfg.Skew, "skew", 0, "Exponent of the zipf distribution of names; 0 is uniform, 0.99 is typical of caches.")
@@ -74,8 +76,10 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	durationVar(fs, &f.cfg.Duration, "duration", 10*time.Second, "How long to measure; 0: until --operations are done.")
 	durationVar(fs, &f.cfg.WarmUp, "warm-up", 2*time.Second, "How long to run before measuring.")
 	fs.Uint64Var(&f.cfg.Operations, "operations", 0, "Stop after this many operations, warm-up included; 0: no limit.")
-	durationVar(fs, &f.cfg.Deadline, "deadline", 10*time.Second, "Timeout of the context that each call gets, as in a program; 0: none. A call that takes longer is an error.")
-	durationVar(fs, &f.cfg.Patience, "patience", 10*time.Second, "How long to wait for unfinished operations after the duration; then they are errors.")
+	durationVar(fs, &f.cfg.Deadline, "deadline", 10*time.Second,
+		"Timeout of the context that each call gets, as in a program; 0: none. A call that takes longer is an error.")
+	durationVar(fs, &f.cfg.Patience, "patience", 10*time.Second,
+		"How long to wait for unfinished operations after the duration; then they are errors.")
 	fs.Uint64Var(&f.cfg.Seed, "seed", 1, "Seed of random choices, such as names.")
 	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Admin address of the instance, host:port; measures its memory and CPU.")
 	f.expect = parsedVar(fs, "expect", "", loadgen.ParseObjectives, "Objectives separated by commas, like 'p99<5ms,errors<1,rate>10000'.")

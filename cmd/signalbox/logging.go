@@ -18,7 +18,8 @@ type logging struct {
 // logFormat is one format: the handler that all others are derived from.
 type logFormat struct{ slog.Handler }
 
-var logLevels = choices[slog.Level]{{"debug", slog.LevelDebug}, {"info", slog.LevelInfo}, {"warn", slog.LevelWarn}, {"error", slog.LevelError}}
+var logLevels = choices[slog.Level]{{"debug", slog.LevelDebug}, {"info", slog.LevelInfo},
+	{"warn", slog.LevelWarn}, {"error", slog.LevelError}}
 
 func newLogging(out io.Writer, level, format string) (*logging, error) {
 	l := &logging{out: out}

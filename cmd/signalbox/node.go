@@ -64,9 +64,11 @@ var (
 var nodeFields = []nodeField{
 	durationField("self-check-period", "How often a leader confirms its leadership, 500ms to 10s (default 1s)",
 		func(c *client.NodeConfig) **time.Duration { return &c.SelfCheckPeriod }),
-	durationField("grace-period", "Time that a new leader adds to session timeouts after an unplanned leader change, self-check period + 1s to 30s (default 10s)",
+	durationField("grace-period",
+		"Time that a new leader adds to session timeouts after an unplanned leader change, self-check period + 1s to 30s (default 10s)",
 		func(c *client.NodeConfig) **time.Duration { return &c.GracePeriod }),
-	choiceField("read-consistency", "Strict or relaxed (default relaxed): relaxed reads are faster, and may be stale by up to the grace period",
+	choiceField("read-consistency",
+		"Strict or relaxed (default relaxed): relaxed reads are faster, and may be stale by up to the grace period",
 		consistencies, func(c *client.NodeConfig) **client.Consistency { return &c.ReadConsistency }),
 	choiceField("attach-consistency", "Strict or relaxed (default strict): a relaxed attach is answered before it is logged",
 		consistencies, func(c *client.NodeConfig) **client.Consistency { return &c.AttachConsistency }),
@@ -76,13 +78,15 @@ var nodeFields = []nodeField{
 		func(c *client.NodeConfig) **uint64 { return &c.MaxSessions }),
 	numberField("max-semaphores", 1, "Maximum number of semaphores, ephemeral ones included (default 1000000)",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxSemaphores }),
-	numberField("max-bytes", 1, "Maximum bytes of names, data, descriptions and payloads, plus 256 or 512 for each record (default 4294967296)",
+	numberField("max-bytes", 1,
+		"Maximum bytes of names, data, descriptions and payloads, plus 256 or 512 for each record (default 4294967296)",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxBytes }),
 	numberField("max-waiters", 1, "Maximum number of waiting acquires (default 2000000)",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxWaiters }),
 	numberField("max-watchers", 1, "Maximum number of streams and one-shot watches (default 1000000)",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxWatchers }),
-	numberField("max-requests", 0, "Maximum requests per second at each instance, 0: no limit (default 0); keep-alives, releases and session ends are never refused",
+	numberField("max-requests", 0,
+		"Maximum requests per second at each instance, 0: no limit (default 0); keep-alives, releases and session ends are never refused",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxRequests }),
 	durationField("slow-wait", "The server logs an acquire that waited longer, when its wait ends: 1ms to 24h, 0: off (default 0)",
 		func(c *client.NodeConfig) **time.Duration { return &c.SlowWait }),
@@ -153,7 +157,8 @@ created later under the same path is new and empty. Nodes below it must be dropp
 		}), "no nodes")
 	})
 
-	return group("node", "Coordination nodes: namespaces with a configuration", "Coordination nodes are namespaces with a path and a configuration. Semaphores and sessions of different nodes are independent.",
+	return group("node", "Coordination nodes: namespaces with a configuration",
+		"Coordination nodes are namespaces with a path and a configuration. Semaphores and sessions of different nodes are independent.",
 		create, alter, describe, drop, ls)
 }
 

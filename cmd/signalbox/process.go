@@ -21,7 +21,8 @@ func processCmd(a *app) *cobra.Command {
 	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		return inv.list(each(coord.List(inv.ctx, n, strings.Join(args, "")), func(p *coord.Info) row {
 			return row{
-				{"name", "name", p.Name}, {"phase", "phase", p.Phase.String()}, {"members", "members", p.Members}, {"epoch", "epoch", p.Epoch},
+				{"name", "name", p.Name}, {"phase", "phase", p.Phase.String()}, {"members", "members", p.Members},
+				{"epoch", "epoch", p.Epoch},
 				{"topology", "", p.Topology}, {"coordinator", "coordinator", coordinator(p.Phase, p.Coordinator)},
 			}
 		}), "no processes")
@@ -81,7 +82,8 @@ before it is notified. To end the whole session use "signalbox session kill".`)
 		if err := coord.Operate(n, args[0]).Evict(inv.ctx, id, *evicted); err != nil {
 			return processHint(args[0], err)
 		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}}, "evicted session %d from %s", id, args[0])
+		return inv.printer().message(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}},
+			"evicted session %d from %s", id, args[0])
 	})
 
 	return group("process", "Coordination processes: members and rounds", `Programs join a process by name (package client/process of the SDK). Each change of members runs
@@ -94,17 +96,22 @@ func processAlter(a *app) *cobra.Command {
 running timers. The options are forgotten ten minutes after the last member left.`)
 	c.Example = "  signalbox process alter mail --debounce 500ms --round-timeout 1m"
 	var given coord.Options
-	election := parsedVar(c.Flags(), "election", "", elections.parse, "How the coordinator is chosen: oldest, lowest-id or preferred (highest weight).")
+	election := parsedVar(c.Flags(), "election", "", elections.parse,
+		"How the coordinator is chosen: oldest, lowest-id or preferred (highest weight).")
 	times := []struct {
 		flag string
 		of   func(o *coord.Options) *time.Duration
 		help string
 	}{
-		{"debounce", func(o *coord.Options) *time.Duration { return &o.Debounce }, "Time from a change of members to the next round; 0: at once."},
-		{"round-timeout", func(o *coord.Options) *time.Duration { return &o.RoundTimeout }, "Time after which an undecided round fails; 0: never."},
-		{"backoff-min", func(o *coord.Options) *time.Duration { return &o.BackoffMin }, "Wait before a failed round is retried; it doubles each time."},
+		{"debounce", func(o *coord.Options) *time.Duration { return &o.Debounce },
+			"Time from a change of members to the next round; 0: at once."},
+		{"round-timeout", func(o *coord.Options) *time.Duration { return &o.RoundTimeout },
+			"Time after which an undecided round fails; 0: never."},
+		{"backoff-min", func(o *coord.Options) *time.Duration { return &o.BackoffMin },
+			"Wait before a failed round is retried; it doubles each time."},
 		{"backoff-max", func(o *coord.Options) *time.Duration { return &o.BackoffMax }, "Longest wait before a retry."},
-		{"return", func(o *coord.Options) *time.Duration { return &o.Return }, "How long the place of a member with a key is reserved without a session; 0: not at all."},
+		{"return", func(o *coord.Options) *time.Duration { return &o.Return },
+			"How long the place of a member with a key is reserved without a session; 0: not at all."},
 	}
 	options := []string{"election"}
 	for _, t := range times {
@@ -187,16 +194,20 @@ func processRow(s *coord.Status, node string) row {
 		waitsFor = "nobody"
 	}
 	r := row{
-		{"name", "name", s.Name}, {"node", "node", node}, {"phase", "phase", s.Phase.String()}, {"waits_for", "", waits}, {"", "waits for", waitsFor},
-		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology}, {"coordinator", "coordinator", coordinator(s.Phase, s.Coordinator)}, {"started_at", "started", timestamp{s.Started}},
+		{"name", "name", s.Name}, {"node", "node", node}, {"phase", "phase", s.Phase.String()},
+		{"waits_for", "", waits}, {"", "waits for", waitsFor},
+		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology},
+		{"coordinator", "coordinator", coordinator(s.Phase, s.Coordinator)}, {"started_at", "started", timestamp{s.Started}},
 	}
 	if s.Attempt > 0 || s.Phase == coord.Waiting {
 		r = append(r, field{"attempt", "failed before", s.Attempt}, field{"starts_in_ms", "", ms(s.StartsIn)})
 	}
 	t := &s.Tally
 	r = append(r,
-		field{"", "rounds", uncut(fmt.Sprintf("%d completed, %d cancelled, %d failed, for %d changes of members", t.Completed, t.Cancelled, t.Failed, t.Changes))},
-		field{"rounds", "", row{{"started", "", t.Started}, {"completed", "", t.Completed}, {"cancelled", "", t.Cancelled}, {"failed", "", t.Failed}}},
+		field{"", "rounds", uncut(fmt.Sprintf("%d completed, %d cancelled, %d failed, for %d changes of members",
+			t.Completed, t.Cancelled, t.Failed, t.Changes))},
+		field{"rounds", "", row{{"started", "", t.Started}, {"completed", "", t.Completed},
+			{"cancelled", "", t.Cancelled}, {"failed", "", t.Failed}}},
 		field{"changes", "", t.Changes}, field{"returned", "", t.Returned}, field{"late_calls", "", t.Stale},
 		field{"", "options", uncut(optionsText(&s.Options))}, field{"options", "", optionsRow(&s.Options)},
 	)
@@ -213,8 +224,10 @@ func processRow(s *coord.Status, node string) row {
 			shown += ", leaves in " + age(m.LeavesIn)
 		}
 		members[i] = row{
-			{"session_id", "session", m.Session}, {"role", "role", role}, {"state", "", state}, {"", "state", shown}, {"key", "key", m.Key}, {"data", "data", m.Data},
-			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order}, {"token", "token", m.Token}, {"joined_at", "joined", timestamp{m.Joined}},
+			{"session_id", "session", m.Session}, {"role", "role", role}, {"state", "", state},
+			{"", "state", shown}, {"key", "key", m.Key}, {"data", "data", m.Data},
+			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order},
+			{"token", "token", m.Token}, {"joined_at", "joined", timestamp{m.Joined}},
 		}
 		if m.State == coord.MemberAbsent {
 			members[i] = append(members[i], field{"leaves_in_ms", "", ms(m.LeavesIn)})
@@ -263,8 +276,10 @@ func roundRows(history []coord.PastRound, most int) []row {
 		h := &history[i]
 		rows = append(rows, row{
 			{"epoch", "epoch", h.Epoch}, {"outcome", "outcome", h.Outcome.String()}, {"lasted_ms", "lasted", ms(h.Lasted)},
-			{"prepared_ms", "prepared", after(h.Prepared, h.Outcome)}, {"decided_ms", "decided", after(h.Decided, h.Outcome)}, {"members", "members", h.Size},
-			{"topology", "", h.Topology}, {"attempt", "attempt", h.Attempt + 1}, {"coordinator", "coordinator", h.Coordinator}, {"started_at", "started", timestamp{h.Started}},
+			{"prepared_ms", "prepared", after(h.Prepared, h.Outcome)},
+			{"decided_ms", "decided", after(h.Decided, h.Outcome)}, {"members", "members", h.Size},
+			{"topology", "", h.Topology}, {"attempt", "attempt", h.Attempt + 1},
+			{"coordinator", "coordinator", h.Coordinator}, {"started_at", "started", timestamp{h.Started}},
 			{"text", "why", h.Text},
 		})
 	}
@@ -281,7 +296,8 @@ func after(d time.Duration, outcome coord.Outcome) any {
 }
 
 var processChanges = choices[coord.ChangeKind]{
-	{"joined", coord.ChangeJoined}, {"left", coord.ChangeLeft}, {"absent", coord.ChangeAbsent}, {"returned", coord.ChangeReturned}, {"started", coord.ChangeStarted},
+	{"joined", coord.ChangeJoined}, {"left", coord.ChangeLeft}, {"absent", coord.ChangeAbsent},
+	{"returned", coord.ChangeReturned}, {"started", coord.ChangeStarted},
 	{"phase", coord.ChangePhase}, {"ended", coord.ChangeEnded}, {"altered", coord.ChangeAltered}, {"gone", coord.ChangeGone},
 }
 
@@ -292,8 +308,10 @@ func processEventRow(n *coord.WatchEvent) row {
 		return append(r, field{"event", "event", "absent"}, field{"", "text", "there is no such process yet"})
 	case n.Status != nil:
 		s := n.Status
-		r = append(r, field{"event", "event", "status"}, field{"phase", "phase", s.Phase.String()}, field{"epoch", "epoch", labelled{"epoch", s.Epoch}},
-			field{"topology", "", s.Topology}, field{"coordinator", "", coordinator(s.Phase, s.Coordinator)}, field{"members", "members", labelled{"members", len(s.Members)}})
+		r = append(r, field{"event", "event", "status"}, field{"phase", "phase", s.Phase.String()},
+			field{"epoch", "epoch", labelled{"epoch", s.Epoch}},
+			field{"topology", "", s.Topology}, field{"coordinator", "", coordinator(s.Phase, s.Coordinator)},
+			field{"members", "members", labelled{"members", len(s.Members)}})
 		for _, m := range s.Members {
 			r = append(r, field{"", "member", subline(memberName(&m.Member) + "  " + m.State.String())})
 		}

@@ -19,11 +19,13 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
   signalbox rollout follow geo/base --location SAS -- ./load.sh
   signalbox rollout publish geo/base data.bin
   signalbox rollout status geo/base`,
-		rolloutCreate(a), rolloutAlter(a), rolloutDelete(a), rolloutPublish(a), rolloutWithdraw(a), rolloutStatus(a), rolloutWatch(a), rolloutHistory(a),
+		rolloutCreate(a), rolloutAlter(a), rolloutDelete(a), rolloutPublish(a), rolloutWithdraw(a),
+		rolloutStatus(a), rolloutWatch(a), rolloutHistory(a),
 		rolloutFollow(a), rolloutGate(a), rolloutGenerate(a),
 		rolloutPause(a), rolloutRollback(a), rolloutDrop(a),
 		rolloutOperate(a, "resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
-		rolloutOperate(a, "promote", "Give locations the newest version now, ignoring delay, bake time and gates", true, (*rollout.Track).Promote),
+		rolloutOperate(a, "promote", "Give locations the newest version now, ignoring delay, bake time and gates",
+			true, (*rollout.Track).Promote),
 		rolloutOperate(a, "reelect", "Replace locations' targets as soon as there is a newer version", true, (*rollout.Track).Reelect),
 		rolloutOperate(a, "exclude", "Exclude locations: the ones behind skip them", true, (*rollout.Track).Exclude),
 		rolloutOperate(a, "include", "Include excluded locations again", true, (*rollout.Track).Include))
@@ -66,7 +68,8 @@ func rolloutCreate(a *app) *cobra.Command {
 		}
 		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			revision, err := t.Create(inv.ctx, config)
-			return inv.report(err, row{{"track", "", args[0]}, {"revision", "", revision}}, "created %s with %d locations", args[0], len(config.Locations))
+			return inv.report(err, row{{"track", "", args[0]}, {"revision", "", revision}},
+				"created %s with %d locations", args[0], len(config.Locations))
 		})
 	})
 	return c
@@ -112,7 +115,8 @@ func rolloutPublish(a *app) *cobra.Command {
 	c.Example = `  signalbox rollout publish geo/base data.bin
   signalbox rollout publish geo/base --data s3://base/2024-11-20 --version 20241120`
 	addDataFlags(c, "Payload as text")
-	version := parsedVar(c.Flags(), "version", "", parseVersion, "The version, higher than all earlier ones (default: the highest plus one).")
+	version := parsedVar(c.Flags(), "version", "", parseVersion,
+		"The version, higher than all earlier ones (default: the highest plus one).")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		payload, given, err := inv.readData(cmd)
 		switch {
@@ -127,7 +131,8 @@ func rolloutPublish(a *app) *cobra.Command {
 		}
 		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			v, err := t.Publish(inv.ctx, *version, payload)
-			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}}, "published version %d of %s, %d bytes", v, args[0], len(payload))
+			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}},
+				"published version %d of %s, %d bytes", v, args[0], len(payload))
 		})
 	})
 	return c
@@ -143,7 +148,8 @@ func rolloutWithdraw(a *app) *cobra.Command {
 		}
 		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			err := t.Withdraw(inv.ctx, v)
-			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}}, "withdrew version %d of %s", v, args[0])
+			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}},
+				"withdrew version %d of %s", v, args[0])
 		})
 	})
 	return c
@@ -255,7 +261,8 @@ func rolloutDrop(a *app) *cobra.Command {
 		`Remove an instance: its location does not wait for it any more. An instance that is alive registers again, as a follower.`)
 	c.RunE = trackVerb(a, func(inv *invocation, t *rollout.Track, args []string) error {
 		err := t.Drop(inv.ctx, args[1])
-		return inv.report(err, row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}}, "dropped %s from %s", args[1], args[0])
+		return inv.report(err, row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}},
+			"dropped %s from %s", args[1], args[0])
 	})
 	return c
 }
@@ -279,5 +286,6 @@ func operateTrack(inv *invocation, err error, verb, track string, locations []st
 	if of == "" {
 		of = "the whole rollout"
 	}
-	return inv.report(err, row{{"track", "", track}, {"verb", "", verb}, {"locations", "", orEmpty(locations)}}, "%s: %s of %s", verb, of, track)
+	return inv.report(err, row{{"track", "", track}, {"verb", "", verb}, {"locations", "", orEmpty(locations)}},
+		"%s: %s of %s", verb, of, track)
 }

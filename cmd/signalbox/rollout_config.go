@@ -67,12 +67,17 @@ func addRolloutFlags(a *app, cmd *cobra.Command) (read func(c *rollout.Config) e
 	fs, given := cmd.Flags(), new(rollout.Config)
 	file := fs.String("file", "", "YAML file with the whole config, instead of the other flags; - is standard input.")
 	locations := fs.StringArray("location", nil, "A location, in order: NAME, or NAME:DELAY after the previous one. Repeat for each.")
-	source := parsedVar(fs, "source", "", sources.parse, "Source of versions: published (rollout publish; the default), tso (timestamps of the server) or external (rollout generate).")
-	delayFrom := parsedVar(fs, "delay-from", "", delaysFrom.parse, "Start of a delay: selected (the previous location got the version; the default) or converged (all its leaders have loaded it).")
-	fs.StringArrayVar(&given.ExplicitCodes, "explicit-code", nil, "A reported code that means a version is bad for everyone (default TimestampOutOfRange). Repeat for each.")
-	durationVar(fs, &given.StallTimeout, "stall-timeout", 0, "A location is STALLED if not all its leaders have loaded the target after this time (default 10m).")
+	source := parsedVar(fs, "source", "", sources.parse,
+		"Source of versions: published (rollout publish; the default), tso (timestamps of the server) or external (rollout generate).")
+	delayFrom := parsedVar(fs, "delay-from", "", delaysFrom.parse,
+		"Start of a delay: selected (the previous location got the version; the default) or converged (all its leaders have loaded it).")
+	fs.StringArrayVar(&given.ExplicitCodes, "explicit-code", nil,
+		"A reported code that means a version is bad for everyone (default TimestampOutOfRange). Repeat for each.")
+	durationVar(fs, &given.StallTimeout, "stall-timeout", 0,
+		"A location is STALLED if not all its leaders have loaded the target after this time (default 10m).")
 	fs.BoolVar(&given.AutoDemote, "auto-demote", false, "Treat leaders that stall without an error as followers.")
-	durationVar(fs, &given.SkipEmptyAfter, "skip-empty-after", 0, "A location without instances is skipped after this time (default: never).")
+	durationVar(fs, &given.SkipEmptyAfter, "skip-empty-after", 0,
+		"A location without instances is skipped after this time (default: never).")
 	return func(c *rollout.Config) (err error) {
 		changes := map[string]func(){
 			"location":         func() { c.Locations, err = readLocations(*locations, c.Locations) },
@@ -157,7 +162,8 @@ func parseRollout(b []byte) (c rollout.Config, err error) {
 		return c, usagef("the config cannot be read: %v", err)
 	}
 	c = rollout.Config{
-		ExplicitCodes: f.ExplicitCodes, ImplicitAfter: time.Duration(f.ImplicitAfter), ImplicitAttempts: f.ImplicitAttempts, StallTimeout: time.Duration(f.StallTimeout),
+		ExplicitCodes: f.ExplicitCodes, ImplicitAfter: time.Duration(f.ImplicitAfter),
+		ImplicitAttempts: f.ImplicitAttempts, StallTimeout: time.Duration(f.StallTimeout),
 		AutoDemote: f.AutoDemote, SkipEmptyAfter: time.Duration(f.SkipEmptyAfter), ReelectMinInterval: time.Duration(f.ReelectMinInterval),
 		MinAdvanceInterval: time.Duration(f.MinAdvanceInterval), Retention: time.Duration(f.Retention), KeepRemoved: f.KeepRemoved,
 	}
@@ -171,9 +177,11 @@ func parseRollout(b []byte) (c rollout.Config, err error) {
 		return c, usagef("the config names no location; list them in order under locations:")
 	}
 	for _, l := range f.Locations {
-		to := rollout.Location{Name: l.Name, Delay: time.Duration(l.Delay), Bake: time.Duration(l.Bake), Share: l.Share, ShareBake: time.Duration(l.ShareBake)}
+		to := rollout.Location{Name: l.Name, Delay: time.Duration(l.Delay), Bake: time.Duration(l.Bake),
+			Share: l.Share, ShareBake: time.Duration(l.ShareBake)}
 		for _, g := range l.Gates {
-			gate := rollout.Gate{Name: g.Name, Kind: rollout.Command, Spec: g.Command, Timeout: time.Duration(g.Timeout), Retry: time.Duration(g.Retry)}
+			gate := rollout.Gate{Name: g.Name, Kind: rollout.Command, Spec: g.Command,
+				Timeout: time.Duration(g.Timeout), Retry: time.Duration(g.Retry)}
 			if (g.Command == "") == (g.Webhook == "") {
 				return c, usagef("gate %q of location %q: give it either a command or a webhook", g.Name, l.Name)
 			}

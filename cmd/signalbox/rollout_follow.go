@@ -107,7 +107,8 @@ func (f *followRun) update(ctx context.Context, v rollout.Version) error {
 	c := &child{
 		args: f.command, stdin: f.stdin, stdout: f.stdout, stderr: f.stderr, grace: 2 * time.Second,
 		env: []string{
-			"SIGNALBOX_VERSION=" + strconv.FormatUint(v.Number, 10), "SIGNALBOX_PAYLOAD=" + file, "SIGNALBOX_ATTEMPT=" + strconv.Itoa(v.Attempt),
+			"SIGNALBOX_VERSION=" + strconv.FormatUint(v.Number, 10), "SIGNALBOX_PAYLOAD=" + file,
+			"SIGNALBOX_ATTEMPT=" + strconv.Itoa(v.Attempt),
 			"SIGNALBOX_KEPT=" + strconv.FormatBool(v.Restored), "SIGNALBOX_TRACK=" + f.track, "SIGNALBOX_NODE=" + f.node,
 		},
 	}

@@ -40,8 +40,10 @@ A failed gate keeps the version from its location.`)
 				},
 				OnDecided: func(run rollout.GateRun, outcome rollout.Outcome, text string, err error) {
 					r := row{
-						{"time", "time", clockTime{time.Now()}}, {"event", "event", outcome.String()}, {"location", "location", run.Location}, {"gate", "gate", run.Gate.Name},
-						{"version", "version", labelled{"version", run.Version}}, {"attempt", "attempt", labelled{"attempt", run.Attempt}}, {"text", "text", uncut(text)},
+						{"time", "time", clockTime{time.Now()}}, {"event", "event", outcome.String()},
+						{"location", "location", run.Location}, {"gate", "gate", run.Gate.Name},
+						{"version", "version", labelled{"version", run.Version}},
+						{"attempt", "attempt", labelled{"attempt", run.Attempt}}, {"text", "text", uncut(text)},
 					}
 					if err != nil {
 						r = append(r, field{"error", "error", uncut(err.Error())})
@@ -66,7 +68,8 @@ func checkGate(ctx context.Context, inv *invocation, run rollout.GateRun) (rollo
 	c := &child{
 		args: []string{"sh", "-c", run.Gate.Spec}, stdin: strings.NewReader(""), stdout: &out, stderr: &out, grace: 2 * time.Second,
 		env: []string{
-			"SIGNALBOX_VERSION=" + strconv.FormatUint(run.Version, 10), "SIGNALBOX_LOCATION=" + run.Location, "SIGNALBOX_GATE=" + run.Gate.Name,
+			"SIGNALBOX_VERSION=" + strconv.FormatUint(run.Version, 10), "SIGNALBOX_LOCATION=" + run.Location,
+			"SIGNALBOX_GATE=" + run.Gate.Name,
 			"SIGNALBOX_ATTEMPT=" + strconv.FormatUint(run.Attempt, 10),
 		},
 	}

@@ -41,7 +41,8 @@ their versions. Several generators may run: the first answer counts.`)
 					if err != nil {
 						event = "refused"
 					}
-					r := row{{"time", "time", clockTime{time.Now()}}, {"event", "event", event}, {"expected", "expected", labelled{"expected", expected}}}
+					r := row{{"time", "time", clockTime{time.Now()}}, {"event", "event", event},
+						{"expected", "expected", labelled{"expected", expected}}}
 					if version != 0 {
 						r = append(r, field{"version", "version", labelled{"version", version}})
 					}

@@ -32,8 +32,10 @@ func versionText(v uint64) string {
 
 // waitReasons are what locations wait for, by state.
 var waitReasons = map[rollout.State]string{
-	rollout.Unset: "a version that is old enough", rollout.AllConverged: "a newer version", rollout.WaitingDelay: "its delay", rollout.WaitingShare: "the share's bake time",
-	rollout.ReelectionPending: "a version in place of a bad one", rollout.Paused: "an operator: paused", rollout.Empty: "an instance: all behind it wait too",
+	rollout.Unset: "a version that is old enough", rollout.AllConverged: "a newer version",
+	rollout.WaitingDelay: "its delay", rollout.WaitingShare: "the share's bake time",
+	rollout.ReelectionPending: "a version in place of a bad one", rollout.Paused: "an operator: paused",
+	rollout.Empty:    "an instance: all behind it wait too",
 	rollout.NoLeader: "a leader", rollout.Excluded: "an operator: excluded", rollout.Ready: "the next poll",
 }
 
@@ -59,12 +61,16 @@ func locationRow(l *rollout.LocationStatus) row {
 		target = fmt.Sprintf("%d (share; others %d)", l.Target, l.Stable)
 	}
 	return row{
-		{"location", "location", l.Name}, {"state", "state", l.State.String()}, {"target", "", l.Target}, {"", "target", target}, {"stable", "", l.Stable},
+		{"location", "location", l.Name}, {"state", "state", l.State.String()}, {"target", "", l.Target},
+		{"", "target", target}, {"stable", "", l.Stable},
 		{"age_ms", "", ms(l.Age)}, {"", "age", shortDuration(l.Age)}, {"reason", "", l.Reason.String()}, {"generation", "", l.Generation},
 		{"converged", "", l.Reached}, {"counted", "", l.Counted}, {"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)},
-		{"instances", "", l.Instances}, {"leaders", "", l.Leaders}, {"blocked_by", "", orEmpty(l.BlockedBy)}, {"", "blocked by", uncut(blocked)},
-		{"blocked_ms", "", ms(l.BlockedFor)}, {"", "waits for", uncut(waitReason(l))}, {"goes_on_in_ms", "", ms(l.GoesOnIn)}, {"", "goes on in", shortDuration(l.GoesOnIn)},
-		{"paused", "", l.Paused}, {"excluded", "", l.Excluded}, {"rollback", "", l.Rollback}, {"gate", "", l.Gate}, {"gate_version", "", l.GateFor},
+		{"instances", "", l.Instances}, {"leaders", "", l.Leaders}, {"blocked_by", "", orEmpty(l.BlockedBy)},
+		{"", "blocked by", uncut(blocked)},
+		{"blocked_ms", "", ms(l.BlockedFor)}, {"", "waits for", uncut(waitReason(l))},
+		{"goes_on_in_ms", "", ms(l.GoesOnIn)}, {"", "goes on in", shortDuration(l.GoesOnIn)},
+		{"paused", "", l.Paused}, {"excluded", "", l.Excluded}, {"rollback", "", l.Rollback},
+		{"gate", "", l.Gate}, {"gate_version", "", l.GateFor},
 	}
 }
 
@@ -77,8 +83,10 @@ func orEmpty(list []string) []string {
 
 func gateRunRow(g *rollout.GateRun) row {
 	return row{
-		{"location", "location", g.Location}, {"gate", "gate", g.Gate.Name}, {"kind", "kind", g.Gate.Kind.String()}, {"spec", "runs", g.Gate.Spec},
-		{"version", "version", g.Version}, {"attempt", "attempt", g.Attempt}, {"left_ms", "", ms(g.Left)}, {"", "time left", shortDuration(g.Left)},
+		{"location", "location", g.Location}, {"gate", "gate", g.Gate.Name},
+		{"kind", "kind", g.Gate.Kind.String()}, {"spec", "runs", g.Gate.Spec},
+		{"version", "version", g.Version}, {"attempt", "attempt", g.Attempt}, {"left_ms", "", ms(g.Left)},
+		{"", "time left", shortDuration(g.Left)},
 	}
 }
 
@@ -92,9 +100,12 @@ func followerRow(i *rollout.InstanceStatus) row {
 		says += ": " + i.Report.Message
 	}
 	return row{
-		{"id", "instance", i.ID}, {"location", "location", i.Location}, {"role", "", i.Role.String()}, {"demoted", "", i.Demoted}, {"", "role", role},
-		{"current", "", i.Report.Current}, {"", "has", versionText(i.Report.Current)}, {"due", "", i.Due}, {"", "is to have", versionText(i.Due)},
-		{"target", "", i.Report.Target}, {"code", "", i.Report.Code}, {"message", "", i.Report.Message}, {"attempts", "attempts", i.Report.Attempts},
+		{"id", "instance", i.ID}, {"location", "location", i.Location}, {"role", "", i.Role.String()},
+		{"demoted", "", i.Demoted}, {"", "role", role},
+		{"current", "", i.Report.Current}, {"", "has", versionText(i.Report.Current)}, {"due", "", i.Due},
+		{"", "is to have", versionText(i.Due)},
+		{"target", "", i.Report.Target}, {"code", "", i.Report.Code}, {"message", "", i.Report.Message},
+		{"attempts", "attempts", i.Report.Attempts},
 		{"", "says", says}, {"report_age_ms", "", ms(i.ReportAge)}, {"session_id", "", i.Session}, {"incarnation", "", i.Incarnation},
 		{"holds_up", "holds up", i.HoldsUp}, {"meta", "", i.Meta},
 	}
@@ -102,13 +113,15 @@ func followerRow(i *rollout.InstanceStatus) row {
 
 func printRollout(p *printer, s *rollout.Status, instances bool) error {
 	r := row{
-		{"track", "track", s.Track}, {"revision", "config revision", s.ConfigRevision}, {"last", "newest version", s.Last}, {"paused", "paused", s.Paused},
+		{"track", "track", s.Track}, {"revision", "config revision", s.ConfigRevision},
+		{"last", "newest version", s.Last}, {"paused", "paused", s.Paused},
 		{"instances", "", s.NumInstances}, {"", "instances", s.NumInstances},
 	}
 	if s.SourceError != "" {
 		r = append(r, field{"source_error", "source", uncut(s.SourceError)})
 	}
-	r = append(r, field{"locations", "locations", rowsOf(s.Locations, locationRow)}, field{"gates", "gates to run", rowsOf(s.Gates, gateRunRow)})
+	r = append(r, field{"locations", "locations", rowsOf(s.Locations, locationRow)},
+		field{"gates", "gates to run", rowsOf(s.Gates, gateRunRow)})
 	if instances {
 		r = append(r, field{"members", "instances", rowsOf(s.Instances, followerRow)})
 	}
@@ -124,7 +137,9 @@ func historyRow(r *rollout.HistoryEntry) row {
 		}
 	}
 	return row{
-		{"version", "version", r.Version}, {"at", "", timestamp{r.At}}, {"log_ms", "", r.Log}, {"converged_log_ms", "", r.ConvergedLog}, {"age_ms", "", ms(r.Age)}, {"", "age", shortDuration(r.Age)}, {"reason", "reason", r.Reason.String()},
+		{"version", "version", r.Version}, {"at", "", timestamp{r.At}}, {"log_ms", "", r.Log},
+		{"converged_log_ms", "", r.ConvergedLog}, {"age_ms", "", ms(r.Age)}, {"", "age", shortDuration(r.Age)},
+		{"reason", "reason", r.Reason.String()},
 		{"converged", "", r.Converged}, {"", "converged", converged}, {"skip", "skipped", r.Skip},
 	}
 }
@@ -132,7 +147,8 @@ func historyRow(r *rollout.HistoryEntry) row {
 // rolloutEventRow is a line of watch.
 func rolloutEventRow(e *rollout.Event) row {
 	r := row{
-		{"time", "time", clockTime{time.UnixMilli(int64(min(e.Wall, 1<<62)))}}, {"event", "event", e.Kind.String()}, {"location", "location", e.Location},
+		{"time", "time", clockTime{time.UnixMilli(int64(min(e.Wall, 1<<62)))}},
+		{"event", "event", e.Kind.String()}, {"location", "location", e.Location},
 	}
 	if e.State != 0 {
 		r = append(r, field{"state", "state", e.State.String()})
@@ -146,15 +162,18 @@ func rolloutEventRow(e *rollout.Event) row {
 	if e.Reason != 0 {
 		r = append(r, field{"reason", "", e.Reason.String()})
 	}
-	return append(r, field{"instance", "instance", e.Instance}, field{"gate", "gate", e.Gate}, field{"attempt", "", e.Attempt}, field{"share", "", e.Share},
+	return append(r, field{"instance", "instance", e.Instance}, field{"gate", "gate", e.Gate},
+		field{"attempt", "", e.Attempt}, field{"share", "", e.Share},
 		field{"generation", "", e.Generation}, field{"text", "why", uncut(e.Text)})
 }
 
 // locationStateRow is the state of a location at the start of watch.
 func locationStateRow(l *rollout.LocationStatus) row {
 	return row{
-		{"time", "time", clockTime{time.Now()}}, {"event", "event", "stands"}, {"location", "location", l.Name}, {"state", "state", l.State.String()},
-		{"version", "version", labelled{"version", l.Target}}, {"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)}, {"converged", "", l.Reached},
+		{"time", "time", clockTime{time.Now()}}, {"event", "event", "stands"}, {"location", "location", l.Name},
+		{"state", "state", l.State.String()},
+		{"version", "version", labelled{"version", l.Target}},
+		{"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)}, {"converged", "", l.Reached},
 		{"counted", "", l.Counted},
 	}
 }

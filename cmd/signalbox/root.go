@@ -188,7 +188,8 @@ func (a *app) printer() *printer {
 // stream gives the printer of verbs whose events have no end. One JSON document cannot hold them.
 func (a *app) stream() (*printer, error) {
 	if a.values["output"] == "json" {
-		return nil, usagef("--output json is one document, and this prints one for each event, without an end; choose jsonl, which is one a line")
+		return nil, usagef(
+			"--output json is one document, and this prints one for each event, without an end; choose jsonl, which is one a line")
 	}
 	return a.printer(), nil
 }

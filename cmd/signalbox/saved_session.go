@@ -46,7 +46,8 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 		return nil, false, usagef("%s does not hold a saved session; remove it, or name another file", path)
 	}
 	if saved.Node != inv.node {
-		return nil, false, usagef("%s has a session of node %s, not of %s; give --node %s, or another file", path, saved.Node, inv.node, saved.Node)
+		return nil, false, usagef("%s has a session of node %s, not of %s; give --node %s, or another file",
+			path, saved.Node, inv.node, saved.Node)
 	}
 	c, err := inv.client()
 	if err != nil {
@@ -114,7 +115,8 @@ func (inv *invocation) acquireWithFile(path string, h holdArgs, acquire acquireF
 	}
 	row := append(grantRow(l, "acquired"), field{"session_file", "", path}, field{"timeout_ms", "", ms(s.Timeout())})
 	err = inv.saveSession(path, s, started)
-	return inv.report(err, row, "acquired %s with token %d; held for %s unless you run this again or release it", h.name, l.Token(), s.Timeout())
+	return inv.report(err, row, "acquired %s with token %d; held for %s unless you run this again or release it",
+		h.name, l.Token(), s.Timeout())
 }
 
 func (inv *invocation) releaseWithFile(path, name string) error {

@@ -12,8 +12,10 @@ import (
 )
 
 func semCmd(a *app) *cobra.Command {
-	return group("sem", "Semaphores: create, acquire, inspect", `Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
-		semCreate(a), semAcquire(a), semRelease(a), semDescribe(a), semUpdate(a), semResize(a), semDelete(a), semForceRelease(a), semLs(a), semWhy(a), semWatch(a))
+	return group("sem", "Semaphores: create, acquire, inspect",
+		`Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
+		semCreate(a), semAcquire(a), semRelease(a), semDescribe(a), semUpdate(a), semResize(a), semDelete(a),
+		semForceRelease(a), semLs(a), semWhy(a), semWatch(a))
 }
 
 func semCreate(a *app) *cobra.Command {
@@ -28,7 +30,8 @@ func semCreate(a *app) *cobra.Command {
 		}
 		return inv.withSession(func(s *client.Session) error {
 			err := s.Create(inv.ctx, args[0], *limit, data)
-			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", *limit}, {"created", "", true}}, "created %s with limit %s", args[0], cell(amount(*limit)))
+			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", *limit}, {"created", "", true}},
+				"created %s with limit %s", args[0], cell(amount(*limit)))
 		})
 	})
 	return c
@@ -47,7 +50,8 @@ Run the command again with the same file to extend the session.`)
 	count := parsedVar(c.Flags(), "count", "1", parseAmount, "Units to acquire, 1 to the limit.")
 	createLimit := parsedVar(c.Flags(), "create-limit", "", parseAmount, "Create the semaphore with this limit if it does not exist.")
 	sessionFile := c.Flags().String("session-file", "", "File to save the session in, so that it outlives this command.")
-	ephemeral := c.Flags().Bool("ephemeral", false, "Use an ephemeral semaphore: it exists while it has owners or waiters, with the limit max.")
+	ephemeral := c.Flags().Bool("ephemeral", false,
+		"Use an ephemeral semaphore: it exists while it has owners or waiters, with the limit max.")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the owner")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		h, err := inv.holdArgs(cmd, args, *wait)
@@ -190,8 +194,10 @@ func semDelete(a *app) *cobra.Command {
 
 func semRow(s *client.SemaphoreInfo) row {
 	return row{
-		{"name", "name", s.Name}, {"count", "count", amount(s.Used)}, {"limit", "limit", amount(s.Limit)}, {"owners", "owners", s.NumOwners},
-		{"waiters", "waiters", s.NumWaiters}, {"ephemeral", "ephemeral", s.Ephemeral}, {"version", "version", s.Version}, {"data_bytes", "data bytes", s.DataLen},
+		{"name", "name", s.Name}, {"count", "count", amount(s.Used)}, {"limit", "limit", amount(s.Limit)},
+		{"owners", "owners", s.NumOwners},
+		{"waiters", "waiters", s.NumWaiters}, {"ephemeral", "ephemeral", s.Ephemeral},
+		{"version", "version", s.Version}, {"data_bytes", "data bytes", s.DataLen},
 	}
 }
 
@@ -241,7 +247,8 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 		w.Ahead = d.Waiters
 	}
 	r := row{
-		{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position}, {"free", "", w.Free}, {"limit", "", w.Limit},
+		{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position},
+		{"free", "", w.Free}, {"limit", "", w.Limit},
 		{"never_granted", "", neverRow(w)},
 		{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
 	}
@@ -269,7 +276,8 @@ func neverSentence(w *client.QueueStatus) string {
 	if !ok {
 		return ""
 	}
-	text := fmt.Sprintf("the waiter with token %d wants %s of limit %s and can never be granted", x.Token, cell(amount(x.Count)), cell(amount(w.Limit)))
+	text := fmt.Sprintf("the waiter with token %d wants %s of limit %s and can never be granted",
+		x.Token, cell(amount(x.Count)), cell(amount(w.Limit)))
 	if x.Token != w.Own.Token || !w.Waiting {
 		text += ", and nobody behind it"
 	}
@@ -282,7 +290,8 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	case w.Holding:
 		return fmt.Sprintf("session %d holds %s", session, sanitize(name))
 	case w.Waiting && len(w.Ahead) == 0:
-		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s", session, sanitize(name), cell(amount(w.Own.Count)), free)
+		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s",
+			session, sanitize(name), cell(amount(w.Own.Count)), free)
 	case w.Waiting:
 		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict: first come, first served; %s", session, w.Position, sanitize(name), free)
 	case session != 0:
@@ -307,7 +316,8 @@ func semWatch(a *app) *cobra.Command {
 }
 
 func eventRow(ev *client.Event) row {
-	word := map[client.EventKind]string{client.EventChanged: "changed", client.EventDeleted: "deleted", client.EventSynced: "synced", client.EventReset: "reset"}[ev.Kind]
+	word := map[client.EventKind]string{client.EventChanged: "changed", client.EventDeleted: "deleted",
+		client.EventSynced: "synced", client.EventReset: "reset"}[ev.Kind]
 	if ev.Created {
 		word = "created"
 	}

@@ -130,7 +130,8 @@ func serverConfig(a *app, v map[string]string) (server.Config, error) {
 		min, max int
 	}{
 		{"shards", &cfg.Shards, 0, 64}, {"replication-factor", &cfg.ReplicationFactor, 1, 64},
-		{"max-connections", &cfg.Limits.MaxConnections, 0, 1 << 24}, {"max-connections-per-address", &cfg.Limits.MaxConnectionsPerAddress, 0, 1 << 24},
+		{"max-connections", &cfg.Limits.MaxConnections, 0, 1 << 24},
+		{"max-connections-per-address", &cfg.Limits.MaxConnectionsPerAddress, 0, 1 << 24},
 	} {
 		x, err := strconv.Atoi(v[n.flag])
 		if err != nil || x < n.min || x > n.max {
@@ -151,7 +152,8 @@ func serverConfig(a *app, v map[string]string) (server.Config, error) {
 	cfg.MetricsNames = v["metrics-names"]
 	cfg.DataDir, cfg.Listen, cfg.Raft, cfg.Admin = v["data"], v["listen"], v["raft"], v["admin"]
 	cfg.TLSListen, cfg.TLSAdvertise = v["listen-tls"], v["advertise-tls"]
-	cfg.TLS = certs.Files{Cert: v["listen-tls-cert"], Key: v["listen-tls-key"], CA: v["listen-tls-client-ca"], Require: v["listen-tls-require-client-cert"] == "true"}
+	cfg.TLS = certs.Files{Cert: v["listen-tls-cert"], Key: v["listen-tls-key"], CA: v["listen-tls-client-ca"],
+		Require: v["listen-tls-require-client-cert"] == "true"}
 	cfg.ClusterTLS = certs.Files{Cert: v["cluster-tls-cert"], Key: v["cluster-tls-key"], CA: v["cluster-tls-ca"]}
 	cfg.Logger = a.logging.logger()
 	return cfg, clusterConfig(v, &cfg)

@@ -14,7 +14,8 @@ import (
 
 func memberRow(m *client.Member) row {
 	return row{
-		{"data", "data", m.Data}, {"session_id", "session", m.Session}, {"token", "token", m.Token}, {"description", "description", m.Description},
+		{"data", "data", m.Data}, {"session_id", "session", m.Session}, {"token", "token", m.Token},
+		{"description", "description", m.Description},
 		{"since", "since", timestamp{m.Since}},
 	}
 }
@@ -67,14 +68,17 @@ func memberLine(m *client.Member) string {
 func memberEventRow(ev *client.MemberEvent) row {
 	r := row{{"time", "time", clockTime{time.Now()}}}
 	if ev.Kind == client.MemberSnapshot {
-		r = append(r, field{"event", "event", "snapshot"}, field{"members", "", rowsOf(ev.Members, memberRow)}, field{"", "members", labelled{"members", len(ev.Members)}})
+		r = append(r, field{"event", "event", "snapshot"}, field{"members", "", rowsOf(ev.Members, memberRow)},
+			field{"", "members", labelled{"members", len(ev.Members)}})
 		for i := range ev.Members {
 			r = append(r, field{"", "member", subline(memberLine(&ev.Members[i]))})
 		}
 		return r
 	}
-	word := map[client.MemberEventKind]string{client.MemberAdded: "added", client.MemberChanged: "changed", client.MemberRemoved: "removed"}[ev.Kind]
-	r = append(r, field{"event", "event", word}, field{"", "data", ev.Member.Data}, field{"", "session", labelled{"session", ev.Member.Session}}, field{"", "description", ev.Member.Description})
+	word := map[client.MemberEventKind]string{client.MemberAdded: "added", client.MemberChanged: "changed",
+		client.MemberRemoved: "removed"}[ev.Kind]
+	r = append(r, field{"event", "event", word}, field{"", "data", ev.Member.Data},
+		field{"", "session", labelled{"session", ev.Member.Session}}, field{"", "description", ev.Member.Description})
 	for _, f := range memberRow(&ev.Member) {
 		r = append(r, field{f.key, "", f.value})
 	}

@@ -24,7 +24,8 @@ func sessionRow(s *client.SessionInfo) row {
 		state, shown = "detached", "detached, "+age(s.Remaining)+" left"
 	}
 	return row{
-		{"session_id", "session", s.ID}, {"state", "", state}, {"", "state", shown}, {"description", "description", s.Description}, {"client", "client", s.Client},
+		{"session_id", "session", s.ID}, {"state", "", state}, {"", "state", shown},
+		{"description", "description", s.Description}, {"client", "client", s.Client},
 		{"created_at", "created", timestamp{s.CreatedAt}}, {"timeout_ms", "timeout", ms(s.Timeout)},
 		{"remaining_ms", "", ms(s.Remaining)}, {"epoch", "", s.Epoch},
 	}
@@ -98,7 +99,8 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 		if err != nil {
 			return err
 		}
-		r := row{{"name", "name", e.Name}, {"token", "token", e.Token}, {"count", "count", amount(e.Count)}, {"limit", "limit", amount(e.Limit)}}
+		r := row{{"name", "name", e.Name}, {"token", "token", e.Token}, {"count", "count", amount(e.Count)},
+			{"limit", "limit", amount(e.Limit)}}
 		if e.Waiting {
 			waits = append(waits, r)
 		} else {
@@ -113,7 +115,8 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 		case o.Kind == client.ObjectProcess:
 			processes = append(processes, row{{"name", "name", o.Name}, {"key", "key", o.Label}})
 		case o.Kind == client.ObjectTrack:
-			tracks = append(tracks, row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
+			tracks = append(tracks,
+				row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
 		}
 	}
 	r := append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits},

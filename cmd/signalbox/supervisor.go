@@ -98,7 +98,8 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 	go func() {
 		r := new(supervisorReport)
 		if err := json.NewDecoder(ours).Decode(r); err != nil {
-			r = &supervisorReport{Code: 128 + int(syscall.SIGKILL), Error: "the process that watched over the command was killed, and the command with it"}
+			r = &supervisorReport{Code: 128 + int(syscall.SIGKILL),
+				Error: "the process that watched over the command was killed, and the command with it"}
 		}
 		w.reports <- r
 	}()

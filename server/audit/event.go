@@ -57,7 +57,8 @@ func appendLine(b []byte, e *Event, i id) []byte {
 		e.Initiator = "cluster"
 	}
 	b = append(b, '{')
-	for _, f := range []Field{{"title", e.Title}, {"message", e.Message}, {"severity", string(cmp.Or(e.Severity, Low))}, {"initiator", e.Initiator},
+	for _, f := range []Field{{"title", e.Title}, {"message", e.Message},
+		{"severity", string(cmp.Or(e.Severity, Low))}, {"initiator", e.Initiator},
 		{"time", e.Time.UTC().Format(TimeFormat)}, {"id", i.String()}} {
 		b = appendField(b, f)
 	}

@@ -87,7 +87,8 @@ func Open(c Config) (*Log, error) {
 	if c.stderr == nil {
 		c.stderr = os.Stderr
 	}
-	l := &Log{now: c.Now, log: c.Logger, limit: c.Queue, retry: cmp.Or(c.retry, RetryAfter), next: id{instance: c.Instance, generation: c.Generation}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &Log{now: c.Now, log: c.Logger, limit: c.Queue, retry: cmp.Or(c.retry, RetryAfter),
+		next: id{instance: c.Instance, generation: c.Generation}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if c.Destination == Stderr {
 		l.out = c.stderr
 	} else {

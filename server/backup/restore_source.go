@@ -41,7 +41,8 @@ func Load(r io.Reader, now time.Time) (*Source, error) {
 	s.restored = make([]bool, s.unrestored)
 	for _, t := range s.state.Tiers() {
 		if (t.ID == 0) == (len(t.Runs) == 0) {
-			return nil, fmt.Errorf("tier %s of the backup's cluster is in the way: a cluster can be restored that has data in its first tier, and in no other", t.Name)
+			return nil, fmt.Errorf(
+				"tier %s of the backup's cluster is in the way: a cluster can be restored that has data in its first tier, and in no other", t.Name)
 		}
 	}
 	// One epoch for all buckets, above all earlier ones: copies are told apart by it.

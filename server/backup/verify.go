@@ -77,7 +77,8 @@ func load(r io.Reader) (*verifier, error) {
 				return nil, err
 			}
 			if e.Sections != len(v.out.Shards) || e.Bytes != v.out.Bytes {
-				return nil, fmt.Errorf("the backup is damaged: it has %d shards and %d bytes, and says %d and %d", len(v.out.Shards), v.out.Bytes, e.Sections, e.Bytes)
+				return nil, fmt.Errorf("the backup is damaged: it has %d shards and %d bytes, and says %d and %d",
+					len(v.out.Shards), v.out.Bytes, e.Sections, e.Bytes)
 			}
 			if n, _ := v.in.r.Read(make([]byte, 1)); n > 0 {
 				return nil, errors.New("the backup is damaged: something follows its end")
@@ -143,7 +144,8 @@ func (v *verifier) checkComplete() error {
 	}
 	shards := v.state.Shards()
 	if len(shards) != len(v.machines) || v.out.Head.Shards != len(shards) {
-		return fmt.Errorf("the cluster has %d shards, and the backup has %d and speaks of %d", len(shards), len(v.machines), v.out.Head.Shards)
+		return fmt.Errorf("the cluster has %d shards, and the backup has %d and speaks of %d",
+			len(shards), len(v.machines), v.out.Head.Shards)
 	}
 	for _, x := range shards {
 		if v.machines[x.ID] == nil {

@@ -82,9 +82,11 @@ func (e *Bootstrap) Start() (err error) {
 		}
 	}
 	given := slices.DeleteFunc(slices.Clone(e.Peers), func(p string) bool { return p == e.Advertise })
-	e.peerErrors = &peerErrors{log: e.Logger, probe: e.Probe, configured: given, errors: map[string]error{}, probed: map[string]time.Time{}, fatal: make(chan error, 1)}
+	e.peerErrors = &peerErrors{log: e.Logger, probe: e.Probe, configured: given, errors: map[string]error{},
+		probed: map[string]time.Time{}, fatal: make(chan error, 1)}
 	e.discovery, err = discovery.New(discovery.Config{
-		ID: NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers, Transport: discoveryClient{e.Transport, e.peerErrors}, Logger: e.Logger,
+		ID: NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers,
+		Transport: discoveryClient{e.Transport, e.peerErrors}, Logger: e.Logger,
 		SavePeers: func(peers []string) error {
 			return e.saveIdentity(func(id *Identity) {
 				if !id.Joined() {

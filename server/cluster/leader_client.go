@@ -126,7 +126,9 @@ func retryElsewhere(err error) bool {
 
 // call runs a request at a shard's leader: here if it leads here, else by a call. It tries the next
 // instance until one has done it or rejects it for good.
-func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx context.Context) error, method uint8, request any, answer any) error {
+func (a *leaderClient) call(
+	ctx context.Context, id uint64, here func(ctx context.Context) error, method uint8, request any, answer any,
+) error {
 	s := a.state()
 	list := a.candidates(s, id)
 	if len(list) == 0 {
@@ -159,14 +161,17 @@ func (a *leaderClient) call(ctx context.Context, id uint64, here func(ctx contex
 	return last
 }
 
-func (a *leaderClient) callInstance(ctx context.Context, s *meta.State, instance uint64, here func(ctx context.Context) error, method uint8, request, answer any) error {
+func (a *leaderClient) callInstance(
+	ctx context.Context, s *meta.State, instance uint64, here func(ctx context.Context) error, method uint8, request, answer any,
+) error {
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	if instance == a.self() {
 		err := here(ctx)
 		if err != nil && ctx.Err() != nil && caller.Err() == nil && protocol.StatusOf(err) != protocol.StatusWrongShard {
-			err = protocol.Errorf(protocol.StatusUnavailable, "this instance did not answer within %v (%v); the outcome is unknown", attemptTimeout, err)
+			err = protocol.Errorf(protocol.StatusUnavailable,
+				"this instance did not answer within %v (%v); the outcome is unknown", attemptTimeout, err)
 		}
 		return err
 	}
@@ -206,7 +211,8 @@ func (a *leaderClient) Export(ctx context.Context, id uint64, run shard.BucketsB
 	err = a.call(ctx, id, func(ctx context.Context) (err error) {
 		answer.Chunk, answer.Next, err = a.local.Export(ctx, id, run, cursor)
 		return err
-	}, methodExport, &exportRequest{Shard: id, Tier: run.Tier, First: run.First, Count: run.Count, Epoch: run.Epoch, Cursor: cursor}, &answer)
+	}, methodExport, &exportRequest{Shard: id, Tier: run.Tier, First: run.First, Count: run.Count,
+		Epoch: run.Epoch, Cursor: cursor}, &answer)
 	return answer.Chunk, answer.Next, err
 }
 
@@ -217,7 +223,8 @@ func (a *leaderClient) CopyBuckets(ctx context.Context, source, target uint64, r
 		answer.Done, err = a.local.CopyBuckets(ctx, source, target, run)
 		return err
 	}, methodCopyBuckets,
-		&copyRequest{Shard: target, Source: source, Tier: run.Tier, Total: run.Total, First: run.First, Count: run.Count, Epoch: run.Epoch}, &answer)
+		&copyRequest{Shard: target, Source: source, Tier: run.Tier, Total: run.Total, First: run.First,
+			Count: run.Count, Epoch: run.Epoch}, &answer)
 	return answer.Done, err
 }
 

@@ -198,7 +198,8 @@ type backupReply struct {
 // of the heartbeats.
 func (m *Service) SetTarget(ctx context.Context, target meta.Variant, reason string) error {
 	self := m.self.Load()
-	return m.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) error { return m.cfg.SetTarget(ctx, self, target, reason) }, methodSetTarget,
+	return m.leaders.call(ctx, meta.MetaShardID,
+		func(ctx context.Context) error { return m.cfg.SetTarget(ctx, self, target, reason) }, methodSetTarget,
 		&setTargetRequest{Instance: self, Target: uint8(target), Reason: reason}, nil)
 }
 
@@ -307,7 +308,8 @@ func (m *Service) registerHandlers() {
 		return &epochReply{Epoch: epoch}, err
 	}))
 	l.HandleCall(methodExport, handler(m, func(ctx context.Context, w *exportRequest) (any, error) {
-		chunk, next, err := local.Export(ctx, w.Shard, shard.BucketsBody{Tier: w.Tier, First: w.First, Count: w.Count, Epoch: w.Epoch}, w.Cursor)
+		chunk, next, err := local.Export(ctx, w.Shard,
+			shard.BucketsBody{Tier: w.Tier, First: w.First, Count: w.Count, Epoch: w.Epoch}, w.Cursor)
 		return &exportReply{Chunk: chunk, Next: next}, err
 	}))
 	l.HandleCall(methodCopyBuckets, handler(m, func(ctx context.Context, w *copyRequest) (any, error) {

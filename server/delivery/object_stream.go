@@ -80,9 +80,11 @@ func (t *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, ma
 	case slices.ContainsFunc(t.byConn[conn], func(s *objectStream[F]) bool { return s.id == id }):
 		return protocol.Errorf(protocol.StatusBadRequest, "watch id %d is in use on this connection; each request needs its own", id)
 	case len(t.byConn[conn]) >= t.limits.Streams:
-		return protocol.Errorf(protocol.StatusOverloaded, "streams over a %s are limited to %d per connection; close one", t.what, t.limits.Streams)
+		return protocol.Errorf(protocol.StatusOverloaded,
+			"streams over a %s are limited to %d per connection; close one", t.what, t.limits.Streams)
 	case watchers >= t.limits.Watchers:
-		return protocol.Errorf(protocol.StatusOverloaded, "watchers per %s are limited to %d; share a connection", t.what, t.limits.Watchers)
+		return protocol.Errorf(protocol.StatusOverloaded, "watchers per %s are limited to %d; share a connection",
+			t.what, t.limits.Watchers)
 	}
 	if t.refuse != nil {
 		if err := t.refuse(); err != nil {

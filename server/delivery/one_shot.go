@@ -82,7 +82,8 @@ func (h *WatchHub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags u
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if limit := h.opt.Limits.OneShots; h.conns[connID] != nil && h.conns[connID].count >= limit {
-		return protocol.Errorf(protocol.StatusOverloaded, "one-shot watches per connection are limited to %d; open a stream over a prefix instead", limit)
+		return protocol.Errorf(protocol.StatusOverloaded,
+			"one-shot watches per connection are limited to %d; open a stream over a prefix instead", limit)
 	}
 	w := h.nodeOrNew(nodeID).nameOrNew(key)
 	k := oneShotKey{owner: sessionID, name: w}

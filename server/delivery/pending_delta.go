@@ -136,7 +136,8 @@ func (p *pendingDelta) changes(to []protocol.SemaphoreChange) []protocol.Semapho
 	}
 	switch b := &p.base; {
 	case p.created:
-		to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: b.Limit, Ephemeral: b.Ephemeral, Version: b.Version, Data: b.Data})
+		to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: b.Limit,
+			Ephemeral: b.Ephemeral, Version: b.Version, Data: b.Data})
 	default:
 		if p.data {
 			to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: b.Version, Data: b.Data})

@@ -96,7 +96,8 @@ func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Orig
 				d.host.Reply(&origins[e.Command], e)
 			}
 		case shard.EventAcquireResult:
-			d.result = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State, OrderID: e.OrderID, Message: e.Text}
+			d.result = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State,
+				OrderID: e.OrderID, Message: e.Text}
 			d.host.Notify(e.Session, e.Status == protocol.StatusSessionExpired, protocol.KindAcquireResult, &d.result)
 		case shard.EventLeaseLost:
 			d.host.Forced(index, e)
@@ -168,8 +169,10 @@ func (d *Shard) bucketsFrozen(e *shard.Event) {
 		}
 	}
 	d.Semaphores.BucketsFrozen(in(protocol.Bucket))
-	d.Processes.Cut(in(protocol.ProcessBucket), protocol.StatusWrongShard, "the process's bucket moves to another shard; fetch the map and ask its instance")
-	d.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard, "the track's bucket moves to another shard; fetch the map and ask its instance")
+	d.Processes.Cut(in(protocol.ProcessBucket), protocol.StatusWrongShard,
+		"the process's bucket moves to another shard; fetch the map and ask its instance")
+	d.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard,
+		"the track's bucket moves to another shard; fetch the map and ask its instance")
 }
 
 // LeadershipLost ends what only a leader delivers.

@@ -95,5 +95,6 @@ func (f *TrackFilter) selects(c *protocol.TrackEvent) bool {
 	if f.Location != "" && c.Location != "" && c.Location != f.Location {
 		return false
 	}
-	return !f.Targets || c.Kind == protocol.TrackEventTarget || c.Kind == protocol.TrackEventWiden || c.Kind == protocol.TrackEventState && c.State == protocol.StateReady
+	return !f.Targets || c.Kind == protocol.TrackEventTarget || c.Kind == protocol.TrackEventWiden ||
+		c.Kind == protocol.TrackEventState && c.State == protocol.StateReady
 }

@@ -222,7 +222,8 @@ func (h *WatchHub) NodeDropped(id uint64) {
 		h.changedNames = append(h.changedNames, w)
 	}
 	h.fireChanged()
-	h.cut(func(s *watchStream) bool { return s.node == n }, protocol.StatusNotFound, "the coordination node was dropped; nothing is left to watch")
+	h.cut(func(s *watchStream) bool { return s.node == n }, protocol.StatusNotFound,
+		"the coordination node was dropped; nothing is left to watch")
 }
 
 // InvalidateOneShots fires every one-shot watch with neither flag, after a leader change or

@@ -36,7 +36,8 @@ type watchStream struct {
 func (h *WatchHub) Open(connID, id uint64, w *protocol.Watch, maxWatchers uint64) error {
 	switch {
 	case w.Shard != h.shard:
-		return protocol.Errorf(protocol.StatusWrongShard, "shard %d does not stream shard %d; fetch the map and ask its instance", h.shard, w.Shard)
+		return protocol.Errorf(protocol.StatusWrongShard,
+			"shard %d does not stream shard %d; fetch the map and ask its instance", h.shard, w.Shard)
 	case len(w.Name) == 0 && !w.Prefix:
 		return protocol.Errorf(protocol.StatusBadRequest, "name is empty; watch a name of 1 to %d bytes, or a prefix", protocol.MaxNameLen)
 	case len(w.Name) > protocol.MaxNameLen:
@@ -83,7 +84,8 @@ func (h *WatchHub) Open(connID, id uint64, w *protocol.Watch, maxWatchers uint64
 }
 
 func (h *WatchHub) tooManyWatchers() error {
-	return protocol.Errorf(protocol.StatusOverloaded, "watchers per semaphore are limited to %d; watch a prefix, or share a connection", h.opt.Limits.Watchers)
+	return protocol.Errorf(protocol.StatusOverloaded,
+		"watchers per semaphore are limited to %d; watch a prefix, or share a connection", h.opt.Limits.Watchers)
 }
 
 // Close closes a stream. It reports whether there was one. Deltas that are on their way may still

@@ -76,7 +76,8 @@ type Machine struct {
 // instance. Peers is its list of addresses; if it is empty, only its own address: a cluster of its
 // own.
 func NewMachine(id string, voter bool, advertise string, peers []string) (*Machine, error) {
-	m := &Machine{id: id, voter: voter, peers: map[string]bool{}, votable: map[string]bool{}, visited: map[string]bool{}, ownAddresses: map[string]bool{}}
+	m := &Machine{id: id, voter: voter, peers: map[string]bool{}, votable: map[string]bool{},
+		visited: map[string]bool{}, ownAddresses: map[string]bool{}}
 	list := slices.Clone(peers)
 	if advertise != "" && (voter || len(peers) == 0) {
 		list = append(list, advertise)

@@ -78,7 +78,8 @@ func (x *memberRecord) unreachable(limit, now time.Duration) string {
 	case !x.heard && x.failing && now-x.firstFailure > limit:
 		return fmt.Sprintf("no heartbeat at all for %v", round(now-x.firstFailure))
 	case x.heard && x.behind && !x.report.Starting && now-x.unchangedSince > limit && now-x.behindSince > limit:
-		return fmt.Sprintf("applied index %d has not changed for %v (expected within %v)", x.report.Applied, round(now-x.unchangedSince), limit)
+		return fmt.Sprintf("applied index %d has not changed for %v (expected within %v)",
+			x.report.Applied, round(now-x.unchangedSince), limit)
 	}
 	return ""
 }

@@ -57,14 +57,17 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 		if s.Bootstrapped() {
 			i, ok := s.Instance(c.Instance)
 			if !ok {
-				return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "cluster %s has no instance %d; let it join", s.Cluster(), c.Instance)
+				return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
+					"cluster %s has no instance %d; let it join", s.Cluster(), c.Instance)
 			}
 			return &meta.InstanceAddress{Instance: i.ID, Expected: i.Revision, Address: c.Address, RaftAddress: c.RaftAddress}, nil
 		}
 		return &meta.Bootstrap{
 			Cluster: uuid([16]byte(secret[:16])), ClusterName: c.ClusterName, Secret: [meta.KeySecretLen]byte(secret[32:]),
-			Instance: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress, Domain: c.Domain, Version: c.Version,
-			Tier: c.Tier, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: !c.NoVote, Tiers: c.Tiers, Shards: c.Shards,
+			Instance: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress,
+			Domain: c.Domain, Version: c.Version,
+			Tier: c.Tier, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: !c.NoVote,
+			Tiers: c.Tiers, Shards: c.Shards,
 			NodeConfig: protocol.DefaultNodeConfig(), Wall: svc.wall(),
 			Restored: c.Restored, RestoredEpoch: c.RestoredEpoch,
 		}, nil

@@ -51,7 +51,8 @@ func Assess(o Observation) protocol.ClusterHealth {
 	}
 	for _, t := range o.State.Tiers() {
 		if t.Buckets > 0 && !t.Bootstrapped {
-			a.problem(protocol.HealthBroken, "tier %s serves no requests yet: its buckets are assigned when a replicaset of it is full", t.Name)
+			a.problem(protocol.HealthBroken,
+				"tier %s serves no requests yet: its buckets are assigned when a replicaset of it is full", t.Name)
 		}
 	}
 	a.findLosses()
@@ -162,7 +163,8 @@ func (a *assessment) assessMeta() {
 	}
 	switch {
 	case a.Confirmed && g.FaultTolerance < g.ConfiguredTolerance:
-		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s", g.FaultTolerance, g.ConfiguredTolerance, heardText(&g))
+		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s",
+			g.FaultTolerance, g.ConfiguredTolerance, heardText(&g))
 	case a.Confirmed:
 	case g.Majority:
 		a.problem(protocol.HealthBroken, "the meta shard does not answer, though %s: nothing is decided about the cluster", heardText(&g))
@@ -233,11 +235,13 @@ func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 	for _, k := range kinds {
 		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
 		if list := stopped[k]; list != nil {
-			a.problem(protocol.HealthBroken, "%s of replicaset %s %s no majority: %s; %s", shardList(list), set.Name, hasOrHave(list), heardText(&g), a.unservedBuckets(list))
+			a.problem(protocol.HealthBroken, "%s of replicaset %s %s no majority: %s; %s",
+				shardList(list), set.Name, hasOrHave(list), heardText(&g), a.unservedBuckets(list))
 		}
 	}
 	if leaderless != nil {
-		a.problem(protocol.HealthBroken, "%s of replicaset %s %s no leader; %s", shardList(leaderless), set.Name, hasOrHave(leaderless), a.unservedBuckets(leaderless))
+		a.problem(protocol.HealthBroken, "%s of replicaset %s %s no leader; %s",
+			shardList(leaderless), set.Name, hasOrHave(leaderless), a.unservedBuckets(leaderless))
 	}
 	if c.Buckets == 0 {
 		return
@@ -248,13 +252,15 @@ func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 	for _, k := range kinds {
 		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
 		if list := atRisk[k]; list != nil {
-			a.problem(protocol.HealthDegraded, "%s of replicaset %s may lose %d voters where %d are configured: %s", shardList(list), set.Name,
+			a.problem(protocol.HealthDegraded,
+				"%s of replicaset %s may lose %d voters where %d are configured: %s", shardList(list), set.Name,
 				max(0, k.heard-k.voters/2-1), Tolerance(c.Configured), heardText(&g))
 		}
 	}
 	for _, d := range domains {
 		x, _ := a.State.Shard(unsafe[d][0])
-		a.problem(protocol.HealthDegraded, "%s of replicaset %s would not survive the loss of failure domain %s: %s", shardList(unsafe[d]), set.Name, d,
+		a.problem(protocol.HealthDegraded,
+			"%s of replicaset %s would not survive the loss of failure domain %s: %s", shardList(unsafe[d]), set.Name, d,
 			a.votersIn(&x, d))
 	}
 }

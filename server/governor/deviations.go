@@ -23,7 +23,8 @@ func (p *planner) deviations() (list []Wait) {
 		}
 		switch what := i.Name + " to be online"; {
 		case i.Target.Variant == meta.Offline && i.Current.Variant == meta.Offline:
-			add(Outside, what, "it is Offline (%s); start it, or expel it, so that another can take its place", cmp.Or(i.Reason, "it has not started yet"))
+			add(Outside, what, "it is Offline (%s); start it, or expel it, so that another can take its place",
+				cmp.Or(i.Reason, "it has not started yet"))
 		case heard && online(&i) && !p.fresh(i.ID):
 			if p.hasMetaQuorum() {
 				add(Underway, what, "it was not heard in the last %s; it is taken for dead if that goes on", FreshLimit)
@@ -110,7 +111,8 @@ func NoQuorum(o Observation) string {
 // shardWithoutQuorum is the shard that a step needs and that has no majority; nil for none.
 func (p *planner) shardWithoutQuorum(s *Step) *meta.Shard {
 	switch s.Kind {
-	case ActivateBuckets, PutNode, DropNode, ReadLeaderEpoch, SyncNodes, JoinReplica, PromoteReplica, RemoveReplica, TransferLeader, TransferGovernor, FreezeMove, CopyMove, ActivateMove,
+	case ActivateBuckets, PutNode, DropNode, ReadLeaderEpoch, SyncNodes, JoinReplica, PromoteReplica,
+		RemoveReplica, TransferLeader, TransferGovernor, FreezeMove, CopyMove, ActivateMove,
 		DiscardMove:
 	default:
 		return nil

@@ -42,7 +42,8 @@ func (g *Governor) execute(ctx context.Context, s *Step) (Answer, error) {
 func shardCommand(s *Step) shard.Command {
 	switch s.Kind {
 	case PutNode:
-		return shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: s.Node, Revision: s.Revision, Config: s.Config})}
+		return shard.Command{Kind: shard.CmdNodePut,
+			Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: s.Node, Revision: s.Revision, Config: s.Config})}
 	case DropNode:
 		return shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: s.Node})}
 	}
@@ -71,7 +72,8 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 	case SetCurrentState:
 		return &meta.InstanceCurrent{Instance: s.Instance, State: s.State}
 	case ExpelAgain:
-		return &meta.InstanceUpdate{Instance: s.Instance, Target: meta.Expelled, Reason: meta.ReasonReplicasetExpel, Force: true, Wall: g.wall()}
+		return &meta.InstanceUpdate{Instance: s.Instance, Target: meta.Expelled,
+			Reason: meta.ReasonReplicasetExpel, Force: true, Wall: g.wall()}
 	case RaiseVersion:
 		return &meta.ClusterVersion{Version: s.Version}
 	case CreateShards:

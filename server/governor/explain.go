@@ -48,7 +48,8 @@ func (g *Governor) Explain() (Explanation, error) {
 		p := g.lastPlan.Load()
 		switch {
 		case !g.meta.Leading(), p == nil && late:
-			return Explanation{}, protocol.Errorf(protocol.StatusUnavailable, "this instance does not lead the meta shard; ask the one that does")
+			return Explanation{}, protocol.Errorf(protocol.StatusUnavailable,
+				"this instance does not lead the meta shard; ask the one that does")
 		case p != nil && (late || p.Now >= asked):
 			return p.explain(), nil
 		}

@@ -98,7 +98,8 @@ func (g *Governor) awaitMembershipKnown(ctx context.Context, shard uint64) error
 }
 
 func errTooFewVoters(shard uint64) error {
-	return protocol.Errorf(protocol.StatusPreconditionFailed, "after this change too few voters of shard %d would take part; start more of them", shard)
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"after this change too few voters of shard %d would take part; start more of them", shard)
 }
 
 // live says which replicas of a shard take part, by the last heartbeats.

@@ -56,7 +56,8 @@ func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 		}
 		info = n.Info()
 		info.Config = config
-		return &meta.NodeAlter{Path: n.Path, Node: n.ID, Revision: n.Revision, Config: config, SetFields: fieldsSetAfter(n.SetFields, req.Config)}, nil
+		return &meta.NodeAlter{Path: n.Path, Node: n.ID, Revision: n.Revision, Config: config,
+			SetFields: fieldsSetAfter(n.SetFields, req.Config)}, nil
 	})
 	if err != nil {
 		return protocol.NodeInfo{}, err

@@ -77,7 +77,8 @@ func readyToGoOnline(p *planner, i *meta.Instance) bool {
 		case !ok || r.TargetRole == meta.RoleNone:
 			p.addDependentWait(what, "it has no replica of %s yet", x)
 		case !x.led:
-			p.addWait(p.electionWait(&x.Shard), what, "%s has no leader that this governor has heard of; more of its replicas must come up", x)
+			p.addWait(p.electionWait(&x.Shard), what,
+				"%s has no leader that this governor has heard of; more of its replicas must come up", x)
 		case r.Role == meta.RoleNone:
 			p.addDependentWait(what, "its replica of %s is not in the group yet", x)
 		case !p.takesPart(&r, x.ID):
@@ -150,7 +151,8 @@ func planGovernorTransfer(p *planner) {
 	}
 	next := successor(p, x, x.leader.Instance)
 	if next == 0 {
-		p.addDependentWait("the governor to move from "+p.name(x.leader.Instance), "no other instance that stays has a vote in the meta shard and has caught up")
+		p.addDependentWait("the governor to move from "+p.name(x.leader.Instance),
+			"no other instance that stays has a vote in the meta shard and has caught up")
 		return
 	}
 	r, _ := x.On(next)

@@ -56,7 +56,8 @@ func planShards(p *planner) {
 				continue
 			}
 			ready = false
-			p.add(Step{Kind: ActivateBuckets, Shard: x.ID, Tier: tier.ID, Total: tier.Buckets, First: run.First, Count: run.Count, Epoch: run.Epoch})
+			p.add(Step{Kind: ActivateBuckets, Shard: x.ID, Tier: tier.ID, Total: tier.Buckets, First: run.First,
+				Count: run.Count, Epoch: run.Epoch})
 		}
 		if ready {
 			p.add(Step{Kind: MarkShardReady, Shard: x.ID})

@@ -41,7 +41,8 @@ func planReplicasets(p *planner) {
 			if len(members)-expelled < int(tier.ReplicationFactor) {
 				kind = Outside
 			}
-			p.addWait(kind, "replicaset "+set.Name+" to be ready", "%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
+			p.addWait(kind, "replicaset "+set.Name+" to be ready",
+				"%d of its instances are online, the replication factor is %d; start more", onlines, tier.ReplicationFactor)
 		case tier.Buckets > 0 && !hasShards(p, set.ID):
 			if founder := founder(p, members); founder != 0 {
 				p.add(Step{Kind: CreateShards, Replicaset: set.ID, Instance: founder})

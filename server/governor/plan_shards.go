@@ -41,7 +41,8 @@ func planShardCounts(p *planner) {
 			if founder := shardFounder(p, &set, shards); founder != 0 {
 				p.add(Step{Kind: AddShard, Replicaset: set.ID, Instance: founder, Count: n})
 			} else {
-				p.addWait(Outside, "replicaset "+set.Name+" to get another shard", "it has %d, its tier says %d, and none of its instances is up and stays", n, t.ShardsPerReplicaset)
+				p.addWait(Outside, "replicaset "+set.Name+" to get another shard",
+					"it has %d, its tier says %d, and none of its instances is up and stays", n, t.ShardsPerReplicaset)
 			}
 		}
 		for i := range shards {

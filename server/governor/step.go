@@ -63,12 +63,16 @@ const (
 )
 
 var stepKindNames = [numStepKinds]string{
-	ActivateBuckets: "activate buckets", PutNode: "put node", DropNode: "drop node", ReadLeaderEpoch: "read leader epoch", MarkShardReady: "mark shard ready",
+	ActivateBuckets: "activate buckets", PutNode: "put node", DropNode: "drop node",
+	ReadLeaderEpoch: "read leader epoch", MarkShardReady: "mark shard ready",
 	CommitNodes: "commit nodes", ClearGraceFloor: "clear grace floor", SyncNodes: "sync nodes",
-	SetCurrentState: "set current state", ReassignInstance: "reassign instance", ExpelAgain: "expel again", RaiseVersion: "raise cluster version",
-	CreateShards: "create shards", MarkReplicasetReady: "mark replicaset ready", ExpelReplicaset: "expel replicaset", FinishReplicasetExpel: "finish replicaset expel",
+	SetCurrentState: "set current state", ReassignInstance: "reassign instance", ExpelAgain: "expel again",
+	RaiseVersion: "raise cluster version",
+	CreateShards: "create shards", MarkReplicasetReady: "mark replicaset ready",
+	ExpelReplicaset: "expel replicaset", FinishReplicasetExpel: "finish replicaset expel",
 	RemoveShards: "remove shards", AddShard: "add shard", RemoveShard: "remove shard", AssignBuckets: "assign buckets",
-	AddReplica: "add replica", SetTargetRole: "set target role", JoinReplica: "join replica", PromoteReplica: "promote replica", RemoveReplica: "remove replica",
+	AddReplica: "add replica", SetTargetRole: "set target role", JoinReplica: "join replica",
+	PromoteReplica: "promote replica", RemoveReplica: "remove replica",
 	SetTargetMaster: "set target master", TransferLeader: "transfer leader", SetMaster: "set master", TransferGovernor: "transfer governor",
 	BeginMove: "begin move", FreezeMove: "freeze buckets", CopyMove: "copy buckets", CommitMove: "commit move", AbortMove: "abort move",
 	ActivateMove: "activate moved buckets", DiscardMove: "discard moved buckets", EndMove: "end move",

@@ -163,7 +163,8 @@ func FindInstance(s *meta.State, text string) (meta.Instance, error) {
 	if i, ok := s.InstanceByUUID(text); ok && text != "" {
 		return i, nil
 	}
-	return meta.Instance{}, protocol.Errorf(protocol.StatusNotFound, "there is no instance with name or uuid %q; the cluster's status lists them", text)
+	return meta.Instance{}, protocol.Errorf(protocol.StatusNotFound,
+		"there is no instance with name or uuid %q; the cluster's status lists them", text)
 }
 
 // FindReplicaset finds a replicaset by name or uuid.
@@ -176,5 +177,6 @@ func FindReplicaset(s *meta.State, text string) (meta.Replicaset, error) {
 			return set, nil
 		}
 	}
-	return meta.Replicaset{}, protocol.Errorf(protocol.StatusNotFound, "there is no replicaset with name or uuid %q; the cluster's status lists them", text)
+	return meta.Replicaset{}, protocol.Errorf(protocol.StatusNotFound,
+		"there is no replicaset with name or uuid %q; the cluster's status lists them", text)
 }

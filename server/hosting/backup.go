@@ -150,7 +150,8 @@ func (b *Backups) begin(shard uint64) (*backupSnapshot, error) {
 	defer b.mu.Unlock()
 	if len(b.byID) >= maxBackups || b.hosting.ctx.Err() != nil {
 		_ = f.Close()
-		return nil, protocol.Errorf(protocol.StatusOverloaded, "%d snapshots are being fetched from this instance already; retry in a minute", len(b.byID))
+		return nil, protocol.Errorf(protocol.StatusOverloaded,
+			"%d snapshots are being fetched from this instance already; retry in a minute", len(b.byID))
 	}
 	b.byID[x.id] = x
 	b.hosting.Logger.Info("backup of a shard is begun", "shard", shard)

@@ -132,7 +132,8 @@ func (l Local) restoreBuckets(ctx context.Context, d *Shard, run shard.BucketsBo
 	for _, part := range from.Parts(run.First, run.Count) {
 		part.Tier = run.Tier
 		if part.Epoch != run.Epoch {
-			return protocol.Errorf(protocol.StatusInternal, "the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
+			return protocol.Errorf(protocol.StatusInternal,
+				"the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
 		}
 		if _, err := importBuckets(ctx, d.raft, part, func(cursor []byte) (chunk, next []byte, err error) {
 			return from.Chunk(part, cursor)

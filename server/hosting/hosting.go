@@ -68,7 +68,8 @@ type Hosting struct {
 // New returns one that hosts nothing yet. Its goroutines end with ctx.
 func New(ctx context.Context, cfg Config) *Hosting {
 	h := &Hosting{
-		Config: cfg, ctx: ctx, removedReplicas: make(chan [2]uint64, 64), purged: make(map[[2]uint64]bool), toPurge: make(map[[2]uint64]bool),
+		Config: cfg, ctx: ctx, removedReplicas: make(chan [2]uint64, 64), purged: make(map[[2]uint64]bool),
+		toPurge: make(map[[2]uint64]bool),
 	}
 	h.Backups = &Backups{hosting: h, byID: make(map[string]*backupSnapshot)}
 	return h
@@ -156,7 +157,8 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 			if r.TargetRole == meta.RoleNone {
 				continue // it has been removed, and its data with it; the map does not show it yet
 			}
-			return false, fmt.Errorf("shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance", x.ID, h.Dir)
+			return false, fmt.Errorf(
+				"shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance", x.ID, h.Dir)
 		}
 		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
 			h.host.SuppressElections(x.ID)
@@ -270,7 +272,8 @@ func (h *Hosting) purge() (done bool) {
 		cancel()
 		if err != nil {
 			if h.ctx.Err() == nil {
-				h.Logger.Error("data of a removed replica are not removed, will be retried", "shard", key[0], "replica", key[1], "error", err)
+				h.Logger.Error("data of a removed replica are not removed, will be retried", "shard", key[0],
+					"replica", key[1], "error", err)
 			}
 			continue
 		}

@@ -138,7 +138,8 @@ func (g *Grants) add(node uint64, name []byte, weight float64) {
 		least = g.counter[at].weight
 	}
 	c := &g.counter[at]
-	*c = counter{hash: hash, node: node, name: append(c.name[:0], name...), weight: least + weight, inherited: least, next: *chain, place: c.place}
+	*c = counter{hash: hash, node: node, name: append(c.name[:0], name...), weight: least + weight,
+		inherited: least, next: *chain, place: c.place}
 	*chain = at + 1
 	if !g.up(int(c.place)) {
 		g.down(int(c.place))

@@ -37,7 +37,8 @@ type detectorAction struct {
 }
 
 func newDetectorDriver(m *Member) *detectorDriver {
-	return &detectorDriver{member: m, detector: failuredetector.New(m.OfflineAfter), wake: make(chan struct{}, 1), actions: make(map[detectorAction]uint64)}
+	return &detectorDriver{member: m, detector: failuredetector.New(m.OfflineAfter), wake: make(chan struct{}, 1),
+		actions: make(map[detectorAction]uint64)}
 }
 
 // with calls the detector, and takes a step soon.
@@ -93,7 +94,8 @@ func (d *detectorDriver) step(ctx context.Context) (wait time.Duration) {
 		if i.Expelled() {
 			continue
 		}
-		view.Members = append(view.Members, failuredetector.Member{ID: i.ID, Target: targetOf(i.Target.Variant), Incarnation: i.Target.Incarnation})
+		view.Members = append(view.Members,
+			failuredetector.Member{ID: i.ID, Target: targetOf(i.Target.Variant), Incarnation: i.Target.Incarnation})
 		if h, ok := health[i.ID]; i.ID != m.instance && (!ok || now-h.Heard > missedAfter) {
 			d.detector.HeartbeatFailed(i.ID, now)
 		}
@@ -134,7 +136,8 @@ func (d *detectorDriver) execute(ctx context.Context, a failuredetector.Action, 
 			return protocol.StatusNotFound
 		}
 		m.Logger.Warn("instance is taken for dead", "instance", i.ID, "name", i.Name, "reason", a.Reason)
-		_, err = m.governor.UpdateInstance(ctx, meta.InstanceUpdate{Instance: i.ID, Expected: i.Revision, Target: meta.Offline, Reason: a.Reason})
+		_, err = m.governor.UpdateInstance(ctx,
+			meta.InstanceUpdate{Instance: i.ID, Expected: i.Revision, Target: meta.Offline, Reason: a.Reason})
 	case failuredetector.GoOnline:
 		err = m.service.SetTarget(ctx, meta.Online, a.Reason)
 	case failuredetector.GoOffline:

@@ -69,7 +69,8 @@ func (m *Member) transferable(state *meta.State) (n int) {
 		x, _ := state.Shard(id)
 		if slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool {
 			i, _ := state.Instance(r.Instance)
-			return r.Instance != m.instance && r.Role == meta.RoleVoter && i.Current.Variant == meta.Online && i.Target.Variant == meta.Online
+			return r.Instance != m.instance && r.Role == meta.RoleVoter && i.Current.Variant == meta.Online &&
+				i.Target.Variant == meta.Online
 		}) {
 			n++
 		}

@@ -31,7 +31,8 @@ func (m *Member) Observe(ctx context.Context) governor.Observation {
 // each instance of several checks that every two seconds.
 func (m *Member) observeNow() governor.Observation {
 	o := governor.Observation{
-		View: governor.View{State: m.Meta.State(), Now: m.Clock.Now(), Health: m.service.Instances().Health(), OfflineAfter: governor.FreshLimit},
+		View: governor.View{State: m.Meta.State(), Now: m.Clock.Now(), Health: m.service.Instances().Health(),
+			OfflineAfter: governor.FreshLimit},
 		Self: m.instance, Age: m.Meta.age(), Wall: m.Clock.Wall(),
 	}
 	o.Confirmed = o.Age <= metaCheckPeriod+metaCheckTimeout

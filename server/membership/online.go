@@ -27,7 +27,8 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 		return reply, protocol.Errorf(protocol.StatusUnavailable, "nobody can be taken in now: %s", why)
 	}
 	i, err := m.governor.Join(ctx, meta.Join{
-		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress, Tier: r.Tier, Domain: r.Domain, Version: r.Version,
+		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress,
+		Tier: r.Tier, Domain: r.Domain, Version: r.Version,
 		Cluster: r.Cluster,
 	})
 	if err != nil {
@@ -40,7 +41,8 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 		return ok
 	})
 	if err != nil {
-		return reply, protocol.Errorf(protocol.StatusUnavailable, "the new instance has no replica of the meta shard yet (%v); ask again", err)
+		return reply, protocol.Errorf(protocol.StatusUnavailable,
+			"the new instance has no replica of the meta shard yet (%v); ask again", err)
 	}
 	reply.Cluster, reply.Instance, reply.Name = m.Meta.State().Cluster(), i.ID, i.Name
 	m.Logger.Info("instance is taken in", "instance", i.ID, "name", i.Name, "raft", i.RaftAddress)
@@ -124,7 +126,8 @@ func registerInstance(ctx context.Context, to instanceUpdater, process meta.Inst
 func (m *Member) describeMeta() string {
 	text := "no replica of the meta shard runs here"
 	for _, r := range m.host.Report() {
-		m.Logger.Warn("at the end of a start that failed", "shard", r.Shard, "replica", r.Replica, "role", r.Role.String(), "term", r.Term, "leader", r.Leader, "leading", r.Leading,
+		m.Logger.Warn("at the end of a start that failed", "shard", r.Shard, "replica", r.Replica,
+			"role", r.Role.String(), "term", r.Term, "leader", r.Leader, "leading", r.Leading,
 			"applied", r.Applied)
 		if r.Shard != replica.MetaShard {
 			continue
@@ -133,7 +136,8 @@ func (m *Member) describeMeta() string {
 		if r.Leader != 0 {
 			leader = fmt.Sprintf("its leader is replica %d", r.Leader)
 		}
-		text = fmt.Sprintf("the meta shard's replica here, %v %d, is in term %d, has applied entry %d, and %s", r.Role, r.Replica, r.Term, r.Applied, leader)
+		text = fmt.Sprintf("the meta shard's replica here, %v %d, is in term %d, has applied entry %d, and %s",
+			r.Role, r.Replica, r.Term, r.Applied, leader)
 	}
 	return text
 }

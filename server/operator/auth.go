@@ -70,7 +70,8 @@ func (d *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequ
 		return protocol.AuthToken{}, err
 	}
 	if n := len(in.Secret); n < auth.MinSecretLen || n > auth.MaxSecretLen {
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "the administrator's secret has %d bytes; choose %d to %d, at random", n, auth.MinSecretLen, auth.MaxSecretLen)
+		return nil, protocol.Errorf(protocol.StatusBadRequest,
+			"the administrator's secret has %d bytes; choose %d to %d, at random", n, auth.MinSecretLen, auth.MaxSecretLen)
 	}
 	t := meta.Token{ID: auth.AdminTokenID, Identity: auth.AdminIdentity, Hash: auth.HashToken([]byte(in.Secret))}
 	return protocol.AuthToken{ID: t.ID, Identity: t.Identity}, d.TurnAuth(ctx, true, t)
@@ -139,7 +140,8 @@ func prefixOf(path string) (string, error) {
 // checkWord refuses what could not be shown, or told apart from something else.
 func checkWord(what, s string) error {
 	if s == "" || len(s) > auth.MaxIdentity || strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
-		return protocol.Errorf(protocol.StatusBadRequest, "%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text", what, s, auth.MaxIdentity)
+		return protocol.Errorf(protocol.StatusBadRequest,
+			"%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text", what, s, auth.MaxIdentity)
 	}
 	return nil
 }
@@ -161,7 +163,8 @@ func authState(s *meta.State) protocol.AuthState {
 	rights, _ := s.RightsList()
 	out := protocol.AuthState{Enabled: s.AuthOn(), Tokens: []protocol.AuthToken{}, Rights: []protocol.AuthRight{}}
 	for i := range tokens {
-		out.Tokens = append(out.Tokens, protocol.AuthToken{ID: tokens[i].ID, Identity: tokens[i].Identity, CreatedAtMS: tokens[i].CreatedAt})
+		out.Tokens = append(out.Tokens,
+			protocol.AuthToken{ID: tokens[i].ID, Identity: tokens[i].Identity, CreatedAtMS: tokens[i].CreatedAt})
 	}
 	for i := range rights {
 		out.Rights = append(out.Rights, authRight(&rights[i]))

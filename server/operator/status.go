@@ -14,7 +14,8 @@ func Status(o governor.Observation) protocol.ClusterStatus {
 	s := o.State
 	out := protocol.ClusterStatus{
 		Health: governor.Assess(o),
-		ID:     s.Cluster(), Name: s.ClusterName(), Version: versionText(s.ClusterVersion()), Revision: s.Revision(), MapVersion: s.MapVersion(), AnsweredBy: instanceName(s, o.Self),
+		ID:     s.Cluster(), Name: s.ClusterName(), Version: versionText(s.ClusterVersion()),
+		Revision: s.Revision(), MapVersion: s.MapVersion(), AnsweredBy: instanceName(s, o.Self),
 		Meta:        protocol.ClusterMeta{Leader: instanceName(s, o.Leader), Voters: []string{}, NonVoting: []string{}},
 		Tiers:       []protocol.ClusterTier{},
 		Replicasets: []protocol.ClusterReplicaset{},
@@ -69,13 +70,15 @@ func bucketsOf(s *meta.State) map[uint64]uint32 {
 
 func clusterTier(t *meta.Tier) protocol.ClusterTier {
 	return protocol.ClusterTier{
-		Name: t.Name, Buckets: t.Buckets, ReplicationFactor: t.ReplicationFactor, ShardsPerReplicaset: t.ShardsPerReplicaset, CanVote: t.CanVote, Bootstrapped: t.Bootstrapped,
+		Name: t.Name, Buckets: t.Buckets, ReplicationFactor: t.ReplicationFactor,
+		ShardsPerReplicaset: t.ShardsPerReplicaset, CanVote: t.CanVote, Bootstrapped: t.Bootstrapped,
 	}
 }
 
 func clusterReplicaset(s *meta.State, set *meta.Replicaset, buckets map[uint64]uint32) protocol.ClusterReplicaset {
 	out := protocol.ClusterReplicaset{
-		Name: set.Name, UUID: set.UUID, Tier: tierName(s, set.Tier), Phase: set.Phase.String(), Weight: float64(set.Weight) / 1000, WeightByUser: set.WeightByUser,
+		Name: set.Name, UUID: set.UUID, Tier: tierName(s, set.Tier), Phase: set.Phase.String(),
+		Weight: float64(set.Weight) / 1000, WeightByUser: set.WeightByUser,
 	}
 	for _, x := range s.Shards() {
 		if x.Replicaset == set.ID {
@@ -88,8 +91,10 @@ func clusterReplicaset(s *meta.State, set *meta.Replicaset, buckets map[uint64]u
 func clusterInstance(s *meta.State, i *meta.Instance) protocol.ClusterInstance {
 	set, _ := s.Replicaset(i.Replicaset)
 	out := protocol.ClusterInstance{
-		ID: i.ID, Name: i.Name, UUID: i.UUID, Tier: tierName(s, i.Tier), Replicaset: set.Name, Version: versionText(i.Version), Address: i.Address, RaftAddress: i.RaftAddress,
-		Current: i.Current.Variant.String(), CurrentIncarnation: i.Current.Incarnation, Target: i.Target.Variant.String(), TargetIncarnation: i.Target.Incarnation,
+		ID: i.ID, Name: i.Name, UUID: i.UUID, Tier: tierName(s, i.Tier), Replicaset: set.Name,
+		Version: versionText(i.Version), Address: i.Address, RaftAddress: i.RaftAddress,
+		Current: i.Current.Variant.String(), CurrentIncarnation: i.Current.Incarnation,
+		Target: i.Target.Variant.String(), TargetIncarnation: i.Target.Incarnation,
 		Reason: i.Reason, ChangedAt: i.ChangedAt, Draining: i.Drained, Revision: i.Revision,
 	}
 	for _, l := range i.Domain {
@@ -109,7 +114,8 @@ func clusterInstance(s *meta.State, i *meta.Instance) protocol.ClusterInstance {
 func clusterShard(s *meta.State, x *meta.Shard, buckets uint32) protocol.ClusterShard {
 	set, _ := s.Replicaset(x.Replicaset)
 	out := protocol.ClusterShard{
-		ID: x.ID, Tier: tierName(s, x.Tier), Replicaset: set.Name, Master: instanceName(s, x.Master), TargetMaster: instanceName(s, x.TargetMaster), Buckets: buckets,
+		ID: x.ID, Tier: tierName(s, x.Tier), Replicaset: set.Name, Master: instanceName(s, x.Master),
+		TargetMaster: instanceName(s, x.TargetMaster), Buckets: buckets,
 		Ready: x.Ready, Revision: x.Revision, Replicas: []protocol.ClusterReplica{},
 	}
 	for _, r := range x.Replicas {

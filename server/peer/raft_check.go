@@ -24,8 +24,10 @@ const (
 // process over its internal types.
 var allowedTypes = func() (t [32]bool) {
 	for _, x := range []raftpb.MessageType{
-		raftpb.NoOP, raftpb.Ping, raftpb.Pong, raftpb.Propose, raftpb.Replicate, raftpb.ReplicateResp, raftpb.RequestVote, raftpb.RequestVoteResp,
-		raftpb.Heartbeat, raftpb.HeartbeatResp, raftpb.ReadIndex, raftpb.ReadIndexResp, raftpb.Quiesce, raftpb.SnapshotReceived, raftpb.LeaderTransfer,
+		raftpb.NoOP, raftpb.Ping, raftpb.Pong, raftpb.Propose, raftpb.Replicate, raftpb.ReplicateResp,
+		raftpb.RequestVote, raftpb.RequestVoteResp,
+		raftpb.Heartbeat, raftpb.HeartbeatResp, raftpb.ReadIndex, raftpb.ReadIndexResp, raftpb.Quiesce,
+		raftpb.SnapshotReceived, raftpb.LeaderTransfer,
 		raftpb.TimeoutNow, raftpb.RateLimit, raftpb.RequestPreVote, raftpb.RequestPreVoteResp,
 	} {
 		t[x] = true

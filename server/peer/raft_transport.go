@@ -19,7 +19,9 @@ func (m *Transport) RaftTransport() config.TransportFactory { return raftTranspo
 type raftTransportFactory struct{ m *Transport }
 
 // Create is called by the engine when it opens.
-func (f raftTransportFactory) Create(cfg config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler) raftio.ITransport {
+func (f raftTransportFactory) Create(
+	cfg config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler,
+) raftio.ITransport {
 	return &raftTransport{m: f.m, address: normalize(cfg.RaftAddress), messages: messages, chunks: chunks}
 }
 

@@ -85,7 +85,8 @@ func (m *Transport) Send(address string, kind uint8, payload []byte) {
 func (m *Transport) Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error) {
 	address = normalize(address)
 	if len(body) > m.cfg.Limits.Payload {
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "body of a call has %d bytes; at most %d are allowed", len(body), m.cfg.Limits.Payload)
+		return nil, protocol.Errorf(protocol.StatusBadRequest,
+			"body of a call has %d bytes; at most %d are allowed", len(body), m.cfg.Limits.Payload)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -181,7 +182,8 @@ func (m *Transport) senderFor(address string) (*sender, error) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "%v", err)
 	}
 	if len(m.senders) >= m.cfg.Limits.Peers {
-		return nil, protocol.Errorf(protocol.StatusOverloaded, "calls to %d instances are in progress, the limit; retry later", len(m.senders))
+		return nil, protocol.Errorf(protocol.StatusOverloaded,
+			"calls to %d instances are in progress, the limit; retry later", len(m.senders))
 	}
 	p := &sender{m: m, address: address, wake: make(chan struct{}, 1), calls: make(map[uint64]*pendingCall)}
 	m.senders[address] = p
@@ -199,7 +201,8 @@ func (p *sender) enqueue(o outgoingFrame) (id uint64, err error) {
 		return 0, errSenderClosed
 	}
 	if len(p.queue) >= l.QueueMessages || len(p.queue) > 0 && p.bytes+o.size() > l.QueueBytes {
-		return 0, protocol.Errorf(protocol.StatusOverloaded, "%d messages of %d bytes wait to be sent to the instance at %s, and at most %d of %d bytes may; retry later",
+		return 0, protocol.Errorf(protocol.StatusOverloaded,
+			"%d messages of %d bytes wait to be sent to the instance at %s, and at most %d of %d bytes may; retry later",
 			len(p.queue), p.bytes, p.address, l.QueueMessages, l.QueueBytes)
 	}
 	if o.call != nil {

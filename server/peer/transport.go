@@ -57,7 +57,8 @@ func New(cfg Config) (*Transport, error) {
 	}
 	m := &Transport{
 		cfg: cfg, log: cfg.Logger, key: keyOf(token), snapshotRate: newRate(cfg.Limits.SnapshotRate),
-		conns: make(map[*conn]struct{}), senders: make(map[string]*sender), sharedConns: make(map[string]*sharedConn), nextDial: make(map[string]time.Time), exits: exitChecks{busy: make(map[string]bool)},
+		conns: make(map[*conn]struct{}), senders: make(map[string]*sender),
+		sharedConns: make(map[string]*sharedConn), nextDial: make(map[string]time.Time), exits: exitChecks{busy: make(map[string]bool)},
 		localCalls: make(chan struct{}, cfg.Limits.Handlers),
 	}
 	m.cfg.Token = nil

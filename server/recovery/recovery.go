@@ -86,7 +86,8 @@ func Open(ctx context.Context, folders []string, work string, acceptLoss bool, l
 			s.cluster = f.id.Cluster
 		}
 		if f.id.Cluster != s.cluster {
-			return s, fmt.Errorf("data folder %q is of cluster %s, and %q of %s; give folders of one cluster", dir, f.id.Cluster, folders[0], s.cluster)
+			return s, fmt.Errorf("data folder %q is of cluster %s, and %q of %s; give folders of one cluster",
+				dir, f.id.Cluster, folders[0], s.cluster)
 		}
 	}
 	if logs, l := s.newest(replica.MetaShard); logs != nil {

@@ -74,7 +74,8 @@ func (c *Conn) CheckLimit(session uint64, limit int) *protocol.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bindings.len() >= limit && c.bindings.get(session) == nil {
-		return protocol.Errorf(protocol.StatusOverloaded, "connection has %d sessions, the limit of sessions per connection; open another connection", limit)
+		return protocol.Errorf(protocol.StatusOverloaded,
+			"connection has %d sessions, the limit of sessions per connection; open another connection", limit)
 	}
 	return nil
 }

@@ -83,5 +83,6 @@ func (t *Signer) Verify(b []byte, current, previous *meta.Key, identity string) 
 	if string(b[ticketHead+1:signed]) != identity {
 		return Ticket{}, bad
 	}
-	return Ticket{Session: binary.BigEndian.Uint64(b[9:]), Node: binary.BigEndian.Uint64(b[17:]), Epoch: binary.BigEndian.Uint64(b[25:])}, nil
+	return Ticket{Session: binary.BigEndian.Uint64(b[9:]), Node: binary.BigEndian.Uint64(b[17:]),
+		Epoch: binary.BigEndian.Uint64(b[25:])}, nil
 }

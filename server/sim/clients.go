@@ -354,7 +354,8 @@ func (w *simulation) clientStep(i int) {
 	if r.Stop && !c.stopping {
 		c.stopping = true
 		body := (&protocol.SessionStop{Session: c.session, Epoch: c.epoch}).AppendBody(nil)
-		w.request(c, w.ownerOf(c.home()).leader, 0, shard.Command{Kind: shard.CmdSessionStop, Node: node, Epoch: c.epoch, Body: body}, func(shard.Event) {})
+		w.request(c, w.ownerOf(c.home()).leader, 0,
+			shard.Command{Kind: shard.CmdSessionStop, Node: node, Epoch: c.epoch, Body: body}, func(shard.Event) {})
 		w.counts["stop sent"]++
 	}
 	if r.State == sessionstate.Expired {
@@ -382,7 +383,8 @@ func (w *simulation) start(c *client) {
 	}
 	c.starting = true
 	k, sent := w.dialHome(c)
-	body := (&protocol.SessionStart{Node: node, CreateID: c.create[:], Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
+	body := (&protocol.SessionStart{Node: node, CreateID: c.create[:], Key: c.key[:], Timeout: w.timeout,
+		Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
 	// An unanswered start is left to expire, and another client takes its place.
 	w.after(3_000, func() { c.dead = c.dead || c.session == 0 })
 	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: node, Body: body}, func(x shard.Event) {
@@ -410,7 +412,8 @@ func (w *simulation) begin(c *client, k *clientConn, sent time.Duration, x *shar
 
 // requestAttach asks the home shard to attach a session under the client's epoch.
 func (w *simulation) requestAttach(c *client, k *clientConn, session uint64, done func(shard.Event)) {
-	body := (&protocol.SessionAttach{Session: session, Node: node, Epoch: c.epoch, Key: c.key[:], Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
+	body := (&protocol.SessionAttach{Session: session, Node: node, Epoch: c.epoch, Key: c.key[:],
+		Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
 	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, done)
 }
 
@@ -555,7 +558,8 @@ func (w *simulation) ask(c *client, i int, o op) {
 
 func (w *simulation) acquire(c *client, i int, seq, count, timeout uint64) {
 	x := protocol.Acquire{
-		Head: c.head(seq), Name: []byte(semaphores[i].name), Count: count, Timeout: timeout, Ephemeral: semaphores[i].limit == protocol.Forever,
+		Head: c.head(seq), Name: []byte(semaphores[i].name), Count: count, Timeout: timeout,
+		Ephemeral: semaphores[i].limit == protocol.Forever,
 	}
 	w.ask(c, i, op{kind: shard.CmdAcquire, seq: seq, count: count, body: x.AppendBody(nil)})
 }

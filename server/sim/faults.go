@@ -47,8 +47,10 @@ const (
 )
 
 var faultNames = [faultsCount]string{
-	"elect", "transfer", "transfer-fails", "pause", "isolate", "crash", "crash-midway", "snapshot", "lag", "lose-message", "duplicate-message", "delay-message", "barrier-fails", "not-proposed", "lose-proposal", "delay-proposal", "move-bucket",
-	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies", "client-stops", "conn-lost", "same-epoch", "acquire", "exclusive", "wait",
+	"elect", "transfer", "transfer-fails", "pause", "isolate", "crash", "crash-midway", "snapshot", "lag",
+	"lose-message", "duplicate-message", "delay-message", "barrier-fails", "not-proposed", "lose-proposal", "delay-proposal", "move-bucket",
+	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies",
+	"client-stops", "conn-lost", "same-epoch", "acquire", "exclusive", "wait",
 	"release", "cancel-wait", "stale-map", "restore", "restore-twice", "remove-shard",
 }
 

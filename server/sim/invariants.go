@@ -28,7 +28,8 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 			}
 		case shard.EventAcquireResult, shard.EventLeaseLost:
 			if at := w.ended[x.Session]; at != 0 && s.wasActive[protocol.SessionBucket(x.Session)] && x.Status != protocol.StatusSessionExpired {
-				w.fail("shard %d tells session %s, which ended at %d there, about %s: %v %v", s.id, sessionName(x.Session), at-begin, x.Name, x.Kind, x.Status)
+				w.fail("shard %d tells session %s, which ended at %d there, about %s: %v %v",
+					s.id, sessionName(x.Session), at-begin, x.Name, x.Kind, x.Status)
 			}
 		}
 	}
@@ -78,9 +79,11 @@ func (s *raftGroup) afterTakeOver(before []sessionState) {
 		case v.Attached:
 			w.fail("session %s is attached to a new leader", sessionName(x.session))
 		case !x.attached && v.Deadline != x.deadline:
-			w.fail("a change of leader moves the deadline of session %s, which was detached, from %d to %d", sessionName(x.session), x.deadline, v.Deadline)
+			w.fail("a change of leader moves the deadline of session %s, which was detached, from %d to %d",
+				sessionName(x.session), x.deadline, v.Deadline)
 		case x.attached && (v.Deadline < least || v.Deadline > most):
-			w.fail("a change of leader gives session %s, which was attached, until %d, want %d to %d", sessionName(x.session), v.Deadline, least, most)
+			w.fail("a change of leader gives session %s, which was attached, until %d, want %d to %d",
+				sessionName(x.session), v.Deadline, least, most)
 		}
 	}
 	s.handingOver = false
@@ -143,7 +146,8 @@ func (w *simulation) checkEnd(x *shard.Event) {
 		w.counts["expired"]++
 		for _, c := range w.clients {
 			if c.session == x.Session && w.believes(c) {
-				w.fail("session %s expired, and its client relies on it for another %v", sessionName(x.Session), c.validity.Deadline()-w.clock(c))
+				w.fail("session %s expired, and its client relies on it for another %v",
+					sessionName(x.Session), c.validity.Deadline()-w.clock(c))
 			}
 		}
 	} else {
@@ -250,7 +254,8 @@ func (w *simulation) checkHoldings() {
 			if !slices.ContainsFunc(out.Owners, func(o protocol.Owner) bool {
 				return o.Session == c.session && o.OrderID == t.held && o.Count == t.count
 			}) {
-				w.fail("%s of the living session %s, token %d, is not held any more in shard %d", semaphores[i].name, sessionName(c.session), t.held, s.id)
+				w.fail("%s of the living session %s, token %d, is not held any more in shard %d",
+					semaphores[i].name, sessionName(c.session), t.held, s.id)
 			}
 		}
 	}

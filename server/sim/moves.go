@@ -96,7 +96,8 @@ func (w *simulation) stepMove() {
 			for i := uint32(0); i < buckets && w.surplus != nil && w.ownerOf(b) != w.surplus; i++ {
 				b = (b + 1) % buckets
 			}
-			v = &move{bucket: b, epoch: w.routes.epoch[b] + 1, from: w.ownerOf(b), to: w.shards[w.pick(MoveBucket, 2, shards)], phase: "freeze"}
+			v = &move{bucket: b, epoch: w.routes.epoch[b] + 1, from: w.ownerOf(b),
+				to: w.shards[w.pick(MoveBucket, 2, shards)], phase: "freeze"}
 			if v.to != v.from && v.to != w.surplus {
 				w.move = v
 			}

@@ -93,7 +93,8 @@ func Run(o Options) (res Result) {
 
 func newWorld(o Options) *simulation {
 	w := &simulation{
-		o: o, now: begin, off: o.Off, counts: map[string]int{}, ended: map[uint64]uint64{}, sessions: map[uint64]*client{}, conns: map[uint64]*clientConn{},
+		o: o, now: begin, off: o.Off, counts: map[string]int{}, ended: map[uint64]uint64{},
+		sessions: map[uint64]*client{}, conns: map[uint64]*clientConn{},
 		tokens: map[string]uint64{}, trace: fnv.New64a(),
 	}
 	r := rand.New(rand.NewPCG(o.Seed, 0))

@@ -74,7 +74,9 @@ func (w *simulation) bootstrap() {
 		w.appliedRevision[i] = 1
 		for b := range uint32(buckets) {
 			if w.routes.owner[b] == s.id {
-				s.commit(s.leader, shard.Command{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: buckets, First: b, Count: 1})})
+				s.commit(s.leader,
+					shard.Command{Kind: shard.CmdBuckets,
+						Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: buckets, First: b, Count: 1})})
 			}
 		}
 	}

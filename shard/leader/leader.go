@@ -238,7 +238,8 @@ func New(cfg Config) *Leader {
 func (l *Leader) Start(now, epoch, logTime uint64, remotes []uint64) {
 	l.Stop()
 	// Reset everything except what the driver may still refer to, or has not taken.
-	*l = Leader{cfg: l.cfg, stats: l.stats, ready: l.ready, taken: l.taken, barrier: barrierState{number: l.barrier.number}, lastID: l.lastID}
+	*l = Leader{cfg: l.cfg, stats: l.stats, ready: l.ready, taken: l.taken,
+		barrier: barrierState{number: l.barrier.number}, lastID: l.lastID}
 	l.epoch = epoch
 	l.clock.start(now, logTime)
 	l.leaderSince, l.unconfirmedSince, l.tickAt, l.limiter = now, now, now, rateLimiter{MaxExpiries, now}

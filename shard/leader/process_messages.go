@@ -77,7 +77,8 @@ type ProcessDelivery struct {
 // Message returns the delivery in its wire form.
 func (d *ProcessDelivery) Message(out *protocol.ProcessMessage) {
 	*out = protocol.ProcessMessage{
-		Session: d.To, Name: d.Name, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch, Number: d.Number, Low: d.Low, Payload: d.Payload,
+		Session: d.To, Name: d.Name, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch,
+		Number: d.Number, Low: d.Low, Payload: d.Payload,
 	}
 }
 
@@ -143,7 +144,8 @@ func (p *Processes) updatePending(r *processRelay) {
 }
 
 var (
-	errTooMuchPending = protocol.Errorf(protocol.StatusOverloaded, "the messages that wait for replies in this shard have the limit of %d MiB; send it again later", MaxPending>>20)
+	errTooMuchPending = protocol.Errorf(protocol.StatusOverloaded,
+		"the messages that wait for replies in this shard have the limit of %d MiB; send it again later", MaxPending>>20)
 )
 
 // checkRoom returns an error if so many more bytes exceed a limit.

@@ -31,6 +31,7 @@ import (
 // come back together. After a planned one it does not hold: those attaches take the way through the
 // log.
 func MayAttachUnlogged(v *shard.SessionView, m *protocol.SessionAttach, furthest, age uint64) bool {
-	return !v.Attached && v.Node == m.Node && m.Epoch == v.Epoch+1 && m.Nonce == v.Nonce && m.Timeout == v.Timeout && m.Description == v.Description &&
+	return !v.Attached && v.Node == m.Node && m.Epoch == v.Epoch+1 && m.Nonce == v.Nonce &&
+		m.Timeout == v.Timeout && m.Description == v.Description &&
 		v.Deadline >= furthest+age+v.Timeout
 }

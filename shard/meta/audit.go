@@ -52,7 +52,8 @@ func Audit(before, after *State, index uint64) []AuditEvent {
 			add("change_target_state", SeverityLow, i.Target.String(), "target state of instance `%s` changed to %s", i.Name, i.Target)
 		}
 		if old.Current != i.Current {
-			add("change_current_state", SeverityMedium, i.Current.String(), "current state of instance `%s` changed to %s", i.Name, i.Current)
+			add("change_current_state", SeverityMedium, i.Current.String(),
+				"current state of instance `%s` changed to %s", i.Name, i.Current)
 		}
 		if known && old.Replicaset != i.Replicaset {
 			from, _ := before.Replicaset(old.Replicaset)

@@ -125,7 +125,8 @@ func (c *Bootstrap) apply(s *State) Result {
 	case len(c.Shards) > 0 && (c.Shards[0] == 0 || c.Shards[len(c.Shards)-1] > MaxShardID || !strictlyAscending(c.Shards)):
 		return refuse(protocol.StatusBadRequest, "ids of data shards rise from 1 up to %d at most", uint64(MaxShardID))
 	case c.Buckets < uint32(len(c.Shards)) || c.Buckets > MaxBuckets:
-		return refuse(protocol.StatusBadRequest, "%d buckets for %d shards; give at least one to each, and %d at most in all", c.Buckets, len(c.Shards), MaxBuckets)
+		return refuse(protocol.StatusBadRequest,
+			"%d buckets for %d shards; give at least one to each, and %d at most in all", c.Buckets, len(c.Shards), MaxBuckets)
 	}
 	if res := c.makeTiers(s); res.Status != protocol.StatusOK {
 		return res
@@ -139,7 +140,8 @@ func (c *Bootstrap) apply(s *State) Result {
 	s.cluster, s.clusterName, s.clusterVersion = c.Cluster, c.ClusterName, c.Version
 	s.keys = [2]Key{{ID: 1, Secret: c.Secret}}
 	s.instances = []Instance{{
-		ID: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress, Replicaset: replicaset, Domain: c.Domain, Version: c.Version,
+		ID: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress,
+		Replicaset: replicaset, Domain: c.Domain, Version: c.Version,
 		Current: InstanceState{Online, 1}, Target: InstanceState{Online, 1}, Reason: ReasonJoin, ChangedAt: c.Wall, Revision: s.revision,
 	}}
 	own := &s.tiers[0]
@@ -185,14 +187,17 @@ func (c *Bootstrap) makeTiers(s *State) Result {
 			spec.ShardsPerReplicaset = DefaultShardsPerReplicaset
 		}
 		if spec.Buckets > MaxBuckets || spec.ShardsPerReplicaset > MaxShards || (spec.Buckets > 0 && spec.Buckets < spec.ShardsPerReplicaset) {
-			return refuse(protocol.StatusBadRequest, "tier %s: %d buckets for %d shards per replicaset; give at least one bucket to each, and %d at most in all",
+			return refuse(protocol.StatusBadRequest,
+				"tier %s: %d buckets for %d shards per replicaset; give at least one bucket to each, and %d at most in all",
 				spec.Name, spec.Buckets, spec.ShardsPerReplicaset, MaxBuckets)
 		}
 		if spec.ReplicationFactor > maxReplicationFactor {
-			return refuse(protocol.StatusBadRequest, "tier %s: replication factor is %d; choose 1 to %d", spec.Name, spec.ReplicationFactor, maxReplicationFactor)
+			return refuse(protocol.StatusBadRequest, "tier %s: replication factor is %d; choose 1 to %d",
+				spec.Name, spec.ReplicationFactor, maxReplicationFactor)
 		}
 		t := Tier{
-			ID: uint8(i), Name: spec.Name, Buckets: spec.Buckets, ReplicationFactor: max(1, spec.ReplicationFactor), ShardsPerReplicaset: spec.ShardsPerReplicaset,
+			ID: uint8(i), Name: spec.Name, Buckets: spec.Buckets,
+			ReplicationFactor: max(1, spec.ReplicationFactor), ShardsPerReplicaset: spec.ShardsPerReplicaset,
 			CanVote: spec.CanVote,
 		}
 		if t.Buckets > 0 {
@@ -259,9 +264,11 @@ func (c *Bootstrap) restore(s *State) Result {
 	case c.Cluster == m.cluster:
 		return refuse(protocol.StatusBadRequest, "a restored cluster is another one; give it an id of its own")
 	case c.Buckets != m.tiers[0].Buckets || c.Buckets == 0:
-		return refuse(protocol.StatusBadRequest, "the cluster that is to be restored has %d buckets in its first tier, this one has %d; give it as many", m.tiers[0].Buckets, c.Buckets)
+		return refuse(protocol.StatusBadRequest,
+			"the cluster that is to be restored has %d buckets in its first tier, this one has %d; give it as many", m.tiers[0].Buckets, c.Buckets)
 	case c.ReplicationFactor > 1:
-		return refuse(protocol.StatusBadRequest, "a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
+		return refuse(protocol.StatusBadRequest,
+			"a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
 	case m.nextNode > maxCounter-restoredAhead || c.RestoredEpoch > maxCounter || len(m.moves) > 0:
 		return refuse(protocol.StatusBadRequest, "the cluster that is to be restored was moving buckets; take another backup")
 	}
@@ -269,15 +276,18 @@ func (c *Bootstrap) restore(s *State) Result {
 		for _, run := range t.Runs {
 			switch {
 			case t.ID != 0:
-				return refuse(protocol.StatusBadRequest, "the cluster that is to be restored has data in tier %s too; only the first tier's can be restored", t.Name)
+				return refuse(protocol.StatusBadRequest,
+					"the cluster that is to be restored has data in tier %s too; only the first tier's can be restored", t.Name)
 			case run.Epoch >= c.RestoredEpoch:
-				return refuse(protocol.StatusBadRequest, "bucket epoch %d is not above that of the cluster that is to be restored", c.RestoredEpoch)
+				return refuse(protocol.StatusBadRequest,
+					"bucket epoch %d is not above that of the cluster that is to be restored", c.RestoredEpoch)
 			}
 		}
 	}
 	for _, n := range m.nodes.all() {
 		if n.Tier != 0 {
-			return refuse(protocol.StatusBadRequest, "node %s is of another tier than the first; only the first tier can be restored", n.Path)
+			return refuse(protocol.StatusBadRequest,
+				"node %s is of another tier than the first; only the first tier can be restored", n.Path)
 		}
 	}
 	s.nodes, s.ids, s.pending, s.withQuota, s.nextNode = m.nodes, m.ids, m.pending, m.withQuota, m.nextNode+restoredAhead

@@ -75,7 +75,8 @@ func (c *InstanceUpdate) apply(s *State) Result {
 	case c.Target == Expelled && i.Target.Variant == Expelled:
 		return Result{Revision: unchanged, Instance: i.ID}
 	case i.Expelled():
-		return refuse(protocol.StatusPreconditionFailed, "cannot update expelled instance `%s`; to join again, start with an empty folder", i.Name)
+		return refuse(protocol.StatusPreconditionFailed,
+			"cannot update expelled instance `%s`; to join again, start with an empty folder", i.Name)
 	case c.Target == Offline && i.Target.Variant != Online:
 		return Result{Revision: unchanged, Instance: i.ID} // Expelled stays
 	case c.Expected != 0 && c.Expected != i.Revision:
@@ -125,7 +126,8 @@ func (c *InstanceUpdate) applyStart(s *State, i *Instance) Result {
 // mayExpel refuses an expel that is not allowed.
 func (s *State) mayExpel(i *Instance, force bool) Result {
 	if !s.votersRemain(func(o *Instance) bool { return o.ID == i.ID }) {
-		return refuse(protocol.StatusPreconditionFailed, "instance '%s' is the only one that is left, or that may vote; let another one join first", i.Name)
+		return refuse(protocol.StatusPreconditionFailed,
+			"instance '%s' is the only one that is left, or that may vote; let another one join first", i.Name)
 	}
 	if force {
 		return Result{}
@@ -134,7 +136,8 @@ func (s *State) mayExpel(i *Instance, force bool) Result {
 		if v == Offline {
 			v = i.Target.Variant
 		}
-		return refuse(protocol.StatusPreconditionFailed, "attempt to expel instance '%s' which is not Offline, but %s; stop it first%s", i.Name, v, forceHint)
+		return refuse(protocol.StatusPreconditionFailed,
+			"attempt to expel instance '%s' which is not Offline, but %s; stop it first%s", i.Name, v, forceHint)
 	}
 	if s.leadsShards(i.ID) {
 		return refuse(protocol.StatusPreconditionFailed,
@@ -192,7 +195,8 @@ func (c *InstanceCurrent) apply(s *State) Result {
 		return refuse(protocol.StatusAborted, "instance %d shall be %s, not %s; look again and retry", i.ID, i.Target, c.State)
 	}
 	if c.State.Variant == Expelled {
-		alone := !slices.ContainsFunc(s.instances, func(o Instance) bool { return o.Replicaset == i.Replicaset && o.ID != i.ID && !o.Expelled() })
+		alone := !slices.ContainsFunc(s.instances,
+			func(o Instance) bool { return o.Replicaset == i.Replicaset && o.ID != i.ID && !o.Expelled() })
 		switch {
 		case s.hasMetaVote(i.ID):
 			return refuse(protocol.StatusAborted, "instance %d still votes in the meta shard", i.ID)

@@ -71,7 +71,8 @@ func (s *State) checkTier(t *Tier) error {
 	if t.ID >= MaxTiers || t.Buckets > MaxBuckets {
 		return broken("tier %d or its %d buckets do not fit into session ids", t.ID, t.Buckets)
 	}
-	if t.ReplicationFactor < 1 || t.ReplicationFactor > maxReplicationFactor || t.ShardsPerReplicaset < 1 || t.ShardsPerReplicaset > MaxShards ||
+	if t.ReplicationFactor < 1 || t.ReplicationFactor > maxReplicationFactor || t.ShardsPerReplicaset < 1 ||
+		t.ShardsPerReplicaset > MaxShards ||
 		(t.Bootstrapped && t.Buckets == 0) {
 		return broken("tier %d has replication factor %d and %d shards per replicaset", t.ID, t.ReplicationFactor, t.ShardsPerReplicaset)
 	}

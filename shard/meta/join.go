@@ -55,7 +55,8 @@ func (c *Join) apply(s *State) Result {
 	case !canonical(c.Domain):
 		return badDomain()
 	case c.Cluster != "" && c.Cluster != s.cluster && c.Cluster != s.clusterName:
-		return refuse(protocol.StatusPreconditionFailed, "cluster mismatch: the instance wants to join %q, but this is %q; check its peers and its cluster's name",
+		return refuse(protocol.StatusPreconditionFailed,
+			"cluster mismatch: the instance wants to join %q, but this is %q; check its peers and its cluster's name",
 			c.Cluster, clusterLabel(s))
 	}
 	if res := s.checkVersion(c.Version, c.LastOfPreviousMajor, 0); res.Status != protocol.StatusOK {
@@ -79,7 +80,8 @@ func (c *Join) apply(s *State) Result {
 		return res
 	}
 	if _, taken := s.InstanceByName(c.Name); taken && c.Name != "" {
-		return refuse(protocol.StatusAlreadyExists, "`%s` is already joined; give the new instance another name, or expel that one first", c.Name)
+		return refuse(protocol.StatusAlreadyExists,
+			"`%s` is already joined; give the new instance another name, or expel that one first", c.Name)
 	}
 	if other, taken := s.raftAddressTaken(c.RaftAddress, 0); taken {
 		return addressTaken(c.RaftAddress, other)
@@ -119,9 +121,11 @@ func (c *Join) repeat(s *State, i *Instance) Result {
 	differs := ""
 	switch {
 	case i.Expelled():
-		return refuse(protocol.StatusPreconditionFailed, "instance `%s` is expelled from the cluster; to join again, start with an empty folder", i.Name)
+		return refuse(protocol.StatusPreconditionFailed,
+			"instance `%s` is expelled from the cluster; to join again, start with an empty folder", i.Name)
 	case i.Current.Variant != Offline || i.Target.Variant != Offline:
-		return refuse(protocol.StatusAlreadyExists, "instance `%s` with this uuid is not in Offline state, but %s, to be %s; each instance needs a folder of its own",
+		return refuse(protocol.StatusAlreadyExists,
+			"instance `%s` with this uuid is not in Offline state, but %s, to be %s; each instance needs a folder of its own",
 			i.Name, i.Current, i.Target)
 	case c.Name != "" && c.Name != i.Name:
 		differs = "name"
@@ -155,10 +159,12 @@ func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
 			return Replicaset{Name: c.Replicaset}, Result{}
 		case set.Tier != t.ID:
 			own, _ := s.Tier(set.Tier)
-			return set, refuse(protocol.StatusPreconditionFailed, "tier mismatch: the instance is of tier %s, but replicaset %s of tier %s; choose another replicaset",
+			return set, refuse(protocol.StatusPreconditionFailed,
+				"tier mismatch: the instance is of tier %s, but replicaset %s of tier %s; choose another replicaset",
 				t.Name, set.Name, own.Name)
 		case set.Phase == ToBeExpelled:
-			return set, refuse(protocol.StatusPreconditionFailed, "cannot join replicaset which is being expelled; choose another one than %s", set.Name)
+			return set, refuse(protocol.StatusPreconditionFailed,
+				"cannot join replicaset which is being expelled; choose another one than %s", set.Name)
 		}
 		return set, Result{}
 	}
@@ -213,10 +219,12 @@ func (s *State) checkVersion(v, lastOfPreviousMajor Version, self uint64) Result
 	fits := v.Major == c.Major && v.Minor >= c.Minor && v.Minor-c.Minor <= 1
 	if v.Major > c.Major && v.Major-c.Major == 1 {
 		// Only the newer binary knows which version was the last one before it.
-		fits = lastOfPreviousMajor.Major == c.Major && lastOfPreviousMajor.compareMinor(c) == 0 && lastOfPreviousMajor != (Version{}) && v.Minor <= 1
+		fits = lastOfPreviousMajor.Major == c.Major && lastOfPreviousMajor.compareMinor(c) == 0 &&
+			lastOfPreviousMajor != (Version{}) && v.Minor <= 1
 	}
 	if !fits {
-		return refuse(protocol.StatusPreconditionFailed, "version %s does not go with the cluster's version %s; use %d.%d or the version that follows it",
+		return refuse(protocol.StatusPreconditionFailed,
+			"version %s does not go with the cluster's version %s; use %d.%d or the version that follows it",
 			v, c, c.Major, c.Minor)
 	}
 	seen := []Version{v}
@@ -250,7 +258,8 @@ func (s *State) checkDomainKeys(domain []Label) Result {
 		return Result{}
 	}
 	slices.Sort(missing)
-	return refuse(protocol.StatusPreconditionFailed, "missing failure domain names: %s; every instance must have those that another one has",
+	return refuse(protocol.StatusPreconditionFailed,
+		"missing failure domain names: %s; every instance must have those that another one has",
 		strings.Join(slices.Compact(missing), ", "))
 }
 
@@ -265,7 +274,8 @@ func (s *State) raftAddressTaken(address string, self uint64) (string, bool) {
 }
 
 func addressTaken(address, other string) Result {
-	return refuse(protocol.StatusAlreadyExists, "raft address %s is that of instance `%s`; expel it first if it is gone for good", address, other)
+	return refuse(protocol.StatusAlreadyExists,
+		"raft address %s is that of instance `%s`; expel it first if it is gone for good", address, other)
 }
 
 // makeRoom forgets the oldest expelled instance and replicaset when there is no room for another.

@@ -148,7 +148,8 @@ func (c *MoveBegin) apply(s *State) Result {
 	case len(s.moves) >= maxMoves:
 		return refuse(protocol.StatusAborted, "there are %d moves under way; wait until one has ended", maxMoves)
 	}
-	s.moves = slices.Insert(slices.Clone(s.moves), at, Move{Tier: c.Tier, First: c.First, Count: c.Count, From: from, To: c.To, Epoch: epoch + 1, Phase: Moving})
+	s.moves = slices.Insert(slices.Clone(s.moves), at,
+		Move{Tier: c.Tier, First: c.First, Count: c.Count, From: from, To: c.To, Epoch: epoch + 1, Phase: Moving})
 	return Result{Version: epoch + 1}
 }
 

@@ -192,7 +192,8 @@ func (c *NodeDrop) apply(s *State) Result {
 		if below.Phase == Dropping {
 			return changeInProgress(below)
 		}
-		return refuse(protocol.StatusPreconditionFailed, "coordination node %s has nodes below it, %s for one; drop them first", c.Path, below.Path)
+		return refuse(protocol.StatusPreconditionFailed,
+			"coordination node %s has nodes below it, %s for one; drop them first", c.Path, below.Path)
 	}
 	n := *old
 	n.Phase = Dropping

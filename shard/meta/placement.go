@@ -32,7 +32,8 @@ func (c *ShardsCreate) apply(s *State) Result {
 	case slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Replicaset == set.ID }):
 		return Result{Revision: unchanged}
 	case t.Buckets == 0 || set.Phase >= ToBeExpelled:
-		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s, or of a tier without data; it gets no shards", set.Name, set.Phase)
+		return refuse(protocol.StatusPreconditionFailed,
+			"replicaset %s is %s, or of a tier without data; it gets no shards", set.Name, set.Phase)
 	case !ok || i.Replicaset != set.ID || i.Expelled():
 		return notMember(c.Instance, &set)
 	}
@@ -46,7 +47,8 @@ func notMember(instance uint64, set *Replicaset) Result {
 // addShards gives a replicaset new shards that a member founds.
 func (s *State) addShards(set *Replicaset, founder uint64, count uint32) Result {
 	if len(s.shards)+int(count) > MaxShards || s.nextShard+uint64(count) > MaxShardID {
-		return refuse(protocol.StatusPreconditionFailed, "the cluster has %d data shards, there is no room for %d more; expel a replicaset first", len(s.shards), count)
+		return refuse(protocol.StatusPreconditionFailed,
+			"the cluster has %d data shards, there is no room for %d more; expel a replicaset first", len(s.shards), count)
 	}
 	s.shards = slices.Clone(s.shards)
 	for range count {
@@ -158,7 +160,8 @@ func (c *ReplicaTarget) apply(s *State) Result {
 	case r.TargetRole == RoleNone:
 		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s is on its way out; add a new one when it is gone", c.Replica, &x)
 	case c.TargetRole != RoleNone && c.TargetRole < r.TargetRole:
-		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s cannot become less than it is to be; remove it and add a new one", c.Replica, &x)
+		return refuse(protocol.StatusPreconditionFailed,
+			"replica %d of %s cannot become less than it is to be; remove it and add a new one", c.Replica, &x)
 	case c.TargetRole == RoleNone:
 		stays := func(o Replica) bool {
 			return o.Replica != c.Replica && o.Role == RoleVoter && o.TargetRole == RoleVoter

@@ -56,7 +56,8 @@ func (c *InstanceReassign) apply(s *State) Result {
 	}
 	for _, m := range members {
 		if Intersect(m.Domain, i.Domain) {
-			return refuse(protocol.StatusPreconditionFailed, "instance '%s' shares a failure domain with '%s' of replicaset %s", i.Name, m.Name, to.Name)
+			return refuse(protocol.StatusPreconditionFailed,
+				"instance '%s' shares a failure domain with '%s' of replicaset %s", i.Name, m.Name, to.Name)
 		}
 	}
 	i.Replicaset = to.ID

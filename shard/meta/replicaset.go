@@ -189,9 +189,11 @@ func (c *ReplicasetIsExpelled) apply(s *State) Result {
 	case set.Phase == ReplicasetExpelled:
 		return Result{Revision: unchanged}
 	case set.Phase != ToBeExpelled:
-		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s, not to be expelled; expel its instances first", set.Name, set.Phase)
+		return refuse(protocol.StatusPreconditionFailed,
+			"replicaset %s is %s, not to be expelled; expel its instances first", set.Name, set.Phase)
 	case !s.votersRemain(func(i *Instance) bool { return i.Replicaset == set.ID }):
-		return refuse(protocol.StatusPreconditionFailed, "nobody who may vote is left without replicaset %s; let another instance join first", set.Name)
+		return refuse(protocol.StatusPreconditionFailed,
+			"nobody who may vote is left without replicaset %s; let another instance join first", set.Name)
 	}
 	if s.ownsBuckets(&set) {
 		return refuse(protocol.StatusAborted, "replicaset %s still has buckets", set.Name)

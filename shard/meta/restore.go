@@ -23,7 +23,8 @@ func Restore(r io.Reader) (*Machine, error) {
 		return nil, errors.New("these bytes are no snapshot of a meta shard; check which file is restored")
 	}
 	if v := intro[len(snapshotMagic)]; v != FormatVersion {
-		return nil, fmt.Errorf("the snapshot of the meta shard has format version %d, this binary reads %d; run the version that wrote it", v, FormatVersion)
+		return nil, fmt.Errorf(
+			"the snapshot of the meta shard has format version %d, this binary reads %d; run the version that wrote it", v, FormatVersion)
 	}
 	in := restorer{in: r}
 	for !in.ended {

@@ -89,9 +89,11 @@ func (s *State) mayHaveShards(t *Tier, shards uint32) Result {
 	case shards == 0 || shards > MaxShards:
 		return refuse(protocol.StatusBadRequest, "%d shards per replicaset; choose 1 to %d", shards, MaxShards)
 	case t.Buckets < shards:
-		return refuse(protocol.StatusPreconditionFailed, "tier %s has %d buckets, fewer than %d shards; choose fewer shards", t.Name, t.Buckets, shards)
+		return refuse(protocol.StatusPreconditionFailed,
+			"tier %s has %d buckets, fewer than %d shards; choose fewer shards", t.Name, t.Buckets, shards)
 	case shards > t.ShardsPerReplicaset && int(shards) > most:
-		return refuse(protocol.StatusPreconditionFailed, "the cluster may have %d data shards in all, so a replicaset of tier %s may have %d; choose fewer", MaxShards, t.Name, most)
+		return refuse(protocol.StatusPreconditionFailed,
+			"the cluster may have %d data shards in all, so a replicaset of tier %s may have %d; choose fewer", MaxShards, t.Name, most)
 	}
 	return Result{}
 }

@@ -55,7 +55,8 @@ func check(p *Process) error {
 		switch {
 		case e.Epoch <= last || e.Epoch > r.epoch:
 			return fmt.Errorf("round %d of the history is out of order", e.Epoch)
-		case e.Outcome < protocol.RoundCompleted || e.Outcome > protocol.RoundFailed || len(e.Text) > protocol.MaxProcessText || !utf8.ValidString(e.Text):
+		case e.Outcome < protocol.RoundCompleted || e.Outcome > protocol.RoundFailed ||
+			len(e.Text) > protocol.MaxProcessText || !utf8.ValidString(e.Text):
 			return fmt.Errorf("round %d of the history is not valid", e.Epoch)
 		}
 		last = e.Epoch
@@ -69,7 +70,8 @@ func checkMembers(p *Process, running, decided bool) error {
 	order, waiting, coordinators := uint64(0), 0, 0
 	for _, m := range p.members {
 		switch {
-		case m.session == 0 || len(m.key) > protocol.MaxProcessKey || len(m.identity) > MaxIdentity || len(m.data) > protocol.MaxProcessData:
+		case m.session == 0 || len(m.key) > protocol.MaxProcessKey || len(m.identity) > MaxIdentity ||
+			len(m.data) > protocol.MaxProcessData:
 			return fmt.Errorf("member %d is not valid", m.order)
 		case m.order <= order || m.order > p.joinOrder:
 			return fmt.Errorf("member %d is out of order", m.order)
@@ -81,9 +83,11 @@ func checkMembers(p *Process, running, decided bool) error {
 			return fmt.Errorf("member %d is ahead of the epoch", m.order)
 		case m.status > protocol.MemberResuming || running && m.status != protocol.MemberPreparing && m.status != protocol.MemberPrepared:
 			return fmt.Errorf("member %d has status %d in phase %v", m.order, m.status, p.phase)
-		case !running && m.status == protocol.MemberPreparing || !running && p.phase != protocol.PhaseCompleting && m.status == protocol.MemberPrepared:
+		case !running && m.status == protocol.MemberPreparing ||
+			!running && p.phase != protocol.PhaseCompleting && m.status == protocol.MemberPrepared:
 			return fmt.Errorf("member %d has status %d in phase %v", m.order, m.status, p.phase)
-		case p.phase == protocol.PhaseCompleted && m.status < protocol.MemberCompleting || p.phase == protocol.PhaseCompleting && m.status == protocol.MemberResuming:
+		case p.phase == protocol.PhaseCompleted && m.status < protocol.MemberCompleting ||
+			p.phase == protocol.PhaseCompleting && m.status == protocol.MemberResuming:
 			return fmt.Errorf("member %d has status %d in phase %v", m.order, m.status, p.phase)
 		case m.status == protocol.MemberPrepared && p.phase == protocol.PhaseCompleting && m.order != r.coordinator:
 			return fmt.Errorf("member %d was not notified that the round is complete", m.order)
@@ -110,7 +114,8 @@ func checkMembers(p *Process, running, decided bool) error {
 	switch {
 	case running && coordinators != 1:
 		return errors.New("the round has no coordinator")
-	case p.phase == protocol.PhasePreparing && waiting == 0, p.phase == protocol.PhaseCoordinating && waiting > 0, p.phase == protocol.PhaseCompleting && waiting == 0:
+	case p.phase == protocol.PhasePreparing && waiting == 0, p.phase == protocol.PhaseCoordinating && waiting > 0,
+		p.phase == protocol.PhaseCompleting && waiting == 0:
 		return fmt.Errorf("phase is %v, with %d members to confirm", p.phase, waiting)
 	}
 	return nil

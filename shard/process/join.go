@@ -22,11 +22,13 @@ func (j *Join) Validate() error {
 	case j.Session == 0:
 		return protocol.Errorf(protocol.StatusBadRequest, "session is 0; a session must be started first")
 	case len(j.Key) > protocol.MaxProcessKey:
-		return protocol.Errorf(protocol.StatusBadRequest, "member key is %d bytes long; at most %d are allowed", len(j.Key), protocol.MaxProcessKey)
+		return protocol.Errorf(protocol.StatusBadRequest, "member key is %d bytes long; at most %d are allowed",
+			len(j.Key), protocol.MaxProcessKey)
 	case len(j.Identity) > MaxIdentity:
 		return protocol.Errorf(protocol.StatusBadRequest, "identity is %d bytes long; at most %d are allowed", len(j.Identity), MaxIdentity)
 	case len(j.Data) > protocol.MaxProcessData:
-		return protocol.Errorf(protocol.StatusBadRequest, "member data is %d bytes long; at most %d are allowed", len(j.Data), protocol.MaxProcessData)
+		return protocol.Errorf(protocol.StatusBadRequest, "member data is %d bytes long; at most %d are allowed",
+			len(j.Data), protocol.MaxProcessData)
 	}
 	return nil
 }
@@ -42,14 +44,16 @@ func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, err
 	p.fireDeadlines(at, out)
 	if m := p.member(j.Session); m != nil {
 		if m.key != j.Key || m.weight != j.Weight || m.identity != j.Identity || !bytes.Equal(m.data, j.Data) {
-			return protocol.ProcessJoinReply{}, protocol.Errorf(protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first")
+			return protocol.ProcessJoinReply{}, protocol.Errorf(protocol.StatusAlreadyExists,
+				"session is a member already, with another key, data or weight; leave first")
 		}
 		p.Resend(j.Session, out)
 		return protocol.ProcessJoinReply{Order: m.order, Topology: p.topology, AlreadyMember: true}, nil
 	}
 	former := p.memberByKey(j.Key)
 	if former == nil && len(p.members) >= protocol.MaxProcessMembers {
-		return protocol.ProcessJoinReply{}, protocol.Errorf(protocol.StatusOverloaded, "process has %d members, which is the most; use several processes", protocol.MaxProcessMembers)
+		return protocol.ProcessJoinReply{}, protocol.Errorf(protocol.StatusOverloaded,
+			"process has %d members, which is the most; use several processes", protocol.MaxProcessMembers)
 	}
 	if former != nil {
 		if !former.absent {
@@ -65,7 +69,8 @@ func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, err
 	p.forgetFormer(j.Session)
 	p.joinOrder++
 	m := &member{
-		session: j.Session, order: p.joinOrder, key: j.Key, identity: j.Identity, data: bytes.Clone(j.Data), weight: j.Weight, joined: at.Wall,
+		session: j.Session, order: p.joinOrder, key: j.Key, identity: j.Identity, data: bytes.Clone(j.Data),
+		weight: j.Weight, joined: at.Wall,
 	}
 	p.members = append(p.members, m)
 	p.emitChange(out, protocol.ProcessJoined, p.topology+1, m.session, m.key)

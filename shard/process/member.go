@@ -109,7 +109,8 @@ func (p *Process) rememberFormer(at Now, m *member, removal protocol.ProcessRemo
 	if len(p.formerMembers) >= MaxFormer {
 		p.formerMembers = slices.Delete(p.formerMembers, 0, 1)
 	}
-	p.formerMembers = append(p.formerMembers, formerMember{session: m.session, completedEpoch: m.completedEpoch, until: later(at.Log, Retention), removal: removal})
+	p.formerMembers = append(p.formerMembers, formerMember{session: m.session, completedEpoch: m.completedEpoch,
+		until: later(at.Log, Retention), removal: removal})
 }
 
 // roundMembers is the list of the members of the round, or of all where there is none, for events.
@@ -139,7 +140,8 @@ func (p *Process) roundMember(session, epoch uint64) (*member, error) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "epoch %d was never given; the last one is %d", epoch, p.counter)
 	case epoch != p.round.epoch || !m.inRound():
 		p.counters.Stale++
-		return nil, protocol.Errorf(protocol.StatusAborted, "round of epoch %d is over for this member; the present one is %d", epoch, p.round.epoch)
+		return nil, protocol.Errorf(protocol.StatusAborted,
+			"round of epoch %d is over for this member; the present one is %d", epoch, p.round.epoch)
 	}
 	return m, nil
 }
@@ -179,7 +181,8 @@ func (p *Process) Fail(at Now, session, epoch uint64, text string, out *Out) err
 func (p *Process) Complete(at Now, session, epoch uint64, result []byte, out *Out) error {
 	p.fireDeadlines(at, out)
 	if len(result) > protocol.MaxProcessResult {
-		return protocol.Errorf(protocol.StatusBadRequest, "result is %d bytes long; at most %d are allowed", len(result), protocol.MaxProcessResult)
+		return protocol.Errorf(protocol.StatusBadRequest, "result is %d bytes long; at most %d are allowed",
+			len(result), protocol.MaxProcessResult)
 	}
 	m, err := p.roundMember(session, epoch)
 	switch {
@@ -188,7 +191,8 @@ func (p *Process) Complete(at Now, session, epoch uint64, result []byte, out *Ou
 	case m.order != p.round.coordinator:
 		return protocol.Errorf(protocol.StatusPreconditionFailed, "only the coordinator of the round can complete it")
 	case p.phase == protocol.PhasePreparing:
-		return protocol.Errorf(protocol.StatusPreconditionFailed, "not all members are prepared; complete the round from coordinate or later")
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"not all members are prepared; complete the round from coordinate or later")
 	case p.phase == protocol.PhaseCoordinating:
 		p.completeRound(at, m, result, out)
 	}

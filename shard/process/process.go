@@ -172,7 +172,8 @@ func (p *Process) Alter(at Now, options protocol.ProcessOptions, out *Out) error
 		return err
 	}
 	p.options = options
-	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessAltered, Phase: p.phase, Epoch: p.round.epoch, Topology: p.topology})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessAltered, Phase: p.phase,
+		Epoch: p.round.epoch, Topology: p.topology})
 	return nil
 }
 
@@ -190,7 +191,8 @@ func (p *Process) History() []protocol.ProcessHistoryRound { return slices.Clone
 // Describe reads everything but the history.
 func (p *Process) Describe() protocol.ProcessStatus {
 	d := protocol.ProcessStatus{
-		Phase: p.phase, Epoch: p.round.epoch, Topology: p.topology, Coordinator: p.round.session, Attempt: p.attempt, Started: p.round.wall, Start: p.start,
+		Phase: p.phase, Epoch: p.round.epoch, Topology: p.topology, Coordinator: p.round.session,
+		Attempt: p.attempt, Started: p.round.wall, Start: p.start,
 		Options: p.options, Counters: p.counters,
 	}
 	for _, m := range p.members {

@@ -90,7 +90,8 @@ func (p *Process) enterPhase(phase protocol.ProcessPhase, out *Out) {
 		return
 	}
 	p.phase = phase
-	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessPhaseChanged, Phase: phase, Epoch: p.round.epoch, Topology: p.topology})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessPhaseChanged, Phase: phase,
+		Epoch: p.round.epoch, Topology: p.topology})
 }
 
 // startRound starts a round among all members.
@@ -99,7 +100,8 @@ func (p *Process) startRound(at Now, out *Out) {
 	p.counter++
 	p.counters.Started++
 	p.round = round{
-		epoch: p.counter, topology: p.topology, coordinator: c.order, session: c.session, attempt: p.attempt, size: uint64(len(p.members)), started: at.Log,
+		epoch: p.counter, topology: p.topology, coordinator: c.order, session: c.session, attempt: p.attempt,
+		size: uint64(len(p.members)), started: at.Log,
 		wall: at.Wall,
 	}
 	if p.options.RoundTimeout > 0 {
@@ -109,7 +111,8 @@ func (p *Process) startRound(at Now, out *Out) {
 	for _, m := range p.members {
 		m.status, m.token = protocol.MemberPreparing, p.counter
 	}
-	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessStarted, Epoch: p.counter, Topology: p.topology, Session: c.session})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessStarted, Epoch: p.counter,
+		Topology: p.topology, Session: c.session})
 	p.enterPhase(protocol.PhasePreparing, out)
 	for _, m := range p.members {
 		p.notify(m, out)
@@ -227,7 +230,8 @@ func (p *Process) abandonRound(at Now, outcome protocol.ProcessOutcome, why stri
 		if m.inRound() {
 			m.status = protocol.MemberOutside
 			out.Events = append(out.Events, MemberEvent{
-				Kind: EventCancel, Session: m.session, Epoch: p.round.epoch, Topology: p.topology, CompletedEpoch: m.completedEpoch, Text: why,
+				Kind: EventCancel, Session: m.session, Epoch: p.round.epoch, Topology: p.topology,
+				CompletedEpoch: m.completedEpoch, Text: why,
 			})
 		}
 	}
@@ -249,7 +253,8 @@ func (p *Process) notify(m *member, out *Out) {
 	if m.absent {
 		return
 	}
-	e := MemberEvent{Session: m.session, Epoch: p.round.epoch, Topology: p.round.topology, Coordinator: p.round.session, CompletedEpoch: m.completedEpoch, Token: m.token}
+	e := MemberEvent{Session: m.session, Epoch: p.round.epoch, Topology: p.round.topology,
+		Coordinator: p.round.session, CompletedEpoch: m.completedEpoch, Token: m.token}
 	switch {
 	case m.status == protocol.MemberPreparing:
 		e.Kind, e.Attempt, e.Members = EventPrepare, p.round.attempt, p.roundMembers()
@@ -285,7 +290,8 @@ var removalTexts = [...]string{protocol.RemovedByReplacement: "another session j
 
 func (p *Process) notifyRemoved(f *formerMember, out *Out) {
 	out.Events = append(out.Events, MemberEvent{
-		Kind: EventRemoved, Removal: f.removal, Session: f.session, Epoch: p.round.epoch, CompletedEpoch: f.completedEpoch, Topology: p.topology, Text: removalTexts[f.removal],
+		Kind: EventRemoved, Removal: f.removal, Session: f.session, Epoch: p.round.epoch,
+		CompletedEpoch: f.completedEpoch, Topology: p.topology, Text: removalTexts[f.removal],
 	})
 }
 
@@ -320,7 +326,8 @@ func (p *Process) Force(at Now, text string, out *Out) error {
 func (p *Process) record(at Now, outcome protocol.ProcessOutcome, text string, out *Out) {
 	r := &p.round
 	e := protocol.ProcessHistoryRound{
-		Epoch: r.epoch, Topology: r.topology, Coordinator: r.session, Size: r.size, Attempt: r.attempt, Wall: r.wall, Duration: since(at.Log, r.started),
+		Epoch: r.epoch, Topology: r.topology, Coordinator: r.session, Size: r.size, Attempt: r.attempt,
+		Wall: r.wall, Duration: since(at.Log, r.started),
 		Outcome: outcome, Text: truncate(text),
 	}
 	if r.prepared > 0 {
@@ -341,7 +348,8 @@ func (p *Process) record(at Now, outcome protocol.ProcessOutcome, text string, o
 	case protocol.RoundFailed:
 		p.counters.Failed++
 	}
-	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessRoundEnded, Outcome: outcome, Epoch: r.epoch, Topology: r.topology, Text: e.Text})
+	out.Changes = append(out.Changes, protocol.ProcessChange{Kind: protocol.ProcessRoundEnded, Outcome: outcome,
+		Epoch: r.epoch, Topology: r.topology, Text: e.Text})
 }
 
 func since(now, then uint64) uint64 {

@@ -55,7 +55,8 @@ func (t *Track) Promote(now Now, location string, out *Events) error {
 		return nil
 	}
 	t.clock, l.promoted = t.clockAt(now), v
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: v, Text: "promoted past delay and gates"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: v,
+		Text: "promoted past delay and gates"})
 	t.updateStates(now, out)
 	return nil
 }
@@ -124,7 +125,8 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 		for i := range l.history {
 			if r := &l.history[i]; r.version > version && !r.skip {
 				r.skip = true
-				t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name, Version: r.version, Text: "rolled back from"})
+				t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name,
+					Version: r.version, Text: "rolled back from"})
 			}
 		}
 		t.set(l, version, protocol.ReasonRollback, now, out, "rolled back by an operator from "+strconv.FormatUint(l.target, 10))
@@ -147,7 +149,8 @@ func (t *Track) Reelect(now Now, location string, out *Events) error {
 		return nil
 	}
 	t.clock, l.reelectRequested = t.clockAt(now), true
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: l.target, Text: "re-election asked for"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: l.target,
+		Text: "re-election asked for"})
 	t.updateStates(now, out)
 	return nil
 }

@@ -130,7 +130,8 @@ func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 		if l.reelectRequested {
 			text = "an operator gave the version up"
 		}
-		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name, Version: l.target, Generation: l.generation, Text: text})
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name, Version: l.target,
+			Generation: l.generation, Text: text})
 	}
 	if d.converge {
 		l.row(l.target).converged = t.clock
@@ -139,13 +140,15 @@ func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 			t.recount(l)
 		}
 		t.emit(now, out, protocol.TrackEvent{
-			Kind: protocol.TrackEventConverged, Location: l.name, Version: l.target, Generation: l.generation, Text: "all " + strconv.Itoa(l.leaders) + " leaders have it",
+			Kind: protocol.TrackEventConverged, Location: l.name, Version: l.target, Generation: l.generation,
+			Text: "all " + strconv.Itoa(l.leaders) + " leaders have it",
 		})
 	}
 	if d.newShare {
 		t.pickShare(l)
 		t.recount(l)
-		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventTarget, Share: true, Location: l.name, Version: l.target, From: l.stable, Generation: l.generation,
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventTarget, Share: true, Location: l.name,
+			Version: l.target, From: l.stable, Generation: l.generation,
 			Reason: l.row(l.target).reason, Text: "the share's instances are gone: others take their place"})
 	}
 	if d.shareLoaded {
@@ -155,7 +158,8 @@ func (t *Track) apply(l *location, d decision, now Now, out *Events) {
 		l.shareOnly, l.stable, l.sharedAt, l.blockedSince, l.promoted = false, 0, 0, 0, 0
 		t.recount(l)
 		t.emit(now, out, protocol.TrackEvent{
-			Kind: protocol.TrackEventWiden, Location: l.name, Version: l.target, Generation: l.generation, Text: "the share has it: now all are to load it",
+			Kind: protocol.TrackEventWiden, Location: l.name, Version: l.target, Generation: l.generation,
+			Text: "the share has it: now all are to load it",
 		})
 	}
 	if d.gate != 0 {

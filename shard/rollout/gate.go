@@ -41,7 +41,9 @@ func (t *Track) PendingGates() (list []protocol.GateRun) {
 
 // ReportGate reports the outcome of a run, which PendingGates or TrackEventGate named. Errors:
 // ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
-func (t *Track) ReportGate(now Now, location string, version uint64, name string, attempt uint64, o protocol.GateOutcome, text string, out *Events) error {
+func (t *Track) ReportGate(
+	now Now, location string, version uint64, name string, attempt uint64, o protocol.GateOutcome, text string, out *Events,
+) error {
 	if o < protocol.GateSuccess || o > protocol.GateInconclusive || !validText(text, protocol.MaxTrackMessage) {
 		return badRequest("gate: the outcome is success, failure or inconclusive, with at most 256 printable bytes")
 	}
@@ -61,7 +63,8 @@ func (t *Track) ReportGate(now Now, location string, version uint64, name string
 
 func (t *Track) finishGate(now Now, l *location, o protocol.GateOutcome, text string, out *Events) {
 	g := &l.gate
-	done := protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Gate: t.locationConfig(l).Gates[g.index].Name, Version: g.version, Attempt: g.attempt}
+	done := protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name,
+		Gate: t.locationConfig(l).Gates[g.index].Name, Version: g.version, Attempt: g.attempt}
 	done.Text = o.String()
 	if text != "" {
 		done.Text += ": " + text
@@ -135,7 +138,8 @@ func (t *Track) dropGates(now Now, out *Events) {
 			return r == nil || r.skip || r.payload && !t.isPublished(version)
 		}
 		if v := l.gate.version; v != 0 && bad(v) {
-			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Version: v, Text: "given up: " + p.name + " does not pass the version on any more"})
+			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Version: v,
+				Text: "given up: " + p.name + " does not pass the version on any more"})
 			l.gate = gate{}
 		}
 		if l.promoted > l.target && bad(l.promoted) {

@@ -165,7 +165,8 @@ type Registration struct {
 // ErrUnknownLocation, ErrAlreadyRegistered, ErrTooManyInstances.
 func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint64, err error) {
 	if !validName(r.ID, protocol.MaxTrackInstance) || !validText(r.Meta, protocol.MaxTrackMeta) || r.Role < protocol.InstanceFollower || r.Role > protocol.InstanceLeader || r.Session == 0 {
-		return 0, badRequest("register: an instance has an id of 1 to 255 bytes, a role, a session, and meta of at most 1024 printable bytes")
+		return 0, badRequest(
+			"register: an instance has an id of 1 to 255 bytes, a role, a session, and meta of at most 1024 printable bytes")
 	}
 	l, err := t.find(r.Location)
 	if err != nil {
@@ -198,7 +199,8 @@ func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint
 	}
 	t.insert(p)
 	t.updateCounts(p)
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventJoined, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: "joins as " + p.role.String()})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventJoined, Location: l.name, Instance: p.id,
+		Generation: p.incarnation, Text: "joins as " + p.role.String()})
 	t.updateStates(now, out)
 	return p.incarnation, nil
 }
@@ -226,7 +228,8 @@ func (t *Track) remove(now Now, p *instance, text string, out *Events) {
 	if len(l.members) == 0 {
 		l.emptySince = t.clock
 	}
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventLeft, Location: l.name, Instance: p.id, Generation: p.incarnation, Text: text})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventLeft, Location: l.name, Instance: p.id,
+		Generation: p.incarnation, Text: text})
 }
 
 // Caller says who makes a call: the session, and the incarnation that Register gave.
@@ -325,7 +328,8 @@ func (t *Track) SetRole(now Now, c Caller, role protocol.TrackInstanceRole, out 
 	t.clock = t.clockAt(now)
 	p.role, p.roleAt, p.demoted = role, t.clock, false
 	t.updateCounts(p)
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: p.loc.name, Instance: p.id, Text: "is " + role.String() + " now"})
+	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: p.loc.name, Instance: p.id,
+		Text: "is " + role.String() + " now"})
 	t.updateStates(now, out)
 	return nil
 }

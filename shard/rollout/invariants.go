@@ -46,8 +46,10 @@ func (t *Track) Check() error {
 	}
 	incarnations := map[uint64]bool{}
 	for id, p := range t.instances {
-		if id != p.id || !validName(id, protocol.MaxTrackInstance) || !validText(p.meta, protocol.MaxTrackMeta) || p.session == 0 || p.role < protocol.InstanceFollower || p.role > protocol.InstanceLeader ||
-			p.incarnation > t.incarnations || p.incarnation == 0 || incarnations[p.incarnation] || p.report.Validate() != nil || p.report.Seq != p.seq ||
+		if id != p.id || !validName(id, protocol.MaxTrackInstance) || !validText(p.meta, protocol.MaxTrackMeta) ||
+			p.session == 0 || p.role < protocol.InstanceFollower || p.role > protocol.InstanceLeader ||
+			p.incarnation > t.incarnations || p.incarnation == 0 || incarnations[p.incarnation] ||
+			p.report.Validate() != nil || p.report.Seq != p.seq ||
 			max(p.registered, p.roleAt, p.sentAt, p.reportAt) > t.clock || p.sent > t.last {
 			return errors.New("rollout: an instance is out of range")
 		}

@@ -176,7 +176,8 @@ func (t *Track) set(l *location, version uint64, reason protocol.TrackReason, no
 	t.recount(l)
 	t.collect(l)
 	t.emit(now, out, protocol.TrackEvent{
-		Kind: protocol.TrackEventTarget, Reason: reason, Share: l.shareOnly, Location: l.name, Version: version, From: from, Generation: l.generation, Text: text,
+		Kind: protocol.TrackEventTarget, Reason: reason, Share: l.shareOnly, Location: l.name, Version: version,
+		From: from, Generation: l.generation, Text: text,
 	})
 }
 

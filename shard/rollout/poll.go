@@ -98,7 +98,8 @@ func (t *Track) applyReport(now Now, p *instance, r *protocol.UpdateReport, out 
 	p.seq, p.report, p.reportGen, p.reportAt = r.Seq, *r, p.loc.generation, t.clock
 	if p.demoted && p.reached(p.loc) {
 		p.demoted, p.roleAt = false, t.clock
-		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: p.loc.name, Instance: p.id, Text: "has caught up, and counts as a leader again"})
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: p.loc.name, Instance: p.id,
+			Text: "has caught up, and counts as a leader again"})
 	}
 	t.updateCounts(p)
 }

@@ -167,7 +167,8 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 		text := "the external generator gave a bad version: " + err.Message
 		if t.sourceError != text {
 			t.clock, t.sourceError = clock, text
-			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, Version: version, From: t.last, Text: text})
+			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name,
+				Version: version, From: t.last, Text: text})
 			t.updateStates(now, out)
 		}
 		return err

@@ -65,7 +65,9 @@ func (t *Track) currentState(l *location, clock uint64) (protocol.TrackState, ui
 }
 
 // waitingState is what a location that could choose waits for: nothing there, or time.
-func (t *Track) waitingState(l *location, reason protocol.TrackReason, clock uint64, nothing, time protocol.TrackState) (protocol.TrackState, uint64) {
+func (t *Track) waitingState(
+	l *location, reason protocol.TrackReason, clock uint64, nothing, time protocol.TrackState,
+) (protocol.TrackState, uint64) {
 	v, at := t.candidate(l, reason, clock)
 	switch {
 	case v != 0:
@@ -133,9 +135,11 @@ func (t *Track) updateStates(now Now, out *Events) {
 		})
 		switch s {
 		case protocol.StateStalled:
-			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, State: s, Version: l.target, Text: "leaders do not load the target: " + l.blockers(10)})
+			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, State: s,
+				Version: l.target, Text: "leaders do not load the target: " + l.blockers(10)})
 		case protocol.StateEmpty:
-			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, State: s, Version: l.target, Text: "no instance is left; later locations stand still"})
+			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, State: s,
+				Version: l.target, Text: "no instance is left; later locations stand still"})
 		}
 	}
 }
@@ -152,7 +156,8 @@ func (t *Track) demote(now Now, l *location, out *Events) bool {
 	for _, p := range list {
 		p.demoted = true
 		t.updateCounts(p)
-		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: l.name, Instance: p.id, Text: "stalls, and counts as a follower"})
+		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: l.name, Instance: p.id,
+			Text: "stalls, and counts as a follower"})
 	}
 	return len(list) > 0
 }

@@ -42,7 +42,8 @@ func (t *Track) History(location string) ([]protocol.TrackHistoryRow, error) {
 		if l.name == location {
 			list := make([]protocol.TrackHistoryRow, len(l.history))
 			for i, r := range l.history {
-				list[i] = protocol.TrackHistoryRow{Version: r.version, At: r.at, Wall: r.wall, Converged: r.converged, Reason: r.reason, Skip: r.skip}
+				list[i] = protocol.TrackHistoryRow{Version: r.version, At: r.at, Wall: r.wall,
+					Converged: r.converged, Reason: r.reason, Skip: r.skip}
 			}
 			return list, nil
 		}
@@ -57,9 +58,11 @@ func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
 		return protocol.TrackInstanceStatus{}, ErrUnknownInstance
 	}
 	return protocol.TrackInstanceStatus{
-		ID: p.id, Location: p.loc.name, Meta: p.meta, Session: p.session, Incarnation: p.incarnation, Role: p.role, Demoted: p.demoted, InShare: p.inShare,
+		ID: p.id, Location: p.loc.name, Meta: p.meta, Session: p.session, Incarnation: p.incarnation,
+		Role: p.role, Demoted: p.demoted, InShare: p.inShare,
 		Due: p.assigned(), Sent: p.sent, SentAt: p.sentAt, Registered: p.registered, Report: p.report, ReportAt: p.reportAt,
-		Reached: p.loc.target != 0 && p.reached(p.loc), HoldsUp: p.contribution.unreached, SaysBad: p.contribution.explicit, CannotLoad: p.contribution.suspect != 0,
+		Reached: p.loc.target != 0 && p.reached(p.loc), HoldsUp: p.contribution.unreached,
+		SaysBad: p.contribution.explicit, CannotLoad: p.contribution.suspect != 0,
 	}, nil
 }
 

@@ -127,7 +127,8 @@ func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig,
 	}
 	t.clock = clock
 	old, before := t.config, t.locations
-	same := slices.EqualFunc(old.Locations, c.Locations, func(a, b protocol.LocationConfig) bool { return a.Name == b.Name && slices.Equal(a.Gates, b.Gates) })
+	same := slices.EqualFunc(old.Locations, c.Locations,
+		func(a, b protocol.LocationConfig) bool { return a.Name == b.Name && slices.Equal(a.Gates, b.Gates) })
 	var order []*location
 	for i := range c.Locations {
 		j := slices.IndexFunc(before, func(l *location) bool { return l.name == c.Locations[i].Name })

@@ -139,7 +139,8 @@ func (m *Machine) finish(decided uint64) {
 	begun := r.prepared || m.running && m.runningRound == r
 	r.over, r.completed = true, decided == r.Epoch
 	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Epoch == r.Epoch && d.Kind != protocol.KindProcessSync })
-	undelivered := slices.DeleteFunc(slices.Clone(m.jobs), func(j Job) bool { return j.round != r || j.Kind != JobAnswered && j.Kind != JobGivenUp })
+	undelivered := slices.DeleteFunc(slices.Clone(m.jobs),
+		func(j Job) bool { return j.round != r || j.Kind != JobAnswered && j.Kind != JobGivenUp })
 	m.jobs = slices.DeleteFunc(m.jobs, func(j Job) bool { return j.round == r })
 	for _, j := range undelivered {
 		r.requests = append(r.requests, &sentRequest{number: j.Number, answers: j.Answers})

@@ -144,7 +144,8 @@ func (h *assignedPartitions) set(n int, g *assignment) {
 func (h *assignedPartitions) guard(what string, n int, f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			h.log.Error("holder of partitions panicked", "callback", what, "partition", n, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			h.log.Error("holder of partitions panicked", "callback", what, "partition", n, "panic", fmt.Sprint(v),
+				"stack", string(debug.Stack()))
 		}
 	}()
 	f()

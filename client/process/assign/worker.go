@@ -82,7 +82,8 @@ func newHandler(partitions int, holder Holder, log *slog.Logger) (*handler, erro
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &handler{partitions: partitions, assigned: assignedPartitions{holder: holder, log: log, assignments: make(map[int]*assignment)}}, nil
+	return &handler{partitions: partitions,
+		assigned: assignedPartitions{holder: holder, log: log, assignments: make(map[int]*assignment)}}, nil
 }
 
 // holdingsRequest is what the coordinator wants of a worker.

@@ -118,7 +118,8 @@ func template(name string) *x509.Certificate {
 		panic(err) // the system's source of randomness does not fail
 	}
 	return &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
 	}
 }
 

@@ -51,7 +51,8 @@ func checkBeliefs(ops []*Op) error {
 			room -= min(room, h.Count)
 		}
 		if e.op.Count > room {
-			return fmt.Errorf("%s: session %d relied on %s with token %d while others held %s of %s: %s", e.op.Name, e.op.Session, amount(e.op.Count), e.op.Token,
+			return fmt.Errorf("%s: session %d relied on %s with token %d while others held %s of %s: %s",
+				e.op.Name, e.op.Session, amount(e.op.Count), e.op.Token,
 				amount(limit-room), amount(limit), holders(held))
 		}
 		if e.op.Call < e.op.Return {
@@ -86,7 +87,8 @@ func checkFences(ops []*Op) error {
 		case op.Result == OK && op.Token < op.Seen:
 			return fmt.Errorf("%s: token %d was written after token %d", op.Name, op.Token, op.Seen)
 		case op.Result == Refused && op.Count > 0:
-			return fmt.Errorf("%s: token %d was refused for token %d, while session %d believed in its lease", op.Name, op.Token, op.Seen, op.Session)
+			return fmt.Errorf("%s: token %d was refused for token %d, while session %d believed in its lease",
+				op.Name, op.Token, op.Seen, op.Session)
 		}
 		last = max(last, op.Seen)
 		if op.Result == OK {

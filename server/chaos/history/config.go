@@ -91,7 +91,8 @@ func checkRelaxedReads(ops []*Op) error {
 		}
 		// Of two reads that overlap either may be the older one.
 		if last := seen.before(op); last != nil && op.Version < last.Version {
-			return fmt.Errorf("%s: client %d knew version %d by a %s, and then read version %d relaxed", op.Name, op.Process, last.Version, last.Kind, op.Version)
+			return fmt.Errorf("%s: client %d knew version %d by a %s, and then read version %d relaxed",
+				op.Name, op.Process, last.Version, last.Kind, op.Version)
 		}
 		if data, ok := written[op.Version]; ok && op.Version != 0 && data != op.Data {
 			return fmt.Errorf("%s: client %d read %q as version %d, which is %q", op.Name, op.Process, op.Data, op.Version, data)

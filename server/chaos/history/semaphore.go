@@ -24,7 +24,8 @@ type semaphore struct {
 }
 
 func (s *semaphore) equal(o *semaphore) bool {
-	return s.exists == o.exists && s.ephemeral == o.ephemeral && s.limit == o.limit && s.last == o.last && slices.Equal(s.owners, o.owners) && slices.Equal(s.queue, o.queue)
+	return s.exists == o.exists && s.ephemeral == o.ephemeral && s.limit == o.limit && s.last == o.last &&
+		slices.Equal(s.owners, o.owners) && slices.Equal(s.queue, o.queue)
 }
 
 func (s *semaphore) hash() uint64 {
@@ -126,7 +127,8 @@ type step struct {
 
 // singleSteps are the ops that are one step.
 var singleSteps = map[Kind]stepKind{
-	Create: stepCreate, Delete: stepDelete, Resize: stepResize, Reduce: stepReduce, Release: stepRelease, Describe: stepDescribe, Ended: stepSessionEnd,
+	Create: stepCreate, Delete: stepDelete, Resize: stepResize, Reduce: stepReduce, Release: stepRelease,
+	Describe: stepDescribe, Ended: stepSessionEnd,
 }
 
 // steps are what an op is made of, each with the time in which it must have happened.

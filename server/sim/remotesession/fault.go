@@ -31,8 +31,10 @@ const (
 )
 
 var faultNames = [numFaults]string{
-	"none", "import-not-asked", "stale-answer", "no-import-epoch", "home-pushes", "non-owner-answers", "early-barrier", "lookup-first", "no-home-resub",
-	"no-remote-resub", "gone-not-final", "attach-not-sent", "frozen-expires", "frozen-grants", "no-epoch-resub", "release-once", "unsubscribe",
+	"none", "import-not-asked", "stale-answer", "no-import-epoch", "home-pushes", "non-owner-answers",
+	"early-barrier", "lookup-first", "no-home-resub",
+	"no-remote-resub", "gone-not-final", "attach-not-sent", "frozen-expires", "frozen-grants", "no-epoch-resub",
+	"release-once", "unsubscribe",
 	"no-activate-release", "no-depart", "abort-no-epoch", "early-ticket", "no-activate-epoch", "partial-activates",
 }
 

@@ -225,7 +225,8 @@ func (m *model) protocolSteps(s, n *state, do func(is, a, b uint8, f func())) {
 			do(actDeposedAnswers, q.to, q.from, func() {
 				n.questions[k] = question{}
 				n.shards[q.to].deposed, n.shards[q.to].deposedTable = 2, bucketCopy{}
-				n.addAnswer(answer{verdict: m.verdict(&x.deposedTable, q.epoch), from: q.to, to: q.from, attach: x.deposedTable.attach, current: q.current})
+				n.addAnswer(answer{verdict: m.verdict(&x.deposedTable, q.epoch), from: q.to, to: q.from,
+					attach: x.deposedTable.attach, current: q.current})
 			})
 		}
 	}
@@ -300,8 +301,9 @@ func (m *model) check(s *state) {
 }
 
 var (
-	shardNames   = []string{"X", "Y", "Z", "nobody"}
-	phaseNames   = []string{"", "freeze", "import the first chunk", "import the last one", "commit", "activate", "drop", "activate the owner's again", "drop the copy"}
+	shardNames = []string{"X", "Y", "Z", "nobody"}
+	phaseNames = []string{"", "freeze", "import the first chunk", "import the last one", "commit", "activate",
+		"drop", "activate the owner's again", "drop the copy"}
 	bucketNames  = []string{"home bucket", "semaphore's bucket"}
 	verdictNames = []string{"", "alive", "gone", "retry"}
 )
@@ -349,6 +351,7 @@ func (a action) String() string {
 	}
 	return strings.NewReplacer(
 		"A", name(shardNames, a.a), "B", name(shardNames, a.b), "{a}", fmt.Sprint(a.a), "{b}", fmt.Sprint(a.b),
-		"{bucket a}", name(bucketNames, a.a), "{bucket b}", name(bucketNames, a.b), "{phase b}", name(phaseNames, a.b), "{verdict b}", name(verdictNames, a.b),
+		"{bucket a}", name(bucketNames, a.a), "{bucket b}", name(bucketNames, a.b), "{phase b}",
+		name(phaseNames, a.b), "{verdict b}", name(verdictNames, a.b),
 	).Replace(actionTexts[a.kind])
 }

@@ -21,7 +21,8 @@ type Result struct {
 // String is a line for the test's log.
 func (r Result) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, fault %s: %d states, %d of them settled, depth %d", r.Scenario.Name, r.Scenario.Fault, r.States, r.Quiesced, r.Depth)
+	fmt.Fprintf(&b, "%s, fault %s: %d states, %d of them settled, depth %d",
+		r.Scenario.Name, r.Scenario.Fault, r.States, r.Quiesced, r.Depth)
 	if !r.Complete && r.Violation == "" {
 		b.WriteString(", cut off at its limit")
 	}

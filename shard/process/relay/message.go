@@ -46,7 +46,8 @@ func (r *Relay) Request(q Request, out *Out) error {
 	switch {
 	case q.Number == 0 || q.Low == 0 || q.Low > q.Number:
 		return protocol.Errorf(
-			protocol.StatusBadRequest, "number %d and low %d of the message do not fit; numbers start from 1, and low is not above", q.Number, q.Low,
+			protocol.StatusBadRequest,
+			"number %d and low %d of the message do not fit; numbers start from 1, and low is not above", q.Number, q.Low,
 		)
 	case len(q.To) == 0 || len(q.To) > len(r.members):
 		return protocol.Errorf(protocol.StatusBadRequest, "message has %d receivers; the round has %d members", len(q.To), len(r.members))
@@ -105,7 +106,8 @@ func (r *Relay) checkLimits(from *member, q *Request) error {
 	for _, session := range q.To {
 		to := r.member(session)
 		if to == nil {
-			return protocol.Errorf(protocol.StatusPreconditionFailed, "receiver %d is not a member of the round of epoch %d", session, r.epoch)
+			return protocol.Errorf(protocol.StatusPreconditionFailed,
+				"receiver %d is not a member of the round of epoch %d", session, r.epoch)
 		}
 		if r.pending[messageKey{q.From, q.Number, session}] != nil {
 			continue
@@ -115,7 +117,8 @@ func (r *Relay) checkLimits(from *member, q *Request) error {
 		full := ""
 		switch l := &r.limits; {
 		case pairs[session] >= l.Pair:
-			full = fmt.Sprintf("receiver %d has %d unanswered messages of this sender, and at most %d are kept", session, pairs[session], l.Pair)
+			full = fmt.Sprintf("receiver %d has %d unanswered messages of this sender, and at most %d are kept",
+				session, pairs[session], l.Pair)
 		case to.bytes+len(q.Payload) > l.Receiver:
 			full = fmt.Sprintf("receiver %d has %d bytes of unanswered messages, and at most %d are kept", session, to.bytes, l.Receiver)
 		case entries > l.Entries:
