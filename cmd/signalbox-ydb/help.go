@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 )
 
 const about = `signalbox-ydb is a gateway for YDB clients. It serves YDB's coordination service, discovery and
@@ -59,10 +61,10 @@ func indent(text, margin string) string {
 	return b.String()
 }
 
-// reference is the page of all settings. A test keeps REFERENCE.md up to date.
+// reference is the page of all settings and metrics. A test keeps REFERENCE.md up to date.
 func reference() string {
 	var b strings.Builder
-	b.WriteString("# signalbox-ydb: reference of the settings\n\nWritten from the table in `cmd/signalbox-ydb`; `make golden` rewrites it.\n\n")
+	b.WriteString("# signalbox-ydb: reference of the settings and metrics\n\nWritten from the tables in `cmd/signalbox-ydb`; `make golden` rewrites it.\n\n")
 	text, example, _ := strings.Cut(about, "\n  ")
 	address, rest, _ := strings.Cut(example, "\n")
 	fmt.Fprintf(&b, "%s\n\n```\n%s\n```\n%s\n\n", text, address, rest)
@@ -73,6 +75,10 @@ func reference() string {
 			def = "`" + s.def + "`"
 		}
 		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s |\n", s.flag, s.env(), def, s.help)
+	}
+	b.WriteString("\n## Metrics\n\nServed at `/metrics` of the `--admin` address.\n\n| metric | kind | |\n|---|---|---|\n")
+	for m := range gateway.AllMetrics() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, m.Kind, m.Help)
 	}
 	b.WriteString("\n## Exit codes\n\n| code | |\n|---|---|\n| 0 | ok |\n| 1 | error |\n| 2 | the command line is wrong |\n")
 	return b.String()

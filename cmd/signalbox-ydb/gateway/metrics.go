@@ -3,38 +3,58 @@ package gateway
 import (
 	"fmt"
 	"io"
+	"iter"
 	"sync/atomic"
 )
 
 // Metrics count what a gateway does. They may be read at any time.
 type Metrics struct {
-	streams       atomic.Int64  // open streams of Session with a session
-	sessions      atomic.Int64  // sessions that are kept attached, with a stream or without
-	clusters      atomic.Int64  // connections to the cluster, one for each token
-	outbox        atomic.Int64  // bytes of messages that wait for clients to read
-	requests      atomic.Uint64 // requests on sessions
-	refused       atomic.Uint64 // SessionStarts that failed
-	tokensRefused atomic.Uint64 // tokens that the cluster refused when it was asked
-	silent        atomic.Uint64 // streams that were ended because nothing came from their client
-	expired       atomic.Uint64 // sessions that were stopped because their client did not return
+	streams       atomic.Int64
+	sessions      atomic.Int64
+	clusters      atomic.Int64
+	outbox        atomic.Int64
+	requests      atomic.Uint64
+	refused       atomic.Uint64
+	tokensRefused atomic.Uint64
+	silent        atomic.Uint64
+	expired       atomic.Uint64
+}
+
+// Metric is one of the metrics, as Prometheus knows it.
+type Metric struct {
+	Name string
+	Kind string // gauge or counter
+	Help string
+
+	value func(m *Metrics) any
+}
+
+var metrics = []Metric{
+	{"signalbox_ydb_streams", "gauge", "Open streams of Session with a session.", func(m *Metrics) any { return m.streams.Load() }},
+	{"signalbox_ydb_sessions", "gauge", "Sessions that are kept attached, with a stream or without.", func(m *Metrics) any { return m.sessions.Load() }},
+	{"signalbox_ydb_cluster_connections", "gauge", "Connections to the cluster, one for each token; each has a socket to each instance.", func(m *Metrics) any { return m.clusters.Load() }},
+	{"signalbox_ydb_outbox_bytes", "gauge", "Messages that wait for clients to read them, in bytes.", func(m *Metrics) any { return m.outbox.Load() }},
+	{"signalbox_ydb_requests_total", "counter", "Requests on sessions.", func(m *Metrics) any { return m.requests.Load() }},
+	{"signalbox_ydb_session_starts_failed_total", "counter", "SessionStarts that failed.", func(m *Metrics) any { return m.refused.Load() }},
+	{"signalbox_ydb_tokens_refused_total", "counter", "Tokens that the cluster refused when it was asked.", func(m *Metrics) any { return m.tokensRefused.Load() }},
+	{"signalbox_ydb_streams_silent_total", "counter", "Streams that were ended because nothing came from their client.", func(m *Metrics) any { return m.silent.Load() }},
+	{"signalbox_ydb_sessions_expired_total", "counter", "Sessions that were stopped because their client did not return in time.", func(m *Metrics) any { return m.expired.Load() }},
+}
+
+// AllMetrics yields the metrics that a gateway has, in the order in which it writes them.
+func AllMetrics() iter.Seq[Metric] {
+	return func(yield func(Metric) bool) {
+		for _, x := range metrics {
+			if !yield(x) {
+				return
+			}
+		}
+	}
 }
 
 // Write writes the metrics in Prometheus' text format.
 func (m *Metrics) Write(w io.Writer) {
-	for _, x := range []struct {
-		name, kind string
-		value      any
-	}{
-		{"signalbox_ydb_streams", "gauge", m.streams.Load()},
-		{"signalbox_ydb_sessions", "gauge", m.sessions.Load()},
-		{"signalbox_ydb_cluster_connections", "gauge", m.clusters.Load()},
-		{"signalbox_ydb_outbox_bytes", "gauge", m.outbox.Load()},
-		{"signalbox_ydb_requests_total", "counter", m.requests.Load()},
-		{"signalbox_ydb_session_starts_failed_total", "counter", m.refused.Load()},
-		{"signalbox_ydb_tokens_refused_total", "counter", m.tokensRefused.Load()},
-		{"signalbox_ydb_streams_silent_total", "counter", m.silent.Load()},
-		{"signalbox_ydb_sessions_expired_total", "counter", m.expired.Load()},
-	} {
-		fmt.Fprintf(w, "# TYPE %s %s\n%s %d\n", x.name, x.kind, x.name, x.value)
+	for _, x := range metrics {
+		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s %d\n", x.Name, x.Help, x.Name, x.Kind, x.Name, x.value(m))
 	}
 }

@@ -1,0 +1,42 @@
+package gateway
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestMetrics: each counter has a row of its own, with a name as Prometheus wants it, and a
+// sentence.
+func TestMetrics(t *testing.T) {
+	var m Metrics
+	m.streams.Store(1)
+	m.sessions.Store(2)
+	m.clusters.Store(3)
+	m.outbox.Store(4)
+	m.requests.Store(5)
+	m.refused.Store(6)
+	m.tokensRefused.Store(7)
+	m.silent.Store(8)
+	m.expired.Store(9)
+	var text strings.Builder
+	m.Write(&text)
+	rows := 0
+	for x := range AllMetrics() {
+		rows++
+		want := fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n%s %d\n", x.Name, x.Help, x.Name, x.Kind, x.Name, rows)
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in\n%s", want, text.String())
+		}
+		if counts := strings.HasSuffix(x.Name, "_total"); !strings.HasPrefix(x.Name, "signalbox_ydb_") || counts != (x.Kind == "counter") {
+			t.Errorf("%s is a %s", x.Name, x.Kind)
+		}
+		if !strings.HasSuffix(x.Help, ".") {
+			t.Errorf("the help of %s is no sentence", x.Name)
+		}
+	}
+	if n := reflect.TypeFor[Metrics]().NumField(); rows != n {
+		t.Errorf("%d rows for %d counters", rows, n)
+	}
+}
