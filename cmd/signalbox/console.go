@@ -31,7 +31,8 @@ const defaultConsole = "127.0.0.1:7073"
 func consoleCmd(a *app) *cobra.Command {
 	c := command("console", "Serve web pages that show who holds what, who waits and why",
 		`Serve web pages that show the cluster: instances, shards and plan; nodes, semaphores with their
-owners and queues, sessions. The pages are live. Ctrl-C stops it.
+owners and queues, sessions, rollouts, processes, and the audit logs. The pages are live. Ctrl-C
+stops it.
 
 The console is a client: it sees and does what your credentials allow. With a token or a client
 certificate it prints a link that works once; without the link its pages are closed. It listens on

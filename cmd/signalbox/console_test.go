@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"slices"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
@@ -59,5 +60,16 @@ func TestInstanceDialer(t *testing.T) {
 		if err == nil {
 			_ = conn.Close()
 		}
+	}
+}
+
+// TestConsoleHosts: a console of an instance is reached under the names that the instance
+// advertises, and under those of --console-host.
+func TestConsoleHosts(t *testing.T) {
+	cfg, err := consoleOf(map[string]string{
+		"console": "127.0.0.1:0", "console-host": "a.example,b.example", "advertise": "c.example:7070", "advertise-tls": "d.example:7070",
+	}, nil)
+	if want := []string{"a.example", "b.example", "c.example", "d.example"}; err != nil || !slices.Equal(cfg.hosts, want) {
+		t.Errorf("hosts are %q, want %q: %v", cfg.hosts, want, err)
 	}
 }

@@ -52,19 +52,23 @@ func auditPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 
 func auditRow(e *admin.AuditEvent) row {
 	event := cell{Text: visible(strings.ReplaceAll(e.Title, "_", " ")), Note: sentence(visible(e.Message))}
-	who, reason := cell{Text: visible(e.Initiator), Kind: "name"}, quiet("–")
-	var about []string
+	who, reason := cell{Text: visible(e.Initiator), Kind: "who"}, quiet("–")
+	var about, details []string
 	for _, f := range e.Fields {
+		pair := visible(strings.ReplaceAll(strings.TrimPrefix(f.Key, "asked_"), "_", " ")) + " " + visible(f.Value)
 		switch f.Key {
 		case "reason", "why", "asked_reason":
 			reason = cell{Text: visible(f.Value), Kind: "about"}
 		case "via":
 			who.Note = "by a " + visible(f.Value)
+		case "index", "shard", "log_time", "remote", "instance_id":
+			details = append(details, pair)
 		default:
-			about = append(about, visible(strings.ReplaceAll(f.Key, "_", " "))+" "+visible(f.Value))
+			about = append(about, pair)
 		}
 	}
+	subject := cell{Text: strings.Join(about, ", "), Kind: "wide", Note: strings.Join(details, ", ")}
 	return row{Key: e.ID, Tone: e.Severity, Cells: []cell{
-		event, since(e.Time), who, {Text: strings.Join(about, ", "), Kind: "wide"}, reason, text(visible(e.Instance)),
+		event, since(e.Time), who, subject, reason, text(visible(e.Instance)),
 	}}
 }

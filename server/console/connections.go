@@ -85,7 +85,8 @@ func (l *limitListener) add(conn net.Conn) *limitedConn {
 	defer l.mu.Unlock()
 	if len(l.open) >= maxConnections {
 		idle := slices.DeleteFunc(slices.Clone(l.open), func(c *limitedConn) bool { return c.pages > 0 })
-		if strangers := slices.DeleteFunc(slices.Clone(idle), func(c *limitedConn) bool { return c.known }); len(strangers) > 0 {
+		strangers := slices.DeleteFunc(slices.Clone(idle), func(c *limitedConn) bool { return c.known })
+		if len(strangers) > 0 {
 			idle = strangers
 		}
 		if len(idle) == 0 {

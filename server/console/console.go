@@ -65,6 +65,7 @@ type Console struct {
 	sessions *sessions
 	views    views
 	logins   attempts
+	began    time.Time
 
 	mu      sync.Mutex
 	entered bool // the secret was used
@@ -99,7 +100,7 @@ func New(cfg Config) (*Console, error) {
 		cfg.CookieName = "__Host-" + cfg.CookieName // no other host of the domain can set it
 	}
 	cfg.Client.Name = protocol.ConsoleClient // audit lines have via=console by it
-	c := &Console{cfg: cfg}
+	c := &Console{cfg: cfg, began: time.Now()}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.viewers = newViewers(cfg.Client)
 	c.sessions = newSessions(cfg.Now)

@@ -18,7 +18,7 @@ func dataCell(node, name string, token uint64, data []byte) cell {
 	}
 	c := cell{Text: visibleLines(string(cut(data, maxShown))), Kind: "data"}
 	if token > 0 {
-		c.Text = visible(string(cut(data, maxRowData)))
+		c.Text = visibleData(string(cut(data, maxRowData)))
 		if len(data) > maxRowData {
 			c.Text += "…"
 		}

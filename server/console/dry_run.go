@@ -60,6 +60,9 @@ func about(
 	if p.missing {
 		return nil, &notFoundError{"It does not exist any more."}
 	}
+	for i := range p.Tables {
+		p.Tables[i].dropActions()
+	}
 	t := &target{q: url.Values{}, path: p.Node, page: p, name: p.Name, seen: url.Values{}}
 	for _, k := range append(keys, "node") {
 		if q.Get(k) != "" {

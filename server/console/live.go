@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +70,7 @@ func (c *Console) watch(v *viewer, path string, q url.Values, read pageFunc) (*v
 		ctx, w.cancel = context.WithCancel(c.ctx)
 		c.views.open[key] = w
 		again := func(ctx context.Context) (*page, error) { return read(ctx, v, q) }
-		c.running.Go(func() { w.run(ctx, c.cfg.Refresh, again) })
+		c.running.Go(func() { w.run(ctx, c.began, c.cfg.Refresh, again) })
 	}
 	w.streams++
 	return w, true
@@ -88,42 +87,40 @@ func (c *Console) unwatch(w *view) {
 }
 
 // run reads the page until ctx ends: more often while it changes. A read that takes long puts the
-// next one off.
-func (w *view) run(ctx context.Context, refresh time.Duration, read func(context.Context) (*page, error)) {
-	var last []byte
+// next one off. Reads begin at multiples of the time between them since epoch, so that those of
+// many views go to the cluster together, which costs it less.
+func (w *view) run(
+	ctx context.Context, epoch time.Time, refresh time.Duration, read func(context.Context) (*page, error),
+) {
+	var last viewState
+	var rows memo
+	due := time.Now()
 	for {
 		began := time.Now()
-		reading, cancel := context.WithTimeout(ctx, viewTimeout)
+		reading, cancel := context.WithTimeout(rows.remembering(ctx), viewTimeout)
 		p, err := read(reading)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		var content []byte
-		if err == nil {
-			content, err = json.Marshal(p)
-		}
-		if err != nil {
-			_, _, text := explain(err)
-			content = []byte("error " + text)
-		}
-		quiet := bytes.Equal(content, last)
+		quiet := last.same(p, err)
 		if !quiet {
-			last = content
+			last = viewState{page: p, err: err}
 			w.mu.Lock()
 			w.state = viewState{seq: w.state.seq + 1, page: p, err: err}
 			close(w.changed)
 			w.changed = make(chan struct{})
 			w.mu.Unlock()
 		}
-		pause := refresh
+		pause, took := refresh, time.Duration(0)
 		if quiet {
 			pause += refresh * 3 / 5
 		}
 		if err == nil {
-			pause = max(pause, time.Since(began)) // at most half of the time is spent reading
+			took = time.Since(began) // at most half of the time is spent reading
 		}
-		t := time.NewTimer(pause)
+		due = nextRead(epoch, due, time.Now().Add(took), pause)
+		t := time.NewTimer(time.Until(due))
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -131,6 +128,31 @@ func (w *view) run(ctx context.Context, refresh time.Duration, read func(context
 			return
 		}
 	}
+}
+
+// nextRead is the first multiple of pause since epoch that is not before earliest, and no update
+// too many behind the last read.
+func nextRead(epoch, last, earliest time.Time, pause time.Duration) time.Time {
+	if next := last.Add(minRefresh); next.After(earliest) {
+		earliest = next
+	}
+	return epoch.Add((earliest.Sub(epoch) + pause - 1) / pause * pause)
+}
+
+// same says whether a read has brought what the last one has.
+func (s *viewState) same(p *page, err error) bool {
+	switch {
+	case s.page == nil && s.err == nil:
+		return false
+	case err != nil || s.err != nil:
+		return err != nil && s.err != nil && errorText(err) == errorText(s.err)
+	}
+	return s.page.equal(p)
+}
+
+func errorText(err error) string {
+	_, _, text := explain(err)
+	return text
 }
 
 func (w *view) current() (viewState, <-chan struct{}) {

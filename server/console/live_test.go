@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"testing"
 	"time"
 
@@ -129,4 +130,77 @@ func TestLeaderChangesUnderAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.until("the release", owners(0))
+}
+
+// TestNextRead: reads begin at multiples of the time between them, whatever view they are of; not
+// more than four begin in a second, and at most half of the time is spent reading.
+func TestNextRead(t *testing.T) {
+	epoch := time.Now()
+	at := func(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
+	for _, x := range []struct{ last, earliest, pause, want int }{
+		{0, 10, 500, 500}, {500, 510, 500, 1000}, {500, 999, 500, 1000}, {500, 1001, 500, 1500}, {500, 1000, 500, 1000},
+		{790, 795, 500, 1500}, {700, 705, 500, 1000}, {800, 810, 800, 1600}, {1500, 1510, 800, 2400}, {250, 255, 250, 500},
+	} {
+		if got := nextRead(epoch, at(x.last), at(x.earliest), time.Duration(x.pause)*time.Millisecond); !got.Equal(at(x.want)) {
+			t.Errorf("%+v: the next read begins at %s", x, got.Sub(epoch))
+		}
+	}
+}
+
+// TestSameViews: a view tells pages apart by all that its tabs show.
+func TestSameViews(t *testing.T) {
+	page1 := func(change func(*page)) viewState {
+		p := &page{
+			Figure: &figure{Bar: bar{Label: "l", Parts: []barPart{{0, 1, "held"}}}, Text: "t"}, Notes: []note{{"good", "n"}},
+			Facts:  []fact{{"k", "label", cell{Text: "x", Bar: &bar{Label: "l"}}}},
+			Tables: []table{{ID: "a", Rows: []row{{Key: "1", Cells: []cell{{Text: "x", Bar: &bar{Label: "l", Parts: []barPart{{0, 1, "held"}}}}}}}}},
+		}
+		change(p)
+		return viewState{page: p}
+	}
+	same := page1(func(*page) {})
+	if none := (&viewState{}); none.same(same.page, nil) || !same.same(page1(func(*page) {}).page, nil) {
+		t.Error("a view that was not read is a page, or a page is not itself")
+	}
+	for i, change := range []func(*page){
+		func(p *page) { p.Figure = nil }, func(p *page) { p.Figure.Text = "u" }, func(p *page) { p.Figure.Bar.Parts[0].Size = 2 },
+		func(p *page) { p.Notes = nil }, func(p *page) { p.Facts[0].Cell.Text = "y" }, func(p *page) { p.Facts[0].Cell.Bar = nil },
+		func(p *page) { p.Tables = nil }, func(p *page) { p.Tables[0].Count = "2" }, func(p *page) { p.Tables[0].Empty = "e" },
+		func(p *page) { p.Tables[0].Rows[0].Key = "2" }, func(p *page) { p.Tables[0].Rows[0].Tone = "head" },
+		func(p *page) { p.Tables[0].Rows[0].Cells[0].Bar.Parts[0].Kind = "over" }, func(p *page) { p.Tables[0].Rows[0].Cells[0].At = 1 },
+	} {
+		if x := page1(change); same.same(x.page, nil) || x.same(same.page, nil) {
+			t.Errorf("change %d is not seen", i)
+		}
+	}
+	broken := viewState{err: client.ErrUnreachable}
+	if same.same(nil, client.ErrUnreachable) || broken.same(same.page, nil) || broken.same(nil, client.Forbidden) || !broken.same(nil, client.ErrUnreachable) {
+		t.Error("errors and pages are confused")
+	}
+}
+
+// TestMemo: a row is made once of the same, and again when it has been away.
+func TestMemo(t *testing.T) {
+	var m memo
+	made := 0
+	read := func(list ...int) {
+		ctx := m.remembering(t.Context())
+		for _, n := range list {
+			r := rowOf(ctx, n, func(n *int) row { made++; return row{Key: strconv.Itoa(*n)} })
+			if r.Key != strconv.Itoa(n) {
+				t.Errorf("the row of %d is that of %s", n, r.Key)
+			}
+		}
+	}
+	for _, x := range []struct {
+		list []int
+		want int
+	}{{[]int{1, 2}, 2}, {[]int{1, 2}, 2}, {[]int{2, 3}, 3}, {[]int{1}, 4}} {
+		if read(x.list...); made != x.want {
+			t.Errorf("%d rows were made after %v, want %d", made, x.list, x.want)
+		}
+	}
+	if r := rowOf(t.Context(), 7, func(n *int) row { return row{Key: strconv.Itoa(*n)} }); r.Key != "7" {
+		t.Errorf("without a view the row is %+v", r)
+	}
 }

@@ -56,13 +56,13 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 		{"health", "Cluster", state},
 		{"instances", "Instances online", text(fmt.Sprintf("%d of %d", online, len(presentInstances(s))))},
 		{"shards", "Shards ready", text(fmt.Sprintf("%d of %d", ready, len(s.Shards)))},
-		{"leader", "Leader of the meta shard", leader},
+		{"leader", "Leads the meta shard", leader},
 		{"plan", "Planned", text(planText(plan))},
 		{"version", "Rules of version", text(cmp.Or(visible(s.Version), "–"))},
 	}
 	instances := instanceTable(s)
 	if v.mayOperate(ctx, "/") {
-		instances.Columns = append(instances.Columns, column{Title: "Action"})
+		instances.Columns = append(instances.Columns, col(actionColumn))
 		for i, x := range presentInstances(s) {
 			verb, word := "drain", "Drain"
 			if x.Draining {
@@ -136,7 +136,8 @@ func instanceTable(s *admin.Status) table {
 		}
 		t.Rows = append(t.Rows, row{Key: i.UUID, Cells: []cell{
 			{Text: visible(i.Name), Kind: "name"}, instanceState(&i), text(cmp.Or(strings.Join(leads, ", "), "–")),
-			text(visible(i.Address)), text(visible(i.Replicaset)), text(strings.Join(domains, ", ")), text(visible(i.Version)), changed,
+			text(visible(i.Address)), text(visible(i.Replicaset)), text(cmp.Or(strings.Join(domains, ", "), "–")),
+			text(visible(i.Version)), changed,
 		}})
 	}
 	return t
@@ -144,6 +145,9 @@ func instanceTable(s *admin.Status) table {
 
 func instanceState(i *admin.Instance) cell {
 	state := cell{Text: i.Current, Kind: "good", Note: visible(i.Reason)}
+	if i.Current == "Online" && i.AtTarget() {
+		state.Note = "" // why it once came
+	}
 	switch {
 	case i.Current != "Online":
 		state.Kind = "bad"
@@ -205,15 +209,16 @@ func shardTable(s *admin.Status) table {
 			replicas = append(replicas, word)
 		}
 		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.ID, 10), Cells: []cell{
-			text(strconv.FormatUint(x.ID, 10)), state, text(cmp.Or(visible(leader), "–")), text(strings.Join(replicas, ", ")),
-			number(uint64(x.Buckets)), loss, text(visible(x.Replicaset)),
+			text(strconv.FormatUint(x.ID, 10)), state, text(cmp.Or(visible(leader), "–")),
+			text(strings.Join(replicas, ", ")), number(uint64(x.Buckets)), loss, text(visible(x.Replicaset)),
 		}})
 	}
 	return t
 }
 
 func planTable(p *admin.Plan) table {
-	t := newTable("plan", "Plan", "Nothing to do: the cluster is as it is configured.", col("What"), col("When"), col("Why"))
+	t := newTable("plan", "Plan", "Nothing to do: the cluster is as it is configured.",
+		col("What"), col("When"), col("Why"))
 	if p.Leader == "" {
 		t.Empty = "Nobody governs now, so nothing is planned."
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,6 +31,37 @@ type page struct {
 	Facts  []fact  `json:"facts"`
 	Tables []table `json:"tables"`
 }
+
+// equal says whether two pages show the same in what changes while they are looked at.
+func (p *page) equal(q *page) bool {
+	if (p.Figure == nil) != (q.Figure == nil) || !slices.Equal(p.Notes, q.Notes) {
+		return false
+	}
+	if p.Figure != nil && (p.Figure.Text != q.Figure.Text || !p.Figure.Bar.equal(&q.Figure.Bar)) {
+		return false
+	}
+	sameFact := func(a, b fact) bool { return a.Key == b.Key && a.Label == b.Label && a.Cell.equal(&b.Cell) }
+	if !slices.EqualFunc(p.Facts, q.Facts, sameFact) {
+		return false
+	}
+	return slices.EqualFunc(p.Tables, q.Tables, func(a, b table) bool {
+		return a.ID == b.ID && a.Title == b.Title && a.Empty == b.Empty && a.Count == b.Count &&
+			a.First == b.First && a.Next == b.Next && slices.EqualFunc(a.Rows, b.Rows, row.equal)
+	})
+}
+
+func (r row) equal(x row) bool {
+	same := func(a, b cell) bool { return a.equal(&b) }
+	return r.Key == x.Key && r.Tone == x.Tone && slices.EqualFunc(r.Cells, x.Cells, same)
+}
+
+func (c *cell) equal(x *cell) bool {
+	a, b := *c, *x
+	a.Bar, b.Bar = nil, nil
+	return a == b && (c.Bar == x.Bar || c.Bar != nil && x.Bar != nil && c.Bar.equal(x.Bar))
+}
+
+func (b *bar) equal(x *bar) bool { return b.Label == x.Label && slices.Equal(b.Parts, x.Parts) }
 
 func (p *page) note(tone, text string) { p.Notes = append(p.Notes, note{tone, text}) }
 
@@ -95,6 +127,21 @@ type table struct {
 type column struct {
 	Title string
 	Kind  string // num for numbers
+}
+
+// actionColumn is the last column of tables whose rows can be acted upon.
+const actionColumn = "Action"
+
+// dropActions takes the actions off a table that is part of another action's page.
+func (t *table) dropActions() {
+	last := len(t.Columns) - 1
+	if last < 0 || t.Columns[last].Title != actionColumn {
+		return
+	}
+	t.Columns = t.Columns[:last]
+	for i := range t.Rows {
+		t.Rows[i].Cells = t.Rows[i].Cells[:last]
+	}
 }
 
 func newTable(id, title, empty string, columns ...column) table {

@@ -123,7 +123,7 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	operates := v.mayOperate(ctx, path)
 	if operates {
 		p.offer(ctx, v, "Force a round", "force-round", "node", path, "name", encodeName(name))
-		members.Columns = append(members.Columns, column{Title: "Action"})
+		members.Columns = append(members.Columns, col(actionColumn))
 	}
 	for i := range s.Members {
 		if len(members.Rows) == maxHoldings {

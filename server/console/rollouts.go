@@ -115,7 +115,7 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		p.offer(ctx, v, "Pause", "pause", "node", path, "name", encodeName(name))
 	}
 	locations := newTable("locations", "Locations", "It has no location.",
-		col("Location"), col("State"), numCol("Target"), col("Leaders that have it"), col("What blocks"), col("Goes on"),
+		col("Location"), col("State"), numCol("Target"), col("Leaders that have it"), col("Waits for"), col("Goes on"),
 		col("Target for"), col("Chosen because"))
 	if v.mayOperate(ctx, path) {
 		p.Lead = "Follow a location for its history, and to promote it, pause it or roll it back."
@@ -184,7 +184,8 @@ func locationRow(path, track string, l *rollout.LocationStatus) row {
 	if l.Stable != 0 {
 		target.Note = fmt.Sprintf("for the share; others have %d", l.Stable)
 	}
-	progress := cell{Kind: "wide", Text: group(l.Reached) + " of " + group(l.Counted), Bar: usedBar(l.Reached, max(l.Counted, l.Reached))}
+	progress := cell{Kind: "wide", Text: group(l.Reached) + " of " + group(l.Counted)}
+	progress.Bar = usedBar(l.Reached, max(l.Counted, l.Reached))
 	progress.Bar.Label = progress.Text + " leaders have it"
 	for i := range progress.Bar.Parts {
 		progress.Bar.Parts[i].Kind = "held"
@@ -260,8 +261,8 @@ func waitsFor(l *rollout.LocationStatus) string {
 // instanceRows shows the instances of a rollout, those that hold it up first.
 func instanceRows(ctx context.Context, path string, track *rollout.Track) (table, error) {
 	t := newTable("instances", "Instances", "No instance is registered.",
-		col("Instance"), col("Location"), col("Role"), numCol("Has"), numCol("Is to have"), col("State"), col("Last report"),
-		col("Session"))
+		col("Instance"), col("Location"), col("Role"), numCol("Has"), numCol("Is to have"), col("State"),
+		col("Last report"), col("Session"))
 	s, err := track.Describe(ctx, rollout.IncludeInstances(), rollout.MaxInstances(maxHoldings))
 	if err != nil {
 		return t, err
@@ -304,8 +305,8 @@ func rolloutInstanceRow(path string, x *rollout.InstanceStatus) row {
 		state.Note = group(x.Report.Attempts) + " attempts"
 	}
 	return row{Key: x.ID, Cells: []cell{
-		{Text: visible(x.ID), Kind: "name"}, text(visible(x.Location)), text(role), versionCell(x.Report.Current), versionCell(x.Due),
-		state, ago(x.ReportAge), sessionCell(path, x.Session),
+		{Text: visible(x.ID), Kind: "name"}, text(visible(x.Location)), text(role),
+		versionCell(x.Report.Current), versionCell(x.Due), state, ago(x.ReportAge), sessionCell(path, x.Session),
 	}}
 }
 

@@ -45,8 +45,8 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	}
 	if err := s.read(ctx, n); errors.Is(err, client.NotFound) {
 		p.missing = true
-		p.Notes = []note{{"warn", "There is no such semaphore now. An ephemeral one, such as a lock, exists only while somebody " +
-			"holds it or waits for it. This page shows it as soon as it is there."}}
+		p.Notes = []note{{"warn", "There is no such semaphore now. An ephemeral one, such as a lock, exists only while " +
+			"somebody holds it or waits for it. This page shows it as soon as it is there."}}
 		p.Tables = []table{ownersTable(), queueTable()}
 		return p, nil
 	} else if err != nil {
@@ -126,7 +126,7 @@ func queueTable() table {
 func (s *semaphoreView) ownerRows(operates bool) table {
 	t := ownersTable()
 	if operates {
-		t.Columns = append(t.Columns, column{Title: "Action"})
+		t.Columns = append(t.Columns, col(actionColumn))
 	}
 	for i := range s.owners {
 		o := &s.owners[i]
@@ -166,7 +166,7 @@ func (s *semaphoreView) queueRows() table {
 		}}
 		never = never || w.Count > s.sem.Limit
 		if len(w.Data) > 0 {
-			r.Cells[2].Note = "data: " + visible(string(cut(w.Data, 120)))
+			r.Cells[2].Note = "data: " + visibleData(string(cut(w.Data, 120)))
 		}
 		t.Rows = append(t.Rows, r)
 	}
@@ -277,7 +277,8 @@ func (s *semaphoreView) whyNotes() (notes []note) {
 // ownerBar has a part for each owner, as far as they are all shown and can be told apart.
 func ownerBar(s *client.Semaphore, owners []client.Owner) bar {
 	b := *usedBar(s.Used, s.Limit)
-	if s.Used > s.Limit || len(owners) < 2 || len(owners) > 40 || uint64(len(owners)) != s.NumOwners || s.Limit == client.Max {
+	all := uint64(len(owners)) == s.NumOwners
+	if s.Used > s.Limit || s.Limit == client.Max || len(owners) < 2 || len(owners) > 40 || !all {
 		return b
 	}
 	b.Parts = nil

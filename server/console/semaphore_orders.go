@@ -17,7 +17,8 @@ const (
 )
 
 func semaphoreOrders(path, prefix, current string) (list []order) {
-	for _, o := range []struct{ value, text string }{{"", "by name"}, {byWaiters, "most waiters"}, {byAge, "oldest wait"}} {
+	orders := []struct{ value, text string }{{"", "by name"}, {byWaiters, "most waiters"}, {byAge, "oldest wait"}}
+	for _, o := range orders {
 		href := address("/semaphores", "node", path, "prefix", prefix, "order", o.value)
 		list = append(list, order{Text: o.text, Href: href, Current: o.value == current})
 	}
@@ -57,8 +58,8 @@ func wantedSemaphores(ctx context.Context, v *viewer, p *page, order string) err
 		t.Empty = "Nobody waits for a semaphore whose name begins with “" + visible(p.Filter.Prefix) + "”."
 	}
 	if wanted >= pageSize {
-		t.Count = fmt.Sprintf("of the %d longest queues and the %d oldest waits of each shard, in this node and those below it",
-			pageSize, pageSize)
+		t.Count = fmt.Sprintf("of the %d longest queues and the %d oldest waits of each shard, "+
+			"in this node and those below it", pageSize, pageSize)
 	}
 	for i := range list[:min(len(list), pageSize)] {
 		s := &list[i]

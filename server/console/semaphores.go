@@ -45,7 +45,7 @@ func semaphoresPage(ctx context.Context, v *viewer, q url.Values) (*page, error)
 			break
 		}
 		last = s.Name
-		t.Rows = append(t.Rows, semaphoreRow(path, &s))
+		t.Rows = append(t.Rows, rowOf(ctx, s, func(s *client.SemaphoreInfo) row { return semaphoreRow(path, s) }))
 	}
 	p.Tables = []table{t}
 	return p, nil

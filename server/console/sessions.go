@@ -38,13 +38,17 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			break
 		}
 		last = s.ID
-		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(s.ID, 10), Cells: []cell{
-			sessionCell(path, s.ID), sessionState(&s), text(visible(s.Description)), text(visible(s.Client)),
-			duration(s.Timeout), since(s.CreatedAt),
-		}})
+		t.Rows = append(t.Rows, rowOf(ctx, s, func(s *client.SessionInfo) row { return sessionRow(path, s) }))
 	}
 	p.Tables = []table{t}
 	return p, nil
+}
+
+func sessionRow(path string, s *client.SessionInfo) row {
+	return row{Key: strconv.FormatUint(s.ID, 10), Cells: []cell{
+		sessionCell(path, s.ID), sessionState(s), text(visible(s.Description)), text(visible(s.Client)),
+		duration(s.Timeout), since(s.CreatedAt),
+	}}
 }
 
 func sessionState(s *client.SessionInfo) cell {
@@ -85,9 +89,10 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		},
 	}
 	p.offer(ctx, v, "Kill session", "kill-session", "node", path, "id", strconv.FormatUint(id, 10))
-	held := newTable("held", "Holds", "It holds nothing.", col("Semaphore"), numCol("Token"), numCol("Units"), col("Of limit"))
+	held := newTable("held", "Holds", "It holds nothing.",
+		col("Semaphore"), numCol("Token"), numCol("Units"), col("Held in all"))
 	waits := newTable("waits", "Waits for", "It waits for nothing.",
-		col("Semaphore"), numCol("Token"), numCol("Wants"), col("Held now"), numCol("Waiters"))
+		col("Semaphore"), numCol("Token"), numCol("Wants"), col("Held in all"), numCol("Waiters"))
 	count := 0
 	for e, err := range n.List(ctx, "", client.OfSession(id), client.MaxItems(maxHoldings+1)) {
 		if err != nil {
@@ -97,14 +102,11 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			held.Count = "the first " + group(maxHoldings) + " of what it holds and waits for"
 			break
 		}
-		name := nameCell(e.Name, semaphoreURL(path, e.Name))
-		of := cell{Text: amount(e.Used) + " of " + amount(e.Limit), Bar: usedBar(e.Used, e.Limit)}
+		r := rowOf(ctx, e, func(e *client.SemaphoreInfo) row { return entryRow(path, e) })
 		if e.Waiting {
-			cells := []cell{name, number(e.Token), units(e.Count), of, number(e.NumWaiters)}
-			waits.Rows = append(waits.Rows, row{Key: encodeName(e.Name), Cells: cells})
+			waits.Rows = append(waits.Rows, r)
 		} else {
-			cells := []cell{name, number(e.Token), units(e.Count), of}
-			held.Rows = append(held.Rows, row{Key: encodeName(e.Name), Cells: cells})
+			held.Rows = append(held.Rows, r)
 		}
 	}
 	part := newTable("objects", "Takes part in", "It is a member of no process, and has no instance in a rollout.",
@@ -130,6 +132,17 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	}
 	p.Tables = []table{held, waits, part}
 	return p, nil
+}
+
+// entryRow is what a session holds of a semaphore, or wants of it.
+func entryRow(path string, e *client.SemaphoreInfo) row {
+	r := row{Key: encodeName(e.Name), Cells: []cell{
+		nameCell(e.Name, semaphoreURL(path, e.Name)), number(e.Token), units(e.Count), heldCell(e.Used, e.Limit),
+	}}
+	if e.Waiting {
+		r.Cells = append(r.Cells, number(e.NumWaiters))
+	}
+	return r
 }
 
 // maxHoldings is how much of one session a page shows.

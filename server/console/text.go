@@ -24,11 +24,13 @@ func visible(s string) string {
 func visibleLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, l := range lines {
-		l = visible(l)
-		lines[i] = strings.ReplaceAll(l, `\"`, `"`)
+		lines[i] = visibleData(l)
 	}
 	return strings.Join(lines, "\n")
 }
+
+// visibleData is visible for data, which no quotes are around.
+func visibleData(s string) string { return strings.ReplaceAll(visible(s), `\"`, `"`) }
 
 // maxShown is how much of data a page shows, in bytes; the rest is a download.
 const maxShown = 4 << 10

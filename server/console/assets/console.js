@@ -74,8 +74,8 @@
       let el = tr.children[i];
       if (!el) {
         el = document.createElement(i ? "td" : "th");
-        if (i) el.dataset.label = titles[i] || "";
-        else el.scope = "row";
+        el.dataset.label = titles[i] || "";
+        if (!i) el.scope = "row";
         tr.append(el);
       }
       const text = JSON.stringify(c);

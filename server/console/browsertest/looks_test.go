@@ -1,0 +1,226 @@
+package browsertest
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/console"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestLooks writes a picture of each page into the folder that SIGNALBOX_LOOKS names, light and
+// dark, wide and narrow, so that somebody looks at them: three instances with 10,000 semaphores, a
+// stuck rollout, a round that waits and a contended lock.
+func TestLooks(t *testing.T) {
+	dir := os.Getenv("SIGNALBOX_LOOKS")
+	if dir == "" {
+		t.Skip("SIGNALBOX_LOOKS names no folder for pictures")
+	}
+	audit := t.TempDir()
+	cluster := servertest.StartCluster(t, 3, servertest.Shards(2), servertest.Config(func(c *server.Config) {
+		c.Audit = filepath.Join(audit, c.Name)
+	}))
+	site := startConsole(t, console.Config{Client: client.Config{Endpoints: cluster.Addrs()}})
+	c, err := client.Dial(t.Context(), cluster.Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	pages := busyCluster(t, c)
+	b := openBrowser(t)
+	for name, path := range pages {
+		b.run(b.ctx, "open "+path, look(1440, 900, "light"), chromedp.Navigate(site+path))
+		b.until(b.ctx, "the page", `document.readyState === "complete" && document.querySelector("h1")`)
+		for _, width := range []int64{1440, 390} {
+			for _, scheme := range []string{"light", "dark"} {
+				b.run(b.ctx, "look", look(width, 900, scheme))
+				height := value[int64](b, b.ctx, `document.documentElement.scrollHeight`)
+				b.run(b.ctx, "look at all", look(width, min(max(height, 600), 2400), scheme))
+				var picture []byte
+				b.run(b.ctx, "the picture", chromedp.Func(func(ctx context.Context, tab *chromedp.Target) (err error) {
+					picture, err = chromedp.CaptureScreenshot()(ctx, tab)
+					return err
+				}))
+				file := filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
+				if err := os.WriteFile(file, picture, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	b.forget("404")
+}
+
+// slowMember prepares for ever if it is told to.
+type slowMember struct {
+	process.BaseHandler
+	wait <-chan struct{}
+}
+
+func (m slowMember) Prepare(r *process.Round) error {
+	select {
+	case <-m.wait:
+	case <-r.Context().Done():
+	}
+	return nil
+}
+func (slowMember) Coordinate(r *process.Round) error { return r.Complete(nil) }
+func (slowMember) Process(*process.Request) error    { return nil }
+func (slowMember) Complete(*process.Round)           {}
+
+// busyCluster makes objects in all states, and returns the addresses of pages by name.
+func busyCluster(t *testing.T, c *client.Client) map[string]string {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var waiting sync.WaitGroup
+	t.Cleanup(func() { cancel(); waiting.Wait() })
+	for _, path := range []string{"/teams", "/teams/search", "/teams/search/eu", "/teams/ads"} {
+		_, err := c.CreateNode(ctx, path, client.NodeConfig{})
+		must(err)
+	}
+	owner := session(t, c, "billing@db-1")
+	var creating sync.WaitGroup
+	for part := range 50 {
+		creating.Go(func() {
+			for i := part; i < 10_000; i += 50 {
+				if err := owner.Create(ctx, fmt.Sprintf("jobs/%05d", i), uint64(1+i%7), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	creating.Wait()
+	for i := range 40 {
+		s := session(t, c, fmt.Sprintf("worker@host-%02d", i))
+		_, err := s.Acquire(ctx, fmt.Sprintf("jobs/%05d", i*3), client.Data("10.0.0."+strconv.Itoa(i)+":8080"))
+		must(err)
+	}
+	wait := func(name, who string, opts ...client.AcquireOption) {
+		t.Helper()
+		s, accepted := session(t, c, who), make(chan struct{})
+		waiting.Go(func() {
+			_, _ = s.Acquire(ctx, name, append(opts, client.OnAccepted(func(uint64) { close(accepted) }))...)
+		})
+		<-accepted
+	}
+	must(owner.Create(ctx, "exports", 5, []byte("at most five exports at a time\nask data-team@ before you raise it")))
+	for i, n := range []uint64{2, 1, 1} {
+		s := session(t, c, []string{"billing@db-1", "reports@app-7", "reports@app-8"}[i])
+		_, err := s.Acquire(ctx, "exports", client.Count(n), client.Data([]string{"10.0.0.1:8080", "", `{"job":"monthly","by":"cron"}`}[i]))
+		must(err)
+	}
+	wait("exports", "archive@app-2", client.Count(3), client.Wait(time.Hour))
+	wait("exports", "reports@app-9", client.Wait(10*time.Minute))
+	wait("exports", "billing@db-2", client.Data("retry 3"))
+	_, err := owner.Acquire(ctx, "leader", client.Exclusive())
+	must(err)
+	for i := range 150 {
+		wait("leader", fmt.Sprintf("candidate@host-%03d", i), client.Exclusive())
+	}
+	must(owner.Create(ctx, "imports", 4, nil))
+	_, err = session(t, c, "imports@app-1").Acquire(ctx, "imports", client.Count(3))
+	must(err)
+	wait("imports", "imports@app-2", client.Count(4))
+	must(owner.Resize(ctx, "imports", 2, client.Reason("the disk is slow")))
+
+	killed := session(t, c, "batch@old-host")
+	must(killed.Node().KillSession(ctx, killed.ID(), "the host is gone"))
+
+	track := rollout.Open(owner, "geo/base")
+	_, err = track.Create(ctx, rollout.Config{
+		Source: rollout.Published, StallTimeout: time.Second,
+		Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN"}, {Name: "VLA", Delay: time.Hour}},
+	})
+	must(err)
+	instances := make(map[string]*rollout.Instance)
+	for _, at := range []string{"SAS", "MAN", "VLA"} {
+		for i := range 4 {
+			id := fmt.Sprintf("%s-%d", strings.ToLower(at), i)
+			x, err := rollout.Open(session(t, c, "geo@"+id), "geo/base").Register(ctx, rollout.Registration{ID: id, Location: at, Role: rollout.LeaderRole})
+			must(err)
+			instances[id] = x
+		}
+	}
+	for v := uint64(40); v < 43; v++ {
+		_, err := track.Publish(ctx, v, []byte("base"))
+		must(err)
+		for range 3 {
+			for id, x := range instances {
+				target, err := x.GetTargetState(ctx, nil, false)
+				must(err)
+				report := &rollout.Report{Current: target.Version, Target: target.Version, Code: rollout.CodeOK}
+				if v == 42 && target.Version == 42 && (id == "man-1" || id == "man-2") {
+					report = &rollout.Report{Current: 41, Target: 42, Code: "LoadFailed", Message: "disk is full: 0 of 4.1 GiB free", Attempts: 7}
+				}
+				if target.Version > 0 {
+					_, err = x.GetTargetState(ctx, report, false)
+					must(err)
+				}
+			}
+		}
+	}
+	for {
+		s, err := track.Describe(ctx)
+		must(err)
+		if s.Locations[1].State == rollout.Stalled {
+			break
+		}
+		for _, x := range instances {
+			_, err := x.GetTargetState(ctx, nil, false)
+			must(err)
+		}
+	}
+
+	fine := make(chan struct{})
+	close(fine)
+	stuck := make(chan struct{})
+	for i := range 4 {
+		h := slowMember{wait: fine}
+		if i == 3 {
+			h.wait = stuck
+		}
+		s := session(t, c, fmt.Sprintf("queue@host-%d", i))
+		p, err := process.Join(ctx, s, "work-queue", h, process.Options{Key: fmt.Sprintf("host-%d", i), Data: []byte("16 cores"), Synchronous: i < 3})
+		must(err)
+		waiting.Go(func() { <-ctx.Done(); _ = p.Leave(context.Background()) })
+	}
+	n := owner.Node()
+	for {
+		s, err := process.Operate(n, "work-queue").Describe(ctx)
+		must(err)
+		if l := s.Lagging(); len(s.Members) == 4 && len(l) == 1 {
+			break
+		}
+	}
+	in := "node=%2Fdefault&name="
+	name := func(s string) string { return in + base64.RawURLEncoding.EncodeToString([]byte(s)) }
+	return map[string]string{
+		"overview": "/", "nodes": "/nodes", "node": "/node?node=%2Fdefault", "semaphores": "/semaphores?node=%2Fdefault",
+		"waiters": "/semaphores?node=%2Fdefault&order=waiters", "filtered": "/semaphores?node=%2Fdefault&prefix=jobs%2F001",
+		"semaphore": semaphore("exports"), "lock": semaphore("leader"), "lowered": semaphore("imports"), "missing": semaphore("none"),
+		"sessions": "/sessions?node=%2Fdefault", "session": sessionPath(owner.ID()), "rollouts": "/rollouts?node=%2Fdefault",
+		"rollout": "/rollout?" + name("geo/base") + "&location=MAN", "processes": "/processes?node=%2Fdefault", "process": "/process?" + name("work-queue"),
+		"audit": "/audit", "kill": "/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(owner.ID(), 10),
+		"resize": "/action/resize?" + name("exports") + "&limit=7", "promote": "/action/promote?" + name("geo/base") + "&location=MAN",
+		"login": "/login", "nothing": "/nothing",
+	}
+}

@@ -1,0 +1,32 @@
+package console
+
+import "context"
+
+// memo keeps the rows that a view has made, so that it makes none twice of what has not changed.
+// One read at a time uses it.
+type memo struct {
+	before, now map[any]row // by what a row was made of, in the last read and in this one
+}
+
+type memoKey struct{}
+
+// remembering has a read use the rows of the one before.
+func (m *memo) remembering(ctx context.Context) context.Context {
+	m.before, m.now = m.now, make(map[any]row, len(m.now))
+	return context.WithValue(ctx, memoKey{}, m)
+}
+
+// rowOf is the row that build makes of from. Whatever else the row depends on is the same in all
+// reads of a view, such as the address of its page.
+func rowOf[T comparable](ctx context.Context, from T, build func(*T) row) row {
+	m, ok := ctx.Value(memoKey{}).(*memo)
+	if !ok {
+		return build(&from)
+	}
+	r, known := m.before[from]
+	if !known {
+		r = build(&from)
+	}
+	m.now[from] = r
+	return r
+}
