@@ -62,7 +62,7 @@ chaos: ## three instances under faults of forty kinds for MINUTES (default 48: e
 flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 100,000 idle sessions, about 8 minutes; the report goes to bench/results/flood.md
 	SIGNALBOX_FLOOD=$(CURDIR)/bench/results/flood.md go test ./server/chaos -run TestFlood -v -timeout 1h
 
-browser: ## all tests of the console in Chromium, about a minute; those of make test are the short ones
+browser: ## all tests of the console in Chromium, about two minutes, with axe-core where npm brings it; those of make test are the short ones
 	cd server/console/browsertest && go test -count 1 -v .
 
 screenshot: ## remake the README's picture of the console, server/console/console.png, with Chromium

@@ -161,6 +161,7 @@ func (c *Console) routes() *http.ServeMux {
 	mux.HandleFunc("GET /assets/style.css", serveAsset("text/css; charset=utf-8", styleSheet))
 	mux.HandleFunc("GET /assets/console.js", serveAsset("text/javascript; charset=utf-8", script))
 	mux.HandleFunc("GET /assets/icon.svg", serveAsset("image/svg+xml", icon))
+	mux.HandleFunc("GET /favicon.ico", serveAsset("image/svg+xml", icon)) // of refusals, which are plain text
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, nil, &notFoundError{"There is no such page. The links above lead to all there are."})
 	})

@@ -349,7 +349,7 @@ func TestScreenshot(t *testing.T) {
 		}()
 		<-accepted
 	}
-	b.run(b.ctx, "open", look(1180, 800, "light"), chromedp.Navigate(site+semaphore("exports")))
+	b.run(b.ctx, "open", look(1180, 860, "light"), chromedp.Navigate(site+semaphore("exports")))
 	b.live(b.ctx)
 	b.until(b.ctx, "ages to look at", `[...document.querySelectorAll("#queue time")].every((el) => el.innerText >= "7s")`)
 	var picture []byte
