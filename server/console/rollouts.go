@@ -20,7 +20,7 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	}
 	p := &page{
 		Section: "Rollouts", Node: path, Title: "Rollouts in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Lead: "A rollout brings versions to the instances of one location after another.",
+		Lead: "A rollout brings versions to the instances of one location after another. Its page says how far it is.",
 	}
 	t := newTable("rollouts", "Rollouts", "No rollout here.",
 		col("Rollout"), col("State"), numCol("Newest version"), numCol("Locations"), numCol("Instances"))
@@ -37,7 +37,7 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			break
 		}
 		last = r.Track
-		state := text("under way")
+		state := text("not paused") // the list does not know how far it is; its page does
 		if r.Paused {
 			state = cell{Text: "paused", Kind: "warn"}
 		}
