@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
@@ -49,9 +50,13 @@ func TestSemaphoresInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.waiters("b/3", 1, 1)
-	s.waiters("a/2", 3, 1)
-	s.waiters("a/1", 2, 1)
+	for _, x := range []struct {
+		name string
+		n    int
+	}{{"b/3", 1}, {"a/2", 3}, {"a/1", 2}} {
+		s.waiters(x.name, x.n, 1)
+		time.Sleep(5 * time.Millisecond) // ages have whole milliseconds of the time of day
+	}
 	order := func(query string) string {
 		var names []string
 		for _, part := range strings.Split(s.get("/semaphores?node=/default&"+query).body, `<tr data-key="`)[1:] {
