@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // waiters puts sessions into the queue of a semaphore, so many at once, until the test ends.
@@ -37,7 +36,7 @@ func (s *site) waiters(name string, n, atOnce int) {
 
 // TestSemaphoresInOrder: those with the most waiters, and those that were waited for longest.
 func TestSemaphoresInOrder(t *testing.T) {
-	s := openSite(t, nil, servertest.RealTime())
+	s := openSite(t, nil)
 	holder := s.session()
 	for _, name := range []string{"a/1", "a/2", "b/3", "free"} {
 		if err := holder.Create(t.Context(), name, 2, nil); err != nil {
@@ -55,7 +54,7 @@ func TestSemaphoresInOrder(t *testing.T) {
 		n    int
 	}{{"b/3", 1}, {"a/2", 3}, {"a/1", 2}} {
 		s.waiters(x.name, x.n, 1)
-		time.Sleep(5 * time.Millisecond) // ages have whole milliseconds of the time of day
+		s.server.Advance(time.Second)
 	}
 	order := func(query string) string {
 		var names []string

@@ -88,10 +88,12 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 	case rows == 0:
 		rows = protocol.DefaultTopRows
 	case rows < 0 || rows > protocol.MaxTopRows:
-		return protocol.Top{}, protocol.Errorf(protocol.StatusBadRequest, "%d rows are asked for; choose 1 to %d", rows, protocol.MaxTopRows)
+		return protocol.Top{}, protocol.Errorf(protocol.StatusBadRequest,
+			"%d rows are asked for; choose 1 to %d", rows, protocol.MaxTopRows)
 	}
 	if len(in.Sessions) > protocol.MaxTopRows {
-		return protocol.Top{}, protocol.Errorf(protocol.StatusBadRequest, "%d sessions are asked for; at most %d are answered", len(in.Sessions), protocol.MaxTopRows)
+		return protocol.Top{}, protocol.Errorf(protocol.StatusBadRequest,
+			"%d sessions are asked for; at most %d are answered", len(in.Sessions), protocol.MaxTopRows)
 	}
 	path := strings.TrimSuffix(in.Path, "/")
 	if path != "" {
@@ -115,14 +117,18 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 	}
 	shown := func(node uint64) bool { return pathOf(node) != "" }
 
-	out := protocol.Top{NowMS: uint64(max(0, time.Now().UnixMilli())), Semaphores: []protocol.TopSemaphore{}, Sessions: []protocol.TopSession{}}
+	out := protocol.Top{
+		NowMS:      uint64(max(0, s.Clock.Wall().UnixMilli())),
+		Semaphores: []protocol.TopSemaphore{}, Sessions: []protocol.TopSession{},
+	}
 	if mayRead("/") {
 		out.Instance.Activity = s.activity()
 	}
 	for _, d := range s.Shards.All() {
 		for _, h := range d.hotSemaphores(rows, shown) {
 			out.Semaphores = append(out.Semaphores, protocol.TopSemaphore{
-				Path: pathOf(h.Node), Name: h.Name, GrantsPerSecond: h.grantsPerSecond, Limit: h.Limit, Used: h.Used, Owners: h.Owners, Waiters: h.Waiters,
+				Path: pathOf(h.Node), Name: h.Name, GrantsPerSecond: h.grantsPerSecond, Limit: h.Limit, Used: h.Used,
+				Owners: h.Owners, Waiters: h.Waiters,
 				WaitingSinceMS: h.WaitingSince, Ephemeral: h.Ephemeral, Stuck: h.Stuck,
 			})
 		}
@@ -133,7 +139,9 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 
 // topSessions are those with the most entries in the shards that are led here, and those asked for
 // besides. A session is found by what it has in one shard, and then counted in all of them.
-func (s *Serving) topSessions(rows int, besides []uint64, shown func(uint64) bool, pathOf func(uint64) string) (list []protocol.TopSession) {
+func (s *Serving) topSessions(
+	rows int, besides []uint64, shown func(uint64) bool, pathOf func(uint64) string,
+) (list []protocol.TopSession) {
 	var led []*Shard
 	for _, d := range s.Shards.All() {
 		if d.Raft().Leading() {
@@ -148,7 +156,9 @@ func (s *Serving) topSessions(rows int, besides []uint64, shown func(uint64) boo
 			}
 		})
 	}
-	first := slices.SortedFunc(maps.Keys(found), func(a, b uint64) int { return cmp.Or(cmp.Compare(found[b], found[a]), cmp.Compare(a, b)) })
+	first := slices.SortedFunc(maps.Keys(found), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(found[b], found[a]), cmp.Compare(a, b))
+	})
 	if len(led) > 1 {
 		first = first[:min(2*rows, len(first))] // one that several shards list late may be first in all of them together
 	} else {
