@@ -80,11 +80,16 @@ func New(opts ...Option) (client.Observer, error) {
 	meter := o.meters.Meter(Scope)
 	seconds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 	var errs [5]error
-	x.acquires, errs[0] = meter.Int64UpDownCounter(MetricAcquires, metric.WithUnit("{acquire}"), metric.WithDescription("Acquires under way."))
-	x.acquireDuration, errs[1] = meter.Float64Histogram(MetricAcquireDuration, metric.WithUnit("s"), seconds, metric.WithDescription("Time from the call of an acquire to its return."))
-	x.retries, errs[2] = meter.Int64Counter(MetricRetries, metric.WithUnit("{request}"), metric.WithDescription("Requests of acquires that were sent again, after lost connections and moves."))
-	x.holds, errs[3] = meter.Int64UpDownCounter(MetricHolds, metric.WithUnit("{lease}"), metric.WithDescription("Leases held."))
-	x.holdDuration, errs[4] = meter.Float64Histogram(MetricHoldDuration, metric.WithUnit("s"), seconds, metric.WithDescription("Time from an acquire to the end of its lease."))
+	x.acquires, errs[0] = meter.Int64UpDownCounter(MetricAcquires,
+		metric.WithUnit("{acquire}"), metric.WithDescription("Acquires under way."))
+	x.acquireDuration, errs[1] = meter.Float64Histogram(MetricAcquireDuration,
+		metric.WithUnit("s"), seconds, metric.WithDescription("Time from the call of an acquire to its return."))
+	x.retries, errs[2] = meter.Int64Counter(MetricRetries,
+		metric.WithUnit("{request}"), metric.WithDescription("Requests of acquires that were sent again, after lost connections and moves."))
+	x.holds, errs[3] = meter.Int64UpDownCounter(MetricHolds,
+		metric.WithUnit("{lease}"), metric.WithDescription("Leases held."))
+	x.holdDuration, errs[4] = meter.Float64Histogram(MetricHoldDuration,
+		metric.WithUnit("s"), seconds, metric.WithDescription("Time from an acquire to the end of its lease."))
 	return x, errors.Join(errs[:]...)
 }
 
