@@ -44,7 +44,7 @@ func TestHealth(t *testing.T) {
 	}
 	beat(1, 1, 1)
 	if applied() != 1 {
-		t.Error("a forgotten instance is not heard anew")
+		t.Error("a forgotten instance is not heard again")
 	}
 }
 

@@ -179,7 +179,7 @@ func limitNote(ctx context.Context, n *client.Node, name string, sem *client.Sem
 }
 
 // aboutPause is about a rollout or a location of it. A pause is not refused because the rollout has
-// moved on: whoever stops it wants it to stop where it is.
+// moved on: an operator who stops it wants it to stop where it is.
 func aboutPause(ctx context.Context, v *viewer, q url.Values) (*target, error) {
 	t, err := about(ctx, v, q, rolloutPage, "/rollout", "name", "location")
 	if err != nil {

@@ -141,7 +141,7 @@ func TestRolloutMovedOn(t *testing.T) {
 	if _, err := track.Publish(t.Context(), 50, nil); err != nil {
 		t.Fatal(err)
 	}
-	s.post(path, form).wants(t, 200, "It is paused.") // whoever stops a rollout is not held up
+	s.post(path, form).wants(t, 200, "It is paused.") // a stop is not held up
 
 	path, form = s.opened(at("resume"), "geo/base")
 	if _, err := track.Publish(t.Context(), 51, nil); err != nil {

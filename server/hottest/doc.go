@@ -5,6 +5,6 @@
 //	g.Count(now, events.SemaphoreChanges) // for each log entry, where the shard is led
 //	g.Top(now, 20, allowed)
 //
-// It has no clock: callers pass monotonic times. All of it is soft state, which starts anew with
+// It has no clock: callers pass monotonic times. All of it is soft state, which begins again with
 // the process, and with a leadership.
 package hottest

@@ -214,7 +214,7 @@ type rawStream struct {
 	mu   sync.Mutex
 	mute bool
 
-	reading sync.Mutex // held by whoever reads, or has nobody read
+	reading sync.Mutex // held by the reader, and to keep readers out
 }
 
 func openStream(t testing.TB, cc *grpc.ClientConn, headers ...string) *rawStream {

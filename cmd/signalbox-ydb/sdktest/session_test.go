@@ -229,7 +229,7 @@ func TestAbandonedStart(t *testing.T) {
 	await(t, "the end of the session at the gateway", func() bool { return metric(t, g, "sessions") == 1 })
 }
 
-// TestWrongKeys: whoever tries to restore a session with a wrong key delays neither its end nor its
+// TestWrongKeys: restores of a session with a wrong key delay neither its end nor its
 // client. The gateway knows the key, and does not ask the cluster.
 func TestWrongKeys(t *testing.T) {
 	t.Parallel()
