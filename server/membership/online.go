@@ -74,6 +74,9 @@ func (m *Member) ComeOnline(ctx context.Context, founded bool, process meta.Inst
 		if i, ok := m.Meta.State().Instance(m.instance); ok && i.Target.Incarnation == 0 {
 			process.Reason = meta.ReasonJoin
 		}
+		if err := m.checkRules(ctx, process.Version); err != nil {
+			return err
+		}
 		own, err = registerInstance(ctx, m.governor, process)
 	}
 	m.service.SetIncarnation(own.Target.Incarnation)
@@ -91,6 +94,24 @@ func (m *Member) ComeOnline(ctx context.Context, founded bool, process meta.Inst
 		return fmt.Errorf("wait for this instance to be Online: %w; %s", err, m.describeMeta())
 	}
 	return nil
+}
+
+// checkRules refuses to share data shards with instances of a version whose rules are others. It
+// waits for what the cluster knows now: what the folder knows may be old.
+func (m *Member) checkRules(ctx context.Context, version meta.Version) error {
+	for {
+		err := m.Meta.Sync(ctx)
+		if err == nil {
+			return m.Meta.State().CheckRules(version, m.instance)
+		}
+		t := time.NewTimer(registerRetry) // between two replicas of the meta shard
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("ask the cluster which versions it has: %w; %s", err, m.describeMeta())
+		}
+	}
 }
 
 // instanceUpdater takes the registration of a process. A governor is one: it returns the instance
