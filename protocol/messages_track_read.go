@@ -342,6 +342,7 @@ type TrackItem struct {
 	NumLocations uint64
 	NumInstances uint64
 	Paused       bool
+	States       []byte // a TrackState for each location, in order; empty: an older server does not say
 }
 
 func (m *TrackItem) fields(f *fields) {
@@ -350,6 +351,7 @@ func (m *TrackItem) fields(f *fields) {
 	f.uint("tracks.num locations", &m.NumLocations)
 	f.uint("tracks.num instances", &m.NumInstances)
 	f.bool("tracks.paused", &m.Paused)
+	f.bytes("tracks.states", &m.States)
 }
 
 // TrackWatch opens a stream over one track. Reply: Empty; then a TrackStatus without instances, as

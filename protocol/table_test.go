@@ -206,7 +206,7 @@ var messages = []messageCase{
 		Converged: 81_000, Reason: ReasonAdvance, Skip: true}}}},
 	{KindTrackList, &TrackList{Shard: 1, Node: 2, Prefix: []byte("geo/"), Cursor: []byte("geo/a"), Limit: 100, Consistency: Relaxed, MinIndex: 70_000}},
 	{KindTrackList | KindReply, &TrackListReply{Index: 70_001, Tracks: []TrackItem{{Name: []byte("geo/base"), Last: 42, NumLocations: 3, NumInstances: 9,
-		Paused: true}}, Cursor: []byte("geo/base"), Runs: sampleRuns}},
+		Paused: true, States: []byte{byte(StateStalled), byte(StateConverged), byte(StateWaitingDelay)}}}, Cursor: []byte("geo/base"), Runs: sampleRuns}},
 	{KindTrackWatch, &TrackWatch{Node: 2, Name: []byte("geo/base"), Location: "SAS", Targets: true}},
 	{KindTrackWatch | KindReply, &Empty{}},
 

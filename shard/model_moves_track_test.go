@@ -146,7 +146,7 @@ func (x *moveTest) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 // away, or without its counter.
 func (x *moveTest) generate(c *modelClient, name []byte, p *modelTrack, h protocol.Head) error {
 	s := p.state.Describe(rollout.Now{Log: p.base + x.now})
-	msg := &protocol.TrackAdvance{Head: h, Name: name, Expected: s.Locations[0].Target, Version: p.state.Summary().Last + uint64(x.r.IntN(4))}
+	msg := &protocol.TrackAdvance{Head: h, Name: name, Expected: s.Locations[0].Target, Version: s.Last + uint64(x.r.IntN(4))}
 	switch {
 	case msg.Version == 0 || x.r.IntN(8) == 0:
 		msg.Version, msg.Text = 0, "away"

@@ -75,15 +75,16 @@ func (m *Machine) TrackHistory(req *protocol.TrackHistory, logTime uint64, out *
 }
 
 // ListTracks reads a page of a node's tracks in the active buckets of this shard, in order of name.
-// The cursor is the last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
-func (m *Machine) ListTracks(req *protocol.TrackList, out *protocol.TrackListReply) error {
+// Their states are those at the log time that the leader would stamp now. The cursor is the last
+// name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+func (m *Machine) ListTracks(req *protocol.TrackList, logTime uint64, out *protocol.TrackListReply) error {
 	if err := req.Validate(); err != nil {
 		return err
 	}
 	*out = protocol.TrackListReply{Index: m.applied, Tracks: out.Tracks[:0], Runs: m.activeRuns(out.Runs)}
 	page := objectPage{node: req.Node, prefix: req.Prefix, cursor: req.Cursor, limit: req.Limit}
 	return m.listObjects(kindTrack, page, &out.Cursor, func(x *hostedObject) {
-		item := x.track().Summary()
+		item := x.track().Summary(m.trackTime(x, logTime))
 		item.Name = x.name
 		out.Tracks = append(out.Tracks, item)
 	})

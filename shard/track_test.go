@@ -232,6 +232,33 @@ func BenchmarkPeekTrack(b *testing.B) {
 	}
 }
 
+// TestListedStates: a list says of each location what the track's own description says, at the log
+// time that the leader would stamp, though the log of the shard is silent.
+func TestListedStates(t *testing.T) {
+	x, inc := newTrackMachine(t)
+	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
+	for _, at := range []struct {
+		after uint64
+		sas   protocol.TrackState
+	}{{0, protocol.StateConverging}, {rollout.DefaultStallTimeout + 1, protocol.StateStalled}} {
+		var status protocol.TrackStatus
+		if err := x.m.DescribeTrack(&protocol.TrackDescribe{Node: 1, Name: trackName}, x.now+at.after, &status); err != nil {
+			t.Fatal(err)
+		}
+		var own []byte
+		for i := range status.Locations {
+			own = append(own, byte(status.Locations[i].State))
+		}
+		var list protocol.TrackListReply
+		if err := x.m.ListTracks(&protocol.TrackList{Node: 1}, x.now+at.after, &list); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Tracks) != 1 || !bytes.Equal(list.Tracks[0].States, own) || own[0] != byte(at.sas) {
+			t.Errorf("after %d ms %+v is listed, and its own page says %v; SAS is to be %s", at.after, list.Tracks, own, at.sas)
+		}
+	}
+}
+
 // TestTrackReads: a description comes in pages, at the time that the leader would stamp; lists and
 // histories say what there is.
 func TestTrackReads(t *testing.T) {
@@ -283,7 +310,7 @@ func TestTrackReads(t *testing.T) {
 	l := protocol.TrackList{Node: 1, Prefix: []byte("geo/"), Limit: 2}
 	for {
 		var r protocol.TrackListReply
-		if err := x.m.ListTracks(&l, &r); err != nil {
+		if err := x.m.ListTracks(&l, 0, &r); err != nil {
 			t.Fatal(err)
 		}
 		for i := range r.Tracks {

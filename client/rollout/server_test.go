@@ -196,6 +196,41 @@ func TestServerThreeLocations(t *testing.T) {
 	}
 }
 
+// TestServerListsStalled: a list says of each location what the track's own status says, as soon as
+// time alone has made one stall.
+func TestServerListsStalled(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, threeLocations())
+	s := x.session()
+	reader := s.Node()
+	i, err := sdk.Open(s, "geo/base").Register(x.ctx, sdk.Registration{ID: "a", Location: "SAS", Role: sdk.LeaderRole})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.publish()
+	if _, err := i.GetTargetState(x.ctx, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	states := func() (list []sdk.State) {
+		t.Helper()
+		for info, err := range sdk.List(x.ctx, reader, "geo/") {
+			if err != nil || info.Track != "geo/base" || info.Locations != 3 || info.Instances != 1 {
+				t.Fatalf("%+v, %v", info, err)
+			}
+			list = append(list, info.States...)
+		}
+		return list
+	}
+	for _, want := range []sdk.State{sdk.Converging, sdk.Stalled} {
+		s := x.status()
+		own := []sdk.State{s.Locations[0].State, s.Locations[1].State, s.Locations[2].State}
+		if got := states(); !slices.Equal(got, own) || own[0] != want {
+			t.Errorf("the list says %v, and the status %v; SAS is to be %s", got, own, want)
+		}
+		x.srv.Advance(11 * time.Minute)
+	}
+}
+
 // TestServerRefusals: whatever is wrong has its named error, and changes nothing.
 func TestServerRefusals(t *testing.T) {
 	t.Parallel()

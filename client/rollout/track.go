@@ -30,6 +30,7 @@ type Info struct {
 	Locations uint64
 	Instances uint64
 	Paused    bool
+	States    []State // of its locations, in order, as in a Status; none from a server of 0.1.0
 }
 
 // List lists the rollouts of the node whose name begins with prefix, in order of name. Of the
@@ -41,7 +42,14 @@ func List(ctx context.Context, n *client.Node, prefix string, opts ...client.Rea
 				yield(Info{}, err)
 				return
 			}
-			if !yield(Info{Track: string(t.Name), Last: t.Last, Locations: t.NumLocations, Instances: t.NumInstances, Paused: t.Paused}, nil) {
+			info := Info{
+				Track: string(t.Name), Last: t.Last, Locations: t.NumLocations, Instances: t.NumInstances,
+				Paused: t.Paused,
+			}
+			for _, s := range t.States {
+				info.States = append(info.States, State(s))
+			}
+			if !yield(info, nil) {
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	coord "github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/spf13/cobra"
 )
 
@@ -22,8 +23,9 @@ type completer = func(cmd *cobra.Command, args []string, typed string) ([]string
 
 // setCompletion gives arguments and flags of the tree their completions.
 func setCompletion(a *app, root *cobra.Command) {
-	names, nodes, processes, configs := completeArg(a, ofNode(semaphoreNames)), completeArg(a,
-		nodePaths), completeArg(a, ofNode(processNames)), completeArg(a, ofNode(configNames))
+	names, nodes := completeArg(a, ofNode(semaphoreNames)), completeArg(a, nodePaths)
+	processes, configs := completeArg(a, ofNode(processNames)), completeArg(a, ofNode(configNames))
+	rollouts := completeArg(a, ofNode(rolloutNames))
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		switch {
@@ -31,6 +33,8 @@ func setCompletion(a *app, root *cobra.Command) {
 			cmd.ValidArgsFunction = processes
 		case strings.HasPrefix(cmd.CommandPath(), "signalbox config "):
 			cmd.ValidArgsFunction = configs
+		case strings.HasPrefix(cmd.CommandPath(), "signalbox rollout "):
+			cmd.ValidArgsFunction = rollouts
 		case strings.HasPrefix(cmd.Use, cmd.Name()+" NAME"):
 			cmd.ValidArgsFunction = names
 		case cmd.Name() == "ls" && strings.HasPrefix(cmd.CommandPath(), "signalbox sem"):
@@ -117,6 +121,10 @@ func configNames(ctx context.Context, n *client.Node, typed string) iter.Seq2[st
 
 func processNames(ctx context.Context, n *client.Node, typed string) iter.Seq2[string, error] {
 	return each(coord.List(ctx, n, typed), func(p *coord.Info) string { return p.Name })
+}
+
+func rolloutNames(ctx context.Context, n *client.Node, typed string) iter.Seq2[string, error] {
+	return each(rollout.List(ctx, n, typed), func(r *rollout.Info) string { return r.Track })
 }
 
 func nodePaths(inv *invocation, c *client.Client, typed string) iter.Seq2[string, error] {

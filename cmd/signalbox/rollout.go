@@ -20,7 +20,7 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
   signalbox rollout publish geo/base data.bin
   signalbox rollout status geo/base`,
 		rolloutCreate(a), rolloutAlter(a), rolloutDelete(a), rolloutPublish(a), rolloutWithdraw(a),
-		rolloutStatus(a), rolloutWatch(a), rolloutHistory(a),
+		rolloutList(a), rolloutStatus(a), rolloutWatch(a), rolloutHistory(a),
 		rolloutFollow(a), rolloutGate(a), rolloutGenerate(a),
 		rolloutPause(a), rolloutRollback(a), rolloutDrop(a),
 		rolloutOperate(a, "resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
@@ -151,6 +151,14 @@ func rolloutWithdraw(a *app) *cobra.Command {
 			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"withdrawn", "", true}},
 				"withdrew version %d of %s", v, args[0])
 		})
+	})
+	return c
+}
+
+func rolloutList(a *app) *cobra.Command {
+	c := command("ls [PREFIX]", "List rollouts by prefix, with how many locations are in each state", "")
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		return inv.list(each(rollout.List(inv.ctx, n, strings.Join(args, "")), rolloutRow), "no rollouts")
 	})
 	return c
 }

@@ -81,6 +81,32 @@ func orEmpty(list []string) []string {
 	return list
 }
 
+// rolloutRow is a line of the list.
+func rolloutRow(r *rollout.Info) row {
+	states := make([]string, len(r.States))
+	count := make(map[string]int)
+	for i, s := range r.States {
+		states[i] = s.String()
+		count[states[i]]++
+	}
+	var locations []string
+	for _, s := range states { // in order of their first location
+		if n := count[s]; n > 0 {
+			locations = append(locations, fmt.Sprintf("%d %s", n, s))
+			count[s] = 0
+		}
+	}
+	if len(states) == 0 { // a server of 0.1.0 does not say
+		locations = []string{fmt.Sprint(r.Locations)}
+	}
+	return row{
+		{"track", "track", r.Track}, {"last", "", r.Last}, {"", "newest version", versionText(r.Last)},
+		{"paused", "paused", r.Paused}, {"instances", "instances", r.Instances}, {"locations", "", r.Locations},
+		{"states", "", states},
+		{"", "locations", uncut(strings.Join(locations, ", "))},
+	}
+}
+
 func gateRunRow(g *rollout.GateRun) row {
 	return row{
 		{"location", "location", g.Location}, {"gate", "gate", g.Gate.Name},

@@ -20,7 +20,7 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	}
 	p := &page{
 		Section: "Rollouts", Node: path, Title: "Rollouts in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Lead: "A rollout brings versions to the instances of one location after another. Its page says how far it is.",
+		Lead: "A rollout brings versions to the instances of one location after another.",
 	}
 	t := newTable("rollouts", "Rollouts", "No rollout here.",
 		col("Rollout"), col("State"), numCol("Newest version"), numCol("Locations"), numCol("Instances"))
@@ -37,17 +37,49 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			break
 		}
 		last = r.Track
-		state := text("not paused") // the list does not know how far it is; its page does
-		if r.Paused {
-			state = cell{Text: "paused", Kind: "warn"}
-		}
 		t.Rows = append(t.Rows, row{Key: encodeName(r.Track), Cells: []cell{
-			nameCell(r.Track, objectURL(client.ObjectTrack, path, r.Track)), state,
+			nameCell(r.Track, objectURL(client.ObjectTrack, path, r.Track)), rolloutState(&r),
 			versionCell(r.Last), number(r.Locations), number(r.Instances),
 		}})
 	}
 	p.Tables = []table{t}
 	return p, nil
+}
+
+// troubles are the states of locations that somebody should know of, the gravest first.
+var troubles = []rollout.State{
+	rollout.Stalled, rollout.ReelectionPending, rollout.NoLeader, rollout.Empty, rollout.Paused, rollout.Excluded,
+}
+
+// rolloutState is the gravest state of a rollout's locations.
+func rolloutState(r *rollout.Info) cell {
+	if r.Paused {
+		return stateCell(rollout.Paused)
+	}
+	of := func(s rollout.State) (n uint64) {
+		for _, x := range r.States {
+			if x == s {
+				n++
+			}
+		}
+		return n
+	}
+	for _, s := range troubles {
+		if n := of(s); n > 0 {
+			c := stateCell(s)
+			c.Note = group(n) + " of " + plural(r.Locations, "location")
+			return c
+		}
+	}
+	switch of(rollout.AllConverged) {
+	case 0:
+		if len(r.States) == 0 {
+			return text("not paused") // the shard's leader is of 0.1.0, and says no more
+		}
+	case r.Locations:
+		return stateCell(rollout.AllConverged)
+	}
+	return text("under way")
 }
 
 // listOf is what the lists of a node have in common: the node, and the name that the page begins
@@ -175,8 +207,12 @@ var stateKinds = map[rollout.State]string{
 	rollout.Paused: "warn", rollout.Empty: "warn", rollout.NoLeader: "warn", rollout.Excluded: "warn",
 }
 
+func stateCell(s rollout.State) cell {
+	return cell{Text: strings.ReplaceAll(strings.ToLower(s.String()), "_", " "), Kind: stateKinds[s]}
+}
+
 func locationRow(path, track string, l *rollout.LocationStatus) row {
-	state := cell{Text: strings.ReplaceAll(strings.ToLower(l.State.String()), "_", " "), Kind: stateKinds[l.State]}
+	state := stateCell(l.State)
 	if l.Rollback {
 		state.Note = "rolled back by an operator"
 	}

@@ -161,7 +161,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.tlist.Node, want: r.tlist.Consistency, index: r.tlist.MinIndex, shard: r.tlist.Shard}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.tlistReply, m.ListTracks(&l.message.tlist, &l.message.tlistReply)
+				return &l.message.tlistReply, m.ListTracks(&l.message.tlist, l.host.Raft().LogTime(), &l.message.tlistReply)
 			},
 		}),
 	}

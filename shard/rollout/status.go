@@ -77,9 +77,16 @@ func (t *Track) InstancesAfter(id string, most int) (list []string) {
 	return list[:min(most, len(list))]
 }
 
-// Summary is the track as a list shows it, without its name.
-func (t *Track) Summary() protocol.TrackItem {
-	return protocol.TrackItem{
-		Last: t.last, NumLocations: uint64(len(t.ordered())), NumInstances: uint64(len(t.instances)), Paused: t.paused != running,
+// Summary is the track at a time, as a list shows it, without its name.
+func (t *Track) Summary(now Now) protocol.TrackItem {
+	clock, ordered := t.clockAt(now), t.ordered()
+	x := protocol.TrackItem{
+		Last: t.last, NumLocations: uint64(len(ordered)), NumInstances: uint64(len(t.instances)),
+		Paused: t.paused != running, States: make([]byte, len(ordered)),
 	}
+	for i, l := range ordered {
+		s, _ := t.state(l, clock)
+		x.States[i] = byte(s)
+	}
+	return x
 }
