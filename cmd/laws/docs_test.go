@@ -61,31 +61,19 @@ var (
 // TestNamedTestsExist: a test that a page names, as what holds a promise, is there.
 func TestNamedTestsExist(t *testing.T) {
 	made, named := map[string]bool{}, map[string]string{}
-	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		page, tests := strings.HasSuffix(path, ".md"), strings.HasSuffix(path, "_test.go")
-		if !page && !tests {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, m := range testMade.FindAllStringSubmatch(string(text), -1) {
-			made[m[1]] = made[m[1]] || tests
-		}
-		if page {
-			for _, m := range testNamed.FindAllStringSubmatch(string(text), -1) {
-				named[m[1]] = path
+	eachText(t, func(name string, text []byte) {
+		page, tests := strings.HasSuffix(name, ".md"), strings.HasSuffix(name, "_test.go")
+		if tests {
+			for _, m := range testMade.FindAllSubmatch(text, -1) {
+				made[string(m[1])] = true
 			}
 		}
-		return nil
+		if page {
+			for _, m := range testNamed.FindAllSubmatch(text, -1) {
+				named[string(m[1])] = name
+			}
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, page := range named {
 		if !made[name] {
 			t.Errorf("%s names %s, which is not there", page, name)

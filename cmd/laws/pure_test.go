@@ -2,6 +2,8 @@ package laws
 
 import (
 	"go/ast"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -52,4 +54,69 @@ func TestPurePackagesArePure(t *testing.T) {
 	if seen != len(pure) {
 		t.Fatalf("found %d of the pure packages %v", seen, pure)
 	}
+}
+
+// TestSequentialPackagesAre: in the packages that the Makefile tests without the race detector
+// nothing runs at the same time as anything else, in their tests neither. What they import of the
+// repository is as sequential, or is only read.
+func TestSequentialPackagesAre(t *testing.T) {
+	_, text, _ := strings.Cut(read(t, "Makefile"), "\nSEQUENTIAL := ")
+	text, _, _ = strings.Cut(text, "\nsequential = ")
+	sequential := strings.Fields(strings.ReplaceAll(text, "\\\n", " "))
+	for _, d := range pure {
+		if !slices.Contains(sequential, d) {
+			t.Errorf("SEQUENTIAL of the Makefile lacks %s", d)
+		}
+	}
+	list, fset := packages(t)
+	seen := 0
+	for _, p := range list {
+		if !slices.Contains(sequential, p.dir) {
+			continue
+		}
+		seen++
+		for _, files := range []map[string]*ast.File{p.files, p.tests} {
+			for name, f := range files {
+				if planted(f) {
+					continue
+				}
+				for _, path := range importPaths(f) {
+					dir, own := strings.CutPrefix(path, module+"/")
+					switch path {
+					case "testing/synctest", "os/exec", "net", "net/http":
+						t.Errorf("%s imports %s: take the package from SEQUENTIAL", name, path)
+					}
+					if own && !slices.Contains(sequential, dir) && dir != "server/metrics" { // whose table the laws read
+						t.Errorf("%s imports %s, which is not sequential: take the package from SEQUENTIAL", name, dir)
+					}
+				}
+				ast.Inspect(f, func(n ast.Node) bool {
+					concurrent := false
+					switch n := n.(type) {
+					case *ast.GoStmt, *ast.ChanType:
+						concurrent = true
+					case *ast.SelectorExpr:
+						concurrent = n.Sel.Name == "Parallel" || n.Sel.Name == "RunParallel" || n.Sel.Name == "Go" || n.Sel.Name == "AfterFunc"
+					}
+					if concurrent {
+						t.Errorf("%s runs something at the same time: take the package from SEQUENTIAL", fset.Position(n.Pos()))
+					}
+					return true
+				})
+			}
+		}
+	}
+	if seen != len(sequential) || seen < len(pure) {
+		t.Errorf("found %d of the sequential packages %v", seen, sequential)
+	}
+}
+
+// planted says whether a file is only built to plant faults, which is not in make test.
+func planted(f *ast.File) bool {
+	for _, group := range f.Comments {
+		if group.Pos() < f.Package && strings.Contains(group.Text()+group.List[0].Text, "go:build planted") {
+			return true
+		}
+	}
+	return false
 }

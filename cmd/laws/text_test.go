@@ -7,14 +7,19 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// eachText calls f with every file of the repository that people wrote, by its path from the root.
-func eachText(t *testing.T, f func(name string, text []byte)) {
-	t.Helper()
-	seen := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+// written is a file that people wrote, by its path from the root.
+type written struct {
+	name string
+	text []byte
+}
+
+// texts reads every such file of the repository, once for all laws, which only read them.
+var texts = sync.OnceValues(func() (list []written, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -42,15 +47,23 @@ func eachText(t *testing.T, f func(name string, text []byte)) {
 		if bytes.IndexByte(text, 0) >= 0 {
 			return nil // test binaries, profiles
 		}
-		seen++
-		f(filepath.ToSlash(rel), text)
+		list = append(list, written{filepath.ToSlash(rel), text})
 		return nil
 	})
+	return list, err
+})
+
+func eachText(t *testing.T, f func(name string, text []byte)) {
+	t.Helper()
+	list, err := texts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen < 50 {
-		t.Fatalf("found %d files from %s, expected the whole repository", seen, root)
+	if len(list) < 50 {
+		t.Fatalf("found %d files from %s, expected the whole repository", len(list), root)
+	}
+	for _, x := range list {
+		f(x.name, x.text)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -27,13 +28,33 @@ type pkg struct {
 // heavy dependencies out of this one.
 var lawful = []string{"cmd/signalbox-ydb", "cmd/signalbox-ydb/sdktest"}
 
-// packages parses every Go file of the repository, and of the nested modules that are lawful.
+// tree is every Go file of the repository, and of the nested modules that are lawful. They are
+// parsed once for all laws, which only read them.
+var tree struct {
+	once sync.Once
+	list []*pkg
+	fset *token.FileSet
+	err  error
+}
+
 func packages(t *testing.T) ([]*pkg, *token.FileSet) {
 	t.Helper()
-	fset := token.NewFileSet()
+	tree.once.Do(func() {
+		tree.fset = token.NewFileSet()
+		tree.list, tree.err = parse(tree.fset)
+	})
+	if tree.err != nil {
+		t.Fatal(tree.err)
+	}
+	if len(tree.list) < 8 {
+		t.Fatalf("found %d packages from %s, expected the whole repository", len(tree.list), root)
+	}
+	return tree.list, tree.fset
+}
+
+func parse(fset *token.FileSet) (list []*pkg, err error) {
 	byDir := map[string]*pkg{}
-	var list []*pkg
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -74,13 +95,7 @@ func packages(t *testing.T) ([]*pkg, *token.FileSet) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(list) < 8 {
-		t.Fatalf("found %d packages from %s, expected the whole repository", len(list), root)
-	}
-	return list, fset
+	return list, err
 }
 
 // inFolder says whether dir is the folder room or below it.
