@@ -14,8 +14,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -276,3 +278,20 @@ type noSink struct{ replica.Sink }
 
 func (noSink) Applied(*replica.Shard, uint64, []replica.Origin, *shard.Events) {}
 func (noSink) LeaderChanged(*replica.Shard, uint64, bool)                      {}
+
+// TestLeaderMessagesAreQueuedWhenSent: a message between leaders of this instance is in its
+// receiver's queue, or dropped, when the call returns. There is no place between, which a clock
+// that a test moves would not wait for.
+func TestLeaderMessagesAreQueuedWhenSent(t *testing.T) {
+	s := start(t, nil)
+	d := s.serving.Shards.All()[0]
+	for n := range uint64(20) {
+		hosting.Local{Hosting: s.hosting}.LeaderMessage(d.ID(), d.ID()+1, make([]byte, leader.MaxMessage+1))
+		if got := d.Raft().Stats().MessagesDropped; got != n+1 {
+			t.Fatalf("%d messages above the size limit were dropped when %d had been sent", got, n+1)
+		}
+	}
+	if got := s.hosting.DroppedMessages(); got != 20 {
+		t.Errorf("%d are counted", got)
+	}
+}

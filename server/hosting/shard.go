@@ -35,7 +35,6 @@ type Shard struct {
 	id      uint64
 	raft    *replica.Shard // set right before Front.Opened
 	hosting *Hosting
-	inbox   chan peerMessage   // messages of other shards' leaders
 	close   context.CancelFunc // ends the shard's goroutines
 	running sync.WaitGroup     // them
 
@@ -136,7 +135,7 @@ func (d *Shard) MaxLogTime(m *shard.Machine, now time.Duration) uint64 {
 // openShard starts a replica of a shard and serves it. cfg says which replica, and how it starts.
 func (h *Hosting) openShard(cfg replica.ShardConfig) error {
 	ctx, cancel := context.WithCancel(h.ctx)
-	d := &Shard{id: cfg.ID, Replica: cfg.Replica, hosting: h, inbox: make(chan peerMessage, inboxSize), close: cancel}
+	d := &Shard{id: cfg.ID, Replica: cfg.Replica, hosting: h, close: cancel}
 	d.Front = h.Serve(d)
 	cfg.Sink, cfg.Relay, cfg.Messages, cfg.Route, cfg.Heard = d.Front, d.Front, peerMessages{h}, h.Route, h.Heard
 	raft, err := h.host.StartShard(cfg)
@@ -149,7 +148,6 @@ func (h *Hosting) openShard(cfg replica.ShardConfig) error {
 	d.Front.Opened()
 	h.Shards.add(d)
 	d.running.Go(func() { d.Front.Run(ctx) })
-	d.running.Go(func() { d.receiveMessages(ctx) })
 	h.Go(func() { // the server's stop waits for the shard's goroutines too
 		<-ctx.Done()
 		d.running.Wait()

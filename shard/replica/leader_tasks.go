@@ -225,19 +225,22 @@ func (s *Shard) ConnClosed(conn uint64, lastHeard time.Duration) {
 // RouteChanged must be called when [ShardConfig.Route] may answer differently.
 func (s *Shard) RouteChanged() { s.tasks.add(leaderTask{kind: taskRouteChanged}) }
 
-// ReceiveMessage takes a message of another shard's leader, and keeps the slice. It drops the
-// message if too many wait or this replica does not lead.
-func (s *Shard) ReceiveMessage(from uint64, msg []byte) {
+// ReceiveMessage takes a message of another shard's leader, keeps the slice, and does not wait. It
+// drops the message if too many wait or this replica does not lead. Over says that it was dropped
+// over a limit.
+func (s *Shard) ReceiveMessage(from uint64, msg []byte) (over bool) {
 	d := &s.tasks
 	d.mu.Lock()
-	if !d.active || d.queuedMessages >= maxQueuedMessages || len(msg) > leader.MaxMessage {
+	over = d.active && (d.queuedMessages >= maxQueuedMessages || len(msg) > leader.MaxMessage)
+	if !d.active || over {
 		d.mu.Unlock()
 		s.counters.messagesDropped.Add(1)
-		return
+		return over
 	}
 	d.queuedMessages++
 	d.mu.Unlock()
 	d.add(leaderTask{kind: taskReceive, a: from, bytes: msg})
+	return false
 }
 
 // HandOver prepares for a leadership transfer: it logs the remaining time of sessions that were not
