@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -216,11 +215,6 @@ func TestLockStopsTheCommandInTime(t *testing.T) {
 // is free at once.
 func TestInterruptedLock(t *testing.T) {
 	t.Parallel()
-	if signal.Ignored(syscall.SIGHUP) { // by nohup, for example: the commands would inherit it
-		hangup := make(chan os.Signal, 1)
-		signal.Notify(hangup, syscall.SIGHUP)
-		t.Cleanup(func() { signal.Stop(hangup) })
-	}
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
 	for _, c := range []struct {
 		name   string

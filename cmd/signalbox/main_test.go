@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -29,6 +31,7 @@ func TestMain(m *testing.M) {
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
+	heedSignals()
 	code := l.m.Run()
 	if code == 0 {
 		err := goleak.Find(
@@ -45,4 +48,14 @@ func (l leakChecked) Run() int {
 		}
 	}
 	return code
+}
+
+// heedSignals takes back that signals are ignored, as they are below nohup and in the background of
+// a shell without job control. The commands of the tests would inherit it.
+func heedSignals() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 }

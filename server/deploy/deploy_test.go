@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -44,6 +45,11 @@ var binary = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	// A shell cannot trap a signal that was ignored when it began, as ^C is in the background of a
+	// shell without job control.
+	if signal.Ignored(syscall.SIGINT) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
+	}
 	code := m.Run()
 	if bin, err := binary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(bin))
