@@ -21,7 +21,7 @@ import (
 // With SIGNALBOX_LONG=10m in the environment others follow until the time is over; SIGNALBOX_SEED=n
 // begins with the plain history of that number.
 func TestMachineMatchesModel(t *testing.T) {
-	properties, histories := 200, uint64(4000)
+	properties, histories := 100, uint64(1000)
 	switch {
 	case testing.Short():
 		histories = 500

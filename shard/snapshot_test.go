@@ -27,7 +27,7 @@ func (l *busyLock) Unlock() {
 // what is restored must be the state at the beginning of the snapshot, and the rest of the log on
 // top of it must lead to the same state as without the restart.
 func TestSnapshotWhileApplying(t *testing.T) {
-	seeds, rounds := 120, 12
+	seeds, rounds := 60, 12
 	switch {
 	case testing.Short():
 		seeds, rounds = 5, 8
