@@ -11,7 +11,6 @@ const maxMethodFiles = 5
 // widespread are the types whose methods are in more files; the list only gets shorter.
 var widespread = map[string]bool{
 	"shard.Machine":       true,
-	"shard/leader.Leader": true,
 	"shard/meta.State":    true,
 	"shard/replica.Host":  true,
 	"shard/replica.Shard": true,

@@ -13,6 +13,21 @@ type barrierState struct {
 	wanted    bool   // a self-check is due: begin one although nothing waits
 }
 
+// barrierQueue is what waits for barriers: for one to begin, and for the one in flight to end.
+type barrierQueue[T any] struct{ waiting, inFlight []T }
+
+func (q *barrierQueue[T]) begin() { q.inFlight, q.waiting = q.waiting, q.inFlight[:0] }
+
+func (q *barrierQueue[T]) done() {
+	clear(q.inFlight)
+	q.inFlight = q.inFlight[:0]
+}
+
+// requeue puts what waited for a failed barrier first in the queue for the next one.
+func (q *barrierQueue[T]) requeue() {
+	q.waiting, q.inFlight = append(q.inFlight, q.waiting...), nil
+}
+
 // Fresh returns when the last successful barrier of this leadership began.
 func (l *Leader) Fresh() (began uint64, ok bool) { return l.barrier.lastProof, l.barrier.proved }
 
@@ -21,19 +36,14 @@ func (l *Leader) beginBarrier() {
 	if b.inFlight || b.backoff {
 		return
 	}
-	if !b.wanted && len(l.pingsWaiting) == 0 && len(l.requestsWaiting) == 0 && len(l.heartbeatsWaiting) == 0 {
+	if !b.wanted && len(l.liveness.pings.waiting) == 0 && !l.subscribers.waiting() {
 		return
 	}
 	b.number++
 	b.inFlight, b.wanted, b.began = true, false, l.clock.seen
 	l.ready.Barrier = b.number
-
-	for _, c := range l.pingsWaiting {
-		c.pingInFlight, c.inFlightPing, c.pingWaiting, c.waitingPing = true, c.waitingPing, false, 0
-	}
-	l.pingsInFlight, l.pingsWaiting = l.pingsWaiting, l.pingsInFlight[:0]
-	l.requestsInFlight, l.requestsWaiting = l.requestsWaiting, l.requestsInFlight[:0]
-	l.heartbeatsInFlight, l.heartbeatsWaiting = l.heartbeatsWaiting, l.heartbeatsInFlight[:0]
+	l.liveness.beginPongs()
+	l.subscribers.beginReplies()
 }
 
 // BarrierDone reports the end of the barrier with this number. On success st is the machine's
@@ -43,46 +53,17 @@ func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
 	if l.epoch == 0 || !b.inFlight || n != b.number {
 		return
 	}
-	l.observe(now)
+	l.enter(now)
 	b.inFlight = false
 	if !ok {
 		l.stats.FailedBarriers++
 		b.backoff, b.wanted = true, true
-		l.requeue()
+		l.liveness.retryPongs()
+		l.subscribers.retryReplies()
 		return
 	}
 	b.lastProof, b.proved = b.began, true
-	if l.clock.paused && n > l.pauseBarrier {
-		l.confirmed = true
-	}
-	for _, c := range l.pingsInFlight {
-		if l.canPong(c) && c.atHome(st) {
-			l.ready.Pongs = append(l.ready.Pongs, Pong{c.id, c.inFlightPing})
-		}
-		c.pingInFlight, c.inFlightPing = false, 0
-	}
-	clear(l.pingsInFlight)
-	l.pingsInFlight = l.pingsInFlight[:0]
-	l.replySubscribes(st)
-	l.replyHeartbeats()
-}
-
-// requeue puts what waited for a failed barrier first in the queues for the next one.
-func (l *Leader) requeue() {
-	var first []*conn
-	for _, c := range l.pingsInFlight {
-		c.pingInFlight = false
-		if c.forgotten {
-			continue
-		}
-		if !c.pingWaiting {
-			c.pingWaiting, c.waitingPing = true, c.inFlightPing
-			first = append(first, c)
-		}
-		c.inFlightPing = 0
-	}
-	l.pingsWaiting = append(first, l.pingsWaiting...)
-	l.requestsWaiting = append(l.requestsInFlight, l.requestsWaiting...)
-	l.heartbeatsWaiting = append(l.heartbeatsInFlight, l.heartbeatsWaiting...)
-	l.pingsInFlight, l.requestsInFlight, l.heartbeatsInFlight = nil, nil, nil
+	l.pause.confirmed = l.pause.confirmed || n > l.pause.barrier
+	l.liveness.pong(st)
+	l.subscribers.reply(st)
 }

@@ -54,7 +54,7 @@ func (p *pair) say(v sessionState) {
 		e := p.home.table[id]
 		e.state = v
 		p.home.table[id] = e
-		p.home.l.notifyAlive(id, v, e.epoch, e.description)
+		p.home.l.subscribers.notifyAlive(id, v, e.epoch, e.description)
 		if i%5_000 == 4_999 { // a second's
 			p.exchange(10)
 		}
@@ -136,7 +136,7 @@ func BenchmarkDetachedReplies(b *testing.B) {
 			b.ReportAllocs()
 			began := used(b)
 			for b.Loop() {
-				p.remote.l.resubscribe(p.remote.l.subscriptions[1])
+				p.remote.l.remotes.subscriptions[1].resubscribe()
 				for p.remote.l.Stats().Unsubscribed > 0 {
 					p.exchange(1)
 				}

@@ -82,3 +82,18 @@ func (c *clock) at(mono uint64) uint64 {
 	}
 	return c.segments[0].log
 }
+
+// pause is what has to happen after a pause before log time runs again.
+type pause struct {
+	barrier   uint64 // one with a higher number confirms the leadership
+	since     uint64 // the first call after the pause
+	ticks     int    // since then
+	confirmed bool
+}
+
+// drained counts a tick, in which messages of clients are read. It reports whether the leadership
+// is confirmed and there was time to read them all.
+func (p *pause) drained(now uint64) bool {
+	p.ticks++
+	return p.confirmed && p.ticks > 1 && now-p.since >= MinPauseDrain
+}

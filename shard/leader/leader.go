@@ -26,13 +26,8 @@
 package leader
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/leader/idset"
 )
 
 // Limits and periods of the leader; times in ms.
@@ -97,47 +92,6 @@ type State interface {
 	RemoteSession(session uint64) (view shard.RemoteSessionView, known bool)
 }
 
-// Command is a command to propose. Its outcome is reported by [Leader.Done] with the ID.
-type Command struct {
-	shard.Command
-	ID uint64
-}
-
-// Pong answers a ping. The driver sends it on the connection with the shard's id.
-type Pong struct{ Conn, Ping uint64 }
-
-// Message is a message to the leader of another shard, or of the same one. It may be lost.
-type Message struct {
-	To    uint64
-	Bytes []byte
-}
-
-// Cut takes a connection away from this shard. No pong of this shard may be sent on it any more,
-// unless Reason is empty and the client was notified that its sessions are detached.
-type Cut struct {
-	Conn   uint64
-	Reason string // why to close the connection; empty: keep it open without its sessions at home here
-}
-
-// Ready is the work that the leader wants done, in this order: cuts first.
-type Ready struct {
-	Cut      []Cut
-	Pongs    []Pong
-	Commands []Command
-	Messages []Message
-	Barrier  uint64 // number of the barrier to begin; 0: none
-	Tick     bool   // propose a batch, even an empty one, to log the time
-	Compare  bool   // call Holdings
-}
-
-func (r *Ready) reset() {
-	clear(r.Cut)
-	clear(r.Pongs)
-	clear(r.Commands)
-	clear(r.Messages)
-	*r = Ready{Cut: r.Cut[:0], Pongs: r.Pongs[:0], Commands: r.Commands[:0], Messages: r.Messages[:0]}
-}
-
 // Stats are counters since New. The first five fields are gauges.
 type Stats struct {
 	RemoteSessions, Unsubscribed, Subscribers, Sessions, Connections int
@@ -155,66 +109,22 @@ type Stats struct {
 	Retried            uint64 // commands that were not applied and proposed again
 }
 
-// Leader is the step machine of one shard, over all its leaderships. One goroutine uses it.
+// Leader is the step machine of one shard, over all its leaderships. One goroutine uses it. Each
+// call notes the time and hands on to the parts that it concerns.
 type Leader struct {
-	cfg   Config
-	epoch uint64 // of this leadership; 0: none
-	clock clock
-	stats Stats
+	leadership
+	taken *Ready
 
-	ready, taken *Ready
-
-	// after a pause
-	pauseBarrier     uint64 // a barrier with a higher number confirms the leadership
-	pauseSince       uint64
-	pauseTicks       int
-	confirmed        bool
+	pause            pause
 	unconfirmedSince uint64 // all connections are cut BarrierTimeout after this
+	ticks            ticks
+	nextCompare      uint64 // when the remote sessions are compared next
 
-	// ticks
-	leaderSince uint64 // the leadership began
-	tickAt      uint64 // of the last tick
-	tickStamp   uint64 // log time of the last tick
-	nextCompare uint64 // when the remote sessions are compared next
-	ticked      bool
-	skipped     bool // SkipTime was called since the last tick
-
-	// barriers
-	barrier                               barrierState
-	pingsWaiting, pingsInFlight           []*conn
-	requestsWaiting, requestsInFlight     []pendingRequest
-	heartbeatsWaiting, heartbeatsInFlight []pendingHeartbeat
-	queuedSessions                        int // entries in requestsWaiting and requestsInFlight
-
-	// liveness
-	conns       map[uint64]*conn
-	sessions    idset.Table[*session]
-	checks      checks
-	detachQueue []*session
-
-	// proposals
-	lastID        uint64 // of a command; numbers continue across leaderships
-	inFlight      map[uint64]proposal
-	limiter       rateLimiter
-	backoff       bool // a command was not applied: propose again after the next tick
-	remoteUpdates []*shard.RemoteUpdateBody
-
-	// remote sessions
-	remotes           map[uint64]*remoteSession
-	newRemotes        int // since the last tick
-	delayed           remoteList
-	retry             remoteList
-	endedRemotes      remoteList
-	subscriptions     map[uint64]*subscription
-	subscriptionOrder []*subscription // by shard id
-	lastAttempt       uint64
-	lastRequest       uint64
-
-	// subscribers: the leaders of shards that hold something for sessions at home here
-	subscribers     map[uint64]*subscriber
-	subscriberOrder []*subscriber // by shard id
-	subscribersOf   map[uint64][]*subscriber
-	notifyQueue     []*subscriber
+	barrier     barrierState
+	proposals   proposals
+	liveness    liveness
+	remotes     remoteTable
+	subscribers subscriberTable
 }
 
 // New returns a leader without a leadership. Calls before Start are ignored, except that a
@@ -229,29 +139,29 @@ func New(cfg Config) *Leader {
 	if cfg.BarrierTimeout == 0 {
 		cfg.BarrierTimeout = DefaultBarrierTimeout
 	}
-	return &Leader{cfg: cfg, ready: new(Ready), taken: new(Ready)}
+	return &Leader{leadership: leadership{cfg: cfg, ready: new(Ready)}, taken: new(Ready)}
 }
 
-// Start begins a leadership when its epoch has been applied here, at that log time. Guests are the
+// Start begins a leadership when its epoch has been applied here, at that log time. Remotes are the
 // sessions that hold or wait for something here and have no ACTIVE home bucket here. An earlier
 // leadership is stopped first.
 func (l *Leader) Start(now, epoch, logTime uint64, remotes []uint64) {
 	l.Stop()
 	// Reset everything except what the driver may still refer to, or has not taken.
-	*l = Leader{cfg: l.cfg, stats: l.stats, ready: l.ready, taken: l.taken,
-		barrier: barrierState{number: l.barrier.number}, lastID: l.lastID}
-	l.epoch = epoch
-	l.clock.start(now, logTime)
-	l.leaderSince, l.unconfirmedSince, l.tickAt, l.limiter = now, now, now, rateLimiter{MaxExpiries, now}
-	l.nextCompare = now + l.cfg.Compare
-	l.barrier.wanted = true
-	l.conns, l.inFlight = make(map[uint64]*conn), make(map[uint64]proposal)
-	l.remotes, l.subscriptions = make(map[uint64]*remoteSession), make(map[uint64]*subscription)
-	l.subscribers, l.subscribersOf = make(map[uint64]*subscriber), make(map[uint64][]*subscriber)
-	for _, id := range remotes {
-		l.RemoteHeld(now, id)
-		l.newRemotes = 0 // a new leader requests all at once
+	*l = Leader{
+		leadership:       leadership{cfg: l.cfg, epoch: epoch, stats: l.stats, ready: l.ready},
+		taken:            l.taken,
+		unconfirmedSince: now,
+		ticks:            ticks{since: now, at: now},
+		nextCompare:      now + l.cfg.Compare,
+		barrier:          barrierState{number: l.barrier.number, wanted: true},
+		proposals:        newProposals(&l.leadership, l.proposals.lastID, now),
+		liveness:         newLiveness(&l.leadership),
+		remotes:          newRemoteTable(&l.leadership),
+		subscribers:      newSubscriberTable(&l.leadership),
 	}
+	l.clock.start(now, logTime)
+	l.remotes.heldAtStart(remotes)
 }
 
 // Stop ends the leadership. It detaches the sessions at home here from every connection: pongs of a
@@ -261,19 +171,10 @@ func (l *Leader) Stop() {
 	if l.epoch == 0 {
 		return
 	}
-	cut := l.ready.Cut
-	*l.ready = Ready{Cut: cut}
-	for _, c := range sortedConns(l.conns) {
-		if !c.cut {
-			l.ready.Cut = append(l.ready.Cut, Cut{Conn: c.id})
-		}
-	}
+	*l.ready = Ready{Cut: l.ready.Cut}
+	l.liveness.takeOff()
 	l.epoch = 0
 	l.barrier.inFlight = false
-}
-
-func sortedConns(conns map[uint64]*conn) []*conn {
-	return slices.SortedFunc(maps.Values(conns), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 }
 
 // Take returns the work since the last Take. The result is valid until the next Take; message and
@@ -281,18 +182,25 @@ func sortedConns(conns map[uint64]*conn) []*conn {
 func (l *Leader) Take() *Ready {
 	if l.epoch != 0 {
 		l.flushCommands()
-		l.flushNotify()
+		l.subscribers.flush()
 		l.beginBarrier()
-		// A cut may have come after the barrier of the pong.
-		l.ready.Pongs = slices.DeleteFunc(l.ready.Pongs, func(p Pong) bool {
-			c := l.conns[p.Conn]
-			return c == nil || !l.canPong(c)
-		})
+		l.liveness.dropPongs()
 	}
 	r := l.ready
 	l.taken.reset()
 	l.ready, l.taken = l.taken, r
 	return r
+}
+
+func (l *Leader) flushCommands() {
+	if !l.proposals.refill() {
+		return
+	}
+	if !l.clock.paused {
+		l.liveness.flushDetaches(&l.proposals)
+	}
+	l.remotes.flushEnded(&l.proposals)
+	l.remotes.flushUpdates(&l.proposals)
 }
 
 // SetSelfCheck sets the time between self-checks in ms: the least of the shard's nodes.
@@ -308,10 +216,9 @@ func (l *Leader) Leading() bool { return l.epoch != 0 }
 // LogTime is the stamp for a batch that is proposed now; 0 without a leadership. It stands still
 // during a pause, and until the sockets were read after it.
 func (l *Leader) LogTime(now uint64) uint64 {
-	if l.epoch == 0 {
+	if !l.enter(now) {
 		return 0
 	}
-	l.observe(now)
 	return l.clock.now()
 }
 
@@ -319,44 +226,46 @@ func (l *Leader) LogTime(now uint64) uint64 {
 // client batches keep the same log time. Call LogTime first: it detects a pause.
 func (l *Leader) LogTimeRuns() bool { return l.epoch != 0 && !l.clock.paused }
 
-// observe notes the time of a call. After a pause nothing expires until a later barrier has
-// confirmed the leadership, and what clients sent meanwhile has been read from the sockets.
-func (l *Leader) observe(now uint64) {
-	if !l.clock.observe(now) {
-		return
+// enter begins a call: it notes the time, and reports whether a leadership is under way. After a
+// pause nothing expires until a later barrier has confirmed the leadership, and what clients sent
+// meanwhile has been read from the sockets.
+func (l *Leader) enter(now uint64) (leading bool) {
+	if l.epoch == 0 {
+		return false
 	}
-	l.stats.Pauses++
-	l.pauseBarrier, l.pauseSince, l.pauseTicks, l.confirmed = l.barrier.number, l.clock.seen, 0, false
-	l.barrier.wanted, l.barrier.backoff = true, false
-	l.unconfirmedSince = l.clock.seen
+	if l.clock.observe(now) {
+		l.stats.Pauses++
+		l.pause = pause{barrier: l.barrier.number, since: l.clock.seen}
+		l.barrier.wanted, l.barrier.backoff = true, false
+		l.unconfirmedSince = l.clock.seen
+	}
+	return true
 }
 
 // SkipTime moves log time forward by some ms while the monotonic time stays. A test skips time in
 // which nothing is due. The next tick logs it if a deadline is pending. Production drivers do not
 // call it.
 func (l *Leader) SkipTime(now, by uint64) {
-	if l.epoch == 0 {
-		return
+	if l.enter(now) {
+		l.clock.skip(by)
+		l.ticks.skipped = true
 	}
-	l.observe(now)
-	l.clock.skip(by)
-	l.skipped = true
 }
 
-// Tick does what is due. Heard returns when something was last received on a connection, and
-// whether it is open. NextDeadline is the log time at which the machine has something to expire.
-func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool), nextDeadline uint64, hasDeadline bool) {
-	if l.epoch == 0 {
+// Heard returns when something was last received on a connection, and whether it is open.
+type Heard func(conn uint64) (at uint64, open bool)
+
+// Tick does what is due. NextDeadline is the log time at which the machine has something to expire.
+func (l *Leader) Tick(now uint64, heard Heard, nextDeadline uint64, hasDeadline bool) {
+	if !l.enter(now) {
 		return
 	}
-	l.observe(now)
 	now = l.clock.seen
-	l.backoff, l.barrier.backoff = false, false
+	l.proposals.backoff, l.barrier.backoff = false, false
 	if l.clock.paused {
-		l.pauseTicks++
-		if l.confirmed && l.pauseTicks > 1 && now-l.pauseSince >= MinPauseDrain {
+		if l.pause.drained(now) {
 			l.clock.resume()
-		} else if !l.confirmed && !(l.barrier.inFlight && l.barrier.number > l.pauseBarrier) {
+		} else if !l.pause.confirmed && !(l.barrier.inFlight && l.barrier.number > l.pause.barrier) {
 			l.barrier.wanted = true
 		}
 	}
@@ -364,16 +273,13 @@ func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool)
 		l.unconfirmedSince = max(l.unconfirmedSince, l.barrier.lastProof)
 	}
 	if now-l.unconfirmedSince > l.cfg.BarrierTimeout {
-		for _, c := range sortedConns(l.conns) {
-			if at, _ := heard(c.id); !c.cut {
-				c.last = max(c.last, l.clock.at(at))
-				l.cut(c, "the shard's leadership is not confirmed; connect to its master")
-			}
-		}
+		l.liveness.cutAll(heard, "the shard's leadership is not confirmed; connect to its master")
 	}
 	if !l.clock.paused {
-		l.checkSilence(heard)
-		l.tickIfDue(nextDeadline, hasDeadline)
+		l.liveness.checkSilence(heard)
+		if hasDeadline && l.ticks.due(&l.clock, nextDeadline) {
+			l.ready.Tick = true
+		}
 	}
 	if !l.barrier.inFlight && now-l.barrier.began >= l.cfg.SelfCheck {
 		l.barrier.wanted = true
@@ -382,53 +288,47 @@ func (l *Leader) Tick(now uint64, heard func(conn uint64) (at uint64, open bool)
 		l.nextCompare = now + l.cfg.Compare
 		l.ready.Compare = true
 	}
-	l.newRemotes = 0
-	l.requestDelayed()
-	l.retryDue()
-	l.subscriptionOrder = slices.DeleteFunc(l.subscriptionOrder, func(k *subscription) bool {
-		if l.tickSubscription(k) {
-			return false
-		}
-		delete(l.subscriptions, k.shard)
-		return true
-	})
-	l.expireSubscribers()
+	l.remotes.tick()
+	l.subscribers.expire()
 }
 
-// tickIfDue asks for a tick if a deadline is due. If it is still due after a tick, one Apply could
-// not expire all, and ticks are paced.
+// HandOver prepares a leadership transfer. Connections with a missing ping are cut now, so that the
+// log has the remaining time of their sessions; the new leader gives all others their whole
+// timeout. Take returns the detaches. The driver proposes a CmdHandOver after them, and cancels it
+// if the leadership stays. Nothing else changes until another leader takes over.
 //
-// A pending deadline needs a tick now and then too: a new leader continues from the logged time, so
-// unlogged time is lost for timers. A young leader logs more often, because another change may
-// follow. So only a small part of its time is lost, and timers end however often leaders change.
-func (l *Leader) tickIfDue(at uint64, has bool) {
-	now := l.clock.now()
-	switch {
-	case !has:
-		return
-	case now < at:
-		if !l.skipped && l.clock.seen-l.tickAt < min(MaxStampInterval, max(MinStampInterval, (l.clock.seen-l.leaderSince)/StampIntervalDivisor)) {
-			return
-		}
-	case l.ticked && at <= l.tickStamp && l.clock.seen-l.tickAt < minTickInterval:
+// More sessions than usual are detached at once; those over ExpiriesPerSec count as heard.
+func (l *Leader) HandOver(now uint64, heard Heard) {
+	if !l.enter(now) || l.clock.paused {
+		return // what clients sent during a pause is still in the sockets
+	}
+	l.liveness.cutMissingPings(heard)
+	l.proposals.limiter.tokens = ExpiriesPerSec
+}
+
+// Done reports the outcome of a command: applied, after the events of its batch were fed, or never
+// to be applied.
+func (l *Leader) Done(now, id uint64, applied bool) {
+	if l.epoch == 0 {
 		return
 	}
-	l.ticked, l.tickAt, l.tickStamp, l.skipped = true, l.clock.seen, now, false
-	l.ready.Tick = true
+	p, ok := l.proposals.done(id, applied)
+	if !ok {
+		return
+	}
+	l.enter(now)
+	l.liveness.detachesDone(id, p.sessions, applied)
+	l.remotes.releasesDone(id, p.remotes, applied)
+	if p.update != nil {
+		l.remotes.updateDone(p.update, applied)
+	}
 }
 
 // Stats returns the counters.
 func (l *Leader) Stats() Stats {
 	s := l.stats
-	s.RemoteSessions, s.Sessions, s.Connections = len(l.remotes), l.sessions.Len(), len(l.conns)
-	for _, k := range l.subscriptionOrder {
-		s.Unsubscribed += k.queued.n + k.asked.n
-	}
-	s.Unsubscribed += l.delayed.n + l.retry.n
-	for _, p := range l.subscriberOrder {
-		if !p.dropped {
-			s.Subscribers++
-		}
-	}
+	s.Sessions, s.Connections = l.liveness.sessions.Len(), len(l.liveness.conns)
+	s.RemoteSessions, s.Unsubscribed = l.remotes.count()
+	s.Subscribers = l.subscribers.count()
 	return s
 }

@@ -172,10 +172,9 @@ func (e *sessionStatus) fields(f *varint.Fields) {
 // Receive handles a message of the leader of shard from. Malformed messages are counted and
 // ignored.
 func (l *Leader) Receive(now, from uint64, msg []byte, st State) {
-	if l.epoch == 0 {
+	if !l.enter(now) {
 		return
 	}
-	l.observe(now)
 	if err := l.receive(from, msg, st); err != nil {
 		l.stats.Malformed++
 	}
@@ -191,15 +190,15 @@ func (l *Leader) receive(from uint64, msg []byte, st State) error {
 	ok := true
 	switch fields := msg[2:]; msg[1] {
 	case kindSubscribe:
-		ok = handle(fields, func(m *subscribeMsg) { l.receiveSubscribe(from, m) })
+		ok = handle(fields, func(m *subscribeMsg) { l.subscribers.receiveSubscribe(from, m) })
 	case kindHeartbeat:
-		ok = handle(fields, func(m *heartbeatMsg) { l.receiveHeartbeat(from, m) })
+		ok = handle(fields, func(m *heartbeatMsg) { l.subscribers.receiveHeartbeat(from, m) })
 	case kindSubscribeReply:
-		ok = handle(fields, func(m *subscribeReply) { l.receiveSubscribeReply(from, m, st) })
+		ok = handle(fields, func(m *subscribeReply) { l.remotes.receiveSubscribeReply(from, m, st) })
 	case kindHeartbeatReply:
-		ok = handle(fields, func(m *heartbeatReply) { l.receiveHeartbeatReply(from, m) })
+		ok = handle(fields, func(m *heartbeatReply) { l.remotes.receiveHeartbeatReply(from, m) })
 	case kindNotify:
-		ok = handle(fields, func(m *notifyMsg) { l.receiveNotify(from, m, st) })
+		ok = handle(fields, func(m *notifyMsg) { l.remotes.receiveNotify(from, m, st) })
 	}
 	if !ok {
 		return errMalformed

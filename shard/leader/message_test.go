@@ -37,11 +37,11 @@ func TestMalformedMessagesAreIgnored(t *testing.T) {
 	}
 	w.l.Receive(w.now, 2, append([]byte{messageVersion + 1}, whole[1:]...), w) // a later version's
 	w.l.Receive(w.now, 2, []byte{messageVersion, 99}, w)                       // a kind of later
-	if len(w.l.requestsWaiting) != 0 {
-		t.Errorf("%d requests wait that were not made", len(w.l.requestsWaiting))
+	if len(w.l.subscribers.requests.waiting) != 0 {
+		t.Errorf("%d requests wait that were not made", len(w.l.subscribers.requests.waiting))
 	}
 	w.l.Receive(w.now, 2, append(whole, 7, 7, 7), w) // fields of later
-	if len(w.l.requestsWaiting) != 1 {
+	if len(w.l.subscribers.requests.waiting) != 1 {
 		t.Error("a request with fields of a later version was not received")
 	}
 }
@@ -119,7 +119,7 @@ func TestSlowSubscriberIsDropped(t *testing.T) {
 		w.l.Attached(w.now, 1, id, 2+i, 1_000, "")
 		w.l.Take()
 	}
-	if p := w.l.subscribers[2]; !p.dropped || len(p.updates) != 0 || len(w.l.subscribersOf) != 0 {
+	if p := w.l.subscribers.byShard[2]; !p.dropped || len(p.updates) != 0 || len(w.l.subscribers.bySession) != 0 {
 		t.Errorf("the subscriber keeps %d updates, dropped %v", len(p.updates), p.dropped)
 	}
 	for _, m := range []message{
@@ -171,7 +171,8 @@ func FuzzReceive(f *testing.F) {
 				w.l.BarrierDone(w.now, r.Barrier, n%5 != 0, w)
 			}
 		}
-		if w.l.queuedSessions > MaxQueuedSessions || len(w.l.subscribers) > 3 || len(w.l.subscriptions) > 2 || len(w.l.remotes) > 1 {
+		if home, away := &w.l.subscribers, &w.l.remotes; home.queuedSessions > MaxQueuedSessions ||
+			len(home.byShard) > 3 || len(away.subscriptions) > 2 || len(away.sessions) > 1 {
 			t.Fatalf("grew: %+v", w.l.Stats())
 		}
 	})

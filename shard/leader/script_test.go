@@ -255,14 +255,14 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 // beliefs lists what is believed of each remote session.
 func (w *harness) beliefs() string {
 	var out []string
-	for id, g := range w.l.remotes {
+	for id, g := range w.l.remotes.sessions {
 		is := "its release is proposed"
 		switch {
-		case g.list == &w.l.delayed:
+		case g.list == &w.l.remotes.delayed:
 			is = "delayed"
-		case g.list == &w.l.retry:
+		case g.list == &w.l.remotes.retry:
 			is = "to be retried"
-		case g.list == &w.l.endedRemotes:
+		case g.list == &w.l.remotes.ended:
 			is = "ended"
 		case g.subscription == nil:
 		case g.list == &g.subscription.queued:
@@ -318,7 +318,7 @@ func (w *harness) take(hear, barriers bool) (out []string) {
 		}
 		for _, p := range r.Messages {
 			if m, ok := parseMessage(p.Bytes).(*heartbeatMsg); ok && hear {
-				k := w.l.subscriptions[p.To]
+				k := w.l.remotes.subscriptions[p.To]
 				w.l.Receive(w.now, p.To, encode(&heartbeatReply{homeEpoch: k.homeEpoch, epoch: m.epoch, attempt: m.attempt, sentAt: m.sentAt, known: true}), w)
 				again = true
 				continue
@@ -344,7 +344,7 @@ func (w *harness) take(hear, barriers bool) (out []string) {
 }
 
 func (w *harness) command(c Command) string {
-	f := w.l.inFlight[c.ID]
+	f := w.l.proposals.inFlight[c.ID]
 	var b strings.Builder
 	switch c.Kind {
 	case shard.CmdDetach:

@@ -1,0 +1,21 @@
+package leader
+
+// leadership is what the parts of a Leader share: the present leadership, its clock, and what
+// leaves. Only Leader starts and stops it, and tells the clock the time.
+type leadership struct {
+	cfg   Config
+	epoch uint64 // 0: none
+	clock clock
+	stats Stats
+	ready *Ready // what leaves with the next Take
+}
+
+// send sends a message to the leader of a shard.
+func (s *leadership) send(to uint64, m message) {
+	s.ready.Messages = append(s.ready.Messages, Message{to, encode(m)})
+}
+
+// cutConn takes a connection away. Without a reason only its sessions at home here leave it.
+func (s *leadership) cutConn(conn uint64, reason string) {
+	s.ready.Cut = append(s.ready.Cut, Cut{conn, reason})
+}

@@ -1,0 +1,168 @@
+package leader
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// remoteTable has the sessions at home elsewhere that hold or wait for something here, and this
+// shard's subscriptions to their homes. It logs what the homes say of them.
+type remoteTable struct {
+	*leadership
+	sessions map[uint64]*remoteSession
+	fresh    int // new since the last tick
+
+	delayed remoteList // to be requested later
+	retry   remoteList // the home could not answer
+	ended   remoteList // to be released in the log
+	updates []*shard.RemoteUpdateBody
+
+	subscriptions     map[uint64]*subscription
+	subscriptionOrder []*subscription // by shard id
+	lastAttempt       uint64
+	lastRequest       uint64
+}
+
+func newRemoteTable(s *leadership) remoteTable {
+	return remoteTable{leadership: s, sessions: make(map[uint64]*remoteSession), subscriptions: make(map[uint64]*subscription)}
+}
+
+// heldAtStart takes over what a new leadership finds, and requests all at once.
+func (t *remoteTable) heldAtStart(remotes []uint64) {
+	for _, id := range remotes {
+		t.held(id)
+		t.fresh = 0
+	}
+}
+
+func (t *remoteTable) held(id uint64) {
+	if t.sessions[id] != nil {
+		return
+	}
+	g := &remoteSession{session: id}
+	t.sessions[id] = g
+	if t.fresh++; t.fresh > MaxNewPerTick {
+		g.at = t.clock.seen + NewRemoteDelay
+		t.delayed.push(g)
+		return
+	}
+	t.queueRequest(g)
+}
+
+func (t *remoteTable) idle(id uint64) {
+	if g := t.sessions[id]; g != nil {
+		t.forget(g)
+	}
+}
+
+func (t *remoteTable) forget(g *remoteSession) {
+	g.unlist()
+	delete(t.sessions, g.session)
+}
+
+// compare replaces the list of remote sessions by the machine's.
+func (t *remoteTable) compare(remotes []uint64) {
+	held := make(map[uint64]bool, len(remotes))
+	for _, id := range remotes {
+		held[id] = true
+		t.held(id)
+	}
+	for id, g := range t.sessions { // the order of removals has no effect
+		if !held[id] {
+			t.forget(g)
+		}
+	}
+}
+
+// tick does what is due.
+func (t *remoteTable) tick() {
+	t.fresh = 0
+	t.requestDue(&t.delayed)
+	t.requestDue(&t.retry)
+	t.subscriptionOrder = slices.DeleteFunc(t.subscriptionOrder, func(k *subscription) bool {
+		if k.tick() {
+			return false
+		}
+		delete(t.subscriptions, k.shard)
+		return true
+	})
+}
+
+// requestDue requests the remote sessions that have been in a list long enough.
+func (t *remoteTable) requestDue(q *remoteList) {
+	for q.n > 0 && q.first.at <= t.clock.seen {
+		g := q.first
+		q.remove(g)
+		t.queueRequest(g)
+	}
+}
+
+// routeChanged requests the remote sessions again whose home has another owner or bucket epoch.
+func (t *remoteTable) routeChanged() {
+	var moved []*remoteSession
+	stale := func(q *remoteList) {
+		for g := q.first; g != nil; g = g.next {
+			if to, epoch := t.route(g.session); g.subscription == nil || to != g.subscription.shard || epoch != g.bucketEpoch {
+				moved = append(moved, g)
+			}
+		}
+	}
+	for _, k := range t.subscriptionOrder {
+		stale(&k.queued)
+		stale(&k.asked)
+		stale(&k.confirmed)
+	}
+	stale(&t.retry)
+	for _, g := range moved {
+		g.unlist()
+		t.queueRequest(g)
+	}
+}
+
+func (t *remoteTable) route(session uint64) (shard, epoch uint64) {
+	return t.cfg.Route(protocol.SessionTier(session), protocol.SessionBucket(session))
+}
+
+// queueRequest puts a remote session into a request to the owner of its home bucket.
+func (t *remoteTable) queueRequest(g *remoteSession) {
+	to, epoch := t.route(g.session)
+	if to == unknownShard {
+		t.retryLater(g)
+		return
+	}
+	g.subscription, g.bucketEpoch, g.request = t.subscriptionTo(to), epoch, 0
+	g.subscription.queued.push(g)
+}
+
+// retryLater queues a remote session again after a self-check period: the home shard could not
+// answer.
+func (t *remoteTable) retryLater(g *remoteSession) {
+	g.unlist()
+	g.subscription, g.request = nil, 0
+	g.at = t.clock.seen + t.cfg.SelfCheck
+	t.retry.push(g)
+}
+
+func (t *remoteTable) subscriptionTo(shard uint64) *subscription {
+	if k := t.subscriptions[shard]; k != nil {
+		return k
+	}
+	k := &subscription{table: t, shard: shard}
+	k.resubscribe()
+	t.subscriptions[shard] = k
+	at, _ := slices.BinarySearchFunc(t.subscriptionOrder, shard, func(k *subscription, s uint64) int { return cmp.Compare(k.shard, s) })
+	t.subscriptionOrder = slices.Insert(t.subscriptionOrder, at, k)
+	return k
+}
+
+// count returns how many remote sessions there are, and how many of them no home has confirmed.
+func (t *remoteTable) count() (all, unsubscribed int) {
+	unsubscribed = t.delayed.n + t.retry.n
+	for _, k := range t.subscriptionOrder {
+		unsubscribed += k.queued.n + k.asked.n
+	}
+	return len(t.sessions), unsubscribed
+}
