@@ -20,7 +20,7 @@ var benchmarks = []benchmark{
 	{name: "pairs", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measurePairs},
 	{name: "own", subjects: []string{Signalbox, Echo, GoRedis}, run: measureOwnConnections},
 	{name: "alone", subjects: []string{Dragonboat, Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureSingleCaller},
-	{name: "rates", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measureRates},
+	{name: "rates", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, Rueidis}, run: measureRates},
 	{name: "reads", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measureReads},
 	{name: "watches", subjects: []string{Signalbox, Etcd, GoRedis}, run: measureWatches},
 	{name: "each", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureOwnWatchers},

@@ -80,7 +80,7 @@ func serve(args []string) int {
 // limit is the verb of bench/cmd.
 func limit(args []string) int {
 	f := flag.NewFlagSet("limit", flag.ExitOnError)
-	dir, listen, length := f.String("dir", "", ""), f.String("listen", "", ""), f.Duration("for", 0, "")
+	dir, listen, raft, length := f.String("dir", "", ""), f.String("listen", "", ""), f.String("raft", "", ""), f.Duration("for", 0, "")
 	_ = f.Parse(args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -94,8 +94,13 @@ func limit(args []string) int {
 			return 1
 		}
 		fmt.Printf(`{"sequential_per_second":%f,"p50_ms":%f,"batched_operations_per_second":%f}`, r.Sequential, r.P50, r.Batched)
+	case "logged-echo":
+		if err := limits.ServeLoggedEcho(ctx, *listen, *raft, *dir); err != nil {
+			fmt.Println(err)
+			return 1
+		}
 	case "echo":
-		if err := limits.ServeEcho(ctx, *listen, nil); err != nil {
+		if err := limits.ServeEcho(ctx, *listen); err != nil {
 			fmt.Println(err)
 			return 1
 		}

@@ -12,10 +12,11 @@ const (
 	Rueidis    = "Redis, rueidis"
 	Dragonboat = "bare dragonboat"
 	Echo       = "bare gnet echo"
+	LoggedEcho = "gnet echo over dragonboat"
 )
 
 // subjects in the order of the table's columns.
-var subjects = []string{Signalbox, Etcd, ZooKeeper, GoRedis, Rueidis, Dragonboat, Echo}
+var subjects = []string{Signalbox, Etcd, ZooKeeper, GoRedis, Rueidis, Dragonboat, Echo, LoggedEcho}
 
 // Metric is something that is measured.
 type Metric struct {

@@ -22,7 +22,7 @@ const (
 
 var colours = map[string]string{
 	Signalbox: "#2f81f7", Etcd: "#bf8700", ZooKeeper: "#8250df", GoRedis: "#cf222e", Rueidis: "#e5534b",
-	Dragonboat: "#6e7781", Echo: "#6e7781",
+	Dragonboat: "#6e7781", Echo: "#6e7781", LoggedEcho: "#6e7781",
 }
 
 // WritePlot writes the medians as an SVG picture.

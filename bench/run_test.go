@@ -22,7 +22,7 @@ func testSettings(t *testing.T, only ...string) Settings {
 	s.Dir, s.Only = t.TempDir(), only
 	s.Shards = []int{1, 2}
 	s.IdleDelay, s.IdleLength = 20*time.Millisecond, 150*time.Millisecond
-	s.Systems = []System{&SignalboxSystem{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}}
+	s.Systems = []System{&SignalboxSystem{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}, &LoggedEchoLimit{Binary: self(t)}}
 	return s
 }
 
@@ -64,7 +64,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %s of signalbox", w)
 		}
 	}
-	for _, f := range []*Measurement{r.Measurements.find("proposal-1", Dragonboat), r.Measurements.find("proposal-64", Dragonboat), r.Measurements.find("echo-256", Echo)} {
+	for _, f := range []*Measurement{r.Measurements.find("proposal-1", Dragonboat), r.Measurements.find("proposal-64", Dragonboat), r.Measurements.find("echo-256", Echo), r.Measurements.find("rate-1000-p50", LoggedEcho)} {
 		if f == nil || !(f.Values[0] > 0) {
 			t.Errorf("no figure of the bare ones: %v", f)
 		}

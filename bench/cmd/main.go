@@ -50,17 +50,19 @@ func systems(bin string) []bench.System {
 		&bench.SignalboxSystem{Binary: filepath.Join(bin, "signalbox")},
 		&bench.RaftLimit{Binary: self},
 		&bench.EchoLimit{Binary: self},
+		&bench.LoggedEchoLimit{Binary: self},
 	}
 }
 
 // limit is what the benchmark starts as a server, or has measured, in a process of its own.
 func limit(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("give raft, echo or version")
+		return fmt.Errorf("give raft, echo, logged-echo or version")
 	}
 	f := flag.NewFlagSet("limit", flag.ContinueOnError)
 	dir := f.String("dir", "", "empty folder on a real disk")
 	listen := f.String("listen", "", "address")
+	raft := f.String("raft", "", "address of the engine, which nobody calls")
 	length := f.Duration("for", time.Second, "of each measurement")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
@@ -73,7 +75,9 @@ func limit(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		return json.NewEncoder(stdout).Encode(r)
 	case "echo":
-		return limits.ServeEcho(ctx, *listen, nil)
+		return limits.ServeEcho(ctx, *listen)
+	case "logged-echo":
+		return limits.ServeLoggedEcho(ctx, *listen, *raft, *dir)
 	case "version":
 		info, ok := debug.ReadBuildInfo()
 		if !ok || f.NArg() != 1 {
@@ -87,5 +91,5 @@ func limit(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		return fmt.Errorf("this program was not built with %s", f.Arg(0))
 	}
-	return fmt.Errorf("give raft, echo or version")
+	return fmt.Errorf("give raft, echo, logged-echo or version")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/client"
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/logger"
 	"github.com/lni/dragonboat/v4/statemachine"
@@ -40,47 +41,21 @@ const (
 // snapshots. It keeps its log in its own store, with small buffers. Signalbox has an append-only
 // store instead, which writes and syncs less, so a figure above this one is possible.
 func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, error) {
-	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config", "settings", "utils", "tan", "pebblekv", "server"} {
-		logger.GetLogger(name).SetLevel(logger.ERROR)
-	}
 	store := config.GetSmallMemLogDBConfig()
 	store.Shards = 1
-	nh, err := dragonboat.NewNodeHost(config.NodeHostConfig{
-		NodeHostDir: filepath.Join(dir, "raft"), RaftAddress: addr, RTTMillisecond: 100,
-		Expert: config.ExpertConfig{
-			Engine: config.EngineConfig{ExecShards: 1, CommitShards: 4, ApplyShards: 4, SnapshotShards: 1, CloseShards: 1},
-			LogDB:  store,
-		},
-	})
+	nh, err := startGroup(config.NodeHostConfig{
+		NodeHostDir: filepath.Join(dir, "raft"), RaftAddress: addr, Expert: config.ExpertConfig{LogDB: store},
+	}, &noopStateMachine{})
 	if err != nil {
 		return Raft{}, err
 	}
 	defer nh.Close()
-	group := config.Config{ShardID: shard, ReplicaID: 1, ElectionRTT: 5, HeartbeatRTT: 1, CheckQuorum: true}
-	err = nh.StartConcurrentReplica(map[uint64]string{1: addr}, false,
-		func(uint64, uint64) statemachine.IConcurrentStateMachine { return &noopStateMachine{} }, group)
+	session := nh.GetNoOPSession(shard)
+	propose, err := proposeFirst(ctx, nh, session)
 	if err != nil {
 		return Raft{}, err
 	}
-	session := nh.GetNoOPSession(shard)
-	propose := func(b []byte) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		_, err := nh.SyncPropose(ctx, session, b)
-		return err
-	}
-	// The first proposals wait for an election.
 	one := make([]byte, operation)
-	for end := time.Now().Add(20 * time.Second); ; {
-		err := propose(one)
-		if err == nil {
-			break
-		}
-		if time.Now().After(end) || ctx.Err() != nil {
-			return Raft{}, fmt.Errorf("no leader: %w", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 	var r Raft
 	for end := time.Now().Add(d / 4); time.Now().Before(end); { // warm-up
 		if err := propose(one); err != nil {
@@ -126,6 +101,46 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 	}
 	r.Batched = float64(done.Load()) / time.Since(begun).Seconds()
 	return r, nil
+}
+
+// startGroup starts an engine with the settings of signalbox, and a group of one replica.
+func startGroup(c config.NodeHostConfig, m statemachine.IConcurrentStateMachine) (*dragonboat.NodeHost, error) {
+	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config", "settings", "utils", "tan", "pebblekv", "server"} {
+		logger.GetLogger(name).SetLevel(logger.ERROR)
+	}
+	c.RTTMillisecond = 100
+	c.Expert.Engine = config.EngineConfig{ExecShards: 1, CommitShards: 4, ApplyShards: 4, SnapshotShards: 1, CloseShards: 1}
+	nh, err := dragonboat.NewNodeHost(c)
+	if err != nil {
+		return nil, err
+	}
+	group := config.Config{ShardID: shard, ReplicaID: 1, ElectionRTT: 5, HeartbeatRTT: 1, CheckQuorum: true}
+	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return m }
+	if err := nh.StartConcurrentReplica(map[uint64]string{1: c.RaftAddress}, false, create, group); err != nil {
+		nh.Close()
+		return nil, err
+	}
+	return nh, nil
+}
+
+// proposeFirst proposes until an election is over. It returns how to propose.
+func proposeFirst(ctx context.Context, nh *dragonboat.NodeHost, s *client.Session) (func([]byte) error, error) {
+	propose := func(b []byte) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err := nh.SyncPropose(ctx, s, b)
+		return err
+	}
+	for end := time.Now().Add(20 * time.Second); ; {
+		err := propose(make([]byte, operation))
+		if err == nil {
+			return propose, nil
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return nil, fmt.Errorf("no leader: %w", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

@@ -7,30 +7,46 @@ import (
 	"github.com/panjf2000/gnet/v2/pkg/logging"
 )
 
-// ServeEcho answers every byte with itself on addr until ctx ends. ready is called once it listens.
-func ServeEcho(ctx context.Context, addr string, ready func()) error {
-	e := &echo{ready: ready}
-	stop := context.AfterFunc(ctx, func() { _ = e.engine.Stop(context.WithoutCancel(ctx)) })
-	defer stop()
-	// An event loop for each core and no delay of small writes: what the fastest of gnet's own
-	// benchmarks use.
-	return gnet.Run(e, "tcp://"+addr, gnet.WithMulticore(true), gnet.WithTCPNoDelay(gnet.TCPNoDelay), gnet.WithLogLevel(logging.ErrorLevel))
+// ServeEcho answers every byte with itself on addr until ctx ends.
+func ServeEcho(ctx context.Context, addr string) error {
+	e := &echo{}
+	return e.serve(ctx, e, addr)
 }
 
-type echo struct {
+type echo struct{ eventLoops }
+
+// eventLoops are those of the server that embeds them.
+type eventLoops struct {
 	gnet.BuiltinEventEngine
 	engine gnet.Engine
-	ready  func()
+	booted chan struct{}
 }
 
-func (e *echo) OnBoot(engine gnet.Engine) gnet.Action {
-	e.engine = engine
-	if e.ready != nil {
-		e.ready()
-	}
+// OnBoot implements gnet.EventHandler.
+func (l *eventLoops) OnBoot(engine gnet.Engine) gnet.Action {
+	l.engine = engine
+	close(l.booted)
 	return gnet.None
 }
 
+// serve runs an event loop for each core, without a delay of small writes, until ctx ends. That is
+// what the fastest of gnet's own benchmarks use.
+func (l *eventLoops) serve(ctx context.Context, h gnet.EventHandler, addr string) error {
+	l.booted = make(chan struct{})
+	ended := make(chan struct{})
+	defer close(ended)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-l.booted:
+			_ = l.engine.Stop(context.WithoutCancel(ctx))
+		case <-ended:
+		}
+	})
+	defer stop()
+	return gnet.Run(h, "tcp://"+addr, gnet.WithMulticore(true), gnet.WithTCPNoDelay(gnet.TCPNoDelay), gnet.WithLogLevel(logging.ErrorLevel))
+}
+
+// OnTraffic implements gnet.EventHandler.
 func (e *echo) OnTraffic(c gnet.Conn) gnet.Action {
 	b, err := c.Next(-1)
 	if err != nil {

@@ -48,6 +48,7 @@ var layers = []struct {
 	{"server/console", []string{"server/console", "client", "protocol"}},
 	{"server", []string{"server", "shard", "client", "protocol"}},
 	{"loadgen", []string{"loadgen", "client", "protocol"}},
+	{"bench/limits", []string{"shard/replica/wal"}},
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},
 	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/certs", "server/file", "protocol"}},
 	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol"}},
