@@ -43,9 +43,10 @@ const (
 func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root string, log io.Writer) (*Record, error) {
 	r, dir, err := startRecord(ctx, system, root,
 		"grow",
-		fmt.Sprintf("%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
-			"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
-			"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
+		fmt.Sprintf(
+			"%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
+				"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
+				"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
 			loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate,
 			strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold))
 	defer os.RemoveAll(dir)

@@ -111,7 +111,8 @@ func (h *Hosts) Heal(ctx context.Context, host int) error {
 
 func (h *Hosts) rules(ctx context.Context, verb string, host int) error {
 	for _, way := range []string{"from", "to"} {
-		if out, err := exec.CommandContext(ctx, "ip", "-n", h.name, "rule", verb, way, h.address(host), "blackhole").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, "ip", "-n", h.name, "rule", verb, way, h.address(host),
+			"blackhole").CombinedOutput(); err != nil {
 			return fmt.Errorf("ip rule %s: %w: %s", verb, err, out)
 		}
 	}

@@ -19,10 +19,11 @@ const format = 1
 
 // Report is what a run found out.
 type Report struct {
-	Format       int               `json:"format"`
-	Begun        time.Time         `json:"begun"`
-	Took         float64           `json:"took_seconds"`
-	Others       float64           `json:"others_cores"` // what other programs used during the run; anything but next to nothing spoils the figures
+	Format int       `json:"format"`
+	Begun  time.Time `json:"begun"`
+	Took   float64   `json:"took_seconds"`
+	// what other programs used during the run; anything but next to nothing spoils the figures
+	Others       float64           `json:"others_cores"`
 	Machine      Machine           `json:"machine"`
 	Versions     map[string]string `json:"versions"` // by subject
 	Rounds       int               `json:"rounds"`

@@ -17,7 +17,8 @@ import (
 func sample(scale float64) *Report {
 	r := &Report{
 		Format: format, Begun: time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC), Took: 1234, Others: 0.4, Rounds: 3, Seconds: 5,
-		Machine:  Machine{Cores: 2, CPU: "Some CPU @ 3.1GHz", Memory: 24 << 30, System: "linux/amd64 6.1", Go: "go1.99", Disk: "ext4", Fsync: 0.21, Files: 20000},
+		Machine: Machine{Cores: 2, CPU: "Some CPU @ 3.1GHz", Memory: 24 << 30, System: "linux/amd64 6.1",
+			Go: "go1.99", Disk: "ext4", Fsync: 0.21, Files: 20000},
 		Versions: map[string]string{Signalbox: "version 1", Etcd: "etcd Version: 9", Dragonboat: "v4"},
 		Missing:  []Missing{{ZooKeeper, "ZooKeeper is not installed; apt-get install zookeeper"}},
 		Failures: []Failure{{Etcd, "idle", 1, "it fell over"}},
@@ -201,7 +202,8 @@ func TestReadmeShowsTheBaseline(t *testing.T) {
 }
 
 func TestDigits(t *testing.T) {
-	for v, want := range map[float64]string{0: "0.00", 0.1234: "0.12", 1.005: "1.00", 12.34: "12.3", 123.4: "123", 999.6: "1000", 1234: "1,230", 1234567: "1,230,000", -4567: "-4,570"} {
+	for v, want := range map[float64]string{0: "0.00", 0.1234: "0.12", 1.005: "1.00", 12.34: "12.3", 123.4: "123",
+		999.6: "1000", 1234: "1,230", 1234567: "1,230,000", -4567: "-4,570"} {
 		if got := digits(v); got != want {
 			t.Errorf("%v: %s, expected %s", v, got, want)
 		}
@@ -210,7 +212,8 @@ func TestDigits(t *testing.T) {
 		v    float64
 		u    Unit
 		want string
-	}{{512, Bytes, "512 B"}, {3900, Bytes, "3.81 KB"}, {25 << 20, Bytes, "25.0 MB"}, {24 << 30, Bytes, "24.0 GB"}, {0.35, Milliseconds, "0.35 ms"}, {math.NaN(), PerSecond, "-"}} {
+	}{{512, Bytes, "512 B"}, {3900, Bytes, "3.81 KB"}, {25 << 20, Bytes, "25.0 MB"}, {24 << 30, Bytes, "24.0 GB"},
+		{0.35, Milliseconds, "0.35 ms"}, {math.NaN(), PerSecond, "-"}} {
 		if got := amount(c.v, c.u); got != c.want {
 			t.Errorf("%v %s: %s, expected %s", c.v, c.u, got, c.want)
 		}

@@ -40,8 +40,8 @@ func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, r
 	}
 	r, dir, err := startRecord(ctx, system, root,
 		"restart",
-		fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; those in which no "+
-			"snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
+		fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; "+
+			"those in which no snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
 			loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), digits(c.Rate)))
 	defer os.RemoveAll(dir)
 	if err != nil {

@@ -34,7 +34,8 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 	}
 	if r.Machine.Disk == "tmpfs" || r.Machine.Fsync < 0.005 {
 		r.Notes = append(r.Notes,
-			fmt.Sprintf("the data folders are on %s, where a sync costs %s ms: durable servers cannot be compared there; give a folder on a disk",
+			fmt.Sprintf("the data folders are on %s, where a sync costs %s ms: durable servers cannot be compared there; "+
+				"give a folder on a disk",
 				r.Machine.Disk, digits(r.Machine.Fsync)))
 	}
 	systems := s.present(ctx, r)
@@ -72,7 +73,8 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 	}
 	if r.Others > maxOtherLoad*float64(r.Machine.Cores) {
 		r.Notes = append(r.Notes,
-			fmt.Sprintf("other programs used %s of %d cores during the run: the figures are too low, and the rounds differ", digits(r.Others), r.Machine.Cores))
+			fmt.Sprintf("other programs used %s of %d cores during the run: the figures are too low, and the rounds differ",
+				digits(r.Others), r.Machine.Cores))
 	}
 	r.Measurements.sort()
 	return r, nil

@@ -22,7 +22,8 @@ func testSettings(t *testing.T, only ...string) Settings {
 	s.Dir, s.Only = t.TempDir(), only
 	s.Shards = []int{1, 2}
 	s.IdleDelay, s.IdleLength = 20*time.Millisecond, 150*time.Millisecond
-	s.Systems = []System{&SignalboxSystem{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}, &LoggedEchoLimit{Binary: self(t)}}
+	s.Systems = []System{&SignalboxSystem{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)},
+		&LoggedEchoLimit{Binary: self(t)}}
 	return s
 }
 
@@ -48,8 +49,10 @@ func TestRun(t *testing.T) {
 			t.Errorf("%v\n%s", err, log.String())
 		}
 	}
-	for _, w := range []string{"pairs-1024", "pairs-1024-p99", "rate-1000-p99", "rate-40000-kept", "pairs-256", "pair-1", "handoffs-64", "strict-256", "relaxed-256", "watch-5000-p99",
-		"watch-20000-p99", "each-5000-p99", "each-20000-p99", "starts", "three-1024", "three-1024-p99", "three-pair-1", "three-handoffs-64", "three-strict-256", "empty-memory"} {
+	for _, w := range []string{"pairs-1024", "pairs-1024-p99", "rate-1000-p99", "rate-40000-kept", "pairs-256",
+		"pair-1", "handoffs-64", "strict-256", "relaxed-256", "watch-5000-p99",
+		"watch-20000-p99", "each-5000-p99", "each-20000-p99", "starts", "three-1024", "three-1024-p99",
+		"three-pair-1", "three-handoffs-64", "three-strict-256", "empty-memory"} {
 		if f := r.Measurements.find(w, Signalbox); f == nil || !(StatOf(f.Values).Median > 0) {
 			t.Errorf("no %s of signalbox: %v", w, f)
 		}
@@ -64,7 +67,9 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %s of signalbox", w)
 		}
 	}
-	for _, f := range []*Measurement{r.Measurements.find("proposal-1", Dragonboat), r.Measurements.find("proposal-64", Dragonboat), r.Measurements.find("echo-256", Echo), r.Measurements.find("rate-1000-p50", LoggedEcho)} {
+	for _, f := range []*Measurement{r.Measurements.find("proposal-1", Dragonboat),
+		r.Measurements.find("proposal-64", Dragonboat), r.Measurements.find("echo-256", Echo),
+		r.Measurements.find("rate-1000-p50", LoggedEcho)} {
 		if f == nil || !(f.Values[0] > 0) {
 			t.Errorf("no figure of the bare ones: %v", f)
 		}
@@ -91,7 +96,9 @@ func TestLongTests(t *testing.T) {
 	system := &SignalboxSystem{Binary: self(t)}
 	t.Run("discovery", func(t *testing.T) {
 		t.Parallel()
-		r, err := RunDiscovery(t.Context(), system, DiscoveryConfig{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second}, t.TempDir())
+		r, err := RunDiscovery(t.Context(), system,
+			DiscoveryConfig{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second},
+			t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +128,8 @@ func TestLongTests(t *testing.T) {
 	})
 	t.Run("restart", func(t *testing.T) {
 		t.Parallel()
-		r, err := RunRestart(t.Context(), system, RestartConfig{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)
+		r, err := RunRestart(t.Context(), system,
+			RestartConfig{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +210,8 @@ func TestAServerThatAnswersNothingFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Err(); err == nil || !strings.Contains(err.Error(), "pairs of etcd in round 1") || !strings.Contains(err.Error(), "answered nothing") {
+			if err := r.Err(); err == nil || !strings.Contains(err.Error(), "pairs of etcd in round 1") ||
+				!strings.Contains(err.Error(), "answered nothing") {
 				t.Errorf("it says %v", err)
 			}
 			if len(r.Measurements) > 0 {
@@ -251,7 +260,8 @@ func TestASystemThatFallsBehind(t *testing.T) {
 	if f := r.Measurements.find(rateMetric(40_000, "p99"), Etcd); f != nil {
 		t.Errorf("it was asked for more than it can do: %v", f)
 	}
-	if table := r.table(func(m Metric) bool { return m.ID == rateMetric(40_000, "p99") }, false); !strings.Contains(table, "| falls behind |") {
+	if table := r.table(func(m Metric) bool { return m.ID == rateMetric(40_000, "p99") },
+		false); !strings.Contains(table, "| falls behind |") {
 		t.Errorf("the table does not say so:\n%s", table)
 	}
 }

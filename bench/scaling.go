@@ -93,8 +93,10 @@ type Assumptions struct {
 	Wire     float64 // bytes that a pair takes on the wire between client and server, both ways
 	Event    float64 // bytes of a change on the wire to a watcher
 	RAM      float64 // bytes of a machine that sessions may fill
-	Beats    float64 // messages a second between the meta shard's leader and each other instance: raft's heartbeats and the instance's own, with their answers
-	Message  float64 // CPU of such a message, us
+	// messages a second between the meta shard's leader and each other instance: raft's heartbeats
+	// and the instance's own, with their answers
+	Beats   float64
+	Message float64 // CPU of such a message, us
 }
 
 // DefaultAssumptions are modest machines of today.
@@ -210,8 +212,9 @@ func WriteScaling(w io.Writer, r *Report) error {
 		fmt.Fprintf(&b, "| %s | %s |\n", x.text, value)
 	}
 	if r != nil {
-		b.WriteString("\n| machines | pairs/s | limited by | changes seen/s | idle sessions | semaphores | meta shard's leader, of a core |\n" +
-			"|---|---|---|---|---|---|---|\n")
+		b.WriteString(
+			"\n| machines | pairs/s | limited by | changes seen/s | idle sessions | semaphores | meta shard's leader, of a core |\n" +
+				"|---|---|---|---|---|---|---|\n")
 		for _, n := range clusterSizes {
 			p := Predict(c, a, n)
 			fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n",
@@ -220,7 +223,8 @@ func WriteScaling(w io.Writer, r *Report) error {
 		if !math.IsNaN(c.Measured3) && !math.IsNaN(c.Three) {
 			// The model on the very machine where it was measured: what it leaves out shows here.
 			fmt.Fprintf(&b, "\nFor comparison: three servers and their load did %[2]s pairs/s on this one machine of %[1]d cores.\n"+
-				"By these costs the servers needed %[3]s cores. The load, the system and waiting for the disk took\nthe rest.\n", r.Machine.Cores, digits(c.Measured3), digits(c.Measured3*c.Three/1e6))
+				"By these costs the servers needed %[3]s cores. The load, the system and waiting for the disk took\nthe rest.\n",
+				r.Machine.Cores, digits(c.Measured3), digits(c.Measured3*c.Three/1e6))
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -122,7 +122,8 @@ func TestAdoptWritesAllPages(t *testing.T) {
 	if err := adoptCommand([]string{name + ".json"}); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{readmePage: r.excerpt(), scalingPage: written(t, func(w io.Writer) error { return WriteScaling(w, r) })} {
+	for file, want := range map[string]string{readmePage: r.excerpt(),
+		scalingPage: written(t, func(w io.Writer) error { return WriteScaling(w, r) })} {
 		b, err := os.ReadFile(filepath.FromSlash(file))
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +134,8 @@ func TestAdoptWritesAllPages(t *testing.T) {
 			t.Errorf("%s is now:\n%s", file, page)
 		}
 	}
-	if back, err := Read(filepath.FromSlash(baseline) + ".json"); err != nil || back.Rounds != r.Rounds || !slices.Equal(back.Failures, r.Failures) {
+	if back, err := Read(filepath.FromSlash(baseline) + ".json"); err != nil || back.Rounds != r.Rounds ||
+		!slices.Equal(back.Failures, r.Failures) {
 		t.Errorf("the baseline is %v, %v", back, err)
 	}
 	if b, err := os.ReadFile(filepath.FromSlash(baseline) + ".md"); err != nil || !strings.Contains(string(b), "it fell over") {

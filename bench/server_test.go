@@ -21,7 +21,8 @@ func TestServersStopTogether(t *testing.T) {
 		t.Fatalf("the same address twice: %v", addr)
 	}
 	start := func(ctx context.Context, i int, dir string) (*Process, error) {
-		return StartProcess(ctx, dir, func(ctx context.Context) error { return Dial(ctx, addr[i]) }, self(t), "limit", "echo", "--listen", addr[i])
+		return StartProcess(ctx, dir, func(ctx context.Context) error { return Dial(ctx, addr[i]) }, self(t), "limit",
+			"echo", "--listen", addr[i])
 	}
 	plan := func(w Workload) (Plan, error) {
 		if w != LockPairs {

@@ -37,7 +37,8 @@ const allCalls = "raw_syscalls:sys_enter"
 func (t *tracer) perf(ctx context.Context, args ...string) (out []byte, ok bool) {
 	out, err := exec.CommandContext(ctx, "perf", args...).CombinedOutput()
 	if err != nil {
-		t.note(fmt.Sprintf("System calls were not counted: perf %s: %v. It comes with the package linux-perf, and needs root.", args[0], err))
+		t.note(fmt.Sprintf("System calls were not counted: perf %s: %v. It comes with the package linux-perf, and needs root.",
+			args[0], err))
 		return nil, false
 	}
 	return out, true

@@ -61,7 +61,9 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := written(t, r.WriteTable)
-	for _, want := range []string{"| Time | one caller alone | 200 pairs/s |", "| a write to the log, synced or not | ", "| commands in a batch | ", "System calls were not counted", "CPU was not divided"} {
+	for _, want := range []string{"| Time | one caller alone | 200 pairs/s |",
+		"| a write to the log, synced or not | ", "| commands in a batch | ", "System calls were not counted",
+		"CPU was not divided"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the trace does not say %q:\n%s", want, text)
 		}

@@ -128,7 +128,8 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		sem, err := a.Describe(ctx, "one", client.IncludeOwners(), client.ReadConsistency(client.Strict))
-		if err != nil || len(sem.Owners) != 1 || string(sem.Owners[0].Data) != "new" || sem.Owners[0].Count != 1 || sem.Owners[0].Token != held.Token() {
+		if err != nil || len(sem.Owners) != 1 || string(sem.Owners[0].Data) != "new" || sem.Owners[0].Count != 1 ||
+			sem.Owners[0].Token != held.Token() {
 			t.Fatalf("%+v, %v", sem, err)
 		}
 		release(t, held)

@@ -163,9 +163,11 @@ func TestWaitingOverReconnects(t *testing.T) {
 				}
 				m := decode[protocol.Acquire](t, h.Body)
 				fc.reply(h, &protocol.AcquireReply{State: protocol.Accepted, OrderID: 10})
-				fc.send(protocol.KindAcquireResult, 0, 2, &protocol.AcquireResult{Session: s.id, Seq: m.Seq + 7, State: protocol.NotAcquired})
+				fc.send(protocol.KindAcquireResult, 0, 2,
+					&protocol.AcquireResult{Session: s.id, Seq: m.Seq + 7, State: protocol.NotAcquired})
 				for range 2 {
-					fc.send(protocol.KindAcquireResult, 0, 2, &protocol.AcquireResult{Session: s.id, Seq: m.Seq, State: protocol.Acquired, OrderID: 10})
+					fc.send(protocol.KindAcquireResult, 0, 2,
+						&protocol.AcquireResult{Session: s.id, Seq: m.Seq, State: protocol.Acquired, OrderID: 10})
 				}
 				return true
 			}
@@ -221,8 +223,10 @@ func TestLostRightAfterGrant(t *testing.T) {
 		f.set(func() {
 			f.on = func(fc *fakeConn, h protocol.Header) bool {
 				if h.Kind == protocol.KindAcquire {
-					out := protocol.AppendFrame(nil, h.Kind|protocol.KindReply, h.ID, 0, &protocol.AcquireReply{State: protocol.Acquired, OrderID: 5})
-					out = protocol.AppendFrame(out, protocol.KindLeaseLost, 0, 2, &protocol.LeaseLost{Session: s.id, Name: []byte(name), OrderID: 5})
+					out := protocol.AppendFrame(nil, h.Kind|protocol.KindReply, h.ID, 0,
+						&protocol.AcquireReply{State: protocol.Acquired, OrderID: 5})
+					out = protocol.AppendFrame(out, protocol.KindLeaseLost, 0, 2,
+						&protocol.LeaseLost{Session: s.id, Name: []byte(name), OrderID: 5})
 					fc.sendBytes(out)
 				}
 				return h.Kind == protocol.KindAcquire

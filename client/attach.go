@@ -281,7 +281,8 @@ func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply
 		return nil, nil, 0, err
 	}
 	req := &protocol.SessionAttach{
-		Session: s.id, Node: s.node.id, Epoch: epoch, Key: s.key[:], Timeout: uint64(s.requestedTimeout.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
+		Session: s.id, Node: s.node.id, Epoch: epoch, Key: s.key[:],
+		Timeout: uint64(s.requestedTimeout.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
 	}
 	reply = new(protocol.SessionReply)
 	sent = s.c.clock.now()
@@ -338,7 +339,8 @@ func (s *Session) stopAtServer(last *attachment) {
 			}
 		}
 		if err == nil {
-			_, err = cn.roundTrip(ctx, nil, protocol.KindSessionStop, s.home(), bucket, &protocol.SessionStop{Session: s.id, Epoch: epoch}, &protocol.Empty{})
+			_, err = cn.roundTrip(ctx, nil, protocol.KindSessionStop, s.home(), bucket,
+				&protocol.SessionStop{Session: s.id, Epoch: epoch}, &protocol.Empty{})
 			if protocol.StatusOf(err) == protocol.StatusBadSession {
 				err = fmt.Errorf("%w: an attach overtook the stop", ErrUnreachable) // attach with a higher epoch, and stop again
 			}
@@ -447,7 +449,8 @@ func (s *Session) confirmAll() {
 		s.confirmAgain = false
 		var unconfirmed []*Lease
 		for e := range s.nameLocks.all {
-			if l := e.lease; l != nil && l.over == nil && (l.route.att != s.attachment || l.route.isBroken() || s.c.routes.Load().leaseMoved(l.route, s.node.tier, l.bucket)) {
+			if l := e.lease; l != nil && l.over == nil && (l.route.att != s.attachment || l.route.isBroken() ||
+				s.c.routes.Load().leaseMoved(l.route, s.node.tier, l.bucket)) {
 				unconfirmed = append(unconfirmed, l)
 			}
 		}

@@ -88,7 +88,8 @@ func (c *instantConn) Close() error {
 func instant(t testing.TB) *Session {
 	c := newClient(Config{Endpoints: []string{"x"}, clock: systemClock{}, Logger: discard()})
 	r, err := newRouteTable(&protocol.MapReply{
-		Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}}, Tiers: []protocol.MapTier{{Buckets: 4096, Runs: []protocol.MapRun{{Count: 4096, Shard: 1}}}},
+		Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}},
+		Tiers: []protocol.MapTier{{Buckets: 4096, Runs: []protocol.MapRun{{Count: 4096, Shard: 1}}}},
 	})
 	if err != nil {
 		t.Fatal(err)

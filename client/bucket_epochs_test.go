@@ -45,7 +45,8 @@ type movingShards struct {
 }
 
 func newMovingShards(t *testing.T, seed uint64) *movingShards {
-	m := &movingShards{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 2)), there: map[string]uint64{}, kept: map[string]bool{}, view: map[string]uint64{}}
+	m := &movingShards{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 2)), there: map[string]uint64{},
+		kept: map[string]bool{}, view: map[string]uint64{}}
 	m.w = &watch{
 		n: &Node{c: newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard()}), id: 7}, prefix: true,
 		wake: make(chan struct{}, 1), names: map[string]*watchedSemaphore{}, routes: &routeTable{},

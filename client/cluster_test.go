@@ -40,10 +40,12 @@ func TestCluster(t *testing.T) {
 			}
 		})
 		var out protocol.ClusterInstance
-		if err := callCluster(bg, c, protocol.MethodExpel, protocol.ExpelRequest{Instance: "b"}, &out); err != nil || out.ID != 2 || out.Target != "Expelled" || tries != 3 {
+		if err := callCluster(bg, c, protocol.MethodExpel, protocol.ExpelRequest{Instance: "b"}, &out); err != nil ||
+			out.ID != 2 || out.Target != "Expelled" || tries != 3 {
 			t.Errorf("answered %+v, %v after %d tries", out, err, tries)
 		}
-		if err := callCluster(bg, c, protocol.MethodExpel, protocol.ExpelRequest{Instance: "b"}, nil); !errors.Is(err, PreconditionFailed) || tries != 4 {
+		if err := callCluster(bg, c, protocol.MethodExpel, protocol.ExpelRequest{Instance: "b"},
+			nil); !errors.Is(err, PreconditionFailed) || tries != 4 {
 			t.Errorf("a refusal comes as %v after %d tries", err, tries)
 		}
 	})
@@ -67,7 +69,8 @@ func TestClusterErrors(t *testing.T) {
 				return true
 			}
 		})
-		if err := callCluster(bg, c, protocol.MethodStatus, nil, &protocol.ClusterStatus{}); protocol.StatusOf(err) != protocol.StatusInternal {
+		if err := callCluster(bg, c, protocol.MethodStatus, nil,
+			&protocol.ClusterStatus{}); protocol.StatusOf(err) != protocol.StatusInternal {
 			t.Errorf("half a document comes as %v", err)
 		}
 		var unsupported *json.UnsupportedTypeError

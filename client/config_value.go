@@ -41,7 +41,8 @@ func appendConfig(values []Value) []byte {
 	for i := range values {
 		v := &values[i]
 		entry := varint.Append(nil, v.Version, uint64(max(0, v.Time.UnixMilli())), uint64(len(v.Data)))
-		if i > 0 && (i > maxConfigHistory || len(b)-first+len(entry)+len(v.Data) > maxConfigHistoryBytes || len(b)+len(entry)+len(v.Data) > protocol.MaxDataLen) {
+		if i > 0 && (i > maxConfigHistory || len(b)-first+len(entry)+len(v.Data) > maxConfigHistoryBytes ||
+			len(b)+len(entry)+len(v.Data) > protocol.MaxDataLen) {
 			break
 		}
 		b = append(append(b, entry...), v.Data...)

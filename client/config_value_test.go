@@ -15,7 +15,8 @@ func TestConfigForm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := make([]Value, rapid.IntRange(1, 15).Draw(t, "values"))
 		for i := range values {
-			size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, maxConfigHistoryBytes), rapid.IntRange(MaxConfigLen-3, MaxConfigLen)).Draw(t, "size")
+			size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, maxConfigHistoryBytes),
+				rapid.IntRange(MaxConfigLen-3, MaxConfigLen)).Draw(t, "size")
 			values[i] = Value{
 				Exists: true, Version: rapid.Uint64().Draw(t, "version"), Time: time.UnixMilli(rapid.Int64Range(1, 1<<53).Draw(t, "time")),
 				Data: bytes.Repeat([]byte{byte(i)}, size),

@@ -18,13 +18,15 @@ import (
 var errCallStopped = errors.New("stopped")
 
 const (
-	readBuffer     = 64 << 10
-	maxKeptBuffer  = 256 << 10        // a buffer that grew beyond this is given back once it is empty
-	idleKeepAlive  = 15 * time.Second // between pings of a connection without sessions
-	minSilence     = time.Second      // a server is never taken for silent sooner
-	hungTimeout    = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
-	pingHistory    = 16               // pings whose sending time is remembered
-	maxDirectWrite = 16 << 10         // bytes that a caller writes by itself: the kernel takes them at once from a connection that is answered
+	readBuffer    = 64 << 10
+	maxKeptBuffer = 256 << 10        // a buffer that grew beyond this is given back once it is empty
+	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
+	minSilence    = time.Second      // a server is never taken for silent sooner
+	hungTimeout   = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
+	pingHistory   = 16               // pings whose sending time is remembered
+	// bytes that a caller writes by itself: the kernel takes them at once from a connection that is
+	// answered
+	maxDirectWrite = 16 << 10
 )
 
 // conn is one connection to an instance, shared by any number of goroutines. Callers append frames

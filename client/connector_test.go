@@ -66,7 +66,8 @@ func TestEndpoints(t *testing.T) {
 		f.set(func() {
 			f.on = func(fc *fakeConn, h protocol.Header) bool {
 				if h.Kind == protocol.KindHello {
-					fc.reply(h, &protocol.HelloReply{Version: protocol.Version, Cluster: "another", Instance: fc.instance, Window: 1, MaxFrame: 1000})
+					fc.reply(h, &protocol.HelloReply{Version: protocol.Version, Cluster: "another",
+						Instance: fc.instance, Window: 1, MaxFrame: 1000})
 				}
 				return h.Kind == protocol.KindHello
 			}
@@ -85,10 +86,11 @@ func TestBackoff(t *testing.T) {
 		tries := 0
 		ctx, cancel := context.WithTimeout(bg, 10*time.Minute)
 		defer cancel()
-		_, err := Open(ctx, Config{Endpoints: []string{"1"}, clock: bubbleClock{}, Dial: func(ctx context.Context, a string) (net.Conn, error) {
+		dial := func(ctx context.Context, a string) (net.Conn, error) {
 			tries++
 			return nil, errors.New("nobody there")
-		}})
+		}
+		_, err := Open(ctx, Config{Endpoints: []string{"1"}, clock: bubbleClock{}, Dial: dial})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}

@@ -155,7 +155,8 @@ func TestMovingBucket(t *testing.T) {
 				}
 				refused++
 				m := f.master[1]
-				fc.send(protocol.KindUpdate|protocol.KindReply, h.ID, uint64(protocol.StatusWrongShard), &protocol.Failure{Message: "moves", Master: m, Term: 1})
+				fc.send(protocol.KindUpdate|protocol.KindReply, h.ID, uint64(protocol.StatusWrongShard),
+					&protocol.Failure{Message: "moves", Master: m, Term: 1})
 				return true
 			}
 		})

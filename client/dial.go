@@ -193,7 +193,8 @@ func permanent(err error) error {
 
 func (d *dialer) checkHello(hello *protocol.HelloReply) error {
 	if hello.Version != protocol.Version {
-		return &permanentError{protocol.Errorf(protocol.StatusUnsupported, "server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
+		return &permanentError{protocol.Errorf(protocol.StatusUnsupported,
+			"server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -202,7 +203,9 @@ func (d *dialer) checkHello(hello *protocol.HelloReply) error {
 	}
 	if d.clusterID != hello.Cluster {
 		// Ids of sessions and nodes mean something else there.
-		return &permanentError{fmt.Errorf("this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another", hello.Cluster, d.clusterID)}
+		return &permanentError{fmt.Errorf(
+			"this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another",
+			hello.Cluster, d.clusterID)}
 	}
 	return nil
 }

@@ -56,10 +56,12 @@ func TestNegativeDurations(t *testing.T) {
 		t.Errorf("a node was made: %v", err)
 	}
 	// What is positive never means what zero does: a nanosecond is not the default.
-	if err := nodeError(c.AlterNode(ctx, "/default", node(1, true))); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), "grace period is 1 ms") {
+	if err := nodeError(c.AlterNode(ctx, "/default", node(1, true))); !errors.Is(err, client.BadRequest) ||
+		!strings.Contains(err.Error(), "grace period is 1 ms") {
 		t.Errorf("a grace period of a nanosecond: %v", err)
 	}
-	if _, err := s.Acquire(ctx, "x", client.CreateLimit(0)); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), "limit is 0") {
+	if _, err := s.Acquire(ctx, "x", client.CreateLimit(0)); !errors.Is(err, client.BadRequest) ||
+		!strings.Contains(err.Error(), "limit is 0") {
 		t.Errorf("a limit of 0: %v", err)
 	}
 }
@@ -83,7 +85,8 @@ func TestWaitForever(t *testing.T) {
 	release(t, granted.must(t))
 	for _, d := range []time.Duration{24*time.Hour + 1, 25 * time.Hour, client.Forever - 1} {
 		_, err := a.Acquire(context.WithoutCancel(ctx), "x", client.Exclusive(), client.Wait(d))
-		if ms := (d + time.Millisecond - 1).Milliseconds(); d < client.Forever-time.Second && !strings.Contains(fmt.Sprint(err), fmt.Sprintf("%d ms", ms)) || !errors.Is(err, client.BadRequest) {
+		if ms := (d + time.Millisecond - 1).Milliseconds(); d < client.Forever-time.Second &&
+			!strings.Contains(fmt.Sprint(err), fmt.Sprintf("%d ms", ms)) || !errors.Is(err, client.BadRequest) {
 			t.Errorf("%s: %v", d, err)
 		}
 	}

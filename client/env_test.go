@@ -69,7 +69,8 @@ func TestFromEnv(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !slices.Equal(cfg.Endpoints, c.endpoints) || node != c.node || string(cfg.Token) != c.token || (cfg.TLS != nil) != c.tls {
+			if err != nil || !slices.Equal(cfg.Endpoints, c.endpoints) || node != c.node ||
+				string(cfg.Token) != c.token || (cfg.TLS != nil) != c.tls {
 				t.Errorf("%+v, %q, %v", cfg, node, err)
 			}
 		})
@@ -91,7 +92,8 @@ func TestFromEnvConnects(t *testing.T) {
 	dir := t.TempDir()
 	ca := certstest.New(t)
 	cert, key := ca.Issue(t, dir, "me")
-	setEnv(t, map[string]string{"SIGNALBOX_TLS_CA": ca.Write(t, dir), "SIGNALBOX_TLS_CERT": cert, "SIGNALBOX_TLS_KEY": key, "SIGNALBOX_TLS_SERVER_NAME": "box"})
+	setEnv(t, map[string]string{"SIGNALBOX_TLS_CA": ca.Write(t, dir), "SIGNALBOX_TLS_CERT": cert,
+		"SIGNALBOX_TLS_KEY": key, "SIGNALBOX_TLS_SERVER_NAME": "box"})
 	cfg, _, err = client.FromEnv()
 	must(t, err)
 	pair, err := cfg.TLS.GetClientCertificate(nil)

@@ -14,12 +14,14 @@ import (
 
 // wrong answers that another instance leads the shard.
 func (fc *fakeConn) wrong(h protocol.Header, master, term uint64) {
-	fc.send(h.Kind|protocol.KindReply, h.ID, uint64(protocol.StatusWrongShard), &protocol.Failure{Message: "not here", Master: master, Term: term})
+	fc.send(h.Kind|protocol.KindReply, h.ID, uint64(protocol.StatusWrongShard),
+		&protocol.Failure{Message: "not here", Master: master, Term: term})
 }
 
 // onShard says whether a request is one that shards serve.
 func onShard(h protocol.Header) bool {
-	return h.Kind >= protocol.KindCreate && h.Kind < protocol.KindPong || h.Kind >= protocol.KindSessionStart && h.Kind <= protocol.KindSessionStop
+	return h.Kind >= protocol.KindCreate && h.Kind < protocol.KindPong ||
+		h.Kind >= protocol.KindSessionStart && h.Kind <= protocol.KindSessionStop
 }
 
 // TestHint: who does not lead a shard says who does; the next try goes there, without a new map and

@@ -59,7 +59,8 @@ type fakeConn struct {
 
 func newFake(t testing.TB) *fake {
 	return &fake{
-		t: t, window: 64, version: 1, master: map[uint64]uint64{1: 1, 2: 1, 3: 1, 4: 1}, conns: map[*fakeConn]bool{}, epochs: map[uint64]uint64{},
+		t: t, window: 64, version: 1, master: map[uint64]uint64{1: 1, 2: 1, 3: 1, 4: 1}, conns: map[*fakeConn]bool{},
+		epochs:     map[uint64]uint64{},
 		attachedAt: map[uint64]*fakeConn{}, nonces: map[uint64]uint64{}, memory: map[uint64]uint64{}, holds: map[string]uint64{},
 	}
 }
@@ -235,7 +236,8 @@ func (fc *fakeConn) answer(h protocol.Header) {
 	switch h.Kind {
 	case protocol.KindHello:
 		fc.reply(h, &protocol.HelloReply{
-			Version: protocol.Version, Cluster: "fake", Instance: fc.instance, MaxFrame: protocol.MaxFrameLen, MaxData: protocol.MaxDataLen, Window: f.window,
+			Version: protocol.Version, Cluster: "fake", Instance: fc.instance, MaxFrame: protocol.MaxFrameLen,
+			MaxData: protocol.MaxDataLen, Window: f.window,
 		})
 	case protocol.KindMap:
 		fc.reply(h, f.mapReply())

@@ -125,7 +125,8 @@ func TestRestart(t *testing.T) {
 		t.Fatal("lease did not survive the restart:", l.Lost())
 	}
 	sem, err := s.Describe(ctx, "durable", client.IncludeOwners(), client.ReadConsistency(client.Strict))
-	if err != nil || len(sem.Owners) != 1 || sem.Owners[0].Session != s.ID() || sem.Owners[0].Token != l.Token() || string(sem.Owners[0].Data) != "mine" {
+	if err != nil || len(sem.Owners) != 1 || sem.Owners[0].Session != s.ID() || sem.Owners[0].Token != l.Token() ||
+		string(sem.Owners[0].Data) != "mine" {
 		t.Fatalf("%+v, %v", sem, err)
 	}
 	release(t, l)
@@ -154,10 +155,12 @@ func TestUnreachable(t *testing.T) {
 	waiting, _ := queue(t, s, "blocked", client.Exclusive())
 	srv.Pause()
 	<-l.Context().Done()
-	if err := context.Cause(l.Context()); !errors.Is(err, client.ErrSessionExpired) || !errors.Is(err, client.NotFound) && errors.Is(err, client.ErrReleased) {
+	if err := context.Cause(l.Context()); !errors.Is(err, client.ErrSessionExpired) ||
+		!errors.Is(err, client.NotFound) && errors.Is(err, client.ErrReleased) {
 		t.Fatal(err)
 	}
-	if l.Held() || s.Held() || s.State() != client.Expired || !errors.Is(s.Err(), client.ErrSessionExpired) || !errors.Is(l.Lost(), client.ErrSessionExpired) {
+	if l.Held() || s.Held() || s.State() != client.Expired || !errors.Is(s.Err(), client.ErrSessionExpired) ||
+		!errors.Is(l.Lost(), client.ErrSessionExpired) {
 		t.Fatal(l.Held(), s.Held(), s.State(), s.Err(), l.Lost())
 	}
 	if err := <-stopped; !errors.Is(err, client.ErrSessionExpired) {
@@ -235,7 +238,8 @@ func TestForceRelease(t *testing.T) {
 	waiting, _ := queue(t, other, "forced", client.Exclusive())
 	force(l.Token(), 1)
 	<-l.Context().Done()
-	if err := l.Lost(); !errors.Is(err, client.ErrLeaseLost) || !strings.Contains(err.Error(), "operator anonymous: its host hangs") || l.Held() {
+	if err := l.Lost(); !errors.Is(err, client.ErrLeaseLost) ||
+		!strings.Contains(err.Error(), "operator anonymous: its host hangs") || l.Held() {
 		t.Fatal(err, l.Held())
 	}
 	granted := waiting.must(t)
@@ -331,10 +335,12 @@ func TestRestore(t *testing.T) {
 	if again.Token() != l.Token() {
 		t.Fatal(again.Token(), l.Token())
 	}
-	if _, err := old.Restore(ctx, client.Saved{Node: saved.Node, Session: saved.Session, Key: make([]byte, 16), Generation: 5}); !errors.Is(err, client.BadSession) {
+	if _, err := old.Restore(ctx, client.Saved{Node: saved.Node, Session: saved.Session, Key: make([]byte, 16),
+		Generation: 5}); !errors.Is(err, client.BadSession) {
 		t.Fatal(err)
 	}
-	if _, err := old.Restore(ctx, client.Saved{Node: saved.Node, Session: 1 << 36, Key: make([]byte, 16)}); !errors.Is(err, client.ErrSessionExpired) {
+	if _, err := old.Restore(ctx, client.Saved{Node: saved.Node, Session: 1 << 36,
+		Key: make([]byte, 16)}); !errors.Is(err, client.ErrSessionExpired) {
 		t.Fatal(err)
 	}
 	if err := r.Close(ctx); err != nil {

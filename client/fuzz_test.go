@@ -53,7 +53,8 @@ func FuzzServer(f *testing.F) {
 		{0xff, 0xff, 0xff, 0xff},
 		{0, 0, 0, 5, 0xc6, 0xff, 0xff, 0xff, 0xff},
 		append([]byte{0, 0, 0x40, 0}, bytes.Repeat([]byte{0x91}, 0x4000)...),
-		frame(nil, protocol.KindDescribe|protocol.KindReply, 1, 0, &protocol.DescribeReply{Name: []byte("x"), Owners: []protocol.Owner{{}}}),
+		frame(nil, protocol.KindDescribe|protocol.KindReply, 1, 0,
+			&protocol.DescribeReply{Name: []byte("x"), Owners: []protocol.Owner{{}}}),
 		frame(nil, protocol.KindDescribe|protocol.KindReply, 1, 300, nil),
 		frame(nil, protocol.KindDescribe|protocol.KindReply, 1, 2, &protocol.Failure{Message: "no"}),
 		frame(nil, protocol.KindWatch|protocol.KindReply, 2, 9, &protocol.Failure{Message: "no"}),
@@ -89,7 +90,8 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 		Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard(),
 		Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody there") },
 	})
-	r, err := newRouteTable(&protocol.MapReply{Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}}, Tiers: []protocol.MapTier{{Buckets: 1, Runs: []protocol.MapRun{{Count: 1, Shard: 1}}}}})
+	r, err := newRouteTable(&protocol.MapReply{Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}},
+		Tiers: []protocol.MapTier{{Buckets: 1, Runs: []protocol.MapRun{{Count: 1, Shard: 1}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +100,8 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 	c.adopt(cn, "x")
 	n := nodeOf(c, "/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()})
 	s := newSession(&n, sessionOptions{timeout: time.Hour})
-	if err := s.activate(c.clock.now(), cn, &protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: 3_600_000}, false); err != nil {
+	if err := s.activate(c.clock.now(), cn,
+		&protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: 3_600_000}, false); err != nil {
 		t.Fatal(err)
 	}
 	e := &nameLock{name: "held"}
@@ -177,8 +180,10 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 
 // FuzzMap reads any map a server may send.
 func FuzzMap(f *testing.F) {
-	f.Add((&protocol.MapReply{Version: 1, Tiers: []protocol.MapTier{{Buckets: 4, Runs: []protocol.MapRun{{Count: 4, Shard: 1}}}}}).AppendBody(nil))
-	f.Add((&protocol.MapReply{Version: 1, Tiers: []protocol.MapTier{{Buckets: 1 << 31, Runs: []protocol.MapRun{{Count: 1 << 31, Shard: 1}, {Count: 1 << 31}}}}}).AppendBody(nil))
+	f.Add((&protocol.MapReply{Version: 1,
+		Tiers: []protocol.MapTier{{Buckets: 4, Runs: []protocol.MapRun{{Count: 4, Shard: 1}}}}}).AppendBody(nil))
+	f.Add((&protocol.MapReply{Version: 1, Tiers: []protocol.MapTier{{Buckets: 1 << 31,
+		Runs: []protocol.MapRun{{Count: 1 << 31, Shard: 1}, {Count: 1 << 31}}}}}).AppendBody(nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m protocol.MapReply
 		if protocol.CheckBody(data) != nil || m.DecodeBody(data) != nil {

@@ -46,7 +46,8 @@ func TestConfigErrorsEndOpen(t *testing.T) {
 		}
 		for _, list := range [][]string{{"wrong", "1"}, {"1", "wrong"}} {
 			up["1"] = false
-			if _, err, took := open(list...); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrHandshake) || took != 10*time.Second {
+			if _, err, took := open(list...); !errors.Is(err, context.DeadlineExceeded) ||
+				!errors.Is(err, ErrHandshake) || took != 10*time.Second {
 				t.Errorf("one is wrong, the other down: %v after %s", err, took)
 			}
 			up["1"] = true

@@ -144,7 +144,8 @@ func TestReleaseBehindAChange(t *testing.T) {
 			}
 		}
 		n := len(order)
-		if order[n-1] != protocol.KindAcquire || order[n-2] != protocol.KindRelease || order[n-3] != protocol.KindAcquire || slices.Contains(order[:n-2], protocol.KindRelease) {
+		if order[n-1] != protocol.KindAcquire || order[n-2] != protocol.KindRelease ||
+			order[n-3] != protocol.KindAcquire || slices.Contains(order[:n-2], protocol.KindRelease) {
 			t.Errorf("%v", order)
 		}
 	})
@@ -360,7 +361,8 @@ func TestRestoreRetries(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := slices.DeleteFunc(attaches(6), func(m protocol.SessionAttach) bool { return m.Epoch < 2<<32 }) // the first heir's, in vain
-		if len(m) != 2 || m[0].Epoch != 2<<32+1 || m[1].Epoch != m[0].Epoch || m[1].Nonce != m[0].Nonce || m[0].Nonce == first[0].Nonce || r.Save().Generation != 2 {
+		if len(m) != 2 || m[0].Epoch != 2<<32+1 || m[1].Epoch != m[0].Epoch || m[1].Nonce != m[0].Nonce ||
+			m[0].Nonce == first[0].Nonce || r.Save().Generation != 2 {
 			t.Fatalf("%+v", m)
 		}
 		if _, err := c.Restore(bg, saved); !errors.Is(err, BadSession) {
@@ -393,7 +395,8 @@ func TestReleaseCutOff(t *testing.T) {
 				}
 				f.set(func() {
 					f.on = func(_ *fakeConn, h protocol.Header) bool {
-						return h.Kind == protocol.KindRelease || !closed && (h.Kind == protocol.KindPing || h.Kind == protocol.KindSessionAttach)
+						return h.Kind == protocol.KindRelease ||
+							!closed && (h.Kind == protocol.KindPing || h.Kind == protocol.KindSessionAttach)
 					}
 				})
 				released := make(chan error, 1)

@@ -87,7 +87,8 @@ var (
 // again behind what was yielded. So what is there all the time is yielded once. The sequence ends
 // after its first error, which names what is listed, and after o.most items.
 func listShards[T any](
-	ctx context.Context, n *Node, op, name string, o readOptions, first []byte, key func(*T) string, page func(shard uint64, cursor []byte) (listPage[T], error),
+	ctx context.Context, n *Node, op, name string, o readOptions, first []byte, key func(*T) string,
+	page func(shard uint64, cursor []byte) (listPage[T], error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		retry := backoff{base: retryBase, max: retryMax}
@@ -192,7 +193,7 @@ func serveAll[T any](lists []shardList[T]) bool {
 func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
 	o := readOptionsOf(opts)
 	name := func(s *SemaphoreInfo) string { return s.Name }
-	return listShards(ctx, n, "list", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) (page listPage[SemaphoreInfo], err error) {
+	read := func(shard uint64, cursor []byte) (page listPage[SemaphoreInfo], err error) {
 		req := &protocol.List{
 			Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session, Consistency: o.consistency, Cursor: cursor,
 			Limit: uint32(o.most), MinIndex: n.c.readIndex(shard).Load(),
@@ -211,7 +212,8 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 			}
 		}
 		return listPage[SemaphoreInfo]{items, reply.Cursor, reply.Runs}, nil
-	})
+	}
+	return listShards(ctx, n, "list", prefix, o, []byte(o.after), name, read)
 }
 
 // NodeUsage is what a node uses of its quotas, over all shards.
@@ -250,7 +252,7 @@ func (n *Node) Sessions(ctx context.Context, opts ...ReadOption) iter.Seq2[Sessi
 		first = binary.BigEndian.AppendUint64(nil, o.afterSession)
 	}
 	id := func(s *SessionInfo) string { return string(binary.BigEndian.AppendUint64(nil, s.ID)) }
-	return listShards(ctx, n, "list sessions of", n.path, o, first, id, func(shard uint64, cursor []byte) (page listPage[SessionInfo], err error) {
+	read := func(shard uint64, cursor []byte) (page listPage[SessionInfo], err error) {
 		var reply protocol.SessionListReply
 		req := &protocol.SessionList{Shard: shard, Node: n.id, Cursor: cursor, Limit: uint32(o.most)}
 		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
@@ -261,7 +263,8 @@ func (n *Node) Sessions(ctx context.Context, opts ...ReadOption) iter.Seq2[Sessi
 			items[i] = sessionInfo(&reply.Sessions[i])
 		}
 		return listPage[SessionInfo]{items, reply.Cursor, reply.Runs}, nil
-	})
+	}
+	return listShards(ctx, n, "list sessions of", n.path, o, first, id, read)
 }
 
 // ObjectKind is a kind of object that sessions take part in, beside semaphores.
@@ -286,7 +289,7 @@ type SessionObject struct {
 // sequence ends after its first error. List with OfSession lists the semaphores.
 func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionObject, error] {
 	key := func(o *SessionObject) string { return string([]byte{byte(o.Kind)}) + o.Name }
-	return listShards(ctx, n, "list objects of sessions of", n.path, readOptions{}, nil, key, func(shard uint64, cursor []byte) (page listPage[SessionObject], err error) {
+	read := func(shard uint64, cursor []byte) (page listPage[SessionObject], err error) {
 		var reply protocol.SessionObjectsReply
 		req := &protocol.SessionObjects{Shard: shard, Node: n.id, Session: id, Cursor: cursor}
 		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionObjects, req, &reply); err != nil {
@@ -297,36 +300,42 @@ func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionO
 			items[i] = SessionObject{Kind: ObjectKind(w.Type), Name: string(w.Name), Label: w.Label, Instances: w.Count}
 		}
 		return listPage[SessionObject]{items, reply.Cursor, reply.Runs}, nil
-	})
+	}
+	return listShards(ctx, n, "list objects of sessions of", n.path, readOptions{}, nil, key, read)
 }
 
 // processes lists the node's processes whose name begins with prefix, in order of name.
 func (n *Node) processes(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.ProcessItem, error] {
 	o := readOptionsOf(opts)
 	name := func(i *protocol.ProcessItem) string { return string(i.Name) }
-	return listShards(ctx, n, "list processes", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) (listPage[protocol.ProcessItem], error) {
+	read := func(shard uint64, cursor []byte) (listPage[protocol.ProcessItem], error) {
 		var reply protocol.ProcessListReply
-		req := &protocol.ProcessList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(o.most)}
+		req := &protocol.ProcessList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict,
+			Cursor: cursor, Limit: uint32(o.most)}
 		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindProcessList, req, &reply)
 		return listPage[protocol.ProcessItem]{reply.Processes, reply.Cursor, reply.Runs}, err
-	})
+	}
+	return listShards(ctx, n, "list processes", prefix, o, []byte(o.after), name, read)
 }
 
 // tracks lists the node's tracks whose name begins with prefix, in order of name.
 func (n *Node) tracks(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.TrackItem, error] {
 	o := readOptionsOf(opts)
 	name := func(i *protocol.TrackItem) string { return string(i.Name) }
-	return listShards(ctx, n, "list rollouts", prefix, o, []byte(o.after), name, func(shard uint64, cursor []byte) (listPage[protocol.TrackItem], error) {
+	read := func(shard uint64, cursor []byte) (listPage[protocol.TrackItem], error) {
 		var reply protocol.TrackListReply
-		req := &protocol.TrackList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(o.most)}
+		req := &protocol.TrackList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict,
+			Cursor: cursor, Limit: uint32(o.most)}
 		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindTrackList, req, &reply)
 		return listPage[protocol.TrackItem]{reply.Tracks, reply.Cursor, reply.Runs}, err
-	})
+	}
+	return listShards(ctx, n, "list rollouts", prefix, o, []byte(o.after), name, read)
 }
 
 func sessionInfo(w *protocol.SessionInfo) SessionInfo {
 	return SessionInfo{
-		ID: w.Session, Attached: w.State == protocol.SessionAttached, Epoch: w.Epoch, Timeout: millis.Duration(w.Timeout), Remaining: millis.Duration(w.Remaining),
+		ID: w.Session, Attached: w.State == protocol.SessionAttached, Epoch: w.Epoch,
+		Timeout: millis.Duration(w.Timeout), Remaining: millis.Duration(w.Remaining),
 		Description: w.Description, Client: w.Client, CreatedAt: wallTime(w.CreatedAt),
 	}
 }
@@ -339,7 +348,8 @@ func (n *Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, er
 		return nil, withSession("describe", id, err)
 	}
 	where := n.c.atBucket(protocol.SessionTier(id), protocol.SessionBucket(id))
-	if _, err := n.c.request(ctx, where, protocol.KindSessionDescribe, &protocol.SessionDescribe{Session: id, Node: n.id}, &reply); err != nil {
+	if _, err := n.c.request(ctx, where, protocol.KindSessionDescribe,
+		&protocol.SessionDescribe{Session: id, Node: n.id}, &reply); err != nil {
 		return nil, withSession("describe", id, err)
 	}
 	info := sessionInfo(&reply)
@@ -357,7 +367,8 @@ func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error 
 		return withSession("kill", id, err)
 	}
 	where := n.c.atBucket(protocol.SessionTier(id), protocol.SessionBucket(id))
-	repeated, err := n.c.request(ctx, where, protocol.KindSessionKill, &protocol.SessionKill{Session: id, Node: n.id, Reason: reason}, &protocol.Empty{})
+	repeated, err := n.c.request(ctx, where, protocol.KindSessionKill,
+		&protocol.SessionKill{Session: id, Node: n.id, Reason: reason}, &protocol.Empty{})
 	if err == nil || repeated && sessionGone(err) {
 		return nil // a first sending did it
 	}

@@ -25,7 +25,8 @@ func TestLeaseEndsInTime(t *testing.T) {
 		c := f.open(t)
 		var states []State
 		var stopped error
-		s := f.sessionIn(t, c, 0, Timeout(10*time.Second), OnState(func(s State) { states = append(states, s) }), OnStopped(func(err error) { stopped = err }))
+		s := f.sessionIn(t, c, 0, Timeout(10*time.Second), OnState(func(s State) { states = append(states, s) }),
+			OnStopped(func(err error) { stopped = err }))
 		l, err := s.Acquire(context.Background(), nameIn(1))
 		if err != nil {
 			t.Fatal(err)
@@ -323,7 +324,8 @@ func TestTakenOver(t *testing.T) {
 			t.Fatal(s.Err(), s.attachment)
 		}
 		notify(3)
-		if s.State() != Expired || !errors.Is(s.Err(), ErrTakenOver) || !errors.Is(s.Err(), ErrSessionExpired) || !errors.Is(s.Err(), protocol.StatusSessionExpired) {
+		if s.State() != Expired || !errors.Is(s.Err(), ErrTakenOver) || !errors.Is(s.Err(), ErrSessionExpired) ||
+			!errors.Is(s.Err(), protocol.StatusSessionExpired) {
 			t.Fatal(s.Err())
 		}
 		if f.stops(s) != 0 {

@@ -232,7 +232,8 @@ func (w *watch) next() (ev Event, ok bool, err error) {
 			return ev, true, nil
 		}
 	}
-	if w.synced || w.routes == nil || w.idle > 0 || slices.ContainsFunc(w.shardWatches, func(p *shardWatch) bool { return !p.live }) || !w.isComplete() {
+	if w.synced || w.routes == nil || w.idle > 0 ||
+		slices.ContainsFunc(w.shardWatches, func(p *shardWatch) bool { return !p.live }) || !w.isComplete() {
 		return Event{}, false, nil
 	}
 	w.synced = true

@@ -85,7 +85,8 @@ type copyTest struct {
 // open opens the stream, again if need be.
 func (m *copyTest) open() {
 	if m.w == nil {
-		m.w = &watch{n: &Node{c: newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard()})}, prefix: true, wake: make(chan struct{}, 1), names: map[string]*watchedSemaphore{}, routes: &routeTable{}}
+		m.w = &watch{n: &Node{c: newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{},
+			Logger: discard()})}, prefix: true, wake: make(chan struct{}, 1), names: map[string]*watchedSemaphore{}, routes: &routeTable{}}
 		m.w.shardWatches = []*shardWatch{{w: m.w, shard: 1}}
 	}
 	m.st = &watchStream{shardWatch: m.w.shardWatches[0], cn: &conn{}, id: 1, key: streamKey{1, 7, ""}}
@@ -153,7 +154,8 @@ func (m *copyTest) change() {
 			c = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: id}}
 		}
 	}
-	d := &delta{name: name, index: m.index, changes: []change{{c.Kind, attributes{c.Limit, c.Ephemeral, c.Version, c.Data}, ownerOf(&c.Owner)}}}
+	d := &delta{name: name, index: m.index,
+		changes: []change{{c.Kind, attributes{c.Limit, c.Ephemeral, c.Version, c.Data}, ownerOf(&c.Owner)}}}
 	if m.st == nil || m.begun && name > m.passed {
 		if m.st != nil && m.r.IntN(3) == 0 {
 			m.st.delta(d) // for another stream of the connection

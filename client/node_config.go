@@ -156,7 +156,8 @@ func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*N
 		return nil, withOp("alter node", path, err)
 	}
 	var reply protocol.NodeInfo
-	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeAlter, &protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
+	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeAlter,
+		&protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
 		return nil, withOp("alter node", path, outcomeUnknown(repeated && !answered(err), err))
 	}
 	return nodeInfo(&reply), nil

@@ -26,7 +26,8 @@ type objectStream struct {
 // again.
 const maxStreamBacklog = 1024
 
-var errConsumerBehind = protocol.Errorf(protocol.StatusOverloaded, "the consumer of the watch fell behind by %d events; read them faster", maxStreamBacklog)
+var errConsumerBehind = protocol.Errorf(protocol.StatusOverloaded,
+	"the consumer of the watch fell behind by %d events; read them faster", maxStreamBacklog)
 
 func (o *object) Events(ctx context.Context, kind protocol.Kind, req protocol.Message, decoder func() rpc.Decoder) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {

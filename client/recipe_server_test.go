@@ -363,7 +363,8 @@ func TestConfigHistory(t *testing.T) {
 			t.Fatalf("%d values, %v; want %d", len(list), err, want)
 		}
 		for i, v := range list {
-			if v.Version != newest-uint64(i) || !v.Exists || v.Time.IsZero() || received[v.Version] != "" && string(v.Data) != received[v.Version] {
+			if v.Version != newest-uint64(i) || !v.Exists || v.Time.IsZero() ||
+				received[v.Version] != "" && string(v.Data) != received[v.Version] {
 				t.Errorf("value %d is version %d, %q, set at %s", i, v.Version, v.Data, v.Time)
 			}
 		}

@@ -29,7 +29,9 @@ const maxBadSessions = 6
 // The head is filled in before each sending, then prepare is called if it is not nil. sent says
 // that some sending was not answered, so an error leaves the outcome open. An error is the server's
 // *protocol.Error, the session's Err, or the end of ctx.
-func (s *Session) send(ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message) (route requestRoute, sent bool, err error) {
+func (s *Session) send(
+	ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message,
+) (route requestRoute, sent bool, err error) {
 	route, err = s.routeRequest(ctx, bucket, x)
 	if err == nil {
 		var in bool
@@ -78,7 +80,8 @@ func (x *requestState) recordConn(cn *conn) {
 }
 
 // errEarlierUnanswered: numbers before that of an acquire which is to be undone are open still.
-var errEarlierUnanswered = protocol.Errorf(protocol.StatusUnavailable, "requests of the session that were sent earlier are not answered yet")
+var errEarlierUnanswered = protocol.Errorf(protocol.StatusUnavailable,
+	"requests of the session that were sent earlier are not answered yet")
 
 // ordered says whether a request may be sent on a connection now: nothing that it undoes can arrive
 // after it.
@@ -87,7 +90,10 @@ func (s *Session) ordered(cn *conn, x *requestState) bool {
 }
 
 // resend continues send after the first sending failed.
-func (s *Session) resend(ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message, route requestRoute, sent bool, err error) (requestRoute, bool, error) {
+func (s *Session) resend(
+	ctx context.Context, kind protocol.Kind, bucket uint32, x *requestState, m, reply protocol.Message,
+	route requestRoute, sent bool, err error,
+) (requestRoute, bool, error) {
 	retry := newRequestRetry()
 	refused := 0
 	var last error
@@ -211,7 +217,8 @@ func (s *Session) present(ctx context.Context, cn *conn, att *attachment) error 
 	if known {
 		return nil
 	}
-	_, _, err := cn.startCall(ctx, s, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: att.ticket, Description: s.opts.description}, func(_ uint64, cl *call) {
+	m := &protocol.PresentTicket{Ticket: att.ticket, Description: s.opts.description}
+	_, _, err := cn.startCall(ctx, s, protocol.KindPresentTicket, 0, m, func(_ uint64, cl *call) {
 		cn.presented[s] = att.epoch
 		cl.reply = func(status protocol.Status, _ []byte, err error) {
 			if err == nil && status != protocol.StatusOK {

@@ -137,7 +137,8 @@ func TestRedirect(t *testing.T) {
 		if last := updates[len(updates)-1]; last.instance != 2 {
 			t.Fatal(last.instance)
 		}
-		if len(tickets) != 1 || tickets[0].instance != 2 || string(decode[protocol.PresentTicket](t, tickets[0].body).Ticket) != "ticket 1" {
+		if len(tickets) != 1 || tickets[0].instance != 2 ||
+			string(decode[protocol.PresentTicket](t, tickets[0].body).Ticket) != "ticket 1" {
 			t.Fatal(tickets)
 		}
 

@@ -43,7 +43,9 @@ func (c *cluster) atShard(tier uint8, shard uint64) destination {
 // request sends a request that belongs to no session, again and again until an answer decides it or
 // ctx ends. repeated says that an earlier sending, or this one, may have taken effect without an
 // answer.
-func (c *cluster) request(ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+func (c *cluster) request(
+	ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message,
+) (repeated bool, err error) {
 	retry := newRequestRetry()
 	var last error
 	for {

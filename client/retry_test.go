@@ -80,7 +80,8 @@ func TestRetries(t *testing.T) {
 			ctx, cancel := context.WithTimeout(bg, time.Minute)
 			defer cancel()
 			_, err := s.Update(ctx, "x", nil)
-			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, status) || errors.Is(err, ErrOutcomeUnknown) || !Retryable(err) {
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, status) ||
+				errors.Is(err, ErrOutcomeUnknown) || !Retryable(err) {
 				t.Fatal(err)
 			}
 			if n := f.count(protocol.KindUpdate); n > 300 {
@@ -101,7 +102,8 @@ func TestOutcomeUnknown(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		if err := s.Create(ctx, "x", 1, nil); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || Retryable(err) {
+		if err := s.Create(ctx, "x", 1, nil); !errors.Is(err, ErrOutcomeUnknown) ||
+			!errors.Is(err, context.DeadlineExceeded) || Retryable(err) {
 			t.Fatal(err)
 		}
 		// The next request closes the number of the one that was given up, so that it is refused if

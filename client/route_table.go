@@ -26,7 +26,9 @@ type shardRoute struct {
 	master    atomic.Uint64             // instance, 0: not known
 	connector atomic.Pointer[connector] // to the master, where one is known
 	lastWrite *lastWrite                // of this client; all maps share it
-	term      uint64                    // raft term since which the master is it, as far as somebody said; 0: nobody did. Guarded by cluster.mu
+	// raft term since which the master is it, as far as somebody said; 0: nobody did. Guarded by
+	// cluster.mu
+	term uint64
 }
 
 type tier struct {

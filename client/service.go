@@ -112,7 +112,8 @@ func (sv ServiceReader) Watch(ctx context.Context) iter.Seq2[MemberEvent, error]
 			case !synced:
 				first = applyEvent(first, ev)
 			default:
-				if !each(MemberRemoved, ev.Removed, yield) || !each(MemberAdded, ev.Added, yield) || !each(MemberChanged, ev.Updated, yield) {
+				if !each(MemberRemoved, ev.Removed, yield) || !each(MemberAdded, ev.Added, yield) ||
+					!each(MemberChanged, ev.Updated, yield) {
 					return
 				}
 			}

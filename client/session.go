@@ -136,14 +136,17 @@ func startSession(ctx context.Context, n *Node, key []byte, o sessionOptions) (*
 //   - with serve's result while the session lives: nil ends the work, an error is not retried;
 //   - with ctx's error;
 //   - with ErrTakenOver, ErrClientClosed, or the refusal of a session, such as NotFound.
-func (c *Client) Supervise(ctx context.Context, node string, serve func(ctx context.Context, s *Session) error, opts ...SessionOption) error {
+func (c *Client) Supervise(
+	ctx context.Context, node string, serve func(ctx context.Context, s *Session) error, opts ...SessionOption,
+) error {
 	return supervise(ctx, c, node, serve, opts)
 }
 
 func newSession(n *Node, o sessionOptions) *Session {
 	s := &Session{
 		c: n.c, node: *n, opts: o, nonce: randomNonce(),
-		requestedTimeout: sessionstate.Enlarge(o.timeout, n.grace), stopped: make(chan struct{}), attached: make(chan struct{}), attachWanted: make(chan struct{}, 1),
+		requestedTimeout: sessionstate.Enlarge(o.timeout, n.grace), stopped: make(chan struct{}),
+		attached: make(chan struct{}), attachWanted: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.seqs.reset(1)

@@ -22,7 +22,8 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"box.example"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"box.example"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +50,8 @@ func TestTLS(t *testing.T) {
 		ok   bool
 	}{{"box.example:7070", true}, {"other.example:7070", false}} {
 		ctx, cancel := context.WithTimeout(bg, 2*time.Second)
-		c, err := Open(ctx, Config{Endpoints: []string{x.host}, TLS: &tls.Config{RootCAs: pool}, Dial: dial, Token: []byte("secret"), clock: bubbleClock{}})
+		c, err := Open(ctx, Config{Endpoints: []string{x.host}, TLS: &tls.Config{RootCAs: pool}, Dial: dial,
+			Token: []byte("secret"), clock: bubbleClock{}})
 		cancel()
 		var wrong x509.HostnameError
 		if x.ok != (err == nil) || !x.ok && !errors.As(err, &wrong) {

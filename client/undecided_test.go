@@ -82,13 +82,15 @@ func TestRefusedIsNotDecided(t *testing.T) {
 			}
 		})
 	})
-	for name, swallowed := range map[string]int{"an acquire that was sent is given back": 1, "an acquire that was always refused is not": 0} {
+	for name, swallowed := range map[string]int{"an acquire that was sent is given back": 1,
+		"an acquire that was always refused is not": 0} {
 		t.Run(name, func(t *testing.T) {
 			troubled(t, func(t *testing.T, f *fake, s *Session, trouble func(protocol.Kind, int)) {
 				trouble(protocol.KindAcquire, swallowed)
 				ctx, cancel := brief()
 				defer cancel()
-				if _, err := s.Acquire(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) || swallowed == 0 && (!Retryable(err) || !errors.Is(err, Unavailable)) {
+				if _, err := s.Acquire(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) ||
+					swallowed == 0 && (!Retryable(err) || !errors.Is(err, Unavailable)) {
 					t.Fatal(err)
 				}
 				trouble(0, 0)
@@ -148,7 +150,8 @@ func TestRefusedIsNotDecided(t *testing.T) {
 			trouble(protocol.KindCreate, 1)
 			ctx, cancel := brief()
 			defer cancel()
-			if err := s.Create(ctx, "x", 1, nil); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) || Retryable(err) {
+			if err := s.Create(ctx, "x", 1, nil); !errors.Is(err, ErrOutcomeUnknown) ||
+				!errors.Is(err, context.DeadlineExceeded) || Retryable(err) {
 				t.Fatal(err)
 			}
 			trouble(protocol.KindNodeCreate, 1)
@@ -207,7 +210,9 @@ func TestEndedRightAway(t *testing.T) {
 		status protocol.Status
 		want   State
 	}{
-		"ended":      {protocol.KindSessionEnded, &protocol.SessionEnded{Session: protocol.MakeSessionID(0, 0, 1), Reason: protocol.EndKilled}, protocol.StatusSessionExpired, Expired},
+		"ended": {protocol.KindSessionEnded,
+			&protocol.SessionEnded{Session: protocol.MakeSessionID(0, 0, 1), Reason: protocol.EndKilled},
+			protocol.StatusSessionExpired, Expired},
 		"taken over": {protocol.KindTakenOver, &protocol.TakenOver{Session: protocol.MakeSessionID(0, 0, 1), Epoch: 2}, protocol.StatusBadSession, Expired},
 	} {
 		t.Run(name, func(t *testing.T) {

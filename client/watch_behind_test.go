@@ -36,7 +36,8 @@ func TestWatchNeverGoesBack(t *testing.T) {
 					indexes = indexes[1:]
 				}
 				fc.send(protocol.KindSnapshot, h.ID, m.Shard, &protocol.Snapshot{
-					First: true, Last: true, Index: index, Semaphores: []protocol.SnapshotItem{{Name: []byte("x"), Limit: 1, Version: index}},
+					First: true, Last: true, Index: index,
+					Semaphores: []protocol.SnapshotItem{{Name: []byte("x"), Limit: 1, Version: index}},
 				})
 				return true
 			}

@@ -69,7 +69,8 @@ func (s hangingSession) Close(ctx context.Context) error { return s.t.wait(ctx) 
 
 // TestDeadline: every call has the deadline, and is an error of its own when that has passed.
 func TestDeadline(t *testing.T) {
-	for _, name := range []string{"lock-pairs", "contended-lock", "semaphore", "describe-strict", "watch-stream", "session-storm", "discovery"} {
+	for _, name := range []string{"lock-pairs", "contended-lock", "semaphore", "describe-strict", "watch-stream",
+		"session-storm", "discovery"} {
 		cfg := Config{Target: &hanging{}, Callers: 2, Sessions: 2, Operations: 4, Deadline: time.Millisecond}
 		cfg.Scenario, _ = Find(name)
 		if name == "discovery" {

@@ -280,7 +280,9 @@ func (r *readyGroup) wait(ctx context.Context) error {
 		case <-r.ready:
 			t.Reset(readyTimeout)
 		case <-t.C:
-			return fmt.Errorf("%d of %d %s began, and then none for %s; the server may bound them for each connection: give more connections", i, r.n, r.what, readyTimeout)
+			return fmt.Errorf(
+				"%d of %d %s began, and then none for %s; the server may bound them for each connection: give more connections",
+				i, r.n, r.what, readyTimeout)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -72,7 +72,8 @@ func runLoop(t *testing.T, x loopCase) (*Result, int64) {
 		if x.duration > 0 {
 			sp.until = int64(x.warmUp + x.duration)
 		}
-		l := &loop{clock: clk, span: sp, budget: x.budget, rate: x.rate, patience: x.patience, code: func(error) string { return "refused" }}
+		l := &loop{clock: clk, span: sp, budget: x.budget, rate: x.rate, patience: x.patience,
+			code: func(error) string { return "refused" }}
 		s := &Scenario{Name: "test", Series: []string{"operation"}}
 		for range x.callers {
 			l.callers = append(l.callers, stalling{clk, x.takes, x.from, x.to, x.err, &busy, &most})
@@ -94,7 +95,8 @@ func near(us float64, want time.Duration) bool {
 // s each. A closed loop, or an open one that counts from the actual start, sees hardly more than
 // one of them.
 func TestOpenLoopCountsWhatAStallHoldsUp(t *testing.T) {
-	stall := loopCase{callers: 1, takes: time.Millisecond, from: time.Second, to: 2 * time.Second, duration: 10 * time.Second, patience: time.Minute}
+	stall := loopCase{callers: 1, takes: time.Millisecond, from: time.Second, to: 2 * time.Second,
+		duration: 10 * time.Second, patience: time.Minute}
 	stall.rate = 100
 	r, _ := runLoop(t, stall)
 	if r.Operations != 1000 || len(r.Errors) != 0 {
@@ -141,13 +143,15 @@ func TestOpenLoopBeyondCapacity(t *testing.T) {
 	}
 	over.patience = time.Second
 	r, _ = runLoop(t, over)
-	if lost := r.Errors["not started"] + r.Errors["unanswered"]; r.Operations < 599 || r.Operations > 600 || r.Operations+lost != 1000 || lost != r.ErrorCount() {
+	if lost := r.Errors["not started"] + r.Errors["unanswered"]; r.Operations < 599 || r.Operations > 600 ||
+		r.Operations+lost != 1000 || lost != r.ErrorCount() {
 		t.Errorf("%d operations and errors %v, want 1000 together", r.Operations, r.Errors)
 	}
 }
 
 func TestClosedLoop(t *testing.T) {
-	r, most := runLoop(t, loopCase{callers: 4, takes: 10 * time.Millisecond, warmUp: time.Second, duration: 2 * time.Second, patience: time.Second})
+	r, most := runLoop(t, loopCase{callers: 4, takes: 10 * time.Millisecond, warmUp: time.Second,
+		duration: 2 * time.Second, patience: time.Second})
 	// The operations that end as the warm-up does count.
 	if r.Operations != 4*201 || most != 4 || len(r.Errors) != 0 || r.ElapsedMS != 2000 {
 		t.Errorf("%d operations in %v ms, %d at a time, errors %v", r.Operations, r.ElapsedMS, most, r.Errors)

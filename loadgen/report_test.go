@@ -33,13 +33,15 @@ func sampleResult() *Result {
 	r := &Result{
 		Scenario: "lock-pairs", Target: "signalbox at 127.0.0.1:7070", Loop: "open", AskedRate: 4000,
 		Started: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
-		Callers: 64, Connections: 4, Sessions: 64, Keys: 10_000, Skew: 0.99, DataSize: 100, WarmUpMS: 1000, DurationMS: 5000, DeadlineMS: 10_000,
+		Callers: 64, Connections: 4, Sessions: 64, Keys: 10_000, Skew: 0.99, DataSize: 100, WarmUpMS: 1000,
+		DurationMS: 5000, DeadlineMS: 10_000,
 		ElapsedMS: 5003, Operations: 20_000, Rate: 3997.6, Errors: map[string]uint64{"OVERLOADED": 3, "unanswered": 1200},
 		Series:     []Series{newSeries("pair", &pair), newSeries("from-actual-start", &late), newSeries("nothing", &histogram{})},
 		Throughput: Throughput{SlotMS: 500, Operations: []uint32{1900, 2000, 2100, 2000, 1200, 2800, 2000, 2000, 2000, 2000, 10}},
 		Own:        OwnCost{PerOperationNS: 182.4, AllocationsPerOperation: 0.004, Cores: 0.31, CPUPerOperationUS: 77.7, LateP99US: 104},
-		Server:     &ServerCost{Cores: 0.62, CPUPerOperationUS: 155, CPUPerSessionUS: 9700, Memory: 54 << 20, MemoryBefore: 31 << 20, MemoryPerSession: 3e5, HeapPerSession: 2e5},
-		Missed:     []string{"objective p99<1ms is missed: it was 3.2ms"},
+		Server: &ServerCost{Cores: 0.62, CPUPerOperationUS: 155, CPUPerSessionUS: 9700, Memory: 54 << 20,
+			MemoryBefore: 31 << 20, MemoryPerSession: 3e5, HeapPerSession: 2e5},
+		Missed: []string{"objective p99<1ms is missed: it was 3.2ms"},
 	}
 	return r
 }
@@ -66,7 +68,8 @@ func TestWrittenResults(t *testing.T) {
 	r := sampleResult()
 	var table, doc, line, hist, picture bytes.Buffer
 	_, err := r.Plot().WriteTo(&picture)
-	if err := errors.Join(err, r.WriteTable(&table), r.WriteJSON(&doc, true), r.WriteJSON(&line, false), r.WriteHistograms(&hist)); err != nil {
+	if err := errors.Join(err, r.WriteTable(&table), r.WriteJSON(&doc, true), r.WriteJSON(&line, false),
+		r.WriteHistograms(&hist)); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "table.txt", table.Bytes())
@@ -74,7 +77,8 @@ func TestWrittenResults(t *testing.T) {
 	golden(t, "plot.svg", picture.Bytes())
 
 	var a, b Result
-	if err := errors.Join(json.Unmarshal(doc.Bytes(), &a), json.Unmarshal(line.Bytes(), &b)); err != nil || a.Rate != r.Rate || b.Rate != r.Rate {
+	if err := errors.Join(json.Unmarshal(doc.Bytes(), &a), json.Unmarshal(line.Bytes(), &b)); err != nil ||
+		a.Rate != r.Rate || b.Rate != r.Rate {
 		t.Errorf("read back: %v and %v, %v", a.Rate, b.Rate, err)
 	}
 	if n := bytes.Count(line.Bytes(), []byte("\n")); n != 1 {
@@ -129,7 +133,8 @@ func TestShow(t *testing.T) {
 			t.Errorf("%d ns is %s, want %s", d, got, want)
 		}
 	}
-	for x, want := range map[float64]string{0: "0 B", 999: "999 B", 1000: "0.98 KB", 2048: "2 KB", -4096: "-4 KB", 5 << 30: "5 GB", 1 << 50: "1024 TB"} {
+	for x, want := range map[float64]string{0: "0 B", 999: "999 B", 1000: "0.98 KB", 2048: "2 KB", -4096: "-4 KB",
+		5 << 30: "5 GB", 1 << 50: "1024 TB"} {
 		if got := showBytes(x); got != want {
 			t.Errorf("%v bytes are %s, want %s", x, got, want)
 		}
@@ -172,8 +177,10 @@ func TestTakeSample(t *testing.T) {
 
 func TestCost(t *testing.T) {
 	at := time.Unix(1000, 0)
-	c := newServerCost(sample{at, 1, 1_000_000, 500_000}, sample{at, 2, 3_000_000, 1_500_000}, sample{at.Add(10 * time.Second), 4, 4_000_000, 2_000_000}, 1000, 100_000)
-	want := ServerCost{Cores: 0.2, CPUPerOperationUS: 20, CPUPerSessionUS: 200, Memory: 4_000_000, MemoryBefore: 1_000_000, MemoryPerSession: 2000, HeapPerSession: 1000}
+	c := newServerCost(sample{at, 1, 1_000_000, 500_000}, sample{at, 2, 3_000_000, 1_500_000},
+		sample{at.Add(10 * time.Second), 4, 4_000_000, 2_000_000}, 1000, 100_000)
+	want := ServerCost{Cores: 0.2, CPUPerOperationUS: 20, CPUPerSessionUS: 200, Memory: 4_000_000,
+		MemoryBefore: 1_000_000, MemoryPerSession: 2000, HeapPerSession: 1000}
 	if diff := cmp.Diff(want, *c); diff != "" {
 		t.Error(diff)
 	}

@@ -75,9 +75,10 @@ type Throughput struct {
 type OwnCost struct {
 	PerOperationNS          float64 `json:"per_operation_ns"`          // of CPU: the loop and the scenario on a target that does nothing
 	AllocationsPerOperation float64 `json:"allocations_per_operation"` // likewise
-	Cores                   float64 `json:"cores"`                     // of CPU that this process used in the run, the client library included
-	CPUPerOperationUS       float64 `json:"cpu_per_operation_us"`
-	LateP99US               float64 `json:"late_p99_us,omitempty"` // of an open loop: how late its own timer was, which latencies include
+	// of CPU that this process used in the run, the client library included
+	Cores             float64 `json:"cores"`
+	CPUPerOperationUS float64 `json:"cpu_per_operation_us"`
+	LateP99US         float64 `json:"late_p99_us,omitempty"` // of an open loop: how late its own timer was, which latencies include
 }
 
 func micros(ns float64) float64 { return ns / 1e3 }

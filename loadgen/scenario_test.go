@@ -145,9 +145,10 @@ func TestMixed(t *testing.T) {
 
 func TestIdleSessions(t *testing.T) {
 	s, _ := Find("idle-sessions")
-	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Sessions: 50, Connections: Each, Duration: 50 * time.Millisecond, Metrics: testServer().AdminAddr(), Expect: []Objective{
-		{Stat: "server.memory-per-session", Less: true, Bound: 1e12, text: "server.memory-per-session<1e12"},
-	}})
+	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Sessions: 50, Connections: Each,
+		Duration: 50 * time.Millisecond, Metrics: testServer().AdminAddr(), Expect: []Objective{
+			{Stat: "server.memory-per-session", Less: true, Bound: 1e12, text: "server.memory-per-session<1e12"},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,9 @@ type AuthTokenRequest struct {
 // AuthRight is what an identity may do at a path and below it, where no entry for a longer path
 // says otherwise.
 type AuthRight struct {
-	Path     string `json:"path"`            // "/" is everything
-	Identity string `json:"identity"`        // of a token; cert:NAME for a certificate's common name; anonymous for who shows nothing
-	Right    string `json:"right,omitempty"` // read, use, which has read, or admin, which has both; none takes away what a shorter path gives
+	Path     string `json:"path"`     // "/" is everything
+	Identity string `json:"identity"` // of a token; cert:NAME for a certificate's common name; anonymous for who shows nothing
+	// read, use, which has read, or admin, which has both; none takes away what a shorter path
+	// gives
+	Right string `json:"right,omitempty"`
 }

@@ -19,8 +19,12 @@ const (
 	MethodReplicationFactor = "replication_factor" // ReplicationFactorRequest -> ClusterTier
 	MethodShards            = "shards"             // ShardsRequest -> ClusterShards; changes nothing
 	MethodSetShards         = "set_shards"         // ShardsRequest -> ClusterShards; decided, not done, when it is answered
-	MethodRotateKeys        = "rotate_keys"        // TicketKeyRequest -> TicketKey, the present one; tickets that the one before signed are good until the next time
-	MethodBackup            = "backup"             // BackupRequest -> BackupPart; needs the right admin, as the answer has the keys that sign tickets
+	// TicketKeyRequest -> TicketKey, the present one; tickets that the one before signed are good
+	// until the next time
+	MethodRotateKeys = "rotate_keys"
+	// BackupRequest -> BackupPart; needs the right admin, as the answer has the keys that sign
+	// tickets
+	MethodBackup = "backup"
 )
 
 // DrainRequest asks that an instance hand over what it leads, and its vote, and be given neither
@@ -284,8 +288,9 @@ type ClusterHealth struct {
 	Replicasets []ClusterReplicasetCopies `json:"replicasets"`
 	Unreachable []ClusterUnreachable      `json:"unheard"`
 	Domains     []string                  `json:"failure_domains,omitempty"` // that are configured, as KEY=VALUE
-	NextLoss    []ClusterLoss             `json:"next_loss"`                 // whose loss alone would stop something; empty: any one may be lost
-	Losses      []string                  `json:"losses"`                    // NextLoss in sentences
+	// whose loss alone would stop something; empty: any one may be lost
+	NextLoss []ClusterLoss `json:"next_loss"`
+	Losses   []string      `json:"losses"` // NextLoss in sentences
 }
 
 // ClusterGroup is the raft group of a shard. It works while it has a majority and a leader.

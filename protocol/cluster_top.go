@@ -38,24 +38,27 @@ type TopActivity struct {
 	Semaphores  int      `json:"semaphores"` // in the shards that it leads
 	Requests    float64  `json:"requests_per_second"`
 	Rejected    float64  `json:"rejected_per_second"` // of the requests, those with another status than OK
-	ChangeP50US uint64   `json:"change_p50_us"`       // requests that change something, from the first byte to the reply; 0: there were none
-	ChangeP99US uint64   `json:"change_p99_us"`
-	WriteP50US  uint64   `json:"log_write_p50_us"` // writes to the log, their sync included; 0: there were none
-	WriteP99US  uint64   `json:"log_write_p99_us"`
+	// requests that change something, from the first byte to the reply; 0: there were none
+	ChangeP50US uint64 `json:"change_p50_us"`
+	ChangeP99US uint64 `json:"change_p99_us"`
+	WriteP50US  uint64 `json:"log_write_p50_us"` // writes to the log, their sync included; 0: there were none
+	WriteP99US  uint64 `json:"log_write_p99_us"`
 }
 
 // TopSemaphore is a semaphore that is much used or much wanted.
 type TopSemaphore struct {
-	Path            string  `json:"path"` // of its coordination node
-	Name            []byte  `json:"name"`
-	GrantsPerSecond float64 `json:"grants_per_second"` // over about the last 15 s, at least; 0 also of a semaphore that others exceed by far
-	Limit           uint64  `json:"limit"`             // 0: it does not exist now, since nobody holds it
+	Path string `json:"path"` // of its coordination node
+	Name []byte `json:"name"`
+	// over about the last 15 s, at least; 0 also of a semaphore that others exceed by far
+	GrantsPerSecond float64 `json:"grants_per_second"`
+	Limit           uint64  `json:"limit"` // 0: it does not exist now, since nobody holds it
 	Used            uint64  `json:"used"`
 	Owners          int     `json:"owners"`
 	Waiters         int     `json:"waiters"`
-	WaitingSinceMS  uint64  `json:"waiting_since_ms,omitempty"` // when the first waiter asked, wall clock, ms since 1970; absent: nobody waits
-	Ephemeral       bool    `json:"ephemeral"`
-	Stuck           bool    `json:"stuck,omitempty"` // the first waiter wants more than the limit
+	// when the first waiter asked, wall clock, ms since 1970; absent: nobody waits
+	WaitingSinceMS uint64 `json:"waiting_since_ms,omitempty"`
+	Ephemeral      bool   `json:"ephemeral"`
+	Stuck          bool   `json:"stuck,omitempty"` // the first waiter wants more than the limit
 }
 
 // TopSession is a session and what it owns and waits for in the shards that the instance leads.

@@ -26,17 +26,29 @@ func TestTimesOfMessages(t *testing.T) {
 		most uint64
 		with func(ms uint64) Validator
 	}{
-		"acquire timeout":              {MaxAcquireTimeout, func(ms uint64) Validator { return &Acquire{Head: head, Name: name, Count: 1, Timeout: ms} }},
-		"session timeout":              {MaxSessionTimeout, func(ms uint64) Validator { return &SessionStart{Nonce: 1, CreateID: key, Key: key, Timeout: ms} }},
+		"acquire timeout": {MaxAcquireTimeout, func(ms uint64) Validator {
+			return &Acquire{Head: head, Name: name, Count: 1, Timeout: ms}
+		}},
+		"session timeout": {MaxSessionTimeout, func(ms uint64) Validator {
+			return &SessionStart{Nonce: 1, CreateID: key, Key: key, Timeout: ms}
+		}},
 		"session timeout of an attach": {MaxSessionTimeout, func(ms uint64) Validator { return &SessionAttach{Nonce: 1, Key: key, Timeout: ms} }},
 		"self-check period": {MaxSelfCheckPeriod, func(ms uint64) Validator {
 			return node(NodeConfig{Fields: FieldSelfCheckPeriod | FieldGracePeriod, SelfCheckPeriod: ms, GracePeriod: MaxGracePeriod})
 		}},
 		"session grace period": {MaxGracePeriod, func(ms uint64) Validator { return node(NodeConfig{Fields: FieldGracePeriod, GracePeriod: ms}) }},
-		"debounce":             {MaxProcessDuration, func(ms uint64) Validator { return &ProcessAlter{Name: name, Options: ProcessOptions{Debounce: ms}} }},
-		"round timeout":        {MaxProcessDuration, func(ms uint64) Validator { return &ProcessAlter{Name: name, Options: ProcessOptions{RoundTimeout: ms}} }},
-		"least back-off":       {MaxProcessDuration, func(ms uint64) Validator { return &ProcessAlter{Name: name, Options: ProcessOptions{BackoffMin: ms}} }},
-		"greatest back-off":    {MaxProcessDuration, func(ms uint64) Validator { return &ProcessAlter{Name: name, Options: ProcessOptions{BackoffMax: ms}} }},
+		"debounce": {MaxProcessDuration, func(ms uint64) Validator {
+			return &ProcessAlter{Name: name, Options: ProcessOptions{Debounce: ms}}
+		}},
+		"round timeout": {MaxProcessDuration, func(ms uint64) Validator {
+			return &ProcessAlter{Name: name, Options: ProcessOptions{RoundTimeout: ms}}
+		}},
+		"least back-off": {MaxProcessDuration, func(ms uint64) Validator {
+			return &ProcessAlter{Name: name, Options: ProcessOptions{BackoffMin: ms}}
+		}},
+		"greatest back-off": {MaxProcessDuration, func(ms uint64) Validator {
+			return &ProcessAlter{Name: name, Options: ProcessOptions{BackoffMax: ms}}
+		}},
 		"time to return": {MaxProcessDuration, func(ms uint64) Validator {
 			return &ProcessJoin{Head: head, Name: name, Options: ProcessOptions{Return: ms}}
 		}},
@@ -53,12 +65,20 @@ func TestTimesOfMessages(t *testing.T) {
 		"advance interval": {MaxTrackDuration, func(ms uint64) Validator {
 			return track(TrackConfig{MinAdvanceInterval: ms}, LocationConfig{}, GateConfig{})
 		}},
-		"retention":  {MaxTrackDuration, func(ms uint64) Validator { return track(TrackConfig{Retention: ms}, LocationConfig{}, GateConfig{}) }},
-		"delay":      {MaxTrackDuration, func(ms uint64) Validator { return track(TrackConfig{}, LocationConfig{Delay: ms}, GateConfig{}) }},
+		"retention": {MaxTrackDuration, func(ms uint64) Validator {
+			return track(TrackConfig{Retention: ms}, LocationConfig{}, GateConfig{})
+		}},
+		"delay": {MaxTrackDuration, func(ms uint64) Validator {
+			return track(TrackConfig{}, LocationConfig{Delay: ms}, GateConfig{})
+		}},
 		"bake":       {MaxTrackDuration, func(ms uint64) Validator { return track(TrackConfig{}, LocationConfig{Bake: ms}, GateConfig{}) }},
 		"share bake": {MaxTrackDuration, func(ms uint64) Validator { return track(TrackConfig{}, LocationConfig{ShareBake: ms}, GateConfig{}) }},
-		"timeout":    {MaxTrackDuration, func(ms uint64) Validator { return track(TrackConfig{}, LocationConfig{}, GateConfig{Timeout: ms}) }},
-		"retry":      {MaxTrackDuration, func(ms uint64) Validator { return track(TrackConfig{}, LocationConfig{}, GateConfig{Retry: ms}) }},
+		"timeout": {MaxTrackDuration, func(ms uint64) Validator {
+			return track(TrackConfig{}, LocationConfig{}, GateConfig{Timeout: ms})
+		}},
+		"retry": {MaxTrackDuration, func(ms uint64) Validator {
+			return track(TrackConfig{}, LocationConfig{}, GateConfig{Retry: ms})
+		}},
 	} {
 		word, _, _ := strings.Cut(field, " of ")
 		if err := c.with(c.most).Validate(); err != nil {

@@ -5,7 +5,8 @@ package protocol
 
 // String is the name in capitals, such as WAITING_DELAY.
 func (s TrackState) String() string {
-	return enumName(int(s), "", "UNSET", "CONVERGING", "CONVERGED", "WAITING_DELAY", "WAITING_GATE", "WAITING_SHARE", "REELECTION_PENDING", "STALLED", "PAUSED", "EMPTY",
+	return enumName(int(s), "", "UNSET", "CONVERGING", "CONVERGED", "WAITING_DELAY", "WAITING_GATE", "WAITING_SHARE",
+		"REELECTION_PENDING", "STALLED", "PAUSED", "EMPTY",
 		"SKIPPED", "EXCLUDED", "NO_LEADER", "READY", "REMOVED")
 }
 
@@ -21,7 +22,8 @@ func (w TrackPollStatus) String() string {
 
 // String is the name, such as gate-done.
 func (k TrackEventKind) String() string {
-	return enumName(int(k), "", "target", "widen", "state", "converged", "skip", "gate", "gate-done", "joined", "left", "role", "admin", "published", "alert")
+	return enumName(int(k), "", "target", "widen", "state", "converged", "skip", "gate", "gate-done", "joined",
+		"left", "role", "admin", "published", "alert")
 }
 
 // String is leader or follower.

@@ -47,7 +47,8 @@ func FuzzSplit(f *testing.F) {
 		}
 		whole, pieces := read(max(len(stream), 1)), read(int(step)+1)
 		if !reflect.DeepEqual(whole, pieces) {
-			t.Fatalf("whole: %d frames, bad %v; in pieces of %d: %d frames, bad %v", len(whole.frames), whole.bad, int(step)+1, len(pieces.frames), pieces.bad)
+			t.Fatalf("whole: %d frames, bad %v; in pieces of %d: %d frames, bad %v", len(whole.frames), whole.bad,
+				int(step)+1, len(pieces.frames), pieces.bad)
 		}
 		for _, frame := range whole.frames {
 			h, err := ParseFrame(frame)

@@ -141,7 +141,8 @@ func TestReleasedVectorsDecode(t *testing.T) {
 
 // renamed are messages and fields that former releases name otherwise: old name, new name.
 var renamed = map[string]string{
-	"Present": "PresentTicket", "Fired": "WatchFired", "TrackChange": "TrackEvents", "TrackRole": "TrackSetRole", "TrackGate": "TrackGateReport",
+	"Present": "PresentTicket", "Fired": "WatchFired", "TrackChange": "TrackEvents", "TrackRole": "TrackSetRole",
+	"TrackGate":    "TrackGateReport",
 	"ProcessForce": "ProcessForceRound",
 
 	"Why": "Status", "Again": "AlreadyMember", "Settled": "CompletedEpoch", "Standing": "Status", "Tally": "Counters", "Lasted": "Duration",

@@ -250,7 +250,8 @@ func TestDesignListsEverything(t *testing.T) {
 // TestPure: the package both ends share does no I/O, reads no clock, starts no goroutine and brings
 // no dependency but the hash of the routing rule.
 func TestPure(t *testing.T) {
-	allowed := map[string]bool{"encoding/binary": true, "errors": true, "fmt": true, "strconv": true, "unicode/utf8": true, "github.com/cespare/xxhash/v2": true}
+	allowed := map[string]bool{"encoding/binary": true, "errors": true, "fmt": true, "strconv": true,
+		"unicode/utf8": true, "github.com/cespare/xxhash/v2": true}
 	documented := map[string]bool{"AppendBody": true, "DecodeBody": true, "Validate": true} // by Message and Validator
 	for name, file := range source(t) {
 		for _, imp := range file.Imports {

@@ -49,11 +49,13 @@ type NodeConfig struct {
 	CountersMode      CountersMode // default aggregated
 	MaxSessions       uint64       // quota, at least 1, default 1,000,000; PRECONDITION_FAILED
 	MaxSemaphores     uint64       // quota of semaphores, processes and tracks, at least 1, default 1,000,000; PRECONDITION_FAILED
-	MaxBytes          uint64       // quota of names, data, descriptions and payloads in bytes, at least 1, default 4 GiB; PRECONDITION_FAILED
-	MaxWaiters        uint64       // quota of waiting acquires, at least 1, default 2,000,000; OVERLOADED
-	MaxWatchers       uint64       // quota of streams and one-shot watches, at least 1, default 1,000,000; OVERLOADED
-	MaxRequests       uint64       // requests a second at each instance, 1..10,000,000, default 0: no limit; OVERLOADED
-	SlowWait          uint64       // ms, at most 86,400,000, default 0: off; a longer wait of an acquire is logged when it ends
+	// quota of names, data, descriptions and payloads in bytes, at least 1, default 4 GiB;
+	// PRECONDITION_FAILED
+	MaxBytes    uint64
+	MaxWaiters  uint64 // quota of waiting acquires, at least 1, default 2,000,000; OVERLOADED
+	MaxWatchers uint64 // quota of streams and one-shot watches, at least 1, default 1,000,000; OVERLOADED
+	MaxRequests uint64 // requests a second at each instance, 1..10,000,000, default 0: no limit; OVERLOADED
+	SlowWait    uint64 // ms, at most 86,400,000, default 0: off; a longer wait of an acquire is logged when it ends
 }
 
 func (m *NodeConfig) fields(f *fields) {

@@ -42,7 +42,8 @@ func DefaultNodeConfig() NodeConfig {
 // range, alone or together with the others, or a field this version does not know.
 func (n NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
 	if unknown := alter.Fields &^ AllFields; unknown != 0 {
-		return NodeConfig{}, Errorf(StatusBadRequest, "node config names fields unknown here (bits %#x); leave them out, or upgrade the server first", unknown)
+		return NodeConfig{}, Errorf(StatusBadRequest,
+			"node config names fields unknown here (bits %#x); leave them out, or upgrade the server first", unknown)
 	}
 	base := DefaultNodeConfig()
 	given := func(field uint32) bool { return alter.Fields&field != 0 }
@@ -108,7 +109,9 @@ func (n *NodeConfig) Validate() error {
 	}
 	switch {
 	case n.GracePeriod < n.SelfCheckPeriod+MinGraceOverSelfCheck:
-		return Errorf(StatusBadRequest, "session grace period is %d ms; with a self-check period of %d ms it must be at least %d ms", n.GracePeriod,
+		return Errorf(StatusBadRequest,
+			"session grace period is %d ms; with a self-check period of %d ms it must be at least %d ms",
+			n.GracePeriod,
 			n.SelfCheckPeriod, n.SelfCheckPeriod+MinGraceOverSelfCheck)
 	case n.ReadConsistency != Strict && n.ReadConsistency != Relaxed:
 		return Errorf(StatusBadRequest, "read consistency is %d; it must be 1 (strict) or 2 (relaxed)", n.ReadConsistency)
@@ -127,7 +130,8 @@ func (n *NodeConfig) Validate() error {
 	case n.MaxWatchers == 0:
 		return Errorf(StatusBadRequest, "quota of watchers is 0; it must be at least 1")
 	case n.MaxRequests > HighestMaxRequests:
-		return Errorf(StatusBadRequest, "quota of requests is %d a second; it must be 1 to %d, or 0 for no limit", n.MaxRequests, HighestMaxRequests)
+		return Errorf(StatusBadRequest, "quota of requests is %d a second; it must be 1 to %d, or 0 for no limit",
+			n.MaxRequests, HighestMaxRequests)
 	case n.SlowWait > HighestSlowWait:
 		return Errorf(StatusBadRequest, "slow wait is %d ms; it must be at most %d ms, or 0 for off", n.SlowWait, HighestSlowWait)
 	}

@@ -13,7 +13,8 @@ func TestDefaultNodeConfig(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
-	want := NodeConfig{AllFields, 1000, 10_000, Relaxed, Strict, CountersAggregated, 1_000_000, 1_000_000, 4 << 30, 2_000_000, 1_000_000, 0, 0}
+	want := NodeConfig{AllFields, 1000, 10_000, Relaxed, Strict, CountersAggregated, 1_000_000, 1_000_000, 4 << 30,
+		2_000_000, 1_000_000, 0, 0}
 	if c != want {
 		t.Errorf("defaults are %+v, want %+v", c, want)
 	}
@@ -37,7 +38,8 @@ func TestMerge(t *testing.T) {
 		{"shortest", NodeConfig{Fields: FieldSelfCheckPeriod | FieldGracePeriod, SelfCheckPeriod: 500, GracePeriod: 1_500},
 			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 500, 1_500 }), ""},
 		{"enums and quotas", NodeConfig{AllFields &^ (FieldSelfCheckPeriod | FieldGracePeriod), 0, 0, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 10_000_000, 86_400_000},
-			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 10_000_000, 86_400_000}, ""},
+			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1,
+				10_000_000, 86_400_000}, ""},
 		{"self-check too short", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 499}, NodeConfig{}, "self-check period is 499 ms"},
 		{"self-check too long", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 10_001}, NodeConfig{}, "self-check period is 10001 ms"},
 		{"grace too long", NodeConfig{Fields: FieldGracePeriod, GracePeriod: 30_001}, NodeConfig{}, "grace period is 30001 ms"},

@@ -11,7 +11,8 @@ func ValidatePath(path string) error {
 	case len(path) > MaxPathLen:
 		return Errorf(StatusBadRequest, "node path is %d bytes long; at most %d are allowed", len(path), MaxPathLen)
 	case path == "/":
-		return Errorf(StatusBadRequest, "node path / is the root of the tree, which is no coordination node; name one below it, like /default")
+		return Errorf(StatusBadRequest,
+			"node path / is the root of the tree, which is no coordination node; name one below it, like /default")
 	case path[0] != '/':
 		return Errorf(StatusBadRequest, "node path %q does not start with /; write it like /services/billing", path)
 	case path[len(path)-1] == '/':
@@ -55,7 +56,9 @@ func validatePathBytes(path, what string) error {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-', r == '/':
 		default:
-			return Errorf(StatusBadRequest, "%s %q has the illegal character %q at byte %d; letters, digits, '.', '_' and '-' are allowed between '/'", what, path, r, i)
+			return Errorf(StatusBadRequest,
+				"%s %q has the illegal character %q at byte %d; letters, digits, '.', '_' and '-' are allowed between '/'",
+				what, path, r, i)
 		}
 	}
 	return nil

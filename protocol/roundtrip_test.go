@@ -109,7 +109,8 @@ func TestNewerPeer(t *testing.T) {
 	}
 	// The same inside lists and nested structs.
 	owner := join(append(split(t, partBytes(sampleOwner.fields)), extras...))
-	item := join(append(split(t, partBytes((&SnapshotItem{Name: []byte("a")}).fields))[:5:5], append([]byte{0x92}, append(owner, owner...)...), extras[3]))
+	item := join(append(split(t, partBytes((&SnapshotItem{Name: []byte("a")}).fields))[:5:5],
+		append([]byte{0x92}, append(owner, owner...)...), extras[3]))
 	body := append([]byte{0x94, 0x01, 0xc3, 0xc3, 0x91}, item...)
 	var m Snapshot
 	if err := m.DecodeBody(body); err != nil || !reflect.DeepEqual(m.Semaphores[0].Owners, []Owner{sampleOwner, sampleOwner}) {

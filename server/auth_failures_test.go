@@ -59,7 +59,8 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 	}
 	distinguish("without a right")
 	for _, path := range []string{"/secret", "/gone", "/never", "/secret/below"} {
-		if err := stranger.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: path}, &protocol.NodeInfo{}); !errors.Is(err, protocol.StatusForbidden) {
+		if err := stranger.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: path},
+			&protocol.NodeInfo{}); !errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s is answered %v", path, err)
 		}
 	}
@@ -73,7 +74,8 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 	distinguish("with a right elsewhere")
 	// An identity with rights everywhere learns what does not exist.
 	for _, node := range []uint64{elsewhere.ID + 1, 1 << 40} {
-		if err := boss.call(protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: name}, &protocol.Empty{}); !errors.Is(err, protocol.StatusNotFound) {
+		if err := boss.call(protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: name},
+			&protocol.Empty{}); !errors.Is(err, protocol.StatusNotFound) {
 			t.Errorf("node %d is answered %v to an identity with all rights", node, err)
 		}
 	}
@@ -103,7 +105,8 @@ func TestMetricsNames(t *testing.T) {
 			if _, err := boss.lock(n.ID, r.Session, "project-x", 0); err != nil {
 				t.Fatal(err)
 			}
-			boss.must(protocol.KindTrackCreate, boss.bucket(n.ID, "plans"), &protocol.TrackCreate{Head: boss.head(r.Session), Name: []byte("plans"), Config: trackConfig()}, nil)
+			boss.must(protocol.KindTrackCreate, boss.bucket(n.ID, "plans"),
+				&protocol.TrackCreate{Head: boss.head(r.Session), Name: []byte("plans"), Config: trackConfig()}, nil)
 			var out strings.Builder
 			s.metrics.WritePrometheus(&out)
 			for _, name := range []string{"acme", "project-x", "plans"} {

@@ -110,7 +110,8 @@ func TestAuth(t *testing.T) {
 		}
 	}
 	grant(t, root, "alice", "/a", "read")
-	for path, want := range map[string]error{"/a": nil, "/a/b": nil, "/a/missing": protocol.StatusNotFound, "/ab": protocol.StatusForbidden} {
+	for path, want := range map[string]error{"/a": nil, "/a/b": nil, "/a/missing": protocol.StatusNotFound,
+		"/ab": protocol.StatusForbidden} {
 		eventually(t, "the right", func() bool { err := describe(path); return errors.Is(err, want) || want == nil && err == nil })
 	}
 	var list protocol.NodeListReply
@@ -298,7 +299,8 @@ func TestOtherIdentity(t *testing.T) {
 	if _, err := mallory.lock(node, r.Session, "x", 0); !errors.Is(err, protocol.StatusBadSession) {
 		t.Errorf("acquire from another identity: %v", err)
 	}
-	mallory.fails(protocol.StatusBadSession, protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session})
+	mallory.fails(protocol.StatusBadSession, protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)),
+		&protocol.SessionStop{Session: r.Session})
 	mallory.fails(protocol.StatusBadSession, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket})
 	if _, err := alice.lock(node, r.Session, "x", 0); err != nil {
 		t.Fatal(err)
@@ -306,7 +308,8 @@ func TestOtherIdentity(t *testing.T) {
 	// A start with the same create id and key is somebody else's too.
 	again := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1), Timeout: mallory.timeout(), Description: "raw", Nonce: 2}
 	var other protocol.SessionReply
-	if err := mallory.call(protocol.KindSessionStart, mallory.homeBucket(again.CreateID), again, &other); err == nil && other.Session == r.Session {
+	if err := mallory.call(protocol.KindSessionStart, mallory.homeBucket(again.CreateID), again,
+		&other); err == nil && other.Session == r.Session {
 		t.Error("a start from another identity was given the session")
 	}
 	// Another connection of the same identity may have it, with the key; and another token of it.

@@ -29,7 +29,8 @@ func fetchBackup(t *testing.T, s *Server) []byte {
 	defer c.Close()
 	var out bytes.Buffer
 	state := s.meta.State()
-	w, err := backup.NewWriter(&out, backup.Head{Cluster: state.Cluster(), Version: state.ClusterVersion().String(), MadeMS: 1, Shards: len(state.Shards())})
+	w, err := backup.NewWriter(&out, backup.Head{Cluster: state.Cluster(), Version: state.ClusterVersion().String(),
+		MadeMS: 1, Shards: len(state.Shards())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,8 @@ func TestBackupOfACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 30 {
-		if _, err := s.Acquire(ctx, fmt.Sprintf("held-%d", i), client.Exclusive(), client.Data(bytes.Repeat([]byte("x"), 40<<10))); err != nil {
+		if _, err := s.Acquire(ctx, fmt.Sprintf("held-%d", i), client.Exclusive(),
+			client.Data(bytes.Repeat([]byte("x"), 40<<10))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,7 +145,8 @@ func TestBackupRequests(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the first part: %v", err)
 	}
-	if _, err := ask(protocol.BackupRequest{Snapshot: part.Snapshot, Offset: 1 << 40}); part.Ready && !errors.Is(err, protocol.StatusBadRequest) {
+	if _, err := ask(protocol.BackupRequest{Snapshot: part.Snapshot, Offset: 1 << 40}); part.Ready &&
+		!errors.Is(err, protocol.StatusBadRequest) {
 		t.Errorf("an offset behind the end: %v", err)
 	}
 }

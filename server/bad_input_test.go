@@ -132,15 +132,22 @@ func TestUnknownAndMalformed(t *testing.T) {
 		}
 	}
 	requests := []protocol.Kind{
-		protocol.KindPresentTicket, protocol.KindMap, protocol.KindNodeCreate, protocol.KindNodeAlter, protocol.KindNodeDescribe, protocol.KindNodeDrop,
-		protocol.KindNodeList, protocol.KindCluster, protocol.KindSessionStart, protocol.KindSessionAttach, protocol.KindSessionStop, protocol.KindSessionDescribe,
-		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindSessionObjects, protocol.KindForceRelease, protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
+		protocol.KindPresentTicket, protocol.KindMap, protocol.KindNodeCreate, protocol.KindNodeAlter,
+		protocol.KindNodeDescribe, protocol.KindNodeDrop,
+		protocol.KindNodeList, protocol.KindCluster, protocol.KindSessionStart, protocol.KindSessionAttach,
+		protocol.KindSessionStop, protocol.KindSessionDescribe,
+		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindSessionObjects, protocol.KindForceRelease,
+		protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
 		protocol.KindAcquire, protocol.KindRelease, protocol.KindDescribe, protocol.KindList, protocol.KindWatch, protocol.KindUnwatch,
-		protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail, protocol.KindProcessComplete, protocol.KindProcessForceRound,
-		protocol.KindProcessEvict, protocol.KindProcessAlter, protocol.KindProcessDescribe, protocol.KindProcessList, protocol.KindProcessSync, protocol.KindProcessRequest,
+		protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail,
+		protocol.KindProcessComplete, protocol.KindProcessForceRound,
+		protocol.KindProcessEvict, protocol.KindProcessAlter, protocol.KindProcessDescribe, protocol.KindProcessList,
+		protocol.KindProcessSync, protocol.KindProcessRequest,
 		protocol.KindProcessReply, protocol.KindProcessWatch,
-		protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister, protocol.KindTrackUnregister, protocol.KindTrackPoll,
-		protocol.KindTrackReport, protocol.KindTrackSetRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw, protocol.KindTrackAdmin, protocol.KindTrackGateReport,
+		protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister,
+		protocol.KindTrackUnregister, protocol.KindTrackPoll,
+		protocol.KindTrackReport, protocol.KindTrackSetRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw,
+		protocol.KindTrackAdmin, protocol.KindTrackGateReport,
 		protocol.KindTrackAdvance, protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList, protocol.KindTrackWatch,
 	}
 	bodies := [][]byte{
@@ -343,12 +350,14 @@ func TestLargeAnswersInOneSegment(t *testing.T) {
 	node := c.node()
 	r := c.session(node, 1)
 	b := c.bucket(node, "large")
-	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("large"), Limit: 1, Data: make([]byte, protocol.MaxDataLen)}, nil)
+	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("large"), Limit: 1,
+		Data: make([]byte, protocol.MaxDataLen)}, nil)
 	for _, consistency := range []protocol.Consistency{protocol.Strict, protocol.Relaxed} {
 		const first, n = 1 << 20, 16
 		var all []byte
 		for i := range uint64(n) {
-			all = protocol.AppendFrame(all, protocol.KindDescribe, first+i, b, &protocol.Describe{Node: node, Name: []byte("large"), Consistency: consistency})
+			all = protocol.AppendFrame(all, protocol.KindDescribe, first+i, b,
+				&protocol.Describe{Node: node, Name: []byte("large"), Consistency: consistency})
 		}
 		c.write(all)
 		answered := 0

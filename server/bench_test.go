@@ -45,7 +45,8 @@ func (p *pairs) round(tb testing.TB) {
 			head := protocol.Head{Session: p.session, Seq: p.c.seq, Low: low}
 			p.c.nextID++
 			if kind == protocol.KindAcquire {
-				p.out = protocol.AppendFrame(p.out, kind, p.c.nextID, p.buckets[i], &protocol.Acquire{Head: head, Name: name, Count: 1, Ephemeral: true})
+				p.out = protocol.AppendFrame(p.out, kind, p.c.nextID, p.buckets[i],
+					&protocol.Acquire{Head: head, Name: name, Count: 1, Ephemeral: true})
 			} else {
 				p.out = protocol.AppendFrame(p.out, kind, p.c.nextID, p.buckets[i], &protocol.Release{Head: head, Name: name})
 			}

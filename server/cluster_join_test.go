@@ -201,11 +201,13 @@ func TestCrashWhileJoining(t *testing.T) {
 
 	// Taken in, and the answer never arrived.
 	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{
-		UUID: "11111111-1111-4111-8111-111111111111", Name: "c", Tier: DefaultTier, Address: "127.0.0.1:1", RaftAddress: k.address("c"), Version: k.server("a").cfg.version(),
+		UUID: "11111111-1111-4111-8111-111111111111", Name: "c", Tier: DefaultTier, Address: "127.0.0.1:1",
+		RaftAddress: k.address("c"), Version: k.server("a").cfg.version(),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := cluster.SaveIdentity(diskStore{k.disk("c")}, cluster.Identity{UUID: "11111111-1111-4111-8111-111111111111", RaftAddress: k.address("c")}); err != nil {
+	if err := cluster.SaveIdentity(diskStore{k.disk("c")},
+		cluster.Identity{UUID: "11111111-1111-4111-8111-111111111111", RaftAddress: k.address("c")}); err != nil {
 		t.Fatal(err)
 	}
 	k.must("c", "b")

@@ -45,7 +45,8 @@ func (k *clusterKit) address(name string) string { return name + ":7071" }
 // config is an instance's on its disk.
 func (k *clusterKit) config(name string, peers ...string) Config {
 	cfg := Config{
-		Listen: "127.0.0.1:0", Admin: Off, Raft: k.address(name), Name: name, Disk: k.disk(name), Network: k.net.Endpoint(k.address(name)), JoinToken: "0123456789abcdef", Shards: 2, Buckets: 64,
+		Listen: "127.0.0.1:0", Admin: Off, Raft: k.address(name), Name: name, Disk: k.disk(name),
+		Network: k.net.Endpoint(k.address(name)), JoinToken: "0123456789abcdef", Shards: 2, Buckets: 64,
 		RTT: 25 * time.Millisecond, ReplicationFactor: k.rf, Logger: clusterLog().With("instance", name), OfflineAfter: 2 * time.Second,
 	}
 	for _, p := range peers {
@@ -109,10 +110,12 @@ func clusterLog() *slog.Logger {
 
 func describeState(s *meta.State) (text string) {
 	for _, i := range s.Instances() {
-		text += fmt.Sprintf("instance %d %s current %v target %v (%s) replicaset %d\n", i.ID, i.Name, i.Current, i.Target, i.Reason, i.Replicaset)
+		text += fmt.Sprintf("instance %d %s current %v target %v (%s) replicaset %d\n", i.ID, i.Name, i.Current,
+			i.Target, i.Reason, i.Replicaset)
 	}
 	for _, x := range append([]meta.Shard{s.MetaShard()}, s.Shards()...) {
-		text += fmt.Sprintf("shard %d replicaset %d ready %v master %d want %d replicas %+v\n", x.ID, x.Replicaset, x.Ready, x.Master, x.TargetMaster, x.Replicas)
+		text += fmt.Sprintf("shard %d replicaset %d ready %v master %d want %d replicas %+v\n", x.ID, x.Replicaset,
+			x.Ready, x.Master, x.TargetMaster, x.Replicas)
 	}
 	for _, r := range s.Replicasets() {
 		text += fmt.Sprintf("replicaset %+v\n", r)
@@ -127,7 +130,8 @@ func describeState(s *meta.State) (text string) {
 // assigned.
 func stable(rf, instances int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
-		if len(s.Instances()) != instances || len(s.Shards()) == 0 || len(s.Tiers()) == 0 || !s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
+		if len(s.Instances()) != instances || len(s.Shards()) == 0 || len(s.Tiers()) == 0 ||
+			!s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
 			return false
 		}
 		for _, i := range s.Instances() {

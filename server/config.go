@@ -347,12 +347,14 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("outgoing bounds are %d and %d; choose a hard bound that is not below the soft one", l.OutSoft, l.OutHard)
 	}
 	if n := len(c.AdminToken); n != 0 && (n < auth.MinSecretLen || n > auth.MaxSecretLen || !c.Auth) {
-		return c, fmt.Errorf("the administrator's token has %d bytes, or auth is not asked for; choose %d to %d bytes at random, and ask for auth", n, auth.MinSecretLen, auth.MaxSecretLen)
+		return c, fmt.Errorf("the administrator's token has %d bytes, or auth is not asked for; "+
+			"choose %d to %d bytes at random, and ask for auth", n, auth.MinSecretLen, auth.MaxSecretLen)
 	}
 	if err := c.checkTLS(); err != nil {
 		return c, err
 	}
-	for _, a := range []struct{ what, address string }{{"listen", c.Listen}, {"TLS listen", c.TLSListen}, {"raft", c.Raft}, {"admin", c.Admin}} {
+	for _, a := range []struct{ what, address string }{{"listen", c.Listen}, {"TLS listen", c.TLSListen},
+		{"raft", c.Raft}, {"admin", c.Admin}} {
 		if a.what != "raft" && a.address == Off || a.what == "raft" && c.Network != nil {
 			continue
 		}

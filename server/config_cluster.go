@@ -31,11 +31,14 @@ const (
 // checkCluster checks what concerns other instances.
 func (c *Config) checkCluster() error {
 	for _, n := range []struct{ what, name string }{{"instance", c.Name}, {"cluster", c.Cluster}, {"tier", c.Tier}} {
-		if len(n.name) > maxNameLen || strings.ContainsFunc(n.name, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
-			return fmt.Errorf("%s name %.40q is too long, or has characters that cannot be shown; choose up to %d bytes of text", n.what, n.name, maxNameLen)
+		if len(n.name) > maxNameLen || strings.ContainsFunc(n.name,
+			func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+			return fmt.Errorf("%s name %.40q is too long, or has characters that cannot be shown; choose up to %d bytes of text",
+				n.what, n.name, maxNameLen)
 		}
 	}
-	for _, a := range []struct{ what, address string }{{"advertised", c.Advertise}, {"advertised TLS", c.TLSAdvertise}, {"advertised raft", c.RaftAdvertise}} {
+	for _, a := range []struct{ what, address string }{{"advertised", c.Advertise},
+		{"advertised TLS", c.TLSAdvertise}, {"advertised raft", c.RaftAdvertise}} {
 		if a.address != "" {
 			if err := checkReachable(a.address); err != nil {
 				return fmt.Errorf("%s address %q %w", a.what, a.address, err)
@@ -50,7 +53,8 @@ func (c *Config) checkCluster() error {
 			return fmt.Errorf("peer %q %w", p, err)
 		}
 		if what := c.ownUse(p); what != "" {
-			return fmt.Errorf("peer %q is this instance's own address for %s; a list of peers takes raft addresses, which --raft-advertise or --raft name", p, what)
+			return fmt.Errorf("peer %q is this instance's own address for %s; "+
+				"a list of peers takes raft addresses, which --raft-advertise or --raft name", p, what)
 		}
 	}
 	if n := len(c.JoinToken); n != 0 && (n < minTokenLen || n > maxTokenLen) {

@@ -40,7 +40,8 @@ func TestClusterConfig(t *testing.T) {
 		"a peer for clients": {func(c *Config) {
 			c.Listen, c.Peers, c.JoinToken = "127.0.0.1:7070", []string{"b:7070", "127.0.0.1:7070"}, token
 		}, `"127.0.0.1:7070" is this instance's own address for clients`},
-		"a peer for operators":  {func(c *Config) { c.Admin, c.Peers, c.JoinToken = "127.0.0.1:7072", []string{"127.0.0.1:7072"}, token }, "own address for operators"},
+		"a peer for operators": {func(c *Config) { c.Admin, c.Peers, c.JoinToken = "127.0.0.1:7072", []string{"127.0.0.1:7072"}, token },
+			"own address for operators"},
 		"peers":                 {func(c *Config) { c.Peers, c.JoinToken = []string{"a:1", "[::1]:65535"}, token }, ""},
 		"an advertised name":    {func(c *Config) { c.Advertise = "host.example:7070" }, ""},
 		"a name with controls":  {func(c *Config) { c.Name = "a\x1b[31m" }, "instance name"},
@@ -73,7 +74,8 @@ func TestClusterConfig(t *testing.T) {
 
 func TestClusterDefaults(t *testing.T) {
 	c, err := Config{}.withDefaults()
-	if err != nil || c.Tier != "default" || c.ReplicationFactor != 1 || c.OfflineAfter != 5*time.Second || c.ShutdownTimeout != 3*time.Second || c.Limits.DrainTimeout != 3*time.Second {
+	if err != nil || c.Tier != "default" || c.ReplicationFactor != 1 || c.OfflineAfter != 5*time.Second ||
+		c.ShutdownTimeout != 3*time.Second || c.Limits.DrainTimeout != 3*time.Second {
 		t.Errorf("defaults are %+v, %v", c, err)
 	}
 	c, _ = Config{ShutdownTimeout: time.Second}.withDefaults()

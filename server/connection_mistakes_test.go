@@ -55,7 +55,8 @@ func TestConnectionMistakes(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
 			defer cancel()
 			_, err := client.Open(ctx, client.Config{Endpoints: []string{x.endpoint}, TLS: x.tls})
-			if err == nil || !strings.Contains(err.Error(), x.want) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrUnreachable) {
+			if err == nil || !strings.Contains(err.Error(), x.want) || errors.Is(err, context.DeadlineExceeded) ||
+				errors.Is(err, client.ErrUnreachable) {
 				t.Errorf("it says %v; want %q", err, x.want)
 			}
 			good := s.Addr()

@@ -190,8 +190,9 @@ func (f folder) removeAll(part string) {
 
 var (
 	// saysWhatToDo finds the way back in a sentence.
-	saysWhatToDo = regexp.MustCompile(`put the (file|whole folder) back|new (data )?folder|give the folder of another instance|remove it|restore a backup`)
-	isATrace     = regexp.MustCompile(`goroutine \d|runtime error|panic:|\.go:\d`)
+	saysWhatToDo = regexp.MustCompile(
+		`put the (file|whole folder) back|new (data )?folder|give the folder of another instance|remove it|restore a backup`)
+	isATrace = regexp.MustCompile(`goroutine \d|runtime error|panic:|\.go:\d`)
 )
 
 // TestDamagedFolder damages each file of a data folder, in each of several ways. A server on it has
@@ -244,7 +245,9 @@ func TestDamagedFolder(t *testing.T) {
 	for i, o := range list {
 		sentence := func(what, text string) {
 			t.Helper()
-			if isATrace.MatchString(text) || strings.Contains(text, "\n") || !strings.Contains(text, folders[i]) && !strings.Contains(text, "data folder") && !strings.Contains(text, "none of the folders") || !saysWhatToDo.MatchString(text) {
+			if isATrace.MatchString(text) || strings.Contains(text, "\n") || !strings.Contains(text, folders[i]) &&
+				!strings.Contains(text, "data folder") && !strings.Contains(text, "none of the folders") ||
+				!saysWhatToDo.MatchString(text) {
 				t.Errorf("%s: %s: not a sentence that names the file and the way back: %s", names[i], what, text)
 			}
 		}

@@ -148,7 +148,9 @@ func TestPongs(t *testing.T) {
 	}
 	c.write(protocol.AppendFrame(nil, protocol.KindPing, 2000, 0, nil))
 	c.find("the last ping's own pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == 0 })
-	c.find("the last ping's home pong", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == r.Shard })
+	c.find("the last ping's home pong", func(h protocol.Header) bool {
+		return h.Kind == protocol.KindPong && h.ID == 2000 && h.Arg == r.Shard
+	})
 	// Nor does a home renew while one of the sessions lives by an attach that is not in the log.
 	d := s.serving.Shards.Get(r.Shard)
 	var sc *request.Client

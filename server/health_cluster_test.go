@@ -29,7 +29,8 @@ func TestHealthOfACluster(t *testing.T) {
 	for _, n := range k.names() {
 		k.eventually(n+" to be healthy", func() bool {
 			h := k.healthOf(n)
-			return h.State == protocol.HealthHealthy && h.Confirmed && h.AnsweredBy == n && len(h.Unreachable) == 0 && len(h.NextLoss) == 0 && len(h.Problems) == 0 &&
+			return h.State == protocol.HealthHealthy && h.Confirmed && h.AnsweredBy == n && len(h.Unreachable) == 0 &&
+				len(h.NextLoss) == 0 && len(h.Problems) == 0 &&
 				h.Meta.Reachable == 3 && h.Meta.Leader != "" && h.Replicasets[0].Copies == 3
 		})
 	}
@@ -38,7 +39,8 @@ func TestHealthOfACluster(t *testing.T) {
 	for _, n := range k.names() {
 		k.eventually(n+" to miss c", func() bool {
 			h := k.healthOf(n)
-			return h.State == protocol.HealthDegraded && h.Confirmed && len(h.Unreachable) == 1 && h.Unreachable[0].Instance == "c" && h.Unreachable[0].ForMS > 0 &&
+			return h.State == protocol.HealthDegraded && h.Confirmed && len(h.Unreachable) == 1 &&
+				h.Unreachable[0].Instance == "c" && h.Unreachable[0].ForMS > 0 &&
 				len(h.NextLoss) == 2 && h.NextLoss[0].Meta && len(h.NextLoss[0].Shards) == len(h.Shards) && h.Replicasets[0].Copies == 2
 		})
 	}
@@ -47,10 +49,12 @@ func TestHealthOfACluster(t *testing.T) {
 		if err := connect(t, k.server("a")).ask(protocol.MethodPlan, "", &plan); err != nil {
 			t.Fatal(err)
 		}
-		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitExternal && strings.Contains(plan.Waits[0].Why, "start it, or expel it")
+		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitExternal &&
+			strings.Contains(plan.Waits[0].Why, "start it, or expel it")
 	})
 	metrics := func(name, line string) bool { return strings.Contains(scrape(k.server(name)), line+"\n") }
-	if !metrics("a", `signalbox_replicaset_missing_copies{replicaset="default_1"} 1`) || !metrics("b", `signalbox_cluster_health{state="degraded"} 1`) {
+	if !metrics("a", `signalbox_replicaset_missing_copies{replicaset="default_1"} 1`) ||
+		!metrics("b", `signalbox_cluster_health{state="degraded"} 1`) {
 		t.Errorf("metrics do not show that a copy is missing:\n%s", scrape(k.server("a")))
 	}
 
@@ -60,7 +64,8 @@ func TestHealthOfACluster(t *testing.T) {
 		h = k.healthOf("a")
 		return h.State == protocol.HealthBroken && !h.Confirmed && len(h.Unreachable) == 2
 	})
-	if h.Meta.Majority || h.Meta.Leader != "" || h.AgeMS == 0 || h.Meta.Reachable != 1 || !strings.Contains(h.Problems[0], "the meta shard has no majority: 1 of 3 voters is heard") {
+	if h.Meta.Majority || h.Meta.Leader != "" || h.AgeMS == 0 || h.Meta.Reachable != 1 ||
+		!strings.Contains(h.Problems[0], "the meta shard has no majority: 1 of 3 voters is heard") {
 		t.Errorf("a alone says %+v", h)
 	}
 	for _, x := range h.Shards {
@@ -72,16 +77,20 @@ func TestHealthOfACluster(t *testing.T) {
 	if err := connect(t, k.server("a")).ask(protocol.MethodPlan, "", &plan); err != nil {
 		t.Fatal(err)
 	}
-	if plan.Leader != "" || len(plan.Steps) != 0 || plan.Health.State != protocol.HealthBroken || !strings.Contains(waitFor(&plan, governor.WaitForGovernor), "cluster recover") {
+	if plan.Leader != "" || len(plan.Steps) != 0 || plan.Health.State != protocol.HealthBroken ||
+		!strings.Contains(waitFor(&plan, governor.WaitForGovernor), "cluster recover") {
 		t.Errorf("a alone plans %+v", plan)
 	}
 	// One whose folder was lost asks to be taken in again, and is told the way that is left.
-	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b", RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
-		!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part") || !strings.Contains(err.Error(), "cluster recover") {
+	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b",
+		RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
+		!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part") ||
+		!strings.Contains(err.Error(), "cluster recover") {
 		t.Errorf("a process without a folder is told %v", err)
 	}
 	var status protocol.ClusterStatus
-	if err := connect(t, k.server("a")).ask(protocol.MethodStatus, "", &status); err != nil || status.Health.State != protocol.HealthBroken || *status.Instances[1].Reachable {
+	if err := connect(t, k.server("a")).ask(protocol.MethodStatus, "", &status); err != nil ||
+		status.Health.State != protocol.HealthBroken || *status.Instances[1].Reachable {
 		t.Errorf("a alone has the status %+v, %v", status, err)
 	}
 	if !metrics("a", `signalbox_cluster_health{state="broken"} 1`) {
@@ -131,7 +140,8 @@ func TestHealthOfFailureDomains(t *testing.T) {
 	for _, n := range k.names() {
 		k.eventually(n+" to see two of three in DC=2", func() bool {
 			h = k.healthOf(n)
-			return h.State == protocol.HealthDegraded && len(h.Problems) == 1 && len(h.Unreachable) == 0 && len(h.NextLoss) == 1 && h.Replicasets[0].Copies == 3 && len(h.NextLoss[0].Shards) == len(h.Shards)
+			return h.State == protocol.HealthDegraded && len(h.Problems) == 1 && len(h.Unreachable) == 0 &&
+				len(h.NextLoss) == 1 && h.Replicasets[0].Copies == 3 && len(h.NextLoss[0].Shards) == len(h.Shards)
 		})
 		if l := h.NextLoss[0]; l.Domain != "DC=2" || strings.Join(l.Instances, " ") != "b c" || !l.Meta ||
 			!strings.Contains(h.Problems[0], "would not survive the loss of failure domain DC=2: 2 of 3 voters are there") ||
@@ -151,7 +161,8 @@ func TestHealthOfFailureDomains(t *testing.T) {
 		}
 		return len(plan.Steps) == 0 && len(plan.Waits) == 1 && plan.Waits[0].Kind == protocol.WaitExternal
 	})
-	if w := plan.Waits[0]; w.What != "replicaset default_1 to survive the loss of DC=2" || !strings.Contains(w.Why, "(b, c); start an instance outside DC=2") ||
+	if w := plan.Waits[0]; w.What != "replicaset default_1 to survive the loss of DC=2" ||
+		!strings.Contains(w.Why, "(b, c); start an instance outside DC=2") ||
 		plan.Health.State != protocol.HealthDegraded {
 		t.Errorf("the plan is %+v", plan)
 	}

@@ -75,7 +75,8 @@ func TestVoteOfShardMoves(t *testing.T) {
 			}
 		}
 		k.eventually(n+" to remove the data of what it has not any more", func() bool {
-			return !slices.ContainsFunc(s.host.Report(), func(g replica.GroupReport) bool { return g.Removed }) && len(s.host.StoredReplicas()) == 3
+			return !slices.ContainsFunc(s.host.Report(), func(g replica.GroupReport) bool { return g.Removed }) &&
+				len(s.host.StoredReplicas()) == 3
 		})
 	}
 	if replaced == 0 {
@@ -184,7 +185,8 @@ func TestAskedWhileItStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	service := cluster.New(cluster.Config{
-		Transport: other, Local: noReplicas{}, State: func() *meta.State { return state }, Now: replica.SystemClock().Now, Logger: clusterLog(),
+		Transport: other, Local: noReplicas{}, State: func() *meta.State { return state },
+		Now: replica.SystemClock().Now, Logger: clusterLog(),
 	})
 	if err := other.Start(); err != nil {
 		t.Fatal(err)

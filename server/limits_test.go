@@ -31,12 +31,16 @@ func TestConfiguredLimits(t *testing.T) {
 	big := make([]byte, 101)
 	for _, session := range []uint64{a.Session, 77} {
 		head := protocol.Head{Session: session, Seq: 1, Low: 1}
-		c.fails(protocol.StatusBadRequest, protocol.KindAcquire, c.bucket(node, "a"), &protocol.Acquire{Head: head, Name: []byte("a"), Count: 1, Data: big, Ephemeral: true})
-		c.fails(protocol.StatusBadRequest, protocol.KindCreate, c.bucket(node, "a"), &protocol.Create{Head: head, Name: []byte("a"), Limit: 1, Data: big})
-		c.fails(protocol.StatusBadRequest, protocol.KindUpdate, c.bucket(node, "a"), &protocol.Update{Head: head, Name: []byte("a"), Data: big})
+		c.fails(protocol.StatusBadRequest, protocol.KindAcquire, c.bucket(node, "a"),
+			&protocol.Acquire{Head: head, Name: []byte("a"), Count: 1, Data: big, Ephemeral: true})
+		c.fails(protocol.StatusBadRequest, protocol.KindCreate, c.bucket(node, "a"),
+			&protocol.Create{Head: head, Name: []byte("a"), Limit: 1, Data: big})
+		c.fails(protocol.StatusBadRequest, protocol.KindUpdate, c.bucket(node, "a"),
+			&protocol.Update{Head: head, Name: []byte("a"), Data: big})
 	}
 
-	c.must(protocol.KindCreate, c.bucket(node, "full"), &protocol.Create{Head: c.head(a.Session), Name: []byte("full"), Limit: 1, Data: big[:100]}, nil)
+	c.must(protocol.KindCreate, c.bucket(node, "full"),
+		&protocol.Create{Head: c.head(a.Session), Name: []byte("full"), Limit: 1, Data: big[:100]}, nil)
 
 	start := &protocol.SessionStart{Node: node, CreateID: id16(3), Key: id16(3), Nonce: 3}
 	limited("the limit of sessions per connection", c.call(protocol.KindSessionStart, c.homeBucket(start.CreateID), start, nil))
@@ -65,7 +69,8 @@ func TestConfiguredLimits(t *testing.T) {
 	for _, prefix := range []string{"x", "y"} {
 		c.must(protocol.KindWatch, c.bucket(node, "a"), &protocol.Watch{Shard: id, Node: node, Name: []byte(prefix), Prefix: true}, nil)
 	}
-	limited("streams per connection are limited to 3", c.call(protocol.KindWatch, c.bucket(node, "a"), &protocol.Watch{Shard: id, Node: node, Name: []byte("z"), Prefix: true}, nil))
+	limited("streams per connection are limited to 3", c.call(protocol.KindWatch, c.bucket(node, "a"),
+		&protocol.Watch{Shard: id, Node: node, Name: []byte("z"), Prefix: true}, nil))
 }
 
 // TestNodeChangesUnderWay: as many changes of nodes at a time as the limit says, and not one more.
@@ -81,7 +86,8 @@ func TestNodeChangesUnderWay(t *testing.T) {
 	}
 	eventually(t, "its end", func() bool { return len(s.requests.NodeOps) == 1 })
 	s.requests.NodeOps <- struct{}{}
-	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) || !strings.Contains(err.Error(), "requests of this kind are under way, the limit on each instance") {
+	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) ||
+		!strings.Contains(err.Error(), "requests of this kind are under way, the limit on each instance") {
 		t.Errorf("one past the limit: %v", err)
 	}
 	c.nodeInfo("/a") // reading is no change
@@ -214,7 +220,8 @@ func TestQuotas(t *testing.T) {
 	}
 	refused("max_sessions", begin())
 	create := func(name string) error {
-		return c.call(protocol.KindCreate, c.bucket(node, name), &protocol.Create{Head: c.head(r.Session), Name: []byte(name), Limit: 1}, nil)
+		return c.call(protocol.KindCreate, c.bucket(node, name),
+			&protocol.Create{Head: c.head(r.Session), Name: []byte(name), Limit: 1}, nil)
 	}
 	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,8 @@ func (s *Server) listen(ctx context.Context) (err error) {
 	if s.certs.clients != nil {
 		cfg.TLSConfig = s.certs.clients.Server()
 		if cfg.TLS, err = lc.Listen(ctx, "tcp", s.cfg.TLSListen); err != nil {
-			return fmt.Errorf("listen for clients over TLS on %s: %w; is another server running, or choose another address", s.cfg.TLSListen, err)
+			return fmt.Errorf("listen for clients over TLS on %s: %w; is another server running, or choose another address",
+				s.cfg.TLSListen, err)
 		}
 	}
 	if s.cfg.Admin == Off {
@@ -96,7 +97,8 @@ func (s *Server) requestConfig(shards request.Shards) request.Config {
 	l := &s.cfg.Limits
 	return request.Config{
 		Limits: request.Limits{
-			Window: l.Window, MaxFrame: s.maxFrame, MaxData: l.MaxData, MaxSessions: l.MaxSessionsPerConnection, NodeOps: l.NodeOps, Memory: s.memory.rejection,
+			Window: l.Window, MaxFrame: s.maxFrame, MaxData: l.MaxData, MaxSessions: l.MaxSessionsPerConnection,
+			NodeOps: l.NodeOps, Memory: s.memory.rejection,
 		},
 		Cluster: clusterForRequests{s}, Shards: shards, Bindings: &s.bindings, Renewals: s.renewals,
 		Authenticator: s.cfg.Authenticator, Authorizer: s.cfg.Authorizer,
@@ -114,7 +116,8 @@ func (c clusterForRequests) Sync(ctx context.Context) error    { return c.s.meta
 func (c clusterForRequests) Methods() *operator.ClusterMethods { return c.s.clusterMethods() }
 
 func (s *Server) clusterMethods() *operator.ClusterMethods {
-	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe, AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup, Top: s.topOf, AuditLog: s.audit.log.Tail}
+	return &operator.ClusterMethods{Self: s.instance, ClusterChanger: s.governor, Observe: s.membership.Observe,
+		AskGovernor: s.member.FetchPlan, Backup: s.member.FetchBackup, Top: s.topOf, AuditLog: s.audit.log.Tail}
 }
 
 // topOf answers operators' method top.

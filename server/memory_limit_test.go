@@ -54,10 +54,12 @@ func TestMemoryFull(t *testing.T) {
 		protocol.KindCreate:       &protocol.Create{Head: head, Name: name, Limit: 1},
 		protocol.KindAcquire:      &protocol.Acquire{Head: head, Name: name, Count: 1, Ephemeral: true},
 		protocol.KindWatch:        &protocol.Watch{Shard: 1, Node: node, Name: name},
-		protocol.KindDescribe:     &protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchData, WatchID: 1},
-		protocol.KindNodeCreate:   &protocol.NodeCreate{Path: "/more"},
+		protocol.KindDescribe: &protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"),
+			Flags: protocol.WatchData, WatchID: 1},
+		protocol.KindNodeCreate: &protocol.NodeCreate{Path: "/more"},
 	} {
-		if err := c.call(kind, at, m, nil); !errors.Is(err, protocol.StatusOverloaded) || !strings.Contains(err.Error(), "takes nothing new above 153 MiB") {
+		if err := c.call(kind, at, m, nil); !errors.Is(err, protocol.StatusOverloaded) ||
+			!strings.Contains(err.Error(), "takes nothing new above 153 MiB") {
 			t.Errorf("%v: %v", kind, err)
 		}
 	}

@@ -95,7 +95,8 @@ func TestMovingBucketStaysOutOfTheLog(t *testing.T) {
 		to = first.Shard - 1
 	}
 	moved := meta.Machine{State: *s.meta.State()}
-	if res, err := meta.DecodeResult(moved.Apply(1<<40, meta.AppendCommand(nil, meta.OpID{1}, &meta.MoveBegin{First: uint32(moving), Count: 1, From: first.Shard, To: to}))); err != nil || res.Err() != nil {
+	if res, err := meta.DecodeResult(moved.Apply(1<<40, meta.AppendCommand(nil, meta.OpID{1},
+		&meta.MoveBegin{First: uint32(moving), Count: 1, From: first.Shard, To: to}))); err != nil || res.Err() != nil {
 		t.Fatal(res, err)
 	}
 	s.requests.MapChanged(&moved.State)

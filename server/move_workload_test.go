@@ -257,7 +257,8 @@ func (m *moveWorkload) finish() {
 	for _, x := range m.rounds {
 		rounds += x.done.Load()
 	}
-	m.t.Logf("%d turns, %d looks, %d fired, %d rounds of %d processes", m.calls.Load(), m.looks.Load(), m.fires.Load(), rounds, len(m.rounds))
+	m.t.Logf("%d turns, %d looks, %d fired, %d rounds of %d processes", m.calls.Load(), m.looks.Load(),
+		m.fires.Load(), rounds, len(m.rounds))
 	m.stop()
 	m.wg.Wait()
 }

@@ -93,7 +93,8 @@ func (x *tenants) metric(name, quota string) string {
 
 func (x *tenants) metrics(quota, used, limit, refused string) {
 	x.Helper()
-	for name, want := range map[string]string{"signalbox_node_used": used, "signalbox_node_quota": limit, "signalbox_node_refused_total": refused} {
+	for name, want := range map[string]string{"signalbox_node_used": used, "signalbox_node_quota": limit,
+		"signalbox_node_refused_total": refused} {
 		if got := x.metric(name, quota); got != want {
 			x.Errorf("%s of %s is %q, want %q", name, quota, got, want)
 		}
@@ -157,9 +158,10 @@ func TestQuotaOfWaiters(t *testing.T) {
 // count together; with the connection they go.
 func TestQuotaOfWatchers(t *testing.T) {
 	x := newTenants(t, nil)
-	x.c.must(protocol.KindTrackCreate, x.c.bucket(x.small, "t"), &protocol.TrackCreate{Head: x.c.head(x.mine.Session), Name: []byte("t"), Config: protocol.TrackConfig{
-		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}},
-	}}, nil)
+	x.c.must(protocol.KindTrackCreate, x.c.bucket(x.small, "t"),
+		&protocol.TrackCreate{Head: x.c.head(x.mine.Session), Name: []byte("t"), Config: protocol.TrackConfig{
+			Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}},
+		}}, nil)
 	d := x.s.shardAt(0, x.c.bucket(x.small, "a"))
 	process := uint64(protocol.ProcessBucket(x.small, []byte("p"), x.s.cfg.Buckets))
 	watches := []func(c *raw) error{
@@ -167,7 +169,8 @@ func TestQuotaOfWatchers(t *testing.T) {
 			return c.call(protocol.KindWatch, c.bucket(x.small, "a"), &protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("a")}, nil)
 		},
 		func(c *raw) error {
-			return c.call(protocol.KindWatch, c.bucket(x.small, "a"), &protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("a"), Prefix: true}, nil)
+			return c.call(protocol.KindWatch, c.bucket(x.small, "a"),
+				&protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("a"), Prefix: true}, nil)
 		},
 		func(c *raw) error {
 			return c.call(protocol.KindProcessWatch, process, &protocol.ProcessWatch{Node: x.small, Name: []byte("p")}, nil)
@@ -183,7 +186,8 @@ func TestQuotaOfWatchers(t *testing.T) {
 	if err := watches[4](nil); !errors.Is(err, protocol.StatusNotFound) {
 		t.Fatalf("%v: a track is no semaphore", err)
 	}
-	x.c.must(protocol.KindCreate, x.c.bucket(x.small, "t"), &protocol.Create{Head: x.c.head(x.mine.Session), Name: []byte("t"), Limit: 1}, nil)
+	x.c.must(protocol.KindCreate, x.c.bucket(x.small, "t"),
+		&protocol.Create{Head: x.c.head(x.mine.Session), Name: []byte("t"), Limit: 1}, nil)
 	x.alter(protocol.NodeConfig{Fields: protocol.FieldMaxWatchers, MaxWatchers: 5})
 	for i, open := range watches {
 		if err := open(x.c); err != nil {
@@ -222,7 +226,8 @@ func TestQuotaOfRequests(t *testing.T) {
 		_, err := c.lock(x.small, session, name, 0)
 		return err
 	}
-	const sentence = "node has made as many requests as its quota max_requests allows, 4 a second on each instance; retry later, or raise the quota"
+	const sentence = "node has made as many requests as its quota max_requests allows, 4 a second on each instance; " +
+		"retry later, or raise the quota"
 	x.alter(protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 4})
 	rated := func(want uint64) {
 		t.Helper()
@@ -244,8 +249,10 @@ func TestQuotaOfRequests(t *testing.T) {
 	x.refused(protocol.StatusOverloaded, sentence, err)
 	m := &protocol.SessionStart{Node: x.small, CreateID: id16(4), Key: id16(4), Timeout: 10_000, Nonce: 4}
 	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindSessionStart, c.homeBucket(m.CreateID), m, &protocol.SessionReply{}))
-	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindWatch, c.bucket(x.small, "0"), &protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("0")}, nil))
-	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindTrackPoll, c.bucket(x.small, "t"), &protocol.TrackPoll{Session: session, Name: []byte("t"), ID: "i", Incarnation: 1}, nil))
+	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindWatch, c.bucket(x.small, "0"),
+		&protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("0")}, nil))
+	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindTrackPoll, c.bucket(x.small, "t"),
+		&protocol.TrackPoll{Session: session, Name: []byte("t"), ID: "i", Incarnation: 1}, nil))
 	if got, want := d.Raft().Stats().Commands-commands, uint64(4*2); got != want {
 		t.Errorf("%d commands were proposed meanwhile, want %d: the other node's", got, want)
 	}
@@ -261,7 +268,8 @@ func TestQuotaOfRequests(t *testing.T) {
 	if _, err := c.attach(x.small, 1, session, 2); err != nil {
 		t.Errorf("attach: %v", err)
 	}
-	if err := c.call(protocol.KindSessionStop, uint64(protocol.SessionBucket(second.Session)), &protocol.SessionStop{Session: second.Session, Epoch: 1}, nil); err != nil {
+	if err := c.call(protocol.KindSessionStop, uint64(protocol.SessionBucket(second.Session)),
+		&protocol.SessionStop{Session: second.Session, Epoch: 1}, nil); err != nil {
 		t.Errorf("stop: %v", err)
 	}
 

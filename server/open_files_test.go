@@ -28,7 +28,8 @@ func serveWithFewFiles() int {
 		return 1
 	}
 	s, err := Start(context.Background(), Config{
-		Listen: "127.0.0.1:0", Admin: Off, Shards: 2, Buckets: 16, Memory: true, RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		Listen: "127.0.0.1:0", Admin: Off, Shards: 2, Buckets: 16, Memory: true, RTT: 5 * time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		fmt.Println("error", err)
@@ -141,7 +142,8 @@ func TestRoomFor(t *testing.T) {
 	for _, c := range []struct {
 		files, connections uint64
 		ok                 bool
-	}{{64, 0, false}, {127, 0, false}, {128, 64, true}, {256, 128, true}, {1024, 512, true}, {4096, 3584, true}, {1 << 20, 1<<20 - 512, true}} {
+	}{{64, 0, false}, {127, 0, false}, {128, 64, true}, {256, 128, true}, {1024, 512, true}, {4096, 3584, true},
+		{1 << 20, 1<<20 - 512, true}} {
 		n, ok := roomFor(c.files)
 		if ok != c.ok || ok && n != c.connections {
 			t.Errorf("roomFor(%d) = %d, %v", c.files, n, ok)

@@ -26,7 +26,8 @@ func TestPages(t *testing.T) {
 	acquire := func(r protocol.SessionReply, seq, count uint64, data []byte) {
 		t.Helper()
 		m := &protocol.Acquire{
-			Head: protocol.Head{Session: r.Session, Seq: seq, Low: seq}, Name: []byte("q"), Count: count, Timeout: protocol.Forever, Data: data, Ephemeral: true,
+			Head: protocol.Head{Session: r.Session, Seq: seq, Low: seq}, Name: []byte("q"), Count: count,
+			Timeout: protocol.Forever, Data: data, Ephemeral: true,
 		}
 		c.must(protocol.KindAcquire, bucket, m, &protocol.AcquireReply{})
 	}
@@ -36,7 +37,8 @@ func TestPages(t *testing.T) {
 	for i, r := range sessions[2:] {
 		acquire(r, 1, protocol.Forever, most[:i%3*400<<10])
 	}
-	c.must(protocol.KindUpdate, bucket, &protocol.Update{Head: protocol.Head{Session: sessions[0].Session, Seq: 2, Low: 2}, Name: []byte("q"), Data: most}, nil)
+	c.must(protocol.KindUpdate, bucket, &protocol.Update{Head: protocol.Head{Session: sessions[0].Session, Seq: 2,
+		Low: 2}, Name: []byte("q"), Data: most}, nil)
 
 	for _, limit := range []uint32{0, 1, 5} {
 		m := &protocol.Describe{Node: node, Name: []byte("q"), Flags: protocol.WithOwners | protocol.WithWaiters, Limit: limit}
@@ -64,12 +66,14 @@ func TestPages(t *testing.T) {
 				t.Fatal("a walk without an end")
 			}
 		}
-		if owners != 2 || len(order) != workload || !slices.IsSorted(order) || len(slices.Compact(order)) != workload || data != len(most) || pages < 4 {
+		if owners != 2 || len(order) != workload || !slices.IsSorted(order) ||
+			len(slices.Compact(order)) != workload || data != len(most) || pages < 4 {
 			t.Errorf("limit %d: %d owners, order %v, %d bytes of data, %d pages", limit, owners, order, data, pages)
 		}
 	}
 	for _, cursor := range []string{"x", "\x03\x00\x00\x00\x00\x00\x00\x00\x00"} {
-		c.fails(protocol.StatusBadRequest, protocol.KindDescribe, bucket, &protocol.Describe{Node: node, Name: []byte("q"), Cursor: []byte(cursor)})
+		c.fails(protocol.StatusBadRequest, protocol.KindDescribe, bucket,
+			&protocol.Describe{Node: node, Name: []byte("q"), Cursor: []byte(cursor)})
 	}
 
 	// Lists, a page of one at a time.
@@ -77,7 +81,9 @@ func TestPages(t *testing.T) {
 	for i := range 10 {
 		seq++
 		name := fmt.Sprintf("list/%d", i)
-		c.must(protocol.KindCreate, c.bucket(node, name), &protocol.Create{Head: protocol.Head{Session: sessions[0].Session, Seq: seq, Low: seq}, Name: []byte(name), Limit: 1}, nil)
+		c.must(protocol.KindCreate, c.bucket(node,
+			name), &protocol.Create{Head: protocol.Head{Session: sessions[0].Session, Seq: seq, Low: seq},
+			Name: []byte(name), Limit: 1}, nil)
 	}
 	names, ids := 0, make(map[uint64]bool)
 	for _, id := range s.shardIDs() {
@@ -140,7 +146,8 @@ func TestTimeoutZero(t *testing.T) {
 			t.Fatalf("%+v", result)
 		}
 	}
-	err := other.call(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionDescribe{Session: r.Session, Node: node}, nil)
+	err := other.call(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)),
+		&protocol.SessionDescribe{Session: r.Session, Node: node}, nil)
 	if !errors.Is(err, protocol.StatusSessionExpired) {
 		t.Fatal(err)
 	}

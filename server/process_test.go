@@ -38,7 +38,8 @@ func (p *memberClient) bucket() uint64 {
 
 func (p *memberClient) join(key string) (r protocol.ProcessJoinReply) {
 	p.t.Helper()
-	p.must(protocol.KindProcessJoin, p.bucket(), &protocol.ProcessJoin{Head: p.head(p.session), Name: []byte(p.name), Key: key, Data: []byte("data of " + key)}, &r)
+	p.must(protocol.KindProcessJoin, p.bucket(), &protocol.ProcessJoin{Head: p.head(p.session), Name: []byte(p.name),
+		Key: key, Data: []byte("data of " + key)}, &r)
 	return r
 }
 
@@ -66,12 +67,14 @@ func (p *memberClient) round(kind protocol.ProcessRoundKind, epoch uint64) (m pr
 
 func (p *memberClient) confirm(epoch uint64, step protocol.ProcessStep) {
 	p.t.Helper()
-	p.must(protocol.KindProcessConfirm, p.bucket(), &protocol.ProcessConfirm{Session: p.session, Name: []byte(p.name), Epoch: epoch, Step: step}, nil)
+	p.must(protocol.KindProcessConfirm, p.bucket(),
+		&protocol.ProcessConfirm{Session: p.session, Name: []byte(p.name), Epoch: epoch, Step: step}, nil)
 }
 
 func (p *memberClient) complete(epoch uint64, result string) {
 	p.t.Helper()
-	p.must(protocol.KindProcessComplete, p.bucket(), &protocol.ProcessComplete{Head: p.head(p.session), Name: []byte(p.name), Epoch: epoch, Result: []byte(result)}, nil)
+	p.must(protocol.KindProcessComplete, p.bucket(), &protocol.ProcessComplete{Head: p.head(p.session),
+		Name: []byte(p.name), Epoch: epoch, Result: []byte(result)}, nil)
 }
 
 func (p *memberClient) sync(epoch uint64) error {
@@ -175,7 +178,8 @@ func TestProcessRounds(t *testing.T) {
 	b.join("two")
 	epoch := a.round(protocol.RoundPrepare, first+1).Epoch
 	m := b.round(protocol.RoundPrepare, epoch)
-	if len(m.Members) != 2 || m.Members[1].Identity != "anonymous" || string(m.Members[1].Data) != "data of two" || m.Members[1].Key != "two" {
+	if len(m.Members) != 2 || m.Members[1].Identity != "anonymous" || string(m.Members[1].Data) != "data of two" ||
+		m.Members[1].Key != "two" {
 		t.Fatalf("members are %+v", m.Members)
 	}
 	if err := a.ask(epoch, 1, "early", b.session); !errors.Is(err, protocol.StatusUnavailable) {
@@ -228,28 +232,36 @@ func TestProcessRounds(t *testing.T) {
 	// Reads.
 	for _, consistency := range []protocol.Consistency{protocol.Strict, protocol.Relaxed, protocol.ConsistencyDefault} {
 		r := a.status(consistency)
-		if r.Phase != protocol.PhaseCompleted || r.Epoch != epoch || r.NumMembers != 2 || len(r.Members) != 2 || len(r.History) != 2 || r.Counters.Completed != 2 ||
+		if r.Phase != protocol.PhaseCompleted || r.Epoch != epoch || r.NumMembers != 2 || len(r.Members) != 2 ||
+			len(r.History) != 2 || r.Counters.Completed != 2 ||
 			r.Coordinator != a.session || r.Members[1].Status != protocol.MemberCompleted {
 			t.Fatalf("description is %+v", r)
 		}
 		var list protocol.ProcessListReply
-		a.must(protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, a.bucket()).ID(), Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
+		a.must(protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, a.bucket()).ID(),
+			Node: a.node, Prefix: []byte("q"), Consistency: consistency}, &list)
 		if len(list.Processes) != 1 || string(list.Processes[0].Name) != "queue" || list.Processes[0].NumMembers != 2 {
 			t.Fatalf("list is %+v", list)
 		}
 	}
 	a.fails(protocol.StatusWrongShard, protocol.KindProcessList, a.bucket(), &protocol.ProcessList{Shard: 99, Node: a.node})
-	a.fails(protocol.StatusNotFound, protocol.KindProcessDescribe, uint64(protocol.ProcessBucket(a.node, []byte("none"), 16)), &protocol.ProcessDescribe{Node: a.node, Name: []byte("none")})
+	a.fails(protocol.StatusNotFound, protocol.KindProcessDescribe,
+		uint64(protocol.ProcessBucket(a.node, []byte("none"), 16)),
+		&protocol.ProcessDescribe{Node: a.node, Name: []byte("none")})
 
 	// Operators.
-	a.must(protocol.KindProcessForceRound, a.bucket(), &protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "why not"}, nil)
+	a.must(protocol.KindProcessForceRound, a.bucket(),
+		&protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "why not"}, nil)
 	epoch = completeRound(t, epoch+1, "forced", a, b)
-	a.must(protocol.KindProcessAlter, a.bucket(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue"), Options: protocol.ProcessOptions{BackoffMin: 20}}, nil)
+	a.must(protocol.KindProcessAlter, a.bucket(),
+		&protocol.ProcessAlter{Node: a.node, Name: []byte("queue"), Options: protocol.ProcessOptions{BackoffMin: 20}},
+		nil)
 	changes(protocol.ProcessAltered)
 	if r := a.status(protocol.Strict); r.Options.BackoffMin != 20 {
 		t.Fatalf("options are %+v", r.Options)
 	}
-	a.must(protocol.KindProcessEvict, a.bucket(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "slow"}, nil)
+	a.must(protocol.KindProcessEvict, a.bucket(),
+		&protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "slow"}, nil)
 	if m := b.round(protocol.RoundRemoved, 0); m.Removal != protocol.RemovedByOperator || m.CompletedEpoch != epoch || m.Text == "" {
 		t.Fatalf("removal is %+v", m)
 	}
@@ -266,11 +278,13 @@ func TestProcessRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	state = protocol.ProcessState{}
-	if h := watcher.event(protocol.KindProcessState, &state); h.ID != late || !state.Exists || state.Status.NumMembers != 1 || len(state.Status.History) != 4 {
+	if h := watcher.event(protocol.KindProcessState, &state); h.ID != late || !state.Exists ||
+		state.Status.NumMembers != 1 || len(state.Status.History) != 4 {
 		t.Fatalf("late stream starts with %+v", state)
 	}
 	watcher.must(protocol.KindUnwatch, 0, &protocol.Unwatch{WatchID: late}, nil)
-	watcher.fails(protocol.StatusBadRequest, protocol.KindProcessWatch, a.bucket(), &protocol.ProcessWatch{Node: a.node, Name: []byte("a--b")})
+	watcher.fails(protocol.StatusBadRequest, protocol.KindProcessWatch, a.bucket(),
+		&protocol.ProcessWatch{Node: a.node, Name: []byte("a--b")})
 	if r := a.leave(); r.CompletedEpoch != epoch {
 		t.Fatalf("leave is answered %+v", r)
 	}
@@ -314,31 +328,46 @@ func TestProcessBadInput(t *testing.T) {
 		m    protocol.Message
 		want protocol.Status
 	}{
-		"name":             {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: []byte("no good")}, protocol.StatusBadRequest},
-		"no name":          {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head()}, protocol.StatusBadRequest},
-		"data":             {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Data: make([]byte, 513)}, protocol.StatusBadRequest},
-		"options":          {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Options: protocol.ProcessOptions{Election: 9}}, protocol.StatusBadRequest},
-		"another session":  {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: protocol.Head{Session: p.session + 1, Seq: 1, Low: 1}, Name: name}, protocol.StatusSessionExpired},
-		"not a member":     {protocol.KindProcessLeave, &protocol.ProcessLeave{Head: head(), Name: name}, protocol.StatusNotFound},
-		"confirm":          {protocol.KindProcessConfirm, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: 1, Step: 7}, protocol.StatusBadRequest},
+		"name": {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head(), Name: []byte("no good")},
+			protocol.StatusBadRequest},
+		"no name": {protocol.KindProcessJoin, &protocol.ProcessJoin{Head: head()}, protocol.StatusBadRequest},
+		"data": {protocol.KindProcessJoin,
+			&protocol.ProcessJoin{Head: head(), Name: name, Data: make([]byte, 513)}, protocol.StatusBadRequest},
+		"options": {protocol.KindProcessJoin,
+			&protocol.ProcessJoin{Head: head(), Name: name, Options: protocol.ProcessOptions{Election: 9}},
+			protocol.StatusBadRequest},
+		"another session": {protocol.KindProcessJoin,
+			&protocol.ProcessJoin{Head: protocol.Head{Session: p.session + 1, Seq: 1, Low: 1}, Name: name},
+			protocol.StatusSessionExpired},
+		"not a member": {protocol.KindProcessLeave, &protocol.ProcessLeave{Head: head(), Name: name}, protocol.StatusNotFound},
+		"confirm": {protocol.KindProcessConfirm,
+			&protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: 1, Step: 7}, protocol.StatusBadRequest},
 		"confirm no round": {protocol.KindProcessConfirm, &protocol.ProcessConfirm{Session: p.session, Name: name, Epoch: 1, Step: 1}, protocol.StatusNotFound},
-		"fail no round":    {protocol.KindProcessFail, &protocol.ProcessFail{Session: p.session, Name: name, Epoch: 1}, protocol.StatusNotFound},
+		"fail no round": {protocol.KindProcessFail,
+			&protocol.ProcessFail{Session: p.session, Name: name, Epoch: 1}, protocol.StatusNotFound},
 		"complete nothing": {protocol.KindProcessComplete, &protocol.ProcessComplete{Head: head(), Name: name, Epoch: 1}, protocol.StatusNotFound},
 		"large result": {
-			protocol.KindProcessComplete, &protocol.ProcessComplete{Head: head(), Name: name, Epoch: 1, Result: make([]byte, 33<<10)}, protocol.StatusBadRequest,
+			protocol.KindProcessComplete,
+			&protocol.ProcessComplete{Head: head(), Name: name, Epoch: 1, Result: make([]byte, 33<<10)},
+			protocol.StatusBadRequest,
 		},
 		"large message": {
 			protocol.KindProcessRequest,
-			&protocol.ProcessRequest{Session: p.session, Name: name, Epoch: 1, Number: 1, Low: 1, To: []uint64{1}, Payload: make([]byte, 1<<20+1)}, protocol.StatusBadRequest,
+			&protocol.ProcessRequest{Session: p.session, Name: name, Epoch: 1, Number: 1, Low: 1, To: []uint64{1},
+				Payload: make([]byte, 1<<20+1)}, protocol.StatusBadRequest,
 		},
 		"no receiver": {protocol.KindProcessRequest, &protocol.ProcessRequest{Session: p.session, Name: name, Epoch: 1, Number: 1, Low: 1}, protocol.StatusBadRequest},
 		"unknown process": {
-			protocol.KindProcessRequest, &protocol.ProcessRequest{Session: p.session, Name: name, Epoch: 1, Number: 1, Low: 1, To: []uint64{p.session}}, protocol.StatusNotFound,
+			protocol.KindProcessRequest, &protocol.ProcessRequest{Session: p.session, Name: name, Epoch: 1, Number: 1,
+				Low: 1, To: []uint64{p.session}}, protocol.StatusNotFound,
 		},
 		"reply to nobody": {protocol.KindProcessReply, &protocol.ProcessReply{Session: p.session, Name: name, Epoch: 1}, protocol.StatusBadRequest},
 		"evict nobody":    {protocol.KindProcessEvict, &protocol.ProcessEvict{Node: p.node, Name: name}, protocol.StatusBadRequest},
-		"alter":           {protocol.KindProcessAlter, &protocol.ProcessAlter{Node: p.node, Name: name, Options: protocol.ProcessOptions{Debounce: 1 << 40}}, protocol.StatusBadRequest},
-		"describe flags":  {protocol.KindProcessDescribe, &protocol.ProcessDescribe{Node: p.node, Name: name, Flags: 0x80}, protocol.StatusBadRequest},
+		"alter": {protocol.KindProcessAlter,
+			&protocol.ProcessAlter{Node: p.node, Name: name, Options: protocol.ProcessOptions{Debounce: 1 << 40}},
+			protocol.StatusBadRequest},
+		"describe flags": {protocol.KindProcessDescribe,
+			&protocol.ProcessDescribe{Node: p.node, Name: name, Flags: 0x80}, protocol.StatusBadRequest},
 	} {
 		if err := p.call(c.kind, p.bucket(), c.m, nil); !errors.Is(err, c.want) || statusMessage(err) == "" {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
@@ -346,7 +375,8 @@ func TestProcessBadInput(t *testing.T) {
 	}
 	p.fails(protocol.StatusWrongShard, protocol.KindProcessForceRound, 1<<40, &protocol.ProcessForceRound{Node: p.node, Name: name})
 	p.fails(protocol.StatusWrongShard, protocol.KindProcessSync, 1<<40, &protocol.ProcessSync{Session: p.session, Name: name})
-	p.fails(protocol.StatusNotFound, protocol.KindProcessWatch, uint64(protocol.ProcessBucket(999, name, s.cfg.Buckets)), &protocol.ProcessWatch{Node: 999, Name: name})
+	p.fails(protocol.StatusNotFound, protocol.KindProcessWatch,
+		uint64(protocol.ProcessBucket(999, name, s.cfg.Buckets)), &protocol.ProcessWatch{Node: 999, Name: name})
 	var list protocol.ProcessListReply
 	p.must(protocol.KindProcessList, p.bucket(), &protocol.ProcessList{Shard: s.shardAt(0, p.bucket()).ID(), Node: p.node}, &list)
 	if len(list.Processes) != 0 {
@@ -384,7 +414,8 @@ func TestProcessOldEpoch(t *testing.T) {
 	s := start(t, nil)
 	a, b, old := pair(t, s)
 	name := []byte("queue")
-	b.fails(protocol.StatusPreconditionFailed, protocol.KindProcessComplete, b.bucket(), &protocol.ProcessComplete{Head: b.head(b.session), Name: name, Epoch: old})
+	b.fails(protocol.StatusPreconditionFailed, protocol.KindProcessComplete, b.bucket(),
+		&protocol.ProcessComplete{Head: b.head(b.session), Name: name, Epoch: old})
 	if err := a.ask(old, 1, "hello", b.session); err != nil {
 		t.Fatal(err)
 	}
@@ -395,11 +426,15 @@ func TestProcessOldEpoch(t *testing.T) {
 		t.Fatalf("the next round is %+v, that of the other has epoch %d", m, epoch)
 	}
 	for what, err := range map[string]error{
-		"prepared":  a.call(protocol.KindProcessConfirm, a.bucket(), &protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepPrepared}, nil),
-		"completed": a.call(protocol.KindProcessConfirm, a.bucket(), &protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepCompleted}, nil),
-		"failed":    a.call(protocol.KindProcessFail, a.bucket(), &protocol.ProcessFail{Session: a.session, Name: name, Epoch: old, Text: "no"}, nil),
-		"complete":  a.call(protocol.KindProcessComplete, a.bucket(), &protocol.ProcessComplete{Head: a.head(a.session), Name: name, Epoch: old}, nil),
-		"message":   a.ask(old, 2, "late", b.session),
+		"prepared": a.call(protocol.KindProcessConfirm, a.bucket(),
+			&protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepPrepared}, nil),
+		"completed": a.call(protocol.KindProcessConfirm, a.bucket(),
+			&protocol.ProcessConfirm{Session: a.session, Name: name, Epoch: old, Step: protocol.StepCompleted}, nil),
+		"failed": a.call(protocol.KindProcessFail, a.bucket(),
+			&protocol.ProcessFail{Session: a.session, Name: name, Epoch: old, Text: "no"}, nil),
+		"complete": a.call(protocol.KindProcessComplete, a.bucket(),
+			&protocol.ProcessComplete{Head: a.head(a.session), Name: name, Epoch: old}, nil),
+		"message": a.ask(old, 2, "late", b.session),
 		"reply after cancel": b.call(protocol.KindProcessReply, b.bucket(), &protocol.ProcessReply{
 			Session: b.session, Name: name, Epoch: old, To: m.From, Number: m.Number, Payload: []byte("late"),
 		}, nil),
@@ -408,7 +443,8 @@ func TestProcessOldEpoch(t *testing.T) {
 			t.Errorf("%s: %v, want ABORTED", what, err)
 		}
 	}
-	if r := a.status(protocol.Strict); r.Epoch != epoch || r.Phase != protocol.PhasePreparing || len(r.Members) != 2 || r.Members[0].Status != protocol.MemberPreparing {
+	if r := a.status(protocol.Strict); r.Epoch != epoch || r.Phase != protocol.PhasePreparing ||
+		len(r.Members) != 2 || r.Members[0].Status != protocol.MemberPreparing {
 		t.Errorf("the round is %+v", r)
 	}
 }
@@ -426,7 +462,8 @@ func TestProcessSlowMember(t *testing.T) {
 	payload := strings.Repeat("x", protocol.MaxProcessPayload)
 	for i := range uint64(n) {
 		id := a.send(protocol.KindProcessRequest, a.bucket(), &protocol.ProcessRequest{
-			Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: 1 + i, Low: 1, To: []uint64{b.session}, Payload: []byte(payload),
+			Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: 1 + i, Low: 1, To: []uint64{b.session},
+			Payload: []byte(payload),
 		})
 		if err := a.reply(protocol.KindProcessRequest, id, nil); err != nil {
 			t.Fatal(err)
@@ -482,7 +519,8 @@ func TestProcessBucketFrozen(t *testing.T) {
 	if h := watcher.event(protocol.KindStreamCut, &cut); h.ID != watch || cut.Status != protocol.StatusWrongShard {
 		t.Fatalf("stream is cut with %+v", cut)
 	}
-	watcher.fails(protocol.StatusWrongShard, protocol.KindProcessWatch, a.bucket(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	watcher.fails(protocol.StatusWrongShard, protocol.KindProcessWatch, a.bucket(),
+		&protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
 	if err := a.ask(epoch, 2, "meanwhile", b.session); !errors.Is(err, protocol.StatusWrongShard) {
 		t.Fatalf("a message while the bucket is frozen: %v", err)
 	}
@@ -525,11 +563,14 @@ func TestProcessAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	s := start(t, func(c *Config) { c.Audit = file })
 	a, b, _ := pair(t, s)
-	a.must(protocol.KindProcessForceRound, a.bucket(), &protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "new hosts"}, nil)
-	a.must(protocol.KindProcessEvict, a.bucket(), &protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "sick"}, nil)
+	a.must(protocol.KindProcessForceRound, a.bucket(),
+		&protocol.ProcessForceRound{Node: a.node, Name: []byte("queue"), Text: "new hosts"}, nil)
+	a.must(protocol.KindProcessEvict, a.bucket(),
+		&protocol.ProcessEvict{Node: a.node, Name: []byte("queue"), Session: b.session, Text: "sick"}, nil)
 	a.must(protocol.KindProcessAlter, a.bucket(), &protocol.ProcessAlter{Node: a.node, Name: []byte("queue")}, nil)
 	audited(t, s, file,
-		`"title":"ask_force_round"`, `"initiator":"anonymous"`, `"node":"/default","process":"queue","reason":"new hosts"`, `"title":"ask_evict_member"`,
+		`"title":"ask_force_round"`, `"initiator":"anonymous"`,
+		`"node":"/default","process":"queue","reason":"new hosts"`, `"title":"ask_evict_member"`,
 		fmt.Sprintf(`"session":%d,"reason":"sick"`, b.session), `"title":"ask_alter_process"`,
 	)
 }

@@ -189,7 +189,9 @@ func (c *raw) find(what string, fits func(protocol.Header) bool) protocol.Header
 // reply waits for the reply to a request.
 func (c *raw) reply(kind protocol.Kind, id uint64, out protocol.Message) error {
 	c.t.Helper()
-	h := c.find(fmt.Sprintf("the reply to %v", kind), func(h protocol.Header) bool { return h.Kind == kind|protocol.KindReply && h.ID == id })
+	h := c.find(fmt.Sprintf("the reply to %v", kind), func(h protocol.Header) bool {
+		return h.Kind == kind|protocol.KindReply && h.ID == id
+	})
 	if st := protocol.Status(h.Arg); st != protocol.StatusOK {
 		var f protocol.Failure
 		if err := f.DecodeBody(h.Body); err != nil {
@@ -306,7 +308,8 @@ func (c *raw) session(node, n uint64) (r protocol.SessionReply) {
 // attach attaches a session that session made with the same n.
 func (c *raw) attach(node, n, session, epoch uint64) (r protocol.SessionReply, err error) {
 	c.t.Helper()
-	m := &protocol.SessionAttach{Session: session, Node: node, Epoch: epoch, Key: id16(n), Timeout: c.timeout(), Description: "raw", Nonce: n + 1}
+	m := &protocol.SessionAttach{Session: session, Node: node, Epoch: epoch, Key: id16(n), Timeout: c.timeout(),
+		Description: "raw", Nonce: n + 1}
 	err = c.call(protocol.KindSessionAttach, uint64(protocol.SessionBucket(session)), m, &r)
 	return r, err
 }

@@ -95,10 +95,12 @@ func TestInputIsNotRetained(t *testing.T) {
 	}
 	for id, consistency := range map[uint64]protocol.Consistency{10: protocol.Strict, 11: protocol.Relaxed} {
 		f.in(protocol.AppendFrame(nil, protocol.KindDescribe, id, b, &protocol.Describe{
-			Session: r.Session, Node: node, Name: name, Flags: protocol.WithOwners | protocol.WatchOwners, Consistency: consistency, WatchID: id,
+			Session: r.Session, Node: node, Name: name, Flags: protocol.WithOwners | protocol.WatchOwners,
+			Consistency: consistency, WatchID: id,
 		}))
 		var d protocol.DescribeReply
-		if err := d.DecodeBody(f.reply(t, id).Body); err != nil || len(d.Owners) != 1 || !bytes.Equal(d.Owners[0].Data, data) || d.Owners[0].Description != "kept" {
+		if err := d.DecodeBody(f.reply(t, id).Body); err != nil || len(d.Owners) != 1 ||
+			!bytes.Equal(d.Owners[0].Data, data) || d.Owners[0].Description != "kept" {
 			t.Fatalf("%+v, %v", d, err)
 		}
 	}

@@ -23,7 +23,8 @@ func listing(t *testing.T, s *Server) string {
 		info := c.nodeInfo(n.Path)
 		nodes = append(nodes, info)
 		line("node %s id=%d grace=%d self_check=%d max_sessions=%d max_semaphores=%d max_bytes=%d max_waiters=%d max_watchers=%d max_requests=%d", info.Path, info.ID, info.Config.GracePeriod, info.Config.SelfCheckPeriod,
-			info.Config.MaxSessions, info.Config.MaxSemaphores, info.Config.MaxBytes, info.Config.MaxWaiters, info.Config.MaxWatchers, info.Config.MaxRequests)
+			info.Config.MaxSessions, info.Config.MaxSemaphores, info.Config.MaxBytes, info.Config.MaxWaiters,
+			info.Config.MaxWatchers, info.Config.MaxRequests)
 	}
 	tokens, _ := state.Tokens()
 	for _, x := range tokens {
@@ -75,16 +76,19 @@ func listShard(c *raw, node, shard, bucket uint64) (lines []string) {
 		c.must(protocol.KindDescribe, at(protocol.Bucket(node, x.Name, uint32(total))), &protocol.Describe{
 			Node: node, Name: x.Name, Flags: protocol.WithOwners | protocol.WithWaiters, Consistency: protocol.Strict,
 		}, &d)
-		line("semaphore %s limit=%d used=%d version=%d ephemeral=%v created=%d data=%q", d.Name, d.Limit, d.Used, d.Version, d.Ephemeral, d.CreatedAt, d.Data)
+		line("semaphore %s limit=%d used=%d version=%d ephemeral=%v created=%d data=%q", d.Name, d.Limit, d.Used,
+			d.Version, d.Ephemeral, d.CreatedAt, d.Data)
 		for _, o := range d.Owners {
 			line("semaphore %s owner %d session=%d count=%d since=%d data=%q", d.Name, o.OrderID, o.Session, o.Count, o.Since, o.Data)
 		}
 		for _, w := range d.Waiters {
-			line("semaphore %s waiter %d session=%d count=%d since=%d timeout=%d data=%q", d.Name, w.OrderID, w.Session, w.Count, w.Since, w.Timeout, w.Data)
+			line("semaphore %s waiter %d session=%d count=%d since=%d timeout=%d data=%q", d.Name, w.OrderID,
+				w.Session, w.Count, w.Since, w.Timeout, w.Data)
 		}
 	}
 	var processes protocol.ProcessListReply
-	c.must(protocol.KindProcessList, bucket, &protocol.ProcessList{Shard: shard, Node: node, Limit: 1000, Consistency: protocol.Strict}, &processes)
+	c.must(protocol.KindProcessList, bucket,
+		&protocol.ProcessList{Shard: shard, Node: node, Limit: 1000, Consistency: protocol.Strict}, &processes)
 	for _, x := range processes.Processes {
 		var d protocol.ProcessStatus
 		c.must(protocol.KindProcessDescribe, at(protocol.ProcessBucket(node, x.Name, uint32(total))), &protocol.ProcessDescribe{
@@ -99,7 +103,8 @@ func listShard(c *raw, node, shard, bucket uint64) (lines []string) {
 		}
 	}
 	var tracks protocol.TrackListReply
-	c.must(protocol.KindTrackList, bucket, &protocol.TrackList{Shard: shard, Node: node, Limit: 1000, Consistency: protocol.Strict}, &tracks)
+	c.must(protocol.KindTrackList, bucket,
+		&protocol.TrackList{Shard: shard, Node: node, Limit: 1000, Consistency: protocol.Strict}, &tracks)
 	for _, x := range tracks.Tracks {
 		var d protocol.TrackStatus
 		c.must(protocol.KindTrackDescribe, at(protocol.Bucket(node, x.Name, uint32(total))), &protocol.TrackDescribe{
@@ -107,10 +112,12 @@ func listShard(c *raw, node, shard, bucket uint64) (lines []string) {
 		}, &d)
 		line("track %s last=%d revision=%d paused=%v", x.Name, d.Last, d.ConfigRevision, d.Paused)
 		for _, l := range d.Locations {
-			line("track %s location %s target=%d stable=%d generation=%d members=%d", x.Name, l.Name, l.Target, l.Stable, l.Generation, l.Members)
+			line("track %s location %s target=%d stable=%d generation=%d members=%d", x.Name, l.Name, l.Target,
+				l.Stable, l.Generation, l.Members)
 		}
 		for _, i := range d.Instances {
-			line("track %s instance %s location=%s session=%d incarnation=%d current=%d", x.Name, i.ID, i.Location, i.Session, i.Incarnation, i.Report.Current)
+			line("track %s instance %s location=%s session=%d incarnation=%d current=%d", x.Name, i.ID, i.Location,
+				i.Session, i.Incarnation, i.Report.Current)
 		}
 	}
 	return lines

@@ -131,7 +131,8 @@ func openRelease(t *testing.T, kept string) {
 	}
 	if m.Format == shard.FormatVersion {
 		if diff := cmp.Diff(m.Digests, digests(t, data)); diff != "" {
-			t.Errorf("the logs give another state than they gave to version %s (-then +now): a format was changed and kept its number\n%s", m.Version, diff)
+			t.Errorf("the logs give another state than they gave to version %s (-then +now): a format was changed and kept its number\n%s",
+				m.Version, diff)
 		}
 	}
 	for range 2 { // as it was kept, and as this version leaves it
@@ -186,7 +187,8 @@ func TestMakeRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	sessions, _ := x.Sizes()
-	m := releaseManifest{Version: *makeRelease, Format: shard.FormatVersion, Protocol: protocol.Version, Digests: digests(t, data), Backup: sessions}
+	m := releaseManifest{Version: *makeRelease, Format: shard.FormatVersion, Protocol: protocol.Version,
+		Digests: digests(t, data), Backup: sessions}
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -221,11 +223,13 @@ func furnishRelease(t *testing.T, s *Server) {
 	c := connect(t, s)
 	var node protocol.NodeInfo
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/teams/billing", Config: protocol.NodeConfig{
-		Fields:      protocol.FieldGracePeriod | protocol.FieldMaxSemaphores | protocol.FieldMaxBytes | protocol.FieldMaxWaiters | protocol.FieldMaxWatchers | protocol.FieldMaxRequests,
+		Fields: protocol.FieldGracePeriod | protocol.FieldMaxSemaphores | protocol.FieldMaxBytes |
+			protocol.FieldMaxWaiters | protocol.FieldMaxWatchers | protocol.FieldMaxRequests,
 		GracePeriod: 7_000, MaxSemaphores: 500, MaxBytes: 1 << 24, MaxWaiters: 700, MaxWatchers: 300, MaxRequests: 90_000,
 	}}, &node)
 	for method, in := range map[string]string{
-		protocol.MethodTokenCreate: `{"id":"deploy","identity":"deployer"}`, protocol.MethodGrant: `{"path":"/teams","identity":"deployer","right":"use"}`,
+		protocol.MethodTokenCreate: `{"id":"deploy","identity":"deployer"}`,
+		protocol.MethodGrant:       `{"path":"/teams","identity":"deployer","right":"use"}`,
 	} {
 		if err := c.ask(method, in, nil); err != nil {
 			t.Fatal(err)
@@ -245,15 +249,18 @@ func furnishRelease(t *testing.T, s *Server) {
 			id := session(uint64(round)*10 + n)
 			for i := range 5 {
 				name := fmt.Sprintf("round-%d/lock-%d", round, i)
-				m := &protocol.Acquire{Head: c.head(id), Name: []byte(name), Count: 1 + n%2, Timeout: 3_600_000, Data: fmt.Appendf(nil, "held by %d", n), Ephemeral: true}
+				m := &protocol.Acquire{Head: c.head(id), Name: []byte(name), Count: 1 + n%2, Timeout: 3_600_000,
+					Data: fmt.Appendf(nil, "held by %d", n), Ephemeral: true}
 				if i%2 == 0 {
 					m.Count = protocol.Forever
 				}
 				c.must(protocol.KindAcquire, c.bucket(node.ID, name), m, new(protocol.AcquireReply))
 			}
 			name := fmt.Sprintf("round-%d/config-%d", round, n)
-			c.must(protocol.KindCreate, c.bucket(node.ID, name), &protocol.Create{Head: c.head(id), Name: []byte(name), Limit: 3, Data: []byte("first")}, nil)
-			c.must(protocol.KindUpdate, c.bucket(node.ID, name), &protocol.Update{Head: c.head(id), Name: []byte(name), Data: []byte(strings.Repeat(name, 100))}, nil)
+			c.must(protocol.KindCreate, c.bucket(node.ID, name),
+				&protocol.Create{Head: c.head(id), Name: []byte(name), Limit: 3, Data: []byte("first")}, nil)
+			c.must(protocol.KindUpdate, c.bucket(node.ID, name),
+				&protocol.Update{Head: c.head(id), Name: []byte(name), Data: []byte(strings.Repeat(name, 100))}, nil)
 		}
 	}
 	works(1)

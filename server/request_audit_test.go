@@ -20,12 +20,17 @@ func TestRequestsAreAudited(t *testing.T) {
 	grant(t, root, "alice", "/audited", "use")
 	node := boss.node()
 	session := boss.session(node, 1)
-	boss.must(protocol.KindCreate, boss.bucket(node, "taken"), &protocol.Create{Head: boss.head(session.Session), Name: []byte("taken"), Limit: 1}, nil)
-	boss.must(protocol.KindDelete, boss.bucket(node, "taken"), &protocol.Delete{Head: boss.head(session.Session), Name: []byte("taken"), Force: true}, nil)
-	_ = boss.call(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodAuthSwitch, Body: []byte(`{"on":true,"Secret":"of-somebody-who-wrote-it-large"}`)}, &protocol.ClusterReply{}) // it is on
+	boss.must(protocol.KindCreate, boss.bucket(node, "taken"),
+		&protocol.Create{Head: boss.head(session.Session), Name: []byte("taken"), Limit: 1}, nil)
+	boss.must(protocol.KindDelete, boss.bucket(node, "taken"),
+		&protocol.Delete{Head: boss.head(session.Session), Name: []byte("taken"), Force: true}, nil)
+	on := []byte(`{"on":true,"Secret":"of-somebody-who-wrote-it-large"}`) // as it is already
+	_ = boss.call(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodAuthSwitch, Body: on}, &protocol.ClusterReply{})
 	text := audited(t, s, file,
-		`"title":"ask_node_create"`, `"node":"/audited"`, `"initiator":"admin"`, `"title":"ask_auth_token_create"`, `"asked_identity":"alice"`, `"title":"ask_auth_grant"`,
-		`"asked_path":"/audited"`, `"asked_right":"use"`, `"title":"ask_force_delete"`, `"semaphore":"taken"`, `"title":"ask_auth_turn"`, `"asked_on":true`,
+		`"title":"ask_node_create"`, `"node":"/audited"`, `"initiator":"admin"`, `"title":"ask_auth_token_create"`,
+		`"asked_identity":"alice"`, `"title":"ask_auth_grant"`,
+		`"asked_path":"/audited"`, `"asked_right":"use"`, `"title":"ask_force_delete"`, `"semaphore":"taken"`,
+		`"title":"ask_auth_turn"`, `"asked_on":true`,
 	)
 	for _, hidden := range []string{secret, rootSecret, "of-somebody"} {
 		if strings.Contains(text, hidden) {

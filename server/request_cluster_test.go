@@ -36,13 +36,16 @@ func TestClusterMethods(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := status.Instances[0]
-	if len(status.Instances) != 1 || i.Name != "one" || i.Address != s.Addr() || i.Current != "Online" || !i.AtTarget() || i.Reachable == nil || !*i.Reachable || len(i.Leads) != 2 {
+	if len(status.Instances) != 1 || i.Name != "one" || i.Address != s.Addr() || i.Current != "Online" ||
+		!i.AtTarget() || i.Reachable == nil || !*i.Reachable || len(i.Leads) != 2 {
 		t.Errorf("instances are %+v", status.Instances)
 	}
-	if status.ID == "" || status.AnsweredBy != "one" || status.Meta.Leader != "one" || !reflect.DeepEqual(status.Meta.Voters, []string{"one"}) {
+	if status.ID == "" || status.AnsweredBy != "one" || status.Meta.Leader != "one" ||
+		!reflect.DeepEqual(status.Meta.Voters, []string{"one"}) {
 		t.Errorf("status is %+v", status)
 	}
-	if x := status.Shards; len(x) != 2 || x[0].Buckets+x[1].Buckets != 16 || x[0].Master != "one" || x[0].TargetMaster != "one" || !x[0].Ready {
+	if x := status.Shards; len(x) != 2 || x[0].Buckets+x[1].Buckets != 16 || x[0].Master != "one" ||
+		x[0].TargetMaster != "one" || !x[0].Ready {
 		t.Errorf("shards are %+v", x)
 	}
 	if r := status.Replicasets; len(r) != 1 || r[0].Buckets != 16 || r[0].Weight != 1 || r[0].Phase != "ready" || r[0].Tier != "default" {
@@ -55,7 +58,8 @@ func TestClusterMethods(t *testing.T) {
 
 	set := status.Replicasets[0].Name
 	var weighed protocol.ClusterReplicaset
-	if err := c.ask(protocol.MethodWeight, `{"replicaset":"`+set+`","weight":0.25,"newer":[]}`, &weighed); err != nil || weighed.Weight != 0.25 || !weighed.WeightByUser {
+	if err := c.ask(protocol.MethodWeight, `{"replicaset":"`+set+`","weight":0.25,"newer":[]}`,
+		&weighed); err != nil || weighed.Weight != 0.25 || !weighed.WeightByUser {
 		t.Errorf("weight: %+v, %v", weighed, err)
 	}
 	var tier protocol.ClusterTier
@@ -73,7 +77,8 @@ func TestClusterMethods(t *testing.T) {
 		}
 	}
 	var led protocol.ClusterShard
-	if err := c.ask(protocol.MethodTransfer, `{"shard":2,"instance":"one"}`, &led); err != nil || led.ID != 2 || led.Master != "one" || led.TargetMaster != "one" || led.Revision == 0 {
+	if err := c.ask(protocol.MethodTransfer, `{"shard":2,"instance":"one"}`, &led); err != nil || led.ID != 2 ||
+		led.Master != "one" || led.TargetMaster != "one" || led.Revision == 0 {
 		t.Errorf("transfer to who leads: %+v, %v", led, err)
 	}
 	var drained protocol.ClusterInstance
@@ -120,7 +125,9 @@ func TestClusterRights(t *testing.T) {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
-	for _, method := range []string{protocol.MethodDrain, protocol.MethodExpel, protocol.MethodTransfer, protocol.MethodWeight, protocol.MethodReplicationFactor, protocol.MethodSetShards, protocol.MethodRotateKeys, "frobnicate"} {
+	for _, method := range []string{protocol.MethodDrain, protocol.MethodExpel, protocol.MethodTransfer,
+		protocol.MethodWeight, protocol.MethodReplicationFactor, protocol.MethodSetShards, protocol.MethodRotateKeys,
+		"frobnicate"} {
 		if err := c.ask(method, "", nil); !errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s by who may only read: %v", method, err)
 		}

@@ -13,7 +13,8 @@ func TestOverQuota(t *testing.T) {
 	s := start(t, func(c *Config) { manual(c) })
 	c := connect(t, s)
 	var info protocol.NodeInfo
-	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/slow", Config: protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 1}}, &info)
+	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/slow",
+		Config: protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 1}}, &info)
 	eventually(t, "the quota", func() bool { return s.requests.Routes().Rates[info.ID] != nil })
 	session := c.session(info.ID, 1)
 	pause := func() (yes bool) {

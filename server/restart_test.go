@@ -70,7 +70,8 @@ func TestRestart(t *testing.T) {
 		}
 	}
 	describe := func(session uint64) (info protocol.SessionInfo, err error) {
-		err = c.call(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(session)), &protocol.SessionDescribe{Session: session, Node: node}, &info)
+		err = c.call(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(session)),
+			&protocol.SessionDescribe{Session: session, Node: node}, &info)
 		return info, err
 	}
 	if _, err := c.attach(node, 2, waiter.Session, 2); err != nil {
@@ -78,7 +79,8 @@ func TestRestart(t *testing.T) {
 	}
 	advance(s, clock, 14*time.Second)
 	waiters(1)
-	if info, err := describe(holder.Session); err != nil || info.State != protocol.SessionDetached || info.Remaining < 5_000 || info.Remaining > 6_000 {
+	if info, err := describe(holder.Session); err != nil || info.State != protocol.SessionDetached ||
+		info.Remaining < 5_000 || info.Remaining > 6_000 {
 		t.Fatalf("the session that did not come back, 14 s on: %+v, %v", info, err)
 	}
 	if _, err := c.attach(node, 1, holder.Session, 2); err != nil {
@@ -90,7 +92,8 @@ func TestRestart(t *testing.T) {
 	for name, seq := range numbers {
 		var a protocol.AcquireReply
 		m := &protocol.Acquire{
-			Head: protocol.Head{Session: waiter.Session, Seq: seq, Low: seq + 1}, Name: []byte(name), Count: protocol.Forever, Timeout: 60_000, Ephemeral: true,
+			Head: protocol.Head{Session: waiter.Session, Seq: seq, Low: seq + 1}, Name: []byte(name),
+			Count: protocol.Forever, Timeout: 60_000, Ephemeral: true,
 		}
 		c.must(protocol.KindAcquire, c.bucket(node, name), m, &a)
 		if a.State != protocol.NotAcquired {
@@ -155,7 +158,8 @@ func TestLoweredGrace(t *testing.T) {
 		s = start(t, config)
 		c = connect(t, s)
 		var session protocol.SessionInfo
-		c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionDescribe{Session: r.Session, Node: node}, &session)
+		c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)),
+			&protocol.SessionDescribe{Session: r.Session, Node: node}, &session)
 		return session.Remaining
 	}
 	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/g", Config: grace(2_000)}, &info)
@@ -184,7 +188,8 @@ func TestLoweredGrace(t *testing.T) {
 func TestPartOfTheFolderIsGone(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Config{
-		DataDir: dir, Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Shards: 4, Buckets: 16, RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		DataDir: dir, Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Shards: 4, Buckets: 16,
+		RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	s, err := Start(t.Context(), cfg)
 	if err != nil {
@@ -196,7 +201,8 @@ func TestPartOfTheFolderIsGone(t *testing.T) {
 	names := make(map[uint64]string)
 	for _, id := range s.shardIDs() {
 		names[id] = c.nameIn(node, id, "")
-		c.must(protocol.KindCreate, c.bucket(node, names[id]), &protocol.Create{Head: c.head(r.Session), Name: []byte(names[id]), Limit: 1}, nil)
+		c.must(protocol.KindCreate, c.bucket(node, names[id]),
+			&protocol.Create{Head: c.head(r.Session), Name: []byte(names[id]), Limit: 1}, nil)
 	}
 	_ = s.Close()
 	stores, err := filepath.Glob(filepath.Join(dir, "raft", "*", "*", "logdb-*"))

@@ -30,7 +30,9 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	case len(cfg.Peers) > 0:
 		return errors.New("a backup is restored to one instance, without peers; let the others join it afterwards")
 	case cfg.ReplicationFactor > 1:
-		return fmt.Errorf("a backup is restored to one instance, so the replication factor is 1 and not %d; raise it when others have joined", cfg.ReplicationFactor)
+		return fmt.Errorf(
+			"a backup is restored to one instance, so the replication factor is 1 and not %d; raise it when others have joined",
+			cfg.ReplicationFactor)
 	case cfg.Memory:
 		return errors.New("a restore in memory is lost at its end; give a data folder")
 	}

@@ -60,7 +60,8 @@ func TestRestore(t *testing.T) {
 	def := c.node()
 	var second, gone protocol.NodeInfo
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
-	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/second", Config: protocol.NodeConfig{Fields: protocol.FieldGracePeriod, GracePeriod: 7_000}}, &second)
+	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/second",
+		Config: protocol.NodeConfig{Fields: protocol.FieldGracePeriod, GracePeriod: 7_000}}, &second)
 	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
 	type lockOf struct {
 		node, session, seq, order uint64
@@ -99,7 +100,9 @@ func TestRestore(t *testing.T) {
 	file := fetchBackup(t, old)
 	cluster := old.meta.State().Cluster()
 	revision := old.meta.State().Revision()
-	c.must(protocol.KindRelease, c.bucket(def, locks[0].name), &protocol.Release{Head: c.head(locks[0].session), Name: []byte(locks[0].name)}, nil) // not in the backup
+	// not in the backup
+	c.must(protocol.KindRelease, c.bucket(def, locks[0].name),
+		&protocol.Release{Head: c.head(locks[0].session), Name: []byte(locks[0].name)}, nil)
 
 	cfg := restoreConfig(t, 2)
 	if err := Restore(t.Context(), cfg, load(t, file)); err != nil {
@@ -112,14 +115,16 @@ func TestRestore(t *testing.T) {
 		s := serveRestored(t, cfg)
 		state := s.meta.State()
 		if state.Cluster() == cluster || state.Revision() <= revision || len(state.Shards()) != 2 {
-			t.Errorf("cluster %s, revision %d, %d shards; was %s, %d", state.Cluster(), state.Revision(), len(state.Shards()), cluster, revision)
+			t.Errorf("cluster %s, revision %d, %d shards; was %s, %d", state.Cluster(), state.Revision(),
+				len(state.Shards()), cluster, revision)
 		}
 		d := connect(t, s)
 		d.s.cfg.Buckets = old.cfg.Buckets // where the kit looks it up
 		if info := d.nodeInfo("/second"); info.ID != second.ID || info.Config.GracePeriod != 7_000 {
 			t.Errorf("node %+v, was %+v", info, second)
 		}
-		if err := d.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/gone"}, &protocol.NodeInfo{}); !errors.Is(err, protocol.StatusNotFound) {
+		if err := d.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/gone"},
+			&protocol.NodeInfo{}); !errors.Is(err, protocol.StatusNotFound) {
 			t.Errorf("the dropped node: %v", err)
 		}
 		epoch := uint64(2 + round)
@@ -140,9 +145,11 @@ func TestRestore(t *testing.T) {
 				t.Fatalf("lock %d, %s: %+v, %v", i, l.name, r, err)
 			}
 			// The request sent again has the answer that it had.
-			m := &protocol.Acquire{Head: protocol.Head{Session: l.session, Seq: l.seq, Low: 1}, Name: []byte(l.name), Count: protocol.Forever, Ephemeral: true}
+			m := &protocol.Acquire{Head: protocol.Head{Session: l.session, Seq: l.seq, Low: 1}, Name: []byte(l.name),
+				Count: protocol.Forever, Ephemeral: true}
 			var again protocol.AcquireReply
-			if err := d.call(protocol.KindAcquire, d.bucket(l.node, l.name), m, &again); err != nil || again.State != protocol.Acquired || again.OrderID != l.order {
+			if err := d.call(protocol.KindAcquire, d.bucket(l.node, l.name), m, &again); err != nil ||
+				again.State != protocol.Acquired || again.OrderID != l.order {
 				t.Fatalf("lock %s asked for again: %+v, %v", l.name, again, err)
 			}
 		}
@@ -150,7 +157,8 @@ func TestRestore(t *testing.T) {
 			name := fmt.Sprint("flag-", i)
 			m := &protocol.Describe{Node: second.ID, Name: []byte(name)}
 			var r protocol.DescribeReply
-			if err := d.call(protocol.KindDescribe, d.bucket(second.ID, name), m, &r); err != nil || string(r.Data) != strings.Repeat(name, 2000) || r.Limit != 5 {
+			if err := d.call(protocol.KindDescribe, d.bucket(second.ID, name), m, &r); err != nil ||
+				string(r.Data) != strings.Repeat(name, 2000) || r.Limit != 5 {
 				t.Fatalf("%s: %d bytes, %v", name, len(r.Data), err)
 			}
 		}
@@ -170,7 +178,8 @@ func TestRestore(t *testing.T) {
 			}
 			var granted protocol.AcquireResult
 			d.event(protocol.KindAcquireResult, &granted)
-			if granted.Status != protocol.StatusOK || granted.State != protocol.Acquired || granted.Seq != w.seq || granted.OrderID != w.order {
+			if granted.Status != protocol.StatusOK || granted.State != protocol.Acquired || granted.Seq != w.seq ||
+				granted.OrderID != w.order {
 				t.Fatalf("waiter %d: %+v, want order %d of request %d", i, granted, w.order, w.seq)
 			}
 			if err := d.unlock(def, waiter.Session, w.name); err != nil {
@@ -192,10 +201,13 @@ func TestRestore(t *testing.T) {
 func TestRestoreRefuses(t *testing.T) {
 	file := fetchBackup(t, start(t, nil))
 	for want, change := range map[string]func(*Config){
-		"without peers":            func(c *Config) { c.Peers = []string{"127.0.0.1:1"} },
-		"replication factor is 1":  func(c *Config) { c.ReplicationFactor = 3 },
-		"in memory is lost":        func(c *Config) { c.Memory = true },
-		"is not empty":             func(c *Config) { c.DataDir = t.TempDir(); _ = os.WriteFile(filepath.Join(c.DataDir, "x"), nil, 0o600) },
+		"without peers":           func(c *Config) { c.Peers = []string{"127.0.0.1:1"} },
+		"replication factor is 1": func(c *Config) { c.ReplicationFactor = 3 },
+		"in memory is lost":       func(c *Config) { c.Memory = true },
+		"is not empty": func(c *Config) {
+			c.DataDir = t.TempDir()
+			_ = os.WriteFile(filepath.Join(c.DataDir, "x"), nil, 0o600)
+		},
 		"cannot be assigned to 40": func(c *Config) { c.Shards = 40 },
 	} {
 		cfg := restoreConfig(t, 0)
@@ -210,7 +222,8 @@ func TestRestoreRefuses(t *testing.T) {
 	if err := Restore(ctx, cfg, load(t, file)); err == nil {
 		t.Fatal("a restore that was cut has no error")
 	}
-	if _, err := Start(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "restore in it that did not end; remove the folder") {
+	if _, err := Start(t.Context(), cfg); err == nil ||
+		!strings.Contains(err.Error(), "restore in it that did not end; remove the folder") {
 		t.Errorf("served what a cut restore left: %v", err)
 	}
 	if err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), "did not end; remove the folder") {

@@ -47,7 +47,8 @@ func trackConfig() protocol.TrackConfig {
 func (k *trackKit) register(id, location string) uint64 {
 	k.t.Helper()
 	var r protocol.TrackRegisterReply
-	m := &protocol.TrackRegister{Head: k.head(k.session), Name: k.name, ID: id, Location: location, Role: protocol.InstanceLeader, Meta: "of a test"}
+	m := &protocol.TrackRegister{Head: k.head(k.session), Name: k.name, ID: id, Location: location,
+		Role: protocol.InstanceLeader, Meta: "of a test"}
 	k.must(protocol.KindTrackRegister, k.at, m, &r)
 	if r.Incarnation == 0 {
 		k.t.Fatalf("register was answered %+v", r)
@@ -76,7 +77,8 @@ func (k *trackKit) poll(id string, incarnation, seq, current uint64) (r protocol
 
 func (k *trackKit) status() (r protocol.TrackStatus) {
 	k.t.Helper()
-	m := &protocol.TrackDescribe{Node: k.node, Name: k.name, Flags: protocol.WithTrackConfig | protocol.WithTrackInstances, Consistency: protocol.Strict}
+	m := &protocol.TrackDescribe{Node: k.node, Name: k.name,
+		Flags: protocol.WithTrackConfig | protocol.WithTrackInstances, Consistency: protocol.Strict}
 	k.must(protocol.KindTrackDescribe, k.at, m, &r)
 	return r
 }
@@ -109,18 +111,21 @@ func TestRolloutServed(t *testing.T) {
 		Report: protocol.UpdateReport{Seq: 1, Current: v, Target: v, Code: "OK", Attempts: 1}}, nil)
 	k.poll("man-1", k.man, 1, v)
 	st := k.status()
-	if len(st.Locations) != 2 || st.Locations[1].Target != v || st.Locations[1].Reached != 1 || len(st.Instances) != 2 || st.Instances[0].ID != "man-1" ||
+	if len(st.Locations) != 2 || st.Locations[1].Target != v || st.Locations[1].Reached != 1 ||
+		len(st.Instances) != 2 || st.Instances[0].ID != "man-1" ||
 		st.Instances[0].Meta != "of a test" || len(st.Config.Locations) != 2 || st.Last != v {
 		t.Fatalf("status %+v", st)
 	}
 	var h protocol.TrackHistoryReply
 	k.must(protocol.KindTrackHistory, k.at, &protocol.TrackHistory{Node: k.node, Name: k.name, Location: "MAN"}, &h)
-	if len(h.Rows) != 1 || h.Rows[0].Version != v || h.Rows[0].Reason != protocol.ReasonInitial || h.Rows[0].Converged == 0 || h.Rows[0].Wall == 0 {
+	if len(h.Rows) != 1 || h.Rows[0].Version != v || h.Rows[0].Reason != protocol.ReasonInitial ||
+		h.Rows[0].Converged == 0 || h.Rows[0].Wall == 0 {
 		t.Fatalf("history %+v", h)
 	}
 	var list protocol.TrackListReply
 	k.must(protocol.KindTrackList, k.at, &protocol.TrackList{Shard: k.host().ID(), Node: k.node, Prefix: []byte("geo/")}, &list)
-	if len(list.Tracks) != 1 || string(list.Tracks[0].Name) != "geo/base" || list.Tracks[0].NumInstances != 2 || list.Tracks[0].NumLocations != 2 || list.Tracks[0].Last != v {
+	if len(list.Tracks) != 1 || string(list.Tracks[0].Name) != "geo/base" || list.Tracks[0].NumInstances != 2 ||
+		list.Tracks[0].NumLocations != 2 || list.Tracks[0].Last != v {
 		t.Fatalf("list %+v", list)
 	}
 
@@ -142,7 +147,8 @@ func TestRolloutServed(t *testing.T) {
 	seen(protocol.TrackEventTarget, "MAN", protocol.ReasonInitial)
 
 	// Operators, and the rest.
-	k.must(protocol.KindTrackSetRole, k.at, &protocol.TrackSetRole{Head: k.head(k.session), Name: k.name, ID: "man-1", Incarnation: k.man, Role: protocol.InstanceFollower}, nil)
+	k.must(protocol.KindTrackSetRole, k.at, &protocol.TrackSetRole{Head: k.head(k.session), Name: k.name, ID: "man-1",
+		Incarnation: k.man, Role: protocol.InstanceFollower}, nil)
 	admin := func(m protocol.TrackAdmin) {
 		t.Helper()
 		m.Head, m.Name = k.head(k.session), k.name
@@ -163,12 +169,14 @@ func TestRolloutServed(t *testing.T) {
 	}
 	k.must(protocol.KindTrackWithdraw, k.at, &protocol.TrackWithdraw{Head: k.head(k.session), Name: k.name, Version: second}, nil)
 	var revision protocol.TrackRevision
-	k.must(protocol.KindTrackAlter, k.at, &protocol.TrackAlter{Head: k.head(k.session), Name: k.name, Revision: 1, Config: trackConfig()}, &revision)
+	k.must(protocol.KindTrackAlter, k.at,
+		&protocol.TrackAlter{Head: k.head(k.session), Name: k.name, Revision: 1, Config: trackConfig()}, &revision)
 	if revision.Revision != 2 {
 		t.Fatalf("alter was answered %+v", revision)
 	}
 	admin(protocol.TrackAdmin{Verb: protocol.TrackDrop, ID: "man-1"})
-	k.must(protocol.KindTrackUnregister, k.at, &protocol.TrackUnregister{Head: k.head(k.session), Name: k.name, ID: "sas-1", Incarnation: k.sas}, nil)
+	k.must(protocol.KindTrackUnregister, k.at,
+		&protocol.TrackUnregister{Head: k.head(k.session), Name: k.name, ID: "sas-1", Incarnation: k.sas}, nil)
 	if n := k.status().NumInstances; n != 0 {
 		t.Fatalf("%d instances are left", n)
 	}
@@ -189,7 +197,9 @@ func TestRolloutGate(t *testing.T) {
 	k := newTrackKit(t, s)
 	config := trackConfig()
 	config.Locations[0].Gates = []protocol.GateConfig{{Name: "smoke", Kind: protocol.GateCommand, Spec: "true"}}
-	k.must(protocol.KindTrackAlter, k.at, &protocol.TrackAlter{Head: k.head(k.session), Name: k.name, Revision: 1, Config: config}, &protocol.TrackRevision{})
+	k.must(protocol.KindTrackAlter, k.at,
+		&protocol.TrackAlter{Head: k.head(k.session), Name: k.name, Revision: 1, Config: config},
+		&protocol.TrackRevision{})
 	v := k.publish("one")
 	if r := k.poll("sas-1", k.sas, 0, 0); r.Version != 0 || r.State != protocol.StateWaitingGate {
 		t.Fatalf("before the gate a poll is answered %+v", r)
@@ -202,7 +212,8 @@ func TestRolloutGate(t *testing.T) {
 	}
 	gate := protocol.TrackGateReport{Name: k.name, Location: "SAS", Version: v, Gate: "smoke", Attempt: 1, Outcome: protocol.GateSuccess}
 	for _, change := range []func(*protocol.TrackGateReport){
-		func(m *protocol.TrackGateReport) { m.Version++ }, func(m *protocol.TrackGateReport) { m.Gate = "other" }, func(m *protocol.TrackGateReport) { m.Attempt++ },
+		func(m *protocol.TrackGateReport) { m.Version++ }, func(m *protocol.TrackGateReport) { m.Gate = "other" },
+		func(m *protocol.TrackGateReport) { m.Attempt++ },
 	} {
 		other := gate
 		change(&other)
@@ -263,26 +274,32 @@ func TestRolloutRefusals(t *testing.T) {
 		{"an unknown track watched", protocol.KindTrackWatch, &protocol.TrackWatch{Node: k.node, Name: other}, protocol.StatusNotFound, "create it"},
 		{"an unknown node", protocol.KindTrackDescribe, &protocol.TrackDescribe{Node: 999, Name: k.name}, protocol.StatusNotFound, "node"},
 		{"an unknown location registered", protocol.KindTrackRegister,
-			&protocol.TrackRegister{Head: k.head(k.session), Name: k.name, ID: "x", Location: "ABC", Role: protocol.InstanceLeader}, protocol.StatusNotFound, "UNKNOWN_LOCATION"},
+			&protocol.TrackRegister{Head: k.head(k.session), Name: k.name, ID: "x", Location: "ABC",
+				Role: protocol.InstanceLeader}, protocol.StatusNotFound, "UNKNOWN_LOCATION"},
 		{"an unknown location's history", protocol.KindTrackHistory, &protocol.TrackHistory{Node: k.node, Name: k.name, Location: "ABC"}, protocol.StatusNotFound, "UNKNOWN_LOCATION"},
 		{"an unknown location watched", protocol.KindTrackWatch, &protocol.TrackWatch{Node: k.node, Name: k.name, Location: "ABC"}, protocol.StatusNotFound, "UNKNOWN_LOCATION"},
 		{"an unknown location paused", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackPause, Locations: []string{"SAS", "ABC"}}), protocol.StatusNotFound, "UNKNOWN_LOCATION"},
 		{"a foreign incarnation", protocol.KindTrackPoll, poll(func(m *protocol.TrackPoll) { m.Incarnation += 7 }), protocol.StatusBadSession, "FENCED"},
-		{"a foreign incarnation's report", protocol.KindTrackReport, &protocol.TrackReport{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas + 7,
-			Report: protocol.UpdateReport{Seq: 9, Current: second}}, protocol.StatusBadSession, "FENCED"},
+		{"a foreign incarnation's report", protocol.KindTrackReport,
+			&protocol.TrackReport{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas + 7,
+				Report: protocol.UpdateReport{Seq: 9, Current: second}}, protocol.StatusBadSession, "FENCED"},
 		{"an instance that is none", protocol.KindTrackPoll, poll(func(m *protocol.TrackPoll) { m.ID = "nobody" }), protocol.StatusNotFound, "register"},
 		{"a session that is not here", protocol.KindTrackPoll, poll(func(m *protocol.TrackPoll) { m.Session = foreign }), protocol.StatusBadSession, "attach"},
-		{"a stale report", protocol.KindTrackReport, &protocol.TrackReport{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas,
-			Report: protocol.UpdateReport{Seq: 4, Current: first, Target: first, Code: "OK"}}, protocol.StatusPreconditionFailed, "STALE_REPORT"},
+		{"a stale report", protocol.KindTrackReport,
+			&protocol.TrackReport{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas,
+				Report: protocol.UpdateReport{Seq: 4, Current: first, Target: first, Code: "OK"}},
+			protocol.StatusPreconditionFailed, "STALE_REPORT"},
 		{"a version that does not increase", protocol.KindTrackPublish, &protocol.TrackPublish{Head: k.head(k.session), Name: k.name, Version: second}, protocol.StatusBadRequest, "is not above 2"},
 		{"a version that decreases", protocol.KindTrackPublish, &protocol.TrackPublish{Head: k.head(k.session), Name: k.name, Version: first}, protocol.StatusBadRequest, "is not above 2"},
 		{"a version above all bounds", protocol.KindTrackPublish, &protocol.TrackPublish{Head: k.head(k.session), Name: k.name, Version: 1 << 63}, protocol.StatusBadRequest, "2^63-1"},
 		{"a payload that is too long", protocol.KindTrackPublish, &protocol.TrackPublish{Head: k.head(k.session), Name: k.name, Payload: make([]byte, 1001)}, protocol.StatusBadRequest, "at most 1000"},
 		{"a version that was never published", protocol.KindTrackWithdraw, &protocol.TrackWithdraw{Head: k.head(k.session), Name: k.name, Version: 77}, protocol.StatusNotFound, "published"},
-		{"a rollback to what the history has not", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackRollback, Locations: []string{"SAS"}, Version: 77}),
+		{"a rollback to what the history has not", protocol.KindTrackAdmin,
+			admin(protocol.TrackAdmin{Verb: protocol.TrackRollback, Locations: []string{"SAS"}, Version: 77}),
 			protocol.StatusPreconditionFailed, "history"},
 		{"a rollback to what one of two locations has not", protocol.KindTrackAdmin,
-			admin(protocol.TrackAdmin{Verb: protocol.TrackRollback, Locations: []string{"SAS", "MAN"}, Version: first}), protocol.StatusPreconditionFailed, ""},
+			admin(protocol.TrackAdmin{Verb: protocol.TrackRollback, Locations: []string{"SAS", "MAN"},
+				Version: first}), protocol.StatusPreconditionFailed, ""},
 		{"a rollback upward", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackRollback, Locations: []string{"SAS"}, Version: second}), protocol.StatusPreconditionFailed, "below"},
 		{"nothing to promote", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackPromote, Locations: []string{"SAS"}}), protocol.StatusPreconditionFailed, "promoted"},
 		{"an unknown instance dropped", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackDrop, ID: "nobody"}), protocol.StatusNotFound, "instance"},
@@ -309,8 +326,10 @@ func TestRolloutRefusals(t *testing.T) {
 		}
 	}
 	// Another live session does not get an id that is taken.
-	m := &protocol.TrackRegister{Head: protocol.Head{Session: foreign, Seq: 1, Low: 1}, Name: k.name, ID: "sas-1", Location: "SAS", Role: protocol.InstanceLeader}
-	if err := stranger.call(protocol.KindTrackRegister, k.at, m, nil); !errors.Is(err, protocol.StatusAlreadyExists) || !strings.Contains(err.Error(), "ALREADY_REGISTERED") {
+	m := &protocol.TrackRegister{Head: protocol.Head{Session: foreign, Seq: 1, Low: 1}, Name: k.name, ID: "sas-1",
+		Location: "SAS", Role: protocol.InstanceLeader}
+	if err := stranger.call(protocol.KindTrackRegister, k.at, m,
+		nil); !errors.Is(err, protocol.StatusAlreadyExists) || !strings.Contains(err.Error(), "ALREADY_REGISTERED") {
 		t.Errorf("an id that is taken was answered %v", err)
 	}
 	if err := k.call(protocol.KindTrackPoll, 1<<40, poll(func(*protocol.TrackPoll) {}), nil); !errors.Is(err, protocol.StatusWrongShard) {
@@ -339,7 +358,8 @@ func TestSteadyPollsAreReads(t *testing.T) {
 	index := k.status().Index
 	read := d.Requests().PollsRead.Load()
 	const polls = 2000
-	m := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas, Report: protocol.UpdateReport{Seq: 1, Current: v, Target: v, Code: "OK", Attempts: 1}}
+	m := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas,
+		Report: protocol.UpdateReport{Seq: 1, Current: v, Target: v, Code: "OK", Attempts: 1}}
 	for done := 0; done < polls; done += 100 {
 		var b []byte
 		first := k.nextID + 1
@@ -372,7 +392,9 @@ func TestRolloutRights(t *testing.T) {
 	k.node = boss.node()
 	k.session = boss.session(k.node, 1).Session
 	k.at = boss.bucket(k.node, string(k.name))
-	k.must(protocol.KindTrackCreate, k.at, &protocol.TrackCreate{Head: k.head(k.session), Name: k.name, Config: trackConfig()}, &protocol.TrackRevision{})
+	k.must(protocol.KindTrackCreate, k.at,
+		&protocol.TrackCreate{Head: k.head(k.session), Name: k.name, Config: trackConfig()},
+		&protocol.TrackRevision{})
 	secret := issue(t, root, "alice")
 	var alice *raw
 	eventually(t, "the token to be known", func() (known bool) {
@@ -539,7 +561,9 @@ func TestRolloutMetrics(t *testing.T) {
 	k := newTrackKit(t, s)
 	config := trackConfig()
 	config.ReelectMinInterval = 1
-	k.must(protocol.KindTrackAlter, k.at, &protocol.TrackAlter{Head: k.head(k.session), Name: k.name, Revision: 1, Config: config}, &protocol.TrackRevision{})
+	k.must(protocol.KindTrackAlter, k.at,
+		&protocol.TrackAlter{Head: k.head(k.session), Name: k.name, Revision: 1, Config: config},
+		&protocol.TrackRevision{})
 	v := k.publish("one")
 	k.poll("sas-1", k.sas, 0, 0)
 	read := func() string {
@@ -559,11 +583,15 @@ func TestRolloutMetrics(t *testing.T) {
 	of := func(location string) string {
 		return fmt.Sprintf(`{node="/default",track="geo/base",location="%s"}`, location)
 	}
-	has("signalbox_rollout_target"+of("SAS")+" 1\n", "signalbox_rollout_leaders"+of("SAS")+" 1\n", "signalbox_rollout_converged"+of("SAS")+" 0\n",
-		`signalbox_rollout_blocked_by{node="/default",track="geo/base",location="SAS",blocker="sas-1"} 1`, "signalbox_rollout_target"+of("MAN")+" 0\n",
-		`signalbox_rollout_targets_total{node="/default",track="geo/base",location="SAS",reason="initial"} 1`, "signalbox_rollout_series_truncated 0\n",
+	has("signalbox_rollout_target"+of("SAS")+" 1\n", "signalbox_rollout_leaders"+of("SAS")+" 1\n",
+		"signalbox_rollout_converged"+of("SAS")+" 0\n",
+		`signalbox_rollout_blocked_by{node="/default",track="geo/base",location="SAS",blocker="sas-1"} 1`,
+		"signalbox_rollout_target"+of("MAN")+" 0\n",
+		`signalbox_rollout_targets_total{node="/default",track="geo/base",location="SAS",reason="initial"} 1`,
+		"signalbox_rollout_series_truncated 0\n",
 		`path="log"} `, `signalbox_requests_total{kind="track_poll",status="OK"} 1`)
-	bad := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas, Report: protocol.UpdateReport{Seq: 1, Target: v, Code: "TimestampOutOfRange", Attempts: 1}}
+	bad := &protocol.TrackPoll{Session: k.session, Name: k.name, ID: "sas-1", Incarnation: k.sas,
+		Report: protocol.UpdateReport{Seq: 1, Target: v, Code: "TimestampOutOfRange", Attempts: 1}}
 	k.must(protocol.KindTrackPoll, k.at, bad, &protocol.TrackPollReply{})
 	has("signalbox_rollout_reelection_pending" + of("SAS") + " 1\n")
 	second := k.publish("two")
@@ -575,7 +603,8 @@ func TestRolloutMetrics(t *testing.T) {
 
 	audited(t, s, file,
 		`"title":"ask_create_rollout","message":"a new rollout is asked for","severity":"low","initiator":"anonymous"`,
-		`"title":"rollout_published"`, `"title":"rollout_target"`, `"location":"SAS","version":1,"reason":"initial"`, `"title":"rollout_skip"`,
+		`"title":"rollout_published"`, `"title":"rollout_target"`, `"location":"SAS","version":1,"reason":"initial"`,
+		`"title":"rollout_skip"`,
 		`"version":2,"from":1,"reason":"reelect-explicit"`, `"title":"ask_admin_rollout"`, `"verb":"pause"`, `"title":"rollout_admin"`,
 	)
 }

@@ -48,7 +48,8 @@ func newPollers(t testing.TB, s *Server, conns, each int, locations ...string) *
 			n := i*each + j
 			id := c.session(x.node, uint64(n)).Session
 			m := protocol.TrackPoll{Session: id, Name: name, ID: fmt.Sprintf("host-%05d.example.net", n)}
-			r := protocol.TrackRegister{Head: protocol.Head{Session: id, Seq: 1, Low: 1}, Name: name, ID: m.ID, Location: locations[n%len(locations)], Role: protocol.InstanceLeader}
+			r := protocol.TrackRegister{Head: protocol.Head{Session: id, Seq: 1, Low: 1}, Name: name, ID: m.ID,
+				Location: locations[n%len(locations)], Role: protocol.InstanceLeader}
 			var reply protocol.TrackRegisterReply
 			c.must(protocol.KindTrackRegister, x.at, &r, &reply)
 			m.Incarnation = reply.Incarnation

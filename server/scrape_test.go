@@ -71,13 +71,16 @@ func TestScrapeIsBounded(t *testing.T) {
 // fill creates semaphores, many requests at a time.
 func fill(t testing.TB, c *raw, node, session uint64, n int) {
 	t.Helper()
-	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{Fields: protocol.FieldMaxSemaphores, MaxSemaphores: 1 << 30}}, &protocol.NodeInfo{})
+	c.must(protocol.KindNodeAlter, 0,
+		&protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{Fields: protocol.FieldMaxSemaphores, MaxSemaphores: 1 << 30}},
+		&protocol.NodeInfo{})
 	ids := make([]uint64, 0, 500)
 	for i := 0; i < n; {
 		ids = ids[:0]
 		for len(ids) < cap(ids) && i < n {
 			name := fmt.Sprintf("service/%03d/lock-%07d", i%100, i)
-			ids = append(ids, c.send(protocol.KindCreate, c.bucket(node, name), &protocol.Create{Head: c.head(session), Name: []byte(name), Limit: 1}))
+			ids = append(ids, c.send(protocol.KindCreate, c.bucket(node, name),
+				&protocol.Create{Head: c.head(session), Name: []byte(name), Limit: 1}))
 			i++
 		}
 		for _, id := range ids {

@@ -13,7 +13,8 @@ func TestServes(t *testing.T) {
 	c.ping()
 	node := c.node()
 	r := c.session(node, 1)
-	if r.Session == 0 || r.Epoch != 1 || r.Shard == 0 || r.Timeout != c.timeout() || r.Grace != protocol.DefaultGracePeriod || len(r.Ticket) == 0 {
+	if r.Session == 0 || r.Epoch != 1 || r.Shard == 0 || r.Timeout != c.timeout() ||
+		r.Grace != protocol.DefaultGracePeriod || len(r.Ticket) == 0 {
 		t.Fatalf("session start was answered %+v", r)
 	}
 	a, err := c.lock(node, r.Session, "a", 0)
@@ -41,7 +42,8 @@ func TestServes(t *testing.T) {
 	if result.Session != r2.Session || result.Seq != 1 || result.State != protocol.Acquired || result.OrderID != a2.OrderID {
 		t.Fatalf("hand-off came as %+v", result)
 	}
-	other.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r2.Session)), &protocol.SessionStop{Session: r2.Session, Epoch: 1}, nil)
+	other.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r2.Session)),
+		&protocol.SessionStop{Session: r2.Session, Epoch: 1}, nil)
 	var ended protocol.SessionEnded
 	other.event(protocol.KindSessionEnded, &ended)
 	if ended.Session != r2.Session || ended.Reason != protocol.EndStopped {
@@ -87,12 +89,14 @@ func TestSemaphoreRequests(t *testing.T) {
 	c.fails(protocol.StatusWrongShard, protocol.KindList, b, &protocol.List{Shard: shard + 100, Node: node})
 	c.fails(protocol.StatusWrongShard, protocol.KindDescribe, 1<<40, &protocol.Describe{Node: node, Name: name})
 	var info protocol.SessionInfo
-	c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionDescribe{Session: r.Session, Node: node}, &info)
+	c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)),
+		&protocol.SessionDescribe{Session: r.Session, Node: node}, &info)
 	if info.State != protocol.SessionAttached || info.Description != "raw" || info.Client != c.nc.LocalAddr().String() {
 		t.Fatalf("session: %+v", info)
 	}
 	var sessions protocol.SessionListReply
-	c.must(protocol.KindSessionList, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionList{Shard: r.Shard, Node: node}, &sessions)
+	c.must(protocol.KindSessionList, uint64(protocol.SessionBucket(r.Session)),
+		&protocol.SessionList{Shard: r.Shard, Node: node}, &sessions)
 	if len(sessions.Sessions) != 1 {
 		t.Fatalf("sessions: %+v", sessions)
 	}
@@ -176,7 +180,8 @@ func TestOneShotWatch(t *testing.T) {
 	b := c.bucket(node, "cfg")
 	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(r.Session), Name: []byte("cfg"), Limit: 1}, nil)
 	for i, consistency := range []protocol.Consistency{protocol.Strict, protocol.Relaxed} {
-		m := &protocol.Describe{Session: r.Session, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData, WatchID: uint64(70 + i), Consistency: consistency}
+		m := &protocol.Describe{Session: r.Session, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData,
+			WatchID: uint64(70 + i), Consistency: consistency}
 		c.must(protocol.KindDescribe, b, m, &protocol.DescribeReply{})
 		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: []byte{byte(i)}}, nil)
 		var f protocol.WatchFired
@@ -185,5 +190,6 @@ func TestOneShotWatch(t *testing.T) {
 			t.Fatalf("fired: %+v", f)
 		}
 	}
-	c.fails(protocol.StatusSessionExpired, protocol.KindDescribe, b, &protocol.Describe{Session: 99, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData})
+	c.fails(protocol.StatusSessionExpired, protocol.KindDescribe, b,
+		&protocol.Describe{Session: 99, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData})
 }

@@ -17,7 +17,8 @@ func TestManySessionEnds(t *testing.T) {
 	var ids []uint64
 	for n := range uint64(100) {
 		r := c.session(node, n+1)
-		c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session, Epoch: 1}, nil)
+		c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)),
+			&protocol.SessionStop{Session: r.Session, Epoch: 1}, nil)
 		ids = append(ids, r.Session)
 	}
 	for _, id := range ids {
@@ -45,7 +46,9 @@ func TestUnboundSessions(t *testing.T) {
 	ended, living := c.session(node, 1).Session, c.session(node, 2).Session
 	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(ended)), &protocol.SessionStop{Session: ended, Epoch: 1}, nil)
 	ids := map[string]uint64{
-		"ended": ended, "never given out": living + 1<<20, "the first of a bucket without sessions": protocol.MakeSessionID(0, uint16(protocol.SessionBucket(living)+1)%64, 1<<30), "living": living,
+		"ended": ended, "never given out": living + 1<<20,
+		"the first of a bucket without sessions": protocol.MakeSessionID(0, uint16(protocol.SessionBucket(living)+1)%64, 1<<30),
+		"living":                                 living,
 	}
 	name := []byte("svc/x")
 	head := func(id uint64) protocol.Head { return protocol.Head{Session: id, Seq: 1, Low: 1} }
@@ -131,7 +134,8 @@ func TestResultsAfterTheEnd(t *testing.T) {
 			c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(id)), &protocol.SessionStop{Session: id, Epoch: 1}, nil)
 		},
 		3: func(id uint64) {
-			operator.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(id)), &protocol.SessionKill{Session: id, Node: node, Reason: "test"}, nil)
+			operator.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(id)),
+				&protocol.SessionKill{Session: id, Node: node, Reason: "test"}, nil)
 		},
 	} {
 		id := c.session(node, n).Session

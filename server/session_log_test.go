@@ -53,7 +53,8 @@ func TestSessionsAreLogged(t *testing.T) {
 			c := connect(t, s)
 			node := c.node()
 			stopped, left := c.session(node, 1), c.session(node, 2)
-			c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(stopped.Session)), &protocol.SessionStop{Session: stopped.Session, Epoch: 1}, nil)
+			c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(stopped.Session)),
+				&protocol.SessionStop{Session: stopped.Session, Epoch: 1}, nil)
 			_ = c.nc.Close()
 			eventually(t, "the expiry", func() bool {
 				clock.Advance(time.Second)

@@ -88,7 +88,8 @@ func TestStartAgainElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The ids are used up with the session.
-	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(first.Session)), &protocol.SessionStop{Session: first.Session, Epoch: 1}, nil)
+	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(first.Session)),
+		&protocol.SessionStop{Session: first.Session, Epoch: 1}, nil)
 	m := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(1), Nonce: 1}
 	c.fails(protocol.StatusSessionExpired, protocol.KindSessionStart, c.homeBucket(m.CreateID), m)
 }
@@ -168,7 +169,8 @@ func TestReasonOfTheEnd(t *testing.T) {
 			t.Error("nothing was told to what waited at home")
 		}
 	}
-	c.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(killed.Session)), &protocol.SessionKill{Session: killed.Session, Node: info.ID, Reason: "in the way"}, nil)
+	c.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(killed.Session)),
+		&protocol.SessionKill{Session: killed.Session, Node: info.ID, Reason: "in the way"}, nil)
 	end(killed, protocol.EndKilled, "in the way")
 	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/doomed"}, nil)
 	end(dropped, protocol.EndNodeDropped, "node dropped")
@@ -180,7 +182,8 @@ func TestReasonOfTheEnd(t *testing.T) {
 		})
 	}
 	// A client that was away is told when it comes back.
-	if _, err := connect(t, s).attach(info.ID, 3, dropped.Session, 2); !errors.Is(err, protocol.StatusSessionExpired) || !strings.Contains(err.Error(), "node was dropped") {
+	if _, err := connect(t, s).attach(info.ID, 3, dropped.Session,
+		2); !errors.Is(err, protocol.StatusSessionExpired) || !strings.Contains(err.Error(), "node was dropped") {
 		t.Errorf("attach to a session of a dropped node: %v", err)
 	}
 	c.fails(protocol.StatusSessionExpired, protocol.KindAcquire, c.bucket(info.ID, "a"), &protocol.Acquire{
@@ -345,7 +348,8 @@ func TestRelaxedAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	var info protocol.SessionInfo
-	c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionDescribe{Session: r.Session, Node: node}, &info)
+	c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)),
+		&protocol.SessionDescribe{Session: r.Session, Node: node}, &info)
 	if info.State != protocol.SessionAttached || info.Epoch != 4 {
 		t.Fatalf("the log has the session as %+v", info)
 	}
@@ -385,7 +389,8 @@ func TestRelaxedAttach(t *testing.T) {
 	die(s)
 	s = start(t, config)
 	c, c2 = connect(t, s), connect(t, s)
-	other := &protocol.SessionAttach{Session: r.Session, Node: node, Epoch: 7, Key: id16(1), Timeout: c.timeout(), Description: "raw", Nonce: 99}
+	other := &protocol.SessionAttach{Session: r.Session, Node: node, Epoch: 7, Key: id16(1), Timeout: c.timeout(),
+		Description: "raw", Nonce: 99}
 	home := uint64(protocol.SessionBucket(r.Session))
 	c.must(protocol.KindSessionAttach, home, other, new(protocol.SessionReply))
 	if n := s.metrics.RelaxedAttaches.Get(); n != 0 {
@@ -472,7 +477,9 @@ func TestRights(t *testing.T) {
 	var rules rules
 	s := start(t, func(c *Config) { c.Authenticator = &rules; c.Authorizer = &rules })
 	x := dial(t, s)
-	if err := x.call(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("wrong")}, nil); !errors.Is(err, protocol.StatusUnauthenticated) {
+	if err := x.call(protocol.KindHello, 0,
+		&protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("wrong")},
+		nil); !errors.Is(err, protocol.StatusUnauthenticated) {
 		t.Fatalf("wrong credentials: %v", err)
 	}
 	if g := x.closed(); g == nil || g.Status != protocol.StatusUnauthenticated {
@@ -490,13 +497,15 @@ func TestRights(t *testing.T) {
 	none.fails(protocol.StatusForbidden, protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/missing"})
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: node, Name: []byte("a")})
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")}) // it learns nothing
-	root.fails(protocol.StatusNotFound, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")})  // the meta shard has been asked
+	// the meta shard has been asked
+	root.fails(protocol.StatusNotFound, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")})
 	var gone protocol.NodeInfo
 	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
 	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
 	eventually(t, "the map to have the node", func() bool { return s.requests.Routes().State.LastNode() >= gone.ID })
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
-	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0, &protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1, Nonce: 5})
+	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0,
+		&protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1, Nonce: 5})
 	r := reader.session(node, 1)
 	if _, err := reader.lock(node, r.Session, "a", 0); !errors.Is(err, protocol.StatusForbidden) {
 		t.Fatalf("acquire with the right to read: %v", err)
@@ -505,12 +514,16 @@ func TestRights(t *testing.T) {
 	if _, err := user.lock(node, u.Session, "a", 0); err != nil {
 		t.Fatal(err)
 	}
-	user.fails(protocol.StatusForbidden, protocol.KindDelete, user.bucket(node, "a"), &protocol.Delete{Head: user.head(u.Session), Name: []byte("a"), Force: true})
-	user.fails(protocol.StatusForbidden, protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"})
-	user.fails(protocol.StatusForbidden, protocol.KindForceRelease, user.bucket(node, "a"), &protocol.ForceRelease{Node: node, Name: []byte("a"), First: 1, Last: 1, Reason: "test"})
+	user.fails(protocol.StatusForbidden, protocol.KindDelete, user.bucket(node, "a"),
+		&protocol.Delete{Head: user.head(u.Session), Name: []byte("a"), Force: true})
+	user.fails(protocol.StatusForbidden, protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)),
+		&protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"})
+	user.fails(protocol.StatusForbidden, protocol.KindForceRelease, user.bucket(node, "a"),
+		&protocol.ForceRelease{Node: node, Name: []byte("a"), First: 1, Last: 1, Reason: "test"})
 	user.fails(protocol.StatusForbidden, protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"})
 	user.fails(protocol.StatusBadSession, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}) // somebody else's
-	root.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"}, nil)
+	root.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)),
+		&protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"}, nil)
 	var ended protocol.SessionEnded
 	reader.event(protocol.KindSessionEnded, &ended)
 	if ended.Reason != protocol.EndKilled {

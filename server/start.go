@@ -242,7 +242,8 @@ func (s *Server) openLog(ctx context.Context) error {
 	if err := s.membership.Open(s.host, s.governor, applied); err != nil {
 		return err
 	}
-	return s.until(ctx, "the meta shard to have a leader; start a majority of its voters, with the folders and addresses that they had", func() (bool, error) {
+	const what = "the meta shard to have a leader; start a majority of its voters, with the folders and addresses that they had"
+	return s.until(ctx, what, func() (bool, error) {
 		sync, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		return s.meta.Sync(sync) == nil, nil
@@ -250,7 +251,8 @@ func (s *Server) openLog(ctx context.Context) error {
 }
 
 func (s *Server) errMetaLost() error {
-	return fmt.Errorf("the meta shard's log is missing from data folder %q: put the whole folder back, or start on a new one", s.cfg.DataDir)
+	return fmt.Errorf("the meta shard's log is missing from data folder %q: put the whole folder back, or start on a new one",
+		s.cfg.DataDir)
 }
 
 // openShards starts the replicas that the map gives to this instance, and follows the map from then
@@ -281,21 +283,24 @@ func (s *Server) checkCluster(state *meta.State) error {
 		return nil
 	}
 	if c := state.ClusterName(); s.cfg.Cluster != "" && s.cfg.Cluster != c {
-		return fmt.Errorf("this folder's cluster is called %q, not %q; leave the name out, or start on the other cluster's folder", c, s.cfg.Cluster)
+		return fmt.Errorf("this folder's cluster is called %q, not %q; leave the name out, or start on the other cluster's folder",
+			c, s.cfg.Cluster)
 	}
 	i, ok := state.Instance(s.instance)
 	if !ok {
 		return nil
 	}
 	if s.cfg.Name != "" && s.cfg.Name != i.Name {
-		return fmt.Errorf("this folder's instance is called %q, not %q; a name is for good: leave it out, or start on another folder", i.Name, s.cfg.Name)
+		return fmt.Errorf("this folder's instance is called %q, not %q; a name is for good: leave it out, or start on another folder",
+			i.Name, s.cfg.Name)
 	}
 	t, ok := state.Tier(i.Tier)
 	if !ok {
 		return nil
 	}
 	if s.cfg.Tier != t.Name && s.cfg.Tier != DefaultTier {
-		return fmt.Errorf("this folder's instance is of tier %q, not %q; a tier is for good: leave it out, or start on another folder", t.Name, s.cfg.Tier)
+		return fmt.Errorf("this folder's instance is of tier %q, not %q; a tier is for good: leave it out, or start on another folder",
+			t.Name, s.cfg.Tier)
 	}
 	return nil
 }

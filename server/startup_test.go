@@ -40,7 +40,8 @@ func onTCP(t *testing.T, peers ...string) Config {
 		list[i] = address
 	}
 	return Config{
-		DataDir: t.TempDir(), Listen: list[0], Raft: list[1], Admin: list[2], Peers: peers, JoinToken: "0123456789abcdef", ReplicationFactor: 2, Shards: 1, Buckets: 16,
+		DataDir: t.TempDir(), Listen: list[0], Raft: list[1], Admin: list[2], Peers: peers,
+		JoinToken: "0123456789abcdef", ReplicationFactor: 2, Shards: 1, Buckets: 16,
 		RTT: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -66,7 +67,8 @@ func TestWaitingForPeers(t *testing.T) {
 	start(a)
 	eventually(t, "readiness that names the missing peer", func() bool {
 		status, body := page(t, a.Admin, "/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(body, "no answer yet that counts from [") && strings.Contains(body, b.Raft)
+		return status == http.StatusServiceUnavailable &&
+			strings.Contains(body, "no answer yet that counts from [") && strings.Contains(body, b.Raft)
 	})
 	if status, body := page(t, a.Admin, "/healthz"); status != http.StatusOK {
 		t.Errorf("health is %d %s", status, body)

@@ -197,7 +197,8 @@ func TestReadySaysWhy(t *testing.T) {
 		var text strings.Builder
 		s.metrics.WritePrometheus(&text)
 		for _, want := range []string{
-			`signalbox_instance_state{state="Online"} 1`, "signalbox_meta_leader ", "signalbox_governor_steps_total ", `signalbox_peer_connections{way="out"} `,
+			`signalbox_instance_state{state="Online"} 1`, "signalbox_meta_leader ", "signalbox_governor_steps_total ",
+			`signalbox_peer_connections{way="out"} `,
 			"signalbox_moves 0", `signalbox_failure_detector_actions_total{action="mark",outcome="accepted"} 0`,
 		} {
 			if !strings.Contains(text.String(), want) {
@@ -231,7 +232,8 @@ func TestAuditOfAnInstance(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.log")
 	cfg := Config{
-		DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Name: "one", Shards: 1, Buckets: 16, RTT: 5 * time.Millisecond,
+		DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Name: "one",
+		Shards: 1, Buckets: 16, RTT: 5 * time.Millisecond,
 		Logger: clusterLog(), Audit: path,
 	}
 	ctx := context.Background()
@@ -258,8 +260,10 @@ func TestAuditOfAnInstance(t *testing.T) {
 		ids[l["id"]] = true
 	}
 	want := []string{
-		"init_audit", "local_startup", "join_instance", "create_local_db", "change_target_state Online(1)", "change_current_state Online(1)", "local_shutdown",
-		"init_audit", "local_startup", "connect_local_db", "recover_local_db", "change_target_state Online(2)", "change_current_state Online(2)", "local_shutdown",
+		"init_audit", "local_startup", "join_instance", "create_local_db", "change_target_state Online(1)",
+		"change_current_state Online(1)", "local_shutdown",
+		"init_audit", "local_startup", "connect_local_db", "recover_local_db", "change_target_state Online(2)",
+		"change_current_state Online(2)", "local_shutdown",
 	}
 	if got := strings.Join(titles, "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("the log is\n%s\nwant\n%s", got, strings.Join(want, "\n"))

@@ -99,7 +99,8 @@ func TestStopDoesNotWaitForClosing(t *testing.T) {
 func TestRefusesToStart(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Config{
-		DataDir: dir, Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Shards: 2, Buckets: 16, RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		DataDir: dir, Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Shards: 2, Buckets: 16,
+		RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	ctx := context.Background()
 	s, err := Start(ctx, cfg)
@@ -121,11 +122,13 @@ func TestRefusesToStart(t *testing.T) {
 		}
 	}
 	for folder, want := range map[string]string{
-		filepath.Join(links, "nowhere"): "no such file", circle: "too many", os.Args[0]: "not a directory", filepath.Join(os.Args[0], "x"): "not a directory",
+		filepath.Join(links, "nowhere"): "no such file", circle: "too many", os.Args[0]: "not a directory",
+		filepath.Join(os.Args[0], "x"): "not a directory",
 	} {
 		bad := cfg
 		bad.DataDir, bad.Raft = folder, freePort(t)
-		if _, err := Start(ctx, bad); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "choose a folder") {
+		if _, err := Start(ctx, bad); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "choose a folder") {
 			t.Errorf("data folder %s: %v, want %q and what to do", folder, err, want)
 		}
 	}
@@ -301,8 +304,10 @@ func TestManySlowStreams(t *testing.T) {
 		w.find("the last data", func(h protocol.Header) bool {
 			var snap protocol.Snapshot
 			var delta protocol.Delta
-			return h.Kind == protocol.KindSnapshot && snap.DecodeBody(h.Body) == nil && len(snap.Semaphores) == 1 && bytes.Equal(snap.Semaphores[0].Data, last) ||
-				h.Kind == protocol.KindDelta && delta.DecodeBody(h.Body) == nil && len(delta.Changes) == 1 && bytes.Equal(delta.Changes[0].Data, last)
+			return h.Kind == protocol.KindSnapshot && snap.DecodeBody(h.Body) == nil && len(snap.Semaphores) == 1 &&
+				bytes.Equal(snap.Semaphores[0].Data, last) ||
+				h.Kind == protocol.KindDelta && delta.DecodeBody(h.Body) == nil && len(delta.Changes) == 1 &&
+					bytes.Equal(delta.Changes[0].Data, last)
 		})
 	}
 	eventually(t, "nothing to wait any more", func() bool { return s.transport.UnreadBytes() == 0 })

@@ -18,7 +18,9 @@ func TestStuckQueueIsShown(t *testing.T) {
 	bucket := c.bucket(node, "listeners")
 	c.must(protocol.KindCreate, bucket, &protocol.Create{Head: c.head(a.Session), Name: []byte("listeners"), Limit: 3}, nil)
 	c.must(protocol.KindAcquire, bucket, &protocol.Acquire{Head: c.head(a.Session), Name: []byte("listeners"), Count: 1}, nil)
-	c.must(protocol.KindAcquire, bucket, &protocol.Acquire{Head: c.head(b.Session), Name: []byte("listeners"), Count: 3, Timeout: protocol.Forever}, nil)
+	c.must(protocol.KindAcquire, bucket,
+		&protocol.Acquire{Head: c.head(b.Session), Name: []byte("listeners"), Count: 3, Timeout: protocol.Forever},
+		nil)
 	resize := func(limit uint64) {
 		c.must(protocol.KindResize, bucket, &protocol.Resize{Head: c.head(a.Session), Name: []byte("listeners"), Limit: limit}, nil)
 	}

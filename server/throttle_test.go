@@ -123,7 +123,8 @@ func TestBurstInParts(t *testing.T) {
 	const burst = 5000
 	var b []byte
 	for i := range burst {
-		b = protocol.AppendFrame(b, protocol.KindRelease, uint64(1000+i), 0, &protocol.Release{Head: protocol.Head{Session: 1 << 40, Seq: 1, Low: 1}, Name: []byte("x")})
+		b = protocol.AppendFrame(b, protocol.KindRelease, uint64(1000+i), 0,
+			&protocol.Release{Head: protocol.Head{Session: 1 << 40, Seq: 1, Low: 1}, Name: []byte("x")})
 	}
 	greedy.write(b)
 	pause := 0

@@ -36,11 +36,13 @@ func TestWaitMetrics(t *testing.T) {
 	})
 	c := connect(t, s)
 	node := c.node()
-	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{Fields: protocol.FieldSlowWait, SlowWait: 5_000}}, &protocol.NodeInfo{})
+	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default",
+		Config: protocol.NodeConfig{Fields: protocol.FieldSlowWait, SlowWait: 5_000}}, &protocol.NodeInfo{})
 	a, b := c.session(node, 1), c.session(node, 2)
 	acquire := func(session uint64) {
 		c.must(protocol.KindAcquire, c.bucket(node, "lock"),
-			&protocol.Acquire{Head: c.head(session), Name: []byte("lock"), Count: protocol.Forever, Timeout: protocol.Forever, Ephemeral: true}, nil)
+			&protocol.Acquire{Head: c.head(session), Name: []byte("lock"), Count: protocol.Forever,
+				Timeout: protocol.Forever, Ephemeral: true}, nil)
 	}
 	acquire(a.Session)
 	acquire(b.Session)
@@ -55,14 +57,19 @@ func TestWaitMetrics(t *testing.T) {
 		}
 	}
 	const lock = `{node="/default",semaphore="lock"} `
-	has(`signalbox_semaphore_owners`+lock+`1`, `signalbox_semaphore_waiters`+lock+`1`, `signalbox_node_slow_wait_seconds{node="/default"} 5`,
-		`signalbox_shard_contended_semaphores{shard="2"} 1`, `signalbox_sessions 2`, `signalbox_wait_seconds_bucket{node="/default",le="0"} 1`)
+	has(`signalbox_semaphore_owners`+lock+`1`, `signalbox_semaphore_waiters`+lock+`1`,
+		`signalbox_node_slow_wait_seconds{node="/default"} 5`,
+		`signalbox_shard_contended_semaphores{shard="2"} 1`, `signalbox_sessions 2`,
+		`signalbox_wait_seconds_bucket{node="/default",le="0"} 1`)
 	c.must(protocol.KindRelease, c.bucket(node, "lock"), &protocol.Release{Head: c.head(a.Session), Name: []byte("lock")}, nil)
-	has(`signalbox_wait_seconds_count{node="/default"} 2`, `signalbox_wait_seconds_bucket{node="/default",le="5"} 1`, `signalbox_wait_seconds_bucket{node="/default",le="10"} 2`,
+	has(`signalbox_wait_seconds_count{node="/default"} 2`, `signalbox_wait_seconds_bucket{node="/default",le="5"} 1`,
+		`signalbox_wait_seconds_bucket{node="/default",le="10"} 2`,
 		`signalbox_hold_seconds_count{node="/default"} 1`, `signalbox_waits_ended_total{node="/default",outcome="granted"} 1`,
-		`signalbox_semaphore_waiters`+lock+`0`, `signalbox_semaphore_oldest_wait_seconds`+lock+`0`, `signalbox_leases_lost_total{cause="expired"} 0`)
+		`signalbox_semaphore_waiters`+lock+`0`, `signalbox_semaphore_oldest_wait_seconds`+lock+`0`,
+		`signalbox_leases_lost_total{cause="expired"} 0`)
 	eventually(t, "the line of the slow wait", func() bool {
-		return log.has(`"level":"WARN","msg":"slow wait"`, `"node":"/default","semaphore":"lock","shard":2`, fmt.Sprintf(`"session":%d`, b.Session),
+		return log.has(`"level":"WARN","msg":"slow wait"`, `"node":"/default","semaphore":"lock","shard":2`,
+			fmt.Sprintf(`"session":%d`, b.Session),
 			`"waited_ms":7`, `"outcome":"granted"`, fmt.Sprintf(`"held":{"owner1":{"session":%d,`, a.Session), `"token":1,"held_ms":7`)
 	})
 }

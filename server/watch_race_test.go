@@ -57,7 +57,8 @@ func (c *raw) oneShotBeside(node, session, b, id, version uint64) (old bool) {
 	c.t.Helper()
 	var d protocol.DescribeReply
 	c.must(protocol.KindDescribe, b, &protocol.Describe{
-		Session: session, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData, WatchID: id, Consistency: protocol.Consistency(1 + id%2),
+		Session: session, Node: node, Name: []byte("cfg"), Flags: protocol.WatchData, WatchID: id,
+		Consistency: protocol.Consistency(1 + id%2),
 	}, &d)
 	if d.Version == version {
 		return false // its watch fires with the next write

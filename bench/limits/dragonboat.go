@@ -105,7 +105,8 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 
 // startGroup starts an engine with the settings of signalbox, and a group of one replica.
 func startGroup(c config.NodeHostConfig, m statemachine.IConcurrentStateMachine) (*dragonboat.NodeHost, error) {
-	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config", "settings", "utils", "tan", "pebblekv", "server"} {
+	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config",
+		"settings", "utils", "tan", "pebblekv", "server"} {
 		logger.GetLogger(name).SetLevel(logger.ERROR)
 	}
 	c.RTTMillisecond = 100

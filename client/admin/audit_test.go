@@ -51,7 +51,8 @@ func TestAuditLogOfACluster(t *testing.T) {
 	}
 	joined := map[string]int{}
 	for i, e := range log.Events {
-		if i > 0 && e.Time.After(log.Events[i-1].Time) || e.Time.IsZero() || e.ID == "" || e.Instance == "" || e.Severity == "" || e.Initiator == "" {
+		if i > 0 && e.Time.After(log.Events[i-1].Time) || e.Time.IsZero() || e.ID == "" || e.Instance == "" ||
+			e.Severity == "" || e.Initiator == "" {
 			t.Errorf("event %d is %+v", i, e)
 		}
 		if e.Title == "join_instance" {

@@ -174,7 +174,8 @@ func mergeSemaphores(answers []protocol.Top) (list []TopSemaphore) {
 			}
 			seen[k] = true
 			s := TopSemaphore{
-				Path: w.Path, Name: k.name, GrantsPerSecond: w.GrantsPerSecond, Limit: w.Limit, Used: w.Used, Owners: w.Owners, Waiters: w.Waiters,
+				Path: w.Path, Name: k.name, GrantsPerSecond: w.GrantsPerSecond, Limit: w.Limit, Used: w.Used,
+				Owners: w.Owners, Waiters: w.Waiters,
 				Ephemeral: w.Ephemeral, Stuck: w.Stuck,
 			}
 			if w.WaitingSinceMS > 0 {

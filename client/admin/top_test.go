@@ -108,7 +108,8 @@ func TestTopOfACluster(t *testing.T) {
 		t.Errorf("%d instances lead %v", len(top.Instances), leads)
 	}
 	for name, n := range map[string]int{"held/00": 5, "held/01": 2} {
-		if s := find(top, name); s == nil || s.Waiters != n || s.Owners != 1 || s.OldestWait <= 0 || s.OldestWait > time.Hour || s.Limit != client.Max || s.Path != "/default" {
+		if s := find(top, name); s == nil || s.Waiters != n || s.Owners != 1 || s.OldestWait <= 0 ||
+			s.OldestWait > time.Hour || s.Limit != client.Max || s.Path != "/default" {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -116,7 +117,8 @@ func TestTopOfACluster(t *testing.T) {
 		t.Errorf("busy: %+v", s)
 	}
 	first := top.Sessions[0]
-	if first.ID != holder.ID() || first.Held != held || first.Waiting != 0 || first.Description != "holder" || first.Client == "" || first.Detached {
+	if first.ID != holder.ID() || first.Held != held || first.Waiting != 0 || first.Description != "holder" ||
+		first.Client == "" || first.Detached {
 		t.Errorf("first session: %+v", first)
 	}
 	if second := top.Sessions[1]; second.Held != 0 || second.Waiting != 2 {
@@ -155,7 +157,8 @@ func (r *rights) Allowed(_ string, right auth.Right, path string) bool {
 	if below == nil {
 		return true
 	}
-	return right == auth.RightRead && *below != "" && (path == "" || path == *below || strings.HasPrefix(path, strings.TrimSuffix(*below, "/")+"/"))
+	return right == auth.RightRead && *below != "" &&
+		(path == "" || path == *below || strings.HasPrefix(path, strings.TrimSuffix(*below, "/")+"/"))
 }
 
 // TestTopNeedsTheRightRead: of each node, and on / for what instances do.

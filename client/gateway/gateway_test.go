@@ -89,7 +89,8 @@ func TestAttach(t *testing.T) {
 	if err := s.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gateway.Attach(ctx, one, gateway.Takeover{Session: s.ID(), Key: key, Epoch: 1000, FirstNumber: 1 << 50}); !errors.Is(err, client.ErrSessionExpired) {
+	if _, err := gateway.Attach(ctx, one, gateway.Takeover{Session: s.ID(), Key: key, Epoch: 1000,
+		FirstNumber: 1 << 50}); !errors.Is(err, client.ErrSessionExpired) {
 		t.Fatal(err)
 	}
 }
@@ -170,7 +171,8 @@ func TestDescribe(t *testing.T) {
 	if err != nil || fired != nil || sem.Limit != 3 {
 		t.Fatal(sem, fired, err)
 	}
-	if _, _, err := gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", MaxBytes: 999}); !errors.Is(err, client.PreconditionFailed) {
+	if _, _, err := gateway.Describe(ctx, s,
+		gateway.DescribeRequest{Name: "sem", MaxBytes: 999}); !errors.Is(err, client.PreconditionFailed) {
 		t.Fatal(err)
 	}
 	if _, fired, err = gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", Watch: client.OnData}); err != nil {
@@ -182,7 +184,8 @@ func TestDescribe(t *testing.T) {
 	if got := <-fired; got != (client.WatchResult{DataChanged: true}) {
 		t.Fatal(got)
 	}
-	if _, _, err := gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "none", Watch: client.OnData}); !errors.Is(err, client.NotFound) {
+	if _, _, err := gateway.Describe(ctx, s,
+		gateway.DescribeRequest{Name: "none", Watch: client.OnData}); !errors.Is(err, client.NotFound) {
 		t.Fatal(err)
 	}
 }

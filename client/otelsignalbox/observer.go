@@ -85,7 +85,8 @@ func New(opts ...Option) (client.Observer, error) {
 	x.acquireDuration, errs[1] = meter.Float64Histogram(MetricAcquireDuration,
 		metric.WithUnit("s"), seconds, metric.WithDescription("Time from the call of an acquire to its return."))
 	x.retries, errs[2] = meter.Int64Counter(MetricRetries,
-		metric.WithUnit("{request}"), metric.WithDescription("Requests of acquires that were sent again, after lost connections and moves."))
+		metric.WithUnit("{request}"),
+		metric.WithDescription("Requests of acquires that were sent again, after lost connections and moves."))
 	x.holds, errs[3] = meter.Int64UpDownCounter(MetricHolds,
 		metric.WithUnit("{lease}"), metric.WithDescription("Leases held."))
 	x.holdDuration, errs[4] = meter.Float64Histogram(MetricHoldDuration,
@@ -131,7 +132,8 @@ func (o *observer) AcquireStarted(ctx context.Context, s client.AcquireStart) cl
 func (a *acquire) AcquireEnded(e client.AcquireEnd) {
 	outcome := acquireOutcome(e.Err)
 	a.span.SetAttributes(
-		attribute.String("signalbox.outcome", outcome), attribute.Bool("signalbox.queued", e.Queued), attribute.Int("signalbox.attempts", e.Attempts),
+		attribute.String("signalbox.outcome", outcome), attribute.Bool("signalbox.queued", e.Queued),
+		attribute.Int("signalbox.attempts", e.Attempts),
 		attribute.Int64("signalbox.shard", number(e.Shard)),
 	)
 	if e.Token != 0 {

@@ -31,7 +31,8 @@ type kit struct {
 func newKit(t *testing.T) *kit {
 	srv := servertest.New(servertest.RealTime())
 	t.Cleanup(srv.Close)
-	k := &kit{t: t, ctx: t.Context(), spans: tracetest.NewInMemoryExporter(), ended: make(chan struct{}, 1), reader: sdkmetric.NewManualReader()}
+	k := &kit{t: t, ctx: t.Context(), spans: tracetest.NewInMemoryExporter(), ended: make(chan struct{}, 1),
+		reader: sdkmetric.NewManualReader()}
 	k.traces = trace.NewTracerProvider(trace.WithSyncer(k.spans), trace.WithSpanProcessor(endings{k.ended}))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(k.reader))
 	observer, err := New(WithTracerProvider(k.traces), WithMeterProvider(meters))
@@ -102,15 +103,18 @@ func TestSpans(t *testing.T) {
 	}
 	acquire, hold := &list[0], &list[1]
 	for _, x := range []*tracetest.SpanStub{acquire, hold} {
-		if x.Parent.SpanID() != request.SpanContext().SpanID() || value(x, "signalbox.semaphore") != "jobs" || value(x, "signalbox.node") != "/default" ||
+		if x.Parent.SpanID() != request.SpanContext().SpanID() || value(x, "signalbox.semaphore") != "jobs" ||
+			value(x, "signalbox.node") != "/default" ||
 			value(x, "signalbox.token") == "" || x.Status.Code != codes.Unset {
 			t.Errorf("%s: parent %v, %v, %v", x.Name, x.Parent.SpanID(), x.Attributes, x.Status)
 		}
 	}
-	if value(acquire, "signalbox.outcome") != OutcomeAcquired || value(acquire, "signalbox.attempts") != "1" || value(acquire, "signalbox.queued") != "false" {
+	if value(acquire, "signalbox.outcome") != OutcomeAcquired || value(acquire, "signalbox.attempts") != "1" ||
+		value(acquire, "signalbox.queued") != "false" {
 		t.Errorf("acquire: %v", acquire.Attributes)
 	}
-	if len(hold.Links) != 1 || hold.Links[0].SpanContext.SpanID() != acquire.SpanContext.SpanID() || value(hold, "signalbox.outcome") != OutcomeReleased {
+	if len(hold.Links) != 1 || hold.Links[0].SpanContext.SpanID() != acquire.SpanContext.SpanID() ||
+		value(hold, "signalbox.outcome") != OutcomeReleased {
 		t.Errorf("hold: links %v, %v", hold.Links, hold.Attributes)
 	}
 	if hold.StartTime.Before(acquire.EndTime) {
@@ -146,7 +150,8 @@ func TestOutcomes(t *testing.T) {
 	for _, x := range k.take() {
 		got = append(got, value(&x, "signalbox.outcome")+" "+x.Status.Code.String())
 	}
-	if want := []string{"acquired Unset", "not_acquired Unset", "not_acquired Unset", "cancelled Unset", "error Error"}; !slices.Equal(got, want) {
+	if want := []string{"acquired Unset", "not_acquired Unset", "not_acquired Unset", "cancelled Unset",
+		"error Error"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 

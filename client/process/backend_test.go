@@ -34,7 +34,8 @@ func newBackend(t *testing.T, lossy int) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &backend{p: p, r: relay.New(relay.Limits{}), rnd: rand.New(rand.NewPCG(1, 2)), lossy: lossy, handlers: map[uint64]rpc.ProcessHandler{}}
+	b := &backend{p: p, r: relay.New(relay.Limits{}), rnd: rand.New(rand.NewPCG(1, 2)), lossy: lossy,
+		handlers: map[uint64]rpc.ProcessHandler{}}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // log time goes on
 		defer close(stopped)
@@ -79,11 +80,14 @@ func (b *backend) applyLocked(f func(*server.Out) error) error {
 func (b *backend) deliver(out *server.Out) {
 	for _, e := range out.Events {
 		m := &protocol.ProcessRound{
-			Session: e.Session, Kind: protocol.ProcessRoundKind(e.Kind), Removal: protocol.ProcessRemoval(e.Removal), Epoch: e.Epoch, Topology: e.Topology,
-			Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, CompletedEpoch: e.CompletedEpoch, Result: e.Result, Text: e.Text,
+			Session: e.Session, Kind: protocol.ProcessRoundKind(e.Kind), Removal: protocol.ProcessRemoval(e.Removal),
+			Epoch: e.Epoch, Topology: e.Topology,
+			Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, CompletedEpoch: e.CompletedEpoch,
+			Result: e.Result, Text: e.Text,
 		}
 		for _, o := range e.Members {
-			m.Members = append(m.Members, protocol.ProcessMember{Session: o.Session, Order: o.Order, Key: o.Key, Data: o.Data, Weight: o.Weight})
+			m.Members = append(m.Members, protocol.ProcessMember{Session: o.Session, Order: o.Order, Key: o.Key,
+				Data: o.Data, Weight: o.Weight})
 		}
 		if handler := b.handlers[e.Session]; handler != nil {
 			handler(m, nil)
@@ -95,7 +99,8 @@ func (b *backend) deliverMessages(out *relay.Out) {
 	for _, d := range out.Deliveries {
 		if handler := b.handlers[d.To]; handler != nil {
 			handler(nil, &protocol.ProcessMessage{
-				Session: d.To, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch, Number: d.Number, Low: d.Low, Payload: bytes.Clone(d.Payload),
+				Session: d.To, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch,
+				Number: d.Number, Low: d.Low, Payload: bytes.Clone(d.Payload),
 			})
 		}
 	}
@@ -192,9 +197,11 @@ func (w *fakeTransport) Send(ctx context.Context, _ protocol.Kind, m, _ protocol
 		b.deliver(&out)
 		b.r.SessionAttached(w.session, &messages)
 	case *protocol.ProcessRequest:
-		err = b.r.Request(relay.Request{From: w.session, Epoch: m.Epoch, Number: m.Number, Low: m.Low, To: m.To, Payload: m.Payload}, &messages)
+		err = b.r.Request(relay.Request{From: w.session, Epoch: m.Epoch, Number: m.Number, Low: m.Low, To: m.To,
+			Payload: m.Payload}, &messages)
 	case *protocol.ProcessReply:
-		err = b.r.Reply(relay.Reply{From: w.session, To: m.To, Epoch: m.Epoch, Number: m.Number, Refused: m.Refused, Payload: m.Payload}, &messages)
+		err = b.r.Reply(relay.Reply{From: w.session, To: m.To, Epoch: m.Epoch, Number: m.Number, Refused: m.Refused,
+			Payload: m.Payload}, &messages)
 	}
 	b.deliverMessages(&messages)
 	if b.lossy > 0 && b.rnd.IntN(b.lossy) == 0 {

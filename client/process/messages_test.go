@@ -124,7 +124,8 @@ func TestTypedMessages(t *testing.T) {
 			if r.Size() < len(members) {
 				return r.Complete(nil)
 			}
-			if err := messages.Broadcast(r, question{Text: strings.Repeat("x", protocol.MaxProcessPayload)}, nil, Replies[answer]{}); !errors.Is(err, ErrTooLarge) {
+			if err := messages.Broadcast(r, question{Text: strings.Repeat("x", protocol.MaxProcessPayload)}, nil,
+				Replies[answer]{}); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("a large question gives %v", err)
 			}
 			bad := NewMessages[question, answer](brokenCodec[question]{JSON[question](), panics, nothing}, JSON[answer]())
@@ -133,7 +134,8 @@ func TestTypedMessages(t *testing.T) {
 			}
 			return messages.Broadcast(r, question{"ab", 2}, nil, Replies[answer]{Answered: func(list []Reply[answer]) {
 				outcomes <- outcome{r, list}
-				err := messages.Request(r, r.Members()[2].Session, question{}, func(_ answer, err error) { single <- err; _ = r.Complete(nil) }, nil)
+				err := messages.Request(r, r.Members()[2].Session, question{},
+					func(_ answer, err error) { single <- err; _ = r.Complete(nil) }, nil)
 				if err != nil {
 					t.Error(err)
 				}
@@ -270,7 +272,8 @@ func TestLateMessages(t *testing.T) {
 		}
 	}
 	s := p.Stats()
-	if s.Asked != 4 || s.GivenUp != 4 || s.Answered != 0 || s.Pending != 0 || s.Prepared != 2 || s.Cancelled != 1 || s.Completed != 1 || s.Panics != 0 || s.Epoch <= first.Epoch() {
+	if s.Asked != 4 || s.GivenUp != 4 || s.Answered != 0 || s.Pending != 0 || s.Prepared != 2 || s.Cancelled != 1 ||
+		s.Completed != 1 || s.Panics != 0 || s.Epoch <= first.Epoch() {
 		t.Errorf("%+v", s)
 	}
 	if n := len(events); n != 0 {

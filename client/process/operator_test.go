@@ -54,9 +54,11 @@ func (c *counter) Watch(context.Context) iter.Seq2[watchStep, error] {
 
 func statusPage(revision, session uint64, cursor string) *protocol.ProcessStatus {
 	return &protocol.ProcessStatus{
-		Revision: revision, Name: []byte("queue"), Clock: 1000, Phase: protocol.PhaseWaiting, Epoch: 7, Coordinator: 1, Start: 1250, Started: 1_700_000_000_000, NumMembers: 2,
+		Revision: revision, Name: []byte("queue"), Clock: 1000, Phase: protocol.PhaseWaiting, Epoch: 7,
+		Coordinator: 1, Start: 1250, Started: 1_700_000_000_000, NumMembers: 2,
 		Options: protocol.ProcessOptions{Election: protocol.ElectPreferred, Debounce: 100, Return: 30_000},
-		Members: []protocol.ProcessMemberInfo{{Member: protocol.ProcessMember{Session: session, Order: session}, Status: protocol.MemberAbsent, Until: 1000 + 500*session}},
+		Members: []protocol.ProcessMemberInfo{{Member: protocol.ProcessMember{Session: session, Order: session},
+			Status: protocol.MemberAbsent, Until: 1000 + 500*session}},
 		History: []protocol.ProcessHistoryRound{{Epoch: 6, Size: 2, Duration: 40, Outcome: protocol.RoundFailed, Text: "no disk"}},
 		Cursor:  []byte(cursor),
 	}
@@ -70,11 +72,14 @@ func TestDescribe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.asked) != 4 || string(c.asked[3].(*protocol.ProcessDescribe).Cursor) != "x" || len(c.asked[2].(*protocol.ProcessDescribe).Cursor) != 0 {
+	if len(c.asked) != 4 || string(c.asked[3].(*protocol.ProcessDescribe).Cursor) != "x" ||
+		len(c.asked[2].(*protocol.ProcessDescribe).Cursor) != 0 {
 		t.Errorf("asked %d times", len(c.asked))
 	}
-	if s.Name != "queue" || s.Phase != Waiting || s.StartsIn != 250*time.Millisecond || !s.Started.Equal(time.UnixMilli(1_700_000_000_000)) || len(s.Members) != 2 ||
-		s.Members[1].Session != 2 || s.Members[1].LeavesIn != time.Second || len(s.History) != 1 || s.History[0].Lasted != 40*time.Millisecond {
+	if s.Name != "queue" || s.Phase != Waiting || s.StartsIn != 250*time.Millisecond ||
+		!s.Started.Equal(time.UnixMilli(1_700_000_000_000)) || len(s.Members) != 2 ||
+		s.Members[1].Session != 2 || s.Members[1].LeavesIn != time.Second || len(s.History) != 1 ||
+		s.History[0].Lasted != 40*time.Millisecond {
 		t.Errorf("%+v", s)
 	}
 	if o := s.Options; o.Election != Preferred || o.Debounce != 100*time.Millisecond || o.Return != 30*time.Second {
@@ -106,11 +111,14 @@ func TestOperate(t *testing.T) {
 	c := new(counter)
 	o := &Operator{c}
 	ctx := t.Context()
-	if err := errors.Join(o.Force(ctx, "new hosts"), o.Evict(ctx, 9, "sick"), o.Alter(ctx, Options{RoundTimeout: 1500 * time.Microsecond, Key: "ignored"})); err != nil {
+	if err := errors.Join(o.Force(ctx, "new hosts"), o.Evict(ctx, 9, "sick"),
+		o.Alter(ctx, Options{RoundTimeout: 1500 * time.Microsecond, Key: "ignored"})); err != nil {
 		t.Fatal(err)
 	}
-	force, evict, alter := c.asked[0].(*protocol.ProcessForceRound), c.asked[1].(*protocol.ProcessEvict), c.asked[2].(*protocol.ProcessAlter)
-	if force.Node != 5 || string(force.Name) != "queue" || force.Text != "new hosts" || evict.Session != 9 || evict.Text != "sick" || string(evict.Name) != "queue" ||
+	force, evict, alter := c.asked[0].(*protocol.ProcessForceRound), c.asked[1].(*protocol.ProcessEvict),
+		c.asked[2].(*protocol.ProcessAlter)
+	if force.Node != 5 || string(force.Name) != "queue" || force.Text != "new hosts" || evict.Session != 9 ||
+		evict.Text != "sick" || string(evict.Name) != "queue" ||
 		alter.Options != (protocol.ProcessOptions{RoundTimeout: 2}) || alter.Node != 5 {
 		t.Errorf("%+v, %+v, %+v", force, evict, alter)
 	}

@@ -94,7 +94,8 @@ func join(
 	err = <-ready
 	if err == nil {
 		m, _ := o.join(name) // checked
-		if err = w.Change(ctx, protocol.KindProcessJoin, &m.Head, m, new(protocol.ProcessJoinReply)); err != nil && errors.Is(err, client.ErrOutcomeUnknown) {
+		if err = w.Change(ctx, protocol.KindProcessJoin, &m.Head, m, new(protocol.ProcessJoinReply)); err != nil &&
+			errors.Is(err, client.ErrOutcomeUnknown) {
 			p.leaveInBackground()
 		}
 	}
@@ -125,7 +126,8 @@ func join(
 func (p *Membership) leaveInBackground() {
 	go func() {
 		m := &protocol.ProcessLeave{Name: []byte(p.name)}
-		_ = p.transport.Change(context.Background(), protocol.KindProcessLeave, &m.Head, m, new(protocol.ProcessLeaveReply)) // ends with the session
+		// ends with the session
+		_ = p.transport.Change(context.Background(), protocol.KindProcessLeave, &m.Head, m, new(protocol.ProcessLeaveReply))
 	}()
 }
 

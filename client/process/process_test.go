@@ -453,7 +453,8 @@ func TestMisuse(t *testing.T) {
 	h.note("late message", h.round.Broadcast(nil, nil, Callback{}))
 	h.note("late complete", h.round.Complete(nil))
 	for what, want := range map[string]error{
-		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge, "stranger": ErrNoReceiver, "nobody": nil,
+		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge,
+		"stranger": ErrNoReceiver, "nobody": nil,
 		"large reply": ErrTooLarge, "late reply": ErrRoundOver, "late message": ErrRoundOver, "late complete": ErrRoundOver,
 	} {
 		if !errors.Is(h.errs[what], want) {
@@ -507,7 +508,8 @@ func (h *leavingHandler) Complete(*Round) {
 // another goroutine.
 func TestLeaveInHandler(t *testing.T) {
 	b := newBackend(t, 0)
-	h := &leavingHandler{agreeingHandler: agreeingHandler{changed: make(chan struct{}, 1)}, self: make(chan *Membership, 1), errs: map[string]error{}, left: make(chan error, 1)}
+	h := &leavingHandler{agreeingHandler: agreeingHandler{changed: make(chan struct{}, 1)},
+		self: make(chan *Membership, 1), errs: map[string]error{}, left: make(chan error, 1)}
 	p, _, err := b.join(t.Context(), 1, h, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,8 @@ func TestServerLosesConfirmations(t *testing.T) {
 						x = &lossyHandler{agreeingHandler: h, srv: srv, phase: phase}
 					}
 					handlers = append(handlers, h)
-					members = append(members, mustJoin(t, newSession(t, srv.Addr()), "queue", x, Options{RetryInterval: 2 * time.Millisecond}))
+					members = append(members, mustJoin(t, newSession(t, srv.Addr()), "queue", x,
+						Options{RetryInterval: 2 * time.Millisecond}))
 					for _, h := range handlers {
 						h.agreed(t, i+1)
 					}
@@ -188,7 +189,8 @@ func TestServerMisuse(t *testing.T) {
 	h.note("late message", h.round.Broadcast(nil, nil, Callback{}))
 	h.note("late complete", h.round.Complete(nil))
 	for what, want := range map[string]error{
-		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge, "stranger": ErrNoReceiver, "nobody": nil,
+		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge,
+		"stranger": ErrNoReceiver, "nobody": nil,
 		"large reply": ErrTooLarge, "late reply": ErrRoundOver, "late message": ErrRoundOver, "late complete": ErrRoundOver,
 	} {
 		if !errors.Is(h.errs[what], want) {
@@ -282,7 +284,8 @@ func TestServerReportsSlowMembers(t *testing.T) {
 // inPhase waits until the server's only process is in a phase.
 func inPhase(t *testing.T, srv *servertest.Server, phase string) {
 	t.Helper()
-	for over := time.Now().Add(time.Minute); !strings.Contains(metrics(t, srv), fmt.Sprintf("phase=%q} 1", phase)); time.Sleep(time.Millisecond) {
+	want := fmt.Sprintf("phase=%q} 1", phase)
+	for over := time.Now().Add(time.Minute); !strings.Contains(metrics(t, srv), want); time.Sleep(time.Millisecond) {
 		if time.Now().After(over) {
 			t.Fatalf("the process is not %s", phase)
 		}

@@ -75,7 +75,9 @@ func TestServerMembersComeAndGo(t *testing.T) {
 	for i := range 5 {
 		h := newAgreeing(3)
 		h.rnd = rand.New(rand.NewPCG(uint64(i), 3))
-		members = append(members, mustJoin(t, newSession(t, srv.Addr()), "queue", h, Options{Synchronous: i%2 == 0, RetryInterval: 2 * time.Millisecond, BackoffMin: 5 * time.Millisecond, BackoffMax: 20 * time.Millisecond}))
+		members = append(members, mustJoin(t, newSession(t, srv.Addr()), "queue", h, Options{Synchronous: i%2 == 0,
+			RetryInterval: 2 * time.Millisecond, BackoffMin: 5 * time.Millisecond,
+			BackoffMax: 20 * time.Millisecond}))
 		handlers = append(handlers, h)
 		if i == 2 {
 			srv.DropConnections()
@@ -160,9 +162,11 @@ func TestOperatorOnServer(t *testing.T) {
 	until("the second member", func(c *Change) bool { return c.Kind == ChangeJoined && c.Session == b.ID() && c.Text == "b" })
 	until("the second round", ended)
 	s := quiet(0, 2)
-	if s.Coordinator != a.ID() || string(s.Members[0].Data) != "host-a" || s.Members[1].Key != "b" || s.Members[1].State != MemberCompleted || s.Tally.Completed != 2 ||
+	if s.Coordinator != a.ID() || string(s.Members[0].Data) != "host-a" || s.Members[1].Key != "b" ||
+		s.Members[1].State != MemberCompleted || s.Tally.Completed != 2 ||
 		s.Options.Debounce != time.Millisecond || s.Options.BackoffMax != 5*time.Second || len(s.Lagging()) != 0 || len(s.History) < 2 ||
-		s.History[len(s.History)-1].Outcome != OutcomeCompleted || s.History[len(s.History)-1].Size != 2 || time.Since(s.Started) > time.Hour {
+		s.History[len(s.History)-1].Outcome != OutcomeCompleted || s.History[len(s.History)-1].Size != 2 ||
+		time.Since(s.Started) > time.Hour {
 		t.Errorf("%+v", s)
 	}
 	var names []string

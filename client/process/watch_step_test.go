@@ -12,7 +12,8 @@ import (
 // dropped, and a first page begins again.
 func TestPages(t *testing.T) {
 	page := func(first, last bool, epoch uint64, members ...uint64) protocol.Message {
-		m := &protocol.ProcessState{First: first, Last: last, Exists: true, Status: protocol.ProcessStatus{Name: []byte("queue"), Epoch: epoch}}
+		m := &protocol.ProcessState{First: first, Last: last, Exists: true,
+			Status: protocol.ProcessStatus{Name: []byte("queue"), Epoch: epoch}}
 		for _, session := range members {
 			m.Status.Members = append(m.Status.Members, protocol.ProcessMemberInfo{Member: protocol.ProcessMember{Session: session}})
 		}
@@ -56,7 +57,8 @@ func TestPages(t *testing.T) {
 	for _, m := range states[0].Status.Members {
 		members = append(members, m.Member.Session)
 	}
-	if len(states) != 1 || states[0].Status.Epoch != 3 || string(states[0].Status.Name) != "queue" || !slices.Equal(members, []uint64{1, 2, 3, 4}) {
+	if len(states) != 1 || states[0].Status.Epoch != 3 || string(states[0].Status.Name) != "queue" ||
+		!slices.Equal(members, []uint64{1, 2, 3, 4}) {
 		t.Errorf("%d states, members %v", len(states), members)
 	}
 }

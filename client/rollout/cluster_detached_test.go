@@ -18,7 +18,9 @@ import (
 // track's instance, or at another one that leads other shards.
 func TestClusterDetachedGivesUpItsID(t *testing.T) {
 	t.Parallel()
-	k := servertest.StartCluster(t, 2, servertest.Shards(1), servertest.Config(func(c *server.Config) { c.ReplicationFactor, c.Buckets = 1, 16 }))
+	k := servertest.StartCluster(t, 2, servertest.Shards(1), servertest.Config(func(c *server.Config) {
+		c.ReplicationFactor, c.Buckets = 1, 16
+	}))
 	x := &site{t: t, ctx: t.Context(), addrs: k.Addrs()}
 	var node meta.Node
 	var at [16]int // the instance that serves a bucket

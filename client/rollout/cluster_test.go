@@ -88,7 +88,8 @@ func (k *clusterSite) nothingButLatency(versions ...uint64) {
 		var had []uint64
 		for i, r := range rows {
 			had = append(had, r.Version)
-			if want := protocol.ReasonAdvance; i == 0 && r.Reason != protocol.ReasonInitial || i > 0 && r.Reason != want || r.Skip || !r.Converged {
+			if want := protocol.ReasonAdvance; i == 0 && r.Reason != protocol.ReasonInitial ||
+				i > 0 && r.Reason != want || r.Skip || !r.Converged {
 				k.t.Errorf("%s had %+v", location, r)
 			}
 			if before != nil && i < len(before) && r.Log-before[i].Log < uint64(clusterDelay.Milliseconds()) {
@@ -173,7 +174,9 @@ func TestClusterBucketMoves(t *testing.T) {
 		t.Helper()
 		k.until("the buckets to have moved", func() bool {
 			s := status()
-			return len(s.Moves) == 0 && slices.ContainsFunc(s.Replicasets, func(r protocol.ClusterReplicaset) bool { return r.Name == sets[from].Name && r.Buckets == 0 })
+			return len(s.Moves) == 0 && slices.ContainsFunc(s.Replicasets, func(r protocol.ClusterReplicaset) bool {
+				return r.Name == sets[from].Name && r.Buckets == 0
+			})
 		})
 	}
 	k.through(func() {})

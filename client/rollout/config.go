@@ -35,11 +35,13 @@ const (
 // Config of a rollout. A zero time or count stands for the default. Times are rounded up to ms, and
 // are at most 2^32 ms, about 49 days; a negative one is BadRequest.
 type Config struct {
-	Source             Source
-	DelayFrom          DelayFrom
-	Locations          []Location    // in order, 1 to 64
-	ExplicitCodes      []string      // reported codes that say the version itself is bad; none: TimestampOutOfRange
-	ImplicitAfter      time.Duration // an instance that cannot get the version re-elects it strictly later than this after it was first told; 1 min
+	Source        Source
+	DelayFrom     DelayFrom
+	Locations     []Location // in order, 1 to 64
+	ExplicitCodes []string   // reported codes that say the version itself is bad; none: TimestampOutOfRange
+	// an instance that cannot get the version re-elects it strictly later than this after it was
+	// first told; 1 min
+	ImplicitAfter      time.Duration
 	ImplicitAttempts   uint64        // and after strictly more attempts than this; 3
 	StallTimeout       time.Duration // a location whose leaders have not all loaded the target is STALLED after this; 10 min
 	AutoDemote         bool          // leaders that stall without an error count as followers

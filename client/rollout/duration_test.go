@@ -50,7 +50,8 @@ func TestNegativeTimes(t *testing.T) {
 		return config(c)
 	})
 	check(FollowerOptions{}, func(set func(reflect.Value)) error {
-		o := FollowerOptions{Client: new(client.Client), Node: "/n", Track: "a/b", ID: "i", Location: "l", Update: func(context.Context, Version) error { return nil }}
+		o := FollowerOptions{Client: new(client.Client), Node: "/n", Track: "a/b", ID: "i", Location: "l",
+			Update: func(context.Context, Version) error { return nil }}
 		set(reflect.ValueOf(&o).Elem())
 		_, err := NewFollower(o)
 		return err
@@ -69,7 +70,8 @@ func TestNegativeTimes(t *testing.T) {
 // overflow.
 func TestRetryBounds(t *testing.T) {
 	o := FollowerOptions{
-		Client: new(client.Client), Node: "/n", Track: "a/b", ID: "i", Location: "l", Update: func(context.Context, Version) error { return nil },
+		Client: new(client.Client), Node: "/n", Track: "a/b", ID: "i", Location: "l",
+		Update:   func(context.Context, Version) error { return nil },
 		RetryMin: 2 * time.Minute,
 	}
 	if _, err := NewFollower(o); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), "2m0s, above the longest, 1m0s") {

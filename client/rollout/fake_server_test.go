@@ -59,7 +59,8 @@ type fakeConn struct {
 
 func newFakeServer(t testing.TB) *fakeServer {
 	return &fakeServer{
-		t: t, begun: time.Now(), conns: map[*fakeConn]bool{}, sessions: map[uint64]*fakeConn{}, answers: map[protocol.Head]any{}, tracks: map[string]*hostedTrack{},
+		t: t, begun: time.Now(), conns: map[*fakeConn]bool{}, sessions: map[uint64]*fakeConn{},
+		answers: map[protocol.Head]any{}, tracks: map[string]*hostedTrack{},
 		expiry: 30 * time.Second,
 	}
 }
@@ -270,7 +271,8 @@ func wanted(w *protocol.TrackWatch, c *protocol.TrackEvent) bool {
 	if w.Location != "" && c.Location != "" && c.Location != w.Location {
 		return false
 	}
-	return !w.Targets || c.Kind == protocol.TrackEventTarget || c.Kind == protocol.TrackEventWiden || c.Kind == protocol.TrackEventState && c.State == protocol.StateReady
+	return !w.Targets || c.Kind == protocol.TrackEventTarget || c.Kind == protocol.TrackEventWiden ||
+		c.Kind == protocol.TrackEventState && c.State == protocol.StateReady
 }
 
 func decode[M protocol.Message](l *fakeConn, h protocol.Header, m M) M {
@@ -288,7 +290,8 @@ func (l *fakeConn) answer(h protocol.Header) {
 	switch h.Kind {
 	case protocol.KindHello:
 		l.reply(h, &protocol.HelloReply{
-			Version: protocol.Version, Cluster: "test", Instance: 1, MaxFrame: protocol.MaxFrameLen, MaxData: protocol.MaxDataLen, Window: 64,
+			Version: protocol.Version, Cluster: "test", Instance: 1, MaxFrame: protocol.MaxFrameLen,
+			MaxData: protocol.MaxDataLen, Window: 64,
 		}, nil)
 	case protocol.KindMap:
 		l.reply(h, &protocol.MapReply{
@@ -306,7 +309,8 @@ func (l *fakeConn) answer(h protocol.Header) {
 		c.last++
 		id := protocol.MakeSessionID(0, uint16(h.Arg), c.last)
 		c.sessions[id] = l
-		l.reply(h, &protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: m.Timeout, Grace: protocol.DefaultGracePeriod, Ticket: []byte("t")}, nil)
+		l.reply(h, &protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: m.Timeout,
+			Grace: protocol.DefaultGracePeriod, Ticket: []byte("t")}, nil)
 	case protocol.KindSessionAttach:
 		m := decode(l, h, &protocol.SessionAttach{})
 		if _, ok := c.sessions[m.Session]; !ok {
@@ -352,12 +356,16 @@ func (l *fakeConn) track(h protocol.Header) {
 		protocol.Message
 		protocol.Validator
 	}{
-		protocol.KindTrackCreate: &protocol.TrackCreate{}, protocol.KindTrackAlter: &protocol.TrackAlter{}, protocol.KindTrackDelete: &protocol.TrackDelete{},
-		protocol.KindTrackRegister: &protocol.TrackRegister{}, protocol.KindTrackUnregister: &protocol.TrackUnregister{}, protocol.KindTrackPoll: &protocol.TrackPoll{},
-		protocol.KindTrackReport: &protocol.TrackReport{}, protocol.KindTrackSetRole: &protocol.TrackSetRole{}, protocol.KindTrackPublish: &protocol.TrackPublish{},
-		protocol.KindTrackWithdraw: &protocol.TrackWithdraw{}, protocol.KindTrackAdmin: &protocol.TrackAdmin{}, protocol.KindTrackGateReport: &protocol.TrackGateReport{},
-		protocol.KindTrackAdvance:  &protocol.TrackAdvance{},
-		protocol.KindTrackDescribe: &protocol.TrackDescribe{}, protocol.KindTrackHistory: &protocol.TrackHistory{},
+		protocol.KindTrackCreate: &protocol.TrackCreate{}, protocol.KindTrackAlter: &protocol.TrackAlter{},
+		protocol.KindTrackDelete:     &protocol.TrackDelete{},
+		protocol.KindTrackRegister:   &protocol.TrackRegister{},
+		protocol.KindTrackUnregister: &protocol.TrackUnregister{}, protocol.KindTrackPoll: &protocol.TrackPoll{},
+		protocol.KindTrackReport: &protocol.TrackReport{}, protocol.KindTrackSetRole: &protocol.TrackSetRole{},
+		protocol.KindTrackPublish:  &protocol.TrackPublish{},
+		protocol.KindTrackWithdraw: &protocol.TrackWithdraw{}, protocol.KindTrackAdmin: &protocol.TrackAdmin{},
+		protocol.KindTrackGateReport: &protocol.TrackGateReport{},
+		protocol.KindTrackAdvance:    &protocol.TrackAdvance{},
+		protocol.KindTrackDescribe:   &protocol.TrackDescribe{}, protocol.KindTrackHistory: &protocol.TrackHistory{},
 	}[h.Kind]
 	if request == nil {
 		l.c.t.Errorf("%v came", h.Kind)
@@ -454,7 +462,8 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 				return nil, protocol.Errorf(protocol.StatusPreconditionFailed, "the track has instances")
 			}
 			for key := range t.watches {
-				key.on.send(protocol.KindStreamCut, key.id, 1, &protocol.StreamCut{Status: protocol.StatusNotFound, Message: "the track is deleted"})
+				key.on.send(protocol.KindStreamCut, key.id, 1,
+					&protocol.StreamCut{Status: protocol.StatusNotFound, Message: "the track is deleted"})
 			}
 			if t.timer != nil {
 				t.timer.Stop()
@@ -468,7 +477,8 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 			return reply, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) (err error) {
 				at, live := c.sessions[h.SessionOf(m.ID)]
 				reply.Incarnation, err = h.Register(c.now(), rollout.Registration{
-					Session: m.Session, ID: m.ID, Location: m.Location, Role: m.Role, Meta: m.Meta, Takeover: m.Takeover || live && at == nil,
+					Session: m.Session, ID: m.ID, Location: m.Location, Role: m.Role, Meta: m.Meta,
+					Takeover: m.Takeover || live && at == nil,
 				}, out)
 				return err
 			})

@@ -38,7 +38,8 @@ type member struct {
 func (w *world) follow(id, location string, change func(*sdk.FollowerOptions, *member)) *member {
 	w.t.Helper()
 	m := &member{w: w, id: id, ended: make(chan error, 1), fail: map[uint64]error{}}
-	o := sdk.FollowerOptions{Connect: client.Config{Endpoints: []string{"one"}, Dial: m.connect}, Node: "/geo", Track: "geo/base", ID: id, Location: location, Session: longSession, Update: m.load}
+	o := sdk.FollowerOptions{Connect: client.Config{Endpoints: []string{"one"}, Dial: m.connect}, Node: "/geo",
+		Track: "geo/base", ID: id, Location: location, Session: longSession, Update: m.load}
 	if change != nil {
 		change(&o, m)
 	}
@@ -195,7 +196,8 @@ func TestAttempts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := s.Instances[0].Report; r.Code != sdk.CodeSourceError || r.Target != 10 || int(r.Attempts) != len(at) || r.Message != "the source is down and so on" {
+		if r := s.Instances[0].Report; r.Code != sdk.CodeSourceError || r.Target != 10 ||
+			int(r.Attempts) != len(at) || r.Message != "the source is down and so on" {
 			t.Errorf("report is %+v after %d attempts", r, len(at))
 		}
 		if s := m.f.State(); s.Attempts != len(at) || s.Err == nil || s.Current != 0 || s.Role != sdk.FollowerRole {
@@ -246,7 +248,8 @@ func TestChangesAreReportedAtOnce(t *testing.T) {
 		w.follow("a", "SAS", own)
 		w.wait(time.Second)
 		s, err := w.track.Describe(w.ctx, sdk.IncludeInstances())
-		if err != nil || len(s.Instances) != 1 || s.Instances[0].Report.Current != 10 || s.Instances[0].Report.Code != sdk.CodeOK || s.Instances[0].Report.Target != 10 {
+		if err != nil || len(s.Instances) != 1 || s.Instances[0].Report.Current != 10 ||
+			s.Instances[0].Report.Code != sdk.CodeOK || s.Instances[0].Report.Target != 10 {
 			t.Fatalf("%+v, %v", s, err)
 		}
 	})
@@ -322,8 +325,10 @@ func TestFollowerOptions(t *testing.T) {
 		t.Error(err)
 	}
 	for name, spoil := range map[string]func(*sdk.FollowerOptions){
-		"way": func(o *sdk.FollowerOptions) { o.Connect.Endpoints = nil }, "update": func(o *sdk.FollowerOptions) { o.Update = nil }, "node": func(o *sdk.FollowerOptions) { o.Node = "" },
-		"track": func(o *sdk.FollowerOptions) { o.Track = "" }, "id": func(o *sdk.FollowerOptions) { o.ID = "" },
+		"way":    func(o *sdk.FollowerOptions) { o.Connect.Endpoints = nil },
+		"update": func(o *sdk.FollowerOptions) { o.Update = nil },
+		"node":   func(o *sdk.FollowerOptions) { o.Node = "" },
+		"track":  func(o *sdk.FollowerOptions) { o.Track = "" }, "id": func(o *sdk.FollowerOptions) { o.ID = "" },
 		"location": func(o *sdk.FollowerOptions) { o.Location = "" }, "poll": func(o *sdk.FollowerOptions) { o.PollEvery = -1 },
 		"retry": func(o *sdk.FollowerOptions) { o.RetryMin = -1 }, "folder": func(o *sdk.FollowerOptions) { o.Dir = "/dev/null/x" },
 	} {

@@ -16,8 +16,10 @@ import (
 // outcomes decide.
 func TestGatekeeper(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		gates := []sdk.Gate{{Name: "smoke", Kind: sdk.Command, Spec: "true", Retry: 10 * time.Second}, {Name: "load", Kind: sdk.Webhook, Spec: "http://load", Timeout: time.Minute}}
-		w.create(sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second, Gates: gates}}})
+		gates := []sdk.Gate{{Name: "smoke", Kind: sdk.Command, Spec: "true", Retry: 10 * time.Second},
+			{Name: "load", Kind: sdk.Webhook, Spec: "http://load", Timeout: time.Minute}}
+		w.create(sdk.Config{Source: sdk.Published,
+			Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second, Gates: gates}}})
 		w.follow("a", "SAS", nil)
 		b := w.follow("b", "MAN", nil)
 		var mu sync.Mutex

@@ -69,7 +69,8 @@ func (g *generator) run(t *testing.T, ctx context.Context) (stop func()) {
 
 // external is a track whose versions come from outside, at most one in ten seconds.
 var external = sdk.Config{
-	Source: sdk.External, MinAdvanceInterval: 10 * time.Second, Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second}},
+	Source: sdk.External, MinAdvanceInterval: 10 * time.Second,
+	Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second}},
 }
 
 // TestGenerator: it is asked for each version, its errors show while targets stay, and it goes on

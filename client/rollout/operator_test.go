@@ -78,7 +78,8 @@ func TestRollback(t *testing.T) {
 // TestOperators: every command of an operator, with what it changes and how it is refused.
 func TestOperators(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		config := sdk.Config{Source: sdk.Published, Retention: 2 * time.Hour, Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Hour, Share: 50}}}
+		config := sdk.Config{Source: sdk.Published, Retention: 2 * time.Hour,
+			Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Hour, Share: 50}}}
 		w.create(config)
 		if _, err := w.track.Create(w.ctx, config); !errors.Is(err, client.AlreadyExists) {
 			t.Errorf("created twice: %v", err)
@@ -131,12 +132,14 @@ func TestOperators(t *testing.T) {
 		}
 		ok("drop", w.track.Drop(w.ctx, "b"))
 		s, err := w.track.Describe(w.ctx, sdk.IncludeConfig(), sdk.IncludeInstances())
-		if err != nil || s.Track != "geo/base" || s.Config == nil || s.Config.Retention != 2*time.Hour || s.Config.Locations[1].Delay != time.Hour || s.ConfigRevision != 2 ||
+		if err != nil || s.Track != "geo/base" || s.Config == nil || s.Config.Retention != 2*time.Hour ||
+			s.Config.Locations[1].Delay != time.Hour || s.ConfigRevision != 2 ||
 			len(s.Locations) != 2 || s.Locations[0].Target != 12 || s.Locations[0].Reason != protocol.ReasonOperator {
 			t.Errorf("%+v, %v", s, err)
 		}
 		rows, err := w.track.History(w.ctx, "SAS")
-		if err != nil || len(rows) != 3 || rows[0].Version != 10 || !rows[0].Converged || !rows[1].Skip || rows[2].Reason != protocol.ReasonOperator {
+		if err != nil || len(rows) != 3 || rows[0].Version != 10 || !rows[0].Converged || !rows[1].Skip ||
+			rows[2].Reason != protocol.ReasonOperator {
 			t.Errorf("%+v, %v", rows, err)
 		}
 		if _, err := w.track.History(w.ctx, "NOWHERE"); !errors.Is(err, sdk.ErrUnknownLocation) {

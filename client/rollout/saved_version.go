@@ -49,7 +49,8 @@ func loadSavedVersion(dir string) (*savedVersion, error) {
 		return nil, err
 	}
 	const head = len(savedMagic) + 8
-	if len(b) < head+8+1+2 || string(b[:len(savedMagic)]) != savedMagic || binary.BigEndian.Uint64(b[len(savedMagic):]) != crc64.Checksum(b[head:], savedCRC) {
+	if len(b) < head+8+1+2 || string(b[:len(savedMagic)]) != savedMagic ||
+		binary.BigEndian.Uint64(b[len(savedMagic):]) != crc64.Checksum(b[head:], savedCRC) {
 		return nil, fmt.Errorf("%s is damaged; remove it, and the instance begins without a version", path)
 	}
 	b = b[head:]

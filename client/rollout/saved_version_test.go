@@ -26,7 +26,8 @@ func TestSavedVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := loadSavedVersion(dir)
-		if err != nil || got.id != k.id || got.version != k.version || got.hasPayload != k.hasPayload || !bytes.Equal(got.payload, k.payload) {
+		if err != nil || got.id != k.id || got.version != k.version || got.hasPayload != k.hasPayload ||
+			!bytes.Equal(got.payload, k.payload) {
 			t.Fatalf("%.80v became %.80v, %v", k, got, err)
 		}
 	}
@@ -39,7 +40,8 @@ func TestSavedVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range whole {
-		for what, b := range map[string][]byte{"cut": whole[:i], "changed": append(append(bytes.Clone(whole[:i]), whole[i]^1), whole[i+1:]...)} {
+		for what, b := range map[string][]byte{"cut": whole[:i],
+			"changed": append(append(bytes.Clone(whole[:i]), whole[i]^1), whole[i+1:]...)} {
 			if err := os.WriteFile(filepath.Join(dir, savedFile), b, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -114,7 +114,8 @@ func (x *site) follow(id, location, dir string, update func(context.Context, sdk
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(x.ctx))
 	f, err := sdk.NewFollower(sdk.FollowerOptions{
-		Connect: x.config(), Node: "/default", Track: "geo/base", ID: id, Location: location, Dir: dir, Update: update, Session: longSession,
+		Connect: x.config(), Node: "/default", Track: "geo/base", ID: id, Location: location, Dir: dir,
+		Update: update, Session: longSession,
 		RetryMin: time.Millisecond, RetryMax: 5 * time.Millisecond,
 	})
 	if err != nil {
@@ -266,7 +267,8 @@ func TestServerRefusals(t *testing.T) {
 	call := func(_ any, err error) error { return err }
 	nowhere := sdk.Open(me, "geo/nowhere")
 	refused("an unknown track described", call(nowhere.Describe(ctx)), protocol.StatusNotFound)
-	refused("an unknown track registered in", call(nowhere.Register(ctx, sdk.Registration{ID: "a", Location: "SAS"})), protocol.StatusNotFound)
+	refused("an unknown track registered in", call(nowhere.Register(ctx, sdk.Registration{ID: "a", Location: "SAS"})),
+		protocol.StatusNotFound)
 	refused("an unknown track published to", call(nowhere.Publish(ctx, 0, nil)), protocol.StatusNotFound)
 	for _, err := range nowhere.Watch(ctx, "") {
 		refused("an unknown track watched", err, protocol.StatusNotFound)
@@ -285,7 +287,8 @@ func TestServerRefusals(t *testing.T) {
 	twice := threeLocations()
 	twice.Locations = append(twice.Locations, sdk.Location{Name: "SAS"})
 	refused("a config with a loop", call(mine.Alter(ctx, 1, twice)), protocol.StatusBadRequest)
-	refused("a config with a double name", call(mine.Alter(ctx, 1, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "A"}, {Name: "A"}}})), protocol.StatusBadRequest)
+	refused("a config with a double name", call(mine.Alter(ctx, 1, sdk.Config{Source: sdk.Published,
+		Locations: []sdk.Location{{Name: "A"}, {Name: "A"}}})), protocol.StatusBadRequest)
 	refused("a config of another revision", call(mine.Alter(ctx, 7, threeLocations())), protocol.StatusPreconditionFailed)
 	refused("a track that is there", call(mine.Create(ctx, threeLocations())), protocol.StatusAlreadyExists)
 	refused("a track in use deleted", mine.Delete(ctx, false), protocol.StatusPreconditionFailed)
@@ -426,14 +429,15 @@ func TestServerGates(t *testing.T) {
 	outcomes := make(chan sdk.Outcome) // of the runs that the keeper asks about
 	runs := make(chan sdk.GateRun)
 	ctx, cancel := context.WithCancel(x.ctx)
-	keeper := sdk.Gatekeeper{Track: sdk.Open(x.session(), "geo/base"), Check: func(ctx context.Context, run sdk.GateRun) (sdk.Outcome, string) {
+	check := func(ctx context.Context, run sdk.GateRun) (sdk.Outcome, string) {
 		select {
 		case runs <- run:
 			return <-outcomes, "so it is"
 		case <-ctx.Done():
 			return sdk.Inconclusive, "stopped"
 		}
-	}}
+	}
+	keeper := sdk.Gatekeeper{Track: sdk.Open(x.session(), "geo/base"), Check: check}
 	ended := make(chan error, 1)
 	go func() { ended <- keeper.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
@@ -442,7 +446,8 @@ func TestServerGates(t *testing.T) {
 		t.Helper()
 		select {
 		case r := <-runs:
-			if r.Version != version || r.Attempt != attempt || r.Location != "MAN" || r.Gate.Name != "alerts" || r.Gate.Kind != sdk.Webhook {
+			if r.Version != version || r.Attempt != attempt || r.Location != "MAN" || r.Gate.Name != "alerts" ||
+				r.Gate.Kind != sdk.Webhook {
 				t.Fatalf("asked for %+v", r)
 			}
 			outcomes <- o

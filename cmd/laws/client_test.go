@@ -25,7 +25,8 @@ func TestClientIsDocumented(t *testing.T) {
 				if !s.documented {
 					t.Errorf("%s: %s has no comment", fset.Position(s.pos), s.name)
 				}
-				if s.text != "" && !strings.HasPrefix(s.text, s.name+" ") && !strings.HasPrefix(s.text, s.name+":") && !strings.HasPrefix(s.text, s.name+",") {
+				if s.text != "" && !strings.HasPrefix(s.text, s.name+" ") && !strings.HasPrefix(s.text, s.name+":") &&
+					!strings.HasPrefix(s.text, s.name+",") {
 					t.Errorf("%s: the comment of %s does not begin with its name", fset.Position(s.pos), s.name)
 				}
 				allowed := s.isAlias && strings.Contains(aliases, "`"+s.name+"`") || s.isConst && aliases != ""

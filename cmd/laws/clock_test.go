@@ -40,7 +40,8 @@ func TestNothingIsDecidedByTheTimeOfDay(t *testing.T) {
 	list, fset := packages(t)
 	used := map[string]bool{}
 	for _, p := range list {
-		if !strings.HasPrefix(p.dir, "server") && !strings.HasPrefix(p.dir, "shard") && !strings.HasPrefix(p.dir, "client") && p.dir != "protocol" {
+		if !strings.HasPrefix(p.dir, "server") && !strings.HasPrefix(p.dir, "shard") &&
+			!strings.HasPrefix(p.dir, "client") && p.dir != "protocol" {
 			continue
 		}
 		for name, f := range p.files {
@@ -56,7 +57,9 @@ func TestNothingIsDecidedByTheTimeOfDay(t *testing.T) {
 				if _, used[name] = wallClock[name]; used[name] {
 					return true
 				}
-				t.Errorf("%s takes the time of day (%s): decide by a clock that only goes forward; if it is only shown, say so in wallClock", fset.Position(n.Pos()), sel.Sel.Name)
+				t.Errorf(
+					"%s takes the time of day (%s): decide by a clock that only goes forward; if it is only shown, say so in wallClock",
+					fset.Position(n.Pos()), sel.Sel.Name)
 				return true
 			})
 		}

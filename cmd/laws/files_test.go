@@ -42,7 +42,8 @@ func TestFilesAreReadAndReplacedInOnePlace(t *testing.T) {
 					return true
 				}
 				if _, used[name] = wholeFiles[name]; !used[name] {
-					t.Errorf("%s uses %s: read with file.Read, replace with file.Replace; or say why not in wholeFiles", fset.Position(n.Pos()), sel.Sel.Name)
+					t.Errorf("%s uses %s: read with file.Read, replace with file.Replace; or say why not in wholeFiles",
+						fset.Position(n.Pos()), sel.Sel.Name)
 				}
 				return true
 			})

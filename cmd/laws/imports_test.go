@@ -104,7 +104,8 @@ func TestImportsFollowTheLayers(t *testing.T) {
 				if rest, ok := strings.CutPrefix(path, module+"/"); ok {
 					ok := false
 					for _, m := range a.may {
-						ok = ok || rest == m || (m != "shard" && inFolder(rest, m)) || (m == "shard" && a.room == "server" && inFolder(rest, m))
+						ok = ok || rest == m || (m != "shard" && inFolder(rest, m)) ||
+							(m == "shard" && a.room == "server" && inFolder(rest, m))
 					}
 					if !ok {
 						t.Errorf("%s imports %s: %s may import %v only", name, rest, a.room, a.may)

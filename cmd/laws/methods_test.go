@@ -39,7 +39,8 @@ func TestTypesStayTogether(t *testing.T) {
 		for of, in := range files {
 			switch many := len(in) > maxMethodFiles; {
 			case many && !widespread[of]:
-				t.Errorf("%s has methods in %d files, more than %d: make a type of its own for what belongs together", of, len(in), maxMethodFiles)
+				t.Errorf("%s has methods in %d files, more than %d: make a type of its own for what belongs together",
+					of, len(in), maxMethodFiles)
 			case !many && widespread[of]:
 				t.Logf("%s has methods in %d files; take it from widespread", of, len(in))
 			}

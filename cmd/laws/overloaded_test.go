@@ -10,7 +10,8 @@ import (
 
 var (
 	quantity = regexp.MustCompile(`%d|[0-9]`)
-	advice   = regexp.MustCompile(`[;:] .*\b(retry|again|wait|read|end|close|stop|release|leave|raise|use|open|watch|share|connect|withdraw|unregister|low)\b`)
+	advice   = regexp.MustCompile(
+		`[;:] .*\b(retry|again|wait|read|end|close|stop|release|leave|raise|use|open|watch|share|connect|withdraw|unregister|low)\b`)
 )
 
 // TestOverloadedNamesItsLimit: a sentence that goes with OVERLOADED, in one call or literal with

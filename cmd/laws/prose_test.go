@@ -260,7 +260,8 @@ func TestPageSentences(t *testing.T) {
 	for _, s := range pageSentences([]byte(page)) {
 		got = append(got, s.text)
 	}
-	want := []string{"# A title", "One two", "Three four!", "five six seven", "eight (nine)", "Ten", "a", "b", "---", "---", "x | y", "z", "w"}
+	want := []string{"# A title", "One two", "Three four!", "five six seven", "eight (nine)", "Ten", "a", "b", "---",
+		"---", "x | y", "z", "w"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

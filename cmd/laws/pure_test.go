@@ -14,7 +14,8 @@ var pure = []string{"shard", "shard/meta", "shard/leader", "shard/process", "sha
 var pureImports = map[string]bool{
 	"bufio": true, "bytes": true, "cmp": true, "container/heap": true, "container/list": true, "crypto/hmac": true, "crypto/sha256": true,
 	"crypto/subtle": true, "encoding/binary": true, "encoding/hex": true, "errors": true, "fmt": true, "hash": true, "hash/crc32": true,
-	"hash/crc64": true, "hash/fnv": true, "io": true, "iter": true, "maps": true, "math": true, "math/bits": true, "slices": true, "sort": true,
+	"hash/crc64": true, "hash/fnv": true, "io": true, "iter": true, "maps": true, "math": true, "math/bits": true,
+	"slices": true, "sort": true,
 	"strconv": true, "strings": true, "sync": true, "unicode/utf8": true, "unsafe": true,
 }
 
@@ -44,7 +45,8 @@ func TestPurePackagesArePure(t *testing.T) {
 					t.Errorf("%s uses a channel in a pure package", fset.Position(n.Pos()))
 				case *ast.SelectorExpr:
 					if x, ok := n.X.(*ast.Ident); ok && x.Name == "sync" && x.Obj == nil && n.Sel.Name != "Locker" {
-						t.Errorf("%s uses sync.%s in a pure package: callers keep Apply apart from reads", fset.Position(n.Pos()), n.Sel.Name)
+						t.Errorf("%s uses sync.%s in a pure package: callers keep Apply apart from reads",
+							fset.Position(n.Pos()), n.Sel.Name)
 					}
 				}
 				return true
@@ -96,7 +98,8 @@ func TestSequentialPackagesAre(t *testing.T) {
 					case *ast.GoStmt, *ast.ChanType:
 						concurrent = true
 					case *ast.SelectorExpr:
-						concurrent = n.Sel.Name == "Parallel" || n.Sel.Name == "RunParallel" || n.Sel.Name == "Go" || n.Sel.Name == "AfterFunc"
+						concurrent = n.Sel.Name == "Parallel" || n.Sel.Name == "RunParallel" || n.Sel.Name == "Go" ||
+							n.Sel.Name == "AfterFunc"
 					}
 					if concurrent {
 						t.Errorf("%s runs something at the same time: take the package from SEQUENTIAL", fset.Position(n.Pos()))

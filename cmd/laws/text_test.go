@@ -71,7 +71,8 @@ func eachText(t *testing.T, f func(name string, text []byte)) {
 // machine, with any registry. They are written in two parts, or this file would break its own rule.
 var forbiddenPlaces = []string{
 	".." + "/shared", "/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/",
-	"proxy.golang" + ".org", "sum.golang" + ".org", "goproxy" + ".", "registry.npmjs" + ".org", "pypi" + ".org", "docker" + ".io", "ghcr" + ".io",
+	"proxy.golang" + ".org", "sum.golang" + ".org", "goproxy" + ".", "registry.npmjs" + ".org", "pypi" + ".org",
+	"docker" + ".io", "ghcr" + ".io",
 }
 
 func TestNoPlaceOfAMachineIsNamed(t *testing.T) {

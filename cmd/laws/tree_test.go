@@ -64,7 +64,8 @@ func parse(fset *token.FileSet) (list []*pkg, err error) {
 		}
 		rel = filepath.ToSlash(rel)
 		if d.IsDir() {
-			if rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "signalbox-data" || d.Name() == "bin") {
+			if rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" ||
+				d.Name() == "signalbox-data" || d.Name() == "bin") {
 				return filepath.SkipDir
 			}
 			if rel != "." && !slices.Contains(lawful, rel) {

@@ -140,7 +140,8 @@ func metricNames(file *ast.File, f func(lit *ast.BasicLit, name string)) {
 
 func TestSplitName(t *testing.T) {
 	for name, want := range map[string]string{
-		"HTTPServer": "http server", "newURL": "new url", "signalbox_peer_bytes": "signalbox peer bytes", "x2y": "x y", "ServeTCP": "serve tcp",
+		"HTTPServer": "http server", "newURL": "new url", "signalbox_peer_bytes": "signalbox peer bytes",
+		"x2y": "x y", "ServeTCP": "serve tcp",
 	} {
 		if got := strings.Join(splitName(name), " "); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

@@ -95,7 +95,8 @@ func wrapPage(t *testing.T, name string, text []byte) {
 			continue
 		}
 		end, wide := n+1, columns(lines[n]) > maxColumns
-		for end < len(prose) && strings.TrimSpace(prose[end].text) != "" && !listItem.MatchString(lines[end]) && !strings.HasPrefix(lines[end], "#") {
+		for end < len(prose) && strings.TrimSpace(prose[end].text) != "" && !listItem.MatchString(lines[end]) &&
+			!strings.HasPrefix(lines[end], "#") {
 			wide = wide || columns(lines[end]) > maxColumns
 			end++
 		}

@@ -41,7 +41,8 @@ func authCmd(a *app) *cobra.Command {
 		}
 		return inv.printer().message(line, "%s; authentication is off, and every client may do everything", w.Identity)
 	})
-	return group("auth", "Authentication: tokens and rights", `While authentication is off, every client may do everything. Once it is on, a client authenticates
+	return group("auth", "Authentication: tokens and rights",
+		`While authentication is off, every client may do everything. Once it is on, a client authenticates
 with a token (--token-file) or, over TLS, with a certificate. It then has the rights that were
 granted to its identity. The grant with the longest matching path decides.
 

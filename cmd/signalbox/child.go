@@ -82,7 +82,8 @@ func (c *child) run(held context.Context) error {
 			w.close(r)
 			if len(r.Remaining) > 0 {
 				fmt.Fprintf(c.stderr,
-					"signalbox: could not end %s: signals are not permitted, or the kernel does not let go of it\n", processList(r.Remaining))
+					"signalbox: could not end %s: signals are not permitted, or the kernel does not let go of it\n",
+					processList(r.Remaining))
 			}
 			if lost {
 				return &codeError{code: exitLost, err: errLost}

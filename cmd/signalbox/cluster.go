@@ -85,7 +85,8 @@ use it between two steps of a change; it waits at most for --timeout.`)
 		return healthCode(&p.Health)
 	})
 
-	c := group("cluster", "The cluster: instances, shards, and changes to them", `The cluster manages itself. A change is decided in the cluster's log and continues
+	c := group("cluster", "The cluster: instances, shards, and changes to them",
+		`The cluster manages itself. A change is decided in the cluster's log and continues
 whether or not a client waits for it. INSTANCE is a name or a uuid.`,
 		status, healthCmd(a), plan, drainCmd(a), expelCmd(a), transferCmd(a), weightCmd(a), shardsCmd(a),
 		replicationFactorCmd(a), rotateKeysCmd(a), backupCmd(a), restoreCmd(a), recoverCmd(a))

@@ -55,7 +55,8 @@ it takes over its saved session.`)
 		sessions, semaphores := from.Sizes()
 		return inv.printer().message(row{{"file", "", args[0]}, {"data", "", dir}, {"sessions", "", sessions},
 			{"semaphores", "", semaphores}},
-			"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s", args[0], dir, sessions, semaphores, dir)
+			"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s",
+			args[0], dir, sessions, semaphores, dir)
 	})
 	addFlags(c.Flags(), scopeServe, restoreFlags...)
 	addFlags(c.Flags(), scopeClient, "output", "no-color")

@@ -17,7 +17,8 @@ func TestStatusOfACluster(t *testing.T) {
 		i.CurrentIncarnation, i.TargetIncarnation = 1, 1
 		return i
 	}
-	a := online(protocol.ClusterInstance{Name: "a", Replicaset: "r1", Reachable: &yes, Leads: []uint64{2}, Version: "0.3.0", Domain: map[string]string{"RACK": "1", "DC": "MSK"},
+	a := online(protocol.ClusterInstance{Name: "a", Replicaset: "r1", Reachable: &yes, Leads: []uint64{2},
+		Version: "0.3.0", Domain: map[string]string{"RACK": "1", "DC": "MSK"},
 		Address: "a:7070", Reason: "join"})
 	b := online(protocol.ClusterInstance{Name: "b", Replicaset: "r1", Reachable: &no, Address: "b:7070", Reason: "no heartbeat for 5.5s"})
 	b.Target = "Offline"
@@ -28,27 +29,36 @@ func TestStatusOfACluster(t *testing.T) {
 	gone.Current, gone.Target = "Expelled", "Expelled"
 	s := &protocol.ClusterStatus{
 		ID: "c-1", Name: "demo", Version: "0.3.0", Meta: protocol.ClusterMeta{Voters: []string{"a", "b"}},
-		Tiers: []protocol.ClusterTier{{Name: "default", Buckets: 4096, ReplicationFactor: 3, CanVote: true, Bootstrapped: true}, {Name: "arbiters", ReplicationFactor: 1},
+		Tiers: []protocol.ClusterTier{{Name: "default", Buckets: 4096, ReplicationFactor: 3, CanVote: true,
+			Bootstrapped: true}, {Name: "arbiters", ReplicationFactor: 1},
 			{Name: "cold", Buckets: 16, ReplicationFactor: 2, CanVote: true}},
-		Replicasets: []protocol.ClusterReplicaset{{Name: "r1", Tier: "default", Phase: "ready", Weight: 1, Buckets: 4096}, {Name: "r0", Tier: "default", Phase: "expelled"}},
-		Instances:   []protocol.ClusterInstance{a, b, c, d, gone},
+		Replicasets: []protocol.ClusterReplicaset{{Name: "r1", Tier: "default", Phase: "ready", Weight: 1,
+			Buckets: 4096}, {Name: "r0", Tier: "default", Phase: "expelled"}},
+		Instances: []protocol.ClusterInstance{a, b, c, d, gone},
 		Health: protocol.ClusterHealth{
-			AnsweredBy: "a", State: protocol.HealthBroken, AgeMS: 61_000, Problems: []string{"shard 3 of replicaset r1 has no leader; 0 buckets are not served"},
-			Shards: []protocol.ClusterGroup{{Shard: 2, Voters: 3, Reachable: 2, Majority: true, Leader: "a", ConfiguredTolerance: 1}, {Shard: 3, Voters: 3, Reachable: 3, Majority: true, FaultTolerance: 1, ConfiguredTolerance: 1},
+			AnsweredBy: "a", State: protocol.HealthBroken, AgeMS: 61_000,
+			Problems: []string{"shard 3 of replicaset r1 has no leader; 0 buckets are not served"},
+			Shards: []protocol.ClusterGroup{{Shard: 2, Voters: 3, Reachable: 2, Majority: true, Leader: "a",
+				ConfiguredTolerance: 1}, {Shard: 3, Voters: 3, Reachable: 3, Majority: true, FaultTolerance: 1,
+				ConfiguredTolerance: 1},
 				{Shard: 4, Voters: 3, Reachable: 1}, {Shard: 5, Voters: 3, Reachable: 3, Majority: true, Leader: "f", FaultTolerance: 1, ConfiguredTolerance: 1, UnsafeDomains: []string{"DC=MSK"}}},
 			Replicasets: []protocol.ClusterReplicasetCopies{{Replicaset: "r1", Tier: "default", Copies: 2, Configured: 3}},
-			Unreachable: []protocol.ClusterUnreachable{{Instance: "b", State: "Online", ForMS: 2000}, {Instance: "d", State: "Online"}, {Instance: "e", State: "Offline", Reason: "shutdown", ForMS: 3.6e6}},
-			Losses:      []string{"the loss of a or c would stop shard 2"},
+			Unreachable: []protocol.ClusterUnreachable{{Instance: "b", State: "Online", ForMS: 2000},
+				{Instance: "d", State: "Online"},
+				{Instance: "e", State: "Offline", Reason: "shutdown", ForMS: 3.6e6}},
+			Losses: []string{"the loss of a or c would stop shard 2"},
 		},
 		Shards: []protocol.ClusterShard{
-			{ID: 2, Tier: "default", Replicaset: "r1", Master: "a", TargetMaster: "b", Buckets: 4096, Ready: true, Replicas: []protocol.ClusterReplica{
-				{Instance: "a", Role: "voter", TargetRole: "voter"}, {Instance: "b", Role: "non-voting", TargetRole: "voter"},
-				{Instance: "c", Role: "voter", TargetRole: "none"}, {Instance: "d", Role: "non-voting", TargetRole: "non-voting"}}},
+			{ID: 2, Tier: "default", Replicaset: "r1", Master: "a", TargetMaster: "b", Buckets: 4096, Ready: true,
+				Replicas: []protocol.ClusterReplica{
+					{Instance: "a", Role: "voter", TargetRole: "voter"}, {Instance: "b", Role: "non-voting", TargetRole: "voter"},
+					{Instance: "c", Role: "voter", TargetRole: "none"}, {Instance: "d", Role: "non-voting", TargetRole: "non-voting"}}},
 			{ID: 3, Tier: "default", Replicaset: "r1", TargetMaster: "b"},
 			{ID: 4, Tier: "default", Replicaset: "r1", Master: "b", TargetMaster: "b"},
 			{ID: 5, Tier: "default", Replicaset: "r1", Master: "b", TargetMaster: "b"},
 		},
-		Moves: []protocol.ClusterMove{{Tier: "default", First: 32, Count: 32, From: 2, To: 3, Phase: "moving"}, {Tier: "default", First: 4095, Count: 1, From: 2, To: 3, Phase: "committed"}},
+		Moves: []protocol.ClusterMove{{Tier: "default", First: 32, Count: 32, From: 2, To: 3, Phase: "moving"},
+			{Tier: "default", First: 4095, Count: 1, From: 2, To: 3, Phase: "committed"}},
 	}
 	var out strings.Builder
 	if err := printStatus(&printer{w: &out, format: "table"}, s); err != nil {

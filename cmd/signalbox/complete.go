@@ -45,9 +45,10 @@ func setCompletion(a *app, root *cobra.Command) {
 			cmd.ValidArgsFunction = completeArg(a, instanceNames)
 		}
 		if cmd.Flags().Lookup("node") != nil {
-			_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			var complete completer = func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 				return nodes(cmd, nil, typed)
-			})
+			}
+			_ = cmd.RegisterFlagCompletionFunc("node", complete)
 		}
 		for flag, words := range map[string][]string{
 			"output": {"table", "json", "jsonl"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},

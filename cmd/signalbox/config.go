@@ -104,6 +104,7 @@ it again.`)
 		})
 	})
 
-	return group("config", "Small configuration: get, set, list, watch, history", `Small pieces of configuration, up to 1 MiB each, with a version, the last values and watches. Each
+	return group("config", "Small configuration: get, set, list, watch, history",
+		`Small pieces of configuration, up to 1 MiB each, with a version, the last values and watches. Each
 is stored in a semaphore of its own; "signalbox sem ls --all" lists them.`, get, set, ls, remove, history, watch)
 }

@@ -185,7 +185,8 @@ func (a *app) hint(err error, code int) string {
 	case code == exitUnreachable && errors.As(err, &g) && g.inv.conn != nil:
 		return "Look at the cluster with `signalbox cluster status`; --timeout gives more time."
 	case code == exitUnreachable:
-		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.", a.values["endpoints"])
+		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.",
+			a.values["endpoints"])
 	case errors.Is(err, protocol.StatusUnauthenticated):
 		return "Show credentials with --token-file; an administrator makes them with `signalbox auth create`."
 	case errors.Is(err, protocol.StatusForbidden):

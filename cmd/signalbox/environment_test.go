@@ -11,7 +11,8 @@ func TestUnknownVariables(t *testing.T) {
 	var said strings.Builder
 	a := &app{stderr: &said}
 	environ := []string{
-		"PATH=/bin", "SIGNALBOX_SERVICE_HOST=10.0.0.1", "SIGNALBOX_PEERS_SERVICE_PORT_RAFT=7071", "SIGNALBOX_PORT=tcp://10.0.0.1:7070", "SIGNALBOX_PORT_7070_TCP_ADDR=10.0.0.1",
+		"PATH=/bin", "SIGNALBOX_SERVICE_HOST=10.0.0.1", "SIGNALBOX_PEERS_SERVICE_PORT_RAFT=7071",
+		"SIGNALBOX_PORT=tcp://10.0.0.1:7070", "SIGNALBOX_PORT_7070_TCP_ADDR=10.0.0.1",
 	}
 	for _, v := range ownVariables {
 		environ = append(environ, v+"=x")

@@ -25,7 +25,8 @@ func FuzzConfigFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		for sc, read := range map[scope]func() (map[string]string, error){
-			scopeServe: func() (map[string]string, error) { return readServeFile(path) }, scopeClient: func() (map[string]string, error) { return readClientFile(path, "") },
+			scopeServe:  func() (map[string]string, error) { return readServeFile(path) },
+			scopeClient: func() (map[string]string, error) { return readClientFile(path, "") },
 		} {
 			values, err := read()
 			var wrong *usageError

@@ -164,7 +164,8 @@ func runLoad(inv *invocation, name string, f loadFlags) error {
 	case r.Interrupted:
 		return errors.New("interrupted before the load's end")
 	case !judged && failed*100 > toleratedErrors*(r.Operations+failed):
-		return fmt.Errorf("%d of %d operations failed, more than %d%%; set another bound with an objective on errors in --expect", failed, r.Operations+failed, toleratedErrors)
+		return fmt.Errorf("%d of %d operations failed, more than %d%%; set another bound with an objective on errors in --expect",
+			failed, r.Operations+failed, toleratedErrors)
 	}
 	return nil
 }

@@ -152,7 +152,8 @@ func ended(pid int) bool {
 func serveProcess(t *testing.T) (r *running, env []string) {
 	t.Helper()
 	addr := freeAddress()
-	r = start(t, nil, "signalbox", "serve", "--data", filepath.Join(t.TempDir(), "data"), "--listen", addr, "--raft", freeAddress(), "--admin", "off", "--shards", "2")
+	r = start(t, nil, "signalbox", "serve", "--data", filepath.Join(t.TempDir(), "data"), "--listen", addr, "--raft",
+		freeAddress(), "--admin", "off", "--shards", "2")
 	env = []string{"SIGNALBOX_ENDPOINTS=" + addr}
 	expect(t, 0, env, "signalbox", "node", "ls", "--timeout", "60s")
 	return r, env
@@ -178,8 +179,10 @@ func TestLockStopsTheCommandInTime(t *testing.T) {
 	for name, h := range locks {
 		child, grandchild := filepath.Join(dir, name), filepath.Join(dir, name+"-grandchild")
 		h.files = []string{child, grandchild}
-		more := map[string][]string{"ignores": {"STAMP_IGNORE=1"}, "leaves": {"STAMP_IGNORE=1", "STAMP_GROUP=1"}, "daemon": {"STAMP_IGNORE=1", "STAMP_DAEMON=1"}}[name]
-		h.lock = start(t, append(more, env...), "signalbox", "lock", name, "--session-timeout", timeout.String(), "--", "stamp", child, grandchild)
+		more := map[string][]string{"ignores": {"STAMP_IGNORE=1"}, "leaves": {"STAMP_IGNORE=1", "STAMP_GROUP=1"},
+			"daemon": {"STAMP_IGNORE=1", "STAMP_DAEMON=1"}}[name]
+		h.lock = start(t, append(more, env...), "signalbox", "lock", name, "--session-timeout", timeout.String(),
+			"--", "stamp", child, grandchild)
 	}
 	for _, h := range locks {
 		for _, f := range h.files {

@@ -86,7 +86,8 @@ before it is notified. To end the whole session use "signalbox session kill".`)
 			"evicted session %d from %s", id, args[0])
 	})
 
-	return group("process", "Coordination processes: members and rounds", `Programs join a process by name (package client/process of the SDK). Each change of members runs
+	return group("process", "Coordination processes: members and rounds",
+		`Programs join a process by name (package client/process of the SDK). Each change of members runs
 one round: all members prepare, agree with the coordinator, and complete.`, ls, describe, history, watch, force, evict, processAlter(a))
 }
 

@@ -27,7 +27,8 @@ func TestRecoveryDrill(t *testing.T) {
 	})
 	// `!` of a shell does not fail a script.
 	script = regexp.MustCompile(`(?m)^! (.*)$`).ReplaceAllString(script, "if $1; then echo 'this was to be refused'; exit 1; fi")
-	script = "set -eux\ntrap 'for p in *.pid; do kill -9 $(cat $p) 2>/dev/null || :; done; wait' EXIT\n" + script + "\nwait $(cat new.pid)\n"
+	const cleanUp = "trap 'for p in *.pid; do kill -9 $(cat $p) 2>/dev/null || :; done; wait' EXIT\n"
+	script = "set -eux\n" + cleanUp + script + "\nwait $(cat new.pid)\n"
 	dir := t.TempDir()
 	out := expect(t, 0, []string{"DRILL=" + dir}, "sh", "-c", "cd $DRILL\n"+script)
 	t.Log(out)
@@ -35,7 +36,8 @@ func TestRecoveryDrill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"title":"recover_cluster"`, `"severity":"high"`, `"reason":"drill: the disks of a and b are lost"`, `"folders":["./c"]`, `meta: entry `} {
+	for _, want := range []string{`"title":"recover_cluster"`, `"severity":"high"`,
+		`"reason":"drill: the disks of a and b are lost"`, `"folders":["./c"]`, `meta: entry `} {
 		if !strings.Contains(string(audit), want) {
 			t.Errorf("the audit line lacks %s: %s", want, audit)
 		}

@@ -17,7 +17,8 @@ func reference(root *cobra.Command) string {
 	for _, s := range []struct {
 		title string
 		scope scope
-	}{{"Verbs that talk to a server (file: a context of the client's configuration file)", scopeClient}, {"serve and dev (file: --config)", scopeServe}} {
+	}{{"Verbs that talk to a server (file: a context of the client's configuration file)", scopeClient},
+		{"serve and dev (file: --config)", scopeServe}} {
 		fmt.Fprintf(&b, "\n### %s\n\n| flag | environment | default | |\n|---|---|---|---|\n", s.title)
 		for _, x := range settings {
 			if x.scope != s.scope {

@@ -11,7 +11,8 @@ import (
 )
 
 func rolloutCmd(a *app) *cobra.Command {
-	return group("rollout", "Staged rollouts: versions reach one location after another", `A rollout (track) distributes versions to the instances of ordered locations. A location gets a
+	return group("rollout", "Staged rollouts: versions reach one location after another",
+		`A rollout (track) distributes versions to the instances of ordered locations. A location gets a
 version after the location before it, with a delay. It takes the next one when all its leaders
 have loaded its version. The name of a track is SERVICE/CLUSTER.
 
@@ -237,9 +238,10 @@ func rolloutHistory(a *app) *cobra.Command {
 
 func rolloutPause(a *app) *cobra.Command {
 	var hard bool
-	c := rolloutOperate(a, "pause", "Pause locations, or the whole rollout", false, func(t *rollout.Track, ctx context.Context, locations ...string) error {
+	pause := func(t *rollout.Track, ctx context.Context, locations ...string) error {
 		return t.Pause(ctx, hard, locations...)
-	})
+	}
+	c := rolloutOperate(a, "pause", "Pause locations, or the whole rollout", false, pause)
 	c.Long = `Pause locations, or the whole rollout: their targets stay. A version that an instance reports as
 bad for everyone is still replaced, because a bad version during a pause would be an outage.
 --hard keeps even that.`

@@ -60,7 +60,8 @@ func TestRolloutStory(t *testing.T) {
 		return list
 	}
 	before := history("SAS")
-	if got := versions(before); !slices.Equal(got, []uint64{1, 2, 3, 4, 5}) || !before[2].Skip || before[2].Converged != 0 || before[3].Reason != "reelect-explicit" {
+	if got := versions(before); !slices.Equal(got, []uint64{1, 2, 3, 4, 5}) || !before[2].Skip ||
+		before[2].Converged != 0 || before[3].Reason != "reelect-explicit" {
 		t.Errorf("SAS had %+v", before)
 	}
 	for _, location := range []string{"MAN", "VLA"} {

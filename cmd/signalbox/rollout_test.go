@@ -24,8 +24,10 @@ func TestWebhook(t *testing.T) {
 		w.WriteHeader(code)
 		fmt.Fprintln(w, "so it is")
 	}))
-	run := rollout.GateRun{Location: "MAN", Version: 7, Attempt: 2, Gate: rollout.Gate{Name: "alerts", Kind: rollout.Webhook, Spec: hook.URL}}
-	for c, want := range map[int]rollout.Outcome{200: rollout.Success, 204: rollout.Success, 404: rollout.Failure, 409: rollout.Failure, 500: rollout.Inconclusive, 302: rollout.Inconclusive} {
+	run := rollout.GateRun{Location: "MAN", Version: 7, Attempt: 2,
+		Gate: rollout.Gate{Name: "alerts", Kind: rollout.Webhook, Spec: hook.URL}}
+	for c, want := range map[int]rollout.Outcome{200: rollout.Success, 204: rollout.Success, 404: rollout.Failure,
+		409: rollout.Failure, 500: rollout.Inconclusive, 302: rollout.Inconclusive} {
 		code = c
 		outcome, text := callWebhook(context.Background(), run)
 		if outcome != want || c != 204 && !strings.HasSuffix(text, "so it is") || !strings.HasPrefix(text, fmt.Sprint(c)) {
@@ -68,19 +70,24 @@ locations:
 	}
 	got := fmt.Sprintf("%+v", c)
 	want := fmt.Sprintf("%+v", rollout.Config{
-		Source: rollout.TSO, DelayFrom: rollout.Converged, ExplicitCodes: []string{"A", "B"}, ImplicitAfter: 2 * time.Minute, ImplicitAttempts: 5, StallTimeout: 3 * time.Minute,
-		AutoDemote: true, SkipEmptyAfter: 4 * time.Minute, ReelectMinInterval: 5 * time.Second, MinAdvanceInterval: 6 * time.Second, Retention: 7 * time.Hour, KeepRemoved: true,
-		Locations: []rollout.Location{{Name: "SAS", Delay: time.Second, Bake: 2 * time.Second, Share: 30, ShareBake: 4 * time.Second, Gates: []rollout.Gate{
-			{Name: "g", Kind: rollout.Command, Spec: "x y", Timeout: 5 * time.Second, Retry: 6 * time.Second}, {Name: "h", Kind: rollout.Webhook, Spec: "http://h"},
-		}}},
+		Source: rollout.TSO, DelayFrom: rollout.Converged, ExplicitCodes: []string{"A", "B"},
+		ImplicitAfter: 2 * time.Minute, ImplicitAttempts: 5, StallTimeout: 3 * time.Minute,
+		AutoDemote: true, SkipEmptyAfter: 4 * time.Minute, ReelectMinInterval: 5 * time.Second,
+		MinAdvanceInterval: 6 * time.Second, Retention: 7 * time.Hour, KeepRemoved: true,
+		Locations: []rollout.Location{{Name: "SAS", Delay: time.Second, Bake: 2 * time.Second, Share: 30,
+			ShareBake: 4 * time.Second, Gates: []rollout.Gate{
+				{Name: "g", Kind: rollout.Command, Spec: "x y", Timeout: 5 * time.Second, Retry: 6 * time.Second}, {Name: "h", Kind: rollout.Webhook, Spec: "http://h"},
+			}}},
 	})
 	if got != want {
 		t.Errorf("read\n%s, want\n%s", got, want)
 	}
 	for text, say := range map[string]string{
 		"": "names no location", "locations: [{name: a}]\nsource: else": "source", "locations: [{name: a}]\ndelay-from: else": "delay-from",
-		"locations: [{name: a, delay: 5}]": "not a duration", "locations: [{name: a, delay: -5s}]": "-5s is negative", "colour: red": "colour",
-		"locations: [{name: a, gates: [{name: g, command: x, webhook: y}]}]": "either", "locations: [{name: a, share: 300}]": "line 1", "[": "cannot be read",
+		"locations: [{name: a, delay: 5}]": "not a duration", "locations: [{name: a, delay: -5s}]": "-5s is negative",
+		"colour: red": "colour",
+		"locations: [{name: a, gates: [{name: g, command: x, webhook: y}]}]": "either",
+		"locations: [{name: a, share: 300}]":                                 "line 1", "[": "cannot be read",
 	} {
 		var ue *usageError
 		if _, err := parseRollout([]byte(text)); !errors.As(err, &ue) || !strings.Contains(err.Error(), say) {

@@ -148,7 +148,8 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 func cmdServer(ts *testscript.TestScript, neg bool, args []string) {
 	srv := ts.Value(serverKey{}).(*servertest.Server)
 	do := map[string]func(){
-		"kill": srv.Kill, "stop": srv.Stop, "restart": srv.Restart, "drop": srv.DropConnections, "unreachable": srv.Unreachable, "reachable": srv.Reachable,
+		"kill": srv.Kill, "stop": srv.Stop, "restart": srv.Restart, "drop": srv.DropConnections,
+		"unreachable": srv.Unreachable, "reachable": srv.Reachable,
 	}
 	if neg || len(args) != 1 || do[args[0]] == nil {
 		ts.Fatalf("usage: server kill|stop|restart|drop|unreachable|reachable")

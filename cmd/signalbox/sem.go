@@ -293,7 +293,8 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s",
 			session, sanitize(name), cell(amount(w.Own.Count)), free)
 	case w.Waiting:
-		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict: first come, first served; %s", session, w.Position, sanitize(name), free)
+		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict: first come, first served; %s",
+			session, w.Position, sanitize(name), free)
 	case session != 0:
 		return fmt.Sprintf("session %d neither holds %s nor waits for it; %s", session, sanitize(name), free)
 	case len(w.Ahead) > 0:

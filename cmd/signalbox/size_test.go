@@ -16,7 +16,8 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestSizeText(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 19: "512 KiB", 5 << 20: "5.0 MiB", 3 << 40: "3.0 TiB", 5000 << 40: "5000 TiB"} {
+	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 19: "512 KiB",
+		5 << 20: "5.0 MiB", 3 << 40: "3.0 TiB", 5000 << 40: "5000 TiB"} {
 		if got := sizeText(n); got != want {
 			t.Errorf("%d bytes are %q, want %q", n, got, want)
 		}

@@ -90,7 +90,8 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 				t.Parallel()
 				name := strings.ReplaceAll(filepath.Base(filepath.Dir(t.Name()))+"-"+escape, " ", "-")
 				ready, mark := filepath.Join(t.TempDir(), "ready"), "MARK="+t.Name()
-				lock := start(t, env, "signalbox", "lock", name, "--session-timeout", "1m", "--", "env", mark, "READY="+ready, "sh", "-c", script)
+				lock := start(t, env, "signalbox", "lock", name, "--session-timeout", "1m", "--", "env", mark,
+					"READY="+ready, "sh", "-c", script)
 				eventually(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
 				e.how(t, lock, name, script)
 				code := lock.code()

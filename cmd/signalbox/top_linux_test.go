@@ -259,7 +259,8 @@ func TestTopOnATerminal(t *testing.T) {
 
 	x := onTerminal(t, 80, 24, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "NO_COLOR="}, "signalbox", "top", "--interval", "500ms")
 	first := x.shows("payments")
-	for _, want := range []string{"1/1 instances", "INSTANCE", "SEMAPHORE", "WAITERS↓", "SESSION", "HOLDS↓", "the holder", `the \x1b[31mwaiter`, "q quit"} {
+	for _, want := range []string{"1/1 instances", "INSTANCE", "SEMAPHORE", "WAITERS↓", "SESSION", "HOLDS↓",
+		"the holder", `the \x1b[31mwaiter`, "q quit"} {
 		if !strings.Contains(first, want) {
 			t.Errorf("%q is missing", want)
 		}
@@ -289,7 +290,9 @@ func TestTopOnATerminal(t *testing.T) {
 	// Why, of a semaphore and of a session.
 	x.press("\t\x1b[H\r")
 	why := x.shows("AHEAD IN THE QUEUE")
-	for _, want := range []string{"why: semaphore payments", "a new waiter for payments would be number 2 in the queue", "HELD BY", strconv.FormatUint(holder.ID(), 10), "the holder"} {
+	for _, want := range []string{"why: semaphore payments",
+		"a new waiter for payments would be number 2 in the queue", "HELD BY", strconv.FormatUint(holder.ID(), 10),
+		"the holder"} {
 		if !strings.Contains(why, want) {
 			t.Errorf("%q is missing of why:\n%s", want, why)
 		}
@@ -329,7 +332,8 @@ func TestTopOnATerminal(t *testing.T) {
 // TestTopOnADumbTerminal: it prints the lists again and again, without sequences, until ^C.
 func TestTopOnADumbTerminal(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
-	x := onTerminal(t, 100, 30, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "TERM=dumb", "NO_COLOR=1"}, "signalbox", "top", "--interval", "500ms")
+	x := onTerminal(t, 100, 30, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "TERM=dumb", "NO_COLOR=1"}, "signalbox",
+		"top", "--interval", "500ms")
 	x.until("two times", func(string) bool { return strings.Count(x.raw.String(), "INSTANCES\r\n") == 2 })
 	if strings.Contains(x.raw.String(), "\x1b") {
 		t.Errorf("there are sequences: %q", x.raw.String())

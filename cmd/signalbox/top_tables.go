@@ -145,7 +145,8 @@ func (v *topView) instanceLines(most int) []string {
 			texts = []string{
 				name, strconv.Itoa(len(a.Leads)), shortRate(a.RequestsPerSecond), shortRate(a.RejectedPerSecond),
 				shortTime(a.ChangeP50), shortTime(a.ChangeP99), shortTime(a.LogWriteP99),
-				shortCount(uint64(a.Connections)), shortCount(uint64(a.Sessions)), shortCount(uint64(a.Semaphores)), age(a.Uptime), sanitize(i.Address),
+				shortCount(uint64(a.Connections)), shortCount(uint64(a.Sessions)), shortCount(uint64(a.Semaphores)),
+				age(a.Uptime), sanitize(i.Address),
 			}
 		}
 		lines = append(lines, fit(" "+cells(columns, widths, texts), v.width))

@@ -21,11 +21,14 @@ func busyTop() *admin.Top {
 	top := &admin.Top{
 		Instances: []admin.TopInstance{
 			{ID: 1, Name: "eu-1", Address: "10.1.0.1:7070", Activity: &admin.TopActivity{
-				Uptime: 50 * time.Hour, Leads: []uint64{1, 4}, Connections: 812, Sessions: 20_412, Semaphores: 1_204_112, RequestsPerSecond: 48_120, RejectedPerSecond: 0.4,
-				ChangeP50: 820 * time.Microsecond, ChangeP99: 4200 * time.Microsecond, LogWriteP50: 310 * time.Microsecond, LogWriteP99: 1900 * time.Microsecond,
+				Uptime: 50 * time.Hour, Leads: []uint64{1, 4}, Connections: 812, Sessions: 20_412,
+				Semaphores: 1_204_112, RequestsPerSecond: 48_120, RejectedPerSecond: 0.4,
+				ChangeP50: 820 * time.Microsecond, ChangeP99: 4200 * time.Microsecond,
+				LogWriteP50: 310 * time.Microsecond, LogWriteP99: 1900 * time.Microsecond,
 			}},
 			{ID: 2, Name: "eu-2", Address: "10.1.0.2:7070", Activity: &admin.TopActivity{
-				Uptime: 95 * time.Second, Leads: []uint64{2}, Connections: 3, Sessions: 12, Semaphores: 40, RequestsPerSecond: 3.2, ChangeP50: 2 * time.Millisecond, ChangeP99: 120 * time.Millisecond,
+				Uptime: 95 * time.Second, Leads: []uint64{2}, Connections: 3, Sessions: 12, Semaphores: 40,
+				RequestsPerSecond: 3.2, ChangeP50: 2 * time.Millisecond, ChangeP99: 120 * time.Millisecond,
 				LogWriteP50: time.Millisecond, LogWriteP99: 88 * time.Millisecond,
 			}},
 			{ID: 3, Name: "eu-3", Address: "10.1.0.3:7070", Err: errors.New("no instance answered: connection refused")},
@@ -45,17 +48,20 @@ func busyTop() *admin.Top {
 		},
 	}
 	for i := range 40 {
-		top.Semaphores = append(top.Semaphores, admin.TopSemaphore{Path: "/default", Name: fmt.Sprintf("jobs/%03d", i), GrantsPerSecond: float64(40-i) / 10, Limit: 1})
+		top.Semaphores = append(top.Semaphores, admin.TopSemaphore{Path: "/default",
+			Name: fmt.Sprintf("jobs/%03d", i), GrantsPerSecond: float64(40-i) / 10, Limit: 1})
 	}
 	for i := range 20 {
-		top.Sessions = append(top.Sessions, admin.TopSession{Path: "/default", ID: 281474976710700 + uint64(i), Held: 1, Description: fmt.Sprintf("worker@host%d", i), Client: "10.2.1.9:50000"})
+		top.Sessions = append(top.Sessions, admin.TopSession{Path: "/default", ID: 281474976710700 + uint64(i),
+			Held: 1, Description: fmt.Sprintf("worker@host%d", i), Client: "10.2.1.9:50000"})
 	}
 	return top
 }
 
 func newTestView(width, height int) *topView {
 	at := time.Date(2026, 11, 22, 12, 30, 0, 0, time.UTC)
-	return &topView{width: width, height: height, source: "10.1.0.1:7070", interval: 2 * time.Second, top: busyTop(), at: at, now: at.Add(time.Second)}
+	return &topView{width: width, height: height, source: "10.1.0.1:7070", interval: 2 * time.Second, top: busyTop(),
+		at: at, now: at.Add(time.Second)}
 }
 
 // TestTopScreens: whole screens of three sizes. Rewrite them with -update, and look at them.
@@ -118,7 +124,8 @@ func TestTopScreens(t *testing.T) {
 // too wide, nothing of a name or description reaches the terminal as it is, and the selection is a
 // row that is there.
 func TestTopAnyKeys(t *testing.T) {
-	keys := []key{'s', '/', 'a', 'x', '?', ' ', 'p', keyTab, keyUp, keyDown, keyPageUp, keyPageDown, keyHome, keyEnd, keyEnter, keyEscape, keyBackspace, keyClear, keyUnknown}
+	keys := []key{'s', '/', 'a', 'x', '?', ' ', 'p', keyTab, keyUp, keyDown, keyPageUp, keyPageDown, keyHome, keyEnd,
+		keyEnter, keyEscape, keyBackspace, keyClear, keyUnknown}
 	rapid.Check(t, func(t *rapid.T) {
 		v := newTestView(80, 24)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
@@ -131,7 +138,8 @@ func TestTopAnyKeys(t *testing.T) {
 				v.top.Sessions = v.top.Sessions[rapid.IntRange(0, len(v.top.Sessions)).Draw(t, "gone"):]
 			default:
 				if v.press(rapid.SampledFrom(keys).Draw(t, "key")) == topOpen {
-					v.answered(topAnswer{id: v.detail.id, lines: strings.Split(strings.Repeat("line\n", rapid.IntRange(0, 50).Draw(t, "lines")), "\n")})
+					v.answered(topAnswer{id: v.detail.id,
+						lines: strings.Split(strings.Repeat("line\n", rapid.IntRange(0, 50).Draw(t, "lines")), "\n")})
 				}
 			}
 			lines := v.render()

@@ -28,8 +28,9 @@ type topOrder struct {
 // semaphoreOrders and sessionOrders are the orders of the two lists, the first by default. Equal
 // rows follow in the order of the first.
 var (
-	semaphoreOrders = []topOrder{{"waiters", "waiters"}, {"wait", "oldest"}, {"grants", "grants/s"}, {"owners", "owners"}, {"name", "semaphore"}}
-	sessionOrders   = []topOrder{{"holds", "holds"}, {"waits", "waits"}, {"id", "session"}}
+	semaphoreOrders = []topOrder{{"waiters", "waiters"}, {"wait", "oldest"}, {"grants", "grants/s"},
+		{"owners", "owners"}, {"name", "semaphore"}}
+	sessionOrders = []topOrder{{"holds", "holds"}, {"waits", "waits"}, {"id", "session"}}
 )
 
 func sortSemaphores(list []admin.TopSemaphore, order string) {

@@ -26,7 +26,8 @@ func newListenerKit(t *testing.T, most int) *listenerKit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &listenerKit{t: t, address: inner.Addr().String(), gate: LimitListener(inner, most).(*limitedListener), held: make(chan struct{}, 1000), release: make(chan struct{})}
+	k := &listenerKit{t: t, address: inner.Addr().String(), gate: LimitListener(inner, most).(*limitedListener),
+		held: make(chan struct{}, 1000), release: make(chan struct{})}
 	pages := Handler(Config{})
 	srv := Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" && !isReserved(r) {
@@ -195,7 +196,8 @@ func TestReserve(t *testing.T) {
 				}
 			}
 		}
-		if code, text := k.probe(from, "/metrics"); code != http.StatusServiceUnavailable || !strings.Contains(text, "/healthz and /readyz") {
+		if code, text := k.probe(from, "/metrics"); code != http.StatusServiceUnavailable ||
+			!strings.Contains(text, "/healthz and /readyz") {
 			t.Errorf("another page from %s: %d %s", from, code, text)
 		}
 	}

@@ -54,14 +54,17 @@ func TestLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l := open(t, Config{Destination: path})
 	l.Write(Event{Title: "local_startup", Message: "instance is starting"})
-	l.Write(Event{Title: "join_instance", Severity: Medium, Message: "a new instance `x` joined the cluster", Initiator: "admin", Time: at.Add(time.Second),
-		Fields: []Field{{"instance_name", "x\n\x1b[31m\u202e\"\\\xff"}, {"instance", uint64(1<<64 - 1)}, {"id", "mine"}, {"names", []string{"a", "b"}}, {"forced", true}}})
+	l.Write(Event{Title: "join_instance", Severity: Medium, Message: "a new instance `x` joined the cluster",
+		Initiator: "admin", Time: at.Add(time.Second),
+		Fields: []Field{{"instance_name", "x\n\x1b[31m\u202e\"\\\xff"}, {"instance", uint64(1<<64 - 1)},
+			{"id", "mine"}, {"names", []string{"a", "b"}}, {"forced", true}}})
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"title":"local_startup","message":"instance is starting","severity":"low","initiator":"cluster","time":"2026-01-02T02:04:05.006Z","id":"3.2.1"}
-{"title":"join_instance","message":"a new instance ` + "`x`" + ` joined the cluster","severity":"medium","initiator":"admin","time":"2026-01-02T02:04:06.006Z","id":"3.2.2",` +
-		`"instance_name":"x\n\u001b[31m\u202e\"\\` + "\ufffd" + `","instance":18446744073709551615,"id_":"mine","names":["a","b"],"forced":true}
+{"title":"join_instance","message":"a new instance ` + "`x`" + ` joined the cluster","severity":"medium","initiator":"admin","time":"2026-01-02T02:04:06.006Z",` +
+		`"id":"3.2.2","instance_name":"x\n\u001b[31m\u202e\"\\` + "\ufffd" + `","instance":18446744073709551615,` +
+		`"id_":"mine","names":["a","b"],"forced":true}
 `
 	if got := contents(t, path); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
@@ -154,7 +157,8 @@ func TestNeverBlocks(t *testing.T) {
 		t.Errorf("close says %v", err)
 	}
 	lines := strings.Split(strings.TrimSpace(g.out.String()), "\n")
-	if last := lines[len(lines)-1]; len(lines) != 5 || !strings.Contains(last, `"id":"3.2.101"`) || !strings.HasSuffix(last, `"count":96}`) {
+	if last := lines[len(lines)-1]; len(lines) != 5 || !strings.Contains(last, `"id":"3.2.101"`) ||
+		!strings.HasSuffix(last, `"count":96}`) {
 		t.Errorf("%d lines, the last: %s", len(lines), last)
 	}
 	l.Write(Event{Title: "late"}) // closed: lost, no panic
@@ -163,7 +167,8 @@ func TestNeverBlocks(t *testing.T) {
 // TestTornLine: what was written in part is not written twice, and the line that was cut stays
 // apart from the next.
 func TestTornLine(t *testing.T) {
-	g := &blockingWriter{err: errors.New("no space left"), tried: make(chan struct{}, 10), open: make(chan struct{}), enter: make(chan struct{}, 10)}
+	g := &blockingWriter{err: errors.New("no space left"), tried: make(chan struct{}, 10), open: make(chan struct{}),
+		enter: make(chan struct{}, 10)}
 	l := open(t, Config{Destination: Stderr, stderr: g, retry: time.Millisecond})
 	l.Write(Event{Title: "first"})
 	<-g.enter // the writer has it; the others go together
@@ -209,7 +214,8 @@ func TestReopen(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if a, b := contents(t, old), contents(t, path); !strings.Contains(a, "before") || strings.Contains(a, "after") || !strings.Contains(b, "after") || strings.Contains(b, "before") {
+	if a, b := contents(t, old), contents(t, path); !strings.Contains(a, "before") || strings.Contains(a, "after") ||
+		!strings.Contains(b, "after") || strings.Contains(b, "before") {
 		t.Errorf("old file:\n%snew file:\n%s", a, b)
 	}
 	if err := l.Reopen(); err == nil {
@@ -248,7 +254,8 @@ func TestFileGone(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
-	for name, destination := range map[string]string{"none": "", "a folder": t.TempDir(), "no folder": filepath.Join(t.TempDir(), "a", "b")} {
+	for name, destination := range map[string]string{"none": "", "a folder": t.TempDir(),
+		"no folder": filepath.Join(t.TempDir(), "a", "b")} {
 		if l, err := Open(Config{Destination: destination}); err == nil {
 			t.Errorf("%s is taken", name)
 			_ = l.Close()
@@ -303,7 +310,8 @@ func TestTopology(t *testing.T) {
 		e.Time = at
 		got += string(appendLine(nil, &e, id{1, 1, uint64(i + 1)}))
 	}
-	want := `{"title":"join_instance","message":"a new instance ` + "`b`" + ` joined the cluster","severity":"low","initiator":"cluster","time":"2026-01-02T02:04:05.006Z",` +
+	want := `{"title":"join_instance","message":"a new instance ` + "`b`" + ` joined the cluster","severity":"low",` +
+		`"initiator":"cluster","time":"2026-01-02T02:04:05.006Z",` +
 		`"id":"1.1.1","instance_name":"b","instance_id":2,"index":70}
 {"title":"change_current_state","message":"m","severity":"medium","initiator":"cluster","time":"2026-01-02T02:04:05.006Z","id":"1.1.2","instance_name":"b","instance_id":2,` +
 		`"new_state":"Online(1)","index":71}

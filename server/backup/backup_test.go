@@ -24,9 +24,11 @@ func newMapWithShards(t *testing.T, shards ...uint64) *meta.Machine {
 	t.Helper()
 	m := meta.New()
 	answer := m.Apply(1, meta.AppendCommand(nil, meta.OpID{1}, &meta.Bootstrap{
-		Cluster: "test", Instance: 1, Name: "one", Address: "127.0.0.1:1", RaftAddress: "127.0.0.1:2", Tier: "default", Buckets: 8, ReplicationFactor: 1, CanVote: true,
+		Cluster: "test", Instance: 1, Name: "one", Address: "127.0.0.1:1", RaftAddress: "127.0.0.1:2",
+		Tier: "default", Buckets: 8, ReplicationFactor: 1, CanVote: true,
 		Shards: shards, NodeConfig: protocol.NodeConfig{
-			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod, ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1,
+			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod,
+			ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1,
 			MaxSessions: 1000, MaxSemaphores: 1000, MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000,
 		},
 	}))

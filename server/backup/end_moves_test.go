@@ -50,11 +50,13 @@ func TestEndMoves(t *testing.T) {
 		for id, x := range machines {
 			leaders[id], _ = takeOver(x)
 			do(id, shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.NodeConfig{
-				SelfCheckPeriod: 1000, GracePeriod: 5000, ReadConsistency: 1, AttachConsistency: 1, CountersMode: 1, MaxSessions: 9, MaxSemaphores: 9,
+				SelfCheckPeriod: 1000, GracePeriod: 5000, ReadConsistency: 1, AttachConsistency: 1, CountersMode: 1,
+				MaxSessions: 9, MaxSemaphores: 9,
 			}}))
 			for _, run := range tier.Runs {
 				if run.Shard == id {
-					do(id, shard.CmdBuckets, shard.AppendBuckets(nil, shard.BucketsBody{Total: tier.Buckets, First: run.First, Count: run.Count, Epoch: run.Epoch}))
+					do(id, shard.CmdBuckets, shard.AppendBuckets(nil,
+						shard.BucketsBody{Total: tier.Buckets, First: run.First, Count: run.Count, Epoch: run.Epoch}))
 				}
 			}
 		}

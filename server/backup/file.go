@@ -141,7 +141,8 @@ func (r *reader) magic() error {
 		return errors.New("this is not a backup")
 	}
 	if b[len(magic)] != Format {
-		return fmt.Errorf("the backup has format version %d, and this binary knows %d; take the binary that made it, or a newer one", b[len(magic)], Format)
+		return fmt.Errorf("the backup has format version %d, and this binary knows %d; take the binary that made it, or a newer one",
+			b[len(magic)], Format)
 	}
 	return nil
 }

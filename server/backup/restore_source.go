@@ -116,7 +116,8 @@ func (s *Source) freeze(id uint64) error {
 		if n, ok := s.state.Node(node); ok && n.Phase != meta.Dropping {
 			continue
 		}
-		if st := l.propose(shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: node})}); st != protocol.StatusOK {
+		if st := l.propose(shard.Command{Kind: shard.CmdNodeDrop,
+			Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: node})}); st != protocol.StatusOK {
 			return st
 		}
 	}
@@ -124,7 +125,8 @@ func (s *Source) freeze(id uint64) error {
 		if run.Shard != id || run.Count == 0 {
 			continue
 		}
-		if st := l.proposeUntilDone(shard.CmdFreeze, shard.BucketsBody{Total: s.Buckets(), First: run.First, Count: run.Count, Epoch: s.epoch}); st != protocol.StatusOK {
+		if st := l.proposeUntilDone(shard.CmdFreeze, shard.BucketsBody{Total: s.Buckets(), First: run.First,
+			Count: run.Count, Epoch: s.epoch}); st != protocol.StatusOK {
 			return st
 		}
 	}

@@ -67,7 +67,8 @@ func Open(f Files, log *slog.Logger) (*Certs, error) {
 	case f.Cert == "" || f.Key == "":
 		return nil, errors.New("TLS needs both a certificate and its key; give the two files")
 	case f.Require && f.CA == "":
-		return nil, errors.New("certificates of clients are required, and nothing says who signs them; give the file of the CA's certificates")
+		return nil,
+			errors.New("certificates of clients are required, and nothing says who signs them; give the file of the CA's certificates")
 	}
 	c := &Certs{files: f, log: log}
 	parts, sum, err := c.read()

@@ -106,7 +106,8 @@ func newFaultCluster(t *testing.T, s topology, r *rand.Rand) *faultCluster {
 		x.c.netns = x.net.router
 		for k, name := range names {
 			in := x.c.instances[name]
-			in.netns, in.listen, in.raft, in.admin = x.net.hosts[k], x.net.address(k)+":7070", x.net.address(k)+":7071", x.net.address(k)+":7072"
+			in.netns, in.listen, in.raft, in.admin = x.net.hosts[k], x.net.address(k)+":7070",
+				x.net.address(k)+":7071", x.net.address(k)+":7072"
 		}
 	}
 	if slices.ContainsFunc(s.faults, func(f fault) bool { return f.disks }) {
@@ -293,7 +294,9 @@ func checkedReport(all []*checkedRun, seed uint64) string {
 	fmt.Fprintf(&b, "| | |\n|---|---|\n| violations: lost writes, double grants, or anything else that fits no order | %d |\n| calls without an outcome | %d |\n", violations, unknown)
 	for _, h := range all {
 		s := &h.summary
-		fmt.Fprintf(&b, "\n## %s%s\n\n%d calls in %d rounds within %s; the longest with an outcome took %s (%s); at most %d calls on one name.\n\n", strings.ToUpper(h.name[:1]), h.name[1:], s.Ops,
+		fmt.Fprintf(&b,
+			"\n## %s%s\n\n%d calls in %d rounds within %s; the longest with an outcome took %s (%s); at most %d calls on one name.\n\n",
+			strings.ToUpper(h.name[:1]), h.name[1:], s.Ops,
 			h.rounds, h.took.Round(time.Second), s.Longest.Round(time.Millisecond), s.LongestCall.Kind, s.MaxPerName)
 		b.WriteString("| fault | times | it lasted, median | then until all was well, median | at most | longest call that met it |\n|---|---|---|---|---|---|\n")
 		for k, f := range h.faults {
@@ -301,7 +304,8 @@ func checkedReport(all []*checkedRun, seed uint64) string {
 			for _, p := range h.spans[k] {
 				lasted, well = append(lasted, time.Duration(p.over-p.from)), append(well, time.Duration(p.recovered-p.over))
 			}
-			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s |\n", f.name, len(lasted), median(lasted), median(well), most(well), longestIn(h.ops, h.spans[k]))
+			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s |\n", f.name, len(lasted), median(lasted), median(well),
+				most(well), longestIn(h.ops, h.spans[k]))
 		}
 		b.WriteString("\n| call | how many |\n|---|---|\n")
 		for _, list := range []map[string]int{texts(s.ByKind), texts(s.ByResult)} {

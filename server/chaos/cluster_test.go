@@ -41,7 +41,8 @@ func newClusterOf(t *testing.T, copies int, flags ...string) *cluster {
 	if testing.Short() {
 		t.Skip("a cluster of processes is not short")
 	}
-	c := &cluster{t: t, bin: buildServer(t), dir: t.TempDir(), instances: map[string]*instance{}, specs: map[*actor]loadSpec{}, copies: copies}
+	c := &cluster{t: t, bin: buildServer(t), dir: t.TempDir(), instances: map[string]*instance{},
+		specs: map[*actor]loadSpec{}, copies: copies}
 	token := filepath.Join(c.dir, "token")
 	if err := os.WriteFile(token, []byte("a secret of this test\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -64,7 +65,8 @@ func newClusterOf(t *testing.T, copies int, flags ...string) *cluster {
 
 // add adds an instance, which does not run yet. Its peers are set before its first start.
 func (c *cluster) add(name string) *instance {
-	in := &instance{t: c.t, bin: c.bin, dir: filepath.Join(c.dir, name), listen: freeAddress(c.t), raft: freeAddress(c.t), admin: freeAddress(c.t)}
+	in := &instance{t: c.t, bin: c.bin, dir: filepath.Join(c.dir, name), listen: freeAddress(c.t),
+		raft: freeAddress(c.t), admin: freeAddress(c.t)}
 	in.flags = append([]string{"--instance", name}, c.flags...)
 	c.instances[name] = in
 	return in
@@ -221,7 +223,8 @@ func (c *cluster) awaitReady(when string, names ...string) protocol.ClusterStatu
 					voters++
 				}
 			}
-			if !x.Ready || voters != c.copies || len(x.Replicas) != c.copies || x.Master != x.TargetMaster || !slices.Contains(names, x.Master) {
+			if !x.Ready || voters != c.copies || len(x.Replicas) != c.copies || x.Master != x.TargetMaster ||
+				!slices.Contains(names, x.Master) {
 				return fmt.Sprintf("shard %d is %+v", x.ID, x)
 			}
 		}
@@ -232,7 +235,8 @@ func (c *cluster) awaitReady(when string, names ...string) protocol.ClusterStatu
 // makeNode makes the node that loads work in, with short periods.
 func (c *cluster) makeNode() {
 	c.t.Helper()
-	if _, err := c.command("node", "create", nodePath, "--self-check-period", "500ms", "--grace-period", "2s", "--timeout", waitLimit.String()); err != nil {
+	if _, err := c.command("node", "create", nodePath, "--self-check-period", "500ms", "--grace-period", "2s",
+		"--timeout", waitLimit.String()); err != nil {
 		c.t.Fatal(err)
 	}
 }

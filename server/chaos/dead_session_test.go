@@ -55,7 +55,9 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 			var took []time.Duration
 			for run := 0; len(took) < runs; run++ {
 				c.awaitReady("before a client dies", c.names()...)
-				holder := startActor(t, "", "holder", fmt.Sprintf("lock-%d", run), fmt.Sprintf("%s=holder,lock-%d,%s,%s,%s", roleEnv, run, c.endpoints()[run%3], path, holderTimeout))
+				holder := startActor(t, "", "holder", fmt.Sprintf("lock-%d",
+					run), fmt.Sprintf("%s=holder,lock-%d,%s,%s,%s", roleEnv, run, c.endpoints()[run%3], path,
+					holderTimeout))
 				t.Cleanup(func() { _ = holder.cmd.Process.Kill(); <-holder.ended; _ = holder.cmd.Wait() })
 				var next time.Duration
 				after, ok := measureRelease(t, holder, kind.death, s, func(died time.Duration) {
@@ -71,7 +73,8 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 				})
 				if !ok {
 					if lost++; lost > 2*runs {
-						t.Fatalf("%d clients lost their sessions of %v while they lived: the machine is too busy for this", lost, holderTimeout)
+						t.Fatalf("%d clients lost their sessions of %v while they lived: the machine is too busy for this",
+							lost, holderTimeout)
 					}
 					continue
 				}
@@ -92,7 +95,9 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 // measureRelease ends a client that holds a lock, and measures how long it takes until a waiter has
 // the lock. meanwhile is called all the time between. False: the session was over before its client
 // died.
-func measureRelease(t *testing.T, holder *actor, death syscall.Signal, s *client.Session, meanwhile func(died time.Duration)) (after time.Duration, ok bool) {
+func measureRelease(
+	t *testing.T, holder *actor, death syscall.Signal, s *client.Session, meanwhile func(died time.Duration),
+) (after time.Duration, ok bool) {
 	t.Helper()
 	over := func() bool {
 		_, expired := holder.has("expired")
@@ -178,7 +183,8 @@ func transferAllShards(c *cluster, n int) (did bool) {
 		if len(others) == 0 {
 			continue
 		}
-		_, err := c.command("cluster", "transfer", strconv.FormatUint(x.ID, 10), others[n%len(others)], "--timeout", "5s") // refused while another is under way
+		// refused while another is under way
+		_, err := c.command("cluster", "transfer", strconv.FormatUint(x.ID, 10), others[n%len(others)], "--timeout", "5s")
 		did = did || err == nil
 	}
 	return did

@@ -78,7 +78,8 @@ func fill(t *testing.T, disk string, left int64) (file string) {
 // startOnDisk starts an instance on a disk and waits until it serves.
 func startOnDisk(t *testing.T, disk string) *instance {
 	t.Helper()
-	in := &instance{t: t, bin: buildServer(t), dir: filepath.Join(disk, "data"), listen: freeAddress(t), raft: freeAddress(t), admin: freeAddress(t)}
+	in := &instance{t: t, bin: buildServer(t), dir: filepath.Join(disk, "data"), listen: freeAddress(t),
+		raft: freeAddress(t), admin: freeAddress(t)}
 	in.logFile = filepath.Join(t.TempDir(), "log")
 	in.start()
 	t.Cleanup(func() { in.killAndShowLog("server") })

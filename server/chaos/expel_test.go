@@ -74,7 +74,8 @@ func TestClusterExpel(t *testing.T) {
 	c.instances["d"].start()
 	names := append(left, "d")
 	s = c.awaitReady("with another in its place", names...)
-	if i := slices.IndexFunc(s.Instances, func(i protocol.ClusterInstance) bool { return i.Name == gone }); i >= 0 && s.Instances[i].Current != "Expelled" {
+	if i := slices.IndexFunc(s.Instances, func(i protocol.ClusterInstance) bool { return i.Name == gone }); i >= 0 &&
+		s.Instances[i].Current != "Expelled" {
 		t.Errorf("%s is %+v", gone, s.Instances[i])
 	}
 	c.awaitProgress("with another in its place", now(), c.loads...)

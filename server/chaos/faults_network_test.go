@@ -70,16 +70,18 @@ var networkFaults = []fault{
 		x.net.part(host, others...)
 		x.net.part(others[0], others[1])
 	})},
-	{name: "nothing arrives from the leader at the others", network: true, do: cutOff((*faultCluster).leader, func(x *faultCluster, host int) {
-		for _, other := range x.peersOf(host) {
-			x.net.cut(host, other)
-		}
-	})},
-	{name: "nothing arrives from the others at the leader", network: true, do: cutOff((*faultCluster).leader, func(x *faultCluster, host int) {
-		for _, other := range x.peersOf(host) {
-			x.net.cut(other, host)
-		}
-	})},
+	{name: "nothing arrives from the leader at the others", network: true, do: cutOff((*faultCluster).leader,
+		func(x *faultCluster, host int) {
+			for _, other := range x.peersOf(host) {
+				x.net.cut(host, other)
+			}
+		})},
+	{name: "nothing arrives from the others at the leader", network: true, do: cutOff((*faultCluster).leader,
+		func(x *faultCluster, host int) {
+			for _, other := range x.peersOf(host) {
+				x.net.cut(other, host)
+			}
+		})},
 	{name: "no answer of the leader arrives at clients", network: true, do: cutOff((*faultCluster).leader, func(x *faultCluster, host int) { x.net.cut(host, clientsHost) })},
 	{name: "packets lost at the leader", network: true, do: losePackets((*faultCluster).leader)},
 	{name: "packets lost at any instance", network: true, do: losePackets((*faultCluster).any)},

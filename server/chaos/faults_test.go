@@ -142,7 +142,8 @@ var leaderFaults = []fault{
 		if i < 0 {
 			return false
 		}
-		_, err = x.c.command("cluster", "transfer", strconv.FormatUint(shard.ID, 10), shard.Replicas[i].Instance, "--timeout", "5s") // refused while another is under way
+		// refused while another is under way
+		_, err = x.c.command("cluster", "transfer", strconv.FormatUint(shard.ID, 10), shard.Replicas[i].Instance, "--timeout", "5s")
 		return err == nil
 	}},
 	{name: "drained, and let in again", do: func(x *faultCluster) bool {

@@ -118,7 +118,8 @@ func raiseFiles(t *testing.T) {
 
 // startInstanceWith starts an instance with flags of its own.
 func startInstanceWith(t *testing.T, bin string, flags ...string) *instance {
-	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t), raft: freeAddress(t), admin: freeAddress(t), flags: flags}
+	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t),
+		raft: freeAddress(t), admin: freeAddress(t), flags: flags}
 	in.start()
 	t.Cleanup(func() { in.killAndShowLog("server") })
 	return in
@@ -133,12 +134,14 @@ type flood struct {
 }
 
 // hostileQuotas are those of the node that hostile clients are let into.
-var hostileQuotas = []string{"--max-sessions", "20000", "--max-semaphores", "20000", "--max-waiters", "20000", "--max-watchers", "20000", "--max-requests", "1000"}
+var hostileQuotas = []string{"--max-sessions", "20000", "--max-semaphores", "20000", "--max-waiters", "20000",
+	"--max-watchers", "20000", "--max-requests", "1000"}
 
 // prepare makes the nodes: one for honest clients, one with quotas for the others.
 func (f *flood) prepare() {
 	f.t.Helper()
-	for _, args := range [][]string{{"node", "create", "/honest"}, {"node", "create", "/idle"}, append([]string{"node", "create", "/hostile"}, hostileQuotas...)} {
+	for _, args := range [][]string{{"node", "create", "/honest"}, {"node", "create", "/idle"},
+		append([]string{"node", "create", "/hostile"}, hostileQuotas...)} {
 		await(f.t, strings.Join(args, " "), func() bool {
 			_, err := f.in.cli(args...)
 			return err == nil
@@ -163,7 +166,8 @@ func (f *flood) background(env []string, name string, args ...string) *exec.Cmd 
 // startIdleSessions has sessions that only live, until the test ends.
 func (f *flood) startIdleSessions() {
 	f.t.Helper()
-	c := f.background(nil, f.in.bin, "load", "idle-sessions", "--sessions", strconv.Itoa(f.spec.sessions), "--connections", "8", "--duration", "1h", "--warm-up", "0s", "--node", "/idle",
+	c := f.background(nil, f.in.bin, "load", "idle-sessions", "--sessions", strconv.Itoa(f.spec.sessions),
+		"--connections", "8", "--duration", "1h", "--warm-up", "0s", "--node", "/idle",
 		"--session-timeout", "30s", "--endpoints", f.in.listen)
 	if err := c.Start(); err != nil {
 		f.t.Fatal(err)
@@ -230,7 +234,8 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 		}
 	})
 	from, spent := now(), cpuOf(f.in.cmd.Process.Pid)
-	text, err := f.in.cli("load", "mixed", "--mix", f.mix, "--rate", strconv.Itoa(f.spec.rate), "--callers", "64", "--connections", "4", "--duration", f.spec.long.String(), "--warm-up", "1s",
+	text, err := f.in.cli("load", "mixed", "--mix", f.mix, "--rate", strconv.Itoa(f.spec.rate), "--callers", "64",
+		"--connections", "4", "--duration", f.spec.long.String(), "--warm-up", "1s",
 		"--patience", waitLimit.String(), "--node", "/honest", "--timeout", waitLimit.String(), "-o", "json")
 	m.cores = float64(cpuOf(f.in.cmd.Process.Pid)-spent) / float64(now()-from)
 	after := f.metrics()
@@ -255,7 +260,8 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 		f.t.Fatalf("%s: %v: %s", what, err, text)
 	}
 	us := func(v float64) time.Duration { return time.Duration(v * float64(time.Microsecond)) }
-	m.p50, m.p99, m.p999, m.late, m.operations = us(result.Series[0].P50), us(result.Series[0].P99), us(result.Series[0].P999), us(result.Own.Late), result.Operations
+	m.p50, m.p99, m.p999, m.late, m.operations = us(result.Series[0].P50), us(result.Series[0].P99),
+		us(result.Series[0].P999), us(result.Own.Late), result.Operations
 	for _, n := range result.Errors {
 		m.errors += n
 	}
@@ -356,7 +362,8 @@ func floodReport(spec floodSpec, list []measurement) string {
 		if m.quotaOverloaded > 0 {
 			cut = append(cut, fmt.Sprintf("%d requests OVERLOADED", m.quotaOverloaded))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.1f | %s | %d | %d MiB | %.2f | %d | %s |\n", m.what, short(m.p50), short(m.p99), short(m.p999), float64(m.p99)/float64(list[0].p99), short(m.late), m.errors, m.resident>>20,
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.1f | %s | %d | %d MiB | %.2f | %d | %s |\n", m.what, short(m.p50),
+			short(m.p99), short(m.p999), float64(m.p99)/float64(list[0].p99), short(m.late), m.errors, m.resident>>20,
 			m.cores, m.came, strings.Join(cut, ", "))
 	}
 	return b.String()

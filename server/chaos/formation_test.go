@@ -49,7 +49,8 @@ func TestClusterForms(t *testing.T) {
 	t.Logf("all values were read %v after the restart of all", now()-began)
 	after := c.awaitReady("after all were killed", names...)
 	if after.ID != before.ID || len(after.Instances) != 3 || len(after.Shards) != len(before.Shards) {
-		t.Errorf("cluster %s with %d instances and %d shards was %s with %d and %d", after.ID, len(after.Instances), len(after.Shards), before.ID, len(before.Instances),
+		t.Errorf("cluster %s with %d instances and %d shards was %s with %d and %d", after.ID, len(after.Instances),
+			len(after.Shards), before.ID, len(before.Instances),
 			len(before.Shards))
 	}
 	for _, name := range names {

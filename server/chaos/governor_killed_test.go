@@ -19,7 +19,8 @@ import (
 // once, and clients notice nothing but a pause. Every run has a part of the steps; all of them come
 // with SIGNALBOX_LONG.
 func TestGovernorIsKilled(t *testing.T) {
-	moves := []string{"begin move", "freeze buckets", "copy buckets", "commit move", "activate moved buckets", "discard moved buckets", "end move"}
+	moves := []string{"begin move", "freeze buckets", "copy buckets", "commit move", "activate moved buckets",
+		"discard moved buckets", "end move"}
 	expels := []string{"expel replicaset", "copy buckets", "finish replicaset expel"}
 	drops := 3
 	if os.Getenv("SIGNALBOX_LONG") == "" {
@@ -45,7 +46,8 @@ func TestGovernorIsKilled(t *testing.T) {
 		seen := false
 		for try := 0; try < 5 && !seen; try++ {
 			s := c.awaitIdle("before buckets move")
-			if _, err := c.command("cluster", "weight", s.Replicasets[0].Name, fmt.Sprint(weight), "--timeout", waitLimit.String()); err != nil {
+			if _, err := c.command("cluster", "weight", s.Replicasets[0].Name, fmt.Sprint(weight), "--timeout",
+				waitLimit.String()); err != nil {
 				t.Fatal(err)
 			}
 			weight = 1.2 - weight
@@ -160,7 +162,8 @@ func (c *cluster) awaitIdle(when string) protocol.ClusterStatus {
 	return c.await("a calm cluster "+when, func(s *protocol.ClusterStatus) string {
 		var online []string
 		for _, i := range s.Instances {
-			if in := c.instances[i.Name]; in != nil && int(i.CurrentIncarnation) >= in.starts && i.Current == "Online" && i.Target == "Online" && i.CurrentIncarnation == i.TargetIncarnation {
+			if in := c.instances[i.Name]; in != nil && int(i.CurrentIncarnation) >= in.starts &&
+				i.Current == "Online" && i.Target == "Online" && i.CurrentIncarnation == i.TargetIncarnation {
 				online = append(online, i.Name)
 			}
 		}

@@ -22,7 +22,8 @@ func TestClusterGrows(t *testing.T) {
 	c.makeNode()
 	first := c.endpoints()
 	for k := range 20 {
-		c.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Endpoints: first, Timeout: loadTimeout, Clients: 10, Pause: 500 * time.Millisecond})
+		c.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Endpoints: first, Timeout: loadTimeout, Clients: 10,
+			Pause: 500 * time.Millisecond})
 	}
 	c.awaitProgress("with three", now(), c.loads...)
 

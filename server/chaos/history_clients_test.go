@@ -240,7 +240,8 @@ func (x *historyClient) closeSession() {
 		gone = history.Never // a session that was not renewed in time is over for its client; the server may notice later
 	}
 	for name := range x.names {
-		x.add(history.Op{Kind: history.Ended, Name: name, Lane: x.lane, Session: x.s.ID(), Call: x.lastAlive, Return: gone, Result: history.OK})
+		x.add(history.Op{Kind: history.Ended, Name: name, Lane: x.lane, Session: x.s.ID(), Call: x.lastAlive,
+			Return: gone, Result: history.OK})
 	}
 }
 
@@ -348,7 +349,8 @@ func (x *historyClient) acquireAndRelease(name string, r *rand.Rand) {
 	if lease.Count() > 1 && r.IntN(2) == 0 {
 		low := x.op(history.Reduce, name)
 		low.Count, low.Token = 1, lease.Token()
-		if x.noteOutcome(x.timed(low, func(ctx context.Context, op *history.Op) error { return lease.Reduce(ctx, 1) })).Result != history.OK {
+		if x.noteOutcome(x.timed(low,
+			func(ctx context.Context, op *history.Op) error { return lease.Reduce(ctx, 1) })).Result != history.OK {
 			return
 		}
 	}
@@ -491,7 +493,8 @@ func (x *historyClient) nodes(round int, r *rand.Rand) {
 				return err
 			})
 		} else {
-			x.timed(history.Op{Kind: history.DropNode, Name: path, Lane: x.lane}, func(ctx context.Context, _ *history.Op) error { return x.c.DropNode(ctx, path) })
+			x.timed(history.Op{Kind: history.DropNode, Name: path, Lane: x.lane},
+				func(ctx context.Context, _ *history.Op) error { return x.c.DropNode(ctx, path) })
 		}
 	}
 }

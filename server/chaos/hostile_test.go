@@ -42,13 +42,14 @@ type hostileKind struct {
 }
 
 var hostileKindsByName = map[string]hostileKind{
-	"silent":   {"says nothing", func(_ context.Context, c *hostileConn) error { return c.drain() }, 0},
-	"dribble":  {"a byte of a hello each second", dribble, 0},
-	"garbage":  {"random bytes, HTTP, the start of TLS", garbage, time.Second},
-	"lengths":  {"frames of no length, of 4 GiB, of one more than is allowed", lengths, time.Second},
-	"unended":  {"a hello, and 60 KiB of a frame that never ends", unended, 0},
-	"bombs":    {"frames of nested arrays and of lengths that are not there", bombs, 200 * time.Millisecond},
-	"pings":    {"64 pings at once, again and again", burst(64, func(c *hostileConn, b []byte) []byte { return c.frame(b, protocol.KindPing, 0, nil) }), 0},
+	"silent":  {"says nothing", func(_ context.Context, c *hostileConn) error { return c.drain() }, 0},
+	"dribble": {"a byte of a hello each second", dribble, 0},
+	"garbage": {"random bytes, HTTP, the start of TLS", garbage, time.Second},
+	"lengths": {"frames of no length, of 4 GiB, of one more than is allowed", lengths, time.Second},
+	"unended": {"a hello, and 60 KiB of a frame that never ends", unended, 0},
+	"bombs":   {"frames of nested arrays and of lengths that are not there", bombs, 200 * time.Millisecond},
+	"pings": {"64 pings at once, again and again",
+		burst(64, func(c *hostileConn, b []byte) []byte { return c.frame(b, protocol.KindPing, 0, nil) }), 0},
 	"reads":    {"64 strict reads at once, again and again", burst(64, read), 0},
 	"window":   {"8,192 reads without taking an answer", window, time.Second},
 	"sessions": {"16 sessions started at once, again and again", burst(16, sessionStart), 0},
@@ -166,7 +167,8 @@ func (c *hostileConn) bucket(name []byte) uint64 {
 
 func dribble(ctx context.Context, c *hostileConn) error {
 	go c.drain()
-	for _, b := range protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{Magic: protocol.Magic, Version: protocol.Version, Client: "slow"}) {
+	for _, b := range protocol.AppendFrame(nil, protocol.KindHello, 1, 0,
+		&protocol.Hello{Magic: protocol.Magic, Version: protocol.Version, Client: "slow"}) {
 		if err := c.write([]byte{b}); err != nil {
 			return err
 		}
@@ -332,7 +334,8 @@ func withSession(do func(c *hostileConn, round int, b []byte) (frame []byte, rep
 func waiter(c *hostileConn, round int, b []byte) ([]byte, int) {
 	name := fmt.Appendf(nil, "queue-%d", round%64)
 	return c.frame(b, protocol.KindAcquire, c.bucket(name), &protocol.Acquire{
-		Head: protocol.Head{Session: c.session, Seq: uint64(round), Low: uint64(round)}, Name: name, Count: protocol.Forever, Timeout: protocol.Forever, Ephemeral: true,
+		Head: protocol.Head{Session: c.session, Seq: uint64(round), Low: uint64(round)}, Name: name,
+		Count: protocol.Forever, Timeout: protocol.Forever, Ephemeral: true,
 	}), 0
 }
 
@@ -367,10 +370,12 @@ func stale(c *hostileConn, b []byte) []byte {
 	session := c.r.Uint64() >> c.r.IntN(60)
 	if c.serial%2 == 0 {
 		key := make([]byte, protocol.KeyLen)
-		return c.frame(b, protocol.KindSessionAttach, uint64(protocol.SessionBucket(session)), &protocol.SessionAttach{Session: session, Node: c.node, Epoch: 1, Key: key, Timeout: 10_000, Nonce: 1})
+		return c.frame(b, protocol.KindSessionAttach, uint64(protocol.SessionBucket(session)),
+			&protocol.SessionAttach{Session: session, Node: c.node, Epoch: 1, Key: key, Timeout: 10_000, Nonce: 1})
 	}
 	name := []byte("name-1")
-	return c.frame(b, protocol.KindRelease, c.bucket(name), &protocol.Release{Head: protocol.Head{Session: session, Seq: 1, Low: 1}, Name: name})
+	return c.frame(b, protocol.KindRelease, c.bucket(name),
+		&protocol.Release{Head: protocol.Head{Session: session, Seq: 1, Low: 1}, Name: name})
 }
 
 // runHostileClients is the main function of hostile clients. It reports ready when each has been

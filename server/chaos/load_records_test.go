@@ -52,7 +52,8 @@ func checkLocks(list []loadRecord) error {
 		for i := 1; i < len(rs); i++ {
 			a, b := rs[i-1], rs[i]
 			if b.From < a.To {
-				return fmt.Errorf("%s: %s held it with token %d until %v, %s with token %d from %v", name, a.load, a.Value, a.To, b.load, b.Value, b.From)
+				return fmt.Errorf("%s: %s held it with token %d until %v, %s with token %d from %v", name, a.load,
+					a.Value, a.To, b.load, b.Value, b.From)
 			}
 			if b.Value <= a.Value {
 				return fmt.Errorf("%s: token %d of %s was followed by %d of %s", name, a.Value, a.load, b.Value, b.load)
@@ -80,7 +81,8 @@ func checkCounts(list []loadRecord, final map[string]uint64, exact bool) error {
 				return fmt.Errorf("%s: version %d was acknowledged to %s and to %s", name, a.Value, a.load, b.load)
 			}
 			if b.To < a.From {
-				return fmt.Errorf("%s: version %d of %s was acknowledged before version %d of %s was asked for", name, b.Value, b.load, a.Value, a.load)
+				return fmt.Errorf("%s: version %d of %s was acknowledged before version %d of %s was asked for", name,
+					b.Value, b.load, a.Value, a.load)
 			}
 		}
 		last := rs[len(rs)-1]
@@ -115,10 +117,12 @@ func TestLoadRecordChecks(t *testing.T) {
 	for name, bad := range map[string]error{
 		"two holders":            checkLocks([]loadRecord{held("x", 1, 0, 10), held("y", 2, 9, 12)}),
 		"a token that goes back": checkLocks([]loadRecord{held("x", 2, 0, 10), held("y", 1, 11, 12)}),
-		"a version twice":        checkCounts([]loadRecord{counted("x", 1, 0, 10), counted("y", 1, 0, 10)}, map[string]uint64{"a": 1}, false),
+		"a version twice": checkCounts([]loadRecord{counted("x", 1, 0, 10), counted("y", 1, 0, 10)},
+			map[string]uint64{"a": 1}, false),
 		"a version that is lost": checkCounts([]loadRecord{counted("x", 2, 0, 10)}, map[string]uint64{"a": 1}, false),
-		"an order reversed":      checkCounts([]loadRecord{counted("x", 2, 0, 10), counted("y", 1, 11, 12)}, map[string]uint64{"a": 2}, false),
-		"a step too many":        checkCounts([]loadRecord{counted("x", 1, 0, 10)}, map[string]uint64{"a": 2}, true),
+		"an order reversed": checkCounts([]loadRecord{counted("x", 2, 0, 10), counted("y", 1, 11, 12)},
+			map[string]uint64{"a": 2}, false),
+		"a step too many": checkCounts([]loadRecord{counted("x", 1, 0, 10)}, map[string]uint64{"a": 2}, true),
 	} {
 		if bad == nil {
 			t.Errorf("%s was not seen", name)

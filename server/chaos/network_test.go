@@ -110,7 +110,8 @@ func (n *network) lose(host int, share float64) bool {
 	program := fmt.Sprintf("4,32 0 0 4294963256,37 0 1 %d,6 0 0 2,6 0 0 0", uint32((1-share)*(1<<32-1)))
 	_ = exec.Command("tc", "-n", n.router, "qdisc", "add", "dev", port, "clsact").Run() // exists if packets were dropped before
 	for _, way := range []string{"ingress", "egress"} {
-		if out, err := exec.Command("tc", "-n", n.router, "filter", "add", "dev", port, way, "bpf", "bytecode", program, "da").CombinedOutput(); err != nil {
+		if out, err := exec.Command("tc", "-n", n.router, "filter", "add", "dev", port, way, "bpf", "bytecode",
+			program, "da").CombinedOutput(); err != nil {
 			n.t.Logf("packets cannot be lost here: %v: %s", err, out)
 			n.healAll()
 			return false

@@ -29,7 +29,8 @@ type memberGroup struct {
 }
 
 func newMemberGroup(t *testing.T, name string, endpoints ...string) *memberGroup {
-	tr := &memberGroup{t: t, endpoints: endpoints, process: fmt.Sprintf("%s.%d", name, processNames.Add(1)), dir: t.TempDir(), mayDie: map[string]bool{}}
+	tr := &memberGroup{t: t, endpoints: endpoints, process: fmt.Sprintf("%s.%d", name, processNames.Add(1)),
+		dir: t.TempDir(), mayDie: map[string]bool{}}
 	t.Cleanup(func() {
 		for _, a := range tr.all {
 			if !a.killed {
@@ -243,7 +244,8 @@ func joinAndLeave(t *testing.T, endpoint string) {
 	if len(r.complete) != changes {
 		t.Errorf("%d rounds are complete for %d changes", len(r.complete), changes)
 	}
-	t.Logf("%d changes, %d rounds complete, %d epochs; %d prepared rounds of members, %d cancelled", changes, len(r.complete), epoch, r.prepared, r.cancelled)
+	t.Logf("%d changes, %d rounds complete, %d epochs; %d prepared rounds of members, %d cancelled", changes,
+		len(r.complete), epoch, r.prepared, r.cancelled)
 }
 
 // killInPhase: of three members one hangs in a callback of their first round, and is killed there.
@@ -270,12 +272,15 @@ func (tr *memberGroup) stopAndCheckRounds(changes int) {
 	if len(r.complete) > changes {
 		tr.t.Errorf("%s: %d rounds are complete for %d changes", tr.process, len(r.complete), changes)
 	}
-	tr.t.Logf("%s: %d changes at most, %d rounds complete; %d prepared rounds of members, %d of them cancelled", tr.process, changes, len(r.complete), r.prepared, r.cancelled)
+	tr.t.Logf("%s: %d changes at most, %d rounds complete; %d prepared rounds of members, %d of them cancelled",
+		tr.process, changes, len(r.complete), r.prepared, r.cancelled)
 }
 
 // startThreeMembers starts three members. One of them, the coordinator or the last to join, hangs
 // in a callback of their first round.
-func startThreeMembers(tr *memberGroup, phase string, coordinator bool, timeout time.Duration) (epoch uint64, others []*actor, victim *actor) {
+func startThreeMembers(
+	tr *memberGroup, phase string, coordinator bool, timeout time.Duration,
+) (epoch uint64, others []*actor, victim *actor) {
 	tr.t.Helper()
 	mayDie := roundMemberSpec{Hang: phase, Size: 3, Timeout: timeout}
 	if coordinator {
@@ -408,7 +413,8 @@ func joinAtOnce(t *testing.T, in *instance) {
 	if n := roundsCompleted(t, in) - completed; n > processes*sessions {
 		t.Errorf("%d rounds are complete for %d joins", n, processes*sessions)
 	} else {
-		t.Logf("%d members of %d processes agreed in epoch %d, %s after the first process was started; %d rounds complete", processes*sessions, processes, epoch, took.Round(time.Millisecond), n)
+		t.Logf("%d members of %d processes agreed in epoch %d, %s after the first process was started; %d rounds complete",
+			processes*sessions, processes, epoch, took.Round(time.Millisecond), n)
 	}
 	tr.stopAndCheck()
 }
@@ -428,7 +434,8 @@ func roundsCompleted(t *testing.T, in *instance) (n int) {
 	for line := range strings.Lines(string(text)) {
 		var shard string
 		var count int
-		if k, _ := fmt.Sscanf(strings.NewReplacer(",", " ", "}", " ").Replace(line), `signalbox_process_rounds_ended_total{shard=%q outcome="completed" %d`, &shard, &count); k == 2 {
+		if k, _ := fmt.Sscanf(strings.NewReplacer(",", " ", "}", " ").Replace(line),
+			`signalbox_process_rounds_ended_total{shard=%q outcome="completed" %d`, &shard, &count); k == 2 {
 			n += count
 		}
 	}

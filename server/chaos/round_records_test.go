@@ -51,7 +51,8 @@ func checkRounds(list []roundRecord, mayDie func(name string) bool) (roundSummar
 			states[x.Session] = s
 		}
 		bad := func(text string) (roundSummary, error) {
-			return out, fmt.Errorf("%s, session %d: %s of epoch %d %s; open is %d, the last was %d", x.member, x.Session, x.What, x.Epoch, text, s.open, s.last)
+			return out, fmt.Errorf("%s, session %d: %s of epoch %d %s; open is %d, the last was %d", x.member,
+				x.Session, x.What, x.Epoch, text, s.open, s.last)
 		}
 		switch {
 		case s.terminated:

@@ -101,7 +101,8 @@ type instance struct {
 }
 
 func startInstance(t *testing.T, bin string) *instance {
-	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t), raft: freeAddress(t), admin: freeAddress(t)}
+	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t),
+		raft: freeAddress(t), admin: freeAddress(t)}
 	in.start()
 	t.Cleanup(func() { in.killAndShowLog("server") })
 	return in
@@ -143,7 +144,8 @@ func (in *instance) start() {
 	}
 	defer log.Close()
 	line := append(slices.Clone(in.wrapper), in.bin)
-	line = append(line, "serve", "--data", in.dir, "--listen", in.listen, "--raft", in.raft, "--admin", in.admin, "--shards", "4") // on every machine
+	// on every machine
+	line = append(line, "serve", "--data", in.dir, "--listen", in.listen, "--raft", in.raft, "--admin", in.admin, "--shards", "4")
 	line = append(line, in.flags...)
 	in.cmd = inNetns(in.netns, line[0], line[1:]...)
 	in.cmd.Stdout, in.cmd.Stderr = log, log

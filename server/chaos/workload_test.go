@@ -91,7 +91,8 @@ func TestWorkload(t *testing.T) {
 		await(t, "contenders to go on "+when, func() bool { return len(readEvidence(t, cr.dir, slots)) > enters+50 })
 		acked := count.acked.Load()
 		await(t, "the counter to go on "+when, func() bool { return count.acked.Load() > acked })
-		t.Logf("%s: the list was right after %s, all else after %s", when, listed.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: the list was right after %s, all else after %s", when, listed.Round(time.Millisecond),
+			time.Since(began).Round(time.Millisecond))
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	killSome := func() {

@@ -67,7 +67,8 @@ func (e *Bootstrap) Start() (err error) {
 		return err
 	}
 	if found && e.id.RaftAddress != "" && e.id.RaftAddress != e.Advertise {
-		return fmt.Errorf("the folder's instance is known to the others as %s, not %s; start it under that address, or on a new folder", e.id.RaftAddress, e.Advertise)
+		return fmt.Errorf("the folder's instance is known to the others as %s, not %s; start it under that address, or on a new folder",
+			e.id.RaftAddress, e.Advertise)
 	}
 	if !found {
 		e.id = Identity{UUID: NewUUID(), RaftAddress: e.Advertise}
@@ -258,7 +259,8 @@ func (e *Bootstrap) SetExpelled() error {
 }
 
 // ErrExpelled: the cluster has expelled this instance.
-var ErrExpelled = errors.New("current instance is expelled from the cluster and cannot come back; to join anew, start it on a new data folder")
+var ErrExpelled = errors.New(
+	"current instance is expelled from the cluster and cannot come back; to join anew, start it on a new data folder")
 
 // InstanceStatus asks the others what the cluster knows of this instance: the id of its meta
 // replica, 0 while it has none. It returns the first conclusive answer. An answer of a lagging

@@ -46,7 +46,8 @@ func TestInstanceStatus(t *testing.T) {
 		{"nobody", nil, 0, "nobody answers"},
 	} {
 		store := new(memoryStore)
-		if err := SaveIdentity(store, Identity{UUID: "u", Cluster: "c", Instance: 2, MetaReplica: 4, RaftAddress: "j:1", Known: []string{"a:1", "b:1"}}); err != nil {
+		if err := SaveIdentity(store, Identity{UUID: "u", Cluster: "c", Instance: 2, MetaReplica: 4,
+			RaftAddress: "j:1", Known: []string{"a:1", "b:1"}}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := newTestBootstrap(t, store, &fakeTransport{answers: x.answers}).InstanceStatus(t.Context())
@@ -81,7 +82,8 @@ func TestIdentityNeverGoesBack(t *testing.T) {
 	if err := e.SetMetaReplica(7); !errors.Is(err, errDisk) || e.Identity().MetaReplica != 6 {
 		t.Errorf("what is not on disk is believed: %v, %+v", err, e.Identity())
 	}
-	other := &Bootstrap{Store: &memoryStore{b: store.b}, Transport: &fakeTransport{}, Advertise: "k:1", Logger: slog.New(slog.DiscardHandler)}
+	other := &Bootstrap{Store: &memoryStore{b: store.b}, Transport: &fakeTransport{}, Advertise: "k:1",
+		Logger: slog.New(slog.DiscardHandler)}
 	if err := other.Start(); err == nil || !strings.Contains(err.Error(), "known to the others as j:1") {
 		t.Errorf("a copy elsewhere: %v", err)
 	}
@@ -147,7 +149,8 @@ func TestLearnedPeersAreKept(t *testing.T) {
 	store.err = nil
 	again := new(fakeTransport)
 	newTestBootstrap(t, store, again, "j:1", "a:1")
-	b, err := again.handles[methodDiscover](t.Context(), "a:1", encode(&discoverRequest{AddressedAs: "j:1", ID: NewUUID(), Peers: []string{"a:1"}}))
+	b, err := again.handles[methodDiscover](t.Context(), "a:1",
+		encode(&discoverRequest{AddressedAs: "j:1", ID: NewUUID(), Peers: []string{"a:1"}}))
 	var answer discoverReply
 	if err == nil {
 		err = decode(b, &answer)
@@ -159,7 +162,8 @@ func TestLearnedPeersAreKept(t *testing.T) {
 
 func newPeerErrors(probe func(context.Context, string) error, given ...string) *peerErrors {
 	return &peerErrors{
-		log: slog.New(slog.DiscardHandler), probe: probe, configured: given, errors: map[string]error{}, probed: map[string]time.Time{}, fatal: make(chan error, 1),
+		log: slog.New(slog.DiscardHandler), probe: probe, configured: given, errors: map[string]error{},
+		probed: map[string]time.Time{}, fatal: make(chan error, 1),
 	}
 }
 

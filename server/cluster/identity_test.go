@@ -16,7 +16,8 @@ func TestIdentityFile(t *testing.T) {
 	if _, found, err := LoadIdentity(store); found || err != nil {
 		t.Fatalf("a new folder: %v, %v", found, err)
 	}
-	id := Identity{UUID: "u", Founder: true, Cluster: "c", Instance: 1, MetaReplica: 2, MetaLogged: 2, RaftAddress: "a:1", Known: []string{"b:1"}}
+	id := Identity{UUID: "u", Founder: true, Cluster: "c", Instance: 1, MetaReplica: 2, MetaLogged: 2,
+		RaftAddress: "a:1", Known: []string{"b:1"}}
 	if err := SaveIdentity(store, id); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ func TestIdentityFile(t *testing.T) {
 	if _, found, err := LoadIdentity(store); found || err == nil || !strings.Contains(err.Error(), "empty") {
 		t.Errorf("an empty file: %v, %v", found, err)
 	}
-	if err := SaveIdentity(FileStore(filepath.Join(dir, "no", "such")), id); err == nil || !strings.Contains(err.Error(), "write the instance's identity") {
+	if err := SaveIdentity(FileStore(filepath.Join(dir, "no", "such")), id); err == nil ||
+		!strings.Contains(err.Error(), "write the instance's identity") {
 		t.Error(err)
 	}
 	if _, _, err := LoadIdentity(&memoryStore{err: errDisk}); !errors.Is(err, errDisk) {
@@ -66,7 +68,8 @@ func TestIdentityFile(t *testing.T) {
 // FuzzIdentity: any bytes in the identity's file are an error that is a sentence, or an identity
 // that is whole.
 func FuzzIdentity(f *testing.F) {
-	for _, text := range []string{`{"format":1,"uuid":"u","instance":3,"meta_replica":1}`, `{"format":2,"uuid":"u"}`, "null", "[]", "", "\xff", `{"format":1e9}`} {
+	for _, text := range []string{`{"format":1,"uuid":"u","instance":3,"meta_replica":1}`, `{"format":2,"uuid":"u"}`,
+		"null", "[]", "", "\xff", `{"format":1e9}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -29,7 +29,8 @@ func threeMap(t *testing.T) *meta.State {
 	}
 	v := meta.Version{Major: 0, Minor: 1}
 	do(&meta.Bootstrap{
-		Cluster: "id", ClusterName: "name", Instance: 1, UUID: "u1", Name: "a", Address: "a:2", RaftAddress: "a:1", Version: v, Tier: "default", Buckets: 16,
+		Cluster: "id", ClusterName: "name", Instance: 1, UUID: "u1", Name: "a", Address: "a:2", RaftAddress: "a:1",
+		Version: v, Tier: "default", Buckets: 16,
 		ReplicationFactor: 3, CanVote: true, Shards: []uint64{2}, NodeConfig: protocol.DefaultNodeConfig(),
 	})
 	for i, n := range []string{"b", "c"} {
@@ -106,7 +107,8 @@ func (l *fakeLocal) CopyBuckets(ctx context.Context, source, target uint64, run 
 	return source == 3 && target == 2 && run == (shard.BucketsBody{Tier: 1, Total: 8, First: 1, Count: 2, Epoch: 3}), l.do(ctx)
 }
 func (l *fakeLocal) Members(ctx context.Context, _ uint64) (governor.Membership, error) {
-	return governor.Membership{ConfigChange: 9, Voters: map[uint64]string{1: "a:1"}, NonVotings: map[uint64]string{2: "b:1"}, Removed: []uint64{3}}, l.do(ctx)
+	return governor.Membership{ConfigChange: 9, Voters: map[uint64]string{1: "a:1"},
+		NonVotings: map[uint64]string{2: "b:1"}, Removed: []uint64{3}}, l.do(ctx)
 }
 func (l *fakeLocal) AddNonVoting(ctx context.Context, _, _ uint64, _ string, _ uint64) error {
 	return l.do(ctx)
@@ -123,7 +125,8 @@ var errNotHere = protocol.Errorf(protocol.StatusWrongShard, "not led here")
 func reach(t *testing.T, l *fakeTransport, local *fakeLocal) *leaderClient {
 	s := threeMap(t)
 	return &leaderClient{
-		self: func() uint64 { return 1 }, local: local, caller: l, state: func() *meta.State { return s }, health: newHealthTable(func() time.Duration { return time.Second }),
+		self: func() uint64 { return 1 }, local: local, caller: l, state: func() *meta.State { return s },
+		health: newHealthTable(func() time.Duration { return time.Second }),
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 
 func TestCandidates(t *testing.T) {
 	says := func(instance, incarnation, seq, leader, term uint64) *heartbeat {
-		return &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq, Shards: []shardHeartbeat{{Shard: 2, Replica: instance, Leader: leader, Term: term}}}
+		return &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq,
+			Shards: []shardHeartbeat{{Shard: 2, Replica: instance, Leader: leader, Term: term}}}
 	}
 	for _, x := range []struct {
 		what  string
@@ -75,7 +76,9 @@ func TestCallTriesTheNextInstance(t *testing.T) {
 		{"a silent one is passed over", answers{"b:1": silent, "c:1": done}, errNotHere, false, []string{"b:1", "c:1"}, 42, protocol.StatusOK, ""},
 		{"this one hangs", answers{"b:1": done}, nil, true, []string{"b:1"}, 42, protocol.StatusOK, ""},
 		{"a refusal is the answer", answers{"b:1": refuses(protocol.StatusPreconditionFailed), "c:1": done}, errNotHere, false, []string{"b:1"}, 0, protocol.StatusPreconditionFailed, ""},
-		{"what is unknown is not hidden behind 'not here'", answers{"b:1": undetermined, "c:1": refuses(protocol.StatusWrongShard)}, errNotHere, false, []string{"b:1", "c:1"}, 0,
+		{"what is unknown is not hidden behind 'not here'",
+			answers{"b:1": undetermined, "c:1": refuses(protocol.StatusWrongShard)}, errNotHere, false,
+			[]string{"b:1", "c:1"}, 0,
 			protocol.StatusUnavailable, "unknown"},
 		{"nobody", answers{"b:1": refuses(protocol.StatusWrongShard), "c:1": refuses(protocol.StatusWrongShard)}, errNotHere, false, []string{"b:1", "c:1"}, 0, protocol.StatusWrongShard, ""},
 	} {
@@ -126,7 +129,8 @@ func TestCallsToOtherInstances(t *testing.T) {
 	}
 	m.SetReady()
 	members, err := a.Members(ctx, 2)
-	if err != nil || members.ConfigChange != 9 || members.Voters[1] != "a:1" || members.NonVotings[2] != "b:1" || !slices.Equal(members.Removed, []uint64{3}) {
+	if err != nil || members.ConfigChange != 9 || members.Voters[1] != "a:1" || members.NonVotings[2] != "b:1" ||
+		!slices.Equal(members.Removed, []uint64{3}) {
 		t.Errorf("%+v, %v", members, err)
 	}
 	run := shard.BucketsBody{Tier: 1, Total: 8, First: 1, Count: 2, Epoch: 3}
@@ -150,7 +154,8 @@ func TestCallsToOtherInstances(t *testing.T) {
 	}
 	// An error without a status is one of that instance, at that moment.
 	there.err = errDisk
-	if err := a.Propose(ctx, 2, shard.Command{}); !strings.Contains(err.Error(), "no space left") || protocol.StatusOf(err) != protocol.StatusUnavailable {
+	if err := a.Propose(ctx, 2, shard.Command{}); !strings.Contains(err.Error(), "no space left") ||
+		protocol.StatusOf(err) != protocol.StatusUnavailable {
 		t.Error(err)
 	}
 	// Malformed bytes change nothing, and end nothing.

@@ -13,8 +13,9 @@ import (
 
 // What may listen at an address that is configured as a peer's by mistake.
 var (
-	ErrClientAddress = errors.New("it is an address for clients; a list of peers takes the raft addresses of the others, which --raft-advertise or --raft name")
-	ErrAdminAddress  = errors.New("an HTTP server answers there, like that of --admin; a list of peers takes the raft addresses of the others, which --raft-advertise or --raft name")
+	ErrClientAddress = errors.New(
+		"it is an address for clients; a list of peers takes the raft addresses of the others, which --raft-advertise or --raft name")
+	ErrAdminAddress = errors.New("an HTTP server answers there, like that of --admin; a list of peers takes the raft addresses of the others, which --raft-advertise or --raft name")
 )
 
 const (

@@ -60,7 +60,8 @@ func TestActions(t *testing.T) {
 		t.Fatal(err)
 	}
 	track := rollout.Open(holder, "geo/base")
-	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published, Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN"}}}); err != nil {
+	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published,
+		Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN"}}}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -146,7 +147,9 @@ func TestActions(t *testing.T) {
 				line = l
 			}
 		}
-		if !strings.Contains(line, `"via":"console"`) || !strings.Contains(line, "host is broken") && !strings.Contains(line, `"reason":"why"`) || !strings.Contains(line, `"initiator":"anonymous"`) {
+		if !strings.Contains(line, `"via":"console"`) ||
+			!strings.Contains(line, "host is broken") && !strings.Contains(line, `"reason":"why"`) ||
+			!strings.Contains(line, `"initiator":"anonymous"`) {
 			t.Errorf("the audit line of %s is %q", want, line)
 		}
 	}

@@ -41,7 +41,8 @@ func TestAuditPage(t *testing.T) {
 	x.until("the event", func(_ string, u update) bool {
 		for _, table := range u.Tables {
 			for _, r := range table.Set {
-				if r.Cells[0].Text == "ask kill session" && r.Cells[2].Note == "by a console" && strings.Contains(r.Cells[3].Text, "session "+id) {
+				if r.Cells[0].Text == "ask kill session" && r.Cells[2].Note == "by a console" &&
+					strings.Contains(r.Cells[3].Text, "session "+id) {
 					return r.Cells[4].Text == "host is broken"
 				}
 			}

@@ -189,7 +189,8 @@ func TestSlowRequests(t *testing.T) {
 
 func TestHostOf(t *testing.T) {
 	for remote, want := range map[string]string{
-		"10.0.0.1:80": "10.0.0.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::", "[::1]:80": "::", "[::ffff:10.0.0.1]:80": "::ffff:10.0.0.1", "x": "x",
+		"10.0.0.1:80": "10.0.0.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::", "[::1]:80": "::",
+		"[::ffff:10.0.0.1]:80": "::ffff:10.0.0.1", "x": "x",
 	} {
 		if got := hostOf(remote); got != want {
 			t.Errorf("%s is of %s, want %s", remote, got, want)

@@ -283,7 +283,8 @@ func TestPages(t *testing.T) {
 	s.get("/semaphores?node=/default&prefix=sl").wants(t, 200, "slots")
 	s.get("/semaphores?node=/default&prefix=x").wants(t, 200, "No semaphore has a name that begins with")
 	one := s.get(semaphoreURL("/default", "slots"))
-	one.wants(t, 200, "2 of 3 units held by 1 owner; 1 free; 1 waiter", "holder@a", "waiter@b", "10.0.0.1:80", "three at a time", "It is next. It wants 2, and 1 is free.", "never")
+	one.wants(t, 200, "2 of 3 units held by 1 owner; 1 free; 1 waiter", "holder@a", "waiter@b", "10.0.0.1:80",
+		"three at a time", "It is next. It wants 2, and 1 is free.", "never")
 	s.get("/sessions").wants(t, 200, "holder@a", "waiter@b", "attached")
 	s.get(sessionURL("/default", holder.ID())).wants(t, 200, "Holds", "slots", "It waits for nothing")
 	s.get(sessionURL("/default", waiter.ID())).wants(t, 200, "Waits for", "slots", "It holds nothing")
@@ -296,7 +297,10 @@ func TestPages(t *testing.T) {
 	s.get("/semaphore?name=%21").wants(t, 400, "no name that can be read")
 	s.get("/nothing").wants(t, 404, "There is no such page")
 
-	size := len(one.body) + len(s.get("/assets/style.css").body) + len(s.get("/assets/console.js").body) + len(s.get("/assets/icon.svg").body)
+	size := len(one.body)
+	for _, asset := range []string{"style.css", "console.js", "icon.svg"} {
+		size += len(s.get("/assets/" + asset).body)
+	}
 	if size > 60_000 {
 		t.Errorf("the first view has %d bytes, more than 60 KB", size)
 	}
@@ -371,7 +375,9 @@ func TestNames(t *testing.T) {
 		_, rest, _ := strings.Cut(a.body, `href="/data?`)
 		link, _, _ := strings.Cut(rest, `"`)
 		data := s.get("/data?" + strings.ReplaceAll(link, "&amp;", "&"))
-		if data.status != 200 || data.body != string(big) || data.header.Get("Content-Disposition") != `attachment; filename="data.bin"` || data.header.Get("Content-Type") != "application/octet-stream" {
+		if data.status != 200 || data.body != string(big) ||
+			data.header.Get("Content-Disposition") != `attachment; filename="data.bin"` ||
+			data.header.Get("Content-Type") != "application/octet-stream" {
 			t.Errorf("%q: download is %d, %d bytes, %v", name, data.status, len(data.body), data.header)
 		}
 	}
@@ -382,17 +388,21 @@ func TestDefence(t *testing.T) {
 	s := openSite(t, func(c *Config) { c.Hosts = []string{"signalbox.example"} })
 	host := func(h string) func(*http.Request) { return func(r *http.Request) { r.Host = h } }
 	set := func(k, v string) func(*http.Request) { return func(r *http.Request) { r.Header.Set(k, v) } }
-	for _, h := range []string{"localhost", "localhost:7073", "127.0.0.1", "127.9.9.9:1", "[::1]:7073", "signalbox.example", "SIGNALBOX.example:443"} {
+	for _, h := range []string{"localhost", "localhost:7073", "127.0.0.1", "127.9.9.9:1", "[::1]:7073",
+		"signalbox.example", "SIGNALBOX.example:443"} {
 		s.get("/", host(h)).wants(t, 200)
 	}
-	for _, h := range []string{"evil.example", "evil.example:7073", "localhost.evil.example", "10.0.0.1", "127.0.0.1.evil.example", "[::2]"} {
+	for _, h := range []string{"evil.example", "evil.example:7073", "localhost.evil.example", "10.0.0.1",
+		"127.0.0.1.evil.example", "[::2]"} {
 		s.get("/", host(h)).wants(t, 421, "not reached under this name")
 		s.get("/assets/console.js", host(h)).wants(t, 421)
 		s.get("/live/", host(h)).wants(t, 421)
 	}
-	for _, path := range []string{"/", "/nodes", "/nothing", "/assets/style.css", "/assets/console.js", "/login", "/semaphore?name=%21", "/data"} {
+	for _, path := range []string{"/", "/nodes", "/nothing", "/assets/style.css", "/assets/console.js", "/login",
+		"/semaphore?name=%21", "/data"} {
 		h := s.get(path).header
-		for k, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"} {
+		for k, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff",
+			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"} {
 			if h.Get(k) != want {
 				t.Errorf("%s: %s is %q", path, k, h.Get(k))
 			}

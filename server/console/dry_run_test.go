@@ -95,7 +95,8 @@ func TestRolloutMovedOn(t *testing.T) {
 	}
 	leaders := make(map[string]*rollout.Instance)
 	for _, at := range []string{"SAS", "MAN"} {
-		x, err := rollout.Open(s.session(), "geo/base").Register(t.Context(), rollout.Registration{ID: at + "-1", Location: at, Role: rollout.LeaderRole})
+		x, err := rollout.Open(s.session(), "geo/base").Register(t.Context(),
+			rollout.Registration{ID: at + "-1", Location: at, Role: rollout.LeaderRole})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,8 +152,9 @@ func TestSameViews(t *testing.T) {
 	page1 := func(change func(*page)) viewState {
 		p := &page{
 			Figure: &figure{Bar: bar{Label: "l", Parts: []barPart{{0, 1, "held"}}}, Text: "t"}, Notes: []note{{"good", "n"}},
-			Facts:  []fact{{"k", "label", cell{Text: "x", Bar: &bar{Label: "l"}}}},
-			Tables: []table{{ID: "a", Rows: []row{{Key: "1", Cells: []cell{{Text: "x", Bar: &bar{Label: "l", Parts: []barPart{{0, 1, "held"}}}}}}}}},
+			Facts: []fact{{"k", "label", cell{Text: "x", Bar: &bar{Label: "l"}}}},
+			Tables: []table{{ID: "a", Rows: []row{{Key: "1",
+				Cells: []cell{{Text: "x", Bar: &bar{Label: "l", Parts: []barPart{{0, 1, "held"}}}}}}}}},
 		}
 		change(p)
 		return viewState{page: p}
@@ -174,7 +175,8 @@ func TestSameViews(t *testing.T) {
 		}
 	}
 	broken := viewState{err: client.ErrUnreachable}
-	if same.same(nil, client.ErrUnreachable) || broken.same(same.page, nil) || broken.same(nil, client.Forbidden) || !broken.same(nil, client.ErrUnreachable) {
+	if same.same(nil, client.ErrUnreachable) || broken.same(same.page, nil) || broken.same(nil, client.Forbidden) ||
+		!broken.same(nil, client.ErrUnreachable) {
 		t.Error("errors and pages are confused")
 	}
 }

@@ -69,7 +69,9 @@ func TestLogin(t *testing.T) {
 
 	in := s.login(alice.Secret)
 	cookie := in.header.Get("Set-Cookie")
-	if in.status != 303 || in.header.Get("Location") != "/sessions?node=%2Fdefault" || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Strict") || strings.Contains(cookie, "Secure") {
+	if in.status != 303 || in.header.Get("Location") != "/sessions?node=%2Fdefault" ||
+		!strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Strict") ||
+		strings.Contains(cookie, "Secure") {
 		t.Fatalf("login: %d %v", in.status, in.header)
 	}
 	s.get("/sessions?node=/default").wants(t, 200, "alice", "Log out")
@@ -194,7 +196,8 @@ func TestSecretLink(t *testing.T) {
 
 func TestLocalPath(t *testing.T) {
 	for to, want := range map[string]string{
-		"/sessions?node=/a": "/sessions?node=/a", "": "/", "//evil.example": "/", "https://evil.example/": "/", "/login": "/", "javascript:alert(1)": "/", "/\\evil.example": "/", "sessions": "/",
+		"/sessions?node=/a": "/sessions?node=/a", "": "/", "//evil.example": "/", "https://evil.example/": "/",
+		"/login": "/", "javascript:alert(1)": "/", "/\\evil.example": "/", "sessions": "/",
 	} {
 		if got := localPath(to); got != want {
 			t.Errorf("%q leads to %q, want %q", to, got, want)

@@ -69,7 +69,8 @@ func TestSemaphoresInOrder(t *testing.T) {
 		return strings.Join(names, " ")
 	}
 	for query, want := range map[string]string{
-		"": "a/1 a/2 b/3 free", "order=waiters": "a/2 a/1 b/3", "order=age": "b/3 a/2 a/1", "order=age&prefix=a": "a/2 a/1", "order=waiters&prefix=x": "",
+		"": "a/1 a/2 b/3 free", "order=waiters": "a/2 a/1 b/3", "order=age": "b/3 a/2 a/1",
+		"order=age&prefix=a": "a/2 a/1", "order=waiters&prefix=x": "",
 	} {
 		if got := order(query); got != want {
 			t.Errorf("%q lists %q, want %q", query, got, want)
@@ -100,7 +101,8 @@ func TestLongQueue(t *testing.T) {
 	s.waiters("slots", n, 1000)
 	count := group(uint64(n))
 	page := s.get(semaphoreURL("/default", "slots"))
-	page.wants(t, 200, fmt.Sprintf("1 of 2 units held by 1 owner; 1 free; %s waiters", count), "1 to 100 of "+count, "It is next. It wants 2, and 1 is free.", "It is behind 99 waiters.")
+	page.wants(t, 200, fmt.Sprintf("1 of 2 units held by 1 owner; 1 free; %s waiters", count), "1 to 100 of "+count,
+		"It is next. It wants 2, and 1 is free.", "It is behind 99 waiters.")
 	if len(page.body) > 150_000 {
 		t.Errorf("the page has %d bytes", len(page.body))
 	}

@@ -41,10 +41,12 @@ func Restrict(dir string, log *slog.Logger) error {
 	}
 	switch mode := fi.Mode().Perm(); {
 	case mode&0o022 != 0:
-		return fmt.Errorf("data folder %q has mode %04o: other users can write to it; if you trust what is in it, run: chmod 700 %s", dir, mode, dir)
+		return fmt.Errorf("data folder %q has mode %04o: other users can write to it; if you trust what is in it, run: chmod 700 %s",
+			dir, mode, dir)
 	case mode&0o055 != 0:
 		if err := os.Chmod(dir, 0o700); err != nil {
-			return fmt.Errorf("data folder %q has mode %04o, and other users can look into it: %w; have its owner run: chmod 700 %s", dir, mode, err, dir)
+			return fmt.Errorf("data folder %q has mode %04o, and other users can look into it: %w; have its owner run: chmod 700 %s",
+				dir, mode, err, dir)
 		}
 		log.Info("data folder closed to other users", "folder", dir, "mode", fmt.Sprintf("%04o", mode))
 	}

@@ -63,7 +63,9 @@ func TestCosts(t *testing.T) {
 	watchers(t, h, 1, 1, protocol.Watch{Shard: 1, Node: 1, Name: []byte("svc/apis")})
 	watchers(t, h, 1, 2, protocol.Watch{Shard: 1, Node: 2, Prefix: true})
 	for i := range 100 { // neighbours in the trie
-		if err := h.Open(1, uint64(10+i), &protocol.Watch{Shard: 1, Node: 1, Name: fmt.Appendf(nil, "svc/api/%d", i), Prefix: true}, noQuota); err != nil {
+		if err := h.Open(1, uint64(10+i),
+			&protocol.Watch{Shard: 1, Node: 1, Name: fmt.Appendf(nil, "svc/api/%d", i), Prefix: true},
+			noQuota); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +94,8 @@ func TestWindowGrowsWithConnections(t *testing.T) {
 	for _, tc := range []struct {
 		reach int
 		want  time.Duration
-	}{{1, 2500}, {312, 2500}, {313, 5000}, {1250, 10_000}, {1251, 20_000}, {5000, 40_000}, {10_000, 80_000}, {20_000, 160_000}, {90_000, 160_000}} {
+	}{{1, 2500}, {312, 2500}, {313, 5000}, {1250, 10_000}, {1251, 20_000}, {5000, 40_000}, {10_000, 80_000},
+		{20_000, 160_000}, {90_000, 160_000}} {
 		if got := h.window(&target{connCount: tc.reach}); got != tc.want*time.Microsecond {
 			t.Errorf("%d connections: %v, want %v us", tc.reach, got, int(tc.want))
 		}

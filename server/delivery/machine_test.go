@@ -73,7 +73,8 @@ func runMachine(t *rapid.T) {
 
 func (x *machineModel) begin() {
 	x.batches++
-	x.entry = shard.AppendHeader(x.entry[:0], shard.Header{Format: shard.FormatVersion, Epoch: 1 << 16, Seq: x.batches, LogTime: x.time, Wall: x.time})
+	x.entry = shard.AppendHeader(x.entry[:0],
+		shard.Header{Format: shard.FormatVersion, Epoch: 1 << 16, Seq: x.batches, LogTime: x.time, Wall: x.time})
 }
 
 func (x *machineModel) add(c shard.Command) { x.entry = shard.AppendCommand(x.entry, c) }
@@ -94,7 +95,8 @@ func (x *machineModel) startSession() *actor {
 	x.creates++
 	id := binary.BigEndian.AppendUint64(make([]byte, 8), x.creates)
 	x.begin()
-	x.request(shard.CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: id, Key: id, Timeout: 10_000, Description: "actor", Nonce: 1})
+	x.request(shard.CmdSessionStart,
+		&protocol.SessionStart{Node: 1, CreateID: id, Key: id, Timeout: 10_000, Description: "actor", Nonce: 1})
 	x.apply()
 	for _, e := range x.events.List {
 		if e.Kind == shard.EventReply && e.Status == protocol.StatusOK {
@@ -136,7 +138,8 @@ func (x *machineModel) batch() {
 		case 5, 6:
 			x.request(shard.CmdRelease, &protocol.Release{Head: head, Name: name})
 		default:
-			x.request(shard.CmdAcquire, &protocol.Acquire{Head: head, Name: name, Count: n, Timeout: (n - 1) * 1000, Data: data, Ephemeral: name[0] == 'e'})
+			x.request(shard.CmdAcquire, &protocol.Acquire{Head: head, Name: name, Count: n, Timeout: (n - 1) * 1000,
+				Data: data, Ephemeral: name[0] == 'e'})
 		}
 	}
 	x.apply()
@@ -194,7 +197,8 @@ func (x *machineModel) readAll() {
 		for id, v := range c.views {
 			want := x.truth(v)
 			if !v.live || !maps.EqualFunc(v.sems, want, semaphore.equal) {
-				x.t.Fatalf("conn %d stream %d (%q prefix %v, live %v) has %v\nthe machine has %v", c.id, id, v.key, v.prefix, v.live, v.sems, want)
+				x.t.Fatalf("conn %d stream %d (%q prefix %v, live %v) has %v\nthe machine has %v", c.id, id, v.key,
+					v.prefix, v.live, v.sems, want)
 			}
 		}
 	}

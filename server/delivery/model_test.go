@@ -81,7 +81,8 @@ func newModel(opt WatchOptions) *model {
 func (w *model) conn(id uint64) *client {
 	c := w.conns[id]
 	if c == nil {
-		c = &client{id: id, views: make(map[uint64]*streamView), fired: make(map[uint64]protocol.WatchFired), cut: make(map[uint64]protocol.Status)}
+		c = &client{id: id, views: make(map[uint64]*streamView), fired: make(map[uint64]protocol.WatchFired),
+			cut: make(map[uint64]protocol.Status)}
 		w.conns[id] = c
 	}
 	return c
@@ -226,7 +227,8 @@ func (v *streamView) page(p *protocol.Snapshot) {
 	for _, item := range p.Semaphores {
 		s, ok := v.sems[string(item.Name)]
 		if string(item.Name) != v.lastPaged || !ok {
-			s = semaphore{limit: item.Limit, version: item.Version, ephemeral: item.Ephemeral, data: string(item.Data), owners: make(map[uint64]string)}
+			s = semaphore{limit: item.Limit, version: item.Version, ephemeral: item.Ephemeral,
+				data: string(item.Data), owners: make(map[uint64]string)}
 		}
 		for _, o := range item.Owners {
 			s.owners[o.OrderID] = string(o.Data)

@@ -49,7 +49,8 @@ type armed struct {
 }
 
 func runSubscribers(t *rapid.T) {
-	opt := WatchOptions{Window: rapid.SampledFrom([]time.Duration{-1, 10 * time.Millisecond}).Draw(t, "window"), PerSubscriber: 5 * time.Millisecond}
+	opt := WatchOptions{Window: rapid.SampledFrom([]time.Duration{-1, 10 * time.Millisecond}).Draw(t, "window"),
+		PerSubscriber: 5 * time.Millisecond}
 	if rapid.Bool().Draw(t, "small pending") {
 		opt.Limits.Pending = 300
 	}
@@ -119,7 +120,8 @@ func (s *subscriberModel) mutate(sems map[string]semaphore, node uint64) shard.S
 			c.Owner = protocol.Owner{OrderID: rapid.SampledFrom(owners).Draw(s.t, "owner"), Data: text()}
 		default:
 			s.order++
-			c.SemaphoreChange = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: s.order, Data: text()}}
+			c.SemaphoreChange = protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded,
+				Owner: protocol.Owner{OrderID: s.order, Data: text()}}
 		}
 	}
 	apply(sems, name, &c.SemaphoreChange)
@@ -211,7 +213,8 @@ func (s *subscriberModel) onePage() {
 func (s *subscriberModel) arm() {
 	c := s.anyConn()
 	s.nextID++
-	a := &armed{conn: c.id, node: rapid.Uint64Range(1, 2).Draw(s.t, "node"), name: s.anyName(), flags: rapid.Uint8Range(1, 3).Draw(s.t, "flags") * protocol.WatchData}
+	a := &armed{conn: c.id, node: rapid.Uint64Range(1, 2).Draw(s.t, "node"), name: s.anyName(),
+		flags: rapid.Uint8Range(1, 3).Draw(s.t, "flags") * protocol.WatchData}
 	session := rapid.Uint64Range(0, 2).Draw(s.t, "session")
 	a.owner = session
 	if session == 0 {
@@ -292,7 +295,8 @@ func (s *subscriberModel) readAll() {
 				}
 			}
 			if !v.live || !maps.EqualFunc(v.sems, want, semaphore.equal) {
-				s.t.Fatalf("conn %d stream %d (%q prefix %v, live %v) has %v\nthe store has %v", c.id, id, v.key, v.prefix, v.live, v.sems, want)
+				s.t.Fatalf("conn %d stream %d (%q prefix %v, live %v) has %v\nthe store has %v", c.id, id, v.key,
+					v.prefix, v.live, v.sems, want)
 			}
 		}
 	}
@@ -341,7 +345,9 @@ func (s *subscriberModel) check() {
 	if counted != streams+shots {
 		s.t.Fatalf("%d streams and %d shots, the quota counts %d", streams, shots, counted)
 	}
-	if shots != len(h.oneShots) || shots != len(s.armed) || bytes != h.pendingBytes || int(h.active.Load()) != streams+shots+len(h.pending) {
-		s.t.Fatalf("%d shots, table %d, model %d; %d bytes, counted %d; load %d", shots, len(h.oneShots), len(s.armed), h.pendingBytes, bytes, h.active.Load())
+	if shots != len(h.oneShots) || shots != len(s.armed) || bytes != h.pendingBytes ||
+		int(h.active.Load()) != streams+shots+len(h.pending) {
+		s.t.Fatalf("%d shots, table %d, model %d; %d bytes, counted %d; load %d", shots, len(h.oneShots),
+			len(s.armed), h.pendingBytes, bytes, h.active.Load())
 	}
 }

@@ -115,7 +115,8 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 		if d.HasArg("owners") {
 			flags |= protocol.WatchOwners
 		}
-		if err := w.hub.OneShot(conn, number(t, d, "session", 0), node, []byte(text(t, d, "name")), flags, id, number(t, d, "most", noQuota)); err != nil {
+		if err := w.hub.OneShot(conn, number(t, d, "session", 0), node, []byte(text(t, d, "name")), flags, id,
+			number(t, d, "most", noQuota)); err != nil {
 			return []string{err.Error()}
 		}
 	case "change":

@@ -30,7 +30,8 @@ func (q *WatcherQuota) Reserve(node, maxWatchers uint64) error {
 	if w.Open >= maxWatchers {
 		w.Rejected++
 		return protocol.Errorf(protocol.StatusOverloaded,
-			"node has as many watchers here as its quota max_watchers allows, %d in this shard; close some streams, or raise the quota", maxWatchers)
+			"node has as many watchers here as its quota max_watchers allows, %d in this shard; "+
+				"close some streams, or raise the quota", maxWatchers)
 	}
 	w.Open++
 	return nil

@@ -126,7 +126,8 @@ type script struct {
 
 func startScript(t *testing.T, dir string, port int) *script {
 	s := &script{t: t, cmd: exec.Command("./cluster.sh"), done: make(chan error, 1)}
-	s.cmd.Env = append(os.Environ(), "SIGNALBOX_BIN="+signalbox(t), "CLUSTER_DIR="+dir, fmt.Sprintf("CLUSTER_PORT=%d", port), "CLUSTER_WAIT=100")
+	s.cmd.Env = append(os.Environ(), "SIGNALBOX_BIN="+signalbox(t), "CLUSTER_DIR="+dir,
+		fmt.Sprintf("CLUSTER_PORT=%d", port), "CLUSTER_WAIT=100")
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.err
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := s.cmd.Start(); err != nil {
@@ -216,7 +217,8 @@ func alerts(t *testing.T, address string) map[string]bool {
 			if m == nil {
 				continue
 			}
-			if _, err := time.ParseDuration(rule.For); err != nil || rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["runbook"] == "" {
+			if _, err := time.ParseDuration(rule.For); err != nil || rule.Labels["severity"] == "" ||
+				rule.Annotations["summary"] == "" || rule.Annotations["runbook"] == "" {
 				t.Fatalf("rule %+v has an expression that this test cannot read, or lacks something: %v", rule, err)
 			}
 			bound, _ := strconv.ParseFloat(m[4], 64)
@@ -340,7 +342,8 @@ func TestCommandsExist(t *testing.T) {
 	shown := 0
 	for _, name := range []string{"README.md", "SIZING.md", "kubernetes.yaml", "cluster.sh"} {
 		text := strings.ReplaceAll(read(t, name), "\\\n", " ")
-		for _, m := range regexp.MustCompile("(?m)(?:^|`|\"?\\$bin\"? |  )(?:signalbox )((?:serve|dev|cluster|lock|sem|config)[^`\n]*)").FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(
+			"(?m)(?:^|`|\"?\\$bin\"? |  )(?:signalbox )((?:serve|dev|cluster|lock|sem|config)[^`\n]*)").FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(m[1])
 			verb := words[:1]
 			if words[0] == "cluster" && len(words) > 1 {
@@ -513,7 +516,8 @@ func TestKubernetes(t *testing.T) {
 		}
 	}
 	for _, e := range c.Env {
-		if strings.HasPrefix(e.Name, "SIGNALBOX_") && strings.Contains(e.Value, "signalbox-0") && !strings.Contains(e.Value, "."+set.Spec.ServiceName+":") {
+		if strings.HasPrefix(e.Name, "SIGNALBOX_") && strings.Contains(e.Value, "signalbox-0") &&
+			!strings.Contains(e.Value, "."+set.Spec.ServiceName+":") {
 			t.Errorf("%s does not go by the headless service: %s", e.Name, e.Value)
 		}
 	}

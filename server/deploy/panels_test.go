@@ -96,7 +96,8 @@ func TestPanelsShowData(t *testing.T) {
 	}
 	dir, port := t.TempDir(), ports(t)
 	s := startScript(t, filepath.Join(dir, "cluster"), port)
-	env := []string{fmt.Sprintf("SIGNALBOX_ENDPOINTS=127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", port, port+3, port+6), "SIGNALBOX_TIMEOUT=60s"}
+	env := []string{fmt.Sprintf("SIGNALBOX_ENDPOINTS=127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", port, port+3, port+6),
+		"SIGNALBOX_TIMEOUT=60s"}
 	run := func(args ...string) {
 		t.Helper()
 		cmd := exec.Command(signalbox(t), args...)
@@ -115,14 +116,16 @@ func TestPanelsShowData(t *testing.T) {
 	first := ports(t)
 	prometheus := fmt.Sprintf("http://127.0.0.1:%d", first)
 	background(t, []string{
-		"PROMETHEUS_DIR=" + filepath.Join(dir, "prometheus"), fmt.Sprintf("PROMETHEUS_PORT=%d", first), "PROMETHEUS_EVERY=1s", fmt.Sprintf("CLUSTER_PORT=%d", port),
+		"PROMETHEUS_DIR=" + filepath.Join(dir, "prometheus"), fmt.Sprintf("PROMETHEUS_PORT=%d", first),
+		"PROMETHEUS_EVERY=1s", fmt.Sprintf("CLUSTER_PORT=%d", port),
 	}, "./monitoring/prometheus.sh")
 	await(t, "Prometheus to be ready", func() bool { return fetch(prometheus+"/-/ready") != nil })
 
 	missing := monitoring.Expressions()
 	for end := time.Now().Add(patience); len(missing) > 0 && time.Now().Before(end); time.Sleep(time.Second) {
 		for panel, list := range missing {
-			if missing[panel] = slices.DeleteFunc(list, func(expr string) bool { return showsData(prometheus, monitoring.Filled(expr)) }); len(missing[panel]) == 0 {
+			if missing[panel] = slices.DeleteFunc(list,
+				func(expr string) bool { return showsData(prometheus, monitoring.Filled(expr)) }); len(missing[panel]) == 0 {
 				delete(missing, panel)
 			}
 		}

@@ -55,7 +55,8 @@ func TestSlowStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := func(i int) *instance {
-		return serve(t, "--data", filepath.Join(dir, fmt.Sprint(i)), "--instance", fmt.Sprint("i", i), "--peer", at(1)+","+at(4), "--join-token-file", token,
+		return serve(t, "--data", filepath.Join(dir, fmt.Sprint(i)), "--instance", fmt.Sprint("i", i), "--peer",
+			at(1)+","+at(4), "--join-token-file", token,
 			"--replication-factor", "2", "--listen", at(3*i), "--raft", at(3*i+1), "--admin", at(3*i+2), "--offline-after", "10m",
 			"--raft-rtt", "150ms") // a write without an answer is given up after 50 of them
 	}

@@ -61,7 +61,8 @@ func TestRun(t *testing.T) {
 			var running sync.WaitGroup
 			for i := range results {
 				own, seed := fmt.Sprintf("%c:1", 'a'+i), "b:1"
-				d, err := New(Config{ID: own, Voter: i > 0, Advertise: own, Peers: []string{seed}, Transport: n, Logger: slog.New(slog.DiscardHandler)})
+				d, err := New(Config{ID: own, Voter: i > 0, Advertise: own, Peers: []string{seed}, Transport: n,
+					Logger: slog.New(slog.DiscardHandler)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -100,7 +101,8 @@ func TestRun(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{random: rand.New(rand.NewPCG(1, 1)), at: map[string]*Discovery{}}
-		d, err := New(Config{ID: "a", Voter: true, Advertise: "a:1", Peers: []string{"b:1"}, Transport: n, Logger: slog.New(slog.DiscardHandler)})
+		d, err := New(Config{ID: "a", Voter: true, Advertise: "a:1", Peers: []string{"b:1"}, Transport: n,
+			Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

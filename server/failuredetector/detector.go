@@ -63,8 +63,10 @@ type ActionKind uint8
 const (
 	None        ActionKind = iota
 	MarkOffline            // by the leader: Instance is unreachable, set its target to Offline; try once
-	GoOnline               // this instance is alive: set its target to Online. Send it to the leader directly, on the route of the heartbeats
-	GoOffline              // this instance stops: set its target to Offline
+	// this instance is alive: set its target to Online. Send it to the leader directly, on the
+	// route of the heartbeats
+	GoOnline
+	GoOffline // this instance stops: set its target to Offline
 )
 
 // Action is to be carried out now.

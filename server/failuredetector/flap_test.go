@@ -65,18 +65,21 @@ func TestNoFlapping(t *testing.T) {
 		run(10*time.Second, true, true, true)
 		run(3*time.Hour, heartbeats, requests, log)
 		if heartbeats && log && marks > 0 {
-			t.Errorf("heartbeats %v, requests %v, log %v: marked %d times although it is heard and follows", heartbeats, requests, log, marks)
+			t.Errorf("heartbeats %v, requests %v, log %v: marked %d times although it is heard and follows",
+				heartbeats, requests, log, marks)
 		}
 		if (!heartbeats || !log) && marks == 0 {
 			t.Errorf("heartbeats %v, requests %v, log %v: never marked", heartbeats, requests, log)
 		}
 		if marks > 3*6+10 || wakes > marks+1 { // one per ten minutes in the end
-			t.Errorf("heartbeats %v, requests %v, log %v: marked %d and woken %d times in three hours", heartbeats, requests, log, marks, wakes)
+			t.Errorf("heartbeats %v, requests %v, log %v: marked %d and woken %d times in three hours", heartbeats,
+				requests, log, marks, wakes)
 		}
 		marks = 0
 		run(25*time.Minute, true, true, true)
 		if state.Members[1].Target != Online || marks > 0 {
-			t.Errorf("heartbeats %v, requests %v, log %v: target %v after the cut, marked %d times", heartbeats, requests, log, state.Members[1].Target, marks)
+			t.Errorf("heartbeats %v, requests %v, log %v: target %v after the cut, marked %d times", heartbeats,
+				requests, log, state.Members[1].Target, marks)
 		}
 	}
 }

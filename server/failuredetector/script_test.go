@@ -183,7 +183,9 @@ func (s *script) run(d time.Duration) string {
 		if a.Kind == None {
 			continue
 		}
-		fmt.Fprintf(&out, "%v: %s %d (%s) -> %s\n", s.now, [...]string{MarkOffline: "mark", GoOnline: "go online", GoOffline: "go offline"}[a.Kind], a.Instance, a.Reason, s.answer)
+		fmt.Fprintf(&out, "%v: %s %d (%s) -> %s\n", s.now,
+			[...]string{MarkOffline: "mark", GoOnline: "go online", GoOffline: "go offline"}[a.Kind], a.Instance,
+			a.Reason, s.answer)
 		if s.answer == protocol.StatusOK {
 			s.change(a.Instance, map[ActionKind]Target{MarkOffline: Offline, GoOffline: Offline, GoOnline: Online}[a.Kind])
 		}

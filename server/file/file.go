@@ -27,7 +27,8 @@ func CheckRegular(path string) error {
 	case fi.Mode().IsRegular():
 		return nil
 	}
-	return fmt.Errorf("%s is %s, not a regular file, and is left as it is; give the name of a regular file or of a new one", path, typeName(fi.Mode()))
+	return fmt.Errorf("%s is %s, not a regular file, and is left as it is; give the name of a regular file or of a new one",
+		path, typeName(fi.Mode()))
 }
 
 // typeName names a type of file that is not regular.

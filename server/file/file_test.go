@@ -38,7 +38,8 @@ func TestReplaceRefusesSpecialFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := file.Write(path, []byte("text")); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			if err := file.Write(path, []byte("text")); err == nil || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), path) {
 				t.Errorf("error %v, want one that names %s and %s", err, path, want)
 			}
 			after, err := os.Lstat(path)

@@ -214,7 +214,8 @@ func TestRates(t *testing.T) {
 		r.Changes.Add(time.Millisecond, 10)
 		r.Sample(time.Duration(i)*time.Second, Totals{Answered: uint64(i) * 100, Rejected: uint64(i) * 3})
 	}
-	if n := r.Now(); n.Requests != 100 || n.Rejected != 3 || n.ChangeP50 < time.Millisecond || n.ChangeP99 > 1250*time.Microsecond || n.WriteP99 != 0 {
+	if n := r.Now(); n.Requests != 100 || n.Rejected != 3 || n.ChangeP50 < time.Millisecond ||
+		n.ChangeP99 > 1250*time.Microsecond || n.WriteP99 != 0 {
 		t.Errorf("%+v", n)
 	}
 }

@@ -37,7 +37,8 @@ func (m *Member) HandOver(ctx context.Context) {
 		state := m.Meta.State()
 		// The governor may have this instance Offline before it has heard what is led here. It goes
 		// on handing that over.
-		if i, ok := state.Instance(m.instance); ok && i.Current.Variant == meta.Offline && i.Target.Variant == meta.Offline && m.transferable(state) == 0 {
+		if i, ok := state.Instance(m.instance); ok && i.Current.Variant == meta.Offline &&
+			i.Target.Variant == meta.Offline && m.transferable(state) == 0 {
 			log.Info("handed over", "took", m.Clock.Now()-began, "leads", len(m.Led()))
 			select {
 			case <-time.After(offlineLinger):
@@ -84,7 +85,8 @@ func (m *Member) NoSuccessor(state *meta.State, waited time.Duration) string {
 	if i, ok := state.Instance(m.instance); !ok || i.Target.Variant == meta.Expelled || i.Expelled() {
 		return "this instance was expelled"
 	}
-	if !slices.ContainsFunc(state.Instances(), func(i meta.Instance) bool { return i.ID != m.instance && i.Current.Variant == meta.Online }) {
+	if !slices.ContainsFunc(state.Instances(),
+		func(i meta.Instance) bool { return i.ID != m.instance && i.Current.Variant == meta.Online }) {
 		return "no other instance is Online"
 	}
 	group := state.MetaShard()

@@ -101,7 +101,8 @@ func TestClosedReplies(t *testing.T) {
 		t.Errorf("%d counters are kept, want the open one", len(m.replies))
 	}
 	text := page(1, m.writeReplies)
-	for _, want := range []string{`signalbox_requests_total{kind="acquire",status="OK"} 4`, `signalbox_request_seconds_sum{kind="acquire"} 3`} {
+	for _, want := range []string{`signalbox_requests_total{kind="acquire",status="OK"} 4`,
+		`signalbox_request_seconds_sum{kind="acquire"} 3`} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in\n%s", want, text)
 		}
@@ -173,7 +174,8 @@ func TestHistogramOfSeconds(t *testing.T) {
 	h.observeDuration(1500 * time.Millisecond)
 	h.add([]uint64{2}, 0)
 	text := page(1, func(p *Page) { p.writeDistribution(WaitSeconds, h.snapshot(), "/a") })
-	for _, want := range []string{`{node="/a",le="0"} 3`, `{node="/a",le="1"} 3`, `{node="/a",le="5"} 4`, `_sum{node="/a"} 1.5`, `_count{node="/a"} 4`} {
+	for _, want := range []string{`{node="/a",le="0"} 3`, `{node="/a",le="1"} 3`, `{node="/a",le="5"} 4`,
+		`_sum{node="/a"} 1.5`, `_count{node="/a"} 4`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
@@ -269,7 +271,8 @@ func checkLabel(t *testing.T, s string) {
 
 // FuzzLabel: any name makes a label that is UTF-8, bounded, and on one line.
 func FuzzLabel(f *testing.F) {
-	for _, s := range []string{"", "lock", "x\"y\n\\", "\xff\xfe", strings.Repeat("x", 200), strings.Repeat("\u0437\u0430\u043c\u043e\u043a", 100), strings.Repeat("a", 127) + "\u0437", "\u202e"} {
+	for _, s := range []string{"", "lock", "x\"y\n\\", "\xff\xfe", strings.Repeat("x", 200),
+		strings.Repeat("\u0437\u0430\u043c\u043e\u043a", 100), strings.Repeat("a", 127) + "\u0437", "\u202e"} {
 		f.Add(s)
 	}
 	f.Fuzz(checkLabel)
@@ -280,7 +283,8 @@ func TestLabel(t *testing.T) {
 	if a, b := Label(strings.Repeat("x", 200)), Label(strings.Repeat("x", 201)); a == b {
 		t.Errorf("two names have the label %q", a)
 	}
-	for s, want := range map[string]string{"lock-1": "lock-1", "\u0437\u0430\u043c\u043e\u043a": "\u0437\u0430\u043c\u043e\u043a", "a\xffb": `a\xffb`, "a\tb": `a\tb`} {
+	for s, want := range map[string]string{"lock-1": "lock-1",
+		"\u0437\u0430\u043c\u043e\u043a": "\u0437\u0430\u043c\u043e\u043a", "a\xffb": `a\xffb`, "a\tb": `a\tb`} {
 		if got := Label(s); got != want {
 			t.Errorf("the label of %q is %q, want %q", s, got, want)
 		}

@@ -139,7 +139,8 @@ func prefixOf(path string) (string, error) {
 
 // checkWord refuses what could not be shown, or told apart from something else.
 func checkWord(what, s string) error {
-	if s == "" || len(s) > auth.MaxIdentity || strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+	if s == "" || len(s) > auth.MaxIdentity ||
+		strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
 		return protocol.Errorf(protocol.StatusBadRequest,
 			"%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text", what, s, auth.MaxIdentity)
 	}

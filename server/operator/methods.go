@@ -304,7 +304,8 @@ func (d *ClusterMethods) plan(ctx context.Context) (any, error) {
 // planDocument is the document of a plan.
 func (d *ClusterMethods) planDocument(o governor.Observation, e governor.Explanation) protocol.ClusterPlan {
 	plan := protocol.ClusterPlan{
-		AnsweredBy: instanceName(o.State, d.Self), Leader: instanceName(o.State, o.Leader), Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}, Health: governor.Assess(o),
+		AnsweredBy: instanceName(o.State, d.Self), Leader: instanceName(o.State, o.Leader),
+		Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}, Health: governor.Assess(o),
 	}
 	for _, w := range e.Waits {
 		plan.Waits = append(plan.Waits, protocol.ClusterWait{What: w.What, Why: w.Why, Kind: w.Kind.String()})

@@ -39,10 +39,12 @@ func threeInstances(t *testing.T) *meta.State {
 		return d
 	}
 	join := func(name, dc string) *meta.Join {
-		return &meta.Join{UUID: "uuid-" + name, Name: name, Address: name + ":7070", RaftAddress: name + ":7071", Domain: domain(dc), Version: meta.Version{Minor: 3}, Wall: 2000}
+		return &meta.Join{UUID: "uuid-" + name, Name: name, Address: name + ":7070", RaftAddress: name + ":7071",
+			Domain: domain(dc), Version: meta.Version{Minor: 3}, Wall: 2000}
 	}
 	return clusterOf(t,
-		&meta.Bootstrap{Cluster: "c-1", ClusterName: "demo", Instance: 1, UUID: "uuid-a", Name: "a", Address: "a:7070", RaftAddress: "a:7071", Domain: domain("msk"),
+		&meta.Bootstrap{Cluster: "c-1", ClusterName: "demo", Instance: 1, UUID: "uuid-a", Name: "a",
+			Address: "a:7070", RaftAddress: "a:7071", Domain: domain("msk"),
 			Version: meta.Version{Minor: 3}, Tier: "default", Buckets: 16, ReplicationFactor: 3, CanVote: true, Shards: []uint64{2, 3},
 			NodeConfig: protocol.DefaultNodeConfig(), Wall: 1000},
 		join("b", "spb"), join("c", "arb"),
@@ -56,7 +58,8 @@ func threeInstances(t *testing.T) *meta.State {
 func TestClusterStatus(t *testing.T) {
 	const now = time.Hour
 	got := Status(governor.Observation{
-		View: governor.View{State: threeInstances(t), Now: now, Health: map[uint64]governor.Heartbeat{1: {Heard: now}, 3: {Heard: now - time.Minute}}},
+		View: governor.View{State: threeInstances(t), Now: now,
+			Health: map[uint64]governor.Heartbeat{1: {Heard: now}, 3: {Heard: now - time.Minute}}},
 		Self: 2, Leader: 1, Confirmed: true,
 	})
 	if got.Name != "demo" || got.Version != "0.3.0" || got.AnsweredBy != "b" || got.Meta.Leader != "a" {
@@ -66,13 +69,15 @@ func TestClusterStatus(t *testing.T) {
 	if !a.Draining || !a.AtTarget() || *a.Reachable != true || a.Domain["DC"] != "MSK" || a.ChangedAt != 1000 {
 		t.Errorf("a is %+v", a)
 	}
-	if b.AtTarget() || b.Current != "Offline" || b.Target != "Online" || b.TargetIncarnation != 1 || b.Reason != "join" || !*b.Reachable || b.Replicaset != a.Replicaset {
+	if b.AtTarget() || b.Current != "Offline" || b.Target != "Online" || b.TargetIncarnation != 1 ||
+		b.Reason != "join" || !*b.Reachable || b.Replicaset != a.Replicaset {
 		t.Errorf("b is %+v", b)
 	}
 	if !c.AtTarget() || c.Target != "Offline" || *c.Reachable {
 		t.Errorf("c is %+v", c)
 	}
-	want := []protocol.ClusterReplica{{Instance: "a", Replica: 1, Role: "voter", TargetRole: "voter"}, {Instance: "b", Replica: 2, Role: "none", TargetRole: "voter"}}
+	want := []protocol.ClusterReplica{{Instance: "a", Replica: 1, Role: "voter", TargetRole: "voter"},
+		{Instance: "b", Replica: 2, Role: "none", TargetRole: "voter"}}
 	if x := got.Shards[0]; x.ID != 2 || !reflect.DeepEqual(x.Replicas, want) || x.Ready {
 		t.Errorf("shard 2 is %+v, want replicas %+v", x, want)
 	}
@@ -96,16 +101,19 @@ type fakeTopology struct {
 func (f *fakeTopology) State() *meta.State { return f.state }
 func (f *fakeTopology) Explain() (governor.Explanation, error) {
 	if !f.governs {
-		return governor.Explanation{}, protocol.Errorf(protocol.StatusUnavailable, "this instance does not lead the meta shard; ask the one that does")
+		return governor.Explanation{}, protocol.Errorf(protocol.StatusUnavailable,
+			"this instance does not lead the meta shard; ask the one that does")
 	}
-	return governor.Explanation{Next: []string{"promote b"}, Waits: []governor.Wait{{What: "c to come online", Why: "nobody has heard of it", Kind: governor.Outside}}}, nil
+	return governor.Explanation{Next: []string{"promote b"}, Waits: []governor.Wait{{What: "c to come online",
+		Why: "nobody has heard of it", Kind: governor.Outside}}}, nil
 }
 
 // TestPlanIsTheLeaders: the plan is asked of the instance that governs. While there is none, or it
 // does not answer, there are no steps, and the reason is one of them that a person understands.
 func TestPlanIsTheLeaders(t *testing.T) {
 	topology := &fakeTopology{state: threeInstances(t)}
-	look := governor.Observation{View: governor.View{State: topology.state, Health: map[uint64]governor.Heartbeat{}}, Self: 2, Leader: 1, Confirmed: true}
+	look := governor.Observation{View: governor.View{State: topology.state, Health: map[uint64]governor.Heartbeat{}},
+		Self: 2, Leader: 1, Confirmed: true}
 	var refused error
 	d := &ClusterMethods{
 		Self: 2, ClusterChanger: topology, Observe: func(context.Context) governor.Observation { return look },
@@ -161,7 +169,8 @@ func TestPlanIsTheLeaders(t *testing.T) {
 func TestExpelAgain(t *testing.T) {
 	expelled := threeInstances(t)
 	gone := clusterOf(t,
-		&meta.Bootstrap{Cluster: "c-1", Instance: 1, UUID: "uuid-a", Name: "a", Address: "a:7070", RaftAddress: "a:7071", Tier: "default", Buckets: 16, ReplicationFactor: 1, CanVote: true,
+		&meta.Bootstrap{Cluster: "c-1", Instance: 1, UUID: "uuid-a", Name: "a", Address: "a:7070",
+			RaftAddress: "a:7071", Tier: "default", Buckets: 16, ReplicationFactor: 1, CanVote: true,
 			Shards: []uint64{2}, NodeConfig: protocol.DefaultNodeConfig()},
 		&meta.Join{UUID: "uuid-b", Name: "b", Replicaset: "default_1", Address: "b:7070", RaftAddress: "b:7071"},
 		&meta.InstanceUpdate{Instance: 2, Target: meta.Expelled, Reason: meta.ReasonExpel},

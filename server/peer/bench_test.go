@@ -66,7 +66,8 @@ func transports(b *testing.B, f func(b *testing.B, w *wire)) {
 						cfg = memoryConfig(n, fmt.Sprintf("end-%d:1", i))
 					}
 					w.addrs[i] = cfg.Advertise
-					w.ends[i] = startTransport(b, cfg, nil).RaftTransport().Create(config.NodeHostConfig{RaftAddress: w.addrs[i]}, handler, chunks)
+					w.ends[i] = startTransport(b, cfg,
+						nil).RaftTransport().Create(config.NodeHostConfig{RaftAddress: w.addrs[i]}, handler, chunks)
 				}
 				if err := w.ends[i].Start(); err != nil {
 					b.Fatal(err)

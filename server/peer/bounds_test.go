@@ -49,7 +49,10 @@ func TestQueuesAreBounded(t *testing.T) {
 
 	n.Cut("a:1", "c:1") // bytes: those of one message or two fill the queue once the connection takes no more
 	before = a.Stats().MessagesDropped.Load()
-	await(t, "a queue full of bytes", func() bool { a.Send("c:1", 1, make([]byte, 30_000)); return a.Stats().MessagesDropped.Load() > before })
+	await(t, "a queue full of bytes", func() bool {
+		a.Send("c:1", 1, make([]byte, 30_000))
+		return a.Stats().MessagesDropped.Load() > before
+	})
 }
 
 // TestReceivedMessagesAreBounded: a handler that does not return costs the messages behind it, and

@@ -40,7 +40,8 @@ func TestBodies(t *testing.T) {
 	if err := Decode(b, &got); err != nil || got.Name != "older" || got.More != nil {
 		t.Errorf("a newer instance reads %+v, %v", got, err)
 	}
-	for _, bad := range [][]byte{nil, {0xc0}, {0x92, 0xa1}, {0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0x91}, 1<<20), {0x91, 0x01}, {0x81, 0xa1, 'x', 1}} {
+	for _, bad := range [][]byte{nil, {0xc0}, {0x92, 0xa1}, {0xdd, 0xff, 0xff, 0xff, 0xff},
+		bytes.Repeat([]byte{0x91}, 1<<20), {0x91, 0x01}, {0x81, 0xa1, 'x', 1}} {
 		if err := Decode(bad, &got); protocol.StatusOf(err) != protocol.StatusBadRequest {
 			t.Errorf("%x: %v", bad[:min(len(bad), 10)], err)
 		}

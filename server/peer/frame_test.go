@@ -68,7 +68,9 @@ func TestFramesMustBeExpected(t *testing.T) {
 				want := (kind == framePing || kind == framePong) && p != purposeSnapshot ||
 					p == purposeRaft && byDialer && kind == frameBatch ||
 					p == purposeSnapshot && (byDialer && kind == frameChunk || !byDialer && kind == frameChunkReply) ||
-					p == purposeCalls && (byDialer && (kind == frameMessage || kind == frameCall || kind == frameCancel) || !byDialer && kind == frameReply)
+					p == purposeCalls && (byDialer &&
+						(kind == frameMessage || kind == frameCall || kind == frameCancel) || !byDialer &&
+						kind == frameReply)
 				if want != (err == nil) || err != nil && !errors.Is(err, errFrame) {
 					t.Errorf("%v, by dialer %v, type %d: %v", p, byDialer, kind, err)
 				}

@@ -27,7 +27,8 @@ func FuzzHandshake(f *testing.F) {
 	hello := handshakeMessage(msgHello, []byte{3}, make([]byte, nonceSize), text("a:1"), text("b:1"))
 	proof := handshakeMessage(msgProof, text("c"), make([]byte, macSize))
 	f.Add(append(bytes.Clone(hello), proof...))
-	f.Add(append(handshakeMessage(msgChallenge, make([]byte, nonceSize), text("b:1")), handshakeMessage(msgAccept, text("c"), make([]byte, macSize))...))
+	f.Add(append(handshakeMessage(msgChallenge, make([]byte, nonceSize), text("b:1")),
+		handshakeMessage(msgAccept, text("c"), make([]byte, macSize))...))
 	f.Add(handshakeMessage(msgRefuse, []byte{1}))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	me := identity{keyOf([]byte("secret")), "b:1", "c"}

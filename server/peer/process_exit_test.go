@@ -9,7 +9,9 @@ import (
 func TestProcessExited(t *testing.T) {
 	n := NewMemoryNetwork()
 	called := make(chan string, 16)
-	a := startTransport(t, memoryConfig(n, "a:1"), func(m *Transport) { m.OnProcessExit(func(_ context.Context, address string) { called <- address }) })
+	a := startTransport(t, memoryConfig(n, "a:1"), func(m *Transport) {
+		m.OnProcessExit(func(_ context.Context, address string) { called <- address })
+	})
 	b := startTransport(t, memoryConfig(n, "b:1"), nil)
 	c := startTransport(t, memoryConfig(n, "c:1"), nil)
 	open := func(m *Transport) {

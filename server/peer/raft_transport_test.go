@@ -19,7 +19,8 @@ import (
 )
 
 func muteEngine() {
-	for _, name := range []string{"raft", "rsm", "transport", "grpc", "dragonboat", "raftpb", "logdb", "config", "settings", "tests", "registry", "tan", "utils",
+	for _, name := range []string{"raft", "rsm", "transport", "grpc", "dragonboat", "raftpb", "logdb", "config",
+		"settings", "tests", "registry", "tan", "utils",
 		"server", "fileutil", "id"} {
 		logger.GetLogger(name).SetLevel(logger.CRITICAL)
 	}

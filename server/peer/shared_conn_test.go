@@ -16,7 +16,8 @@ func TestSharedConnReconnects(t *testing.T) {
 	batches := make(chan raftpb.MessageBatch, 1000)
 	startB := func() *Transport {
 		b := startTransport(t, memoryConfig(n, "b:1"), nil)
-		if err := b.RaftTransport().Create(config.NodeHostConfig{RaftAddress: "b:1"}, func(x raftpb.MessageBatch) { batches <- x }, nil).Start(); err != nil {
+		if err := b.RaftTransport().Create(config.NodeHostConfig{RaftAddress: "b:1"},
+			func(x raftpb.MessageBatch) { batches <- x }, nil).Start(); err != nil {
 			t.Fatal(err)
 		}
 		return b

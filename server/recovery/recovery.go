@@ -252,7 +252,8 @@ func (s *Survivors) describeMissing(x *meta.Shard) string {
 	of := instancesOf(&s.state.State, x)
 	for _, l := range s.Logs() {
 		if l.Shard == x.ID && l.Outdated {
-			return fmt.Sprintf("%d (of %s; the log in %q is that of a replica that was taken out of the shard, and may be long past)", x.ID, of, l.Folder)
+			return fmt.Sprintf("%d (of %s; the log in %q is that of a replica that was taken out of the shard, and may be long past)",
+				x.ID, of, l.Folder)
 		}
 	}
 	return fmt.Sprintf("%d (of %s)", x.ID, of)

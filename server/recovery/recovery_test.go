@@ -13,7 +13,8 @@ import (
 func TestOutdatedLogs(t *testing.T) {
 	m := meta.New()
 	m.Apply(1, meta.AppendCommand(nil, meta.OpID{}, &meta.Bootstrap{
-		Cluster: "c-1", Instance: 1, UUID: "uuid-a", Name: "a", Address: "a:7070", RaftAddress: "a:7071", Tier: "default", Buckets: 16, ReplicationFactor: 1, CanVote: true,
+		Cluster: "c-1", Instance: 1, UUID: "uuid-a", Name: "a", Address: "a:7070", RaftAddress: "a:7071",
+		Tier: "default", Buckets: 16, ReplicationFactor: 1, CanVote: true,
 		Shards: []uint64{2, 3}, NodeConfig: protocol.DefaultNodeConfig(),
 	}))
 	s := &Survivors{state: m}

@@ -49,12 +49,14 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	if right == auth.RightAdmin && !readsAsAdmin(m.Method) {
 		c.server.cfg.Log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.Remote())
-		c.server.cfg.Audit(audit.Event{Title: "ask_" + m.Method, Message: "a change of the cluster is asked for", Severity: audit.High, Initiator: c.identity,
+		c.server.cfg.Audit(audit.Event{Title: "ask_" + m.Method, Message: "a change of the cluster is asked for",
+			Severity: audit.High, Initiator: c.identity,
 			Fields: append(append(operator.Subjects(m.Body), audit.Field{Key: "remote", Value: c.Remote()}), via(c)...)})
 	}
 	m.Body = bytes.Clone(m.Body)
 	methods := c.server.cfg.Cluster.Methods()
-	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity, Exempt: func() { c.authExempt.Store(true) }}
+	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity,
+		Exempt: func() { c.authExempt.Store(true) }}
 	methods.MayRead = func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil }
 	runOffLoop(c, p, h, c.server.methods, func(ctx context.Context) (protocol.Message, error) {
 		body, err := methods.Serve(ctx, m.Method, m.Body)
@@ -62,7 +64,9 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 			c.server.SetAuth(c.server.cfg.Cluster.State()) // who asked may come back with a new token before the map is looked at
 		}
 		if err == nil && len(body) > protocol.MaxDataLen {
-			err = protocol.Errorf(protocol.StatusOverloaded, "the answer is longer than %d bytes; the cluster has too many members for one document; read /metrics of its instances", protocol.MaxDataLen)
+			err = protocol.Errorf(protocol.StatusOverloaded,
+				"the answer is longer than %d bytes; the cluster has too many members for one document; read /metrics of its instances",
+				protocol.MaxDataLen)
 		}
 		return &protocol.ClusterReply{Body: body}, err
 	})

@@ -41,11 +41,13 @@ func (c *Client) recheckCredentials(old, v *auth.View, lost map[string]bool) {
 		return
 	}
 	if c.server.cfg.Authorizer == nil && old.On() && v.On() && lost[auth.PlainIdentity(c.identity)] {
-		c.Close(transport.Graceful, protocol.StatusUnavailable, "a right of this connection's identity was taken away; connect again with those that are left")
+		c.Close(transport.Graceful, protocol.StatusUnavailable,
+			"a right of this connection's identity was taken away; connect again with those that are left")
 		return
 	}
 	if by := c.tokenHash.Load(); by != nil && !v.Knows(*by) {
-		c.Close(transport.Graceful, protocol.StatusUnauthenticated, "the token that this connection came in with was revoked; get a new one")
+		c.Close(transport.Graceful, protocol.StatusUnauthenticated,
+			"the token that this connection came in with was revoked; get a new one")
 	} else if by == nil && v.On() && !old.On() && !c.authExempt.Load() {
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
 	}
@@ -74,7 +76,8 @@ func (c *Client) rejectCredentials(h protocol.Header, why error) {
 	}
 	pause, count := s.AuthFailures.Delay(host, time.Now())
 	if s.AuthFailures.AllowLog(time.Now()) {
-		s.cfg.Log.Warn("credentials refused", "conn", c.ID(), "remote", c.Remote(), "error", why, "failures", count, "answered_after", pause)
+		s.cfg.Log.Warn("credentials refused", "conn", c.ID(), "remote", c.Remote(), "error", why, "failures", count,
+			"answered_after", pause)
 	}
 	c.StopReading(pause)
 	kind, id := h.Kind, h.ID

@@ -67,7 +67,8 @@ func statusText(err error) (protocol.Status, string) {
 // submitFailed is the sentence for a command that a shard did not take.
 func submitFailed(d Shard, st protocol.Status) string {
 	if st == protocol.StatusOverloaded {
-		return fmt.Sprintf("shard %d takes no more now: its open batch is at its limit of %d bytes, or the disk of its log is behind; retry later",
+		return fmt.Sprintf(
+			"shard %d takes no more now: its open batch is at its limit of %d bytes, or the disk of its log is behind; retry later",
 			d.ID(), replica.DefaultMaxOpenBytes)
 	}
 	return fmt.Sprintf("shard %d has no leader here now; fetch the map and retry", d.ID())

@@ -13,7 +13,8 @@ import (
 // sessionKill ends a session as an operator.
 func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.kill
-	auditRequest(c, "ask_kill_session", "the end of a session is asked for", m.Node, audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Reason})
+	auditRequest(c, "ask_kill_session", "the end of a session is asked for", m.Node,
+		audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Reason})
 	c.submit(p, h, protocol.SessionTier(m.Session), t.command())
 }
 
@@ -21,7 +22,8 @@ func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
 func forceRelease(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.force
 	auditRequest(c, "ask_force_release", "the end of leases is asked for", m.Node, audit.Field{Key: "semaphore", Value: string(m.Name)},
-		audit.Field{Key: "token", Value: m.First}, audit.Field{Key: "last_token", Value: m.Last}, audit.Field{Key: "reason", Value: m.Reason})
+		audit.Field{Key: "token", Value: m.First}, audit.Field{Key: "last_token", Value: m.Last},
+		audit.Field{Key: "reason", Value: m.Reason})
 	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.identity})
 }
 

@@ -53,7 +53,9 @@ func nodeList(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	m.Cursor = append([]byte(nil), m.Cursor...)
 	runOffLoop(c, p, h, c.server.NodeLists, func(context.Context) (protocol.Message, error) {
-		reply, err := c.server.cfg.Cluster.Governor().ListNodes(m, func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil })
+		reply, err := c.server.cfg.Cluster.Governor().ListNodes(m, func(path string) bool {
+			return c.allowedPath(auth.RightRead, path) == nil
+		})
 		return &reply, err
 	})
 }
@@ -93,7 +95,8 @@ func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string) bool {
 		return false
 	}
 	c.server.cfg.Log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.Remote())
-	c.server.cfg.Audit(audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for", Severity: audit.Medium, Initiator: c.identity,
+	c.server.cfg.Audit(audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for",
+		Severity: audit.Medium, Initiator: c.identity,
 		Fields: []audit.Field{{Key: "node", Value: path}, {Key: "remote", Value: c.Remote()}}})
 	return true
 }
@@ -113,7 +116,8 @@ func runOffLoop(c *Client, p *cycle, h protocol.Header, slots chan struct{}, op 
 	select {
 	case slots <- struct{}{}:
 	default:
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusOverloaded, fmt.Sprintf("%d requests of this kind are under way, the limit on each instance; retry later", cap(slots)))
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusOverloaded,
+			fmt.Sprintf("%d requests of this kind are under way, the limit on each instance; retry later", cap(slots)))
 		return
 	}
 	kind, id, began := h.Kind, h.ID, p.now

@@ -66,7 +66,8 @@ func (o *Outbox) Fail(c *Client, kind protocol.Kind, id uint64, status protocol.
 // countsAsRejection says which rejections count: those that a well-behaved client sees few of.
 func countsAsRejection(status protocol.Status) bool {
 	switch status {
-	case protocol.StatusOverloaded, protocol.StatusBadRequest, protocol.StatusBadSession, protocol.StatusSessionExpired, protocol.StatusUnsupported,
+	case protocol.StatusOverloaded, protocol.StatusBadRequest, protocol.StatusBadSession,
+		protocol.StatusSessionExpired, protocol.StatusUnsupported,
 		protocol.StatusUnauthenticated, protocol.StatusForbidden:
 		return true
 	}

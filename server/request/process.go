@@ -91,12 +91,14 @@ func processJoin(c *Client, p *cycle, h protocol.Header, t target) {
 
 // memberMessages hands a sync, message or reply to the shard's goroutine for messages.
 func memberMessages(c *Client, p *cycle, h protocol.Header, t target) {
-	m := replica.MemberMessage{Origin: replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind}, Node: t.node, Epoch: t.binding.Epoch, Body: bytes.Clone(h.Body)}
+	m := replica.MemberMessage{Origin: replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind}, Node: t.node,
+		Epoch: t.binding.Epoch, Body: bytes.Clone(h.Body)}
 	switch st := t.shard.Raft().SubmitMember(m); st {
 	case protocol.StatusOK:
 	case protocol.StatusOverloaded:
-		p.out.Fail(c, h.Kind, h.ID, st, fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
-			t.shard.ID(), replica.MaxMemberMessages, replica.MaxMemberBytes))
+		p.out.Fail(c, h.Kind, h.ID, st,
+			fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
+				t.shard.ID(), replica.MaxMemberMessages, replica.MaxMemberBytes))
 	default:
 		c.RejectSubmit(p.out, t.shard, h.Kind, h.ID, st)
 	}
@@ -104,23 +106,28 @@ func memberMessages(c *Client, p *cycle, h protocol.Header, t target) {
 
 func processForceRound(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.process.force
-	operateProcess(c, p, h, m.Name, t, audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low}, audit.Field{Key: "reason", Value: m.Text})
+	operateProcess(c, p, h, m.Name, t,
+		audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low},
+		audit.Field{Key: "reason", Value: m.Text})
 }
 
 func processEvict(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.process.evict
-	operateProcess(c, p, h, m.Name, t, audit.Event{Title: "ask_evict_member", Message: "the end of a membership is asked for", Severity: audit.Medium},
+	operateProcess(c, p, h, m.Name, t, audit.Event{Title: "ask_evict_member",
+		Message: "the end of a membership is asked for", Severity: audit.Medium},
 		audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Text})
 }
 
 func processAlter(c *Client, p *cycle, h protocol.Header, t target) {
-	operateProcess(c, p, h, p.requests.process.alter.Name, t, audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for", Severity: audit.Low})
+	operateProcess(c, p, h, p.requests.process.alter.Name, t, audit.Event{Title: "ask_alter_process",
+		Message: "other options of a process are asked for", Severity: audit.Low})
 }
 
 // operateProcess submits what an operator changes, with a line of the log and one of the audit log.
 func operateProcess(c *Client, p *cycle, h protocol.Header, name []byte, t target, e audit.Event, fields ...audit.Field) {
 	path, _ := c.server.Routes().NodePath(t.node)
-	c.server.cfg.Log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity", c.identity, "remote", c.Remote())
+	c.server.cfg.Log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity",
+		c.identity, "remote", c.Remote())
 	e.Initiator = c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, append(fields, via(c)...)...)
 	c.server.cfg.Audit(e)

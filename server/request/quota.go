@@ -15,9 +15,11 @@ import (
 type quotaCharge uint8
 
 const (
-	chargeNone   quotaCharge = iota // not of one node, or an operator's: nothing is counted
-	chargeAlways                    // what keeps, answers, gives back or ends something: counted, so that others of the node come later, and never refused
-	chargeAsk                       // everything else: counted, and refused when there is nothing left
+	chargeNone quotaCharge = iota // not of one node, or an operator's: nothing is counted
+	// what keeps, answers, gives back or ends something: counted, so that others of the node come
+	// later, and never refused
+	chargeAlways
+	chargeAsk // everything else: counted, and refused when there is nothing left
 )
 
 // Rate holds a node to its quota of requests a second on this instance: a bucket of one second's
@@ -37,7 +39,8 @@ type Rate struct {
 func newRate(quota uint64) *Rate {
 	return &Rate{
 		Quota: quota, interval: (time.Second + time.Duration(quota) - 1) / time.Duration(quota),
-		text: fmt.Sprintf("node has made as many requests as its quota max_requests allows, %d a second on each instance; retry later, or raise the quota", quota),
+		text: fmt.Sprintf("node has made as many requests as its quota max_requests allows, "+
+			"%d a second on each instance; retry later, or raise the quota", quota),
 	}
 }
 

@@ -198,7 +198,8 @@ type readReplies struct {
 
 // errAnswersPending refuses a read for a client that does not take its answers.
 func errAnswersPending(s *Server) *protocol.Error {
-	return protocol.Errorf(protocol.StatusOverloaded, "answers wait to be read, more than the limit of %d outgoing bytes; read them first", s.transport.SoftBound())
+	return protocol.Errorf(protocol.StatusOverloaded,
+		"answers wait to be read, more than the limit of %d outgoing bytes; read them first", s.transport.SoftBound())
 }
 
 // maxReadBytes bounds the bytes of answers encoded under one hold of the machine's lock: the log
@@ -227,10 +228,11 @@ func read(c *Client, p *cycle, h protocol.Header, _ target) {
 		if arm {
 			if bad = c.server.cfg.Limits.Memory(); bad != nil {
 				c.server.cfg.Metrics.MemoryRefused.Inc()
-			} else if b := c.Binding(m.Session); b == nil { // the watch belongs to the session, so the session must be proved here, and be one of the node
+			} else if b := c.Binding(m.Session); b == nil { // the watch belongs to the session
 				alien = m.Session
 			} else if b.Node != m.Node {
-				bad = protocol.Errorf(protocol.StatusBadSession, "session belongs to another coordination node; watch with a session of this one")
+				bad = protocol.Errorf(protocol.StatusBadSession,
+					"session belongs to another coordination node; watch with a session of this one")
 			}
 		}
 	}
@@ -345,7 +347,8 @@ func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) b
 	if want == protocol.ConsistencyDefault {
 		want = cfg.ReadConsistency
 	}
-	return want == protocol.Relaxed && m.AppliedIndex() >= it.scope.index && l.host.Raft().FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
+	return want == protocol.Relaxed && m.AppliedIndex() >= it.scope.index &&
+		l.host.Raft().FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
 }
 
 // answer reads from the machine and replies.

@@ -64,7 +64,8 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: submitTarget,
 		},
 		protocol.KindTrackPublish: {
-			body: func(b *requestBuffers) (request, *uint64) { return &b.track.publish, &b.track.publish.Session }, data: func(b *requestBuffers) (string, []byte) { return "payload", b.track.publish.Payload },
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.publish, &b.track.publish.Session },
+			data:  func(b *requestBuffers) (string, []byte) { return "payload", b.track.publish.Payload },
 			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: trackPublish,
 		},
 		// One for each version there is: what it does is noted, not that it was asked.
@@ -93,7 +94,8 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 
 // trackPoll is read first, and goes to the log if that is not enough.
 func trackPoll(c *Client, p *cycle, h protocol.Header, t target) {
-	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true, scope: readScope{node: t.node}, epoch: t.binding.Epoch})
+	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true,
+		scope: readScope{node: t.node}, epoch: t.binding.Epoch})
 }
 
 func trackCreate(c *Client, p *cycle, h protocol.Header, t target) {
@@ -102,22 +104,26 @@ func trackCreate(c *Client, p *cycle, h protocol.Header, t target) {
 
 func trackAlter(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.alter
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "another config of a rollout is asked for"}, audit.Field{Key: "revision", Value: m.Revision})
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "another config of a rollout is asked for"},
+		audit.Field{Key: "revision", Value: m.Revision})
 }
 
 func trackDelete(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.delete
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a rollout is asked for", Severity: audit.Medium}, audit.Field{Key: "force", Value: m.Force})
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a rollout is asked for", Severity: audit.Medium},
+		audit.Field{Key: "force", Value: m.Force})
 }
 
 func trackPublish(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.publish
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a version is offered"}, audit.Field{Key: "version", Value: m.Version}, audit.Field{Key: "bytes", Value: len(m.Payload)})
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a version is offered"},
+		audit.Field{Key: "version", Value: m.Version}, audit.Field{Key: "bytes", Value: len(m.Payload)})
 }
 
 func trackWithdraw(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.withdraw
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a version is asked for", Severity: audit.Medium}, audit.Field{Key: "version", Value: m.Version})
+	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a version is asked for", Severity: audit.Medium},
+		audit.Field{Key: "version", Value: m.Version})
 }
 
 func trackAdmin(c *Client, p *cycle, h protocol.Header, t target) {
@@ -145,8 +151,10 @@ func trackAdmin(c *Client, p *cycle, h protocol.Header, t target) {
 func trackGateReport(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.track.gate
 	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a gate's outcome is told"},
-		audit.Field{Key: "location", Value: m.Location}, audit.Field{Key: "gate", Value: m.Gate}, audit.Field{Key: "version", Value: m.Version},
-		audit.Field{Key: "attempt", Value: m.Attempt}, audit.Field{Key: "outcome", Value: m.Outcome.String()}, audit.Field{Key: "text", Value: m.Text})
+		audit.Field{Key: "location", Value: m.Location}, audit.Field{Key: "gate", Value: m.Gate},
+		audit.Field{Key: "version", Value: m.Version},
+		audit.Field{Key: "attempt", Value: m.Attempt}, audit.Field{Key: "outcome", Value: m.Outcome.String()},
+		audit.Field{Key: "text", Value: m.Text})
 }
 
 // submitTrack submits what was decided about a track, and notes who asked for it. What came of it
@@ -156,7 +164,8 @@ func submitTrack(c *Client, p *cycle, h protocol.Header, t target, track []byte,
 	path, _ := c.server.Routes().NodePath(t.node)
 	name := string(track)
 	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGateReport {
-		c.server.cfg.Log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name, "identity", c.identity, "remote", c.Remote())
+		c.server.cfg.Log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name,
+			"identity", c.identity, "remote", c.Remote())
 	}
 	e.Title, e.Initiator = "ask_"+strings.TrimPrefix(h.Kind.String(), "track_")+"_rollout", c.identity
 	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "track", Value: name}}, fields...)

@@ -11,11 +11,13 @@ import (
 func semaphoreRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindCreate: {
-			body: func(b *requestBuffers) (request, *uint64) { return &b.create, &b.create.Session }, data: func(b *requestBuffers) (string, []byte) { return "data", b.create.Data },
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.create, &b.create.Session },
+			data:  func(b *requestBuffers) (string, []byte) { return "data", b.create.Data },
 			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
 		},
 		protocol.KindUpdate: {
-			body: func(b *requestBuffers) (request, *uint64) { return &b.update, &b.update.Session }, data: func(b *requestBuffers) (string, []byte) { return "data", b.update.Data },
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.update, &b.update.Session },
+			data:  func(b *requestBuffers) (string, []byte) { return "data", b.update.Data },
 			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
 		},
 		protocol.KindResize: {
@@ -27,7 +29,8 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: deleteSemaphore,
 		},
 		protocol.KindAcquire: {
-			body: func(b *requestBuffers) (request, *uint64) { return &b.acquire, &b.acquire.Session }, data: func(b *requestBuffers) (string, []byte) { return "data", b.acquire.Data },
+			body:  func(b *requestBuffers) (request, *uint64) { return &b.acquire, &b.acquire.Session },
+			data:  func(b *requestBuffers) (string, []byte) { return "data", b.acquire.Data },
 			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: acquire,
 		},
 		protocol.KindRelease: {
@@ -52,7 +55,8 @@ func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 
 func resize(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := &p.requests.resize; m.Reason != "" {
-		auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node, audit.Field{Key: "semaphore", Value: string(m.Name)},
+		auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
+			audit.Field{Key: "semaphore", Value: string(m.Name)},
 			audit.Field{Key: "limit", Value: m.Limit}, audit.Field{Key: "reason", Value: m.Reason})
 	}
 	submitTarget(c, p, h, t)
@@ -60,7 +64,8 @@ func resize(c *Client, p *cycle, h protocol.Header, t target) {
 
 func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := &p.requests.delete; m.Force {
-		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node, audit.Field{Key: "semaphore", Value: string(m.Name)},
+		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node,
+			audit.Field{Key: "semaphore", Value: string(m.Name)},
 			audit.Field{Key: "session", Value: m.Session})
 	}
 	submitTarget(c, p, h, t)

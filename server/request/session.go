@@ -56,7 +56,8 @@ func (c *Client) rejectMoving(d Shard, p *cycle, h protocol.Header) bool {
 	active := false
 	d.Raft().View(func(m *shard.Machine) { _, active = m.Bucket(uint32(h.Arg)) })
 	if !active {
-		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard, "the bucket moves between shards and is served in a moment; send the request again when this instance says so")
+		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard,
+			"the bucket moves between shards and is served in a moment; send the request again when this instance says so")
 	}
 	return !active
 }
@@ -158,7 +159,8 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 		return false
 	}
 	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Client: c.Remote(), Body: h.Body}
-	if d.Raft().Submit(cmd, replica.Origin{Conn: c.ID(), Request: m.Session, Kind: h.Kind, Tag: uint64(p.now) | UnloggedNote}) != protocol.StatusOK {
+	if d.Raft().Submit(cmd, replica.Origin{Conn: c.ID(), Request: m.Session, Kind: h.Kind,
+		Tag: uint64(p.now) | UnloggedNote}) != protocol.StatusOK {
 		return false
 	}
 	c.server.cfg.Metrics.RelaxedAttaches.Inc()

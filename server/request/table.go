@@ -49,7 +49,8 @@ type requestTable [protocol.NumKinds]requestKind
 func newRequestTable() *requestTable {
 	t := new(requestTable)
 	for _, family := range []map[protocol.Kind]requestKind{
-		connRequests(), nodeRequests(), sessionRequests(), semaphoreRequests(), watchRequests(), readKinds(), processRequestKinds(), trackRequestKinds(),
+		connRequests(), nodeRequests(), sessionRequests(), semaphoreRequests(), watchRequests(), readKinds(),
+		processRequestKinds(), trackRequestKinds(),
 	} {
 		for kind, row := range family {
 			t[kind] = row
@@ -72,7 +73,8 @@ func (c *Client) serve(p *cycle, h protocol.Header, k *requestKind) {
 	}
 	if k.data != nil {
 		if what, data := k.data(b); len(data) > c.server.cfg.Limits.MaxData {
-			p.out.FailError(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest, "%s is %d bytes long; at most %d are allowed here", what, len(data), c.server.cfg.Limits.MaxData))
+			p.out.FailError(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest,
+				"%s is %d bytes long; at most %d are allowed here", what, len(data), c.server.cfg.Limits.MaxData))
 			return
 		}
 	}

@@ -12,15 +12,18 @@ import (
 // back is never refused.
 func TestCharges(t *testing.T) {
 	free := []string{ // of no node, or an operator's
-		"hello", "ping", "present_ticket", "map", "node_create", "node_alter", "node_describe", "node_drop", "node_list", "cluster", "unwatch",
+		"hello", "ping", "present_ticket", "map", "node_create", "node_alter", "node_describe", "node_drop",
+		"node_list", "cluster", "unwatch",
 		"session_kill", "force_release", "process_force_round", "process_evict", "process_alter",
 	}
 	always := []string{
-		"session_attach", "session_stop", "release", "process_leave", "process_confirm", "process_fail", "process_complete", "process_sync", "process_reply",
+		"session_attach", "session_stop", "release", "process_leave", "process_confirm", "process_fail",
+		"process_complete", "process_sync", "process_reply",
 		"track_unregister",
 	}
 	events := []string{
-		"pong", "goodbye", "map_changed", "session_ended", "taken_over", "acquire_result", "lease_lost", "watch_fired", "snapshot", "delta", "stream_cut", "detached",
+		"pong", "goodbye", "map_changed", "session_ended", "taken_over", "acquire_result", "lease_lost",
+		"watch_fired", "snapshot", "delta", "stream_cut", "detached",
 		"track_status", "track_events", "process_round", "process_message", "process_state", "process_changes",
 	}
 	want := make(map[string]quotaCharge)

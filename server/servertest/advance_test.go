@@ -84,7 +84,8 @@ func TestAdvanceAnHour(t *testing.T) {
 	go func() {
 		s, err := c.Session(t.Context(), "/default")
 		if err == nil {
-			_, err = s.Acquire(t.Context(), "jobs", client.Exclusive(), client.Wait(50*time.Minute), client.OnAccepted(func(uint64) { close(waiting) }))
+			_, err = s.Acquire(t.Context(), "jobs", client.Exclusive(), client.Wait(50*time.Minute),
+				client.OnAccepted(func(uint64) { close(waiting) }))
 		}
 		over <- err
 	}()

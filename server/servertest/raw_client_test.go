@@ -209,7 +209,8 @@ func (r *rawClient) shardOf(bucket uint32) uint64 {
 }
 
 func (r *rawClient) createSemaphore(name string, limit uint64, data string) error {
-	return r.ask(protocol.KindCreate, r.bucket(name), &protocol.Create{Head: r.head(), Name: []byte(name), Limit: limit, Data: []byte(data)}, nil)
+	return r.ask(protocol.KindCreate, r.bucket(name),
+		&protocol.Create{Head: r.head(), Name: []byte(name), Limit: limit, Data: []byte(data)}, nil)
 }
 
 func (r *rawClient) acquire(name string, timeout time.Duration) (protocol.AcquireReply, error) {

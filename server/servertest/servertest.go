@@ -32,13 +32,15 @@ import (
 // Server is a server under test. Its methods are safe for concurrent use. Those that stop or start
 // it may fail the test, so only the test's own goroutine may call them.
 type Server struct {
-	t          testing.TB // nil for New
-	opt        options
-	clock      *replica.ManualClock // nil in real time
-	disk       *replica.MemoryDisk  // nil on a folder
-	raft       string               // on a folder
-	proxy      *proxy
-	setPlugged func(in bool) // of a cluster: connects the instance with the others, or cuts it off and loses what is in flight; nil outside a cluster
+	t     testing.TB // nil for New
+	opt   options
+	clock *replica.ManualClock // nil in real time
+	disk  *replica.MemoryDisk  // nil on a folder
+	raft  string               // on a folder
+	proxy *proxy
+	// of a cluster: connects the instance with the others, or cuts it off and loses what is in
+	// flight; nil outside a cluster
+	setPlugged func(in bool)
 	log        *testLog
 
 	mu      sync.Mutex // held while the server starts, stops, or advances

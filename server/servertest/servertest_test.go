@@ -159,7 +159,8 @@ func TestFolder(t *testing.T) {
 	w.start(10 * time.Second)
 	w.must(w.createSemaphore("y", 1, ""))
 	for i, r := range []*rawClient{a, w} {
-		if got, err := r.acquire("y", 50*time.Millisecond); err != nil || got.State != []protocol.AcquireState{protocol.Acquired, protocol.Accepted}[i] {
+		if got, err := r.acquire("y", 50*time.Millisecond); err != nil ||
+			got.State != []protocol.AcquireState{protocol.Acquired, protocol.Accepted}[i] {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}

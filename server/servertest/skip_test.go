@@ -36,7 +36,8 @@ func TestAdvanceSkipsIdleTime(t *testing.T) {
 		}
 		waiting := make(chan struct{})
 		go func() {
-			_, err := s.Acquire(t.Context(), name, client.Exclusive(), client.Wait(time.Duration(i+1)*5*time.Minute), client.OnAccepted(func(uint64) { close(waiting) }))
+			_, err := s.Acquire(t.Context(), name, client.Exclusive(), client.Wait(time.Duration(i+1)*5*time.Minute),
+				client.OnAccepted(func(uint64) { close(waiting) }))
 			if !errors.Is(err, client.ErrNotAcquired) {
 				name += fmt.Sprintf(": %v", err)
 			}
@@ -98,7 +99,8 @@ func TestAdvanceStopsAtDeadlines(t *testing.T) {
 		}
 		waiting := make(chan struct{})
 		go func() {
-			_, err := s.Acquire(t.Context(), name, client.Exclusive(), client.Wait(wait), client.OnAccepted(func(uint64) { close(waiting) }))
+			_, err := s.Acquire(t.Context(), name, client.Exclusive(), client.Wait(wait),
+				client.OnAccepted(func(uint64) { close(waiting) }))
 			results[i] <- err
 		}()
 		<-waiting

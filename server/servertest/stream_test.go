@@ -40,7 +40,8 @@ func TestSlowWatcher(t *testing.T) {
 	for r := 1; r <= rounds; r++ {
 		for n := range names {
 			name := fmt.Sprintf("watched/%02d", n)
-			writer.must(writer.ask(protocol.KindUpdate, writer.bucket(name), &protocol.Update{Head: writer.head(), Name: []byte(name), Data: data(n, r)}, nil))
+			writer.must(writer.ask(protocol.KindUpdate, writer.bucket(name),
+				&protocol.Update{Head: writer.head(), Name: []byte(name), Data: data(n, r)}, nil))
 		}
 	}
 
@@ -75,7 +76,8 @@ func TestSlowWatcher(t *testing.T) {
 		}
 		right = 0
 		for n := range names {
-			if got := state[fmt.Sprintf("watched/%02d", n)]; bytes.HasPrefix(got, fmt.Appendf(nil, "%02d of round %d", n, rounds)) && bytes.HasSuffix(got, filling) {
+			if got := state[fmt.Sprintf("watched/%02d", n)]; bytes.HasPrefix(got,
+				fmt.Appendf(nil, "%02d of round %d", n, rounds)) && bytes.HasSuffix(got, filling) {
 				right++
 			}
 		}

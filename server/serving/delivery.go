@@ -93,7 +93,8 @@ func (d *Shard) unloggedAttachFailed(c *request.Client, session uint64, st proto
 		c.Append(protocol.KindSessionEnded, 0, d.ID(), &protocol.SessionEnded{Session: session, Reason: protocol.EndExpired, Message: text})
 	default:
 		// The client attaches again with a higher epoch when it is back.
-		c.Close(transport.Graceful, protocol.StatusUnavailable, "the shard could not log an attach of this connection; reconnect and attach again")
+		c.Close(transport.Graceful, protocol.StatusUnavailable,
+			"the shard could not log an attach of this connection; reconnect and attach again")
 	}
 }
 
@@ -126,7 +127,8 @@ func (d *Shard) SessionAttached(conn uint64, e *shard.Event) {
 	if e.Epoch == 1 {
 		what = "session started"
 	}
-	d.serving.Log.Debug(what, "session", e.Session, "node", path, "shard", d.ID(), "epoch", e.Epoch, "timeout_ms", e.Timeout, "client", c.Remote())
+	d.serving.Log.Debug(what, "session", e.Session, "node", path, "shard", d.ID(), "epoch", e.Epoch, "timeout_ms",
+		e.Timeout, "client", c.Remote())
 }
 
 // SessionEnded implements delivery.Host.
@@ -142,7 +144,8 @@ func (d *Shard) SessionEnded(e *shard.Event) {
 	}
 	if d.Leading() && d.serving.Log.Enabled(context.Background(), slog.LevelDebug) {
 		path, _ := d.serving.Requests.Routes().NodePath(e.Node)
-		d.serving.Log.Debug("session ended", "session", e.Session, "node", path, "shard", d.ID(), "reason", metrics.EndReasons[e.Reason], "text", e.Text, "client", client)
+		d.serving.Log.Debug("session ended", "session", e.Session, "node", path, "shard", d.ID(), "reason",
+			metrics.EndReasons[e.Reason], "text", e.Text, "client", client)
 	}
 }
 

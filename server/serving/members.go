@@ -150,7 +150,8 @@ func (p *memberSink) MembersTicked(rep *replica.Shard) {
 			key := delivery.NameKey(v.Node(), v.Name())
 			if p.slow.known[key] != v.Epoch() {
 				path, _ := d.serving.Requests.Routes().NodePath(v.Node())
-				d.serving.Log.Warn("members do not prepare, the round waits for them", "shard", d.ID(), "node", path, "process", string(v.Name()), "epoch", v.Epoch(),
+				d.serving.Log.Warn("members do not prepare, the round waits for them", "shard", d.ID(), "node", path,
+					"process", string(v.Name()), "epoch", v.Epoch(),
 					"members", len(sessions), "session", sessions[0])
 			}
 			known[key] = v.Epoch()

@@ -13,10 +13,12 @@ import (
 // was written before.
 func TestRoundWriter(t *testing.T) {
 	var w roundWriter
-	lists := [][]protocol.ProcessMember{{{Session: 1, Order: 1, Key: "a", Data: []byte("x")}, {Session: 2, Order: 3, Identity: "me", Weight: 7}}, nil, {{Session: 2, Order: 3}}, {{Session: 5, Order: 4}}}
+	lists := [][]protocol.ProcessMember{{{Session: 1, Order: 1, Key: "a", Data: []byte("x")},
+		{Session: 2, Order: 3, Identity: "me", Weight: 7}}, nil, {{Session: 2, Order: 3}}, {{Session: 5, Order: 4}}}
 	for i, k := range []int{1, 0, 0, 2, 3, 1, 3, 0} {
 		e := &shard.Event{Session: uint64(10 + i), Name: []byte("p"), Process: &process.MemberEvent{
-			Kind: process.EventPrepare, Epoch: uint64(i + 1), Coordinator: 1, Token: uint64(i + 1), CompletedEpoch: 9, Members: lists[k], Result: []byte("r"), Text: "t",
+			Kind: process.EventPrepare, Epoch: uint64(i + 1), Coordinator: 1, Token: uint64(i + 1), CompletedEpoch: 9,
+			Members: lists[k], Result: []byte("r"), Text: "t",
 		}}
 		w.take(e)
 		var want protocol.ProcessRound

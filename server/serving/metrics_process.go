@@ -15,7 +15,8 @@ import (
 type processCounts struct {
 	started, joined, left, returned atomic.Uint64
 	ended                           [protocol.RoundFailed + 1]atomic.Uint64
-	undelivered                     atomic.Uint64 // what was not told to a member because its connection had too much to read; it comes again
+	// what was not told to a member because its connection had too much to read; it comes again
+	undelivered atomic.Uint64
 }
 
 // count counts the changes of an entry. The leader measures the rounds that ended, too.

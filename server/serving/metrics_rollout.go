@@ -42,7 +42,8 @@ func writeRollouts(p *metrics.Page, shards []*Shard, state *meta.State, names bo
 		}
 		chosen := d.tracks.targetCounts()
 		for _, k := range slices.SortedFunc(maps.Keys(chosen), func(a, b targetKey) int {
-			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.track, b.track), cmp.Compare(a.location, b.location), cmp.Compare(a.reason, b.reason))
+			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.track, b.track),
+				cmp.Compare(a.location, b.location), cmp.Compare(a.reason, b.reason))
 		}) {
 			if !budget.Take(1) {
 				break

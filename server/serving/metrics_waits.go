@@ -155,7 +155,8 @@ func (l *loads) add(x shard.SemaphoreLoad) {
 // shrink keeps the hottest: those with most waiters, then those that were granted most often.
 func (l *loads) shrink() {
 	slices.SortFunc(l.list, func(a, b shard.SemaphoreLoad) int {
-		return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), cmp.Compare(b.Acquires, a.Acquires), cmp.Compare(a.Node, b.Node), slices.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), cmp.Compare(b.Acquires, a.Acquires),
+			cmp.Compare(a.Node, b.Node), slices.Compare(a.Name, b.Name))
 	})
 	if len(l.list) > l.most {
 		l.dropped = true
@@ -261,7 +262,8 @@ func slowWaitAttrs(w *shard.SlowWait, shardID uint64, routes *request.Routes) []
 	}
 	return []slog.Attr{
 		slog.String("node", path), slog.String("semaphore", string(w.Name)), slog.Uint64("shard", shardID),
-		slog.Uint64("session", w.Session), slog.String("description", w.Description), slog.Uint64("token", w.OrderID), slog.Uint64("count", w.Count),
+		slog.Uint64("session", w.Session), slog.String("description", w.Description), slog.Uint64("token", w.OrderID),
+		slog.Uint64("count", w.Count),
 		slog.Uint64("waited_ms", w.Waited), slog.String("outcome", metrics.WaitOutcomes[w.Outcome]), slog.Group("held", owners...),
 	}
 }

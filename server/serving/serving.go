@@ -45,7 +45,8 @@ type Serving struct {
 // New returns one that serves no shard yet. Close ends it.
 func New(cfg Config) *Serving {
 	began := time.Now() // windows of a few ms are a matter of real time
-	return &Serving{Config: cfg, began: began, flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
+	return &Serving{Config: cfg, began: began,
+		flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
 }
 
 // Close stops the goroutine that ends the windows of watches.

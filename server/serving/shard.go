@@ -79,7 +79,8 @@ func (d *Shard) Closed() {
 	d.delivery.Close()
 	d.serving.Requests.EachClient(func(c *request.Client) {
 		if c.HasHome(d) {
-			c.Close(transport.Graceful, protocol.StatusUnavailable, "the shard does not run on this instance any more; fetch the map and reconnect")
+			c.Close(transport.Graceful, protocol.StatusUnavailable,
+				"the shard does not run on this instance any more; fetch the map and reconnect")
 		}
 	})
 	d.serving.Requests.Flush()
@@ -114,7 +115,8 @@ func (d *Shard) announceLeaders(ctx context.Context) {
 			continue // nobody is connected yet
 		}
 		if master, term := d.LeaderInstance(r.State); master != 0 {
-			d.serving.Requests.Broadcast(protocol.KindMapChanged, &protocol.MapChanged{Version: r.State.MapVersion(), Shard: d.ID(), Master: master, Term: term})
+			d.serving.Requests.Broadcast(protocol.KindMapChanged,
+				&protocol.MapChanged{Version: r.State.MapVersion(), Shard: d.ID(), Master: master, Term: term})
 		}
 	}
 }

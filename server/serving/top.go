@@ -108,7 +108,8 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 	pathOf := func(node uint64) string {
 		p, ok := known[node]
 		if !ok {
-			if n, _ := state.Node(node); n.Path != "" && (path == "" || n.Path == path || strings.HasPrefix(n.Path, path+"/")) && mayRead(n.Path) {
+			if n, _ := state.Node(node); n.Path != "" &&
+				(path == "" || n.Path == path || strings.HasPrefix(n.Path, path+"/")) && mayRead(n.Path) {
 				p = n.Path
 			}
 			known[node] = p

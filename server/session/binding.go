@@ -41,10 +41,12 @@ type Binding struct {
 	Epoch   uint64
 	*shared
 
-	describedTo *[]describedShard // shards that know what the session is called; nil: none. Owned by the reading goroutine of the connection
-	next        *Binding          // the session's next binding, an older one; guarded by the stripe
-	removed     atomic.Bool       // taken off the tables; a pointer kept elsewhere is worthless
-	Unlogged    bool              // a relaxed attach that the log may not have yet
+	// shards that know what the session is called; nil: none. Owned by the reading goroutine of the
+	// connection
+	describedTo *[]describedShard
+	next        *Binding    // the session's next binding, an older one; guarded by the stripe
+	removed     atomic.Bool // taken off the tables; a pointer kept elsewhere is worthless
+	Unlogged    bool        // a relaxed attach that the log may not have yet
 }
 
 // Key is the session, for the tables.

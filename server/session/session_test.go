@@ -47,7 +47,8 @@ func TestBindings(t *testing.T) {
 	if older := table.removeOlder(&Binding{Session: 7, Epoch: 3, shared: new(shared)}); len(older) != 0 {
 		t.Fatal("not older")
 	}
-	if older := table.removeOlder(&Binding{Session: 7, Epoch: 4, shared: new(shared)}); len(older) != 1 || older[0] != c3 || table.Conn(7) != nil {
+	if older := table.removeOlder(&Binding{Session: 7, Epoch: 4, shared: new(shared)}); len(older) != 1 ||
+		older[0] != c3 || table.Conn(7) != nil {
 		t.Fatal("older than what was attached elsewhere")
 	}
 	// The same attach again, from elsewhere: it takes the session from where it was attached, and
@@ -58,10 +59,12 @@ func TestBindings(t *testing.T) {
 	if older := table.insert(attached); len(older) != 0 {
 		t.Fatal("an attach took the session from where it was presented")
 	}
-	if older := table.insert(&Binding{Session: 7, Epoch: 4, shared: &shared{Conn: b, home: home}}); len(older) != 1 || older[0] != attached || presented.removed.Load() {
+	if older := table.insert(&Binding{Session: 7, Epoch: 4, shared: &shared{Conn: b, home: home}}); len(older) != 1 ||
+		older[0] != attached || presented.removed.Load() {
 		t.Fatalf("the same attach again: %v", older)
 	}
-	if older := table.removeOlder(&Binding{Session: 7, Epoch: 4, shared: &shared{home: home}}); len(older) != 1 || older[0].Conn != b || presented.removed.Load() {
+	if older := table.removeOlder(&Binding{Session: 7, Epoch: 4, shared: &shared{home: home}}); len(older) != 1 ||
+		older[0].Conn != b || presented.removed.Load() {
 		t.Fatalf("the same attach again, through a connection that is closed: %v", older)
 	}
 	bind(a, 5)

@@ -27,7 +27,8 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 				w.fail("session %s ended and was detached afterwards in shard %d", sessionName(x.Session), s.id)
 			}
 		case shard.EventAcquireResult, shard.EventLeaseLost:
-			if at := w.ended[x.Session]; at != 0 && s.wasActive[protocol.SessionBucket(x.Session)] && x.Status != protocol.StatusSessionExpired {
+			if at := w.ended[x.Session]; at != 0 && s.wasActive[protocol.SessionBucket(x.Session)] &&
+				x.Status != protocol.StatusSessionExpired {
 				w.fail("shard %d tells session %s, which ended at %d there, about %s: %v %v",
 					s.id, sessionName(x.Session), at-begin, x.Name, x.Kind, x.Status)
 			}
@@ -183,7 +184,8 @@ func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 			continue
 		}
 		if t.count > free {
-			w.fail("%s is granted to session %s with token %d, and session %s relies on its own, %d, for another %v", name, sessionName(o.Session), o.OrderID,
+			w.fail("%s is granted to session %s with token %d, and session %s relies on its own, %d, for another %v",
+				name, sessionName(o.Session), o.OrderID,
 				sessionName(c.session), t.held, c.validity.Deadline()-w.clock(c))
 		}
 		free -= t.count

@@ -90,7 +90,8 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"any-activate", "shard/move.go",
-		[]string{"case b.state == bucketImported && b.epoch == epoch, b.state == bucketFrozen && b.moveEpoch < epoch, b.state", "case b.state == bucketImported, b.state == bucketFrozen, b.state"},
+		[]string{"case b.state == bucketImported && b.epoch == epoch, b.state == bucketFrozen && b.moveEpoch < epoch, b.state",
+			"case b.state == bucketImported, b.state == bucketFrozen, b.state"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
@@ -110,7 +111,8 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"no-barrier", "shard/leader/pong.go",
-		[]string{"\tc.waitingPing = ping\n", "\tif c.canPong() {\n\t\tv.ready.Pongs = append(v.ready.Pongs, Pong{connID, ping})\n\t\treturn\n\t}\n\tc.waitingPing = ping\n"},
+		[]string{"\tc.waitingPing = ping\n",
+			"\tif c.canPong() {\n\t\tv.ready.Pongs = append(v.ready.Pongs, Pong{connID, ping})\n\t\treturn\n\t}\n\tc.waitingPing = ping\n"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
@@ -207,7 +209,8 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"dropped-unsaved", "shard/record.go",
-		[]string{"uint64(len(m.dropped)))\n\tlast := uint64(0)\n\tfor _, id := range m.dropped {", "0)\n\tlast := uint64(0)\n\tfor _, id := range m.dropped[:0] {"},
+		[]string{"uint64(len(m.dropped)))\n\tlast := uint64(0)\n\tfor _, id := range m.dropped {",
+			"0)\n\tlast := uint64(0)\n\tfor _, id := range m.dropped[:0] {"},
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{

@@ -39,7 +39,8 @@ func TestDeadSessionsEnd(t *testing.T) {
 				next := died + 500 // the leader has not missed it yet
 				for changes := 0; w.ended[c.session] == 0; w.step() {
 					if w.now > died+most {
-						t.Fatalf("the session lives %d ms after its client died, want at most %d; leaders changed %d times", w.now-died, most, changes)
+						t.Fatalf("the session lives %d ms after its client died, want at most %d; leaders changed %d times",
+							w.now-died, most, changes)
 					}
 					if w.now < next {
 						continue

@@ -19,7 +19,8 @@ var (
 // rareEvents must have happened, each at least once in twenty runs, for a run of many seeds to mean
 // anything.
 var rareEvents = []string{
-	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed", "moved", "notified of a move", "granted later", "granted",
+	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed",
+	"moved", "notified of a move", "granted later", "granted",
 	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "remote session released",
 	"restored", "restore refused", "shard removed",
 }
@@ -31,7 +32,8 @@ func TestSimulate(t *testing.T) {
 		if r.Violation != "" {
 			t.Errorf("seed %d: %s", *seed, r.Violation)
 			_, least := Shrink(Options{Seed: *seed}, 3_000)
-			t.Logf("%d things happened in that run. With these %d alone (ms, what, to whom): %s", len(r.Events), len(least.Events), least.Violation)
+			t.Logf("%d things happened in that run. With these %d alone (ms, what, to whom): %s", len(r.Events),
+				len(least.Events), least.Violation)
 			for _, e := range least.Events {
 				t.Log("  ", e)
 			}
@@ -62,10 +64,12 @@ func TestSimulate(t *testing.T) {
 		}
 		if time.Since(said) > time.Minute {
 			said = time.Now()
-			fmt.Fprintf(os.Stderr, "%d seeds, %d operations, %.0f seeds a minute\n", i+1, operations, float64(i+1)/time.Since(began).Minutes())
+			fmt.Fprintf(os.Stderr, "%d seeds, %d operations, %.0f seeds a minute\n", i+1, operations,
+				float64(i+1)/time.Since(began).Minutes())
 		}
 	}
-	t.Logf("%d seeds, %d operations, %.1f virtual hours, %.0f seeds a minute", n, operations, float64(virtual)/3.6e6, float64(n)/time.Since(began).Minutes())
+	t.Logf("%d seeds, %d operations, %.1f virtual hours, %.0f seeds a minute", n, operations, float64(virtual)/3.6e6,
+		float64(n)/time.Since(began).Minutes())
 	for _, k := range slices.Sorted(maps.Keys(seen)) {
 		t.Logf("%9d %s", seen[k], k)
 	}

@@ -89,7 +89,8 @@ func (d *gnetListener) admit(nc *net.TCPConn) {
 	if why := d.t.limitReached(nc.RemoteAddr().String()); why != "" {
 		m.Rejected.Inc()
 		// The buffer of a new connection takes this without blocking.
-		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, &protocol.Goodbye{Status: protocol.StatusOverloaded, Message: why}))
+		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0,
+			&protocol.Goodbye{Status: protocol.StatusOverloaded, Message: why}))
 		_ = nc.Close()
 		return
 	}

@@ -149,7 +149,10 @@ func (c *Conn) bufferPaused(n int) bool {
 	if n < most {
 		return c.countUnfinished(n)
 	}
-	if c.Close(Graceful, protocol.StatusOverloaded, fmt.Sprintf("this connection had hundreds of requests rejected, and sent %d more bytes while paused; wait for answers, and retry later", n)) {
+	if c.Close(Graceful, protocol.StatusOverloaded,
+		fmt.Sprintf(
+			"this connection had hundreds of requests rejected, and sent %d more bytes while paused; wait for answers, and retry later",
+			n)) {
 		c.t.Metrics.Throttled.Inc()
 	}
 	return false

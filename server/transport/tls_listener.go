@@ -59,7 +59,8 @@ func (d *tlsListener) close() {
 // admit begins a connection. It counts as one from here on: a handshake that does not end is a
 // hello that does not come.
 func (d *tlsListener) admit(nc *net.TCPConn) {
-	k := &tlsSocket{listener: d, raw: nc, tls: tls.Server(nc, d.config), wake: make(chan struct{}, 1), done: make(chan struct{}), resumed: make(chan struct{}, 1)}
+	k := &tlsSocket{listener: d, raw: nc, tls: tls.Server(nc, d.config), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), resumed: make(chan struct{}, 1)}
 	k.secure = true
 	if !k.open(d.t, k, nc.RemoteAddr().String()) {
 		d.t.Metrics.Rejected.Inc()
@@ -173,7 +174,8 @@ func (k *tlsSocket) handshake() bool {
 		var plain tls.RecordHeaderError
 		if errors.As(err, &plain) && plain.Conn != nil {
 			// A client that speaks no TLS can read this.
-			goodbye := &protocol.Goodbye{Status: protocol.StatusBadRequest, Message: "this address wants TLS; turn it on, or connect to the plain address if there is one"}
+			goodbye := &protocol.Goodbye{Status: protocol.StatusBadRequest,
+				Message: "this address wants TLS; turn it on, or connect to the plain address if there is one"}
 			_ = k.raw.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
 			_, _ = k.raw.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, goodbye))
 		}

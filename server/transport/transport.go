@@ -226,7 +226,9 @@ func (t *Transport) limitReached(remote string) string {
 		return fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", l.Connections)
 	}
 	if t.addresses.full(remote) {
-		return fmt.Sprintf("server has %d connections from this address, its limit for one address; share connections, or connect elsewhere", l.ConnectionsPerAddress)
+		return fmt.Sprintf(
+			"server has %d connections from this address, its limit for one address; share connections, or connect elsewhere",
+			l.ConnectionsPerAddress)
 	}
 	return ""
 }

@@ -105,8 +105,10 @@ func (w *world) deliver() {
 			continue
 		}
 		m := &protocol.ProcessRound{
-			Session: e.Session, Kind: protocol.ProcessRoundKind(e.Kind), Removal: protocol.ProcessRemoval(e.Removal), Epoch: e.Epoch, Topology: e.Topology,
-			Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, CompletedEpoch: e.CompletedEpoch, Result: e.Result, Text: e.Text,
+			Session: e.Session, Kind: protocol.ProcessRoundKind(e.Kind), Removal: protocol.ProcessRemoval(e.Removal),
+			Epoch: e.Epoch, Topology: e.Topology,
+			Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, CompletedEpoch: e.CompletedEpoch,
+			Result: e.Result, Text: e.Text,
 		}
 		for _, o := range e.Members {
 			m.Members = append(m.Members, protocol.ProcessMember{Session: o.Session, Order: o.Order, Key: o.Key})
@@ -120,7 +122,8 @@ func (w *world) deliverMessages() {
 	for _, d := range w.messages.Deliveries {
 		if a := w.member(d.To); a != nil && a.attached && !a.dead {
 			a.queue = append(a.queue, &protocol.ProcessMessage{
-				Session: d.To, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch, Number: d.Number, Low: d.Low, Payload: d.Payload,
+				Session: d.To, Kind: protocol.ProcessMessageKind(d.Kind), From: d.From, Epoch: d.Epoch,
+				Number: d.Number, Low: d.Low, Payload: d.Payload,
 			})
 		}
 	}
@@ -139,7 +142,8 @@ func (w *world) member(session uint64) *testMember {
 func (w *world) join(key string) {
 	w.next++
 	a := &testMember{
-		session: w.next*7919%100_003 + 1, key: key, attached: true, joined: true, did: map[string]bool{}, asked: map[uint64]uint64{}, superior: map[uint64]bool{},
+		session: w.next*7919%100_003 + 1, key: key, attached: true, joined: true, did: map[string]bool{},
+		asked: map[uint64]uint64{}, superior: map[uint64]bool{},
 	}
 	a.m = New(a.session, Options{Seed: w.next, MaxProcessFailures: w.rnd.IntN(4)})
 	w.members = append(w.members, a)
@@ -155,7 +159,8 @@ func (w *world) arrive(a *testMember, s Send) {
 	var err error
 	switch s.Kind {
 	case protocol.KindProcessConfirm:
-		if s.Step == protocol.StepPrepared && !a.did[did(JobPrepare, s.Epoch)] || s.Step == protocol.StepCompleted && !a.did[did(JobComplete, s.Epoch)] {
+		if s.Step == protocol.StepPrepared && !a.did[did(JobPrepare, s.Epoch)] ||
+			s.Step == protocol.StepCompleted && !a.did[did(JobComplete, s.Epoch)] {
 			w.fatal("%d confirms step %d of %d, and has not done it", a.session, s.Step, s.Epoch)
 		}
 		w.apply(func() {
@@ -181,10 +186,12 @@ func (w *world) arrive(a *testMember, s Send) {
 		if s.Low == 0 || s.Low > s.Number || len(s.To) == 0 {
 			w.fatal("%d sends %+v", a.session, s)
 		}
-		err = w.r.Request(relay.Request{From: a.session, Epoch: s.Epoch, Number: s.Number, Low: s.Low, To: s.To, Payload: s.Payload}, &w.messages)
+		err = w.r.Request(relay.Request{From: a.session, Epoch: s.Epoch, Number: s.Number, Low: s.Low, To: s.To,
+			Payload: s.Payload}, &w.messages)
 		w.deliverMessages()
 	case protocol.KindProcessReply:
-		err = w.r.Reply(relay.Reply{From: a.session, To: s.To[0], Epoch: s.Epoch, Number: s.Number, Refused: s.Refused, Payload: s.Payload}, &w.messages)
+		err = w.r.Reply(relay.Reply{From: a.session, To: s.To[0], Epoch: s.Epoch, Number: s.Number,
+			Refused: s.Refused, Payload: s.Payload}, &w.messages)
 		w.deliverMessages()
 	}
 	status := protocol.StatusOf(err)
@@ -530,7 +537,8 @@ func (w *world) runUntilQuiet(steps int) {
 	}
 	for _, a := range w.members {
 		if !a.dead {
-			w.t.Logf("agent %d: epoch %d open %d agreed %d jobs %d duties %d running %v asked %v queue %d sends %d attached %v", a.session, a.m.epoch, a.open, a.agreed,
+			w.t.Logf("agent %d: epoch %d open %d agreed %d jobs %d duties %d running %v asked %v queue %d sends %d attached %v",
+				a.session, a.m.epoch, a.open, a.agreed,
 				len(a.m.jobs), len(a.m.pending), a.running != nil, a.asked, len(a.queue), len(a.sends), a.attached)
 		}
 	}
@@ -545,7 +553,8 @@ func (w *world) isQuiet() bool {
 		if a.dead {
 			continue
 		}
-		if a.open != 0 || a.running != nil || len(a.m.jobs) > 0 || len(a.asked) > 0 || a.agreed != w.p.Epoch() || len(a.m.pending) > 0 || len(a.queue) > 0 || len(a.sends) > 0 {
+		if a.open != 0 || a.running != nil || len(a.m.jobs) > 0 || len(a.asked) > 0 || a.agreed != w.p.Epoch() ||
+			len(a.m.pending) > 0 || len(a.queue) > 0 || len(a.sends) > 0 {
 			return false
 		}
 	}
@@ -567,7 +576,8 @@ func TestRandomHistories(t *testing.T) {
 		seed := first + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		p, err := server.New(server.Now{}, 0, protocol.ProcessOptions{
-			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50, RoundTimeout: uint64(rnd.IntN(3)) * 4_000, Return: uint64(rnd.IntN(3)) * 900,
+			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50,
+			RoundTimeout: uint64(rnd.IntN(3)) * 4_000, Return: uint64(rnd.IntN(3)) * 900,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -591,7 +601,8 @@ func TestRandomHistories(t *testing.T) {
 		return
 	}
 	for _, k := range []string{
-		"prepare", "coordinate", "process", "complete", "cancel", "answered", "given-up", "terminate", "left", "elections", "ran while cut off",
+		"prepare", "coordinate", "process", "complete", "cancel", "answered", "given-up", "terminate", "left",
+		"elections", "ran while cut off",
 		"context ended while a callback ran", "ended in preparing", "ended in coordinating", "ended in completing", "ended in completed",
 	} {
 		if seen[k] == 0 {

@@ -110,7 +110,8 @@ func (m *Machine) HandleRound(now time.Duration, e *protocol.ProcessRound) {
 
 func (m *Machine) startRound(e *protocol.ProcessRound) {
 	m.supersede(e.CompletedEpoch)
-	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Kind != protocol.KindProcessSync }) // of a round that is over
+	// of a round that is over
+	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Kind != protocol.KindProcessSync })
 	r := &round{previousEpoch: m.epoch, senders: make(map[uint64]*messageSender), Round: Round{
 		Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, Members: e.Members,
 	}}

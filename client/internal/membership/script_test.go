@@ -66,8 +66,9 @@ func list(text string) (l []uint64) {
 }
 
 var roundKinds = map[string]protocol.ProcessRoundKind{
-	"prepare": protocol.RoundPrepare, "coordinate": protocol.RoundCoordinate, "cancel": protocol.RoundCancel, "complete": protocol.RoundComplete,
-	"resume": protocol.RoundResume, "removed": protocol.RoundRemoved,
+	"prepare": protocol.RoundPrepare, "coordinate": protocol.RoundCoordinate, "cancel": protocol.RoundCancel,
+	"complete": protocol.RoundComplete,
+	"resume":   protocol.RoundResume, "removed": protocol.RoundRemoved,
 }
 
 var messageKinds = map[string]protocol.ProcessMessageKind{
@@ -86,7 +87,8 @@ func (s *script) step(t *testing.T, f []string) string {
 	case "told":
 		num, text := fields(t, f[2:])
 		e := &protocol.ProcessRound{
-			Session: 1, Kind: roundKinds[f[1]], Epoch: num["epoch"], Token: num["epoch"], Coordinator: num["coordinator"], CompletedEpoch: num["settled"],
+			Session: 1, Kind: roundKinds[f[1]], Epoch: num["epoch"], Token: num["epoch"],
+			Coordinator: num["coordinator"], CompletedEpoch: num["settled"],
 			Removal: protocol.ProcessRemoval(num["removal"]), Result: []byte(text["result"]),
 		}
 		for _, m := range list(text["members"]) {
@@ -96,7 +98,8 @@ func (s *script) step(t *testing.T, f []string) string {
 	case "letter":
 		num, text := fields(t, f[2:])
 		s.m.HandleMessage(s.now, &protocol.ProcessMessage{
-			Session: 1, Kind: messageKinds[f[1]], From: num["from"], Epoch: num["epoch"], Number: num["number"], Low: num["low"], Payload: []byte(text["payload"]),
+			Session: 1, Kind: messageKinds[f[1]], From: num["from"], Epoch: num["epoch"], Number: num["number"],
+			Low: num["low"], Payload: []byte(text["payload"]),
 		})
 	case "job":
 		j, ok := s.m.NextJob()

@@ -31,7 +31,8 @@ func TestMillis(t *testing.T) {
 			t.Errorf("%s is %d ms, %v", d, got, err)
 		}
 	}
-	for ms, want := range map[uint64]time.Duration{0: 0, 1: time.Millisecond, protocol.Forever: math.MaxInt64 / time.Millisecond * time.Millisecond} {
+	for ms, want := range map[uint64]time.Duration{0: 0, 1: time.Millisecond,
+		protocol.Forever: math.MaxInt64 / time.Millisecond * time.Millisecond} {
 		if got := Duration(ms); got != want {
 			t.Errorf("%d ms are %s, want %s", ms, got, want)
 		}

@@ -35,10 +35,12 @@ type testWorker struct {
 
 func (s *testWorker) Assigned(ctx context.Context, p Partition) {
 	if o := s.partitions.at[p.Number]; o != nil {
-		s.partitions.t.Fatalf("seed %d: partition %d goes to worker %d while %d works on it", s.partitions.seed, p.Number, s.session, o.session)
+		s.partitions.t.Fatalf("seed %d: partition %d goes to worker %d while %d works on it", s.partitions.seed,
+			p.Number, s.session, o.session)
 	}
 	if ctx.Err() != nil || p.Token <= s.partitions.last[p.Number] {
-		s.partitions.t.Fatalf("seed %d: partition %d with token %d after %d, context %v", s.partitions.seed, p.Number, p.Token, s.partitions.last[p.Number], ctx.Err())
+		s.partitions.t.Fatalf("seed %d: partition %d with token %d after %d, context %v", s.partitions.seed, p.Number,
+			p.Token, s.partitions.last[p.Number], ctx.Err())
 	}
 	s.partitions.at[p.Number], s.partitions.last[p.Number], s.ctx[p.Number] = s, p.Token, ctx
 }
@@ -48,7 +50,8 @@ func (s *testWorker) Revoked(p Partition) {
 		return // its work stopped with it
 	}
 	if s.partitions.at[p.Number] != s || s.ctx[p.Number].Err() == nil {
-		s.partitions.t.Fatalf("seed %d: partition %d is revoked from worker %d, which does not have it or may go on", s.partitions.seed, p.Number, s.session)
+		s.partitions.t.Fatalf("seed %d: partition %d is revoked from worker %d, which does not have it or may go on",
+			s.partitions.seed, p.Number, s.session)
 	}
 	delete(s.partitions.at, p.Number)
 }
@@ -85,7 +88,8 @@ func TestRandomHistories(t *testing.T) {
 		orders, epoch := uint64(0), uint64(0)
 		come := func() {
 			orders++
-			s := &testWorker{partitions: y, session: 100 + orders, order: orders, weight: uint32(rnd.IntN(3)), ctx: map[int]context.Context{}}
+			s := &testWorker{partitions: y, session: 100 + orders, order: orders, weight: uint32(rnd.IntN(3)),
+				ctx: map[int]context.Context{}}
 			s.lifetime, s.endLifetime = context.WithCancel(t.Context())
 			s.assigned = assignedPartitions{holder: s, log: slog.New(slog.DiscardHandler), assignments: map[int]*assignment{}}
 			live = append(live, s)

@@ -103,11 +103,12 @@ func (h *handler) Prepare(*process.Round) error { return nil }
 
 // Coordinate is the coordinator's side.
 func (h *handler) Coordinate(r *process.Round) error {
-	return messages.Broadcast(r, holdingsRequest{}, nil, process.Replies[holdingsReply]{Answered: func(replies []process.Reply[holdingsReply]) {
+	answered := func(replies []process.Reply[holdingsReply]) {
 		if err := h.propose(r, replies); err != nil {
 			_ = r.Fail(err) // or it is over
 		}
-	}})
+	}
+	return messages.Broadcast(r, holdingsRequest{}, nil, process.Replies[holdingsReply]{Answered: answered})
 }
 
 // propose shares the partitions out, given what each worker holds.
@@ -122,22 +123,22 @@ func (h *handler) propose(r *process.Round, replies []process.Reply[holdingsRepl
 		m, _ := r.Member(reply.From)
 		loses[reply.From] = len(lostPartitions(reply.Value.Partitions, t.of(m.Order))) > 0
 	}
-	return messages.Broadcast(r, holdingsRequest{Table: b}, func(m process.Member) bool { return loses[m.Session] }, process.Replies[holdingsReply]{
-		Answered: func(replies []process.Reply[holdingsReply]) {
-			for _, reply := range replies {
-				m, _ := r.Member(reply.From)
-				err := reply.Err
-				if err == nil && len(lostPartitions(reply.Value.Partitions, t.of(m.Order))) > 0 {
-					err = errors.New("holds what it was to give up")
-				}
-				if err != nil {
-					_ = r.Fail(fmt.Errorf("worker %d: %w", reply.From, err))
-					return
-				}
+	holder := func(m process.Member) bool { return loses[m.Session] }
+	answered := func(replies []process.Reply[holdingsReply]) {
+		for _, reply := range replies {
+			m, _ := r.Member(reply.From)
+			err := reply.Err
+			if err == nil && len(lostPartitions(reply.Value.Partitions, t.of(m.Order))) > 0 {
+				err = errors.New("holds what it was to give up")
 			}
-			_ = r.Complete(b) // or it is over
-		},
-	})
+			if err != nil {
+				_ = r.Fail(fmt.Errorf("worker %d: %w", reply.From, err))
+				return
+			}
+		}
+		_ = r.Complete(b) // or it is over
+	}
+	return messages.Broadcast(r, holdingsRequest{Table: b}, holder, process.Replies[holdingsReply]{Answered: answered})
 }
 
 // tableFor is the table that moves least.

@@ -34,7 +34,8 @@ func (f *workLog) work(name string) func(context.Context, Partition) {
 			f.wrong = append(f.wrong, fmt.Sprintf("%s begins with partition %d while %s works on it", name, p.Number, o))
 		}
 		if p.Token <= f.tokens[p.Number] {
-			f.wrong = append(f.wrong, fmt.Sprintf("%s has partition %d with token %d after %d", name, p.Number, p.Token, f.tokens[p.Number]))
+			f.wrong = append(f.wrong, fmt.Sprintf("%s has partition %d with token %d after %d", name, p.Number,
+				p.Token, f.tokens[p.Number]))
 		}
 		f.at[p.Number], f.tokens[p.Number] = name, p.Token
 		f.mu.Unlock()
@@ -254,7 +255,8 @@ func TestWrongJoin(t *testing.T) {
 	}{
 		"0 partitions; there must be 1 to 10000": {0, Run(nil)}, "10001 partitions": {MaxPartitions + 1, Run(nil)}, "holder is nil": {1, nil},
 	} {
-		if w, err := Join(t.Context(), nil, "queue", h.n, h.h, process.Options{}); w != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if w, err := Join(t.Context(), nil, "queue", h.n, h.h, process.Options{}); w != nil || err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -293,7 +295,8 @@ func TestStopsFirst(t *testing.T) {
 				t.Fatal("nothing is to be stopped")
 			}
 		}
-		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) { // a wrong one would be through by then
+		// a wrong one would be through by then
+		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			for _, p := range b.Held() {
 				if slices.Contains(list, p) {
 					t.Fatalf("partition %d is with two workers", p)

@@ -28,7 +28,8 @@ func tokenOf(ctx context.Context) string {
 func (g *Gateway) checkDatabase(ctx context.Context) error {
 	for _, d := range metadata.ValueFromIncomingContext(ctx, headerDatabase) {
 		if d != "" && normalize(d) != g.prefix {
-			return protocol.Errorf(protocol.StatusNotFound, "this gateway serves the database %s, not %q; name that when you connect", g.database(), d)
+			return protocol.Errorf(protocol.StatusNotFound,
+				"this gateway serves the database %s, not %q; name that when you connect", g.database(), d)
 		}
 	}
 	return nil

@@ -119,9 +119,11 @@ func (t *clusterTable) try(token string, end func()) (*cluster, error) {
 		end()
 	case t.making >= maxClusters:
 		end()
-		return nil, protocol.Errorf(protocol.StatusOverloaded, "%d tokens are being checked, the most that may be; try again later", maxClusters)
+		return nil, protocol.Errorf(protocol.StatusOverloaded,
+			"%d tokens are being checked, the most that may be; try again later", maxClusters)
 	default:
-		c = &cluster{g: t.g, token: token, ready: make(chan struct{}), sessions: make(map[uint64]*session), restoring: make(map[uint64]*restoring)}
+		c = &cluster{g: t.g, token: token, ready: make(chan struct{}), sessions: make(map[uint64]*session),
+			restoring: make(map[uint64]*restoring)}
 		t.byToken[token] = c
 		t.making++
 		go t.connect(c, end)
@@ -164,7 +166,8 @@ func (t *clusterTable) made(c *cluster, err error) error {
 	case t.closed:
 		err = client.ErrClientClosed
 	case len(t.byToken)-t.making > maxClusters && !t.evict():
-		err = protocol.Errorf(protocol.StatusOverloaded, "clients with %d different tokens use this gateway, the most it serves; use another gateway", maxClusters)
+		err = protocol.Errorf(protocol.StatusOverloaded,
+			"clients with %d different tokens use this gateway, the most it serves; use another gateway", maxClusters)
 	}
 	if err != nil {
 		delete(t.byToken, c.token)

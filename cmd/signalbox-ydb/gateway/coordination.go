@@ -23,7 +23,9 @@ type coordination struct {
 const graceMargin = time.Second
 
 // CreateNode makes a node with its parents. A node that exists is left as it is, as in YDB.
-func (c *coordination) CreateNode(ctx context.Context, req *Ydb_Coordination.CreateNodeRequest) (*Ydb_Coordination.CreateNodeResponse, error) {
+func (c *coordination) CreateNode(
+	ctx context.Context, req *Ydb_Coordination.CreateNodeRequest,
+) (*Ydb_Coordination.CreateNodeResponse, error) {
 	op, err := c.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
 		path, err := c.g.nodePath(req.GetPath())
 		if err != nil {
@@ -65,7 +67,9 @@ func (c *coordination) DropNode(ctx context.Context, req *Ydb_Coordination.DropN
 }
 
 // DescribeNode gives the settings in force, and the names of the semaphores if they are asked for.
-func (c *coordination) DescribeNode(ctx context.Context, req *Ydb_Coordination.DescribeNodeRequest) (*Ydb_Coordination.DescribeNodeResponse, error) {
+func (c *coordination) DescribeNode(
+	ctx context.Context, req *Ydb_Coordination.DescribeNodeRequest,
+) (*Ydb_Coordination.DescribeNodeResponse, error) {
 	op, err := c.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
 		path, err := c.g.nodePath(req.GetPath())
 		if err != nil {

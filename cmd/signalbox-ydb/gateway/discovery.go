@@ -19,11 +19,14 @@ type discovery struct {
 
 // ListEndpoints names all gateways. Clients dial what it says. It does not ask the cluster, so that
 // clients connect while the cluster cannot answer, and checks no token: every call does.
-func (d *discovery) ListEndpoints(ctx context.Context, req *Ydb_Discovery.ListEndpointsRequest) (*Ydb_Discovery.ListEndpointsResponse, error) {
+func (d *discovery) ListEndpoints(
+	ctx context.Context, req *Ydb_Discovery.ListEndpointsRequest,
+) (*Ydb_Discovery.ListEndpointsResponse, error) {
 	g := d.g
 	err := g.checkDatabase(ctx)
 	if name := req.GetDatabase(); err == nil && name != "" && normalize(name) != g.prefix {
-		err = protocol.Errorf(protocol.StatusNotFound, "this gateway serves the database %s, not %q; name that when you connect", g.database(), name)
+		err = protocol.Errorf(protocol.StatusNotFound,
+			"this gateway serves the database %s, not %q; name that when you connect", g.database(), name)
 	}
 	result := &Ydb_Discovery.ListEndpointsResult{}
 	for i, a := range g.cfg.Advertise {

@@ -36,11 +36,13 @@ const (
 // has had all its holders.
 func nextEpoch(last, seqNo uint64) (epoch, firstNumber uint64, err error) {
 	if last>>seqNoShift > seqNo {
-		return 0, 0, protocol.Errorf(protocol.StatusBadSession, "seq_no %d is lower than %d, the session's last one; a later stream has it", seqNo, last>>seqNoShift)
+		return 0, 0, protocol.Errorf(protocol.StatusBadSession,
+			"seq_no %d is lower than %d, the session's last one; a later stream has it", seqNo, last>>seqNoShift)
 	}
 	holder := (last>>holderShift)&lastHolder + 1
 	if holder > maxHolders {
-		return 0, 0, protocol.Errorf(protocol.StatusBadSession, "the session was restored %d times, the most that may be; start another one", maxHolders)
+		return 0, 0, protocol.Errorf(protocol.StatusBadSession,
+			"the session was restored %d times, the most that may be; start another one", maxHolders)
 	}
 	return seqNo<<seqNoShift | holder<<holderShift, holder<<numberShift + 1, nil
 }
@@ -52,7 +54,8 @@ const maxProtectionKey = 16
 // cluster wants 16.
 func sessionKey(protectionKey []byte) (gateway.Key, error) {
 	if len(protectionKey) > maxProtectionKey {
-		return gateway.Key{}, protocol.Errorf(protocol.StatusBadRequest, "the protection key is %d bytes long; at most %d are allowed", len(protectionKey), maxProtectionKey)
+		return gateway.Key{}, protocol.Errorf(protocol.StatusBadRequest,
+			"the protection key is %d bytes long; at most %d are allowed", len(protectionKey), maxProtectionKey)
 	}
 	sum := sha256.Sum256(append([]byte("signalbox-ydb protection key\x00"), protectionKey...))
 	return gateway.Key(sum[:len(gateway.Key{})]), nil

@@ -17,7 +17,8 @@ import (
 // TestNativeTimeout: the native session may be relied on for the client's timeout and the slack,
 // with any grace period, and the cluster takes its timeout.
 func TestNativeTimeout(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, 5 * time.Second, 10 * time.Second, time.Minute, maxTimeout} {
+	for _, timeout := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, 5 * time.Second,
+		10 * time.Second, time.Minute, maxTimeout} {
 		native := nativeTimeout(timeout)
 		if native < sessionstate.MinTimeout || native > sessionstate.MaxTimeout {
 			t.Errorf("%v becomes %v, which the cluster refuses", timeout, native)
@@ -90,7 +91,8 @@ func TestDelays(t *testing.T) {
 // TestPingPeriod: a third of the timeout within bounds; no timeout is kept alive by more.
 func TestPingPeriod(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{
-		0: maxPing, time.Millisecond: minPing, 600 * time.Millisecond: 200 * time.Millisecond, 3 * time.Second: time.Second, time.Minute: maxPing,
+		0: maxPing, time.Millisecond: minPing, 600 * time.Millisecond: 200 * time.Millisecond,
+		3 * time.Second: time.Second, time.Minute: maxPing,
 	} {
 		if l := newLiveness(timeout); l.period != want || l.limit < silence || l.limit < 2*l.period {
 			t.Errorf("a timeout of %v is pinged each %v, and silent after %v", timeout, l.period, l.limit)

@@ -34,7 +34,8 @@ func (l listings) begin(ctx context.Context) (end func(), err error) {
 	case l <- struct{}{}:
 		return func() { <-l }, nil
 	case <-ctx.Done():
-		return nil, protocol.Errorf(protocol.StatusOverloaded, "%d other lists are being read, the most that may be; list again later", maxListings)
+		return nil, protocol.Errorf(protocol.StatusOverloaded,
+			"%d other lists are being read, the most that may be; list again later", maxListings)
 	}
 }
 
@@ -46,7 +47,9 @@ func (b *listBound) add(name, what, command string) error {
 	b.names++
 	b.bytes += len(name)
 	if b.names > maxNames || b.bytes > maxDescription {
-		return protocol.Errorf(protocol.StatusPreconditionFailed, "there are more than %d %s, or their names have more than %d bytes; list them with `%s`", maxNames, what, maxDescription, command)
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"there are more than %d %s, or their names have more than %d bytes; list them with `%s`", maxNames, what,
+			maxDescription, command)
 	}
 	return nil
 }

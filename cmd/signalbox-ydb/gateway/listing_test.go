@@ -90,7 +90,8 @@ func TestLongLists(t *testing.T) {
 				}
 			}
 		})
-		if c.ok && (err != nil || len(names) != c.names) || !c.ok && (protocol.StatusOf(err) != protocol.StatusPreconditionFailed || read > maxNames+1) {
+		if c.ok && (err != nil || len(names) != c.names) ||
+			!c.ok && (protocol.StatusOf(err) != protocol.StatusPreconditionFailed || read > maxNames+1) {
 			t.Errorf("%d semaphores: %d are listed, %d read, %v", c.names, len(names), read, err)
 		}
 	}

@@ -18,7 +18,9 @@ import (
 
 // call carries out a call on the cluster and puts its outcome into YDB's envelope. An error of the
 // call itself is one of the caller's token only.
-func (g *Gateway) call(ctx context.Context, work func(ctx context.Context, c *client.Client) (proto.Message, error)) (*Ydb_Operations.Operation, error) {
+func (g *Gateway) call(
+	ctx context.Context, work func(ctx context.Context, c *client.Client) (proto.Message, error),
+) (*Ydb_Operations.Operation, error) {
 	ctx, cancel := context.WithTimeout(ctx, unaryTimeout)
 	defer cancel()
 	var result proto.Message
@@ -43,7 +45,8 @@ func (g *Gateway) call(ctx context.Context, work func(ctx context.Context, c *cl
 // operation is the envelope of a finished call.
 func operation(result proto.Message, err error) (*Ydb_Operations.Operation, error) {
 	if err == nil && result != nil && proto.Size(result) > maxDescription {
-		err = protocol.Errorf(protocol.StatusPreconditionFailed, "the result is longer than %d bytes; list in parts with signalbox's own CLI", maxDescription)
+		err = protocol.Errorf(protocol.StatusPreconditionFailed,
+			"the result is longer than %d bytes; list in parts with signalbox's own CLI", maxDescription)
 	}
 	op := &Ydb_Operations.Operation{Ready: true, Status: unaryStatus(err), Issues: issuesOf(err)}
 	if err == nil && result != nil {

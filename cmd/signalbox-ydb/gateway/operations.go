@@ -52,7 +52,8 @@ type operations struct {
 
 func newOperations(st *stream) *operations {
 	return &operations{
-		st: st, long: make(chan struct{}, maxLongDescribes), short: make(chan struct{}, maxShortDescribes), tails: make(map[string]chan struct{}),
+		st: st, long: make(chan struct{}, maxLongDescribes), short: make(chan struct{}, maxShortDescribes),
+		tails:   make(map[string]chan struct{}),
 		waiting: make(map[string]*acquire), watches: make(map[string]*watch), arming: make(map[string]chan struct{}),
 	}
 }
@@ -64,11 +65,13 @@ func (o *operations) admit(size int, refuse func(error)) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.inFlight >= maxInFlight {
-		refuse(protocol.Errorf(protocol.StatusOverloaded, "%d requests of this stream are not answered yet, the most that may be; wait for answers", maxInFlight))
+		refuse(protocol.Errorf(protocol.StatusOverloaded,
+			"%d requests of this stream are not answered yet, the most that may be; wait for answers", maxInFlight))
 		return false
 	}
 	if o.bytes+size > maxInFlightBytes {
-		refuse(protocol.Errorf(protocol.StatusOverloaded, "requests of %d bytes are not answered yet, and %d may be; wait for answers", o.bytes, maxInFlightBytes))
+		refuse(protocol.Errorf(protocol.StatusOverloaded,
+			"requests of %d bytes are not answered yet, and %d may be; wait for answers", o.bytes, maxInFlightBytes))
 		return false
 	}
 	o.inFlight++
@@ -138,7 +141,8 @@ func (o *operations) create(m *Ydb_Coordination.SessionRequest_CreateSemaphore) 
 		},
 		func(err error) *response {
 			return &response{Response: &Ydb_Coordination.SessionResponse_CreateSemaphoreResult_{
-				CreateSemaphoreResult: &Ydb_Coordination.SessionResponse_CreateSemaphoreResult{ReqId: m.GetReqId(), Status: statusOf(err), Issues: issuesOf(err)},
+				CreateSemaphoreResult: &Ydb_Coordination.SessionResponse_CreateSemaphoreResult{ReqId: m.GetReqId(),
+					Status: statusOf(err), Issues: issuesOf(err)},
 			}}
 		})
 }
@@ -151,7 +155,8 @@ func (o *operations) update(m *Ydb_Coordination.SessionRequest_UpdateSemaphore) 
 		},
 		func(err error) *response {
 			return &response{Response: &Ydb_Coordination.SessionResponse_UpdateSemaphoreResult_{
-				UpdateSemaphoreResult: &Ydb_Coordination.SessionResponse_UpdateSemaphoreResult{ReqId: m.GetReqId(), Status: statusOf(err), Issues: issuesOf(err)},
+				UpdateSemaphoreResult: &Ydb_Coordination.SessionResponse_UpdateSemaphoreResult{ReqId: m.GetReqId(),
+					Status: statusOf(err), Issues: issuesOf(err)},
 			}}
 		})
 }
@@ -163,7 +168,8 @@ func (o *operations) delete(m *Ydb_Coordination.SessionRequest_DeleteSemaphore) 
 		},
 		func(err error) *response {
 			return &response{Response: &Ydb_Coordination.SessionResponse_DeleteSemaphoreResult_{
-				DeleteSemaphoreResult: &Ydb_Coordination.SessionResponse_DeleteSemaphoreResult{ReqId: m.GetReqId(), Status: statusOf(err), Issues: issuesOf(err)},
+				DeleteSemaphoreResult: &Ydb_Coordination.SessionResponse_DeleteSemaphoreResult{ReqId: m.GetReqId(),
+					Status: statusOf(err), Issues: issuesOf(err)},
 			}}
 		})
 }

@@ -60,7 +60,9 @@ type queued struct {
 	after   func() // called when the message was sent, or is not sent any more; may be nil
 }
 
-func newOutbox(ctx context.Context, to interface{ Send(*response) error }, healthy func() bool, fail func(error), total *atomic.Int64) *outbox {
+func newOutbox(
+	ctx context.Context, to interface{ Send(*response) error }, healthy func() bool, fail func(error), total *atomic.Int64,
+) *outbox {
 	return &outbox{ctx: ctx, send: to.Send, healthy: healthy, fail: fail, total: total, turn: make(chan struct{}, 1)}
 }
 

@@ -107,7 +107,8 @@ func TestOutboxOfSmallMessages(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	slow := &sink{gate: make(chan struct{})}
 	failed := false
-	o := newOutbox(ctx, slow, func() bool { return true }, func(err error) { failed = protocol.StatusOf(err) == protocol.StatusOverloaded }, new(atomic.Int64))
+	o := newOutbox(ctx, slow, func() bool { return true },
+		func(err error) { failed = protocol.StatusOf(err) == protocol.StatusOverloaded }, new(atomic.Int64))
 	m := pong(0)
 	for range maxQueued/queuedCost + 1 {
 		o.put(m, guarded)
@@ -126,9 +127,10 @@ func TestOutboxOfDescriptions(t *testing.T) {
 	total := new(atomic.Int64)
 	o := newOutbox(t.Context(), slow, func() bool { return true }, func(err error) { t.Error(err) }, total)
 	description := func(id uint64, size int) *response {
-		return &response{Response: &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult_{DescribeSemaphoreResult: &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult{
+		result := &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult{
 			ReqId: id, SemaphoreDescription: &Ydb_Coordination.SemaphoreDescription{Data: make([]byte, size)},
-		}}}
+		}
+		return &response{Response: &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult_{DescribeSemaphoreResult: result}}
 	}
 	longest := description(0, maxDescription-64)
 	if !o.claim(longest) {

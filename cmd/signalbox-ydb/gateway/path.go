@@ -43,7 +43,8 @@ func (g *Gateway) nodePath(path string) (string, error) {
 	p := strings.TrimRight(path, "/")
 	rest, ok := strings.CutPrefix(p, g.prefix)
 	if !ok || rest != "" && rest[0] != '/' {
-		return "", protocol.Errorf(protocol.StatusBadRequest, "path %q is not in the database %s that this gateway serves; begin it with that", path, g.database())
+		return "", protocol.Errorf(protocol.StatusBadRequest,
+			"path %q is not in the database %s that this gateway serves; begin it with that", path, g.database())
 	}
 	return rest, nil
 }

@@ -54,7 +54,8 @@ func checkUnused(ctx context.Context, cl *client.Client, path, shown string) err
 	if err != nil {
 		return err
 	}
-	inUse := protocol.Errorf(protocol.StatusPreconditionFailed, "%s is a coordination node in use, with sessions or semaphores; drop it with DropNode", shown)
+	inUse := protocol.Errorf(protocol.StatusPreconditionFailed,
+		"%s is a coordination node in use, with sessions or semaphores; drop it with DropNode", shown)
 	for _, err := range n.List(ctx, "", client.ReadConsistency(client.Strict)) {
 		if err != nil {
 			return err

@@ -220,7 +220,9 @@ func (c *cluster) attach(asked, ctx context.Context, n *client.Node, id uint64, 
 		if err != nil {
 			return nil, err
 		}
-		native, err := gateway.Attach(ctx, n, gateway.Takeover{Session: id, Key: st.key, Epoch: epoch, FirstNumber: number}, nativeOptions(st.timeout, st.description)...)
+		native, err := gateway.Attach(ctx, n,
+			gateway.Takeover{Session: id, Key: st.key, Epoch: epoch, FirstNumber: number},
+			nativeOptions(st.timeout, st.description)...)
 		if err == nil || protocol.StatusOf(err) != protocol.StatusBadSession || try == maxRestoreTries {
 			return native, err
 		}

@@ -95,7 +95,8 @@ func (st *stream) run() error {
 	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail, &st.g.metrics.outbox)
 	st.ops = newOperations(st)
 	st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_SessionStarted_{
-		SessionStarted: &Ydb_Coordination.SessionResponse_SessionStarted{SessionId: sess.id, TimeoutMillis: uint64(sess.timeout.Milliseconds())},
+		SessionStarted: &Ydb_Coordination.SessionResponse_SessionStarted{SessionId: sess.id,
+			TimeoutMillis: uint64(sess.timeout.Milliseconds())},
 	}}, guarded)
 	return st.serve(requests, ended)
 }
@@ -131,7 +132,8 @@ func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.Sessio
 		return s, protocol.Errorf(protocol.StatusBadRequest, "seq_no is %d; at most %d is allowed", asked.GetSeqNo(), uint64(maxSeqNo))
 	}
 	if asked.GetTimeoutMillis() > uint64(protocol.MaxSessionTimeout) {
-		return s, protocol.Errorf(protocol.StatusBadRequest, "the session timeout is %d ms; at most %d are allowed", asked.GetTimeoutMillis(), uint64(protocol.MaxSessionTimeout))
+		return s, protocol.Errorf(protocol.StatusBadRequest, "the session timeout is %d ms; at most %d are allowed",
+			asked.GetTimeoutMillis(), uint64(protocol.MaxSessionTimeout))
 	}
 	if s.key, err = sessionKey(asked.GetProtectionKey()); err != nil {
 		return s, err
@@ -235,7 +237,9 @@ func (st *stream) handle(m *request) {
 	case *Ydb_Coordination.SessionRequest_Pong:
 	case *Ydb_Coordination.SessionRequest_Ping:
 		if n := m.Ping.GetOpaque(); !st.live.isOwnPing(n) {
-			st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_Pong{Pong: &Ydb_Coordination.SessionResponse_PingPong{Opaque: n}}}, guarded)
+			st.out.put(
+				&response{Response: &Ydb_Coordination.SessionResponse_Pong{Pong: &Ydb_Coordination.SessionResponse_PingPong{Opaque: n}}},
+				guarded)
 		}
 	case *Ydb_Coordination.SessionRequest_SessionStart_:
 		st.fail(protocol.Errorf(protocol.StatusBadRequest, "a session is started once on a stream; open another stream"))

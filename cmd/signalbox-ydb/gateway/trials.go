@@ -56,7 +56,9 @@ func (t *trials) begin(ctx context.Context, host string) (end func(), err error)
 	}
 	if h.calls >= maxTrials+maxTrialsWaiting {
 		t.mu.Unlock()
-		return nil, protocol.Errorf(protocol.StatusOverloaded, "%d calls of this host wait until their tokens are checked, the most that may be; try again later", maxTrialsWaiting)
+		return nil, protocol.Errorf(protocol.StatusOverloaded,
+			"%d calls of this host wait until their tokens are checked, the most that may be; try again later",
+			maxTrialsWaiting)
 	}
 	h.calls++
 	t.mu.Unlock()

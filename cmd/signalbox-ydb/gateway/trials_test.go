@@ -38,16 +38,19 @@ func TestTokensOfConnectionsInTheMaking(t *testing.T) {
 		table.making++
 	}
 	ended := false
-	if c, err := table.try("one more", func() { ended = true }); protocol.StatusOf(err) != protocol.StatusOverloaded || !ended || len(table.byToken) != 2*maxClusters {
+	if c, err := table.try("one more",
+		func() { ended = true }); protocol.StatusOf(err) != protocol.StatusOverloaded || !ended || len(table.byToken) != 2*maxClusters {
 		t.Fatal(c, err, len(table.byToken))
 	}
 	if c, err := table.take("connected 0"); c == nil || err != nil {
 		t.Fatal(c, err)
 	}
-	if err := made(table.byToken["being made 0"]); protocol.StatusOf(err) != protocol.StatusOverloaded || table.byToken["being made 0"] != nil {
+	if err := made(table.byToken["being made 0"]); protocol.StatusOf(err) != protocol.StatusOverloaded ||
+		table.byToken["being made 0"] != nil {
 		t.Fatal(err)
 	}
-	if err := table.made(table.byToken["being made 1"], protocol.StatusUnauthenticated); !isUnauthenticated(err) || table.byToken["being made 1"] != nil {
+	if err := table.made(table.byToken["being made 1"], protocol.StatusUnauthenticated); !isUnauthenticated(err) ||
+		table.byToken["being made 1"] != nil {
 		t.Fatal(err)
 	}
 	if table.making != maxClusters-2 || g.metrics.clusters.Load() != 0 {
@@ -133,7 +136,8 @@ func TestTrials(t *testing.T) {
 // TestHosts: an IPv6 host is its network, and may use any address of it.
 func TestHosts(t *testing.T) {
 	for address, want := range map[string]string{
-		"192.0.2.7:1": "192.0.2.7", "[::ffff:192.0.2.7]:1": "192.0.2.7", "[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64", "[fe80::1%eth0]:1": "fe80::/64",
+		"192.0.2.7:1": "192.0.2.7", "[::ffff:192.0.2.7]:1": "192.0.2.7",
+		"[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64", "[fe80::1%eth0]:1": "fe80::/64",
 	} {
 		a, err := net.ResolveTCPAddr("tcp", address)
 		if err != nil {

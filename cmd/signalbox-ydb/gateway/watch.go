@@ -18,7 +18,8 @@ type watch struct {
 
 func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemaphore) {
 	answer := func(sem *client.Semaphore, watched bool, err error) *response {
-		r := &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult{ReqId: m.GetReqId(), Status: statusOf(err), Issues: issuesOf(err), WatchAdded: watched}
+		r := &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult{ReqId: m.GetReqId(), Status: statusOf(err),
+			Issues: issuesOf(err), WatchAdded: watched}
 		if err == nil {
 			r.SemaphoreDescription = describeSemaphore(sem)
 		}
@@ -52,7 +53,9 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		var reply *response
 		if err == nil {
 			if reply = answer(sem, fired != nil, nil); proto.Size(reply) > maxDescription {
-				err = protocol.Errorf(protocol.StatusPreconditionFailed, "the description is longer than %d bytes; describe the semaphore without its owners and waiters", maxDescription)
+				err = protocol.Errorf(protocol.StatusPreconditionFailed,
+					"the description is longer than %d bytes; describe the semaphore without its owners and waiters",
+					maxDescription)
 			}
 		}
 		if err != nil {
@@ -139,7 +142,8 @@ func (o *operations) fire(w *watch, r client.WatchResult) {
 		delete(o.watches, w.name)
 	}
 	o.st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_DescribeSemaphoreChanged_{
-		DescribeSemaphoreChanged: &Ydb_Coordination.SessionResponse_DescribeSemaphoreChanged{ReqId: w.reqID, DataChanged: r.DataChanged, OwnersChanged: r.OwnersChanged},
+		DescribeSemaphoreChanged: &Ydb_Coordination.SessionResponse_DescribeSemaphoreChanged{ReqId: w.reqID,
+			DataChanged: r.DataChanged, OwnersChanged: r.OwnersChanged},
 	}}, guarded)
 }
 
@@ -147,7 +151,8 @@ func describeSemaphore(sem *client.Semaphore) *Ydb_Coordination.SemaphoreDescrip
 	d := &Ydb_Coordination.SemaphoreDescription{Name: sem.Name, Data: sem.Data, Count: sem.Used, Limit: sem.Limit, Ephemeral: sem.Ephemeral}
 	for i := range sem.Owners {
 		w := &sem.Owners[i]
-		d.Owners = append(d.Owners, &Ydb_Coordination.SemaphoreSession{OrderId: w.Token, SessionId: w.Session, Count: w.Count, Data: w.Data})
+		d.Owners = append(d.Owners,
+			&Ydb_Coordination.SemaphoreSession{OrderId: w.Token, SessionId: w.Session, Count: w.Count, Data: w.Data})
 	}
 	for i := range sem.Waiters {
 		w := &sem.Waiters[i]
@@ -155,7 +160,8 @@ func describeSemaphore(sem *client.Semaphore) *Ydb_Coordination.SemaphoreDescrip
 		if w.Timeout != client.Forever {
 			timeout = uint64(w.Timeout.Milliseconds())
 		}
-		d.Waiters = append(d.Waiters, &Ydb_Coordination.SemaphoreSession{OrderId: w.Token, SessionId: w.Session, Count: w.Count, Data: w.Data, TimeoutMillis: timeout})
+		d.Waiters = append(d.Waiters, &Ydb_Coordination.SemaphoreSession{OrderId: w.Token, SessionId: w.Session,
+			Count: w.Count, Data: w.Data, TimeoutMillis: timeout})
 	}
 	return d
 }

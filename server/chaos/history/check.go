@@ -117,7 +117,8 @@ func checkName(name string, list []*Op, o Options) (what, picture string) {
 	case porcupine.Illegal:
 		what = fmt.Sprintf("%s: its %d calls fit no order that the model allows", name, len(list))
 	default:
-		what = fmt.Sprintf("%s: no order was found for its %d calls within %s, and it was not shown that there is none: fewer calls per name are needed", name, len(list), o.Limit)
+		what = fmt.Sprintf("%s: no order was found for its %d calls within %s, "+
+			"and it was not shown that there is none: fewer calls per name are needed", name, len(list), o.Limit)
 	}
 	if o.Pictures != "" {
 		picture = filepath.Join(o.Pictures, strings.NewReplacer("/", "_", " ", "_").Replace(name)+".html")

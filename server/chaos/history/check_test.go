@@ -127,22 +127,28 @@ var stories = []struct {
 	{"a client reads relaxed what was before its own strict read", false, new(script).set(1, "a", 1).set(1, "b", 2).get(Get, 3, "b", 2).get(RelaxedGet, 3, "a", 1)},
 	{"a relaxed read of what was never written", false, new(script).set(1, "a", 1).get(RelaxedGet, 3, "z", 1)},
 
-	{"a node is made, dropped and made", true, new(script).add(Op{Kind: CreateNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
-		add(Op{Kind: CreateNode, Token: 7, Result: OK}).add(Op{Kind: CreateNode, Result: Exists})},
-	{"a node is made again by the same call, which another drop came into", true, new(script).add(Op{Call: 1, Return: 10, Kind: CreateNode, Token: 5, Result: OK}).
-		add(Op{Call: 2, Return: 3, Kind: CreateNode, Result: Exists}).add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: CreateNode, Result: Exists})},
-	{"a node is there again after its drop, and nobody makes it", false, new(script).add(Op{Call: 1, Return: 3, Kind: CreateNode, Token: 5, Result: OK}).
-		add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: CreateNode, Result: Exists})},
+	{"a node is made, dropped and made", true,
+		new(script).add(Op{Kind: CreateNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
+			add(Op{Kind: CreateNode, Token: 7, Result: OK}).add(Op{Kind: CreateNode, Result: Exists})},
+	{"a node is made again by the same call, which another drop came into", true,
+		new(script).add(Op{Call: 1, Return: 10, Kind: CreateNode, Token: 5, Result: OK}).
+			add(Op{Call: 2, Return: 3, Kind: CreateNode, Result: Exists}).add(Op{Call: 4, Return: 5, Kind: DropNode,
+			Result: OK}).add(Op{Call: 6, Return: 7, Kind: CreateNode, Result: Exists})},
+	{"a node is there again after its drop, and nobody makes it", false,
+		new(script).add(Op{Call: 1, Return: 3, Kind: CreateNode, Token: 5, Result: OK}).
+			add(Op{Call: 4, Return: 5, Kind: DropNode, Result: OK}).add(Op{Call: 6, Return: 7, Kind: CreateNode, Result: Exists})},
 	{"a node's id comes back", false, new(script).add(Op{Kind: CreateNode, Token: 4, Result: OK}).add(Op{Kind: DropNode, Result: OK}).
 		add(Op{Kind: CreateNode, Token: 4, Result: OK})},
 	{"a node is made twice", false, new(script).add(Op{Kind: CreateNode, Token: 4, Result: OK}).add(Op{Kind: CreateNode, Token: 5, Result: OK})},
 
-	{"beliefs one after the other", true, new(script).create(1).acquire(1, 1, 5).add(Op{Kind: Believed, Session: 1, Count: 1, Token: 5, Return: 40}).
-		add(Op{Kind: Release, Session: 1, Token: 5, Call: 41, Result: OK})},
+	{"beliefs one after the other", true,
+		new(script).create(1).acquire(1, 1, 5).add(Op{Kind: Believed, Session: 1, Count: 1, Token: 5, Return: 40}).
+			add(Op{Kind: Release, Session: 1, Token: 5, Call: 41, Result: OK})},
 	{"two believe", false, new(script).create(1).add(Op{Kind: Believed, Session: 1, Count: 1, Token: 5, Call: 20, Return: 40}).
 		add(Op{Kind: Believed, Session: 2, Count: 1, Token: 6, Call: 39, Return: 50})},
-	{"writes under rising tokens", true, new(script).add(Op{Kind: Fenced, Token: 5, Result: OK}).add(Op{Kind: Fenced, Token: 6, Seen: 5, Result: OK}).
-		add(Op{Kind: Fenced, Token: 5, Seen: 6, Result: Refused})},
+	{"writes under rising tokens", true,
+		new(script).add(Op{Kind: Fenced, Token: 5, Result: OK}).add(Op{Kind: Fenced, Token: 6, Seen: 5, Result: OK}).
+			add(Op{Kind: Fenced, Token: 5, Seen: 6, Result: Refused})},
 	{"a write under a lower token", false, new(script).add(Op{Kind: Fenced, Token: 6, Result: OK}).add(Op{Kind: Fenced, Token: 5, Seen: 6, Result: OK})},
 	{"a holder is refused", false, new(script).add(Op{Kind: Fenced, Token: 6, Result: OK}).add(Op{Kind: Fenced, Token: 5, Count: 1, Seen: 6, Result: Refused})},
 }
@@ -160,7 +166,8 @@ func TestStories(t *testing.T) {
 					t.Errorf("finding %+v", f)
 				}
 				if f.Picture != "" {
-					if b, err := os.ReadFile(f.Picture); err != nil || !bytes.Contains(b, []byte("<html")) && !bytes.Contains(b, []byte("<!DOCTYPE html")) {
+					if b, err := os.ReadFile(f.Picture); err != nil ||
+						!bytes.Contains(b, []byte("<html")) && !bytes.Contains(b, []byte("<!DOCTYPE html")) {
 						t.Errorf("picture: %v", err)
 					}
 				}
@@ -200,9 +207,11 @@ func TestFile(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
-	s := new(script).create(1).acquire(1, 1, 5).add(Op{Kind: Release, Session: 1, Token: 5, Result: Unknown}).add(Op{Kind: Believed, Session: 1, Count: 1, Token: 5})
+	s := new(script).create(1).acquire(1, 1, 5).add(Op{Kind: Release, Session: 1, Token: 5,
+		Result: Unknown}).add(Op{Kind: Believed, Session: 1, Count: 1, Token: 5})
 	got := Check(s.ops, Options{})
-	if got.Names != 1 || got.Ops != 4 || got.Unknown != 1 || got.ByResult[OK] != 2 || got.ByKind[Believed] != 1 || got.Longest != 5 || got.MaxPerName != 4 {
+	if got.Names != 1 || got.Ops != 4 || got.Unknown != 1 || got.ByResult[OK] != 2 || got.ByKind[Believed] != 1 ||
+		got.Longest != 5 || got.MaxPerName != 4 {
 		t.Fatalf("%+v", got)
 	}
 }

@@ -63,7 +63,8 @@ func certificate(t *testing.T) tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +91,8 @@ func openBrowser(t *testing.T) *browser {
 		t.Skip("there is no chromium on this machine: apt-get install chromium")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.Flag("ignore-certificate-errors", true), chromedp.UserDataDir(filepath.Join(t.TempDir(), "profile")), chromedp.WindowSize(1280, 900))
+		chromedp.Flag("ignore-certificate-errors", true), chromedp.UserDataDir(filepath.Join(t.TempDir(), "profile")),
+		chromedp.WindowSize(1280, 900))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	b := &browser{t: t}
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -218,7 +220,8 @@ func (b *browser) until(ctx context.Context, what, expression string) {
 // live waits until the tab has its stream.
 func (b *browser) live(ctx context.Context) {
 	b.t.Helper()
-	b.until(ctx, "the stream", `document.body.dataset.live !== undefined && document.getElementById("live").hidden && document.body.dataset.state === "live"`)
+	b.until(ctx, "the stream",
+		`document.body.dataset.live !== undefined && document.getElementById("live").hidden && document.body.dataset.state === "live"`)
 }
 
 // value is what a JavaScript expression has for a value.

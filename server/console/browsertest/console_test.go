@@ -74,7 +74,8 @@ func TestLive(t *testing.T) {
 	}
 
 	srv.Kill()
-	b.until(b.ctx, "that it is not live", `document.body.dataset.state === "lost" && document.getElementById("live").innerText.includes("since")`)
+	b.until(b.ctx, "that it is not live",
+		`document.body.dataset.state === "lost" && document.getElementById("live").innerText.includes("since")`)
 	srv.Restart()
 	for _, tab := range tabs {
 		b.live(tab)
@@ -128,7 +129,8 @@ func TestHostileText(t *testing.T) {
 		}
 		b.until(b.ctx, "the owner, by the stream", rows("owners", 1)+` && document.querySelector("#owners td").innerText.includes("<script>alert(1)</script>") && document.querySelector("#owners").innerText.includes("<b onmouseover=alert(3)>")`)
 		b.run(b.ctx, "load again", chromedp.Reload())
-		b.until(b.ctx, "the owner, in the document", rows("owners", 1)+` && document.querySelector("#owners td").innerText.includes("<script>alert(1)</script>")`)
+		b.until(b.ctx, "the owner, in the document", rows("owners",
+			1)+` && document.querySelector("#owners td").innerText.includes("<script>alert(1)</script>")`)
 		wide := value[bool](b, b.ctx, `document.documentElement.scrollWidth > document.documentElement.clientWidth`)
 		elements := value[bool](b, b.ctx, `document.querySelectorAll("main script, main img, main b").length > 0`)
 		marks := value[bool](b, b.ctx, `/[\u0000\u001b\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)`)
@@ -177,7 +179,8 @@ func TestKeyboard(t *testing.T) {
 	}
 	// The first key leads past the navigation.
 	b.run(b.ctx, "skip", chromedp.KeyEvent(kb.Tab))
-	b.until(b.ctx, "the skip link", `document.activeElement.className === "skip" && document.activeElement.getBoundingClientRect().left >= 0`)
+	b.until(b.ctx, "the skip link",
+		`document.activeElement.className === "skip" && document.activeElement.getBoundingClientRect().left >= 0`)
 	b.run(b.ctx, "skip", chromedp.KeyEvent(kb.Enter))
 	b.until(b.ctx, "the content", `document.activeElement.id === "main"`)
 
@@ -187,7 +190,8 @@ func TestKeyboard(t *testing.T) {
 		b.until(b.ctx, "the dry run", `document.getElementById("reason")`)
 		for range 60 { // to the first field, from wherever the focus is
 			b.run(b.ctx, "tab", chromedp.KeyEvent(kb.Tab))
-			if value[bool](b, b.ctx, `document.activeElement.id === "reason" && getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
+			if value[bool](b, b.ctx,
+				`document.activeElement.id === "reason" && getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
 				break
 			}
 		}
@@ -300,7 +304,8 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 		<-accepted
 	}
 	track := rollout.Open(holder, "geo/base")
-	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published, Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Minute}, {Name: "VLA", Delay: time.Hour}}}); err != nil {
+	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published,
+		Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Minute}, {Name: "VLA", Delay: time.Hour}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := track.Publish(t.Context(), 41, bytes.Repeat([]byte("x"), 100)); err != nil {
@@ -308,9 +313,12 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	}
 	base := "node=%2Fdefault&name=" + base64.RawURLEncoding.EncodeToString([]byte("geo/base"))
 	return []string{
-		"/", "/nodes", "/node?node=%2Fdefault", "/semaphores?node=%2Fdefault", "/semaphores?node=%2Fdefault&prefix=none", semaphore("jobs/06"), semaphore("none"),
-		"/sessions?node=%2Fdefault", sessionPath(holder.ID()), "/rollouts?node=%2Fdefault", "/rollout?" + base + "&location=SAS", "/processes?node=%2Fdefault", "/nothing", "/login",
-		"/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(holder.ID(), 10), "/action/resize?node=%2Fdefault&name=" + base64.RawURLEncoding.EncodeToString([]byte("jobs/06")) + "&limit=9",
+		"/", "/nodes", "/node?node=%2Fdefault", "/semaphores?node=%2Fdefault",
+		"/semaphores?node=%2Fdefault&prefix=none", semaphore("jobs/06"), semaphore("none"),
+		"/sessions?node=%2Fdefault", sessionPath(holder.ID()), "/rollouts?node=%2Fdefault",
+		"/rollout?" + base + "&location=SAS", "/processes?node=%2Fdefault", "/nothing", "/login",
+		"/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(holder.ID(), 10),
+		"/action/resize?node=%2Fdefault&name=" + base64.RawURLEncoding.EncodeToString([]byte("jobs/06")) + "&limit=9",
 	}
 }
 
@@ -345,7 +353,8 @@ func TestScreenshot(t *testing.T) {
 		accepted := make(chan struct{})
 		s := session(t, c, w.who)
 		go func() {
-			_, _ = s.Acquire(ctx, "exports", client.Count(w.want), client.Wait(time.Hour), client.OnAccepted(func(uint64) { close(accepted) }))
+			_, _ = s.Acquire(ctx, "exports", client.Count(w.want), client.Wait(time.Hour),
+				client.OnAccepted(func(uint64) { close(accepted) }))
 		}()
 		<-accepted
 	}

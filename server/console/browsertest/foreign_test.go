@@ -50,8 +50,13 @@ func TestForeignPage(t *testing.T) {
 	fetched := `.then(() => { window.came = "answered"; }, () => { window.came = "refused"; })`
 	attack("a page is read", `fetch(`+at+`/sessions", { credentials: "include" })`+fetched, "refused")
 	attack("the script is read", `fetch(`+at+`/assets/console.js", { mode: "no-cors" })`+fetched, "refused")
-	attack("a form is sent", `fetch(`+at+`/logout", { method: "POST", credentials: "include", headers: { "Content-Type": "application/x-www-form-urlencoded" } })`+fetched, "refused")
-	attack("a stream is opened", `new EventSource(`+at+`/live/sessions", { withCredentials: true }).onerror = (e) => { e.target.close(); window.came = "refused"; }`, "refused")
+	attack("a form is sent",
+		`fetch(`+at+`/logout", { method: "POST", credentials: "include", `+
+			`headers: { "Content-Type": "application/x-www-form-urlencoded" } })`+fetched,
+		"refused")
+	attack("a stream is opened",
+		`new EventSource(`+at+`/live/sessions", { withCredentials: true }).onerror = (e) => { e.target.close(); window.came = "refused"; }`,
+		"refused")
 	attack("a frame shows it", `const f = document.createElement("iframe"); f.src = `+at+`/sessions"; f.onload = () => {
 		try { window.came = f.contentWindow.location.href; } catch { window.came = f.contentWindow.length === 0 ? "refused" : "shown"; } };
 		document.body.append(f)`, "refused")
@@ -60,7 +65,9 @@ func TestForeignPage(t *testing.T) {
 		t.Errorf("the browser did not refuse the frame: %q", b.said)
 	}
 	b.mu.Unlock()
-	value[bool](b, b.ctx, `(() => { const f = document.createElement("form"); f.method = "post"; f.action = `+at+`/logout"; document.body.append(f); f.submit(); return true; })()`)
+	value[bool](b, b.ctx,
+		`(() => { const f = document.createElement("form"); f.method = "post"; f.action = `+at+`/logout"; `+
+			`document.body.append(f); f.submit(); return true; })()`)
 	b.until(b.ctx, "the refusal", `document.body?.innerText.includes("was not sent by a page of this console")`)
 
 	b.run(b.ctx, "the console", chromedp.Navigate(site+"/sessions"))

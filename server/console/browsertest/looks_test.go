@@ -155,7 +155,8 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 	for _, at := range []string{"SAS", "MAN", "VLA"} {
 		for i := range 4 {
 			id := fmt.Sprintf("%s-%d", strings.ToLower(at), i)
-			x, err := rollout.Open(session(t, c, "geo@"+id), "geo/base").Register(ctx, rollout.Registration{ID: id, Location: at, Role: rollout.LeaderRole})
+			x, err := rollout.Open(session(t, c, "geo@"+id), "geo/base").Register(ctx,
+				rollout.Registration{ID: id, Location: at, Role: rollout.LeaderRole})
 			must(err)
 			instances[id] = x
 		}
@@ -169,7 +170,8 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 				must(err)
 				report := &rollout.Report{Current: target.Version, Target: target.Version, Code: rollout.CodeOK}
 				if v == 42 && target.Version == 42 && (id == "man-1" || id == "man-2") {
-					report = &rollout.Report{Current: 41, Target: 42, Code: "LoadFailed", Message: "disk is full: 0 of 4.1 GiB free", Attempts: 7}
+					report = &rollout.Report{Current: 41, Target: 42, Code: "LoadFailed",
+						Message: "disk is full: 0 of 4.1 GiB free", Attempts: 7}
 				}
 				if target.Version > 0 {
 					_, err = x.GetTargetState(ctx, report, false)
@@ -199,7 +201,8 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 			h.wait = stuck
 		}
 		s := session(t, c, fmt.Sprintf("queue@host-%d", i))
-		p, err := process.Join(ctx, s, "work-queue", h, process.Options{Key: fmt.Sprintf("host-%d", i), Data: []byte("16 cores"), Synchronous: i < 3})
+		p, err := process.Join(ctx, s, "work-queue", h,
+			process.Options{Key: fmt.Sprintf("host-%d", i), Data: []byte("16 cores"), Synchronous: i < 3})
 		must(err)
 		waiting.Go(func() { <-ctx.Done(); _ = p.Leave(context.Background()) })
 	}
@@ -218,8 +221,9 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		"waiters": "/semaphores?node=%2Fdefault&order=waiters", "filtered": "/semaphores?node=%2Fdefault&prefix=jobs%2F001",
 		"semaphore": semaphore("exports"), "lock": semaphore("leader"), "lowered": semaphore("imports"), "missing": semaphore("none"),
 		"sessions": "/sessions?node=%2Fdefault", "session": sessionPath(owner.ID()), "rollouts": "/rollouts?node=%2Fdefault",
-		"rollout": "/rollout?" + name("geo/base") + "&location=MAN", "processes": "/processes?node=%2Fdefault", "process": "/process?" + name("work-queue"),
-		"audit": "/audit", "kill": "/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(owner.ID(), 10),
+		"rollout": "/rollout?" + name("geo/base") + "&location=MAN", "processes": "/processes?node=%2Fdefault",
+		"process": "/process?" + name("work-queue"),
+		"audit":   "/audit", "kill": "/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(owner.ID(), 10),
 		"resize": "/action/resize?" + name("exports") + "&limit=7", "promote": "/action/promote?" + name("geo/base") + "&location=MAN",
 		"login": "/login", "nothing": "/nothing",
 	}

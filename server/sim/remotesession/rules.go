@@ -166,7 +166,8 @@ func (m *model) updateMap(s *state, i, b uint8) {
 	x := &s.shards[i]
 	x.knows[b] = s.newest[b]
 	owner, epoch := s.owners[b][x.knows[b]], s.epochs[b][x.knows[b]]
-	if k := x.belief; b == home && (k.state == asked || k.state == subscribed) && (k.home != owner || k.epoch != epoch && m.fault != NoEpochResub) {
+	if k := x.belief; b == home && (k.state == asked || k.state == subscribed) &&
+		(k.home != owner || k.epoch != epoch && m.fault != NoEpochResub) {
 		s.askAgain(i, false)
 	}
 }

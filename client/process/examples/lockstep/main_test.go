@@ -124,7 +124,8 @@ func TestLockstep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := node.KillSession(t.Context(), status.Coordinator, "its process was killed"); err != nil { // rather than to wait for its timeout
+	// rather than to wait for its timeout
+	if err := node.KillSession(t.Context(), status.Coordinator, "its process was killed"); err != nil {
 		t.Fatal(err)
 	}
 	if r := completed(t, file, "b", "c"); r != "changed by b" {

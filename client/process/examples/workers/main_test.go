@@ -78,7 +78,8 @@ func TestWorkers(t *testing.T) {
 	running := map[string]*exec.Cmd{}
 	start := func(name string, flags ...string) {
 		t.Helper()
-		cmd := exec.Command(os.Args[0], append([]string{"--name", name, "--queue", dir, "--session-timeout", "1m", "--return", "10m"}, flags...)...)
+		cmd := exec.Command(os.Args[0], append([]string{"--name", name, "--queue", dir, "--session-timeout", "1m",
+			"--return", "10m"}, flags...)...)
 		cmd.Env = append(os.Environ(), "RUN_EXAMPLE=1", "SIGNALBOX_ENDPOINTS="+srv.Addr())
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
@@ -122,7 +123,8 @@ func TestWorkers(t *testing.T) {
 		_ = running[name].Wait()
 		for _, m := range status().Members {
 			if string(m.Data) == name {
-				if err := node.KillSession(t.Context(), m.Session, "its process was killed"); err != nil { // rather than to wait for its timeout
+				// rather than to wait for its timeout
+				if err := node.KillSession(t.Context(), m.Session, "its process was killed"); err != nil {
 					t.Fatal(err)
 				}
 			}
