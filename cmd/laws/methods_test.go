@@ -14,7 +14,6 @@ var widespread = map[string]bool{
 	"shard/meta.State":    true,
 	"shard/replica.Host":  true,
 	"shard/replica.Shard": true,
-	"shard/rollout.Track": true,
 }
 
 // TestTypesStayTogether: a type has methods in a few files at most. One with more gathers what

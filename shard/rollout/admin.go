@@ -32,9 +32,10 @@ func (t *Track) pause(now Now, location string, mode pauseMode, text string, out
 		at = &l.paused
 	}
 	if *at != mode {
-		t.clock, *at = t.clockAt(now), mode
-		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: location, Text: text})
-		t.updateStates(now, out)
+		*at = mode
+		c := t.change(now, out)
+		c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: location, Text: text})
+		c.updateStates()
 	}
 	return nil
 }
@@ -54,41 +55,12 @@ func (t *Track) Promote(now Now, location string, out *Events) error {
 	if l.promoted == v {
 		return nil
 	}
-	t.clock, l.promoted = t.clockAt(now), v
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: v,
+	l.promoted = v
+	c := t.change(now, out)
+	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: v,
 		Text: "promoted past delay and gates"})
-	t.updateStates(now, out)
+	c.updateStates()
 	return nil
-}
-
-func (t *Track) promotable(l *location, clock uint64) uint64 {
-	least := max(l.target, l.floor)
-	if l.shareOnly {
-		return l.target
-	}
-	if l.excluded {
-		return 0
-	}
-	p := t.predecessor(l, clock)
-	if p == nil {
-		if l.gate.version > least {
-			return l.gate.version
-		}
-		if v := t.newestPublished(); t.config.Source == protocol.SourcePublished && v > least {
-			return v
-		}
-		return 0
-	}
-	for i := len(p.history) - 1; i >= 0; i-- {
-		r := &p.history[i]
-		if !r.skip && (!r.payload || t.isPublished(r.version)) {
-			if r.version > least {
-				return r.version
-			}
-			return 0
-		}
-	}
-	return 0
 }
 
 // Rollback sets locations back to an earlier version of each one's history, at once. Versions above
@@ -111,7 +83,7 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 			}
 		}
 		r := l.row(version)
-		if r == nil || r.skip || r.payload && !t.isPublished(version) {
+		if r == nil || r.skip || r.payload && !t.published.has(version) {
 			return ErrNotInHistory
 		}
 		if version >= l.target {
@@ -119,19 +91,19 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 		}
 		list = append(list, l)
 	}
-	t.clock = t.clockAt(now)
+	c := t.change(now, out)
 	for _, l := range list {
 		l.floor = max(l.floor, l.target)
 		for i := range l.history {
 			if r := &l.history[i]; r.version > version && !r.skip {
 				r.skip = true
-				t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name,
+				c.emit(protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name,
 					Version: r.version, Text: "rolled back from"})
 			}
 		}
-		t.set(l, version, protocol.ReasonRollback, now, out, "rolled back by an operator from "+strconv.FormatUint(l.target, 10))
+		c.set(l, version, protocol.ReasonRollback, "rolled back by an operator from "+strconv.FormatUint(l.target, 10))
 	}
-	t.updateStates(now, out)
+	c.updateStates()
 	return nil
 }
 
@@ -148,10 +120,11 @@ func (t *Track) Reelect(now Now, location string, out *Events) error {
 	if l.reelectRequested {
 		return nil
 	}
-	t.clock, l.reelectRequested = t.clockAt(now), true
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: l.target,
+	l.reelectRequested = true
+	c := t.change(now, out)
+	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: l.target,
 		Text: "re-election asked for"})
-	t.updateStates(now, out)
+	c.updateStates()
 	return nil
 }
 
@@ -172,12 +145,25 @@ func (t *Track) exclude(now Now, location string, yes bool, text string, out *Ev
 		return err
 	}
 	if l.excluded != yes {
-		t.clock, l.excluded = t.clockAt(now), yes
+		l.excluded = yes
+		c := t.change(now, out)
 		if yes {
 			l.gate, l.promoted = gate{}, 0
 		}
-		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Text: text})
-		t.updateStates(now, out)
+		c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Text: text})
+		c.updateStates()
 	}
+	return nil
+}
+
+// Drop removes an instance at an operator's wish; its later calls get ErrUnknownInstance.
+func (t *Track) Drop(now Now, id string, out *Events) error {
+	p := t.instances.byID[id]
+	if p == nil {
+		return ErrUnknownInstance
+	}
+	c := t.change(now, out)
+	c.remove(p, "dropped by an operator")
+	c.updateStates()
 	return nil
 }

@@ -22,21 +22,21 @@ type decision struct {
 
 // decide looks at a location as a poll does: leader says that the caller counts as one. It changes
 // nothing, so that Peek and Poll cannot differ.
-func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
+func (pl *plan) decide(l *location, leader bool, clock uint64) (d decision) {
 	if l.pos < 0 || l.excluded {
 		return d
 	}
-	paused := max(t.paused, l.paused)
+	paused := max(pl.paused, l.paused)
 	if l.target == 0 {
 		if paused == running {
-			t.choose(l, protocol.ReasonInitial, clock, &d)
+			pl.choose(l, protocol.ReasonInitial, clock, &d)
 		}
 		return d
 	}
-	if reason := t.reelectionReason(l, clock); reason != 0 && (paused == running || paused == pausedSoft && reason != protocol.ReasonImplicit) {
+	if reason := pl.reelectionReason(l, clock); reason != 0 && (paused == running || paused == pausedSoft && reason != protocol.ReasonImplicit) {
 		d.skip = reason != protocol.ReasonImplicit && !l.row(l.target).skip
-		if clock >= t.reelectFrom(l) {
-			t.choose(l, reason, clock, &d)
+		if clock >= pl.reelectFrom(l) {
+			pl.choose(l, reason, clock, &d)
 		}
 		return d
 	}
@@ -50,19 +50,19 @@ func (t *Track) decide(l *location, leader bool, clock uint64) (d decision) {
 		case paused != running:
 		default:
 			d.shareLoaded = l.sharedAt == 0
-			d.widen = clock >= orDefault(l.sharedAt, clock)+t.locationConfig(l).ShareBake || l.promoted > 0
+			d.widen = clock >= orDefault(l.sharedAt, clock)+pl.locationConfig(l).ShareBake || l.promoted > 0
 		}
 		return d
 	}
 	d.converge = l.row(l.target).converged == 0
 	if paused == running {
-		t.choose(l, protocol.ReasonAdvance, clock, &d)
+		pl.choose(l, protocol.ReasonAdvance, clock, &d)
 	}
 	return d
 }
 
 // reelectionReason says that the target must be replaced, and why; 0 not.
-func (t *Track) reelectionReason(l *location, clock uint64) protocol.TrackReason {
+func (pl *plan) reelectionReason(l *location, clock uint64) protocol.TrackReason {
 	switch s := l.suspected(); {
 	case l.target == 0:
 		return 0
@@ -85,15 +85,15 @@ func (l *location) suspected() *suspects {
 }
 
 // reelectFrom is when the next re-election may be.
-func (t *Track) reelectFrom(l *location) uint64 {
+func (pl *plan) reelectFrom(l *location) uint64 {
 	if l.reelectAt == 0 {
 		return 0
 	}
-	return l.reelectAt + t.config.ReelectMinInterval
+	return l.reelectAt + pl.config.ReelectMinInterval
 }
 
-func (t *Track) choose(l *location, reason protocol.TrackReason, clock uint64, d *decision) {
-	v, _ := t.candidate(l, reason, clock)
+func (pl *plan) choose(l *location, reason protocol.TrackReason, clock uint64, d *decision) {
+	v, _ := pl.candidate(l, reason, clock)
 	if v == 0 {
 		return
 	}
@@ -106,84 +106,20 @@ func (t *Track) choose(l *location, reason protocol.TrackReason, clock uint64, d
 		}
 	case v == l.gate.version:
 		d.version = v
-	case v == anyVersion && t.config.Source == protocol.SourceExternal:
+	case v == anyVersion && pl.config.Source == protocol.SourceExternal:
 		d.askSource = true
-	case len(t.locationConfig(l).Gates) > 0:
+	case len(pl.locationConfig(l).Gates) > 0:
 		d.gate = v
 	default:
 		d.version = v
 	}
 }
 
-// apply does what was decided, at t.clock. The external generator's version, if one was wanted, is
-// in d.version.
-func (t *Track) apply(l *location, d decision, now Now, out *Events) {
-	if d.askSource && d.version != 0 && len(t.locationConfig(l).Gates) > 0 {
-		d.version, d.gate = 0, d.version
-	}
-	if d.skip {
-		for i := range l.history { // also where it was the target before a rollback to it
-			r := &l.history[i]
-			r.skip = r.skip || r.version == l.target
-		}
-		text := "an instance reported that the version is bad for everyone"
-		if l.reelectRequested {
-			text = "an operator gave the version up"
-		}
-		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventSkip, Location: l.name, Version: l.target,
-			Generation: l.generation, Text: text})
-	}
-	if d.converge {
-		l.row(l.target).converged = t.clock
-		if l.rollback {
-			l.rollback = false
-			t.recount(l)
-		}
-		t.emit(now, out, protocol.TrackEvent{
-			Kind: protocol.TrackEventConverged, Location: l.name, Version: l.target, Generation: l.generation,
-			Text: "all " + strconv.Itoa(l.leaders) + " leaders have it",
-		})
-	}
-	if d.newShare {
-		t.pickShare(l)
-		t.recount(l)
-		t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventTarget, Share: true, Location: l.name,
-			Version: l.target, From: l.stable, Generation: l.generation,
-			Reason: l.row(l.target).reason, Text: "the share's instances are gone: others take their place"})
-	}
-	if d.shareLoaded {
-		l.sharedAt = t.clock
-	}
-	if d.widen {
-		l.shareOnly, l.stable, l.sharedAt, l.blockedSince, l.promoted = false, 0, 0, 0, 0
-		t.recount(l)
-		t.emit(now, out, protocol.TrackEvent{
-			Kind: protocol.TrackEventWiden, Location: l.name, Version: l.target, Generation: l.generation,
-			Text: "the share has it: now all are to load it",
-		})
-	}
-	if d.gate != 0 {
-		v := d.gate
-		if v == anyVersion {
-			v = t.generate(now)
-			t.last = v
-		}
-		l.gate = gate{version: v}
-		t.runGate(now, l, out)
-	}
-	if v := d.version; v != 0 {
-		if v == anyVersion {
-			v = t.generate(now)
-		}
-		t.set(l, v, d.reason, now, out, t.reasonText(l, d.reason))
-	}
-}
-
 // reasonText is the reason for the audit, before the target is set.
-func (t *Track) reasonText(l *location, reason protocol.TrackReason) string {
+func (pl *plan) reasonText(l *location, reason protocol.TrackReason, clock uint64) string {
 	from := "from the source"
-	if p := t.predecessor(l, t.clock); p != nil {
-		from = "from " + p.name + ", " + strconv.FormatUint(t.locationConfig(l).Delay, 10) + " ms behind"
+	if p := pl.predecessor(l, clock); p != nil {
+		from = "from " + p.name + ", " + strconv.FormatUint(pl.locationConfig(l).Delay, 10) + " ms behind"
 	}
 	switch reason {
 	case protocol.ReasonInitial:

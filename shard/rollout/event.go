@@ -16,10 +16,3 @@ func (c *Events) Reset() {
 	clear(c.List)
 	c.List = c.List[:0]
 }
-
-func (t *Track) emit(now Now, out *Events, c protocol.TrackEvent) {
-	if out != nil {
-		c.Log, c.Wall = t.clock, now.Wall
-		out.List = append(out.List, c)
-	}
-}

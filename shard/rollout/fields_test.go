@@ -13,7 +13,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 	var x *Track
 	law := &fieldtest.Law{
 		Derived: map[string]string{
-			"Track.sessions": "follows from the instances", "Track.bytes": "counted again", "Track.configBytes": "counted again",
+			"instanceTable.sessions": "follows from the instances", "instanceTable.bytes": "counted again",
+			"Track.versionBytes": "counted again", "Track.configBytes": "counted again",
 			"location.pos": "its place in the list", "location.members": "follows from the instances", "location.leaders": "counted again", "location.counted": "counted again",
 			"location.unreached": "counted again", "location.explicit": "counted again", "location.suspects": "counted again",
 			"instance.loc": "a link, by its place in the list", "instance.contribution": "counted again",

@@ -39,7 +39,7 @@ func exerciseTrack(t testing.TB, x *Track) {
 				_ = x.Rollback(now, []string{l.name}, l.history[0].version, &out)
 			}
 		}
-		for id, p := range x.instances {
+		for id, p := range x.instances.byID {
 			c := Caller{Session: p.session, ID: id, Incarnation: p.incarnation}
 			_, _ = x.Poll(now, c, nil, &out)
 			_, _ = x.Poll(now, c, &protocol.UpdateReport{Seq: p.seq + 1, Current: p.sent, Target: p.sent, Code: CodeOK}, &out)

@@ -7,9 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Check looks for states that no calls lead to. Decode refuses them, so that no bytes make a later
-// call fail.
-func (t *Track) Check() error {
+// check is [Track.Check].
+func check(t *Track) error {
 	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > protocol.MaxTrackVersion || t.paused > pausedHard || !validText(t.sourceError, 2*protocol.MaxTrackMessage) {
 		return errors.New("rollout: a field of the track is out of range")
 	}
@@ -22,7 +21,7 @@ func (t *Track) Check() error {
 			return errors.New("rollout: locations are not those of the config")
 		}
 		seen[l.name] = true
-		if err := t.checkLocation(l); err != nil {
+		if err := checkLocation(t, l); err != nil {
 			return err
 		}
 	}
@@ -34,21 +33,21 @@ func (t *Track) Check() error {
 		}
 		last, at = p.version, p.at
 	}
-	bytes := uint64(0)
+	versionBytes, bytes := uint64(0), uint64(0)
 	for i := range t.published {
-		bytes += VersionBytes(len(t.published[i].payload))
+		versionBytes += VersionBytes(len(t.published[i].payload))
 	}
-	for _, p := range t.instances {
+	for _, p := range t.instances.byID {
 		bytes += InstanceBytes(len(p.id), len(p.meta))
 	}
-	if bytes != t.bytes || t.configBytes != ConfigBytes(&t.config) {
+	if bytes != t.instances.bytes || versionBytes != t.versionBytes || t.configBytes != ConfigBytes(&t.config) {
 		return errors.New("rollout: bytes are counted wrong")
 	}
 	incarnations := map[uint64]bool{}
-	for id, p := range t.instances {
+	for id, p := range t.instances.byID {
 		if id != p.id || !validName(id, protocol.MaxTrackInstance) || !validText(p.meta, protocol.MaxTrackMeta) ||
 			p.session == 0 || p.role < protocol.InstanceFollower || p.role > protocol.InstanceLeader ||
-			p.incarnation > t.incarnations || p.incarnation == 0 || incarnations[p.incarnation] ||
+			p.incarnation > t.instances.incarnations || p.incarnation == 0 || incarnations[p.incarnation] ||
 			p.report.Validate() != nil || p.report.Seq != p.seq ||
 			max(p.registered, p.roleAt, p.sentAt, p.reportAt) > t.clock || p.sent > t.last {
 			return errors.New("rollout: an instance is out of range")
@@ -58,7 +57,7 @@ func (t *Track) Check() error {
 	return nil
 }
 
-func (t *Track) checkLocation(l *location) error {
+func checkLocation(t *Track, l *location) error {
 	if max(l.since, l.reelectAt, l.emptySince, l.sharedAt, l.blockedSince, l.gate.at) > t.clock || l.paused > pausedHard || l.announced > protocol.StateRemoved {
 		return errors.New("rollout: a field of a location is out of range")
 	}

@@ -61,132 +61,12 @@ func (l *location) row(version uint64) *row {
 	return nil
 }
 
-// matureAt is when a row of p may be passed on to l; false: not while things are as they are.
-func (t *Track) matureAt(p *location, r *row, l *location) (uint64, bool) {
-	if r.skip || p.shareOnly && r.version == p.target || r.payload && !t.isPublished(r.version) {
-		return 0, false
-	}
-	at := r.at + t.locationConfig(l).Delay
-	bake := t.locationConfig(p).Bake
-	if t.config.DelayFrom == protocol.FromConverged || bake > 0 {
-		if r.converged == 0 {
-			return 0, false
-		}
-		if t.config.DelayFrom == protocol.FromConverged {
-			at = r.converged + t.locationConfig(l).Delay
-		}
-		at = max(at, r.converged+bake)
-	}
-	return at, true
-}
-
-// newest is the newest row of p that l may take: by time, then by version.
-func (t *Track) newest(p, l *location, clock uint64) *row {
-	for i := len(p.history) - 1; i >= 0; i-- {
-		r := &p.history[i]
-		if at, ok := t.matureAt(p, r, l); ok && at <= clock {
-			return r
-		}
-	}
-	return nil
-}
-
-// candidate is what l would choose now by the normal rule, 0 none, and when it would find one if
-// nothing but time changes, 0 unknown. For the first location of a source that makes versions, the
-// candidate is anyVersion.
-func (t *Track) candidate(l *location, reason protocol.TrackReason, clock uint64) (version, at uint64) {
-	least := max(l.target, l.floor)
-	if l.promoted > least {
-		return l.promoted, clock
-	}
-	p := t.predecessor(l, clock)
-	if l.gate.version > least {
-		if l.gate.state != gatePassed {
-			return 0, 0 // the gate's own deadlines say when
-		}
-		if p == nil {
-			return l.gate.version, clock
-		}
-		if r := p.row(l.gate.version); r != nil {
-			if m, ok := t.matureAt(p, r, l); ok && m > clock { // the delay was raised meanwhile
-				return 0, m
-			} else if ok {
-				return l.gate.version, clock
-			}
-		}
-		return 0, 0
-	}
-	if p == nil {
-		if reason == protocol.ReasonAdvance && clock < l.since+t.config.MinAdvanceInterval {
-			if t.config.Source != protocol.SourcePublished || t.newestPublished() > least {
-				return 0, l.since + t.config.MinAdvanceInterval
-			}
-			return 0, 0
-		}
-		if t.config.Source != protocol.SourcePublished {
-			if t.last >= protocol.MaxTrackVersion {
-				return 0, 0
-			}
-			return anyVersion, clock
-		}
-		if v := t.newestPublished(); v > least {
-			return v, clock
-		}
-		return 0, 0
-	}
-	if r := t.newest(p, l, clock); r != nil && r.version > least {
-		return r.version, clock
-	}
-	for i := range p.history {
-		r := &p.history[i]
-		if r.version <= least {
-			continue
-		}
-		if m, ok := t.matureAt(p, r, l); ok && m > clock && (at == 0 || m < at) {
-			at = m
-		}
-	}
-	return 0, at
-}
-
-// anyVersion stands for a version that is still to be made.
-const anyVersion = ^uint64(0)
-
-// set gives l a target.
-func (t *Track) set(l *location, version uint64, reason protocol.TrackReason, now Now, out *Events, text string) {
-	from := l.target
-	conf := t.locationConfig(l)
-	l.target, l.since = version, t.clock
-	l.generation++
-	l.history = append(l.history, row{version: version, at: t.clock, wall: now.Wall, reason: reason, payload: t.isPublished(version)})
-	l.gate, l.promoted, l.reelectRequested, l.sharedAt, l.blockedSince, l.rollback = gate{}, 0, false, 0, 0, reason == protocol.ReasonRollback
-	if isReelection(reason) {
-		l.reelectAt = t.clock
-	}
-	t.last = max(t.last, version)
-	wasPartial := l.shareOnly
-	l.shareOnly = conf.Share > 0 && conf.Share < 100 && from != 0 && reason != protocol.ReasonRollback && l.leaders > 1
-	switch {
-	case !l.shareOnly:
-		l.stable = 0
-	case !wasPartial:
-		l.stable = from
-		t.pickShare(l)
-	}
-	t.recount(l)
-	t.collect(l)
-	t.emit(now, out, protocol.TrackEvent{
-		Kind: protocol.TrackEventTarget, Reason: reason, Share: l.shareOnly, Location: l.name, Version: version,
-		From: from, Generation: l.generation, Text: text,
-	})
-}
-
 // collect drops rows nobody needs: older than retention and than twice the delays, but not those
 // that a successor may still take, the target, and the last ten.
-func (t *Track) collect(l *location) {
+func (l *location) collect(config *protocol.TrackConfig, clock uint64) {
 	var sum, longest uint64
-	for i := range t.config.Locations {
-		c := &t.config.Locations[i]
+	for i := range config.Locations {
+		c := &config.Locations[i]
 		wait := c.Delay + c.Bake
 		sum += wait
 		if i > l.pos {
@@ -194,26 +74,26 @@ func (t *Track) collect(l *location) {
 		}
 	}
 	if l.pos >= 0 {
-		longest += t.config.Locations[l.pos].Bake
+		longest += config.Locations[l.pos].Bake
 	}
-	age := max(t.config.Retention, 2*sum)
+	age := max(config.Retention, 2*sum)
 	// The slowest successor's row: the newest that it may take already. All younger ones may be
 	// taken later.
 	needed := -1
 	for i := len(l.history) - 1; i >= 0 && needed < 0; i-- {
 		r := &l.history[i]
 		from := r.at
-		if t.config.DelayFrom == protocol.FromConverged || l.pos >= 0 && t.config.Locations[l.pos].Bake > 0 {
+		if config.DelayFrom == protocol.FromConverged || l.pos >= 0 && config.Locations[l.pos].Bake > 0 {
 			from = r.converged
 		}
-		if !r.skip && from != 0 && from+longest <= t.clock {
+		if !r.skip && from != 0 && from+longest <= clock {
 			needed = i
 		}
 	}
 	n := len(l.history)
 	kept := l.history[:0]
 	for i, r := range l.history {
-		if i >= n-minHistoryRows || i == needed || r.version == l.target || r.version == l.stable && l.shareOnly || r.at+age >= t.clock {
+		if i >= n-minHistoryRows || i == needed || r.version == l.target || r.version == l.stable && l.shareOnly || r.at+age >= clock {
 			kept = append(kept, r)
 		}
 	}

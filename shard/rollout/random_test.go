@@ -104,7 +104,7 @@ func (x *randomRun) leave(id string) {
 func (x *randomRun) poll(id string) {
 	c := *x.callers[id]
 	var r *protocol.UpdateReport
-	if p := x.track.instances[id]; x.rng.IntN(5) > 0 {
+	if p := x.track.instances.byID[id]; x.rng.IntN(5) > 0 {
 		x.seqs[id]++
 		r = &protocol.UpdateReport{Seq: x.seqs[id], Current: p.report.Current, Target: p.sent}
 		switch k := x.rng.IntN(20); {

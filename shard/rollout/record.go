@@ -35,19 +35,18 @@ func configFields(c *protocol.TrackConfig, f *varint.Fields) {
 	f.Bool(&c.AutoDemote, &c.KeepRemoved)
 }
 
-// Append appends the whole state: the same bytes for the same state, whatever happened before.
-// Instances come in order of their ids, behind everything else.
-func (t *Track) Append(b []byte) []byte {
+// appendRecord is [Track.Append].
+func appendRecord(t *Track, b []byte) []byte {
 	index := make(map[*location]uint64, len(t.locations))
 	for i, l := range t.locations {
 		index[l] = uint64(i)
 	}
-	list := make([]placed, 0, len(t.instances))
-	for _, id := range slices.Sorted(maps.Keys(t.instances)) {
-		p := t.instances[id]
+	list := make([]placed, 0, len(t.instances.byID))
+	for _, id := range slices.Sorted(maps.Keys(t.instances.byID)) {
+		p := t.instances.byID[id]
 		list = append(list, placed{p, index[p.loc]})
 	}
-	return varint.Encode(append(b, recordVersion), func(f *varint.Fields) { t.fields(f, &list) })
+	return varint.Encode(append(b, recordVersion), func(f *varint.Fields) { trackFields(t, f, &list) })
 }
 
 // placed is an instance with the place of its location among the track's.
@@ -56,9 +55,9 @@ type placed struct {
 	location uint64
 }
 
-func (t *Track) fields(f *varint.Fields, instances *[]placed) {
+func trackFields(t *Track, f *varint.Fields, instances *[]placed) {
 	configFields(&t.config, f)
-	f.Uint(&t.revision, &t.clock, &t.last, &t.incarnations)
+	f.Uint(&t.revision, &t.clock, &t.last, &t.instances.incarnations)
 	varint.Byte(f, &t.paused)
 	f.Text(&t.sourceError, 2*protocol.MaxTrackMessage)
 	varint.List(f, &t.locations, protocol.MaxTrackLocations+maxRemoved, func(l **location, f *varint.Fields) {
@@ -67,7 +66,7 @@ func (t *Track) fields(f *varint.Fields, instances *[]placed) {
 		}
 		(*l).fields(f)
 	})
-	varint.List(f, &t.published, MaxPublished, func(p *published, f *varint.Fields) {
+	varint.List(f, (*[]published)(&t.published), MaxPublished, func(p *published, f *varint.Fields) {
 		f.Uint(&p.version, &p.at, &p.wall)
 		f.Bytes(&p.payload, protocol.MaxTrackPayload)
 		f.Bool(&p.withdrawn)
@@ -116,9 +115,9 @@ func Decode(b []byte) (*Track, error) {
 	if r.Byte() != recordVersion {
 		return nil, ErrMalformed
 	}
-	t := &Track{instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
+	t := &Track{instances: newInstanceTable()}
 	var instances []placed
-	varint.Decode(&r, func(f *varint.Fields) { t.fields(f, &instances) })
+	varint.Decode(&r, func(f *varint.Fields) { trackFields(t, f, &instances) })
 	if !r.Done() {
 		return nil, ErrMalformed
 	}
@@ -133,32 +132,23 @@ func Decode(b []byte) (*Track, error) {
 		}
 	}
 	for i := range t.published {
-		t.bytes += VersionBytes(len(t.published[i].payload))
+		t.versionBytes += VersionBytes(len(t.published[i].payload))
 	}
 	for _, p := range instances {
-		if p.location >= uint64(len(t.locations)) || t.instances[p.id] != nil {
+		if p.location >= uint64(len(t.locations)) || t.instances.byID[p.id] != nil {
 			return nil, ErrMalformed
 		}
 		p.loc = t.locations[p.location]
-		t.insert(p.instance)
+		t.instances.insert(p.instance)
 	}
 	if len(t.locations) < len(t.config.Locations) || t.Check() != nil {
 		return nil, ErrMalformed
 	}
 	for _, l := range t.locations {
-		t.recount(l)
+		l.recount(&t.config)
 	}
 	if !bytes.Equal(t.Append(nil), b) {
 		return nil, ErrMalformed // numbers or an order that Append does not write
 	}
 	return t, nil
-}
-
-// Digest is a hash of the record, FNV-1a: replicas that made the same calls have the same.
-func (t *Track) Digest() uint64 {
-	h := uint64(14695981039346656037)
-	for _, c := range t.Append(nil) {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	return h
 }

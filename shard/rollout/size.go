@@ -10,10 +10,6 @@ const (
 	gateOverhead     = 64
 )
 
-// Bytes is what the track has of its config, instances and published payloads, for quotas.
-// Histories do not count: they are bounded.
-func (t *Track) Bytes() uint64 { return t.bytes + t.configBytes }
-
 // ConfigBytes is what a config counts.
 func ConfigBytes(c *protocol.TrackConfig) uint64 {
 	sum := uint64(0)
@@ -35,11 +31,3 @@ func InstanceBytes(id, meta int) uint64 { return instanceOverhead + uint64(id+me
 
 // VersionBytes is what a published version counts whose payload is so long.
 func VersionBytes(payload int) uint64 { return versionOverhead + uint64(payload) }
-
-// BytesOf is what the instance with this id counts, 0 if there is none.
-func (t *Track) BytesOf(id string) uint64 {
-	if p := t.instances[id]; p != nil {
-		return InstanceBytes(len(p.id), len(p.meta))
-	}
-	return 0
-}

@@ -6,56 +6,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// published is a version someone published. Payload is never changed in place.
-type published struct {
-	version   uint64
-	at, wall  uint64
-	payload   []byte
-	withdrawn bool
-}
-
-// generate is the timestamp oracle: wall time in ms << 18, strictly increasing.
-func (t *Track) generate(now Now) uint64 {
-	wall := min(now.Wall, protocol.MaxTrackVersion>>tsoLogicalBits)
-	return min(max(t.last+1, wall<<tsoLogicalBits), protocol.MaxTrackVersion)
-}
-
-func (t *Track) indexOf(version uint64) (int, bool) {
-	return slices.BinarySearchFunc(t.published, version, func(p published, v uint64) int {
-		if p.version < v {
-			return -1
-		}
-		if p.version > v {
-			return 1
-		}
-		return 0
-	})
-}
-
-// isPublished says that a version was published and its payload is there.
-func (t *Track) isPublished(version uint64) bool {
-	i, ok := t.indexOf(version)
-	return ok && !t.published[i].withdrawn
-}
-
-// Payload of a published version; it must not be changed. False: it was not published, or is kept
-// no more.
-func (t *Track) Payload(version uint64) ([]byte, bool) {
-	if i, ok := t.indexOf(version); ok {
-		return t.published[i].payload, true
-	}
-	return nil, false
-}
-
-func (t *Track) newestPublished() uint64 {
-	for i := len(t.published) - 1; i >= 0; i-- {
-		if !t.published[i].withdrawn {
-			return t.published[i].version
-		}
-	}
-	return 0
-}
-
 // Publish offers a version to the first location. Version 0: one above all earlier. The payload is
 // copied. Errors: ErrWrongSource, BAD_REQUEST for a version that may not follow the last,
 // ErrTooManyVersions, BAD_REQUEST for a payload above 64 KiB.
@@ -72,66 +22,33 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (u
 	if err := checkVersion(version, t.last); err != nil {
 		return 0, err
 	}
-	if len(t.published) >= MaxPublished && !t.dropPublished() {
-		return 0, ErrTooManyVersions
+	if len(t.published) >= MaxPublished {
+		freed, ok := t.published.drop(t.locations)
+		if !ok {
+			return 0, ErrTooManyVersions
+		}
+		t.versionBytes -= freed
 	}
-	t.clock = t.clockAt(now)
+	c := t.change(now, out)
 	t.published = append(t.published, published{version: version, at: t.clock, wall: now.Wall, payload: slices.Clone(payload)})
-	t.bytes += VersionBytes(len(payload))
+	t.versionBytes += VersionBytes(len(payload))
 	t.last = version
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventPublished, Version: version, Text: "published"})
-	t.updateStates(now, out)
+	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventPublished, Version: version, Text: "published"})
+	c.updateStates()
 	return version, nil
-}
-
-// dropPublished makes room. Versions in use stay, and the newest; others that no location has in
-// its history go first, then those whose neighbours are closest.
-func (t *Track) dropPublished() bool {
-	used := map[uint64]bool{}
-	known := map[uint64]bool{}
-	for _, l := range t.locations {
-		used[l.target], used[l.stable], used[l.gate.version], used[l.promoted] = true, true, true, true
-		for i := range l.history {
-			known[l.history[i].version] = true
-		}
-	}
-	best, least := -1, uint64(maxTime)
-	for i := range t.published {
-		p := &t.published[i]
-		if used[p.version] || i == len(t.published)-1 {
-			continue
-		}
-		if !known[p.version] || p.withdrawn {
-			best = i
-			break
-		}
-		gap := t.published[i+1].at
-		if i > 0 {
-			gap -= t.published[i-1].at
-		}
-		if gap < least {
-			best, least = i, gap
-		}
-	}
-	if best < 0 {
-		return false
-	}
-	t.bytes -= VersionBytes(len(t.published[best].payload))
-	t.published = slices.Delete(t.published, best, best+1)
-	return true
 }
 
 // Withdraw bars a published version: no location chooses it any more. Locations that have it keep
 // it until they are rolled back or move on.
 func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
-	i, ok := t.indexOf(version)
+	i, ok := t.published.indexOf(version)
 	if !ok {
 		return ErrUnknownVersion
 	}
 	if t.published[i].withdrawn {
 		return nil
 	}
-	t.clock = t.clockAt(now)
+	c := t.change(now, out)
 	t.published[i].withdrawn = true
 	for _, l := range t.locations {
 		if l.gate.version == version {
@@ -141,8 +58,8 @@ func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
 			l.promoted = 0
 		}
 	}
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Version: version, Text: "withdrawn"})
-	t.updateStates(now, out)
+	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Version: version, Text: "withdrawn"})
+	c.updateStates()
 	return nil
 }
 
@@ -166,17 +83,19 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 	if err := checkVersion(version, t.last); err != nil {
 		text := "the external generator gave a bad version: " + err.Message
 		if t.sourceError != text {
-			t.clock, t.sourceError = clock, text
-			t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name,
+			t.sourceError = text
+			c := t.change(now, out)
+			c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name,
 				Version: version, From: t.last, Text: text})
-			t.updateStates(now, out)
+			c.updateStates()
 		}
 		return err
 	}
-	t.clock, t.sourceError, d.version = clock, "", version
+	t.sourceError, d.version = "", version
+	c := t.change(now, out)
 	t.last = version
-	t.apply(l, d, now, out)
-	t.updateStates(now, out)
+	c.apply(l, d)
+	c.updateStates()
 	return nil
 }
 
@@ -192,18 +111,31 @@ func (t *Track) SourceFailed(now Now, text string, out *Events) error {
 	if t.sourceError == text {
 		return nil
 	}
-	t.clock, t.sourceError = t.clockAt(now), text
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAlert, Text: "the source is unavailable: " + text})
-	t.updateStates(now, out)
+	t.sourceError = text
+	c := t.change(now, out)
+	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAlert, Text: "the source is unavailable: " + text})
+	c.updateStates()
 	return nil
 }
 
-// first is the location that takes versions from the source now.
-func (t *Track) first(clock uint64) *location {
-	for _, l := range t.ordered() {
-		if !l.excluded && !t.skipped(l, clock) {
-			return l
-		}
+// ReportGate reports the outcome of a run, which PendingGates or TrackEventGate named. Errors:
+// ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
+func (t *Track) ReportGate(
+	now Now, location string, version uint64, name string, attempt uint64, o protocol.GateOutcome, text string, out *Events,
+) error {
+	if o < protocol.GateSuccess || o > protocol.GateInconclusive || !validText(text, protocol.MaxTrackMessage) {
+		return badRequest("gate: the outcome is success, failure or inconclusive, with at most 256 printable bytes")
 	}
+	l, err := t.find(location)
+	if err != nil {
+		return err
+	}
+	g := &l.gate
+	if g.version == 0 || g.version != version || g.state != gateRunning || g.attempt != attempt || t.locationConfig(l).Gates[g.index].Name != name {
+		return ErrGateMoved
+	}
+	c := t.change(now, out)
+	c.finishGate(l, o, text)
+	c.updateStates()
 	return nil
 }

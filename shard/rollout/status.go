@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -14,7 +15,7 @@ func (t *Track) Describe(now Now) protocol.TrackStatus {
 	clock := t.clockAt(now)
 	s := protocol.TrackStatus{
 		ConfigRevision: t.revision, Clock: clock, Last: t.last, Paused: t.paused != running, SourceError: t.sourceError,
-		NumInstances: uint64(len(t.instances)), Gates: t.PendingGates(),
+		NumInstances: uint64(len(t.instances.byID)), Gates: t.PendingGates(),
 	}
 	for _, l := range t.locations {
 		blockers := l.blockedBy()
@@ -53,7 +54,7 @@ func (t *Track) History(location string) ([]protocol.TrackHistoryRow, error) {
 
 // Instance is the status of one.
 func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
-	p := t.instances[id]
+	p := t.instances.byID[id]
 	if p == nil {
 		return protocol.TrackInstanceStatus{}, ErrUnknownInstance
 	}
@@ -68,20 +69,14 @@ func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
 
 // InstancesAfter lists at most so many ids above one, in order: a page. An empty one begins.
 func (t *Track) InstancesAfter(id string, most int) (list []string) {
-	for have := range t.instances {
-		if have > id {
-			list = append(list, have)
-		}
-	}
-	slices.Sort(list)
-	return list[:min(most, len(list))]
+	return t.instances.after(id, most)
 }
 
 // Summary is the track at a time, as a list shows it, without its name.
 func (t *Track) Summary(now Now) protocol.TrackItem {
 	clock, ordered := t.clockAt(now), t.ordered()
 	x := protocol.TrackItem{
-		Last: t.last, NumLocations: uint64(len(ordered)), NumInstances: uint64(len(t.instances)),
+		Last: t.last, NumLocations: uint64(len(ordered)), NumInstances: uint64(len(t.instances.byID)),
 		Paused: t.paused != running, States: make([]byte, len(ordered)),
 	}
 	for i, l := range ordered {
@@ -89,4 +84,66 @@ func (t *Track) Summary(now Now) protocol.TrackItem {
 		x.States[i] = byte(s)
 	}
 	return x
+}
+
+// PendingGates lists the gates that are to be run, in order of the locations. A new leader begins
+// with it; later ones come as TrackEventGate.
+func (t *Track) PendingGates() (list []protocol.GateRun) {
+	for _, l := range t.ordered() {
+		if g := &l.gate; g.version != 0 && g.state == gateRunning {
+			c := t.locationConfig(l).Gates[g.index]
+			list = append(list, protocol.GateRun{
+				Location: l.name, Version: g.version, Attempt: g.attempt, Deadline: g.at + c.Timeout, Gate: c,
+			})
+		}
+	}
+	return list
+}
+
+// Payload of a published version; it must not be changed. False: it was not published, or is kept
+// no more.
+func (t *Track) Payload(version uint64) ([]byte, bool) {
+	if i, ok := t.published.indexOf(version); ok {
+		return t.published[i].payload, true
+	}
+	return nil, false
+}
+
+// NumInstances is how many there are.
+func (t *Track) NumInstances() int { return len(t.instances.byID) }
+
+// HasSession says that the session has an instance here: it holds something, as an owner of a
+// semaphore does.
+func (t *Track) HasSession(session uint64) bool { return len(t.instances.sessions[session]) > 0 }
+
+// InstancesOf is how many instances the session has here, and the least of their ids.
+func (t *Track) InstancesOf(session uint64) (first string, n int) {
+	list := t.instances.sessions[session]
+	if len(list) > 0 {
+		first = slices.MinFunc(list, byID).id
+	}
+	return first, len(list)
+}
+
+// Sessions lists the sessions that have instances here, in order.
+func (t *Track) Sessions() []uint64 { return slices.Sorted(maps.Keys(t.instances.sessions)) }
+
+// SessionOf is the session that has registered the id, 0 none.
+func (t *Track) SessionOf(id string) uint64 {
+	if p := t.instances.byID[id]; p != nil {
+		return p.session
+	}
+	return 0
+}
+
+// Bytes is what the track has of its config, instances and published payloads, for quotas.
+// Histories do not count: they are bounded.
+func (t *Track) Bytes() uint64 { return t.instances.bytes + t.versionBytes + t.configBytes }
+
+// BytesOf is what the instance with this id counts, 0 if there is none.
+func (t *Track) BytesOf(id string) uint64 {
+	if p := t.instances.byID[id]; p != nil {
+		return InstanceBytes(len(p.id), len(p.meta))
+	}
+	return 0
 }

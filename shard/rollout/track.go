@@ -10,30 +10,14 @@ import (
 // batch's wall time, for display and for the timestamp oracle.
 type Now struct{ Log, Wall uint64 }
 
-// pauseMode of a track or a location. Hard: not even a version that was reported bad is re-elected.
-type pauseMode uint8
-
-const (
-	running pauseMode = iota
-	pausedSoft
-	pausedHard
-)
-
 // Track is one rollout. What is marked derived is not in its record.
 type Track struct {
-	config       protocol.TrackConfig
+	plan
 	revision     uint64 // of the config, from 1
 	clock        uint64 // log time of the latest change. Invariant: nothing in the track is later
-	last         uint64 // Invariant: not below any version in the track; a generated one is above it
-	incarnations uint64 // counter. Invariant: not below any instance's
-	paused       pauseMode
-	sourceError  string      // of the external generator; empty when it worked last
-	locations    []*location // the order, then those that were removed from it
-	published    []published // by version
-	instances    map[string]*instance
-	sessions     map[uint64][]*instance // derived
-	bytes        uint64                 // derived: what instances and published versions count
-	configBytes  uint64                 // derived: what config counts
+	instances    instanceTable
+	versionBytes uint64 // derived: what published versions count
+	configBytes  uint64 // derived: what config counts
 }
 
 // New makes a track with the config's revision 1.
@@ -42,60 +26,30 @@ func New(now Now, config protocol.TrackConfig, out *Events) (*Track, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Track{config: c, revision: 1, instances: map[string]*instance{}, sessions: map[uint64][]*instance{}}
-	t.clock, t.configBytes = t.clockAt(now), ConfigBytes(&c)
+	t := &Track{plan: plan{config: c}, revision: 1, instances: newInstanceTable(), configBytes: ConfigBytes(&c)}
+	x := t.change(now, out)
 	for i := range c.Locations {
 		t.locations = append(t.locations, &location{name: c.Locations[i].Name, pos: i, emptySince: t.clock})
 	}
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: 1, Text: "the track is created"})
-	t.updateStates(now, out)
+	x.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: 1, Text: "the track is created"})
+	x.updateStates()
 	return t, nil
 }
 
 // clockAt is the time a call happens at: it never goes back, whatever the caller says.
 func (t *Track) clockAt(now Now) uint64 { return max(t.clock, min(now.Log, maxTime), 1) }
 
+// change begins a call that changes the track: its clock is set.
+func (t *Track) change(now Now, out *Events) change {
+	t.clock = t.clockAt(now)
+	return change{t, now, out}
+}
+
 // Revision of the config, for compare-and-set.
 func (t *Track) Revision() uint64 { return t.revision }
 
 // Config as it is in force. It must not be changed.
 func (t *Track) Config() protocol.TrackConfig { return t.config }
-
-// NumInstances is how many there are.
-func (t *Track) NumInstances() int { return len(t.instances) }
-
-// find gives the location that is in the order.
-func (t *Track) find(name string) (*location, error) {
-	for _, l := range t.locations {
-		if l.name == name && l.pos >= 0 {
-			return l, nil
-		}
-	}
-	return nil, ErrUnknownLocation
-}
-
-func (t *Track) locationConfig(l *location) *protocol.LocationConfig {
-	return &t.config.Locations[l.pos]
-}
-
-// ordered is the locations that are in the order.
-func (t *Track) ordered() []*location { return t.locations[:len(t.config.Locations)] }
-
-// predecessor is the location that l takes versions from at this time: the nearest before it that
-// is neither excluded nor passed over as empty; nil: the source.
-func (t *Track) predecessor(l *location, clock uint64) *location {
-	for i := l.pos - 1; i >= 0; i-- {
-		if p := t.locations[i]; !p.excluded && !t.skipped(p, clock) {
-			return p
-		}
-	}
-	return nil
-}
-
-// skipped: the location has been empty for so long that its successor looks past it.
-func (t *Track) skipped(l *location, clock uint64) bool {
-	return t.config.SkipEmptyAfter > 0 && len(l.members) == 0 && clock >= l.emptySince+t.config.SkipEmptyAfter
-}
 
 // Configure puts a new config in place of the one with this revision. Locations keep their targets,
 // histories and delays by name; see the DESIGN.md for those that are new, moved or gone.
@@ -125,7 +79,7 @@ func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig,
 	if len(removed) > maxRemoved {
 		return ErrTooManyLocations
 	}
-	t.clock = clock
+	x := t.change(now, out)
 	old, before := t.config, t.locations
 	same := slices.EqualFunc(old.Locations, c.Locations,
 		func(a, b protocol.LocationConfig) bool { return a.Name == b.Name && slices.Equal(a.Gates, b.Gates) })
@@ -153,9 +107,52 @@ func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig,
 	t.config, t.configBytes, t.locations = c, ConfigBytes(&c), append(order, removed...)
 	t.revision++
 	for _, l := range t.locations {
-		t.recount(l)
+		l.recount(&t.config)
 	}
-	t.emit(now, out, protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: t.revision, Text: "the config is changed"})
-	t.updateStates(now, out)
+	x.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: t.revision, Text: "the config is changed"})
+	x.updateStates()
 	return nil
 }
+
+// Tick lets time alone act: states change, gates run out, hanging leaders are demoted. It never
+// sets a target. It may be called at any time.
+func (t *Track) Tick(now Now, out *Events) {
+	at, ok := t.Next()
+	if ok && t.clockAt(now) >= at {
+		c := t.change(now, out)
+		for _, l := range t.ordered() {
+			c.tickGate(l)
+		}
+		c.updateStates()
+	}
+}
+
+// Next is the log time from which on Tick has something to do. False: nothing, while no call comes.
+func (t *Track) Next() (at uint64, ok bool) {
+	for _, l := range t.locations {
+		_, until := t.state(l, t.clock)
+		for _, x := range [2]uint64{until, t.gateDeadline(l)} {
+			if x != 0 && (at == 0 || x < at) {
+				at = x
+			}
+		}
+	}
+	return at, at != 0
+}
+
+// Append appends the whole state: the same bytes for the same state, whatever happened before.
+// Instances come in order of their ids, behind everything else.
+func (t *Track) Append(b []byte) []byte { return appendRecord(t, b) }
+
+// Digest is a hash of the record, FNV-1a: replicas that made the same calls have the same.
+func (t *Track) Digest() uint64 {
+	h := uint64(14695981039346656037)
+	for _, c := range t.Append(nil) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
+}
+
+// Check looks for states that no calls lead to. Decode refuses them, so that no bytes make a later
+// call fail.
+func (t *Track) Check() error { return check(t) }

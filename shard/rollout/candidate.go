@@ -1,0 +1,124 @@
+package rollout
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// matureAt is when a row of p may be passed on to l; false: not while things are as they are.
+func (pl *plan) matureAt(p *location, r *row, l *location) (uint64, bool) {
+	if r.skip || p.shareOnly && r.version == p.target || r.payload && !pl.published.has(r.version) {
+		return 0, false
+	}
+	at := r.at + pl.locationConfig(l).Delay
+	bake := pl.locationConfig(p).Bake
+	if pl.config.DelayFrom == protocol.FromConverged || bake > 0 {
+		if r.converged == 0 {
+			return 0, false
+		}
+		if pl.config.DelayFrom == protocol.FromConverged {
+			at = r.converged + pl.locationConfig(l).Delay
+		}
+		at = max(at, r.converged+bake)
+	}
+	return at, true
+}
+
+// newest is the newest row of p that l may take: by time, then by version.
+func (pl *plan) newest(p, l *location, clock uint64) *row {
+	for i := len(p.history) - 1; i >= 0; i-- {
+		r := &p.history[i]
+		if at, ok := pl.matureAt(p, r, l); ok && at <= clock {
+			return r
+		}
+	}
+	return nil
+}
+
+// anyVersion stands for a version that is still to be made.
+const anyVersion = ^uint64(0)
+
+// candidate is what l would choose now by the normal rule, 0 none, and when it would find one if
+// nothing but time changes, 0 unknown. For the first location of a source that makes versions, the
+// candidate is anyVersion.
+func (pl *plan) candidate(l *location, reason protocol.TrackReason, clock uint64) (version, at uint64) {
+	least := max(l.target, l.floor)
+	if l.promoted > least {
+		return l.promoted, clock
+	}
+	p := pl.predecessor(l, clock)
+	if l.gate.version > least {
+		if l.gate.state != gatePassed {
+			return 0, 0 // the gate's own deadlines say when
+		}
+		if p == nil {
+			return l.gate.version, clock
+		}
+		if r := p.row(l.gate.version); r != nil {
+			if m, ok := pl.matureAt(p, r, l); ok && m > clock { // the delay was raised meanwhile
+				return 0, m
+			} else if ok {
+				return l.gate.version, clock
+			}
+		}
+		return 0, 0
+	}
+	if p == nil {
+		if reason == protocol.ReasonAdvance && clock < l.since+pl.config.MinAdvanceInterval {
+			if pl.config.Source != protocol.SourcePublished || pl.published.newest() > least {
+				return 0, l.since + pl.config.MinAdvanceInterval
+			}
+			return 0, 0
+		}
+		if pl.config.Source != protocol.SourcePublished {
+			if pl.last >= protocol.MaxTrackVersion {
+				return 0, 0
+			}
+			return anyVersion, clock
+		}
+		if v := pl.published.newest(); v > least {
+			return v, clock
+		}
+		return 0, 0
+	}
+	if r := pl.newest(p, l, clock); r != nil && r.version > least {
+		return r.version, clock
+	}
+	for i := range p.history {
+		r := &p.history[i]
+		if r.version <= least {
+			continue
+		}
+		if m, ok := pl.matureAt(p, r, l); ok && m > clock && (at == 0 || m < at) {
+			at = m
+		}
+	}
+	return 0, at
+}
+
+func (pl *plan) promotable(l *location, clock uint64) uint64 {
+	least := max(l.target, l.floor)
+	if l.shareOnly {
+		return l.target
+	}
+	if l.excluded {
+		return 0
+	}
+	p := pl.predecessor(l, clock)
+	if p == nil {
+		if l.gate.version > least {
+			return l.gate.version
+		}
+		if v := pl.published.newest(); pl.config.Source == protocol.SourcePublished && v > least {
+			return v
+		}
+		return 0
+	}
+	for i := len(p.history) - 1; i >= 0; i-- {
+		r := &p.history[i]
+		if !r.skip && (!r.payload || pl.published.has(r.version)) {
+			if r.version > least {
+				return r.version
+			}
+			return 0
+		}
+	}
+	return 0
+}

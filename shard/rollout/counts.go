@@ -1,0 +1,115 @@
+package rollout
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// contribution is what an instance adds to the counts of its location.
+type contribution struct {
+	leader, counted, unreached, explicit bool
+	suspect                              int8 // 0 no, 1 as a leader, 2 as a follower
+	suspectAt                            uint64
+}
+
+func contributionOf(p *instance, config *protocol.TrackConfig) (x contribution) {
+	l := p.loc
+	x.leader = p.leads()
+	if l.target == 0 {
+		return x
+	}
+	x.counted = x.leader && (!l.shareOnly || p.inShare)
+	x.unreached = x.counted && !p.reached(l)
+	if p.report.Target != l.target || p.reportGen != l.generation {
+		return x
+	}
+	x.explicit = isExplicit(config, p.report.Code)
+	if p.report.Code == CodeSourceError && p.report.Attempts > config.ImplicitAttempts && p.sent == l.target && p.sentGen == l.generation {
+		x.suspect = 2
+		if x.leader {
+			x.suspect = 1
+		}
+		x.suspectAt = p.sentAt + config.ImplicitAfter + 1 // strictly later than
+	}
+	return x
+}
+
+// add puts a tally into the counts of a location, or takes it out. False: the suspects' time must
+// be found again.
+func (l *location) add(x contribution, by int) bool {
+	count := func(n *int, yes bool) {
+		if yes {
+			*n += by
+		}
+	}
+	count(&l.leaders, x.leader)
+	count(&l.counted, x.counted)
+	count(&l.unreached, x.unreached)
+	count(&l.explicit, x.explicit)
+	if x.suspect == 0 {
+		return true
+	}
+	s := &l.suspects[x.suspect-1]
+	s.n += by
+	if by > 0 {
+		if s.n == 1 || x.suspectAt < s.at {
+			s.at = x.suspectAt
+		}
+		return true
+	}
+	return s.n > 0 && x.suspectAt > s.at
+}
+
+// updateCounts brings the counts up to date after p changed.
+func (p *instance) updateCounts(config *protocol.TrackConfig) {
+	x := contributionOf(p, config)
+	if x == p.contribution {
+		return
+	}
+	ok := p.loc.add(p.contribution, -1)
+	p.contribution = x
+	if p.loc.add(x, 1); !ok {
+		p.loc.findSuspects()
+	}
+}
+
+func (l *location) findSuspects() {
+	l.suspects = [2]suspects{}
+	for _, p := range l.members {
+		if p.contribution.suspect > 0 {
+			s := &l.suspects[p.contribution.suspect-1]
+			s.n++
+			if s.n == 1 || p.contribution.suspectAt < s.at {
+				s.at = p.contribution.suspectAt
+			}
+		}
+	}
+}
+
+// recount counts all members of l again.
+func (l *location) recount(config *protocol.TrackConfig) {
+	l.leaders, l.counted, l.unreached, l.explicit = 0, 0, 0, 0
+	for _, p := range l.members {
+		p.contribution = contributionOf(p, config)
+		l.add(p.contribution, 1)
+	}
+	l.findSuspects()
+}
+
+// pickShare chooses the instances that get a target first: so many percent of the leaders, rounded
+// up, in order of their ids.
+func (l *location) pickShare(percent uint8) {
+	var leaders []*instance
+	for _, p := range l.members {
+		p.inShare = false
+		if p.leads() {
+			leaders = append(leaders, p)
+		}
+	}
+	slices.SortFunc(leaders, byID)
+	n := (len(leaders)*int(orDefault(uint64(percent), 100)) + 99) / 100 // the config may have lost the share meanwhile: all
+	for _, p := range leaders[:min(n, len(leaders))] {
+		p.inShare = true
+	}
+}
