@@ -12,7 +12,6 @@ const maxMethodFiles = 5
 var widespread = map[string]bool{
 	"shard.Machine":       true,
 	"shard/meta.State":    true,
-	"shard/replica.Host":  true,
 	"shard/replica.Shard": true,
 }
 

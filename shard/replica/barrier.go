@@ -225,55 +225,8 @@ func (s *Shard) readRound() bool {
 func (s *Shard) readIndex() bool {
 	term, leader := s.proposals.raftStatus()
 	// A former leader may never answer, and must not delay barriers of the present one.
-	return s.host.readIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, s.barriers.leaderChanged, func() bool {
+	return s.host.engine.readIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, s.barriers.leaderChanged, func() bool {
 		t, l := s.proposals.raftStatus()
 		return t != term || l != leader
 	})
-}
-
-// readIndex waits until the replica here has applied what its group had committed at some moment
-// after the call. It returns false if the engine refuses or does not answer in time, if ctx or stop
-// ends, or if over is true when changed comes. A nil stop or changed never comes.
-//
-// The engine can lose a read: a leader waits for its voters to confirm it, even after the last of
-// them was removed from the group. So an unanswered read is repeated after the time of a heartbeat,
-// and then after twice as long each time. Any answer will do, because all reads began after the
-// call.
-func (h *Host) readIndex(ctx context.Context, shard uint64, timeout time.Duration, stop <-chan struct{}, changed <-chan struct{}, over func() bool) bool {
-	end := time.Now().Add(timeout)
-	first, err := h.nh.ReadIndex(shard, timeout)
-	if err != nil {
-		return false
-	}
-	last, wait := first, h.cfg.RTT
-	again := time.NewTimer(wait)
-	defer again.Stop()
-	for {
-		select {
-		case res := <-first.AppliedC():
-			first.Release()
-			return res.Completed()
-		case res := <-last.AppliedC():
-			last.Release()
-			return res.Completed()
-		case <-again.C:
-			left := time.Until(end)
-			if left <= 0 {
-				continue // the engine is about to report the timeout
-			}
-			if r, err := h.nh.ReadIndex(shard, left); err == nil {
-				last = r
-			}
-			wait *= 2
-			again.Reset(wait)
-		case <-changed:
-			if over() {
-				return false
-			}
-		case <-ctx.Done():
-			return false
-		case <-stop:
-			return false // the engine ends the read when the replica stops
-		}
-	}
 }

@@ -59,7 +59,9 @@ func (x *campaign) single() bool { return x.from == x.to }
 
 // campaigner is the goroutine that sends campaigns.
 type campaigner struct {
-	h           *Host
+	engine      *engine
+	groups      *groupTable
+	deployment  uint64
 	interceptor *interceptor
 	wakeup      chan struct{}
 
@@ -68,16 +70,14 @@ type campaigner struct {
 	suppressed map[uint64]bool // shards whose replica here is not the only voter, whatever its log says
 }
 
-// SuppressElections must be called before the start of a replica that is one of several voters.
-// While it reads back a log in which it was once the only voter, it must not campaign: it would
-// take the leadership away with a log that lags behind.
-func (h *Host) SuppressElections(shard uint64) {
-	h.campaigner.mu.Lock()
-	defer h.campaigner.mu.Unlock()
-	if h.campaigner.suppressed == nil {
-		h.campaigner.suppressed = make(map[uint64]bool)
+// suppress keeps the replica of a shard here from campaigning as the only voter.
+func (n *campaigner) suppress(shard uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.suppressed == nil {
+		n.suppressed = make(map[uint64]bool)
 	}
-	h.campaigner.suppressed[shard] = true
+	n.suppressed[shard] = true
 }
 
 func (n *campaigner) add(x campaign) {
@@ -108,14 +108,13 @@ func (n *campaigner) checkSingle(shard, replica uint64) {
 	n.add(campaign{campaignKey: campaignKey{shard: shard, from: replica, to: replica}, next: time.Now()})
 }
 
-func (n *campaigner) run() {
-	defer n.h.wg.Done()
+func (n *campaigner) run(stop <-chan struct{}) {
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
 		t.Reset(n.step(time.Now()))
 		select {
-		case <-n.h.stopC:
+		case <-stop:
 			return
 		case <-n.wakeup:
 		case <-t.C:
@@ -142,13 +141,13 @@ func (n *campaigner) step(now time.Time) time.Duration {
 	var infos map[uint64]engineInfo
 	for _, x := range due {
 		if x.single() && infos == nil {
-			infos = n.h.engineInfos()
+			infos = n.engine.infos()
 		}
 		if !n.stillWanted(&x, infos) {
 			continue
 		}
 		n.interceptor.handler(raftpb.MessageBatch{
-			DeploymentId: n.h.cfg.deployment, BinVer: raftio.TransportBinVersion,
+			DeploymentId: n.deployment, BinVer: raftio.TransportBinVersion,
 			Requests: []raftpb.Message{{Type: raftpb.TimeoutNow, ShardID: x.shard, From: x.from, To: x.to, Term: x.term}},
 		})
 		x.count++
@@ -176,7 +175,7 @@ func (n *campaigner) step(now time.Time) time.Duration {
 
 // stillWanted reports whether a campaign still has a purpose.
 func (n *campaigner) stillWanted(x *campaign, infos map[uint64]engineInfo) bool {
-	leader, term := n.h.leaderOf(x.shard, x.to)
+	leader, term := n.groups.leaderOf(x.shard, x.to)
 	switch {
 	case x.term != 0:
 		return term <= x.term

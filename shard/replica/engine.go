@@ -1,113 +1,117 @@
 package replica
 
 import (
-	"errors"
-	"fmt"
-	"strings"
+	"context"
+	"sync"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
-	"github.com/lni/dragonboat/v4/config"
 )
 
-// Fixed for the life of a data directory: dragonboat refuses to open one with other numbers, which
-// say in which of its logs a shard's entries are.
-const (
-	stepWorkers = 1 // it syncs for all its shards at once; more workers only split the syncs of one disk
-	logStores   = 1 // of the engine's own kind; there is one log in any case
-)
+// engine is dragonboat's part of a host. Its methods may be called until it is closed.
+type engine struct {
+	*dragonboat.NodeHost
+	rtt time.Duration
 
-// applyWorkers may change at any time.
-const applyWorkers = 4
+	mu      sync.RWMutex // held for reading while it is asked about its replicas
+	closing bool         // it must not be asked any more
+}
 
-const (
-	defaultRTT          = 100 * time.Millisecond
-	defaultDeployment   = 0x7369_676e_616c_6278 // "signalbx"
-	defaultCloseTimeout = 10 * time.Second
-	tickPeriod          = 100 * time.Millisecond
-	restartTimeout      = 5 * time.Second
-	// electionRTT is the number of round trip times without a leader after which a replica
-	// campaigns. A group of one has no leader to wait for: the campaigner shortens its wait.
-	electionRTT  = 10
-	heartbeatRTT = 1
-	maxInMemLog  = 128 << 20
-	maxPeerQueue = 64 << 20
-)
+func (e *engine) close() {
+	e.mu.Lock()
+	e.closing = true
+	e.mu.Unlock()
+	e.NodeHost.Close()
+}
 
-// newNodeHost turns the engine's start-up failures, some of which are panics, into errors that say
-// what to do.
-func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			nh, err = nil, fmt.Errorf("raft engine does not start on this directory: %v", r)
+// readTimeout bounds one attempt of a linearizable read. One forwarded to a leader that has died
+// uses all of it; an election takes 10 to 20 round trip times.
+func (e *engine) readTimeout() time.Duration { return max(500*time.Millisecond, 15*e.rtt) }
+
+// changeTimeout bounds the wait for a change of members.
+func (e *engine) changeTimeout() time.Duration {
+	return max(minProposeTimeout, proposeTimeoutRTTs*e.rtt)
+}
+
+// transferTimeout is how long a leader waits for the target of a transfer, dropping all proposals.
+func (e *engine) transferTimeout() time.Duration { return (electionRTT + 1) * e.rtt }
+
+// readIndex waits until the replica here has applied what its group had committed at some moment
+// after the call. It returns false if the engine refuses or does not answer in time, if ctx or stop
+// ends, or if over is true when changed comes. A nil stop or changed never comes.
+//
+// The engine can lose a read: a leader waits for its voters to confirm it, even after the last of
+// them was removed from the group. So an unanswered read is repeated after the time of a heartbeat,
+// and then after twice as long each time. Any answer will do, because all reads began after the
+// call.
+func (e *engine) readIndex(ctx context.Context, shard uint64, timeout time.Duration, stop <-chan struct{}, changed <-chan struct{}, over func() bool) bool {
+	end := time.Now().Add(timeout)
+	first, err := e.ReadIndex(shard, timeout)
+	if err != nil {
+		return false
+	}
+	last, wait := first, e.rtt
+	again := time.NewTimer(wait)
+	defer again.Stop()
+	for {
+		select {
+		case res := <-first.AppliedC():
+			first.Release()
+			return res.Completed()
+		case res := <-last.AppliedC():
+			last.Release()
+			return res.Completed()
+		case <-again.C:
+			left := time.Until(end)
+			if left <= 0 {
+				continue // the engine is about to report the timeout
+			}
+			if r, err := e.ReadIndex(shard, left); err == nil {
+				last = r
+			}
+			wait *= 2
+			again.Reset(wait)
+		case <-changed:
+			if over() {
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		case <-stop:
+			return false // the engine ends the read when the replica stops
 		}
-	}()
-	nh, err = dragonboat.NewNodeHost(cfg)
-	if err == nil && nh == nil {
-		return nil, errors.New("raft engine does not start on this directory; its log lines say why")
 	}
-	if err == nil {
-		return nh, nil
-	}
-	// These errors are in an internal package of the engine, so only their texts identify them.
-	switch text := err.Error(); {
-	case strings.Contains(text, "failed to lock data directory"):
-		return nil, ErrLocked
-	case strings.Contains(text, "not the owner of the data directory"):
-		return nil, fmt.Errorf("data directory belongs to another raft address than %s; start with that address", cfg.RaftAddress)
-	case strings.Contains(text, "hostname changed"):
-		return nil, errors.New("data directory was created on a host with another name; start under that name, or add a new replica")
-	case strings.Contains(text, "deployment ID changed"):
-		return nil, errors.New("data directory belongs to another cluster; give this one a directory of its own")
-	}
-	return nil, fmt.Errorf("open data directory: %w", err)
 }
 
-func (h *Host) engineConfig() config.NodeHostConfig {
-	// Of the engine's own store, which only [logstore.Store] opens, to move a log out of it.
-	store := config.GetSmallMemLogDBConfig()
-	store.Shards = logStores
-	c := config.NodeHostConfig{
-		DeploymentID:        h.cfg.deployment,
-		NodeHostDir:         h.cfg.Dir,
-		RTTMillisecond:      uint64(h.cfg.RTT.Milliseconds()),
-		RaftAddress:         h.cfg.RaftAddress,
-		RaftEventListener:   (*engineEvents)(h),
-		SystemEventListener: (*engineEvents)(h),
-		MaxSendQueueSize:    maxPeerQueue,
-		MaxReceiveQueueSize: maxPeerQueue,
-		Expert: config.ExpertConfig{
-			Engine: config.EngineConfig{
-				ExecShards: stepWorkers, CommitShards: stepWorkers, ApplyShards: applyWorkers, SnapshotShards: 4, CloseShards: 4,
-			},
-			LogDB: store,
-		},
-	}
-	if h.cfg.Memory {
-		c.Expert.FS = h.cfg.Disk.fs
-	}
-	return c
+// engineInfo is what the engine knows of a replica here.
+type engineInfo struct {
+	Replica, ConfigChange uint64
+	Voters                map[uint64]string
+	NonVoting             bool
 }
 
-// groupConfig returns the settings of a raft group.
-func groupConfig(shard, replica, snapshotEntries, compactionOverhead uint64) config.Config {
-	if snapshotEntries == 0 {
-		snapshotEntries = defaultSnapshotEntries
+// infos has no entry for a replica that has not applied or restored any membership.
+func (e *engine) infos() map[uint64]engineInfo {
+	all := e.info(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
+	if all == nil {
+		return nil // closed
 	}
-	if compactionOverhead == 0 {
-		compactionOverhead = snapshotEntries / 2
+	infos := make(map[uint64]engineInfo, len(all.ShardInfoList))
+	for i := range all.ShardInfoList {
+		if x := &all.ShardInfoList[i]; !x.Pending {
+			infos[x.ShardID] = engineInfo{Replica: x.ReplicaID, ConfigChange: x.ConfigChangeIndex, Voters: x.Replicas, NonVoting: x.IsNonVoting}
+		}
 	}
-	return config.Config{
-		ShardID:             shard,
-		ReplicaID:           replica,
-		CheckQuorum:         true,
-		PreVote:             true,
-		ElectionRTT:         electionRTT,
-		HeartbeatRTT:        heartbeatRTT,
-		SnapshotEntries:     snapshotEntries,
-		CompactionOverhead:  compactionOverhead,
-		OrderedConfigChange: true,
-		MaxInMemLogSize:     maxInMemLog,
-		Quiesce:             false, // a quiescent group has no ticks, which the self-check needs
+	return infos
+}
+
+// info asks the engine about its replicas; nil once it is being closed. The engine's Close is
+// not safe beside this call.
+func (e *engine) info(o dragonboat.NodeHostInfoOption) *dragonboat.NodeHostInfo {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.closing {
+		return nil
 	}
+	return e.GetNodeHostInfo(o)
 }

@@ -2,9 +2,14 @@ package replica
 
 import "github.com/lni/dragonboat/v4/raftio"
 
-// engineEvents is a [Host] as a listener to the engine. All calls come from one goroutine, for
-// which the engine's workers wait with their locks held. So no method may wait or call the engine.
-type engineEvents Host
+// engineEvents listens to the engine. All calls come from one goroutine, for which the engine's
+// workers wait with their locks held. So no method may wait or call the engine.
+type engineEvents struct {
+	groups     *groupTable
+	campaigner *campaigner
+	removed    func(shard, replica uint64)
+	changed    func()
+}
 
 var (
 	_ raftio.IRaftEventListener   = (*engineEvents)(nil)
@@ -13,8 +18,8 @@ var (
 
 // LeaderUpdated does not prove leadership: it says when to try a take-over.
 func (e *engineEvents) LeaderUpdated(info raftio.LeaderInfo) {
-	(*Host)(e).noteLeader(info.ShardID, info.ReplicaID, info.Term, info.LeaderID)
-	e.cfg.Changed()
+	e.groups.noteLeader(info.ShardID, info.ReplicaID, info.Term, info.LeaderID)
+	e.changed()
 }
 
 // NodeReady comes when a replica has restored its last snapshot.
@@ -24,15 +29,13 @@ func (e *engineEvents) NodeReady(info raftio.NodeInfo) { e.membershipApplied(inf
 func (e *engineEvents) MembershipChanged(info raftio.NodeInfo) { e.membershipApplied(info) }
 
 func (e *engineEvents) membershipApplied(info raftio.NodeInfo) {
-	if e.campaigner != nil {
-		e.campaigner.checkSingle(info.ShardID, info.ReplicaID)
-	}
-	e.cfg.Changed()
+	e.campaigner.checkSingle(info.ShardID, info.ReplicaID)
+	e.changed()
 }
 
 // NodeDeleted comes when a replica has applied its own removal. The engine then stops it.
 func (e *engineEvents) NodeDeleted(info raftio.NodeInfo) {
-	(*Host)(e).noteRemoved(info.ShardID, info.ReplicaID)
+	e.removed(info.ShardID, info.ReplicaID)
 }
 
 func (e *engineEvents) NodeHostShuttingDown()                       {}

@@ -1,19 +1,15 @@
 package replica
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/statemachine"
-
-	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // replicaMachine is a [Shard], a [Meta] or a [Recovery]'s reader.
@@ -37,100 +33,9 @@ type group struct {
 	stopMu    sync.Mutex // held while the group is stopped
 	changeMu  sync.Mutex // held during a change of members that was requested here
 
-	// Guarded by the host's mu.
+	// Guarded by the mu of groupTable.
 	term, leader uint64 // as raft reported last
 	stopped      bool   // it was taken off
-}
-
-// noteLeader is called on the engine's event goroutine.
-func (h *Host) noteLeader(shard, replica, term, leader uint64) {
-	h.mu.Lock()
-	g := h.groups[shard]
-	if g != nil && g.id != replica {
-		g = nil
-	}
-	if g != nil {
-		g.term, g.leader = term, leader
-	}
-	h.mu.Unlock()
-	if g != nil {
-		g.replica.leaderUpdated(term, leader)
-	}
-}
-
-// noteRemoved is called on the engine's event goroutine when the replica has applied its own
-// removal, and the engine is about to stop it.
-func (h *Host) noteRemoved(shard, replica uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return
-	}
-	h.removed[[2]uint64{shard, replica}] = true
-	g := h.groups[shard]
-	if g == nil || g.id != replica {
-		return
-	}
-	h.wg.Add(1)
-	go func() {
-		defer h.wg.Done()
-		h.log.Info("replica removed from its shard", "shard", shard, "replica", replica)
-		_ = h.stopGroup(g) // the engine has stopped it
-		if h.cfg.Removed != nil {
-			h.cfg.Removed(shard, replica)
-		}
-	}()
-}
-
-func (h *Host) leaderOf(shard, replica uint64) (leader, term uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if g := h.groups[shard]; g != nil && g.id == replica {
-		return g.leader, g.term
-	}
-	return 0, 0
-}
-
-// addGroup registers a replica before its group starts: the first leader event may come before the
-// start returns.
-func (h *Host) addGroup(g *group) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return protocol.Errorf(protocol.StatusUnavailable, "host is closed")
-	}
-	if h.groups[g.shard] != nil {
-		return fmt.Errorf("shard %d runs on this host already", g.shard)
-	}
-	h.groups[g.shard] = g
-	return nil
-}
-
-func (h *Host) removeGroup(g *group) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	g.stopped = true
-	if h.groups[g.shard] == g {
-		delete(h.groups, g.shard)
-	}
-}
-
-func (h *Host) group(shard uint64) *group {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.groups[shard]
-}
-
-// running lists the replicas in the order of their shards.
-func (h *Host) running() []*group {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	list := make([]*group, 0, len(h.groups))
-	for _, g := range h.groups {
-		list = append(list, g)
-	}
-	slices.SortFunc(list, func(a, b *group) int { return cmp.Compare(a.shard, b.shard) })
-	return list
 }
 
 // bootstrap is how a replica joins its group the first time. It has no effect at a restart.
@@ -154,21 +59,18 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 	if f.join && len(f.members) > 0 {
 		return fmt.Errorf("shard %d: a replica that joins must not have members", g.shard)
 	}
-	known := h.nh.HasNodeInfo(g.shard, g.id)
+	known := h.engine.HasNodeInfo(g.shard, g.id)
 	if !known && !f.join && len(f.members) == 0 {
 		return fmt.Errorf("shard %d: replica %d was never started here; give it the shard's members, or let it join", g.shard, g.id)
 	}
 	if known {
-		if err := h.checkSnapshot(g.shard, g.id); err != nil {
+		if err := checkSnapshot(h.store, g.shard, g.id); err != nil {
 			return err
 		}
 	}
-	if err := h.addGroup(g); err != nil {
+	if err := h.groups.add(g); err != nil {
 		return err
 	}
-	h.mu.Lock()
-	delete(h.removed, [2]uint64{g.shard, g.id})
-	h.mu.Unlock()
 	start := func(joined bool) error {
 		cfg.IsNonVoting = joined
 		if joined {
@@ -189,7 +91,7 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 	case errors.Is(err, dragonboat.ErrReplicaRemoved):
 		err = fmt.Errorf("replica %d was removed and its data with it; add a new replica", g.id)
 	}
-	h.removeGroup(g)
+	h.groups.drop(g)
 	if g.shard == MetaShard {
 		return fmt.Errorf("start the meta shard: %w", err)
 	}
@@ -200,7 +102,7 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 // moment.
 func (h *Host) startReplica(members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
 	for end := time.Now().Add(restartTimeout); ; time.Sleep(time.Millisecond) {
-		err := h.nh.StartConcurrentReplica(members, join, create, cfg)
+		err := h.engine.StartConcurrentReplica(members, join, create, cfg)
 		if !errors.Is(err, dragonboat.ErrShardAlreadyExist) || time.Now().After(end) {
 			return err
 		}
@@ -210,7 +112,7 @@ func (h *Host) startReplica(members map[uint64]string, join bool, create statema
 // StopShard stops a replica on this host; its data stay. Requests in its open batch fail with
 // StatusUnavailable.
 func (h *Host) StopShard(id uint64) error {
-	g := h.group(id)
+	g := h.groups.get(id)
 	if g == nil {
 		return fmt.Errorf("shard %d does not run on this host", id)
 	}
@@ -221,29 +123,43 @@ func (h *Host) StopShard(id uint64) error {
 func (h *Host) stopGroup(g *group) error {
 	g.stopMu.Lock()
 	defer g.stopMu.Unlock()
-	h.mu.Lock()
-	gone := g.stopped
-	h.mu.Unlock()
-	if gone {
+	if h.groups.isStopped(g) {
 		return nil
 	}
 	g.replica.stop()
-	err := h.nh.StopReplica(g.shard, g.id)
+	err := h.engine.StopReplica(g.shard, g.id)
 	if errors.Is(err, dragonboat.ErrShardNotFound) {
 		err = nil // the engine stops a removed replica by itself
 	}
 	g.replica.stopped()
-	h.removeGroup(g)
+	h.groups.drop(g)
 	return err
 }
 
+// stopRemoved stops a replica that has applied its own removal, which the engine is about to stop.
+// It is called on the engine's event goroutine.
+func (h *Host) stopRemoved(shard, replica uint64) {
+	g := h.groups.noteRemoved(shard, replica, &h.wg)
+	if g == nil {
+		return
+	}
+	go func() {
+		defer h.wg.Done()
+		h.log.Info("replica removed from its shard", "shard", shard, "replica", replica)
+		_ = h.stopGroup(g) // the engine has stopped it
+		if h.cfg.Removed != nil {
+			h.cfg.Removed(shard, replica)
+		}
+	}()
+}
+
 // HasReplica reports whether the replica was ever started on this host and its log is still here.
-func (h *Host) HasReplica(shard, replica uint64) bool { return h.nh.HasNodeInfo(shard, replica) }
+func (h *Host) HasReplica(shard, replica uint64) bool { return h.engine.HasNodeInfo(shard, replica) }
 
 // StoredReplicas lists the shard and id of each replica that was started on this host and whose log
 // is here, running or not.
 func (h *Host) StoredReplicas() (list [][2]uint64) {
-	info := h.engineInfo(dragonboat.NodeHostInfoOption{})
+	info := h.engine.info(dragonboat.NodeHostInfoOption{})
 	if info == nil {
 		return nil
 	}

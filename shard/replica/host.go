@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 	"github.com/signalbox-dev/signalbox/shard/replica/wal"
 )
@@ -73,25 +73,17 @@ type Host struct {
 	cfg       HostConfig
 	clock     Clock
 	log       *slog.Logger
-	nh        *dragonboat.NodeHost
 	store     *logstore.Store
 	dirKey    string
 	stopTicks func()
 
-	idleTicks atomic.Int64  // since the last event; with a [ManualClock]
-	events    atomic.Uint64 // entries with events, at the last tick
-	stopC     chan struct{}
-	wg        sync.WaitGroup
-
+	engine     *engine
+	groups     *groupTable
+	ticker     *ticker
 	campaigner *campaigner
 
-	engineMu      sync.RWMutex // held for reading while the engine is asked about its replicas
-	engineClosing bool         // it must not be asked any more
-
-	mu      sync.Mutex
-	closed  bool
-	groups  map[uint64]*group  // by shard
-	removed map[[2]uint64]bool // shard and replica of applied removals
+	stopC chan struct{}
+	wg    sync.WaitGroup
 }
 
 // ErrLocked: the data directory is in use.
@@ -172,9 +164,10 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 
 	h := &Host{
-		cfg: cfg, clock: cfg.Clock, log: cfg.Logger, stopC: make(chan struct{}), groups: make(map[uint64]*group),
-		removed: make(map[[2]uint64]bool),
+		cfg: cfg, clock: cfg.Clock, log: cfg.Logger, stopC: make(chan struct{}),
+		engine: &engine{rtt: cfg.RTT}, groups: newGroupTable(),
 	}
+	h.ticker = &ticker{groups: h.groups, clock: h.clock}
 	if cfg.Memory {
 		h.dirKey = fmt.Sprintf("%p:%s", cfg.Disk, cfg.Dir)
 	} else {
@@ -214,26 +207,24 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved, Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss,
 		ReturnDamage: cfg.recovery, EnginePanics: reportEnginePanics,
 	})
-	engine := h.engineConfig()
-	engine.Expert.LogDBFactory = h.store
 	r := &interceptor{next: cfg.Transport}
-	h.campaigner = &campaigner{h: h, interceptor: r, wakeup: make(chan struct{}, 1)}
+	h.campaigner = &campaigner{
+		engine: h.engine, groups: h.groups, deployment: cfg.deployment, interceptor: r, wakeup: make(chan struct{}, 1),
+	}
 	r.campaigner = h.campaigner
-	engine.Expert.TransportFactory = r
-	nh, err := newNodeHost(engine)
+	settings := engineConfig(&h.cfg, &engineEvents{h.groups, h.campaigner, h.stopRemoved, cfg.Changed})
+	settings.Expert.LogDBFactory, settings.Expert.TransportFactory = h.store, r
+	nh, err := newNodeHost(settings)
 	if err != nil {
 		unlockDir(h.dirKey)
 		return nil, err
 	}
-	h.nh = nh
-	h.wg.Add(1)
-	go h.campaigner.run()
+	h.engine.NodeHost = nh
+	h.wg.Go(func() { h.campaigner.run(h.stopC) })
 	if m, ok := cfg.Clock.(*ManualClock); ok {
-		untick, remove := m.OnTick(h.manualTick), register[skipper](m, m.skipHosts, h)
-		h.stopTicks = func() { untick(); remove() }
+		h.stopTicks = h.ticker.follow(m)
 	} else {
-		h.wg.Add(1)
-		go h.tickLoop()
+		h.wg.Go(func() { h.ticker.run(h.stopC) })
 	}
 	return h, nil
 }
@@ -260,109 +251,58 @@ func (h *Host) Space() (logstore.Space, bool) { return h.store.Space() }
 // LogSize is the room that the log takes.
 func (h *Host) LogSize() wal.Size { return h.store.Size() }
 
-func (h *Host) tickLoop() {
-	defer h.wg.Done()
-	t := time.NewTicker(tickPeriod)
-	defer t.Stop()
-	for {
-		select {
-		case <-h.stopC:
-			return
-		case <-t.C:
-			now := h.clock.Now()
-			for _, g := range h.running() {
-				g.replica.tick(now)
-			}
-		}
-	}
-}
-
 // Tick ticks all shards of a host with a [ManualClock], which calls it, and waits until the
 // consequences are applied, at most five seconds of real time each.
-func (h *Host) Tick() { h.manualTick(true) }
+func (h *Host) Tick() { h.ticker.step(true) }
 
-// manualTick is Tick. With thorough false it does not wait for messages between shards unless a
-// shard applied something: in most steps nothing is due.
-func (h *Host) manualTick(thorough bool) {
-	list := h.running()
-	applied := func() (n uint64) {
-		for _, g := range list {
-			n += g.replica.appliedEntries()
-		}
-		return n
-	}
-	before := applied()
-	defer func() {
-		happened := uint64(0)
-		for _, s := range h.shards() {
-			happened += s.eventEntries()
-		}
-		if h.events.Swap(happened) == happened {
-			h.idleTicks.Add(1)
-		} else {
-			h.idleTicks.Store(0)
-		}
-	}()
-	waits := make([]func(thorough bool), 0, len(list))
-	for _, g := range list {
-		waits = append(waits, g.replica.startTick())
-	}
-	for _, wait := range waits {
-		wait(thorough)
-	}
-	if !thorough && applied() == before {
-		return
-	}
-	// Shards may have given each other work. All are quiet if each was found quiet after all others
-	// were.
-	end := time.Now().Add(quietTimeout)
-	for quiet := 0; quiet < len(list) && time.Now().Before(end); {
-		for _, g := range list {
-			if g.replica.quiet() {
-				quiet++
-				continue
-			}
-			quiet = 0
-			g.replica.awaitQuiet(quietTimeout)
-		}
-	}
+// Report returns a report of each replica here, in the order of their shards, cheaply enough for
+// each heartbeat. Removed replicas are included until their data are removed.
+func (h *Host) Report() []GroupReport { return report(h.groups, h.engine) }
+
+// SuppressElections must be called before the start of a replica that is one of several voters.
+// While it reads back a log in which it was once the only voter, it must not campaign: it would
+// take the leadership away with a log that lags behind.
+func (h *Host) SuppressElections(shard uint64) {
+	h.campaigner.suppress(shard)
 }
 
-// minQuietTicks is the number of ticks without an event before time may be skipped: by then the
-// effects of an event on other shards are done.
-const minQuietTicks = 4
-
-// due is the time until the next deadline of any shard, for a [ManualClock].
-func (h *Host) due() (in time.Duration, has bool) {
-	if h.idleTicks.Load() < minQuietTicks {
-		return 0, true
-	}
-	for _, s := range h.shards() {
-		if d, ok := s.due(); ok && (!has || d < in) {
-			in, has = d, true
-		}
-	}
-	return in, has
+// Succeed makes replicas here campaign in the groups whose leader was on the host at a raft
+// address, because its process has ended. They need not wait for the election timeout. Agree are
+// the raft addresses of other hosts that found the same: a group in which these and this host are
+// no majority is left alone. It returns the number of groups in which a replica here campaigns.
+//
+// A wrong report costs a needless election, which raft tolerates at any time. The pre-vote is
+// skipped, which would protect a live leader; the finding of a majority that the leader's process
+// has ended replaces it.
+func (h *Host) Succeed(address string, agree []string) (stands int) {
+	return h.campaigner.succeed(address, agree)
 }
 
-func (h *Host) skipTime(d time.Duration) {
-	for _, s := range h.shards() {
-		s.skipTime(d)
+// Transfer makes another voter the leader of a shard that this host's replica leads, and waits
+// until its epoch is applied here. It makes three attempts. Without load, and with a target that is
+// up to date, it takes a few milliseconds. Nil: the target leads, in a term after the given one.
+// StatusAborted: it does not lead, or no longer. StatusUnavailable: this replica does not lead, or
+// only believes so in an old term.
+//
+// After is the term that the caller has seen led by another replica, 0 for none. An isolated
+// replica believes for a while that it leads. If it is the target, its belief must not count as a
+// completed transfer.
+//
+// A data shard logs the transfer first ([Shard.HandOver]). Then its proposals are paused, since
+// batches in flight must be applied first: requests wait in the open batch for 80 ms in the first
+// attempt, up to 320 ms in the last. If the leadership has moved, they fail with StatusUnavailable;
+// nothing of them was proposed. The engine gives up a target that does not respond after ten round
+// trip times, and drops all proposals until then; the pause lasts as long.
+func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) error {
+	g := h.groups.get(shard)
+	if g == nil {
+		return errNoReplica
 	}
-}
-
-// shards lists the replicas of data shards.
-func (h *Host) shards() (list []*Shard) {
-	for _, g := range h.running() {
-		if s, ok := g.replica.(*Shard); ok {
-			list = append(list, s)
-		}
+	if i, ok := h.engine.infos()[shard]; !ok || i.Voters[toReplica] == "" {
+		return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d does not vote in shard %d; promote it first", toReplica, shard)
 	}
-	return list
+	return g.replica.transfer(ctx, toReplica, after)
 }
-
-// quietTimeout bounds, in real time, the wait of a tick for a shard.
-const quietTimeout = 5 * time.Second
 
 // ErrNoSnapshot: no snapshot was saved because one is being saved, or nothing was applied since the
 // last.
@@ -370,7 +310,7 @@ var ErrNoSnapshot = errors.New("no snapshot was saved: one is under way, or noth
 
 // SnapshotNow saves a snapshot of the shard, waits until it is written, and returns its index.
 func (h *Host) SnapshotNow(ctx context.Context, id uint64) (index uint64, err error) {
-	index, err = h.nh.SyncRequestSnapshot(ctx, id, dragonboat.DefaultSnapshotOption)
+	index, err = h.engine.SyncRequestSnapshot(ctx, id, dragonboat.DefaultSnapshotOption)
 	if errors.Is(err, dragonboat.ErrRejected) || errors.Is(err, dragonboat.ErrSystemBusy) {
 		return 0, ErrNoSnapshot
 	}
@@ -381,32 +321,24 @@ func (h *Host) SnapshotNow(ctx context.Context, id uint64) (index uint64, err er
 // be applied after a restart; no outcome is reported. On a full disk the engine never finishes:
 // Close gives up after CloseTimeout and returns an error, and the process should exit.
 func (h *Host) Close() error {
-	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
+	if !h.groups.close() {
 		return nil
 	}
-	h.closed = true
-	h.mu.Unlock()
-
 	if h.stopTicks != nil {
 		h.stopTicks()
 	}
 	close(h.stopC)
-	list := h.running()
+	list := h.groups.running()
 	var stops sync.WaitGroup
 	for _, g := range list {
 		stops.Go(g.replica.stop) // each may wait for batches in flight
 	}
 	stops.Wait()
 	h.wg.Wait()
-	h.engineMu.Lock()
-	h.engineClosing = true
-	h.engineMu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		h.nh.Close()
+		h.engine.close()
 	}()
 	t := time.NewTimer(h.cfg.CloseTimeout)
 	defer t.Stop()

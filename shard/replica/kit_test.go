@@ -441,11 +441,11 @@ func barrier(s *Shard) bool {
 // at some moment after the call. It retries until ctx ends.
 func caughtUp(h *Host, ctx context.Context, shard uint64) error {
 	return h.retry(ctx, func(ctx context.Context) error {
-		g := h.group(shard)
+		g := h.groups.get(shard)
 		if g == nil {
 			return errNoReplica
 		}
-		if !h.readIndex(ctx, shard, h.readTimeout(), nil, nil, nil) {
+		if !h.engine.readIndex(ctx, shard, h.engine.readTimeout(), nil, nil, nil) {
 			return errors.New("read was not answered")
 		}
 		return nil

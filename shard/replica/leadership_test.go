@@ -63,7 +63,7 @@ func onlyBatches(fault func(next func([]byte) (engineProposal, error), entry []b
 func proposeRaw(t testing.TB, s *Shard, entry []byte) {
 	t.Helper()
 	for {
-		r, err := s.host.nh.Propose(s.session, entry, patience)
+		r, err := s.host.engine.Propose(s.session, entry, patience)
 		if errors.Is(err, dragonboat.ErrShardNotReady) {
 			continue
 		}

@@ -28,22 +28,13 @@ type Membership struct {
 // StatusUnavailable.
 var ErrUnknown = errors.New("outcome of the change of members is unknown; read the members again")
 
-// readTimeout bounds one attempt of a linearizable read. One forwarded to a leader that has died
-// uses all of it; an election takes 10 to 20 round trip times.
-func (h *Host) readTimeout() time.Duration { return max(500*time.Millisecond, 15*h.cfg.RTT) }
-
-// changeTimeout bounds the wait for a change of members.
-func (h *Host) changeTimeout() time.Duration {
-	return max(minProposeTimeout, proposeTimeoutRTTs*h.cfg.RTT)
-}
-
 var errNoReplica = protocol.Errorf(protocol.StatusUnavailable, "no replica of this shard runs here; ask another instance")
 
 // retry repeats fn until it succeeds, ctx ends, or the host is closed, with pauses of 10 ms to 100
 // ms.
 func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) error {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		try, cancel := context.WithTimeout(ctx, h.readTimeout())
+		try, cancel := context.WithTimeout(ctx, h.engine.readTimeout())
 		err := fn(try)
 		cancel()
 		if err == nil || errors.Is(err, errNoReplica) {
@@ -66,10 +57,10 @@ func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) er
 // of the group can answer. It retries until ctx ends.
 func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err error) {
 	err = h.retry(ctx, func(ctx context.Context) error {
-		if h.group(shard) == nil {
+		if h.groups.get(shard) == nil {
 			return errNoReplica
 		}
-		x, err := h.nh.SyncGetShardMembership(ctx, shard)
+		x, err := h.engine.SyncGetShardMembership(ctx, shard)
 		if err != nil {
 			return err
 		}
@@ -113,7 +104,7 @@ func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address 
 		}
 		return false, nil
 	}, func(g *group, timeout time.Duration) (*dragonboat.RequestState, error) {
-		return h.nh.RequestAddNonVoting(shard, replica, address, configChange, timeout)
+		return h.engine.RequestAddNonVoting(shard, replica, address, configChange, timeout)
 	})
 }
 
@@ -132,7 +123,7 @@ func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64)
 		address = a
 		return false, nil
 	}, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
-		return h.nh.RequestAddReplica(shard, replica, address, configChange, timeout)
+		return h.engine.RequestAddReplica(shard, replica, address, configChange, timeout)
 	})
 }
 
@@ -141,7 +132,7 @@ func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64)
 // [Host.Transfer]. A removed replica that lags may not notice: stop it, then remove its data. For
 // the outcomes see [Host.AddNonVoting].
 func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) error {
-	g := h.group(shard)
+	g := h.groups.get(shard)
 	err := h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
 		if slices.Contains(m.Removed, replica) {
 			return true, nil
@@ -151,22 +142,16 @@ func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) 
 		}
 		return false, nil
 	}, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
-		return h.nh.RequestDeleteReplica(shard, replica, configChange, timeout)
+		return h.engine.RequestDeleteReplica(shard, replica, configChange, timeout)
 	})
 	// The engine stops a replica that applies its own removal, perhaps before it reports the
 	// result.
 	if errors.Is(err, ErrUnknown) && g != nil && g.id == replica {
-		if await(ctx, h.stopC, h.readTimeout(), func() bool { return h.removalSeen(shard, replica) }) {
+		if await(ctx, h.stopC, h.engine.readTimeout(), func() bool { return h.groups.isRemoved(shard, replica) }) {
 			return nil
 		}
 	}
 	return err
-}
-
-func (h *Host) removalSeen(shard, replica uint64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.removed[[2]uint64{shard, replica}]
 }
 
 // change makes one change of members. Look returns done if it is made already, or an error if it
@@ -174,7 +159,7 @@ func (h *Host) removalSeen(shard, replica uint64) bool {
 func (h *Host) change(ctx context.Context, shard, configChange uint64, look func(*Membership) (done bool, err error),
 	request func(g *group, timeout time.Duration) (*dragonboat.RequestState, error),
 ) error {
-	g := h.group(shard)
+	g := h.groups.get(shard)
 	if g == nil {
 		return errNoReplica
 	}
@@ -194,7 +179,7 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	if m.ConfigChange != configChange {
 		return errChanged(shard, m.ConfigChange)
 	}
-	r, err := request(g, h.changeTimeout())
+	r, err := request(g, h.engine.changeTimeout())
 	if err != nil {
 		if protocol.StatusOf(err) != protocol.StatusInternal {
 			return err
@@ -203,7 +188,7 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	}
 	// A leader elsewhere does not report that it dropped the change. Another change that is applied
 	// here shows it.
-	overtaken := func() bool { return h.engineInfos()[shard].ConfigChange > configChange }
+	overtaken := func() bool { return h.engine.infos()[shard].ConfigChange > configChange }
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()
 	for waiting := true; waiting; {
@@ -227,7 +212,7 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	}
 	// Rejected, or unknown here: the members show it. They are read for a short time even if ctx
 	// has ended.
-	recheckCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.readTimeout())
+	recheckCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.engine.readTimeout())
 	defer cancel()
 	m, err = h.Members(recheckCtx, shard)
 	if err != nil {
@@ -265,15 +250,13 @@ func (e *unknownChange) Unwrap() []error {
 // be repeated. The replica cannot be started again.
 func (h *Host) RemoveData(ctx context.Context, shard, replica uint64) error {
 	for {
-		if g := h.group(shard); g != nil && g.id == replica {
+		if g := h.groups.get(shard); g != nil && g.id == replica {
 			return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d still runs; stop it first", replica, shard)
 		}
-		err := h.nh.RemoveData(shard, replica)
+		err := h.engine.RemoveData(shard, replica)
 		if !errors.Is(err, dragonboat.ErrShardNotStopped) {
 			if err == nil {
-				h.mu.Lock()
-				delete(h.removed, [2]uint64{shard, replica})
-				h.mu.Unlock()
+				h.groups.forgetRemoved(shard, replica)
 			}
 			return err
 		}

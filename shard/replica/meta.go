@@ -72,7 +72,7 @@ func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
 		cfg:     cfg,
 		host:    h,
 		log:     h.log.With("shard", "meta"),
-		session: h.nh.GetNoOPSession(MetaShard),
+		session: h.engine.GetNoOPSession(MetaShard),
 		machine: meta.New(),
 		changed: make(chan struct{}),
 		stopC:   make(chan struct{}),
@@ -135,7 +135,7 @@ func (m *Meta) Propose(ctx context.Context, entry []byte) (result []byte, err er
 
 // try proposes once. If not done, the command should be proposed again.
 func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, err error) {
-	r, err := m.host.nh.Propose(m.session, entry, m.timeout())
+	r, err := m.host.engine.Propose(m.session, entry, m.timeout())
 	switch {
 	case err == nil:
 	case errors.Is(err, dragonboat.ErrPayloadTooBig):
@@ -160,7 +160,7 @@ func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, e
 // Sync waits until everything acknowledged anywhere before the call is applied here.
 func (m *Meta) Sync(ctx context.Context) error {
 	for try := 0; ; try++ {
-		if m.host.readIndex(ctx, MetaShard, m.timeout(), m.stopC, nil, nil) {
+		if m.host.engine.readIndex(ctx, MetaShard, m.timeout(), m.stopC, nil, nil) {
 			return nil
 		}
 		if err := m.pause(ctx, try); err != nil {

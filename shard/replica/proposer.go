@@ -64,7 +64,7 @@ func (t *requestState) poll() outcome {
 // proposeEntry hands an entry to the engine, which copies it. An error means that it was not
 // proposed. After the timeout its outcome is unknown.
 func (s *Shard) proposeEntry(entry []byte, within time.Duration) (engineProposal, error) {
-	r, err := s.host.nh.Propose(s.session, entry, within)
+	r, err := s.host.engine.Propose(s.session, entry, within)
 	if err != nil {
 		return nil, err
 	}

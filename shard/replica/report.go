@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-
-	"github.com/lni/dragonboat/v4"
 )
 
 // Role of a replica in its raft group.
@@ -41,19 +39,18 @@ type GroupReport struct {
 	Applied        uint64 // log index
 }
 
-// Report returns a report of each replica here, in the order of their shards, cheaply enough for
-// each heartbeat. Removed replicas are included until their data are removed.
-func (h *Host) Report() []GroupReport {
-	infos := h.engineInfos()
-	groups := h.running()
-	h.mu.Lock()
-	gone := make(map[[2]uint64]bool, len(h.removed))
-	maps.Copy(gone, h.removed)
+// report is [Host.Report].
+func report(t *groupTable, e *engine) []GroupReport {
+	infos := e.infos()
+	groups := t.running()
+	t.mu.Lock()
+	gone := make(map[[2]uint64]bool, len(t.removed))
+	maps.Copy(gone, t.removed)
 	list := make([]GroupReport, 0, len(groups)+len(gone))
 	for _, g := range groups {
 		list = append(list, GroupReport{Shard: g.shard, Replica: g.id, Running: true, Leader: g.leader, Term: g.term})
 	}
-	h.mu.Unlock()
+	t.mu.Unlock()
 	for i, g := range groups {
 		r := &list[i]
 		if key := [2]uint64{g.shard, g.id}; gone[key] {
@@ -79,39 +76,6 @@ func (h *Host) Report() []GroupReport {
 		return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Replica, b.Replica))
 	})
 	return list
-}
-
-// engineInfo is what the engine knows of a replica here.
-type engineInfo struct {
-	Replica, ConfigChange uint64
-	Voters                map[uint64]string
-	NonVoting             bool
-}
-
-// engineInfos has no entry for a replica that has not applied or restored any membership.
-func (h *Host) engineInfos() map[uint64]engineInfo {
-	all := h.engineInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
-	if all == nil {
-		return nil // closed
-	}
-	infos := make(map[uint64]engineInfo, len(all.ShardInfoList))
-	for i := range all.ShardInfoList {
-		if x := &all.ShardInfoList[i]; !x.Pending {
-			infos[x.ShardID] = engineInfo{Replica: x.ReplicaID, ConfigChange: x.ConfigChangeIndex, Voters: x.Replicas, NonVoting: x.IsNonVoting}
-		}
-	}
-	return infos
-}
-
-// engineInfo asks the engine about its replicas; nil once it is being closed. The engine's Close is
-// not safe beside this call.
-func (h *Host) engineInfo(o dragonboat.NodeHostInfoOption) *dragonboat.NodeHostInfo {
-	h.engineMu.RLock()
-	defer h.engineMu.RUnlock()
-	if h.engineClosing {
-		return nil
-	}
-	return h.nh.GetNodeHostInfo(o)
 }
 
 func (s *Shard) report(r *GroupReport) {

@@ -147,7 +147,7 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 		clock:   h.clock,
 		log:     h.log.With("shard", cfg.ID),
 		sink:    cfg.Sink,
-		session: h.nh.GetNoOPSession(cfg.ID),
+		session: h.engine.GetNoOPSession(cfg.ID),
 		machine: shard.New(cfg.ID),
 		stopC:   make(chan struct{}),
 	}

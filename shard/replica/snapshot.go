@@ -143,7 +143,7 @@ func (s *Shard) snapshotIfDue() {
 	}
 	t.requestedAt.Store(int64(now))
 	// The outcome does not matter: if none is saved, the next one is requested later.
-	_, err := s.host.nh.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
+	_, err := s.host.engine.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
 		OverrideCompactionOverhead: true, CompactionOverhead: uint64(t.entries.Load()) / 2,
 	}, time.Minute)
 	if err != nil {

@@ -26,15 +26,15 @@ var engineMagic = []byte{0x3f, 0x5b, 0xcb, 0xf1, 0xfa, 0xba, 0x81, 0x9f}
 
 // checkSnapshot reads the file of a replica's newest snapshot as the engine does, which ends the
 // process if it is damaged or missing.
-func (h *Host) checkSnapshot(shard, replica uint64) error {
-	snapshot, err := h.store.GetSnapshot(shard, replica)
+func checkSnapshot(store *logstore.Store, shard, replica uint64) error {
+	snapshot, err := store.GetSnapshot(shard, replica)
 	if err != nil {
 		return fmt.Errorf("read the log of %s: %w", shardName(shard), err)
 	}
 	if snapshot.Index == 0 {
 		return nil
 	}
-	f, err := h.store.Disk().Open(snapshot.Filepath)
+	f, err := store.Disk().Open(snapshot.Filepath)
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: the snapshot of %s, %q, is missing", logstore.ErrDamaged, shardName(shard), snapshot.Filepath)
 	}

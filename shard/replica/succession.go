@@ -11,21 +11,12 @@ import (
 // third behind the second: two that campaign at once split the votes.
 const successionDelay = 200 * time.Millisecond
 
-// Succeed makes replicas here campaign in the groups whose leader was on the host at a raft
-// address, because its process has ended. They need not wait for the election timeout. Agree are
-// the raft addresses of other hosts that found the same: a group in which these and this host are
-// no majority is left alone. It returns the number of groups in which a replica here campaigns.
-//
-// A wrong report costs a needless election, which raft tolerates at any time. The pre-vote is
-// skipped, which would protect a live leader; the finding of a majority that the leader's process
-// has ended replaces it.
-func (h *Host) Succeed(address string, agree []string) (stands int) {
-	infos := h.engineInfos()
+// succeed is [Host.Succeed].
+func (n *campaigner) succeed(address string, agree []string) (stands int) {
+	infos := n.engine.infos()
 	now := time.Now()
-	for _, g := range h.running() {
-		h.mu.Lock()
-		leader := g.leader
-		h.mu.Unlock()
+	for _, g := range n.groups.running() {
+		leader, _ := n.groups.leaderOf(g.shard, g.id)
 		i := infos[g.shard]
 		if leader == 0 || leader == g.id || i.Replica != g.id || !sameAddress(i.Voters[leader], address) || i.Voters[g.id] == "" {
 			continue
@@ -44,7 +35,7 @@ func (h *Host) Succeed(address string, agree []string) (stands int) {
 		// Each group starts with another candidate, so that leaderships are spread over the
 		// remaining replicas.
 		rank := (slices.Index(candidates, g.id) + int(g.shard%uint64(len(candidates)))) % len(candidates)
-		h.campaigner.add(campaign{campaignKey: campaignKey{shard: g.shard, from: leader, to: g.id}, next: now.Add(time.Duration(rank) * successionDelay)})
+		n.add(campaign{campaignKey: campaignKey{shard: g.shard, from: leader, to: g.id}, next: now.Add(time.Duration(rank) * successionDelay)})
 		stands++
 	}
 	return stands

@@ -8,10 +8,8 @@ import (
 // TestSuppressElections: a group of one whose host is told that it is one of several is not called
 // to an election, as any other is.
 func TestSuppressElections(t *testing.T) {
-	h := &Host{}
-	n := &campaigner{h: h, wakeup: make(chan struct{}, 1)}
-	h.campaigner = n
-	h.SuppressElections(1)
+	n := &campaigner{wakeup: make(chan struct{}, 1)}
+	(&Host{campaigner: n}).SuppressElections(1)
 	n.checkSingle(1, 1)
 	n.checkSingle(2, 1)
 	if len(n.pending) != 1 || n.pending[0].shard != 2 || n.pending[0].next.After(time.Now()) {

@@ -15,36 +15,6 @@ const (
 	handOverTimeout  = 200 * time.Millisecond // of logging the transfer; then the change counts as unplanned
 )
 
-// Transfer makes another voter the leader of a shard that this host's replica leads, and waits
-// until its epoch is applied here. It makes three attempts. Without load, and with a target that is
-// up to date, it takes a few milliseconds. Nil: the target leads, in a term after the given one.
-// StatusAborted: it does not lead, or no longer. StatusUnavailable: this replica does not lead, or
-// only believes so in an old term.
-//
-// After is the term that the caller has seen led by another replica, 0 for none. An isolated
-// replica believes for a while that it leads. If it is the target, its belief must not count as a
-// completed transfer.
-//
-// A data shard logs the transfer first ([Shard.HandOver]). Then its proposals are paused, since
-// batches in flight must be applied first: requests wait in the open batch for 80 ms in the first
-// attempt, up to 320 ms in the last. If the leadership has moved, they fail with StatusUnavailable;
-// nothing of them was proposed. The engine gives up a target that does not respond after ten round
-// trip times, and drops all proposals until then; the pause lasts as long.
-func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) error {
-	g := h.group(shard)
-	if g == nil {
-		return errNoReplica
-	}
-	if i, ok := h.engineInfos()[shard]; !ok || i.Voters[toReplica] == "" {
-		return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d does not vote in shard %d; promote it first", toReplica, shard)
-	}
-	return g.replica.transfer(ctx, toReplica, after)
-}
-
-// engineTransferTimeout is how long the engine's leader waits for the target of a transfer,
-// dropping all proposals.
-func (h *Host) engineTransferTimeout() time.Duration { return (electionRTT + 1) * h.cfg.RTT }
-
 // await polls until ok, or for a limited time, and returns ok's last result.
 func await(ctx context.Context, stop <-chan struct{}, most time.Duration, ok func() bool) bool {
 	end := time.NewTimer(most)
@@ -97,7 +67,7 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 		}
 		// Raft has reported a new term. It counts once the epoch of the term is applied.
 		var leader, term uint64
-		known := await(ctx, s.stopC, s.host.changeTimeout(), func() bool {
+		known := await(ctx, s.stopC, s.host.engine.changeTimeout(), func() bool {
 			q := &s.proposals
 			q.mu.Lock()
 			term, leader = q.raftTerm, q.raftLeader
@@ -156,7 +126,7 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 		return 0, ctx.Err()
 	}
 	asked := time.Now()
-	if err := s.host.nh.RequestLeaderTransfer(s.cfg.ID, to); err != nil {
+	if err := s.host.engine.RequestLeaderTransfer(s.cfg.ID, to); err != nil {
 		return 0, nil // another transfer is under way in the engine
 	}
 	changed := func() bool {
@@ -171,7 +141,7 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 		return moved, nil
 	}
 	// The engine would drop proposals made now. The target may still take over.
-	await(context.WithoutCancel(ctx), s.stopC, s.host.engineTransferTimeout()-time.Since(asked), changed)
+	await(context.WithoutCancel(ctx), s.stopC, s.host.engine.transferTimeout()-time.Since(asked), changed)
 	if moved > 0 {
 		return moved, nil
 	}
@@ -190,18 +160,18 @@ func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
 	var term uint64
 	moved := func() bool {
 		var leader uint64
-		leader, term = m.host.leaderOf(MetaShard, m.cfg.Replica)
+		leader, term = m.host.groups.leaderOf(MetaShard, m.cfg.Replica)
 		return leader == to && m.leader.Load() == to
 	}
 	for range transferAttempts {
 		if moved() {
 			return checkNewerTerm(MetaShard, term, after)
 		}
-		if err := m.host.nh.RequestLeaderTransfer(MetaShard, to); err != nil {
+		if err := m.host.engine.RequestLeaderTransfer(MetaShard, to); err != nil {
 			await(ctx, m.stopC, transferPause, func() bool { return false })
 			continue
 		}
-		if await(ctx, m.stopC, m.host.engineTransferTimeout(), moved) {
+		if await(ctx, m.stopC, m.host.engine.transferTimeout(), moved) {
 			return checkNewerTerm(MetaShard, term, after)
 		}
 		if ctx.Err() != nil {

@@ -258,12 +258,12 @@ func TestTransferToItself(t *testing.T) {
 	c := newCluster(t, nil)
 	for {
 		l := c.leader()
-		_, term := c.hosts[l].leaderOf(1, c.ids[l])
+		_, term := c.hosts[l].groups.leaderOf(1, c.ids[l])
 		var errs [4]error
 		for i, after := range [4]uint64{0, term - 1, term, term + 1} {
 			errs[i] = c.hosts[l].Transfer(timeout(t), 1, c.ids[l], after)
 		}
-		if leader, now := c.hosts[l].leaderOf(1, c.ids[l]); leader != c.ids[l] || now != term || !c.shards[l].Leading() {
+		if leader, now := c.hosts[l].groups.leaderOf(1, c.ids[l]); leader != c.ids[l] || now != term || !c.shards[l].Leading() {
 			continue // an election that nobody asked for
 		}
 		status(t, "to itself, whoever led", errs[0], protocol.StatusOK)
