@@ -52,11 +52,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	}
 	ev.Reset()
 
-	s.mu.Lock()
-	before := s.machine.Epoch()
-	s.machine.Apply(index, entry, ev)
-	epoch, logTime := s.machine.Epoch(), s.machine.LogTime()
-	s.mu.Unlock()
+	before, epoch, logTime := s.machine.apply(index, entry, ev)
 	s.counters.applied.Add(1)
 	if len(ev.List) > 0 {
 		s.counters.eventEntries.Add(1)
@@ -69,19 +65,19 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	if err == nil {
 		var more bool
 		if b, more = s.proposals.removeInFlight(h.Epoch, h.Seq); more {
-			s.propose(s.appliedAt)
+			s.proposer.proposeNow(s.appliedAt)
 		}
 	}
 	if len(ev.List) > 0 && ev.List[0].Kind == shard.EventRefused {
 		s.counters.refused.Add(1)
 		if b != nil {
 			// The new epoch has failed the batch already; if not, this is its outcome.
-			s.fail([]*batch{b}, protocol.StatusUnavailable)
+			s.proposer.fail([]*batch{b}, protocol.StatusUnavailable)
 			b = nil
 		}
 	}
 	if epoch != before {
-		s.epochApplied(epoch, logTime)
+		s.leadership.epochApplied(epoch, logTime)
 	}
 	if b == nil {
 		s.sink.Applied(s, index, nil, ev)
@@ -116,13 +112,6 @@ func (sm *stateMachine) Lookup(interface{}) (interface{}, error) {
 
 // GetHash is the machine's digest.
 func (sm *stateMachine) GetHash() (uint64, error) { return (*Shard)(sm).Digest(), nil }
-
-// Digest is the machine's digest, equal on all replicas that applied the same log.
-func (s *Shard) Digest() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.machine.Digest()
-}
 
 // Close has nothing to do: the machine is in memory.
 func (sm *stateMachine) Close() error { return nil }

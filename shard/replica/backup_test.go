@@ -28,13 +28,13 @@ func (s *stuckWriter) Write(b []byte) (int, error) {
 // TestBackupYields: a backup is the state by its digest; the engine's snapshot is not refused
 // because of one, and a backup waits for the engine's.
 func TestBackupYields(t *testing.T) {
-	s := &Shard{cfg: ShardConfig{ID: 2}, machine: shard.New(2), stopC: make(chan struct{})}
+	s := &Shard{cfg: ShardConfig{ID: 2}, machine: lockedMachine{machine: shard.New(2)}, stopC: make(chan struct{})}
 	sm := (*stateMachine)(s)
 	var whole bytes.Buffer
 	if _, err := s.Backup(&whole); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := shard.Restore(&whole); err != nil || m.Digest() != s.machine.Digest() {
+	if m, err := shard.Restore(&whole); err != nil || m.Digest() != s.Digest() {
 		t.Fatalf("a backup is not the state: %v", err)
 	}
 

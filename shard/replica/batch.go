@@ -9,12 +9,12 @@ import (
 // is proposed.
 const headerRoom = 64
 
-// batch is a list of commands on their way into the log, and those who wait for them.
+// batch is a list of commands on their way into the log, and what waits for their outcomes.
 //
 // It has one owner at a time: the proposal queue while it is open or sealed, the proposer while it
-// encodes, then the list of batches in flight. Whoever removes it from that list delivers the
-// outcome and recycles it. The engine copies the bytes before Propose returns, so buf is free from
-// then on.
+// encodes, then the list of batches in flight. The goroutine that removes it from that list reports
+// the outcome and recycles it. The engine copies the bytes before Propose returns, so buf is free
+// from then on.
 type batch struct {
 	epoch, seq uint64
 	began      int64 // when it was proposed, by the host's clock

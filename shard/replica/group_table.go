@@ -117,7 +117,8 @@ func (t *groupTable) leaderOf(shard, replica uint64) (leader, term uint64) {
 }
 
 // noteRemoved notes that a replica has applied its own removal, and returns it if it runs. It adds
-// one to wg then, for the goroutine that stops it: the host closes the table first, and then waits for wg.
+// one to wg then, for the goroutine that stops it: the host closes the table first, and then waits
+// for wg.
 func (t *groupTable) noteRemoved(shard, replica uint64, wg *sync.WaitGroup) *group {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,16 +8,28 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
-func (s *Shard) runLeader() {
-	defer s.wg.Done()
-	d := &s.tasks
+// leaderLoop is the state of the goroutine that drives the leader's step machine.
+type leaderLoop struct {
+	s       *Shard
+	d       *taskQueue
+	l       *leader.Leader
+	term    uint64
+	now     uint64 // ms, host's clock; read now and then only, since reading it is a system call
+	remotes []uint64
+}
+
+func newLeaderLoop(s *Shard) *leaderLoop {
 	route := s.cfg.Route
 	if route == nil {
 		route = func(uint8, uint32) (uint64, uint64) { return 0, 0 }
 	}
-	w := leaderLoop{s: s, d: d, l: leader.New(leader.Config{
-		Shard: s.cfg.ID, Route: route, SelfCheck: uint64(s.readPeriod() / time.Millisecond),
+	return &leaderLoop{s: s, d: &s.tasks, l: leader.New(leader.Config{
+		Shard: s.cfg.ID, Route: route, SelfCheck: uint64(s.barriers.periods.leader() / time.Millisecond),
 	})}
+}
+
+func (w *leaderLoop) loop() {
+	s, d := w.s, w.d
 	for {
 		select {
 		case <-d.wakeup:
@@ -47,7 +59,7 @@ func (s *Shard) runLeader() {
 
 		for i := range list {
 			if i%64 == 0 {
-				w.now = s.withoutSkips(s.nowMS())
+				w.now = withoutSkips(s.clock, millis(s.clock))
 			}
 			w.run(&list[i])
 			if x := &list[i]; x.done != nil || i%64 == 63 {
@@ -68,16 +80,6 @@ func (s *Shard) runLeader() {
 	}
 }
 
-// leaderLoop is the state of the goroutine that drives the leader's step machine.
-type leaderLoop struct {
-	s       *Shard
-	d       *taskQueue
-	l       *leader.Leader
-	term    uint64
-	now     uint64 // ms, host's clock; read now and then only, since reading it is a system call
-	remotes []uint64
-}
-
 func (w *leaderLoop) run(x *leaderTask) {
 	s, l, now := w.s, w.l, w.now
 	switch x.kind {
@@ -85,13 +87,13 @@ func (w *leaderLoop) run(x *leaderTask) {
 		// The remote sessions are read a little after the entry that began this leadership. Later
 		// changes are queued in order, so the leader ends up with the right list.
 		w.term = x.epoch >> 16
-		l.Start(s.withoutSkips(x.a), x.epoch, x.value, w.readRemotes())
+		l.Start(withoutSkips(s.clock, x.a), x.epoch, x.value, w.readRemotes())
 	case taskStop:
 		w.term = 0
 		l.Stop()
 	case taskAttached:
 		conn := x.a
-		if conn != 0 && s.heard(conn) == 0 {
+		if conn != 0 && w.lastHeard(conn) == 0 {
 			conn = 0 // closed before its attach was applied; ConnClosed came before, or comes and does nothing
 		}
 		l.Attached(now, conn, x.b, x.epoch, x.value, x.text)
@@ -112,7 +114,7 @@ func (w *leaderLoop) run(x *leaderTask) {
 	case taskLeft:
 		l.BucketsLeft(now, uint32(x.a), uint32(x.b))
 	case taskConnClosed:
-		l.ConnClosed(now, x.a, s.withoutSkips(x.value))
+		l.ConnClosed(now, x.a, withoutSkips(s.clock, x.value))
 	case taskPing:
 		l.Ping(now, x.a, x.b)
 	case taskProposalDone:
@@ -130,10 +132,10 @@ func (w *leaderLoop) run(x *leaderTask) {
 		var has bool
 		s.View(func(m *shard.Machine) {
 			next, has = m.NextDeadline()
-			s.selfCheck.Store(m.SelfCheck())
-			s.grace.Store(m.Grace())
+			s.barriers.periods.selfCheck.Store(m.SelfCheck())
+			s.barriers.periods.grace.Store(m.Grace())
 		})
-		l.SetSelfCheck(uint64(s.readPeriod() / time.Millisecond))
+		l.SetSelfCheck(uint64(s.barriers.periods.leader() / time.Millisecond))
 		l.Tick(now, w.heard, next, has)
 	case taskSkipTime:
 		l.SkipTime(now, x.a)
@@ -151,16 +153,17 @@ func (w *leaderLoop) readRemotes() []uint64 {
 	return w.remotes
 }
 
-func (s *Shard) heard(conn uint64) time.Duration {
-	if s.cfg.Heard == nil {
+// lastHeard is the last receive on a connection by the host's clock, 0 for an unknown one.
+func (w *leaderLoop) lastHeard(conn uint64) time.Duration {
+	if w.s.cfg.Heard == nil {
 		return 0
 	}
-	return s.cfg.Heard(conn)
+	return w.s.cfg.Heard(conn)
 }
 
 func (w *leaderLoop) heard(conn uint64) (at uint64, open bool) {
-	d := w.s.heard(conn)
-	return w.s.withoutSkips(uint64(d / time.Millisecond)), d != 0
+	d := w.lastHeard(conn)
+	return withoutSkips(w.s.clock, uint64(d/time.Millisecond)), d != 0
 }
 
 // carryOut does what the leader wants done, cuts first.
@@ -196,7 +199,7 @@ func (w *leaderLoop) carryOut(r *leader.Ready) {
 		s.proposals.requestTick()
 	}
 	if r.Compare {
-		w.l.Holdings(s.withoutSkips(s.nowMS()), w.readRemotes())
+		w.l.Holdings(withoutSkips(s.clock, millis(s.clock)), w.readRemotes())
 		w.carryOut(w.l.Take())
 	}
 }
@@ -205,6 +208,6 @@ func (w *leaderLoop) stamp() {
 	if w.term == 0 {
 		return
 	}
-	now := w.s.nowMS()
-	w.d.publish(w.term, now, w.l.LogTime(w.s.withoutSkips(now)), w.l.LogTimeRuns())
+	now := millis(w.s.clock)
+	w.s.logTime.publish(w.term, now, w.l.LogTime(withoutSkips(w.s.clock, now)), w.l.LogTimeRuns())
 }

@@ -321,7 +321,7 @@ func TestBarriersAreSharedByThoseWhoCameBefore(t *testing.T) {
 		})
 	}
 	goOn <- struct{}{}
-	<-rounds // those who came during the first round wait for the next
+	<-rounds // callers that came during the first round wait for the next
 	if first.Load() != 1 || second.Load() != 0 {
 		t.Errorf("a round served %d that came before it and %d that came after", first.Load(), second.Load())
 	}

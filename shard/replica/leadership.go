@@ -4,24 +4,19 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// setRaftLeader keeps the newest report of raft for the proposer's goroutine.
-func (q *proposalQueue) setRaftLeader(term, leader uint64) {
-	q.mu.Lock()
-	q.raftChanged, q.raftTerm, q.raftLeader = true, term, leader
-	q.mu.Unlock()
-	q.wake()
-}
-
-// raftStatus is raft's newest report, handled or not.
-func (q *proposalQueue) raftStatus() (term, leader uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.raftTerm, q.raftLeader
+// leadership follows who leads, by what raft reports and by the epochs that are applied, and begins
+// and ends the work of a leader. Its fields are guarded by applyMu.
+type leadership struct {
+	s        *Shard
+	notified bool // the sink was notified of a leader
+	leader   uint64
+	leading  bool
 }
 
 // handleLeaderUpdate acts on raft's report: it starts a take-over, or ends a leadership. The report
 // proves nothing.
-func (s *Shard) handleLeaderUpdate() {
+func (l *leadership) handleLeaderUpdate() {
+	s := l.s
 	q := &s.proposals
 	q.mu.Lock()
 	changed := q.raftChanged
@@ -52,25 +47,17 @@ func (s *Shard) handleLeaderUpdate() {
 	}
 	now := q.phase
 	q.mu.Unlock()
-	s.fail(waiting, protocol.StatusUnavailable)
+	s.proposer.fail(waiting, protocol.StatusUnavailable)
 	if was == leading && now != leading {
-		s.tasks.stop()
+		l.end()
 	}
-	s.notifyLeader(leader, now == leading)
-}
-
-// depose ends this replica's leadership and returns the batches that were never proposed. Batches
-// in flight stay: the log decides them. The caller holds mu.
-func (q *proposalQueue) depose() []*batch {
-	q.phase = following
-	q.leading.Store(false)
-	q.takeOverAgain, q.takeOverInFlight = false, false
-	return q.takeWaiting()
+	l.notify(leader, now == leading)
 }
 
 // epochApplied is called in the step whose entry changed the shard's epoch register. Older batches
 // in flight will be rejected.
-func (s *Shard) epochApplied(epoch, logTime uint64) {
+func (l *leadership) epochApplied(epoch, logTime uint64) {
+	s := l.s
 	q := &s.proposals
 	q.mu.Lock()
 	failed := q.removeOlderInFlight(epoch)
@@ -82,39 +69,48 @@ func (s *Shard) epochApplied(epoch, logTime uint64) {
 		q.phase = leading
 		q.leading.Store(true)
 	case epoch>>16 == q.term:
-		// An earlier claim of this replica's own, late. The latest one is under way.
+		// An earlier take-over of this replica, late. The latest one is under way.
 	case epoch > q.takeOverEpoch:
 		failed = append(failed, q.depose()...)
 	}
 	now := q.phase
 	q.mu.Unlock()
-	s.fail(failed, protocol.StatusUnavailable)
+	s.proposer.fail(failed, protocol.StatusUnavailable)
 	switch {
 	case now == leading && was != leading:
-		s.tasks.start(epoch, logTime)
-		s.notifyLeader(s.cfg.Replica, true)
+		l.begin(epoch, logTime)
+		l.notify(s.cfg.Replica, true)
 	case was == leading && now != leading:
-		s.tasks.stop()
-		s.notifyLeader(0, false)
+		l.end()
+		l.notify(0, false)
 	}
 	q.wake()
 }
 
-// notifyLeader tells the sink when something changed. Caller holds applyMu.
-func (s *Shard) notifyLeader(leader uint64, leading bool) {
-	if s.notified && s.notifiedLeader == leader && s.notifiedLeading == leading {
+// begin is called in the step that applied this replica's epoch: later events belong to later
+// entries.
+func (l *leadership) begin(epoch, logTime uint64) {
+	s := l.s
+	now := millis(s.clock)
+	s.barriers.lastProof.at.Store(0)
+	s.logTime.start(epoch>>16, now, logTime)
+	s.tasks.start(now, epoch, logTime)
+	s.members.lead(epoch >> 16)
+}
+
+func (l *leadership) end() {
+	l.s.tasks.stop()
+	l.s.members.lead(0)
+}
+
+// notify tells the sink when something changed. The caller holds applyMu.
+func (l *leadership) notify(leader uint64, leading bool) {
+	if l.notified && l.leader == leader && l.leading == leading {
 		return
 	}
-	s.notified, s.notifiedLeader, s.notifiedLeading = true, leader, leading
+	l.notified, l.leader, l.leading = true, leader, leading
+	s := l.s
 	s.proposals.leader.Store(leader)
 	s.sink.LeaderChanged(s, leader, leading)
 	s.host.cfg.Changed()
-}
-
-// isOwnEpoch says whether a register that holds this epoch shows that this replica still leads: a
-// term is led once, by one replica.
-func (q *proposalQueue) isOwnEpoch(epoch uint64) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.phase == leading && epoch>>16 == q.term
 }

@@ -114,18 +114,7 @@ func (q *memberQueue) idle() bool {
 	return q.processes.Idle()
 }
 
-// SubmitMember queues a member's message. StatusOK: [MemberSink.MemberReply], or [Sink.Failed],
-// will answer it. Any other status is the answer.
-func (s *Shard) SubmitMember(m MemberMessage) protocol.Status {
-	if s.cfg.Relay == nil {
-		return protocol.StatusUnavailable
-	}
-	return s.members.add(m)
-}
-
-// RelayStats returns the counters of members' messages.
-func (s *Shard) RelayStats() leader.ProcessStats {
-	q := &s.members
+func (q *memberQueue) stats() leader.ProcessStats {
 	q.stepMu.Lock()
 	defer q.stepMu.Unlock()
 	return q.processes.Stats()
@@ -145,9 +134,7 @@ type memberLoop struct {
 	reply   protocol.ProcessReply
 }
 
-func (s *Shard) runMembers() {
-	defer s.wg.Done()
-	w := memberLoop{s: s, q: &s.members, sink: s.cfg.Relay}
+func (w *memberLoop) loop() {
 	tick := time.NewTimer(idleMemberTick)
 	defer tick.Stop()
 	idle := true
@@ -155,7 +142,7 @@ func (s *Shard) runMembers() {
 	for {
 		due := false
 		select {
-		case <-s.stopC:
+		case <-w.s.stopC:
 			w.end()
 			return
 		case <-w.q.wakeup:
@@ -210,7 +197,7 @@ func (w *memberLoop) followLeadership() {
 	w.q.stepMu.Lock()
 	defer w.q.stepMu.Unlock()
 	if term != 0 {
-		w.q.processes.Start(w.s.nowMS())
+		w.q.processes.Start(millis(w.s.clock))
 	} else {
 		w.q.processes.Stop()
 	}
@@ -297,7 +284,7 @@ func (w *memberLoop) tick() {
 	if w.term == 0 {
 		return
 	}
-	w.step(func(machine *shard.Machine) { w.q.processes.Tick(w.s.nowMS(), machine, &w.out) })
+	w.step(func(machine *shard.Machine) { w.q.processes.Tick(millis(w.s.clock), machine, &w.out) })
 	w.deliver()
 	w.sink.MembersTicked(w.s)
 }

@@ -201,6 +201,16 @@ func (m *Meta) Digest() uint64 {
 	return m.machine.Digest()
 }
 
+// Backup writes a snapshot of the map and returns the index of its last entry.
+func (m *Meta) Backup(w io.Writer) (index uint64, err error) {
+	m.mu.RLock()
+	snap := m.machine.BeginSnapshot()
+	index = m.machine.AppliedIndex()
+	m.mu.RUnlock()
+	_, err = snap.WriteTo(w)
+	return index, err
+}
+
 func (m *Meta) leaderUpdated(term, leader uint64) {
 	m.term.Store(term)
 	if m.leader.Swap(leader) != leader {

@@ -23,8 +23,8 @@ const (
 // sealed batches, then in flight, until the log has decided their outcome.
 //
 // Invariants, all under mu:
-//   - A batch is in at most one of open, sealed and inFlight. Whoever removes it from inFlight, and
-//     nobody else, reports its outcome.
+//   - A batch is in at most one of open, sealed and inFlight. The goroutine that removes it from
+//     inFlight reports its outcome, and no other does.
 //   - open and sealed hold commands only in phase leading.
 //   - inFlight is in the order of (epoch, seq). Each batch in it was proposed, or is about to be,
 //     under an epoch of this replica.
@@ -44,7 +44,7 @@ type proposalQueue struct {
 	phase        phase
 	draining     bool // new commands are rejected; waiting ones are still proposed
 	paused       bool // nothing is proposed: leadership is being transferred
-	idle         bool // nobody is proposing, and nobody was woken to
+	idle         bool // no goroutine proposes, and none was woken to
 	pool         batchPool
 	open         *batch
 	sealed       []*batch

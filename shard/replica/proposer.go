@@ -61,16 +61,6 @@ func (t *requestState) poll() outcome {
 	}
 }
 
-// proposeEntry hands an entry to the engine, which copies it. An error means that it was not
-// proposed. After the timeout its outcome is unknown.
-func (s *Shard) proposeEntry(entry []byte, within time.Duration) (engineProposal, error) {
-	r, err := s.host.engine.Propose(s.session, entry, within)
-	if err != nil {
-		return nil, err
-	}
-	return (*requestState)(r), nil
-}
-
 // inFlightBatch is a proposal and the number of its batch.
 type inFlightBatch struct {
 	proposal   engineProposal
@@ -79,25 +69,44 @@ type inFlightBatch struct {
 
 // proposer gives batches to the engine. Batches enter the log in the order in which they leave the
 // queue, so only the holder of mu does it. The proposer's goroutine does everything;
-// [Shard.propose] only sends waiting batches, to spare an idle shard the switch to that goroutine.
+// proposeNow only sends waiting batches, to spare an idle shard the switch to that goroutine.
 type proposer struct {
 	mu            sync.Mutex // before proposalQueue.mu
 	s             *Shard
 	propose       func(entry []byte, within time.Duration) (engineProposal, error)
-	sleeping      bool // the goroutine sleeps, or is about to, without polling outcomes: whoever sends must wake it
+	sleeping      bool // the goroutine sleeps, or is about to, without polling outcomes: a sender must wake it
 	inFlight      []inFlightBatch
 	takeOver      engineProposal // the latest one
 	takeOverEpoch uint64
 	entry         []byte
 }
 
-func (s *Shard) proposeLoop() {
-	defer s.wg.Done()
-	p, q := &s.proposer, &s.proposals
+func (p *proposer) init(s *Shard) {
+	p.s, p.propose = s, p.toEngine
+	if s.cfg.proposeVia != nil {
+		p.propose = func(entry []byte, within time.Duration) (engineProposal, error) {
+			next := func(entry []byte) (engineProposal, error) { return p.toEngine(entry, within) }
+			return s.cfg.proposeVia(next, entry)
+		}
+	}
+}
+
+// toEngine hands an entry to the engine, which copies it. An error means that it was not
+// proposed. After the timeout its outcome is unknown.
+func (p *proposer) toEngine(entry []byte, within time.Duration) (engineProposal, error) {
+	r, err := p.s.host.engine.Propose(p.s.session, entry, within)
+	if err != nil {
+		return nil, err
+	}
+	return (*requestState)(r), nil
+}
+
+func (p *proposer) loop() {
+	s, q := p.s, &p.s.proposals
 	timer := time.NewTimer(pollPeriod)
 	defer timer.Stop()
 	for {
-		s.handleLeaderUpdate()
+		s.leadership.handleLeaderUpdate()
 		p.mu.Lock()
 		p.collect()
 		wantTakeOver := p.takeOverIfDue()
@@ -118,13 +127,23 @@ func (s *Shard) proposeLoop() {
 	}
 }
 
-func (p *proposer) init(s *Shard) {
-	p.s, p.propose = s, s.proposeEntry
-	if s.cfg.proposeVia != nil {
-		p.propose = func(entry []byte, within time.Duration) (engineProposal, error) {
-			next := func(entry []byte) (engineProposal, error) { return s.proposeEntry(entry, within) }
-			return s.cfg.proposeVia(next, entry)
-		}
+// proposeNow sends waiting batches on the caller's goroutine, as far as there is room. It does not
+// block: if another goroutine is proposing, or the replica is stopping, the proposer does it.
+func (p *proposer) proposeNow(now time.Duration) {
+	if !p.mu.TryLock() {
+		p.s.proposals.wake()
+		return
+	}
+	p.collect()
+	p.sendAll(now)
+	// The proposer sleeps without looking at outcomes. It must look at those of the new batches.
+	wake := p.sleeping && len(p.inFlight) > 0
+	if wake {
+		p.sleeping = false
+	}
+	p.mu.Unlock()
+	if wake {
+		p.s.proposals.wake()
 	}
 }
 
@@ -140,7 +159,7 @@ func (p *proposer) send(b *batch) {
 	s, q := p.s, &p.s.proposals
 	epoch, seq := b.epoch, b.seq
 	commands := uint64(len(b.origins))
-	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.tasks.stamp(), Wall: s.wall()})
+	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.logTime.stamp(), Wall: p.wall()})
 	size := uint64(len(entry))
 	t, err := p.propose(entry, s.cfg.ProposeTimeout)
 	// The batch may be in the pool again by now.
@@ -154,7 +173,7 @@ func (p *proposer) send(b *batch) {
 		if errors.Is(err, dragonboat.ErrSystemBusy) {
 			st = protocol.StatusOverloaded
 		}
-		s.fail([]*batch{b}, st)
+		p.fail([]*batch{b}, st)
 		return
 	}
 	s.counters.batches.Add(1)
@@ -176,7 +195,7 @@ func (p *proposer) collect() {
 		case dropped:
 			s.counters.dropped.Add(1)
 			if b, _ := q.removeInFlight(f.epoch, f.seq); b != nil {
-				s.fail([]*batch{b}, protocol.StatusUnavailable)
+				p.fail([]*batch{b}, protocol.StatusUnavailable)
 			}
 		case unknown:
 			if q.markUndetermined(f.epoch, f.seq) {
@@ -242,9 +261,9 @@ func (p *proposer) takeOverIfDue() bool {
 	p.takeOverEpoch = q.takeOverEpoch
 	q.mu.Unlock()
 
-	h := shard.Header{Format: shard.FormatVersion, Epoch: p.takeOverEpoch, Seq: 1, Wall: s.wall()}
+	h := shard.Header{Format: shard.FormatVersion, Epoch: p.takeOverEpoch, Seq: 1, Wall: p.wall()}
 	if again {
-		h.LogTime = s.tasks.stamp()
+		h.LogTime = s.logTime.stamp()
 		s.counters.repeatedTakeOvers.Add(1)
 	}
 	// A new leader does not stamp: log time stands still until its epoch is applied, and continues
@@ -263,49 +282,4 @@ func (p *proposer) takeOverIfDue() bool {
 	return true
 }
 
-func (s *Shard) wall() uint64 { return uint64(s.clock.Wall().UnixMilli()) }
-
-// fail reports that batches were never applied and never will be.
-func (s *Shard) fail(list []*batch, st protocol.Status) {
-	for _, b := range list {
-		if len(b.origins) > len(b.waiters) {
-			s.sink.Failed(s, b.origins, st)
-		}
-		for i := range b.waiters {
-			w := &b.waiters[i]
-			if w.fn != nil {
-				w.fn(protocol.Errorf(st, "shard %d lost its leadership here before this was applied; ask its leader again", s.cfg.ID))
-			} else {
-				s.tasks.done(w.taskID, false)
-			}
-		}
-	}
-	if len(list) > 0 {
-		s.proposals.recycle(list...)
-	}
-}
-
-// cutUndetermined ends what is in flight without an outcome: this replica can no longer learn it
-// from the log. It closes the connections: their clients send again elsewhere and get the first
-// reply from the request memory.
-func (s *Shard) cutUndetermined(reason string) {
-	q := &s.proposals
-	q.mu.Lock()
-	list := q.inFlight
-	q.inFlight = nil
-	q.mu.Unlock()
-	var last uint64
-	for _, b := range list {
-		for _, o := range b.origins {
-			if o.Conn != 0 && o.Conn != last {
-				last = o.Conn
-				s.sink.Cut(s, o.Conn, reason)
-			}
-		}
-		for i := range b.waiters {
-			if w := &b.waiters[i]; w.fn != nil {
-				w.fn(protocol.Errorf(protocol.StatusUnavailable, "%s; ask again", reason))
-			}
-		}
-	}
-}
+func (p *proposer) wall() uint64 { return uint64(p.s.clock.Wall().UnixMilli()) }

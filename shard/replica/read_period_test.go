@@ -63,19 +63,20 @@ func TestFollowersKnowThePeriods(t *testing.T) {
 	l := c.leader()
 	for i, s := range c.shards {
 		eventually(t, fmt.Sprintf("replica %d to know the periods", i+1), func() bool {
-			return s.selfCheck.Load() == protocol.DefaultSelfCheckPeriod && s.grace.Load() == protocol.DefaultGracePeriod
+			p := &s.barriers.periods
+			return p.selfCheck.Load() == protocol.DefaultSelfCheckPeriod && p.grace.Load() == protocol.DefaultGracePeriod
 		})
 	}
 	for i, s := range c.shards {
-		if got := s.followPeriod(); i != l && got != protocol.DefaultGracePeriod*time.Millisecond/2 {
+		if got := s.barriers.periods.follower(); i != l && got != protocol.DefaultGracePeriod*time.Millisecond/2 {
 			t.Errorf("the period of replica %d, which does not lead, is %s", i+1, got)
 		}
 	}
 	for _, x := range []struct{ selfCheck, grace, want uint64 }{{0, 0, 1000}, {protocol.DefaultSelfCheckPeriod, 2000, 1000}, {500, 1500, 750}, {10_000, 11_000, 10_000}} {
-		var s Shard
-		s.selfCheck.Store(x.selfCheck)
-		s.grace.Store(x.grace)
-		if got := uint64(s.followPeriod() / time.Millisecond); got != x.want {
+		var p readPeriods
+		p.selfCheck.Store(x.selfCheck)
+		p.grace.Store(x.grace)
+		if got := uint64(p.follower() / time.Millisecond); got != x.want {
 			t.Errorf("self-check %d, grace %d: a follower's period is %d, want %d", x.selfCheck, x.grace, got, x.want)
 		}
 	}

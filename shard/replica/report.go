@@ -78,13 +78,6 @@ func report(t *groupTable, e *engine) []GroupReport {
 	return list
 }
 
-func (s *Shard) report(r *GroupReport) {
-	r.Leading = s.Leading()
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	r.Applied = s.machine.AppliedIndex()
-}
-
 func (m *Meta) report(r *GroupReport) {
 	r.Leading = m.Leading()
 	m.mu.RLock()

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/statemachine"
 
 	"github.com/signalbox-dev/signalbox/shard"
@@ -14,12 +13,9 @@ import (
 
 // PrepareSnapshot fixes the state to be saved, cheaply; Update continues afterwards.
 func (sm *stateMachine) PrepareSnapshot() (interface{}, error) {
-	sm.mu.Lock()
-	defer sm.mu.Unlock()
 	sm.logTail.bytes.Store(0)
 	sm.logTail.entries.Store(0)
-	(*Shard)(sm).yieldBackup()
-	return sm.machine.BeginSnapshot(), nil
+	return sm.machine.prepareSnapshot(), nil
 }
 
 // SaveSnapshot writes it while entries are applied.
@@ -28,13 +24,9 @@ func (sm *stateMachine) SaveSnapshot(state interface{}, w io.Writer, _ statemach
 	if !ok {
 		return fmt.Errorf("snapshot of type %T was not prepared here", state)
 	}
-	defer func() {
-		sm.mu.Lock()
-		defer sm.mu.Unlock()
-		snap.Close()
-	}()
+	defer sm.machine.closeSnapshot(snap)
 	out := &stoppableWriter{w: w, stop: stop}
-	if err := snap.WriteTo(out, &sm.mu); err != nil {
+	if err := snap.WriteTo(out, &sm.machine.mu); err != nil {
 		if isClosed(stop) {
 			return statemachine.ErrSnapshotStopped
 		}
@@ -59,18 +51,15 @@ func (sm *stateMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsh
 	}
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	s.mu.Lock()
-	s.machine = m
-	epoch, logTime := m.Epoch(), m.LogTime()
-	s.mu.Unlock()
+	epoch, logTime := s.machine.replace(m)
 	s.counters.restores.Add(1)
 	s.logTail.snapshot.Store(in.n)
 	s.logTail.bytes.Store(0)
 	s.logTail.entries.Store(0)
 	// The snapshot may or may not include the batches in flight: their entries will not be seen
 	// here.
-	s.cutUndetermined("outcome unknown: the replica was restored from a snapshot")
-	s.epochApplied(epoch, logTime)
+	s.proposer.cutUndetermined("outcome unknown: the replica was restored from a snapshot")
+	s.leadership.epochApplied(epoch, logTime)
 	if r, ok := s.sink.(Restorer); ok {
 		r.Restored(s)
 	}
@@ -120,6 +109,7 @@ func (r *stoppableReader) Read(b []byte) (int, error) {
 
 // logTail is the log that a restart would read back.
 type logTail struct {
+	most        int64        // bytes after which a snapshot is due, unless the last one was larger
 	bytes       atomic.Int64 // applied since the last snapshot began
 	entries     atomic.Int64
 	snapshot    atomic.Int64 // bytes of the last snapshot
@@ -129,24 +119,17 @@ type logTail struct {
 // snapshotRetry is how long a requested snapshot may take to begin before it is requested again.
 const snapshotRetry = 10 * time.Second
 
-// snapshotIfDue requests a snapshot when the log since the last one is too long in bytes. The
-// engine counts entries, but an entry is a batch of one command or thousands. A snapshot larger
-// than the bound is repeated only after as much has been logged again.
-func (s *Shard) snapshotIfDue() {
-	t := &s.logTail
-	if t.bytes.Load() < max(s.cfg.SnapshotBytes, t.snapshot.Load()) {
-		return
+// snapshotDue notes that a snapshot is requested now if the log since the last one is too long in
+// bytes. The engine counts entries, but an entry is a batch of one command or thousands. A snapshot
+// larger than the bound is repeated only after as much has been logged again.
+func (t *logTail) snapshotDue(clock Clock) bool {
+	if t.bytes.Load() < max(t.most, t.snapshot.Load()) {
+		return false
 	}
-	now := s.clock.Now()
+	now := clock.Now()
 	if asked := t.requestedAt.Load(); asked != 0 && now-time.Duration(asked) < snapshotRetry {
-		return
+		return false
 	}
 	t.requestedAt.Store(int64(now))
-	// The outcome does not matter: if none is saved, the next one is requested later.
-	_, err := s.host.engine.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
-		OverrideCompactionOverhead: true, CompactionOverhead: uint64(t.entries.Load()) / 2,
-	}, time.Minute)
-	if err != nil {
-		s.log.Debug("snapshot skipped", "error", err)
-	}
+	return true
 }

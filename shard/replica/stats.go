@@ -1,6 +1,10 @@
 package replica
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/signalbox-dev/signalbox/shard"
+)
 
 // Stats are a replica's counters since its start, and gauges.
 type Stats struct {
@@ -45,11 +49,14 @@ func (s *Shard) Stats() Stats {
 		Snapshots: c.snapshots.Load(), Restores: c.restores.Load(),
 		Leading: s.Leading(), Leader: s.LeaderReplica(),
 	}
-	s.mu.RLock()
-	st.AppliedIndex, st.Epoch, st.LogTime = s.machine.AppliedIndex(), s.machine.Epoch(), s.machine.LogTime()
-	s.mu.RUnlock()
+	s.View(func(m *shard.Machine) {
+		st.AppliedIndex, st.Epoch, st.LogTime = m.AppliedIndex(), m.Epoch(), m.LogTime()
+	})
 	s.proposals.mu.Lock()
 	st.InFlight, st.WaitingBytes = len(s.proposals.inFlight), s.proposals.waitingBytes
 	s.proposals.mu.Unlock()
 	return st
 }
+
+// report adds what only the shard knows to its replica's report.
+func (s *Shard) report(r *GroupReport) { r.Leading, r.Applied = s.Leading(), s.machine.appliedIndex() }

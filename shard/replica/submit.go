@@ -40,13 +40,13 @@ func (b *Submitter) Submit(s *Shard, c shard.Command, o Origin) protocol.Status 
 func (b *Submitter) Flush(now time.Duration) {
 	for i, s := range b.unproposed {
 		b.unproposed[i] = nil
-		s.propose(now)
+		s.proposer.proposeNow(now)
 	}
 	b.unproposed = b.unproposed[:0]
 }
 
 // submit adds a command to the open batch. If it returns wake, the caller must wake the proposer or
-// call propose: nobody else does.
+// call proposeNow: no other goroutine does.
 func (s *Shard) submit(c shard.Command, o Origin) (status protocol.Status, wake bool) {
 	q := &s.proposals
 	if !q.leading.Load() {
@@ -65,23 +65,43 @@ func (s *Shard) submit(c shard.Command, o Origin) (status protocol.Status, wake 
 	return protocol.StatusOK, q.needsWake()
 }
 
-// propose sends waiting batches on the caller's goroutine, as far as there is room. It does not
-// block: if another goroutine is proposing, or the replica is stopping, the proposer does it.
-func (s *Shard) propose(now time.Duration) {
-	p := &s.proposer
-	if !p.mu.TryLock() {
-		s.proposals.wake()
-		return
+// SubmitMember queues a member's message. StatusOK: [MemberSink.MemberReply], or [Sink.Failed],
+// will answer it. Any other status is the answer.
+func (s *Shard) SubmitMember(m MemberMessage) protocol.Status {
+	if s.cfg.Relay == nil {
+		return protocol.StatusUnavailable
 	}
-	p.collect()
-	p.sendAll(now)
-	// The proposer sleeps without looking at outcomes. It must look at those of the new batches.
-	wake := p.sleeping && len(p.inFlight) > 0
-	if wake {
-		p.sleeping = false
+	return s.members.add(m)
+}
+
+// AttachedUnlogged reports an attach that was answered before it was logged. The leader learns of
+// logged attaches by itself.
+func (s *Shard) AttachedUnlogged(conn, session, epoch, timeout uint64) {
+	s.tasks.add(leaderTask{kind: taskAttachedUnlogged, a: conn, b: session, epoch: epoch, value: timeout})
+}
+
+// Ping asks for a [Sink.Pong] behind a barrier that begins after this call. A newer ping of the
+// connection replaces a waiting one.
+func (s *Shard) Ping(conn, ping uint64) {
+	s.tasks.add(leaderTask{kind: taskPing, a: conn, b: ping})
+}
+
+// ConnClosed reports a closed connection and its last receive by the host's clock.
+// [ShardConfig.Heard] must not know the connection any more.
+func (s *Shard) ConnClosed(conn uint64, lastHeard time.Duration) {
+	s.tasks.add(leaderTask{kind: taskConnClosed, a: conn, value: uint64(lastHeard / time.Millisecond)})
+}
+
+// RouteChanged must be called when [ShardConfig.Route] may answer differently.
+func (s *Shard) RouteChanged() { s.tasks.add(leaderTask{kind: taskRouteChanged}) }
+
+// ReceiveMessage takes a message of another shard's leader, keeps the slice, and does not wait. It
+// drops the message if too many wait or this replica does not lead. Over says that it was dropped
+// over a limit.
+func (s *Shard) ReceiveMessage(from uint64, msg []byte) (over bool) {
+	added, over := s.tasks.addMessage(from, msg)
+	if !added {
+		s.counters.messagesDropped.Add(1)
 	}
-	p.mu.Unlock()
-	if wake {
-		s.proposals.wake()
-	}
+	return over
 }

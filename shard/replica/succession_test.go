@@ -35,7 +35,7 @@ func TestSuccession(t *testing.T) {
 			t.Errorf("host %d stands in %d groups by its own word", i, n)
 		}
 		if n := c.hosts[i].Succeed(gone, []string{"elsewhere:1"}); n != 0 {
-			t.Errorf("host %d stands in %d groups by the word of who does not vote", i, n)
+			t.Errorf("host %d stands in %d groups by the word of a replica that does not vote", i, n)
 		}
 		if n := c.hosts[i].Succeed(c.hosts[2-i].RaftAddress(), []string{gone}); n != 0 {
 			t.Errorf("host %d stands in %d groups whose leader was elsewhere", i, n)

@@ -2,9 +2,11 @@ package replica
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 )
 
 const (
@@ -35,20 +37,27 @@ func await(ctx context.Context, stop <-chan struct{}, most time.Duration, ok fun
 	return true
 }
 
-func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
+// shardTransfer hands the leadership of a data shard over to another replica.
+type shardTransfer struct {
+	s  *Shard
+	mu sync.Mutex // held during a transfer
+}
+
+func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
+	s := t.s
 	if term, leads := s.proposals.leaderTerm(); leads && to == s.cfg.Replica {
 		return checkNewerTerm(s.cfg.ID, term, after)
 	}
-	if !s.transferMu.TryLock() {
+	if !t.mu.TryLock() {
 		return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being handed over already", s.cfg.ID)
 	}
-	defer s.transferMu.Unlock()
+	defer t.mu.Unlock()
 	first, cancel := context.WithTimeout(ctx, handOverTimeout)
-	_ = s.HandOver(first) // the transfer does not depend on it
+	_ = t.log(first) // the transfer does not depend on it
 	cancel()
 	defer func() {
 		if err != nil {
-			s.cancelHandOver()
+			t.cancel()
 		}
 	}()
 	for try := range transferAttempts {
@@ -58,7 +67,7 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 		if term, leads := s.proposals.leaderTerm(); leads && to == s.cfg.Replica {
 			return checkNewerTerm(s.cfg.ID, term, after)
 		}
-		moved, err := s.tryTransfer(ctx, to, transferTimeout<<try)
+		moved, err := t.try(ctx, to, transferTimeout<<try)
 		if err != nil {
 			return err
 		}
@@ -68,13 +77,8 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 		// Raft has reported a new term. It counts once the epoch of the term is applied.
 		var leader, term uint64
 		known := await(ctx, s.stopC, s.host.engine.changeTimeout(), func() bool {
-			q := &s.proposals
-			q.mu.Lock()
-			term, leader = q.raftTerm, q.raftLeader
-			q.mu.Unlock()
-			s.mu.RLock()
-			defer s.mu.RUnlock()
-			return leader != 0 && term >= moved && s.machine.Epoch()>>16 == term
+			term, leader = s.proposals.raftStatus()
+			return leader != 0 && term >= moved && s.machine.epoch()>>16 == term
 		})
 		switch {
 		case !known:
@@ -88,6 +92,28 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) (err error) {
 	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d attempts; check that it is up to date", to, s.cfg.ID, transferAttempts)
 }
 
+// log is [Shard.HandOver].
+func (t *shardTransfer) log(ctx context.Context) error {
+	s := t.s
+	if !s.Leading() {
+		return protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
+	}
+	done := make(chan struct{})
+	s.tasks.add(leaderTask{kind: taskHandOver, done: done})
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.ProposeInternal(ctx, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins})
+}
+
+// cancel logs that the leadership stays.
+func (t *shardTransfer) cancel() {
+	cmd := shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}
+	t.s.proposals.submitInternal(cmd, internalWaiter{fn: func(error) {}})
+}
+
 // checkNewerTerm rejects a leadership whose term is not newer than the given one.
 func checkNewerTerm(shard, term, after uint64) error {
 	if term > after {
@@ -96,15 +122,9 @@ func checkNewerTerm(shard, term, after uint64) error {
 	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has a leader of term %d, but the newest term known here is %d; ask its leader", shard, after, term)
 }
 
-// leaderTerm is the term in which this replica leads, as far as it knows.
-func (q *proposalQueue) leaderTerm() (term uint64, leads bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.term, q.phase == leading
-}
-
-// tryTransfer pauses the proposer, requests a transfer once, and returns the new term, 0 for none.
-func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) (moved uint64, err error) {
+// try pauses the proposer, requests a transfer once, and returns the new term, 0 for none.
+func (t *shardTransfer) try(ctx context.Context, to uint64, most time.Duration) (moved uint64, err error) {
+	s := t.s
 	q := &s.proposals
 	q.mu.Lock()
 	if q.phase != leading || q.draining {
@@ -146,13 +166,6 @@ func (s *Shard) tryTransfer(ctx context.Context, to uint64, most time.Duration) 
 		return moved, nil
 	}
 	return 0, ctx.Err()
-}
-
-// nothingInFlight reports whether everything proposed here has been applied here.
-func (q *proposalQueue) nothingInFlight() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.inFlight) == 0 && !q.takeOverInFlight && !q.takeOverAgain
 }
 
 // transfer of the meta shard needs no pause: dropped commands are proposed again.

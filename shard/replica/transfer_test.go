@@ -118,8 +118,8 @@ func TestTransferUnderLoad(t *testing.T) {
 		start := time.Now()
 		err := c.hosts[l].Transfer(timeout(t), 1, c.ids[to], 0)
 		if err != nil {
-			// An election nobody asked for comes in between on a busy machine; nothing else is
-			// excused.
+			// An election that nothing here caused comes in between on a busy machine; nothing else
+			// is excused.
 			if st := protocol.StatusOf(err); st != protocol.StatusUnavailable && st != protocol.StatusAborted {
 				t.Fatal(err)
 			}
@@ -173,7 +173,7 @@ func TestTransferToUnresponsiveTarget(t *testing.T) {
 }
 
 // A leader whose messages arrive nowhere, or that gets none, is replaced, and what it was asked
-// meanwhile is told right.
+// meanwhile gets the right answer.
 func TestOneWayIsolation(t *testing.T) {
 	for _, out := range []bool{true, false} {
 		t.Run(fmt.Sprintf("out=%v", out), func(t *testing.T) {
@@ -264,9 +264,9 @@ func TestTransferToItself(t *testing.T) {
 			errs[i] = c.hosts[l].Transfer(timeout(t), 1, c.ids[l], after)
 		}
 		if leader, now := c.hosts[l].groups.leaderOf(1, c.ids[l]); leader != c.ids[l] || now != term || !c.shards[l].Leading() {
-			continue // an election that nobody asked for
+			continue // an election that nothing here caused
 		}
-		status(t, "to itself, whoever led", errs[0], protocol.StatusOK)
+		status(t, "to itself, whichever replica led", errs[0], protocol.StatusOK)
 		status(t, "to itself, from a leadership before", errs[1], protocol.StatusOK)
 		status(t, "to itself, from its own leadership", errs[2], protocol.StatusUnavailable)
 		status(t, "to itself, from one that it has not heard of", errs[3], protocol.StatusUnavailable)

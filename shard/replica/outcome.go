@@ -1,0 +1,50 @@
+package replica
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// fail reports that batches were never applied and never will be.
+func (p *proposer) fail(list []*batch, st protocol.Status) {
+	s := p.s
+	for _, b := range list {
+		if len(b.origins) > len(b.waiters) {
+			s.sink.Failed(s, b.origins, st)
+		}
+		for i := range b.waiters {
+			w := &b.waiters[i]
+			if w.fn != nil {
+				w.fn(protocol.Errorf(st, "shard %d lost its leadership here before this was applied; ask its leader again", s.cfg.ID))
+			} else {
+				s.tasks.done(w.taskID, false)
+			}
+		}
+	}
+	if len(list) > 0 {
+		s.proposals.recycle(list...)
+	}
+}
+
+// cutUndetermined ends what is in flight without an outcome: this replica can no longer learn it
+// from the log. It closes the connections: their clients send again elsewhere and get the first
+// reply from the request memory.
+func (p *proposer) cutUndetermined(reason string) {
+	s := p.s
+	q := &s.proposals
+	q.mu.Lock()
+	list := q.inFlight
+	q.inFlight = nil
+	q.mu.Unlock()
+	var last uint64
+	for _, b := range list {
+		for _, o := range b.origins {
+			if o.Conn != 0 && o.Conn != last {
+				last = o.Conn
+				s.sink.Cut(s, o.Conn, reason)
+			}
+		}
+		for i := range b.waiters {
+			if w := &b.waiters[i]; w.fn != nil {
+				w.fn(protocol.Errorf(protocol.StatusUnavailable, "%s; ask again", reason))
+			}
+		}
+	}
+}
