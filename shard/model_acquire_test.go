@@ -1,0 +1,205 @@
+package shard
+
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+func (m *model) acquire(o op, x *protocol.Acquire) {
+	if badHead(x.Head, x.Name) || x.Count == 0 || x.Timeout > 24*60*60*1000 && x.Timeout != ^uint64(0) || len(x.Data) > mebibyte {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.request(o, x.Head, x.Name)
+	if s == nil {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	switch {
+	case sem == nil && !x.Ephemeral:
+		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
+		return
+	case sem != nil && sem.ephemeral != x.Ephemeral:
+		m.countRule("acquire of another kind of semaphore")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	}
+	var row *modelEntry
+	if sem != nil {
+		row = sem.entryOf(s)
+	}
+	if sem != nil && x.Count > sem.limit {
+		if row == nil || x.Count > row.count {
+			m.countRule("acquire above the limit")
+			m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
+			return
+		}
+		if row.owner {
+			m.countRule("owner above a lowered limit asks for the same or less")
+		} else {
+			m.countRule("waiter above a lowered limit asks for the same or less")
+		}
+	}
+	switch {
+	case row == nil:
+		m.acquireNew(s, sem, o, x)
+	case row.owner:
+		m.acquireOwned(sem, row, o, x)
+	default:
+		m.acquireWaiting(sem, row, o, x)
+	}
+}
+
+func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protocol.Acquire) {
+	granted := sem == nil || sem.head() == nil && sem.fits(x.Count)
+	if sem != nil && sem.head() != nil && sem.fits(x.Count) {
+		m.countRule("small acquire behind a large head")
+	}
+	more := 256 + len(x.Data)
+	if sem == nil {
+		more += 512 + len(x.Name)
+	}
+	held := 0
+	for _, other := range m.sems {
+		if other.entryOf(s) != nil {
+			held++
+		}
+	}
+	switch {
+	case !granted && x.Timeout == 0:
+		m.countRule("not acquired at once")
+		m.answer(s, o, x.Seq, Event{State: protocol.NotAcquired})
+		return
+	case held >= m.limits.Semaphores || !granted && sem.waiters() >= m.limits.Waiters:
+		m.countRule("limit of entries or waiters")
+		m.refuse(s, o, x.Seq, protocol.StatusOverloaded)
+		return
+	case sem == nil && len(m.byName(o.node)) >= m.share(m.node(o.node).config.MaxSemaphores):
+		m.countRule("quota of semaphores, ephemeral")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	case !granted && m.waiting(o.node) >= m.share(m.node(o.node).config.MaxWaiters):
+		m.countRule("quota of waiters")
+		m.refuse(s, o, x.Seq, protocol.StatusOverloaded)
+		return
+	case m.full(o.node, more):
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	case sem == nil:
+		sem = m.make(o.node, x.Name, ^uint64(0), nil, true)
+	}
+	wasIdle := m.idle(s)
+	b := m.bucketOf(sem)
+	m.orders[b]++
+	r := &modelEntry{session: s, order: m.orders[b], count: x.Count, seq: x.Seq, since: m.wall, data: bytes.Clone(x.Data)}
+	sem.entries = append(sem.entries, r)
+	sem.revision = m.index
+	m.setTimeout(r, x.Timeout)
+	if granted {
+		m.grant(sem, r)
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
+	} else {
+		m.count(sem, r, 1)
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
+	}
+	if wasIdle && !s.home {
+		m.emit(Event{Kind: EventRemoteHeld, Session: s.id, Node: s.node, Epoch: s.epoch})
+	}
+}
+
+func (m *model) setTimeout(r *modelEntry, timeout uint64) {
+	r.timeout, r.timed, r.deadline = timeout, timeout != ^uint64(0), m.now+timeout
+}
+
+func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protocol.Acquire) {
+	if x.Count > r.count {
+		m.countRule("owner asks for more")
+		m.refuse(r.session, o, x.Seq, protocol.StatusBadRequest)
+		return
+	}
+	if m.full(o.node, len(x.Data)-len(r.data)) {
+		m.countRule("owner's data beyond the quota of bytes")
+		m.refuse(r.session, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	}
+	if x.Count < r.count && sem.head() != nil {
+		m.countRule("owner asks for less, and others wait")
+	}
+	m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
+	changed := x.Count != r.count || !bytes.Equal(x.Data, r.data)
+	r.seq, r.count, r.data = x.Seq, x.Count, bytes.Clone(x.Data)
+	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
+	if changed {
+		m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerChanged, Owner: r.asOwner()})
+	}
+	m.process(sem)
+}
+
+func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *protocol.Acquire) {
+	s := r.session
+	if x.Count > r.count {
+		m.countRule("waiter asks for more")
+		m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
+		return
+	}
+	granted := sem.head() == r && sem.fits(x.Count)
+	if (granted || x.Timeout > 0) && m.full(o.node, len(x.Data)-len(r.data)) {
+		m.countRule("waiter's data beyond the quota of bytes")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+		return
+	}
+	m.result(sem, r, protocol.StatusAborted, 0)
+	m.recall(r, Event{Status: protocol.StatusAborted})
+	if x.Timeout == 0 && !granted {
+		m.countRule("waiter asks with timeout 0")
+		m.answer(s, o, x.Seq, Event{State: protocol.NotAcquired})
+		m.remove(sem, r, true)
+		m.process(sem)
+		return
+	}
+	r.seq, r.count, r.data, r.since = x.Seq, x.Count, bytes.Clone(x.Data), m.wall
+	sem.revision = m.index
+	m.setTimeout(r, x.Timeout)
+	if granted {
+		m.countRule("waiter asks for less and is granted")
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
+		m.grant(sem, r)
+		m.process(sem)
+		return
+	}
+	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
+}
+
+func (m *model) release(o op, x *protocol.Release) {
+	if badHead(x.Head, x.Name) {
+		m.reply(protocol.StatusBadRequest)
+		return
+	}
+	s := m.request(o, x.Head, x.Name)
+	if s == nil {
+		return
+	}
+	sem := m.sem(o.node, x.Name)
+	var r *modelEntry
+	if sem != nil {
+		r = sem.entryOf(s)
+	}
+	if r == nil || x.OrderID != 0 && x.OrderID != r.order {
+		if r != nil {
+			m.countRule("release of another order id")
+		}
+		m.answer(s, o, x.Seq, Event{})
+		return
+	}
+	if r.owner {
+		m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
+	} else {
+		m.countRule("waiter released")
+		m.result(sem, r, protocol.StatusAborted, 0)
+		m.recall(r, Event{Status: protocol.StatusAborted})
+	}
+	m.answer(s, o, x.Seq, Event{Flag: true})
+	m.remove(sem, r, true)
+	m.process(sem)
+}
