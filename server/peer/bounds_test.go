@@ -2,9 +2,11 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,6 +228,49 @@ func TestClusterThatBecomesKnown(t *testing.T) {
 	}
 	if a.Stats().RefusedCluster.Load() == 0 || b.Stats().RefusedCluster.Load() == 0 {
 		t.Error("the refusals are not counted")
+	}
+}
+
+// TestNoCallIsLostWhenTheClusterBecomesKnown: instances that met before one of them knew its cluster
+// meet again, and no call that is under way is lost by it.
+func TestNoCallIsLostWhenTheClusterBecomesKnown(t *testing.T) {
+	for range 20 {
+		n := NewMemoryNetwork()
+		var known atomic.Bool
+		ca, cb := memoryConfig(n, "a:1"), memoryConfig(n, "b:1")
+		ca.Limits.KeepAlive, cb.Limits.KeepAlive = 5*time.Millisecond, 5*time.Millisecond
+		ca.Limits.BackoffMin, cb.Limits.BackoffMin = time.Microsecond, time.Microsecond
+		ca.Limits.BackoffMax, cb.Limits.BackoffMax = time.Microsecond, time.Microsecond
+		ca.Cluster = func() string {
+			if known.Load() {
+				return "the cluster"
+			}
+			return ""
+		}
+		cb.Cluster = func() string { return "the cluster" }
+		a, b := startTransport(t, ca, handlers(nil, nil)), startTransport(t, cb, handlers(nil, nil))
+		var callers sync.WaitGroup
+		var lost atomic.Int64
+		for _, x := range [][2]*Transport{{a, b}, {b, a}, {a, b}, {b, a}} {
+			callers.Go(func() {
+				for k := 0; k < 100 || x[0].Stats().Dials.Load() < 2; k++ {
+					if k == 50 {
+						known.Store(true)
+					}
+					if _, err := x[0].Call(testContext(t), x[1].Address(), echo, nil); err == ErrUndetermined {
+						lost.Add(1)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		// Keep-alives are so frequent here that a busy machine misses some.
+		if silent := a.Stats().Silent.Load() + b.Stats().Silent.Load(); lost.Load() > 0 && silent == 0 {
+			t.Errorf("%d calls were lost", lost.Load())
+		}
+		if err := errors.Join(a.Close(), b.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

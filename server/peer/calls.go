@@ -39,7 +39,6 @@ type callServer struct {
 // The reader waits for neither, so that keep-alives are always answered.
 func (m *Transport) serveCalls(c *conn) {
 	s := &callServer{m: m, c: c, slots: make(chan struct{}, m.cfg.Limits.Handlers), calls: make(map[uint64]context.CancelFunc)}
-	c.idle = s.idle
 	in := m.newInbox()
 	ctx, cancel := context.WithCancel(m.ctx)
 	var running sync.WaitGroup
@@ -106,12 +105,6 @@ func (s *callServer) begin(id uint64, cancel context.CancelFunc) bool {
 	}
 	s.calls[id] = cancel
 	return true
-}
-
-func (s *callServer) idle() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.calls) == 0
 }
 
 func (s *callServer) end(id uint64) {

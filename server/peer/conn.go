@@ -29,7 +29,8 @@ type conn struct {
 	dialer  bool   // this end dialled
 	cluster string // as known here at the handshake
 	reader  frameReader
-	idle    func() bool // reports whether no reply would be lost by closing now; nil: none ever is
+
+	metEarly bool // this end dialled, and the other one did not know its cluster at the handshake
 
 	closeOnce sync.Once
 	done      chan struct{}
@@ -118,13 +119,16 @@ var (
 	pongFrame = appendFrame(nil, framePong, 0, nil, nil)
 )
 
-// stale: the cluster became known after the handshake, so a new handshake must check it. A
-// connection with a pending reply stays until the reply has come.
+// stale: a cluster became known after the handshake, here or perhaps at the other end, so a new
+// handshake must check it. Of a connection for calls the dialer sees to that, while no reply is
+// pending: the other end cannot know which calls are on their way. Connections for one-way messages
+// are closed by both ends.
 func (c *conn) stale() bool {
-	return c.cluster != c.m.identity().cluster && (c.idle == nil || c.idle())
+	cluster := c.m.identity().cluster
+	return c.cluster != cluster || c.metEarly && cluster != ""
 }
 
-// keepAlive sends keep-alives from the dialer until the connection closes.
+// keepAlive sends keep-alives from the dialer until the connection closes. For calls writeLoop does.
 func (c *conn) keepAlive() {
 	t := time.NewTicker(c.m.cfg.Limits.KeepAlive)
 	defer t.Stop()
@@ -155,7 +159,7 @@ func (c *conn) next(buf []byte) (kind, arg byte, payload []byte, err error) {
 			}
 			return 0, 0, nil, err
 		case kind == framePing:
-			if c.dialer || c.stale() {
+			if c.dialer || c.purpose != purposeCalls && c.stale() {
 				return 0, 0, nil, errClosed
 			}
 			if err := c.write(pongFrame); err != nil {

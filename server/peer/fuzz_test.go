@@ -39,7 +39,7 @@ func FuzzHandshake(f *testing.F) {
 				t.Fatalf("acceptor: %v after %d bytes", err, s.read)
 			}
 			s = &scriptedConn{in: bytes.NewReader(b)}
-			if _, err := dialHandshake(s, me, "b:1", purposeCalls, false); err == nil || s.read > 2*(maxHandshake+handshakeHeader) {
+			if _, _, err := dialHandshake(s, me, "b:1", purposeCalls, false); err == nil || s.read > 2*(maxHandshake+handshakeHeader) {
 				t.Fatalf("dialer: %v after %d bytes", err, s.read)
 			}
 		}

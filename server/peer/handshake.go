@@ -172,53 +172,54 @@ func readHandshake(r io.Reader) (kind byte, whole, body []byte, err error) {
 }
 
 // dialHandshake is the dialer's side. strict rejects a peer that advertises another address than
-// the dialled one. It returns the address that the acceptor advertises.
-func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, strict bool) (peer string, err error) {
+// the dialled one. It returns the address that the acceptor advertises, and the acceptor's cluster,
+// empty if that is not known there.
+func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, strict bool) (peer, cluster string, err error) {
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:])
 	hello := handshakeMessage(msgHello, []byte{byte(p)}, nonce[:], text(me.address), text(address))
 	if _, err := rw.Write(hello); err != nil {
-		return "", err
+		return "", "", err
 	}
 	kind, challenge, body, err := readHandshake(rw)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if kind == msgRefuse {
-		return "", rejection(body)
+		return "", "", rejection(body)
 	}
 	f := bodyReader{rest: body}
 	f.bytes(nonceSize)
 	peer = f.text()
 	if kind != msgChallenge || !f.done() {
-		return "", errGarbage
+		return "", "", errGarbage
 	}
 	if strict && peer != address {
-		return "", ErrAddress
+		return "", "", ErrAddress
 	}
 	if _, err := rw.Write(handshakeMessage(msgProof, text(me.cluster), prove(me.key, "dialer", hello, challenge, me.cluster))); err != nil {
-		return "", err
+		return "", "", err
 	}
 	kind, _, body, err = readHandshake(rw)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if kind == msgRefuse {
-		return "", rejection(body)
+		return "", "", rejection(body)
 	}
 	f = bodyReader{rest: body}
-	cluster := f.text()
+	cluster = f.text()
 	mac := f.bytes(macSize)
 	if kind != msgAccept || !f.done() {
-		return "", errGarbage
+		return "", "", errGarbage
 	}
 	if !hmac.Equal(mac, prove(me.key, "acceptor", hello, challenge, cluster)) {
-		return "", ErrToken
+		return "", "", ErrToken
 	}
 	if !sameCluster(me.cluster, cluster) {
-		return "", ErrCluster
+		return "", "", ErrCluster
 	}
-	return peer, nil
+	return peer, cluster, nil
 }
 
 // sameCluster: an unknown cluster matches any.

@@ -28,7 +28,7 @@ func runHandshake(dialer, acceptor identity, address string, p purpose) (peers [
 		}
 		_, _ = b.Write(accept)
 	}()
-	peers[0], dialErr = dialHandshake(a, dialer, address, p, p != purposeCalls)
+	peers[0], _, dialErr = dialHandshake(a, dialer, address, p, p != purposeCalls)
 	_ = a.Close()
 	<-done
 	return peers, dialErr, acceptErr
@@ -115,7 +115,7 @@ func TestProofsCannotBeReplayed(t *testing.T) {
 	m := startTransport(t, tcpConfig(t), nil)
 	s := &recordingConn{Conn: rawDial(t, m)}
 	me := identity{key: keyOf([]byte("secret")), address: "a:1"}
-	if _, err := dialHandshake(s, me, m.Address(), purposeCalls, false); err != nil {
+	if _, _, err := dialHandshake(s, me, m.Address(), purposeCalls, false); err != nil {
 		t.Fatal(err)
 	}
 	nc := rawDial(t, m)
@@ -141,7 +141,7 @@ func TestProofsCannotBeReflected(t *testing.T) {
 		_, _, body, _ := readHandshake(b)
 		_, _ = b.Write(handshakeMessage(msgAccept, body))
 	}()
-	if _, err := dialHandshake(a, identity{keyOf([]byte("secret")), "a:1", "c"}, "b:1", purposeRaft, true); err != ErrToken {
+	if _, _, err := dialHandshake(a, identity{keyOf([]byte("secret")), "a:1", "c"}, "b:1", purposeRaft, true); err != ErrToken {
 		t.Errorf("a reflected proof: %v", err)
 	}
 
@@ -156,7 +156,7 @@ func TestProofsCannotBeReflected(t *testing.T) {
 		_, _ = io.Copy(thief, nc)
 	}()
 	me := identity{keyOf([]byte("secret")), m.Address(), ""}
-	if _, err := dialHandshake(dialer, me, "thief:1", purposeRaft, false); err != ErrAddress {
+	if _, _, err := dialHandshake(dialer, me, "thief:1", purposeRaft, false); err != ErrAddress {
 		t.Errorf("a relayed handshake: %v", err)
 	}
 	_ = dialer.Close()

@@ -399,17 +399,18 @@ func (p *sender) close() {
 	}
 }
 
-// writeLoop sends the queue on the connection until it breaks, or was idle.
+// writeLoop sends the queue on the connection, and keep-alives, until it breaks, was idle, or is
+// stale and nothing is under way. Only this goroutine takes from the queue: what comes while the
+// connection closes waits for the next one.
 func (p *sender) writeLoop(c *conn) {
-	c.idle = p.idle
 	var reading sync.WaitGroup
 	reading.Go(func() { p.readLoop(c) })
-	reading.Go(c.keepAlive)
 	defer reading.Wait()
 	defer c.close()
 
-	idle := time.NewTimer(p.m.cfg.Limits.IdleTimeout)
+	idle, alive := time.NewTimer(p.m.cfg.Limits.IdleTimeout), time.NewTicker(p.m.cfg.Limits.KeepAlive)
 	defer idle.Stop()
+	defer alive.Stop()
 	var batch []outgoingFrame
 	var buf []byte
 	for {
@@ -451,6 +452,10 @@ func (p *sender) writeLoop(c *conn) {
 		case <-p.wake:
 		case <-c.done:
 			return
+		case <-alive.C:
+			if c.stale() && p.idle() || c.write(pingFrame) != nil {
+				return
+			}
 		case <-idle.C:
 			if p.idle() {
 				return

@@ -135,7 +135,7 @@ func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn,
 		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 		_ = nc.SetDeadline(time.Now().Add(l.HandshakeTimeout))
 		me := m.identity()
-		peer, err := dialHandshake(nc, me, address, p, p != purposeCalls)
+		peer, theirs, err := dialHandshake(nc, me, address, p, p != purposeCalls)
 		if !stop() && err == nil {
 			err = ctx.Err()
 		}
@@ -145,6 +145,7 @@ func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn,
 		}
 		_ = nc.SetDeadline(time.Time{})
 		c := newConn(m, nc, peer, p, true, me.cluster)
+		c.metEarly = theirs == ""
 		if !m.track(c) {
 			c.close()
 			return nil, errTransportClosed
