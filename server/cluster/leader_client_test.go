@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -91,6 +92,25 @@ func TestCallTriesTheNextInstance(t *testing.T) {
 		if x.text != "" && !strings.Contains(err.Error(), x.text) {
 			t.Errorf("%s: %v", x.what, err)
 		}
+	}
+}
+
+// TestBackupPartsMayBeLate: a part of a backup that does not come in time, or is lost with its
+// connection, is a part to be asked for again.
+func TestBackupPartsMayBeLate(t *testing.T) {
+	for _, late := range []error{peer.ErrUndetermined, context.DeadlineExceeded} {
+		l := &fakeTransport{answers: map[string]func(context.Context, uint8, []byte) ([]byte, error){
+			"b:1": func(context.Context, uint8, []byte) ([]byte, error) { return nil, late },
+			"c:1": refuses(protocol.StatusWrongShard),
+		}}
+		m := &Service{leaders: reach(t, l, &fakeLocal{err: errNotHere})}
+		m.cfg.Backup = func(context.Context, []byte) ([]byte, error) { return nil, errNotHere }
+		if _, err := m.FetchBackup(t.Context(), 2, nil); protocol.StatusOf(err) != protocol.StatusUnavailable {
+			t.Errorf("%v: %v", late, err)
+		}
+	}
+	if !protocol.Retryable(protocol.StatusUnavailable) {
+		t.Error("clients do not ask again")
 	}
 }
 

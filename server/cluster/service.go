@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -176,13 +177,17 @@ func (m *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
 	return answer.Plan, err
 }
 
-// FetchBackup returns a part of a backup from the instance that leads a shard.
+// FetchBackup returns a part of a backup from the instance that leads a shard. A part that did not
+// come in time is UNAVAILABLE: clients ask for it again.
 func (m *Service) FetchBackup(ctx context.Context, shard uint64, request []byte) ([]byte, error) {
 	var answer backupReply
 	err := m.leaders.call(ctx, shard, func(ctx context.Context) (err error) {
 		answer.Body, err = m.cfg.Backup(ctx, request)
 		return err
 	}, methodBackup, &backupRequest{Body: request}, &answer)
+	if late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, peer.ErrUndetermined); late && ctx.Err() == nil {
+		err = protocol.Errorf(protocol.StatusUnavailable, "a part of the backup did not come in time (%v); ask for it again", err)
+	}
 	return answer.Body, err
 }
 

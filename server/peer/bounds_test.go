@@ -231,8 +231,8 @@ func TestClusterThatBecomesKnown(t *testing.T) {
 	}
 }
 
-// TestNoCallIsLostWhenTheClusterBecomesKnown: instances that met before one of them knew its cluster
-// meet again, and no call that is under way is lost by it.
+// TestNoCallIsLostWhenTheClusterBecomesKnown: instances that met before one of them knew its
+// cluster meet again, and no call that is under way is lost by it.
 func TestNoCallIsLostWhenTheClusterBecomesKnown(t *testing.T) {
 	for range 20 {
 		n := NewMemoryNetwork()
