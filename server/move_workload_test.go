@@ -123,8 +123,15 @@ func (m *moveWorkload) turns(me int, s *client.Session, r *rand.Rand) {
 			return
 		}
 		m.calls.Add(1)
+		select { // the moves need the machine too
+		case <-time.After(turnPause):
+		case <-m.ctx.Done():
+		}
 	}
 }
+
+// turnPause is between two turns of a session.
+const turnPause = 10 * time.Millisecond
 
 // turn waits for a name, counts its number up, and gives it back.
 func (m *moveWorkload) turn(me int, s *client.Session, x *workloadName) error {
