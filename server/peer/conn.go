@@ -128,8 +128,8 @@ func (c *conn) stale() bool {
 	return c.cluster != cluster || c.metEarly && cluster != ""
 }
 
-// keepAlive sends keep-alives from the dialer until the connection closes. On a connection for calls
-// writeLoop does.
+// keepAlive sends keep-alives from the dialer until the connection closes. On a connection for
+// calls writeLoop does.
 func (c *conn) keepAlive() {
 	t := time.NewTicker(c.m.cfg.Limits.KeepAlive)
 	defer t.Stop()
