@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestAcquireAgainstAServer(t *testing.T) {
@@ -105,7 +106,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		if err != nil || l == nil {
 			t.Fatal(l, err)
 		}
-		await(t, func() bool {
+		await.True(t, "the waiter to be gone", func() bool {
 			sem, err := a.Describe(ctx, "leave", client.IncludeWaiters(), client.ReadConsistency(client.Strict))
 			return err == nil && len(sem.Waiters) == 0
 		})
@@ -297,17 +298,6 @@ func queue(t testing.TB, s *client.Session, name string, opts ...client.AcquireO
 		t.Fatalf("not queued: %v, %v", l, err)
 		return granted, 0
 	}
-}
-
-// await waits for a state that is on its way.
-func await(t testing.TB, reached func() bool) {
-	t.Helper()
-	for end := time.Now().Add(masterTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if reached() {
-			return
-		}
-	}
-	t.Fatal("never reached")
 }
 
 type outcome[T any] struct{ done chan func() (T, error) }

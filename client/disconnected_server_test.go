@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // severableClient is a client whose own network can be taken away.
@@ -76,7 +77,7 @@ func TestWhileDisconnected(t *testing.T) {
 	forced, _ := queue(t, s, "forced")
 
 	n.sever(true)
-	await(t, func() bool { return s.State() == client.Detached })
+	await.True(t, "the session to be detached", func() bool { return s.State() == client.Detached })
 	release(t, held["granted"])
 	if err := holder.Delete(ctx, "forced", true); err != nil {
 		t.Fatal(err)

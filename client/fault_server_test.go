@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestLostLink: what is held stays held, what waits goes on waiting, and what was taken away
@@ -30,7 +31,7 @@ func TestLostLink(t *testing.T) {
 
 	for range 3 {
 		srv.DropConnections()
-		await(t, func() bool { return a.State() == client.Attached && b.State() == client.Attached })
+		await.True(t, "both to be attached", func() bool { return a.State() == client.Attached && b.State() == client.Attached })
 	}
 	if s := <-states; s != client.Detached {
 		t.Fatal("first state change:", s)
@@ -44,7 +45,7 @@ func TestLostLink(t *testing.T) {
 
 	// The holder's link is away while its semaphore is deleted by force.
 	srv.Unreachable()
-	await(t, func() bool { return a.State() == client.Detached && b.State() == client.Detached })
+	await.True(t, "both to be detached", func() bool { return a.State() == client.Detached && b.State() == client.Detached })
 	if !taken.Held() {
 		t.Fatal("a lost link does not end a lease")
 	}
@@ -255,7 +256,8 @@ func TestForceRelease(t *testing.T) {
 	// Its link is away: it believes until it is back.
 	l = acquire(t, owner, "forced", client.Exclusive())
 	srv.Unreachable()
-	await(t, func() bool { return owner.State() == client.Detached && other.State() == client.Detached })
+	detached := func() bool { return owner.State() == client.Detached && other.State() == client.Detached }
+	await.True(t, "both to be detached", detached)
 	srv.Reachable()
 	force(l.Token(), 1)
 	<-l.Context().Done()
@@ -467,5 +469,5 @@ func TestOpenAndClose(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	await(t, func() bool { return runtime.NumGoroutine() <= before })
+	await.True(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestMutex(t *testing.T) {
@@ -259,7 +260,7 @@ func TestServiceRestarts(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	await(t, func() bool {
+	await.True(t, "the services to be listed", func() bool {
 		srv.Advance(time.Millisecond)
 		mu.Lock()
 		defer mu.Unlock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestWatchName tells one semaphore's life as a story, to an iterator and to a function.
@@ -299,7 +300,7 @@ func TestWatchPrefix(t *testing.T) {
 	if fmt.Sprint(fresh) != fmt.Sprint(want) {
 		t.Fatalf("fresh watch:\n%v\nlist:\n%v", fresh, want)
 	}
-	await(t, func() bool {
+	await.True(t, "the watch to have what the list has", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return maps.Equal(state, want)

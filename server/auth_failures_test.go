@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestUnknownNodesLookForbidden: to an identity without rights every request about a node is
@@ -68,7 +69,7 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 	var elsewhere protocol.NodeInfo
 	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/elsewhere"}, &elsewhere)
 	grant(t, root, "stranger", "/elsewhere", "admin")
-	eventually(t, "the right", func() bool {
+	await.True(t, "the right", func() bool {
 		return stranger.call(protocol.KindList, 0, &protocol.List{Node: elsewhere.ID}, &protocol.ListReply{}) == nil
 	})
 	distinguish("with a right elsewhere")

@@ -15,6 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -112,7 +114,7 @@ func TestAuth(t *testing.T) {
 	grant(t, root, "alice", "/a", "read")
 	for path, want := range map[string]error{"/a": nil, "/a/b": nil, "/a/missing": protocol.StatusNotFound,
 		"/ab": protocol.StatusForbidden} {
-		eventually(t, "the right", func() bool { err := describe(path); return errors.Is(err, want) || want == nil && err == nil })
+		await.True(t, "the right", func() bool { err := describe(path); return errors.Is(err, want) || want == nil && err == nil })
 	}
 	var list protocol.NodeListReply
 	alice.must(protocol.KindNodeList, 0, &protocol.NodeList{}, &list)
@@ -125,7 +127,7 @@ func TestAuth(t *testing.T) {
 		t.Errorf("acquire with the right to read: %v", err)
 	}
 	grant(t, root, "alice", "/a", "use")
-	eventually(t, "the right to use", func() bool { _, err := alice.lock(node, r.Session, "x", 0); return err == nil })
+	await.True(t, "the right to use", func() bool { _, err := alice.lock(node, r.Session, "x", 0); return err == nil })
 	for _, x := range []struct {
 		kind protocol.Kind
 		m    protocol.Message
@@ -149,14 +151,14 @@ func TestAuth(t *testing.T) {
 	}
 	other.ping()
 	alice = as(t, s, secret)
-	eventually(t, "the right to be gone", func() bool { return errors.Is(describe("/a/b"), protocol.StatusForbidden) })
+	await.True(t, "the right to be gone", func() bool { return errors.Is(describe("/a/b"), protocol.StatusForbidden) })
 	if err := describe("/a"); err != nil {
 		t.Error(err)
 	}
 	if err := root.Revoke(t.Context(), "alice", "/a/b"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the shorter path's right", func() bool { return describe("/a/b") == nil })
+	await.True(t, "the shorter path's right", func() bool { return describe("/a/b") == nil })
 
 	// A revoked token ends its connections, and opens none.
 	if err := root.RevokeToken(t.Context(), "of-alice"); err != nil {
@@ -198,7 +200,7 @@ func TestAuthTurnedOn(t *testing.T) {
 	secret := issue(t, anybody, "alice")
 	grant(t, anybody, "alice", "/default", "use")
 	var reply protocol.HelloReply
-	eventually(t, "the token to be known", func() bool { _, reply, _ = greet(t, s, secret); return reply.Identity == "alice" })
+	await.True(t, "the token to be known", func() bool { _, reply, _ = greet(t, s, secret); return reply.Identity == "alice" })
 	alice := as(t, s, secret)
 	session := alice.session(alice.node(), 1)
 	if _, err := anybody.EnableAuth(t.Context(), ""); !errors.Is(err, protocol.StatusPreconditionFailed) {
@@ -224,7 +226,7 @@ func TestAuthTurnedOn(t *testing.T) {
 		t.Errorf("without credentials: %v", err)
 	}
 	grant(t, root, "anonymous", "/default", "read")
-	eventually(t, "the anonymous to be let in", func() bool { _, _, err := greet(t, s, ""); return err == nil })
+	await.True(t, "the anonymous to be let in", func() bool { _, _, err := greet(t, s, ""); return err == nil })
 	remote := as(t, s, "")
 	g := remote.session(remote.node(), 2)
 	if _, err := remote.lock(remote.node(), g.Session, "y", 0); !errors.Is(err, protocol.StatusForbidden) {
@@ -234,7 +236,7 @@ func TestAuthTurnedOn(t *testing.T) {
 	if err := root.DisableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "auth to be off", func() bool { _, err := remote.lock(remote.node(), g.Session, "y", 0); return err == nil })
+	await.True(t, "auth to be off", func() bool { _, err := remote.lock(remote.node(), g.Session, "y", 0); return err == nil })
 }
 
 // TestFirstAdministrator: the token is made up once, kept in a file for its owner only, and holds
@@ -242,7 +244,7 @@ func TestAuthTurnedOn(t *testing.T) {
 func TestFirstAdministrator(t *testing.T) {
 	dir := t.TempDir()
 	cfg := func(c *Config) {
-		c.Memory, c.DataDir, c.Raft, c.Auth = false, dir, freePort(t), true
+		c.Memory, c.DataDir, c.Raft, c.Auth = false, dir, port.ForTest(t), true
 	}
 	s := start(t, cfg)
 	raft := s.cfg.Raft
@@ -286,7 +288,7 @@ func TestOtherIdentity(t *testing.T) {
 	for _, who := range []string{"alice", "mallory"} {
 		grant(t, root, who, "/default", "use")
 	}
-	eventually(t, "the rights", func() bool {
+	await.True(t, "the rights", func() bool {
 		c, _, err := greet(t, s, m)
 		return err == nil && c.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/default"}, &protocol.NodeInfo{}) == nil
 	})
@@ -318,7 +320,7 @@ func TestOtherIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	var second *raw
-	eventually(t, "the second token", func() bool {
+	await.True(t, "the second token", func() bool {
 		c, _, err := greet(t, s, token.Secret)
 		second = c
 		return err == nil

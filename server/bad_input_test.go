@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func framed(body []byte) []byte {
@@ -115,7 +116,7 @@ func TestCutShort(t *testing.T) {
 		_ = x.nc.Close()
 	}
 	healthy.ping()
-	eventually(t, "the connections to go", func() bool { return s.transport.Connections() == 1 })
+	await.True(t, "the connections to go", func() bool { return s.transport.Connections() == 1 })
 }
 
 // TestUnknownAndMalformed: an answer, and the connection lives.
@@ -228,7 +229,7 @@ func TestTimeouts(t *testing.T) {
 	slowFrame := connect(t, s)
 	slowFrame.write([]byte{0, 0, 1})
 	idle := connect(t, s)
-	eventually(t, "the server to see all bytes", func() bool {
+	await.True(t, "the server to see all bytes", func() bool {
 		open, partial := 0, 0
 		s.requests.EachClient(func(c *request.Client) {
 			open++
@@ -275,7 +276,7 @@ func TestUnfinishedFrames(t *testing.T) {
 	begin := func(count int64) *raw {
 		c := connect(t, s)
 		c.write(whole[:part])
-		eventually(t, "the bytes to count", func() bool { return s.transport.UnfinishedBytes() == count })
+		await.True(t, "the bytes to count", func() bool { return s.transport.UnfinishedBytes() == count })
 		return c
 	}
 	a, b := begin(part), begin(2*part)
@@ -293,7 +294,7 @@ func TestUnfinishedFrames(t *testing.T) {
 	}
 	healthy.ping()
 	_ = b.nc.Close()
-	eventually(t, "the bytes of a closed connection to be gone", func() bool { return s.transport.UnfinishedBytes() == part })
+	await.True(t, "the bytes of a closed connection to be gone", func() bool { return s.transport.UnfinishedBytes() == part })
 	a.write(whole[part:])
 	if err := a.reply(protocol.KindCreate, 5000, nil); protocol.StatusOf(err) != protocol.StatusSessionExpired {
 		t.Errorf("the frame that ended was answered %v", err)
@@ -303,7 +304,7 @@ func TestUnfinishedFrames(t *testing.T) {
 		c := connect(t, s)
 		c.write(whole[:100])
 	}
-	eventually(t, "nothing to count", func() bool { return s.transport.UnfinishedBytes() == 0 })
+	await.True(t, "nothing to count", func() bool { return s.transport.UnfinishedBytes() == 0 })
 	healthy.ping()
 }
 

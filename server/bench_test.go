@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // pairs makes a client that locks and unlocks names of its own, window of them at a time, and
@@ -74,7 +75,7 @@ func BenchmarkPairs(b *testing.B) {
 	for _, v := range []struct{ conns, window int }{{1, 1}, {256, 1}, {4, 64}, {4, 256}} {
 		b.Run(fmt.Sprintf("conns=%d/window=%d", v.conns, v.window), func(b *testing.B) {
 			s := start(b, func(c *Config) {
-				c.Memory, c.Raft, c.DataDir, c.Shards, c.Buckets, c.RTT = false, freePort(b), b.TempDir(), 1, 4096, 100*time.Millisecond
+				c.Memory, c.Raft, c.DataDir, c.Shards, c.Buckets, c.RTT = false, port.ForTest(b), b.TempDir(), 1, 4096, 100*time.Millisecond
 			})
 			clients := make([]*pairs, v.conns)
 			for i := range clients {

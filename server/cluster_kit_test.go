@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -158,15 +159,7 @@ func (k *clusterKit) reports() (text string) {
 // eventually waits for something that no map shows.
 func (k *clusterKit) eventually(what string, f func() bool) {
 	k.t.Helper()
-	end := time.Now().Add(eventLimit)
-	t := time.NewTicker(5 * time.Millisecond)
-	defer t.Stop()
-	for !f() {
-		if time.Now().After(end) {
-			k.t.Fatalf("waited in vain for %s", what)
-		}
-		<-t.C
-	}
+	await.True(k.t, what, f)
 }
 
 // identity is what an instance has on its disk about itself.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // TestConnectionMistakes: a client that is given a wrong address, or the wrong side of TLS, is told
@@ -17,7 +18,7 @@ import (
 // one does no harm.
 func TestConnectionMistakes(t *testing.T) {
 	kit := newTLSKit(t)
-	raft := freePort(t)
+	raft := port.ForTest(t)
 	s := start(t, func(c *Config) {
 		c.TLSListen, c.TLS, c.Admin, c.Raft, c.Memory, c.DataDir = "127.0.0.1:0", kit.files, "127.0.0.1:0", raft, false, t.TempDir()
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -119,7 +120,7 @@ func TestFailedAndLate(t *testing.T) {
 		_ = x.nc.Close()
 	}
 	c.ping()
-	eventually(t, "the connections to go", func() bool { return s.transport.Connections() == 1 })
+	await.True(t, "the connections to go", func() bool { return s.transport.Connections() == 1 })
 	if n := s.bindings.Len(); n != 0 {
 		t.Fatalf("%d sessions are bound without a connection", n)
 	}

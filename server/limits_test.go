@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -84,7 +85,7 @@ func TestNodeChangesUnderWay(t *testing.T) {
 	if err := create("/a"); err != nil {
 		t.Errorf("at the limit: %v", err)
 	}
-	eventually(t, "its end", func() bool { return len(s.requests.NodeOps) == 1 })
+	await.True(t, "its end", func() bool { return len(s.requests.NodeOps) == 1 })
 	s.requests.NodeOps <- struct{}{}
 	if err := create("/b"); !errors.Is(err, protocol.StatusOverloaded) ||
 		!strings.Contains(err.Error(), "requests of this kind are under way, the limit on each instance") {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -207,7 +208,7 @@ func TestQuotaOfWatchers(t *testing.T) {
 		t.Errorf("watchers keep nobody from locking: %v", err)
 	}
 	_ = x.c.nc.Close()
-	eventually(t, "the end of the watchers", func() bool { return d.Delivery().Quota.Usage(x.small).Open == 0 })
+	await.True(t, "the end of the watchers", func() bool { return d.Delivery().Quota.Usage(x.small).Open == 0 })
 	for i, open := range watches[:4] {
 		if err := open(friend); err != nil {
 			t.Errorf("watch %d, when the others are gone: %v", i, err)
@@ -231,7 +232,7 @@ func TestQuotaOfRequests(t *testing.T) {
 	x.alter(protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 4})
 	rated := func(want uint64) {
 		t.Helper()
-		eventually(t, "the quota at the listener", func() bool {
+		await.True(t, "the quota at the listener", func() bool {
 			r := x.s.requests.Routes().Rates[x.small]
 			return want == 0 && r == nil || r != nil && r.Quota == want
 		})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // fewFilesEnv makes the test binary a server with a low limit on open files.
@@ -112,7 +113,7 @@ func TestFewFiles(t *testing.T) {
 		for _, c := range served {
 			_ = c.nc.Close()
 		}
-		eventually(t, "all places to be free", func() bool { return freePlaces(t, addr, bound) })
+		await.True(t, "all places to be free", func() bool { return freePlaces(t, addr, bound) })
 	}
 	_ = in.Close()
 	if err := cmd.Wait(); err != nil {

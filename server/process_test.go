@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard"
 )
@@ -472,7 +473,7 @@ func TestProcessSlowMember(t *testing.T) {
 	a.fails(protocol.StatusOverloaded, protocol.KindProcessRequest, a.bucket(), &protocol.ProcessRequest{
 		Session: a.session, Name: []byte("queue"), Epoch: epoch, Number: n + 1, Low: 1, To: []uint64{b.session}, Payload: []byte(payload),
 	})
-	eventually(t, "messages to be left out", func() bool {
+	await.True(t, "messages to be left out", func() bool {
 		return !strings.Contains(scrape(s), fmt.Sprintf("signalbox_process_undelivered_total{shard=\"%d\"} 0\n", d.ID()))
 	})
 	for answered := map[uint64]bool{}; len(answered) < n; {
@@ -528,7 +529,7 @@ func TestProcessBucketFrozen(t *testing.T) {
 		t.Fatalf("a sync while the bucket is frozen: %v", err)
 	}
 	// The relay forgets what it had: the process is elsewhere, as far as it knows.
-	eventually(t, "the relay to go", func() bool { return d.Raft().RelayStats().Relays == 0 })
+	await.True(t, "the relay to go", func() bool { return d.Raft().RelayStats().Relays == 0 })
 
 	step(shard.CmdActivate, 101)
 	for _, p := range []*memberClient{a, b} { // some were at home in that bucket

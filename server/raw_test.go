@@ -348,18 +348,6 @@ func (c *raw) describe(node uint64, name string, consistency protocol.Consistenc
 	return r, err
 }
 
-// eventually waits for a condition that comes by itself.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	end := time.Now().Add(wait)
-	for !cond() {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // manual gives a server a clock that moves when told to.
 func manual(c *Config) *replica.ManualClock {
 	clock := replica.NewManualClock(time.Unix(1_700_000_000, 0))

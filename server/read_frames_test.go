@@ -7,6 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
@@ -46,7 +47,7 @@ func (f *fed) drain() []byte {
 func (f *fed) reply(t testing.TB, id uint64) protocol.Header {
 	t.Helper()
 	var found protocol.Header
-	eventually(t, "a reply", func() bool {
+	await.True(t, "a reply", func() bool {
 		rest := f.drain()
 		for {
 			frame, n, err := protocol.SplitFrame(rest, 64<<20)
@@ -163,7 +164,7 @@ func FuzzFeed(f *testing.F) {
 			}
 			pending = pending[used:]
 		}
-		eventually(t, "all answers", func() bool { c.drain(); return c.Unanswered() == 0 || c.Ending() })
+		await.True(t, "all answers", func() bool { c.drain(); return c.Unanswered() == 0 || c.Ending() })
 		if n := s.metrics.Panics.Get() - before; n != 0 {
 			t.Fatal("a panic was contained")
 		}

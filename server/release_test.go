@@ -52,10 +52,7 @@ type releaseManifest struct {
 // folder's address.
 func releaseConfig(t *testing.T, dir string) Config {
 	t.Helper()
-	raft, err := port.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raft := port.ForTest(t)
 	return Config{
 		DataDir: dir, Listen: "127.0.0.1:0", Raft: raft, RaftAdvertise: releaseRaft, Admin: Off, RTT: 5 * time.Millisecond, Name: "kept",
 		Logger: slog.New(slog.DiscardHandler),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // ask asks an operators' method over the wire.
@@ -51,7 +52,7 @@ func TestClusterMethods(t *testing.T) {
 	if r := status.Replicasets; len(r) != 1 || r[0].Buckets != 16 || r[0].Weight != 1 || r[0].Phase != "ready" || r[0].Tier != "default" {
 		t.Errorf("replicasets are %+v", r)
 	}
-	eventually(t, "the governor to have nothing to do", func() bool {
+	await.True(t, "the governor to have nothing to do", func() bool {
 		var plan protocol.ClusterPlan
 		return c.ask(protocol.MethodPlan, "{}", &plan) == nil && plan.Leader == "one" && len(plan.Steps)+len(plan.Waits) == 0
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestOverQuota: what is never refused is answered far beyond a node's quota too, and a connection
@@ -15,7 +16,7 @@ func TestOverQuota(t *testing.T) {
 	var info protocol.NodeInfo
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/slow",
 		Config: protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 1}}, &info)
-	eventually(t, "the quota", func() bool { return s.requests.Routes().Rates[info.ID] != nil })
+	await.True(t, "the quota", func() bool { return s.requests.Routes().Rates[info.ID] != nil })
 	session := c.session(info.ID, 1)
 	pause := func() (yes bool) {
 		s.requests.EachClient(func(c *request.Client) { yes = yes || c.Paused() })

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -107,7 +109,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = gone.nc.Close()
-	eventually(t, "the detach", func() bool {
+	await.True(t, "the detach", func() bool {
 		clock.Tick()
 		info, err := describe(holder.Session)
 		return err == nil && info.State == protocol.SessionDetached && info.Remaining == 10_000
@@ -117,14 +119,14 @@ func TestRestart(t *testing.T) {
 		t.Fatalf("at 10,000 ms: %+v, %v", info, err)
 	}
 	advance(s, clock, time.Millisecond)
-	eventually(t, "the end", func() bool {
+	await.True(t, "the end", func() bool {
 		clock.Tick()
 		_, err := describe(holder.Session)
 		return errors.Is(err, protocol.StatusSessionExpired)
 	})
 	c.seq = 100
 	for name, token := range tokens {
-		eventually(t, name+" to be free", func() bool {
+		await.True(t, name+" to be free", func() bool {
 			clock.Tick()
 			a, err := c.lock(node, waiter.Session, name, 0)
 			if err == nil && a.State == protocol.Acquired && a.OrderID <= token {
@@ -188,7 +190,7 @@ func TestLoweredGrace(t *testing.T) {
 func TestPartOfTheFolderIsGone(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Config{
-		DataDir: dir, Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Shards: 4, Buckets: 16,
+		DataDir: dir, Listen: "127.0.0.1:0", Raft: port.ForTest(t), Admin: Off, Shards: 4, Buckets: 16,
 		RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	s, err := Start(t.Context(), cfg)

@@ -20,10 +20,7 @@ import (
 // restoreConfig is a first instance on a folder of its own.
 func restoreConfig(t *testing.T, shards int) Config {
 	t.Helper()
-	raft, err := port.Free() // the folder keeps it
-	if err != nil {
-		t.Fatal(err)
-	}
+	raft := port.ForTest(t) // the folder keeps it
 	return Config{
 		DataDir: filepath.Join(t.TempDir(), "data"), Listen: "127.0.0.1:0", Raft: raft, Admin: Off, Shards: shards,
 		RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
@@ -106,7 +107,7 @@ func TestRolloutServed(t *testing.T) {
 	if r := k.poll("sas-1", k.sas, 1, v); r.State != protocol.StateConverged {
 		t.Fatalf("what was loaded was answered %+v", r)
 	}
-	eventually(t, "the second location to have it", func() bool { return k.poll("man-1", k.man, 0, 0).Version == v })
+	await.True(t, "the second location to have it", func() bool { return k.poll("man-1", k.man, 0, 0).Version == v })
 	k.must(protocol.KindTrackReport, k.at, &protocol.TrackReport{Session: k.session, Name: k.name, ID: "man-1", Incarnation: k.man,
 		Report: protocol.UpdateReport{Seq: 1, Current: v, Target: v, Code: "OK", Attempts: 1}}, nil)
 	k.poll("man-1", k.man, 1, v)
@@ -397,7 +398,7 @@ func TestRolloutRights(t *testing.T) {
 		&protocol.TrackRevision{})
 	secret := issue(t, root, "alice")
 	var alice *raw
-	eventually(t, "the token to be known", func() (known bool) {
+	await.True(t, "the token to be known", func() (known bool) {
 		c, _, err := greet(t, s, secret)
 		alice = c
 		return err == nil
@@ -412,7 +413,7 @@ func TestRolloutRights(t *testing.T) {
 	permitted := func(kind protocol.Kind, make func() protocol.Message) {
 		t.Helper()
 		var err error
-		eventually(t, "the right to count", func() bool {
+		await.True(t, "the right to count", func() bool {
 			err = try(kind, make())
 			return !errors.Is(err, protocol.StatusForbidden)
 		})
@@ -496,7 +497,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 		t.Errorf("after one was closed another was answered %v", err)
 	}
 	_ = other.nc.Close()
-	eventually(t, "the streams of a connection to go with it", func() bool { return d.Delivery().Tracks.Len() == 1 })
+	await.True(t, "the streams of a connection to go with it", func() bool { return d.Delivery().Tracks.Len() == 1 })
 
 	// Of one location, and of what an instance needs, no more is told.
 	narrow := connect(t, s)
@@ -505,7 +506,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 	v := k.publish("one")
 	k.poll("sas-1", k.sas, 0, 0)
 	k.poll("sas-1", k.sas, 1, v)
-	eventually(t, "the second location to have it", func() bool { return k.poll("man-1", k.man, 0, 0).Version == v })
+	await.True(t, "the second location to have it", func() bool { return k.poll("man-1", k.man, 0, 0).Version == v })
 	for notified := false; !notified; {
 		var m protocol.TrackEvents
 		narrow.event(protocol.KindTrackEvents, &m)
@@ -595,7 +596,7 @@ func TestRolloutMetrics(t *testing.T) {
 	k.must(protocol.KindTrackPoll, k.at, bad, &protocol.TrackPollReply{})
 	has("signalbox_rollout_reelection_pending" + of("SAS") + " 1\n")
 	second := k.publish("two")
-	eventually(t, "the bad version to be replaced", func() bool { return k.poll("sas-1", k.sas, 0, 0).Version == second })
+	await.True(t, "the bad version to be replaced", func() bool { return k.poll("sas-1", k.sas, 0, 0).Version == second })
 	has(`reason="reelect-explicit"} 1`)
 	k.must(protocol.KindTrackAdmin, k.at, &protocol.TrackAdmin{Head: k.head(k.session), Name: k.name, Verb: protocol.TrackPause}, nil)
 	s.metrics.SetMaxSeries(12)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // pollers are instances of one track, each with a session of its own, on some connections: all
@@ -161,7 +162,7 @@ func BenchmarkPolls(b *testing.B) {
 	for _, v := range []struct{ conns, window int }{{10, 1000}, {100, 100}, {1000, 10}, {1000, 1}} {
 		b.Run(fmt.Sprintf("conns=%d/window=%d", v.conns, v.window), func(b *testing.B) {
 			s := start(b, func(c *Config) {
-				c.Memory, c.Raft, c.DataDir, c.Shards, c.Buckets, c.RTT = false, freePort(b), b.TempDir(), 1, 4096, 100*time.Millisecond
+				c.Memory, c.Raft, c.DataDir, c.Shards, c.Buckets, c.RTT = false, port.ForTest(b), b.TempDir(), 1, 4096, 100*time.Millisecond
 			})
 			const instances = 10_000
 			x := newPollers(b, s, v.conns, instances/v.conns, "SAS", "MAN", "VLA")

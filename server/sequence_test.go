@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // FuzzSequence says whole, well-formed messages to a connection that is new, in any order:
@@ -81,7 +82,7 @@ func FuzzSequence(f *testing.F) {
 				asked[id] = false
 			}
 		}
-		eventually(t, "all answers", func() bool { c.drain(); return c.Unanswered() == 0 || c.Ending() })
+		await.True(t, "all answers", func() bool { c.drain(); return c.Unanswered() == 0 || c.Ending() })
 		rest := c.drain()
 		for len(rest) > 0 {
 			frame, n, err := protocol.SplitFrame(rest, 64<<20)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestServes(t *testing.T) {
@@ -55,7 +56,7 @@ func TestServes(t *testing.T) {
 	if _, err := other.lock(node, 12345, "a", 0); !errors.Is(err, protocol.StatusSessionExpired) {
 		t.Fatalf("acquire on a session that never was: %v", err)
 	}
-	eventually(t, "the ephemeral semaphore to go", func() bool {
+	await.True(t, "the ephemeral semaphore to go", func() bool {
 		_, err := c.describe(node, "a", protocol.Strict)
 		return errors.Is(err, protocol.StatusNotFound)
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // logLines is a log that can be read while it is written.
@@ -56,7 +57,7 @@ func TestSessionsAreLogged(t *testing.T) {
 			c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(stopped.Session)),
 				&protocol.SessionStop{Session: stopped.Session, Epoch: 1}, nil)
 			_ = c.nc.Close()
-			eventually(t, "the expiry", func() bool {
+			await.True(t, "the expiry", func() bool {
 				clock.Advance(time.Second)
 				return s.metrics.EndedSessions(protocol.EndExpired) > 0
 			})
@@ -69,7 +70,7 @@ func TestSessionsAreLogged(t *testing.T) {
 				{`level=DEBUG msg="session ended"`, id(left), "reason=expired"},
 			} {
 				if debug {
-					eventually(t, "the line "+strings.Join(parts, " "), func() bool { return lines.has(parts...) })
+					await.True(t, "the line "+strings.Join(parts, " "), func() bool { return lines.has(parts...) })
 					continue
 				}
 				if lines.has(parts[1]) {

@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -122,7 +123,7 @@ func TestWatchTooLate(t *testing.T) {
 		t.Fatal(err, d.Delivery().Semaphores.Stats().OneShots)
 	}
 	_ = c.nc.Close()
-	eventually(t, "the end of the connection", func() bool { return !sc.Watch(d.Delivery()) })
+	await.True(t, "the end of the connection", func() bool { return !sc.Watch(d.Delivery()) })
 	if err := arm(); err != nil || d.Delivery().Semaphores.Stats().OneShots != 0 {
 		t.Fatal(err, d.Delivery().Semaphores.Stats().OneShots)
 	}
@@ -502,7 +503,7 @@ func TestRights(t *testing.T) {
 	var gone protocol.NodeInfo
 	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
 	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
-	eventually(t, "the map to have the node", func() bool { return s.requests.Routes().State.LastNode() >= gone.ID })
+	await.True(t, "the map to have the node", func() bool { return s.requests.Routes().State.LastNode() >= gone.ID })
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
 	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0,
 		&protocol.SessionStart{Node: node, CreateID: id16(5), Key: id16(5), Timeout: 1, Nonce: 5})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -33,10 +34,7 @@ func onTCP(t *testing.T, peers ...string) Config {
 	t.Helper()
 	list := make([]string, 3)
 	for i := range list {
-		address, err := port.Free()
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := port.ForTest(t)
 		list[i] = address
 	}
 	return Config{
@@ -65,7 +63,7 @@ func TestWaitingForPeers(t *testing.T) {
 		}()
 	}
 	start(a)
-	eventually(t, "readiness that names the missing peer", func() bool {
+	await.True(t, "readiness that names the missing peer", func() bool {
 		status, body := page(t, a.Admin, "/readyz")
 		return status == http.StatusServiceUnavailable &&
 			strings.Contains(body, "no answer yet that counts from [") && strings.Contains(body, b.Raft)
@@ -85,7 +83,7 @@ func TestWaitingForPeers(t *testing.T) {
 		t.Cleanup(func() { _ = r.s.Close() })
 	}
 	for _, address := range []string{a.Admin, b.Admin} {
-		eventually(t, "readiness", func() bool { status, _ := page(t, address, "/readyz"); return status == http.StatusOK })
+		await.True(t, "readiness", func() bool { status, _ := page(t, address, "/readyz"); return status == http.StatusOK })
 		if status, body := page(t, address, "/metrics"); status != http.StatusOK || !strings.Contains(body, "signalbox_meta_leading") {
 			t.Errorf("metrics of a server that has started are %d, without its own", status)
 		}

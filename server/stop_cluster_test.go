@@ -14,6 +14,8 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -119,7 +121,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	mu.Lock()
 	enough := calls + 200
 	mu.Unlock()
-	eventually(t, "calls after the stop", func() bool {
+	await.True(t, "calls after the stop", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return calls > enough || len(errs) > 0
@@ -158,7 +160,7 @@ func TestShutdownWithoutOthers(t *testing.T) {
 		all.Go(func() { _ = s.Close() })
 	}
 	all.Wait()
-	eventually(t, "the silence of the others", func() bool { return c.membership.NoSuccessor(c.meta.State(), time.Hour) != "" })
+	await.True(t, "the silence of the others", func() bool { return c.membership.NoSuccessor(c.meta.State(), time.Hour) != "" })
 	done := make(chan error, 1)
 	go func() { done <- c.Shutdown(context.Background()) }()
 	select {
@@ -193,7 +195,7 @@ func TestReadySaysWhy(t *testing.T) {
 	}
 	k.await("two instances that work", stable(2, 2))
 	for name, s := range k.run {
-		eventually(t, name+" to be ready", func() bool { return s.Ready() == nil })
+		await.True(t, name+" to be ready", func() bool { return s.Ready() == nil })
 		var text strings.Builder
 		s.metrics.WritePrometheus(&text)
 		for _, want := range []string{
@@ -232,7 +234,7 @@ func TestAuditOfAnInstance(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.log")
 	cfg := Config{
-		DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Name: "one",
+		DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", Raft: port.ForTest(t), Admin: Off, Name: "one",
 		Shards: 1, Buckets: 16, RTT: 5 * time.Millisecond,
 		Logger: clusterLog(), Audit: path,
 	}
@@ -299,7 +301,7 @@ func TestAuditOfACluster(t *testing.T) {
 	k.await("three instances that work", stable(3, 3))
 	state := k.run["a"].meta.State()
 	for name, s := range k.run {
-		eventually(t, name+" to have applied it", func() bool { return s.meta.State().Revision() >= state.Revision() })
+		await.True(t, name+" to have applied it", func() bool { return s.meta.State().Revision() >= state.Revision() })
 		if err := s.ReopenAudit(); err != nil { // what waits is written
 			t.Fatal(err)
 		}

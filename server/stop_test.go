@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
@@ -34,7 +35,7 @@ func TestGracefulStop(t *testing.T) {
 		all = protocol.AppendFrame(all, protocol.KindAcquire, 1000+i, c.bucket(node, name), m)
 	}
 	c.write(all)
-	eventually(t, "the requests to come in", func() bool {
+	await.True(t, "the requests to come in", func() bool {
 		return s.transport.Metrics.BytesIn.Get() > uint64(len(all))
 	})
 	stopped := make(chan error, 1)
@@ -99,7 +100,7 @@ func TestStopDoesNotWaitForClosing(t *testing.T) {
 func TestRefusesToStart(t *testing.T) {
 	dir := t.TempDir()
 	cfg := Config{
-		DataDir: dir, Listen: "127.0.0.1:0", Raft: freePort(t), Admin: Off, Shards: 2, Buckets: 16,
+		DataDir: dir, Listen: "127.0.0.1:0", Raft: port.ForTest(t), Admin: Off, Shards: 2, Buckets: 16,
 		RTT: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 	ctx := context.Background()
@@ -110,7 +111,7 @@ func TestRefusesToStart(t *testing.T) {
 	busy := cfg
 	busy.Listen = s.Addr()
 	busy.DataDir = t.TempDir()
-	busy.Raft = freePort(t)
+	busy.Raft = port.ForTest(t)
 	if _, err := Start(ctx, busy); err == nil || !strings.Contains(err.Error(), "choose another address") {
 		t.Fatalf("a port that is taken: %v", err)
 	}
@@ -126,14 +127,14 @@ func TestRefusesToStart(t *testing.T) {
 		filepath.Join(os.Args[0], "x"): "not a directory",
 	} {
 		bad := cfg
-		bad.DataDir, bad.Raft = folder, freePort(t)
+		bad.DataDir, bad.Raft = folder, port.ForTest(t)
 		if _, err := Start(ctx, bad); err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "choose a folder") {
 			t.Errorf("data folder %s: %v, want %q and what to do", folder, err, want)
 		}
 	}
 	twice := cfg
-	twice.Raft = freePort(t)
+	twice.Raft = port.ForTest(t)
 	if _, err := Start(ctx, twice); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Fatalf("a folder that is taken: %v", err)
 	}
@@ -166,15 +167,6 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
-func freePort(t testing.TB) string {
-	t.Helper()
-	address, err := port.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
-
 // TestSlowReader: a client that reads nothing is cut at a bound of bytes, and with a metric; others
 // do not notice.
 func TestSlowReader(t *testing.T) {
@@ -189,13 +181,13 @@ func TestSlowReader(t *testing.T) {
 		}
 		s.requests.EachClient(func(c *request.Client) { held = max(held, int64(c.Waiting())) })
 	}
-	eventually(t, "the cut", func() bool { return s.transport.Metrics.SlowReader.Get() == 1 })
+	await.True(t, "the cut", func() bool { return s.transport.Metrics.SlowReader.Get() == 1 })
 	if held > 2*hard {
 		t.Fatalf("%d bytes were held for a client that reads nothing; the bound is %d", held, hard)
 	}
 	slow.closed()
 	healthy.ping()
-	eventually(t, "the connection to go", func() bool { return s.transport.Connections() == 1 })
+	await.True(t, "the connection to go", func() bool { return s.transport.Connections() == 1 })
 }
 
 // TestOldBytes: a client that reads too slowly is cut by age when the bytes are few.
@@ -221,7 +213,7 @@ func TestOldBytes(t *testing.T) {
 			healthy.ping()
 		}
 	}
-	eventually(t, "the cut", func() bool {
+	await.True(t, "the cut", func() bool {
 		clock.Advance(time.Second)
 		healthy.ping()
 		return s.transport.Metrics.SlowReader.Get() == 1
@@ -310,7 +302,7 @@ func TestManySlowStreams(t *testing.T) {
 					bytes.Equal(delta.Changes[0].Data, last)
 		})
 	}
-	eventually(t, "nothing to wait any more", func() bool { return s.transport.UnreadBytes() == 0 })
+	await.True(t, "nothing to wait any more", func() bool { return s.transport.UnreadBytes() == 0 })
 }
 
 func TestAdmin(t *testing.T) {

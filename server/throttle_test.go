@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
@@ -166,7 +167,7 @@ func TestBadLengthBehindABurst(t *testing.T) {
 		s.requests.EachClient(func(c *request.Client) { yes = yes || c.Paused() })
 		return yes
 	}
-	eventually(t, "a rest", pause)
+	await.True(t, "a rest", pause)
 	clock.Advance(transport.SweepPeriod)
 	if g := bad.closed(); g == nil || g.Status != protocol.StatusBadRequest {
 		t.Errorf("goodbye is %+v", g)

@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -146,7 +147,7 @@ func TestUnfinishedHandshakes(t *testing.T) {
 		}
 		stuck = append(stuck, nc)
 	}
-	eventually(t, "the connections to count", func() bool { return s.Connections() == 39 })
+	await.True(t, "the connections to count", func() bool { return s.Connections() == 39 })
 	c, err := openTLS(t, kit.client, s.TLSAddr())
 	if err != nil {
 		t.Fatal("with unfinished handshakes around:", err)
@@ -216,7 +217,7 @@ func TestClientCertificates(t *testing.T) {
 	if n, err := bare.Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
 		t.Errorf("without a certificate: %d bytes, %v", n, err)
 	}
-	eventually(t, "the failure to count", func() bool { return s.transport.Metrics.HandshakesFailed.Get() > failed })
+	await.True(t, "the failure to count", func() bool { return s.transport.Metrics.HandshakesFailed.Get() > failed })
 
 	next.Write(t, dir)
 	next.Issue(t, dir, "server", certstest.Host("127.0.0.1"))

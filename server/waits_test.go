@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -67,7 +68,7 @@ func TestWaitMetrics(t *testing.T) {
 		`signalbox_hold_seconds_count{node="/default"} 1`, `signalbox_waits_ended_total{node="/default",outcome="granted"} 1`,
 		`signalbox_semaphore_waiters`+lock+`0`, `signalbox_semaphore_oldest_wait_seconds`+lock+`0`,
 		`signalbox_leases_lost_total{cause="expired"} 0`)
-	eventually(t, "the line of the slow wait", func() bool {
+	await.True(t, "the line of the slow wait", func() bool {
 		return log.has(`"level":"WARN","msg":"slow wait"`, `"node":"/default","semaphore":"lock","shard":2`,
 			fmt.Sprintf(`"session":%d`, b.Session),
 			`"waited_ms":7`, `"outcome":"granted"`, fmt.Sprintf(`"held":{"owner1":{"session":%d,`, a.Session), `"token":1,"held_ms":7`)

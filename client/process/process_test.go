@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // agreeingHandler agrees with the others on a value: its coordinator locks all, by a message, and
@@ -147,6 +148,17 @@ func (h *agreeingHandler) check(t *testing.T) {
 	}
 }
 
+// holdTheSame waits until all handlers have agreed, and checks that they hold one value.
+func holdTheSame(t *testing.T, handlers []*agreeingHandler) {
+	t.Helper()
+	epoch, value := handlers[0].agreed(t, len(handlers))
+	for _, h := range handlers[1:] {
+		if e, v := h.agreed(t, len(handlers)); e != epoch || v != value || v != fmt.Sprint(e) {
+			t.Fatalf("a member holds %q of %d, another %q of %d", v, e, value, epoch)
+		}
+	}
+}
+
 // TestMembersComeAndGo: five members join one by one and leave one by one, each callback fails one
 // time in three, and messages to the server get lost. After each change all hold the same value,
 // and one round is complete for each change.
@@ -157,19 +169,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	var handlers []*agreeingHandler
 	same := func() {
 		t.Helper()
-		epoch, value := handlers[0].agreed(t, len(handlers))
-		for _, h := range handlers[1:] {
-			if e, v := h.agreed(t, len(handlers)); e != epoch || v != value || v != fmt.Sprint(e) {
-				t.Fatalf("a member holds %q of %d, another %q of %d", v, e, value, epoch)
-			}
-		}
-		over := time.Now().Add(time.Minute)
-		for _, ok := b.quiet(len(handlers)); !ok; _, ok = b.quiet(len(handlers)) { // all have confirmed
-			if time.Now().After(over) {
-				t.Fatal("the round is not settled")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		holdTheSame(t, handlers)
+		await.True(t, "all to have confirmed", func() bool { _, ok := b.quiet(len(handlers)); return ok })
 	}
 	for i := range 5 {
 		h := newAgreeing(3)
@@ -277,11 +278,7 @@ func TestCoordinatorIsKilled(t *testing.T) {
 				}()
 			}
 			close(w.over) // nothing is sent from here on
-			for over := time.Now().Add(time.Minute); p.Err() == nil; time.Sleep(time.Millisecond) {
-				if time.Now().After(over) {
-					t.Fatal("the dead member does not notice")
-				}
-			}
+			await.True(t, "the dead member to notice", func() bool { return p.Err() != nil })
 			b.kill(1)
 			close(first.free)
 			wait(t, "the end of the dead member", p.Done())
@@ -435,19 +432,26 @@ func TestMisuse(t *testing.T) {
 	if q, _, err := b.join(short, 7, newAgreeing(0), Options{}); q != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("join with an ended context: %v", err)
 	}
-	over := time.Now().Add(time.Minute)
-	for got := false; !got; { // the message that is never replied to has arrived
-		h.mu.Lock()
-		got = h.late != nil
-		h.mu.Unlock()
-		if time.Now().After(over) {
-			t.Fatal("no message arrives")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	h.awaitLate(t)
 	if err := p.Leave(t.Context()); err != nil { // cancels the round
 		t.Fatal(err)
 	}
+	h.checkLate(t)
+}
+
+// awaitLate waits until the message that is never replied to has arrived.
+func (h *misusingHandler) awaitLate(t *testing.T) {
+	t.Helper()
+	await.True(t, "the message that is never replied to", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.late != nil
+	})
+}
+
+// checkLate makes calls on the round that is over, and checks what became of all calls.
+func (h *misusingHandler) checkLate(t *testing.T) {
+	t.Helper()
 	wait(t, "the message to be given up", h.failed)
 	h.note("late reply", h.late.Reply(nil))
 	h.note("late message", h.round.Broadcast(nil, nil, Callback{}))

@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // lossyHandler breaks all connections to the server within a callback, the first time that one runs
@@ -172,31 +173,9 @@ func TestServerMisuse(t *testing.T) {
 		t.Errorf("a second join of the session: %v", err)
 	}
 	keyed := mustJoin(t, s, "keyed", newAgreeing(0), Options{Key: "a", Synchronous: true})
-	for over := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the message that is never replied to has arrived
-		h.mu.Lock()
-		got := h.late != nil
-		h.mu.Unlock()
-		if got {
-			break
-		}
-		if time.Now().After(over) {
-			t.Fatal("no message arrives")
-		}
-	}
+	h.awaitLate(t)
 	mustLeave(t, p) // cancels the round
-	wait(t, "the message to be given up", h.failed)
-	h.note("late reply", h.late.Reply(nil))
-	h.note("late message", h.round.Broadcast(nil, nil, Callback{}))
-	h.note("late complete", h.round.Complete(nil))
-	for what, want := range map[string]error{
-		"complete in prepare": ErrNotReady, "large result": ErrTooLarge, "large message": ErrTooLarge,
-		"stranger": ErrNoReceiver, "nobody": nil,
-		"large reply": ErrTooLarge, "late reply": ErrRoundOver, "late message": ErrRoundOver, "late complete": ErrRoundOver,
-	} {
-		if !errors.Is(h.errs[what], want) {
-			t.Errorf("%s: %v, want %v", what, h.errs[what], want)
-		}
-	}
+	h.checkLate(t)
 	if err := keyed.Err(); err != nil {
 		t.Errorf("another process of the session is over by %v", err)
 	}
@@ -263,12 +242,7 @@ func TestServerReportsSlowMembers(t *testing.T) {
 	if !said(0) {
 		t.Error("it is said too early")
 	}
-	for over := time.Now().Add(time.Minute); !said(1); {
-		srv.Advance(time.Second)
-		if time.Now().After(over) {
-			t.Fatal("it is not said")
-		}
-	}
+	await.True(t, "the line of the log", func() bool { srv.Advance(time.Second); return said(1) })
 	for range 10 {
 		srv.Advance(2 * time.Second)
 	}
@@ -285,11 +259,7 @@ func TestServerReportsSlowMembers(t *testing.T) {
 func inPhase(t *testing.T, srv *servertest.Server, phase string) {
 	t.Helper()
 	want := fmt.Sprintf("phase=%q} 1", phase)
-	for over := time.Now().Add(time.Minute); !strings.Contains(metrics(t, srv), want); time.Sleep(time.Millisecond) {
-		if time.Now().After(over) {
-			t.Fatalf("the process is not %s", phase)
-		}
-	}
+	await.True(t, "the process to be "+phase, func() bool { return strings.Contains(metrics(t, srv), want) })
 }
 
 // metrics is the page that operators scrape.

@@ -63,15 +63,6 @@ func TestServerMembersComeAndGo(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	var members []*Membership
 	var handlers []*agreeingHandler
-	same := func() {
-		t.Helper()
-		epoch, value := handlers[0].agreed(t, len(handlers))
-		for _, h := range handlers[1:] {
-			if e, v := h.agreed(t, len(handlers)); e != epoch || v != value || v != fmt.Sprint(e) {
-				t.Fatalf("a member holds %q of %d, another %q of %d", v, e, value, epoch)
-			}
-		}
-	}
 	for i := range 5 {
 		h := newAgreeing(3)
 		h.rnd = rand.New(rand.NewPCG(uint64(i), 3))
@@ -82,7 +73,7 @@ func TestServerMembersComeAndGo(t *testing.T) {
 		if i == 2 {
 			srv.DropConnections()
 		}
-		same()
+		holdTheSame(t, handlers)
 	}
 	last := handlers[4]
 	for len(members) > 1 {
@@ -95,7 +86,7 @@ func TestServerMembersComeAndGo(t *testing.T) {
 		}
 		handlers[0].check(t)
 		members, handlers = members[1:], handlers[1:]
-		same()
+		holdTheSame(t, handlers)
 	}
 	mustLeave(t, members[0])
 	last.check(t)

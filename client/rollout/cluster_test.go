@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // clusterSite is a track on a cluster, in real time, with six followers.
@@ -125,14 +126,10 @@ func TestClusterFailover(t *testing.T) {
 	for range 2 {
 		victim := 0
 		k.through(func() {
-			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-				if victim = k.cluster.Leader(shard); victim >= 0 {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatal("nobody leads the shard")
-				}
-			}
+			await.True(t, "a leader of the shard", func() bool {
+				victim = k.cluster.Leader(shard)
+				return victim >= 0
+			})
 			k.cluster.Kill(victim)
 		})
 		k.cluster.Restart(victim)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // running is a command of a test, which is killed with all that is left of it when the test ends.
@@ -83,16 +84,6 @@ func expect(t *testing.T, code int, env []string, name string, args ...string) s
 		t.Fatalf("%s %s: exit code %d, want %d:\n%s", name, strings.Join(args, " "), got, code, out)
 	}
 	return string(out)
-}
-
-// eventually waits until a condition holds that a process outside brings about.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 // stamps are what the stamp command wrote: its process, and when it was alive.
@@ -186,7 +177,7 @@ func TestLockStopsTheCommandInTime(t *testing.T) {
 	}
 	for _, h := range locks {
 		for _, f := range h.files {
-			eventually(t, "the first stamp in "+f, func() bool { return stamped(t, f).begun() })
+			await.True(t, "the first stamp in "+f, func() bool { return stamped(t, f).begun() })
 		}
 	}
 
@@ -203,7 +194,7 @@ func TestLockStopsTheCommandInTime(t *testing.T) {
 		}
 		for _, f := range h.files {
 			pid := stamped(t, f).pid
-			eventually(t, fmt.Sprintf("the end of process %d", pid), func() bool { return ended(pid) })
+			await.True(t, fmt.Sprintf("the end of process %d", pid), func() bool { return ended(pid) })
 			s := stamped(t, f)
 			after, stood := s.last()-killed, s.stood(killed)
 			t.Logf("%s: last alive %s after the server was killed; the machine stood still for %s of it", filepath.Base(f), after, stood)
@@ -233,7 +224,7 @@ func TestInterruptedLock(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ready := filepath.Join(t.TempDir(), "ready")
 			lock := start(t, env, "signalbox", "lock", "door", "--session-timeout", "10m", "--", "sh", "-c", c.script, ready)
-			eventually(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
+			await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
 			expect(t, exitNotAcquired, env, "signalbox", "lock", "door", "--wait", "0", "--", "true")
 			lock.signal(c.signal)
 			if code := lock.code(); code != c.code {
@@ -254,9 +245,9 @@ func TestInterruptedWait(t *testing.T) {
 			return strings.Contains(expect(t, 0, env, "signalbox", "sem", "ls", "-o", "jsonl"), `"owners":1,"waiters":`+n)
 		}
 	}
-	eventually(t, "the lock to be held", inQueue("0"))
+	await.True(t, "the lock to be held", inQueue("0"))
 	waiter := start(t, env, "signalbox", "lock", "door", "--", "echo", "it ran")
-	eventually(t, "the waiter", inQueue("1"))
+	await.True(t, "the waiter", inQueue("1"))
 	waiter.signal(syscall.SIGINT)
 	if code := waiter.code(); code != exitNotAcquired {
 		t.Errorf("exit code %d, want %d", code, exitNotAcquired)
@@ -264,7 +255,7 @@ func TestInterruptedWait(t *testing.T) {
 	if out := waiter.output.String(); strings.Contains(out, "it ran") || !strings.Contains(out, `interrupted while waiting for "door"`) {
 		t.Errorf("the waiter said: %s", out)
 	}
-	eventually(t, "the queue to be empty", inQueue("0"))
+	await.True(t, "the queue to be empty", inQueue("0"))
 	holder.signal(syscall.SIGINT)
 	if code := holder.code(); code != 0 {
 		t.Errorf("exit code %d of who held it", code)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // marked lists the processes that were started with a variable in their environment and have not
@@ -92,14 +93,14 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 				ready, mark := filepath.Join(t.TempDir(), "ready"), "MARK="+t.Name()
 				lock := start(t, env, "signalbox", "lock", name, "--session-timeout", "1m", "--", "env", mark,
 					"READY="+ready, "sh", "-c", script)
-				eventually(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
+				await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
 				e.how(t, lock, name, script)
 				code := lock.code()
 				if !slices.Contains(e.codes, code) {
 					t.Errorf("exit code %d, want one of %v", code, e.codes)
 				}
 				if code == -1 {
-					eventually(t, "the end of all processes", func() bool { return len(marked(t, mark)) == 0 })
+					await.True(t, "the end of all processes", func() bool { return len(marked(t, mark)) == 0 })
 				}
 				if left := marked(t, mark); len(left) > 0 {
 					t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
@@ -138,7 +139,7 @@ func TestProcessTree(t *testing.T) {
 			_ = syscall.Kill(p, syscall.SIGKILL)
 		}
 	})
-	eventually(t, "the processes", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
+	await.True(t, "the processes", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
 	one, other := descendantsByParents(r.cmd.Process.Pid), descendants(r.cmd.Process.Pid)
 	slices.Sort(one)
 	slices.Sort(other)

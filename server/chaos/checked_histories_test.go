@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/chaos/history"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // topology is a cluster of three instances, with its faults.
@@ -147,7 +148,7 @@ func (x *faultCluster) startClients(seed uint64) {
 		_ = x.clients.cmd.Wait()
 	})
 	x.failIfClientsFailed("at first")
-	await(x.t, "the history clients to be ready", func() bool {
+	await.True(x.t, "the history clients to be ready", func() bool {
 		_, ok := x.clients.has("ready")
 		x.failIfClientsFailed("at first")
 		return ok

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // cluster is server processes that belong together, and loads on them.
@@ -65,8 +67,8 @@ func newClusterOf(t *testing.T, copies int, flags ...string) *cluster {
 
 // add adds an instance, which does not run yet. Its peers are set before its first start.
 func (c *cluster) add(name string) *instance {
-	in := &instance{t: c.t, bin: c.bin, dir: filepath.Join(c.dir, name), listen: freeAddress(c.t),
-		raft: freeAddress(c.t), admin: freeAddress(c.t)}
+	in := &instance{t: c.t, bin: c.bin, dir: filepath.Join(c.dir, name), listen: port.ForTest(c.t),
+		raft: port.ForTest(c.t), admin: port.ForTest(c.t)}
 	in.flags = append([]string{"--instance", name}, c.flags...)
 	c.instances[name] = in
 	return in
@@ -269,7 +271,7 @@ func (c *cluster) history() (list []loadRecord) {
 // moment. It fails the test at once if a load reports a failure.
 func (c *cluster) awaitProgress(when string, since time.Duration, loads ...*actor) {
 	c.t.Helper()
-	await(c.t, "loads to carry on "+when, func() bool {
+	await.True(c.t, "loads to carry on "+when, func() bool {
 		for _, a := range loads {
 			if r, ok := a.has("failed"); ok {
 				c.t.Fatalf("%s %s: %s", a.name, when, r.Text)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // holderTimeout is the timeout of a session whose client is killed.
@@ -104,7 +105,7 @@ func measureRelease(
 		_, failed := holder.has("failed")
 		return expired || failed
 	}
-	await(t, "the holder to have the lock", func() bool {
+	await.True(t, "the holder to have the lock", func() bool {
 		_, ready := holder.has("ready")
 		return ready || over()
 	})

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // newDisk mounts a disk for a test; fs makes the file system in a file, empty is one in memory. The
@@ -78,8 +81,8 @@ func fill(t *testing.T, disk string, left int64) (file string) {
 // startOnDisk starts an instance on a disk and waits until it serves.
 func startOnDisk(t *testing.T, disk string) *instance {
 	t.Helper()
-	in := &instance{t: t, bin: buildServer(t), dir: filepath.Join(disk, "data"), listen: freeAddress(t),
-		raft: freeAddress(t), admin: freeAddress(t)}
+	in := &instance{t: t, bin: buildServer(t), dir: filepath.Join(disk, "data"), listen: port.ForTest(t),
+		raft: port.ForTest(t), admin: port.ForTest(t)}
 	in.logFile = filepath.Join(t.TempDir(), "log")
 	in.start()
 	t.Cleanup(func() { in.killAndShowLog("server") })
@@ -99,7 +102,7 @@ func (in *instance) cli(args ...string) (string, error) {
 // setFlags sets a configuration as soon as the instance accepts it.
 func (in *instance) setFlags(value string) {
 	in.t.Helper()
-	await(in.t, "the instance to take a value", func() bool {
+	await.True(in.t, "the instance to take a value", func() bool {
 		_, err := in.cli("config", "set", "flags", value)
 		return err == nil
 	})
@@ -108,7 +111,7 @@ func (in *instance) setFlags(value string) {
 // awaitFlags waits until the configuration has a value that was acknowledged.
 func (in *instance) awaitFlags(value string) {
 	in.t.Helper()
-	await(in.t, "the value that was acknowledged", func() bool {
+	await.True(in.t, "the value that was acknowledged", func() bool {
 		got, err := in.cli("config", "get", "flags")
 		return err == nil && got == value
 	})
@@ -198,11 +201,11 @@ func TestDiskStuck(t *testing.T) {
 	}
 	thaw := func() { _ = exec.Command("fsfreeze", "--unfreeze", disk).Run() }
 	defer thaw()
-	await(t, "the instance not to be ready", func() bool {
+	await.True(t, "the instance not to be ready", func() bool {
 		ready, text := in.ready()
 		return !ready && strings.Contains(text, "a write to the disk of the log has been under way for")
 	})
-	await(t, "a line that says why it ends", func() bool {
+	await.True(t, "a line that says why it ends", func() bool {
 		return strings.Contains(in.log(), "the instance ended by itself: the disk does not finish a write")
 	})
 	thaw() // a process with a write in progress does not end before

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestClusterExpel drains and expels an instance under load. Its process ends and does not start
@@ -53,7 +54,7 @@ func TestClusterExpel(t *testing.T) {
 	allowed("cluster", "expel", gone, "--force")
 	c.logLongestCall("expel", since)
 	in := c.instances[gone]
-	await(t, "the expelled process to end", func() bool {
+	await.True(t, "the expelled process to end", func() bool {
 		select {
 		case <-in.ended:
 			return true

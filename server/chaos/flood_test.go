@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // floodSpec sizes a run.
@@ -118,8 +121,8 @@ func raiseFiles(t *testing.T) {
 
 // startInstanceWith starts an instance with flags of its own.
 func startInstanceWith(t *testing.T, bin string, flags ...string) *instance {
-	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t),
-		raft: freeAddress(t), admin: freeAddress(t), flags: flags}
+	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: port.ForTest(t),
+		raft: port.ForTest(t), admin: port.ForTest(t), flags: flags}
 	in.start()
 	t.Cleanup(func() { in.killAndShowLog("server") })
 	return in
@@ -142,7 +145,7 @@ func (f *flood) prepare() {
 	f.t.Helper()
 	for _, args := range [][]string{{"node", "create", "/honest"}, {"node", "create", "/idle"},
 		append([]string{"node", "create", "/hostile"}, hostileQuotas...)} {
-		await(f.t, strings.Join(args, " "), func() bool {
+		await.True(f.t, strings.Join(args, " "), func() bool {
 			_, err := f.in.cli(args...)
 			return err == nil
 		})
@@ -176,7 +179,7 @@ func (f *flood) startIdleSessions() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	})
-	await(f.t, "sessions that only live", func() bool {
+	await.True(f.t, "sessions that only live", func() bool {
 		sum := uint64(0)
 		for name, v := range f.metrics() {
 			if strings.HasPrefix(name, "signalbox_shard_sessions{") {
@@ -285,7 +288,7 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 			f.t.Fatalf("%s: hostile clients ended without a word: %s", what, &hostileActor.errors)
 		}
 		m.came = r.Session
-		await(f.t, "hostile connections to be gone", func() bool { return f.metrics()[`signalbox_connections{listener="plain"}`] <= 64 })
+		await.True(f.t, "hostile connections to be gone", func() bool { return f.metrics()[`signalbox_connections{listener="plain"}`] <= 64 })
 	}
 	return m
 }
@@ -305,7 +308,7 @@ func (f *flood) startHostile(kinds map[string]int) *actor {
 			_ = a.cmd.Wait()
 		}
 	})
-	await(f.t, "hostile clients to come", func() bool {
+	await.True(f.t, "hostile clients to come", func() bool {
 		if r, ok := a.has("failed"); ok {
 			f.t.Fatal(r.Text)
 		}

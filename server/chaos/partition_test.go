@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // threeHosts is a ready cluster with an instance on each of the first three hosts; the operator is
@@ -40,7 +42,7 @@ func TestClusterPartition(t *testing.T) {
 		}
 	}
 	cutOff := c.load(n.hosts[lone], loadSpec{Name: "cut-off", Timeout: 3 * time.Second, Grab: grab, MayLose: true})
-	await(t, "the crowns to be held", func() bool { return cutOff.count("grabbed") == crowns })
+	await.True(t, "the crowns to be held", func() bool { return cutOff.count("grabbed") == crowns })
 	var others []*actor
 	for k := range names {
 		if k != lone {
@@ -59,7 +61,7 @@ func TestClusterPartition(t *testing.T) {
 			n.part(lone, k)
 		}
 	}
-	await(t, "the others to get the crowns", func() bool { return others[0].count("grabbed")+others[1].count("grabbed") >= crowns })
+	await.True(t, "the others to get the crowns", func() bool { return others[0].count("grabbed")+others[1].count("grabbed") >= crowns })
 	t.Logf("the others had all locks %v after the cut", (now() - since).Round(time.Millisecond))
 	c.awaitProgress("without those that are cut off", now(), others...)
 	n.healAll()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // memberGroup is the member processes of one coordination process, dead ones too.
@@ -91,7 +92,7 @@ const (
 
 func (tr *memberGroup) awaitReport(a *actor, event string) {
 	tr.t.Helper()
-	await(tr.t, fmt.Sprintf("%s to say %q", a.name, event), func() bool {
+	await.True(tr.t, fmt.Sprintf("%s to say %q", a.name, event), func() bool {
 		if r, ok := a.has("failed"); ok {
 			tr.t.Fatalf("%s: %s", a.name, r.Text)
 		}
@@ -124,7 +125,7 @@ func (tr *memberGroup) leave(a *actor) {
 // round's epoch.
 func (tr *memberGroup) awaitAgreement(when string, above uint64, members int, roundMembers ...*actor) (epoch uint64) {
 	tr.t.Helper()
-	await(tr.t, fmt.Sprintf("%d members to agree %s", members, when), func() bool {
+	await.True(tr.t, fmt.Sprintf("%d members to agree %s", members, when), func() bool {
 		epoch = 0
 		seen := 0
 		for _, a := range roundMembers {
@@ -392,7 +393,7 @@ func (tr *memberGroup) awaitConfirmed() {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	await(tr.t, "all to confirm", func() bool {
+	await.True(tr.t, "all to confirm", func() bool {
 		s, err := process.Operate(n, tr.process).Describe(ctx)
 		return err == nil && s.Phase == process.Completed && len(s.Lagging()) == 0
 	})

@@ -17,23 +17,12 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // waitLimit bounds every wait: far above what any machine needs, as it only ends tests that fail.
 const waitLimit = 90 * time.Second
-
-// await polls what other processes leave behind, files above all, until it holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(waitLimit)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %s for %s", waitLimit, what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
 
 // eachLine calls f with each line of a file that another process appends to; a last line without
 // its end is being written. A file that is not there yet is empty.
@@ -75,16 +64,6 @@ var serverBinary = sync.OnceValues(func() (bin string, err error) {
 	return bin, err
 })
 
-// freeAddress finds an address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := port.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
-
 // instance is a server process on a folder and addresses that it keeps through restarts.
 type instance struct {
 	t                   *testing.T
@@ -101,8 +80,8 @@ type instance struct {
 }
 
 func startInstance(t *testing.T, bin string) *instance {
-	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: freeAddress(t),
-		raft: freeAddress(t), admin: freeAddress(t)}
+	in := &instance{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "data"), listen: port.ForTest(t),
+		raft: port.ForTest(t), admin: port.ForTest(t)}
 	in.start()
 	t.Cleanup(func() { in.killAndShowLog("server") })
 	return in
@@ -111,7 +90,7 @@ func startInstance(t *testing.T, bin string) *instance {
 // dial connects to the instance once it answers, and creates the node that all clients work in.
 func (in *instance) dial(ctx context.Context) (c *client.Client) {
 	in.t.Helper()
-	await(in.t, "the server to answer", func() (ok bool) {
+	await.True(in.t, "the server to answer", func() (ok bool) {
 		var err error
 		c, err = client.Dial(ctx, in.listen)
 		return err == nil

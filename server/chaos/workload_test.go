@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 const (
@@ -64,7 +65,7 @@ func TestWorkload(t *testing.T) {
 	awaitAll := func(when string) {
 		t.Helper()
 		began := time.Now()
-		await(t, "all actors to be ready "+when, func() bool {
+		await.True(t, "all actors to be ready "+when, func() bool {
 			for _, a := range cr.alive("") {
 				if r, ok := a.has("failed"); ok {
 					t.Fatalf("%s %s: %s", a.name, when, r.Text)
@@ -80,17 +81,17 @@ func TestWorkload(t *testing.T) {
 			want = append(want, a.name)
 		}
 		slices.Sort(want)
-		await(t, "the list of workers "+when, func() bool { return slices.Equal(list(), want) })
+		await.True(t, "the list of workers "+when, func() bool { return slices.Equal(list(), want) })
 		listed := time.Since(began)
 		leads := len(readEvidence(t, cr.dir, election))
-		await(t, "a living leader "+when, func() bool {
+		await.True(t, "a living leader "+when, func() bool {
 			lines := readEvidence(t, cr.dir, election)
 			return len(lines) > leads+10 && cr.livingPid(lines[len(lines)-1].pid)
 		})
 		enters := len(readEvidence(t, cr.dir, slots))
-		await(t, "contenders to go on "+when, func() bool { return len(readEvidence(t, cr.dir, slots)) > enters+50 })
+		await.True(t, "contenders to go on "+when, func() bool { return len(readEvidence(t, cr.dir, slots)) > enters+50 })
 		acked := count.acked.Load()
-		await(t, "the counter to go on "+when, func() bool { return count.acked.Load() > acked })
+		await.True(t, "the counter to go on "+when, func() bool { return count.acked.Load() > acked })
 		t.Logf("%s: the list was right after %s, all else after %s", when, listed.Round(time.Millisecond),
 			time.Since(began).Round(time.Millisecond))
 	}

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox-dev/signalbox/server"
@@ -64,15 +65,6 @@ func signalbox(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return bin
-}
-
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !cond(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 // ports is the first of nine free ports in a row.
@@ -135,7 +127,7 @@ func startScript(t *testing.T, dir string, port int) *script {
 	}
 	go func() { s.done <- s.cmd.Wait() }()
 	t.Cleanup(func() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) })
-	await(t, "the script's tour", func() bool {
+	await.True(t, "the script's tour", func() bool {
 		select {
 		case err := <-s.done:
 			logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
@@ -254,7 +246,7 @@ func TestScript(t *testing.T) {
 	dir, port := filepath.Join(t.TempDir(), "cluster"), ports(t)
 	s := startScript(t, dir, port)
 	for _, admin := range []int{2, 5, 8} {
-		await(t, "readiness", func() bool { return ready(fmt.Sprintf("127.0.0.1:%d", port+admin)) })
+		await.True(t, "readiness", func() bool { return ready(fmt.Sprintf("127.0.0.1:%d", port+admin)) })
 	}
 	endpoints := fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", port, port+3, port+6)
 	run := func(args ...string) string {
@@ -284,7 +276,7 @@ func TestScript(t *testing.T) {
 		t.Errorf("with two of three: %q", got)
 	}
 	var firing map[string]bool
-	await(t, "the alert that a copy is missing", func() bool {
+	await.True(t, "the alert that a copy is missing", func() bool {
 		for _, admin := range []int{2, 5, 8} {
 			if at := fmt.Sprintf("127.0.0.1:%d", port+admin); ready(at) {
 				firing = alerts(t, at)

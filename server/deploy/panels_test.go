@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/deploy/monitoring"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // background starts a command that is killed, with all that it started, when the test ends.
@@ -119,7 +120,7 @@ func TestPanelsShowData(t *testing.T) {
 		"PROMETHEUS_DIR=" + filepath.Join(dir, "prometheus"), fmt.Sprintf("PROMETHEUS_PORT=%d", first),
 		"PROMETHEUS_EVERY=1s", fmt.Sprintf("CLUSTER_PORT=%d", port),
 	}, "./monitoring/prometheus.sh")
-	await(t, "Prometheus to be ready", func() bool { return fetch(prometheus+"/-/ready") != nil })
+	await.True(t, "Prometheus to be ready", func() bool { return fetch(prometheus+"/-/ready") != nil })
 
 	missing := monitoring.Expressions()
 	for end := time.Now().Add(patience); len(missing) > 0 && time.Now().Before(end); time.Sleep(time.Second) {

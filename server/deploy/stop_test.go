@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // instance is a process that serves.
@@ -62,7 +63,7 @@ func TestSlowStop(t *testing.T) {
 	}
 	a, b := start(0), start(1)
 	for i, x := range []*instance{a, b} {
-		await(t, "an instance to be ready", func() bool {
+		await.True(t, "an instance to be ready", func() bool {
 			select {
 			case err := <-x.done:
 				t.Fatalf("instance %d ended: %v", i, err)
@@ -102,7 +103,7 @@ func TestSlowStop(t *testing.T) {
 			}
 		})
 	}
-	await(t, "writes", func() bool {
+	await.True(t, "writes", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return acknowledged > 20

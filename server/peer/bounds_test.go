@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestQueuesAreBounded: nobody who sends waits, whatever becomes of the peer; what does not fit is
@@ -47,11 +48,11 @@ func TestQueuesAreBounded(t *testing.T) {
 		t.Error("a message that is too large is not counted")
 	}
 	n.Heal("a:1", "b:1")
-	await(t, "the queue to empty", func() bool { _, err := a.Call(testContext(t), "b:1", echo, nil); return err == nil })
+	await.True(t, "the queue to empty", func() bool { _, err := a.Call(testContext(t), "b:1", echo, nil); return err == nil })
 
 	n.Cut("a:1", "c:1") // bytes: those of one message or two fill the queue once the connection takes no more
 	before = a.Stats().MessagesDropped.Load()
-	await(t, "a queue full of bytes", func() bool {
+	await.True(t, "a queue full of bytes", func() bool {
 		a.Send("c:1", 1, make([]byte, 30_000))
 		return a.Stats().MessagesDropped.Load() > before
 	})
@@ -81,7 +82,7 @@ func TestReceivedMessagesAreBounded(t *testing.T) {
 		t.Errorf("%d messages were lost, want 40", s.MessagesDropped.Load())
 	}
 	close(hold)
-	await(t, "the others to be handled", func() bool { return b.Stats().MessagesReceived.Load() == 11 })
+	await.True(t, "the others to be handled", func() bool { return b.Stats().MessagesReceived.Load() == 11 })
 }
 
 func TestHandlersAreBounded(t *testing.T) {
@@ -104,7 +105,7 @@ func TestHandlersAreBounded(t *testing.T) {
 			wg.Wait()
 			receive(t, ended, "a handler to end")
 			receive(t, ended, "a handler to end")
-			await(t, "room for a call", func() bool { _, err := a.Call(testContext(t), to.Address(), echo, nil); return err == nil })
+			await.True(t, "room for a call", func() bool { _, err := a.Call(testContext(t), to.Address(), echo, nil); return err == nil })
 		}
 	})
 }
@@ -119,11 +120,11 @@ func TestHalfOpenConnections(t *testing.T) {
 	b := startTransport(t, cb, handlers(make(chan struct{}, 1), make(chan struct{}, 1)))
 	// On a busy machine the silence may come before the cut, and be heard by one end alone: then
 	// once more.
-	await(t, "both ends to notice", func() bool {
+	await.True(t, "both ends to notice", func() bool {
 		n.HealAll()
-		await(t, "a call", func() bool { _, err := a.Call(testContext(t), "b:1", echo, nil); return err == nil })
+		await.True(t, "a call", func() bool { _, err := a.Call(testContext(t), "b:1", echo, nil); return err == nil })
 		n.CutBoth("a:1", "b:1")
-		await(t, "both ends to give up", func() bool { return a.Stats().Outbound.Load() == 0 && b.Stats().Inbound.Load() == 0 })
+		await.True(t, "both ends to give up", func() bool { return a.Stats().Outbound.Load() == 0 && b.Stats().Inbound.Load() == 0 })
 		return a.Stats().Silent.Load() > 0 && b.Stats().Silent.Load() > 0
 	})
 	n.HealAll()
@@ -132,7 +133,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		_, err := a.Call(testContext(t), "b:1", block, nil)
 		done <- err
 	}()
-	await(t, "the call to be there", func() bool { return b.Stats().CallsReceived.Load() > before })
+	await.True(t, "the call to be there", func() bool { return b.Stats().CallsReceived.Load() > before })
 	n.Cut("b:1", "a:1") // the answers alone
 	if err := receive(t, done, "the call to end"); err != ErrUndetermined {
 		t.Errorf("a call over a half-open connection: %v", err)
@@ -172,8 +173,8 @@ func TestSlowPeerIsDisconnected(t *testing.T) {
 			defer receive(t, met, "the connection").Close()
 		}
 	}
-	await(t, "a call to another peer", func() bool { _, err := a.Call(testContext(t), "c:1", echo, nil); return err == nil })
-	await(t, "a second connection, after the first was given up", func() bool {
+	await.True(t, "a call to another peer", func() bool { _, err := a.Call(testContext(t), "c:1", echo, nil); return err == nil })
+	await.True(t, "a second connection, after the first was given up", func() bool {
 		a.Send("b:1", 1, make([]byte, 64<<10))
 		select {
 		case nc := <-met:
@@ -196,7 +197,7 @@ func TestIdleConnectionsClose(t *testing.T) {
 		if _, err := a.Call(testContext(t), "b:1", echo, nil); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the peer to go", func() bool {
+		await.True(t, "the peer to go", func() bool {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return len(a.senders) == 0 && len(a.conns) == 0 && b.Stats().Inbound.Load() == 0
@@ -215,12 +216,12 @@ func TestClusterThatBecomesKnown(t *testing.T) {
 	cb.Cluster = func() string { return "cluster b" }
 	a, b := startTransport(t, ca, handlers(nil, nil)), startTransport(t, cb, handlers(nil, nil))
 	for _, x := range [][2]*Transport{{a, b}, {b, a}} {
-		await(t, "a call", func() bool { _, err := x[0].Call(testContext(t), x[1].Address(), echo, nil); return err == nil })
+		await.True(t, "a call", func() bool { _, err := x[0].Call(testContext(t), x[1].Address(), echo, nil); return err == nil })
 	}
 	mu.Lock()
 	known = "cluster a"
 	mu.Unlock()
-	await(t, "the connections to close", func() bool { return a.Stats().Inbound.Load() == 0 && b.Stats().Inbound.Load() == 0 })
+	await.True(t, "the connections to close", func() bool { return a.Stats().Inbound.Load() == 0 && b.Stats().Inbound.Load() == 0 })
 	for _, x := range [][2]*Transport{{a, b}, {b, a}} {
 		if _, err := x[0].Call(testContext(t), x[1].Address(), echo, nil); err == nil {
 			t.Error("instances of two clusters talk")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 const (
@@ -173,7 +174,7 @@ func TestUnreachablePeer(t *testing.T) {
 		}
 	}
 	a.Send("b:1", 1, nil)
-	await(t, "the message to be dropped", func() bool { return a.Stats().MessagesDropped.Load() == 1 })
+	await.True(t, "the message to be dropped", func() bool { return a.Stats().MessagesDropped.Load() == 1 })
 	startTransport(t, memoryConfig(n, "b:1"), handlers(nil, nil))
 	if _, err := a.Call(testContext(t), "b:1", echo, nil); err != nil {
 		t.Errorf("once it is there: %v", err)
@@ -195,7 +196,7 @@ func TestMessagesComeInOrder(t *testing.T) {
 			for i := range count {
 				a.Send(to.Address(), kind, fmt.Append(nil, i))
 			}
-			await(t, "all messages", func() bool { return r.len() == count })
+			await.True(t, "all messages", func() bool { return r.len() == count })
 			for i, got := range r.got {
 				if got != fmt.Sprint(i) || r.from[i] != a.Address() {
 					t.Fatalf("message %d is %s from %s", i, got, r.from[i])
@@ -203,6 +204,6 @@ func TestMessagesComeInOrder(t *testing.T) {
 			}
 		}
 		b.Send(a.Address(), 8, nil)
-		await(t, "a message without a handler to be dropped", func() bool { return a.Stats().MessagesDropped.Load() == 1 })
+		await.True(t, "a message without a handler to be dropped", func() bool { return a.Stats().MessagesDropped.Load() == 1 })
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 const fewDescriptorsEnv = "SIGNALBOX_MESH_FEW_FILES"
@@ -99,7 +101,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	for _, nc := range silent {
 		_ = nc.Close()
 	}
-	await(t, "the process to answer again", func() bool {
+	await.True(t, "the process to answer again", func() bool {
 		ctx, cancel := context.WithTimeout(testContext(t), 5*time.Second)
 		defer cancel()
 		got, err := a.Call(ctx, address, echo, nil)

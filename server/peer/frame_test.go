@@ -11,6 +11,7 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestFrames(t *testing.T) {
@@ -178,7 +179,7 @@ func TestMalformedFramesClose(t *testing.T) {
 			t.Errorf("%s: it is answered", c.name)
 		}
 		nc.closeDialed()
-		await(t, c.name+": the connection to be closed", func() bool { return b.Stats().Inbound.Load() == 0 })
+		await.True(t, c.name+": the connection to be closed", func() bool { return b.Stats().Inbound.Load() == 0 })
 		if s := b.Stats(); s.BadFrames.Load()+s.Panics.Load() != before+1 {
 			t.Errorf("%s: not counted: %+v", c.name, s)
 		}
@@ -216,7 +217,7 @@ func TestMalformedFramesClose(t *testing.T) {
 		t.Errorf("the connection closed with its first user: %v", err)
 	}
 	again.Close()
-	await(t, "the shared connection to close with its last user", func() bool { return b.Stats().Inbound.Load() == 0 })
+	await.True(t, "the shared connection to close with its last user", func() bool { return b.Stats().Inbound.Load() == 0 })
 
 	for shard, ok := range map[uint64]bool{1: true, 2: false, 666: false} {
 		s, err := out.GetSnapshotConnection(testContext(t), "b:1")
@@ -236,5 +237,5 @@ func TestMalformedFramesClose(t *testing.T) {
 	}
 	defer last.Close()
 	_ = last.SendMessageBatch(testBatch("a:1"))
-	await(t, "a batch for nobody to be dropped", func() bool { return b.Stats().BatchesDropped.Load() > before })
+	await.True(t, "a batch for nobody to be dropped", func() bool { return b.Stats().BatchesDropped.Load() > before })
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // runHandshake does a handshake over a pipe.
@@ -204,7 +205,7 @@ func TestStrangersAreRejected(t *testing.T) {
 					t.Errorf("refused with %v", err)
 				}
 			}
-			await(t, "it to be gone", func() bool { return m.Stats().Accepted.Load() == 1 && m.Stats().Handshaking.Load() == 0 })
+			await.True(t, "it to be gone", func() bool { return m.Stats().Accepted.Load() == 1 && m.Stats().Handshaking.Load() == 0 })
 			if s := m.Stats(); s.RefusedGarbage.Load() != garbage || s.RefusedVersion.Load() != version || s.Inbound.Load() != 0 {
 				t.Errorf("stats are %+v", s)
 			}
@@ -241,7 +242,7 @@ func TestSlowHandshakes(t *testing.T) {
 		}
 	}
 	receive(t, stop, "the trickling connection to be closed")
-	await(t, "both to be counted", func() bool { return m.Stats().RefusedSlow.Load() == 2 })
+	await.True(t, "both to be counted", func() bool { return m.Stats().RefusedSlow.Load() == 2 })
 }
 
 // TestFloodOfConnections: silent connections push out each other, and not those that know what to
@@ -254,7 +255,7 @@ func TestFloodOfConnections(t *testing.T) {
 	for range 200 {
 		rawDial(t, b)
 	}
-	await(t, "the flood to be over", func() bool { return b.Stats().Accepted.Load() == 200 && b.Stats().Handshaking.Load() <= 8 })
+	await.True(t, "the flood to be over", func() bool { return b.Stats().Accepted.Load() == 200 && b.Stats().Handshaking.Load() <= 8 })
 	if _, err := a.Call(testContext(t), b.Address(), echo, nil); err != nil {
 		t.Errorf("an honest instance is not let in: %v", err)
 	}

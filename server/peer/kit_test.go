@@ -71,16 +71,6 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// await waits until what holds.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) { // counters are there to be read, and tell nobody
-		if time.Now().After(end) {
-			t.Fatalf("waited for %v: %s", patience, what)
-		}
-	}
-}
-
 // receive takes one from a channel.
 func receive[T any](t testing.TB, c <-chan T, what string) (v T) {
 	t.Helper()

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // newConnPair is a connection from a:1 to b:1.
@@ -82,7 +84,7 @@ func TestMemoryDeadlines(t *testing.T) {
 	}
 	_ = a.SetReadDeadline(time.Time{})
 	go func() { // once as much is written as can be
-		await(t, "the buffer to be full", func() bool {
+		await.True(t, "the buffer to be full", func() bool {
 			c := a.(*memoryConn)
 			c.pair.mu.Lock()
 			defer c.pair.mu.Unlock()

@@ -3,6 +3,8 @@ package peer
 import (
 	"context"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestProcessExited: the end of a peer's process is called, a connection that was reset is not.
@@ -22,14 +24,14 @@ func TestProcessExited(t *testing.T) {
 	}
 	open(b)
 	open(c)
-	await(t, "two connections", func() bool { return a.stats.Inbound.Load() == 2 })
+	await.True(t, "two connections", func() bool { return a.stats.Inbound.Load() == 2 })
 
 	n.Reset("a:1", "b:1")
-	await(t, "the end of one", func() bool { return a.stats.Inbound.Load() == 1 })
+	await.True(t, "the end of one", func() bool { return a.stats.Inbound.Load() == 1 })
 	if a.ProcessExited(t.Context(), "b:1") {
 		t.Error("a process that listens has not ended")
 	}
-	await(t, "a verdict", func() bool {
+	await.True(t, "a verdict", func() bool {
 		a.exits.mu.Lock()
 		defer a.exits.mu.Unlock()
 		return len(a.exits.busy) == 0

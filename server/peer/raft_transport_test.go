@@ -16,6 +16,7 @@ import (
 	"github.com/lni/dragonboat/v4/logger"
 	"github.com/lni/dragonboat/v4/statemachine"
 	"github.com/lni/vfs"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func muteEngine() {
@@ -194,7 +195,7 @@ func (g *raftCluster) set(name, value string, except ...int) (host int) {
 // leader is the host that leads by the word of a majority.
 func (g *raftCluster) leader(except ...int) (leader int) {
 	g.t.Helper()
-	await(g.t, "a leader", func() bool {
+	await.True(g.t, "a leader", func() bool {
 		votes := make(map[uint64]int)
 		for i, h := range g.hosts {
 			if h == nil || slices.Contains(except, i) {
@@ -215,7 +216,7 @@ func (g *raftCluster) leader(except ...int) (leader int) {
 func (g *raftCluster) awaitEverywhere(name string) {
 	g.t.Helper()
 	for i := range g.tables {
-		await(g.t, fmt.Sprintf("%s at host %d", name, i), func() bool { return g.tables[i].has(name) })
+		await.True(g.t, fmt.Sprintf("%s at host %d", name, i), func() bool { return g.tables[i].has(name) })
 	}
 }
 
@@ -275,7 +276,7 @@ func (g *raftCluster) catchUp() {
 		}
 		for i, h := range g.hosts { // any of them may lead then
 			if h != nil {
-				await(g.t, "the log to be cut", func() bool {
+				await.True(g.t, "the log to be cut", func() bool {
 					first, _ := g.log(i)
 					return first > has+1
 				})

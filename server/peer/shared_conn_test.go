@@ -5,6 +5,7 @@ import (
 
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftpb"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestSharedConnReconnects: a sender that was idle while its connection broke has its next message
@@ -48,7 +49,7 @@ func TestSharedConnReconnects(t *testing.T) {
 
 	for range 3 {
 		b := startB()
-		await(t, "a batch to come", func() bool {
+		await.True(t, "a batch to come", func() bool {
 			send(busy)
 			return len(batches) > 0
 		})
@@ -57,13 +58,13 @@ func TestSharedConnReconnects(t *testing.T) {
 			t.Errorf("%d connections", s.Inbound.Load())
 		}
 		_ = b.Close()
-		await(t, "the connection to be lost", func() bool { return a.Stats().Outbound.Load() == 0 })
+		await.True(t, "the connection to be lost", func() bool { return a.Stats().Outbound.Load() == 0 })
 		for len(batches) > 0 {
 			<-batches
 		}
 	}
 	b := startB()
-	await(t, "a batch of the one that was idle", func() bool {
+	await.True(t, "a batch of the one that was idle", func() bool {
 		send(idle)
 		return len(batches) > 0
 	})

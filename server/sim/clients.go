@@ -7,14 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/leader"
 )
-
-// semaphores are persistent ones with a limit, and ephemeral ones without.
-var semaphores = []struct {
-	name  string
-	limit uint64
-}{{"one", 1}, {"two", 2}, {"three", 3}, {"ephemeral-a", protocol.Forever}, {"ephemeral-b", protocol.Forever}}
 
 // clientConn is a connection of a client to a replica.
 type clientConn struct {
@@ -30,6 +23,7 @@ type clientConn struct {
 // client is one process with one session. The SDK's machine decides what it may rely on. The driver
 // around it is as plain as can be.
 type client struct {
+	w            *simulation
 	n            uint32
 	validity     *sessionstate.Machine
 	session      uint64
@@ -55,29 +49,9 @@ type client struct {
 	lastAsked                     [shards]*replica // the replica of each shard that it asked last
 }
 
-// slot is a client's use of one name.
-type slot struct {
-	op     *op
-	held   uint64 // token; 0 is none
-	count  uint64
-	wait   bool   // an acquire was accepted
-	seq    uint64 // of the acquire
-	wanted uint64 // its count
-}
-
-// op is a request until it is answered; it is repeated under its number.
-type op struct {
-	kind  shard.CommandKind
-	seq   uint64
-	name  int
-	count uint64
-	body  []byte
-	next  uint64
-}
-
 func (w *simulation) newClient() *client {
 	w.clientsN++
-	c := &client{n: 1_000 + w.clientsN}
+	c := &client{w: w, n: 1_000 + w.clientsN}
 	c.nonce = uint64(c.n)
 	c.rate, c.offset = 1_000_000-5_000+w.pick(ClientPause, c.n, 10_001), w.pick(ClientPause, c.n, 1<<20)
 	for i := range 16 {
@@ -192,130 +166,6 @@ func (w *simulation) sendToClient(c *client, f func()) {
 	w.after(w.delay(c.n), do)
 }
 
-func (w *simulation) pong(r *replica, p pong) {
-	k := w.conns[p.Conn]
-	if k == nil || !k.open {
-		return
-	}
-	sent, ok := k.pings[p.Ping]
-	if !ok {
-		w.fail("a pong to a ping that was not sent")
-	}
-	w.counts["pong"]++
-	c := k.c
-	w.sendToClient(c, func() {
-		if c.conn == k && c.validity != nil && k.session == c.session {
-			if w.o.CountFromReply {
-				sent = w.clock(c)
-			}
-			c.validity.Renewed(sent)
-		}
-	})
-}
-
-// request sends a command to a replica. The reply comes when the replica has applied it, if ever.
-func (w *simulation) request(c *client, r *replica, k uint64, cmd shard.Command, done func(shard.Event)) {
-	copies := 1
-	if k == 0 && w.fault(DuplicateMessage, c.n, 0.05) {
-		copies = 2
-	}
-	answer := func(x shard.Event) { w.sendToClient(c, func() { done(x) }) }
-	for range copies {
-		if !w.reachable(c) || w.fault(LoseMessage, c.n, 0.02) {
-			continue
-		}
-		w.after(w.delay(c.n), func() {
-			r.call(func() {
-				if !r.leading {
-					answer(shard.Event{Status: protocol.StatusUnavailable})
-					return
-				}
-				if w.attachRelaxed(c, r, k, cmd, answer) {
-					answer = func(shard.Event) {}
-				}
-				e := logEntry{bytes: r.batch(r.leaderEpoch, cmd), from: r, life: r.life, conn: k, reply: answer}
-				switch {
-				case w.now < r.isolatedUntil || w.fault(LoseProposal, r.n, 0.03):
-				case w.fault(DelayProposal, r.n, 0.1):
-					w.after(w.pick(DelayProposal, r.n, 8_000), func() { r.s.enter(e) })
-				default:
-					r.s.enter(e)
-				}
-			})
-		})
-	}
-}
-
-// attachRelaxed answers an attach ahead of the log, under the conditions of the server
-// (server/request/session.go).
-func (w *simulation) attachRelaxed(c *client, r *replica, k uint64, cmd shard.Command, answer func(shard.Event)) bool {
-	if cmd.Kind != shard.CmdSessionAttach || w.conns[k] == nil {
-		return false
-	}
-	config, ok := r.m.Node(node)
-	began, fresh := r.leader.Fresh()
-	var x protocol.SessionAttach
-	bad := x.DecodeBody(cmd.Body) != nil
-	v, found := r.m.Session(x.Session)
-	switch {
-	case !ok || config.AttachConsistency != protocol.Relaxed || !found || bad:
-		return false
-	case !fresh || r.clock()-began >= config.GracePeriod:
-		return false
-	case !leader.MayAttachUnlogged(&v, &x, max(r.m.LogTime(), r.leader.LogTime(r.clock())), r.clock()-began):
-		return false
-	}
-	w.counts["relaxed attach"]++
-	answer(shard.Event{Status: protocol.StatusOK, Session: x.Session, Epoch: x.Epoch, Timeout: v.Timeout, Grace: config.GracePeriod})
-	return true
-}
-
-// deliverResult sends a result to the client, if this is the replica it talks to.
-func (w *simulation) deliverResult(r *replica, x shard.Event) {
-	c := w.sessions[x.Session]
-	if c == nil || c.lastAsked[placeOf(r.s.id)] != r {
-		return
-	}
-	w.sendToClient(c, func() {
-		for i := range c.slots {
-			t := &c.slots[i]
-			switch {
-			case semaphores[i].name != string(x.Name):
-			case x.Kind == shard.EventLeaseLost:
-				if t.held == x.OrderID {
-					t.held = 0
-				}
-			case t.wait && t.seq == x.Seq:
-				t.wait = false
-				if x.Status == protocol.StatusOK && x.State == protocol.Acquired {
-					t.held, t.count = x.OrderID, t.wanted
-					w.counts["granted later"]++
-				}
-			}
-		}
-	})
-}
-
-// notifyEnded notifies a client that its session has ended, and notifyMoved that its home moves, on
-// the connections of this replica.
-func (w *simulation) notifyEnded(r *replica, x shard.Event) {
-	c := w.sessions[x.Session]
-	if c != nil && c.conn != nil && c.conn.r == r {
-		w.sendToClient(c, func() { c.validity.Ended(sessionstate.EndedByServer) })
-	}
-}
-
-func (w *simulation) notifyMoved(r *replica, first, count uint32) {
-	for _, id := range sorted(w.conns) {
-		k := w.conns[id]
-		if b := protocol.SessionBucket(k.session); k.r != r || !k.open || k.session == 0 || b < first || b-first >= count {
-			continue
-		}
-		w.counts["notified of a move"]++
-		w.after(w.delay(k.c.n), func() { w.connLost(k) })
-	}
-}
-
 func (w *simulation) clientStep(i int) {
 	c := w.clients[i]
 	now := w.clock(c)
@@ -354,7 +204,7 @@ func (w *simulation) clientStep(i int) {
 	if r.Stop && !c.stopping {
 		c.stopping = true
 		body := (&protocol.SessionStop{Session: c.session, Epoch: c.epoch}).AppendBody(nil)
-		w.request(c, w.ownerOf(c.home()).leader, 0,
+		w.ownerOf(c.home()).leader.request(c, 0,
 			shard.Command{Kind: shard.CmdSessionStop, Node: node, Epoch: c.epoch, Body: body}, func(shard.Event) {})
 		w.counts["stop sent"]++
 	}
@@ -373,7 +223,7 @@ func (w *simulation) clientStep(i int) {
 		w.ping(c, now)
 	}
 	for i := range c.slots {
-		w.stepSlot(c, i)
+		c.stepSlot(i)
 	}
 }
 
@@ -387,7 +237,7 @@ func (w *simulation) start(c *client) {
 		Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
 	// An unanswered start is left to expire, and another client takes its place.
 	w.after(3_000, func() { c.dead = c.dead || c.session == 0 })
-	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: node, Body: body}, func(x shard.Event) {
+	k.r.request(c, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: node, Body: body}, func(x shard.Event) {
 		if x.Status != protocol.StatusOK || !k.open {
 			c.dead = true
 			return
@@ -414,7 +264,7 @@ func (w *simulation) begin(c *client, k *clientConn, sent time.Duration, x *shar
 func (w *simulation) requestAttach(c *client, k *clientConn, session uint64, done func(shard.Event)) {
 	body := (&protocol.SessionAttach{Session: session, Node: node, Epoch: c.epoch, Key: c.key[:],
 		Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
-	w.request(c, k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, done)
+	k.r.request(c, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, done)
 }
 
 // restore takes a session over: one epoch and one nonce, sent until it is answered.
@@ -494,127 +344,4 @@ func (w *simulation) ping(c *client, now time.Duration) {
 			}
 		})
 	})
-}
-
-func (w *simulation) stepSlot(c *client, i int) {
-	t := &c.slots[i]
-	actor := c.n*8 + uint32(i)
-	switch {
-	case t.op != nil:
-		if w.now >= t.op.next {
-			w.send(c, t.op)
-		}
-	case w.faultsOver:
-	case t.held != 0:
-		if w.fault(Release, actor, 0.05) {
-			w.release(c, i)
-		}
-	case t.wait:
-		// A result may be lost with its connection. So the request is repeated now and then, and
-		// answered by its outcome.
-		switch {
-		case w.fault(CancelWait, actor, 0.01):
-			w.release(c, i)
-		case w.chance(Wait, actor, 0.02):
-			w.acquire(c, i, t.seq, t.wanted, 5_000)
-		}
-	case w.fault(Acquire, actor, 0.03):
-		count, timeout := uint64(1), uint64(0)
-		if w.fault(Exclusive, actor, 0.4) {
-			count = semaphores[i].limit
-		}
-		if w.fault(Wait, actor, 0.6) {
-			timeout = 5_000
-		}
-		c.seq++
-		t.seq, t.wanted = c.seq, count
-		w.acquire(c, i, c.seq, count, timeout)
-	}
-}
-
-// low is the lowest unanswered number.
-func (c *client) low() uint64 {
-	low := c.seq
-	for i := range c.slots {
-		if t := &c.slots[i]; t.op != nil {
-			low = min(low, t.op.seq)
-		} else if t.wait {
-			low = min(low, t.seq)
-		}
-	}
-	return low
-}
-
-func (c *client) head(seq uint64) protocol.Head {
-	return protocol.Head{Session: c.session, Seq: seq, Low: min(seq, c.low())}
-}
-
-// ask sends a request for a name, and repeats it until it is answered.
-func (w *simulation) ask(c *client, i int, o op) {
-	o.name = i
-	c.slots[i].op = &o
-	w.send(c, &o)
-}
-
-func (w *simulation) acquire(c *client, i int, seq, count, timeout uint64) {
-	x := protocol.Acquire{
-		Head: c.head(seq), Name: []byte(semaphores[i].name), Count: count, Timeout: timeout,
-		Ephemeral: semaphores[i].limit == protocol.Forever,
-	}
-	w.ask(c, i, op{kind: shard.CmdAcquire, seq: seq, count: count, body: x.AppendBody(nil)})
-}
-
-// release releases what is held, or leaves the queue. From the moment it asks the client relies on
-// nothing.
-func (w *simulation) release(c *client, i int) {
-	c.slots[i].held, c.slots[i].wait = 0, false
-	c.seq++
-	x := protocol.Release{Head: c.head(c.seq), Name: []byte(semaphores[i].name)}
-	w.ask(c, i, op{kind: shard.CmdRelease, seq: c.seq, body: x.AppendBody(nil)})
-}
-
-// create creates a persistent semaphore that is not there yet. Its number is new, and the acquire
-// starts again.
-func (w *simulation) create(c *client, i int) {
-	c.seq++
-	x := protocol.Create{Head: c.head(c.seq), Name: []byte(semaphores[i].name), Limit: semaphores[i].limit}
-	w.ask(c, i, op{kind: shard.CmdCreate, seq: c.seq, body: x.AppendBody(nil)})
-}
-
-func (w *simulation) send(c *client, o *op) {
-	s := w.ownerOf(protocol.Bucket(node, []byte(semaphores[o.name].name), buckets))
-	if w.fault(StaleMap, c.n, 0.03) {
-		s = w.shards[w.pick(StaleMap, c.n, shards)]
-	}
-	r := s.leader
-	c.lastAsked[placeOf(s.id)] = r
-	o.next = w.now + 700
-	w.request(c, r, 0, shard.Command{Kind: o.kind, Node: node, Epoch: c.epoch, Body: o.body}, func(x shard.Event) { w.answered(c, o, x) })
-}
-
-func (w *simulation) answered(c *client, o *op, x shard.Event) {
-	t := &c.slots[o.name]
-	if t.op != o {
-		return
-	}
-	switch x.Status {
-	case protocol.StatusUnavailable, protocol.StatusWrongShard, protocol.StatusOverloaded, protocol.StatusBadSession:
-		o.next = w.now + 100 // nothing was applied
-		return
-	case protocol.StatusSessionExpired:
-		c.validity.Ended(sessionstate.EndedByServer)
-		return
-	}
-	w.operations++
-	t.op, t.wait = nil, false
-	switch {
-	case x.Status == protocol.StatusNotFound && o.kind == shard.CmdAcquire:
-		w.create(c, o.name)
-	case x.Status != protocol.StatusOK || o.kind != shard.CmdAcquire:
-	case x.State == protocol.Acquired:
-		t.held, t.count = x.OrderID, o.count
-		w.counts["granted"]++
-	case x.State == protocol.Accepted:
-		t.wait = true
-	}
 }

@@ -297,7 +297,7 @@ func (r *replica) apply(most int) {
 					e.reply(x)
 				}
 			case shard.EventAcquireResult, shard.EventLeaseLost:
-				w.deliverResult(r, x)
+				r.deliverResult(x)
 			case shard.EventSessionAttached:
 				k := w.conns[e.conn]
 				if !mine || k == nil || !k.open {
@@ -309,13 +309,13 @@ func (r *replica) apply(most int) {
 				r.leader.Detached(r.clock(), x.Session, x.Epoch, x.Text)
 			case shard.EventSessionEnded:
 				r.leader.Ended(r.clock(), x.Session)
-				w.notifyEnded(r, x)
+				r.notifyEnded(x)
 			case shard.EventRemoteHeld:
 				r.leader.RemoteHeld(r.clock(), x.Session)
 			case shard.EventRemoteIdle:
 				r.leader.RemoteIdle(r.clock(), x.Session)
 			case shard.EventBucketsFrozen:
-				w.notifyMoved(r, x.First, x.Count)
+				r.notifyMoved(x.First, x.Count)
 				r.leader.BucketsFrozen(r.clock(), x.First, x.Count)
 			case shard.EventBucketsActive:
 				r.leader.BucketsActive(r.clock())
@@ -378,7 +378,7 @@ func (r *replica) execute() {
 		if crashes() {
 			return
 		}
-		w.pong(r, p)
+		r.pong(p)
 	}
 	for _, c := range ready.Commands {
 		if crashes() {

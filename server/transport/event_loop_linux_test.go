@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"golang.org/x/sys/unix"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -103,7 +104,7 @@ func TestPauseKeepsTheLoopAsleep(t *testing.T) {
 		t.Fatalf("the mark is %d bytes before any pause", n)
 	}
 	ping(t, greedy, unwantedPerConn+1)
-	eventually(t, "a pause", func() bool { return k.Paused() && option(unix.SO_RCVLOWAT) == pausedLowWater })
+	await.True(t, "a pause", func() bool { return k.Paused() && option(unix.SO_RCVLOWAT) == pausedLowWater })
 	if n := option(unix.SO_RCVBUF); n > size {
 		t.Errorf("the socket's buffer grew from %d to %d bytes", size, n)
 	}
@@ -112,7 +113,7 @@ func TestPauseKeepsTheLoopAsleep(t *testing.T) {
 	}
 	clock.advance(SweepPeriod)
 	x.Sweep()
-	eventually(t, "the end of the pause", func() bool { return option(unix.SO_RCVLOWAT) == 1 })
+	await.True(t, "the end of the pause", func() bool { return option(unix.SO_RCVLOWAT) == 1 })
 	for pong(t, greedy).ID != 1<<41 {
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -137,15 +138,6 @@ func pong(t *testing.T, nc net.Conn) protocol.Header {
 	return h
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(wait); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
 // pipe opens a connection that the test reads into.
 func pipe(t *testing.T, x *Transport) *Pipe {
 	t.Helper()
@@ -169,7 +161,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 		t.Fatalf("the third was told %+v", g)
 	}
 	_ = a.Close()
-	eventually(t, "a place to be free", func() bool { return !x.addresses.full("127.0.0.1:1") })
+	await.True(t, "a place to be free", func() bool { return !x.addresses.full("127.0.0.1:1") })
 	pong(t, dial(t, x, 1))
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
 	pb "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
@@ -65,7 +66,7 @@ func TestFlood(t *testing.T) {
 		defer mu.Unlock()
 		return failures
 	}
-	await(t, "a flood", func() bool { return count() >= floods })
+	await.True(t, "a flood", func() bool { return count() >= floods })
 	from, before := time.Now(), count()
 	s := newSession(t, cc, path)
 	for i := range uint64(200) {
@@ -74,7 +75,7 @@ func TestFlood(t *testing.T) {
 		s.release(2*i+1, "lock")
 		s.expect(fmt.Sprintf("%d released=true", 2*i+1))
 	}
-	await(t, "more of the flood", func() bool { return count() >= before+floods })
+	await.True(t, "more of the flood", func() bool { return count() >= before+floods })
 	took := time.Since(from)
 	close(stop)
 	all.Wait()
@@ -275,7 +276,7 @@ func TestWrongTokens(t *testing.T) {
 			}
 		})
 	}
-	await(t, "a flood", func() bool { return refused.Load() >= 20 && overloaded.Load() >= 1500 })
+	await.True(t, "a flood", func() bool { return refused.Load() >= 20 && overloaded.Load() >= 1500 })
 	for range 50 {
 		works(cc, "known")
 	}
@@ -307,7 +308,7 @@ func TestSlowReader(t *testing.T) {
 	for i := range uint64(describes) {
 		s.describe(&describeSemaphore{ReqId: 100 + i, Name: "config"})
 	}
-	await(t, "a full outbox", func() bool {
+	await.True(t, "a full outbox", func() bool {
 		s.ping(1) // nothing else is heard of a client that reads nothing
 		return metric(t, g, "outbox_bytes") > 59<<20
 	})
@@ -331,7 +332,7 @@ func TestSlowReader(t *testing.T) {
 			t.Fatalf("%.100s, and not the answer to %d", text(m), next)
 		}
 	}
-	await(t, "an empty outbox", func() bool { return metric(t, g, "outbox_bytes") == 0 })
+	await.True(t, "an empty outbox", func() bool { return metric(t, g, "outbox_bytes") == 0 })
 }
 
 // TestTLS: YDB's SDK connects with grpcs, and discovery says so.

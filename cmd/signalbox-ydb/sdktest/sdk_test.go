@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/ydb-platform/ydb-go-sdk/v3"
 	"github.com/ydb-platform/ydb-go-sdk/v3/coordination"
 	"github.com/ydb-platform/ydb-go-sdk/v3/coordination/options"
@@ -56,16 +57,6 @@ func sdkSession(t testing.TB, db *ydb.Driver, path string, opts ...options.Sessi
 		_ = s.Close(ctx)
 	})
 	return s
-}
-
-// await polls a condition that must come true.
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s does not happen", what)
-		}
-	}
 }
 
 // killALeader kills the instance that leads most shards, and gives it back with a function.
@@ -264,7 +255,7 @@ func TestSDKDiscovery(t *testing.T) {
 	}
 	sees := func(want ...string) {
 		t.Helper()
-		await(t, fmt.Sprint("members ", want), func() bool { return slices.Equal(members(), want) })
+		await.True(t, fmt.Sprint("members ", want), func() bool { return slices.Equal(members(), want) })
 	}
 	join := func(name string) coordination.Session {
 		t.Helper()
@@ -435,10 +426,10 @@ func TestSDKElection(t *testing.T) {
 	log, end := elect(t, one, two)
 	for range 2 {
 		before := log.len()
-		await(t, "an election", func() bool { return log.len() >= before+10 })
+		await.True(t, "an election", func() bool { return log.len() >= before+10 })
 		restart := killALeader(t, cluster)
 		before = log.len()
-		await(t, "an election without the leader", func() bool { return log.len() >= before+10 })
+		await.True(t, "an election without the leader", func() bool { return log.len() >= before+10 })
 		restart()
 		cluster.WaitReady()
 	}
@@ -453,9 +444,9 @@ func TestSDKKilledGateway(t *testing.T) {
 	second, _ := startGateway(t, endpoints)
 	first, kill := gatewayProcess(t, second, endpoints)
 	log, end := elect(t, first)
-	await(t, "an election", func() bool { return log.len() >= 10 })
+	await.True(t, "an election", func() bool { return log.len() >= 10 })
 	kill()
 	before := log.len()
-	await(t, "an election at the other gateway", func() bool { return log.len() >= before+10 })
+	await.True(t, "an election at the other gateway", func() bool { return log.len() >= before+10 })
 	end()
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
 	pb "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 	"google.golang.org/grpc/codes"
@@ -223,10 +224,10 @@ func TestAbandonedStart(t *testing.T) {
 		t.Fatalf("%d sessions", n)
 	}
 	s.cancel()
-	await(t, "the end of the start", func() bool { return metric(t, g, "session_starts_failed_total") == 1 })
+	await.True(t, "the end of the start", func() bool { return metric(t, g, "session_starts_failed_total") == 1 })
 	close(hold.release)
-	await(t, "the end of the session", func() bool { return sessions() == 1 })
-	await(t, "the end of the session at the gateway", func() bool { return metric(t, g, "sessions") == 1 })
+	await.True(t, "the end of the session", func() bool { return sessions() == 1 })
+	await.True(t, "the end of the session at the gateway", func() bool { return metric(t, g, "sessions") == 1 })
 }
 
 // TestWrongKeys: restores of a session with a wrong key delay neither its end nor its

@@ -44,6 +44,19 @@ func Free() (string, error) {
 	return freeEphemeral()
 }
 
+// ForTest is Free for a test, which fails if there is none.
+func ForTest(t interface {
+	Helper()
+	Fatal(args ...any)
+}) string {
+	t.Helper()
+	address, err := Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
 // freeEphemeral is a free port among the others, if there is none below.
 func freeEphemeral() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

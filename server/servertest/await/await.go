@@ -1,0 +1,26 @@
+// Package await waits in tests for what comes by itself and sends no event.
+package await
+
+import (
+	"testing"
+	"time"
+)
+
+// Limit bounds a wait. It is far above what any machine needs: it only ends tests that fail.
+const Limit = 90 * time.Second
+
+// Longest time between two looks. The first comes after a millisecond, and each doubles it.
+const longestPause = 16 * time.Millisecond
+
+// True waits until holds is true, and fails the test if it is not within Limit. What completes the
+// sentence "waited in vain for".
+func True(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	pause := time.Millisecond
+	for end := time.Now().Add(Limit); !holds(); time.Sleep(pause) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
