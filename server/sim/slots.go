@@ -110,8 +110,8 @@ func (c *client) release(i int) {
 	c.ask(i, op{kind: shard.CmdRelease, seq: c.seq, body: x.AppendBody(nil)})
 }
 
-// createSemaphore creates a persistent semaphore that is not there yet. Its number is new, and the acquire
-// starts again.
+// createSemaphore creates a persistent semaphore that is not there yet. Its number is new, and the
+// acquire starts again.
 func (c *client) createSemaphore(i int) {
 	c.seq++
 	x := protocol.Create{Head: c.head(c.seq), Name: []byte(semaphores[i].name), Limit: semaphores[i].limit}
