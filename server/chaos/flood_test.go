@@ -288,7 +288,9 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 			f.t.Fatalf("%s: hostile clients ended without a word: %s", what, &hostileActor.errors)
 		}
 		m.came = r.Session
-		await.True(f.t, "hostile connections to be gone", func() bool { return f.metrics()[`signalbox_connections{listener="plain"}`] <= 64 })
+		await.True(f.t, "hostile connections to be gone", func() bool {
+			return f.metrics()[`signalbox_connections{listener="plain"}`] <= 64
+		})
 	}
 	return m
 }
