@@ -137,7 +137,8 @@ func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
 		m.refuse(q, outcomeWaiterMore)
 		return
 	}
-	if (x.Timeout > 0 || s.waiters.first == e && s.fits(x.Count)) && !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
+	if (x.Timeout > 0 || s.waiters.first == e && s.fits(x.Count)) &&
+		!m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
 		m.refuse(q, outcomeBytesQuota)
 		return
 	}

@@ -54,7 +54,8 @@ func appendAnswer(b []byte, a *answer) []byte {
 func readAnswer(r *varint.Reader, after uint64) (a answer, ok bool) {
 	a.seq, a.value = r.Uint(), r.Uint()
 	bucket := r.Uint()
-	a.bucket, a.kind, a.outcome, a.state, a.flag = uint32(bucket), CommandKind(r.Byte()), outcome(r.Byte()), protocol.AcquireState(r.Byte()), r.Bool()
+	a.bucket, a.kind, a.outcome, a.state, a.flag =
+		uint32(bucket), CommandKind(r.Byte()), outcome(r.Byte()), protocol.AcquireState(r.Byte()), r.Bool()
 	if a.outcome >= outcomes || a.seq <= after || bucket > math.MaxUint32 {
 		return a, false
 	}

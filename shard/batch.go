@@ -58,7 +58,8 @@ func ReadCommand(in []byte) (c Command, rest []byte, err error) {
 	if !raw.read(&r) {
 		return Command{}, nil, ErrMalformed
 	}
-	return Command{Kind: raw.kind, Node: raw.node, Epoch: raw.epoch, Client: string(raw.client), Body: raw.body}, r.Rest, nil
+	return Command{Kind: raw.kind, Node: raw.node, Epoch: raw.epoch, Client: string(raw.client), Body: raw.body},
+		r.Rest, nil
 }
 
 // rawCommand is a command as Apply reads it: nothing is copied.

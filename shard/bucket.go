@@ -78,7 +78,8 @@ func (b *bucket) deadlineKey() (kind deadlineKind, id uint64, number uint32) {
 
 // homeBucketOf is the home bucket of a session, nil for an id that cannot be at home here.
 func (m *Machine) homeBucketOf(s *homeSession) *bucket {
-	if number := protocol.SessionBucket(s.id); protocol.SessionTier(s.id) == m.tier && uint64(number) < uint64(len(m.buckets)) {
+	if number := protocol.SessionBucket(s.id); protocol.SessionTier(s.id) == m.tier &&
+		uint64(number) < uint64(len(m.buckets)) {
 		return &m.buckets[number]
 	}
 	return nil
@@ -137,7 +138,8 @@ func (m *Machine) rescheduleBucket(b *bucket) {
 
 // appendSemaphoreKey is a semaphore's place in its bucket: the node id as 8 bytes, then the name.
 func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
-	b = append(b, byte(node>>56), byte(node>>48), byte(node>>40), byte(node>>32), byte(node>>24), byte(node>>16), byte(node>>8), byte(node))
+	b = append(b, byte(node>>56), byte(node>>48), byte(node>>40), byte(node>>32),
+		byte(node>>24), byte(node>>16), byte(node>>8), byte(node))
 	return append(b, name...)
 }
 
@@ -156,7 +158,8 @@ func (m *Machine) activeBucket(node uint64, name []byte) *bucket {
 // activeHomeBucket is the home bucket of a session id, nil if it is not active here.
 func (m *Machine) activeHomeBucket(session uint64) *bucket {
 	number := protocol.SessionBucket(session)
-	if protocol.SessionTier(session) != m.tier || uint64(number) >= uint64(len(m.buckets)) || m.buckets[number].state != bucketActive {
+	if protocol.SessionTier(session) != m.tier || uint64(number) >= uint64(len(m.buckets)) ||
+		m.buckets[number].state != bucketActive {
 		return nil
 	}
 	return &m.buckets[number]

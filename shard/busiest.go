@@ -74,7 +74,9 @@ func (m *Machine) OldestWaits(most int, in func(node uint64) bool) []BusySemapho
 	return m.busiestSemaphores(most, in, func(n *node) *ranking[semaphore] { return &n.waits })
 }
 
-func (m *Machine) busiestSemaphores(most int, in func(node uint64) bool, by func(*node) *ranking[semaphore]) (list []BusySemaphore) {
+func (m *Machine) busiestSemaphores(
+	most int, in func(node uint64) bool, by func(*node) *ranking[semaphore],
+) (list []BusySemaphore) {
 	w := walkNodes(m, in, by)
 	for range most + maxPassedOver {
 		s := w.take()
@@ -157,10 +159,12 @@ func (b *busiest) check(n *node, m *Machine) error {
 			if s.waiters.n > 0 {
 				queues++
 			}
-			if rankedAs(s, &b.queues, placeQueue) != uint64(s.waiters.n) || (s.waiters.n == 0) != (rankedAs(s, &b.waits, placeWait) == 0) {
+			if rankedAs(s, &b.queues, placeQueue) != uint64(s.waiters.n) ||
+				(s.waiters.n == 0) != (rankedAs(s, &b.waits, placeWait) == 0) {
 				return fmt.Errorf("semaphore %q is out of place in a ranking", s.name)
 			}
-			if head := s.waiters.first; head != nil && rankedAs(s, &b.waits, placeWait) != max(1, math.MaxUint64-head.since) {
+			if head := s.waiters.first; head != nil &&
+				rankedAs(s, &b.waits, placeWait) != max(1, math.MaxUint64-head.since) {
 				return fmt.Errorf("semaphore %q is ranked by another wait", s.name)
 			}
 		}
@@ -178,8 +182,10 @@ func (b *busiest) check(n *node, m *Machine) error {
 		if p.entries.n > 0 {
 			holders++
 		}
-		if waits != int(p.waits) || (p.place == 0) != (p.entries.n == 0) || p.place > 0 && b.holders.heap[p.place-1] != (ranked[sessionRecord]{uint64(p.entries.n), &p.place, p}) {
-			return fmt.Errorf("session %d has %d entries, %d of them wait, and its ranking says otherwise", p.id, p.entries.n, waits)
+		if waits != int(p.waits) || (p.place == 0) != (p.entries.n == 0) ||
+			p.place > 0 && b.holders.heap[p.place-1] != (ranked[sessionRecord]{uint64(p.entries.n), &p.place, p}) {
+			return fmt.Errorf("session %d has %d entries, %d of them wait, and its ranking says otherwise",
+				p.id, p.entries.n, waits)
 		}
 	}
 	if len(b.queues.heap) != queues || len(b.waits.heap) != queues || len(b.holders.heap) != holders {

@@ -30,9 +30,12 @@ func newChurn(seed uint64, m *Machine) *churn {
 	x := &churn{r: rand.New(rand.NewPCG(seed, 1)), m: m, nodes: 2, names: 8}
 	x.takeOver()
 	x.apply(
-		Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: churnBuckets, Count: churnBuckets - 2})},
-		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})},
-		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 2, Revision: 1, Config: scriptConfig()})},
+		Command{Kind: CmdBuckets,
+			Body: AppendBuckets(nil, BucketsBody{Total: churnBuckets, Count: churnBuckets - 2})},
+		Command{Kind: CmdNodePut,
+			Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})},
+		Command{Kind: CmdNodePut,
+			Body: AppendNodePut(nil, NodePutBody{Node: 2, Revision: 1, Config: scriptConfig()})},
 	)
 	return x
 }
@@ -51,8 +54,10 @@ func (x *churn) apply(commands ...Command) []byte {
 	x.out.Reset()
 	x.m.Apply(x.index, entry, &x.out)
 	for i := range x.out.List {
-		if e := &x.out.List[i]; e.Kind == EventReply && commands[e.Command].Kind == CmdSessionStart && e.Session != 0 {
-			x.sessions = append(x.sessions, scriptSession{id: e.Session, node: e.Node, epoch: e.Epoch, seq: new(uint64)})
+		if e := &x.out.List[i]; e.Kind == EventReply && commands[e.Command].Kind == CmdSessionStart &&
+			e.Session != 0 {
+			x.sessions = append(x.sessions,
+				scriptSession{id: e.Session, node: e.Node, epoch: e.Epoch, seq: new(uint64)})
 		}
 	}
 	return entry
@@ -115,11 +120,13 @@ func (x *churn) command() Command {
 		case 0:
 			return request(CmdProcessLeave, &protocol.ProcessLeave{Head: head, Name: name})
 		case 1:
-			return request(CmdProcessConfirm, &protocol.ProcessConfirm{Session: a.id, Name: name, Epoch: epoch, Step: protocol.ProcessStep(1 + x.r.IntN(2))})
+			return request(CmdProcessConfirm, &protocol.ProcessConfirm{Session: a.id, Name: name,
+				Epoch: epoch, Step: protocol.ProcessStep(1 + x.r.IntN(2))})
 		case 2:
 			return request(CmdProcessComplete, &protocol.ProcessComplete{Head: head, Name: name, Epoch: epoch})
 		default:
-			return request(CmdProcessJoin, &protocol.ProcessJoin{Head: head, Name: name, Key: []string{"", "k"}[x.r.IntN(2)], Data: x.data(),
+			return request(CmdProcessJoin, &protocol.ProcessJoin{Head: head, Name: name,
+				Key: []string{"", "k"}[x.r.IntN(2)], Data: x.data(),
 				Options: protocol.ProcessOptions{RoundTimeout: 1000, Return: 1000}})
 		}
 	}
@@ -141,7 +148,8 @@ func (x *churn) command() Command {
 	case p < 66:
 		return request(CmdRelease, &protocol.Release{Head: head, Name: x.name()})
 	case p < 76:
-		return request(CmdCreate, &protocol.Create{Head: head, Name: x.name(), Limit: 1 + x.r.Uint64N(4), Data: x.data()})
+		return request(CmdCreate,
+			&protocol.Create{Head: head, Name: x.name(), Limit: 1 + x.r.Uint64N(4), Data: x.data()})
 	case p < 79:
 		return request(CmdUpdate, &protocol.Update{Head: head, Name: x.name(), Data: x.data()})
 	case p < 82:
@@ -155,14 +163,16 @@ func (x *churn) command() Command {
 			a.epoch++
 		}
 		return request(CmdSessionAttach, &protocol.SessionAttach{
-			Session: a.id, Node: a.node, Epoch: a.epoch, Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()), Nonce: 1 + x.r.Uint64N(2),
+			Session: a.id, Node: a.node, Epoch: a.epoch, Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000),
+			Description: string(x.data()), Nonce: 1 + x.r.Uint64N(2),
 		})
 	case p < 94:
 		return Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{a.id, a.epoch, x.time}}})}
 	case p < 96:
 		return Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{[]uint64{a.id}})}
 	case p < 97:
-		return Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: a.id, Epoch: a.epoch, Description: "seen"})}
+		return Command{Kind: CmdRemoteUpdate,
+			Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: a.id, Epoch: a.epoch, Description: "seen"})}
 	case p < 98:
 		c := scriptConfig()
 		c.GracePeriod = 2000 + x.r.Uint64N(20_000)
@@ -171,7 +181,8 @@ func (x *churn) command() Command {
 		drop := 1 + x.r.Uint64N(x.nodes)
 		return Command{Kind: CmdNodeDrop, Body: AppendNodeDrop(nil, NodeDropBody{drop})}
 	case x.r.IntN(4) > 0:
-		return Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 8, First: uint32(x.r.IntN(6)), Count: 1})}
+		return Command{Kind: CmdBuckets,
+			Body: AppendBuckets(nil, BucketsBody{Total: 8, First: uint32(x.r.IntN(6)), Count: 1})}
 	default:
 		x.nodes++
 		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{x.nodes, 1, scriptConfig()})}
@@ -187,19 +198,23 @@ func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol
 	incarnation := 1 + x.r.Uint64N(12)
 	config := func() protocol.TrackConfig {
 		return protocol.TrackConfig{
-			Source:    []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished, protocol.SourceExternal}[x.r.IntN(3)],
-			Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: x.r.Uint64N(200)}}[:1+x.r.IntN(2)], StallTimeout: 500, AutoDemote: true,
+			Source: []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished,
+				protocol.SourceExternal}[x.r.IntN(3)],
+			Locations: []protocol.LocationConfig{{Name: "SAS"},
+				{Name: "MAN", Delay: x.r.Uint64N(200)}}[:1+x.r.IntN(2)], StallTimeout: 500, AutoDemote: true,
 		}
 	}
 	switch p := x.r.IntN(40); {
 	case p < 14:
 		return CmdTrackRegister, &protocol.TrackRegister{
-			Head: head, Name: name, ID: id, Location: location, Role: protocol.TrackInstanceRole(1 + x.r.IntN(2)), Meta: string(x.data()), Takeover: x.r.IntN(2) == 0,
+			Head: head, Name: name, ID: id, Location: location, Role: protocol.TrackInstanceRole(1 + x.r.IntN(2)),
+			Meta: string(x.data()), Takeover: x.r.IntN(2) == 0,
 		}
 	case p < 24:
 		poll := &protocol.TrackPoll{Session: session, Name: name, ID: id, Incarnation: incarnation}
 		if x.r.IntN(2) == 0 {
-			poll.Report = protocol.UpdateReport{Seq: x.index, Current: 1 + x.r.Uint64N(30), Target: 1 + x.r.Uint64N(30), Code: "OK", Attempts: 1}
+			poll.Report = protocol.UpdateReport{Seq: x.index, Current: 1 + x.r.Uint64N(30),
+				Target: 1 + x.r.Uint64N(30), Code: "OK", Attempts: 1}
 		}
 		return CmdTrackPoll, poll
 	case p < 30:
@@ -211,9 +226,11 @@ func (x *churn) track(session uint64, head protocol.Head) (CommandKind, protocol
 	case p < 36:
 		return CmdTrackUnregister, &protocol.TrackUnregister{Head: head, Name: name, ID: id, Incarnation: incarnation}
 	case p < 37:
-		return CmdTrackAlter, &protocol.TrackAlter{Head: head, Name: name, Revision: 1 + x.r.Uint64N(3), Config: config()}
+		return CmdTrackAlter,
+			&protocol.TrackAlter{Head: head, Name: name, Revision: 1 + x.r.Uint64N(3), Config: config()}
 	case p < 39:
-		return CmdTrackAdmin, &protocol.TrackAdmin{Head: head, Name: name, Verb: protocol.TrackVerb(1 + x.r.IntN(8)), Locations: []string{location}, Version: 1, ID: id}
+		return CmdTrackAdmin, &protocol.TrackAdmin{Head: head, Name: name, Verb: protocol.TrackVerb(1 + x.r.IntN(8)),
+			Locations: []string{location}, Version: 1, ID: id}
 	default:
 		return CmdTrackDelete, &protocol.TrackDelete{Head: head, Name: name, Force: x.r.IntN(2) == 0}
 	}
@@ -224,10 +241,12 @@ func (x *churn) newSession() Command {
 	node := x.nodes - x.r.Uint64N(2)
 	x.creates++
 	if x.r.IntN(2) == 0 {
-		x.sessions = append(x.sessions, scriptSession{id: protocol.MakeSessionID(0, 6, uint64(x.creates)), node: node, epoch: 1, seq: new(uint64)})
+		x.sessions = append(x.sessions, scriptSession{id: protocol.MakeSessionID(0, 6, uint64(x.creates)),
+			node: node, epoch: 1, seq: new(uint64)})
 	}
 	m := protocol.SessionStart{
-		Node: node, CreateID: fmt.Appendf(nil, "%16d", x.creates), Key: make([]byte, 16), Timeout: x.r.Uint64N(20_000), Description: string(x.data()), Nonce: 1,
+		Node: node, CreateID: fmt.Appendf(nil, "%16d", x.creates), Key: make([]byte, 16),
+		Timeout: x.r.Uint64N(20_000), Description: string(x.data()), Nonce: 1,
 	}
 	return Command{Kind: CmdSessionStart, Node: node, Client: "client", Body: m.AppendBody(nil)}
 }

@@ -65,10 +65,15 @@ const (
 	// source, imports at the target, activate at the target, drop at the source. An abort is an
 	// activate at the source and a drop at the target, both under a newer epoch. DESIGN.md says
 	// when each is refused.
-	CmdFreeze      CommandKind = 135 // BucketsBody: active copies serve nothing from here on, and can be exported
-	CmdImport      CommandKind = 136 // ImportBody
-	CmdActivate    CommandKind = 137 // BucketsBody: whole imported copies, frozen ones (an abort) or active ones (an abort before the freeze) are active
-	CmdDropBuckets CommandKind = 138 // BucketsBody: copies that moved away, or whose import was given up, go; the epoch stays
+	// BucketsBody: active copies serve nothing from here on, and can be exported.
+	CmdFreeze CommandKind = 135
+	// ImportBody.
+	CmdImport CommandKind = 136
+	// BucketsBody: whole imported copies, frozen ones (an abort) or active ones (an abort before
+	// the freeze) are active.
+	CmdActivate CommandKind = 137
+	// BucketsBody: copies that moved away, or whose import was given up, go; the epoch stays.
+	CmdDropBuckets CommandKind = 138
 
 	// The leader gives its leadership to another one (body HandOverBegins), or keeps it after all
 	// (HandOverCancelled). The detaches of the sessions without a recent message come before it.

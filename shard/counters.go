@@ -81,7 +81,8 @@ func (m *Machine) Counters(yield func(CounterRow) bool) {
 		m.names(n, nil, func(s *semaphore) bool {
 			more = yield(CounterRow{
 				Node: n.id, Name: s.name, Acquires: s.counters.acquires, Waits: s.counters.waits,
-				Releases: s.counters.releases, Stuck: s.stuck, Truncated: len(s.sessionCounters) >= MaxSessionCounters,
+				Releases: s.counters.releases, Stuck: s.stuck,
+				Truncated: len(s.sessionCounters) >= MaxSessionCounters,
 			})
 			if len(s.sessionCounters) > 0 && more {
 				more = s.sessionCounterRows(yield)

@@ -91,7 +91,8 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 		return &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outcomeNoSemaphore].text}
 	}
 	*out = protocol.DescribeReply{
-		Index: m.applied, Revision: s.revision, Name: s.name, Version: s.version, Used: s.used, Limit: s.limit, Ephemeral: s.ephemeral,
+		Index: m.applied, Revision: s.revision, Name: s.name, Version: s.version,
+		Used: s.used, Limit: s.limit, Ephemeral: s.ephemeral,
 		CreatedAt: s.created, NumOwners: uint64(s.owners.n), NumWaiters: uint64(s.waiters.n),
 		Owners: out.Owners[:0], Waiters: out.Waiters[:0],
 	}
@@ -130,7 +131,8 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 }
 
 func badCursor() error {
-	return &protocol.Error{Status: protocol.StatusBadRequest, Message: "cursor was not made by this server; start again without one"}
+	return &protocol.Error{Status: protocol.StatusBadRequest,
+		Message: "cursor was not made by this server; start again without one"}
 }
 
 // entrySize is about what an entry takes in a frame.

@@ -90,7 +90,8 @@ var staysInShard = []string{
 	"sessions", "byCreateID", // records of the run
 	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
 	"endedCreateIDs",
-	"calledProcesses", "takeovers", "handingOver", "deadlines", "recent", "selfCheck", "serial", "snapshot", "snapMark", "batch", "interner",
+	"calledProcesses", "takeovers", "handingOver", "deadlines", "recent", "selfCheck",
+	"serial", "snapshot", "snapMark", "batch", "interner",
 	"hot", "formerOwners", // for metrics and the log
 }
 
@@ -280,12 +281,14 @@ func TestEveryFieldMoves(t *testing.T) {
 			if until >= x.m.logTime && run.contains(uint64(protocol.HomeBucket(key, run.Total))) {
 				ended++
 				if got := m.endedCreateIDs.until[key]; got-m.logTime != until-x.m.logTime {
-					t.Errorf("a session that ended is remembered for %d ms, want %d", got-m.logTime, until-x.m.logTime)
+					t.Errorf("a session that ended is remembered for %d ms, want %d",
+						got-m.logTime, until-x.m.logTime)
 				}
 			}
 		}
 	}
-	for _, name := range []string{"bucket", "attached session", "detached session", "home session record", "remote session record", "semaphore", "owner", "waiter", "process", "track"} {
+	for _, name := range []string{"bucket", "attached session", "detached session", "home session record",
+		"remote session record", "semaphore", "owner", "waiter", "process", "track"} {
 		law := laws[name]
 		if law == nil {
 			t.Errorf("no %s was looked at", name)

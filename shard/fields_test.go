@@ -283,7 +283,8 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 }
 
 // keyFields are the fields that a record is found by.
-var keyFields = map[string]bool{"sessionRecord.id": true, "node.id": true, "semaphore.name": true, "hostedObject.name": true, "entry.orderID": true}
+var keyFields = map[string]bool{"sessionRecord.id": true, "node.id": true, "semaphore.name": true,
+	"hostedObject.name": true, "entry.orderID": true}
 
 // TestEveryFieldIsKept changes each field of each kind of record to what it is not: the digest sees
 // it, a snapshot has it, and it is the same in what is restored, or that is refused. A field that
@@ -298,7 +299,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 		}
 		records := recordsOf(x.m)
 		for _, name := range slices.Sorted(maps.Keys(records)) {
-			c := &fieldCheck{t: t, m: x.m, plain: snapshotOf(t, x.m), digest: x.m.Digest(), record: name, find: records[name], walked: walked, changed: changed}
+			c := &fieldCheck{t: t, m: x.m, plain: snapshotOf(t, x.m), digest: x.m.Digest(),
+				record: name, find: records[name], walked: walked, changed: changed}
 			c.walk(name, nil)
 		}
 		checkLists(t, x.m)
@@ -309,8 +311,11 @@ func TestEveryFieldIsKept(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.session", "bucket.orderCounter", "bucket.logBase", "node.formerGraces", "node.graceFloor", "node.config.GracePeriod",
-		"sessionRecord.answers.list", "homeSession.expiry.at", "homeSession.key", "remote.lastUsed", "semaphore.data", "entry.orderID", "waiter.timer.at", "process.revision", "track.revision",
+		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.session",
+		"bucket.orderCounter", "bucket.logBase", "node.formerGraces", "node.graceFloor",
+		"node.config.GracePeriod",
+		"sessionRecord.answers.list", "homeSession.expiry.at", "homeSession.key", "remote.lastUsed", "semaphore.data",
+		"entry.orderID", "waiter.timer.at", "process.revision", "track.revision",
 	} {
 		if changed[name] == 0 {
 			t.Errorf("%s was never changed: the test has lost its way", name)
@@ -336,11 +341,13 @@ func checkLists(t *testing.T, m *Machine) {
 	for _, p := range m.sessions {
 		was := m.ending
 		m.ending = append(slices.Clone(was), p)
-		look("Machine.ending", func(x *Machine) bool { return len(x.ending) == len(m.ending) && x.ending[len(was)].id == p.id })
+		look("Machine.ending",
+			func(x *Machine) bool { return len(x.ending) == len(m.ending) && x.ending[len(was)].id == p.id })
 		m.ending = was
 		was = m.orphaned
 		m.orphaned = append(slices.Clone(was), p)
-		look("Machine.orphaned", func(x *Machine) bool { return len(x.orphaned) == len(m.orphaned) && x.orphaned[len(was)].id == p.id })
+		look("Machine.orphaned",
+			func(x *Machine) bool { return len(x.orphaned) == len(m.orphaned) && x.orphaned[len(was)].id == p.id })
 		m.orphaned = was
 		break
 	}

@@ -41,7 +41,8 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 		released++
 		if p := this.session; !p.ended { // no event follows the end of a session
 			m.batch.out.List = append(m.batch.out.List, Event{
-				Kind: EventLeaseLost, Session: p.id, Seq: this.seq, Epoch: p.epoch, Node: n.id, Name: s.name, OrderID: this.orderID,
+				Kind: EventLeaseLost, Session: p.id, Seq: this.seq, Epoch: p.epoch,
+				Node: n.id, Name: s.name, OrderID: this.orderID,
 				Text: forceReleaseText(string(c.client), x.Reason),
 			})
 		}

@@ -172,7 +172,8 @@ func describeWhole(t *testing.T, m *Machine, node uint64, it *protocol.ListItem)
 		req.Cursor = r.Cursor
 	}
 	if used != it.Used || owners != it.NumOwners || waiters != it.NumWaiters {
-		t.Fatalf("describe of %q has used %d, %d owners, %d waiters; list says %+v", it.Name, used, owners, waiters, it)
+		t.Fatalf("describe of %q has used %d, %d owners, %d waiters; list says %+v",
+			it.Name, used, owners, waiters, it)
 	}
 }
 
@@ -363,7 +364,8 @@ func TestImportOfDamagedChunks(t *testing.T) {
 			}
 			for range r.IntN(4) {
 				at := r.IntN(len(part))
-				part = slices.Concat(part[:at], [][]byte{{byte(r.IntN(256))}, {part[at], 0}, nil}[r.IntN(3)], part[at+1:])
+				part = slices.Concat(part[:at], [][]byte{{byte(r.IntN(256))}, {part[at], 0}, nil}[r.IntN(3)],
+					part[at+1:])
 			}
 			parts = append(parts, part)
 			if cursor = next; next == nil {

@@ -47,7 +47,8 @@ var hostedKinds = [kindCount]hostedKind{
 	},
 	kindTrack: {
 		name: "track", missing: textNoTrack, notFound: textNoTrack,
-		object: protocol.ObjectTrack, record: recordTrack, chunk: chunkTrack, chunkPart: chunkTrackPart, deadline: deadlineTrack,
+		object: protocol.ObjectTrack, record: recordTrack, chunk: chunkTrack,
+		chunkPart: chunkTrackPart, deadline: deadlineTrack,
 		outcome: trackOutcome, bucket: protocol.Bucket, validName: validTrackName, decode: decodeTrack,
 	},
 }
@@ -135,7 +136,8 @@ func (m *Machine) object(kind kindNumber, b *bucket, node uint64, name []byte) *
 
 // newObject makes the record of an object that this Apply adds. It is not linked yet.
 func (m *Machine) newObject(kind kindNumber, b *bucket, n *node, name []byte, state hostedState) *hostedObject {
-	return &hostedObject{kind: kind, bucket: b, node: n, name: bytes.Clone(name), state: state, revision: m.applied, snapMark: m.snapMark}
+	return &hostedObject{kind: kind, bucket: b, node: n, name: bytes.Clone(name),
+		state: state, revision: m.applied, snapMark: m.snapMark}
 }
 
 // linkObject puts an object into its bucket and node.
@@ -221,7 +223,8 @@ type holdings [kindCount]objectList
 type objectList []*hostedObject
 
 func (l objectList) find(name []byte) (int, bool) {
-	return slices.BinarySearchFunc(l, name, func(x *hostedObject, name []byte) int { return bytes.Compare(x.name, name) })
+	return slices.BinarySearchFunc(l, name,
+		func(x *hostedObject, name []byte) int { return bytes.Compare(x.name, name) })
 }
 
 // objects are the session's of one kind.

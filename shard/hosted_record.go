@@ -94,7 +94,8 @@ func (w *chunkWriter) putObject(chunk byte, x *hostedObject, record []byte) {
 
 // readObject reads what putObject wrote. It is false if no kind has such records.
 func (c *chunkRecord) readObject(r *varint.Reader, x *BucketsBody) bool {
-	i := slices.IndexFunc(hostedKinds[:], func(k hostedKind) bool { return c.kind == k.chunk || c.kind == k.chunkPart })
+	i := slices.IndexFunc(hostedKinds[:],
+		func(k hostedKind) bool { return c.kind == k.chunk || c.kind == k.chunkPart })
 	if i < 0 || c.kind == 0 {
 		return false
 	}

@@ -131,7 +131,9 @@ func (m *Machine) Hot(now uint64, yield func(SemaphoreLoad)) {
 
 // SemaphoresFrom yields the semaphores of a node in order of name, from name on, at most n of them;
 // more: there is another, whose name is next.
-func (m *Machine) SemaphoresFrom(node uint64, name []byte, n int, now uint64, yield func(SemaphoreLoad)) (next []byte, more bool) {
+func (m *Machine) SemaphoresFrom(
+	node uint64, name []byte, n int, now uint64, yield func(SemaphoreLoad),
+) (next []byte, more bool) {
 	x := m.nodes[node]
 	if x == nil {
 		return nil, false

@@ -58,14 +58,16 @@ func (m *Machine) Check() error {
 			fail("bucket %d: %w", i, e)
 		}
 		at, rec := b.timers.first()
-		if (rec != nil && b.state == bucketActive) != (b.timer.pos != 0) || b.timer.pos != 0 && b.timer.at != b.logTimeAt(at) {
+		if (rec != nil && b.state == bucketActive) != (b.timer.pos != 0) ||
+			b.timer.pos != 0 && b.timer.at != b.logTimeAt(at) {
 			fail("bucket %d: its first deadline is %d, and it is scheduled at %d", i, at, b.timer.at)
 		}
 	}
 	counted := m.recount()
 	m.nodeIndex.all(func(n *node) bool {
 		if u := counted[n]; u.bytes != n.bytes || u.waiters != n.waiters {
-			fail("node %d has %d bytes and %d waiters, its usage says %d and %d", n.id, u.bytes, u.waiters, n.bytes, n.waiters)
+			fail("node %d has %d bytes and %d waiters, its usage says %d and %d",
+				n.id, u.bytes, u.waiters, n.bytes, n.waiters)
 		} else if u.stuck != n.stuck {
 			fail("node %d has %d queues that cannot move, its usage says %d", n.id, u.stuck, n.stuck)
 		}
@@ -141,9 +143,11 @@ func (m *Machine) checkSemaphore(s *semaphore) error {
 	switch {
 	case used != s.used:
 		return fmt.Errorf("used is %d, its owners have %d", s.used, used)
-	case head != nil && s.bucket.state == bucketActive && s.fits(head.count) && !m.waiterEnded(head) && !s.node.dropped:
+	case head != nil && s.bucket.state == bucketActive && s.fits(head.count) &&
+		!m.waiterEnded(head) && !s.node.dropped:
 		return fmt.Errorf("head %d fits and waits", head.orderID)
-	case s.ephemeral && n == 0 && !s.node.dropped && s.bucket.state != bucketImporting && s.bucket.state != bucketDropping:
+	case s.ephemeral && n == 0 && !s.node.dropped && s.bucket.state != bucketImporting &&
+		s.bucket.state != bucketDropping:
 		return fmt.Errorf("it is ephemeral and empty")
 	case s.deleted:
 		return fmt.Errorf("it is deleted and still there")

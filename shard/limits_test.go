@@ -32,7 +32,8 @@ func TestHoldingsLimits(t *testing.T) {
 		command(CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: track(i), Config: protocol.TrackConfig{
 			Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}},
 		}})
-		command(CmdTrackRegister, &protocol.TrackRegister{Head: x.head(0), Name: track(i), ID: "i", Location: "SAS", Role: protocol.InstanceFollower})
+		command(CmdTrackRegister, &protocol.TrackRegister{Head: x.head(0), Name: track(i),
+			ID: "i", Location: "SAS", Role: protocol.InstanceFollower})
 	}
 	for _, c := range []struct {
 		name  string

@@ -89,7 +89,8 @@ func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 	}
 	*out = protocol.ListReply{
 		Index: m.applied, Semaphores: out.Semaphores[:0],
-		UsedSessions: uint64(n.homeSessions.n), UsedSemaphores: n.objectCount(), UsedBytes: n.bytes, UsedWaiters: n.waiters,
+		UsedSessions: uint64(n.homeSessions.n), UsedSemaphores: n.objectCount(),
+		UsedBytes: n.bytes, UsedWaiters: n.waiters,
 		Runs: m.activeRuns(out.Runs),
 	}
 	item := func(s *semaphore, e *entry) bool {
@@ -97,7 +98,8 @@ func (m *Machine) List(req *protocol.List, out *protocol.ListReply) error {
 			return more
 		}
 		it := protocol.ListItem{
-			Name: s.name, Limit: s.limit, Used: s.used, Ephemeral: s.ephemeral, Version: s.version, DataLen: uint64(len(s.data)),
+			Name: s.name, Limit: s.limit, Used: s.used, Ephemeral: s.ephemeral,
+			Version: s.version, DataLen: uint64(len(s.data)),
 			NumOwners: uint64(s.owners.n), NumWaiters: uint64(s.waiters.n),
 		}
 		if e != nil {
@@ -135,7 +137,8 @@ func (m *Machine) SessionDescribe(req *protocol.SessionDescribe, out *protocol.S
 
 func (m *Machine) sessionInfo(s *homeSession) protocol.SessionInfo {
 	info := protocol.SessionInfo{
-		Session: s.id, Node: s.node.id, State: protocol.SessionAttached, Epoch: s.epoch, Timeout: uint64(s.timeout), Description: s.description,
+		Session: s.id, Node: s.node.id, State: protocol.SessionAttached, Epoch: s.epoch,
+		Timeout: uint64(s.timeout), Description: s.description,
 		Client: s.client, CreatedAt: s.created,
 	}
 	if attached, deadline := m.attached(s); !attached {
@@ -220,7 +223,8 @@ func (m *Machine) SessionObjects(req *protocol.SessionObjects, out *protocol.Ses
 				out.Cursor = append([]byte{byte(end.Type)}, end.Name...)
 				return nil
 			}
-			out.Objects = append(out.Objects, protocol.SessionObject{Type: object, Name: x.name, Label: label, Count: uint64(count)})
+			out.Objects = append(out.Objects,
+				protocol.SessionObject{Type: object, Name: x.name, Label: label, Count: uint64(count)})
 		}
 	}
 	return nil

@@ -7,7 +7,8 @@ import (
 )
 
 func (m *model) acquire(o op, x *protocol.Acquire) {
-	if badHead(x.Head, x.Name) || x.Count == 0 || x.Timeout > 24*60*60*1000 && x.Timeout != ^uint64(0) || len(x.Data) > mebibyte {
+	if badHead(x.Head, x.Name) || x.Count == 0 || x.Timeout > 24*60*60*1000 && x.Timeout != ^uint64(0) ||
+		len(x.Data) > mebibyte {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}
@@ -92,7 +93,8 @@ func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protoc
 	wasIdle := m.idle(s)
 	b := m.bucketOf(sem)
 	m.orders[b]++
-	r := &modelEntry{session: s, order: m.orders[b], count: x.Count, seq: x.Seq, since: m.wall, data: bytes.Clone(x.Data)}
+	r := &modelEntry{session: s, order: m.orders[b], count: x.Count,
+		seq: x.Seq, since: m.wall, data: bytes.Clone(x.Data)}
 	sem.entries = append(sem.entries, r)
 	sem.revision = m.index
 	m.setTimeout(r, x.Timeout)

@@ -74,8 +74,10 @@ func show(e Event) string {
 
 func sameChanges(got, want []SemaphoreChange) error {
 	same := func(a, b SemaphoreChange) bool {
-		return a.Node == b.Node && a.Bucket == b.Bucket && bytes.Equal(a.Name, b.Name) && a.Kind == b.Kind && a.Limit == b.Limit &&
-			a.Ephemeral == b.Ephemeral && a.Version == b.Version && bytes.Equal(a.Data, b.Data) && sameOwner(a.Owner, b.Owner)
+		return a.Node == b.Node && a.Bucket == b.Bucket && bytes.Equal(a.Name, b.Name) &&
+			a.Kind == b.Kind && a.Limit == b.Limit &&
+			a.Ephemeral == b.Ephemeral && a.Version == b.Version && bytes.Equal(a.Data, b.Data) &&
+			sameOwner(a.Owner, b.Owner)
 	}
 	if !slices.EqualFunc(got, want, same) {
 		return fmt.Errorf("changes are\n   %v, want\n   %v", got, want)
@@ -84,7 +86,8 @@ func sameChanges(got, want []SemaphoreChange) error {
 }
 
 func sameOwner(a, b protocol.Owner) bool {
-	return a.OrderID == b.OrderID && a.Session == b.Session && a.Count == b.Count && bytes.Equal(a.Data, b.Data) && a.Description == b.Description &&
+	return a.OrderID == b.OrderID && a.Session == b.Session && a.Count == b.Count &&
+		bytes.Equal(a.Data, b.Data) && a.Description == b.Description &&
 		a.Since == b.Since
 }
 
@@ -92,7 +95,8 @@ func sameOwner(a, b protocol.Owner) bool {
 // pages, 0 for the machine's own.
 func sameState(m *Machine, w *model, limit uint32, ids []uint64) error {
 	if m.LogTime() != w.now || m.Epoch() != w.epoch || m.AppliedIndex() != w.index {
-		return fmt.Errorf("log time %d, epoch %d, index %d, want %d, %d, %d", m.LogTime(), m.Epoch(), m.AppliedIndex(), w.now, w.epoch, w.index)
+		return fmt.Errorf("log time %d, epoch %d, index %d, want %d, %d, %d", m.LogTime(),
+			m.Epoch(), m.AppliedIndex(), w.now, w.epoch, w.index)
 	}
 	if tier, total := m.Tier(); tier != w.tier || total != w.total {
 		return fmt.Errorf("tier %d of %d buckets, want %d of %d", tier, total, w.tier, w.total)
@@ -164,7 +168,8 @@ func sameNode(m *Machine, w *model, id uint64, limit uint32, ids []uint64) error
 		return err
 	}
 	for _, prefix := range [][]byte{[]byte("a"), []byte("ab")} {
-		part := slices.DeleteFunc(slices.Clone(want), func(it protocol.ListItem) bool { return !bytes.HasPrefix(it.Name, prefix) })
+		part := slices.DeleteFunc(slices.Clone(want),
+			func(it protocol.ListItem) bool { return !bytes.HasPrefix(it.Name, prefix) })
 		if err := sameList(m, &protocol.List{Node: id, Limit: limit, Prefix: prefix}, part); err != nil {
 			return err
 		}
@@ -214,7 +219,8 @@ func sameSessions(m *Machine, w *model, id uint64, limit uint32) error {
 
 func (m *model) listItem(s *modelSemaphore, r *modelEntry) protocol.ListItem {
 	it := protocol.ListItem{
-		Name: s.name, Limit: s.limit, Used: s.used(), Ephemeral: s.ephemeral, Version: s.version, DataLen: uint64(len(s.data)),
+		Name: s.name, Limit: s.limit, Used: s.used(), Ephemeral: s.ephemeral,
+		Version: s.version, DataLen: uint64(len(s.data)),
 		NumOwners: uint64(len(s.entries) - s.waiters()), NumWaiters: uint64(s.waiters()),
 	}
 	if r != nil {
@@ -239,8 +245,10 @@ func sameList(m *Machine, req *protocol.List, want []protocol.ListItem) error {
 		}
 	}
 	same := func(a, b protocol.ListItem) bool {
-		return bytes.Equal(a.Name, b.Name) && a.Limit == b.Limit && a.Used == b.Used && a.Ephemeral == b.Ephemeral && a.Version == b.Version &&
-			a.DataLen == b.DataLen && a.NumOwners == b.NumOwners && a.NumWaiters == b.NumWaiters && a.OrderID == b.OrderID && a.Count == b.Count &&
+		return bytes.Equal(a.Name, b.Name) && a.Limit == b.Limit && a.Used == b.Used &&
+			a.Ephemeral == b.Ephemeral && a.Version == b.Version &&
+			a.DataLen == b.DataLen && a.NumOwners == b.NumOwners && a.NumWaiters == b.NumWaiters &&
+			a.OrderID == b.OrderID && a.Count == b.Count &&
 			a.Waiting == b.Waiting
 	}
 	if !slices.EqualFunc(got, want, same) {
@@ -251,7 +259,8 @@ func sameList(m *Machine, req *protocol.List, want []protocol.ListItem) error {
 
 // sameSemaphore compares a description, and holds the invariants of the owners.
 func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error {
-	req := protocol.Describe{Node: s.node, Name: s.name, Flags: protocol.WithOwners | protocol.WithWaiters, Limit: limit}
+	req := protocol.Describe{Node: s.node, Name: s.name, Flags: protocol.WithOwners | protocol.WithWaiters,
+		Limit: limit}
 	var all, out protocol.DescribeReply
 	for page := range manyPages {
 		first := page == 0
@@ -281,16 +290,19 @@ func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error 
 			owners = append(owners, o)
 		} else {
 			waiters = append(waiters, protocol.Waiter{
-				OrderID: o.OrderID, Session: o.Session, Count: o.Count, Data: o.Data, Description: o.Description, Since: o.Since, Timeout: r.timeout,
+				OrderID: o.OrderID, Session: o.Session, Count: o.Count, Data: o.Data,
+				Description: o.Description, Since: o.Since, Timeout: r.timeout,
 			})
 		}
 	}
 	sameWaiter := func(a, b protocol.Waiter) bool {
-		return a.OrderID == b.OrderID && a.Session == b.Session && a.Count == b.Count && bytes.Equal(a.Data, b.Data) && a.Since == b.Since &&
+		return a.OrderID == b.OrderID && a.Session == b.Session && a.Count == b.Count &&
+			bytes.Equal(a.Data, b.Data) && a.Since == b.Since &&
 			a.Description == b.Description && a.Timeout == b.Timeout
 	}
 	switch {
-	case all.Index != w.index || all.Revision != s.revision && !w.loose || !bytes.Equal(all.Name, s.name) || !bytes.Equal(all.Data, s.data) ||
+	case all.Index != w.index || all.Revision != s.revision && !w.loose || !bytes.Equal(all.Name, s.name) ||
+		!bytes.Equal(all.Data, s.data) ||
 		all.Version != s.version:
 		return fmt.Errorf("index %d, revision %d, %q, data %.20q, version %d, want %d, %d, %q, %.20q, %d",
 			all.Index, all.Revision, all.Name, all.Data, all.Version, w.index, s.revision, s.name, s.data, s.version)
@@ -323,7 +335,8 @@ func checkDescription(d *protocol.DescribeReply, limit uint64) error {
 	}
 	for i, q := range d.Waiters {
 		if q.OrderID <= last {
-			return fmt.Errorf("a waiter is ahead of an owner, or the queue is not in order: %v %v", d.Owners, d.Waiters)
+			return fmt.Errorf("a waiter is ahead of an owner, or the queue is not in order: %v %v",
+				d.Owners, d.Waiters)
 		}
 		last = q.OrderID
 		if i == 0 && sum <= limit && q.Count <= limit-sum {
@@ -372,7 +385,8 @@ func sameStream(m *Machine, w *model, node uint64, sems []*modelSemaphore, limit
 				owners = append(owners, r.asOwner())
 			}
 		}
-		if !bytes.Equal(it.Name, s.name) || it.Limit != s.limit || it.Ephemeral != s.ephemeral || it.Version != s.version ||
+		if !bytes.Equal(it.Name, s.name) || it.Limit != s.limit || it.Ephemeral != s.ephemeral ||
+			it.Version != s.version ||
 			!bytes.Equal(it.Data, s.data) || !slices.EqualFunc(it.Owners, owners, sameOwner) {
 			return fmt.Errorf("stream item %v, want %v", it, s)
 		}
@@ -386,7 +400,8 @@ func sameStream(m *Machine, w *model, node uint64, sems []*modelSemaphore, limit
 
 func (m *model) info(s *modelSession) protocol.SessionInfo {
 	info := protocol.SessionInfo{
-		Session: s.id, Node: s.node, State: protocol.SessionAttached, Epoch: s.epoch, Timeout: s.timeout, Description: s.desc, Client: s.client,
+		Session: s.id, Node: s.node, State: protocol.SessionAttached, Epoch: s.epoch,
+		Timeout: s.timeout, Description: s.desc, Client: s.client,
 		CreatedAt: s.created,
 	}
 	if !s.attached {
@@ -425,8 +440,10 @@ func sameHome(m *Machine, w *model, id uint64) error {
 			}
 		}
 		want := SessionView{
-			Session: id, Node: s.node, Epoch: s.epoch, Nonce: s.nonce, Key: s.key, Timeout: s.timeout, Grace: w.node(s.node).config.GracePeriod,
-			Description: s.desc, Client: s.client, Attached: s.attached, Deadline: view.Deadline, CreatedAt: s.created, Held: held,
+			Session: id, Node: s.node, Epoch: s.epoch, Nonce: s.nonce, Key: s.key,
+			Timeout: s.timeout, Grace: w.node(s.node).config.GracePeriod,
+			Description: s.desc, Client: s.client, Attached: s.attached, Deadline: view.Deadline,
+			CreatedAt: s.created, Held: held,
 		}
 		if w.loose {
 			want.Held = view.Held

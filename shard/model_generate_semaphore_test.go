@@ -100,19 +100,22 @@ func (g *gen) acquireOp() op {
 			count = pick(g, ^uint64(0), ^uint64(0)-1)
 		}
 		ephemeral := (sem == nil || sem.ephemeral) != g.fault(15)
-		return &protocol.Acquire{Head: h, Name: name, Count: count, Timeout: timeout, Data: g.data(), Ephemeral: ephemeral}
+		return &protocol.Acquire{Head: h, Name: name, Count: count,
+			Timeout: timeout, Data: g.data(), Ephemeral: ephemeral}
 	})
 }
 
 func (g *gen) releaseOp() op {
 	return g.request(CmdRelease, func(_ *modelClient, h protocol.Head, name []byte) any {
-		return &protocol.Release{Head: h, Name: name, OrderID: pick(g, 0, 0, 0, 0, g.m.orders[protocol.Bucket(1, name, modelBuckets)], 1)}
+		return &protocol.Release{Head: h, Name: name,
+			OrderID: pick(g, 0, 0, 0, 0, g.m.orders[protocol.Bucket(1, name, modelBuckets)], 1)}
 	})
 }
 
 func (g *gen) createOp() op {
 	return g.request(CmdCreate, func(_ *modelClient, h protocol.Head, name []byte) any {
-		return &protocol.Create{Head: h, Name: name, Limit: pick(g, uint64(3), 1, 2, 5, ^uint64(0), uint64(1-min(g.n(20), 1))), Data: g.data()}
+		return &protocol.Create{Head: h, Name: name,
+			Limit: pick(g, uint64(3), 1, 2, 5, ^uint64(0), uint64(1-min(g.n(20), 1))), Data: g.data()}
 	})
 }
 

@@ -39,7 +39,8 @@ func (g *gen) freshStart() op {
 			break
 		}
 	}
-	x := &protocol.SessionStart{CreateID: create, Key: modelKey(g.serial), Timeout: g.timeout(), Description: g.text(), Nonce: 1 + uint64(min(g.n(20), 1))}
+	x := &protocol.SessionStart{CreateID: create, Key: modelKey(g.serial), Timeout: g.timeout(),
+		Description: g.text(), Nonce: 1 + uint64(min(g.n(20), 1))}
 	x.Node = pick[uint64](g, 1, 1, 1, 1, 1, 1, 2, uint64(2+g.n(2)))
 	g.starts = append(g.starts, x)
 	return op{kind: CmdSessionStart, client: pick(g, "", "10.0.0.1:7"), msg: x}
@@ -101,8 +102,10 @@ func (g *gen) client() *modelClient {
 		// A session of another shard: at home in a bucket that is not active here, or not active
 		// yet, or in another tier.
 		g.serial++
-		id := protocol.MakeSessionID(uint8(pick(g, 0, 0, 0, 1)), pick[uint16](g, modelBuckets-1, modelBuckets-2, modelBuckets+2), g.serial+100)
-		c := &modelClient{id: id, node: pick[uint64](g, 1, 1, 1, 2), epoch: 1, nonce: 1, low: 1, key: modelKey(g.serial)}
+		id := protocol.MakeSessionID(uint8(pick(g, 0, 0, 0, 1)),
+			pick[uint16](g, modelBuckets-1, modelBuckets-2, modelBuckets+2), g.serial+100)
+		c := &modelClient{id: id, node: pick[uint64](g, 1, 1, 1, 2),
+			epoch: 1, nonce: 1, low: 1, key: modelKey(g.serial)}
 		g.clients = append(g.clients, c)
 		return c
 	}
@@ -124,7 +127,8 @@ func (g *gen) client() *modelClient {
 
 func (g *gen) attachOp() op {
 	c := g.client()
-	x := &protocol.SessionAttach{Session: c.id, Node: c.node, Epoch: c.epoch + uint64(pick(g, 1, 0, 2)), Key: c.key, Timeout: g.timeout(), Nonce: c.nonce}
+	x := &protocol.SessionAttach{Session: c.id, Node: c.node, Epoch: c.epoch + uint64(pick(g, 1, 0, 2)),
+		Key: c.key, Timeout: g.timeout(), Nonce: c.nonce}
 	x.Description = g.text()
 	switch {
 	case g.fault(10):
@@ -172,7 +176,8 @@ func (g *gen) epochOf(c *modelClient) uint64 {
 
 func (g *gen) stopOp() op {
 	c := g.client()
-	o := op{kind: CmdSessionStop, node: c.node, epoch: g.epochOf(c), msg: &protocol.SessionStop{Session: c.id, Epoch: g.epochOf(c)}}
+	o := op{kind: CmdSessionStop, node: c.node, epoch: g.epochOf(c),
+		msg: &protocol.SessionStop{Session: c.id, Epoch: g.epochOf(c)}}
 	if g.fault(4) {
 		o.node = 2
 	}
@@ -194,7 +199,8 @@ func (g *gen) remoteEndedOp() op {
 
 func (g *gen) remoteUpdateOp() op {
 	c := g.client()
-	x := RemoteUpdateBody{Session: c.id, Epoch: c.epoch + uint64(pick(g, 0, 1)), Description: pick(g, "seen", "", string(bulk[:1025])), Detached: pick(g, true, false)}
+	x := RemoteUpdateBody{Session: c.id, Epoch: c.epoch + uint64(pick(g, 0, 1)),
+		Description: pick(g, "seen", "", string(bulk[:1025])), Detached: pick(g, true, false)}
 	if g.chance(30) {
 		x.Epoch = c.epoch - min(c.epoch, 1)
 	}

@@ -41,7 +41,8 @@ func (g *gen) fault(n int) bool { return g.n(10_000) >= 10_000-n*g.wrong }
 
 var (
 	modelNames = [][]byte{
-		[]byte("a"), []byte("ab"), []byte("b"), []byte("\x00c/\xff"), []byte("abc"), []byte("d"), []byte("ab/1"), []byte("a/2"), []byte("e"), []byte("f"),
+		[]byte("a"), []byte("ab"), []byte("b"), []byte("\x00c/\xff"), []byte("abc"),
+		[]byte("d"), []byte("ab/1"), []byte("a/2"), []byte("e"), []byte("f"),
 	}
 	longName = bytes.Repeat([]byte("n"), 1024)
 	bulk     = make([]byte, 1<<20+1)
@@ -216,7 +217,8 @@ func (g *gen) nodePutOp() op {
 	if g.fault(20) {
 		rev = 1
 	}
-	return op{kind: CmdNodePut, msg: NodePutBody{Node: pick[uint64](g, 1, 2, 3, 0), Revision: rev, Config: g.config()}}
+	return op{kind: CmdNodePut,
+		msg: NodePutBody{Node: pick[uint64](g, 1, 2, 3, 0), Revision: rev, Config: g.config()}}
 }
 
 func (g *gen) nodeDropOp() op {
@@ -238,9 +240,11 @@ func (g *gen) bucketsOp() op {
 
 // oddOp is a command whose body cannot be read, or of an unknown kind, or a take-over among others.
 func (g *gen) oddOp() op {
-	kind := pick(g, CmdAcquire, CmdTakeOver, CmdRelease, CmdCreate, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate, CmdNodePut, CmdNodeDrop, CmdBuckets,
+	kind := pick(g, CmdAcquire, CmdTakeOver, CmdRelease, CmdCreate, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate,
+		CmdNodePut, CmdNodeDrop, CmdBuckets,
 		CmdHandOver, CmdSessionStart, CmdSessionKill, CmdForceRelease, 77, 200, 0)
-	return op{kind: kind, raw: pick(g, []byte{0xff}, nil, []byte{0x91}, []byte{0x93, 1, 2}, bytes.Repeat([]byte{0x91}, 100))}
+	return op{kind: kind,
+		raw: pick(g, []byte{0xff}, nil, []byte{0x91}, []byte{0x93, 1, 2}, bytes.Repeat([]byte{0x91}, 100))}
 }
 
 // encode is the batch as it is in the log.

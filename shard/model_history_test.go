@@ -52,7 +52,8 @@ type orderIDs struct {
 }
 
 func newHistory(src source, seen map[string]int) *history {
-	h := &history{gen: newGen(src), machine: New(1), replica: New(1), ended: map[uint64]bool{}, orders: map[nodeName]*orderIDs{}}
+	h := &history{gen: newGen(src), machine: New(1), replica: New(1),
+		ended: map[uint64]bool{}, orders: map[nodeName]*orderIDs{}}
 	h.m.seen = seen
 	if h.chance(30) {
 		h.m.limits = Limits{Waiters: 2, Semaphores: 2, Answers: 5}

@@ -56,12 +56,14 @@ func (x *moveTest) move() error {
 		return nil
 	}
 	v := x.moves[x.r.IntN(len(x.moves))]
-	if (v.phase == "frozen" || v.phase == "there" || v.phase == "committed" || v.phase == "activated") && stillIn(x.shards[v.from].m, v) != v.still {
+	if (v.phase == "frozen" || v.phase == "there" || v.phase == "committed" || v.phase == "activated") &&
+		stillIn(x.shards[v.from].m, v) != v.still {
 		return fmt.Errorf("processes or tracks in copies frozen for epoch %d have changed", v.run.Epoch)
 	}
 	body := AppendBuckets(nil, v.run)
 	if x.r.IntN(12) == 0 && (v.phase == "begun" || v.phase == "frozen" || v.phase == "there") {
-		x.count(map[string]string{"begun": "move aborted before the freeze", "frozen": "move aborted after it", "there": "move aborted after the import"}[v.phase])
+		x.count(map[string]string{"begun": "move aborted before the freeze", "frozen": "move aborted after it",
+			"there": "move aborted after the import"}[v.phase])
 		v.run.Epoch++
 		v.phase = "aborted"
 		x.commit(v, v.from)
@@ -210,8 +212,10 @@ func (x *moveTest) restart() error {
 func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters int, err error) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x, y := &from.buckets[b], &to.buckets[b]
-		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter || x.timeBase != y.timeBase || len(x.semaphores) != len(y.semaphores) {
-			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d", b, len(y.semaphores), len(x.semaphores))
+		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter ||
+			x.timeBase != y.timeBase || len(x.semaphores) != len(y.semaphores) {
+			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d",
+				b, len(y.semaphores), len(x.semaphores))
 		}
 		if members, err := sameObjectCopies(kindProcess, x, y); err != nil {
 			return 0, err
@@ -279,7 +283,8 @@ func (x *moveTest) compare() error {
 		if got == nil {
 			return fmt.Errorf("semaphore %q is lost", w.name)
 		}
-		if got.limit != w.limit || got.version != w.version || !bytes.Equal(got.data, w.data) || got.ephemeral != w.ephemeral || got.used != w.used() {
+		if got.limit != w.limit || got.version != w.version || !bytes.Equal(got.data, w.data) ||
+			got.ephemeral != w.ephemeral || got.used != w.used() {
 			return fmt.Errorf("semaphore %q is %+v, want %+v", w.name, got, w)
 		}
 		var rows []string
@@ -289,7 +294,8 @@ func (x *moveTest) compare() error {
 				if e.timer.pos > 0 {
 					left = e.timer.at - s.m.bucketTime(e.semaphore.bucket)
 				}
-				rows = append(rows, fmt.Sprint(e.session.id, e.orderID, e.count, e.seq, e.timeout, string(e.data), !e.waiting, left))
+				rows = append(rows,
+					fmt.Sprint(e.session.id, e.orderID, e.count, e.seq, e.timeout, string(e.data), !e.waiting, left))
 			}
 		}
 		var want []string
@@ -298,7 +304,8 @@ func (x *moveTest) compare() error {
 			if r.timed && !r.owner {
 				left = r.deadline - x.w.now
 			}
-			want = append(want, fmt.Sprint(r.session.id, r.order, r.count, r.seq, r.timeout, string(r.data), r.owner, left))
+			want = append(want,
+				fmt.Sprint(r.session.id, r.order, r.count, r.seq, r.timeout, string(r.data), r.owner, left))
 		}
 		if !slices.Equal(rows, want) {
 			return fmt.Errorf("semaphore %q has %q, want %q", w.name, rows, want)

@@ -38,7 +38,8 @@ func (x *moveTest) processOf(name []byte) *modelProcess {
 	}
 	p := x.processes[string(name)]
 	if p == nil {
-		p = &modelProcess{coordinators: map[uint64]uint64{}, completed: map[uint64]bool{}, notified: map[uint64]*modelMember{}}
+		p = &modelProcess{coordinators: map[uint64]uint64{}, completed: map[uint64]bool{},
+			notified: map[uint64]*modelMember{}}
 		x.processes[string(name)] = p
 	}
 	return p
@@ -77,7 +78,8 @@ func (x *moveTest) receiveRound(e *Event) {
 		}
 		if q.Epoch > m.epoch {
 			if m.open && (q.CompletedEpoch == m.epoch) != p.completed[m.epoch] {
-				x.t.Fatalf("session %x: epoch %d of %s is over, settled %d", e.Session, m.epoch, e.Name, q.CompletedEpoch)
+				x.t.Fatalf("session %x: epoch %d of %s is over, settled %d",
+					e.Session, m.epoch, e.Name, q.CompletedEpoch)
 			}
 			*m = modelMember{epoch: q.Epoch, open: true}
 			x.count("round started")
@@ -131,14 +133,18 @@ func (x *moveTest) member() error {
 	case n == 3:
 		kind, body = CmdProcessFail, &protocol.ProcessFail{Session: c.id, Name: name, Epoch: m.epoch, Text: "x"}
 	case m.coordinates && n < 12:
-		kind, body = CmdProcessComplete, &protocol.ProcessComplete{Head: h, Name: name, Epoch: m.epoch, Result: []byte("r")}
+		kind, body =
+			CmdProcessComplete, &protocol.ProcessComplete{Head: h, Name: name, Epoch: m.epoch, Result: []byte("r")}
 	case m.completes:
-		kind, body = CmdProcessConfirm, &protocol.ProcessConfirm{Session: c.id, Name: name, Epoch: m.epoch, Step: protocol.StepCompleted}
+		kind, body = CmdProcessConfirm,
+			&protocol.ProcessConfirm{Session: c.id, Name: name, Epoch: m.epoch, Step: protocol.StepCompleted}
 	default:
-		kind, body = CmdProcessConfirm, &protocol.ProcessConfirm{Session: c.id, Name: name, Epoch: m.epoch, Step: protocol.StepPrepared}
+		kind, body = CmdProcessConfirm,
+			&protocol.ProcessConfirm{Session: c.id, Name: name, Epoch: m.epoch, Step: protocol.StepPrepared}
 	}
-	return x.sendMember(c, name, Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: body.AppendBody(nil)}, kind == CmdProcessJoin || kind == CmdProcessLeave ||
-		kind == CmdProcessComplete)
+	return x.sendMember(c, name, Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: body.AppendBody(nil)},
+		kind == CmdProcessJoin || kind == CmdProcessLeave ||
+			kind == CmdProcessComplete)
 }
 
 func (x *moveTest) sendMember(c *modelClient, name []byte, cmd Command, numbered bool) error {
@@ -158,7 +164,8 @@ func (x *moveTest) sendMember(c *modelClient, name []byte, cmd Command, numbered
 	e := x.command(i, cmd)
 	x.logf("shard %d: session %x, %s: kind %d -> %s", i, c.id, name, cmd.Kind, show(e))
 	if numbered {
-		if again := x.command(i, cmd); again.Status != e.Status || again.OrderID != e.OrderID || cmd.Kind == CmdProcessLeave && again.Result != e.Result {
+		if again := x.command(i, cmd); again.Status != e.Status || again.OrderID != e.OrderID ||
+			cmd.Kind == CmdProcessLeave && again.Result != e.Result {
 			return fmt.Errorf("the same number is answered %s, then %s", show(e), show(again))
 		}
 		c.seq++

@@ -106,12 +106,16 @@ func TestBucketsMove(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"move done", "move aborted before the freeze", "move aborted after it", "move aborted after the import", "step sent again", "late chunk", "crash", "resumed",
-		"chunk out of order", "drop goes on", "sent again", "refused while frozen", "snapshot in the middle", "restart", "home moved with remote sessions",
+		"move done", "move aborted before the freeze", "move aborted after it", "move aborted after the import",
+		"step sent again", "late chunk", "crash", "resumed",
+		"chunk out of order", "drop goes on", "sent again", "refused while frozen",
+		"snapshot in the middle", "restart", "home moved with remote sessions",
 		"session ended while its holdings were frozen", "waiter moved", "outdated copy replaced",
-		"round started", "round cancelled", "round completed", "member refused while frozen", "member request sent again", "three members", "evicted", "member ended",
+		"round started", "round cancelled", "round completed", "member refused while frozen",
+		"member request sent again", "three members", "evicted", "member ended",
 		"process moved",
-		"track advanced", "track ticked", "track moved", "track deleted", "track rolled back", "track refused while frozen", "instances ended", "poll without the log",
+		"track advanced", "track ticked", "track moved", "track deleted", "track rolled back",
+		"track refused while frozen", "instances ended", "poll without the log",
 		"track in parts", "version from outside",
 	} {
 		if did[what] == 0 && runs >= 80 {
@@ -131,7 +135,8 @@ func newMoveTest(t *testing.T, seed uint64, did map[string]int) *moveTest {
 		}
 		x.shards[i] = s
 		x.command(i, Command{Kind: CmdTakeOver})
-		x.command(i, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()})})
+		x.command(i, Command{Kind: CmdNodePut,
+			Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()})})
 	}
 	x.w.loose = true
 	x.model(op{kind: CmdTakeOver})
@@ -139,7 +144,8 @@ func newMoveTest(t *testing.T, seed uint64, did map[string]int) *moveTest {
 	x.model(op{kind: CmdBuckets, msg: BucketsBody{Total: moveTestBuckets, Count: moveTestBuckets}})
 	for b := range uint32(moveTestBuckets) {
 		x.owner[b], x.epochs[b] = int(b)%moveTestShards, 1
-		x.command(x.owner[b], Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: moveTestBuckets, First: b, Count: 1})})
+		x.command(x.owner[b], Command{Kind: CmdBuckets,
+			Body: AppendBuckets(nil, BucketsBody{Total: moveTestBuckets, First: b, Count: 1})})
 	}
 	return x
 }
@@ -236,7 +242,8 @@ func (x *moveTest) syncRemotes() {
 				if slices.ContainsFunc(x.moves, func(v *bucketMove) bool { return v.phase != "begun" }) {
 					x.count("session ended while its holdings were frozen")
 				}
-				x.apply(i, AppendCommand(nil, Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []uint64{id}})}))
+				x.apply(i, AppendCommand(nil, Command{Kind: CmdRemoteEnded,
+					Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []uint64{id}})}))
 			}
 		}
 	}
@@ -323,13 +330,15 @@ func (x *moveTest) session() error {
 		home := protocol.SessionBucket(c.id)
 		switch x.r.IntN(4) {
 		case 0:
-			_, ok, err := x.applyBoth(home, op{kind: CmdSessionStop, node: 1, epoch: c.epoch, msg: &protocol.SessionStop{Session: c.id, Epoch: c.epoch}})
+			_, ok, err := x.applyBoth(home, op{kind: CmdSessionStop, node: 1, epoch: c.epoch,
+				msg: &protocol.SessionStop{Session: c.id, Epoch: c.epoch}})
 			if ok {
 				x.clients = without(x.clients, c)
 			}
 			return err
 		default:
-			return x.attach(c, c.epoch+uint64(x.r.IntN(2)), c.nonce+uint64(x.r.IntN(3)/2)) // the other nonce is that of another client
+			// the other nonce is that of another client
+			return x.attach(c, c.epoch+uint64(x.r.IntN(2)), c.nonce+uint64(x.r.IntN(3)/2))
 		}
 	}
 	if len(x.clients) >= 8 {
@@ -338,10 +347,12 @@ func (x *moveTest) session() error {
 	x.serial++
 	create := [protocol.KeyLen]byte{byte(x.serial), byte(x.serial >> 8), 3}
 	e, ok, err := x.applyBoth(protocol.HomeBucket(create, moveTestBuckets), op{
-		kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:], Key: modelKey(x.serial), Timeout: 30_000, Description: "d", Nonce: 1},
+		kind: CmdSessionStart, msg: &protocol.SessionStart{Node: 1, CreateID: create[:],
+			Key: modelKey(x.serial), Timeout: 30_000, Description: "d", Nonce: 1},
 	})
 	if ok && err == nil {
-		x.clients = append(x.clients, &modelClient{id: e.Session, node: 1, key: modelKey(x.serial), epoch: 1, nonce: 1, low: 1})
+		x.clients = append(x.clients,
+			&modelClient{id: e.Session, node: 1, key: modelKey(x.serial), epoch: 1, nonce: 1, low: 1})
 	}
 	return err
 }
@@ -382,7 +393,8 @@ func (x *moveTest) request() error {
 	case p < 11:
 		count := uint64(1 + x.r.IntN(2))
 		timeout := []uint64{protocol.Forever, protocol.Forever, 0, 5000, 20_000}[x.r.IntN(5)]
-		o.kind, o.msg = CmdAcquire, &protocol.Acquire{Head: h, Name: name, Count: count, Timeout: timeout, Data: data, Ephemeral: sem == nil || sem.ephemeral}
+		o.kind, o.msg = CmdAcquire, &protocol.Acquire{Head: h, Name: name, Count: count,
+			Timeout: timeout, Data: data, Ephemeral: sem == nil || sem.ephemeral}
 		if o.msg.(*protocol.Acquire).Ephemeral {
 			o.msg.(*protocol.Acquire).Count = protocol.Forever
 		}

@@ -81,13 +81,16 @@ func (x *moveTest) trackRequest() error {
 	case n < 28 && i != nil:
 		return x.poll(c, name, p, id, i)
 	case n < 33:
-		role := []protocol.TrackInstanceRole{protocol.InstanceFollower, protocol.InstanceLeader, protocol.InstanceLeader}[x.r.IntN(3)]
+		role := []protocol.TrackInstanceRole{protocol.InstanceFollower, protocol.InstanceLeader,
+			protocol.InstanceLeader}[x.r.IntN(3)]
 		takeover := x.r.IntN(2) == 0
 		e, ok, err := x.sendTrack(c, name, CmdTrackRegister,
-			&protocol.TrackRegister{Head: h, Name: name, ID: id, Location: location, Role: role, Meta: "m", Takeover: takeover},
+			&protocol.TrackRegister{Head: h, Name: name, ID: id, Location: location,
+				Role: role, Meta: "m", Takeover: takeover},
 			func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 				return t.Register(now, rollout.Registration{
-					Session: c.id, ID: id, Location: location, Role: protocol.TrackInstanceRole(role), Meta: "m", Takeover: takeover,
+					Session: c.id, ID: id, Location: location, Role: protocol.TrackInstanceRole(role),
+					Meta: "m", Takeover: takeover,
 				}, out)
 			})
 		if ok && e.Status == protocol.StatusOK {
@@ -97,13 +100,15 @@ func (x *moveTest) trackRequest() error {
 	case n < 35 && p.state.Config().Source == protocol.SourceExternal:
 		return x.generate(c, name, p, h)
 	case n < 35:
-		_, _, err := x.sendTrack(c, name, CmdTrackPublish, &protocol.TrackPublish{Head: h, Name: name, Payload: []byte("p")},
+		_, _, err := x.sendTrack(c, name, CmdTrackPublish,
+			&protocol.TrackPublish{Head: h, Name: name, Payload: []byte("p")},
 			func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 				return t.Publish(now, 0, []byte("p"), out)
 			})
 		return err
 	case n < 36 && i != nil:
-		_, _, err := x.sendTrack(c, name, CmdTrackUnregister, &protocol.TrackUnregister{Head: h, Name: name, ID: id, Incarnation: i.incarnation},
+		_, _, err := x.sendTrack(c, name, CmdTrackUnregister,
+			&protocol.TrackUnregister{Head: h, Name: name, ID: id, Incarnation: i.incarnation},
 			func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 				return 0, t.Unregister(now, rollout.Caller{Session: c.id, ID: id, Incarnation: i.incarnation}, out)
 			})
@@ -111,7 +116,8 @@ func (x *moveTest) trackRequest() error {
 	case n < 39:
 		return x.operate(c, name, p, h, id, location)
 	case x.r.IntN(3) == 0:
-		_, ok, err := x.sendTrack(c, name, CmdTrackDelete, &protocol.TrackDelete{Head: h, Name: name, Force: true}, nil)
+		_, ok, err := x.sendTrack(c, name, CmdTrackDelete,
+			&protocol.TrackDelete{Head: h, Name: name, Force: true}, nil)
 		if ok {
 			p.state = nil
 			x.count("track deleted")
@@ -123,9 +129,11 @@ func (x *moveTest) trackRequest() error {
 
 func (x *moveTest) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 	config := protocol.TrackConfig{
-		Source: []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished, protocol.SourceExternal}[x.r.IntN(3)],
+		Source: []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished,
+			protocol.SourceExternal}[x.r.IntN(3)],
 		Locations: []protocol.LocationConfig{
-			{Name: "SAS", Bake: []uint64{0, 500}[x.r.IntN(2)]}, {Name: "MAN", Delay: 1000, Share: 50, ShareBake: 300}, {Name: "VLA", Delay: 2000},
+			{Name: "SAS", Bake: []uint64{0, 500}[x.r.IntN(2)]}, {Name: "MAN", Delay: 1000, Share: 50, ShareBake: 300},
+			{Name: "VLA", Delay: 2000},
 		},
 		StallTimeout: 4000, AutoDemote: x.r.IntN(2) == 0, SkipEmptyAfter: []uint64{0, 5000}[x.r.IntN(2)],
 	}
@@ -146,7 +154,8 @@ func (x *moveTest) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 // away, or without its counter.
 func (x *moveTest) generate(c *modelClient, name []byte, p *modelTrack, h protocol.Head) error {
 	s := p.state.Describe(rollout.Now{Log: p.base + x.now})
-	msg := &protocol.TrackAdvance{Head: h, Name: name, Expected: s.Locations[0].Target, Version: s.Last + uint64(x.r.IntN(4))}
+	msg := &protocol.TrackAdvance{Head: h, Name: name, Expected: s.Locations[0].Target,
+		Version: s.Last + uint64(x.r.IntN(4))}
 	switch {
 	case msg.Version == 0 || x.r.IntN(8) == 0:
 		msg.Version, msg.Text = 0, "away"
@@ -197,7 +206,8 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 		if x.r.IntN(3) > 0 {
 			i.seq++
 		}
-		msg.Report = protocol.UpdateReport{Seq: max(i.seq, 1), Current: i.target, Target: i.target, Code: "OK", Attempts: 1}
+		msg.Report = protocol.UpdateReport{Seq: max(i.seq, 1), Current: i.target,
+			Target: i.target, Code: "OK", Attempts: 1}
 		if x.r.IntN(12) == 0 {
 			msg.Report.Code, msg.Report.Current = "TimestampOutOfRange", 0
 		}
@@ -226,7 +236,8 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 	s := x.shards[at]
 	got := *e.Poll
 	if free {
-		if !reflect.DeepEqual(peeked, got) || !bytes.Equal(record, s.m.buckets[b].objects[kindTrack][string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)) {
+		if !reflect.DeepEqual(peeked, got) || !bytes.Equal(record,
+			s.m.buckets[b].objects[kindTrack][string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)) {
 			return fmt.Errorf("a poll that changes nothing is answered %+v without the log, %+v by it, or changes something", peeked, got)
 		}
 		x.count("poll without the log")
@@ -246,7 +257,9 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 
 // sendTrack sends a request to the shard that serves the track, and to the twin; the call is nil
 // for what the twin has no call for. ok: it was served.
-func (x *moveTest) sendTrack(c *modelClient, name []byte, kind CommandKind, msg protocol.Message, call trackCall) (e Event, ok bool, err error) {
+func (x *moveTest) sendTrack(
+	c *modelClient, name []byte, kind CommandKind, msg protocol.Message, call trackCall,
+) (e Event, ok bool, err error) {
 	p := x.trackOf(name)
 	cmd := Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: msg.AppendBody(nil)}
 	i, served := x.serving(protocol.Bucket(1, name, moveTestBuckets))
@@ -276,7 +289,8 @@ func (x *moveTest) sendTrack(c *modelClient, name []byte, kind CommandKind, msg 
 	version, err := call(p.state, rollout.Now{Log: p.base + x.now}, &p.out)
 	p.out.Reset()
 	if want := protocol.StatusOf(err); e.Status != want || want == protocol.StatusOK && e.Result != version {
-		return e, true, fmt.Errorf("%s: kind %d %+v: reply %s, the twin's is %v %d (%v)", name, kind, msg, show(e), want, version, err)
+		return e, true, fmt.Errorf("%s: kind %d %+v: reply %s, the twin's is %v %d (%v)",
+			name, kind, msg, show(e), want, version, err)
 	}
 	return e, true, nil
 }
@@ -334,7 +348,8 @@ func (x *moveTest) sameTracks() error {
 		}
 		if !bytes.Equal(o.state.Append(nil), p.state.Append(nil)) {
 			at := p.base + x.now
-			return fmt.Errorf("track %s is %+v, its twin %+v", name, o.track().Describe(rollout.Now{Log: at}), p.state.Describe(rollout.Now{Log: at}))
+			return fmt.Errorf("track %s is %+v, its twin %+v", name, o.track().Describe(rollout.Now{Log: at}),
+				p.state.Describe(rollout.Now{Log: at}))
 		}
 	}
 	if count != 0 {
@@ -348,7 +363,8 @@ func (x *moveTest) sameTracks() error {
 func sameObjectCopies(kind kindNumber, x, y *bucket) (parts int, err error) {
 	all, copies := x.objects[kind], y.objects[kind]
 	if len(all) != len(copies) {
-		return 0, fmt.Errorf("bucket %d has %d objects of kind %d at the target, want %d", x.number, len(copies), kind, len(all))
+		return 0, fmt.Errorf("bucket %d has %d objects of kind %d at the target, want %d",
+			x.number, len(copies), kind, len(all))
 	}
 	for key, o := range all {
 		c := copies[key]

@@ -33,7 +33,8 @@ func TestIndexIsASortedSlice(t *testing.T) {
 				if seed%3 == 0 {
 					v.key = uint64(i) // mostly at the end, as session ids are
 				}
-				at, found := slices.BinarySearchFunc(want, v, func(a, b *ordered) int { return cmp.Compare(a.key, b.key) })
+				at, found := slices.BinarySearchFunc(want, v,
+					func(a, b *ordered) int { return cmp.Compare(a.key, b.key) })
 				if found {
 					continue
 				}
@@ -55,11 +56,14 @@ func TestIndexIsASortedSlice(t *testing.T) {
 			from := r.Uint64N(20_000)
 			var all, part []*ordered
 			x.all(func(v *ordered) bool { all = append(all, v); return true })
-			x.ascend(func(v *ordered) bool { return v.key < from }, func(v *ordered) bool { part = append(part, v); return len(part) < 300 })
-			at, _ := slices.BinarySearchFunc(want, from, func(a *ordered, k uint64) int { return cmp.Compare(a.key, k) })
+			x.ascend(func(v *ordered) bool { return v.key < from },
+				func(v *ordered) bool { part = append(part, v); return len(part) < 300 })
+			at, _ := slices.BinarySearchFunc(want, from,
+				func(a *ordered, k uint64) int { return cmp.Compare(a.key, k) })
 			wantPart := want[at:min(len(want), at+300)]
 			if !slices.Equal(all, want) || x.n != len(want) || !slices.Equal(part, wantPart) {
-				t.Fatalf("seed %d, step %d: %d of %d, %d of %d from %d", seed, i, len(all), len(want), len(part), len(wantPart), from)
+				t.Fatalf("seed %d, step %d: %d of %d, %d of %d from %d", seed,
+					i, len(all), len(want), len(part), len(wantPart), from)
 			}
 			if first := x.first(); len(want) > 0 && first != want[0] || len(want) == 0 && first != nil {
 				t.Fatalf("seed %d: first is %v", seed, first)
@@ -87,7 +91,8 @@ func TestTreapIsASortedSlice(t *testing.T) {
 				if seed%3 == 0 {
 					id = uint64(i)
 				}
-				e := &entry{orderID: id, semaphore: &semaphore{bucket: b, name: binary.BigEndian.AppendUint64(nil, id)}}
+				e := &entry{orderID: id,
+					semaphore: &semaphore{bucket: b, name: binary.BigEndian.AppendUint64(nil, id)}}
 				at, found := slices.BinarySearchFunc(want, e, less)
 				if found {
 					continue
@@ -112,7 +117,8 @@ func TestTreapIsASortedSlice(t *testing.T) {
 				}
 				slices.Reverse(back)
 				if !slices.Equal(got, want) || !slices.Equal(back, want) {
-					t.Fatalf("seed %d, step %d: %d forwards, %d backwards, want %d", seed, i, len(got), len(back), len(want))
+					t.Fatalf("seed %d, step %d: %d forwards, %d backwards, want %d",
+						seed, i, len(got), len(back), len(want))
 				}
 			}
 			if x.n != len(want) {
@@ -154,7 +160,8 @@ func TestDeadlinesFireInOrder(t *testing.T) {
 			case 1:
 				all = append(all, &sessionRecord{id: uint64(i), node: n})
 			default:
-				all = append(all, &entry{orderID: r.Uint64N(50), semaphore: &semaphore{bucket: &bucket{number: uint32(i)}}})
+				all = append(all,
+					&entry{orderID: r.Uint64N(50), semaphore: &semaphore{bucket: &bucket{number: uint32(i)}}})
 			}
 		}
 		for range 3000 {

@@ -117,7 +117,8 @@ func (m *model) remove(s *modelSemaphore, r *modelEntry, notify bool) {
 		m.count(s, r, 2)
 	}
 	if r.owner && notify {
-		m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: r.order, Session: r.session.id}})
+		m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved,
+			Owner: protocol.Owner{OrderID: r.order, Session: r.session.id}})
 	}
 	if g := r.session; !g.home && m.idle(g) {
 		g.used = m.now
@@ -128,11 +129,13 @@ func (m *model) remove(s *modelSemaphore, r *modelEntry, notify bool) {
 // result ends an accepted acquire.
 func (m *model) result(s *modelSemaphore, r *modelEntry, st protocol.Status, state protocol.AcquireState) {
 	m.emit(Event{
-		Kind: EventAcquireResult, Status: st, State: state, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: s.node, OrderID: r.order,
+		Kind: EventAcquireResult, Status: st, State: state, Session: r.session.id,
+		Seq: r.seq, Epoch: r.session.epoch, Node: s.node, OrderID: r.order,
 		Name: s.name,
 	})
 }
 
 func (r *modelEntry) asOwner() protocol.Owner {
-	return protocol.Owner{OrderID: r.order, Session: r.session.id, Count: r.count, Data: r.data, Description: r.session.desc, Since: r.since}
+	return protocol.Owner{OrderID: r.order, Session: r.session.id, Count: r.count,
+		Data: r.data, Description: r.session.desc, Since: r.since}
 }

@@ -36,17 +36,20 @@ func (m *model) create(o op, x *protocol.Create) {
 
 func (m *model) make(node uint64, name []byte, limit uint64, data []byte, ephemeral bool) *modelSemaphore {
 	sem := &modelSemaphore{
-		node: node, name: bytes.Clone(name), data: bytes.Clone(data), limit: limit, version: 1, revision: m.index, created: m.wall, ephemeral: ephemeral,
+		node: node, name: bytes.Clone(name), data: bytes.Clone(data), limit: limit,
+		version: 1, revision: m.index, created: m.wall, ephemeral: ephemeral,
 	}
 	m.sems = append(m.sems, sem)
-	m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: sem.data})
+	m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
+		Limit: limit, Ephemeral: ephemeral, Version: 1, Data: sem.data})
 	return sem
 }
 
 func (m *model) change(s *modelSemaphore, c protocol.SemaphoreChange) {
 	s.revision = m.index
 	if m.node(s.node) != nil {
-		m.changes = append(m.changes, SemaphoreChange{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, SemaphoreChange: c})
+		m.changes = append(m.changes,
+			SemaphoreChange{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, SemaphoreChange: c})
 	}
 }
 
@@ -134,7 +137,8 @@ func (m *model) forceRelease(o op, x *protocol.ForceRelease) {
 	}
 	for _, r := range taken {
 		m.countRule("lease taken by force")
-		m.emit(Event{Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: sem.node, Name: sem.name, OrderID: r.order})
+		m.emit(Event{Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch,
+			Node: sem.node, Name: sem.name, OrderID: r.order})
 		m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
 		m.remove(sem, r, true)
 	}
@@ -176,7 +180,8 @@ func (m *model) delete(o op, x *protocol.Delete) {
 		}
 		for _, r := range sem.entries {
 			m.emit(Event{
-				Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: sem.node, Name: sem.name, OrderID: r.order,
+				Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch,
+				Node: sem.node, Name: sem.name, OrderID: r.order,
 			})
 			m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
 			m.remove(sem, r, false)

@@ -86,7 +86,8 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 	b := protocol.HomeBucket(create, m.total)
 	m.ids[b]++
 	s := &modelSession{
-		id: protocol.MakeSessionID(m.tier, uint16(b), m.ids[b]), node: n.id, home: true, epoch: 1, desc: x.Description, low: 1, answers: map[uint64]modelAnswer{},
+		id: protocol.MakeSessionID(m.tier, uint16(b), m.ids[b]), node: n.id, home: true,
+		epoch: 1, desc: x.Description, low: 1, answers: map[uint64]modelAnswer{},
 		key: [protocol.KeyLen]byte(x.Key), create: create, nonce: x.Nonce, timeout: x.Timeout, created: m.wall,
 	}
 	m.sessions = append(m.sessions, s)
@@ -96,7 +97,8 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 // attached makes a session attached, and answers.
 func (m *model) attached(o op, s *modelSession) {
 	s.attached, s.since, s.client = true, m.now, o.client
-	e := Event{Kind: EventReply, Command: m.command, Session: s.id, Node: s.node, Epoch: s.epoch, Timeout: s.timeout, Grace: m.node(s.node).config.GracePeriod}
+	e := Event{Kind: EventReply, Command: m.command, Session: s.id, Node: s.node, Epoch: s.epoch,
+		Timeout: s.timeout, Grace: m.node(s.node).config.GracePeriod}
 	bound := e
 	bound.Kind, bound.Text = EventSessionAttached, s.desc
 	m.emit(bound) // before the reply, which lets the client go on

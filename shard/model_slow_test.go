@@ -86,7 +86,8 @@ func (h *history) jump() error {
 		for _, r := range s.entries {
 			if r.timed && r.deadline < hd.LogTime {
 				ops = append(ops, op{kind: CmdAcquire, node: s.node, epoch: r.session.epoch, msg: &protocol.Acquire{
-					Head: protocol.Head{Session: r.session.id, Seq: r.seq, Low: 1}, Name: s.name, Count: r.count, Timeout: r.timeout,
+					Head: protocol.Head{Session: r.session.id, Seq: r.seq, Low: 1},
+					Name: s.name, Count: r.count, Timeout: r.timeout,
 					Ephemeral: s.ephemeral,
 				}})
 			}
@@ -170,7 +171,8 @@ func splitEvents(events []Event) (now, late []Event) {
 	for _, e := range events {
 		switch {
 		case e.Kind == EventAcquireResult && e.Status == protocol.StatusSessionExpired:
-		case e.Kind == EventReply || e.Kind == EventSessionAttached || e.Kind == EventTookOver || e.Kind == EventRefused || e.Kind == EventNodeDropped:
+		case e.Kind == EventReply || e.Kind == EventSessionAttached || e.Kind == EventTookOver ||
+			e.Kind == EventRefused || e.Kind == EventNodeDropped:
 			now = append(now, e)
 		default:
 			e.Text, e.Epoch = "", 0 // an attach meanwhile changes it

@@ -28,7 +28,8 @@ func (zeroSource) n(int) int { return 0 }
 
 func newTableTest(t *testing.T) *tableTest {
 	t.Helper()
-	r := &tableTest{history: newHistory(zeroSource{}, nil), t: t, ids: map[string]uint64{}, seqs: map[string]uint64{}, at: 1000}
+	r := &tableTest{history: newHistory(zeroSource{}, nil), t: t, ids: map[string]uint64{},
+		seqs: map[string]uint64{}, at: 1000}
 	config := protocol.DefaultNodeConfig()
 	r.applyOne(op{kind: CmdTakeOver}, 1<<16)
 	r.command(CmdBuckets, BucketsBody{Total: modelBuckets, Count: modelBuckets})
@@ -96,7 +97,8 @@ func (r *tableTest) eventText() string {
 		out = append(out, s)
 	}
 	for _, c := range r.m.changes {
-		out = append(out, [...]string{"", "+created", "+deleted", "+data", "+limit", "+owner", "+changed", "+removed"}[c.Kind])
+		out = append(out,
+			[...]string{"", "+created", "+deleted", "+data", "+limit", "+owner", "+changed", "+removed"}[c.Kind])
 	}
 	return strings.Join(out, "; ")
 }
@@ -124,14 +126,16 @@ func (r *tableTest) start(name string, timeout uint64) string {
 	r.t.Helper()
 	r.serial++
 	create := append(make([]byte, 15), byte(r.serial))
-	words := r.command(CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create, Key: modelKey(1), Timeout: timeout, Nonce: 1})
+	words := r.command(CmdSessionStart,
+		&protocol.SessionStart{Node: 1, CreateID: create, Key: modelKey(1), Timeout: timeout, Nonce: 1})
 	r.ids[name] = r.m.events[0].Session
 	return words
 }
 
 func (r *tableTest) attach(who string, epoch uint64, timeout uint64) string {
 	r.t.Helper()
-	return r.command(CmdSessionAttach, &protocol.SessionAttach{Session: r.ids[who], Node: 1, Epoch: epoch, Key: modelKey(1), Timeout: timeout, Nonce: 1})
+	return r.command(CmdSessionAttach, &protocol.SessionAttach{Session: r.ids[who],
+		Node: 1, Epoch: epoch, Key: modelKey(1), Timeout: timeout, Nonce: 1})
 }
 
 func (r *tableTest) detach(who string, lastContact uint64) string {
@@ -141,14 +145,16 @@ func (r *tableTest) detach(who string, lastContact uint64) string {
 
 func (r *tableTest) stop(who string) string {
 	r.t.Helper()
-	return r.applyOne(op{kind: CmdSessionStop, node: 1, epoch: 1, msg: &protocol.SessionStop{Session: r.ids[who], Epoch: 1}}, 0)
+	return r.applyOne(op{kind: CmdSessionStop, node: 1, epoch: 1,
+		msg: &protocol.SessionStop{Session: r.ids[who], Epoch: 1}}, 0)
 }
 
 // request makes a request of somebody on the semaphore "s".
 func (r *tableTest) request(who string, kind CommandKind, make func(h protocol.Head) protocol.Message) string {
 	r.t.Helper()
 	r.seqs[who]++
-	return r.applyOne(op{kind: kind, node: 1, epoch: 1, msg: make(protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1})}, 0)
+	return r.applyOne(op{kind: kind, node: 1, epoch: 1,
+		msg: make(protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1})}, 0)
 }
 
 var tableSemaphore = []byte("s")
@@ -183,7 +189,8 @@ func (r *tableTest) update(who, data string, expected uint64) string {
 
 func (r *tableTest) release(who string) string {
 	r.t.Helper()
-	return r.request(who, CmdRelease, func(h protocol.Head) protocol.Message { return &protocol.Release{Head: h, Name: tableSemaphore} })
+	return r.request(who, CmdRelease,
+		func(h protocol.Head) protocol.Message { return &protocol.Release{Head: h, Name: tableSemaphore} })
 }
 
 // acquire asks on the persistent semaphore; lock on the ephemeral one.

@@ -211,7 +211,8 @@ func TestSessionEndsDuringTimeouts(t *testing.T) {
 	wait := func(who, name string, timeout uint64) {
 		r.seqs[who]++
 		r.applyOne(op{kind: CmdAcquire, node: 1, epoch: 1, msg: &protocol.Acquire{
-			Head: protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1}, Name: []byte(name), Count: always, Timeout: timeout, Ephemeral: true,
+			Head: protocol.Head{Session: r.ids[who], Seq: r.seqs[who], Low: 1}, Name: []byte(name),
+			Count: always, Timeout: timeout, Ephemeral: true,
 		}}, 0)
 	}
 	for _, name := range []string{"one", "two"} {
@@ -224,7 +225,8 @@ func TestSessionEndsDuringTimeouts(t *testing.T) {
 	var out Events
 	r.at += 10_001
 	r.machine.Apply(r.index+1, encode(r.header(r.at), nil), &out)
-	if _, ok := r.machine.Session(r.ids["b"]); ok || len(r.machine.ending) != 1 || r.machine.ending[0].entries.n != 0 {
+	if _, ok := r.machine.Session(r.ids["b"]); ok || len(r.machine.ending) != 1 ||
+		r.machine.ending[0].entries.n != 0 {
 		t.Fatalf("session is there: %v; ending: %v", ok, r.machine.ending)
 	}
 	m := mustRestore(t, r.machine)

@@ -98,7 +98,8 @@ type modelEntry struct {
 
 func newModel() *model {
 	return &model{
-		active: map[uint32]bool{}, orders: map[uint32]uint64{}, ids: map[uint32]uint64{}, goneIDs: map[uint64]uint64{},
+		active: map[uint32]bool{}, orders: map[uint32]uint64{}, ids: map[uint32]uint64{},
+		goneIDs:     map[uint64]uint64{},
 		goneCreates: map[[protocol.KeyLen]byte]uint64{}, limits: Limits{1 << 20, 1 << 20, 1 << 16},
 	}
 }
@@ -222,8 +223,10 @@ func (m *model) runRaw(o op, takes bool) {
 // known says that a kind stands for a command of this format version.
 func known(k CommandKind) bool {
 	switch k {
-	case CmdSessionStart, CmdSessionAttach, CmdSessionStop, CmdSessionKill, CmdCreate, CmdUpdate, CmdResize, CmdDelete, CmdAcquire, CmdRelease, CmdForceRelease,
-		CmdTakeOver, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate, CmdNodePut, CmdNodeDrop, CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets,
+	case CmdSessionStart, CmdSessionAttach, CmdSessionStop, CmdSessionKill, CmdCreate,
+		CmdUpdate, CmdResize, CmdDelete, CmdAcquire, CmdRelease, CmdForceRelease,
+		CmdTakeOver, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate, CmdNodePut, CmdNodeDrop,
+		CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets,
 		CmdHandOver:
 		return true
 	}
@@ -310,7 +313,8 @@ func (m *model) isHome(id uint64) bool {
 }
 
 func (m *model) buckets(x BucketsBody) {
-	if x.Total == 0 || x.Total > 1<<16 || uint64(x.First)+uint64(x.Count) > uint64(x.Total) || m.total != 0 && (m.total != x.Total || m.tier != x.Tier) {
+	if x.Total == 0 || x.Total > 1<<16 || uint64(x.First)+uint64(x.Count) > uint64(x.Total) ||
+		m.total != 0 && (m.total != x.Total || m.tier != x.Tier) {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}

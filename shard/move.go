@@ -33,7 +33,9 @@ func (b *bucket) canFreeze(epoch uint64) stepVerdict {
 // the freeze arrived.
 func (b *bucket) canActivate(epoch uint64) stepVerdict {
 	switch {
-	case b.state == bucketImported && b.epoch == epoch, b.state == bucketFrozen && b.moveEpoch < epoch, b.state == bucketActive && b.epoch < epoch:
+	case b.state == bucketImported && b.epoch == epoch,
+		b.state == bucketFrozen && b.moveEpoch < epoch,
+		b.state == bucketActive && b.epoch < epoch:
 		return stepDo
 	case b.state == bucketActive && b.epoch == epoch:
 		return stepDone
@@ -201,7 +203,8 @@ func (m *Machine) applyDrop(c *rawCommand) {
 }
 
 func (m *Machine) emitBuckets(kind EventKind, x *BucketsBody) {
-	m.batch.out.List = append(m.batch.out.List, Event{Kind: kind, First: x.First, Count: x.Count, Total: x.Total, Epoch: x.Epoch})
+	m.batch.out.List = append(m.batch.out.List,
+		Event{Kind: kind, First: x.First, Count: x.Count, Total: x.Total, Epoch: x.Epoch})
 }
 
 // homeIDsBelow is below every id of a session at home in the bucket.

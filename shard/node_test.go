@@ -20,7 +20,8 @@ func TestSelfCheckFollowsTheNodes(t *testing.T) {
 	put := func(node, revision, period uint64) {
 		config := scriptConfig()
 		config.SelfCheckPeriod = period
-		apply(Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: node, Revision: revision, Config: config})})
+		apply(Command{Kind: CmdNodePut,
+			Body: AppendNodePut(nil, NodePutBody{Node: node, Revision: revision, Config: config})})
 	}
 	check := func(want uint64) {
 		t.Helper()

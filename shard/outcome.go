@@ -9,32 +9,38 @@ import (
 // Sentences of replies and events. They say what to do, and hold no secrets: a session of another
 // node gets the words of an unknown one.
 const (
-	textMalformed        = "command cannot be read; send it as the protocol describes it"
-	textUnknown          = "command is not known in this format version; upgrade the cluster first"
-	textWrongShard       = "this shard does not serve the bucket; fetch the map and send it to the shard that does"
-	textOtherTier        = "buckets belong to another tier, or the tier has another number of buckets; a shard serves one tier, whose buckets are fixed"
-	textNoNode           = "coordination node is not known; create it first, or resolve its path again"
-	textNodeDropped      = "coordination node was dropped; a node created under the same path is another one, with new sessions"
-	textSessionEnded     = "session has ended or never was; start a new one"
-	textCreateEnded      = "session made with this create id has ended; start a new one with a new create id"
-	textTakenOver        = "session was attached elsewhere with a higher epoch; attach it again with one that is higher still"
-	textOtherHolder      = "another client attached this session with the same epoch first; a saved session can be restored once: restore what that client saved"
-	textNotAttached      = "session is not attached with this epoch; attach it first"
-	textWrongKey         = "session key is wrong; give the key the session was started with"
-	textExpired          = "session was not heard of for its timeout"
-	textStopped          = "session was stopped by its client"
-	textNodeEnd          = "node dropped"
-	textForced           = "semaphore was deleted by force; create it again before the next acquire"
-	textReplaced         = "a newer acquire of the same session took this one's place"
-	textReleased         = "a release of the same session ended the wait"
-	textWaitersLimit     = "semaphore has as many waiters as the limit of 1048576 waiters per semaphore allows; retry later"
-	textHeldLimit        = "session owns or waits for as many semaphores as the limit of 1048576 semaphores per session and shard allows; release some"
-	textAnswersLimit     = "session has as many remembered answers as the limit of 16384 answers per session and shard allows; raise low, then retry"
-	textAnswersQuota     = "session has 64 remembered answers or more, and its node as many bytes as its quota max_bytes allows; raise low, then retry"
-	textNotTerm          = "batch belongs to no leader that took over"
-	textAnswered         = "request number was answered already, and its answer is forgotten; number requests upwards"
-	textNumberReused     = "request number belongs to a request of another kind; give each request its own"
-	textStepRefused      = "step of a move has an outdated epoch, or the copies here are not what it needs; look at the map, and take the move's next step"
+	textMalformed  = "command cannot be read; send it as the protocol describes it"
+	textUnknown    = "command is not known in this format version; upgrade the cluster first"
+	textWrongShard = "this shard does not serve the bucket; fetch the map and send it to the shard that does"
+	textOtherTier  = "buckets belong to another tier, or the tier has another number of buckets; " +
+		"a shard serves one tier, whose buckets are fixed"
+	textNoNode       = "coordination node is not known; create it first, or resolve its path again"
+	textNodeDropped  = "coordination node was dropped; a node created under the same path is another one, with new sessions"
+	textSessionEnded = "session has ended or never was; start a new one"
+	textCreateEnded  = "session made with this create id has ended; start a new one with a new create id"
+	textTakenOver    = "session was attached elsewhere with a higher epoch; attach it again with one that is higher still"
+	textOtherHolder  = "another client attached this session with the same epoch first; " +
+		"a saved session can be restored once: restore what that client saved"
+	textNotAttached  = "session is not attached with this epoch; attach it first"
+	textWrongKey     = "session key is wrong; give the key the session was started with"
+	textExpired      = "session was not heard of for its timeout"
+	textStopped      = "session was stopped by its client"
+	textNodeEnd      = "node dropped"
+	textForced       = "semaphore was deleted by force; create it again before the next acquire"
+	textReplaced     = "a newer acquire of the same session took this one's place"
+	textReleased     = "a release of the same session ended the wait"
+	textWaitersLimit = "semaphore has as many waiters as the limit of 1048576 waiters per semaphore allows; retry later"
+	textHeldLimit    = "session owns or waits for as many semaphores as the limit of 1048576 semaphores " +
+		"per session and shard allows; release some"
+	textAnswersLimit = "session has as many remembered answers as the limit of 16384 answers " +
+		"per session and shard allows; raise low, then retry"
+	textAnswersQuota = "session has 64 remembered answers or more, and its node as many bytes as its quota max_bytes allows; " +
+		"raise low, then retry"
+	textNotTerm      = "batch belongs to no leader that took over"
+	textAnswered     = "request number was answered already, and its answer is forgotten; number requests upwards"
+	textNumberReused = "request number belongs to a request of another kind; give each request its own"
+	textStepRefused  = "step of a move has an outdated epoch, or the copies here are not what it needs; " +
+		"look at the map, and take the move's next step"
 	textBacklog          = "work of the past is left over in this shard, which a freeze waits for; send it again"
 	textDropping         = "an older copy of the buckets is still being removed; send it again"
 	textImportPartial    = "import of the buckets is not complete; send the chunks that are missing"
@@ -43,15 +49,17 @@ const (
 	textNotFrozen        = "buckets are not frozen here for this move; freeze them first"
 	textExportCursor     = "cursor was not made by an export of these buckets; start again without one"
 	textMemberNoMore     = "session became a member by this request and is one no more; join again with a new one"
-	textMembershipsLimit = "session is a member of as many processes as the limit of 10000 processes per session and shard allows; leave some"
-	textNoTrack          = "track does not exist; create it first"
-	textTrackExists      = "track exists already; alter it instead"
-	textTrackInUse       = "track has instances; stop them first, or delete it with force"
-	textTracksLimit      = "session has instances in as many tracks as the limit of 10000 tracks per session and shard allows; unregister some"
-	textNotMember        = "session is not a member of the process"
-	textNoProcess        = "process does not exist; the first join makes it"
-	textNoSemaphore      = "semaphore does not exist"
-	textAcquiredSince    = "what this request acquired was given back or taken away since; acquire again"
+	textMembershipsLimit = "session is a member of as many processes as the limit of 10000 processes " +
+		"per session and shard allows; leave some"
+	textNoTrack     = "track does not exist; create it first"
+	textTrackExists = "track exists already; alter it instead"
+	textTrackInUse  = "track has instances; stop them first, or delete it with force"
+	textTracksLimit = "session has instances in as many tracks as the limit of 10000 tracks " +
+		"per session and shard allows; unregister some"
+	textNotMember     = "session is not a member of the process"
+	textNoProcess     = "process does not exist; the first join makes it"
+	textNoSemaphore   = "semaphore does not exist"
+	textAcquiredSince = "what this request acquired was given back or taken away since; acquire again"
 )
 
 // outcome is the result of a semaphore request in one byte, as it is remembered. Numbers are in
@@ -96,34 +104,45 @@ var outcomeTable = [outcomes]struct {
 	status protocol.Status
 	text   string
 }{
-	outcomeOK:              {protocol.StatusOK, ""},
-	outcomeNoSemaphore:     {protocol.StatusNotFound, textNoSemaphore},
-	outcomeExists:          {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
-	outcomeIsEphemeral:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
-	outcomeIsPersistent:    {protocol.StatusPreconditionFailed, "semaphore is persistent; acquire it without the ephemeral flag"},
-	outcomeOverLimit:       {protocol.StatusBadRequest, ""},
-	outcomeWantsMore:       {protocol.StatusBadRequest, ""},
-	outcomeOtherVersion:    {protocol.StatusPreconditionFailed, ""},
-	outcomeInUse:           {protocol.StatusPreconditionFailed, "semaphore has owners or waiters; wait until they are gone, or delete it with force"},
-	outcomeQuota:           {protocol.StatusPreconditionFailed, ""},
-	outcomeAborted:         {protocol.StatusAborted, "another request of the session or an operator ended this acquire; acquire again"},
-	outcomeWaitersLimit:    {protocol.StatusOverloaded, textWaitersLimit},
-	outcomeHeldLimit:       {protocol.StatusOverloaded, textHeldLimit},
-	outcomeGivenBack:       {protocol.StatusAborted, textAcquiredSince},
-	outcomeUpdateFixed:     {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
-	outcomeNotMember:       {protocol.StatusNotFound, textNotMember},
-	outcomeMemberOther:     {protocol.StatusAlreadyExists, "session is a member already, with another key, data or weight; leave first"},
-	outcomeRoundOver:       {protocol.StatusAborted, "round is over for this member; wait for the next"},
-	outcomeRoundRefused:    {protocol.StatusPreconditionFailed, "round or quota did not allow the request when it came first; look at the process, and send a new one"},
-	outcomeProcessArgument: {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
-	outcomeTrackNotFound:   {protocol.StatusNotFound, "track, instance, location or version did not exist when the request came first; look at the track, and send a new one"},
-	outcomeTrackExists:     {protocol.StatusAlreadyExists, "track or instance was there when the request came first; look at the track, and send a new one"},
-	outcomeTrackFenced:     {protocol.StatusBadSession, "FENCED: a newer incarnation of this instance was registered; stop, or register again"},
-	outcomeTrackRefused:    {protocol.StatusPreconditionFailed, "track or quota did not allow the request when it came first; look at the track, and send a new one"},
-	outcomeTrackArgument:   {protocol.StatusBadRequest, "arguments of the request were refused when it came first; mend them, and send a new one"},
-	outcomeBytesQuota:      {protocol.StatusPreconditionFailed, ""},
-	outcomeWaitersQuota:    {protocol.StatusOverloaded, ""},
-	outcomeWaiterMore:      {protocol.StatusBadRequest, ""},
+	outcomeOK:          {protocol.StatusOK, ""},
+	outcomeNoSemaphore: {protocol.StatusNotFound, textNoSemaphore},
+	outcomeExists:      {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
+	outcomeIsEphemeral: {protocol.StatusPreconditionFailed,
+		"semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
+	outcomeIsPersistent: {protocol.StatusPreconditionFailed,
+		"semaphore is persistent; acquire it without the ephemeral flag"},
+	outcomeOverLimit:    {protocol.StatusBadRequest, ""},
+	outcomeWantsMore:    {protocol.StatusBadRequest, ""},
+	outcomeOtherVersion: {protocol.StatusPreconditionFailed, ""},
+	outcomeInUse: {protocol.StatusPreconditionFailed,
+		"semaphore has owners or waiters; wait until they are gone, or delete it with force"},
+	outcomeQuota: {protocol.StatusPreconditionFailed, ""},
+	outcomeAborted: {protocol.StatusAborted,
+		"another request of the session or an operator ended this acquire; acquire again"},
+	outcomeWaitersLimit: {protocol.StatusOverloaded, textWaitersLimit},
+	outcomeHeldLimit:    {protocol.StatusOverloaded, textHeldLimit},
+	outcomeGivenBack:    {protocol.StatusAborted, textAcquiredSince},
+	outcomeUpdateFixed:  {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
+	outcomeNotMember:    {protocol.StatusNotFound, textNotMember},
+	outcomeMemberOther: {protocol.StatusAlreadyExists,
+		"session is a member already, with another key, data or weight; leave first"},
+	outcomeRoundOver: {protocol.StatusAborted, "round is over for this member; wait for the next"},
+	outcomeRoundRefused: {protocol.StatusPreconditionFailed,
+		"round or quota did not allow the request when it came first; look at the process, and send a new one"},
+	outcomeProcessArgument: {protocol.StatusBadRequest,
+		"arguments of the request were refused when it came first; mend them, and send a new one"},
+	outcomeTrackNotFound: {protocol.StatusNotFound, "track, instance, location or version did not exist when the request came first; look at the track, and send a new one"},
+	outcomeTrackExists: {protocol.StatusAlreadyExists,
+		"track or instance was there when the request came first; look at the track, and send a new one"},
+	outcomeTrackFenced: {protocol.StatusBadSession,
+		"FENCED: a newer incarnation of this instance was registered; stop, or register again"},
+	outcomeTrackRefused: {protocol.StatusPreconditionFailed,
+		"track or quota did not allow the request when it came first; look at the track, and send a new one"},
+	outcomeTrackArgument: {protocol.StatusBadRequest,
+		"arguments of the request were refused when it came first; mend them, and send a new one"},
+	outcomeBytesQuota:   {protocol.StatusPreconditionFailed, ""},
+	outcomeWaitersQuota: {protocol.StatusOverloaded, ""},
+	outcomeWaiterMore:   {protocol.StatusBadRequest, ""},
 }
 
 // outcomeValue is the value of the state that a refusal is about. It is remembered with the answer,
@@ -151,19 +170,24 @@ func (q *request) outcomeValue(out outcome) uint64 {
 func (m *Machine) sentence(a *answer) string {
 	switch a.outcome {
 	case outcomeOverLimit:
-		return "acquire count is " + units(m.batch.acquire.Count) + ", above the semaphore's limit of " + units(a.value) + "; ask for less, or resize it"
+		return "acquire count is " + units(m.batch.acquire.Count) + ", above the semaphore's limit of " +
+			units(a.value) + "; ask for less, or resize it"
 	case outcomeWantsMore:
-		return "session owns " + units(a.value) + " units and cannot raise that to " + units(m.batch.acquire.Count) + "; release first, then acquire more"
+		return "session owns " + units(a.value) + " units and cannot raise that to " +
+			units(m.batch.acquire.Count) + "; release first, then acquire more"
 	case outcomeWaiterMore:
-		return "session waits for " + units(a.value) + " units and cannot raise that to " + units(m.batch.acquire.Count) + "; release first, then acquire more"
+		return "session waits for " + units(a.value) + " units and cannot raise that to " +
+			units(m.batch.acquire.Count) + "; release first, then acquire more"
 	case outcomeOtherVersion:
-		return "semaphore has version " + decimal(a.value) + ", not " + decimal(m.batch.update.Expected) + " as expected; describe it and try again"
+		return "semaphore has version " + decimal(a.value) + ", not " + decimal(m.batch.update.Expected) +
+			" as expected; describe it and try again"
 	case outcomeQuota:
 		return textQuota(a.value)
 	case outcomeBytesQuota:
 		return textBytesQuota(a.value)
 	case outcomeWaitersQuota:
-		return "node has as many waiting acquires as its quota max_waiters of " + decimal(a.value) + " allows; retry later, or raise the quota"
+		return "node has as many waiting acquires as its quota max_waiters of " +
+			decimal(a.value) + " allows; retry later, or raise the quota"
 	case outcomeNoSemaphore:
 		if a.kind == CmdAcquire {
 			return textNoSemaphore + "; create it first, or acquire it as ephemeral"
@@ -173,15 +197,18 @@ func (m *Machine) sentence(a *answer) string {
 }
 
 func textQuota(most uint64) string {
-	return "node has as many semaphores, processes and rollouts as its quota max_semaphores of " + decimal(most) + " allows; delete some, or raise the quota"
+	return "node has as many semaphores, processes and rollouts as its quota max_semaphores of " +
+		decimal(most) + " allows; delete some, or raise the quota"
 }
 
 func textBytesQuota(most uint64) string {
-	return "node has as many bytes of names, data and sessions as its quota max_bytes of " + decimal(most) + " allows; delete some, or raise the quota"
+	return "node has as many bytes of names, data and sessions as its quota max_bytes of " +
+		decimal(most) + " allows; delete some, or raise the quota"
 }
 
 func textSessionQuota(most uint64) string {
-	return "node has as many sessions as its quota max_sessions of " + decimal(most) + " allows; end some, or raise the quota"
+	return "node has as many sessions as its quota max_sessions of " +
+		decimal(most) + " allows; end some, or raise the quota"
 }
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -78,7 +78,8 @@ func (m *Machine) tickCalledProcesses() {
 			m.spendWork(1 + len(m.batch.proc.Events))
 			m.emitProcess(x)
 			if p.Expired(at) {
-				m.emitProcessChange(x, protocol.ProcessChange{Kind: protocol.ProcessDeleted, Epoch: p.Epoch(), Topology: p.Topology()})
+				m.emitProcessChange(x,
+					protocol.ProcessChange{Kind: protocol.ProcessDeleted, Epoch: p.Epoch(), Topology: p.Topology()})
 				m.unlinkObject(x)
 				if x.bucket.state == bucketActive && !x.node.dropped {
 					x.bucket.orderCounter = max(x.bucket.orderCounter, p.HighestEpoch())

@@ -28,7 +28,8 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	d := x.process().Describe()
 	members := d.Members
 	*out = d
-	out.Index, out.Revision, out.Name, out.Clock, out.NumMembers = m.applied, x.revision, x.name, m.logTime, uint64(len(members))
+	out.Index, out.Revision, out.Name, out.Clock, out.NumMembers =
+		m.applied, x.revision, x.name, m.logTime, uint64(len(members))
 	out.Members, out.History = nil, nil
 	if d.Start > 0 {
 		out.Start = x.bucket.logTimeAt(d.Start)
@@ -72,7 +73,8 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 	return m.listObjects(kindProcess, page, &out.Cursor, func(x *hostedObject) {
 		p := x.process()
 		out.Processes = append(out.Processes, protocol.ProcessItem{
-			Name: x.name, Phase: p.Phase(), Epoch: p.Epoch(), Topology: p.Topology(), Coordinator: p.Coordinator(), NumMembers: uint64(p.Len()),
+			Name: x.name, Phase: p.Phase(), Epoch: p.Epoch(), Topology: p.Topology(),
+			Coordinator: p.Coordinator(), NumMembers: uint64(p.Len()),
 		})
 	})
 }
@@ -139,7 +141,8 @@ func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, b
 		epoch = p.epoch
 	}
 	for i := range sent.Events {
-		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch, Node: v.object.node.id, Name: v.object.name, Process: &sent.Events[i]})
+		out = append(out, Event{Kind: EventProcess, Session: session, Epoch: epoch,
+			Node: v.object.node.id, Name: v.object.name, Process: &sent.Events[i]})
 	}
 	return out, known
 }
@@ -170,6 +173,7 @@ func ProcessRound(e *Event, out *protocol.ProcessRound) {
 	p := e.Process
 	*out = protocol.ProcessRound{
 		Session: e.Session, Name: e.Name, Kind: protocol.ProcessRoundKind(p.Kind), Removal: p.Removal, Epoch: p.Epoch,
-		Topology: p.Topology, Coordinator: p.Coordinator, Attempt: p.Attempt, Token: p.Token, CompletedEpoch: p.CompletedEpoch, Result: p.Result, Text: p.Text,
+		Topology: p.Topology, Coordinator: p.Coordinator, Attempt: p.Attempt, Token: p.Token,
+		CompletedEpoch: p.CompletedEpoch, Result: p.Result, Text: p.Text,
 	}
 }

@@ -66,7 +66,8 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 	if made {
 		state, err = process.New(m.processNow(q.bucket), q.bucket.orderCounter, body.Options)
 	}
-	join := process.Join{Session: p.id, Key: body.Key, Identity: string(c.client), Data: body.Data, Weight: body.Weight}
+	join := process.Join{Session: p.id, Key: body.Key, Identity: string(c.client),
+		Data: body.Data, Weight: body.Weight}
 	if err == nil {
 		err = join.Validate() // a wrong request makes no process, and calls none
 	}
@@ -79,7 +80,8 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 		m.linkObject(q.object)
 	}
 	j, err := q.object.process().Join(m.callProcess(q.object), join, &m.batch.proc)
-	m.finishObject(&q, Event{OrderID: j.Order, Result: j.Topology, Flag: j.Returned, AlreadyMember: j.AlreadyMember}, err)
+	m.finishObject(&q, Event{OrderID: j.Order, Result: j.Topology, Flag: j.Returned, AlreadyMember: j.AlreadyMember},
+		err)
 }
 
 func (m *Machine) applyProcessLeave(c *rawCommand) {

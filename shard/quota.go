@@ -129,7 +129,8 @@ func (m *Machine) admitted(n *node) *usage {
 	u := &n.usage
 	if u.copyCount != m.copyCount+1 {
 		u.copyCount = m.copyCount + 1
-		u.maxBytes, u.maxWaiters = m.quotaShareOf(n.config.MaxBytes, quotaValueBytes), m.quotaShare(n.config.MaxWaiters)
+		u.maxBytes, u.maxWaiters =
+			m.quotaShareOf(n.config.MaxBytes, quotaValueBytes), m.quotaShare(n.config.MaxWaiters)
 	}
 	return u
 }

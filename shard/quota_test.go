@@ -14,7 +14,8 @@ func (x *benchMachine) setQuota(t *testing.T, revision, bytes uint64) {
 	c := scriptConfig()
 	c.MaxBytes = bytes
 	x.begin()
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: revision, Config: c})})
+	x.entry = AppendCommand(x.entry,
+		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: revision, Config: c})})
 	x.commit()
 }
 
@@ -35,10 +36,12 @@ func TestTrackBytes(t *testing.T) {
 	revision := uint64(1)
 	config := func(gate string) protocol.TrackConfig {
 		return protocol.TrackConfig{Source: protocol.SourcePublished, ExplicitCodes: []string{"Bad"}, Locations: []protocol.LocationConfig{
-			{Name: "SAS"}, {Name: "MAN", Delay: 5_000, Gates: []protocol.GateConfig{{Name: "g", Kind: protocol.GateCommand, Spec: gate}}},
+			{Name: "SAS"}, {Name: "MAN", Delay: 5_000,
+				Gates: []protocol.GateConfig{{Name: "g", Kind: protocol.GateCommand, Spec: gate}}},
 		}}
 	}
-	if e := x.send(t, CmdTrackAlter, &protocol.TrackAlter{Head: x.head(0), Name: trackName, Revision: 1, Config: config("1")}); e.Status != protocol.StatusOK {
+	if e := x.send(t, CmdTrackAlter, &protocol.TrackAlter{Head: x.head(0), Name: trackName,
+		Revision: 1, Config: config("1")}); e.Status != protocol.StatusOK {
 		t.Fatalf("alter: %v %s", e.Status, e.Text)
 	}
 	for _, c := range []struct {
@@ -47,24 +50,29 @@ func TestTrackBytes(t *testing.T) {
 		send func() Event
 	}{
 		{"create", 512 + 5 + 256 + 3 + 3, func() Event {
-			c := protocol.TrackConfig{Source: protocol.SourcePublished, ExplicitCodes: []string{"Bad"}, Locations: []protocol.LocationConfig{{Name: "SAS"}}}
+			c := protocol.TrackConfig{Source: protocol.SourcePublished, ExplicitCodes: []string{"Bad"},
+				Locations: []protocol.LocationConfig{{Name: "SAS"}}}
 			return x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: []byte("other"), Config: c})
 		}},
 		{"alter", 9, func() Event {
-			return x.send(t, CmdTrackAlter, &protocol.TrackAlter{Head: x.head(0), Name: trackName, Revision: 2, Config: config("1234567890")})
+			return x.send(t, CmdTrackAlter,
+				&protocol.TrackAlter{Head: x.head(0), Name: trackName, Revision: 2, Config: config("1234567890")})
 		}},
 		{"register", 512 + 5 + 4, func() Event {
 			return x.send(t, CmdTrackRegister, &protocol.TrackRegister{
-				Head: x.head(1), Name: trackName, ID: "MAN-2", Location: "MAN", Role: protocol.InstanceFollower, Meta: "meta",
+				Head: x.head(1), Name: trackName, ID: "MAN-2", Location: "MAN",
+				Role: protocol.InstanceFollower, Meta: "meta",
 			})
 		}},
 		{"register again", 1, func() Event {
 			return x.send(t, CmdTrackRegister, &protocol.TrackRegister{
-				Head: x.head(1), Name: trackName, ID: "MAN-2", Location: "MAN", Role: protocol.InstanceFollower, Meta: "Meta!",
+				Head: x.head(1), Name: trackName, ID: "MAN-2", Location: "MAN",
+				Role: protocol.InstanceFollower, Meta: "Meta!",
 			})
 		}},
 		{"publish", 64 + 7, func() Event {
-			return x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: []byte("payload")})
+			return x.send(t, CmdTrackPublish,
+				&protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: []byte("payload")})
 		}},
 	} {
 		before := x.bytes(t)
@@ -130,19 +138,23 @@ func TestQuotaSharesUpdate(t *testing.T) {
 	apply := func(c Command) {
 		index++
 		var out Events
-		m.Apply(index, AppendCommand(AppendHeader(nil, Header{Format: 1, Epoch: 1 << 16, Seq: index, LogTime: 1}), c), &out)
+		m.Apply(index, AppendCommand(AppendHeader(nil, Header{Format: 1, Epoch: 1 << 16, Seq: index, LogTime: 1}), c),
+			&out)
 	}
 	put := func(revision, bytes, waiters uint64) {
 		c := scriptConfig()
 		c.MaxBytes, c.MaxWaiters = bytes, waiters
-		apply(Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: revision, Config: c})})
+		apply(Command{Kind: CmdNodePut,
+			Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: revision, Config: c})})
 	}
 	check := func(what string) {
 		t.Helper()
 		n := m.nodes[1]
 		u := m.admitted(n)
-		if u.maxBytes != m.quotaShareOf(n.config.MaxBytes, quotaValueBytes) || u.maxWaiters != m.quotaShare(n.config.MaxWaiters) {
-			t.Errorf("%s: %d bytes and %d waiters, want %d and %d", what, u.maxBytes, u.maxWaiters, m.quotaShareOf(n.config.MaxBytes, quotaValueBytes), m.quotaShare(n.config.MaxWaiters))
+		if u.maxBytes != m.quotaShareOf(n.config.MaxBytes, quotaValueBytes) ||
+			u.maxWaiters != m.quotaShare(n.config.MaxWaiters) {
+			t.Errorf("%s: %d bytes and %d waiters, want %d and %d", what, u.maxBytes, u.maxWaiters,
+				m.quotaShareOf(n.config.MaxBytes, quotaValueBytes), m.quotaShare(n.config.MaxWaiters))
 		}
 	}
 	apply(Command{Kind: CmdTakeOver})
@@ -232,7 +244,8 @@ func TestAnswersCountAgainstQuota(t *testing.T) {
 	if x.bytes(t) <= before {
 		t.Fatal("nothing is counted again")
 	}
-	if e := x.send(t, CmdSessionStop, &protocol.SessionStop{Session: x.sessions[0], Epoch: 1}); e.Status != protocol.StatusOK || x.bytes(t) >= before {
+	if e := x.send(t, CmdSessionStop, &protocol.SessionStop{Session: x.sessions[0],
+		Epoch: 1}); e.Status != protocol.StatusOK || x.bytes(t) >= before {
 		t.Fatalf("the session ended: %v, %d bytes", e.Status, x.bytes(t))
 	}
 }

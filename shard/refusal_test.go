@@ -29,14 +29,16 @@ func TestRepeatedRefusalsKeepText(t *testing.T) {
 		h.Low = first.Seq
 		return h
 	}
-	config := protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}}
+	config := protocol.TrackConfig{Source: protocol.SourcePublished,
+		Locations: []protocol.LocationConfig{{Name: "SAS"}}}
 	list = append(list, []request{
 		{CmdProcessComplete, &protocol.ProcessComplete{Head: head(), Name: crew, Epoch: 7}},
 		{CmdProcessComplete, &protocol.ProcessComplete{Head: head(), Name: crew, Epoch: 1}},
 		{CmdProcessComplete, &protocol.ProcessComplete{Head: head(), Name: []byte("none"), Epoch: 1}},
 		{CmdProcessLeave, &protocol.ProcessLeave{Head: head(), Name: []byte("none")}},
 		{CmdProcessJoin, &protocol.ProcessJoin{Head: head(), Name: crew, Key: "other"}},
-		{CmdProcessJoin, &protocol.ProcessJoin{Head: head(), Name: []byte("new"), Options: protocol.ProcessOptions{BackoffMin: 500, BackoffMax: 100}}},
+		{CmdProcessJoin, &protocol.ProcessJoin{Head: head(), Name: []byte("new"),
+			Options: protocol.ProcessOptions{BackoffMin: 500, BackoffMax: 100}}},
 		{CmdTrackCreate, &protocol.TrackCreate{Head: head(), Name: trackName, Config: config}},
 		{CmdTrackAlter, &protocol.TrackAlter{Head: head(), Name: trackName, Revision: 99, Config: config}},
 		{CmdTrackDelete, &protocol.TrackDelete{Head: head(), Name: []byte("none")}},
@@ -44,11 +46,16 @@ func TestRepeatedRefusalsKeepText(t *testing.T) {
 		{CmdTrackPublish, &protocol.TrackPublish{Head: head(), Name: trackName, Version: 41}},
 		{CmdTrackPublish, &protocol.TrackPublish{Head: head(), Name: trackName, Version: 1<<63 - 1}},
 		{CmdTrackWithdraw, &protocol.TrackWithdraw{Head: head(), Name: trackName, Version: 40}},
-		{CmdTrackRegister, &protocol.TrackRegister{Head: head(), Name: trackName, ID: "SAS-1", Location: "SAS", Role: protocol.InstanceLeader}},
-		{CmdTrackRegister, &protocol.TrackRegister{Head: head(), Name: trackName, ID: "X-1", Location: "X", Role: protocol.InstanceLeader}},
-		{CmdTrackUnregister, &protocol.TrackUnregister{Head: head(), Name: trackName, ID: "MAN-1", Incarnation: inc[1] + 5}},
-		{CmdTrackAdmin, &protocol.TrackAdmin{Head: head(), Name: trackName, Verb: protocol.TrackRollback, Locations: []string{"SAS"}, Version: 41}},
-		{CmdTrackAdmin, &protocol.TrackAdmin{Head: head(), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"X"}}},
+		{CmdTrackRegister, &protocol.TrackRegister{Head: head(), Name: trackName,
+			ID: "SAS-1", Location: "SAS", Role: protocol.InstanceLeader}},
+		{CmdTrackRegister, &protocol.TrackRegister{Head: head(), Name: trackName,
+			ID: "X-1", Location: "X", Role: protocol.InstanceLeader}},
+		{CmdTrackUnregister,
+			&protocol.TrackUnregister{Head: head(), Name: trackName, ID: "MAN-1", Incarnation: inc[1] + 5}},
+		{CmdTrackAdmin, &protocol.TrackAdmin{Head: head(), Name: trackName, Verb: protocol.TrackRollback,
+			Locations: []string{"SAS"}, Version: 41}},
+		{CmdTrackAdmin,
+			&protocol.TrackAdmin{Head: head(), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"X"}}},
 	}...)
 	refused := make([]Event, len(list))
 	for i, r := range list {
@@ -59,8 +66,10 @@ func TestRepeatedRefusalsKeepText(t *testing.T) {
 	again := func(where string, x *benchMachine) {
 		t.Helper()
 		for i, r := range list {
-			if e := x.send(t, r.kind, r.body); e.Status != refused[i].Status || e.Text != refused[i].Text || e.Result != refused[i].Result {
-				t.Errorf("%s, request %d is refused with %v %q, first it was %v %q", where, i, e.Status, e.Text, refused[i].Status, refused[i].Text)
+			if e := x.send(t, r.kind, r.body); e.Status != refused[i].Status ||
+				e.Text != refused[i].Text || e.Result != refused[i].Result {
+				t.Errorf("%s, request %d is refused with %v %q, first it was %v %q",
+					where, i, e.Status, e.Text, refused[i].Status, refused[i].Text)
 			}
 		}
 	}
@@ -79,7 +88,8 @@ func TestRefusalTextsAreBounded(t *testing.T) {
 	for range maxSentences + 10 {
 		h := x.head(0)
 		h.Low = low
-		b := &protocol.TrackAlter{Head: h, Name: trackName, Revision: 99, Config: protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}}}
+		b := &protocol.TrackAlter{Head: h, Name: trackName, Revision: 99, Config: protocol.TrackConfig{Source: protocol.SourcePublished,
+			Locations: []protocol.LocationConfig{{Name: "SAS"}}}}
 		x.send(t, CmdTrackAlter, b)
 		list = append(list, b)
 	}

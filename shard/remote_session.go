@@ -96,12 +96,14 @@ func (m *Machine) expireRemote(p *sessionRecord) {
 // record of an idle remote session is kept for a while: a retry of a request still finds its
 // answer, and an old attach epoch is still refused.
 func (m *Machine) remoteHeld(p *sessionRecord) {
-	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventRemoteHeld, Session: p.id, Node: p.node.id, Epoch: p.epoch})
+	m.batch.out.List = append(m.batch.out.List,
+		Event{Kind: EventRemoteHeld, Session: p.id, Node: p.node.id, Epoch: p.epoch})
 }
 
 func (m *Machine) remoteIdle(p *sessionRecord) {
 	m.touch(p)
-	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
+	m.batch.out.List = append(m.batch.out.List,
+		Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
 	p.lastUsed = m.logTime
 	if !p.ended && p.home == nil && p.timer.pos == 0 {
 		m.schedule(p, addSaturated(p.lastUsed, Retention))

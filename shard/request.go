@@ -117,7 +117,8 @@ func (m *Machine) replyAgain(q *request, a answer) {
 		m.reply(protocol.StatusBadRequest, textNumberReused)
 		return
 	}
-	if a.outcome == outcomeOK && a.state == protocol.Acquired && (q.entry == nil || q.entry.waiting || q.entry.orderID != a.value) {
+	if a.outcome == outcomeOK && a.state == protocol.Acquired &&
+		(q.entry == nil || q.entry.waiting || q.entry.orderID != a.value) {
 		a = answer{kind: a.kind, outcome: outcomeGivenBack}
 	}
 	m.replyAnswer(a)
@@ -157,7 +158,8 @@ func (m *Machine) replyAnswer(a answer) {
 
 // reply answers a command that leaves no memory.
 func (m *Machine) reply(status protocol.Status, text string) {
-	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventReply, Command: m.batch.command, Status: status, Text: text})
+	m.batch.out.List = append(m.batch.out.List,
+		Event{Kind: EventReply, Command: m.batch.command, Status: status, Text: text})
 }
 
 // decode reads a command's body, or answers it.

@@ -256,7 +256,8 @@ func (x *restorer) header(r *varint.Reader) bool {
 	}
 	t := &m.takeovers
 	m.handingOver = r.Bool()
-	t.generation, t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession = r.Uint(), r.Bool(), r.Uint(), r.Uint(), r.Uint()
+	t.generation, t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession =
+		r.Uint(), r.Bool(), r.Uint(), r.Uint(), r.Uint()
 	for range r.Count(varint.NoLimit) {
 		o := takeover{generation: r.Uint(), at: r.Uint(), planned: r.Bool()}
 		first, count := r.Uint(), r.Uint()
@@ -335,7 +336,8 @@ func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 	}
 	p.id = r.Uint()
 	l := sessionLink{session: p, node: r.Uint()}
-	p.epoch, p.low, p.description, p.ended, p.detached = r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool(), r.Bool()
+	p.epoch, p.low, p.description, p.ended, p.detached =
+		r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool(), r.Bool()
 	l.scheduled, l.at = readTimer(r)
 	n := r.Count(varint.NoLimit)
 	if n > 0 {
@@ -353,7 +355,8 @@ func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 		l.due, l.dueAt = readTimer(r)
 		r.Fixed(s.key[:])
 		r.Fixed(s.createID[:])
-		s.nonce, s.client, s.created, s.attachedAt, s.generation = r.Uint(), string(r.Bytes(varint.NoLimit)), r.Uint(), r.Uint(), r.Uint()
+		s.nonce, s.client, s.created, s.attachedAt, s.generation =
+			r.Uint(), string(r.Bytes(varint.NoLimit)), r.Uint(), r.Uint(), r.Uint()
 		s.timeout, s.attached = uint32(r.Uint()), r.Bool()
 	} else {
 		p.lastUsed = r.Uint()
@@ -407,7 +410,8 @@ func (x *restorer) link() error {
 	}
 	m := x.m
 	m.copyCount = m.countCopies()
-	slices.SortFunc(x.endedCreateIDs, func(a, b numbered[[protocol.KeyLen]byte]) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(x.endedCreateIDs,
+		func(a, b numbered[[protocol.KeyLen]byte]) int { return cmp.Compare(a.number, b.number) })
 	for _, k := range x.endedCreateIDs {
 		m.endedCreateIDs.put(k.key, k.until)
 	}

@@ -133,7 +133,8 @@ func (x *scriptRunner) command(line string) Command {
 		return protocol.Head{Session: who.id, Seq: seq, Low: a.num("low", seq)}
 	}
 	request := func(kind CommandKind, m protocol.Message) Command {
-		return Command{Kind: kind, Node: node, Epoch: epoch, Client: string(a.data("client")), Body: m.AppendBody(nil)}
+		return Command{Kind: kind, Node: node, Epoch: epoch, Client: string(a.data("client")),
+			Body: m.AppendBody(nil)}
 	}
 	switch verb {
 	case "start":
@@ -151,8 +152,9 @@ func (x *scriptRunner) command(line string) Command {
 			create = []byte(v)
 		}
 		c := request(CmdSessionStart, &protocol.SessionStart{
-			Node: node, CreateID: create, Key: key, Timeout: a.num("timeout", 10_000), Description: string(a.data("desc")),
-			Nonce: a.num("nonce", 1),
+			Node: node, CreateID: create, Key: key, Timeout: a.num("timeout", 10_000),
+			Description: string(a.data("desc")),
+			Nonce:       a.num("nonce", 1),
 		})
 		c.Client = "10.0.0.1:" + strconv.Itoa(len(word(1)))
 		return c
@@ -164,31 +166,37 @@ func (x *scriptRunner) command(line string) Command {
 		epoch := a.num("epoch", who.epoch+1)
 		x.starts[len(x.lines)] = word(1)
 		c := request(CmdSessionAttach, &protocol.SessionAttach{
-			Session: a.num("id", who.id), Node: node, Epoch: epoch, Key: key, Timeout: a.num("timeout", 10_000), Description: string(a.data("desc")),
-			Nonce: a.num("nonce", 1),
+			Session: a.num("id", who.id), Node: node, Epoch: epoch, Key: key, Timeout: a.num("timeout", 10_000),
+			Description: string(a.data("desc")),
+			Nonce:       a.num("nonce", 1),
 		})
 		c.Client = "10.0.0.2:1"
 		return c
 	case "stop":
 		return request(CmdSessionStop, &protocol.SessionStop{Session: who.id, Epoch: epoch})
 	case "kill":
-		return request(CmdSessionKill, &protocol.SessionKill{Session: who.id, Node: node, Reason: cmp.Or(string(a.data("reason")), "maintenance")})
+		return request(CmdSessionKill, &protocol.SessionKill{Session: who.id, Node: node,
+			Reason: cmp.Or(string(a.data("reason")), "maintenance")})
 	case "force-release":
 		first := a.num("order", 0)
 		return request(CmdForceRelease, &protocol.ForceRelease{
-			Node: node, Name: []byte(word(1)), First: first, Last: a.num("last", first), Reason: strings.ReplaceAll(a.vals["reason"], "-", " "),
+			Node: node, Name: []byte(word(1)), First: first, Last: a.num("last", first),
+			Reason: strings.ReplaceAll(a.vals["reason"], "-", " "),
 		})
 	case "create":
-		return request(CmdCreate, &protocol.Create{Head: head(), Name: name, Limit: a.num("limit", 1), Data: a.data("data")})
+		return request(CmdCreate,
+			&protocol.Create{Head: head(), Name: name, Limit: a.num("limit", 1), Data: a.data("data")})
 	case "update":
-		return request(CmdUpdate, &protocol.Update{Head: head(), Name: name, Data: a.data("data"), Expected: a.num("expected", 0)})
+		return request(CmdUpdate,
+			&protocol.Update{Head: head(), Name: name, Data: a.data("data"), Expected: a.num("expected", 0)})
 	case "resize":
 		return request(CmdResize, &protocol.Resize{Head: head(), Name: name, Limit: a.num("limit", 1)})
 	case "delete":
 		return request(CmdDelete, &protocol.Delete{Head: head(), Name: name, Force: a.has("force")})
 	case "acquire":
 		return request(CmdAcquire, &protocol.Acquire{
-			Head: head(), Name: name, Count: a.num("count", 1), Timeout: a.num("timeout", math.MaxUint64), Data: a.data("data"), Ephemeral: a.has("ephemeral"),
+			Head: head(), Name: name, Count: a.num("count", 1), Timeout: a.num("timeout", math.MaxUint64),
+			Data: a.data("data"), Ephemeral: a.has("ephemeral"),
 		})
 	case "release":
 		return request(CmdRelease, &protocol.Release{Head: head(), Name: name, OrderID: a.num("order", 0)})
@@ -203,7 +211,8 @@ func (x *scriptRunner) command(line string) Command {
 		var b DetachBody
 		for _, w := range a.words[1:] {
 			who := x.sessions[w]
-			b.Sessions = append(b.Sessions, DetachItem{who.id, a.num("epoch", who.epoch), a.num("last-contact", x.time)})
+			b.Sessions = append(b.Sessions,
+				DetachItem{who.id, a.num("epoch", who.epoch), a.num("last-contact", x.time)})
 		}
 		return Command{Kind: CmdDetach, Body: AppendDetach(nil, b)}
 	case "remote-ended":
@@ -214,7 +223,8 @@ func (x *scriptRunner) command(line string) Command {
 		return Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, b)}
 	case "remote-update":
 		return Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{
-			Session: who.id, Epoch: a.num("epoch", who.epoch), Description: string(a.data("desc")), Detached: a.has("detached"),
+			Session: who.id, Epoch: a.num("epoch", who.epoch), Description: string(a.data("desc")),
+			Detached: a.has("detached"),
 		})}
 	case "node":
 		c := scriptConfig()
@@ -224,12 +234,14 @@ func (x *scriptRunner) command(line string) Command {
 		if a.has("detailed") {
 			c.CountersMode = protocol.CountersDetailed
 		}
-		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{a.num("id", 1), a.num("revision", 1), c})}
+		return Command{Kind: CmdNodePut,
+			Body: AppendNodePut(nil, NodePutBody{a.num("id", 1), a.num("revision", 1), c})}
 	case "drop":
 		return Command{Kind: CmdNodeDrop, Body: AppendNodeDrop(nil, NodeDropBody{a.num("id", 1)})}
 	case "buckets":
 		return Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{
-			uint8(a.num("tier", 0)), uint32(a.num("total", scriptBuckets)), uint32(a.num("first", 0)), uint32(a.num("count", 1)), a.num("epoch", 0),
+			uint8(a.num("tier", 0)), uint32(a.num("total", scriptBuckets)), uint32(a.num("first", 0)),
+			uint32(a.num("count", 1)), a.num("epoch", 0),
 		})}
 	case "freeze", "activate", "dropcopy":
 		kind := map[string]CommandKind{"freeze": CmdFreeze, "activate": CmdActivate, "dropcopy": CmdDropBuckets}[verb]
@@ -240,7 +252,8 @@ func (x *scriptRunner) command(line string) Command {
 		}})
 	case "instance":
 		return request(CmdTrackRegister, &protocol.TrackRegister{
-			Head: head(), Name: name, ID: string(a.data("id")), Location: "SAS", Role: protocol.InstanceFollower, Takeover: a.has("takeover"),
+			Head: head(), Name: name, ID: string(a.data("id")), Location: "SAS",
+			Role: protocol.InstanceFollower, Takeover: a.has("takeover"),
 		})
 	case "raw":
 		return Command{Kind: CommandKind(a.num("kind", 34)), Node: 1, Epoch: 1, Body: a.data("body")}

@@ -29,13 +29,15 @@ func (x *scriptRunner) switchShard(name string, at uint64) {
 	x.current, x.m, x.index, x.time, x.epoch = name, s.m, s.index, s.time, s.epoch
 	if s.index == 0 {
 		x.apply(AppendCommand(nil, Command{Kind: CmdTakeOver}))
-		x.apply(AppendCommand(nil, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})}))
+		x.apply(AppendCommand(nil, Command{Kind: CmdNodePut,
+			Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})}))
 	}
 }
 
 // bucketsOf reads which buckets a line speaks of.
 func (x *scriptRunner) bucketsOf(a scriptArgs) BucketsBody {
-	b := BucketsBody{Total: scriptBuckets, First: uint32(a.num("first", 0)), Count: uint32(a.num("count", 1)), Epoch: a.num("epoch", 2)}
+	b := BucketsBody{Total: scriptBuckets, First: uint32(a.num("first", 0)),
+		Count: uint32(a.num("count", 1)), Epoch: a.num("epoch", 2)}
 	if name := a.vals["of"]; name != "" {
 		b.First = protocol.Bucket(a.num("node", 1), []byte(name), scriptBuckets)
 	}
@@ -70,7 +72,8 @@ func (x *scriptRunner) moveDirective(d *datadriven.TestData) string {
 			epoch := uint64(0)
 			if len(x.m.buckets) > 0 {
 				c := &x.m.buckets[i]
-				is, epoch = [...]string{"absent", "active", "frozen", "imported", "importing", "dropping"}[c.state], c.highestEpoch()
+				is, epoch = [...]string{"absent", "active", "frozen", "imported", "importing", "dropping"}[c.state],
+					c.highestEpoch()
 			}
 			fmt.Fprintf(&b, "%s, epoch %d\n", is, epoch)
 		}
@@ -108,7 +111,8 @@ func TestStepsNeverPanic(t *testing.T) {
 	for _, kind := range []CommandKind{CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets} {
 		for _, body := range [][]byte{
 			nil, {0}, {0, 1}, AppendBuckets(nil, BucketsBody{}), AppendBuckets(nil, BucketsBody{Total: 4, Count: 4}),
-			AppendBuckets(nil, BucketsBody{Total: 4, Count: 4, Epoch: 1}), AppendBuckets(nil, BucketsBody{Total: 4, First: 4, Epoch: 1}),
+			AppendBuckets(nil, BucketsBody{Total: 4, Count: 4, Epoch: 1}),
+			AppendBuckets(nil, BucketsBody{Total: 4, First: 4, Epoch: 1}),
 			AppendBuckets(nil, BucketsBody{Tier: 15, Total: 1 << 16, First: 1<<16 - 1, Count: 1, Epoch: 1<<64 - 1}),
 			append(AppendBuckets(nil, BucketsBody{Total: 4, Count: 4, Epoch: 1}), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
 		} {

@@ -35,7 +35,8 @@ func stateWord(s protocol.AcquireState) string {
 }
 
 var reasonWords = map[protocol.EndReason]string{
-	protocol.EndStopped: "stopped", protocol.EndExpired: "expired", protocol.EndKilled: "killed", protocol.EndNodeDropped: "node dropped",
+	protocol.EndStopped: "stopped", protocol.EndExpired: "expired", protocol.EndKilled: "killed",
+	protocol.EndNodeDropped: "node dropped",
 }
 
 // tell prints what left the last Apply.
@@ -56,7 +57,8 @@ func (x *scriptRunner) output() string {
 		fmt.Fprintf(&b, "  change %s: ", shortName(c.Name))
 		switch o := c.Owner; c.Kind {
 		case protocol.ChangeCreated:
-			fmt.Fprintf(&b, "created limit=%s ephemeral=%v version=%d data=%q\n", limitWord(c.Limit), c.Ephemeral, c.Version, shortName(c.Data))
+			fmt.Fprintf(&b, "created limit=%s ephemeral=%v version=%d data=%q\n",
+				limitWord(c.Limit), c.Ephemeral, c.Version, shortName(c.Data))
 		case protocol.ChangeDeleted:
 			b.WriteString("deleted\n")
 		case protocol.ChangeData:
@@ -64,9 +66,11 @@ func (x *scriptRunner) output() string {
 		case protocol.ChangeLimit:
 			fmt.Fprintf(&b, "limit=%s\n", limitWord(c.Limit))
 		case protocol.ChangeOwnerAdded:
-			fmt.Fprintf(&b, "owner added #%d %s count=%s data=%q\n", o.OrderID, x.sessionName(o.Session), limitWord(o.Count), shortName(o.Data))
+			fmt.Fprintf(&b, "owner added #%d %s count=%s data=%q\n", o.OrderID, x.sessionName(o.Session),
+				limitWord(o.Count), shortName(o.Data))
 		case protocol.ChangeOwnerChanged:
-			fmt.Fprintf(&b, "owner changed #%d %s count=%s data=%q\n", o.OrderID, x.sessionName(o.Session), limitWord(o.Count), shortName(o.Data))
+			fmt.Fprintf(&b, "owner changed #%d %s count=%s data=%q\n", o.OrderID,
+				x.sessionName(o.Session), limitWord(o.Count), shortName(o.Data))
 		case protocol.ChangeOwnerRemoved:
 			fmt.Fprintf(&b, "owner removed #%d %s\n", o.OrderID, x.sessionName(o.Session))
 		}
@@ -161,7 +165,8 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 	case EventRefused:
 		b.WriteString("  batch refused\n")
 	case EventBucketsFrozen, EventBucketsActive, EventBucketsLeft:
-		word := map[EventKind]string{EventBucketsFrozen: "frozen", EventBucketsActive: "active", EventBucketsLeft: "left"}[e.Kind]
+		word := map[EventKind]string{EventBucketsFrozen: "frozen", EventBucketsActive: "active",
+			EventBucketsLeft: "left"}[e.Kind]
 		fmt.Fprintf(b, "  %d buckets %s, epoch %d\n", e.Count, word, e.Epoch)
 	case EventProcess:
 		x.round(b, e)

@@ -10,13 +10,16 @@ import (
 
 // processCommand makes a command about a process of a line such as "join a p key=k", "confirm a p
 // of=2 prepared", "complete a p of=2 result=r". of= is the epoch of the round.
-func processCommand(verb string, a scriptArgs, name []byte, session uint64, head func() protocol.Head) (CommandKind, protocol.Message) {
+func processCommand(
+	verb string, a scriptArgs, name []byte, session uint64, head func() protocol.Head,
+) (CommandKind, protocol.Message) {
 	text := string(a.data("text"))
 	switch verb {
 	case "join":
-		return CmdProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Key: string(a.data("key")), Data: a.data("data"), Options: protocol.ProcessOptions{
-			RoundTimeout: a.num("round", 0), Return: a.num("return", 0), Debounce: a.num("debounce", 0),
-		}}
+		return CmdProcessJoin, &protocol.ProcessJoin{Head: head(), Name: name, Key: string(a.data("key")), Data: a.data("data"),
+			Options: protocol.ProcessOptions{
+				RoundTimeout: a.num("round", 0), Return: a.num("return", 0), Debounce: a.num("debounce", 0),
+			}}
 	case "quit":
 		return CmdProcessLeave, &protocol.ProcessLeave{Head: head(), Name: name}
 	case "confirm":
@@ -24,17 +27,21 @@ func processCommand(verb string, a scriptArgs, name []byte, session uint64, head
 		if a.has("prepared") {
 			step = protocol.StepPrepared
 		}
-		return CmdProcessConfirm, &protocol.ProcessConfirm{Session: session, Name: name, Epoch: a.num("of", 0), Step: step}
+		return CmdProcessConfirm,
+			&protocol.ProcessConfirm{Session: session, Name: name, Epoch: a.num("of", 0), Step: step}
 	case "fail":
 		return CmdProcessFail, &protocol.ProcessFail{Session: session, Name: name, Epoch: a.num("of", 0), Text: text}
 	case "complete":
-		return CmdProcessComplete, &protocol.ProcessComplete{Head: head(), Name: name, Epoch: a.num("of", 0), Result: a.data("result")}
+		return CmdProcessComplete,
+			&protocol.ProcessComplete{Head: head(), Name: name, Epoch: a.num("of", 0), Result: a.data("result")}
 	case "force":
 		return CmdProcessForce, &protocol.ProcessForceRound{Node: a.num("node", 1), Name: name, Text: text}
 	case "evict":
-		return CmdProcessEvict, &protocol.ProcessEvict{Node: a.num("node", 1), Name: name, Session: session, Text: text}
+		return CmdProcessEvict,
+			&protocol.ProcessEvict{Node: a.num("node", 1), Name: name, Session: session, Text: text}
 	case "alter":
-		return CmdProcessAlter, &protocol.ProcessAlter{Node: a.num("node", 1), Name: name, Options: protocol.ProcessOptions{RoundTimeout: a.num("round", 0)}}
+		return CmdProcessAlter, &protocol.ProcessAlter{Node: a.num("node", 1), Name: name,
+			Options: protocol.ProcessOptions{RoundTimeout: a.num("round", 0)}}
 	}
 	return 0, nil
 }
@@ -43,7 +50,8 @@ func processCommand(verb string, a scriptArgs, name []byte, session uint64, head
 func (x *scriptRunner) round(b *strings.Builder, e *Event) {
 	q := e.Process
 	word := [...]string{
-		process.EventPrepare: "prepare", process.EventCoordinate: "coordinate", process.EventCancel: "cancel", process.EventComplete: "complete",
+		process.EventPrepare: "prepare", process.EventCoordinate: "coordinate",
+		process.EventCancel: "cancel", process.EventComplete: "complete",
 		process.EventResume: "resume", process.EventRemoved: "removed",
 	}[q.Kind]
 	fmt.Fprintf(b, "  %s of %s: %s epoch=%d", x.sessionName(e.Session), e.Name, word, q.Epoch)
@@ -69,8 +77,11 @@ func (x *scriptRunner) round(b *strings.Builder, e *Event) {
 func (x *scriptRunner) processChanges(b *strings.Builder) {
 	for _, c := range x.out.ProcessChanges {
 		word := [...]string{
-			protocol.ProcessJoined: "joined", protocol.ProcessLeft: "left", protocol.ProcessAbsent: "absent", protocol.ProcessReturned: "returned",
-			protocol.ProcessStarted: "round of", protocol.ProcessPhaseChanged: "phase", protocol.ProcessRoundEnded: "round", protocol.ProcessAltered: "options", protocol.ProcessDeleted: "gone",
+			protocol.ProcessJoined: "joined", protocol.ProcessLeft: "left", protocol.ProcessAbsent: "absent",
+			protocol.ProcessReturned: "returned",
+			protocol.ProcessStarted:  "round of", protocol.ProcessPhaseChanged: "phase",
+			protocol.ProcessRoundEnded: "round", protocol.ProcessAltered: "options",
+			protocol.ProcessDeleted: "gone",
 		}[c.Kind]
 		fmt.Fprintf(b, "  change %s: %s", c.Name, word)
 		if c.Session != 0 {
@@ -95,7 +106,8 @@ func (x *scriptRunner) describeProcess(a scriptArgs, node uint64) string {
 	var b strings.Builder
 	name := a.words[0]
 	req := protocol.ProcessDescribe{
-		Node: node, Name: []byte(name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory, Limit: uint32(a.num("limit", 0)),
+		Node: node, Name: []byte(name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory,
+		Limit:       uint32(a.num("limit", 0)),
 		Consistency: protocol.Relaxed,
 	}
 	for first := true; first || len(req.Cursor) > 0; first = false {
@@ -104,17 +116,20 @@ func (x *scriptRunner) describeProcess(a scriptArgs, node uint64) string {
 			return err.Error() + "\n"
 		}
 		if first {
-			fmt.Fprintf(&b, "phase %s epoch=%d topology=%d members=%d coordinator=%s start=%d\n", protocol.ProcessPhase(s.Phase), s.Epoch, s.Topology, s.NumMembers,
+			fmt.Fprintf(&b, "phase %s epoch=%d topology=%d members=%d coordinator=%s start=%d\n",
+				protocol.ProcessPhase(s.Phase), s.Epoch, s.Topology, s.NumMembers,
 				x.sessionName(s.Coordinator), s.Start)
 		} else {
 			b.WriteString("--\n")
 		}
 		for _, p := range s.Members {
-			fmt.Fprintf(&b, "  %s order=%d standing=%d token=%d identity=%q key=%q until=%d\n", x.sessionName(p.Member.Session), p.Member.Order, p.Status, p.Token,
+			fmt.Fprintf(&b, "  %s order=%d standing=%d token=%d identity=%q key=%q until=%d\n",
+				x.sessionName(p.Member.Session), p.Member.Order, p.Status, p.Token,
 				p.Member.Identity, p.Member.Key, p.Until)
 		}
 		for _, e := range s.History {
-			fmt.Fprintf(&b, "  round %d: %s size=%d %s\n", e.Epoch, protocol.ProcessOutcome(e.Outcome), e.Size, e.Text)
+			fmt.Fprintf(&b, "  round %d: %s size=%d %s\n", e.Epoch,
+				protocol.ProcessOutcome(e.Outcome), e.Size, e.Text)
 		}
 		req.Cursor = s.Cursor
 	}
@@ -131,7 +146,8 @@ func (x *scriptRunner) listProcesses(a scriptArgs, node uint64) string {
 			return err.Error() + "\n"
 		}
 		for _, p := range s.Processes {
-			fmt.Fprintf(&b, "%s %s epoch=%d members=%d\n", p.Name, protocol.ProcessPhase(p.Phase), p.Epoch, p.NumMembers)
+			fmt.Fprintf(&b, "%s %s epoch=%d members=%d\n", p.Name, protocol.ProcessPhase(p.Phase),
+				p.Epoch, p.NumMembers)
 		}
 		req.Cursor = s.Cursor
 	}

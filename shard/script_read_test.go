@@ -43,7 +43,8 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 				return err.Error() + "\n"
 			}
 			for _, s := range r.Semaphores {
-				fmt.Fprintf(&b, "%s limit=%s used=%s ephemeral=%v version=%d data=%d bytes owners=%d waiters=%d", shortName(s.Name), limitWord(s.Limit), limitWord(s.Used),
+				fmt.Fprintf(&b, "%s limit=%s used=%s ephemeral=%v version=%d data=%d bytes owners=%d waiters=%d",
+					shortName(s.Name), limitWord(s.Limit), limitWord(s.Used),
 					s.Ephemeral, s.Version, s.DataLen, s.NumOwners, s.NumWaiters)
 				if s.OrderID != 0 {
 					fmt.Fprintf(&b, " entry #%d count=%s waiting=%v", s.OrderID, limitWord(s.Count), s.Waiting)
@@ -62,7 +63,8 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 				return err.Error() + "\n"
 			}
 			for _, s := range r.Sessions {
-				fmt.Fprintf(&b, "%s state=%d epoch=%d timeout=%d remaining=%d desc=%q client=%s\n", x.sessionName(s.Session), s.State, s.Epoch, s.Timeout, s.Remaining,
+				fmt.Fprintf(&b, "%s state=%d epoch=%d timeout=%d remaining=%d desc=%q client=%s\n",
+					x.sessionName(s.Session), s.State, s.Epoch, s.Timeout, s.Remaining,
 					s.Description, s.Client)
 			}
 			if req.Cursor = r.Cursor; len(r.Cursor) > 0 {
@@ -95,13 +97,15 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		for more := true; more; more = cursor != nil {
 			var r protocol.Snapshot
 			var err error
-			cursor, err = x.m.StreamSnapshot(node, a.data("name"), a.has("prefix"), cursor, int(a.num("bytes", 0)), &r)
+			cursor, err = x.m.StreamSnapshot(node, a.data("name"), a.has("prefix"), cursor,
+				int(a.num("bytes", 0)), &r)
 			if err != nil {
 				return err.Error() + "\n"
 			}
 			fmt.Fprintf(&b, "page first=%v last=%v\n", r.First, r.Last)
 			for _, s := range r.Semaphores {
-				fmt.Fprintf(&b, "  %s limit=%s ephemeral=%v version=%d data=%q owners:", s.Name, limitWord(s.Limit), s.Ephemeral, s.Version, s.Data)
+				fmt.Fprintf(&b, "  %s limit=%s ephemeral=%v version=%d data=%q owners:",
+					s.Name, limitWord(s.Limit), s.Ephemeral, s.Version, s.Data)
 				for _, o := range s.Owners {
 					fmt.Fprintf(&b, " #%d %s", o.OrderID, x.sessionName(o.Session))
 				}
@@ -137,7 +141,8 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		}{{"longest queues", x.m.LongestQueues(most, in)}, {"oldest waits", x.m.OldestWaits(most, in)}} {
 			fmt.Fprintf(&b, "%s:\n", list.title)
 			for _, l := range list.rows {
-				fmt.Fprintf(&b, "  %s of node %d: %s of %s used, %d owners, %d waiters since %d", l.Name, l.Node, limitWord(l.Used), limitWord(l.Limit), l.Owners, l.Waiters, l.WaitingSince-1_700_000_000_000)
+				fmt.Fprintf(&b, "  %s of node %d: %s of %s used, %d owners, %d waiters since %d", l.Name, l.Node,
+					limitWord(l.Used), limitWord(l.Limit), l.Owners, l.Waiters, l.WaitingSince-1_700_000_000_000)
 				if l.Stuck {
 					b.WriteString(", stuck")
 				}
@@ -146,7 +151,8 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		}
 		b.WriteString("most entries:\n")
 		for _, l := range x.m.MostEntries(most, in) {
-			fmt.Fprintf(&b, "  %s of node %d: holds %d, waits for %d\n", x.sessionName(l.Session), l.Node, l.Held, l.Waiting)
+			fmt.Fprintf(&b, "  %s of node %d: holds %d, waits for %d\n",
+				x.sessionName(l.Session), l.Node, l.Held, l.Waiting)
 		}
 	case "node":
 		_, ok := x.m.Node(node)
@@ -159,20 +165,24 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 }
 
 func (x *scriptRunner) describe(b *strings.Builder, a scriptArgs, node uint64) {
-	req := protocol.Describe{Node: node, Name: []byte(a.words[0]), Limit: uint32(a.num("limit", 0)), Flags: protocol.WithOwners | protocol.WithWaiters}
+	req := protocol.Describe{Node: node, Name: []byte(a.words[0]), Limit: uint32(a.num("limit", 0)),
+		Flags: protocol.WithOwners | protocol.WithWaiters}
 	for more := true; more; more = len(req.Cursor) > 0 {
 		var r protocol.DescribeReply
 		if err := x.m.Describe(&req, &r); err != nil {
 			fmt.Fprintf(b, "%v\n", err)
 			return
 		}
-		fmt.Fprintf(b, "%s limit=%s used=%s ephemeral=%v version=%d data=%q owners=%d waiters=%d\n", r.Name, limitWord(r.Limit), limitWord(r.Used), r.Ephemeral,
+		fmt.Fprintf(b, "%s limit=%s used=%s ephemeral=%v version=%d data=%q owners=%d waiters=%d\n", r.Name,
+			limitWord(r.Limit), limitWord(r.Used), r.Ephemeral,
 			r.Version, r.Data, r.NumOwners, r.NumWaiters)
 		for _, o := range r.Owners {
-			fmt.Fprintf(b, "  owner #%d %s count=%s data=%q desc=%q\n", o.OrderID, x.sessionName(o.Session), limitWord(o.Count), o.Data, o.Description)
+			fmt.Fprintf(b, "  owner #%d %s count=%s data=%q desc=%q\n", o.OrderID, x.sessionName(o.Session),
+				limitWord(o.Count), o.Data, o.Description)
 		}
 		for _, w := range r.Waiters {
-			fmt.Fprintf(b, "  waiter #%d %s count=%s data=%q desc=%q timeout=%s\n", w.OrderID, x.sessionName(w.Session), limitWord(w.Count), w.Data, w.Description,
+			fmt.Fprintf(b, "  waiter #%d %s count=%s data=%q desc=%q timeout=%s\n", w.OrderID,
+				x.sessionName(w.Session), limitWord(w.Count), w.Data, w.Description,
 				limitWord(w.Timeout))
 		}
 		if req.Cursor = r.Cursor; len(r.Cursor) > 0 {

@@ -77,16 +77,20 @@ type scriptRunner struct {
 func newScriptRunner(t testing.TB) *scriptRunner {
 	x := &scriptRunner{t: t, m: New(7), epoch: 1 << 16, time: 1000, sessions: map[string]*scriptSession{}}
 	x.apply(AppendCommand(nil, Command{Kind: CmdTakeOver}))
-	x.apply(AppendCommand(nil, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: scriptBuckets, Count: scriptBuckets - 1})}))
-	x.apply(AppendCommand(nil, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})}))
+	x.apply(AppendCommand(nil, Command{Kind: CmdBuckets,
+		Body: AppendBuckets(nil, BucketsBody{Total: scriptBuckets, Count: scriptBuckets - 1})}))
+	x.apply(AppendCommand(nil, Command{Kind: CmdNodePut,
+		Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})}))
 	return x
 }
 
 func scriptConfig() protocol.NodeConfig {
 	return protocol.NodeConfig{
-		SelfCheckPeriod: 1000, GracePeriod: 10_000, ReadConsistency: protocol.Relaxed, AttachConsistency: protocol.Strict,
-		CountersMode: protocol.CountersAggregated, MaxSessions: 1_000_000, MaxSemaphores: 1_000_000,
-		MaxBytes: protocol.DefaultMaxBytes, MaxWaiters: protocol.DefaultMaxWaiters, MaxWatchers: protocol.DefaultMaxWatchers,
+		SelfCheckPeriod: 1000, GracePeriod: 10_000, ReadConsistency: protocol.Relaxed,
+		AttachConsistency: protocol.Strict,
+		CountersMode:      protocol.CountersAggregated, MaxSessions: 1_000_000, MaxSemaphores: 1_000_000,
+		MaxBytes: protocol.DefaultMaxBytes, MaxWaiters: protocol.DefaultMaxWaiters,
+		MaxWatchers: protocol.DefaultMaxWatchers,
 	}
 }
 
@@ -95,7 +99,8 @@ func (x *scriptRunner) apply(commands []byte) {
 	x.t.Helper()
 	x.index++
 	x.seq++
-	entry := AppendHeader(nil, Header{Format: 1, Epoch: x.epoch, Seq: x.seq, LogTime: x.time, Wall: 1_700_000_000_000 + x.time})
+	entry := AppendHeader(nil,
+		Header{Format: 1, Epoch: x.epoch, Seq: x.seq, LogTime: x.time, Wall: 1_700_000_000_000 + x.time})
 	entry = append(entry, commands...)
 	x.out.Reset()
 	x.m.Apply(x.index, entry, &x.out)
@@ -115,7 +120,8 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 	case "remote":
 		name := d.CmdArgs[0].Key
 		x.remoteCount++
-		x.sessions[name] = &scriptSession{id: protocol.MakeSessionID(0, scriptBuckets-1, x.remoteCount), epoch: 1, node: 1, seq: new(uint64)}
+		x.sessions[name] = &scriptSession{id: protocol.MakeSessionID(0, scriptBuckets-1, x.remoteCount),
+			epoch: 1, node: 1, seq: new(uint64)}
 		return ""
 	case "alias":
 		var of string
@@ -167,7 +173,8 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], u.Refused[q])
 		}
 		return b.String()
-	case "process", "processes", "describe", "list", "sessions", "objects", "stream", "remotes", "node", "counters", "busiest":
+	case "process", "processes", "describe", "list", "sessions", "objects",
+		"stream", "remotes", "node", "counters", "busiest":
 		return x.read(d)
 	case "shard", "import", "copies":
 		return x.moveDirective(d)

@@ -106,11 +106,13 @@ func (m *Machine) semaphore(b *bucket, node uint64, name []byte) *semaphore {
 func (m *Machine) makeSemaphore(q *request, limit uint64, data []byte, ephemeral bool) *semaphore {
 	m.serial++
 	s := &semaphore{
-		bucket: q.bucket, node: q.node, name: bytes.Clone(q.name), data: cloneOrNil(data), limit: limit, version: 1, revision: m.applied,
+		bucket: q.bucket, node: q.node, name: bytes.Clone(q.name), data: cloneOrNil(data),
+		limit: limit, version: 1, revision: m.applied,
 		created: m.batch.wall, ephemeral: ephemeral, snapMark: m.snapMark, serial: m.serial,
 	}
 	m.link(s)
-	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
+	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
+		Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
 	return s
 }
 

@@ -93,7 +93,8 @@ func (m *Machine) applyStart(c *rawCommand) {
 		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter), node: n, epoch: 1, low: 1,
 		description: m.interner.intern(x.Description), snapMark: m.snapMark, home: s,
 	}
-	s.key, s.createID, s.nonce, s.client, s.created = [protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.internBytes(c.client), m.batch.wall
+	s.key, s.createID, s.nonce, s.client, s.created =
+		[protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.internBytes(c.client), m.batch.wall
 	s.attachedAt, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
 	m.sessions[s.id] = s.sessionRecord
 	m.byCreateID[create] = s
@@ -208,7 +209,8 @@ func (m *Machine) applyDetach(c *rawCommand) {
 	r = varint.Reader{Rest: items}
 	for range n {
 		id, epoch, lastContact := r.Uint(), r.Uint(), r.Uint()
-		if p := m.sessions[id]; p != nil && p.home != nil && p.epoch == epoch && m.alive(p) && m.activeHomeBucket(id) != nil {
+		if p := m.sessions[id]; p != nil && p.home != nil && p.epoch == epoch &&
+			m.alive(p) && m.activeHomeBucket(id) != nil {
 			m.detach(p.home, lastContact)
 		}
 	}
@@ -275,7 +277,8 @@ func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text str
 	s.ended, s.endReason = true, reason
 	s.chargeAnswers()
 	done := m.releaseAll(s.sessionRecord, text)
-	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})
+	m.batch.out.List = append(m.batch.out.List,
+		Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})
 	m.deferRelease(s.sessionRecord, done)
 }
 

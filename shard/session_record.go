@@ -117,7 +117,8 @@ type SessionView struct {
 // ended. It is false for an id that this machine has not given out yet.
 func (m *Machine) SessionEnded(id uint64) bool {
 	b := m.activeHomeBucket(id)
-	if b == nil || id <= m.homeIDsBelow(b.number) || id > protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter) {
+	if b == nil || id <= m.homeIDsBelow(b.number) ||
+		id > protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter) {
 		return false
 	}
 	_, there := m.Session(id)
@@ -139,7 +140,8 @@ func (m *Machine) Session(id uint64) (SessionView, bool) {
 	return SessionView{
 		Session: id, Node: p.node.id, Epoch: p.epoch, Nonce: s.nonce, Key: s.key, Timeout: uint64(s.timeout),
 		Grace:       p.node.config.GracePeriod,
-		Description: p.description, Client: s.client, Attached: attached, Deadline: deadline, CreatedAt: s.created, Held: p.entries.n,
+		Description: p.description, Client: s.client, Attached: attached,
+		Deadline: deadline, CreatedAt: s.created, Held: p.entries.n,
 	}, true
 }
 
@@ -180,7 +182,8 @@ func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
 // the session has few answers, as clients that raise their low-water mark do. Otherwise a repeat
 // gets the general sentence of its outcome.
 func (p *sessionRecord) keepSentence(text string, out outcome) string {
-	if !out.hasSentence() || text == outcomeTable[out].text || len(text) > maxSentence || p.answers.len() >= maxSentences {
+	if !out.hasSentence() || text == outcomeTable[out].text || len(text) > maxSentence ||
+		p.answers.len() >= maxSentences {
 		return ""
 	}
 	return text

@@ -27,7 +27,8 @@ func TestSkipAhead(t *testing.T) {
 		moved, processes := 0, 0
 		for i := range m.buckets {
 			now, old := &m.buckets[i], &x.m.buckets[i]
-			ahead := now.orderCounter == old.orderCounter+skipOrders+seconds*skipOrdersPerSecond && now.sessionCounter == old.sessionCounter+skipSessions+seconds*skipSessionsPerSecond
+			ahead := now.orderCounter == old.orderCounter+skipOrders+seconds*skipOrdersPerSecond &&
+				now.sessionCounter == old.sessionCounter+skipSessions+seconds*skipSessionsPerSecond
 			if ahead != (old.state != bucketAbsent) || now.state != old.state || now.epoch != old.epoch {
 				t.Fatalf("bucket %d: %+v of %+v", i, now, old)
 			}
@@ -35,7 +36,9 @@ func TestSkipAhead(t *testing.T) {
 				moved++
 			}
 			for key, p := range old.objects[kindProcess] {
-				if was, is := p.process().HighestEpoch(), now.objects[kindProcess][key].process().HighestEpoch(); is != was+now.orderCounter-old.orderCounter {
+				was := p.process().HighestEpoch()
+				is := now.objects[kindProcess][key].process().HighestEpoch()
+				if is != was+now.orderCounter-old.orderCounter {
 					t.Fatalf("a process's last token is %d, was %d", is, was)
 				}
 				processes++

@@ -64,7 +64,8 @@ func (m *Machine) keepFormerOwner(e *entry) {
 }
 
 func (m *Machine) slowOwner(e *entry) SlowOwner {
-	return SlowOwner{Session: e.session.id, OrderID: e.orderID, Description: e.session.description, Held: m.elapsed(e)}
+	return SlowOwner{Session: e.session.id, OrderID: e.orderID,
+		Description: e.session.description, Held: m.elapsed(e)}
 }
 
 // forgetFormerOwners is called when a queue becomes empty, or its semaphore goes.
@@ -83,7 +84,8 @@ func (m *Machine) emitSlowWait(e *entry, waited uint64, outcome WaitOutcome) {
 	}
 	s := e.semaphore
 	w := SlowWait{
-		Node: s.node.id, Name: s.name, Session: e.session.id, OrderID: e.orderID, Count: e.count, Description: e.session.description,
+		Node: s.node.id, Name: s.name, Session: e.session.id, OrderID: e.orderID,
+		Count: e.count, Description: e.session.description,
 		Waited: waited, Outcome: outcome,
 	}
 	if f := m.formerOwners[s]; f != nil {

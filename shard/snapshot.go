@@ -101,7 +101,8 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	for x := m.recent.first; x != nil; x = x.recentNext {
 		s.recent = append(s.recent, x)
 	}
-	s.endedCreateIDs = expiringRange{m.endedCreateIDs.base, m.endedCreateIDs.base + uint64(len(m.endedCreateIDs.queue))}
+	s.endedCreateIDs = expiringRange{m.endedCreateIDs.base,
+		m.endedCreateIDs.base + uint64(len(m.endedCreateIDs.queue))}
 	s.endedRemotes = expiringRange{m.endedRemotes.base, m.endedRemotes.base + uint64(len(m.endedRemotes.queue))}
 	m.snapshot = s
 	return s

@@ -23,7 +23,9 @@ const complete = math.MaxUint64
 // Entries may be applied between the pages; out.Index is that of each page. The caller then gives
 // its reader the changes of the names that the pages have passed: a cursor stands behind the last
 // thing given, so that nothing is jumped over.
-func (m *Machine) StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot) (next []byte, err error) {
+func (m *Machine) StreamSnapshot(
+	node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot,
+) (next []byte, err error) {
 	if err := (&protocol.Watch{Node: node, Name: name, Prefix: prefix}).Validate(); err != nil {
 		return nil, err
 	}
@@ -35,7 +37,8 @@ func (m *Machine) StreamSnapshot(node uint64, name []byte, prefix bool, cursor [
 	if len(cursor) > 0 {
 		from, after = cursor[8:], binary.BigEndian.Uint64(cursor)
 	}
-	*out = protocol.Snapshot{Index: m.applied, First: len(cursor) == 0, Semaphores: out.Semaphores[:0], Runs: out.Runs[:0]}
+	*out = protocol.Snapshot{Index: m.applied, First: len(cursor) == 0,
+		Semaphores: out.Semaphores[:0], Runs: out.Runs[:0]}
 	if !prefix {
 		b, _, err := m.readBucket(node, name)
 		if err != nil {

@@ -111,7 +111,8 @@ func TestBatchCodec(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	back, rest, err := ReadCommand(rest)
-	if err != nil || len(rest) != 0 || back.Kind != c.Kind || back.Node != 5 || back.Epoch != 6 || back.Client != "addr" || string(back.Body) != "body" {
+	if err != nil || len(rest) != 0 || back.Kind != c.Kind || back.Node != 5 || back.Epoch != 6 ||
+		back.Client != "addr" || string(back.Body) != "body" {
 		t.Fatal(back, rest, err)
 	}
 	for cut := range entry {
@@ -164,7 +165,8 @@ func TestManyEntries(t *testing.T) {
 		applies++
 	}
 	if x.m.nodes[1].semaphoreCount != 0 || len(x.m.sessions) != 1 || applies != 3 {
-		t.Errorf("%d semaphores, %d sessions left after %d applies", x.m.nodes[1].semaphoreCount, len(x.m.sessions), applies)
+		t.Errorf("%d semaphores, %d sessions left after %d applies",
+			x.m.nodes[1].semaphoreCount, len(x.m.sessions), applies)
 	}
 }
 

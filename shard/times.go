@@ -41,7 +41,8 @@ const (
 
 // timeBounds are the upper bounds of the buckets of Durations, in ms. One bucket more is for what
 // is longer.
-var timeBounds = [...]uint64{0, 1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000, 3_600_000}
+var timeBounds = [...]uint64{0, 1, 5, 10, 50, 100, 500, 1_000, 5_000,
+	10_000, 30_000, 60_000, 300_000, 1_800_000, 3_600_000}
 
 // TimeBounds are the upper bounds of the buckets of Durations, in ms.
 func TimeBounds() []uint64 { return timeBounds[:] }

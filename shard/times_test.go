@@ -34,7 +34,8 @@ func queued(t *testing.T, slow uint64) (*benchMachine, []byte) {
 	c := scriptConfig()
 	c.Fields, c.SlowWait = protocol.AllFields, slow
 	x.at(1000)
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 2, Config: c})})
+	x.entry = AppendCommand(x.entry,
+		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 2, Config: c})})
 	x.create(0, name, 1)
 	for s := range 3 {
 		x.acquire(s, name, false)
@@ -116,7 +117,8 @@ func TestTimesOfEnds(t *testing.T) {
 func TestTimesOfExpiry(t *testing.T) {
 	x, name := queued(t, 0)
 	x.at(1100)
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{x.sessions[0], 1, 1100}}})})
+	x.entry = AppendCommand(x.entry,
+		Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{x.sessions[0], 1, 1100}}})})
 	x.commit()
 	x.at(20_000)
 	x.commit()
@@ -126,7 +128,8 @@ func TestTimesOfExpiry(t *testing.T) {
 	x.command(CmdSessionStop)
 	x.commit()
 	got := timesOf(x.m, 1)
-	if want := [lossCauses]uint64{LostExpired: 1}; got.Lost != want || got.Holds.Counts == [len(timeBounds) + 1]uint64{} {
+	if want := [lossCauses]uint64{LostExpired: 1}; got.Lost != want ||
+		got.Holds.Counts == [len(timeBounds) + 1]uint64{} {
 		t.Errorf("leases of %s were lost as %v, want %v", name, got.Lost, want)
 	}
 }
@@ -146,7 +149,8 @@ func TestTimesAfterRestore(t *testing.T) {
 	x.release(0, name)
 	x.commit()
 	got := timesOf(x.m, 1)
-	if got.Waits.Sum != 2000 || got.Holds.Sum != 2000 || len(x.out.SlowWaits) != 1 || x.out.SlowWaits[0].Waited != 2000 {
+	if got.Waits.Sum != 2000 || got.Holds.Sum != 2000 || len(x.out.SlowWaits) != 1 ||
+		x.out.SlowWaits[0].Waited != 2000 {
 		t.Errorf("%+v, %+v", got, x.out.SlowWaits)
 	}
 }
@@ -171,7 +175,8 @@ func TestSlowWait(t *testing.T) {
 	for _, o := range w.Owners {
 		text += fmt.Sprintf(" #%d %s %d", o.OrderID, o.Description, o.Held)
 	}
-	if text != "lock waited 1400 ms, outcome 0, for #1 worker 400 #2 worker 1000" || w.Session != x.sessions[2] || w.OrderID != 3 || w.MoreOwners != 0 {
+	if text != "lock waited 1400 ms, outcome 0, for #1 worker 400 #2 worker 1000" ||
+		w.Session != x.sessions[2] || w.OrderID != 3 || w.MoreOwners != 0 {
 		t.Errorf("%s; %+v", text, w)
 	}
 	if len(x.m.formerOwners) != 0 {
@@ -187,7 +192,8 @@ func TestSlowWaitIsBounded(t *testing.T) {
 	c := scriptConfig()
 	c.Fields, c.SlowWait = protocol.AllFields, 10
 	x.at(1000)
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 2, Config: c})})
+	x.entry = AppendCommand(x.entry,
+		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 2, Config: c})})
 	x.create(0, name, 50)
 	for s := range sessions {
 		x.acquire(s, name, false)

@@ -23,7 +23,8 @@ func newTrackShard(t testing.TB, first, count uint32) *trackShard {
 	s.do(t, 1, Command{Kind: CmdTakeOver})
 	c := scriptConfig()
 	c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters = 1<<40, 1<<40, 1<<60, 1<<40
-	s.do(t, 1, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 64, First: first, Count: count})})
+	s.do(t, 1,
+		Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 64, First: first, Count: count})})
 	s.do(t, 1, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: c})})
 	return s
 }
@@ -150,7 +151,8 @@ func (x *detachTest) attach(p *instanceSession, epoch uint64) Event {
 
 func (x *detachTest) detach(p *instanceSession) {
 	x.t.Helper()
-	x.home.do(x.t, x.now, Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{Sessions: []DetachItem{{Session: p.id, Epoch: p.epoch, LastContact: x.now}}})})
+	x.home.do(x.t, x.now, Command{Kind: CmdDetach, Body: AppendDetach(nil,
+		DetachBody{Sessions: []DetachItem{{Session: p.id, Epoch: p.epoch, LastContact: x.now}}})})
 	x.deliverUpdates()
 }
 
@@ -188,9 +190,11 @@ func (x *detachTest) deliverUpdates() {
 	}
 	for _, id := range remotes {
 		if v, ok := x.home.m.Session(id); ok {
-			x.track.do(x.t, x.now, Command{Kind: CmdRemoteUpdate, Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: id, Epoch: v.Epoch, Detached: !v.Attached})})
+			x.track.do(x.t, x.now, Command{Kind: CmdRemoteUpdate,
+				Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: id, Epoch: v.Epoch, Detached: !v.Attached})})
 		} else {
-			x.track.do(x.t, x.now, Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []uint64{id}})})
+			x.track.do(x.t, x.now,
+				Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []uint64{id}})})
 		}
 	}
 }
@@ -209,16 +213,21 @@ func TestDetachedSessionLosesInstanceID(t *testing.T) {
 			{"attached, with takeover", func(*detachTest, *instanceSession) {}, true, true},
 			{"detached", func(x *detachTest, p *instanceSession) { x.detach(p) }, false, true},
 			{"attached again", func(x *detachTest, p *instanceSession) { x.detach(p); x.attach(p, 2) }, false, false},
-			{"attached again under the same epoch", func(x *detachTest, p *instanceSession) { x.detach(p); x.attach(p, 1) }, false, false},
-			{"attached again, and detached", func(x *detachTest, p *instanceSession) { x.detach(p); x.attach(p, 2); x.detach(p) }, false, true},
-			{"detached by a leader's change", func(x *detachTest, _ *instanceSession) { x.changeLeader() }, false, true},
-			{"attached after a leader's change", func(x *detachTest, p *instanceSession) { x.changeLeader(); x.attach(p, 2) }, false, false},
+			{"attached again under the same epoch",
+				func(x *detachTest, p *instanceSession) { x.detach(p); x.attach(p, 1) }, false, false},
+			{"attached again, and detached",
+				func(x *detachTest, p *instanceSession) { x.detach(p); x.attach(p, 2); x.detach(p) }, false, true},
+			{"detached by a leader's change", func(x *detachTest, _ *instanceSession) { x.changeLeader() },
+				false, true},
+			{"attached after a leader's change",
+				func(x *detachTest, p *instanceSession) { x.changeLeader(); x.attach(p, 2) }, false, false},
 			{"detached, in a shard that was restored", func(x *detachTest, p *instanceSession) {
 				x.detach(p)
 				x.track.m = (&benchMachine{m: x.track.m}).restored(x.t)
 			}, false, true},
 			{"stopped", func(x *detachTest, p *instanceSession) { x.stop(p) }, false, true},
-			{"detached and expired", func(x *detachTest, p *instanceSession) { x.detach(p); x.advance(10_001) }, false, true},
+			{"detached and expired", func(x *detachTest, p *instanceSession) { x.detach(p); x.advance(10_001) },
+				false, true},
 		} {
 			t.Run(fmt.Sprintf("remote=%v/%s", remote, c.name), func(t *testing.T) {
 				x := newDetachTest(t, remote)
@@ -227,7 +236,8 @@ func TestDetachedSessionLosesInstanceID(t *testing.T) {
 				}
 				c.first(x, x.members[0])
 				e := x.register(x.members[1], c.takeover)
-				if want := map[bool]protocol.Status{true: protocol.StatusOK, false: protocol.StatusAlreadyExists}[c.taken]; e.Status != want {
+				if want := map[bool]protocol.Status{true: protocol.StatusOK,
+					false: protocol.StatusAlreadyExists}[c.taken]; e.Status != want {
 					t.Fatalf("the id was answered %v (%s), want %v", e.Status, e.Text, want)
 				}
 			})
@@ -252,7 +262,8 @@ func TestHomeLocationDoesNotChangeAnswers(t *testing.T) {
 				switch n := r.IntN(12); n {
 				case 0, 1, 2, 3:
 					takeover := r.IntN(6) == 0
-					holder := slices.IndexFunc(x.members, func(o *instanceSession) bool { return o != p && o.id == x.holder() })
+					holder := slices.IndexFunc(x.members,
+						func(o *instanceSession) bool { return o != p && o.id == x.holder() })
 					e = x.register(p, takeover)
 					switch {
 					case takeover || holder < 0:
@@ -262,9 +273,11 @@ func TestHomeLocationDoesNotChangeAnswers(t *testing.T) {
 						refused++
 					}
 				case 4, 5:
-					e = x.send(p, CmdTrackPoll, &protocol.TrackPoll{Session: p.id, Name: x.name(), ID: "a", Incarnation: p.registered})
+					e = x.send(p, CmdTrackPoll,
+						&protocol.TrackPoll{Session: p.id, Name: x.name(), ID: "a", Incarnation: p.registered})
 				case 6:
-					e = x.send(p, CmdTrackUnregister, &protocol.TrackUnregister{Head: p.head(), Name: x.name(), ID: "a", Incarnation: p.registered})
+					e = x.send(p, CmdTrackUnregister,
+						&protocol.TrackUnregister{Head: p.head(), Name: x.name(), ID: "a", Incarnation: p.registered})
 				case 7, 8:
 					x.detach(p)
 				case 9:
@@ -286,7 +299,8 @@ func TestHomeLocationDoesNotChangeAnswers(t *testing.T) {
 		home, remote := run(false), run(true)
 		for i := range home {
 			if home[i] != remote[i] {
-				t.Fatalf("seed %d, step %d: at home in the track's shard the answer is %s, else %s", seed, i, home[i], remote[i])
+				t.Fatalf("seed %d, step %d: at home in the track's shard the answer is %s, else %s",
+					seed, i, home[i], remote[i])
 			}
 		}
 	}

@@ -15,7 +15,8 @@ func TestLargeTrackMoves(t *testing.T) {
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	const more = 40
 	for i := range more {
-		e := x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: bytes.Repeat([]byte{byte(i)}, 64<<10)})
+		e := x.send(t, CmdTrackPublish,
+			&protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: bytes.Repeat([]byte{byte(i)}, 64<<10)})
 		if e.Status != protocol.StatusOK {
 			t.Fatalf("publish: %v %s", e.Status, e.Text)
 		}
@@ -90,14 +91,16 @@ func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll)
 	const sessions, instances = 100, 10_000
 	x = newBenchMachine(sessions)
 	x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
-		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5_000}, {Name: "VLA", Delay: 5_000}},
+		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"},
+			{Name: "MAN", Delay: 5_000}, {Name: "VLA", Delay: 5_000}},
 	}})
 	x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: []byte("v")})
 	apply := func(kind CommandKind, body func(i int) protocol.Message) {
 		for i := 0; i < instances; {
 			x.begin()
 			for range 100 {
-				x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: body(i).AppendBody(nil)})
+				x.entry = AppendCommand(x.entry,
+					Command{Kind: kind, Node: 1, Epoch: 1, Body: body(i).AppendBody(nil)})
 				i++
 			}
 			x.commit()
@@ -116,10 +119,13 @@ func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll)
 		id := fmt.Sprintf("host-%05d.example.net", i)
 		polls[i] = &protocol.TrackPoll{Session: x.sessions[i%sessions], Name: trackName, ID: id}
 		return &protocol.TrackRegister{
-			Head: x.head(i % sessions), Name: trackName, ID: id, Location: []string{"SAS", "MAN", "VLA"}[i%3], Role: protocol.InstanceLeader,
+			Head: x.head(i % sessions), Name: trackName, ID: id, Location: []string{"SAS", "MAN", "VLA"}[i%3],
+			Role: protocol.InstanceLeader,
 		}
 	})
-	for seq := uint64(1); seq <= 4; seq++ { // each location gets the version when the one before has had it for five seconds, and reports it
+	// Each location gets the version when the one before has had it for five seconds, and reports
+	// it.
+	for seq := uint64(1); seq <= 4; seq++ {
 		apply(CmdTrackPoll, func(i int) protocol.Message { return polls[i] })
 		for _, p := range polls {
 			p.Report = protocol.UpdateReport{Seq: seq, Current: 1, Target: 1, Code: "OK", Attempts: 1}
@@ -148,7 +154,8 @@ func TestSteadyPollsNeedNoEntry(t *testing.T) {
 	var reply protocol.TrackPollReply
 	for second := uint64(1); second <= 60; second++ {
 		for i, p := range polls {
-			if !x.m.PeekTrack(1, 1, p, x.now+second*1000, x.now+second*1000, &reply) || reply.Version != 1 || reply.State != protocol.StateConverged {
+			if !x.m.PeekTrack(1, 1, p, x.now+second*1000, x.now+second*1000, &reply) ||
+				reply.Version != 1 || reply.State != protocol.StateConverged {
 				t.Fatalf("second %d, instance %d: the poll needs an entry, or is answered %+v", second, i, reply)
 			}
 		}
@@ -175,7 +182,8 @@ func BenchmarkSteadyPolls(b *testing.B) {
 		var frame []byte
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			if err := poll.DecodeBody(bodies[i%len(bodies)]); err != nil || !x.m.PeekTrack(1, 1, &poll, x.now, x.now, &reply) {
+			if err := poll.DecodeBody(bodies[i%len(bodies)]); err != nil ||
+				!x.m.PeekTrack(1, 1, &poll, x.now, x.now, &reply) {
 				b.Fatal("a steady poll needs an entry", err)
 			}
 			frame = reply.AppendBody(frame[:0])
@@ -186,7 +194,8 @@ func BenchmarkSteadyPolls(b *testing.B) {
 		for i := 0; i < b.N; i += 64 {
 			x.begin()
 			for j := range 64 {
-				x.entry = AppendCommand(x.entry, Command{Kind: CmdTrackPoll, Node: 1, Epoch: 1, Body: bodies[(i+j)%len(bodies)]})
+				x.entry = AppendCommand(x.entry,
+					Command{Kind: CmdTrackPoll, Node: 1, Epoch: 1, Body: bodies[(i+j)%len(bodies)]})
 			}
 			x.commit()
 		}

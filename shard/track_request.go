@@ -100,7 +100,8 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 		takeover = true
 	}
 	incarnation, err := t.Register(m.callTrack(x), rollout.Registration{
-		Session: q.session.id, ID: body.ID, Location: body.Location, Role: body.Role, Meta: body.Meta, Takeover: takeover,
+		Session: q.session.id, ID: body.ID, Location: body.Location,
+		Role: body.Role, Meta: body.Meta, Takeover: takeover,
 	}, &m.batch.track)
 	m.finishObject(&q, Event{Result: incarnation}, err)
 	m.syncTrackSession(q.session.id, x)
@@ -206,7 +207,8 @@ func (m *Machine) applyTrackGate(c *rawCommand) {
 	q := objectRequest{of: kindTrack}
 	if m.readBody(&body, c) && m.enterExistingObject(&q, c, &body.Head, body.Name) {
 		t, now := q.object.track(), m.callTrack(q.object)
-		err := t.ReportGate(now, body.Location, body.Version, body.Gate, body.Attempt, body.Outcome, body.Text, &m.batch.track)
+		err := t.ReportGate(now, body.Location, body.Version, body.Gate,
+			body.Attempt, body.Outcome, body.Text, &m.batch.track)
 		m.finishObject(&q, Event{}, err)
 	}
 }
@@ -273,7 +275,9 @@ func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, o
 // leader would stamp now. False: write the poll to the log, which answers refusals too. It changes
 // nothing, and may run beside other reads; whether the leader may still answer is the caller's to
 // know, by a read barrier.
-func (m *Machine) PeekTrack(node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply) bool {
+func (m *Machine) PeekTrack(
+	node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply,
+) bool {
 	p := m.sessions[req.Session]
 	b := m.activeBucket(node, req.Name)
 	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !m.alive(p) {

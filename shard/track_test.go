@@ -35,19 +35,22 @@ func newTrackMachine(t testing.TB) (x *benchMachine, incarnations [2]uint64) {
 	t.Helper()
 	x = newBenchMachine(2)
 	e := x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
-		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5_000}},
+		Source:    protocol.SourcePublished,
+		Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5_000}},
 	}})
 	if e.Status != protocol.StatusOK || e.Result != 1 {
 		t.Fatalf("create: %v %s", e.Status, e.Text)
 	}
 	for i, l := range []string{"SAS", "MAN"} {
-		e := x.send(t, CmdTrackRegister, &protocol.TrackRegister{Head: x.head(i), Name: trackName, ID: l + "-1", Location: l, Role: protocol.InstanceLeader})
+		e := x.send(t, CmdTrackRegister, &protocol.TrackRegister{Head: x.head(i), Name: trackName,
+			ID: l + "-1", Location: l, Role: protocol.InstanceLeader})
 		if e.Status != protocol.StatusOK {
 			t.Fatalf("register: %v %s", e.Status, e.Text)
 		}
 		incarnations[i] = e.Result
 	}
-	e = x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Version: 42, Payload: []byte("v42")})
+	e = x.send(t, CmdTrackPublish,
+		&protocol.TrackPublish{Head: x.head(0), Name: trackName, Version: 42, Payload: []byte("v42")})
 	if e.Status != protocol.StatusOK || e.Result != 42 {
 		t.Fatalf("publish: %v %s", e.Status, e.Text)
 	}
@@ -55,7 +58,8 @@ func newTrackMachine(t testing.TB) (x *benchMachine, incarnations [2]uint64) {
 }
 
 func (x *benchMachine) pollOf(i int, incarnation, seq, current uint64) *protocol.TrackPoll {
-	p := &protocol.TrackPoll{Session: x.sessions[i], Name: trackName, ID: []string{"SAS-1", "MAN-1"}[i], Incarnation: incarnation, WithPayload: true}
+	p := &protocol.TrackPoll{Session: x.sessions[i], Name: trackName, ID: []string{"SAS-1", "MAN-1"}[i],
+		Incarnation: incarnation, WithPayload: true}
 	if seq > 0 {
 		p.Report = protocol.UpdateReport{Seq: seq, Current: current, Target: current, Code: "OK", Attempts: 1}
 	}
@@ -88,11 +92,13 @@ func callerOf(p *protocol.TrackPoll) rollout.Caller {
 // the machine is restored in between.
 func TestTrackGoesOn(t *testing.T) {
 	x, inc := newTrackMachine(t)
-	if e := x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0)); e.Status != 0 || e.Poll.Version != 42 || string(e.Poll.Payload) != "v42" {
+	if e := x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0)); e.Status != 0 ||
+		e.Poll.Version != 42 || string(e.Poll.Payload) != "v42" {
 		t.Fatalf("first poll: %+v", e)
 	}
 	x.now += 4_999
-	if e := x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0)); e.Poll.Version != 0 || e.Poll.Status != protocol.PollNoTarget || e.Poll.RetryAfter != 1 {
+	if e := x.send(t, CmdTrackPoll, x.pollOf(1, inc[1], 0, 0)); e.Poll.Version != 0 ||
+		e.Poll.Status != protocol.PollNoTarget || e.Poll.RetryAfter != 1 {
 		t.Fatalf("poll before the delay is over: %+v", e.Poll)
 	}
 	x.m = x.restored(t)
@@ -121,7 +127,8 @@ func TestPeekTrackChangesNothing(t *testing.T) {
 	if x.m.PeekTrack(1, 1, x.pollOf(0, inc[0], 2, 41), x.now, x.now, &reply) {
 		t.Fatal("a report with news was answered without an entry")
 	}
-	if x.m.PeekTrack(1, 2, x.pollOf(0, inc[0], 1, 42), x.now, x.now, &reply) || x.m.PeekTrack(1, 1, x.pollOf(1, inc[0], 1, 42), x.now, x.now, &reply) {
+	if x.m.PeekTrack(1, 2, x.pollOf(0, inc[0], 1, 42), x.now, x.now, &reply) ||
+		x.m.PeekTrack(1, 1, x.pollOf(1, inc[0], 1, 42), x.now, x.now, &reply) {
 		t.Fatal("a poll under another epoch or session was answered")
 	}
 }
@@ -143,12 +150,16 @@ func TestTrackSessionStops(t *testing.T) {
 func TestTrackAdminAllOrNone(t *testing.T) {
 	x, _ := newTrackMachine(t)
 	before := x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest()
-	e := x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS", "XXX"}})
-	if e.Status != protocol.StatusNotFound || x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest() != before {
+	e := x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName,
+		Verb: protocol.TrackPause, Locations: []string{"SAS", "XXX"}})
+	if e.Status != protocol.StatusNotFound ||
+		x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest() != before {
 		t.Fatalf("pause of a location that is not there: %v, or the other was paused", e.Status)
 	}
-	e = x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS"}})
-	if e.Status != protocol.StatusOK || x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest() == before {
+	e = x.send(t, CmdTrackAdmin,
+		&protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS"}})
+	if e.Status != protocol.StatusOK ||
+		x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest() == before {
 		t.Fatalf("pause: %v %s", e.Status, e.Text)
 	}
 }
@@ -205,7 +216,8 @@ func TestTrackMoves(t *testing.T) {
 		t.Fatalf("the copy that moved away keeps %d tracks", n)
 	}
 	describe := func() protocol.TrackPollReply {
-		a, err := y.m.object(kindTrack, y.m.activeBucket(1, trackName), 1, trackName).track().Poll(y.m.trackNow(y.m.activeBucket(1, trackName)),
+		a, err := y.m.object(kindTrack, y.m.activeBucket(1, trackName), 1,
+			trackName).track().Poll(y.m.trackNow(y.m.activeBucket(1, trackName)),
 			callerOf(y.pollOf(1, inc[1], 0, 0)), nil, &y.m.batch.track)
 		if err != nil {
 			t.Fatal(err)
@@ -254,7 +266,8 @@ func TestListedStates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(list.Tracks) != 1 || !bytes.Equal(list.Tracks[0].States, own) || own[0] != byte(at.sas) {
-			t.Errorf("after %d ms %+v is listed, and its own page says %v; SAS is to be %s", at.after, list.Tracks, own, at.sas)
+			t.Errorf("after %d ms %+v is listed, and its own page says %v; SAS is to be %s",
+				at.after, list.Tracks, own, at.sas)
 		}
 	}
 }
@@ -270,7 +283,8 @@ func TestTrackReads(t *testing.T) {
 	for i := range more {
 		id := fmt.Sprintf("x%03d", i)
 		want = append(want, id)
-		e := x.send(t, CmdTrackRegister, &protocol.TrackRegister{Head: x.head(1), Name: trackName, ID: id, Location: "MAN", Role: protocol.InstanceFollower})
+		e := x.send(t, CmdTrackRegister, &protocol.TrackRegister{Head: x.head(1), Name: trackName,
+			ID: id, Location: "MAN", Role: protocol.InstanceFollower})
 		if e.Status != protocol.StatusOK {
 			t.Fatal(e.Text)
 		}
@@ -282,7 +296,8 @@ func TestTrackReads(t *testing.T) {
 		if err := x.m.DescribeTrack(&q, x.now+1_000, &s); err != nil {
 			t.Fatal(err)
 		}
-		if s.Locations[1].State != protocol.StateUnset || s.Locations[1].Until-s.Clock != 4_000 || s.NumInstances != more+2 || s.Last != 42 {
+		if s.Locations[1].State != protocol.StateUnset || s.Locations[1].Until-s.Clock != 4_000 ||
+			s.NumInstances != more+2 || s.Last != 42 {
 			t.Fatalf("a second later %+v", s)
 		}
 		for i := range s.Instances {
@@ -324,12 +339,14 @@ func TestTrackReads(t *testing.T) {
 		t.Errorf("listed %v", got)
 	}
 	got = nil
-	x.m.TracksFrom(1, []byte("geo/b"), func(node uint64, name []byte) bool { got = append(got, string(name)); return true })
+	x.m.TracksFrom(1, []byte("geo/b"),
+		func(node uint64, name []byte) bool { got = append(got, string(name)); return true })
 	if !slices.Equal(got, []string{"geo/base", "geo/c", "other"}) {
 		t.Errorf("from geo/b on there are %v", got)
 	}
 	var h protocol.TrackHistoryReply
-	if err := x.m.TrackHistory(&protocol.TrackHistory{Node: 1, Name: trackName, Location: "SAS"}, x.now, &h); err != nil || len(h.Rows) != 1 || h.Rows[0].Version != 42 {
+	if err := x.m.TrackHistory(&protocol.TrackHistory{Node: 1, Name: trackName, Location: "SAS"},
+		x.now, &h); err != nil || len(h.Rows) != 1 || h.Rows[0].Version != 42 {
 		t.Errorf("%+v, %v", h, err)
 	}
 	for name, want := range map[string]protocol.Status{"SAS": protocol.StatusOK, "": protocol.StatusOK, "ABC": protocol.StatusNotFound} {
@@ -338,7 +355,10 @@ func TestTrackReads(t *testing.T) {
 		}
 	}
 	x.send(t, CmdTrackDelete, &protocol.TrackDelete{Head: x.head(0), Name: []byte("other")})
-	if !slices.ContainsFunc(x.out.List, func(e Event) bool { return e.Kind == EventTrackDeleted && e.Node == 1 && string(e.Name) == "other" }) {
+	if !slices.ContainsFunc(x.out.List, func(e Event) bool {
+		return e.Kind == EventTrackDeleted &&
+			e.Node == 1 && string(e.Name) == "other"
+	}) {
 		t.Errorf("a deletion told %+v", x.out.List)
 	}
 }

@@ -90,8 +90,8 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"any-activate", "shard/move.go",
-		[]string{"case b.state == bucketImported && b.epoch == epoch, b.state == bucketFrozen && b.moveEpoch < epoch, b.state",
-			"case b.state == bucketImported, b.state == bucketFrozen, b.state"},
+		[]string{"case b.state == bucketImported && b.epoch == epoch,\n\t\tb.state == bucketFrozen && b.moveEpoch < epoch,\n\t\tb.state",
+			"case b.state == bucketImported,\n\t\tb.state == bucketFrozen,\n\t\tb.state"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{

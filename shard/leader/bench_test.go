@@ -113,7 +113,8 @@ func BenchmarkDetachedNotify(b *testing.B) {
 			b.ReportMetric(float64(p.bytes)/all, "B/news")
 			b.ReportMetric(float64(took)/all, "cpu-ns/news")
 			b.ReportMetric(float64(p.logged)/all, "entries/news")
-			if s := p.remote.l.Stats(); s.LostSubscriptions > 0 || s.RemoteSessions != n || (p.logged > 0) != (tracks > 0) {
+			if s := p.remote.l.Stats(); s.LostSubscriptions > 0 || s.RemoteSessions != n ||
+				(p.logged > 0) != (tracks > 0) {
 				b.Fatalf("%+v, %d logged", s, p.logged)
 			}
 		})

@@ -64,7 +64,8 @@ func TestLogTimeNeverOutrunsTheClock(t *testing.T) {
 		for i := 1; i < len(stamps); i++ {
 			a, b := stamps[i-1], stamps[i]
 			if b.log < a.log || b.log-a.log > b.at-a.at {
-				t.Fatalf("seed %d: log time went from %d to %d while the clock went from %d to %d", seed, a.log, b.log, a.at, b.at)
+				t.Fatalf("seed %d: log time went from %d to %d while the clock went from %d to %d",
+					seed, a.log, b.log, a.at, b.at)
 			}
 			if b.at > c.segments[0].mono && c.at(b.at) != b.log {
 				t.Fatalf("seed %d: at %d log time was %d, and is said to have been %d", seed, b.at, b.log, c.at(b.at))

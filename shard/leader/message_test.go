@@ -10,7 +10,8 @@ import (
 
 func TestMessagesRoundTrip(t *testing.T) {
 	long := strings.Repeat("d", protocol.MaxDescriptionLen)
-	entries := []sessionStatus{{session: never, state: stateEnded}, {1, stateAttached, never, long}, {2, stateAttached, 1, ""}, {session: 3, state: stateRetry}}
+	entries := []sessionStatus{{session: never, state: stateEnded}, {1, stateAttached, never, long},
+		{2, stateAttached, 1, ""}, {session: 3, state: stateRetry}}
 	for _, m := range []message{
 		&subscribeMsg{1 << 40, 2, 3, []subscribeEntry{{never, never, never}, {1, 2, 3}}},
 		&heartbeatMsg{never, 1, never, 4},
@@ -139,8 +140,10 @@ func TestSlowSubscriberIsDropped(t *testing.T) {
 func FuzzReceive(f *testing.F) {
 	id, away := protocol.MakeSessionID(0, 1, 1), protocol.MakeSessionID(0, 2, 1)
 	for _, m := range []message{
-		&subscribeMsg{1, 1, 1, []subscribeEntry{{id, 1, 0}}}, &heartbeatMsg{1, 1, 10_000, 1}, &subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{away, stateAttached, 2, "x"}}},
-		&subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{session: away, state: stateEnded}}}, &heartbeatReply{1, 1, 1, 10_000, false},
+		&subscribeMsg{1, 1, 1, []subscribeEntry{{id, 1, 0}}}, &heartbeatMsg{1, 1, 10_000, 1},
+		&subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{away, stateAttached, 2, "x"}}},
+		&subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{session: away, state: stateEnded}}},
+		&heartbeatReply{1, 1, 1, 10_000, false},
 		&notifyMsg{1, 1, 1, 1, []sessionStatus{{session: away, state: stateEnded}}},
 	} {
 		b := encode(m)

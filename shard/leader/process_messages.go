@@ -196,7 +196,8 @@ func (p *Processes) Stats() ProcessStats {
 	return s
 }
 
-var errNotLeader = &protocol.Error{Status: protocol.StatusUnavailable, Message: "the shard is not led here; send the message to its master"}
+var errNotLeader = &protocol.Error{Status: protocol.StatusUnavailable,
+	Message: "the shard is not led here; send the message to its master"}
 
 // relayAt returns the relay of a process, updated to its present state. If there is none it creates
 // one, or returns nil.
@@ -229,7 +230,8 @@ func (p *Processes) relayAt(v shard.ProcessView, made bool) *processRelay {
 func (p *Processes) collect(r *processRelay, out *ProcessOut) {
 	p.updatePending(r)
 	for i := range p.out.Deliveries {
-		out.Messages = append(out.Messages, ProcessDelivery{Node: r.node, Name: r.name, Delivery: p.out.Deliveries[i]})
+		out.Messages = append(out.Messages,
+			ProcessDelivery{Node: r.node, Name: r.name, Delivery: p.out.Deliveries[i]})
 	}
 	p.out.Reset()
 }
@@ -265,7 +267,8 @@ func (p *Processes) Reply(m *shard.Machine, node uint64, a *protocol.ProcessRepl
 		return err
 	}
 	err = r.relay.Reply(relay.Reply{
-		From: a.Session, To: a.To, Epoch: a.Epoch, Number: a.Number, Refused: a.Refused, Payload: bytes.Clone(a.Payload),
+		From: a.Session, To: a.To, Epoch: a.Epoch, Number: a.Number,
+		Refused: a.Refused, Payload: bytes.Clone(a.Payload),
 	}, &p.out)
 	p.collect(r, out)
 	return err
@@ -302,7 +305,8 @@ func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync,
 		p.collect(r, out)
 	}
 	if !known {
-		return protocol.Errorf(protocol.StatusNotFound, "session %d is not a member of the process; join first", q.Session)
+		return protocol.Errorf(protocol.StatusNotFound, "session %d is not a member of the process; join first",
+			q.Session)
 	}
 	return nil
 }

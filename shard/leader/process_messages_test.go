@@ -25,13 +25,17 @@ type processHarness struct {
 }
 
 func newProcessHarness(t *testing.T, sessions int) *processHarness {
-	x := &processHarness{t: t, m: shard.New(1), p: NewProcesses(relay.Limits{}), time: 1_000, seqs: map[uint64]uint64{}}
+	x := &processHarness{t: t, m: shard.New(1), p: NewProcesses(relay.Limits{}),
+		time: 1_000, seqs: map[uint64]uint64{}}
 	x.apply(shard.Command{Kind: shard.CmdTakeOver})
-	x.apply(shard.Command{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: 16, Count: 16})})
-	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()})})
+	x.apply(shard.Command{Kind: shard.CmdBuckets,
+		Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: 16, Count: 16})})
+	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil,
+		shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()})})
 	for i := range sessions {
 		create := [protocol.KeyLen]byte{byte(i + 1)}
-		e := x.request(shard.CmdSessionStart, &protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 60_000, Nonce: 1})
+		e := x.request(shard.CmdSessionStart,
+			&protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 60_000, Nonce: 1})
 		x.sessions = append(x.sessions, e.Session)
 	}
 	for _, id := range x.sessions {
@@ -86,7 +90,8 @@ func (x *processHarness) epoch() uint64 {
 
 func (x *processHarness) confirm(id uint64, step protocol.ProcessStep) {
 	x.t.Helper()
-	x.must(shard.CmdProcessConfirm, &protocol.ProcessConfirm{Session: id, Name: []byte("p"), Epoch: x.epoch(), Step: step})
+	x.must(shard.CmdProcessConfirm,
+		&protocol.ProcessConfirm{Session: id, Name: []byte("p"), Epoch: x.epoch(), Step: step})
 }
 
 // received says what left since the last call.
@@ -137,7 +142,8 @@ func TestMessagesFollowTheRound(t *testing.T) {
 	x := newProcessHarness(t, 3)
 	s := x.sessions
 	q := func() *protocol.ProcessRequest {
-		return &protocol.ProcessRequest{Session: s[0], Name: []byte("p"), Epoch: x.epoch(), Number: 1, Low: 1, To: []uint64{s[1], s[2]}, Payload: []byte("hi")}
+		return &protocol.ProcessRequest{Session: s[0], Name: []byte("p"), Epoch: x.epoch(),
+			Number: 1, Low: 1, To: []uint64{s[1], s[2]}, Payload: []byte("hi")}
 	}
 	x.refused("early", x.p.Request(x.m, 1, q(), &x.out), protocol.StatusUnavailable)
 	x.expect("early", "")
@@ -157,7 +163,8 @@ func TestMessagesFollowTheRound(t *testing.T) {
 	x.expect("request", "1<0:1:hi 2<0:1:hi")
 	x.sync(s[2])
 	x.expect("the receiver synced", "2<0:1:hi")
-	a := &protocol.ProcessReply{Session: s[2], Name: []byte("p"), Epoch: x.epoch(), To: s[0], Number: 1, Payload: []byte("yes")}
+	a := &protocol.ProcessReply{Session: s[2], Name: []byte("p"), Epoch: x.epoch(),
+		To: s[0], Number: 1, Payload: []byte("yes")}
 	if err := x.p.Reply(x.m, 1, a, &x.out); err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +187,10 @@ func TestMessagesFollowTheRound(t *testing.T) {
 	x.refused("older epoch", x.p.Request(x.m, 1, late, &x.out), protocol.StatusAborted)
 	x.sync(s[2])
 	x.expect("the next round", fmt.Sprintf("2:%d", process.EventPrepare))
-	x.refused("no member", x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[1] + 1000, Name: []byte("p")}, &x.out), protocol.StatusNotFound)
-	x.refused("no process", x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[0], Name: []byte("q")}, &x.out), protocol.StatusNotFound)
+	x.refused("no member", x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[1] + 1000, Name: []byte("p")}, &x.out),
+		protocol.StatusNotFound)
+	x.refused("no process", x.p.Sync(x.m, 1, &protocol.ProcessSync{Session: s[0], Name: []byte("q")}, &x.out),
+		protocol.StatusNotFound)
 	if n := x.p.Stats(); n.Relays != 1 || n.Pending != 0 || n.Requests != 4 || n.Replies != 1 {
 		t.Fatalf("%+v", n)
 	}
@@ -193,7 +202,8 @@ func TestPendingMessagesAreBounded(t *testing.T) {
 	x := newProcessHarness(t, 3)
 	config := protocol.DefaultNodeConfig()
 	config.MaxBytes = 1 << 20
-	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 2, Config: config})})
+	x.apply(shard.Command{Kind: shard.CmdNodePut,
+		Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 2, Config: config})})
 	s := x.sessions
 	for _, id := range s {
 		x.confirm(id, protocol.StepPrepared)
@@ -203,7 +213,8 @@ func TestPendingMessagesAreBounded(t *testing.T) {
 		number++
 		x.out.Reset()
 		return x.p.Request(x.m, 1, &protocol.ProcessRequest{
-			Session: s[0], Name: []byte("p"), Epoch: x.epoch(), Number: number, Low: low, To: []uint64{s[1+number%2]}, Payload: make([]byte, 1<<20),
+			Session: s[0], Name: []byte("p"), Epoch: x.epoch(), Number: number, Low: low,
+			To: []uint64{s[1+number%2]}, Payload: make([]byte, 1<<20),
 		}, &x.out)
 	}
 	for range minNodePending >> 20 {
@@ -212,22 +223,26 @@ func TestPendingMessagesAreBounded(t *testing.T) {
 		}
 	}
 	x.refused("one more", send(), protocol.StatusOverloaded)
-	if n := x.p.Stats(); x.p.pending != minNodePending || n.PendingBytes != x.p.pending || x.p.nodePending[1] != x.p.pending {
+	if n := x.p.Stats(); x.p.pending != minNodePending || n.PendingBytes != x.p.pending ||
+		x.p.nodePending[1] != x.p.pending {
 		t.Fatalf("%d bytes wait, %d of the node; %+v", x.p.pending, x.p.nodePending[1], n)
 	}
-	if err := x.p.Reply(x.m, 1, &protocol.ProcessReply{Session: s[2], Name: []byte("p"), Epoch: x.epoch(), To: s[0], Number: 1}, &x.out); err != nil {
+	if err := x.p.Reply(x.m, 1, &protocol.ProcessReply{Session: s[2], Name: []byte("p"),
+		Epoch: x.epoch(), To: s[0], Number: 1}, &x.out); err != nil {
 		t.Fatal(err)
 	}
 	if err := send(); err != nil {
 		t.Error("one was answered:", err)
 	}
 	config.MaxBytes = 1 << 40
-	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 3, Config: config})})
+	x.apply(shard.Command{Kind: shard.CmdNodePut,
+		Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 3, Config: config})})
 	if err := send(); err != nil {
 		t.Error("with a larger quota:", err)
 	}
 	config.MaxBytes = 1 << 20
-	x.apply(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 4, Config: config})})
+	x.apply(shard.Command{Kind: shard.CmdNodePut,
+		Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 4, Config: config})})
 	x.refused("with the quota as before", send(), protocol.StatusOverloaded)
 	low = number // all but the last are given up
 	if err := send(); err != nil || x.p.pending != 1<<20 {
@@ -260,7 +275,8 @@ func TestMessagesAreResent(t *testing.T) {
 	x.confirm(s[0], protocol.StepPrepared)
 	x.confirm(s[2], protocol.StepPrepared)
 	if err := x.p.Request(x.m, 1, &protocol.ProcessRequest{
-		Session: s[1], Name: []byte("p"), Epoch: x.epoch(), Number: 1, Low: 1, To: []uint64{s[1]}, Payload: []byte("me"),
+		Session: s[1], Name: []byte("p"), Epoch: x.epoch(), Number: 1,
+		Low: 1, To: []uint64{s[1]}, Payload: []byte("me"),
 	}, &x.out); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +284,8 @@ func TestMessagesAreResent(t *testing.T) {
 	if x.p.Idle() {
 		t.Fatal("nothing to do with a message under way")
 	}
-	x.must(shard.CmdProcessComplete, &protocol.ProcessComplete{Head: x.head(s[0]), Name: []byte("p"), Epoch: x.epoch()})
+	x.must(shard.CmdProcessComplete,
+		&protocol.ProcessComplete{Head: x.head(s[0]), Name: []byte("p"), Epoch: x.epoch()})
 	x.p.Tick(2*ResendEvery, x.m, &x.out)
 	x.expect("complete", fmt.Sprintf("1:%d 2:%d", process.EventComplete, process.EventComplete))
 	x.confirm(s[1], protocol.StepCompleted)

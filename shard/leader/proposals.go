@@ -23,7 +23,8 @@ type proposal struct {
 }
 
 func newProposals(s *leadership, lastID, now uint64) proposals {
-	return proposals{leadership: s, lastID: lastID, inFlight: make(map[uint64]proposal), limiter: rateLimiter{MaxExpiries, now}}
+	return proposals{leadership: s, lastID: lastID, inFlight: make(map[uint64]proposal),
+		limiter: rateLimiter{MaxExpiries, now}}
 }
 
 // refill lets time add to what may be proposed. It is false while nothing may be.

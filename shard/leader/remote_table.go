@@ -27,7 +27,8 @@ type remoteTable struct {
 }
 
 func newRemoteTable(s *leadership) remoteTable {
-	return remoteTable{leadership: s, sessions: make(map[uint64]*remoteSession), subscriptions: make(map[uint64]*subscription)}
+	return remoteTable{leadership: s, sessions: make(map[uint64]*remoteSession),
+		subscriptions: make(map[uint64]*subscription)}
 }
 
 // heldAtStart takes over what a new leadership finds, and requests all at once.
@@ -105,7 +106,8 @@ func (t *remoteTable) routeChanged() {
 	var moved []*remoteSession
 	stale := func(q *remoteList) {
 		for g := q.first; g != nil; g = g.next {
-			if to, epoch := t.route(g.session); g.subscription == nil || to != g.subscription.shard || epoch != g.bucketEpoch {
+			if to, epoch := t.route(g.session); g.subscription == nil ||
+				to != g.subscription.shard || epoch != g.bucketEpoch {
 				moved = append(moved, g)
 			}
 		}
@@ -153,7 +155,8 @@ func (t *remoteTable) subscriptionTo(shard uint64) *subscription {
 	k := &subscription{table: t, shard: shard}
 	k.resubscribe()
 	t.subscriptions[shard] = k
-	at, _ := slices.BinarySearchFunc(t.subscriptionOrder, shard, func(k *subscription, s uint64) int { return cmp.Compare(k.shard, s) })
+	at, _ := slices.BinarySearchFunc(t.subscriptionOrder, shard,
+		func(k *subscription, s uint64) int { return cmp.Compare(k.shard, s) })
 	t.subscriptionOrder = slices.Insert(t.subscriptionOrder, at, k)
 	return k
 }

@@ -29,7 +29,8 @@ func (t *remoteTable) update(e *sessionStatus, st State) {
 	if g == nil || g.ended || e.epoch < g.epoch {
 		return
 	}
-	x := shard.RemoteUpdateBody{Session: e.session, Epoch: e.epoch, Description: e.description, Detached: e.state == stateDetached}
+	x := shard.RemoteUpdateBody{Session: e.session, Epoch: e.epoch, Description: e.description,
+		Detached: e.state == stateDetached}
 	have, ok := st.RemoteSession(e.session)
 	if have.Tracks == 0 {
 		x.Detached = false

@@ -46,7 +46,8 @@ type harness struct {
 func newHarness() *harness {
 	w := &harness{
 		now: 10_000, routes: map[uint32][2]uint64{}, heard: map[uint64]uint64{}, closed: map[uint64]bool{},
-		table: map[uint64]sessionStatus{}, inactive: map[uint32]bool{}, epochs: map[uint32]uint64{}, remotes: map[uint64]sessionStatus{}, tracks: map[uint64]int{},
+		table: map[uint64]sessionStatus{}, inactive: map[uint32]bool{}, epochs: map[uint32]uint64{},
+		remotes: map[uint64]sessionStatus{}, tracks: map[uint64]int{},
 	}
 	w.l = New(Config{Shard: 1, Route: func(_ uint8, b uint32) (uint64, uint64) {
 		if r, ok := w.routes[b]; ok {
@@ -72,7 +73,8 @@ func (w *harness) Session(s uint64) (shard.SessionView, bool) {
 
 func (w *harness) RemoteSession(s uint64) (shard.RemoteSessionView, bool) {
 	e, ok := w.remotes[s]
-	return shard.RemoteSessionView{Epoch: e.epoch, Description: e.description, Tracks: w.tracks[s], Detached: e.state == stateDetached}, ok
+	return shard.RemoteSessionView{Epoch: e.epoch, Description: e.description,
+		Tracks: w.tracks[s], Detached: e.state == stateDetached}, ok
 }
 
 func sessionID(t testing.TB, name string) uint64 {
@@ -232,19 +234,23 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	case "heartbeat":
-		m := heartbeatMsg{epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), sentAt: a.num("sent-at", 7), nextUpdate: a.num("next", 1)}
+		m := heartbeatMsg{epoch: a.num("epoch", 1), attempt: a.num("attempt", 1),
+			sentAt: a.num("sent-at", 7), nextUpdate: a.num("next", 1)}
 		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	case "subscribe-reply":
 		m := subscribeReply{
-			homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), request: a.num("request", 1),
-			first: a.num("first", 0), count: a.num("count", 1), sessions: a.entries(),
+			homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1),
+			request: a.num("request", 1),
+			first:   a.num("first", 0), count: a.num("count", 1), sessions: a.entries(),
 		}
 		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	case "heartbeat-reply":
-		m := heartbeatReply{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), sentAt: a.num("sent-at", w.now), known: !a.has("unknown")}
+		m := heartbeatReply{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1),
+			sentAt: a.num("sent-at", w.now), known: !a.has("unknown")}
 		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	case "notify":
-		m := notifyMsg{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1), firstUpdate: a.num("first", 1), sessions: a.entries()}
+		m := notifyMsg{homeEpoch: a.num("home", 1), epoch: a.num("epoch", 1), attempt: a.num("attempt", 1),
+			firstUpdate: a.num("first", 1), sessions: a.entries()}
 		l.Receive(w.now, a.num("from", 2), encode(&m), w)
 	default:
 		d.Fatalf(t, "unknown command %s", d.Cmd)
@@ -319,7 +325,8 @@ func (w *harness) take(hear, barriers bool) (out []string) {
 		for _, p := range r.Messages {
 			if m, ok := parseMessage(p.Bytes).(*heartbeatMsg); ok && hear {
 				k := w.l.remotes.subscriptions[p.To]
-				w.l.Receive(w.now, p.To, encode(&heartbeatReply{homeEpoch: k.homeEpoch, epoch: m.epoch, attempt: m.attempt, sentAt: m.sentAt, known: true}), w)
+				w.l.Receive(w.now, p.To, encode(&heartbeatReply{homeEpoch: k.homeEpoch, epoch: m.epoch,
+					attempt: m.attempt, sentAt: m.sentAt, known: true}), w)
 				again = true
 				continue
 			}
@@ -358,7 +365,8 @@ func (w *harness) command(c Command) string {
 			b.WriteString(" " + sessionName(g.session))
 		}
 	case shard.CmdRemoteUpdate:
-		fmt.Fprintf(&b, "remote update %s epoch %d %q", sessionName(f.update.Session), f.update.Epoch, f.update.Description)
+		fmt.Fprintf(&b, "remote update %s epoch %d %q", sessionName(f.update.Session),
+			f.update.Epoch, f.update.Description)
 		if f.update.Detached {
 			b.WriteString(" detached")
 		}
@@ -392,12 +400,15 @@ func formatMessage(msg []byte) string {
 	case *heartbeatMsg:
 		fmt.Fprintf(&b, "heartbeat (epoch %d attempt %d) next update %d", m.epoch, m.attempt, m.nextUpdate)
 	case *subscribeReply:
-		fmt.Fprintf(&b, "subscribe reply (home epoch %d to epoch %d attempt %d) request %d [%d, %d):", m.homeEpoch, m.epoch, m.attempt, m.request, m.first, m.first+m.count)
+		fmt.Fprintf(&b, "subscribe reply (home epoch %d to epoch %d attempt %d) request %d [%d, %d):",
+			m.homeEpoch, m.epoch, m.attempt, m.request, m.first, m.first+m.count)
 		formatStatuses(&b, m.sessions)
 	case *heartbeatReply:
-		fmt.Fprintf(&b, "heartbeat reply (home epoch %d to epoch %d attempt %d) sent at %d known %v", m.homeEpoch, m.epoch, m.attempt, m.sentAt, m.known)
+		fmt.Fprintf(&b, "heartbeat reply (home epoch %d to epoch %d attempt %d) sent at %d known %v",
+			m.homeEpoch, m.epoch, m.attempt, m.sentAt, m.known)
 	case *notifyMsg:
-		fmt.Fprintf(&b, "notify (home epoch %d to epoch %d attempt %d) from %d:", m.homeEpoch, m.epoch, m.attempt, m.firstUpdate)
+		fmt.Fprintf(&b, "notify (home epoch %d to epoch %d attempt %d) from %d:",
+			m.homeEpoch, m.epoch, m.attempt, m.firstUpdate)
 		formatStatuses(&b, m.sessions)
 	}
 	if b.Len() > 300 {

@@ -82,7 +82,8 @@ func (w *sim) request(r *simReplica, conn uint64, c shard.Command, done func(sha
 }
 
 func (w *sim) newClient() *simClient {
-	c := &simClient{key: make([]byte, 16), create: make([]byte, 16), holds: map[string]uint64{}, asking: map[string]bool{}}
+	c := &simClient{key: make([]byte, 16), create: make([]byte, 16),
+		holds: map[string]uint64{}, asking: map[string]bool{}}
 	for i := range 16 {
 		c.create[i] = byte(w.rand.IntN(256))
 	}
@@ -115,7 +116,8 @@ func (w *sim) client(i int) {
 		}
 		c.busy = true
 		k, sent := w.dial(home.replicas[w.rand.IntN(2)], c), w.now
-		body := (&protocol.SessionStart{Node: simNode, CreateID: c.create, Key: c.key, Timeout: simTimeout, Description: fmt.Sprint("client ", i), Nonce: 1}).AppendBody(nil)
+		body := (&protocol.SessionStart{Node: simNode, CreateID: c.create, Key: c.key, Timeout: simTimeout,
+			Description: fmt.Sprint("client ", i), Nonce: 1}).AppendBody(nil)
 		w.request(k.r, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: simNode, Body: body}, func(x shard.Event) {
 			c.busy = false
 			if x.Status != protocol.StatusOK || !k.open {
@@ -135,7 +137,8 @@ func (w *sim) client(i int) {
 		if w.chance(0.7) || w.quiet {
 			epoch++
 		}
-		body := (&protocol.SessionAttach{Session: c.session, Node: simNode, Epoch: epoch, Key: c.key, Timeout: simTimeout, Description: fmt.Sprint("epoch ", epoch), Nonce: 1}).AppendBody(nil)
+		body := (&protocol.SessionAttach{Session: c.session, Node: simNode, Epoch: epoch, Key: c.key,
+			Timeout: simTimeout, Description: fmt.Sprint("epoch ", epoch), Nonce: 1}).AppendBody(nil)
 		w.request(k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: simNode, Body: body}, func(x shard.Event) {
 			c.busy = false
 			c.epoch = epoch
@@ -177,7 +180,8 @@ func (w *sim) alive(c *simClient) {
 	case x < 0.10:
 		c.seq++
 		c.asking[name] = true
-		body := (&protocol.Acquire{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.seq}, Name: []byte(name), Count: 1, Ephemeral: true}).AppendBody(nil)
+		body := (&protocol.Acquire{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.seq},
+			Name: []byte(name), Count: 1, Ephemeral: true}).AppendBody(nil)
 		w.request(target.master, 0, shard.Command{Kind: shard.CmdAcquire, Node: simNode, Epoch: c.epoch, Body: body}, func(x shard.Event) {
 			c.asking[name] = false
 			if x.Status == protocol.StatusOK && x.State == protocol.Acquired && w.ended[c.session] == 0 && !c.dead {
@@ -189,12 +193,16 @@ func (w *sim) alive(c *simClient) {
 		delete(c.holds, name)
 		c.asking[name] = true
 		c.seq++
-		body := (&protocol.Release{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.seq}, Name: []byte(name)}).AppendBody(nil)
-		w.request(target.master, 0, shard.Command{Kind: shard.CmdRelease, Node: simNode, Epoch: c.epoch, Body: body}, func(shard.Event) { c.asking[name] = false })
+		body := (&protocol.Release{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.seq},
+			Name: []byte(name)}).AppendBody(nil)
+		w.request(target.master, 0, shard.Command{Kind: shard.CmdRelease, Node: simNode, Epoch: c.epoch, Body: body},
+			func(shard.Event) { c.asking[name] = false })
 	case x < 0.135:
 		w.counts["stopped"]++
 		body := (&protocol.SessionStop{Session: c.session, Epoch: c.epoch}).AppendBody(nil)
-		w.request(w.ownerOf(c.home()).master, 0, shard.Command{Kind: shard.CmdSessionStop, Node: simNode, Epoch: c.epoch, Body: body}, func(shard.Event) {})
+		w.request(w.ownerOf(c.home()).master, 0,
+			shard.Command{Kind: shard.CmdSessionStop, Node: simNode, Epoch: c.epoch, Body: body},
+			func(shard.Event) {})
 		c.dead, c.holds = true, map[string]uint64{}
 	case x < 0.14:
 		w.counts["died"]++ // without a word; the connection stays half open

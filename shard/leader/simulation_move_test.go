@@ -80,7 +80,8 @@ func (w *sim) mover() {
 	if v == nil {
 		if w.chance(0.02) {
 			b := uint32(w.rand.IntN(simBuckets))
-			v = &simMove{bucket: b, epoch: w.routes.epoch[b] + 1, from: w.ownerOf(b), to: w.shards[w.rand.IntN(simShards)], phase: "freeze"}
+			v = &simMove{bucket: b, epoch: w.routes.epoch[b] + 1, from: w.ownerOf(b),
+				to: w.shards[w.rand.IntN(simShards)], phase: "freeze"}
 			if v.to != v.from {
 				w.moving = v
 			}
@@ -111,7 +112,8 @@ func (w *sim) mover() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		st, ok := w.take(v.to, shard.CmdImport, shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: part}))
+		st, ok := w.take(v.to, shard.CmdImport,
+			shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: part}))
 		w.must(v, st)
 		if ok {
 			v.cursor = next

@@ -66,7 +66,8 @@ func (w *sim) batch(r *simReplica, c shard.Command) []byte {
 	if c.Kind == shard.CmdTakeOver {
 		epoch = r.epoch
 	}
-	h := shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: r.seq, LogTime: r.l.LogTime(r.clock()), Wall: w.now}
+	h := shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: r.seq,
+		LogTime: r.l.LogTime(r.clock()), Wall: w.now}
 	b := shard.AppendHeader(nil, h)
 	if c.Kind != 0 {
 		b = shard.AppendCommand(b, c)
@@ -109,7 +110,8 @@ func (w *sim) sessionEnded(x shard.Event) {
 	}
 	w.counts[fmt.Sprintf("ended by %d", x.Reason)]++
 	if x.Reason == protocol.EndExpired && w.now < c.until {
-		w.t.Fatalf("at %d session %s expired, and its client believes in it until %d", w.now, sessionName(x.Session), c.until)
+		w.t.Fatalf("at %d session %s expired, and its client believes in it until %d",
+			w.now, sessionName(x.Session), c.until)
 	}
 }
 

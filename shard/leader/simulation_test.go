@@ -57,7 +57,8 @@ type sim struct {
 
 func newSim(t testing.TB, seed uint64) *sim {
 	w := &sim{
-		t: t, rand: rand.New(rand.NewPCG(seed, 1)), now: 1_000_000, conns: map[uint64]*simConn{}, ended: map[uint64]uint64{},
+		t: t, rand: rand.New(rand.NewPCG(seed, 1)), now: 1_000_000, conns: map[uint64]*simConn{},
+		ended:  map[uint64]uint64{},
 		owners: map[uint64]*simClient{}, counts: map[string]int{}, trace: fnv.New64a(),
 	}
 	for b := range uint64(simBuckets) {
@@ -78,8 +79,9 @@ func newSim(t testing.TB, seed uint64) *sim {
 	for _, s := range w.shards {
 		w.elect(s, s.replicas[0])
 		s.master.apply(1)
-		config := protocol.NodeConfig{SelfCheckPeriod: 500, GracePeriod: simGrace, ReadConsistency: protocol.Strict, AttachConsistency: protocol.Strict,
-			CountersMode: protocol.CountersAggregated, MaxSessions: 1000, MaxSemaphores: 1000,
+		config := protocol.NodeConfig{SelfCheckPeriod: 500, GracePeriod: simGrace, ReadConsistency: protocol.Strict,
+			AttachConsistency: protocol.Strict,
+			CountersMode:      protocol.CountersAggregated, MaxSessions: 1000, MaxSemaphores: 1000,
 			MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000}
 		body := shard.AppendNodePut(nil, shard.NodePutBody{Node: simNode, Revision: 1, Config: config})
 		w.commit(s.master, nil, shard.Command{Kind: shard.CmdNodePut, Body: body})
@@ -130,9 +132,12 @@ func (w *sim) holdings() {
 			if s == nil {
 				continue
 			}
-			err := s.authority.Describe(&protocol.Describe{Node: simNode, Name: []byte(name), Flags: protocol.WithOwners}, &out)
-			if err != nil || !slices.ContainsFunc(out.Owners, func(o protocol.Owner) bool { return o.Session == c.session && o.OrderID <= id }) {
-				w.t.Fatalf("at %d: %s of the living session %s is not held any more in shard %d: %v", w.now, name, sessionName(c.session), s.id, err)
+			err := s.authority.Describe(&protocol.Describe{Node: simNode,
+				Name: []byte(name), Flags: protocol.WithOwners}, &out)
+			if err != nil || !slices.ContainsFunc(out.Owners,
+				func(o protocol.Owner) bool { return o.Session == c.session && o.OrderID <= id }) {
+				w.t.Fatalf("at %d: %s of the living session %s is not held any more in shard %d: %v",
+					w.now, name, sessionName(c.session), s.id, err)
 			}
 		}
 	}
@@ -218,7 +223,8 @@ func (w *sim) run(busy, quiet uint64) {
 		for _, m := range []*shard.Machine{s.authority, s.master.m} {
 			m.RemoteSessions(func(id, _ uint64) bool {
 				if at := w.ended[id]; at != 0 {
-					w.t.Errorf("session %s ended at %d, and shard %d holds something for it at %d", sessionName(id), at, s.id, w.now)
+					w.t.Errorf("session %s ended at %d, and shard %d holds something for it at %d",
+						sessionName(id), at, s.id, w.now)
 				}
 				return true
 			})
@@ -226,7 +232,8 @@ func (w *sim) run(busy, quiet uint64) {
 	}
 	for id, c := range w.owners {
 		if w.ended[id] == 0 && (c.dead || w.now >= c.until) {
-			w.t.Errorf("nobody believes in session %s since %d, and it has not ended at %d", sessionName(id), c.until, w.now)
+			w.t.Errorf("nobody believes in session %s since %d, and it has not ended at %d",
+				sessionName(id), c.until, w.now)
 		}
 	}
 }
@@ -235,8 +242,10 @@ var simSeeds = flag.Int("seeds", 0, "seeds of the simulation; 0: 24, and 40 with
 
 // rare are the things that must have happened for a run to say anything.
 var rare = []string{
-	"apart", "attached again", "barrier failed", "cut", "deposed", "died", "duplicated", "elected", "ended by 1", "ended by 2", "lost", "lost its connection", "moved",
-	"paused", "pong", "proposed 129", "proposed 130", "proposed 131", "refused", "step again", "stopped", "told of a move",
+	"apart", "attached again", "barrier failed", "cut", "deposed", "died", "duplicated",
+	"elected", "ended by 1", "ended by 2", "lost", "lost its connection", "moved",
+	"paused", "pong", "proposed 129", "proposed 130", "proposed 131",
+	"refused", "step again", "stopped", "told of a move",
 }
 
 func TestSimulation(t *testing.T) {

@@ -37,7 +37,8 @@ type subscriberTable struct {
 }
 
 func newSubscriberTable(s *leadership) subscriberTable {
-	return subscriberTable{leadership: s, byShard: make(map[uint64]*subscriber), bySession: make(map[uint64][]*subscriber)}
+	return subscriberTable{leadership: s, byShard: make(map[uint64]*subscriber),
+		bySession: make(map[uint64][]*subscriber)}
 }
 
 // newerAttempt compares attempts: of a newer leadership, or a later one of the same.
@@ -59,9 +60,11 @@ func (t *subscriberTable) subscriberFor(from, epoch, attempt uint64) *subscriber
 	default:
 		return nil
 	}
-	p = &subscriber{shard: from, epoch: epoch, attempt: attempt, subs: make(map[uint64]struct{}), firstUpdate: 1, lastHeard: t.clock.seen}
+	p = &subscriber{shard: from, epoch: epoch, attempt: attempt, subs: make(map[uint64]struct{}),
+		firstUpdate: 1, lastHeard: t.clock.seen}
 	t.byShard[from] = p
-	at, _ := slices.BinarySearchFunc(t.order, from, func(p *subscriber, s uint64) int { return cmp.Compare(p.shard, s) })
+	at, _ := slices.BinarySearchFunc(t.order, from,
+		func(p *subscriber, s uint64) int { return cmp.Compare(p.shard, s) })
 	t.order = slices.Insert(t.order, at, p)
 	return p
 }

@@ -65,10 +65,12 @@ func (t *subscriberTable) flush() {
 			continue
 		}
 		for p.sent < len(p.updates) && p.sent < maxNotifyWindow*maxNotifySessions {
-			m := notifyMsg{homeEpoch: t.epoch, epoch: p.epoch, attempt: p.attempt, firstUpdate: p.firstUpdate + uint64(p.sent)}
+			m := notifyMsg{homeEpoch: t.epoch, epoch: p.epoch, attempt: p.attempt,
+				firstUpdate: p.firstUpdate + uint64(p.sent)}
 			size := 0
 			n := p.sent
-			for n < len(p.updates) && n-p.sent < maxNotifySessions && size+p.updates[n].size() <= MaxMessage-maxMessageOverhead {
+			for n < len(p.updates) && n-p.sent < maxNotifySessions &&
+				size+p.updates[n].size() <= MaxMessage-maxMessageOverhead {
 				size += p.updates[n].size()
 				n++
 			}

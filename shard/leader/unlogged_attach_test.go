@@ -10,7 +10,8 @@ import (
 // TestMayAttachUnlogged holds each condition, at its border.
 func TestMayAttachUnlogged(t *testing.T) {
 	const furthest, age, timeout = 100_000, 700, 2_000
-	view := shard.SessionView{Node: 1, Epoch: 3, Timeout: timeout, Description: "d", Deadline: furthest + age + timeout}
+	view := shard.SessionView{Node: 1, Epoch: 3, Timeout: timeout,
+		Description: "d", Deadline: furthest + age + timeout}
 	attach := protocol.SessionAttach{Node: 1, Epoch: 4, Timeout: timeout, Description: "d"}
 	if !MayAttachUnlogged(&view, &attach, furthest, age) {
 		t.Error("an attach that nothing speaks against is not answered ahead")

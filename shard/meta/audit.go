@@ -40,7 +40,8 @@ func Audit(before, after *State, index uint64) []AuditEvent {
 		old, known := before.Instance(i.ID)
 		add := func(title string, severity Severity, state, format string, args ...any) {
 			events = append(events, AuditEvent{
-				Title: title, Severity: severity, Message: fmt.Sprintf(format, args...), Instance: i.ID, Name: i.Name, State: state,
+				Title: title, Severity: severity, Message: fmt.Sprintf(format, args...),
+				Instance: i.ID, Name: i.Name, State: state,
 				Index: index, Count: len(events) + 1,
 			})
 		}
@@ -49,7 +50,8 @@ func Audit(before, after *State, index uint64) []AuditEvent {
 			add("create_local_db", SeverityLow, "", "local database created on `%s`", i.Name)
 		}
 		if old.Target != i.Target {
-			add("change_target_state", SeverityLow, i.Target.String(), "target state of instance `%s` changed to %s", i.Name, i.Target)
+			add("change_target_state", SeverityLow, i.Target.String(), "target state of instance `%s` changed to %s",
+				i.Name, i.Target)
 		}
 		if old.Current != i.Current {
 			add("change_current_state", SeverityMedium, i.Current.String(),
@@ -58,7 +60,8 @@ func Audit(before, after *State, index uint64) []AuditEvent {
 		if known && old.Replicaset != i.Replicaset {
 			from, _ := before.Replicaset(old.Replicaset)
 			to, _ := after.Replicaset(i.Replicaset)
-			add("reassign_instance", SeverityMedium, "", "instance `%s` moved from replicaset `%s` to `%s`", i.Name, from.Name, to.Name)
+			add("reassign_instance", SeverityMedium, "", "instance `%s` moved from replicaset `%s` to `%s`",
+				i.Name, from.Name, to.Name)
 		}
 		if i.Expelled() && !old.Expelled() {
 			add("expel_instance", SeverityLow, "", "instance `%s` was expelled from the cluster", i.Name)

@@ -77,7 +77,8 @@ func (s *State) checkAdministered() Result {
 		if r.Rights&Admin == 0 {
 			continue
 		}
-		if strings.HasPrefix(r.Identity, CertIdentity) || slices.ContainsFunc(s.tokens, func(t Token) bool { return t.Identity == r.Identity }) {
+		if strings.HasPrefix(r.Identity, CertIdentity) ||
+			slices.ContainsFunc(s.tokens, func(t Token) bool { return t.Identity == r.Identity }) {
 			return Result{}
 		}
 	}
@@ -109,9 +110,11 @@ func (s *State) putToken(t Token) Result {
 	case ok && s.tokens[i] == t:
 		return Result{Revision: unchanged}
 	case ok, slices.ContainsFunc(s.tokens, func(o Token) bool { return o.Hash == t.Hash }):
-		return refuse(protocol.StatusAlreadyExists, "a token with this id, or with this secret, exists; choose another")
+		return refuse(protocol.StatusAlreadyExists,
+			"a token with this id, or with this secret, exists; choose another")
 	case len(s.tokens) >= maxTokens:
-		return refuse(protocol.StatusPreconditionFailed, "there are %d tokens, the limit; revoke some first", maxTokens)
+		return refuse(protocol.StatusPreconditionFailed, "there are %d tokens, the limit; revoke some first",
+			maxTokens)
 	}
 	s.tokens = slices.Insert(slices.Clone(s.tokens), i, t)
 	s.authRevision = s.revision

@@ -80,7 +80,8 @@ func (c *Bootstrap) fields(f *varint.Fields) {
 		return
 	}
 	own := tiers[0]
-	c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote = own.Name, own.Buckets, own.ReplicationFactor, own.ShardsPerReplicaset, own.CanVote
+	c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote =
+		own.Name, own.Buckets, own.ReplicationFactor, own.ShardsPerReplicaset, own.CanVote
 	if len(tiers) > 1 {
 		c.Tiers = tiers[1:]
 	}
@@ -117,13 +118,16 @@ func (c *Bootstrap) apply(s *State) Result {
 	case c.Instance == 0 || c.Instance > maxInstanceID:
 		return refuse(protocol.StatusBadRequest, "instance ids start at 1, and are %d at most", uint64(maxInstanceID))
 	case !c.CanVote:
-		return refuse(protocol.StatusBadRequest, "tier %s may not vote; the first instance of a cluster must be of one that may", c.Tier)
+		return refuse(protocol.StatusBadRequest,
+			"tier %s may not vote; the first instance of a cluster must be of one that may", c.Tier)
 	case !canonical(c.Domain):
 		return badDomain()
 	case len(c.Shards) == 0 && c.Buckets > 0:
 		return refuse(protocol.StatusBadRequest, "a cluster needs at least one data shard")
-	case len(c.Shards) > 0 && (c.Shards[0] == 0 || c.Shards[len(c.Shards)-1] > MaxShardID || !strictlyAscending(c.Shards)):
-		return refuse(protocol.StatusBadRequest, "ids of data shards rise from 1 up to %d at most", uint64(MaxShardID))
+	case len(c.Shards) > 0 &&
+		(c.Shards[0] == 0 || c.Shards[len(c.Shards)-1] > MaxShardID || !strictlyAscending(c.Shards)):
+		return refuse(protocol.StatusBadRequest, "ids of data shards rise from 1 up to %d at most",
+			uint64(MaxShardID))
 	case c.Buckets < uint32(len(c.Shards)) || c.Buckets > MaxBuckets:
 		return refuse(protocol.StatusBadRequest,
 			"%d buckets for %d shards; give at least one to each, and %d at most in all", c.Buckets, len(c.Shards), MaxBuckets)
@@ -142,7 +146,8 @@ func (c *Bootstrap) apply(s *State) Result {
 	s.instances = []Instance{{
 		ID: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress,
 		Replicaset: replicaset, Domain: c.Domain, Version: c.Version,
-		Current: InstanceState{Online, 1}, Target: InstanceState{Online, 1}, Reason: ReasonJoin, ChangedAt: c.Wall, Revision: s.revision,
+		Current: InstanceState{Online, 1}, Target: InstanceState{Online, 1},
+		Reason: ReasonJoin, ChangedAt: c.Wall, Revision: s.revision,
 	}}
 	own := &s.tiers[0]
 	set := Replicaset{ID: replicaset, UUID: c.UUID, Name: c.Tier + "_1", Revision: s.revision}
@@ -186,7 +191,8 @@ func (c *Bootstrap) makeTiers(s *State) Result {
 		if spec.ShardsPerReplicaset == 0 {
 			spec.ShardsPerReplicaset = DefaultShardsPerReplicaset
 		}
-		if spec.Buckets > MaxBuckets || spec.ShardsPerReplicaset > MaxShards || (spec.Buckets > 0 && spec.Buckets < spec.ShardsPerReplicaset) {
+		if spec.Buckets > MaxBuckets || spec.ShardsPerReplicaset > MaxShards ||
+			(spec.Buckets > 0 && spec.Buckets < spec.ShardsPerReplicaset) {
 			return refuse(protocol.StatusBadRequest,
 				"tier %s: %d buckets for %d shards per replicaset; give at least one bucket to each, and %d at most in all",
 				spec.Name, spec.Buckets, spec.ShardsPerReplicaset, MaxBuckets)
@@ -226,7 +232,8 @@ func (s *State) DataTier() uint8 {
 func newShard(id uint64, tier uint8, replicaset, instance, revision uint64) Shard {
 	return Shard{
 		ID: id, Tier: tier, Replicaset: replicaset,
-		Replicas:    []Replica{{Instance: instance, Replica: 1, Role: RoleVoter, TargetRole: RoleVoter, Founder: true}},
+		Replicas: []Replica{{Instance: instance, Replica: 1, Role: RoleVoter,
+			TargetRole: RoleVoter, Founder: true}},
 		NextReplica: 1, Master: instance, TargetMaster: instance, Revision: revision,
 	}
 }
@@ -260,17 +267,20 @@ func (c *Bootstrap) restore(s *State) Result {
 	case err != nil:
 		return refuse(protocol.StatusBadRequest, "the map of the cluster that is to be restored: %v", err)
 	case in.Len() > 0 || !m.Bootstrapped():
-		return refuse(protocol.StatusBadRequest, "the map of the cluster that is to be restored is not one; take another backup")
+		return refuse(protocol.StatusBadRequest,
+			"the map of the cluster that is to be restored is not one; take another backup")
 	case c.Cluster == m.cluster:
 		return refuse(protocol.StatusBadRequest, "a restored cluster is another one; give it an id of its own")
 	case c.Buckets != m.tiers[0].Buckets || c.Buckets == 0:
 		return refuse(protocol.StatusBadRequest,
-			"the cluster that is to be restored has %d buckets in its first tier, this one has %d; give it as many", m.tiers[0].Buckets, c.Buckets)
+			"the cluster that is to be restored has %d buckets in its first tier, this one has %d; give it as many",
+			m.tiers[0].Buckets, c.Buckets)
 	case c.ReplicationFactor > 1:
 		return refuse(protocol.StatusBadRequest,
 			"a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
 	case m.nextNode > maxCounter-restoredAhead || c.RestoredEpoch > maxCounter || len(m.moves) > 0:
-		return refuse(protocol.StatusBadRequest, "the cluster that is to be restored was moving buckets; take another backup")
+		return refuse(protocol.StatusBadRequest,
+			"the cluster that is to be restored was moving buckets; take another backup")
 	}
 	for _, t := range m.tiers {
 		for _, run := range t.Runs {
@@ -290,7 +300,8 @@ func (c *Bootstrap) restore(s *State) Result {
 				"node %s is of another tier than the first; only the first tier can be restored", n.Path)
 		}
 	}
-	s.nodes, s.ids, s.pending, s.withQuota, s.nextNode = m.nodes, m.ids, m.pending, m.withQuota, m.nextNode+restoredAhead
+	s.nodes, s.ids, s.pending, s.withQuota, s.nextNode =
+		m.nodes, m.ids, m.pending, m.withQuota, m.nextNode+restoredAhead
 	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
 	s.revision += m.revision + restoredAhead
 	s.rightsRevision, s.authRevision = s.revision, s.revision

@@ -25,7 +25,8 @@ func TestRestoredCluster(t *testing.T) {
 	config.MaxRequests = 7
 	boot := func() *Bootstrap {
 		return &Bootstrap{
-			Cluster: "old", Instance: 3, Name: "old1", Tier: "default", CanVote: true, Buckets: 8, Shards: []uint64{2, 3}, NodeConfig: config, Wall: 1,
+			Cluster: "old", Instance: 3, Name: "old1", Tier: "default", CanVote: true,
+			Buckets: 8, Shards: []uint64{2, 3}, NodeConfig: config, Wall: 1,
 		}
 	}
 	old := New()
@@ -55,7 +56,8 @@ func TestRestoredCluster(t *testing.T) {
 
 	fresh := func(change func(c *Bootstrap)) *Bootstrap {
 		c := boot()
-		c.Cluster, c.Instance, c.Name, c.Shards, c.Restored, c.RestoredEpoch = "new", 1, "new1", []uint64{2, 3, 4}, snapshot, FirstEpoch+1
+		c.Cluster, c.Instance, c.Name, c.Shards, c.Restored, c.RestoredEpoch =
+			"new", 1, "new1", []uint64{2, 3, 4}, snapshot, FirstEpoch+1
 		if change != nil {
 			change(c)
 		}
@@ -78,15 +80,18 @@ func TestRestoredCluster(t *testing.T) {
 	if tokens, revision := m.Tokens(); len(tokens) != 1 || !m.AuthOn() || revision != m.Revision() {
 		t.Errorf("auth is on: %t, tokens are %+v, of revision %d", m.AuthOn(), tokens, revision)
 	}
-	if m.Revision() <= old.Revision() || m.MapVersion() <= old.MapVersion() || m.Cluster() != "new" || len(m.Shards()) != 3 {
-		t.Errorf("revision %d, map %d, cluster %s, %d shards", m.Revision(), m.MapVersion(), m.Cluster(), len(m.Shards()))
+	if m.Revision() <= old.Revision() || m.MapVersion() <= old.MapVersion() ||
+		m.Cluster() != "new" || len(m.Shards()) != 3 {
+		t.Errorf("revision %d, map %d, cluster %s, %d shards", m.Revision(),
+			m.MapVersion(), m.Cluster(), len(m.Shards()))
 	}
 	for _, run := range m.Tiers()[0].Runs {
 		if run.Epoch != FirstEpoch+1 {
 			t.Errorf("run %+v", run)
 		}
 	}
-	if again := must(m, &NodeCreate{Path: "/b", Config: config}); again.Node <= made.Node+restoredAhead || m.Revision() <= old.Revision()+restoredAhead {
+	if again := must(m, &NodeCreate{Path: "/b", Config: config}); again.Node <= made.Node+restoredAhead ||
+		m.Revision() <= old.Revision()+restoredAhead {
 		t.Errorf("node id %d after %d", again.Node, made.Node)
 	}
 	if back, err := Restore(bytes.NewReader(bytesOf(t, m))); err != nil || back.Digest() != m.Digest() {
@@ -104,7 +109,8 @@ func TestRestoredCluster(t *testing.T) {
 		"the cluster that is to be restored:": func(c *Bootstrap) { c.Restored = snapshot[:len(snapshot)-1] },
 	} {
 		x := New()
-		if res := apply(x, fresh(change)); !errors.Is(res.Err(), protocol.StatusBadRequest) || !strings.Contains(res.Message, want) || x.Bootstrapped() {
+		if res := apply(x, fresh(change)); !errors.Is(res.Err(), protocol.StatusBadRequest) ||
+			!strings.Contains(res.Message, want) || x.Bootstrapped() {
 			t.Errorf("want %q, got %v", want, res.Err())
 		}
 	}

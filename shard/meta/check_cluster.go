@@ -38,13 +38,15 @@ func (s *State) checkInstances() error {
 		if _, tier := s.Tier(in.Tier); !tier || !ok || set.Tier != in.Tier || in.ID == 0 || in.ID > s.nextInstance {
 			return broken("instance %d is of no replicaset or tier, or its id was not given out", in.ID)
 		}
-		if in.Current.Variant > Expelled || in.Target.Variant > Expelled || max(in.Current.Incarnation, in.Target.Incarnation) > maxCounter || !canonical(in.Domain) {
+		if in.Current.Variant > Expelled || in.Target.Variant > Expelled ||
+			max(in.Current.Incarnation, in.Target.Incarnation) > maxCounter || !canonical(in.Domain) {
 			return broken("the state or failure domain of instance %d is none", in.ID)
 		}
 		if in.Expelled() && in.Target.Variant != Expelled {
 			return broken("instance %d is expelled, and is not to be", in.ID)
 		}
-		if in.UUID != "" && uuids[in.UUID] || !in.Expelled() && (names[in.Name] || in.RaftAddress != "" && addresses[in.RaftAddress]) {
+		if in.UUID != "" && uuids[in.UUID] ||
+			!in.Expelled() && (names[in.Name] || in.RaftAddress != "" && addresses[in.RaftAddress]) {
 			return broken("instance %d has the uuid, name or raft address of another one", in.ID)
 		}
 		uuids[in.UUID] = true
@@ -64,7 +66,8 @@ func (s *State) checkReplicasets() error {
 		}
 	}
 	for _, set := range s.replicasets {
-		if _, ok := s.Tier(set.Tier); !ok || set.ID == 0 || set.ID > s.nextReplicaset || set.Phase > ReplicasetExpelled || set.Weight > maxWeight {
+		if _, ok := s.Tier(set.Tier); !ok || set.ID == 0 || set.ID > s.nextReplicaset ||
+			set.Phase > ReplicasetExpelled || set.Weight > maxWeight {
 			return broken("replicaset %d is of no tier, phase or weight that there is", set.ID)
 		}
 		if set.Phase >= ToBeExpelled && set.Weight != 0 {
@@ -110,7 +113,8 @@ func (s *State) checkGroup(x *Shard) error {
 	last, voters := uint64(0), 0
 	on := map[uint64]bool{0: true} // no master
 	for _, r := range x.Replicas {
-		if _, ok := s.Instance(r.Instance); !ok || on[r.Instance] || r.Replica <= last || r.Replica > min(x.NextReplica, maxCounter) {
+		if _, ok := s.Instance(r.Instance); !ok || on[r.Instance] || r.Replica <= last ||
+			r.Replica > min(x.NextReplica, maxCounter) {
 			return broken("replica %d of %s is out of order, or on no instance of its own", r.Replica, x)
 		}
 		if r.Role > RoleVoter || r.TargetRole > RoleVoter || (r.TargetRole != RoleNone && r.TargetRole < r.Role) {
@@ -126,7 +130,8 @@ func (s *State) checkGroup(x *Shard) error {
 		return broken("%s has no voter that stays", x)
 	}
 	if !on[x.Master] || !on[x.TargetMaster] {
-		return broken("%s is led by instance %d, and shall be by %d, of which one has no replica", x, x.Master, x.TargetMaster)
+		return broken("%s is led by instance %d, and shall be by %d, of which one has no replica",
+			x, x.Master, x.TargetMaster)
 	}
 	return nil
 }
@@ -144,11 +149,13 @@ func (s *State) checkMoves() error {
 		if m.Count == 0 || end > uint64(t.Buckets) || m.Epoch > maxCounter {
 			return broken("a move of %d buckets from %d is of none that there are", m.Count, m.First)
 		}
-		if i > 0 && s.moves[i-1].Tier == m.Tier && uint64(s.moves[i-1].First)+uint64(s.moves[i-1].Count) > uint64(m.First) {
+		if i > 0 && s.moves[i-1].Tier == m.Tier &&
+			uint64(s.moves[i-1].First)+uint64(s.moves[i-1].Count) > uint64(m.First) {
 			return broken("bucket %d is in two moves", m.First)
 		}
 		first := t.runAt(m.First)
-		last := first + slices.IndexFunc(t.Runs[first:], func(r Run) bool { return uint64(r.First)+uint64(r.Count) >= end })
+		last := first +
+			slices.IndexFunc(t.Runs[first:], func(r Run) bool { return uint64(r.First)+uint64(r.Count) >= end })
 		for _, run := range t.Runs[first : last+1] {
 			fits := false
 			switch m.Phase {

@@ -34,13 +34,15 @@ func (m *bucketModel) mayBegin(s *State, c *MoveBegin) (legal, again bool) {
 	if c.Count == 0 || int(c.First+c.Count) > len(m.owner) {
 		return false, false
 	}
-	if x := m.moveOf(c.First); x != nil && x.First == c.First && x.Count == c.Count && x.To == c.To && x.Phase == Moving && (c.From == 0 || c.From == x.From) {
+	if x := m.moveOf(c.First); x != nil && x.First == c.First && x.Count == c.Count &&
+		x.To == c.To && x.Phase == Moving && (c.From == 0 || c.From == x.From) {
 		return true, true
 	}
 	to, ok := s.Shard(c.To)
 	set, _ := s.Replicaset(to.Replicaset)
 	from, _ := s.Shard(m.owner[c.First])
-	if !ok || c.To == MetaShardID || to.Tier != c.Tier || !to.Ready || set.Phase >= ToBeExpelled || !from.Ready || (c.From != 0 && c.From != from.ID) {
+	if !ok || c.To == MetaShardID || to.Tier != c.Tier || !to.Ready || set.Phase >= ToBeExpelled ||
+		!from.Ready || (c.From != 0 && c.From != from.ID) {
 		return false, false
 	}
 	for b := c.First; b < c.First+c.Count; b++ {
@@ -148,7 +150,8 @@ func (r *clusterRun) replicaset() uint64 {
 }
 
 func (r *clusterRun) domain() []Label {
-	return []Label{{"DC", string(rune('A' + r.pick("dc", 3)))}, {"RACK", string(rune('A' + r.pick("rack", 3)))}}[:1+r.pick("labels", 12)/11]
+	return []Label{{"DC", string(rune('A' + r.pick("dc", 3)))},
+		{"RACK", string(rune('A' + r.pick("rack", 3)))}}[:1+r.pick("labels", 12)/11]
 }
 
 func (r *clusterRun) move() MoveRef {
@@ -165,14 +168,18 @@ func (r *clusterRun) command() Command {
 	case 0, 1, 2, 9:
 		uuid := fmt.Sprintf("u%d", r.pick("uuid", 30))
 		return &Join{
-			UUID: uuid, Name: []string{"", "", "a", "b_1", "first_2"}[r.pick("name", 5)], Replicaset: []string{"", "", "mine", "first_1"}[r.pick("set", 4)],
-			Address: uuid, RaftAddress: uuid, Tier: []string{"", "second", "arbiter"}[r.pick("tier", 3)], Domain: r.domain(), Version: version,
+			UUID: uuid, Name: []string{"", "", "a", "b_1", "first_2"}[r.pick("name", 5)],
+			Replicaset: []string{"", "", "mine", "first_1"}[r.pick("set", 4)],
+			Address:    uuid, RaftAddress: uuid, Tier: []string{"", "second", "arbiter"}[r.pick("tier", 3)],
+			Domain: r.domain(), Version: version,
 		}
 	case 3, 4, 5:
 		i := r.instance()
-		c := &InstanceUpdate{Instance: i.ID, Target: Variant(r.pick("target", 3)), Force: r.pick("force", 2) == 0, Reason: "r"}
+		c := &InstanceUpdate{Instance: i.ID, Target: Variant(r.pick("target", 3)),
+			Force: r.pick("force", 2) == 0, Reason: "r"}
 		if c.Target == Online && r.pick("start", 2) == 0 {
-			c.Start, c.Address, c.RaftAddress, c.Domain, c.Version = true, i.Address, i.RaftAddress, r.domain(), version
+			c.Start, c.Address, c.RaftAddress, c.Domain, c.Version =
+				true, i.Address, i.RaftAddress, r.domain(), version
 			if r.pick("moved", 4) == 0 {
 				c.Address += "x"
 			}
@@ -239,7 +246,8 @@ func (r *clusterRun) command() Command {
 		x := r.group()
 		return &ShardReady{Shard: x.ID, Expected: x.Revision - uint64(r.pick("old", 4)/3)}
 	case 26, 27:
-		c := &MoveBegin{Tier: uint8(r.pick("tier", 5) / 4), First: uint32(r.pick("first", 12)), Count: uint32(r.pick("count", 6)), To: r.group().ID}
+		c := &MoveBegin{Tier: uint8(r.pick("tier", 5) / 4), First: uint32(r.pick("first", 12)),
+			Count: uint32(r.pick("count", 6)), To: r.group().ID}
 		owner, _ := r.s.Route(c.Tier, c.First)
 		for _, x := range r.s.Shards() {
 			if x.Tier == c.Tier && x.ID != owner && r.pick("there", 3) > 0 {
@@ -301,8 +309,10 @@ func TestClusterInvariants(t *testing.T) {
 		}
 		rf := uint32(rapid.IntRange(1, 2).Draw(t, "rf"))
 		apply(&Bootstrap{
-			Cluster: "c", Instance: 1, UUID: "u0", Name: "one", Address: "one", RaftAddress: "one", Tier: "first", CanVote: true, Buckets: 12, ReplicationFactor: rf,
-			Tiers:  []TierSpec{{Name: "second", Buckets: 5, ReplicationFactor: 1, ShardsPerReplicaset: 2, CanVote: true}, {Name: "arbiter"}},
+			Cluster: "c", Instance: 1, UUID: "u0", Name: "one", Address: "one", RaftAddress: "one",
+			Tier: "first", CanVote: true, Buckets: 12, ReplicationFactor: rf,
+			Tiers: []TierSpec{{Name: "second", Buckets: 5, ReplicationFactor: 1,
+				ShardsPerReplicaset: 2, CanVote: true}, {Name: "arbiter"}},
 			Shards: []uint64{2, 3}, Version: Version{1, 2, 0}, NodeConfig: protocol.DefaultNodeConfig(),
 		}, OpID{})
 		models := map[uint8]*bucketModel{}
@@ -351,7 +361,8 @@ func TestClusterInvariants(t *testing.T) {
 			}
 			op := OpID{1, byte(step + 1)}
 			res := apply(c, op)
-			if _, begin := c.(*MoveBegin); want != 0xff && res.Status != want || begin && want == 0xff && res.Status == protocol.StatusOK {
+			if _, begin := c.(*MoveBegin); want != 0xff && res.Status != want ||
+				begin && want == 0xff && res.Status == protocol.StatusOK {
 				t.Fatalf("%#v: %s %s, the model says %d", c, res.Status, res.Message, want)
 			}
 			if version != 0 && res.Version != version {
@@ -375,8 +386,10 @@ func TestClusterInvariants(t *testing.T) {
 			compareStates(t, c, &before, &a.State, &res)
 			for tier, m := range models {
 				for bucket := range m.owner {
-					if owner, epoch := a.Route(tier, uint32(bucket)); owner != m.owner[bucket] || epoch != m.epoch[bucket] {
-						t.Fatalf("after %#v bucket %d of tier %d is shard %d's under %d, want %d under %d", c, bucket, tier, owner, epoch, m.owner[bucket], m.epoch[bucket])
+					if owner, epoch := a.Route(tier, uint32(bucket)); owner != m.owner[bucket] ||
+						epoch != m.epoch[bucket] {
+						t.Fatalf("after %#v bucket %d of tier %d is shard %d's under %d, want %d under %d",
+							c, bucket, tier, owner, epoch, m.owner[bucket], m.epoch[bucket])
 					}
 				}
 			}
@@ -392,8 +405,11 @@ func TestClusterInvariants(t *testing.T) {
 		return // a fifth of the histories is too few for each kind to come
 	}
 	for _, k := range []Kind{
-		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady, KindWeightSet, KindReplicasetExpel, KindReplicasetIsExpelled,
-		KindTierReplicationFactor, KindTierShards, KindShardsCreate, KindShardAdd, KindShardRemove, KindShardsRemove, KindInstanceReassign, KindReplicaAdd, KindReplicaTarget, KindReplicaRole, KindMasterTarget, KindMasterCurrent, KindBucketsAssign, KindShardReady,
+		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady,
+		KindWeightSet, KindReplicasetExpel, KindReplicasetIsExpelled,
+		KindTierReplicationFactor, KindTierShards, KindShardsCreate, KindShardAdd, KindShardRemove, KindShardsRemove,
+		KindInstanceReassign, KindReplicaAdd, KindReplicaTarget, KindReplicaRole, KindMasterTarget,
+		KindMasterCurrent, KindBucketsAssign, KindShardReady,
 		KindMoveBegin, KindMoveCommit, KindMoveAbort, KindMoveEnd,
 	} {
 		if done[k] == 0 {
@@ -419,7 +435,8 @@ func checkShardCounts(t *rapid.T, before, after *State, c Command) {
 			continue
 		}
 		if tier, _ := before.Tier(x.Tier); count(after, x.Replicaset) > int(tier.ShardsPerReplicaset) {
-			t.Fatalf("%#v: replicaset %d has %d shards, the tier says %d", c, x.Replicaset, count(after, x.Replicaset), tier.ShardsPerReplicaset)
+			t.Fatalf("%#v: replicaset %d has %d shards, the tier says %d", c, x.Replicaset,
+				count(after, x.Replicaset), tier.ShardsPerReplicaset)
 		}
 	}
 	if remove, ok := c.(*ShardRemove); ok {
@@ -474,14 +491,16 @@ func reassignable(s *State, i *Instance, to uint64) bool {
 			return false
 		}
 	}
-	return set.Tier == i.Tier && set.Phase < ToBeExpelled && size < int(tier.ReplicationFactor) && i.Target.Variant != Expelled
+	return set.Tier == i.Tier && set.Phase < ToBeExpelled && size < int(tier.ReplicationFactor) &&
+		i.Target.Variant != Expelled
 }
 
 // compareStates looks at what one command did.
 func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 	if after.Revision() == before.Revision() {
 		plain := *after
-		plain.applied, plain.ops, plain.opOrder, plain.opCount = before.applied, before.ops, before.opOrder, before.opCount
+		plain.applied, plain.ops, plain.opOrder, plain.opCount =
+			before.applied, before.ops, before.opOrder, before.opCount
 		if !reflect.DeepEqual(&plain, before) {
 			t.Fatalf("%#v changed something, and the revision is as it was", c)
 		}
@@ -491,7 +510,8 @@ func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 		t.Fatalf("%#v was refused, and changed something", c)
 	}
 	if (after.MapVersion() != before.MapVersion()) != (routing(after) != routing(before)) {
-		t.Fatalf("%#v: map version %d, was %d; what clients route by is\n%swas\n%s", c, after.MapVersion(), before.MapVersion(), routing(after), routing(before))
+		t.Fatalf("%#v: map version %d, was %d; what clients route by is\n%swas\n%s", c,
+			after.MapVersion(), before.MapVersion(), routing(after), routing(before))
 	}
 	var events []string
 	for _, i := range after.Instances() {
@@ -499,7 +519,8 @@ func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 		if !known && i.ID <= before.nextInstance {
 			t.Fatalf("%#v: instance id %d came back", c, i.ID)
 		}
-		if _, may := c.(*InstanceReassign); known && old.Replicaset != i.Replicaset && !(may && reassignable(before, &old, i.Replicaset)) {
+		if _, may := c.(*InstanceReassign); known && old.Replicaset != i.Replicaset &&
+			!(may && reassignable(before, &old, i.Replicaset)) {
 			t.Fatalf("%#v: instance %+v is in replicaset %d by now", c, old, i.Replicaset)
 		}
 		if known && (old.UUID != i.UUID || old.Name != i.Name || old.Tier != i.Tier) {
@@ -557,7 +578,8 @@ func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 			if x.Replicaset != remove.Replicaset {
 				continue
 			}
-			if n := owned(before, x.ID); n > 0 || slices.ContainsFunc(before.Moves(), func(m Move) bool { return m.From == x.ID || m.To == x.ID }) {
+			if n := owned(before, x.ID); n > 0 ||
+				slices.ContainsFunc(before.Moves(), func(m Move) bool { return m.From == x.ID || m.To == x.ID }) {
 				t.Fatalf("%#v: shard %d with %d buckets is gone", c, x.ID, n)
 			}
 		}
@@ -568,7 +590,8 @@ func compareStates(t *rapid.T, c Command, before, after *State, res *Result) {
 			for bucket := range tier.Buckets {
 				owner, epoch := tier.Route(bucket)
 				if now, newer := after.Route(tier.ID, bucket); owner != 0 && now != owner || newer < epoch {
-					t.Fatalf("%#v: bucket %d was shard %d's under %d, is %d's under %d", c, bucket, owner, epoch, now, newer)
+					t.Fatalf("%#v: bucket %d was shard %d's under %d, is %d's under %d",
+						c, bucket, owner, epoch, now, newer)
 				}
 			}
 		}

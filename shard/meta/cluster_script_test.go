@@ -14,7 +14,8 @@ import (
 func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "join":
-		c := &Join{UUID: s.text(d, "uuid"), Version: s.version(d, "version"), LastOfPreviousMajor: s.version(d, "follows"), Domain: s.domain(d), Wall: 2000}
+		c := &Join{UUID: s.text(d, "uuid"), Version: s.version(d, "version"),
+			LastOfPreviousMajor: s.version(d, "follows"), Domain: s.domain(d), Wall: 2000}
 		s.maybe(d, "name", &c.Name)
 		s.maybe(d, "replicaset", &c.Replicaset)
 		s.maybe(d, "tier", &c.Tier)
@@ -24,11 +25,13 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 		return s.apply(d, c)
 	case "start", "online", "offline", "expel":
 		i := s.instance(d, 0)
-		c := &InstanceUpdate{Instance: i.ID, Target: Online, Reason: s.text(d, "reason"), Force: d.HasArg("force"), Wall: 3000}
+		c := &InstanceUpdate{Instance: i.ID, Target: Online, Reason: s.text(d, "reason"),
+			Force: d.HasArg("force"), Wall: 3000}
 		s.maybe(d, "expected", &c.Expected)
 		switch d.Cmd {
 		case "start":
-			c.Start, c.Address, c.RaftAddress, c.Domain, c.Version, c.LastOfPreviousMajor = true, i.Address, i.RaftAddress, i.Domain, i.Version, s.version(d, "follows")
+			c.Start, c.Address, c.RaftAddress, c.Domain, c.Version, c.LastOfPreviousMajor =
+				true, i.Address, i.RaftAddress, i.Domain, i.Version, s.version(d, "follows")
 			s.maybe(d, "address", &c.Address)
 			s.maybe(d, "raft", &c.RaftAddress)
 			if d.HasArg("domain") {
@@ -99,7 +102,8 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 	case "assign-buckets":
 		return s.apply(d, &BucketsAssign{uint8(s.number(d, "tier"))})
 	case "move-begin":
-		return s.apply(d, &MoveBegin{uint8(s.number(d, "tier")), uint32(s.number(d, "first")), uint32(s.number(d, "count")), s.number(d, "from"), s.number(d, "to")})
+		return s.apply(d, &MoveBegin{uint8(s.number(d, "tier")), uint32(s.number(d, "first")),
+			uint32(s.number(d, "count")), s.number(d, "from"), s.number(d, "to")})
 	case "move-commit":
 		return s.apply(d, &MoveCommit{s.moveRef(d)})
 	case "move-abort":
@@ -109,10 +113,12 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 
 	case "members":
 		var out strings.Builder
-		fmt.Fprintf(&out, "cluster %s version %s map version %d\n", s.m.ClusterName(), s.m.ClusterVersion(), s.m.MapVersion())
+		fmt.Fprintf(&out, "cluster %s version %s map version %d\n", s.m.ClusterName(),
+			s.m.ClusterVersion(), s.m.MapVersion())
 		for _, set := range s.m.Replicasets() {
 			tier, _ := s.m.Tier(set.Tier)
-			fmt.Fprintf(&out, "replicaset #%d %s of %s: %s, weight %d", set.ID, set.Name, tier.Name, set.Phase, set.Weight)
+			fmt.Fprintf(&out, "replicaset #%d %s of %s: %s, weight %d",
+				set.ID, set.Name, tier.Name, set.Phase, set.Weight)
 			if set.WeightByUser {
 				out.WriteString(" by user")
 			}
@@ -139,7 +145,8 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&out, "%d..%d: shard %d epoch %d\n", run.First, run.First+run.Count-1, run.Shard, run.Epoch)
 		}
 		for _, m := range s.m.Moves() {
-			fmt.Fprintf(&out, "move %d..%d from %d to %d epoch %d: %s\n", m.First, m.First+m.Count-1, m.From, m.To, m.Epoch, m.Phase)
+			fmt.Fprintf(&out, "move %d..%d from %d to %d epoch %d: %s\n", m.First,
+				m.First+m.Count-1, m.From, m.To, m.Epoch, m.Phase)
 		}
 		return out.String()
 	case "shares":
@@ -175,7 +182,8 @@ func (s *script) bootstrapMore(d *datadriven.TestData, c *Bootstrap) {
 		}
 		for i, v := range a.Vals {
 			spec := TierSpec{CanVote: true}
-			n, err := fmt.Sscan(strings.ReplaceAll(v, ":", " "), &spec.Name, &spec.Buckets, &spec.ReplicationFactor, &spec.ShardsPerReplicaset)
+			n, err := fmt.Sscan(strings.ReplaceAll(v, ":", " "), &spec.Name, &spec.Buckets,
+				&spec.ReplicationFactor, &spec.ShardsPerReplicaset)
 			if n != 4 {
 				d.Fatalf(s.t, "tier %s: %v", v, err)
 			}

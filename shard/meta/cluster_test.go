@@ -21,7 +21,8 @@ func TestParseVersion(t *testing.T) {
 			t.Errorf("%q was read as %s", text, got)
 		}
 	}
-	if (Version{1, 2, 3}).Compare(Version{1, 2, 4}) >= 0 || (Version{1, 10, 0}).Compare(Version{1, 9, 9}) <= 0 || (Version{1, 2, 3}).String() != "1.2.3" {
+	if (Version{1, 2, 3}).Compare(Version{1, 2, 4}) >= 0 || (Version{1, 10, 0}).Compare(Version{1, 9, 9}) <= 0 ||
+		(Version{1, 2, 3}).String() != "1.2.3" {
 		t.Error("versions are compared otherwise")
 	}
 }
@@ -59,7 +60,8 @@ func TestFailureDomains(t *testing.T) {
 		{"a=1", "b=1", 2, false},
 	} {
 		a, b := domain(c.a), domain(c.b)
-		if Distance(a, b) != c.distance || Distance(b, a) != c.distance || Intersect(a, b) != c.intersect || Intersect(b, a) != c.intersect {
+		if Distance(a, b) != c.distance || Distance(b, a) != c.distance || Intersect(a, b) != c.intersect ||
+			Intersect(b, a) != c.intersect {
 			t.Errorf("%q and %q: distance %d, intersect %t", c.a, c.b, Distance(a, b), Intersect(a, b))
 		}
 	}
@@ -95,12 +97,15 @@ func mustApply(t *testing.T, m *Machine, c Command) Result {
 func TestExpelledRecordsAreEvicted(t *testing.T) {
 	m := New()
 	mustApply(t, m, &Bootstrap{
-		Cluster: "c", Instance: 1, Name: "one", Tier: "default", CanVote: true, Buckets: 4, Shards: []uint64{2}, Tiers: []TierSpec{{Name: "arbiter"}},
+		Cluster: "c", Instance: 1, Name: "one", Tier: "default", CanVote: true, Buckets: 4,
+		Shards: []uint64{2}, Tiers: []TierSpec{{Name: "arbiter"}},
 	})
 	for n := uint64(2); n <= maxInstances-2; n++ { // as a long life would leave them
 		state := InstanceState{Variant: Expelled}
-		m.instances = append(m.instances, Instance{ID: n, UUID: fmt.Sprint(n), Name: fmt.Sprint(n), Tier: 1, Replicaset: n, Current: state, Target: state})
-		m.replicasets = append(m.replicasets, Replicaset{ID: n, Name: fmt.Sprint(n), Tier: 1, Phase: ReplicasetExpelled})
+		m.instances = append(m.instances, Instance{ID: n, UUID: fmt.Sprint(n), Name: fmt.Sprint(n),
+			Tier: 1, Replicaset: n, Current: state, Target: state})
+		m.replicasets = append(m.replicasets,
+			Replicaset{ID: n, Name: fmt.Sprint(n), Tier: 1, Phase: ReplicasetExpelled})
 		m.nextInstance, m.nextReplicaset = n, n
 	}
 	m.metaShard.Replicas = append(m.metaShard.Replicas, Replica{Instance: 2, Replica: 2, Role: RoleNonVoting})
@@ -137,7 +142,8 @@ func TestSharesAddUp(t *testing.T) {
 	for _, weights := range [][]uint32{{1000}, {1000, 1000, 1000}, {1, maxWeight}, {333, 333, 334, 0}, {500, 1000, 1500, 7, 7, 7}} {
 		m := New()
 		mustApply(t, m, &Bootstrap{
-			Cluster: "c", Instance: 1, Name: "one", Tier: "default", CanVote: true, Buckets: 4096, ReplicationFactor: 1, Shards: []uint64{2, 3, 4},
+			Cluster: "c", Instance: 1, Name: "one", Tier: "default", CanVote: true,
+			Buckets: 4096, ReplicationFactor: 1, Shards: []uint64{2, 3, 4},
 		})
 		total := uint64(0)
 		for i, w := range weights {

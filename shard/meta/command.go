@@ -140,7 +140,8 @@ func (s *State) CheckVersion(c Command) error {
 		return nil
 	}
 	v := since[c.kind()]
-	return protocol.Errorf(protocol.StatusPreconditionFailed, "not all instances run version %d.%d or later, which this needs; upgrade them first", v.Major, v.Minor)
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"not all instances run version %d.%d or later, which this needs; upgrade them first", v.Major, v.Minor)
 }
 
 // knows says that all members know a kind. A state without a version is that of a test.

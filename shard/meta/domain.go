@@ -30,7 +30,8 @@ func Domain(labels ...Label) ([]Label, error) {
 	for _, l := range labels {
 		l = Label{strings.ToUpper(strings.TrimSpace(l.Key)), strings.ToUpper(strings.TrimSpace(l.Value))}
 		if l.Key == "" || l.Value == "" || len(l.Key) > maxLabel || len(l.Value) > maxLabel {
-			return nil, fmt.Errorf("failure domain: key %q with value %q; both must have 1 to %d bytes", l.Key, l.Value, maxLabel)
+			return nil, fmt.Errorf("failure domain: key %q with value %q; both must have 1 to %d bytes",
+				l.Key, l.Value, maxLabel)
 		}
 		domain = append(domain, l)
 	}

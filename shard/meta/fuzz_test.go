@@ -17,21 +17,26 @@ import (
 // examples has a command of every kind, with every field set.
 func examples() []Command {
 	config := protocol.NodeConfig{
-		Fields: 127, SelfCheckPeriod: 500, GracePeriod: 5000, ReadConsistency: protocol.Strict, AttachConsistency: protocol.Relaxed,
-		CountersMode: protocol.CountersDetailed, MaxSessions: 7, MaxSemaphores: 1 << 63,
+		Fields: 127, SelfCheckPeriod: 500, GracePeriod: 5000, ReadConsistency: protocol.Strict,
+		AttachConsistency: protocol.Relaxed,
+		CountersMode:      protocol.CountersDetailed, MaxSessions: 7, MaxSemaphores: 1 << 63,
 		MaxBytes: 1 << 40, MaxWaiters: 9, MaxWatchers: 10, MaxRequests: 11,
 	}
 	return []Command{
 		&Bootstrap{
-			Cluster: "c", ClusterName: "demo", Secret: [32]byte{1, 2}, Instance: 1, UUID: "u1", Name: "n", Address: "a:1", RaftAddress: "a:2",
-			Domain: []Label{{"DC", "MSK"}}, Version: Version{1, 2, 3}, Tier: "default", Buckets: 4096, ReplicationFactor: 1, ShardsPerReplicaset: 3, CanVote: true,
-			Tiers:  []TierSpec{{Name: "arbiter", CanVote: true}, {Name: "storage", Buckets: 16, ReplicationFactor: 2, ShardsPerReplicaset: 2, CanVote: true}},
+			Cluster: "c", ClusterName: "demo", Secret: [32]byte{1, 2}, Instance: 1,
+			UUID: "u1", Name: "n", Address: "a:1", RaftAddress: "a:2",
+			Domain: []Label{{"DC", "MSK"}}, Version: Version{1, 2, 3}, Tier: "default", Buckets: 4096,
+			ReplicationFactor: 1, ShardsPerReplicaset: 3, CanVote: true,
+			Tiers: []TierSpec{{Name: "arbiter", CanVote: true},
+				{Name: "storage", Buckets: 16, ReplicationFactor: 2, ShardsPerReplicaset: 2, CanVote: true}},
 			Shards: []uint64{2, 3, 300}, NodeConfig: config, Wall: 1e12,
 		},
 		&RotateKeys{Current: 1, Secret: [32]byte{31: 9}},
 		&InstanceAddress{Instance: 1, Expected: 1, Address: "b:1", RaftAddress: "b:2"},
 		&ShardReady{Shard: 300, Expected: 1},
-		&NodeCreate{Path: "/a/b", Tier: 0, Config: config, SetFields: 3, Parent: protocol.DefaultNodeConfig(), Wall: 1e12},
+		&NodeCreate{Path: "/a/b", Tier: 0, Config: config, SetFields: 3,
+			Parent: protocol.DefaultNodeConfig(), Wall: 1e12},
 		&NodeCommit{Nodes: []NodeRef{{1, 1}, {2, 1}, {3, 1}}},
 		&NodeAlter{Path: "/a/b", Node: 3, Revision: 1, Config: protocol.DefaultNodeConfig(), SetFields: 1},
 		&NodeCommit{Nodes: []NodeRef{{3, 2}}},
@@ -46,13 +51,17 @@ func examples() []Command {
 		&TokenRemove{ID: "t0"},
 		&AuthSet{On: false},
 		&Join{
-			UUID: "u2", Name: "two", Replicaset: "storage_9", Address: "b:1", RaftAddress: "b:3", Tier: "storage", Domain: []Label{{"DC", "SPB"}, {"RACK", "1"}},
+			UUID: "u2", Name: "two", Replicaset: "storage_9", Address: "b:1", RaftAddress: "b:3",
+			Tier: "storage", Domain: []Label{{"DC", "SPB"}, {"RACK", "1"}},
 			Version: Version{1, 3, 0}, LastOfPreviousMajor: Version{0, 9, 9}, Cluster: "demo", Wall: 1e12,
 		},
-		&Join{UUID: "u3", Tier: "arbiter", RaftAddress: "c:2", Domain: []Label{{"DC", "ARB"}, {"RACK", "1"}}, Version: Version{1, 3, 0}},
+		&Join{UUID: "u3", Tier: "arbiter", RaftAddress: "c:2", Domain: []Label{{"DC", "ARB"}, {"RACK", "1"}},
+			Version: Version{1, 3, 0}},
 		&InstanceUpdate{
-			Instance: 2, Expected: 19, Target: Online, Reason: ReasonJoin, Force: true, Start: true, Address: "b:1", RaftAddress: "b:4",
-			Domain: []Label{{"DC", "SPB"}, {"RACK", "2"}}, Version: Version{1, 3, 1}, LastOfPreviousMajor: Version{0, 9, 9}, Wall: 1e12,
+			Instance: 2, Expected: 19, Target: Online, Reason: ReasonJoin, Force: true,
+			Start: true, Address: "b:1", RaftAddress: "b:4",
+			Domain: []Label{{"DC", "SPB"}, {"RACK", "2"}}, Version: Version{1, 3, 1},
+			LastOfPreviousMajor: Version{0, 9, 9}, Wall: 1e12,
 		},
 		&InstanceCurrent{2, InstanceState{Online, 1}},
 		&InstanceDrain{2, true},
@@ -76,12 +85,14 @@ func examples() []Command {
 		&MoveEnd{MoveRef{2, 1, 2}},
 		&MoveBegin{Tier: 2, First: 2, Count: 1, To: 301},
 		&MoveAbort{MoveRef{2, 2, 3}},
-		&InstanceUpdate{Instance: 1, Target: Online, Start: true, Address: "b:1", Domain: []Label{{"DC", "MSK"}, {"RACK", "1"}}, Version: Version{1, 3, 0}},
+		&InstanceUpdate{Instance: 1, Target: Online, Start: true, Address: "b:1",
+			Domain: []Label{{"DC", "MSK"}, {"RACK", "1"}}, Version: Version{1, 3, 0}},
 		&ClusterVersion{Version{1, 3, 0}},
 		&InstanceUpdate{Instance: 3, Target: Expelled, Reason: ReasonExpel},
 		&ReplicasetExpel{3},
 		&ReplicasetIsExpelled{3, 1e12},
-		&Join{UUID: "u4", Tier: "storage", Replicaset: "spare", RaftAddress: "d:2", Domain: []Label{{"DC", "MSK"}, {"RACK", "3"}}, Version: Version{1, 3, 0}},
+		&Join{UUID: "u4", Tier: "storage", Replicaset: "spare", RaftAddress: "d:2",
+			Domain: []Label{{"DC", "MSK"}, {"RACK", "3"}}, Version: Version{1, 3, 0}},
 		&ShardsCreate{4, 4},
 		&ShardsRemove{4},
 		&InstanceReassign{Instance: 4, Expected: 49, Replicaset: 2},
@@ -154,7 +165,8 @@ func TestFlippedBitIsDetected(t *testing.T) {
 				t.Fatalf("bit %d of byte %d of %d: restored as revision %d", bit, i, len(good), m.Revision())
 			}
 		}
-		if _, err := Restore(bytes.NewReader(good[:i])); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := Restore(bytes.NewReader(good[:i])); !errors.Is(err, io.EOF) &&
+			!errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("cut to %d bytes: %v", i, err)
 		}
 	}
@@ -165,7 +177,8 @@ func TestManyNodesTakeManyChunks(t *testing.T) {
 	m := exampleMachine()
 	for i := range uint64(400) {
 		path := "/" + strings.Repeat("x", 500) + string([]byte{'a' + byte(i%26), 'a' + byte(i/26)})
-		entry := AppendCommand(nil, OpID{1, byte(i), byte(i >> 8)}, &NodeCreate{Path: path, Config: protocol.DefaultNodeConfig()})
+		entry := AppendCommand(nil, OpID{1, byte(i), byte(i >> 8)},
+			&NodeCreate{Path: path, Config: protocol.DefaultNodeConfig()})
 		if res := m.apply(entry); res.Status != protocol.StatusOK {
 			t.Fatal(res.Message)
 		}
@@ -180,8 +193,10 @@ func TestLongRefusalsDecode(t *testing.T) {
 	m := exampleMachine()
 	for i, path := range []string{strings.Repeat("\x00", protocol.MaxPathLen), "/a" + strings.Repeat("/x", 511)} {
 		for j, c := range []Command{
-			&NodeCreate{Path: path}, &NodeCreate{Path: path}, &NodeDrop{Path: path[:len(path)-2]}, &NodeAlter{Path: path},
-			&RightsPut{Right: Right{Prefix: path}}, &RightsRemove{Prefix: path + "x", Identity: strings.Repeat("\xff", maxIdentity)},
+			&NodeCreate{Path: path}, &NodeCreate{Path: path}, &NodeDrop{Path: path[:len(path)-2]},
+			&NodeAlter{Path: path},
+			&RightsPut{Right: Right{Prefix: path}},
+			&RightsRemove{Prefix: path + "x", Identity: strings.Repeat("\xff", maxIdentity)},
 		} {
 			if _, err := DecodeResult(m.Apply(1, AppendCommand(nil, OpID{4, byte(i), byte(j)}, c))); err != nil {
 				t.Errorf("%T %q: %v", c, path[:10], err)
@@ -234,7 +249,8 @@ func TestExamplesApply(t *testing.T) {
 	m := New()
 	for i, c := range examples() {
 		before := m.Revision()
-		if res := m.apply(AppendCommand(nil, OpID{}, c)); res.Status != protocol.StatusOK || m.Revision() != before+1 {
+		if res := m.apply(AppendCommand(nil, OpID{}, c)); res.Status != protocol.StatusOK ||
+			m.Revision() != before+1 {
 			t.Errorf("example %d, %T: %s %s, revision %d", i, c, res.Status, res.Message, m.Revision())
 		}
 	}

@@ -66,7 +66,8 @@ func (i *Instance) Expelled() bool { return i.Current.Variant == Expelled }
 
 // MayRespond says that the instance may answer calls.
 func (i *Instance) MayRespond() bool {
-	return i.Target.Variant != Offline && i.Current.Variant != Expelled && (i.Current.Variant != Offline || i.Target.Variant != Expelled)
+	return i.Target.Variant != Offline && i.Current.Variant != Expelled &&
+		(i.Current.Variant != Offline || i.Target.Variant != Expelled)
 }
 
 // Instances in order of id.
@@ -130,7 +131,8 @@ func (c *InstanceAddress) apply(s *State) Result {
 		return Result{Revision: unchanged}
 	}
 	if old.Revision != c.Expected {
-		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry", c.Instance)
+		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry",
+			c.Instance)
 	}
 	if other, taken := s.raftAddressTaken(c.RaftAddress, old.ID); taken {
 		return addressTaken(c.RaftAddress, other)

@@ -71,7 +71,8 @@ func (c *InstanceUpdate) apply(s *State) Result {
 	}
 	switch {
 	case c.Target > Expelled || (c.Start && c.Target != Online) || !canonical(c.Domain):
-		return refuse(protocol.StatusBadRequest, "an instance that starts is to be Online, with a failure domain in order")
+		return refuse(protocol.StatusBadRequest,
+			"an instance that starts is to be Online, with a failure domain in order")
 	case c.Target == Expelled && i.Target.Variant == Expelled:
 		return Result{Revision: unchanged, Instance: i.ID}
 	case i.Expelled():
@@ -80,7 +81,8 @@ func (c *InstanceUpdate) apply(s *State) Result {
 	case c.Target == Offline && i.Target.Variant != Online:
 		return Result{Revision: unchanged, Instance: i.ID} // Expelled stays
 	case c.Expected != 0 && c.Expected != i.Revision:
-		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry", c.Instance)
+		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry",
+			c.Instance)
 	}
 	if c.Target == Expelled {
 		if res := s.mayExpel(&i, c.Force); res.Status != protocol.StatusOK {
@@ -159,7 +161,8 @@ func (s *State) votersRemain(gone func(i *Instance) bool) bool {
 
 // leadsShards says that the instance leads a data shard, or is to.
 func (s *State) leadsShards(instance uint64) bool {
-	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Master == instance || x.TargetMaster == instance })
+	return slices.ContainsFunc(s.shards,
+		func(x Shard) bool { return x.Master == instance || x.TargetMaster == instance })
 }
 
 // hasMetaVote says that the instance votes in the meta shard.
@@ -192,7 +195,8 @@ func (c *InstanceCurrent) apply(s *State) Result {
 	case i.Current == c.State:
 		return Result{Revision: unchanged, Instance: i.ID}
 	case i.Target != c.State:
-		return refuse(protocol.StatusAborted, "instance %d shall be %s, not %s; look again and retry", i.ID, i.Target, c.State)
+		return refuse(protocol.StatusAborted, "instance %d shall be %s, not %s; look again and retry",
+			i.ID, i.Target, c.State)
 	}
 	if c.State.Variant == Expelled {
 		alone := !slices.ContainsFunc(s.instances,
@@ -201,7 +205,8 @@ func (c *InstanceCurrent) apply(s *State) Result {
 		case s.hasMetaVote(i.ID):
 			return refuse(protocol.StatusAborted, "instance %d still votes in the meta shard", i.ID)
 		case alone:
-			return refuse(protocol.StatusAborted, "instance %d is the last of its replicaset, which is to be expelled with it", i.ID)
+			return refuse(protocol.StatusAborted,
+				"instance %d is the last of its replicaset, which is to be expelled with it", i.ID)
 		case s.leadsShards(i.ID):
 			return refuse(protocol.StatusAborted, "instance %d still leads shards, or is to", i.ID)
 		}
@@ -240,7 +245,8 @@ func (c *ClusterVersion) apply(s *State) Result {
 	}
 	for i := range s.instances {
 		if in := &s.instances[i]; !in.Expelled() && in.Version.Compare(c.Version) < 0 {
-			return refuse(protocol.StatusAborted, "instance %d runs version %s, below %s", in.ID, in.Version, c.Version)
+			return refuse(protocol.StatusAborted, "instance %d runs version %s, below %s",
+				in.ID, in.Version, c.Version)
 		}
 	}
 	s.clusterVersion = c.Version

@@ -11,7 +11,9 @@ import (
 // only such states are restored.
 func (s *State) Check() error {
 	if !s.Bootstrapped() {
-		if len(s.instances)+len(s.replicasets)+len(s.tiers)+len(s.shards)+len(s.moves)+len(s.rights)+len(s.tokens)+s.nodes.len() > 0 || s.authOn || s.metaShard.ID != 0 {
+		records := len(s.instances) + len(s.replicasets) + len(s.tiers) + len(s.shards) + len(s.moves) +
+			len(s.rights) + len(s.tokens) + s.nodes.len()
+		if records > 0 || s.authOn || s.metaShard.ID != 0 {
 			return broken("there is a map without a cluster")
 		}
 		return nil
@@ -74,7 +76,8 @@ func (s *State) checkTier(t *Tier) error {
 	if t.ReplicationFactor < 1 || t.ReplicationFactor > maxReplicationFactor || t.ShardsPerReplicaset < 1 ||
 		t.ShardsPerReplicaset > MaxShards ||
 		(t.Bootstrapped && t.Buckets == 0) {
-		return broken("tier %d has replication factor %d and %d shards per replicaset", t.ID, t.ReplicationFactor, t.ShardsPerReplicaset)
+		return broken("tier %d has replication factor %d and %d shards per replicaset",
+			t.ID, t.ReplicationFactor, t.ShardsPerReplicaset)
 	}
 	if named, _ := s.TierByName(t.Name); named.ID != t.ID {
 		return broken("tiers %d and %d have one name", named.ID, t.ID)

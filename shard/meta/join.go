@@ -70,7 +70,8 @@ func (c *Join) apply(s *State) Result {
 		t, ok = s.tiers[0], true
 	}
 	if !ok {
-		return refuse(protocol.StatusNotFound, "there is no tier %q; the tiers are those that the cluster was made with", c.Tier)
+		return refuse(protocol.StatusNotFound,
+			"there is no tier %q; the tiers are those that the cluster was made with", c.Tier)
 	}
 	set, res := s.chooseReplicaset(c, &t)
 	if res.Status != protocol.StatusOK {
@@ -87,11 +88,13 @@ func (c *Join) apply(s *State) Result {
 		return addressTaken(c.RaftAddress, other)
 	}
 	if !s.makeRoom() {
-		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d instances; expel some first", maxInstances)
+		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d instances; expel some first",
+			maxInstances)
 	}
 	if set.ID == 0 {
 		s.nextReplicaset++
-		set.ID, set.UUID, set.Tier, set.Revision = s.nextReplicaset, c.UUID, t.ID, s.revision // its first instance's UUID is unique
+		// its first instance's UUID is unique
+		set.ID, set.UUID, set.Tier, set.Revision = s.nextReplicaset, c.UUID, t.ID, s.revision
 		s.replicasets = append(slices.Clip(s.replicasets), set)
 	}
 	name := c.Name
@@ -100,7 +103,8 @@ func (c *Join) apply(s *State) Result {
 	}
 	s.nextInstance++
 	s.instances = append(slices.Clip(s.instances), Instance{
-		ID: s.nextInstance, UUID: c.UUID, Name: name, Address: c.Address, RaftAddress: c.RaftAddress, Tier: t.ID, Replicaset: set.ID,
+		ID: s.nextInstance, UUID: c.UUID, Name: name, Address: c.Address,
+		RaftAddress: c.RaftAddress, Tier: t.ID, Replicaset: set.ID,
 		Domain: c.Domain, Version: c.Version, ChangedAt: c.Wall, Revision: s.revision,
 	})
 	s.mapVersion = s.revision
@@ -187,7 +191,8 @@ func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
 	if best.ID != 0 {
 		return best, Result{}
 	}
-	return Replicaset{Name: freeName(t.Name, func(name string) bool { _, taken := s.ReplicasetByName(name); return taken })}, Result{}
+	return Replicaset{Name: freeName(t.Name,
+		func(name string) bool { _, taken := s.ReplicasetByName(name); return taken })}, Result{}
 }
 
 // replicasetOf is the name before _ and a number.
@@ -230,12 +235,14 @@ func (s *State) checkVersion(v, lastOfPreviousMajor Version, self uint64) Result
 	seen := []Version{v}
 	for i := range s.instances {
 		in := &s.instances[i]
-		if in.ID == self || in.Expelled() || slices.ContainsFunc(seen, func(o Version) bool { return o.compareMinor(in.Version) == 0 }) {
+		if in.ID == self || in.Expelled() ||
+			slices.ContainsFunc(seen, func(o Version) bool { return o.compareMinor(in.Version) == 0 }) {
 			continue
 		}
 		if seen = append(seen, in.Version); len(seen) > 2 {
 			return refuse(protocol.StatusPreconditionFailed,
-				"version %s would be a third one in the cluster beside %s and %s; bring all instances to one of these first", v, seen[1], seen[2])
+				"version %s would be a third one in the cluster beside %s and %s; bring all instances to one of these first",
+				v, seen[1], seen[2])
 		}
 	}
 	return Result{}
@@ -290,7 +297,8 @@ func (s *State) makeRoom() bool {
 	}
 	if len(s.replicasets) >= maxInstances {
 		i := slices.IndexFunc(s.replicasets, func(r Replicaset) bool {
-			return r.Phase == ReplicasetExpelled && !slices.ContainsFunc(s.instances, func(i Instance) bool { return i.Replicaset == r.ID })
+			return r.Phase == ReplicasetExpelled &&
+				!slices.ContainsFunc(s.instances, func(i Instance) bool { return i.Replicaset == r.ID })
 		})
 		if i < 0 {
 			return false

@@ -36,7 +36,8 @@ func (c *RotateKeys) apply(s *State) Result {
 		return notBootstrapped()
 	}
 	if c.Current != s.keys[0].ID {
-		return refuse(protocol.StatusAborted, "the current ticket key is %d, not %d; look again and retry", s.keys[0].ID, c.Current)
+		return refuse(protocol.StatusAborted, "the current ticket key is %d, not %d; look again and retry",
+			s.keys[0].ID, c.Current)
 	}
 	s.keys = [2]Key{{ID: c.Current + 1, Secret: c.Secret}, s.keys[0]}
 	return Result{}

@@ -40,10 +40,12 @@ func TestListsAreBounded(t *testing.T) {
 		}
 	}
 	must(&Bootstrap{
-		Cluster: "c", Instance: 1, Tier: "default", CanVote: true, Buckets: 8, Shards: []uint64{2}, NodeConfig: protocol.DefaultNodeConfig(),
+		Cluster: "c", Instance: 1, Tier: "default", CanVote: true, Buckets: 8,
+		Shards: []uint64{2}, NodeConfig: protocol.DefaultNodeConfig(),
 	})
 	token := func(i int) *TokenPut {
-		return &TokenPut{Token{ID: fmt.Sprint("t", i), Identity: "somebody", Hash: [HashLen]byte{1, byte(i), byte(i >> 8), byte(i >> 16)}}}
+		return &TokenPut{Token{ID: fmt.Sprint("t", i), Identity: "somebody",
+			Hash: [HashLen]byte{1, byte(i), byte(i >> 8), byte(i >> 16)}}}
 	}
 	right := func(i int, bits RightBits) *RightsPut {
 		return &RightsPut{Right: Right{Prefix: "/a", Identity: fmt.Sprint("i", i), Rights: bits}}

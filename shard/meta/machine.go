@@ -31,7 +31,8 @@ func (m *Machine) apply(entry []byte) Result {
 	if c == nil || !m.knows(c.kind()) {
 		// Members of an older version skip a kind that they do not know. So all skip it until the
 		// cluster's version says that there are none, and all copies stay the same.
-		return Result{Status: protocol.StatusBadRequest, Message: "the entry is not a command of a known format", Revision: m.revision}
+		return Result{Status: protocol.StatusBadRequest, Message: "the entry is not a command of a known format",
+			Revision: m.revision}
 	}
 	if res, ok := m.opResult(op); ok {
 		return res

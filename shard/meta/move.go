@@ -104,7 +104,8 @@ func (c *MoveBegin) apply(s *State) Result {
 		return refuse(protocol.StatusNotFound, "there is no tier %d", c.Tier)
 	}
 	if c.Count == 0 || uint64(c.First)+uint64(c.Count) > uint64(t.Buckets) {
-		return refuse(protocol.StatusBadRequest, "tier %s has no %d buckets from %d; it has %d", t.Name, c.Count, c.First, t.Buckets)
+		return refuse(protocol.StatusBadRequest, "tier %s has no %d buckets from %d; it has %d",
+			t.Name, c.Count, c.First, t.Buckets)
 	}
 	to, ok := findShard(s.shards, c.To)
 	if !ok {
@@ -112,7 +113,8 @@ func (c *MoveBegin) apply(s *State) Result {
 	}
 	at, after := findMove(s.moves, c.Tier, c.First), uint64(c.First)+uint64(c.Count)
 	if at < len(s.moves) {
-		if m := &s.moves[at]; m.Tier == c.Tier && m.First == c.First && m.Count == c.Count && m.To == c.To && m.Phase == Moving && (c.From == 0 || c.From == m.From) {
+		if m := &s.moves[at]; m.Tier == c.Tier && m.First == c.First && m.Count == c.Count &&
+			m.To == c.To && m.Phase == Moving && (c.From == 0 || c.From == m.From) {
 			return Result{Revision: unchanged, Version: m.Epoch}
 		}
 		if m := &s.moves[at]; m.Tier == c.Tier && uint64(m.First) < after {
@@ -127,7 +129,8 @@ func (c *MoveBegin) apply(s *State) Result {
 	from, epoch := t.Route(c.First)
 	for i := t.runAt(c.First); i < len(t.Runs) && uint64(t.Runs[i].First) < after; i++ {
 		if t.Runs[i].Shard != from {
-			return refuse(protocol.StatusAborted, "buckets %d to %d have more than one owner; move them one by one", c.First, after-1)
+			return refuse(protocol.StatusAborted, "buckets %d to %d have more than one owner; move them one by one",
+				c.First, after-1)
 		}
 		epoch = max(epoch, t.Runs[i].Epoch)
 	}
@@ -138,11 +141,14 @@ func (c *MoveBegin) apply(s *State) Result {
 	case !ok:
 		return refuse(protocol.StatusAborted, "the buckets of tier %s are not assigned yet", t.Name)
 	case c.From != 0 && c.From != from:
-		return refuse(protocol.StatusAborted, "bucket %d is shard %d's, not %d's; look again and retry", c.First, from, c.From)
+		return refuse(protocol.StatusAborted, "bucket %d is shard %d's, not %d's; look again and retry",
+			c.First, from, c.From)
 	case target.Tier != t.ID || set.Phase >= ToBeExpelled:
-		return refuse(protocol.StatusPreconditionFailed, "shard %d cannot have buckets of tier %s; choose another one", c.To, t.Name)
+		return refuse(protocol.StatusPreconditionFailed,
+			"shard %d cannot have buckets of tier %s; choose another one", c.To, t.Name)
 	case from == c.To:
-		return refuse(protocol.StatusPreconditionFailed, "buckets %d to %d are shard %d's already", c.First, after-1, c.To)
+		return refuse(protocol.StatusPreconditionFailed, "buckets %d to %d are shard %d's already",
+			c.First, after-1, c.To)
 	case !s.shards[source].Ready || !target.Ready:
 		return refuse(protocol.StatusAborted, "shard %d or %d is not ready yet", from, c.To)
 	case len(s.moves) >= maxMoves:
@@ -154,7 +160,8 @@ func (c *MoveBegin) apply(s *State) Result {
 }
 
 func inMove(m *Move) Result {
-	return refuse(protocol.StatusAborted, "buckets %d to %d are in a move to shard %d", m.First, m.First+m.Count-1, m.To)
+	return refuse(protocol.StatusAborted, "buckets %d to %d are in a move to shard %d",
+		m.First, m.First+m.Count-1, m.To)
 }
 
 // MoveCommit gives the buckets of a move to its target. No other command changes an owner.
@@ -192,7 +199,8 @@ func (c *MoveEnd) apply(s *State) Result {
 	case !ok:
 		return Result{Revision: unchanged}
 	case s.moves[at].Phase == Moving:
-		return refuse(protocol.StatusPreconditionFailed, "the move of bucket %d is not decided; commit or abort it first", c.First)
+		return refuse(protocol.StatusPreconditionFailed,
+			"the move of bucket %d is not decided; commit or abort it first", c.First)
 	}
 	s.moves = slices.Delete(slices.Clone(s.moves), at, at+1)
 	return Result{}

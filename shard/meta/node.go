@@ -68,14 +68,16 @@ func (n *Node) ShardConfig(final bool) protocol.NodeConfig {
 
 // Info is the node for clients.
 func (n *Node) Info() protocol.NodeInfo {
-	return protocol.NodeInfo{ID: n.ID, Path: n.Path, Tier: n.Tier, Revision: n.Revision, Config: n.Config, CreatedAt: n.CreatedAt}
+	return protocol.NodeInfo{ID: n.ID, Path: n.Path, Tier: n.Tier, Revision: n.Revision,
+		Config: n.Config, CreatedAt: n.CreatedAt}
 }
 
 // wellFormed says that path has the shape on which the tree of nodes depends: "/" before every
 // segment, no empty segment. The proposer checks the characters (protocol.ValidatePath): that rule
 // may change between versions, the meaning of an old log must not.
 func wellFormed(path string) bool {
-	return len(path) >= 2 && len(path) <= protocol.MaxPathLen && path[0] == '/' && path[len(path)-1] != '/' && !strings.Contains(path, "//")
+	return len(path) >= 2 && len(path) <= protocol.MaxPathLen && path[0] == '/' &&
+		path[len(path)-1] != '/' && !strings.Contains(path, "//")
 }
 
 // ancestors yields the paths above a well-formed path, from the top down.

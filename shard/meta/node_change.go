@@ -41,7 +41,8 @@ func (c *NodeCreate) apply(s *State) Result {
 		return refuse(protocol.StatusBadRequest, "there is no tier %d", c.Tier)
 	}
 	if n, ok := s.nodes.get(c.Path); ok {
-		if n.Phase == Dropping || n.Phase == Creating { // describe does not find it, so ALREADY_EXISTS would contradict that
+		// describe does not find it, so ALREADY_EXISTS would contradict that
+		if n.Phase == Dropping || n.Phase == Creating {
 			return changeInProgress(n)
 		}
 		return refuse(protocol.StatusAlreadyExists, "coordination node %s exists", c.Path)
@@ -60,7 +61,8 @@ func (c *NodeCreate) apply(s *State) Result {
 	}
 	n := s.addNode(c.Path, c.Tier, c.Config, c.SetFields, c.Wall)
 	if s.nodes.len() > MaxNodes {
-		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d coordination nodes; drop some first", MaxNodes)
+		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d coordination nodes; drop some first",
+			MaxNodes)
 	}
 	return Result{Node: n.ID, Version: n.Revision}
 }
@@ -91,7 +93,8 @@ func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
 		if n.Phase == Dropping {
 			return nil, nodeNotFound(path)
 		}
-		return nil, refuse(protocol.StatusAborted, "coordination node %s was created again in the meantime; look again and retry", path)
+		return nil, refuse(protocol.StatusAborted,
+			"coordination node %s was created again in the meantime; look again and retry", path)
 	}
 	return n, Result{}
 }
@@ -146,7 +149,8 @@ func (c *NodeAlter) apply(s *State) Result {
 	case old.Phase != Ready:
 		return changeInProgress(old)
 	case old.Revision != c.Revision:
-		return refuse(protocol.StatusAborted, "coordination node %s was altered in the meantime; look again and retry", c.Path)
+		return refuse(protocol.StatusAborted,
+			"coordination node %s was altered in the meantime; look again and retry", c.Path)
 	}
 	if res := s.checkSameVersion(); res.Status != protocol.StatusOK {
 		return res

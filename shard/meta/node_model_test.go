@@ -135,7 +135,8 @@ func (m *model) String() string {
 func nodeTable(s *State) string {
 	var out strings.Builder
 	for n := range s.Nodes("", "") {
-		fmt.Fprintf(&out, "%d@%d %s %s %d %d\n", n.ID, n.Revision, n.Path, n.Phase, n.Config.GracePeriod, n.GraceFloor)
+		fmt.Fprintf(&out, "%d@%d %s %s %d %d\n", n.ID, n.Revision,
+			n.Path, n.Phase, n.Config.GracePeriod, n.GraceFloor)
 	}
 	return out.String()
 }
@@ -163,7 +164,8 @@ func TestNodesMatchModel(t *testing.T) {
 			}
 			return res
 		}
-		apply(&Bootstrap{Cluster: "c", Instance: 1, Tier: "default", CanVote: true, Buckets: 8, Shards: []uint64{2, 3}, NodeConfig: config}, OpID{})
+		apply(&Bootstrap{Cluster: "c", Instance: 1, Tier: "default", CanVote: true,
+			Buckets: 8, Shards: []uint64{2, 3}, NodeConfig: config}, OpID{})
 		want.nodes[DefaultPath] = &modelNode{id: 1, revision: 1, grace: config.GracePeriod, phase: Creating}
 		want.last = 1
 
@@ -180,10 +182,12 @@ func TestNodesMatchModel(t *testing.T) {
 			n, _ := a.NodeAt(path)
 			id, revision := n.ID, n.Revision
 			if rapid.IntRange(0, 7).Draw(t, "stale") == 0 {
-				id, revision = rapid.Uint64Range(0, want.last).Draw(t, "id"), rapid.Uint64Range(1, 3).Draw(t, "revision")
+				id, revision =
+					rapid.Uint64Range(0, want.last).Draw(t, "id"), rapid.Uint64Range(1, 3).Draw(t, "revision")
 			}
 			config.GracePeriod = grace
-			config.MaxRequests = rapid.SampledFrom([]uint64{0, 0, 7}).Draw(t, "requests") // Check compares Rated with all nodes
+			// Check compares Rated with all nodes
+			config.MaxRequests = rapid.SampledFrom([]uint64{0, 0, 7}).Draw(t, "requests")
 			var c Command
 			var st protocol.Status
 			switch rapid.IntRange(0, 9).Draw(t, "what") {

@@ -41,7 +41,8 @@ func (c *ShardsCreate) apply(s *State) Result {
 }
 
 func notMember(instance uint64, set *Replicaset) Result {
-	return refuse(protocol.StatusPreconditionFailed, "instance %d is no member of replicaset %s; choose one that is", instance, set.Name)
+	return refuse(protocol.StatusPreconditionFailed, "instance %d is no member of replicaset %s; choose one that is",
+		instance, set.Name)
 }
 
 // addShards gives a replicaset new shards that a member founds.
@@ -95,7 +96,8 @@ func (c *ReplicaAdd) apply(s *State) Result {
 	}
 	if r, ok := x.On(c.Instance); ok {
 		if r.TargetRole == RoleNone {
-			return refuse(protocol.StatusAborted, "replica %d of %s, on the same instance, is on its way out", r.Replica, &x)
+			return refuse(protocol.StatusAborted, "replica %d of %s, on the same instance, is on its way out",
+				r.Replica, &x)
 		}
 		return Result{Revision: unchanged, Replica: r.Replica, Instance: r.Instance}
 	}
@@ -103,7 +105,8 @@ func (c *ReplicaAdd) apply(s *State) Result {
 		return res
 	}
 	x.NextReplica++
-	x.Replicas = append(slices.Clip(x.Replicas), Replica{Instance: c.Instance, Replica: x.NextReplica, TargetRole: c.TargetRole})
+	x.Replicas = append(slices.Clip(x.Replicas),
+		Replica{Instance: c.Instance, Replica: x.NextReplica, TargetRole: c.TargetRole})
 	s.putShard(x)
 	return Result{Replica: x.NextReplica, Instance: c.Instance}
 }
@@ -115,10 +118,12 @@ func (s *State) mayHost(x *Shard, instance uint64, want Role) Result {
 		return refuse(protocol.StatusPreconditionFailed, "instance %d is no member of the cluster", instance)
 	}
 	if x.ID != MetaShardID && i.Replicaset != x.Replicaset {
-		return refuse(protocol.StatusPreconditionFailed, "instance %d is not of the replicaset of shard %d", instance, x.ID)
+		return refuse(protocol.StatusPreconditionFailed, "instance %d is not of the replicaset of shard %d",
+			instance, x.ID)
 	}
 	if t, _ := s.Tier(i.Tier); x.ID == MetaShardID && want == RoleVoter && !t.CanVote {
-		return refuse(protocol.StatusPreconditionFailed, "instance %d is of tier %s, which may not vote", instance, t.Name)
+		return refuse(protocol.StatusPreconditionFailed, "instance %d is of tier %s, which may not vote",
+			instance, t.Name)
 	}
 	return Result{}
 }
@@ -158,7 +163,8 @@ func (c *ReplicaTarget) apply(s *State) Result {
 	case r.TargetRole == c.TargetRole:
 		return Result{Revision: unchanged, Replica: c.Replica}
 	case r.TargetRole == RoleNone:
-		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s is on its way out; add a new one when it is gone", c.Replica, &x)
+		return refuse(protocol.StatusPreconditionFailed,
+			"replica %d of %s is on its way out; add a new one when it is gone", c.Replica, &x)
 	case c.TargetRole != RoleNone && c.TargetRole < r.TargetRole:
 		return refuse(protocol.StatusPreconditionFailed,
 			"replica %d of %s cannot become less than it is to be; remove it and add a new one", c.Replica, &x)
@@ -214,7 +220,8 @@ func (c *ReplicaRole) apply(s *State) Result {
 	x.Replicas = slices.Clone(x.Replicas)
 	switch {
 	case c.Role == RoleNone && r.TargetRole != RoleNone:
-		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s is to stay; decide that it goes first", c.Replica, &x)
+		return refuse(protocol.StatusPreconditionFailed, "replica %d of %s is to stay; decide that it goes first",
+			c.Replica, &x)
 	case c.Role == RoleNone:
 		x.Replicas = slices.Delete(x.Replicas, at, at+1)
 		if x.Master == r.Instance {
@@ -260,7 +267,8 @@ func (c *MasterTarget) apply(s *State) Result {
 	case x.TargetMaster == c.Instance:
 		return Result{Revision: unchanged}
 	case !ok || r.Role != RoleVoter || r.TargetRole != RoleVoter:
-		return refuse(protocol.StatusPreconditionFailed, "instance %d has no vote in %s; choose one that has", c.Instance, &x)
+		return refuse(protocol.StatusPreconditionFailed, "instance %d has no vote in %s; choose one that has",
+			c.Instance, &x)
 	}
 	x.TargetMaster = c.Instance
 	s.putShard(x)

@@ -44,15 +44,19 @@ func (c *InstanceReassign) apply(s *State) Result {
 	case i.Target.Variant == Expelled:
 		return refuse(protocol.StatusAborted, "instance '%s' is expelled", i.Name)
 	case to.Tier != i.Tier:
-		return refuse(protocol.StatusPreconditionFailed, "instance '%s' is of another tier than replicaset %s", i.Name, to.Name)
+		return refuse(protocol.StatusPreconditionFailed, "instance '%s' is of another tier than replicaset %s",
+			i.Name, to.Name)
 	case to.Phase >= ToBeExpelled || from.Phase >= ToBeExpelled:
-		return refuse(protocol.StatusAborted, "replicaset %s is %s, and %s is %s", from.Name, from.Phase, to.Name, to.Phase)
+		return refuse(protocol.StatusAborted, "replicaset %s is %s, and %s is %s",
+			from.Name, from.Phase, to.Name, to.Phase)
 	case s.hasShards(from.ID):
-		return refuse(protocol.StatusAborted, "replicaset %s of instance '%s' has shards; remove them first", from.Name, i.Name)
+		return refuse(protocol.StatusAborted, "replicaset %s of instance '%s' has shards; remove them first",
+			from.Name, i.Name)
 	}
 	members := s.stayingMembers(to.ID)
 	if len(members) >= int(t.ReplicationFactor) {
-		return refuse(protocol.StatusAborted, "replicaset %s has %d members, as many as it is filled up to", to.Name, len(members))
+		return refuse(protocol.StatusAborted, "replicaset %s has %d members, as many as it is filled up to",
+			to.Name, len(members))
 	}
 	for _, m := range members {
 		if Intersect(m.Domain, i.Domain) {
@@ -103,7 +107,8 @@ func (c *ShardsRemove) apply(s *State) Result {
 	t, _ := s.Tier(set.Tier)
 	switch {
 	case set.Phase >= ToBeExpelled || !t.Bootstrapped:
-		return refuse(protocol.StatusAborted, "replicaset %s is %s, or its tier's buckets are not assigned yet", set.Name, set.Phase)
+		return refuse(protocol.StatusAborted, "replicaset %s is %s, or its tier's buckets are not assigned yet",
+			set.Name, set.Phase)
 	case !s.hasShards(set.ID):
 		return Result{Revision: unchanged}
 	case len(s.stayingMembers(set.ID)) >= int(t.ReplicationFactor):

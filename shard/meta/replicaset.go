@@ -129,7 +129,8 @@ func (c *WeightSet) apply(s *State) Result {
 	case c.Weight > maxWeight:
 		return refuse(protocol.StatusBadRequest, "weight is %d thousandths; choose up to %d", c.Weight, maxWeight)
 	case set.Phase >= ToBeExpelled:
-		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s; its weight stays 0", set.Name, set.Phase)
+		return refuse(protocol.StatusPreconditionFailed, "replicaset %s is %s; its weight stays 0",
+			set.Name, set.Phase)
 	case set.WeightByUser && !c.ByUser, set.Weight == c.Weight && set.WeightByUser == c.ByUser:
 		return Result{Revision: unchanged}
 	}
@@ -210,7 +211,8 @@ func (c *ReplicasetIsExpelled) apply(s *State) Result {
 			continue
 		}
 		if in.Target.Variant != Expelled {
-			in.Target, in.Reason, in.ChangedAt = InstanceState{Expelled, in.Current.Incarnation}, ReasonReplicasetExpel, c.Wall
+			in.Target, in.Reason, in.ChangedAt =
+				InstanceState{Expelled, in.Current.Incarnation}, ReasonReplicasetExpel, c.Wall
 		}
 		in.Current = in.Target
 		in.Revision = s.revision

@@ -36,7 +36,8 @@ func Restore(r io.Reader) (*Machine, error) {
 		return nil, err
 	}
 	if got := in.state.Digest(); got != in.digest {
-		return nil, fmt.Errorf("the snapshot of the meta shard has digest %016x but says %016x; take another copy", got, in.digest)
+		return nil, fmt.Errorf("the snapshot of the meta shard has digest %016x but says %016x; take another copy",
+			got, in.digest)
 	}
 	return &Machine{State: in.state}, nil
 }

@@ -56,7 +56,8 @@ func DecodeResult(b []byte) (res Result, err error) {
 	format := r.Byte()
 	varint.Decode(&r, res.fields)
 	if format != FormatVersion || !r.Done() {
-		return Result{}, errors.New("the meta shard's answer is not readable; check that all instances run compatible versions")
+		return Result{},
+			errors.New("the meta shard's answer is not readable; check that all instances run compatible versions")
 	}
 	return res, nil
 }

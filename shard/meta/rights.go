@@ -86,7 +86,8 @@ func (c *RightsPut) apply(s *State) Result {
 	case c.Expected != 0 && c.Expected != s.rightsRevision:
 		return rightsChanged()
 	case c.Prefix != "" && !wellFormed(c.Prefix):
-		return refuse(protocol.StatusBadRequest, "%q is no path; write it as /segment/segment, or nothing for all", c.Prefix)
+		return refuse(protocol.StatusBadRequest, "%q is no path; write it as /segment/segment, or nothing for all",
+			c.Prefix)
 	case c.Rights&^AllRights != 0:
 		return refuse(protocol.StatusBadRequest, "unknown bits in rights %#x", byte(c.Rights))
 	}
@@ -98,7 +99,8 @@ func (c *RightsPut) apply(s *State) Result {
 		s.rights = slices.Clone(s.rights)
 		s.rights[i] = c.Right
 	case len(s.rights) >= maxRights:
-		return refuse(protocol.StatusPreconditionFailed, "the rights list has its %d entries; remove some first", maxRights)
+		return refuse(protocol.StatusPreconditionFailed, "the rights list has its %d entries; remove some first",
+			maxRights)
 	default:
 		s.rights = slices.Insert(slices.Clone(s.rights), i, c.Right)
 	}
@@ -133,7 +135,8 @@ func (c *RightsRemove) apply(s *State) Result {
 	key := Right{Prefix: c.Prefix, Identity: c.Identity}
 	i, ok := slices.BinarySearchFunc(s.rights, key, func(a, b Right) int { return a.order(&b) })
 	if !ok {
-		return refuse(protocol.StatusNotFound, "there is no entry for prefix %q and identity %q", c.Prefix, c.Identity)
+		return refuse(protocol.StatusNotFound, "there is no entry for prefix %q and identity %q",
+			c.Prefix, c.Identity)
 	}
 	s.rights = slices.Delete(slices.Clone(s.rights), i, i+1)
 	s.rightsRevision, s.authRevision = s.revision, s.revision

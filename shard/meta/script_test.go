@@ -99,11 +99,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "auth-set":
 		c := &AuthSet{On: d.HasArg("on")}
 		if id := s.text(d, "id"); id != "" {
-			c.Token = Token{ID: id, Identity: s.text(d, "identity"), Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}
+			c.Token = Token{ID: id, Identity: s.text(d, "identity"),
+				Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}
 		}
 		return s.apply(d, c)
 	case "token-put":
-		return s.apply(d, &TokenPut{Token{ID: s.text(d, "id"), Identity: s.text(d, "identity"), Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}})
+		return s.apply(d, &TokenPut{Token{ID: s.text(d, "id"), Identity: s.text(d, "identity"),
+			Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}})
 	case "token-remove":
 		return s.apply(d, &TokenRemove{ID: s.text(d, "id")})
 	case "tokens":
@@ -122,7 +124,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return fmt.Sprintf("read=%t use=%t admin=%t\n", r&Read != 0, r&Use != 0, r&Admin != 0)
 	case "keys":
 		current, previous := s.m.Keys()
-		return fmt.Sprintf("current=%d:%d previous=%d:%d\n", current.ID, current.Secret[0], previous.ID, previous.Secret[0])
+		return fmt.Sprintf("current=%d:%d previous=%d:%d\n", current.ID,
+			current.Secret[0], previous.ID, previous.Secret[0])
 	case "route":
 		var out strings.Builder
 		for _, b := range s.numbers(d, "buckets") {
@@ -134,9 +137,11 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		var out strings.Builder
 		for n := range s.m.Nodes(s.text(d, "prefix"), s.text(d, "from")) {
 			c, final := n.ShardConfig(false), n.ShardConfig(true)
-			fmt.Fprintf(&out, "%d@%d %s %s grace=%d given=%#x", n.ID, n.Revision, n.Path, n.Phase, n.Config.GracePeriod, n.SetFields)
+			fmt.Fprintf(&out, "%d@%d %s %s grace=%d given=%#x", n.ID, n.Revision,
+				n.Path, n.Phase, n.Config.GracePeriod, n.SetFields)
 			if n.GraceFloor != 0 {
-				fmt.Fprintf(&out, " floor=%d shards=%d@%d then %d@%d", n.GraceFloor, c.GracePeriod, n.ShardRevision(false), final.GracePeriod, n.ShardRevision(true))
+				fmt.Fprintf(&out, " floor=%d shards=%d@%d then %d@%d", n.GraceFloor, c.GracePeriod,
+					n.ShardRevision(false), final.GracePeriod, n.ShardRevision(true))
 			}
 			out.WriteByte('\n')
 		}
@@ -151,7 +156,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		var out strings.Builder
 		fmt.Fprintf(&out, "cluster %q revision %d map version %d\n", s.m.Cluster(), s.m.Revision(), s.m.MapVersion())
 		for _, i := range s.m.Instances() {
-			fmt.Fprintf(&out, "instance %d %s at %s, raft %s, revision %d\n", i.ID, i.Name, i.Address, i.RaftAddress, i.Revision)
+			fmt.Fprintf(&out, "instance %d %s at %s, raft %s, revision %d\n",
+				i.ID, i.Name, i.Address, i.RaftAddress, i.Revision)
 		}
 		for _, x := range s.m.Shards() {
 			fmt.Fprintf(&out, "%s\n", shardLine(&x))
@@ -159,7 +165,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		for _, tier := range s.m.Tiers() {
 			fmt.Fprintf(&out, "tier %d %s\n", tier.ID, tier.Name)
 			for _, run := range tier.Runs {
-				fmt.Fprintf(&out, "  %d..%d: shard %d epoch %d\n", run.First, run.First+run.Count-1, run.Shard, run.Epoch)
+				fmt.Fprintf(&out, "  %d..%d: shard %d epoch %d\n", run.First,
+					run.First+run.Count-1, run.Shard, run.Epoch)
 			}
 		}
 		return out.String()
@@ -223,7 +230,8 @@ func (s *script) result(answer []byte) string {
 	}
 	again := restored(s.t, s.m)
 	if again.Digest() != s.m.Digest() || again.AppliedIndex() != s.index {
-		s.t.Fatalf("restored digest %x index %d, want %x and %d", again.Digest(), again.AppliedIndex(), s.m.Digest(), s.index)
+		s.t.Fatalf("restored digest %x index %d, want %x and %d", again.Digest(),
+			again.AppliedIndex(), s.m.Digest(), s.index)
 	}
 	s.m = again // and go on with that one
 	if res.Status != protocol.StatusOK {

@@ -127,7 +127,8 @@ func (c *ShardAdd) apply(s *State) Result {
 	case set.Phase != ReplicasetReady:
 		return refuse(protocol.StatusAborted, "replicaset %s is %s", set.Name, set.Phase)
 	case has == 0 || uint32(has) != c.Shards:
-		return refuse(protocol.StatusAborted, "replicaset %s has %d shards, not %d; look again and retry", set.Name, has, c.Shards)
+		return refuse(protocol.StatusAborted, "replicaset %s has %d shards, not %d; look again and retry",
+			set.Name, has, c.Shards)
 	case c.Shards >= t.ShardsPerReplicaset:
 		return Result{Revision: unchanged}
 	case !ok || i.Replicaset != set.ID || i.Expelled():

@@ -14,7 +14,8 @@ func TestKindsOfANewerVersion(t *testing.T) {
 	cluster := func(v Version) *Machine {
 		m := New()
 		res, err := DecodeResult(m.Apply(1, AppendCommand(nil, OpID{1}, &Bootstrap{
-			Cluster: "c", Instance: 1, UUID: "a", Name: "a", Tier: "default", Buckets: 8, ReplicationFactor: 1, ShardsPerReplicaset: 2, CanVote: true,
+			Cluster: "c", Instance: 1, UUID: "a", Name: "a", Tier: "default", Buckets: 8,
+			ReplicationFactor: 1, ShardsPerReplicaset: 2, CanVote: true,
 			Shards: []uint64{2, 3}, Version: v, NodeConfig: protocol.DefaultNodeConfig(),
 		})))
 		if err != nil || res.Status != protocol.StatusOK {

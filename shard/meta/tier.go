@@ -100,7 +100,8 @@ func (c *TierReplicationFactor) apply(s *State) Result {
 	case !ok:
 		return refuse(protocol.StatusNotFound, "there is no tier %d", c.Tier)
 	case c.ReplicationFactor == 0 || c.ReplicationFactor > maxReplicationFactor:
-		return refuse(protocol.StatusBadRequest, "replication factor is %d; choose 1 to %d", c.ReplicationFactor, maxReplicationFactor)
+		return refuse(protocol.StatusBadRequest, "replication factor is %d; choose 1 to %d",
+			c.ReplicationFactor, maxReplicationFactor)
 	case t.ReplicationFactor == c.ReplicationFactor:
 		return Result{Revision: unchanged}
 	}

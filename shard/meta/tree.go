@@ -80,13 +80,15 @@ func balance[K cmp.Ordered, V any](left *branch[K, V], key K, value V, right *br
 			return join(join(left, key, value, right.left), right.key, right.value, right.right)
 		}
 		in := right.left
-		return join(join(left, key, value, in.left), in.key, in.value, join(in.right, right.key, right.value, right.right))
+		return join(join(left, key, value, in.left), in.key, in.value,
+			join(in.right, right.key, right.value, right.right))
 	case l > heavy*r:
 		if size(left.right)+1 < tilt*(size(left.left)+1) {
 			return join(left.left, left.key, left.value, join(left.right, key, value, right))
 		}
 		in := left.right
-		return join(join(left.left, left.key, left.value, in.left), in.key, in.value, join(in.right, key, value, right))
+		return join(join(left.left, left.key, left.value, in.left),
+			in.key, in.value, join(in.right, key, value, right))
 	}
 	return join(left, key, value, right)
 }

@@ -17,7 +17,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 		Read:    func(b []byte) (any, error) { return Decode(b) },
 	}
 	for seed := range uint64(6) {
-		w := newSimulation(t, seed, protocol.ProcessOptions{Election: protocol.ProcessElection(seed % 3), Debounce: 50 * (seed % 2), RoundTimeout: 2_000, Return: 5_000})
+		w := newSimulation(t, seed, protocol.ProcessOptions{Election: protocol.ProcessElection(seed % 3),
+			Debounce: 50 * (seed % 2), RoundTimeout: 2_000, Return: 5_000})
 		for i := range 300 {
 			w.step()
 			if i%60 == 0 {

@@ -37,7 +37,8 @@ func drive(t *testing.T, p *Process, script []byte) {
 		case 12:
 			at.Log += e * e
 		case 13:
-			_ = p.Alter(at, protocol.ProcessOptions{Debounce: e, RoundTimeout: uint64(op) * 10, Return: e * 100, Election: protocol.ProcessElection(e % 4)}, &out)
+			_ = p.Alter(at, protocol.ProcessOptions{Debounce: e, RoundTimeout: uint64(op) * 10,
+				Return: e * 100, Election: protocol.ProcessElection(e % 4)}, &out)
 		}
 		if op&0x80 != 0 {
 			p.Tick(at, &out)

@@ -25,7 +25,8 @@ func check(p *Process) error {
 		return fmt.Errorf("epoch %d was not given", r.epoch)
 	case r.topology > p.topology || (running || p.phase == protocol.PhaseCompleted) && r.topology != p.topology:
 		return fmt.Errorf("phase is %v, with topology %d of %d", p.phase, r.topology, p.topology)
-	case len(p.members) > protocol.MaxProcessMembers || len(p.history) > MaxHistory || len(r.result) > protocol.MaxProcessResult:
+	case len(p.members) > protocol.MaxProcessMembers || len(p.history) > MaxHistory ||
+		len(r.result) > protocol.MaxProcessResult:
 		return errors.New("something is too long")
 	case (p.phase == protocol.PhaseIdle) != (len(p.members) == 0):
 		return fmt.Errorf("phase is %v, with %d members", p.phase, len(p.members))
@@ -44,7 +45,8 @@ func check(p *Process) error {
 	gone := make(map[uint64]bool, len(p.formerMembers))
 	for i := range p.formerMembers {
 		f := &p.formerMembers[i]
-		if f.removal > protocol.RemovedByOperator || f.completedEpoch > r.epoch || gone[f.session] || p.member(f.session) != nil || len(p.formerMembers) > MaxFormer {
+		if f.removal > protocol.RemovedByOperator || f.completedEpoch > r.epoch || gone[f.session] ||
+			p.member(f.session) != nil || len(p.formerMembers) > MaxFormer {
 			return fmt.Errorf("former member with session %d is not valid", f.session)
 		}
 		gone[f.session] = true
@@ -81,7 +83,8 @@ func checkMembers(p *Process, running, decided bool) error {
 			return fmt.Errorf("member %d is absent where it cannot be", m.order)
 		case m.completedEpoch > r.epoch || m.token > p.counter:
 			return fmt.Errorf("member %d is ahead of the epoch", m.order)
-		case m.status > protocol.MemberResuming || running && m.status != protocol.MemberPreparing && m.status != protocol.MemberPrepared:
+		case m.status > protocol.MemberResuming ||
+			running && m.status != protocol.MemberPreparing && m.status != protocol.MemberPrepared:
 			return fmt.Errorf("member %d has status %d in phase %v", m.order, m.status, p.phase)
 		case !running && m.status == protocol.MemberPreparing ||
 			!running && p.phase != protocol.PhaseCompleting && m.status == protocol.MemberPrepared:

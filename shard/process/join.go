@@ -25,7 +25,8 @@ func (j *Join) Validate() error {
 		return protocol.Errorf(protocol.StatusBadRequest, "member key is %d bytes long; at most %d are allowed",
 			len(j.Key), protocol.MaxProcessKey)
 	case len(j.Identity) > MaxIdentity:
-		return protocol.Errorf(protocol.StatusBadRequest, "identity is %d bytes long; at most %d are allowed", len(j.Identity), MaxIdentity)
+		return protocol.Errorf(protocol.StatusBadRequest, "identity is %d bytes long; at most %d are allowed",
+			len(j.Identity), MaxIdentity)
 	case len(j.Data) > protocol.MaxProcessData:
 		return protocol.Errorf(protocol.StatusBadRequest, "member data is %d bytes long; at most %d are allowed",
 			len(j.Data), protocol.MaxProcessData)
@@ -60,7 +61,8 @@ func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, err
 			p.rememberFormer(at, former, protocol.RemovedByReplacement)
 			p.notifyRemoved(p.findFormer(former.session), out)
 		}
-		if p.phase == protocol.PhaseCompleted && former.weight == j.Weight && former.identity == j.Identity && bytes.Equal(former.data, j.Data) {
+		if p.phase == protocol.PhaseCompleted && former.weight == j.Weight && former.identity == j.Identity &&
+			bytes.Equal(former.data, j.Data) {
 			p.resume(at, former, j, out)
 			return protocol.ProcessJoinReply{Order: former.order, Topology: p.topology, Returned: true}, nil
 		}

@@ -28,7 +28,8 @@ type member struct {
 }
 
 func (m *member) view() protocol.ProcessMember {
-	return protocol.ProcessMember{Session: m.session, Order: m.order, Key: m.key, Identity: m.identity, Data: m.data, Weight: m.weight}
+	return protocol.ProcessMember{Session: m.session, Order: m.order, Key: m.key,
+		Identity: m.identity, Data: m.data, Weight: m.weight}
 }
 
 // memberOverhead is what a member counts in Bytes beside its texts.
@@ -105,7 +106,8 @@ func (p *Process) forgetFormer(session uint64) {
 
 // rememberFormer keeps what a member that went is to know. The oldest go for it, if there are many.
 func (p *Process) rememberFormer(at Now, m *member, removal protocol.ProcessRemoval) {
-	p.formerMembers = slices.DeleteFunc(p.formerMembers, func(f formerMember) bool { return at.Log > f.until || f.session == m.session })
+	p.formerMembers = slices.DeleteFunc(p.formerMembers,
+		func(f formerMember) bool { return at.Log > f.until || f.session == m.session })
 	if len(p.formerMembers) >= MaxFormer {
 		p.formerMembers = slices.Delete(p.formerMembers, 0, 1)
 	}
@@ -137,7 +139,8 @@ func (p *Process) roundMember(session, epoch uint64) (*member, error) {
 	case m == nil:
 		return nil, notMember(session, "; join first")
 	case epoch > p.counter || epoch == 0:
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "epoch %d was never given; the last one is %d", epoch, p.counter)
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "epoch %d was never given; the last one is %d",
+			epoch, p.counter)
 	case epoch != p.round.epoch || !m.inRound():
 		p.counters.Stale++
 		return nil, protocol.Errorf(protocol.StatusAborted,
@@ -169,7 +172,8 @@ func (p *Process) Fail(at Now, session, epoch uint64, text string, out *Out) err
 		return err
 	}
 	if p.phase != protocol.PhasePreparing && p.phase != protocol.PhaseCoordinating {
-		return protocol.Errorf(protocol.StatusPreconditionFailed, "round of epoch %d is complete; it cannot fail any more", epoch)
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"round of epoch %d is complete; it cannot fail any more", epoch)
 	}
 	p.failRound(at, truncate("a member failed: "+text), out)
 	return nil
@@ -213,7 +217,8 @@ func (p *Process) Completed(at Now, session, epoch uint64, out *Out) error {
 	}
 	switch m.status {
 	case protocol.MemberPreparing, protocol.MemberPrepared:
-		return protocol.Errorf(protocol.StatusPreconditionFailed, "round of epoch %d is not complete for this member", epoch)
+		return protocol.Errorf(protocol.StatusPreconditionFailed, "round of epoch %d is not complete for this member",
+			epoch)
 	case protocol.MemberCompleting, protocol.MemberResuming:
 		m.status = protocol.MemberCompleted
 		p.advance(at, out)

@@ -46,7 +46,8 @@ func (p *Process) fields(f *varint.Fields) {
 		varint.Byte(f, &m.removal)
 	})
 	varint.List(f, &p.history, MaxHistory, func(e *protocol.ProcessHistoryRound, f *varint.Fields) {
-		f.Uint(&e.Epoch, &e.Topology, &e.Coordinator, &e.Size, &e.Attempt, &e.Wall, &e.Prepared, &e.Decided, &e.Duration)
+		f.Uint(&e.Epoch, &e.Topology, &e.Coordinator, &e.Size, &e.Attempt,
+			&e.Wall, &e.Prepared, &e.Decided, &e.Duration)
 		varint.Byte(f, &e.Outcome)
 		f.Text(&e.Text, protocol.MaxProcessText)
 	})

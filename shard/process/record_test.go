@@ -16,7 +16,8 @@ func sampleProcess(t *testing.T) *Process {
 		for i, key := range []string{"x", "y"} {
 			session := uint64(10 + i)
 			c.living[session] = true
-			_, err := c.p.Join(c.at, Join{Session: session, Key: key, Identity: "user", Data: []byte("data"), Weight: 7}, out)
+			_, err := c.p.Join(c.at,
+				Join{Session: session, Key: key, Identity: "user", Data: []byte("data"), Weight: 7}, out)
 			c.must(err)
 		}
 	})
@@ -75,7 +76,8 @@ func TestFormerMembers(t *testing.T) {
 		c.entry(func(out *Out) { c.must(c.p.Evict(c.at, i+2, "", out)) })
 	}
 	var out Out
-	if len(c.p.formerMembers) != MaxFormer || c.p.Resend(2, &out) || !c.p.Resend(MaxFormer+11, &out) || len(out.Events) != 1 {
+	if len(c.p.formerMembers) != MaxFormer || c.p.Resend(2, &out) ||
+		!c.p.Resend(MaxFormer+11, &out) || len(out.Events) != 1 {
 		t.Fatalf("%d are remembered, %d events", len(c.p.formerMembers), len(out.Events))
 	}
 	c.at.Log += Retention + 1

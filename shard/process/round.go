@@ -262,7 +262,8 @@ func (p *Process) notify(m *member, out *Out) {
 		e.Kind, e.Result = EventComplete, p.round.result
 	case m.status == protocol.MemberResuming && p.phase == protocol.PhaseCompleted:
 		e.Kind, e.Members, e.Result = EventResume, p.roundMembers(), p.round.result
-	case m.status == protocol.MemberPrepared && p.phase == protocol.PhaseCoordinating && m.order == p.round.coordinator:
+	case m.status == protocol.MemberPrepared && p.phase == protocol.PhaseCoordinating &&
+		m.order == p.round.coordinator:
 		e.Kind = EventCoordinate
 	default:
 		return
@@ -286,7 +287,8 @@ func (p *Process) Resend(session uint64, out *Out) bool {
 	return f != nil
 }
 
-var removalTexts = [...]string{protocol.RemovedByReplacement: "another session joined with the key of this member", protocol.RemovedByOperator: "evicted by an operator"}
+var removalTexts = [...]string{protocol.RemovedByReplacement: "another session joined with the key of this member",
+	protocol.RemovedByOperator: "evicted by an operator"}
 
 func (p *Process) notifyRemoved(f *formerMember, out *Out) {
 	out.Events = append(out.Events, MemberEvent{
@@ -300,7 +302,8 @@ func (p *Process) notifyRemoved(f *formerMember, out *Out) {
 func (p *Process) Force(at Now, text string, out *Out) error {
 	p.fireDeadlines(at, out)
 	if len(p.members) == 0 {
-		return protocol.Errorf(protocol.StatusPreconditionFailed, "process has no members; there is nobody to go through a round")
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"process has no members; there is nobody to go through a round")
 	}
 	for _, m := range p.members {
 		if m.absent {

@@ -172,7 +172,8 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 		x.describe()
 	case "history":
 		for _, e := range x.p.History() {
-			fmt.Fprintf(&x.b, "epoch %d topology %d %s coordinator %s size %d attempt %d prepared %d decided %d lasted %d %s\n", e.Epoch, e.Topology, e.Outcome,
+			fmt.Fprintf(&x.b, "epoch %d topology %d %s coordinator %s size %d attempt %d prepared %d decided %d lasted %d %s\n",
+				e.Epoch, e.Topology, e.Outcome,
 				x.name(e.Coordinator), e.Size, e.Attempt, e.Prepared, e.Decided, e.Duration, e.Text)
 		}
 	default:
@@ -275,7 +276,8 @@ func (x *scriptRunner) notify() {
 			if e.Kind == EventResume {
 				verb = "resume"
 			}
-			fmt.Fprintf(&x.b, "%s %d topology=%d coordinator=%s token=%d", verb, e.Epoch, e.Topology, x.name(e.Coordinator), e.Token)
+			fmt.Fprintf(&x.b, "%s %d topology=%d coordinator=%s token=%d",
+				verb, e.Epoch, e.Topology, x.name(e.Coordinator), e.Token)
 			if e.Attempt > 0 {
 				fmt.Fprintf(&x.b, " attempt=%d", e.Attempt)
 			}

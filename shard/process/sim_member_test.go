@@ -115,7 +115,8 @@ func (w *simulation) begin(a *agent, e *MemberEvent) bool {
 	if e.Token < e.Epoch {
 		w.fatal("token %d is below epoch %d", e.Token, e.Epoch)
 	}
-	a.epoch, a.open, a.over, a.fulfilled, a.coordinates, a.roster, a.missing = e.Epoch, false, false, false, false, e.Members, nil
+	a.epoch, a.open, a.over, a.fulfilled, a.coordinates, a.roster, a.missing =
+		e.Epoch, false, false, false, false, e.Members, nil
 	a.calls = slices.DeleteFunc(a.calls, func(c *call) bool { return c.epoch > 0 })
 	clear(a.memory)
 	if w.fails() {
@@ -188,7 +189,8 @@ func (w *simulation) handle(a *agent) {
 	case EventResume:
 		if e.Epoch > a.epoch && a.key != "" {
 			if e.Token <= w.tokens[a.key] {
-				w.fatal("%d returns with token %d, and %d was given to another session of its key", a.session, e.Token, w.tokens[a.key])
+				w.fatal("%d returns with token %d, and %d was given to another session of its key",
+					a.session, e.Token, w.tokens[a.key])
 			}
 		}
 		if e.Epoch > a.epoch && !w.begin(a, &e) {
@@ -230,7 +232,8 @@ func (w *simulation) handleMessage(a *agent, d *relay.Delivery) {
 		if a.paused || w.fails() {
 			return // lost
 		}
-		if err := w.r.Reply(relay.Reply{From: a.session, To: d.From, Epoch: d.Epoch, Number: d.Number, Refused: refused}, &w.relayOut); err == nil {
+		if err := w.r.Reply(relay.Reply{From: a.session, To: d.From, Epoch: d.Epoch,
+			Number: d.Number, Refused: refused}, &w.relayOut); err == nil {
 			w.deliverMessages()
 		}
 	case relay.KindReply:
@@ -253,7 +256,8 @@ func (w *simulation) repeat(a *agent) {
 	a.calls = slices.DeleteFunc(a.calls, func(c *call) bool { return c.done })
 	if a.open && a.coordinates && len(a.missing) > 0 {
 		q := relay.Request{
-			From: a.session, Epoch: a.epoch, Number: a.number, Low: a.number, To: slices.Clone(a.missing), Payload: []byte(strconv.FormatUint(a.epoch, 10)),
+			From: a.session, Epoch: a.epoch, Number: a.number, Low: a.number, To: slices.Clone(a.missing),
+			Payload: []byte(strconv.FormatUint(a.epoch, 10)),
 		}
 		if err := w.r.Request(q, &w.relayOut); err == nil {
 			w.deliverMessages()

@@ -46,8 +46,10 @@ type simulation struct {
 
 func newSimulation(t *testing.T, seed uint64, o protocol.ProcessOptions) *simulation {
 	w := &simulation{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, r: relay.New(relay.Limits{}), coordinators: map[uint64]uint64{}, completed: map[uint64]bool{},
-		cancelled: map[uint64]bool{}, executed: map[[4]uint64]int{}, seen: map[string]int{}, tokens: map[string]uint64{},
+		t: t, rnd: rand.New(rand.NewPCG(seed, 7)), seed: seed, r: relay.New(relay.Limits{}),
+		coordinators: map[uint64]uint64{}, completed: map[uint64]bool{},
+		cancelled: map[uint64]bool{}, executed: map[[4]uint64]int{},
+		seen: map[string]int{}, tokens: map[string]uint64{},
 	}
 	at := w.at
 	w.handlerFailRate, w.faultInterval = []int{3, 10, 50}[w.rnd.IntN(3)], 1+w.rnd.IntN(6)
@@ -314,7 +316,8 @@ func (w *simulation) drain(steps int) {
 				w.out.Reset()
 				w.p.Resend(a.session, &w.out)
 				w.deliver()
-				if a.ended && !a.dead && len(a.queue) == 0 && i > steps/2 { // its SDK finds out that the session is gone
+				// its SDK finds out that the session is gone
+				if a.ended && !a.dead && len(a.queue) == 0 && i > steps/2 {
 					w.close(a, 0, false)
 					a.dead = true
 				}
@@ -346,7 +349,8 @@ func TestRandomHistories(t *testing.T) {
 		seed := first + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		o := protocol.ProcessOptions{
-			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50, RoundTimeout: uint64(rnd.IntN(3)) * 2_000, Return: uint64(rnd.IntN(3)) * 300,
+			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50,
+			RoundTimeout: uint64(rnd.IntN(3)) * 2_000, Return: uint64(rnd.IntN(3)) * 300,
 		}
 		w := newSimulation(t, seed, o)
 		for range 4_000 {
@@ -369,8 +373,10 @@ func TestRandomHistories(t *testing.T) {
 		return
 	}
 	for _, k := range []string{
-		"stale", "resumed", "remembered", "elections", "completed", "cancelled", "failed", "returned", "ended in waiting", "ended in preparing",
-		"ended in coordinating", "ended in completing", "ended in completed", "coordinator ended in preparing", "coordinator ended in coordinating",
+		"stale", "resumed", "remembered", "elections", "completed", "cancelled",
+		"failed", "returned", "ended in waiting", "ended in preparing",
+		"ended in coordinating", "ended in completing", "ended in completed", "coordinator ended in preparing",
+		"coordinator ended in coordinating",
 		"coordinator ended in completing", "coordinator ended in completed",
 	} {
 		if seen[k] == 0 {

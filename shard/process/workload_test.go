@@ -144,7 +144,8 @@ func TestManyJoinsWithSlowMember(t *testing.T) {
 	var out Out
 	c.entry(func(out *Out) { c.p.Resend(1, out); c.take(out.Events[0], out); out.Events = out.Events[1:] })
 	out.Reset()
-	if tally := c.p.Counters(); c.p.Phase() != protocol.PhaseCompleted || tally.Completed != 1 || tally.Cancelled != 199 {
+	if tally := c.p.Counters(); c.p.Phase() != protocol.PhaseCompleted ||
+		tally.Completed != 1 || tally.Cancelled != 199 {
 		t.Fatalf("%v %+v", c.p.Phase(), tally)
 	}
 }
@@ -172,7 +173,8 @@ func TestKilledInEachPhase(t *testing.T) {
 					c.p.Resend(s, &again)
 					for _, e := range again.Events {
 						c.confirm(map[MemberEventKind]protocol.ProcessPhase{
-							EventPrepare: protocol.PhasePreparing, EventCoordinate: protocol.PhaseCoordinating, EventComplete: protocol.PhaseCompleting,
+							EventPrepare: protocol.PhasePreparing, EventCoordinate: protocol.PhaseCoordinating,
+							EventComplete: protocol.PhaseCompleting,
 						}[e.Kind], e, out)
 					}
 				}
@@ -182,8 +184,10 @@ func TestKilledInEachPhase(t *testing.T) {
 			if phase >= protocol.PhaseCompleting {
 				completed = 2
 			}
-			if c.p.Phase() != protocol.PhaseCompleted || c.p.Len() != 4 || len(c.open) != 0 || c.p.Epoch() != before+1 || tally.Completed != completed {
-				t.Fatalf("%d killed while %v: %v with %d members, %d open, epoch %d, %+v", victim, phase, c.p.Phase(), c.p.Len(), len(c.open), c.p.Epoch(), tally)
+			if c.p.Phase() != protocol.PhaseCompleted || c.p.Len() != 4 || len(c.open) != 0 ||
+				c.p.Epoch() != before+1 || tally.Completed != completed {
+				t.Fatalf("%d killed while %v: %v with %d members, %d open, epoch %d, %+v", victim,
+					phase, c.p.Phase(), c.p.Len(), len(c.open), c.p.Epoch(), tally)
 			}
 		}
 	}
@@ -204,7 +208,8 @@ func TestFull(t *testing.T) {
 	}
 	c.entry(func(out *Out) {
 		for i := range uint64(protocol.MaxProcessMembers) {
-			_, err := c.p.Join(c.at, Join{Session: 1<<63 + i, Key: long(protocol.MaxProcessKey, i+1), Identity: long(MaxIdentity, 0), Data: []byte(long(protocol.MaxProcessData, 0))}, out)
+			_, err := c.p.Join(c.at, Join{Session: 1<<63 + i, Key: long(protocol.MaxProcessKey, i+1),
+				Identity: long(MaxIdentity, 0), Data: []byte(long(protocol.MaxProcessData, 0))}, out)
 			c.must(err)
 		}
 		if _, err := c.p.Join(c.at, Join{Session: 5}, out); err == nil {
@@ -231,7 +236,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
-	for _, bad := range []string{"", "-", "a-", ".a", "a..b", "a-.b", "a b", "a/b", "ä", "a_b", string(make([]byte, protocol.MaxProcessName+1))} {
+	for _, bad := range []string{"", "-", "a-", ".a", "a..b", "a-.b", "a b",
+		"a/b", "ä", "a_b", string(make([]byte, protocol.MaxProcessName+1))} {
 		if protocol.ValidateProcessName([]byte(bad)) == nil {
 			t.Errorf("%q is taken", bad)
 		}

@@ -19,7 +19,8 @@ func TestHeaderIsPutBeforeCommands(t *testing.T) {
 		{Format: shard.FormatVersion},
 		{Format: shard.FormatVersion, Epoch: ^uint64(0), Seq: ^uint64(0), LogTime: ^uint64(0), Wall: ^uint64(0)},
 	} {
-		want := shard.AppendCommand(shard.AppendHeader(nil, h), shard.Command{Kind: shard.CmdCreate, Node: 3, Body: []byte("body")})
+		want := shard.AppendCommand(shard.AppendHeader(nil, h),
+			shard.Command{Kind: shard.CmdCreate, Node: 3, Body: []byte("body")})
 		if got := b.encode(h); !bytes.Equal(got, want) {
 			t.Errorf("encoded %x, want %x", got, want)
 		}
@@ -171,7 +172,8 @@ func TestFullQueueRejects(t *testing.T) {
 	body := make([]byte, 1000)
 	accepted, refused := 0, 0
 	for refused < 3 {
-		switch st := s.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode, Body: body}, Origin{Conn: 1, Request: uint64(100 + accepted)}); st {
+		switch st := s.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode, Body: body},
+			Origin{Conn: 1, Request: uint64(100 + accepted)}); st {
 		case protocol.StatusOK:
 			accepted++
 		case protocol.StatusOverloaded:

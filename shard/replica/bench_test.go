@@ -52,7 +52,8 @@ func (k *benchSink) Detach(*Shard, uint64)       {}
 // benchShards starts shards on a real disk: what is measured syncs.
 func benchShards(b *testing.B, n int) ([]*Shard, []*benchSink) {
 	b.Helper()
-	h, err := OpenHost(HostConfig{Dir: b.TempDir(), Net: NewMemoryNet(), RaftAddress: "bench:1", Logger: quiet(), RTT: 50 * time.Millisecond})
+	h, err := OpenHost(HostConfig{Dir: b.TempDir(), Net: NewMemoryNet(), RaftAddress: "bench:1",
+		Logger: quiet(), RTT: 50 * time.Millisecond})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -65,7 +66,8 @@ func benchShards(b *testing.B, n int) ([]*Shard, []*benchSink) {
 	var sinks []*benchSink
 	for i := range n {
 		k := newBenchSink()
-		s, err := h.StartShard(ShardConfig{ID: uint64(i + 1), Replica: 1, Members: map[uint64]string{1: h.RaftAddress()}, Sink: k})
+		s, err := h.StartShard(ShardConfig{ID: uint64(i + 1), Replica: 1,
+			Members: map[uint64]string{1: h.RaftAddress()}, Sink: k})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -224,7 +226,8 @@ func BenchmarkBarrier(b *testing.B) {
 
 func BenchmarkSubmit(b *testing.B) {
 	s := &Shard{}
-	s.proposals.init(ShardConfig{MaxOpenBytes: 1 << 40, MaxBatchBytes: defaultMaxBatchBytes, MaxBatchCommands: defaultMaxBatchCommands, InFlight: 4})
+	s.proposals.init(ShardConfig{MaxOpenBytes: 1 << 40, MaxBatchBytes: defaultMaxBatchBytes,
+		MaxBatchCommands: defaultMaxBatchCommands, InFlight: 4})
 	s.proposals.phase, s.proposals.ownEpoch, s.proposals.takeOverEpoch = leading, 1, 1
 	s.proposals.leading.Store(true)
 	c := shard.Command{Kind: shard.CmdRelease, Body: benchBody()}

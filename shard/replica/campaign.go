@@ -15,7 +15,8 @@ import (
 // repeats it a few times. A group of one is sent the same message, because it would wait for a
 // leader that cannot exist.
 var (
-	repeatDelays   = [...]time.Duration{3 * time.Millisecond, 8 * time.Millisecond, 20 * time.Millisecond, 45 * time.Millisecond}
+	repeatDelays = [...]time.Duration{3 * time.Millisecond, 8 * time.Millisecond,
+		20 * time.Millisecond, 45 * time.Millisecond}
 	maxSingleDelay = 50 * time.Millisecond
 )
 
@@ -26,7 +27,9 @@ type interceptor struct {
 	handler    raftio.MessageHandler // set once, before the engine starts a group
 }
 
-func (r *interceptor) Create(c config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler) raftio.ITransport {
+func (r *interceptor) Create(
+	c config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler,
+) raftio.ITransport {
 	r.handler = messages
 	return r.next.Create(c, r.receive, chunks)
 }
@@ -37,7 +40,8 @@ func (r *interceptor) receive(b raftpb.MessageBatch) {
 	for i := range b.Requests {
 		if m := &b.Requests[i]; m.Type == raftpb.TimeoutNow {
 			// The engine may reuse the batch, so copy what is needed first.
-			defer r.campaigner.add(campaign{campaignKey: campaignKey{shard: m.ShardID, from: m.From, to: m.To, term: m.Term}, next: time.Now().Add(repeatDelays[0])})
+			defer r.campaigner.add(campaign{campaignKey: campaignKey{shard: m.ShardID, from: m.From,
+				to: m.To, term: m.Term}, next: time.Now().Add(repeatDelays[0])})
 		}
 	}
 	r.handler(b)
@@ -148,7 +152,8 @@ func (n *campaigner) step(now time.Time) time.Duration {
 		}
 		n.interceptor.handler(raftpb.MessageBatch{
 			DeploymentId: n.deployment, BinVer: raftio.TransportBinVersion,
-			Requests: []raftpb.Message{{Type: raftpb.TimeoutNow, ShardID: x.shard, From: x.from, To: x.to, Term: x.term}},
+			Requests: []raftpb.Message{{Type: raftpb.TimeoutNow, ShardID: x.shard,
+				From: x.from, To: x.to, Term: x.term}},
 		})
 		x.count++
 		switch {

@@ -62,8 +62,10 @@ func newClusterOf(t *testing.T, hosts, founders int, change func(*ShardConfig)) 
 // newClusterOfRTT has its own round trip time.
 func newClusterOfRTT(t *testing.T, hosts, founders int, rtt time.Duration, change func(*ShardConfig)) *cluster {
 	c := &cluster{
-		t: t, rtt: rtt, net: NewMemoryNet(), members: make(map[uint64]string), change: change, removed: make(chan uint64, 16),
-		hosts: make([]*Host, hosts), ids: make([]uint64, hosts), shards: make([]*Shard, hosts), recs: make([]*recorder, hosts), joinHint: make([]bool, hosts),
+		t: t, rtt: rtt, net: NewMemoryNet(), members: make(map[uint64]string),
+		change: change, removed: make(chan uint64, 16),
+		hosts: make([]*Host, hosts), ids: make([]uint64, hosts), shards: make([]*Shard, hosts),
+		recs: make([]*recorder, hosts), joinHint: make([]bool, hosts),
 	}
 	for i := range hosts {
 		c.disks = append(c.disks, NewMemoryDisk())
@@ -92,7 +94,8 @@ func (c *cluster) start(i int) {
 func (c *cluster) run(i int) {
 	c.t.Helper()
 	r := newRecorder(c.t)
-	cfg := ShardConfig{ID: 1, Replica: c.ids[i], Sink: r, proposeVia: c.watch, ProposeTimeout: 500 * time.Millisecond, Join: c.joinHint[i]}
+	cfg := ShardConfig{ID: 1, Replica: c.ids[i], Sink: r, proposeVia: c.watch,
+		ProposeTimeout: 500 * time.Millisecond, Join: c.joinHint[i]}
 	if !cfg.Join {
 		cfg.Members = c.members
 	}
@@ -127,7 +130,8 @@ func (c *cluster) leader(except ...int) int {
 	c.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		for i, h := range c.hosts {
-			if h != nil && c.ids[i] != 0 && !slices.Contains(except, i) && c.shards[i].Leading() && barrier(c.shards[i]) {
+			if h != nil && c.ids[i] != 0 && !slices.Contains(except, i) &&
+				c.shards[i].Leading() && barrier(c.shards[i]) {
 				return i
 			}
 		}
@@ -333,7 +337,8 @@ func TestNewLeaderProvesItselfAtOnce(t *testing.T) {
 	c.populate()
 	old := c.make("before")
 	c.net.Isolate(c.disks[old].addr, true)
-	eventually(t, "another to lead", func() bool { return c.shards[(old+1)%3].Leading() || c.shards[(old+2)%3].Leading() })
+	eventually(t, "another to lead",
+		func() bool { return c.shards[(old+1)%3].Leading() || c.shards[(old+2)%3].Leading() })
 	for i, s := range c.shards {
 		if i == old || !s.Leading() {
 			continue
@@ -374,7 +379,8 @@ func TestRestoreCutsUndetermined(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if res := r.results[undecided]; len(res) != 0 {
-		t.Errorf("a request that the snapshot may hold was told %+v; its semaphore exists: %v", res, exists(t, c.shards[old], "undecided"))
+		t.Errorf("a request that the snapshot may hold was told %+v; its semaphore exists: %v",
+			res, exists(t, c.shards[old], "undecided"))
 	}
 }
 
@@ -418,7 +424,8 @@ func TestHistoryUnderFaults(t *testing.T) {
 					x.request++
 					n := fmt.Sprint(base + i)
 					o := Origin{Conn: x.conn, Request: x.request}
-					if s.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1, Body: x.createBody(n)}, o) == protocol.StatusOK {
+					if s.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1, Body: x.createBody(n)},
+						o) == protocol.StatusOK {
 						mu.Lock()
 						list = append(list, sent{o, n})
 						mu.Unlock()
@@ -498,7 +505,8 @@ func TestHistoryUnderFaults(t *testing.T) {
 		}
 		for _, n := range failed {
 			if exists(t, s, n) {
-				t.Fatalf("replica %d: semaphore %s exists although its request was told that it was not applied", i+1, n)
+				t.Fatalf("replica %d: semaphore %s exists although its request was told that it was not applied",
+					i+1, n)
 			}
 		}
 	}

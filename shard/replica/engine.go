@@ -44,7 +44,9 @@ func (e *engine) transferTimeout() time.Duration { return (electionRTT + 1) * e.
 // them was removed from the group. So an unanswered read is repeated after the time of a heartbeat,
 // and then after twice as long each time. Any answer will do, because all reads began after the
 // call.
-func (e *engine) readIndex(ctx context.Context, shard uint64, timeout time.Duration, stop <-chan struct{}, changed <-chan struct{}, over func() bool) bool {
+func (e *engine) readIndex(
+	ctx context.Context, shard uint64, timeout time.Duration, stop, changed <-chan struct{}, over func() bool,
+) bool {
 	end := time.Now().Add(timeout)
 	first, err := e.ReadIndex(shard, timeout)
 	if err != nil {
@@ -99,7 +101,8 @@ func (e *engine) infos() map[uint64]engineInfo {
 	infos := make(map[uint64]engineInfo, len(all.ShardInfoList))
 	for i := range all.ShardInfoList {
 		if x := &all.ShardInfoList[i]; !x.Pending {
-			infos[x.ShardID] = engineInfo{Replica: x.ReplicaID, ConfigChange: x.ConfigChangeIndex, Voters: x.Replicas, NonVoting: x.IsNonVoting}
+			infos[x.ShardID] = engineInfo{Replica: x.ReplicaID, ConfigChange: x.ConfigChangeIndex,
+				Voters: x.Replicas, NonVoting: x.IsNonVoting}
 		}
 	}
 	return infos

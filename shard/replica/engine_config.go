@@ -54,7 +54,8 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 	case strings.Contains(text, "failed to lock data directory"):
 		return nil, ErrLocked
 	case strings.Contains(text, "not the owner of the data directory"):
-		return nil, fmt.Errorf("data directory belongs to another raft address than %s; start with that address", cfg.RaftAddress)
+		return nil, fmt.Errorf("data directory belongs to another raft address than %s; start with that address",
+			cfg.RaftAddress)
 	case strings.Contains(text, "hostname changed"):
 		return nil, errors.New("data directory was created on a host with another name; start under that name, or add a new replica")
 	case strings.Contains(text, "deployment ID changed"):
@@ -78,7 +79,8 @@ func engineConfig(cfg *HostConfig, events *engineEvents) config.NodeHostConfig {
 		MaxReceiveQueueSize: maxPeerQueue,
 		Expert: config.ExpertConfig{
 			Engine: config.EngineConfig{
-				ExecShards: stepWorkers, CommitShards: stepWorkers, ApplyShards: applyWorkers, SnapshotShards: 4, CloseShards: 4,
+				ExecShards: stepWorkers, CommitShards: stepWorkers, ApplyShards: applyWorkers,
+				SnapshotShards: 4, CloseShards: 4,
 			},
 			LogDB: store,
 		},

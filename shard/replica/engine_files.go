@@ -31,7 +31,8 @@ func readEngineFile(path string) (record []byte, err error) {
 		return nil, err
 	}
 	if len(b) < 8 || !bytes.Equal(b[:8], engineFileSum(b[8:])) {
-		return nil, fmt.Errorf("the raft engine's file %q is damaged; remove it, and the engine creates a new one", path)
+		return nil,
+			fmt.Errorf("the raft engine's file %q is damaged; remove it, and the engine creates a new one", path)
 	}
 	return b[8:], nil
 }

@@ -52,7 +52,9 @@ type bootstrap struct {
 // entry or snapshot, and a replica that joined becomes a voter in no other way. So a replica that
 // joined is always started as non-voting, and a founder, which has always voted, as a voter. The
 // engine has stored which of them it is since the first start, and rejects the other.
-func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
+func (h *Host) startGroup(
+	g *group, f bootstrap, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config,
+) error {
 	if g.id == 0 {
 		return errors.New("replica id must be at least 1")
 	}
@@ -61,7 +63,8 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 	}
 	known := h.engine.HasNodeInfo(g.shard, g.id)
 	if !known && !f.join && len(f.members) == 0 {
-		return fmt.Errorf("shard %d: replica %d was never started here; give it the shard's members, or let it join", g.shard, g.id)
+		return fmt.Errorf("shard %d: replica %d was never started here; give it the shard's members, or let it join",
+			g.shard, g.id)
 	}
 	if known {
 		if err := checkSnapshot(h.store, g.shard, g.id); err != nil {
@@ -100,7 +103,9 @@ func (h *Host) startGroup(g *group, f bootstrap, create statemachine.CreateConcu
 
 // startReplica starts it in the engine. After a stop, the engine refuses to start a replica for a
 // moment.
-func (h *Host) startReplica(members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config) error {
+func (h *Host) startReplica(
+	members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config,
+) error {
 	for end := time.Now().Add(restartTimeout); ; time.Sleep(time.Millisecond) {
 		err := h.engine.StartConcurrentReplica(members, join, create, cfg)
 		if !errors.Is(err, dragonboat.ErrShardAlreadyExist) || time.Now().After(end) {

@@ -204,12 +204,14 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	routeEngineLogs(cfg.Logger)
 
 	h.store = logstore.New(logstore.Config{
-		Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved, Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss,
+		Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved,
+		Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss,
 		ReturnDamage: cfg.recovery, EnginePanics: reportEnginePanics,
 	})
 	r := &interceptor{next: cfg.Transport}
 	h.campaigner = &campaigner{
-		engine: h.engine, groups: h.groups, deployment: cfg.deployment, interceptor: r, wakeup: make(chan struct{}, 1),
+		engine: h.engine, groups: h.groups, deployment: cfg.deployment,
+		interceptor: r, wakeup: make(chan struct{}, 1),
 	}
 	r.campaigner = h.campaigner
 	settings := engineConfig(&h.cfg, &engineEvents{h.groups, h.campaigner, h.stopRemoved, cfg.Changed})
@@ -299,7 +301,8 @@ func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) err
 		return errNoReplica
 	}
 	if i, ok := h.engine.infos()[shard]; !ok || i.Voters[toReplica] == "" {
-		return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d does not vote in shard %d; promote it first", toReplica, shard)
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"replica %d does not vote in shard %d; promote it first", toReplica, shard)
 	}
 	return g.replica.transfer(ctx, toReplica, after)
 }

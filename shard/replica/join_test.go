@@ -25,10 +25,12 @@ func (c *cluster) fill(records int) {
 				x.request++
 				x.seq++
 				m := protocol.Create{
-					Head: protocol.Head{Session: x.session, Seq: x.seq, Low: x.low}, Name: fmt.Appendf(nil, "f%d-%d", k, i), Limit: 1, Data: data,
+					Head: protocol.Head{Session: x.session, Seq: x.seq, Low: x.low},
+					Name: fmt.Appendf(nil, "f%d-%d", k, i), Limit: 1, Data: data,
 				}
 				o := Origin{Conn: x.conn, Request: x.request}
-				if c.shards[l].Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1, Body: m.AppendBody(nil)}, o) != protocol.StatusOK {
+				if c.shards[l].Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode,
+					Epoch: 1, Body: m.AppendBody(nil)}, o) != protocol.StatusOK {
 					return
 				}
 				if i%window == window-1 {
@@ -69,7 +71,8 @@ func TestJoinALargeShard(t *testing.T) {
 	c.awaitRole(1, RoleVoter)
 	ok, failed := w.checkWithout(false)
 	bytes := c.shards[1].logTail.snapshot.Load()
-	t.Logf("%d records, %d bytes, caught up after %v; meanwhile %d acknowledged, %d failed", records, bytes, took, ok, failed)
+	t.Logf("%d records, %d bytes, caught up after %v; meanwhile %d acknowledged, %d failed",
+		records, bytes, took, ok, failed)
 	if ok == 0 {
 		t.Error("the shard did not work meanwhile")
 	}

@@ -290,10 +290,12 @@ func populateBuckets(t testing.TB, s *Shard, first, count uint32) {
 
 func setupCommands(first, count uint32) []shard.Command {
 	return []shard.Command{
-		{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: testBuckets, First: first, Count: count})},
+		{Kind: shard.CmdBuckets,
+			Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: testBuckets, First: first, Count: count})},
 		{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: testNode, Revision: 1, Config: protocol.NodeConfig{
 			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod,
-			ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1, MaxSessions: 1_000_000, MaxSemaphores: 1_000_000,
+			ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1,
+			MaxSessions: 1_000_000, MaxSemaphores: 1_000_000,
 			MaxBytes: 1 << 40, MaxWaiters: 1_000_000, MaxWatchers: 1_000_000,
 		}})},
 	}
@@ -341,7 +343,8 @@ func tryCaller(t testing.TB, s *Shard, r *recorder, conn, timeoutMS uint64, home
 			break
 		}
 	}
-	start := protocol.SessionStart{Node: testNode, CreateID: createID, Key: make([]byte, protocol.KeyLen), Timeout: timeoutMS, Nonce: 1}
+	start := protocol.SessionStart{Node: testNode, CreateID: createID, Key: make([]byte, protocol.KeyLen),
+		Timeout: timeoutMS, Nonce: 1}
 	res, ok := c.try(shard.CmdSessionStart, start.AppendBody(nil))
 	if !ok {
 		return nil
@@ -387,7 +390,8 @@ func (c *caller) createBody(name string) []byte { return c.createWith(name, nil)
 
 func (c *caller) createWith(name string, data []byte) []byte {
 	c.seq++
-	m := protocol.Create{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low}, Name: []byte(name), Limit: 1, Data: data}
+	m := protocol.Create{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low},
+		Name: []byte(name), Limit: 1, Data: data}
 	c.buf = m.AppendBody(c.buf[:0])
 	return c.buf
 }
@@ -412,7 +416,8 @@ func (c *caller) mustCreate(name string) result {
 // mustCreateWith is mustCreate of a semaphore with data.
 func (c *caller) mustCreateWith(name string, data []byte) {
 	c.t.Helper()
-	if res := c.r.result(c.submit(shard.CmdCreate, c.createWith(name, data))); res.failed || res.status != protocol.StatusOK {
+	if res := c.r.result(c.submit(shard.CmdCreate, c.createWith(name, data))); res.failed ||
+		res.status != protocol.StatusOK {
 		c.t.Fatalf("semaphore %s is not created: %+v", name, res)
 	}
 	c.low = c.seq + 1

@@ -151,7 +151,8 @@ func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 				conn = origins[e.Command].Conn
 			}
 			urgent = true
-			d.queue = append(d.queue, leaderTask{kind: taskAttached, a: conn, b: e.Session, epoch: e.Epoch, value: e.Timeout, text: e.Text})
+			d.queue = append(d.queue,
+				leaderTask{kind: taskAttached, a: conn, b: e.Session, epoch: e.Epoch, value: e.Timeout, text: e.Text})
 		case shard.EventSessionDetached:
 			urgent = true
 			d.queue = append(d.queue, leaderTask{kind: taskDetached, b: e.Session, epoch: e.Epoch, text: e.Text})

@@ -173,7 +173,8 @@ func TestRemoteSessionsAreReleased(t *testing.T) {
 	for id := range uint64(2) {
 		r := newRecorder(t)
 		s, err := h.StartShard(ShardConfig{
-			ID: id + 1, Replica: 1, Members: map[uint64]string{1: h.RaftAddress()}, Sink: r, Messages: p, Heard: d.heard,
+			ID: id + 1, Replica: 1, Members: map[uint64]string{1: h.RaftAddress()},
+			Sink: r, Messages: p, Heard: d.heard,
 			Route: func(_ uint8, bucket uint32) (uint64, uint64) { return uint64(bucket/(testBuckets/2)) + 1, 1 },
 		})
 		if err != nil {
@@ -196,7 +197,8 @@ func TestRemoteSessionsAreReleased(t *testing.T) {
 	remote := &caller{t: t, s: shards[1], r: recs[1], conn: 1, session: c.session, low: 1, request: 1_000}
 	acquire := func(c *caller) result {
 		c.seq++
-		m := protocol.Acquire{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low}, Name: name, Count: protocol.Forever, Timeout: protocol.Forever, Ephemeral: true}
+		m := protocol.Acquire{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low},
+			Name: name, Count: protocol.Forever, Timeout: protocol.Forever, Ephemeral: true}
 		return recs[1].result(c.submit(shard.CmdAcquire, m.AppendBody(nil)))
 	}
 	if res := acquire(remote); res.event.State != protocol.Acquired {

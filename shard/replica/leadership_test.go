@@ -50,7 +50,9 @@ func hasClientRequest(entry []byte) bool {
 }
 
 // onlyBatches applies a fault to what clients asked for and lets the leader's own entries through.
-func onlyBatches(fault func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error)) func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+func onlyBatches(
+	fault func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error),
+) func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
 	return func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
 		if !hasClientRequest(entry) {
 			return next(entry)
@@ -103,7 +105,8 @@ func TestUndeterminedIsDecidedByTakeOver(t *testing.T) {
 	}
 	st := s.Stats()
 	if st.RepeatedTakeOvers != 1 || st.Undetermined != 1 || st.Epoch != epoch+1 {
-		t.Errorf("epoch %d became %d after %d repeated take-overs for %d unknown outcomes", epoch, st.Epoch, st.RepeatedTakeOvers, st.Undetermined)
+		t.Errorf("epoch %d became %d after %d repeated take-overs for %d unknown outcomes",
+			epoch, st.Epoch, st.RepeatedTakeOvers, st.Undetermined)
 	}
 	if !s.Leading() {
 		t.Error("a repeated take-over ended the leadership")
@@ -237,7 +240,8 @@ func TestNothingIsAcceptedBeforeTakeOver(t *testing.T) {
 		return knownOutcome(dropped), nil
 	})
 	r := newRecorder(t)
-	s, err := h.StartShard(ShardConfig{ID: 1, Replica: 1, Members: map[uint64]string{1: h.RaftAddress()}, Sink: r, proposeVia: f.via})
+	s, err := h.StartShard(ShardConfig{ID: 1, Replica: 1, Members: map[uint64]string{1: h.RaftAddress()},
+		Sink: r, proposeVia: f.via})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,8 @@ func (w *memberLoop) end() {
 	w.q.closed = true
 	w.q.mu.Unlock()
 	for _, m := range w.q.take(nil) {
-		w.sink.MemberReply(m.Origin, protocol.Errorf(protocol.StatusUnavailable, "the shard stops running here; fetch the map and send again"))
+		w.sink.MemberReply(m.Origin,
+			protocol.Errorf(protocol.StatusUnavailable, "the shard stops running here; fetch the map and send again"))
 	}
 	w.sink.FlushMembers()
 }
@@ -266,7 +267,8 @@ func (w *memberLoop) take(machine *shard.Machine, m *MemberMessage) error {
 		return err
 	}
 	if machine.TakenOver(session, m.Epoch) {
-		return protocol.Errorf(protocol.StatusBadSession, "session was attached again since; attach it here, or present its newer ticket")
+		return protocol.Errorf(protocol.StatusBadSession,
+			"session was attached again since; attach it here, or present its newer ticket")
 	}
 	p := w.q.processes
 	switch m.Kind {

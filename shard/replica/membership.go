@@ -28,7 +28,8 @@ type Membership struct {
 // StatusUnavailable.
 var ErrUnknown = errors.New("outcome of the change of members is unknown; read the members again")
 
-var errNoReplica = protocol.Errorf(protocol.StatusUnavailable, "no replica of this shard runs here; ask another instance")
+var errNoReplica = protocol.Errorf(protocol.StatusUnavailable,
+	"no replica of this shard runs here; ask another instance")
 
 // retry repeats fn until it succeeds, ctx ends, or the host is closed, with pauses of 10 ms to 100
 // ms.
@@ -45,7 +46,8 @@ func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) er
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return protocol.Errorf(protocol.StatusUnavailable, "the shard's leader did not answer: %v; ask again", err)
+			return protocol.Errorf(protocol.StatusUnavailable, "the shard's leader did not answer: %v; ask again",
+				err)
 		case <-h.stopC:
 			t.Stop()
 			return protocol.Errorf(protocol.StatusUnavailable, "host is closed")
@@ -65,7 +67,8 @@ func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err err
 			return err
 		}
 		m = Membership{
-			ConfigChange: x.ConfigChangeID, Voters: x.Nodes, NonVotings: x.NonVotings, Removed: slices.Sorted(maps.Keys(x.Removed)),
+			ConfigChange: x.ConfigChangeID, Voters: x.Nodes, NonVotings: x.NonVotings,
+			Removed: slices.Sorted(maps.Keys(x.Removed)),
 		}
 		return nil
 	})
@@ -84,21 +87,25 @@ func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err err
 func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address string, configChange uint64) error {
 	return h.change(ctx, shard, configChange, func(m *Membership) (bool, error) {
 		if _, ok := m.Voters[replica]; ok {
-			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d is a voter already", replica, shard)
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"replica %d of shard %d is a voter already", replica, shard)
 		}
 		if a, ok := m.NonVotings[replica]; ok {
 			if a == address {
 				return true, nil
 			}
-			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d is at %s; a new replica needs a new id", replica, shard, a)
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"replica %d of shard %d is at %s; a new replica needs a new id", replica, shard, a)
 		}
 		if slices.Contains(m.Removed, replica) {
-			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d was removed; a new replica needs a new id", replica, shard)
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"replica %d of shard %d was removed; a new replica needs a new id", replica, shard)
 		}
 		for _, list := range []map[uint64]string{m.Voters, m.NonVotings} {
 			for id, a := range list {
 				if a == address {
-					return false, protocol.Errorf(protocol.StatusPreconditionFailed, "address %s has replica %d of shard %d; remove it first", a, id, shard)
+					return false, protocol.Errorf(protocol.StatusPreconditionFailed,
+						"address %s has replica %d of shard %d; remove it first", a, id, shard)
 				}
 			}
 		}
@@ -118,7 +125,8 @@ func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64)
 		}
 		a, ok := m.NonVotings[replica]
 		if !ok {
-			return false, protocol.Errorf(protocol.StatusNotFound, "replica %d is not a member of shard %d; add it first", replica, shard)
+			return false, protocol.Errorf(protocol.StatusNotFound,
+				"replica %d is not a member of shard %d; add it first", replica, shard)
 		}
 		address = a
 		return false, nil
@@ -138,7 +146,8 @@ func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) 
 			return true, nil
 		}
 		if _, ok := m.Voters[replica]; ok && len(m.Voters) == 1 {
-			return false, protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d is the last voter of shard %d; promote another first", replica, shard)
+			return false, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"replica %d is the last voter of shard %d; promote another first", replica, shard)
 		}
 		return false, nil
 	}, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
@@ -166,7 +175,8 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	// The engine drops a change while another is under way, and the change id admits only one of
 	// them. This check only makes the error clear.
 	if !g.changeMu.TryLock() {
-		return protocol.Errorf(protocol.StatusAborted, "another change of shard %d's members is under way; read the members again", shard)
+		return protocol.Errorf(protocol.StatusAborted,
+			"another change of shard %d's members is under way; read the members again", shard)
 	}
 	defer g.changeMu.Unlock()
 	m, err := h.Members(ctx, shard)
@@ -184,7 +194,8 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 		if protocol.StatusOf(err) != protocol.StatusInternal {
 			return err
 		}
-		return protocol.Errorf(protocol.StatusUnavailable, "change of shard %d's members was not proposed: %v; ask again", shard, err)
+		return protocol.Errorf(protocol.StatusUnavailable,
+			"change of shard %d's members was not proposed: %v; ask again", shard, err)
 	}
 	// A leader elsewhere does not report that it dropped the change. Another change that is applied
 	// here shows it.
@@ -222,13 +233,15 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 		return err
 	}
 	if m.ConfigChange != configChange {
-		return errChanged(shard, m.ConfigChange) // the proposal can no longer be applied, since it builds on an older change
+		// the proposal can no longer be applied, since it builds on an older change
+		return errChanged(shard, m.ConfigChange)
 	}
 	return &unknownChange{}
 }
 
 func errChanged(shard, now uint64) error {
-	return protocol.Errorf(protocol.StatusAborted, "members of shard %d have changed meanwhile, to change %d; read them again", shard, now)
+	return protocol.Errorf(protocol.StatusAborted,
+		"members of shard %d have changed meanwhile, to change %d; read them again", shard, now)
 }
 
 // unknownChange is [ErrUnknown] with a status.
@@ -251,7 +264,8 @@ func (e *unknownChange) Unwrap() []error {
 func (h *Host) RemoveData(ctx context.Context, shard, replica uint64) error {
 	for {
 		if g := h.groups.get(shard); g != nil && g.id == replica {
-			return protocol.Errorf(protocol.StatusPreconditionFailed, "replica %d of shard %d still runs; stop it first", replica, shard)
+			return protocol.Errorf(protocol.StatusPreconditionFailed,
+				"replica %d of shard %d still runs; stop it first", replica, shard)
 		}
 		err := h.engine.RemoveData(shard, replica)
 		if !errors.Is(err, dragonboat.ErrShardNotStopped) {

@@ -106,7 +106,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 func (c *cluster) awaitRole(i int, role Role) {
 	c.t.Helper()
-	eventually(c.t, fmt.Sprintf("replica %d to be %v", c.ids[i], role), func() bool { return c.report(i).Role == role })
+	eventually(c.t, fmt.Sprintf("replica %d to be %v", c.ids[i], role),
+		func() bool { return c.report(i).Role == role })
 }
 
 // transfer makes the replica on a host the leader.
@@ -158,13 +159,15 @@ func TestMembersComeAndGo(t *testing.T) {
 	_, m := c.membership()
 	status(t, "remove the last voter", h.Remove(ctx, 1, 1, m.ConfigChange), protocol.StatusPreconditionFailed)
 	status(t, "promote a stranger", h.Promote(ctx, 1, 2, m.ConfigChange), protocol.StatusNotFound)
-	status(t, "a second replica at one address", h.AddNonVoting(ctx, 1, 2, c.disks[0].addr, m.ConfigChange), protocol.StatusPreconditionFailed)
+	status(t, "a second replica at one address", h.AddNonVoting(ctx, 1, 2, c.disks[0].addr, m.ConfigChange),
+		protocol.StatusPreconditionFailed)
 	status(t, "an old change", h.AddNonVoting(ctx, 1, 2, c.disks[1].addr, m.ConfigChange-1), protocol.StatusAborted)
 	status(t, "a shard that is not here", h.Remove(ctx, 9, 1, 1), protocol.StatusUnavailable)
 
 	c.add(1, 2)
 	status(t, "what is so already", h.AddNonVoting(ctx, 1, 2, c.disks[1].addr, m.ConfigChange), protocol.StatusOK)
-	status(t, "two changes on one membership", h.AddNonVoting(ctx, 1, 3, c.disks[2].addr, m.ConfigChange), protocol.StatusAborted)
+	status(t, "two changes on one membership", h.AddNonVoting(ctx, 1, 3, c.disks[2].addr, m.ConfigChange),
+		protocol.StatusAborted)
 	c.run(1)
 	c.caughtUp(1)
 	c.awaitRole(1, RoleNonVoting)
@@ -174,7 +177,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	c.promote(2)
 	c.promote(2)
 	c.awaitRole(1, RoleVoter)
-	status(t, "add a voter", h.AddNonVoting(ctx, 1, 2, c.disks[1].addr, m.ConfigChange), protocol.StatusPreconditionFailed)
+	status(t, "add a voter", h.AddNonVoting(ctx, 1, 2, c.disks[1].addr, m.ConfigChange),
+		protocol.StatusPreconditionFailed)
 	c.join(2, 3)
 	c.make("three")
 	c.converge()
@@ -182,7 +186,8 @@ func TestMembersComeAndGo(t *testing.T) {
 		t.Fatalf("members are %+v", m)
 	}
 	for i := range c.hosts {
-		if r := c.report(i); r.Role != RoleVoter || r.ConfigChange != m.ConfigChange || r.Applied == 0 || r.Term == 0 {
+		if r := c.report(i); r.Role != RoleVoter || r.ConfigChange != m.ConfigChange ||
+			r.Applied == 0 || r.Term == 0 {
 			t.Errorf("report of host %d: %+v", i, r)
 		}
 	}
@@ -205,7 +210,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	c.make("two")
 	lead := c.leader()
 	_, m = c.membership()
-	status(t, "add a removed replica", c.hosts[lead].AddNonVoting(ctx, 1, gone, c.disks[l].addr, m.ConfigChange), protocol.StatusPreconditionFailed)
+	status(t, "add a removed replica", c.hosts[lead].AddNonVoting(ctx, 1, gone, c.disks[l].addr, m.ConfigChange),
+		protocol.StatusPreconditionFailed)
 	status(t, "remove again", c.hosts[lead].Remove(ctx, 1, gone, m.ConfigChange), protocol.StatusOK)
 	c.join(l, 4)
 	c.make("three again")
@@ -242,15 +248,19 @@ func TestRolesOverRestarts(t *testing.T) {
 	}{
 		{name: "added, never started", down: func(*cluster) {}, want: RoleNonVoting},
 		{name: "added and promoted, never started", down: func(c *cluster) { c.promote(4) }, want: RoleVoter},
-		{name: "non-voting", before: func(c *cluster) { c.run(3); c.caughtUp(3) }, down: func(*cluster) {}, want: RoleNonVoting},
-		{name: "promoted while down", before: func(c *cluster) { c.run(3); c.caughtUp(3) }, down: func(c *cluster) { c.promote(4) }, want: RoleVoter},
+		{name: "non-voting", before: func(c *cluster) { c.run(3); c.caughtUp(3) },
+			down: func(*cluster) {}, want: RoleNonVoting},
+		{name: "promoted while down", before: func(c *cluster) { c.run(3); c.caughtUp(3) },
+			down: func(c *cluster) { c.promote(4) }, want: RoleVoter},
 		{
-			name: "promoted while down, by snapshot", snapshot: true, before: func(c *cluster) { c.run(3); c.caughtUp(3) },
-			down: func(c *cluster) { c.promote(4) }, want: RoleVoter,
+			name: "promoted while down, by snapshot", snapshot: true,
+			before: func(c *cluster) { c.run(3); c.caughtUp(3) },
+			down:   func(c *cluster) { c.promote(4) }, want: RoleVoter,
 		},
 		{
-			name: "promoted before", before: func(c *cluster) { c.run(3); c.caughtUp(3); c.promote(4); c.awaitRole(3, RoleVoter) },
-			down: func(*cluster) {}, want: RoleVoter,
+			name:   "promoted before",
+			before: func(c *cluster) { c.run(3); c.caughtUp(3); c.promote(4); c.awaitRole(3, RoleVoter) },
+			down:   func(*cluster) {}, want: RoleVoter,
 		},
 		{
 			name: "promoted before, own snapshot", before: func(c *cluster) {
@@ -417,7 +427,8 @@ func TestDataOfAMemberStay(t *testing.T) {
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
 	populate(t, s)
-	status(t, "remove the data of a running replica", h.RemoveData(timeout(t), 1, 1), protocol.StatusPreconditionFailed)
+	status(t, "remove the data of a running replica", h.RemoveData(timeout(t), 1, 1),
+		protocol.StatusPreconditionFailed)
 	newCaller(t, s, r, 1, 60_000).mustCreate("a")
 }
 
@@ -431,7 +442,8 @@ func TestReplicasAreFresh(t *testing.T) {
 	c.make("a")
 	l := c.leader()
 	for i := range c.hosts {
-		eventually(t, fmt.Sprintf("replica %d to be fresh", i+1), func() bool { return c.shards[i].Fresh(10 * time.Second) })
+		eventually(t, fmt.Sprintf("replica %d to be fresh", i+1),
+			func() bool { return c.shards[i].Fresh(10 * time.Second) })
 		c.caughtUp(i)
 		if !exists(t, c.shards[i], "a") {
 			t.Errorf("replica %d has caught up without the semaphore", i+1)
@@ -453,7 +465,8 @@ func TestReplicasAreFresh(t *testing.T) {
 		t.Error("a cut-off replica gets the log")
 	}
 	c.net.Isolate(c.disks[3].addr, false)
-	eventually(t, "the replica to be fresh again", func() bool { return c.shards[3].Fresh(100*time.Millisecond) && exists(t, c.shards[3], name) })
+	eventually(t, "the replica to be fresh again",
+		func() bool { return c.shards[3].Fresh(100*time.Millisecond) && exists(t, c.shards[3], name) })
 }
 
 // Of the changes that build on one membership, asked for at once on different hosts, one is made.
@@ -466,7 +479,8 @@ func TestOneChangeAtATime(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				errs[i] = c.hosts[i].AddNonVoting(timeout(t), 1, 10+10*round+uint64(i), c.disks[3].addr, m.ConfigChange)
+				errs[i] = c.hosts[i].AddNonVoting(timeout(t), 1, 10+10*round+uint64(i),
+					c.disks[3].addr, m.ConfigChange)
 			})
 		}
 		wg.Wait()
@@ -479,7 +493,8 @@ func TestOneChangeAtATime(t *testing.T) {
 			switch st := protocol.StatusOf(err); {
 			case in != (err == nil) && !errors.Is(err, ErrUnknown):
 				t.Errorf("round %d: host %d was told %v; members are %+v", round, i, err, after)
-			case err != nil && st != protocol.StatusAborted && st != protocol.StatusPreconditionFailed && st != protocol.StatusUnavailable:
+			case err != nil && st != protocol.StatusAborted && st != protocol.StatusPreconditionFailed &&
+				st != protocol.StatusUnavailable:
 				t.Errorf("round %d: host %d was told %v", round, i, err)
 			}
 		}

@@ -25,7 +25,8 @@ type MemoryNet struct {
 
 // NewMemoryNet returns a net without hosts.
 func NewMemoryNet() *MemoryNet {
-	return &MemoryNet{hosts: make(map[string]*memoryTransport), cut: make(map[string]bool), oneWay: make(map[[2]string]bool)}
+	return &MemoryNet{hosts: make(map[string]*memoryTransport), cut: make(map[string]bool),
+		oneWay: make(map[[2]string]bool)}
 }
 
 // Isolate loses all messages from and to the host with this raft address, or ends that.
@@ -57,7 +58,9 @@ func newMemoryAddress() string { return fmt.Sprintf("memory-%d:1", memoryAddress
 var errNoHost = errors.New("no host with this address is reachable")
 
 // Create is called by the engine when the host opens.
-func (n *MemoryNet) Create(c config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler) raftio.ITransport {
+func (n *MemoryNet) Create(
+	c config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler,
+) raftio.ITransport {
 	return &memoryTransport{net: n, address: c.RaftAddress, messages: messages, chunks: chunks}
 }
 
@@ -107,7 +110,9 @@ func (t *memoryTransport) GetConnection(_ context.Context, target string) (rafti
 	return t.connect(target)
 }
 
-func (t *memoryTransport) GetSnapshotConnection(_ context.Context, target string) (raftio.ISnapshotConnection, error) {
+func (t *memoryTransport) GetSnapshotConnection(
+	_ context.Context, target string,
+) (raftio.ISnapshotConnection, error) {
 	return t.connect(target)
 }
 

@@ -287,7 +287,9 @@ func (mm *metaMachine) PrepareSnapshot() (interface{}, error) {
 	return mm.machine.BeginSnapshot(), nil
 }
 
-func (mm *metaMachine) SaveSnapshot(state interface{}, w io.Writer, _ statemachine.ISnapshotFileCollection, stop <-chan struct{}) error {
+func (mm *metaMachine) SaveSnapshot(
+	state interface{}, w io.Writer, _ statemachine.ISnapshotFileCollection, stop <-chan struct{},
+) error {
 	snap, ok := state.(*meta.Snapshot)
 	if !ok {
 		return fmt.Errorf("snapshot of type %T was not prepared here", state)

@@ -102,7 +102,8 @@ func TestEntryOfANewerBinary(t *testing.T) {
 	}
 	open := func() (*Host, *MemoryDisk, chan error) {
 		disk, fatal := NewMemoryDisk(), make(chan error, 1)
-		h, err := OpenHost(HostConfig{Disk: disk, RTT: 10 * time.Millisecond, Logger: quiet(), Fatal: func(err error) { fatal <- err }, CloseTimeout: 100 * time.Millisecond})
+		h, err := OpenHost(HostConfig{Disk: disk, RTT: 10 * time.Millisecond, Logger: quiet(),
+			Fatal: func(err error) { fatal <- err }, CloseTimeout: 100 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +116,8 @@ func TestEntryOfANewerBinary(t *testing.T) {
 	h, disk, fatal := open()
 	m := startMeta(t, h, 1, map[uint64]string{1: disk.addr})
 	known := bootstrapEntry(disk.addr)
-	for _, entry := range [][]byte{nil, {0}, {meta.FormatVersion, 255}} { // never written by anybody: refused alike by every binary
+	// never written by anybody: refused alike by every binary
+	for _, entry := range [][]byte{nil, {0}, {meta.FormatVersion, 255}} {
 		if _, err := (*metaMachine)(m).Update([]statemachine.Entry{{Index: 101, Cmd: entry}}); err != nil {
 			t.Errorf("entry %v: %v", entry, err)
 		}
@@ -232,7 +234,8 @@ func TestMetaMembers(t *testing.T) {
 		mustPropose(t, metas[i%3], rightsEntry(100+i))
 	}
 	to := (metas[0].LeaderReplica() % 3) + 1
-	if err := hosts[0].Transfer(ctx, MetaShard, to, 0); err != nil && protocol.StatusOf(err) != protocol.StatusAborted {
+	if err := hosts[0].Transfer(ctx, MetaShard, to, 0); err != nil &&
+		protocol.StatusOf(err) != protocol.StatusAborted {
 		t.Fatal(err)
 	}
 	for i := range 3 {
@@ -245,7 +248,8 @@ func TestMetaMembers(t *testing.T) {
 		if m.Digest() != metas[0].Digest() {
 			t.Error("digests differ")
 		}
-		if r := hosts[i].Report(); len(r) != 1 || r[0].Shard != MetaShard || r[0].Role != RoleVoter || r[0].Applied == 0 {
+		if r := hosts[i].Report(); len(r) != 1 || r[0].Shard != MetaShard ||
+			r[0].Role != RoleVoter || r[0].Applied == 0 {
 			t.Errorf("report is %+v", r)
 		}
 	}

@@ -12,7 +12,8 @@ func (p *proposer) fail(list []*batch, st protocol.Status) {
 		for i := range b.waiters {
 			w := &b.waiters[i]
 			if w.fn != nil {
-				w.fn(protocol.Errorf(st, "shard %d lost its leadership here before this was applied; ask its leader again", s.cfg.ID))
+				w.fn(protocol.Errorf(st,
+					"shard %d lost its leadership here before this was applied; ask its leader again", s.cfg.ID))
 			} else {
 				s.tasks.done(w.taskID, false)
 			}

@@ -65,7 +65,8 @@ type proposalQueue struct {
 }
 
 func (q *proposalQueue) init(cfg ShardConfig) {
-	q.maxOpen, q.maxBatch, q.maxCommands, q.maxFlight = cfg.MaxOpenBytes, cfg.MaxBatchBytes, cfg.MaxBatchCommands, cfg.InFlight
+	q.maxOpen, q.maxBatch, q.maxCommands, q.maxFlight =
+		cfg.MaxOpenBytes, cfg.MaxBatchBytes, cfg.MaxBatchCommands, cfg.InFlight
 	q.single = len(cfg.Members) == 1
 	q.wakeup = make(chan struct{}, 1)
 	q.open = q.pool.get()
@@ -107,7 +108,8 @@ func (q *proposalQueue) hasRoom() bool {
 	case n >= q.maxFlight:
 		return false
 	}
-	return !q.single || len(q.sealed) > 0 || len(q.open.origins) >= minSecondBatchCommands || q.open.size() >= minSecondBatchBytes
+	return !q.single || len(q.sealed) > 0 || len(q.open.origins) >= minSecondBatchCommands ||
+		q.open.size() >= minSecondBatchBytes
 }
 
 // submitInternal adds a command of the replica itself. These are few and small, and must not fail
@@ -260,7 +262,8 @@ func (q *proposalQueue) empty() bool {
 }
 
 func (q *proposalQueue) emptyLocked() bool {
-	return len(q.inFlight) == 0 && len(q.sealed) == 0 && q.open.empty() && !q.tick && !q.takeOverInFlight && !q.takeOverAgain
+	return len(q.inFlight) == 0 && len(q.sealed) == 0 && q.open.empty() &&
+		!q.tick && !q.takeOverInFlight && !q.takeOverAgain
 }
 
 // drain rejects new commands and waits until the queue is empty, for a limited time.

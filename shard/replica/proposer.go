@@ -159,7 +159,8 @@ func (p *proposer) send(b *batch) {
 	s, q := p.s, &p.s.proposals
 	epoch, seq := b.epoch, b.seq
 	commands := uint64(len(b.origins))
-	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch, Seq: seq, LogTime: s.logTime.stamp(), Wall: p.wall()})
+	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch,
+		Seq: seq, LogTime: s.logTime.stamp(), Wall: p.wall()})
 	size := uint64(len(entry))
 	t, err := p.propose(entry, s.cfg.ProposeTimeout)
 	// The batch may be in the pool again by now.
@@ -232,7 +233,8 @@ func (p *proposer) collect() {
 func (p *proposer) takeOverIfDue() bool {
 	s, q := p.s, &p.s.proposals
 	q.mu.Lock()
-	due := q.phase == takingOver && q.ownEpoch == 0 || q.phase == leading && (q.takeOverAgain || q.ownEpoch != q.takeOverEpoch)
+	due := q.phase == takingOver && q.ownEpoch == 0 ||
+		q.phase == leading && (q.takeOverAgain || q.ownEpoch != q.takeOverEpoch)
 	if !due || q.takeOverInFlight {
 		q.mu.Unlock()
 		return due

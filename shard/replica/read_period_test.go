@@ -64,7 +64,8 @@ func TestFollowersKnowThePeriods(t *testing.T) {
 	for i, s := range c.shards {
 		eventually(t, fmt.Sprintf("replica %d to know the periods", i+1), func() bool {
 			p := &s.barriers.periods
-			return p.selfCheck.Load() == protocol.DefaultSelfCheckPeriod && p.grace.Load() == protocol.DefaultGracePeriod
+			return p.selfCheck.Load() == protocol.DefaultSelfCheckPeriod &&
+				p.grace.Load() == protocol.DefaultGracePeriod
 		})
 	}
 	for i, s := range c.shards {
@@ -72,7 +73,8 @@ func TestFollowersKnowThePeriods(t *testing.T) {
 			t.Errorf("the period of replica %d, which does not lead, is %s", i+1, got)
 		}
 	}
-	for _, x := range []struct{ selfCheck, grace, want uint64 }{{0, 0, 1000}, {protocol.DefaultSelfCheckPeriod, 2000, 1000}, {500, 1500, 750}, {10_000, 11_000, 10_000}} {
+	for _, x := range []struct{ selfCheck, grace, want uint64 }{{0, 0, 1000},
+		{protocol.DefaultSelfCheckPeriod, 2000, 1000}, {500, 1500, 750}, {10_000, 11_000, 10_000}} {
 		var p readPeriods
 		p.selfCheck.Store(x.selfCheck)
 		p.grace.Store(x.grace)

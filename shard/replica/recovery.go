@@ -126,7 +126,8 @@ func (s *Recovery) readLog(id, replica uint64) (l RecoveredLog, err error) {
 		return l, nil
 	}
 	if state.FirstIndex > snapshot.Index+1 {
-		return l, fmt.Errorf("entries %d to %d are missing between its snapshot and its log", snapshot.Index+1, state.FirstIndex-1)
+		return l, fmt.Errorf("entries %d to %d are missing between its snapshot and its log",
+			snapshot.Index+1, state.FirstIndex-1)
 	}
 	last := state.FirstIndex + state.EntryCount - 1
 	if last <= snapshot.Index {
@@ -225,7 +226,9 @@ func recoverDamaged(err *error) {
 }
 
 // entries calls apply with the commands of the log after its snapshot, in order.
-func (s *Recovery) entries(ctx context.Context, l *RecoveredLog, apply func(index uint64, cmd []byte) error) (err error) {
+func (s *Recovery) entries(
+	ctx context.Context, l *RecoveredLog, apply func(index uint64, cmd []byte) error,
+) (err error) {
 	defer recoverDamaged(&err)
 	at := l.Snapshot + 1
 	for at <= l.LastIndex {
@@ -242,7 +245,8 @@ func (s *Recovery) entries(ctx context.Context, l *RecoveredLog, apply func(inde
 		for i := range list {
 			e := &list[i]
 			if e.Index != at {
-				return fmt.Errorf("the log of %s is incomplete: entry %d is in place of %d", shardName(l.Shard), e.Index, at)
+				return fmt.Errorf("the log of %s is incomplete: entry %d is in place of %d",
+					shardName(l.Shard), e.Index, at)
 			}
 			at++
 			cmd, ok, err := commandOf(e)

@@ -94,12 +94,14 @@ func TestRecovery(t *testing.T) {
 	if m, _, err = recovered(t, dir); err != nil || m.Digest() != digest {
 		t.Fatal(err)
 	}
-	if _, err := OpenRecovery(dir, "other:1", false, nil); err == nil || !strings.Contains(err.Error(), "another raft address") {
+	if _, err := OpenRecovery(dir, "other:1", false, nil); err == nil ||
+		!strings.Contains(err.Error(), "another raft address") {
 		t.Errorf("under another address: %v", err)
 	}
 	for _, at := range []int{0, 10, 1024, -1, 1 << 30} {
 		mend := damage(t, dir, at)
-		if _, _, err := recovered(t, dir); !errors.Is(err, logstore.ErrDamaged) || !strings.Contains(err.Error(), "the snapshot of shard 1") {
+		if _, _, err := recovered(t, dir); !errors.Is(err, logstore.ErrDamaged) ||
+			!strings.Contains(err.Error(), "the snapshot of shard 1") {
 			t.Errorf("damaged at %d: %v", at, err)
 		}
 		mend()
@@ -143,7 +145,8 @@ func applied(s *Shard) (index uint64) {
 // it cuts the file short.
 func damage(t *testing.T, dir string, at int) (mend func()) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*", "*", "snapshot-part-*", "snapshot-1-*", "snapshot-*", "snapshot-*.gbsnap"))
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*", "snapshot-part-*",
+		"snapshot-1-*", "snapshot-*", "snapshot-*.gbsnap"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
@@ -181,7 +184,8 @@ func FuzzSnapshotFile(f *testing.F) {
 		f.Fatal(ok, err)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if ok, err := checkSnapshotFile(bytes.NewReader(b), int64(len(b))); err == nil && ok && !bytes.Equal(b[len(b)-8:], engineMagic) {
+		if ok, err := checkSnapshotFile(bytes.NewReader(b), int64(len(b))); err == nil &&
+			ok && !bytes.Equal(b[len(b)-8:], engineMagic) {
 			t.Error("a file without an end is taken")
 		}
 	})
@@ -215,10 +219,12 @@ func TestRecoveryReadsTheWholeLog(t *testing.T) {
 		w.mustCreate(fmt.Sprint("agreed ", try))
 		before := lastLogged(h, c.ids[lead])
 		c.net.Isolate(c.disks[lead].addr, true)
-		cmd := shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1, Body: w.createBody(fmt.Sprint("alone ", try))}
+		cmd := shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1,
+			Body: w.createBody(fmt.Sprint("alone ", try))}
 		st := s.Submit(cmd, Origin{Conn: w.conn, Request: 1 << 40, Kind: protocol.KindCreate})
 		grown := false
-		for end := time.Now().Add(time.Second); st == protocol.StatusOK && !grown && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Second); st == protocol.StatusOK && !grown &&
+			time.Now().Before(end); time.Sleep(time.Millisecond) {
 			grown = lastLogged(h, c.ids[lead]) > before && s.Leading()
 		}
 		var left *Recovery

@@ -19,7 +19,9 @@ func (sm *stateMachine) PrepareSnapshot() (interface{}, error) {
 }
 
 // SaveSnapshot writes it while entries are applied.
-func (sm *stateMachine) SaveSnapshot(state interface{}, w io.Writer, _ statemachine.ISnapshotFileCollection, stop <-chan struct{}) error {
+func (sm *stateMachine) SaveSnapshot(
+	state interface{}, w io.Writer, _ statemachine.ISnapshotFileCollection, stop <-chan struct{},
+) error {
 	snap, ok := state.(*shard.Snapshot)
 	if !ok {
 		return fmt.Errorf("snapshot of type %T was not prepared here", state)

@@ -36,7 +36,8 @@ func checkSnapshot(store *logstore.Store, shard, replica uint64) error {
 	}
 	f, err := store.Disk().Open(snapshot.Filepath)
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w: the snapshot of %s, %q, is missing", logstore.ErrDamaged, shardName(shard), snapshot.Filepath)
+		return fmt.Errorf("%w: the snapshot of %s, %q, is missing", logstore.ErrDamaged,
+			shardName(shard), snapshot.Filepath)
 	}
 	if err != nil {
 		return err
@@ -49,7 +50,8 @@ func checkSnapshot(store *logstore.Store, shard, replica uint64) error {
 	if ok, err := checkSnapshotFile(f, info.Size()); err != nil || ok {
 		return err
 	}
-	return fmt.Errorf("%w: the snapshot of %s, %q, is not what was written", logstore.ErrDamaged, shardName(shard), snapshot.Filepath)
+	return fmt.Errorf("%w: the snapshot of %s, %q, is not what was written",
+		logstore.ErrDamaged, shardName(shard), snapshot.Filepath)
 }
 
 // checkSnapshotFile reports whether a snapshot's file is whole.
@@ -72,7 +74,8 @@ func checkSnapshotFile(r io.Reader, size int64) (ok bool, err error) {
 	}
 	var h pb.SnapshotHeader
 	// The engine panics at a compression that it does not know; here is none.
-	if err := h.Unmarshal(document); err != nil || h.Version != 2 || h.ChecksumType != pb.CRC32IEEE || h.CompressionType != pb.NoCompression {
+	if err := h.Unmarshal(document); err != nil || h.Version != 2 || h.ChecksumType != pb.CRC32IEEE ||
+		h.CompressionType != pb.NoCompression {
 		return false, nil
 	}
 	block := make([]byte, max(1, min(engineBlock+4, left)))

@@ -34,19 +34,24 @@ type Stats struct {
 }
 
 type counters struct {
-	batches, commands, bytes, applied, refused, dropped, undetermined, takeOvers, repeatedTakeOvers, overloaded atomic.Uint64
-	eventEntries                                                                                                atomic.Uint64 // entries that had events
-	barriers, barrierFails, messagesDropped, snapshots, restores                                                atomic.Uint64
+	batches, commands, bytes, applied, refused, dropped, undetermined,
+	takeOvers, repeatedTakeOvers, overloaded atomic.Uint64
+	eventEntries atomic.Uint64 // entries that had events
+	barriers, barrierFails, messagesDropped, snapshots,
+	restores atomic.Uint64
 }
 
 // Stats returns the counters; each is exact, but they are not from one moment.
 func (s *Shard) Stats() Stats {
 	c := &s.counters
 	st := Stats{
-		Batches: c.batches.Load(), Commands: c.commands.Load(), Bytes: c.bytes.Load(), Applied: c.applied.Load(), Refused: c.refused.Load(),
-		Dropped: c.dropped.Load(), Undetermined: c.undetermined.Load(), TakeOvers: c.takeOvers.Load(), RepeatedTakeOvers: c.repeatedTakeOvers.Load(),
-		Overloaded: c.overloaded.Load(), Barriers: c.barriers.Load(), BarrierFails: c.barrierFails.Load(), MessagesDropped: c.messagesDropped.Load(),
-		Snapshots: c.snapshots.Load(), Restores: c.restores.Load(),
+		Batches: c.batches.Load(), Commands: c.commands.Load(), Bytes: c.bytes.Load(),
+		Applied: c.applied.Load(), Refused: c.refused.Load(),
+		Dropped: c.dropped.Load(), Undetermined: c.undetermined.Load(), TakeOvers: c.takeOvers.Load(),
+		RepeatedTakeOvers: c.repeatedTakeOvers.Load(),
+		Overloaded:        c.overloaded.Load(), Barriers: c.barriers.Load(), BarrierFails: c.barrierFails.Load(),
+		MessagesDropped: c.messagesDropped.Load(),
+		Snapshots:       c.snapshots.Load(), Restores: c.restores.Load(),
 		Leading: s.Leading(), Leader: s.LeaderReplica(),
 	}
 	s.View(func(m *shard.Machine) {

@@ -18,7 +18,8 @@ func (n *campaigner) succeed(address string, agree []string) (stands int) {
 	for _, g := range n.groups.running() {
 		leader, _ := n.groups.leaderOf(g.shard, g.id)
 		i := infos[g.shard]
-		if leader == 0 || leader == g.id || i.Replica != g.id || !sameAddress(i.Voters[leader], address) || i.Voters[g.id] == "" {
+		if leader == 0 || leader == g.id || i.Replica != g.id || !sameAddress(i.Voters[leader], address) ||
+			i.Voters[g.id] == "" {
 			continue
 		}
 		candidates := slices.Sorted(maps.Keys(i.Voters))
@@ -35,7 +36,8 @@ func (n *campaigner) succeed(address string, agree []string) (stands int) {
 		// Each group starts with another candidate, so that leaderships are spread over the
 		// remaining replicas.
 		rank := (slices.Index(candidates, g.id) + int(g.shard%uint64(len(candidates)))) % len(candidates)
-		n.add(campaign{campaignKey: campaignKey{shard: g.shard, from: leader, to: g.id}, next: now.Add(time.Duration(rank) * successionDelay)})
+		n.add(campaign{campaignKey: campaignKey{shard: g.shard, from: leader, to: g.id},
+			next: now.Add(time.Duration(rank) * successionDelay)})
 		stands++
 	}
 	return stands

@@ -24,7 +24,8 @@ func TestSuccession(t *testing.T) {
 	gone := c.hosts[1].RaftAddress()
 	rest := []int{0, 2}
 	for _, i := range rest {
-		poll("word of the leader", func() bool { leader, _ := c.hosts[i].groups.leaderOf(1, c.ids[i]); return leader == 2 })
+		poll("word of the leader",
+			func() bool { leader, _ := c.hosts[i].groups.leaderOf(1, c.ids[i]); return leader == 2 })
 	}
 	if n := c.hosts[1].Succeed(gone, []string{c.hosts[0].RaftAddress(), c.hosts[2].RaftAddress()}); n != 0 {
 		t.Errorf("the leader stands in %d groups for its own succession", n)

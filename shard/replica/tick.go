@@ -42,7 +42,8 @@ func (s *Shard) startTick() (wait func(thorough bool)) {
 			s.awaitQuiet(quietTimeout)
 			return
 		}
-		for end := time.Now().Add(quietTimeout); !s.quiet() && time.Now().Before(end); time.Sleep(20 * time.Microsecond) {
+		for end := time.Now().Add(quietTimeout); !s.quiet() &&
+			time.Now().Before(end); time.Sleep(20 * time.Microsecond) {
 			s.tasks.wakeIfQueued()
 		}
 	}

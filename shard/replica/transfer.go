@@ -49,7 +49,8 @@ func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
 		return checkNewerTerm(s.cfg.ID, term, after)
 	}
 	if !t.mu.TryLock() {
-		return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being handed over already", s.cfg.ID)
+		return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being handed over already",
+			s.cfg.ID)
 	}
 	defer t.mu.Unlock()
 	first, cancel := context.WithTimeout(ctx, handOverTimeout)
@@ -82,14 +83,18 @@ func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
 		})
 		switch {
 		case !known:
-			return protocol.Errorf(protocol.StatusUnavailable, "shard %d has lost its leader and has no new one yet; retry", s.cfg.ID)
+			return protocol.Errorf(protocol.StatusUnavailable,
+				"shard %d has lost its leader and has no new one yet; retry", s.cfg.ID)
 		case leader == to:
 			return checkNewerTerm(s.cfg.ID, term, after)
 		case leader != s.cfg.Replica:
-			return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d went to replica %d", s.cfg.ID, leader)
+			return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d went to replica %d",
+				s.cfg.ID, leader)
 		}
 	}
-	return protocol.Errorf(protocol.StatusAborted, "replica %d of shard %d did not take over in %d attempts; check that it is up to date", to, s.cfg.ID, transferAttempts)
+	return protocol.Errorf(protocol.StatusAborted,
+		"replica %d of shard %d did not take over in %d attempts; check that it is up to date", to, s.cfg.ID,
+		transferAttempts)
 }
 
 // log is [Shard.HandOver].
@@ -119,7 +124,8 @@ func checkNewerTerm(shard, term, after uint64) error {
 	if term > after {
 		return nil
 	}
-	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has a leader of term %d, but the newest term known here is %d; ask its leader", shard, after, term)
+	return protocol.Errorf(protocol.StatusUnavailable,
+		"shard %d has a leader of term %d, but the newest term known here is %d; ask its leader", shard, after, term)
 }
 
 // try pauses the proposer, requests a transfer once, and returns the new term, 0 for none.
@@ -191,5 +197,7 @@ func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
 			return ctx.Err()
 		}
 	}
-	return protocol.Errorf(protocol.StatusAborted, "replica %d of the meta shard did not take over in %d attempts; check that it is up to date", to, transferAttempts)
+	return protocol.Errorf(protocol.StatusAborted,
+		"replica %d of the meta shard did not take over in %d attempts; check that it is up to date", to,
+		transferAttempts)
 }

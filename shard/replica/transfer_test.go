@@ -48,7 +48,8 @@ func (c *cluster) startWriters(n int) *writers {
 				name := fmt.Sprintf("w%d-%d", k, i)
 				x.request++
 				o := Origin{Conn: x.conn, Request: x.request}
-				if x.s.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1, Body: x.createBody(name)}, o) != protocol.StatusOK {
+				if x.s.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode,
+					Epoch: 1, Body: x.createBody(name)}, o) != protocol.StatusOK {
 					x = nil
 					continue
 				}
@@ -100,7 +101,8 @@ func (w *writers) checkWithout(history bool) (ok, failed int) {
 		}
 		for i, h := range c.hosts {
 			if h != nil && c.ids[i] != 0 && exists(c.t, c.shards[i], x.name) != good {
-				c.t.Fatalf("replica %d: request %s was told %+v, and its semaphore exists: %v", c.ids[i], x.name, res, !good)
+				c.t.Fatalf("replica %d: request %s was told %+v, and its semaphore exists: %v",
+					c.ids[i], x.name, res, !good)
 			}
 		}
 	}
@@ -131,7 +133,8 @@ func TestTransferUnderLoad(t *testing.T) {
 			t.Logf("leader is %d after it was handed over to %d", st.Leader, c.ids[to])
 		}
 		r := c.recs[to]
-		r.await("some answers of the new leader", func() bool { return r.leading && len(r.results) > 20 || !r.leading })
+		r.await("some answers of the new leader",
+			func() bool { return r.leading && len(r.results) > 20 || !r.leading })
 	}
 	if len(times) == 0 {
 		t.Error("no transfer came about")
@@ -165,7 +168,8 @@ func TestTransferToUnresponsiveTarget(t *testing.T) {
 	c.make("after")
 	c.converge()
 
-	status(t, "transfer to a stranger", c.hosts[c.leader()].Transfer(timeout(t), 1, 9, 0), protocol.StatusPreconditionFailed)
+	status(t, "transfer to a stranger", c.hosts[c.leader()].Transfer(timeout(t), 1, 9, 0),
+		protocol.StatusPreconditionFailed)
 	f := (c.leader() + 1) % 3
 	if err := c.hosts[f].Transfer(timeout(t), 1, c.ids[(f+1)%3], 0); err == nil && c.leader() != (f+1)%3 {
 		t.Error("a follower says that it has handed over")
@@ -263,7 +267,8 @@ func TestTransferToItself(t *testing.T) {
 		for i, after := range [4]uint64{0, term - 1, term, term + 1} {
 			errs[i] = c.hosts[l].Transfer(timeout(t), 1, c.ids[l], after)
 		}
-		if leader, now := c.hosts[l].groups.leaderOf(1, c.ids[l]); leader != c.ids[l] || now != term || !c.shards[l].Leading() {
+		if leader, now := c.hosts[l].groups.leaderOf(1, c.ids[l]); leader != c.ids[l] ||
+			now != term || !c.shards[l].Leading() {
 			continue // an election that nothing here caused
 		}
 		status(t, "to itself, whichever replica led", errs[0], protocol.StatusOK)
@@ -279,7 +284,8 @@ func TestTransferToItself(t *testing.T) {
 // nobody has attached since.
 func TestTransferKeepsLogTime(t *testing.T) {
 	const timeoutMS = 60_000
-	c := newCluster(t, func(cfg *ShardConfig) { cfg.Heard = func(uint64) time.Duration { return SystemClock().Now() } })
+	c := newCluster(t,
+		func(cfg *ShardConfig) { cfg.Heard = func(uint64) time.Duration { return SystemClock().Now() } })
 	c.populate()
 	conn := uint64(500)
 	// attached starts a session at the leader, and says in which term, and a log time before that
@@ -322,7 +328,8 @@ func TestTransferKeepsLogTime(t *testing.T) {
 		}
 		deadline, now := left(session, term)
 		if deadline != 0 && (deadline < before+timeoutMS || deadline > now+timeoutMS) {
-			t.Fatalf("after a planned change the session has %d ms more than its timeout of %d", int64(deadline-now-timeoutMS), timeoutMS)
+			t.Fatalf("after a planned change the session has %d ms more than its timeout of %d",
+				int64(deadline-now-timeoutMS), timeoutMS)
 		}
 		planned, was = session, deadline
 	}
@@ -338,7 +345,8 @@ func TestTransferKeepsLogTime(t *testing.T) {
 	}
 	c.shards[c.leader()].View(func(m *shard.Machine) {
 		if v, _ := m.Session(planned); v.Deadline != was {
-			t.Errorf("a session that nobody attached had until %d, and has until %d after further changes", was, v.Deadline)
+			t.Errorf("a session that nobody attached had until %d, and has until %d after further changes",
+				was, v.Deadline)
 		}
 	})
 }

@@ -101,7 +101,8 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 					Version: r.version, Text: "rolled back from"})
 			}
 		}
-		c.set(l, version, protocol.ReasonRollback, "rolled back by an operator from "+strconv.FormatUint(l.target, 10))
+		c.set(l, version, protocol.ReasonRollback,
+			"rolled back by an operator from "+strconv.FormatUint(l.target, 10))
 	}
 	c.updateStates()
 	return nil

@@ -76,14 +76,17 @@ func (c change) set(l *location, version uint64, reason protocol.TrackReason, te
 	conf := c.locationConfig(l)
 	l.target, l.since = version, c.clock
 	l.generation++
-	l.history = append(l.history, row{version: version, at: c.clock, wall: c.now.Wall, reason: reason, payload: c.published.has(version)})
-	l.gate, l.promoted, l.reelectRequested, l.sharedAt, l.blockedSince, l.rollback = gate{}, 0, false, 0, 0, reason == protocol.ReasonRollback
+	l.history = append(l.history,
+		row{version: version, at: c.clock, wall: c.now.Wall, reason: reason, payload: c.published.has(version)})
+	l.gate, l.promoted, l.reelectRequested, l.sharedAt, l.blockedSince, l.rollback =
+		gate{}, 0, false, 0, 0, reason == protocol.ReasonRollback
 	if isReelection(reason) {
 		l.reelectAt = c.clock
 	}
 	c.last = max(c.last, version)
 	wasPartial := l.shareOnly
-	l.shareOnly = conf.Share > 0 && conf.Share < 100 && from != 0 && reason != protocol.ReasonRollback && l.leaders > 1
+	l.shareOnly = conf.Share > 0 && conf.Share < 100 && from != 0 &&
+		reason != protocol.ReasonRollback && l.leaders > 1
 	switch {
 	case !l.shareOnly:
 		l.stable = 0

@@ -43,7 +43,8 @@ func (c change) updateStates() {
 		}
 		l.announced = s
 		c.emit(protocol.TrackEvent{
-			Kind: protocol.TrackEventState, Location: l.name, State: s, Until: until, Version: l.target, Generation: l.generation,
+			Kind: protocol.TrackEventState, Location: l.name, State: s, Until: until,
+			Version: l.target, Generation: l.generation,
 			Text: strconv.Itoa(l.counted-l.unreached) + " of " + strconv.Itoa(l.counted) + " leaders have it",
 		})
 		switch s {

@@ -34,14 +34,16 @@ func Normalize(c protocol.TrackConfig) (protocol.TrackConfig, error) {
 	for i := range c.Locations {
 		l := &c.Locations[i]
 		if locations[l.Name] {
-			return c, badRequest("config: location " + l.Name + " is named twice: an order must not come back to a location")
+			return c, badRequest("config: location " + l.Name +
+				" is named twice: an order must not come back to a location")
 		}
 		locations[l.Name] = true
 		l.Gates = slices.Clone(l.Gates)
 		for j := range l.Gates {
 			g := &l.Gates[j]
 			if slices.ContainsFunc(l.Gates[:j], func(o protocol.GateConfig) bool { return o.Name == g.Name }) {
-				return c, badRequest("config: location " + l.Name + " has two gates named " + g.Name + ": give each its own name")
+				return c, badRequest("config: location " + l.Name + " has two gates named " +
+					g.Name + ": give each its own name")
 			}
 			g.Timeout, g.Retry = orDefault(g.Timeout, DefaultGateTimeout), orDefault(g.Retry, DefaultGateRetry)
 		}
@@ -68,5 +70,6 @@ func validName(s string, most int) bool {
 }
 
 func validText(s string, most int) bool {
-	return len(s) <= most && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+	return len(s) <= most && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

@@ -25,7 +25,8 @@ func contributionOf(p *instance, config *protocol.TrackConfig) (x contribution) 
 		return x
 	}
 	x.explicit = isExplicit(config, p.report.Code)
-	if p.report.Code == CodeSourceError && p.report.Attempts > config.ImplicitAttempts && p.sent == l.target && p.sentGen == l.generation {
+	if p.report.Code == CodeSourceError && p.report.Attempts > config.ImplicitAttempts &&
+		p.sent == l.target && p.sentGen == l.generation {
 		x.suspect = 2
 		if x.leader {
 			x.suspect = 1
@@ -108,7 +109,8 @@ func (l *location) pickShare(percent uint8) {
 		}
 	}
 	slices.SortFunc(leaders, byID)
-	n := (len(leaders)*int(orDefault(uint64(percent), 100)) + 99) / 100 // the config may have lost the share meanwhile: all
+	// the config may have lost the share meanwhile: all
+	n := (len(leaders)*int(orDefault(uint64(percent), 100)) + 99) / 100
 	for _, p := range leaders[:min(n, len(leaders))] {
 		p.inShare = true
 	}

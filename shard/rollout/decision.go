@@ -33,7 +33,8 @@ func (pl *plan) decide(l *location, leader bool, clock uint64) (d decision) {
 		}
 		return d
 	}
-	if reason := pl.reelectionReason(l, clock); reason != 0 && (paused == running || paused == pausedSoft && reason != protocol.ReasonImplicit) {
+	if reason := pl.reelectionReason(l, clock); reason != 0 &&
+		(paused == running || paused == pausedSoft && reason != protocol.ReasonImplicit) {
 		d.skip = reason != protocol.ReasonImplicit && !l.row(l.target).skip
 		if clock >= pl.reelectFrom(l) {
 			pl.choose(l, reason, clock, &d)

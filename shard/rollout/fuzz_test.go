@@ -42,12 +42,14 @@ func exerciseTrack(t testing.TB, x *Track) {
 		for id, p := range x.instances.byID {
 			c := Caller{Session: p.session, ID: id, Incarnation: p.incarnation}
 			_, _ = x.Poll(now, c, nil, &out)
-			_, _ = x.Poll(now, c, &protocol.UpdateReport{Seq: p.seq + 1, Current: p.sent, Target: p.sent, Code: CodeOK}, &out)
+			_, _ = x.Poll(now, c,
+				&protocol.UpdateReport{Seq: p.seq + 1, Current: p.sent, Target: p.sent, Code: CodeOK}, &out)
 			_ = x.SetRole(now, c, protocol.InstanceLeader, &out)
 			_, _ = x.Instance(id)
 		}
 		for _, g := range x.PendingGates() {
-			_ = x.ReportGate(now, g.Location, g.Version, g.Gate.Name, g.Attempt, protocol.GateOutcome(i%3+1), "", &out)
+			_ = x.ReportGate(now, g.Location, g.Version, g.Gate.Name,
+				g.Attempt, protocol.GateOutcome(i%3+1), "", &out)
 		}
 		_, _ = x.Publish(now, 0, nil, &out)
 		c := x.Config()
@@ -116,7 +118,9 @@ func readConfig(r *varint.Reader) (c protocol.TrackConfig) {
 }
 
 func FuzzConfig(f *testing.F) {
-	c, _ := Normalize(protocol.TrackConfig{Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS", Gates: []protocol.GateConfig{{Name: "g", Kind: protocol.GateCommand}}}, {Name: "MAN", Delay: 5}}})
+	c, _ := Normalize(protocol.TrackConfig{Source: protocol.SourceTSO,
+		Locations: []protocol.LocationConfig{{Name: "SAS", Gates: []protocol.GateConfig{{Name: "g", Kind: protocol.GateCommand}}},
+			{Name: "MAN", Delay: 5}}})
 	f.Add(appendConfig(nil, &c))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := varint.Reader{Rest: b}

@@ -69,7 +69,8 @@ func (c change) runGate(l *location) {
 	g.state, g.at = gateRunning, c.clock
 	conf := &c.locationConfig(l).Gates[g.index]
 	c.emit(protocol.TrackEvent{
-		Kind: protocol.TrackEventGate, Location: l.name, Gate: conf.Name, Version: g.version, Attempt: g.attempt, Until: c.clock + conf.Timeout,
+		Kind: protocol.TrackEventGate, Location: l.name, Gate: conf.Name, Version: g.version,
+		Attempt: g.attempt, Until: c.clock + conf.Timeout,
 		Text: "gate " + conf.Name + " is to be run, time " + strconv.FormatUint(g.attempt, 10),
 	})
 }

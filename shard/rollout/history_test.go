@@ -29,7 +29,8 @@ func newPollLoop(t *testing.T, config protocol.TrackConfig) *pollLoop {
 }
 
 func (x *pollLoop) join(id, loc string, session uint64) uint64 {
-	n, err := x.x.Register(x.now, Registration{Session: session, ID: id, Location: loc, Role: protocol.InstanceLeader}, &x.out)
+	n, err := x.x.Register(x.now,
+		Registration{Session: session, ID: id, Location: loc, Role: protocol.InstanceLeader}, &x.out)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -56,12 +57,14 @@ func (x *pollLoop) step(ms uint64) {
 // TestHistoryIsCollected: rows go when they are older than retention and than twice the delays, but
 // not the one the slowest successor would take, nor the last ten.
 func TestHistoryIsCollected(t *testing.T) {
-	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: 10_000, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})
+	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: 10_000,
+		Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 3_000}, {Name: "VLA", Delay: 4_000}}})
 	for range 100 {
 		x.step(1000)
 	}
 	rows, _ := x.x.History("SAS")
-	if len(rows) != 15 || x.now.Log-rows[0].At != 14_000 { // twice the delays is more than the retention; the boundary is kept
+	// twice the delays is more than the retention; the boundary is kept
+	if len(rows) != 15 || x.now.Log-rows[0].At != 14_000 {
 		t.Fatalf("%d rows, the oldest %d ms old", len(rows), x.now.Log-rows[0].At)
 	}
 	// Then the source stands still for a day: the last ten stay, and the newest old enough is among
@@ -86,7 +89,8 @@ func TestHistoryIsCollected(t *testing.T) {
 // stays within a small part of its delay.
 func TestThinnedHistoryStillMatures(t *testing.T) {
 	const delay = 100_000
-	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: 1, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "VLA", Delay: delay}}})
+	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: 1,
+		Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "VLA", Delay: delay}}})
 	v := Caller{Session: 2, ID: "v", Incarnation: x.join("v", "VLA", 2)}
 	var seq, last, moves, late uint64
 	for i := range 20_000 {
@@ -95,7 +99,8 @@ func TestThinnedHistoryStillMatures(t *testing.T) {
 			continue
 		}
 		seq++
-		a, err := x.x.Poll(x.now, v, &protocol.UpdateReport{Seq: seq, Current: last, Target: last, Code: CodeOK}, &x.out)
+		a, err := x.x.Poll(x.now, v, &protocol.UpdateReport{Seq: seq, Current: last, Target: last, Code: CodeOK},
+			&x.out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +118,8 @@ func TestThinnedHistoryStillMatures(t *testing.T) {
 
 // TestPublishedVersionsAreBounded: versions nobody took go first; those in use never.
 func TestPublishedVersionsAreBounded(t *testing.T) {
-	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "VLA", Delay: 3_600_000}}})
+	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourcePublished,
+		Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "VLA", Delay: 3_600_000}}})
 	for i := range uint64(3 * MaxPublished) {
 		if v, err := x.x.Publish(x.now, 0, []byte(fmt.Sprint(i)), &x.out); err != nil || v != i+1 {
 			t.Fatal(v, err)
@@ -149,7 +155,8 @@ func TestPublishedVersionsAreBounded(t *testing.T) {
 // TestPublishedTargetsStay: a version that was withdrawn goes first, but not while instances are to
 // load it.
 func TestPublishedTargetsStay(t *testing.T) {
-	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}})
+	x := newPollLoop(t,
+		protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}})
 	for range 2 * MaxPublished {
 		v, err := x.x.Publish(x.now, 0, []byte("payload"), &x.out)
 		if err != nil {

@@ -22,7 +22,8 @@ type Registration struct {
 // registration again by the same session gives the same incarnation. Errors: BAD_REQUEST,
 // ErrUnknownLocation, ErrAlreadyRegistered, ErrTooManyInstances.
 func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint64, err error) {
-	if !validName(r.ID, protocol.MaxTrackInstance) || !validText(r.Meta, protocol.MaxTrackMeta) || r.Role < protocol.InstanceFollower || r.Role > protocol.InstanceLeader || r.Session == 0 {
+	if !validName(r.ID, protocol.MaxTrackInstance) || !validText(r.Meta, protocol.MaxTrackMeta) ||
+		r.Role < protocol.InstanceFollower || r.Role > protocol.InstanceLeader || r.Session == 0 {
 		return 0, badRequest(
 			"register: an instance has an id of 1 to 255 bytes, a role, a session, and meta of at most 1024 printable bytes")
 	}
@@ -53,7 +54,8 @@ func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint
 	}
 	t.instances.incarnations++
 	p := &instance{
-		id: r.ID, session: r.Session, incarnation: t.instances.incarnations, loc: l, role: r.Role, meta: r.Meta, registered: t.clock, roleAt: t.clock,
+		id: r.ID, session: r.Session, incarnation: t.instances.incarnations, loc: l,
+		role: r.Role, meta: r.Meta, registered: t.clock, roleAt: t.clock,
 	}
 	t.instances.insert(p)
 	p.updateCounts(&t.config)

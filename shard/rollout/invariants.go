@@ -9,7 +9,8 @@ import (
 
 // check is [Track.Check].
 func check(t *Track) error {
-	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > protocol.MaxTrackVersion || t.paused > pausedHard || !validText(t.sourceError, 2*protocol.MaxTrackMessage) {
+	if t.revision == 0 || t.clock == 0 || t.clock > maxTime || t.last > protocol.MaxTrackVersion ||
+		t.paused > pausedHard || !validText(t.sourceError, 2*protocol.MaxTrackMessage) {
 		return errors.New("rollout: a field of the track is out of range")
 	}
 	if len(t.locations) < len(t.config.Locations) {
@@ -17,7 +18,8 @@ func check(t *Track) error {
 	}
 	seen := map[string]bool{}
 	for i, l := range t.locations {
-		if seen[l.name] || !validName(l.name, protocol.MaxTrackName) || i < len(t.config.Locations) && (l.name != t.config.Locations[i].Name || l.pos != i) {
+		if seen[l.name] || !validName(l.name, protocol.MaxTrackName) ||
+			i < len(t.config.Locations) && (l.name != t.config.Locations[i].Name || l.pos != i) {
 			return errors.New("rollout: locations are not those of the config")
 		}
 		seen[l.name] = true
@@ -28,7 +30,8 @@ func check(t *Track) error {
 	last, at := uint64(0), uint64(0)
 	for i := range t.published {
 		p := &t.published[i]
-		if p.version <= last || p.version > t.last || p.at < at || p.at > t.clock || len(p.payload) > protocol.MaxTrackPayload {
+		if p.version <= last || p.version > t.last || p.at < at || p.at > t.clock ||
+			len(p.payload) > protocol.MaxTrackPayload {
 			return errors.New("rollout: published versions are out of order")
 		}
 		last, at = p.version, p.at
@@ -58,17 +61,20 @@ func check(t *Track) error {
 }
 
 func checkLocation(t *Track, l *location) error {
-	if max(l.since, l.reelectAt, l.emptySince, l.sharedAt, l.blockedSince, l.gate.at) > t.clock || l.paused > pausedHard || l.announced > protocol.StateRemoved {
+	if max(l.since, l.reelectAt, l.emptySince, l.sharedAt, l.blockedSince, l.gate.at) > t.clock ||
+		l.paused > pausedHard || l.announced > protocol.StateRemoved {
 		return errors.New("rollout: a field of a location is out of range")
 	}
 	if max(l.target, l.stable, l.floor, l.promoted, l.gate.version) > t.last {
 		return errors.New("rollout: a location has a version that never was")
 	}
-	if l.shareOnly != (l.stable != 0) || (l.shareOnly || l.gate.version != 0 || l.promoted != 0) && l.pos < 0 || (l.target == 0) != (l.generation == 0) {
+	if l.shareOnly != (l.stable != 0) || (l.shareOnly || l.gate.version != 0 || l.promoted != 0) && l.pos < 0 ||
+		(l.target == 0) != (l.generation == 0) {
 		return errors.New("rollout: a location contradicts itself")
 	}
 	g := &l.gate
-	if g.state > gatePassed || g.version == 0 && *g != (gate{}) || g.version != 0 && g.state != gatePassed && g.index >= uint64(len(t.locationConfig(l).Gates)) {
+	if g.state > gatePassed || g.version == 0 && *g != (gate{}) ||
+		g.version != 0 && g.state != gatePassed && g.index >= uint64(len(t.locationConfig(l).Gates)) {
 		return errors.New("rollout: a gate is out of range")
 	}
 	if (l.target != 0 || len(l.history) > 0) && l.row(l.target) == nil {
@@ -80,7 +86,8 @@ func checkLocation(t *Track, l *location) error {
 	at, version := uint64(0), uint64(0)
 	for i := range l.history {
 		r := &l.history[i]
-		if r.at < at || r.at > t.clock || r.converged > t.clock || r.version == 0 || r.version > t.last || r.reason < protocol.ReasonInitial || r.reason > protocol.ReasonRollback {
+		if r.at < at || r.at > t.clock || r.converged > t.clock || r.version == 0 || r.version > t.last ||
+			r.reason < protocol.ReasonInitial || r.reason > protocol.ReasonRollback {
 			return errors.New("rollout: a history is out of range")
 		}
 		if r.version <= version && r.reason != protocol.ReasonRollback {

@@ -14,7 +14,9 @@ func TestInstancesOfATrack(t *testing.T) {
 	x, now, callers, _ := steadyTrack(t, MaxInstances)
 	var out Events
 	join := func(session uint64, id string) error {
-		_, err := x.Register(now, Registration{Session: session, ID: id, Location: "SAS", Role: protocol.InstanceFollower, Meta: "again"}, &out)
+		_, err := x.Register(now,
+			Registration{Session: session, ID: id, Location: "SAS", Role: protocol.InstanceFollower, Meta: "again"},
+			&out)
 		return err
 	}
 	if err := join(1, "one more"); !errors.Is(err, ErrTooManyInstances) {
@@ -66,7 +68,8 @@ func TestLocationsThatWere(t *testing.T) {
 		t.Helper()
 		for i := range protocol.MaxTrackLocations {
 			name := fmt.Sprintf("g%d-%d", generation, i)
-			if _, err := x.Register(now, Registration{Session: 1, ID: name, Location: name, Role: protocol.InstanceFollower}, &out); err != nil {
+			if _, err := x.Register(now, Registration{Session: 1, ID: name,
+				Location: name, Role: protocol.InstanceFollower}, &out); err != nil {
 				t.Fatal(err)
 			}
 		}

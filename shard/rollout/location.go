@@ -93,7 +93,8 @@ func (l *location) collect(config *protocol.TrackConfig, clock uint64) {
 	n := len(l.history)
 	kept := l.history[:0]
 	for i, r := range l.history {
-		if i >= n-minHistoryRows || i == needed || r.version == l.target || r.version == l.stable && l.shareOnly || r.at+age >= clock {
+		if i >= n-minHistoryRows || i == needed || r.version == l.target ||
+			r.version == l.stable && l.shareOnly || r.at+age >= clock {
 			kept = append(kept, r)
 		}
 	}

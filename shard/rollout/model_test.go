@@ -94,7 +94,8 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 			if m.c.DelayFrom == protocol.FromConverged {
 				from = r.converged
 			}
-			if r.skip || m.withdrawn[r.version] || from == 0 || clock < from || clock-from < m.c.Locations[m.pos(loc)].Delay {
+			if r.skip || m.withdrawn[r.version] || from == 0 || clock < from ||
+				clock-from < m.c.Locations[m.pos(loc)].Delay {
 				continue
 			}
 			if best == nil || r.at > best.at || r.at == best.at && r.version >= best.version {
@@ -188,7 +189,8 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 		if about && q.r.Code == DefaultExplicitCode {
 			explicit = true
 		}
-		failing := about && q.r.Code == CodeSourceError && q.r.Attempts > 3 && q.sent == l.target && q.sentGen == l.gen && clock-q.sentAt > 60_000
+		failing := about && q.r.Code == CodeSourceError && q.r.Attempts > 3 && q.sent == l.target &&
+			q.sentGen == l.gen && clock-q.sentAt > 60_000
 		implicitAny = implicitAny || failing
 		if q.leader {
 			leaders++
@@ -232,8 +234,11 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 func TestTrackMatchesModel(t *testing.T) {
 	seen := map[string]int{}
 	runHistories(t, 80, func(t *testing.T, seed uint64) { newRandomRun(t, seed, true).run(300, seen) })
-	requireSeen(t, seen, protocol.ReasonInitial, protocol.ReasonAdvance, protocol.ReasonExplicit, protocol.ReasonImplicit, protocol.ReasonOperator, protocol.ReasonPromote, protocol.ReasonRollback)
-	requireSeen(t, seen, protocol.StateUnset, protocol.StateConverging, protocol.StateConverged, protocol.StateWaitingDelay, protocol.StateReelectionPending, protocol.StatePaused, protocol.StateEmpty, protocol.StateSkipped, protocol.StateExcluded,
+	requireSeen(t, seen, protocol.ReasonInitial, protocol.ReasonAdvance, protocol.ReasonExplicit,
+		protocol.ReasonImplicit, protocol.ReasonOperator, protocol.ReasonPromote, protocol.ReasonRollback)
+	requireSeen(t, seen, protocol.StateUnset, protocol.StateConverging, protocol.StateConverged,
+		protocol.StateWaitingDelay, protocol.StateReelectionPending, protocol.StatePaused,
+		protocol.StateEmpty, protocol.StateSkipped, protocol.StateExcluded,
 		protocol.StateNoLeader, protocol.StateReady, protocol.StateRemoved)
 }
 
@@ -241,7 +246,10 @@ func TestTrackMatchesModel(t *testing.T) {
 func TestInvariants(t *testing.T) {
 	seen := map[string]int{}
 	runHistories(t, 60, func(t *testing.T, seed uint64) { newRandomRun(t, seed, false).run(300, seen) })
-	requireSeen(t, seen, protocol.TrackEventTarget, protocol.TrackEventWiden, protocol.TrackEventState, protocol.TrackEventConverged, protocol.TrackEventSkip, protocol.TrackEventGate, protocol.TrackEventGateDone, protocol.TrackEventJoined, protocol.TrackEventLeft, protocol.TrackEventRole,
+	requireSeen(t, seen, protocol.TrackEventTarget, protocol.TrackEventWiden, protocol.TrackEventState,
+		protocol.TrackEventConverged, protocol.TrackEventSkip, protocol.TrackEventGate,
+		protocol.TrackEventGateDone, protocol.TrackEventJoined, protocol.TrackEventLeft,
+		protocol.TrackEventRole,
 		protocol.TrackEventAdmin, protocol.TrackEventPublished, protocol.TrackEventAlert)
 	requireSeen(t, seen, protocol.StateStalled, protocol.StateWaitingGate, protocol.StateWaitingShare)
 }
@@ -286,10 +294,12 @@ type randomRun struct {
 var randomLocations = []string{"SAS", "MAN", "VLA", "KZN"}
 
 func newRandomRun(t *testing.T, seed uint64, withModel bool) *randomRun {
-	x := &randomRun{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: Now{Log: 1000, Wall: 5000}, callers: map[string]*Caller{}, seqs: map[string]uint64{},
+	x := &randomRun{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: Now{Log: 1000, Wall: 5000},
+		callers: map[string]*Caller{}, seqs: map[string]uint64{},
 		before: map[string]uint64{}, promoted: map[string]bool{},
 		seen: map[string]int{}}
-	c := x.config(protocol.TrackConfig{Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 2000}, {Name: "VLA", Delay: 5000}}}, withModel)
+	c := x.config(protocol.TrackConfig{Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS"},
+		{Name: "MAN", Delay: 2000}, {Name: "VLA", Delay: 5000}}}, withModel)
 	c.Source = []protocol.TrackSource{protocol.SourceTSO, protocol.SourcePublished}[x.rng.IntN(2)]
 	if !withModel && x.rng.IntN(3) == 0 {
 		c.Source = protocol.SourceExternal
@@ -301,7 +311,8 @@ func newRandomRun(t *testing.T, seed uint64, withModel bool) *randomRun {
 	}
 	x.track = track
 	if withModel {
-		x.m = &model{c: track.Config(), locs: map[string]*modelLoc{}, insts: map[string]*modelInst{}, withdrawn: map[uint64]bool{}}
+		x.m = &model{c: track.Config(), locs: map[string]*modelLoc{}, insts: map[string]*modelInst{},
+			withdrawn: map[uint64]bool{}}
 		for _, l := range c.Locations {
 			x.m.locs[l.Name] = &modelLoc{empty: x.now.Log}
 		}
@@ -321,9 +332,11 @@ func (x *randomRun) config(c protocol.TrackConfig, plain bool) protocol.TrackCon
 	c.KeepRemoved = x.rng.IntN(2) == 0
 	for i := range c.Locations {
 		l := &c.Locations[i]
-		l.Bake, l.Share, l.ShareBake, l.Gates = []uint64{0, 1500}[x.rng.IntN(2)], []uint8{0, 30, 50}[x.rng.IntN(3)], []uint64{0, 700}[x.rng.IntN(2)], nil
+		l.Bake, l.Share, l.ShareBake, l.Gates =
+			[]uint64{0, 1500}[x.rng.IntN(2)], []uint8{0, 30, 50}[x.rng.IntN(3)], []uint64{0, 700}[x.rng.IntN(2)], nil
 		if x.rng.IntN(3) == 0 {
-			l.Gates = []protocol.GateConfig{{Name: "smoke", Kind: protocol.GateCommand, Timeout: 3000, Retry: 1000}, {Name: "load", Kind: protocol.GateWebhook, Timeout: 3000, Retry: 1000}}
+			l.Gates = []protocol.GateConfig{{Name: "smoke", Kind: protocol.GateCommand, Timeout: 3000, Retry: 1000},
+				{Name: "load", Kind: protocol.GateWebhook, Timeout: 3000, Retry: 1000}}
 		}
 	}
 	return c
@@ -345,10 +358,13 @@ func (x *randomRun) both(text string, call func(*Track, *Events) error) error {
 	x.other.Reset()
 	digest := x.track.Digest()
 	err := call(x.track, &x.out)
-	if again := call(x.replica, &x.other); fmt.Sprint(again) != fmt.Sprint(err) || !slices.Equal(x.out.List, x.other.List) {
-		x.t.Fatalf("the restored track decides otherwise: %v, %v\n%v\n%v\n%v", err, again, x.out.List, x.other.List, x.trace)
+	if again := call(x.replica, &x.other); fmt.Sprint(again) != fmt.Sprint(err) ||
+		!slices.Equal(x.out.List, x.other.List) {
+		x.t.Fatalf("the restored track decides otherwise: %v, %v\n%v\n%v\n%v",
+			err, again, x.out.List, x.other.List, x.trace)
 	}
-	if err != nil && x.track.Digest() != digest && !strings.HasPrefix(text, "advance ") { // which keeps the generator's error
+	// which keeps the generator's error
+	if err != nil && x.track.Digest() != digest && !strings.HasPrefix(text, "advance ") {
 		x.t.Fatalf("refused (%v), but changed: %v", err, x.trace)
 	}
 	return err
@@ -393,14 +409,16 @@ func (x *randomRun) invariants() {
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		if p := x.track.predecessor(l, x.track.clock); p != nil && c.Reason != protocol.ReasonRollback && c.Reason != protocol.ReasonPromote {
+		if p := x.track.predecessor(l, x.track.clock); p != nil && c.Reason != protocol.ReasonRollback &&
+			c.Reason != protocol.ReasonPromote {
 			if x.promoted[c.Location+"/"+strconv.FormatUint(c.Version, 10)] {
 				continue // a re-election or a first target may take what was promoted
 			}
 			if !slices.ContainsFunc(p.history, func(r row) bool {
 				return r.version == c.Version && !r.skip && r.at+config.Locations[l.pos].Delay <= x.track.clock
 			}) {
-				x.t.Fatalf("I3: %s has %d, which %s had not, or not for long enough\n%v", c.Location, c.Version, p.name, x.trace)
+				x.t.Fatalf("I3: %s has %d, which %s had not, or not for long enough\n%v",
+					c.Location, c.Version, p.name, x.trace)
 			}
 		}
 	}

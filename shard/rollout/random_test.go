@@ -34,7 +34,8 @@ func (x *randomRun) step() {
 	case k < 14:
 		id := ids[x.rng.IntN(len(ids))]
 		role := protocol.TrackInstanceRole(1 + x.rng.IntN(2))
-		err := x.both(fmt.Sprintf("role %s %v", id, role), func(t *Track, out *Events) error { return t.SetRole(x.now, *x.callers[id], role, out) })
+		err := x.both(fmt.Sprintf("role %s %v", id, role),
+			func(t *Track, out *Events) error { return t.SetRole(x.now, *x.callers[id], role, out) })
 		if err == nil && x.m != nil {
 			x.m.insts[id].leader = role == protocol.InstanceLeader
 		}
@@ -53,7 +54,8 @@ func (x *randomRun) step() {
 
 func (x *randomRun) join(loc string) {
 	id := fmt.Sprintf("i%d", x.rng.IntN(8))
-	r := Registration{Session: 1 + uint64(x.rng.IntN(20)), ID: id, Location: loc, Role: protocol.TrackInstanceRole(1 + x.rng.IntN(2)), Takeover: x.rng.IntN(2) == 0}
+	r := Registration{Session: 1 + uint64(x.rng.IntN(20)), ID: id, Location: loc,
+		Role: protocol.TrackInstanceRole(1 + x.rng.IntN(2)), Takeover: x.rng.IntN(2) == 0}
 	var incarnation uint64
 	err := x.both(fmt.Sprintf("join %+v", r), func(t *Track, out *Events) (err error) {
 		incarnation, err = t.Register(x.now, r, out)
@@ -92,7 +94,8 @@ func (x *randomRun) leave(id string) {
 		_ = x.both("drop "+id, func(t *Track, out *Events) error { return t.Drop(x.now, id, out) })
 		x.gone(id)
 	default:
-		_ = x.both(fmt.Sprintf("session %d ends", session), func(t *Track, out *Events) error { t.SessionEnded(x.now, session, out); return nil })
+		_ = x.both(fmt.Sprintf("session %d ends", session),
+			func(t *Track, out *Events) error { t.SessionEnded(x.now, session, out); return nil })
 		for other, c := range x.callers {
 			if c.Session == session {
 				x.gone(other)
@@ -132,7 +135,8 @@ func (x *randomRun) poll(id string) {
 		peeked, ok, peekErr := t.Peek(x.now, c, r)
 		got, err = t.Poll(x.now, c, r, out)
 		if same := t.Digest() == digest; ok != same || ok && (!reflect.DeepEqual(peeked, got) || peekErr != err) {
-			x.t.Fatalf("peek says %v, %v, %v; the poll gave %v, %v, and changed: %v\n%v", peeked, ok, peekErr, got, err, !same, x.trace)
+			x.t.Fatalf("peek says %v, %v, %v; the poll gave %v, %v, and changed: %v\n%v",
+				peeked, ok, peekErr, got, err, !same, x.trace)
 		}
 		return err
 	})
@@ -155,7 +159,8 @@ func (x *randomRun) source() {
 	case protocol.SourcePublished:
 		if len(x.track.published) > 0 && x.rng.IntN(6) == 0 {
 			v := x.track.published[x.rng.IntN(len(x.track.published))].version
-			_ = x.both(fmt.Sprintf("withdraw %d", v), func(t *Track, out *Events) error { return t.Withdraw(x.now, v, out) })
+			_ = x.both(fmt.Sprintf("withdraw %d", v),
+				func(t *Track, out *Events) error { return t.Withdraw(x.now, v, out) })
 			if x.m != nil {
 				x.m.withdrawn[v] = true
 				for _, l := range x.m.locs {
@@ -167,7 +172,11 @@ func (x *randomRun) source() {
 			return
 		}
 		var v uint64
-		if x.both("publish", func(t *Track, out *Events) (err error) { v, err = t.Publish(x.now, 0, []byte("x"), out); return err }) == nil && x.m != nil {
+		publish := func(t *Track, out *Events) (err error) {
+			v, err = t.Publish(x.now, 0, []byte("x"), out)
+			return err
+		}
+		if x.both("publish", publish) == nil && x.m != nil {
 			x.m.published = append(x.m.published, v)
 			x.m.last = v
 		}
@@ -177,7 +186,8 @@ func (x *randomRun) source() {
 			return
 		}
 		expected, v := l.target, x.track.last+uint64(x.rng.IntN(3))
-		_ = x.both(fmt.Sprintf("advance %d %d", expected, v), func(t *Track, out *Events) error { return t.Advance(x.now, expected, v, out) })
+		_ = x.both(fmt.Sprintf("advance %d %d", expected, v),
+			func(t *Track, out *Events) error { return t.Advance(x.now, expected, v, out) })
 	}
 }
 
@@ -193,18 +203,21 @@ func (x *randomRun) configure() {
 	case 1:
 		for _, n := range randomLocations {
 			if !slices.ContainsFunc(c.Locations, func(l protocol.LocationConfig) bool { return l.Name == n }) {
-				c.Locations = slices.Insert(c.Locations, x.rng.IntN(len(c.Locations)+1), protocol.LocationConfig{Name: n, Delay: 1000})
+				c.Locations = slices.Insert(c.Locations, x.rng.IntN(len(c.Locations)+1),
+					protocol.LocationConfig{Name: n, Delay: 1000})
 				break
 			}
 		}
 	case 2:
-		x.rng.Shuffle(len(c.Locations), func(i, j int) { c.Locations[i], c.Locations[j] = c.Locations[j], c.Locations[i] })
+		x.rng.Shuffle(len(c.Locations),
+			func(i, j int) { c.Locations[i], c.Locations[j] = c.Locations[j], c.Locations[i] })
 	default:
 		c.Locations[x.rng.IntN(len(c.Locations))].Delay = uint64(x.rng.IntN(6000))
 	}
 	c = x.config(c, x.m != nil)
 	revision := x.track.Revision() - uint64(x.rng.IntN(10)/9)
-	if x.both(fmt.Sprintf("config %+v", c.Locations), func(t *Track, out *Events) error { return t.Configure(x.now, revision, c, out) }) != nil || x.m == nil {
+	if x.both(fmt.Sprintf("config %+v", c.Locations),
+		func(t *Track, out *Events) error { return t.Configure(x.now, revision, c, out) }) != nil || x.m == nil {
 		return
 	}
 	old := x.m.c
@@ -270,7 +283,8 @@ func (x *randomRun) admin(loc string) {
 	case 4:
 		x.rollback(loc, l)
 	case 5:
-		if x.both("reelect "+loc, func(t *Track, out *Events) error { return t.Reelect(x.now, loc, out) }) == nil && x.m != nil {
+		if x.both("reelect "+loc, func(t *Track, out *Events) error { return t.Reelect(x.now, loc, out) }) == nil &&
+			x.m != nil {
 			l.asked = true
 		}
 	case 6:
@@ -304,7 +318,8 @@ func (x *randomRun) rollback(loc string, l *modelLoc) {
 		return
 	}
 	v := rows[x.rng.IntN(len(rows))].Version
-	if x.both(fmt.Sprintf("rollback %s %d", loc, v), func(t *Track, out *Events) error { return t.Rollback(x.now, []string{loc}, v, out) }) != nil || x.m == nil {
+	if x.both(fmt.Sprintf("rollback %s %d", loc, v),
+		func(t *Track, out *Events) error { return t.Rollback(x.now, []string{loc}, v, out) }) != nil || x.m == nil {
 		return
 	}
 	l.floor = max(l.floor, l.target)

@@ -29,7 +29,8 @@ func configFields(c *protocol.TrackConfig, f *varint.Fields) {
 			f.Uint(&g.Timeout, &g.Retry)
 		})
 	})
-	varint.List(f, &c.ExplicitCodes, protocol.MaxTrackCodes, func(code *string, f *varint.Fields) { f.Text(code, protocol.MaxTrackName) })
+	varint.List(f, &c.ExplicitCodes, protocol.MaxTrackCodes,
+		func(code *string, f *varint.Fields) { f.Text(code, protocol.MaxTrackName) })
 	f.Uint(&c.ImplicitAfter, &c.ImplicitAttempts, &c.StallTimeout, &c.SkipEmptyAfter)
 	f.Uint(&c.ReelectMinInterval, &c.MinAdvanceInterval, &c.Retention)
 	f.Bool(&c.AutoDemote, &c.KeepRemoved)

@@ -189,7 +189,8 @@ func (x *scriptRunner) caller(id string, vals map[string]string) (*scriptInstanc
 }
 
 func (x *scriptRunner) report(a *scriptInstance, args []string, vals map[string]string) *protocol.UpdateReport {
-	r := protocol.UpdateReport{Attempts: parseVersion(vals["att"]), Current: parseVersion(vals["cur"]), Target: parseVersion(vals["tgt"]), Code: vals["code"]}
+	r := protocol.UpdateReport{Attempts: parseVersion(vals["att"]), Current: parseVersion(vals["cur"]),
+		Target: parseVersion(vals["tgt"]), Code: vals["code"]}
 	some := len(vals) > 0
 	for _, w := range args[1:] {
 		switch w {
@@ -254,7 +255,8 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 		if args[2] == "leader" {
 			role = protocol.InstanceLeader
 		}
-		n, err := t.Register(x.now, Registration{Session: session, ID: args[0], Location: args[1], Role: role, Takeover: args[3] == "takeover"}, &x.out)
+		n, err := t.Register(x.now, Registration{Session: session, ID: args[0], Location: args[1],
+			Role: role, Takeover: args[3] == "takeover"}, &x.out)
 		if err != nil {
 			return err
 		}
@@ -322,7 +324,8 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 		*answer = ""
 		s := t.Describe(x.now)
 		for _, l := range s.Locations {
-			*answer += fmt.Sprintf("\n  %s target %s, %s, %d/%d of %d", l.Name, version(l.Target), l.State, l.Reached, l.Counted, l.Members)
+			*answer += fmt.Sprintf("\n  %s target %s, %s, %d/%d of %d", l.Name,
+				version(l.Target), l.State, l.Reached, l.Counted, l.Members)
 			if len(l.BlockedBy) > 0 {
 				*answer += ", waits for " + strings.Join(l.BlockedBy, " ")
 			}
@@ -379,8 +382,10 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 	case "include":
 		return t.Include(x.now, args[0], &x.out)
 	case "gate":
-		o := map[string]protocol.GateOutcome{"success": protocol.GateSuccess, "failure": protocol.GateFailure, "inconclusive": protocol.GateInconclusive}[vals["outcome"]]
-		return t.ReportGate(x.now, args[0], parseVersion(args[1]), args[2], parseVersion(args[3]), o, vals["text"], &x.out)
+		o := map[string]protocol.GateOutcome{"success": protocol.GateSuccess, "failure": protocol.GateFailure,
+			"inconclusive": protocol.GateInconclusive}[vals["outcome"]]
+		return t.ReportGate(x.now, args[0], parseVersion(args[1]), args[2],
+			parseVersion(args[3]), o, vals["text"], &x.out)
 	default:
 		x.t.Fatalf("unknown command %q", verb)
 	}
@@ -388,7 +393,9 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 }
 
 func scriptConfig(args []string, vals map[string]string) (protocol.TrackConfig, error) {
-	c := protocol.TrackConfig{Source: map[string]protocol.TrackSource{"": protocol.SourceTSO, "tso": protocol.SourceTSO, "external": protocol.SourceExternal, "published": protocol.SourcePublished}[vals["source"]]}
+	c := protocol.TrackConfig{Source: map[string]protocol.TrackSource{"": protocol.SourceTSO,
+		"tso": protocol.SourceTSO, "external": protocol.SourceExternal,
+		"published": protocol.SourcePublished}[vals["source"]]}
 	if vals["from"] == "converged" {
 		c.DelayFrom = protocol.FromConverged
 	}
@@ -431,9 +438,11 @@ func checkCounts(t testing.TB, x *Track) {
 		kept := [4]int{l.leaders, l.counted, l.unreached, l.explicit}
 		s := l.suspects
 		l.recount(&x.config)
-		if kept != [4]int{l.leaders, l.counted, l.unreached, l.explicit} || s[0].n != l.suspects[0].n || s[1].n != l.suspects[1].n ||
+		if kept != [4]int{l.leaders, l.counted, l.unreached, l.explicit} ||
+			s[0].n != l.suspects[0].n || s[1].n != l.suspects[1].n ||
 			s[0].n > 0 && s[0].at != l.suspects[0].at || s[1].n > 0 && s[1].at != l.suspects[1].at {
-			t.Fatalf("%s: counts %v %v, counted %v %v", l.name, kept, s, [4]int{l.leaders, l.counted, l.unreached, l.explicit}, l.suspects)
+			t.Fatalf("%s: counts %v %v, counted %v %v", l.name, kept, s,
+				[4]int{l.leaders, l.counted, l.unreached, l.explicit}, l.suspects)
 		}
 	}
 }

@@ -30,7 +30,8 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (u
 		t.versionBytes -= freed
 	}
 	c := t.change(now, out)
-	t.published = append(t.published, published{version: version, at: t.clock, wall: now.Wall, payload: slices.Clone(payload)})
+	t.published = append(t.published,
+		published{version: version, at: t.clock, wall: now.Wall, payload: slices.Clone(payload)})
 	t.versionBytes += VersionBytes(len(payload))
 	t.last = version
 	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventPublished, Version: version, Text: "published"})
@@ -121,7 +122,8 @@ func (t *Track) SourceFailed(now Now, text string, out *Events) error {
 // ReportGate reports the outcome of a run, which PendingGates or TrackEventGate named. Errors:
 // ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
 func (t *Track) ReportGate(
-	now Now, location string, version uint64, name string, attempt uint64, o protocol.GateOutcome, text string, out *Events,
+	now Now, location string, version uint64, name string, attempt uint64,
+	o protocol.GateOutcome, text string, out *Events,
 ) error {
 	if o < protocol.GateSuccess || o > protocol.GateInconclusive || !validText(text, protocol.MaxTrackMessage) {
 		return badRequest("gate: the outcome is success, failure or inconclusive, with at most 256 printable bytes")
@@ -131,7 +133,8 @@ func (t *Track) ReportGate(
 		return err
 	}
 	g := &l.gate
-	if g.version == 0 || g.version != version || g.state != gateRunning || g.attempt != attempt || t.locationConfig(l).Gates[g.index].Name != name {
+	if g.version == 0 || g.version != version || g.state != gateRunning || g.attempt != attempt ||
+		t.locationConfig(l).Gates[g.index].Name != name {
 		return ErrGateMoved
 	}
 	c := t.change(now, out)

@@ -101,7 +101,8 @@ func (pl *plan) convergingState(l *location, clock uint64) (protocol.TrackState,
 
 // reportsError: it says that it cannot load the target. Such a leader does not hang.
 func (p *instance) reportsError() bool {
-	return p.report.Target == p.loc.target && p.reportGen == p.loc.generation && p.report.Code != CodeNone && p.report.Code != CodeOK
+	return p.report.Target == p.loc.target && p.reportGen == p.loc.generation &&
+		p.report.Code != CodeNone && p.report.Code != CodeOK
 }
 
 func (pl *plan) demoteAt(p *instance) uint64 {

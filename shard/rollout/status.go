@@ -14,15 +14,18 @@ const maxBlockers = 10
 func (t *Track) Describe(now Now) protocol.TrackStatus {
 	clock := t.clockAt(now)
 	s := protocol.TrackStatus{
-		ConfigRevision: t.revision, Clock: clock, Last: t.last, Paused: t.paused != running, SourceError: t.sourceError,
+		ConfigRevision: t.revision, Clock: clock, Last: t.last, Paused: t.paused != running,
+		SourceError:  t.sourceError,
 		NumInstances: uint64(len(t.instances.byID)), Gates: t.PendingGates(),
 	}
 	for _, l := range t.locations {
 		blockers := l.blockedBy()
 		x := protocol.TrackLocationStatus{
-			Name: l.name, Target: l.target, Stable: l.stable, Since: l.since, Generation: l.generation, Members: uint64(len(l.members)),
+			Name: l.name, Target: l.target, Stable: l.stable, Since: l.since,
+			Generation: l.generation, Members: uint64(len(l.members)),
 			Leaders: uint64(l.leaders), Counted: uint64(l.counted), Reached: uint64(l.counted - l.unreached),
-			BlockedBy: blockers[:min(maxBlockers, len(blockers))], BlockedSince: l.blockedSince, Paused: l.paused != running,
+			BlockedBy: blockers[:min(maxBlockers, len(blockers))], BlockedSince: l.blockedSince,
+			Paused:   l.paused != running,
 			Excluded: l.excluded, Rollback: l.rollback, GateVersion: l.gate.version,
 		}
 		x.State, x.Until = t.state(l, clock)
@@ -61,7 +64,8 @@ func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
 	return protocol.TrackInstanceStatus{
 		ID: p.id, Location: p.loc.name, Meta: p.meta, Session: p.session, Incarnation: p.incarnation,
 		Role: p.role, Demoted: p.demoted, InShare: p.inShare,
-		Due: p.assigned(), Sent: p.sent, SentAt: p.sentAt, Registered: p.registered, Report: p.report, ReportAt: p.reportAt,
+		Due: p.assigned(), Sent: p.sent, SentAt: p.sentAt, Registered: p.registered,
+		Report: p.report, ReportAt: p.reportAt,
 		Reached: p.loc.target != 0 && p.reached(p.loc), HoldsUp: p.contribution.unreached,
 		SaysBad: p.contribution.explicit, CannotLoad: p.contribution.suspect != 0,
 	}, nil

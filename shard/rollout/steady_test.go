@@ -11,14 +11,16 @@ import (
 func steadyTrack(t testing.TB, n int) (*Track, Now, []Caller, []protocol.UpdateReport) {
 	now := Now{Log: 1000, Wall: 1000}
 	var out Events
-	x, err := New(now, protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5000}, {Name: "VLA", Delay: 5000}}}, &out)
+	x, err := New(now, protocol.TrackConfig{Source: protocol.SourcePublished,
+		Locations: []protocol.LocationConfig{{Name: "SAS"}, {Name: "MAN", Delay: 5000}, {Name: "VLA", Delay: 5000}}}, &out)
 	if err != nil {
 		t.Fatal(err)
 	}
 	callers, reports := make([]Caller, n), make([]protocol.UpdateReport, n)
 	for i := range n {
 		id := fmt.Sprintf("host-%05d.example.net", i)
-		in, err := x.Register(now, Registration{Session: uint64(i + 1), ID: id, Location: []string{"SAS", "MAN", "VLA"}[i%3], Role: protocol.InstanceLeader}, &out)
+		in, err := x.Register(now, Registration{Session: uint64(i + 1), ID: id,
+			Location: []string{"SAS", "MAN", "VLA"}[i%3], Role: protocol.InstanceLeader}, &out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +56,8 @@ func TestSteadyPollsWriteNothing(t *testing.T) {
 		now.Log += 1000
 		for i := range callers {
 			reports[i].Seq++
-			if a, ok, err := x.Peek(now, callers[i], &reports[i]); !ok || err != nil || a.Version != 1 || a.State != protocol.StateConverged {
+			if a, ok, err := x.Peek(now, callers[i], &reports[i]); !ok || err != nil ||
+				a.Version != 1 || a.State != protocol.StateConverged {
 				t.Fatal(a, ok, err)
 			}
 		}

@@ -71,7 +71,8 @@ func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig,
 		}
 	}
 	clock := t.clockAt(now)
-	for i := len(removed) - 1; i >= 0 && len(removed) > maxRemoved; i-- { // the one removed first is last: it goes, unless it has instances
+	// the one removed first is last: it goes, unless it has instances
+	for i := len(removed) - 1; i >= 0 && len(removed) > maxRemoved; i-- {
 		if len(removed[i].members) == 0 {
 			removed = slices.Delete(removed, i, i+1)
 		}

@@ -53,7 +53,8 @@ func TestAgainstMap(t *testing.T) {
 					}
 					delete(want, id)
 				}
-				if set.Get(id) != want[id] || table.Get(id) != want[id] || set.Len() != len(want) || table.Len() != len(want) {
+				if set.Get(id) != want[id] || table.Get(id) != want[id] ||
+					set.Len() != len(want) || table.Len() != len(want) {
 					t.Fatalf("step %d: %d and %d, want %d", step, set.Len(), table.Len(), len(want))
 				}
 				if step%5000 == 0 {
@@ -99,7 +100,8 @@ func TestSpread(t *testing.T) {
 			}
 		}
 		if most > n/partitions*13/10 || far > 4*n || places*7 > n*14 {
-			t.Errorf("%s: the largest part has %d of %d, the way is %.1f, %.2f places each", name, most, n, float64(far)/n, float64(places)/n)
+			t.Errorf("%s: the largest part has %d of %d, the way is %.1f, %.2f places each",
+				name, most, n, float64(far)/n, float64(places)/n)
 		}
 	}
 }

@@ -31,7 +31,8 @@ func (r *Relay) Check() error {
 		in, out, bytes = in+len(m.inbox), out+len(m.outbox), bytes+sum
 	}
 	if in != len(r.pending) || out != in || bytes != r.bytes {
-		return fmt.Errorf("%d requests lie in, %d out, %d are known; %d bytes and %d", in, out, len(r.pending), bytes, r.bytes)
+		return fmt.Errorf("%d requests lie in, %d out, %d are known; %d bytes and %d",
+			in, out, len(r.pending), bytes, r.bytes)
 	}
 	return nil
 }

@@ -47,10 +47,12 @@ func (r *Relay) Request(q Request, out *Out) error {
 	case q.Number == 0 || q.Low == 0 || q.Low > q.Number:
 		return protocol.Errorf(
 			protocol.StatusBadRequest,
-			"number %d and low %d of the message do not fit; numbers start from 1, and low is not above", q.Number, q.Low,
+			"number %d and low %d of the message do not fit; numbers start from 1, and low is not above",
+			q.Number, q.Low,
 		)
 	case len(q.To) == 0 || len(q.To) > len(r.members):
-		return protocol.Errorf(protocol.StatusBadRequest, "message has %d receivers; the round has %d members", len(q.To), len(r.members))
+		return protocol.Errorf(protocol.StatusBadRequest, "message has %d receivers; the round has %d members",
+			len(q.To), len(r.members))
 	}
 	if err := r.checkPayload(q.Payload); err != nil {
 		return err
@@ -120,11 +122,13 @@ func (r *Relay) checkLimits(from *member, q *Request) error {
 			full = fmt.Sprintf("receiver %d has %d unanswered messages of this sender, and at most %d are kept",
 				session, pairs[session], l.Pair)
 		case to.bytes+len(q.Payload) > l.Receiver:
-			full = fmt.Sprintf("receiver %d has %d bytes of unanswered messages, and at most %d are kept", session, to.bytes, l.Receiver)
+			full = fmt.Sprintf("receiver %d has %d bytes of unanswered messages, and at most %d are kept",
+				session, to.bytes, l.Receiver)
 		case entries > l.Entries:
 			full = fmt.Sprintf("the round has %d unanswered messages, the most that are kept", l.Entries)
 		case bytes > l.Bytes:
-			full = fmt.Sprintf("the round has %d bytes of unanswered messages, and at most %d are kept", r.bytes, l.Bytes)
+			full = fmt.Sprintf("the round has %d bytes of unanswered messages, and at most %d are kept",
+				r.bytes, l.Bytes)
 		}
 		if full != "" {
 			r.counters.Overflows++

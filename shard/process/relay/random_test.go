@@ -37,10 +37,12 @@ func TestRandomMessages(t *testing.T) {
 				case 1:
 					r.SessionAttached(to, &out)
 				case 2, 3, 4, 5:
-					_ = r.Reply(Reply{From: from, To: to, Epoch: e, Number: rnd.Uint64N(8), Refused: rnd.IntN(3) == 0, Payload: make([]byte, rnd.IntN(60))}, &out)
+					_ = r.Reply(Reply{From: from, To: to, Epoch: e, Number: rnd.Uint64N(8), Refused: rnd.IntN(3) == 0,
+						Payload: make([]byte, rnd.IntN(60))}, &out)
 				default:
 					number := rnd.Uint64N(8)
-					q := Request{From: from, To: []uint64{to, from}[:1+rnd.IntN(2)], Epoch: e, Number: number, Low: number - min(number, rnd.Uint64N(3))}
+					q := Request{From: from, To: []uint64{to, from}[:1+rnd.IntN(2)], Epoch: e,
+						Number: number, Low: number - min(number, rnd.Uint64N(3))}
 					q.Payload = make([]byte, rnd.IntN(60))
 					_ = r.Request(q, &out)
 				}
@@ -51,8 +53,10 @@ func TestRandomMessages(t *testing.T) {
 					t.Fatalf("seed %d, step %d: %d requests, %d bytes", seed, i, n, bytes)
 				}
 				for _, d := range out.Deliveries {
-					if d.Epoch != epoch || stage != Open || !slices.Contains(members, d.To) || !slices.Contains(members, d.From) {
-						t.Fatalf("seed %d, step %d: %+v in epoch %d, stage %d, among %d", seed, i, d, epoch, stage, members)
+					if d.Epoch != epoch || stage != Open || !slices.Contains(members, d.To) ||
+						!slices.Contains(members, d.From) {
+						t.Fatalf("seed %d, step %d: %+v in epoch %d, stage %d, among %d",
+							seed, i, d, epoch, stage, members)
 					}
 				}
 				traces[k] += fmt.Sprint(out.Deliveries)

@@ -182,22 +182,27 @@ func (r *Relay) roundMember(from, epoch uint64) (*member, error) {
 	switch {
 	case epoch < r.epoch || epoch == r.epoch && r.stage == Closed:
 		r.counters.Stale++
-		return nil, protocol.Errorf(protocol.StatusAborted, "round of epoch %d is over; its messages are dropped", epoch)
+		return nil,
+			protocol.Errorf(protocol.StatusAborted, "round of epoch %d is over; its messages are dropped", epoch)
 	case epoch > r.epoch:
-		return nil, protocol.Errorf(protocol.StatusUnavailable, "round of epoch %d is not known here yet; send the message again", epoch)
+		return nil, protocol.Errorf(protocol.StatusUnavailable,
+			"round of epoch %d is not known here yet; send the message again", epoch)
 	case r.stage == Preparing:
-		return nil, protocol.Errorf(protocol.StatusUnavailable, "not all members of epoch %d are prepared; send the message again", epoch)
+		return nil, protocol.Errorf(protocol.StatusUnavailable,
+			"not all members of epoch %d are prepared; send the message again", epoch)
 	}
 	m := r.member(from)
 	if m == nil {
-		return nil, protocol.Errorf(protocol.StatusNotFound, "session is not a member of the round of epoch %d", epoch)
+		return nil,
+			protocol.Errorf(protocol.StatusNotFound, "session is not a member of the round of epoch %d", epoch)
 	}
 	return m, nil
 }
 
 func (r *Relay) checkPayload(b []byte) error {
 	if len(b) > r.limits.Payload {
-		return protocol.Errorf(protocol.StatusBadRequest, "message is %d bytes long; at most %d are allowed", len(b), r.limits.Payload)
+		return protocol.Errorf(protocol.StatusBadRequest, "message is %d bytes long; at most %d are allowed",
+			len(b), r.limits.Payload)
 	}
 	return nil
 }

@@ -42,11 +42,13 @@ func TestScripts(t *testing.T) {
 			switch d.Cmd {
 			case "relay":
 				r = New(Limits{
-					Payload: int(number(vals["payload"])), Pair: int(number(vals["pair"])), Entries: int(number(vals["entries"])),
+					Payload: int(number(vals["payload"])), Pair: int(number(vals["pair"])),
+					Entries:  int(number(vals["entries"])),
 					Receiver: int(number(vals["receiver"])), Bytes: int(number(vals["bytes"])),
 				})
 			case "round":
-				r.Round(number(vals["epoch"]), map[string]Stage{"early": Preparing, "open": Open}[vals["stage"]], numbers(words))
+				r.Round(number(vals["epoch"]), map[string]Stage{"early": Preparing, "open": Open}[vals["stage"]],
+					numbers(words))
 			case "pass":
 				for _, line := range strings.Split(d.Input, "\n") {
 					runMessage(r, line, &b)
@@ -94,12 +96,14 @@ func runMessage(r *Relay, line string, b *strings.Builder) {
 	switch words[0] {
 	case "request":
 		err = r.Request(Request{
-			From: number(words[1]), To: numbers(strings.Split(words[2], ",")), Epoch: number(vals["epoch"]), Number: number(vals["number"]),
+			From: number(words[1]), To: numbers(strings.Split(words[2], ",")),
+			Epoch: number(vals["epoch"]), Number: number(vals["number"]),
 			Low: number(vals["low"]), Payload: []byte(text),
 		}, &out)
 	case "reply", "refuse":
 		err = r.Reply(Reply{
-			From: number(words[1]), To: number(words[2]), Epoch: number(vals["epoch"]), Number: number(vals["number"]), Payload: []byte(text),
+			From: number(words[1]), To: number(words[2]), Epoch: number(vals["epoch"]),
+			Number: number(vals["number"]), Payload: []byte(text),
 			Refused: words[0] == "refuse",
 		}, &out)
 	case "attached":
@@ -112,6 +116,7 @@ func runMessage(r *Relay, line string, b *strings.Builder) {
 	fmt.Fprintf(b, "%s -> OK\n", line)
 	for _, d := range out.Deliveries {
 		kind := map[Kind]string{KindRequest: "request", KindReply: "reply", KindRefused: "refused"}[d.Kind]
-		fmt.Fprintf(b, "  to %d: %s from %d epoch=%d number=%d low=%d %s\n", d.To, kind, d.From, d.Epoch, d.Number, d.Low, d.Payload)
+		fmt.Fprintf(b, "  to %d: %s from %d epoch=%d number=%d low=%d %s\n",
+			d.To, kind, d.From, d.Epoch, d.Number, d.Low, d.Payload)
 	}
 }

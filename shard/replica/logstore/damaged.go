@@ -22,7 +22,9 @@ const (
 
 // openStore opens the engine's store. An error or panic about a damaged or missing file becomes
 // [ErrDamaged] with the file.
-func openStore(fs vfs.FS, c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string) (db raftio.ILogDB, err error) {
+func openStore(
+	fs vfs.FS, c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string,
+) (db raftio.ILogDB, err error) {
 	for _, dir := range dirs {
 		if err := checkCurrent(fs, dir); err != nil {
 			return nil, err
@@ -35,7 +37,9 @@ func openStore(fs vfs.FS, c config.NodeHostConfig, busy config.LogDBCallback, di
 	return db, nil
 }
 
-func tryOpen(c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string) (db raftio.ILogDB, err error) {
+func tryOpen(
+	c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string,
+) (db raftio.ILogDB, err error) {
 	defer recoverPanic(&err)
 	return openEngineStore(c, busy, dirs, walDirs)
 }
@@ -48,7 +52,8 @@ func selfCheck(db raftio.ILogDB) error {
 		return nil
 	}
 	if failed, err := c.SelfCheckFailed(); err != nil || failed {
-		return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it", errors.Join(err, errors.ErrUnsupported))
+		return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it",
+			errors.Join(err, errors.ErrUnsupported))
 	}
 	return nil
 }
@@ -70,7 +75,8 @@ func firstLine(text string) string {
 // unknown tables.
 func checkCurrent(fs vfs.FS, dir string) error {
 	for _, store := range list(fs, dir, formerFolder) {
-		if len(list(fs, store, "*.log"))+len(list(fs, store, "*"+tableSuffix)) == 0 || len(list(fs, store, currentFile)) > 0 {
+		if len(list(fs, store, "*.log"))+len(list(fs, store, "*"+tableSuffix)) == 0 ||
+			len(list(fs, store, currentFile)) > 0 {
 			continue
 		}
 		return fmt.Errorf("%w: %q is missing", ErrDamaged, fs.PathJoin(store, currentFile))

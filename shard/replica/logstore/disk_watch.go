@@ -17,7 +17,8 @@ type Space struct {
 
 func (s Space) String() string {
 	const mib = 1 << 20
-	return fmt.Sprintf("%d MiB of %d MiB are free, at least %d MiB are needed", s.Free/mib, s.Total/mib, (s.Least+mib-1)/mib)
+	return fmt.Sprintf("%d MiB of %d MiB are free, at least %d MiB are needed",
+		s.Free/mib, s.Total/mib, (s.Least+mib-1)/mib)
 }
 
 // Marks returns the marks of a disk of this size. The least is 5 % of the disk, from 32 MiB to 256
@@ -96,7 +97,8 @@ func (s *Store) watchStuck() {
 		case <-t.C:
 		}
 		if d := s.Waiting(); d > s.cfg.Stuck {
-			s.report(fmt.Errorf("%w: one has been under way for %v, longer than %v; look at the disk, then start again", ErrStuck, d.Round(time.Second), s.cfg.Stuck))
+			s.report(fmt.Errorf("%w: one has been under way for %v, longer than %v; look at the disk, then start again",
+				ErrStuck, d.Round(time.Second), s.cfg.Stuck))
 		}
 	}
 }

@@ -73,7 +73,8 @@ func (s *Store) syncDir(path string) error {
 // openWAL opens the store in a folder. If loss is accepted, what is left of a damaged one is copied
 // to a new one.
 func (s *Store) openWAL(dir string) (*wal.Log, error) {
-	cfg := wal.Config{Dir: dir, FS: s.fs, AcceptLoss: s.cfg.AcceptLoss, Synced: s.cfg.Saved, Failed: s.report, Logger: s.log}
+	cfg := wal.Config{Dir: dir, FS: s.fs, AcceptLoss: s.cfg.AcceptLoss,
+		Synced: s.cfg.Saved, Failed: s.report, Logger: s.log}
 	db, err := wal.Open(cfg)
 	if err != nil || db.Damage() == nil {
 		return db, err
@@ -93,7 +94,9 @@ func (s *Store) openWAL(dir string) (*wal.Log, error) {
 
 // moveLog moves a log of the engine's own store. A goroutine on which that store panics stands
 // still afterwards, and the store cannot be closed: the process must end.
-func (s *Store) moveLog(dir string, former func() (raftio.ILogDB, error), known map[key]mark, lacking []string) error {
+func (s *Store) moveLog(
+	dir string, former func() (raftio.ILogDB, error), known map[key]mark, lacking []string,
+) error {
 	panicked := make(chan error, 1)
 	if s.cfg.EnginePanics != nil {
 		remove := s.cfg.EnginePanics(func(err error) {
@@ -115,7 +118,9 @@ func (s *Store) moveLog(dir string, former func() (raftio.ILogDB, error), known 
 	}
 }
 
-func (s *Store) copyFormer(dir string, former func() (raftio.ILogDB, error), known map[key]mark, lacking []string) error {
+func (s *Store) copyFormer(
+	dir string, former func() (raftio.ILogDB, error), known map[key]mark, lacking []string,
+) error {
 	db, err := former()
 	if err != nil {
 		return err

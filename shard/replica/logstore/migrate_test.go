@@ -118,7 +118,8 @@ func fillLog(db raftio.ILogDB, k key) error {
 	if k.shard == 3 {
 		err = errors.Join(err, db.RemoveEntriesTo(k.shard, k.replica, 90))
 	}
-	return errors.Join(err, saveTo(db, pb.Update{ShardID: k.shard, ReplicaID: k.replica, State: pb.State{Term: 5, Vote: 2, Commit: 170}}))
+	return errors.Join(err,
+		saveTo(db, pb.Update{ShardID: k.shard, ReplicaID: k.replica, State: pb.State{Term: 5, Vote: 2, Commit: 170}}))
 }
 
 // TestMove moves the log of the engine's store, whatever the disk loses on the way.
@@ -339,7 +340,8 @@ func TestMoveOfADamagedTable(t *testing.T) {
 	}
 	table := slices.MaxFunc(tables, func(a, b string) int { return cmp.Compare(size(a), size(b)) })
 	flip(t, table, 1, 3)
-	if err := b.open(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), strings.TrimSuffix(filepath.Base(table), ".sst")) {
+	if err := b.open(); !errors.Is(err, ErrDamaged) ||
+		!strings.Contains(err.Error(), strings.TrimSuffix(filepath.Base(table), ".sst")) {
 		t.Fatalf("%v, want one that names %s", err, table)
 	}
 }

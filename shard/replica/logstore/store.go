@@ -107,7 +107,8 @@ func New(cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), syncEvery: syncPeriod, began: time.Now(), stopC: make(chan struct{}), failed: make(chan struct{})}
+	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), syncEvery: syncPeriod,
+		began: time.Now(), stopC: make(chan struct{}), failed: make(chan struct{})}
 }
 
 // Name is the name of the engine's own store: the engine has recorded it in folders that were made
@@ -116,7 +117,9 @@ func (s *Store) Name() string { return "sharded-pebble" }
 
 // Create is called by the engine when it starts, before any replica runs. It returns
 // [ErrRolledBack] if a log ends before its mark, and [ErrNoSpace] if there is too little space.
-func (s *Store) Create(c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string) (raftio.ILogDB, error) {
+func (s *Store) Create(
+	c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string,
+) (raftio.ILogDB, error) {
 	s.fs = c.Expert.FS
 	if s.fs == nil {
 		s.fs = vfs.Default
@@ -155,7 +158,8 @@ func (s *Store) checkMarks(db raftio.ILogDB, version uint32, known map[key]mark,
 	}
 	// The first marks are durable before the first log.
 	if known == nil && len(found) > 0 {
-		err := fmt.Errorf("%w: %s; nothing else tells whether the log is whole", ErrNoWatermark, strings.Join(lacking, " and "))
+		err := fmt.Errorf("%w: %s; nothing else tells whether the log is whole",
+			ErrNoWatermark, strings.Join(lacking, " and "))
 		if !s.cfg.AcceptLoss {
 			return err
 		}
@@ -166,7 +170,8 @@ func (s *Store) checkMarks(db raftio.ILogDB, version uint32, known map[key]mark,
 	for k, was := range known {
 		if is := found[k]; is.behind(was) {
 			if !s.cfg.AcceptLoss {
-				return fmt.Errorf("%w: that of shard %d in %q is at %v, and was at %v: the disk has lost what it had written, or an old copy was put back",
+				return fmt.Errorf(
+					"%w: that of shard %d in %q is at %v, and was at %v: the disk has lost what it had written, or an old copy was put back",
 					ErrRolledBack, k.shard, s.cfg.Dir, is, was)
 			}
 			s.noteLoss(k, fmt.Sprintf("it was at %v", was))
@@ -300,7 +305,9 @@ func (s *Store) written(err error) error {
 }
 
 // IterateEntries reads entries; see the engine's interface.
-func (s *Store) IterateEntries(list []pb.Entry, size, shard, replica, low, high, maxSize uint64) ([]pb.Entry, uint64, error) {
+func (s *Store) IterateEntries(
+	list []pb.Entry, size, shard, replica, low, high, maxSize uint64,
+) ([]pb.Entry, uint64, error) {
 	list, size, err := s.Log.IterateEntries(list, size, shard, replica, low, high, maxSize)
 	if err != nil && !s.cfg.ReturnDamage {
 		return nil, 0, s.fail(fmt.Errorf("read the log: %w", err))

@@ -41,7 +41,8 @@ func (b *bed) engine() config.NodeHostConfig {
 	store := config.GetTinyMemLogDBConfig()
 	store.Shards = 1
 	return config.NodeHostConfig{Expert: config.ExpertConfig{
-		FS: b.fs, LogDB: store, Engine: config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 1, SnapshotShards: 1, CloseShards: 1},
+		FS: b.fs, LogDB: store, Engine: config.EngineConfig{ExecShards: 1, CommitShards: 1,
+			ApplyShards: 1, SnapshotShards: 1, CloseShards: 1},
 	}}
 }
 
@@ -67,7 +68,8 @@ func (b *bed) open() error {
 	b.t.Helper()
 	db := b.folder()
 	s := New(Config{
-		Dir: b.dir, Fatal: func(err error) { b.fatal <- err }, Logger: slog.New(slog.DiscardHandler), AcceptLoss: b.acceptLoss, EnginePanics: enginePanics.report,
+		Dir: b.dir, Fatal: func(err error) { b.fatal <- err }, Logger: slog.New(slog.DiscardHandler),
+		AcceptLoss: b.acceptLoss, EnginePanics: enginePanics.report,
 	})
 	s.syncEvery, s.wrap = b.every, b.wrap
 	_, err := s.Create(b.engine(), func(config.LogDBInfo) {}, []string{db}, []string{db})
@@ -115,7 +117,8 @@ func entries(from uint64, terms ...uint64) (list []pb.Entry) {
 }
 
 func update(k key, term uint64, list []pb.Entry) pb.Update {
-	return pb.Update{ShardID: k.shard, ReplicaID: k.replica, State: pb.State{Term: term, Vote: 1, Commit: 1}, EntriesToSave: list}
+	return pb.Update{ShardID: k.shard, ReplicaID: k.replica, State: pb.State{Term: term, Vote: 1, Commit: 1},
+		EntriesToSave: list}
 }
 
 // rlog is the naive model of one log: the terms of its entries behind a snapshot.
@@ -187,13 +190,15 @@ func TestNoFalseAlarm(t *testing.T) {
 					l.term++
 					l.snapshot, l.terms = mark{0, term, end + 1 + r.Uint64N(5)}, nil
 					u := update(k, l.term, nil)
-					u.Snapshot = pb.Snapshot{Index: l.snapshot.lastIndex, Term: term, ShardID: k.shard, Type: pb.ConcurrentStateMachine, Filepath: "x"}
+					u.Snapshot = pb.Snapshot{Index: l.snapshot.lastIndex, Term: term, ShardID: k.shard,
+						Type: pb.ConcurrentStateMachine, Filepath: "x"}
 					b.save(u)
 				case do == 15 && len(l.terms) > 2: // an own snapshot, and what is before it is removed
 					keep := 1 + r.IntN(len(l.terms)-1)
 					at := mark{0, l.terms[keep-1], l.snapshot.lastIndex + uint64(keep)}
 					u := pb.Update{ShardID: k.shard, ReplicaID: k.replica,
-						Snapshot: pb.Snapshot{Index: at.lastIndex, Term: at.lastTerm, ShardID: k.shard, Type: pb.ConcurrentStateMachine, Filepath: "x"}}
+						Snapshot: pb.Snapshot{Index: at.lastIndex, Term: at.lastTerm, ShardID: k.shard,
+							Type: pb.ConcurrentStateMachine, Filepath: "x"}}
 					if err := b.store.SaveSnapshots([]pb.Update{u}); err != nil {
 						t.Fatal(err)
 					}
@@ -365,7 +370,8 @@ func TestWatermarkIsDamaged(t *testing.T) {
 			b.save(update(k, 3, entries(1, 1, 2, 3)))
 			b.close()
 			spoil()
-			if err := b.open(); c.refused == "" && err != nil || c.refused != "" && (!errors.Is(err, ErrNoWatermark) || !strings.Contains(err.Error(), c.refused)) {
+			if err := b.open(); c.refused == "" && err != nil ||
+				c.refused != "" && (!errors.Is(err, ErrNoWatermark) || !strings.Contains(err.Error(), c.refused)) {
 				t.Fatalf("opened with %v, want %q", err, c.refused)
 			}
 			if c.refused != "" {
@@ -472,7 +478,8 @@ func TestAcceptLoss(t *testing.T) {
 func TestStuckAndFull(t *testing.T) {
 	fs := &gauge{FS: vfs.NewMem(), free: 1 << 30}
 	fatal, low := make(chan error, 1), make(chan Space, 1)
-	s := New(Config{Dir: "/bed", Fatal: func(err error) { fatal <- err }, Low: func(sp Space) { low <- sp }, Stuck: time.Nanosecond})
+	s := New(Config{Dir: "/bed", Fatal: func(err error) { fatal <- err },
+		Low: func(sp Space) { low <- sp }, Stuck: time.Nanosecond})
 	s.fs, s.space = fs, spaceWatch{fs: fs, dir: "/bed"}
 	s.file = watermarkFiles{fs: fs, dir: "/bed"}
 	if err := fs.MkdirAll("/bed", 0o700); err != nil {
@@ -491,7 +498,8 @@ func TestStuckAndFull(t *testing.T) {
 		t.Fatalf("%+v", sp)
 	}
 	fs.setFree(200 << 20)
-	if err := <-fatal; !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "200 MiB of 10240 MiB are free, at least 256 MiB are needed") {
+	if err := <-fatal; !errors.Is(err, ErrNoSpace) ||
+		!strings.Contains(err.Error(), "200 MiB of 10240 MiB are free, at least 256 MiB are needed") {
 		t.Fatal(err)
 	}
 	close(s.stopC)

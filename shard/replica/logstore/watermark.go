@@ -104,7 +104,8 @@ func parseMarks(b []byte) (version uint32, seq uint64, marks map[key]mark, err e
 }
 
 func laterVersion(version uint32) error {
-	return fmt.Errorf("the log's watermark has format %d, this program knows %d at most; start the program that wrote it, or a later one", version, fileVersion)
+	return fmt.Errorf("the log's watermark has format %d, this program knows %d at most; start the program that wrote it, or a later one",
+		version, fileVersion)
 }
 
 // watermarkFiles keeps marks in two files. One is rewritten; the other was synced and stays, so

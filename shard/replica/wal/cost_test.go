@@ -34,7 +34,8 @@ func TestMillions(t *testing.T) {
 	if l, err = open(cfg); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d entries in %d segments: %d bytes of memory each, read in %v", n, segments, used/int64(n), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d entries in %d segments: %d bytes of memory each, read in %v", n,
+		segments, used/int64(n), time.Since(began).Round(time.Millisecond))
 	if used/int64(n) > 16 {
 		t.Errorf("%d bytes of memory for each entry", used/int64(n))
 	}

@@ -95,7 +95,8 @@ func checkWritten(t *testing.T, seed uint64, l *Log, shard, acked, cut uint64) {
 	s, err := l.ReadRaftState(shard, 1, 0)
 	last := s.FirstIndex + s.EntryCount - 1
 	if err != nil || last < acked || s.FirstIndex > cut+1 {
-		t.Fatalf("seed %d: shard %d has %d to %d, acknowledged are %d to %d: %v", seed, shard, s.FirstIndex, last, cut+1, acked, err)
+		t.Fatalf("seed %d: shard %d has %d to %d, acknowledged are %d to %d: %v",
+			seed, shard, s.FirstIndex, last, cut+1, acked, err)
 	}
 	list, _, err := l.IterateEntries(nil, 0, shard, 1, s.FirstIndex, last+1, math.MaxUint64)
 	if err != nil || uint64(len(list)) != s.EntryCount {

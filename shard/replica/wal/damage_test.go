@@ -197,7 +197,8 @@ func TestLaterFormat(t *testing.T) {
 			copy(n.data, b)
 		}
 	}
-	if _, err := open(testConfig(d)); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "start the program that wrote it") {
+	if _, err := open(testConfig(d)); !errors.Is(err, errors.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "start the program that wrote it") {
 		t.Fatal(err)
 	}
 }

@@ -126,7 +126,8 @@ func parseHeader(b []byte) (h header, ok bool) {
 	}
 	le := binary.LittleEndian
 	h = header{
-		version: le.Uint32(b[8:]), number: le.Uint32(b[12:]), id: le.Uint64(b[16:]), prevEnd: position(le.Uint64(b[24:])),
+		version: le.Uint32(b[8:]), number: le.Uint32(b[12:]), id: le.Uint64(b[16:]),
+		prevEnd: position(le.Uint64(b[24:])),
 		prevSum: le.Uint32(b[32:]), first: le.Uint32(b[36:]), sum: le.Uint32(b[40:]),
 	}
 	return h, crc32.Checksum(b[:40], castagnoli) == h.sum

@@ -271,7 +271,8 @@ func (p *replica) apply(r *record) error {
 		if r.kind == installedRecord && r.index > p.snapshotIndex {
 			p.entries.clear()
 		}
-		p.snapshot, p.snapshotIndex, p.snapshotTerm, p.snapshotAt = append([]byte(nil), r.body...), r.index, r.term, r.at
+		p.snapshot, p.snapshotIndex, p.snapshotTerm, p.snapshotAt =
+			append([]byte(nil), r.body...), r.index, r.term, r.at
 	case bootstrapRecord:
 		p.bootstrap, p.bootstrapAt = append([]byte{}, r.body...), r.at
 	case cutRecord:

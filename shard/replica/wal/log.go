@@ -120,12 +120,14 @@ func open(cfg Config) (*Log, error) {
 		}
 	}
 	if cfg.Segment < minSegment || cfg.Segment > maxSegment {
-		return nil, fmt.Errorf("length of a segment of the log is %d, but must be %d to %d", cfg.Segment, minSegment, maxSegment)
+		return nil, fmt.Errorf("length of a segment of the log is %d, but must be %d to %d",
+			cfg.Segment, minSegment, maxSegment)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	l := &Log{cfg: cfg, fs: cfg.FS, log: cfg.Logger, index: index{replicas: make(map[key]*replica)}, wakeC: make(chan struct{}, 1), stopC: make(chan struct{}), movePause: movePause}
+	l := &Log{cfg: cfg, fs: cfg.FS, log: cfg.Logger, index: index{replicas: make(map[key]*replica)},
+		wakeC: make(chan struct{}, 1), stopC: make(chan struct{}), movePause: movePause}
 	l.written = sync.NewCond(&l.mu)
 	if err := l.recover(); err != nil {
 		l.closeFiles()
@@ -208,7 +210,8 @@ func (l *Log) ListNodeInfo() ([]raftio.NodeInfo, error) {
 func (l *Log) SaveBootstrapInfo(shard, replica uint64, b pb.Bootstrap) error {
 	o := newOp()
 	defer o.release()
-	o.records, o.sync = appendDocument(o.records, bootstrapRecord, key{shard, replica}, 0, 0, pb.MustMarshal(&b)), true
+	o.records, o.sync =
+		appendDocument(o.records, bootstrapRecord, key{shard, replica}, 0, 0, pb.MustMarshal(&b)), true
 	return l.commit(o)
 }
 
@@ -253,7 +256,8 @@ func (l *Log) appendUpdate(o *op, u *pb.Update) error {
 	}
 	installed := !pb.IsEmptySnapshot(u.Snapshot) && u.Snapshot.Index > p.snapshotIndex
 	if installed {
-		o.records = appendDocument(o.records, installedRecord, k, u.Snapshot.Index, u.Snapshot.Term, pb.MustMarshal(&u.Snapshot))
+		o.records = appendDocument(o.records, installedRecord, k, u.Snapshot.Index,
+			u.Snapshot.Term, pb.MustMarshal(&u.Snapshot))
 		o.sync = true
 	}
 	n := len(u.EntriesToSave)
@@ -261,7 +265,8 @@ func (l *Log) appendUpdate(o *op, u *pb.Update) error {
 		return nil
 	}
 	first := u.EntriesToSave[0].Index
-	if first == 0 || u.EntriesToSave[n-1].Index != first+uint64(n)-1 || installed && u.EntriesToSave[n-1].Index < u.Snapshot.Index {
+	if first == 0 || u.EntriesToSave[n-1].Index != first+uint64(n)-1 ||
+		installed && u.EntriesToSave[n-1].Index < u.Snapshot.Index {
 		return fmt.Errorf("entries %d to %d of shard %d cannot be saved: they are not in order, or older than the snapshot %d",
 			first, u.EntriesToSave[n-1].Index, u.ShardID, u.Snapshot.Index)
 	}
@@ -302,7 +307,9 @@ type place struct {
 
 // IterateEntries appends the entries from low to before high, until their size is above maxSize or
 // one is missing.
-func (l *Log) IterateEntries(list []pb.Entry, size, shard, replica, low, high, maxSize uint64) ([]pb.Entry, uint64, error) {
+func (l *Log) IterateEntries(
+	list []pb.Entry, size, shard, replica, low, high, maxSize uint64,
+) ([]pb.Entry, uint64, error) {
 	var buf []byte
 	for any := false; low < high && (!any || size <= maxSize); any = true {
 		var places [64]place
@@ -384,7 +391,8 @@ func entryBody(b []byte, offset int64, size uint32) ([]byte, bool) {
 	}
 	b = b[offset:]
 	body := b[entryHead : entryHead+int64(size)]
-	return body, binary.LittleEndian.Uint32(b[4:]) == size && crc32.Checksum(body, castagnoli) == binary.LittleEndian.Uint32(b)
+	return body,
+		binary.LittleEndian.Uint32(b[4:]) == size && crc32.Checksum(body, castagnoli) == binary.LittleEndian.Uint32(b)
 }
 
 // damaged is [ErrDamaged] with the place.
@@ -426,7 +434,8 @@ func (l *Log) SaveSnapshots(updates []pb.Update) error {
 		u := &updates[i]
 		k := key{u.ShardID, u.ReplicaID}
 		if u.Snapshot.Index > l.replicaOf(k).snapshotIndex {
-			o.records = appendDocument(o.records, snapshotRecord, k, u.Snapshot.Index, u.Snapshot.Term, pb.MustMarshal(&u.Snapshot))
+			o.records = appendDocument(o.records, snapshotRecord, k, u.Snapshot.Index,
+				u.Snapshot.Term, pb.MustMarshal(&u.Snapshot))
 		}
 	}
 	l.ix.RUnlock()
@@ -459,7 +468,8 @@ func (l *Log) RemoveNodeData(shard, replica uint64) error {
 // ImportSnapshot replaces everything of a replica by a snapshot, durably.
 func (l *Log) ImportSnapshot(s pb.Snapshot, replica uint64) error {
 	if s.Type == pb.UnknownStateMachine {
-		return fmt.Errorf("snapshot %d of shard %d has no type; it was not exported by this program", s.Index, s.ShardID)
+		return fmt.Errorf("snapshot %d of shard %d has no type; it was not exported by this program",
+			s.Index, s.ShardID)
 	}
 	k := key{s.ShardID, replica}
 	b := pb.Bootstrap{Join: true, Type: s.Type}

@@ -16,13 +16,15 @@ import (
 
 func entriesOf(from uint64, n int, term uint64, size int) (list []pb.Entry) {
 	for i := range n {
-		list = append(list, pb.Entry{Index: from + uint64(i), Term: term, Cmd: bytes.Repeat([]byte{byte(from) + byte(i)}, size)})
+		list = append(list,
+			pb.Entry{Index: from + uint64(i), Term: term, Cmd: bytes.Repeat([]byte{byte(from) + byte(i)}, size)})
 	}
 	return list
 }
 
 func updateOf(k key, term uint64, list []pb.Entry) pb.Update {
-	return pb.Update{ShardID: k.shard, ReplicaID: k.replica, State: pb.State{Term: term, Vote: 1, Commit: 1}, EntriesToSave: list}
+	return pb.Update{ShardID: k.shard, ReplicaID: k.replica, State: pb.State{Term: term, Vote: 1, Commit: 1},
+		EntriesToSave: list}
 }
 
 func save(t testing.TB, l *Log, u ...pb.Update) {
@@ -152,7 +154,8 @@ func TestGap(t *testing.T) {
 // TestConcurrent calls from many goroutines while the maintenance runs.
 func TestConcurrent(t *testing.T) {
 	dir := t.TempDir()
-	cfg := Config{Dir: dir, Segment: 64 << 10, Logger: slog.New(slog.DiscardHandler), Failed: func(err error) { t.Error(err) }}
+	cfg := Config{Dir: dir, Segment: 64 << 10, Logger: slog.New(slog.DiscardHandler),
+		Failed: func(err error) { t.Error(err) }}
 	l, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)

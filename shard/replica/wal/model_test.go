@@ -96,7 +96,9 @@ func compareKeys(a, b key) int {
 	return int(a.replica) - int(b.replica)
 }
 
-func describe(b *strings.Builder, k key, boot pb.Bootstrap, s pb.Snapshot, state pb.State, hasState bool, entries []pb.Entry) {
+func describe(
+	b *strings.Builder, k key, boot pb.Bootstrap, s pb.Snapshot, state pb.State, hasState bool, entries []pb.Entry,
+) {
 	fmt.Fprintf(b, "%v join %v snapshot %d/%d %q", k, boot.Join, s.Index, s.Term, s.Filepath)
 	if hasState {
 		fmt.Fprintf(b, " state %d %d %d", state.Term, state.Vote, state.Commit)
@@ -131,7 +133,8 @@ func text(t testing.TB, db raftio.ILogDB) string {
 		}
 		var entries []pb.Entry
 		if hasState && state.EntryCount > 0 {
-			entries, _, err = db.IterateEntries(nil, 0, n.ShardID, n.ReplicaID, state.FirstIndex, state.FirstIndex+state.EntryCount, math.MaxUint64)
+			entries, _, err = db.IterateEntries(nil, 0, n.ShardID, n.ReplicaID, state.FirstIndex,
+				state.FirstIndex+state.EntryCount, math.MaxUint64)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,10 +191,12 @@ func (h *history) next() call {
 	if l == nil || l.bootstrap == nil {
 		b := pb.Bootstrap{Join: h.r.IntN(2) == 0, Type: pb.ConcurrentStateMachine}
 		h.m.log(k).bootstrap = &b
-		return call{"bootstrap", func(db raftio.ILogDB) error { return db.SaveBootstrapInfo(k.shard, k.replica, b) }, true}
+		return call{"bootstrap", func(db raftio.ILogDB) error { return db.SaveBootstrapInfo(k.shard, k.replica, b) },
+			true}
 	}
 	snapshot := func(index, term uint64) pb.Snapshot {
-		return pb.Snapshot{Index: index, Term: term, ShardID: k.shard, Type: pb.ConcurrentStateMachine, Filepath: fmt.Sprint("file ", index)}
+		return pb.Snapshot{Index: index, Term: term, ShardID: k.shard, Type: pb.ConcurrentStateMachine,
+			Filepath: fmt.Sprint("file ", index)}
 	}
 	switch do := h.r.IntN(100); {
 	case do < 45 || !l.hasState: // append, some of several replicas
@@ -267,7 +272,8 @@ func (h *history) next() call {
 		return call{"remove", func(db raftio.ILogDB) error { return db.RemoveNodeData(k.shard, k.replica) }, true}
 	case do == 95:
 		s := snapshot(max(1, l.last()/2), 1+l.state.Term/2)
-		h.m[k] = &modelLog{snapshot: s, state: pb.State{Term: s.Term, Commit: s.Index}, hasState: true, bootstrap: &pb.Bootstrap{Join: true}}
+		h.m[k] = &modelLog{snapshot: s, state: pb.State{Term: s.Term, Commit: s.Index},
+			hasState: true, bootstrap: &pb.Bootstrap{Join: true}}
 		return call{"import", func(db raftio.ILogDB) error { return db.ImportSnapshot(s, k.replica) }, true}
 	}
 	return call{"nothing", func(raftio.ILogDB) error { return nil }, false}
@@ -375,7 +381,8 @@ func TestCrash(t *testing.T) {
 			got := text(t, l)
 			at := slices.IndexFunc(possible, func(m model) bool { return m.text() == got })
 			if at < 0 {
-				t.Fatalf("seed %d:\n%s\nis none of %d possible logs, the last being\n%s", seed, got, len(possible), possible[len(possible)-1].text())
+				t.Fatalf("seed %d:\n%s\nis none of %d possible logs, the last being\n%s",
+					seed, got, len(possible), possible[len(possible)-1].text())
 			}
 			h.m = possible[at]
 			h.keys = nil

@@ -21,7 +21,8 @@ func FuzzRecords(f *testing.F) {
 		_ = records(b, at(1, headerSize), l.apply)
 		frame, sum := seal(append(make([]byte, frameHead), b...), at(3, 8192), at(3, 4096), 7, 1)
 		got, ok := openFrame(append(make([]byte, 8192), frame...), 3, 8192)
-		if !ok || got.sum != sum || !bytes.Equal(got.payload, b) || got.prev != 7 || got.first != 1 || got.synced != at(3, 4096) {
+		if !ok || got.sum != sum || !bytes.Equal(got.payload, b) || got.prev != 7 ||
+			got.first != 1 || got.synced != at(3, 4096) {
 			t.Fatalf("%+v", got)
 		}
 		_, _ = parseHeader(b)

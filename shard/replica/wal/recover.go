@@ -106,7 +106,8 @@ func (l *Log) readHeader(number uint32) (h header, ok bool, err error) {
 	n, _ := f.ReadAt(b, 0) // a header that cannot be read is none
 	h, ok = parseHeader(b[:n])
 	if ok && h.version != formatVersion {
-		return h, false, fmt.Errorf("the log has format %d, this program knows %d only; start the program that wrote it (%w)", h.version, formatVersion, errors.ErrUnsupported)
+		return h, false, fmt.Errorf("the log has format %d, this program knows %d only; start the program that wrote it (%w)",
+			h.version, formatVersion, errors.ErrUnsupported)
 	}
 	return h, ok && h.number == number, nil
 }
@@ -130,7 +131,8 @@ func (l *Log) newest(files []uint32, heads map[uint32]header) (uint32, error) {
 		later, ok := acknowledged(content, n, 0, at(n, headerSize))
 		switch {
 		case ok:
-			l.damage = l.damaged(at(n, 0), fmt.Sprintf("the header is not what was written, and a frame follows at byte %d", later.at.offset()))
+			l.damage = l.damaged(at(n, 0),
+				fmt.Sprintf("the header is not what was written, and a frame follows at byte %d", later.at.offset()))
 		case i < len(files)-1:
 			l.damage = l.damaged(at(n, 0), "the header is not what was written")
 		}
@@ -190,7 +192,8 @@ func (l *Log) read(number uint32, h header, content *[]byte, apply func(f *frame
 		t.end, t.sum, t.first, t.synced = t.end+position(f.size), f.sum, f.first, max(t.synced, f.synced)
 	}
 	if f, ok := acknowledged(*content, number, t.end.offset()+frameAlign, t.end); ok {
-		return t, l.damaged(t.end, fmt.Sprintf("the frame is not what was written, and one follows at byte %d", f.at.offset()))
+		return t, l.damaged(t.end,
+			fmt.Sprintf("the frame is not what was written, and one follows at byte %d", f.at.offset()))
 	}
 	return t, nil
 }
@@ -219,7 +222,8 @@ func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte
 		}
 		if n > l.first && (h.prevEnd != l.end || h.prevSum != l.chain) {
 			if h.prevEnd > l.end {
-				return l.damaged(l.end, fmt.Sprintf("the frame is not what was written; the segment ends at byte %d", h.prevEnd.offset()))
+				return l.damaged(l.end,
+					fmt.Sprintf("the frame is not what was written; the segment ends at byte %d", h.prevEnd.offset()))
 			}
 			return l.damaged(at(n, 0), "the segment does not follow the one before it")
 		}

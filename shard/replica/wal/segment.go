@@ -161,7 +161,8 @@ func (l *Log) shorten(s *segment) {
 
 // segmentOf returns a segment for reading: release must be called. The caller holds ix.
 func (l *Log) segmentOf(number uint32) (s *segment, release func()) {
-	if len(l.segments) == 0 || number < l.segments[0].number || number-l.segments[0].number >= uint32(len(l.segments)) {
+	if len(l.segments) == 0 || number < l.segments[0].number ||
+		number-l.segments[0].number >= uint32(len(l.segments)) {
 		return nil, nil
 	}
 	s = l.segments[number-l.segments[0].number]
