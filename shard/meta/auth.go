@@ -53,24 +53,34 @@ func (t *Token) check() string {
 	return ""
 }
 
+// access is the tokens, the rights of their identities, and whether rights count.
+type access struct {
+	rights         []Right // in order of prefix and identity
+	rightsRevision uint64  // the revision of the last change to rights
+
+	authOn       bool    // rights are enforced
+	tokens       []Token // in order of id
+	authRevision uint64  // the revision of the last change to authOn, tokens or rights
+}
+
 // AuthOn says that rights are enforced. While auth is off, every identity may do everything.
-func (s *State) AuthOn() bool { return s.authOn }
+func (x *access) AuthOn() bool { return x.authOn }
 
 // Tokens in order of id, and the revision of the last change to them, to the rights list, or to
 // whether auth is on.
-func (s *State) Tokens() ([]Token, uint64) { return s.tokens, s.authRevision }
+func (x *access) Tokens() ([]Token, uint64) { return x.tokens, x.authRevision }
 
-func (s *State) findToken(id string) (int, bool) {
-	return slices.BinarySearchFunc(s.tokens, id, func(t Token, id string) int { return strings.Compare(t.ID, id) })
+func (x *access) findToken(id string) (int, bool) {
+	return slices.BinarySearchFunc(x.tokens, id, func(t Token, id string) int { return strings.Compare(t.ID, id) })
 }
 
 // checkAdministered refuses a change that would leave no administrator.
-func (s *State) checkAdministered() Result {
-	if !s.authOn {
+func (x *access) checkAdministered() Result {
+	if !x.authOn {
 		return Result{}
 	}
-	for i := range s.rights {
-		r := &s.rights[i]
+	for i := range x.rights {
+		r := &x.rights[i]
 		if r.Prefix != "" {
 			break // entries for everything come first
 		}
@@ -78,7 +88,7 @@ func (s *State) checkAdministered() Result {
 			continue
 		}
 		if strings.HasPrefix(r.Identity, CertIdentity) ||
-			slices.ContainsFunc(s.tokens, func(t Token) bool { return t.Identity == r.Identity }) {
+			slices.ContainsFunc(x.tokens, func(t Token) bool { return t.Identity == r.Identity }) {
 			return Result{}
 		}
 	}
@@ -98,26 +108,26 @@ func (c *TokenPut) apply(s *State) Result {
 	if !s.Bootstrapped() {
 		return notBootstrapped()
 	}
-	return s.putToken(c.Token)
+	return s.putToken(c.Token, s.revision)
 }
 
-func (s *State) putToken(t Token) Result {
+func (x *access) putToken(t Token, revision uint64) Result {
 	if bad := t.check(); bad != "" {
 		return refuse(protocol.StatusBadRequest, "%s", bad)
 	}
-	i, ok := s.findToken(t.ID)
+	i, ok := x.findToken(t.ID)
 	switch {
-	case ok && s.tokens[i] == t:
+	case ok && x.tokens[i] == t:
 		return Result{Revision: unchanged}
-	case ok, slices.ContainsFunc(s.tokens, func(o Token) bool { return o.Hash == t.Hash }):
+	case ok, slices.ContainsFunc(x.tokens, func(o Token) bool { return o.Hash == t.Hash }):
 		return refuse(protocol.StatusAlreadyExists,
 			"a token with this id, or with this secret, exists; choose another")
-	case len(s.tokens) >= maxTokens:
+	case len(x.tokens) >= maxTokens:
 		return refuse(protocol.StatusPreconditionFailed, "there are %d tokens, the limit; revoke some first",
 			maxTokens)
 	}
-	s.tokens = slices.Insert(slices.Clone(s.tokens), i, t)
-	s.authRevision = s.revision
+	x.tokens = slices.Insert(slices.Clone(x.tokens), i, t)
+	x.authRevision = revision
 	return Result{}
 }
 
@@ -174,7 +184,7 @@ func (c *AuthSet) apply(s *State) Result {
 	if s.authOn {
 		return refuse(protocol.StatusAlreadyExists, "auth is on already; its administrators issue tokens")
 	}
-	if res := s.putToken(c.Token); res.Status != protocol.StatusOK {
+	if res := s.putToken(c.Token, s.revision); res.Status != protocol.StatusOK {
 		return res
 	}
 	s.authOn, s.authRevision = true, s.revision

@@ -300,8 +300,8 @@ func (c *Bootstrap) restore(s *State) Result {
 				"node %s is of another tier than the first; only the first tier can be restored", n.Path)
 		}
 	}
-	s.nodes, s.ids, s.pending, s.withQuota, s.nextNode =
-		m.nodes, m.ids, m.pending, m.withQuota, m.nextNode+restoredAhead
+	s.nodeMap = m.nodeMap
+	s.nextNode += restoredAhead
 	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
 	s.revision += m.revision + restoredAhead
 	s.rightsRevision, s.authRevision = s.revision, s.revision

@@ -93,13 +93,3 @@ func ancestors(path string) iter.Seq[string] {
 
 // Parent is the path above, empty for a top one.
 func Parent(path string) string { return path[:max(0, strings.LastIndexByte(path, '/'))] }
-
-func (s *State) addNode(path string, tier uint8, config protocol.NodeConfig, given uint32, wall uint64) *Node {
-	s.nextNode++
-	n := &Node{
-		ID: s.nextNode, Path: path, Tier: tier, Phase: Creating, Revision: 1,
-		Config: config, SetFields: given, CreatedAt: wall,
-	}
-	s.putNode(n)
-	return n
-}

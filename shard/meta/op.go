@@ -10,25 +10,33 @@ type opEntry struct {
 	result Result
 }
 
-func (s *State) opResult(op OpID) (Result, bool) {
+// opMemory remembers the results of the last ops.
+type opMemory struct {
+	// Invariant: ops and opOrder are inverse to one another, and hold at most MaxOps.
+	ops     tree[string, opEntry]
+	opOrder tree[uint64, string]
+	opCount uint64
+}
+
+func (m *opMemory) opResult(op OpID) (Result, bool) {
 	if op == (OpID{}) {
 		return Result{}, false
 	}
-	e, ok := s.ops.get(string(op[:]))
+	e, ok := m.ops.get(string(op[:]))
 	return e.result, ok
 }
 
-func (s *State) rememberOp(op OpID, res Result) {
+func (m *opMemory) rememberOp(op OpID, res Result) {
 	if op == (OpID{}) {
 		return
 	}
-	s.opCount++
-	s.ops = s.ops.put(string(op[:]), opEntry{s.opCount, res})
-	s.opOrder = s.opOrder.put(s.opCount, string(op[:]))
-	if s.opOrder.len() > MaxOps {
-		for number, oldest := range s.opOrder.all() {
-			s.ops = s.ops.without(oldest)
-			s.opOrder = s.opOrder.without(number)
+	m.opCount++
+	m.ops = m.ops.put(string(op[:]), opEntry{m.opCount, res})
+	m.opOrder = m.opOrder.put(m.opCount, string(op[:]))
+	if m.opOrder.len() > MaxOps {
+		for number, oldest := range m.opOrder.all() {
+			m.ops = m.ops.without(oldest)
+			m.opOrder = m.opOrder.without(number)
 			break
 		}
 	}

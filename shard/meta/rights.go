@@ -40,18 +40,18 @@ func (r *Right) order(o *Right) int {
 }
 
 // RightsList in order of prefix and identity, and the revision of its last change.
-func (s *State) RightsList() ([]Right, uint64) { return s.rights, s.rightsRevision }
+func (x *access) RightsList() ([]Right, uint64) { return x.rights, x.rightsRevision }
 
 // Rights are what an identity may do at a path: its entry with the longest prefix decides. While
 // auth is off every identity may do everything.
-func (s *State) Rights(identity, path string) RightBits {
-	if !s.authOn {
+func (x *access) Rights(identity, path string) RightBits {
+	if !x.authOn {
 		return AllRights
 	}
 	for prefix := path; ; prefix = Parent(prefix) {
 		key := Right{Prefix: prefix, Identity: identity}
-		if i, ok := slices.BinarySearchFunc(s.rights, key, func(a, b Right) int { return a.order(&b) }); ok {
-			return s.rights[i].Rights
+		if i, ok := slices.BinarySearchFunc(x.rights, key, func(a, b Right) int { return a.order(&b) }); ok {
+			return x.rights[i].Rights
 		}
 		if !strings.Contains(prefix, "/") {
 			return 0
