@@ -158,7 +158,7 @@ var plantedFaults = []plantedFault{
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
-		"ask-unproved", "shard/leader/message.go",
+		"ask-unproved", "shard/leader/event.go",
 		[]string{"l.subscribers.receiveSubscribe(from, m) })", "l.subscribers.receiveSubscribe(from, m)\n\t\t\tq := &l.subscribers.requests\n\t\t\tq.inFlight, q.waiting = append(q.inFlight, q.waiting...), nil\n\t\t\tl.subscribers.replyRequests(st)\n\t\t})"},
 		"server/sim", "TestFirstViolation", "",
 	},

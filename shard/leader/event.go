@@ -1,7 +1,7 @@
 package leader
 
-// Events of the log, of connections and of routes, as calls. Each goes to the parts that it
-// concerns, in a fixed order.
+// Events of the log, of connections and of routes, and messages of other leaders, as calls. Each
+// goes to the parts that it concerns, in a fixed order.
 
 // Attached is EventSessionAttached: the session is attached on this connection under this epoch.
 // Timeout in ms. Connection 0 stands for one that is closed: the session is detached at once.
@@ -110,4 +110,41 @@ func (l *Leader) BucketsLeft(now uint64, first, count uint32) {
 		l.subscribers.left(first, count)
 		l.ready.Compare = true
 	}
+}
+
+// Receive handles a message of the leader of shard from. Malformed messages are counted and
+// ignored.
+func (l *Leader) Receive(now, from uint64, msg []byte, st State) {
+	if !l.enter(now) {
+		return
+	}
+	if err := l.receive(from, msg, st); err != nil {
+		l.stats.Malformed++
+	}
+}
+
+func (l *Leader) receive(from uint64, msg []byte, st State) error {
+	if len(msg) < 2 {
+		return errMalformed
+	}
+	if msg[0] != messageVersion {
+		return nil
+	}
+	ok := true
+	switch fields := msg[2:]; msg[1] {
+	case kindSubscribe:
+		ok = handle(fields, func(m *subscribeMsg) { l.subscribers.receiveSubscribe(from, m) })
+	case kindHeartbeat:
+		ok = handle(fields, func(m *heartbeatMsg) { l.subscribers.receiveHeartbeat(from, m) })
+	case kindSubscribeReply:
+		ok = handle(fields, func(m *subscribeReply) { l.remotes.receiveSubscribeReply(from, m, st) })
+	case kindHeartbeatReply:
+		ok = handle(fields, func(m *heartbeatReply) { l.remotes.receiveHeartbeatReply(from, m) })
+	case kindNotify:
+		ok = handle(fields, func(m *notifyMsg) { l.remotes.receiveNotify(from, m, st) })
+	}
+	if !ok {
+		return errMalformed
+	}
+	return nil
 }

@@ -169,43 +169,6 @@ func (e *sessionStatus) fields(f *varint.Fields) {
 	}
 }
 
-// Receive handles a message of the leader of shard from. Malformed messages are counted and
-// ignored.
-func (l *Leader) Receive(now, from uint64, msg []byte, st State) {
-	if !l.enter(now) {
-		return
-	}
-	if err := l.receive(from, msg, st); err != nil {
-		l.stats.Malformed++
-	}
-}
-
-func (l *Leader) receive(from uint64, msg []byte, st State) error {
-	if len(msg) < 2 {
-		return errMalformed
-	}
-	if msg[0] != messageVersion {
-		return nil
-	}
-	ok := true
-	switch fields := msg[2:]; msg[1] {
-	case kindSubscribe:
-		ok = handle(fields, func(m *subscribeMsg) { l.subscribers.receiveSubscribe(from, m) })
-	case kindHeartbeat:
-		ok = handle(fields, func(m *heartbeatMsg) { l.subscribers.receiveHeartbeat(from, m) })
-	case kindSubscribeReply:
-		ok = handle(fields, func(m *subscribeReply) { l.remotes.receiveSubscribeReply(from, m, st) })
-	case kindHeartbeatReply:
-		ok = handle(fields, func(m *heartbeatReply) { l.remotes.receiveHeartbeatReply(from, m) })
-	case kindNotify:
-		ok = handle(fields, func(m *notifyMsg) { l.remotes.receiveNotify(from, m, st) })
-	}
-	if !ok {
-		return errMalformed
-	}
-	return nil
-}
-
 // handle decodes a message and gives it to its handler. It is false if the message is malformed.
 func handle[M any, P interface {
 	*M
