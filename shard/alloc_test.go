@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// benchMachine is a machine under load, for budgets and benchmarks: all buckets of 64 active, node
-// 1, and sessions to act for.
+// benchMachine is a machine under load, for budgets and benchmarks: its first buckets active, which
+// are all of 64 as a rule, node 1, and sessions to act for.
 type benchMachine struct {
 	m        *Machine
 	index    uint64
@@ -21,13 +21,15 @@ type benchMachine struct {
 	now      uint64
 }
 
-func newBenchMachine(sessions int) *benchMachine {
+func newBenchMachine(sessions int) *benchMachine { return newBenchMachineWith(64, 64, sessions) }
+
+func newBenchMachineWith(buckets, active uint32, sessions int) *benchMachine {
 	x := &benchMachine{m: New(1), now: 1}
 	x.begin()
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdTakeOver})
 	x.commit()
 	x.begin()
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: 64, Count: 64})})
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdBuckets, Body: AppendBuckets(nil, BucketsBody{Total: buckets, Count: active})})
 	c := scriptConfig()
 	c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters = 1<<40, 1<<40, 1<<60, 1<<40
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: c})})

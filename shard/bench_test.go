@@ -122,6 +122,55 @@ func BenchmarkRestore(b *testing.B) {
 	}
 }
 
+// BenchmarkMove moves 32 of 4,096 buckets from one machine to another and back, among 100,000
+// semaphores, and 5,000 sessions of which each holds a lock. It reports the longest Apply of each
+// step: requests wait meanwhile.
+func BenchmarkMove(b *testing.B) {
+	const buckets, moved = 4096, 32
+	from, to := newBenchMachineWith(buckets, buckets, 5_000), newBenchMachineWith(buckets, 0, 0)
+	fill(from, 100_000)
+	for i := range from.sessions {
+		from.begin()
+		from.acquire(i, fmt.Appendf(nil, "held/%d", i), true)
+		from.commit()
+	}
+	steps := []string{"freeze", "import", "activate", "drop"}
+	longest := make(map[string]time.Duration)
+	step := func(name string, x *benchMachine, kind CommandKind, body []byte) {
+		begun := time.Now()
+		x.begin()
+		x.entry = AppendCommand(x.entry, Command{Kind: kind, Body: body})
+		x.commit()
+		longest[name] += time.Since(begun)
+		if e := x.out.List[0]; e.Status != 0 {
+			b.Fatalf("%s: %v", name, e)
+		}
+	}
+	epoch := uint64(1)
+	for i := 0; b.Loop(); i++ {
+		run := BucketsBody{Total: buckets, First: uint32(i/2*moved) % buckets, Count: moved, Epoch: epoch + 1}
+		epoch++
+		body := AppendBuckets(nil, run)
+		step("freeze", from, CmdFreeze, body)
+		for cursor := []byte(nil); ; {
+			chunk, next, err := from.m.Export(run.First, run.Count, run.Epoch, cursor, 0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			step("import", to, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: chunk}))
+			if cursor = next; len(next) == 0 {
+				break
+			}
+		}
+		step("activate", to, CmdActivate, body)
+		step("drop", from, CmdDropBuckets, body)
+		from, to = to, from
+	}
+	for _, name := range steps {
+		b.ReportMetric(float64(longest[name].Microseconds())/float64(b.N), name+"-us")
+	}
+}
+
 // stopwatch is a lock that remembers how long it was held at most.
 type stopwatch struct {
 	begun   time.Time

@@ -91,14 +91,16 @@ func (p *exportCursor) compare(o *exportCursor) int {
 		cmp.Compare(p.id, o.id), cmp.Compare(p.seq-1, o.seq-1))
 }
 
-// chunk is one that was read. Byte strings alias it.
+// chunk is one that was read and checked. Byte strings alias it.
 type chunk struct {
 	start, next exportCursor
 	nextBytes   []byte
-	records     []chunkRecord
+	nodes       []uint64 // that the records name; one may be there more than once
+	records     []byte   // see each
 }
 
-// chunkRecord is one of the kinds; only its fields are set.
+// chunkRecord is one of the kinds; only its fields are set. A chunk has thousands of them, so each
+// is read when its turn comes: the log waits for an import, and for the collection of its garbage.
 type chunkRecord struct {
 	kind byte
 
@@ -139,20 +141,36 @@ func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
 	if r.Failed || !c.start.read(at) || !c.next.read(next) || len(next) > 0 && c.next.compare(&c.start) <= 0 {
 		return nil, false
 	}
-	c.nextBytes = next
+	c.nextBytes, c.records = next, r.Rest
 	inSemaphore := false
-	for len(r.Rest) > 0 {
-		rec := chunkRecord{kind: r.Byte()}
-		f := varint.Reader{Rest: r.Bytes(varint.NoLimit)}
-		ok := rec.read(&f, x)
-		if r.Failed || f.Failed || !ok || len(f.Rest) != 0 || rec.kind == chunkEntry && !inSemaphore {
-			return nil, false
+	ok := c.each(x, func(rec *chunkRecord) bool {
+		if rec.kind == chunkEntry && !inSemaphore {
+			return false
 		}
 		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkSemaphoreMore ||
 			inSemaphore && (rec.kind == chunkEntry || rec.kind == chunkSessionRecord)
-		c.records = append(c.records, rec)
+		if n := len(c.nodes); rec.node != 0 && (n == 0 || c.nodes[n-1] != rec.node) {
+			c.nodes = append(c.nodes, rec.node)
+		}
+		return true
+	})
+	return c, ok
+}
+
+// each reads the records of the run, until yield returns false or a record is malformed; ok says
+// that neither happened. A record is valid until yield returns.
+func (c *chunk) each(x *BucketsBody, yield func(*chunkRecord) bool) (ok bool) {
+	r := varint.Reader{Rest: c.records}
+	var rec chunkRecord
+	for len(r.Rest) > 0 {
+		rec = chunkRecord{kind: r.Byte(), answers: rec.answers[:0]}
+		f := varint.Reader{Rest: r.Bytes(varint.NoLimit)}
+		ok := rec.read(&f, x)
+		if r.Failed || f.Failed || !ok || len(f.Rest) != 0 || !yield(&rec) {
+			return false
+		}
 	}
-	return c, true
+	return true
 }
 
 // contains says that a bucket is in the range.

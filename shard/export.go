@@ -83,14 +83,7 @@ func (x *export) section() bool {
 	case sectionEndedCreateIDs:
 		return x.endedCreateIDs()
 	case sectionAnswers:
-		return x.eachNode(func(n *node) bool {
-			for p := n.sessionRecordFrom(&x.cursor); p != nil; p = n.sessionRecordFrom(&x.cursor) {
-				if !x.answers(p) {
-					return false
-				}
-			}
-			return true
-		})
+		return x.eachNode(func(n *node) bool { return n.eachSessionRecord(x.cursor, x.answers) })
 	case sectionSemaphores:
 		return exportKeys(x, func(b *bucket) map[string]*semaphore { return b.semaphores }, x.semaphore)
 	}
@@ -102,20 +95,25 @@ func (x *export) section() bool {
 // answers that was given.
 func (p *exportCursor) precedes(id uint64) bool { return id > p.id || id == p.id && p.seq > 0 }
 
-// sessionRecordFrom is the node's first session record behind the cursor, or in it. Sessions and
-// remote sessions are walked as one: a session record may become one of the other kind meanwhile.
-func (n *node) sessionRecordFrom(at *exportCursor) (p *sessionRecord) {
-	n.homeSessions.ascend(func(s *homeSession) bool { return !at.precedes(s.id) }, func(s *homeSession) bool {
-		p = s.sessionRecord
-		return false
-	})
-	n.remoteSessions.ascend(func(o *sessionRecord) bool { return !at.precedes(o.id) }, func(o *sessionRecord) bool {
-		if p == nil || o.id < p.id {
-			p = o
+// eachSessionRecord walks the node's session records behind the cursor, or in it, until yield
+// returns false. Sessions and remote sessions are walked as one: a session record may become one of
+// the other kind meanwhile.
+func (n *node) eachSessionRecord(at exportCursor, yield func(*sessionRecord) bool) bool {
+	homes := n.homeSessions.from(func(s *homeSession) bool { return !at.precedes(s.id) })
+	remotes := n.remoteSessions.from(func(p *sessionRecord) bool { return !at.precedes(p.id) })
+	s, p := homes.next(), remotes.next()
+	for s != nil || p != nil {
+		var first *sessionRecord
+		if p == nil || s != nil && s.id < p.id {
+			first, s = s.sessionRecord, homes.next()
+		} else {
+			first, p = p, remotes.next()
 		}
-		return false
-	})
-	return p
+		if !yield(first) {
+			return false
+		}
+	}
+	return true
 }
 
 // eachNode visits the nodes from the cursor's on.

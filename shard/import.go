@@ -75,8 +75,8 @@ func (m *Machine) applyImport(c *rawCommand) {
 		m.reply(protocol.StatusAborted, textImportOrder)
 		return
 	}
-	for k := range part.records {
-		if r := &part.records[k]; r.node != 0 && m.nodes[r.node] == nil && !m.isDropped(r.node) {
+	for _, id := range part.nodes {
+		if m.nodes[id] == nil && !m.isDropped(id) {
 			m.reply(protocol.StatusAborted, textImportNode)
 			return
 		}
@@ -89,7 +89,7 @@ func (m *Machine) applyImport(c *rawCommand) {
 		m.imports = append(m.imports, importState{first: x.First, count: x.Count, epoch: x.Epoch})
 		i = len(m.imports) - 1
 	}
-	m.importRecords(&m.imports[i], part)
+	m.importRecords(&m.imports[i], x, part)
 	if len(part.nextBytes) > 0 {
 		m.imports[i].next = bytes.Clone(part.nextBytes)
 	} else {
@@ -128,10 +128,9 @@ func (m *Machine) beginImport(x *BucketsBody) bool {
 
 // importRecords adds records. What does not fit together in them is left out, on every replica
 // alike.
-func (m *Machine) importRecords(o *importState, part *chunk) {
+func (m *Machine) importRecords(o *importState, x *BucketsBody, part *chunk) {
 	var s *semaphore
-	for k := range part.records {
-		r := &part.records[k]
+	part.each(x, func(r *chunkRecord) bool {
 		switch r.kind {
 		case chunkCounters:
 			b := &m.buckets[r.bucket]
@@ -157,7 +156,8 @@ func (m *Machine) importRecords(o *importState, part *chunk) {
 				m.importObject(o, r)
 			}
 		}
-	}
+		return true
+	})
 }
 
 // importHomeSession gives a session a home copy here. A remote session that is known stays what it

@@ -121,6 +121,31 @@ func (x *index[T]) ascend(before func(*T) bool, yield func(*T) bool) {
 	}
 }
 
+// indexWalk is a position in a set that does not change while it is walked.
+type indexWalk[T any] struct {
+	in       *index[T]
+	run, pos int
+}
+
+// from is the position of the first record for which before is false.
+func (x *index[T]) from(before func(*T) bool) indexWalk[T] {
+	run, pos := x.seek(before)
+	return indexWalk[T]{x, run, pos}
+}
+
+// next is the record at the position, which moves on; nil at the end.
+func (w *indexWalk[T]) next() *T {
+	if w.run == len(w.in.runs) {
+		return nil
+	}
+	r := w.in.runs[w.run]
+	v := r[w.pos]
+	if w.pos++; w.pos == len(r) {
+		w.run, w.pos = w.run+1, 0
+	}
+	return v
+}
+
 // all walks everything in order.
 func (x *index[T]) all(yield func(*T) bool) {
 	for _, r := range x.runs {
