@@ -105,6 +105,9 @@ func planMaster(p *planner, x *shardView, loads map[uint64]int) leadershipState 
 		}
 		return leaderMissing
 	}
+	if mayLeaveWhole(p, x) {
+		return leaderMissing // planRoles says why
+	}
 	want, leader := targetMaster(&x.Shard), x.leader.Instance
 	setTarget := func(next uint64) {
 		loads[want]--

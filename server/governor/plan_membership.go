@@ -2,13 +2,18 @@ package governor
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // planRoles decides which instances have a replica of a group, and which replicas have a vote.
 func planRoles(p *planner, x *shardView) {
-	if leavesWhole(p, x) {
+	switch {
+	case leavesWhole(p, x):
+		return
+	case mayLeaveWhole(p, x):
+		p.addWait(Underway, x.String()+" to leave the instance that is expelled", "others of its replicaset may follow in a moment")
 		return
 	}
 	members := p.members(x)
@@ -73,6 +78,24 @@ func leavesWhole(p *planner, x *shardView) bool {
 	return x.ID != meta.MetaShardID && set.Phase == meta.ToBeExpelled
 }
 
+// expelPause is how long a replicaset's copies and leaderships stay after one of its instances was
+// expelled. An operator who expels all of them names one after the other. What went from the first
+// to the second would have to go again, and the shard serves nobody while its leadership moves.
+const expelPause = 500 * time.Millisecond
+
+// mayLeaveWhole says that a data shard may turn out to leave with its replicaset.
+func mayLeaveWhole(p *planner, x *shardView) bool {
+	if x.ID == meta.MetaShardID {
+		return false
+	}
+	for id, since := range p.Progress.expelling { // which of them does not matter
+		if i := p.instances[id]; i != nil && i.Replicaset == x.Replicaset && p.Now-since < expelPause {
+			return true
+		}
+	}
+	return false
+}
+
 // planMembership plans the next change of a group's membership. Each listed step is allowed in the
 // present group; only one of them can be made.
 func planMembership(p *planner, x *shardView) {
@@ -97,7 +120,7 @@ func planMembership(p *planner, x *shardView) {
 		p.changingVotes = p.changingVotes || x.ID == meta.MetaShardID && kind != JoinReplica
 		p.add(Step{Kind: kind, Shard: x.ID, Instance: r.Instance, Replica: r.Replica})
 	}
-	stay := leavesWhole(p, x)
+	stay, pausing := leavesWhole(p, x), mayLeaveWhole(p, x)
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
 		what := fmt.Sprintf("%s on %s", x, p.name(r.Instance))
@@ -106,6 +129,7 @@ func planMembership(p *planner, x *shardView) {
 		case stay && r.TargetRole == meta.RoleNone && follows:
 			p.addDependentWait(what+" to be removed", "it goes with its replicaset, when the buckets have moved")
 		case stay && r.TargetRole != meta.RoleNone:
+		case pausing && r.TargetRole == meta.RoleNone: // planRoles says why
 		case r.TargetRole == meta.RoleNone && r.Role != meta.RoleVoter:
 			step(RemoveReplica, r)
 		case r.TargetRole == meta.RoleNone:

@@ -14,9 +14,16 @@ const (
 	// with all that shares a machine or a shard with them. With four, the longest write while a
 	// cluster grows takes twice as long.
 	MaxMoves = 1
-	// MoveBuckets is how many buckets a move has at most: all of them are frozen at once. After an
-	// aborted move it is half as many.
+	// MoveBuckets is how many buckets a move has at most: all of them are frozen at once. How many
+	// the next one has follows from how long the last one took. After an aborted move it is half as
+	// many.
 	MoveBuckets = 32
+	// minMoveBuckets is how many the first move has, and each one however long they take. With
+	// fewer, nearly all of a move's time goes for its four commits.
+	minMoveBuckets = 8
+	// moveTime is how long buckets should be frozen. A request may meet two moves, one of its
+	// session's home and one of its name, and some moves take twice as long as the one before.
+	moveTime = 60 * time.Millisecond
 	// FreezeLimit is how long buckets may be frozen before the move is aborted and the source
 	// serves them again. Leases of sessions at home in frozen buckets are not renewed. A client
 	// with the default timeout of 10 s believes in its lease for 8.5 s after a keep-alive, which
@@ -96,9 +103,7 @@ func planBalance(p *planner, t *meta.Tier) {
 		if m.Tier != t.ID {
 			continue
 		}
-		// A move whose owner has no leader does not block others: its buckets cannot be served
-		// anyway.
-		if !p.Progress.moves[m.Ref()].activated && (m.Phase == meta.Moving || isLed(p, m.Owner())) {
+		if blocksNextMove(p, &m) {
 			under++
 		}
 		if m.Phase == meta.Moving {
@@ -144,12 +149,27 @@ func planBalance(p *planner, t *meta.Tier) {
 		}
 	}
 	taken := movingBuckets(p, t)
-	for _, f := range bucketFlows(sets, MoveBuckets, MaxMoves-under, usable) {
-		f.count = min(f.count, uint32(max(1, MoveBuckets>>min(max(p.Progress.moveBackoffs[f.from].aborts, p.Progress.moveBackoffs[f.to].aborts), 31))))
+	for _, f := range bucketFlows(sets, p.Progress.moveSize(t.ID), MaxMoves-under, usable) {
+		f.count = min(f.count, uint32(max(1, p.Progress.moveSize(t.ID)>>min(max(p.Progress.moveBackoffs[f.from].aborts, p.Progress.moveBackoffs[f.to].aborts), 31))))
 		for first, count := range pickBuckets(t, f, taken) {
 			p.add(Step{Kind: BeginMove, Tier: t.ID, Shard: f.from, To: f.to, First: first, Count: count})
 		}
 	}
+}
+
+// blocksNextMove says that a move keeps the next one from beginning. The log of the source stands
+// still for a moment while the old copy is discarded, and a request would meet that and then the
+// next freeze. Where the owner has no leader nobody can be served anyway, and where the other shard
+// has none, nothing is discarded now.
+func blocksNextMove(p *planner, m *meta.Move) bool {
+	if m.Phase == meta.Moving {
+		return true
+	}
+	done, other := p.Progress.moves[m.Ref()], m.From
+	if m.Phase == meta.Aborted {
+		other = m.To
+	}
+	return !done.activated && isLed(p, m.Owner()) || !done.discarded && isLed(p, other)
 }
 
 // explainNoTarget says why the buckets of a replicaset without a weight do not move.

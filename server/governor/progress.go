@@ -18,14 +18,17 @@ type Progress struct {
 	syncedTo     map[uint64]string             // by new shard: the first path it has not got
 	moves        map[meta.MoveRef]moveProgress // of the moves under way
 	moveBackoffs map[uint64]moveBackoff        // by shard, after an aborted move
+	moveSizes    map[uint8]uint32              // by tier: how many buckets the next move has, see moveSize
 	catchUpMarks map[uint64]catchUpMark        // by shard
 	goingOffline map[uint64]time.Duration      // by instance: since when it is to go offline
+	expelling    map[uint64]time.Duration      // by instance: since when it is to be expelled
 	transfers    map[uint64]transferred        // by shard: the last transfer; heartbeats with its term are older
 }
 
 // moveProgress is what has been done of a move.
 type moveProgress struct {
 	since                                time.Duration // when this governor first saw it
+	freezing                             time.Duration // when the freeze began; 0: unknown
 	frozen, copied, activated, discarded bool
 }
 
@@ -90,8 +93,10 @@ func NewProgress() *Progress {
 		syncedTo:      make(map[uint64]string),
 		moves:         make(map[meta.MoveRef]moveProgress),
 		moveBackoffs:  make(map[uint64]moveBackoff),
+		moveSizes:     make(map[uint8]uint32),
 		catchUpMarks:  make(map[uint64]catchUpMark),
 		goingOffline:  make(map[uint64]time.Duration),
+		expelling:     make(map[uint64]time.Duration),
 		transfers:     make(map[uint64]transferred),
 	}
 }
@@ -115,13 +120,8 @@ func (p *Progress) Update(v View) {
 	}
 	p.moves = seen
 	for _, i := range s.Instances() {
-		_, ok := p.goingOffline[i.ID]
-		switch away := i.Target.Variant == meta.Offline && i.Current.Variant != meta.Offline; {
-		case away && !ok:
-			p.goingOffline[i.ID] = now
-		case !away:
-			delete(p.goingOffline, i.ID)
-		}
+		noteSince(p.goingOffline, i.ID, i.Target.Variant == meta.Offline && i.Current.Variant != meta.Offline, now)
+		noteSince(p.expelling, i.ID, i.Target.Variant == meta.Expelled && i.Current.Variant != meta.Expelled, now)
 	}
 	v.Progress = p
 	for _, x := range append([]meta.Shard{s.MetaShard()}, s.Shards()...) {
@@ -148,6 +148,17 @@ func (p *Progress) Update(v View) {
 		if _, ok := s.Shard(id); !ok {
 			delete(p.transfers, id)
 		}
+	}
+}
+
+// noteSince keeps since when something is true of an instance.
+func noteSince(since map[uint64]time.Duration, instance uint64, is bool, now time.Duration) {
+	_, was := since[instance]
+	switch {
+	case !is:
+		delete(since, instance)
+	case !was:
+		since[instance] = now
 	}
 }
 
@@ -209,22 +220,25 @@ func (p *Progress) Done(s *Step, began, ended time.Duration, answer Answer) {
 			p.transfers[s.Shard] = transferred{s.Term, ended}
 		}
 	case FreezeMove, CopyMove, CommitMove, AbortMove, ActivateMove, DiscardMove:
-		p.moveDone(s, ended)
+		p.moveDone(s, began, ended)
 	}
 }
 
-func (p *Progress) moveDone(s *Step, now time.Duration) {
+func (p *Progress) moveDone(s *Step, began, now time.Duration) {
 	for ref, done := range p.moves {
 		if ref.Tier != s.Tier || ref.First != s.First {
 			continue // a bucket is in one move at most
 		}
 		switch {
 		case s.Kind == FreezeMove && s.Epoch == ref.Epoch:
-			done.frozen = true
+			done.frozen, done.freezing = true, began
 		case s.Kind == CopyMove && s.Epoch == ref.Epoch:
 			done.copied = true
 		case s.Kind == ActivateMove && s.Epoch >= ref.Epoch:
 			done.activated = true
+			if s.Epoch == ref.Epoch && done.freezing > 0 {
+				p.fitMoveSize(s.Tier, s.Count, now-done.freezing)
+			}
 		case s.Kind == DiscardMove && s.Epoch >= ref.Epoch:
 			done.discarded = true
 		}
@@ -238,6 +252,17 @@ func (p *Progress) moveDone(s *Step, now time.Duration) {
 			p.moveBackoffs[id] = moveBackoff{now + min(FreezeLimit<<min(r.aborts, 5), 5*time.Minute), r.aborts + 1}
 		}
 	}
+}
+
+// moveSize is how many buckets the next move of a tier has.
+func (p *Progress) moveSize(tier uint8) uint32 { return max(minMoveBuckets, p.moveSizes[tier]) }
+
+// fitMoveSize has the next move freeze its buckets for moveTime, after one of so many took this
+// long. It goes by half or twice as many at a time: a single move says little.
+func (p *Progress) fitMoveSize(tier uint8, count uint32, took time.Duration) {
+	fit := int64(count) * int64(moveTime) / max(int64(took), 1)
+	now := int64(p.moveSize(tier))
+	p.moveSizes[tier] = uint32(min(max(fit, now/2), 2*now, MoveBuckets))
 }
 
 func (p *Progress) noteRevision(shard, node, revision uint64) {
