@@ -14,14 +14,14 @@ import (
 var (
 	watchStream = &Scenario{
 		Name:      "watch-stream",
-		Short:     "change a value that --watchers streams tell of",
+		Short:     "change a value that --watchers streams watch",
 		Series:    []string{"seen", "seen-by-all", "round"},
 		Operation: 2,
 		Build:     streamWatches.build,
 	}
 	watchOneShot = &Scenario{
 		Name:      "watch-oneshot",
-		Short:     "change a value that --watchers one-shot watches are on, which are renewed each time",
+		Short:     "change a value with --watchers one-shot watches, each renewed when it fires",
 		Series:    []string{"seen", "seen-by-all", "round"},
 		Operation: 2,
 		Build:     oneShotWatches.build,

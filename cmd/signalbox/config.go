@@ -38,7 +38,8 @@ func configCmd(a *app) *cobra.Command {
   echo on | signalbox config set flags --data-file -
   signalbox config set flags off --if-version 1`
 	set.Flags().String("data-file", "", "File with the data; - is standard input.")
-	ifVersion := set.Flags().Uint64("if-version", 0, "Only if the configuration has this version; 0: only if it is not set.")
+	ifVersion := set.Flags().Uint64("if-version", 0,
+		"Only if the configuration has this version; 0: only if it is not set (default: any version).")
 	set.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		var data []byte
 		file := cmd.Flag("data-file")

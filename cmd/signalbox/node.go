@@ -92,11 +92,12 @@ var nodeFields = []nodeField{
 		func(c *client.NodeConfig) **time.Duration { return &c.SlowWait }),
 }
 
-// nodeFlags adds a flag for each field. They set the fields of the configuration.
-func nodeFlags(fs *pflag.FlagSet) *client.NodeConfig {
+// nodeFlags adds a flag for each field, whose help ends with end. They set the fields of the
+// configuration.
+func nodeFlags(fs *pflag.FlagSet, end string) *client.NodeConfig {
 	c := new(client.NodeConfig)
 	for _, f := range nodeFields {
-		fs.Func(f.flag, f.help+`; "default" resets it.`, func(text string) error { return f.set(c, text) })
+		fs.Func(f.flag, f.help+end, func(text string) error { return f.set(c, text) })
 	}
 	return c
 }
@@ -117,7 +118,7 @@ func nodeCmd(a *app) *cobra.Command {
 	create := command("create PATH", "Create a coordination node and its missing parents", "")
 	create.Example = "  signalbox node create /services/billing --grace-period 5s --self-check-period 500ms"
 	ifMissing := create.Flags().Bool("if-not-exists", false, "Succeed if the node exists; its configuration is not changed.")
-	created := nodeFlags(create.Flags())
+	created := nodeFlags(create.Flags(), ".")
 	create.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
 		make := c.CreateNode
 		if *ifMissing {
@@ -128,7 +129,7 @@ func nodeCmd(a *app) *cobra.Command {
 
 	alter := command("alter PATH", "Change the configuration of a node; omitted fields stay", "")
 	alter.Example = "  signalbox node alter /services/billing --read-consistency strict --grace-period default"
-	altered := nodeFlags(alter.Flags())
+	altered := nodeFlags(alter.Flags(), `; "default" resets it.`)
 	alter.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
 		return inv.printNode(c.AlterNode(inv.ctx, args[0], *altered))
 	})
