@@ -112,7 +112,7 @@ func (x *moveRounds) turns(m *moveWorkload) {
 		x.done.Add(1)
 		select { // there are others who want to get on
 		case <-m.ctx.Done():
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
