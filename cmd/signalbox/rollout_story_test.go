@@ -24,7 +24,8 @@ func TestRolloutStory(t *testing.T) {
 		delay = 5 * time.Second
 	}
 	srv := servertest.Start(t, servertest.RealTime())
-	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "TRACK=geo/told"}
+	// The one that is killed leaves a payload behind.
+	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "TRACK=geo/told", "TMPDIR=" + t.TempDir()}
 	story := exec.CommandContext(t.Context(), "sh", "examples/rollout/story.sh", delay.String())
 	story.Env = append(os.Environ(), env...)
 	story.WaitDelay = patience
