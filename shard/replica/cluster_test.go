@@ -296,7 +296,7 @@ func TestIsolatedLeader(t *testing.T) {
 	c.net.Isolate(c.disks[old].addr, false)
 
 	if res := r.result(lost); !res.failed || res.status != protocol.StatusUnavailable {
-		t.Errorf("request of the cut-off leader was told %+v", res)
+		t.Errorf("request of the cut-off leader got %+v", res)
 	}
 	if barrier(s) && c.leader() != old {
 		t.Error("read-index alone counted as a barrier")
@@ -379,13 +379,13 @@ func TestRestoreCutsUndetermined(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if res := r.results[undecided]; len(res) != 0 {
-		t.Errorf("a request that the snapshot may hold was told %+v; its semaphore exists: %v",
+		t.Errorf("a request that the snapshot may hold got %+v; its semaphore exists: %v",
 			res, exists(t, c.shards[old], "undecided"))
 	}
 }
 
 // TestHistoryUnderFaults makes requests all the time while leaders are cut off, stopped and robbed
-// of their power, and compares what was told with what is there. Each writer has a few requests
+// of their power, and compares the answers with what is there. Each writer has a few requests
 // under way at most, so that a slow machine is not left with a log that it cannot apply in time.
 func TestHistoryUnderFaults(t *testing.T) {
 	c := newCluster(t, func(cfg *ShardConfig) {
@@ -479,7 +479,7 @@ func TestHistoryUnderFaults(t *testing.T) {
 					t.Errorf("request %s was never answered, and its connection not cut", x.name)
 				}
 			case len(res) > 1:
-				t.Errorf("request %s was told %+v", x.name, res)
+				t.Errorf("request %s got %+v", x.name, res)
 			case res[0].failed:
 				failed = append(failed, x.name)
 			case res[0].status == protocol.StatusOK:
@@ -505,7 +505,7 @@ func TestHistoryUnderFaults(t *testing.T) {
 		}
 		for _, n := range failed {
 			if exists(t, s, n) {
-				t.Fatalf("replica %d: semaphore %s exists although its request was told that it was not applied",
+				t.Fatalf("replica %d: semaphore %s exists although the answer says that it was not applied",
 					i+1, n)
 			}
 		}

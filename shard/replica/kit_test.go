@@ -52,7 +52,7 @@ const (
 	patience    = 60 * time.Second
 )
 
-// result is what a request was told.
+// result is the answer to a request.
 type result struct {
 	failed bool
 	status protocol.Status // of the reply, or of the failure

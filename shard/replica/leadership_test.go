@@ -101,7 +101,7 @@ func TestUndeterminedIsDecidedByTakeOver(t *testing.T) {
 	lost := c.create("lost")
 	res := r.result(lost)
 	if !res.failed || res.status != protocol.StatusUnavailable {
-		t.Fatalf("lost request was told %+v", res)
+		t.Fatalf("lost request got %+v", res)
 	}
 	st := s.Stats()
 	if st.RepeatedTakeOvers != 1 || st.Undetermined != 1 || st.Epoch != epoch+1 {
@@ -115,7 +115,7 @@ func TestUndeterminedIsDecidedByTakeOver(t *testing.T) {
 	// The engine delivers it after all.
 	proposeRaw(t, s, late)
 	if exists(t, s, "lost") {
-		t.Error("a request that was told UNAVAILABLE was applied later")
+		t.Error("a request that was answered UNAVAILABLE was applied later")
 	}
 	if got := s.Stats().Refused; got != 1 {
 		t.Errorf("%d entries refused", got)
@@ -146,7 +146,7 @@ func TestUndeterminedMayBeApplied(t *testing.T) {
 	}))
 	res := r.result(c.create("timed out"))
 	if res.failed || res.status != protocol.StatusOK {
-		t.Fatalf("applied request was told %+v", res)
+		t.Fatalf("applied request got %+v", res)
 	}
 	if !exists(t, s, "timed out") {
 		t.Error("acknowledged request has no effect")
@@ -219,7 +219,7 @@ func TestTakeOverIsRepeated(t *testing.T) {
 	waits := c.create("waits")
 	close(goOn)
 	if res := r.result(lost); !res.failed || res.status != protocol.StatusUnavailable {
-		t.Fatalf("lost request was told %+v", res)
+		t.Fatalf("lost request got %+v", res)
 	}
 	if res := r.result(waits); res.failed || res.status != protocol.StatusOK {
 		t.Fatalf("request made during the take-over got %+v", res)
@@ -331,7 +331,7 @@ func TestDroppedAndNotProposedFail(t *testing.T) {
 			return knownOutcome(x.outcome), nil
 		}))
 		if res := r.result(c.create("dropped")); !res.failed || res.status != x.want {
-			t.Errorf("outcome %v, error %v: told %+v", x.outcome, x.err, res)
+			t.Errorf("outcome %v, error %v: answered %+v", x.outcome, x.err, res)
 		}
 	}
 	if got := s.Stats().Epoch; got != epoch {
@@ -372,7 +372,7 @@ func TestForeignEpochDeposes(t *testing.T) {
 		t.Errorf("a deposed leader says %v", st)
 	}
 	if res := r.result(flying); !res.failed || res.status != protocol.StatusUnavailable {
-		t.Errorf("request in flight was told %+v", res)
+		t.Errorf("request in flight got %+v", res)
 	}
 	proposeRaw(t, s, late)
 	if exists(t, s, "flying") {

@@ -492,10 +492,10 @@ func TestOneChangeAtATime(t *testing.T) {
 			_, in := after.NonVotings[10+10*round+uint64(i)]
 			switch st := protocol.StatusOf(err); {
 			case in != (err == nil) && !errors.Is(err, ErrUnknown):
-				t.Errorf("round %d: host %d was told %v; members are %+v", round, i, err, after)
+				t.Errorf("round %d: host %d got %v; members are %+v", round, i, err, after)
 			case err != nil && st != protocol.StatusAborted && st != protocol.StatusPreconditionFailed &&
 				st != protocol.StatusUnavailable:
-				t.Errorf("round %d: host %d was told %v", round, i, err)
+				t.Errorf("round %d: host %d got %v", round, i, err)
 			}
 		}
 		for id := range after.NonVotings {

@@ -185,12 +185,12 @@ func TestStopCutsUndetermined(t *testing.T) {
 	waiting := c.create("waiting")
 	closeHost(t, h)
 	if res := r.result(waiting); !res.failed || res.status != protocol.StatusUnavailable {
-		t.Errorf("request that was never proposed was told %+v", res)
+		t.Errorf("request that was never proposed got %+v", res)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.results[undecided]) != 0 || r.cuts[7] == "" || r.cuts[8] != "" {
-		t.Errorf("undecided request was told %+v, cut are %v", r.results[undecided], r.cuts)
+		t.Errorf("undecided request got %+v, cut are %v", r.results[undecided], r.cuts)
 	}
 }
 

@@ -66,7 +66,7 @@ func (c *cluster) startWriters(n int) *writers {
 	return w
 }
 
-// check ends the writers and compares what was told with what is there, on all replicas.
+// check ends the writers and compares the answers with what is there, on all replicas.
 func (w *writers) check() (ok, failed int) {
 	w.c.t.Helper()
 	return w.checkWithout(true)
@@ -101,7 +101,7 @@ func (w *writers) checkWithout(history bool) (ok, failed int) {
 		}
 		for i, h := range c.hosts {
 			if h != nil && c.ids[i] != 0 && exists(c.t, c.shards[i], x.name) != good {
-				c.t.Fatalf("replica %d: request %s was told %+v, and its semaphore exists: %v",
+				c.t.Fatalf("replica %d: request %s got %+v, and its semaphore exists: %v",
 					c.ids[i], x.name, res, !good)
 			}
 		}
@@ -247,7 +247,7 @@ func TestQuorumLossAndReturn(t *testing.T) {
 	c.converge()
 	for i, s := range c.shards {
 		if !exists(t, s, "before") || !exists(t, s, "after") || exists(t, s, "alone") == res.failed {
-			t.Errorf("replica %d has the wrong semaphores; the request without a majority was told %+v", i+1, res)
+			t.Errorf("replica %d has the wrong semaphores; the request without a majority got %+v", i+1, res)
 		}
 	}
 	if _, m := c.membership(); len(m.Voters) != 3 {
