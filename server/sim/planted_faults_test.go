@@ -117,7 +117,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"early-barrier", "shard/leader/pong.go",
-		[]string{"\tfor _, c := range v.pings.inFlight {\n\t\tif c.canPong", "\tfor _, c := range v.pings.waiting {\n\t\tif !c.pingInFlight {\n\t\t\tv.pings.inFlight = append(v.pings.inFlight, c)\n\t\t}\n\t\tc.pingInFlight, c.inFlightPing, c.pingWaiting, c.waitingPing = true, c.waitingPing, false, 0\n\t}\n\tv.pings.waiting = nil\n\tfor _, c := range v.pings.inFlight {\n\t\tif c.canPong"},
+		[]string{"\tfor _, c := range v.pings.inFlight {\n\t\tping := c.inFlightPing", "\tfor _, c := range v.pings.waiting {\n\t\tif !c.pingInFlight {\n\t\t\tv.pings.inFlight = append(v.pings.inFlight, c)\n\t\t}\n\t\tc.pingInFlight, c.inFlightPing, c.pingWaiting, c.waitingPing = true, c.waitingPing, false, 0\n\t}\n\tv.pings.waiting = nil\n\tfor _, c := range v.pings.inFlight {\n\t\tping := c.inFlightPing"},
 		"shard/leader", "TestScripts", "",
 	},
 	{

@@ -203,6 +203,7 @@ func (l *Leader) Tick(now uint64, heard Heard, nextDeadline uint64, hasDeadline 
 	if now-l.unconfirmedSince > l.cfg.BarrierTimeout {
 		l.liveness.cutAll(heard, "the shard's leadership is not confirmed; connect to its master")
 	}
+	l.liveness.retryLatePongs()
 	if !l.clock.paused {
 		l.liveness.checkSilence(heard)
 		if hasDeadline && l.ticks.due(&l.clock, nextDeadline) {

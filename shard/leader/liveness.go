@@ -18,6 +18,7 @@ type liveness struct {
 	sessions    idset.Table[*session]
 	checks      checks
 	pings       barrierQueue[*conn]
+	latePings   []*conn // their pings wait for the next tick
 	detachQueue []*session
 }
 

@@ -26,15 +26,40 @@ func (v *liveness) beginPongs() {
 	v.pings.begin()
 }
 
-// pong answers the pings whose barrier succeeded, on a state at or after the barrier.
+// pong answers the pings whose barrier succeeded, on a state at or after the barrier. A ping that
+// cannot be answered yet waits for the next tick: its client sends another one only when a good
+// part of its lease is over.
 func (v *liveness) pong(st State) {
 	for _, c := range v.pings.inFlight {
-		if c.canPong() && c.atHome(st) {
-			v.ready.Pongs = append(v.ready.Pongs, Pong{c.id, c.inFlightPing})
-		}
+		ping := c.inFlightPing
 		c.pingInFlight, c.inFlightPing = false, 0
+		if c.canPong() && c.atHome(st) {
+			v.ready.Pongs = append(v.ready.Pongs, Pong{c.id, ping})
+		} else {
+			v.delayPong(c, ping)
+		}
 	}
 	v.pings.done()
+}
+
+// delayPong has a ping wait for the next tick, unless a newer one waits.
+func (v *liveness) delayPong(c *conn, ping uint64) {
+	if c.cut || c.forgotten || c.pingWaiting || len(c.sessions) == 0 {
+		return
+	}
+	c.pingWaiting, c.waitingPing = true, ping
+	v.latePings = append(v.latePings, c)
+}
+
+// retryLatePongs has the pings that could not be answered wait for the next barrier.
+func (v *liveness) retryLatePongs() {
+	for _, c := range v.latePings {
+		if !c.cut && !c.forgotten {
+			v.pings.waiting = append(v.pings.waiting, c)
+		}
+	}
+	clear(v.latePings)
+	v.latePings = v.latePings[:0]
 }
 
 // retryPongs has the pings whose barrier failed wait for the next one, unless a newer ping waits.
@@ -59,6 +84,10 @@ func (v *liveness) retryPongs() {
 func (v *liveness) dropPongs() {
 	v.ready.Pongs = slices.DeleteFunc(v.ready.Pongs, func(p Pong) bool {
 		c := v.conns[p.Conn]
-		return c == nil || !c.canPong()
+		if c == nil || c.canPong() {
+			return c == nil
+		}
+		v.delayPong(c, p.Ping)
+		return true
 	})
 }
