@@ -86,7 +86,17 @@ func (l *EchoLimit) Version(ctx context.Context) (string, error) {
 
 // Start starts the echo.
 func (l *EchoLimit) Start(ctx context.Context, dir string) (*Server, error) {
-	binary, err := filepath.Abs(l.Binary)
+	return startEcho(ctx, dir, l.Binary, OwnConnections, func(addr string) Plan {
+		return Plan{Target: echoTarget{addr}, Connections: loadgen.Each}
+	}, "echo")
+}
+
+// startEcho starts one of the echoes of package limits, which serves one kind of work. args are those
+// behind "limit".
+func startEcho(
+	ctx context.Context, dir, binary string, kind Workload, plan func(addr string) Plan, args ...string,
+) (*Server, error) {
+	binary, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, err
 	}
@@ -94,15 +104,16 @@ func (l *EchoLimit) Start(ctx context.Context, dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Dial(ctx, addr) }, binary, "limit", "echo", "--listen", addr)
+	ready := func(ctx context.Context) error { return Dial(ctx, addr) }
+	p, err := StartProcess(ctx, dir, ready, binary, append(append([]string{"limit"}, args...), "--listen", addr)...)
 	if err != nil {
 		return nil, err
 	}
 	return NewServer(p, func(w Workload) (Plan, error) {
-		if w != OwnConnections {
+		if w != kind {
 			return Plan{}, ErrUnsupported
 		}
-		return Plan{Target: echoTarget{addr}, Connections: loadgen.Each}, nil
+		return plan(addr), nil
 	}), nil
 }
 

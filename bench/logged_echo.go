@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"path/filepath"
 	"sync"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
@@ -32,29 +31,13 @@ func (l *LoggedEchoLimit) Version(ctx context.Context) (string, error) {
 
 // Start starts the echo.
 func (l *LoggedEchoLimit) Start(ctx context.Context, dir string) (*Server, error) {
-	binary, err := filepath.Abs(l.Binary)
-	if err != nil {
-		return nil, err
-	}
-	addr, err := FreeAddress()
-	if err != nil {
-		return nil, err
-	}
 	raft, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	ready := func(ctx context.Context) error { return Dial(ctx, addr) }
-	p, err := StartProcess(ctx, dir, ready, binary, "limit", "logged-echo", "--listen", addr, "--raft", raft, "--dir", dir)
-	if err != nil {
-		return nil, err
-	}
-	return NewServer(p, func(w Workload) (Plan, error) {
-		if w != SteadyRate {
-			return Plan{}, ErrUnsupported
-		}
-		return Plan{Target: loggedEchoTarget{addr}, Connections: RateConnections}, nil
-	}), nil
+	return startEcho(ctx, dir, l.Binary, SteadyRate, func(addr string) Plan {
+		return Plan{Target: loggedEchoTarget{addr}, Connections: RateConnections}
+	}, "logged-echo", "--raft", raft, "--dir", dir)
 }
 
 // loggedEchoTarget acquires and releases by a message each, which says nothing: names and sessions
