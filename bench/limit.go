@@ -91,8 +91,8 @@ func (l *EchoLimit) Start(ctx context.Context, dir string) (*Server, error) {
 	}, "echo")
 }
 
-// startEcho starts one of the echoes of package limits, which serves one kind of work. args are those
-// behind "limit".
+// startEcho starts one of the echoes of package limits, which serves one kind of work. args are
+// what follows "limit".
 func startEcho(
 	ctx context.Context, dir, binary string, kind Workload, plan func(addr string) Plan, args ...string,
 ) (*Server, error) {
