@@ -260,7 +260,7 @@ func (e *Bootstrap) SetExpelled() error {
 
 // ErrExpelled: the cluster has expelled this instance.
 var ErrExpelled = errors.New(
-	"current instance is expelled from the cluster and cannot come back; to join anew, start it on a new data folder")
+	"current instance is expelled from the cluster and cannot come back; to join again, start it on a new data folder")
 
 // InstanceStatus asks the others what the cluster knows of this instance: the id of its meta
 // replica, 0 while it has none. It returns the first conclusive answer. An answer of a lagging
