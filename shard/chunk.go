@@ -187,7 +187,8 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.id, c.node, c.epoch, c.desc = r.Uint(), r.Uint(), r.Uint(), r.Bytes(varint.NoLimit)
 		r.Fixed(c.key[:])
 		r.Fixed(c.create[:])
-		c.nonce, c.client, c.created, c.timeout, c.attached, c.at = r.Uint(), r.Bytes(varint.NoLimit), r.Uint(), r.Uint(), r.Bool(), r.Uint()
+		c.nonce, c.client, c.created = r.Uint(), r.Bytes(varint.NoLimit), r.Uint()
+		c.timeout, c.attached, c.at = r.Uint(), r.Bool(), r.Uint()
 		home := uint64(protocol.HomeBucket(c.create, x.Total))
 		return x.contains(home) && protocol.SessionTier(c.id) == x.Tier && uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
 			c.timeout <= 1<<32-1 && len(c.desc) <= maxDescription

@@ -155,7 +155,8 @@ func (x *export) counters() bool {
 func (x *export) endedCreateIDs() bool {
 	var keys []expiringKey[[protocol.KeyLen]byte]
 	for key, until := range x.m.endedCreateIDs.until { // sorted below
-		if x.m.logTime <= until && x.bucketRange.contains(uint64(protocol.HomeBucket(key, x.bucketRange.Total))) && bytes.Compare(x.cursor.key, key[:]) < 0 {
+		if x.m.logTime <= until && bytes.Compare(x.cursor.key, key[:]) < 0 &&
+			x.bucketRange.contains(uint64(protocol.HomeBucket(key, x.bucketRange.Total))) {
 			keys = append(keys, expiringKey[[protocol.KeyLen]byte]{key, until})
 		}
 	}

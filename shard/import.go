@@ -134,7 +134,9 @@ func (m *Machine) importRecords(o *importState, x *BucketsBody, part *chunk) {
 		switch r.kind {
 		case chunkCounters:
 			b := &m.buckets[r.bucket]
-			b.orderCounter, b.sessionCounter, b.timeBase = max(b.orderCounter, r.orderCounter), max(b.sessionCounter, r.sessionCounter), r.timeBase
+			b.orderCounter = max(b.orderCounter, r.orderCounter)
+			b.sessionCounter = max(b.sessionCounter, r.sessionCounter)
+			b.timeBase = r.timeBase
 		case chunkHomeSession:
 			m.importHomeSession(r)
 		case chunkEndedCreateID:
@@ -203,7 +205,10 @@ func (m *Machine) importSessionRecord(r *chunkRecord) {
 		return
 	}
 	if p == nil {
-		p = &sessionRecord{id: r.id, node: n, epoch: r.epoch, low: max(r.low, 1), description: string(r.desc), lastUsed: m.logTime, snapMark: m.snapMark}
+		p = &sessionRecord{
+			id: r.id, node: n, epoch: r.epoch, low: max(r.low, 1), description: string(r.desc),
+			lastUsed: m.logTime, snapMark: m.snapMark,
+		}
 		m.sessions[r.id] = p
 		if r.ended || m.activeHomeBucket(r.id) != nil || m.endedRemotes.has(r.id, m.logTime) {
 			p.ended = true
@@ -240,7 +245,8 @@ func (m *Machine) importSemaphore(o *importState, r *chunkRecord) *semaphore {
 	}
 	m.serial++
 	s = &semaphore{
-		bucket: b, node: n, name: bytes.Clone(r.name), data: cloneOrNil(r.data), limit: r.limit, version: r.version, revision: m.applied, created: r.created,
+		bucket: b, node: n, name: bytes.Clone(r.name), data: cloneOrNil(r.data),
+		limit: r.limit, version: r.version, revision: m.applied, created: r.created,
 		ephemeral: r.ephemeral, snapMark: m.snapMark, serial: m.serial,
 	}
 	m.link(s)
@@ -268,7 +274,9 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 		last = s.owners.last
 	}
 	switch {
-	case p == nil || p.node != s.node || s.entryOf(p) != nil || r.orderID > s.bucket.orderCounter || last != nil && r.orderID <= last.orderID || r.orderID == 0:
+	case p == nil || p.node != s.node || s.entryOf(p) != nil:
+		return
+	case r.orderID == 0 || r.orderID > s.bucket.orderCounter || last != nil && r.orderID <= last.orderID:
 		return
 	case !r.waiting && (s.waiters.n > 0 || s.used+r.count < s.used):
 		return
