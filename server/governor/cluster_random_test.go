@@ -273,7 +273,7 @@ func (c *cluster) shardNotConverged(x *meta.Shard, sets map[uint64]int, members,
 	g := c.groups[x.ID]
 	leaders := map[uint64]int{}
 	for _, y := range c.machine.Shards() {
-		if y.Replicaset == x.Replicaset && !c.machine.Surplus(&y) {
+		if y.Replicaset == x.Replicaset && !y.Surplus(&c.machine.State) {
 			leaders[y.Master]++
 		}
 	}
@@ -327,7 +327,7 @@ func (c *cluster) bucketsNotConverged() string {
 		}
 		for _, x := range c.machine.Shards() {
 			if x.Replicaset == set.ID {
-				o.shards = append(o.shards, shardLoad{x.ID, counts[x.ID], c.machine.Surplus(&x)})
+				o.shards = append(o.shards, shardLoad{x.ID, counts[x.ID], x.Surplus(&c.machine.State)})
 			}
 		}
 		list = append(list, o)

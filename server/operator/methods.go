@@ -255,7 +255,7 @@ func (d *ClusterMethods) shards(ctx context.Context, in protocol.ShardsRequest) 
 	if now, ok := v.State.Tier(t.ID); ok {
 		t = now
 	}
-	if err := v.State.CheckShards(&t, in.Shards); err != nil {
+	if err := t.CheckShards(v.State, in.Shards); err != nil {
 		return nil, err
 	}
 	return governor.ShardCounts(v, &t, in.Shards), nil

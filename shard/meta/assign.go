@@ -36,7 +36,7 @@ func (s *State) Shares(tier uint8) []Share {
 		}
 		var shards []uint64
 		for _, x := range s.ShardsOf(set.ID) {
-			if !s.Surplus(&x) {
+			if !x.Surplus(s) {
 				shards = append(shards, x.ID)
 			}
 		}

@@ -218,16 +218,6 @@ func (c *Bootstrap) makeTiers(s *State) Result {
 	return Result{}
 }
 
-// DataTier is the first tier with buckets: that of new coordination nodes.
-func (s *State) DataTier() uint8 {
-	for i := range s.tiers {
-		if s.tiers[i].Buckets > 0 {
-			return s.tiers[i].ID
-		}
-	}
-	return 0
-}
-
 // newShard is a new group of one replica.
 func newShard(id uint64, tier uint8, replicaset, instance, revision uint64) Shard {
 	return Shard{

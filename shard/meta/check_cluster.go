@@ -3,34 +3,34 @@ package meta
 import "slices"
 
 // checkCluster checks the records of members and groups against one another.
-func (s *State) checkCluster() error {
+func checkCluster(s *State) error {
 	if s.metaShard.ID != MetaShardID || s.metaShard.Tier != 0 || s.metaShard.Replicaset != 0 {
 		return broken("the meta shard has no record")
 	}
 	if s.nextShard > MaxShardID || max(s.nextInstance, s.nextReplicaset) > maxCounter {
 		return broken("a counter has no room left")
 	}
-	if !s.votersRemain(func(*Instance) bool { return false }) {
+	if !votersRemain(s, func(*Instance) bool { return false }) {
 		return broken("nobody who may vote is left")
 	}
-	if err := s.checkInstances(); err != nil {
+	if err := checkInstances(s); err != nil {
 		return err
 	}
-	if err := s.checkReplicasets(); err != nil {
+	if err := checkReplicasets(s); err != nil {
 		return err
 	}
 	for i := range s.shards {
-		if err := s.checkShard(&s.shards[i]); err != nil {
+		if err := checkShard(s, &s.shards[i]); err != nil {
 			return err
 		}
 	}
-	if err := s.checkGroup(&s.metaShard); err != nil {
+	if err := checkGroup(s, &s.metaShard); err != nil {
 		return err
 	}
-	return s.checkMoves()
+	return checkMoves(s)
 }
 
-func (s *State) checkInstances() error {
+func checkInstances(s *State) error {
 	names, uuids, addresses := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i := range s.instances {
 		in := &s.instances[i]
@@ -57,7 +57,7 @@ func (s *State) checkInstances() error {
 	return nil
 }
 
-func (s *State) checkReplicasets() error {
+func checkReplicasets(s *State) error {
 	names := map[string]bool{}
 	members := map[uint64]uint64{} // one of each replicaset
 	for i := range s.instances {
@@ -88,7 +88,7 @@ func (s *State) checkReplicasets() error {
 }
 
 // checkShard checks a data shard.
-func (s *State) checkShard(x *Shard) error {
+func checkShard(s *State, x *Shard) error {
 	t, ok := s.Tier(x.Tier)
 	set, known := s.Replicaset(x.Replicaset)
 	if !ok || x.ID == 0 || x.ID > s.nextShard || x.ID > MaxShardID {
@@ -105,11 +105,11 @@ func (s *State) checkShard(x *Shard) error {
 			return broken("instance %d has a replica of shard %d of another replicaset", r.Instance, x.ID)
 		}
 	}
-	return s.checkGroup(x)
+	return checkGroup(s, x)
 }
 
 // checkGroup checks the replicas of a data shard or the meta shard.
-func (s *State) checkGroup(x *Shard) error {
+func checkGroup(s *State, x *Shard) error {
 	last, voters := uint64(0), 0
 	on := map[uint64]bool{0: true} // no master
 	for _, r := range x.Replicas {
@@ -136,7 +136,7 @@ func (s *State) checkGroup(x *Shard) error {
 	return nil
 }
 
-func (s *State) checkMoves() error {
+func checkMoves(s *State) error {
 	for i := range s.moves {
 		m := &s.moves[i]
 		t, ok := s.Tier(m.Tier)

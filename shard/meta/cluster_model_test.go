@@ -271,7 +271,7 @@ func (r *clusterRun) command() Command {
 	case 37:
 		x := r.group()
 		for _, o := range r.s.Shards() {
-			if r.s.Surplus(&o) && r.pick("surplus", 2) == 0 {
+			if o.Surplus(r.s) && r.pick("surplus", 2) == 0 {
 				x = o
 			}
 		}

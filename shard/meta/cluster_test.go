@@ -184,7 +184,7 @@ func BenchmarkRoute(b *testing.B) {
 	for first := range uint32(MaxBuckets / 8) {
 		t.Runs = append(t.Runs, Run{First: first * 8, Count: 8, Shard: uint64(2 + first%2), Epoch: uint64(1 + first)})
 	}
-	s := State{tiers: []Tier{t}}
+	s := State{tierTable: tierTable{tiers: []Tier{t}}}
 	bucket := uint32(0)
 	for b.Loop() {
 		bucket = (bucket + 40_503) % MaxBuckets

@@ -31,6 +31,6 @@ func (c *InstanceDrain) apply(s *State) Result {
 		return Result{Revision: unchanged, Instance: i.ID}
 	}
 	i.Drained = c.Drained
-	s.putInstance(i)
+	s.putInstance(i, s.revision)
 	return Result{Instance: i.ID}
 }

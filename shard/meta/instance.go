@@ -70,35 +70,61 @@ func (i *Instance) MayRespond() bool {
 		(i.Current.Variant != Offline || i.Target.Variant != Expelled)
 }
 
+// instanceTable has the instances. Its slice is replaced whole by a change, as those of the other
+// tables are.
+type instanceTable struct {
+	instances    []Instance // in order of id
+	nextInstance uint64     // the last id given out
+}
+
 // Instances in order of id.
-func (s *State) Instances() []Instance { return s.instances }
+func (t *instanceTable) Instances() []Instance { return t.instances }
 
 // InstanceByName finds the instance with a name that is not Expelled.
-func (s *State) InstanceByName(name string) (Instance, bool) {
-	return first(s.instances, func(i *Instance) bool { return i.Name == name && !i.Expelled() })
+func (t *instanceTable) InstanceByName(name string) (Instance, bool) {
+	return first(t.instances, func(i *Instance) bool { return i.Name == name && !i.Expelled() })
 }
 
 // InstanceByUUID finds the instance with a UUID, Expelled or not.
-func (s *State) InstanceByUUID(uuid string) (Instance, bool) {
-	return first(s.instances, func(i *Instance) bool { return i.UUID == uuid })
+func (t *instanceTable) InstanceByUUID(uuid string) (Instance, bool) {
+	return first(t.instances, func(i *Instance) bool { return i.UUID == uuid })
 }
 
 // Instance finds one.
-func (s *State) Instance(id uint64) (Instance, bool) {
-	i, ok := findInstance(s.instances, id)
+func (t *instanceTable) Instance(id uint64) (Instance, bool) {
+	i, ok := findInstance(t.instances, id)
 	if !ok {
 		return Instance{}, false
 	}
-	return s.instances[i], true
+	return t.instances[i], true
 }
 
 // requireInstance is the instance of a command, or a refusal.
-func (s *State) requireInstance(id uint64) (Instance, Result) {
-	i, ok := s.Instance(id)
+func (t *instanceTable) requireInstance(id uint64) (Instance, Result) {
+	i, ok := t.Instance(id)
 	if !ok {
 		return i, refuse(protocol.StatusNotFound, "there is no instance %d", id)
 	}
 	return i, Result{}
+}
+
+// putInstance replaces a record that exists.
+func (t *instanceTable) putInstance(i Instance, revision uint64) {
+	i.Revision = revision
+	if at, ok := findInstance(t.instances, i.ID); ok {
+		t.instances = slices.Clone(t.instances)
+		t.instances[at] = i
+	}
+}
+
+// stayingMembers are the members of a replicaset that are not expelled, and are not to be.
+func (t *instanceTable) stayingMembers(replicaset uint64) (list []Instance) {
+	for _, i := range t.instances {
+		if i.Replicaset == replicaset && i.Target.Variant != Expelled {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 func findInstance(list []Instance, id uint64) (int, bool) {
@@ -138,7 +164,7 @@ func (c *InstanceAddress) apply(s *State) Result {
 		return addressTaken(c.RaftAddress, other)
 	}
 	old.Address, old.RaftAddress = c.Address, c.RaftAddress
-	s.putInstance(old)
+	s.putInstance(old, s.revision)
 	s.mapVersion = s.revision
 	return Result{}
 }

@@ -85,7 +85,7 @@ func (c *InstanceUpdate) apply(s *State) Result {
 			c.Instance)
 	}
 	if c.Target == Expelled {
-		if res := s.mayExpel(&i, c.Force); res.Status != protocol.StatusOK {
+		if res := i.mayBeExpelled(s, c.Force); res.Status != protocol.StatusOK {
 			return res
 		}
 	}
@@ -100,13 +100,13 @@ func (c *InstanceUpdate) apply(s *State) Result {
 		i.Target = InstanceState{c.Target, i.Current.Incarnation}
 	}
 	i.Reason, i.ChangedAt = c.Reason, c.Wall
-	s.putInstance(i)
+	s.putInstance(i, s.revision)
 	return Result{Instance: i.ID}
 }
 
 // applyStart records what a starting process reports.
 func (c *InstanceUpdate) applyStart(s *State, i *Instance) Result {
-	if res := s.checkVersion(c.Version, c.LastOfPreviousMajor, i.ID); res.Status != protocol.StatusOK {
+	if res := s.checkVersion(s.clusterVersion, c.Version, c.LastOfPreviousMajor, i.ID); res.Status != protocol.StatusOK {
 		return res
 	}
 	if !slices.Equal(c.Domain, i.Domain) { // a new key of another member does not stop a restart with the old domain
@@ -125,9 +125,9 @@ func (c *InstanceUpdate) applyStart(s *State, i *Instance) Result {
 	return Result{}
 }
 
-// mayExpel refuses an expel that is not allowed.
-func (s *State) mayExpel(i *Instance, force bool) Result {
-	if !s.votersRemain(func(o *Instance) bool { return o.ID == i.ID }) {
+// mayBeExpelled refuses an expel that is not allowed.
+func (i *Instance) mayBeExpelled(s *State, force bool) Result {
+	if !votersRemain(s, func(o *Instance) bool { return o.ID == i.ID }) {
 		return refuse(protocol.StatusPreconditionFailed,
 			"instance '%s' is the only one that is left, or that may vote; let another one join first", i.Name)
 	}
@@ -149,7 +149,7 @@ func (s *State) mayExpel(i *Instance, force bool) Result {
 }
 
 // votersRemain says that instances which stay and may vote are left without those that gone names.
-func (s *State) votersRemain(gone func(i *Instance) bool) bool {
+func votersRemain(s *State, gone func(i *Instance) bool) bool {
 	for j := range s.instances {
 		o := &s.instances[j]
 		if t, ok := s.Tier(o.Tier); ok && t.CanVote && !o.Expelled() && o.Target.Variant != Expelled && !gone(o) {
@@ -157,18 +157,6 @@ func (s *State) votersRemain(gone func(i *Instance) bool) bool {
 		}
 	}
 	return false
-}
-
-// leadsShards says that the instance leads a data shard, or is to.
-func (s *State) leadsShards(instance uint64) bool {
-	return slices.ContainsFunc(s.shards,
-		func(x Shard) bool { return x.Master == instance || x.TargetMaster == instance })
-}
-
-// hasMetaVote says that the instance votes in the meta shard.
-func (s *State) hasMetaVote(instance uint64) bool {
-	r, ok := s.metaShard.On(instance)
-	return ok && r.Role == RoleVoter
 }
 
 // InstanceCurrent sets an instance's current state to its target state. Only the governor proposes
@@ -213,42 +201,6 @@ func (c *InstanceCurrent) apply(s *State) Result {
 		s.mapVersion = s.revision
 	}
 	i.Current = c.State
-	s.putInstance(i)
+	s.putInstance(i, s.revision)
 	return Result{Instance: i.ID}
-}
-
-// putInstance replaces a record that exists.
-func (s *State) putInstance(i Instance) {
-	i.Revision = s.revision
-	if at, ok := findInstance(s.instances, i.ID); ok {
-		s.instances = slices.Clone(s.instances)
-		s.instances[at] = i
-	}
-}
-
-// ClusterVersion raises the cluster's version. ABORTED while a member has an older one. It changes
-// nothing unless the version is above the cluster's.
-type ClusterVersion struct {
-	Version Version
-}
-
-func (*ClusterVersion) kind() Kind { return KindClusterVersion }
-
-func (c *ClusterVersion) fields(f *varint.Fields) { c.Version.fields(f) }
-
-func (c *ClusterVersion) apply(s *State) Result {
-	if !s.Bootstrapped() {
-		return notBootstrapped()
-	}
-	if c.Version.Compare(s.clusterVersion) <= 0 {
-		return Result{Revision: unchanged}
-	}
-	for i := range s.instances {
-		if in := &s.instances[i]; !in.Expelled() && in.Version.Compare(c.Version) < 0 {
-			return refuse(protocol.StatusAborted, "instance %d runs version %s, below %s",
-				in.ID, in.Version, c.Version)
-		}
-	}
-	s.clusterVersion = c.Version
-	return Result{}
 }

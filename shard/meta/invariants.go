@@ -44,14 +44,14 @@ func (s *State) Check() error {
 		hashes[t.Hash] = true
 	}
 	for i := range s.tiers {
-		if err := s.checkTier(&s.tiers[i]); err != nil {
+		if err := checkTier(s, &s.tiers[i]); err != nil {
 			return err
 		}
 	}
-	if err := s.checkCluster(); err != nil {
+	if err := checkCluster(s); err != nil {
 		return err
 	}
-	return s.checkNodes()
+	return checkNodes(s)
 }
 
 // maxCounter leaves room for more entries than any log has.
@@ -69,7 +69,7 @@ func broken(format string, args ...any) error {
 	return fmt.Errorf("the state of the meta shard breaks its own rules: "+format, args...)
 }
 
-func (s *State) checkTier(t *Tier) error {
+func checkTier(s *State, t *Tier) error {
 	if t.ID >= MaxTiers || t.Buckets > MaxBuckets {
 		return broken("tier %d or its %d buckets do not fit into session ids", t.ID, t.Buckets)
 	}
@@ -105,7 +105,7 @@ func (s *State) checkTier(t *Tier) error {
 	return nil
 }
 
-func (s *State) checkNodes() error {
+func checkNodes(s *State) error {
 	if s.nodes.len() != s.ids.len() || s.ops.len() != s.opOrder.len() {
 		return broken("the indexes of nodes or ops differ")
 	}

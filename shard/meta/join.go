@@ -59,7 +59,7 @@ func (c *Join) apply(s *State) Result {
 			"cluster mismatch: the instance wants to join %q, but this is %q; check its peers and its cluster's name",
 			c.Cluster, clusterLabel(s))
 	}
-	if res := s.checkVersion(c.Version, c.LastOfPreviousMajor, 0); res.Status != protocol.StatusOK {
+	if res := s.checkVersion(s.clusterVersion, c.Version, c.LastOfPreviousMajor, 0); res.Status != protocol.StatusOK {
 		return res
 	}
 	if known, ok := s.InstanceByUUID(c.UUID); ok {
@@ -73,7 +73,7 @@ func (c *Join) apply(s *State) Result {
 		return refuse(protocol.StatusNotFound,
 			"there is no tier %q; the tiers are those that the cluster was made with", c.Tier)
 	}
-	set, res := s.chooseReplicaset(c, &t)
+	set, res := c.chooseReplicaset(s, &t)
 	if res.Status != protocol.StatusOK {
 		return res
 	}
@@ -87,7 +87,7 @@ func (c *Join) apply(s *State) Result {
 	if other, taken := s.raftAddressTaken(c.RaftAddress, 0); taken {
 		return addressTaken(c.RaftAddress, other)
 	}
-	if !s.makeRoom() {
+	if !makeRoom(s) {
 		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d instances; expel some first",
 			maxInstances)
 	}
@@ -155,7 +155,7 @@ func (c *Join) repeat(s *State, i *Instance) Result {
 // A given name is taken, full or not. So is the replicaset in the instance's name, if it can be
 // joined: a_1 means replicaset a. Otherwise it is the first by name that has room, and no member
 // that shares a failure domain with the new instance.
-func (s *State) chooseReplicaset(c *Join, t *Tier) (Replicaset, Result) {
+func (c *Join) chooseReplicaset(s *State, t *Tier) (Replicaset, Result) {
 	if c.Replicaset != "" {
 		set, ok := s.ReplicasetByName(c.Replicaset)
 		switch {
@@ -204,8 +204,8 @@ func replicasetOf(instance string) (string, bool) {
 	return instance[:i], true
 }
 
-func (s *State) freeInstanceName(set string) string {
-	return freeName(set, func(name string) bool { _, taken := s.InstanceByName(name); return taken })
+func (t *instanceTable) freeInstanceName(set string) string {
+	return freeName(set, func(name string) bool { _, taken := t.InstanceByName(name); return taken })
 }
 
 // freeName is the base with the smallest number that is not taken.
@@ -217,45 +217,14 @@ func freeName(base string, taken func(string) bool) string {
 	}
 }
 
-// checkVersion refuses an instance's version unless it suits the cluster's and those of all
-// instances but the one with id self.
-func (s *State) checkVersion(v, lastOfPreviousMajor Version, self uint64) Result {
-	c := s.clusterVersion
-	fits := v.Major == c.Major && v.Minor >= c.Minor && v.Minor-c.Minor <= 1
-	if v.Major > c.Major && v.Major-c.Major == 1 {
-		// Only the newer binary knows which version was the last one before it.
-		fits = lastOfPreviousMajor.Major == c.Major && lastOfPreviousMajor.compareMinor(c) == 0 &&
-			lastOfPreviousMajor != (Version{}) && v.Minor <= 1
-	}
-	if !fits {
-		return refuse(protocol.StatusPreconditionFailed,
-			"version %s does not go with the cluster's version %s; use %d.%d or the version that follows it",
-			v, c, c.Major, c.Minor)
-	}
-	seen := []Version{v}
-	for i := range s.instances {
-		in := &s.instances[i]
-		if in.ID == self || in.Expelled() ||
-			slices.ContainsFunc(seen, func(o Version) bool { return o.compareMinor(in.Version) == 0 }) {
-			continue
-		}
-		if seen = append(seen, in.Version); len(seen) > 2 {
-			return refuse(protocol.StatusPreconditionFailed,
-				"version %s would be a third one in the cluster beside %s and %s; bring all instances to one of these first",
-				v, seen[1], seen[2])
-		}
-	}
-	return Result{}
-}
-
 // checkDomainKeys refuses a failure domain that lacks a key of another member.
-func (s *State) checkDomainKeys(domain []Label) Result {
+func (t *instanceTable) checkDomainKeys(domain []Label) Result {
 	var missing []string
-	for i := range s.instances {
-		if s.instances[i].Expelled() {
+	for i := range t.instances {
+		if t.instances[i].Expelled() {
 			continue
 		}
-		for _, l := range s.instances[i].Domain {
+		for _, l := range t.instances[i].Domain {
 			if _, ok := domainValue(domain, l.Key); !ok {
 				missing = append(missing, l.Key)
 			}
@@ -271,9 +240,9 @@ func (s *State) checkDomainKeys(domain []Label) Result {
 }
 
 // raftAddressTaken is the name of the member with the address, unless it is self.
-func (s *State) raftAddressTaken(address string, self uint64) (string, bool) {
-	for i := range s.instances {
-		if in := &s.instances[i]; address != "" && in.RaftAddress == address && in.ID != self && !in.Expelled() {
+func (t *instanceTable) raftAddressTaken(address string, self uint64) (string, bool) {
+	for i := range t.instances {
+		if in := &t.instances[i]; address != "" && in.RaftAddress == address && in.ID != self && !in.Expelled() {
 			return in.Name, true
 		}
 	}
@@ -287,7 +256,7 @@ func addressTaken(address, other string) Result {
 
 // makeRoom forgets the oldest expelled instance and replicaset when there is no room for another.
 // Their ids are never reused.
-func (s *State) makeRoom() bool {
+func makeRoom(s *State) bool {
 	if len(s.instances) >= maxInstances {
 		i := slices.IndexFunc(s.instances, func(i Instance) bool { return i.Expelled() && !s.hosts(i.ID) })
 		if i < 0 {
@@ -306,10 +275,4 @@ func (s *State) makeRoom() bool {
 		s.replicasets = slices.Delete(slices.Clone(s.replicasets), i, i+1)
 	}
 	return true
-}
-
-// hosts says that a shard has a replica on the instance.
-func (s *State) hosts(instance uint64) bool {
-	on := func(x Shard) bool { _, ok := x.On(instance); return ok }
-	return on(s.metaShard) || slices.ContainsFunc(s.shards, on)
 }

@@ -14,10 +14,6 @@ type Key struct {
 	Secret [KeySecretLen]byte
 }
 
-// Keys are the key that signs new tickets and the previous one, which still verifies. The previous
-// one has ID 0 until the first rotation.
-func (s *State) Keys() (current, previous Key) { return s.keys[0], s.keys[1] }
-
 // RotateKeys makes a new current key. ABORTED unless Current is the current key's id.
 type RotateKeys struct {
 	Current uint64

@@ -60,8 +60,13 @@ func (m *Move) OwnerEpoch() uint64 {
 	return m.Epoch
 }
 
+// moveTable has the moves of buckets that are under way.
+type moveTable struct {
+	moves []Move // in order of tier and first bucket
+}
+
 // Moves under way, in order of tier and first bucket.
-func (s *State) Moves() []Move { return s.moves }
+func (t *moveTable) Moves() []Move { return t.moves }
 
 func (m *Move) order(o *Move) int {
 	if c := cmp.Compare(m.Tier, o.Tier); c != 0 {
@@ -172,7 +177,7 @@ type MoveCommit struct {
 
 func (*MoveCommit) kind() Kind { return KindMoveCommit }
 
-func (c *MoveCommit) apply(s *State) Result { return s.decideMove(&c.MoveRef, Committed) }
+func (c *MoveCommit) apply(s *State) Result { return c.decide(s, Committed) }
 
 // MoveAbort leaves the buckets of a move with its source, under a still newer epoch with which the
 // source activates them. PRECONDITION_FAILED if the move was committed; NOT_FOUND as with
@@ -183,7 +188,7 @@ type MoveAbort struct {
 
 func (*MoveAbort) kind() Kind { return KindMoveAbort }
 
-func (c *MoveAbort) apply(s *State) Result { return s.decideMove(&c.MoveRef, Aborted) }
+func (c *MoveAbort) apply(s *State) Result { return c.decide(s, Aborted) }
 
 // MoveEnd forgets a decided move: both shards know of it. PRECONDITION_FAILED while the move is not
 // decided. A move that is not there is ignored.
@@ -212,16 +217,16 @@ func (c *MoveRef) fields(f *varint.Fields) {
 	f.Uint(&c.Epoch)
 }
 
-func (s *State) moveAt(ref *MoveRef) (int, bool) {
-	at := findMove(s.moves, ref.Tier, ref.First)
-	return at, at < len(s.moves) && s.moves[at].Ref() == *ref
+func (t *moveTable) moveAt(ref *MoveRef) (int, bool) {
+	at := findMove(t.moves, ref.Tier, ref.First)
+	return at, at < len(t.moves) && t.moves[at].Ref() == *ref
 }
 
-// decideMove commits or aborts a move, once.
-func (s *State) decideMove(ref *MoveRef, phase MovePhase) Result {
-	at, ok := s.moveAt(ref)
+// decide commits or aborts a move, once.
+func (c *MoveRef) decide(s *State, phase MovePhase) Result {
+	at, ok := s.moveAt(c)
 	if !ok {
-		return refuse(protocol.StatusNotFound, "there is no move of bucket %d under epoch %d", ref.First, ref.Epoch)
+		return refuse(protocol.StatusNotFound, "there is no move of bucket %d under epoch %d", c.First, c.Epoch)
 	}
 	m := s.moves[at]
 	switch {

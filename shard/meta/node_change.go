@@ -84,8 +84,8 @@ func nodeNotFound(path string) Result {
 
 // nodeToChange is the node that an alter or drop means: the one with this path and id. A proposer
 // whose own state has no such node sends id 0, and learns whether it is right.
-func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
-	n, ok := s.nodes.get(path)
+func (t *nodeMap) nodeToChange(path string, id uint64) (*Node, Result) {
+	n, ok := t.nodes.get(path)
 	switch {
 	case !ok, n.Phase == Creating, n.Phase == Dropping && n.ID == id:
 		return nil, nodeNotFound(path)
@@ -97,26 +97,6 @@ func (s *State) nodeToChange(path string, id uint64) (*Node, Result) {
 			"coordination node %s was created again in the meantime; look again and retry", path)
 	}
 	return n, Result{}
-}
-
-// checkSameVersion refuses while members have different minor versions: one may not know yet what a
-// config means to another. Drops have no config.
-func (s *State) checkSameVersion() Result {
-	first := -1
-	for i := range s.instances {
-		in := &s.instances[i]
-		switch {
-		case in.Expelled():
-		case first < 0:
-			first = i
-		case in.Version.compareMinor(s.instances[first].Version) != 0:
-			a := &s.instances[first]
-			return refuse(protocol.StatusPreconditionFailed,
-				"DDL in heterogeneous cluster is prohibited. Found `%s` with version `%s`, `%s` with version `%s`; bring all instances to one version first",
-				a.Name, a.Version, in.Name, in.Version)
-		}
-	}
-	return Result{}
 }
 
 // NodeAlter decides on a new config.

@@ -37,7 +37,7 @@ func (c *ShardsCreate) apply(s *State) Result {
 	case !ok || i.Replicaset != set.ID || i.Expelled():
 		return notMember(c.Instance, &set)
 	}
-	return s.addShards(&set, i.ID, t.ShardsPerReplicaset)
+	return set.addShards(s, i.ID, t.ShardsPerReplicaset)
 }
 
 func notMember(instance uint64, set *Replicaset) Result {
@@ -46,7 +46,7 @@ func notMember(instance uint64, set *Replicaset) Result {
 }
 
 // addShards gives a replicaset new shards that a member founds.
-func (s *State) addShards(set *Replicaset, founder uint64, count uint32) Result {
+func (r *Replicaset) addShards(s *State, founder uint64, count uint32) Result {
 	if len(s.shards)+int(count) > MaxShards || s.nextShard+uint64(count) > MaxShardID {
 		return refuse(protocol.StatusPreconditionFailed,
 			"the cluster has %d data shards, there is no room for %d more; expel a replicaset first", len(s.shards), count)
@@ -54,19 +54,10 @@ func (s *State) addShards(set *Replicaset, founder uint64, count uint32) Result 
 	s.shards = slices.Clone(s.shards)
 	for range count {
 		s.nextShard++
-		s.shards = append(s.shards, newShard(s.nextShard, set.Tier, set.ID, founder, s.revision))
+		s.shards = append(s.shards, newShard(s.nextShard, r.Tier, r.ID, founder, s.revision))
 	}
 	s.mapVersion = s.revision
 	return Result{}
-}
-
-// requireShard is the shard of a command, or a refusal.
-func (s *State) requireShard(id uint64) (Shard, Result) {
-	x, ok := s.Shard(id)
-	if !ok {
-		return x, refuse(protocol.StatusNotFound, "there is no shard %d", id)
-	}
-	return x, Result{}
 }
 
 // ReplicaAdd decides that a shard, or the meta shard, gets a replica on an instance; Result.Replica
@@ -101,18 +92,18 @@ func (c *ReplicaAdd) apply(s *State) Result {
 		}
 		return Result{Revision: unchanged, Replica: r.Replica, Instance: r.Instance}
 	}
-	if res := s.mayHost(&x, c.Instance, c.TargetRole); res.Status != protocol.StatusOK {
+	if res := x.mayHaveReplica(s, c.Instance, c.TargetRole); res.Status != protocol.StatusOK {
 		return res
 	}
 	x.NextReplica++
 	x.Replicas = append(slices.Clip(x.Replicas),
 		Replica{Instance: c.Instance, Replica: x.NextReplica, TargetRole: c.TargetRole})
-	s.putShard(x)
+	s.putShard(x, s.revision)
 	return Result{Replica: x.NextReplica, Instance: c.Instance}
 }
 
-// mayHost refuses a replica of this role on an instance that may not have one.
-func (s *State) mayHost(x *Shard, instance uint64, want Role) Result {
+// mayHaveReplica refuses a replica of this role on an instance that may not have one.
+func (x *Shard) mayHaveReplica(s *State, instance uint64, want Role) Result {
 	i, ok := s.Instance(instance)
 	if !ok || i.Expelled() {
 		return refuse(protocol.StatusPreconditionFailed, "instance %d is no member of the cluster", instance)
@@ -176,14 +167,14 @@ func (c *ReplicaTarget) apply(s *State) Result {
 			return refuse(protocol.StatusAborted, "replica %d is the last voter of %s", c.Replica, &x)
 		}
 	default:
-		if res := s.mayHost(&x, r.Instance, c.TargetRole); res.Status != protocol.StatusOK {
+		if res := x.mayHaveReplica(s, r.Instance, c.TargetRole); res.Status != protocol.StatusOK {
 			return res
 		}
 	}
 	r.TargetRole = c.TargetRole
 	x.Replicas = slices.Clone(x.Replicas)
 	x.Replicas[at] = r
-	s.putShard(x)
+	s.putShard(x, s.revision)
 	return Result{Replica: c.Replica}
 }
 
@@ -241,7 +232,7 @@ func (c *ReplicaRole) apply(s *State) Result {
 	if x.ID != MetaShardID && ((r.Role == RoleNone) != (c.Role == RoleNone) || x.Master != master) {
 		s.mapVersion = s.revision
 	}
-	s.putShard(x)
+	s.putShard(x, s.revision)
 	return Result{Replica: c.Replica}
 }
 
@@ -271,7 +262,7 @@ func (c *MasterTarget) apply(s *State) Result {
 			c.Instance, &x)
 	}
 	x.TargetMaster = c.Instance
-	s.putShard(x)
+	s.putShard(x, s.revision)
 	return Result{}
 }
 
@@ -300,7 +291,7 @@ func (c *MasterCurrent) apply(s *State) Result {
 		return refuse(protocol.StatusPreconditionFailed, "instance %d has no replica of %s", c.Instance, &x)
 	}
 	x.Master = c.Instance
-	s.putShard(x)
+	s.putShard(x, s.revision)
 	if x.ID != MetaShardID {
 		s.mapVersion = s.revision
 	}

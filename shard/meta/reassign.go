@@ -65,26 +65,12 @@ func (c *InstanceReassign) apply(s *State) Result {
 		}
 	}
 	i.Replicaset = to.ID
-	s.putInstance(i)
+	s.putInstance(i, s.revision)
 	if !slices.ContainsFunc(s.instances, func(o Instance) bool { return o.Replicaset == from.ID && !o.Expelled() }) {
 		from.Phase, from.Weight = ReplicasetExpelled, 0
-		s.putReplicaset(from)
+		s.putReplicaset(from, s.revision)
 	}
 	return Result{Instance: i.ID}
-}
-
-// stayingMembers are the members of a replicaset that are not expelled, and are not to be.
-func (s *State) stayingMembers(replicaset uint64) (list []Instance) {
-	for _, i := range s.instances {
-		if i.Replicaset == replicaset && i.Target.Variant != Expelled {
-			list = append(list, i)
-		}
-	}
-	return list
-}
-
-func (s *State) hasShards(replicaset uint64) bool {
-	return slices.ContainsFunc(s.shards, func(x Shard) bool { return x.Replicaset == replicaset })
 }
 
 // ShardsRemove removes the shards of a replicaset that has no buckets and fewer members than
@@ -113,7 +99,7 @@ func (c *ShardsRemove) apply(s *State) Result {
 		return Result{Revision: unchanged}
 	case len(s.stayingMembers(set.ID)) >= int(t.ReplicationFactor):
 		return refuse(protocol.StatusAborted, "replicaset %s has its members", set.Name)
-	case s.ownsBuckets(&set):
+	case set.ownsBuckets(s):
 		return refuse(protocol.StatusAborted, "replicaset %s has buckets", set.Name)
 	}
 	s.shards = slices.DeleteFunc(slices.Clone(s.shards), func(x Shard) bool { return x.Replicaset == set.ID })
@@ -121,18 +107,18 @@ func (c *ShardsRemove) apply(s *State) Result {
 	if !set.WeightByUser {
 		set.Weight = 0
 	}
-	s.putReplicaset(set)
+	s.putReplicaset(set, s.revision)
 	s.mapVersion = s.revision
 	return Result{}
 }
 
 // ownsBuckets says that a replicaset's shards own buckets or are in a move.
-func (s *State) ownsBuckets(set *Replicaset) bool {
-	t, _ := s.Tier(set.Tier)
+func (r *Replicaset) ownsBuckets(s *State) bool {
+	t, _ := s.Tier(r.Tier)
 	own := func(shard uint64) bool {
 		x, ok := s.Shard(shard)
-		return ok && shard != MetaShardID && x.Replicaset == set.ID
+		return ok && shard != MetaShardID && x.Replicaset == r.ID
 	}
-	return slices.ContainsFunc(t.Runs, func(r Run) bool { return own(r.Shard) }) ||
+	return slices.ContainsFunc(t.Runs, func(run Run) bool { return own(run.Shard) }) ||
 		slices.ContainsFunc(s.moves, func(m Move) bool { return own(m.From) || own(m.To) })
 }

@@ -1,6 +1,8 @@
 package meta
 
 import (
+	"hash/crc64"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
@@ -30,6 +32,40 @@ func (s *State) headFields(f *varint.Fields) {
 	f.Bool(&s.authOn)
 	varint.List(f, &s.tokens, maxTokens, (*Token).fields)
 	f.Uint(&s.authRevision, &s.opCount)
+}
+
+// Digest is a hash of everything but the applied index: equal states have equal digests on every
+// instance, restored or not.
+func (s *State) Digest() uint64 {
+	digest := crc64.New(ecma)
+	s.records(func(_ byte, record []byte) bool {
+		_, _ = digest.Write(record)
+		return true
+	})
+	return digest.Sum64()
+}
+
+// records yields the state's records in the order of a snapshot. A record is valid until the next
+// one.
+func (s *State) records(yield func(section byte, record []byte) bool) {
+	b := varint.Encode(nil, s.headFields)
+	if !yield(sectionHead, b) {
+		return
+	}
+	for _, n := range s.nodes.all() {
+		b = varint.Encode(b[:0], n.fields)
+		if !yield(sectionNodes, b) {
+			return
+		}
+	}
+	for _, op := range s.opOrder.all() {
+		e, _ := s.ops.get(op)
+		o := opRecord{OpID([]byte(op)), e}
+		b = varint.Encode(b[:0], o.fields)
+		if !yield(sectionOps, b) {
+			return
+		}
+	}
 }
 
 func (i *Instance) fields(f *varint.Fields) {

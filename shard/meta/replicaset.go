@@ -38,21 +38,27 @@ type Replicaset struct {
 	Revision     uint64 // the machine's revision of the last change to this record
 }
 
+// replicasetTable has the replicasets.
+type replicasetTable struct {
+	replicasets    []Replicaset // in order of id
+	nextReplicaset uint64       // the last id given out
+}
+
 // Replicasets in order of id.
-func (s *State) Replicasets() []Replicaset { return s.replicasets }
+func (t *replicasetTable) Replicasets() []Replicaset { return t.replicasets }
 
 // Replicaset finds one.
-func (s *State) Replicaset(id uint64) (Replicaset, bool) {
-	i, ok := findReplicaset(s.replicasets, id)
+func (t *replicasetTable) Replicaset(id uint64) (Replicaset, bool) {
+	i, ok := findReplicaset(t.replicasets, id)
 	if !ok {
 		return Replicaset{}, false
 	}
-	return s.replicasets[i], true
+	return t.replicasets[i], true
 }
 
 // ReplicasetByName finds the replicaset with a name that is not expelled.
-func (s *State) ReplicasetByName(name string) (Replicaset, bool) {
-	return first(s.replicasets, func(r *Replicaset) bool { return r.Name == name && r.Phase != ReplicasetExpelled })
+func (t *replicasetTable) ReplicasetByName(name string) (Replicaset, bool) {
+	return first(t.replicasets, func(r *Replicaset) bool { return r.Name == name && r.Phase != ReplicasetExpelled })
 }
 
 func findReplicaset(list []Replicaset, id uint64) (int, bool) {
@@ -60,17 +66,17 @@ func findReplicaset(list []Replicaset, id uint64) (int, bool) {
 }
 
 // putReplicaset replaces a record that exists.
-func (s *State) putReplicaset(r Replicaset) {
-	r.Revision = s.revision
-	if i, ok := findReplicaset(s.replicasets, r.ID); ok {
-		s.replicasets = slices.Clone(s.replicasets)
-		s.replicasets[i] = r
+func (t *replicasetTable) putReplicaset(r Replicaset, revision uint64) {
+	r.Revision = revision
+	if i, ok := findReplicaset(t.replicasets, r.ID); ok {
+		t.replicasets = slices.Clone(t.replicasets)
+		t.replicasets[i] = r
 	}
 }
 
 // requireReplicaset is the replicaset of a command, or a refusal.
-func (s *State) requireReplicaset(id uint64) (Replicaset, Result) {
-	r, ok := s.Replicaset(id)
+func (t *replicasetTable) requireReplicaset(id uint64) (Replicaset, Result) {
+	r, ok := t.Replicaset(id)
 	if !ok {
 		return r, refuse(protocol.StatusNotFound, "there is no replicaset %d", id)
 	}
@@ -101,7 +107,7 @@ func (c *ReplicasetIsReady) apply(s *State) Result {
 	if !set.WeightByUser {
 		set.Weight = DefaultWeight
 	}
-	s.putReplicaset(set)
+	s.putReplicaset(set, s.revision)
 	return Result{}
 }
 
@@ -135,7 +141,7 @@ func (c *WeightSet) apply(s *State) Result {
 		return Result{Revision: unchanged}
 	}
 	set.Weight, set.WeightByUser = c.Weight, c.ByUser
-	s.putReplicaset(set)
+	s.putReplicaset(set, s.revision)
 	return Result{}
 }
 
@@ -163,7 +169,7 @@ func (c *ReplicasetExpel) apply(s *State) Result {
 		}
 	}
 	set.Phase, set.Weight = ToBeExpelled, 0
-	s.putReplicaset(set)
+	s.putReplicaset(set, s.revision)
 	return Result{}
 }
 
@@ -192,11 +198,11 @@ func (c *ReplicasetIsExpelled) apply(s *State) Result {
 	case set.Phase != ToBeExpelled:
 		return refuse(protocol.StatusPreconditionFailed,
 			"replicaset %s is %s, not to be expelled; expel its instances first", set.Name, set.Phase)
-	case !s.votersRemain(func(i *Instance) bool { return i.Replicaset == set.ID }):
+	case !votersRemain(s, func(i *Instance) bool { return i.Replicaset == set.ID }):
 		return refuse(protocol.StatusPreconditionFailed,
 			"nobody who may vote is left without replicaset %s; let another instance join first", set.Name)
 	}
-	if s.ownsBuckets(&set) {
+	if set.ownsBuckets(s) {
 		return refuse(protocol.StatusAborted, "replicaset %s still has buckets", set.Name)
 	}
 	for i := range s.instances {
@@ -219,7 +225,7 @@ func (c *ReplicasetIsExpelled) apply(s *State) Result {
 	}
 	s.shards = slices.DeleteFunc(slices.Clone(s.shards), func(x Shard) bool { return x.Replicaset == set.ID })
 	set.Phase = ReplicasetExpelled
-	s.putReplicaset(set)
+	s.putReplicaset(set, s.revision)
 	s.mapVersion = s.revision
 	return Result{}
 }

@@ -67,26 +67,87 @@ func (x *Shard) On(instance uint64) (Replica, bool) {
 	return first(x.Replicas, func(r *Replica) bool { return r.Instance == instance })
 }
 
+// shardTable has the shards.
+type shardTable struct {
+	shards    []Shard // data shards, in order of id
+	metaShard Shard
+	nextShard uint64 // the last id of a data shard given out
+}
+
 // Shards are the data shards, in order of id.
-func (s *State) Shards() []Shard { return s.shards }
+func (t *shardTable) Shards() []Shard { return t.shards }
 
 // MetaShard is the record of the meta shard; id 0 before the bootstrap.
-func (s *State) MetaShard() Shard { return s.metaShard }
+func (t *shardTable) MetaShard() Shard { return t.metaShard }
 
 // Shard finds a shard, MetaShardID included.
-func (s *State) Shard(id uint64) (Shard, bool) {
+func (t *shardTable) Shard(id uint64) (Shard, bool) {
 	if id == MetaShardID {
-		return s.metaShard, s.metaShard.ID == id
+		return t.metaShard, t.metaShard.ID == id
 	}
-	i, ok := findShard(s.shards, id)
+	i, ok := findShard(t.shards, id)
 	if !ok {
 		return Shard{}, false
 	}
-	return s.shards[i], true
+	return t.shards[i], true
 }
 
 func findShard(list []Shard, id uint64) (int, bool) {
 	return slices.BinarySearchFunc(list, id, func(x Shard, id uint64) int { return cmp.Compare(x.ID, id) })
+}
+
+// requireShard is the shard of a command, or a refusal.
+func (t *shardTable) requireShard(id uint64) (Shard, Result) {
+	x, ok := t.Shard(id)
+	if !ok {
+		return x, refuse(protocol.StatusNotFound, "there is no shard %d", id)
+	}
+	return x, Result{}
+}
+
+// putShard replaces a record that exists.
+func (t *shardTable) putShard(x Shard, revision uint64) {
+	x.Revision = revision
+	if x.ID == MetaShardID {
+		t.metaShard = x
+		return
+	}
+	if i, ok := findShard(t.shards, x.ID); ok {
+		t.shards = slices.Clone(t.shards)
+		t.shards[i] = x
+	}
+}
+
+// ShardsOf are the shards of a replicaset, in order of id.
+func (t *shardTable) ShardsOf(replicaset uint64) (list []Shard) {
+	for i := range t.shards {
+		if t.shards[i].Replicaset == replicaset {
+			list = append(list, t.shards[i])
+		}
+	}
+	return list
+}
+
+func (t *shardTable) hasShards(replicaset uint64) bool {
+	return slices.ContainsFunc(t.shards, func(x Shard) bool { return x.Replicaset == replicaset })
+}
+
+// leadsShards says that the instance leads a data shard, or is to.
+func (t *shardTable) leadsShards(instance uint64) bool {
+	return slices.ContainsFunc(t.shards,
+		func(x Shard) bool { return x.Master == instance || x.TargetMaster == instance })
+}
+
+// hasMetaVote says that the instance votes in the meta shard.
+func (t *shardTable) hasMetaVote(instance uint64) bool {
+	r, ok := t.metaShard.On(instance)
+	return ok && r.Role == RoleVoter
+}
+
+// hosts says that a shard has a replica on the instance.
+func (t *shardTable) hosts(instance uint64) bool {
+	on := func(x Shard) bool { _, ok := x.On(instance); return ok }
+	return on(t.metaShard) || slices.ContainsFunc(t.shards, on)
 }
 
 // ShardReady records that a shard has activated its buckets and has the nodes of its tier.
@@ -119,19 +180,6 @@ func (c *ShardReady) apply(s *State) Result {
 		return refuse(protocol.StatusAborted, "shard %d was changed in the meantime; look again and retry", c.Shard)
 	}
 	x.Ready = true
-	s.putShard(x)
+	s.putShard(x, s.revision)
 	return Result{}
-}
-
-// putShard replaces a record that exists.
-func (s *State) putShard(x Shard) {
-	x.Revision = s.revision
-	if x.ID == MetaShardID {
-		s.metaShard = x
-		return
-	}
-	if i, ok := findShard(s.shards, x.ID); ok {
-		s.shards = slices.Clone(s.shards)
-		s.shards[i] = x
-	}
 }

@@ -7,19 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// ShardsOf are the shards of a replicaset, in order of id.
-func (s *State) ShardsOf(replicaset uint64) (list []Shard) {
-	for i := range s.shards {
-		if s.shards[i].Replicaset == replicaset {
-			list = append(list, s.shards[i])
-		}
-	}
-	return list
-}
-
 // Surplus says that a replicaset has more shards than its tier says, and that this one of them is
 // to go. The oldest stay: the surplus shards are those with the highest ids.
-func (s *State) Surplus(x *Shard) bool {
+func (x *Shard) Surplus(s *State) bool {
 	if x.ID == MetaShardID {
 		return false
 	}
@@ -59,7 +49,7 @@ func (c *TierShards) apply(s *State) Result {
 	case t.ShardsPerReplicaset == c.Shards:
 		return Result{Revision: unchanged}
 	}
-	if res := s.mayHaveShards(&t, c.Shards); res.Status != protocol.StatusOK {
+	if res := t.mayHaveShards(s, c.Shards); res.Status != protocol.StatusOK {
 		return res
 	}
 	t.ShardsPerReplicaset = c.Shards
@@ -68,13 +58,13 @@ func (c *TierShards) apply(s *State) Result {
 }
 
 // CheckShards says whether TierShards would accept this number for a tier.
-func (s *State) CheckShards(t *Tier, shards uint32) error {
-	res := s.mayHaveShards(t, shards)
+func (t *Tier) CheckShards(s *State, shards uint32) error {
+	res := t.mayHaveShards(s, shards)
 	return res.Err()
 }
 
 // mayHaveShards refuses a number of shards that the replicasets of a tier cannot have.
-func (s *State) mayHaveShards(t *Tier, shards uint32) Result {
+func (t *Tier) mayHaveShards(s *State, shards uint32) Result {
 	room, sets := MaxShards, 0
 	for i := range s.replicasets {
 		switch set := &s.replicasets[i]; {
@@ -134,7 +124,7 @@ func (c *ShardAdd) apply(s *State) Result {
 	case !ok || i.Replicaset != set.ID || i.Expelled():
 		return notMember(c.Instance, &set)
 	}
-	return s.addShards(&set, i.ID, 1)
+	return set.addShards(s, i.ID, 1)
 }
 
 // ShardRemove removes a surplus shard: its group ends, and its replicas' data are removed. Nothing
@@ -157,7 +147,7 @@ func (c *ShardRemove) apply(s *State) Result {
 		return refuse(protocol.StatusNotFound, "there is no data shard %d", c.Shard)
 	case !ok:
 		return Result{Revision: unchanged}
-	case !s.Surplus(&s.shards[at]):
+	case !s.shards[at].Surplus(s):
 		return refuse(protocol.StatusAborted, "shard %d is to stay", c.Shard)
 	}
 	t, _ := s.Tier(s.shards[at].Tier)

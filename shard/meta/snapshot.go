@@ -5,8 +5,6 @@ import (
 	"hash/crc32"
 	"hash/crc64"
 	"io"
-
-	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
 // A snapshot is the magic, the format version in a byte, and chunks: 4 bytes big-endian length of
@@ -61,40 +59,6 @@ func (p *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	payload = binary.AppendUvarint(append(payload[:0], sectionEnd), p.state.applied)
 	out.chunk(binary.BigEndian.AppendUint64(payload, digest.Sum64()))
 	return out.n, out.err
-}
-
-// Digest is a hash of everything but the applied index: equal states have equal digests on every
-// instance, restored or not.
-func (s *State) Digest() uint64 {
-	digest := crc64.New(ecma)
-	s.records(func(_ byte, record []byte) bool {
-		_, _ = digest.Write(record)
-		return true
-	})
-	return digest.Sum64()
-}
-
-// records yields the state's records in the order of a snapshot. A record is valid until the next
-// one.
-func (s *State) records(yield func(section byte, record []byte) bool) {
-	b := varint.Encode(nil, s.headFields)
-	if !yield(sectionHead, b) {
-		return
-	}
-	for _, n := range s.nodes.all() {
-		b = varint.Encode(b[:0], n.fields)
-		if !yield(sectionNodes, b) {
-			return
-		}
-	}
-	for _, op := range s.opOrder.all() {
-		e, _ := s.ops.get(op)
-		o := opRecord{OpID([]byte(op)), e}
-		b = varint.Encode(b[:0], o.fields)
-		if !yield(sectionOps, b) {
-			return
-		}
-	}
 }
 
 // chunkWriter writes nothing after the first error.

@@ -13,17 +13,11 @@ type State struct {
 	clusterVersion Version
 	keys           [2]Key // current, previous
 
-	instances   []Instance   // in order of id; replaced whole by a change, like the slices below
-	replicasets []Replicaset // in order of id
-	tiers       []Tier       // in order of id
-	shards      []Shard      // data shards in order of id
-	moves       []Move       // in order of tier and first bucket
-	metaShard   Shard
-
-	nextInstance   uint64 // the last ids given out
-	nextReplicaset uint64
-	nextShard      uint64
-
+	instanceTable
+	replicasetTable
+	tierTable
+	shardTable
+	moveTable
 	nodeMap
 	access
 	opMemory
@@ -40,6 +34,10 @@ func (s *State) ClusterName() string { return s.clusterName }
 
 // ClusterVersion is the version whose rules apply: not above that of any instance.
 func (s *State) ClusterVersion() Version { return s.clusterVersion }
+
+// Keys are the key that signs new tickets and the previous one, which still verifies. The previous
+// one has ID 0 until the first rotation.
+func (s *State) Keys() (current, previous Key) { return s.keys[0], s.keys[1] }
 
 // Revision counts the commands that changed something.
 func (s *State) Revision() uint64 { return s.revision }

@@ -41,28 +41,43 @@ type Run struct {
 
 func compare[T cmp.Ordered](a, b T) int { return cmp.Compare(a, b) }
 
+// tierTable has the tiers.
+type tierTable struct {
+	tiers []Tier // in order of id
+}
+
 // Tiers in order of id.
-func (s *State) Tiers() []Tier { return s.tiers }
+func (x *tierTable) Tiers() []Tier { return x.tiers }
 
 // TierByName finds one.
-func (s *State) TierByName(name string) (Tier, bool) {
-	return first(s.tiers, func(t *Tier) bool { return t.Name == name })
+func (x *tierTable) TierByName(name string) (Tier, bool) {
+	return first(x.tiers, func(t *Tier) bool { return t.Name == name })
 }
 
 // Tier finds one.
-func (s *State) Tier(id uint8) (Tier, bool) {
-	return first(s.tiers, func(t *Tier) bool { return t.ID == id })
+func (x *tierTable) Tier(id uint8) (Tier, bool) {
+	return first(x.tiers, func(t *Tier) bool { return t.ID == id })
 }
 
 // Route is the shard that owns a bucket, and the bucket's epoch; 0, 0 if there is no such tier or
 // bucket.
-func (s *State) Route(tier uint8, bucket uint32) (shard, epoch uint64) {
-	for i := range s.tiers {
-		if s.tiers[i].ID == tier {
-			return s.tiers[i].Route(bucket)
+func (x *tierTable) Route(tier uint8, bucket uint32) (shard, epoch uint64) {
+	for i := range x.tiers {
+		if x.tiers[i].ID == tier {
+			return x.tiers[i].Route(bucket)
 		}
 	}
 	return 0, 0
+}
+
+// DataTier is the first tier with buckets: that of new coordination nodes.
+func (x *tierTable) DataTier() uint8 {
+	for i := range x.tiers {
+		if x.tiers[i].Buckets > 0 {
+			return x.tiers[i].ID
+		}
+	}
+	return 0
 }
 
 // Route is the shard that owns a bucket of the tier, and the bucket's epoch; 0, 0 if there is no
@@ -111,11 +126,11 @@ func (c *TierReplicationFactor) apply(s *State) Result {
 }
 
 // putTier replaces a record that exists.
-func (s *State) putTier(t Tier) {
-	s.tiers = slices.Clone(s.tiers)
-	for i := range s.tiers {
-		if s.tiers[i].ID == t.ID {
-			s.tiers[i] = t
+func (x *tierTable) putTier(t Tier) {
+	x.tiers = slices.Clone(x.tiers)
+	for i := range x.tiers {
+		if x.tiers[i].ID == t.ID {
+			x.tiers[i] = t
 		}
 	}
 }

@@ -3,6 +3,7 @@ package meta
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -69,10 +70,10 @@ var rulesSince = Version{0, 2, 0}
 // that of the process, and self its instance. The process asks before it registers and before it
 // has a data shard: the log cannot refuse it, since members of the other version would not.
 // PRECONDITION_FAILED.
-func (s *State) CheckRules(version Version, self uint64) error {
+func (t *instanceTable) CheckRules(version Version, self uint64) error {
 	older := version.compareMinor(rulesSince) < 0
-	for i := range s.instances {
-		in := &s.instances[i]
+	for i := range t.instances {
+		in := &t.instances[i]
 		if in.ID == self || in.Expelled() || (in.Version.compareMinor(rulesSince) < 0) == older {
 			continue
 		}
@@ -82,4 +83,81 @@ func (s *State) CheckRules(version Version, self uint64) error {
 			version, in.Version, in.Name)
 	}
 	return nil
+}
+
+// checkVersion refuses an instance's version unless it suits the cluster's, c, and those of all
+// instances but the one with id self.
+func (t *instanceTable) checkVersion(c, v, lastOfPreviousMajor Version, self uint64) Result {
+	fits := v.Major == c.Major && v.Minor >= c.Minor && v.Minor-c.Minor <= 1
+	if v.Major > c.Major && v.Major-c.Major == 1 {
+		// Only the newer binary knows which version was the last one before it.
+		fits = lastOfPreviousMajor.Major == c.Major && lastOfPreviousMajor.compareMinor(c) == 0 &&
+			lastOfPreviousMajor != (Version{}) && v.Minor <= 1
+	}
+	if !fits {
+		return refuse(protocol.StatusPreconditionFailed,
+			"version %s does not go with the cluster's version %s; use %d.%d or the version that follows it",
+			v, c, c.Major, c.Minor)
+	}
+	seen := []Version{v}
+	for i := range t.instances {
+		in := &t.instances[i]
+		if in.ID == self || in.Expelled() ||
+			slices.ContainsFunc(seen, func(o Version) bool { return o.compareMinor(in.Version) == 0 }) {
+			continue
+		}
+		if seen = append(seen, in.Version); len(seen) > 2 {
+			return refuse(protocol.StatusPreconditionFailed,
+				"version %s would be a third one in the cluster beside %s and %s; bring all instances to one of these first",
+				v, seen[1], seen[2])
+		}
+	}
+	return Result{}
+}
+
+// checkSameVersion refuses while members have different minor versions: one may not know yet what a
+// config means to another. Drops have no config.
+func (t *instanceTable) checkSameVersion() Result {
+	first := -1
+	for i := range t.instances {
+		in := &t.instances[i]
+		switch {
+		case in.Expelled():
+		case first < 0:
+			first = i
+		case in.Version.compareMinor(t.instances[first].Version) != 0:
+			a := &t.instances[first]
+			return refuse(protocol.StatusPreconditionFailed,
+				"DDL in heterogeneous cluster is prohibited. Found `%s` with version `%s`, `%s` with version `%s`; bring all instances to one version first",
+				a.Name, a.Version, in.Name, in.Version)
+		}
+	}
+	return Result{}
+}
+
+// ClusterVersion raises the cluster's version. ABORTED while a member has an older one. It changes
+// nothing unless the version is above the cluster's.
+type ClusterVersion struct {
+	Version Version
+}
+
+func (*ClusterVersion) kind() Kind { return KindClusterVersion }
+
+func (c *ClusterVersion) fields(f *varint.Fields) { c.Version.fields(f) }
+
+func (c *ClusterVersion) apply(s *State) Result {
+	if !s.Bootstrapped() {
+		return notBootstrapped()
+	}
+	if c.Version.Compare(s.clusterVersion) <= 0 {
+		return Result{Revision: unchanged}
+	}
+	for i := range s.instances {
+		if in := &s.instances[i]; !in.Expelled() && in.Version.Compare(c.Version) < 0 {
+			return refuse(protocol.StatusAborted, "instance %d runs version %s, below %s",
+				in.ID, in.Version, c.Version)
+		}
+	}
+	s.clusterVersion = c.Version
+	return Result{}
 }
