@@ -27,7 +27,7 @@ type ConfigReader struct {
 type Value struct {
 	Exists  bool
 	Data    []byte
-	Version uint64    // from 1, one more with every change
+	Version uint64    // from 1, one more with every change; from 1 again once it was deleted
 	Time    time.Time // when it was set, by the clock of the client that did; for people
 }
 
@@ -91,6 +91,8 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 	if len(data) > MaxConfigLen {
 		return 0, protocol.Errorf(protocol.StatusBadRequest, "the value is %d bytes long; at most %d are allowed", len(data), MaxConfigLen)
 	}
+	var before Value
+	var refused error // by the state that before was a part of
 	for {
 		values, err := c.read(ctx, nil)
 		if err != nil && (!isNotFound(err) || !answered(err)) {
@@ -101,6 +103,8 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 			now = values[0]
 		}
 		switch {
+		case refused != nil && now.Exists == before.Exists && now.Version == before.Version:
+			return 0, refused // nobody has changed it: it is a quota of the node that refuses
 		case o.guarded && now.Version != o.version && !now.Exists:
 			return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "it is not set, so it has no version %d", o.version)
 		case o.guarded && now.Version != o.version:
@@ -114,12 +118,17 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		} else {
 			_, err = c.s.update(ctx, c.semaphore(), appendConfig(next), IfVersion(now.Version))
 		}
+		refused = nil
 		switch {
 		case err == nil:
 			return next[0].Version, nil
-		case !answered(err), !errors.Is(err, AlreadyExists) && !errors.Is(err, PreconditionFailed) && !isNotFound(err):
+		case !answered(err):
 			return 0, err
-		} // somebody was faster: what it is now decides
+		case errors.Is(err, PreconditionFailed):
+			before, refused = now, err
+		case !errors.Is(err, AlreadyExists) && !isNotFound(err):
+			return 0, err
+		} // somebody may have been faster: what it is now decides
 	}
 }
 
@@ -165,7 +174,9 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 			}
 			first := !synced && ev.Kind == EventSynced
 			synced = synced || first
-			if !first && (!synced || now.Exists == yielded.Exists && now.Version == yielded.Version) {
+			// The version alone does not tell a value from one that was set after a delete.
+			same := now.Exists == yielded.Exists && now.Version == yielded.Version && bytes.Equal(now.Data, yielded.Data)
+			if !first && (!synced || same) {
 				continue
 			}
 			yielded = now

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,9 +60,12 @@ func (n *Node) shards(ctx context.Context) ([]uint64, error) {
 // Config is the configuration with this name, for reading it.
 func (n *Node) Config(name string) ConfigReader { return ConfigReader{n, name} }
 
-// Configs lists the configurations whose name begins with prefix, in order of name. The sequence
-// ends after its first error.
+// Configs lists the configurations whose name begins with prefix, in order of name; After and
+// MaxItems limit it. The sequence ends after its first error.
 func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[ConfigInfo, error] {
+	if o := readOptionsOf(opts); o.after != "" {
+		opts = append(slices.Clone(opts), After(ConfigPrefix+o.after))
+	}
 	return func(yield func(ConfigInfo, error) bool) {
 		for s, err := range n.List(ctx, ConfigPrefix+prefix, opts...) {
 			if err != nil {

@@ -388,13 +388,26 @@ func TestConfigHistory(t *testing.T) {
 	if _, err := large.Set(ctx, make([]byte, client.MaxConfigLen+1)); !errors.Is(err, client.BadRequest) {
 		t.Errorf("a longer one: %v", err)
 	}
-	var names []string
-	for info, err := range s.Node().Configs(ctx, "") {
-		must(t, err)
-		names = append(names, fmt.Sprintf("%s %d", info.Name, info.Version))
-	}
-	if !slices.Equal(names, []string{fmt.Sprintf("flags %d", writers*each), "large 5"}) {
-		t.Errorf("configurations: %q", names)
+	flags := fmt.Sprintf("flags %d", writers*each)
+	for _, list := range []struct {
+		prefix string
+		opts   []client.ReadOption
+		want   []string
+	}{
+		{"", nil, []string{flags, "large 5"}},
+		{"la", nil, []string{"large 5"}},
+		{"", []client.ReadOption{client.MaxItems(1)}, []string{flags}},
+		{"", []client.ReadOption{client.After("flags"), client.MaxItems(1)}, []string{"large 5"}},
+		{"", []client.ReadOption{client.After("large")}, nil},
+	} {
+		var names []string
+		for info, err := range s.Node().Configs(ctx, list.prefix, list.opts...) {
+			must(t, err)
+			names = append(names, fmt.Sprintf("%s %d", info.Name, info.Version))
+		}
+		if !slices.Equal(names, list.want) {
+			t.Errorf("configurations %q: %q, want %q", list.prefix, names, list.want)
+		}
 	}
 	if _, err := s.Config("").Set(ctx, nil); !errors.Is(err, client.BadRequest) {
 		t.Errorf("without a name: %v", err)

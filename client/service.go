@@ -63,7 +63,12 @@ func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOpt
 	opts = append(opts[:len(opts):len(opts)], Data(data))
 	l, err := sv.s.Acquire(ctx, sv.name, append(opts[:len(opts):len(opts)], Shared())...)
 	if protocol.StatusOf(err) == protocol.StatusPreconditionFailed {
-		l, err = sv.s.Acquire(ctx, sv.name, opts...) // created by somebody with a limit
+		// It was created by somebody with a limit. If there is no such semaphore, a quota has
+		// refused the one of this service.
+		limited, again := sv.s.Acquire(ctx, sv.name, opts...)
+		if !isNotFound(again) {
+			l, err = limited, again
+		}
 	}
 	if err != nil {
 		return nil, err
