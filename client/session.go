@@ -132,10 +132,11 @@ func startSession(ctx context.Context, n *Node, key []byte, o sessionOptions) (*
 // the options. The pause before the next session is random, up to 100 ms; the bound doubles up to
 // 10 s while sessions expire before their timeout has passed.
 //
-// Supervise closes the session and returns when serve has returned,
-//   - with serve's result while the session lives: nil ends the work, an error is not retried;
-//   - with ctx's error;
-//   - with ErrTakenOver, ErrClientClosed, or the refusal of a session, such as NotFound.
+// When serve has returned, Supervise closes the session. It waits up to 2 s for that, even if ctx
+// has ended, so that what the service held is free. Then it returns
+//   - serve's result if the session lives: nil ends the work, an error is not retried;
+//   - ctx's error;
+//   - ErrTakenOver, ErrClientClosed, or the refusal of a session, such as NotFound.
 func (c *Client) Supervise(
 	ctx context.Context, node string, serve func(ctx context.Context, s *Session) error, opts ...SessionOption,
 ) error {

@@ -22,7 +22,7 @@ func supervise(ctx context.Context, c *Client, node string, serve func(ctx conte
 		began := c.clock.now()
 		err = serveSession(ctx, s, serve)
 		ended := s.Err() // before it is closed
-		_ = s.Close(ctx)
+		closeSupervised(ctx, s)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -43,6 +43,14 @@ func supervise(ctx context.Context, c *Client, node string, serve func(ctx conte
 			return ErrClientClosed
 		}
 	}
+}
+
+// closeSupervised ends a session, and waits for the server's answer as long as Client.Close does,
+// also if ctx has ended: a program that ends when Supervise returns leaves nothing held.
+func closeSupervised(ctx context.Context, s *Session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionStopTimeout)
+	defer cancel()
+	_ = s.Close(ctx)
 }
 
 // serveSession calls serve with a context that ends with the session, at once, and with ctx.

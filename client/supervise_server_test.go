@@ -152,3 +152,27 @@ func TestSuperviseEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestSuperviseFreesItsHolds: when Supervise returns, what the service held is free, also if its
+// context ended: the program may end next.
+func TestSuperviseFreesItsHolds(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx, stop := context.WithCancel(testContext(t))
+	c := dial(t, srv)
+	err := c.Supervise(ctx, "/default", func(ctx context.Context, s *client.Session) error {
+		if _, err := s.Mutex("only-once").Lock(ctx); err != nil {
+			return err
+		}
+		stop()
+		<-ctx.Done()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	c.CloseWithoutRelease() // as if the process had ended
+	l, err := session(t, dial(t, srv)).Mutex("only-once").TryLock(testContext(t))
+	if l == nil || err != nil {
+		t.Errorf("the lock of a service that has ended: %v, %v", l, err)
+	}
+}
