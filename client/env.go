@@ -63,7 +63,9 @@ func FromEnv() (cfg Config, node string, err error) {
 		if err != nil {
 			return cfg, node, err
 		}
-		cfg.Token = bytes.TrimSpace(token)
+		if cfg.Token = bytes.TrimSpace(token); len(cfg.Token) == 0 {
+			return cfg, node, fmt.Errorf("SIGNALBOX_TOKEN_FILE: %s is empty", file)
+		}
 	}
 	cfg.TLS, err = tlsFromEnv()
 	return cfg, node, err
@@ -97,15 +99,27 @@ func tlsFromEnv() (*tls.Config, error) {
 		}
 	}
 	if cert != "" {
-		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		if _, err := readEnvKeyPair(cert, key); err != nil {
 			return nil, fmt.Errorf("SIGNALBOX_TLS_CERT with SIGNALBOX_TLS_KEY: %w", err)
 		}
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(cert, key)
-			return &pair, err
+			return readEnvKeyPair(cert, key)
 		}
 	}
 	return c, nil
+}
+
+func readEnvKeyPair(cert, key string) (*tls.Certificate, error) {
+	c, err := readEnvFile("SIGNALBOX_TLS_CERT", cert)
+	if err != nil {
+		return nil, err
+	}
+	k, err := readEnvFile("SIGNALBOX_TLS_KEY", key)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(c, k)
+	return &pair, err
 }
 
 func readEnvFile(variable, path string) ([]byte, error) {

@@ -55,10 +55,16 @@ func TestFromEnv(t *testing.T) {
 		"commas":      {env: map[string]string{"SIGNALBOX_ENDPOINTS": " , "}, err: "names no instance"},
 		"no token":    {env: map[string]string{"SIGNALBOX_TOKEN_FILE": dir + "/none"}, err: "SIGNALBOX_TOKEN_FILE: open"},
 		"endless":     {env: map[string]string{"SIGNALBOX_TOKEN_FILE": "/dev/zero"}, err: "is longer than"},
-		"maybe TLS":   {env: map[string]string{"SIGNALBOX_TLS": "maybe"}, err: `SIGNALBOX_TLS is "maybe"`},
-		"key alone":   {env: map[string]string{"SIGNALBOX_TLS_KEY": junk}, err: "go together"},
-		"junk":        {env: map[string]string{"SIGNALBOX_TLS_CA": junk}, err: "SIGNALBOX_TLS_CA: " + junk},
-		"junk pair":   {env: map[string]string{"SIGNALBOX_TLS_CERT": junk, "SIGNALBOX_TLS_KEY": junk}, err: "SIGNALBOX_TLS_CERT with"},
+		"empty token": {env: map[string]string{"SIGNALBOX_TOKEN_FILE": write("blank", " \n")}, err: "blank is empty"},
+		"endless CA":  {env: map[string]string{"SIGNALBOX_TLS_CA": "/dev/zero"}, err: "SIGNALBOX_TLS_CA: /dev/zero is longer than"},
+		"endless pair": {env: map[string]string{"SIGNALBOX_TLS_CERT": "/dev/zero", "SIGNALBOX_TLS_KEY": junk},
+			err: "SIGNALBOX_TLS_CERT: /dev/zero is longer than"},
+		"endless key": {env: map[string]string{"SIGNALBOX_TLS_CERT": junk, "SIGNALBOX_TLS_KEY": "/dev/zero"},
+			err: "SIGNALBOX_TLS_KEY: /dev/zero is longer than"},
+		"maybe TLS": {env: map[string]string{"SIGNALBOX_TLS": "maybe"}, err: `SIGNALBOX_TLS is "maybe"`},
+		"key alone": {env: map[string]string{"SIGNALBOX_TLS_KEY": junk}, err: "go together"},
+		"junk":      {env: map[string]string{"SIGNALBOX_TLS_CA": junk}, err: "SIGNALBOX_TLS_CA: " + junk},
+		"junk pair": {env: map[string]string{"SIGNALBOX_TLS_CERT": junk, "SIGNALBOX_TLS_KEY": junk}, err: "SIGNALBOX_TLS_CERT with"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			setEnv(t, c.env)
