@@ -18,12 +18,13 @@ import (
 var errCallStopped = errors.New("stopped")
 
 const (
-	readBuffer    = 64 << 10
-	maxKeptBuffer = 256 << 10        // a buffer that grew beyond this is given back once it is empty
-	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
-	minSilence    = time.Second      // a server is never taken for silent sooner
-	hungTimeout   = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
-	pingHistory   = 16               // pings whose sending time is remembered
+	minReadBuffer = protocol.MaxHelloLen + 4 // bytes; grows as soon as a read fills it
+	maxReadBuffer = 64 << 10                 // a read takes no more, unless a frame is longer
+	maxKeptBuffer = 256 << 10                // a buffer that grew beyond this is given back once it is empty
+	idleKeepAlive = 15 * time.Second         // between pings of a connection without sessions
+	minSilence    = time.Second              // a server is never taken for silent sooner
+	hungTimeout   = 2 * time.Second          // a server that a request waits for, and that was asked for a sign of life, has hung
+	pingHistory   = 16                       // pings whose sending time is remembered
 	// bytes that a caller writes by itself: the kernel takes them at once from a connection that is
 	// answered
 	maxDirectWrite = 16 << 10
@@ -43,7 +44,7 @@ type conn struct {
 	clock    clock
 	hello    protocol.HelloReply
 	instance uint64
-	unread   []byte // what came behind the hello's reply
+	unread   []byte // what came behind the hello's reply, in the reader's buffer
 
 	mu            sync.Mutex
 	out           []byte // frames to be written
@@ -285,23 +286,22 @@ func (cn *conn) writeLoop() {
 
 func (cn *conn) readLoop() {
 	defer cn.handler.connLost(cn)
-	if len(cn.unread) > 0 {
-		if err := cn.consumeAll(&cn.unread); err != nil {
-			cn.end(err)
-			return
-		}
-	}
-	buf := make([]byte, len(cn.unread), max(readBuffer, len(cn.unread)))
-	copy(buf, cn.unread)
+	buf := cn.unread
 	cn.unread = nil
+	if err := cn.consumeAll(&buf); err != nil {
+		cn.end(err)
+		return
+	}
+	filled := false // by the last read: there may be more
 	for {
-		if len(buf) == cap(buf) {
-			grown := make([]byte, len(buf), 2*cap(buf))
+		if len(buf) == cap(buf) || filled && cap(buf) < maxReadBuffer {
+			grown := make([]byte, len(buf), max(2*cap(buf), minReadBuffer))
 			copy(grown, buf)
 			buf = grown
 		}
 		n, err := cn.nc.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
+		filled = len(buf) == cap(buf)
 		if n > 0 {
 			cn.lastHeard.Store(int64(cn.clock.now()))
 			if err := cn.consumeAll(&buf); err != nil {
@@ -309,7 +309,7 @@ func (cn *conn) readLoop() {
 				return
 			}
 			if len(buf) == 0 && cap(buf) > maxKeptBuffer {
-				buf = make([]byte, 0, readBuffer)
+				buf = make([]byte, 0, maxReadBuffer)
 			}
 		}
 		if err != nil {

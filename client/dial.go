@@ -143,7 +143,8 @@ func (d *dialer) connect(ctx context.Context, address string) (*conn, error) {
 	return newConn(d.handler, nc, hello, rest, d.clock), nil
 }
 
-// handshake sends the hello and reads the answer. rest is what came after it, or instead of it.
+// handshake sends the hello and reads the answer. rest is what came after it, or instead of it, and
+// has room for the reads that follow.
 func (d *dialer) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
 	out := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
@@ -151,7 +152,7 @@ func (d *dialer) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte,
 	if _, err := nc.Write(out); err != nil {
 		return hello, nil, err
 	}
-	buf := make([]byte, 0, readBuffer)
+	buf := make([]byte, 0, minReadBuffer)
 	for {
 		frame, n, err := protocol.SplitFrame(buf, protocol.MaxHelloLen)
 		if err != nil {

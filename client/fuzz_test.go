@@ -194,7 +194,7 @@ func FuzzMap(f *testing.F) {
 			return
 		}
 		for id, tier := range r.tiers {
-			if len(tier.shardOf) != int(tier.buckets) {
+			if len(tier.ownerOf) != int(tier.buckets) {
 				t.Fatal("a tier with holes")
 			}
 			for _, shard := range tier.shards {

@@ -31,12 +31,27 @@ type shardRoute struct {
 	term uint64
 }
 
+// tier says who owns the buckets of a tier. A process may have thousands of clients, so it is two
+// bytes a bucket, in which the collector finds no pointers.
 type tier struct {
 	buckets    uint32
-	shardOf    []uint64          // by bucket
-	byBucket   []*shardRoute     // by bucket; nil of a shard that the map does not have
+	ownerOf    []uint16 // by bucket: its place in owners
+	owners     []bucketOwner
 	someBucket map[uint64]uint32 // shard -> one of its buckets
 	shards     []uint64          // shards, in order of id
+}
+
+type bucketOwner struct {
+	shard uint64
+	route *shardRoute // nil: the map does not have the shard
+}
+
+// owner of a bucket; shard 0 is unknown. The tier may be nil.
+func (t *tier) owner(bucket uint32) bucketOwner {
+	if t == nil || bucket >= uint32(len(t.ownerOf)) {
+		return bucketOwner{}
+	}
+	return t.owners[t.ownerOf[bucket]]
 }
 
 // newRouteTable checks a map; a server may send anything.
@@ -56,22 +71,25 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 		if t.Buckets == 0 || t.Buckets > 1<<16 {
 			return nil, fmt.Errorf("cluster map gives tier %d %d buckets; there are 1 to 65536", t.ID, t.Buckets)
 		}
-		own := &tier{buckets: t.Buckets, shardOf: make([]uint64, 0, t.Buckets),
-			byBucket: make([]*shardRoute, 0, t.Buckets), someBucket: make(map[uint64]uint32)}
+		own := &tier{buckets: t.Buckets, ownerOf: make([]uint16, 0, t.Buckets), someBucket: make(map[uint64]uint32)}
+		places := make(map[uint64]uint16)
 		for _, run := range t.Runs {
-			if uint64(len(own.shardOf))+uint64(run.Count) > uint64(t.Buckets) {
+			if uint64(len(own.ownerOf))+uint64(run.Count) > uint64(t.Buckets) {
 				return nil, fmt.Errorf("cluster map gives tier %d more than its %d buckets", t.ID, t.Buckets)
 			}
-			if _, seen := own.someBucket[run.Shard]; !seen && run.Count > 0 {
-				own.someBucket[run.Shard] = uint32(len(own.shardOf))
+			place, seen := places[run.Shard]
+			if !seen && run.Count > 0 {
+				place = uint16(len(own.owners)) // there are no more than buckets
+				places[run.Shard] = place
+				own.owners = append(own.owners, bucketOwner{run.Shard, r.byShard[run.Shard]})
+				own.someBucket[run.Shard] = uint32(len(own.ownerOf))
 				own.shards = append(own.shards, run.Shard)
 			}
 			for range run.Count {
-				own.shardOf = append(own.shardOf, run.Shard)
-				own.byBucket = append(own.byBucket, r.byShard[run.Shard])
+				own.ownerOf = append(own.ownerOf, place)
 			}
 		}
-		if len(own.shardOf) != int(t.Buckets) {
+		if len(own.ownerOf) != int(t.Buckets) {
 			return nil, fmt.Errorf("cluster map leaves buckets of tier %d without a shard", t.ID)
 		}
 		slices.Sort(own.shards)
@@ -82,20 +100,12 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 
 // forBucket is the route of a bucket's shard, or nil.
 func (r *routeTable) forBucket(tier uint8, bucket uint32) *shardRoute {
-	t := r.tiers[tier]
-	if t == nil || bucket >= uint32(len(t.byBucket)) {
-		return nil
-	}
-	return t.byBucket[bucket]
+	return r.tiers[tier].owner(bucket).route
 }
 
 // owner is the shard of a bucket; 0 is unknown.
 func (r *routeTable) owner(tier uint8, bucket uint32) uint64 {
-	t := r.tiers[tier]
-	if t == nil || bucket >= uint32(len(t.shardOf)) {
-		return 0
-	}
-	return t.shardOf[bucket]
+	return r.tiers[tier].owner(bucket).shard
 }
 
 // leaseMoved says that the shard of a route no longer owns the bucket, or has no replica where the

@@ -191,7 +191,7 @@ func (w *watch) layout(r *routeTable) {
 	}
 	want := t.shards
 	if !w.prefix {
-		want = []uint64{t.shardOf[protocol.Bucket(w.n.id, []byte(w.name), t.buckets)]}
+		want = []uint64{t.owner(protocol.Bucket(w.n.id, []byte(w.name), t.buckets)).shard}
 	}
 	w.routes = r
 	old := w.shardWatches
