@@ -86,15 +86,17 @@ func (l *EchoLimit) Version(ctx context.Context) (string, error) {
 
 // Start starts the echo.
 func (l *EchoLimit) Start(ctx context.Context, dir string) (*Server, error) {
-	return startEcho(ctx, dir, l.Binary, OwnConnections, func(addr string) Plan {
-		return Plan{Target: echoTarget{addr}, Connections: loadgen.Each}
+	return startEcho(ctx, dir, l.Binary, func(addr string, w Workload) (Plan, error) {
+		if w != OwnConnections {
+			return Plan{}, ErrUnsupported
+		}
+		return Plan{Target: echoTarget{addr}, Connections: loadgen.Each}, nil
 	}, "echo")
 }
 
-// startEcho starts one of the echoes of package limits, which serves one kind of work. args are
-// what follows "limit".
+// startEcho starts one of the echoes of package limits. args are what follows "limit".
 func startEcho(
-	ctx context.Context, dir, binary string, kind Workload, plan func(addr string) Plan, args ...string,
+	ctx context.Context, dir, binary string, plan func(addr string, w Workload) (Plan, error), args ...string,
 ) (*Server, error) {
 	binary, err := filepath.Abs(binary)
 	if err != nil {
@@ -109,12 +111,7 @@ func startEcho(
 	if err != nil {
 		return nil, err
 	}
-	return NewServer(p, func(w Workload) (Plan, error) {
-		if w != kind {
-			return Plan{}, ErrUnsupported
-		}
-		return plan(addr), nil
-	}), nil
+	return NewServer(p, func(w Workload) (Plan, error) { return plan(addr, w) }), nil
 }
 
 // Dial says whether somebody listens.

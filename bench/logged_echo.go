@@ -35,14 +35,34 @@ func (l *LoggedEchoLimit) Start(ctx context.Context, dir string) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	return startEcho(ctx, dir, l.Binary, SteadyRate, func(addr string) Plan {
-		return Plan{Target: loggedEchoTarget{addr}, Connections: RateConnections}
-	}, "logged-echo", "--raft", raft, "--dir", dir)
+	return startEcho(ctx, dir, l.Binary, loggedEchoPlan, "logged-echo", "--raft", raft, "--dir", dir)
+}
+
+// loggedEchoPlan has as many connections as ours has for the same work.
+func loggedEchoPlan(addr string, w Workload) (Plan, error) {
+	ours, err := signalboxPlan(addr)(w)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Connections: ours.Connections}
+	switch w {
+	case LockPairs, SteadyRate, OwnConnections, SingleCaller:
+		p.Target = loggedEchoTarget{addr: addr}
+	case SessionStarts:
+		p.Target = loggedEchoTarget{addr: addr, logStarts: true}
+	default:
+		return Plan{}, ErrUnsupported
+	}
+	return p, nil
 }
 
 // loggedEchoTarget acquires and releases by a message each, which says nothing: names and sessions
-// are none to it. Many calls share a connection.
-type loggedEchoTarget struct{ addr string }
+// are none to it. Many calls share a connection. What they want to send while one of them writes
+// goes out together with the next write.
+type loggedEchoTarget struct {
+	addr      string
+	logStarts bool // the start of a session is a message too
+}
 
 // Name implements loadgen.Target, like the next two.
 func (t loggedEchoTarget) Name() string { return "logged echo at " + t.addr }
@@ -55,18 +75,22 @@ func (t loggedEchoTarget) Open(ctx context.Context) (loadgen.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loggedEchoConn{conn: c, calls: map[uint64]chan struct{}{}, closed: make(chan struct{})}
+	l := &loggedEchoConn{conn: c, logStarts: t.logStarts, calls: map[uint64]chan struct{}{}, closed: make(chan struct{})}
 	go l.read()
 	return l, nil
 }
 
 type loggedEchoConn struct {
-	conn   net.Conn
-	closed chan struct{}
+	conn      net.Conn
+	logStarts bool
+	closed    chan struct{}
 
-	mu    sync.Mutex
-	last  uint64
-	calls map[uint64]chan struct{} // by the first bytes of the message
+	mu      sync.Mutex
+	last    uint64
+	calls   map[uint64]chan struct{} // by the first bytes of the message
+	waiting []byte                   // messages to send
+	spare   []byte
+	writing bool // a caller sends what waits, until nothing does
 }
 
 func (c *loggedEchoConn) read() {
@@ -95,7 +119,8 @@ func (c *loggedEchoConn) call(ctx context.Context) error {
 	c.last++
 	binary.LittleEndian.PutUint64(b[:], c.last)
 	c.calls[c.last] = done
-	_, err := c.conn.Write(b[:])
+	c.waiting = append(c.waiting, b[:]...)
+	err := c.send()
 	c.mu.Unlock()
 	if err != nil {
 		return err
@@ -110,9 +135,34 @@ func (c *loggedEchoConn) call(ctx context.Context) error {
 	}
 }
 
+// send writes what waits, unless another caller does. The caller holds mu, which is free during a
+// write.
+func (c *loggedEchoConn) send() error {
+	if c.writing {
+		return nil
+	}
+	c.writing = true
+	defer func() { c.writing = false }()
+	for len(c.waiting) > 0 {
+		b := c.waiting
+		c.waiting = c.spare[:0]
+		c.mu.Unlock()
+		_, err := c.conn.Write(b)
+		c.mu.Lock()
+		if c.spare = b; err != nil {
+			return err // the others learn it from the reader
+		}
+	}
+	return nil
+}
+
 // Session implements loadgen.Conn.
-func (c *loggedEchoConn) Session(context.Context) (loadgen.Session, error) {
-	return loggedEchoSession{c}, nil
+func (c *loggedEchoConn) Session(ctx context.Context) (loadgen.Session, error) {
+	var err error
+	if c.logStarts {
+		err = c.call(ctx)
+	}
+	return loggedEchoSession{c}, err
 }
 
 // Close implements loadgen.Conn.
