@@ -76,8 +76,8 @@ func measureOwnConnections(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureSingleCaller: P3 and P5. Bare dragonboat measures itself, and the echo over it has no locks
-// to hand on.
+// measureSingleCaller: P3 and P5. Bare dragonboat measures itself, and the echo over it has no
+// locks to hand on.
 func measureSingleCaller(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, SingleCaller, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1})

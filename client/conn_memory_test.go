@@ -62,7 +62,8 @@ func (c *burstConn) Read(p []byte) (int, error) {
 func (c *burstConn) Close() error         { return nil }
 func (c *burstConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
-// TestReadBufferGrows: the buffer begins small, doubles while reads fill it, and stops at its bound.
+// TestReadBufferGrows: the buffer begins small, doubles while reads fill it, and stops at its
+// bound.
 func TestReadBufferGrows(t *testing.T) {
 	c := newClient(Config{Endpoints: []string{"x"}, clock: systemClock{}, Logger: discard()})
 	t.Cleanup(c.CloseWithoutRelease)
@@ -70,7 +71,8 @@ func TestReadBufferGrows(t *testing.T) {
 	cn := newConn(c, nc, protocol.HelloReply{Instance: 1, Window: 1}, nil, c.clock)
 	<-nc.over
 	<-cn.done
-	// Part of a frame is kept from read to read, so that the room is a little smaller than the buffer.
+	// Part of a frame is kept from read to read, so that the room is a little smaller than the
+	// buffer.
 	rounded := make([]int, len(nc.asked))
 	for i, room := range nc.asked {
 		rounded[i] = (room + len(nc.frame)) / minReadBuffer
