@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
 )
 
 // child is a command that runs under a lease.
@@ -20,6 +22,7 @@ type child struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	grace          time.Duration // between SIGTERM and SIGKILL once the lease is lost
+	lease          *client.Lease // that the command runs under, nil: something else than a lease
 }
 
 // errLost: the child was stopped because its lease, or what else it ran under, was lost.
@@ -36,6 +39,10 @@ const (
 	// it to the process and to its group.
 	duplicateSignalWindow = 200 * time.Millisecond
 
+	// extensionShare is how often in a session's timeout the supervisor hears how long the lease
+	// may be relied on.
+	extensionShare = 10
+
 	// cleanupGrace is how long a command has at least after the first signal that asks for an end,
 	// if a second one follows.
 	cleanupGrace = time.Second
@@ -46,6 +53,8 @@ const (
 // signal that asks this process to end is passed on to the command; the second ends all of them
 // with SIGKILL. When the command ends by itself, what it left running is killed. Otherwise the
 // result is a codeError with the command's exit code, or nil for 0.
+//
+// If this process is stopped while the lease is lost, the supervisor ends the command in time.
 //
 // The command is started by a supervisor, see supervisor.go. Its process group is its own; on a
 // terminal it stays in ours, or it could not read from the terminal.
@@ -64,6 +73,14 @@ func (c *child) run(held context.Context) error {
 	w, err := c.startSupervisor(group)
 	if err != nil {
 		return &codeError{code: exitCannotRun, err: fmt.Errorf("cannot start the process that watches over the command: %w", err)}
+	}
+
+	var renew <-chan time.Time
+	if c.lease != nil {
+		c.extend(w)
+		t := time.NewTicker(c.lease.Session().Timeout() / extensionShare)
+		defer t.Stop()
+		renew = t.C
 	}
 
 	lost := false
@@ -85,10 +102,12 @@ func (c *child) run(held context.Context) error {
 					"signalbox: could not end %s: signals are not permitted, or the kernel does not let go of it\n",
 					processList(r.Remaining))
 			}
-			if lost {
+			if lost || r.Expired {
 				return &codeError{code: exitLost, err: errLost}
 			}
 			return r.result()
+		case <-renew:
+			c.extend(w)
 		case <-done:
 			lost, done = true, nil
 			w.send(supervisorRequest{End: syscall.SIGTERM})
@@ -112,6 +131,14 @@ func (c *child) run(held context.Context) error {
 				killAfter(max(0, cleanupGrace-at.Sub(first)))
 			}
 		}
+	}
+}
+
+// extend tells the supervisor until when the command may run if it does not hear of this process
+// again.
+func (c *child) extend(w *supervisorClient) {
+	if left := c.lease.Session().Remaining(); left > 0 {
+		w.send(supervisorRequest{Deadline: left + c.grace})
 	}
 }
 

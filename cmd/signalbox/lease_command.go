@@ -133,7 +133,7 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 		}
 	}
 	c := &child{
-		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, grace: l.Session().Timeout() / 25,
+		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, grace: l.Session().Timeout() / 25, lease: l,
 		env: []string{
 			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + inv.node,
 			"SIGNALBOX_SESSION=" + strconv.FormatUint(l.Session().ID(), 10),
@@ -145,10 +145,18 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 	}
 	err := c.run(l.Context())
 	if errors.Is(err, errLost) {
-		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, context.Cause(l.Context()))}
+		cause := context.Cause(l.Context())
+		if cause == nil {
+			cause = errNotScheduled
+		}
+		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, cause)}
 	}
 	return err
 }
+
+// errNotScheduled: the supervisor ended a command, and this process does not know yet that the
+// lease is lost.
+var errNotScheduled = errors.New("signalbox was stopped, or not scheduled, for as long as the lease could be relied on")
 
 func leaseLostError(l *client.Lease) error {
 	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", l.Name(), context.Cause(l.Context()))}

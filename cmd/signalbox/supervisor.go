@@ -28,6 +28,10 @@ import (
 // is left. If signalbox dies, the socket is closed and the supervisor kills all processes below it.
 // If the supervisor is killed, the kernel kills the command, and the rest becomes the children of
 // signalbox, which kills them.
+//
+// signalbox may be stopped (SIGSTOP), so that it cannot end the command when its lease is lost. So
+// it tells the supervisor how long the lease may be relied on, again and again. If the last of
+// these deadlines passes, the supervisor kills all.
 
 // supervisorArg is the argument that makes this binary a supervisor. It is no verb: nobody types
 // it.
@@ -37,19 +41,25 @@ const supervisorArg = "signalbox-supervisor"
 // stuck in the kernel, or run as another user.
 const killTimeout = 2 * time.Second
 
+// overdueTime is how long a supervisor whose deadline has passed looks for a later one.
+const overdueTime = 10 * time.Millisecond
+
 // supervisorRequest is a message to the supervisor. The first one starts the command.
 type supervisorRequest struct {
 	Args   []string       `json:"args,omitempty"`
 	Group  int            `json:"group,omitempty"`  // the command's process group; 0 is one of its own
 	Signal syscall.Signal `json:"signal,omitempty"` // for the command
 	End    syscall.Signal `json:"end,omitempty"`    // for all: SIGTERM or SIGKILL
+	// Deadline is when all are killed, from now, unless another deadline comes before.
+	Deadline time.Duration `json:"deadline,omitempty"`
 }
 
 // supervisorReport is the supervisor's answer, when all is over.
 type supervisorReport struct {
-	Code      int    `json:"code"`            // exit code
-	Error     string `json:"error,omitempty"` // why the command could not be started
-	Remaining []int  `json:"left,omitempty"`  // processes that could not be ended
+	Code      int    `json:"code"`              // exit code
+	Error     string `json:"error,omitempty"`   // why the command could not be started
+	Remaining []int  `json:"left,omitempty"`    // processes that could not be ended
+	Expired   bool   `json:"expired,omitempty"` // the deadline passed
 }
 
 // supervisorClient is signalbox's side of a supervisor.
@@ -216,20 +226,35 @@ func runSupervisor(fd int) {
 func (w *supervisor) run(orders <-chan supervisorRequest) supervisorReport {
 	ended := make(chan syscall.WaitStatus, 1)
 	go w.reap(ended)
+	killed := func() supervisorReport {
+		r := supervisorReport{Code: 128 + int(syscall.SIGKILL), Remaining: w.killAll()}
+		select {
+		case ws := <-ended:
+			r.Code = exitCode(ws)
+		default: // it is among those that are left
+		}
+		return r
+	}
+	var deadline <-chan time.Time
+	overdue := false
 	for {
 		select {
 		case ws := <-ended:
 			return supervisorReport{Code: exitCode(ws), Remaining: w.killAll()}
+		case <-deadline:
+			if !overdue { // this process may have been stopped too, and a later deadline may wait to be read
+				overdue, deadline = true, time.After(overdueTime)
+				continue
+			}
+			r := killed()
+			r.Expired = true
+			return r
 		case o, ok := <-orders:
 			switch {
 			case !ok, o.End == syscall.SIGKILL:
-				r := supervisorReport{Code: 128 + int(syscall.SIGKILL), Remaining: w.killAll()}
-				select {
-				case ws := <-ended:
-					r.Code = exitCode(ws)
-				default: // it is among those that are left
-				}
-				return r
+				return killed()
+			case o.Deadline != 0:
+				overdue, deadline = false, time.After(o.Deadline)
 			case o.End != 0:
 				w.signalAll(o.End)
 			case w.group:

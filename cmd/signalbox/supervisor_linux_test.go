@@ -110,6 +110,27 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 	}
 }
 
+// TestStoppedLockEndsItsCommand: a command line that is stopped cannot end its command when the
+// lock is lost. Nothing is left of the command all the same when somebody else is granted the lock.
+func TestStoppedLockEndsItsCommand(t *testing.T) {
+	t.Parallel()
+	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
+	ready, mark := filepath.Join(t.TempDir(), "ready"), "MARK="+t.Name()
+	lock := start(t, env, "signalbox", "lock", "door", "--session-timeout", "8s", "--", "env", mark,
+		"READY="+ready, "sh", "-c", escapes["deaf"])
+	await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
+	lock.signal(syscall.SIGSTOP)
+	expect(t, 0, env, "signalbox", "lock", "door", "--", "true")
+	left := marked(t, mark)
+	lock.signal(syscall.SIGCONT)
+	if len(left) > 0 {
+		t.Errorf("runs while somebody else has the lock:\n%s", strings.Join(left, "\n"))
+	}
+	if code := lock.code(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+}
+
 // TestCommandHasTheShellsFiles: the socket to the supervisor takes no place of a file that was
 // opened for the command.
 func TestCommandHasTheShellsFiles(t *testing.T) {
