@@ -42,6 +42,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, "signalbox-ydb "+version)
 		return exitOK
 	case err == nil:
+		for _, name := range unknownVariables(os.Environ()) {
+			fmt.Fprintf(stderr, "signalbox-ydb: unknown variable %s in the environment is ignored\n", name)
+		}
 		err = serve(ctx, v, stdout, stderr)
 	}
 	if err == nil {

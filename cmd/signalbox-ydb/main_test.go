@@ -103,6 +103,27 @@ func TestSettingsOrder(t *testing.T) {
 	}
 }
 
+// TestUnknownVariables: a variable that looks like a setting and is none is named, and no other.
+func TestUnknownVariables(t *testing.T) {
+	for _, s := range settings {
+		t.Setenv(s.env(), "")
+	}
+	t.Setenv("SIGNALBOX_YDB_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("SIGNALBOX_YDB_PORT_2136_TCP_ADDR", "10.0.0.1")
+	t.Setenv("SIGNALBOX_LISTEN", "127.0.0.1:1")
+	t.Setenv("SIGNALBOX_YDB_LISTN", "127.0.0.1:1")
+	code, _, stderr := runWith("--listen", "127.0.0.1:0")
+	const want = "signalbox-ydb: unknown variable SIGNALBOX_YDB_LISTN in the environment is ignored\n"
+	if code != exitOK || !strings.Contains(stderr, want) {
+		t.Error(code, stderr)
+	}
+	for _, s := range []string{"_SERVICE_HOST", "_TCP_ADDR", "SIGNALBOX_LISTEN", settings[0].env()} {
+		if strings.Contains(stderr, s) {
+			t.Errorf("a known variable: %s", stderr)
+		}
+	}
+}
+
 // TestServeEnds: the gateway starts without a cluster, says where it listens, and ends.
 func TestServeEnds(t *testing.T) {
 	code, out, stderr := runWith("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")

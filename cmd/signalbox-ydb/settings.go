@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,9 +23,12 @@ type setting struct {
 	bool bool
 }
 
+// envPrefix begins the names of all environment variables of settings.
+const envPrefix = "SIGNALBOX_YDB_"
+
 // env is the setting's environment variable.
 func (s *setting) env() string {
-	return "SIGNALBOX_YDB_" + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
 }
 
 var settings = []setting{
@@ -100,6 +105,21 @@ func readSettings(args []string, lookup func(string) (string, bool)) (values, er
 		}
 	}
 	return v, nil
+}
+
+// serviceVariable matches what Kubernetes and Docker set for a service that is named signalbox-ydb.
+var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_ADDR|_PORT|_PROTO)?)?)$`)
+
+// unknownVariables are the variables that look like settings and are none.
+func unknownVariables(environ []string) (names []string) {
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		known := func(s setting) bool { return s.env() == name }
+		if strings.HasPrefix(name, envPrefix) && !serviceVariable.MatchString(name) && !slices.ContainsFunc(settings, known) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // splitList splits at commas. It ignores blanks around items, and empty items.

@@ -18,6 +18,9 @@ var ownVariables = []string{
 // signalbox.
 var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_ADDR|_PORT|_PROTO)?)?)$`)
 
+// gatewayPrefix begins the names of the variables of signalbox-ydb.
+const gatewayPrefix = "SIGNALBOX_YDB_"
+
 // warnEnvironment warns of variables that look like settings and are none.
 func warnEnvironment(a *app, environ []string) {
 	if a.warned {
@@ -30,7 +33,8 @@ func warnEnvironment(a *app, environ []string) {
 	}
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
-		if !strings.HasPrefix(name, "SIGNALBOX_") || slices.Contains(known, name) || serviceVariable.MatchString(name) {
+		if !strings.HasPrefix(name, "SIGNALBOX_") || strings.HasPrefix(name, gatewayPrefix) ||
+			slices.Contains(known, name) || serviceVariable.MatchString(name) {
 			continue
 		}
 		text := ""

@@ -12,7 +12,7 @@ func TestUnknownVariables(t *testing.T) {
 	a := &app{stderr: &said}
 	environ := []string{
 		"PATH=/bin", "SIGNALBOX_SERVICE_HOST=10.0.0.1", "SIGNALBOX_PEERS_SERVICE_PORT_RAFT=7071",
-		"SIGNALBOX_PORT=tcp://10.0.0.1:7070", "SIGNALBOX_PORT_7070_TCP_ADDR=10.0.0.1",
+		"SIGNALBOX_YDB_LISTEN=127.0.0.1:2136", "SIGNALBOX_PORT=tcp://10.0.0.1:7070", "SIGNALBOX_PORT_7070_TCP_ADDR=10.0.0.1",
 	}
 	for _, v := range ownVariables {
 		environ = append(environ, v+"=x")
