@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -20,17 +21,15 @@ func TestNegativeDurations(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	s := session(t, c)
-	node := func(d time.Duration, grace bool) client.NodeConfig {
-		if grace {
-			return client.NodeConfig{GracePeriod: &d}
-		}
-		return client.NodeConfig{SelfCheckPeriod: &d}
+	node := func(d time.Duration, field string) (c client.NodeConfig) {
+		reflect.ValueOf(&c).Elem().FieldByName(field).Set(reflect.ValueOf(&d))
+		return c
 	}
 	begin := func(o client.SessionOption) error {
 		_, err := c.Session(ctx, "/default", o)
 		return err
 	}
-	for name, try := range map[string]func(d time.Duration) error{
+	tries := map[string]func(d time.Duration) error{
 		"wait": func(d time.Duration) error {
 			_, err := s.Acquire(ctx, "x", client.Exclusive(), client.Wait(d))
 			return err
@@ -41,11 +40,21 @@ func TestNegativeDurations(t *testing.T) {
 			_, err := c.Restore(ctx, s.Save(), client.KeepAlive(d))
 			return err
 		},
-		"create, self-check period": func(d time.Duration) error { return nodeError(c.CreateNode(ctx, "/n", node(d, false))) },
-		"create, grace period":      func(d time.Duration) error { return nodeError(c.CreateNode(ctx, "/n", node(d, true))) },
-		"ensure":                    func(d time.Duration) error { return nodeError(c.EnsureNode(ctx, "/default", node(d, true))) },
-		"alter":                     func(d time.Duration) error { return nodeError(c.AlterNode(ctx, "/default", node(d, true))) },
-	} {
+	}
+	settings := 0
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[client.NodeConfig]()) {
+		if f.Type != reflect.TypeFor[*time.Duration]() {
+			continue
+		}
+		settings++
+		tries["create, "+f.Name] = func(d time.Duration) error { return nodeError(c.CreateNode(ctx, "/n", node(d, f.Name))) }
+		tries["ensure, "+f.Name] = func(d time.Duration) error { return nodeError(c.EnsureNode(ctx, "/default", node(d, f.Name))) }
+		tries["alter, "+f.Name] = func(d time.Duration) error { return nodeError(c.AlterNode(ctx, "/default", node(d, f.Name))) }
+	}
+	if settings < 3 {
+		t.Errorf("%d settings of a node are durations", settings)
+	}
+	for name, try := range tries {
 		for _, d := range []time.Duration{-1, -time.Millisecond, -time.Hour, math.MinInt64} {
 			if err := try(d); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), d.String()) {
 				t.Errorf("%s of %s: %v", name, d, err)
@@ -56,7 +65,7 @@ func TestNegativeDurations(t *testing.T) {
 		t.Errorf("a node was made: %v", err)
 	}
 	// What is positive never means what zero does: a nanosecond is not the default.
-	if err := nodeError(c.AlterNode(ctx, "/default", node(1, true))); !errors.Is(err, client.BadRequest) ||
+	if err := nodeError(c.AlterNode(ctx, "/default", node(1, "GracePeriod"))); !errors.Is(err, client.BadRequest) ||
 		!strings.Contains(err.Error(), "grace period is 1 ms") {
 		t.Errorf("a grace period of a nanosecond: %v", err)
 	}

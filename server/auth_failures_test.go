@@ -36,6 +36,24 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 		protocol.KindForceRelease: func(n uint64) protocol.Message {
 			return &protocol.ForceRelease{Node: n, Name: name, First: 1, Last: 1, Reason: text}
 		},
+		protocol.KindSessionAttach: func(n uint64) protocol.Message {
+			return &protocol.SessionAttach{Session: 1, Node: n, Epoch: 2, Key: key, Timeout: 10_000, Nonce: 1}
+		},
+		protocol.KindSessionDescribe: func(n uint64) protocol.Message { return &protocol.SessionDescribe{Session: 1, Node: n} },
+		protocol.KindSessionList:     func(n uint64) protocol.Message { return &protocol.SessionList{Node: n} },
+		protocol.KindSessionObjects:  func(n uint64) protocol.Message { return &protocol.SessionObjects{Node: n, Session: 1} },
+		protocol.KindWatch:           func(n uint64) protocol.Message { return &protocol.Watch{Shard: 2, Node: n, Name: name} },
+		protocol.KindProcessList:     func(n uint64) protocol.Message { return &protocol.ProcessList{Node: n} },
+		protocol.KindProcessWatch:    func(n uint64) protocol.Message { return &protocol.ProcessWatch{Node: n, Name: name} },
+		protocol.KindProcessAlter:    func(n uint64) protocol.Message { return &protocol.ProcessAlter{Node: n, Name: name} },
+		protocol.KindProcessForceRound: func(n uint64) protocol.Message {
+			return &protocol.ProcessForceRound{Node: n, Name: name, Text: text}
+		},
+		protocol.KindTrackHistory: func(n uint64) protocol.Message {
+			return &protocol.TrackHistory{Node: n, Name: name, Location: "SAS"}
+		},
+		protocol.KindTrackList:       func(n uint64) protocol.Message { return &protocol.TrackList{Node: n} },
+		protocol.KindTrackWatch:      func(n uint64) protocol.Message { return &protocol.TrackWatch{Node: n, Name: name} },
 		protocol.KindProcessDescribe: func(n uint64) protocol.Message { return &protocol.ProcessDescribe{Node: n, Name: name} },
 		protocol.KindProcessEvict: func(n uint64) protocol.Message {
 			return &protocol.ProcessEvict{Node: n, Name: name, Session: 1, Text: text}

@@ -152,6 +152,12 @@ func (f folder) damages(r *rand.Rand, long bool) map[string]func(folder) {
 			x.removeAll("snapshot-part-")
 			x.removeAll("watermark")
 		},
+		"watermarks removed, the log emptied": func(x folder) { x.cutLog(0) },
+		"watermarks removed, the log cut":     func(x folder) { x.cutLog(1) },
+		"watermarks and snapshots removed, the log emptied": func(x folder) {
+			x.cutLog(0)
+			x.removeAll("snapshot-part-")
+		},
 		"the log but for its folder removed": func(x folder) { x.removeAll("raft" + string(filepath.Separator)) },
 	}
 	for rel, b := range f {
@@ -186,6 +192,16 @@ func (f folder) removeAll(part string) {
 			delete(f, rel)
 		}
 	}
+}
+
+// cutLog removes the watermarks, and keeps so many halves of each file of the log.
+func (f folder) cutLog(halves int) {
+	for rel, b := range f {
+		if strings.Contains(rel, "logdb-") {
+			f[rel] = b[:len(bytes.TrimRight(b, "\x00"))*halves/2]
+		}
+	}
+	f.removeAll("watermark")
 }
 
 var (

@@ -88,6 +88,37 @@ func TestUnboundSessions(t *testing.T) {
 		protocol.KindTrackPoll: func(id uint64) protocol.Message {
 			return &protocol.TrackPoll{Session: id, Name: name, ID: "i", Incarnation: 1}
 		},
+		protocol.KindTrackCreate: func(id uint64) protocol.Message {
+			return &protocol.TrackCreate{Head: head(id), Name: name, Config: trackConfig()}
+		},
+		protocol.KindTrackAlter: func(id uint64) protocol.Message {
+			return &protocol.TrackAlter{Head: head(id), Name: name, Revision: 1, Config: trackConfig()}
+		},
+		protocol.KindTrackRegister: func(id uint64) protocol.Message {
+			return &protocol.TrackRegister{Head: head(id), Name: name, ID: "i", Location: "SAS", Role: protocol.InstanceFollower}
+		},
+		protocol.KindTrackUnregister: func(id uint64) protocol.Message {
+			return &protocol.TrackUnregister{Head: head(id), Name: name, ID: "i", Incarnation: 1}
+		},
+		protocol.KindTrackReport: func(id uint64) protocol.Message {
+			return &protocol.TrackReport{Session: id, Name: name, ID: "i", Incarnation: 1, Report: protocol.UpdateReport{Seq: 1}}
+		},
+		protocol.KindTrackSetRole: func(id uint64) protocol.Message {
+			return &protocol.TrackSetRole{Head: head(id), Name: name, ID: "i", Incarnation: 1, Role: protocol.InstanceLeader}
+		},
+		protocol.KindTrackWithdraw: func(id uint64) protocol.Message {
+			return &protocol.TrackWithdraw{Head: head(id), Name: name, Version: 1}
+		},
+		protocol.KindTrackAdmin: func(id uint64) protocol.Message {
+			return &protocol.TrackAdmin{Head: head(id), Name: name, Verb: protocol.TrackPause}
+		},
+		protocol.KindTrackGateReport: func(id uint64) protocol.Message {
+			return &protocol.TrackGateReport{Head: head(id), Name: name, Location: "SAS", Version: 1, Gate: "g", Attempt: 1,
+				Outcome: protocol.GateFailure}
+		},
+		protocol.KindTrackAdvance: func(id uint64) protocol.Message {
+			return &protocol.TrackAdvance{Head: head(id), Name: name, Version: 1}
+		},
 	} {
 		for what, id := range ids {
 			want := protocol.StatusSessionExpired
@@ -121,24 +152,29 @@ func TestUnboundSessions(t *testing.T) {
 func TestResultsAfterTheEnd(t *testing.T) {
 	s := start(t, nil)
 	holder, c, operator := connect(t, s), connect(t, s), connect(t, s)
-	node := c.node()
-	holds := holder.session(node, 1).Session
 	const names = 12
-	for i := range names {
-		if r, err := holder.lock(node, holds, fmt.Sprint("n", i), 0); err != nil || r.State != protocol.Acquired {
-			t.Fatal(r, err)
+	for n, how := range []string{"stopped", "killed", "its node is dropped"} {
+		var made protocol.NodeInfo
+		operator.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: fmt.Sprint("/node-", n)}, &made)
+		node := made.ID
+		holds := holder.session(node, uint64(2*n+1)).Session
+		for i := range names {
+			if r, err := holder.lock(node, holds, fmt.Sprint("n", i), 0); err != nil || r.State != protocol.Acquired {
+				t.Fatal(r, err)
+			}
 		}
-	}
-	for n, end := range map[uint64]func(id uint64){
-		2: func(id uint64) {
-			c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(id)), &protocol.SessionStop{Session: id, Epoch: 1}, nil)
-		},
-		3: func(id uint64) {
-			operator.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(id)),
-				&protocol.SessionKill{Session: id, Node: node, Reason: "test"}, nil)
-		},
-	} {
-		id := c.session(node, n).Session
+		end := func(id uint64) {
+			home := uint64(protocol.SessionBucket(id))
+			switch how {
+			case "stopped":
+				c.must(protocol.KindSessionStop, home, &protocol.SessionStop{Session: id, Epoch: 1}, nil)
+			case "killed":
+				operator.must(protocol.KindSessionKill, home, &protocol.SessionKill{Session: id, Node: node, Reason: "test"}, nil)
+			default:
+				operator.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: made.Path}, &protocol.Empty{})
+			}
+		}
+		id := c.session(node, uint64(2*n+2)).Session
 		waiting := map[uint64]bool{}
 		for i := range names {
 			if r, err := c.lock(node, id, fmt.Sprint("n", i), protocol.Forever); err != nil || r.State != protocol.Accepted {
@@ -151,7 +187,7 @@ func TestResultsAfterTheEnd(t *testing.T) {
 			var m protocol.AcquireResult
 			c.event(protocol.KindAcquireResult, &m)
 			if m.Session != id || m.Status != protocol.StatusSessionExpired || !waiting[m.Seq] {
-				t.Fatalf("result %+v, with %v waiting", m, waiting)
+				t.Fatalf("%s: result %+v, with %v waiting", how, m, waiting)
 			}
 			delete(waiting, m.Seq)
 		}

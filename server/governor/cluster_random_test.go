@@ -177,6 +177,11 @@ func (r *randomCluster) converge() {
 		g := r.groups[meta.MetaShardID]
 		r.t.Fatalf("plans do not end: %s\nwaits: %v\nmeta shard: voters %v, record %+v", strings.Join(e.Next, "; "), e.Waits, g.voters, r.machine.MetaShard())
 	}
+	for _, w := range e.Waits {
+		if w.Kind == Underway {
+			r.t.Fatalf("an operator who waits for the plan waits for ever: %v", e.Waits)
+		}
+	}
 	if why := r.notConverged(); why != "" {
 		r.t.Fatalf("%s\nwaits: %v", why, e.Waits)
 	}
