@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // Files of the data folder that belong to the audit log.
@@ -80,7 +81,7 @@ const savePositionPeriod = time.Second
 
 // savePositions saves the position in the meta shard's log until ctx ends.
 func (a *auditLog) savePositions(ctx context.Context) {
-	for sleep(ctx, savePositionPeriod) == nil {
+	for sleep(ctx, beat.Next(savePositionPeriod)) == nil {
 		a.savePosition()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // By default the collector runs when the heap has doubled, and keeps the freed memory. That makes
@@ -61,7 +62,7 @@ func tuneGC(ctx context.Context) {
 		return
 	}
 	defer debug.SetGCPercent(usual)
-	t := time.NewTicker(gcSampleInterval)
+	t := time.NewTimer(beat.Next(gcSampleInterval))
 	defer t.Stop()
 	var r gcTuner
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
@@ -72,6 +73,7 @@ func tuneGC(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+			t.Reset(beat.Next(gcSampleInterval))
 		}
 		metrics.Read(sample)
 		now := sample[0].Value.Uint64()

@@ -11,11 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/panjf2000/gnet/v2/pkg/pool/goroutine"
+	"github.com/spf13/cobra"
+
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/file"
-	"github.com/spf13/cobra"
 )
 
 func serveCmd(a *app) *cobra.Command {
@@ -224,6 +226,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go tuneGC(quiet)
+	goroutine.DefaultWorkerPool.Release() // gnet's, which the server does not use: its clock ticks twice a second
 	defer limitMemory(cfg.Limits.MaxMemory)()
 	s, err := server.Start(ctx, cfg)
 	if err != nil {

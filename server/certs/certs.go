@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // pollPeriod is how often the files are read.
@@ -142,7 +143,7 @@ func (c *Certs) Reload() error {
 // Watch reloads changed files until ctx ends. A certificate and its key are two files: between the
 // writes of the two they do not match. That is noticed, and the next read succeeds.
 func (c *Certs) Watch(ctx context.Context) {
-	t := time.NewTicker(pollPeriod)
+	t := time.NewTimer(beat.Next(pollPeriod))
 	defer t.Stop()
 	for {
 		select {
@@ -150,6 +151,7 @@ func (c *Certs) Watch(ctx context.Context) {
 			return
 		case <-t.C:
 			_ = c.Reload()
+			t.Reset(beat.Next(pollPeriod))
 		}
 	}
 }

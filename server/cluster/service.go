@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // Transport carries calls and messages between instances. A [peer.Transport] is one.
@@ -126,12 +127,12 @@ func (m *Service) HeartbeatSoon() {
 
 // Run sends heartbeats until ctx ends.
 func (m *Service) Run(ctx context.Context) {
-	t := time.NewTimer(HeartbeatPeriod)
+	t := time.NewTimer(beat.Next(HeartbeatPeriod))
 	defer t.Stop()
 	for {
 		last := time.Now()
 		m.SendHeartbeat()
-		t.Reset(HeartbeatPeriod)
+		t.Reset(beat.Next(HeartbeatPeriod))
 		select {
 		case <-t.C:
 			continue

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // Run executes plans while this instance leads the meta shard, until ctx ends. Then it waits for
@@ -32,6 +34,9 @@ func (g *Governor) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := g.changes.wait()
 		pause := l.reconcile(ctx)
+		if pause == maxIdle {
+			pause = beat.Next(maxIdle)
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/failuredetector"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // missedAfter is the age of a last heartbeat at which one has been missed.
@@ -69,6 +70,9 @@ func (d *detectorDriver) run(ctx context.Context) {
 	for {
 		changed := d.member.Meta.Changed()
 		wait := d.step(ctx)
+		if wait == failuredetector.StepInterval {
+			wait = beat.Next(wait)
+		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

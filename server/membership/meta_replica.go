@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 const (
@@ -59,7 +60,7 @@ func (m *Member) MetaRemoved(id uint64) {
 // It starts a new replica in the place of one that was removed with its vote, and finds out when no
 // other instance could tell. It runs until the context ends.
 func (m *Member) followMeta() {
-	t := time.NewTicker(metaCheckPeriod)
+	t := time.NewTimer(beat.Next(metaCheckPeriod))
 	defer t.Stop()
 	var removed uint64 // the last one whose removal was seen here
 	for {
@@ -73,6 +74,7 @@ func (m *Member) followMeta() {
 		case <-t.C:
 		}
 		if len(m.entry.Identity().Known) == 0 || m.metaAnswers() {
+			t.Reset(beat.Next(metaCheckPeriod))
 			continue
 		}
 		again, err := m.replaceMeta(removed)
@@ -86,7 +88,7 @@ func (m *Member) followMeta() {
 		if again {
 			t.Reset(metaCheckTimeout / 10)
 		} else {
-			t.Reset(metaCheckPeriod)
+			t.Reset(beat.Next(metaCheckPeriod))
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 const (
@@ -131,7 +133,7 @@ func (c *conn) stale() bool {
 // keepAlive sends keep-alives from the dialer until the connection closes. On a connection for
 // calls writeLoop does.
 func (c *conn) keepAlive() {
-	t := time.NewTicker(c.m.cfg.Limits.KeepAlive)
+	t := time.NewTimer(beat.Next(c.m.cfg.Limits.KeepAlive))
 	defer t.Stop()
 	for {
 		select {
@@ -145,6 +147,7 @@ func (c *conn) keepAlive() {
 			if c.write(pingFrame) != nil {
 				return
 			}
+			t.Reset(beat.Next(c.m.cfg.Limits.KeepAlive))
 		}
 	}
 }

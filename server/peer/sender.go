@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // ErrUndetermined: a call was sent, and its connection was lost before the reply. It may or may not
@@ -408,7 +409,7 @@ func (p *sender) writeLoop(c *conn) {
 	defer reading.Wait()
 	defer c.close()
 
-	idle, alive := time.NewTimer(p.m.cfg.Limits.IdleTimeout), time.NewTicker(p.m.cfg.Limits.KeepAlive)
+	idle, alive := time.NewTimer(p.m.cfg.Limits.IdleTimeout), time.NewTimer(beat.Next(p.m.cfg.Limits.KeepAlive))
 	defer idle.Stop()
 	defer alive.Stop()
 	var batch []outgoingFrame
@@ -456,6 +457,7 @@ func (p *sender) writeLoop(c *conn) {
 			if c.stale() && p.idle() || c.write(pingFrame) != nil {
 				return
 			}
+			alive.Reset(beat.Next(p.m.cfg.Limits.KeepAlive))
 		case <-idle.C:
 			if p.idle() {
 				return

@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/hottest"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // samplePeriod is how often the instance's rates are taken: about 5 of them are looked at together.
@@ -18,7 +19,7 @@ const samplePeriod = time.Second
 
 // SampleRates takes the instance's rates until ctx ends.
 func (s *Serving) SampleRates(ctx context.Context) {
-	tick := time.NewTicker(samplePeriod)
+	tick := time.NewTimer(beat.Next(samplePeriod))
 	defer tick.Stop()
 	for {
 		answered, rejected := s.Metrics.Totals()
@@ -27,6 +28,7 @@ func (s *Serving) SampleRates(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			tick.Reset(beat.Next(samplePeriod))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // SweepPeriod is how often connections are looked at. What is overdue is found that much later at
@@ -19,7 +20,7 @@ const (
 )
 
 func (t *Transport) sweepLoop() {
-	tick := time.NewTicker(SweepPeriod)
+	tick := time.NewTimer(beat.Next(SweepPeriod))
 	defer tick.Stop()
 	for {
 		select {
@@ -27,6 +28,7 @@ func (t *Transport) sweepLoop() {
 			return
 		case <-tick.C:
 			t.sweep()
+			tick.Reset(beat.Next(SweepPeriod))
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 	"github.com/signalbox-dev/signalbox/shard/replica/wal"
 )
@@ -222,6 +223,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		return nil, err
 	}
 	h.engine.NodeHost = nh
+	beat.Align()
 	h.wg.Go(func() { h.campaigner.run(h.stopC) })
 	if m, ok := cfg.Clock.(*ManualClock); ok {
 		h.stopTicks = h.ticker.follow(m)
@@ -246,8 +248,8 @@ func (h *Host) RaftAddress() string { return h.cfg.RaftAddress }
 // DiskWaiting is the age of the oldest unfinished write to the log; 0 if there is none.
 func (h *Host) DiskWaiting() time.Duration { return h.store.Waiting() }
 
-// Space is the free space on the disk of the log, at most 100 ms old; false for a disk that cannot
-// tell.
+// Space is the free space on the disk of the log, at most a second old, and 100 ms while the log is
+// written; false for a disk that cannot tell.
 func (h *Host) Space() (logstore.Space, bool) { return h.store.Space() }
 
 // LogSize is the room that the log takes.

@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // Bounds of the members' messages that wait in a shard. A message beyond them is OVERLOADED, and is
@@ -137,7 +138,7 @@ type memberLoop struct {
 func (w *memberLoop) loop() {
 	tick := time.NewTimer(idleMemberTick)
 	defer tick.Stop()
-	idle := true
+	idle, term := true, uint64(0)
 	var list []MemberMessage
 	for {
 		due := false
@@ -165,12 +166,15 @@ func (w *memberLoop) loop() {
 		if due || len(list) > 0 {
 			w.sink.FlushMembers()
 		}
-		if now := w.q.idle(); due || now != idle {
-			idle = now
-			if idle {
-				tick.Reset(idleMemberTick)
-			} else {
-				tick.Reset(memberTick)
+		if now := w.q.idle(); due || now != idle || w.term != term {
+			idle, term = now, w.term
+			switch {
+			case term == 0:
+				tick.Stop() // a replica that does not lead has nothing to repeat
+			case idle:
+				tick.Reset(beat.Next(idleMemberTick))
+			default:
+				tick.Reset(beat.Next(memberTick))
 			}
 		}
 	}

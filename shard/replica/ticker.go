@@ -3,6 +3,8 @@ package replica
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // ticker ticks the replicas of a host: by the system's clock, or with the steps of a [ManualClock].
@@ -16,18 +18,19 @@ type ticker struct {
 }
 
 func (k *ticker) run(stop <-chan struct{}) {
-	t := time.NewTicker(tickPeriod)
+	t := time.NewTimer(beat.Next(tickPeriod))
 	defer t.Stop()
 	for {
 		select {
 		case <-stop:
 			return
 		case <-t.C:
-			now := k.clock.Now()
-			for _, g := range k.groups.running() {
-				g.replica.tick(now)
-			}
 		}
+		now := k.clock.Now()
+		for _, g := range k.groups.running() {
+			g.replica.tick(now)
+		}
+		t.Reset(beat.Next(tickPeriod))
 	}
 }
 

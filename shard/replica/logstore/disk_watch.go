@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/lni/vfs"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // Space is the free space on the disk of the log, in bytes.
@@ -48,10 +50,12 @@ func (w *spaceWatch) look() (Space, bool) {
 	return s, true
 }
 
-// maintain writes the watermark and checks the free space.
+// maintain writes the watermark and checks the free space: a period after the log is written, and
+// else now and then.
 func (s *Store) maintain() {
-	t := time.NewTicker(period)
-	defer t.Stop()
+	idle, soon := time.NewTimer(beat.Next(idlePeriod)), time.NewTimer(period)
+	defer idle.Stop()
+	defer soon.Stop()
 	var low bool
 	if sp := s.space.last.Load(); sp != nil {
 		low = sp.Free < sp.Low // it was low at the start, and that was reported
@@ -60,8 +64,16 @@ func (s *Store) maintain() {
 		select {
 		case <-s.stopC:
 			return
-		case <-t.C:
+		case <-idle.C:
+		case <-s.dirtied:
+			soon.Reset(period)
+			select {
+			case <-s.stopC:
+				return
+			case <-soon.C:
+			}
 		}
+		idle.Reset(beat.Next(idlePeriod))
 		s.maintaining.Store(int64(time.Since(s.began)) | 1)
 		if sp, ok := s.space.look(); ok {
 			switch {
@@ -86,9 +98,11 @@ func (s *Store) maintain() {
 	}
 }
 
-// watchStuck looks for writes that do not finish.
+// watchStuck reports a write that does not finish, as soon as it has taken too long. It sleeps until
+// the oldest write under way has, or one that begins now would have: what begins meanwhile is
+// younger.
 func (s *Store) watchStuck() {
-	t := time.NewTicker(period)
+	t := time.NewTimer(s.cfg.Stuck)
 	defer t.Stop()
 	for {
 		select {
@@ -96,10 +110,13 @@ func (s *Store) watchStuck() {
 			return
 		case <-t.C:
 		}
-		if d := s.Waiting(); d > s.cfg.Stuck {
+		d := s.Waiting()
+		if d > s.cfg.Stuck {
 			s.report(fmt.Errorf("%w: one has been under way for %v, longer than %v; look at the disk, then start again",
 				ErrStuck, d.Round(time.Second), s.cfg.Stuck))
+			return
 		}
+		t.Reset(max(s.cfg.Stuck-d, time.Millisecond))
 	}
 }
 

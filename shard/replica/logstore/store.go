@@ -65,7 +65,8 @@ type Config struct {
 
 const (
 	defaultStuck = 30 * time.Second
-	period       = 100 * time.Millisecond // of writing the watermark, and of checking the disk
+	period       = 100 * time.Millisecond // of writing the watermark, and of checking the disk, while the log is written
+	idlePeriod   = time.Second            // of checking the disk else
 	syncPeriod   = 10 * time.Second       // of syncing the watermark: its older file is older by at most this
 )
 
@@ -88,6 +89,7 @@ type Store struct {
 	mu        sync.Mutex
 	marks     map[key]mark
 	dirty     bool
+	dirtied   chan struct{} // dirty became true
 
 	began       time.Time    // times below are since then
 	saving      atomic.Int64 // start of the running write to the log, 0: none
@@ -108,7 +110,7 @@ func New(cfg Config) *Store {
 		cfg.Logger = slog.Default()
 	}
 	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), syncEvery: syncPeriod,
-		began: time.Now(), stopC: make(chan struct{}), failed: make(chan struct{})}
+		began: time.Now(), dirtied: make(chan struct{}, 1), stopC: make(chan struct{}), failed: make(chan struct{})}
 }
 
 // Name is the name of the engine's own store: the engine has recorded it in folders that were made
@@ -229,7 +231,7 @@ func (s *Store) writeMarks(through bool) error {
 	}
 	if err != nil {
 		s.mu.Lock()
-		s.dirty = true
+		s.setDirty()
 		s.mu.Unlock()
 		return fmt.Errorf("write the log's watermark: %w", err)
 	}
@@ -333,7 +335,7 @@ func (s *Store) lower(updates []pb.Update) (lowered bool) {
 	return lowered
 }
 
-// raise notes what was written. The file follows within a period.
+// raise notes what was written. The file follows after a period.
 func (s *Store) raise(updates []pb.Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,8 +343,20 @@ func (s *Store) raise(updates []pb.Update) {
 		k, was := s.markOfUpdate(&updates[i])
 		if next := after(&updates[i], was); next != was {
 			s.marks[k] = next
-			s.dirty = true
+			s.setDirty()
 		}
+	}
+}
+
+// setDirty has the watermark written within a period. The caller holds mu.
+func (s *Store) setDirty() {
+	if s.dirty {
+		return
+	}
+	s.dirty = true
+	select {
+	case s.dirtied <- struct{}{}:
+	default:
 	}
 }
 

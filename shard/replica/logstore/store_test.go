@@ -474,54 +474,6 @@ func TestAcceptLoss(t *testing.T) {
 	b.close()
 }
 
-// TestStuckAndFull lets a write hang, and the disk fill.
-func TestStuckAndFull(t *testing.T) {
-	fs := &gauge{FS: vfs.NewMem(), free: 1 << 30}
-	fatal, low := make(chan error, 1), make(chan Space, 1)
-	s := New(Config{Dir: "/bed", Fatal: func(err error) { fatal <- err },
-		Low: func(sp Space) { low <- sp }, Stuck: time.Nanosecond})
-	s.fs, s.space = fs, spaceWatch{fs: fs, dir: "/bed"}
-	s.file = watermarkFiles{fs: fs, dir: "/bed"}
-	if err := fs.MkdirAll("/bed", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	fs.setFree(600 << 20) // of 10 GiB: the low mark is 512
-	s.done.Go(s.maintain)
-	fs.awaitLook()
-	select {
-	case sp := <-low:
-		t.Fatalf("low at %v", sp)
-	default:
-	}
-	fs.setFree(500 << 20)
-	if sp := <-low; sp.Free != 500<<20 || sp.Low != 512<<20 || sp.Least != 256<<20 {
-		t.Fatalf("%+v", sp)
-	}
-	fs.setFree(200 << 20)
-	if err := <-fatal; !errors.Is(err, ErrNoSpace) ||
-		!strings.Contains(err.Error(), "200 MiB of 10240 MiB are free, at least 256 MiB are needed") {
-		t.Fatal(err)
-	}
-	close(s.stopC)
-	s.done.Wait()
-
-	s = New(Config{Dir: "/bed", Fatal: func(err error) { fatal <- err }, Stuck: time.Nanosecond})
-	s.saving.Store(int64(time.Since(s.began)) | 1)
-	s.done.Go(s.watchStuck)
-	if err := <-fatal; !errors.Is(err, ErrStuck) {
-		t.Fatal(err)
-	}
-	if s.Waiting() <= 0 {
-		t.Fatal("nothing waits")
-	}
-	s.saving.Store(0)
-	if s.Waiting() != 0 {
-		t.Fatal("something waits")
-	}
-	close(s.stopC)
-	s.done.Wait()
-}
-
 // TestStartOnFullDisk is refused before anything is written.
 func TestStartOnFullDisk(t *testing.T) {
 	fs := &gauge{FS: vfs.NewMem(), free: 10 << 20}

@@ -1,0 +1,32 @@
+// Package beat makes the periodic work of a process begin at the same moments. Waking an idle
+// process costs several switches between threads, however little it does then. So work that may
+// begin at any moment of its period begins when the raft engine ticks.
+package beat
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+var (
+	began  = time.Now()
+	origin atomic.Int64 // of all beats, in ns since began; 0: there are none yet
+)
+
+// Align makes this moment a beat of every period. A host calls it when its engine begins to tick.
+// If a process has several hosts, the last call counts.
+func Align() { origin.Store(int64(time.Since(began))) }
+
+// Next returns the time until the next beat of a period, at most one period. Beats are the
+// multiples of the period since [Align]. Without a call of Align the result is the period.
+func Next(period time.Duration) time.Duration {
+	from := time.Duration(origin.Load())
+	if from == 0 {
+		return period
+	}
+	since := (time.Since(began) - from) % period
+	if since < 0 { // in a test whose clock is behind that of the process
+		since += period
+	}
+	return period - since
+}

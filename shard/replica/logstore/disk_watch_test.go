@@ -1,0 +1,143 @@
+package logstore
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lni/vfs"
+)
+
+// gauge is a disk of 10 GiB that says how much of it is free.
+type gauge struct {
+	vfs.FS
+
+	mu    sync.Mutex
+	free  uint64
+	looks int
+}
+
+func (f *gauge) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks++
+	return vfs.DiskUsage{AvailBytes: f.free, TotalBytes: 10 << 30}, nil
+}
+
+func (f *gauge) setFree(n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.free = n
+}
+
+// looked is how often somebody asked.
+func (f *gauge) looked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looks
+}
+
+// TestFull lets the disk fill.
+func TestFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := &gauge{FS: vfs.NewMem()}
+		fatal, low := make(chan error, 1), make(chan Space, 1)
+		s := New(Config{Dir: "/bed", Fatal: func(err error) { fatal <- err }, Low: func(sp Space) { low <- sp }})
+		s.fs, s.space = fs, spaceWatch{fs: fs, dir: "/bed"}
+		fs.setFree(600 << 20) // of 10 GiB: the low mark is 512
+		s.done.Go(s.maintain)
+		time.Sleep(time.Minute)
+		select {
+		case sp := <-low:
+			t.Fatalf("low at %v", sp)
+		default:
+		}
+		fs.setFree(500 << 20)
+		if sp := <-low; sp.Free != 500<<20 || sp.Low != 512<<20 || sp.Least != 256<<20 {
+			t.Fatalf("%+v", sp)
+		}
+		fs.setFree(200 << 20)
+		if err := <-fatal; !errors.Is(err, ErrNoSpace) ||
+			!strings.Contains(err.Error(), "200 MiB of 10240 MiB are free, at least 256 MiB are needed") {
+			t.Fatal(err)
+		}
+		close(s.stopC)
+		s.done.Wait()
+	})
+}
+
+// TestIdleStoreSleeps: a store that is not written looks at its disk once a second. Its watermark
+// follows a write within a period, and so does a look.
+func TestIdleStoreSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &gauge{free: 8 << 30}
+		b := newBed(t, vfs.NewMem(), "/bed")
+		b.wrap = func(fs vfs.FS) vfs.FS { disk.FS = fs; return disk }
+		b.mustOpen()
+		defer b.close()
+		k := key{1, 1}
+		b.bootstrap(k)
+		time.Sleep(time.Minute + 500*time.Millisecond) // what the start has written is in the watermark
+		looks := disk.looked()
+		time.Sleep(time.Minute)
+		if n := disk.looked() - looks; n != 60 {
+			t.Errorf("%d looks at the disk in an idle minute, want 60", n)
+		}
+
+		time.Sleep(300 * time.Millisecond)
+		looks = disk.looked()
+		for i := range uint64(3) {
+			b.save(update(k, 1, entries(1+i, 1)))
+			time.Sleep(period + time.Millisecond)
+			written := watermarkFiles{fs: b.fs, dir: "/bed"}
+			if marks, _, err := written.read(); err != nil || marks[k].lastIndex != 1+i {
+				t.Errorf("after entry %d the watermark has %v, %v", 1+i, marks[k], err)
+			}
+		}
+		if n := disk.looked() - looks; n != 3 {
+			t.Errorf("%d looks at the disk during three writes, want 3", n)
+		}
+	})
+}
+
+// TestStuck: a write that does not finish is reported when it has taken longer than the limit, and
+// no write before.
+func TestStuck(t *testing.T) {
+	const limit = 30 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		fatal := make(chan error, 1)
+		s := New(Config{Fatal: func(err error) { fatal <- err }, Stuck: limit, Logger: slog.New(slog.DiscardHandler)})
+		s.done.Go(s.watchStuck)
+		begin := func() { s.saving.Store(int64(time.Since(s.began)) | 1) }
+		end := func() { s.saving.Store(0) }
+
+		time.Sleep(17 * time.Second)
+		for range 5 { // slow, and not stuck
+			begin()
+			time.Sleep(limit - time.Second)
+			end()
+			time.Sleep(100 * time.Millisecond)
+		}
+		if s.Waiting() != 0 {
+			t.Error("something waits")
+		}
+		begin()
+		began := time.Now()
+		time.Sleep(limit - time.Second)
+		select {
+		case err := <-fatal:
+			t.Fatal("too early:", err)
+		default:
+		}
+		err := <-fatal
+		if took := time.Since(began); !errors.Is(err, ErrStuck) || took > limit+2*time.Millisecond {
+			t.Errorf("after %v: %v", took, err)
+		}
+		close(s.stopC)
+		s.done.Wait()
+	})
+}
