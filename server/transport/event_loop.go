@@ -19,12 +19,31 @@ type eventLoop struct {
 
 	stuck       map[*gnetSocket]struct{} // of the loop's goroutine: the kernel took not everything
 	missedBeats atomic.Int64             // beats since the last sign of life
+	hadTraffic  atomic.Bool              // since the last beat
+	rested      int                      // beats that it was spared in a row; of the goroutine that beats
 
 	needsWake atomic.Bool // marks is not empty and nobody woke the loop for it
 
 	mu    sync.Mutex
 	dirty []*gnetSocket
 	spare []*gnetSocket
+}
+
+// noteTraffic notes that something came.
+func (l *eventLoop) noteTraffic() {
+	if !l.hadTraffic.Load() {
+		l.hadTraffic.Store(true)
+	}
+}
+
+// rests reports whether the loop is spared this beat.
+func (l *eventLoop) rests() bool {
+	if l.hadTraffic.Swap(false) || l.missedBeats.Load() > 0 || l.rested == beatsRested {
+		l.rested = 0
+		return false
+	}
+	l.rested++
+	return true
 }
 
 // markDirty notes a socket with something to write. Wake follows.

@@ -3,6 +3,7 @@ package transport
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
@@ -81,6 +82,25 @@ func TestDirectWriteKeepsUnsentBytes(t *testing.T) {
 	k.detachConn()
 	if k.append(protocol.KindGoodbye, 1, 0, nil); !k.writeDirect(&b) || k.Waiting() == 0 {
 		t.Error("a closed socket was written to")
+	}
+}
+
+// TestKeepAlive: the kernel finds out when the machine of a client is gone.
+func TestKeepAlive(t *testing.T) {
+	x, _ := start(t, nil)
+	pong(t, dial(t, x, 1))
+	var k *gnetSocket
+	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	for _, o := range []struct{ level, name, want int }{
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAliveIdle / time.Second)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval / time.Second)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveCount},
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+	} {
+		if n, err := unix.GetsockoptInt(k.fd, o.level, o.name); err != nil || n != o.want {
+			t.Errorf("option %d of level %d is %d (%v), want %d", o.name, o.level, n, err, o.want)
+		}
 	}
 }
 

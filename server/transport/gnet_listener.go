@@ -14,12 +14,14 @@ import (
 	"github.com/panjf2000/gnet/v2/pkg/logging"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 const (
 	maxLoops    = 64
 	beatPeriod  = time.Second
-	beatsMissed = 30 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
+	beatsRested = 4  // beats in a row that an event loop is spared while it has no traffic
+	beatsMissed = 25 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
 )
 
 // gnetListener lets clients in over plain TCP, on gnet's event loops.
@@ -53,7 +55,6 @@ func (d *gnetListener) open() error {
 	d.client, err = gnet.NewClient(d,
 		gnet.WithNumEventLoop(min(runtime.GOMAXPROCS(0), maxLoops)),
 		gnet.WithLogger(gnetLogger{d.t.cfg.Log}),
-		gnet.WithTCPKeepAlive(keepAliveIdle), gnet.WithTCPKeepInterval(keepAliveInterval), gnet.WithTCPKeepCount(keepAliveCount),
 		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
 	)
 	if err == nil {
@@ -190,6 +191,7 @@ func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 		}
 		return gnet.None
 	}
+	k.loop.noteTraffic()
 	if k.bufferPaused(gc.InboundBuffered()) {
 		return gnet.None
 	}
@@ -234,7 +236,7 @@ func (d *gnetListener) checkStuckSoon() {
 // watchLoops has the loops look at stuck sockets while there are any, and feels their pulse. gnet
 // does not tell when a loop ends by an error.
 func (d *gnetListener) watchLoops() {
-	beats := time.NewTicker(beatPeriod)
+	beats := time.NewTimer(beat.Next(beatPeriod))
 	defer beats.Stop()
 	var again <-chan time.Time
 	for {
@@ -256,7 +258,11 @@ func (d *gnetListener) watchLoops() {
 				}))
 			}
 		case <-beats.C:
+			beats.Reset(beat.Next(beatPeriod))
 			for i, l := range *d.loops.Load() {
+				if l.rests() {
+					continue
+				}
 				if l.missedBeats.Add(1) > beatsMissed {
 					d.t.cfg.Fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
 				}

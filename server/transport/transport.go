@@ -25,14 +25,15 @@ const (
 	keepAliveCount    = 3
 )
 
-// KeepAlive is the TCP keep-alive of a listener for clients.
+// KeepAlive is the TCP keep-alive of a listener for clients. The listener sets it on each
+// connection that it accepts.
 var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount}
 
 // Config says where clients come in and what stands above them. All fields but the two listeners
 // are required.
 type Config struct {
-	Plain     net.Listener // nil: no client comes in without TLS
-	TLS       net.Listener // nil: no client comes in over TLS
+	Plain     net.Listener // with KeepAlive; nil: no client comes in without TLS
+	TLS       net.Listener // with KeepAlive; nil: no client comes in over TLS
 	TLSConfig *tls.Config  // with TLS
 
 	Limits    Limits

@@ -63,7 +63,8 @@ func (c *manualClock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 // start lets clients in without TLS, by a clock that the test moves.
 func start(t *testing.T, change func(*Config)) (*Transport, *manualClock) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	lc := net.ListenConfig{KeepAliveConfig: KeepAlive}
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
