@@ -98,8 +98,8 @@ func (s *Store) maintain() {
 	}
 }
 
-// watchStuck reports a write that does not finish, as soon as it has taken too long. It sleeps until
-// the oldest write under way has, or one that begins now would have: what begins meanwhile is
+// watchStuck reports a write that does not finish, as soon as it has taken too long. It sleeps
+// until the oldest write under way has, or one that begins now would have: what begins meanwhile is
 // younger.
 func (s *Store) watchStuck() {
 	t := time.NewTimer(s.cfg.Stuck)
