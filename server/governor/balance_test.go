@@ -44,7 +44,8 @@ func TestTargets(t *testing.T) {
 		{"of equals the first", 9, []replicasetLoad{set(1, 1000, 0), set(2, 1000, 0)}, "map[10:5 20:4]"},
 		{"without shards yet", 6, []replicasetLoad{set(1, 1000, 6), set(2, 1000)}, "map[10:6]"},
 		{"a shard goes", 9, []replicasetLoad{only(2, set(1, 1000, 3, 3, 3))}, "map[10:5 11:4]"},
-		{"shards go, and one of another set is new", 12, []replicasetLoad{only(1, set(1, 1000, 4, 4)), set(2, 1000, 4, 0)}, "map[10:6 20:3 21:3]"},
+		{"shards go, and one of another set is new", 12,
+			[]replicasetLoad{only(1, set(1, 1000, 4, 4)), set(2, 1000, 4, 0)}, "map[10:6 20:3 21:3]"},
 		{"more sets than buckets", 2, []replicasetLoad{set(1, 1000, 2), set(2, 1000, 0), set(3, 1000, 0)}, "map[10:1 20:1 30:0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -67,7 +68,9 @@ func TestFlows(t *testing.T) {
 				counts = append(counts, rapid.Uint32Range(0, 50).Draw(t, "count"))
 				total += counts[len(counts)-1]
 			}
-			sets = append(sets, only(rapid.IntRange(1, 4).Draw(t, "stay"), set(id+1, rapid.Uint64Range(0, 3).Draw(t, "weight")*500, counts...)))
+			stay := rapid.IntRange(1, 4).Draw(t, "stay")
+			weight := 500 * rapid.Uint64Range(0, 3).Draw(t, "weight")
+			sets = append(sets, only(stay, set(id+1, weight, counts...)))
 		}
 		want := bucketTargets(total, sets)
 		surplus := uint32(0)

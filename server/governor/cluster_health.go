@@ -281,7 +281,8 @@ func (a *assessment) copies(x *meta.Shard) (n int) {
 		if _, runs := a.heardReplica(r, x.ID); !runs || r.TargetRole == meta.RoleNone || r.Role == meta.RoleNone {
 			continue
 		}
-		if in, _ := a.State.Instance(r.Instance); in.Target.Variant == meta.Online && (r.Role == meta.RoleVoter || in.Current.Variant == meta.Online) {
+		in, _ := a.State.Instance(r.Instance)
+		if in.Target.Variant == meta.Online && (r.Role == meta.RoleVoter || in.Current.Variant == meta.Online) {
 			n++
 		}
 	}

@@ -32,7 +32,10 @@ func TestAnyClusterConverges(t *testing.T) {
 			}
 			return delivered
 		}
-		r := &randomCluster{cluster: c, t: t, gov: c.governor(), progress: []*Progress{NewProgress(), NewProgress()}, plans: make([][]Step, 2)}
+		r := &randomCluster{
+			cluster: c, t: t, gov: c.governor(),
+			progress: []*Progress{NewProgress(), NewProgress()}, plans: make([][]Step, 2),
+		}
 		for range rapid.IntRange(50, 300).Draw(t, "events") {
 			r.event()
 			c.checkBuckets()
@@ -175,7 +178,8 @@ func (r *randomCluster) converge() {
 	e := Explain(r.view(p))
 	if len(plan) > 0 {
 		g := r.groups[meta.MetaShardID]
-		r.t.Fatalf("plans do not end: %s\nwaits: %v\nmeta shard: voters %v, record %+v", strings.Join(e.Next, "; "), e.Waits, g.voters, r.machine.MetaShard())
+		r.t.Fatalf("plans do not end: %s\nwaits: %v\nmeta shard: voters %v, record %+v",
+			strings.Join(e.Next, "; "), e.Waits, g.voters, r.machine.MetaShard())
 	}
 	for _, w := range e.Waits {
 		if w.Kind == Underway {
@@ -244,17 +248,20 @@ func (c *cluster) copyMissing() string {
 		used[x.Replicaset] = true
 	}
 	for _, set := range s.Replicasets() {
-		if !used[set.ID] || set.Phase >= meta.ToBeExpelled || len(members[set.ID]) == 0 || len(members[set.ID]) >= int(t.ReplicationFactor) {
+		have := len(members[set.ID])
+		if !used[set.ID] || set.Phase >= meta.ToBeExpelled || have == 0 || have >= int(t.ReplicationFactor) {
 			continue
 		}
 		for _, i := range s.Instances() {
 			from, _ := s.Replicaset(i.Replicaset)
-			if i.Tier != set.Tier || !online(&i) || used[i.Replicaset] || from.Phase >= meta.ToBeExpelled || len(members[i.Replicaset]) >= int(t.ReplicationFactor) {
+			if i.Tier != set.Tier || !online(&i) || used[i.Replicaset] ||
+				from.Phase >= meta.ToBeExpelled || len(members[i.Replicaset]) >= int(t.ReplicationFactor) {
 				continue
 			}
 			apart := func(m meta.Instance) bool { return meta.Intersect(m.Domain, i.Domain) }
 			if !slices.ContainsFunc(members[set.ID], apart) {
-				return fmt.Sprintf("instance %d of replicaset %s is free, and replicaset %s has %d members", i.ID, from.Name, set.Name, len(members[set.ID]))
+				return fmt.Sprintf("instance %d of replicaset %s is free, and replicaset %s has %d members",
+					i.ID, from.Name, set.Name, have)
 			}
 		}
 	}
@@ -345,7 +352,8 @@ func (c *cluster) bucketsNotConverged() string {
 	}
 	for _, set := range c.machine.Replicasets() {
 		// Without a weight in the tier, buckets of surplus shards have nowhere to go.
-		if n := len(c.machine.ShardsOf(set.ID)); set.Phase == meta.ReplicasetReady && n > 0 && targets != nil && n != int(t.ShardsPerReplicaset) {
+		n := len(c.machine.ShardsOf(set.ID))
+		if set.Phase == meta.ReplicasetReady && n > 0 && targets != nil && n != int(t.ShardsPerReplicaset) {
 			return fmt.Sprintf("replicaset %s has %d shards, not %d", set.Name, n, t.ShardsPerReplicaset)
 		}
 	}

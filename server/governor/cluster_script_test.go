@@ -60,7 +60,8 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	switch d.Cmd {
 	case "join":
-		return said(s.join(d.CmdArgs[0].Key, text("tier"), text("replicaset"), strings.NewReplacer(":", "=", ";", ",").Replace(text("domain"))))
+		domain := strings.NewReplacer(":", "=", ";", ",").Replace(text("domain"))
+		return said(s.join(d.CmdArgs[0].Key, text("tier"), text("replicaset"), domain))
 	case "kill": // and the failure detector notices
 		s.kill(instance.ID)
 		for range 11 {
@@ -78,7 +79,9 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 	case "shutdown":
 		return said(s.apply(&meta.InstanceUpdate{Instance: instance.ID, Target: meta.Offline, Reason: meta.ReasonShutdown}))
 	case "expel":
-		return said(s.apply(&meta.InstanceUpdate{Instance: instance.ID, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: d.HasArg("force")}))
+		return said(s.apply(&meta.InstanceUpdate{
+			Instance: instance.ID, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: d.HasArg("force"),
+		}))
 	case "drain":
 		return said(s.apply(&meta.InstanceDrain{Instance: instance.ID, Drained: !d.HasArg("undo")}))
 	case "transfer":
@@ -136,8 +139,10 @@ func (s *clusterScript) waits() string {
 // health is the assessment, in lines. Of the shards those are shown that do not work as they
 // should.
 func (s *clusterScript) health(self uint64, alone bool) string {
-	o := Observation{View: s.view(s.progress), Self: self, Leader: s.groupLeader(meta.MetaShardID), Confirmed: !alone, Age: 7 * time.Second, Wall: s.Wall()}
-	h := Assess(o)
+	h := Assess(Observation{
+		View: s.view(s.progress), Self: self, Leader: s.groupLeader(meta.MetaShardID),
+		Confirmed: !alone, Age: 7 * time.Second, Wall: s.Wall(),
+	})
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s as %s sees it", h.State, h.AnsweredBy)
 	if !h.Confirmed {
@@ -154,7 +159,8 @@ func (s *clusterScript) health(self uint64, alone bool) string {
 		fmt.Fprintf(&out, "  %s\n", l)
 	}
 	group := func(what string, g *protocol.ClusterGroup) {
-		fmt.Fprintf(&out, "%s: %d of %d heard, majority %v, leader %q, may lose %d of promised %d\n", what, g.Reachable, g.Voters, g.Majority, g.Leader, g.FaultTolerance, g.ConfiguredTolerance)
+		fmt.Fprintf(&out, "%s: %d of %d heard, majority %v, leader %q, may lose %d of promised %d\n",
+			what, g.Reachable, g.Voters, g.Majority, g.Leader, g.FaultTolerance, g.ConfiguredTolerance)
 	}
 	group("meta", &h.Meta)
 	for i := range h.Shards {

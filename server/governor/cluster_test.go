@@ -86,8 +86,9 @@ func newCluster(buckets, factor, perSet uint32) *cluster {
 		shards = append(shards, 2+n)
 	}
 	c.apply(&meta.Bootstrap{
-		Cluster: "c", UUID: "a", Instance: 1, Name: "a", Address: "a:1", RaftAddress: "a:2", Tier: "default", Buckets: buckets, ReplicationFactor: factor,
-		ShardsPerReplicaset: perSet, CanVote: true, Shards: shards, NodeConfig: protocol.DefaultNodeConfig(), Version: meta.Version{Major: 1},
+		Cluster: "c", Version: meta.Version{Major: 1}, NodeConfig: protocol.DefaultNodeConfig(),
+		UUID: "a", Instance: 1, Name: "a", Address: "a:1", RaftAddress: "a:2",
+		Tier: "default", Buckets: buckets, ReplicationFactor: factor, ShardsPerReplicaset: perSet, CanVote: true, Shards: shards,
 		Tiers: []meta.TierSpec{{Name: "arbiter", CanVote: true}, {Name: "mute", ReplicationFactor: 2}},
 	})
 	c.procs[1] = &process{up: true, incarnation: 1, announced: true}
@@ -115,7 +116,10 @@ func (c *cluster) startGroups() {
 		if c.groups[x.ID] != nil {
 			continue
 		}
-		g := &plainGroup{change: 1, voters: map[uint64]uint64{}, nonVotings: map[uint64]uint64{}, removed: map[uint64]bool{}, applied: map[uint64]uint64{}, log: 1}
+		g := &plainGroup{
+			change: 1, log: 1, applied: map[uint64]uint64{},
+			voters: map[uint64]uint64{}, nonVotings: map[uint64]uint64{}, removed: map[uint64]bool{},
+		}
 		for _, r := range x.Replicas {
 			if r.Founder {
 				g.voters[r.Replica] = r.Instance
@@ -132,7 +136,8 @@ func (c *cluster) join(name, tier, set, domain string) meta.Result {
 		panic(err)
 	}
 	res := c.apply(&meta.Join{
-		UUID: name, Name: name, Tier: tier, Replicaset: set, Address: name + ":1", RaftAddress: name + ":2", Domain: labels, Version: meta.Version{Major: 1},
+		UUID: name, Name: name, Tier: tier, Replicaset: set, Domain: labels, Version: meta.Version{Major: 1},
+		Address: name + ":1", RaftAddress: name + ":2",
 	})
 	if res.Status == protocol.StatusOK && c.procs[res.Instance] == nil {
 		c.procs[res.Instance] = &process{up: true}
@@ -360,7 +365,8 @@ func (s clusterShards) CopyBuckets(ctx context.Context, source, target uint64, r
 		}
 		chunk = binary.AppendUvarint(chunk, y.number)
 	}
-	err = s.Propose(ctx, target, shard.Command{Kind: shard.CmdImport, Body: shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: chunk})})
+	body := shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: chunk})
+	err = s.Propose(ctx, target, shard.Command{Kind: shard.CmdImport, Body: body})
 	return part == 1 && err == nil, err
 }
 
@@ -500,7 +506,10 @@ func (s clusterGroups) Members(_ context.Context, x uint64) (Membership, error) 
 		return Membership{}, errNoLeader
 	}
 	g := s.groups[x]
-	m := Membership{ConfigChange: g.change, Voters: map[uint64]string{}, NonVotings: map[uint64]string{}, Removed: slices.Sorted(maps.Keys(g.removed))}
+	m := Membership{
+		ConfigChange: g.change, Voters: map[uint64]string{}, NonVotings: map[uint64]string{},
+		Removed: slices.Sorted(maps.Keys(g.removed)),
+	}
 	for id := range g.voters {
 		m.Voters[id] = "x"
 	}

@@ -38,7 +38,8 @@ func (p *planner) deviations() (list []Wait) {
 		for n := range x.Replicas {
 			r := &x.Replicas[n]
 			in := p.instances[r.Instance]
-			if r.TargetRole == meta.RoleNone || r.Role == meta.RoleNone || in == nil || !online(in) || !p.fresh(in.ID) || p.takesPart(r, x.ID) {
+			if r.TargetRole == meta.RoleNone || r.Role == meta.RoleNone ||
+				in == nil || !online(in) || !p.fresh(in.ID) || p.takesPart(r, x.ID) {
 				continue
 			}
 			add(Outside, fmt.Sprintf("%s on %s to run", x, in.Name), "its replica does not run there; the log of that instance says why")
@@ -92,7 +93,8 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 			silent = append(silent, p.name(r.Instance))
 		}
 	}
-	return fmt.Sprintf("%s has no majority: %d of %d voters take part; start %s again; if a disk is lost for good, see signalbox cluster recover --help",
+	return fmt.Sprintf(
+		"%s has no majority: %d of %d voters take part; start %s again; if a disk is lost for good, see signalbox cluster recover --help",
 		x, live, voters, strings.Join(silent, ", "))
 }
 

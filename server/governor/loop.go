@@ -120,7 +120,8 @@ func (l *loop) reconcile(ctx context.Context) time.Duration {
 	}
 	for _, step := range l.prioritize(p.steps) {
 		key := step.key()
-		if l.inFlight[key] || l.isLocked(&step) || len(l.inFlight) >= maxInFlight || (step.Shard != 0 && l.inFlightByShard[step.Shard] >= MaxStepsPerShard) {
+		if l.inFlight[key] || l.isLocked(&step) || len(l.inFlight) >= maxInFlight ||
+			(step.Shard != 0 && l.inFlightByShard[step.Shard] >= MaxStepsPerShard) {
 			continue
 		}
 		if rest := time.Until(l.retries[key].until); rest > 0 {

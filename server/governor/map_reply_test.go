@@ -53,7 +53,9 @@ func TestMapReplyRouting(t *testing.T) {
 		Version: m.MapVersion(), Cluster: "c",
 		Instances: []protocol.MapInstance{{ID: 1, Name: "one", Address: "one:1"}, {ID: 2, Name: "two", Address: "two:1"}},
 		Shards:    []protocol.MapShard{{ID: 2, Master: 2, Replicas: []uint64{1, 2}}, {ID: 3, Master: 1, Replicas: []uint64{1}}},
-		Tiers:     []protocol.MapTier{{ID: 0, Name: "default", Buckets: 16, Runs: []protocol.MapRun{{Count: 6, Shard: 2}, {Count: 10, Shard: 3}}}},
+		Tiers: []protocol.MapTier{{
+			ID: 0, Name: "default", Buckets: 16, Runs: []protocol.MapRun{{Count: 6, Shard: 2}, {Count: 10, Shard: 3}},
+		}},
 	}
 	if got := MapReply(&m.State, 0, nil); !reflect.DeepEqual(got, want) {
 		t.Errorf("map\n%+v, want\n%+v", got, want)

@@ -11,7 +11,9 @@ import (
 // has applied it. A replica that is silent or has no vote is not waited for.
 func TestMembershipKnown(t *testing.T) {
 	t.Parallel()
-	x := &meta.Shard{ID: 2, Replicas: []meta.Replica{{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}, {Instance: 3, Replica: 13}, {Instance: 4, Replica: 14}}}
+	x := &meta.Shard{ID: 2, Replicas: []meta.Replica{
+		{Instance: 1, Replica: 11}, {Instance: 2, Replica: 12}, {Instance: 3, Replica: 13}, {Instance: 4, Replica: 14},
+	}}
 	m := &Membership{ConfigChange: 9, Voters: map[uint64]string{11: "x", 12: "x", 13: "x"}, NonVotings: map[uint64]string{14: "x"}}
 	type said struct {
 		age      time.Duration
@@ -34,7 +36,10 @@ func TestMembershipKnown(t *testing.T) {
 	} {
 		v := View{Now: time.Hour, Health: map[uint64]Heartbeat{}}
 		for _, s := range c.said {
-			v.Health[s.instance] = Heartbeat{Heard: v.Now - s.age, Shards: map[uint64]ShardReport{2: {Replica: s.replica, Members: s.knows}}}
+			v.Health[s.instance] = Heartbeat{
+				Heard:  v.Now - s.age,
+				Shards: map[uint64]ShardReport{2: {Replica: s.replica, Members: s.knows}},
+			}
 		}
 		if got := v.knowMembership(x, m); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

@@ -119,7 +119,8 @@ func planMaster(p *planner, x *shardView, loads map[uint64]int) leadershipState 
 			setTarget(next)
 			return
 		}
-		p.addWait(successorWait(p, x), what+" by another instance than "+p.name(leader), "no other voter of it is online, stays, and has caught up")
+		p.addWait(successorWait(p, x), what+" by another instance than "+p.name(leader),
+			"no other voter of it is online, stays, and has caught up")
 	}
 	switch {
 	case x.Master != leader && want == x.Master && mayStayLeader(p, x, p.instances[leader]) && x.leader.Role == meta.RoleVoter:
@@ -186,7 +187,8 @@ func isMovingBuckets(p *planner, shard uint64) bool {
 func successorWait(p *planner, x *shardView) WaitKind {
 	for _, r := range x.Replicas {
 		i := p.instances[r.Instance]
-		if i != nil && r.Instance != x.leader.Instance && r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && online(i) && stays(i) && p.fresh(i.ID) {
+		if i != nil && r.Instance != x.leader.Instance && r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter &&
+			online(i) && stays(i) && p.fresh(i.ID) {
 			return Underway
 		}
 	}
@@ -209,7 +211,8 @@ func canLead(p *planner, x *shardView, instance uint64) bool {
 		return true
 	}
 	r, _ := x.On(instance)
-	return x.leader.TargetRole == meta.RoleNone && isCaughtUpVoter(p, x, &r) && !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool { return isCandidate(p, x, r.Instance) })
+	return x.leader.TargetRole == meta.RoleNone && isCaughtUpVoter(p, x, &r) &&
+		!slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool { return isCandidate(p, x, r.Instance) })
 }
 
 // isCandidate says that an instance that stays can lead the shard.

@@ -29,7 +29,10 @@ func planRoles(p *planner, x *shardView) {
 		case !has:
 			r = meta.Replica{}
 		}
-		c := Candidate{Instance: i.ID, Domain: i.Domain, Departure: departure(i), Voter: has && r.TargetRole == meta.RoleVoter, Votes: has && r.Role == meta.RoleVoter}
+		c := Candidate{
+			Instance: i.ID, Domain: i.Domain, Departure: departure(i),
+			Voter: has && r.TargetRole == meta.RoleVoter, Votes: has && r.Role == meta.RoleVoter,
+		}
 		if x.ID == meta.MetaShardID {
 			if t, _ := p.State.Tier(i.Tier); !t.CanVote {
 				continue
@@ -144,7 +147,8 @@ func planMembership(p *planner, x *shardView) {
 			case !replaced:
 				p.addDependentWait(what+" to be removed", "another replica gets its vote first")
 			case !isQuorum(voters-1, after):
-				p.addWait(Outside, what+" to be removed", "of the %d voters that would be left only %d take part; start more of them", voters-1, after)
+				p.addWait(Outside, what+" to be removed",
+					"of the %d voters that would be left only %d take part; start more of them", voters-1, after)
 			default:
 				step(RemoveReplica, r)
 			}

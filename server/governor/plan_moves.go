@@ -150,7 +150,9 @@ func planBalance(p *planner, t *meta.Tier) {
 	}
 	taken := movingBuckets(p, t)
 	for _, f := range bucketFlows(sets, p.Progress.moveSize(t.ID), MaxMoves-under, usable) {
-		f.count = min(f.count, uint32(max(1, p.Progress.moveSize(t.ID)>>min(max(p.Progress.moveBackoffs[f.from].aborts, p.Progress.moveBackoffs[f.to].aborts), 31))))
+		// Each abort in a row halves what the next move takes.
+		aborts := max(p.Progress.moveBackoffs[f.from].aborts, p.Progress.moveBackoffs[f.to].aborts)
+		f.count = min(f.count, uint32(max(1, p.Progress.moveSize(t.ID)>>min(aborts, 31))))
 		for first, count := range pickBuckets(t, f, taken) {
 			p.add(Step{Kind: BeginMove, Tier: t.ID, Shard: f.from, To: f.to, First: first, Count: count})
 		}
@@ -179,7 +181,8 @@ func explainNoTarget(p *planner, t *meta.Tier, sets []replicasetLoad) {
 			return
 		}
 	}
-	p.addWait(Outside, "buckets of tier "+t.Name+" to move", "no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
+	p.addWait(Outside, "buckets of tier "+t.Name+" to move",
+		"no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
 }
 
 // isLed says that a heartbeat names the shard's leader.

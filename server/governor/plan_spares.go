@@ -58,7 +58,12 @@ func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 		return 1
 	}
 	slices.SortFunc(list, func(a, b fillGroup) int {
-		return cmp.Or(cmp.Compare(rank(a.buckets), rank(b.buckets)), cmp.Compare(rank(a.shards), rank(b.shards)), cmp.Compare(len(b.members), len(a.members)), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(
+			cmp.Compare(rank(a.buckets), rank(b.buckets)),
+			cmp.Compare(rank(a.shards), rank(b.shards)),
+			cmp.Compare(len(b.members), len(a.members)),
+			cmp.Compare(a.ID, b.ID),
+		)
 	})
 	return list
 }
@@ -79,17 +84,18 @@ func fill(p *planner, t *meta.Tier, groups []fillGroup, n int) {
 	if to.WeightByUser && to.Weight == 0 && !to.buckets {
 		return // it is to have no data
 	}
+	what := fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies)
 	for len(to.members) < to.copies {
 		from, i, why := spare(p, t, groups, n)
 		if i == nil {
 			if to.Phase == meta.ReplicasetReady {
-				p.addWait(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d, and %s; start another instance, or lower the replication factor",
+				p.addWait(Outside, what, "it has %d, and %s; start another instance, or lower the replication factor",
 					len(to.members), why)
 			}
 			return
 		}
 		if err := p.State.CheckVersion(&meta.InstanceReassign{}); err != nil {
-			p.addWait(Outside, fmt.Sprintf("replicaset %s to have %d copies", to.Name, to.copies), "it has %d: %v", len(to.members), err)
+			p.addWait(Outside, what, "it has %d: %v", len(to.members), err)
 			return
 		}
 		if from.shards {

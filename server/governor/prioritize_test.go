@@ -13,7 +13,8 @@ import (
 func TestFailedTransferGoesLast(t *testing.T) {
 	l := loop{
 		Governor: &Governor{log: slog.New(slog.DiscardHandler)},
-		inFlight: make(map[stepKey]bool), locked: make(map[stepKey]bool), inFlightByShard: make(map[uint64]int), retries: make(map[stepKey]retryState),
+		inFlight: make(map[stepKey]bool), locked: make(map[stepKey]bool),
+		inFlightByShard: make(map[uint64]int), retries: make(map[stepKey]retryState),
 	}
 	transfer := func(shard uint64) Step { return Step{Kind: TransferLeader, Shard: shard, Instance: 2, Replica: 2} }
 	plan := []Step{transfer(2), transfer(3), {Kind: PromoteReplica, Shard: 5, Replica: 3}, transfer(4)}

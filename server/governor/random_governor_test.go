@@ -16,7 +16,10 @@ import (
 // to rest.
 func TestAnyGovernorConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &checkedState{fakeState: newFakeState(8, 2, 3), t: t, decided: map[uint64][]decision{}, graces: map[shardNodeKey]time.Duration{}}
+		w := &checkedState{
+			fakeState: newFakeState(8, 2, 3), t: t,
+			decided: map[uint64][]decision{}, graces: map[shardNodeKey]time.Duration{},
+		}
 		progress := []*Progress{NewProgress(), NewProgress()}
 		plans := make([][]Step, len(progress)) // the last plan of each, as old as it may be
 		paths := []string{meta.DefaultPath, "/a", "/a/b"}
@@ -161,7 +164,8 @@ func (w *checkedState) checkGrace() {
 				last--
 			}
 			if led := x.longest(list[last].at, w.now); led < before {
-				w.t.Fatalf("shard %d went from grace %s to %s for node %d, its leaders led for %s at most", id, before, known.grace, node, led)
+				w.t.Fatalf("shard %d went from grace %s to %s for node %d, its leaders led for %s at most",
+					id, before, known.grace, node, led)
 			}
 		}
 	}
@@ -176,7 +180,8 @@ func (w *checkedState) checkConverged() {
 			w.t.Fatalf("node %d is %s with floor %d", n.ID, n.Phase, n.GraceFloor)
 		}
 		for id, x := range w.shards {
-			if got, want := x.nodes[n.ID], time.Duration(n.Config.GracePeriod)*time.Millisecond; got.grace != want || got.revision != n.ShardRevision(true) {
+			got, want := x.nodes[n.ID], time.Duration(n.Config.GracePeriod)*time.Millisecond
+			if got.grace != want || got.revision != n.ShardRevision(true) {
 				w.t.Fatalf("shard %d has node %d at %+v, want %s", id, n.ID, got, want)
 			}
 		}

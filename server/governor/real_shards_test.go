@@ -79,7 +79,8 @@ func (s *machineShards) CopyBuckets(ctx context.Context, source, target uint64, 
 	if done || !ok || err != nil {
 		return done && ok, err
 	}
-	err = s.Propose(ctx, target, shard.Command{Kind: shard.CmdImport, Body: shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: chunk})})
+	body := shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: chunk})
+	err = s.Propose(ctx, target, shard.Command{Kind: shard.CmdImport, Body: body})
 	return len(next) == 0 && err == nil, err
 }
 
@@ -109,7 +110,8 @@ func TestRealShards(t *testing.T) {
 			shards.each(func(id uint64, m *shard.Machine) {
 				got, active := m.Bucket(b)
 				if active != (id == owner) || (active && got != epoch) {
-					t.Errorf("bucket %d at shard %d: epoch %d, active %t; the map says shard %d, epoch %d", b, id, got, active, owner, epoch)
+					t.Errorf("bucket %d at shard %d: epoch %d, active %t; the map says shard %d, epoch %d",
+						b, id, got, active, owner, epoch)
 				}
 			})
 		}
@@ -178,7 +180,8 @@ func TestRealShardMoves(t *testing.T) {
 			shards.each(func(id uint64, m *shard.Machine) {
 				got, active := m.Bucket(b)
 				if active != (id == owner) || (active && got != epoch) {
-					t.Errorf("bucket %d at shard %d: epoch %d, active %t; the map says shard %d, epoch %d", b, id, got, active, owner, epoch)
+					t.Errorf("bucket %d at shard %d: epoch %d, active %t; the map says shard %d, epoch %d",
+						b, id, got, active, owner, epoch)
 				}
 			})
 		}

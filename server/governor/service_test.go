@@ -56,7 +56,8 @@ func TestNodeLifecycle(t *testing.T) {
 		must(t, err)
 		found, err := g.DescribeNode(req.Path)
 		must(t, err)
-		if made != found || found.Config.GracePeriod != 5000 || found.Config.SelfCheckPeriod != protocol.DefaultSelfCheckPeriod || found.CreatedAt == 0 {
+		if made != found || found.CreatedAt == 0 ||
+			found.Config.GracePeriod != 5000 || found.Config.SelfCheckPeriod != protocol.DefaultSelfCheckPeriod {
 			t.Errorf("created %+v, described %+v", made, found)
 		}
 		c.with(func(w *fakeState) {
@@ -77,7 +78,8 @@ func TestNodeLifecycle(t *testing.T) {
 		must(t, err)
 		found, err = g.DescribeNode(req.Path)
 		must(t, err)
-		if altered != found || found.ID != made.ID || found.Revision != 2 || found.Config.GracePeriod != protocol.DefaultGracePeriod || found.Config.MaxSessions != 7 {
+		if altered != found || found.ID != made.ID || found.Revision != 2 ||
+			found.Config.GracePeriod != protocol.DefaultGracePeriod || found.Config.MaxSessions != 7 {
 			t.Errorf("altered %+v, described %+v", altered, found)
 		}
 		if n, _ := g.State().Node(made.ID); n.SetFields != protocol.FieldMaxSessions {
@@ -208,9 +210,9 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 			}, protocol.StatusOK)
 			info, err := b.DescribeNode("/one")
 			if want := (protocol.NodeConfig{
-				Fields: protocol.AllFields, SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: 4000, ReadConsistency: protocol.Relaxed,
-				AttachConsistency: protocol.Strict, CountersMode: protocol.CountersDetailed, MaxSessions: 8, MaxSemaphores: 9,
-				MaxBytes: 10, MaxWaiters: 11, MaxWatchers: 12, MaxRequests: 13,
+				Fields: protocol.AllFields, SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: 4000,
+				ReadConsistency: protocol.Relaxed, AttachConsistency: protocol.Strict, CountersMode: protocol.CountersDetailed,
+				MaxSessions: 8, MaxSemaphores: 9, MaxBytes: 10, MaxWaiters: 11, MaxWatchers: 12, MaxRequests: 13,
 			}); err != nil || info.Config != want || info.Revision != n+1 {
 				t.Errorf("after all alters: %+v, %v", info, err)
 			}

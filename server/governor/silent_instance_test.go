@@ -15,10 +15,14 @@ func TestSilentInstanceGetsNoLeadership(t *testing.T) {
 		return meta.Replica{Instance: instance, Replica: 10 + instance, Role: meta.RoleVoter, TargetRole: meta.RoleVoter}
 	}
 	up := meta.InstanceState{Variant: meta.Online, Incarnation: 1}
-	x := &shardView{Shard: meta.Shard{ID: 2, Replicas: []meta.Replica{voter(1), voter(2)}, Master: 2, TargetMaster: 2}, led: true, leader: voter(2)}
+	x := &shardView{
+		Shard: meta.Shard{ID: 2, Replicas: []meta.Replica{voter(1), voter(2)}, Master: 2, TargetMaster: 2},
+		led:   true, leader: voter(2),
+	}
 	for age, want := range map[time.Duration]uint64{FreshLimit: 1, FreshLimit + 1: 0} {
 		health := func(instance uint64, age time.Duration) Heartbeat {
-			return Heartbeat{Heard: time.Hour - age, Shards: map[uint64]ShardReport{2: {Replica: 10 + instance, Leader: 12, Term: 3, Applied: 7}}}
+			report := ShardReport{Replica: 10 + instance, Leader: 12, Term: 3, Applied: 7}
+			return Heartbeat{Heard: time.Hour - age, Shards: map[uint64]ShardReport{2: report}}
 		}
 		progress := NewProgress()
 		progress.catchUpMarks[2] = catchUpMark{index: 7}

@@ -58,7 +58,8 @@ func (svc Service) Drain(ctx context.Context, instance uint64, undo bool) (meta.
 		if i, ok := s.Instance(instance); ok && !undo && !i.Expelled() && !i.Drained {
 			if x, alone := leadsWithoutSuccessor(s, &i); alone {
 				return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
-					"instance %s leads shard %d, and no other instance with a vote in it is online; start one of its replicaset, or let one join, first", i.Name, x)
+					"instance %s leads shard %d, and no other instance with a vote in it is online; start one of its replicaset, or let one join, first",
+					i.Name, x)
 			}
 		}
 		return &meta.InstanceDrain{Instance: instance, Drained: !undo}, nil
@@ -123,7 +124,8 @@ func (svc Service) SetWeight(ctx context.Context, replicaset uint64, weight uint
 		set, ok := s.Replicaset(replicaset)
 		if ok && weight == 0 && !otherHasWeight(s, &set) {
 			return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
-				"replicaset %s is the only one of its tier that is ready and has a weight; its buckets have nowhere to go; give another one a weight first", set.Name)
+				"replicaset %s is the only one of its tier that is ready and has a weight; its buckets have nowhere to go; give another one a weight first",
+				set.Name)
 		}
 		return &meta.WeightSet{Replicaset: replicaset, Weight: weight, ByUser: true}, nil
 	})

@@ -59,7 +59,9 @@ func (b staleLeader) Transfer(_ context.Context, _, _, after uint64) error {
 // hears any more, for as long as it leads.
 func TestTransferToStaleLeader(t *testing.T) {
 	t.Parallel()
-	for belief, want := range map[uint64]protocol.Status{4: protocol.StatusUnavailable, 5: protocol.StatusUnavailable, 6: protocol.StatusOK} {
+	for belief, want := range map[uint64]protocol.Status{
+		4: protocol.StatusUnavailable, 5: protocol.StatusUnavailable, 6: protocol.StatusOK,
+	} {
 		c := newCluster(8, 1, 2)
 		g := New(Config{Meta: c, Shards: clusterShards{c}, Groups: staleLeader{term: belief}, Instances: c, Clock: c})
 		x, _ := c.machine.Shard(2)

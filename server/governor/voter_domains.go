@@ -41,8 +41,9 @@ func survivableKeys(instances [][]meta.Label) (keys []string) {
 // prefers the first ones. It returns their indexes, in order; nil if there is no such choice.
 func spreadVoters(instances [][]meta.Label, voters, most int, keys []string) []int {
 	s := voterSearch{most: most, chosen: make(map[meta.Label]int)}
+	other := func(l meta.Label) bool { return !slices.Contains(keys, l.Key) }
 	for _, domain := range instances {
-		s.labels = append(s.labels, slices.DeleteFunc(slices.Clone(domain), func(l meta.Label) bool { return !slices.Contains(keys, l.Key) }))
+		s.labels = append(s.labels, slices.DeleteFunc(slices.Clone(domain), other))
 	}
 	s.keys = keys
 	return s.choose(0, voters)

@@ -107,7 +107,8 @@ func TestImportResumes(t *testing.T) {
 		t.Errorf("a copy that serves: %t, %v", done, err)
 	}
 	run.Epoch = 1
-	if _, err := importBuckets(t.Context(), target, run, export, func() bool { return true }); protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
+	_, err := importBuckets(t.Context(), target, run, export, func() bool { return true })
+	if protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
 		t.Errorf("under an epoch that is over: %v", err)
 	}
 	if len(fetched) != n {

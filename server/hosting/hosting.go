@@ -158,7 +158,8 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 				continue // it has been removed, and its data with it; the map does not show it yet
 			}
 			return false, fmt.Errorf(
-				"shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance", x.ID, h.Dir)
+				"shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance",
+				x.ID, h.Dir)
 		}
 		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
 			h.host.SuppressElections(x.ID)
