@@ -13,9 +13,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// data flags: --data TEXT, or --data-file FILE with - for standard input.
-func addDataFlags(cmd *cobra.Command, what string) {
-	cmd.Flags().String("data", "", what+", at most 1 MiB.")
+// maxData is the largest data of a semaphore, an owner or a waiter (protocol.MaxDataLen), in help.
+const maxData = "1 MiB"
+
+// addDataFlags adds --data TEXT, and --data-file FILE with - for standard input. Most is the limit
+// of what the verb takes.
+func addDataFlags(cmd *cobra.Command, what, most string) {
+	cmd.Flags().String("data", "", what+", at most "+most+".")
 	cmd.Flags().String("data-file", "", "File with the data; - is standard input.")
 }
 
@@ -51,7 +55,7 @@ func (a *app) readFile(name string) ([]byte, error) {
 
 // addHoldFlags adds the flags of a verb that holds something while a command runs.
 func addHoldFlags(c *cobra.Command, wait, waitsFor, data string) *time.Duration {
-	addDataFlags(c, data)
+	addDataFlags(c, data, maxData)
 	return parsedVar(c.Flags(), "wait", wait, parseWait,
 		"How long to wait "+waitsFor+": a duration up to 24h, 0 to not wait, or forever; then exit code 3.")
 }

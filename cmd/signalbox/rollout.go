@@ -28,7 +28,7 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
 		rolloutOperate(a, "promote", "Give locations the newest version now, ignoring delay, bake time and gates",
 			true, (*rollout.Track).Promote),
 		rolloutOperate(a, "reelect", "Replace locations' targets as soon as there is a newer version", true, (*rollout.Track).Reelect),
-		rolloutOperate(a, "exclude", "Exclude locations: the ones behind skip them", true, (*rollout.Track).Exclude),
+		rolloutOperate(a, "exclude", "Exclude locations: later locations no longer wait for them", true, (*rollout.Track).Exclude),
 		rolloutOperate(a, "include", "Include excluded locations again", true, (*rollout.Track).Include))
 }
 
@@ -115,7 +115,7 @@ func rolloutPublish(a *app) *cobra.Command {
 - is standard input. For larger data publish its location.`)
 	c.Example = `  signalbox rollout publish geo/base data.bin
   signalbox rollout publish geo/base --data s3://base/2024-11-20 --version 20241120`
-	addDataFlags(c, "Payload as text")
+	addDataFlags(c, "Payload as text", "64 KiB")
 	version := parsedVar(c.Flags(), "version", "", parseVersion,
 		"The version, higher than all earlier ones (default: the highest plus one).")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {

@@ -74,10 +74,10 @@ func addRolloutFlags(a *app, cmd *cobra.Command) (read func(c *rollout.Config) e
 	fs.StringArrayVar(&given.ExplicitCodes, "explicit-code", nil,
 		"A reported code that means a version is bad for everyone (default TimestampOutOfRange). Repeat for each.")
 	durationVar(fs, &given.StallTimeout, "stall-timeout", 0,
-		"A location is STALLED if not all its leaders have loaded the target after this time (default 10m).")
+		"A location is STALLED if not all its leaders have loaded the target after this time; 0: 10m.")
 	fs.BoolVar(&given.AutoDemote, "auto-demote", false, "Treat leaders that stall without an error as followers.")
 	durationVar(fs, &given.SkipEmptyAfter, "skip-empty-after", 0,
-		"A location without instances is skipped after this time (default: never).")
+		"A location without instances is skipped after this time; 0: never.")
 	return func(c *rollout.Config) (err error) {
 		changes := map[string]func(){
 			"location":         func() { c.Locations, err = readLocations(*locations, c.Locations) },

@@ -22,7 +22,7 @@ func semCreate(a *app) *cobra.Command {
 	c := command("create NAME", "Create a persistent semaphore", "")
 	c.Example = "  signalbox sem create slots --limit 3 --data 'three at a time'"
 	limit := parsedVar(c.Flags(), "limit", "1", parseAmount, "Number of units, 1 to max.")
-	addDataFlags(c, "Data of the semaphore")
+	addDataFlags(c, "Data of the semaphore", maxData)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		data, _, err := inv.readData(cmd)
 		if err != nil {
@@ -81,9 +81,9 @@ Run the command again with the same file to extend the session.`)
 
 func semRelease(a *app) *cobra.Command {
 	c := command("release NAME --session-file FILE", "Release units of a saved session, or leave the queue",
-		`Release what the session saved in FILE holds of the semaphore. Units held by a running command are
-released when that command ends. An operator can use "signalbox sem force-release", or end the
-session with "signalbox session kill".`)
+		`Release the units that a saved session holds, or end its wait. FILE has the session. Units held by
+a running command are released when that command ends. An operator can use "signalbox sem
+force-release", or end the session with "signalbox session kill".`)
 	sessionFile := c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *sessionFile == "" {
@@ -146,7 +146,7 @@ func semUpdate(a *app) *cobra.Command {
 	c := command("update NAME", "Replace a semaphore's data, held or not", "")
 	c.Example = "  signalbox sem update slots --data 'two at a time' --expect 1"
 	expect := c.Flags().Uint64("expect", 0, "Only if the data has this version; 0 is any.")
-	addDataFlags(c, "The new data")
+	addDataFlags(c, "The new data", maxData)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		data, given, err := inv.readData(cmd)
 		if err != nil {

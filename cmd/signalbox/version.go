@@ -12,7 +12,7 @@ import (
 var version = "0.2.0-dev"
 
 func versionCmd(a *app) *cobra.Command {
-	c := command("version", "Print the versions of the binary and of what it speaks", "")
+	c := command("version", "Print the version of the binary, and that of the protocol", "")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := a.resolveClient(cmd); err != nil {
 			return err
