@@ -68,6 +68,29 @@ func kinds(t *testing.T) map[string]uint64 {
 	return k
 }
 
+// methods are the names of the operators' methods.
+func methods(t *testing.T) (list []string) {
+	t.Helper()
+	for _, f := range source(t) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || !strings.HasPrefix(spec.Names[0].Name, "Method") {
+				return true
+			}
+			name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, name)
+			return true
+		})
+	}
+	if len(list) == 0 {
+		t.Fatal("the package has no constant Method...")
+	}
+	return list
+}
+
 // TestEveryKindHasMessages: each kind is in the table of messages (with its reply, if it is a
 // request), has a name of its own, a number of its own, and a check of its arguments. The table
 // feeds the golden vectors and every other test.
@@ -202,7 +225,7 @@ func wireFields(t reflect.Type) string {
 }
 
 // TestDesignListsEverything: DESIGN.md has a row for each kind with its messages, for each struct
-// with its fields in wire order, and for each status.
+// with its fields in wire order, for each status, and for each operators' method.
 func TestDesignListsEverything(t *testing.T) {
 	raw, err := os.ReadFile("DESIGN.md")
 	if err != nil {
@@ -239,6 +262,9 @@ func TestDesignListsEverything(t *testing.T) {
 	}
 	for _, number := range constants(t, "status.go", "Status") {
 		need(fmt.Sprintf("| %d | %s | ", number, Status(number).String()))
+	}
+	for _, method := range methods(t) {
+		need(fmt.Sprintf("| `%s` | ", method))
 	}
 	for file := range source(t) {
 		if !strings.Contains(design, file) && !strings.Contains(design, strings.SplitN(file, "_", 2)[0]+"_*.go") {
