@@ -50,8 +50,7 @@ func ReadHeader(entry []byte) (h Header, rest []byte, err error) {
 	return h, r.Rest, nil
 }
 
-// ReadCommand reads the next command of a batch; body aliases the input. Client is not copied into
-// a string unless copyClient is set.
+// ReadCommand reads the next command of a batch. Body aliases the input, Client is a copy.
 func ReadCommand(in []byte) (c Command, rest []byte, err error) {
 	var raw rawCommand
 	r := varint.Reader{Rest: in}

@@ -124,7 +124,7 @@ func (n *node) appendRecord(b []byte, sum *uint64) []byte {
 	return closeRecord(b, start, 0, recordNode, 0, sum)
 }
 
-// appendSessionRecord appends a session or a remote session.
+// appendRecord appends a session or a remote session.
 func (p *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, p.id, p.node.id, p.epoch, p.low)

@@ -37,7 +37,7 @@ type Grants struct {
 	entries uint64        // log entries that were counted
 	since   time.Duration // of the first
 	origin  time.Duration // when a grant weighed 1
-	scale   float64       // what one weighs at scaledAt
+	scale   float64       // what one weighs at scaled
 	scaled  time.Duration
 	n       int // counters in use
 	counter [tracked]counter

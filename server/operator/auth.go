@@ -147,7 +147,7 @@ func checkWord(what, s string) error {
 	return nil
 }
 
-// authState is the document of who may do what.
+// whoAmI is the document of what an identity may do.
 func whoAmI(s *meta.State, identity string) protocol.AuthIdentity {
 	out := protocol.AuthIdentity{Identity: identity, Enabled: s.AuthOn()}
 	rights, _ := s.RightsList()
@@ -159,6 +159,7 @@ func whoAmI(s *meta.State, identity string) protocol.AuthIdentity {
 	return out
 }
 
+// authState is the document of who may do what.
 func authState(s *meta.State) protocol.AuthState {
 	tokens, _ := s.Tokens()
 	rights, _ := s.RightsList()

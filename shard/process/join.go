@@ -36,8 +36,8 @@ func (j *Join) Validate() error {
 
 // Join makes the session a member. A session that is one already is answered again if it asks for
 // the same; ALREADY_EXISTS if it does not. A key that another member has takes that member's place:
-// the session that had it is notified that it was replaced, if it lives. OVERLOADED: MaxMembers are
-// here.
+// the session that had it is notified that it was replaced, if it lives. OVERLOADED:
+// protocol.MaxProcessMembers are here.
 func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, error) {
 	if err := j.Validate(); err != nil {
 		return protocol.ProcessJoinReply{}, err
