@@ -27,7 +27,7 @@ var wallClock = map[string]string{
 	"server/request/poll.go":            "the stamp on what a poll reports, shown",
 	"server/delivery/process_stream.go": "shown",
 	"server/console/times.go":           "shown",
-	"server/serving/tracks.go":          "shown",
+	"server/serving/track_decisions.go": "shown",
 	"server/servertest/clock.go":        "tests",
 	"server/listen.go":                  "the end of a certificate, shown",
 	"shard/replica/proposer.go":         "the stamp on batches, shown",
