@@ -217,14 +217,14 @@ func (m *Goodbye) fields(f *fields) {
 func (m *Goodbye) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *Goodbye) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// MapChanged says that there is a newer map, or that a shard has a new master, which does not
-// change the map's version, or that a shard, whose master says so itself, serves buckets that it
-// refused a moment ago.
+// MapChanged says that there is a newer map. If Shard is set, it says instead that the shard has a
+// new master, which does not change the map's version. From the master itself it may also say that
+// the shard serves buckets that it refused a moment ago.
 type MapChanged struct {
 	Version uint64
 
 	Shard        uint64 // that has a new master, or serves more buckets; 0: it is about the map
-	Master, Term uint64 // its master, an instance, and the raft term since which it is: of two words the one with the higher term is newer
+	Master, Term uint64 // its master, an instance, and the raft term since which it is: of two statements the one with the higher term is newer
 }
 
 func (m *MapChanged) fields(f *fields) {

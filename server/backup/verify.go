@@ -36,10 +36,9 @@ func (c *Contents) Sizes() (sessions, semaphores int) {
 	return sessions, semaphores
 }
 
-// Verify reads a whole backup. It checks every checksum, restores every shard and compares its
-// digest with the one in the snapshot, and checks that the shards are those of the map and that
-// each bucket is active only in the shard that the map names. It needs as much memory as all shards
-// do.
+// Verify reads a whole backup. It checks every checksum, restores every shard, and compares the
+// shard's digest with the one in the snapshot. The shards must be those of the map, and each bucket
+// must be active only in the shard that the map names. It needs as much memory as all shards do.
 func Verify(r io.Reader) (*Contents, error) {
 	v, err := load(r)
 	if err != nil {

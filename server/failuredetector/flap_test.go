@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestNoFlapping: whatever combination of ways between the leader and an instance is cut, the
-// instance's target does not go up and down without end, no instance that is heard is marked, and
-// after the cut the instance is online again.
+// TestNoFlapping: whichever of the ways between the leader and an instance are cut, the instance's
+// target does not go up and down without end. No instance that is heard is marked, and after the
+// cut the instance is online again.
 func TestNoFlapping(t *testing.T) {
 	for cut := range 8 {
 		heartbeats, requests, log := cut&1 == 0, cut&2 == 0, cut&4 == 0

@@ -13,13 +13,17 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestAnyClusterConverges has instances join, die, come back, go offline, be drained and be
-// expelled, shards elect other leaders, weights and numbers of shards change and clients write,
-// while two governors, both of which may believe to lead, carry out steps of plans old and new in
-// any order and forget everything at any moment, and while words and answers are lost, or come
-// late. No bucket is ever served twice or loses a write, no group that can decide is changed into
-// one that cannot. When the faults end, a governor that knows nothing brings everything to where it
-// is wanted, and then has nothing to do.
+// TestAnyClusterConverges is the search over everything at once:
+//
+//   - Instances join, die, come back, go offline, are drained and expelled. Shards elect other
+//     leaders, weights and numbers of shards change, and clients write.
+//   - Two governors, both of which may believe that they lead, carry out steps of old and new plans
+//     in any order, and forget everything at any moment.
+//   - Requests and answers are lost, or come late.
+//
+// No bucket is ever served twice or loses a write. No group that can decide is changed into one
+// that cannot. When the faults end, a governor that knows nothing brings everything to where it is
+// wanted, and then has nothing to do.
 func TestAnyClusterConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.Uint32Range(1, 3).Draw(t, "factor")

@@ -9,11 +9,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestAnyGovernorConverges has two governors, both of which believe to lead, carry out steps of
-// plans old and new in any order, over shards that lose words and answers and change their leaders,
-// while nodes are created, altered and dropped. Governors forget everything at any moment. No
-// promise of a phase is ever broken, and in the end a governor that knows nothing brings everything
-// to rest.
+// TestAnyGovernorConverges has two governors that both believe to lead. They carry out steps of old
+// and new plans in any order, and forget everything at any moment. Meanwhile shards lose requests
+// and answers and change their leaders, and nodes are created, altered and dropped. No promise of a
+// phase is ever broken. In the end a governor that knows nothing brings everything to rest.
 func TestAnyGovernorConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &checkedState{
