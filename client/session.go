@@ -344,7 +344,7 @@ func (s *Session) changed(r sessionstate.Ready) {
 	}
 	// A take-over is its owner's doing: only who has the key can do it. The line above has it.
 	if !errors.Is(s.err, ErrSessionClosed) && !errors.Is(s.err, ErrClientClosed) && !errors.Is(s.err, ErrTakenOver) {
-		s.c.cfg.Logger.Warn("session is over", "session", s.id, "node", s.node.path, "cause", s.err)
+		s.c.cfg.Logger.Warn("session ended", "session", s.id, "node", s.node.path, "cause", s.err)
 	}
 	s.cancel(s.err)
 	s.ended.Store(true)

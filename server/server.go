@@ -160,7 +160,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 func (s *Server) fail(err error) {
 	s.failOnce.Do(func() {
 		err = withRecovery(err)
-		s.log.Error("server fails", "error", err)
+		s.log.Error("server failed", "error", err)
 		s.err = err
 		s.ready.Store(false)
 		close(s.done)

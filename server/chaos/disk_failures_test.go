@@ -179,7 +179,7 @@ func TestDiskNearlyFull(t *testing.T) {
 	}
 	fill(t, disk, 80<<20) // the marks of a disk of 1 GiB are at 102 and 51 MiB
 	c.instances["a"].awaitFailure("what was here went to other instances; make room, then start again")
-	if strings.Contains(c.instances["a"].log(), "handing over was given up") {
+	if strings.Contains(c.instances["a"].log(), "hand-over given up") {
 		t.Error("it did not hand over")
 	}
 	if out, err := c.command("config", "get", "flags"); err != nil || strings.TrimSpace(out) != "on" {

@@ -228,7 +228,7 @@ func planTable(p *admin.Plan) table {
 		}})
 	}
 	words := map[string]cell{
-		"underway": text("under way"), "follows": text("later"), "outside": {Text: "needs somebody", Kind: "warn"},
+		"underway": text("under way"), "follows": text("later"), "outside": {Text: "needs an operator", Kind: "warn"},
 	}
 	for _, w := range p.Waits {
 		t.Rows = append(t.Rows, row{Key: "wait " + w.What + "\x00" + w.Why, Cells: []cell{

@@ -129,7 +129,7 @@ func TestSlowStop(t *testing.T) {
 		t.Fatal("the stop does not end")
 	}
 	text := a.log.String()
-	if !strings.Contains(text, "handing over first") || !strings.Contains(text, "handing over was given up") {
+	if !strings.Contains(text, "handing over first") || !strings.Contains(text, "hand-over given up") {
 		t.Error("nothing held the stop up")
 	}
 	if strings.Contains(text, "outcome of a proposal is not known") {

@@ -27,9 +27,9 @@ func (p *planner) deviations() (list []Wait) {
 				cmp.Or(i.Reason, "it has not started yet"))
 		case heard && online(&i) && !p.fresh(i.ID):
 			if p.hasMetaQuorum() {
-				add(Underway, what, "it was not heard in the last %s; it is taken for dead if that goes on", FreshLimit)
+				add(Underway, what, "no heartbeat in the last %s; it is marked offline if that goes on", FreshLimit)
 			} else {
-				add(Outside, what, "it was not heard in the last %s; start it", FreshLimit)
+				add(Outside, what, "no heartbeat in the last %s; start it", FreshLimit)
 			}
 		}
 	}

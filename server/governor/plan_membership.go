@@ -159,7 +159,7 @@ func planMembership(p *planner, x *shardView) {
 			case i == nil || !online(i):
 				p.addDependentWait(what+" to get its vote", "the instance is not online")
 			case !p.fresh(r.Instance):
-				p.addWait(Underway, what+" to get its vote", "the instance was not heard in the last %s", FreshLimit)
+				p.addWait(Underway, what+" to get its vote", "no heartbeat of the instance in the last %s", FreshLimit)
 			case !p.caughtUp(r, x.ID):
 				p.addWait(Underway, what+" to get its vote", "it has not caught up yet")
 			case !isQuorum(voters+1, live+1):

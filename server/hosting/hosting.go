@@ -258,7 +258,7 @@ func (h *Hosting) removed(shard, id uint64) {
 
 // stop closes a shard whose replica is in its group no more. Its data are due to be removed.
 func (h *Hosting) stop(d *Shard) {
-	h.Logger.Info("replica is taken off this instance", "shard", d.id, "replica", d.Replica)
+	h.Logger.Info("replica removed from this instance", "shard", d.id, "replica", d.Replica)
 	h.toPurge[[2]uint64{d.id, d.Replica}] = true
 	if err := h.CloseShard(d); err != nil {
 		h.Logger.Debug("the engine has stopped the replica before", "shard", d.id, "error", err)

@@ -139,7 +139,7 @@ func (d *detectorDriver) execute(ctx context.Context, a failuredetector.Action, 
 		if !ok {
 			return protocol.StatusNotFound
 		}
-		m.Logger.Warn("instance is taken for dead", "instance", i.ID, "name", i.Name, "reason", a.Reason)
+		m.Logger.Warn("instance marked offline", "instance", i.ID, "name", i.Name, "reason", a.Reason)
 		_, err = m.governor.UpdateInstance(ctx,
 			meta.InstanceUpdate{Instance: i.ID, Expected: i.Revision, Target: meta.Offline, Reason: a.Reason})
 	case failuredetector.GoOnline:
@@ -151,7 +151,7 @@ func (d *detectorDriver) execute(ctx context.Context, a failuredetector.Action, 
 		return protocol.StatusOK
 	}
 	if !errors.Is(err, context.Canceled) {
-		m.Logger.Info("the cluster did not take a change of state", "instance", a.Instance, "reason", a.Reason, "error", err)
+		m.Logger.Info("state change was rejected", "instance", a.Instance, "reason", a.Reason, "error", err)
 	}
 	return protocol.StatusOf(err)
 }

@@ -47,7 +47,7 @@ func (m *Member) HandOver(ctx context.Context) {
 			return
 		}
 		if why := m.NoSuccessor(state, m.Clock.Now()-began); why != "" {
-			log.Warn("handing over was given up", "reason", why, "after", m.Clock.Now()-began)
+			log.Warn("hand-over given up", "reason", why, "after", m.Clock.Now()-began)
 			return
 		}
 		select {
@@ -55,10 +55,10 @@ func (m *Member) HandOver(ctx context.Context) {
 		case <-t.C:
 			m.service.SendHeartbeat()
 		case <-m.Failed:
-			log.Warn("handing over was given up", "reason", "the instance has failed")
+			log.Warn("hand-over given up", "reason", "the instance has failed")
 			return
 		case <-ctx.Done():
-			log.Warn("handing over was given up", "reason", "it took too long", "after", m.Clock.Now()-began)
+			log.Warn("hand-over given up", "reason", "it took too long", "after", m.Clock.Now()-began)
 			return
 		}
 	}

@@ -124,6 +124,6 @@ func (m *Member) replaceMeta(removed uint64) (again bool, err error) {
 	if err := m.startMeta(); err != nil {
 		return true, err
 	}
-	m.Logger.Info("replica of the meta shard was renewed", "replica", id)
+	m.Logger.Info("replica of the meta shard was replaced", "replica", id)
 	return false, nil
 }

@@ -45,7 +45,7 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 			"the new instance has no replica of the meta shard yet (%v); ask again", err)
 	}
 	reply.Cluster, reply.Instance, reply.Name = m.Meta.State().Cluster(), i.ID, i.Name
-	m.Logger.Info("instance is taken in", "instance", i.ID, "name", i.Name, "raft", i.RaftAddress)
+	m.Logger.Info("instance admitted", "instance", i.ID, "name", i.Name, "raft", i.RaftAddress)
 	return reply, nil
 }
 
@@ -137,7 +137,7 @@ func registerInstance(ctx context.Context, to instanceUpdater, process meta.Inst
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return i, fmt.Errorf("it is taken for dead each time it says so: %w", ctx.Err())
+			return i, fmt.Errorf("the cluster marks it offline again each time that it comes online: %w", ctx.Err())
 		}
 	}
 }
@@ -147,7 +147,7 @@ func registerInstance(ctx context.Context, to instanceUpdater, process meta.Inst
 func (m *Member) describeMeta() string {
 	text := "no replica of the meta shard runs here"
 	for _, r := range m.host.Report() {
-		m.Logger.Warn("at the end of a start that failed", "shard", r.Shard, "replica", r.Replica,
+		m.Logger.Warn("replica when the start failed", "shard", r.Shard, "replica", r.Replica,
 			"role", r.Role.String(), "term", r.Term, "leader", r.Leader, "leading", r.Leading,
 			"applied", r.Applied)
 		if r.Shard != replica.MetaShard {

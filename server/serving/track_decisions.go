@@ -49,7 +49,7 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	}
 	path, _ := s.Requests.Routes().NodePath(c.Node)
 	if c.Kind == protocol.TrackEventAlert {
-		s.Log.Warn("rollout needs somebody", "node", path, "track", string(c.Name), "location", c.Location, "why", c.Text)
+		s.Log.Warn("rollout needs attention", "node", path, "track", string(c.Name), "location", c.Location, "why", c.Text)
 	}
 	if c.Wall > 0 {
 		e.Time = time.UnixMilli(int64(min(c.Wall, 1<<52)))
@@ -99,19 +99,19 @@ func decisionOf(c *protocol.TrackEvent) (e audit.Event, ok bool) {
 	case protocol.TrackEventConverged:
 		e = audit.Event{Title: "rollout_converged", Message: "all leaders of a location have the target"}
 	case protocol.TrackEventSkip:
-		e = audit.Event{Title: "rollout_skip", Message: "a version is never passed on", Severity: audit.Medium}
+		e = audit.Event{Title: "rollout_skip", Message: "a version is skipped for good", Severity: audit.Medium}
 	case protocol.TrackEventGate:
 		e = audit.Event{Title: "rollout_gate", Message: "a gate is to be run"}
 	case protocol.TrackEventGateDone:
 		e = audit.Event{Title: "rollout_gate_done", Message: "a gate's run is over"}
 	case protocol.TrackEventRole:
-		e = audit.Event{Title: "rollout_role", Message: "an instance counts otherwise"}
+		e = audit.Event{Title: "rollout_role", Message: "an instance has another role"}
 	case protocol.TrackEventAdmin:
 		e = audit.Event{Title: "rollout_admin", Message: "an operator's command took effect", Severity: audit.Medium}
 	case protocol.TrackEventPublished:
 		e = audit.Event{Title: "rollout_published", Message: "a version can be chosen"}
 	case protocol.TrackEventAlert:
-		e = audit.Event{Title: "rollout_alert", Message: "somebody should look", Severity: audit.High}
+		e = audit.Event{Title: "rollout_alert", Message: "a rollout needs attention", Severity: audit.High}
 	default:
 		return e, false
 	}

@@ -108,7 +108,7 @@ func (d *gnetListener) admit(nc *net.TCPConn) {
 		// gnet has a duplicate of the descriptor made first, and that may fail for want of open
 		// files.
 		m.AcceptErrors.Inc()
-		d.t.cfg.Log.Debug("connection not taken in", "remote", k.remote, "error", err)
+		d.t.cfg.Log.Debug("connection not accepted", "remote", k.remote, "error", err)
 		return
 	}
 	m.Accepted.Inc()

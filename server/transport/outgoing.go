@@ -276,7 +276,7 @@ func (c *Conn) closeSlow() bool {
 		return false
 	}
 	c.t.Metrics.SlowReader.Inc()
-	c.t.cfg.Log.Info("slow reader cut", "conn", c.id, "remote", c.remote)
+	c.t.cfg.Log.Info("slow reader closed", "conn", c.id, "remote", c.remote)
 	return true
 }
 

@@ -199,7 +199,7 @@ func (h *handler) Complete(r *process.Round) {
 	}
 	t, err := readTable(r.Result())
 	if err != nil {
-		h.assigned.log.Error("no partitions are taken", "epoch", r.Epoch(), "error", err)
+		h.assigned.log.Error("assignment not readable, no partitions taken", "epoch", r.Epoch(), "error", err)
 		return
 	}
 	members := r.Members()
