@@ -12,8 +12,8 @@ import (
 )
 
 // TestNewLeader: sessions at home in a shard are detached when a new term leads it, so that they
-// are attached again; those at home elsewhere stay, and so do the connections. A retake of the same
-// term detaches nobody.
+// are attached again; those at home elsewhere stay, and so do the connections. A repeated
+// take-over of the same term detaches nobody.
 func TestNewLeader(t *testing.T) {
 	s := start(t, nil)
 	bystander := connect(t, s)

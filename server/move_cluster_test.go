@@ -47,7 +47,7 @@ func divided(first, second uint32) func(s *meta.State) bool {
 	}
 }
 
-// sixInstances is a cluster of three that a crowd works on, and then one of six, with the buckets
+// sixInstances is a cluster of three under a workload, and then one of six, with the buckets
 // divided.
 func sixInstances(t *testing.T) (*clusterKit, *moveWorkload, uint32) {
 	t.Helper()

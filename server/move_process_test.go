@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/process"
 )
 
-// moveRounds is a coordination process of a crowd: three of its sessions are members, and round
+// moveRounds is a coordination process of the workload: three of its sessions are members, and round
 // follows round.
 type moveRounds struct {
 	name    string
@@ -71,7 +71,7 @@ func (h *moveMember) Complete(r *process.Round) {
 	h.epoch, h.result = r.Epoch(), string(r.Result())
 }
 
-// addRounds has some sessions of the crowd join processes, whose names lie in as many buckets.
+// addRounds has some sessions of the workload join processes, whose names lie in as many buckets.
 func (m *moveWorkload) addRounds(n int) {
 	m.t.Helper()
 	for i := range n {
@@ -82,7 +82,7 @@ func (m *moveWorkload) addRounds(n int) {
 			if err != nil {
 				m.t.Fatal(err)
 			}
-			m.wg.Go(func() { // the membership ends with the session, when the crowd's clients are closed
+			m.wg.Go(func() { // the membership ends with the session, when the workload's clients are closed
 				select {
 				case <-p.Done():
 					m.failed("membership in %s is over: %v", x.name, p.Err())

@@ -20,7 +20,7 @@ import (
 // acknowledged write that is missing.
 type moveWorkload struct {
 	t    *testing.T
-	ctx  context.Context // ends when the crowd is to go on no more
+	ctx  context.Context // ends when the workload is to stop
 	stop context.CancelFunc
 	end  atomic.Bool // nobody begins anything new
 	wg   sync.WaitGroup

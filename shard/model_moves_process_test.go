@@ -78,7 +78,7 @@ func (x *moveTest) receiveRound(e *Event) {
 		}
 		if q.Epoch > m.epoch {
 			if m.open && (q.CompletedEpoch == m.epoch) != p.completed[m.epoch] {
-				x.t.Fatalf("session %x: epoch %d of %s is over, settled %d",
+				x.t.Fatalf("session %x: epoch %d of %s is over, completed %d",
 					e.Session, m.epoch, e.Name, q.CompletedEpoch)
 			}
 			*m = modelMember{epoch: q.Epoch, open: true}

@@ -121,7 +121,7 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 		case "join":
 			fmt.Fprintf(b, " #%d topology=%d returned=%v again=%v", e.OrderID, e.Result, e.Flag, e.AlreadyMember)
 		case "quit":
-			fmt.Fprintf(b, " settled=%d", e.Result)
+			fmt.Fprintf(b, " completed=%d", e.Result)
 		case "acquire":
 			b.WriteString(" " + stateWord(e.State))
 			if e.OrderID != 0 {

@@ -68,7 +68,7 @@ func (x *scriptRunner) round(b *strings.Builder, e *Event) {
 		fmt.Fprintf(b, " (%s)", q.Text)
 	}
 	if q.CompletedEpoch > 0 {
-		fmt.Fprintf(b, " settled=%d", q.CompletedEpoch)
+		fmt.Fprintf(b, " completed=%d", q.CompletedEpoch)
 	}
 	b.WriteString("\n")
 }

@@ -251,7 +251,7 @@ var plantedFaults = []plantedFault{
 		"shard", "TestEveryFieldMoves", "",
 	},
 	{
-		"settled-unsaved", "shard/process/record.go",
+		"completed-unsaved", "shard/process/record.go",
 		[]string{"f.Uint(&m.session, &m.completedEpoch, &m.until)", "f.Uint(&m.session, new(uint64), &m.until)"},
 		"shard/process", "TestEveryFieldIsKept", "",
 	},

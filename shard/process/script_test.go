@@ -29,8 +29,8 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //
 // Calls: join NAME [key= data= weight=], leave NAME, ended NAME, prepared NAME EPOCH, fail NAME
 // EPOCH TEXT, complete NAME EPOCH [RESULT], completed NAME EPOCH, force, evict NAME, alter OPTIONS;
-// ready EPOCH NAME... confirms for several that they prepared, and settled EPOCH NAME... that they
-// completed.
+// ready EPOCH NAME... confirms for several that they prepared, and all-completed EPOCH NAME... that
+// they completed.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		x := &scriptRunner{t: t, names: []string{""}}
@@ -221,7 +221,7 @@ func (x *scriptRunner) call(line string) {
 	case "leave":
 		var completedEpoch uint64
 		if completedEpoch, err = x.p.Leave(x.at, x.session(w[1]), &x.out); err == nil {
-			extra = fmt.Sprintf(" settled %d", completedEpoch)
+			extra = fmt.Sprintf(" completed %d", completedEpoch)
 		}
 	case "ended":
 		x.p.SessionEnded(x.at, x.session(w[1]), &x.out)
@@ -237,10 +237,10 @@ func (x *scriptRunner) call(line string) {
 		err = x.p.Complete(x.at, x.session(w[1]), number(w[2]), result, &x.out)
 	case "completed":
 		err = x.p.Completed(x.at, x.session(w[1]), number(w[2]), &x.out)
-	case "ready", "settled":
+	case "ready", "all-completed":
 		for _, n := range w[2:] {
 			f := x.p.Prepared
-			if w[0] == "settled" {
+			if w[0] == "all-completed" {
 				f = x.p.Completed
 			}
 			if e := f(x.at, x.session(n), number(w[1]), &x.out); e != nil {
@@ -282,7 +282,7 @@ func (x *scriptRunner) notify() {
 				fmt.Fprintf(&x.b, " attempt=%d", e.Attempt)
 			}
 			if e.CompletedEpoch > 0 {
-				fmt.Fprintf(&x.b, " settled=%d", e.CompletedEpoch)
+				fmt.Fprintf(&x.b, " completed=%d", e.CompletedEpoch)
 			}
 			x.b.WriteString(" members")
 			for _, m := range e.Members {
@@ -301,7 +301,7 @@ func (x *scriptRunner) notify() {
 				fmt.Fprintf(&x.b, " result=%q", e.Result)
 			}
 		case EventRemoved:
-			fmt.Fprintf(&x.b, "removed settled=%d (%s)", e.CompletedEpoch, e.Text)
+			fmt.Fprintf(&x.b, "removed completed=%d (%s)", e.CompletedEpoch, e.Text)
 		}
 		x.b.WriteString("\n")
 	}

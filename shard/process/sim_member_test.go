@@ -81,7 +81,7 @@ func (a *agent) call(kind callKind, epoch uint64, result string) {
 	a.calls = append(a.calls, &call{a: a, kind: kind, epoch: epoch, result: result})
 }
 
-// close ends an open round: completed if it was settled, else cancelled.
+// close ends an open round: completed if the server completed it, else cancelled.
 func (w *simulation) close(a *agent, completedEpoch uint64, notified bool) {
 	if !a.open {
 		return

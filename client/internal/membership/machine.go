@@ -270,7 +270,7 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 }
 
 // End says that the membership is over: the session left or ended. An open round is complete if its
-// epoch is settled, and cancelled otherwise.
+// epoch was completed, and cancelled otherwise.
 func (m *Machine) End(now time.Duration, decided uint64, why error) {
 	if m.ended != nil {
 		return

@@ -131,7 +131,7 @@ func (m *Machine) supersede(decided uint64) {
 	m.finish(decided)
 }
 
-// finish ends the round that is open: complete if its epoch is settled, else cancelled.
+// finish ends the round that is open: complete if its epoch was completed, else cancelled.
 func (m *Machine) finish(decided uint64) {
 	r := m.round
 	if r == nil || r.over {

@@ -84,18 +84,18 @@ func (s *script) step(t *testing.T, f []string) string {
 			t.Fatal(err)
 		}
 		s.m.Tick(s.now)
-	case "told":
+	case "round":
 		num, text := fields(t, f[2:])
 		e := &protocol.ProcessRound{
 			Session: 1, Kind: roundKinds[f[1]], Epoch: num["epoch"], Token: num["epoch"],
-			Coordinator: num["coordinator"], CompletedEpoch: num["settled"],
+			Coordinator: num["coordinator"], CompletedEpoch: num["completed"],
 			Removal: protocol.ProcessRemoval(num["removal"]), Result: []byte(text["result"]),
 		}
 		for _, m := range list(text["members"]) {
 			e.Members = append(e.Members, protocol.ProcessMember{Session: m})
 		}
 		s.m.HandleRound(s.now, e)
-	case "letter":
+	case "message":
 		num, text := fields(t, f[2:])
 		s.m.HandleMessage(s.now, &protocol.ProcessMessage{
 			Session: 1, Kind: messageKinds[f[1]], From: num["from"], Epoch: num["epoch"], Number: num["number"],
@@ -140,7 +140,7 @@ func (s *script) step(t *testing.T, f []string) string {
 		s.m.Connected(s.now)
 	case "end":
 		num, _ := fields(t, f[1:])
-		s.m.End(s.now, num["settled"], errors.New("left"))
+		s.m.End(s.now, num["completed"], errors.New("left"))
 	default:
 		t.Fatalf("unknown input %q", f[0])
 	}
