@@ -136,9 +136,9 @@ type TrackChange struct {
 type Events struct {
 	List             []Event
 	SemaphoreChanges []SemaphoreChange
-	// Processes are the changes of coordination processes.
+	// ProcessChanges are the changes of coordination processes.
 	ProcessChanges []ProcessChange
-	// Tracks are the changes of tracks.
+	// TrackChanges are the changes of tracks.
 	TrackChanges []TrackChange
 
 	// SlowWaits are for the log of the leader's instance. MoreSlowWaits were left out.

@@ -320,7 +320,7 @@ func (mm *metaMachine) RecoverFromSnapshot(r io.Reader, _ []statemachine.Snapsho
 	return nil
 }
 
-// notify calls Config.Applied. The caller holds mu.
+// notify calls MetaConfig.Applied. The caller holds mu.
 func (m *Meta) notify(index uint64, old *meta.State) {
 	if m.cfg.Applied != nil && m.machine.Revision() != old.Revision() {
 		now := m.machine.State
