@@ -224,7 +224,7 @@ type MapChanged struct {
 	Version uint64
 
 	Shard        uint64 // that has a new master, or serves more buckets; 0: it is about the map
-	Master, Term uint64 // its master, an instance, and the raft term since which it is: of two statements the one with the higher term is newer
+	Master, Term uint64 // its master, an instance, and the raft term since which it is: the statement with the higher term is newer
 }
 
 func (m *MapChanged) fields(f *fields) {

@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client/process"
 )
 
-// moveRounds is a coordination process of the workload: three of its sessions are members, and round
-// follows round.
+// moveRounds is a coordination process of the workload: three of its sessions are members, and
+// round follows round.
 type moveRounds struct {
 	name    string
 	op      *process.Operator

@@ -149,8 +149,8 @@ func (m *Service) Run(ctx context.Context) {
 	}
 }
 
-// SendHeartbeat sends a heartbeat to all instances with a replica of the meta shard. Those that vote
-// may govern next; each one answers what works in the cluster.
+// SendHeartbeat sends a heartbeat to all instances with a replica of the meta shard. Those that
+// vote may govern next; each one answers what works in the cluster.
 func (m *Service) SendHeartbeat() {
 	s := m.cfg.State()
 	b := newHeartbeat(m.self.Load(), m.incarnation.Load(), m.seq.Add(1), m.cfg.Local.Report())

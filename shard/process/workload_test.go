@@ -193,7 +193,8 @@ func TestKilledInEachPhase(t *testing.T) {
 	}
 }
 
-// TestFull: no more members than MaxProcessMembers; the record of a full process is below MaxRecord.
+// TestFull: no more members than MaxProcessMembers; the record of a full process is below
+// MaxRecord.
 func TestFull(t *testing.T) {
 	c := newWorkload(t, protocol.ProcessOptions{Return: 10})
 	long := func(n int, i uint64) string {
