@@ -107,7 +107,7 @@ var plainForms = []struct {
 	{regexp.MustCompile(`("session_id": ?)\d+`), "${1}SESSION"}, // of the lowest buckets are short
 	{regexp.MustCompile(`\b\d{11,18}\b`), "SESSION"},
 	{regexp.MustCompile(`("remaining_ms": ?)\d+`), "${1}MS"},
-	{regexp.MustCompile(`\b\d+s left\b`), "TIME left"},
+	{regexp.MustCompile(`\b(\d+m)?\d+s left\b`), "TIME left"},
 	{regexp.MustCompile(`("(lasted|prepared|decided)_ms": ?)\d+`), "${1}MS"},
 	{regexp.MustCompile(`(?m)^(\d+ +completed)( +\d\S*){3} `), "$1  TIME  TIME  TIME "},
 	{regexp.MustCompile(`(\S) {3,}`), "$1  "},
