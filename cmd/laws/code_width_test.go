@@ -15,36 +15,23 @@ const maxCodeColumns = 140
 // string.
 var tableLine = regexp.MustCompile("^((\"[^\"]*\"|`[^`]*`|[\\w.]+): +)?(&?\\{.*\\}|\"[^\"]*\"|`[^`]*`),?$")
 
-// notBrokenYet are the folders in which wide lines are not broken yet. The list only gets shorter.
-var notBrokenYet = []string{}
-
 // TestCodeFitsTheWidth: a line of code has at most maxCodeColumns columns, unless it is a line of a
 // table, or has a string that would be as wide on a line of its own.
 func TestCodeFitsTheWidth(t *testing.T) {
 	list, _ := packages(t)
-	needed := map[string]bool{}
 	for _, p := range list {
 		for name := range p.files {
-			reportWideLines(t, name, needed)
+			reportWideLines(t, name)
 		}
 		for name := range p.tests {
-			reportWideLines(t, name, needed)
-		}
-	}
-	for _, dir := range notBrokenYet {
-		if !needed[dir] {
-			t.Errorf("no line of %s is wider than %d columns: take it off the list", dir, maxCodeColumns)
+			reportWideLines(t, name)
 		}
 	}
 }
 
-func reportWideLines(t *testing.T, name string, needed map[string]bool) {
+func reportWideLines(t *testing.T, name string) {
 	text := read(t, name)
 	for _, line := range wideLines(text) {
-		if dir := exempt(notBrokenYet, name); dir != "" {
-			needed[dir] = true
-			continue
-		}
 		t.Errorf("%s:%d: %d columns, more than %d: break the line where its parts begin",
 			name, line, columns(strings.Split(text, "\n")[line-1]), maxCodeColumns)
 	}

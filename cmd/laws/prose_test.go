@@ -20,16 +20,6 @@ const maxSentence = 35
 // listParts is how many commas make a table's cell a list.
 const listParts = 12
 
-// exempt gives the item of a list that is the folder or page name, or a folder above it.
-func exempt(list []string, name string) string {
-	for _, x := range list {
-		if inFolder(name, x) {
-			return x
-		}
-	}
-	return ""
-}
-
 // generatedPages are written by programs, or are records of runs.
 func generatedPages(name string) bool {
 	return inFolder(name, "bench/results") || strings.Contains(name, "/testdata/")
