@@ -91,18 +91,27 @@ var readmeMetrics = []string{
 	"three-1024", "three-pair-1", "three-handoffs-64", "three-strict-256", "idle-own-memory", "idle-own-cpu",
 }
 
+// peers are the systems that a user chooses between: the columns of the README's table.
+var peers = []string{Signalbox, Etcd, ZooKeeper, GoRedis, Rueidis}
+
 func (r *Report) excerpt() string {
-	table := r.table(func(m Metric) bool { return slices.Contains(readmeMetrics, m.ID) }, false)
+	table := r.table(peers, func(m Metric) bool {
+		return slices.Contains(readmeMetrics, m.ID) && slices.ContainsFunc(peers, func(s string) bool {
+			return r.Measurements.find(m.ID, s) != nil && !r.fellBehind(m, s)
+		})
+	}, false)
 	empty := "" // why cells have no figure
 	if strings.Contains(table, fallsBehind) {
-		empty = "A system falls behind when it does not reach the rate. "
+		empty = "A system falls behind when it does\nnot reach the rate. "
 	}
 	failed := r.failures()
 	if failed != "" {
 		failed = "Some measurements failed and have no figures; that page says why:\n\n" + failed + "\n"
 	}
-	return fmt.Sprintf("\n%s\n%sMedians of %d rounds of %s seconds on %d cores (%s), shared by servers and load.\n"+
-		"A pair locks and unlocks a name that nobody else wants. Every system writes durably before it\n"+
-		"answers. All figures, their spread and the versions: [%s.md](%s.md).\n\n%s",
-		table, empty, r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, filepath.Base(baseline), baseline, failed)
+	return fmt.Sprintf("\n%s\nMedians of %d rounds of %s seconds on %d cores (%s), shared by servers and load.\n"+
+		"Every system writes durably before it answers, and an append is made durable there in %s ms.\n"+
+		"A pair locks and unlocks a name that nobody else wants. %sAll figures, their spread and the\n"+
+		"versions: [%s.md](%s.md).\n\n%s",
+		table, r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, digits(r.Machine.Fsync), empty,
+		filepath.Base(baseline), baseline, failed)
 }

@@ -262,7 +262,7 @@ func TestASystemThatFallsBehind(t *testing.T) {
 	if f := r.Measurements.find(rateMetric(40_000, "p99"), Etcd); f != nil {
 		t.Errorf("it was asked for more than it can do: %v", f)
 	}
-	if table := r.table(func(m Metric) bool { return m.ID == rateMetric(40_000, "p99") },
+	if table := r.table(subjects, func(m Metric) bool { return m.ID == rateMetric(40_000, "p99") },
 		false); !strings.Contains(table, "| falls behind |") {
 		t.Errorf("the table does not say so:\n%s", table)
 	}

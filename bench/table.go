@@ -44,17 +44,17 @@ func (r *Report) WriteTable(w io.Writer) error {
 			v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
 	}
 	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median.\n\n")
-	b.WriteString(r.table(func(Metric) bool { return true }, true))
+	b.WriteString(r.table(subjects, func(Metric) bool { return true }, true))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// table has a row for each metric that is shown and a column for each system that was measured in
-// one.
-func (r *Report) table(shown func(Metric) bool, spreads bool) string {
+// table has a row for each metric that is shown and a column for each of the systems that was
+// measured in one.
+func (r *Report) table(systems []string, shown func(Metric) bool, spreads bool) string {
 	var b strings.Builder
 	var columns []string
-	for _, s := range subjects {
+	for _, s := range systems {
 		if slices.ContainsFunc(allMetrics, func(m Metric) bool {
 			return shown(m) && (r.Measurements.find(m.ID, s) != nil || r.fellBehind(m, s))
 		}) {
