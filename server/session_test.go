@@ -177,7 +177,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	end(dropped, protocol.EndNodeDropped, "node dropped")
 	for _, id := range s.shardIDs() {
 		s.serving.Shards.Get(id).Raft().View(func(m *shard.Machine) {
-			if z := m.Sizes(); z.Sessions+z.RemoteSessions+z.Semaphores != 0 {
+			if z := m.Metrics().Sizes(); z.Sessions+z.RemoteSessions+z.Semaphores != 0 {
 				t.Errorf("shard %d keeps %+v of the dropped node", id, z)
 			}
 		})

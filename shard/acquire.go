@@ -11,25 +11,25 @@ import (
 func (m *Machine) applyAcquire(c *rawCommand) {
 	x := &m.batch.acquire
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
 		return
 	}
 	s := q.semaphore
 	switch {
 	case s == nil && !x.Ephemeral:
-		m.refuse(&q, outcomeNoSemaphore)
+		q.refuse(m, outcomeNoSemaphore)
 	case s != nil && s.ephemeral && !x.Ephemeral:
-		m.refuse(&q, outcomeIsEphemeral)
+		q.refuse(m, outcomeIsEphemeral)
 	case s != nil && !s.ephemeral && x.Ephemeral:
-		m.refuse(&q, outcomeIsPersistent)
+		q.refuse(m, outcomeIsPersistent)
 	case s != nil && x.Count > s.limit && !q.hasUnits(x.Count):
-		m.refuse(&q, outcomeOverLimit)
+		q.refuse(m, outcomeOverLimit)
 	case q.entry == nil:
-		m.acquireNew(&q, x)
+		q.acquireNew(m, x)
 	case q.entry.waiting:
-		m.acquireWaiting(&q, x)
+		q.acquireWaiting(m, x)
 	default:
-		m.acquireOwned(&q, x)
+		q.acquireOwned(m, x)
 	}
 }
 
@@ -38,7 +38,7 @@ func (m *Machine) applyAcquire(c *rawCommand) {
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
 // acquireNew serves a session that has no entry on the semaphore.
-func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
+func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	s, p := q.semaphore, q.session
 	fits := s == nil || s.waiters.n == 0 && s.fits(x.Count)
 	more := entryBytes + uint64(len(x.Data))
@@ -47,25 +47,25 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 	}
 	switch {
 	case !fits && x.Timeout == 0:
-		m.finishRequest(q, answer{state: protocol.NotAcquired})
+		q.finish(m, answer{state: protocol.NotAcquired})
 		return
 	case p.entries.n >= m.limits.Semaphores:
-		m.refuse(q, outcomeHeldLimit)
+		q.refuse(m, outcomeHeldLimit)
 		return
 	case !fits && s.waiters.n >= m.limits.Waiters:
-		m.refuse(q, outcomeWaitersLimit)
+		q.refuse(m, outcomeWaitersLimit)
 		return
 	case s == nil && !m.roomForName(q.node):
-		m.refuse(q, outcomeQuota)
+		q.refuse(m, outcomeQuota)
 		return
 	case !fits && !m.roomForWaiter(q.node):
-		m.refuse(q, outcomeWaitersQuota)
+		q.refuse(m, outcomeWaitersQuota)
 		return
 	case !m.roomForBytes(q.node, more):
-		m.refuse(q, outcomeBytesQuota)
+		q.refuse(m, outcomeBytesQuota)
 		return
 	case s == nil:
-		s = m.makeSemaphore(q, protocol.Forever, nil, true)
+		s = q.makeSemaphore(m, protocol.Forever, nil, true)
 	}
 	m.touch(s)
 	q.bucket.orderCounter++
@@ -96,14 +96,14 @@ func (m *Machine) acquireNew(q *request, x *protocol.Acquire) {
 }
 
 // acquireOwned serves an owner: it may ask for the same or for less.
-func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
+func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 	s, e := q.semaphore, q.entry
 	if x.Count > e.count {
-		m.refuse(q, outcomeWantsMore)
+		q.refuse(m, outcomeWantsMore)
 		return
 	}
 	if !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
-		m.refuse(q, outcomeBytesQuota)
+		q.refuse(m, outcomeBytesQuota)
 		return
 	}
 	m.rememberOutcome(e, outcomeOK, protocol.Acquired)
@@ -131,22 +131,22 @@ func (m *Machine) acquireOwned(q *request, x *protocol.Acquire) {
 
 // acquireWaiting serves a waiter: it may ask for the same or for less, which ends the request it
 // waits with.
-func (m *Machine) acquireWaiting(q *request, x *protocol.Acquire) {
+func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 	s, e := q.semaphore, q.entry
 	if x.Count > e.count {
-		m.refuse(q, outcomeWaiterMore)
+		q.refuse(m, outcomeWaiterMore)
 		return
 	}
 	if (x.Timeout > 0 || s.waiters.first == e && s.fits(x.Count)) &&
 		!m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
-		m.refuse(q, outcomeBytesQuota)
+		q.refuse(m, outcomeBytesQuota)
 		return
 	}
 	granted := s.waiters.first == e && s.fits(x.Count)
 	m.emitResult(e, protocol.StatusAborted, 0, textReplaced)
 	m.rememberOutcome(e, outcomeAborted, 0)
 	if x.Timeout == 0 && !granted {
-		m.finishRequest(q, answer{state: protocol.NotAcquired})
+		q.finish(m, answer{state: protocol.NotAcquired})
 		m.releaseEntry(e)
 		return
 	}
@@ -181,12 +181,12 @@ func (m *Machine) scheduleTimeout(e *entry) {
 func (m *Machine) applyRelease(c *rawCommand) {
 	x := &m.batch.release
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
 		return
 	}
 	e := q.entry
 	if e == nil || x.OrderID != 0 && x.OrderID != e.orderID {
-		m.finishRequest(&q, answer{})
+		q.finish(m, answer{})
 		return
 	}
 	if e.waiting {
@@ -195,6 +195,6 @@ func (m *Machine) applyRelease(c *rawCommand) {
 	} else {
 		m.rememberOutcome(e, outcomeOK, protocol.Acquired)
 	}
-	m.finishRequest(&q, answer{flag: true})
+	q.finish(m, answer{flag: true})
 	m.releaseEntry(e)
 }

@@ -1,217 +1,102 @@
 package shard
 
 import (
-	"errors"
-
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/process"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// Errors of reading a batch. A batch that is malformed is a no-op on every replica. A batch of a
-// format this binary does not know must stop the replica: another binary would apply it, and
-// skipping it would make the two diverge.
-var (
-	ErrMalformed = errors.New("shard: batch is malformed")
-	ErrFormat    = errors.New("shard: batch has a format version this binary does not know; upgrade it before it reads this log")
-)
+// batch is the batch that is being applied: where its events go, what work is left for it, and the
+// buffers that its commands are decoded into. A machine has one, whose buffers each Apply uses
+// again.
+type batch struct {
+	out           *Events
+	wall          uint64
+	command       int
+	releaseBudget int // budget left of work.releases
 
-// AppendHeader begins a batch. Layout: format (1 byte), then epoch, seq, log time and wall time as
-// uvarints.
-func AppendHeader(b []byte, h Header) []byte {
-	b = append(b, h.Format)
-	return varint.Append(b, h.Epoch, h.Seq, h.LogTime, h.Wall)
+	raw     rawCommand // the command
+	start   protocol.SessionStart
+	attach  protocol.SessionAttach
+	stop    protocol.SessionStop
+	kill    protocol.SessionKill
+	create  protocol.Create
+	update  protocol.Update
+	resize  protocol.Resize
+	delete  protocol.Delete
+	acquire protocol.Acquire
+	release protocol.Release
+	force   protocol.ForceRelease
+	poll    protocol.TrackPoll
+	proc    process.Out    // of the call of a process that goes on
+	track   rollout.Events // of the call of a track that goes on
+	key     []byte
+	ids     []uint64
 }
 
-// AppendCommand adds a command to a batch. Layout: kind (1 byte), node, epoch, client with its
-// length before it, body with its length before it; numbers are uvarints. The body is copied.
-func AppendCommand(b []byte, c Command) []byte {
-	b = append(b, byte(c.Kind))
-	b = varint.Append(b, c.Node, c.Epoch, uint64(len(c.Client)))
-	b = append(b, c.Client...)
-	b = varint.Append(b, uint64(len(c.Body)))
-	return append(b, c.Body...)
-}
-
-// ReadHeader reads the header of a batch; rest are its commands, aliasing entry. The error is
-// ErrMalformed or ErrFormat.
-func ReadHeader(entry []byte) (h Header, rest []byte, err error) {
-	r := varint.Reader{Rest: entry}
-	h.Format = r.Byte()
-	if r.Failed {
-		return Header{}, nil, ErrMalformed
+// decode reads a command's body, or answers it.
+func (b *batch) decode(x protocol.Message, body []byte) bool {
+	err := protocol.CheckBody(body)
+	if err == nil {
+		err = x.DecodeBody(body)
 	}
-	if h.Format == 0 || h.Format > FormatVersion {
-		return h, nil, ErrFormat
-	}
-	h.Epoch, h.Seq, h.LogTime, h.Wall = r.Uint(), r.Uint(), r.Uint(), r.Uint()
-	if r.Failed {
-		return Header{}, nil, ErrMalformed
-	}
-	return h, r.Rest, nil
-}
-
-// ReadCommand reads the next command of a batch. Body aliases the input, Client is a copy.
-func ReadCommand(in []byte) (c Command, rest []byte, err error) {
-	var raw rawCommand
-	r := varint.Reader{Rest: in}
-	if !raw.read(&r) {
-		return Command{}, nil, ErrMalformed
-	}
-	return Command{Kind: raw.kind, Node: raw.node, Epoch: raw.epoch, Client: string(raw.client), Body: raw.body},
-		r.Rest, nil
-}
-
-// rawCommand is a command as Apply reads it: nothing is copied.
-type rawCommand struct {
-	kind   CommandKind
-	node   uint64
-	epoch  uint64
-	client []byte
-	body   []byte
-}
-
-func (c *rawCommand) read(r *varint.Reader) bool {
-	c.kind = CommandKind(r.Byte())
-	c.node = r.Uint()
-	c.epoch = r.Uint()
-	c.client = r.Bytes(varint.NoLimit)
-	c.body = r.Bytes(varint.NoLimit)
-	return !r.Failed
-}
-
-// AppendDetach appends the body of a CmdDetach.
-func AppendDetach(b []byte, x DetachBody) []byte {
-	b = varint.Append(b, uint64(len(x.Sessions)))
-	for _, s := range x.Sessions {
-		b = varint.Append(b, s.Session, s.Epoch, s.LastContact)
-	}
-	return b
-}
-
-// AppendRemoteEnded appends the body of a CmdRemoteEnded.
-func AppendRemoteEnded(b []byte, x RemoteEndedBody) []byte {
-	b = varint.Append(b, uint64(len(x.Sessions)))
-	for _, id := range x.Sessions {
-		b = varint.Append(b, id)
-	}
-	return b
-}
-
-// AppendRemoteUpdate appends the body of a CmdRemoteUpdate.
-func AppendRemoteUpdate(b []byte, x RemoteUpdateBody) []byte {
-	b = varint.Append(b, x.Session, x.Epoch)
-	b = varint.AppendBytes(b, x.Description)
-	return varint.AppendBool(b, x.Detached)
-}
-
-func (x *RemoteUpdateBody) read(body []byte) bool {
-	r := varint.Reader{Rest: body}
-	x.Session, x.Epoch, x.Description, x.Detached = r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool()
-	return !r.Failed && len(r.Rest) == 0
-}
-
-// AppendNodePut appends the body of a CmdNodePut.
-func AppendNodePut(b []byte, x NodePutBody) []byte {
-	b = varint.Append(b, x.Node, x.Revision)
-	return appendConfig(b, x.Config)
-}
-
-func (x *NodePutBody) read(body []byte) bool {
-	r := varint.Reader{Rest: body}
-	x.Node, x.Revision = r.Uint(), r.Uint()
-	x.Config = readConfig(&r)
-	return !r.Failed && len(r.Rest) == 0
-}
-
-// AppendNodeDrop appends the body of a CmdNodeDrop.
-func AppendNodeDrop(b []byte, x NodeDropBody) []byte {
-	return varint.Append(b, x.Node)
-}
-
-func (x *NodeDropBody) read(body []byte) bool {
-	r := varint.Reader{Rest: body}
-	x.Node = r.Uint()
-	return !r.Failed && len(r.Rest) == 0
-}
-
-// AppendBuckets appends the body of a CmdBuckets, CmdFreeze, CmdActivate or CmdDropBuckets.
-func AppendBuckets(b []byte, x BucketsBody) []byte {
-	b = append(b, x.Tier)
-	return varint.Append(b, uint64(x.Total), uint64(x.First), uint64(x.Count), x.Epoch)
-}
-
-// ReadBuckets reads what AppendBuckets wrote.
-func ReadBuckets(body []byte) (x BucketsBody, err error) {
-	if !x.read(body) {
-		return BucketsBody{}, ErrMalformed
-	}
-	return x, nil
-}
-
-func (x *BucketsBody) read(body []byte) bool {
-	r := varint.Reader{Rest: body}
-	return x.readFrom(&r) && len(r.Rest) == 0
-}
-
-func (x *BucketsBody) readFrom(r *varint.Reader) bool {
-	x.Tier = r.Byte()
-	total, first, count := r.Uint(), r.Uint(), r.Uint()
-	x.Epoch = r.Uint()
-	if r.Failed || total > maxBuckets || first > total || count > total-first {
+	if err != nil {
+		b.replyError(err)
 		return false
 	}
-	x.Total, x.First, x.Count = uint32(total), uint32(first), uint32(count)
 	return true
 }
 
-// AppendImport appends the body of a CmdImport.
-func AppendImport(b []byte, x ImportBody) []byte {
-	return append(AppendBuckets(b, x.BucketsBody), x.Chunk...)
+// valid checks arguments, or answers the command.
+func (b *batch) valid(x protocol.Validator) bool {
+	if err := x.Validate(); err != nil {
+		b.replyError(err)
+		return false
+	}
+	return true
 }
 
-func (x *ImportBody) read(body []byte) bool {
-	r := varint.Reader{Rest: body}
-	ok := x.BucketsBody.readFrom(&r)
-	x.Chunk = r.Rest
-	return ok
+// message is the body of a command.
+type message interface {
+	protocol.Message
+	protocol.Validator
 }
 
-func appendConfig(b []byte, c protocol.NodeConfig) []byte {
-	if c.SlowWait != 0 {
-		c.Fields |= protocol.FieldSlowWait
-	}
-	b = varint.Append(b, uint64(c.Fields), c.SelfCheckPeriod, c.GracePeriod)
-	b = append(b, byte(c.ReadConsistency), byte(c.AttachConsistency), byte(c.CountersMode))
-	b = varint.Append(b, c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers)
-	b = varint.Append(b, c.MaxRequests)
-	if c.Fields&protocol.FieldSlowWait != 0 { // a config of before that field has neither
-		b = varint.Append(b, c.SlowWait)
-	}
-	return b
+// readBody reads and checks a command's body, or answers it.
+func (b *batch) readBody(x message, c *rawCommand) bool { return b.decode(x, c.body) && b.valid(x) }
+
+// reply answers a command that leaves no memory.
+func (b *batch) reply(status protocol.Status, text string) {
+	b.out.List = append(b.out.List,
+		Event{Kind: EventReply, Command: b.command, Status: status, Text: text})
 }
 
-func readConfig(r *varint.Reader) (c protocol.NodeConfig) {
-	c.Fields = uint32(r.Uint())
-	c.SelfCheckPeriod, c.GracePeriod = r.Uint(), r.Uint()
-	c.ReadConsistency = protocol.Consistency(r.Byte())
-	c.AttachConsistency = protocol.Consistency(r.Byte())
-	c.CountersMode = protocol.CountersMode(r.Byte())
-	c.MaxSessions, c.MaxSemaphores = r.Uint(), r.Uint()
-	c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests = r.Uint(), r.Uint(), r.Uint(), r.Uint()
-	if c.Fields&protocol.FieldSlowWait != 0 {
-		c.SlowWait = r.Uint()
+// replyAnswer turns an answer into the command's reply.
+func (b *batch) replyAnswer(a answer) {
+	ev := Event{Kind: EventReply, Command: b.command, Status: outcomeTable[a.outcome].status}
+	if a.outcome != outcomeOK {
+		ev.Text = b.sentence(&a)
+	} else {
+		ev.State, ev.Flag = a.state, a.flag
+		switch a.kind {
+		case CmdAcquire:
+			ev.OrderID = a.value
+		case CmdUpdate:
+			ev.Result = a.value
+		}
 	}
-	return c
+	b.out.List = append(b.out.List, ev)
 }
 
-// ReadRemoteEnded reads what AppendRemoteEnded wrote.
-func ReadRemoteEnded(body []byte) (x RemoteEndedBody, err error) {
-	r := varint.Reader{Rest: body}
-	for range r.Count(varint.NoLimit) {
-		x.Sessions = append(x.Sessions, r.Uint())
+func (b *batch) replyError(err error) {
+	if e, ok := err.(*protocol.Error); ok {
+		b.reply(e.Status, e.Message)
+		return
 	}
-	if r.Failed || len(r.Rest) != 0 {
-		return RemoteEndedBody{}, ErrMalformed
-	}
-	return x, nil
+	b.reply(protocol.StatusBadRequest, textMalformed)
+}
+
+// spendWork takes n from the work of this Apply, at most what is left.
+func (b *batch) spendWork(n int) {
+	b.releaseBudget -= min(n, max(b.releaseBudget, 0))
 }

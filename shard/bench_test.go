@@ -153,7 +153,7 @@ func BenchmarkMove(b *testing.B) {
 		body := AppendBuckets(nil, run)
 		step("freeze", from, CmdFreeze, body)
 		for cursor := []byte(nil); ; {
-			chunk, next, err := from.m.Export(run.First, run.Count, run.Epoch, cursor, 0)
+			chunk, next, err := from.m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, 0)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -76,29 +76,7 @@ func (b *bucket) deadlineKey() (kind deadlineKind, id uint64, number uint32) {
 	return 0, 0, b.number
 }
 
-// homeBucketOf is the home bucket of a session, nil for an id that cannot be at home here.
-func (m *Machine) homeBucketOf(s *homeSession) *bucket {
-	if number := protocol.SessionBucket(s.id); protocol.SessionTier(s.id) == m.tier &&
-		uint64(number) < uint64(len(m.buckets)) {
-		return &m.buckets[number]
-	}
-	return nil
-}
-
-// timersOf is the bucket whose timers a record's is among, nil for those of the machine.
-func (m *Machine) timersOf(rec scheduled) *bucket {
-	switch x := rec.(type) {
-	case *entry:
-		return x.semaphore.bucket
-	case *homeSession:
-		return m.homeBucketOf(x)
-	case *hostedObject:
-		return x.bucket
-	}
-	return nil
-}
-
-// arm sets or moves a record's deadline, in its bucket's time.
+// schedule sets or moves a record's deadline, in its bucket's time.
 func (m *Machine) schedule(rec scheduled, at uint64) {
 	b := m.timersOf(rec)
 	if b == nil {
@@ -112,7 +90,7 @@ func (m *Machine) schedule(rec scheduled, at uint64) {
 	}
 }
 
-// cancel takes a record's deadline away, if it has one.
+// unschedule takes a record's deadline away, if it has one.
 func (m *Machine) unschedule(rec scheduled) {
 	b := m.timersOf(rec)
 	if b == nil {
@@ -141,38 +119,6 @@ func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
 	b = append(b, byte(node>>56), byte(node>>48), byte(node>>40), byte(node>>32),
 		byte(node>>24), byte(node>>16), byte(node>>8), byte(node))
 	return append(b, name...)
-}
-
-// activeBucket is the bucket a name belongs to, nil if it is not active here.
-func (m *Machine) activeBucket(node uint64, name []byte) *bucket {
-	if len(m.buckets) == 0 {
-		return nil
-	}
-	b := &m.buckets[protocol.Bucket(node, name, uint32(len(m.buckets)))]
-	if b.state != bucketActive {
-		return nil
-	}
-	return b
-}
-
-// activeHomeBucket is the home bucket of a session id, nil if it is not active here.
-func (m *Machine) activeHomeBucket(session uint64) *bucket {
-	number := protocol.SessionBucket(session)
-	if protocol.SessionTier(session) != m.tier || uint64(number) >= uint64(len(m.buckets)) ||
-		m.buckets[number].state != bucketActive {
-		return nil
-	}
-	return &m.buckets[number]
-}
-
-// countCopies counts the buckets of which this shard has a copy, in whatever state.
-func (m *Machine) countCopies() (n uint64) {
-	for i := range m.buckets {
-		if m.buckets[i].state != bucketAbsent {
-			n++
-		}
-	}
-	return n
 }
 
 // ensureBuckets makes the table of buckets with the first command that names any. It answers a

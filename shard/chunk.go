@@ -265,7 +265,7 @@ func (w *chunkWriter) endedCreateID(key [protocol.KeyLen]byte, remain uint64) {
 	w.put(chunkEndedCreateID, varint.Append(append(w.fields, key[:]...), remain))
 }
 
-// session record puts in what is known of a session, with some answers.
+// sessionRecord puts in what is known of a session, with some answers.
 func (w *chunkWriter) sessionRecord(p *sessionRecord, answers []answer) {
 	f := varint.Append(w.fields, p.id, p.node.id, p.epoch, p.low)
 	f = varint.AppendBytes(f, p.description)

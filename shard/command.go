@@ -167,9 +167,9 @@ type BucketsBody struct {
 	Epoch uint64 // of the buckets' new copies; 0 is 1 with CmdBuckets, and refused with the others
 }
 
-// ImportBody is a chunk of a move's export, as [Machine.Export] gave it. The run and the epoch are
+// ImportBody is a chunk of a move's export, as [Buckets.Export] gave it. The run and the epoch are
 // those of the move. Chunks are applied in order, each once: one that was applied already is OK
-// again, one that does not follow is ABORTED, and [Machine.Imported] says where to go on.
+// again, one that does not follow is ABORTED, and [Buckets.Imported] says where to go on.
 type ImportBody struct {
 	BucketsBody
 	Chunk []byte

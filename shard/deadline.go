@@ -59,7 +59,7 @@ func (d *deadlines) less(a, b *slot) bool {
 	return ok && too && objectLess(x, y)
 }
 
-// arm sets or moves the record's deadline.
+// schedule sets or moves the record's deadline.
 func (d *deadlines) schedule(rec scheduled, at uint64) {
 	t := rec.timerRef()
 	t.at = at
@@ -76,7 +76,7 @@ func (d *deadlines) schedule(rec scheduled, at uint64) {
 	}
 }
 
-// cancel takes the record's deadline away, if it has one.
+// unschedule takes the record's deadline away, if it has one.
 func (d *deadlines) unschedule(rec scheduled) {
 	t := rec.timerRef()
 	if t.pos == 0 {

@@ -5,7 +5,8 @@
 // header with the leader's epoch and its stamp of log time, then commands, most of them the bodies
 // of clients' requests as they came. What leaves the machine (replies, results of waiting acquires,
 // ends of sessions, changes for watches) is appended to an [Events] the caller owns. Everything
-// else reads: reads may run beside each other, and exclude Apply.
+// else reads: reads may run beside each other, and exclude Apply. The reads of a subject are
+// methods of one type, such as [Sessions], which [Machine.Sessions] returns.
 //
 //	m := shard.New(1)
 //	var out shard.Events

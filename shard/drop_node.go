@@ -70,7 +70,7 @@ func (m *Machine) dropSemaphores(n *node) {
 		return
 	}
 	var list []*semaphore
-	m.names(n, nil, func(s *semaphore) bool {
+	m.recent.names(n, nil, func(s *semaphore) bool {
 		list = append(list, s)
 		return len(list) < m.batch.releaseBudget
 	})

@@ -1,6 +1,6 @@
 package shard
 
-// retained is a set of keys that are remembered for Retention of log time. Keys come in order of
+// expiringSet is a set of keys that are remembered for Retention of log time. Keys come in order of
 // time, so they go in order, from a queue.
 type expiringSet[K comparable] struct {
 	until map[K]uint64

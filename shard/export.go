@@ -16,24 +16,25 @@ const (
 	exportSortLimit = 4_096  // semaphores of a bucket put in order at a time
 )
 
+// Buckets reads copies of buckets for a move.
+type Buckets struct{ reader }
+
 // Export reads the next chunk of a run of buckets that is frozen here for the move with this epoch.
 // The cursor is nil at first, then what the call before gave as next, which is nil with the last
 // chunk. Chunks with the same cursor carry the same, in every call, but for what was dropped with
 // its node meanwhile. maxBytes 0 is ChunkBytes, which is the most too. A call's work is bounded, so
 // that a chunk may be small. Errors: PRECONDITION_FAILED, BAD_REQUEST.
-//
-// It may run beside other reads.
-func (m *Machine) Export(first, count uint32, epoch uint64, cursor []byte, maxBytes int) (part, next []byte, err error) {
-	run := BucketsBody{Tier: m.tier, Total: uint32(len(m.buckets)), First: first, Count: count, Epoch: epoch}
-	if uint64(first)+uint64(count) > uint64(len(m.buckets)) || count == 0 {
+func (r Buckets) Export(first, count uint32, epoch uint64, cursor []byte, maxBytes int) (part, next []byte, err error) {
+	run := BucketsBody{Tier: r.m.tier, Total: uint32(len(r.m.buckets)), First: first, Count: count, Epoch: epoch}
+	if uint64(first)+uint64(count) > uint64(len(r.m.buckets)) || count == 0 {
 		return nil, nil, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textNotFrozen}
 	}
 	for i := first; i < first+count; i++ {
-		if b := &m.buckets[i]; b.state != bucketFrozen || b.moveEpoch != epoch {
+		if b := &r.m.buckets[i]; b.state != bucketFrozen || b.moveEpoch != epoch {
 			return nil, nil, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textNotFrozen}
 		}
 	}
-	x := export{m: m, bucketRange: &run}
+	x := export{m: r.m, bucketRange: &run}
 	if !x.cursor.read(cursor) || x.cursor.section >= sectionSemaphores && len(x.cursor.key) > 0 && !run.contains(x.cursor.bucket) {
 		return nil, nil, &protocol.Error{Status: protocol.StatusBadRequest, Message: textExportCursor}
 	}
@@ -50,7 +51,7 @@ func (m *Machine) Export(first, count uint32, epoch uint64, cursor []byte, maxBy
 	return x.w.finish(&run, cursor, next), next, nil
 }
 
-// export is one call. at stands behind what is in the chunk.
+// export is one call. Its cursor stands behind what is in the chunk.
 type export struct {
 	m           *Machine
 	bucketRange *BucketsBody
@@ -281,13 +282,13 @@ func keysFrom[T any](objects map[string]T, from []byte) (keys []string, more boo
 // Imported says how far the import of a run under this epoch is: the cursor of the next chunk (nil
 // before the first), or that it is complete, as it stays after the activation. ok is false when
 // nothing can be imported under this epoch any more.
-func (m *Machine) Imported(first, count uint32, epoch uint64) (cursor []byte, complete, ok bool) {
-	if uint64(first)+uint64(count) > uint64(len(m.buckets)) {
-		return nil, false, len(m.buckets) == 0
+func (r Buckets) Imported(first, count uint32, epoch uint64) (cursor []byte, complete, ok bool) {
+	if uint64(first)+uint64(count) > uint64(len(r.m.buckets)) {
+		return nil, false, len(r.m.buckets) == 0
 	}
 	complete = count > 0
 	for i := first; i < first+count; i++ {
-		b := &m.buckets[i]
+		b := &r.m.buckets[i]
 		switch {
 		case b.epoch == epoch && (b.state == bucketImported || b.state == bucketActive):
 			continue
@@ -296,8 +297,8 @@ func (m *Machine) Imported(first, count uint32, epoch uint64) (cursor []byte, co
 		}
 		complete = false
 	}
-	if i := m.findImport(&BucketsBody{First: first, Count: count, Epoch: epoch}); i >= 0 {
-		cursor = bytes.Clone(m.imports[i].next)
+	if i := r.m.findImport(&BucketsBody{First: first, Count: count, Epoch: epoch}); i >= 0 {
+		cursor = bytes.Clone(r.m.imports[i].next)
 	}
 	return cursor, complete, true
 }

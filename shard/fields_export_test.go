@@ -85,7 +85,7 @@ var notMoved = map[string]string{
 // moves that is of create ids of the run.
 var staysInShard = []string{
 	"id", "applied", "epoch", "logTime", "limits", "work", // the shard's own
-	"tier", "buckets", "copyCount", "imports", "clearing", // the table, and steps of moves
+	"bucketTable", "imports", "clearing", // the table, and steps of moves
 	"nodes", "nodeIndex", "dropping", "dropped", "grace", // each shard has all nodes
 	"sessions", "byCreateID", // records of the run
 	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
@@ -98,7 +98,7 @@ var staysInShard = []string{
 // exportChunks are all chunks of a frozen run, one behind the other in time.
 func exportChunks(m *Machine, run *BucketsBody) (parts [][]byte, err error) {
 	for cursor := []byte(nil); ; {
-		part, next, err := m.Export(run.First, run.Count, run.Epoch, cursor, 0)
+		part, next, err := m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, 0)
 		if err != nil {
 			return nil, err
 		}

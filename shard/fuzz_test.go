@@ -99,7 +99,7 @@ func readEverything(t *testing.T, m *Machine) {
 		var last []byte
 		for more := true; more; more = len(list.Cursor) > 0 {
 			var r protocol.ListReply
-			if err := m.List(&list, &r); err != nil {
+			if err := m.Semaphores().List(&list, &r); err != nil {
 				t.Fatal(err)
 			}
 			for _, s := range r.Semaphores {
@@ -113,7 +113,7 @@ func readEverything(t *testing.T, m *Machine) {
 			list.Cursor = r.Cursor
 		}
 		serving := 0
-		m.names(n, nil, func(s *semaphore) bool {
+		m.recent.names(n, nil, func(s *semaphore) bool {
 			if s.bucket.state == bucketActive {
 				serving++
 			}
@@ -126,7 +126,7 @@ func readEverything(t *testing.T, m *Machine) {
 		sessions := protocol.SessionList{Node: id, Limit: 2}
 		for more := true; more; more = len(sessions.Cursor) > 0 {
 			var r protocol.SessionListReply
-			if err := m.SessionList(&sessions, &r); err != nil {
+			if err := m.Sessions().List(&sessions, &r); err != nil {
 				t.Fatal(err)
 			}
 			count += len(r.Sessions)
@@ -151,7 +151,7 @@ func describeWhole(t *testing.T, m *Machine, node uint64, it *protocol.ListItem)
 	var used, owners, waiters, last uint64
 	for more := true; more; more = len(req.Cursor) > 0 {
 		var r protocol.DescribeReply
-		if err := m.Describe(&req, &r); err != nil {
+		if err := m.Semaphores().Describe(&req, &r); err != nil {
 			t.Fatal(err)
 		}
 		for _, o := range r.Owners {
@@ -183,7 +183,7 @@ func streamWhole(t *testing.T, m *Machine, n *node, serving int) {
 		var cursor []byte
 		for pages := 0; ; pages++ {
 			var s protocol.Snapshot
-			next, err := m.StreamSnapshot(n.id, nil, true, cursor, size, &s)
+			next, err := m.Semaphores().StreamSnapshot(n.id, nil, true, cursor, size, &s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -202,7 +202,7 @@ func streamWhole(t *testing.T, m *Machine, n *node, serving int) {
 			}
 		}
 		want := 0
-		m.names(n, nil, func(s *semaphore) bool {
+		m.recent.names(n, nil, func(s *semaphore) bool {
 			if s.bucket.state == bucketActive {
 				want += s.owners.n
 			}
@@ -264,7 +264,7 @@ func FuzzImport(f *testing.F) {
 		freezeWhole(f, x, &run)
 		var in []byte
 		for cursor := []byte(nil); ; {
-			part, next, err := x.m.Export(run.First, run.Count, run.Epoch, cursor, 2000)
+			part, next, err := x.m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, 2000)
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -358,7 +358,7 @@ func TestImportOfDamagedChunks(t *testing.T) {
 		freezeWhole(t, x, &run)
 		var parts [][]byte
 		for cursor := []byte(nil); ; {
-			part, next, err := x.m.Export(run.First, run.Count, run.Epoch, cursor, 2000)
+			part, next, err := x.m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, 2000)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -112,22 +112,6 @@ func (x *hostedObject) deadlineKey() (deadlineKind, uint64, uint32) {
 // unless its node is gone.
 func (x *hostedObject) mayChange() bool { return x.bucket.state == bucketActive || x.node.dropped }
 
-// objectBucket is the bucket of an object's name; the shard must know its tier.
-func (m *Machine) objectBucket(kind kindNumber, node uint64, name []byte) *bucket {
-	return &m.buckets[hostedKinds[kind].bucket(node, name, uint32(len(m.buckets)))]
-}
-
-// activeObjectBucket is the bucket of an object's name, or nil when it is not active here.
-func (m *Machine) activeObjectBucket(kind kindNumber, node uint64, name []byte) *bucket {
-	if len(m.buckets) == 0 {
-		return nil
-	}
-	if b := m.objectBucket(kind, node, name); b.state == bucketActive {
-		return b
-	}
-	return nil
-}
-
 // object looks one up.
 func (m *Machine) object(kind kindNumber, b *bucket, node uint64, name []byte) *hostedObject {
 	m.batch.key = appendSemaphoreKey(m.batch.key[:0], node, name)
@@ -187,11 +171,6 @@ func (m *Machine) scheduleObject(x *hostedObject) {
 		return
 	}
 	m.schedule(x, max(at, 1)-1)
-}
-
-// spendWork takes n from the work of this Apply, at most what is left.
-func (m *Machine) spendWork(n int) {
-	m.batch.releaseBudget -= min(n, max(m.batch.releaseBudget, 0))
 }
 
 // dropObjects removes the objects of a dropped node, kind by kind in order of name. It is false if

@@ -6,14 +6,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// readObject finds an object without touching the machine: reads run beside each other. Errors:
-// WRONG_SHARD; NOT_FOUND for the node or the object.
-func (m *Machine) readObject(kind kindNumber, node uint64, name []byte) (*hostedObject, error) {
-	b := m.activeObjectBucket(kind, node, name)
+// object finds an object. Errors: WRONG_SHARD; NOT_FOUND for the node or the object.
+func (r reader) object(kind kindNumber, node uint64, name []byte) (*hostedObject, error) {
+	b := r.m.activeObjectBucket(kind, node, name)
 	if b == nil {
-		return nil, &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
+		return nil, wrongShard()
 	}
-	if _, err := m.readNode(node); err != nil {
+	if _, err := r.node(node); err != nil {
 		return nil, err
 	}
 	x := b.readObject(kind, node, name)
@@ -33,8 +32,8 @@ type objectPage struct {
 // listObjects visits a page of a node's objects of one kind in the active buckets of this shard, in
 // order of name. The cursor is the last name of the page before; next is set if there is another
 // page. Errors: BAD_REQUEST, NOT_FOUND.
-func (m *Machine) listObjects(kind kindNumber, req objectPage, next *[]byte, visit func(*hostedObject)) error {
-	n, err := m.readNode(req.node)
+func (r reader) listObjects(kind kindNumber, req objectPage, next *[]byte, visit func(*hostedObject)) error {
+	n, err := r.node(req.node)
 	if err != nil {
 		return err
 	}
@@ -54,9 +53,9 @@ func (m *Machine) listObjects(kind kindNumber, req objectPage, next *[]byte, vis
 
 // objectsFrom yields the objects of one kind that are active here, in order of node and name, from
 // the one named on.
-func (m *Machine) objectsFrom(kind kindNumber, first uint64, name []byte, yield func(*hostedObject) bool) {
+func (r reader) objectsFrom(kind kindNumber, first uint64, name []byte, yield func(*hostedObject) bool) {
 	more := true
-	m.nodeIndex.ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {
+	r.m.nodeIndex.ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {
 		if n.dropped {
 			return true
 		}

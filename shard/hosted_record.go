@@ -182,7 +182,7 @@ func (m *Machine) importObject(o *importState, r *chunkRecord) {
 }
 
 // checkObject says which invariant of an object does not hold, if any.
-func (m *Machine) checkObject(x *hostedObject) error {
+func checkObject(m *Machine, x *hostedObject) error {
 	if err := x.state.Check(); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (m *Machine) checkObject(x *hostedObject) error {
 }
 
 // checkHoldings says that each of the session's objects is in its place.
-func (m *Machine) checkHoldings(p *sessionRecord) error {
+func checkHoldings(m *Machine, p *sessionRecord) error {
 	if p.holdings != nil && p.holdings.count() == 0 {
 		return fmt.Errorf("it keeps an empty set of holdings")
 	}

@@ -14,17 +14,8 @@ type objectRequest struct {
 	object  *hostedObject  // nil if there is none with this name
 }
 
-// message is the body of a command.
-type message interface {
-	protocol.Message
-	protocol.Validator
-}
-
-// readBody reads and checks a command's body, or answers it.
-func (m *Machine) readBody(x message, c *rawCommand) bool { return m.decode(x, c.body) && m.valid(x) }
-
-// findObject finds bucket, node and object. It is false when the command is answered.
-func (m *Machine) findObject(q *objectRequest, c *rawCommand, node uint64, name []byte) bool {
+// find finds bucket, node and object. It is false when the command is answered.
+func (q *objectRequest) find(m *Machine, c *rawCommand, node uint64, name []byte) bool {
 	q.kind, q.name = c.kind, name
 	if q.bucket = m.activeObjectBucket(q.of, node, name); q.bucket == nil {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
@@ -37,10 +28,10 @@ func (m *Machine) findObject(q *objectRequest, c *rawCommand, node uint64, name 
 	return true
 }
 
-// enterObject does what all sessions' requests have in common, in this order: bucket, node, session
-// and attach epoch, then the memory of requests. It is false when the command is answered.
-func (m *Machine) enterObject(q *objectRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
-	if !m.findObject(q, c, c.node, name) {
+// enter does what all sessions' requests have in common, in this order: bucket, node, session and
+// attach epoch, then the memory of requests. It is false when the command is answered.
+func (q *objectRequest) enter(m *Machine, c *rawCommand, head *protocol.Head, name []byte) bool {
+	if !q.find(m, c, c.node, name) {
 		return false
 	}
 	if q.session = m.requireSession(head.Session, q.node, c.epoch, nil); q.session == nil {
@@ -50,19 +41,19 @@ func (m *Machine) enterObject(q *objectRequest, c *rawCommand, head *protocol.He
 		return true
 	}
 	if a := q.session.findAnswer(head); a != nil {
-		m.replyObjectAgain(q, *a)
+		q.replyAgain(m, *a)
 		return false
 	}
 	return m.admitNew(q.session, q.seq, q.object != nil && q.session.holds(q.of, name))
 }
 
-// enterExistingObject is enterObject for requests on an object that must be there.
-func (m *Machine) enterExistingObject(q *objectRequest, c *rawCommand, head *protocol.Head, name []byte) bool {
-	if !m.enterObject(q, c, head, name) {
+// enterExisting is enter for requests on an object that must be there.
+func (q *objectRequest) enterExisting(m *Machine, c *rawCommand, head *protocol.Head, name []byte) bool {
+	if !q.enter(m, c, head, name) {
 		return false
 	}
 	if q.object == nil {
-		m.refuseObject(q, protocol.StatusNotFound, hostedKinds[q.of].notFound)
+		q.refuse(m, protocol.StatusNotFound, hostedKinds[q.of].notFound)
 		return false
 	}
 	return true
@@ -70,8 +61,8 @@ func (m *Machine) enterExistingObject(q *objectRequest, c *rawCommand, head *pro
 
 // enterOperator does what operators' requests without a session have in common. The server checks
 // their rights.
-func (m *Machine) enterOperator(q *objectRequest, c *rawCommand, node uint64, name []byte) bool {
-	if !m.findObject(q, c, node, name) {
+func (q *objectRequest) enterOperator(m *Machine, c *rawCommand, node uint64, name []byte) bool {
+	if !q.find(m, c, node, name) {
 		return false
 	}
 	if q.object == nil {
@@ -81,8 +72,8 @@ func (m *Machine) enterOperator(q *objectRequest, c *rawCommand, node uint64, na
 	return true
 }
 
-// replyObjectAgain answers a number that was answered before.
-func (m *Machine) replyObjectAgain(q *objectRequest, a answer) {
+// replyAgain answers a number that was answered before.
+func (q *objectRequest) replyAgain(m *Machine, a answer) {
 	ev := Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status, Text: a.text()}
 	switch {
 	case a.kind != q.kind:
@@ -90,7 +81,7 @@ func (m *Machine) replyObjectAgain(q *objectRequest, a answer) {
 		return
 	case a.outcome != outcomeOK:
 	case a.kind == CmdProcessJoin:
-		m.replyJoinAgain(q, ev, a.value)
+		q.replyJoinAgain(m, ev, a.value)
 		return
 	default:
 		ev.Result = a.value
@@ -98,9 +89,9 @@ func (m *Machine) replyObjectAgain(q *objectRequest, a answer) {
 	m.batch.out.List = append(m.batch.out.List, ev)
 }
 
-// finishObject answers a request, remembers the answer if it has a number, and then emits what it
-// did to others.
-func (m *Machine) finishObject(q *objectRequest, ev Event, err error) {
+// finish answers a request, remembers the answer if it has a number, and then emits what it did to
+// others.
+func (q *objectRequest) finish(m *Machine, ev Event, err error) {
 	ev.Kind, ev.Command = EventReply, m.batch.command
 	out := outcomeOK
 	if err != nil {
@@ -124,26 +115,25 @@ func (m *Machine) finishObject(q *objectRequest, ev Event, err error) {
 	}
 }
 
-// refuseObject answers a request with an error.
-func (m *Machine) refuseObject(q *objectRequest, status protocol.Status, text string) {
-	m.finishObject(q, Event{}, &protocol.Error{Status: status, Message: text})
+// refuse answers a request with an error.
+func (q *objectRequest) refuse(m *Machine, status protocol.Status, text string) {
+	q.finish(m, Event{}, &protocol.Error{Status: status, Message: text})
 }
 
-// requireObjectBytes says whether the node may have so many bytes more here; else the request is
+// requireBytes says whether the node may have so many bytes more here; else the request is
 // answered.
-func (m *Machine) requireObjectBytes(q *objectRequest, more uint64) bool {
+func (q *objectRequest) requireBytes(m *Machine, more uint64) bool {
 	if !m.roomForBytes(q.node, more) {
-		m.refuseObject(q, protocol.StatusPreconditionFailed, textBytesQuota(q.node.config.MaxBytes))
+		q.refuse(m, protocol.StatusPreconditionFailed, textBytesQuota(q.node.config.MaxBytes))
 		return false
 	}
 	return true
 }
 
-// requireObjectName says whether the node may have one more object here; else the request is
-// answered.
-func (m *Machine) requireObjectName(q *objectRequest) bool {
+// requireName says whether the node may have one more object here; else the request is answered.
+func (q *objectRequest) requireName(m *Machine) bool {
 	if !m.roomForName(q.node) {
-		m.refuseObject(q, protocol.StatusPreconditionFailed, textQuota(q.node.config.MaxSemaphores))
+		q.refuse(m, protocol.StatusPreconditionFailed, textQuota(q.node.config.MaxSemaphores))
 		return false
 	}
 	return true

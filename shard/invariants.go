@@ -19,14 +19,14 @@ func (m *Machine) Check() error {
 	for i := range m.buckets {
 		for _, s := range m.buckets[i].semaphores {
 			entries += s.owners.n + s.waiters.n
-			if e := m.checkSemaphore(s); e != nil {
+			if e := checkSemaphore(m, s); e != nil {
 				fail("semaphore %q of node %d: %w", s.name, s.node.id, e)
 			}
 		}
 		for kind, objects := range m.buckets[i].objects {
 			for _, x := range objects {
 				places += len(x.state.sessions(nil))
-				if e := m.checkObject(x); e != nil {
+				if e := checkObject(m, x); e != nil {
 					fail("%s %q of node %d: %w", hostedKinds[kind].name, x.name, x.node.id, e)
 				}
 			}
@@ -39,7 +39,7 @@ func (m *Machine) Check() error {
 	for id, p := range m.sessions {
 		held += p.entries.n
 		places -= p.references() - p.entries.n
-		if e := m.checkSessionRecord(id, p); e != nil {
+		if e := checkSessionRecord(m, id, p); e != nil {
 			fail("session %d: %w", id, e)
 		}
 	}
@@ -76,7 +76,7 @@ func (m *Machine) Check() error {
 		}
 		named := 0
 		var last *semaphore
-		m.names(n, nil, func(s *semaphore) bool {
+		m.recent.names(n, nil, func(s *semaphore) bool {
 			if last != nil && !semaphoreLess(last, s) {
 				fail("names %q and %q of node %d are out of order", last.name, s.name, n.id)
 			}
@@ -105,7 +105,50 @@ func (d *deadlines) check() error {
 	return nil
 }
 
-func (m *Machine) checkSemaphore(s *semaphore) error {
+// recount is the usage as it is counted from all records; maps are walked, and sums do not depend
+// on the order.
+func (m *Machine) recount() map[*node]usage {
+	all := make(map[*node]usage)
+	add := func(n *node, bytes, waiters uint64) {
+		u := all[n]
+		u.bytes += bytes
+		u.waiters += waiters
+		all[n] = u
+	}
+	for i := range m.buckets {
+		b := &m.buckets[i]
+		for _, s := range b.semaphores {
+			add(s.node, s.quotaBytes(), 0)
+			for _, t := range []*treap{&s.owners, &s.waiters} {
+				for e := t.first; e != nil; e = next(e, byOrder) {
+					add(s.node, e.quotaBytes(), 0)
+				}
+			}
+			add(s.node, 0, uint64(s.waiters.n))
+			if head := s.waiters.first; head != nil && head.count > s.limit {
+				u := all[s.node]
+				u.stuck++
+				all[s.node] = u
+			}
+		}
+		for _, objects := range b.objects {
+			for _, x := range objects {
+				add(x.node, x.quotaBytes(), 0)
+			}
+		}
+	}
+	for _, p := range m.sessions {
+		if p.home != nil && !p.ended {
+			add(p.node, sessionBytes+uint64(len(p.description)), 0)
+		}
+		if n := p.chargeableAnswers(); n > 0 {
+			add(p.node, answerBytes*uint64(n), 0)
+		}
+	}
+	return all
+}
+
+func checkSemaphore(m *Machine, s *semaphore) error {
 	used, last := uint64(0), uint64(0)
 	n := 0
 	seen := make(map[uint64]bool)
@@ -155,7 +198,7 @@ func (m *Machine) checkSemaphore(s *semaphore) error {
 	return nil
 }
 
-func (m *Machine) checkSessionRecord(id uint64, p *sessionRecord) error {
+func checkSessionRecord(m *Machine, id uint64, p *sessionRecord) error {
 	count := 0
 	var last *entry
 	for e := p.entries.first; e != nil; e = next(e, byName) {
@@ -165,7 +208,7 @@ func (m *Machine) checkSessionRecord(id uint64, p *sessionRecord) error {
 		}
 		last = e
 	}
-	_, hidden := m.Session(id)
+	_, hidden := m.Sessions().Home(id)
 	switch {
 	case p.id != id || count != p.entries.n:
 		return fmt.Errorf("it holds %d entries and says %d", count, p.entries.n)
@@ -178,7 +221,7 @@ func (m *Machine) checkSessionRecord(id uint64, p *sessionRecord) error {
 	case !p.ended && p.home == nil && p.timer.pos == 0 && !p.hasReferences():
 		return fmt.Errorf("idle remote session stays for ever")
 	}
-	if e := m.checkHoldings(p); e != nil {
+	if e := checkHoldings(m, p); e != nil {
 		return e
 	}
 	for i, a := range p.answers.list[p.answers.head:] {

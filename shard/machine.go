@@ -1,13 +1,6 @@
 package shard
 
-import (
-	"maps"
-	"slices"
-
-	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/shard/process"
-	"github.com/signalbox-dev/signalbox/shard/rollout"
-)
+import "github.com/signalbox-dev/signalbox/protocol"
 
 // Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot
 // and Snapshot.Close need it alone; reads may run beside each other, and not beside those.
@@ -19,11 +12,9 @@ type Machine struct {
 	limits  Limits
 	work    workLimits
 
-	tier      uint8
-	buckets   []bucket // all of the tier, by number; empty until the first CmdBuckets
-	copyCount uint64   // of how many of them this shard has a copy
-	imports   []importState
-	clearing  clearState
+	bucketTable
+	imports  []importState
+	clearing clearState
 
 	nodes     map[uint64]*node // known, not dropped
 	nodeIndex index[node]      // those and the ones being removed, by id
@@ -53,38 +44,12 @@ type Machine struct {
 	snapshot *Snapshot // being written: records are set aside before they change
 	snapMark uint32    // of the newest snapshot
 
-	batch batchState // of the Apply that is going on
+	batch // of the Apply that is going on
 
 	interner interner
 
 	hot          hotSample                    // for metrics, as node.times
 	formerOwners map[*semaphore]*formerOwners // in nodes with slow-wait; nil without any
-}
-
-// batchState is what one Apply needs at every step.
-type batchState struct {
-	out           *Events
-	wall          uint64
-	command       int
-	releaseBudget int // budget left of work.releases
-
-	raw     rawCommand // the command
-	start   protocol.SessionStart
-	attach  protocol.SessionAttach
-	stop    protocol.SessionStop
-	kill    protocol.SessionKill
-	create  protocol.Create
-	update  protocol.Update
-	resize  protocol.Resize
-	delete  protocol.Delete
-	acquire protocol.Acquire
-	release protocol.Release
-	force   protocol.ForceRelease
-	poll    protocol.TrackPoll
-	proc    process.Out    // of the call of a process that goes on
-	track   rollout.Events // of the call of a track that goes on
-	key     []byte
-	ids     []uint64
 }
 
 // New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it
@@ -135,33 +100,9 @@ func (m *Machine) NextDeadline() (logTime uint64, ok bool) {
 	return max(at+1, m.logTime), true
 }
 
-// Tier is the tier the shard's buckets belong to, and how many buckets the tier has; 0 before the
-// first CmdBuckets.
-func (m *Machine) Tier() (tier uint8, total uint32) { return m.tier, uint32(len(m.buckets)) }
-
-// Bucket is the epoch of a bucket's copy here, and whether it is active here.
-func (m *Machine) Bucket(b uint32) (epoch uint64, active bool) {
-	if uint64(b) >= uint64(len(m.buckets)) {
-		return 0, false
-	}
-	return m.buckets[b].epoch, m.buckets[b].state == bucketActive
-}
-
 // SelfCheck is the least self-check period of the nodes that are known here, in ms: how often the
 // shard's leader must make sure that it leads. 0 without nodes.
 func (m *Machine) SelfCheck() uint64 { return m.selfCheck }
 
 // Grace is the least grace period of the nodes, in milliseconds; 0 without any.
 func (m *Machine) Grace() uint64 { return m.grace }
-
-// Node is the config of a node that is known here and was not dropped.
-func (m *Machine) Node(id uint64) (protocol.NodeConfig, bool) {
-	n := m.nodes[id]
-	if n == nil {
-		return protocol.NodeConfig{}, false
-	}
-	return n.config, true
-}
-
-// Nodes are the ids of the nodes that are known here and not dropped, in order.
-func (m *Machine) Nodes() []uint64 { return slices.Sorted(maps.Keys(m.nodes)) }

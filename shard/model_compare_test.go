@@ -117,7 +117,7 @@ func sameState(m *Machine, w *model, limit uint32, ids []uint64) error {
 		}
 	}
 	var remotes, want [][2]uint64
-	m.RemoteSessions(func(session, epoch uint64) bool {
+	m.Sessions().Remotes(func(session, epoch uint64) bool {
 		remotes = append(remotes, [2]uint64{session, epoch})
 		return true
 	})
@@ -140,14 +140,14 @@ const manyPages = 1000
 
 func sameNode(m *Machine, w *model, id uint64, limit uint32, ids []uint64) error {
 	n := w.node(id)
-	config, ok := m.Node(id)
+	config, ok := m.Nodes().Config(id)
 	if ok != (n != nil) || ok && config != n.config {
 		return fmt.Errorf("known %v with %v, want %v", ok, config, n)
 	}
 	if n == nil {
 		for name, err := range map[string]error{
-			"list":     m.List(&protocol.List{Node: id}, &protocol.ListReply{}),
-			"sessions": m.SessionList(&protocol.SessionList{Node: id}, &protocol.SessionListReply{}),
+			"list":     m.Semaphores().List(&protocol.List{Node: id}, &protocol.ListReply{}),
+			"sessions": m.Sessions().List(&protocol.SessionList{Node: id}, &protocol.SessionListReply{}),
 		} {
 			if st := protocol.StatusOf(err); st != protocol.StatusNotFound {
 				return fmt.Errorf("%s answers %v", name, st)
@@ -203,7 +203,7 @@ func sameSessions(m *Machine, w *model, id uint64, limit uint32) error {
 	req, out := protocol.SessionList{Node: id, Limit: limit}, protocol.SessionListReply{}
 	var got []protocol.SessionInfo
 	for range manyPages {
-		if err := m.SessionList(&req, &out); err != nil {
+		if err := m.Sessions().List(&req, &out); err != nil {
 			return err
 		}
 		got = append(got, out.Sessions...)
@@ -233,7 +233,7 @@ func sameList(m *Machine, req *protocol.List, want []protocol.ListItem) error {
 	var got []protocol.ListItem
 	for range manyPages {
 		var out protocol.ListReply
-		if err := m.List(req, &out); err != nil {
+		if err := m.Semaphores().List(req, &out); err != nil {
 			return err
 		}
 		if len(out.Semaphores) > int(req.Limit) && req.Limit > 0 {
@@ -264,7 +264,7 @@ func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error 
 	var all, out protocol.DescribeReply
 	for page := range manyPages {
 		first := page == 0
-		if err := m.Describe(&req, &out); err != nil {
+		if err := m.Semaphores().Describe(&req, &out); err != nil {
 			return err
 		}
 		if n := len(out.Owners) + len(out.Waiters); n > int(limit) && limit > 0 {
@@ -356,7 +356,7 @@ func sameStream(m *Machine, w *model, node uint64, sems []*modelSemaphore, limit
 	for page := range manyPages {
 		first := page == 0
 		var out protocol.Snapshot
-		next, err := m.StreamSnapshot(node, nil, true, cursor, int(limit)*100, &out)
+		next, err := m.Semaphores().StreamSnapshot(node, nil, true, cursor, int(limit)*100, &out)
 		if err != nil {
 			return err
 		}
@@ -391,7 +391,7 @@ func sameStream(m *Machine, w *model, node uint64, sems []*modelSemaphore, limit
 			return fmt.Errorf("stream item %v, want %v", it, s)
 		}
 		var one protocol.Snapshot
-		if _, err := m.StreamSnapshot(node, s.name, false, nil, 0, &one); err != nil || len(one.Semaphores) != 1 {
+		if _, err := m.Semaphores().StreamSnapshot(node, s.name, false, nil, 0, &one); err != nil || len(one.Semaphores) != 1 {
 			return fmt.Errorf("stream of one name: %v, %v", one, err)
 		}
 	}
@@ -415,7 +415,7 @@ func sameSession(m *Machine, w *model, id uint64) error {
 		return err
 	}
 	s := w.session(id)
-	remote, ok := m.RemoteSession(id)
+	remote, ok := m.Sessions().Remote(id)
 	if wantOK := s != nil && !s.home; ok != wantOK {
 		return fmt.Errorf("remote session found %v, want %v", ok, wantOK)
 	}
@@ -428,7 +428,7 @@ func sameSession(m *Machine, w *model, id uint64) error {
 // sameHome compares what is known of a session at its home.
 func sameHome(m *Machine, w *model, id uint64) error {
 	s := w.session(id)
-	view, ok := m.Session(id)
+	view, ok := m.Sessions().Home(id)
 	if wantOK := s != nil && s.home && w.alive(s); ok != wantOK {
 		return fmt.Errorf("found %v, want %v", ok, wantOK)
 	}
@@ -460,7 +460,7 @@ func sameHome(m *Machine, w *model, id uint64) error {
 	if s != nil {
 		node = s.node
 	}
-	err := m.SessionDescribe(&protocol.SessionDescribe{Session: id, Node: node}, &info)
+	err := m.Sessions().Describe(&protocol.SessionDescribe{Session: id, Node: node}, &info)
 	switch want := protocol.StatusOK; {
 	case !w.isHome(id):
 		want = protocol.StatusWrongShard
@@ -486,7 +486,7 @@ func sameCounters(m *Machine, w *model) error {
 		counts  [3]uint64
 	}
 	var got, want []row
-	m.Counters(func(r CounterRow) bool {
+	m.Metrics().Counters(func(r CounterRow) bool {
 		got = append(got, row{r.Node, string(r.Name), r.Session, [3]uint64{r.Acquires, r.Waits, r.Releases}})
 		return true
 	})

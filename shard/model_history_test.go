@@ -256,7 +256,7 @@ func (h *history) checkOrders() error {
 		top := known.last
 		req := protocol.Describe{Node: s.node, Name: s.name, Flags: protocol.WithOwners | protocol.WithWaiters}
 		var d protocol.DescribeReply
-		if err := h.machine.Describe(&req, &d); err != nil {
+		if err := h.machine.Semaphores().Describe(&req, &d); err != nil {
 			return err
 		}
 		entries := d.Owners

@@ -39,7 +39,7 @@ func (x *moveTest) reattach() {
 		if !ok {
 			continue
 		}
-		if v, found := x.shards[i].m.Session(c.id); !found || !v.Attached {
+		if v, found := x.shards[i].m.Sessions().Home(c.id); !found || !v.Attached {
 			if !found {
 				x.t.Fatalf("session %x is lost\n%v", c.id, x.notified[max(0, len(x.notified)-30):])
 			}
@@ -147,7 +147,7 @@ func (x *moveTest) transferChunk(v *bucketMove) error {
 		x.count("crash")
 		v.cursor = nil
 	case 1:
-		cursor, complete, ok := to.Imported(v.run.First, v.run.Count, v.run.Epoch)
+		cursor, complete, ok := to.Buckets().Imported(v.run.First, v.run.Count, v.run.Epoch)
 		if !ok {
 			return fmt.Errorf("nothing can be imported")
 		}
@@ -157,7 +157,7 @@ func (x *moveTest) transferChunk(v *bucketMove) error {
 			return nil
 		}
 	}
-	part, next, err := from.Export(v.run.First, v.run.Count, v.run.Epoch, v.cursor, []int{1, 40, 300, 0}[x.r.IntN(4)])
+	part, next, err := from.Buckets().Export(v.run.First, v.run.Count, v.run.Epoch, v.cursor, []int{1, 40, 300, 0}[x.r.IntN(4)])
 	if err != nil {
 		return err
 	}
@@ -168,13 +168,13 @@ func (x *moveTest) transferChunk(v *bucketMove) error {
 			return nil
 		}
 		x.count("chunk out of order")
-		v.cursor, _, _ = to.Imported(v.run.First, v.run.Count, v.run.Epoch)
+		v.cursor, _, _ = to.Buckets().Imported(v.run.First, v.run.Count, v.run.Epoch)
 	case protocol.StatusOK:
 		v.cursor = next
 		if i := to.findImport(&v.run); i >= 0 && len(to.imports[i].objectBytes) > 0 {
 			x.count("track in parts")
 		}
-		if _, complete, _ := to.Imported(v.run.First, v.run.Count, v.run.Epoch); complete {
+		if _, complete, _ := to.Buckets().Imported(v.run.First, v.run.Count, v.run.Epoch); complete {
 			v.phase = "there"
 			if c, err := sameCopies(from, to, v, x.count); err != nil {
 				return err
@@ -266,7 +266,7 @@ func (x *moveTest) compare() error {
 	}
 	count := 0
 	for i, s := range x.shards {
-		count += s.m.Sizes().Semaphores
+		count += s.m.Metrics().Sizes().Semaphores
 		for b := range uint32(moveTestBuckets) {
 			if _, active := s.m.Bucket(b); active != (x.owner[b] == i) {
 				return fmt.Errorf("bucket %d at shard %d: active %v, its owner is %d", b, i, active, x.owner[b])
@@ -315,7 +315,7 @@ func (x *moveTest) compare() error {
 		if !w.home {
 			continue
 		}
-		v, ok := x.shards[x.owner[protocol.SessionBucket(w.id)]].m.Session(w.id)
+		v, ok := x.shards[x.owner[protocol.SessionBucket(w.id)]].m.Sessions().Home(w.id)
 		if !ok || v.Epoch != w.epoch || v.Attached != w.attached || v.Key != w.key {
 			return fmt.Errorf("session %x is %+v, want %+v", w.id, v, w)
 		}

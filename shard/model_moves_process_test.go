@@ -197,7 +197,7 @@ func (x *moveTest) sendMember(c *modelClient, name []byte, cmd Command, numbered
 func (x *moveTest) sameProcesses() error {
 	count := 0
 	for _, s := range x.shards {
-		s.m.ProcessesFrom(0, nil, func(ProcessView) bool {
+		s.m.Processes().From(0, nil, func(ProcessView) bool {
 			count++
 			return true
 		})
@@ -210,7 +210,7 @@ func (x *moveTest) sameProcesses() error {
 			}
 		}
 		m := x.shards[x.owner[protocol.ProcessBucket(1, name, moveTestBuckets)]].m
-		v, err := m.Process(1, name)
+		v, err := m.Processes().Find(1, name)
 		if err != nil {
 			if len(p.members) > 0 {
 				return fmt.Errorf("process %s with %x is lost", name, p.members)
@@ -225,7 +225,7 @@ func (x *moveTest) sameProcesses() error {
 			return fmt.Errorf("process %s has epoch %d, its members were told of %d", name, v.Epoch(), p.epoch)
 		}
 		for _, id := range p.members { // an SDK that syncs
-			events, known := m.Resend(v, id, nil)
+			events, known := m.Processes().Resend(v, id, nil)
 			if !known {
 				return fmt.Errorf("process %s does not know its member %x", name, id)
 			}

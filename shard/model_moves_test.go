@@ -238,7 +238,7 @@ func (x *moveTest) command(i int, c Command) Event {
 func (x *moveTest) syncRemotes() {
 	for i, s := range x.shards {
 		for _, id := range x.ended {
-			if _, ok := s.m.RemoteSession(id); ok {
+			if _, ok := s.m.Sessions().Remote(id); ok {
 				if slices.ContainsFunc(x.moves, func(v *bucketMove) bool { return v.phase != "begun" }) {
 					x.count("session ended while its holdings were frozen")
 				}

@@ -220,7 +220,7 @@ func (x *moveTest) poll(c *modelClient, name []byte, p *modelTrack, id string, i
 	if served {
 		x.catchUp(false)
 		s := x.shards[at]
-		free = s.m.PeekTrack(1, c.epoch, msg, s.base+x.now, 0, &peeked)
+		free = s.m.Tracks().Peek(1, c.epoch, msg, s.base+x.now, 0, &peeked)
 		record = s.m.buckets[b].objects[kindTrack][string(appendSemaphoreKey(nil, 1, name))].state.Append(nil)
 	}
 	var want protocol.TrackPollReply
@@ -329,7 +329,7 @@ func (x *moveTest) tickTracks() {
 func (x *moveTest) sameTracks() error {
 	count := 0
 	for _, s := range x.shards {
-		s.m.TracksFrom(0, nil, func(uint64, []byte) bool {
+		s.m.Tracks().From(0, nil, func(uint64, []byte) bool {
 			count++
 			return true
 		})

@@ -252,7 +252,7 @@ func TestManyNames(t *testing.T) {
 			req := protocol.List{Node: 1, Prefix: []byte(prefix), Limit: uint32(1 + r.IntN(50))}
 			for range manyPages {
 				var page protocol.ListReply
-				if err := m.List(&req, &page); err != nil {
+				if err := m.Semaphores().List(&req, &page); err != nil {
 					t.Fatal(err)
 				}
 				for _, it := range page.Semaphores {

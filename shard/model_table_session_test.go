@@ -225,7 +225,7 @@ func TestSessionEndsDuringTimeouts(t *testing.T) {
 	var out Events
 	r.at += 10_001
 	r.machine.Apply(r.index+1, encode(r.header(r.at), nil), &out)
-	if _, ok := r.machine.Session(r.ids["b"]); ok || len(r.machine.ending) != 1 ||
+	if _, ok := r.machine.Sessions().Home(r.ids["b"]); ok || len(r.machine.ending) != 1 ||
 		r.machine.ending[0].entries.n != 0 {
 		t.Fatalf("session is there: %v; ending: %v", ok, r.machine.ending)
 	}
@@ -254,7 +254,8 @@ func TestOverdueHeadRequests(t *testing.T) {
 	}}
 	r.machine.Apply(r.index+1, encode(r.header(r.at), []op{again}), &out)
 	var d protocol.DescribeReply
-	if err := r.machine.Describe(&protocol.Describe{Node: 1, Name: tableSemaphore, Flags: protocol.WithOwners}, &d); err != nil {
+	req := protocol.Describe{Node: 1, Name: tableSemaphore, Flags: protocol.WithOwners}
+	if err := r.machine.Semaphores().Describe(&req, &d); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.Owners) != 1 || d.Owners[0].Session != r.ids["c"] || d.NumWaiters != 0 {

@@ -207,16 +207,6 @@ func (m *Machine) emitBuckets(kind EventKind, x *BucketsBody) {
 		Event{Kind: kind, First: x.First, Count: x.Count, Total: x.Total, Epoch: x.Epoch})
 }
 
-// homeIDsBelow is below every id of a session at home in the bucket.
-func (m *Machine) homeIDsBelow(bucket uint32) uint64 {
-	return protocol.MakeSessionID(m.tier, uint16(bucket), 0)
-}
-
-// lastHomeID is the highest id of a session at home in the bucket.
-func (m *Machine) lastHomeID(bucket uint32) uint64 {
-	return m.homeIDsBelow(bucket) + (protocol.MakeSessionID(0, 1, 0) - 1)
-}
-
 // hasHomeSessions says that sessions are at home in the range's copies, whatever their state.
 func (m *Machine) hasHomeSessions(first, count uint32) (some bool) {
 	low, high := m.homeIDsBelow(first), m.lastHomeID(first+count-1)
@@ -226,23 +216,4 @@ func (m *Machine) hasHomeSessions(first, count uint32) (some bool) {
 		return !some
 	})
 	return some
-}
-
-// idRange is the ids of the sessions at home in a range of buckets, low excluded.
-type idRange struct{ low, high uint64 }
-
-// homeIDRanges are the ids at home in buckets whose copies are in such a state.
-func (m *Machine) homeIDRanges(is func(bucketState) bool) (out []idRange) {
-	for i := range m.buckets {
-		if !is(m.buckets[i].state) {
-			continue
-		}
-		low, high := m.homeIDsBelow(uint32(i)), m.lastHomeID(uint32(i))
-		if n := len(out); n > 0 && out[n-1].high+1 == low {
-			out[n-1].high = high
-		} else {
-			out = append(out, idRange{low, high})
-		}
-	}
-	return out
 }

@@ -167,19 +167,19 @@ func (q *request) outcomeValue(out outcome) uint64 {
 
 // sentence is what an answer says to people. The request's own values are those of the command that
 // is being applied, which is the one that is answered, or its repeat.
-func (m *Machine) sentence(a *answer) string {
+func (b *batch) sentence(a *answer) string {
 	switch a.outcome {
 	case outcomeOverLimit:
-		return "acquire count is " + units(m.batch.acquire.Count) + ", above the semaphore's limit of " +
+		return "acquire count is " + units(b.acquire.Count) + ", above the semaphore's limit of " +
 			units(a.value) + "; ask for less, or resize it"
 	case outcomeWantsMore:
 		return "session owns " + units(a.value) + " units and cannot raise that to " +
-			units(m.batch.acquire.Count) + "; release first, then acquire more"
+			units(b.acquire.Count) + "; release first, then acquire more"
 	case outcomeWaiterMore:
 		return "session waits for " + units(a.value) + " units and cannot raise that to " +
-			units(m.batch.acquire.Count) + "; release first, then acquire more"
+			units(b.acquire.Count) + "; release first, then acquire more"
 	case outcomeOtherVersion:
-		return "semaphore has version " + decimal(a.value) + ", not " + decimal(m.batch.update.Expected) +
+		return "semaphore has version " + decimal(a.value) + ", not " + decimal(b.update.Expected) +
 			" as expected; describe it and try again"
 	case outcomeQuota:
 		return textQuota(a.value)

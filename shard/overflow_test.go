@@ -39,7 +39,7 @@ func TestOverflowIsRefused(t *testing.T) {
 		}
 		var parts [][]byte
 		for cursor := []byte(nil); ; {
-			part, next, err := x.m.Export(run.First, run.Count, run.Epoch, cursor, 2000)
+			part, next, err := x.m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, 2000)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,10 +7,13 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/process"
 )
 
-// DescribeProcess reads a page of a process's description: members in order of joining, and the
-// history with the first page. A page holds at most the request's limit of members and about
-// PageBytes. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
-func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.ProcessStatus) error {
+// Processes reads coordination processes.
+type Processes struct{ reader }
+
+// Describe reads a page of a process's description: members in order of joining, and the history
+// with the first page. A page holds at most the request's limit of members and about PageBytes.
+// Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+func (r Processes) Describe(req *protocol.ProcessDescribe, out *protocol.ProcessStatus) error {
 	if err := req.Validate(); err != nil {
 		return err
 	}
@@ -21,7 +24,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 		}
 		after = binary.BigEndian.Uint64(req.Cursor)
 	}
-	x, err := m.readObject(kindProcess, req.Node, req.Name)
+	x, err := r.object(kindProcess, req.Node, req.Name)
 	if err != nil {
 		return err
 	}
@@ -29,7 +32,7 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	members := d.Members
 	*out = d
 	out.Index, out.Revision, out.Name, out.Clock, out.NumMembers =
-		m.applied, x.revision, x.name, m.logTime, uint64(len(members))
+		r.m.applied, x.revision, x.name, r.m.logTime, uint64(len(members))
 	out.Members, out.History = nil, nil
 	if d.Start > 0 {
 		out.Start = x.bucket.logTimeAt(d.Start)
@@ -62,15 +65,15 @@ func (m *Machine) DescribeProcess(req *protocol.ProcessDescribe, out *protocol.P
 	return nil
 }
 
-// ListProcesses reads a page of a node's processes in the active buckets of this shard, in order of
-// name. The cursor is the last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
-func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.ProcessListReply) error {
+// List reads a page of a node's processes in the active buckets of this shard, in order of name.
+// The cursor is the last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+func (r Processes) List(req *protocol.ProcessList, out *protocol.ProcessListReply) error {
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	*out = protocol.ProcessListReply{Index: m.applied, Processes: out.Processes[:0], Runs: m.activeRuns(out.Runs)}
+	*out = protocol.ProcessListReply{Index: r.m.applied, Processes: out.Processes[:0], Runs: r.m.activeRuns(out.Runs)}
 	page := objectPage{node: req.Node, prefix: req.Prefix, cursor: req.Cursor, limit: req.Limit}
-	return m.listObjects(kindProcess, page, &out.Cursor, func(x *hostedObject) {
+	return r.listObjects(kindProcess, page, &out.Cursor, func(x *hostedObject) {
 		p := x.process()
 		out.Processes = append(out.Processes, protocol.ProcessItem{
 			Name: x.name, Phase: p.Phase(), Epoch: p.Epoch(), Topology: p.Topology(),
@@ -82,10 +85,10 @@ func (m *Machine) ListProcesses(req *protocol.ProcessList, out *protocol.Process
 // ProcessView is a process as its shard's leader sees it. It is good until the next Apply.
 type ProcessView struct{ object *hostedObject }
 
-// Process looks one up in its bucket, which must be active here. Errors: WRONG_SHARD; NOT_FOUND for
-// the node or the process.
-func (m *Machine) Process(node uint64, name []byte) (ProcessView, error) {
-	x, err := m.readObject(kindProcess, node, name)
+// Find looks a process up in its bucket, which must be active here. Errors: WRONG_SHARD; NOT_FOUND
+// for the node or the process.
+func (r Processes) Find(node uint64, name []byte) (ProcessView, error) {
+	x, err := r.object(kindProcess, node, name)
 	return ProcessView{x}, err
 }
 
@@ -124,20 +127,13 @@ func (v ProcessView) Preparing(list []uint64) (started uint64, sessions []uint64
 	return v.object.bucket.logTimeAt(started), sessions
 }
 
-// TakenOver says that the session is known here under a higher attach epoch than this one: another
-// client has it now.
-func (m *Machine) TakenOver(session, epoch uint64) bool {
-	p := m.sessions[session]
-	return p != nil && p.epoch > epoch
-}
-
 // Resend appends what the session has not confirmed as EventProcess. It changes nothing. False: the
 // session is no member, and was none lately.
-func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
+func (r Processes) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
 	var sent process.Out
 	known := v.object.process().Resend(session, &sent)
 	epoch := uint64(0)
-	if p := m.sessions[session]; p != nil {
+	if p := r.m.sessions[session]; p != nil {
 		epoch = p.epoch
 	}
 	for i := range sent.Events {
@@ -147,24 +143,9 @@ func (m *Machine) Resend(v ProcessView, session uint64, out []Event) ([]Event, b
 	return out, known
 }
 
-// Memberships yields the processes that a session is a member of, of those that are active here, in
-// order of name.
-func (m *Machine) Memberships(session uint64, yield func(ProcessView) bool) {
-	p := m.sessions[session]
-	if p == nil || p.node.dropped {
-		return
-	}
-	for _, x := range p.objects(kindProcess) {
-		if x.bucket.state == bucketActive && !yield(ProcessView{x}) {
-			return
-		}
-	}
-}
-
-// ProcessesFrom yields the processes that are active here, in order of node and name, from the one
-// named on.
-func (m *Machine) ProcessesFrom(first uint64, name []byte, yield func(ProcessView) bool) {
-	m.objectsFrom(kindProcess, first, name, func(x *hostedObject) bool { return yield(ProcessView{x}) })
+// From yields the processes that are active here, in order of node and name, from the one named on.
+func (r Processes) From(first uint64, name []byte, yield func(ProcessView) bool) {
+	r.objectsFrom(kindProcess, first, name, func(x *hostedObject) bool { return yield(ProcessView{x}) })
 }
 
 // ProcessRound is an EventProcess as the message to the member, without the members: their list is

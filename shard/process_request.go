@@ -11,7 +11,7 @@ const MaxProcessesPerSession = 10_000
 
 // replyJoinAgain answers a join that was answered before. It is repeated while the session is a
 // member, and never carried out again.
-func (m *Machine) replyJoinAgain(q *objectRequest, ev Event, order uint64) {
+func (q *objectRequest) replyJoinAgain(m *Machine, ev Event, order uint64) {
 	if q.object == nil || !q.session.holds(q.of, q.name) || q.object.process().JoinOrder(q.session.id) != order {
 		ev.Status, ev.Text = protocol.StatusAborted, textMemberNoMore
 		m.batch.out.List = append(m.batch.out.List, ev)
@@ -42,13 +42,13 @@ func processOutcome(status protocol.Status) outcome {
 func (m *Machine) applyProcessJoin(c *rawCommand) {
 	var body protocol.ProcessJoin
 	q := objectRequest{of: kindProcess}
-	if !m.readBody(&body, c) || !m.enterObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enter(m, c, &body.Head, body.Name) {
 		return
 	}
 	p := q.session
 	member := p.holds(kindProcess, q.name)
 	if !member && len(p.objects(kindProcess)) >= MaxProcessesPerSession {
-		m.refuseObject(&q, protocol.StatusOverloaded, textMembershipsLimit)
+		q.refuse(m, protocol.StatusOverloaded, textMembershipsLimit)
 		return
 	}
 	// A process that is not there is made, and a member that has the key goes.
@@ -58,7 +58,7 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 	} else {
 		bytes = growth(bytes, q.object.process().BytesOf(body.Key))
 	}
-	if !member && !m.requireObjectBytes(&q, bytes) || made && !m.requireObjectName(&q) {
+	if !member && !q.requireBytes(m, bytes) || made && !q.requireName(m) {
 		return
 	}
 	var state *process.Process
@@ -72,7 +72,7 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 		err = join.Validate() // a wrong request makes no process, and calls none
 	}
 	if err != nil {
-		m.finishObject(&q, Event{}, err)
+		q.finish(m, Event{}, err)
 		return
 	}
 	if made {
@@ -80,33 +80,33 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 		m.linkObject(q.object)
 	}
 	j, err := q.object.process().Join(m.callProcess(q.object), join, &m.batch.proc)
-	m.finishObject(&q, Event{OrderID: j.Order, Result: j.Topology, Flag: j.Returned, AlreadyMember: j.AlreadyMember},
+	q.finish(m, Event{OrderID: j.Order, Result: j.Topology, Flag: j.Returned, AlreadyMember: j.AlreadyMember},
 		err)
 }
 
 func (m *Machine) applyProcessLeave(c *rawCommand) {
 	var body protocol.ProcessLeave
 	q := objectRequest{of: kindProcess}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
 	completed, err := q.object.process().Leave(m.callProcess(q.object), q.session.id, &m.batch.proc)
-	m.finishObject(&q, Event{Result: completed}, err)
+	q.finish(m, Event{Result: completed}, err)
 }
 
 func (m *Machine) applyProcessComplete(c *rawCommand) {
 	var body protocol.ProcessComplete
 	q := objectRequest{of: kindProcess}
-	if m.readBody(&body, c) && m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if m.readBody(&body, c) && q.enterExisting(m, c, &body.Head, body.Name) {
 		p, now := q.object.process(), m.callProcess(q.object)
-		m.finishObject(&q, Event{}, p.Complete(now, q.session.id, body.Epoch, body.Result, &m.batch.proc))
+		q.finish(m, Event{}, p.Complete(now, q.session.id, body.Epoch, body.Result, &m.batch.proc))
 	}
 }
 
 func (m *Machine) applyProcessConfirm(c *rawCommand) {
 	var body protocol.ProcessConfirm
 	q := objectRequest{of: kindProcess}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &protocol.Head{Session: body.Session}, body.Name) {
 		return
 	}
 	p, now := q.object.process(), m.callProcess(q.object)
@@ -114,39 +114,39 @@ func (m *Machine) applyProcessConfirm(c *rawCommand) {
 	if body.Step == protocol.StepPrepared {
 		confirm = p.Prepared
 	}
-	m.finishObject(&q, Event{}, confirm(now, q.session.id, body.Epoch, &m.batch.proc))
+	q.finish(m, Event{}, confirm(now, q.session.id, body.Epoch, &m.batch.proc))
 }
 
 func (m *Machine) applyProcessFail(c *rawCommand) {
 	var body protocol.ProcessFail
 	q := objectRequest{of: kindProcess}
-	if m.readBody(&body, c) && m.enterExistingObject(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+	if m.readBody(&body, c) && q.enterExisting(m, c, &protocol.Head{Session: body.Session}, body.Name) {
 		p, now := q.object.process(), m.callProcess(q.object)
-		m.finishObject(&q, Event{}, p.Fail(now, q.session.id, body.Epoch, body.Text, &m.batch.proc))
+		q.finish(m, Event{}, p.Fail(now, q.session.id, body.Epoch, body.Text, &m.batch.proc))
 	}
 }
 
 func (m *Machine) applyProcessForce(c *rawCommand) {
 	var body protocol.ProcessForceRound
 	q := objectRequest{of: kindProcess}
-	if m.readBody(&body, c) && m.enterOperator(&q, c, body.Node, body.Name) {
-		m.finishObject(&q, Event{}, q.object.process().Force(m.callProcess(q.object), body.Text, &m.batch.proc))
+	if m.readBody(&body, c) && q.enterOperator(m, c, body.Node, body.Name) {
+		q.finish(m, Event{}, q.object.process().Force(m.callProcess(q.object), body.Text, &m.batch.proc))
 	}
 }
 
 func (m *Machine) applyProcessEvict(c *rawCommand) {
 	var body protocol.ProcessEvict
 	q := objectRequest{of: kindProcess}
-	if m.readBody(&body, c) && m.enterOperator(&q, c, body.Node, body.Name) {
+	if m.readBody(&body, c) && q.enterOperator(m, c, body.Node, body.Name) {
 		p, now := q.object.process(), m.callProcess(q.object)
-		m.finishObject(&q, Event{}, p.Evict(now, body.Session, body.Text, &m.batch.proc))
+		q.finish(m, Event{}, p.Evict(now, body.Session, body.Text, &m.batch.proc))
 	}
 }
 
 func (m *Machine) applyProcessAlter(c *rawCommand) {
 	var body protocol.ProcessAlter
 	q := objectRequest{of: kindProcess}
-	if m.readBody(&body, c) && m.enterOperator(&q, c, body.Node, body.Name) {
-		m.finishObject(&q, Event{}, q.object.process().Alter(m.callProcess(q.object), body.Options, &m.batch.proc))
+	if m.readBody(&body, c) && q.enterOperator(m, c, body.Node, body.Name) {
+		q.finish(m, Event{}, q.object.process().Alter(m.callProcess(q.object), body.Options, &m.batch.proc))
 	}
 }

@@ -175,100 +175,20 @@ func growth(now, before uint64) uint64 {
 	return now - before
 }
 
-// Usage is what a node has in this shard of what its quotas count, by Quota. It is of a replica:
-// Refused counts from when its machine was made or restored.
-type Usage struct {
-	Used    [quotas]uint64
-	Limit   [quotas]uint64 // what of the quota this shard admits
-	Refused [quotas]uint64 // requests
-}
-
-// Usage of a node that is known here and was not dropped. It may run beside other reads.
-func (m *Machine) Usage(id uint64) (Usage, bool) {
-	n := m.nodes[id]
-	if n == nil {
-		return Usage{}, false
-	}
-	c := &n.config
-	return Usage{
-		Used: [quotas]uint64{QuotaSessions: uint64(n.homeSessions.n), QuotaSemaphores: n.objectCount(),
-			QuotaBytes: n.bytes, QuotaWaiters: n.waiters},
-		Refused: n.refused,
-		Limit: [quotas]uint64{
-			QuotaSessions: m.quotaShare(c.MaxSessions), QuotaSemaphores: m.quotaShare(c.MaxSemaphores),
-			QuotaBytes:   m.quotaShareOf(c.MaxBytes, quotaValueBytes),
-			QuotaWaiters: m.quotaShare(c.MaxWaiters),
-		},
-	}, true
-}
-
-// MaxWatchers is what this shard admits of the node's quota of watchers; 0 for a node that is not
-// known here. The holder of the watches counts them.
-func (m *Machine) MaxWatchers(node uint64) uint64 {
-	n := m.nodes[node]
-	if n == nil {
-		return 0
-	}
-	return m.quotaShare(n.config.MaxWatchers)
-}
-
-// recount is the usage as it is counted from all records; maps are walked, and sums do not depend
-// on the order.
-func (m *Machine) recount() map[*node]usage {
-	all := make(map[*node]usage)
-	add := func(n *node, bytes, waiters uint64) {
-		u := all[n]
-		u.bytes += bytes
-		u.waiters += waiters
-		all[n] = u
-	}
-	for i := range m.buckets {
-		b := &m.buckets[i]
-		for _, s := range b.semaphores {
-			add(s.node, s.quotaBytes(), 0)
-			for _, t := range []*treap{&s.owners, &s.waiters} {
-				for e := t.first; e != nil; e = next(e, byOrder) {
-					add(s.node, e.quotaBytes(), 0)
-				}
-			}
-			add(s.node, 0, uint64(s.waiters.n))
-			if head := s.waiters.first; head != nil && head.count > s.limit {
-				u := all[s.node]
-				u.stuck++
-				all[s.node] = u
-			}
-		}
-		for _, objects := range b.objects {
-			for _, x := range objects {
-				add(x.node, x.quotaBytes(), 0)
-			}
-		}
-	}
-	for _, p := range m.sessions {
-		if p.home != nil && !p.ended {
-			add(p.node, sessionBytes+uint64(len(p.description)), 0)
-		}
-		if n := p.chargeableAnswers(); n > 0 {
-			add(p.node, answerBytes*uint64(n), 0)
-		}
-	}
-	return all
-}
-
 // quotaShare is the part of a node's quota that this shard admits: its part of the tier's buckets,
 // and four standard deviations of a random spread, but never more than the quota. With one shard
 // that is the quota itself. With many, a large quota may be exceeded by a few percent and a small
 // one by a factor, and no node is refused below its quota because hashing is uneven.
-func (m *Machine) quotaShare(quota uint64) uint64 { return m.quotaShareOf(quota, 1) }
+func (t *bucketTable) quotaShare(quota uint64) uint64 { return t.quotaShareOf(quota, 1) }
 
 // quotaShareOf is quotaShare for a quota that fills in pieces of that size, such as bytes in
 // values: the larger they are, the less evenly they are spread.
-func (m *Machine) quotaShareOf(quota, piece uint64) uint64 {
-	total := uint64(len(m.buckets))
-	if total == 0 || m.copyCount >= total {
+func (t *bucketTable) quotaShareOf(quota, piece uint64) uint64 {
+	total := uint64(len(t.buckets))
+	if total == 0 || t.copyCount >= total {
 		return quota
 	}
-	hi, lo := bits.Mul64(quota, m.copyCount)
+	hi, lo := bits.Mul64(quota, t.copyCount)
 	share, rest := bits.Div64(hi, lo, total) // hi < total, for active < total
 	if rest > 0 {
 		share++

@@ -21,7 +21,7 @@ func (x *benchMachine) setQuota(t *testing.T, revision, bytes uint64) {
 
 func (x *benchMachine) bytes(t *testing.T) uint64 {
 	t.Helper()
-	u, ok := x.m.Usage(1)
+	u, ok := x.m.Nodes().Usage(1)
 	if !ok {
 		t.Fatal("no usage")
 	}

@@ -219,31 +219,3 @@ func (m *Machine) applyRemoteUpdate(c *rawCommand) {
 	}
 	m.reply(protocol.StatusOK, "")
 }
-
-// RemoteSessions yields the sessions that own or wait for something here and have no active home
-// bucket in this shard, in order of id. Sessions that have ended are skipped, even if they are not
-// released yet.
-func (m *Machine) RemoteSessions(yield func(session, attachEpoch uint64) bool) {
-	var ids []uint64
-	away := m.homeIDRanges(func(is bucketState) bool { return is != bucketActive && is != bucketAbsent })
-	m.nodeIndex.all(func(n *node) bool {
-		n.remoteSessions.all(func(p *sessionRecord) bool {
-			if p.hasReferences() {
-				ids = append(ids, p.id)
-			}
-			return true
-		})
-		for s := n.homeSessionIn(away, 0); s != nil; s = n.homeSessionIn(away, s.id) {
-			if s.hasReferences() {
-				ids = append(ids, s.id)
-			}
-		}
-		return true
-	})
-	slices.Sort(ids)
-	for _, id := range ids {
-		if !yield(id, m.sessions[id].epoch) {
-			return
-		}
-	}
-}

@@ -14,10 +14,9 @@ type request struct {
 	entry     *entry     // the session's on it, if any
 }
 
-// enterSemaphore does what all semaphore requests have in common, in this order: bucket, node,
-// session and attach epoch, then the memory of requests. It reports false when the command is
-// answered.
-func (m *Machine) enterSemaphore(q *request, c *rawCommand, head *protocol.Head, name []byte) bool {
+// enter does what all semaphore requests have in common, in this order: bucket, node, session and
+// attach epoch, then the memory of requests. It reports false when the command is answered.
+func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []byte) bool {
 	q.kind, q.seq, q.name = c.kind, head.Seq, name
 	if q.bucket = m.activeBucket(c.node, name); q.bucket == nil {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
@@ -29,7 +28,7 @@ func (m *Machine) enterSemaphore(q *request, c *rawCommand, head *protocol.Head,
 	if q.session = m.requireSession(head.Session, q.node, c.epoch, c.client); q.session == nil {
 		return false
 	}
-	m.findEntry(q)
+	q.findEntry(m)
 
 	p := q.session
 	again := p.findAnswer(head)
@@ -42,7 +41,7 @@ func (m *Machine) enterSemaphore(q *request, c *rawCommand, head *protocol.Head,
 		return false
 	}
 	if again != nil {
-		m.replyAgain(q, *again)
+		q.replyAgain(m, *again)
 		return false
 	}
 	if q.kind == CmdAcquire && q.seq < p.low {
@@ -86,7 +85,7 @@ func (m *Machine) admitNew(p *sessionRecord, seq uint64, own bool) bool {
 
 // findEntry looks up the semaphore and the session's entry. A waiter at the head, or of this
 // session, that is overdue but was not fired yet counts as gone: it is timed out here.
-func (m *Machine) findEntry(q *request) {
+func (q *request) findEntry(m *Machine) {
 	q.semaphore = m.semaphore(q.bucket, q.node.id, q.name)
 	if q.semaphore == nil {
 		return
@@ -112,7 +111,7 @@ func (m *Machine) findEntry(q *request) {
 
 // replyAgain answers a repeated number with the same answer. "Acquired" is repeated only while it
 // is still true.
-func (m *Machine) replyAgain(q *request, a answer) {
+func (q *request) replyAgain(m *Machine, a answer) {
 	if a.kind != q.kind {
 		m.reply(protocol.StatusBadRequest, textNumberReused)
 		return
@@ -124,9 +123,9 @@ func (m *Machine) replyAgain(q *request, a answer) {
 	m.replyAnswer(a)
 }
 
-// finishRequest answers a request and remembers the answer. A limit that was reached is not
-// remembered: the request may be sent again.
-func (m *Machine) finishRequest(q *request, a answer) {
+// finish answers a request and remembers the answer. A limit that was reached is not remembered:
+// the request may be sent again.
+func (q *request) finish(m *Machine, a answer) {
 	a.seq, a.kind, a.bucket = q.seq, q.kind, q.bucket.number
 	if outcomeTable[a.outcome].status != protocol.StatusOverloaded {
 		q.session.rememberAnswer(a)
@@ -135,59 +134,6 @@ func (m *Machine) finishRequest(q *request, a answer) {
 }
 
 // refuse answers a request with an outcome other than OK.
-func (m *Machine) refuse(q *request, out outcome) {
-	m.finishRequest(q, answer{outcome: out, value: q.outcomeValue(out)})
-}
-
-// replyAnswer turns an answer into the command's reply.
-func (m *Machine) replyAnswer(a answer) {
-	ev := Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status}
-	if a.outcome != outcomeOK {
-		ev.Text = m.sentence(&a)
-	} else {
-		ev.State, ev.Flag = a.state, a.flag
-		switch a.kind {
-		case CmdAcquire:
-			ev.OrderID = a.value
-		case CmdUpdate:
-			ev.Result = a.value
-		}
-	}
-	m.batch.out.List = append(m.batch.out.List, ev)
-}
-
-// reply answers a command that leaves no memory.
-func (m *Machine) reply(status protocol.Status, text string) {
-	m.batch.out.List = append(m.batch.out.List,
-		Event{Kind: EventReply, Command: m.batch.command, Status: status, Text: text})
-}
-
-// decode reads a command's body, or answers it.
-func (m *Machine) decode(x protocol.Message, body []byte) bool {
-	err := protocol.CheckBody(body)
-	if err == nil {
-		err = x.DecodeBody(body)
-	}
-	if err != nil {
-		m.replyError(err)
-		return false
-	}
-	return true
-}
-
-// valid checks arguments, or answers the command.
-func (m *Machine) valid(x protocol.Validator) bool {
-	if err := x.Validate(); err != nil {
-		m.replyError(err)
-		return false
-	}
-	return true
-}
-
-func (m *Machine) replyError(err error) {
-	if e, ok := err.(*protocol.Error); ok {
-		m.reply(e.Status, e.Message)
-		return
-	}
-	m.reply(protocol.StatusBadRequest, textMalformed)
+func (q *request) refuse(m *Machine, out outcome) {
+	q.finish(m, answer{outcome: out, value: q.outcomeValue(out)})
 }

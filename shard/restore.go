@@ -3,20 +3,13 @@ package shard
 import (
 	"bufio"
 	"bytes"
-	"cmp"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
-
-// maxRecord bounds a record; the largest are the header and the memory of a very busy session.
-const maxRecord = 64 << 20
 
 // Restore makes a machine from a snapshot. Any bytes are safe: what is not a whole snapshot, or
 // does not have the digest it names, is an error. ErrFormat says that it was written by a newer
@@ -57,90 +50,6 @@ func readSnapshot(r io.Reader) (*restorer, error) {
 	return x, nil
 }
 
-var errSnapshot = errors.New("shard: snapshot is damaged; take another one")
-
-func damaged(what string) error { return fmt.Errorf("%w (%s)", errSnapshot, what) }
-
-// recordReader takes chunks apart into records.
-type recordReader struct {
-	r   *bufio.Reader
-	buf []byte // bytes of checked chunks
-	pos int
-}
-
-func (in *recordReader) open() error {
-	var head [len(snapshotMagic)]byte
-	if _, err := io.ReadFull(in.r, head[:]); err != nil {
-		return readError(err)
-	}
-	const last = len(snapshotMagic) - 1
-	if string(head[:last]) != snapshotMagic[:last] || head[last] == 0 {
-		return damaged("it does not begin like one")
-	}
-	if head[last] > snapshotMagic[last] {
-		return ErrFormat
-	}
-	return nil
-}
-
-// more reads another chunk.
-func (in *recordReader) more() error {
-	var head [8]byte
-	if _, err := io.ReadFull(in.r, head[:]); err != nil {
-		return readError(err)
-	}
-	n := binary.BigEndian.Uint32(head[:])
-	if n == 0 || n > chunkBytes {
-		return damaged("chunk length")
-	}
-	if in.pos > 0 {
-		in.buf = in.buf[:copy(in.buf, in.buf[in.pos:])]
-		in.pos = 0
-	}
-	at := len(in.buf)
-	in.buf = slices.Grow(in.buf, int(n))[:at+int(n)]
-	if _, err := io.ReadFull(in.r, in.buf[at:]); err != nil {
-		return readError(err)
-	}
-	if crc32.Checksum(in.buf[at:], castagnoli) != binary.BigEndian.Uint32(head[4:]) {
-		return damaged("checksum")
-	}
-	return nil
-}
-
-// next reads a record; its fields are valid until the next call.
-func (in *recordReader) next() (recordKind, []byte, error) {
-	for {
-		if rest := in.buf[in.pos:]; len(rest) > 1 {
-			n, width := binary.Uvarint(rest[1:])
-			if width < 0 || n > maxRecord {
-				return 0, nil, damaged("record length")
-			}
-			if end := 1 + width + int(n); width > 0 && end <= len(rest) {
-				in.pos += end
-				return recordKind(rest[0]), rest[1+width : end], nil
-			}
-		}
-		if err := in.more(); err != nil {
-			return 0, nil, err
-		}
-	}
-}
-
-func (in *recordReader) close() error {
-	if in.pos != len(in.buf) {
-		return damaged("bytes behind its end")
-	}
-	return nil
-}
-
-func readError(err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return damaged("it is cut short")
-	}
-	return err
-}
-
 // restorer collects records, which come in any order, and links them at the end.
 type restorer struct {
 	m              *Machine
@@ -159,28 +68,6 @@ type restorer struct {
 	objects        []objectLink
 	endedCreateIDs []numbered[[protocol.KeyLen]byte]
 	endedRemotes   []numbered[uint64]
-}
-
-type sessionLink struct {
-	session   *sessionRecord
-	node      uint64
-	scheduled bool
-	at        uint64
-	due       bool
-	dueAt     uint64
-}
-
-type semaphoreLink struct {
-	s    *semaphore
-	node uint64
-}
-
-type entryLink struct {
-	e         *entry
-	serial    uint64
-	session   uint64
-	scheduled bool
-	at        uint64
 }
 
 type numbered[K comparable] struct {
@@ -393,168 +280,4 @@ func (x *restorer) entry(r *varint.Reader) bool {
 	l.scheduled, l.at = readTimer(r)
 	x.entries = append(x.entries, l)
 	return e.count > 0
-}
-
-// link puts the records together.
-func (x *restorer) link() error {
-	for _, step := range []struct {
-		name string
-		do   func() bool
-	}{
-		{"nodes", x.linkNodes}, {"sessions", x.linkSessions}, {"semaphores", x.linkSemaphores},
-		{"entries", x.linkEntries}, {"hosted objects", x.linkObjects}, {"ended sessions", x.linkEnding},
-	} {
-		if !step.do() {
-			return damaged(step.name)
-		}
-	}
-	m := x.m
-	m.copyCount = m.countCopies()
-	slices.SortFunc(x.endedCreateIDs,
-		func(a, b numbered[[protocol.KeyLen]byte]) int { return cmp.Compare(a.number, b.number) })
-	for _, k := range x.endedCreateIDs {
-		m.endedCreateIDs.put(k.key, k.until)
-	}
-	slices.SortFunc(x.endedRemotes, func(a, b numbered[uint64]) int { return cmp.Compare(a.number, b.number) })
-	for _, k := range x.endedRemotes {
-		m.endedRemotes.put(k.key, k.until)
-	}
-	return nil
-}
-
-func (x *restorer) linkNodes() bool {
-	m := x.m
-	for _, id := range x.dropping {
-		n := x.nodes[id]
-		if n == nil || !n.dropped || slices.Contains(m.dropping, n) {
-			return false
-		}
-		m.dropping = append(m.dropping, n)
-	}
-	ids := make([]uint64, 0, len(x.nodes))
-	dropped := 0
-	for id, n := range x.nodes {
-		ids = append(ids, id)
-		if n.dropped {
-			dropped++
-		}
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		n := x.nodes[id]
-		m.nodeIndex.insert(n, nodeLess)
-		if !n.dropped {
-			m.nodes[id] = n
-		}
-	}
-	m.updatePeriods()
-	return dropped == len(m.dropping)
-}
-
-func (x *restorer) linkSessions() bool {
-	m := x.m
-	slices.SortFunc(x.sessions, func(a, b sessionLink) int { return cmp.Compare(a.session.id, b.session.id) })
-	for _, l := range x.sessions {
-		p := l.session
-		if p.node = x.nodes[l.node]; p.node == nil {
-			return false
-		}
-		p.chargeAnswers()
-		switch s := p.home; {
-		case p.ended:
-		case s != nil:
-			if m.byCreateID[s.createID] != nil || m.homeBucketOf(s) == nil {
-				return false
-			}
-			m.byCreateID[s.createID] = s
-			p.node.addSession(s)
-		default:
-			p.node.remoteSessions.insert(p, sessionRecordLess)
-		}
-		if l.scheduled {
-			m.schedule(p, l.at)
-		}
-		if l.due && !p.ended {
-			m.schedule(p.home, l.dueAt)
-		}
-	}
-	return true
-}
-
-func (x *restorer) linkSemaphores() bool {
-	m := x.m
-	slices.SortFunc(x.semaphoreLinks, func(a, b semaphoreLink) int {
-		return cmp.Or(cmp.Compare(a.node, b.node), bytes.Compare(a.s.name, b.s.name))
-	})
-	for _, l := range x.semaphoreLinks {
-		s := l.s
-		if s.node = x.nodes[l.node]; s.node == nil || len(m.buckets) == 0 {
-			return false
-		}
-		s.bucket = &m.buckets[protocol.Bucket(l.node, s.name, uint32(len(m.buckets)))]
-		if m.semaphore(s.bucket, l.node, s.name) != nil {
-			return false
-		}
-		m.link(s)
-	}
-	return true
-}
-
-func (x *restorer) linkEntries() bool {
-	m := x.m
-	slices.SortFunc(x.entries, func(a, b entryLink) int {
-		return cmp.Or(cmp.Compare(a.serial, b.serial), cmp.Compare(a.e.orderID, b.e.orderID))
-	})
-	for i, l := range x.entries {
-		e, s, p := l.e, x.semaphores[l.serial], m.sessions[l.session]
-		if s == nil || p == nil || p.node != s.node {
-			return false
-		}
-		if i > 0 && x.entries[i-1].serial == l.serial && x.entries[i-1].e.orderID == e.orderID {
-			return false
-		}
-		if o := p.entries.seekName(s.name); o != nil && o.semaphore == s {
-			return false
-		}
-		e.semaphore, e.session = s, p
-		p.addEntry(e)
-		s.node.addEntryUsage(e)
-		if e.waiting {
-			s.enqueue(e)
-			if l.scheduled {
-				m.schedule(e, l.at)
-			}
-			continue
-		}
-		if s.waiters.n > 0 || s.used+e.count < s.used || l.scheduled {
-			return false
-		}
-		s.owners.insert(e, byOrder)
-		s.used += e.count
-	}
-	return true
-}
-
-func (x *restorer) linkEnding() bool {
-	m := x.m
-	seen := make(map[uint64]bool, len(x.ending))
-	for i, id := range slices.Concat(x.ending, x.orphaned) {
-		p := m.sessions[id]
-		if p == nil || !p.ended || seen[id] {
-			return false
-		}
-		seen[id] = true
-		if i < len(x.ending) {
-			m.ending = append(m.ending, p)
-		} else {
-			m.orphaned = append(m.orphaned, p)
-		}
-	}
-	gone := 0
-	for _, l := range x.sessions {
-		if l.session.ended {
-			gone++
-		}
-	}
-	return gone == len(m.ending)+len(m.orphaned)
 }

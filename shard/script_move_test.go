@@ -81,7 +81,7 @@ func (x *scriptRunner) moveDirective(d *datadriven.TestData) string {
 	}
 	x.shards[x.current] = &scriptShard{m: x.m, index: x.index, time: x.time, epoch: x.epoch}
 	from := x.shards[a.vals["from"]].m
-	cursor, complete, ok := x.m.Imported(run.First, run.Count, run.Epoch)
+	cursor, complete, ok := x.m.Buckets().Imported(run.First, run.Count, run.Epoch)
 	if (complete || !ok) && !a.has("anyway") {
 		return fmt.Sprintf("complete %v, possible %v\n", complete, ok)
 	}
@@ -90,7 +90,7 @@ func (x *scriptRunner) moveDirective(d *datadriven.TestData) string {
 	}
 	stop := int(a.num("stop", 1<<30))
 	for n := 0; n < stop; {
-		part, next, err := from.Export(run.First, run.Count, run.Epoch, cursor, int(a.num("bytes", 0)))
+		part, next, err := from.Buckets().Export(run.First, run.Count, run.Epoch, cursor, int(a.num("bytes", 0)))
 		if err != nil {
 			return err.Error() + "\n"
 		}
@@ -127,7 +127,7 @@ func TestStepsNeverPanic(t *testing.T) {
 			if len(out.List) == 0 || out.List[0].Kind != EventReply {
 				t.Errorf("%d %x: %+v", kind, body, out.List)
 			}
-			if _, _, err := m.Export(0, 1, 1, []byte{1}, 0); err == nil {
+			if _, _, err := m.Buckets().Export(0, 1, 1, []byte{1}, 0); err == nil {
 				t.Error("exported without a freeze")
 			}
 		}

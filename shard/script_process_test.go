@@ -112,7 +112,7 @@ func (x *scriptRunner) describeProcess(a scriptArgs, node uint64) string {
 	}
 	for first := true; first || len(req.Cursor) > 0; first = false {
 		var s protocol.ProcessStatus
-		if err := x.m.DescribeProcess(&req, &s); err != nil {
+		if err := x.m.Processes().Describe(&req, &s); err != nil {
 			return err.Error() + "\n"
 		}
 		if first {
@@ -142,7 +142,7 @@ func (x *scriptRunner) listProcesses(a scriptArgs, node uint64) string {
 	req := protocol.ProcessList{Node: node, Prefix: a.data("prefix"), Limit: 1, Consistency: protocol.Relaxed}
 	for first := true; first || len(req.Cursor) > 0; first = false {
 		var s protocol.ProcessListReply
-		if err := x.m.ListProcesses(&req, &s); err != nil {
+		if err := x.m.Processes().List(&req, &s); err != nil {
 			return err.Error() + "\n"
 		}
 		for _, p := range s.Processes {

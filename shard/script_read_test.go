@@ -39,7 +39,7 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		}
 		for more := true; more; more = len(req.Cursor) > 0 {
 			var r protocol.ListReply
-			if err := x.m.List(&req, &r); err != nil {
+			if err := x.m.Semaphores().List(&req, &r); err != nil {
 				return err.Error() + "\n"
 			}
 			for _, s := range r.Semaphores {
@@ -59,7 +59,7 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		req := protocol.SessionList{Node: node, Limit: uint32(a.num("limit", 0))}
 		for more := true; more; more = len(req.Cursor) > 0 {
 			var r protocol.SessionListReply
-			if err := x.m.SessionList(&req, &r); err != nil {
+			if err := x.m.Sessions().List(&req, &r); err != nil {
 				return err.Error() + "\n"
 			}
 			for _, s := range r.Sessions {
@@ -82,7 +82,7 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		types := map[protocol.ObjectType]string{protocol.ObjectProcess: "process", protocol.ObjectTrack: "track"}
 		for more := true; more; more = len(req.Cursor) > 0 {
 			var r protocol.SessionObjectsReply
-			if err := x.m.SessionObjects(&req, &r); err != nil {
+			if err := x.m.Sessions().Objects(&req, &r); err != nil {
 				return err.Error() + "\n"
 			}
 			for _, o := range r.Objects {
@@ -97,7 +97,7 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		for more := true; more; more = cursor != nil {
 			var r protocol.Snapshot
 			var err error
-			cursor, err = x.m.StreamSnapshot(node, a.data("name"), a.has("prefix"), cursor,
+			cursor, err = x.m.Semaphores().StreamSnapshot(node, a.data("name"), a.has("prefix"), cursor,
 				int(a.num("bytes", 0)), &r)
 			if err != nil {
 				return err.Error() + "\n"
@@ -113,12 +113,12 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 			}
 		}
 	case "remotes":
-		x.m.RemoteSessions(func(id, epoch uint64) bool {
+		x.m.Sessions().Remotes(func(id, epoch uint64) bool {
 			fmt.Fprintf(&b, "%s epoch=%d\n", x.sessionName(id), epoch)
 			return true
 		})
 	case "counters":
-		x.m.Counters(func(r CounterRow) bool {
+		x.m.Metrics().Counters(func(r CounterRow) bool {
 			who := "all"
 			if r.Session != 0 {
 				who = x.sessionName(r.Session)
@@ -130,7 +130,7 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 			b.WriteString("\n")
 			return true
 		})
-		if n := x.m.Sizes().Stuck; n > 0 {
+		if n := x.m.Metrics().Sizes().Stuck; n > 0 {
 			fmt.Fprintf(&b, "%d queues cannot move\n", n)
 		}
 	case "busiest":
@@ -138,7 +138,7 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		for _, list := range []struct {
 			title string
 			rows  []BusySemaphore
-		}{{"longest queues", x.m.LongestQueues(most, in)}, {"oldest waits", x.m.OldestWaits(most, in)}} {
+		}{{"longest queues", x.m.Load().LongestQueues(most, in)}, {"oldest waits", x.m.Load().OldestWaits(most, in)}} {
 			fmt.Fprintf(&b, "%s:\n", list.title)
 			for _, l := range list.rows {
 				fmt.Fprintf(&b, "  %s of node %d: %s of %s used, %d owners, %d waiters since %d", l.Name, l.Node,
@@ -150,12 +150,12 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 			}
 		}
 		b.WriteString("most entries:\n")
-		for _, l := range x.m.MostEntries(most, in) {
+		for _, l := range x.m.Load().MostEntries(most, in) {
 			fmt.Fprintf(&b, "  %s of node %d: holds %d, waits for %d\n",
 				x.sessionName(l.Session), l.Node, l.Held, l.Waiting)
 		}
 	case "node":
-		_, ok := x.m.Node(node)
+		_, ok := x.m.Nodes().Config(node)
 		fmt.Fprintf(&b, "known=%v\n", ok)
 	}
 	if b.Len() == 0 {
@@ -169,7 +169,7 @@ func (x *scriptRunner) describe(b *strings.Builder, a scriptArgs, node uint64) {
 		Flags: protocol.WithOwners | protocol.WithWaiters}
 	for more := true; more; more = len(req.Cursor) > 0 {
 		var r protocol.DescribeReply
-		if err := x.m.Describe(&req, &r); err != nil {
+		if err := x.m.Semaphores().Describe(&req, &r); err != nil {
 			fmt.Fprintf(b, "%v\n", err)
 			return
 		}

@@ -164,7 +164,7 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 		if d.HasArg("node") {
 			d.ScanArgs(t, "node", &node)
 		}
-		u, ok := x.m.Usage(node)
+		u, ok := x.m.Nodes().Usage(node)
 		if !ok {
 			return "none\n"
 		}

@@ -103,7 +103,7 @@ func (m *Machine) semaphore(b *bucket, node uint64, name []byte) *semaphore {
 }
 
 // makeSemaphore adds one. The caller has checked that there is none, and the quota.
-func (m *Machine) makeSemaphore(q *request, limit uint64, data []byte, ephemeral bool) *semaphore {
+func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral bool) *semaphore {
 	m.serial++
 	s := &semaphore{
 		bucket: q.bucket, node: q.node, name: bytes.Clone(q.name), data: cloneOrNil(data),
@@ -169,40 +169,40 @@ func cloneOrNil(b []byte) []byte {
 func (m *Machine) applyCreate(c *rawCommand) {
 	x := &m.batch.create
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
 		return
 	}
 	switch {
 	case q.semaphore != nil && q.semaphore.ephemeral:
-		m.refuse(&q, outcomeIsEphemeral)
+		q.refuse(m, outcomeIsEphemeral)
 	case q.semaphore != nil:
-		m.refuse(&q, outcomeExists)
+		q.refuse(m, outcomeExists)
 	case !m.roomForName(q.node):
-		m.refuse(&q, outcomeQuota)
+		q.refuse(m, outcomeQuota)
 	case !m.roomForBytes(q.node, semaphoreBytes+uint64(len(x.Name)+len(x.Data))):
-		m.refuse(&q, outcomeBytesQuota)
+		q.refuse(m, outcomeBytesQuota)
 	default:
-		m.makeSemaphore(&q, x.Limit, x.Data, false)
-		m.finishRequest(&q, answer{})
+		q.makeSemaphore(m, x.Limit, x.Data, false)
+		q.finish(m, answer{})
 	}
 }
 
 func (m *Machine) applyUpdate(c *rawCommand) {
 	x := &m.batch.update
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
 		return
 	}
 	s := q.semaphore
 	switch {
 	case s == nil:
-		m.refuse(&q, outcomeNoSemaphore)
+		q.refuse(m, outcomeNoSemaphore)
 		return
 	case x.Expected != 0 && x.Expected != s.version:
-		m.refuse(&q, outcomeOtherVersion)
+		q.refuse(m, outcomeOtherVersion)
 		return
 	case !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(s.data)))):
-		m.refuse(&q, outcomeBytesQuota)
+		q.refuse(m, outcomeBytesQuota)
 		return
 	}
 	if !bytes.Equal(s.data, x.Data) {
@@ -213,25 +213,25 @@ func (m *Machine) applyUpdate(c *rawCommand) {
 		s.revision = m.applied
 		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: s.version, Data: s.data})
 	}
-	m.finishRequest(&q, answer{value: s.version})
+	q.finish(m, answer{value: s.version})
 }
 
 func (m *Machine) applyResize(c *rawCommand) {
 	x := &m.batch.resize
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
 		return
 	}
 	s := q.semaphore
 	switch {
 	case s == nil:
-		m.refuse(&q, outcomeNoSemaphore)
+		q.refuse(m, outcomeNoSemaphore)
 		return
 	case s.ephemeral:
-		m.refuse(&q, outcomeUpdateFixed)
+		q.refuse(m, outcomeUpdateFixed)
 		return
 	}
-	m.finishRequest(&q, answer{})
+	q.finish(m, answer{})
 	if s.limit == x.Limit {
 		return
 	}
@@ -248,22 +248,22 @@ func (m *Machine) applyResize(c *rawCommand) {
 func (m *Machine) applyDelete(c *rawCommand) {
 	x := &m.batch.delete
 	var q request
-	if !m.decode(x, c.body) || !m.valid(x) || !m.enterSemaphore(&q, c, &x.Head, x.Name) {
+	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
 		return
 	}
 	s := q.semaphore
 	switch {
 	case s == nil:
-		m.refuse(&q, outcomeNoSemaphore)
+		q.refuse(m, outcomeNoSemaphore)
 		return
 	case s.ephemeral:
-		m.refuse(&q, outcomeIsEphemeral)
+		q.refuse(m, outcomeIsEphemeral)
 		return
 	case s.owners.n+s.waiters.n > 0 && !x.Force:
-		m.refuse(&q, outcomeInUse)
+		q.refuse(m, outcomeInUse)
 		return
 	}
-	m.finishRequest(&q, answer{})
+	q.finish(m, answer{})
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
 		m.emitResult(e, protocol.StatusAborted, 0, textForced)
 		m.rememberOutcome(e, outcomeAborted, 0)

@@ -11,7 +11,7 @@ import (
 //
 // Invariant: it is in its node's sessions and in Machine.byCreateID until it ends; detached ones
 // have a timer scheduled, attached ones have not. One that a take-over detached counts as attached
-// here until it is settled.
+// here until it is swept.
 //
 // What the shard's semaphores know of it is its session record, which stays as a remote session
 // when the home leaves this shard.

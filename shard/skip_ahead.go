@@ -1,6 +1,6 @@
 package shard
 
-// How far Ahead moves the counters of a bucket: past whatever it can have given out between a
+// How far SkipAhead moves the counters of a bucket: past whatever it can have given out between a
 // backup and the end of its cluster, and little enough for far more restores than anybody makes.
 // The longer ago the backup was made, the further, so that two clusters that are made of one
 // backup, one after the other, give out different ids.
@@ -18,11 +18,11 @@ const (
 // backup, and must not give it out again: a repeated order id, process epoch or token would fence
 // nothing off, and a repeated session id would name two clients' sessions. A session that began
 // after the backup counts as ended. It is not for a machine that a log is applied to.
-func (m *Machine) SkipAhead(seconds uint64) {
+func (t *bucketTable) SkipAhead(seconds uint64) {
 	seconds = min(seconds, skipMaxSeconds)
 	orders := skipOrders + seconds*skipOrdersPerSecond
-	for i := range m.buckets {
-		b := &m.buckets[i]
+	for i := range t.buckets {
+		b := &t.buckets[i]
 		if b.state == bucketAbsent {
 			continue
 		}

@@ -21,8 +21,8 @@ func TestSkipAhead(t *testing.T) {
 		if err := m.Check(); err != nil {
 			t.Fatal(err)
 		}
-		if m.Sizes() != x.m.Sizes() {
-			t.Fatalf("%+v of %+v", m.Sizes(), x.m.Sizes())
+		if m.Metrics().Sizes() != x.m.Metrics().Sizes() {
+			t.Fatalf("%+v of %+v", m.Metrics().Sizes(), x.m.Metrics().Sizes())
 		}
 		moved, processes := 0, 0
 		for i := range m.buckets {

@@ -392,8 +392,8 @@ func (s *Snapshot) beginSemaphore(x *semaphore) {
 	}
 }
 
-// walkEntries goes on over the owners and waiters of s.sem. An entry that moved from one to the
-// other meanwhile was set aside.
+// walkEntries goes on over the owners and waiters of s.semaphore. An entry that moved from one to
+// the other meanwhile was set aside.
 func (s *Snapshot) walkEntries(left *int) {
 	t := &s.semaphore.owners
 	if s.inQueue {

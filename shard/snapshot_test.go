@@ -223,7 +223,7 @@ func TestSnapshotLongQueue(t *testing.T) {
 		t.Fatal("restored digest differs")
 	}
 	var out protocol.DescribeReply
-	if err := r.Describe(&protocol.Describe{Node: 1, Name: name, Flags: protocol.WithWaiters, Limit: 1},
+	if err := r.Semaphores().Describe(&protocol.Describe{Node: 1, Name: name, Flags: protocol.WithWaiters, Limit: 1},
 		&out); err != nil || out.NumWaiters != 20_000 {
 		t.Fatal(err, out.NumWaiters)
 	}

@@ -185,11 +185,11 @@ func (x *detachTest) deliverUpdates() {
 		return
 	}
 	var remotes []uint64
-	for id := range x.track.m.RemoteSessions {
+	for id := range x.track.m.Sessions().Remotes {
 		remotes = append(remotes, id)
 	}
 	for _, id := range remotes {
-		if v, ok := x.home.m.Session(id); ok {
+		if v, ok := x.home.m.Sessions().Home(id); ok {
 			x.track.do(x.t, x.now, Command{Kind: CmdRemoteUpdate,
 				Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: id, Epoch: v.Epoch, Detached: !v.Attached})})
 		} else {
@@ -254,7 +254,7 @@ func TestHomeLocationDoesNotChangeAnswers(t *testing.T) {
 			x, r := newDetachTest(t, remote), rand.New(rand.NewPCG(seed, 14))
 			for range 60 {
 				i := r.IntN(len(x.members))
-				if _, there := x.home.m.Session(x.members[i].id); !there {
+				if _, there := x.home.m.Sessions().Home(x.members[i].id); !there {
 					x.members[i] = x.start() // no client makes requests on one that ended
 				}
 				p := x.members[i]

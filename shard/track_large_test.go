@@ -40,7 +40,7 @@ func TestLargeTrackMoves(t *testing.T) {
 	ok(step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})))
 	chunks := 0
 	for cursor := []byte(nil); ; chunks++ {
-		part, next, err := x.m.Export(0, 64, 9, cursor, 0)
+		part, next, err := x.m.Buckets().Export(0, 64, 9, cursor, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,11 +50,11 @@ func TestLargeTrackMoves(t *testing.T) {
 		ok(step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: part})))
 		if chunks == 3 { // in the middle: a chunk comes late, one comes too early, and both shards are restored
 			ok(step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: part})))
-			_, far, err := x.m.Export(0, 64, 9, next, 0)
+			_, far, err := x.m.Buckets().Export(0, 64, 9, next, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			early, _, err := x.m.Export(0, 64, 9, far, 0)
+			early, _, err := x.m.Buckets().Export(0, 64, 9, far, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestLargeTrackMoves(t *testing.T) {
 				t.Fatalf("a chunk that is not the next: %v", st)
 			}
 			x.m, y.m = x.restored(t), y.restored(t)
-			if at, _, _ := y.m.Imported(0, 64, 9); !bytes.Equal(at, next) {
+			if at, _, _ := y.m.Buckets().Imported(0, 64, 9); !bytes.Equal(at, next) {
 				t.Fatal("the import is at another place after a restart")
 			}
 		}
@@ -154,7 +154,7 @@ func TestSteadyPollsNeedNoEntry(t *testing.T) {
 	var reply protocol.TrackPollReply
 	for second := uint64(1); second <= 60; second++ {
 		for i, p := range polls {
-			if !x.m.PeekTrack(1, 1, p, x.now+second*1000, x.now+second*1000, &reply) ||
+			if !x.m.Tracks().Peek(1, 1, p, x.now+second*1000, x.now+second*1000, &reply) ||
 				reply.Version != 1 || reply.State != protocol.StateConverged {
 				t.Fatalf("second %d, instance %d: the poll needs an entry, or is answered %+v", second, i, reply)
 			}
@@ -183,7 +183,7 @@ func BenchmarkSteadyPolls(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			if err := poll.DecodeBody(bodies[i%len(bodies)]); err != nil ||
-				!x.m.PeekTrack(1, 1, &poll, x.now, x.now, &reply) {
+				!x.m.Tracks().Peek(1, 1, &poll, x.now, x.now, &reply) {
 				b.Fatal("a steady poll needs an entry", err)
 			}
 			frame = reply.AppendBody(frame[:0])

@@ -5,27 +5,30 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// trackTime is the time of a read: that of the bucket at a log time, or now if the log is further.
-func (m *Machine) trackTime(x *hostedObject, logTime uint64) rollout.Now {
-	return rollout.Now{Log: x.bucket.timeAt(max(logTime, m.logTime))}
+// Tracks reads the tracks of rollouts.
+type Tracks struct{ reader }
+
+// now is the time of a read: that of the bucket at a log time, or now if the log is further.
+func (r Tracks) now(x *hostedObject, logTime uint64) rollout.Now {
+	return rollout.Now{Log: x.bucket.timeAt(max(logTime, r.m.logTime))}
 }
 
-// DescribeTrack reads how a track stands at the log time that the leader would stamp now: the log
-// of an idle shard is silent. Instances come in pages in order of id, the request's limit of them
-// or about PageBytes; the rest comes with each page. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
-func (m *Machine) DescribeTrack(req *protocol.TrackDescribe, logTime uint64, out *protocol.TrackStatus) error {
+// Describe reads how a track stands at the log time that the leader would stamp now: the log of an
+// idle shard is silent. Instances come in pages in order of id, the request's limit of them or
+// about PageBytes; the rest comes with each page. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+func (r Tracks) Describe(req *protocol.TrackDescribe, logTime uint64, out *protocol.TrackStatus) error {
 	if err := req.Validate(); err != nil {
 		return err
 	}
 	if len(req.Cursor) > protocol.MaxTrackInstance {
 		return badCursor()
 	}
-	x, err := m.readObject(kindTrack, req.Node, req.Name)
+	x, err := r.object(kindTrack, req.Node, req.Name)
 	if err != nil {
 		return err
 	}
-	*out = x.track().Describe(m.trackTime(x, logTime))
-	out.Index, out.Revision, out.Name = m.applied, x.revision, x.name
+	*out = x.track().Describe(r.now(x, logTime))
+	out.Index, out.Revision, out.Name = r.m.applied, x.revision, x.name
 	if req.Flags&protocol.WithTrackConfig != 0 {
 		out.Config = x.track().Config()
 	}
@@ -47,22 +50,22 @@ func (m *Machine) DescribeTrack(req *protocol.TrackDescribe, logTime uint64, out
 	return nil
 }
 
-// TrackLocation says whether a track is here, and has the location if one is named. Errors:
-// WRONG_SHARD, NOT_FOUND.
-func (m *Machine) TrackLocation(node uint64, name []byte, location string) error {
-	x, err := m.readObject(kindTrack, node, name)
+// CheckLocation looks for a track, and for a location of it if one is named. Errors: WRONG_SHARD,
+// NOT_FOUND.
+func (r Tracks) CheckLocation(node uint64, name []byte, location string) error {
+	x, err := r.object(kindTrack, node, name)
 	if err == nil && location != "" {
 		_, err = x.track().History(location)
 	}
 	return err
 }
 
-// TrackHistory reads a location's history. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
-func (m *Machine) TrackHistory(req *protocol.TrackHistory, logTime uint64, out *protocol.TrackHistoryReply) error {
+// History reads a location's history. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+func (r Tracks) History(req *protocol.TrackHistory, logTime uint64, out *protocol.TrackHistoryReply) error {
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	x, err := m.readObject(kindTrack, req.Node, req.Name)
+	x, err := r.object(kindTrack, req.Node, req.Name)
 	if err != nil {
 		return err
 	}
@@ -70,28 +73,62 @@ func (m *Machine) TrackHistory(req *protocol.TrackHistory, logTime uint64, out *
 	if err != nil {
 		return err
 	}
-	*out = protocol.TrackHistoryReply{Index: m.applied, Clock: m.trackTime(x, logTime).Log, Rows: rows}
+	*out = protocol.TrackHistoryReply{Index: r.m.applied, Clock: r.now(x, logTime).Log, Rows: rows}
 	return nil
 }
 
-// ListTracks reads a page of a node's tracks in the active buckets of this shard, in order of name.
-// Their states are those at the log time that the leader would stamp now. The cursor is the last
-// name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
-func (m *Machine) ListTracks(req *protocol.TrackList, logTime uint64, out *protocol.TrackListReply) error {
+// List reads a page of a node's tracks in the active buckets of this shard, in order of name. Their
+// states are those at the log time that the leader would stamp now. The cursor is the last name of
+// the page before. Errors: BAD_REQUEST, NOT_FOUND.
+func (r Tracks) List(req *protocol.TrackList, logTime uint64, out *protocol.TrackListReply) error {
 	if err := req.Validate(); err != nil {
 		return err
 	}
-	*out = protocol.TrackListReply{Index: m.applied, Tracks: out.Tracks[:0], Runs: m.activeRuns(out.Runs)}
+	*out = protocol.TrackListReply{Index: r.m.applied, Tracks: out.Tracks[:0], Runs: r.m.activeRuns(out.Runs)}
 	page := objectPage{node: req.Node, prefix: req.Prefix, cursor: req.Cursor, limit: req.Limit}
-	return m.listObjects(kindTrack, page, &out.Cursor, func(x *hostedObject) {
-		item := x.track().Summary(m.trackTime(x, logTime))
+	return r.listObjects(kindTrack, page, &out.Cursor, func(x *hostedObject) {
+		item := x.track().Summary(r.now(x, logTime))
 		item.Name = x.name
 		out.Tracks = append(out.Tracks, item)
 	})
 }
 
-// TracksFrom yields the tracks that are active here, in order of node and name, from the one named
-// on.
-func (m *Machine) TracksFrom(first uint64, name []byte, yield func(node uint64, name []byte) bool) {
-	m.objectsFrom(kindTrack, first, name, func(x *hostedObject) bool { return yield(x.node.id, x.name) })
+// From yields the tracks that are active here, in order of node and name, from the one named on.
+func (r Tracks) From(first uint64, name []byte, yield func(node uint64, name []byte) bool) {
+	r.objectsFrom(kindTrack, first, name, func(x *hostedObject) bool { return yield(x.node.id, x.name) })
+}
+
+// Peek answers a valid poll that would change nothing, at the log time and wall time that the
+// leader would stamp now. False: write the poll to the log, which answers refusals too. It changes
+// nothing, and may run beside other reads; whether the leader may still answer is the caller's to
+// know, by a read barrier.
+func (r Tracks) Peek(
+	node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply,
+) bool {
+	p := r.m.sessions[req.Session]
+	b := r.m.activeBucket(node, req.Name)
+	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !r.m.alive(p) {
+		return false
+	}
+	if r.m.atHome(p) {
+		if attached, _ := r.m.attached(p.home); !attached {
+			return false
+		}
+	} else if r.m.activeHomeBucket(req.Session) != nil {
+		return false
+	}
+	x := b.readObject(kindTrack, node, req.Name)
+	if x == nil {
+		return false
+	}
+	caller := rollout.Caller{Session: req.Session, ID: req.ID, Incarnation: req.Incarnation}
+	now := r.now(x, logTime)
+	now.Wall = wall
+	reply, ok, err := x.track().Peek(now, caller, &req.Report)
+	if !ok || err != nil {
+		return false
+	}
+	*out = reply
+	completePoll(x, req.WithPayload, out)
+	return true
 }

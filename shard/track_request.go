@@ -27,71 +27,71 @@ func trackOutcome(status protocol.Status) outcome {
 func (m *Machine) applyTrackCreate(c *rawCommand) {
 	var body protocol.TrackCreate
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enter(m, c, &body.Head, body.Name) {
 		return
 	}
 	if q.object != nil {
-		m.refuseObject(&q, protocol.StatusAlreadyExists, textTrackExists)
+		q.refuse(m, protocol.StatusAlreadyExists, textTrackExists)
 		return
 	}
 	bytes := objectBytes + uint64(len(q.name)) + rollout.ConfigBytes(&body.Config)
-	if !m.requireObjectName(&q) || !m.requireObjectBytes(&q, bytes) {
+	if !q.requireName(m) || !q.requireBytes(m, bytes) {
 		return
 	}
 	state, err := rollout.New(m.trackNow(q.bucket), body.Config, &m.batch.track)
 	if err != nil {
-		m.finishObject(&q, Event{}, err)
+		q.finish(m, Event{}, err)
 		return
 	}
 	q.object = m.newObject(kindTrack, q.bucket, q.node, q.name, trackState{state})
 	m.linkObject(q.object)
-	m.finishObject(&q, Event{Result: state.Revision()}, nil)
+	q.finish(m, Event{Result: state.Revision()}, nil)
 }
 
 func (m *Machine) applyTrackAlter(c *rawCommand) {
 	var body protocol.TrackAlter
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
 	t := q.object.track()
 	before := t.Config()
-	if !m.requireObjectBytes(&q, growth(rollout.ConfigBytes(&body.Config), rollout.ConfigBytes(&before))) {
+	if !q.requireBytes(m, growth(rollout.ConfigBytes(&body.Config), rollout.ConfigBytes(&before))) {
 		return
 	}
 	err := t.Configure(m.callTrack(q.object), body.Revision, body.Config, &m.batch.track)
-	m.finishObject(&q, Event{Result: t.Revision()}, err)
+	q.finish(m, Event{Result: t.Revision()}, err)
 }
 
 func (m *Machine) applyTrackDelete(c *rawCommand) {
 	var body protocol.TrackDelete
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
 	if q.object.track().NumInstances() > 0 && !body.Force {
-		m.refuseObject(&q, protocol.StatusPreconditionFailed, textTrackInUse)
+		q.refuse(m, protocol.StatusPreconditionFailed, textTrackInUse)
 		return
 	}
 	deleted := Event{Kind: EventTrackDeleted, Node: q.node.id, Name: q.object.name}
 	m.unlinkObject(q.object)
 	q.object = nil
-	m.finishObject(&q, Event{}, nil)
+	q.finish(m, Event{}, nil)
 	m.batch.out.List = append(m.batch.out.List, deleted)
 }
 
 func (m *Machine) applyTrackRegister(c *rawCommand) {
 	var body protocol.TrackRegister
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
 	x, t := q.object, q.object.track()
 	if !q.session.holds(kindTrack, q.name) && len(q.session.objects(kindTrack)) >= MaxTracksPerSession {
-		m.refuseObject(&q, protocol.StatusOverloaded, textTracksLimit)
+		q.refuse(m, protocol.StatusOverloaded, textTracksLimit)
 		return
 	}
-	if !m.requireObjectBytes(&q, growth(rollout.InstanceBytes(len(body.ID), len(body.Meta)), t.BytesOf(body.ID))) {
+	if !q.requireBytes(m, growth(rollout.InstanceBytes(len(body.ID), len(body.Meta)), t.BytesOf(body.ID))) {
 		return
 	}
 	former := t.SessionOf(body.ID)
@@ -103,7 +103,7 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 		Session: q.session.id, ID: body.ID, Location: body.Location,
 		Role: body.Role, Meta: body.Meta, Takeover: takeover,
 	}, &m.batch.track)
-	m.finishObject(&q, Event{Result: incarnation}, err)
+	q.finish(m, Event{Result: incarnation}, err)
 	m.syncTrackSession(q.session.id, x)
 	m.syncTrackSession(former, x)
 }
@@ -116,24 +116,24 @@ func (q *objectRequest) caller(id string, incarnation uint64) rollout.Caller {
 func (m *Machine) applyTrackUnregister(c *rawCommand) {
 	var body protocol.TrackUnregister
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
 	t, now := q.object.track(), m.callTrack(q.object)
-	m.finishObject(&q, Event{}, t.Unregister(now, q.caller(body.ID, body.Incarnation), &m.batch.track))
+	q.finish(m, Event{}, t.Unregister(now, q.caller(body.ID, body.Incarnation), &m.batch.track))
 	m.syncTrackSession(q.session.id, q.object)
 }
 
 func (m *Machine) applyTrackPoll(c *rawCommand) {
 	body := &m.batch.poll
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(body, c) || !m.enterExistingObject(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+	if !m.readBody(body, c) || !q.enterExisting(m, c, &protocol.Head{Session: body.Session}, body.Name) {
 		return
 	}
 	x, caller := q.object, q.caller(body.ID, body.Incarnation)
 	reply, err := x.track().Poll(m.callTrack(x), caller, &body.Report, &m.batch.track)
 	completePoll(x, body.WithPayload, &reply)
-	m.finishObject(&q, Event{Poll: &reply}, err)
+	q.finish(m, Event{Poll: &reply}, err)
 }
 
 // completePoll turns a track's answer into the reply: times become log time, where the track has
@@ -150,39 +150,39 @@ func completePoll(x *hostedObject, payload bool, reply *protocol.TrackPollReply)
 func (m *Machine) applyTrackReport(c *rawCommand) {
 	var body protocol.TrackReport
 	q := objectRequest{of: kindTrack}
-	if m.readBody(&body, c) && m.enterExistingObject(&q, c, &protocol.Head{Session: body.Session}, body.Name) {
+	if m.readBody(&body, c) && q.enterExisting(m, c, &protocol.Head{Session: body.Session}, body.Name) {
 		t, now := q.object.track(), m.callTrack(q.object)
-		m.finishObject(&q, Event{}, t.Report(now, q.caller(body.ID, body.Incarnation), body.Report, &m.batch.track))
+		q.finish(m, Event{}, t.Report(now, q.caller(body.ID, body.Incarnation), body.Report, &m.batch.track))
 	}
 }
 
 func (m *Machine) applyTrackRole(c *rawCommand) {
 	var body protocol.TrackSetRole
 	q := objectRequest{of: kindTrack}
-	if m.readBody(&body, c) && m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if m.readBody(&body, c) && q.enterExisting(m, c, &body.Head, body.Name) {
 		t, now := q.object.track(), m.callTrack(q.object)
-		m.finishObject(&q, Event{}, t.SetRole(now, q.caller(body.ID, body.Incarnation), body.Role, &m.batch.track))
+		q.finish(m, Event{}, t.SetRole(now, q.caller(body.ID, body.Incarnation), body.Role, &m.batch.track))
 	}
 }
 
 func (m *Machine) applyTrackPublish(c *rawCommand) {
 	var body protocol.TrackPublish
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
-	if m.requireObjectBytes(&q, rollout.VersionBytes(len(body.Payload))) {
+	if q.requireBytes(m, rollout.VersionBytes(len(body.Payload))) {
 		t, now := q.object.track(), m.callTrack(q.object)
 		version, err := t.Publish(now, body.Version, body.Payload, &m.batch.track)
-		m.finishObject(&q, Event{Result: version}, err)
+		q.finish(m, Event{Result: version}, err)
 	}
 }
 
 func (m *Machine) applyTrackWithdraw(c *rawCommand) {
 	var body protocol.TrackWithdraw
 	q := objectRequest{of: kindTrack}
-	if m.readBody(&body, c) && m.enterExistingObject(&q, c, &body.Head, body.Name) {
-		m.finishObject(&q, Event{}, q.object.track().Withdraw(m.callTrack(q.object), body.Version, &m.batch.track))
+	if m.readBody(&body, c) && q.enterExisting(m, c, &body.Head, body.Name) {
+		q.finish(m, Event{}, q.object.track().Withdraw(m.callTrack(q.object), body.Version, &m.batch.track))
 	}
 }
 
@@ -191,25 +191,25 @@ func (m *Machine) applyTrackWithdraw(c *rawCommand) {
 func (m *Machine) applyTrackAdvance(c *rawCommand) {
 	var body protocol.TrackAdvance
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
 	t, now := q.object.track(), m.callTrack(q.object)
 	if body.Version == 0 {
-		m.finishObject(&q, Event{}, t.SourceFailed(now, body.Text, &m.batch.track))
+		q.finish(m, Event{}, t.SourceFailed(now, body.Text, &m.batch.track))
 	} else {
-		m.finishObject(&q, Event{}, t.Advance(now, body.Expected, body.Version, &m.batch.track))
+		q.finish(m, Event{}, t.Advance(now, body.Expected, body.Version, &m.batch.track))
 	}
 }
 
 func (m *Machine) applyTrackGate(c *rawCommand) {
 	var body protocol.TrackGateReport
 	q := objectRequest{of: kindTrack}
-	if m.readBody(&body, c) && m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if m.readBody(&body, c) && q.enterExisting(m, c, &body.Head, body.Name) {
 		t, now := q.object.track(), m.callTrack(q.object)
 		err := t.ReportGate(now, body.Location, body.Version, body.Gate,
 			body.Attempt, body.Outcome, body.Text, &m.batch.track)
-		m.finishObject(&q, Event{}, err)
+		q.finish(m, Event{}, err)
 	}
 }
 
@@ -218,7 +218,7 @@ func (m *Machine) applyTrackGate(c *rawCommand) {
 func (m *Machine) applyTrackAdmin(c *rawCommand) {
 	var body protocol.TrackAdmin
 	q := objectRequest{of: kindTrack}
-	if !m.readBody(&body, c) || !m.enterExistingObject(&q, c, &body.Head, body.Name) {
+	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
 	x := q.object
@@ -233,7 +233,7 @@ func (m *Machine) applyTrackAdmin(c *rawCommand) {
 	} else {
 		m.batch.track.Reset()
 	}
-	m.finishObject(&q, Event{}, err)
+	q.finish(m, Event{}, err)
 	m.syncTrackSession(dropped, x)
 }
 
@@ -269,38 +269,4 @@ func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, o
 		}
 	}
 	return nil
-}
-
-// PeekTrack answers a valid poll that would change nothing, at the log time and wall time that the
-// leader would stamp now. False: write the poll to the log, which answers refusals too. It changes
-// nothing, and may run beside other reads; whether the leader may still answer is the caller's to
-// know, by a read barrier.
-func (m *Machine) PeekTrack(
-	node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply,
-) bool {
-	p := m.sessions[req.Session]
-	b := m.activeBucket(node, req.Name)
-	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !m.alive(p) {
-		return false
-	}
-	if m.atHome(p) {
-		if attached, _ := m.attached(p.home); !attached {
-			return false
-		}
-	} else if m.activeHomeBucket(req.Session) != nil {
-		return false
-	}
-	x := b.readObject(kindTrack, node, req.Name)
-	if x == nil {
-		return false
-	}
-	caller := rollout.Caller{Session: req.Session, ID: req.ID, Incarnation: req.Incarnation}
-	now := rollout.Now{Log: b.timeAt(max(logTime, m.logTime)), Wall: wall}
-	reply, ok, err := x.track().Peek(now, caller, &req.Report)
-	if !ok || err != nil {
-		return false
-	}
-	*out = reply
-	completePoll(x, req.WithPayload, out)
-	return true
 }

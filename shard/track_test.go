@@ -117,18 +117,18 @@ func TestPeekTrackChangesNothing(t *testing.T) {
 	digest := x.m.Digest()
 	var reply protocol.TrackPollReply
 	for range 10_000 {
-		if !x.m.PeekTrack(1, 1, x.pollOf(0, inc[0], 1, 42), x.now, x.now, &reply) || reply.Version != 42 {
+		if !x.m.Tracks().Peek(1, 1, x.pollOf(0, inc[0], 1, 42), x.now, x.now, &reply) || reply.Version != 42 {
 			t.Fatalf("a steady poll wants an entry, or has a wrong answer: %+v", reply)
 		}
 	}
 	if x.m.Digest() != digest {
 		t.Fatal("a read changed the machine")
 	}
-	if x.m.PeekTrack(1, 1, x.pollOf(0, inc[0], 2, 41), x.now, x.now, &reply) {
+	if x.m.Tracks().Peek(1, 1, x.pollOf(0, inc[0], 2, 41), x.now, x.now, &reply) {
 		t.Fatal("a report with news was answered without an entry")
 	}
-	if x.m.PeekTrack(1, 2, x.pollOf(0, inc[0], 1, 42), x.now, x.now, &reply) ||
-		x.m.PeekTrack(1, 1, x.pollOf(1, inc[0], 1, 42), x.now, x.now, &reply) {
+	if x.m.Tracks().Peek(1, 2, x.pollOf(0, inc[0], 1, 42), x.now, x.now, &reply) ||
+		x.m.Tracks().Peek(1, 1, x.pollOf(1, inc[0], 1, 42), x.now, x.now, &reply) {
 		t.Fatal("a poll under another epoch or session was answered")
 	}
 }
@@ -186,7 +186,7 @@ func (x *benchMachine) moved(t testing.TB) *benchMachine {
 	step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()}))
 	var cursor []byte
 	for {
-		part, next, err := x.m.Export(0, 64, 9, cursor, 0)
+		part, next, err := x.m.Buckets().Export(0, 64, 9, cursor, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func BenchmarkPeekTrack(b *testing.B) {
 	poll, reply := x.pollOf(0, inc[0], 1, 42), protocol.TrackPollReply{}
 	b.ReportAllocs()
 	for b.Loop() {
-		if !x.m.PeekTrack(1, 1, poll, x.now, x.now, &reply) {
+		if !x.m.Tracks().Peek(1, 1, poll, x.now, x.now, &reply) {
 			b.Fatal("a steady poll wants an entry")
 		}
 	}
@@ -254,7 +254,7 @@ func TestListedStates(t *testing.T) {
 		sas   protocol.TrackState
 	}{{0, protocol.StateConverging}, {rollout.DefaultStallTimeout + 1, protocol.StateStalled}} {
 		var status protocol.TrackStatus
-		if err := x.m.DescribeTrack(&protocol.TrackDescribe{Node: 1, Name: trackName}, x.now+at.after, &status); err != nil {
+		if err := x.m.Tracks().Describe(&protocol.TrackDescribe{Node: 1, Name: trackName}, x.now+at.after, &status); err != nil {
 			t.Fatal(err)
 		}
 		var own []byte
@@ -262,7 +262,7 @@ func TestListedStates(t *testing.T) {
 			own = append(own, byte(status.Locations[i].State))
 		}
 		var list protocol.TrackListReply
-		if err := x.m.ListTracks(&protocol.TrackList{Node: 1}, x.now+at.after, &list); err != nil {
+		if err := x.m.Tracks().List(&protocol.TrackList{Node: 1}, x.now+at.after, &list); err != nil {
 			t.Fatal(err)
 		}
 		if len(list.Tracks) != 1 || !bytes.Equal(list.Tracks[0].States, own) || own[0] != byte(at.sas) {
@@ -293,7 +293,7 @@ func TestTrackReads(t *testing.T) {
 	q := protocol.TrackDescribe{Node: 1, Name: trackName, Flags: protocol.WithTrackInstances, Limit: 100}
 	for pages := 1; ; pages++ {
 		var s protocol.TrackStatus
-		if err := x.m.DescribeTrack(&q, x.now+1_000, &s); err != nil {
+		if err := x.m.Tracks().Describe(&q, x.now+1_000, &s); err != nil {
 			t.Fatal(err)
 		}
 		if s.Locations[1].State != protocol.StateUnset || s.Locations[1].Until-s.Clock != 4_000 ||
@@ -325,7 +325,7 @@ func TestTrackReads(t *testing.T) {
 	l := protocol.TrackList{Node: 1, Prefix: []byte("geo/"), Limit: 2}
 	for {
 		var r protocol.TrackListReply
-		if err := x.m.ListTracks(&l, 0, &r); err != nil {
+		if err := x.m.Tracks().List(&l, 0, &r); err != nil {
 			t.Fatal(err)
 		}
 		for i := range r.Tracks {
@@ -339,18 +339,18 @@ func TestTrackReads(t *testing.T) {
 		t.Errorf("listed %v", got)
 	}
 	got = nil
-	x.m.TracksFrom(1, []byte("geo/b"),
+	x.m.Tracks().From(1, []byte("geo/b"),
 		func(node uint64, name []byte) bool { got = append(got, string(name)); return true })
 	if !slices.Equal(got, []string{"geo/base", "geo/c", "other"}) {
 		t.Errorf("from geo/b on there are %v", got)
 	}
 	var h protocol.TrackHistoryReply
-	if err := x.m.TrackHistory(&protocol.TrackHistory{Node: 1, Name: trackName, Location: "SAS"},
+	if err := x.m.Tracks().History(&protocol.TrackHistory{Node: 1, Name: trackName, Location: "SAS"},
 		x.now, &h); err != nil || len(h.Rows) != 1 || h.Rows[0].Version != 42 {
 		t.Errorf("%+v, %v", h, err)
 	}
 	for name, want := range map[string]protocol.Status{"SAS": protocol.StatusOK, "": protocol.StatusOK, "ABC": protocol.StatusNotFound} {
-		if err := x.m.TrackLocation(1, trackName, name); protocol.StatusOf(err) != want {
+		if err := x.m.Tracks().CheckLocation(1, trackName, name); protocol.StatusOf(err) != want {
 			t.Errorf("location %q: %v", name, err)
 		}
 	}

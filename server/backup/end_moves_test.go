@@ -70,7 +70,7 @@ func TestEndMoves(t *testing.T) {
 		}
 		if step >= imported && step != stale {
 			for cursor := []byte(nil); ; {
-				chunk, next, err := machines[from].Export(moved.First, moved.Count, epoch, cursor, 0)
+				chunk, next, err := machines[from].Buckets().Export(moved.First, moved.Count, epoch, cursor, 0)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -112,7 +112,7 @@ func (s *Source) freeze(id uint64) error {
 	if st != protocol.StatusOK {
 		return st
 	}
-	for _, node := range m.Nodes() {
+	for _, node := range m.Nodes().IDs() {
 		if n, ok := s.state.Node(node); ok && n.Phase != meta.Dropping {
 			continue
 		}
@@ -149,7 +149,7 @@ func (s *Source) Parts(first, count uint32) (parts []shard.BucketsBody) {
 func (s *Source) Chunk(part shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
 	for _, run := range s.runs() {
 		if part.First >= run.First && part.First-run.First < run.Count {
-			return s.machines[run.Shard].Export(part.First, part.Count, s.epoch, cursor, 0)
+			return s.machines[run.Shard].Buckets().Export(part.First, part.Count, s.epoch, cursor, 0)
 		}
 	}
 	return nil, nil, errors.New("the backup has no such bucket")

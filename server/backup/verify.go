@@ -120,7 +120,7 @@ func (v *verifier) readSection(s Section) error {
 			return fmt.Errorf("shard %d: %w", s.Shard, err)
 		}
 		v.machines[s.Shard] = m
-		size := m.Sizes()
+		size := m.Metrics().Sizes()
 		x.Digest, x.Sessions, x.Semaphores = m.Digest(), size.Sessions, size.Semaphores
 		if got := m.AppliedIndex(); got != s.Index {
 			return fmt.Errorf("shard %d's snapshot is of entry %d, and the backup says %d", s.Shard, got, s.Index)

@@ -170,7 +170,7 @@ func (x *machineModel) openOne() {
 
 func (x *machineModel) onePage() {
 	if c := x.anyConn(); c.soft == 0 || len(c.queue) < c.soft {
-		x.hub.Page(c.id, x.m, rapid.IntRange(1, 400).Draw(x.t, "bytes"))
+		x.hub.Page(c.id, x.m.Semaphores(), rapid.IntRange(1, 400).Draw(x.t, "bytes"))
 	}
 }
 
@@ -189,7 +189,7 @@ func (x *machineModel) readAll() {
 			for len(c.queue) > 0 {
 				c.read(x.t)
 			}
-			more = x.hub.Page(c.id, x.m, 100)
+			more = x.hub.Page(c.id, x.m.Semaphores(), 100)
 		}
 		for len(c.queue) > 0 {
 			c.read(x.t)
@@ -212,7 +212,7 @@ func (x *machineModel) truth(v *streamView) map[string]semaphore {
 			continue
 		}
 		var d protocol.DescribeReply
-		err := x.m.Describe(&protocol.Describe{Node: 1, Name: []byte(name), Flags: protocol.WithOwners}, &d)
+		err := x.m.Semaphores().Describe(&protocol.Describe{Node: 1, Name: []byte(name), Flags: protocol.WithOwners}, &d)
 		if protocol.StatusOf(err) == protocol.StatusNotFound {
 			continue
 		}

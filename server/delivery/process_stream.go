@@ -32,10 +32,10 @@ func (t *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine
 	*q = protocol.ProcessDescribe{Node: s.node, Name: []byte(s.name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory}
 	for first := true; ; first = false {
 		out.Status = protocol.ProcessStatus{Members: out.Status.Members[:0], History: out.Status.History[:0]}
-		err := m.DescribeProcess(q, &out.Status)
+		err := m.Processes().Describe(q, &out.Status)
 		out.First, out.Exists = first, err == nil
 		if err != nil {
-			_, known := m.Node(s.node)
+			_, known := m.Nodes().Config(s.node)
 			if status := protocol.StatusOf(err); status != protocol.StatusNotFound || !known {
 				t.cutStream(s, status, err.Error())
 				return

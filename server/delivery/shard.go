@@ -193,7 +193,7 @@ func (d *Shard) SnapshotInstalled() {
 // due. It is called inside Shard.Exclusive; maxBytes is the approximate size of a page over
 // semaphores.
 func (d *Shard) Page(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
-	return d.Semaphores.Page(conn, m, maxBytes) || d.Processes.Page(conn, m) || d.Tracks.Page(conn, m)
+	return d.Semaphores.Page(conn, m.Semaphores(), maxBytes) || d.Processes.Page(conn, m) || d.Tracks.Page(conn, m)
 }
 
 // CloseStream closes a stream of any kind, if there is one.

@@ -43,7 +43,7 @@ func (t *TrackStreams) deleted(node uint64, name []byte) {
 
 // sendStatus sends the status of a stream's track. mu is held.
 func (t *TrackStreams) sendStatus(s *objectStream[TrackFilter], m *shard.Machine) {
-	err := m.DescribeTrack(&protocol.TrackDescribe{Node: s.node, Name: []byte(s.name)}, t.logTime(), &t.status)
+	err := m.Tracks().Describe(&protocol.TrackDescribe{Node: s.node, Name: []byte(s.name)}, t.logTime(), &t.status)
 	if err != nil {
 		t.cutStream(s, protocol.StatusOf(err), err.Error())
 		return

@@ -25,7 +25,7 @@ type Sender interface {
 	PagesDue(shard, conn uint64)
 }
 
-// SnapshotReader is what Page reads from: the shard's machine.
+// SnapshotReader is what Page reads from: the semaphores of the shard's machine.
 type SnapshotReader interface {
 	StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot) (next []byte, err error)
 }

@@ -73,8 +73,8 @@ func (s *machineShards) CopyBuckets(ctx context.Context, source, target uint64, 
 		s.mu.Unlock()
 		return false, errLost
 	}
-	cursor, done, ok := s.machines[target].Imported(run.First, run.Count, run.Epoch)
-	chunk, next, err := s.machines[source].Export(run.First, run.Count, run.Epoch, cursor, 1<<10)
+	cursor, done, ok := s.machines[target].Buckets().Imported(run.First, run.Count, run.Epoch)
+	chunk, next, err := s.machines[source].Buckets().Export(run.First, run.Count, run.Epoch, cursor, 1<<10)
 	s.mu.Unlock()
 	if done || !ok || err != nil {
 		return done && ok, err
@@ -120,7 +120,7 @@ func TestRealShards(t *testing.T) {
 		knows := func(config protocol.NodeConfig) {
 			t.Helper()
 			shards.each(func(id uint64, m *shard.Machine) {
-				if got, ok := m.Node(info.ID); !ok || got != config {
+				if got, ok := m.Nodes().Config(info.ID); !ok || got != config {
 					t.Errorf("shard %d has %+v, %t; want %+v", id, got, ok, config)
 				}
 			})
@@ -135,7 +135,7 @@ func TestRealShards(t *testing.T) {
 		knows(info.Config)
 		must(t, g.DropNode(ctx, &protocol.NodeDrop{Path: info.Path}))
 		shards.each(func(id uint64, m *shard.Machine) {
-			if _, ok := m.Node(info.ID); ok {
+			if _, ok := m.Nodes().Config(info.ID); ok {
 				t.Errorf("shard %d still has the node", id)
 			}
 		})

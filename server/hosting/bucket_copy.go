@@ -32,7 +32,7 @@ func (l Local) Export(_ context.Context, id uint64, run shard.BucketsBody, curso
 		return nil, nil, err
 	}
 	d.raft.View(func(m *shard.Machine) {
-		chunk, next, err = m.Export(run.First, run.Count, run.Epoch, cursor, exportChunk)
+		chunk, next, err = m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, exportChunk)
 	})
 	return chunk, next, err
 }
@@ -79,7 +79,7 @@ func importBuckets(ctx context.Context, to importer, run shard.BucketsBody, expo
 ) (done bool, err error) {
 	var cursor []byte
 	ok := false
-	to.View(func(m *shard.Machine) { cursor, done, ok = m.Imported(run.First, run.Count, run.Epoch) })
+	to.View(func(m *shard.Machine) { cursor, done, ok = m.Buckets().Imported(run.First, run.Count, run.Epoch) })
 	if !ok {
 		return false, protocol.Errorf(protocol.StatusPreconditionFailed, "buckets %d to %d cannot be imported under epoch %d any more",
 			run.First, run.First+run.Count-1, run.Epoch)
@@ -110,7 +110,7 @@ func importChunk(ctx context.Context, to importer, run shard.BucketsBody, cursor
 		waits := false
 		to.View(func(m *shard.Machine) {
 			var done bool
-			at, done, waits = m.Imported(run.First, run.Count, run.Epoch)
+			at, done, waits = m.Buckets().Imported(run.First, run.Count, run.Epoch)
 			waits = waits && !done
 		})
 		if !waits || !bytes.Equal(at, cursor) || !more() {

@@ -73,7 +73,7 @@ func TestImportResumes(t *testing.T) {
 	var fetched [][]byte
 	export := func(cursor []byte) (chunk, next []byte, err error) {
 		fetched = append(fetched, bytes.Clone(cursor))
-		return source.m.Export(run.First, run.Count, run.Epoch, cursor, 32)
+		return source.m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, 32)
 	}
 	const lostRequest, lostReply = 3, 5
 	target.loses = map[int]bool{lostRequest: true, lostReply: false}
@@ -147,7 +147,7 @@ func TestImportWaits(t *testing.T) {
 	fetched := 0
 	done, err := importBuckets(t.Context(), target, run, func(cursor []byte) (chunk, next []byte, err error) {
 		fetched++
-		return source.m.Export(run.First, run.Count, run.Epoch, cursor, 1<<20)
+		return source.m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, 1<<20)
 	}, func() bool { return true })
 	if !done || err != nil || fetched != 1 || target.busy != 0 {
 		t.Errorf("done %t, %v, fetched %d times, busy %d", done, err, fetched, target.busy)

@@ -64,7 +64,7 @@ func (d *Shard) sizes(now time.Duration) *governor.ShardSizes {
 	last := d.counted.Load()
 	if last == nil || now-last.at >= countPeriod {
 		var z shard.Sizes
-		d.Raft().View(func(m *shard.Machine) { z = m.Sizes() })
+		d.Raft().View(func(m *shard.Machine) { z = m.Metrics().Sizes() })
 		last = &countedSizes{at: now, sizes: governor.ShardSizes{
 			Sessions: uint64(z.Sessions), RemoteSessions: uint64(z.RemoteSessions), Semaphores: uint64(z.Semaphores), Bytes: z.Bytes,
 		}}

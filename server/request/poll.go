@@ -30,7 +30,7 @@ func pollKind() *readKind {
 func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
 	d, msg := l.host, l.message
 	wall := uint64(d.Requests().server.cfg.Clock.Wall().UnixMilli())
-	if !m.PeekTrack(it.scope.node, it.epoch, &msg.poll, d.Raft().LogTime(), wall, &msg.pollReply) {
+	if !m.Tracks().Peek(it.scope.node, it.epoch, &msg.poll, d.Raft().LogTime(), wall, &msg.pollReply) {
 		return false
 	}
 	d.Requests().PollsRead.Add(1)

@@ -140,9 +140,9 @@ func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
 	var err error
 	most := uint64(0)
 	d.Raft().View(func(machine *shard.Machine) {
-		most = machine.MaxWatchers(m.Node)
-		if _, err = machine.Process(m.Node, m.Name); protocol.StatusOf(err) == protocol.StatusNotFound {
-			if _, known := machine.Node(m.Node); known {
+		most = machine.Nodes().MaxWatchers(m.Node)
+		if _, err = machine.Processes().Find(m.Node, m.Name); protocol.StatusOf(err) == protocol.StatusNotFound {
+			if _, known := machine.Nodes().Config(m.Node); known {
 				err = nil // the process may come
 			}
 		}

@@ -65,7 +65,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.describe.Node, want: r.describe.Consistency, index: r.describe.MinIndex}
 			},
 			answer: func(l *readBatch, m *shard.Machine, it *readItem) (protocol.Message, error) {
-				err := m.Describe(&l.message.describe, &l.message.describeReply)
+				err := m.Semaphores().Describe(&l.message.describe, &l.message.describeReply)
 				if err == nil && it.arm {
 					err = Arm(it.conn, l.host, m, &l.message.describe)
 				}
@@ -78,7 +78,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.list.Node, want: r.list.Consistency, index: r.list.MinIndex, shard: r.list.Shard}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.listReply, m.List(&l.message.list, &l.message.listReply)
+				return &l.message.listReply, m.Semaphores().List(&l.message.list, &l.message.listReply)
 			},
 		}),
 		protocol.KindSessionDescribe: row(readKind{
@@ -88,7 +88,7 @@ func readKinds() map[protocol.Kind]requestKind {
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
 				info := &l.message.sinfo
-				err := m.SessionDescribe(&l.message.sdesc, info)
+				err := m.Sessions().Describe(&l.message.sdesc, info)
 				if err == nil {
 					info.Remaining = remaining(info, l.logTimeBehind(m))
 				}
@@ -100,7 +100,7 @@ func readKinds() map[protocol.Kind]requestKind {
 			scope: func(r *readRequests) readScope { return readScope{node: r.slist.Node, shard: r.slist.Shard} },
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
 				out := &l.message.slistReply
-				err := m.SessionList(&l.message.slist, out)
+				err := m.Sessions().List(&l.message.slist, out)
 				if err == nil {
 					behind := l.logTimeBehind(m)
 					for i := range out.Sessions {
@@ -116,7 +116,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.sobjects.Node, want: protocol.Strict, shard: r.sobjects.Shard}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.sobjectsReply, m.SessionObjects(&l.message.sobjects, &l.message.sobjectsReply)
+				return &l.message.sobjectsReply, m.Sessions().Objects(&l.message.sobjects, &l.message.sobjectsReply)
 			},
 		}),
 		protocol.KindProcessDescribe: row(readKind{
@@ -125,7 +125,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.pdesc.Node, want: r.pdesc.Consistency, index: r.pdesc.MinIndex}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.pstatus, m.DescribeProcess(&l.message.pdesc, &l.message.pstatus)
+				return &l.message.pstatus, m.Processes().Describe(&l.message.pdesc, &l.message.pstatus)
 			},
 		}),
 		protocol.KindProcessList: row(readKind{
@@ -134,7 +134,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.plist.Node, want: r.plist.Consistency, index: r.plist.MinIndex, shard: r.plist.Shard}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.plistReply, m.ListProcesses(&l.message.plist, &l.message.plistReply)
+				return &l.message.plistReply, m.Processes().List(&l.message.plist, &l.message.plistReply)
 			},
 		}),
 		protocol.KindTrackDescribe: row(readKind{
@@ -143,7 +143,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.tdesc.Node, want: r.tdesc.Consistency, index: r.tdesc.MinIndex}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.tstatus, m.DescribeTrack(&l.message.tdesc, l.host.Raft().LogTime(), &l.message.tstatus)
+				return &l.message.tstatus, m.Tracks().Describe(&l.message.tdesc, l.host.Raft().LogTime(), &l.message.tstatus)
 			},
 		}),
 		protocol.KindTrackHistory: row(readKind{
@@ -152,7 +152,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.thistory.Node, want: r.thistory.Consistency, index: r.thistory.MinIndex}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.thistoryReply, m.TrackHistory(&l.message.thistory, l.host.Raft().LogTime(), &l.message.thistoryReply)
+				return &l.message.thistoryReply, m.Tracks().History(&l.message.thistory, l.host.Raft().LogTime(), &l.message.thistoryReply)
 			},
 		}),
 		protocol.KindTrackList: row(readKind{
@@ -161,7 +161,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: r.tlist.Node, want: r.tlist.Consistency, index: r.tlist.MinIndex, shard: r.tlist.Shard}
 			},
 			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.tlistReply, m.ListTracks(&l.message.tlist, l.host.Raft().LogTime(), &l.message.tlistReply)
+				return &l.message.tlistReply, m.Tracks().List(&l.message.tlist, l.host.Raft().LogTime(), &l.message.tlistReply)
 			},
 		}),
 	}
@@ -338,7 +338,7 @@ func (l *readBatch) serve(o *Outbox) {
 // wants no more, the machine was up to date less than the node's grace period ago, and it has the
 // index the client has seen.
 func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) bool {
-	cfg, ok := m.Node(it.scope.node)
+	cfg, ok := m.Nodes().Config(it.scope.node)
 	if !ok {
 		// Whether the node is missing is a question like any other: the barrier decides.
 		return false
@@ -396,7 +396,7 @@ func Arm(c *Client, host Shard, m *shard.Machine, d *protocol.Describe) error {
 	if !c.Watch(host.Delivery()) {
 		return nil // closed: nobody is there to be told
 	}
-	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {
+	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {
 		return err
 	}
 	// Code that takes the session from the connection, or closes that, looks for watches

@@ -185,8 +185,8 @@ func watchTrack(c *Client, p *cycle, h protocol.Header, t target) {
 	var err error
 	most := uint64(0)
 	d.Raft().View(func(machine *shard.Machine) {
-		most = machine.MaxWatchers(m.Node)
-		err = machine.TrackLocation(m.Node, m.Name, m.Location)
+		most = machine.Nodes().MaxWatchers(m.Node)
+		err = machine.Tracks().CheckLocation(m.Node, m.Name, m.Location)
 	})
 	if err == nil && c.Watch(d.Delivery()) {
 		c.pageMu.Lock()

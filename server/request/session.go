@@ -146,12 +146,12 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 	)
 	age, proved := d.Raft().ProofAge(p.now)
 	d.Raft().View(func(machine *shard.Machine) {
-		node, ok = machine.Node(m.Node)
+		node, ok = machine.Nodes().Config(m.Node)
 		if !ok || node.AttachConsistency != protocol.Relaxed {
 			ok = false
 			return
 		}
-		v, found := machine.Session(m.Session)
+		v, found := machine.Sessions().Home(m.Session)
 		ok = found && subtle.ConstantTimeCompare(v.Key[:], m.Key) == 1 &&
 			leader.MayAttachUnlogged(&v, m, d.MaxLogTime(machine, p.now), uint64(age/time.Millisecond))
 	})
@@ -172,7 +172,7 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 	// The log may have been faster: the binding that its event made was then replaced by this one,
 	// and no other event follows to mark it as logged.
 	d.Raft().View(func(machine *shard.Machine) {
-		if v, found := machine.Session(m.Session); found && v.Attached && v.Epoch == m.Epoch && v.Nonce == m.Nonce {
+		if v, found := machine.Sessions().Home(m.Session); found && v.Attached && v.Epoch == m.Epoch && v.Nonce == m.Nonce {
 			b.Logged()
 		}
 	})

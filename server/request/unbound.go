@@ -29,7 +29,7 @@ func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint6
 			active := false
 			d.Raft().View(func(m *shard.Machine) {
 				_, active = m.Bucket(protocol.SessionBucket(sessionID))
-				_, lives = m.Session(sessionID)
+				_, lives = m.Sessions().Home(sessionID)
 			})
 			if ok && active && !lives {
 				bad = session.ErrExpired()
@@ -43,8 +43,8 @@ func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint6
 // machine has come.
 func sessionState(d Shard, sessionID uint64) (lives, ended bool) {
 	d.Raft().View(func(m *shard.Machine) {
-		_, lives = m.Session(sessionID)
-		ended = m.SessionEnded(sessionID)
+		_, lives = m.Sessions().Home(sessionID)
+		ended = m.Sessions().Ended(sessionID)
 	})
 	return lives, ended
 }

@@ -27,8 +27,8 @@ func watch(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	known, most := false, uint64(0)
 	d.Raft().View(func(machine *shard.Machine) {
-		_, known = machine.Node(m.Node)
-		most = machine.MaxWatchers(m.Node)
+		_, known = machine.Nodes().Config(m.Node)
+		most = machine.Nodes().MaxWatchers(m.Node)
 	})
 	if !known {
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")

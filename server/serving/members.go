@@ -138,7 +138,7 @@ func (p *memberSink) MembersTicked(rep *replica.Shard) {
 	logTime := rep.LogTime()
 	rep.View(func(m *shard.Machine) {
 		left := maxScannedProcesses
-		m.ProcessesFrom(0, nil, func(v shard.ProcessView) bool {
+		m.Processes().From(0, nil, func(v shard.ProcessView) bool {
 			left--
 			if v.Phase() != protocol.PhasePreparing {
 				return left > 0

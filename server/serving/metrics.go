@@ -15,7 +15,7 @@ func writeShards(p *metrics.Page, shards []*Shard) {
 	for _, d := range shards {
 		st, hub := d.Raft().Stats(), d.delivery.Semaphores.Stats()
 		var size shard.Sizes
-		d.Raft().View(func(machine *shard.Machine) { size = machine.Sizes() })
+		d.Raft().View(func(machine *shard.Machine) { size = machine.Metrics().Sizes() })
 		if st.Leading {
 			led += size.Sessions
 		}
@@ -85,7 +85,7 @@ func writeOwnerSessions(p *metrics.Page, shards []*Shard, state *meta.State, mos
 		}
 		var rows []shard.CounterRow
 		d.Raft().View(func(m *shard.Machine) {
-			cut = m.SessionCounters(maxNamed, func(r shard.CounterRow) bool {
+			cut = m.Metrics().SessionCounters(maxNamed, func(r shard.CounterRow) bool {
 				if !budget.Take(1) {
 					return false
 				}

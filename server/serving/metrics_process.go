@@ -51,7 +51,7 @@ func (p *memberSink) measure(rep *replica.Shard, x *shard.ProcessChange) {
 		ok bool
 	)
 	rep.View(func(m *shard.Machine) {
-		if v, err := m.Process(x.Node, x.Name); err == nil {
+		if v, err := m.Processes().Find(x.Node, x.Name); err == nil {
 			e, ok = v.Latest()
 		}
 	})
@@ -75,7 +75,7 @@ func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 		more = false
 		left := maxProcessesPerView
 		p.host.Raft().View(func(m *shard.Machine) {
-			m.ProcessesFrom(node, name, func(v shard.ProcessView) bool {
+			m.Processes().From(node, name, func(v shard.ProcessView) bool {
 				if left--; left < 0 {
 					node, name, more = v.Node(), append(name[:0], v.Name()...), true
 					return false

@@ -45,9 +45,9 @@ func quotaUses(shards []*Shard, rates map[uint64]*request.Rate, most int) (uses 
 	for _, d := range shards {
 		leads := d.Raft().Leading()
 		d.Raft().View(func(machine *shard.Machine) {
-			for _, node := range machine.Nodes() {
+			for _, node := range machine.Nodes().IDs() {
 				u := of(node)
-				if x, ok := machine.Usage(node); ok && leads {
+				if x, ok := machine.Nodes().Usage(node); ok && leads {
 					for q := range x.Used {
 						u[q].used += x.Used[q]
 						u[q].refused += x.Refused[q]

@@ -94,10 +94,10 @@ func (t *trackDecisions) trackStatuses(most int) (list []trackStatus) {
 		var x trackStatus
 		found := false
 		d.Raft().View(func(m *shard.Machine) {
-			m.TracksFrom(node, name, func(id uint64, track []byte) bool {
+			m.Tracks().From(node, name, func(id uint64, track []byte) bool {
 				node, name = id, append(slices.Clone(track), 0) // what comes next
 				now := d.Raft().LogTime()
-				if m.DescribeTrack(&protocol.TrackDescribe{Node: id, Name: track}, now, &x.status) != nil {
+				if m.Tracks().Describe(&protocol.TrackDescribe{Node: id, Name: track}, now, &x.status) != nil {
 					return true
 				}
 				found = true
@@ -122,7 +122,7 @@ func lagsOf(m *shard.Machine, node uint64, track []byte, s *protocol.TrackStatus
 		return lags
 	}
 	var first protocol.TrackHistoryReply
-	if m.TrackHistory(&protocol.TrackHistory{Node: node, Name: track, Location: s.Locations[0].Name}, now, &first) != nil {
+	if m.Tracks().History(&protocol.TrackHistory{Node: node, Name: track, Location: s.Locations[0].Name}, now, &first) != nil {
 		return lags
 	}
 	for i := range s.Locations {

@@ -36,7 +36,7 @@ func (w *waitCounts) collect(m *shard.Machine, to *metrics.Metrics, most int) {
 		return
 	}
 	now := make(map[uint64]*shard.Times, len(w.former))
-	m.Times(func(node uint64, t *shard.Times) bool {
+	m.Metrics().Times(func(node uint64, t *shard.Times) bool {
 		was := w.former[node]
 		if was == nil {
 			was = new(shard.Times)
@@ -59,7 +59,7 @@ func (w *waitCounts) lead(m *shard.Machine, to *metrics.Metrics, leads bool, mos
 	defer w.mu.Unlock()
 	if leads && !w.leading {
 		w.former = make(map[uint64]*shard.Times)
-		m.Times(func(node uint64, t *shard.Times) bool {
+		m.Metrics().Times(func(node uint64, t *shard.Times) bool {
 			was := *t
 			w.former[node] = &was
 			return true
@@ -185,7 +185,7 @@ func gatherLoads(shards []*Shard, most int) *loads {
 func (l *loads) readShard(raft *replica.Shard) {
 	var nodes []uint64
 	var size shard.Sizes
-	raft.View(func(m *shard.Machine) { nodes, size = m.Nodes(), m.Sizes() })
+	raft.View(func(m *shard.Machine) { nodes, size = m.Nodes().IDs(), m.Metrics().Sizes() })
 	all := size.Semaphores <= maxNamed
 	l.dropped = l.dropped || !all
 	read := 0
@@ -194,19 +194,19 @@ func (l *loads) readShard(raft *replica.Shard) {
 		for more && read < maxContended {
 			raft.View(func(m *shard.Machine) {
 				was := at
-				at, more = m.Contended(node, at, contendedPage, raft.LogTime(), l.add)
+				at, more = m.Load().Contended(node, at, contendedPage, raft.LogTime(), l.add)
 				read += at - was
 			})
 		}
 		var name []byte
 		for more = all; more; {
 			raft.View(func(m *shard.Machine) {
-				name, more = m.SemaphoresFrom(node, name, contendedPage, raft.LogTime(), l.add)
+				name, more = m.Load().SemaphoresFrom(node, name, contendedPage, raft.LogTime(), l.add)
 			})
 		}
 	}
 	if !all {
-		raft.View(func(m *shard.Machine) { m.Hot(raft.LogTime(), l.add) })
+		raft.View(func(m *shard.Machine) { m.Load().Hot(raft.LogTime(), l.add) })
 	}
 }
 

@@ -64,14 +64,14 @@ func (d *Shard) hotSemaphores(most int, in func(node uint64) bool) (list []hotSe
 	}
 	grants := d.grants.Top(d.serving.Clock.Now(), most, in)
 	d.Raft().View(func(m *shard.Machine) {
-		for _, l := range m.LongestQueues(most, in) {
+		for _, l := range m.Load().LongestQueues(most, in) {
 			add(l)
 		}
-		for _, l := range m.OldestWaits(most, in) {
+		for _, l := range m.Load().OldestWaits(most, in) {
 			add(l)
 		}
 		for _, g := range grants {
-			l, ok := m.BusySemaphore(g.Node, g.Name)
+			l, ok := m.Load().Semaphore(g.Node, g.Name)
 			if !ok {
 				l = shard.BusySemaphore{Node: g.Node, Name: g.Name}
 			}
@@ -154,7 +154,7 @@ func (s *Serving) topSessions(
 	found := map[uint64]int{} // entries in the shards that list it
 	for _, d := range led {
 		d.Raft().View(func(m *shard.Machine) {
-			for _, l := range m.MostEntries(rows, shown) {
+			for _, l := range m.Load().MostEntries(rows, shown) {
 				found[l.Session] += l.Held + l.Waiting
 			}
 		})
@@ -183,7 +183,7 @@ func countSessions(led []*Shard, ids []uint64, shown func(uint64) bool, pathOf f
 	for _, d := range led {
 		d.Raft().View(func(m *shard.Machine) {
 			for i, id := range ids {
-				l, ok := m.BusySession(id)
+				l, ok := m.Load().Session(id)
 				if !ok || !shown(l.Node) {
 					continue
 				}
@@ -217,7 +217,7 @@ func (s *Serving) activity() *protocol.TopActivity {
 		}
 		a.Leads = append(a.Leads, d.ID())
 		var size shard.Sizes
-		d.Raft().View(func(m *shard.Machine) { size = m.Sizes() })
+		d.Raft().View(func(m *shard.Machine) { size = m.Metrics().Sizes() })
 		a.Sessions += size.Sessions
 		a.Semaphores += size.Semaphores
 	}

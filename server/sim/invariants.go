@@ -56,7 +56,7 @@ func (s *raftGroup) beforeTakeOver(batch []byte) (list []sessionState, takes boo
 		return nil, false
 	}
 	for _, id := range sorted(s.w.sessions) {
-		if v, ok := s.committed.Session(id); ok {
+		if v, ok := s.committed.Sessions().Home(id); ok {
 			list = append(list, sessionState{id, v.Deadline, v.Attached})
 		}
 	}
@@ -69,7 +69,7 @@ func (s *raftGroup) beforeTakeOver(batch []byte) (list []sessionState, takes boo
 func (s *raftGroup) afterTakeOver(before []sessionState) {
 	w := s.w
 	for _, x := range before {
-		v, ok := s.committed.Session(x.session)
+		v, ok := s.committed.Sessions().Home(x.session)
 		least, most := s.committed.LogTime()+v.Timeout, s.committed.LogTime()+v.Timeout
 		if !s.handingOver {
 			least, most = least+w.minGrace, most+w.maxGrace
@@ -131,7 +131,7 @@ func (w *simulation) endedAtHome(id uint64) bool {
 	if home == nil {
 		return false
 	}
-	_, lives := home.committed.Session(id)
+	_, lives := home.committed.Sessions().Home(id)
 	return !lives
 }
 
@@ -249,7 +249,7 @@ func (w *simulation) checkHoldings() {
 				read = true
 				out = protocol.DescribeReply{}
 				req := protocol.Describe{Node: node, Name: []byte(semaphores[i].name), Flags: protocol.WithOwners}
-				if err := s.committed.Describe(&req, &out); err != nil {
+				if err := s.committed.Semaphores().Describe(&req, &out); err != nil {
 					w.fail("%s is held, and shard %d says: %v", semaphores[i].name, s.id, err)
 				}
 			}
@@ -287,7 +287,7 @@ func (w *simulation) checkAtRest() {
 			w.fail("shard %d has no leader", s.id)
 		}
 		for _, m := range []*shard.Machine{s.committed, s.leader.m} {
-			m.RemoteSessions(func(id, _ uint64) bool {
+			m.Sessions().Remotes(func(id, _ uint64) bool {
 				if at := w.ended[id]; at != 0 {
 					w.fail("session %s ended at %d, and shard %d still holds something for it", sessionName(id), at-begin, s.id)
 				}

@@ -70,11 +70,11 @@ func (r *replica) attachRelaxed(k uint64, cmd shard.Command, answer func(shard.E
 	if cmd.Kind != shard.CmdSessionAttach || w.conns[k] == nil {
 		return false
 	}
-	config, ok := r.m.Node(node)
+	config, ok := r.m.Nodes().Config(node)
 	began, fresh := r.leader.Fresh()
 	var x protocol.SessionAttach
 	bad := x.DecodeBody(cmd.Body) != nil
-	v, found := r.m.Session(x.Session)
+	v, found := r.m.Sessions().Home(x.Session)
 	switch {
 	case !ok || config.AttachConsistency != protocol.Relaxed || !found || bad:
 		return false

@@ -125,7 +125,7 @@ func (w *simulation) stepMove() {
 			v.phase = "import"
 		}
 	case "import":
-		part, next, err := v.from.committed.Export(v.bucket, 1, v.epoch, v.cursor, 200)
+		part, next, err := v.from.committed.Buckets().Export(v.bucket, 1, v.epoch, v.cursor, 200)
 		if err != nil {
 			w.fail("bucket %d under epoch %d is frozen and not exported: %v", v.bucket, v.epoch, err)
 		}

@@ -219,7 +219,7 @@ var plantedFaults = []plantedFault{
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
-		"restore-overflows", "shard/restore.go",
+		"restore-overflows", "shard/restore_link.go",
 		[]string{" || s.used+e.count < s.used", ""},
 		"shard", "TestOverflowIsRefused", "",
 	},
@@ -230,13 +230,13 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"watch-after-read", "server/request/read.go",
-		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MaxWatchers(d.Node)
+		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
 	time.AfterFunc(3*time.Millisecond, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
 		"server", "TestWatchBesideWrites", "",
 	},
 	{
 		"watch-just-after-read", "server/request/read.go",
-		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.MaxWatchers(d.Node)
+		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
 	time.AfterFunc(0, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
 		"server", "TestWatchBesideWrites", "",
 	},

@@ -333,7 +333,7 @@ func (r *replica) apply(most int) {
 }
 
 func (r *replica) remoteSessions() (list []uint64) {
-	r.m.RemoteSessions(func(id, _ uint64) bool {
+	r.m.Sessions().Remotes(func(id, _ uint64) bool {
 		list = append(list, id)
 		return true
 	})
@@ -498,9 +498,9 @@ func (r *replica) HomeBucket(id uint64) (uint64, bool) {
 }
 
 // Session looks up a session at home here.
-func (r *replica) Session(id uint64) (shard.SessionView, bool) { return r.m.Session(id) }
+func (r *replica) Session(id uint64) (shard.SessionView, bool) { return r.m.Sessions().Home(id) }
 
 // RemoteSession looks up a remote session.
 func (r *replica) RemoteSession(id uint64) (shard.RemoteSessionView, bool) {
-	return r.m.RemoteSession(id)
+	return r.m.Sessions().Remote(id)
 }

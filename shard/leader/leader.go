@@ -8,7 +8,7 @@ type Leader struct {
 
 	pause            pause
 	unconfirmedSince uint64 // all connections are cut BarrierTimeout after this
-	ticks            ticks
+	stamps           stamps
 	nextCompare      uint64 // when the remote sessions are compared next
 
 	barrier     barrierState
@@ -43,7 +43,7 @@ func (l *Leader) Start(now, epoch, logTime uint64, remotes []uint64) {
 		leadership:       leadership{cfg: l.cfg, epoch: epoch, stats: l.stats, ready: l.ready},
 		taken:            l.taken,
 		unconfirmedSince: now,
-		ticks:            ticks{since: now, at: now},
+		stamps:           stamps{since: now, at: now},
 		nextCompare:      now + l.cfg.Compare,
 		barrier:          barrierState{number: l.barrier.number, wanted: true},
 		proposals:        newProposals(&l.leadership, l.proposals.lastID, now),
@@ -179,7 +179,7 @@ func (l *Leader) enter(now uint64) (leading bool) {
 func (l *Leader) SkipTime(now, by uint64) {
 	if l.enter(now) {
 		l.clock.skip(by)
-		l.ticks.skipped = true
+		l.stamps.skipped = true
 	}
 }
 
@@ -206,7 +206,7 @@ func (l *Leader) Tick(now uint64, heard Heard, nextDeadline uint64, hasDeadline 
 	l.liveness.retryLatePongs()
 	if !l.clock.paused {
 		l.liveness.checkSilence(heard)
-		if hasDeadline && l.ticks.due(&l.clock, nextDeadline) {
+		if hasDeadline && l.stamps.due(&l.clock, nextDeadline) {
 			l.ready.Tick = true
 		}
 	}

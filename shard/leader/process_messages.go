@@ -155,7 +155,7 @@ func (p *Processes) checkRoom(m *shard.Machine, node uint64, bytes int) error {
 	}
 	if has := p.nodePending[node] + bytes; has > minNodePending {
 		most := uint64(MaxNodePending)
-		if u, ok := m.Usage(node); ok {
+		if u, ok := m.Nodes().Usage(node); ok {
 			most = max(minNodePending, min(most, u.Limit[shard.QuotaBytes]))
 		}
 		if uint64(has) > most {
@@ -278,7 +278,7 @@ func (p *Processes) relayFor(m *shard.Machine, node uint64, name []byte) (*proce
 	if !p.leading {
 		return nil, errNotLeader
 	}
-	v, err := m.Process(node, name)
+	v, err := m.Processes().Find(node, name)
 	if err != nil {
 		return nil, err
 	}
@@ -294,12 +294,12 @@ func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync,
 	if !p.leading {
 		return errNotLeader
 	}
-	v, err := m.Process(node, q.Name)
+	v, err := m.Processes().Find(node, q.Name)
 	if err != nil {
 		return err
 	}
 	var known bool
-	out.Rounds, known = m.Resend(v, q.Session, out.Rounds)
+	out.Rounds, known = m.Processes().Resend(v, q.Session, out.Rounds)
 	if r := p.relayAt(v, false); r != nil {
 		r.relay.SessionAttached(q.Session, &p.out)
 		p.collect(r, out)
@@ -318,7 +318,7 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 		return
 	}
 	for key, r := range p.relays { // the order of removals has no effect
-		if v, err := m.Process(r.node, r.name); err != nil || !v.Open() && v.Phase() != protocol.PhasePreparing {
+		if v, err := m.Processes().Find(r.node, r.name); err != nil || !v.Open() && v.Phase() != protocol.PhasePreparing {
 			p.forget(key)
 		} else {
 			p.relayAt(v, false) // a newer round drops what the previous one left
@@ -331,7 +331,7 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 		return
 	}
 	members, looks, whole := maxResendMembers, maxResendProcesses, true
-	m.ProcessesFrom(p.resendNode, p.resendName, func(v shard.ProcessView) bool {
+	m.Processes().From(p.resendNode, p.resendName, func(v shard.ProcessView) bool {
 		if members <= 0 || looks <= 0 {
 			p.resendNode, p.resendName, whole = v.Node(), bytes.Clone(v.Name()), false
 			return false
@@ -343,7 +343,7 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 		p.ids = v.Sessions(p.ids[:0])
 		members -= len(p.ids)
 		for _, id := range p.ids {
-			out.Rounds, _ = m.Resend(v, id, out.Rounds)
+			out.Rounds, _ = m.Processes().Resend(v, id, out.Rounds)
 		}
 		return true
 	})

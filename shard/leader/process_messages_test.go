@@ -81,7 +81,7 @@ func (x *processHarness) must(kind shard.CommandKind, body protocol.Message) {
 }
 
 func (x *processHarness) epoch() uint64 {
-	v, err := x.m.Process(1, []byte("p"))
+	v, err := x.m.Processes().Find(1, []byte("p"))
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func (w *sim) mover() {
 		}
 		w.must(v, st)
 	case "import":
-		part, next, err := v.from.authority.Export(v.bucket, 1, v.epoch, v.cursor, 50)
+		part, next, err := v.from.authority.Buckets().Export(v.bucket, 1, v.epoch, v.cursor, 50)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func (w *sim) must(v *simMove, st protocol.Status) {
 // compare gives the leader the machine's list of what is held, as its driver does.
 func (r *simReplica) compare() {
 	var remotes []uint64
-	r.m.RemoteSessions(func(id, _ uint64) bool {
+	r.m.Sessions().Remotes(func(id, _ uint64) bool {
 		remotes = append(remotes, id)
 		return true
 	})

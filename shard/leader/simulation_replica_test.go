@@ -122,10 +122,10 @@ func (r *simReplica) HomeBucket(id uint64) (uint64, bool) {
 	return r.m.Bucket(protocol.SessionBucket(id))
 }
 
-func (r *simReplica) Session(id uint64) (shard.SessionView, bool) { return r.m.Session(id) }
+func (r *simReplica) Session(id uint64) (shard.SessionView, bool) { return r.m.Sessions().Home(id) }
 
 func (r *simReplica) RemoteSession(id uint64) (shard.RemoteSessionView, bool) {
-	return r.m.RemoteSession(id)
+	return r.m.Sessions().Remote(id)
 }
 
 // apply lets a replica catch up with some of its log, as the driver of a leader does.
@@ -180,7 +180,7 @@ func (r *simReplica) apply(most int) {
 func (r *simReplica) tookOver(epoch uint64) {
 	if epoch == r.epoch {
 		var remotes []uint64
-		r.m.RemoteSessions(func(id, _ uint64) bool {
+		r.m.Sessions().Remotes(func(id, _ uint64) bool {
 			remotes = append(remotes, id)
 			return true
 		})

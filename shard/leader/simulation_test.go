@@ -124,7 +124,7 @@ func (w *sim) holdings() {
 		if home == nil {
 			continue
 		}
-		if _, lives := home.authority.Session(c.session); !lives && w.now >= c.until {
+		if _, lives := home.authority.Sessions().Home(c.session); !lives && w.now >= c.until {
 			continue // overdue, and about to be ended
 		}
 		for name, id := range c.holds {
@@ -132,7 +132,7 @@ func (w *sim) holdings() {
 			if s == nil {
 				continue
 			}
-			err := s.authority.Describe(&protocol.Describe{Node: simNode,
+			err := s.authority.Semaphores().Describe(&protocol.Describe{Node: simNode,
 				Name: []byte(name), Flags: protocol.WithOwners}, &out)
 			if err != nil || !slices.ContainsFunc(out.Owners,
 				func(o protocol.Owner) bool { return o.Session == c.session && o.OrderID <= id }) {
@@ -221,7 +221,7 @@ func (w *sim) run(busy, quiet uint64) {
 	// Faults stopped long ago: what ended is held nowhere, who lives holds on.
 	for _, s := range w.shards {
 		for _, m := range []*shard.Machine{s.authority, s.master.m} {
-			m.RemoteSessions(func(id, _ uint64) bool {
+			m.Sessions().Remotes(func(id, _ uint64) bool {
 				if at := w.ended[id]; at != 0 {
 					w.t.Errorf("session %s ended at %d, and shard %d holds something for it at %d",
 						sessionName(id), at, s.id, w.now)

@@ -427,7 +427,7 @@ func exists(t testing.TB, s *Shard, name string) (ok bool) {
 	t.Helper()
 	s.View(func(m *shard.Machine) {
 		var out protocol.DescribeReply
-		err := m.Describe(&protocol.Describe{Node: testNode, Name: []byte(name)}, &out)
+		err := m.Semaphores().Describe(&protocol.Describe{Node: testNode, Name: []byte(name)}, &out)
 		if err != nil && protocol.StatusOf(err) != protocol.StatusNotFound {
 			t.Errorf("describe: %v", err)
 		}

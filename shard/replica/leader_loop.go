@@ -145,7 +145,7 @@ func (w *leaderLoop) run(x *leaderTask) {
 func (w *leaderLoop) readRemotes() []uint64 {
 	w.remotes = w.remotes[:0]
 	w.s.View(func(m *shard.Machine) {
-		m.RemoteSessions(func(session, _ uint64) bool {
+		m.Sessions().Remotes(func(session, _ uint64) bool {
 			w.remotes = append(w.remotes, session)
 			return true
 		})

@@ -24,10 +24,10 @@ func (st *leadState) HomeBucket(session uint64) (epoch uint64, active bool) {
 
 // Session looks up a session at home here.
 func (st *leadState) Session(session uint64) (view shard.SessionView, alive bool) {
-	return st.machine().Session(session)
+	return st.machine().Sessions().Home(session)
 }
 
 // RemoteSession looks up a session at home elsewhere.
 func (st *leadState) RemoteSession(session uint64) (view shard.RemoteSessionView, known bool) {
-	return st.machine().RemoteSession(session)
+	return st.machine().Sessions().Remote(session)
 }

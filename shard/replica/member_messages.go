@@ -270,7 +270,7 @@ func (w *memberLoop) take(machine *shard.Machine, m *MemberMessage) error {
 	if err != nil {
 		return err
 	}
-	if machine.TakenOver(session, m.Epoch) {
+	if machine.Sessions().TakenOver(session, m.Epoch) {
 		return protocol.Errorf(protocol.StatusBadSession,
 			"session was attached again since; attach it here, or present its newer ticket")
 	}

@@ -264,5 +264,5 @@ func lastLogged(h *Host, replica uint64) uint64 {
 
 func hasSemaphore(m *shard.Machine, name string) bool {
 	var d protocol.DescribeReply
-	return m.Describe(&protocol.Describe{Node: testNode, Name: []byte(name)}, &d) == nil
+	return m.Semaphores().Describe(&protocol.Describe{Node: testNode, Name: []byte(name)}, &d) == nil
 }

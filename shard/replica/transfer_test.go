@@ -296,7 +296,7 @@ func TestTransferKeepsLogTime(t *testing.T) {
 			conn++
 			if x := tryCaller(t, c.shards[l], c.recs[l], conn, timeoutMS, testBuckets); x != nil {
 				c.shards[l].View(func(m *shard.Machine) {
-					v, _ := m.Session(x.session)
+					v, _ := m.Sessions().Home(x.session)
 					if !v.Attached {
 						l = -1
 					}
@@ -312,7 +312,7 @@ func TestTransferKeepsLogTime(t *testing.T) {
 	// after that term; now is the log time.
 	left := func(session, term uint64) (deadline, now uint64) {
 		c.shards[c.leader()].View(func(m *shard.Machine) {
-			if v, ok := m.Session(session); ok && !v.Attached && m.Epoch()>>16 == term+1 {
+			if v, ok := m.Sessions().Home(session); ok && !v.Attached && m.Epoch()>>16 == term+1 {
 				deadline, now = v.Deadline, m.LogTime()
 			}
 		})
@@ -344,7 +344,7 @@ func TestTransferKeepsLogTime(t *testing.T) {
 		c.start(l)
 	}
 	c.shards[c.leader()].View(func(m *shard.Machine) {
-		if v, _ := m.Session(planned); v.Deadline != was {
+		if v, _ := m.Sessions().Home(planned); v.Deadline != was {
 			t.Errorf("a session that nobody attached had until %d, and has until %d after further changes",
 				was, v.Deadline)
 		}

@@ -6,60 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Bounds of a page. A page may be larger by one semaphore's data or one entry, so that a walk
-// always gets on; it fits in a frame.
-const (
-	PageBytes   = 256 << 10
-	PageEntries = 1_000  // where the request leaves it to the server
-	MaxEntries  = 10_000 // whatever the request says
-)
-
-// page counts what went into a page.
-type page struct {
-	entries, bytes       int
-	maxEntries, maxBytes int
-}
-
-func newPage(limit uint32, maxBytes int) page {
-	p := page{maxEntries: int(min(limit, MaxEntries)), maxBytes: maxBytes}
-	if limit == 0 {
-		p.maxEntries = PageEntries
-	}
-	if maxBytes <= 0 {
-		p.maxBytes = PageBytes
-	}
-	return p
-}
-
-// takes says whether another entry of this size goes into the page, and counts it.
-func (p *page) takes(size int) bool {
-	if p.entries >= p.maxEntries || p.bytes > 0 && p.bytes+size > p.maxBytes {
-		return false
-	}
-	p.entries++
-	p.bytes += size
-	return true
-}
-
-// readBucket is the bucket of a name for a read.
-func (m *Machine) readBucket(node uint64, name []byte) (*bucket, *node, error) {
-	b := m.activeBucket(node, name)
-	if b == nil {
-		return nil, nil, &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
-	}
-	n, err := m.readNode(node)
-	return b, n, err
-}
-
-func (m *Machine) readNode(id uint64) (*node, error) {
-	if n := m.nodes[id]; n != nil {
-		return n, nil
-	}
-	if m.isDropped(id) {
-		return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: textNodeDropped}
-	}
-	return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: textNoNode}
-}
+// Semaphores reads semaphores.
+type Semaphores struct{ reader }
 
 // A describe's cursor is the list (one byte) and the order id of the last entry of the page before:
 // protocol.DescribeCursor makes it.
@@ -71,7 +19,7 @@ const (
 // Describe reads a page of a semaphore's description. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
 // Slices of out alias the machine's memory, which is never changed in place. A page holds at most
 // the request's limit of entries and about PageBytes.
-func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) error {
+func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply) error {
 	if err := req.Validate(); err != nil {
 		return err
 	}
@@ -82,7 +30,7 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 		}
 		list, after = req.Cursor[0], binary.BigEndian.Uint64(req.Cursor[1:])
 	}
-	b, _, err := m.readBucket(req.Node, req.Name)
+	b, err := r.bucket(req.Node, req.Name)
 	if err != nil {
 		return err
 	}
@@ -91,7 +39,7 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 		return &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outcomeNoSemaphore].text}
 	}
 	*out = protocol.DescribeReply{
-		Index: m.applied, Revision: s.revision, Name: s.name, Version: s.version,
+		Index: r.m.applied, Revision: s.revision, Name: s.name, Version: s.version,
 		Used: s.used, Limit: s.limit, Ephemeral: s.ephemeral,
 		CreatedAt: s.created, NumOwners: uint64(s.owners.n), NumWaiters: uint64(s.waiters.n),
 		Owners: out.Owners[:0], Waiters: out.Waiters[:0],
@@ -130,9 +78,51 @@ func (m *Machine) Describe(req *protocol.Describe, out *protocol.DescribeReply) 
 	return nil
 }
 
-func badCursor() error {
-	return &protocol.Error{Status: protocol.StatusBadRequest,
-		Message: "cursor was not made by this server; start again without one"}
+// List reads a page of a node's semaphores in this shard, in order of name. With a session, only
+// those it owns or waits for. The cursor is the last name of the page before. Errors: BAD_REQUEST,
+// NOT_FOUND.
+func (r Semaphores) List(req *protocol.List, out *protocol.ListReply) error {
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	n, err := r.node(req.Node)
+	if err != nil {
+		return err
+	}
+	l, err := newListing(req.Prefix, req.Cursor, req.Limit)
+	if err != nil {
+		return err
+	}
+	*out = protocol.ListReply{
+		Index: r.m.applied, Semaphores: out.Semaphores[:0],
+		UsedSessions: uint64(n.homeSessions.n), UsedSemaphores: n.objectCount(),
+		UsedBytes: n.bytes, UsedWaiters: n.waiters,
+		Runs: r.m.activeRuns(out.Runs),
+	}
+	item := func(s *semaphore, e *entry) bool {
+		if take, more := l.look(s.name, s.bucket, 64, &out.Cursor); !take {
+			return more
+		}
+		it := protocol.ListItem{
+			Name: s.name, Limit: s.limit, Used: s.used, Ephemeral: s.ephemeral,
+			Version: s.version, DataLen: uint64(len(s.data)),
+			NumOwners: uint64(s.owners.n), NumWaiters: uint64(s.waiters.n),
+		}
+		if e != nil {
+			it.OrderID, it.Count, it.Waiting = e.orderID, e.count, e.waiting
+		}
+		out.Semaphores = append(out.Semaphores, it)
+		return true
+	}
+	if req.Session == 0 {
+		r.m.recent.names(n, l.from, func(s *semaphore) bool { return item(s, nil) })
+		return nil
+	}
+	if q := r.m.sessions[req.Session]; q != nil && q.node == n {
+		for e := q.entries.seekName(l.from); e != nil && item(e.semaphore, e); e = next(e, byName) {
+		}
+	}
+	return nil
 }
 
 // entrySize is about what an entry takes in a frame.

@@ -23,7 +23,7 @@ const complete = math.MaxUint64
 // Entries may be applied between the pages; out.Index is that of each page. The caller then gives
 // its reader the changes of the names that the pages have passed: a cursor stands behind the last
 // thing given, so that nothing is jumped over.
-func (m *Machine) StreamSnapshot(
+func (r Semaphores) StreamSnapshot(
 	node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot,
 ) (next []byte, err error) {
 	if err := (&protocol.Watch{Node: node, Name: name, Prefix: prefix}).Validate(); err != nil {
@@ -37,10 +37,10 @@ func (m *Machine) StreamSnapshot(
 	if len(cursor) > 0 {
 		from, after = cursor[8:], binary.BigEndian.Uint64(cursor)
 	}
-	*out = protocol.Snapshot{Index: m.applied, First: len(cursor) == 0,
+	*out = protocol.Snapshot{Index: r.m.applied, First: len(cursor) == 0,
 		Semaphores: out.Semaphores[:0], Runs: out.Runs[:0]}
 	if !prefix {
-		b, _, err := m.readBucket(node, name)
+		b, err := r.bucket(node, name)
 		if err != nil {
 			return nil, err
 		}
@@ -48,14 +48,14 @@ func (m *Machine) StreamSnapshot(
 			w.add(s, len(cursor) == 0, after)
 		}
 	} else {
-		n, err := m.readNode(node)
+		n, err := r.node(node)
 		if err != nil {
 			return nil, err
 		}
 		if out.First {
-			out.Runs = m.activeRuns(out.Runs)
+			out.Runs = r.m.activeRuns(out.Runs)
 		}
-		m.names(n, from, func(s *semaphore) bool {
+		r.m.recent.names(n, from, func(s *semaphore) bool {
 			if !bytes.HasPrefix(s.name, name) {
 				return false
 			}
@@ -70,24 +70,6 @@ func (m *Machine) StreamSnapshot(
 	}
 	out.Last = w.next == nil
 	return w.next, nil
-}
-
-// activeRuns says which buckets a snapshot or a list is about: those that are active. It uses the
-// memory of runs again.
-func (m *Machine) activeRuns(runs []protocol.BucketRun) []protocol.BucketRun {
-	runs = runs[:0]
-	for i := range m.buckets {
-		epoch := uint64(0)
-		if b := &m.buckets[i]; b.state == bucketActive {
-			epoch = b.epoch
-		}
-		if n := len(runs); n > 0 && runs[n-1].Epoch == epoch {
-			runs[n-1].Count++
-		} else {
-			runs = append(runs, protocol.BucketRun{Count: 1, Epoch: epoch})
-		}
-	}
-	return runs
 }
 
 // streamPage fills one page.

@@ -11,7 +11,7 @@ import (
 
 // timesOf is what the machine measured in a node.
 func timesOf(m *Machine, node uint64) (t Times) {
-	m.Times(func(id uint64, x *Times) bool {
+	m.Metrics().Times(func(id uint64, x *Times) bool {
 		if id == node {
 			t = *x
 		}
@@ -242,7 +242,7 @@ func TestContended(t *testing.T) {
 	var names []string
 	at, more := 0, true
 	for more {
-		at, more = x.m.Contended(1, at, 2, 1600, func(l SemaphoreLoad) {
+		at, more = x.m.Load().Contended(1, at, 2, 1600, func(l SemaphoreLoad) {
 			if l.Waiters != 1 || l.Owners != 1 || l.OldestWait != 600 {
 				t.Errorf("%+v", l)
 			}
@@ -253,7 +253,7 @@ func TestContended(t *testing.T) {
 	if want := []string{"lock-03", "lock-09", "lock-15", "lock-21", "lock-27"}; !slices.Equal(names, want) {
 		t.Errorf("%v, want %v", names, want)
 	}
-	if z := x.m.Sizes(); z.Contended != 5 {
+	if z := x.m.Metrics().Sizes(); z.Contended != 5 {
 		t.Errorf("%d are contended", z.Contended)
 	}
 }
@@ -272,7 +272,7 @@ func TestHot(t *testing.T) {
 		x.commit()
 	}
 	found := 0
-	x.m.Hot(x.now, func(l SemaphoreLoad) {
+	x.m.Load().Hot(x.now, func(l SemaphoreLoad) {
 		if slices.ContainsFunc(hot, func(name []byte) bool { return bytes.Equal(name, l.Name) }) {
 			found++
 		}
@@ -287,7 +287,7 @@ func TestHot(t *testing.T) {
 		x.command(CmdDelete)
 	}
 	x.commit()
-	x.m.Hot(x.now, func(l SemaphoreLoad) {
+	x.m.Load().Hot(x.now, func(l SemaphoreLoad) {
 		if slices.ContainsFunc(hot, func(name []byte) bool { return bytes.Equal(name, l.Name) }) {
 			t.Errorf("%s is gone, and still found", l.Name)
 		}

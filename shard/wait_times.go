@@ -62,12 +62,6 @@ func (d *Durations) add(ms uint64) {
 	d.Sum += ms
 }
 
-// Times yields the times of all nodes that have any, those being removed included, in order of id.
-// They belong to the machine, and change with the next Apply.
-func (m *Machine) Times(yield func(node uint64, t *Times) bool) {
-	m.nodeIndex.all(func(n *node) bool { return n.times == nil || yield(n.id, n.times) })
-}
-
 // measure is where a node's times are counted.
 func (n *node) measure() *Times {
 	if n.times == nil {

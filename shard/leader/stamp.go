@@ -1,7 +1,8 @@
 package leader
 
-// ticks decides when a batch is proposed for no other reason than to log the time.
-type ticks struct {
+// stamps decides when a tick is due: a batch that is proposed for no other reason than to stamp the
+// log with the time.
+type stamps struct {
 	since   uint64 // the leadership began
 	at      uint64 // of the last tick
 	stamp   uint64 // log time of the last tick
@@ -15,16 +16,16 @@ type ticks struct {
 // A pending deadline needs a tick now and then too: a new leader continues from the logged time, so
 // unlogged time is lost for timers. A young leader logs more often, because another change may
 // follow. So only a small part of its time is lost, and timers end however often leaders change.
-func (t *ticks) due(c *clock, deadline uint64) bool {
+func (s *stamps) due(c *clock, deadline uint64) bool {
 	now := c.now()
 	if now < deadline {
-		every := min(MaxStampInterval, max(MinStampInterval, (c.seen-t.since)/StampIntervalDivisor))
-		if !t.skipped && c.seen-t.at < every {
+		every := min(MaxStampInterval, max(MinStampInterval, (c.seen-s.since)/StampIntervalDivisor))
+		if !s.skipped && c.seen-s.at < every {
 			return false
 		}
-	} else if t.ticked && deadline <= t.stamp && c.seen-t.at < minTickInterval {
+	} else if s.ticked && deadline <= s.stamp && c.seen-s.at < minTickInterval {
 		return false
 	}
-	t.ticked, t.at, t.stamp, t.skipped = true, c.seen, now, false
+	s.ticked, s.at, s.stamp, s.skipped = true, c.seen, now, false
 	return true
 }

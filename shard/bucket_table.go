@@ -1,0 +1,139 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// bucketTable has all buckets of the shard's tier, and says which of them the shard serves.
+type bucketTable struct {
+	tier      uint8
+	buckets   []bucket // by number; empty until the first CmdBuckets
+	copyCount uint64   // of how many of them this shard has a copy
+}
+
+// Tier is the tier the shard's buckets belong to, and how many buckets the tier has; 0 before the
+// first CmdBuckets.
+func (t *bucketTable) Tier() (tier uint8, total uint32) { return t.tier, uint32(len(t.buckets)) }
+
+// Bucket is the epoch of a bucket's copy here, and whether it is active here.
+func (t *bucketTable) Bucket(b uint32) (epoch uint64, active bool) {
+	if uint64(b) >= uint64(len(t.buckets)) {
+		return 0, false
+	}
+	return t.buckets[b].epoch, t.buckets[b].state == bucketActive
+}
+
+// activeBucket is the bucket a name belongs to, nil if it is not active here.
+func (t *bucketTable) activeBucket(node uint64, name []byte) *bucket {
+	if len(t.buckets) == 0 {
+		return nil
+	}
+	b := &t.buckets[protocol.Bucket(node, name, uint32(len(t.buckets)))]
+	if b.state != bucketActive {
+		return nil
+	}
+	return b
+}
+
+// activeHomeBucket is the home bucket of a session id, nil if it is not active here.
+func (t *bucketTable) activeHomeBucket(session uint64) *bucket {
+	number := protocol.SessionBucket(session)
+	if protocol.SessionTier(session) != t.tier || uint64(number) >= uint64(len(t.buckets)) ||
+		t.buckets[number].state != bucketActive {
+		return nil
+	}
+	return &t.buckets[number]
+}
+
+// homeBucketOf is the home bucket of a session, nil for an id that cannot be at home here.
+func (t *bucketTable) homeBucketOf(s *homeSession) *bucket {
+	if number := protocol.SessionBucket(s.id); protocol.SessionTier(s.id) == t.tier &&
+		uint64(number) < uint64(len(t.buckets)) {
+		return &t.buckets[number]
+	}
+	return nil
+}
+
+// objectBucket is the bucket of an object's name; the shard must know its tier.
+func (t *bucketTable) objectBucket(kind kindNumber, node uint64, name []byte) *bucket {
+	return &t.buckets[hostedKinds[kind].bucket(node, name, uint32(len(t.buckets)))]
+}
+
+// activeObjectBucket is the bucket of an object's name, or nil when it is not active here.
+func (t *bucketTable) activeObjectBucket(kind kindNumber, node uint64, name []byte) *bucket {
+	if len(t.buckets) == 0 {
+		return nil
+	}
+	if b := t.objectBucket(kind, node, name); b.state == bucketActive {
+		return b
+	}
+	return nil
+}
+
+// timersOf is the bucket whose timers a record's is among, nil for those of the machine.
+func (t *bucketTable) timersOf(rec scheduled) *bucket {
+	switch x := rec.(type) {
+	case *entry:
+		return x.semaphore.bucket
+	case *homeSession:
+		return t.homeBucketOf(x)
+	case *hostedObject:
+		return x.bucket
+	}
+	return nil
+}
+
+// countCopies counts the buckets of which this shard has a copy, in whatever state.
+func (t *bucketTable) countCopies() (n uint64) {
+	for i := range t.buckets {
+		if t.buckets[i].state != bucketAbsent {
+			n++
+		}
+	}
+	return n
+}
+
+// activeRuns says which buckets a snapshot or a list is about: those that are active. It uses the
+// memory of runs again.
+func (t *bucketTable) activeRuns(runs []protocol.BucketRun) []protocol.BucketRun {
+	runs = runs[:0]
+	for i := range t.buckets {
+		epoch := uint64(0)
+		if b := &t.buckets[i]; b.state == bucketActive {
+			epoch = b.epoch
+		}
+		if n := len(runs); n > 0 && runs[n-1].Epoch == epoch {
+			runs[n-1].Count++
+		} else {
+			runs = append(runs, protocol.BucketRun{Count: 1, Epoch: epoch})
+		}
+	}
+	return runs
+}
+
+// homeIDsBelow is below every id of a session at home in the bucket.
+func (t *bucketTable) homeIDsBelow(bucket uint32) uint64 {
+	return protocol.MakeSessionID(t.tier, uint16(bucket), 0)
+}
+
+// lastHomeID is the highest id of a session at home in the bucket.
+func (t *bucketTable) lastHomeID(bucket uint32) uint64 {
+	return t.homeIDsBelow(bucket) + (protocol.MakeSessionID(0, 1, 0) - 1)
+}
+
+// idRange is the ids of the sessions at home in a range of buckets, low excluded.
+type idRange struct{ low, high uint64 }
+
+// homeIDRanges are the ids at home in buckets whose copies are in such a state.
+func (t *bucketTable) homeIDRanges(is func(bucketState) bool) (out []idRange) {
+	for i := range t.buckets {
+		if !is(t.buckets[i].state) {
+			continue
+		}
+		low, high := t.homeIDsBelow(uint32(i)), t.lastHomeID(uint32(i))
+		if n := len(out); n > 0 && out[n-1].high+1 == low {
+			out[n-1].high = high
+		} else {
+			out = append(out, idRange{low, high})
+		}
+	}
+	return out
+}

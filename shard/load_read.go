@@ -1,0 +1,208 @@
+package shard
+
+// Load reads what the shard is busy with, for operators and for metrics by name.
+type Load struct{ reader }
+
+// BusySemaphore says how much is wanted of a semaphore.
+type BusySemaphore struct {
+	Node         uint64
+	Name         []byte // the machine's memory, which is never changed in place
+	Limit, Used  uint64 // units
+	Owners       int
+	Waiters      int
+	WaitingSince uint64 // of the first waiter's request, wall clock, ms since 1970; 0: there is none
+	Ephemeral    bool
+	Stuck        bool // the first waiter wants more than the limit
+}
+
+func busySemaphore(s *semaphore) BusySemaphore {
+	l := BusySemaphore{
+		Node: s.node.id, Name: s.name, Limit: s.limit, Used: s.used, Owners: s.owners.n, Waiters: s.waiters.n,
+		Ephemeral: s.ephemeral, Stuck: s.stuck,
+	}
+	if head := s.waiters.first; head != nil {
+		l.WaitingSince = head.since
+	}
+	return l
+}
+
+// Semaphore looks a semaphore up. ok is false for a semaphore that does not exist, and for one that
+// this shard does not serve.
+func (r Load) Semaphore(node uint64, name []byte) (l BusySemaphore, ok bool) {
+	b := r.m.activeBucket(node, name)
+	if b == nil || r.m.nodes[node] == nil {
+		return l, false
+	}
+	s := b.lookup(node, name)
+	if s == nil {
+		return l, false
+	}
+	return busySemaphore(s), true
+}
+
+// maxPassedOver bounds the records that a list of the busiest looks at and does not show, because
+// this shard does not serve them now.
+const maxPassedOver = 1_000
+
+// LongestQueues are the semaphores with the most waiters, at most so many, the longest queue first,
+// of the nodes for which in is true. It looks at each node and at no more semaphores than it
+// returns, except for up to 1,000 of buckets that are moving.
+func (r Load) LongestQueues(most int, in func(node uint64) bool) []BusySemaphore {
+	return r.busiestSemaphores(most, in, func(n *node) *ranking[semaphore] { return &n.queues })
+}
+
+// OldestWaits are the semaphores whose first waiters have waited longest, at most so many, the
+// oldest first. Otherwise it is as LongestQueues.
+func (r Load) OldestWaits(most int, in func(node uint64) bool) []BusySemaphore {
+	return r.busiestSemaphores(most, in, func(n *node) *ranking[semaphore] { return &n.waits })
+}
+
+func (r Load) busiestSemaphores(
+	most int, in func(node uint64) bool, by func(*node) *ranking[semaphore],
+) (list []BusySemaphore) {
+	w := walkNodes(r.m, in, by)
+	for range most + maxPassedOver {
+		s := w.take()
+		if s == nil || len(list) == most {
+			break
+		}
+		if s.bucket.state == bucketActive {
+			list = append(list, busySemaphore(s))
+		}
+	}
+	return list
+}
+
+// BusySession says how much a session owns and waits for in this shard.
+type BusySession struct {
+	Node, Session uint64
+	Held, Waiting int // semaphores
+	Description   string
+	Client        string // address; empty of a session at home elsewhere
+	Detached      bool
+}
+
+func (r Load) busySession(p *sessionRecord) BusySession {
+	l := BusySession{
+		Node: p.node.id, Session: p.id, Held: p.entries.n - int(p.waits), Waiting: int(p.waits),
+		Description: p.description, Detached: r.m.detached(p),
+	}
+	if p.home != nil {
+		l.Client = p.home.client
+	}
+	return l
+}
+
+// Session looks a session up. ok is false for a session that this shard does not know, and for one
+// that has ended.
+func (r Load) Session(id uint64) (l BusySession, ok bool) {
+	p := r.m.sessions[id]
+	if p == nil || !r.m.alive(p) {
+		return l, false
+	}
+	return r.busySession(p), true
+}
+
+// MostEntries are the sessions that own or wait for the most semaphores in this shard, at most so
+// many, the most first, of the nodes for which in is true. It looks at each node and at no more
+// sessions than it returns, except for up to 1,000 that have ended.
+func (r Load) MostEntries(most int, in func(node uint64) bool) (list []BusySession) {
+	w := walkNodes(r.m, in, func(n *node) *ranking[sessionRecord] { return &n.holders })
+	for range most + maxPassedOver {
+		p := w.take()
+		if p == nil || len(list) == most {
+			break
+		}
+		if r.m.alive(p) {
+			list = append(list, r.busySession(p))
+		}
+	}
+	return list
+}
+
+// walkNodes walks one ranking of each node for which in is true.
+func walkNodes[T any](m *Machine, in func(node uint64) bool, by func(*node) *ranking[T]) (w rankWalk[T]) {
+	m.nodeIndex.all(func(n *node) bool {
+		if r := by(n); len(r.heap) > 0 && !n.dropped && in(n.id) {
+			w.push(rankStep[T]{r, 0})
+		}
+		return true
+	})
+	return w
+}
+
+// SemaphoreLoad is how a semaphore is used.
+type SemaphoreLoad struct {
+	BusySemaphore
+	OldestWait uint64 // ms that the first waiter has waited; 0 without one
+	Acquires   uint64 // as in CounterRow
+	Waits      uint64
+	Releases   uint64
+}
+
+// load is the semaphore as it is at this log time.
+func (r Load) load(s *semaphore, now uint64) SemaphoreLoad {
+	l := SemaphoreLoad{BusySemaphore: busySemaphore(s),
+		Acquires: s.counters.acquires, Waits: s.counters.waits, Releases: s.counters.releases}
+	if e := s.waiters.first; e != nil {
+		l.OldestWait = r.waited(e, now)
+	}
+	return l
+}
+
+// waited is elapsed at a log time that is not in the log yet.
+func (r Load) waited(e *entry, now uint64) uint64 {
+	if e.began != 0 {
+		return now - min(e.began, now)
+	}
+	return r.m.elapsed(e)
+}
+
+// Contended yields the semaphores of a node that somebody waits for, in no order, from place from
+// on, at most n of them. It returns the place behind the last, and whether there are more. Between
+// two calls the order changes: a semaphore may come twice, or not at all. now is the log time.
+func (r Load) Contended(node uint64, from, n int, now uint64, yield func(SemaphoreLoad)) (next int, more bool) {
+	x := r.m.nodes[node]
+	if x == nil || from >= len(x.queues.heap) {
+		return from, false
+	}
+	end := min(from+n, len(x.queues.heap))
+	for i := range x.queues.heap[from:end] {
+		s := x.queues.heap[from+i].record
+		if s.bucket.state == bucketActive {
+			yield(r.load(s, now))
+		}
+	}
+	return end, end < len(x.queues.heap)
+}
+
+// Hot yields semaphores that are granted often, in no order: a sample, see hotSample.
+func (r Load) Hot(now uint64, yield func(SemaphoreLoad)) {
+	for _, s := range r.m.hot.slots {
+		if s != nil && !s.node.dropped && s.bucket.state == bucketActive {
+			yield(r.load(s, now))
+		}
+	}
+}
+
+// SemaphoresFrom yields the semaphores of a node in order of name, from name on, at most n of them;
+// more: there is another, whose name is next.
+func (r Load) SemaphoresFrom(
+	node uint64, name []byte, n int, now uint64, yield func(SemaphoreLoad),
+) (next []byte, more bool) {
+	x := r.m.nodes[node]
+	if x == nil {
+		return nil, false
+	}
+	r.m.recent.names(x, name, func(s *semaphore) bool {
+		if n--; n < 0 {
+			next, more = s.name, true
+			return false
+		}
+		if s.bucket.state == bucketActive {
+			yield(r.load(s, now))
+		}
+		return true
+	})
+	return next, more
+}

@@ -1,0 +1,121 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Metrics reads what is counted in the machine, none of which is part of the state, and how many
+// records there are.
+type Metrics struct{ reader }
+
+// CounterRow is one set of counters.
+type CounterRow struct {
+	Node      uint64
+	Name      []byte
+	Session   uint64 // 0: the semaphore's own set; else one owner session's, in a node with detailed counters
+	Acquires  uint64 // times units were granted
+	Waits     uint64 // times an acquire was queued
+	Releases  uint64 // times an owner's units were given back, for any cause
+	Stuck     bool   // the first waiter wants more than the limit: no waiter can be granted; in the semaphore's own set
+	Truncated bool   // the semaphore has more owner sessions than are counted apart
+}
+
+// Counters yields the counters of the semaphores there are, in order of node and name, each
+// semaphore's own row before those of its owner sessions, which are in order of id and at most
+// MaxSessionCounters. They start from 0 when a machine is restored.
+func (r Metrics) Counters(yield func(CounterRow) bool) {
+	more := true
+	r.m.nodeIndex.all(func(n *node) bool {
+		if n.dropped {
+			return true
+		}
+		r.m.recent.names(n, nil, func(s *semaphore) bool {
+			more = yield(CounterRow{
+				Node: n.id, Name: s.name, Acquires: s.counters.acquires, Waits: s.counters.waits,
+				Releases: s.counters.releases, Stuck: s.stuck,
+				Truncated: len(s.sessionCounters) >= MaxSessionCounters,
+			})
+			if len(s.sessionCounters) > 0 && more {
+				more = sessionCounterRows(s, yield)
+			}
+			return more
+		})
+		return more
+	})
+}
+
+// SessionCounters yields the rows of owner sessions alone, in nodes with detailed counters. It
+// looks at no more than most semaphores; cut: there are more, or a semaphore has more owner
+// sessions than are counted apart.
+func (r Metrics) SessionCounters(most int, yield func(CounterRow) bool) (cut bool) {
+	more := true
+	r.m.nodeIndex.all(func(n *node) bool {
+		if n.dropped || n.config.CountersMode != protocol.CountersDetailed {
+			return true
+		}
+		r.m.recent.names(n, nil, func(s *semaphore) bool {
+			if most--; most < 0 {
+				cut, more = true, false
+				return false
+			}
+			cut = cut || len(s.sessionCounters) >= MaxSessionCounters
+			if len(s.sessionCounters) > 0 {
+				more = sessionCounterRows(s, yield)
+			}
+			return more
+		})
+		return more
+	})
+	return cut
+}
+
+func sessionCounterRows(s *semaphore, yield func(CounterRow) bool) bool {
+	ids := make([]uint64, 0, len(s.sessionCounters))
+	for id := range s.sessionCounters {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		t := s.sessionCounters[id]
+		if !yield(CounterRow{Node: s.node.id, Name: s.name, Session: id,
+			Acquires: t.acquires, Waits: t.waits, Releases: t.releases}) {
+			return false
+		}
+	}
+	return true
+}
+
+// Sizes are how many records a machine holds, those being removed included. Stuck are the
+// semaphores of nodes that are not dropped whose first waiter wants more than the limit: their
+// queues cannot move until the limit is raised or it leaves. Contended are the semaphores that
+// somebody waits for.
+type Sizes struct {
+	Nodes, Sessions, RemoteSessions, Semaphores, Contended, Stuck int
+
+	Bytes uint64 // as quotas of bytes count them
+}
+
+// Sizes counts the machine's records, in time proportional to the number of nodes.
+func (r Metrics) Sizes() (z Sizes) {
+	r.m.nodeIndex.all(func(n *node) bool {
+		z.Nodes++
+		z.Sessions += n.homeSessions.n
+		z.RemoteSessions += n.remoteSessions.n
+		z.Semaphores += n.semaphoreCount
+		z.Contended += len(n.queues.heap)
+		z.Bytes += n.bytes
+		if !n.dropped {
+			z.Stuck += int(n.stuck)
+		}
+		return true
+	})
+	return z
+}
+
+// Times yields the times of all nodes that have any, those being removed included, in order of id.
+// They belong to the machine, and change with the next Apply.
+func (r Metrics) Times(yield func(node uint64, t *Times) bool) {
+	r.m.nodeIndex.all(func(n *node) bool { return n.times == nil || yield(n.id, n.times) })
+}

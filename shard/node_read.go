@@ -1,0 +1,60 @@
+package shard
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Nodes reads coordination nodes.
+type Nodes struct{ reader }
+
+// IDs are the ids of the nodes that are known here and not dropped, in order of id.
+func (r Nodes) IDs() []uint64 { return slices.Sorted(maps.Keys(r.m.nodes)) }
+
+// Config is that of a node which is known here and was not dropped.
+func (r Nodes) Config(id uint64) (protocol.NodeConfig, bool) {
+	n := r.m.nodes[id]
+	if n == nil {
+		return protocol.NodeConfig{}, false
+	}
+	return n.config, true
+}
+
+// Usage is what a node has in this shard of what its quotas count, by Quota. It is of a replica:
+// Refused counts from when its machine was made or restored.
+type Usage struct {
+	Used    [quotas]uint64
+	Limit   [quotas]uint64 // what of the quota this shard admits
+	Refused [quotas]uint64 // requests
+}
+
+// Usage of a node that is known here and was not dropped.
+func (r Nodes) Usage(id uint64) (Usage, bool) {
+	n := r.m.nodes[id]
+	if n == nil {
+		return Usage{}, false
+	}
+	c := &n.config
+	return Usage{
+		Used: [quotas]uint64{QuotaSessions: uint64(n.homeSessions.n), QuotaSemaphores: n.objectCount(),
+			QuotaBytes: n.bytes, QuotaWaiters: n.waiters},
+		Refused: n.refused,
+		Limit: [quotas]uint64{
+			QuotaSessions: r.m.quotaShare(c.MaxSessions), QuotaSemaphores: r.m.quotaShare(c.MaxSemaphores),
+			QuotaBytes:   r.m.quotaShareOf(c.MaxBytes, quotaValueBytes),
+			QuotaWaiters: r.m.quotaShare(c.MaxWaiters),
+		},
+	}, true
+}
+
+// MaxWatchers is what this shard admits of the node's quota of watchers; 0 for a node that is not
+// known here. The holder of the watches counts them.
+func (r Nodes) MaxWatchers(node uint64) uint64 {
+	n := r.m.nodes[node]
+	if n == nil {
+		return 0
+	}
+	return r.m.quotaShare(n.config.MaxWatchers)
+}

@@ -1,0 +1,58 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// reader is a machine for those who read it. The types that embed it read one subject each:
+// [Semaphores], [Sessions], [Processes], [Tracks], [Nodes], [Buckets], [Load], [Metrics]. They are
+// pointers, so that making one costs nothing. Reads change nothing in the machine, not even its
+// buffers: they may run beside each other, and exclude Apply.
+type reader struct{ m *Machine }
+
+// Semaphores reads semaphores.
+func (m *Machine) Semaphores() Semaphores { return Semaphores{reader{m}} }
+
+// Sessions reads sessions, those at home here and remote ones.
+func (m *Machine) Sessions() Sessions { return Sessions{reader{m}} }
+
+// Processes reads coordination processes.
+func (m *Machine) Processes() Processes { return Processes{reader{m}} }
+
+// Tracks reads the tracks of rollouts.
+func (m *Machine) Tracks() Tracks { return Tracks{reader{m}} }
+
+// Nodes reads coordination nodes.
+func (m *Machine) Nodes() Nodes { return Nodes{reader{m}} }
+
+// Buckets reads copies of buckets for a move.
+func (m *Machine) Buckets() Buckets { return Buckets{reader{m}} }
+
+// Load reads what the shard is busy with.
+func (m *Machine) Load() Load { return Load{reader{m}} }
+
+// Metrics reads counters.
+func (m *Machine) Metrics() Metrics { return Metrics{reader{m}} }
+
+// bucket is the bucket of a name. Errors: WRONG_SHARD; NOT_FOUND for the node.
+func (r reader) bucket(node uint64, name []byte) (*bucket, error) {
+	b := r.m.activeBucket(node, name)
+	if b == nil {
+		return nil, wrongShard()
+	}
+	_, err := r.node(node)
+	return b, err
+}
+
+func wrongShard() error {
+	return &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
+}
+
+// node finds a node. Errors: NOT_FOUND.
+func (r reader) node(id uint64) (*node, error) {
+	if n := r.m.nodes[id]; n != nil {
+		return n, nil
+	}
+	if r.m.isDropped(id) {
+		return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: textNodeDropped}
+	}
+	return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: textNoNode}
+}

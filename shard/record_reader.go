@@ -1,0 +1,98 @@
+package shard
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+)
+
+// maxRecord bounds a record; the largest are the header and the memory of a very busy session.
+const maxRecord = 64 << 20
+
+var errSnapshot = errors.New("shard: snapshot is damaged; take another one")
+
+func damaged(what string) error { return fmt.Errorf("%w (%s)", errSnapshot, what) }
+
+// recordReader takes chunks apart into records.
+type recordReader struct {
+	r   *bufio.Reader
+	buf []byte // bytes of checked chunks
+	pos int
+}
+
+func (in *recordReader) open() error {
+	var head [len(snapshotMagic)]byte
+	if _, err := io.ReadFull(in.r, head[:]); err != nil {
+		return readError(err)
+	}
+	const last = len(snapshotMagic) - 1
+	if string(head[:last]) != snapshotMagic[:last] || head[last] == 0 {
+		return damaged("it does not begin like one")
+	}
+	if head[last] > snapshotMagic[last] {
+		return ErrFormat
+	}
+	return nil
+}
+
+// more reads another chunk.
+func (in *recordReader) more() error {
+	var head [8]byte
+	if _, err := io.ReadFull(in.r, head[:]); err != nil {
+		return readError(err)
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n == 0 || n > chunkBytes {
+		return damaged("chunk length")
+	}
+	if in.pos > 0 {
+		in.buf = in.buf[:copy(in.buf, in.buf[in.pos:])]
+		in.pos = 0
+	}
+	at := len(in.buf)
+	in.buf = slices.Grow(in.buf, int(n))[:at+int(n)]
+	if _, err := io.ReadFull(in.r, in.buf[at:]); err != nil {
+		return readError(err)
+	}
+	if crc32.Checksum(in.buf[at:], castagnoli) != binary.BigEndian.Uint32(head[4:]) {
+		return damaged("checksum")
+	}
+	return nil
+}
+
+// next reads a record; its fields are valid until the next call.
+func (in *recordReader) next() (recordKind, []byte, error) {
+	for {
+		if rest := in.buf[in.pos:]; len(rest) > 1 {
+			n, width := binary.Uvarint(rest[1:])
+			if width < 0 || n > maxRecord {
+				return 0, nil, damaged("record length")
+			}
+			if end := 1 + width + int(n); width > 0 && end <= len(rest) {
+				in.pos += end
+				return recordKind(rest[0]), rest[1+width : end], nil
+			}
+		}
+		if err := in.more(); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+func (in *recordReader) close() error {
+	if in.pos != len(in.buf) {
+		return damaged("bytes behind its end")
+	}
+	return nil
+}
+
+func readError(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return damaged("it is cut short")
+	}
+	return err
+}

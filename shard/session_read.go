@@ -1,0 +1,229 @@
+package shard
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Sessions reads sessions, those at home here and remote ones.
+type Sessions struct{ reader }
+
+// SessionView is a home session as the leader and the server see it.
+type SessionView struct {
+	Session     uint64
+	Node        uint64
+	Epoch       uint64 // attach epoch
+	Nonce       uint64 // of the holder
+	Key         [protocol.KeyLen]byte
+	Timeout     uint64 // ms
+	Grace       uint64 // ms, the node's
+	Description string
+	Client      string // address
+	Attached    bool
+	Deadline    uint64 // when detached: the last log time at which it exists
+	CreatedAt   uint64 // wall clock, ms since 1970
+	Held        int    // entries in this shard
+}
+
+// Home looks a session up in its home bucket, which must be active here. One that has ended or is
+// overdue is not found.
+func (r Sessions) Home(id uint64) (SessionView, bool) {
+	p := r.m.sessions[id]
+	if p == nil || p.home == nil || !r.m.alive(p) || r.m.activeHomeBucket(id) == nil {
+		return SessionView{}, false
+	}
+	s := p.home
+	attached, deadline := r.m.attached(s)
+	if !attached {
+		deadline = r.m.homeBucketOf(s).logTimeAt(deadline)
+	}
+	return SessionView{
+		Session: id, Node: p.node.id, Epoch: p.epoch, Nonce: s.nonce, Key: s.key, Timeout: uint64(s.timeout),
+		Grace:       p.node.config.GracePeriod,
+		Description: p.description, Client: s.client, Attached: attached,
+		Deadline: deadline, CreatedAt: s.created, Held: p.entries.n,
+	}, true
+}
+
+// Ended says that the session existed, at home in a bucket that is active here, and has ended. It
+// is false for an id that this machine has not given out yet.
+func (r Sessions) Ended(id uint64) bool {
+	b := r.m.activeHomeBucket(id)
+	if b == nil || id <= r.m.homeIDsBelow(b.number) ||
+		id > protocol.MakeSessionID(r.m.tier, uint16(b.number), b.sessionCounter) {
+		return false
+	}
+	_, there := r.Home(id)
+	return !there
+}
+
+// RemoteSessionView is what this shard knows of a remote session.
+type RemoteSessionView struct {
+	Session     uint64
+	Node        uint64
+	Epoch       uint64 // highest attach epoch seen
+	Description string
+	Held        int // entries it owns and waits with
+	Tracks      int // tracks it has instances of
+	Detached    bool
+}
+
+// Remote looks a remote session up. One that has ended is not found.
+func (r Sessions) Remote(id uint64) (RemoteSessionView, bool) {
+	p := r.m.sessions[id]
+	if p == nil || r.m.atHome(p) || !r.m.alive(p) {
+		return RemoteSessionView{}, false
+	}
+	return RemoteSessionView{
+		Session: id, Node: p.node.id, Epoch: p.epoch, Description: p.description, Held: p.entries.n,
+		Tracks: len(p.objects(kindTrack)), Detached: p.detached,
+	}, true
+}
+
+// Remotes yields the sessions that own or wait for something here and have no active home bucket in
+// this shard, in order of id. Sessions that have ended are skipped, even if they are not released
+// yet.
+func (r Sessions) Remotes(yield func(session, attachEpoch uint64) bool) {
+	var ids []uint64
+	away := r.m.homeIDRanges(func(is bucketState) bool { return is != bucketActive && is != bucketAbsent })
+	r.m.nodeIndex.all(func(n *node) bool {
+		n.remoteSessions.all(func(p *sessionRecord) bool {
+			if p.hasReferences() {
+				ids = append(ids, p.id)
+			}
+			return true
+		})
+		for s := n.homeSessionIn(away, 0); s != nil; s = n.homeSessionIn(away, s.id) {
+			if s.hasReferences() {
+				ids = append(ids, s.id)
+			}
+		}
+		return true
+	})
+	slices.Sort(ids)
+	for _, id := range ids {
+		if !yield(id, r.m.sessions[id].epoch) {
+			return
+		}
+	}
+}
+
+// TakenOver says that the session is known here under a higher attach epoch than this one: another
+// client has it now.
+func (r Sessions) TakenOver(session, epoch uint64) bool {
+	p := r.m.sessions[session]
+	return p != nil && p.epoch > epoch
+}
+
+// Describe reads a session at its home. Errors: WRONG_SHARD, SESSION_EXPIRED.
+func (r Sessions) Describe(req *protocol.SessionDescribe, out *protocol.SessionInfo) error {
+	if r.m.activeHomeBucket(req.Session) == nil {
+		return wrongShard()
+	}
+	p := r.m.sessions[req.Session]
+	switch {
+	case r.m.isDropped(req.Node):
+		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textNodeDropped}
+	case p == nil || p.home == nil || p.node.id != req.Node || !r.m.alive(p):
+		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textSessionEnded}
+	}
+	*out = r.info(p.home)
+	return nil
+}
+
+func (r Sessions) info(s *homeSession) protocol.SessionInfo {
+	info := protocol.SessionInfo{
+		Session: s.id, Node: s.node.id, State: protocol.SessionAttached, Epoch: s.epoch,
+		Timeout: uint64(s.timeout), Description: s.description,
+		Client: s.client, CreatedAt: s.created,
+	}
+	if attached, deadline := r.m.attached(s); !attached {
+		info.State, info.Remaining = protocol.SessionDetached, deadline-r.m.bucketTime(r.m.homeBucketOf(s))
+	}
+	return info
+}
+
+// List reads a page of the node's sessions at home in this shard, in order of id. The cursor is the
+// last id of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+func (r Sessions) List(req *protocol.SessionList, out *protocol.SessionListReply) error {
+	var after uint64
+	if len(req.Cursor) > 0 {
+		if len(req.Cursor) != 8 {
+			return badCursor()
+		}
+		after = binary.BigEndian.Uint64(req.Cursor)
+	}
+	n, err := r.node(req.Node)
+	if err != nil {
+		return err
+	}
+	*out = protocol.SessionListReply{Sessions: out.Sessions[:0], Runs: r.m.activeRuns(out.Runs)}
+	p := newPage(req.Limit, PageBytes)
+	n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= after }, func(s *homeSession) bool {
+		if !r.m.alive(s.sessionRecord) || r.m.activeHomeBucket(s.id) == nil {
+			return true
+		}
+		if !p.takes(64 + len(s.description) + len(s.client)) {
+			out.Cursor = binary.BigEndian.AppendUint64(nil, after)
+			return false
+		}
+		after = s.id
+		out.Sessions = append(out.Sessions, r.info(s))
+		return true
+	})
+	return nil
+}
+
+// Objects reads a page of the hosted objects in the active buckets of this shard that a session
+// takes part in: kind by kind, each in order of name. The cursor is the type and the name of the
+// last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+func (r Sessions) Objects(req *protocol.SessionObjects, out *protocol.SessionObjectsReply) error {
+	var last protocol.ObjectType
+	var after []byte
+	if len(req.Cursor) > 0 {
+		last, after = protocol.ObjectType(req.Cursor[0]), req.Cursor[1:]
+		known := slices.ContainsFunc(hostedKinds[:], func(k hostedKind) bool { return k.object == last })
+		if !known || len(after) > protocol.MaxNameLen {
+			return badCursor()
+		}
+	}
+	n, err := r.node(req.Node)
+	if err != nil {
+		return err
+	}
+	*out = protocol.SessionObjectsReply{Objects: out.Objects[:0], Runs: r.m.activeRuns(out.Runs)}
+	p := r.m.sessions[req.Session]
+	if p == nil || p.node != n || !r.m.alive(p) {
+		return nil
+	}
+	pg := newPage(req.Limit, PageBytes)
+	for kind := range kindCount {
+		objects, object := p.objects(kindNumber(kind)), hostedKinds[kind].object
+		if object < last {
+			continue
+		}
+		if object == last {
+			behind, found := objects.find(after)
+			if found {
+				behind++
+			}
+			objects = objects[behind:]
+		}
+		for _, x := range objects {
+			if x.bucket.state != bucketActive {
+				continue
+			}
+			label, count := x.state.part(p.id)
+			if !pg.takes(16 + len(x.name) + len(label)) {
+				end := &out.Objects[len(out.Objects)-1]
+				out.Cursor = append([]byte{byte(end.Type)}, end.Name...)
+				return nil
+			}
+			out.Objects = append(out.Objects,
+				protocol.SessionObject{Type: object, Name: x.name, Label: label, Count: uint64(count)})
+		}
+	}
+	return nil
+}
