@@ -154,21 +154,35 @@ func TestSuperviseEnds(t *testing.T) {
 }
 
 // TestSuperviseFreesItsHolds: when Supervise returns, what the service held is free, also if its
-// context ended: the program may end next.
+// context ended and the server is slow: the program may end next.
 func TestSuperviseFreesItsHolds(t *testing.T) {
 	srv := servertest.Start(t)
+	g := newGate()
+	c, err := client.Open(testContext(t), client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})
+	must(t, err)
+	defer c.CloseWithoutRelease()
 	ctx, stop := context.WithCancel(testContext(t))
-	c := dial(t, srv)
-	err := c.Supervise(ctx, "/default", func(ctx context.Context, s *client.Session) error {
-		if _, err := s.Mutex("only-once").Lock(ctx); err != nil {
+	defer stop()
+	frozen, over := make(chan func(), 1), make(chan error, 1)
+	go func() {
+		over <- c.Supervise(ctx, "/default", func(ctx context.Context, s *client.Session) error {
+			_, err := s.Mutex("only-once").Lock(ctx)
+			frozen <- g.freeze()
+			stop()
 			return err
-		}
-		stop()
-		<-ctx.Done()
-		return nil
-	})
+		})
+	}()
+	thaw := <-frozen
+	select {
+	case err = <-over:
+		t.Errorf("Supervise returned %v, and the server cannot know yet", err)
+		thaw()
+	case <-time.After(50 * time.Millisecond): // one that does not wait has returned by now
+		thaw()
+		err = <-over
+	}
 	if !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	c.CloseWithoutRelease() // as if the process had ended
 	l, err := session(t, dial(t, srv)).Mutex("only-once").TryLock(testContext(t))
