@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
@@ -169,13 +170,34 @@ for everything, the cluster included.
 		if err != nil {
 			return err
 		}
+		known, err := identityExists(inv, c, r.Identity)
+		if err != nil {
+			return err
+		}
 		text := "%s has the right %s at %s and below"
 		if !exists {
 			text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
 		}
-		return inv.printer().message(append(rightRow(r), field{"exists", "", exists}), text, r.Identity, r.Right, r.Path)
+		if !known {
+			text += "; no token has that identity yet; `signalbox auth show` lists the tokens"
+		}
+		line := append(rightRow(r), field{"exists", "", exists}, field{"identity_exists", "", known})
+		return inv.printer().message(line, text, r.Identity, r.Right, r.Path)
 	})
 	return c
+}
+
+// identityExists says whether a client can have an identity: one of a token, one of a certificate,
+// or the one of clients without credentials.
+func identityExists(inv *invocation, c *admin.Client, identity string) (bool, error) {
+	if strings.HasPrefix(identity, "cert:") || identity == "anonymous" {
+		return true, nil
+	}
+	s, err := c.Auth(inv.ctx)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(s.Tokens, func(t protocol.AuthToken) bool { return t.Identity == identity }), nil
 }
 
 // nodeExists says whether there is a node at a path or below it.
