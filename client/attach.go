@@ -187,7 +187,7 @@ func (s *Session) reattach() {
 		s.mu.Lock()
 		s.attachErr = err
 		s.mu.Unlock()
-		s.c.waitRetry(s.ctx, s.home(), cn, err, &retry)
+		s.c.waitRetry(s.ctx, s.home(), s.homeBucket(), cn, err, &retry)
 	}
 }
 
@@ -220,6 +220,8 @@ func (s *Session) delayAttach() {
 func (s *Session) requestAttach() {
 	wake(s.attachWanted)
 }
+
+func (s *Session) homeBucket() uint64 { return uint64(protocol.SessionBucket(s.id)) }
 
 // home is the shard of the session's home bucket, 0 for unknown.
 func (s *Session) home() uint64 {
@@ -324,7 +326,7 @@ func (s *Session) stopAtServer(last *attachment) {
 		s.markStopped()
 	}()
 	retry := backoff{base: reconnectBase, max: reconnectMax}
-	bucket := uint64(protocol.SessionBucket(s.id))
+	bucket := s.homeBucket()
 	for s.c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(s.c.ctx, dialTimeout)
 		var cn *conn
@@ -346,7 +348,7 @@ func (s *Session) stopAtServer(last *attachment) {
 			}
 			last = nil
 		}
-		s.c.updateRoutes(ctx, s.home(), cn, err, 1)
+		s.c.updateRoutes(ctx, s.home(), bucket, cn, err, 1)
 		cancel()
 		if err == nil || sessionGone(err) || protocol.StatusOf(err) == protocol.StatusBadSession || errors.Is(err, ErrClientClosed) {
 			return
@@ -384,7 +386,7 @@ func (s *Session) attachUnder(ctx context.Context, epoch uint64) (cn *conn, err 
 			return cn, err
 		}
 		last = err
-		s.c.waitRetry(ctx, s.home(), cn, err, &retry)
+		s.c.waitRetry(ctx, s.home(), s.homeBucket(), cn, err, &retry)
 	}
 }
 

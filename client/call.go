@@ -91,7 +91,9 @@ func failure(status protocol.Status, body []byte) error {
 	if f.DecodeBody(body) != nil {
 		f.Message = ""
 	}
-	return &protocol.Error{Status: status, Message: f.Message, Master: f.Master, Term: f.Term}
+	return &protocol.Error{
+		Status: status, Message: f.Message, Master: f.Master, Term: f.Term, Shard: f.Shard, MapVersion: f.MapVersion,
+	}
 }
 
 // roundTrip sends a request and waits for its reply, for the end of ctx, or for that of the

@@ -177,8 +177,12 @@ func (l *connector) dial(f *sharedAttempt, addresses []string, wait time.Duratio
 	}
 }
 
-// adopt makes a new connection the one to its instance, or closes it if there is one already.
+// adopt makes a new connection the one to its instance, or closes it if there is one already. A map
+// that the instance announced before is fetched.
 func (c *cluster) adopt(cn *conn, address string) *conn {
+	if r := c.routes.Load(); r != nil && cn.hello.MapVersion > r.version {
+		defer c.fetchAnnouncedMap(cn.hello.MapVersion, cn)
+	}
 	l := c.connector(cn.instance, address)
 	l.mu.Lock()
 	defer l.mu.Unlock()

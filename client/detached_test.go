@@ -139,8 +139,14 @@ func TestPendingCallsAttachFirst(t *testing.T) {
 }
 
 // TestMovingBucket: a call that a shard's master refuses, as the bucket moves, is asked again when
-// the new owner says that it serves now, and nobody looks for another master of the shard.
+// the new owner says that it serves now, and nobody looks for another master of the shard. The map
+// is fetched only if the server does not say that it is the one that the client has.
 func TestMovingBucket(t *testing.T) {
+	t.Run("server", func(t *testing.T) { testMovingBucket(t, protocol.Failure{Shard: 1, MapVersion: 1}) })
+	t.Run("older server", func(t *testing.T) { testMovingBucket(t, protocol.Failure{}) })
+}
+
+func testMovingBucket(t *testing.T, refusal protocol.Failure) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -148,15 +154,15 @@ func TestMovingBucket(t *testing.T) {
 		name := nameIn(0)
 		refused := 0
 		moving := true
+		maps := f.count(protocol.KindMap)
 		f.set(func() {
 			f.on = func(fc *fakeConn, h protocol.Header) bool {
 				if h.Kind != protocol.KindUpdate || !moving {
 					return false
 				}
 				refused++
-				m := f.master[1]
-				fc.send(protocol.KindUpdate|protocol.KindReply, h.ID, uint64(protocol.StatusWrongShard),
-					&protocol.Failure{Message: "moves", Master: m, Term: 1})
+				refusal.Master, refusal.Term = f.master[1], 1
+				fc.refuse(h, refusal)
 				return true
 			}
 		})
@@ -188,6 +194,9 @@ func TestMovingBucket(t *testing.T) {
 		}
 		if refused < 2 {
 			t.Error("was not refused")
+		}
+		if n := f.count(protocol.KindMap) - maps; n != 0 && refusal.MapVersion != 0 {
+			t.Errorf("the map was fetched %d times", n)
 		}
 	})
 }

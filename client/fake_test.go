@@ -25,8 +25,9 @@ type fake struct {
 	version    uint64
 	master     map[uint64]uint64
 	conns      map[*fakeConn]bool
-	refuse     bool // new connections
-	noTiers    bool // it has no tier yet
+	refuse     bool              // new connections
+	noTiers    bool              // it has no tier yet
+	moved      map[uint64]uint64 // bucket -> the shard that it belongs to instead
 	log        []seenRequest
 	on         func(fc *fakeConn, h protocol.Header) (handled bool) // called with mu held
 	epochs     map[uint64]uint64                                    // sessions -> attach epoch
@@ -237,7 +238,7 @@ func (fc *fakeConn) answer(h protocol.Header) {
 	case protocol.KindHello:
 		fc.reply(h, &protocol.HelloReply{
 			Version: protocol.Version, Cluster: "fake", Instance: fc.instance, MaxFrame: protocol.MaxFrameLen,
-			MaxData: protocol.MaxDataLen, Window: f.window,
+			MaxData: protocol.MaxDataLen, Window: f.window, MapVersion: f.version,
 		})
 	case protocol.KindMap:
 		fc.reply(h, f.mapReply())
@@ -309,7 +310,11 @@ func (f *fake) mapReply() *protocol.MapReply {
 	}
 	for s := uint64(1); s <= 4; s++ {
 		m.Shards = append(m.Shards, protocol.MapShard{ID: s, Master: f.master[s], Replicas: []uint64{1, 2}})
-		m.Tiers[0].Runs = append(m.Tiers[0].Runs, protocol.MapRun{Count: 1, Shard: s})
+		owner := s
+		if to := f.moved[s-1]; to != 0 {
+			owner = to
+		}
+		m.Tiers[0].Runs = append(m.Tiers[0].Runs, protocol.MapRun{Count: 1, Shard: owner})
 	}
 	return m
 }

@@ -57,6 +57,8 @@ func FuzzServer(f *testing.F) {
 			&protocol.DescribeReply{Name: []byte("x"), Owners: []protocol.Owner{{}}}),
 		frame(nil, protocol.KindDescribe|protocol.KindReply, 1, 300, nil),
 		frame(nil, protocol.KindDescribe|protocol.KindReply, 1, 2, &protocol.Failure{Message: "no"}),
+		frame(nil, protocol.KindDescribe|protocol.KindReply, 1, 10,
+			&protocol.Failure{Master: 1, Term: 1 << 63, Shard: 1, MapVersion: 1 << 63}),
 		frame(nil, protocol.KindWatch|protocol.KindReply, 2, 9, &protocol.Failure{Message: "no"}),
 		frame(nil, protocol.KindPong, 1, 1, nil),
 		frame(nil, protocol.KindPong, 1<<63, 1, nil),

@@ -196,6 +196,7 @@ func (c *cluster) fetchMap(have *routeTable) error {
 			old = have.byShard[w.shard]
 			if old != nil {
 				w.lastWrite = old.lastWrite // a request that is under way may be answered after this
+				w.tier = old.tier           // it has no buckets any more, perhaps
 			}
 			if old != nil && old.term > w.term && slices.Contains(w.replicas, old.master.Load()) {
 				w.term = old.term

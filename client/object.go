@@ -136,7 +136,7 @@ func (o *object) Follow(ctx context.Context, connected func()) {
 			route, err = s.routeRequest(ctx, bucket, &requestState{})
 		}
 		if err != nil {
-			s.c.waitRetry(ctx, route.shard, route.cn, err, &retry)
+			s.c.waitRetry(ctx, route.shard, uint64(bucket), route.cn, err, &retry)
 			continue
 		}
 		retry.failures = 0

@@ -68,7 +68,7 @@ func (o *object) eventsOnce(
 	cn, shard, err := c.connToBucket(ctx, o.n.tier, bucket)
 	if err != nil {
 		if canResend(err) {
-			c.waitRetry(ctx, shard, cn, err, retry)
+			c.waitRetry(ctx, shard, uint64(bucket), cn, err, retry)
 		}
 		return false, false, err
 	}
@@ -107,7 +107,7 @@ func (o *object) eventsOnce(
 		}
 		if err != nil {
 			if protocol.StatusOf(err) == protocol.StatusWrongShard || protocol.StatusOf(err) == protocol.StatusUnavailable {
-				c.waitRetry(ctx, shard, cn, err, retry)
+				c.waitRetry(ctx, shard, uint64(bucket), cn, err, retry)
 			}
 			return delivered, false, err
 		}

@@ -117,7 +117,7 @@ func (s *Session) resend(
 			}
 			return route, sent, s.endErr()
 		case canResend(err):
-			s.c.waitRetry(ctx, route.shard, route.cn, err, &retry)
+			s.c.waitRetry(ctx, route.shard, uint64(bucket), route.cn, err, &retry)
 		default:
 			return route, sent, err
 		}

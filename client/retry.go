@@ -69,7 +69,7 @@ func (c *cluster) request(
 			return repeated, err
 		}
 		last = err
-		c.waitRetry(ctx, shard, cn, err, &retry)
+		c.waitRetry(ctx, shard, bucket, cn, err, &retry)
 		if ctx.Err() != nil {
 			return repeated, interrupted(ctx, last)
 		}
@@ -93,11 +93,11 @@ func canResend(err error) bool {
 }
 
 // waitRetry updates what is known of the cluster and waits before the next try of a request that a
-// shard did not serve; 0 is no shard. cn is the connection that the request was sent on, or nil.
-// Another map or leader ends the wait. One that came during the try counts too: the announcement
-// may be processed before the caller has read the refusal. But no two tries in a row go without a
-// wait for that reason.
-func (c *cluster) waitRetry(ctx context.Context, shard uint64, cn *conn, err error, retry *requestRetry) {
+// shard did not serve; 0 is no shard. The bucket is the one in the request, and cn the connection
+// that it was sent on, or nil. Another map or leader ends the wait. One that came during the try
+// counts too: the announcement may be processed before the caller has read the refusal. But no two
+// tries in a row go without a wait for that reason.
+func (c *cluster) waitRetry(ctx context.Context, shard, bucket uint64, cn *conn, err error, retry *requestRetry) {
 	moved := retry.moved
 	if moved == nil || retry.skipped {
 		moved = c.mapChanged() // before the map is asked for: what comes meanwhile ends the wait
@@ -113,7 +113,7 @@ func (c *cluster) waitRetry(ctx context.Context, shard uint64, cn *conn, err err
 		retry.failures = 0
 		return
 	}
-	if c.updateRoutes(ctx, shard, cn, err, retry.failures) {
+	if c.updateRoutes(ctx, shard, bucket, cn, err, retry.failures) {
 		retry.failures++
 		return
 	}
@@ -158,7 +158,7 @@ func (c *cluster) waitBucketsMoved(ctx context.Context, retry *backoff) error {
 
 // updateRoutes is called when a shard did not serve a request that was sent on cn, nil for none. It
 // says whether the next try is likely to do better and need not wait.
-func (c *cluster) updateRoutes(ctx context.Context, shard uint64, cn *conn, err error, tries int) bool {
+func (c *cluster) updateRoutes(ctx context.Context, shard, bucket uint64, cn *conn, err error, tries int) bool {
 	r := c.routes.Load()
 	if r == nil {
 		return false
@@ -170,7 +170,11 @@ func (c *cluster) updateRoutes(ctx context.Context, shard uint64, cn *conn, err 
 		return tries == 0 // the connector has a back-off of its own
 	case status == protocol.StatusWrongShard && w != nil && cn != nil:
 		var e *protocol.Error
-		if errors.As(err, &e) && e.Master != 0 && e.Master != cn.instance {
+		if errors.As(err, &e) && e.MapVersion != 0 {
+			return c.followRefusal(ctx, w, uint32(bucket), cn, e, tries)
+		}
+		// An older server says less.
+		if e != nil && e.Master != 0 && e.Master != cn.instance {
 			c.learnMaster(w, cn.instance, e.Master, e.Term)
 			if w.master.Load() != cn.instance {
 				return tries < 2
@@ -187,7 +191,8 @@ func (c *cluster) updateRoutes(ctx context.Context, shard uint64, cn *conn, err 
 	case status == protocol.StatusWrongShard:
 		// The map is old; or who answered is, then somebody else may know.
 		fresh, _ := c.refreshMap(ctx, r)
-		if !fresh && w != nil && cn != nil && !c.masterRefusesBucket(w, cn, err) {
+		var e *protocol.Error
+		if !fresh && w != nil && cn != nil && !(errors.As(err, &e) && c.masterRefusesBucket(w, cn, e)) {
 			c.tryNextReplica(w, cn.instance)
 		}
 		return fresh && tries == 0
@@ -200,12 +205,52 @@ func (c *cluster) updateRoutes(ctx context.Context, shard uint64, cn *conn, err 
 	return false
 }
 
+// followRefusal uses what an instance says about a bucket that it does not serve: which shard owns
+// the bucket, which instance leads that shard, and how new its map is. asked is the shard that was
+// looked for there. True: the next try goes elsewhere, and need not wait.
+//
+// Otherwise nothing is fetched. The bucket moves, or is not served yet, or the instance has an
+// older map than this client; the end of each is announced. Another leader is looked for if the
+// instance has the shard and knows no leader, or if it has an older map for maxBehindTries.
+func (c *cluster) followRefusal(ctx context.Context, asked *shardRoute, bucket uint32, cn *conn, e *protocol.Error, tries int) bool {
+	r := c.routes.Load()
+	owner := r.byShard[e.Shard]
+	newer := e.MapVersion > r.version
+	if newer {
+		c.fetchAnnouncedMap(e.MapVersion, cn)
+		if owner == nil && e.Shard != 0 { // that map has more shards
+			fresh, _ := c.refreshMap(ctx, r)
+			return fresh && tries < 2
+		}
+	}
+	learned := false
+	if owner != nil && e.Master != 0 && e.Master != cn.instance {
+		learned = c.learnMaster(owner, cn.instance, e.Master, e.Term)
+	}
+	if newer && c.learnOwner(asked, bucket, e.Shard, e.MapVersion) {
+		learned = true
+	}
+	next := c.routes.Load().forBucket(asked.tier, bucket)
+	if next != nil && (next.shard != asked.shard || next.master.Load() != cn.instance) {
+		return learned || tries < 2
+	}
+	behind := e.Shard != asked.shard && tries < maxBehindTries
+	if !behind && !c.masterRefusesBucket(asked, cn, e) {
+		c.tryNextReplica(asked, cn.instance)
+	}
+	return false
+}
+
+// maxBehindTries is how many tries in a row a shard's leader may answer by an older map before
+// another replica is asked. A new map is on all instances within milliseconds, but a leader that is
+// cut off never gets it, and may have been replaced.
+const maxBehindTries = 3
+
 // masterRefusesBucket says that the shard's master answered and does not serve the bucket. The
 // bucket moves to another shard, or has arrived and is not served yet; either is announced. A
 // former master that does not know its successor names an older term.
-func (c *cluster) masterRefusesBucket(w *shardRoute, cn *conn, err error) bool {
-	var e *protocol.Error
-	if !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != cn.instance {
+func (c *cluster) masterRefusesBucket(w *shardRoute, cn *conn, e *protocol.Error) bool {
+	if e.Status != protocol.StatusWrongShard || e.Master != cn.instance {
 		return false
 	}
 	c.mu.Lock()

@@ -2,13 +2,16 @@ package client
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"sync/atomic"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// routeTable is the cluster map in the form that requests are routed by. It is never changed.
+// routeTable is the cluster map in the form that requests are routed by, with owners of buckets
+// that are newer than the map. It is never changed.
 type routeTable struct {
 	version   uint64
 	reply     *protocol.MapReply
@@ -16,12 +19,16 @@ type routeTable struct {
 	shards    map[uint64]protocol.MapShard
 	instances map[uint64]string
 	byShard   map[uint64]*shardRoute // by shard
+
+	// The highest version of a map of which single owners were learned by refusals; 0: none was.
+	ownersVersion uint64
 }
 
 // shardRoute says where a shard is served. The master is what the map said, and then what instances
 // announced since: it changes without a new map.
 type shardRoute struct {
 	shard     uint64
+	tier      uint8                     // of its buckets
 	replicas  []uint64                  // instances
 	master    atomic.Uint64             // instance, 0: not known
 	connector atomic.Pointer[connector] // to the master, where one is known
@@ -85,6 +92,9 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 				own.someBucket[run.Shard] = uint32(len(own.ownerOf))
 				own.shards = append(own.shards, run.Shard)
 			}
+			if w := r.byShard[run.Shard]; w != nil {
+				w.tier = t.ID
+			}
 			for range run.Count {
 				own.ownerOf = append(own.ownerOf, place)
 			}
@@ -96,6 +106,29 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 		r.tiers[t.ID] = own
 	}
 	return r, nil
+}
+
+// withOwner is the table with another owner of one bucket, learned by a refusal under a newer map;
+// nil if it has no such bucket or shard.
+func (r *routeTable) withOwner(tier uint8, bucket uint32, shard, version uint64) *routeTable {
+	t, w := r.tiers[tier], r.byShard[shard]
+	if t == nil || bucket >= t.buckets || w == nil {
+		return nil
+	}
+	own := *t
+	place := slices.IndexFunc(t.owners, func(o bucketOwner) bool { return o.shard == shard })
+	if place < 0 {
+		place, own.owners = len(t.owners), append(slices.Clone(t.owners), bucketOwner{shard, w})
+	}
+	if place > math.MaxUint16 {
+		return nil
+	}
+	own.ownerOf = slices.Clone(t.ownerOf)
+	own.ownerOf[bucket] = uint16(place)
+	next := *r
+	next.tiers, next.ownersVersion = maps.Clone(r.tiers), version
+	next.tiers[tier] = &own
+	return &next
 }
 
 // forBucket is the route of a bucket's shard, or nil.

@@ -188,14 +188,14 @@ func (c *cluster) setMaster(w *shardRoute, master uint64) {
 
 // learnMaster processes an instance's word about a shard's master and its raft term. Older terms
 // are ignored. A newer term, or word from the master itself, wakes the tries and acquires that wait
-// for the shard.
-func (c *cluster) learnMaster(w *shardRoute, from, master, term uint64) {
+// for the shard. moved says that the term is newer.
+func (c *cluster) learnMaster(w *shardRoute, from, master, term uint64) (moved bool) {
 	c.mu.Lock()
 	if master == 0 || term < w.term || !slices.Contains(w.replicas, master) {
 		c.mu.Unlock()
-		return
+		return false
 	}
-	moved := term > w.term
+	moved = term > w.term
 	isNew := moved || from == master
 	w.term = term
 	c.setMaster(w, master)
@@ -211,6 +211,25 @@ func (c *cluster) learnMaster(w *shardRoute, from, master, term uint64) {
 	if moved {
 		c.leaderMoved(w.shard, master)
 	}
+	return moved
+}
+
+// learnOwner has requests for a bucket of a shard go to the shard that owns it in a newer map than
+// this client's, until that map is here. False: they go elsewhere already, or the map has no such
+// owner, or a still newer word was heard before.
+func (c *cluster) learnOwner(asked *shardRoute, bucket uint32, owner, version uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.routes.Load()
+	if version <= r.version || version < r.ownersVersion || owner == asked.shard || r.owner(asked.tier, bucket) != asked.shard {
+		return false
+	}
+	next := r.withOwner(asked.tier, bucket, owner, version)
+	if next == nil {
+		return false
+	}
+	c.routes.Store(next)
+	return true
 }
 
 // connToBucket is the connection to the master of the shard that owns a bucket, and that shard.

@@ -15,6 +15,11 @@ type Error struct {
 	// leads the shard, and since which raft term. Of two such words the one with the higher term is
 	// newer. 0 is not known.
 	Master, Term uint64
+
+	// Shard and MapVersion come with it: the shard that Master and Term are about, which owns the
+	// bucket as far as the server knows, and the version of the server's map. 0 is not said: older
+	// servers do not say either.
+	Shard, MapVersion uint64
 }
 
 // Errorf makes an Error. The message is a lower-case sentence that says what to do.

@@ -67,9 +67,13 @@ func (m *HelloReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f)
 type Failure struct {
 	Message string // a sentence that says what to do
 
-	// With WRONG_SHARD: the instance that leads the shard that was meant, as far as the answering
-	// instance knows, and since which raft term; 0 is not known.
+	// With WRONG_SHARD: the instance that leads the shard, as far as the answering instance knows,
+	// and since which raft term; 0 is not known.
 	Master, Term uint64
+
+	// With WRONG_SHARD: the shard that Master and Term are about, which owns the bucket as far as
+	// the answering instance knows, and the version of its map; 0 is not said.
+	Shard, MapVersion uint64
 }
 
 func (m *Failure) fields(f *fields) {
@@ -77,6 +81,8 @@ func (m *Failure) fields(f *fields) {
 	f.str("message", &m.Message)
 	f.uint("master", &m.Master)
 	f.uint("term", &m.Term)
+	f.uint("shard", &m.Shard)
+	f.uint("map version", &m.MapVersion)
 }
 
 func (m *Failure) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

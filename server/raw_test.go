@@ -197,7 +197,9 @@ func (c *raw) reply(kind protocol.Kind, id uint64, out protocol.Message) error {
 		if err := f.DecodeBody(h.Body); err != nil {
 			c.t.Fatal(err)
 		}
-		return &protocol.Error{Status: st, Message: f.Message, Master: f.Master, Term: f.Term}
+		return &protocol.Error{
+			Status: st, Message: f.Message, Master: f.Master, Term: f.Term, Shard: f.Shard, MapVersion: f.MapVersion,
+		}
 	}
 	if out != nil {
 		if err := out.DecodeBody(h.Body); err != nil {

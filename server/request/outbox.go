@@ -79,10 +79,23 @@ func countsAsRejection(status protocol.Status) bool {
 // is no use in looking for another leader of it.
 func (o *Outbox) RejectByShard(c *Client, d Shard, kind protocol.Kind, id uint64, status protocol.Status, text string) {
 	if status == protocol.StatusWrongShard {
-		o.failure.Master, o.failure.Term = d.LeaderInstance(o.server.Routes().State)
-		defer func() { o.failure.Master, o.failure.Term = 0, 0 }()
+		state := o.server.Routes().State
+		master, term := d.LeaderInstance(state)
+		o.failure = protocol.Failure{Master: master, Term: term, Shard: d.ID(), MapVersion: state.MapVersion()}
 	}
 	o.Fail(c, kind, id, status, text)
+	o.failure = protocol.Failure{}
+}
+
+// rejectElsewhere answers a request for a bucket of another instance's shard. The client is told
+// which shard owns the bucket in the map here, and how new that map is. It names no leader: the
+// client's map does, and Master alone would be taken for the leader of the shard that was asked.
+func (o *Outbox) rejectElsewhere(c *Client, h protocol.Header, tier uint8) {
+	r := o.server.Routes()
+	o.failure = protocol.Failure{Shard: r.owner(tier, h.Arg), MapVersion: r.State.MapVersion()}
+	o.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard,
+		"this instance does not serve the bucket; ask the shard that owns it, or fetch the map")
+	o.failure = protocol.Failure{}
 }
 
 // FailError answers a request with an error, which carries the status.

@@ -255,7 +255,7 @@ func read(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	d := c.server.Routes().Shard(tier, h.Arg)
 	if d == nil || (about.shard != 0 && about.shard != d.ID()) {
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve that shard's bucket; fetch the map")
+		p.out.rejectElsewhere(c, h, tier)
 		return
 	}
 	p.queueRead(d, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body, strict: about.want == protocol.Strict, scope: about})

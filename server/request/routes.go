@@ -1,6 +1,10 @@
 package request
 
-import "github.com/signalbox-dev/signalbox/shard/meta"
+import (
+	"math"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
 
 // Routes is the cluster map at one revision, prepared for the listeners: who serves a bucket is two
 // array accesses. It never changes; a newer map is a new one.
@@ -44,6 +48,16 @@ func (r *Routes) Shard(tier uint8, bucket uint64) Shard {
 		return nil
 	}
 	return list[bucket]
+}
+
+// owner is the shard that owns a bucket of a tier, wherever it is served; 0: there is no such
+// bucket.
+func (r *Routes) owner(tier uint8, bucket uint64) uint64 {
+	if bucket > math.MaxUint32 {
+		return 0
+	}
+	shard, _ := r.State.Route(tier, uint32(bucket))
+	return shard
 }
 
 // inMove says that a bucket of a shard is in a move from or to it, so that the shard may not serve

@@ -26,7 +26,7 @@ func (c *Client) submit(p *cycle, h protocol.Header, tier uint8, cmd shard.Comma
 func (c *Client) shardFor(p *cycle, h protocol.Header, tier uint8) Shard {
 	d := c.server.Routes().Shard(tier, h.Arg)
 	if d == nil {
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
+		p.out.rejectElsewhere(c, h, tier)
 	}
 	return d
 }

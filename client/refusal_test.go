@@ -1,0 +1,287 @@
+package client
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// refuse answers that the bucket is not served here.
+func (fc *fakeConn) refuse(h protocol.Header, m protocol.Failure) {
+	fc.send(h.Kind|protocol.KindReply, h.ID, uint64(protocol.StatusWrongShard), &m)
+}
+
+// updatedAt lists the instances where the updates went that arrived after the first ones.
+func (f *fake) updatedAt(after int) (list []uint64) {
+	for _, r := range f.all(protocol.KindUpdate)[after:] {
+		list = append(list, r.instance)
+	}
+	return list
+}
+
+// owners lists the shards of tier 0's buckets.
+func owners(r *routeTable) (list []uint64) {
+	for b := range r.tiers[0].buckets {
+		list = append(list, r.owner(0, b))
+	}
+	return list
+}
+
+// TestRefusalNamesOwner: a bucket has moved, and the client has not heard of it. The refusal names
+// the shard that owns it, and the next request goes to that shard's leader: it waits neither for a
+// pause nor for the map, which is fetched meanwhile.
+func TestRefusalNamesOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[3] = 2
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		var asked []func()
+		f.set(func() {
+			f.version, f.moved = 2, map[uint64]uint64{1: 3}
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch {
+				case h.Kind == protocol.KindMap:
+					asked = append(asked, func() { fc.answer(h) })
+					return true
+				case h.Kind == protocol.KindUpdate && h.Arg == 1 && fc.instance == 1:
+					fc.refuse(h, protocol.Failure{Shard: 3, MapVersion: 2})
+					return true
+				}
+				return false
+			}
+		})
+		began := time.Now()
+		for range 2 {
+			if _, err := s.Update(bg, nameIn(1), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(began); d > 0 {
+			t.Errorf("the updates took %s", d)
+		}
+		if at := f.updatedAt(0); !slices.Equal(at, []uint64{1, 2, 2}) {
+			t.Errorf("updates went to instances %v", at)
+		}
+		synctest.Wait()
+		if v := c.routes.Load().version; v != 1 || len(asked) != 1 {
+			t.Errorf("the map was asked for %d times, version %d came", len(asked), v)
+		}
+		f.set(func() { asked[0]() })
+		synctest.Wait()
+		if r := c.routes.Load(); r.version != 2 || r.owner(0, 1) != 3 || r.owner(0, 0) != 1 {
+			t.Errorf("map %d, owners %v", r.version, owners(r))
+		}
+	})
+}
+
+// TestRefusalNamesNewShard: the owner is a shard that the client's map does not have. The map is
+// fetched from the instance that has it.
+func TestRefusalNamesNewShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := connectedToTwo(t)
+		s := f.sessionIn(t, c, 0)
+		before := f.count(protocol.KindUpdate)
+		f.set(func() {
+			old := f.mapReply()
+			f.version = 2
+			now := f.mapReply()
+			now.Shards = append(now.Shards, protocol.MapShard{ID: 9, Master: 2, Replicas: []uint64{2}})
+			now.Tiers[0].Runs[0].Shard = 9
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch {
+				case h.Kind == protocol.KindMap && fc.instance == 2:
+					fc.reply(h, old)
+				case h.Kind == protocol.KindMap:
+					fc.reply(h, now)
+				case h.Kind == protocol.KindUpdate && h.Arg == 0 && fc.instance == 1:
+					fc.refuse(h, protocol.Failure{Shard: 9, MapVersion: 2})
+				default:
+					return false
+				}
+				return true
+			}
+		})
+		began := time.Now()
+		if _, err := s.Update(bg, nameIn(0), nil); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > 0 {
+			t.Errorf("the update took %s", d)
+		}
+		if at := f.updatedAt(before); !slices.Equal(at, []uint64{1, 2}) {
+			t.Errorf("updates went to instances %v", at)
+		}
+	})
+}
+
+// TestRefusalByOlderMap: the leader of the bucket's new shard has not heard of the move yet. It
+// speaks of the shard that had the bucket, and of that shard's leader. The client fetches no map,
+// looks for no other leader, and asks again when this one says that it serves.
+func TestRefusalByOlderMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[3], f.version, f.moved = 2, 2, map[uint64]uint64{1: 3}
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		refusals := 0
+		var served time.Time
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindUpdate || refusals == maxBehindTries {
+					return false
+				}
+				fc.refuse(h, protocol.Failure{Master: 1, Term: 9, Shard: 2, MapVersion: 1})
+				if refusals++; refusals == maxBehindTries {
+					served = time.Now()
+					fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 2, Shard: 3, Master: 2, Term: 4})
+				}
+				return true
+			}
+		})
+		maps := f.count(protocol.KindMap)
+		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(served); d > 0 {
+			t.Errorf("the update went on %s after the bucket was served", d)
+		}
+		if n := f.count(protocol.KindMap) - maps; n != 0 {
+			t.Errorf("the map was fetched %d times", n)
+		}
+		if at := f.updatedAt(0); !slices.Equal(at, []uint64{2, 2, 2, 2}) {
+			t.Errorf("updates went to instances %v", at)
+		}
+		c.cluster.mu.Lock()
+		defer c.cluster.mu.Unlock()
+		if w := c.routes.Load().byShard[3]; w.master.Load() != 2 || w.term != 4 {
+			t.Errorf("shard 3 is looked for at instance %d of term %d", w.master.Load(), w.term)
+		}
+	})
+}
+
+// TestRefusalByCutOffLeader: a leader that never hears of the newer map is not asked for ever. It
+// may have been replaced.
+func TestRefusalByCutOffLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[3], f.version, f.moved = 2, 2, map[uint64]uint64{1: 3}
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindUpdate || fc.instance == 1 {
+					return false
+				}
+				fc.refuse(h, protocol.Failure{Shard: 2, MapVersion: 1})
+				return true
+			}
+		})
+		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		if at := f.updatedAt(0); !slices.Equal(at, []uint64{2, 2, 2, 2, 1}) {
+			t.Errorf("updates went to instances %v", at)
+		}
+	})
+}
+
+// TestRefusalWithoutLeader: an instance that has the shard and does not know who leads it makes the
+// client ask another replica, and still without fetching the map.
+func TestRefusalWithoutLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindUpdate || fc.instance == 2 {
+					return false
+				}
+				fc.refuse(h, protocol.Failure{Shard: 2, MapVersion: 1})
+				return true
+			}
+		})
+		maps := f.count(protocol.KindMap)
+		if _, err := s.Update(bg, nameIn(1), nil); err != nil {
+			t.Fatal(err)
+		}
+		if at := f.updatedAt(0); !slices.Equal(at, []uint64{1, 2}) {
+			t.Errorf("updates went to instances %v", at)
+		}
+		if n := f.count(protocol.KindMap) - maps; n != 0 {
+			t.Errorf("the map was fetched %d times", n)
+		}
+	})
+}
+
+// TestLearnOwner: what a refusal says of a bucket counts until a newer word or map, and only for
+// the bucket that was asked for.
+func TestLearnOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		first := c.routes.Load()
+		for i, x := range []struct {
+			asked          uint64
+			bucket         uint32
+			owner, version uint64
+			want           bool
+		}{
+			{2, 1, 3, 1, false},   // the version of the client's map
+			{2, 1, 9, 7, false},   // no such shard
+			{2, 0, 3, 7, false},   // another shard's bucket
+			{2, 1, 2, 7, false},   // it is asked there already
+			{2, 999, 3, 7, false}, // no such bucket
+			{2, 1, 3, 7, true},
+			{2, 1, 4, 8, false}, // the request was sent before the former line's word
+			{3, 1, 4, 6, false}, // an older word
+			{1, 0, 4, 7, true},
+			{3, 1, 4, 8, true},
+		} {
+			if got := c.learnOwner(first.byShard[x.asked], x.bucket, x.owner, x.version); got != x.want {
+				t.Errorf("%d: shard %d owns bucket %d in map %d: %v", i, x.owner, x.bucket, x.version, got)
+			}
+		}
+		r := c.routes.Load()
+		if !slices.Equal(owners(r), []uint64{4, 4, 3, 4}) || r.forBucket(0, 1) != first.byShard[4] || r.version != 1 {
+			t.Errorf("owners %v of map %d", owners(r), r.version)
+		}
+		if !slices.Equal(owners(first), []uint64{1, 2, 3, 4}) || first.forBucket(0, 1) != first.byShard[2] {
+			t.Errorf("the table changed: %v", owners(first))
+		}
+		f.set(func() { f.version = 9 })
+		if _, err := c.refreshMap(bg, c.routes.Load()); err != nil {
+			t.Fatal(err)
+		}
+		if r := c.routes.Load(); !slices.Equal(owners(r), []uint64{1, 2, 3, 4}) {
+			t.Errorf("owners %v of a newer map", owners(r))
+		}
+	})
+}
+
+// TestMapOfNewConnection: an instance says in its hello how new its map is. What it announced
+// before the connection was there is fetched.
+func TestMapOfNewConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[2] = 2
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		f.set(func() { f.version = 2 })
+		synctest.Wait()
+		if v := c.routes.Load().version; v != 1 {
+			t.Fatalf("map %d", v)
+		}
+		if _, err := s.Update(bg, nameIn(1), nil); err != nil { // connects to instance 2
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if v := c.routes.Load().version; v != 2 {
+			t.Errorf("map %d", v)
+		}
+	})
+}
