@@ -32,8 +32,11 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 		if w := r.byShard[m.Shard]; w != nil {
 			c.learnMaster(w, cn.instance, m.Master, m.Term)
 		}
-		if m.Version > r.version {
+		switch {
+		case m.Version > r.version:
 			c.fetchAnnouncedMap(m.Version, cn)
+		case m.Version == r.version && m.Shard == 0:
+			c.instanceCaughtUp()
 		}
 	case protocol.KindSessionEnded:
 		var m protocol.SessionEnded

@@ -234,11 +234,27 @@ func (c *cluster) followRefusal(ctx context.Context, asked *shardRoute, bucket u
 	if next != nil && (next.shard != asked.shard || next.master.Load() != cn.instance) {
 		return learned || tries < 2
 	}
-	behind := e.Shard != asked.shard && tries < maxBehindTries
-	if !behind && !c.masterRefusesBucket(asked, cn, e) {
+	switch {
+	case e.Shard != asked.shard && tries < maxBehindTries:
+		c.mu.Lock()
+		c.awaitsInstance = true
+		c.mu.Unlock()
+	case !c.masterRefusesBucket(asked, cn, e):
 		c.tryNextReplica(asked, cn.instance)
 	}
 	return false
+}
+
+// instanceCaughtUp is called when an instance announces the map that this client has. It wakes the
+// tries that an instance refused by an older one.
+func (c *cluster) instanceCaughtUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.awaitsInstance {
+		c.awaitsInstance = false
+		close(c.newMap)
+		c.newMap = make(chan struct{})
+	}
 }
 
 // maxBehindTries is how many tries in a row a shard's leader may answer by an older map before

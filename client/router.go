@@ -30,6 +30,7 @@ type cluster struct {
 	announced         announcedMap          // the newest map that an instance announced
 	fetchingAnnounced bool                  // somebody fetches it
 	newMap            chan struct{}         // closed and replaced with every new map
+	awaitsInstance    bool                  // a try waits for an instance to get the map that this client has
 }
 
 func newCluster(l *lifetime, d *dialer) *cluster {
