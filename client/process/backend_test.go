@@ -65,14 +65,7 @@ func (b *backend) applyLocked(f func(*server.Out) error) error {
 	var out server.Out
 	err := f(&out)
 	b.p.Tick(b.at, &out)
-	stage := relay.Closed
-	switch {
-	case b.p.AllowsMessages():
-		stage = relay.Open
-	case b.p.Phase() == protocol.PhasePreparing:
-		stage = relay.Preparing
-	}
-	b.r.Round(b.p.Epoch(), stage, b.p.RoundSessions(nil))
+	b.r.Round(b.p.Epoch(), relay.StageOf(b.p.Phase(), b.p.AllowsMessages()), b.p.RoundSessions(nil))
 	b.deliver(&out)
 	return err
 }

@@ -116,11 +116,11 @@ func TestStoppedLockEndsItsCommand(t *testing.T) {
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
 	ready, mark := filepath.Join(t.TempDir(), "ready"), "MARK="+t.Name()
-	lock := start(t, env, "signalbox", "lock", "door", "--session-timeout", "8s", "--", "env", mark,
+	lock := start(t, env, "signalbox", "lock", "backup", "--session-timeout", "8s", "--", "env", mark,
 		"READY="+ready, "sh", "-c", escapes["deaf"])
 	await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
 	lock.signal(syscall.SIGSTOP)
-	expect(t, 0, env, "signalbox", "lock", "door", "--", "true")
+	expect(t, 0, env, "signalbox", "lock", "backup", "--", "true")
 	left := marked(t, mark)
 	lock.signal(syscall.SIGCONT)
 	if len(left) > 0 {

@@ -213,15 +213,8 @@ func (p *Processes) relayAt(v shard.ProcessView, made bool) *processRelay {
 	}
 	if r.revision != v.Revision() {
 		r.revision = v.Revision()
-		stage := relay.Closed
-		switch {
-		case v.Phase() == protocol.PhasePreparing:
-			stage = relay.Preparing
-		case v.Open():
-			stage = relay.Open
-		}
 		p.ids = v.Sessions(p.ids[:0])
-		r.relay.Round(v.Epoch(), stage, p.ids)
+		r.relay.Round(v.Epoch(), relay.StageOf(v.Phase(), v.Open()), p.ids)
 		p.updatePending(r)
 	}
 	return r

@@ -84,14 +84,7 @@ func (w *simulation) apply(what func(p *Process, at Now, out *Out)) {
 	}
 	fmt.Fprintf(&w.trace, "%+v", w.out)
 	w.deliver()
-	stage := relay.Closed
-	switch {
-	case w.p.AllowsMessages():
-		stage = relay.Open
-	case w.p.Phase() == protocol.PhasePreparing:
-		stage = relay.Preparing
-	}
-	w.r.Round(w.p.Epoch(), stage, w.p.RoundSessions(nil))
+	w.r.Round(w.p.Epoch(), relay.StageOf(w.p.Phase(), w.p.AllowsMessages()), w.p.RoundSessions(nil))
 }
 
 func (w *simulation) deliver() {

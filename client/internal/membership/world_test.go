@@ -85,14 +85,7 @@ func (w *world) apply(f func()) {
 		w.fatal("%v", err)
 	}
 	w.deliver()
-	stage := relay.Closed
-	switch {
-	case w.p.AllowsMessages():
-		stage = relay.Open
-	case w.p.Phase() == protocol.PhasePreparing:
-		stage = relay.Preparing
-	}
-	w.r.Round(w.p.Epoch(), stage, w.p.RoundSessions(nil))
+	w.r.Round(w.p.Epoch(), relay.StageOf(w.p.Phase(), w.p.AllowsMessages()), w.p.RoundSessions(nil))
 }
 
 func (w *world) deliver() {

@@ -15,6 +15,18 @@ const (
 	Open      Stage = 2
 )
 
+// StageOf is the stage of a round by the phase of its process, and by whether the process allows
+// messages.
+func StageOf(phase protocol.ProcessPhase, open bool) Stage {
+	switch {
+	case phase == protocol.PhasePreparing:
+		return Preparing
+	case open:
+		return Open
+	}
+	return Closed
+}
+
 // Limits of one relay. Zeroes take the defaults. Beyond them a request is OVERLOADED, and sent
 // again later.
 type Limits struct {
