@@ -28,3 +28,13 @@ func TestIdleLoopRests(t *testing.T) {
 		t.Error("a loop that is idle again does not rest")
 	}
 }
+
+// TestProcessorsStayFreeOfLoops: however many processors the runtime has, the shards have some that
+// no event loop waits on.
+func TestProcessorsStayFreeOfLoops(t *testing.T) {
+	for _, c := range []struct{ processors, loops int }{{1, 1}, {2, 1}, {3, 2}, {4, 3}, {8, 6}, {32, 24}, {96, maxLoops}} {
+		if n := loopCount(c.processors); n != c.loops {
+			t.Errorf("%d event loops for %d processors, want %d", n, c.processors, c.loops)
+		}
+	}
+}
