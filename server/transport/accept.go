@@ -14,9 +14,7 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 	pause := 5 * time.Millisecond
 	var pace acceptPacer
 	for {
-		asked := time.Now()
 		nc, err := l.Accept()
-		pace.accepted(asked, time.Now())
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -38,8 +36,9 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 			continue
 		}
 		pause = 5 * time.Millisecond
+		accepted := time.Now()
 		admit(nc.(*net.TCPConn))
-		if rest := pace.pause(time.Now()); rest > 0 {
+		if rest := pace.letIn(accepted, time.Now()); rest > 0 {
 			select {
 			case <-time.After(rest):
 			case <-t.ctx.Done():
@@ -51,29 +50,42 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 // acceptPacer keeps connections that come in a flood from taking a processor for themselves: while
 // more of them wait, letting them in takes a third of the time of one, and they reach the event
 // loops a few at a time.
+//
+// What letting one in costs is twice the least time in which one of a batch was handed over: to
+// accept it cost as much, but that may have waited for a client, and the others may have waited for
+// a loop or a processor. Connections that come no faster than the pace are never held up.
 type acceptPacer struct {
-	began time.Time
-	n     int // let in since then
+	began time.Time     // of the batch, at the pace
+	least time.Duration // in which one of the batch was handed over
+	n     int           // of the batch
 }
 
 const (
-	acceptBatch  = 32
-	acceptWaited = time.Millisecond // an accept that takes longer has waited for a client: there is no flood
+	acceptBatch = 32
+	acceptPace  = 2 * 3 // the pace is one in so many times the least time
 )
 
-// accepted notes that an accept was asked for and returned.
-func (p *acceptPacer) accepted(asked, now time.Time) {
-	if p.n == 0 || now.Sub(asked) > acceptWaited {
-		p.began, p.n = now, 0
+// letIn notes a connection that was handed over between from and now, and says how long to let
+// nobody in.
+func (p *acceptPacer) letIn(from, now time.Time) time.Duration {
+	took := now.Sub(from)
+	if p.n == 0 {
+		if from.Sub(p.began) > acceptBatch*acceptPace*p.least {
+			p.began = from // there was a pause: what was not used then is no credit
+		}
+		p.least = took
 	}
 	p.n++
-}
-
-// pause is how long to let nobody in.
-func (p *acceptPacer) pause(now time.Time) time.Duration {
+	p.least = min(p.least, took)
 	if p.n < acceptBatch {
 		return 0
 	}
 	p.n = 0
-	return 2 * now.Sub(p.began)
+	due := p.began.Add(acceptBatch * acceptPace * p.least)
+	if due.Before(now) {
+		p.began = now
+		return 0
+	}
+	p.began = due // a pause that lasts longer than asked for is made up for
+	return due.Sub(now)
 }
