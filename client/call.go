@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -91,9 +92,19 @@ func failure(status protocol.Status, body []byte) error {
 	if f.DecodeBody(body) != nil {
 		f.Message = ""
 	}
-	return &protocol.Error{
+	err := &protocol.Error{
 		Status: status, Message: f.Message, Master: f.Master, Term: f.Term, Shard: f.Shard, MapVersion: f.MapVersion,
 	}
+	if isPending(err) {
+		return markUndecided(err)
+	}
+	return err
+}
+
+// isPending says that a server gave a change of the cluster to a shard that does not decide.
+func isPending(err error) bool {
+	var e *protocol.Error
+	return errors.As(err, &e) && e.Status == protocol.StatusUnavailable && e.Shard != 0
 }
 
 // roundTrip sends a request and waits for its reply, for the end of ctx, or for that of the

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -117,6 +118,9 @@ func wallTime(ms uint64) time.Time {
 // A request whose answer is lost is sent again. If another client drops the same path at that
 // moment, the node may be created twice; likewise a repeated drop may drop a node that was created
 // again. Processes that create and drop one path concurrently must take a lock first.
+//
+// While the meta shard or a data shard has no majority, changes of nodes end after a few seconds
+// with ErrOutcomeUnknown and Unavailable: the change may still happen.
 func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	info, repeated, err := c.createNode(ctx, path, cfg)
 	if err != nil {
@@ -136,16 +140,25 @@ func (c *Client) createNode(ctx context.Context, path string, cfg NodeConfig) (i
 	return nodeInfo(&reply), repeated, err
 }
 
-// EnsureNode is CreateNode that accepts an existing node, whatever its configuration.
+// EnsureNode is CreateNode that accepts an existing node, whatever its configuration. It goes on
+// until ctx ends while the cluster has no majority.
 func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
-	info, _, err := c.createNode(ctx, path, cfg)
-	switch {
-	case err == nil:
-		return info, nil
-	case protocol.StatusOf(err) == protocol.StatusAlreadyExists:
-		return c.DescribeNode(ctx, path)
+	var last error
+	for {
+		info, _, err := c.createNode(ctx, path, cfg)
+		switch {
+		case err == nil:
+			return info, nil
+		case protocol.StatusOf(err) == protocol.StatusAlreadyExists:
+			return c.DescribeNode(ctx, path)
+		case isPending(err) && ctx.Err() == nil:
+			last = err // the server took its time
+			continue
+		case last != nil && !answered(err):
+			err = fmt.Errorf("%w (last: %w)", err, last)
+		}
+		return nil, withOp("create node", path, err)
 	}
-	return nil, withOp("create node", path, err)
 }
 
 // AlterNode replaces the fields that are given. They take effect at once, except that a lower grace

@@ -41,8 +41,9 @@ func (c *cluster) atShard(tier uint8, shard uint64) destination {
 }
 
 // request sends a request that belongs to no session, again and again until an answer decides it or
-// ctx ends. repeated says that an earlier sending, or this one, may have taken effect without an
-// answer.
+// ctx ends, or until the server says that a change waits for a shard without a majority: a person
+// has to mend that. repeated says that an earlier sending, or this one, may have taken effect
+// without an answer.
 func (c *cluster) request(
 	ctx context.Context, where destination, kind protocol.Kind, m, reply protocol.Message,
 ) (repeated bool, err error) {
@@ -61,6 +62,8 @@ func (c *cluster) request(
 			}
 		}
 		switch {
+		case isPending(err):
+			return repeated, err
 		case c.ctx.Err() != nil:
 			return repeated, ErrClientClosed
 		case ctx.Err() != nil && !answered(err):

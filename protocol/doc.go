@@ -216,6 +216,8 @@
 // # Errors
 //
 // [Status] numbers are stable. OVERLOADED, UNAVAILABLE and WRONG_SHARD are retryable: nothing was
-// applied, and the same request may be sent again as it is. In Go, errors.Is(err,
+// applied, and the same request may be sent again as it is. One UNAVAILABLE is an exception: if its
+// [Failure] names a shard, a change of the cluster or of its nodes waits for that shard, which has
+// no majority, and may still happen. In Go, errors.Is(err,
 // protocol.StatusNotFound) tells outcomes apart and [Retryable] asks the question.
 package protocol

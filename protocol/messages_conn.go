@@ -73,6 +73,9 @@ type Failure struct {
 
 	// With WRONG_SHARD: the shard that Master and Term are about, which owns the bucket as far as
 	// the answering instance knows, and the version of its map; 0 is not said.
+	//
+	// With UNAVAILABLE: the shard that a change of the cluster or of its nodes waits for. It may
+	// still happen. 0: nothing was applied.
 	Shard, MapVersion uint64
 }
 

@@ -81,6 +81,19 @@ func TestHealthOfACluster(t *testing.T) {
 		!strings.Contains(waitFor(&plan, governor.WaitForGovernor), "cluster recover") {
 		t.Errorf("a alone plans %+v", plan)
 	}
+	// A change waits for the others, and whoever asked for it learns that soon.
+	for _, ask := range []func(c *raw) error{
+		func(c *raw) error { return c.ask(protocol.MethodDrain, `{"instance":"b","undo":true}`, nil) },
+		func(c *raw) error {
+			return c.call(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/alone"}, nil)
+		},
+	} {
+		if err := ask(connect(t, k.server("a"))); !errors.Is(err, protocol.StatusUnavailable) ||
+			!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part; start ") ||
+			!strings.Contains(err.Error(), "the change may still happen") {
+			t.Errorf("a change of a alone is answered %v", err)
+		}
+	}
 	// One whose folder was lost asks to be taken in again, and is told the way that is left.
 	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b",
 		RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||

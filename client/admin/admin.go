@@ -14,7 +14,8 @@
 // those of package client: Forbidden, NotFound for a name that the cluster does not have,
 // BadRequest, PreconditionFailed with a sentence that says what would allow the change, and
 // Unavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent
-// and not answered before the context ended.
+// and not answered before the context ended. While the meta shard has no majority, a change ends
+// with both after a few seconds, and with a sentence that names the instances to start.
 package admin
 
 import (

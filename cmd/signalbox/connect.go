@@ -184,6 +184,8 @@ func (a *app) hint(err error, code int) string {
 		return "--endpoints names the addresses for clients (--listen or --listen-tls of serve); for TLS there are --tls, --tls-ca, --tls-server-name, --tls-cert and --tls-key."
 	case code == exitUnreachable && errors.As(err, &g) && g.inv.conn != nil:
 		return "Look at the cluster with `signalbox cluster status`; --timeout gives more time."
+	case code == exitUnreachable && errors.Is(err, client.ErrOutcomeUnknown):
+		return "Look at the cluster with `signalbox cluster health`."
 	case code == exitUnreachable:
 		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.",
 			a.values["endpoints"])

@@ -3,6 +3,7 @@ package governor
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -96,6 +97,23 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 	return fmt.Sprintf(
 		"%s has no majority: %d of %d voters take part; start %s again; if a disk is lost for good, see signalbox cluster recover --help",
 		x, live, voters, strings.Join(silent, ", "))
+}
+
+// lostQuorum is a shard that changes of the cluster wait for and that has no majority, why, and
+// what to do; empty if there is none. Changes of nodes wait for data shards too.
+func lostQuorum(v View, ofNodes bool) (shard uint64, why string) {
+	p := &planner{View: v}
+	if p.Health == nil || !p.State.Bootstrapped() {
+		return 0, ""
+	}
+	p.index()
+	for i := range slices.Backward(p.shards) { // the meta shard is the last
+		x := &p.shards[i].Shard
+		if (x.ID == meta.MetaShardID || ofNodes && x.Ready) && !p.hasQuorum(x) {
+			return x.ID, p.noQuorumReason(x)
+		}
+	}
+	return 0, ""
 }
 
 // NoQuorum says why the meta shard decides nothing, as one instance sees it, and what to do; empty

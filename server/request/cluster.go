@@ -58,7 +58,7 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity,
 		Exempt: func() { c.authExempt.Store(true) }}
 	methods.MayRead = func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil }
-	runOffLoop(c, p, h, c.server.methods, func(ctx context.Context) (protocol.Message, error) {
+	serve := func(ctx context.Context) (protocol.Message, error) {
 		body, err := methods.Serve(ctx, m.Method, m.Body)
 		if strings.HasPrefix(m.Method, operator.AuthPrefix) {
 			c.server.SetAuth(c.server.cfg.Cluster.State()) // who asked may come back with a new token before the map is looked at
@@ -69,5 +69,10 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 				protocol.MaxDataLen)
 		}
 		return &protocol.ClusterReply{Body: body}, err
-	})
+	}
+	if right == auth.RightAdmin && !readsAsAdmin(m.Method) {
+		runChange(c, p, h, c.server.methods, false, serve)
+	} else {
+		runOffLoop(c, p, h, c.server.methods, serve)
+	}
 }

@@ -1,14 +1,18 @@
 package request
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // nodeOpTimeout bounds a change of a coordination node. When it ends the change may still come: it
@@ -63,7 +67,7 @@ func nodeList(c *Client, p *cycle, h protocol.Header, _ target) {
 func nodeCreate(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := new(protocol.NodeCreate)
 	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
-		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
+		runChange(c, p, h, c.server.NodeOps, true, func(ctx context.Context) (protocol.Message, error) {
 			info, err := c.server.cfg.Cluster.Governor().CreateNode(ctx, m)
 			return &info, err
 		})
@@ -73,7 +77,7 @@ func nodeCreate(c *Client, p *cycle, h protocol.Header, _ target) {
 func nodeAlter(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := new(protocol.NodeAlter)
 	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
-		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
+		runChange(c, p, h, c.server.NodeOps, true, func(ctx context.Context) (protocol.Message, error) {
 			info, err := c.server.cfg.Cluster.Governor().AlterNode(ctx, m)
 			return &info, err
 		})
@@ -83,7 +87,7 @@ func nodeAlter(c *Client, p *cycle, h protocol.Header, _ target) {
 func nodeDrop(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := new(protocol.NodeDrop)
 	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
-		runOffLoop(c, p, h, c.server.NodeOps, func(ctx context.Context) (protocol.Message, error) {
+		runChange(c, p, h, c.server.NodeOps, true, func(ctx context.Context) (protocol.Message, error) {
 			return &protocol.Empty{}, c.server.cfg.Cluster.Governor().DropNode(ctx, m)
 		})
 	}
@@ -130,13 +134,63 @@ func runOffLoop(c *Client, p *cycle, h protocol.Header, slots chan struct{}, op 
 		defer s.Guard("node", func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
 		reply, err := op(ctx)
 		o.Took(kind, s.cfg.Clock.Now()-began)
+		var pending *pendingChange
 		switch {
 		case err == nil:
 			o.Reply(c, kind, id, reply)
+		case errors.As(err, &pending):
+			o.failPending(c, kind, id, pending)
 		case ctx.Err() != nil:
-			o.Fail(c, kind, id, protocol.StatusUnavailable, "the change is not done yet and may still come; look before trying again")
+			o.Fail(c, kind, id, protocol.StatusUnavailable, "the answer was not ready in time; ask again")
 		default:
 			o.FailError(c, kind, id, err)
 		}
+	})
+}
+
+// pendingChange is a change that was given to the meta shard and is not done. The shard is the one
+// that it waits for. Why may be empty.
+type pendingChange struct {
+	shard uint64
+	why   string
+}
+
+func (p *pendingChange) Error() string {
+	return cmp.Or(p.why, "the change is not done yet") + "; the change may still happen: look before trying again"
+}
+
+// runChange is runOffLoop for a change that the meta shard decides. If it is not done within
+// governor.StepTimeout, and a shard that it waits for has no majority, that is the answer. A change
+// of nodes waits for data shards too.
+func runChange(
+	c *Client, p *cycle, h protocol.Header, slots chan struct{}, ofNodes bool, op func(ctx context.Context) (protocol.Message, error),
+) {
+	g := c.server.cfg.Cluster.Governor()
+	runOffLoop(c, p, h, slots, func(ctx context.Context) (protocol.Message, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		c.server.cfg.Go(func() {
+			look := time.NewTicker(governor.StepTimeout)
+			defer look.Stop()
+			for {
+				select {
+				case <-look.C:
+				case <-ctx.Done():
+					return
+				}
+				if shard, why := g.NoQuorum(ofNodes); why != "" {
+					cancel(&pendingChange{shard, why})
+				}
+			}
+		})
+		reply, err := op(ctx)
+		if err == nil || ctx.Err() == nil || c.server.cfg.Context.Err() != nil {
+			return reply, err
+		}
+		var pending *pendingChange
+		if !errors.As(context.Cause(ctx), &pending) {
+			pending = &pendingChange{shard: meta.MetaShardID}
+		}
+		return nil, pending
 	})
 }

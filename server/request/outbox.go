@@ -98,6 +98,13 @@ func (o *Outbox) rejectElsewhere(c *Client, h protocol.Header, tier uint8) {
 	o.failure = protocol.Failure{}
 }
 
+// failPending answers that a change is not done yet, and which shard it waits for.
+func (o *Outbox) failPending(c *Client, kind protocol.Kind, id uint64, change *pendingChange) {
+	o.failure = protocol.Failure{Shard: change.shard}
+	o.Fail(c, kind, id, protocol.StatusUnavailable, change.Error())
+	o.failure = protocol.Failure{}
+}
+
 // FailError answers a request with an error, which carries the status.
 func (o *Outbox) FailError(c *Client, kind protocol.Kind, id uint64, err error) {
 	status, text := statusText(err)

@@ -1,0 +1,44 @@
+package client
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestChangeWithoutMajority: the server says that a change waits for a shard without a majority.
+// Callers learn that at once, and that the change may still happen. EnsureNode, which may be
+// repeated, goes on.
+func TestChangeWithoutMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		pending := 0
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindCluster && h.Kind != protocol.KindNodeCreate || pending == 0 {
+					return false
+				}
+				pending--
+				fc.send(h.Kind|protocol.KindReply, h.ID, uint64(protocol.StatusUnavailable),
+					&protocol.Failure{Message: "the meta shard has no majority", Shard: 1})
+				return true
+			}
+		})
+		for _, change := range []func() error{
+			func() error { return callCluster(bg, c, protocol.MethodDrain, nil, nil) },
+			func() error { _, err := c.CreateNode(bg, "/a", NodeConfig{}); return err },
+		} {
+			pending = 3
+			if err := change(); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, Unavailable) || pending != 2 {
+				t.Errorf("%v, after %d answers", err, 3-pending)
+			}
+		}
+		pending = 3
+		if _, err := c.EnsureNode(bg, "/a", NodeConfig{}); err != nil || pending != 0 {
+			t.Errorf("%v, after %d answers", err, 3-pending)
+		}
+	})
+}
