@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -287,4 +288,91 @@ func TestMapOfNewConnection(t *testing.T) {
 			t.Errorf("map %d", v)
 		}
 	})
+}
+
+// TestRefusedWatch: a stream follows a refusal as other requests do. The second request goes to the
+// shard that owns the name, and waits for no map.
+func TestRefusedWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		n, err := c.Node(bg, DefaultNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked []uint64
+		f.set(func() {
+			f.version, f.moved = 2, map[uint64]uint64{1: 3}
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch h.Kind {
+				case protocol.KindMap: // it never comes
+					return true
+				case protocol.KindWatch:
+					m := decode[protocol.Watch](f.t, h.Body)
+					asked = append(asked, m.Shard)
+					if m.Shard == 2 {
+						fc.refuse(h, protocol.Failure{Shard: 3, MapVersion: 2})
+						return true
+					}
+				}
+				return false
+			}
+		})
+		began := time.Now()
+		followName(t, n, nameIn(1))
+		for synctest.Wait(); len(asked) < 2; synctest.Wait() {
+			time.Sleep(time.Millisecond)
+		}
+		if d := time.Since(began); d > 0 {
+			t.Errorf("the second request was sent after %s", d)
+		}
+		if !slices.Equal(asked, []uint64{2, 3}) {
+			t.Errorf("shards %v were asked", asked)
+		}
+	})
+}
+
+// TestWatchRefusedByOlderMap: an instance with an older map than the client's refuses a stream. The
+// client fetches no map.
+func TestWatchRefusedByOlderMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.version, f.moved = 2, map[uint64]uint64{1: 3}
+		c := f.open(t)
+		n, err := c.Node(bg, DefaultNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusals := 0
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindWatch || refusals == 3 {
+					return false
+				}
+				refusals++
+				fc.refuse(h, protocol.Failure{Shard: 2, MapVersion: 1})
+				return true
+			}
+		})
+		maps := f.count(protocol.KindMap)
+		followName(t, n, nameIn(1))
+		for synctest.Wait(); f.count(protocol.KindWatch) < 4; synctest.Wait() {
+			time.Sleep(time.Millisecond)
+		}
+		if n := f.count(protocol.KindMap) - maps; n != 0 {
+			t.Errorf("the map was fetched %d times", n)
+		}
+	})
+}
+
+// followName watches a name until the test ends.
+func followName(t *testing.T, n *Node, name string) {
+	ctx, cancel := context.WithCancel(bg)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range n.Watch(ctx, name) {
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
 }

@@ -241,7 +241,7 @@ func (w *watch) open(ctx context.Context) error {
 				return interrupted(ctx, nil)
 			}
 			w.mu.Lock()
-			p.failed(err)
+			p.failed(nil, err)
 			err = w.err
 			w.mu.Unlock()
 			if err != nil {
@@ -299,24 +299,38 @@ func (p *shardWatch) open(ctx context.Context) error {
 	return err
 }
 
-// failed processes that the stream is gone, or could not be opened. watch.mu is held.
-func (p *shardWatch) failed(err error) {
+// failed processes that the stream is gone, or could not be opened; then st is nil. watch.mu is
+// held.
+func (p *shardWatch) failed(st *watchStream, err error) {
+	tries := p.retry.failures
+	p.due = time.Now().Add(p.retry.next())
 	switch protocol.StatusOf(err) {
 	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated,
 		protocol.StatusBadRequest, protocol.StatusUnsupported,
 		protocol.StatusPreconditionFailed:
 		p.w.err = err
 	case protocol.StatusWrongShard:
-		c := p.w.n.c
-		if r := c.routes.Load(); r == p.w.routes {
-			c.run(func() { _, _ = c.refreshMap(c.ctx, r) })
-		}
+		p.w.n.c.run(func() { p.follow(st, err, tries) })
 	}
 	var refused *permanentError
 	if errors.As(err, &refused) {
 		p.w.err = err
 	}
-	p.due = time.Now().Add(p.retry.next())
+}
+
+// follow uses what a refusal says of the shard, or fetches the map. It may wait for an answer.
+func (p *shardWatch) follow(st *watchStream, err error, tries int) {
+	c, bucket, cn := p.w.n.c, uint64(0), (*conn)(nil)
+	if st != nil {
+		bucket, cn = st.bucket, st.cn
+	}
+	atOnce := c.updateRoutes(c.ctx, p.shard, bucket, cn, err, tries)
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if atOnce {
+		p.due = time.Time{}
+	}
+	p.w.notify()
 }
 
 // cut ends the stream.
@@ -335,7 +349,7 @@ func (st *watchStream) cut(err error) {
 		st.shardWatch.retry.failures = 0
 		w.markUnsynced()
 	}
-	st.shardWatch.failed(err)
+	st.shardWatch.failed(st, err)
 	w.notify()
 }
 
@@ -364,7 +378,7 @@ func (st *watchStream) rejectStale() {
 	}
 	p.w.idle++
 	st.unwatch()
-	p.failed(protocol.Errorf(protocol.StatusUnavailable, "the replica is behind"))
+	p.failed(st, protocol.Errorf(protocol.StatusUnavailable, "the replica is behind"))
 	p.w.notify()
 }
 

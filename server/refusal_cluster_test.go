@@ -214,7 +214,7 @@ func TestMovedBucketInTwoRequests(t *testing.T) {
 		t.Errorf("%d buckets have moved", moved)
 	}
 
-	// What the refusals say, of changes and of reads.
+	// What the refusals say, of changes, of reads and of watches.
 	raw := connect(t, a)
 	for bucket, name := range names {
 		if hosts(a, bucket) {
@@ -223,6 +223,7 @@ func TestMovedBucketInTwoRequests(t *testing.T) {
 		want := protocol.Failure{Shard: owner(a, bucket), MapVersion: a.meta.State().MapVersion()}
 		for kind, m := range map[protocol.Kind]protocol.Message{
 			protocol.KindDescribe: &protocol.Describe{Node: node, Name: []byte(name)},
+			protocol.KindWatch:    &protocol.Watch{Shard: owner(a, bucket), Node: node, Name: []byte(name)},
 			protocol.KindSessionStart: &protocol.SessionStart{
 				Node: node, CreateID: id16(1), Key: id16(1), Timeout: raw.timeout(), Nonce: 1},
 		} {

@@ -22,7 +22,7 @@ func watch(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := &p.requests.watch
 	d := c.server.cfg.Shards.Shard(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
 	if d == nil {
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard, "this instance does not serve the bucket; fetch the map")
+		p.out.rejectElsewhere(c, h, c.server.Routes().tierOf(m.Node))
 		return
 	}
 	known, most := false, uint64(0)
