@@ -291,7 +291,7 @@ func (p *sender) run() {
 	l := &p.m.cfg.Limits
 	backoff := time.Duration(0)
 	var ended time.Time // of the last connection or dial; the back-off counts from here
-	reached := true     // so that the first failure is logged
+	var unreachable unreachableLog
 	for {
 		if !p.awaitWork(l.IdleTimeout) {
 			break
@@ -306,17 +306,11 @@ func (p *sender) run() {
 			}
 			ended = time.Now()
 			backoff = min(max(l.BackoffMin, 2*backoff), l.BackoffMax)
-			if reached {
-				p.m.warn("instance unreachable", "address", p.address, "error", err)
-				reached = false
-			}
+			unreachable.failed(p, err, ended)
 			p.failQueued(unreachableError(p.address, err))
 			continue
 		}
-		if !reached {
-			p.m.log.Info("instance reachable again", "address", p.address)
-		}
-		reached = true
+		unreachable.reached(p)
 		began := time.Now()
 		p.writeLoop(c)
 		c.closeDialed()
@@ -333,6 +327,40 @@ func (p *sender) run() {
 	p.close()
 	p.failSent()
 	p.failQueued(protocol.Errorf(protocol.StatusUnavailable, "%v", errTransportClosed))
+}
+
+// firstContact is how long an instance that was never reached may stay away without a warning: it
+// may start a little later than this one.
+const firstContact = 30 * time.Second
+
+// unreachableLog logs once that an instance cannot be reached, and that it can again.
+type unreachableLog struct {
+	met    bool      // it was reached before
+	since  time.Time // of the first failure in a row; zero: none
+	warned bool
+}
+
+func (u *unreachableLog) failed(p *sender, err error, now time.Time) {
+	first := u.since.IsZero()
+	if first {
+		u.since = now
+	}
+	var away *connectError
+	switch {
+	case u.warned:
+	case u.met || !errors.As(err, &away) || now.Sub(u.since) >= firstContact:
+		p.m.warn("instance unreachable", "address", p.address, "error", err)
+		u.warned = true
+	case first:
+		p.m.log.Info("instance is not reached yet", "address", p.address, "error", err)
+	}
+}
+
+func (u *unreachableLog) reached(p *sender) {
+	if u.warned {
+		p.m.log.Info("instance reachable again", "address", p.address)
+	}
+	*u = unreachableLog{met: true}
 }
 
 // unreachableError wraps both StatusUnavailable and the cause.
