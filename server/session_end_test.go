@@ -48,6 +48,8 @@ func TestUnboundSessions(t *testing.T) {
 	ids := map[string]uint64{
 		"ended": ended, "never given out": living + 1<<20,
 		"the first of a bucket without sessions": protocol.MakeSessionID(0, uint16(protocol.SessionBucket(living)+1)%64, 1<<30),
+		"of a tier that there is not":            protocol.MakeSessionID(7, 1, 5),
+		"of a bucket that there is not":          protocol.MakeSessionID(0, 4000, 5),
 		"living":                                 living,
 	}
 	name := []byte("svc/x")
@@ -137,8 +139,9 @@ func TestUnboundSessions(t *testing.T) {
 		}
 		home := uint64(protocol.SessionBucket(id))
 		for kind, m := range map[protocol.Kind]protocol.Message{
-			protocol.KindSessionAttach: &protocol.SessionAttach{Session: id, Node: node, Epoch: 2, Key: id16(2), Timeout: 1000, Nonce: 1},
-			protocol.KindSessionKill:   &protocol.SessionKill{Session: id, Node: node, Reason: "test"},
+			protocol.KindSessionAttach:   &protocol.SessionAttach{Session: id, Node: node, Epoch: 2, Key: id16(2), Timeout: 1000, Nonce: 1},
+			protocol.KindSessionKill:     &protocol.SessionKill{Session: id, Node: node, Reason: "test"},
+			protocol.KindSessionDescribe: &protocol.SessionDescribe{Session: id, Node: node},
 		} {
 			if err := other.call(kind, home, m, nil); !errors.Is(err, protocol.StatusSessionExpired) {
 				t.Errorf("%v of a session that is %s: %v", kind, what, err)

@@ -13,6 +13,9 @@ import (
 // sessionKill ends a session as an operator.
 func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
 	m := &p.requests.kill
+	if rejectWithoutHome(c, p.out, h.Kind, h.ID, m.Session) {
+		return
+	}
 	auditRequest(c, "ask_kill_session", "the end of a session is asked for", m.Node,
 		audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Reason})
 	c.submit(p, h, protocol.SessionTier(m.Session), t.command())

@@ -253,6 +253,9 @@ func read(c *Client, p *cycle, h protocol.Header, _ target) {
 	if !chargeQuota(c, p, h, about.node) {
 		return
 	}
+	if about.bySession && rejectWithoutHome(c, p.out, h.Kind, h.ID, about.session) {
+		return
+	}
 	d := c.server.Routes().Shard(tier, h.Arg)
 	if d == nil || (about.shard != 0 && about.shard != d.ID()) {
 		p.out.rejectElsewhere(c, h, tier)

@@ -3,6 +3,7 @@ package request
 import (
 	"math"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -58,6 +59,12 @@ func (r *Routes) owner(tier uint8, bucket uint64) uint64 {
 	}
 	shard, _ := r.State.Route(tier, uint32(bucket))
 	return shard
+}
+
+// noHome says that the cluster does not have the tier or the bucket of a session id, which then no
+// session has. Tiers are made with the cluster.
+func (r *Routes) noHome(sessionID uint64) bool {
+	return len(r.State.Tiers()) > 0 && int(protocol.SessionBucket(sessionID)) >= len(r.tiers[protocol.SessionTier(sessionID)])
 }
 
 // inMove says that a bucket of a shard is in a move from or to it, so that the shard may not serve

@@ -121,6 +121,9 @@ func sessionAttach(c *Client, p *cycle, h protocol.Header, _ target) {
 		p.reject(c, h, bad)
 		return
 	}
+	if rejectWithoutHome(c, p.out, h.Kind, h.ID, m.Session) {
+		return
+	}
 	chargeQuota(c, p, h, m.Node) // never refused
 	auth.BindKey(m.Key, c.identity)
 	if attachRelaxed(c, p, h, m) {

@@ -13,6 +13,9 @@ import (
 // tells. The caller holds no machine.
 func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint64) {
 	bad := c.UnboundError(sessionID)
+	if rejectWithoutHome(c, o, kind, id, sessionID) {
+		return
+	}
 	d := c.server.Routes().Shard(protocol.SessionTier(sessionID), uint64(protocol.SessionBucket(sessionID)))
 	if d == nil || bad.Status == protocol.StatusSessionExpired {
 		o.FailError(c, kind, id, bad)
@@ -37,6 +40,15 @@ func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint6
 			d.Requests().out.FailError(c, kind, id, bad)
 		})
 	}
+}
+
+// rejectWithoutHome answers SESSION_EXPIRED if no session can have an id. False: one can.
+func rejectWithoutHome(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint64) bool {
+	if !c.server.Routes().noHome(sessionID) {
+		return false
+	}
+	o.FailError(c, kind, id, session.ErrExpired())
+	return true
 }
 
 // sessionState says whether a session lives in its home here, or did and has ended, as far as the
