@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -108,12 +109,15 @@ type Follower struct {
 	ran             bool
 	previousSession uint64   // the session that was registered last
 	fetched         *Version // the version whose payload was fetched last
+	served          Version  // what Current of the report is
+	unchecked       bool     // nothing says yet that it is of the track as it is registered in now
 }
 
 type updateJob struct {
-	v      Version
-	cancel context.CancelCauseFunc
-	done   chan error // capacity 1
+	v       Version
+	foreign bool // v is of a track that was deleted
+	cancel  context.CancelCauseFunc
+	done    chan error // capacity 1
 }
 
 // errSuperseded ends an update whose version is not wanted any more.
@@ -317,6 +321,7 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 	}
 	f.previousSession = s.ID()
 	f.o.Logger.Info("rollout instance is registered", "track", f.o.Track, "instance", f.o.ID, "location", f.o.Location)
+	f.fetched, f.unchecked = nil, f.job != nil || f.report.Current != 0
 	f.report.Attempts = 0 // they count within a registration
 	if f.report.Code != CodeOK {
 		f.report.Code, f.report.Message = CodeNone, ""
@@ -425,9 +430,12 @@ func (f *Follower) serve(ctx context.Context, i *Instance, signals <-chan struct
 // poll asks for the target, and does what follows from it. next is when to ask again at the latest.
 func (f *Follower) poll(ctx context.Context, i *Instance) (next time.Duration, err error) {
 	for {
-		t, sent, err := f.getTarget(ctx, i, false)
+		t, sent, err := f.getTarget(ctx, i, f.unchecked)
 		if err != nil {
 			return 0, err
+		}
+		if f.unchecked && t.Version != 0 {
+			f.checkPayload(t)
 		}
 		if f.applyTarget(t); f.report != sent {
 			continue // there is more to tell
@@ -454,6 +462,32 @@ func (f *Follower) poll(ctx context.Context, i *Instance) (next time.Duration, e
 		}
 		return max(next, time.Millisecond), nil
 	}
+}
+
+// checkPayload forgets what has the number of the target and another payload: the track was deleted
+// and made again since, and versions begin again then.
+func (f *Follower) checkPayload(t Target) {
+	f.unchecked = false
+	if !t.HasPayload {
+		return
+	}
+	f.fetched = &Version{Number: t.Version, Payload: t.Payload, HasPayload: true}
+	foreign := func(v *Version) bool {
+		return v.Number == t.Version && !(v.HasPayload && bytes.Equal(v.Payload, t.Payload))
+	}
+	if f.job != nil && foreign(&f.job.v) {
+		f.job.foreign = true
+		f.job.cancel(errSuperseded)
+	}
+	if foreign(&f.served) {
+		f.forgetServed()
+	}
+}
+
+// forgetServed notes that what is served is no version of the track.
+func (f *Follower) forgetServed() {
+	f.report, f.served = Report{}, Version{}
+	f.setState(func(s *FollowerState) { s.Current, s.Attempts, s.Err = 0, 0, nil })
 }
 
 // applyTarget takes in what the server said: the report is about that target from now on.
@@ -557,8 +591,10 @@ func (f *Follower) finishJob(err error) {
 	f.job = nil
 	v := j.v
 	switch {
+	case j.foreign && err == nil:
+		f.forgetServed()
 	case err == nil:
-		f.report.Current = v.Number
+		f.report.Current, f.served = v.Number, v
 		if f.report.Target == v.Number {
 			f.report.Code, f.report.Message = CodeOK, ""
 			f.report.Attempts = uint64(v.Attempt)
@@ -569,7 +605,7 @@ func (f *Follower) finishJob(err error) {
 	case v.Restored:
 		f.o.Logger.Warn("rollout instance could not load the version it kept", "track", f.o.Track,
 			"instance", f.o.ID, "version", v.Number, "error", err)
-	case err == errSuperseded || f.report.Target != v.Number:
+	case err == errSuperseded || j.foreign || f.report.Target != v.Number:
 	default:
 		f.report.Attempts++
 		f.report.Code, f.report.Message = codeOf(err), printable(err.Error(), protocol.MaxTrackMessage)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,5 +133,82 @@ func TestFinalErrors(t *testing.T) {
 		w.publish(11)
 		w.wait(3 * time.Minute)
 		m.has(11)
+	})
+}
+
+// TestTrackMadeAgain: a track is deleted by force and made again, and its first version has the
+// number of the former first one, and another payload. Nobody keeps the former payload: not an
+// instance that serves it, nor one that comes back with it in its folder, nor one that is loading
+// it.
+func TestTrackMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	inWorld(t, func(t *testing.T, w *world) {
+		publish := func(text string) {
+			t.Helper()
+			if _, err := w.track.Publish(w.ctx, 1, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		served := map[string]string{} // guarded by mu
+		var mu sync.Mutex
+		loads := func(as string, before func(ctx context.Context, v sdk.Version)) func(*sdk.FollowerOptions, *member) {
+			return func(o *sdk.FollowerOptions, _ *member) {
+				o.Update = func(ctx context.Context, v sdk.Version) error {
+					before(ctx, v)
+					mu.Lock()
+					defer mu.Unlock()
+					served[as] += string(v.Payload) + " "
+					return nil
+				}
+			}
+		}
+		atOnce := func(context.Context, sdk.Version) {}
+		inDir := func(o *sdk.FollowerOptions, m *member) {
+			loads("b", atOnce)(o, m)
+			o.Dir = dir
+		}
+		w.create(oneLocation)
+		publish("old")
+		a := w.follow("a", "SAS", loads("a", atOnce))
+		b := w.follow("b", "SAS", inDir)
+		loading := make(chan struct{})
+		c := w.follow("c", "SAS", loads("c", func(_ context.Context, v sdk.Version) {
+			if string(v.Payload) == "old" {
+				<-loading
+			}
+		}))
+		w.wait(time.Second)
+		a.has(1)
+		b.has(1)
+		w.kill(b)
+
+		if err := w.track.Delete(w.ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		w.create(oneLocation)
+		publish("new")
+		b = w.follow("b", "SAS", inDir)
+		w.wait(time.Minute)
+		close(loading)
+		w.wait(time.Minute)
+		for _, m := range []*member{a, b, c} {
+			m.has(1)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for as, want := range map[string]string{"a": "old new ", "b": "old old new ", "c": "old new "} {
+			if served[as] != want {
+				t.Errorf("%s loaded %q, want %q", as, served[as], want)
+			}
+		}
+		s, err := w.track.Describe(w.ctx, sdk.IncludeInstances())
+		if err != nil || len(s.Instances) != 3 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		for _, i := range s.Instances {
+			if i.Report.Current != 1 || i.Report.Code != sdk.CodeOK || i.Role != sdk.LeaderRole {
+				t.Errorf("%s is %+v", i.ID, i)
+			}
+		}
 	})
 }
