@@ -322,6 +322,8 @@ type ClusterReplicasetCopies struct {
 	Copies     int    `json:"copies"`
 	Configured int    `json:"configured"`
 	Buckets    uint32 `json:"buckets"`
+	SinceMS    uint64 `json:"since_ms,omitempty"` // wall clock in ms since 1970; absent: no copy is missing, or it is not known
+	ForMS      uint64 `json:"for_ms,omitempty"`
 }
 
 // ClusterUnreachable is an instance that is not heard.

@@ -41,7 +41,8 @@ func TestHealthOfACluster(t *testing.T) {
 			h := k.healthOf(n)
 			return h.State == protocol.HealthDegraded && h.Confirmed && len(h.Unreachable) == 1 &&
 				h.Unreachable[0].Instance == "c" && h.Unreachable[0].ForMS > 0 &&
-				len(h.NextLoss) == 2 && h.NextLoss[0].Meta && len(h.NextLoss[0].Shards) == len(h.Shards) && h.Replicasets[0].Copies == 2
+				len(h.NextLoss) == 2 && h.NextLoss[0].Meta && len(h.NextLoss[0].Shards) == len(h.Shards) && h.Replicasets[0].Copies == 2 &&
+				h.Replicasets[0].SinceMS == h.Unreachable[0].SinceMS && h.Replicasets[0].ForMS > 0
 		})
 	}
 	var plan protocol.ClusterPlan

@@ -16,7 +16,7 @@ func healthCmd(a *app) *cobra.Command {
 		`Show what works and which failures the cluster survives, as seen by the instance that answers:
 
   - whether the meta shard and each shard have a majority and a leader
-  - which replicasets have fewer copies than configured
+  - which replicasets have fewer copies than configured, and since when
   - what the loss of one more instance or failure domain would stop
   - which instances are not heard, and since when
 

@@ -118,6 +118,9 @@ func printReplicaset(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterT
 	for _, c := range s.Health.Replicasets {
 		if c.Replicaset == set.Name && c.Tier == set.Tier {
 			about += fmt.Sprintf(", %d of %d copies", c.Copies, c.Configured)
+			if c.ForMS > 0 {
+				about += " for " + age(time.Duration(c.ForMS)*time.Millisecond)
+			}
 		}
 	}
 	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", heading(p, "replicaset "+sanitize(set.Name)), about, set.Weight, set.Buckets)

@@ -42,7 +42,7 @@ func TestStatusOfACluster(t *testing.T) {
 				ConfiguredTolerance: 1}, {Shard: 3, Voters: 3, Reachable: 3, Majority: true, FaultTolerance: 1,
 				ConfiguredTolerance: 1},
 				{Shard: 4, Voters: 3, Reachable: 1}, {Shard: 5, Voters: 3, Reachable: 3, Majority: true, Leader: "f", FaultTolerance: 1, ConfiguredTolerance: 1, UnsafeDomains: []string{"DC=MSK"}}},
-			Replicasets: []protocol.ClusterReplicasetCopies{{Replicaset: "r1", Tier: "default", Copies: 2, Configured: 3}},
+			Replicasets: []protocol.ClusterReplicasetCopies{{Replicaset: "r1", Tier: "default", Copies: 2, Configured: 3, ForMS: 2000}},
 			Unreachable: []protocol.ClusterUnreachable{{Instance: "b", State: "Online", ForMS: 2000},
 				{Instance: "d", State: "Online"},
 				{Instance: "e", State: "Offline", Reason: "shutdown", ForMS: 3.6e6}},
@@ -76,7 +76,7 @@ meta shard: without a leader; voters: a, b
 
 tier default: replication factor 3, 4096 buckets
 
-replicaset r1: ready, 2 of 3 copies, weight 1, 4096 buckets
+replicaset r1: ready, 2 of 3 copies for 2s, weight 1, 4096 buckets
 INSTANCE   STATE                           HEARD  VOTES  LEADS  VERSION  FAILURE DOMAIN  ADDRESS  SINCE  REASON
 a          Online                          yes    yes    1      0.3.0    DC=MSK,RACK=1   a:7070   -      join
 b          Online? not heard for 2s        no     yes    0      -        -               b:7070   -      no heartbeat for 5.5s

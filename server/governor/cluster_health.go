@@ -231,6 +231,12 @@ func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 			note(atRisk, k, x.ID)
 		}
 	}
+	if c.Buckets > 0 {
+		c.SinceMS = a.copiesMissingSince(set, shards, c.Configured-c.Copies)
+	}
+	if now := a.wallMS(); c.SinceMS > 0 {
+		c.ForMS = max(1, now-min(now, c.SinceMS))
+	}
 	a.out.Replicasets = append(a.out.Replicasets, c)
 	for _, k := range kinds {
 		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
@@ -247,7 +253,11 @@ func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 		return
 	}
 	if c.Copies < c.Configured {
-		a.problem(protocol.HealthDegraded, "replicaset %s has %d of %d copies", set.Name, c.Copies, c.Configured)
+		text := ""
+		if c.SinceMS > 0 {
+			text = " since " + time.UnixMilli(int64(min(c.SinceMS, 1<<62))).UTC().Format(time.RFC3339)
+		}
+		a.problem(protocol.HealthDegraded, "replicaset %s has %d of %d copies%s", set.Name, c.Copies, c.Configured, text)
 	}
 	for _, k := range kinds {
 		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
@@ -288,6 +298,60 @@ func (a *assessment) copies(x *meta.Shard) (n int) {
 	}
 	return n
 }
+
+// copiesMissingSince is when a replicaset came to have fewer copies than configured, in ms since
+// 1970; 0: it has them all, or that is not known. Of the instances that it lost, those that were
+// lost last are not replaced.
+func (a *assessment) copiesMissingSince(set *meta.Replicaset, shards []meta.Shard, missing int) uint64 {
+	var lost []uint64
+	for _, i := range a.State.Instances() {
+		if i.Replicaset != set.ID {
+			continue
+		}
+		switch since, unheard := a.unheardSince(i.Name); {
+		case i.Target.Incarnation == 0 && !i.Expelled(): // it has not started yet
+		case unheard && since > 0:
+			lost = append(lost, since)
+		case i.Target.Variant != meta.Online:
+			lost = append(lost, i.ChangedAt)
+		case unheard:
+			return 0
+		case i.Current.Variant == meta.Online && !a.runsAll(&i, shards):
+			return 0 // something has stopped there
+		}
+	}
+	if missing <= 0 || missing > len(lost) {
+		return 0
+	}
+	slices.Sort(lost)
+	return lost[len(lost)-missing]
+}
+
+// unheardSince says whether an instance is not heard, and since when; 0: that is not known.
+func (a *assessment) unheardSince(name string) (since uint64, unheard bool) {
+	for _, u := range a.out.Unreachable {
+		if u.Instance == name {
+			return u.SinceMS, true
+		}
+	}
+	return 0, false
+}
+
+// runsAll says that an instance runs a replica of each of the shards that have buckets.
+func (a *assessment) runsAll(i *meta.Instance, shards []meta.Shard) bool {
+	for _, x := range shards {
+		r, ok := x.On(i.ID)
+		if ok {
+			_, ok = a.heardReplica(&r, x.ID)
+		}
+		if !ok && a.buckets[x.ID] > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *assessment) wallMS() uint64 { return uint64(max(0, a.Wall.UnixMilli())) }
 
 // unservedBuckets says how many buckets are not served.
 func (a *assessment) unservedBuckets(shards []uint64) string {
@@ -335,7 +399,7 @@ func (a *assessment) findUnheard() {
 			continue
 		}
 		u := protocol.ClusterUnreachable{Instance: i.Name, State: i.Current.Variant.String(), Reason: i.Reason}
-		now := uint64(max(0, a.Wall.UnixMilli()))
+		now := a.wallMS()
 		if h, ok := a.Health[i.ID]; ok {
 			u.ForMS = uint64(max(1, (a.Now-h.Heard)/time.Millisecond))
 		} else if i.Target.Variant == meta.Offline && i.ChangedAt > 0 && i.ChangedAt <= now {

@@ -169,7 +169,11 @@ func (s *clusterScript) health(self uint64, alone bool) string {
 		}
 	}
 	for _, c := range h.Replicasets {
-		fmt.Fprintf(&out, "%s: %d of %d copies, %d buckets\n", c.Replicaset, c.Copies, c.Configured, c.Buckets)
+		fmt.Fprintf(&out, "%s: %d of %d copies, %d buckets", c.Replicaset, c.Copies, c.Configured, c.Buckets)
+		if c.ForMS > 0 {
+			fmt.Fprintf(&out, ", for %d ms", c.ForMS)
+		}
+		out.WriteString("\n")
 	}
 	return out.String()
 }
