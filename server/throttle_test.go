@@ -143,7 +143,7 @@ func TestBurstInParts(t *testing.T) {
 	}
 	refused := 0
 	for _, h := range greedy.later {
-		if h.Kind == protocol.KindRelease|protocol.KindReply && protocol.Status(h.Arg) == protocol.StatusBadSession {
+		if h.Kind == protocol.KindRelease|protocol.KindReply && protocol.Status(h.Arg) == protocol.StatusSessionExpired {
 			refused++
 		}
 	}
