@@ -14,6 +14,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"golang.org/x/sys/unix"
 )
 
@@ -306,12 +307,18 @@ func TestTopOnATerminal(t *testing.T) {
 	x.press("?p")
 	x.shows("PAUSED")
 
-	// What changes while it is paused is not shown; r asks.
+	// What changes while it is paused is not shown; r asks. The semaphore's shard hears of the end
+	// of the session a moment after its home.
 	if err := waiter.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	x.press("r")
-	x.until("the end of the queue", func(s string) bool { return !strings.Contains(s, "waiter") && strings.Contains(s, "payments") })
+	await.True(t, "the end of the queue on the screen", func() bool {
+		x.press("r")
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		s := x.screen()
+		return !strings.Contains(s, "waiter") && strings.Contains(s, "payments")
+	})
 
 	x.resize(200, 60)
 	wide := x.shows("UPTIME")
