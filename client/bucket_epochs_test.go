@@ -161,7 +161,8 @@ func (m *movingShards) deliver(shard int) {
 }
 
 func (m *movingShards) read() bool {
-	ev, ok, err := m.w.next()
+	var ev Event
+	ok, err := m.w.next(&ev)
 	if err != nil {
 		m.t.Fatal(err)
 	}

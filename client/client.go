@@ -71,6 +71,7 @@ func (c *Client) CloseWithoutRelease() {
 	for _, cn := range conns {
 		cn.end(ErrClientClosed)
 	}
+	c.goroutines.Go(c.dispatcher.end) // not here: the last calls must not run on the closer's stack
 	c.goroutines.Wait()
 }
 

@@ -1,8 +1,6 @@
 package client
 
 import (
-	"bytes"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -33,24 +31,24 @@ func (cn *conn) streamEvent(h protocol.Header) error {
 }
 
 func (cn *conn) deltaEvent(h protocol.Header) error {
-	var m protocol.Delta
-	if err := m.DecodeBody(h.Body); err != nil {
+	e := deltaEvents.Get().(*deltaEvent)
+	m := &e.message
+	if err := m.DecodeBodyAgain(h.Body); err != nil {
 		return err
 	}
 	cn.mu.Lock()
-	list := cn.streams.matching(nil, streamKey{h.Arg, m.Node, string(m.Name)})
+	e.streams = cn.streams.matching(e.streams, h.Arg, m.Node, m.Name)
 	cn.mu.Unlock()
-	if len(list) == 0 {
-		return nil
+	held := false
+	if len(e.streams) > 0 {
+		d := e.own()
+		for _, st := range e.streams {
+			if st.delta(d) {
+				held = true
+			}
+		}
 	}
-	d := &delta{name: string(m.Name), index: m.Index, changes: make([]change, len(m.Changes))}
-	for i := range m.Changes {
-		c := &m.Changes[i]
-		d.changes[i] = change{c.Kind, attributes{c.Limit, c.Ephemeral, c.Version, bytes.Clone(c.Data)}, ownerOf(&c.Owner)}
-	}
-	for _, st := range list {
-		st.delta(d)
-	}
+	e.release(held)
 	return nil
 }
 

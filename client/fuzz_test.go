@@ -164,7 +164,8 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 			out.WriteString("fired ")
 		}
 		for {
-			ev, ok, err := w.next()
+			var ev Event
+			ok, err := w.next(&ev)
 			if !ok {
 				if err != nil {
 					out.WriteString("watch ended")

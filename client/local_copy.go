@@ -212,48 +212,51 @@ func (w *watch) removeOwner(x *watchedSemaphore, id uint64) {
 	x.ownerChanges[id] = ownerChange{ownerRemoved, o}
 }
 
-// next is the next event to deliver, if there is one.
-func (w *watch) next() (ev Event, ok bool, err error) {
+// next puts the next event to deliver into ev, if there is one. Events are not returned by value:
+// the stack of a goroutine that delivers few of them would have to grow for the copies.
+func (w *watch) next(ev *Event) (ok bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {
-		return Event{}, false, w.err
+		return false, w.err
 	}
 	if w.reset {
 		w.reset = false
-		return Event{Kind: EventReset}, true, nil
+		*ev = Event{Kind: EventReset}
+		return true, nil
 	}
 	for len(w.dirty) > 0 {
 		x := w.dirty[0]
 		w.dirty[0] = nil
-		w.dirty = w.dirty[1:]
+		if len(w.dirty) > 1 {
+			w.dirty = w.dirty[1:]
+		} else {
+			w.dirty = w.dirty[:0] // its memory serves the next change
+		}
 		x.dirty = false
-		if ev, ok := w.takeEvent(x); ok {
-			return ev, true, nil
+		if w.takeEvent(x, ev) {
+			return true, nil
 		}
 	}
 	if w.synced || w.routes == nil || w.idle > 0 ||
 		slices.ContainsFunc(w.shardWatches, func(p *shardWatch) bool { return !p.live }) || !w.isComplete() {
-		return Event{}, false, nil
+		return false, nil
 	}
 	w.synced = true
-	return Event{Kind: EventSynced}, true, nil
+	*ev = Event{Kind: EventSynced}
+	return true, nil
 }
 
-// takeEvent makes the event of what was not delivered of a semaphore. mu is held.
-func (w *watch) takeEvent(x *watchedSemaphore) (Event, bool) {
+// takeEvent makes the event of what was not delivered of a semaphore. It is false when nothing is
+// to be delivered of it. mu is held.
+func (w *watch) takeEvent(x *watchedSemaphore, ev *Event) bool {
 	if !x.exists {
 		delete(w.names, x.name)
-		ev := Event{Kind: EventDeleted, Name: x.name}
-		for _, t := range x.ownerChanges {
-			if t.kind == ownerRemoved {
-				ev.Removed = append(ev.Removed, t.owner)
-			}
-		}
-		sortOwners(ev.Removed)
-		return ev, x.reported
+		*ev = Event{Kind: EventDeleted, Name: x.name}
+		x.addOwnerChanges(ev)
+		return x.reported
 	}
-	ev := Event{
+	*ev = Event{
 		Kind: EventChanged, Name: x.name, Created: !x.reported, DataChanged: x.data, LimitChanged: x.limit,
 		Data: x.attributes.data, Version: x.attributes.version,
 		Limit: x.attributes.limit, Ephemeral: x.attributes.ephemeral,
@@ -262,10 +265,10 @@ func (w *watch) takeEvent(x *watchedSemaphore) (Event, bool) {
 		ev.Added = slices.Clone(x.owners)
 	}
 	if len(x.ownerChanges) > 0 {
-		x.addOwnerChanges(&ev)
+		x.addOwnerChanges(ev)
 	}
 	x.reported, x.data, x.limit, x.ownerChanges = true, false, false, nil
-	return ev, ev.Created || ev.DataChanged || ev.LimitChanged || len(ev.Added)+len(ev.Updated)+len(ev.Removed) > 0
+	return ev.Created || ev.DataChanged || ev.LimitChanged || len(ev.Added)+len(ev.Updated)+len(ev.Removed) > 0
 }
 
 func (x *watchedSemaphore) addOwnerChanges(ev *Event) {

@@ -253,7 +253,8 @@ func (m *copyTest) page() {
 // read takes an event, if there is one, and checks that it makes sense to somebody who knows only
 // the events before it.
 func (m *copyTest) read() bool {
-	ev, ok, err := m.w.next()
+	var ev Event
+	ok, err := m.w.next(&ev)
 	if err != nil {
 		m.t.Fatal(err)
 	}

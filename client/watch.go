@@ -86,6 +86,7 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 		w := newWatch(n, name, prefix)
 		n.c.watches.add(w)
 		defer w.close()
+		var ev Event
 		for {
 			if w.isIdle() {
 				if err := w.open(ctx); err != nil {
@@ -93,7 +94,7 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 					return
 				}
 			}
-			ev, ok, err := w.next()
+			ok, err := w.next(&ev)
 			switch {
 			case err != nil:
 				yield(Event{}, withOp("watch", name, err))
@@ -392,10 +393,11 @@ func (w *watch) markUnsynced() {
 
 // notify wakes the consumer. Any locks but the dispatcher's may be held.
 func (w *watch) notify() {
-	wake(w.wake)
 	if w.callback != nil {
 		w.n.c.dispatcher.queue(w)
+		return
 	}
+	wake(w.wake)
 }
 
 // wait waits for something to do.

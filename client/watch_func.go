@@ -21,21 +21,27 @@ type watchCallback struct {
 // alone takes its events and calls its function: the dispatcher's goroutine, or one of its own
 // while a stream has to be opened.
 //
-// Locks: the mutexes of watches and of their table may be held when dispatcher.mu is taken. Nothing
-// is taken under it.
+// The dispatcher's goroutine runs while there is something to deliver. A program may have thousands
+// of clients, for each of which a change is rare: a goroutine that starts has memory that was just
+// in use, one that slept has to be fetched from all over the heap.
+//
+// Locks: the mutexes of watches and of their table may be held when dispatcher.mu is taken. Only
+// the client's closeMu is taken under it.
 type dispatcher struct {
-	wake chan struct{} // capacity 1
+	deliver func() // deliverReady, which the goroutine runs
 
-	start sync.Once
-
-	mu     sync.Mutex
-	closed bool                // the owners of the remaining watches end them
-	ready  []*watch            // to be looked at, each once
-	all    map[*watch]struct{} // that are not over
+	mu      sync.Mutex
+	running bool                // the goroutine is there
+	closed  bool                // the owners of the remaining watches end them
+	ready   []*watch            // to be looked at, each once
+	spare   []*watch            // memory for the next ready
+	all     map[*watch]struct{} // that are not over
 }
 
 func newDispatcher() *dispatcher {
-	return &dispatcher{wake: make(chan struct{}, 1), all: make(map[*watch]struct{})}
+	t := &dispatcher{all: make(map[*watch]struct{})}
+	t.deliver = t.deliverReady
+	return t
 }
 
 // watch starts a watch whose events a function takes.
@@ -44,12 +50,6 @@ func (t *dispatcher) watch(ctx context.Context, n *Node, name string, prefix boo
 	w := newWatch(n, name, prefix)
 	w.callback = &watchCallback{ctx: ctx, step: step, hasGoroutine: true}
 	w.callback.stopAfterFunc = context.AfterFunc(ctx, w.notify)
-	// Before the watch is there: when there is no loop any more, it has nothing to end.
-	t.start.Do(func() {
-		if !c.run(t.loop(c)) {
-			t.close()
-		}
-	})
 	t.mu.Lock()
 	t.all[w] = struct{}{}
 	t.mu.Unlock()
@@ -64,40 +64,45 @@ func (t *dispatcher) queue(w *watch) {
 	h := w.callback
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h.queued || h.hasGoroutine || h.over || t.closed {
-		return
-	}
-	h.queued = true
-	t.ready = append(t.ready, w)
-	if len(t.ready) == 1 {
-		wake(t.wake)
+	switch {
+	case h.hasGoroutine:
+		wake(w.wake)
+	case !h.queued && !h.over && !t.closed:
+		h.queued = true
+		t.ready = append(t.ready, w)
+		if !t.running {
+			t.running = w.n.c.run(t.deliver) // if not, the client ends, and end finishes the watch
+		}
 	}
 }
 
-// loop is the dispatcher's goroutine, from the first WatchFunc to the client's end.
-func (t *dispatcher) loop(c *Client) func() {
-	return func() {
-		var list []*watch
-		for {
-			select {
-			case <-t.wake:
-			case <-c.ctx.Done():
-				for _, w := range t.close() {
-					w.finish(ErrClientClosed)
-				}
-				return
-			}
-			t.mu.Lock()
-			list, t.ready = t.ready, list[:0]
-			for _, w := range list {
-				w.callback.queued = false // what comes from here on is looked at once more
-			}
+// deliverReady is the dispatcher's goroutine, until nothing is ready or the client ends.
+func (t *dispatcher) deliverReady() {
+	var list []*watch
+	for {
+		t.mu.Lock()
+		if t.closed {
 			t.mu.Unlock()
-			for i, w := range list {
-				list[i] = nil
-				if t.owns(w) && !w.deliver() {
-					t.startGoroutine(w)
-				}
+			t.finishAll()
+			return
+		}
+		if list != nil {
+			t.spare = list[:0]
+		}
+		if len(t.ready) == 0 {
+			t.running = false
+			t.mu.Unlock()
+			return
+		}
+		list, t.ready, t.spare = t.ready, t.spare[:0], nil
+		for _, w := range list {
+			w.callback.queued = false // what comes from here on is looked at once more
+		}
+		t.mu.Unlock()
+		for i, w := range list {
+			list[i] = nil
+			if t.owns(w) && !w.deliver() {
+				t.startGoroutine(w)
 			}
 		}
 	}
@@ -110,17 +115,31 @@ func (t *dispatcher) owns(w *watch) bool {
 	return !w.callback.hasGoroutine && !w.callback.over
 }
 
-// close leaves it to the watches' own goroutines to end, and returns the watches that have none.
-func (t *dispatcher) close() (left []*watch) {
+// end makes the last calls of all watches but those with a goroutine of their own, which makes it
+// by itself. If the dispatcher's goroutine is there, that one does it. The client's end calls it,
+// once.
+func (t *dispatcher) end() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.closed, t.ready = true, nil
+	running := t.running
+	t.mu.Unlock()
+	if !running {
+		t.finishAll()
+	}
+}
+
+func (t *dispatcher) finishAll() {
+	t.mu.Lock()
+	var left []*watch
 	for w := range t.all {
 		if !w.callback.hasGoroutine {
 			left = append(left, w)
 		}
 	}
-	return left
+	t.mu.Unlock()
+	for _, w := range left {
+		w.finish(ErrClientClosed)
+	}
 }
 
 // startGoroutine gives a watch to a goroutine of its own.
@@ -140,12 +159,13 @@ const maxStepsPerDelivery = 16
 // deliver calls the function for the events there are. It is false when all are delivered and a
 // stream has to be opened. The watch's owner calls it.
 func (w *watch) deliver() bool {
+	var ev Event
 	for range maxStepsPerDelivery {
 		if w.callback.ctx.Err() != nil {
 			w.finish(interrupted(w.callback.ctx, nil))
 			return true
 		}
-		ev, ok, err := w.next()
+		ok, err := w.next(&ev)
 		if err != nil {
 			w.finish(err)
 			return true

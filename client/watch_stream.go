@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"sort"
-	"strings"
+	"sync"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -50,17 +50,19 @@ func (ss *streamSet) remove(st *watchStream) bool {
 	return true
 }
 
-func (ss *streamSet) matching(list []*watchStream, key streamKey) []*watchStream {
-	list = append(list, ss.exact[key]...)
+func (ss *streamSet) matching(list []*watchStream, shard, node uint64, name []byte) []*watchStream {
+	list = append(list, ss.exact[streamKey{shard, node, string(name)}]...)
 	for st := range ss.prefixes {
-		if st.key.shard == key.shard && st.key.node == key.node && strings.HasPrefix(key.name, st.key.name) {
+		k := &st.key
+		if k.shard == shard && k.node == node && len(name) >= len(k.name) && string(name[:len(k.name)]) == k.name {
 			list = append(list, st)
 		}
 	}
 	return list
 }
 
-// delta is a protocol.Delta with memory of its own; all streams it concerns share it.
+// delta is a protocol.Delta that refers to nothing of the reader's memory; all streams it concerns
+// share it.
 type delta struct {
 	name    string
 	index   uint64
@@ -71,6 +73,50 @@ type change struct {
 	kind protocol.SemaphoreChangeKind
 	attributes
 	owner Owner
+}
+
+// deltaEvent is a delta as it comes in. Its memory is used again, by all connections: a change that
+// is delivered to each of thousands of clients would otherwise make garbage of half a kilobyte each
+// time.
+type deltaEvent struct {
+	message protocol.Delta
+	streams []*watchStream
+	delta   delta
+}
+
+var deltaEvents = sync.Pool{New: func() any { return new(deltaEvent) }}
+
+// maxKeptChanges is how many changes an event may have for its memory to be used again.
+const maxKeptChanges = 64
+
+// own makes the delta of the message.
+func (e *deltaEvent) own() *delta {
+	m, d := &e.message, &e.delta
+	if k := &e.streams[0].key; k.name == string(m.Name) {
+		d.name = k.name
+	} else {
+		d.name = string(m.Name)
+	}
+	d.index, d.changes = m.Index, d.changes[:0]
+	for i := range m.Changes {
+		c := &m.Changes[i]
+		d.changes = append(d.changes,
+			change{c.Kind, attributes{c.Limit, c.Ephemeral, c.Version, bytes.Clone(c.Data)}, ownerOf(&c.Owner)})
+	}
+	return d
+}
+
+// release ends the use of an event. A stream that holds its delta keeps the memory.
+func (e *deltaEvent) release(held bool) {
+	if held || cap(e.message.Changes) > maxKeptChanges {
+		e.message, e.streams = protocol.Delta{}, nil
+		return
+	}
+	clear(e.message.Changes)
+	clear(e.streams)
+	clear(e.delta.changes)
+	e.message.Name, e.streams, e.delta.name = nil, e.streams[:0], ""
+	deltaEvents.Put(e)
 }
 
 // attributes of a semaphore.
@@ -132,23 +178,24 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 }
 
 // delta applies changes of one semaphore if the pages have covered its name. A later page has the
-// others.
-func (st *watchStream) delta(d *delta) {
+// others. held says that the stream keeps d until the pages are complete.
+func (st *watchStream) delta(d *delta) (held bool) {
 	w := st.shardWatch.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if st.shardWatch.stream != st {
-		return
+		return false
 	}
 	i := sort.Search(len(st.pages), func(i int) bool { return st.pages[i].last || d.name <= st.pages[i].upTo })
 	if i == len(st.pages) || d.index <= st.pages[i].index {
-		return
+		return false
 	}
 	if st.building != nil {
 		st.held = append(st.held, d)
-		return
+		return true
 	}
 	st.shardWatch.seenIndex = max(st.shardWatch.seenIndex, d.index)
 	w.apply(st.shardWatch, d)
 	w.notify()
+	return false
 }

@@ -16,6 +16,9 @@ func TestAllocs(t *testing.T) {
 	frame := AppendFrame(nil, KindAcquire, 7, 4000, in)
 	reply := AppendFrame(nil, KindAcquire|KindReply, 7, 0, &AcquireReply{State: Acquired, OrderID: 41})
 	result := AppendFrame(nil, KindAcquireResult, 0, 1, &AcquireResult{Session: 1, Seq: 2, State: Acquired, OrderID: 41})
+	delta := AppendFrame(nil, KindDelta, 0, 1, &Delta{Node: 1, Name: in.Name, Index: 9,
+		Changes: []SemaphoreChange{{Kind: ChangeData, Version: 9, Data: in.Name}, {Kind: ChangeLimit, Limit: 2}}})
+	var deltaAgain Delta
 	var acquireReply AcquireReply
 	var acquireResult AcquireResult
 	budgets := []struct {
@@ -48,6 +51,12 @@ func TestAllocs(t *testing.T) {
 		{"decode an acquire's result", 0, func() {
 			h, _ := ParseFrame(result[lengthSize:])
 			if err := acquireResult.DecodeBody(h.Body); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"decode a delta again", 0, func() {
+			h, _ := ParseFrame(delta[lengthSize:])
+			if err := deltaAgain.DecodeBodyAgain(h.Body); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -15,6 +15,7 @@ type fields struct {
 	opened  int    // encode: where the array that is open starts in out
 	written int    // encode: how many values it has so far
 	in      cursor // decode
+	reuse   bool   // decode: lists keep their memory
 	part    string // check: the part whose fields follow, for sentences
 }
 
@@ -126,10 +127,16 @@ func list[T any](f *fields, field string, least int, v *[]T) items[T] {
 		l.whole = outer{f.opened, f.written + 1}
 		f.out = appendArray(f.out, len(*v))
 	case decode:
+		kept := (*v)[:0]
 		*v = nil
 		l.whole.values = f.in.enter(field)
 		if f.in.left > 0 {
-			*v = make([]T, 0, min(f.in.left, len(f.in.rest)/(least+1)))
+			n := min(f.in.left, len(f.in.rest)/(least+1))
+			if f.reuse && cap(kept) >= n {
+				*v = kept
+			} else {
+				*v = make([]T, 0, n)
+			}
 		}
 	}
 	return l

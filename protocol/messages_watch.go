@@ -182,6 +182,15 @@ func (m *Delta) fields(f *fields) {
 func (m *Delta) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *Delta) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
+// DecodeBodyAgain is DecodeBody into the memory of the changes that were decoded before, which
+// nothing may use any more.
+func (m *Delta) DecodeBodyAgain(b []byte) error {
+	f := decoder(b)
+	f.reuse = true
+	m.fields(&f)
+	return f.err()
+}
+
 // StreamCut ends a stream that the server cannot go on serving: bucket moved, leader lost, too slow
 // a reader, node dropped.
 type StreamCut struct {

@@ -257,3 +257,29 @@ func TestBytesDoNotGrowIntoBody(t *testing.T) {
 		t.Error("append to a decoded name changed the body")
 	}
 }
+
+// TestDecodeDeltaAgain: what was decoded before leaves nothing behind.
+func TestDecodeDeltaAgain(t *testing.T) {
+	var again Delta
+	for _, want := range []Delta{
+		{Node: 1, Name: []byte("a"), Index: 2, Changes: []SemaphoreChange{
+			{Kind: ChangeData, Version: 4, Data: []byte("x")},
+			{Kind: ChangeOwnerAdded, Owner: Owner{OrderID: 5, Session: 6, Count: 1, Data: []byte("y"), Description: "z"}},
+		}},
+		{Node: 3, Name: []byte("b"), Index: 4, Changes: []SemaphoreChange{{Kind: ChangeLimit, Limit: 7}}},
+		{Node: 5, Name: []byte("c"), Index: 6},
+		{Node: 7, Name: []byte("d"), Index: 8, Changes: []SemaphoreChange{{Kind: ChangeDeleted}, {Kind: ChangeCreated, Ephemeral: true}}},
+	} {
+		body := want.AppendBody(nil)
+		var fresh Delta
+		if err := fresh.DecodeBody(body); err != nil {
+			t.Fatal(err)
+		}
+		if err := again.DecodeBodyAgain(body); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(again, fresh) {
+			t.Errorf("decoded again %+v, decoded %+v", again, fresh)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// openStream is a watch of a name whose stream is live, on a connection that is nothing else.
+func openStream(tb testing.TB, step func(Event, error)) (*Client, *watch, *watchStream) {
+	c := newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{}, Logger: discard()})
+	c.routes.Store(&routeTable{})
+	w := newWatch(&Node{c: c, id: 7}, "a name", false)
+	w.routes, w.synced = c.routes.Load(), true
+	if step != nil {
+		w.callback = &watchCallback{ctx: tb.Context(), step: step, stopAfterFunc: func() bool { return true }}
+		c.dispatcher.all[w] = struct{}{}
+	}
+	p := &shardWatch{w: w, shard: 3, live: true}
+	st := &watchStream{shardWatch: p, cn: &conn{}, id: 1, key: streamKey{3, 7, "a name"}, pages: []pageRange{{last: true}}}
+	p.stream, w.shardWatches = st, []*shardWatch{p}
+	st.cn.streams.add(st, false)
+	return c, w, st
+}
+
+// deltaFrame is a change of the data of openStream's name, as it comes in.
+func deltaFrame(index uint64, data string) protocol.Header {
+	kind := protocol.ChangeData
+	if index == 1 {
+		kind = protocol.ChangeCreated
+	}
+	m := &protocol.Delta{Node: 7, Name: []byte("a name"), Index: index,
+		Changes: []protocol.SemaphoreChange{{Kind: kind, Version: index, Data: []byte(data)}}}
+	return protocol.Header{Kind: protocol.KindDelta, Arg: 3, Body: m.AppendBody(nil)}
+}
+
+// TestDeltaAllocs: a change of a value allocates the value, and nothing else.
+func TestDeltaAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector drops what pools keep")
+	}
+	_, w, st := openStream(t, nil)
+	list := []protocol.Header{deltaFrame(1, "")}
+	const runs = 200
+	for i := range uint64(runs + 2) {
+		list = append(list, deltaFrame(2+i, fmt.Sprint(i)))
+	}
+	var ev Event
+	each := testing.AllocsPerRun(runs, func() {
+		if err := st.cn.streamEvent(list[0]); err != nil {
+			t.Fatal(err)
+		}
+		list = list[1:]
+		if ok, err := w.next(&ev); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	})
+	if each > 1 {
+		t.Errorf("a change allocates %v times", each)
+	}
+}
+
+// TestDeltaMemory: what a watch delivers is its own, although the memory of deltas is used again,
+// and so are deltas that wait for the end of a snapshot.
+func TestDeltaMemory(t *testing.T) {
+	_, w, st := openStream(t, nil)
+	receive := func(h protocol.Header) {
+		t.Helper()
+		if err := st.cn.streamEvent(h); err != nil {
+			t.Fatal(err)
+		}
+		for i := range h.Body {
+			h.Body[i] = 0xff // the reader uses its buffer again
+		}
+	}
+	var list []Event
+	read := func() {
+		t.Helper()
+		var ev Event
+		if ok, err := w.next(&ev); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		list = append(list, ev)
+	}
+	receive(deltaFrame(1, "one"))
+	read()
+	receive(deltaFrame(2, "two"))
+	read()
+	st.building, st.pages = map[string]*snapshot{}, []pageRange{{upTo: "b"}}
+	receive(deltaFrame(3, "three"))
+	receive(deltaFrame(4, "four"))
+	if len(st.held) != 2 {
+		t.Fatalf("%d deltas wait", len(st.held))
+	}
+	receive(deltaFrame(5, "five"))
+	for _, d := range st.held {
+		w.apply(st.shardWatch, d)
+		read()
+	}
+	want := []string{"one", "two", "three", "four", "five"}
+	if len(list) != len(want) {
+		t.Fatalf("%d events", len(list))
+	}
+	for i, ev := range list {
+		if ev.Name != "a name" || !bytes.Equal(ev.Data, []byte(want[i])) {
+			t.Errorf("event %d is of %q: %q, not %q", i, ev.Name, ev.Data, want[i])
+		}
+	}
+}
+
+// TestDispatcherSleeps: a client whose watches have nothing to deliver has no goroutine for them,
+// and its end makes their last calls.
+func TestDispatcherSleeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		var ends []error
+		hold := make(chan struct{})
+		c, _, st := openStream(t, func(ev Event, err error) {
+			if err != nil {
+				ends = append(ends, err)
+				return
+			}
+			got = append(got, string(ev.Data))
+			<-hold
+		})
+		running := func() bool {
+			c.dispatcher.mu.Lock()
+			defer c.dispatcher.mu.Unlock()
+			return c.dispatcher.running
+		}
+		for i, data := range []string{"one", "two", "three"} {
+			if err := st.cn.streamEvent(deltaFrame(uint64(i)+1, data)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if !running() {
+				t.Error("nobody delivers")
+			}
+			hold <- struct{}{}
+			synctest.Wait()
+			if running() {
+				t.Error("the dispatcher's goroutine has nothing to do, and is there")
+			}
+		}
+		if want := []string{"one", "two", "three"}; !slices.Equal(got, want) {
+			t.Errorf("delivered %q", got)
+		}
+		c.CloseWithoutRelease()
+		if len(ends) != 1 || !errors.Is(ends[0], ErrClientClosed) {
+			t.Errorf("last calls: %v", ends)
+		}
+	})
+}
+
+// TestCloseWaitsForFunction: a client ends while a function of a watch runs. Its last call comes
+// after that, and before the client's Close returns.
+func TestCloseWaitsForFunction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		hold := make(chan struct{})
+		c, _, st := openStream(t, func(_ Event, err error) {
+			if err != nil {
+				calls = append(calls, "end")
+				return
+			}
+			calls = append(calls, "begin")
+			<-hold
+			calls = append(calls, "done")
+		})
+		if err := st.cn.streamEvent(deltaFrame(1, "one")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		closed, after := context.WithCancel(t.Context())
+		go func() {
+			c.CloseWithoutRelease()
+			after()
+		}()
+		synctest.Wait()
+		if closed.Err() != nil || !slices.Equal(calls, []string{"begin"}) {
+			t.Errorf("closed: %v; calls: %q", closed.Err(), calls)
+		}
+		close(hold)
+		<-closed.Done()
+		if !slices.Equal(calls, []string{"begin", "done", "end"}) {
+			t.Errorf("calls: %q", calls)
+		}
+	})
+}
