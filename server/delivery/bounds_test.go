@@ -94,8 +94,8 @@ func TestWindowGrowsWithConnections(t *testing.T) {
 	for _, tc := range []struct {
 		reach int
 		want  time.Duration
-	}{{1, 2500}, {312, 2500}, {313, 5000}, {1250, 10_000}, {1251, 20_000}, {5000, 40_000}, {10_000, 80_000},
-		{20_000, 160_000}, {90_000, 160_000}} {
+	}{{1, 2500}, {625, 2500}, {626, 5000}, {2500, 10_000}, {2501, 20_000}, {5000, 20_000}, {10_000, 40_000},
+		{20_000, 80_000}, {40_000, 160_000}, {90_000, 160_000}} {
 		if got := h.window(&target{connCount: tc.reach}); got != tc.want*time.Microsecond {
 			t.Errorf("%d connections: %v, want %v us", tc.reach, got, int(tc.want))
 		}

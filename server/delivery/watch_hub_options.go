@@ -39,7 +39,7 @@ type WatchOptions struct {
 
 	// PerSubscriber lengthens the window of a name or prefix with subscribers on many connections,
 	// by doubling, so that a fan-out takes a bounded share of the processor. The window is at least
-	// PerSubscriber times the connections that are written to. Default 8 us; negative never
+	// PerSubscriber times the connections that are written to. Default 4 us; negative never
 	// lengthens.
 	PerSubscriber time.Duration
 
@@ -86,7 +86,7 @@ type WatchStats struct {
 
 func (o WatchOptions) withDefaults() WatchOptions {
 	o.Window = cmp.Or(o.Window, 2500*time.Microsecond)
-	o.PerSubscriber = cmp.Or(o.PerSubscriber, 8*time.Microsecond)
+	o.PerSubscriber = cmp.Or(o.PerSubscriber, 4*time.Microsecond)
 	o.MaxWindow = cmp.Or(o.MaxWindow, 160*time.Millisecond)
 	o.Limits.Streams = cmp.Or(max(o.Limits.Streams, 0), 1024)
 	o.Limits.Watchers = cmp.Or(max(o.Limits.Watchers, 0), 100_000)
