@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -43,7 +44,13 @@ func ServeLoggedEcho(ctx context.Context, addr, raft, dir string) error {
 	if _, err := proposeFirst(ctx, nh, e.session); err != nil {
 		return err
 	}
-	return e.serve(ctx, e, addr)
+	return e.serve(ctx, e, addr, loopsBesideEngine(runtime.GOMAXPROCS(0)))
+}
+
+// loopsBesideEngine is as many event loops as signalbox has on this many processors: loops that
+// wait keep theirs, and the engine needs some too.
+func loopsBesideEngine(processors int) int {
+	return max(1, processors-1-(processors-1)/4)
 }
 
 type loggedEcho struct {
