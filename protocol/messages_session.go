@@ -3,12 +3,16 @@ package protocol
 // SessionStart makes a session and attaches it to this connection with attach epoch 1. The create
 // id makes it safe to send again. Reply: SessionReply.
 type SessionStart struct {
-	Node        uint64
+	Node        uint64 // 0: Path names it
 	CreateID    []byte // 16 random bytes; their hash is the home bucket
 	Key         []byte // 16 random bytes: the protection key
 	Timeout     uint64 // ms, 0..30 min
 	Description string
 	Nonce       uint64 // random, not 0: the holder, see SessionAttach
+
+	// Path is the node's, instead of its id. A server with FeatureStartByPath resolves it as
+	// NodeDescribe does.
+	Path string
 }
 
 func (m *SessionStart) fields(f *fields) {
@@ -22,6 +26,13 @@ func (m *SessionStart) fields(f *fields) {
 	f.millis("timeout", &m.Timeout, "session timeout", MaxSessionTimeout)
 	f.text("description", &m.Description, "session description", MaxDescriptionLen)
 	f.nonce(&m.Nonce)
+	f.str("path", &m.Path)
+	if f.checks() && m.Path != "" {
+		f.keep(ValidatePath(m.Path))
+		if m.Node != 0 {
+			f.refuse("both the id and the path of the node are given; give one of them")
+		}
+	}
 }
 
 func (m *SessionStart) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -66,6 +77,11 @@ type SessionReply struct {
 	Timeout uint64 // ms, in force
 	Grace   uint64 // ms, the node's
 	Ticket  []byte // opaque, for PresentTicket
+
+	// The node's id, and how it is read when a request does not say. Servers of version 0.1 say
+	// neither: 0.
+	Node            uint64
+	ReadConsistency Consistency
 }
 
 func (m *SessionReply) fields(f *fields) {
@@ -76,6 +92,8 @@ func (m *SessionReply) fields(f *fields) {
 	f.uint("timeout", &m.Timeout)
 	f.uint("grace", &m.Grace)
 	f.bytes("ticket", &m.Ticket)
+	f.uint("node", &m.Node)
+	small(f, "read consistency", &m.ReadConsistency)
 }
 
 func (m *SessionReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

@@ -97,7 +97,7 @@ type Event struct {
 	Grace   uint64
 	Node    uint64
 	OrderID uint64
-	Result  uint64 // EventReply: the number of the reply, by the command's kind
+	Result  uint64 // EventReply: the number of the reply, by the command's kind; of a start or attach the node's read consistency
 	Name    []byte
 	Text    string
 

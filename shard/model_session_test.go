@@ -102,6 +102,7 @@ func (m *model) attached(o op, s *modelSession) {
 	bound := e
 	bound.Kind, bound.Text = EventSessionAttached, s.desc
 	m.emit(bound) // before the reply, which lets the client go on
+	e.Result = uint64(m.node(s.node).config.ReadConsistency)
 	m.emit(e)
 }
 

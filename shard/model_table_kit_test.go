@@ -116,7 +116,7 @@ func replyText(e Event) string {
 		return fmt.Sprintf("accepted %d", e.OrderID)
 	case e.Flag:
 		return "released"
-	case e.Result > 0:
+	case e.Result > 0 && e.Session == 0: // of an update
 		return fmt.Sprintf("version %d", e.Result)
 	}
 	return "ok"

@@ -170,7 +170,7 @@ func (m *Machine) replyAttached(s *homeSession) {
 			Epoch: s.epoch, Timeout: uint64(s.timeout),
 			Grace: grace, Text: s.description},
 		Event{Kind: EventReply, Command: m.batch.command, Session: s.id, Node: s.node.id, Epoch: s.epoch,
-			Timeout: uint64(s.timeout), Grace: grace})
+			Timeout: uint64(s.timeout), Grace: grace, Result: uint64(s.node.config.ReadConsistency)})
 }
 
 // homeSession finds a living session of a node in its home bucket; it answers the command if there

@@ -22,7 +22,8 @@ type Replies struct {
 
 // Session is the body of the reply to a start or an attach of a session.
 func (r *Replies) Session(shard uint64, e *shard.Event, ticket []byte) protocol.Message {
-	r.session = protocol.SessionReply{Session: e.Session, Epoch: e.Epoch, Shard: shard, Timeout: e.Timeout, Grace: e.Grace, Ticket: ticket}
+	r.session = protocol.SessionReply{Session: e.Session, Epoch: e.Epoch, Shard: shard, Timeout: e.Timeout, Grace: e.Grace, Ticket: ticket,
+		Node: e.Node, ReadConsistency: protocol.Consistency(e.Result)}
 	return &r.session
 }
 

@@ -56,6 +56,8 @@ type cycle struct {
 	byID     map[uint64]*readBatch
 	requests requestBuffers
 	tickets  session.Signer
+
+	startBody []byte // of a start whose path was resolved
 }
 
 // NewCycle makes what one reading goroutine has.

@@ -93,7 +93,13 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, m) {
 		return
 	}
-	bad := c.allowed(auth.RightRead, m.Node)
+	byPath := m.Path != ""
+	var bad *protocol.Error
+	if byPath {
+		bad = c.resolveStart(m)
+	} else {
+		bad = c.allowed(auth.RightRead, m.Node)
+	}
 	if bad == nil {
 		bad = c.CheckLimit(0, c.server.cfg.Limits.MaxSessions)
 	}
@@ -105,7 +111,26 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 		return
 	}
 	auth.BindKey(m.Key, c.identity)
+	if byPath { // the log knows nodes by their ids
+		p.startBody = m.AppendBody(p.startBody[:0])
+		h.Body = p.startBody
+	}
 	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.Remote()})
+}
+
+// resolveStart replaces the path of a start with the node's id, by the same right and the same map
+// as nodeDescribe.
+func (c *Client) resolveStart(m *protocol.SessionStart) *protocol.Error {
+	if bad := c.allowedPath(auth.RightRead, m.Path); bad != nil {
+		return bad
+	}
+	info, err := c.server.cfg.Cluster.Governor().DescribeNode(m.Path)
+	if err != nil {
+		status, text := statusText(err)
+		return protocol.Errorf(status, "%s", text)
+	}
+	m.Node, m.Path = info.ID, ""
+	return nil
 }
 
 func sessionAttach(c *Client, p *cycle, h protocol.Header, _ target) {
@@ -183,6 +208,7 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 	p.out.Reply(c, h.Kind, h.ID, &protocol.SessionReply{
 		Session: m.Session, Epoch: m.Epoch, Shard: d.ID(), Timeout: m.Timeout, Grace: node.GracePeriod,
 		Ticket: p.tickets.Append(nil, current, m.Session, m.Node, m.Epoch, c.identity),
+		Node:   m.Node, ReadConsistency: node.ReadConsistency,
 	})
 	return true
 }

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+)
+
+// startAt starts a session on a path.
+func (c *raw) startAt(path string, n uint64) (r protocol.SessionReply, err error) {
+	c.t.Helper()
+	m := &protocol.SessionStart{Path: path, CreateID: id16(n), Key: id16(n), Timeout: c.timeout(), Description: "raw", Nonce: n + 1}
+	err = c.call(protocol.KindSessionStart, c.homeBucket(m.CreateID), m, &r)
+	return r, err
+}
+
+// TestStartByPath: a start may name the node by its path. The log has the node's id, so the same
+// start by the id is a repeat.
+func TestStartByPath(t *testing.T) {
+	s := start(t, nil)
+	c := dial(t, s)
+	var hello protocol.HelloReply
+	c.must(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: protocol.Version}, &hello)
+	if hello.Features != protocol.FeatureStartByPath {
+		t.Errorf("features are %b", hello.Features)
+	}
+	r, err := c.startAt(client.DefaultNode, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := c.node()
+	if r.Node != node || r.ReadConsistency != protocol.Relaxed || r.Grace != protocol.DefaultGracePeriod {
+		t.Errorf("reply is %+v; the node is %d", r, node)
+	}
+	if again := c.session(node, 1); again.Session != r.Session || again.Node != node {
+		t.Errorf("sent again by the id it is %+v, want session %d", again, r.Session)
+	}
+	if again, err := c.startAt(client.DefaultNode, 1); err != nil || again.Session != r.Session {
+		t.Errorf("sent again by the path it is %+v, %v, want session %d", again, err, r.Session)
+	}
+	if _, err := c.lock(node, r.Session, "x", 0); err != nil {
+		t.Error(err)
+	}
+	a, err := connect(t, s).attach(node, 1, r.Session, 2)
+	if err != nil || a.Node != node || a.ReadConsistency != protocol.Relaxed {
+		t.Errorf("attach is answered %+v, %v", a, err)
+	}
+	if _, err := c.startAt("/missing", 2); !errors.Is(err, protocol.StatusNotFound) {
+		t.Errorf("on a node that is not there: %v", err)
+	}
+	if _, err := c.startAt("default", 2); !errors.Is(err, protocol.StatusBadRequest) {
+		t.Errorf("on what is no path: %v", err)
+	}
+	c.fails(protocol.StatusBadRequest, protocol.KindSessionStart, c.homeBucket(id16(2)), &protocol.SessionStart{
+		Path: client.DefaultNode, Node: node, CreateID: id16(2), Key: id16(2), Timeout: 10_000, Nonce: 1})
+}
+
+// TestStartByPathNeedsTheRight: whoever may not read a node learns nothing from a start on its
+// path.
+func TestStartByPathNeedsTheRight(t *testing.T) {
+	s := guarded(t, nil)
+	root := adminClient(t, s, rootSecret)
+	boss := as(t, s, rootSecret)
+	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/a"}, &protocol.NodeInfo{})
+	alice := as(t, s, issue(t, root, "alice"))
+	for _, path := range []string{"/a", "/missing", client.DefaultNode} {
+		if _, err := alice.startAt(path, 1); !errors.Is(err, protocol.StatusForbidden) {
+			t.Errorf("%s without a right was answered %v", path, err)
+		}
+	}
+	grant(t, root, "alice", "/a", "read")
+	await.True(t, "the right", func() bool { _, err := alice.startAt("/a", 1); return err == nil })
+	if _, err := alice.startAt(client.DefaultNode, 2); !errors.Is(err, protocol.StatusForbidden) {
+		t.Errorf("another node was answered %v", err)
+	}
+}
+
+// TestMapComesAfterCredentials: the request for the map may come with the hello, and is answered
+// only if that is.
+func TestMapComesAfterCredentials(t *testing.T) {
+	s := guarded(t, nil)
+	send := func(secret string) (kinds []protocol.Kind) {
+		c := dial(t, s)
+		b := protocol.AppendFrame(nil, protocol.KindHello, 1, 0,
+			&protocol.Hello{Magic: protocol.Magic, Version: protocol.Version, Token: []byte(secret)})
+		c.write(protocol.AppendFrame(b, protocol.KindMap, 2, 0, &protocol.MapRequest{}))
+		for len(kinds) < 2 {
+			h, err := c.next()
+			if err != nil {
+				return kinds
+			}
+			if kinds = append(kinds, h.Kind); h.Kind == protocol.KindHello|protocol.KindReply && h.Arg != 0 {
+				kinds[len(kinds)-1] = protocol.KindHello // refused
+			}
+		}
+		return kinds
+	}
+	if got := send(rootSecret); got[0] != protocol.KindHello|protocol.KindReply || got[1] != protocol.KindMap|protocol.KindReply {
+		t.Errorf("good credentials were answered %v", got)
+	}
+	if got := send("wrong"); len(got) != 2 || got[0] != protocol.KindHello || got[1] != protocol.KindGoodbye {
+		t.Errorf("wrong credentials were answered %v", got)
+	}
+}
