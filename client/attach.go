@@ -26,54 +26,152 @@ func randomNonce() uint64 {
 	return max(1, binary.BigEndian.Uint64(b[:]))
 }
 
-// start makes the session at its home. The create id makes every sending of it the same start.
-func (s *Session) start(ctx context.Context) error {
+// createID makes every sending of a start the same start.
+type createID [protocol.KeyLen]byte
+
+func newCreateID() (id createID) {
+	randomKey(id[:])
+	return id
+}
+
+// startAtPath starts the session on the node's path: by one request to a server that resolves the
+// path, and else, or if anything is wrong with that, by the id of the node, which is asked for
+// first.
+func (s *Session) startAtPath(ctx context.Context) error {
+	id := newCreateID()
+	started, sent, err := s.startByPath(ctx, id)
+	if started || err != nil {
+		return err
+	}
+	var unanswered *createID
+	if sent {
+		unanswered = &id
+	}
+	if err := s.resolveNode(ctx); err != nil {
+		if sent && !answered(err) {
+			s.stopUnansweredStart(id)
+		}
+		return err
+	}
+	return s.start(ctx, unanswered)
+}
+
+// resolveNode asks for the node of a session that only knows its path.
+func (s *Session) resolveNode(ctx context.Context) error {
+	info, err := s.c.resolve(ctx, s.node.path)
+	if err == nil {
+		s.setNode(nodeOf(s.c, s.node.path, info))
+	}
+	return err
+}
+
+func (s *Session) setNode(n Node) {
+	s.node, s.requestedTimeout = n, sessionstate.Enlarge(s.opts.timeout, n.grace)
+}
+
+// startByPath sends one start that has the node's path in place of its id. That saves the round
+// trip for the node, and is done where nothing else needs the node's settings first: the cluster
+// has one tier, and no grace period is so long that the timeout must be raised for it. sent says
+// that the start was sent and not answered. An error ends the session.
+func (s *Session) startByPath(ctx context.Context, id createID) (started, sent bool, err error) {
+	const longest = protocol.MaxGracePeriod * time.Millisecond
+	if protocol.ValidatePath(s.node.path) != nil || sessionstate.Enlarge(s.opts.timeout, longest) != s.opts.timeout {
+		return false, false, nil
+	}
+	tier, t := s.c.routes.Load().onlyTier()
+	if t == nil {
+		return false, false, nil
+	}
+	bucket := protocol.HomeBucket(id, t.buckets)
+	cn, shard, err := s.c.connToBucket(ctx, tier, bucket)
+	if err != nil || cn.hello.Features&protocol.FeatureStartByPath == 0 {
+		return false, false, nil
+	}
+	s.epoch = 1
+	req := s.startRequest(id)
+	req.Path = s.node.path
+	var reply protocol.SessionReply
+	at := s.c.clock.now()
+	in, err := cn.roundTrip(ctx, nil, protocol.KindSessionStart, shard, uint64(bucket), req, &reply)
+	if err != nil || reply.Node == 0 {
+		return false, in && !answered(err), nil
+	}
+	s.setNode(Node{
+		c: s.c, id: reply.Node, tier: protocol.SessionTier(reply.Session), path: s.node.path,
+		relaxed: reply.ReadConsistency == protocol.Relaxed, grace: millis.Duration(reply.Grace),
+	})
+	return true, false, s.activate(at, cn, &reply, false)
+}
+
+func (s *Session) startRequest(id createID) *protocol.SessionStart {
+	return &protocol.SessionStart{
+		Node: s.node.id, CreateID: id[:], Key: s.key[:], Timeout: uint64(s.requestedTimeout.Milliseconds()),
+		Description: s.opts.description, Nonce: s.nonce,
+	}
+}
+
+// start makes the session at its home. unanswered is the id of a start of it that was sent and not
+// answered, nil if there is none: this is the same one then.
+func (s *Session) start(ctx context.Context, unanswered *createID) error {
 	t, err := s.c.tierOf(ctx, s.node.tier)
 	if err != nil {
 		return err
 	}
 	s.epoch = 1
-	req := &protocol.SessionStart{
-		Node: s.node.id, Key: s.key[:], Timeout: uint64(s.requestedTimeout.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
-	}
-	var bucket uint32
+	var id createID
 	var repeated bool
 	for {
-		var createID [protocol.KeyLen]byte
-		randomKey(createID[:])
-		req.CreateID, bucket = createID[:], protocol.HomeBucket(createID, t.buckets)
+		if id = newCreateID(); unanswered != nil {
+			id = *unanswered
+		}
+		repeated, err = s.sendStart(ctx, s.startRequest(id), protocol.HomeBucket(id, t.buckets), unanswered != nil)
+		unanswered = nil
 		// A start whose answer was lost may have made a session that ended before this client was
 		// heard again. Nobody has seen it.
-		if repeated, err = s.sendStart(ctx, req, bucket); !repeated || !errors.Is(err, protocol.StatusSessionExpired) {
+		if !repeated || !errors.Is(err, protocol.StatusSessionExpired) {
 			break
 		}
 	}
 	if err != nil && repeated && !answered(err) {
-		// It may live, on a connection that goes on being heard: it would stay for ever.
-		s.opts.onState, s.opts.onStopped = nil, nil
-		s.c.run(func() {
-			if _, err := s.sendStart(s.c.ctx, req, bucket); err == nil {
-				s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
-			}
-		})
+		s.stopUnansweredStart(id)
 	}
 	return err
 }
 
-// sendStart sends a start until it is answered, and activates the session.
-func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, bucket uint32) (repeated bool, err error) {
+// stopUnansweredStart stops the session of a start that is given up. It may live, on a connection
+// that goes on being heard: it would stay for ever.
+func (s *Session) stopUnansweredStart(id createID) {
+	s.opts.onState, s.opts.onStopped = nil, nil
+	s.c.run(func() {
+		if s.node.id == 0 && s.resolveNode(s.c.ctx) != nil {
+			return
+		}
+		t, err := s.c.tierOf(s.c.ctx, s.node.tier)
+		if err != nil {
+			return
+		}
+		if _, err := s.sendStart(s.c.ctx, s.startRequest(id), protocol.HomeBucket(id, t.buckets), true); err == nil {
+			s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
+		}
+	})
+}
+
+// sendStart sends a start until it is answered, and activates the session. sent says that it was
+// sent before.
+func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, bucket uint32, sent bool) (repeated bool, err error) {
 	var reply protocol.SessionReply
 	var on *conn
-	var sent time.Duration
+	var at time.Duration
 	where := func(ctx context.Context) (*conn, uint64, uint64, error) {
 		cn, shard, err := s.c.connToBucket(ctx, s.node.tier, bucket)
-		on, sent = cn, s.c.clock.now()
+		on, at = cn, s.c.clock.now()
 		return cn, uint64(bucket), shard, err
 	}
-	if repeated, err = s.c.request(ctx, where, protocol.KindSessionStart, req, &reply); err != nil {
+	repeated, err = s.c.request(ctx, where, protocol.KindSessionStart, req, &reply)
+	if repeated = repeated || sent; err != nil {
 		return repeated, err
 	}
-	return repeated, s.activate(sent, on, &reply, repeated)
+	return repeated, s.activate(at, on, &reply, repeated)
 }
 
 // activate makes the session a live one after its start or restore was answered. If that was sent

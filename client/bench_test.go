@@ -96,6 +96,7 @@ func instant(t testing.TB) *Session {
 	}
 	c.routes.Store(r)
 	cn := newConn(c, newInstantConn(), protocol.HelloReply{Instance: 1, Window: 4096, MaxFrame: protocol.MaxFrameLen}, nil, c.clock)
+	cn.serve()
 	c.adopt(cn, "x")
 	n := nodeOf(c, "/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()})
 	s := newSession(&n, sessionOptions{timeout: DefaultTimeout})

@@ -55,6 +55,7 @@ type conn struct {
 	reserved      int             // room given to callers of the queue that have not run yet
 	err           error           // why it ended; set before done is closed
 	goodbye       error           // what the server said about ending it
+	helloMap      *helloMap       // nil: it was not asked for, or was taken
 	pings         [pingHistory]sentPing
 	lastPing      uint64
 	period        time.Duration // between pings
@@ -75,6 +76,7 @@ type conn struct {
 	wake      chan struct{} // capacity 1: out is not empty
 	done      chan struct{} // closed when the connection is over
 	over      atomic.Bool   // done is closed
+	writer    atomic.Bool   // the writer goroutine runs: from the first flush on
 	pool      sync.Pool     // of *call
 	lastHeard atomic.Int64  // clock at the last bytes read
 
@@ -116,9 +118,17 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 	cn.mu.Lock() // the timer may run at once
 	cn.pingTimer = time.AfterFunc(cn.period/2, cn.keepAlive)
 	cn.mu.Unlock()
-	go cn.writeLoop()
-	go cn.readLoop()
 	return cn
+}
+
+// serve begins to read. What came behind the hello's reply is handled before it returns.
+func (cn *conn) serve() {
+	buf := cn.unread
+	cn.unread = nil
+	if err := cn.consumeAll(&buf); err != nil {
+		cn.end(err)
+	}
+	go cn.readLoop(buf)
 }
 
 func (cn *conn) isLost() bool { return cn.over.Load() }
@@ -261,7 +271,12 @@ func (cn *conn) abandonCall(id uint64) bool {
 	return cn.calls.abandon(id) != nil
 }
 
+// flush has the writer goroutine write what has gathered. Callers that were alone so far needed
+// none.
 func (cn *conn) flush() {
+	if !cn.writer.Load() && cn.writer.CompareAndSwap(false, true) {
+		go cn.writeLoop()
+	}
 	wake(cn.wake)
 }
 
@@ -284,14 +299,8 @@ func (cn *conn) writeLoop() {
 	}
 }
 
-func (cn *conn) readLoop() {
+func (cn *conn) readLoop(buf []byte) {
 	defer cn.handler.connLost(cn)
-	buf := cn.unread
-	cn.unread = nil
-	if err := cn.consumeAll(&buf); err != nil {
-		cn.end(err)
-		return
-	}
 	filled := false // by the last read: there may be more
 	for {
 		if len(buf) == cap(buf) || filled && cap(buf) < maxReadBuffer {

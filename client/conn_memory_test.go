@@ -69,6 +69,7 @@ func TestReadBufferGrows(t *testing.T) {
 	t.Cleanup(c.CloseWithoutRelease)
 	nc := &burstConn{frame: protocol.AppendFrame(nil, protocol.KindPong, 1, 1, nil), reads: 8, over: make(chan struct{})}
 	cn := newConn(c, nc, protocol.HelloReply{Instance: 1, Window: 1}, nil, c.clock)
+	cn.serve()
 	<-nc.over
 	<-cn.done
 	// Part of a frame is kept from read to read, so that the room is a little smaller than the

@@ -108,7 +108,7 @@ func (l *connector) attemptLocked() *sharedAttempt {
 			wait = min(wait, max(reconnectBase, ttl/8)) // a session's deadline is nearer than the longest back-off
 		}
 		l.connectedAt = max(l.connectedAt, 1)
-		if !l.c.run(func() { l.dial(f, addresses, wait) }) {
+		if !l.c.run(func() { l.dial(l.c.ctx, f, addresses, wait) }) {
 			return nil
 		}
 		l.attempt = f
@@ -126,9 +126,29 @@ func (l *connector) resetBackoff() {
 	}
 }
 
-func (l *connector) dial(f *sharedAttempt, addresses []string, wait time.Duration) {
+// connectFirst makes the first connection of a client that nobody else uses yet, and takes the map
+// that comes with it. It runs on the caller's goroutine: with the connection's reader it is the
+// only one that a new client needs.
+func (c *cluster) connectFirst(ctx context.Context) error {
+	l := c.bootstrap
+	f := &sharedAttempt{done: make(chan struct{}), skipBackoff: make(chan struct{}, 1)}
+	l.mu.Lock()
+	l.attempt, l.connectedAt = f, 1
+	l.mu.Unlock()
+	l.dial(ctx, f, slices.Clone(l.addresses), 0)
+	if f.err != nil {
+		return f.err
+	}
+	if reply := takeMap(ctx, f.cn); reply != nil {
+		return c.useMap(nil, reply, f.cn)
+	}
+	return nil // it is asked for again
+}
+
+// dial tries one address after the other until ctx ends, and ends the attempt.
+func (l *connector) dial(ctx context.Context, f *sharedAttempt, addresses []string, wait time.Duration) {
 	defer close(f.done)
-	sleep(l.c.ctx, f.skipBackoff, wait)
+	sleep(ctx, f.skipBackoff, wait)
 	var failed error
 	var configErr error // every address answered, and none can be spoken to: why
 	for i, address := range addresses {
@@ -136,7 +156,11 @@ func (l *connector) dial(f *sharedAttempt, addresses []string, wait time.Duratio
 			failed = ErrClientClosed
 			break
 		}
-		cn, err := l.c.connect(l.c.ctx, address)
+		if ctx.Err() != nil {
+			failed = fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
+			break
+		}
+		cn, err := l.c.connect(ctx, address, l.c.routes.Load() == nil)
 		if err == nil && l.instance != 0 && cn.instance != l.instance {
 			l.c.adopt(cn, address)
 			err = fmt.Errorf("%s is instance %d, not %d", address, cn.instance, l.instance)

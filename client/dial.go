@@ -74,7 +74,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Dial == nil {
-		var d net.Dialer
+		d := net.Dialer{KeepAlive: -1} // pings find a dead connection
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
 	}
 	if _, ok := ctx.Deadline(); !ok {
@@ -83,7 +83,11 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		defer cancel()
 	}
 	c := newClient(cfg)
-	if _, err := c.currentRoutes(ctx); err != nil {
+	err := c.connectFirst(ctx)
+	if err == nil || canResend(err) {
+		_, err = c.currentRoutes(ctx)
+	}
+	if err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("dial %v: %w", cfg.Endpoints, err)
 	}
@@ -106,9 +110,17 @@ type dialer struct {
 	clusterID string // of the first instance that answered
 }
 
-// connect makes a connection to one address: transport, hello, and the goroutines that serve it.
-func (d *dialer) connect(ctx context.Context, address string) (*conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("%s did not answer within %s", address, dialTimeout))
+// silentAddress: an address did not answer in time.
+type silentAddress string
+
+func (a silentAddress) Error() string {
+	return fmt.Sprintf("%s did not answer within %s", string(a), dialTimeout)
+}
+
+// connect makes a connection to one address: transport, hello, and the goroutine that serves it.
+// With askMap the request for the map goes out together with the hello.
+func (d *dialer) connect(ctx context.Context, address string, askMap bool) (*conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, silentAddress(address))
 	defer cancel()
 	raw, err := d.cfg.Dial(ctx, address)
 	if err != nil {
@@ -123,7 +135,7 @@ func (d *dialer) connect(ctx context.Context, address string) (*conn, error) {
 		}
 		nc = tls.Client(raw, conf)
 	}
-	hello, rest, err := d.handshake(nc)
+	hello, rest, err := d.handshake(nc, askMap)
 	if err != nil {
 		err = diagnoseHandshake(address, d.cfg.TLS != nil, err, rest)
 	}
@@ -140,15 +152,29 @@ func (d *dialer) connect(ctx context.Context, address string) (*conn, error) {
 		}
 		return nil, err
 	}
-	return newConn(d.handler, nc, hello, rest, d.clock), nil
+	cn := newConn(d.handler, nc, hello, rest, d.clock)
+	if askMap {
+		expectMap(cn)
+	}
+	cn.serve()
+	return cn, nil
 }
+
+// Ids of the requests of a handshake.
+const (
+	helloID    = 1
+	helloMapID = 2
+)
 
 // handshake sends the hello and reads the answer. rest is what came after it, or instead of it, and
 // has room for the reads that follow.
-func (d *dialer) handshake(nc net.Conn) (hello protocol.HelloReply, rest []byte, err error) {
-	out := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{
+func (d *dialer) handshake(nc net.Conn, askMap bool) (hello protocol.HelloReply, rest []byte, err error) {
+	out := protocol.AppendFrame(nil, protocol.KindHello, helloID, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
 	})
+	if askMap {
+		out = protocol.AppendFrame(out, protocol.KindMap, helloMapID, 0, &protocol.MapRequest{})
+	}
 	if _, err := nc.Write(out); err != nil {
 		return hello, nil, err
 	}

@@ -27,6 +27,7 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 		}
 		r := c.routes.Load()
 		if r == nil {
+			c.fetchAnnouncedMap(m.Version, cn) // once there is a map
 			break
 		}
 		if w := r.byShard[m.Shard]; w != nil {

@@ -18,8 +18,9 @@ import (
 // by a few simple rules, and a test takes over what it likes with on. Bucket b of four belongs to
 // shard b+1, and shard s is mastered by instance master[s].
 type fake struct {
-	t      testing.TB
-	window uint32
+	t        testing.TB
+	window   uint32
+	features uint64
 
 	mu         sync.Mutex
 	version    uint64
@@ -237,7 +238,7 @@ func (fc *fakeConn) answer(h protocol.Header) {
 	switch h.Kind {
 	case protocol.KindHello:
 		fc.reply(h, &protocol.HelloReply{
-			Version: protocol.Version, Cluster: "fake", Instance: fc.instance, MaxFrame: protocol.MaxFrameLen,
+			Version: protocol.Version, Features: f.features, Cluster: "fake", Instance: fc.instance, MaxFrame: protocol.MaxFrameLen,
 			MaxData: protocol.MaxDataLen, Window: f.window, MapVersion: f.version,
 		})
 	case protocol.KindMap:
@@ -250,9 +251,13 @@ func (fc *fakeConn) answer(h protocol.Header) {
 		f.sessions++
 		id := protocol.MakeSessionID(0, uint16(h.Arg), f.sessions)
 		f.epochs[id], f.attachedAt[id], f.nonces[id] = 1, fc, m.Nonce
-		fc.reply(h, &protocol.SessionReply{
+		reply := protocol.SessionReply{
 			Session: id, Epoch: 1, Shard: h.Arg + 1, Timeout: m.Timeout, Grace: protocol.DefaultGracePeriod, Ticket: []byte("ticket 1"),
-		})
+		}
+		if f.features&protocol.FeatureStartByPath != 0 {
+			reply.Node, reply.ReadConsistency = 7, protocol.Relaxed
+		}
+		fc.reply(h, &reply)
 	case protocol.KindSessionAttach:
 		m := decode[protocol.SessionAttach](f.t, h.Body)
 		if m.Epoch < f.epochs[m.Session] || m.Epoch == f.epochs[m.Session] && m.Nonce != f.nonces[m.Session] {

@@ -99,6 +99,7 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 	}
 	c.routes.Store(r)
 	cn := newConn(c, newDeafConn(), protocol.HelloReply{Instance: 1, Window: 100, MaxFrame: protocol.MaxFrameLen}, nil, c.clock)
+	cn.serve()
 	c.adopt(cn, "x")
 	n := nodeOf(c, "/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()})
 	s := newSession(&n, sessionOptions{timeout: time.Hour})

@@ -175,10 +175,21 @@ func (c *cluster) fetchMap(have *routeTable) error {
 	if have != nil {
 		req.Known = have.version
 	}
+	if have == nil {
+		if reply := takeMap(ctx, cn); reply != nil {
+			return c.useMap(nil, reply, cn)
+		}
+	}
 	reply, cn, err := c.requestMap(ctx, cn, req)
 	if err != nil {
 		return err
 	}
+	return c.useMap(have, reply, cn)
+}
+
+// useMap has requests routed by a map that came on a connection, if it is newer than the one that
+// there is.
+func (c *cluster) useMap(have *routeTable, reply *protocol.MapReply, cn *conn) error {
 	if have != nil && reply.Version <= have.version {
 		return nil
 	}
@@ -225,7 +236,70 @@ func (c *cluster) fetchMap(have *routeTable) error {
 	}
 	c.cfg.Logger.Debug("cluster map fetched", "version", r.version)
 	c.mapFetched(have == nil)
+	if have == nil {
+		c.mu.Lock()
+		a := c.announced
+		c.mu.Unlock()
+		if a.version > r.version {
+			c.fetchAnnouncedMap(a.version, a.from)
+		}
+	}
 	return nil
+}
+
+// helloMap is the map that was asked for together with the hello.
+type helloMap struct {
+	done  chan struct{} // closed when reply or err is set
+	reply protocol.MapReply
+	err   error
+}
+
+// expectMap notes that the map was asked for. It is called before the connection is served.
+func expectMap(cn *conn) {
+	m := &helloMap{done: make(chan struct{})}
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	cn.helloMap = m
+	cl := cn.newCall()
+	cl.reply = func(status protocol.Status, body []byte, err error) {
+		if m.err = err; err == nil && status != protocol.StatusOK {
+			m.err = failure(status, body)
+		} else if err == nil {
+			m.err = m.reply.DecodeBody(body)
+		}
+		close(m.done)
+	}
+	cn.calls.put(helloMapID, cl)
+	cn.markBusy()
+}
+
+// takeMap waits for the map that was asked for together with the hello. It is nil if there is none,
+// or somebody has taken it.
+func takeMap(ctx context.Context, cn *conn) *protocol.MapReply {
+	cn.mu.Lock()
+	m := cn.helloMap
+	cn.helloMap = nil
+	cn.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	select {
+	case <-m.done: // as a rule it came with the hello's reply
+	default:
+		late := time.NewTimer(dialTimeout)
+		defer late.Stop()
+		select {
+		case <-m.done:
+		case <-late.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if m.err != nil {
+		return nil
+	}
+	return &m.reply
 }
 
 // clusterMap is the map that requests are routed by. It must not be changed.

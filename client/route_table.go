@@ -131,6 +131,19 @@ func (r *routeTable) withOwner(tier uint8, bucket uint32, shard, version uint64)
 	return &next
 }
 
+// onlyTier is the tier of a cluster that has one; nil of one that has several, or none yet.
+func (r *routeTable) onlyTier() (id uint8, t *tier) {
+	if r == nil || len(r.tiers) != 1 {
+		return 0, nil
+	}
+	for id, t = range r.tiers {
+	}
+	if len(t.shards) == 0 {
+		return 0, nil
+	}
+	return id, t
+}
+
 // forBucket is the route of a bucket's shard, or nil.
 func (r *routeTable) forBucket(tier uint8, bucket uint32) *shardRoute {
 	return r.tiers[tier].owner(bucket).route

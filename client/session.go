@@ -93,20 +93,19 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 	if err != nil {
 		return nil, err
 	}
-	info, err := c.resolve(ctx, nodePath)
-	if err != nil {
+	s := newSession(&Node{c: c, path: nodePath}, o)
+	randomKey(s.key[:])
+	if err := s.startAtPath(ctx); err != nil {
+		s.cancel(err)
 		return nil, withOp("start session on", nodePath, err)
 	}
-	n := nodeOf(c, nodePath, info)
-	var key [protocol.KeyLen]byte
-	randomKey(key[:])
-	return startSession(ctx, &n, key[:], o)
+	return s, nil
 }
 
 func startSession(ctx context.Context, n *Node, key []byte, o sessionOptions) (*Session, error) {
 	s := newSession(n, o)
 	copy(s.key[:], key)
-	if err := s.start(ctx); err != nil {
+	if err := s.start(ctx, nil); err != nil {
 		s.cancel(err)
 		return nil, withOp("start session on", n.path, err)
 	}
