@@ -376,3 +376,34 @@ func followName(t *testing.T, n *Node, name string) {
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 }
+
+// TestStreamCutByMove: a stream that ends because its bucket moves says nothing of the shard's
+// leader: other requests still go there.
+func TestStreamCutByMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := connectedToTwo(t)
+		c.cluster.replicaSeed = 1 // the stream is at the leader
+		n, err := c.Node(bg, DefaultNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		followName(t, n, nameIn(1))
+		synctest.Wait()
+		f.set(func() {
+			for fc := range f.conns {
+				for _, r := range f.log {
+					if r.kind == protocol.KindWatch {
+						fc.send(protocol.KindStreamCut, r.id, 0,
+							&protocol.StreamCut{Status: protocol.StatusWrongShard, Message: "the bucket moves"})
+					}
+				}
+			}
+		})
+		for synctest.Wait(); f.count(protocol.KindWatch) < 2; synctest.Wait() {
+			time.Sleep(time.Millisecond)
+		}
+		if at := c.routes.Load().byShard[2].master.Load(); at != 2 {
+			t.Errorf("shard 2 is looked for at instance %d", at)
+		}
+	})
+}

@@ -311,7 +311,13 @@ func (p *shardWatch) failed(st *watchStream, err error) {
 		protocol.StatusPreconditionFailed:
 		p.w.err = err
 	case protocol.StatusWrongShard:
-		p.w.n.c.run(func() { p.follow(st, err, tries) })
+		c := p.w.n.c
+		var e *protocol.Error
+		if st != nil && errors.As(err, &e) && e.MapVersion != 0 {
+			c.run(func() { p.follow(st, e, tries) })
+		} else if r := c.routes.Load(); r == p.w.routes {
+			c.run(func() { _, _ = c.refreshMap(c.ctx, r) })
+		}
 	}
 	var refused *permanentError
 	if errors.As(err, &refused) {
@@ -319,13 +325,10 @@ func (p *shardWatch) failed(st *watchStream, err error) {
 	}
 }
 
-// follow uses what a refusal says of the shard, or fetches the map. It may wait for an answer.
-func (p *shardWatch) follow(st *watchStream, err error, tries int) {
-	c, bucket, cn := p.w.n.c, uint64(0), (*conn)(nil)
-	if st != nil {
-		bucket, cn = st.bucket, st.cn
-	}
-	atOnce := c.updateRoutes(c.ctx, p.shard, bucket, cn, err, tries)
+// follow uses what a refusal says of the shard. It may wait for an answer.
+func (p *shardWatch) follow(st *watchStream, e *protocol.Error, tries int) {
+	c := p.w.n.c
+	atOnce := c.updateRoutes(c.ctx, p.shard, st.bucket, st.cn, e, tries)
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	if atOnce {
