@@ -34,13 +34,14 @@ const sharedSize = 2048
 // outgoing is what waits to be written on one connection: whole frames only, in order. Any
 // goroutine appends; the writing one takes everything at once and writes it with one call.
 //
-// Invariant: size is the bytes of segs and tail. size + unsent is what the client has not read, and
-// never more than the hard bound plus one frame.
+// Invariant: size is the bytes of segs, tail and lone; while lone is set, it is all that waits.
+// What the client has not read is size + unsent, and never more than the hard bound plus one frame.
 type outgoing struct {
 	mu       sync.Mutex
 	segs     [][]byte // filled bytes of full buffers, and shared frames
 	full     []*bytebufferpool.ByteBuffer
 	tail     *bytebufferpool.ByteBuffer // appended to; not in segs yet
+	lone     []byte                     // a small shared frame while nothing else waits
 	size     int
 	notified bool      // the listener knows that there is something to take
 	closing  CloseMode // nothing is appended any more unless it is closeNone
@@ -63,10 +64,7 @@ type writeBatch struct {
 
 // append encodes a frame behind what waits, and answers its length. Caller holds mu.
 func (o *outgoing) append(kind protocol.Kind, id, arg uint64, m protocol.Message) int {
-	if o.tail == nil {
-		o.tail = bytebufferpool.Get()
-	}
-	b := o.tail
+	b := o.openTail()
 	n := len(b.B)
 	b.B = protocol.AppendFrame(b.B, kind, id, arg, m)
 	n = len(b.B) - n
@@ -75,16 +73,30 @@ func (o *outgoing) append(kind protocol.Kind, id, arg uint64, m protocol.Message
 	return n
 }
 
-// share appends a frame that others refer to as well. Caller holds mu.
+// openTail is the buffer that is appended to. What waited alone goes in front.
+func (o *outgoing) openTail() *bytebufferpool.ByteBuffer {
+	if o.tail == nil {
+		o.tail = bytebufferpool.Get()
+	}
+	if o.lone != nil {
+		o.tail.B, o.lone = append(o.tail.B, o.lone...), nil
+	}
+	return o.tail
+}
+
+// share appends a frame that others refer to as well. A small one is copied behind what waits. If
+// nothing waits it is referred to: a change for thousands of connections mostly is all that each of
+// them gets, and copies of it would be as many buffers that are in no cache. Caller holds mu.
 func (o *outgoing) share(frame []byte) {
-	if len(frame) < sharedSize {
-		if o.tail == nil {
-			o.tail = bytebufferpool.Get()
-		}
-		o.tail.B = append(o.tail.B, frame...)
-	} else {
+	switch {
+	case len(frame) >= sharedSize:
 		o.sealTail()
 		o.segs = append(o.segs, frame)
+	case o.size == 0:
+		o.lone = frame
+	default:
+		b := o.openTail()
+		b.B = append(b.B, frame...)
 	}
 	o.size += len(frame)
 	o.total += uint64(len(frame))
@@ -117,9 +129,10 @@ func (o *outgoing) close(how CloseMode, goodbye protocol.Goodbye) (first, mark b
 }
 
 func (o *outgoing) sealTail() {
-	if o.tail == nil {
+	if o.tail == nil && o.lone == nil {
 		return
 	}
+	o.openTail()
 	o.segs = append(o.segs, o.tail.B)
 	o.full = append(o.full, o.tail)
 	o.tail = nil
@@ -150,26 +163,41 @@ func (o *outgoing) releaseNotify(own int) bool {
 func (o *outgoing) take(b *writeBatch) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sealTail()
-	// The slices change hands both ways, so that neither side allocates in steady state.
-	o.segs, b.segs = b.segs[:0], o.segs
-	o.full, b.full = b.full[:0], o.full
-	b.size, o.size = o.size, 0
-	b.end = o.closing
-	o.notified = false
+	end := o.closing
+	if !o.takeSegment(b) {
+		o.sealTail()
+		// The slices change hands both ways, so that neither side allocates in steady state.
+		o.segs, b.segs = b.segs[:0], o.segs
+		o.full, b.full = b.full[:0], o.full
+		b.size, o.size = o.size, 0
+		o.notified = false
+	}
+	b.end = end
+}
+
+// takeSegment takes what waits, if it is one segment, into the slices of the batch. Caller holds
+// mu.
+func (o *outgoing) takeSegment(b *writeBatch) bool {
+	switch {
+	case len(o.segs) > 0:
+		return false
+	case o.lone != nil:
+		b.segs, b.full = append(b.segs[:0], o.lone), b.full[:0]
+	case o.tail != nil:
+		b.segs, b.full = append(b.segs[:0], o.tail.B), append(b.full[:0], o.tail)
+	default:
+		return false
+	}
+	b.size, b.end = o.size, closeNone
+	o.lone, o.tail, o.size, o.notified = nil, nil, 0, false
+	return true
 }
 
 // takeOne is take, if all that waits is one segment and the connection stays open.
 func (o *outgoing) takeOne(b *writeBatch) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closing != closeNone || o.tail == nil || len(o.segs) > 0 {
-		return false
-	}
-	b.segs, b.full = append(b.segs[:0], o.tail.B), append(b.full[:0], o.tail)
-	b.size, b.end = o.size, closeNone
-	o.tail, o.size, o.notified = nil, 0, false
-	return true
+	return o.closing == closeNone && o.takeSegment(b)
 }
 
 func (b *writeBatch) release() {
@@ -186,6 +214,7 @@ func (o *outgoing) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var b writeBatch
+	o.lone = nil
 	o.sealTail()
 	b.segs, b.full = o.segs, o.full
 	o.segs, o.full, o.size, o.closing = nil, nil, 0, Immediate
@@ -324,6 +353,9 @@ func (c *Conn) putBack(rest []byte) {
 	f.B = append(f.B[:0], rest...)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.lone != nil {
+		o.openTail() // it no longer waits alone
+	}
 	o.segs = slices.Insert(o.segs, 0, f.B)
 	o.full = append(o.full, f)
 	o.size += len(rest)

@@ -1,0 +1,94 @@
+package transport
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestOutgoingKeepsOrder appends at random, own frames and shared ones, and takes it in both ways,
+// with writes that are cut short: the bytes come out as they went in.
+func TestOutgoingKeepsOrder(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		c := &Conn{t: &Transport{}}
+		o := &c.out
+		var b writeBatch
+		var in, out []byte
+		take := func(one bool) {
+			if one {
+				if !o.takeOne(&b) {
+					return
+				}
+				n := r.IntN(b.size + 1)
+				out = append(out, b.segs[0][:n]...)
+				if n < b.size {
+					if r.IntN(2) == 0 { // somebody appends meanwhile
+						frame := bytes.Repeat([]byte{'m'}, 1+r.IntN(20))
+						o.share(frame)
+						defer func() { in = append(in, frame...) }()
+					}
+					c.putBack(b.segs[0][n:])
+				}
+			} else {
+				o.take(&b)
+				size := 0
+				for _, s := range b.segs {
+					out = append(out, s...)
+					size += len(s)
+				}
+				if size != b.size {
+					t.Fatalf("seed %d: %d bytes were taken, and %d counted", seed, size, b.size)
+				}
+			}
+			b.release()
+		}
+		for i := range 60 {
+			switch x := r.IntN(10); {
+			case x < 2:
+				o.append(protocol.KindPong, uint64(i), 7, nil)
+				in = protocol.AppendFrame(in, protocol.KindPong, uint64(i), 7, nil)
+			case x < 6:
+				frame := bytes.Repeat([]byte{byte(i)}, 1+r.IntN(100))
+				if x == 5 {
+					frame = bytes.Repeat([]byte{byte(i)}, sharedSize+r.IntN(100))
+				}
+				o.share(frame)
+				in = append(in, frame...)
+			default:
+				take(x < 8)
+			}
+			if want := len(in) - len(out); o.size != want {
+				t.Fatalf("seed %d: %d bytes wait, and %d are counted", seed, want, o.size)
+			}
+		}
+		take(false)
+		if !bytes.Equal(in, out) {
+			t.Fatalf("seed %d: %d bytes went in, and others came out", seed, len(in))
+		}
+	}
+}
+
+// TestSharedFrameIsNotCopied: a small frame that many connections get is not copied for each of
+// them.
+func TestSharedFrameIsNotCopied(t *testing.T) {
+	frame := []byte("a change for thousands")
+	list := make([]outgoing, 1000)
+	b := writeBatch{segs: make([][]byte, 0, 1)}
+	if n := testing.AllocsPerRun(10, func() {
+		for i := range list {
+			list[i].share(frame)
+		}
+		for i := range list {
+			list[i].take(&b)
+			if len(b.segs) != 1 || &b.segs[0][0] != &frame[0] || b.size != len(frame) {
+				t.Fatalf("%d segments, %d bytes", len(b.segs), b.size)
+			}
+			b.release()
+		}
+	}); n > 0 {
+		t.Errorf("a change for %d connections allocates %v times", len(list), n)
+	}
+}
