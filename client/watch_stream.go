@@ -21,6 +21,7 @@ type streamSet struct {
 	byID     map[uint64]*watchStream
 	exact    map[streamKey][]*watchStream
 	prefixes map[*watchStream]struct{}
+	only     *watchStream // the one of a name, if there are no others: a client often watches one
 }
 
 func (ss *streamSet) add(st *watchStream, prefix bool) {
@@ -28,16 +29,23 @@ func (ss *streamSet) add(st *watchStream, prefix bool) {
 		ss.byID, ss.exact, ss.prefixes = make(map[uint64]*watchStream), make(map[streamKey][]*watchStream), make(map[*watchStream]struct{})
 	}
 	ss.byID[st.id] = st
+	ss.only = nil
 	if prefix {
 		ss.prefixes[st] = struct{}{}
-	} else {
-		ss.exact[st.key] = append(ss.exact[st.key], st)
+		return
+	}
+	ss.exact[st.key] = append(ss.exact[st.key], st)
+	if len(ss.byID) == 1 {
+		ss.only = st
 	}
 }
 
 func (ss *streamSet) remove(st *watchStream) bool {
 	if ss.byID[st.id] != st {
 		return false
+	}
+	if ss.only == st {
+		ss.only = nil
 	}
 	delete(ss.byID, st.id)
 	delete(ss.prefixes, st)
@@ -51,6 +59,12 @@ func (ss *streamSet) remove(st *watchStream) bool {
 }
 
 func (ss *streamSet) matching(list []*watchStream, shard, node uint64, name []byte) []*watchStream {
+	if st := ss.only; st != nil {
+		if k := &st.key; k.shard == shard && k.node == node && k.name == string(name) {
+			list = append(list, st)
+		}
+		return list
+	}
 	list = append(list, ss.exact[streamKey{shard, node, string(name)}]...)
 	for st := range ss.prefixes {
 		k := &st.key
