@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func session(t *testing.T, c *client.Client, path string, opts ...client.SessionOption) *client.Session {
@@ -69,6 +70,10 @@ func TestTopOfACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseWithoutRelease)
+	await.True(t, "leaders that stay where they are", func() bool {
+		plan, err := admin.New(c).Plan(ctx)
+		return err == nil && len(plan.Steps) == 0 && len(plan.Waits) == 0
+	})
 	holder := session(t, c, "/default", client.Description("holder"))
 	const held = 60 // in all shards
 	for i := range held {
