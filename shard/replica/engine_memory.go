@@ -5,8 +5,8 @@ import _ "unsafe" // for go:linkname
 // The engine keeps a group's newest entries in a list. It allocates the list again whenever all
 // entries are applied, which on a leader with few callers is after each batch, with room for 512
 // entries: 40 KiB. That is a large allocation a batch, and at thousands of small batches a second
-// ten collections a second. An entry is a whole batch here, and a few are in flight: room for 16 is
-// plenty, and the list grows if it must.
+// ten collections a second. An entry is a whole batch here, and one to a few are in flight: room
+// for 4 is enough, and the list grows if it must.
 //
 // The engine has these settings, but takes them only from a file in the folder in which the process
 // is started. So they are set where it keeps them.
@@ -24,5 +24,5 @@ var engineEntryListLen uint64
 
 func init() {
 	engineEntryListLen = entryListLen
-	entryListLen, minEntryListFree = 16, 4
+	entryListLen, minEntryListFree = 4, 1
 }
