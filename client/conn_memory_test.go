@@ -11,7 +11,7 @@ import (
 
 // clientMemory is what a client may take with its one connection, its map of 4,096 buckets and its
 // session, the server's end of this test included. A process may have thousands of clients.
-const clientMemory = 32 << 10 // bytes
+const clientMemory = 24 << 10 // bytes
 
 // TestClientMemory opens clients that work, and looks at what they have allocated.
 func TestClientMemory(t *testing.T) {

@@ -198,7 +198,16 @@ func FuzzMap(f *testing.F) {
 			return
 		}
 		for id, tier := range r.tiers {
-			if len(tier.ownerOf) != int(tier.buckets) {
+			bucket := uint32(0)
+			for _, run := range lastTier(m.Tiers, id).Runs {
+				for range run.Count {
+					if r.owner(id, bucket) != run.Shard {
+						t.Fatal("a bucket has another owner than its run")
+					}
+					bucket++
+				}
+			}
+			if bucket != tier.buckets || r.owner(id, bucket) != 0 {
 				t.Fatal("a tier with holes")
 			}
 			for _, shard := range tier.shards {
@@ -208,4 +217,14 @@ func FuzzMap(f *testing.F) {
 			}
 		}
 	})
+}
+
+// lastTier is the tier that counts when a server names one twice.
+func lastTier(list []protocol.MapTier, id uint8) (last protocol.MapTier) {
+	for _, t := range list {
+		if t.ID == id {
+			last = t
+		}
+	}
+	return last
 }

@@ -38,11 +38,15 @@ type shardRoute struct {
 	term uint64
 }
 
-// tier says who owns the buckets of a tier. A process may have thousands of clients, so it is two
-// bytes a bucket, in which the collector finds no pointers.
+// tier says who owns the buckets of a tier. A process may have thousands of clients, so it is six
+// bytes for each run of buckets with one owner, in which the collector finds no pointers.
+//
+// Invariant: first begins with 0 and rises, place is as long, and its values are below that of
+// owners.
 type tier struct {
 	buckets    uint32
-	ownerOf    []uint16 // by bucket: its place in owners
+	first      []uint32 // of each run: its first bucket
+	place      []uint16 // of each run: the place of its owner in owners
 	owners     []bucketOwner
 	someBucket map[uint64]uint32 // shard -> one of its buckets
 	shards     []uint64          // shards, in order of id
@@ -55,10 +59,26 @@ type bucketOwner struct {
 
 // owner of a bucket; shard 0 is unknown. The tier may be nil.
 func (t *tier) owner(bucket uint32) bucketOwner {
-	if t == nil || bucket >= uint32(len(t.ownerOf)) {
+	if t == nil || bucket >= t.buckets {
 		return bucketOwner{}
 	}
-	return t.owners[t.ownerOf[bucket]]
+	return t.owners[t.place[t.run(bucket)]]
+}
+
+// run is the run that has a bucket.
+func (t *tier) run(bucket uint32) int {
+	i, begins := slices.BinarySearch(t.first, bucket)
+	if !begins {
+		i--
+	}
+	return i
+}
+
+// add appends buckets with one owner.
+func (t *tier) add(first uint32, place uint16) {
+	if n := len(t.place); n == 0 || t.place[n-1] != place {
+		t.first, t.place = append(t.first, first), append(t.place, place)
+	}
 }
 
 // newRouteTable checks a map; a server may send anything.
@@ -78,10 +98,11 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 		if t.Buckets == 0 || t.Buckets > 1<<16 {
 			return nil, fmt.Errorf("cluster map gives tier %d %d buckets; there are 1 to 65536", t.ID, t.Buckets)
 		}
-		own := &tier{buckets: t.Buckets, ownerOf: make([]uint16, 0, t.Buckets), someBucket: make(map[uint64]uint32)}
+		own := &tier{buckets: t.Buckets, someBucket: make(map[uint64]uint32)}
 		places := make(map[uint64]uint16)
+		next := uint32(0) // bucket
 		for _, run := range t.Runs {
-			if uint64(len(own.ownerOf))+uint64(run.Count) > uint64(t.Buckets) {
+			if uint64(next)+uint64(run.Count) > uint64(t.Buckets) {
 				return nil, fmt.Errorf("cluster map gives tier %d more than its %d buckets", t.ID, t.Buckets)
 			}
 			place, seen := places[run.Shard]
@@ -89,17 +110,18 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 				place = uint16(len(own.owners)) // there are no more than buckets
 				places[run.Shard] = place
 				own.owners = append(own.owners, bucketOwner{run.Shard, r.byShard[run.Shard]})
-				own.someBucket[run.Shard] = uint32(len(own.ownerOf))
+				own.someBucket[run.Shard] = next
 				own.shards = append(own.shards, run.Shard)
 			}
 			if w := r.byShard[run.Shard]; w != nil {
 				w.tier = t.ID
 			}
-			for range run.Count {
-				own.ownerOf = append(own.ownerOf, place)
+			if run.Count > 0 {
+				own.add(next, place)
+				next += run.Count
 			}
 		}
-		if len(own.ownerOf) != int(t.Buckets) {
+		if next != t.Buckets {
 			return nil, fmt.Errorf("cluster map leaves buckets of tier %d without a shard", t.ID)
 		}
 		slices.Sort(own.shards)
@@ -123,8 +145,21 @@ func (r *routeTable) withOwner(tier uint8, bucket uint32, shard, version uint64)
 	if place > math.MaxUint16 {
 		return nil
 	}
-	own.ownerOf = slices.Clone(t.ownerOf)
-	own.ownerOf[bucket] = uint16(place)
+	own.first, own.place = nil, nil
+	at := t.run(bucket)
+	for i, first := range t.first {
+		if i != at {
+			own.add(first, t.place[i])
+			continue
+		}
+		if first < bucket {
+			own.add(first, t.place[i])
+		}
+		own.add(bucket, uint16(place))
+		if behind := bucket + 1; behind < t.buckets && t.run(behind) == at {
+			own.add(behind, t.place[i])
+		}
+	}
 	next := *r
 	next.tiers, next.ownersVersion = maps.Clone(r.tiers), version
 	next.tiers[tier] = &own
