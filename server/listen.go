@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
@@ -32,7 +31,7 @@ func (s *Server) readCerts(context.Context) error {
 
 // listen takes the addresses. Nothing is accepted yet.
 func (s *Server) listen(ctx context.Context) (err error) {
-	lc := net.ListenConfig{KeepAliveConfig: transport.KeepAlive}
+	lc := transport.ListenConfig()
 	cfg := s.transportConfig()
 	defer func() {
 		s.transport = transport.New(cfg) // closes the listeners, whatever else fails

@@ -65,7 +65,7 @@ func (d *gnetListener) open() error {
 	d.client, err = gnet.NewClient(d,
 		gnet.WithNumEventLoop(loopCount(runtime.GOMAXPROCS(0))),
 		gnet.WithLogger(gnetLogger{d.t.cfg.Log}),
-		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
+		gnet.WithTCPNoDelay(gnet.TCPDelay), // it sets nothing then: the listener has set TCP_NODELAY
 	)
 	if err == nil {
 		err = d.client.Start()

@@ -25,15 +25,20 @@ const (
 	keepAliveCount    = 3
 )
 
-// KeepAlive is the TCP keep-alive of a listener for clients. The listener sets it on each
-// connection that it accepts.
-var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount}
+// ListenConfig makes listeners for clients, whose connections have TCP keep-alive. They speak plain
+// TCP: with multipath TCP, each accept takes more of the kernel's time, and connections of machines
+// in one network have one path.
+func ListenConfig() (lc net.ListenConfig) {
+	lc.SetMultipathTCP(false)
+	keepAlive(&lc)
+	return lc
+}
 
 // Config says where clients come in and what stands above them. All fields but the two listeners
 // are required.
 type Config struct {
-	Plain     net.Listener // with KeepAlive; nil: no client comes in without TLS
-	TLS       net.Listener // with KeepAlive; nil: no client comes in over TLS
+	Plain     net.Listener // of ListenConfig; nil: no client comes in without TLS
+	TLS       net.Listener // of ListenConfig; nil: no client comes in over TLS
 	TLSConfig *tls.Config  // with TLS
 
 	Limits    Limits

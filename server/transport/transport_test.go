@@ -63,7 +63,7 @@ func (c *manualClock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 // start lets clients in without TLS, by a clock that the test moves.
 func start(t *testing.T, change func(*Config)) (*Transport, *manualClock) {
 	t.Helper()
-	lc := net.ListenConfig{KeepAliveConfig: KeepAlive}
+	lc := ListenConfig()
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,35 @@
+package transport
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepAlive sets the options of keep-alive on the listening socket: accepted connections have them
+// from it. Set on each of them, they would cost four system calls.
+func keepAlive(lc *net.ListenConfig) {
+	lc.KeepAlive = -1
+	lc.Control = func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			for _, o := range []struct{ level, name, value int }{
+				{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+				{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAliveIdle / time.Second)},
+				{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval / time.Second)},
+				{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveCount},
+			} {
+				if failed == nil {
+					failed = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), o.level, o.name, o.value))
+				}
+			}
+		})
+		if err == nil {
+			err = failed
+		}
+		return err
+	}
+}
