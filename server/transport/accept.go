@@ -14,6 +14,8 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 	pause := 5 * time.Millisecond
 	var pace acceptPacer
 	for {
+		waited := clientWaits(l)
+		asked := time.Now()
 		nc, err := l.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
@@ -36,9 +38,12 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 			continue
 		}
 		pause = 5 * time.Millisecond
-		accepted := time.Now()
+		took := time.Duration(0)
+		if waited {
+			took = time.Since(asked)
+		}
 		admit(nc.(*net.TCPConn))
-		if rest := pace.letIn(accepted, time.Now()); rest > 0 {
+		if rest := pace.letIn(asked, took, time.Now()); rest > 0 {
 			select {
 			case <-time.After(rest):
 			case <-t.ctx.Done():
@@ -51,12 +56,12 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 // more of them wait, letting them in takes a third of the time of one, and they reach the event
 // loops a few at a time.
 //
-// What letting one in costs is twice the least time in which one of a batch was handed over: to
-// accept it cost as much, but that may have waited for a client, and the others may have waited for
-// a loop or a processor. Connections that come no faster than the pace are never held up.
+// What letting one in costs is twice the least time that accepting one of a batch took, of those
+// that waited already: to hand one over costs as much, but has to wait for a loop. Connections that
+// come no faster than the pace are never held up.
 type acceptPacer struct {
 	began time.Time     // of the batch, at the pace
-	least time.Duration // in which one of the batch was handed over
+	least time.Duration // that accepting one of the batch took; 0: all were waited for
 	n     int           // of the batch
 }
 
@@ -65,18 +70,19 @@ const (
 	acceptPace  = 2 * 3 // the pace is one in so many times the least time
 )
 
-// letIn notes a connection that was handed over between from and now, and says how long to let
-// nobody in.
-func (p *acceptPacer) letIn(from, now time.Time) time.Duration {
-	took := now.Sub(from)
+// letIn notes a connection. Its accept was asked for at a time and took so long; 0: the client was
+// waited for. It says how long to let nobody in.
+func (p *acceptPacer) letIn(asked time.Time, took time.Duration, now time.Time) time.Duration {
 	if p.n == 0 {
-		if from.Sub(p.began) > acceptBatch*acceptPace*p.least {
-			p.began = from // there was a pause: what was not used then is no credit
+		if asked.Sub(p.began) > acceptBatch*acceptPace*p.least {
+			p.began = asked // there was a pause: what was not used then is no credit
 		}
-		p.least = took
+		p.least = 0
 	}
 	p.n++
-	p.least = min(p.least, took)
+	if took > 0 && (p.least == 0 || took < p.least) {
+		p.least = took
+	}
 	if p.n < acceptBatch {
 		return 0
 	}

@@ -6,18 +6,19 @@ import (
 )
 
 // paceConnections lets connections in: each is there gap after the one before it, and accepting it
-// takes accept, handing it over cost. It returns how long all took, and how long nobody was let in.
-func paceConnections(n int, gap, cost func(i int) time.Duration, accept time.Duration) (took, paused time.Duration) {
+// takes cost, handing it over hand. It returns how long all took, and how long nobody was let in.
+func paceConnections(n int, gap, cost func(i int) time.Duration, hand time.Duration) (took, paused time.Duration) {
 	var p acceptPacer
 	start := time.Now()
 	now, there := start, start
 	for i := range n {
-		if there = there.Add(gap(i)); there.After(now) {
-			now = there // Accept waits
+		asked, accept := now, cost(i)
+		now = now.Add(accept)
+		if there = there.Add(gap(i)); there.After(asked) {
+			now, accept = there.Add(accept), 0 // Accept waits
 		}
-		from := now.Add(accept)
-		now = from.Add(cost(i))
-		rest := p.letIn(from, now)
+		now = now.Add(hand)
+		rest := p.letIn(asked, accept, now)
 		now, paused = now.Add(rest), paused+rest
 	}
 	return now.Sub(start), paused
@@ -27,11 +28,11 @@ func always(d time.Duration) func(int) time.Duration { return func(int) time.Dur
 
 func TestFloodIsLetInByAThirdOfAProcessor(t *testing.T) {
 	const n, cost = 100 * acceptBatch, 10 * time.Microsecond
-	want := acceptPace*n*cost + cost // the batch begins when the first one was accepted
+	const want = acceptPace * n * cost
 	if took, _ := paceConnections(n, always(0), always(cost), cost); took != want {
 		t.Errorf("%d connections that take twice %v each were let in within %v, want %v", n, cost, took, want)
 	}
-	// One that waits for a loop costs no more than the others.
+	// One that waits for a processor costs no more than the others, nor do loops that are slow.
 	slow := func(i int) time.Duration {
 		if i%4 == 0 {
 			return 3 * cost
@@ -41,12 +42,17 @@ func TestFloodIsLetInByAThirdOfAProcessor(t *testing.T) {
 	if took, _ := paceConnections(n, always(0), slow, cost); took != want {
 		t.Errorf("with some that wait, they were let in within %v, want %v", took, want)
 	}
+	if took, _ := paceConnections(n, always(0), always(cost), 4*cost); took != want {
+		t.Errorf("with slow loops they were let in within %v, want %v", took, want)
+	}
 }
 
 func TestConnectionsBelowThePaceAreNotHeldUp(t *testing.T) {
-	for _, gap := range []time.Duration{70 * time.Microsecond, 300 * time.Microsecond, 5 * time.Millisecond} {
-		if _, paused := paceConnections(1000, always(gap), always(10*time.Microsecond), 10*time.Microsecond); paused != 0 {
-			t.Errorf("one each %v: held up for %v", gap, paused)
+	for _, gap := range []time.Duration{30 * time.Microsecond, 70 * time.Microsecond, 300 * time.Microsecond, 5 * time.Millisecond} {
+		for _, hand := range []time.Duration{10 * time.Microsecond, 60 * time.Microsecond} {
+			if _, paused := paceConnections(1000, always(gap), always(10*time.Microsecond), hand); paused != 0 && hand < gap {
+				t.Errorf("one each %v: held up for %v", gap, paused)
+			}
 		}
 	}
 }

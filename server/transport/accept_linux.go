@@ -9,6 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// clientWaits says whether a client waits to be accepted.
+func clientWaits(l net.Listener) (waits bool) {
+	s, ok := l.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	if c, err := s.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			waits = err == nil && n == 1
+		})
+	}
+	return waits
+}
+
 // keepAlive sets the options of keep-alive on the listening socket: accepted connections have them
 // from it. Set on each of them, they would cost four system calls.
 func keepAlive(lc *net.ListenConfig) {

@@ -4,6 +4,9 @@ package transport
 
 import "net"
 
+// clientWaits is always true: what an accept waited counts, and few clients are paced like many.
+func clientWaits(net.Listener) bool { return true }
+
 // keepAlive has the options of keep-alive set on each connection.
 func keepAlive(lc *net.ListenConfig) {
 	lc.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount}
