@@ -86,11 +86,11 @@ func (c *cluster) fetchAnnouncedMap(version uint64, from *conn) {
 	c.run(func() {
 		retry := backoff{base: retryBase, max: retryMax}
 		for last := uint64(0); ; {
-			r := c.routes.Load()
+			c.mu.Lock()
+			r := c.routes.Load() // under mu: a first map that comes now looks at what was announced
 			if r != nil && r.version > last {
 				last, retry.failures = r.version, 0
 			}
-			c.mu.Lock()
 			if r == nil || r.version >= c.announced.version || retry.failures >= maxAnnouncedTries || c.ctx.Err() != nil {
 				c.fetchingAnnounced = false
 				c.mu.Unlock()
@@ -286,11 +286,11 @@ func takeMap(ctx context.Context, cn *conn) *protocol.MapReply {
 	select {
 	case <-m.done: // as a rule it came with the hello's reply
 	default:
-		late := time.NewTimer(dialTimeout)
+		late := time.NewTimer(mapReplyTimeout)
 		defer late.Stop()
 		select {
 		case <-m.done:
-		case <-late.C:
+		case <-late.C: // it is asked for again, and another instance too
 			return nil
 		case <-ctx.Done():
 			return nil

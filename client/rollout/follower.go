@@ -116,6 +116,7 @@ type Follower struct {
 type updateJob struct {
 	v       Version
 	foreign bool // v is of a track that was deleted
+	checked bool // v is of the track as it is registered in now
 	cancel  context.CancelCauseFunc
 	done    chan error // capacity 1
 }
@@ -322,6 +323,9 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 	f.previousSession = s.ID()
 	f.o.Logger.Info("rollout instance is registered", "track", f.o.Track, "instance", f.o.ID, "location", f.o.Location)
 	f.fetched, f.unchecked = nil, f.job != nil || f.report.Current != 0
+	if f.job != nil {
+		f.job.checked = false
+	}
 	f.report.Attempts = 0 // they count within a registration
 	if f.report.Code != CodeOK {
 		f.report.Code, f.report.Message = CodeNone, ""
@@ -465,23 +469,24 @@ func (f *Follower) poll(ctx context.Context, i *Instance) (next time.Duration, e
 }
 
 // checkPayload forgets what has the number of the target and another payload: the track was deleted
-// and made again since, and versions begin again then.
+// and made again since, and versions begin again then. What has another number may be the target
+// later, and stays unchecked until a version of this registration takes its place.
 func (f *Follower) checkPayload(t Target) {
-	f.unchecked = false
-	if !t.HasPayload {
-		return
+	foreign := func(v *Version) bool { return t.HasPayload && !(v.HasPayload && bytes.Equal(v.Payload, t.Payload)) }
+	if t.HasPayload {
+		f.fetched = &Version{Number: t.Version, Payload: t.Payload, HasPayload: true}
 	}
-	f.fetched = &Version{Number: t.Version, Payload: t.Payload, HasPayload: true}
-	foreign := func(v *Version) bool {
-		return v.Number == t.Version && !(v.HasPayload && bytes.Equal(v.Payload, t.Payload))
+	if j := f.job; j != nil && j.v.Number == t.Version && !j.checked {
+		j.checked = true
+		if foreign(&j.v) {
+			j.foreign = true
+			j.cancel(errSuperseded)
+		}
 	}
-	if f.job != nil && foreign(&f.job.v) {
-		f.job.foreign = true
-		f.job.cancel(errSuperseded)
-	}
-	if foreign(&f.served) {
+	if f.served.Number == t.Version && foreign(&f.served) {
 		f.forgetServed()
 	}
+	f.unchecked = f.served.Number != 0 && f.served.Number != t.Version || f.job != nil && !f.job.checked
 }
 
 // forgetServed notes that what is served is no version of the track.
@@ -552,6 +557,7 @@ func (f *Follower) load(ctx context.Context, i *Instance, t Target) error {
 	next := *v
 	next.Generation, next.Attempt = t.Generation, int(f.report.Attempts)+1
 	f.startJob(ctx, next)
+	f.job.checked = true
 	return nil
 }
 
@@ -595,6 +601,7 @@ func (f *Follower) finishJob(err error) {
 		f.forgetServed()
 	case err == nil:
 		f.report.Current, f.served = v.Number, v
+		f.unchecked = f.unchecked && !j.checked
 		if f.report.Target == v.Number {
 			f.report.Code, f.report.Message = CodeOK, ""
 			f.report.Attempts = uint64(v.Attempt)

@@ -212,3 +212,48 @@ func TestTrackMadeAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestTrackMadeAgainReachesFormerNumber: the new track's first version cannot be loaded, and a
+// later one has the number of what is served of the former track.
+func TestTrackMadeAgainReachesFormerNumber(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		publish := func(number uint64, text string) {
+			t.Helper()
+			if _, err := w.track.Publish(w.ctx, number, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var mu sync.Mutex
+		var loaded []string
+		w.create(oneLocation)
+		publish(3, "old")
+		a := w.follow("a", "SAS", func(o *sdk.FollowerOptions, _ *member) {
+			o.Update = func(_ context.Context, v sdk.Version) error {
+				if v.Number == 1 {
+					return errors.New("it cannot be loaded")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				loaded = append(loaded, string(v.Payload))
+				return nil
+			}
+		})
+		w.wait(time.Second)
+		a.has(3)
+
+		if err := w.track.Delete(w.ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		w.create(oneLocation)
+		publish(1, "bad")
+		w.wait(time.Minute)
+		publish(3, "new")
+		w.wait(time.Minute)
+		a.has(3)
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(loaded, []string{"old", "new"}) {
+			t.Errorf("loaded %q", loaded)
+		}
+	})
+}

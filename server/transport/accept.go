@@ -40,7 +40,9 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 		pause = 5 * time.Millisecond
 		took := time.Duration(0)
 		if waited {
-			took = time.Since(asked)
+			if took = time.Since(asked); took > acceptWaited {
+				took = 0
+			}
 		}
 		admit(nc.(*net.TCPConn))
 		if rest := pace.letIn(asked, took, time.Now()); rest > 0 {
@@ -68,6 +70,9 @@ type acceptPacer struct {
 const (
 	acceptBatch = 32
 	acceptPace  = 2 * 3 // the pace is one in so many times the least time
+
+	// acceptWaited is what no accept takes by itself: it waited for a client, or for a processor.
+	acceptWaited = time.Millisecond
 )
 
 // letIn notes a connection. Its accept was asked for at a time and took so long; 0: the client was

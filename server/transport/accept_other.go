@@ -4,7 +4,7 @@ package transport
 
 import "net"
 
-// clientWaits is always true: what an accept waited counts, and few clients are paced like many.
+// clientWaits is always true: what an accept waited counts, up to acceptWaited.
 func clientWaits(net.Listener) bool { return true }
 
 // keepAlive has the options of keep-alive set on each connection.
