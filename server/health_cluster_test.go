@@ -82,7 +82,7 @@ func TestHealthOfACluster(t *testing.T) {
 		!strings.Contains(waitFor(&plan, governor.WaitForGovernor), "cluster recover") {
 		t.Errorf("a alone plans %+v", plan)
 	}
-	// A change waits for the others, and whoever asked for it learns that soon.
+	// A change waits for the others, and the client that asked for it learns that soon.
 	for _, ask := range []func(c *raw) error{
 		func(c *raw) error { return c.ask(protocol.MethodDrain, `{"instance":"b","undo":true}`, nil) },
 		func(c *raw) error {

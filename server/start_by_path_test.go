@@ -58,8 +58,8 @@ func TestStartByPath(t *testing.T) {
 		Path: client.DefaultNode, Node: node, CreateID: id16(2), Key: id16(2), Timeout: 10_000, Nonce: 1})
 }
 
-// TestStartByPathNeedsTheRight: whoever may not read a node learns nothing from a start on its
-// path.
+// TestStartByPathNeedsTheRight: a client that may not read a node learns nothing from a start on
+// its path.
 func TestStartByPathNeedsTheRight(t *testing.T) {
 	s := guarded(t, nil)
 	root := adminClient(t, s, rootSecret)

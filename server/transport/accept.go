@@ -40,9 +40,7 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 		pause = 5 * time.Millisecond
 		took := time.Duration(0)
 		if waited {
-			if took = time.Since(asked); took > acceptWaited {
-				took = 0
-			}
+			took = time.Since(asked)
 		}
 		admit(nc.(*net.TCPConn))
 		if rest := pace.letIn(asked, took, time.Now()); rest > 0 {
@@ -85,7 +83,7 @@ func (p *acceptPacer) letIn(asked time.Time, took time.Duration, now time.Time) 
 		p.least = 0
 	}
 	p.n++
-	if took > 0 && (p.least == 0 || took < p.least) {
+	if took > 0 && took <= acceptWaited && (p.least == 0 || took < p.least) {
 		p.least = took
 	}
 	if p.n < acceptBatch {

@@ -71,3 +71,21 @@ func TestFloodAfterQuietTime(t *testing.T) {
 		t.Errorf("paused for %v, want %v at least", paused, least)
 	}
 }
+
+// TestDelayedAcceptSetsNoPace: the only one of a batch that found a client waiting was kept from a
+// processor for longer than any accept takes.
+func TestDelayedAcceptSetsNoPace(t *testing.T) {
+	var p acceptPacer
+	now := time.Now()
+	for i := range acceptBatch {
+		took := time.Duration(0)
+		if i == 7 {
+			took = 5 * time.Millisecond
+		}
+		asked := now
+		now = now.Add(10*time.Millisecond + took)
+		if rest := p.letIn(asked, took, now); rest != 0 {
+			t.Fatalf("connection %d: held up for %v", i, rest)
+		}
+	}
+}
