@@ -144,6 +144,17 @@ type Events struct {
 	// SlowWaits are for the log of the leader's instance. MoreSlowWaits were left out.
 	SlowWaits     []SlowWait
 	MoreSlowWaits int
+
+	HandedOn HandedOn
+}
+
+// HandedOn is the semaphore that was granted to a waiter last, if the waiter is its only owner and
+// nothing is left for anybody who asks for it now. Name is nil if there is none. It is a hint for
+// the leader, who expects the owner to release it soon.
+type HandedOn struct {
+	Node  uint64
+	Name  []byte
+	Owner uint64 // session
 }
 
 // Reset forgets the events and the references they hold.
@@ -158,4 +169,5 @@ func (e *Events) Reset() {
 	e.TrackChanges = e.TrackChanges[:0]
 	clear(e.SlowWaits)
 	e.SlowWaits, e.MoreSlowWaits = e.SlowWaits[:0], 0
+	e.HandedOn = HandedOn{}
 }

@@ -47,6 +47,16 @@ func (m *Machine) promote(s *semaphore) {
 		}
 		m.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
 		m.grant(e)
+		m.noteHandOn(e)
+	}
+}
+
+// noteHandOn notes that a waiter was granted what it waited for.
+func (m *Machine) noteHandOn(e *entry) {
+	on, s := &m.batch.out.HandedOn, e.semaphore
+	*on = HandedOn{}
+	if s.owners.n == 1 && (s.waiters.n > 0 || !s.fits(1)) {
+		*on = HandedOn{Node: s.node.id, Name: s.name, Owner: e.session.id}
 	}
 }
 

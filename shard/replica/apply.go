@@ -64,7 +64,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	var b *batch
 	if err == nil {
 		var more bool
-		if b, more = s.proposals.removeInFlight(h.Epoch, h.Seq); more {
+		if b, more = s.proposals.applied(h.Epoch, h.Seq, ev.HandedOn); more {
 			s.proposer.proposeNow(s.appliedAt)
 		}
 	}

@@ -21,6 +21,7 @@ type batch struct {
 	buf        []byte
 	origins    []Origin // one per command
 	waiters    []internalWaiter
+	queuing    []uint64 // sessions of the commands that only queue up, while all commands do: see handOff
 }
 
 // internalWaiter waits for a command that the replica itself submitted.
@@ -39,6 +40,7 @@ func (b *batch) reset() {
 	b.origins = b.origins[:0]
 	clear(b.waiters)
 	b.waiters = b.waiters[:0]
+	b.queuing = b.queuing[:0]
 }
 
 func (b *batch) empty() bool { return len(b.origins) == 0 }

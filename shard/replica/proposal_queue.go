@@ -51,6 +51,7 @@ type proposalQueue struct {
 	waitingBytes int // in open and sealed
 	inFlight     []*batch
 	tick         bool // propose a batch even if it is empty
+	handOff      handOff
 
 	raftChanged       bool // raftTerm and raftLeader were not handled yet
 	raftTerm          uint64
@@ -100,11 +101,11 @@ const (
 // hasRoom reports whether the open batch may be proposed now. In a group of one, a few commands
 // wait for the batch in flight: the engine's worker makes one sync after the other, so a second
 // small batch would not be on disk earlier, and each batch costs CPU. In larger groups, batches
-// overlap on the network. The caller holds mu.
+// overlap on the network. Commands that only queue up may wait without one. The caller holds mu.
 func (q *proposalQueue) hasRoom() bool {
 	switch n := len(q.inFlight); {
 	case n == 0:
-		return true
+		return !q.holds()
 	case n >= q.maxFlight:
 		return false
 	}
@@ -189,6 +190,20 @@ func (q *proposalQueue) next(began int64) *batch {
 func (q *proposalQueue) removeInFlight(epoch, seq uint64) (b *batch, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.removeInFlightLocked(epoch, seq)
+}
+
+// applied is removeInFlight for a batch that was applied and has handed this on.
+func (q *proposalQueue) applied(epoch, seq uint64, on shard.HandedOn) (b *batch, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if b, more = q.removeInFlightLocked(epoch, seq); b != nil {
+		q.noteHandOff(on)
+	}
+	return b, more
+}
+
+func (q *proposalQueue) removeInFlightLocked(epoch, seq uint64) (b *batch, more bool) {
 	for i, f := range q.inFlight {
 		if f.epoch == epoch && f.seq == seq {
 			q.inFlight = append(q.inFlight[:i], q.inFlight[i+1:]...)
@@ -225,6 +240,7 @@ func (q *proposalQueue) takeWaiting() (list []*batch) {
 	}
 	q.waitingBytes = 0
 	q.tick = false
+	q.noteHandOff(shard.HandedOn{})
 	return list
 }
 
@@ -290,5 +306,6 @@ func (q *proposalQueue) close() []*batch {
 	defer q.mu.Unlock()
 	q.phase = stopping
 	q.leading.Store(false)
+	q.handOff.stop()
 	return q.takeWaiting()
 }

@@ -62,6 +62,7 @@ func (s *Shard) submit(c shard.Command, o Origin) (status protocol.Status, wake 
 		return protocol.StatusOverloaded, false
 	}
 	q.add(c, o)
+	q.noteQueuing(c)
 	return protocol.StatusOK, q.needsWake()
 }
 
