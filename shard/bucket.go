@@ -1,6 +1,10 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // bucketState says what a bucket's copy in this shard may do. Only an active one changes or answers
 // anything. Numbers are in snapshots.
@@ -29,8 +33,8 @@ type bucket struct {
 	orderCounter   uint64 // last order id given. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
 	sessionCounter uint64 // counter of the last session id given
 
-	semaphores map[string]*semaphore               // by semaphoreKey
-	objects    [kindCount]map[string]*hostedObject // by kind, the same
+	semaphores hashSet[semaphore]                  // by hashName
+	objects    [kindCount]map[string]*hostedObject // by kind, by semaphoreKey
 
 	// A bucket has a time of its own, which stands still while it is not active. Deadlines of its
 	// sessions, waiters and objects are in it, and move with it unchanged. It was timeBase at log
@@ -114,7 +118,8 @@ func (m *Machine) rescheduleBucket(b *bucket) {
 	m.deadlines.schedule(b, b.logTimeAt(at))
 }
 
-// appendSemaphoreKey is a semaphore's place in its bucket: the node id as 8 bytes, then the name.
+// appendSemaphoreKey is the place of a semaphore, or a hosted object, in the order of its bucket:
+// the node id as 8 bytes, then the name.
 func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
 	b = append(b, byte(node>>56), byte(node>>48), byte(node>>40), byte(node>>32),
 		byte(node>>24), byte(node>>16), byte(node>>8), byte(node))
@@ -159,10 +164,10 @@ func (m *Machine) applyBuckets(c *rawCommand) {
 	m.reply(protocol.StatusOK, "")
 }
 
-// lookup finds a semaphore without touching the machine: reads run beside each other.
+// lookup finds a semaphore. It changes nothing: reads run beside each other.
 func (b *bucket) lookup(node uint64, name []byte) *semaphore {
-	var key [8 + protocol.MaxNameLen]byte
-	return b.semaphores[string(appendSemaphoreKey(key[:0], node, name))]
+	return b.semaphores.get(hashName(node, name),
+		func(s *semaphore) bool { return s.node.id == node && bytes.Equal(s.name, name) })
 }
 
 // readObject is lookup for a hosted object.
@@ -173,7 +178,7 @@ func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedOb
 
 // empty says that the copy has no semaphores and no hosted objects.
 func (b *bucket) empty() bool {
-	count := len(b.semaphores)
+	count := b.semaphores.n
 	for _, objects := range b.objects {
 		count += len(objects)
 	}

@@ -24,7 +24,7 @@ const (
 func (b *busiest) check(n *node, m *Machine) error {
 	queues, holders := 0, 0
 	for i := range m.buckets {
-		for _, s := range m.buckets[i].semaphores {
+		for s := range m.buckets[i].semaphores.all() {
 			if s.node != n {
 				continue
 			}
@@ -41,7 +41,7 @@ func (b *busiest) check(n *node, m *Machine) error {
 			}
 		}
 	}
-	for _, p := range m.sessions {
+	for p := range m.sessions.all() {
 		if p.node != n {
 			continue
 		}

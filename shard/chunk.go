@@ -257,7 +257,7 @@ func (w *chunkWriter) homeSession(s *homeSession) {
 	f = varint.AppendBytes(f, s.client)
 	f = varint.Append(f, s.created, uint64(s.timeout))
 	f = varint.AppendBool(f, s.attached)
-	f = varint.Append(f, s.expiry.at)
+	f = varint.Append(f, s.timer.at)
 	w.put(chunkHomeSession, f)
 }
 

@@ -36,7 +36,9 @@ func (m *Machine) countEvent(e *entry, c counterKind) {
 		m.hot.granted(s)
 	}
 	if s.node.config.CountersMode != protocol.CountersDetailed {
-		s.sessionCounters = nil
+		if s.sessionCounters != nil {
+			s.sessionCounters = nil
+		}
 		return
 	}
 	t := s.sessionCounters[e.session.id]
@@ -45,7 +47,7 @@ func (m *Machine) countEvent(e *entry, c counterKind) {
 			return
 		}
 		if s.sessionCounters == nil {
-			s.sessionCounters = make(map[uint64]*counterSet)
+			s.ownExtras().sessionCounters = make(map[uint64]*counterSet)
 		}
 		t = new(counterSet)
 		s.sessionCounters[e.session.id] = t

@@ -18,11 +18,11 @@ func (m *Machine) Digest() uint64 {
 		b = n.appendRecord(b[:0], &sum)
 		return true
 	})
-	for _, p := range m.sessions {
+	for p := range m.sessions.all() {
 		b = p.appendRecord(b[:0], &sum)
 	}
 	for i := range m.buckets {
-		for _, s := range m.buckets[i].semaphores {
+		for s := range m.buckets[i].semaphores.all() {
 			b = s.appendRecord(b[:0], &sum)
 			for e := s.owners.first; e != nil; e = next(e, byOrder) {
 				b = e.appendRecord(b[:0], &sum)

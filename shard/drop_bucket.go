@@ -1,6 +1,10 @@
 package shard
 
-import "math"
+import (
+	"iter"
+	"maps"
+	"math"
+)
 
 // clearState is the sweep that removes dropped copies, a bounded piece in each Apply. It removes
 // the sessions at home there, node by node in order of id, then the contents of the copies, bucket
@@ -70,14 +74,14 @@ func (m *Machine) clearHomeSessions() bool {
 func (m *Machine) clearCopies() bool {
 	for i := range m.buckets {
 		b := &m.buckets[i]
-		if b.state != bucketDropping {
+		if b.state != bucketDropping || b.empty() {
 			continue
 		}
-		if !clearCopy(m, b.semaphores, m.clearSemaphore) {
+		if m.batch.releaseBudget <= 0 || !clearCopy(m, b.semaphores.all(), m.clearSemaphore) {
 			return false
 		}
 		for _, objects := range b.objects {
-			if !clearCopy(m, objects, m.clearObject) {
+			if !clearCopy(m, maps.Values(objects), m.clearObject) {
 				return false
 			}
 		}
@@ -86,15 +90,13 @@ func (m *Machine) clearCopies() bool {
 }
 
 // clearCopy removes objects of a copy in order of key, without events: they live on in another
-// shard. remove takes one out of the map; it is false if it could not in this Apply.
-func clearCopy[T any](m *Machine, objects map[string]T, remove func(T) bool) bool {
-	for len(objects) > 0 {
-		if m.batch.releaseBudget <= 0 {
-			return false
-		}
-		keys, _ := keysFrom(objects, nil)
-		for _, key := range keys {
-			if m.batch.releaseBudget <= 0 || !remove(objects[key]) {
+// shard. remove takes one out of the copy; it is false if it could not in this Apply.
+func clearCopy[T keyed](m *Machine, objects iter.Seq[T], remove func(T) bool) bool {
+	for more := true; more; {
+		var list []T
+		list, more = keyedFrom(objects, nil)
+		for _, x := range list {
+			if m.batch.releaseBudget <= 0 || !remove(x) {
 				return false
 			}
 		}
@@ -116,7 +118,7 @@ func (m *Machine) finishClearing() {
 	m.clearing = clearState{}
 	for i := range m.buckets {
 		if b := &m.buckets[i]; b.state == bucketDropping {
-			b.state, b.semaphores, b.objects = bucketAbsent, nil, [kindCount]map[string]*hostedObject{}
+			b.state, b.semaphores, b.objects = bucketAbsent, hashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}
 		}
 	}
 	m.copyCount = m.countCopies()
@@ -127,7 +129,7 @@ func (m *Machine) finishClearing() {
 			continue
 		}
 		m.touch(p)
-		delete(m.sessions, p.id)
+		m.sessions.remove(p)
 	}
 	clear(m.orphaned[len(kept):])
 	m.orphaned = kept
@@ -157,13 +159,13 @@ func (m *Machine) removeHome(s *homeSession) {
 	p := s.sessionRecord
 	m.unlinkHome(p)
 	if !p.hasReferences() && p.answers.len() == 0 && p.low <= 1 {
-		delete(m.sessions, p.id)
+		m.sessions.remove(p)
 		p.ended = true // and has no answers
 		return
 	}
 	p.node.remoteSessions.insert(p, sessionRecordLess)
 	if !p.hasReferences() {
-		m.schedule(p, addSaturated(p.lastUsed, Retention))
+		m.schedule(p, addSaturated(p.lastSeen, Retention))
 	}
 }
 
@@ -172,10 +174,9 @@ func (m *Machine) unlinkHome(p *sessionRecord) {
 	m.touch(p)
 	s := p.home
 	m.unschedule(s)
-	m.unschedule(p)
-	delete(m.byCreateID, s.createID)
+	m.byCreateID.remove(s)
 	p.node.removeSession(s)
-	p.home, p.lastUsed = nil, m.logTime // used is part of the state of a remote session only
+	p.home, p.lastSeen = nil, m.logTime
 }
 
 // clearSemaphore removes a semaphore of a dropped copy with its entries, without events: it lives

@@ -63,7 +63,7 @@ func (m *Machine) removeDroppedNodes() {
 	}
 }
 
-// dropSemaphores goes by name over all of them. The list of recent ones is no part of the state, so
+// dropSemaphores goes by name over all of them. The ring of recent ones is no part of the state, so
 // it must not decide which are left for the next Apply.
 func (m *Machine) dropSemaphores(n *node) {
 	if m.batch.releaseBudget <= 0 {

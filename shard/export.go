@@ -2,6 +2,9 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
+	"iter"
+	"maps"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -86,10 +89,10 @@ func (x *export) section() bool {
 	case sectionAnswers:
 		return x.eachNode(func(n *node) bool { return n.eachSessionRecord(x.cursor, x.answers) })
 	case sectionSemaphores:
-		return exportKeys(x, func(b *bucket) map[string]*semaphore { return b.semaphores }, x.semaphore)
+		return exportKeyed(x, func(b *bucket) iter.Seq[*semaphore] { return b.semaphores.all() }, x.semaphore)
 	}
 	kind := x.cursor.section - sectionObjects
-	return exportKeys(x, func(b *bucket) map[string]*hostedObject { return b.objects[kind] }, x.object)
+	return exportKeyed(x, func(b *bucket) iter.Seq[*hostedObject] { return maps.Values(b.objects[kind]) }, x.object)
 }
 
 // precedes says that a session's record is behind the cursor, or in it: seq is the last of its
@@ -205,23 +208,24 @@ func (x *export) answers(p *sessionRecord) bool {
 	return true
 }
 
-// exportKeys gives the objects of the run, bucket by bucket, in order of key. one gives an object
+// exportKeyed gives the objects of the run, bucket by bucket, in order of key. one gives an object
 // and moves the cursor behind it; it is false when the chunk is full.
-func exportKeys[T any](x *export, objects func(*bucket) map[string]T, one func(o T, key []byte) bool) bool {
+func exportKeyed[T keyed](x *export, objects func(*bucket) iter.Seq[T], one func(o T, key []byte) bool) bool {
 	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
 		if i != x.cursor.bucket {
 			x.cursor = exportCursor{section: x.cursor.section, bucket: i}
 		}
 		all := objects(&x.m.buckets[i])
 		for more := true; more; {
-			var keys []string
-			keys, more = keysFrom(all, x.cursor.key)
-			for _, key := range keys {
+			var list []T
+			list, more = keyedFrom(all, x.cursor.key)
+			for _, o := range list {
 				if x.w.full() {
 					return false
 				}
 				x.w.scanBudget--
-				if !one(all[key], []byte(key)) {
+				node, name := o.key()
+				if !one(o, appendSemaphoreKey(nil, node, name)) {
 					return false
 				}
 			}
@@ -258,25 +262,42 @@ func (x *export) semaphore(s *semaphore, key []byte) bool {
 	return true
 }
 
-// keysFrom are the next keys of a bucket's semaphores, or processes, in order, from one on; more:
-// there are others behind them.
-func keysFrom[T any](objects map[string]T, from []byte) (keys []string, more bool) {
-	start, limit := string(from), ""
-	for key := range objects { // sorted below
-		if key < start || limit != "" && key >= limit {
+// keyed is a semaphore or a hosted object, which have an order in their bucket.
+type keyed interface {
+	key() (node uint64, name []byte)
+}
+
+func compareKeys[T keyed](a, b T) int {
+	node, name := a.key()
+	otherNode, otherName := b.key()
+	return cmp.Or(cmp.Compare(node, otherNode), bytes.Compare(name, otherName))
+}
+
+// keyedFrom are the next of a bucket's semaphores, or hosted objects, in order of key, from a key
+// on; more: there are others behind them.
+func keyedFrom[T keyed](all iter.Seq[T], from []byte) (list []T, more bool) {
+	var limit T // where more
+	var key [8 + protocol.MaxNameLen]byte
+	for o := range all { // sorted below
+		if len(from) > 0 {
+			if node, name := o.key(); bytes.Compare(appendSemaphoreKey(key[:0], node, name), from) < 0 {
+				continue
+			}
+		}
+		if more && compareKeys(o, limit) >= 0 {
 			continue
 		}
-		keys = append(keys, key)
-		if len(keys) == 2*exportSortLimit {
-			slices.Sort(keys)
-			keys, limit, more = keys[:exportSortLimit], keys[exportSortLimit], true
+		list = append(list, o)
+		if len(list) == 2*exportSortLimit {
+			slices.SortFunc(list, compareKeys[T])
+			list, limit, more = list[:exportSortLimit], list[exportSortLimit], true
 		}
 	}
-	slices.Sort(keys)
-	if len(keys) > exportSortLimit {
-		return keys[:exportSortLimit], true
+	slices.SortFunc(list, compareKeys[T])
+	if len(list) > exportSortLimit {
+		return list[:exportSortLimit], true
 	}
-	return keys, more
+	return list, more
 }
 
 // Imported says how far the import of a run under this epoch is: the cursor of the next chunk (nil

@@ -14,87 +14,86 @@ import (
 // state. Every other field must be seen by the digest, by a snapshot and by what is restored from
 // it: TestEveryFieldIsKept fails for a new field that is neither here nor in a record.
 var derived = map[string]string{
-	"bucketTable.buckets":                  "records of their own",
-	"bucketTable.copyCount":                "follows from the buckets",
-	"Machine.nodes":                        "records of their own",
-	"Machine.nodeIndex":                    "the same nodes",
-	"Machine.dropping":                     "see checkLists",
-	"Machine.sessions":                     "records of their own",
-	"Machine.ending":                       "see checkLists",
-	"Machine.orphaned":                     "see checkLists",
-	"Machine.byCreateID":                   "follows from the sessions",
-	"Machine.endedCreateIDs":               "records of their own",
-	"Machine.endedRemotes":                 "records of their own",
-	"Machine.calledProcesses":              "empty between Applies",
-	"Machine.deadlines":                    "follows from the timers",
-	"Machine.recent":                       "follows from the semaphores",
-	"Machine.selfCheck":                    "follows from the nodes",
-	"Machine.grace":                        "follows from the nodes",
-	"Machine.serial":                       "links records within one snapshot",
-	"Machine.snapshot":                     "of the process",
-	"Machine.snapMark":                     "of the process",
-	"Machine.batch":                        "of one Apply",
-	"Machine.interner":                     "of the process",
-	"bucket.number":                        "its place",
-	"bucket.semaphores":                    "records of their own",
-	"bucket.objects":                       "records of their own",
-	"bucket.timers":                        "follows from their timers",
-	"bucket.timer":                         "follows from timers",
-	"node.snapMark":                        "of the process",
-	"node.homeSessions":                    "records of their own",
-	"node.remoteSessions":                  "records of their own",
-	"node.semaphores":                      "records of their own",
-	"node.semaphoreCount":                  "counted again",
-	"node.objects":                         "records of their own",
-	"node.usage":                           "counted again",
-	"node.busiest":                         "follows from the semaphores and sessions",
-	"sessionRecord.node":                   "a link, by id",
-	"sessionRecord.entries":                "follows from the entries",
-	"sessionRecord.waits":                  "follows from the entries",
-	"sessionRecord.place":                  "place in a ranking",
-	"sessionRecord.holdings":               "follows from the hosted objects",
-	"sessionRecord.home":                   "the session itself",
-	"sessionRecord.snapMark":               "of the process",
-	"sessionRecord.chargedAnswers":         "counted again",
-	"sessionRecord/sessionRecord.lastUsed": "of a remote session",
-	"answers.head":                         "what is before it is forgotten",
-	"homeSession.sessionRecord":            "walked by itself",
-	"semaphore.bucket":                     "follows from node and name",
-	"semaphore.node":                       "a link, by id",
-	"semaphore.used":                       "follows from the owners",
-	"semaphore.owners":                     "records of their own",
-	"semaphore.waiters":                    "records of their own",
-	"semaphore.deleted":                    "a deleted one is in no snapshot",
-	"semaphore.isRecent":                   "follows from ephemeral",
-	"semaphore.stuck":                      "follows from its first waiter",
-	"semaphore.snapMark":                   "of the process",
-	"semaphore.serial":                     "links records within one snapshot",
-	"semaphore.places":                     "places in the rankings",
-	"semaphore.counters":                   "counters are no part of the state",
-	"semaphore.sessionCounters":            "counters are no part of the state",
-	"semaphore.hotAt":                      "for metrics",
-	"semaphore.hotAgain":                   "for metrics",
-	"entry.began":                          "for metrics",
-	"node.times":                           "for metrics",
-	"sessionRecord.endReason":              "for metrics",
-	"Machine.hot":                          "for metrics",
-	"Machine.formerOwners":                 "for the log",
-	"entry.links":                          "shape of the trees",
-	"entry.semaphore":                      "a link, by serial number",
-	"entry.session":                        "a link, by id",
-	"entry.snapMark":                       "of the process",
-	"timer.pos":                            "place in the heap; that it is scheduled is kept",
-	"hostedObject.kind":                    "says which record it is",
-	"hostedObject.bucket":                  "follows from node and name",
-	"hostedObject.node":                    "a link, by id",
-	"hostedObject.timer":                   "follows from the state",
-	"hostedObject.snapMark":                "of the process",
-	"hostedObject.chargedBytes":            "counted again",
-	"hostedObject.called":                  "of one Apply",
-	"hostedObject.deleted":                 "a deleted one is in no snapshot",
-	"hostedObject.state":                   "see shard/process and shard/rollout",
-	"semaphore.recentPrev":                 "follows from ephemeral",
-	"semaphore.recentNext":                 "follows from ephemeral",
+	"bucketTable.buckets":             "records of their own",
+	"bucketTable.copyCount":           "follows from the buckets",
+	"Machine.nodes":                   "records of their own",
+	"Machine.nodeIndex":               "the same nodes",
+	"Machine.dropping":                "see checkLists",
+	"Machine.sessions":                "records of their own",
+	"Machine.ending":                  "see checkLists",
+	"Machine.orphaned":                "see checkLists",
+	"Machine.byCreateID":              "follows from the sessions",
+	"Machine.endedCreateIDs":          "records of their own",
+	"Machine.endedRemotes":            "records of their own",
+	"Machine.calledProcesses":         "empty between Applies",
+	"Machine.deadlines":               "follows from the timers",
+	"Machine.recent":                  "follows from the semaphores",
+	"Machine.selfCheck":               "follows from the nodes",
+	"Machine.grace":                   "follows from the nodes",
+	"Machine.serial":                  "links records within one snapshot",
+	"Machine.snapshot":                "of the process",
+	"Machine.snapMark":                "of the process",
+	"Machine.batch":                   "of one Apply",
+	"Machine.interner":                "of the process",
+	"bucket.number":                   "its place",
+	"bucket.semaphores":               "records of their own",
+	"bucket.objects":                  "records of their own",
+	"bucket.timers":                   "follows from their timers",
+	"bucket.timer":                    "follows from timers",
+	"node.snapMark":                   "of the process",
+	"node.homeSessions":               "records of their own",
+	"node.remoteSessions":             "records of their own",
+	"node.semaphores":                 "records of their own",
+	"node.semaphoreCount":             "counted again",
+	"node.objects":                    "records of their own",
+	"node.usage":                      "counted again",
+	"node.busiest":                    "follows from the semaphores and sessions",
+	"sessionRecord.node":              "a link, by id",
+	"sessionRecord.sessionUse":        "walked by itself",
+	"sessionRecord.home":              "the session itself",
+	"sessionRecord.snapMark":          "of the process",
+	"sessionUse.entries":              "follows from the entries",
+	"sessionUse.waits":                "follows from the entries",
+	"sessionUse.place":                "place in a ranking",
+	"sessionUse.holdings":             "follows from the hosted objects",
+	"sessionUse.chargedAnswers":       "counted again",
+	"answers.head":                    "what is before it is forgotten",
+	"homeSession.sessionRecord":       "walked by itself",
+	"semaphore.bucket":                "follows from node and name",
+	"semaphore.node":                  "a link, by id",
+	"semaphore.used":                  "follows from the owners",
+	"semaphore.owners":                "records of their own",
+	"semaphore.semaphoreExtras":       "walked by itself",
+	"semaphore.deleted":               "a deleted one is in no snapshot",
+	"semaphore.recentAt":              "place in the ring of those made last",
+	"semaphore.snapMark":              "of the process",
+	"semaphore.serial":                "links records within one snapshot",
+	"semaphore.counters":              "counters are no part of the state",
+	"semaphoreExtras.waiters":         "records of their own",
+	"semaphoreExtras.places":          "places in the rankings",
+	"semaphoreExtras.sessionCounters": "counters are no part of the state",
+	"semaphoreExtras.stuck":           "follows from its first waiter",
+	"semaphore.hotAt":                 "for metrics",
+	"semaphore.hotAgain":              "for metrics",
+	"entry.began":                     "for metrics",
+	"node.times":                      "for metrics",
+	"sessionRecord.endReason":         "for metrics",
+	"Machine.hot":                     "for metrics",
+	"Machine.formerOwners":            "for the log",
+	"entry.links":                     "shape of the trees",
+	"entry.semaphore":                 "a link, by serial number",
+	"entry.session":                   "a link, by id",
+	"entry.snapMark":                  "of the process",
+	"timer.pos":                       "place in the heap; that it is scheduled is kept",
+	"hostedObject.kind":               "says which record it is",
+	"hostedObject.bucket":             "follows from node and name",
+	"hostedObject.node":               "a link, by id",
+	"hostedObject.timer":              "follows from the state",
+	"hostedObject.snapMark":           "of the process",
+	"hostedObject.chargedBytes":       "counted again",
+	"hostedObject.called":             "of one Apply",
+	"hostedObject.deleted":            "a deleted one is in no snapshot",
+	"hostedObject.state":              "see shard/process and shard/rollout",
 }
 
 // fieldCheck changes one field of a record at a time.
@@ -247,20 +246,28 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 	for id := range m.nodes {
 		list["node"] = func(m *Machine) reflect.Value { return of(m.nodes[id]) }
 	}
-	for id, p := range m.sessions {
+	for p := range m.sessions.all() {
+		id := p.id
 		switch {
 		case p.home != nil:
-			list["sessionRecord"] = func(m *Machine) reflect.Value { return of(m.sessions[id]) }
-			list["homeSession"] = func(m *Machine) reflect.Value { return of(m.sessions[id].home) }
+			list["sessionRecord"] = func(m *Machine) reflect.Value { return of(m.sessions.get(id)) }
+			list["homeSession"] = func(m *Machine) reflect.Value { return of(m.sessions.get(id).home) }
+			if p.sessionUse != &unused {
+				list["sessionUse"] = func(m *Machine) reflect.Value { return of(m.sessions.get(id).sessionUse) }
+			}
 		case !p.ended:
-			list["remote"] = func(m *Machine) reflect.Value { return of(m.sessions[id]) }
+			list["remote"] = func(m *Machine) reflect.Value { return of(m.sessions.get(id)) }
 		}
 	}
 	for i := range m.buckets {
-		for key, s := range m.buckets[i].semaphores {
-			find := func(m *Machine) *semaphore { return m.buckets[i].semaphores[key] }
+		for s := range m.buckets[i].semaphores.all() {
+			node, name := s.node.id, s.name
+			find := func(m *Machine) *semaphore { return m.buckets[i].lookup(node, name) }
 			if s.ephemeral {
 				continue
+			}
+			if s.semaphoreExtras != &noExtras {
+				list["semaphoreExtras"] = func(m *Machine) reflect.Value { return of(find(m).semaphoreExtras) }
 			}
 			list["semaphore"] = func(m *Machine) reflect.Value { return of(find(m)) }
 			if e := s.owners.seekOrder(0); e != nil {
@@ -314,7 +321,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 		"Machine.takeovers.open", "Machine.dropped", "Machine.imports", "Machine.clearing.session",
 		"bucket.orderCounter", "bucket.logBase", "node.formerGraces", "node.graceFloor",
 		"node.config.GracePeriod",
-		"sessionRecord.answers.list", "homeSession.expiry.at", "homeSession.key", "remote.lastUsed", "semaphore.data",
+		"sessionUse.answers.list", "sessionRecord.timer.at", "homeSession.key", "remote.lastSeen", "semaphoreExtras.data",
 		"entry.orderID", "waiter.timer.at", "process.revision", "track.revision",
 	} {
 		if changed[name] == 0 {
@@ -338,7 +345,7 @@ func checkLists(t *testing.T, m *Machine) {
 			t.Errorf("%s: restored as another", name)
 		}
 	}
-	for _, p := range m.sessions {
+	for p := range m.sessions.all() {
 		was := m.ending
 		m.ending = append(slices.Clone(was), p)
 		look("Machine.ending",

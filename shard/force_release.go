@@ -23,7 +23,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 	if n == nil {
 		return
 	}
-	s := m.semaphore(b, n.id, x.Name)
+	s := b.lookup(n.id, x.Name)
 	if s == nil {
 		o := &outcomeTable[outcomeNoSemaphore]
 		m.reply(o.status, o.text)

@@ -100,6 +100,8 @@ type hostedObject struct {
 
 func objectLess(a, b *hostedObject) bool { return bytes.Compare(a.name, b.name) < 0 }
 
+func (x *hostedObject) key() (node uint64, name []byte) { return x.node.id, x.name }
+
 func (x *hostedObject) timerRef() *timer { return &x.timer }
 
 // deadlineKey says the node. Objects of one kind, node and bucket that are due together fire in
@@ -141,7 +143,7 @@ func (m *Machine) unlinkObject(x *hostedObject) {
 	m.touch(x)
 	m.unschedule(x)
 	for _, id := range x.state.sessions(nil) {
-		if p := m.sessions[id]; p != nil && m.removeHolding(p, x) && !p.ended {
+		if p := m.sessions.get(id); p != nil && m.removeHolding(p, x) && !p.ended {
 			m.remoteIdle(p)
 		}
 	}
@@ -223,7 +225,7 @@ func (p *sessionRecord) holds(kind kindNumber, name []byte) bool {
 // linkHolding adds an object to the session's holdings. It is false if it was there.
 func (p *sessionRecord) linkHolding(x *hostedObject) bool {
 	if p.holdings == nil {
-		p.holdings = new(holdings)
+		p.ownUse().holdings = new(holdings)
 	}
 	list := &p.holdings[x.kind]
 	i, found := list.find(x.name)

@@ -71,7 +71,7 @@ func (x *restorer) linkObjects() bool {
 		m.linkObject(o)
 		ids = o.state.sessions(ids[:0])
 		for _, id := range ids {
-			if p := m.sessions[id]; p == nil || p.node != o.node || !p.linkHolding(o) {
+			if p := m.sessions.get(id); p == nil || p.node != o.node || !p.linkHolding(o) {
 				return false
 			}
 		}
@@ -126,7 +126,7 @@ func (x *export) object(o *hostedObject, key []byte) (complete bool) {
 		x.w.scanBudget -= o.state.size()
 		for _, id := range o.state.sessions(nil) {
 			if !x.w.writtenSessions[id] {
-				x.w.sessionRecord(x.m.sessions[id], nil)
+				x.w.sessionRecord(x.m.sessions.get(id), nil)
 			}
 		}
 		x.w.putObject(kind.chunk, o, record)
@@ -169,14 +169,14 @@ func (m *Machine) importObject(o *importState, r *chunkRecord) {
 	}
 	ids := state.sessions(nil)
 	for _, id := range ids {
-		if p := m.sessions[id]; p == nil || p.node != n {
+		if p := m.sessions.get(id); p == nil || p.node != n {
 			return
 		}
 	}
 	x := m.newObject(r.object, b, n, r.name, state)
 	m.linkObject(x)
 	for _, id := range ids {
-		m.addHolding(m.sessions[id], x)
+		m.addHolding(m.sessions.get(id), x)
 	}
 	m.scheduleObject(x)
 }
@@ -187,7 +187,7 @@ func checkObject(m *Machine, x *hostedObject) error {
 		return err
 	}
 	for _, id := range x.state.sessions(nil) {
-		p := m.sessions[id]
+		p := m.sessions.get(id)
 		if p == nil || p.node != x.node {
 			return fmt.Errorf("its session %d is not known here", id)
 		}

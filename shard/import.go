@@ -165,11 +165,11 @@ func (m *Machine) importRecords(o *importState, x *BucketsBody, part *chunk) {
 // importHomeSession gives a session a home copy here. A remote session that is known stays what it
 // is to the semaphores here.
 func (m *Machine) importHomeSession(r *chunkRecord) {
-	n, p := m.nodes[r.node], m.sessions[r.id]
+	n, p := m.nodes[r.node], m.sessions.get(r.id)
 	switch {
 	case n == nil || r.id > m.homeIDsBelow(protocol.SessionBucket(r.id))+m.buckets[protocol.SessionBucket(r.id)].sessionCounter:
 		return
-	case m.byCreateID[r.create] != nil || m.endedRemotes.has(r.id, m.logTime):
+	case m.byCreateID.get(r.create) != nil || m.endedRemotes.has(r.id, m.logTime):
 		return
 	case p != nil && (p.ended || p.home != nil || p.node != n):
 		return
@@ -177,8 +177,8 @@ func (m *Machine) importHomeSession(r *chunkRecord) {
 	var s *homeSession
 	if p == nil {
 		s = newHomeSession()
-		*s.sessionRecord = sessionRecord{id: r.id, node: n, epoch: r.epoch, low: 1, snapMark: m.snapMark, home: s}
-		m.sessions[r.id] = s.sessionRecord
+		*s.sessionRecord = sessionRecord{id: r.id, node: n, epoch: r.epoch, snapMark: m.snapMark, home: s, sessionUse: &unused}
+		m.sessions.add(s.sessionRecord)
 	} else {
 		m.touch(p)
 		m.unschedule(p)
@@ -189,8 +189,8 @@ func (m *Machine) importHomeSession(r *chunkRecord) {
 	}
 	s.description = string(r.desc)
 	s.key, s.createID, s.nonce, s.client, s.created = r.key, r.create, r.nonce, string(r.client), r.created
-	s.timeout, s.attached, s.attachedAt, s.generation = uint32(r.timeout), r.attached, m.logTime, m.takeovers.generation
-	m.byCreateID[s.createID] = s
+	s.timeout, s.attached, s.lastSeen, s.generation = uint32(r.timeout), r.attached, m.logTime, m.takeovers.generation
+	m.byCreateID.add(s)
 	n.addSession(s)
 	if !s.attached {
 		m.schedule(s, r.at)
@@ -200,16 +200,15 @@ func (m *Machine) importHomeSession(r *chunkRecord) {
 // importSessionRecord takes over what the source knew of a session. An ended session stays ended;
 // one that a home here does not know has ended too.
 func (m *Machine) importSessionRecord(r *chunkRecord) {
-	n, p := m.nodes[r.node], m.sessions[r.id]
+	n, p := m.nodes[r.node], m.sessions.get(r.id)
 	if n == nil || p != nil && (p.node != n || p.ended) {
 		return
 	}
 	if p == nil {
-		p = &sessionRecord{
-			id: r.id, node: n, epoch: r.epoch, low: max(r.low, 1), description: string(r.desc),
-			lastUsed: m.logTime, snapMark: m.snapMark,
-		}
-		m.sessions[r.id] = p
+		p = newRemoteSession()
+		p.id, p.node, p.epoch, p.low, p.description = r.id, n, r.epoch, max(r.low, 1), string(r.desc)
+		p.lastSeen, p.snapMark = m.logTime, m.snapMark
+		m.sessions.add(p)
 		if r.ended || m.activeHomeBucket(r.id) != nil || m.endedRemotes.has(r.id, m.logTime) {
 			p.ended = true
 			m.orphaned = append(m.orphaned, p)
@@ -225,9 +224,12 @@ func (m *Machine) importSessionRecord(r *chunkRecord) {
 			p.setDescription(string(r.desc))
 		}
 	}
-	p.answers.merge(r.answers)
-	p.low = max(p.low, r.low)
-	p.forgetAnswers()
+	if len(r.answers) > 0 || r.low > p.low {
+		use := p.ownUse()
+		use.answers.merge(r.answers)
+		use.low = max(use.low, r.low)
+		p.forgetAnswers()
+	}
 }
 
 // importSemaphore adds a semaphore, or finds the one whose entries go on.
@@ -239,16 +241,15 @@ func (m *Machine) importSemaphore(o *importState, r *chunkRecord) *semaphore {
 		return nil
 	}
 	b := &m.buckets[protocol.Bucket(r.node, r.name, uint32(len(m.buckets)))]
-	s := b.semaphores[string(key)]
+	s := b.lookup(r.node, r.name)
 	if r.kind == chunkSemaphoreMore || s != nil {
 		return s
 	}
 	m.serial++
-	s = &semaphore{
-		bucket: b, node: n, name: bytes.Clone(r.name), data: cloneOrNil(r.data),
-		limit: r.limit, version: r.version, revision: m.applied, created: r.created,
-		ephemeral: r.ephemeral, snapMark: m.snapMark, serial: m.serial,
-	}
+	s = newSemaphore(r.name)
+	s.bucket, s.node, s.limit, s.version, s.revision = b, n, r.limit, r.version, m.applied
+	s.created, s.ephemeral, s.snapMark, s.serial = r.created, r.ephemeral, m.snapMark, m.serial
+	s.setData(r.data)
 	m.link(s)
 	o.openSemaphore = key
 	return s
@@ -259,8 +260,9 @@ func (m *Machine) closeOpenSemaphore(o *importState, key []byte) {
 	if len(o.openSemaphore) == 0 || bytes.Equal(o.openSemaphore, key) {
 		return
 	}
-	b := &m.buckets[protocol.Bucket(binary.BigEndian.Uint64(o.openSemaphore), o.openSemaphore[8:], uint32(len(m.buckets)))]
-	if s := b.semaphores[string(o.openSemaphore)]; s != nil && s.ephemeral && s.owners.n+s.waiters.n == 0 {
+	node, name := binary.BigEndian.Uint64(o.openSemaphore), o.openSemaphore[8:]
+	b := &m.buckets[protocol.Bucket(node, name, uint32(len(m.buckets)))]
+	if s := b.lookup(node, name); s != nil && s.ephemeral && s.owners.n+s.waiters.n == 0 {
 		m.unlink(s)
 	}
 	o.openSemaphore = nil
@@ -268,7 +270,7 @@ func (m *Machine) closeOpenSemaphore(o *importState, key []byte) {
 
 // importEntry adds an owner or a waiter behind those that are there.
 func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
-	p := m.sessions[r.id]
+	p := m.sessions.get(r.id)
 	last := s.waiters.last
 	if last == nil {
 		last = s.owners.last

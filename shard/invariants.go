@@ -17,7 +17,7 @@ func (m *Machine) Check() error {
 		}
 	}
 	for i := range m.buckets {
-		for _, s := range m.buckets[i].semaphores {
+		for s := range m.buckets[i].semaphores.all() {
 			entries += s.owners.n + s.waiters.n
 			if e := checkSemaphore(m, s); e != nil {
 				fail("semaphore %q of node %d: %w", s.name, s.node.id, e)
@@ -35,12 +35,20 @@ func (m *Machine) Check() error {
 			fail("bucket %d is absent and has semaphores or hosted objects", i)
 		}
 	}
+	if u := &unused; u.low != 1 || u.answers.len()+u.answers.head != 0 || u.entries != (treap{}) || u.holdings != nil ||
+		u.waits != 0 || u.place != 0 || u.chargedAnswers != 0 {
+		fail("what sessions without a request have was changed")
+	}
+	if x := &noExtras; x.waiters != (treap{}) || x.data != nil || x.sessionCounters != nil ||
+		x.places[placeQueue] != 0 || x.places[placeWait] != 0 || x.stuck {
+		fail("what semaphores without extras have was changed")
+	}
 	held := 0
-	for id, p := range m.sessions {
+	for p := range m.sessions.all() {
 		held += p.entries.n
 		places -= p.references() - p.entries.n
-		if e := checkSessionRecord(m, id, p); e != nil {
-			fail("session %d: %w", id, e)
+		if e := checkSessionRecord(m, p); e != nil {
+			fail("session %d: %w", p.id, e)
 		}
 	}
 	if held != entries {
@@ -117,7 +125,7 @@ func (m *Machine) recount() map[*node]usage {
 	}
 	for i := range m.buckets {
 		b := &m.buckets[i]
-		for _, s := range b.semaphores {
+		for s := range b.semaphores.all() {
 			add(s.node, s.quotaBytes(), 0)
 			for _, t := range []*treap{&s.owners, &s.waiters} {
 				for e := t.first; e != nil; e = next(e, byOrder) {
@@ -137,7 +145,7 @@ func (m *Machine) recount() map[*node]usage {
 			}
 		}
 	}
-	for _, p := range m.sessions {
+	for p := range m.sessions.all() {
 		if p.home != nil && !p.ended {
 			add(p.node, sessionBytes+uint64(len(p.description)), 0)
 		}
@@ -163,7 +171,7 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 				return fmt.Errorf("entry %d has no units", e.orderID)
 			case e.waiting != (t == &s.waiters):
 				return fmt.Errorf("entry %d does not know where it is", e.orderID)
-			case e.semaphore != s || seen[e.session.id] || m.sessions[e.session.id] != e.session:
+			case e.semaphore != s || seen[e.session.id] || m.sessions.get(e.session.id) != e.session:
 				return fmt.Errorf("entry %d of session %d is not in one place", e.orderID, e.session.id)
 			case !e.waiting && e.timer.pos != 0:
 				return fmt.Errorf("owner %d has a timer", e.orderID)
@@ -192,13 +200,15 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 	case s.ephemeral && n == 0 && !s.node.dropped && s.bucket.state != bucketImporting &&
 		s.bucket.state != bucketDropping:
 		return fmt.Errorf("it is ephemeral and empty")
+	case s.bucket.lookup(s.node.id, s.name) != s:
+		return errors.New("it is not found by its name")
 	case s.deleted:
 		return fmt.Errorf("it is deleted and still there")
 	}
 	return nil
 }
 
-func checkSessionRecord(m *Machine, id uint64, p *sessionRecord) error {
+func checkSessionRecord(m *Machine, p *sessionRecord) error {
 	count := 0
 	var last *entry
 	for e := p.entries.first; e != nil; e = next(e, byName) {
@@ -208,16 +218,18 @@ func checkSessionRecord(m *Machine, id uint64, p *sessionRecord) error {
 		}
 		last = e
 	}
-	_, hidden := m.Sessions().Home(id)
+	_, hidden := m.Sessions().Home(p.id)
 	switch {
-	case p.id != id || count != p.entries.n:
+	case m.sessions.get(p.id) != p:
+		return errors.New("it is not found by its id")
+	case count != p.entries.n:
 		return fmt.Errorf("it holds %d entries and says %d", count, p.entries.n)
 	case p.ended && (!slices.Contains(m.ending, p) && !slices.Contains(m.orphaned, p) || p.timer.pos != 0 || hidden):
 		return fmt.Errorf("it has ended and is in no list of ended records")
-	case !p.ended && p.home != nil && m.byCreateID[p.home.createID] != p.home:
+	case !p.ended && p.home != nil && m.byCreateID.get(p.home.createID) != p.home:
 		return fmt.Errorf("its create id is another's")
-	case !p.ended && p.home != nil && p.home.attached == (p.home.expiry.pos != 0):
-		return fmt.Errorf("attached %v, timer %d", p.home.attached, p.home.expiry.pos)
+	case !p.ended && p.home != nil && p.home.attached == (p.timer.pos != 0):
+		return fmt.Errorf("attached %v, timer %d", p.home.attached, p.timer.pos)
 	case !p.ended && p.home == nil && p.timer.pos == 0 && !p.hasReferences():
 		return fmt.Errorf("idle remote session stays for ever")
 	}
@@ -235,7 +247,7 @@ func checkSessionRecord(m *Machine, id uint64, p *sessionRecord) error {
 // mustHold is called after each Apply in builds with the invariants tag. A large state is looked at
 // now and then only.
 func (m *Machine) mustHold() {
-	if len(m.sessions) > 1_000 && m.applied%64 != 0 {
+	if m.sessions.len() > 1_000 && m.applied%64 != 0 {
 		return
 	}
 	if err := m.Check(); err != nil {

@@ -96,7 +96,7 @@ func (r Load) busySession(p *sessionRecord) BusySession {
 // Session looks a session up. ok is false for a session that this shard does not know, and for one
 // that has ended.
 func (r Load) Session(id uint64) (l BusySession, ok bool) {
-	p := r.m.sessions[id]
+	p := r.m.sessions.get(id)
 	if p == nil || !r.m.alive(p) {
 		return l, false
 	}

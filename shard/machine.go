@@ -21,12 +21,12 @@ type Machine struct {
 	dropping  []*node          // being removed, in order of their drop
 	dropped   []uint64         // ids refused for good, sorted
 
-	sessions map[uint64]*sessionRecord // home sessions, remote sessions, and ended sessions that still have entries
-	ending   []*sessionRecord          // the latter, in order of their end
+	sessions sessionSet       // home sessions, remote sessions, and ended sessions that still have entries
+	ending   []*sessionRecord // the latter, in order of their end
 	// orphaned are those of them whose entries are all in copies that are not active, and so must
 	// not change.
 	orphaned       []*sessionRecord
-	byCreateID     map[[protocol.KeyLen]byte]*homeSession
+	byCreateID     createIDSet
 	endedCreateIDs expiringSet[[protocol.KeyLen]byte] // create ids of ended sessions
 	endedRemotes   expiringSet[uint64]                // ids of ended remote sessions
 
@@ -59,10 +59,8 @@ func New(id uint64) *Machine {
 		id:             id,
 		limits:         defaultLimits(),
 		work:           defaultWorkLimits(),
-		recent:         unindexedSemaphores{max: maxRecent},
+		recent:         unindexedSemaphores{slots: make([]*semaphore, maxRecent)},
 		nodes:          make(map[uint64]*node),
-		sessions:       make(map[uint64]*sessionRecord),
-		byCreateID:     make(map[[protocol.KeyLen]byte]*homeSession),
 		endedCreateIDs: newExpiringSet[[protocol.KeyLen]byte](),
 		endedRemotes:   newExpiringSet[uint64](),
 	}

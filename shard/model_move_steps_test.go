@@ -213,9 +213,9 @@ func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters in
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x, y := &from.buckets[b], &to.buckets[b]
 		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter ||
-			x.timeBase != y.timeBase || len(x.semaphores) != len(y.semaphores) {
+			x.timeBase != y.timeBase || x.semaphores.n != y.semaphores.n {
 			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d",
-				b, len(y.semaphores), len(x.semaphores))
+				b, y.semaphores.n, x.semaphores.n)
 		}
 		if members, err := sameObjectCopies(kindProcess, x, y); err != nil {
 			return 0, err
@@ -227,10 +227,10 @@ func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters in
 		} else if instances > 0 {
 			seen("track moved")
 		}
-		for key, s := range x.semaphores {
-			o := y.semaphores[key]
+		for s := range x.semaphores.all() {
+			o := y.lookup(s.node.id, s.name)
 			if o == nil || o.owners.n != s.owners.n || o.waiters.n != s.waiters.n || o.used != s.used {
-				return 0, fmt.Errorf("semaphore %q is another at the target", key)
+				return 0, fmt.Errorf("semaphore %q is another at the target", s.name)
 			}
 			waiters += s.waiters.n
 		}

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -244,9 +245,9 @@ func (x *moveTest) sameProcesses() error {
 func stillIn(m *Machine, v *bucketMove) (all string) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		for _, objects := range m.buckets[b].objects {
-			keys, _ := keysFrom(objects, nil)
-			for _, key := range keys {
-				all += key + string(objects[key].state.Append(nil))
+			list, _ := keyedFrom(maps.Values(objects), nil)
+			for _, x := range list {
+				all += string(x.name) + string(x.state.Append(nil))
 			}
 		}
 	}

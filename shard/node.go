@@ -23,8 +23,8 @@ type node struct {
 
 	homeSessions   index[homeSession]
 	remoteSessions index[sessionRecord]
-	semaphores     index[semaphore]               // by name, without those in the list of recent semaphores
-	semaphoreCount int                            // those in the list of recent semaphores included
+	semaphores     index[semaphore]               // by name, without those in the ring of recent semaphores
+	semaphoreCount int                            // those in the ring of recent semaphores included
 	objects        [kindCount]index[hostedObject] // by kind, by name
 	usage
 	busiest

@@ -18,7 +18,7 @@ func TestOverflowIsRefused(t *testing.T) {
 		}
 		freezeWhole(t, x, &run)
 		for i := range run.Count {
-			for _, s := range x.m.buckets[i].semaphores {
+			for s := range x.m.buckets[i].semaphores.all() {
 				first := s.owners.seekOrder(0)
 				if first == nil {
 					continue

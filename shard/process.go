@@ -107,7 +107,7 @@ func (m *Machine) emitProcess(x *hostedObject) {
 	for i := range out.Changes {
 		switch c := &out.Changes[i]; c.Kind {
 		case protocol.ProcessJoined, protocol.ProcessReturned:
-			m.addHolding(m.sessions[c.Session], x)
+			m.addHolding(m.sessions.get(c.Session), x)
 		case protocol.ProcessLeft, protocol.ProcessAbsent:
 			m.removeMember(c.Session, x)
 		}
@@ -127,7 +127,7 @@ func (m *Machine) emitProcess(x *hostedObject) {
 }
 
 func (m *Machine) removeMember(session uint64, x *hostedObject) {
-	if p := m.sessions[session]; p != nil && m.removeHolding(p, x) {
+	if p := m.sessions.get(session); p != nil && m.removeHolding(p, x) {
 		m.remoteIdle(p)
 	}
 }
@@ -135,7 +135,7 @@ func (m *Machine) removeMember(session uint64, x *hostedObject) {
 // emitRound notifies a session that is alive. It gets no event between its end and the call of
 // SessionEnded.
 func (m *Machine) emitRound(x *hostedObject, e *process.MemberEvent) {
-	if p := m.sessions[e.Session]; p != nil && !p.ended {
+	if p := m.sessions.get(e.Session); p != nil && !p.ended {
 		m.batch.out.List = append(m.batch.out.List, Event{
 			Kind: EventProcess, Session: e.Session, Epoch: p.epoch, Node: x.node.id, Name: x.name, Process: e,
 		})

@@ -133,7 +133,7 @@ func (r Processes) Resend(v ProcessView, session uint64, out []Event) ([]Event, 
 	var sent process.Out
 	known := v.object.process().Resend(session, &sent)
 	epoch := uint64(0)
-	if p := r.m.sessions[session]; p != nil {
+	if p := r.m.sessions.get(session); p != nil {
 		epoch = p.epoch
 	}
 	for i := range sent.Events {

@@ -62,7 +62,7 @@ func (m *Machine) noteHandOn(e *entry) {
 
 // enqueue and dequeue add a waiter to the queue, and take it out.
 func (s *semaphore) enqueue(e *entry) {
-	s.waiters.insert(e, byOrder)
+	s.ownExtras().waiters.insert(e, byOrder)
 	s.queueChanged()
 }
 

@@ -86,7 +86,7 @@ func (p *sessionRecord) chargeAnswers() {
 
 // rememberAnswer keeps an answer.
 func (p *sessionRecord) rememberAnswer(a answer) {
-	p.answers.add(a)
+	p.ownUse().answers.add(a)
 	p.chargeAnswers()
 }
 

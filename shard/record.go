@@ -12,7 +12,7 @@ import (
 //
 // A record is its kind (1 byte), a length, and its fields: numbers as uvarints, byte strings with
 // their length before them. What is not in a record is not part of the state: the shape of trees,
-// the list of recent semaphores, counters, serial numbers (which link an entry to its semaphore
+// the ring of recent semaphores, counters, serial numbers (which link an entry to its semaphore
 // within one snapshot only).
 type recordKind uint8
 
@@ -130,7 +130,11 @@ func (p *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
 	b = varint.Append(b, p.id, p.node.id, p.epoch, p.low)
 	b = varint.AppendBytes(b, p.description)
 	b = varint.AppendBool(b, p.ended, p.detached)
-	b = appendTimer(b, &p.timer)
+	if p.home == nil {
+		b = appendTimer(b, &p.timer)
+	} else {
+		b = varint.AppendBool(b, false) // the format has a timer of each; its own comes below
+	}
 	live := p.answers.list[p.answers.head:]
 	b = varint.Append(b, uint64(len(live)))
 	for i := range live {
@@ -138,15 +142,15 @@ func (p *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
 	}
 	s := p.home
 	if s == nil {
-		b = varint.Append(b, p.lastUsed)
+		b = varint.Append(b, p.lastSeen)
 		return closeRecord(b, start, 0, recordRemoteSession, 0, sum)
 	}
-	b = appendTimer(b, &s.expiry)
+	b = appendTimer(b, &p.timer)
 	b = append(b, s.key[:]...)
 	b = append(b, s.createID[:]...)
 	b = varint.Append(b, s.nonce)
 	b = varint.AppendBytes(b, s.client)
-	b = varint.Append(b, s.created, s.attachedAt, s.generation, uint64(s.timeout))
+	b = varint.Append(b, s.created, p.lastSeen, s.generation, uint64(s.timeout))
 	b = varint.AppendBool(b, s.attached)
 	return closeRecord(b, start, 0, recordHomeSession, 0, sum)
 }

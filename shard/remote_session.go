@@ -16,7 +16,7 @@ func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description [
 		m.reply(protocol.StatusSessionExpired, textSessionEnded)
 		return nil
 	}
-	p := m.sessions[id]
+	p := m.sessions.get(id)
 	if m.activeHomeBucket(id) != nil {
 		if p == nil || p.home == nil || p.node != n || !m.alive(p) {
 			m.reply(protocol.StatusSessionExpired, textSessionEnded)
@@ -38,9 +38,10 @@ func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description [
 			m.reply(protocol.StatusSessionExpired, textSessionEnded)
 			return nil
 		}
-		p = &sessionRecord{id: id, node: n, epoch: epoch, low: 1, lastUsed: m.logTime, snapMark: m.snapMark}
+		p = newRemoteSession()
+		p.id, p.node, p.epoch, p.lastSeen, p.snapMark = id, n, epoch, m.logTime, m.snapMark
 		p.updateDescription(description)
-		m.sessions[id] = p
+		m.sessions.add(p)
 		n.remoteSessions.insert(p, sessionRecordLess)
 		m.schedule(p, addSaturated(m.logTime, Retention))
 		return p
@@ -55,7 +56,9 @@ func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description [
 	}
 	m.touch(p)
 	p.raiseEpoch(epoch)
-	p.lastUsed = m.logTime
+	if p.home == nil {
+		p.lastSeen = m.logTime
+	}
 	p.updateDescription(description)
 	return p
 }
@@ -79,14 +82,14 @@ func (p *sessionRecord) updateDescription(description []byte) {
 func (m *Machine) expireRemote(p *sessionRecord) {
 	m.touch(p)
 	m.unschedule(p)
-	if p.hasReferences() || p.home != nil {
-		return // scheduled again when it becomes idle, or its home departs
+	if p.hasReferences() {
+		return // scheduled again when it becomes idle
 	}
-	if until := addSaturated(p.lastUsed, Retention); until >= m.logTime {
+	if until := addSaturated(p.lastSeen, Retention); until >= m.logTime {
 		m.schedule(p, until)
 		return
 	}
-	delete(m.sessions, p.id)
+	m.sessions.remove(p)
 	p.node.remoteSessions.remove(p, sessionRecordLess)
 	p.ended = true
 	p.chargeAnswers()
@@ -104,9 +107,12 @@ func (m *Machine) remoteIdle(p *sessionRecord) {
 	m.touch(p)
 	m.batch.out.List = append(m.batch.out.List,
 		Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
-	p.lastUsed = m.logTime
-	if !p.ended && p.home == nil && p.timer.pos == 0 {
-		m.schedule(p, addSaturated(p.lastUsed, Retention))
+	if p.home != nil {
+		return
+	}
+	p.lastSeen = m.logTime
+	if !p.ended && p.timer.pos == 0 {
+		m.schedule(p, addSaturated(p.lastSeen, Retention))
 	}
 }
 
@@ -162,7 +168,7 @@ func (m *Machine) endRemotes(ids []uint64) {
 // had not ended before.
 func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
 	m.endedRemotes.add(id, m.logTime)
-	p := m.sessions[id]
+	p := m.sessions.get(id)
 	if p == nil || m.atHome(p) || p.ended {
 		return nil
 	}
@@ -212,7 +218,7 @@ func (m *Machine) applyRemoteUpdate(c *rawCommand) {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	if p := m.sessions[x.Session]; p != nil && !m.atHome(p) && m.alive(p) && x.Epoch >= p.epoch {
+	if p := m.sessions.get(x.Session); p != nil && !m.atHome(p) && m.alive(p) && x.Epoch >= p.epoch {
 		m.touch(p)
 		p.epoch, p.detached = x.Epoch, x.Detached
 		p.setDescription(x.Description)

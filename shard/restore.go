@@ -2,7 +2,6 @@ package shard
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -219,14 +218,18 @@ func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 	if home {
 		p = newHomeSession().sessionRecord
 	} else {
-		p = new(sessionRecord)
+		p = &sessionRecord{sessionUse: &unused}
 	}
 	p.id = r.Uint()
 	l := sessionLink{session: p, node: r.Uint()}
-	p.epoch, p.low, p.description, p.ended, p.detached =
+	var low uint64
+	p.epoch, low, p.description, p.ended, p.detached =
 		r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool(), r.Bool()
 	l.scheduled, l.at = readTimer(r)
 	n := r.Count(varint.NoLimit)
+	if n > 0 || low != 1 {
+		p.ownUse().low = low
+	}
 	if n > 0 {
 		p.answers.list = make([]answer, 0, min(n, 1024))
 	}
@@ -239,28 +242,31 @@ func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 		p.answers.list = append(p.answers.list, a)
 	}
 	if s := p.home; s != nil {
+		if l.scheduled {
+			return false // that timer is of a session without a home
+		}
 		l.due, l.dueAt = readTimer(r)
 		r.Fixed(s.key[:])
 		r.Fixed(s.createID[:])
-		s.nonce, s.client, s.created, s.attachedAt, s.generation =
+		s.nonce, s.client, s.created, s.lastSeen, s.generation =
 			r.Uint(), string(r.Bytes(varint.NoLimit)), r.Uint(), r.Uint(), r.Uint()
 		s.timeout, s.attached = uint32(r.Uint()), r.Bool()
 	} else {
-		p.lastUsed = r.Uint()
+		p.lastSeen = r.Uint()
 	}
-	if x.m.sessions[p.id] != nil {
+	if x.m.sessions.get(p.id) != nil {
 		return false
 	}
-	x.m.sessions[p.id] = p
+	x.m.sessions.add(p)
 	x.sessions = append(x.sessions, l)
 	return true
 }
 
 func (x *restorer) semaphore(r *varint.Reader) bool {
-	s := new(semaphore)
-	serial := r.Uint()
-	l := semaphoreLink{s: s, node: r.Uint()}
-	s.name, s.data = bytes.Clone(r.Bytes(varint.NoLimit)), r.Copy(varint.NoLimit)
+	serial, node := r.Uint(), r.Uint()
+	s := newSemaphore(r.Bytes(varint.NoLimit))
+	l := semaphoreLink{s: s, node: node}
+	s.setData(r.Bytes(varint.NoLimit))
 	s.limit, s.version, s.revision, s.created, s.ephemeral = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Bool()
 	x.m.serial++
 	s.serial = x.m.serial

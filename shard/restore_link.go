@@ -99,10 +99,10 @@ func (x *restorer) linkSessions() bool {
 		switch s := p.home; {
 		case p.ended:
 		case s != nil:
-			if m.byCreateID[s.createID] != nil || m.homeBucketOf(s) == nil {
+			if m.byCreateID.get(s.createID) != nil || m.homeBucketOf(s) == nil {
 				return false
 			}
-			m.byCreateID[s.createID] = s
+			m.byCreateID.add(s)
 			p.node.addSession(s)
 		default:
 			p.node.remoteSessions.insert(p, sessionRecordLess)
@@ -128,7 +128,7 @@ func (x *restorer) linkSemaphores() bool {
 			return false
 		}
 		s.bucket = &m.buckets[protocol.Bucket(l.node, s.name, uint32(len(m.buckets)))]
-		if m.semaphore(s.bucket, l.node, s.name) != nil {
+		if s.bucket.lookup(l.node, s.name) != nil {
 			return false
 		}
 		m.link(s)
@@ -142,7 +142,7 @@ func (x *restorer) linkEntries() bool {
 		return cmp.Or(cmp.Compare(a.serial, b.serial), cmp.Compare(a.e.orderID, b.e.orderID))
 	})
 	for i, l := range x.entries {
-		e, s, p := l.e, x.semaphores[l.serial], m.sessions[l.session]
+		e, s, p := l.e, x.semaphores[l.serial], m.sessions.get(l.session)
 		if s == nil || p == nil || p.node != s.node {
 			return false
 		}
@@ -175,7 +175,7 @@ func (x *restorer) linkEnding() bool {
 	m := x.m
 	seen := make(map[uint64]bool, len(x.ending))
 	for i, id := range slices.Concat(x.ending, x.orphaned) {
-		p := m.sessions[id]
+		p := m.sessions.get(id)
 		if p == nil || !p.ended || seen[id] {
 			return false
 		}

@@ -12,33 +12,87 @@ import (
 // lowered below it. Invariant: every owner's order id is below every waiter's; the first waiter
 // does not fit. Invariant: an ephemeral one has an owner or a waiter.
 type semaphore struct {
+	*semaphoreExtras // &noExtras for most
+
 	bucket *bucket
 	node   *node
-	name   []byte // never changed in place
-	data   []byte // never changed in place
-	limit  uint64
-	used   uint64
+	name   []byte // never changed in place; part of the same piece of memory, see newSemaphore
+	owners treap  // by order id
 
-	version   uint64 // of data, from 1
-	revision  uint64 // log index of the last change, waiters included
-	created   uint64 // wall clock
-	owners    treap  // by order id
-	waiters   treap
+	limit    uint64
+	used     uint64
+	version  uint64 // of data, from 1
+	revision uint64 // log index of the last change, waiters included
+	created  uint64 // wall clock
+	serial   uint64
+	counters counterSet
+
 	ephemeral bool
 	deleted   bool
-	stuck     bool   // the first waiter wants more than the limit: counted in node.stuck
-	isRecent  bool   // in Machine.recent, else in its node's semaphores
 	hotAgain  bool   // sampled again, see hotSample
 	hotAt     uint16 // place in Machine.hot plus 1; 0: it is not there
+	recentAt  uint16 // place in Machine.recent plus 1; 0: it is in its node's semaphores
 	snapMark  uint32
+}
 
-	serial uint64
-	places [places]int32 // in the rankings of its node
-
-	recentPrev, recentNext *semaphore
-
-	counters        counterSet
+// semaphoreExtras is the part of a semaphore's record that most semaphores of a large cluster do
+// not need: they have no data, and nobody ever waited for them.
+type semaphoreExtras struct {
+	waiters         treap                  // by order id
+	data            []byte                 // never changed in place
 	sessionCounters map[uint64]*counterSet // by session, in nodes with detailed counters
+	places          [places]int32          // in the rankings of its node
+	stuck           bool                   // the first waiter wants more than the limit: counted in node.stuck
+}
+
+// noExtras is what every semaphore without extras has. It never changes: what changes extras calls
+// ownExtras first.
+var noExtras semaphoreExtras
+
+// ownExtras makes the semaphore's extras its own, before the first change of them.
+func (s *semaphore) ownExtras() *semaphoreExtras {
+	if s.semaphoreExtras == &noExtras {
+		s.semaphoreExtras = new(semaphoreExtras)
+	}
+	return s.semaphoreExtras
+}
+
+// newSemaphore makes a record with its name in one piece of memory: the collector visits each, and
+// an ephemeral one costs an allocation. The sizes fill what the allocator gives.
+func newSemaphore(name []byte) (s *semaphore) {
+	switch n := len(name); {
+	case n <= 24:
+		x := new(struct {
+			semaphore
+			text [24]byte
+		})
+		x.name, s = x.text[:n:n], &x.semaphore
+	case n <= 40:
+		x := new(struct {
+			semaphore
+			text [40]byte
+		})
+		x.name, s = x.text[:n:n], &x.semaphore
+	case n <= 72:
+		x := new(struct {
+			semaphore
+			text [72]byte
+		})
+		x.name, s = x.text[:n:n], &x.semaphore
+	default:
+		s = new(semaphore)
+		s.name = make([]byte, n)
+	}
+	copy(s.name, name)
+	s.semaphoreExtras = &noExtras
+	return s
+}
+
+// setData replaces the data. It does not count its bytes.
+func (s *semaphore) setData(data []byte) {
+	if len(data)+len(s.data) > 0 {
+		s.ownExtras().data = cloneOrNil(data)
+	}
 }
 
 // entry is what one session has of one semaphore: units, or a place in the queue.
@@ -59,6 +113,8 @@ type entry struct {
 }
 
 func semaphoreLess(a, b *semaphore) bool { return bytes.Compare(a.name, b.name) < 0 }
+
+func (s *semaphore) key() (node uint64, name []byte) { return s.node.id, s.name }
 
 func (e *entry) timerRef() *timer { return &e.timer }
 
@@ -96,20 +152,13 @@ func (s *semaphore) entryOf(p *sessionRecord) *entry {
 	return nil
 }
 
-// semaphore looks one up.
-func (m *Machine) semaphore(b *bucket, node uint64, name []byte) *semaphore {
-	m.batch.key = appendSemaphoreKey(m.batch.key[:0], node, name)
-	return b.semaphores[string(m.batch.key)]
-}
-
 // makeSemaphore adds one. The caller has checked that there is none, and the quota.
 func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral bool) *semaphore {
 	m.serial++
-	s := &semaphore{
-		bucket: q.bucket, node: q.node, name: bytes.Clone(q.name), data: cloneOrNil(data),
-		limit: limit, version: 1, revision: m.applied,
-		created: m.batch.wall, ephemeral: ephemeral, snapMark: m.snapMark, serial: m.serial,
-	}
+	s := newSemaphore(q.name)
+	s.bucket, s.node, s.limit, s.version, s.revision = q.bucket, q.node, limit, 1, m.applied
+	s.created, s.ephemeral, s.snapMark, s.serial = m.batch.wall, ephemeral, m.snapMark, m.serial
+	s.setData(data)
 	m.link(s)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
 		Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
@@ -118,11 +167,7 @@ func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral
 
 // link puts a semaphore into its bucket and node.
 func (m *Machine) link(s *semaphore) {
-	if s.bucket.semaphores == nil {
-		s.bucket.semaphores = make(map[string]*semaphore)
-	}
-	m.batch.key = appendSemaphoreKey(m.batch.key[:0], s.node.id, s.name)
-	s.bucket.semaphores[string(m.batch.key)] = s
+	s.bucket.semaphores.add(hashName(s.node.id, s.name), s)
 	s.node.semaphoreCount++
 	s.node.bytes += s.quotaBytes()
 	m.recent.add(s)
@@ -131,8 +176,7 @@ func (m *Machine) link(s *semaphore) {
 // unlink takes it out. It must have no entries.
 func (m *Machine) unlink(s *semaphore) {
 	m.touch(s)
-	m.batch.key = appendSemaphoreKey(m.batch.key[:0], s.node.id, s.name)
-	delete(s.bucket.semaphores, string(m.batch.key))
+	s.bucket.semaphores.remove(hashName(s.node.id, s.name), s)
 	s.node.semaphoreCount--
 	s.node.bytes -= s.quotaBytes()
 	m.recent.remove(s)
@@ -208,7 +252,7 @@ func (m *Machine) applyUpdate(c *rawCommand) {
 	if !bytes.Equal(s.data, x.Data) {
 		m.touch(s)
 		s.node.bytes += uint64(len(x.Data)) - uint64(len(s.data)) // modulo 2^64
-		s.data = cloneOrNil(x.Data)
+		s.setData(x.Data)
 		s.version++
 		s.revision = m.applied
 		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: s.version, Data: s.data})

@@ -118,7 +118,7 @@ func (r Semaphores) List(req *protocol.List, out *protocol.ListReply) error {
 		r.m.recent.names(n, l.from, func(s *semaphore) bool { return item(s, nil) })
 		return nil
 	}
-	if q := r.m.sessions[req.Session]; q != nil && q.node == n {
+	if q := r.m.sessions.get(req.Session); q != nil && q.node == n {
 		for e := q.entries.seekName(l.from); e != nil && item(e.semaphore, e); e = next(e, byName) {
 		}
 	}

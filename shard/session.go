@@ -17,15 +17,13 @@ import (
 // when the home leaves this shard.
 type homeSession struct {
 	*sessionRecord
-	expiry     timer // in its bucket's time
+	client     string // address of the client, for people
 	key        [protocol.KeyLen]byte
-	createID   [protocol.KeyLen]byte // create id
-	nonce      uint64                // of the start or attach that made the attach epoch: the client that holds the session
-	client     string                // address of the client, for people
-	created    uint64                // wall clock
-	attachedAt uint64                // log time of the last attach
-	generation uint64                // of the take-over under which attached and the timer were written
-	timeout    uint32                // ms
+	createID   [protocol.KeyLen]byte
+	nonce      uint64 // of the start or attach that made the attach epoch: the client that holds the session
+	created    uint64 // wall clock
+	generation uint64 // of the take-over under which attached and the timer were written
+	timeout    uint32 // ms
 	attached   bool
 }
 
@@ -38,11 +36,9 @@ func newHomeSession() *homeSession {
 		own sessionRecord
 	}
 	x.homeSession.sessionRecord = &x.own
-	x.own.home = &x.homeSession
+	x.own.home, x.own.sessionUse = &x.homeSession, &unused
 	return &x.homeSession
 }
-
-func (s *homeSession) timerRef() *timer { return &s.expiry }
 
 func (s *homeSession) deadlineKey() (deadlineKind, uint64, uint32) { return deadlineSession, s.id, 0 }
 
@@ -62,7 +58,7 @@ func (m *Machine) applyStart(c *rawCommand) {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return
 	}
-	if s := m.byCreateID[create]; s != nil {
+	if s := m.byCreateID.get(create); s != nil {
 		m.repeatStart(c, s, x)
 		return
 	}
@@ -90,14 +86,14 @@ func (m *Machine) applyStart(c *rawCommand) {
 	b.sessionCounter++
 	s := newHomeSession()
 	*s.sessionRecord = sessionRecord{
-		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter), node: n, epoch: 1, low: 1,
-		description: m.interner.intern(x.Description), snapMark: m.snapMark, home: s,
+		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter), node: n, epoch: 1,
+		description: m.interner.intern(x.Description), snapMark: m.snapMark, home: s, sessionUse: &unused,
 	}
 	s.key, s.createID, s.nonce, s.client, s.created =
 		[protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.internBytes(c.client), m.batch.wall
-	s.attachedAt, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
-	m.sessions[s.id] = s.sessionRecord
-	m.byCreateID[create] = s
+	s.lastSeen, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
+	m.sessions.add(s.sessionRecord)
+	m.byCreateID.add(s)
 	n.addSession(s)
 	m.replyAttached(s)
 }
@@ -154,7 +150,7 @@ func (m *Machine) attachTo(s *homeSession, c *rawCommand) {
 	m.touch(s.sessionRecord)
 	m.unschedule(s)
 	s.sessionRecord.detached = false
-	s.attached, s.generation, s.attachedAt = true, m.takeovers.generation, m.logTime
+	s.attached, s.generation, s.lastSeen = true, m.takeovers.generation, m.logTime
 	if s.client != string(c.client) {
 		s.client = m.interner.internBytes(c.client)
 	}
@@ -180,7 +176,7 @@ func (m *Machine) homeSession(id, node uint64) *homeSession {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return nil
 	}
-	p := m.sessions[id]
+	p := m.sessions.get(id)
 	switch {
 	case m.isDropped(node):
 		m.reply(protocol.StatusSessionExpired, textNodeDropped)
@@ -209,7 +205,7 @@ func (m *Machine) applyDetach(c *rawCommand) {
 	r = varint.Reader{Rest: items}
 	for range n {
 		id, epoch, lastContact := r.Uint(), r.Uint(), r.Uint()
-		if p := m.sessions[id]; p != nil && p.home != nil && p.epoch == epoch &&
+		if p := m.sessions.get(id); p != nil && p.home != nil && p.epoch == epoch &&
 			m.alive(p) && m.activeHomeBucket(id) != nil {
 			m.detach(p.home, lastContact)
 		}
@@ -229,7 +225,7 @@ func (m *Machine) detach(s *homeSession, lastContact uint64) {
 		m.endSession(s, protocol.EndExpired, textExpired)
 		return
 	}
-	lastContact = min(max(lastContact, s.attachedAt), m.logTime)
+	lastContact = min(max(lastContact, s.lastSeen), m.logTime)
 	m.schedule(s, addSaturated(m.homeBucketOf(s).timeAt(lastContact), uint64(s.timeout)))
 }
 
@@ -271,7 +267,7 @@ func (m *Machine) applyKill(c *rawCommand) {
 func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text string) {
 	m.touch(s.sessionRecord)
 	m.unschedule(s)
-	delete(m.byCreateID, s.createID)
+	m.byCreateID.remove(s)
 	m.endedCreateIDs.add(s.createID, m.logTime)
 	s.node.removeSession(s)
 	s.ended, s.endReason = true, reason
@@ -287,7 +283,7 @@ func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text str
 func (m *Machine) deferRelease(p *sessionRecord, done bool) {
 	switch {
 	case !p.hasReferences():
-		delete(m.sessions, p.id)
+		m.sessions.remove(p)
 	case done:
 		m.orphaned = append(m.orphaned, p)
 	default:

@@ -30,7 +30,7 @@ type SessionView struct {
 // Home looks a session up in its home bucket, which must be active here. One that has ended or is
 // overdue is not found.
 func (r Sessions) Home(id uint64) (SessionView, bool) {
-	p := r.m.sessions[id]
+	p := r.m.sessions.get(id)
 	if p == nil || p.home == nil || !r.m.alive(p) || r.m.activeHomeBucket(id) == nil {
 		return SessionView{}, false
 	}
@@ -72,7 +72,7 @@ type RemoteSessionView struct {
 
 // Remote looks a remote session up. One that has ended is not found.
 func (r Sessions) Remote(id uint64) (RemoteSessionView, bool) {
-	p := r.m.sessions[id]
+	p := r.m.sessions.get(id)
 	if p == nil || r.m.atHome(p) || !r.m.alive(p) {
 		return RemoteSessionView{}, false
 	}
@@ -104,7 +104,7 @@ func (r Sessions) Remotes(yield func(session, attachEpoch uint64) bool) {
 	})
 	slices.Sort(ids)
 	for _, id := range ids {
-		if !yield(id, r.m.sessions[id].epoch) {
+		if !yield(id, r.m.sessions.get(id).epoch) {
 			return
 		}
 	}
@@ -113,7 +113,7 @@ func (r Sessions) Remotes(yield func(session, attachEpoch uint64) bool) {
 // TakenOver says that the session is known here under a higher attach epoch than this one: another
 // client has it now.
 func (r Sessions) TakenOver(session, epoch uint64) bool {
-	p := r.m.sessions[session]
+	p := r.m.sessions.get(session)
 	return p != nil && p.epoch > epoch
 }
 
@@ -122,7 +122,7 @@ func (r Sessions) Describe(req *protocol.SessionDescribe, out *protocol.SessionI
 	if r.m.activeHomeBucket(req.Session) == nil {
 		return wrongShard()
 	}
-	p := r.m.sessions[req.Session]
+	p := r.m.sessions.get(req.Session)
 	switch {
 	case r.m.isDropped(req.Node):
 		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textNodeDropped}
@@ -194,7 +194,7 @@ func (r Sessions) Objects(req *protocol.SessionObjects, out *protocol.SessionObj
 		return err
 	}
 	*out = protocol.SessionObjectsReply{Objects: out.Objects[:0], Runs: r.m.activeRuns(out.Runs)}
-	p := r.m.sessions[req.Session]
+	p := r.m.sessions.get(req.Session)
 	if p == nil || p.node != n || !r.m.alive(p) {
 		return nil
 	}

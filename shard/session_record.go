@@ -11,21 +11,19 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // Invariant: an ended record is in Machine.sessions exactly while it is in Machine.ending or
 // Machine.orphaned. The last of its entries may go earlier, when a queue ends its waiter.
 type sessionRecord struct {
-	id    uint64
-	node  *node
-	epoch uint64 // attach epoch; for a remote session the highest seen
-	low   uint64 // lowest request number whose answer the client may still lack; never goes back
-
-	answers     answers
-	entries     treap // by name
-	waits       int32 // entries that wait
-	place       int32 // in its node's ranking of sessions
+	*sessionUse // &unused until its first request
+	node        *node
+	home        *homeSession // nil for a remote session, unless its home copy is here and not active
 	description string
-	timer       timer // of an idle remote session
 
-	holdings *holdings    // nil for most
-	home     *homeSession // nil for a remote session, unless its home copy is here and not active
-	lastUsed uint64       // a remote session's last use, log time
+	id    uint64
+	epoch uint64 // attach epoch; for a remote session the highest seen
+	// timer is the expiry of one with a home, in its bucket's time, and else that of the record of
+	// an idle remote session.
+	timer timer
+	// lastSeen is the log time of the last attach of one with a home, and else of the last use of a
+	// remote session.
+	lastSeen uint64
 	snapMark uint32
 	ended    bool
 	// endReason is why the session ended, of one whose home was here; for metrics.
@@ -34,8 +32,42 @@ type sessionRecord struct {
 	// detached is the home's last report about a remote session under this epoch. It is not used
 	// while the home is active here.
 	detached bool
+}
 
+// sessionUse is what a session has asked for: the part of its record that comes with its first
+// request. Most sessions of a large cluster are only kept alive, and have none.
+type sessionUse struct {
+	answers  answers
+	entries  treap     // by name
+	holdings *holdings // nil for most
+	low      uint64    // lowest request number whose answer the client may still lack; never goes back
+
+	waits          int32  // entries that wait
+	place          int32  // in its node's ranking of sessions
 	chargedAnswers uint32 // answers that its node's bytes count
+}
+
+// unused is what every session without a request has. It never changes: what changes a record's
+// use calls ownUse first.
+var unused = sessionUse{low: 1}
+
+// ownUse makes the session's use its own, before the first change of it.
+func (p *sessionRecord) ownUse() *sessionUse {
+	if p.sessionUse == &unused {
+		p.sessionUse = &sessionUse{low: 1}
+	}
+	return p.sessionUse
+}
+
+// newRemoteSession makes the record of a session that has a request, in one piece of memory.
+func newRemoteSession() *sessionRecord {
+	var x struct {
+		sessionRecord
+		own sessionUse
+	}
+	x.own.low = 1
+	x.sessionRecord.sessionUse = &x.own
+	return &x.sessionRecord
 }
 
 // references is how many semaphores and hosted objects of this shard the session takes part in.
@@ -51,7 +83,7 @@ func (p *sessionRecord) references() int {
 
 // addEntry and dropEntry add an entry to what its session owns and waits for, and take it out.
 func (p *sessionRecord) addEntry(e *entry) {
-	p.entries.insert(e, byName)
+	p.ownUse().entries.insert(e, byName)
 	p.node.holders.set(p, &p.place, uint64(p.entries.n))
 }
 
@@ -100,7 +132,7 @@ func (m *Machine) detached(p *sessionRecord) bool {
 // there is one.
 func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
 	if head.Low > p.low {
-		p.low = head.Low
+		p.ownUse().low = head.Low
 		p.forgetAnswers()
 	}
 	return p.answers.find(head.Seq)

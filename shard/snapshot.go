@@ -96,9 +96,9 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	s.buckets = slices.Clone(m.buckets)
 	for i := range s.buckets {
 		b := &s.buckets[i]
-		b.semaphores, b.objects, b.timers = nil, [kindCount]map[string]*hostedObject{}, deadlines{}
+		b.semaphores, b.objects, b.timers = hashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}, deadlines{}
 	}
-	for x := m.recent.first; x != nil; x = x.recentNext {
+	for x := range m.recent.all() {
 		s.recent = append(s.recent, x)
 	}
 	s.endedCreateIDs = expiringRange{m.endedCreateIDs.base,

@@ -164,9 +164,9 @@ func TestManyEntries(t *testing.T) {
 		x.commit()
 		applies++
 	}
-	if x.m.nodes[1].semaphoreCount != 0 || len(x.m.sessions) != 1 || applies != 3 {
+	if x.m.nodes[1].semaphoreCount != 0 || x.m.sessions.len() != 1 || applies != 3 {
 		t.Errorf("%d semaphores, %d sessions left after %d applies",
-			x.m.nodes[1].semaphoreCount, len(x.m.sessions), applies)
+			x.m.nodes[1].semaphoreCount, x.m.sessions.len(), applies)
 	}
 }
 

@@ -101,7 +101,7 @@ func (m *Machine) applyHandOver(c *rawCommand) {
 // sessions.
 func (m *Machine) attached(s *homeSession) (attached bool, deadline uint64) {
 	if !s.attached || s.generation == m.takeovers.generation {
-		return s.attached, s.expiry.at
+		return s.attached, s.timer.at
 	}
 	b := m.homeBucketOf(s)
 	if b.state != bucketActive {

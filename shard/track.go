@@ -69,7 +69,7 @@ func (m *Machine) callTrack(x *hostedObject) rollout.Now {
 // syncTrackSession keeps the track among the session's holdings exactly while the session has an
 // instance there.
 func (m *Machine) syncTrackSession(session uint64, x *hostedObject) {
-	p := m.sessions[session]
+	p := m.sessions.get(session)
 	switch {
 	case p == nil:
 	case x.track().HasSession(session):

@@ -336,15 +336,15 @@ func TestDetachedStateEndsWithEpoch(t *testing.T) {
 		}
 		x.detach(p)
 		m := x.track.m
-		if o := m.sessions[p.id]; !m.detached(o) {
+		if o := m.sessions.get(p.id); !m.detached(o) {
 			t.Fatal("the home's word did not arrive")
 		}
 		notify(m, p.id, p.epoch)
-		if !m.sessions[p.id].detached {
+		if !m.sessions.get(p.id).detached {
 			t.Errorf("%s of the same epoch: it is not detached any more", what)
 		}
 		notify(m, p.id, p.epoch+1)
-		if o := m.sessions[p.id]; o.detached || o.epoch != p.epoch+1 {
+		if o := m.sessions.get(p.id); o.detached || o.epoch != p.epoch+1 {
 			t.Errorf("%s of a newer epoch: epoch %d, detached %v", what, o.epoch, o.detached)
 		}
 	}

@@ -105,7 +105,7 @@ func (r Tracks) From(first uint64, name []byte, yield func(node uint64, name []b
 func (r Tracks) Peek(
 	node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply,
 ) bool {
-	p := r.m.sessions[req.Session]
+	p := r.m.sessions.get(req.Session)
 	b := r.m.activeBucket(node, req.Name)
 	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !r.m.alive(p) {
 		return false

@@ -96,7 +96,7 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 	}
 	former := t.SessionOf(body.ID)
 	takeover := body.Takeover
-	if p := m.sessions[former]; p != nil && m.detached(p) {
+	if p := m.sessions.get(former); p != nil && m.detached(p) {
 		takeover = true
 	}
 	incarnation, err := t.Register(m.callTrack(x), rollout.Registration{

@@ -2,62 +2,57 @@ package shard
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 )
 
 // unindexedSemaphores holds the semaphores made last, which are not in their node's ordered index
 // yet: most ephemeral ones live too short a time to be worth the insertion. A read that walks names
-// merges the list in.
+// merges them in. It is a ring: a new semaphore takes the place of the one made maxRecent before
+// it, which moves to its node's index if it is still there.
 type unindexedSemaphores struct {
-	first, last *semaphore
-	n, max      int
+	slots []*semaphore // nil where one has gone
+	next  int          // the slot of the next one
 }
 
-const maxRecent = 512
+const maxRecent = 1024
 
-// add puts a new semaphore on the list; the oldest moves to its node's index when the list is full.
+// add puts a new semaphore into the ring.
 func (y *unindexedSemaphores) add(s *semaphore) {
-	if y.n >= y.max {
-		oldest := y.first
+	if oldest := y.slots[y.next]; oldest != nil {
 		y.remove(oldest)
 		oldest.node.semaphores.insert(oldest, semaphoreLess)
 	}
-	s.isRecent, s.recentPrev = true, y.last
-	if y.last == nil {
-		y.first = s
-	} else {
-		y.last.recentNext = s
-	}
-	y.last = s
-	y.n++
+	y.slots[y.next], s.recentAt = s, uint16(y.next)+1
+	y.next = (y.next + 1) % len(y.slots)
 }
 
-// remove takes a semaphore off the list, or out of its node's index.
+// remove takes a semaphore out of the ring, or of its node's index.
 func (y *unindexedSemaphores) remove(s *semaphore) {
-	if !s.isRecent {
+	if s.recentAt == 0 {
 		s.node.semaphores.remove(s, semaphoreLess)
 		return
 	}
-	if s.recentPrev == nil {
-		y.first = s.recentNext
-	} else {
-		s.recentPrev.recentNext = s.recentNext
-	}
-	if s.recentNext == nil {
-		y.last = s.recentPrev
-	} else {
-		s.recentNext.recentPrev = s.recentPrev
-	}
-	s.isRecent, s.recentPrev, s.recentNext = false, nil, nil
-	y.n--
+	y.slots[s.recentAt-1], s.recentAt = nil, 0
 }
 
-// names walks a node's semaphores in order of name, those on the list included, from the first one
+// all visits those in the ring.
+func (y *unindexedSemaphores) all() iter.Seq[*semaphore] {
+	return func(yield func(*semaphore) bool) {
+		for _, s := range y.slots {
+			if s != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// names walks a node's semaphores in order of name, those in the ring included, from the first one
 // not below from.
 func (y *unindexedSemaphores) names(n *node, from []byte, yield func(*semaphore) bool) {
 	var recent []*semaphore
 	if n.semaphoreCount > n.semaphores.n {
-		for s := y.first; s != nil; s = s.recentNext {
+		for s := range y.all() {
 			if s.node == n && bytes.Compare(s.name, from) >= 0 {
 				recent = append(recent, s)
 			}
