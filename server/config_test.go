@@ -9,6 +9,15 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
+// TestOfflineAfterReachesGovernor: the plan counts an instance as dead when the failure detector
+// does.
+func TestOfflineAfterReachesGovernor(t *testing.T) {
+	s := start(t, func(c *Config) { c.OfflineAfter = 30 * time.Second })
+	if got := s.governorConfig().OfflineAfter; got != 30*time.Second {
+		t.Errorf("the governor counts an instance as dead after %v, want 30s", got)
+	}
+}
+
 // TestClusterConfig holds the ranges of what concerns other instances.
 func TestClusterConfig(t *testing.T) {
 	many := func(n int) (list []string) {

@@ -231,9 +231,7 @@ func (s *Server) openLog(ctx context.Context) error {
 			return s.errMetaLost()
 		}
 	}
-	s.governor = governor.New(governor.Config{
-		Meta: s.meta, Shards: s.member.Shards(), Groups: s.member.Groups(), Instances: s.member.Instances(), Clock: s.clock, Logger: s.log,
-	})
+	s.governor = governor.New(s.governorConfig())
 	var applied func(index uint64, before, after *meta.State)
 	if s.audit.log != nil {
 		applied = s.audit.metaApplied
@@ -248,6 +246,13 @@ func (s *Server) openLog(ctx context.Context) error {
 		defer cancel()
 		return s.meta.Sync(sync) == nil, nil
 	})
+}
+
+func (s *Server) governorConfig() governor.Config {
+	return governor.Config{
+		Meta: s.meta, Shards: s.member.Shards(), Groups: s.member.Groups(), Instances: s.member.Instances(),
+		Clock: s.clock, Logger: s.log, OfflineAfter: s.cfg.OfflineAfter,
+	}
 }
 
 func (s *Server) errMetaLost() error {

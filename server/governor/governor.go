@@ -85,14 +85,16 @@ type Clock interface {
 // Config of a governor. Meta, Shards and Clock are required. Without Groups and Instances, steps
 // that need them are left out: enough for one instance.
 type Config struct {
-	Meta         Meta
-	Shards       Shards
-	Groups       Groups
-	Instances    Instances
-	Clock        Clock
-	OfflineAfter time.Duration // after which an instance does not count as alive any more; default DefaultOfflineAfter
-	Logger       *slog.Logger  // default slog.Default()
-	Random       io.Reader     // default crypto/rand
+	Meta      Meta
+	Shards    Shards
+	Groups    Groups
+	Instances Instances
+	Clock     Clock
+	// OfflineAfter is the age of its last heartbeat above which an instance does not count as alive
+	// any more; default DefaultOfflineAfter. Below FreshLimit it is FreshLimit.
+	OfflineAfter time.Duration
+	Logger       *slog.Logger // default slog.Default()
+	Random       io.Reader    // default crypto/rand
 }
 
 // ErrLater is in the error of a step that waits for other steps. It is not logged as a warning.

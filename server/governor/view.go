@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -19,24 +20,29 @@ const (
 	// DefaultOfflineAfter is the age of the last heartbeat above which an instance does not count
 	// as alive, unless Config.OfflineAfter says otherwise.
 	DefaultOfflineAfter = 5 * time.Second
+	// quorumLimit is how old the last heartbeat of a voter may be for its vote to count, however
+	// long OfflineAfter is. A vote that is counted without being there can cost a group its
+	// majority.
+	quorumLimit = 5 * time.Second
 	// FreshLimit is how old the last heartbeat may be when a replica gets its vote. A vote given to
 	// a dead instance can cost a small group its majority.
 	FreshLimit = 1500 * time.Millisecond
 )
 
-// alive says that the instance's last heartbeat is younger than OfflineAfter.
+// alive says that the instance's last heartbeat is younger than OfflineAfter. A heartbeat that is
+// younger than FreshLimit may just be the last one before the next.
 func (v *View) alive(instance uint64) bool {
+	return v.heardWithin(instance, max(cmp.Or(v.OfflineAfter, DefaultOfflineAfter), FreshLimit))
+}
+
+func (v *View) heardWithin(instance uint64, limit time.Duration) bool {
 	h, ok := v.Health[instance]
-	limit := v.OfflineAfter
-	if limit == 0 {
-		limit = DefaultOfflineAfter
-	}
 	return ok && v.Now-h.Heard <= limit
 }
 
 // fresh says that the instance's last heartbeat is younger than FreshLimit.
 func (v *View) fresh(instance uint64) bool {
-	return v.alive(instance) && v.Now-v.Health[instance].Heard <= FreshLimit
+	return v.heardWithin(instance, FreshLimit)
 }
 
 // replicaHealth is what a live instance reports about a replica.
@@ -80,10 +86,10 @@ func (v *View) caughtUp(r *meta.Replica, shard uint64) bool {
 	return ok && h.Applied >= mark.index
 }
 
-// takesPart says that a replica runs on a live instance.
+// takesPart says that a replica runs on a live instance, and that its vote counts.
 func (v *View) takesPart(r *meta.Replica, shard uint64) bool {
 	_, ok := v.replicaHealth(r, shard)
-	return ok
+	return ok && v.heardWithin(r.Instance, quorumLimit)
 }
 
 // knowMembership says that all voters of a shard that take part have applied this membership.
