@@ -24,7 +24,9 @@ func callCluster(ctx context.Context, c *Client, method string, in, out any) err
 			protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup:
 			asks = true
 		}
-		return withOp("cluster", method, outcomeUnknown(repeated && !answered(err) && !asks, err))
+		// A change that turned auth on has the one who asked for it refused, when it is sent again.
+		shutOut := method == protocol.MethodAuthSwitch && protocol.StatusOf(err) == protocol.StatusForbidden
+		return withOp("cluster", method, outcomeUnknown(repeated && (!answered(err) && !asks || shutOut), err))
 	}
 	return readClusterReply(method, &reply, out)
 }

@@ -42,3 +42,33 @@ func TestChangeWithoutMajority(t *testing.T) {
 		}
 	})
 }
+
+// TestAuthTurnedOnWithoutAnswer: who turns auth on, gets no answer and is refused when the client
+// asks again, may have turned it on: the secret must be kept.
+func TestAuthTurnedOnWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		lost := false
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch {
+				case h.Kind != protocol.KindCluster:
+					return false
+				case !lost:
+					lost = true
+					_ = fc.nc.Close()
+				default:
+					fc.fail(h, protocol.StatusForbidden)
+				}
+				return true
+			}
+		})
+		for _, unknown := range []bool{true, false} {
+			err := callCluster(bg, c, protocol.MethodAuthSwitch, nil, nil)
+			if !errors.Is(err, Forbidden) || errors.Is(err, ErrOutcomeUnknown) != unknown {
+				t.Errorf("%v; the outcome is unknown: %v", err, unknown)
+			}
+		}
+	})
+}

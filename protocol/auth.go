@@ -6,7 +6,7 @@ const (
 	MethodWhoAmI      = "auth_whoami"       // -> AuthIdentity
 	MethodAuth        = "auth_show"         // -> AuthState
 	MethodAuthSwitch  = "auth_turn"         // AuthSwitchRequest -> AuthToken, that of the first administrator if one was made
-	MethodTokenCreate = "auth_token_create" // AuthTokenRequest -> AuthToken, with its secret
+	MethodTokenCreate = "auth_token_create" // AuthTokenRequest -> AuthToken, with its secret if it was made here
 	MethodTokenRevoke = "auth_token_revoke" // AuthTokenRequest, the id alone -> {}
 	MethodGrant       = "auth_grant"        // AuthRight -> AuthRight
 	MethodRevoke      = "auth_revoke"       // AuthRight, without the right -> {}
@@ -47,9 +47,14 @@ type AuthSwitchRequest struct {
 
 // AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is
 // empty, and up to 255 for the identity.
+//
+// With an id and a hash the request may be sent again: a token that is there with both, and with
+// the identity, is answered like a new one. Without a hash the server makes the secret. A server of
+// 0.1 passes the hash over, and answers with a secret of its own.
 type AuthTokenRequest struct {
 	ID       string `json:"id,omitempty"`
 	Identity string `json:"identity,omitempty"`
+	Hash     []byte `json:"hash,omitempty"` // SHA-256 of the secret, which has at least 16 random bytes
 }
 
 // AuthRight is what an identity may do at a path and below it, where no entry for a longer path

@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -188,6 +189,25 @@ func TestAuth(t *testing.T) {
 		if x.Secret != "" {
 			t.Error("a secret is shown again")
 		}
+	}
+}
+
+// TestTokenForClientOf01: a client of 0.1 sends no hash. The server makes its token's secret, and
+// its id.
+func TestTokenForClientOf01(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	var reply protocol.ClusterReply
+	ask := func(in string) error {
+		return c.call(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodTokenCreate, Body: []byte(in)}, &reply)
+	}
+	var token protocol.AuthToken
+	if err := ask(`{"identity":"alice"}`); err != nil || json.Unmarshal(reply.Body, &token) != nil || token.ID == "" {
+		t.Fatalf("answered %s, %v", reply.Body, err)
+	}
+	as(t, s, token.Secret)
+	if err := ask(`{"id":"x","identity":"alice","hash":"AAAA"}`); !errors.Is(err, protocol.StatusBadRequest) {
+		t.Errorf("a hash of three bytes: %v", err)
 	}
 }
 

@@ -2,6 +2,9 @@ package admin
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -31,9 +34,22 @@ func (a *Client) DisableAuth(ctx context.Context) error {
 }
 
 // CreateToken creates a token for an identity, 1 to 255 bytes. An empty id is made up; one that is
-// given has up to 64 bytes. The token's secret is only in this answer.
+// given has up to 64 bytes. The token's secret is made here, and is only in this result: the
+// cluster gets a hash. After ErrOutcomeUnknown nobody has the secret of a token that may be there:
+// revoke it.
 func (a *Client) CreateToken(ctx context.Context, id, identity string) (*Token, error) {
-	return call[Token](ctx, a, protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: id, Identity: identity})
+	var random [30]byte
+	_, _ = rand.Read(random[:]) // never fails
+	if id == "" {
+		id = hex.EncodeToString(random[24:])
+	}
+	secret := "sbx_" + hex.EncodeToString(random[:24])
+	hash := sha256.Sum256([]byte(secret))
+	t, err := call[Token](ctx, a, protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: id, Identity: identity, Hash: hash[:]})
+	if err == nil && t.Secret == "" { // a server of 0.1 has made another one
+		t.Secret = secret
+	}
+	return t, err
 }
 
 // RevokeToken removes a token.

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
@@ -84,7 +86,9 @@ its token is printed, or written to --secret-file, once.`)
 		if err != nil {
 			switch protocol.StatusOf(err) {
 			case protocol.StatusForbidden, protocol.StatusBadRequest, protocol.StatusUnsupported:
-				return err // decided, and not done
+				if !errors.Is(err, client.ErrOutcomeUnknown) {
+					return err // decided, and not done
+				}
 			}
 			out.delivered = true
 			if out.f == nil {

@@ -2,20 +2,35 @@ package governor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // The calls below change tokens, rights and keys. Their errors are those of the calls in
 // topology.go.
 
-// PutToken adds a token. CreatedAt is filled in. After an unknown outcome, repeat the call: it
-// returns ALREADY_EXISTS if the token is there.
+// PutToken adds a token. CreatedAt is filled in. It may be repeated: a token with the same id,
+// identity and hash stays as it is.
 func (svc Service) PutToken(ctx context.Context, t meta.Token) error {
 	t.CreatedAt = svc.wall()
-	return svc.changeAuth(ctx, &meta.TokenPut{Token: t})
+	err := svc.changeAuth(ctx, &meta.TokenPut{Token: t})
+	if errors.Is(err, protocol.StatusAlreadyExists) && HasToken(svc.State(), t) {
+		return nil
+	}
+	return err
+}
+
+// HasToken says that there is a token with the same id, identity and hash, whenever it was made.
+func HasToken(s *meta.State, t meta.Token) bool {
+	list, _ := s.Tokens()
+	return slices.ContainsFunc(list, func(o meta.Token) bool {
+		return o.ID == t.ID && o.Identity == t.Identity && o.Hash == t.Hash
+	})
 }
 
 // RemoveToken revokes a token.
@@ -43,16 +58,26 @@ func (svc Service) RemoveRight(ctx context.Context, prefix, identity string) err
 	return svc.changeAuth(ctx, &meta.RightsRemove{Prefix: prefix, Identity: identity})
 }
 
-// RotateKeys makes a new ticket key. The previous key still verifies; older keys do not.
-func (svc Service) RotateKeys(ctx context.Context) error {
+// errReplaced ends RotateKeys: the key has been replaced.
+var errReplaced = errors.New("the ticket key has been replaced")
+
+// RotateKeys replaces the current ticket key, which the caller names, by a new one. The previous
+// key still verifies; older keys do not. If the key has been replaced already, nothing changes: so
+// the call may be repeated, here and at other instances.
+func (svc Service) RotateKeys(ctx context.Context, key uint64) error {
 	var secret [meta.KeySecretLen]byte
 	if _, err := io.ReadFull(svc.random, secret[:]); err != nil {
 		return fmt.Errorf("no random bytes for a ticket key: %w", err)
 	}
 	_, err := svc.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
-		current, _ := s.Keys()
-		return &meta.RotateKeys{Current: current.ID, Secret: secret}, nil
+		if current, _ := s.Keys(); current.ID > key {
+			return nil, errReplaced
+		}
+		return &meta.RotateKeys{Current: key, Secret: secret}, nil
 	})
+	if errors.Is(err, errReplaced) {
+		return nil
+	}
 	return err
 }
 

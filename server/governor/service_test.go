@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -353,18 +354,55 @@ func TestBootstrapAtEveryStart(t *testing.T) {
 			t.Errorf("after a late replica: %+v of %s", i, g.State().Cluster())
 		}
 		wants(t, g.Bootstrap(ctx, BootstrapConfig{Instance: 2, Shards: []uint64{1}}), protocol.StatusPreconditionFailed)
+	})
+}
+
+// TestRotateKeysOnce: a rotation that is repeated, here or where the first one is not known yet,
+// replaces no second key: the tickets of the previous one stay good.
+func TestRotateKeysOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
 		before, _ := g.State().Keys()
-		must(t, g.RotateKeys(ctx))
-		current, previous := g.State().Keys()
-		if previous != before || current.ID != before.ID+1 || current.Secret == before.Secret {
+		old := &meta.Machine{State: *g.State()}
+		must(t, g.RotateKeys(ctx, before.ID))
+		rotated, previous := g.State().Keys()
+		if previous != before || rotated.ID != before.ID+1 || rotated.Secret == before.Secret {
 			t.Error("keys were not rotated")
+		}
+		late := New(Config{Meta: &emptyReplica{replica: replica{c, 0}, old: old}, Shards: fakeShards{c}, Clock: c})
+		for _, again := range []*Governor{g, late} {
+			must(t, again.RotateKeys(ctx, before.ID))
+			if current, previous := g.State().Keys(); current != rotated || previous != before {
+				t.Fatalf("after a repeated rotation the current key is %d, and the previous one %d", current.ID, previous.ID)
+			}
+		}
+		must(t, g.RotateKeys(ctx, rotated.ID))
+		if current, previous := g.State().Keys(); current.ID != rotated.ID+1 || previous != rotated {
+			t.Errorf("the next rotation led to keys %d and %d", current.ID, previous.ID)
 		}
 	})
 }
 
-// emptyReplica shows an empty machine until something was proposed.
+// TestPutTokenAgain: a token that is added again is no error, and nothing else takes its id.
+func TestPutTokenAgain(t *testing.T) {
+	inCluster(t, func(t *testing.T, ctx context.Context, c *fakeCluster, g *Governor) {
+		token := meta.Token{ID: "x", Identity: "alice", Hash: [meta.HashLen]byte{1}}
+		must(t, g.PutToken(ctx, token))
+		time.Sleep(time.Minute) // it has another time of creation
+		must(t, g.PutToken(ctx, token))
+		for _, change := range []func(*meta.Token){
+			func(o *meta.Token) { o.ID = "y" }, func(o *meta.Token) { o.Identity = "bob" }, func(o *meta.Token) { o.Hash[0] = 2 },
+		} {
+			other := token
+			change(&other)
+			wants(t, g.PutToken(ctx, other), protocol.StatusAlreadyExists)
+		}
+	})
+}
+
+// emptyReplica shows an old machine, by default an empty one, until something was proposed.
 type emptyReplica struct {
 	replica
+	old      *meta.Machine
 	proposed bool
 }
 
@@ -375,7 +413,7 @@ func (f *emptyReplica) Propose(ctx context.Context, cmd []byte) ([]byte, error) 
 
 func (f *emptyReplica) View(look func(m *meta.Machine)) {
 	if !f.proposed {
-		look(meta.New())
+		look(cmp.Or(f.old, meta.New()))
 		return
 	}
 	f.replica.View(look)

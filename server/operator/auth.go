@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -62,25 +63,40 @@ func (d *AuthMethods) Serve(ctx context.Context, method string, body []byte) (an
 	return nil, protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
 }
 
-// setEnabled turns auth on or off. On, it makes a first administrator if there is none.
+// setEnabled turns auth on or off. On, it makes a first administrator if there is none. A request
+// that is sent again finds the administrator that it has made, and is answered as before.
 func (d *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
 	d.Exempt() // who turns it on hears of it
-	err := d.TurnAuth(ctx, in.Enabled, meta.Token{})
-	if !in.Enabled || in.Secret == "" || !errors.Is(err, protocol.StatusPreconditionFailed) {
-		return protocol.AuthToken{}, err
-	}
-	if n := len(in.Secret); n < auth.MinSecretLen || n > auth.MaxSecretLen {
-		return nil, protocol.Errorf(protocol.StatusBadRequest,
-			"the administrator's secret has %d bytes; choose %d to %d, at random", n, auth.MinSecretLen, auth.MaxSecretLen)
-	}
 	t := meta.Token{ID: auth.AdminTokenID, Identity: auth.AdminIdentity, Hash: auth.HashToken([]byte(in.Secret))}
-	return protocol.AuthToken{ID: t.ID, Identity: t.Identity}, d.TurnAuth(ctx, true, t)
+	err := d.TurnAuth(ctx, in.Enabled, meta.Token{})
+	if in.Enabled && in.Secret != "" && errors.Is(err, protocol.StatusPreconditionFailed) {
+		if n := len(in.Secret); n < auth.MinSecretLen || n > auth.MaxSecretLen {
+			return nil, protocol.Errorf(protocol.StatusBadRequest,
+				"the administrator's secret has %d bytes; choose %d to %d, at random", n, auth.MinSecretLen, auth.MaxSecretLen)
+		}
+		err = d.TurnAuth(ctx, true, t)
+	}
+	if in.Enabled && (err == nil || errors.Is(err, protocol.StatusAlreadyExists)) && governor.HasToken(d.State(), t) {
+		return protocol.AuthToken{ID: t.ID, Identity: t.Identity}, nil
+	}
+	return protocol.AuthToken{}, err
 }
 
+// create adds a token for the hash in the request. A client of 0.1 sends none, and gets a secret
+// that is made here.
 func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
-	secret, err := auth.NewSecret()
-	if err != nil {
-		return nil, err
+	secret := ""
+	switch len(in.Hash) {
+	case meta.HashLen:
+	case 0:
+		var err error
+		if secret, err = auth.NewSecret(); err != nil {
+			return nil, err
+		}
+		hash := auth.HashToken([]byte(secret))
+		in.Hash = hash[:]
+	default:
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the hash of the secret has %d bytes; send its SHA-256", len(in.Hash))
 	}
 	if in.ID == "" {
 		var b [6]byte
@@ -95,7 +111,7 @@ func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 	if err := checkWord("identity", in.Identity); err != nil {
 		return nil, err
 	}
-	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: auth.HashToken([]byte(secret))}); err != nil {
+	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash)}); err != nil {
 		return nil, err
 	}
 	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, Secret: secret}, nil

@@ -29,7 +29,7 @@ type ClusterChanger interface {
 	SetWeight(ctx context.Context, replicaset uint64, weight uint32) error
 	SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error
 	SetShards(ctx context.Context, tier uint8, shards uint32) error
-	RotateKeys(ctx context.Context) error
+	RotateKeys(ctx context.Context, key uint64) error
 }
 
 // maxWeight is the largest weight of a replicaset.
@@ -60,7 +60,10 @@ func Subjects(body []byte) (list []audit.Field) {
 		text, isText := all[key].(string)
 		_, isNumber := all[key].(float64)
 		_, isBool := all[key].(bool)
-		if !strings.EqualFold(key, "secret") && len(list) < most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
+		if strings.EqualFold(key, "secret") || strings.EqualFold(key, "hash") {
+			continue
+		}
+		if len(list) < most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
 			list = append(list, audit.Field{Key: "asked_" + key, Value: all[key]})
 		}
 	}
@@ -127,13 +130,7 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 		answer, err = decodeJSON(body, func(in protocol.ShardsRequest) (any, error) { return d.setShards(ctx, in) })
 	case protocol.MethodRotateKeys:
 		answer, err = decodeJSON(body, func(in protocol.TicketKeyRequest) (any, error) {
-			if current, _ := d.State().Keys(); in.Current == current.ID {
-				if err := d.RotateKeys(ctx); err != nil {
-					return nil, err
-				}
-			}
-			current, _ := d.State().Keys()
-			return protocol.TicketKey{ID: current.ID}, nil
+			return d.rotateKeys(ctx, in)
 		})
 	case protocol.MethodBackup:
 		var in protocol.BackupRequest
@@ -192,6 +189,25 @@ func (d *ClusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (a
 		}
 	}
 	return d.change(in.Instance, func(i uint64) error { return errOf(d.Expel(ctx, i, in.Force)) })
+}
+
+// rotateKeys replaces the ticket key that the request names. Without one it answers the current
+// key, which a majority confirms: a key of the past would make the rotation that follows change
+// nothing.
+func (d *ClusterMethods) rotateKeys(ctx context.Context, in protocol.TicketKeyRequest) (any, error) {
+	if in.Current == 0 {
+		o := d.Observe(ctx)
+		if !o.Confirmed {
+			return nil, protocol.Errorf(protocol.StatusUnavailable, "the meta shard does not answer; ask again")
+		}
+		current, _ := o.State.Keys()
+		return protocol.TicketKey{ID: current.ID}, nil
+	}
+	if err := d.RotateKeys(ctx, in.Current); err != nil {
+		return nil, err
+	}
+	current, _ := d.State().Keys()
+	return protocol.TicketKey{ID: current.ID}, nil
 }
 
 func (d *ClusterMethods) weight(ctx context.Context, in protocol.WeightRequest) (any, error) {
