@@ -81,8 +81,9 @@ func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error
 	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance, Undo: true, Reason: a.reason})
 }
 
-// Expel removes an instance from the cluster for good. Without force the instance must be Offline
-// and lead no shard: PreconditionFailed. Data is never lost by it.
+// Expel removes an instance from the cluster for good. PreconditionFailed: without force, if the
+// instance is not Offline or leads a shard; in any case, if a shard or the cluster would be left
+// without a majority. Data is never lost by it.
 func (a *Client) Expel(ctx context.Context, instance string, force bool) (*Instance, error) {
 	return call[Instance](ctx, a, protocol.MethodExpel, protocol.ExpelRequest{Instance: instance, Force: force})
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -286,6 +287,58 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// inClusterOfThree runs f with the instances a, b and c, which have the numbers 1 to 3, in one
+// replicaset.
+func inClusterOfThree(t *testing.T, f func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor)) {
+	inLiveCluster(t, 1, 3, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
+		for n, name := range []string{"b", "c"} {
+			_, err := g.Join(ctx, meta.Join{UUID: name, Name: name, RaftAddress: name, Version: meta.Version{Major: 1}})
+			must(t, err)
+			c.with(func(w *cluster) { w.procs[uint64(n+2)] = &process{up: true} })
+		}
+		c.awaitConvergence(t, 3)
+		f(t, ctx, c, g)
+	})
+}
+
+// TestExpelKeepsMajority: an instance whose expel would leave too few voters is refused, with force
+// too, until the one that is down has left.
+func TestExpelKeepsMajority(t *testing.T) {
+	inClusterOfThree(t, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
+		c.with(func(w *cluster) { w.kill(3) })
+		must(t, g.Await(ctx, func(s *meta.State) bool {
+			i, _ := s.Instance(3)
+			return i.Current.Variant == meta.Offline
+		}))
+		_, err := g.Expel(ctx, 2, true)
+		wants(t, err, protocol.StatusPreconditionFailed)
+		if !strings.Contains(fmt.Sprint(err), "of the voters that stay (a, c), c would not take part; start c again, or expel it first") {
+			t.Errorf("refused with %v", err)
+		}
+		for _, id := range []uint64{3, 2} {
+			_, err := g.Expel(ctx, id, true)
+			must(t, err)
+			must(t, g.Await(ctx, func(s *meta.State) bool {
+				i, _ := s.Instance(id)
+				return i.Expelled()
+			}))
+		}
+	})
+}
+
+// TestExpelWithoutMajority: a majority that is lost already does not come back by an expel.
+func TestExpelWithoutMajority(t *testing.T) {
+	inClusterOfThree(t, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
+		c.with(func(w *cluster) { w.kill(2); w.kill(3) })
+		time.Sleep(time.Minute)
+		_, err := g.Expel(ctx, 3, true)
+		wants(t, err, protocol.StatusPreconditionFailed)
+		if !strings.HasSuffix(fmt.Sprint(err), "b would not take part; start b again") {
+			t.Errorf("refused with %v", err)
+		}
+	})
 }
 
 // TestOperatorCalls are refused with what would allow them, and do what they say.

@@ -11,6 +11,17 @@ import (
 
 var errNoGroups = errors.New("this governor was not given the raft groups; it runs for a cluster of one instance")
 
+// Expel decides that an instance leaves for good. Its leaderships, its vote and, if it is the last
+// of its replicaset, its buckets go to others first. Without force it must be Offline and lead
+// nothing. With force or without, it is refused if a group would be left without a majority. No
+// data is lost either way.
+func (g *Governor) Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error) {
+	if why := majorityLost(g.view(), instance); why != "" {
+		return meta.Instance{}, protocol.Errorf(protocol.StatusPreconditionFailed, "%s", why)
+	}
+	return g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: force})
+}
+
 // changeMembership makes one change of a group's membership and records it in the map. The plan
 // went by the map; here the group itself is read, and the change names that membership.
 func (g *Governor) changeMembership(ctx context.Context, s *Step) error {

@@ -29,15 +29,10 @@ func planRoles(p *planner, x *shardView) {
 		case !has:
 			r = meta.Replica{}
 		}
-		c := Candidate{
-			Instance: i.ID, Domain: i.Domain, Departure: departure(i),
-			Voter: has && r.TargetRole == meta.RoleVoter, Votes: has && r.Role == meta.RoleVoter,
+		if !p.mayVote(x, i) {
+			continue
 		}
-		if x.ID == meta.MetaShardID {
-			if t, _ := p.State.Tier(i.Tier); !t.CanVote {
-				continue
-			}
-		}
+		c := p.candidate(x, i)
 		c.Ready = has && r.Role == meta.RoleNonVoting && r.TargetRole == meta.RoleNonVoting && online(i) && p.caughtUp(&r, x.ID)
 		list = append(list, c)
 		if p.fresh(i.ID) && departure(i) == Staying {
@@ -70,6 +65,22 @@ func planRoles(p *planner, x *shardView) {
 			// It keeps its replica of the meta shard until it has read there that it is Expelled.
 			p.add(Step{Kind: SetTargetRole, Shard: x.ID, Instance: r.Instance, Replica: r.Replica, Role: meta.RoleNone})
 		}
+	}
+}
+
+// mayVote says that the instance's tier may vote in a group.
+func (p *planner) mayVote(x *shardView, i *meta.Instance) bool {
+	t, _ := p.State.Tier(i.Tier)
+	return x.ID != meta.MetaShardID || t.CanVote
+}
+
+// candidate is an instance for the choice of a group's voters. The caller says whether it is ready
+// to get a vote.
+func (p *planner) candidate(x *shardView, i *meta.Instance) Candidate {
+	r, has := x.On(i.ID)
+	return Candidate{
+		Instance: i.ID, Domain: i.Domain, Departure: departure(i),
+		Voter: has && r.TargetRole == meta.RoleVoter, Votes: has && r.Role == meta.RoleVoter,
 	}
 }
 

@@ -43,13 +43,6 @@ func (svc Service) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (m
 	return i, nil
 }
 
-// Expel decides that an instance leaves for good. Its leaderships, its vote and, if it is the last
-// of its replicaset, its buckets go to others first. Without force it must be Offline and lead
-// nothing. No data is lost with or without force.
-func (svc Service) Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error) {
-	return svc.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: force})
-}
-
 // Drain moves an instance's leaderships and votes to others, as far as others can take them, and
 // gives it no new ones. Undo, or its next start, ends that. PRECONDITION_FAILED if no instance
 // could take its leaderships.
