@@ -136,11 +136,11 @@ func (m *Detector) Shutdown() {
 // Accepted reports whether the leader has accepted the request of Shutdown.
 func (m *Detector) Accepted() bool { return m.accepted }
 
-// HeartbeatReceived reports a heartbeat of an instance. It is ignored while this instance does not
-// lead.
-func (m *Detector) HeartbeatReceived(instance uint64, r Report, now time.Duration) {
+// HeartbeatReceived reports a heartbeat of an instance, with the index of the meta shard's log
+// applied there. It is ignored while this instance does not lead.
+func (m *Detector) HeartbeatReceived(instance, applied uint64, now time.Duration) {
 	if x := m.record(instance); x != nil {
-		x.heartbeatReceived(r, now)
+		x.heartbeatReceived(applied, now)
 	}
 }
 

@@ -5,12 +5,6 @@ import (
 	"time"
 )
 
-// Report is a heartbeat's report about its sender.
-type Report struct {
-	Applied  uint64 // index of the meta shard's log applied there
-	Starting bool   // still reading its log or a snapshot: its index may stand still
-}
-
 // memberRecord is what the leader knows of one instance, since it leads and since the instance's
 // last Online.
 //
@@ -25,8 +19,8 @@ type memberRecord struct {
 	failing      bool
 	firstFailure time.Duration // since the last success
 
-	report         Report
-	unchangedSince time.Duration // of report.Applied
+	applied        uint64 // index of the meta shard's log applied there, by the last heartbeat
+	unchangedSince time.Duration
 	behind         bool          // this instance has applied more
 	behindSince    time.Duration // at the latest
 
@@ -34,13 +28,13 @@ type memberRecord struct {
 	markedAt time.Duration
 }
 
-func (x *memberRecord) heartbeatReceived(r Report, now time.Duration) {
-	if !x.heard || r.Applied != x.report.Applied || r.Starting {
+func (x *memberRecord) heartbeatReceived(applied uint64, now time.Duration) {
+	if !x.heard || applied != x.applied {
 		x.unchangedSince = now
 		x.behind = false // set again by the next step
 	}
 	x.heard, x.lastSuccess, x.failing = true, now, false
-	x.report = r
+	x.applied = applied
 }
 
 func (x *memberRecord) heartbeatFailed(now time.Duration) {
@@ -52,7 +46,7 @@ func (x *memberRecord) heartbeatFailed(now time.Duration) {
 // noteApplied notes since when this instance is ahead: an idle log must not count against others.
 func (x *memberRecord) noteApplied(applied uint64, now time.Duration) {
 	switch {
-	case !x.heard || applied <= x.report.Applied:
+	case !x.heard || applied <= x.applied:
 		x.behind = false
 	case !x.behind:
 		x.behind, x.behindSince = true, now
@@ -77,9 +71,9 @@ func (x *memberRecord) unreachable(limit, now time.Duration) string {
 		return fmt.Sprintf("no heartbeat for %v", round(now-x.lastSuccess))
 	case !x.heard && x.failing && now-x.firstFailure > limit:
 		return fmt.Sprintf("no heartbeat at all for %v", round(now-x.firstFailure))
-	case x.heard && x.behind && !x.report.Starting && now-x.unchangedSince > limit && now-x.behindSince > limit:
+	case x.heard && x.behind && now-x.unchangedSince > limit && now-x.behindSince > limit:
 		return fmt.Sprintf("applied index %d has not changed for %v (expected within %v)",
-			x.report.Applied, round(now-x.unchangedSince), limit)
+			x.applied, round(now-x.unchangedSince), limit)
 	}
 	return ""
 }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //
 //	new self=1 [leads] [offline-after=5s]   input: instances, one a line, with target and incarnation
 //	activate | shutdown
-//	link ID ok|dead|none|starting           what becomes of heartbeats: none is never tried
+//	link ID ok|dead|none                    what becomes of heartbeats: none is never tried
 //	applied ID N|follows                    the index it reports
 //	log N                                   our own index
 //	leads true|false
@@ -169,12 +169,12 @@ func (s *script) run(d time.Duration) string {
 		s.look()
 		for _, id := range slices.Sorted(maps.Keys(s.links)) {
 			switch s.links[id] {
-			case "ok", "starting":
+			case "ok":
 				index, ok := s.fixed[id]
 				if !ok {
 					index = s.view.Applied
 				}
-				s.m.HeartbeatReceived(id, Report{Applied: index, Starting: s.links[id] == "starting"}, s.now)
+				s.m.HeartbeatReceived(id, index, s.now)
 			case "dead":
 				s.m.HeartbeatFailed(id, s.now)
 			}

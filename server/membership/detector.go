@@ -62,7 +62,7 @@ func (d *detectorDriver) leave() { d.with((*failuredetector.Detector).Shutdown) 
 func (d *detectorDriver) heartbeat(instance, applied uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.detector.HeartbeatReceived(instance, failuredetector.Report{Applied: applied}, d.member.Clock.Now())
+	d.detector.HeartbeatReceived(instance, applied, d.member.Clock.Now())
 }
 
 // run steps the detector until ctx ends.
