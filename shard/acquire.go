@@ -8,7 +8,7 @@ import (
 
 // applyAcquire sets what a session holds or waits for. It is idempotent, never recursive: there is
 // one entry per session and semaphore.
-func (m *Machine) applyAcquire(c *rawCommand) {
+func applyAcquire(m *Machine, c *rawCommand) {
 	x := &m.batch.acquire
 	var q request
 	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
@@ -71,7 +71,7 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	q.bucket.orderCounter++
 	e := &entry{
 		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout,
-		since: m.batch.wall, began: m.logTime,
+		since: m.wall, began: m.logTime,
 		data: cloneOrNil(x.Data), waiting: !fits, snapMark: m.snapMark,
 	}
 	p.addEntry(e)
@@ -81,17 +81,18 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 		s.owners.insert(e, byOrder)
 		s.used += e.count
 		m.emitOwnerChange(e, protocol.ChangeOwnerAdded)
-		m.countEvent(e, countAcquire)
+		s.countEvent(p.id, countAcquire)
+		m.hot.granted(s)
 		q.node.measure().Waits.add(0)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
 	} else {
 		s.enqueue(e)
-		m.scheduleTimeout(e)
-		m.countEvent(e, countWait)
+		e.scheduleTimeout(m)
+		s.countEvent(p.id, countWait)
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
 	}
 	if p.references() == 1 && !m.atHome(p) {
-		m.remoteHeld(p)
+		p.remoteHeld(m)
 	}
 }
 
@@ -106,7 +107,7 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 		q.refuse(m, outcomeBytesQuota)
 		return
 	}
-	m.rememberOutcome(e, outcomeOK, protocol.Acquired)
+	e.rememberOutcome(m, outcomeOK, protocol.Acquired)
 	m.touch(e)
 	e.seq = q.seq
 	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data)
@@ -125,7 +126,7 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 		m.emitOwnerChange(e, protocol.ChangeOwnerChanged)
 	}
 	if lowered {
-		m.promote(s)
+		s.promote(m)
 	}
 }
 
@@ -144,16 +145,16 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 	}
 	granted := s.waiters.first == e && s.fits(x.Count)
 	m.emitResult(e, protocol.StatusAborted, 0, textReplaced)
-	m.rememberOutcome(e, outcomeAborted, 0)
+	e.rememberOutcome(m, outcomeAborted, 0)
 	if x.Timeout == 0 && !granted {
 		q.finish(m, answer{state: protocol.NotAcquired})
-		m.releaseEntry(e)
+		e.release(m)
 		return
 	}
 	m.touch(e)
 	m.touch(s)
-	m.waitEnded(e, WaitAborted)
-	e.seq, e.count, e.timeout, e.since, e.began = q.seq, x.Count, x.Timeout, m.batch.wall, m.logTime
+	e.waitEnded(m, WaitAborted)
+	e.seq, e.count, e.timeout, e.since, e.began = q.seq, x.Count, x.Timeout, m.wall, m.logTime
 	s.queueChanged()
 	if !bytes.Equal(e.data, x.Data) {
 		e.setData(x.Data)
@@ -161,24 +162,16 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 	s.revision = m.applied
 	if granted {
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
-		m.grant(e)
-		m.promote(s)
+		e.grant(m)
+		s.promote(m)
 		return
 	}
-	m.scheduleTimeout(e)
+	e.scheduleTimeout(m)
 	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
 }
 
-func (m *Machine) scheduleTimeout(e *entry) {
-	if e.timeout == protocol.Forever {
-		m.unschedule(e)
-		return
-	}
-	m.schedule(e, addSaturated(m.bucketTime(e.semaphore.bucket), e.timeout))
-}
-
 // applyRelease gives back what is held, or leaves the queue.
-func (m *Machine) applyRelease(c *rawCommand) {
+func applyRelease(m *Machine, c *rawCommand) {
 	x := &m.batch.release
 	var q request
 	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
@@ -191,10 +184,10 @@ func (m *Machine) applyRelease(c *rawCommand) {
 	}
 	if e.waiting {
 		m.emitResult(e, protocol.StatusAborted, 0, textReleased)
-		m.rememberOutcome(e, outcomeAborted, 0)
+		e.rememberOutcome(m, outcomeAborted, 0)
 	} else {
-		m.rememberOutcome(e, outcomeOK, protocol.Acquired)
+		e.rememberOutcome(m, outcomeOK, protocol.Acquired)
 	}
 	q.finish(m, answer{flag: true})
-	m.releaseEntry(e)
+	e.release(m)
 }

@@ -136,18 +136,3 @@ func (a *answers) merge(more []answer) {
 	}
 	a.list, a.head = append(append(all, live...), more...), 0
 }
-
-// rememberOutcome remembers what became of an entry's request, unless its client is known to have
-// an answer.
-func (m *Machine) rememberOutcome(e *entry, out outcome, state protocol.AcquireState) {
-	p := e.session
-	if p.ended || e.seq < p.low {
-		return
-	}
-	m.touch(p)
-	a := answer{seq: e.seq, bucket: e.semaphore.bucket.number, kind: CmdAcquire, outcome: out, state: state}
-	if state == protocol.Acquired {
-		a.value = e.orderID
-	}
-	p.rememberAnswer(a)
-}

@@ -38,15 +38,15 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	if termOf(h.Epoch) == termOf(m.epoch) {
 		m.logTime = max(m.logTime, h.LogTime) // a new leader goes on from what it finds
 	}
-	m.batch.out, m.batch.wall, m.batch.releaseBudget, m.batch.command = out, h.Wall, m.work.releases, 0
+	m.batch.out, m.wall, m.batch.releaseBudget, m.batch.command = out, h.Wall, m.work.releases, 0
 
 	if takes && h.Epoch > m.epoch {
-		m.takeOver(h.Epoch)
+		takeOver(m, h.Epoch)
 	}
-	m.sweep()
-	m.purgeEnding()
-	m.removeDroppedNodes()
-	m.clearDropped()
+	m.takeovers.sweep(m)
+	m.sessionTable.purgeEnding(m)
+	m.nodeTable.removeDropped(m)
+	m.clearing.advance(m)
 	m.fireDeadlines()
 	m.forgetEnded()
 
@@ -58,7 +58,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 		m.batch.command++
 	}
 	*c = rawCommand{} // it aliases the entry
-	m.tickCalledProcesses()
+	tickCalledProcesses(m)
 	m.batch.out = nil
 	if invariants {
 		m.mustHold()
@@ -84,49 +84,49 @@ func inspect(commands []byte) (takes, ok bool) {
 // applyCommand are the rules of the commands, by kind. CmdTakeOver has none: it takes effect before
 // anything else, see Apply.
 var applyCommand = [256]func(*Machine, *rawCommand){
-	CmdAcquire:         (*Machine).applyAcquire,
-	CmdRelease:         (*Machine).applyRelease,
-	CmdForceRelease:    (*Machine).applyForceRelease,
-	CmdCreate:          (*Machine).applyCreate,
-	CmdUpdate:          (*Machine).applyUpdate,
-	CmdResize:          (*Machine).applyResize,
-	CmdDelete:          (*Machine).applyDelete,
-	CmdProcessJoin:     (*Machine).applyProcessJoin,
-	CmdProcessLeave:    (*Machine).applyProcessLeave,
-	CmdProcessConfirm:  (*Machine).applyProcessConfirm,
-	CmdProcessFail:     (*Machine).applyProcessFail,
-	CmdProcessComplete: (*Machine).applyProcessComplete,
-	CmdProcessForce:    (*Machine).applyProcessForce,
-	CmdProcessEvict:    (*Machine).applyProcessEvict,
-	CmdProcessAlter:    (*Machine).applyProcessAlter,
-	CmdTrackCreate:     (*Machine).applyTrackCreate,
-	CmdTrackAlter:      (*Machine).applyTrackAlter,
-	CmdTrackDelete:     (*Machine).applyTrackDelete,
-	CmdTrackRegister:   (*Machine).applyTrackRegister,
-	CmdTrackUnregister: (*Machine).applyTrackUnregister,
-	CmdTrackPoll:       (*Machine).applyTrackPoll,
-	CmdTrackReport:     (*Machine).applyTrackReport,
-	CmdTrackRole:       (*Machine).applyTrackRole,
-	CmdTrackPublish:    (*Machine).applyTrackPublish,
-	CmdTrackWithdraw:   (*Machine).applyTrackWithdraw,
-	CmdTrackAdmin:      (*Machine).applyTrackAdmin,
-	CmdTrackGate:       (*Machine).applyTrackGate,
-	CmdTrackAdvance:    (*Machine).applyTrackAdvance,
-	CmdSessionStart:    (*Machine).applyStart,
-	CmdSessionAttach:   (*Machine).applyAttach,
-	CmdSessionStop:     (*Machine).applyStop,
-	CmdSessionKill:     (*Machine).applyKill,
-	CmdDetach:          (*Machine).applyDetach,
-	CmdRemoteEnded:     (*Machine).applyRemoteEnded,
-	CmdRemoteUpdate:    (*Machine).applyRemoteUpdate,
-	CmdNodePut:         (*Machine).applyNodePut,
-	CmdNodeDrop:        (*Machine).applyNodeDrop,
-	CmdBuckets:         (*Machine).applyBuckets,
-	CmdFreeze:          (*Machine).applyFreeze,
-	CmdImport:          (*Machine).applyImport,
-	CmdActivate:        (*Machine).applyActivate,
-	CmdDropBuckets:     (*Machine).applyDrop,
-	CmdHandOver:        (*Machine).applyHandOver,
+	CmdAcquire:         applyAcquire,
+	CmdRelease:         applyRelease,
+	CmdForceRelease:    applyForceRelease,
+	CmdCreate:          applyCreate,
+	CmdUpdate:          applyUpdate,
+	CmdResize:          applyResize,
+	CmdDelete:          applyDelete,
+	CmdProcessJoin:     applyProcessJoin,
+	CmdProcessLeave:    applyProcessLeave,
+	CmdProcessConfirm:  applyProcessConfirm,
+	CmdProcessFail:     applyProcessFail,
+	CmdProcessComplete: applyProcessComplete,
+	CmdProcessForce:    applyProcessForce,
+	CmdProcessEvict:    applyProcessEvict,
+	CmdProcessAlter:    applyProcessAlter,
+	CmdTrackCreate:     applyTrackCreate,
+	CmdTrackAlter:      applyTrackAlter,
+	CmdTrackDelete:     applyTrackDelete,
+	CmdTrackRegister:   applyTrackRegister,
+	CmdTrackUnregister: applyTrackUnregister,
+	CmdTrackPoll:       applyTrackPoll,
+	CmdTrackReport:     applyTrackReport,
+	CmdTrackRole:       applyTrackRole,
+	CmdTrackPublish:    applyTrackPublish,
+	CmdTrackWithdraw:   applyTrackWithdraw,
+	CmdTrackAdmin:      applyTrackAdmin,
+	CmdTrackGate:       applyTrackGate,
+	CmdTrackAdvance:    applyTrackAdvance,
+	CmdSessionStart:    applyStart,
+	CmdSessionAttach:   applyAttach,
+	CmdSessionStop:     applyStop,
+	CmdSessionKill:     applyKill,
+	CmdDetach:          applyDetach,
+	CmdRemoteEnded:     applyRemoteEnded,
+	CmdRemoteUpdate:    applyRemoteUpdate,
+	CmdNodePut:         applyNodePut,
+	CmdNodeDrop:        applyNodeDrop,
+	CmdBuckets:         applyBuckets,
+	CmdFreeze:          applyFreeze,
+	CmdImport:          applyImport,
+	CmdActivate:        applyActivate,
+	CmdDropBuckets:     applyDrop,
+	CmdHandOver:        applyHandOver,
 }
 
 func (m *Machine) apply(c *rawCommand, takes bool) {
@@ -136,7 +136,7 @@ func (m *Machine) apply(c *rawCommand, takes bool) {
 	case c.kind != CmdTakeOver:
 		m.reply(protocol.StatusUnsupported, textUnknown)
 	case takes:
-		m.applyTakeOver()
+		applyTakeOver(m)
 	default:
 		m.reply(protocol.StatusBadRequest, textMalformed)
 	}
@@ -155,26 +155,17 @@ func (m *Machine) fireDeadlines() {
 		switch x := rec.(type) {
 		case *entry:
 			s := x.semaphore
-			m.endWaiter(x)
-			m.promote(s)
-			m.reapEphemeral(s)
+			x.endWaiter(m)
+			s.promote(m)
+			s.reapEphemeral(m)
 		case *homeSession:
-			m.expireSession(x)
+			x.expire(m)
 		case *sessionRecord:
-			m.expireRemote(x)
+			x.expireRemote(m)
 		case *hostedObject:
 			x.state.wake(m, x)
 		}
 	}
-}
-
-// expireSession ends a session whose deadline has passed.
-func (m *Machine) expireSession(s *homeSession) {
-	if s.node.dropped {
-		m.endSession(s, protocol.EndNodeDropped, textNodeEnd)
-		return
-	}
-	m.endSession(s, protocol.EndExpired, textExpired)
 }
 
 // forgetEnded drops ids and create ids whose time is over.

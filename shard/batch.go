@@ -11,7 +11,6 @@ import (
 // again.
 type batch struct {
 	out           *Events
-	wall          uint64
 	command       int
 	releaseBudget int // budget left of work.releases
 
@@ -99,4 +98,10 @@ func (b *batch) replyError(err error) {
 // spendWork takes n from the work of this Apply, at most what is left.
 func (b *batch) spendWork(n int) {
 	b.releaseBudget -= min(n, max(b.releaseBudget, 0))
+}
+
+// nameKey is the key of a name in its bucket. It is good until the next call.
+func (b *batch) nameKey(node uint64, name []byte) []byte {
+	b.key = appendSemaphoreKey(b.key[:0], node, name)
+	return b.key
 }

@@ -42,15 +42,7 @@ type bucket struct {
 	// log time.
 	timeBase, logBase uint64
 	timers            deadlines // of its sessions, waiters and hosted objects
-	timer             timer     // in Machine.deadlines, at the first of timers, while active
-}
-
-// bucketTime is the bucket's time now.
-func (m *Machine) bucketTime(b *bucket) uint64 {
-	if b.state != bucketActive {
-		return b.timeBase
-	}
-	return b.timeAt(m.logTime)
+	timer             timer     // in clock.deadlines, at the first of timers, while active
 }
 
 // timeAt is the bucket's time at a log time. Before the activation it stood still.
@@ -71,51 +63,13 @@ func (b *bucket) logTimeAt(at uint64) uint64 {
 
 func (b *bucket) timerRef() *timer { return &b.timer }
 
-// deadlineKey is that of the first of the bucket's own deadlines: in Machine.deadlines a bucket
+// deadlineKey is that of the first of the bucket's own deadlines: in clock.deadlines a bucket
 // stands for it.
 func (b *bucket) deadlineKey() (kind deadlineKind, id uint64, number uint32) {
 	if _, rec := b.timers.first(); rec != nil {
 		return rec.deadlineKey()
 	}
 	return 0, 0, b.number
-}
-
-// schedule sets or moves a record's deadline, in its bucket's time.
-func (m *Machine) schedule(rec scheduled, at uint64) {
-	b := m.timersOf(rec)
-	if b == nil {
-		m.deadlines.schedule(rec, at)
-		return
-	}
-	was := b.timers.head()
-	b.timers.schedule(rec, at)
-	if b.timers.head() != was {
-		m.rescheduleBucket(b)
-	}
-}
-
-// unschedule takes a record's deadline away, if it has one.
-func (m *Machine) unschedule(rec scheduled) {
-	b := m.timersOf(rec)
-	if b == nil {
-		m.deadlines.unschedule(rec)
-		return
-	}
-	was := b.timers.head()
-	b.timers.unschedule(rec)
-	if b.timers.head() != was {
-		m.rescheduleBucket(b)
-	}
-}
-
-// rescheduleBucket keeps the bucket in the machine's deadlines at the first of its own.
-func (m *Machine) rescheduleBucket(b *bucket) {
-	at, rec := b.timers.first()
-	if rec == nil || b.state != bucketActive {
-		m.deadlines.unschedule(b)
-		return
-	}
-	m.deadlines.schedule(b, b.logTimeAt(at))
 }
 
 // appendSemaphoreKey is the place of a semaphore, or a hosted object, in the order of its bucket:
@@ -126,32 +80,24 @@ func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
 	return append(b, name...)
 }
 
-// ensureBuckets makes the table of buckets with the first command that names any. It answers a
-// command about another tier.
-func (m *Machine) ensureBuckets(x *BucketsBody) bool {
-	if len(m.buckets) == 0 {
-		m.tier = x.Tier
-		m.buckets = make([]bucket, x.Total)
-		for i := range m.buckets {
-			m.buckets[i].number = uint32(i)
-		}
-	}
-	if m.tier != x.Tier || uint32(len(m.buckets)) != x.Total {
+// requireTier says that the buckets are of this shard's tier; else the command is answered.
+func requireTier(m *Machine, x *BucketsBody) bool {
+	ok := m.bucketTable.ensure(x)
+	if !ok {
 		m.reply(protocol.StatusBadRequest, textOtherTier)
-		return false
 	}
-	return true
+	return ok
 }
 
 // applyBuckets activates empty buckets. A remote session whose home bucket becomes active here is
 // unknown there, so it ends.
-func (m *Machine) applyBuckets(c *rawCommand) {
+func applyBuckets(m *Machine, c *rawCommand) {
 	var x BucketsBody
 	if !x.read(c.body) || x.Total == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	if !m.ensureBuckets(&x) {
+	if !requireTier(m, &x) {
 		return
 	}
 	for i := x.First; i < x.First+x.Count; i++ {
@@ -160,8 +106,13 @@ func (m *Machine) applyBuckets(c *rawCommand) {
 		}
 	}
 	m.copyCount = m.countCopies()
-	m.endUnknownRemotes(x.First, x.Count)
+	endUnknownRemotes(m, x.First, x.Count)
 	m.reply(protocol.StatusOK, "")
+}
+
+// object finds a hosted object in an Apply, which has a buffer for the key.
+func (b *bucket) object(m *Machine, kind kindNumber, node uint64, name []byte) *hostedObject {
+	return b.objects[kind][string(m.nameKey(node, name))]
 }
 
 // lookup finds a semaphore. It changes nothing: reads run beside each other.

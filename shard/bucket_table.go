@@ -21,6 +21,19 @@ func (t *bucketTable) Bucket(b uint32) (epoch uint64, active bool) {
 	return t.buckets[b].epoch, t.buckets[b].state == bucketActive
 }
 
+// ensure makes the table with the first command that names buckets. It is false for buckets of
+// another tier.
+func (t *bucketTable) ensure(x *BucketsBody) bool {
+	if len(t.buckets) == 0 {
+		t.tier = x.Tier
+		t.buckets = make([]bucket, x.Total)
+		for i := range t.buckets {
+			t.buckets[i].number = uint32(i)
+		}
+	}
+	return t.tier == x.Tier && uint32(len(t.buckets)) == x.Total
+}
+
 // activeBucket is the bucket a name belongs to, nil if it is not active here.
 func (t *bucketTable) activeBucket(node uint64, name []byte) *bucket {
 	if len(t.buckets) == 0 {
@@ -117,6 +130,11 @@ func (t *bucketTable) homeIDsBelow(bucket uint32) uint64 {
 // lastHomeID is the highest id of a session at home in the bucket.
 func (t *bucketTable) lastHomeID(bucket uint32) uint64 {
 	return t.homeIDsBelow(bucket) + (protocol.MakeSessionID(0, 1, 0) - 1)
+}
+
+// homeIDs are the ids of sessions at home in a run of buckets, low excluded. There must be one.
+func (t *bucketTable) homeIDs(first, count uint32) (low, high uint64) {
+	return t.homeIDsBelow(first), t.lastHomeID(first + count - 1)
 }
 
 // idRange is the ids of the sessions at home in a range of buckets, low excluded.

@@ -29,19 +29,16 @@ func (t *counterSet) add(c counterKind) {
 // MaxSessionCounters bounds the owner sessions that are counted apart for one semaphore.
 const MaxSessionCounters = 1_000
 
-func (m *Machine) countEvent(e *entry, c counterKind) {
-	s := e.semaphore
+// countEvent counts what happened to the entry of a session.
+func (s *semaphore) countEvent(session uint64, c counterKind) {
 	s.counters.add(c)
-	if c == countAcquire {
-		m.hot.granted(s)
-	}
 	if s.node.config.CountersMode != protocol.CountersDetailed {
 		if s.sessionCounters != nil {
 			s.sessionCounters = nil
 		}
 		return
 	}
-	t := s.sessionCounters[e.session.id]
+	t := s.sessionCounters[session]
 	if t == nil {
 		if len(s.sessionCounters) >= MaxSessionCounters {
 			return
@@ -50,7 +47,7 @@ func (m *Machine) countEvent(e *entry, c counterKind) {
 			s.ownExtras().sessionCounters = make(map[uint64]*counterSet)
 		}
 		t = new(counterSet)
-		s.sessionCounters[e.session.id] = t
+		s.sessionCounters[session] = t
 	}
 	t.add(c)
 }

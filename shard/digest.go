@@ -10,7 +10,7 @@ import (
 func (m *Machine) Digest() uint64 {
 	var sum uint64
 	var b []byte
-	b = m.appendHeader(b[:0], &sum)
+	b = appendHeader(b[:0], m, &sum)
 	for i := range m.buckets {
 		b = appendBucket(b[:0], &m.buckets[i], &sum)
 	}

@@ -17,8 +17,8 @@ type clearState struct {
 	session   uint64 // sessions: behind this one
 }
 
-// dropCopy begins the removal of a copy and keeps its epoch. homes: sessions may be at home in it.
-func (m *Machine) dropCopy(b *bucket, epoch uint64, homes bool) {
+// drop begins the removal of a copy and keeps its epoch. homes: sessions may be at home in it.
+func (b *bucket) drop(m *Machine, epoch uint64, homes bool) {
 	b.epoch, b.moveEpoch = epoch, 0
 	switch {
 	case b.state == bucketAbsent || b.state == bucketDropping:
@@ -32,21 +32,19 @@ func (m *Machine) dropCopy(b *bucket, epoch uint64, homes bool) {
 	}
 }
 
-// clearDropped continues the removal.
-func (m *Machine) clearDropped() {
-	c := &m.clearing
+// advance continues the removal.
+func (c *clearState) advance(m *Machine) {
 	if c.active && !c.homesDone {
-		c.homesDone = m.clearHomeSessions()
+		c.homesDone = c.clearHomeSessions(m)
 	}
-	if c.active && c.homesDone && m.clearCopies() {
-		m.finishClearing()
+	if c.active && c.homesDone && clearCopies(m) {
+		c.finish(m)
 	}
 }
 
 // clearHomeSessions removes the sessions at home in dropped copies. It is false if the work of this
 // Apply is used up.
-func (m *Machine) clearHomeSessions() bool {
-	c := &m.clearing
+func (c *clearState) clearHomeSessions(m *Machine) bool {
 	looks := 10 * m.work.releases // nodes passed by cost less than records removed
 	dropped := m.homeIDRanges(func(is bucketState) bool { return is == bucketDropping })
 	for m.batch.releaseBudget > 0 && looks > 0 {
@@ -58,7 +56,7 @@ func (m *Machine) clearHomeSessions() bool {
 		if n.id != c.node {
 			c.node, c.session = n.id, 0
 		}
-		if !m.clearNodeSessions(n, dropped) {
+		if !c.clearNode(m, n, dropped) {
 			return false
 		}
 		if n.id == math.MaxUint64 {
@@ -69,76 +67,9 @@ func (m *Machine) clearHomeSessions() bool {
 	return false
 }
 
-// clearCopies removes the contents of dropped copies. It is false if the work of this Apply is used
-// up.
-func (m *Machine) clearCopies() bool {
-	for i := range m.buckets {
-		b := &m.buckets[i]
-		if b.state != bucketDropping || b.empty() {
-			continue
-		}
-		if m.batch.releaseBudget <= 0 || !clearCopy(m, b.semaphores.all(), m.clearSemaphore) {
-			return false
-		}
-		for _, objects := range b.objects {
-			if !clearCopy(m, maps.Values(objects), m.clearObject) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// clearCopy removes objects of a copy in order of key, without events: they live on in another
-// shard. remove takes one out of the copy; it is false if it could not in this Apply.
-func clearCopy[T keyed](m *Machine, objects iter.Seq[T], remove func(T) bool) bool {
-	for more := true; more; {
-		var list []T
-		list, more = keyedFrom(objects, nil)
-		for _, x := range list {
-			if m.batch.releaseBudget <= 0 || !remove(x) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// nodeFrom is the first node whose id is not below id.
-func (m *Machine) nodeFrom(id uint64) (n *node) {
-	m.nodeIndex.ascend(func(o *node) bool { return o.id < id }, func(o *node) bool {
-		n = o
-		return false
-	})
-	return n
-}
-
-// finishClearing ends the sweep.
-func (m *Machine) finishClearing() {
-	m.clearing = clearState{}
-	for i := range m.buckets {
-		if b := &m.buckets[i]; b.state == bucketDropping {
-			b.state, b.semaphores, b.objects = bucketAbsent, hashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}
-		}
-	}
-	m.copyCount = m.countCopies()
-	kept := m.orphaned[:0]
-	for _, p := range m.orphaned {
-		if p.hasReferences() {
-			kept = append(kept, p)
-			continue
-		}
-		m.touch(p)
-		m.sessions.remove(p)
-	}
-	clear(m.orphaned[len(kept):])
-	m.orphaned = kept
-}
-
-// clearNodeSessions removes the node's sessions in dropped copies. It is false if the work of this
-// Apply is used up.
-func (m *Machine) clearNodeSessions(n *node, dropped []idRange) bool {
-	c := &m.clearing
+// clearNode removes the node's sessions in dropped copies. It is false if the work of this Apply is
+// used up.
+func (c *clearState) clearNode(m *Machine, n *node, dropped []idRange) bool {
 	for {
 		s := n.homeSessionIn(dropped, c.session)
 		if s == nil {
@@ -149,15 +80,62 @@ func (m *Machine) clearNodeSessions(n *node, dropped []idRange) bool {
 		}
 		m.batch.releaseBudget--
 		c.session = s.id
-		m.removeHome(s)
+		s.remove(m)
 	}
 }
 
-// removeHome removes a session's home from this shard. If its record is still needed, it stays as a
+// finish ends the sweep.
+func (c *clearState) finish(m *Machine) {
+	*c = clearState{}
+	for i := range m.buckets {
+		if b := &m.buckets[i]; b.state == bucketDropping {
+			b.state, b.semaphores, b.objects = bucketAbsent, hashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}
+		}
+	}
+	m.copyCount = m.countCopies()
+	m.sessionTable.forgetReleased(m)
+}
+
+// clearCopies removes the contents of dropped copies. It is false if the work of this Apply is used
+// up.
+func clearCopies(m *Machine) bool {
+	for i := range m.buckets {
+		b := &m.buckets[i]
+		if b.state != bucketDropping || b.empty() {
+			continue
+		}
+		if m.batch.releaseBudget <= 0 || !clearCopy(m, b.semaphores.all(), clearSemaphore) {
+			return false
+		}
+		for _, objects := range b.objects {
+			if !clearCopy(m, maps.Values(objects), clearObject) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// clearCopy removes objects of a copy in order of key, without events: they live on in another
+// shard. remove takes one out of the copy; it is false if it could not in this Apply.
+func clearCopy[T keyed](m *Machine, objects iter.Seq[T], remove func(*Machine, T) bool) bool {
+	for more := true; more; {
+		var list []T
+		list, more = keyedFrom(objects, nil)
+		for _, x := range list {
+			if m.batch.releaseBudget <= 0 || !remove(m, x) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// remove removes a session's home from this shard. If its record is still needed, it stays as a
 // remote session's.
-func (m *Machine) removeHome(s *homeSession) {
+func (s *homeSession) remove(m *Machine) {
 	p := s.sessionRecord
-	m.unlinkHome(p)
+	s.unlink(m)
 	if !p.hasReferences() && p.answers.len() == 0 && p.low <= 1 {
 		m.sessions.remove(p)
 		p.ended = true // and has no answers
@@ -169,10 +147,10 @@ func (m *Machine) removeHome(s *homeSession) {
 	}
 }
 
-// unlinkHome removes the home copy, which is not active, from a session record.
-func (m *Machine) unlinkHome(p *sessionRecord) {
+// unlink removes the home copy, which is not active, from its session record.
+func (s *homeSession) unlink(m *Machine) {
+	p := s.sessionRecord
 	m.touch(p)
-	s := p.home
 	m.unschedule(s)
 	m.byCreateID.remove(s)
 	p.node.removeSession(s)
@@ -181,7 +159,7 @@ func (m *Machine) unlinkHome(p *sessionRecord) {
 
 // clearSemaphore removes a semaphore of a dropped copy with its entries, without events: it lives
 // on in another shard.
-func (m *Machine) clearSemaphore(s *semaphore) bool {
+func clearSemaphore(m *Machine, s *semaphore) bool {
 	for _, t := range []*treap{&s.owners, &s.waiters} {
 		for e := t.first; e != nil; e = t.first {
 			if m.batch.releaseBudget <= 0 {
@@ -200,7 +178,7 @@ func (m *Machine) clearSemaphore(s *semaphore) bool {
 			p := e.session
 			p.dropEntry(e)
 			if !p.hasReferences() && !p.ended && !m.atHome(p) {
-				m.remoteIdle(p)
+				p.remoteIdle(m)
 			}
 		}
 	}
@@ -208,6 +186,13 @@ func (m *Machine) clearSemaphore(s *semaphore) bool {
 		return false
 	}
 	m.batch.releaseBudget--
-	m.unlink(s)
+	s.unlink(m)
+	return true
+}
+
+// clearObject removes an object of a dropped copy. It is true.
+func clearObject(m *Machine, x *hostedObject) bool {
+	m.spendWork(1 + len(x.state.sessions(nil)))
+	x.unlink(m)
 	return true
 }

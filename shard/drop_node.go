@@ -8,7 +8,7 @@ import (
 
 // applyNodeDrop drops a node: its id is unknown from now on, and its sessions and objects are gone.
 // Their records are removed piece by piece, in this and the next Applies.
-func (m *Machine) applyNodeDrop(c *rawCommand) {
+func applyNodeDrop(m *Machine, c *rawCommand) {
 	var x NodeDropBody
 	if !x.read(c.body) || x.Node == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
@@ -29,43 +29,49 @@ func (m *Machine) applyNodeDrop(c *rawCommand) {
 	delete(m.nodes, n.id)
 	m.updatePeriods()
 	m.dropping = append(m.dropping, n)
-	m.ending = append(m.ending, m.orphaned...) // some may be of this node
-	m.orphaned = nil
+	m.retryOrphaned() // some may be of this node
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventNodeDropped, Node: n.id})
-	m.removeDroppedNodes()
+	m.nodeTable.removeDropped(m)
 }
 
-// removeDroppedNodes removes what dropped nodes left: home sessions, then remote sessions, each in
-// order of id, then semaphores and hosted objects in order of name.
-func (m *Machine) removeDroppedNodes() {
-	for len(m.dropping) > 0 && m.batch.releaseBudget > 0 {
-		n := m.dropping[0]
-		for s := n.homeSessions.first(); s != nil && m.batch.releaseBudget > 0; s = n.homeSessions.first() {
-			m.batch.releaseBudget -= 10 // an end costs about as much as this many entries
-			m.endSession(s, protocol.EndNodeDropped, textNodeEnd)
-		}
-		for p := n.remoteSessions.first(); p != nil && m.batch.releaseBudget > 0; p = n.remoteSessions.first() {
-			m.batch.releaseBudget--
-			m.releaseRemote(m.markRemoteEnded(p.id))
-		}
-		m.purgeEnding() // what is left of its sessions still has entries
-		if n.homeSessions.n > 0 || n.remoteSessions.n > 0 || len(m.ending) > 0 {
-			return
-		}
-		m.dropSemaphores(n)
-		if !m.dropObjects(n) || n.semaphoreCount > 0 {
+// removeDropped removes what dropped nodes left, as far as the work of this Apply goes.
+func (t *nodeTable) removeDropped(m *Machine) {
+	for len(t.dropping) > 0 && m.batch.releaseBudget > 0 {
+		n := t.dropping[0]
+		if !removeNodeRecords(m, n) {
 			return
 		}
 		m.touch(n)
-		m.nodeIndex.remove(n, nodeLess)
-		m.dropping[0] = nil
-		m.dropping = m.dropping[1:]
+		t.nodeIndex.remove(n, nodeLess)
+		t.dropping[0] = nil
+		t.dropping = t.dropping[1:]
 	}
+}
+
+// removeNodeRecords removes what a dropped node left: home sessions, then remote sessions, each in
+// order of id, then semaphores and hosted objects in order of name. It is false while some are
+// left.
+func removeNodeRecords(m *Machine, n *node) bool {
+	for s := n.homeSessions.first(); s != nil && m.batch.releaseBudget > 0; s = n.homeSessions.first() {
+		m.batch.releaseBudget -= 10 // an end costs about as much as this many entries
+		s.end(m, protocol.EndNodeDropped, textNodeEnd)
+	}
+	for p := n.remoteSessions.first(); p != nil && m.batch.releaseBudget > 0; p = n.remoteSessions.first() {
+		m.batch.releaseBudget--
+		markRemoteEnded(m, p.id)
+		p.releaseRemote(m)
+	}
+	m.sessionTable.purgeEnding(m) // what is left of its sessions still has entries
+	if n.homeSessions.n > 0 || n.remoteSessions.n > 0 || len(m.ending) > 0 {
+		return false
+	}
+	dropSemaphores(m, n)
+	return dropObjects(m, n) && n.semaphoreCount == 0
 }
 
 // dropSemaphores goes by name over all of them. The ring of recent ones is no part of the state, so
 // it must not decide which are left for the next Apply.
-func (m *Machine) dropSemaphores(n *node) {
+func dropSemaphores(m *Machine, n *node) {
 	if m.batch.releaseBudget <= 0 {
 		return
 	}
@@ -76,6 +82,21 @@ func (m *Machine) dropSemaphores(n *node) {
 	})
 	for _, s := range list {
 		m.batch.releaseBudget--
-		m.unlink(s)
+		s.unlink(m)
 	}
+}
+
+// dropObjects removes the objects of a dropped node, kind by kind in order of name. It is false if
+// the work of this Apply is used up.
+func dropObjects(m *Machine, n *node) bool {
+	for kind := range n.objects {
+		for x := n.objects[kind].first(); x != nil; x = n.objects[kind].first() {
+			if m.batch.releaseBudget <= 0 {
+				return false
+			}
+			m.batch.releaseBudget--
+			x.unlink(m)
+		}
+	}
+	return true
 }

@@ -68,7 +68,7 @@ func (x *export) section() bool {
 	case sectionCounters:
 		return x.counters()
 	case sectionSessions:
-		low, high := x.m.homeIDsBelow(x.bucketRange.First), x.m.lastHomeID(x.bucketRange.First+x.bucketRange.Count-1)
+		low, high := x.m.homeIDs(x.bucketRange.First, x.bucketRange.Count)
 		return x.eachNode(func(n *node) (complete bool) {
 			complete = true
 			n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= max(x.cursor.id, low) }, func(s *homeSession) bool {
@@ -318,7 +318,7 @@ func (r Buckets) Imported(first, count uint32, epoch uint64) (cursor []byte, com
 		}
 		complete = false
 	}
-	if i := r.m.findImport(&BucketsBody{First: first, Count: count, Epoch: epoch}); i >= 0 {
+	if i := r.m.imports.find(&BucketsBody{First: first, Count: count, Epoch: epoch}); i >= 0 {
 		cursor = bytes.Clone(r.m.imports[i].next)
 	}
 	return cursor, complete, true

@@ -9,7 +9,7 @@ import (
 // in this one Apply: its cost grows with their number. Unlike every other release it does not wait
 // until the owner stopped believing; the event notifies the owner. Order ids rise, so a copy of
 // the command that comes late finds nobody.
-func (m *Machine) applyForceRelease(c *rawCommand) {
+func applyForceRelease(m *Machine, c *rawCommand) {
 	x := &m.batch.force
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
@@ -19,7 +19,7 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return
 	}
-	n := m.requireNode(c.node)
+	n := requireNode(m, c.node)
 	if n == nil {
 		return
 	}
@@ -46,16 +46,16 @@ func (m *Machine) applyForceRelease(c *rawCommand) {
 				Text: forceReleaseText(string(c.client), x.Reason),
 			})
 		}
-		m.rememberOutcome(this, outcomeOK, protocol.Acquired)
+		this.rememberOutcome(m, outcomeOK, protocol.Acquired)
 		if !this.session.ended {
 			n.measure().Lost[LostForceReleased]++
 		}
-		m.removeEntry(this, true)
+		this.remove(m, true)
 	}
 	m.batch.out.List[at].Result = released
 	if released > 0 {
-		m.promote(s)
-		m.reapEphemeral(s)
+		s.promote(m)
+		s.reapEphemeral(m)
 	}
 }
 

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -114,41 +113,33 @@ func (x *hostedObject) deadlineKey() (deadlineKind, uint64, uint32) {
 // unless its node is gone.
 func (x *hostedObject) mayChange() bool { return x.bucket.state == bucketActive || x.node.dropped }
 
-// object looks one up.
-func (m *Machine) object(kind kindNumber, b *bucket, node uint64, name []byte) *hostedObject {
-	m.batch.key = appendSemaphoreKey(m.batch.key[:0], node, name)
-	return b.objects[kind][string(m.batch.key)]
-}
-
 // newObject makes the record of an object that this Apply adds. It is not linked yet.
-func (m *Machine) newObject(kind kindNumber, b *bucket, n *node, name []byte, state hostedState) *hostedObject {
+func newObject(m *Machine, kind kindNumber, b *bucket, n *node, name []byte, state hostedState) *hostedObject {
 	return &hostedObject{kind: kind, bucket: b, node: n, name: bytes.Clone(name),
 		state: state, revision: m.applied, snapMark: m.snapMark}
 }
 
-// linkObject puts an object into its bucket and node.
-func (m *Machine) linkObject(x *hostedObject) {
+// link puts an object into its bucket and node.
+func (x *hostedObject) link(m *Machine) {
 	objects := &x.bucket.objects[x.kind]
 	if *objects == nil {
 		*objects = make(map[string]*hostedObject)
 	}
-	m.batch.key = appendSemaphoreKey(m.batch.key[:0], x.node.id, x.name)
-	(*objects)[string(m.batch.key)] = x
+	(*objects)[string(m.nameKey(x.node.id, x.name))] = x
 	x.node.objects[x.kind].insert(x, objectLess)
 	x.charge(x.quotaBytes())
 }
 
-// unlinkObject takes an object out, with what its sessions know of it.
-func (m *Machine) unlinkObject(x *hostedObject) {
+// unlink takes an object out, with what its sessions know of it.
+func (x *hostedObject) unlink(m *Machine) {
 	m.touch(x)
 	m.unschedule(x)
 	for _, id := range x.state.sessions(nil) {
-		if p := m.sessions.get(id); p != nil && m.removeHolding(p, x) && !p.ended {
-			m.remoteIdle(p)
+		if p := m.sessions.get(id); p != nil && p.removeHolding(m, x) && !p.ended {
+			p.remoteIdle(m)
 		}
 	}
-	m.batch.key = appendSemaphoreKey(m.batch.key[:0], x.node.id, x.name)
-	delete(x.bucket.objects[x.kind], string(m.batch.key))
+	delete(x.bucket.objects[x.kind], string(m.nameKey(x.node.id, x.name)))
 	x.node.objects[x.kind].remove(x, objectLess)
 	x.charge(0)
 	x.deleted = true
@@ -164,130 +155,13 @@ func (x *hostedObject) quotaBytes() uint64 {
 	return objectBytes + uint64(len(x.name)) + x.state.Bytes()
 }
 
-// scheduleObject schedules the timer: it is due when time is above it, and an object has something
-// to do when time has reached Next.
-func (m *Machine) scheduleObject(x *hostedObject) {
+// schedule schedules the timer: it is due when time is above it, and an object has something to do
+// when time has reached Next.
+func (x *hostedObject) schedule(m *Machine) {
 	at, ok := x.state.Next()
 	if !ok {
 		m.unschedule(x)
 		return
 	}
 	m.schedule(x, max(at, 1)-1)
-}
-
-// dropObjects removes the objects of a dropped node, kind by kind in order of name. It is false if
-// the work of this Apply is used up.
-func (m *Machine) dropObjects(n *node) bool {
-	for kind := range n.objects {
-		for x := n.objects[kind].first(); x != nil; x = n.objects[kind].first() {
-			if m.batch.releaseBudget <= 0 {
-				return false
-			}
-			m.batch.releaseBudget--
-			m.unlinkObject(x)
-		}
-	}
-	return true
-}
-
-// clearObject removes an object of a dropped copy. It is true.
-func (m *Machine) clearObject(x *hostedObject) bool {
-	m.spendWork(1 + len(x.state.sessions(nil)))
-	m.unlinkObject(x)
-	return true
-}
-
-// holdings are the objects that a session takes part in here, by kind. Few sessions have any.
-type holdings [kindCount]objectList
-
-// objectList is in order of name.
-type objectList []*hostedObject
-
-func (l objectList) find(name []byte) (int, bool) {
-	return slices.BinarySearchFunc(l, name,
-		func(x *hostedObject, name []byte) int { return bytes.Compare(x.name, name) })
-}
-
-// objects are the session's of one kind.
-func (p *sessionRecord) objects(kind kindNumber) objectList {
-	if p.holdings == nil {
-		return nil
-	}
-	return p.holdings[kind]
-}
-
-// holds says whether the session takes part in the object of that name.
-func (p *sessionRecord) holds(kind kindNumber, name []byte) bool {
-	_, found := p.objects(kind).find(name)
-	return found
-}
-
-// linkHolding adds an object to the session's holdings. It is false if it was there.
-func (p *sessionRecord) linkHolding(x *hostedObject) bool {
-	if p.holdings == nil {
-		p.ownUse().holdings = new(holdings)
-	}
-	list := &p.holdings[x.kind]
-	i, found := list.find(x.name)
-	if !found {
-		*list = slices.Insert(*list, i, x)
-	}
-	return !found
-}
-
-// addHolding adds an object to a session's holdings, and reports a remote session's first reference
-// to the leader.
-func (m *Machine) addHolding(p *sessionRecord, x *hostedObject) {
-	if p != nil && p.linkHolding(x) && p.references() == 1 && !p.ended && !m.atHome(p) {
-		m.remoteHeld(p)
-	}
-}
-
-// removeHolding takes an object out of a session's holdings. last: it was the last reference of a
-// session that is not at home here, which the caller reports by remoteIdle.
-func (m *Machine) removeHolding(p *sessionRecord, x *hostedObject) (last bool) {
-	if p.holdings == nil {
-		return false
-	}
-	list := &p.holdings[x.kind]
-	i, found := list.find(x.name)
-	if !found {
-		return false
-	}
-	if *list = slices.Delete(*list, i, i+1); len(*list) == 0 {
-		*list = nil
-	}
-	if p.holdings.count() == 0 {
-		p.holdings = nil
-	}
-	return !p.hasReferences() && !m.atHome(p)
-}
-
-func (h *holdings) count() (n int) {
-	for kind := range h {
-		n += len(h[kind])
-	}
-	return n
-}
-
-// endHoldings ends what an ended session takes part in, kind by kind in order of name, as far as
-// the work of this Apply goes. done: no other can be ended.
-func (m *Machine) endHoldings(p *sessionRecord) (done bool) {
-	for kind := kindNumber(0); kind < kindCount; kind++ {
-		for i := 0; i < len(p.objects(kind)); {
-			x := p.objects(kind)[i]
-			if !x.mayChange() {
-				i++
-				continue
-			}
-			if m.batch.releaseBudget <= 0 {
-				return false
-			}
-			x.state.sessionEnded(m, x, p.id)
-			if m.removeHolding(p, x) {
-				m.remoteIdle(p)
-			}
-		}
-	}
-	return true
 }

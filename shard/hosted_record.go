@@ -65,17 +65,17 @@ func (x *restorer) linkObjects() bool {
 			return false
 		}
 		o.bucket = m.objectBucket(o.kind, l.node, o.name)
-		if m.object(o.kind, o.bucket, l.node, o.name) != nil {
+		if o.bucket.object(m, o.kind, l.node, o.name) != nil {
 			return false
 		}
-		m.linkObject(o)
+		o.link(m)
 		ids = o.state.sessions(ids[:0])
 		for _, id := range ids {
 			if p := m.sessions.get(id); p == nil || p.node != o.node || !p.linkHolding(o) {
 				return false
 			}
 		}
-		m.scheduleObject(o)
+		o.schedule(m)
 	}
 	return true
 }
@@ -150,7 +150,7 @@ func (o *importState) importObjectPart(r *chunkRecord) {
 
 // importObject adds an object with its sessions' places. One that does not fit to what is here is
 // left out whole.
-func (m *Machine) importObject(o *importState, r *chunkRecord) {
+func (o *importState) importObject(m *Machine, r *chunkRecord) {
 	kind, data := &hostedKinds[r.object], r.data
 	if kind.chunkPart != 0 {
 		if len(o.openObject) > 0 && bytes.Equal(o.openObject, appendSemaphoreKey(nil, r.node, r.name)) {
@@ -164,7 +164,7 @@ func (m *Machine) importObject(o *importState, r *chunkRecord) {
 	}
 	b := m.objectBucket(r.object, r.node, r.name)
 	state, err := kind.decode(data)
-	if err != nil || m.object(r.object, b, r.node, r.name) != nil {
+	if err != nil || b.object(m, r.object, r.node, r.name) != nil {
 		return
 	}
 	ids := state.sessions(nil)
@@ -173,12 +173,12 @@ func (m *Machine) importObject(o *importState, r *chunkRecord) {
 			return
 		}
 	}
-	x := m.newObject(r.object, b, n, r.name, state)
-	m.linkObject(x)
+	x := newObject(m, r.object, b, n, r.name, state)
+	x.link(m)
 	for _, id := range ids {
-		m.addHolding(m.sessions.get(id), x)
+		m.sessions.get(id).addHolding(m, x)
 	}
-	m.scheduleObject(x)
+	x.schedule(m)
 }
 
 // checkObject says which invariant of an object does not hold, if any.
@@ -213,7 +213,7 @@ func checkHoldings(m *Machine, p *sessionRecord) error {
 	for kind := kindNumber(0); kind < kindCount; kind++ {
 		var last *hostedObject
 		for _, x := range p.objects(kind) {
-			if last != nil && !objectLess(last, x) || m.object(kind, x.bucket, p.node.id, x.name) != x {
+			if last != nil && !objectLess(last, x) || x.bucket.object(m, kind, p.node.id, x.name) != x {
 				return fmt.Errorf("its place in the %s %q is wrong", hostedKinds[kind].name, x.name)
 			}
 			last = x

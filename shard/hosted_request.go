@@ -21,10 +21,10 @@ func (q *objectRequest) find(m *Machine, c *rawCommand, node uint64, name []byte
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return false
 	}
-	if q.node = m.requireNode(node); q.node == nil {
+	if q.node = requireNode(m, node); q.node == nil {
 		return false
 	}
-	q.object = m.object(q.of, q.bucket, node, name)
+	q.object = q.bucket.object(m, q.of, node, name)
 	return true
 }
 
@@ -34,7 +34,7 @@ func (q *objectRequest) enter(m *Machine, c *rawCommand, head *protocol.Head, na
 	if !q.find(m, c, c.node, name) {
 		return false
 	}
-	if q.session = m.requireSession(head.Session, q.node, c.epoch, nil); q.session == nil {
+	if q.session = requireSession(m, head.Session, q.node, c.epoch, nil); q.session == nil {
 		return false
 	}
 	if q.seq = head.Seq; q.seq == 0 {
@@ -44,7 +44,7 @@ func (q *objectRequest) enter(m *Machine, c *rawCommand, head *protocol.Head, na
 		q.replyAgain(m, *a)
 		return false
 	}
-	return m.admitNew(q.session, q.seq, q.object != nil && q.session.holds(q.of, name))
+	return admitNew(m, q.session, q.seq, q.object != nil && q.session.holds(q.of, name))
 }
 
 // enterExisting is enter for requests on an object that must be there.

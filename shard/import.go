@@ -17,13 +17,17 @@ type importState struct {
 	openObject, objectBytes []byte // key of the hosted object whose record continues there, and what is there of the record
 }
 
-func (m *Machine) findImport(x *BucketsBody) int {
-	return slices.IndexFunc(m.imports, func(o importState) bool { return o.first == x.First && o.count == x.Count && o.epoch == x.Epoch })
+// importTable has the imports that are under way.
+type importTable []importState
+
+// find is the place of the import of a run under this epoch, or below 0.
+func (t importTable) find(x *BucketsBody) int {
+	return slices.IndexFunc(t, func(o importState) bool { return o.first == x.First && o.count == x.Count && o.epoch == x.Epoch })
 }
 
-// forgetImports forgets the imports into any bucket of a range.
-func (m *Machine) forgetImports(x *BucketsBody) {
-	m.imports = slices.DeleteFunc(m.imports, func(o importState) bool { return o.first < x.First+x.Count && x.First < o.first+o.count })
+// forget forgets the imports into any bucket of a range.
+func (t *importTable) forget(x *BucketsBody) {
+	*t = slices.DeleteFunc(*t, func(o importState) bool { return o.first < x.First+x.Count && x.First < o.first+o.count })
 }
 
 // canImport: where there is no copy, or an outdated one, and the epoch is newer than all that is
@@ -47,7 +51,7 @@ func (b *bucket) canImport(epoch uint64) stepVerdict {
 
 // applyImport adds a chunk to a copy that serves nothing yet. A chunk is applied whole or not at
 // all.
-func (m *Machine) applyImport(c *rawCommand) {
+func applyImport(m *Machine, c *rawCommand) {
 	var body ImportBody
 	if !body.read(c.body) || body.Total == 0 || body.Count == 0 || body.Epoch == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
@@ -59,10 +63,10 @@ func (m *Machine) applyImport(c *rawCommand) {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	if !m.ensureBuckets(x) || !m.checkStep(x, (*bucket).canImport) {
+	if !requireTier(m, x) || !checkStep(m, x, (*bucket).canImport) {
 		return
 	}
-	i := m.findImport(x)
+	i := m.imports.find(x)
 	var here exportCursor // how far the import is
 	if i >= 0 {
 		here.read(m.imports[i].next)
@@ -82,18 +86,16 @@ func (m *Machine) applyImport(c *rawCommand) {
 		}
 	}
 	if i < 0 {
-		if !m.beginImport(x) {
+		if i = m.imports.begin(m, x); i < 0 {
 			m.reply(protocol.StatusAborted, textDropping)
 			return
 		}
-		m.imports = append(m.imports, importState{first: x.First, count: x.Count, epoch: x.Epoch})
-		i = len(m.imports) - 1
 	}
-	m.importRecords(&m.imports[i], x, part)
+	m.imports[i].importRecords(m, x, part)
 	if len(part.nextBytes) > 0 {
 		m.imports[i].next = bytes.Clone(part.nextBytes)
 	} else {
-		m.closeOpenSemaphore(&m.imports[i], nil)
+		m.imports[i].closeOpenSemaphore(m, nil)
 		m.imports = slices.Delete(m.imports, i, i+1)
 		for k := x.First; k < x.First+x.Count; k++ {
 			m.buckets[k].state = bucketImported
@@ -102,20 +104,20 @@ func (m *Machine) applyImport(c *rawCommand) {
 	m.reply(protocol.StatusOK, "")
 }
 
-// beginImport begins an import: outdated copies are removed first.
-func (m *Machine) beginImport(x *BucketsBody) bool {
-	outdated := BucketsBody{First: x.First, Count: x.Count}
-	m.forgetImports(&outdated)
-	homes := m.hasHomeSessions(x.First, x.Count)
+// begin begins an import, and gives its place. Outdated copies are removed first: it is below 0
+// while they are not gone.
+func (t *importTable) begin(m *Machine, x *BucketsBody) int {
+	t.forget(x)
+	homes := m.hasHomeSessions(m.homeIDs(x.First, x.Count))
 	for k := x.First; k < x.First+x.Count; k++ {
 		if b := &m.buckets[k]; b.state != bucketAbsent && b.state != bucketDropping {
-			m.dropCopy(b, min(b.highestEpoch(), x.Epoch-1), homes)
+			b.drop(m, min(b.highestEpoch(), x.Epoch-1), homes)
 		}
 	}
-	m.clearDropped()
+	m.clearing.advance(m)
 	for k := x.First; k < x.First+x.Count; k++ {
 		if m.buckets[k].state != bucketAbsent {
-			return false
+			return -1
 		}
 	}
 	for k := x.First; k < x.First+x.Count; k++ {
@@ -123,12 +125,13 @@ func (m *Machine) beginImport(x *BucketsBody) bool {
 		b.state, b.epoch, b.moveEpoch, b.logBase = bucketImporting, x.Epoch, 0, 0
 	}
 	m.copyCount = m.countCopies()
-	return true
+	*t = append(*t, importState{first: x.First, count: x.Count, epoch: x.Epoch})
+	return len(*t) - 1
 }
 
 // importRecords adds records. What does not fit together in them is left out, on every replica
 // alike.
-func (m *Machine) importRecords(o *importState, x *BucketsBody, part *chunk) {
+func (o *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 	var s *semaphore
 	part.each(x, func(r *chunkRecord) bool {
 		switch r.kind {
@@ -138,24 +141,24 @@ func (m *Machine) importRecords(o *importState, x *BucketsBody, part *chunk) {
 			b.sessionCounter = max(b.sessionCounter, r.sessionCounter)
 			b.timeBase = r.timeBase
 		case chunkHomeSession:
-			m.importHomeSession(r)
+			importHomeSession(m, r)
 		case chunkEndedCreateID:
 			if !m.endedCreateIDs.has(r.create, m.logTime) {
 				m.endedCreateIDs.put(r.create, addSaturated(m.logTime, r.remaining))
 			}
 		case chunkSessionRecord:
-			m.importSessionRecord(r)
+			importSessionRecord(m, r)
 		case chunkSemaphore, chunkSemaphoreMore:
-			s = m.importSemaphore(o, r)
+			s = o.importSemaphore(m, r)
 		case chunkEntry:
 			if s != nil {
-				m.importEntry(s, r)
+				importEntry(m, s, r)
 			}
 		default:
 			if r.part {
 				o.importObjectPart(r)
 			} else {
-				m.importObject(o, r)
+				o.importObject(m, r)
 			}
 		}
 		return true
@@ -164,7 +167,7 @@ func (m *Machine) importRecords(o *importState, x *BucketsBody, part *chunk) {
 
 // importHomeSession gives a session a home copy here. A remote session that is known stays what it
 // is to the semaphores here.
-func (m *Machine) importHomeSession(r *chunkRecord) {
+func importHomeSession(m *Machine, r *chunkRecord) {
 	n, p := m.nodes[r.node], m.sessions.get(r.id)
 	switch {
 	case n == nil || r.id > m.homeIDsBelow(protocol.SessionBucket(r.id))+m.buckets[protocol.SessionBucket(r.id)].sessionCounter:
@@ -199,7 +202,7 @@ func (m *Machine) importHomeSession(r *chunkRecord) {
 
 // importSessionRecord takes over what the source knew of a session. An ended session stays ended;
 // one that a home here does not know has ended too.
-func (m *Machine) importSessionRecord(r *chunkRecord) {
+func importSessionRecord(m *Machine, r *chunkRecord) {
 	n, p := m.nodes[r.node], m.sessions.get(r.id)
 	if n == nil || p != nil && (p.node != n || p.ended) {
 		return
@@ -233,10 +236,10 @@ func (m *Machine) importSessionRecord(r *chunkRecord) {
 }
 
 // importSemaphore adds a semaphore, or finds the one whose entries go on.
-func (m *Machine) importSemaphore(o *importState, r *chunkRecord) *semaphore {
+func (o *importState) importSemaphore(m *Machine, r *chunkRecord) *semaphore {
 	n := m.nodes[r.node]
 	key := appendSemaphoreKey(nil, r.node, r.name)
-	m.closeOpenSemaphore(o, key)
+	o.closeOpenSemaphore(m, key)
 	if n == nil {
 		return nil
 	}
@@ -250,26 +253,26 @@ func (m *Machine) importSemaphore(o *importState, r *chunkRecord) *semaphore {
 	s.bucket, s.node, s.limit, s.version, s.revision = b, n, r.limit, r.version, m.applied
 	s.created, s.ephemeral, s.snapMark, s.serial = r.created, r.ephemeral, m.snapMark, m.serial
 	s.setData(r.data)
-	m.link(s)
+	s.link(m)
 	o.openSemaphore = key
 	return s
 }
 
 // closeOpenSemaphore ends the semaphore whose entries might have gone on, unless they do.
-func (m *Machine) closeOpenSemaphore(o *importState, key []byte) {
+func (o *importState) closeOpenSemaphore(m *Machine, key []byte) {
 	if len(o.openSemaphore) == 0 || bytes.Equal(o.openSemaphore, key) {
 		return
 	}
 	node, name := binary.BigEndian.Uint64(o.openSemaphore), o.openSemaphore[8:]
 	b := &m.buckets[protocol.Bucket(node, name, uint32(len(m.buckets)))]
 	if s := b.lookup(node, name); s != nil && s.ephemeral && s.owners.n+s.waiters.n == 0 {
-		m.unlink(s)
+		s.unlink(m)
 	}
 	o.openSemaphore = nil
 }
 
 // importEntry adds an owner or a waiter behind those that are there.
-func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
+func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 	p := m.sessions.get(r.id)
 	last := s.waiters.last
 	if last == nil {
@@ -303,6 +306,6 @@ func (m *Machine) importEntry(s *semaphore, r *chunkRecord) {
 		s.used += e.count
 	}
 	if p.references() == 1 && !p.ended && !m.atHome(p) {
-		m.remoteHeld(p)
+		p.remoteHeld(m)
 	}
 }

@@ -1,44 +1,27 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
-
 // Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot
 // and Snapshot.Close need it alone; reads may run beside each other, and not beside those.
+//
+// Its parts are types of their own. A command's rule is a function of the machine, and what the
+// rule changes are methods of the record that changes. So the methods here are what callers see.
 type Machine struct {
 	id      uint64
 	applied uint64 // index of the last entry
 	epoch   uint64 // the register: leader epoch of the last take-over
-	logTime uint64 // Invariant: never goes back
 	limits  Limits
 	work    workLimits
 
-	bucketTable
-	imports  []importState
-	clearing clearState
-
-	nodes     map[uint64]*node // known, not dropped
-	nodeIndex index[node]      // those and the ones being removed, by id
-	dropping  []*node          // being removed, in order of their drop
-	dropped   []uint64         // ids refused for good, sorted
-
-	sessions sessionSet       // home sessions, remote sessions, and ended sessions that still have entries
-	ending   []*sessionRecord // the latter, in order of their end
-	// orphaned are those of them whose entries are all in copies that are not active, and so must
-	// not change.
-	orphaned       []*sessionRecord
-	byCreateID     createIDSet
-	endedCreateIDs expiringSet[[protocol.KeyLen]byte] // create ids of ended sessions
-	endedRemotes   expiringSet[uint64]                // ids of ended remote sessions
+	clock        // log time, buckets, take-overs, deadlines
+	nodeTable    // coordination nodes
+	sessionTable // sessions, those that have ended included
+	imports      importTable
+	clearing     clearState
 
 	calledProcesses []*hostedObject // in this Apply; empty between Applies
-	takeovers       takeovers
-	handingOver     bool // the leader of the present epoch gives its leadership to another one
-	deadlines       deadlines
+	handingOver     bool            // the leader of the present epoch gives its leadership to another one
 
-	recent    unindexedSemaphores
-	selfCheck uint64 // ms: the least self-check period of the nodes, 0 without any; follows from them
-	grace     uint64 // ms: the least grace period of the nodes, 0 without any; follows from them
-
+	recent unindexedSemaphores
 	serial uint64 // of semaphores, to link records within one snapshot; not part of the state
 
 	snapshot *Snapshot // being written: records are set aside before they change
@@ -48,21 +31,20 @@ type Machine struct {
 
 	interner interner
 
-	hot          hotSample                    // for metrics, as node.times
-	formerOwners map[*semaphore]*formerOwners // in nodes with slow-wait; nil without any
+	hot          hotSample        // for metrics, as node.times
+	formerOwners formerOwnerTable // in nodes with slow-wait
 }
 
 // New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it
 // buckets and CmdNodePut nodes.
 func New(id uint64) *Machine {
 	return &Machine{
-		id:             id,
-		limits:         defaultLimits(),
-		work:           defaultWorkLimits(),
-		recent:         unindexedSemaphores{slots: make([]*semaphore, maxRecent)},
-		nodes:          make(map[uint64]*node),
-		endedCreateIDs: newExpiringSet[[protocol.KeyLen]byte](),
-		endedRemotes:   newExpiringSet[uint64](),
+		id:           id,
+		limits:       defaultLimits(),
+		work:         defaultWorkLimits(),
+		nodeTable:    nodeTable{nodes: make(map[uint64]*node)},
+		sessionTable: newSessionTable(),
+		recent:       unindexedSemaphores{slots: make([]*semaphore, maxRecent)},
 	}
 }
 
@@ -77,7 +59,7 @@ func (m *Machine) LogTime() uint64 { return m.logTime }
 
 // Wall is the wall clock of the last entry applied, 0 before the first since the machine was made
 // or restored. It is for display.
-func (m *Machine) Wall() uint64 { return m.batch.wall }
+func (m *Machine) Wall() uint64 { return m.wall }
 
 // AppliedIndex is the log index of the last entry applied.
 func (m *Machine) AppliedIndex() uint64 { return m.applied }
@@ -98,9 +80,40 @@ func (m *Machine) NextDeadline() (logTime uint64, ok bool) {
 	return max(at+1, m.logTime), true
 }
 
+// hasBacklog says that work is left over: sessions not swept since a take-over, entries of ended
+// sessions, dropped nodes, due deadlines.
+func (m *Machine) hasBacklog() bool {
+	at, rec := m.deadlines.first()
+	return m.takeovers.sweeping || len(m.ending) > 0 || len(m.dropping) > 0 || rec != nil && m.logTime > at
+}
+
 // SelfCheck is the least self-check period of the nodes that are known here, in ms: how often the
 // shard's leader must make sure that it leads. 0 without nodes.
 func (m *Machine) SelfCheck() uint64 { return m.selfCheck }
 
 // Grace is the least grace period of the nodes, in milliseconds; 0 without any.
 func (m *Machine) Grace() uint64 { return m.grace }
+
+// Semaphores reads semaphores.
+func (m *Machine) Semaphores() Semaphores { return Semaphores{reader{m}} }
+
+// Sessions reads sessions, those at home here and remote ones.
+func (m *Machine) Sessions() Sessions { return Sessions{reader{m}} }
+
+// Processes reads coordination processes.
+func (m *Machine) Processes() Processes { return Processes{reader{m}} }
+
+// Tracks reads the tracks of rollouts.
+func (m *Machine) Tracks() Tracks { return Tracks{reader{m}} }
+
+// Nodes reads coordination nodes.
+func (m *Machine) Nodes() Nodes { return Nodes{reader{m}} }
+
+// Buckets reads copies of buckets for a move.
+func (m *Machine) Buckets() Buckets { return Buckets{reader{m}} }
+
+// Load reads what the shard is busy with.
+func (m *Machine) Load() Load { return Load{reader{m}} }
+
+// Metrics reads counters.
+func (m *Machine) Metrics() Metrics { return Metrics{reader{m}} }

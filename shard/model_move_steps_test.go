@@ -171,7 +171,7 @@ func (x *moveTest) transferChunk(v *bucketMove) error {
 		v.cursor, _, _ = to.Buckets().Imported(v.run.First, v.run.Count, v.run.Epoch)
 	case protocol.StatusOK:
 		v.cursor = next
-		if i := to.findImport(&v.run); i >= 0 && len(to.imports[i].objectBytes) > 0 {
+		if i := to.imports.find(&v.run); i >= 0 && len(to.imports[i].objectBytes) > 0 {
 			x.count("track in parts")
 		}
 		if _, complete, _ := to.Buckets().Imported(v.run.First, v.run.Count, v.run.Epoch); complete {

@@ -68,15 +68,15 @@ func (b *bucket) canDrop(epoch uint64) stepVerdict {
 }
 
 // readStep reads a step, and answers it unless it is to be carried out.
-func (m *Machine) readStep(c *rawCommand, x *BucketsBody, verdict func(*bucket, uint64) stepVerdict) bool {
+func readStep(m *Machine, c *rawCommand, x *BucketsBody, verdict func(*bucket, uint64) stepVerdict) bool {
 	if !x.read(c.body) || x.Total == 0 || x.Count == 0 || x.Epoch == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return false
 	}
-	return m.ensureBuckets(x) && m.checkStep(x, verdict)
+	return requireTier(m, x) && checkStep(m, x, verdict)
 }
 
-func (m *Machine) checkStep(x *BucketsBody, verdict func(*bucket, uint64) stepVerdict) bool {
+func checkStep(m *Machine, x *BucketsBody, verdict func(*bucket, uint64) stepVerdict) bool {
 	worst, todo := stepDo, false
 	for i := x.First; i < x.First+x.Count; i++ {
 		v := verdict(&m.buckets[i], x.Epoch)
@@ -98,9 +98,9 @@ func (m *Machine) checkStep(x *BucketsBody, verdict func(*bucket, uint64) stepVe
 
 // applyFreeze stops active copies. Nothing may be overdue then: a copy must not hold what requests
 // already count as gone.
-func (m *Machine) applyFreeze(c *rawCommand) {
+func applyFreeze(m *Machine, c *rawCommand) {
 	var x BucketsBody
-	if !m.readStep(c, &x, (*bucket).canFreeze) {
+	if !readStep(m, c, &x, (*bucket).canFreeze) {
 		return
 	}
 	if m.hasBacklog() {
@@ -118,20 +118,13 @@ func (m *Machine) applyFreeze(c *rawCommand) {
 	m.emitBuckets(EventBucketsFrozen, &x)
 }
 
-// hasBacklog says that work is left over: sessions not swept since a take-over, entries of ended
-// sessions, dropped nodes, due deadlines.
-func (m *Machine) hasBacklog() bool {
-	at, rec := m.deadlines.first()
-	return m.takeovers.sweeping || len(m.ending) > 0 || len(m.dropping) > 0 || rec != nil && m.logTime > at
-}
-
 // applyActivate makes copies serve. Sessions at home in them start detached. Those attached at the
 // freeze have their timeout and the grace period from now on, as after a take-over; the others what
 // was left of their time. Remote sessions that are unknown to a home that became active end, in
 // whatever copy they hold something.
-func (m *Machine) applyActivate(c *rawCommand) {
+func applyActivate(m *Machine, c *rawCommand) {
 	var x BucketsBody
-	if !m.readStep(c, &x, (*bucket).canActivate) {
+	if !readStep(m, c, &x, (*bucket).canActivate) {
 		return
 	}
 	woken := false
@@ -145,7 +138,7 @@ func (m *Machine) applyActivate(c *rawCommand) {
 		if b.state != bucketActive {
 			b.state, b.logBase = bucketActive, m.logTime
 			if wakes > 0 && from+wakes != i {
-				m.detachHomeSessions(from, wakes)
+				detachHomeSessions(m, from, wakes)
 				wakes = 0
 			}
 			if wakes == 0 {
@@ -157,63 +150,40 @@ func (m *Machine) applyActivate(c *rawCommand) {
 		b.epoch, b.moveEpoch = x.Epoch, 0
 		m.rescheduleBucket(b)
 	}
-	m.detachHomeSessions(from, wakes)
-	m.forgetImports(&x)
+	detachHomeSessions(m, from, wakes)
+	m.imports.forget(&x)
 	m.reply(protocol.StatusOK, "")
 	m.emitBuckets(EventBucketsActive, &x)
 	if !woken {
 		return
 	}
-	m.endUnknownRemotes(x.First, x.Count)
+	endUnknownRemotes(m, x.First, x.Count)
 	m.retryOrphaned()
+	m.sessionTable.purgeEnding(m)
 }
 
 // detachHomeSessions is a take-over for the sessions at home in a range of buckets.
-func (m *Machine) detachHomeSessions(first, count uint32) {
-	if count == 0 || !m.hasHomeSessions(first, count) {
+func detachHomeSessions(m *Machine, first, count uint32) {
+	if count == 0 || !m.hasHomeSessions(m.homeIDs(first, count)) {
 		return
 	}
 	m.takeovers.begin(takeover{at: m.logTime, first: first, count: count})
 }
 
-// retryOrphaned releases again for ended sessions whose entries were in copies that could not
-// change.
-func (m *Machine) retryOrphaned() {
-	m.ending = append(m.ending, m.orphaned...)
-	m.orphaned = nil
-	m.purgeEnding()
-}
-
 // applyDrop removes copies, piece by piece. The epoch stays.
-func (m *Machine) applyDrop(c *rawCommand) {
+func applyDrop(m *Machine, c *rawCommand) {
 	var x BucketsBody
-	if !m.readStep(c, &x, (*bucket).canDrop) {
+	if !readStep(m, c, &x, (*bucket).canDrop) {
 		return
 	}
-	homes := m.hasHomeSessions(x.First, x.Count)
+	homes := m.hasHomeSessions(m.homeIDs(x.First, x.Count))
 	for i := x.First; i < x.First+x.Count; i++ {
 		if b := &m.buckets[i]; b.canDrop(x.Epoch) == stepDo {
-			m.dropCopy(b, x.Epoch, homes)
+			b.drop(m, x.Epoch, homes)
 		}
 	}
-	m.forgetImports(&x)
+	m.imports.forget(&x)
 	m.reply(protocol.StatusOK, "")
 	m.emitBuckets(EventBucketsLeft, &x)
-	m.clearDropped()
-}
-
-func (m *Machine) emitBuckets(kind EventKind, x *BucketsBody) {
-	m.batch.out.List = append(m.batch.out.List,
-		Event{Kind: kind, First: x.First, Count: x.Count, Total: x.Total, Epoch: x.Epoch})
-}
-
-// hasHomeSessions says that sessions are at home in the range's copies, whatever their state.
-func (m *Machine) hasHomeSessions(first, count uint32) (some bool) {
-	low, high := m.homeIDsBelow(first), m.lastHomeID(first+count-1)
-	m.nodeIndex.all(func(n *node) bool {
-		s := n.homeSessionAfter(low)
-		some = s != nil && s.id <= high
-		return !some
-	})
-	return some
+	m.clearing.advance(m)
 }

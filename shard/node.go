@@ -2,7 +2,6 @@ package shard
 
 import (
 	"math"
-	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -78,7 +77,7 @@ func addSaturated(a, b uint64) uint64 {
 }
 
 // applyNodePut makes a node known or changes its config.
-func (m *Machine) applyNodePut(c *rawCommand) {
+func applyNodePut(m *Machine, c *rawCommand) {
 	var x NodePutBody
 	if !x.read(c.body) || x.Node == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
@@ -96,7 +95,7 @@ func (m *Machine) applyNodePut(c *rawCommand) {
 		m.nodeIndex.insert(n, nodeLess)
 	case x.Revision > n.revision:
 		m.touch(n)
-		m.keepFormerGrace(n, x.Config.GracePeriod)
+		n.keepFormerGrace(&m.clock, x.Config.GracePeriod)
 		n.revision, n.config = x.Revision, x.Config
 		n.usage.copyCount = 0 // its shares are computed again
 	}
@@ -104,25 +103,12 @@ func (m *Machine) applyNodePut(c *rawCommand) {
 	m.reply(protocol.StatusOK, "")
 }
 
-// updatePeriods is called when a node's config came, changed or went.
-func (m *Machine) updatePeriods() {
-	m.selfCheck, m.grace = 0, 0
-	for _, n := range m.nodes { // the least of all: the order does not matter
-		if p := n.config.SelfCheckPeriod; m.selfCheck == 0 || p < m.selfCheck {
-			m.selfCheck = p
-		}
-		if p := n.config.GracePeriod; m.grace == 0 || p < m.grace {
-			m.grace = p
-		}
-	}
-}
-
 // keepFormerGrace prepares a node for another grace period.
-func (m *Machine) keepFormerGrace(n *node, grace uint64) {
+func (n *node) keepFormerGrace(c *clock, grace uint64) {
 	if grace == n.config.GracePeriod {
 		return
 	}
-	if t := &m.takeovers; t.sweeping {
+	if t := &c.takeovers; t.sweeping {
 		for _, o := range t.open {
 			if len(n.formerGraces) == 0 || n.formerGraces[len(n.formerGraces)-1].generation < o.generation {
 				n.formerGraces = append(n.formerGraces, formerGrace{o.generation, n.graceAt(o.at)})
@@ -132,14 +118,9 @@ func (m *Machine) keepFormerGrace(n *node, grace uint64) {
 		n.formerGraces = nil
 	}
 	if grace < n.config.GracePeriod {
-		n.graceFloor = n.graceAt(m.logTime)
-		n.graceFloorAt = m.logTime
+		n.graceFloor = n.graceAt(c.logTime)
+		n.graceFloorAt = c.logTime
 	}
-}
-
-func (m *Machine) isDropped(id uint64) bool {
-	_, found := slices.BinarySearch(m.dropped, id)
-	return found
 }
 
 // homeSessionAfter is the node's first home session with an id above id.

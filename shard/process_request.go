@@ -21,7 +21,7 @@ func (q *objectRequest) replyJoinAgain(m *Machine, ev Event, order uint64) {
 	ev.OrderID, ev.Result, ev.AlreadyMember = order, p.Topology(), true
 	m.batch.out.List = append(m.batch.out.List, ev)
 	p.Resend(q.session.id, &m.batch.proc)
-	m.emitProcess(q.object)
+	q.object.emitProcess(m)
 }
 
 // processOutcome is how a refusal is remembered: its status, with its sentence, see keepSentence.
@@ -39,7 +39,7 @@ func processOutcome(status protocol.Status) outcome {
 	return outcomeProcessArgument
 }
 
-func (m *Machine) applyProcessJoin(c *rawCommand) {
+func applyProcessJoin(m *Machine, c *rawCommand) {
 	var body protocol.ProcessJoin
 	q := objectRequest{of: kindProcess}
 	if !m.readBody(&body, c) || !q.enter(m, c, &body.Head, body.Name) {
@@ -64,7 +64,7 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 	var state *process.Process
 	var err error
 	if made {
-		state, err = process.New(m.processNow(q.bucket), q.bucket.orderCounter, body.Options)
+		state, err = process.New(processNow(m, q.bucket), q.bucket.orderCounter, body.Options)
 	}
 	join := process.Join{Session: p.id, Key: body.Key, Identity: string(c.client),
 		Data: body.Data, Weight: body.Weight}
@@ -76,40 +76,40 @@ func (m *Machine) applyProcessJoin(c *rawCommand) {
 		return
 	}
 	if made {
-		q.object = m.newObject(kindProcess, q.bucket, q.node, q.name, processState{state})
-		m.linkObject(q.object)
+		q.object = newObject(m, kindProcess, q.bucket, q.node, q.name, processState{state})
+		q.object.link(m)
 	}
-	j, err := q.object.process().Join(m.callProcess(q.object), join, &m.batch.proc)
+	j, err := q.object.process().Join(q.object.callProcess(m), join, &m.batch.proc)
 	q.finish(m, Event{OrderID: j.Order, Result: j.Topology, Flag: j.Returned, AlreadyMember: j.AlreadyMember},
 		err)
 }
 
-func (m *Machine) applyProcessLeave(c *rawCommand) {
+func applyProcessLeave(m *Machine, c *rawCommand) {
 	var body protocol.ProcessLeave
 	q := objectRequest{of: kindProcess}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
-	completed, err := q.object.process().Leave(m.callProcess(q.object), q.session.id, &m.batch.proc)
+	completed, err := q.object.process().Leave(q.object.callProcess(m), q.session.id, &m.batch.proc)
 	q.finish(m, Event{Result: completed}, err)
 }
 
-func (m *Machine) applyProcessComplete(c *rawCommand) {
+func applyProcessComplete(m *Machine, c *rawCommand) {
 	var body protocol.ProcessComplete
 	q := objectRequest{of: kindProcess}
 	if m.readBody(&body, c) && q.enterExisting(m, c, &body.Head, body.Name) {
-		p, now := q.object.process(), m.callProcess(q.object)
+		p, now := q.object.process(), q.object.callProcess(m)
 		q.finish(m, Event{}, p.Complete(now, q.session.id, body.Epoch, body.Result, &m.batch.proc))
 	}
 }
 
-func (m *Machine) applyProcessConfirm(c *rawCommand) {
+func applyProcessConfirm(m *Machine, c *rawCommand) {
 	var body protocol.ProcessConfirm
 	q := objectRequest{of: kindProcess}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &protocol.Head{Session: body.Session}, body.Name) {
 		return
 	}
-	p, now := q.object.process(), m.callProcess(q.object)
+	p, now := q.object.process(), q.object.callProcess(m)
 	confirm := p.Completed
 	if body.Step == protocol.StepPrepared {
 		confirm = p.Prepared
@@ -117,36 +117,36 @@ func (m *Machine) applyProcessConfirm(c *rawCommand) {
 	q.finish(m, Event{}, confirm(now, q.session.id, body.Epoch, &m.batch.proc))
 }
 
-func (m *Machine) applyProcessFail(c *rawCommand) {
+func applyProcessFail(m *Machine, c *rawCommand) {
 	var body protocol.ProcessFail
 	q := objectRequest{of: kindProcess}
 	if m.readBody(&body, c) && q.enterExisting(m, c, &protocol.Head{Session: body.Session}, body.Name) {
-		p, now := q.object.process(), m.callProcess(q.object)
+		p, now := q.object.process(), q.object.callProcess(m)
 		q.finish(m, Event{}, p.Fail(now, q.session.id, body.Epoch, body.Text, &m.batch.proc))
 	}
 }
 
-func (m *Machine) applyProcessForce(c *rawCommand) {
+func applyProcessForce(m *Machine, c *rawCommand) {
 	var body protocol.ProcessForceRound
 	q := objectRequest{of: kindProcess}
 	if m.readBody(&body, c) && q.enterOperator(m, c, body.Node, body.Name) {
-		q.finish(m, Event{}, q.object.process().Force(m.callProcess(q.object), body.Text, &m.batch.proc))
+		q.finish(m, Event{}, q.object.process().Force(q.object.callProcess(m), body.Text, &m.batch.proc))
 	}
 }
 
-func (m *Machine) applyProcessEvict(c *rawCommand) {
+func applyProcessEvict(m *Machine, c *rawCommand) {
 	var body protocol.ProcessEvict
 	q := objectRequest{of: kindProcess}
 	if m.readBody(&body, c) && q.enterOperator(m, c, body.Node, body.Name) {
-		p, now := q.object.process(), m.callProcess(q.object)
+		p, now := q.object.process(), q.object.callProcess(m)
 		q.finish(m, Event{}, p.Evict(now, body.Session, body.Text, &m.batch.proc))
 	}
 }
 
-func (m *Machine) applyProcessAlter(c *rawCommand) {
+func applyProcessAlter(m *Machine, c *rawCommand) {
 	var body protocol.ProcessAlter
 	q := objectRequest{of: kindProcess}
 	if m.readBody(&body, c) && q.enterOperator(m, c, body.Node, body.Name) {
-		q.finish(m, Event{}, q.object.process().Alter(m.callProcess(q.object), body.Options, &m.batch.proc))
+		q.finish(m, Event{}, q.object.process().Alter(q.object.callProcess(m), body.Options, &m.batch.proc))
 	}
 }

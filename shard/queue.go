@@ -6,30 +6,22 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// waiterEnded says whether a waiter counts as gone: its time is over, or its session is.
-func (m *Machine) waiterEnded(e *entry) bool { return m.timedOut(e) || !m.alive(e.session) }
-
-// timedOut says whether the time of a waiter is over.
-func (m *Machine) timedOut(e *entry) bool {
-	return e.timer.pos > 0 && m.bucketTime(e.semaphore.bucket) > e.timer.at
-}
-
 // endWaiter ends a waiter that counts as gone, and does not look at the queue.
-func (m *Machine) endWaiter(e *entry) {
+func (e *entry) endWaiter(m *Machine) {
 	switch p := e.session; {
 	case m.alive(p):
 		m.emitResult(e, protocol.StatusOK, protocol.NotAcquired, "")
-		m.rememberOutcome(e, outcomeOK, protocol.NotAcquired)
+		e.rememberOutcome(m, outcomeOK, protocol.NotAcquired)
 	case !p.ended || p.home == nil:
 		m.emitResult(e, protocol.StatusSessionExpired, 0, endText(p))
 	}
-	m.removeEntry(e, true)
+	e.remove(m, true)
 }
 
 // promote grants from the head of the queue as long as it fits. Only the head is looked at: a large
 // one blocks smaller ones behind it. A head that counts as gone is ended instead; when there are
 // more of those than this Apply may end, the queue stands still until their timers fire.
-func (m *Machine) promote(s *semaphore) {
+func (s *semaphore) promote(m *Machine) {
 	if s.node.dropped {
 		return
 	}
@@ -39,24 +31,15 @@ func (m *Machine) promote(s *semaphore) {
 				return
 			}
 			m.batch.releaseBudget--
-			m.endWaiter(e)
+			e.endWaiter(m)
 			continue
 		}
 		if !s.fits(e.count) {
 			return
 		}
 		m.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
-		m.grant(e)
+		e.grant(m)
 		m.noteHandOn(e)
-	}
-}
-
-// noteHandOn notes that a waiter was granted what it waited for.
-func (m *Machine) noteHandOn(e *entry) {
-	on, s := &m.batch.out.HandedOn, e.semaphore
-	*on = HandedOn{}
-	if s.owners.n == 1 && (s.waiters.n > 0 || !s.fits(1)) {
-		*on = HandedOn{Node: s.node.id, Name: s.name, Owner: e.session.id}
 	}
 }
 
@@ -104,37 +87,38 @@ func (s *semaphore) updateStuck() {
 }
 
 // grant makes the first waiter, which fits, an owner.
-func (m *Machine) grant(e *entry) {
+func (e *entry) grant(m *Machine) {
 	s := e.semaphore
 	m.touch(s)
 	m.touch(e)
 	m.unschedule(e)
-	m.waitEnded(e, WaitGranted)
+	e.waitEnded(m, WaitGranted)
 	s.dequeue(e)
 	if s.waiters.n == 0 {
-		m.forgetFormerOwners(s)
+		m.formerOwners.forget(s)
 	}
-	e.waiting, e.since, e.began = false, m.batch.wall, m.logTime
+	e.waiting, e.since, e.began = false, m.wall, m.logTime
 	s.node.waiters--
 	e.session.waits--
 	s.owners.insert(e, byOrder)
 	s.used += e.count
 	s.revision = m.applied
 	m.emitOwnerChange(e, protocol.ChangeOwnerAdded)
-	m.countEvent(e, countAcquire)
+	s.countEvent(e.session.id, countAcquire)
+	m.hot.granted(s)
 }
 
-// releaseEntry takes an entry out, grants to the waiters that fit now, and deletes an ephemeral
+// release takes an entry out, grants to the waiters that fit now, and deletes an ephemeral
 // semaphore that is empty.
-func (m *Machine) releaseEntry(e *entry) {
+func (e *entry) release(m *Machine) {
 	s := e.semaphore
-	m.removeEntry(e, true)
-	m.promote(s)
-	m.reapEphemeral(s)
+	e.remove(m, true)
+	s.promote(m)
+	s.reapEphemeral(m)
 }
 
-// removeEntry takes an entry out of its semaphore and its session, and does nothing else.
-func (m *Machine) removeEntry(e *entry, notify bool) {
+// remove takes an entry out of its semaphore and its session, and does nothing else.
+func (e *entry) remove(m *Machine, notify bool) {
 	s, p := e.semaphore, e.session
 	m.touch(s)
 	m.touch(e)
@@ -145,43 +129,24 @@ func (m *Machine) removeEntry(e *entry, notify bool) {
 		if m.timedOut(e) && m.alive(p) {
 			outcome = WaitTimedOut
 		}
-		m.waitEnded(e, outcome)
+		e.waitEnded(m, outcome)
 		m.unschedule(e)
 		s.dequeue(e)
 	} else {
-		m.holdEnded(e)
+		e.holdEnded(m)
 		s.owners.remove(e, byOrder)
 		s.used -= e.count
-		m.countEvent(e, countRelease)
+		s.countEvent(p.id, countRelease)
 		if notify {
 			m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved,
 				Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
 		}
 	}
 	if s.waiters.n == 0 {
-		m.forgetFormerOwners(s)
+		m.formerOwners.forget(s)
 	}
 	p.dropEntry(e)
 	if !p.hasReferences() && !m.atHome(p) {
-		m.remoteIdle(p)
+		p.remoteIdle(m)
 	}
-}
-
-// emitResult ends an accepted acquire.
-func (m *Machine) emitResult(e *entry, status protocol.Status, state protocol.AcquireState, text string) {
-	m.batch.out.List = append(m.batch.out.List, Event{
-		Kind: EventAcquireResult, Status: status, State: state, Session: e.session.id, Seq: e.seq,
-		Epoch: e.session.epoch, Node: e.semaphore.node.id,
-		OrderID: e.orderID, Name: e.semaphore.name, Text: text,
-	})
-}
-
-// emitOwnerChange reports a change of an owner to watches.
-func (m *Machine) emitOwnerChange(e *entry, kind protocol.SemaphoreChangeKind) {
-	m.emitChange(e.semaphore, protocol.SemaphoreChange{Kind: kind, Owner: owner(e)})
-}
-
-func owner(e *entry) protocol.Owner {
-	return protocol.Owner{OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
-		Description: e.session.description, Since: e.since}
 }

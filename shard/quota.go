@@ -29,7 +29,7 @@ type usage struct {
 	stuck   uint64 // semaphores whose first waiter wants more than the limit; no quota counts them
 
 	// What of the quotas this shard admits, as worked out for that many copies of buckets; unknown
-	// while copies is not Machine.copyCount + 1.
+	// while copies is not bucketTable.copyCount + 1.
 	copyCount  uint64
 	maxBytes   uint64
 	maxWaiters uint64
@@ -58,54 +58,6 @@ func (n *node) removeSession(s *homeSession) {
 	n.bytes -= sessionBytes + uint64(len(s.description))
 }
 
-// setDescription changes the session's description. Its bytes count while the session is at home in
-// a copy here; those of remote sessions do not.
-func (p *sessionRecord) setDescription(text string) {
-	if p.home != nil && !p.ended {
-		p.node.bytes += uint64(len(text)) - uint64(len(p.description)) // modulo 2^64
-	}
-	p.description = text
-}
-
-// chargeableAnswers is how many of the session's answers its node's bytes count.
-func (p *sessionRecord) chargeableAnswers() uint32 {
-	if p.ended {
-		return 0
-	}
-	return uint32(max(0, p.answers.len()-freeAnswers))
-}
-
-// chargeAnswers counts the session's answers again. It is called when some came or went, and when
-// the session has ended.
-func (p *sessionRecord) chargeAnswers() {
-	if now := p.chargeableAnswers(); now != p.chargedAnswers {
-		p.node.bytes += answerBytes*uint64(now) - answerBytes*uint64(p.chargedAnswers) // modulo 2^64
-		p.chargedAnswers = now
-	}
-}
-
-// rememberAnswer keeps an answer.
-func (p *sessionRecord) rememberAnswer(a answer) {
-	p.ownUse().answers.add(a)
-	p.chargeAnswers()
-}
-
-// forgetAnswers drops the answers that the client has received, by its low-water mark.
-func (p *sessionRecord) forgetAnswers() {
-	p.answers.forget(p.low)
-	p.chargeAnswers()
-}
-
-func (s *semaphore) quotaBytes() uint64 { return semaphoreBytes + uint64(len(s.name)+len(s.data)) }
-
-func (e *entry) quotaBytes() uint64 { return entryBytes + uint64(len(e.data)) }
-
-// setData replaces the data of an entry.
-func (e *entry) setData(data []byte) {
-	e.semaphore.node.bytes += uint64(len(data)) - uint64(len(e.data)) // modulo 2^64
-	e.data = cloneOrNil(data)
-}
-
 // addEntryUsage and removeEntryUsage count an entry that came to its semaphore, or goes from it.
 func (n *node) addEntryUsage(e *entry) {
 	n.bytes += e.quotaBytes()
@@ -125,38 +77,38 @@ func (n *node) removeEntryUsage(e *entry) {
 
 // admitted is what this shard admits of the node's quotas. Every acquire asks for it, so it is
 // kept.
-func (m *Machine) admitted(n *node) *usage {
+func (t *bucketTable) admitted(n *node) *usage {
 	u := &n.usage
-	if u.copyCount != m.copyCount+1 {
-		u.copyCount = m.copyCount + 1
+	if u.copyCount != t.copyCount+1 {
+		u.copyCount = t.copyCount + 1
 		u.maxBytes, u.maxWaiters =
-			m.quotaShareOf(n.config.MaxBytes, quotaValueBytes), m.quotaShare(n.config.MaxWaiters)
+			t.quotaShareOf(n.config.MaxBytes, quotaValueBytes), t.quotaShare(n.config.MaxWaiters)
 	}
 	return u
 }
 
 // roomForBytes says whether the node may have so many more bytes here. A request that adds none is
 // always admitted, also above a quota that was lowered.
-func (m *Machine) roomForBytes(n *node, more uint64) bool {
+func (t *bucketTable) roomForBytes(n *node, more uint64) bool {
 	if more == 0 {
 		return true
 	}
-	u := m.admitted(n)
+	u := t.admitted(n)
 	return n.checkQuota(QuotaBytes, more <= u.maxBytes && u.bytes <= u.maxBytes-more)
 }
 
 // roomForWaiter, roomForSession and roomForName say whether the node may have one more here: of
 // acquires that wait, of sessions, of semaphores and hosted objects.
-func (m *Machine) roomForWaiter(n *node) bool {
-	return n.checkQuota(QuotaWaiters, n.waiters < m.admitted(n).maxWaiters)
+func (t *bucketTable) roomForWaiter(n *node) bool {
+	return n.checkQuota(QuotaWaiters, n.waiters < t.admitted(n).maxWaiters)
 }
 
-func (m *Machine) roomForSession(n *node) bool {
-	return n.checkQuota(QuotaSessions, uint64(n.homeSessions.n) < m.quotaShare(n.config.MaxSessions))
+func (t *bucketTable) roomForSession(n *node) bool {
+	return n.checkQuota(QuotaSessions, uint64(n.homeSessions.n) < t.quotaShare(n.config.MaxSessions))
 }
 
-func (m *Machine) roomForName(n *node) bool {
-	return n.checkQuota(QuotaSemaphores, n.objectCount() < m.quotaShare(n.config.MaxSemaphores))
+func (t *bucketTable) roomForName(n *node) bool {
+	return n.checkQuota(QuotaSemaphores, n.objectCount() < t.quotaShare(n.config.MaxSemaphores))
 }
 
 // checkQuota counts a refusal unless ok.

@@ -8,30 +8,6 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // buffers: they may run beside each other, and exclude Apply.
 type reader struct{ m *Machine }
 
-// Semaphores reads semaphores.
-func (m *Machine) Semaphores() Semaphores { return Semaphores{reader{m}} }
-
-// Sessions reads sessions, those at home here and remote ones.
-func (m *Machine) Sessions() Sessions { return Sessions{reader{m}} }
-
-// Processes reads coordination processes.
-func (m *Machine) Processes() Processes { return Processes{reader{m}} }
-
-// Tracks reads the tracks of rollouts.
-func (m *Machine) Tracks() Tracks { return Tracks{reader{m}} }
-
-// Nodes reads coordination nodes.
-func (m *Machine) Nodes() Nodes { return Nodes{reader{m}} }
-
-// Buckets reads copies of buckets for a move.
-func (m *Machine) Buckets() Buckets { return Buckets{reader{m}} }
-
-// Load reads what the shard is busy with.
-func (m *Machine) Load() Load { return Load{reader{m}} }
-
-// Metrics reads counters.
-func (m *Machine) Metrics() Metrics { return Metrics{reader{m}} }
-
 // bucket is the bucket of a name. Errors: WRONG_SHARD; NOT_FOUND for the node.
 func (r reader) bucket(node uint64, name []byte) (*bucket, error) {
 	b := r.m.activeBucket(node, name)

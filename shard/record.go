@@ -45,7 +45,7 @@ func closeRecord(b []byte, start, skip int, kind recordKind, seed uint64, sum *u
 	return b
 }
 
-func (m *Machine) appendHeader(b []byte, sum *uint64) []byte {
+func appendHeader(b []byte, m *Machine, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, m.id, m.applied, m.epoch, m.logTime, uint64(m.limits.Waiters))
 	b = varint.Append(b, uint64(m.limits.Semaphores), uint64(m.limits.Answers))

@@ -11,7 +11,7 @@ import (
 // under; it answers the command when the session is gone or attached elsewhere. A session whose
 // home bucket is not active here is a remote session, and is recorded with its first request. Its
 // description is the one that came with the request, if one did, until its home says another.
-func (m *Machine) requireSession(id uint64, n *node, epoch uint64, description []byte) *sessionRecord {
+func requireSession(m *Machine, id uint64, n *node, epoch uint64, description []byte) *sessionRecord {
 	if id == 0 {
 		m.reply(protocol.StatusSessionExpired, textSessionEnded)
 		return nil
@@ -79,7 +79,7 @@ func (p *sessionRecord) updateDescription(description []byte) {
 
 // expireRemote is called when the time of an idle remote session's record may be over. A use does
 // not move the timer: it is scheduled again here.
-func (m *Machine) expireRemote(p *sessionRecord) {
+func (p *sessionRecord) expireRemote(m *Machine) {
 	m.touch(p)
 	m.unschedule(p)
 	if p.hasReferences() {
@@ -98,12 +98,12 @@ func (m *Machine) expireRemote(p *sessionRecord) {
 // remoteHeld and remoteIdle report a remote session's first and last reference to the leader. The
 // record of an idle remote session is kept for a while: a retry of a request still finds its
 // answer, and an old attach epoch is still refused.
-func (m *Machine) remoteHeld(p *sessionRecord) {
+func (p *sessionRecord) remoteHeld(m *Machine) {
 	m.batch.out.List = append(m.batch.out.List,
 		Event{Kind: EventRemoteHeld, Session: p.id, Node: p.node.id, Epoch: p.epoch})
 }
 
-func (m *Machine) remoteIdle(p *sessionRecord) {
+func (p *sessionRecord) remoteIdle(m *Machine) {
 	m.touch(p)
 	m.batch.out.List = append(m.batch.out.List,
 		Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
@@ -119,7 +119,7 @@ func (m *Machine) remoteIdle(p *sessionRecord) {
 // applyRemoteEnded ends remote sessions whose homes reported their end. An id that is unknown here
 // is refused from now on too, because a request of it may be on its way. An id at home here is
 // skipped: its home decides.
-func (m *Machine) applyRemoteEnded(c *rawCommand) {
+func applyRemoteEnded(m *Machine, c *rawCommand) {
 	r := varint.Reader{Rest: c.body}
 	n := r.Count(varint.NoLimit)
 	items := r.Rest
@@ -137,7 +137,7 @@ func (m *Machine) applyRemoteEnded(c *rawCommand) {
 			ids = append(ids, id)
 		}
 	}
-	m.endRemotes(ids)
+	endRemotes(m, ids)
 	m.batch.ids = ids[:0]
 	m.reply(protocol.StatusOK, "")
 }
@@ -152,21 +152,21 @@ func endText(p *sessionRecord) string {
 
 // endRemotes ends remote sessions, in the order given. All of them end before the first is
 // released, so that none is granted what another gives up.
-func (m *Machine) endRemotes(ids []uint64) {
+func endRemotes(m *Machine, ids []uint64) {
 	var gone []*sessionRecord
 	for _, id := range ids {
-		if p := m.markRemoteEnded(id); p != nil {
+		if p := markRemoteEnded(m, id); p != nil {
 			gone = append(gone, p)
 		}
 	}
 	for _, p := range gone {
-		m.releaseRemote(p)
+		p.releaseRemote(m)
 	}
 }
 
 // markRemoteEnded refuses a remote session's id from now on. It returns the record if the session
 // had not ended before.
-func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
+func markRemoteEnded(m *Machine, id uint64) *sessionRecord {
 	m.endedRemotes.add(id, m.logTime)
 	p := m.sessions.get(id)
 	if p == nil || m.atHome(p) || p.ended {
@@ -174,7 +174,7 @@ func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
 	}
 	m.touch(p)
 	if p.home != nil {
-		m.unlinkHome(p) // its home is active elsewhere, and says so: this copy never will be
+		p.home.unlink(m) // its home is active elsewhere, and says so: this copy never will be
 	} else {
 		m.unschedule(p)
 		p.node.remoteSessions.remove(p, sessionRecordLess)
@@ -185,18 +185,18 @@ func (m *Machine) markRemoteEnded(id uint64) *sessionRecord {
 }
 
 // releaseRemote releases what an ended remote session holds.
-func (m *Machine) releaseRemote(p *sessionRecord) {
-	m.deferRelease(p, m.releaseAll(p, endText(p)))
+func (p *sessionRecord) releaseRemote(m *Machine) {
+	m.deferRelease(p, p.releaseAll(m, endText(p)))
 }
 
 // endUnknownRemotes ends the remote sessions at home in buckets that became active here, in order
 // of id.
-func (m *Machine) endUnknownRemotes(first, count uint32) {
+func endUnknownRemotes(m *Machine, first, count uint32) {
 	if count == 0 {
 		return
 	}
 	ids := m.batch.ids[:0]
-	low, high := m.homeIDsBelow(first), m.lastHomeID(first+count-1)
+	low, high := m.homeIDs(first, count)
 	m.nodeIndex.all(func(n *node) bool {
 		n.remoteSessions.ascend(func(p *sessionRecord) bool { return p.id < low }, func(p *sessionRecord) bool {
 			if p.id <= high && m.activeHomeBucket(p.id) != nil {
@@ -207,12 +207,12 @@ func (m *Machine) endUnknownRemotes(first, count uint32) {
 		return true
 	})
 	slices.Sort(ids)
-	m.endRemotes(ids)
+	endRemotes(m, ids)
 	m.batch.ids = ids[:0]
 }
 
 // applyRemoteUpdate records what a remote session's home reported.
-func (m *Machine) applyRemoteUpdate(c *rawCommand) {
+func applyRemoteUpdate(m *Machine, c *rawCommand) {
 	var x RemoteUpdateBody
 	if !x.read(c.body) || len(x.Description) > maxDescription {
 		m.reply(protocol.StatusBadRequest, textMalformed)

@@ -22,10 +22,10 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return false
 	}
-	if q.node = m.requireNode(c.node); q.node == nil {
+	if q.node = requireNode(m, c.node); q.node == nil {
 		return false
 	}
-	if q.session = m.requireSession(head.Session, q.node, c.epoch, c.client); q.session == nil {
+	if q.session = requireSession(m, head.Session, q.node, c.epoch, c.client); q.session == nil {
 		return false
 	}
 	q.findEntry(m)
@@ -49,11 +49,11 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.NotAcquired})
 		return false
 	}
-	return m.admitNew(p, q.seq, q.entry != nil)
+	return admitNew(m, p, q.seq, q.entry != nil)
 }
 
 // requireNode finds a node; nil when the command is answered: there is none.
-func (m *Machine) requireNode(id uint64) *node {
+func requireNode(m *Machine, id uint64) *node {
 	n := m.nodes[id]
 	switch {
 	case n != nil:
@@ -69,7 +69,7 @@ func (m *Machine) requireNode(id uint64) *node {
 // the command. own: the session has something where the request goes, which it may want to release,
 // so no quota refuses that. A client that is refused for long keeps its low-water mark, so answers
 // pile up in an honest client too.
-func (m *Machine) admitNew(p *sessionRecord, seq uint64, own bool) bool {
+func admitNew(m *Machine, p *sessionRecord, seq uint64, own bool) bool {
 	switch {
 	case seq < p.low:
 		m.reply(protocol.StatusBadRequest, textAnswered)
@@ -91,17 +91,17 @@ func (q *request) findEntry(m *Machine) {
 		return
 	}
 	if head := q.semaphore.waiters.first; head != nil && m.waiterEnded(head) {
-		m.promote(q.semaphore)
-		m.reapEphemeral(q.semaphore)
+		q.semaphore.promote(m)
+		q.semaphore.reapEphemeral(m)
 	}
 	if q.semaphore.deleted {
 		q.semaphore = nil
 		return
 	}
 	if q.entry = q.semaphore.entryOf(q.session); q.entry != nil && q.entry.waiting && m.waiterEnded(q.entry) {
-		m.endWaiter(q.entry)
-		m.promote(q.semaphore) // it is the head where the work of this Apply was used up
-		m.reapEphemeral(q.semaphore)
+		q.entry.endWaiter(m)
+		q.semaphore.promote(m) // it is the head where the work of this Apply was used up
+		q.semaphore.reapEphemeral(m)
 		q.entry = nil
 		if q.semaphore.deleted {
 			q.semaphore = nil

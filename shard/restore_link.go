@@ -131,7 +131,7 @@ func (x *restorer) linkSemaphores() bool {
 		if s.bucket.lookup(l.node, s.name) != nil {
 			return false
 		}
-		m.link(s)
+		s.link(m)
 	}
 	return true
 }

@@ -95,32 +95,12 @@ func (s *semaphore) setData(data []byte) {
 	}
 }
 
-// entry is what one session has of one semaphore: units, or a place in the queue.
-type entry struct {
-	links     [2]link
-	semaphore *semaphore
-	session   *sessionRecord
-	orderID   uint64
-	count     uint64
-	seq       uint64 // number of the acquire that made or last replaced it
-	timeout   uint64 // ms, as asked
-	since     uint64 // wall clock: of the grant, or of the request while it waits
-	began     uint64 // the same in log time; 0: unknown, for it was restored or moved here
-	data      []byte // never changed in place
-	timer     timer  // of a waiter
-	waiting   bool
-	snapMark  uint32
-}
-
 func semaphoreLess(a, b *semaphore) bool { return bytes.Compare(a.name, b.name) < 0 }
 
 func (s *semaphore) key() (node uint64, name []byte) { return s.node.id, s.name }
 
-func (e *entry) timerRef() *timer { return &e.timer }
-
-func (e *entry) deadlineKey() (deadlineKind, uint64, uint32) {
-	return deadlineWaiter, e.orderID, e.semaphore.bucket.number
-}
+// quotaBytes is what the semaphore counts against its node's quota, without its entries.
+func (s *semaphore) quotaBytes() uint64 { return semaphoreBytes + uint64(len(s.name)+len(s.data)) }
 
 // fits says whether so many units are free.
 func (s *semaphore) fits(count uint64) bool {
@@ -157,16 +137,16 @@ func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral
 	m.serial++
 	s := newSemaphore(q.name)
 	s.bucket, s.node, s.limit, s.version, s.revision = q.bucket, q.node, limit, 1, m.applied
-	s.created, s.ephemeral, s.snapMark, s.serial = m.batch.wall, ephemeral, m.snapMark, m.serial
+	s.created, s.ephemeral, s.snapMark, s.serial = m.wall, ephemeral, m.snapMark, m.serial
 	s.setData(data)
-	m.link(s)
+	s.link(m)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
 		Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
 	return s
 }
 
 // link puts a semaphore into its bucket and node.
-func (m *Machine) link(s *semaphore) {
+func (s *semaphore) link(m *Machine) {
 	s.bucket.semaphores.add(hashName(s.node.id, s.name), s)
 	s.node.semaphoreCount++
 	s.node.bytes += s.quotaBytes()
@@ -174,32 +154,23 @@ func (m *Machine) link(s *semaphore) {
 }
 
 // unlink takes it out. It must have no entries.
-func (m *Machine) unlink(s *semaphore) {
+func (s *semaphore) unlink(m *Machine) {
 	m.touch(s)
 	s.bucket.semaphores.remove(hashName(s.node.id, s.name), s)
 	s.node.semaphoreCount--
 	s.node.bytes -= s.quotaBytes()
 	m.recent.remove(s)
 	m.hot.remove(s)
-	m.forgetFormerOwners(s)
+	m.formerOwners.forget(s)
 	s.deleted = true
 }
 
 // reapEphemeral deletes an ephemeral semaphore that has neither owner nor waiter.
-func (m *Machine) reapEphemeral(s *semaphore) {
+func (s *semaphore) reapEphemeral(m *Machine) {
 	if s.ephemeral && s.owners.n == 0 && s.waiters.n == 0 && !s.deleted && !s.node.dropped {
-		m.unlink(s)
+		s.unlink(m)
 		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 	}
-}
-
-// emitChange reports a change to watches. A node that was dropped has no watches any more.
-func (m *Machine) emitChange(s *semaphore, c protocol.SemaphoreChange) {
-	if s.node.dropped {
-		return
-	}
-	m.batch.out.SemaphoreChanges = append(m.batch.out.SemaphoreChanges,
-		SemaphoreChange{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, SemaphoreChange: c})
 }
 
 // cloneOrNil copies bytes that stay; empty is nil.
@@ -210,7 +181,7 @@ func cloneOrNil(b []byte) []byte {
 	return bytes.Clone(b)
 }
 
-func (m *Machine) applyCreate(c *rawCommand) {
+func applyCreate(m *Machine, c *rawCommand) {
 	x := &m.batch.create
 	var q request
 	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
@@ -231,7 +202,7 @@ func (m *Machine) applyCreate(c *rawCommand) {
 	}
 }
 
-func (m *Machine) applyUpdate(c *rawCommand) {
+func applyUpdate(m *Machine, c *rawCommand) {
 	x := &m.batch.update
 	var q request
 	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
@@ -260,7 +231,7 @@ func (m *Machine) applyUpdate(c *rawCommand) {
 	q.finish(m, answer{value: s.version})
 }
 
-func (m *Machine) applyResize(c *rawCommand) {
+func applyResize(m *Machine, c *rawCommand) {
 	x := &m.batch.resize
 	var q request
 	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
@@ -284,12 +255,12 @@ func (m *Machine) applyResize(c *rawCommand) {
 	s.updateStuck()
 	s.revision = m.applied
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: s.limit})
-	m.promote(s)
+	s.promote(m)
 }
 
 // applyDelete removes a persistent semaphore. With force it aborts the waiters' acquires, then
 // reports the owners' leases as lost, all in this Apply: its cost grows with their number.
-func (m *Machine) applyDelete(c *rawCommand) {
+func applyDelete(m *Machine, c *rawCommand) {
 	x := &m.batch.delete
 	var q request
 	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {
@@ -310,18 +281,18 @@ func (m *Machine) applyDelete(c *rawCommand) {
 	q.finish(m, answer{})
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
 		m.emitResult(e, protocol.StatusAborted, 0, textForced)
-		m.rememberOutcome(e, outcomeAborted, 0)
-		m.removeEntry(e, false)
+		e.rememberOutcome(m, outcomeAborted, 0)
+		e.remove(m, false)
 	}
 	for e := s.owners.first; e != nil; e = s.owners.first {
 		m.batch.out.List = append(m.batch.out.List, Event{
 			Kind: EventLeaseLost, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: s.node.id,
 			Name: s.name, OrderID: e.orderID, Text: textForced,
 		})
-		m.rememberOutcome(e, outcomeOK, protocol.Acquired)
+		e.rememberOutcome(m, outcomeOK, protocol.Acquired)
 		s.node.measure().Lost[LostDeleted]++
-		m.removeEntry(e, false)
+		e.remove(m, false)
 	}
-	m.unlink(s)
+	s.unlink(m)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 }

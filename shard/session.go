@@ -9,9 +9,9 @@ import (
 
 // homeSession is a session at home in this shard.
 //
-// Invariant: it is in its node's sessions and in Machine.byCreateID until it ends; detached ones
-// have a timer scheduled, attached ones have not. One that a take-over detached counts as attached
-// here until it is swept.
+// Invariant: it is in its node's sessions and in sessionTable.byCreateID until it ends; detached
+// ones have a timer scheduled, attached ones have not. One that a take-over detached counts as
+// attached here until it is swept.
 //
 // What the shard's semaphores know of it is its session record, which stays as a remote session
 // when the home leaves this shard.
@@ -43,7 +43,7 @@ func newHomeSession() *homeSession {
 func (s *homeSession) deadlineKey() (deadlineKind, uint64, uint32) { return deadlineSession, s.id, 0 }
 
 // applyStart makes a session, or answers again for its create id.
-func (m *Machine) applyStart(c *rawCommand) {
+func applyStart(m *Machine, c *rawCommand) {
 	x := &m.batch.start
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
@@ -59,7 +59,7 @@ func (m *Machine) applyStart(c *rawCommand) {
 		return
 	}
 	if s := m.byCreateID.get(create); s != nil {
-		m.repeatStart(c, s, x)
+		repeatStart(m, c, s, x)
 		return
 	}
 	if m.endedCreateIDs.has(create, m.logTime) {
@@ -90,7 +90,7 @@ func (m *Machine) applyStart(c *rawCommand) {
 		description: m.interner.intern(x.Description), snapMark: m.snapMark, home: s, sessionUse: &unused,
 	}
 	s.key, s.createID, s.nonce, s.client, s.created =
-		[protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.internBytes(c.client), m.batch.wall
+		[protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.internBytes(c.client), m.wall
 	s.lastSeen, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
 	m.sessions.add(s.sessionRecord)
 	m.byCreateID.add(s)
@@ -100,7 +100,7 @@ func (m *Machine) applyStart(c *rawCommand) {
 
 // repeatStart answers a start that was sent again because its answer was lost: it attaches the
 // session to the connection of the retry.
-func (m *Machine) repeatStart(c *rawCommand, s *homeSession, x *protocol.SessionStart) {
+func repeatStart(m *Machine, c *rawCommand, s *homeSession, x *protocol.SessionStart) {
 	switch {
 	case !m.alive(s.sessionRecord) || s.node.id != x.Node:
 		m.reply(protocol.StatusSessionExpired, textCreateEnded)
@@ -111,18 +111,18 @@ func (m *Machine) repeatStart(c *rawCommand, s *homeSession, x *protocol.Session
 	case s.nonce != x.Nonce:
 		m.reply(protocol.StatusBadSession, textOtherHolder)
 	default:
-		m.attachTo(s, c)
+		s.attach(m, c)
 		m.replyAttached(s)
 	}
 }
 
 // applyAttach attaches an existing session. The order of the checks is the specification's.
-func (m *Machine) applyAttach(c *rawCommand) {
+func applyAttach(m *Machine, c *rawCommand) {
 	x := &m.batch.attach
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
 	}
-	s := m.homeSession(x.Session, x.Node)
+	s := requireHomeSession(m, x.Session, x.Node)
 	switch {
 	case s == nil:
 		return
@@ -141,12 +141,12 @@ func (m *Machine) applyAttach(c *rawCommand) {
 	if s.description != x.Description {
 		s.setDescription(m.interner.intern(x.Description)) // beyond the quota of bytes if need be: an attach keeps a session alive
 	}
-	m.attachTo(s, c)
+	s.attach(m, c)
 	m.replyAttached(s)
 }
 
-// attachTo makes a session attached and cancels its deadline.
-func (m *Machine) attachTo(s *homeSession, c *rawCommand) {
+// attach makes a session attached and cancels its deadline.
+func (s *homeSession) attach(m *Machine, c *rawCommand) {
 	m.touch(s.sessionRecord)
 	m.unschedule(s)
 	s.sessionRecord.detached = false
@@ -156,22 +156,9 @@ func (m *Machine) attachTo(s *homeSession, c *rawCommand) {
 	}
 }
 
-// replyAttached answers a start or attach. EventSessionAttached comes first: when the client has
-// the reply it may use the session at once.
-func (m *Machine) replyAttached(s *homeSession) {
-	out := m.batch.out
-	grace := s.node.config.GracePeriod
-	out.List = append(out.List,
-		Event{Kind: EventSessionAttached, Command: m.batch.command, Session: s.id, Node: s.node.id,
-			Epoch: s.epoch, Timeout: uint64(s.timeout),
-			Grace: grace, Text: s.description},
-		Event{Kind: EventReply, Command: m.batch.command, Session: s.id, Node: s.node.id, Epoch: s.epoch,
-			Timeout: uint64(s.timeout), Grace: grace, Result: uint64(s.node.config.ReadConsistency)})
-}
-
-// homeSession finds a living session of a node in its home bucket; it answers the command if there
-// is none. A session of another node is answered for as one that never was.
-func (m *Machine) homeSession(id, node uint64) *homeSession {
+// requireHomeSession finds a living session of a node in its home bucket; it answers the command if
+// there is none. A session of another node is answered for as one that never was.
+func requireHomeSession(m *Machine, id, node uint64) *homeSession {
 	if m.activeHomeBucket(id) == nil {
 		m.reply(protocol.StatusWrongShard, textWrongShard)
 		return nil
@@ -189,7 +176,7 @@ func (m *Machine) homeSession(id, node uint64) *homeSession {
 }
 
 // applyDetach detaches sessions whose connection ended or fell silent. Timeout 0 ends them at once.
-func (m *Machine) applyDetach(c *rawCommand) {
+func applyDetach(m *Machine, c *rawCommand) {
 	r := varint.Reader{Rest: c.body}
 	n := r.Count(varint.NoLimit)
 	items := r.Rest
@@ -207,13 +194,14 @@ func (m *Machine) applyDetach(c *rawCommand) {
 		id, epoch, lastContact := r.Uint(), r.Uint(), r.Uint()
 		if p := m.sessions.get(id); p != nil && p.home != nil && p.epoch == epoch &&
 			m.alive(p) && m.activeHomeBucket(id) != nil {
-			m.detach(p.home, lastContact)
+			p.home.detach(m, lastContact)
 		}
 	}
 	m.reply(protocol.StatusOK, "")
 }
 
-func (m *Machine) detach(s *homeSession, lastContact uint64) {
+// detach makes a session detached, unless it is, with the time of its last message.
+func (s *homeSession) detach(m *Machine, lastContact uint64) {
 	if attached, _ := m.attached(s); !attached {
 		return
 	}
@@ -222,7 +210,7 @@ func (m *Machine) detach(s *homeSession, lastContact uint64) {
 	m.batch.out.List = append(m.batch.out.List,
 		Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch, Text: s.description})
 	if s.timeout == 0 {
-		m.endSession(s, protocol.EndExpired, textExpired)
+		s.end(m, protocol.EndExpired, textExpired)
 		return
 	}
 	lastContact = min(max(lastContact, s.lastSeen), m.logTime)
@@ -230,12 +218,12 @@ func (m *Machine) detach(s *homeSession, lastContact uint64) {
 }
 
 // applyStop ends a session at its client's wish.
-func (m *Machine) applyStop(c *rawCommand) {
+func applyStop(m *Machine, c *rawCommand) {
 	x := &m.batch.stop
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
 	}
-	s := m.homeSession(x.Session, c.node)
+	s := requireHomeSession(m, x.Session, c.node)
 	if s == nil {
 		return
 	}
@@ -244,27 +232,36 @@ func (m *Machine) applyStop(c *rawCommand) {
 		return
 	}
 	m.reply(protocol.StatusOK, "")
-	m.endSession(s, protocol.EndStopped, textStopped)
+	s.end(m, protocol.EndStopped, textStopped)
 }
 
 // applyKill ends a session at an operator's wish.
-func (m *Machine) applyKill(c *rawCommand) {
+func applyKill(m *Machine, c *rawCommand) {
 	x := &m.batch.kill
 	if !m.decode(x, c.body) || !m.valid(x) {
 		return
 	}
-	s := m.homeSession(x.Session, x.Node)
+	s := requireHomeSession(m, x.Session, x.Node)
 	if s == nil {
 		return
 	}
 	m.reply(protocol.StatusOK, "")
-	m.endSession(s, protocol.EndKilled, x.Reason)
+	s.end(m, protocol.EndKilled, x.Reason)
 }
 
-// endSession ends a session: from now on it is unknown. Its waiters are answered first, then its
-// end is reported. What does not fit into the work of this Apply is released in the next ones,
-// without events to the session: none may follow its end.
-func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text string) {
+// expire ends a session whose deadline has passed.
+func (s *homeSession) expire(m *Machine) {
+	if s.node.dropped {
+		s.end(m, protocol.EndNodeDropped, textNodeEnd)
+		return
+	}
+	s.end(m, protocol.EndExpired, textExpired)
+}
+
+// end ends a session: from now on it is unknown. Its waiters are answered first, then its end is
+// reported. What does not fit into the work of this Apply is released in the next ones, without
+// events to the session: none may follow its end.
+func (s *homeSession) end(m *Machine, reason protocol.EndReason, text string) {
 	m.touch(s.sessionRecord)
 	m.unschedule(s)
 	m.byCreateID.remove(s)
@@ -272,66 +269,8 @@ func (m *Machine) endSession(s *homeSession, reason protocol.EndReason, text str
 	s.node.removeSession(s)
 	s.ended, s.endReason = true, reason
 	s.chargeAnswers()
-	done := m.releaseAll(s.sessionRecord, text)
+	done := s.releaseAll(m, text)
 	m.batch.out.List = append(m.batch.out.List,
 		Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})
 	m.deferRelease(s.sessionRecord, done)
-}
-
-// deferRelease queues an ended record that still has references. done: everything that can be
-// released now is.
-func (m *Machine) deferRelease(p *sessionRecord, done bool) {
-	switch {
-	case !p.hasReferences():
-		m.sessions.remove(p)
-	case done:
-		m.orphaned = append(m.orphaned, p)
-	default:
-		m.ending = append(m.ending, p)
-	}
-}
-
-// mayChange says whether an entry may be released: those in copies that are not active stay as they
-// are, unless their node is gone.
-func (e *entry) mayChange() bool {
-	return e.semaphore.bucket.state == bucketActive || e.semaphore.node.dropped
-}
-
-// releaseAll releases an ended session's entries, in order of name, then its hosted objects, as far
-// as the work of this Apply goes. done says that no other can be released. Its waiters are answered
-// with text, or not at all if that is empty.
-func (m *Machine) releaseAll(p *sessionRecord, text string) (done bool) {
-	for e := p.entries.first; e != nil; {
-		following := next(e, byName)
-		if e.mayChange() {
-			if m.batch.releaseBudget <= 0 {
-				return false
-			}
-			m.batch.releaseBudget--
-			if e.waiting && text != "" {
-				m.emitResult(e, protocol.StatusSessionExpired, 0, text)
-			}
-			m.releaseEntry(e)
-		}
-		e = following
-	}
-	return m.endHoldings(p)
-}
-
-// purgeEnding continues the release of ended sessions.
-func (m *Machine) purgeEnding() {
-	for len(m.ending) > 0 && m.batch.releaseBudget > 0 {
-		p := m.ending[0]
-		text := "" // no event follows the end of a session
-		if p.home == nil {
-			text = endText(p)
-		}
-		if !m.releaseAll(p, text) {
-			return
-		}
-		m.touch(p)
-		m.ending[0] = nil
-		m.ending = m.ending[1:]
-		m.deferRelease(p, true)
-	}
 }

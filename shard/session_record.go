@@ -8,8 +8,8 @@ import "github.com/signalbox-dev/signalbox/protocol"
 //
 // Invariant: entry e is in its session's entries if and only if it is in its semaphore's owners or
 // waiters.
-// Invariant: an ended record is in Machine.sessions exactly while it is in Machine.ending or
-// Machine.orphaned. The last of its entries may go earlier, when a queue ends its waiter.
+// Invariant: an ended record is in sessionTable.sessions exactly while it is in its ending or
+// orphaned. The last of its entries may go earlier, when a queue ends its waiter.
 type sessionRecord struct {
 	*sessionUse // &unused until its first request
 	node        *node
@@ -100,34 +100,6 @@ func (p *sessionRecord) timerRef() *timer { return &p.timer }
 
 func (p *sessionRecord) deadlineKey() (deadlineKind, uint64, uint32) { return deadlineRemote, p.id, 0 }
 
-// alive says whether a session exists: it has not ended and, at home, is not overdue.
-func (m *Machine) alive(p *sessionRecord) bool {
-	if p.ended || p.node.dropped {
-		return false
-	}
-	return !m.atHome(p) || !m.overdue(p.home)
-}
-
-// atHome says whether the session's home is active here. While the home copy here is not active,
-// the session is a remote one.
-func (m *Machine) atHome(p *sessionRecord) bool {
-	return p.home != nil && m.homeBucketOf(p.home).state == bucketActive
-}
-
-// detached says whether a session is detached or has ended, so that another session may take its
-// instance's id. A home that is active here decides by its own record, any other shard by the last
-// report of the home.
-func (m *Machine) detached(p *sessionRecord) bool {
-	if !m.alive(p) {
-		return true
-	}
-	if m.atHome(p) {
-		attached, _ := m.attached(p.home)
-		return !attached
-	}
-	return p.detached
-}
-
 // findAnswer drops the answers that the client has received, and finds the one to this number, if
 // there is one.
 func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
@@ -136,6 +108,35 @@ func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
 		p.forgetAnswers()
 	}
 	return p.answers.find(head.Seq)
+}
+
+// chargeableAnswers is how many of the session's answers its node's bytes count.
+func (p *sessionRecord) chargeableAnswers() uint32 {
+	if p.ended {
+		return 0
+	}
+	return uint32(max(0, p.answers.len()-freeAnswers))
+}
+
+// chargeAnswers counts the session's answers again. It is called when some came or went, and when
+// the session has ended.
+func (p *sessionRecord) chargeAnswers() {
+	if now := p.chargeableAnswers(); now != p.chargedAnswers {
+		p.node.bytes += answerBytes*uint64(now) - answerBytes*uint64(p.chargedAnswers) // modulo 2^64
+		p.chargedAnswers = now
+	}
+}
+
+// rememberAnswer keeps an answer.
+func (p *sessionRecord) rememberAnswer(a answer) {
+	p.ownUse().answers.add(a)
+	p.chargeAnswers()
+}
+
+// forgetAnswers drops the answers that the client has received, by its low-water mark.
+func (p *sessionRecord) forgetAnswers() {
+	p.answers.forget(p.low)
+	p.chargeAnswers()
 }
 
 // keepSentence is a sentence as it is remembered with an answer: whole if it is short enough and
@@ -147,4 +148,34 @@ func (p *sessionRecord) keepSentence(text string, out outcome) string {
 		return ""
 	}
 	return text
+}
+
+// setDescription changes the session's description. Its bytes count while the session is at home in
+// a copy here; those of remote sessions do not.
+func (p *sessionRecord) setDescription(text string) {
+	if p.home != nil && !p.ended {
+		p.node.bytes += uint64(len(text)) - uint64(len(p.description)) // modulo 2^64
+	}
+	p.description = text
+}
+
+// releaseAll releases an ended session's entries, in order of name, then its hosted objects, as far
+// as the work of this Apply goes. done says that no other can be released. Its waiters are answered
+// with text, or not at all if that is empty.
+func (p *sessionRecord) releaseAll(m *Machine, text string) (done bool) {
+	for e := p.entries.first; e != nil; {
+		following := next(e, byName)
+		if e.mayChange() {
+			if m.batch.releaseBudget <= 0 {
+				return false
+			}
+			m.batch.releaseBudget--
+			if e.waiting && text != "" {
+				m.emitResult(e, protocol.StatusSessionExpired, 0, text)
+			}
+			e.release(m)
+		}
+		e = following
+	}
+	return p.endHoldings(m)
 }

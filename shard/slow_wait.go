@@ -46,37 +46,40 @@ type formerOwner struct {
 	ended uint64 // log time
 }
 
-// keepFormerOwner remembers a lease that ends now.
-func (m *Machine) keepFormerOwner(e *entry) {
-	if m.formerOwners == nil {
-		m.formerOwners = make(map[*semaphore]*formerOwners)
+// formerOwnerTable has them by semaphore; nil without any.
+type formerOwnerTable map[*semaphore]*formerOwners
+
+// keep remembers a lease that ended at this log time.
+func (t *formerOwnerTable) keep(s *semaphore, o SlowOwner, ended uint64) {
+	if *t == nil {
+		*t = make(formerOwnerTable)
 	}
-	f := m.formerOwners[e.semaphore]
+	f := (*t)[s]
 	if f == nil {
 		f = new(formerOwners)
-		m.formerOwners[e.semaphore] = f
+		(*t)[s] = f
 	}
 	if len(f.list) == maxSlowOwners {
 		f.list = slices.Delete(f.list, 0, 1)
 		f.more++
 	}
-	f.list = append(f.list, formerOwner{m.slowOwner(e), m.logTime})
+	f.list = append(f.list, formerOwner{o, ended})
 }
 
-func (m *Machine) slowOwner(e *entry) SlowOwner {
+// forget is called when a queue becomes empty, or its semaphore goes.
+func (t formerOwnerTable) forget(s *semaphore) {
+	if len(t) > 0 {
+		delete(t, s)
+	}
+}
+
+func slowOwner(m *Machine, e *entry) SlowOwner {
 	return SlowOwner{Session: e.session.id, OrderID: e.orderID,
 		Description: e.session.description, Held: m.elapsed(e)}
 }
 
-// forgetFormerOwners is called when a queue becomes empty, or its semaphore goes.
-func (m *Machine) forgetFormerOwners(s *semaphore) {
-	if len(m.formerOwners) > 0 {
-		delete(m.formerOwners, s)
-	}
-}
-
 // emitSlowWait reports a slow wait that ends now.
-func (m *Machine) emitSlowWait(e *entry, waited uint64, outcome WaitOutcome) {
+func emitSlowWait(m *Machine, e *entry, waited uint64, outcome WaitOutcome) {
 	out := m.batch.out
 	if len(out.SlowWaits) >= maxSlowWaits {
 		out.MoreSlowWaits++
@@ -102,7 +105,7 @@ func (m *Machine) emitSlowWait(e *entry, waited uint64, outcome WaitOutcome) {
 			break
 		}
 		if o != e && m.elapsed(o) > 0 { // one that was granted together with it kept nobody waiting
-			w.Owners = append(w.Owners, m.slowOwner(o))
+			w.Owners = append(w.Owners, slowOwner(m, o))
 		}
 	}
 	out.SlowWaits = append(out.SlowWaits, w)

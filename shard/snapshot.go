@@ -91,7 +91,7 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	}
 	m.snapMark++
 	s := &Snapshot{m: m, snapMark: m.snapMark, stepRecords: stepRecords, ending: slices.Concat(m.ending, m.orphaned)}
-	s.buf = m.appendHeader(nil, &s.sum)
+	s.buf = appendHeader(nil, m, &s.sum)
 	s.records = 1
 	s.buckets = slices.Clone(m.buckets)
 	for i := range s.buckets {

@@ -65,7 +65,7 @@ func termOf(epoch uint64) uint64 { return epoch >> 16 }
 
 // takeOver makes the batch's epoch the shard's. A repeated take-over has the same term and detaches
 // no session: the leader is the same.
-func (m *Machine) takeOver(epoch uint64) {
+func takeOver(m *Machine, epoch uint64) {
 	newTerm := termOf(epoch) > termOf(m.epoch)
 	m.epoch = epoch
 	if newTerm {
@@ -79,7 +79,7 @@ func (m *Machine) takeOver(epoch uint64) {
 // attached had nearly all of their timeout left: a take-over that follows adds no grace period.
 // Nobody is promised anything that needs one: a pong proves that the leader led after the ping was
 // sent, and an attach that is answered ahead of the log counts on the deadline in the log alone.
-func (m *Machine) applyHandOver(c *rawCommand) {
+func applyHandOver(m *Machine, c *rawCommand) {
 	if len(c.body) != 1 || c.body[0] > 1 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
@@ -88,44 +88,8 @@ func (m *Machine) applyHandOver(c *rawCommand) {
 	m.reply(protocol.StatusOK, "")
 }
 
-// attached says whether a session is attached under the present leader, and otherwise the last
-// moment of its bucket's time at which it exists.
-//
-// That moment never moves while the session is not attached again, under any leader: its client
-// believes in the session for less than the timeout after it sent what a leader answered, and each
-// answer rests on what the log had then. An attach is answered when the log has it. A pong is
-// answered behind a barrier that began after the ping arrived, so the sending is before any later
-// take-over. An attach that is answered ahead of the log (leader.MayAttachUnlogged) is only
-// answered where the deadline in the log is far enough away. Log time is never faster than real
-// time, and stands still in between two leaders. So a take-over sets a deadline only for attached
-// sessions.
-func (m *Machine) attached(s *homeSession) (attached bool, deadline uint64) {
-	if !s.attached || s.generation == m.takeovers.generation {
-		return s.attached, s.timer.at
-	}
-	b := m.homeBucketOf(s)
-	if b.state != bucketActive {
-		return true, 0 // as it is when its bucket is activated
-	}
-	o := m.takeovers.endedBy(s, b)
-	if o == nil {
-		return true, 0
-	}
-	deadline = addSaturated(b.timeAt(o.at), uint64(s.timeout))
-	if !o.planned || s.timeout == 0 { // which would leave no time at all to come back in
-		deadline = addSaturated(deadline, s.node.grace(o.generation, o.at))
-	}
-	return false, deadline
-}
-
-// overdue says whether a session has passed its deadline, fired or not.
-func (m *Machine) overdue(s *homeSession) bool {
-	attached, deadline := m.attached(s)
-	return !attached && m.bucketTime(m.homeBucketOf(s)) > deadline
-}
-
 // writeDownTakeOvers writes down what the take-overs since made of an attached session.
-func (m *Machine) writeDownTakeOvers(s *homeSession) {
+func (s *homeSession) writeDownTakeOvers(m *Machine) {
 	attached, deadline := m.attached(s)
 	if s.attached && !attached {
 		m.touch(s.sessionRecord)
@@ -135,14 +99,13 @@ func (m *Machine) writeDownTakeOvers(s *homeSession) {
 }
 
 // sweep writes down the take-overs for the next sessions, in order of node and session.
-func (m *Machine) sweep() {
-	t := &m.takeovers
+func (t *takeovers) sweep(m *Machine) {
 	if !t.sweeping {
 		return
 	}
 	left := m.work.sweeps
 	done := true
-	low, high := m.sweepRange()
+	low, high := t.sweepRange(&m.bucketTable)
 	m.nodeIndex.ascend(func(n *node) bool { return n.id < t.sweepNode }, func(n *node) bool {
 		after := low
 		if n.id == t.sweepNode {
@@ -157,7 +120,7 @@ func (m *Machine) sweep() {
 				return false
 			}
 			left--
-			m.writeDownTakeOvers(s)
+			s.writeDownTakeOvers(m)
 			t.sweepNode, t.sweepSession = n.id, s.id
 			return true
 		})
@@ -180,21 +143,22 @@ func (t *takeovers) finishSweep() {
 
 // sweepRange are the ids between which the sessions to be swept are: all, or those at home in
 // buckets that were activated.
-func (m *Machine) sweepRange() (low, high uint64) {
+func (t *takeovers) sweepRange(b *bucketTable) (low, high uint64) {
 	low = math.MaxUint64
-	for i := range m.takeovers.open {
-		o := &m.takeovers.open[i]
+	for i := range t.open {
+		o := &t.open[i]
 		if o.count == 0 {
 			return 0, math.MaxUint64
 		}
-		low, high = min(low, m.homeIDsBelow(o.first)), max(high, m.lastHomeID(o.first+o.count-1))
+		first, last := b.homeIDs(o.first, o.count)
+		low, high = min(low, first), max(high, last)
 	}
 	return low, high
 }
 
 // applyTakeOver is reached when the batch's epoch was taken over already, before any deadline
 // fired.
-func (m *Machine) applyTakeOver() {
+func applyTakeOver(m *Machine) {
 	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventTookOver, Epoch: m.epoch})
 	m.reply(protocol.StatusOK, "")
 }

@@ -28,13 +28,13 @@ func (s trackState) size() int { return s.NumInstances() }
 func (s trackState) skipAhead(uint64) {}
 
 func (s trackState) wake(m *Machine, x *hostedObject) {
-	s.Tick(m.callTrack(x), &m.batch.track)
+	s.Tick(x.callTrack(m), &m.batch.track)
 	s.requestDone(m, x)
 }
 
 func (s trackState) sessionEnded(m *Machine, x *hostedObject, session uint64) {
 	m.spendWork(1)
-	s.SessionEnded(m.callTrack(x), session, &m.batch.track)
+	s.SessionEnded(x.callTrack(m), session, &m.batch.track)
 	s.requestDone(m, x)
 }
 
@@ -50,31 +50,31 @@ func (s trackState) requestDone(m *Machine, x *hostedObject) {
 	}
 	out.Reset()
 	x.charge(x.quotaBytes())
-	m.scheduleObject(x)
+	x.schedule(m)
 }
 
 // trackNow is the time of a call: the bucket's, which moves with it and stands still while it is
 // frozen.
-func (m *Machine) trackNow(b *bucket) rollout.Now {
-	return rollout.Now{Log: m.bucketTime(b), Wall: m.batch.wall}
+func trackNow(m *Machine, b *bucket) rollout.Now {
+	return rollout.Now{Log: m.bucketTime(b), Wall: m.wall}
 }
 
 // callTrack prepares a call: it saves the track for a snapshot.
-func (m *Machine) callTrack(x *hostedObject) rollout.Now {
+func (x *hostedObject) callTrack(m *Machine) rollout.Now {
 	m.touch(x)
 	x.revision = m.applied
-	return m.trackNow(x.bucket)
+	return trackNow(m, x.bucket)
 }
 
-// syncTrackSession keeps the track among the session's holdings exactly while the session has an
+// syncSession keeps the track among the session's holdings exactly while the session has an
 // instance there.
-func (m *Machine) syncTrackSession(session uint64, x *hostedObject) {
+func (x *hostedObject) syncSession(m *Machine, session uint64) {
 	p := m.sessions.get(session)
 	switch {
 	case p == nil:
 	case x.track().HasSession(session):
-		m.addHolding(p, x)
-	case m.removeHolding(p, x) && !p.ended:
-		m.remoteIdle(p)
+		p.addHolding(m, x)
+	case p.removeHolding(m, x) && !p.ended:
+		p.remoteIdle(m)
 	}
 }

@@ -324,9 +324,9 @@ func (x *detachTest) holder() uint64 {
 // epoch.
 func TestDetachedStateEndsWithEpoch(t *testing.T) {
 	for what, notify := range map[string]func(m *Machine, id, epoch uint64){
-		"a request": func(m *Machine, id, epoch uint64) { m.requireSession(id, m.nodes[1], epoch, nil) },
+		"a request": func(m *Machine, id, epoch uint64) { requireSession(m, id, m.nodes[1], epoch, nil) },
 		"a bucket": func(m *Machine, id, epoch uint64) {
-			m.importSessionRecord(&chunkRecord{kind: chunkSessionRecord, id: id, node: 1, epoch: epoch, low: 1})
+			importSessionRecord(m, &chunkRecord{kind: chunkSessionRecord, id: id, node: 1, epoch: epoch, low: 1})
 		},
 	} {
 		x := newDetachTest(t, true)

@@ -78,7 +78,7 @@ func TestLargeTrackMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := func(m *Machine) []byte {
-		return m.object(kindTrack, &m.buckets[protocol.Bucket(1, trackName, 64)], 1, trackName).state.Append(nil)
+		return m.buckets[protocol.Bucket(1, trackName, 64)].readObject(kindTrack, 1, trackName).state.Append(nil)
 	}
 	if !bytes.Equal(record(x.m), record(y.m)) {
 		t.Fatal("the track is another at the target")

@@ -24,7 +24,7 @@ func trackOutcome(status protocol.Status) outcome {
 	return outcomeTrackArgument
 }
 
-func (m *Machine) applyTrackCreate(c *rawCommand) {
+func applyTrackCreate(m *Machine, c *rawCommand) {
 	var body protocol.TrackCreate
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enter(m, c, &body.Head, body.Name) {
@@ -38,17 +38,17 @@ func (m *Machine) applyTrackCreate(c *rawCommand) {
 	if !q.requireName(m) || !q.requireBytes(m, bytes) {
 		return
 	}
-	state, err := rollout.New(m.trackNow(q.bucket), body.Config, &m.batch.track)
+	state, err := rollout.New(trackNow(m, q.bucket), body.Config, &m.batch.track)
 	if err != nil {
 		q.finish(m, Event{}, err)
 		return
 	}
-	q.object = m.newObject(kindTrack, q.bucket, q.node, q.name, trackState{state})
-	m.linkObject(q.object)
+	q.object = newObject(m, kindTrack, q.bucket, q.node, q.name, trackState{state})
+	q.object.link(m)
 	q.finish(m, Event{Result: state.Revision()}, nil)
 }
 
-func (m *Machine) applyTrackAlter(c *rawCommand) {
+func applyTrackAlter(m *Machine, c *rawCommand) {
 	var body protocol.TrackAlter
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
@@ -59,11 +59,11 @@ func (m *Machine) applyTrackAlter(c *rawCommand) {
 	if !q.requireBytes(m, growth(rollout.ConfigBytes(&body.Config), rollout.ConfigBytes(&before))) {
 		return
 	}
-	err := t.Configure(m.callTrack(q.object), body.Revision, body.Config, &m.batch.track)
+	err := t.Configure(q.object.callTrack(m), body.Revision, body.Config, &m.batch.track)
 	q.finish(m, Event{Result: t.Revision()}, err)
 }
 
-func (m *Machine) applyTrackDelete(c *rawCommand) {
+func applyTrackDelete(m *Machine, c *rawCommand) {
 	var body protocol.TrackDelete
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
@@ -74,13 +74,13 @@ func (m *Machine) applyTrackDelete(c *rawCommand) {
 		return
 	}
 	deleted := Event{Kind: EventTrackDeleted, Node: q.node.id, Name: q.object.name}
-	m.unlinkObject(q.object)
+	q.object.unlink(m)
 	q.object = nil
 	q.finish(m, Event{}, nil)
 	m.batch.out.List = append(m.batch.out.List, deleted)
 }
 
-func (m *Machine) applyTrackRegister(c *rawCommand) {
+func applyTrackRegister(m *Machine, c *rawCommand) {
 	var body protocol.TrackRegister
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
@@ -99,13 +99,13 @@ func (m *Machine) applyTrackRegister(c *rawCommand) {
 	if p := m.sessions.get(former); p != nil && m.detached(p) {
 		takeover = true
 	}
-	incarnation, err := t.Register(m.callTrack(x), rollout.Registration{
+	incarnation, err := t.Register(x.callTrack(m), rollout.Registration{
 		Session: q.session.id, ID: body.ID, Location: body.Location,
 		Role: body.Role, Meta: body.Meta, Takeover: takeover,
 	}, &m.batch.track)
 	q.finish(m, Event{Result: incarnation}, err)
-	m.syncTrackSession(q.session.id, x)
-	m.syncTrackSession(former, x)
+	x.syncSession(m, q.session.id)
+	x.syncSession(m, former)
 }
 
 // caller is the instance that a request comes from.
@@ -113,25 +113,25 @@ func (q *objectRequest) caller(id string, incarnation uint64) rollout.Caller {
 	return rollout.Caller{Session: q.session.id, ID: id, Incarnation: incarnation}
 }
 
-func (m *Machine) applyTrackUnregister(c *rawCommand) {
+func applyTrackUnregister(m *Machine, c *rawCommand) {
 	var body protocol.TrackUnregister
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
-	t, now := q.object.track(), m.callTrack(q.object)
+	t, now := q.object.track(), q.object.callTrack(m)
 	q.finish(m, Event{}, t.Unregister(now, q.caller(body.ID, body.Incarnation), &m.batch.track))
-	m.syncTrackSession(q.session.id, q.object)
+	q.object.syncSession(m, q.session.id)
 }
 
-func (m *Machine) applyTrackPoll(c *rawCommand) {
+func applyTrackPoll(m *Machine, c *rawCommand) {
 	body := &m.batch.poll
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(body, c) || !q.enterExisting(m, c, &protocol.Head{Session: body.Session}, body.Name) {
 		return
 	}
 	x, caller := q.object, q.caller(body.ID, body.Incarnation)
-	reply, err := x.track().Poll(m.callTrack(x), caller, &body.Report, &m.batch.track)
+	reply, err := x.track().Poll(x.callTrack(m), caller, &body.Report, &m.batch.track)
 	completePoll(x, body.WithPayload, &reply)
 	q.finish(m, Event{Poll: &reply}, err)
 }
@@ -147,54 +147,54 @@ func completePoll(x *hostedObject, payload bool, reply *protocol.TrackPollReply)
 	}
 }
 
-func (m *Machine) applyTrackReport(c *rawCommand) {
+func applyTrackReport(m *Machine, c *rawCommand) {
 	var body protocol.TrackReport
 	q := objectRequest{of: kindTrack}
 	if m.readBody(&body, c) && q.enterExisting(m, c, &protocol.Head{Session: body.Session}, body.Name) {
-		t, now := q.object.track(), m.callTrack(q.object)
+		t, now := q.object.track(), q.object.callTrack(m)
 		q.finish(m, Event{}, t.Report(now, q.caller(body.ID, body.Incarnation), body.Report, &m.batch.track))
 	}
 }
 
-func (m *Machine) applyTrackRole(c *rawCommand) {
+func applyTrackRole(m *Machine, c *rawCommand) {
 	var body protocol.TrackSetRole
 	q := objectRequest{of: kindTrack}
 	if m.readBody(&body, c) && q.enterExisting(m, c, &body.Head, body.Name) {
-		t, now := q.object.track(), m.callTrack(q.object)
+		t, now := q.object.track(), q.object.callTrack(m)
 		q.finish(m, Event{}, t.SetRole(now, q.caller(body.ID, body.Incarnation), body.Role, &m.batch.track))
 	}
 }
 
-func (m *Machine) applyTrackPublish(c *rawCommand) {
+func applyTrackPublish(m *Machine, c *rawCommand) {
 	var body protocol.TrackPublish
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
 	if q.requireBytes(m, rollout.VersionBytes(len(body.Payload))) {
-		t, now := q.object.track(), m.callTrack(q.object)
+		t, now := q.object.track(), q.object.callTrack(m)
 		version, err := t.Publish(now, body.Version, body.Payload, &m.batch.track)
 		q.finish(m, Event{Result: version}, err)
 	}
 }
 
-func (m *Machine) applyTrackWithdraw(c *rawCommand) {
+func applyTrackWithdraw(m *Machine, c *rawCommand) {
 	var body protocol.TrackWithdraw
 	q := objectRequest{of: kindTrack}
 	if m.readBody(&body, c) && q.enterExisting(m, c, &body.Head, body.Name) {
-		q.finish(m, Event{}, q.object.track().Withdraw(m.callTrack(q.object), body.Version, &m.batch.track))
+		q.finish(m, Event{}, q.object.track().Withdraw(q.object.callTrack(m), body.Version, &m.batch.track))
 	}
 }
 
 // applyTrackAdvance takes what a generator outside gives. A version that does not increase is
 // refused, and shows as the source's error.
-func (m *Machine) applyTrackAdvance(c *rawCommand) {
+func applyTrackAdvance(m *Machine, c *rawCommand) {
 	var body protocol.TrackAdvance
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
-	t, now := q.object.track(), m.callTrack(q.object)
+	t, now := q.object.track(), q.object.callTrack(m)
 	if body.Version == 0 {
 		q.finish(m, Event{}, t.SourceFailed(now, body.Text, &m.batch.track))
 	} else {
@@ -202,11 +202,11 @@ func (m *Machine) applyTrackAdvance(c *rawCommand) {
 	}
 }
 
-func (m *Machine) applyTrackGate(c *rawCommand) {
+func applyTrackGate(m *Machine, c *rawCommand) {
 	var body protocol.TrackGateReport
 	q := objectRequest{of: kindTrack}
 	if m.readBody(&body, c) && q.enterExisting(m, c, &body.Head, body.Name) {
-		t, now := q.object.track(), m.callTrack(q.object)
+		t, now := q.object.track(), q.object.callTrack(m)
 		err := t.ReportGate(now, body.Location, body.Version, body.Gate,
 			body.Attempt, body.Outcome, body.Text, &m.batch.track)
 		q.finish(m, Event{}, err)
@@ -215,7 +215,7 @@ func (m *Machine) applyTrackGate(c *rawCommand) {
 
 // applyTrackAdmin carries out an operator's command for all locations named, or for none: it runs
 // on a copy, which takes the place of the track when nothing was refused.
-func (m *Machine) applyTrackAdmin(c *rawCommand) {
+func applyTrackAdmin(m *Machine, c *rawCommand) {
 	var body protocol.TrackAdmin
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
@@ -224,7 +224,7 @@ func (m *Machine) applyTrackAdmin(c *rawCommand) {
 	x := q.object
 	state, err := rollout.Decode(x.state.Append(nil))
 	dropped := x.track().SessionOf(body.ID)
-	now := m.callTrack(x)
+	now := x.callTrack(m)
 	if err == nil {
 		err = applyTrackVerb(state, now, &body, &m.batch.track)
 	}
@@ -234,7 +234,7 @@ func (m *Machine) applyTrackAdmin(c *rawCommand) {
 		m.batch.track.Reset()
 	}
 	q.finish(m, Event{}, err)
-	m.syncTrackSession(dropped, x)
+	x.syncSession(m, dropped)
 }
 
 func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rollout.Events) error {

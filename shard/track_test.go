@@ -149,17 +149,17 @@ func TestTrackSessionStops(t *testing.T) {
 // TestTrackAdminAllOrNone: a command that is refused for one location changes none.
 func TestTrackAdminAllOrNone(t *testing.T) {
 	x, _ := newTrackMachine(t)
-	before := x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest()
+	before := x.m.activeBucket(1, trackName).readObject(kindTrack, 1, trackName).track().Digest()
 	e := x.send(t, CmdTrackAdmin, &protocol.TrackAdmin{Head: x.head(0), Name: trackName,
 		Verb: protocol.TrackPause, Locations: []string{"SAS", "XXX"}})
 	if e.Status != protocol.StatusNotFound ||
-		x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest() != before {
+		x.m.activeBucket(1, trackName).readObject(kindTrack, 1, trackName).track().Digest() != before {
 		t.Fatalf("pause of a location that is not there: %v, or the other was paused", e.Status)
 	}
 	e = x.send(t, CmdTrackAdmin,
 		&protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: protocol.TrackPause, Locations: []string{"SAS"}})
 	if e.Status != protocol.StatusOK ||
-		x.m.object(kindTrack, x.m.activeBucket(1, trackName), 1, trackName).track().Digest() == before {
+		x.m.activeBucket(1, trackName).readObject(kindTrack, 1, trackName).track().Digest() == before {
 		t.Fatalf("pause: %v %s", e.Status, e.Text)
 	}
 }
@@ -216,8 +216,8 @@ func TestTrackMoves(t *testing.T) {
 		t.Fatalf("the copy that moved away keeps %d tracks", n)
 	}
 	describe := func() protocol.TrackPollReply {
-		a, err := y.m.object(kindTrack, y.m.activeBucket(1, trackName), 1,
-			trackName).track().Poll(y.m.trackNow(y.m.activeBucket(1, trackName)),
+		b := y.m.activeBucket(1, trackName)
+		a, err := b.readObject(kindTrack, 1, trackName).track().Poll(trackNow(y.m, b),
 			callerOf(y.pollOf(1, inc[1], 0, 0)), nil, &y.m.batch.track)
 		if err != nil {
 			t.Fatal(err)

@@ -72,25 +72,25 @@ func (n *node) measure() *Times {
 
 // elapsed is how long an entry has waited, or has been held, in ms of log time. Of an entry that
 // was restored, or moved here, only the wall clock of its beginning is known.
-func (m *Machine) elapsed(e *entry) uint64 {
+func (t *clock) elapsed(e *entry) uint64 {
 	if e.began != 0 {
-		return m.logTime - min(e.began, m.logTime)
+		return t.logTime - min(e.began, t.logTime)
 	}
-	return m.batch.wall - min(e.since, m.batch.wall)
+	return t.wall - min(e.since, t.wall)
 }
 
 // waitEnded measures the wait of a queued acquire that ends now. The entry is in the queue still.
-func (m *Machine) waitEnded(e *entry, outcome WaitOutcome) {
+func (e *entry) waitEnded(m *Machine, outcome WaitOutcome) {
 	t, waited := e.semaphore.node.measure(), m.elapsed(e)
 	t.Waits.add(waited)
 	t.Ended[outcome]++
 	if slow := e.semaphore.node.config.SlowWait; slow != 0 && waited > slow {
-		m.emitSlowWait(e, waited, outcome)
+		emitSlowWait(m, e, waited, outcome)
 	}
 }
 
 // holdEnded measures the hold of a lease that ends now.
-func (m *Machine) holdEnded(e *entry) {
+func (e *entry) holdEnded(m *Machine) {
 	t, p := e.semaphore.node.measure(), e.session
 	t.Holds.add(m.elapsed(e))
 	if p.ended {
@@ -99,7 +99,7 @@ func (m *Machine) holdEnded(e *entry) {
 		}
 	}
 	if e.semaphore.node.config.SlowWait != 0 && e.semaphore.waiters.n > 0 {
-		m.keepFormerOwner(e)
+		m.formerOwners.keep(e.semaphore, slowOwner(m, e), m.logTime)
 	}
 }
 

@@ -8,11 +8,6 @@ import (
 // maxMethodFiles is the number of files that the methods of a type may be in.
 const maxMethodFiles = 5
 
-// widespread are the types whose methods are in more files; the list only gets shorter.
-var widespread = map[string]bool{
-	"shard.Machine": true, // its rules; shard/DESIGN.md says why
-}
-
 // TestTypesStayTogether: a type has methods in a few files at most. One with more gathers what
 // belongs to several.
 func TestTypesStayTogether(t *testing.T) {
@@ -33,12 +28,9 @@ func TestTypesStayTogether(t *testing.T) {
 			}
 		}
 		for of, in := range files {
-			switch many := len(in) > maxMethodFiles; {
-			case many && !widespread[of]:
+			if len(in) > maxMethodFiles {
 				t.Errorf("%s has methods in %d files, more than %d: make a type of its own for what belongs together",
 					of, len(in), maxMethodFiles)
-			case !many && widespread[of]:
-				t.Logf("%s has methods in %d files; take it from widespread", of, len(in))
 			}
 		}
 	}

@@ -1,0 +1,59 @@
+package shard
+
+// clock is the shard's log time and what follows from it: the time of each bucket, which bucket
+// copies serve, which take-overs ended attachments, and what is due. Whether a session or a waiter
+// counts as gone is a question to the clock, see liveness.go.
+type clock struct {
+	logTime uint64 // Invariant: never goes back
+	wall    uint64 // wall clock of the last entry, for display
+
+	bucketTable
+	takeovers takeovers
+	deadlines deadlines
+}
+
+// bucketTime is the bucket's time now.
+func (t *clock) bucketTime(b *bucket) uint64 {
+	if b.state != bucketActive {
+		return b.timeBase
+	}
+	return b.timeAt(t.logTime)
+}
+
+// schedule sets or moves a record's deadline, in its bucket's time.
+func (t *clock) schedule(rec scheduled, at uint64) {
+	b := t.timersOf(rec)
+	if b == nil {
+		t.deadlines.schedule(rec, at)
+		return
+	}
+	was := b.timers.head()
+	b.timers.schedule(rec, at)
+	if b.timers.head() != was {
+		t.rescheduleBucket(b)
+	}
+}
+
+// unschedule takes a record's deadline away, if it has one.
+func (t *clock) unschedule(rec scheduled) {
+	b := t.timersOf(rec)
+	if b == nil {
+		t.deadlines.unschedule(rec)
+		return
+	}
+	was := b.timers.head()
+	b.timers.unschedule(rec)
+	if b.timers.head() != was {
+		t.rescheduleBucket(b)
+	}
+}
+
+// rescheduleBucket keeps the bucket in the machine's deadlines at the first of its own.
+func (t *clock) rescheduleBucket(b *bucket) {
+	at, rec := b.timers.first()
+	if rec == nil || b.state != bucketActive {
+		t.deadlines.unschedule(b)
+		return
+	}
+	t.deadlines.schedule(b, b.logTimeAt(at))
+}

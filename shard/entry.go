@@ -1,0 +1,70 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// entry is what one session has of one semaphore: units, or a place in the queue.
+type entry struct {
+	links     [2]link
+	semaphore *semaphore
+	session   *sessionRecord
+	orderID   uint64
+	count     uint64
+	seq       uint64 // number of the acquire that made or last replaced it
+	timeout   uint64 // ms, as asked
+	since     uint64 // wall clock: of the grant, or of the request while it waits
+	began     uint64 // the same in log time; 0: unknown, for it was restored or moved here
+	data      []byte // never changed in place
+	timer     timer  // of a waiter
+	waiting   bool
+	snapMark  uint32
+}
+
+func (e *entry) timerRef() *timer { return &e.timer }
+
+func (e *entry) deadlineKey() (deadlineKind, uint64, uint32) {
+	return deadlineWaiter, e.orderID, e.semaphore.bucket.number
+}
+
+// scheduleTimeout sets the timer of a waiter to the end of the time it asked for.
+func (e *entry) scheduleTimeout(m *Machine) {
+	if e.timeout == protocol.Forever {
+		m.unschedule(e)
+		return
+	}
+	m.schedule(e, addSaturated(m.bucketTime(e.semaphore.bucket), e.timeout))
+}
+
+// mayChange says whether an entry may be released: those in copies that are not active stay as they
+// are, unless their node is gone.
+func (e *entry) mayChange() bool {
+	return e.semaphore.bucket.state == bucketActive || e.semaphore.node.dropped
+}
+
+// rememberOutcome remembers what became of an entry's request, unless its client is known to have
+// an answer.
+func (e *entry) rememberOutcome(m *Machine, out outcome, state protocol.AcquireState) {
+	p := e.session
+	if p.ended || e.seq < p.low {
+		return
+	}
+	m.touch(p)
+	a := answer{seq: e.seq, bucket: e.semaphore.bucket.number, kind: CmdAcquire, outcome: out, state: state}
+	if state == protocol.Acquired {
+		a.value = e.orderID
+	}
+	p.rememberAnswer(a)
+}
+
+func (e *entry) quotaBytes() uint64 { return entryBytes + uint64(len(e.data)) }
+
+// setData replaces the data of an entry.
+func (e *entry) setData(data []byte) {
+	e.semaphore.node.bytes += uint64(len(data)) - uint64(len(e.data)) // modulo 2^64
+	e.data = cloneOrNil(data)
+}
+
+// owner is the entry of an owner as clients see it.
+func owner(e *entry) protocol.Owner {
+	return protocol.Owner{OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
+		Description: e.session.description, Since: e.since}
+}

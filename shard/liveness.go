@@ -1,0 +1,76 @@
+package shard
+
+// A session or a waiter whose deadline has passed counts as gone at once, for every request and
+// every queue, even if its deadline has not fired yet.
+
+// alive says whether a session exists: it has not ended and, at home, is not overdue.
+func (t *clock) alive(p *sessionRecord) bool {
+	if p.ended || p.node.dropped {
+		return false
+	}
+	return !t.atHome(p) || !t.overdue(p.home)
+}
+
+// atHome says whether the session's home is active here. While the home copy here is not active,
+// the session is a remote one.
+func (t *clock) atHome(p *sessionRecord) bool {
+	return p.home != nil && t.homeBucketOf(p.home).state == bucketActive
+}
+
+// detached says whether a session is detached or has ended, so that another session may take its
+// instance's id. A home that is active here decides by its own record, any other shard by the last
+// report of the home.
+func (t *clock) detached(p *sessionRecord) bool {
+	if !t.alive(p) {
+		return true
+	}
+	if t.atHome(p) {
+		attached, _ := t.attached(p.home)
+		return !attached
+	}
+	return p.detached
+}
+
+// attached says whether a session is attached under the present leader, and otherwise the last
+// moment of its bucket's time at which it exists.
+//
+// That moment never moves while the session is not attached again, under any leader: its client
+// believes in the session for less than the timeout after it sent what a leader answered, and each
+// answer rests on what the log had then. An attach is answered when the log has it. A pong is
+// answered behind a barrier that began after the ping arrived, so the sending is before any later
+// take-over. An attach that is answered ahead of the log (leader.MayAttachUnlogged) is only
+// answered where the deadline in the log is far enough away. Log time is never faster than real
+// time, and stands still in between two leaders. So a take-over sets a deadline only for attached
+// sessions.
+func (t *clock) attached(s *homeSession) (attached bool, deadline uint64) {
+	if !s.attached || s.generation == t.takeovers.generation {
+		return s.attached, s.timer.at
+	}
+	b := t.homeBucketOf(s)
+	if b.state != bucketActive {
+		return true, 0 // as it is when its bucket is activated
+	}
+	o := t.takeovers.endedBy(s, b)
+	if o == nil {
+		return true, 0
+	}
+	deadline = addSaturated(b.timeAt(o.at), uint64(s.timeout))
+	if !o.planned || s.timeout == 0 { // which would leave no time at all to come back in
+		deadline = addSaturated(deadline, s.node.grace(o.generation, o.at))
+	}
+	return false, deadline
+}
+
+// overdue says whether a session has passed its deadline, fired or not.
+func (t *clock) overdue(s *homeSession) bool {
+	attached, deadline := t.attached(s)
+	return !attached && t.bucketTime(t.homeBucketOf(s)) > deadline
+}
+
+// waiterEnded says whether a waiter counts as gone: its time is over, or its session is.
+func (t *clock) waiterEnded(e *entry) bool { return t.timedOut(e) || !t.alive(e.session) }
+
+// timedOut says whether the time of a waiter is over.
+func (t *clock) timedOut(e *entry) bool {
+	return e.timer.pos > 0 && t.bucketTime(e.semaphore.bucket) > e.timer.at
+}

@@ -1,0 +1,54 @@
+package shard
+
+import "slices"
+
+// nodeTable has the coordination nodes that this shard knows.
+type nodeTable struct {
+	nodes     map[uint64]*node // known, not dropped
+	nodeIndex index[node]      // those and the ones being removed, by id
+	dropping  []*node          // being removed, in order of their drop
+	dropped   []uint64         // ids refused for good, sorted
+
+	// The least periods of the nodes, in ms, 0 without any; they follow from the nodes.
+	selfCheck uint64
+	grace     uint64
+}
+
+// isDropped says that a node was known here, and is refused for good.
+func (t *nodeTable) isDropped(id uint64) bool {
+	_, found := slices.BinarySearch(t.dropped, id)
+	return found
+}
+
+// nodeFrom is the first node whose id is not below id.
+func (t *nodeTable) nodeFrom(id uint64) (n *node) {
+	t.nodeIndex.ascend(func(o *node) bool { return o.id < id }, func(o *node) bool {
+		n = o
+		return false
+	})
+	return n
+}
+
+// hasHomeSessions says that there are home sessions with an id above low and not above high,
+// whatever the state of their bucket's copy.
+func (t *nodeTable) hasHomeSessions(low, high uint64) (some bool) {
+	t.nodeIndex.all(func(n *node) bool {
+		s := n.homeSessionAfter(low)
+		some = s != nil && s.id <= high
+		return !some
+	})
+	return some
+}
+
+// updatePeriods is called when a node's config came, changed or went.
+func (t *nodeTable) updatePeriods() {
+	t.selfCheck, t.grace = 0, 0
+	for _, n := range t.nodes { // the least of all: the order does not matter
+		if p := n.config.SelfCheckPeriod; t.selfCheck == 0 || p < t.selfCheck {
+			t.selfCheck = p
+		}
+		if p := n.config.GracePeriod; t.grace == 0 || p < t.grace {
+			t.grace = p
+		}
+	}
+}
