@@ -22,7 +22,7 @@ type Semaphore struct {
 	CreatedAt  time.Time
 	NumOwners  uint64
 	NumWaiters uint64
-	Owners     []Owner  // by order id
+	Owners     []Owner  // by token
 	Waiters    []Waiter // in queue order
 	// Revision is the shard's log index of the last change, Index the one the answer was read at.
 	Revision, Index uint64
@@ -232,7 +232,7 @@ type QueueStatus struct {
 	Waiting  bool    // it waits for it
 	Position int     // in the queue, from 1, while it waits
 	Own      Waiter  // its own entry, while it waits
-	Holders  []Owner // who holds, by order id
+	Holders  []Owner // who holds, by token
 	Ahead    []Waiter
 	Free     uint64 // units that nobody holds: they are not given out of turn
 	Limit    uint64

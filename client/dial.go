@@ -13,8 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Version is how this client calls itself in its hello.
-const Version = "signalbox-go/0.1"
+// Version is how this client calls itself in its hello: its name, and the release it belongs to.
+const Version = "signalbox-go/0.2"
 
 const (
 	dialTimeout        = 5 * time.Second  // for one address: connecting and the hello

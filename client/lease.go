@@ -291,7 +291,7 @@ func releaseOutcome(over error) error {
 // Reduce gives back all but count units, 1 up to the units held. The place among the owners and the
 // token stay. More than is held is BadRequest: acquire it with another session, or release first.
 func (l *Lease) Reduce(ctx context.Context, count uint64) error {
-	return withOp("lower", l.name, l.change(ctx, &changeOp{count: count}))
+	return withOp("reduce", l.name, l.change(ctx, &changeOp{count: count}))
 }
 
 // UpdateData replaces the data shown beside the entry. The token stays.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,7 +164,7 @@ func TestChangeOfALostLease(t *testing.T) {
 		if r := f.all(protocol.KindRelease); len(r) != 1 || decode[protocol.Release](t, r[0].body).OrderID != 2 {
 			t.Fatal(r)
 		}
-		if err := l.Reduce(bg, 1); !errors.Is(err, ErrLeaseLost) {
+		if err := l.Reduce(bg, 1); !errors.Is(err, ErrLeaseLost) || !strings.HasPrefix(err.Error(), "reduce ") {
 			t.Fatal(err)
 		}
 		if _, err := s.Acquire(bg, l.Name()); err != nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // Observer is notified of acquires and of what they hold, for traces and metrics. Acquire,
-// TryAcquire and all recipes report to it. Package client/otel, a module of its own, has one for
-// OpenTelemetry.
+// TryAcquire and all recipes report to it. Package client/otelsignalbox, a module of its own,
+// has one for OpenTelemetry.
 //
 // Its calls come on the caller's goroutine, or on one of the session's, and must not block. Any
 // number may run at once. Without an Observer nothing is measured and nothing is allocated.

@@ -46,7 +46,7 @@ const (
 type MemberEvent struct {
 	Kind    MemberEventKind
 	Member  Member   // with MemberAdded, MemberChanged, MemberRemoved
-	Members []Member // with MemberSnapshot, by order id
+	Members []Member // with MemberSnapshot, by token
 }
 
 // Registration is a session's membership of a service. It ends with the session.

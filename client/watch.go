@@ -42,7 +42,7 @@ type Event struct {
 	Limit        uint64
 	Ephemeral    bool
 
-	Added   []Owner // by order id
+	Added   []Owner // by token
 	Updated []Owner // with another count or data
 	Removed []Owner // as last delivered
 }

@@ -5,11 +5,12 @@ import (
 	"runtime/debug"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server"
 	"github.com/spf13/cobra"
 )
 
 // version of this source tree; release builds may set another with -ldflags "-X main.version=...".
-var version = "0.2.0-dev"
+var version = server.DefaultVersion
 
 func versionCmd(a *app) *cobra.Command {
 	c := command("version", "Print the version of the binary, and that of the protocol", "")
