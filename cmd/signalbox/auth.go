@@ -170,25 +170,34 @@ for everything, the cluster included.
 		if err != nil {
 			return err
 		}
-		exists, err := nodeExists(inv, r.Path)
-		if err != nil {
-			return err
-		}
-		known, err := identityExists(inv, c, r.Identity)
-		if err != nil {
-			return err
-		}
-		text := "%s has the right %s at %s and below"
-		if !exists {
-			text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
-		}
-		if !known {
-			text += "; no token has that identity yet; `signalbox auth show` lists the tokens"
-		}
-		line := append(rightRow(r), field{"exists", "", exists}, field{"identity_exists", "", known})
-		return inv.printer().message(line, text, r.Identity, r.Right, r.Path)
+		return printGrant(inv, r, func() (exists, known bool, err error) {
+			if exists, err = nodeExists(inv, r.Path); err == nil {
+				known, err = identityExists(inv, c, r.Identity)
+			}
+			return exists, known, err
+		})
 	})
 	return c
+}
+
+// printGrant prints a grant that was made. lookUp says whether its path and its identity exist;
+// that it fails is no reason to say that the grant failed.
+func printGrant(inv *invocation, r *admin.Right, lookUp func() (exists, known bool, err error)) error {
+	line, text := rightRow(r), "%s has the right %s at %s and below"
+	exists, known, err := lookUp()
+	if err != nil {
+		fmt.Fprintf(inv.stderr, "signalbox: granted; whether the path and the identity exist could not be checked: %s\n",
+			sanitize(err.Error()))
+		return inv.printer().message(line, text, r.Identity, r.Right, r.Path)
+	}
+	if !exists {
+		text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
+	}
+	if !known {
+		text += "; no token has that identity yet; `signalbox auth show` lists the tokens"
+	}
+	line = append(line, field{"exists", "", exists}, field{"identity_exists", "", known})
+	return inv.printer().message(line, text, r.Identity, r.Right, r.Path)
 }
 
 // identityExists says whether a client can have an identity: one of a token, one of a certificate,

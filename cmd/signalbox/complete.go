@@ -29,6 +29,8 @@ func setCompletion(a *app, root *cobra.Command) {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		switch {
+		case strings.HasPrefix(cmd.CommandPath(), "signalbox context "):
+			cmd.ValidArgsFunction = contextNames
 		case strings.HasPrefix(cmd.CommandPath(), "signalbox process "):
 			cmd.ValidArgsFunction = processes
 		case strings.HasPrefix(cmd.CommandPath(), "signalbox config "):
@@ -49,6 +51,12 @@ func setCompletion(a *app, root *cobra.Command) {
 				return nodes(cmd, nil, typed)
 			}
 			_ = cmd.RegisterFlagCompletionFunc("node", complete)
+		}
+		if cmd.Flags().Lookup("context") != nil {
+			var complete completer = func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+				return contextNames(cmd, nil, typed)
+			}
+			_ = cmd.RegisterFlagCompletionFunc("context", complete)
 		}
 		for flag, words := range map[string][]string{
 			"output": {"table", "json", "jsonl"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
@@ -77,7 +85,7 @@ func completeArg(a *app, list lister) completer {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		inv, _, err := a.newInvocation(cmd)
+		inv, err := a.newInvocation(cmd)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -18,21 +18,18 @@ import (
 // errUnreachable marks errors of reaching the server at all: exit code 5.
 var errUnreachable = errors.New("no instance answered")
 
-// timeoutError is the end of --timeout. Exit code 5 too, but only where no instance was reached
-// does it say so.
-type timeoutError struct {
-	inv     *invocation
-	timeout time.Duration
-}
+// timeoutError is the end of --timeout. It matches errUnreachable only if no instance was reached:
+// a request that was sent may have taken effect, or may yet.
+type timeoutError struct{ inv *invocation }
 
 func (e *timeoutError) Error() string {
 	if e.inv.conn == nil {
-		return fmt.Sprintf("gave up after %s: %v", e.timeout, errUnreachable)
+		return fmt.Sprintf("gave up after %s: %v", e.inv.timeout, errUnreachable)
 	}
-	return fmt.Sprintf("gave up after %s: an instance was reached, but this was not done in time", e.timeout)
+	return fmt.Sprintf("gave up after %s: an instance was reached, but this was not done in time", e.inv.timeout)
 }
 
-func (e *timeoutError) Is(target error) bool { return target == errUnreachable }
+func (e *timeoutError) Is(target error) bool { return target == errUnreachable && e.inv.conn == nil }
 
 // invocation is one run of a verb that talks to a server.
 type invocation struct {
@@ -40,6 +37,7 @@ type invocation struct {
 	ctx     context.Context // ends with --timeout
 	longCtx context.Context // ends with a signal only: for holding and watching
 	node    string
+	timeout time.Duration // of --timeout
 	ttl     time.Duration
 
 	cfg        client.Config
@@ -54,44 +52,52 @@ func (inv *invocation) disconnect() {
 	}
 }
 
-func (a *app) newInvocation(cmd *cobra.Command) (inv *invocation, timeout time.Duration, err error) {
+func (a *app) newInvocation(cmd *cobra.Command) (*invocation, error) {
 	if err := a.resolveClient(cmd); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	inv = &invocation{app: a, node: a.values["node"]}
+	inv := &invocation{app: a}
 	inv.cfg.Name = "signalbox-cli/" + version
-	if timeout, err = duration("timeout", a.values["timeout"]); err != nil {
-		return nil, 0, err
-	}
-	if timeout <= 0 {
-		return nil, 0, usagef("--timeout %s is not above 0; give a duration like 15s", timeout)
-	}
-	if inv.ttl, err = duration("session-timeout", a.values["session-timeout"]); err != nil {
-		return nil, 0, err
-	}
-	if err := protocol.ValidatePath(inv.node); err != nil {
-		return nil, 0, usagef("--node %q: %v", inv.node, err)
+	if err := inv.readValues(a.values); err != nil {
+		return nil, err
 	}
 	if f := a.values["token-file"]; f != "" {
 		token, err := readSecret(f)
 		if err != nil {
-			return nil, 0, usagef("cannot read --token-file: %v", err)
+			return nil, usagef("cannot read --token-file: %v", err)
 		}
 		inv.cfg.Token = []byte(token)
 	}
-	if inv.cfg.TLS, err = tlsConfig(a.values); err != nil {
-		return nil, 0, err
+	var err error
+	inv.cfg.TLS, err = tlsConfig(a.values)
+	return inv, err
+}
+
+// readValues reads and checks the settings of a connection that name no files.
+func (inv *invocation) readValues(values map[string]string) (err error) {
+	inv.node = values["node"]
+	if inv.timeout, err = duration("timeout", values["timeout"]); err != nil {
+		return err
 	}
-	inv.cfg.Endpoints = splitList(a.values["endpoints"])
+	if inv.timeout <= 0 {
+		return usagef("--timeout %s is not above 0; give a duration like 15s", inv.timeout)
+	}
+	if inv.ttl, err = duration("session-timeout", values["session-timeout"]); err != nil {
+		return err
+	}
+	if err := protocol.ValidatePath(inv.node); err != nil {
+		return usagef("--node %q: %v", inv.node, err)
+	}
+	inv.cfg.Endpoints = splitList(values["endpoints"])
 	for _, e := range inv.cfg.Endpoints {
 		if _, _, err := net.SplitHostPort(e); err != nil {
-			return nil, 0, usagef("--endpoints: %q is not host:port", e)
+			return usagef("--endpoints: %q is not host:port", e)
 		}
 	}
 	if len(inv.cfg.Endpoints) == 0 {
-		return nil, 0, usagef("--endpoints is empty; name at least one instance as host:port")
+		return usagef("--endpoints is empty; name at least one instance as host:port")
 	}
-	return inv, timeout, nil
+	return nil
 }
 
 // client connects, the first time.
@@ -162,6 +168,7 @@ func (inv *invocation) cleanup() context.Context {
 func (a *app) code(err error) int {
 	var ce *codeError
 	var ue *usageError
+	var te *timeoutError
 	switch {
 	case errors.As(err, &ce):
 		return ce.code
@@ -169,6 +176,8 @@ func (a *app) code(err error) int {
 		return exitUsage
 	case errors.Is(err, client.ErrNotAcquired):
 		return exitNotAcquired
+	case errors.Is(err, client.ErrOutcomeUnknown), errors.As(err, &te) && te.inv.conn != nil:
+		return exitError
 	case errors.Is(err, errUnreachable), errors.Is(err, protocol.StatusUnavailable):
 		return exitUnreachable
 	default:
@@ -178,13 +187,15 @@ func (a *app) code(err error) int {
 
 // hint is the next step after an error that cannot name it.
 func (a *app) hint(err error, code int) string {
-	var g *timeoutError
+	var te *timeoutError
 	switch {
 	case errors.Is(err, client.ErrHandshake):
 		return "--endpoints names the addresses for clients (--listen or --listen-tls of serve); for TLS there are --tls, --tls-ca, --tls-server-name, --tls-cert and --tls-key."
-	case code == exitUnreachable && errors.As(err, &g) && g.inv.conn != nil:
+	case errors.Is(err, client.ErrOutcomeUnknown):
+		return "It may have taken effect, or may yet: look before you repeat it. `signalbox cluster health` says what works."
+	case code == exitError && errors.As(err, &te):
 		return "Look at the cluster with `signalbox cluster status`; --timeout gives more time."
-	case code == exitUnreachable && errors.Is(err, client.ErrOutcomeUnknown):
+	case errors.Is(err, protocol.StatusUnavailable) && !errors.Is(err, errUnreachable):
 		return "Look at the cluster with `signalbox cluster health`."
 	case code == exitUnreachable:
 		return fmt.Sprintf("Is an instance running at %s? Start one with `signalbox dev`, or name another with --endpoints.",
@@ -197,6 +208,8 @@ func (a *app) hint(err error, code int) string {
 		return "The instance is older than this program; upgrade it."
 	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "coordination node"):
 		return "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."
+	case strings.HasPrefix(a.verbPath, "rollout "):
+		return rolloutHint(err)
 	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is ephemeral"):
 		return "Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."
 	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is persistent"):

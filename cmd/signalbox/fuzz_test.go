@@ -25,8 +25,14 @@ func FuzzConfigFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		for sc, read := range map[scope]func() (map[string]string, error){
-			scopeServe:  func() (map[string]string, error) { return readServeFile(path) },
-			scopeClient: func() (map[string]string, error) { return readClientFile(path, "") },
+			scopeServe: func() (map[string]string, error) { return readServeFile(path) },
+			scopeClient: func() (map[string]string, error) {
+				f, err := readClientFile(path)
+				if err != nil {
+					return nil, err
+				}
+				return f.settings("")
+			},
 		} {
 			values, err := read()
 			var wrong *usageError

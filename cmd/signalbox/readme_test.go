@@ -54,7 +54,7 @@ func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	tourCommands(t, srv)
-	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr()}
+	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "HOME=" + t.TempDir(), "XDG_CONFIG_HOME="}
 	page := readPages(t)
 	ran := 0
 	for _, block := range fenced(page, "console") {

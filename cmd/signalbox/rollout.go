@@ -3,10 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
 
@@ -21,7 +24,7 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
   signalbox rollout publish geo/base data.bin
   signalbox rollout status geo/base`,
 		rolloutCreate(a), rolloutAlter(a), rolloutDelete(a), rolloutPublish(a), rolloutWithdraw(a),
-		rolloutList(a), rolloutStatus(a), rolloutWatch(a), rolloutHistory(a),
+		rolloutList(a), rolloutStatus(a), rolloutDescribe(a), rolloutWatch(a), rolloutHistory(a),
 		rolloutFollow(a), rolloutGate(a), rolloutGenerate(a),
 		rolloutPause(a), rolloutRollback(a), rolloutDrop(a),
 		rolloutOperate(a, "resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
@@ -30,6 +33,22 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
 		rolloutOperate(a, "reelect", "Replace locations' targets as soon as there is a newer version", true, (*rollout.Track).Reelect),
 		rolloutOperate(a, "exclude", "Exclude locations: later locations no longer wait for them", true, (*rollout.Track).Exclude),
 		rolloutOperate(a, "include", "Include excluded locations again", true, (*rollout.Track).Include))
+}
+
+// rolloutHint is the next step after a rollout's refusal.
+func rolloutHint(err error) string {
+	notFound := errors.Is(err, protocol.StatusNotFound)
+	switch {
+	case errors.Is(err, rollout.ErrAlreadyRegistered):
+		return "Take the id over with --takeover, or give this instance another one with --id."
+	case notFound && strings.Contains(err.Error(), "track does not exist"):
+		return "List the rollouts with `signalbox rollout ls`; make one with `signalbox rollout create TRACK`."
+	case strings.Contains(err.Error(), "histor"): // which has the version that was meant
+		return "List a location's versions with `signalbox rollout history TRACK LOCATION`."
+	case notFound, errors.Is(err, protocol.StatusPreconditionFailed):
+		return "Look at the rollout with `signalbox rollout status TRACK --instances`."
+	}
+	return ""
 }
 
 // trackVerb is verb for what changes a track, which needs a session.
@@ -177,6 +196,39 @@ func rolloutStatus(a *app) *cobra.Command {
 			return err
 		}
 		return printRollout(inv.printer(), s, *instances)
+	})
+	return c
+}
+
+func rolloutDescribe(a *app) *cobra.Command {
+	c := command("describe TRACK", "Show a rollout's config, as a file that create and alter take",
+		`Show a rollout's config, defaults included, as a file that create and alter take with --file: YAML,
+or JSON with -o json. What is not shown is 0, off or none. "signalbox rollout status" shows where
+the rollout stands, and the config's revision.`)
+	c.Example = `  signalbox rollout describe geo/base >rollout.yaml
+  signalbox rollout describe geo/base | sed 's/delay: 5s/delay: 10s/' | signalbox rollout alter geo/base --file -`
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		s, err := rollout.OpenReader(n, args[0]).Describe(inv.ctx, rollout.IncludeConfig())
+		if err != nil {
+			return err
+		}
+		f := rolloutFileOf(s.Config)
+		if inv.values["output"] != "table" {
+			return inv.printer().document(f)
+		}
+		text, err := f.yaml()
+		if err != nil {
+			return err
+		}
+		if isTerminal(inv.stdout) { // a pipe gets the text as it is
+			var shown strings.Builder
+			for line := range strings.Lines(text) {
+				shown.WriteString(sanitize(strings.TrimSuffix(line, "\n")) + "\n")
+			}
+			text = shown.String()
+		}
+		_, err = io.WriteString(inv.stdout, text)
+		return err
 	})
 	return c
 }

@@ -28,37 +28,50 @@ func (d *fileDuration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
+// MarshalText writes a duration without units that are 0, in YAML and in JSON.
+func (d fileDuration) MarshalText() ([]byte, error) {
+	text := time.Duration(d).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return []byte(text), nil
+}
+
+// rolloutFile is a rollout's config as a file has it. What is left out is 0, false or the default.
 type rolloutFile struct {
-	Source             string         `yaml:"source"`
-	DelayFrom          string         `yaml:"delay-from"`
-	Locations          []locationFile `yaml:"locations"`
-	ExplicitCodes      []string       `yaml:"explicit-codes"`
-	ImplicitAfter      fileDuration   `yaml:"implicit-after"`
-	ImplicitAttempts   uint64         `yaml:"implicit-attempts"`
-	StallTimeout       fileDuration   `yaml:"stall-timeout"`
-	AutoDemote         bool           `yaml:"auto-demote"`
-	SkipEmptyAfter     fileDuration   `yaml:"skip-empty-after"`
-	ReelectMinInterval fileDuration   `yaml:"reelect-min-interval"`
-	MinAdvanceInterval fileDuration   `yaml:"min-advance-interval"`
-	Retention          fileDuration   `yaml:"retention"`
-	KeepRemoved        bool           `yaml:"keep-removed"`
+	Source             string         `yaml:"source" json:"source"`
+	DelayFrom          string         `yaml:"delay-from" json:"delay-from"`
+	Locations          []locationFile `yaml:"locations" json:"locations"`
+	ExplicitCodes      []string       `yaml:"explicit-codes,omitempty" json:"explicit-codes,omitempty"`
+	ImplicitAfter      fileDuration   `yaml:"implicit-after,omitempty" json:"implicit-after,omitempty"`
+	ImplicitAttempts   uint64         `yaml:"implicit-attempts,omitempty" json:"implicit-attempts,omitempty"`
+	StallTimeout       fileDuration   `yaml:"stall-timeout,omitempty" json:"stall-timeout,omitempty"`
+	AutoDemote         bool           `yaml:"auto-demote,omitempty" json:"auto-demote,omitempty"`
+	SkipEmptyAfter     fileDuration   `yaml:"skip-empty-after,omitempty" json:"skip-empty-after,omitempty"`
+	ReelectMinInterval fileDuration   `yaml:"reelect-min-interval,omitempty" json:"reelect-min-interval,omitempty"`
+	MinAdvanceInterval fileDuration   `yaml:"min-advance-interval,omitempty" json:"min-advance-interval,omitempty"`
+	Retention          fileDuration   `yaml:"retention,omitempty" json:"retention,omitempty"`
+	KeepRemoved        bool           `yaml:"keep-removed,omitempty" json:"keep-removed,omitempty"`
 }
 
 type locationFile struct {
-	Name      string       `yaml:"name"`
-	Delay     fileDuration `yaml:"delay"`
-	Bake      fileDuration `yaml:"bake"`
-	Share     uint8        `yaml:"share"`
-	ShareBake fileDuration `yaml:"share-bake"`
-	Gates     []gateFile   `yaml:"gates"`
+	Name      string       `yaml:"name" json:"name"`
+	Delay     fileDuration `yaml:"delay,omitempty" json:"delay,omitempty"`
+	Bake      fileDuration `yaml:"bake,omitempty" json:"bake,omitempty"`
+	Share     uint8        `yaml:"share,omitempty" json:"share,omitempty"`
+	ShareBake fileDuration `yaml:"share-bake,omitempty" json:"share-bake,omitempty"`
+	Gates     []gateFile   `yaml:"gates,omitempty" json:"gates,omitempty"`
 }
 
 type gateFile struct {
-	Name    string       `yaml:"name"`
-	Command string       `yaml:"command"`
-	Webhook string       `yaml:"webhook"`
-	Timeout fileDuration `yaml:"timeout"`
-	Retry   fileDuration `yaml:"retry"`
+	Name    string       `yaml:"name" json:"name"`
+	Command string       `yaml:"command,omitempty" json:"command,omitempty"`
+	Webhook string       `yaml:"webhook,omitempty" json:"webhook,omitempty"`
+	Timeout fileDuration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	Retry   fileDuration `yaml:"retry,omitempty" json:"retry,omitempty"`
 }
 
 // addRolloutFlags adds the flags of create and alter. read changes a config by the flags that were
@@ -193,6 +206,41 @@ func parseRollout(b []byte) (c rollout.Config, err error) {
 		c.Locations = append(c.Locations, to)
 	}
 	return c, nil
+}
+
+// rolloutFileOf is the file that parseRollout reads as this config.
+func rolloutFileOf(c *rollout.Config) rolloutFile {
+	f := rolloutFile{
+		Source: sources.word(c.Source), DelayFrom: delaysFrom.word(c.DelayFrom),
+		ExplicitCodes: c.ExplicitCodes, ImplicitAfter: fileDuration(c.ImplicitAfter),
+		ImplicitAttempts: c.ImplicitAttempts, StallTimeout: fileDuration(c.StallTimeout),
+		AutoDemote: c.AutoDemote, SkipEmptyAfter: fileDuration(c.SkipEmptyAfter), ReelectMinInterval: fileDuration(c.ReelectMinInterval),
+		MinAdvanceInterval: fileDuration(c.MinAdvanceInterval), Retention: fileDuration(c.Retention), KeepRemoved: c.KeepRemoved,
+	}
+	for _, l := range c.Locations {
+		to := locationFile{Name: l.Name, Delay: fileDuration(l.Delay), Bake: fileDuration(l.Bake),
+			Share: l.Share, ShareBake: fileDuration(l.ShareBake)}
+		for _, g := range l.Gates {
+			gate := gateFile{Name: g.Name, Command: g.Spec, Timeout: fileDuration(g.Timeout), Retry: fileDuration(g.Retry)}
+			if g.Kind == rollout.Webhook {
+				gate.Command, gate.Webhook = "", g.Spec
+			}
+			to.Gates = append(to.Gates, gate)
+		}
+		f.Locations = append(f.Locations, to)
+	}
+	return f
+}
+
+// yaml is the file's text.
+func (f *rolloutFile) yaml() (string, error) {
+	var b strings.Builder
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(f); err != nil {
+		return "", err
+	}
+	return b.String(), e.Close()
 }
 
 func parseVersion(text string) (uint64, error) {

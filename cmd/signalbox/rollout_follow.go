@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,8 +27,8 @@ SIGNALBOX_ATTEMPT the attempt.
 
   exit 0     the version is loaded and served
   exit 75    its source failed: retried with back-off, re-elected after a while
-  other n    reported as EXIT_n; with --bad n the version is bad for everyone,
-             and the location takes the next one at once
+  other n    reported as EXIT_n; with --bad n the version is bad for everyone: it is reported
+             with an explicit code of the rollout, and the location takes the next one at once
 
 When another version is due, the command and all processes it started are stopped. Processes it
 leaves running are killed, so run a server under a service manager. While no server can be
@@ -113,27 +114,60 @@ func (f *followRun) update(ctx context.Context, v rollout.Version) error {
 		},
 	}
 	err := c.run(ctx)
-	if errors.Is(err, errLost) {
+	switch {
+	case errors.Is(err, errLost):
 		return ctx.Err()
+	case v.Restored:
+		return err // it is not reported
 	}
-	return f.outcome(err)
+	return f.outcome(err, func() (string, error) { return f.explicitCode(ctx) })
 }
 
-// outcome translates a command's exit code to a result for the version.
-func (f *followRun) outcome(err error) error {
+// outcome translates a command's exit code to a result for the version. explicit gives a code that
+// says that a version is bad for everyone.
+func (f *followRun) outcome(err error, explicit func() (string, error)) error {
 	var ce *codeError
 	if err == nil || !errors.As(err, &ce) {
 		return err
 	}
-	for _, n := range f.bad {
-		if ce.code == n {
-			return rollout.Code("TimestampOutOfRange", fmt.Errorf("the command exited with %d: the version is bad", n))
+	own := "EXIT_" + strconv.Itoa(ce.code)
+	switch {
+	case slices.Contains(f.bad, ce.code):
+		code, err := explicit()
+		if err != nil {
+			return rollout.Code(own, fmt.Errorf(
+				"the command exited with %d: the version is bad, but the rollout's explicit codes cannot be read: %w", ce.code, err))
 		}
-	}
-	if ce.code == exitSourceError {
+		return rollout.Code(code, fmt.Errorf("the command exited with %d: the version is bad", ce.code))
+	case ce.code == exitSourceError:
 		return errors.New("the command exited with 75: its source failed")
 	}
-	return rollout.Code("EXIT_"+strconv.Itoa(ce.code), fmt.Errorf("the command exited with %d", ce.code))
+	return rollout.Code(own, fmt.Errorf("the command exited with %d", ce.code))
+}
+
+// explicitCode reads a code that the rollout takes as bad for everyone. It is read for each bad
+// version, with a connection of its own: the config may have changed, and the follower's connection
+// is its own.
+func (f *followRun) explicitCode(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	c, err := client.Open(ctx, f.cfg)
+	if err != nil {
+		return "", err
+	}
+	defer c.CloseWithoutRelease()
+	n, err := c.Node(ctx, f.node)
+	if err != nil {
+		return "", err
+	}
+	s, err := rollout.OpenReader(n, f.track).Describe(ctx, rollout.IncludeConfig())
+	if err != nil {
+		return "", err
+	}
+	if s.Config == nil || len(s.Config.ExplicitCodes) == 0 {
+		return "", errors.New("the server named none") // it fills in the default
+	}
+	return s.Config.ExplicitCodes[0], nil
 }
 
 // changed prints what a person or a script wants to know: versions that are loaded, and failures.

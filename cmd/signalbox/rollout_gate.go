@@ -24,7 +24,7 @@ passed. Several gate runners may run: the first outcome of a run counts.
   command    sh runs it, with SIGNALBOX_VERSION, SIGNALBOX_LOCATION, SIGNALBOX_GATE and
              SIGNALBOX_ATTEMPT; exit 0: passed, 75: inconclusive, retried later, other: failed
   webhook    gets the same values with POST, as JSON; 2xx: passed, 4xx: failed,
-             other: inconclusive, retried later
+             other: inconclusive, retried later; a redirect is not followed
 
 A failed gate keeps the version from its location.`)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -84,6 +84,16 @@ func checkGate(ctx context.Context, inv *invocation, run rollout.GateRun) (rollo
 	return rollout.Inconclusive, out.last()
 }
 
+// webhooks calls webhooks. It follows no redirect: after one a POST becomes a GET, and a login page
+// that answers 200 would pass the gate.
+var webhooks = &http.Client{
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// maxWebhookText bounds what is read of a webhook's answer, in bytes.
+const maxWebhookText = 1 << 10
+
+// callWebhook asks a webhook. ctx bounds the time: it ends with the gate's timeout.
 func callWebhook(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
 	body, err := marshalPlain(row{
 		{"location", "", run.Location}, {"gate", "", run.Gate.Name}, {"version", "", run.Version}, {"attempt", "", run.Attempt},
@@ -96,16 +106,20 @@ func callWebhook(ctx context.Context, run rollout.GateRun) (rollout.Outcome, str
 		return rollout.Inconclusive, err.Error()
 	}
 	req.Header.Set("Content-Type", "application/json")
-	reply, err := http.DefaultClient.Do(req)
+	reply, err := webhooks.Do(req)
 	if err != nil {
 		return rollout.Inconclusive, err.Error()
 	}
 	defer reply.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(reply.Body, 1<<10))
+	text, _ := io.ReadAll(io.LimitReader(reply.Body, maxWebhookText))
 	said := strings.TrimSpace(reply.Status + "  " + strings.TrimSpace(string(text)))
 	switch reply.StatusCode / 100 {
 	case 2:
 		return rollout.Success, said
+	case 3:
+		if to := reply.Header.Get("Location"); to != "" {
+			said = fmt.Sprintf("%s to %s, which is not followed", reply.Status, to)
+		}
 	case 4:
 		return rollout.Failure, said
 	}

@@ -26,17 +26,58 @@ func TestWebhook(t *testing.T) {
 	}))
 	run := rollout.GateRun{Location: "MAN", Version: 7, Attempt: 2,
 		Gate: rollout.Gate{Name: "alerts", Kind: rollout.Webhook, Spec: hook.URL}}
-	for c, want := range map[int]rollout.Outcome{200: rollout.Success, 204: rollout.Success, 404: rollout.Failure,
-		409: rollout.Failure, 500: rollout.Inconclusive, 302: rollout.Inconclusive} {
+	for c, want := range map[int]rollout.Outcome{200: rollout.Success, 204: rollout.Success, 304: rollout.Inconclusive,
+		404: rollout.Failure, 409: rollout.Failure, 500: rollout.Inconclusive, 302: rollout.Inconclusive} {
 		code = c
 		outcome, text := callWebhook(context.Background(), run)
-		if outcome != want || c != 204 && !strings.HasSuffix(text, "so it is") || !strings.HasPrefix(text, fmt.Sprint(c)) {
+		if outcome != want || c != 204 && c != 304 && !strings.HasSuffix(text, "so it is") || !strings.HasPrefix(text, fmt.Sprint(c)) {
 			t.Errorf("%d is %v, %q", c, outcome, text)
 		}
 	}
 	if asked != `POST {"location":"MAN","gate":"alerts","version":7,"attempt":2}` {
 		t.Errorf("asked %s", asked)
 	}
+	// A redirect passes no gate, whatever answers where it leads.
+	page := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s of the page", r.Method) }))
+	defer page.Close()
+	redirects := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, page.URL, code)
+	}))
+	defer redirects.Close()
+	run.Gate.Spec = redirects.URL
+	for _, code = range []int{301, 302, 303, 307, 308} {
+		outcome, text := callWebhook(context.Background(), run)
+		if outcome != rollout.Inconclusive || !strings.HasPrefix(text, fmt.Sprint(code)) ||
+			!strings.HasSuffix(text, page.URL+", which is not followed") {
+			t.Errorf("a redirect with %d is %v, %q", code, outcome, text)
+		}
+	}
+	// An answer without an end is read up to its bound.
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			if _, err := fmt.Fprint(w, strings.Repeat("x", 1<<10)); err != nil {
+				return
+			}
+		}
+	}))
+	defer endless.Close()
+	run.Gate.Spec = endless.URL
+	if outcome, text := callWebhook(context.Background(), run); outcome != rollout.Success || len(text) > 2*maxWebhookText {
+		t.Errorf("an answer without an end is %v, of %d bytes", outcome, len(text))
+	}
+	// A gate's time bounds the call.
+	over, cancel := context.WithCancel(context.Background())
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that the caller is gone
+		cancel()
+		<-r.Context().Done()
+	}))
+	defer silent.Close()
+	run.Gate.Spec = silent.URL
+	if outcome, _ := callWebhook(over, run); outcome != rollout.Inconclusive {
+		t.Errorf("a webhook that does not answer in time is %v", outcome)
+	}
+	run.Gate.Spec = hook.URL
 	hook.Close()
 	if outcome, text := callWebhook(context.Background(), run); outcome != rollout.Inconclusive || text == "" {
 		t.Errorf("nobody there is %v, %q", outcome, text)
@@ -82,6 +123,21 @@ locations:
 	if got != want {
 		t.Errorf("read\n%s, want\n%s", got, want)
 	}
+	f := rolloutFileOf(&c)
+	asYAML, err := f.yaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := marshalPlain(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{asYAML, string(asJSON)} {
+		again, err := parseRollout([]byte(text))
+		if got := fmt.Sprintf("%+v", again); err != nil || got != want {
+			t.Errorf("%s\nis read as\n%s, want\n%s: %v", text, got, want, err)
+		}
+	}
 	for text, say := range map[string]string{
 		"": "names no location", "locations: [{name: a}]\nsource: else": "source", "locations: [{name: a}]\ndelay-from: else": "delay-from",
 		"locations: [{name: a, delay: 5}]": "not a duration", "locations: [{name: a, delay: -5s}]": "-5s is negative",
@@ -99,17 +155,38 @@ locations:
 // TestFollowExits: what a command's exit says of a version.
 func TestFollowExits(t *testing.T) {
 	f := &followRun{bad: []int{9, 10}}
+	explicit := func() (string, error) { return "CORRUPT", nil }
 	for code, want := range map[int]string{9: "the version is bad", 10: "the version is bad", 75: "its source failed", 3: "exited with 3"} {
-		if err := f.outcome(&codeError{code: code, quiet: true}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := f.outcome(&codeError{code: code, quiet: true}, explicit); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("exit %d is %v", code, err)
 		}
 	}
-	if err := f.outcome(nil); err != nil {
+	away := errors.New("nobody is there")
+	unread := func() (string, error) { return "", away }
+	err := f.outcome(&codeError{code: 9, quiet: true}, unread)
+	if !errors.Is(err, away) || !strings.Contains(err.Error(), "cannot be read") {
+		t.Errorf("exit 9 with unknown codes is %v", err)
+	}
+	if err := f.outcome(nil, explicit); err != nil {
 		t.Error(err)
 	}
 	other := errors.New("no fork")
-	if err := f.outcome(other); err != other {
+	if err := f.outcome(other, explicit); err != other {
 		t.Error(err)
+	}
+}
+
+// TestFileDurations: a file has durations as people write them, and reads them back.
+func TestFileDurations(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", time.Millisecond: "1ms", 90 * time.Second: "1m30s", 10 * time.Minute: "10m", 100 * time.Second: "1m40s",
+		2 * time.Hour: "2h", 20 * time.Hour: "20h", time.Hour + 10*time.Second: "1h0m10s", time.Hour + 10*time.Minute: "1h10m",
+	} {
+		text, err := fileDuration(d).MarshalText()
+		again, readErr := readDuration(string(text))
+		if string(text) != want || again != d || err != nil || readErr != nil {
+			t.Errorf("%v is %s, read as %v: %v, %v", d, text, again, err, readErr)
+		}
 	}
 }
 

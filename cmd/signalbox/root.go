@@ -61,7 +61,7 @@ else the code of the command that was run.`,
 		devCmd(a), serveCmd(a),
 		lockCmd(a), semCmd(a), electCmd(a), serviceCmd(a), configCmd(a),
 		rolloutCmd(a), processCmd(a), nodeCmd(a), sessionCmd(a), clusterCmd(a), authCmd(a), consoleCmd(a), topCmd(a), loadCmd(a),
-		versionCmd(a),
+		contextCmd(a), versionCmd(a),
 	)
 	root.InitDefaultCompletionCmd()
 	wrapArgs(root)
@@ -148,19 +148,28 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	file, err := readClientFile(first["client-config"], first["context"])
+	f, err := readClientFile(first["client-config"])
 	if err != nil {
 		return err
 	}
-	if a.values, err = resolve(cmd, scopeClient, file); err != nil {
+	own, err := f.settings(first["context"])
+	if err != nil {
 		return err
 	}
-	switch a.values["output"] {
-	case "table", "json", "jsonl":
-	default:
-		return usagef("--output %q is unknown; choose table, json or jsonl", a.values["output"])
+	values, err := resolve(cmd, scopeClient, own)
+	if err != nil {
+		return err
 	}
-	return nil
+	return a.setValues(values)
+}
+
+func (a *app) setValues(values map[string]string) error {
+	a.values = values
+	switch values["output"] {
+	case "table", "json", "jsonl":
+		return nil
+	}
+	return usagef("--output %q is unknown; choose table, json or jsonl", values["output"])
 }
 
 // checkSubcommand rejects arguments of a verb that only has verbs below it.

@@ -144,8 +144,8 @@ func semDescribe(a *app) *cobra.Command {
 
 func semUpdate(a *app) *cobra.Command {
 	c := command("update NAME", "Replace a semaphore's data, held or not", "")
-	c.Example = "  signalbox sem update slots --data 'two at a time' --expect 1"
-	expect := c.Flags().Uint64("expect", 0, "Only if the data has this version; 0 is any.")
+	c.Example = "  signalbox sem update slots --data 'two at a time' --if-version 1"
+	ifVersion := c.Flags().Uint64("if-version", 0, "Only if the data has this version, from 1 (default: any version).")
 	addDataFlags(c, "The new data", maxData)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		data, given, err := inv.readData(cmd)
@@ -156,8 +156,11 @@ func semUpdate(a *app) *cobra.Command {
 			return usagef("--data or --data-file is missing; give --data '' for none")
 		}
 		var opts []client.WriteOption
-		if *expect > 0 {
-			opts = append(opts, client.IfVersion(*expect))
+		if cmd.Flag("if-version").Changed {
+			if *ifVersion == 0 {
+				return usagef("--if-version 0 is no semaphore's version, which is at least 1; make a semaphore with `signalbox sem create`")
+			}
+			opts = append(opts, client.IfVersion(*ifVersion))
 		}
 		return inv.withSession(func(s *client.Session) error {
 			v, err := s.Update(inv.ctx, args[0], data, opts...)

@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,7 +60,7 @@ var clientSettings = []setting{
 	{flag: "node", def: "/default",
 		help: "Path of the coordination node, the namespace of semaphores and sessions."},
 	{flag: "timeout", def: "15s",
-		help: "How long to try before exit code 5, as a Go duration."},
+		help: "How long to try, as a Go duration; then the exit code is 5 if no instance was reached, else 1."},
 	{flag: "session-timeout", def: "10s",
 		help: "How long the session outlives its last keep-alive, 100ms to 30m. " +
 			"Shorter means faster failover and less tolerance for pauses."},
@@ -85,7 +83,7 @@ var clientSettings = []setting{
 	{flag: "no-color", bool: true,
 		help: "Disable terminal colors; NO_COLOR works too."},
 	{flag: "context",
-		help: "Context to use from the client's configuration file."},
+		help: "Context to use from the client's configuration file; see signalbox context."},
 	{flag: "client-config",
 		help: "The client's configuration file (default signalbox/client.yaml in the user's configuration " +
 			"folder)."},
@@ -367,54 +365,6 @@ func readValue(sc scope, key string, v *yaml.Node) (string, error) {
 		parts = append(parts, n.Value)
 	}
 	return strings.Join(parts, ","), nil
-}
-
-// clientFile is the client's configuration: named contexts, one of them current.
-type clientFile struct {
-	Current  string               `yaml:"current"`
-	Contexts map[string]yaml.Node `yaml:"contexts"`
-}
-
-// readClientFile reads the settings of a context. A missing file is no error unless it or a context
-// was asked for.
-func readClientFile(path, context string) (map[string]string, error) {
-	asked := path != ""
-	if !asked {
-		dir, err := os.UserConfigDir()
-		if err != nil {
-			return nil, nil
-		}
-		path = filepath.Join(dir, "signalbox", "client.yaml")
-	}
-	b, err := file.Read(path, maxConfigFile)
-	if err != nil {
-		if os.IsNotExist(err) && !asked && context == "" {
-			return nil, nil
-		}
-		return nil, usagef("cannot read the client's configuration file: %v", err)
-	}
-	var f clientFile
-	dec := yaml.NewDecoder(strings.NewReader(string(b)))
-	dec.KnownFields(true)
-	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return nil, usagef("%s is not a client configuration: %v", path, err)
-	}
-	if context == "" {
-		context = f.Current
-	}
-	if context == "" {
-		return nil, nil
-	}
-	n, ok := f.Contexts[context]
-	if !ok {
-		var names []string
-		for k := range f.Contexts {
-			names = append(names, k)
-		}
-		slices.Sort(names)
-		return nil, usagef("%s has no context %q; it has: %s", path, context, strings.Join(names, ", "))
-	}
-	return readKeys(path, &n, scopeClient)
 }
 
 // usageError is an error of the command line itself: exit code 2.

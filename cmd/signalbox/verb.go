@@ -20,11 +20,11 @@ func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) e
 	return func(cmd *cobra.Command, args []string) error {
 		warnEnvironment(a, os.Environ())
 		a.verbPath = strings.TrimPrefix(cmd.CommandPath(), "signalbox ")
-		inv, timeout, err := a.newInvocation(cmd)
+		inv, err := a.newInvocation(cmd)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, &timeoutError{inv, timeout})
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), inv.timeout, &timeoutError{inv})
 		defer cancel()
 		inv.ctx, inv.longCtx = ctx, cmd.Context()
 		defer inv.disconnect()

@@ -42,7 +42,7 @@ func (t *Track) pause(now Now, location string, mode pauseMode, text string, out
 
 // Promote lets a location take the newest version of its predecessor without waiting for delay,
 // bake time and gates, once; and gives a share's version to all. All leaders must have the present
-// target first. Errors: ErrUnknownLocation, ErrNothingToPromote.
+// target first. Errors: UNKNOWN_LOCATION, PRECONDITION_FAILED if nothing newer waits.
 func (t *Track) Promote(now Now, location string, out *Events) error {
 	l, err := t.find(location)
 	if err != nil {
@@ -50,7 +50,7 @@ func (t *Track) Promote(now Now, location string, out *Events) error {
 	}
 	v := t.promotable(l, t.clockAt(now))
 	if v == 0 {
-		return ErrNothingToPromote
+		return nothingToPromote(l)
 	}
 	if l.promoted == v {
 		return nil
@@ -66,7 +66,7 @@ func (t *Track) Promote(now Now, location string, out *Events) error {
 // Rollback sets locations back to an earlier version of each one's history, at once. Versions above
 // it in those histories are never passed on, and none up to the present target is chosen again.
 // Locations that are not named stay as they are. All named are set back, or none. Errors:
-// ErrUnknownLocation, ErrNotInHistory, ErrNotBelowTarget, BAD_REQUEST.
+// UNKNOWN_LOCATION, PRECONDITION_FAILED, BAD_REQUEST.
 func (t *Track) Rollback(now Now, locations []string, version uint64, out *Events) error {
 	if len(locations) == 0 || len(locations) > protocol.MaxTrackLocations {
 		return badRequest("rollback: name the locations")
@@ -84,10 +84,10 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 		}
 		r := l.row(version)
 		if r == nil || r.skip || r.payload && !t.published.has(version) {
-			return ErrNotInHistory
+			return notInHistory(l, r, version)
 		}
 		if version >= l.target {
-			return ErrNotBelowTarget
+			return notBelowTarget(l, version)
 		}
 		list = append(list, l)
 	}
@@ -116,7 +116,7 @@ func (t *Track) Reelect(now Now, location string, out *Events) error {
 		return err
 	}
 	if l.target == 0 {
-		return ErrNoTarget
+		return noTarget(l)
 	}
 	if l.reelectRequested {
 		return nil
@@ -157,11 +157,11 @@ func (t *Track) exclude(now Now, location string, yes bool, text string, out *Ev
 	return nil
 }
 
-// Drop removes an instance at an operator's wish; its later calls get ErrUnknownInstance.
+// Drop removes an instance at an operator's wish; its later calls get NOT_FOUND.
 func (t *Track) Drop(now Now, id string, out *Events) error {
 	p := t.instances.byID[id]
 	if p == nil {
-		return ErrUnknownInstance
+		return unknownInstance(id)
 	}
 	c := t.change(now, out)
 	c.remove(p, "dropped by an operator")

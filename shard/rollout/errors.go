@@ -1,30 +1,15 @@
 package rollout
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"fmt"
 
-// Refusals. Nothing has changed when one is returned. Compare with errors.Is; each carries the
-// status a reply has.
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Refusals of any track, for errors.Is. The other refusals have the values that they are about, and
+// are told apart by their status and, where a client has to, by their first word. Nothing has
+// changed when one is returned.
 var (
-	ErrUnknownInstance = refusal(protocol.StatusNotFound, "no such instance in this track: register it first")
-	ErrUnknownLocation = refusal(protocol.StatusNotFound,
-		"UNKNOWN_LOCATION: the track's config has no such location")
-	ErrAlreadyRegistered = refusal(protocol.StatusAlreadyExists,
-		"ALREADY_REGISTERED: another live session has this instance id; take it over, or stop the other")
-	ErrFenced = refusal(protocol.StatusBadSession,
-		"FENCED: a newer incarnation of this instance is registered; stop, or register again")
-	ErrStaleReport = refusal(protocol.StatusPreconditionFailed,
-		"STALE_REPORT: a later report of this incarnation is known")
-	ErrTargetMoved = refusal(protocol.StatusPreconditionFailed,
-		"the first location has another target, or wants no version now: discard the version")
-	ErrWrongSource  = refusal(protocol.StatusPreconditionFailed, "the track's source is another one")
-	ErrNotInHistory = refusal(protocol.StatusPreconditionFailed,
-		"the version is not in the location's history, is skipped, or its payload is gone")
-	ErrNotBelowTarget   = refusal(protocol.StatusPreconditionFailed, "a rollback must go below the location's target")
-	ErrNothingToPromote = refusal(protocol.StatusPreconditionFailed, "nothing newer waits to be promoted")
-	ErrNoTarget         = refusal(protocol.StatusPreconditionFailed, "the location has no target yet")
-	ErrGateMoved        = refusal(protocol.StatusPreconditionFailed,
-		"no such run of a gate is under way: its outcome is not used")
-	ErrUnknownVersion   = refusal(protocol.StatusNotFound, "no such published version")
 	ErrTooManyInstances = protocol.Errorf(protocol.StatusOverloaded,
 		"the track has %d instances, the most that one may have: stop some, or make another track", MaxInstances)
 	ErrTooManyVersions = protocol.Errorf(
@@ -36,6 +21,97 @@ var (
 		"more than %d removed locations would still have instances: stop those first", maxRemoved)
 	ErrMalformed = refusal(protocol.StatusBadRequest, "rollout: the record of a track is malformed")
 )
+
+func unknownInstance(id string) *protocol.Error {
+	return protocol.Errorf(protocol.StatusNotFound,
+		"the track has no instance %q; the track's status lists them, and an instance has to register first", id)
+}
+
+func unknownLocation(name string) *protocol.Error {
+	return protocol.Errorf(protocol.StatusNotFound,
+		"UNKNOWN_LOCATION: the track's config has no location %q; the track's status lists them, and a change of the config adds one", name)
+}
+
+func alreadyRegistered(p *instance) *protocol.Error {
+	return protocol.Errorf(protocol.StatusAlreadyExists,
+		"ALREADY_REGISTERED: session %d is alive and has instance %q; stop it, take the id over, or choose another id", p.session, p.id)
+}
+
+func fenced(p *instance, from Caller) *protocol.Error {
+	return protocol.Errorf(protocol.StatusBadSession,
+		"FENCED: instance %q is incarnation %d of session %d, not %d of session %d; stop, or register again",
+		p.id, p.incarnation, p.session, from.Incarnation, from.Session)
+}
+
+func staleReport(p *instance, seq uint64) *protocol.Error {
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"STALE_REPORT: report %d of instance %q is not newer than %d, the last one; number reports upwards", seq, p.id, p.seq)
+}
+
+func wrongSource(is, wanted protocol.TrackSource) *protocol.Error {
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"the track's source is %s, and this needs %s; change its config, or use another track", is, wanted)
+}
+
+// targetMoved refuses a version that the source made for the first location, l; nil: there is none.
+func targetMoved(l *location, expected, version uint64) *protocol.Error {
+	text := ""
+	switch {
+	case l == nil:
+		text = "all locations are excluded or skipped, and none takes versions from the source"
+	case l.target != expected:
+		text = fmt.Sprintf("location %q has target %d, not %d as expected", l.name, l.target, expected)
+	default:
+		text = fmt.Sprintf("location %q wants no version from the source now", l.name)
+	}
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"%s; discard version %d, and make another one when a poll asks for it", text, version)
+}
+
+// notInHistory refuses a rollback to a version that l never had, r is nil, or must not have again.
+func notInHistory(l *location, r *row, version uint64) *protocol.Error {
+	text := fmt.Sprintf("version %d is not in the history of location %q", version, l.name)
+	switch {
+	case r == nil:
+	case r.skip:
+		text = fmt.Sprintf("version %d is skipped in the history of location %q: it was bad, or was rolled back from", version, l.name)
+	default:
+		text = fmt.Sprintf("version %d in the history of location %q has no payload any more", version, l.name)
+	}
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"%s; choose another one from its history", text)
+}
+
+func notBelowTarget(l *location, version uint64) *protocol.Error {
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"version %d is not below %d, the target of location %q; choose a lower one of its history", version, l.target, l.name)
+}
+
+func nothingToPromote(l *location) *protocol.Error {
+	if l.excluded {
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"location %q is excluded, and nothing can be promoted there; include it first", l.name)
+	}
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"nothing above version %d waits to be promoted at location %q; publish a version, or wait until the location before it has one",
+		max(l.target, l.floor), l.name)
+}
+
+func noTarget(l *location) *protocol.Error {
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"location %q has no target yet, and nothing to re-elect; wait until its status shows a target", l.name)
+}
+
+func gateMoved(l *location, gate string, version, attempt uint64) *protocol.Error {
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"gate %q of location %q is not run for version %d, attempt %d, and its outcome is not used; run the gates that the status lists",
+		gate, l.name, version, attempt)
+}
+
+func unknownVersion(version uint64) *protocol.Error {
+	return protocol.Errorf(protocol.StatusNotFound,
+		"version %d is not among the published versions that the track keeps; the histories of its locations list what they had", version)
+}
 
 func refusal(s protocol.Status, text string) *protocol.Error {
 	return &protocol.Error{Status: s, Message: text}

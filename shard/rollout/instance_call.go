@@ -20,7 +20,7 @@ type Registration struct {
 
 // Register makes an instance, and gives its incarnation, which its calls carry. The same
 // registration again by the same session gives the same incarnation. Errors: BAD_REQUEST,
-// ErrUnknownLocation, ErrAlreadyRegistered, ErrTooManyInstances.
+// UNKNOWN_LOCATION, ALREADY_REGISTERED, ErrTooManyInstances.
 func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint64, err error) {
 	if !validName(r.ID, protocol.MaxTrackInstance) || !validText(r.Meta, protocol.MaxTrackMeta) ||
 		r.Role < protocol.InstanceFollower || r.Role > protocol.InstanceLeader || r.Session == 0 {
@@ -42,7 +42,7 @@ func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint
 			return old.incarnation, nil
 		}
 	case !r.Takeover:
-		return 0, ErrAlreadyRegistered
+		return 0, alreadyRegistered(old)
 	}
 	c := t.change(now, out)
 	if old != nil {
@@ -65,7 +65,7 @@ func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint
 	return p.incarnation, nil
 }
 
-// Unregister ends an instance at its own wish. Errors: ErrUnknownInstance, ErrFenced.
+// Unregister ends an instance at its own wish. Errors: NOT_FOUND, FENCED.
 func (t *Track) Unregister(now Now, from Caller, out *Events) error {
 	p, err := t.instances.of(from)
 	if err != nil {
@@ -137,7 +137,7 @@ func (t *Track) Peek(now Now, from Caller, r *protocol.UpdateReport) (a protocol
 
 // Poll is a request for the target, with a report or without: the one call that moves targets. A
 // stale report is dropped. It may be repeated. The caller has validated the report. Errors:
-// ErrUnknownInstance, ErrFenced, ErrUnknownLocation.
+// NOT_FOUND, FENCED, UNKNOWN_LOCATION.
 func (t *Track) Poll(now Now, from Caller, r *protocol.UpdateReport, out *Events) (protocol.TrackPollReply, error) {
 	a, ok, err := t.Peek(now, from, r)
 	if ok {
@@ -160,14 +160,14 @@ func (t *Track) Poll(now Now, from Caller, r *protocol.UpdateReport, out *Events
 	return t.answer(p, t.clock, wants), nil
 }
 
-// Report takes a report without asking for the target. Errors: those of Poll, and ErrStaleReport.
+// Report takes a report without asking for the target. Errors: those of Poll, and STALE_REPORT.
 func (t *Track) Report(now Now, from Caller, r protocol.UpdateReport, out *Events) error {
 	p, err := t.checkPoll(from)
 	if err != nil {
 		return err
 	}
 	if r.Seq < p.seq || r.Seq == 0 || r.Seq == p.seq && !sameReport(p.report, r) {
-		return ErrStaleReport
+		return staleReport(p, r.Seq)
 	}
 	if p.loc.pos >= 0 && p.isNewReport(&r) {
 		c := t.change(now, out)
@@ -184,7 +184,7 @@ func (t *Track) checkPoll(from Caller) (*instance, error) {
 		return nil, err
 	}
 	if p.loc.pos < 0 && !t.config.KeepRemoved {
-		return nil, ErrUnknownLocation
+		return nil, unknownLocation(p.loc.name)
 	}
 	return p, nil
 }

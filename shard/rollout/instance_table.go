@@ -25,10 +25,10 @@ type Caller struct {
 func (t *instanceTable) of(c Caller) (*instance, error) {
 	p := t.byID[c.ID]
 	if p == nil {
-		return nil, ErrUnknownInstance
+		return nil, unknownInstance(c.ID)
 	}
 	if p.session != c.Session || p.incarnation != c.Incarnation {
-		return nil, ErrFenced
+		return nil, fenced(p, c)
 	}
 	return p, nil
 }

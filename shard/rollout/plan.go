@@ -30,7 +30,7 @@ func (pl *plan) find(name string) (*location, error) {
 			return l, nil
 		}
 	}
-	return nil, ErrUnknownLocation
+	return nil, unknownLocation(name)
 }
 
 func (pl *plan) locationConfig(l *location) *protocol.LocationConfig {

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -134,14 +135,14 @@ func (x *randomRun) poll(id string) {
 		digest := t.Digest()
 		peeked, ok, peekErr := t.Peek(x.now, c, r)
 		got, err = t.Poll(x.now, c, r, out)
-		if same := t.Digest() == digest; ok != same || ok && (!reflect.DeepEqual(peeked, got) || peekErr != err) {
+		if same := t.Digest() == digest; ok != same || ok && (!reflect.DeepEqual(peeked, got) || !reflect.DeepEqual(peekErr, err)) {
 			x.t.Fatalf("peek says %v, %v, %v; the poll gave %v, %v, and changed: %v\n%v",
 				peeked, ok, peekErr, got, err, !same, x.trace)
 		}
 		return err
 	})
 	if c != *x.callers[id] {
-		if err != error(ErrFenced) {
+		if !errors.Is(err, protocol.StatusBadSession) {
 			x.t.Fatalf("not fenced: %v", err)
 		}
 		return

@@ -270,7 +270,7 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 		peeked, ok, peekErr := t.Peek(x.now, c, r)
 		got, err := t.Poll(x.now, c, r, &x.out)
 		same := t.Digest() == before
-		if ok != same || ok && (!reflect.DeepEqual(peeked, got) || peekErr != err || len(x.out.List) > 0) {
+		if ok != same || ok && (!reflect.DeepEqual(peeked, got) || !reflect.DeepEqual(peekErr, err) || len(x.out.List) > 0) {
 			x.t.Fatalf("peek: ok %v, %v, %v; poll: changed %v, %v, %v", ok, peeked, peekErr, !same, got, err)
 		}
 		if err != nil {

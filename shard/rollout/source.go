@@ -7,11 +7,11 @@ import (
 )
 
 // Publish offers a version to the first location. Version 0: one above all earlier. The payload is
-// copied. Errors: ErrWrongSource, BAD_REQUEST for a version that may not follow the last,
-// ErrTooManyVersions, BAD_REQUEST for a payload above 64 KiB.
+// copied. Errors: PRECONDITION_FAILED for a track with another source, BAD_REQUEST for a version
+// that may not follow the last, ErrTooManyVersions, BAD_REQUEST for a payload above 64 KiB.
 func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (uint64, error) {
 	if t.config.Source != protocol.SourcePublished {
-		return 0, ErrWrongSource
+		return 0, wrongSource(t.config.Source, protocol.SourcePublished)
 	}
 	if len(payload) > protocol.MaxTrackPayload {
 		return 0, badRequest("publish: a payload has at most 64 KiB; publish where to find it instead")
@@ -44,7 +44,7 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (u
 func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
 	i, ok := t.published.indexOf(version)
 	if !ok {
-		return ErrUnknownVersion
+		return unknownVersion(version)
 	}
 	if t.published[i].withdrawn {
 		return nil
@@ -66,20 +66,20 @@ func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
 
 // Advance offers a version of the external generator to the first location. expected is its target
 // as the coordinator knew it when a poll's answer said SOURCE_WANTED. The condition is looked at
-// again; a version that is not used is discarded. Errors: ErrWrongSource, ErrTargetMoved,
-// BAD_REQUEST for a version that may not follow the last.
+// again; a version that is not used is discarded. Errors: PRECONDITION_FAILED for a track with
+// another source or target, BAD_REQUEST for a version that may not follow the last.
 func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 	if t.config.Source != protocol.SourceExternal {
-		return ErrWrongSource
+		return wrongSource(t.config.Source, protocol.SourceExternal)
 	}
 	clock := t.clockAt(now)
 	l := t.first(clock)
 	if l == nil || l.target != expected || len(l.members) == 0 {
-		return ErrTargetMoved
+		return targetMoved(l, expected, version)
 	}
 	d := t.decide(l, l.leaders > 0, clock)
 	if !d.askSource {
-		return ErrTargetMoved
+		return targetMoved(l, expected, version)
 	}
 	if err := checkVersion(version, t.last); err != nil {
 		text := "the external generator gave a bad version: " + err.Message
@@ -104,7 +104,7 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 // the reason is SOURCE_UNAVAILABLE until it works again.
 func (t *Track) SourceFailed(now Now, text string, out *Events) error {
 	if t.config.Source != protocol.SourceExternal {
-		return ErrWrongSource
+		return wrongSource(t.config.Source, protocol.SourceExternal)
 	}
 	if !validName(text, protocol.MaxTrackMessage) {
 		return badRequest("source: say in 1 to 256 printable bytes what failed")
@@ -120,7 +120,7 @@ func (t *Track) SourceFailed(now Now, text string, out *Events) error {
 }
 
 // ReportGate reports the outcome of a run, which PendingGates or TrackEventGate named. Errors:
-// ErrUnknownLocation, ErrGateMoved, BAD_REQUEST.
+// UNKNOWN_LOCATION, PRECONDITION_FAILED when the run is over, BAD_REQUEST.
 func (t *Track) ReportGate(
 	now Now, location string, version uint64, name string, attempt uint64,
 	o protocol.GateOutcome, text string, out *Events,
@@ -135,7 +135,7 @@ func (t *Track) ReportGate(
 	g := &l.gate
 	if g.version == 0 || g.version != version || g.state != gateRunning || g.attempt != attempt ||
 		t.locationConfig(l).Gates[g.index].Name != name {
-		return ErrGateMoved
+		return gateMoved(l, name, version, attempt)
 	}
 	c := t.change(now, out)
 	c.finishGate(l, o, text)

@@ -52,14 +52,14 @@ func (t *Track) History(location string) ([]protocol.TrackHistoryRow, error) {
 			return list, nil
 		}
 	}
-	return nil, ErrUnknownLocation
+	return nil, unknownLocation(location)
 }
 
 // Instance is the status of one.
 func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
 	p := t.instances.byID[id]
 	if p == nil {
-		return protocol.TrackInstanceStatus{}, ErrUnknownInstance
+		return protocol.TrackInstanceStatus{}, unknownInstance(id)
 	}
 	return protocol.TrackInstanceStatus{
 		ID: p.id, Location: p.loc.name, Meta: p.meta, Session: p.session, Incarnation: p.incarnation,

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/server/file"
+	"go.yaml.in/yaml/v3"
+)
+
+// clientFile is the client's configuration: named contexts, one of them current.
+type clientFile struct {
+	Current  string               `yaml:"current"`
+	Contexts map[string]yaml.Node `yaml:"contexts"`
+
+	path string
+}
+
+// clientFilePath is the file that was asked for, or the user's own; empty: the user has no
+// configuration folder.
+func clientFilePath(asked string) string {
+	if asked != "" {
+		return asked
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "signalbox", "client.yaml")
+}
+
+// readClientFile reads the file that was asked for, or the user's own, which need not exist.
+func readClientFile(asked string) (f clientFile, err error) {
+	f.path = clientFilePath(asked)
+	b, err := file.Read(f.path, maxConfigFile)
+	switch {
+	case asked == "" && errors.Is(err, os.ErrNotExist):
+		return f, nil
+	case err != nil:
+		return f, usagef("cannot read the client's configuration file: %v", err)
+	}
+	return f, f.decode(b)
+}
+
+func (f *clientFile) decode(b []byte) error {
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(f); err != nil && !errors.Is(err, io.EOF) {
+		return usagef("%s is not a client configuration: %v", f.path, err)
+	}
+	return nil
+}
+
+func (f *clientFile) names() []string { return slices.Sorted(maps.Keys(f.Contexts)) }
+
+// settings are those of a context, by flag; of the current one if name is empty.
+func (f *clientFile) settings(name string) (map[string]string, error) {
+	if name == "" {
+		name = f.Current
+	}
+	if name == "" {
+		return nil, nil
+	}
+	n, ok := f.Contexts[name]
+	if !ok {
+		names := strings.Join(f.names(), ", ")
+		if names == "" {
+			names = "none"
+		}
+		return nil, usagef("%s has no context %q; it has: %s; make it with `signalbox context set %s --endpoints HOST:PORT`",
+			f.path, name, names, name)
+	}
+	return readKeys(f.path, &n, scopeClient)
+}
+
+// editClientFile changes the mapping that the file holds; the file need not exist. Comments and all
+// else in the file stay. A symbolic link stays too: what it leads to is replaced. Of two changes at
+// the same time one may get lost.
+func editClientFile(asked string, edit func(path string, root *yaml.Node) error) error {
+	path := clientFilePath(asked)
+	if path == "" {
+		return usagef("this user has no configuration folder; name a file with --client-config")
+	}
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
+	}
+	b, err := file.Read(path, maxConfigFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return usagef("cannot read the client's configuration file: %v", err)
+	}
+	if err := (&clientFile{path: path}).decode(b); err != nil {
+		return err
+	}
+	var doc, second yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	_ = d.Decode(&doc) // as above
+	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
+		return usagef("%s has several YAML documents; leave one", path)
+	}
+	var out bytes.Buffer
+	if doc.Kind == 0 { // empty, or comments alone, which are in no node
+		doc = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+		out.WriteString(strings.TrimRight(string(b), "\n"))
+		if out.Len() > 0 {
+			out.WriteByte('\n')
+		}
+	}
+	if !makeMapping(doc.Content[0]) {
+		return usagef("%s is not a client configuration", path)
+	}
+	if err := edit(path, doc.Content[0]); err != nil {
+		return err
+	}
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	if err := errors.Join(e.Encode(&doc), e.Close()); err != nil {
+		return err
+	}
+	if err := (&clientFile{path: path}).decode(out.Bytes()); err != nil { // an alias of what is deleted, for one
+		return usagef("%v; edit it by hand", err)
+	}
+	if asked == "" {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+	}
+	return file.Write(path, out.Bytes())
+}
+
+// makeMapping makes a mapping of a node without a value. False: it has another one.
+func makeMapping(n *yaml.Node) bool {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		n.Kind, n.Tag, n.Value = yaml.MappingNode, "", ""
+	}
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		n.Style = 0 // {} would keep all that comes on its line
+	}
+	return n.Kind == yaml.MappingNode
+}
+
+// mapValue is the value of a key in a mapping, which is added if it is missing and add is set.
+func mapValue(m *yaml.Node, key string, add bool) *yaml.Node {
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		if m.Content[i].Value == key {
+			return m.Content[i+1]
+		}
+	}
+	if !add {
+		return nil
+	}
+	k, v := new(yaml.Node), &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+	k.SetString(key)
+	m.Content = append(m.Content, k, v)
+	return v
+}
+
+// deleteKey says whether a mapping had the key.
+func deleteKey(m *yaml.Node, key string) bool {
+	for i := 0; m != nil && i+1 < len(m.Content); i += 2 {
+		if m.Content[i].Value == key {
+			m.Content = slices.Delete(m.Content, i, i+2)
+			return true
+		}
+	}
+	return false
+}
