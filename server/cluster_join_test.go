@@ -49,7 +49,7 @@ func TestRefusedJoins(t *testing.T) {
 	}{
 		{"cluster name", func(c *Config) { c.Cluster = "other" }, []string{"cluster mismatch", `"works"`, "check its peers"}},
 		{"used name", func(c *Config) { c.Name = "a" }, []string{"`a` is already joined", "another name"}},
-		{"tier", func(c *Config) { c.Tier = "fast" }, []string{`no tier "fast"`}},
+		{"tier", func(c *Config) { c.Tier = "fast" }, []string{`no tier "fast"; the cluster was made with the tiers default: choose`}},
 		{"failure domain", func(c *Config) { c.FailureDomain = map[string]string{"rack": "7"} }, []string{"missing failure domain names: DC"}},
 		{"older version", func(c *Config) { c.Version = "0.0.1" }, []string{"version 0.0.1 does not go with"}},
 		{"newer version", func(c *Config) { c.Version = "9.9.0" }, []string{"version 9.9.0 does not go with"}},

@@ -99,14 +99,21 @@ type Config struct {
 	// Tier is the class of the instance, one of those of the cluster; default "default".
 	Tier string
 
+	// Tiers are the tiers of a new cluster, for good; default: Tier alone. One of them has buckets,
+	// and so the data. The others are arbiters: their instances vote in the meta shard and hold no
+	// data. An instance of the tier with buckets makes the cluster. All instances that start before
+	// the cluster is made need the same tiers; those that join later need none. See ParseTier.
+	Tiers []meta.TierSpec
+
 	// FailureDomain are labels of what may fail together with this instance, such as DC: MSK,
 	// RACK: R1. Case does not matter. A replicaset does not get two instances with a value in
 	// common. An instance that joins needs all keys that the cluster uses. At most 32 labels; key
 	// and value up to 256 bytes.
 	FailureDomain map[string]string
 
-	// ReplicationFactor is the number of instances that host each shard of the tier "default",
-	// 1..64, if this instance makes the cluster; default 1. Afterwards the cluster's own counts.
+	// ReplicationFactor is the number of instances that host each shard, 1..64, if this instance
+	// makes the cluster and Tiers do not say otherwise; default 1. Afterwards the cluster's own
+	// counts.
 	ReplicationFactor int
 
 	// OfflineAfter is how long an instance may be out of reach before the cluster goes on without
@@ -332,6 +339,7 @@ func (c Config) withDefaults() (Config, error) {
 	if err := c.checkRanges(); err != nil {
 		return c, err
 	}
+	c.fillTiers()
 	switch c.MetricsNames {
 	case "auto", "on", "off":
 	default:

@@ -31,11 +31,12 @@ const (
 // checkCluster checks what concerns other instances.
 func (c *Config) checkCluster() error {
 	for _, n := range []struct{ what, name string }{{"instance", c.Name}, {"cluster", c.Cluster}, {"tier", c.Tier}} {
-		if len(n.name) > maxNameLen || strings.ContainsFunc(n.name,
-			func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
-			return fmt.Errorf("%s name %.40q is too long, or has characters that cannot be shown; choose up to %d bytes of text",
-				n.what, n.name, maxNameLen)
+		if err := checkName(n.what, n.name); err != nil {
+			return err
 		}
+	}
+	if err := c.checkTiers(); err != nil {
+		return err
 	}
 	for _, a := range []struct{ what, address string }{{"advertised", c.Advertise},
 		{"advertised TLS", c.TLSAdvertise}, {"advertised raft", c.RaftAdvertise}} {
@@ -71,6 +72,16 @@ func (c *Config) checkCluster() error {
 	}
 	if c.RTT < time.Millisecond || c.RTT > maxRTT || c.RTT%time.Millisecond != 0 {
 		return fmt.Errorf("raft round trip time is %v; choose whole milliseconds up to %v", c.RTT, maxRTT)
+	}
+	return nil
+}
+
+// checkName checks a name that people are shown.
+func checkName(what, name string) error {
+	if len(name) > maxNameLen || strings.ContainsFunc(name,
+		func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+		return fmt.Errorf("%s name %.40q is too long, or has characters that cannot be shown; choose up to %d bytes of text",
+			what, name, maxNameLen)
 	}
 	return nil
 }

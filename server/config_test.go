@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -8,6 +9,59 @@ import (
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
+
+// TestTiers: which tiers a cluster can be made with, and what becomes of them.
+func TestTiers(t *testing.T) {
+	for text, want := range map[string]string{ // a part of the error, or what there is, each tier in a line
+		"default":                                      "default: 4096 buckets, 3 copies\n",
+		"default:factor=2,arbiter:buckets=0":           "default: 4096 buckets, 2 copies\narbiter: 0 buckets, 1 copies\n",
+		"x:buckets=0:factor=5, default":                "x: 0 buckets, 5 copies\ndefault: 4096 buckets, 3 copies\n",
+		"default:buckets=16:factor=1":                  "default: 16 buckets, 1 copies\n",
+		"data,arbiter:buckets=0":                       `this instance's tier is "default", and the tiers are data, arbiter`,
+		"default:buckets=0,arbiter:buckets=0":          "none of the tiers default, arbiter has buckets",
+		"default,data":                                 "the tiers default, data have buckets",
+		"default,default:buckets=0":                    `tier "default" has no name of its own`,
+		"default,:buckets=0":                           `tier "" has no name of its own`,
+		"default,a\x1b:buckets=0":                      "tier name",
+		"default:factor=65":                            "replication factor of tier default is 65",
+		"default:buckets=65537":                        "tier default has 65537 buckets",
+		"default:factor=0":                             "factor is 0",
+		"default:":                                     "write it as",
+		"default:factor":                               "write it as",
+		"default:factor=-1":                            "write it as",
+		"default:factor=1:factor=1":                    "write it as",
+		"default:color=1":                              `has no option "color"`,
+		"default" + strings.Repeat(",x:buckets=0", 16): "17 tiers are given",
+	} {
+		c := Config{ReplicationFactor: 3}
+		var err error
+		for item := range strings.SplitSeq(text, ",") {
+			spec, bad := ParseTier(item)
+			if err == nil {
+				err = bad
+			}
+			c.Tiers = append(c.Tiers, spec)
+		}
+		got := ""
+		if err == nil {
+			c, err = c.withDefaults()
+		}
+		for _, x := range c.Tiers {
+			got += fmt.Sprintf("%s: %d buckets, %d copies\n", x.Name, x.Buckets, x.ReplicationFactor)
+		}
+		if err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %q; want %q", text, err, got, want)
+		}
+	}
+	mute := Config{Tiers: []meta.TierSpec{{Name: DefaultTier, Buckets: 16}}}
+	if _, err := mute.withDefaults(); err == nil || !strings.Contains(err.Error(), "tier default may not vote") {
+		t.Errorf("a tier without votes: %v", err)
+	}
+	few := Config{Tiers: []meta.TierSpec{{Name: DefaultTier, Buckets: 3, CanVote: true}}, Shards: 4}
+	if _, err := few.withDefaults(); err == nil || !strings.Contains(err.Error(), "3 buckets of tier default cannot be assigned to 4") {
+		t.Errorf("fewer buckets than shards: %v", err)
+	}
+}
 
 // TestOfflineAfterReachesGovernor: the plan counts an instance as dead when the failure detector
 // does.

@@ -1,10 +1,5 @@
 package server
 
-import (
-	"cmp"
-	"runtime"
-)
-
 // maxDefaultShards is the most data shards that a replicaset gets without being asked for a number:
 // one log store and its step worker serve all shards of an instance, and are busy before as many
 // shards are. server/deploy/SIZING.md has the figures.
@@ -18,9 +13,4 @@ const maxDefaultShards = 8
 // 32 with three: 8, which is the most.
 func DefaultShards(cores, copies int) int {
 	return min(max(cores/(max(copies, 1)+1), 1), maxDefaultShards)
-}
-
-// shardsPerReplicaset is the number of data shards of a new cluster's replicasets.
-func (c *Config) shardsPerReplicaset() int {
-	return cmp.Or(c.Shards, min(DefaultShards(runtime.GOMAXPROCS(0), c.ReplicationFactor), max(1, int(c.Buckets))))
 }

@@ -22,19 +22,22 @@ const restoreTimeout = 24 * time.Hour
 // id and keys of its own; order ids, other ids and the map's revision go on far above those of the
 // backup.
 //
-// Config is that of the first instance: addresses, names, Shards; Buckets and the cluster's name
-// come from the backup. Peers and a replication factor above 1 are refused. After an error the
+// Config is that of the first instance: addresses, names, Shards, Tiers; Buckets and the cluster's
+// name come from the backup. Peers and a replication factor above 1 are refused. After an error the
 // folder is of no use; Start refuses it.
 func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 	switch {
 	case len(cfg.Peers) > 0:
 		return errors.New("a backup is restored to one instance, without peers; let the others join it afterwards")
 	case cfg.ReplicationFactor > 1:
-		return fmt.Errorf(
-			"a backup is restored to one instance, so the replication factor is 1 and not %d; raise it when others have joined",
-			cfg.ReplicationFactor)
+		return errRestoredCopies(uint32(cfg.ReplicationFactor))
 	case cfg.Memory:
 		return errors.New("a restore in memory is lost at its end; give a data folder")
+	}
+	for _, t := range cfg.Tiers {
+		if t.Buckets > 0 && t.ReplicationFactor > 1 {
+			return errRestoredCopies(t.ReplicationFactor)
+		}
 	}
 	if cfg.Disk == nil {
 		if err := datafolder.CheckEmpty(cfg.DataDir); err != nil {
@@ -58,4 +61,9 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 		return nil
 	}
 	return datafolder.ClearUnfinished(cfg.DataDir)
+}
+
+func errRestoredCopies(factor uint32) error {
+	return fmt.Errorf(
+		"a backup is restored to one instance, so the replication factor is 1 and not %d; raise it when others have joined", factor)
 }

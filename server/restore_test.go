@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // restoreConfig is a first instance on a folder of its own.
@@ -193,6 +194,27 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestRestoreTiers: the restored cluster has the tiers that it is given; the one with the data has
+// the backup's buckets.
+func TestRestoreTiers(t *testing.T) {
+	cfg := restoreConfig(t, 0)
+	for _, text := range []string{"arbiter:buckets=0", DefaultTier} {
+		spec, err := ParseTier(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Tiers = append(cfg.Tiers, spec)
+	}
+	if err := Restore(t.Context(), cfg, load(t, fetchBackup(t, start(t, nil)))); err != nil {
+		t.Fatal(err)
+	}
+	s := serveRestored(t, cfg)
+	data, _ := s.meta.State().TierByName(DefaultTier)
+	if arbiter, ok := s.meta.State().TierByName("arbiter"); !ok || arbiter.Buckets != 0 || data.Buckets != 16 || data.ID != 0 {
+		t.Errorf("the tiers are %+v", s.meta.State().Tiers())
+	}
+}
+
 // TestRestoreRefuses: what cannot be the first instance of a restored cluster is told so, and a
 // folder with half of a restore is served by nobody.
 func TestRestoreRefuses(t *testing.T) {
@@ -200,7 +222,10 @@ func TestRestoreRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"without peers":           func(c *Config) { c.Peers = []string{"127.0.0.1:1"} },
 		"replication factor is 1": func(c *Config) { c.ReplicationFactor = 3 },
-		"in memory is lost":       func(c *Config) { c.Memory = true },
+		"factor is 1 and not 2": func(c *Config) {
+			c.Tiers = []meta.TierSpec{{Name: DefaultTier, Buckets: 16, ReplicationFactor: 2, CanVote: true}}
+		},
+		"in memory is lost": func(c *Config) { c.Memory = true },
 		"is not empty": func(c *Config) {
 			c.DataDir = t.TempDir()
 			_ = os.WriteFile(filepath.Join(c.DataDir, "x"), nil, 0o600)

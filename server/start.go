@@ -44,7 +44,9 @@ func (s *Server) openLinks(ctx context.Context) error {
 		s.links = s.peers
 	}
 	s.entry = &cluster.Bootstrap{
-		Store: s.cfg.identityStore(), Transport: s.links, Advertise: s.cfg.raftAddress(), Voter: true,
+		Store: s.cfg.identityStore(), Transport: s.links, Advertise: s.cfg.raftAddress(),
+		// The first tier of a cluster is its founder's, and a restore fills the first tier.
+		Voter: s.cfg.ownTier().Buckets > 0,
 		Peers: slices.Clone(s.cfg.Peers), Cluster: s.cfg.Cluster,
 		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(),
 			Domain: s.cfg.labels(), Version: s.cfg.version()},
@@ -279,11 +281,8 @@ func (s *Server) openShards(ctx context.Context) error {
 func (s *Server) checkCluster(state *meta.State) error {
 	if !state.Bootstrapped() {
 		id := s.entry.Identity()
-		switch {
-		case !id.Founder || id.Cluster != "":
+		if !id.Founder || id.Cluster != "" {
 			return s.errMetaLost()
-		case s.cfg.Buckets < uint32(s.cfg.shardsPerReplicaset()):
-			return fmt.Errorf("%d buckets cannot be assigned to %d shards; give more buckets", s.cfg.Buckets, s.cfg.shardsPerReplicaset())
 		}
 		return nil
 	}
@@ -316,8 +315,9 @@ func (s *Server) joinCluster(ctx context.Context) error {
 	founded := false
 	if id := s.entry.Identity(); id.Founder {
 		founded = !s.meta.State().Bootstrapped()
+		own := s.cfg.ownTier()
 		var shards []uint64
-		for i := range s.cfg.shardsPerReplicaset() {
+		for i := range own.ShardsPerReplicaset {
 			shards = append(shards, firstShard+uint64(i))
 		}
 		name := s.cfg.Name
@@ -336,9 +336,9 @@ func (s *Server) joinCluster(ctx context.Context) error {
 		err = s.governor.Bootstrap(ctx, governor.BootstrapConfig{
 			Instance: s.instance, UUID: id.UUID, ClusterName: s.cfg.Cluster, Name: name, Address: s.advertise(),
 			RaftAddress: s.host.RaftAddress(),
-			Tier:        s.cfg.Tier, Domain: s.cfg.labels(), Version: s.cfg.version(),
-			ReplicationFactor: uint32(max(1, s.cfg.ReplicationFactor)),
-			Shards:            shards, Buckets: s.cfg.Buckets, Restored: restored, RestoredEpoch: epoch,
+			Domain:      s.cfg.labels(), Version: s.cfg.version(),
+			Tier: own.Name, ReplicationFactor: own.ReplicationFactor, Shards: shards, Buckets: own.Buckets,
+			Tiers: s.cfg.otherTiers(), Restored: restored, RestoredEpoch: epoch,
 		})
 		if err != nil {
 			return fmt.Errorf("make or find the cluster: %w", err)

@@ -13,7 +13,7 @@ import (
 // restoreFlags are the settings of the instance that a restore makes; the rest of them matter only
 // when it serves.
 var restoreFlags = []string{
-	"config", "data", "listen", "raft", "advertise", "raft-advertise", "cluster", "instance", "tier",
+	"config", "data", "listen", "raft", "advertise", "raft-advertise", "cluster", "instance", "tier", "tiers",
 	"failure-domain", "replication-factor", "join-token-file", "join-token",
 	"shards", "log-level", "log-format",
 }

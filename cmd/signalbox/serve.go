@@ -179,6 +179,13 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 		}
 		cfg.FailureDomain[key] = value
 	}
+	for _, item := range splitList(v["tiers"]) {
+		t, err := server.ParseTier(item)
+		if err != nil {
+			return usagef("--tiers: %v", err)
+		}
+		cfg.Tiers = append(cfg.Tiers, t)
+	}
 	var err error
 	for _, d := range []struct {
 		flag string

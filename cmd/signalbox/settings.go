@@ -138,6 +138,11 @@ var serveSettings = []setting{
 			"Without --peer an empty folder becomes its own cluster."},
 	{flag: "tier", def: "default",
 		help: "Tier of this instance; the tiers are fixed when the cluster is created."},
+	{flag: "tiers", list: true,
+		help: "Tiers of a new cluster, separated by commas or in several flags (default: the one of --tier). " +
+			"One has the data, as NAME or NAME:factor=N with a replication factor of its own. " +
+			"The others are arbiters, as NAME:buckets=0: their instances vote and hold no data. " +
+			"All instances of the first start need the same tiers; those that join later need none."},
 	{flag: "failure-domain", list: true,
 		help: "Failure domains of this instance, as KEY=VALUE, separated by commas or in several flags. " +
 			"The members of a replicaset share none."},

@@ -25,7 +25,7 @@ type Bootstrap struct {
 	Store     Store
 	Transport Transport
 	Advertise string // where other instances reach this one
-	Voter     bool   // its tier may vote in the meta shard, so it may make the cluster
+	Voter     bool   // it may make the cluster: its tier has votes in the meta shard, and data
 	Peers     []string
 	Cluster   string // as configured; empty matches any
 	// Request is a new instance's request to join. Bootstrap fills in UUID and RaftAddress.
@@ -147,6 +147,9 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 	switch {
 	case e.Voter && len(e.Peers) == 0:
 		e.Logger.Info("no peers given: creating a new cluster")
+	case len(e.Peers) == 0 && len(id.Peers) == 0:
+		return id, false, fmt.Errorf(
+			"an instance of tier %s holds no data and makes no cluster: give it the raft addresses of others as its peers", e.Request.Tier)
 	case len(e.Peers) > 0 && len(e.peerErrors.configured) == 0:
 		return id, false, errOnlyItself(e.Peers)
 	default:

@@ -24,7 +24,7 @@ type Transport interface {
 // Config of a Discovery. ID and Transport are required, and Advertise or Peers.
 type Config struct {
 	ID        string   // random, new with each start of the process
-	Voter     bool     // the instance's tier can vote: it may become the leader
+	Voter     bool     // it may become the leader: its tier has votes and data
 	Advertise string   // where other instances reach this one
 	Peers     []string // addresses to ask; may name one instance several times, and this one; default Advertise alone: a new cluster
 	Transport Transport

@@ -210,7 +210,7 @@ func (m *Machine) Waiting() string {
 	case len(missing) > 0:
 		return fmt.Sprintf("no answer yet that counts from %v; start them, or take them off the lists of peers", missing)
 	case len(m.votable) == 0:
-		return "no peer may vote; start an instance of a tier that can vote"
+		return "no peer may make the cluster; start an instance of the tier that has the data"
 	}
 	return fmt.Sprintf("the instance at %s is to make the cluster and has not done so yet", slices.Min(keys(m.votable)))
 }

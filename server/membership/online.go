@@ -3,6 +3,8 @@ package membership
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -26,6 +28,9 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 	if why := governor.NoQuorum(m.Observe(ctx)); why != "" {
 		return reply, protocol.Errorf(protocol.StatusUnavailable, "nobody can be taken in now: %s", why)
 	}
+	if err := checkTier(m.Meta.State(), r.Tier); err != nil {
+		return reply, err
+	}
 	i, err := m.governor.Join(ctx, meta.Join{
 		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress,
 		Tier: r.Tier, Domain: r.Domain, Version: r.Version,
@@ -47,6 +52,19 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 	reply.Cluster, reply.Instance, reply.Name = m.Meta.State().Cluster(), i.ID, i.Name
 	m.Logger.Info("instance admitted", "instance", i.ID, "name", i.Name, "raft", i.RaftAddress)
 	return reply, nil
+}
+
+// checkTier refuses a tier that the cluster does not have. Tiers are made with the cluster.
+func checkTier(state *meta.State, tier string) error {
+	var names []string
+	for _, t := range state.Tiers() {
+		names = append(names, t.Name)
+	}
+	if tier == "" || slices.Contains(names, tier) {
+		return nil
+	}
+	return protocol.Errorf(protocol.StatusNotFound,
+		"there is no tier %q; the cluster was made with the tiers %s: choose one of them", tier, strings.Join(names, ", "))
 }
 
 // SetTarget notes in the meta shard, which must be led here, that an instance comes or goes.

@@ -30,7 +30,7 @@ func newRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *
 	}
 	r.Rates = nodeRates(state, rates)
 	for _, t := range state.Tiers() {
-		r.single = r.single && t.ID == 0
+		r.single = r.single && (t.ID == 0 || t.Buckets == 0)
 		list := make([]Shard, t.Buckets)
 		for _, run := range t.Runs {
 			for b := run.First; b < run.First+run.Count; b++ {

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// ParseTier reads a tier of Config.Tiers: its name, and after colons what differs from the default,
+// as in data:factor=3 or arbiter:buckets=0. Without a factor, Config.ReplicationFactor counts for a
+// tier with buckets. Ranges are checked with the rest of the configuration.
+func ParseTier(text string) (meta.TierSpec, error) {
+	name, options, _ := strings.Cut(text, ":")
+	t := meta.TierSpec{Name: strings.TrimSpace(name), Buckets: protocol.DefaultBuckets, CanVote: true}
+	if options == "" && !strings.Contains(text, ":") {
+		return t, nil
+	}
+	given := map[string]bool{}
+	for option := range strings.SplitSeq(options, ":") {
+		key, value, ok := strings.Cut(option, "=")
+		n, err := strconv.ParseUint(value, 10, 32)
+		if !ok || err != nil || given[key] {
+			return t, fmt.Errorf("tier %q: write it as NAME, NAME:factor=N or NAME:buckets=0", text)
+		}
+		given[key] = true
+		switch key {
+		case "factor":
+			t.ReplicationFactor = uint32(n)
+			if n == 0 {
+				return t, fmt.Errorf("tier %q: factor is 0; choose 1 to %d", text, maxReplication)
+			}
+		case "buckets":
+			t.Buckets = uint32(n)
+		default:
+			return t, fmt.Errorf("tier %q has no option %q; the options are factor and buckets", text, key)
+		}
+	}
+	return t, nil
+}
+
+// fillTiers completes the tiers of a new cluster, by default one.
+func (c *Config) fillTiers() {
+	if len(c.Tiers) == 0 {
+		c.Tiers = []meta.TierSpec{{Name: c.Tier, Buckets: c.Buckets, CanVote: true}}
+	}
+	c.Tiers = slices.Clone(c.Tiers)
+	for i := range c.Tiers {
+		t := &c.Tiers[i]
+		if t.Buckets == 0 {
+			orDefault(&t.ReplicationFactor, 1) // nothing is copied: each of its instances counts by itself
+			continue
+		}
+		if c.restore != nil {
+			t.Buckets = c.Buckets
+		}
+		orDefault(&t.ReplicationFactor, uint32(c.ReplicationFactor))
+		orDefault(&t.ShardsPerReplicaset, uint32(cmp.Or(c.Shards,
+			min(DefaultShards(runtime.GOMAXPROCS(0), int(t.ReplicationFactor)), int(t.Buckets)))))
+	}
+}
+
+// checkTiers checks the tiers that a new cluster gets. One has the data, because a backup can be
+// restored to one alone.
+func (c *Config) checkTiers() error {
+	if len(c.Tiers) > meta.MaxTiers {
+		return fmt.Errorf("%d tiers are given; there may be %d", len(c.Tiers), meta.MaxTiers)
+	}
+	var names, data []string
+	for _, t := range c.Tiers {
+		if err := checkName("tier", t.Name); err != nil {
+			return err
+		}
+		switch {
+		case t.Name == "" || slices.Contains(names, t.Name):
+			return fmt.Errorf("tier %q has no name of its own; give each tier one", t.Name)
+		case t.ReplicationFactor > maxReplication:
+			return fmt.Errorf("replication factor of tier %s is %d; choose 1 to %d", t.Name, t.ReplicationFactor, maxReplication)
+		case t.Buckets > meta.MaxBuckets:
+			return fmt.Errorf("tier %s has %d buckets; choose 0 to %d", t.Name, t.Buckets, meta.MaxBuckets)
+		case t.Buckets > 0 && t.Buckets < t.ShardsPerReplicaset:
+			return fmt.Errorf("%d buckets of tier %s cannot be assigned to %d shards; give more buckets",
+				t.Buckets, t.Name, t.ShardsPerReplicaset)
+		case !t.CanVote:
+			return fmt.Errorf("tier %s may not vote; let it vote, or leave it out", t.Name)
+		case t.Buckets > 0:
+			data = append(data, t.Name)
+		}
+		names = append(names, t.Name)
+	}
+	switch {
+	case len(data) == 0:
+		return fmt.Errorf("none of the tiers %s has buckets; one must have the data", strings.Join(names, ", "))
+	case len(data) > 1:
+		return fmt.Errorf("the tiers %s have buckets; one must have the data, and the others buckets=0", strings.Join(data, ", "))
+	case !slices.Contains(names, c.Tier):
+		return fmt.Errorf("this instance's tier is %q, and the tiers are %s; choose one of them", c.Tier, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// ownTier is the tier of this instance.
+func (c *Config) ownTier() meta.TierSpec {
+	i := slices.IndexFunc(c.Tiers, func(t meta.TierSpec) bool { return t.Name == c.Tier })
+	return c.Tiers[i]
+}
+
+// otherTiers are the tiers of a new cluster beside this instance's.
+func (c *Config) otherTiers() []meta.TierSpec {
+	return slices.DeleteFunc(slices.Clone(c.Tiers), func(t meta.TierSpec) bool { return t.Name == c.Tier })
+}
