@@ -259,7 +259,8 @@ func applyResize(m *Machine, c *rawCommand) {
 }
 
 // applyDelete removes a persistent semaphore. With force it aborts the waiters' acquires, then
-// reports the owners' leases as lost, all in this Apply: its cost grows with their number.
+// reports the owners' leases as lost, all in this Apply: its cost grows with their number. What is
+// left of sessions that have ended goes too, as it would have without this.
 func applyDelete(m *Machine, c *rawCommand) {
 	x := &m.batch.delete
 	var q request
@@ -280,17 +281,24 @@ func applyDelete(m *Machine, c *rawCommand) {
 	}
 	q.finish(m, answer{})
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
-		m.emitResult(e, protocol.StatusAborted, 0, textForced)
-		e.rememberOutcome(m, outcomeAborted, 0)
+		switch p := e.session; {
+		case !p.ended:
+			m.emitResult(e, protocol.StatusAborted, 0, textForced)
+			e.rememberOutcome(m, outcomeAborted, 0)
+		case p.home == nil:
+			m.emitResult(e, protocol.StatusSessionExpired, 0, endText(p))
+		}
 		e.remove(m, false)
 	}
 	for e := s.owners.first; e != nil; e = s.owners.first {
-		m.batch.out.List = append(m.batch.out.List, Event{
-			Kind: EventLeaseLost, Session: e.session.id, Seq: e.seq, Epoch: e.session.epoch, Node: s.node.id,
-			Name: s.name, OrderID: e.orderID, Text: textForced,
-		})
-		e.rememberOutcome(m, outcomeOK, protocol.Acquired)
-		s.node.measure().Lost[LostDeleted]++
+		if p := e.session; !p.ended { // no event follows the end of a session
+			m.batch.out.List = append(m.batch.out.List, Event{
+				Kind: EventLeaseLost, Session: p.id, Seq: e.seq, Epoch: p.epoch, Node: s.node.id,
+				Name: s.name, OrderID: e.orderID, Text: textForced,
+			})
+			e.rememberOutcome(m, outcomeOK, protocol.Acquired)
+			s.node.measure().Lost[LostDeleted]++
+		}
 		e.remove(m, false)
 	}
 	s.unlink(m)
