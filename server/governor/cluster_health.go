@@ -232,7 +232,7 @@ func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 		}
 	}
 	if c.Buckets > 0 {
-		c.SinceMS = a.copiesMissingSince(set, shards, c.Configured-c.Copies)
+		c.SinceMS = a.copiesMissingSince(set, &tier, shards, c.Configured-c.Copies)
 	}
 	if now := a.wallMS(); c.SinceMS > 0 {
 		c.ForMS = max(1, now-min(now, c.SinceMS))
@@ -300,10 +300,12 @@ func (a *assessment) copies(x *meta.Shard) (n int) {
 }
 
 // copiesMissingSince is when a replicaset came to have fewer copies than configured, in ms since
-// 1970; 0: it has them all, or that is not known. Of the instances that it lost, those that were
-// lost last are not replaced.
-func (a *assessment) copiesMissingSince(set *meta.Replicaset, shards []meta.Shard, missing int) uint64 {
+// 1970; 0: it has them all, or that is not known. Members that do not run are missing for certain.
+// Of the members that were expelled, and of the copies that were configured later, the last ones
+// are missing: the others were replaced or filled up.
+func (a *assessment) copiesMissingSince(set *meta.Replicaset, tier *meta.Tier, shards []meta.Shard, missing int) uint64 {
 	var lost []uint64
+	later := slices.Clone(tier.RaisedAt)
 	for _, i := range a.State.Instances() {
 		if i.Replicaset != set.ID {
 			continue
@@ -312,6 +314,8 @@ func (a *assessment) copiesMissingSince(set *meta.Replicaset, shards []meta.Shar
 		case i.Target.Incarnation == 0 && !i.Expelled(): // it has not started yet
 		case unheard && since > 0:
 			lost = append(lost, since)
+		case i.Expelled():
+			later = append(later, i.ChangedAt)
 		case i.Target.Variant != meta.Online:
 			lost = append(lost, i.ChangedAt)
 		case unheard:
@@ -320,9 +324,11 @@ func (a *assessment) copiesMissingSince(set *meta.Replicaset, shards []meta.Shar
 			return 0 // something has stopped there
 		}
 	}
-	if missing <= 0 || missing > len(lost) {
+	if missing <= 0 || missing > len(lost)+len(later) {
 		return 0
 	}
+	slices.Sort(later)
+	lost = append(lost, later[len(later)-max(0, missing-len(lost)):]...)
 	slices.Sort(lost)
 	return lost[len(lost)-missing]
 }

@@ -380,6 +380,9 @@ func TestOperatorCalls(t *testing.T) {
 		must(t, g.SetWeight(ctx, set.ID, 3000))
 		c.awaitConvergence(t, 4)
 		must(t, g.SetReplicationFactor(ctx, 0, 3))
+		if tier, _ := g.State().Tier(0); len(tier.RaisedAt) != 1 {
+			t.Errorf("the factor was raised by one at times %v", tier.RaisedAt)
+		}
 		i, err := g.Drain(ctx, a.ID, false)
 		must(t, err)
 		c.awaitConvergence(t, 4)

@@ -90,7 +90,7 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 		set, _ := s.machine.ReplicasetByName(d.CmdArgs[0].Key)
 		return said(s.apply(&meta.WeightSet{Replicaset: set.ID, Weight: number("to", 1000), ByUser: true}))
 	case "factor":
-		return said(s.apply(&meta.TierReplicationFactor{ReplicationFactor: number("to", 3)}))
+		return said(s.apply(&meta.TierReplicationFactor{ReplicationFactor: number("to", 3), Wall: uint64(s.Wall().UnixMilli())}))
 	case "shards":
 		return said(s.apply(&meta.TierShards{Shards: number("to", 1)}))
 	case "crash": // of the governor

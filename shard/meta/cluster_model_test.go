@@ -211,7 +211,7 @@ func (r *clusterRun) command() Command {
 	case 13, 14:
 		return &ReplicasetIsExpelled{r.replicaset(), 1}
 	case 15:
-		return &TierReplicationFactor{uint8(r.pick("tier", 3)), uint32(1 + r.pick("rf", 3))}
+		return &TierReplicationFactor{uint8(r.pick("tier", 3)), uint32(1 + r.pick("rf", 3)), r.s.Revision() % 3}
 	case 16:
 		i := r.instance()
 		return &ShardsCreate{i.Replicaset, i.ID}
@@ -407,7 +407,8 @@ func TestClusterInvariants(t *testing.T) {
 	for _, k := range []Kind{
 		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady,
 		KindWeightSet, KindReplicasetExpel, KindReplicasetIsExpelled,
-		KindTierReplicationFactor, KindTierShards, KindShardsCreate, KindShardAdd, KindShardRemove, KindShardsRemove,
+		KindTierReplicationFactor, KindTierReplicationFactorAt, KindTierShards, KindShardsCreate,
+		KindShardAdd, KindShardRemove, KindShardsRemove,
 		KindInstanceReassign, KindReplicaAdd, KindReplicaTarget, KindReplicaRole, KindMasterTarget,
 		KindMasterCurrent, KindBucketsAssign, KindShardReady,
 		KindMoveBegin, KindMoveCommit, KindMoveAbort, KindMoveEnd,

@@ -77,7 +77,7 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 	case "replicaset-expelled":
 		return s.apply(d, &ReplicasetIsExpelled{s.replicaset(d), 4000})
 	case "tier-replication-factor":
-		return s.apply(d, &TierReplicationFactor{uint8(s.number(d, "tier")), uint32(s.number(d, "rf"))})
+		return s.apply(d, &TierReplicationFactor{uint8(s.number(d, "tier")), uint32(s.number(d, "rf")), 6000})
 
 	case "tier-shards":
 		return s.apply(d, &TierShards{uint8(s.number(d, "tier")), uint32(s.number(d, "shards"))})

@@ -135,6 +135,38 @@ func TestExpelledRecordsAreEvicted(t *testing.T) {
 	restored(t, m)
 }
 
+// TestRaisedAt: a tier knows since when each of its last copies is configured.
+func TestRaisedAt(t *testing.T) {
+	m := New()
+	mustApply(t, m, &Bootstrap{
+		Cluster: "c", Instance: 1, Name: "one", Tier: "default", CanVote: true,
+		Buckets: 16, ReplicationFactor: 2, Shards: []uint64{2},
+	})
+	for _, step := range []struct {
+		factor uint32
+		wall   uint64
+		want   []uint64
+	}{
+		{4, 10, []uint64{10, 10}},
+		{4, 20, []uint64{10, 10}},
+		{5, 30, []uint64{10, 10, 30}},
+		{3, 40, []uint64{10}},
+		{5, 50, []uint64{10, 50, 50}},
+		{1, 60, nil},
+		{2, 70, []uint64{70}},
+		{3, 0, nil}, // as version 0.1 raises it
+		{4, 80, []uint64{80}},
+	} {
+		mustApply(t, m, &TierReplicationFactor{ReplicationFactor: step.factor, Wall: step.wall})
+		again := restored(t, m)
+		for _, s := range []*State{&m.State, &again.State} {
+			if tier, _ := s.Tier(0); tier.ReplicationFactor != step.factor || !slices.Equal(tier.RaisedAt, step.want) {
+				t.Errorf("after %+v there are %d copies of times %v", step, tier.ReplicationFactor, tier.RaisedAt)
+			}
+		}
+	}
+}
+
 // TestSharesAddUp: whatever the weights are, every bucket has a share, replicasets differ from
 // their exact part by less than one bucket, and the shards of one replicaset from each other by one
 // at most.

@@ -14,10 +14,10 @@ import (
 const FormatVersion = 1
 
 // Fields are unsigned varints, byte strings after a varint length, and lists after a varint count.
-// No field is optional within a version, but for those of a node's config that its Fields name: a
-// config that an older binary wrote lacks the newer ones. While versions differ no node is created
-// or altered, so an older binary reads no newer config. Strings are copied: the state must not
-// alias an entry.
+// No field is optional within a version, but for those of a node's config that its Fields name, and
+// the times of a tier: what an older binary wrote lacks the newer ones. While versions differ no
+// node is created or altered, so an older binary reads no newer config. Strings are copied: the
+// state must not alias an entry.
 
 func configFields(f *varint.Fields, c *protocol.NodeConfig) {
 	f.Uint32(&c.Fields)

@@ -32,12 +32,13 @@ const (
 	KindTokenRemove      Kind = 23
 	KindAuthSet          Kind = 24
 
-	KindReplicasetIsReady     Kind = 30
-	KindWeightSet             Kind = 31
-	KindReplicasetExpel       Kind = 32
-	KindReplicasetIsExpelled  Kind = 33
-	KindTierReplicationFactor Kind = 34
-	KindTierShards            Kind = 35
+	KindReplicasetIsReady       Kind = 30
+	KindWeightSet               Kind = 31
+	KindReplicasetExpel         Kind = 32
+	KindReplicasetIsExpelled    Kind = 33
+	KindTierReplicationFactor   Kind = 34 // without the time
+	KindTierShards              Kind = 35
+	KindTierReplicationFactorAt Kind = 36
 
 	KindShardsCreate  Kind = 40
 	KindReplicaAdd    Kind = 41
@@ -81,56 +82,58 @@ func AppendCommand(b []byte, op OpID, c Command) []byte {
 
 // newCommand makes an empty command of a kind; it is nil for an unknown kind.
 var newCommand = [256]func() Command{
-	KindBootstrap:             empty[Bootstrap],
-	KindRotateKeys:            empty[RotateKeys],
-	KindInstanceAddress:       empty[InstanceAddress],
-	KindShardReady:            empty[ShardReady],
-	KindNodeCreate:            empty[NodeCreate],
-	KindNodeAlter:             empty[NodeAlter],
-	KindNodeDrop:              empty[NodeDrop],
-	KindNodeCommit:            empty[NodeCommit],
-	KindGraceFloorClear:       empty[GraceFloorClear],
-	KindRightsPut:             empty[RightsPut],
-	KindRightsRemove:          empty[RightsRemove],
-	KindTokenPut:              empty[TokenPut],
-	KindTokenRemove:           empty[TokenRemove],
-	KindAuthSet:               empty[AuthSet],
-	KindJoin:                  empty[Join],
-	KindInstanceUpdate:        empty[InstanceUpdate],
-	KindInstanceCurrent:       empty[InstanceCurrent],
-	KindInstanceDrain:         empty[InstanceDrain],
-	KindInstanceReassign:      empty[InstanceReassign],
-	KindClusterVersion:        empty[ClusterVersion],
-	KindReplicasetIsReady:     empty[ReplicasetIsReady],
-	KindWeightSet:             empty[WeightSet],
-	KindReplicasetExpel:       empty[ReplicasetExpel],
-	KindReplicasetIsExpelled:  empty[ReplicasetIsExpelled],
-	KindTierReplicationFactor: empty[TierReplicationFactor],
-	KindTierShards:            empty[TierShards],
-	KindShardsCreate:          empty[ShardsCreate],
-	KindShardsRemove:          empty[ShardsRemove],
-	KindShardAdd:              empty[ShardAdd],
-	KindShardRemove:           empty[ShardRemove],
-	KindReplicaAdd:            empty[ReplicaAdd],
-	KindReplicaTarget:         empty[ReplicaTarget],
-	KindReplicaRole:           empty[ReplicaRole],
-	KindMasterTarget:          empty[MasterTarget],
-	KindMasterCurrent:         empty[MasterCurrent],
-	KindBucketsAssign:         empty[BucketsAssign],
-	KindMoveBegin:             empty[MoveBegin],
-	KindMoveCommit:            empty[MoveCommit],
-	KindMoveAbort:             empty[MoveAbort],
-	KindMoveEnd:               empty[MoveEnd],
+	KindBootstrap:               empty[Bootstrap],
+	KindRotateKeys:              empty[RotateKeys],
+	KindInstanceAddress:         empty[InstanceAddress],
+	KindShardReady:              empty[ShardReady],
+	KindNodeCreate:              empty[NodeCreate],
+	KindNodeAlter:               empty[NodeAlter],
+	KindNodeDrop:                empty[NodeDrop],
+	KindNodeCommit:              empty[NodeCommit],
+	KindGraceFloorClear:         empty[GraceFloorClear],
+	KindRightsPut:               empty[RightsPut],
+	KindRightsRemove:            empty[RightsRemove],
+	KindTokenPut:                empty[TokenPut],
+	KindTokenRemove:             empty[TokenRemove],
+	KindAuthSet:                 empty[AuthSet],
+	KindJoin:                    empty[Join],
+	KindInstanceUpdate:          empty[InstanceUpdate],
+	KindInstanceCurrent:         empty[InstanceCurrent],
+	KindInstanceDrain:           empty[InstanceDrain],
+	KindInstanceReassign:        empty[InstanceReassign],
+	KindClusterVersion:          empty[ClusterVersion],
+	KindReplicasetIsReady:       empty[ReplicasetIsReady],
+	KindWeightSet:               empty[WeightSet],
+	KindReplicasetExpel:         empty[ReplicasetExpel],
+	KindReplicasetIsExpelled:    empty[ReplicasetIsExpelled],
+	KindTierReplicationFactor:   empty[TierReplicationFactor],
+	KindTierReplicationFactorAt: func() Command { return &TierReplicationFactor{Wall: 1} },
+	KindTierShards:              empty[TierShards],
+	KindShardsCreate:            empty[ShardsCreate],
+	KindShardsRemove:            empty[ShardsRemove],
+	KindShardAdd:                empty[ShardAdd],
+	KindShardRemove:             empty[ShardRemove],
+	KindReplicaAdd:              empty[ReplicaAdd],
+	KindReplicaTarget:           empty[ReplicaTarget],
+	KindReplicaRole:             empty[ReplicaRole],
+	KindMasterTarget:            empty[MasterTarget],
+	KindMasterCurrent:           empty[MasterCurrent],
+	KindBucketsAssign:           empty[BucketsAssign],
+	KindMoveBegin:               empty[MoveBegin],
+	KindMoveCommit:              empty[MoveCommit],
+	KindMoveAbort:               empty[MoveAbort],
+	KindMoveEnd:                 empty[MoveEnd],
 }
 
 // since is the version that a kind came with, of those that version 0.1 does not know. A new kind
 // needs a line here.
 var since = map[Kind]Version{
-	KindInstanceReassign: {0, 2, 0},
-	KindShardsRemove:     {0, 2, 0},
-	KindTierShards:       {0, 2, 0},
-	KindShardAdd:         {0, 2, 0},
-	KindShardRemove:      {0, 2, 0},
+	KindInstanceReassign:        {0, 2, 0},
+	KindShardsRemove:            {0, 2, 0},
+	KindTierShards:              {0, 2, 0},
+	KindShardAdd:                {0, 2, 0},
+	KindShardRemove:             {0, 2, 0},
+	KindTierReplicationFactorAt: {0, 2, 0},
 }
 
 // CheckVersion says whether all members of the cluster know the kind of a command, by the cluster's

@@ -76,7 +76,7 @@ func examples() []Command {
 		&ShardsCreate{2, 2},
 		&ReplicasetIsReady{2},
 		&WeightSet{2, 500, true},
-		&TierReplicationFactor{2, 3},
+		&TierReplicationFactor{2, 3, 1e12},
 		&BucketsAssign{2},
 		&ShardReady{Shard: 301, Expected: 36},
 		&ShardReady{Shard: 302, Expected: 36},
@@ -100,6 +100,7 @@ func examples() []Command {
 		&ShardAdd{2, 2, 2},
 		&TierShards{2, 2},
 		&ShardRemove{305},
+		&TierReplicationFactor{2, 2, 0},
 	}
 }
 

@@ -79,6 +79,9 @@ func checkTier(s *State, t *Tier) error {
 		return broken("tier %d has replication factor %d and %d shards per replicaset",
 			t.ID, t.ReplicationFactor, t.ShardsPerReplicaset)
 	}
+	if len(t.RaisedAt) >= int(t.ReplicationFactor) || slices.Contains(t.RaisedAt, 0) {
+		return broken("tier %d has replication factor %d and %d times", t.ID, t.ReplicationFactor, len(t.RaisedAt))
+	}
 	if named, _ := s.TierByName(t.Name); named.ID != t.ID {
 		return broken("tiers %d and %d have one name", named.ID, t.ID)
 	}

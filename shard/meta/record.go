@@ -8,7 +8,8 @@ import (
 )
 
 // Records of the state as snapshots and digests have them. The order of the fields is format
-// version 1.
+// version 1. What a later version of the binary adds to a record, a mark in it announces: without
+// it, the bytes are those of version 0.1.
 
 // headFields are all but nodes, ops and the applied index.
 func (s *State) headFields(f *varint.Fields) {
@@ -102,11 +103,25 @@ func (x *Replicaset) fields(f *varint.Fields) {
 	f.Uint(&x.Revision)
 }
 
+// factorHasTimes marks the replication factor of a tier whose record has RaisedAt. Version 0.1
+// writes neither.
+const factorHasTimes = 1 << 8
+
 func (t *Tier) fields(f *varint.Fields) {
 	varint.Byte(f, &t.ID)
 	f.Text(&t.Name, maxName)
-	f.Uint32(&t.Buckets, &t.ReplicationFactor, &t.ShardsPerReplicaset)
+	factor := t.ReplicationFactor
+	if len(t.RaisedAt) > 0 {
+		factor |= factorHasTimes
+	}
+	f.Uint32(&t.Buckets, &factor, &t.ShardsPerReplicaset)
 	f.Bool(&t.CanVote, &t.Bootstrapped)
+	if factor&factorHasTimes != 0 {
+		varint.List(f, &t.RaisedAt, maxReplicationFactor, func(at *uint64, f *varint.Fields) { f.Uint(at) })
+	}
+	if f.Reading() {
+		t.ReplicationFactor = factor &^ factorHasTimes
+	}
 	first := uint32(0)
 	varint.List(f, &t.Runs, MaxBuckets, func(run *Run, f *varint.Fields) {
 		f.Uint32(&run.Count)

@@ -25,8 +25,11 @@ func TestKindsOfANewerVersion(t *testing.T) {
 	}
 	for kind, first := range since {
 		entry := AppendCommand(nil, OpID{2}, newCommand[kind]())
-		if kind == KindTierShards {
+		switch kind {
+		case KindTierShards:
 			entry = AppendCommand(nil, OpID{2}, &TierShards{Shards: 3})
+		case KindTierReplicationFactorAt:
+			entry = AppendCommand(nil, OpID{2}, &TierReplicationFactor{ReplicationFactor: 3, Wall: 1})
 		}
 		unknown := bytes.Clone(entry)
 		unknown[1] = 0 // no kind

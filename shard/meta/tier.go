@@ -25,6 +25,10 @@ type Tier struct {
 	ShardsPerReplicaset uint32 // how many each replicaset is to have; while it changes, some have more or fewer
 	CanVote             bool   // in the meta shard
 	Bootstrapped        bool   // its buckets were assigned
+	// RaisedAt says when the last copies came to be configured, one after the other: wall clocks in
+	// ms since 1970, for display. Copies of the bootstrap have no time. Invariant: it is shorter
+	// than the replication factor, and has no 0.
+	RaisedAt []uint64
 	// Runs say which shard owns which buckets, in bucket order. Invariant: they cover 0..Buckets-1
 	// without gap or overlap, neighbours differ in shard or epoch, and every shard is of this tier.
 	// Before the assignment there is one run, of shard 0 and epoch 0.
@@ -100,13 +104,26 @@ func (t *Tier) runAt(bucket uint32) int {
 type TierReplicationFactor struct {
 	Tier              uint8
 	ReplicationFactor uint32 // 1 to 64
+	Wall              uint64 // wall clock of that, ms since 1970; 0: not known, as version 0.1 writes it
 }
 
-func (*TierReplicationFactor) kind() Kind { return KindTierReplicationFactor }
+func (c *TierReplicationFactor) kind() Kind {
+	if c.Wall == 0 {
+		return KindTierReplicationFactor
+	}
+	return KindTierReplicationFactorAt
+}
 
 func (c *TierReplicationFactor) fields(f *varint.Fields) {
+	timed := c.kind() == KindTierReplicationFactorAt
 	varint.Byte(f, &c.Tier)
 	f.Uint32(&c.ReplicationFactor)
+	if !timed {
+		return
+	}
+	if f.Uint(&c.Wall); c.Wall == 0 {
+		f.Fail()
+	}
 }
 
 func (c *TierReplicationFactor) apply(s *State) Result {
@@ -119,6 +136,14 @@ func (c *TierReplicationFactor) apply(s *State) Result {
 			c.ReplicationFactor, maxReplicationFactor)
 	case t.ReplicationFactor == c.ReplicationFactor:
 		return Result{Revision: unchanged}
+	}
+	switch raised := int(c.ReplicationFactor) - int(t.ReplicationFactor); {
+	case raised < 0:
+		t.RaisedAt = t.RaisedAt[:max(0, len(t.RaisedAt)+raised)]
+	case c.Wall == 0:
+		t.RaisedAt = nil
+	default:
+		t.RaisedAt = append(slices.Clone(t.RaisedAt), slices.Repeat([]uint64{c.Wall}, raised)...)
 	}
 	t.ReplicationFactor = c.ReplicationFactor
 	s.putTier(t)
