@@ -17,9 +17,10 @@ type objectStream struct {
 	decode rpc.Decoder   // called by the reader goroutine
 	wake   chan struct{} // capacity 1
 
-	mu     sync.Mutex
-	events []any
-	err    error // why it ended
+	mu      sync.Mutex
+	events  []any
+	err     error // why it ended
+	refused bool  // it was not opened
 }
 
 // maxStreamBacklog is how many events a consumer may leave untaken before the stream is opened
@@ -34,7 +35,7 @@ func (o *object) Events(ctx context.Context, kind protocol.Kind, req protocol.Me
 		c := o.n.c
 		retry := newRequestRetry()
 		for {
-			delivered, stopped, err := o.eventsOnce(ctx, kind, req, decoder(), &retry, yield)
+			asked, stopped, err := o.eventsOnce(ctx, kind, req, decoder(), &retry, yield)
 			switch {
 			case stopped:
 				return
@@ -47,30 +48,32 @@ func (o *object) Events(ctx context.Context, kind protocol.Kind, req protocol.Me
 			case !canResend(err):
 				yield(nil, withOp("watch", o.name, err))
 				return
-			case delivered:
-				retry.failures = 0
 			}
-			sleep(ctx, c.ctx.Done(), retry.next())
+			c.waitRetry(ctx, asked.shard, asked.bucket, asked.cn, err, &retry)
 		}
 	}
 }
 
-// eventsOnce opens the stream once. delivered says that the consumer got an event, stopped that it
-// wants no more.
+// whereAsked is where a stream was to be opened, as far as its end says something of that place.
+type whereAsked struct {
+	shard, bucket uint64
+	cn            *conn
+}
+
+// eventsOnce opens the stream once. stopped says that the consumer wants no more. What was
+// delivered ends the back-off.
 func (o *object) eventsOnce(
 	ctx context.Context, kind protocol.Kind, req protocol.Message, decode rpc.Decoder, retry *requestRetry, yield func(any, error) bool,
-) (delivered, stopped bool, err error) {
+) (asked whereAsked, stopped bool, err error) {
 	c := o.n.c
 	bucket, err := o.bucket(ctx)
 	if err != nil {
-		return false, false, err
+		return asked, false, err
 	}
 	cn, shard, err := c.connToBucket(ctx, o.n.tier, bucket)
+	asked = whereAsked{shard, uint64(bucket), cn}
 	if err != nil {
-		if canResend(err) {
-			c.waitRetry(ctx, shard, uint64(bucket), cn, err, retry)
-		}
-		return false, false, err
+		return asked, false, err
 	}
 	f := &objectStream{decode: decode, wake: make(chan struct{}, 1)}
 	_, _, err = cn.startCall(ctx, nil, kind, uint64(bucket), req, func(id uint64, cl *call) {
@@ -85,12 +88,12 @@ func (o *object) eventsOnce(
 			}
 			if err != nil {
 				cn.dropObjectStream(id, f)
-				f.cut(err)
+				f.refuse(err)
 			}
 		}
 	})
 	if err != nil {
-		return false, false, err
+		return asked, false, err
 	}
 	defer c.run(func() {
 		if cn.dropObjectStream(f.id, f) {
@@ -98,18 +101,18 @@ func (o *object) eventsOnce(
 		}
 	})
 	for {
-		list, err := f.take(ctx)
+		list, refused, err := f.take(ctx)
 		for _, event := range list {
-			delivered = true
+			retry.failures = 0
 			if !yield(event, nil) {
-				return delivered, true, nil
+				return asked, true, nil
 			}
 		}
 		if err != nil {
-			if protocol.StatusOf(err) == protocol.StatusWrongShard || protocol.StatusOf(err) == protocol.StatusUnavailable {
-				c.waitRetry(ctx, shard, uint64(bucket), cn, err, retry)
+			if !refused { // that the bucket moves, for one, says nothing of the shard's leader
+				asked = whereAsked{}
 			}
-			return delivered, false, err
+			return asked, false, err
 		}
 	}
 }
@@ -133,6 +136,14 @@ func (f *objectStream) event(h protocol.Header) error {
 	return nil
 }
 
+// refuse is called when the stream was not opened.
+func (f *objectStream) refuse(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused = f.err == nil
+	f.end(err)
+}
+
 func (f *objectStream) cut(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,19 +163,19 @@ func (f *objectStream) notify() {
 }
 
 // take waits for events. Those that came before the end are returned before its error.
-func (f *objectStream) take(ctx context.Context) ([]any, error) {
+func (f *objectStream) take(ctx context.Context) (list []any, refused bool, err error) {
 	for {
 		f.mu.Lock()
-		list, err := f.events, f.err
+		list, refused, err = f.events, f.refused, f.err
 		f.events = nil
 		f.mu.Unlock()
 		if len(list) > 0 || err != nil {
-			return list, err
+			return list, refused, err
 		}
 		select {
 		case <-f.wake:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, false, context.Cause(ctx)
 		}
 	}
 }

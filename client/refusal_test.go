@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -367,19 +368,93 @@ func TestWatchRefusedByOlderMap(t *testing.T) {
 
 // followName watches a name until the test ends.
 func followName(t *testing.T, n *Node, name string) {
+	untilEnd(t, func(ctx context.Context) {
+		for range n.Watch(ctx, name) {
+		}
+	})
+}
+
+// followProcess watches a process that belongs to a bucket until the test ends.
+func followProcess(t *testing.T, n *Node, bucket uint32) {
+	name := "process"
+	for protocol.ProcessBucket(n.id, []byte(name), 4) != bucket {
+		name += "s"
+	}
+	decoder := func() rpc.Decoder {
+		return func(protocol.Header) (any, rpc.Step, error) { return nil, rpc.Append, nil }
+	}
+	untilEnd(t, func(ctx context.Context) {
+		o, req := newObject(nil, n, name, protocol.ProcessBucket), &protocol.ProcessWatch{Node: n.id, Name: []byte(name)}
+		for range o.Events(ctx, protocol.KindProcessWatch, req, decoder) {
+		}
+	})
+}
+
+// untilEnd runs f until the test ends.
+func untilEnd(t *testing.T, f func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(bg)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range n.Watch(ctx, name) {
-		}
+		f(ctx)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
+}
+
+// TestRefusedObjectStream: the stream of a process follows a refusal as other requests do, and at
+// once.
+func TestRefusedObjectStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[3] = 2
+		c := f.open(t)
+		n, err := c.Node(bg, DefaultNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked []uint64
+		f.set(func() {
+			f.version, f.moved = 2, map[uint64]uint64{1: 3}
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch h.Kind {
+				case protocol.KindMap: // it never comes
+					return true
+				case protocol.KindProcessWatch:
+					asked = append(asked, fc.instance)
+					if fc.instance == 1 {
+						fc.refuse(h, protocol.Failure{Shard: 3, MapVersion: 2})
+						return true
+					}
+				}
+				return false
+			}
+		})
+		began := time.Now()
+		followProcess(t, n, 1)
+		for synctest.Wait(); f.count(protocol.KindProcessWatch) < 2; synctest.Wait() {
+			time.Sleep(time.Millisecond)
+		}
+		if d := time.Since(began); d > 0 {
+			t.Errorf("the second request was sent after %s", d)
+		}
+		if !slices.Equal(asked, []uint64{1, 2}) {
+			t.Errorf("instances %v were asked", asked)
+		}
+	})
 }
 
 // TestStreamCutByMove: a stream that ends because its bucket moves says nothing of the shard's
 // leader: other requests still go there.
 func TestStreamCutByMove(t *testing.T) {
+	t.Run("name", func(t *testing.T) {
+		testStreamCutByMove(t, protocol.KindWatch, func(t *testing.T, n *Node) { followName(t, n, nameIn(1)) })
+	})
+	t.Run("process", func(t *testing.T) {
+		testStreamCutByMove(t, protocol.KindProcessWatch, func(t *testing.T, n *Node) { followProcess(t, n, 1) })
+	})
+}
+
+func testStreamCutByMove(t *testing.T, kind protocol.Kind, follow func(*testing.T, *Node)) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := connectedToTwo(t)
 		c.cluster.replicaSeed = 1 // the stream is at the leader
@@ -387,19 +462,19 @@ func TestStreamCutByMove(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		followName(t, n, nameIn(1))
+		follow(t, n)
 		synctest.Wait()
 		f.set(func() {
 			for fc := range f.conns {
 				for _, r := range f.log {
-					if r.kind == protocol.KindWatch {
+					if r.kind == kind {
 						fc.send(protocol.KindStreamCut, r.id, 0,
 							&protocol.StreamCut{Status: protocol.StatusWrongShard, Message: "the bucket moves"})
 					}
 				}
 			}
 		})
-		for synctest.Wait(); f.count(protocol.KindWatch) < 2; synctest.Wait() {
+		for synctest.Wait(); f.count(kind) < 2; synctest.Wait() {
 			time.Sleep(time.Millisecond)
 		}
 		if at := c.routes.Load().byShard[2].master.Load(); at != 2 {

@@ -262,8 +262,10 @@ func TestProcessBucketFrozen(t *testing.T) {
 	if h := watcher.event(protocol.KindStreamCut, &cut); h.ID != watch || cut.Status != protocol.StatusWrongShard {
 		t.Fatalf("stream is cut with %+v", cut)
 	}
-	watcher.fails(protocol.StatusWrongShard, protocol.KindProcessWatch, a.bucket(),
-		&protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	refused := watcher.wrongShard(protocol.KindProcessWatch, a.bucket(), &protocol.ProcessWatch{Node: a.node, Name: []byte("queue")})
+	if refused.Master != s.instance || refused.Shard != d.ID() || refused.MapVersion != s.meta.State().MapVersion() {
+		t.Errorf("the refusal of a stream says %+v", refused)
+	}
 	if err := a.ask(epoch, 2, "meanwhile", b.session); !errors.Is(err, protocol.StatusWrongShard) {
 		t.Fatalf("a message while the bucket is frozen: %v", err)
 	}

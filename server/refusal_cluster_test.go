@@ -120,9 +120,9 @@ func (c *frameConn) Read(p []byte) (int, error) {
 }
 
 // TestMovedBucketInTwoRequests: buckets have moved to another instance, and a client has not heard
-// of it. A request for one of them is sent twice: to the former owner, whose refusal names the
-// shard that has the bucket, and to that shard's leader. The client needs no map for it, which
-// never comes here.
+// of it. A request or a watch for one of them is sent twice: to the former owner, whose refusal
+// names the shard that has the bucket, and to that shard's leader. The client needs no map for it,
+// which never comes here.
 func TestMovedBucketInTwoRequests(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 1)
@@ -178,8 +178,21 @@ func TestMovedBucketInTwoRequests(t *testing.T) {
 			}
 		}
 	}
+	// Another client only watches. It has the same map.
+	watched := new(frameLog)
+	watching, err := client.Open(ctx, client.Config{Endpoints: []string{a.Addr(), b.Addr()}, Dial: watched.dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(watching.CloseWithoutRelease)
+	n, err := watching.Node(ctx, client.DefaultNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	was := a.meta.State()
 	seen.begin(true)
+	watched.begin(true)
 	k.weigh(1000, 3000)
 	for _, name := range k.names() {
 		k.awaitOn(name, "the buckets divided by the weights", divided(16, 48))
@@ -209,6 +222,21 @@ func TestMovedBucketInTwoRequests(t *testing.T) {
 		if at := seen.sentTo(protocol.KindUpdate); !slices.Equal(at, []string{b.Addr()}) {
 			t.Errorf("the next update of %s went to %v", name, at)
 		}
+		watched.begin(true)
+		for e, err := range n.Watch(ctx, name) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == client.EventChanged {
+				if string(e.Data) != "again" {
+					t.Errorf("the watch of %s begins with %q", name, e.Data)
+				}
+				break
+			}
+		}
+		if at := watched.sentTo(protocol.KindWatch); !slices.Equal(at, []string{a.Addr(), b.Addr()}) {
+			t.Errorf("the watch of %s went to %v", name, at)
+		}
 	}
 	if moved != 16 {
 		t.Errorf("%d buckets have moved", moved)
@@ -230,6 +258,16 @@ func TestMovedBucketInTwoRequests(t *testing.T) {
 			if e := raw.wrongShard(kind, uint64(bucket), m); e.Shard != want.Shard || e.MapVersion != want.MapVersion || e.Master != 0 {
 				t.Errorf("%v in bucket %d is refused with %+v, want %+v", kind, bucket, e, want)
 			}
+		}
+		// The shard that had the bucket is still here.
+		former, _ := was.Route(0, bucket)
+		if a.serving.Shards.Get(former) == nil {
+			continue
+		}
+		toFormer := &protocol.Watch{Shard: former, Node: node, Name: []byte(name)}
+		if e := raw.wrongShard(protocol.KindWatch, uint64(bucket), toFormer); e.Shard != want.Shard ||
+			e.MapVersion != want.MapVersion || e.Master != 0 {
+			t.Errorf("a watch at the former shard of bucket %d is refused with %+v, want %+v", bucket, e, want)
 		}
 	}
 	e := raw.wrongShard(protocol.KindDescribe, 1<<40, &protocol.Describe{Node: node, Name: []byte("x")})

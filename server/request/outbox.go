@@ -87,14 +87,15 @@ func (o *Outbox) RejectByShard(c *Client, d Shard, kind protocol.Kind, id uint64
 	o.failure = protocol.Failure{}
 }
 
-// rejectElsewhere answers a request for a bucket of another instance's shard. The client is told
-// which shard owns the bucket in the map here, and how new that map is. It names no leader: the
-// client's map does, and Master alone would be taken for the leader of the shard that was asked.
+// rejectElsewhere answers a request for a bucket of another instance's shard, or of another shard
+// than the one that was asked. The client is told which shard owns the bucket in the map here, and
+// how new that map is. It names no leader: the client's map does, and Master alone would be taken
+// for the leader of the shard that was asked.
 func (o *Outbox) rejectElsewhere(c *Client, h protocol.Header, tier uint8) {
 	r := o.server.Routes()
 	o.failure = protocol.Failure{Shard: r.owner(tier, h.Arg), MapVersion: r.State.MapVersion()}
 	o.Fail(c, h.Kind, h.ID, protocol.StatusWrongShard,
-		"this instance does not serve the bucket; ask the shard that owns it, or fetch the map")
+		"the bucket is not served here; ask the shard that owns it, or fetch the map")
 	o.failure = protocol.Failure{}
 }
 

@@ -153,7 +153,8 @@ func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
 		err = d.Delivery().Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)
 	}
 	if err != nil {
-		p.out.FailError(c, h.Kind, h.ID, err)
+		status, text := statusText(err)
+		p.out.RejectByShard(c, d, h.Kind, h.ID, status, text)
 		return
 	}
 	p.out.Reply(c, h.Kind, h.ID, nil)

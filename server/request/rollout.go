@@ -194,7 +194,8 @@ func watchTrack(c *Client, p *cycle, h protocol.Header, t target) {
 		err = d.Delivery().Tracks.Open(c.ID(), h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
 	}
 	if err != nil {
-		p.out.FailError(c, h.Kind, h.ID, err)
+		status, text := statusText(err)
+		p.out.RejectByShard(c, d, h.Kind, h.ID, status, text)
 		return
 	}
 	p.out.Reply(c, h.Kind, h.ID, nil)

@@ -17,21 +17,37 @@ func watchRequests() map[protocol.Kind]requestKind {
 	}
 }
 
-// watch opens a stream. Its snapshot's pages follow the reply, from the shard's pager.
+// watch opens a stream. Its snapshot's pages follow the reply, from the shard's pager. A stream
+// over one name is refused where its bucket is not served, as requests are: the client would learn
+// of the owner from its next map only. One over a prefix is about the shard, whatever buckets it
+// has.
 func watch(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := &p.requests.watch
+	tier := c.server.Routes().tierOf(m.Node)
 	d := c.server.cfg.Shards.Shard(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
 	if d == nil {
-		p.out.rejectElsewhere(c, h, c.server.Routes().tierOf(m.Node))
+		p.out.rejectElsewhere(c, h, tier)
 		return
 	}
-	known, most := false, uint64(0)
+	known, served, most := false, m.Prefix, uint64(0)
 	d.Raft().View(func(machine *shard.Machine) {
 		_, known = machine.Nodes().Config(m.Node)
 		most = machine.Nodes().MaxWatchers(m.Node)
+		if _, total := machine.Tier(); !served && total > 0 {
+			_, served = machine.Bucket(protocol.Bucket(m.Node, m.Name, total))
+		}
 	})
-	if !known {
+	switch {
+	case !known:
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")
+		return
+	case served:
+	case c.server.Routes().owner(tier, h.Arg) != d.ID():
+		p.out.rejectElsewhere(c, h, tier)
+		return
+	default:
+		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard,
+			"the bucket moves between shards, or has not arrived here yet; watch again when this instance says that it is served")
 		return
 	}
 	c.Watch(d.Delivery())
