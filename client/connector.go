@@ -139,7 +139,7 @@ func (c *cluster) connectFirst(ctx context.Context) error {
 	if f.err != nil {
 		return f.err
 	}
-	if reply := takeMap(ctx, f.cn); reply != nil {
+	if reply := awaitHelloMap(ctx, f.cn); reply != nil {
 		return c.useMap(nil, reply, f.cn)
 	}
 	return nil // it is asked for again

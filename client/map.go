@@ -122,7 +122,8 @@ func (c *cluster) mapSource(ctx context.Context, have *routeTable) (*conn, error
 const mapReplyTimeout = 50 * time.Millisecond
 
 // requestMap asks for a map on a connection, and on another one when that fails or takes long. The
-// first newer map counts, and the last answer if none is newer.
+// first newer map counts, and the last answer if none is newer. One that was asked for with the
+// connection's hello, and is late, counts too.
 func (c *cluster) requestMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -139,6 +140,11 @@ func (c *cluster) requestMap(ctx context.Context, first *conn, req *protocol.Map
 			answers <- answer{&reply, cn, err}
 		}()
 	}
+	var came <-chan struct{}
+	hello := takeHelloMap(first)
+	if hello != nil {
+		came = hello.done
+	}
 	ask(first)
 	asked := 1
 	another := func() {
@@ -153,6 +159,10 @@ func (c *cluster) requestMap(ctx context.Context, first *conn, req *protocol.Map
 		select {
 		case <-late.C:
 			another()
+		case <-came:
+			if came = nil; hello.err == nil && hello.reply.Version > req.Known {
+				return &hello.reply, first, nil
+			}
 		case a := <-answers:
 			if a.err != nil {
 				another()
@@ -176,7 +186,7 @@ func (c *cluster) fetchMap(have *routeTable) error {
 		req.Known = have.version
 	}
 	if have == nil {
-		if reply := takeMap(ctx, cn); reply != nil {
+		if reply := awaitHelloMap(ctx, cn); reply != nil {
 			return c.useMap(nil, reply, cn)
 		}
 	}
@@ -249,6 +259,7 @@ func (c *cluster) useMap(have *routeTable, reply *protocol.MapReply, cn *conn) e
 
 // helloMap is the map that was asked for together with the hello.
 type helloMap struct {
+	late  time.Time     // when it is asked for again, and another instance too
 	done  chan struct{} // closed when reply or err is set
 	reply protocol.MapReply
 	err   error
@@ -256,7 +267,7 @@ type helloMap struct {
 
 // expectMap notes that the map was asked for. It is called before the connection is served.
 func expectMap(cn *conn) {
-	m := &helloMap{done: make(chan struct{})}
+	m := &helloMap{late: time.Now().Add(mapReplyTimeout), done: make(chan struct{})}
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	cn.helloMap = m
@@ -273,12 +284,11 @@ func expectMap(cn *conn) {
 	cn.markBusy()
 }
 
-// takeMap waits for the map that was asked for together with the hello. It is nil if there is none,
-// or somebody has taken it.
-func takeMap(ctx context.Context, cn *conn) *protocol.MapReply {
+// awaitHelloMap waits for the map that was asked for together with the hello, until it is late. It
+// is nil if there is none, or somebody has taken it; a late one is left to requestMap.
+func awaitHelloMap(ctx context.Context, cn *conn) *protocol.MapReply {
 	cn.mu.Lock()
 	m := cn.helloMap
-	cn.helloMap = nil
 	cn.mu.Unlock()
 	if m == nil {
 		return nil
@@ -286,20 +296,30 @@ func takeMap(ctx context.Context, cn *conn) *protocol.MapReply {
 	select {
 	case <-m.done: // as a rule it came with the hello's reply
 	default:
-		late := time.NewTimer(mapReplyTimeout)
+		late := time.NewTimer(time.Until(m.late))
 		defer late.Stop()
 		select {
 		case <-m.done:
-		case <-late.C: // it is asked for again, and another instance too
+		case <-late.C:
 			return nil
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	if m.err != nil {
+	if takeHelloMap(cn) == nil || m.err != nil {
 		return nil
 	}
 	return &m.reply
+}
+
+// takeHelloMap takes the map that was asked for together with the hello, or will come; nil if there
+// is none, or somebody has taken it.
+func takeHelloMap(cn *conn) *helloMap {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	m := cn.helloMap
+	cn.helloMap = nil
+	return m
 }
 
 // clusterMap is the map that requests are routed by. It must not be changed.

@@ -1,7 +1,10 @@
 package client
 
 import (
+	"context"
 	"math"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,4 +115,100 @@ func TestOldMapDoesNotCount(t *testing.T) {
 			t.Errorf("the map is of version %d", v)
 		}
 	})
+}
+
+// TestAnnouncementBesideFirstMap: a map is announced before there is any, and the goroutine that
+// would fetch it is held up until the first map has come. It fetches the announced one then: the
+// first map leaves that to it.
+func TestAnnouncementBesideFirstMap(t *testing.T) {
+	f := newFake(t)
+	first, err := newRouteTable(f.mapReply())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.version = 2
+	c := newClient(Config{Endpoints: []string{"1"}, Dial: f.dial, Logger: discard(), clock: bubbleClock{}})
+	t.Cleanup(func() {
+		c.CloseWithoutRelease()
+		f.drop()
+	})
+	cn, err := c.connect(bg, "1", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.adopt(cn, "1")
+	cl := c.cluster
+
+	cl.closeMu.Lock() // no goroutine starts
+	announced := make(chan struct{})
+	go func() {
+		c.fetchAnnouncedMap(2, cn)
+		close(announced)
+	}()
+	for noted := false; !noted; runtime.Gosched() {
+		cl.mu.Lock()
+		noted = cl.fetchingAnnounced
+		cl.mu.Unlock()
+	}
+	cl.mu.Lock()
+	cl.closeMu.Unlock()
+	<-announced
+	awaitLocked(t, "fetchAnnouncedMap")
+	cl.routes.Store(first)
+	newer := cl.newMap
+	cl.mu.Unlock()
+	select {
+	case <-newer:
+	case <-time.After(10 * time.Second):
+	}
+	if v := cl.routes.Load().version; v != 2 {
+		t.Errorf("the client has map %d, want 2", v)
+	}
+}
+
+// awaitLocked waits until a goroutine of a function waits for a mutex.
+func awaitLocked(t *testing.T, function string) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	for began := time.Now(); time.Since(began) < 10*time.Second; runtime.Gosched() {
+		for g := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if state, _, _ := strings.Cut(g, "\n"); strings.Contains(state, "sync.Mutex.Lock") && strings.Contains(g, function) {
+				return
+			}
+		}
+	}
+	t.Fatalf("no goroutine of %s waits for a mutex", function)
+}
+
+// TestLateMapOfHello: a map that does not come with the answer to the hello is asked for again, and
+// whichever answer comes counts.
+func TestLateMapOfHello(t *testing.T) {
+	for name, answered := range map[string]int{"the first": 0, "the second": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				var asked []protocol.Header
+				f.on = func(fc *fakeConn, h protocol.Header) bool {
+					if h.Kind != protocol.KindMap {
+						return false
+					}
+					if asked = append(asked, h); len(asked) == 2 {
+						fc.answer(asked[answered])
+					}
+					return true
+				}
+				ctx, cancel := context.WithTimeout(bg, time.Second)
+				defer cancel()
+				defer f.drop()
+				c, err := Open(ctx, Config{Endpoints: []string{"1"}, Dial: f.dial, clock: bubbleClock{}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.CloseWithoutRelease()
+				if v := c.routes.Load().version; v != 1 {
+					t.Errorf("the client has map %d", v)
+				}
+			})
+		})
+	}
 }
