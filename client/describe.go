@@ -129,15 +129,6 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 	if o.continued {
 		req.Cursor = protocol.DescribeCursor(o.flags&protocol.WithOwners != 0, o.afterToken)
 	}
-	if o.most > 0 || o.continued {
-		var reply protocol.DescribeReply
-		if err := n.describePage(ctx, o, bucket, &req, &reply); err != nil {
-			return nil, err
-		}
-		sem := firstPage(&reply)
-		sem.addPage(&reply)
-		return sem, nil
-	}
 	return n.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
 		return n.describePage(ctx, o, bucket, &req, reply)
 	})
@@ -160,14 +151,14 @@ func (n *Node) readFrom(bucket uint32) uint64 {
 	return n.c.readIndex(n.c.routes.Load().owner(n.tier, bucket)).Load()
 }
 
-// pages reads the pages of a description and puts those together that fit. read reads the page at
-// req.Cursor.
+// pages reads the pages of a description from req.Cursor on, and puts those together that fit; with
+// req.Limit it reads one. read reads the page at req.Cursor.
 func (n *Node) pages(
 	ctx context.Context, bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error,
 ) (*Semaphore, error) {
-	shard := n.c.routes.Load().owner(n.tier, bucket)
+	shard, start := n.c.routes.Load().owner(n.tier, bucket), req.Cursor
 	for begun := 0; ; begun++ {
-		req.Cursor = nil
+		req.Cursor = start
 		var sem *Semaphore
 		for {
 			var reply protocol.DescribeReply
@@ -180,7 +171,7 @@ func (n *Node) pages(
 			}
 			sem.Torn = sem.Torn || sem.Revision != reply.Revision
 			sem.addPage(&reply)
-			if len(reply.Cursor) == 0 {
+			if len(reply.Cursor) == 0 || req.Limit > 0 {
 				break
 			}
 			if sem.Torn && begun < maxRereads {

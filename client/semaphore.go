@@ -136,7 +136,8 @@ func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) i
 
 // WatchOnce reads a semaphore and arms the session's one-shot watch on it, atomically. The channel
 // gets exactly one value: when what is watched changes, or when a change may have been missed. A
-// session has one such watch per semaphore: a newer one ends the older. Errors: NotFound.
+// session has one such watch per semaphore: a newer one ends the older. AfterToken does not count
+// here. Errors: NotFound.
 func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, opts ...ReadOption) (*Semaphore, <-chan WatchResult, error) {
 	if what == 0 || what&^(OnData|OnOwners) != 0 {
 		return nil, nil, withOp("watch", name,
@@ -158,7 +159,9 @@ func (s *Session) describeOnce(
 		return nil, nil, err
 	}
 	const watches = uint8(OnData | OnOwners)
-	req := protocol.Describe{Session: s.id, Node: s.node.id, Name: []byte(name), Consistency: o.consistency, Flags: flags}
+	req := protocol.Describe{
+		Session: s.id, Node: s.node.id, Name: []byte(name), Consistency: o.consistency, Flags: flags, Limit: uint32(o.most),
+	}
 	var shot *oneShot
 	size := 0
 	sem, err := s.node.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
