@@ -24,8 +24,13 @@ func callCluster(ctx context.Context, c *Client, method string, in, out any) err
 			protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup:
 			asks = true
 		}
-		// A change that turned auth on has the one who asked for it refused, when it is sent again.
-		shutOut := method == protocol.MethodAuthSwitch && protocol.StatusOf(err) == protocol.StatusForbidden
+		// A change that turned auth on, or took rights away, may have the one who asked for it
+		// refused when it is sent again.
+		shutOut := false
+		switch method {
+		case protocol.MethodAuthSwitch, protocol.MethodGrant, protocol.MethodRevoke:
+			shutOut = protocol.StatusOf(err) == protocol.StatusForbidden
+		}
 		return withOp("cluster", method, outcomeUnknown(repeated && (!answered(err) && !asks || shutOut), err))
 	}
 	return readClusterReply(method, &reply, out)

@@ -43,9 +43,15 @@ func TestChangeWithoutMajority(t *testing.T) {
 	})
 }
 
-// TestAuthTurnedOnWithoutAnswer: who turns auth on, gets no answer and is refused when the client
-// asks again, may have turned it on: the secret must be kept.
-func TestAuthTurnedOnWithoutAnswer(t *testing.T) {
+// TestAuthChangedWithoutAnswer: who turns auth on, gets no answer and is refused when the client
+// asks again, may have turned it on: the secret must be kept. So may have a change of rights.
+func TestAuthChangedWithoutAnswer(t *testing.T) {
+	for _, method := range []string{protocol.MethodAuthSwitch, protocol.MethodGrant, protocol.MethodRevoke} {
+		t.Run(method, func(t *testing.T) { changeAuthWithoutAnswer(t, method) })
+	}
+}
+
+func changeAuthWithoutAnswer(t *testing.T, method string) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		c := f.open(t)
@@ -65,7 +71,7 @@ func TestAuthTurnedOnWithoutAnswer(t *testing.T) {
 			}
 		})
 		for _, unknown := range []bool{true, false} {
-			err := callCluster(bg, c, protocol.MethodAuthSwitch, nil, nil)
+			err := callCluster(bg, c, method, nil, nil)
 			if !errors.Is(err, Forbidden) || errors.Is(err, ErrOutcomeUnknown) != unknown {
 				t.Errorf("%v; the outcome is unknown: %v", err, unknown)
 			}
