@@ -14,6 +14,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 const (
@@ -23,6 +24,11 @@ const (
 	maxBackups = 16
 	// backupIdle is how long a snapshot is kept that nobody asks for.
 	backupIdle = time.Minute
+	// backupGrace is how long one is kept whose last part was fetched: an answer that was lost is
+	// asked for again.
+	backupGrace = 10 * time.Second
+	// backupSweep is the time between looks for snapshots that are not needed any more.
+	backupSweep = time.Second
 	// backupAttempts is how often a snapshot is begun again that one of the engine's interrupted.
 	backupAttempts = 50
 	// backupPause is the pause before that.
@@ -35,8 +41,9 @@ const (
 type Backups struct {
 	hosting *Hosting
 
-	mu   sync.Mutex
-	byID map[string]*backupSnapshot
+	mu       sync.Mutex
+	byID     map[string]*backupSnapshot
+	sweeping bool // dropUnused runs
 
 	times map[string]int64 // when each shard was last read, see backupTimesFile; nil: not loaded
 }
@@ -46,7 +53,10 @@ type backupSnapshot struct {
 	id    string
 	shard uint64
 	file  backupFile
-	used  time.Duration // clock; guarded by Backups.mu
+
+	// Guarded by Backups.mu.
+	used    time.Duration // clock
+	fetched bool          // the last part was
 
 	ready chan struct{}
 	size  uint64
@@ -104,7 +114,7 @@ func (b *Backups) Serve(ctx context.Context, request []byte) ([]byte, error) {
 		return nil, fmt.Errorf("read a snapshot: %w", err)
 	}
 	if in.Offset+uint64(len(part.Bytes)) == x.size {
-		b.completed(x.shard)
+		b.completed(x)
 	}
 	return json.Marshal(part)
 }
@@ -121,22 +131,49 @@ func (b *Backups) led(shard uint64) error {
 	return err
 }
 
-// find finds a backup, and drops those that nobody asked for.
+// find finds a backup that was begun.
 func (b *Backups) find(id string, shard uint64) *backupSnapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.hosting.Clock.Now()
-	for _, x := range b.byID {
-		if now-x.used > backupIdle {
-			b.remove(x)
-		}
-	}
 	x := b.byID[id]
 	if x == nil || x.shard != shard {
 		return nil
 	}
-	x.used = now
+	x.used = b.hosting.Clock.Now()
 	return x
+}
+
+// dropUnused drops snapshots that are not needed any more, until none is left or the instance ends.
+// They take up the space of a shard each.
+func (b *Backups) dropUnused() {
+	t := time.NewTimer(beat.Next(backupSweep))
+	defer t.Stop()
+	for {
+		select {
+		case <-b.hosting.ctx.Done():
+			return
+		case <-t.C:
+			t.Reset(beat.Next(backupSweep))
+		}
+		if b.sweep() {
+			return
+		}
+	}
+}
+
+// sweep drops the snapshots that were fetched, and those that nobody asks for. If done, none is
+// left, and the next one begins dropUnused again.
+func (b *Backups) sweep() (done bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.hosting.Clock.Now()
+	for _, x := range b.byID {
+		if idle := now - x.used; idle > backupIdle || x.fetched && idle > backupGrace {
+			b.remove(x)
+		}
+	}
+	b.sweeping = len(b.byID) > 0
+	return !b.sweeping
 }
 
 // begin begins a snapshot.
@@ -148,18 +185,27 @@ func (b *Backups) begin(shard uint64) (*backupSnapshot, error) {
 	x := &backupSnapshot{id: rand.Text(), shard: shard, file: f, used: b.hosting.Clock.Now(), ready: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.byID) >= maxBackups {
+		b.makeRoom()
+	}
 	if len(b.byID) >= maxBackups || b.hosting.ctx.Err() != nil {
 		_ = f.Close()
 		return nil, protocol.Errorf(protocol.StatusOverloaded,
 			"%d snapshots are being fetched from this instance already; retry in a minute", len(b.byID))
 	}
 	b.byID[x.id] = x
+	if !b.sweeping {
+		b.sweeping = true
+		b.hosting.Go(b.dropUnused)
+	}
 	b.hosting.Logger.Info("backup of a shard is begun", "shard", shard)
 	b.hosting.Go(func() {
 		defer close(x.ready)
 		defer func() {
 			if p := recover(); p != nil {
 				b.hosting.Contain("backup", p)
+				x.err = protocol.Errorf(protocol.StatusInternal,
+					"a snapshot of shard %d could not be written; the instance's log says why", shard)
 			}
 		}()
 		if x.index, x.size, x.err = b.write(x); x.err != nil {
@@ -167,6 +213,20 @@ func (b *Backups) begin(shard uint64) (*backupSnapshot, error) {
 		}
 	})
 	return x, nil
+}
+
+// makeRoom drops the snapshot whose grace is nearest to its end. A backup of many small shards
+// fetches them faster than they are swept. The caller holds mu.
+func (b *Backups) makeRoom() {
+	var first *backupSnapshot
+	for _, x := range b.byID {
+		if x.fetched && (first == nil || x.used < first.used) {
+			first = x
+		}
+	}
+	if first != nil {
+		b.remove(first)
+	}
 }
 
 // create makes the place for a snapshot: a file without a name, or memory where nothing is on disk.

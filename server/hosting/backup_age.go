@@ -20,11 +20,12 @@ const (
 )
 
 // completed notes that the last byte of a shard's snapshot was read.
-func (b *Backups) completed(shard uint64) {
+func (b *Backups) completed(x *backupSnapshot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	x.fetched = true
 	b.loadTimes()
-	b.times[strconv.FormatUint(shard, 10)] = b.hosting.Clock.Wall().Unix()
+	b.times[strconv.FormatUint(x.shard, 10)] = b.hosting.Clock.Wall().Unix()
 	if b.hosting.Memory {
 		return
 	}
@@ -33,7 +34,7 @@ func (b *Backups) completed(shard uint64) {
 		err = file.Write(b.timesPath(), text)
 	}
 	if err != nil {
-		b.hosting.Logger.Warn("time of a backup is not kept", "shard", shard, "error", err)
+		b.hosting.Logger.Warn("time of a backup is not kept", "shard", x.shard, "error", err)
 	}
 }
 

@@ -1,11 +1,15 @@
 package hosting
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -14,28 +18,145 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// TestBackupBounds: snapshots are bounded, and those that nobody fetches are removed.
-func TestBackupBounds(t *testing.T) {
+// newBackups has no meta shard: a snapshot of it that is begun fails, and stays until it is asked
+// for.
+func newBackups(t *testing.T, change func(*Config)) (*Backups, *replica.ManualClock) {
 	clock := replica.NewManualClock(time.Unix(0, 0))
 	var running sync.WaitGroup
-	defer running.Wait()
-	h := New(t.Context(), Config{
+	t.Cleanup(running.Wait)
+	cfg := Config{
 		Meta: membership.NewMeta(clock), Clock: clock, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Memory: true, Go: running.Go,
-	})
-	b := h.Backups
-	for range maxBackups {
+		Contain: func(_ string, p any) { t.Errorf("panic: %v", p) },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return New(t.Context(), cfg).Backups, clock
+}
+
+// written begins a snapshot that has these bytes.
+func (b *Backups) written(t *testing.T, text []byte) *backupSnapshot {
+	t.Helper()
+	x, err := b.begin(meta.MetaShardID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-x.ready
+	if _, err := x.file.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	x.size, x.err = uint64(len(text)), nil
+	return x
+}
+
+// ask asks for a part of a snapshot.
+func (b *Backups) ask(t *testing.T, x *backupSnapshot, offset uint64) (part protocol.BackupPart, err error) {
+	t.Helper()
+	text, err := json.Marshal(protocol.BackupRequest{Snapshot: x.id, Offset: offset})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := b.Serve(t.Context(), text)
+	if err == nil {
+		err = json.Unmarshal(answer, &part)
+	}
+	return part, err
+}
+
+// TestBackupBounds: snapshots are bounded. Those that were fetched make room for others.
+func TestBackupBounds(t *testing.T) {
+	b, clock := newBackups(t, nil)
+	for range maxBackups - 1 {
 		if _, err := b.begin(meta.MetaShardID); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for range 3 {
+		x := b.written(t, []byte("a small shard"))
+		if _, err := b.ask(t, x, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.begin(meta.MetaShardID); err != nil {
+		t.Errorf("one more, and one that was fetched: %v", err)
 	}
 	if _, err := b.begin(meta.MetaShardID); !errors.Is(err, protocol.StatusOverloaded) {
 		t.Errorf("one too many: %v", err)
 	}
 	clock.Advance(2 * backupIdle)
-	if x := b.find("none", meta.MetaShardID); x != nil {
-		t.Errorf("found %+v", x)
-	}
+	b.sweep()
 	if _, err := b.begin(meta.MetaShardID); err != nil {
 		t.Errorf("after the others were left alone: %v", err)
+	}
+}
+
+// TestFetchedSnapshots: a snapshot whose last part was fetched goes soon after it. The last part
+// may be asked for again until then.
+func TestFetchedSnapshots(t *testing.T) {
+	b, clock := newBackups(t, func(c *Config) { c.Memory, c.Dir = false, t.TempDir() })
+	x := b.written(t, bytes.Repeat([]byte("x"), 2*backupPartSize))
+	has := func(offset uint64) {
+		t.Helper()
+		b.sweep()
+		if part, err := b.ask(t, x, offset); err != nil || len(part.Bytes) != backupPartSize {
+			t.Errorf("at %d: %d bytes, %v", offset, len(part.Bytes), err)
+		}
+	}
+	has(0)
+	clock.Advance(backupIdle) // who fetches it is slow
+	has(backupPartSize)
+	clock.Advance(backupGrace) // the answer was lost
+	has(backupPartSize)
+	clock.Advance(backupGrace + time.Millisecond)
+	if !b.sweep() {
+		t.Error("a snapshot is left")
+	}
+	if _, err := b.ask(t, x, 0); err == nil {
+		t.Error("a snapshot that was fetched a while ago is served")
+	}
+	if _, err := x.file.(*os.File).Stat(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("its file is still there: %v", err)
+	}
+}
+
+// TestForgottenSnapshots: a snapshot that nobody asks for goes although no other backup is begun.
+func TestForgottenSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, clock := newBackups(t, nil)
+		left := func() int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.byID)
+		}
+		for range 2 { // what drops them begins again
+			b.written(t, []byte("x"))
+			clock.Advance(backupIdle)
+			time.Sleep(2 * backupSweep)
+			if n := left(); n != 1 {
+				t.Fatalf("%d snapshots, want the one that may still be asked for", n)
+			}
+			clock.Advance(time.Second)
+			time.Sleep(2 * backupSweep)
+			if n := left(); n != 0 {
+				t.Fatalf("%d snapshots that nobody asks for", n)
+			}
+		}
+	})
+}
+
+// TestSnapshotPanics: what a panic has left is no snapshot.
+func TestSnapshotPanics(t *testing.T) {
+	contained := 0
+	b, _ := newBackups(t, func(c *Config) { c.Meta, c.Contain = nil, func(string, any) { contained++ } })
+	x, err := b.begin(meta.MetaShardID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-x.ready
+	if _, err := b.ask(t, x, 0); contained != 1 || !errors.Is(err, protocol.StatusInternal) {
+		t.Errorf("%d panics, answered with %v", contained, err)
+	}
+	if age, ok := b.Age(meta.MetaShardID); ok {
+		t.Errorf("a backup was made %s ago", age)
 	}
 }
