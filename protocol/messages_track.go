@@ -313,7 +313,7 @@ func (m *TrackPoll) Validate() error            { f := checker(); m.fields(&f); 
 
 // UpdateReport is what an instance says of itself.
 type UpdateReport struct {
-	Seq      uint64 // rises within an incarnation, from 1
+	Seq      uint64 // not 0; rises within an incarnation with each report that says something new
 	Current  uint64 // the version it serves, 0 none
 	Target   uint64 // the version that Code and Attempts are about
 	Code     string // OK, SOURCE_ERROR, empty for nothing yet, or one of its own

@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -61,6 +62,7 @@ type Instance struct {
 	id          string
 	location    string
 	incarnation uint64
+	request     uint64 // number of the registration among the session's requests
 
 	mu   sync.Mutex
 	seq  uint64
@@ -78,16 +80,21 @@ func (t *Track) Register(ctx context.Context, r Registration) (*Instance, error)
 	if err := t.change(ctx, protocol.KindTrackRegister, &m.Head, m, &reply); err != nil {
 		return nil, err
 	}
-	return &Instance{t: t, id: r.ID, location: r.Location, incarnation: reply.Incarnation}, nil
+	return &Instance{t: t, id: r.ID, location: r.Location, incarnation: reply.Incarnation, request: m.Head.Seq}, nil
 }
 
-// number gives a report its number: a new one if it says something new.
+// reports counts the reports of this process that said something new.
+var reports atomic.Uint64
+
+// number gives a report its number: a new one if it says something new. It is above those of an
+// Instance of the same registration that was made before, also in another process: requests of a
+// restored session have far higher numbers.
 func (i *Instance) number(r Report) protocol.UpdateReport {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	r.Seq = 0
 	if i.seq == 0 || r != i.last {
-		i.seq++
+		i.seq = i.request + reports.Add(1)
 		i.last = r
 	}
 	r.Seq = i.seq

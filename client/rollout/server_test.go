@@ -321,6 +321,36 @@ func TestServerRefusals(t *testing.T) {
 	refused("an instance of a deleted track", call(now.GetTargetState(ctx, nil, false)), protocol.StatusNotFound)
 }
 
+// TestServerRegisteredAgain: the same registration again is the same instance. It is heard, however
+// often the first one has reported.
+func TestServerRegisteredAgain(t *testing.T) {
+	t.Parallel()
+	x := newSite(t, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}}})
+	track := sdk.Open(x.session(), "geo/base")
+	version := x.publish()
+	register := func() *sdk.Instance {
+		i, err := track.Register(x.ctx, sdk.Registration{ID: "a", Location: "SAS", Role: sdk.LeaderRole})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	ask := func(i *sdk.Instance, r sdk.Report) {
+		t.Helper()
+		if _, err := i.GetTargetState(x.ctx, &r, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := register()
+	for n := range 5 {
+		ask(first, sdk.Report{Target: version, Code: sdk.CodeSourceError, Attempts: uint64(n)})
+	}
+	ask(register(), sdk.Report{Current: version, Target: version, Code: sdk.CodeOK})
+	if l := x.status().Locations[0]; l.Target != version || l.Reached != 1 {
+		t.Errorf("the location is %+v", l)
+	}
+}
+
 // TestServerAwayAndBack: a follower whose server is gone keeps what it has; started again it loads
 // that first, and takes its id over when the server is back.
 func TestServerAwayAndBack(t *testing.T) {

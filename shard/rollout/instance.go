@@ -38,14 +38,16 @@ func (p *instance) reached(l *location) bool {
 
 func byID(a, b *instance) int { return cmp.Compare(a.id, b.id) }
 
-// isNewReport says that a report is later than what is known, and says something else. An error is
-// also reported again for a new target with the same version.
+// isNewReport says that a report is to be stored: it is later than what is known, and says
+// something else, or reports were left out between the two. One of those may still be on its way,
+// and would be taken for the latest. An error is also reported again for a new target with the same
+// version.
 func (p *instance) isNewReport(r *protocol.UpdateReport) bool {
 	if r.Seq <= p.seq {
 		return false
 	}
 	again := r.Target == p.loc.target && p.reportGen != p.loc.generation && r.Code != CodeNone && r.Code != CodeOK
-	return again || !sameReport(p.report, *r)
+	return again || r.Seq > p.seq+1 || !sameReport(p.report, *r)
 }
 
 // sameReport says that two reports differ in their numbers alone.

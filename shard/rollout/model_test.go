@@ -149,7 +149,8 @@ func (p *modelInst) has(l *modelLoc) bool {
 	return p.r.Current == l.target || !l.rollback && p.r.Current > l.target
 }
 
-// poll: section by section as the algorithm is described.
+// poll: section by section as the algorithm is described. A report that repeats the last one is
+// noted only if some were left out before it.
 func (m *model) poll(id string, r *protocol.UpdateReport, now Now) uint64 {
 	p := m.insts[id]
 	l := m.locs[p.loc]
@@ -161,7 +162,7 @@ func (m *model) poll(id string, r *protocol.UpdateReport, now Now) uint64 {
 		again := r.Target == l.target && p.rGen != l.gen && r.Code != CodeOK && r.Code != CodeNone
 		same := p.r
 		same.Seq = r.Seq
-		if again || same != *r {
+		if again || r.Seq > p.r.Seq+1 || same != *r {
 			p.r, p.rGen = *r, l.gen
 		}
 	}
