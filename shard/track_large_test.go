@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
 // TestLargeTrackMoves: a track with megabytes of payloads moves in chunks of the usual size, and
@@ -85,10 +86,10 @@ func TestLargeTrackMoves(t *testing.T) {
 	}
 }
 
-// newSteadyTrack has ten thousand instances of a hundred sessions in three locations, which all
-// have the target, and their polls.
-func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll) {
-	const sessions, instances = 100, 10_000
+// newSteadyTrack has so many instances of a hundred sessions in three locations, which all have the
+// target, and their polls.
+func newSteadyTrack(t testing.TB, instances int) (x *benchMachine, polls []*protocol.TrackPoll) {
+	const sessions = 100
 	x = newBenchMachine(sessions)
 	x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
 		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"},
@@ -98,7 +99,8 @@ func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll)
 	apply := func(kind CommandKind, body func(i int) protocol.Message) {
 		for i := 0; i < instances; {
 			x.begin()
-			for range 100 {
+			first := i
+			for range min(100, instances-i) {
 				x.entry = AppendCommand(x.entry,
 					Command{Kind: kind, Node: 1, Epoch: 1, Body: body(i).AppendBody(nil)})
 				i++
@@ -109,7 +111,7 @@ func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll)
 					t.Fatalf("%v %s", e.Status, e.Text)
 				}
 				if e.Kind == EventReply && kind == CmdTrackRegister {
-					polls[i-100+e.Command].Incarnation = e.Result
+					polls[first+e.Command].Incarnation = e.Result
 				}
 			}
 		}
@@ -149,7 +151,7 @@ func newSteadyTrack(t testing.TB) (x *benchMachine, polls []*protocol.TrackPoll)
 // TestSteadyPollsNeedNoEntry: ten thousand instances poll once a second for a minute, and no poll
 // needs an entry; nor does anything fall due.
 func TestSteadyPollsNeedNoEntry(t *testing.T) {
-	x, polls := newSteadyTrack(t)
+	x, polls := newSteadyTrack(t, 10_000)
 	digest := x.m.Digest()
 	var reply protocol.TrackPollReply
 	for second := uint64(1); second <= 60; second++ {
@@ -171,7 +173,7 @@ func TestSteadyPollsNeedNoEntry(t *testing.T) {
 // BenchmarkSteadyPolls is a poll of one of ten thousand instances, from its bytes to its answer:
 // read, or written as a command of a batch of 64.
 func BenchmarkSteadyPolls(b *testing.B) {
-	x, polls := newSteadyTrack(b)
+	x, polls := newSteadyTrack(b, 10_000)
 	bodies := make([][]byte, len(polls))
 	for i, p := range polls {
 		bodies[i] = p.AppendBody(nil)
@@ -200,4 +202,45 @@ func BenchmarkSteadyPolls(b *testing.B) {
 			x.commit()
 		}
 	})
+}
+
+// operate applies an operator's command to a location.
+func (x *benchMachine) operate(t testing.TB, verb protocol.TrackVerb) {
+	t.Helper()
+	m := protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: verb, Locations: []string{"MAN"}}
+	x.begin()
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdTrackAdmin, Node: 1, Epoch: 1, Body: m.AppendBody(nil)})
+	x.commit()
+	if e := x.out.List[0]; e.Status != protocol.StatusOK || len(x.out.TrackChanges) == 0 {
+		t.Fatalf("%v %s, %d changes", e.Status, e.Text, len(x.out.TrackChanges))
+	}
+}
+
+// TestTrackAdminCopiesNothing: what an operator's command costs does not grow with the instances of
+// its track.
+func TestTrackAdminCopiesNothing(t *testing.T) {
+	x, _ := newSteadyTrack(t, 1_000)
+	if n := testing.AllocsPerRun(10, func() {
+		x.operate(t, protocol.TrackPause)
+		x.operate(t, protocol.TrackResume)
+	}); n > 100 {
+		t.Errorf("a pause and its end allocate %v times", n)
+	}
+}
+
+// BenchmarkTrackAdmin is an operator's command on a track that is as large as one may be: an entry
+// of its own.
+func BenchmarkTrackAdmin(b *testing.B) {
+	x, _ := newSteadyTrack(b, rollout.MaxInstances)
+	for i := range rollout.MaxPublished - 1 {
+		e := x.send(b, CmdTrackPublish,
+			&protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: bytes.Repeat([]byte{byte(i)}, protocol.MaxTrackPayload)})
+		if e.Status != protocol.StatusOK {
+			b.Fatalf("publish: %v %s", e.Status, e.Text)
+		}
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		x.operate(b, []protocol.TrackVerb{protocol.TrackPause, protocol.TrackResume}[i%2])
+	}
 }

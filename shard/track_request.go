@@ -213,60 +213,37 @@ func applyTrackGate(m *Machine, c *rawCommand) {
 	}
 }
 
-// applyTrackAdmin carries out an operator's command for all locations named, or for none: it runs
-// on a copy, which takes the place of the track when nothing was refused.
+// applyTrackAdmin carries out an operator's command for all locations named, or for none.
 func applyTrackAdmin(m *Machine, c *rawCommand) {
 	var body protocol.TrackAdmin
 	q := objectRequest{of: kindTrack}
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
-	x := q.object
-	state, err := rollout.Decode(x.state.Append(nil))
-	dropped := x.track().SessionOf(body.ID)
-	now := x.callTrack(m)
-	if err == nil {
-		err = applyTrackVerb(state, now, &body, &m.batch.track)
-	}
-	if err == nil {
-		x.state = trackState{state}
-	} else {
-		m.batch.track.Reset()
-	}
-	q.finish(m, Event{}, err)
+	x, t := q.object, q.object.track()
+	dropped := t.SessionOf(body.ID)
+	q.finish(m, Event{}, applyTrackVerb(t, x.callTrack(m), &body, &m.batch.track))
 	x.syncSession(m, dropped)
 }
 
 func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rollout.Events) error {
 	switch x.Verb {
+	case protocol.TrackPause:
+		return t.Pause(now, x.Locations, x.Hard, out)
+	case protocol.TrackResume:
+		return t.Resume(now, x.Locations, out)
+	case protocol.TrackPromote:
+		return t.Promote(now, x.Locations, out)
 	case protocol.TrackRollback:
 		return t.Rollback(now, x.Locations, x.Version, out)
+	case protocol.TrackReelect:
+		return t.Reelect(now, x.Locations, out)
+	case protocol.TrackExclude:
+		return t.Exclude(now, x.Locations, out)
+	case protocol.TrackInclude:
+		return t.Include(now, x.Locations, out)
 	case protocol.TrackDrop:
 		return t.Drop(now, x.ID, out)
-	}
-	locations := x.Locations
-	if len(locations) == 0 {
-		locations = []string{""} // the track; only pause and resume come without a name
-	}
-	for _, l := range locations {
-		var err error
-		switch x.Verb {
-		case protocol.TrackPause:
-			err = t.Pause(now, l, x.Hard, out)
-		case protocol.TrackResume:
-			err = t.Resume(now, l, out)
-		case protocol.TrackPromote:
-			err = t.Promote(now, l, out)
-		case protocol.TrackReelect:
-			err = t.Reelect(now, l, out)
-		case protocol.TrackExclude:
-			err = t.Exclude(now, l, out)
-		case protocol.TrackInclude:
-			err = t.Include(now, l, out)
-		}
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -272,48 +272,25 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 	return nil, protocol.Errorf(protocol.StatusUnsupported, "not served")
 }
 
-// admin carries an operator's command out. Those of several locations are tried on a copy first, so
-// that all take effect or none.
+// applyAdmin carries an operator's command out.
 func applyAdmin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollout.Events) error {
-	each := func(t *rollout.Track, call func(location string) error) error {
-		list := m.Locations
-		if len(list) == 0 {
-			list = []string{""}
-		}
-		for _, l := range list {
-			if err := call(l); err != nil {
-				return err
-			}
-		}
-		return nil
+	switch m.Verb {
+	case protocol.TrackPause:
+		return t.Pause(now, m.Locations, m.Hard, out)
+	case protocol.TrackResume:
+		return t.Resume(now, m.Locations, out)
+	case protocol.TrackPromote:
+		return t.Promote(now, m.Locations, out)
+	case protocol.TrackRollback:
+		return t.Rollback(now, m.Locations, m.Version, out)
+	case protocol.TrackReelect:
+		return t.Reelect(now, m.Locations, out)
+	case protocol.TrackExclude:
+		return t.Exclude(now, m.Locations, out)
+	case protocol.TrackInclude:
+		return t.Include(now, m.Locations, out)
 	}
-	carry := func(t *rollout.Track, out *rollout.Events) error {
-		switch m.Verb {
-		case protocol.TrackPause:
-			return each(t, func(l string) error { return t.Pause(now, l, m.Hard, out) })
-		case protocol.TrackResume:
-			return each(t, func(l string) error { return t.Resume(now, l, out) })
-		case protocol.TrackPromote:
-			return each(t, func(l string) error { return t.Promote(now, l, out) })
-		case protocol.TrackRollback:
-			return t.Rollback(now, m.Locations, m.Version, out)
-		case protocol.TrackReelect:
-			return each(t, func(l string) error { return t.Reelect(now, l, out) })
-		case protocol.TrackExclude:
-			return each(t, func(l string) error { return t.Exclude(now, l, out) })
-		case protocol.TrackInclude:
-			return each(t, func(l string) error { return t.Include(now, l, out) })
-		}
-		return t.Drop(now, m.ID, out)
-	}
-	trial, err := rollout.Decode(t.Append(nil))
-	if err != nil {
-		return err
-	}
-	if err := carry(trial, &rollout.Events{}); err != nil {
-		return err
-	}
-	return carry(t, out)
+	return t.Drop(now, m.ID, out)
 }
 
 // describe has pages of two instances.

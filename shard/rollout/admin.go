@@ -1,65 +1,101 @@
 package rollout
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Pause keeps the targets of a location, or of all with an empty name, as they are. A version that
-// is reported bad is re-elected all the same, unless hard is set: otherwise a pause in which a
-// version expires is an outage.
-func (t *Track) Pause(now Now, location string, hard bool, out *Events) error {
+// Commands that name locations are checked for all of them, and then carried out: a refusal changes
+// none.
+
+// Pause keeps the targets of locations, or of all if none is named, as they are. A version that is
+// reported bad is re-elected all the same, unless hard is set: otherwise a pause in which a version
+// expires is an outage.
+func (t *Track) Pause(now Now, locations []string, hard bool, out *Events) error {
 	mode, text := pausedSoft, "paused; a version reported bad is still replaced"
 	if hard {
 		mode, text = pausedHard, "paused, re-elections too"
 	}
-	return t.pause(now, location, mode, text, out)
+	return t.pause(now, locations, mode, text, out)
 }
 
-// Resume ends a pause of a location, or of the track with an empty name; each has its own.
-func (t *Track) Resume(now Now, location string, out *Events) error {
-	return t.pause(now, location, running, "resumed", out)
+// Resume ends a pause of locations, or of the track if none is named; each has its own.
+func (t *Track) Resume(now Now, locations []string, out *Events) error {
+	return t.pause(now, locations, running, "resumed", out)
 }
 
-func (t *Track) pause(now Now, location string, mode pauseMode, text string, out *Events) error {
-	at := &t.paused
-	if location != "" {
-		l, err := t.find(location)
-		if err != nil {
-			return err
-		}
-		at = &l.paused
-	}
-	if *at != mode {
-		*at = mode
-		c := t.change(now, out)
-		c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: location, Text: text})
-		c.updateStates()
-	}
-	return nil
-}
-
-// Promote lets a location take the newest version of its predecessor without waiting for delay,
-// bake time and gates, once; and gives a share's version to all. All leaders must have the present
-// target first. Errors: UNKNOWN_LOCATION, PRECONDITION_FAILED if nothing newer waits.
-func (t *Track) Promote(now Now, location string, out *Events) error {
-	l, err := t.find(location)
+func (t *Track) pause(now Now, locations []string, mode pauseMode, text string, out *Events) error {
+	list, err := t.named(locations)
 	if err != nil {
 		return err
 	}
-	v := t.promotable(l, t.clockAt(now))
-	if v == 0 {
-		return nothingToPromote(l)
+	var changes []protocol.TrackEvent
+	set := func(at *pauseMode, location string) {
+		if *at != mode {
+			*at = mode
+			changes = append(changes, protocol.TrackEvent{Location: location, Text: text})
+		}
 	}
-	if l.promoted == v {
-		return nil
+	if len(list) == 0 {
+		set(&t.paused, "")
 	}
-	l.promoted = v
+	for _, l := range list {
+		set(&l.paused, l.name)
+	}
+	t.operated(now, changes, out)
+	return nil
+}
+
+// named finds the locations of a command.
+func (t *Track) named(locations []string) ([]*location, error) {
+	list := make([]*location, len(locations))
+	for i, name := range locations {
+		l, err := t.find(name)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = l
+	}
+	return list, nil
+}
+
+// operated emits what a command has changed, if anything, and what follows from it.
+func (t *Track) operated(now Now, changes []protocol.TrackEvent, out *Events) {
+	if len(changes) == 0 {
+		return
+	}
 	c := t.change(now, out)
-	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: v,
-		Text: "promoted past delay and gates"})
+	for _, e := range changes {
+		e.Kind = protocol.TrackEventAdmin
+		c.emit(e)
+	}
 	c.updateStates()
+}
+
+// Promote lets locations take the newest version of their predecessor without waiting for delay,
+// bake time and gates, once; and gives a share's version to all. All leaders must have the present
+// target first. Errors: UNKNOWN_LOCATION, PRECONDITION_FAILED if nothing newer waits.
+func (t *Track) Promote(now Now, locations []string, out *Events) error {
+	list, err := t.named(locations)
+	if err != nil {
+		return err
+	}
+	versions := make([]uint64, len(list))
+	for i, l := range list {
+		if versions[i] = t.promotable(l, t.clockAt(now)); versions[i] == 0 {
+			return nothingToPromote(l)
+		}
+	}
+	var changes []protocol.TrackEvent
+	for i, l := range list {
+		if v := versions[i]; l.promoted != v {
+			l.promoted = v
+			changes = append(changes, protocol.TrackEvent{Location: l.name, Version: v, Text: "promoted past delay and gates"})
+		}
+	}
+	t.operated(now, changes, out)
 	return nil
 }
 
@@ -71,16 +107,13 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 	if len(locations) == 0 || len(locations) > protocol.MaxTrackLocations {
 		return badRequest("rollback: name the locations")
 	}
-	list := make([]*location, 0, len(locations))
-	for i, name := range locations {
-		l, err := t.find(name)
-		if err != nil {
-			return err
-		}
-		for _, before := range locations[:i] {
-			if before == name {
-				return badRequest("rollback: location " + name + " is named twice")
-			}
+	list, err := t.named(locations)
+	if err != nil {
+		return err
+	}
+	for i, l := range list {
+		if slices.Contains(list[:i], l) {
+			return badRequest("rollback: location " + l.name + " is named twice")
 		}
 		r := l.row(version)
 		if r == nil || r.skip || r.payload && !t.published.has(version) {
@@ -89,7 +122,6 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 		if version >= l.target {
 			return notBelowTarget(l, version)
 		}
-		list = append(list, l)
 	}
 	c := t.change(now, out)
 	for _, l := range list {
@@ -108,52 +140,56 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 	return nil
 }
 
-// Reelect gives the target of a location up: it is never passed on, and the next poll replaces it
-// if there is a newer one.
-func (t *Track) Reelect(now Now, location string, out *Events) error {
-	l, err := t.find(location)
+// Reelect gives the targets of locations up: they are never passed on, and the next poll replaces
+// each if there is a newer one. Errors: UNKNOWN_LOCATION, PRECONDITION_FAILED without a target.
+func (t *Track) Reelect(now Now, locations []string, out *Events) error {
+	list, err := t.named(locations)
 	if err != nil {
 		return err
 	}
-	if l.target == 0 {
-		return noTarget(l)
+	for _, l := range list {
+		if l.target == 0 {
+			return noTarget(l)
+		}
 	}
-	if l.reelectRequested {
-		return nil
+	var changes []protocol.TrackEvent
+	for _, l := range list {
+		if !l.reelectRequested {
+			l.reelectRequested = true
+			changes = append(changes, protocol.TrackEvent{Location: l.name, Version: l.target, Text: "re-election asked for"})
+		}
 	}
-	l.reelectRequested = true
-	c := t.change(now, out)
-	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Version: l.target,
-		Text: "re-election asked for"})
-	c.updateStates()
+	t.operated(now, changes, out)
 	return nil
 }
 
-// Exclude takes a location out: its successor takes versions from its predecessor, and its own
-// instances keep what they have. Include takes it back in.
-func (t *Track) Exclude(now Now, location string, out *Events) error {
-	return t.exclude(now, location, true, "excluded: its successor looks past it", out)
+// Exclude takes locations out: the successor of each takes versions from its predecessor, and its
+// own instances keep what they have. Include takes it back in.
+func (t *Track) Exclude(now Now, locations []string, out *Events) error {
+	return t.exclude(now, locations, true, "excluded: its successor looks past it", out)
 }
 
 // Include undoes Exclude.
-func (t *Track) Include(now Now, location string, out *Events) error {
-	return t.exclude(now, location, false, "included again", out)
+func (t *Track) Include(now Now, locations []string, out *Events) error {
+	return t.exclude(now, locations, false, "included again", out)
 }
 
-func (t *Track) exclude(now Now, location string, yes bool, text string, out *Events) error {
-	l, err := t.find(location)
+func (t *Track) exclude(now Now, locations []string, yes bool, text string, out *Events) error {
+	list, err := t.named(locations)
 	if err != nil {
 		return err
 	}
-	if l.excluded != yes {
-		l.excluded = yes
-		c := t.change(now, out)
-		if yes {
+	var changes []protocol.TrackEvent
+	for _, l := range list {
+		if l.excluded == yes {
+			continue
+		}
+		if l.excluded = yes; yes {
 			l.gate, l.promoted = gate{}, 0
 		}
-		c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Location: l.name, Text: text})
-		c.updateStates()
+		changes = append(changes, protocol.TrackEvent{Location: l.name, Text: text})
 	}
+	t.operated(now, changes, out)
 	return nil
 }
 

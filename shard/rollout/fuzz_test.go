@@ -31,9 +31,9 @@ func exerciseTrack(t testing.TB, x *Track) {
 		_, _ = x.Next()
 		for _, l := range x.locations {
 			_, _ = x.History(l.name)
-			_ = x.Promote(now, l.name, &out)
+			_ = x.Promote(now, []string{l.name}, &out)
 			if i == 1 {
-				_ = x.Reelect(now, l.name, &out)
+				_ = x.Reelect(now, []string{l.name}, &out)
 			}
 			if len(l.history) > 0 && i == 2 {
 				_ = x.Rollback(now, []string{l.name}, l.history[0].version, &out)

@@ -258,11 +258,11 @@ func (x *randomRun) admin(loc string) {
 	}
 	switch x.rng.IntN(8) {
 	case 0:
-		name, hard := []string{loc, ""}[x.rng.IntN(2)], x.rng.IntN(2) == 0
-		_ = x.both("pause "+name, func(t *Track, out *Events) error { return t.Pause(x.now, name, hard, out) })
+		names, hard := [][]string{{loc}, nil}[x.rng.IntN(2)], x.rng.IntN(2) == 0
+		_ = x.both(fmt.Sprint("pause ", names), func(t *Track, out *Events) error { return t.Pause(x.now, names, hard, out) })
 		if x.m != nil {
 			at := &x.m.paused
-			if name != "" {
+			if names != nil {
 				at = &l.paused
 			}
 			if *at = pausedSoft; hard {
@@ -270,31 +270,31 @@ func (x *randomRun) admin(loc string) {
 			}
 		}
 	case 1, 2:
-		for _, name := range []string{loc, ""} {
-			_ = x.both("resume "+name, func(t *Track, out *Events) error { return t.Resume(x.now, name, out) })
+		for _, names := range [][]string{{loc}, nil} {
+			_ = x.both(fmt.Sprint("resume ", names), func(t *Track, out *Events) error { return t.Resume(x.now, names, out) })
 		}
 		if x.m != nil {
 			x.m.paused, l.paused = running, running
 		}
 	case 3:
-		if x.both("promote "+loc, func(t *Track, out *Events) error { return t.Promote(x.now, loc, out) }) == nil {
+		if x.both("promote "+loc, func(t *Track, out *Events) error { return t.Promote(x.now, []string{loc}, out) }) == nil {
 			x.promoted[fmt.Sprintf("%s/%d", loc, x.track.promotedOf(loc))] = true
 			x.forgetPromotions()
 		}
 	case 4:
 		x.rollback(loc, l)
 	case 5:
-		if x.both("reelect "+loc, func(t *Track, out *Events) error { return t.Reelect(x.now, loc, out) }) == nil &&
+		if x.both("reelect "+loc, func(t *Track, out *Events) error { return t.Reelect(x.now, []string{loc}, out) }) == nil &&
 			x.m != nil {
 			l.asked = true
 		}
 	case 6:
-		_ = x.both("exclude "+loc, func(t *Track, out *Events) error { return t.Exclude(x.now, loc, out) })
+		_ = x.both("exclude "+loc, func(t *Track, out *Events) error { return t.Exclude(x.now, []string{loc}, out) })
 		if x.m != nil {
 			l.excluded, l.promoted = true, 0
 		}
 	default:
-		_ = x.both("include "+loc, func(t *Track, out *Events) error { return t.Include(x.now, loc, out) })
+		_ = x.both("include "+loc, func(t *Track, out *Events) error { return t.Include(x.now, []string{loc}, out) })
 		if x.m != nil {
 			l.excluded = false
 		}

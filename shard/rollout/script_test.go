@@ -5,6 +5,7 @@ import (
 	goflag "flag"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -362,25 +363,19 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 		return t.SourceFailed(x.now, args[0], &x.out)
 	case "pause":
 		_, hard := vals["hard"]
-		return t.Pause(x.now, args[0], hard, &x.out)
+		return t.Pause(x.now, given(args), hard, &x.out)
 	case "resume":
-		return t.Resume(x.now, args[0], &x.out)
+		return t.Resume(x.now, given(args), &x.out)
 	case "promote":
-		return t.Promote(x.now, args[0], &x.out)
+		return t.Promote(x.now, given(args), &x.out)
 	case "rollback":
-		var names []string
-		for _, n := range args[1:] {
-			if n != "" {
-				names = append(names, n)
-			}
-		}
-		return t.Rollback(x.now, names, parseVersion(args[0]), &x.out)
+		return t.Rollback(x.now, given(args[1:]), parseVersion(args[0]), &x.out)
 	case "reelect":
-		return t.Reelect(x.now, args[0], &x.out)
+		return t.Reelect(x.now, given(args), &x.out)
 	case "exclude":
-		return t.Exclude(x.now, args[0], &x.out)
+		return t.Exclude(x.now, given(args), &x.out)
 	case "include":
-		return t.Include(x.now, args[0], &x.out)
+		return t.Include(x.now, given(args), &x.out)
 	case "gate":
 		o := map[string]protocol.GateOutcome{"success": protocol.GateSuccess, "failure": protocol.GateFailure,
 			"inconclusive": protocol.GateInconclusive}[vals["outcome"]]
@@ -390,6 +385,11 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 		x.t.Fatalf("unknown command %q", verb)
 	}
 	return nil
+}
+
+// given are the arguments without those that are missing.
+func given(args []string) []string {
+	return slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "" })
 }
 
 func scriptConfig(args []string, vals map[string]string) (protocol.TrackConfig, error) {
