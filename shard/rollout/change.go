@@ -50,7 +50,7 @@ func (c change) updateStates() {
 		switch s {
 		case protocol.StateStalled:
 			c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, State: s,
-				Version: l.target, Text: "leaders do not load the target: " + l.blockers(10)})
+				Version: l.target, Text: "leaders do not load the target: " + l.blockers(maxBlockers)})
 		case protocol.StateEmpty:
 			c.emit(protocol.TrackEvent{Kind: protocol.TrackEventAlert, Location: l.name, State: s,
 				Version: l.target, Text: "no instance is left; later locations stand still"})

@@ -20,6 +20,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 			"location.unreached": "counted again", "location.explicit": "counted again",
 			"location.suspects": "counted again",
 			"instance.loc":      "a link, by its place in the list", "instance.contribution": "counted again",
+			"instance.atSession": "its place in a list", "instance.atLocation": "its place in a list",
 		},
 		Write: func() []byte { return x.Append(nil) },
 		Read:  func(b []byte) (any, error) { return Decode(b) },

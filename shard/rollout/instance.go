@@ -27,7 +27,10 @@ type instance struct {
 	reportGen   uint64 // the location's generation when it came
 	reportAt    uint64
 
-	contribution contribution // derived: what it adds to its location's counts
+	// Derived: what it adds to its location's counts, and its places in the lists of its session's
+	// and its location's instances.
+	contribution          contribution
+	atSession, atLocation int
 }
 
 func (p *instance) leads() bool { return p.role == protocol.InstanceLeader && !p.demoted }

@@ -6,7 +6,7 @@ import "slices"
 type instanceTable struct {
 	byID         map[string]*instance
 	incarnations uint64                 // counter. Invariant: not below any instance's
-	sessions     map[uint64][]*instance // derived
+	sessions     map[uint64][]*instance // derived; each in no order
 	bytes        uint64                 // derived: what instances count
 }
 
@@ -36,20 +36,29 @@ func (t *instanceTable) of(c Caller) (*instance, error) {
 func (t *instanceTable) insert(p *instance) {
 	t.byID[p.id] = p
 	t.bytes += InstanceBytes(len(p.id), len(p.meta))
-	t.sessions[p.session] = append(t.sessions[p.session], p)
+	list := t.sessions[p.session]
+	p.atSession, p.atLocation = len(list), len(p.loc.members)
+	t.sessions[p.session] = append(list, p)
 	p.loc.members = append(p.loc.members, p)
 }
 
-// remove takes an instance out of the table and of its location's counts.
+// remove takes an instance out of the table and of its location's counts. The last of each list
+// takes its place there: thousands may go at once.
 func (t *instanceTable) remove(p *instance) {
 	l := p.loc
 	delete(t.byID, p.id)
 	t.bytes -= InstanceBytes(len(p.id), len(p.meta))
-	t.sessions[p.session] = slices.DeleteFunc(t.sessions[p.session], func(o *instance) bool { return o == p })
-	if len(t.sessions[p.session]) == 0 {
+	list := t.sessions[p.session]
+	last := list[len(list)-1]
+	list[p.atSession], last.atSession = last, p.atSession
+	list[len(list)-1] = nil
+	if t.sessions[p.session] = list[:len(list)-1]; len(list) == 1 {
 		delete(t.sessions, p.session)
 	}
-	l.members = slices.DeleteFunc(l.members, func(o *instance) bool { return o == p })
+	last = l.members[len(l.members)-1]
+	l.members[p.atLocation], last.atLocation = last, p.atLocation
+	l.members[len(l.members)-1] = nil
+	l.members = l.members[:len(l.members)-1]
 	if !l.add(p.contribution, -1) {
 		l.findSuspects()
 	}

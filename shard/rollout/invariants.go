@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -56,6 +55,9 @@ func check(t *Track) error {
 			return errors.New("rollout: an instance is out of range")
 		}
 		incarnations[p.incarnation] = true
+		if list := t.instances.sessions[p.session]; p.atSession >= len(list) || list[p.atSession] != p {
+			return errors.New("rollout: an instance is not among those of its session")
+		}
 	}
 	return nil
 }
@@ -95,8 +97,10 @@ func checkLocation(t *Track, l *location) error {
 		}
 		at, version = r.at, r.version
 	}
-	if !slices.ContainsFunc(l.members, func(p *instance) bool { return p.loc != l }) {
-		return nil
+	for i, p := range l.members {
+		if p.loc != l || p.atLocation != i {
+			return errors.New("rollout: an instance is in another location's list, or another place")
+		}
 	}
-	return errors.New("rollout: an instance is in another location's list")
+	return nil
 }

@@ -3,6 +3,7 @@ package rollout
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -111,26 +112,25 @@ func (pl *plan) demoteAt(p *instance) uint64 {
 
 // blockers names the instances that l waits for, at most so many, in order.
 func (l *location) blockers(most int) string {
-	list := l.blockedBy()
-	text := ""
-	for i, id := range list {
-		if i == most {
-			return text + " and " + strconv.Itoa(len(list)-most) + " more"
-		}
-		if i > 0 {
-			text += ", "
-		}
-		text += id
+	text := strings.Join(l.blockedBy(most), ", ")
+	if l.unreached > most {
+		text += " and " + strconv.Itoa(l.unreached-most) + " more"
 	}
 	return text
 }
 
-func (l *location) blockedBy() (list []string) {
+// blockedBy lists the instances that l waits for, the first in order of their ids, at most so many.
+func (l *location) blockedBy(most int) (list []string) {
 	for _, p := range l.members {
-		if p.contribution.unreached {
-			list = append(list, p.id)
+		full := len(list) == most
+		if !p.contribution.unreached || full && p.id > list[most-1] {
+			continue
 		}
+		i, _ := slices.BinarySearch(list, p.id)
+		if full {
+			list = list[:most-1]
+		}
+		list = slices.Insert(list, i, p.id)
 	}
-	slices.Sort(list)
 	return list
 }

@@ -19,12 +19,11 @@ func (t *Track) Describe(now Now) protocol.TrackStatus {
 		NumInstances: uint64(len(t.instances.byID)), Gates: t.PendingGates(),
 	}
 	for _, l := range t.locations {
-		blockers := l.blockedBy()
 		x := protocol.TrackLocationStatus{
 			Name: l.name, Target: l.target, Stable: l.stable, Since: l.since,
 			Generation: l.generation, Members: uint64(len(l.members)),
 			Leaders: uint64(l.leaders), Counted: uint64(l.counted), Reached: uint64(l.counted - l.unreached),
-			BlockedBy: blockers[:min(maxBlockers, len(blockers))], BlockedSince: l.blockedSince,
+			BlockedBy: l.blockedBy(maxBlockers), BlockedSince: l.blockedSince,
 			Paused:   l.paused != running,
 			Excluded: l.excluded, Rollback: l.rollback, GateVersion: l.gate.version,
 		}
