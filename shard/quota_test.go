@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
 // setQuota gives the node of the load other quotas.
@@ -108,6 +109,28 @@ func TestTrackBytes(t *testing.T) {
 	}
 	if got, want := x.bytes(t), uint64(2*(512+6)+512+5+256+3+3); got != want {
 		t.Errorf("%d bytes are left, want %d: two sessions and the other track", got, want)
+	}
+}
+
+// TestPublishAtTheQuota: where a version is published in the place of another one, its size alone
+// counts.
+func TestPublishAtTheQuota(t *testing.T) {
+	x, _ := newTrackMachine(t) // with a version whose payload has three bytes
+	publish := func(payload string) Event {
+		return x.send(t, CmdTrackPublish, &protocol.TrackPublish{Head: x.head(0), Name: trackName, Payload: []byte(payload)})
+	}
+	for range rollout.MaxPublished - 1 {
+		if e := publish("payload"); e.Status != protocol.StatusOK {
+			t.Fatalf("publish: %v %s", e.Status, e.Text)
+		}
+	}
+	before := x.bytes(t)
+	x.setQuota(t, 2, before)
+	if e := publish("1234"); e.Status != protocol.StatusPreconditionFailed {
+		t.Errorf("a byte more than what goes: %v %s", e.Status, e.Text)
+	}
+	if e := publish("123"); e.Status != protocol.StatusOK || x.bytes(t) != before {
+		t.Errorf("as much as what goes: %v %s, and %d bytes became %d", e.Status, e.Text, before, x.bytes(t))
 	}
 }
 

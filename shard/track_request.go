@@ -171,7 +171,7 @@ func applyTrackPublish(m *Machine, c *rawCommand) {
 	if !m.readBody(&body, c) || !q.enterExisting(m, c, &body.Head, body.Name) {
 		return
 	}
-	if q.requireBytes(m, rollout.VersionBytes(len(body.Payload))) {
+	if q.requireBytes(m, q.object.track().PublishBytes(len(body.Payload))) {
 		t, now := q.object.track(), q.object.callTrack(m)
 		version, err := t.Publish(now, body.Version, body.Payload, &m.batch.track)
 		q.finish(m, Event{Result: version}, err)

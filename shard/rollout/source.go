@@ -39,6 +39,18 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (u
 	return version, nil
 }
 
+// PublishBytes is what a published version with a payload that is so long makes the track larger
+// by: beyond MaxPublished another one goes for it.
+func (t *Track) PublishBytes(payload int) uint64 {
+	more := VersionBytes(payload)
+	if len(t.published) >= MaxPublished {
+		if i := t.published.toDrop(t.locations); i >= 0 {
+			more -= min(more, VersionBytes(len(t.published[i].payload)))
+		}
+	}
+	return more
+}
+
 // Withdraw bars a published version: no location chooses it any more. Locations that have it keep
 // it until they are rolled back or move on.
 func (t *Track) Withdraw(now Now, version uint64, out *Events) error {

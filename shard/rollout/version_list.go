@@ -40,41 +40,50 @@ func (l versionList) newest() uint64 {
 	return 0
 }
 
-// drop makes room, and gives the bytes that are free. Versions in use by the locations stay, and
-// the newest; others that no location has in its history go first, then those whose neighbours are
-// closest.
+// drop makes room, and gives the bytes that are free.
 func (l *versionList) drop(locations []*location) (bytes uint64, ok bool) {
-	list := *l
-	used := map[uint64]bool{}
-	known := map[uint64]bool{}
-	for _, l := range locations {
-		used[l.target], used[l.stable], used[l.gate.version], used[l.promoted] = true, true, true, true
-		for i := range l.history {
-			known[l.history[i].version] = true
+	i := l.toDrop(locations)
+	if i < 0 {
+		return 0, false
+	}
+	bytes = VersionBytes(len((*l)[i].payload))
+	*l = slices.Delete(*l, i, i+1)
+	return bytes, true
+}
+
+// toDrop is the index of the version that makes room, -1 none. Versions in use by the locations
+// stay, and the newest; others that no location has in its history go first, then those whose
+// neighbours are closest.
+func (l versionList) toDrop(locations []*location) int {
+	used, known := make([]bool, len(l)), make([]bool, len(l))
+	mark := func(list []bool, version uint64) {
+		if i, ok := l.indexOf(version); ok {
+			list[i] = true
+		}
+	}
+	for _, x := range locations {
+		for _, v := range [...]uint64{x.target, x.stable, x.gate.version, x.promoted} {
+			mark(used, v)
+		}
+		for i := range x.history {
+			mark(known, x.history[i].version)
 		}
 	}
 	best, least := -1, uint64(maxTime)
-	for i := range list {
-		p := &list[i]
-		if used[p.version] || i == len(list)-1 {
+	for i := range l {
+		if used[i] || i == len(l)-1 {
 			continue
 		}
-		if !known[p.version] || p.withdrawn {
-			best = i
-			break
+		if !known[i] || l[i].withdrawn {
+			return i
 		}
-		gap := list[i+1].at
+		gap := l[i+1].at
 		if i > 0 {
-			gap -= list[i-1].at
+			gap -= l[i-1].at
 		}
 		if gap < least {
 			best, least = i, gap
 		}
 	}
-	if best < 0 {
-		return 0, false
-	}
-	bytes = VersionBytes(len(list[best].payload))
-	*l = slices.Delete(list, best, best+1)
-	return bytes, true
+	return best
 }
