@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -65,6 +66,55 @@ func TestRolloutWatchBounds(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRolloutManyEvents: an entry that changes more than one frame has room for is sent in several.
+func TestRolloutManyEvents(t *testing.T) {
+	s := start(t, func(c *Config) { c.Shards, c.Limits.OutSoft, c.Limits.OutHard = 1, 8<<20, 8<<20 })
+	k := newTrackKit(t, s)
+	watcher := connect(t, s)
+	watcher.must(protocol.KindTrackWatch, k.at, &protocol.TrackWatch{Node: k.node, Name: k.name}, nil)
+	watcher.event(protocol.KindTrackStatus, nil)
+	seen := func(kind protocol.TrackEventKind, first, end int) (frames int) {
+		t.Helper()
+		for n := first; n < end; frames++ {
+			var m protocol.TrackEvents
+			if h := watcher.event(protocol.KindTrackEvents, &m); len(h.Body) > protocol.MaxFrameLen/2 {
+				t.Fatalf("a frame of %d bytes with %d events", len(h.Body), len(m.Events))
+			}
+			for i := range m.Events {
+				if e := &m.Events[i]; e.Kind == kind {
+					if id := fmt.Sprintf("%0255d", n); e.Instance != id {
+						t.Fatalf("event of %s, want %s", e.Instance, id)
+					}
+					n++
+				}
+			}
+		}
+		return frames
+	}
+
+	const instances, window = 5_000, 200
+	owner := connect(t, s)
+	session := owner.session(k.node, 2).Session
+	for first := 0; first < instances; first += window {
+		var ids [window]uint64
+		for i := range ids {
+			ids[i] = owner.send(protocol.KindTrackRegister, k.at, &protocol.TrackRegister{Head: owner.head(session), Name: k.name,
+				ID: fmt.Sprintf("%0255d", first+i), Location: "SAS", Role: protocol.InstanceFollower})
+		}
+		for _, id := range ids {
+			if err := owner.reply(protocol.KindTrackRegister, id, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen(protocol.TrackEventJoined, first, first+window)
+	}
+	owner.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(session)), &protocol.SessionStop{Session: session, Epoch: 1}, nil)
+	if frames := seen(protocol.TrackEventLeft, 0, instances); frames < 2 {
+		t.Errorf("%d instances left in %d frame", instances, frames)
+	}
+	watcher.ping()
 }
 
 // TestRolloutBehind: a client that reads nothing gets the status again when it reads again, and

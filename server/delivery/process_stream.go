@@ -16,7 +16,7 @@ type ProcessStreams struct {
 	// Buffers of one call.
 	describe protocol.ProcessDescribe
 	state    protocol.ProcessState
-	changes  protocol.ProcessChanges
+	changes  []protocol.ProcessChange
 }
 
 func newProcessStreams(d *Shard) *ProcessStreams {
@@ -63,17 +63,24 @@ func (t *ProcessStreams) changed(rep *replica.Shard, index uint64, list []shard.
 	defer t.mu.Unlock()
 	for i := 0; i < len(list); {
 		x := &list[i]
-		t.changes = protocol.ProcessChanges{Revision: index, Wall: wall, Changes: t.changes.Changes[:0]}
+		t.changes = t.changes[:0]
 		for ; i < len(list) && list[i].Node == x.Node && bytes.Equal(list[i].Name, x.Name); i++ {
-			t.changes.Changes = append(t.changes.Changes, list[i].ProcessChange)
+			t.changes = append(t.changes, list[i].ProcessChange)
 		}
 		watching := t.byName[NameKey(x.Node, x.Name)][struct{}{}]
 		if len(watching) == 0 {
 			continue
 		}
-		body := t.changes.AppendBody(nil)
-		for _, s := range watching {
-			t.sendChange(s, protocol.KindProcessChanges, body)
+		for rest := t.changes; len(rest) > 0; {
+			change := protocol.ProcessChanges{Revision: index, Wall: wall}
+			change.Changes, rest = splitFrame(rest, processChangeSize)
+			body := change.AppendBody(nil)
+			for _, s := range watching {
+				t.sendChange(s, protocol.KindProcessChanges, body)
+			}
 		}
 	}
 }
+
+// processChangeSize is about the bytes of a change in a frame.
+func processChangeSize(c *protocol.ProcessChange) int { return changeCost + len(c.Text) }

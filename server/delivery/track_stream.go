@@ -14,7 +14,7 @@ type TrackStreams struct {
 
 	// Buffers of one call.
 	status protocol.TrackStatus
-	change protocol.TrackEvents
+	events []protocol.TrackEvent
 }
 
 // TrackFilter is what streams of one track differ in.
@@ -71,23 +71,31 @@ func (t *TrackStreams) changed(index uint64, list []shard.TrackChange) {
 	}
 }
 
-// notify sends changes of a track to the streams with one filter. The body is encoded once; only
-// the head of a frame differs. mu is held.
+// notify sends changes of a track to the streams with one filter, in as many frames as it takes:
+// the session of thousands of instances may end in one entry. Each body is encoded once; only the
+// head of a frame differs. mu is held.
 func (t *TrackStreams) notify(index uint64, filter TrackFilter, streams []*objectStream[TrackFilter], list []shard.TrackChange) {
-	t.change = protocol.TrackEvents{Revision: index, Events: t.change.Events[:0]}
+	events := t.events[:0]
 	for i := range list {
 		if c := &list[i].TrackEvent; filter.selects(c) {
-			t.change.Events = append(t.change.Events, *c)
+			events = append(events, *c)
 		}
 	}
-	if len(t.change.Events) == 0 {
-		return
+	for rest := events; len(rest) > 0; {
+		change := protocol.TrackEvents{Revision: index}
+		change.Events, rest = splitFrame(rest, trackEventSize)
+		body := change.AppendBody(nil)
+		for _, s := range streams {
+			t.sendChange(s, protocol.KindTrackEvents, body)
+		}
 	}
-	body := t.change.AppendBody(nil)
-	for _, s := range streams {
-		t.sendChange(s, protocol.KindTrackEvents, body)
-	}
-	clear(t.change.Events)
+	clear(events)
+	t.events = events[:0]
+}
+
+// trackEventSize is about the bytes of an event in a frame.
+func trackEventSize(e *protocol.TrackEvent) int {
+	return changeCost + len(e.Location) + len(e.Instance) + len(e.Gate) + len(e.Text)
 }
 
 // selects says whether streams with this filter get a change.

@@ -12,6 +12,16 @@ import (
 // single change may be larger.
 const maxDelta = 256 << 10
 
+// splitFrame parts changes into those of the next frame, one at least, and the rest.
+func splitFrame[C any](changes []C, size func(*C) int) (frame, rest []C) {
+	n, sum := 1, size(&changes[0])
+	for n < len(changes) && sum+size(&changes[n]) <= maxDelta {
+		sum += size(&changes[n])
+		n++
+	}
+	return changes[:n], changes[n:]
+}
+
 // frameRun is a run of frames for a connection that several targets of this flush lead to.
 type frameRun struct {
 	conn        *watchConn
@@ -92,12 +102,7 @@ func (h *WatchHub) encode(p *pendingDelta) {
 	d.Node, d.Name, d.Index = p.node.id, append(d.Name[:0], p.key...), p.index
 	changes := p.changes(d.Changes[:0])
 	for rest := changes; len(rest) > 0; {
-		n, size := 1, changeSize(&rest[0])
-		for n < len(rest) && size+changeSize(&rest[n]) <= maxDelta {
-			size += changeSize(&rest[n])
-			n++
-		}
-		d.Changes, rest = rest[:n], rest[n:]
+		d.Changes, rest = splitFrame(rest, changeSize)
 		h.frames.add(protocol.KindDelta, 0, h.shard, d)
 		h.keys = append(h.keys, p.key)
 		h.stats.Deltas++
