@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -382,9 +383,9 @@ func (m *Machine) fail(r *round, why error) {
 		return
 	}
 	r.failed = true
-	text := why.Error()
+	text := strings.ToValidUTF8(why.Error(), "?") // else the server takes it for a mistake, and the round does not fail
 	if len(text) > protocol.MaxProcessText {
-		text = text[:protocol.MaxProcessText]
+		text = strings.ToValidUTF8(text[:protocol.MaxProcessText], "")
 	}
 	m.addSend(Send{Kind: protocol.KindProcessFail, Epoch: r.Epoch, Text: text})
 }
