@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -198,7 +197,7 @@ func (c *Console) viewing(page func(w http.ResponseWriter, r *http.Request, v *v
 		switch {
 		case err != nil && !errors.Is(err, client.Unauthenticated):
 			c.fail(w, r, nil, err)
-		case strings.HasPrefix(r.URL.Path, "/live/"):
+		case isStream(r):
 			http.Error(w, "log in first", http.StatusUnauthorized)
 		default:
 			http.Redirect(w, r, address("/login", "to", r.URL.RequestURI()), http.StatusSeeOther)

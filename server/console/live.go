@@ -161,6 +161,9 @@ func (w *view) current() (viewState, <-chan struct{}) {
 	return w.state, w.changed
 }
 
+// isStream says that a request is for the stream of a page.
+func isStream(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/live/") }
+
 // serveLive streams the changes of a page.
 func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, v *viewer) {
 	path := strings.TrimPrefix(r.URL.Path, "/live")

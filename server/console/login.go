@@ -90,8 +90,9 @@ func (x *session) over(now time.Time) bool {
 	return now.Sub(x.used) > sessionIdle || now.Sub(x.began) > sessionMost
 }
 
-// find returns the session of a cookie that is not over; nil: none. It counts as a use.
-func (s *sessions) find(vs *viewers, cookie string) *session {
+// find returns the session of a cookie that is not over; nil: none. It counts as a use, or does
+// not.
+func (s *sessions) find(vs *viewers, cookie string, use bool) *session {
 	if cookie == "" {
 		return nil
 	}
@@ -107,7 +108,9 @@ func (s *sessions) find(vs *viewers, cookie string) *session {
 		vs.release(x.viewer)
 		return nil
 	}
-	x.used = now
+	if use {
+		x.used = now
+	}
 	return x
 }
 
@@ -151,9 +154,10 @@ func (c *Console) cookieOf(r *http.Request) string {
 	return ""
 }
 
-// sessionOf is the session of a request; nil: none.
+// sessionOf is the session of a request; nil: none. A request uses its session, but for that of a
+// stream: an open tab keeps it, and makes it again, without anybody there.
 func (c *Console) sessionOf(r *http.Request) *session {
-	return c.sessions.find(c.viewers, c.cookieOf(r))
+	return c.sessions.find(c.viewers, c.cookieOf(r), !isStream(r))
 }
 
 func (c *Console) setCookie(w http.ResponseWriter, value string, age int) {

@@ -114,6 +114,28 @@ func TestLogin(t *testing.T) {
 	s.get("/", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "signalbox", Value: "guess"}) }).wants(t, 303)
 }
 
+// TestOpenTabIsNoUse: a session that nobody uses for half an hour ends, although a tab shows
+// changes all the time, and makes its stream again.
+func TestOpenTabIsNoUse(t *testing.T) {
+	var now atomic.Int64
+	start := time.Now()
+	s := openSite(t, func(c *Config) { c.Now = func() time.Time { return start.Add(time.Duration(now.Load())) } }, withAuth())
+	s.administrator()
+	s.login(adminToken).wants(t, 303)
+	x := s.open("/sessions")
+	x.until("the view", func(name string, _ update) bool { return name == "view" })
+	now.Add(int64(29 * time.Minute))
+	s.session()
+	x.until("a change", func(name string, _ update) bool { return name == "change" })
+	x.close()
+	x = s.open("/sessions")
+	x.until("the view of another stream", func(name string, _ update) bool { return name == "view" })
+	now.Add(int64(2 * time.Minute))
+	s.session()
+	x.until("the end", func(name string, _ update) bool { return name == "denied" })
+	s.get("/sessions").wants(t, 303)
+}
+
 // TestRightIsTakenAway: a stream ends, and what it showed goes, when the viewer may not see it any
 // more.
 func TestRightIsTakenAway(t *testing.T) {
