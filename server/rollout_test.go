@@ -261,6 +261,57 @@ func TestSteadyPollsAreReads(t *testing.T) {
 	}
 }
 
+// TestRolloutSeries: series of tracks that are left out are told of, and a track that is deleted
+// makes room for the targets of others.
+func TestRolloutSeries(t *testing.T) {
+	s := start(t, func(c *Config) { c.Limits.MaxSeries, c.Shards = 2, 1 })
+	k := newTrackKit(t, s)
+	created := func(name string) *trackKit {
+		x := *k
+		x.name = []byte(name)
+		x.at = k.bucket(k.node, name)
+		k.must(protocol.KindTrackCreate, x.at, &protocol.TrackCreate{Head: k.head(k.session), Name: x.name, Config: protocol.TrackConfig{
+			Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}}}, &protocol.TrackRevision{})
+		return &x
+	}
+	created("geo/alpha")
+	other := created("geo/other")
+	metrics := func(lines ...string) {
+		t.Helper()
+		var out bytes.Buffer
+		s.metrics.WritePrometheus(&out)
+		for _, l := range lines {
+			l, without := strings.CutPrefix(l, "no ")
+			if strings.Contains(out.String(), l) == without {
+				t.Errorf("metrics: want %v of %s", !without, l)
+			}
+		}
+	}
+	s.metrics.SetMaxSeries(10) // of the first track alone
+	metrics(`signalbox_rollout_target{node="/default",track="geo/alpha",location="SAS"} 0`,
+		"no "+`signalbox_rollout_target{node="/default",track="geo/other"`, "signalbox_rollout_series_truncated 1\n")
+	s.metrics.SetMaxSeries(1000)
+	metrics("signalbox_rollout_series_truncated 0\n")
+
+	v := k.publish("one")
+	k.poll("sas-1", k.sas, 0, 0)
+	k.poll("sas-1", k.sas, 1, v)
+	await.True(t, "the second location to have it", func() bool { return k.poll("man-1", k.man, 0, 0).Version == v })
+	sas := other.register("sas-1", "SAS")
+	v = other.publish("one")
+	other.poll("sas-1", sas, 0, 0)
+	targets := func(track, reason string) string {
+		return fmt.Sprintf(`signalbox_rollout_targets_total{node="/default",track="%s",location="SAS",reason="%s"} 1`, track, reason)
+	}
+	metrics(targets("geo/base", "initial"), "no "+targets("geo/other", "initial"), "signalbox_rollout_series_truncated 1\n")
+
+	k.must(protocol.KindTrackDelete, k.at, &protocol.TrackDelete{Head: k.head(k.session), Name: k.name, Force: true}, nil)
+	metrics("no "+targets("geo/base", "initial"), "signalbox_rollout_series_truncated 1\n")
+	other.publish("two")
+	other.poll("sas-1", sas, 1, v)
+	metrics(targets("geo/other", "advance"), "signalbox_rollout_series_truncated 0\n")
+}
+
 // TestRolloutMetrics: how tracks stand and what was decided is in the metrics, in a bounded number
 // of series, and in the audit log with its reason.
 func TestRolloutMetrics(t *testing.T) {

@@ -30,7 +30,7 @@ func writeRollouts(p *metrics.Page, shards []*Shard, state *meta.State, names bo
 		if !d.Raft().Leading() || !names {
 			continue
 		}
-		for _, x := range d.tracks.trackStatuses(budget.Left / seriesOfLocation) {
+		for _, x := range d.tracks.trackStatuses(budget.Left/seriesOfLocation + 1) { // one too many, if there are more
 			n, _ := state.Node(x.node)
 			for i := range x.status.Locations {
 				l := &x.status.Locations[i]
@@ -40,7 +40,8 @@ func writeRollouts(p *metrics.Page, shards []*Shard, state *meta.State, names bo
 				writeLocation(p, []string{n.Path, string(x.status.Name), l.Name}, l, x.status.Clock, x.lags[i])
 			}
 		}
-		chosen := d.tracks.targetCounts()
+		chosen, cut := d.tracks.targetCounts()
+		budget.Cut = budget.Cut || cut
 		for _, k := range slices.SortedFunc(maps.Keys(chosen), func(a, b targetKey) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.track, b.track),
 				cmp.Compare(a.location, b.location), cmp.Compare(a.reason, b.reason))
@@ -78,11 +79,30 @@ func writeLocation(p *metrics.Page, labels []string, l *protocol.TrackLocationSt
 	}
 }
 
-// targetCounts is how many targets were set here, by reason.
-func (t *trackDecisions) targetCounts() map[targetKey]uint64 {
+// targetCounts is how many targets were set here, by reason. Those of tracks that are gone are
+// forgotten. If cut, targets were not counted since there was no room. The log waits for one track
+// at a time.
+func (t *trackDecisions) targetCounts() (counts map[targetKey]uint64, cut bool) {
+	t.mu.Lock()
+	counts = maps.Clone(t.targetsSet)
+	t.mu.Unlock()
+	gone := make(map[targetKey]bool)
+	isGone := func(k targetKey, _ uint64) bool { return gone[targetKey{node: k.node, track: k.track}] }
+	for k := range counts {
+		track := targetKey{node: k.node, track: k.track}
+		if _, known := gone[track]; !known {
+			t.host.Raft().View(func(m *shard.Machine) {
+				gone[track] = m.Tracks().CheckLocation(k.node, []byte(k.track), "") != nil
+			})
+		}
+	}
+	maps.DeleteFunc(counts, isGone)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return maps.Clone(t.targetsSet)
+	maps.DeleteFunc(t.targetsSet, isGone)
+	cut = t.uncounted
+	t.uncounted = cut && len(t.targetsSet) >= t.host.serving.Series
+	return counts, cut
 }
 
 // trackStatuses is how the tracks stand, at most so many of them. The log waits for one at a time.

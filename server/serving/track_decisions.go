@@ -24,6 +24,7 @@ type trackDecisions struct {
 
 	mu         sync.Mutex
 	targetsSet map[targetKey]uint64 // for the metrics; bounded by Config.Series
+	uncounted  bool                 // there was no room for a target
 }
 
 func newTrackDecisions(d *Shard) *trackDecisions {
@@ -44,6 +45,8 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 		choice := targetKey{c.Node, string(c.Name), c.Location, c.Reason}
 		if _, known := t.targetsSet[choice]; known || len(t.targetsSet) < s.Series {
 			t.targetsSet[choice]++
+		} else {
+			t.uncounted = true
 		}
 		t.mu.Unlock()
 	}
