@@ -96,13 +96,14 @@ func (x *site) until(what string, so func() bool) {
 	}
 }
 
-// converged waits until all leaders of a location have a version.
+// converged waits until all leaders of a location have a version, and one of them has asked since:
+// from then on bake times count.
 func (x *site) converged(location string, version uint64) {
 	x.t.Helper()
 	x.until(fmt.Sprintf("%s to have %d", location, version), func() bool {
 		for _, l := range x.status().Locations {
 			if l.Name == location {
-				return l.Target == version && l.Counted > 0 && l.Reached == l.Counted
+				return l.Target == version && l.Counted > 0 && l.Reached == l.Counted && l.State != sdk.Ready
 			}
 		}
 		return false
