@@ -13,8 +13,9 @@ import (
 )
 
 // ParseTier reads a tier of Config.Tiers: its name, and after colons what differs from the default,
-// as in data:factor=3 or arbiter:buckets=0. Without a factor, Config.ReplicationFactor counts for a
-// tier with buckets. Ranges are checked with the rest of the configuration.
+// as in data:factor=3 or arbiter:buckets=0. Without them, Config.ReplicationFactor and
+// Config.Buckets count for a tier with buckets. Ranges are checked with the rest of the
+// configuration.
 func ParseTier(text string) (meta.TierSpec, error) {
 	name, options, _ := strings.Cut(text, ":")
 	t := meta.TierSpec{Name: strings.TrimSpace(name), Buckets: protocol.DefaultBuckets, CanVote: true}
@@ -56,7 +57,7 @@ func (c *Config) fillTiers() {
 			orDefault(&t.ReplicationFactor, 1) // nothing is copied: each of its instances counts by itself
 			continue
 		}
-		if c.restore != nil {
+		if c.restore != nil || t.Buckets == protocol.DefaultBuckets {
 			t.Buckets = c.Buckets
 		}
 		orDefault(&t.ReplicationFactor, uint32(c.ReplicationFactor))

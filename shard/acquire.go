@@ -127,6 +127,7 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 	}
 	if lowered {
 		s.promote(m)
+		m.batch.checkHandOn(s)
 	}
 }
 

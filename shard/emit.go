@@ -1,6 +1,10 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // What leaves an Apply beside plain replies: events of the subjects, and changes for watches.
 
@@ -31,8 +35,18 @@ func (b *batch) emitOwnerChange(e *entry, kind protocol.SemaphoreChangeKind) {
 func (b *batch) noteHandOn(e *entry) {
 	on, s := &b.out.HandedOn, e.semaphore
 	*on = HandedOn{}
-	if s.owners.n == 1 && (s.waiters.n > 0 || !s.fits(1)) {
+	if s.isHandedOn() {
 		*on = HandedOn{Node: s.node.id, Name: s.name, Owner: e.session.id}
+	}
+}
+
+// checkHandOn forgets the hand-off that was noted if whoever asks for the semaphore now may get it.
+func (b *batch) checkHandOn(s *semaphore) {
+	if b.out == nil {
+		return // nothing is applied
+	}
+	if on := &b.out.HandedOn; on.Name != nil && on.Node == s.node.id && bytes.Equal(on.Name, s.name) && !s.isHandedOn() {
+		*on = HandedOn{}
 	}
 }
 

@@ -34,6 +34,21 @@ func TestHandedOn(t *testing.T) {
 	check("a release with one waiter", step(func() { x.release(1, name) }), 2)
 	check("a release without one", step(func() { x.release(2, name) }), -1)
 
+	check("a release, and the next owner's in the same batch", step(func() {
+		x.acquire(0, name, false)
+		x.acquire(1, name, false)
+		x.release(0, name)
+		x.release(1, name)
+	}), -1)
+	check("a release, and a higher limit in the same batch", step(func() {
+		x.acquire(0, name, false)
+		x.acquire(1, name, false)
+		x.release(0, name)
+		m := protocol.Resize{Head: x.head(0), Name: name, Limit: 2}
+		x.body = m.AppendBody(x.body[:0])
+		x.command(CmdResize)
+	}), -1)
+
 	two := []byte("two")
 	step(func() {
 		x.create(0, two, 2)

@@ -142,6 +142,7 @@ func (e *entry) remove(m *Machine, notify bool) {
 				Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
 		}
 	}
+	m.batch.checkHandOn(s)
 	if s.waiters.n == 0 {
 		m.formerOwners.forget(s)
 	}

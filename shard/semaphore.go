@@ -107,6 +107,11 @@ func (s *semaphore) fits(count uint64) bool {
 	return s.used <= s.limit && count <= s.limit-s.used
 }
 
+// isHandedOn says whether s has one owner, and whoever asks for it now has to wait.
+func (s *semaphore) isHandedOn() bool {
+	return s.owners.n == 1 && (s.waiters.n > 0 || !s.fits(1))
+}
+
 // entryOf is the session's entry on s, or nil. It searches the shorter list: the semaphore's
 // entries, or the session's tree.
 func (s *semaphore) entryOf(p *sessionRecord) *entry {
@@ -256,6 +261,7 @@ func applyResize(m *Machine, c *rawCommand) {
 	s.revision = m.applied
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: s.limit})
 	s.promote(m)
+	m.batch.checkHandOn(s)
 }
 
 // applyDelete removes a persistent semaphore. With force it aborts the waiters' acquires, then

@@ -92,7 +92,8 @@ func (t *trackDecisions) targetCounts() (counts map[targetKey]uint64, cut bool) 
 		track := targetKey{node: k.node, track: k.track}
 		if _, known := gone[track]; !known {
 			t.host.Raft().View(func(m *shard.Machine) {
-				gone[track] = m.Tracks().CheckLocation(k.node, []byte(k.track), "") != nil
+				err := m.Tracks().CheckLocation(k.node, []byte(k.track), "")
+				gone[track] = protocol.StatusOf(err) == protocol.StatusNotFound // its bucket may move
 			})
 		}
 	}

@@ -34,6 +34,9 @@ type handOff struct {
 // semaphore. The caller holds mu.
 func (q *proposalQueue) noteHandOff(on shard.HandedOn) {
 	h := &q.handOff
+	if !q.single {
+		return
+	}
 	if on.Name == nil || on.Node != h.Node || !bytes.Equal(on.Name, h.Name) || slices.Contains(q.open.queuing, on.Owner) {
 		q.open.queuing = q.open.queuing[:0]
 	}

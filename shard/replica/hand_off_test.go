@@ -113,6 +113,35 @@ func TestHeldAcquiresWaitForTheSameLock(t *testing.T) {
 	}
 }
 
+// TestHeldBehindFailedBatch: an acquire that is held when a full batch before it could not be
+// proposed does not wait for ever.
+func TestHeldBehindFailedBatch(t *testing.T) {
+	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}
+	s, q := leadingQueue()
+	defer q.close()
+	q.maxCommands = 2
+	s.submit(releaseOf(9, "lock"), Origin{Conn: 1})
+	b := q.next(0)
+	q.applied(b.epoch, b.seq, lock)
+	s.submit(releaseOf(2, "lock"), Origin{Conn: 1})
+	b = q.next(0)
+	for range q.maxCommands {
+		s.submit(shard.Command{Kind: shard.CmdCreate, Node: testNode}, Origin{Conn: 1})
+	}
+	s.submit(acquireOf(9, "lock", protocol.Forever), Origin{Conn: 1})
+	q.applied(b.epoch, b.seq, lock)
+	b = q.next(0)
+	if b == nil || len(b.origins) != q.maxCommands {
+		t.Fatalf("the full batch is not proposed: %+v", b)
+	}
+	q.removeInFlight(b.epoch, b.seq)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.holds() && !q.handOff.runs {
+		t.Error("the acquire is held, and no timer runs")
+	}
+}
+
 // TestHoldEnds: if the owner takes its time, acquires are proposed without its release.
 func TestHoldEnds(t *testing.T) {
 	h := openHost(t, HostConfig{})

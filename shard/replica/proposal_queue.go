@@ -182,6 +182,7 @@ func (q *proposalQueue) next(began int64) *batch {
 	q.seq++
 	b.epoch, b.seq, b.began = q.ownEpoch, q.seq, began
 	q.inFlight = append(q.inFlight, b)
+	q.hold() // what is open may wait now that nothing is sealed
 	return b
 }
 
@@ -207,6 +208,7 @@ func (q *proposalQueue) removeInFlightLocked(epoch, seq uint64) (b *batch, more 
 	for i, f := range q.inFlight {
 		if f.epoch == epoch && f.seq == seq {
 			q.inFlight = append(q.inFlight[:i], q.inFlight[i+1:]...)
+			q.hold() // it may have failed: then nothing was noted of a hand-off
 			return f, len(q.sealed) > 0 || !q.open.empty() || q.tick || q.draining
 		}
 	}
