@@ -40,7 +40,8 @@ func (b *batch) noteHandOn(e *entry) {
 	}
 }
 
-// checkHandOn forgets the hand-off that was noted if whoever asks for the semaphore now may get it.
+// checkHandOn forgets the hand-off that was noted if a caller that asks for the semaphore now may
+// get it.
 func (b *batch) checkHandOn(s *semaphore) {
 	if b.out == nil {
 		return // nothing is applied

@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestHandedOn: the leader is told of a lock that went to a waiter, as long as whoever asks next
-// has to wait.
+// TestHandedOn: the leader is told of a lock that went to a waiter, as long as the next one that
+// asks has to wait.
 func TestHandedOn(t *testing.T) {
 	x := newBenchMachine(4)
 	name := []byte("lock")
