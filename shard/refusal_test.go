@@ -3,6 +3,7 @@ package shard
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -77,6 +78,25 @@ func TestRepeatedRefusalsKeepText(t *testing.T) {
 	x.m = x.restored(t)
 	again("by a restored machine", x)
 	again("after a move", x.moved(t))
+}
+
+// TestLongRefusalIsRecognized: a refusal whose sentence is too long to be kept whole begins with
+// the same word when it is repeated, which clients go by.
+func TestLongRefusalIsRecognized(t *testing.T) {
+	x, _ := newTrackMachine(t)
+	register := func(session int) *protocol.TrackRegister {
+		return &protocol.TrackRegister{Head: x.head(session), Name: trackName, ID: "x" + strings.Repeat("\u00e9", 127),
+			Location: "SAS", Role: protocol.InstanceFollower}
+	}
+	if e := x.send(t, CmdTrackRegister, register(0)); e.Status != protocol.StatusOK {
+		t.Fatalf("register: %v %s", e.Status, e.Text)
+	}
+	refused := register(1)
+	first, again := x.send(t, CmdTrackRegister, refused), x.send(t, CmdTrackRegister, refused)
+	if first.Status != protocol.StatusAlreadyExists || len(first.Text) <= maxSentence || again.Status != first.Status ||
+		again.Text == "" || !strings.HasPrefix(first.Text, again.Text) || !utf8.ValidString(again.Text) {
+		t.Errorf("refused with %v %q, then with %v %q", first.Status, first.Text, again.Status, again.Text)
+	}
 }
 
 // TestRefusalTextsAreBounded: a client that never raises its low-water mark makes the machine

@@ -1,6 +1,10 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // sessionRecord is what this shard knows of a session: of one at home here, or of a remote session,
 // whose home is another shard. It holds the attach epoch that requests must come under, the
@@ -139,15 +143,14 @@ func (p *sessionRecord) forgetAnswers() {
 	p.chargeAnswers()
 }
 
-// keepSentence is a sentence as it is remembered with an answer: whole if it is short enough and
-// the session has few answers, as clients that raise their low-water mark do. Otherwise a repeat
-// gets the general sentence of its outcome.
+// keepSentence is a sentence as it is remembered with an answer, if the session has few answers, as
+// clients that raise their low-water mark do. Otherwise a repeat gets the general sentence of its
+// outcome. The end of a long one is cut off: clients read the word that it begins with.
 func (p *sessionRecord) keepSentence(text string, out outcome) string {
-	if !out.hasSentence() || text == outcomeTable[out].text || len(text) > maxSentence ||
-		p.answers.len() >= maxSentences {
+	if !out.hasSentence() || text == outcomeTable[out].text || p.answers.len() >= maxSentences {
 		return ""
 	}
-	return text
+	return strings.ToValidUTF8(text[:min(len(text), maxSentence)], "")
 }
 
 // setDescription changes the session's description. Its bytes count while the session is at home in

@@ -34,7 +34,7 @@ func unknownLocation(name string) *protocol.Error {
 
 func alreadyRegistered(p *instance) *protocol.Error {
 	return protocol.Errorf(protocol.StatusAlreadyExists,
-		"ALREADY_REGISTERED: session %d is alive and has instance %.100q; stop it, take the id over, or choose another id", p.session, p.id)
+		"ALREADY_REGISTERED: session %d is alive and has instance %q; stop it, take the id over, or choose another id", p.session, p.id)
 }
 
 func fenced(p *instance, from Caller) *protocol.Error {
