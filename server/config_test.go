@@ -53,6 +53,14 @@ func TestTiers(t *testing.T) {
 			t.Errorf("%s: %v, %q; want %q", text, err, got, want)
 		}
 	}
+	spec, err := ParseTier("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := Config{Tier: "data", Tiers: []meta.TierSpec{spec}, Buckets: 16}.withDefaults()
+	if err != nil || small.Tiers[0].Buckets != 16 {
+		t.Errorf("Buckets beside a tier that says nothing of them: %v, %+v", err, small.Tiers)
+	}
 	mute := Config{Tiers: []meta.TierSpec{{Name: DefaultTier, Buckets: 16}}}
 	if _, err := mute.withDefaults(); err == nil || !strings.Contains(err.Error(), "tier default may not vote") {
 		t.Errorf("a tier without votes: %v", err)

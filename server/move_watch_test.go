@@ -15,13 +15,6 @@ func TestWatchesOfFrozenBucket(t *testing.T) {
 	s := start(t, nil)
 	k := newTrackKit(t, s)
 	d := s.shardAt(0, k.at)
-	step := func(kind shard.CommandKind, epoch uint64) {
-		t.Helper()
-		run := shard.BucketsBody{Total: s.cfg.Buckets, First: uint32(k.at), Count: 1, Epoch: epoch}
-		if err := d.Raft().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	name := ""
 	for i := 0; name == ""; i++ {
 		if x := fmt.Sprint("name-", i); k.bucket(k.node, x) == k.at {
@@ -66,7 +59,7 @@ func TestWatchesOfFrozenBucket(t *testing.T) {
 	w.must(protocol.KindDescribe, k.at, &protocol.Describe{
 		Session: session, Node: k.node, Name: []byte(name), Flags: protocol.WatchOwners, WatchID: 9}, nil)
 
-	step(shard.CmdFreeze, 100)
+	k.moveStep(shard.CmdFreeze, 100)
 	cuts := make(map[uint64]protocol.Status)
 	for range 2 {
 		var cut protocol.StreamCut
@@ -91,7 +84,7 @@ func TestWatchesOfFrozenBucket(t *testing.T) {
 	}
 	w.must(protocol.KindWatch, k.at, &protocol.Watch{Shard: d.ID(), Node: k.node, Name: []byte(name), Prefix: true}, nil)
 
-	step(shard.CmdActivate, 101)
+	k.moveStep(shard.CmdActivate, 101)
 	snapshot(w.send(protocol.KindWatch, k.at, ofName))
 	if !snapshot(prefix) {
 		t.Error("the stream of all names is not about the bucket that is served again")

@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/serving"
+	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // trackKit is a track of two locations, and a connection with a session that has an instance in
@@ -79,6 +80,16 @@ func (k *trackKit) status() (r protocol.TrackStatus) {
 		Flags: protocol.WithTrackConfig | protocol.WithTrackInstances, Consistency: protocol.Strict}
 	k.must(protocol.KindTrackDescribe, k.at, m, &r)
 	return r
+}
+
+// moveStep takes a step of a move of the track's bucket, as a plan's leader does.
+func (k *trackKit) moveStep(kind shard.CommandKind, epoch uint64) {
+	k.t.Helper()
+	run := shard.BucketsBody{Total: k.s.cfg.Buckets, First: uint32(k.at), Count: 1, Epoch: epoch}
+	err := k.host().Raft().ProposeInternal(k.t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)})
+	if err != nil {
+		k.t.Fatal(err)
+	}
 }
 
 // host is where the track is.
@@ -304,6 +315,12 @@ func TestRolloutSeries(t *testing.T) {
 		return fmt.Sprintf(`signalbox_rollout_targets_total{node="/default",track="%s",location="SAS",reason="%s"} 1`, track, reason)
 	}
 	metrics(targets("geo/base", "initial"), "no "+targets("geo/other", "initial"), "signalbox_rollout_series_truncated 1\n")
+
+	// A move of its bucket that is given up is no end of a track.
+	k.moveStep(shard.CmdFreeze, 100)
+	metrics()
+	k.moveStep(shard.CmdActivate, 101)
+	metrics(targets("geo/base", "initial"))
 
 	k.must(protocol.KindTrackDelete, k.at, &protocol.TrackDelete{Head: k.head(k.session), Name: k.name, Force: true}, nil)
 	metrics("no "+targets("geo/base", "initial"), "signalbox_rollout_series_truncated 1\n")

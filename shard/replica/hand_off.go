@@ -10,7 +10,8 @@ import (
 )
 
 // maxHold is how long acquires that only queue up wait for the owner's release: this, and up to
-// twice as long while other batches go.
+// twice as long while other batches go. Where an append takes 0.04 ms, 99 of 100 hand-offs between
+// owners that release at once are over within 0.4 ms (bench/NOTES.md).
 const maxHold = 500 * time.Microsecond
 
 // handOff is what the batch that was applied last has handed on. Who is granted a contended
