@@ -190,7 +190,7 @@ func (x *moveTest) operate(c *modelClient, name []byte, p *modelTrack, h protoco
 		msg.Locations = []string{location}
 	}
 	e, ok, err := x.sendTrack(c, name, CmdTrackAdmin, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
-		return 0, applyTrackVerb(t, now, msg, out)
+		return 0, t.Operate(now, msg, out)
 	})
 	if ok && e.Status == protocol.StatusOK && msg.Verb == protocol.TrackRollback {
 		x.count("track rolled back")

@@ -222,28 +222,6 @@ func applyTrackAdmin(m *Machine, c *rawCommand) {
 	}
 	x, t := q.object, q.object.track()
 	dropped := t.SessionOf(body.ID)
-	q.finish(m, Event{}, applyTrackVerb(t, x.callTrack(m), &body, &m.batch.track))
+	q.finish(m, Event{}, t.Operate(x.callTrack(m), &body, &m.batch.track))
 	x.syncSession(m, dropped)
-}
-
-func applyTrackVerb(t *rollout.Track, now rollout.Now, x *protocol.TrackAdmin, out *rollout.Events) error {
-	switch x.Verb {
-	case protocol.TrackPause:
-		return t.Pause(now, x.Locations, x.Hard, out)
-	case protocol.TrackResume:
-		return t.Resume(now, x.Locations, out)
-	case protocol.TrackPromote:
-		return t.Promote(now, x.Locations, out)
-	case protocol.TrackRollback:
-		return t.Rollback(now, x.Locations, x.Version, out)
-	case protocol.TrackReelect:
-		return t.Reelect(now, x.Locations, out)
-	case protocol.TrackExclude:
-		return t.Exclude(now, x.Locations, out)
-	case protocol.TrackInclude:
-		return t.Include(now, x.Locations, out)
-	case protocol.TrackDrop:
-		return t.Drop(now, x.ID, out)
-	}
-	return nil
 }

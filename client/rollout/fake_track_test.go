@@ -241,7 +241,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 		})
 	case *protocol.TrackAdmin:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
-			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error { return applyAdmin(c.now(), h.Track, m, out) })
+			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error { return h.Operate(c.now(), m, out) })
 		})
 	case *protocol.TrackGateReport:
 		return l.numbered(m.Head, func() (protocol.Message, error) {
@@ -270,27 +270,6 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 	}
 	c.t.Errorf("%T is not served", request)
 	return nil, protocol.Errorf(protocol.StatusUnsupported, "not served")
-}
-
-// applyAdmin carries an operator's command out.
-func applyAdmin(now rollout.Now, t *rollout.Track, m *protocol.TrackAdmin, out *rollout.Events) error {
-	switch m.Verb {
-	case protocol.TrackPause:
-		return t.Pause(now, m.Locations, m.Hard, out)
-	case protocol.TrackResume:
-		return t.Resume(now, m.Locations, out)
-	case protocol.TrackPromote:
-		return t.Promote(now, m.Locations, out)
-	case protocol.TrackRollback:
-		return t.Rollback(now, m.Locations, m.Version, out)
-	case protocol.TrackReelect:
-		return t.Reelect(now, m.Locations, out)
-	case protocol.TrackExclude:
-		return t.Exclude(now, m.Locations, out)
-	case protocol.TrackInclude:
-		return t.Include(now, m.Locations, out)
-	}
-	return t.Drop(now, m.ID, out)
 }
 
 // describe has pages of two instances.

@@ -7,8 +7,29 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Commands that name locations are checked for all of them, and then carried out: a refusal changes
-// none.
+// Operate carries an operator's command out. Errors: those of its verb. One that names locations is
+// checked for all of them, and then carried out: a refusal changes none.
+func (t *Track) Operate(now Now, x *protocol.TrackAdmin, out *Events) error {
+	switch x.Verb {
+	case protocol.TrackPause:
+		return t.Pause(now, x.Locations, x.Hard, out)
+	case protocol.TrackResume:
+		return t.Resume(now, x.Locations, out)
+	case protocol.TrackPromote:
+		return t.Promote(now, x.Locations, out)
+	case protocol.TrackRollback:
+		return t.Rollback(now, x.Locations, x.Version, out)
+	case protocol.TrackReelect:
+		return t.Reelect(now, x.Locations, out)
+	case protocol.TrackExclude:
+		return t.Exclude(now, x.Locations, out)
+	case protocol.TrackInclude:
+		return t.Include(now, x.Locations, out)
+	case protocol.TrackDrop:
+		return t.Drop(now, x.ID, out)
+	}
+	return nil
+}
 
 // Pause keeps the targets of locations, or of all if none is named, as they are. A version that is
 // reported bad is re-elected all the same, unless hard is set: otherwise a pause in which a version
