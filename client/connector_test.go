@@ -97,6 +97,29 @@ func TestBackoff(t *testing.T) {
 		if tries < 120 || tries > 600 {
 			t.Fatalf("%d tries in ten minutes, with up to 5 s between them", tries)
 		}
+	})
+}
 
+// TestUnreachableAtFirst: a context that ends during the second attempt does not hide why the first
+// one failed.
+func TestUnreachableAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(bg, 3*time.Second)
+		defer cancel()
+		tries := 0
+		nobody := errors.New("nobody there")
+		dial := func(ctx context.Context, a string) (net.Conn, error) {
+			if tries++; tries == 1 {
+				return nil, nobody
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		_, err := Open(ctx, Config{Endpoints: []string{"1"}, clock: bubbleClock{}, Dial: dial})
+		for _, want := range []error{context.DeadlineExceeded, ErrUnreachable, nobody} {
+			if !errors.Is(err, want) {
+				t.Errorf("%v is no %q", err, want)
+			}
+		}
 	})
 }

@@ -83,9 +83,13 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		defer cancel()
 	}
 	c := newClient(cfg)
-	err := c.connectFirst(ctx)
-	if err == nil || canResend(err) {
+	first := c.connectFirst(ctx)
+	err := first
+	if first == nil || canResend(first) {
 		_, err = c.currentRoutes(ctx)
+		if first != nil && ctx.Err() != nil && !errors.Is(err, ErrUnreachable) {
+			err = interrupted(ctx, first) // the second attempt has not failed yet
+		}
 	}
 	if err != nil {
 		_ = c.Close()
