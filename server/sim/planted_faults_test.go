@@ -105,7 +105,7 @@ var plantedFaults = []plantedFault{
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
-		"from-receipt", "server/sim/listener.go",
+		"from-receipt", "server/sim/listener_test.go",
 		[]string{"if w.o.CountFromReply {", "if !w.o.CountFromReply {"},
 		"server/sim", "TestFirstViolation", "",
 	},
