@@ -71,6 +71,7 @@ func TestRun(t *testing.T) {
 		r.Measurements.find("proposal-64", Dragonboat), r.Measurements.find("echo-256", Echo),
 		r.Measurements.find("rate-1000-p50", LoggedEcho), r.Measurements.find("pairs-1024", LoggedEcho),
 		r.Measurements.find("pairs-256", LoggedEcho), r.Measurements.find("pair-1", LoggedEcho),
+		r.Measurements.find("round-trips", LoggedEcho),
 		r.Measurements.find("starts", LoggedEcho)} {
 		if f == nil || !(f.Values[0] > 0) {
 			t.Errorf("no figure of the bare ones: %v", f)

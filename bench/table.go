@@ -43,6 +43,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
 			v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
 	}
+	if rows := r.missed(); rows != "" {
+		b.WriteString("\n## Missed bars and their limits\n\nThe limit is the same work without locks and sessions, in the same rounds: " +
+			"messages through the event loops and, where they are synced, through the engine. " +
+			"The last column holds the limit against the same bar. " +
+			"If the limit misses it too, the bar needs cheaper loops, syncs or engine.\n\n" +
+			"| # | work | bar | signalbox | limit | signalbox to the limit | the limit and the bar |\n" +
+			"|---|---|---|---|---|---|---|\n" + rows)
+	}
 	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median.\n\n")
 	b.WriteString(r.table(subjects, func(Metric) bool { return true }, true))
 	_, err := io.WriteString(w, b.String())

@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// limitSubjects are the systems that show what is physically possible, by metrics of ours. They
+// have a figure in the same metric.
+var limitSubjects = map[string]string{
+	"pairs-1024": LoggedEcho,
+	"pairs-256":  LoggedEcho,
+	"pair-1":     LoggedEcho,
+	"starts":     LoggedEcho,
+	"starts-cpu": LoggedEcho,
+}
+
+// limitOf is what is physically possible in the place of figures of ours. Without an experiment it
+// has no metrics.
+func limitOf(ours Operand) Operand {
+	metric := ours.Metrics[0]
+	subject := limitSubjects[metric]
+	switch {
+	case strings.HasPrefix(metric, "rate-"):
+		subject = LoggedEcho
+	case metric == "handoffs-64": // a hand-off is a message that is synced, and its answer
+		return operand(LoggedEcho, "round-trips")
+	}
+	if ours.Subject = subject; subject == "" {
+		ours.Metrics = nil
+	}
+	return ours
+}
+
+// atLimit is the bar with what is physically possible in the place of ours. A bar that holds ours
+// against ours has it on both sides.
+func (b Threshold) atLimit() Threshold {
+	limit := limitOf(b.Ours)
+	if b.Other.Subject == b.Ours.Subject {
+		b.Other.Subject = limit.Subject
+	}
+	b.Ours = limit
+	return b
+}
+
+// missed has a row for each bar that was missed: how near we are to what is physically possible,
+// and whether that would have met the bar.
+func (r *Report) missed() string {
+	var b strings.Builder
+	for _, v := range r.Verdicts() {
+		if !v.Measured || v.Met {
+			continue
+		}
+		figure, reached, itself := "-", "-", "-"
+		if limit := v.Threshold.atLimit(); len(limit.Ours.Metrics) > 0 {
+			if l := limit.evaluate(r.Measurements); l.Ours.N > 0 {
+				figure = medianText(l.Ours, l.Unit) + ", " + limit.Ours.Subject
+				reached = rangeText(StatOf(ratios(v.Threshold.Ours.values(r.Measurements),
+					limit.Ours.values(r.Measurements))), "")
+				itself = l.ratio() + ": " + l.Text()
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
+			v.Threshold.ID, v.Threshold.Text, v.Threshold.Condition, medianText(v.Ours, v.Unit), figure, reached, itself)
+	}
+	return b.String()
+}
