@@ -323,8 +323,12 @@ func TestNoMapWhileBucketMoves(t *testing.T) {
 		}
 	}
 	step(shard.CmdFreeze, 100)
+	started := uint64(1) // at home in the frozen bucket
+	for raw.homeBucket(id16(started)) != bucket {
+		started++
+	}
 	if e := raw.wrongShard(protocol.KindSessionStart, bucket, &protocol.SessionStart{
-		Node: node, CreateID: id16(1), Key: id16(1), Timeout: raw.timeout(), Nonce: 1,
+		Node: node, CreateID: id16(started), Key: id16(1), Timeout: raw.timeout(), Nonce: 1,
 	}); e.Master != s.instance || e.Shard != d.ID() || e.MapVersion != s.meta.State().MapVersion() {
 		t.Errorf("the refusal says %+v", e)
 	}
