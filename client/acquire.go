@@ -50,7 +50,8 @@ func Wait(d time.Duration) AcquireOption {
 // limit Max. A semaphore that was created otherwise is refused with PreconditionFailed.
 func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
 
-// CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist.
+// CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist. Acquiring with
+// Ephemeral, Shared or Exclusive too is a BadRequest: an ephemeral semaphore has the limit Max.
 func CreateLimit(limit uint64) AcquireOption {
 	return func(o *acquireOptions) {
 		if o.limit = limit; limit == 0 && o.err == nil {
@@ -109,6 +110,9 @@ func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOp
 	return l, nil
 }
 
+var errEphemeralLimit = protocol.Errorf(protocol.StatusBadRequest,
+	"an ephemeral semaphore is made with the limit %d; leave out CreateLimit, or acquire without Ephemeral, Shared and Exclusive", Max)
+
 func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption) (*Lease, error) {
 	a, _ := acquirePool.Get().(*acquireOp)
 	if a == nil {
@@ -119,6 +123,9 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 	a.o = acquireOptions{count: 1, timeout: protocol.Forever}
 	for _, f := range opts {
 		f(&a.o)
+	}
+	if a.o.ephemeral && a.o.limit > 0 && a.o.err == nil {
+		a.o.err = errEphemeralLimit
 	}
 	if o := s.c.cfg.Observer; o != nil {
 		return a.observed(ctx, name, o)

@@ -193,11 +193,16 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			{"huge", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 2<<20))}, client.BadRequest},
 			{"long", []client.AcquireOption{client.Ephemeral(), client.Wait(25 * time.Hour)}, client.BadRequest},
 			{"fifo", []client.AcquireOption{client.Ephemeral()}, client.PreconditionFailed},
+			{"limited", []client.AcquireOption{client.Ephemeral(), client.CreateLimit(2)}, client.BadRequest},
+			{"limited", []client.AcquireOption{client.CreateLimit(2), client.Shared()}, client.BadRequest},
 			{"fifo", []client.AcquireOption{client.Count(2)}, client.BadRequest},
 		} {
 			if _, err := a.Acquire(ctx, x.name, x.opts...); !errors.Is(err, x.want) {
 				t.Errorf("acquire %.20q: %v, want %v", x.name, err, x.want)
 			}
+		}
+		if _, err := a.Mutex("limited").TryLock(ctx, client.CreateLimit(2)); !errors.Is(err, client.BadRequest) {
+			t.Errorf("a mutex with a limit: %v", err)
 		}
 		if a.State() != client.Attached {
 			t.Error("the session did not survive bad requests:", a.Err())

@@ -48,7 +48,8 @@ session's timeout. FILE holds the session for "signalbox sem release NAME --sess
 Run the command again with the same file to extend the session.`)
 	c.Example = `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`
 	count := parsedVar(c.Flags(), "count", "1", parseAmount, "Units to acquire, 1 to the limit.")
-	createLimit := parsedVar(c.Flags(), "create-limit", "", parseAmount, "Create the semaphore with this limit if it does not exist.")
+	createLimit := parsedVar(c.Flags(), "create-limit", "", parseAmount,
+		"Create the semaphore with this limit if it does not exist. Not with --ephemeral.")
 	sessionFile := c.Flags().String("session-file", "", "File to save the session in, so that it outlives this command.")
 	ephemeral := c.Flags().Bool("ephemeral", false,
 		"Use an ephemeral semaphore: it exists while it has owners or waiters, with the limit max.")
@@ -63,6 +64,9 @@ Run the command again with the same file to extend the session.`)
 			own = append(own, client.Ephemeral())
 		}
 		if cmd.Flags().Changed("create-limit") {
+			if *ephemeral {
+				return usagef("--ephemeral and --create-limit are both given; an ephemeral semaphore has the limit max")
+			}
 			own = append(own, client.CreateLimit(*createLimit))
 		}
 		acquire := func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
