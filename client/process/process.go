@@ -38,13 +38,14 @@ type Membership struct {
 	goroutines       sync.WaitGroup
 	handlerGoroutine atomic.Uint64 // number of the goroutine that runs the handler
 
-	mu       sync.Mutex
-	wake     *sync.Cond // there may be a job
-	m        *machine.Machine
-	rounds   map[uint64]*Round       // by epoch; those that were begun and are not over
-	requests map[uint64]*sentRequest // by number of the message
-	timer    *time.Timer
-	stats    Stats
+	mu        sync.Mutex
+	wake      *sync.Cond // there may be a job
+	m         *machine.Machine
+	rounds    map[uint64]*Round       // by epoch; those that were begun and are not over
+	requests  map[uint64]*sentRequest // by number of the message
+	timer     *time.Timer
+	stats     Stats
+	forbidden bool // the server says so, and has accepted nothing since
 }
 
 // sentRequest is a message of this member that was neither answered nor given up.
@@ -295,7 +296,13 @@ func (p *Membership) send(s machine.Send) {
 	if err == nil || errors.As(err, &e) {
 		status = protocol.StatusOf(err)
 	}
-	p.input(func(m *machine.Machine, now time.Duration) { m.Answered(now, s, status) })
+	p.input(func(m *machine.Machine, now time.Duration) {
+		if status == protocol.StatusForbidden && !p.forbidden {
+			p.log.Warn("member lacks the right use and tries again", "process", p.name, "request", s.Kind, "error", err)
+		}
+		p.forbidden = status == protocol.StatusForbidden || p.forbidden && status != protocol.StatusOK
+		m.Answered(now, s, status)
+	})
 }
 
 // run is the goroutine of the process: Initialize, then one callback after the other.

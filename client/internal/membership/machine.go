@@ -246,8 +246,8 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 	case status == protocol.StatusNotFound && s.Kind == protocol.KindProcessSync:
 		m.End(now, 0, ErrNotMember)
 		return
-	case status == protocol.StatusOK && s.Kind == protocol.KindProcessRequest, status.Retryable():
-		m.scheduleRetry(now, d) // taken is not answered: the relay may forget
+	case status == protocol.StatusOK && s.Kind == protocol.KindProcessRequest, status.Retryable(), status == protocol.StatusForbidden:
+		m.scheduleRetry(now, d) // taken is not answered: the relay may forget; a right may be given
 		return
 	case status == protocol.StatusPreconditionFailed && s.Kind == protocol.KindProcessRequest:
 		m.scheduleRetry(now, d) // a receiver has gone: a round without it is on its way
