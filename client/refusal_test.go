@@ -366,6 +366,52 @@ func TestWatchRefusedByOlderMap(t *testing.T) {
 	})
 }
 
+// TestRefusedWatchAfterNewMap: the shard that owns a name refuses it for long. The next map names
+// the same shard, and the stream is opened at once, without the wait that has grown meanwhile.
+func TestRefusedWatchAfterNewMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		n, err := c.Node(bg, DefaultNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var served time.Time
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindWatch || f.version > 1 {
+					if h.Kind == protocol.KindWatch && served.IsZero() {
+						served = time.Now()
+					}
+					return false
+				}
+				fc.refuse(h, protocol.Failure{Shard: 2, Master: fc.instance, MapVersion: 1})
+				return true
+			}
+		})
+		followName(t, n, nameIn(1))
+		asked := 0
+		for asked < 20 || f.count(protocol.KindWatch) == asked { // it has just been refused again
+			asked = f.count(protocol.KindWatch)
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		began := time.Now()
+		f.set(func() {
+			f.version = 2
+			for fc := range f.conns {
+				fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 2})
+			}
+		})
+		synctest.Wait()
+		if served.IsZero() {
+			t.Error("the stream waits, though there is a new map")
+		} else if d := served.Sub(began); d > 0 {
+			t.Errorf("the stream was opened %s after the map", d)
+		}
+	})
+}
+
 // followName watches a name until the test ends.
 func followName(t *testing.T, n *Node, name string) {
 	untilEnd(t, func(ctx context.Context) {

@@ -143,6 +143,7 @@ type shardWatch struct {
 	behindInstances []uint64      // the instances whose snapshots in a row were older than that
 	retry           backoff
 	due             time.Time // not to be opened before
+	refused         bool      // the shard did not serve it; with another map it may
 }
 
 // watchStream is one opening of a shardWatch on one connection.
@@ -199,6 +200,9 @@ func (w *watch) layout(r *routeTable) {
 	w.shardWatches, w.idle = nil, 0
 	for _, p := range old {
 		if slices.Contains(want, p.shard) {
+			if p.refused {
+				p.refused, p.due = false, time.Time{}
+			}
 			w.shardWatches = append(w.shardWatches, p)
 			continue
 		}
@@ -304,7 +308,7 @@ func (p *shardWatch) open(ctx context.Context) error {
 // held.
 func (p *shardWatch) failed(st *watchStream, err error) {
 	tries := p.retry.failures
-	p.due = time.Now().Add(p.retry.next())
+	p.due, p.refused = time.Now().Add(p.retry.next()), protocol.StatusOf(err) == protocol.StatusWrongShard
 	switch protocol.StatusOf(err) {
 	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated,
 		protocol.StatusBadRequest, protocol.StatusUnsupported,
