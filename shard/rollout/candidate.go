@@ -25,11 +25,33 @@ func (pl *plan) matureAt(p *location, r *row, l *location) (uint64, bool) {
 func (pl *plan) newest(p, l *location, clock uint64) *row {
 	for i := len(p.history) - 1; i >= 0; i-- {
 		r := &p.history[i]
-		if at, ok := pl.matureAt(p, r, l); ok && at <= clock {
+		if at, ok := pl.matureAt(p, r, l); ok && at <= clock && !pl.givenUp(r.version, p, l) {
 			return r
 		}
 	}
 	return nil
+}
+
+// newestPublished is the newest version that l may take from the source; 0 none.
+func (pl *plan) newestPublished(l *location) uint64 {
+	for i := len(pl.published) - 1; i >= 0; i-- {
+		if x := &pl.published[i]; !x.withdrawn && !pl.givenUp(x.version, nil, l) {
+			return x.version
+		}
+	}
+	return 0
+}
+
+// givenUp says that a location between p, or the source, and l has given the version up: such a
+// location is looked past, but what is bad there does not go past it.
+func (pl *plan) givenUp(version uint64, p, l *location) bool {
+	for i := l.pos - 1; i >= 0 && pl.locations[i] != p; i-- {
+		x := pl.locations[i]
+		if r := x.row(version); r != nil && (r.skip || x.target == version && (x.explicit > 0 || x.reelectRequested)) {
+			return true
+		}
+	}
+	return false
 }
 
 // anyVersion stands for a version that is still to be made.
@@ -40,12 +62,12 @@ const anyVersion = ^uint64(0)
 // candidate is anyVersion.
 func (pl *plan) candidate(l *location, reason protocol.TrackReason, clock uint64) (version, at uint64) {
 	least := max(l.target, l.floor)
-	if l.promoted > least {
+	p := pl.predecessor(l, clock)
+	if l.promoted > least && !pl.givenUp(l.promoted, p, l) {
 		return l.promoted, clock
 	}
-	p := pl.predecessor(l, clock)
 	if l.gate.version > least {
-		if l.gate.state != gatePassed {
+		if l.gate.state != gatePassed || pl.givenUp(l.gate.version, p, l) {
 			return 0, 0 // the gate's own deadlines say when
 		}
 		if p == nil {
@@ -62,7 +84,7 @@ func (pl *plan) candidate(l *location, reason protocol.TrackReason, clock uint64
 	}
 	if p == nil {
 		if reason == protocol.ReasonAdvance && clock < l.since+pl.config.MinAdvanceInterval {
-			if pl.config.Source != protocol.SourcePublished || pl.published.newest() > least {
+			if pl.config.Source != protocol.SourcePublished || pl.newestPublished(l) > least {
 				return 0, l.since + pl.config.MinAdvanceInterval
 			}
 			return 0, 0
@@ -73,7 +95,7 @@ func (pl *plan) candidate(l *location, reason protocol.TrackReason, clock uint64
 			}
 			return anyVersion, clock
 		}
-		if v := pl.published.newest(); v > least {
+		if v := pl.newestPublished(l); v > least {
 			return v, clock
 		}
 		return 0, 0
@@ -86,7 +108,7 @@ func (pl *plan) candidate(l *location, reason protocol.TrackReason, clock uint64
 		if r.version <= least {
 			continue
 		}
-		if m, ok := pl.matureAt(p, r, l); ok && m > clock && (at == 0 || m < at) {
+		if m, ok := pl.matureAt(p, r, l); ok && m > clock && (at == 0 || m < at) && !pl.givenUp(r.version, p, l) {
 			at = m
 		}
 	}
@@ -106,14 +128,14 @@ func (pl *plan) promotable(l *location, clock uint64) uint64 {
 		if l.gate.version > least {
 			return l.gate.version
 		}
-		if v := pl.published.newest(); pl.config.Source == protocol.SourcePublished && v > least {
+		if v := pl.newestPublished(l); pl.config.Source == protocol.SourcePublished && v > least {
 			return v
 		}
 		return 0
 	}
 	for i := len(p.history) - 1; i >= 0; i-- {
 		r := &p.history[i]
-		if !r.skip && (!r.payload || pl.published.has(r.version)) {
+		if !r.skip && (!r.payload || pl.published.has(r.version)) && !pl.givenUp(r.version, p, l) {
 			if r.version > least {
 				return r.version
 			}

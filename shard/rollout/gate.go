@@ -94,17 +94,23 @@ func (c change) dropGates() {
 		if l.gate.version == 0 && l.promoted == 0 {
 			continue
 		}
-		p := c.predecessor(l, c.clock)
-		if p == nil {
-			continue
+		p, from := c.predecessor(l, c.clock), "the source"
+		if p != nil {
+			from = p.name
 		}
 		bad := func(version uint64) bool {
+			if c.givenUp(version, p, l) {
+				return true
+			}
+			if p == nil {
+				return false
+			}
 			r := p.row(version)
 			return r == nil || r.skip || r.payload && !c.published.has(version)
 		}
 		if v := l.gate.version; v != 0 && bad(v) {
 			c.emit(protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Version: v,
-				Text: "given up: " + p.name + " does not pass the version on any more"})
+				Text: "given up: " + from + " does not pass the version on any more"})
 			l.gate = gate{}
 		}
 		if l.promoted > l.target && bad(l.promoted) {

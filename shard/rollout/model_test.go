@@ -86,6 +86,19 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 	l := m.locs[loc]
 	least := max(l.target, l.floor)
 	p := m.pred(loc, clock)
+	bad := map[uint64]bool{} // by locations that are looked past
+	for i := m.pos(p) + 1; i < m.pos(loc); i++ {
+		past := m.c.Locations[i].Name
+		x := m.locs[past]
+		for _, r := range x.rows {
+			bad[r.version] = bad[r.version] || r.skip
+		}
+		bad[x.target] = bad[x.target] || x.target != 0 && m.explicit(past)
+	}
+	promoted := l.promoted
+	if bad[promoted] {
+		promoted = 0
+	}
 	if p != "" {
 		var best *modelRow
 		for i := range m.locs[p].rows {
@@ -94,7 +107,7 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 			if m.c.DelayFrom == protocol.FromConverged {
 				from = r.converged
 			}
-			if r.skip || m.withdrawn[r.version] || from == 0 || clock < from ||
+			if r.skip || bad[r.version] || m.withdrawn[r.version] || from == 0 || clock < from ||
 				clock-from < m.c.Locations[m.pos(loc)].Delay {
 				continue
 			}
@@ -102,16 +115,16 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 				best = r
 			}
 		}
-		if l.promoted > least && !m.skipped(p, l.promoted) {
-			return l.promoted
+		if promoted > least && !m.skipped(p, promoted) {
+			return promoted
 		}
 		if best != nil && best.version > least {
 			return best.version
 		}
 		return 0
 	}
-	if l.promoted > least {
-		return l.promoted
+	if promoted > least {
+		return promoted
 	}
 	if advance && len(l.rows) > 0 && clock-l.rows[len(l.rows)-1].at < m.c.MinAdvanceInterval {
 		return 0
@@ -121,11 +134,22 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 	}
 	best := uint64(0)
 	for _, v := range m.published {
-		if !m.withdrawn[v] && v > least {
+		if !m.withdrawn[v] && !bad[v] && v > least {
 			best = v
 		}
 	}
 	return best
+}
+
+// explicit says that the target is bad: an instance reported it, or an operator said so.
+func (m *model) explicit(loc string) bool {
+	l := m.locs[loc]
+	for _, q := range m.in(loc) {
+		if q.r.Target == l.target && q.rGen == l.gen && q.r.Code == DefaultExplicitCode {
+			return true
+		}
+	}
+	return l.asked
 }
 
 func (m *model) skipped(loc string, v uint64) bool {
@@ -184,12 +208,9 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 		}
 		return
 	}
-	explicit, implicitLeader, implicitAny, leaders, behind := l.asked, false, false, 0, 0
+	explicit, implicitLeader, implicitAny, leaders, behind := m.explicit(p.loc), false, false, 0, 0
 	for _, q := range m.in(p.loc) {
 		about := q.r.Target == l.target && q.rGen == l.gen
-		if about && q.r.Code == DefaultExplicitCode {
-			explicit = true
-		}
 		failing := about && q.r.Code == CodeSourceError && q.r.Attempts > 3 && q.sent == l.target &&
 			q.sentGen == l.gen && clock-q.sentAt > 60_000
 		implicitAny = implicitAny || failing

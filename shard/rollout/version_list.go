@@ -31,15 +31,6 @@ func (l versionList) has(version uint64) bool {
 	return ok && !l[i].withdrawn
 }
 
-func (l versionList) newest() uint64 {
-	for i := len(l) - 1; i >= 0; i-- {
-		if !l[i].withdrawn {
-			return l[i].version
-		}
-	}
-	return 0
-}
-
 // drop makes room, and gives the bytes that are free.
 func (l *versionList) drop(locations []*location) (bytes uint64, ok bool) {
 	i := l.toDrop(locations)
