@@ -25,13 +25,23 @@ func TestMain(m *testing.M) {
 	// The race detector holds up each exit by a second to find more; a script of twenty commands
 	// would take twenty.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	testscript.Main(leakChecked{m}, map[string]func(){"signalbox": main, "stamp": stamp})
+	testscript.Main(leakChecked{m}, map[string]func(){
+		"signalbox": func() { endWithTests(); main() },
+		"stamp":     func() { endWithTests(); stamp() },
+	})
 }
 
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
 	heedSignals()
+	alive, err := lockAlive()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.Remove(alive.Name())
+	defer alive.Close()
 	code := l.m.Run()
 	if code == 0 {
 		err := goleak.Find(

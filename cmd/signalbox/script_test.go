@@ -54,6 +54,7 @@ type serverKey struct{}
 
 func setupScript(env *testscript.Env) error {
 	env.Setenv("GORACE", os.Getenv("GORACE"))
+	env.Setenv(aliveEnv, os.Getenv(aliveEnv))
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	for i := range 4 {
 		env.Setenv(fmt.Sprintf("ADDR%d", i+1), freeAddress())
