@@ -227,6 +227,7 @@ type stream struct {
 	control *http.ResponseController
 	shown   map[string]map[string]string // by table and key: the row as it was sent
 	rest    string                       // all but the tables, as it was sent
+	shape   string                       // as it was sent
 	lost    bool                         // the tab was told that what it shows may be old
 	over    bool
 }
@@ -266,9 +267,11 @@ func (s *stream) event(name string, v any) error {
 	return s.write("event: " + name + "\ndata: " + string(b) + "\n\n")
 }
 
-// update is what a tab is sent: the whole page, or what has changed. null is as before.
+// update is what a tab is sent: the whole page, or what has changed. Notes, figure and facts come
+// together; without notes they are as before.
 type update struct {
 	Now    int64         `json:"now,omitempty"`
+	Shape  string        `json:"shape,omitempty"`
 	Notes  []note        `json:"notes"`
 	Figure *figure       `json:"figure"`
 	Facts  []fact        `json:"facts"`
@@ -322,6 +325,10 @@ func (s *stream) difference(p *page) (u update, changed bool) {
 		changed = true
 	}
 	s.rest = string(rest)
+	if shape := p.Shape(); shape != s.shape {
+		s.shape, u.Shape = shape, shape
+		changed = true
+	}
 	shown := make(map[string]map[string]string, len(p.Tables))
 	for i := range p.Tables {
 		t := &p.Tables[i]

@@ -169,6 +169,50 @@ func TestRightIsTakenAway(t *testing.T) {
 	s.get("/sessions").wants(t, 303)
 }
 
+// TestShape: a tab learns that its page has other tables or buttons than its document. The document
+// and the first event of a stream agree, or the tab would load its page again and again.
+func TestShape(t *testing.T) {
+	s := openSite(t, nil, withAuth())
+	a := s.administrator()
+	grant := func(path, right string) {
+		t.Helper()
+		if _, err := a.Grant(t.Context(), "alice", path, right); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant("/", "read")
+	alice, err := a.CreateToken(t.Context(), "", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.login(alice.Secret).wants(t, 303)
+	shapes := make(map[string]string)
+	shaped := func(what string, path string, want string) {
+		t.Helper()
+		s.open(path).until(what, func(name string, u update) bool {
+			if name != want {
+				return false
+			}
+			shapes[path] = u.Shape
+			s.get(path).wants(t, 200, `data-shape="`+u.Shape+`"`)
+			return true
+		})
+	}
+	for _, path := range []string{"/", "/nodes", "/node", "/semaphores", "/sessions", "/rollouts", "/processes", "/audit",
+		semaphoreURL("/default", "none")} {
+		shaped("the view of "+path, path, "view")
+	}
+	x := s.open("/")
+	x.until("the view", func(name string, u update) bool { return name == "view" })
+	other := func(name string, u update) bool { return name == "change" && u.Shape != "" && u.Shape != shapes["/"] }
+	grant("/", "admin")
+	x.until("the column of actions", other)
+	if err := a.Revoke(t.Context(), "alice", "/"); err != nil {
+		t.Fatal(err)
+	}
+	x.until("the page without tables", func(name string, u update) bool { return other(name, u) && len(u.Tables) == 0 })
+}
+
 // TestClientsAreBounded: browsers that were closed without a logout make room once their sessions
 // are over.
 func TestClientsAreBounded(t *testing.T) {

@@ -72,10 +72,7 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 			r.Cells = append(r.Cells, cell{Text: word, Href: actionURL(verb, "instance", x.Name)})
 		}
 	}
-	p.Tables = append(p.Tables, instances, shardTable(s), planTable(plan))
-	if len(s.Moves) > 0 {
-		p.Tables = append(p.Tables, moveTable(s))
-	}
+	p.Tables = append(p.Tables, instances, shardTable(s), planTable(plan), moveTable(s))
 	return p, nil
 }
 
@@ -239,7 +236,7 @@ func planTable(p *admin.Plan) table {
 }
 
 func moveTable(s *admin.Status) table {
-	t := newTable("moves", "Moves of buckets", "", col("Buckets"), col("From shard"), col("To shard"), col("Phase"))
+	t := newTable("moves", "Moves of buckets", "No bucket moves.", col("Buckets"), col("From shard"), col("To shard"), col("Phase"))
 	for _, m := range s.Moves {
 		t.Rows = append(t.Rows, row{Key: fmt.Sprint(m.Tier, " ", m.First, " ", m.Epoch), Cells: []cell{
 			text(fmt.Sprintf("%s %d to %d", visible(m.Tier), m.First, m.First+m.Count-1)),

@@ -1,11 +1,13 @@
 package console
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/signalbox-dev/signalbox/client"
 )
 
@@ -44,10 +46,31 @@ func (p *page) equal(q *page) bool {
 	if !slices.EqualFunc(p.Facts, q.Facts, sameFact) {
 		return false
 	}
-	return slices.EqualFunc(p.Tables, q.Tables, func(a, b table) bool {
-		return a.ID == b.ID && a.Title == b.Title && a.Empty == b.Empty && a.Count == b.Count &&
-			a.First == b.First && a.Next == b.Next && slices.EqualFunc(a.Rows, b.Rows, row.equal)
+	return slices.Equal(p.Actions, q.Actions) && slices.EqualFunc(p.Tables, q.Tables, func(a, b table) bool {
+		return a.ID == b.ID && a.Title == b.Title && slices.Equal(a.Columns, b.Columns) && a.Empty == b.Empty &&
+			a.Count == b.Count && a.First == b.First && a.Next == b.Next && slices.EqualFunc(a.Rows, b.Rows, row.equal)
 	})
+}
+
+// Shape is a hash of what updates do not bring: the buttons, the tables and their columns. They go
+// with rights, and with what there is at all. A tab that shows another shape loads its page again.
+func (p *page) Shape() string {
+	h := xxhash.New()
+	add := func(texts ...string) {
+		for _, s := range texts {
+			_, _ = fmt.Fprintf(h, "%q", s) // it never fails
+		}
+	}
+	for _, a := range p.Actions {
+		add("button", a.Text, a.Href)
+	}
+	for i := range p.Tables {
+		add("table", p.Tables[i].ID)
+		for _, c := range p.Tables[i].Columns {
+			add(c.Title)
+		}
+	}
+	return strconv.FormatUint(h.Sum64(), 16)
 }
 
 func (r row) equal(x row) bool {

@@ -148,16 +148,25 @@
       return div;
     }));
   };
+  const updateFigure = (figure) => {
+    const picture = document.getElementById("figure");
+    picture.hidden = !figure;
+    picture.replaceChildren();
+    if (!figure) return;
+    const p = document.createElement("p");
+    p.textContent = figure.text;
+    picture.append(bar(figure.bar), p);
+  };
   const update = (v) => {
-    if (v.notes) updateNotes(v.notes);
-    if (v.figure) {
-      const p = document.createElement("p");
-      p.textContent = v.figure.text;
-      const picture = document.getElementById("figure");
-      picture.replaceChildren(bar(v.figure.bar), p);
-      picture.hidden = false;
+    if (v.shape && v.shape !== body.dataset.shape) { // other buttons, tables or columns
+      setTimeout(() => location.reload(), Math.max(0, 2000 - performance.now())); // at most every 2 s
+      return;
     }
-    if (v.facts) updateFacts(v.facts);
+    if (v.notes) { // null: all three are as before
+      updateNotes(v.notes);
+      updateFigure(v.figure);
+      updateFacts(v.facts || []);
+    }
     for (const t of v.tables || []) updateTable(t);
   };
 

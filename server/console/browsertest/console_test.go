@@ -66,12 +66,19 @@ func TestLive(t *testing.T) {
 			t.Logf("the owner's row came %s after the acquire", time.Since(began).Round(time.Millisecond))
 		}
 	}
+	b.until(b.ctx, "who holds it, as a picture", `document.getElementById("figure").innerText.includes("Held by 1 owner")`)
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, tab := range tabs {
 		b.until(tab, "the end of the row", rows("owners", 0))
+		b.until(tab, "the end of the picture", `document.getElementById("figure").innerText === ""`)
 	}
+	if err := holder.Create(t.Context(), "lock", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.until(b.ctx, "the button of a semaphore that stays", `document.querySelector(".actions")?.innerText.includes("Resize")`)
+	b.live(b.ctx)
 
 	srv.Kill()
 	b.until(b.ctx, "that it is not live",
@@ -80,6 +87,41 @@ func TestLive(t *testing.T) {
 	for _, tab := range tabs {
 		b.live(tab)
 	}
+}
+
+// TestRightIsTakenAway: what a page showed goes when its viewer may not see it any more.
+func TestRightIsTakenAway(t *testing.T) {
+	const adminToken = "a secret of the administrator"
+	srv := servertest.Start(t, servertest.Shards(1), servertest.Config(func(c *server.Config) {
+		c.Auth, c.AdminToken = true, adminToken
+	}))
+	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{srv.Addr()}, Token: []byte(adminToken)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	a := admin.New(c)
+	if _, err := a.Grant(t.Context(), "alice", "/", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	alice, err := a.CreateToken(t.Context(), "", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := startConsole(t, console.Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})
+	b := openBrowser(t)
+	b.run(b.ctx, "log in", chromedp.Navigate(site+"/login"), chromedp.SendKeys("#token", alice.Secret+kb.Enter))
+	b.until(b.ctx, "the instance, and what may be done with it", `document.querySelector("#instances tbody")?.innerText.includes("Drain")`)
+	b.live(b.ctx)
+	if _, err := a.Grant(t.Context(), "alice", "/", "read"); err != nil {
+		t.Fatal(err)
+	}
+	b.until(b.ctx, "the instance alone", rows("instances", 1)+` && !document.getElementById("instances").innerText.includes("Drain")`)
+	b.live(b.ctx)
+	if err := a.Revoke(t.Context(), "alice", "/"); err != nil {
+		t.Fatal(err)
+	}
+	b.until(b.ctx, "a page without tables", `document.querySelector("table") === null && document.body.innerText.includes("You may not see the cluster")`)
 }
 
 // TestLeaderIsKilled: the page follows the cluster when the leader of its shard is gone.
