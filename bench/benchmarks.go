@@ -27,7 +27,7 @@ var benchmarks = []benchmark{
 	{name: "each", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureOwnWatchers},
 	{name: "starts", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, GoRedis}, run: measureSessionStarts},
 	{name: "three", subjects: []string{Signalbox, Etcd, ZooKeeper}, run: measureCluster},
-	{name: "idle", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
+	{name: "idle", subjects: []string{Signalbox, Echo, LoggedEcho, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
 	{name: "shards", subjects: []string{Signalbox}, slow: true, run: measureShards},
 	{name: "names", subjects: []string{Signalbox}, slow: true, run: measureNames},
 	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: measureDataCost},

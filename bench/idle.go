@@ -21,10 +21,10 @@ func measureIdle(ctx context.Context, v *trial) error {
 		sessions int
 		alone    time.Duration // how long it is watched without a session
 	}{{IdleOwn, "idle-own", v.IdleOwn, v.IdleLength}, {IdleShared, "idle-shared", v.IdleShared, 0}} {
-		err := v.withPlan(ctx, kind.use, func(s *Server, plan Plan) error {
-			n := kind.sessions
-			if plan.Sessions > 0 {
-				n = min(n, plan.Sessions)
+		err := v.withServer(ctx, v.system.Start, func(s *Server) error {
+			plan, unsupported := s.Plan(kind.use)
+			if unsupported != nil && kind.alone == 0 {
+				return unsupported
 			}
 			empty, err := watchIdle(ctx, s, v.IdleDelay, kind.alone)
 			if err != nil {
@@ -34,6 +34,13 @@ func measureIdle(ctx context.Context, v *trial) error {
 				aloneCPU = empty.cpu
 				v.record("empty-memory", empty.memory)
 				v.record("empty-cpu", empty.cpu)
+			}
+			if unsupported != nil {
+				return unsupported
+			}
+			n := kind.sessions
+			if plan.Sessions > 0 {
+				n = min(n, plan.Sessions)
 			}
 			c, err := openIdleSessions(ctx, plan, n)
 			defer c.close()

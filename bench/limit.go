@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
@@ -87,10 +89,11 @@ func (l *EchoLimit) Version(ctx context.Context) (string, error) {
 // Start starts the echo.
 func (l *EchoLimit) Start(ctx context.Context, dir string) (*Server, error) {
 	return startEcho(ctx, dir, l.Binary, func(addr string, w Workload) (Plan, error) {
-		if w != OwnConnections {
-			return Plan{}, ErrUnsupported
+		switch w {
+		case OwnConnections, IdleOwn:
+			return Plan{Target: echoTarget{addr: addr, pings: w == IdleOwn}, Connections: loadgen.Each}, nil
 		}
-		return Plan{Target: echoTarget{addr}, Connections: loadgen.Each}, nil
+		return Plan{}, ErrUnsupported
 	}, "echo")
 }
 
@@ -126,7 +129,10 @@ func Dial(ctx context.Context, addr string) error {
 
 // echoTarget reads by sending 64 bytes and waiting for them: one write and one read at each end,
 // with nothing in between.
-type echoTarget struct{ addr string }
+type echoTarget struct {
+	addr  string
+	pings bool // sessions live by messages, as often as ours send pings
+}
 
 func (t echoTarget) Name() string { return "echo at " + t.addr }
 
@@ -138,21 +144,60 @@ func (t echoTarget) Open(ctx context.Context) (loadgen.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &echoConn{conn: c}, nil
+	return &echoConn{conn: c, pings: t.pings, closed: make(chan struct{})}, nil
 }
 
 type echoConn struct {
-	conn net.Conn
-	buf  [64]byte
+	conn   net.Conn
+	buf    [echoMessage]byte
+	pings  bool
+	closed chan struct{}
+	lost   atomic.Bool
 }
 
-func (c *echoConn) Session(context.Context) (loadgen.Session, error) { return echoSession{c}, nil }
+func (c *echoConn) Session(context.Context) (loadgen.Session, error) {
+	if c.pings {
+		go c.ping()
+	}
+	return echoSession{c}, nil
+}
 
-func (c *echoConn) Close() error { return c.conn.Close() }
+func (c *echoConn) Close() error {
+	close(c.closed)
+	return c.conn.Close()
+}
+
+// A client of ours pings four times in a session's timeout of 10 s, at moments that the clients of
+// a machine share.
+const (
+	pingPeriod = 2500 * time.Millisecond
+	pingBeat   = pingPeriod / 50
+)
+
+// ping sends a message each period until the connection is closed.
+func (c *echoConn) ping() {
+	next := time.Now().Add(rand.N(pingPeriod)).Truncate(pingBeat)
+	t := time.NewTimer(time.Until(next))
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-c.closed:
+			return
+		}
+		if err := (echoSession{c}).Read(context.Background(), ""); err != nil {
+			c.lost.Store(true)
+			return
+		}
+		next = next.Add(pingPeriod)
+		t.Reset(time.Until(next))
+	}
+}
 
 // echoSession has nothing to keep: the names of the scenario are none to it.
 type echoSession struct{ *echoConn }
 
+func (s echoSession) Alive() bool                                { return !s.lost.Load() }
 func (echoSession) Close(context.Context) error                  { return nil }
 func (echoSession) Create(context.Context, string, []byte) error { return nil }
 func (echoSession) Delete(context.Context, string) error         { return nil }

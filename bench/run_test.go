@@ -72,10 +72,13 @@ func TestRun(t *testing.T) {
 		r.Measurements.find("rate-1000-p50", LoggedEcho), r.Measurements.find("pairs-1024", LoggedEcho),
 		r.Measurements.find("pairs-256", LoggedEcho), r.Measurements.find("pair-1", LoggedEcho),
 		r.Measurements.find("round-trips", LoggedEcho),
-		r.Measurements.find("starts", LoggedEcho)} {
+		r.Measurements.find("starts", LoggedEcho), r.Measurements.find("empty-memory", LoggedEcho)} {
 		if f == nil || !(f.Values[0] > 0) {
 			t.Errorf("no figure of the bare ones: %v", f)
 		}
+	}
+	if r.Measurements.find("idle-own-cpu", Echo) == nil || r.Measurements.find("empty-cpu", LoggedEcho) == nil {
+		t.Error("the bare ones were not idle")
 	}
 	var missing []string
 	for _, m := range r.Missing {
