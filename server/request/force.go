@@ -12,7 +12,7 @@ import (
 
 // sessionKill ends a session as an operator.
 func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.kill
+	m := t.message.(*protocol.SessionKill)
 	if rejectWithoutHome(c, p.out, h.Kind, h.ID, m.Session) {
 		return
 	}
@@ -23,7 +23,7 @@ func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
 
 // forceRelease takes leases away. Its owners learn in the log's words who did it.
 func forceRelease(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.force
+	m := t.message.(*protocol.ForceRelease)
 	auditRequest(c, "ask_force_release", "the end of leases is asked for", m.Node, audit.Field{Key: "semaphore", Value: string(m.Name)},
 		audit.Field{Key: "token", Value: m.First}, audit.Field{Key: "last_token", Value: m.Last},
 		audit.Field{Key: "reason", Value: m.Reason})

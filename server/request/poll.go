@@ -15,25 +15,22 @@ import (
 // pollKind is how a poll is read.
 func pollKind() *readKind {
 	return &readKind{
-		body: func(r *readRequests) request { return &r.poll },
-		answer: func(l *readBatch, m *shard.Machine, it *readItem) (protocol.Message, error) {
-			if !l.answerPoll(m, it) {
-				return nil, nil
-			}
-			return &l.message.pollReply, nil
+		buffer: func() readBuffer { return readBuffer{new(protocol.TrackPoll), new(protocol.TrackPollReply)} },
+		answer: func(x reading, q request, out protocol.Message) (bool, error) {
+			return x.answerPoll(q.(*protocol.TrackPoll), out.(*protocol.TrackPollReply)), nil
 		},
 	}
 }
 
 // answerPoll answers a poll that changes nothing; false: it goes to the log. The caller holds the
 // machine.
-func (l *readBatch) answerPoll(m *shard.Machine, it *readItem) bool {
-	d, msg := l.host, l.message
-	wall := uint64(d.Requests().server.cfg.Clock.Wall().UnixMilli())
-	if !m.Tracks().Peek(it.scope.node, it.epoch, &msg.poll, d.Raft().LogTime(), wall, &msg.pollReply) {
+func (x reading) answerPoll(q *protocol.TrackPoll, out *protocol.TrackPollReply) bool {
+	own := x.host.Requests()
+	wall := uint64(own.server.cfg.Clock.Wall().UnixMilli())
+	if !x.m.Tracks().Peek(x.it.scope.node, x.it.epoch, q, x.host.Raft().LogTime(), wall, out) {
 		return false
 	}
-	d.Requests().PollsRead.Add(1)
+	own.PollsRead.Add(1)
 	return true
 }
 

@@ -11,74 +11,34 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// processRequests is memory for decoding requests about coordination processes.
-type processRequests struct {
-	join     protocol.ProcessJoin
-	leave    protocol.ProcessLeave
-	confirm  protocol.ProcessConfirm
-	fail     protocol.ProcessFail
-	complete protocol.ProcessComplete
-	sync     protocol.ProcessSync
-	request  protocol.ProcessRequest
-	reply    protocol.ProcessReply
-	force    protocol.ProcessForceRound
-	evict    protocol.ProcessEvict
-	alter    protocol.ProcessAlter
-	watch    protocol.ProcessWatch
-}
-
 // processRequestKinds are the requests of members and operators. Those that change a process go to
 // the log, messages between members to the shard's goroutine for them.
 func processRequestKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
-		protocol.KindProcessJoin: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.join, &b.process.join.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: processJoin,
-		},
-		protocol.KindProcessLeave: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.leave, &b.process.leave.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
-		},
-		protocol.KindProcessConfirm: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.confirm, &b.process.confirm.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
-		},
-		protocol.KindProcessFail: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.fail, &b.process.fail.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
-		},
-		protocol.KindProcessComplete: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.complete, &b.process.complete.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
-		},
-		protocol.KindProcessSync: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.sync, &b.process.sync.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: memberMessages,
-		},
-		protocol.KindProcessRequest: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.request, &b.process.request.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: memberMessages,
-		},
-		protocol.KindProcessReply: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.reply, &b.process.reply.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: memberMessages,
-		},
-		protocol.KindProcessForceRound: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.force, &b.process.force.Node },
-			names: ofNode, right: auth.RightAdmin, handle: processForceRound,
-		},
-		protocol.KindProcessEvict: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.evict, &b.process.evict.Node },
-			names: ofNode, right: auth.RightAdmin, handle: processEvict,
-		},
-		protocol.KindProcessAlter: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.alter, &b.process.alter.Node },
-			names: ofNode, right: auth.RightAdmin, handle: processAlter,
-		},
-		protocol.KindProcessWatch: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.process.watch, &b.process.watch.Node },
-			names: ofNode, right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchProcess,
-		},
+		protocol.KindProcessJoin: onSession(func(m *protocol.ProcessJoin) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: processJoin}),
+		protocol.KindProcessLeave: onSession(func(m *protocol.ProcessLeave) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+		protocol.KindProcessConfirm: onSession(func(m *protocol.ProcessConfirm) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+		protocol.KindProcessFail: onSession(func(m *protocol.ProcessFail) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+		protocol.KindProcessComplete: onSession(func(m *protocol.ProcessComplete) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+		protocol.KindProcessSync: onSession(func(m *protocol.ProcessSync) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAlways, handle: memberMessages}),
+		protocol.KindProcessRequest: onSession(func(m *protocol.ProcessRequest) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: memberMessages}),
+		protocol.KindProcessReply: onSession(func(m *protocol.ProcessReply) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAlways, handle: memberMessages}),
+		protocol.KindProcessForceRound: onNode(func(m *protocol.ProcessForceRound) *uint64 { return &m.Node },
+			requestKind{right: auth.RightAdmin, handle: processForceRound}),
+		protocol.KindProcessEvict: onNode(func(m *protocol.ProcessEvict) *uint64 { return &m.Node },
+			requestKind{right: auth.RightAdmin, handle: processEvict}),
+		protocol.KindProcessAlter: onNode(func(m *protocol.ProcessAlter) *uint64 { return &m.Node },
+			requestKind{right: auth.RightAdmin, handle: processAlter}),
+		protocol.KindProcessWatch: onNode(func(m *protocol.ProcessWatch) *uint64 { return &m.Node },
+			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchProcess}),
 	}
 }
 
@@ -105,21 +65,21 @@ func memberMessages(c *Client, p *cycle, h protocol.Header, t target) {
 }
 
 func processForceRound(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.process.force
+	m := t.message.(*protocol.ProcessForceRound)
 	operateProcess(c, p, h, m.Name, t,
 		audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low},
 		audit.Field{Key: "reason", Value: m.Text})
 }
 
 func processEvict(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.process.evict
+	m := t.message.(*protocol.ProcessEvict)
 	operateProcess(c, p, h, m.Name, t, audit.Event{Title: "ask_evict_member",
 		Message: "the end of a membership is asked for", Severity: audit.Medium},
 		audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Text})
 }
 
 func processAlter(c *Client, p *cycle, h protocol.Header, t target) {
-	operateProcess(c, p, h, p.requests.process.alter.Name, t, audit.Event{Title: "ask_alter_process",
+	operateProcess(c, p, h, t.message.(*protocol.ProcessAlter).Name, t, audit.Event{Title: "ask_alter_process",
 		Message: "other options of a process are asked for", Severity: audit.Low})
 }
 
@@ -136,7 +96,7 @@ func operateProcess(c *Client, p *cycle, h protocol.Header, name []byte, t targe
 
 // watchProcess opens a stream. Its state follows the reply, from the shard's pager.
 func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
-	m, d := &p.requests.process.watch, t.shard
+	m, d := t.message.(*protocol.ProcessWatch), t.shard
 	var err error
 	most := uint64(0)
 	d.Raft().View(func(machine *shard.Machine) {

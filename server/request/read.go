@@ -32,138 +32,139 @@ type readScope struct {
 	bySession bool // the session's tier counts, not the node's
 }
 
-// readRequests is memory for one read of each kind.
-type readRequests struct {
-	describe protocol.Describe
-	list     protocol.List
-	sdesc    protocol.SessionDescribe
-	slist    protocol.SessionList
-	sobjects protocol.SessionObjects
-	pdesc    protocol.ProcessDescribe
-	plist    protocol.ProcessList
-	tdesc    protocol.TrackDescribe
-	thistory protocol.TrackHistory
-	tlist    protocol.TrackList
-	poll     protocol.TrackPoll
-}
-
 // readKind is how a describe or list is answered. Its row in the table of request kinds names it.
 type readKind struct {
-	body  func(*readRequests) request   // where it is decoded, here and again behind a barrier
-	scope func(*readRequests) readScope // nil: of polls, which are about a session
-	// answer reads from the machine. No message and no error: the request goes to the log.
-	answer func(l *readBatch, m *shard.Machine, it *readItem) (protocol.Message, error)
+	buffer func() readBuffer       // makes memory, for the connection and behind a barrier
+	scope  func(request) readScope // nil: of polls, which are about a session
+	// answer reads from the machine into the reply. False and no error: the request goes to the
+	// log.
+	answer func(reading, request, protocol.Message) (bool, error)
+}
+
+// readBuffer is memory for one read of a kind.
+type readBuffer struct {
+	request request
+	reply   protocol.Message
+}
+
+// readBuffers has memory for each kind that has come.
+type readBuffers [protocol.NumKinds]readBuffer
+
+func (b *readBuffers) of(kind protocol.Kind, k *readKind) *readBuffer {
+	if b[kind].request == nil {
+		b[kind] = k.buffer()
+	}
+	return &b[kind]
+}
+
+// reading is a read that is answered from a machine.
+type reading struct {
+	*readBatch
+	m  *shard.Machine
+	it *readItem
+}
+
+// readRow is the row of requests that describe or list.
+func readRow[Q, R any, PQ interface {
+	*Q
+	request
+}, PR interface {
+	*R
+	protocol.Message
+}](scope func(PQ) readScope, answer func(reading, PQ, PR) error) requestKind {
+	return requestKind{charge: chargeAsk, handle: read, read: &readKind{
+		buffer: func() readBuffer { return readBuffer{PQ(new(Q)), PR(new(R))} },
+		scope:  func(q request) readScope { return scope(q.(PQ)) },
+		answer: func(x reading, q request, out protocol.Message) (bool, error) {
+			return true, answer(x, q.(PQ), out.(PR))
+		},
+	}}
 }
 
 // readKinds are the requests that describe and list.
 func readKinds() map[protocol.Kind]requestKind {
-	row := func(k readKind) requestKind { return requestKind{charge: chargeAsk, read: &k, handle: read} }
 	return map[protocol.Kind]requestKind{
-		protocol.KindDescribe: row(readKind{
-			body: func(r *readRequests) request { return &r.describe },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.describe.Node, want: r.describe.Consistency, index: r.describe.MinIndex}
+		protocol.KindDescribe: readRow(
+			func(q *protocol.Describe) readScope {
+				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
 			},
-			answer: func(l *readBatch, m *shard.Machine, it *readItem) (protocol.Message, error) {
-				err := m.Semaphores().Describe(&l.message.describe, &l.message.describeReply)
-				if err == nil && it.arm {
-					err = Arm(it.conn, l.host, m, &l.message.describe)
+			func(x reading, q *protocol.Describe, out *protocol.DescribeReply) error {
+				err := x.m.Semaphores().Describe(q, out)
+				if err == nil && x.it.arm {
+					err = Arm(x.it.conn, x.host, x.m, q)
 				}
-				return &l.message.describeReply, err
+				return err
+			}),
+		protocol.KindList: readRow(
+			func(q *protocol.List) readScope {
+				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex, shard: q.Shard}
 			},
-		}),
-		protocol.KindList: row(readKind{
-			body: func(r *readRequests) request { return &r.list },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.list.Node, want: r.list.Consistency, index: r.list.MinIndex, shard: r.list.Shard}
+			func(x reading, q *protocol.List, out *protocol.ListReply) error { return x.m.Semaphores().List(q, out) }),
+		protocol.KindSessionDescribe: readRow(
+			func(q *protocol.SessionDescribe) readScope {
+				return readScope{node: q.Node, session: q.Session, bySession: true}
 			},
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.listReply, m.Semaphores().List(&l.message.list, &l.message.listReply)
-			},
-		}),
-		protocol.KindSessionDescribe: row(readKind{
-			body: func(r *readRequests) request { return &r.sdesc },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.sdesc.Node, session: r.sdesc.Session, bySession: true}
-			},
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				info := &l.message.sinfo
-				err := m.Sessions().Describe(&l.message.sdesc, info)
+			func(x reading, q *protocol.SessionDescribe, out *protocol.SessionInfo) error {
+				err := x.m.Sessions().Describe(q, out)
 				if err == nil {
-					info.Remaining = remaining(info, l.logTimeBehind(m))
+					out.Remaining = remaining(out, x.logTimeBehind(x.m))
 				}
-				return info, err
-			},
-		}),
-		protocol.KindSessionList: row(readKind{
-			body:  func(r *readRequests) request { return &r.slist },
-			scope: func(r *readRequests) readScope { return readScope{node: r.slist.Node, shard: r.slist.Shard} },
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				out := &l.message.slistReply
-				err := m.Sessions().List(&l.message.slist, out)
+				return err
+			}),
+		protocol.KindSessionList: readRow(
+			func(q *protocol.SessionList) readScope { return readScope{node: q.Node, shard: q.Shard} },
+			func(x reading, q *protocol.SessionList, out *protocol.SessionListReply) error {
+				err := x.m.Sessions().List(q, out)
 				if err == nil {
-					behind := l.logTimeBehind(m)
+					behind := x.logTimeBehind(x.m)
 					for i := range out.Sessions {
 						out.Sessions[i].Remaining = remaining(&out.Sessions[i], behind)
 					}
 				}
-				return out, err
+				return err
+			}),
+		protocol.KindSessionObjects: readRow(
+			func(q *protocol.SessionObjects) readScope {
+				return readScope{node: q.Node, want: protocol.Strict, shard: q.Shard}
 			},
-		}),
-		protocol.KindSessionObjects: row(readKind{
-			body: func(r *readRequests) request { return &r.sobjects },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.sobjects.Node, want: protocol.Strict, shard: r.sobjects.Shard}
+			func(x reading, q *protocol.SessionObjects, out *protocol.SessionObjectsReply) error {
+				return x.m.Sessions().Objects(q, out)
+			}),
+		protocol.KindProcessDescribe: readRow(
+			func(q *protocol.ProcessDescribe) readScope {
+				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
 			},
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.sobjectsReply, m.Sessions().Objects(&l.message.sobjects, &l.message.sobjectsReply)
+			func(x reading, q *protocol.ProcessDescribe, out *protocol.ProcessStatus) error {
+				return x.m.Processes().Describe(q, out)
+			}),
+		protocol.KindProcessList: readRow(
+			func(q *protocol.ProcessList) readScope {
+				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex, shard: q.Shard}
 			},
-		}),
-		protocol.KindProcessDescribe: row(readKind{
-			body: func(r *readRequests) request { return &r.pdesc },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.pdesc.Node, want: r.pdesc.Consistency, index: r.pdesc.MinIndex}
+			func(x reading, q *protocol.ProcessList, out *protocol.ProcessListReply) error {
+				return x.m.Processes().List(q, out)
+			}),
+		protocol.KindTrackDescribe: readRow(
+			func(q *protocol.TrackDescribe) readScope {
+				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
 			},
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.pstatus, m.Processes().Describe(&l.message.pdesc, &l.message.pstatus)
+			func(x reading, q *protocol.TrackDescribe, out *protocol.TrackStatus) error {
+				return x.m.Tracks().Describe(q, x.host.Raft().LogTime(), out)
+			}),
+		protocol.KindTrackHistory: readRow(
+			func(q *protocol.TrackHistory) readScope {
+				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
 			},
-		}),
-		protocol.KindProcessList: row(readKind{
-			body: func(r *readRequests) request { return &r.plist },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.plist.Node, want: r.plist.Consistency, index: r.plist.MinIndex, shard: r.plist.Shard}
+			func(x reading, q *protocol.TrackHistory, out *protocol.TrackHistoryReply) error {
+				return x.m.Tracks().History(q, x.host.Raft().LogTime(), out)
+			}),
+		protocol.KindTrackList: readRow(
+			func(q *protocol.TrackList) readScope {
+				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex, shard: q.Shard}
 			},
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.plistReply, m.Processes().List(&l.message.plist, &l.message.plistReply)
-			},
-		}),
-		protocol.KindTrackDescribe: row(readKind{
-			body: func(r *readRequests) request { return &r.tdesc },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.tdesc.Node, want: r.tdesc.Consistency, index: r.tdesc.MinIndex}
-			},
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.tstatus, m.Tracks().Describe(&l.message.tdesc, l.host.Raft().LogTime(), &l.message.tstatus)
-			},
-		}),
-		protocol.KindTrackHistory: row(readKind{
-			body: func(r *readRequests) request { return &r.thistory },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.thistory.Node, want: r.thistory.Consistency, index: r.thistory.MinIndex}
-			},
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.thistoryReply, m.Tracks().History(&l.message.thistory, l.host.Raft().LogTime(), &l.message.thistoryReply)
-			},
-		}),
-		protocol.KindTrackList: row(readKind{
-			body: func(r *readRequests) request { return &r.tlist },
-			scope: func(r *readRequests) readScope {
-				return readScope{node: r.tlist.Node, want: r.tlist.Consistency, index: r.tlist.MinIndex, shard: r.tlist.Shard}
-			},
-			answer: func(l *readBatch, m *shard.Machine, _ *readItem) (protocol.Message, error) {
-				return &l.message.tlistReply, m.Tracks().List(&l.message.tlist, l.host.Raft().LogTime(), &l.message.tlistReply)
-			},
-		}),
+			func(x reading, q *protocol.TrackList, out *protocol.TrackListReply) error {
+				return x.m.Tracks().List(q, x.host.Raft().LogTime(), out)
+			}),
 	}
 }
 
@@ -173,27 +174,10 @@ type readBatch struct {
 	host     Shard
 	items    []readItem
 	arming   bool // one of them arms a watch
-	message  *readReplies
+	buffers  *readBuffers
 	toSubmit []readItem // polls that change something; they are handed on when the machine is let go
 
 	began, waited time.Duration // clock: when the reads came that wait for a barrier; how long they waited
-}
-
-// readReplies is scratch memory for serving reads.
-type readReplies struct {
-	readRequests
-
-	describeReply protocol.DescribeReply
-	listReply     protocol.ListReply
-	sinfo         protocol.SessionInfo
-	slistReply    protocol.SessionListReply
-	sobjectsReply protocol.SessionObjectsReply
-	pstatus       protocol.ProcessStatus
-	plistReply    protocol.ProcessListReply
-	tstatus       protocol.TrackStatus
-	thistoryReply protocol.TrackHistoryReply
-	tlistReply    protocol.TrackListReply
-	pollReply     protocol.TrackPollReply
 }
 
 // errAnswersPending refuses a read for a client that does not take its answers.
@@ -209,12 +193,16 @@ const maxReadBytes = 512 << 10
 // read checks a read and puts it on its shard's list of this pass.
 func read(c *Client, p *cycle, h protocol.Header, _ target) {
 	k := c.server.kinds[h.Kind].read
-	m := k.body(&p.requests.reads)
+	m := p.requests[h.Kind]
+	if m == nil {
+		m = k.buffer().request
+		p.requests[h.Kind] = m
+	}
 	if !p.decode(c, h, m) {
 		return
 	}
 	var (
-		about = k.scope(&p.requests.reads)
+		about = k.scope(m)
 		tier  = c.server.Routes().tierOf(about.node)
 		arm   bool
 		alien uint64 // a session that is not bound here
@@ -268,7 +256,7 @@ func read(c *Client, p *cycle, h protocol.Header, _ target) {
 func (p *cycle) queueRead(d Shard, it readItem) {
 	l := p.byID[d.ID()]
 	if l == nil {
-		l = &readBatch{host: d, message: new(readReplies)}
+		l = &readBatch{host: d, buffers: new(readBuffers)}
 		p.byID[d.ID()] = l
 	}
 	if len(l.items) == 0 {
@@ -357,17 +345,18 @@ func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) b
 // answer reads from the machine and replies.
 func (l *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int) {
 	k := l.host.Requests().server.kinds[it.kind].read
-	if err := k.body(&l.message.readRequests).DecodeBody(it.body); err != nil { // it was decoded before, when it came
+	b := l.buffers.of(it.kind, k)
+	if err := b.request.DecodeBody(it.body); err != nil { // it was decoded before, when it came
 		o.FailError(it.conn, it.kind, it.id, err)
 		return 0
 	}
-	reply, err := k.answer(l, m, it)
+	answered, err := k.answer(reading{l, m, it}, b.request, b.reply)
 	if err != nil {
 		status, text := statusText(err)
 		o.RejectByShard(it.conn, l.host, it.kind, it.id, status, text)
 		return 0
 	}
-	if reply == nil {
+	if !answered {
 		l.toSubmit = append(l.toSubmit, *it)
 		return 0
 	}
@@ -375,7 +364,7 @@ func (l *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int)
 	if l.waited != 0 {
 		o.Took(it.kind, l.waited)
 	}
-	o.Reply(it.conn, it.kind, it.id, reply)
+	o.Reply(it.conn, it.kind, it.id, b.reply)
 	return max(0, it.conn.Waiting()-before)
 }
 
@@ -446,7 +435,7 @@ func (l *readBatch) afterBarrier(ok bool) {
 		}
 		return
 	}
-	l.message = d.Requests().replies
+	l.buffers = d.Requests().buffers
 	l.waited = max(1, d.Requests().server.cfg.Clock.Now()-l.began)
 	for next := 0; next < len(l.items); {
 		look := func(m *shard.Machine) {

@@ -10,85 +10,40 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// trackRequests is memory for decoding requests about rollouts.
-type trackRequests struct {
-	create     protocol.TrackCreate
-	alter      protocol.TrackAlter
-	delete     protocol.TrackDelete
-	register   protocol.TrackRegister
-	unregister protocol.TrackUnregister
-	report     protocol.TrackReport
-	role       protocol.TrackSetRole
-	publish    protocol.TrackPublish
-	withdraw   protocol.TrackWithdraw
-	admin      protocol.TrackAdmin
-	gate       protocol.TrackGateReport
-	advance    protocol.TrackAdvance
-	watch      protocol.TrackWatch
-}
-
 // trackRequestKinds are the requests that change tracks, and their streams. A report needs
 // the right use, as an acquire does; what decides for others needs admin.
 func trackRequestKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
-		protocol.KindTrackCreate: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.create, &b.track.create.Session },
-			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, grows: true, routed: true, handle: trackCreate,
-		},
-		protocol.KindTrackAlter: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.alter, &b.track.alter.Session },
-			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, grows: true, routed: true, handle: trackAlter,
-		},
-		protocol.KindTrackDelete: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.delete, &b.track.delete.Session },
-			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: trackDelete,
-		},
-		protocol.KindTrackRegister: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.register, &b.track.register.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
-		},
-		protocol.KindTrackUnregister: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.unregister, &b.track.unregister.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
-		},
-		protocol.KindTrackPoll: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.reads.poll, &b.reads.poll.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, read: pollKind(), handle: trackPoll,
-		},
-		protocol.KindTrackReport: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.report, &b.track.report.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: submitTarget,
-		},
-		protocol.KindTrackSetRole: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.role, &b.track.role.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: submitTarget,
-		},
-		protocol.KindTrackPublish: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.publish, &b.track.publish.Session },
-			data:  func(b *requestBuffers) (string, []byte) { return "payload", b.track.publish.Payload },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: trackPublish,
-		},
+		protocol.KindTrackCreate: onSession(func(m *protocol.TrackCreate) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: trackCreate}),
+		protocol.KindTrackAlter: onSession(func(m *protocol.TrackAlter) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: trackAlter}),
+		protocol.KindTrackDelete: onSession(func(m *protocol.TrackDelete) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: trackDelete}),
+		protocol.KindTrackRegister: onSession(func(m *protocol.TrackRegister) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}),
+		protocol.KindTrackUnregister: onSession(func(m *protocol.TrackUnregister) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+		protocol.KindTrackPoll: onSession(func(m *protocol.TrackPoll) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, read: pollKind(), handle: trackPoll}),
+		protocol.KindTrackReport: onSession(func(m *protocol.TrackReport) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTarget}),
+		protocol.KindTrackSetRole: onSession(func(m *protocol.TrackSetRole) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTarget}),
+		protocol.KindTrackPublish: onSession(func(m *protocol.TrackPublish) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: trackPublish,
+				data: func(m request) (string, []byte) { return "payload", m.(*protocol.TrackPublish).Payload }}),
 		// One for each version there is: what it does is noted, not that it was asked.
-		protocol.KindTrackAdvance: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.advance, &b.track.advance.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
-		},
-		protocol.KindTrackWithdraw: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.withdraw, &b.track.withdraw.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: trackWithdraw,
-		},
-		protocol.KindTrackAdmin: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.admin, &b.track.admin.Session },
-			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: trackAdmin,
-		},
-		protocol.KindTrackGateReport: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.gate, &b.track.gate.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, routed: true, handle: trackGateReport,
-		},
-		protocol.KindTrackWatch: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.track.watch, &b.track.watch.Node },
-			names: ofNode, right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchTrack,
-		},
+		protocol.KindTrackAdvance: onSession(func(m *protocol.TrackAdvance) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}),
+		protocol.KindTrackWithdraw: onSession(func(m *protocol.TrackWithdraw) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: trackWithdraw}),
+		protocol.KindTrackAdmin: onSession(func(m *protocol.TrackAdmin) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: trackAdmin}),
+		protocol.KindTrackGateReport: onSession(func(m *protocol.TrackGateReport) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: trackGateReport}),
+		protocol.KindTrackWatch: onNode(func(m *protocol.TrackWatch) *uint64 { return &m.Node },
+			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchTrack}),
 	}
 }
 
@@ -99,35 +54,35 @@ func trackPoll(c *Client, p *cycle, h protocol.Header, t target) {
 }
 
 func trackCreate(c *Client, p *cycle, h protocol.Header, t target) {
-	submitTrack(c, p, h, t, p.requests.track.create.Name, audit.Event{Message: "a new rollout is asked for"})
+	submitTrack(c, p, h, t, t.message.(*protocol.TrackCreate).Name, audit.Event{Message: "a new rollout is asked for"})
 }
 
 func trackAlter(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.track.alter
+	m := t.message.(*protocol.TrackAlter)
 	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "another config of a rollout is asked for"},
 		audit.Field{Key: "revision", Value: m.Revision})
 }
 
 func trackDelete(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.track.delete
+	m := t.message.(*protocol.TrackDelete)
 	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a rollout is asked for", Severity: audit.Medium},
 		audit.Field{Key: "force", Value: m.Force})
 }
 
 func trackPublish(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.track.publish
+	m := t.message.(*protocol.TrackPublish)
 	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a version is offered"},
 		audit.Field{Key: "version", Value: m.Version}, audit.Field{Key: "bytes", Value: len(m.Payload)})
 }
 
 func trackWithdraw(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.track.withdraw
+	m := t.message.(*protocol.TrackWithdraw)
 	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a version is asked for", Severity: audit.Medium},
 		audit.Field{Key: "version", Value: m.Version})
 }
 
 func trackAdmin(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.track.admin
+	m := t.message.(*protocol.TrackAdmin)
 	e := audit.Event{Message: "an operator's command is given"}
 	if m.Verb == protocol.TrackRollback || m.Verb == protocol.TrackDrop {
 		e.Severity = audit.Medium
@@ -149,7 +104,7 @@ func trackAdmin(c *Client, p *cycle, h protocol.Header, t target) {
 }
 
 func trackGateReport(c *Client, p *cycle, h protocol.Header, t target) {
-	m := &p.requests.track.gate
+	m := t.message.(*protocol.TrackGateReport)
 	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a gate's outcome is told"},
 		audit.Field{Key: "location", Value: m.Location}, audit.Field{Key: "gate", Value: m.Gate},
 		audit.Field{Key: "version", Value: m.Version},
@@ -177,7 +132,7 @@ func submitTrack(c *Client, p *cycle, h protocol.Header, t target, track []byte,
 // shard's pager. It is opened where the shard is led: that an instance hears in time that its
 // location is ready is worth more than sparing the leader.
 func watchTrack(c *Client, p *cycle, h protocol.Header, t target) {
-	m, d := &p.requests.track.watch, t.shard
+	m, d := t.message.(*protocol.TrackWatch), t.shard
 	if !d.Leading() {
 		c.RejectSubmit(p.out, d, h.Kind, h.ID, protocol.StatusUnavailable)
 		return

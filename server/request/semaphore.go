@@ -10,37 +10,23 @@ import (
 // that what enters the log is worth its sync.
 func semaphoreRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
-		protocol.KindCreate: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.create, &b.create.Session },
-			data:  func(b *requestBuffers) (string, []byte) { return "data", b.create.Data },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
-		},
-		protocol.KindUpdate: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.update, &b.update.Session },
-			data:  func(b *requestBuffers) (string, []byte) { return "data", b.update.Data },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: submitTarget,
-		},
-		protocol.KindResize: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.resize, &b.resize.Session },
-			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: resize,
-		},
-		protocol.KindDelete: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.delete, &b.delete.Session },
-			names: ofSession, right: auth.RightAdmin, charge: chargeAsk, routed: true, handle: deleteSemaphore,
-		},
-		protocol.KindAcquire: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.acquire, &b.acquire.Session },
-			data:  func(b *requestBuffers) (string, []byte) { return "data", b.acquire.Data },
-			names: ofSession, right: auth.RightUse, charge: chargeAsk, grows: true, routed: true, handle: acquire,
-		},
-		protocol.KindRelease: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.release, &b.release.Session },
-			names: ofSession, right: auth.RightUse, charge: chargeAlways, routed: true, handle: submitTarget,
-		},
-		protocol.KindForceRelease: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.force, &b.force.Node },
-			names: ofNode, right: auth.RightAdmin, handle: forceRelease,
-		},
+		protocol.KindCreate: onSession(func(m *protocol.Create) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget,
+				data: func(m request) (string, []byte) { return "data", m.(*protocol.Create).Data }}),
+		protocol.KindUpdate: onSession(func(m *protocol.Update) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget,
+				data: func(m request) (string, []byte) { return "data", m.(*protocol.Update).Data }}),
+		protocol.KindResize: onSession(func(m *protocol.Resize) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: resize}),
+		protocol.KindDelete: onSession(func(m *protocol.Delete) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: deleteSemaphore}),
+		protocol.KindAcquire: onSession(func(m *protocol.Acquire) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: acquire,
+				data: func(m request) (string, []byte) { return "data", m.(*protocol.Acquire).Data }}),
+		protocol.KindRelease: onSession(func(m *protocol.Release) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+		protocol.KindForceRelease: onNode(func(m *protocol.ForceRelease) *uint64 { return &m.Node },
+			requestKind{right: auth.RightAdmin, handle: forceRelease}),
 	}
 }
 
@@ -54,7 +40,7 @@ func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 }
 
 func resize(c *Client, p *cycle, h protocol.Header, t target) {
-	if m := &p.requests.resize; m.Reason != "" {
+	if m := t.message.(*protocol.Resize); m.Reason != "" {
 		auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
 			audit.Field{Key: "semaphore", Value: string(m.Name)},
 			audit.Field{Key: "limit", Value: m.Limit}, audit.Field{Key: "reason", Value: m.Reason})
@@ -63,7 +49,7 @@ func resize(c *Client, p *cycle, h protocol.Header, t target) {
 }
 
 func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
-	if m := &p.requests.delete; m.Force {
+	if m := t.message.(*protocol.Delete); m.Force {
 		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node,
 			audit.Field{Key: "semaphore", Value: string(m.Name)},
 			audit.Field{Key: "session", Value: m.Session})

@@ -77,19 +77,16 @@ func sessionRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindSessionStart:  {charge: chargeAsk, grows: true, handle: sessionStart},
 		protocol.KindSessionAttach: {charge: chargeAlways, handle: sessionAttach},
-		protocol.KindSessionStop: { // otherwise a client could stop any session whose id it guesses
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.stop, &b.stop.Session },
-			names: ofSession, charge: chargeAlways, routed: true, handle: submitTarget,
-		},
-		protocol.KindSessionKill: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.kill, &b.kill.Node },
-			names: ofNode, right: auth.RightAdmin, handle: sessionKill,
-		},
+		// On a bound session: otherwise a client could stop any session whose id it guesses.
+		protocol.KindSessionStop: onSession(func(m *protocol.SessionStop) *uint64 { return &m.Session },
+			requestKind{charge: chargeAlways, handle: submitTarget}),
+		protocol.KindSessionKill: onNode(func(m *protocol.SessionKill) *uint64 { return &m.Node },
+			requestKind{right: auth.RightAdmin, handle: sessionKill}),
 	}
 }
 
 func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
-	m := &p.requests.start
+	m := buffer[protocol.SessionStart](&p.requests, h.Kind)
 	if !p.decode(c, h, m) {
 		return
 	}
@@ -134,7 +131,7 @@ func (c *Client) resolveStart(m *protocol.SessionStart) *protocol.Error {
 }
 
 func sessionAttach(c *Client, p *cycle, h protocol.Header, _ target) {
-	m := &p.requests.attach
+	m := buffer[protocol.SessionAttach](&p.requests, h.Kind)
 	if !p.decode(c, h, m) {
 		return
 	}
@@ -215,7 +212,7 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 
 // presentTicket binds the session that a ticket proves.
 func presentTicket(c *Client, p *cycle, h protocol.Header, _ target) {
-	m := &p.requests.present
+	m := buffer[protocol.PresentTicket](&p.requests, h.Kind)
 	if !p.decode(c, h, m) {
 		return
 	}

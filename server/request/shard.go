@@ -38,14 +38,14 @@ type ShardRequests struct {
 
 	// Of the shard's barrier goroutine.
 	out     *Outbox
-	replies *readReplies
+	buffers *readBuffers
 
 	PollsRead, PollsLogged atomic.Uint64 // polls of tracks: answered from memory; submitted to the log
 }
 
 // NewShard makes what is kept for a shard. Run it while the shard is hosted.
 func (s *Server) NewShard(d Shard) *ShardRequests {
-	return &ShardRequests{server: s, pager: newPager(d), out: s.NewOutbox(), replies: new(readReplies)}
+	return &ShardRequests{server: s, pager: newPager(d), out: s.NewOutbox(), buffers: new(readBuffers)}
 }
 
 // Close ends it when the shard is not hosted any more.

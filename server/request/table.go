@@ -12,31 +12,23 @@ import (
 type requestKind struct {
 	// body is where a request is decoded before anything else, and the session or node that it
 	// names. Nil: the handler decodes.
-	body func(*requestBuffers) (m request, id *uint64)
+	body func(*requestBuffers, protocol.Kind) (m request, id *uint64)
 	// data is what Limits.MaxData bounds, and its name in the refusal. Nil: nothing.
-	data func(*requestBuffers) (what string, data []byte)
+	data func(request) (what string, data []byte)
 
-	names  subject     // what id is
-	right  auth.Right  // on the node; 0: none, or the handler checks
-	charge quotaCharge // to the node's quota of requests
-	grows  bool        // it takes memory until somebody gives it back; rejected while memory is short
-	routed bool        // to the shard here that owns the bucket; otherwise the handler finds its shard, or needs none
-	read   *readKind   // of describes and lists: how they are answered
+	ofSession bool        // id is a session's, which must be bound to the connection; else a node's
+	right     auth.Right  // on the node; 0: none, or the handler checks
+	charge    quotaCharge // to the node's quota of requests
+	grows     bool        // it takes memory until somebody gives it back; rejected while memory is short
+	routed    bool        // to the shard here that owns the bucket; otherwise the handler finds its shard, or needs none
+	read      *readKind   // of describes and lists: how they are answered
 
 	handle func(c *Client, p *cycle, h protocol.Header, t target)
 }
 
-// subject is what a request names.
-type subject uint8
-
-const (
-	ofNothing subject = iota
-	ofSession         // it must be bound to the connection; the node is the session's
-	ofNode
-)
-
 // target is what a request is about, once the checks of its kind have passed.
 type target struct {
+	message request          // as its row's body decoded it
 	binding *session.Binding // nil if no session is named
 	node    uint64
 	shard   Shard // nil if not routed
@@ -62,28 +54,24 @@ func newRequestTable() *requestTable {
 // serve checks a request as its kind's row says, and hands it on. Arguments are judged before the
 // session, and the session before the right.
 func (c *Client) serve(p *cycle, h protocol.Header, k *requestKind) {
-	b := &p.requests
-	var id uint64
-	if k.body != nil {
-		m, named := k.body(b)
-		if !p.decode(c, h, m) {
-			return
-		}
-		id = *named
+	if k.body == nil {
+		k.handle(c, p, h, target{})
+		return
+	}
+	m, named := k.body(&p.requests, h.Kind)
+	if !p.decode(c, h, m) {
+		return
 	}
 	if k.data != nil {
-		if what, data := k.data(b); len(data) > c.server.cfg.Limits.MaxData {
+		if what, data := k.data(m); len(data) > c.server.cfg.Limits.MaxData {
 			p.out.FailError(c, h.Kind, h.ID, protocol.Errorf(protocol.StatusBadRequest,
 				"%s is %d bytes long; at most %d are allowed here", what, len(data), c.server.cfg.Limits.MaxData))
 			return
 		}
 	}
-	t := target{node: id}
-	switch k.names {
-	case ofNothing:
-		k.handle(c, p, h, target{})
-		return
-	case ofSession:
+	id := *named
+	t := target{message: m, node: id}
+	if k.ofSession {
 		if t.binding = c.Binding(id); t.binding == nil {
 			rejectUnbound(c, p.out, h.Kind, h.ID, id)
 			return
@@ -101,7 +89,7 @@ func (c *Client) serve(p *cycle, h protocol.Header, k *requestKind) {
 	}
 	if k.routed {
 		tier := protocol.SessionTier(id)
-		if k.names == ofNode {
+		if !k.ofSession {
 			tier = c.server.Routes().tierOf(id)
 		}
 		if t.shard = c.shardFor(p, h, tier); t.shard == nil {
@@ -124,23 +112,39 @@ func (t *target) command() shard.Command {
 	return shard.Command{Node: t.node, Epoch: t.binding.Epoch}
 }
 
-// requestBuffers is memory for decoding requests: one of each kind that is decoded at the listener.
-type requestBuffers struct {
-	present protocol.PresentTicket
-	start   protocol.SessionStart
-	attach  protocol.SessionAttach
-	stop    protocol.SessionStop
-	kill    protocol.SessionKill
-	force   protocol.ForceRelease
-	create  protocol.Create
-	update  protocol.Update
-	resize  protocol.Resize
-	delete  protocol.Delete
-	acquire protocol.Acquire
-	release protocol.Release
-	reads   readRequests
-	watch   protocol.Watch
-	unwatch protocol.Unwatch
-	process processRequests
-	track   trackRequests
+// requestBuffers is memory for decoding requests: one of each kind that has come.
+type requestBuffers [protocol.NumKinds]request
+
+// buffer is where a request of a kind is decoded. It is good until the next one of the kind.
+func buffer[M any, P interface {
+	*M
+	request
+}](b *requestBuffers, kind protocol.Kind) P {
+	if b[kind] == nil {
+		b[kind] = P(new(M))
+	}
+	return b[kind].(P)
+}
+
+// onSession is the row of a request on a session of the connection, which session finds in it. It
+// is routed to the shard here that owns its bucket.
+func onSession[M any, P interface {
+	*M
+	request
+}](session func(P) *uint64, k requestKind) requestKind {
+	k = onNode(session, k)
+	k.ofSession, k.routed = true, true
+	return k
+}
+
+// onNode is the row of a request about a coordination node, which node finds in it.
+func onNode[M any, P interface {
+	*M
+	request
+}](node func(P) *uint64, k requestKind) requestKind {
+	k.body = func(b *requestBuffers, kind protocol.Kind) (request, *uint64) {
+		m := buffer[M, P](b, kind)
+		return m, node(m)
+	}
+	return k
 }

@@ -9,10 +9,8 @@ import (
 // watchRequests are the requests that open and close streams over semaphores.
 func watchRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
-		protocol.KindWatch: {
-			body:  func(b *requestBuffers) (request, *uint64) { return &b.watch, &b.watch.Node },
-			names: ofNode, right: auth.RightRead, charge: chargeAsk, grows: true, handle: watch,
-		},
+		protocol.KindWatch: onNode(func(m *protocol.Watch) *uint64 { return &m.Node },
+			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, handle: watch}),
 		protocol.KindUnwatch: {handle: unwatch},
 	}
 }
@@ -21,8 +19,8 @@ func watchRequests() map[protocol.Kind]requestKind {
 // over one name is refused where its bucket is not served, as requests are: the client would learn
 // of the owner from its next map only. One over a prefix is about the shard, whatever buckets it
 // has.
-func watch(c *Client, p *cycle, h protocol.Header, _ target) {
-	m := &p.requests.watch
+func watch(c *Client, p *cycle, h protocol.Header, t target) {
+	m := t.message.(*protocol.Watch)
 	tier := c.server.Routes().tierOf(m.Node)
 	d := c.server.cfg.Shards.Shard(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
 	if d == nil {
@@ -62,7 +60,7 @@ func watch(c *Client, p *cycle, h protocol.Header, _ target) {
 
 // unwatch closes a stream; one that is closed already is closed.
 func unwatch(c *Client, p *cycle, h protocol.Header, _ target) {
-	m := &p.requests.unwatch
+	m := buffer[protocol.Unwatch](&p.requests, h.Kind)
 	if !p.decode(c, h, m) {
 		return
 	}
