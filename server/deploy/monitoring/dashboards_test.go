@@ -31,7 +31,7 @@ func read(t *testing.T, name string) []byte {
 
 // TestDashboards: the files are what the program makes of the table, and no other is left.
 func TestDashboards(t *testing.T) {
-	files := Dashboards()
+	files := dashboards()
 	for name, text := range files {
 		if *update {
 			if err := os.WriteFile(name, text, 0o644); err != nil {
@@ -114,7 +114,7 @@ func TestMetricsExist(t *testing.T) {
 			known[m.Name+part] = true
 		}
 	}
-	all := Expressions()
+	all := expressions()
 	for _, r := range rules(t) {
 		all[r.Alert] = []string{r.Expr}
 	}
@@ -146,9 +146,9 @@ func TestExpressionsParse(t *testing.T) {
 		Record, Expr string
 	}
 	var list []rule
-	for _, exprs := range Expressions() {
+	for _, exprs := range expressions() {
 		for _, e := range exprs {
-			list = append(list, rule{fmt.Sprintf("panel:%d", len(list)), Filled(e)})
+			list = append(list, rule{fmt.Sprintf("panel:%d", len(list)), filled(e)})
 		}
 	}
 	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "panels", "rules": list}}})

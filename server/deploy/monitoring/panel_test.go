@@ -46,8 +46,8 @@ type dashboard struct {
 	rows              []row
 }
 
-// Dashboards are the files of the dashboards, by name.
-func Dashboards() map[string][]byte {
+// dashboards are the files of the dashboards, by name.
+func dashboards() map[string][]byte {
 	files := make(map[string][]byte)
 	for _, d := range []dashboard{overview(), coordination(), cluster()} {
 		files[d.uid+".json"] = d.encode()
@@ -55,9 +55,9 @@ func Dashboards() map[string][]byte {
 	return files
 }
 
-// Expressions are the expressions of all panels, by dashboard, row and title. They have the
+// expressions are the expressions of all panels, by dashboard, row and title. They have the
 // dashboards' variables in them.
-func Expressions() map[string][]string {
+func expressions() map[string][]string {
 	all := make(map[string][]string)
 	for _, d := range []dashboard{overview(), coordination(), cluster()} {
 		for _, r := range d.rows {
@@ -179,8 +179,8 @@ func (p panel) encode(id int, at object) object {
 	}
 }
 
-// Filled is an expression as Prometheus takes it: its variables stand for all instances and nodes,
+// filled is an expression as Prometheus takes it: its variables stand for all instances and nodes,
 // and for ten seconds.
-func Filled(expr string) string {
+func filled(expr string) string {
 	return strings.NewReplacer(instanceVariable, ".*", nodeVariable, ".*", rateVariable, "10s").Replace(expr)
 }
