@@ -36,7 +36,6 @@ const (
 		"per session and shard allows; raise low, then retry"
 	textAnswersQuota = "session has 64 remembered answers or more, and its node as many bytes as its quota max_bytes allows; " +
 		"raise low, then retry"
-	textNotTerm      = "batch belongs to no leader that took over"
 	textAnswered     = "request number was answered already, and its answer is forgotten; number requests upwards"
 	textNumberReused = "request number belongs to a request of another kind; give each request its own"
 	textStepRefused  = "step of a move has an outdated epoch, or the copies here are not what it needs; " +

@@ -240,14 +240,6 @@ func duration(d time.Duration) cell {
 	return cell{Text: durationText(d), Kind: "num"}
 }
 
-// yes marks what is so, and stays silent otherwise.
-func yes(is bool, word string) cell {
-	if is {
-		return text(word)
-	}
-	return quiet("")
-}
-
 // usedBar is the bar of a semaphore.
 func usedBar(used, limit uint64) *bar {
 	b := &bar{Label: amount(used) + " of " + amount(limit) + " units held"}

@@ -1,7 +1,6 @@
 package meta
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 
@@ -42,8 +41,6 @@ type Run struct {
 	Shard uint64
 	Epoch uint64 // never goes back: a shard that knows a newer one does not serve an older
 }
-
-func compare[T cmp.Ordered](a, b T) int { return cmp.Compare(a, b) }
 
 // tierTable has the tiers.
 type tierTable struct {
