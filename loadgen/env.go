@@ -202,9 +202,17 @@ func (p *connPool) close(ctx context.Context) {
 	_ = Parallel(ctx, len(p.conns), func(_ context.Context, i int) error { return p.conns[i].Close() })
 }
 
-// deleteNames removes names as far as possible. Only the server's list shows what stays behind.
+// deleteNames removes names as far as possible, also when some keepers have lost their sessions.
+// Only the server's list shows what stays behind.
 func deleteNames(ctx context.Context, keepers []CanStore, list []string) {
-	_ = Parallel(ctx, len(list), func(ctx context.Context, i int) error { return keepers[i%len(keepers)].Delete(ctx, list[i]) })
+	_ = Parallel(ctx, len(list), func(ctx context.Context, i int) error {
+		for k := range keepers {
+			if keepers[(i+k)%len(keepers)].Delete(ctx, list[i]) == nil {
+				break
+			}
+		}
+		return nil
+	})
 }
 
 func createNames(ctx context.Context, keepers []CanStore, list []string, data []byte) error {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
@@ -42,7 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// target is the server with sessions that outlive a test whose machine stands still for a while.
 func target(t testing.TB) *Signalbox {
 	t.Helper()
-	return &Signalbox{Client: client.Config{Endpoints: []string{testServer().Addr()}}}
+	return &Signalbox{Client: client.Config{Endpoints: []string{testServer().Addr()}}, Timeout: time.Minute}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,6 +107,33 @@ func nothingLeft(t *testing.T) {
 	}
 }
 
+// TestNamesOfLostSessions: what sessions made that are lost meanwhile is removed by the others.
+func TestNamesOfLostSessions(t *testing.T) {
+	kept := &keeper{}
+	names := []string{"a", "b", "c", "d"}
+	deleteNames(t.Context(), []CanStore{&keeper{lost: true}, kept}, names)
+	if slices.Sort(kept.deleted); !slices.Equal(kept.deleted, names) {
+		t.Errorf("deleted %v, want %v", kept.deleted, names)
+	}
+}
+
+type keeper struct {
+	CanStore
+	lost    bool
+	mu      sync.Mutex
+	deleted []string
+}
+
+func (k *keeper) Delete(_ context.Context, name string) error {
+	if k.lost {
+		return client.ErrSessionExpired
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.deleted = append(k.deleted, name)
+	return nil
+}
+
 func TestHandOffs(t *testing.T) {
 	s, _ := Find("contended-lock")
 	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Callers: 8, Operations: 200})
@@ -120,7 +149,7 @@ func TestHandOffs(t *testing.T) {
 
 func TestMixed(t *testing.T) {
 	s := mixOf(t, "parts:\n- {scenario: lock-pairs, weight: 3, keys: 50}\n- {scenario: contended-lock, name: hot, weight: 1}\n- {scenario: watch-stream, weight: 0.5, watchers: 16}\n")
-	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Callers: 8, Operations: 400, Seed: 1})
+	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Callers: 8, Operations: 400, Seed: 1, Deadline: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +158,7 @@ func TestMixed(t *testing.T) {
 		got[x.Name] = x.Count
 	}
 	if got["operation"] != 400 || got["lock-pairs.pair"]+got["hot.pair"]+got["watch-stream.round"] != 400 {
-		t.Errorf("parts do not add up: %v", got)
+		t.Errorf("parts do not add up: %v; errors are %v", got, r.Errors)
 	}
 	if p, h, w := got["lock-pairs.pair"], got["hot.pair"], got["watch-stream.round"]; p <= h || h <= w || w == 0 {
 		t.Errorf("weights 3, 1 and 0.5 gave %d, %d and %d operations", p, h, w)
