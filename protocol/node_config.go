@@ -46,56 +46,36 @@ func (n NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
 			"node config names fields unknown here (bits %#x); leave them out, or upgrade the server first", unknown)
 	}
 	base := DefaultNodeConfig()
-	given := func(field uint32) bool { return alter.Fields&field != 0 }
+	given := alter.Fields
 	n.Fields = AllFields
-	if given(FieldSelfCheckPeriod) {
-		n.SelfCheckPeriod = orDefault(alter.SelfCheckPeriod, base.SelfCheckPeriod)
-	}
-	if given(FieldGracePeriod) {
-		n.GracePeriod = orDefault(alter.GracePeriod, base.GracePeriod)
-	}
-	if given(FieldReadConsistency) {
-		n.ReadConsistency = orDefault(alter.ReadConsistency, base.ReadConsistency)
-	}
-	if given(FieldAttachConsistency) {
-		n.AttachConsistency = orDefault(alter.AttachConsistency, base.AttachConsistency)
-	}
-	if given(FieldCountersMode) {
-		n.CountersMode = orDefault(alter.CountersMode, base.CountersMode)
-	}
-	if given(FieldMaxSessions) {
-		n.MaxSessions = orDefault(alter.MaxSessions, base.MaxSessions)
-	}
-	if given(FieldMaxSemaphores) {
-		n.MaxSemaphores = orDefault(alter.MaxSemaphores, base.MaxSemaphores)
-	}
-	if given(FieldMaxBytes) {
-		n.MaxBytes = orDefault(alter.MaxBytes, base.MaxBytes)
-	}
-	if given(FieldMaxWaiters) {
-		n.MaxWaiters = orDefault(alter.MaxWaiters, base.MaxWaiters)
-	}
-	if given(FieldMaxWatchers) {
-		n.MaxWatchers = orDefault(alter.MaxWatchers, base.MaxWatchers)
-	}
-	if given(FieldMaxRequests) {
-		n.MaxRequests = orDefault(alter.MaxRequests, base.MaxRequests)
-	}
-	if given(FieldSlowWait) {
-		n.SlowWait = orDefault(alter.SlowWait, base.SlowWait)
-	}
+	mergeField(&n.SelfCheckPeriod, given&FieldSelfCheckPeriod, alter.SelfCheckPeriod, base.SelfCheckPeriod)
+	mergeField(&n.GracePeriod, given&FieldGracePeriod, alter.GracePeriod, base.GracePeriod)
+	mergeField(&n.ReadConsistency, given&FieldReadConsistency, alter.ReadConsistency, base.ReadConsistency)
+	mergeField(&n.AttachConsistency, given&FieldAttachConsistency, alter.AttachConsistency, base.AttachConsistency)
+	mergeField(&n.CountersMode, given&FieldCountersMode, alter.CountersMode, base.CountersMode)
+	mergeField(&n.MaxSessions, given&FieldMaxSessions, alter.MaxSessions, base.MaxSessions)
+	mergeField(&n.MaxSemaphores, given&FieldMaxSemaphores, alter.MaxSemaphores, base.MaxSemaphores)
+	mergeField(&n.MaxBytes, given&FieldMaxBytes, alter.MaxBytes, base.MaxBytes)
+	mergeField(&n.MaxWaiters, given&FieldMaxWaiters, alter.MaxWaiters, base.MaxWaiters)
+	mergeField(&n.MaxWatchers, given&FieldMaxWatchers, alter.MaxWatchers, base.MaxWatchers)
+	mergeField(&n.MaxRequests, given&FieldMaxRequests, alter.MaxRequests, base.MaxRequests)
+	mergeField(&n.SlowWait, given&FieldSlowWait, alter.SlowWait, base.SlowWait)
 	if err := n.Validate(); err != nil {
 		return NodeConfig{}, err
 	}
 	return n, nil
 }
 
-func orDefault[T comparable](given, otherwise T) T {
+// mergeField replaces a field if it is given; the zero value stands for the default.
+func mergeField[T comparable](field *T, given uint32, value, def T) {
 	var zero T
-	if given == zero {
-		return otherwise
+	switch {
+	case given == 0:
+	case value == zero:
+		*field = def
+	default:
+		*field = value
 	}
-	return given
 }
 
 // Validate checks an effective configuration: every field in its range, and the grace period
