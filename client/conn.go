@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,9 +112,7 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 	}
 	_, cn.direct = nc.(*net.TCPConn)
 	cn.hello.Window = max(cn.hello.Window, 1)
-	if cn.hello.MaxFrame == 0 {
-		cn.hello.MaxFrame = protocol.MaxFrameLen
-	}
+	cn.hello.MaxFrame = cmp.Or(cn.hello.MaxFrame, protocol.MaxFrameLen)
 	cn.lastHeard.Store(int64(ck.now()))
 	cn.mu.Lock() // the timer may run at once
 	cn.pingTimer = time.AfterFunc(cn.period/2, cn.keepAlive)

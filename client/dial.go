@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -64,9 +65,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, fmt.Errorf("no endpoint given; name at least one instance as host:port")
 	}
-	if cfg.Name == "" {
-		cfg.Name = Version
-	}
+	cfg.Name = cmp.Or(cfg.Name, Version)
 	if cfg.clock == nil {
 		cfg.clock = systemClock{}
 	}
@@ -229,9 +228,7 @@ func (d *dialer) checkHello(hello *protocol.HelloReply) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.clusterID == "" {
-		d.clusterID = hello.Cluster
-	}
+	d.clusterID = cmp.Or(d.clusterID, hello.Cluster)
 	if d.clusterID != hello.Cluster {
 		// Ids of sessions and nodes mean something else there.
 		return &permanentError{fmt.Errorf(

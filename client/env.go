@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -42,10 +43,7 @@ func FromEnv() (cfg Config, node string, err error) {
 	if node = os.Getenv("SIGNALBOX_NODE"); node == "" {
 		node = DefaultNode
 	}
-	endpoints := os.Getenv("SIGNALBOX_ENDPOINTS")
-	if endpoints == "" {
-		endpoints = DefaultEndpoint
-	}
+	endpoints := cmp.Or(os.Getenv("SIGNALBOX_ENDPOINTS"), DefaultEndpoint)
 	for e := range strings.SplitSeq(endpoints, ",") {
 		if e = strings.TrimSpace(e); e == "" {
 			continue

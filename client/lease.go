@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -329,10 +330,7 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	// A change that may be on its way is settled, whatever became of the lease: behind the release
 	// it would be an acquire, and for nobody.
 	if s.err != nil || l.over != nil && !ch.sent {
-		err := l.over
-		if err == nil {
-			err = s.err
-		}
+		err := cmp.Or(l.over, s.err)
 		if ch.seq != 0 {
 			s.seqs.done(ch.seq)
 		}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"sync"
@@ -152,9 +153,7 @@ func (f *objectStream) cut(err error) {
 
 // end tells the consumer, behind the events that came. mu is held.
 func (f *objectStream) end(err error) {
-	if f.err == nil {
-		f.err = err
-	}
+	f.err = cmp.Or(f.err, err)
 	f.notify()
 }
 

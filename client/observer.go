@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -86,10 +87,7 @@ func (a *acquireOp) observed(ctx context.Context, name string, o Observer) (*Lea
 func (l *Lease) observe(h observedHold) {
 	s := l.s
 	s.mu.Lock()
-	cause := l.over
-	if cause == nil {
-		cause = s.err
-	}
+	cause := cmp.Or(l.over, s.err)
 	if cause == nil {
 		l.observation = &h
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -165,9 +166,7 @@ func (c *cluster) tryNextReplica(w *shardRoute, from uint64) {
 		if x == from {
 			continue
 		}
-		if next == 0 {
-			next = x
-		}
+		next = cmp.Or(next, x)
 		if l := c.connectors[x]; l != nil && live == 0 && l.live() != nil {
 			live = x
 		}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -338,9 +339,7 @@ func (s *Session) changed(r sessionstate.Ready) {
 	if r.State != Expired {
 		return
 	}
-	if s.err == nil {
-		s.err = ErrNotRenewed
-	}
+	s.err = cmp.Or(s.err, ErrNotRenewed)
 	// A take-over is its owner's doing: only who has the key can do it. The line above has it.
 	if !errors.Is(s.err, ErrSessionClosed) && !errors.Is(s.err, ErrClientClosed) && !errors.Is(s.err, ErrTakenOver) {
 		s.c.cfg.Logger.Warn("session ended", "session", s.id, "node", s.node.path, "cause", s.err)

@@ -94,9 +94,7 @@ func (a *Client) AuditLog(ctx context.Context, lines int) (*AuditLog, error) {
 		case errors.Is(x.Err, client.Forbidden), errors.Is(x.Err, client.Unauthenticated):
 			return nil, x.Err
 		default:
-			if failed == nil {
-				failed = x.Err
-			}
+			failed = cmp.Or(failed, x.Err)
 		}
 	}
 	if !answered {

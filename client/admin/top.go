@@ -96,9 +96,7 @@ const (
 // with that right on "/". An instance that does not answer within a second has Err; the error of
 // Top is the first of them when none answered.
 func (a *Client) Top(ctx context.Context, path string, rows int) (*Top, error) {
-	if rows == 0 {
-		rows = TopRows
-	}
+	rows = cmp.Or(rows, TopRows)
 	m, err := a.Map(ctx)
 	if err != nil {
 		return nil, err

@@ -14,19 +14,10 @@ import (
 // List lists the processes of the node whose name begins with prefix, in order of name. Of the
 // options, After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return func(yield func(Info, error) bool) {
-		for p, err := range rpc.Processes(ctx, n, prefix, opts) {
-			if err != nil {
-				yield(Info{}, err)
-				return
-			}
-			info := Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology,
-				Coordinator: p.Coordinator, Members: int(p.NumMembers)}
-			if !yield(info, nil) {
-				return
-			}
-		}
-	}
+	return rpc.Convert(rpc.Processes(ctx, n, prefix, opts), func(p protocol.ProcessItem) Info {
+		return Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology,
+			Coordinator: p.Coordinator, Members: int(p.NumMembers)}
+	})
 }
 
 // Operator observes a process, and steps in, without being a member. Any number of goroutines may

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -81,9 +82,7 @@ func (c *Config) wire() (w protocol.TrackConfig, err error) {
 		MinAdvanceInterval: of("config", "advance interval", c.MinAdvanceInterval), Retention: of("config", "retention", c.Retention),
 		KeepRemoved: c.KeepRemoved,
 	}
-	if w.Source == 0 {
-		w.Source = TSO
-	}
+	w.Source = cmp.Or(w.Source, TSO)
 	for _, l := range c.Locations {
 		part := "location " + l.Name
 		to := protocol.LocationConfig{

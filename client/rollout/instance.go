@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"iter"
 	"sync"
@@ -72,9 +73,7 @@ type Instance struct {
 // Register makes the session an instance. The same registration again returns the same one. Errors:
 // ErrAlreadyRegistered, ErrUnknownLocation, NotFound, Forbidden.
 func (t *Track) Register(ctx context.Context, r Registration) (*Instance, error) {
-	if r.Role == 0 {
-		r.Role = FollowerRole
-	}
+	r.Role = cmp.Or(r.Role, FollowerRole)
 	m := &protocol.TrackRegister{Name: t.name(), ID: r.ID, Location: r.Location, Role: r.Role, Meta: r.Meta, Takeover: r.Takeover}
 	var reply protocol.TrackRegisterReply
 	if err := t.change(ctx, protocol.KindTrackRegister, &m.Head, m, &reply); err != nil {

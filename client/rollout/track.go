@@ -36,24 +36,15 @@ type Info struct {
 // List lists the rollouts of the node whose name begins with prefix, in order of name. Of the
 // options, After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return func(yield func(Info, error) bool) {
-		for t, err := range rpc.Tracks(ctx, n, prefix, opts) {
-			if err != nil {
-				yield(Info{}, err)
-				return
-			}
-			info := Info{
-				Track: string(t.Name), Last: t.Last, Locations: t.NumLocations, Instances: t.NumInstances,
-				Paused: t.Paused,
-			}
-			for _, s := range t.States {
-				info.States = append(info.States, State(s))
-			}
-			if !yield(info, nil) {
-				return
-			}
+	return rpc.Convert(rpc.Tracks(ctx, n, prefix, opts), func(t protocol.TrackItem) Info {
+		info := Info{
+			Track: string(t.Name), Last: t.Last, Locations: t.NumLocations, Instances: t.NumInstances, Paused: t.Paused,
 		}
-	}
+		for _, s := range t.States {
+			info.States = append(info.States, State(s))
+		}
+		return info
+	})
 }
 
 // Name is the track's name.

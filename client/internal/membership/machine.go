@@ -105,7 +105,6 @@ type round struct {
 // sentRequest is a message of this member that lacks answers.
 type sentRequest struct {
 	number       uint64
-	payload      []byte
 	missing      []uint64
 	answers      []Answer
 	send         *pendingSend

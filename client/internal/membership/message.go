@@ -37,7 +37,7 @@ func (m *Machine) Request(epoch uint64, to []uint64, payload []byte) (number uin
 		}
 	}
 	m.lastMessage++
-	a := &sentRequest{number: m.lastMessage, payload: payload, missing: slices.Clone(to)}
+	a := &sentRequest{number: m.lastMessage, missing: slices.Clone(to)}
 	r.requests = append(r.requests, a)
 	a.send = m.addSend(Send{Kind: protocol.KindProcessRequest, Epoch: epoch, Number: a.number, Payload: payload})
 	return a.number, nil

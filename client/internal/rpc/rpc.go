@@ -70,10 +70,18 @@ func Watch[T any](
 		decode := decoder()
 		return func(h protocol.Header) (any, Step, error) { return decode(h) }
 	})
-	return func(yield func(T, error) bool) {
-		for e, err := range events {
-			event, _ := e.(T)
-			if !yield(event, err) {
+	return Convert(events, func(e any) T { return e.(T) })
+}
+
+// Convert is a sequence with each value converted. Beside an error the value is zero.
+func Convert[T, U any](seq iter.Seq2[T, error], convert func(T) U) iter.Seq2[U, error] {
+	return func(yield func(U, error) bool) {
+		for x, err := range seq {
+			var u U
+			if err == nil {
+				u = convert(x)
+			}
+			if !yield(u, err) {
 				return
 			}
 		}
