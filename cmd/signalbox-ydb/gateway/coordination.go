@@ -26,12 +26,8 @@ const graceMargin = time.Second
 func (c *coordination) CreateNode(
 	ctx context.Context, req *Ydb_Coordination.CreateNodeRequest,
 ) (*Ydb_Coordination.CreateNodeResponse, error) {
-	op, err := c.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
-		path, err := c.g.nodePath(req.GetPath())
-		if err != nil {
-			return nil, err
-		}
-		_, err = cl.EnsureNode(ctx, path, nodeConfig(req.GetConfig(), defaultSelfCheck, defaultGrace))
+	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
+		_, err := cl.EnsureNode(ctx, path, nodeConfig(req.GetConfig(), defaultSelfCheck, defaultGrace))
 		return nil, err
 	})
 	return &Ydb_Coordination.CreateNodeResponse{Operation: op}, err
@@ -39,11 +35,7 @@ func (c *coordination) CreateNode(
 
 // AlterNode replaces the settings that are given.
 func (c *coordination) AlterNode(ctx context.Context, req *Ydb_Coordination.AlterNodeRequest) (*Ydb_Coordination.AlterNodeResponse, error) {
-	op, err := c.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
-		path, err := c.g.nodePath(req.GetPath())
-		if err != nil {
-			return nil, err
-		}
+	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		now, err := cl.DescribeNode(ctx, path)
 		if err != nil {
 			return nil, err
@@ -56,11 +48,7 @@ func (c *coordination) AlterNode(ctx context.Context, req *Ydb_Coordination.Alte
 
 // DropNode drops a node with its sessions and semaphores.
 func (c *coordination) DropNode(ctx context.Context, req *Ydb_Coordination.DropNodeRequest) (*Ydb_Coordination.DropNodeResponse, error) {
-	op, err := c.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
-		path, err := c.g.nodePath(req.GetPath())
-		if err != nil {
-			return nil, err
-		}
+	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		return nil, cl.DropNode(ctx, path)
 	})
 	return &Ydb_Coordination.DropNodeResponse{Operation: op}, err
@@ -70,11 +58,7 @@ func (c *coordination) DropNode(ctx context.Context, req *Ydb_Coordination.DropN
 func (c *coordination) DescribeNode(
 	ctx context.Context, req *Ydb_Coordination.DescribeNodeRequest,
 ) (*Ydb_Coordination.DescribeNodeResponse, error) {
-	op, err := c.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
-		path, err := c.g.nodePath(req.GetPath())
-		if err != nil {
-			return nil, err
-		}
+	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		info, err := cl.DescribeNode(ctx, path)
 		if err != nil {
 			return nil, err

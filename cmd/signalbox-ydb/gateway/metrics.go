@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"sync/atomic"
 )
 
@@ -42,15 +43,7 @@ var metrics = []Metric{
 }
 
 // AllMetrics yields the metrics that a gateway has, in the order in which it writes them.
-func AllMetrics() iter.Seq[Metric] {
-	return func(yield func(Metric) bool) {
-		for _, x := range metrics {
-			if !yield(x) {
-				return
-			}
-		}
-	}
-}
+func AllMetrics() iter.Seq[Metric] { return slices.Values(metrics) }
 
 // Write writes the metrics in Prometheus' text format.
 func (m *Metrics) Write(w io.Writer) {

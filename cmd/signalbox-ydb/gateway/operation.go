@@ -42,6 +42,19 @@ func (g *Gateway) call(
 	return operation(result, err)
 }
 
+// callAt is call for a request about the node, or the database, at a client's path.
+func (g *Gateway) callAt(
+	ctx context.Context, path string, work func(ctx context.Context, c *client.Client, path string) (proto.Message, error),
+) (*Ydb_Operations.Operation, error) {
+	return g.call(ctx, func(ctx context.Context, c *client.Client) (proto.Message, error) {
+		own, err := g.nodePath(path)
+		if err != nil {
+			return nil, err
+		}
+		return work(ctx, c, own)
+	})
+}
+
 // operation is the envelope of a finished call.
 func operation(result proto.Message, err error) (*Ydb_Operations.Operation, error) {
 	if err == nil && result != nil && proto.Size(result) > maxDescription {

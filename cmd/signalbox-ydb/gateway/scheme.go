@@ -21,12 +21,11 @@ type scheme struct {
 
 // MakeDirectory makes a node, which may be used as one, with its parents.
 func (s *scheme) MakeDirectory(ctx context.Context, req *Ydb_Scheme.MakeDirectoryRequest) (*Ydb_Scheme.MakeDirectoryResponse, error) {
-	op, err := s.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
-		path, err := s.g.nodePath(req.GetPath())
-		if err != nil || path == "" { // the database is there
-			return nil, err
+	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
+		if path == "" { // the database is there
+			return nil, nil
 		}
-		_, err = cl.EnsureNode(ctx, path, client.NodeConfig{})
+		_, err := cl.EnsureNode(ctx, path, client.NodeConfig{})
 		return nil, err
 	})
 	return &Ydb_Scheme.MakeDirectoryResponse{Operation: op}, err
@@ -35,11 +34,7 @@ func (s *scheme) MakeDirectory(ctx context.Context, req *Ydb_Scheme.MakeDirector
 // RemoveDirectory drops a node that has no nodes below it, and neither sessions nor semaphores: one
 // that is in use is dropped with DropNode.
 func (s *scheme) RemoveDirectory(ctx context.Context, req *Ydb_Scheme.RemoveDirectoryRequest) (*Ydb_Scheme.RemoveDirectoryResponse, error) {
-	op, err := s.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
-		path, err := s.g.nodePath(req.GetPath())
-		if err != nil {
-			return nil, err
-		}
+	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		if err := checkUnused(ctx, cl, path, req.GetPath()); err != nil {
 			return nil, err
 		}
@@ -73,11 +68,7 @@ func checkUnused(ctx context.Context, cl *client.Client, path, shown string) err
 
 // ListDirectory lists the nodes right below a path.
 func (s *scheme) ListDirectory(ctx context.Context, req *Ydb_Scheme.ListDirectoryRequest) (*Ydb_Scheme.ListDirectoryResponse, error) {
-	op, err := s.g.call(ctx, func(ctx context.Context, cl *client.Client) (proto.Message, error) {
-		path, err := s.g.nodePath(req.GetPath())
-		if err != nil {
-			return nil, err
-		}
+	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		self := &Ydb_Scheme.Entry{Name: lastSegment(s.g.database()), Type: Ydb_Scheme.Entry_DATABASE}
 		if path != "" {
 			if _, err := cl.DescribeNode(ctx, path); err != nil {
