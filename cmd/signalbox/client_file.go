@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"maps"
@@ -61,18 +62,13 @@ func (f *clientFile) names() []string { return slices.Sorted(maps.Keys(f.Context
 
 // settings are those of a context, by flag; of the current one if name is empty.
 func (f *clientFile) settings(name string) (map[string]string, error) {
-	if name == "" {
-		name = f.Current
-	}
+	name = cmp.Or(name, f.Current)
 	if name == "" {
 		return nil, nil
 	}
 	n, ok := f.Contexts[name]
 	if !ok {
-		names := strings.Join(f.names(), ", ")
-		if names == "" {
-			names = "none"
-		}
+		names := cmp.Or(strings.Join(f.names(), ", "), "none")
 		return nil, usagef("%s has no context %q; it has: %s; make it with `signalbox context set %s --endpoints HOST:PORT`",
 			f.path, name, names, name)
 	}

@@ -180,10 +180,7 @@ func transferCmd(a *app) *cobra.Command {
 			}
 			return x.Master == x.TargetMaster
 		})
-		if err != nil {
-			return err
-		}
-		return inv.printer().message(row{{"shard", "", shard}, {"master", "", x.Master}}, "shard %d is led by %s", shard, x.Master)
+		return inv.report(err, row{{"shard", "", shard}, {"master", "", x.Master}}, "shard %d is led by %s", shard, x.Master)
 	})
 	return c
 }

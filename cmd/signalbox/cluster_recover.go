@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -101,9 +102,7 @@ written to the audit log: FILE.audit unless --audit names another.`)
 		if err != nil {
 			return err
 		}
-		if *dest == "" {
-			*dest = path + ".audit"
-		}
+		*dest = cmp.Or(*dest, path+".audit")
 		if err := auditRecovery(*dest, path, x, left.Logs()); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -73,10 +74,7 @@ func printShards(p *printer, x *protocol.ClusterShards, dry bool) error {
 		if s.Buckets != s.BucketsTarget {
 			buckets += fmt.Sprintf("? to be %d", s.BucketsTarget)
 		}
-		master := s.Master
-		if master == "" {
-			master = "none"
-		}
+		master := cmp.Or(s.Master, "none")
 		return row{{"", "shard", s.ID}, {"", "replicaset", s.Replicaset}, {"", "master", master},
 			{"", "buckets", buckets}, {"", "sessions", known(s.Sessions)},
 			{"", "remote", known(s.RemoteSessions)}, {"", "semaphores", known(s.Semaphores)}, {"", "size", knownSize(s.Bytes)}}

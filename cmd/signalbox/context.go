@@ -93,10 +93,7 @@ func contextUse(a *app) *cobra.Command {
 			mapValue(root, "current", true).SetString(args[0])
 			return nil
 		})
-		if err != nil {
-			return err
-		}
-		return a.printer().message(row{{"name", "", args[0]}, {"current", "", true}}, "%s is the current context", args[0])
+		return a.printer().report(err, row{{"name", "", args[0]}, {"current", "", true}}, "%s is the current context", args[0])
 	})
 }
 
@@ -132,10 +129,7 @@ read. The configuration file is made with mode 0600 if it does not exist.`)
 			}
 			return new(invocation).readValues(withDefaults(own))
 		})
-		if err != nil {
-			return err
-		}
-		return a.printer().message(row{{"name", "", name}, {"set", "", true}},
+		return a.printer().report(err, row{{"name", "", name}, {"set", "", true}},
 			"set %s; use it with --context, or make it the current one with `signalbox context use`", name)
 	}, contextSettings...)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,10 +150,7 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 	}
 	err := c.run(l.Context())
 	if errors.Is(err, errLost) {
-		cause := context.Cause(l.Context())
-		if cause == nil {
-			cause = errNotScheduled
-		}
+		cause := cmp.Or(context.Cause(l.Context()), errNotScheduled)
 		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, cause)}
 	}
 	return err

@@ -169,6 +169,14 @@ func (p *printer) message(r row, format string, args ...any) error {
 	return err
 }
 
+// report prints what was done, as message does, or returns the error of doing it.
+func (p *printer) report(err error, r row, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	return p.message(r, format, args...)
+}
+
 func (p *printer) table(rows []row) error {
 	var lines [][]string
 	for i, r := range rows {

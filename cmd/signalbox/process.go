@@ -58,10 +58,8 @@ leave.`)
 	force.Example = "  signalbox process force mail --reason 'new partitions'"
 	forced := force.Flags().String("reason", "", "Reason, for the records; at most 256 bytes.")
 	force.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		if err := coord.Operate(n, args[0]).Force(inv.ctx, *forced); err != nil {
-			return processHint(args[0], err)
-		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", args[0])
+		err := coord.Operate(n, args[0]).Force(inv.ctx, *forced)
+		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", args[0])
 	})
 
 	evict := command("evict NAME SESSION", "End a membership and start a new round of the others",
@@ -79,10 +77,8 @@ before it is notified. To end the whole session use "signalbox session kill".`)
 		if err != nil {
 			return err
 		}
-		if err := coord.Operate(n, args[0]).Evict(inv.ctx, id, *evicted); err != nil {
-			return processHint(args[0], err)
-		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}},
+		err = coord.Operate(n, args[0]).Evict(inv.ctx, id, *evicted)
+		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}},
 			"evicted session %d from %s", id, args[0])
 	})
 
@@ -141,10 +137,9 @@ running timers. The options are forgotten ten minutes after the last member left
 				*t.of(&o) = *t.of(&given)
 			}
 		}
-		if err := p.Alter(inv.ctx, o); err != nil {
-			return processHint(args[0], err)
-		}
-		return inv.printer().message(row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}}, "%s has %s", args[0], optionsText(&o))
+		err = p.Alter(inv.ctx, o)
+		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}},
+			"%s has %s", args[0], optionsText(&o))
 	})
 	return c
 }

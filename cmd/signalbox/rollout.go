@@ -344,10 +344,7 @@ func rolloutOperate(a *app, verb, short string, needed bool, do func(*rollout.Tr
 
 // operateTrack reports a change of locations of a track; none: of all.
 func operateTrack(inv *invocation, err error, verb, track string, locations []string) error {
-	of := strings.Join(locations, ", ")
-	if of == "" {
-		of = "the whole rollout"
-	}
+	of := cmp.Or(strings.Join(locations, ", "), "the whole rollout")
 	return inv.report(err, row{{"track", "", track}, {"verb", "", verb}, {"locations", "", orEmpty(locations)}},
 		"%s: %s of %s", verb, of, track)
 }

@@ -71,10 +71,8 @@ session, use "signalbox sem force-release".
 		if err != nil {
 			return err
 		}
-		if err := n.KillSession(inv.ctx, id, why); err != nil {
-			return endedSessionError(id, err)
-		}
-		return inv.printer().message(row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
+		err = endedSessionError(id, n.KillSession(inv.ctx, id, why))
+		return inv.report(err, row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
 	})
 	return group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
 }

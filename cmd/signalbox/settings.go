@@ -271,6 +271,12 @@ func resolve(cmd *cobra.Command, sc scope, file map[string]string) (map[string]s
 	return out, nil
 }
 
+// inTable says whether a flag is a setting. Its name is not enough: serve's --data is a setting,
+// and others are not.
+func inTable(f *pflag.Flag) bool {
+	return slices.ContainsFunc(settings, func(s setting) bool { return s.flag == f.Name && strings.HasPrefix(f.Usage, s.help) })
+}
+
 // listValue joins the values of a flag that is given several times.
 type listValue struct{ text string }
 
@@ -296,12 +302,8 @@ func splitList(text string) (list []string) {
 
 // isFileKey says whether a configuration file may hold the key.
 func isFileKey(sc scope, key string) bool {
-	for _, s := range settings {
-		if s.scope == sc && s.flag == key && s.flag != "config" && s.flag != "client-config" && s.flag != "context" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(settings, func(s setting) bool { return s.scope == sc && s.flag == key }) &&
+		key != "config" && key != "client-config" && key != "context"
 }
 
 // maxConfigFile is the longest configuration file, of a server or a client, in bytes.

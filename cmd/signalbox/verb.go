@@ -109,12 +109,9 @@ func (inv *invocation) follow(count uint, open func(n *client.Node) iter.Seq2[ro
 	return nil
 }
 
-// report prints what was done, or returns the error of doing it.
+// report is printer.report, in the format that was asked for.
 func (inv *invocation) report(err error, r row, format string, args ...any) error {
-	if err != nil {
-		return err
-	}
-	return inv.printer().message(r, format, args...)
+	return inv.printer().report(err, r, format, args...)
 }
 
 func (inv *invocation) list(rows iter.Seq2[row, error], empty string) error {

@@ -9,7 +9,7 @@ import (
 )
 
 // reference writes the page of all verbs and settings from the command tree and the table of
-// settings. A test keeps REFERENCE.md up to date.
+// settings.
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# signalbox: reference of the command line\n\nWritten from the tables in `cmd/signalbox`; `make golden` rewrites it.\n\n## Settings\n\n")
@@ -95,15 +95,4 @@ func pageText(long string) string {
 		b.WriteString("```\n")
 	}
 	return strings.TrimRight(b.String(), "\n")
-}
-
-// inTable says whether a flag is a setting. Its name is not enough: serve's --data is a setting,
-// and others are not.
-func inTable(f *pflag.Flag) bool {
-	for _, s := range settings {
-		if s.flag == f.Name && strings.HasPrefix(f.Usage, s.help) {
-			return true
-		}
-	}
-	return false
 }
