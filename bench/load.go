@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,13 +37,9 @@ func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string,
 		return nil, err
 	}
 	c.Target, c.Connections, c.Deadline = plan.Target, plan.Connections, callDeadline
-	if c.WarmUp == 0 {
-		c.WarmUp = v.WarmUp
-	}
+	c.WarmUp = cmp.Or(c.WarmUp, v.WarmUp)
 	c.WarmUp += plan.WarmUp
-	if c.Duration == 0 {
-		c.Duration = v.Length
-	}
+	c.Duration = cmp.Or(c.Duration, v.Length)
 	c.Seed = uint64(v.round) + 1
 	var before, after Usage
 	var done [2]uint64

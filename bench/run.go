@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -16,9 +17,7 @@ const maxOtherLoad = 0.05
 // Run compares. What fails is in the report and in its Err; the error of Run itself is of what kept
 // it from beginning, or of ctx.
 func Run(ctx context.Context, s Settings) (*Report, error) {
-	if s.Dir == "" {
-		s.Dir = "."
-	}
+	s.Dir = cmp.Or(s.Dir, ".")
 	dir, err := os.MkdirTemp(s.Dir, ".bench-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the servers' data: %w", err)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -126,12 +127,9 @@ func (t *tracer) set(section, text string, unit Unit, value float64) {
 
 // note adds a sentence once.
 func (t *tracer) note(text string) {
-	for _, n := range t.trace.Notes {
-		if n == text {
-			return
-		}
+	if !slices.Contains(t.trace.Notes, text) {
+		t.trace.Notes = append(t.trace.Notes, text)
 	}
-	t.trace.Notes = append(t.trace.Notes, text)
 }
 
 func (t *tracer) traceLoad(ctx context.Context, load, rate int) error {

@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -78,12 +79,8 @@ type discoveryWorkload struct {
 
 func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 	n := c.sessionCount(200)
-	if c.Watchers == 0 {
-		c.Watchers = n
-	}
-	if c.Churn == 0 {
-		c.Churn = 10
-	}
+	c.Watchers = cmp.Or(c.Watchers, n)
+	c.Churn = cmp.Or(c.Churn, 10)
 	c.watchers = c.Watchers
 	c.setConnections(c.Watchers)
 	list := c.names(max(1, n/200)).all()
@@ -147,9 +144,7 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 	if err := begun.wait(ctx); err != nil {
 		return w, err
 	}
-	if c.Callers == 0 {
-		c.Callers = 64
-	}
+	c.Callers = cmp.Or(c.Callers, 64)
 	k := min(c.Callers, n)
 	for i := range k {
 		w.callers = append(w.callers, &restarter{c: c, members: w.members, next: i, step: k})

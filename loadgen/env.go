@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -79,9 +80,7 @@ func (c *Env) setConnections(watchers int) {
 
 // names gives the names of the scenario; def is how many if the load does not say.
 func (c *Env) names(def int) nameSet {
-	if c.Keys == 0 {
-		c.Keys = def
-	}
+	c.Keys = cmp.Or(c.Keys, def)
 	c.keys = c.Keys
 	return nameSet{c.prefix, c.Keys}
 }

@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,9 +90,7 @@ func Mix(parts []Part) (*Scenario, error) {
 		if p.scenario == idleSessions || p.scenario == discovery {
 			return nil, fmt.Errorf("part %d: %s has a pace of its own and cannot be mixed; run it beside", i+1, p.Scenario)
 		}
-		if p.Name == "" {
-			p.Name = p.Scenario
-		}
+		p.Name = cmp.Or(p.Name, p.Scenario)
 		switch {
 		case !partName.MatchString(p.Name):
 			return nil, fmt.Errorf("part %d: name %q is not made of a to z and dashes", i+1, p.Name)

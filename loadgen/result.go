@@ -1,7 +1,9 @@
 package loadgen
 
 import (
-	"sort"
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -170,15 +172,7 @@ func (r *Result) ErrorCount() (n uint64) {
 
 // codes of the errors, the most frequent first.
 func (r *Result) codes() []string {
-	var list []string
-	for c := range r.Errors {
-		list = append(list, c)
-	}
-	sort.Slice(list, func(i, j int) bool {
-		if a, b := r.Errors[list[i]], r.Errors[list[j]]; a != b {
-			return a > b
-		}
-		return list[i] < list[j]
+	return slices.SortedFunc(maps.Keys(r.Errors), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.Errors[b], r.Errors[a]), cmp.Compare(a, b))
 	})
-	return list
 }

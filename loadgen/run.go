@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,9 +20,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = 10 * time.Second
-	}
+	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
 	r, err := runOnce(ctx, cfg)
 	if err != nil {
 		return nil, err

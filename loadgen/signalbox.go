@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -63,10 +64,7 @@ type signalboxConn struct {
 }
 
 func (c *signalboxConn) Session(ctx context.Context) (Session, error) {
-	node := c.t.Node
-	if node == "" {
-		node = "/default"
-	}
+	node := cmp.Or(c.t.Node, "/default")
 	opts := []client.SessionOption{client.Description("signalbox load")}
 	if c.t.Timeout > 0 {
 		opts = append(opts, client.Timeout(c.t.Timeout))

@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,9 +101,7 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 	if len(list) != n {
 		return nil, fmt.Errorf("each caller changes one name that is its own; give %d keys, or none", n)
 	}
-	if c.Watchers == 0 {
-		c.Watchers = 1000
-	}
+	c.Watchers = cmp.Or(c.Watchers, 1000)
 	if c.Watchers < n {
 		return nil, fmt.Errorf("%d watchers are too few for %d names", c.Watchers, n)
 	}
