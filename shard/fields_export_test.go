@@ -91,7 +91,7 @@ var staysInShard = []string{
 	"endedCreateIDs",
 	"calledProcesses", "takeovers", "handingOver", "deadlines", "recent", "selfCheck",
 	"serial", "snapshot", "snapMark", "batch", "interner",
-	"hot", "formerOwners", // for metrics and the log
+	"hot", "formerOwners", "lost", // for metrics and the log
 }
 
 // exportChunks are all chunks of a frozen run, one behind the other in time.

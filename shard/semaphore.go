@@ -303,7 +303,7 @@ func applyDelete(m *Machine, c *rawCommand) {
 				Name: s.name, OrderID: e.orderID, Text: textForced,
 			})
 			e.rememberOutcome(m, outcomeOK, protocol.Acquired)
-			s.node.measure().Lost[LostDeleted]++
+			m.lost[LostDeleted]++
 		}
 		e.remove(m, false)
 	}

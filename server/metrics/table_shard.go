@@ -122,7 +122,7 @@ var (
 	NodeQuota = coordination.gauge("signalbox_node_quota",
 		"A node's quota, if it has one.", "node", "quota").most(ByNames)
 	NodeRefused = coordination.counter("signalbox_node_refused_total",
-		"Requests that a quota of the node refused.", "node", "quota").most(ByNames)
+		"Requests that a quota of the node refused. The shard's leader counts.", "node", "quota").most(ByNames)
 	NodesTruncated = coordination.gauge("signalbox_node_series_truncated",
 		"1 if series of nodes were left out over the cap.")
 
