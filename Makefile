@@ -45,8 +45,8 @@ test: ## everything that must pass: format, vet, all tests, with the race detect
 	go vet ./...
 	$(eval packages := $(shell go list $(PKGS)))
 	@test -n "$(packages)"
-	@$(if $(sequential),go test -vet=off -timeout 15m $(TESTFLAGS) $(sequential))
-	@$(if $(concurrent),GORACE="atexit_sleep_ms=10 $$GORACE" go test $(RACE) -vet=off -timeout 15m $(TESTFLAGS) $(concurrent))
+	@$(if $(sequential),go test -vet=off -timeout 40m $(TESTFLAGS) $(sequential))
+	@$(if $(concurrent),GORACE="atexit_sleep_ms=10 $$GORACE" go test $(RACE) -vet=off -timeout 40m $(TESTFLAGS) $(concurrent))
 	cd $(YDB) && go vet ./... && go test -timeout 5m ./...
 	cd $(YDB)/sdktest && go vet ./... && go test -parallel 4 -timeout 5m ./...
 	cd server/console/browsertest && go vet . && go test -short -timeout 5m .

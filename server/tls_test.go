@@ -120,7 +120,7 @@ func TestOnlyTLS(t *testing.T) {
 	if _, err := openTLS(t, kit.client, s.TLSAddr()); err != nil {
 		t.Error(err)
 	}
-	if err := s.Shutdown(t.Context()); err != nil {
+	if err := shutdown(s); err != nil {
 		t.Error(err)
 	}
 }
