@@ -100,10 +100,10 @@ fuzz: ## fuzz each target for FUZZTIME (default 30s)
 micro: ## the Go micro-benchmarks
 	go test -run '^$$' -bench . -benchmem $(PKGS)
 
-bench: bench-tools ## compare with the peers side by side, about 80 minutes; writes bench/results
+bench: bench-tools ## compare with the peers side by side, about 85 minutes; writes bench/results
 	./bin/bench-peers run
 
-bench-quick: bench-tools ## the same with fewer and shorter rounds, about 16 minutes
+bench-quick: bench-tools ## the same with fewer and shorter rounds, about 17 minutes
 	./bin/bench-peers run -quick
 
 bench-discovery: build bench-tools ## 20,000 members and 20,000 watchers for ten minutes; writes bench/results

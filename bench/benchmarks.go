@@ -94,7 +94,6 @@ func measureSingleCaller(ctx context.Context, v *trial) error {
 		case err != nil:
 			return err
 		}
-		plan.WarmUp /= 2 // most of it has been running
 		if o, err = v.load(ctx, s, plan, "contended-lock", loadgen.Config{Callers: v.Contenders, Keys: 1}); err != nil {
 			return err
 		}
@@ -114,7 +113,6 @@ func measureReads(ctx context.Context, v *trial) error {
 				return err
 			}
 			v.record(kind+"-256", o.Rate)
-			plan.WarmUp = 0
 		}
 		return nil
 	})
@@ -230,7 +228,6 @@ func measureCluster(ctx context.Context, v *trial) error {
 			case err != nil:
 				return err
 			}
-			plan.WarmUp /= 2 // most of it has been running
 			if o, err = v.load(ctx, s, plan, x.scenario, x.cfg); err != nil {
 				return fmt.Errorf("three servers: %w", err)
 			}
