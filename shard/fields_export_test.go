@@ -90,7 +90,7 @@ var staysInShard = []string{
 	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
 	"endedCreateIDs",
 	"calledProcesses", "takeovers", "handingOver", "deadlines", "recent", "selfCheck",
-	"serial", "snapshot", "snapMark", "batch", "interner",
+	"serial", "snapshot", "snapMark", "batch", "interner", "spares",
 	"hot", "formerOwners", "lost", // for metrics and the log
 }
 

@@ -30,6 +30,7 @@ type Machine struct {
 	batch // of the Apply that is going on
 
 	interner interner
+	spares   spares
 
 	hot          hotSample          // for metrics, as node.times
 	lost         [lossCauses]uint64 // leases, by LossCause; for metrics, and not of nodes, which may be dropped
