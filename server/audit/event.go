@@ -26,6 +26,15 @@ type Field struct {
 	Value any // string, bool, an integer, or []string
 }
 
+// Fields are members by key and value in turn, as attributes of package slog.
+func Fields(pairs ...any) []Field {
+	list := make([]Field, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, Field{pairs[i].(string), pairs[i+1]})
+	}
+	return list
+}
+
 // Event is something that happened. Title is a constant word, like join_instance. Message is a
 // sentence. Initiator is the identity that caused it, or empty for the cluster itself. A zero Time
 // is replaced by the log's clock.
