@@ -147,8 +147,7 @@ var (
 		"How long the first waiter of a semaphore has waited; 0 without one.",
 		"node", "semaphore").most(ByNames)
 	SemaphoreStuck = coordination.gauge("signalbox_semaphore_stuck",
-		"1: the first waiter wants more than the limit, so that no waiter can be granted. "+
-			"The shard's replicas all say so.",
+		"1: the first waiter wants more than the limit, so that no waiter can be granted.",
 		"node", "semaphore").most(ByNames)
 	SemaphoresTruncated = coordination.gauge("signalbox_semaphore_series_truncated",
 		"1 if series of semaphores were left out over the cap.")

@@ -115,9 +115,6 @@ func (s *Serving) writeQuotas(p *metrics.Page, shards []*Shard, r *request.Route
 		}
 		label := nodeLabel(&n, names)
 		c := &n.Config
-		if c.SlowWait != 0 {
-			p.Write(metrics.NodeSlowWait, logSeconds(c.SlowWait), label)
-		}
 		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests}
 		for q, u := range uses[id] {
 			if q != quotaRequests {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -235,12 +236,20 @@ func (l *loads) readShard(raft *replica.Shard) {
 	}
 }
 
-// writeOldestWaits shows how long the oldest waiter of each node has waited, beside the node's
-// slow-wait.
+// writeOldestWaits shows how long the oldest waiter of each node has waited, the longest first:
+// those beyond the cap are left out. Beside them it shows the slow-wait of nodes that have it.
 func writeOldestWaits(p *metrics.Page, l *loads, state *meta.State, names bool) {
-	for node, oldest := range l.oldest {
+	nodes := slices.SortedFunc(maps.Keys(l.oldest), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(l.oldest[b], l.oldest[a]), cmp.Compare(a, b))
+	})
+	for _, node := range nodes {
 		if n, ok := state.Node(node); ok {
-			p.Write(metrics.NodeOldestWait, logSeconds(oldest), nodeLabel(&n, names))
+			p.Write(metrics.NodeOldestWait, logSeconds(l.oldest[node]), nodeLabel(&n, names))
+		}
+	}
+	for n := range state.Nodes("", "") { // an alert compares the two
+		if n.Config.SlowWait != 0 {
+			p.Write(metrics.NodeSlowWait, logSeconds(n.Config.SlowWait), nodeLabel(&n, names))
 		}
 	}
 }
