@@ -30,7 +30,6 @@ const (
 	array16     = 0xdc
 	array32     = 0xdd
 	map16       = 0xde
-	map32       = 0xdf
 	negFixInt   = 0xe0
 )
 

@@ -166,12 +166,17 @@ func (f *fields) flags(v *uint8, known uint8, what string) {
 	}
 }
 
+// positive is a number that is not 0; the text refuses 0.
+func (f *fields) positive(field string, v *uint64, text string) {
+	f.uint(field, v)
+	if *v == 0 && f.checks() {
+		f.refuse("%s", text)
+	}
+}
+
 // limit is a semaphore's limit.
 func (f *fields) limit(v *uint64) {
-	f.uint("limit", v)
-	if *v == 0 {
-		f.refuse("semaphore limit is 0; it must be at least 1")
-	}
+	f.positive("limit", v, "semaphore limit is 0; it must be at least 1")
 }
 
 // path is the path of a coordination node.
@@ -192,26 +197,17 @@ func (f *fields) sessionKey(v *[]byte) {
 
 // nonce names the holder of a session.
 func (f *fields) nonce(v *uint64) {
-	f.uint("nonce", v)
-	if *v == 0 {
-		f.refuse("session nonce is 0; it must be a random number that this holder of the session has to itself")
-	}
+	f.positive("nonce", v, "session nonce is 0; it must be a random number that this holder of the session has to itself")
 }
 
 // member is the session of a process's member.
 func (f *fields) member(v *uint64) {
-	f.uint("session", v)
-	if *v == 0 {
-		f.refuse("session is 0; name the session that is a member")
-	}
+	f.positive("session", v, "session is 0; name the session that is a member")
 }
 
 // epoch is that of a round.
 func (f *fields) epoch(v *uint64) {
-	f.uint("epoch", v)
-	if *v == 0 {
-		f.refuse("epoch is 0; give the one of the round")
-	}
+	f.positive("epoch", v, "epoch is 0; give the one of the round")
 }
 
 // version is a track's version, or 0.
@@ -224,8 +220,5 @@ func (f *fields) version(field string, v *uint64) {
 
 // incarnation is that of a track's instance.
 func (f *fields) incarnation(v *uint64) {
-	f.uint("incarnation", v)
-	if *v == 0 {
-		f.refuse("incarnation is 0; give the one that the registration answered")
-	}
+	f.positive("incarnation", v, "incarnation is 0; give the one that the registration answered")
 }

@@ -225,10 +225,7 @@ func (m *ProcessEvict) fields(f *fields) {
 	f.message("process evict")
 	f.uint("node", &m.Node)
 	f.process(&m.Name)
-	f.uint("session", &m.Session)
-	if m.Session == 0 {
-		f.refuse("session is 0; name the member to evict")
-	}
+	f.positive("session", &m.Session, "session is 0; name the member to evict")
 	f.text("text", &m.Text, "reason", MaxDescriptionLen)
 }
 
