@@ -69,9 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.clock == nil {
 		cfg.clock = systemClock{}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Dial == nil {
 		d := net.Dialer{KeepAlive: -1} // pings find a dead connection
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }

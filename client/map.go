@@ -235,8 +235,7 @@ func (c *cluster) useMap(have *routeTable, reply *protocol.MapReply, cn *conn) e
 		}
 	}
 	c.routes.Store(r)
-	close(c.newMap)
-	c.newMap = make(chan struct{})
+	c.announceRoutes()
 	c.mu.Unlock()
 	for _, l := range changed {
 		l.resetBackoff()
@@ -337,6 +336,12 @@ func (c *cluster) mapChanged() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.newMap
+}
+
+// announceRoutes ends the waits for mapChanged. mu is held.
+func (c *cluster) announceRoutes() {
+	close(c.newMap)
+	c.newMap = make(chan struct{})
 }
 
 // checkSessionID rejects an id whose tier or bucket the cluster does not have: no session can have

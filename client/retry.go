@@ -255,8 +255,7 @@ func (c *cluster) instanceCaughtUp() {
 	defer c.mu.Unlock()
 	if c.awaitsInstance {
 		c.awaitsInstance = false
-		close(c.newMap)
-		c.newMap = make(chan struct{})
+		c.announceRoutes()
 	}
 }
 

@@ -201,8 +201,7 @@ func (c *cluster) learnMaster(w *shardRoute, from, master, term uint64) (moved b
 	c.setMaster(w, master)
 	l := w.connector.Load()
 	if isNew {
-		close(c.newMap)
-		c.newMap = make(chan struct{})
+		c.announceRoutes()
 	}
 	c.mu.Unlock()
 	if isNew && w.conn() == nil {

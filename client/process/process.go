@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,7 @@ func join(
 		rounds: make(map[uint64]*Round), requests: make(map[uint64]*sentRequest),
 		m: machine.New(session, machine.Options{RetryMin: o.RetryInterval, MaxProcessFailures: o.MaxProcessFailures, Seed: session}),
 	}
-	if p.log == nil {
-		p.log = slog.New(slog.DiscardHandler)
-	}
+	p.log = cmp.Or(p.log, slog.New(slog.DiscardHandler))
 	p.wake = sync.NewCond(&p.mu)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.lifetime, p.endLifetime = context.WithCancelCause(context.Background())

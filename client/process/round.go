@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,9 +116,7 @@ func (r *Round) Complete(result []byte) error {
 func (r *Round) Fail(why error) error {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	if why == nil {
-		why = errors.New("no reason was given")
-	}
+	why = cmp.Or(why, errors.New("no reason was given"))
 	err := r.p.m.Fail(r.r.Epoch, why)
 	r.p.act()
 	if err != nil {

@@ -142,9 +142,7 @@ func NewFollower(o FollowerOptions) (*Follower, error) {
 	o.PollEvery = cmp.Or(o.PollEvery, 10*time.Second)
 	o.RetryMin = cmp.Or(o.RetryMin, time.Second)
 	o.RetryMax = cmp.Or(o.RetryMax, time.Minute)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Dir != "" {
 		if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 			return nil, fmt.Errorf("follower: %w", err)

@@ -335,9 +335,7 @@ func (m *Machine) checkSlow(now time.Duration, a *sentRequest) {
 }
 
 func (m *Machine) removeSend(d *pendingSend) {
-	if i := slices.Index(m.pending, d); i >= 0 {
-		m.pending = slices.Delete(m.pending, i, i+1)
-	}
+	m.pending = slices.DeleteFunc(m.pending, func(x *pendingSend) bool { return x == d })
 }
 
 // sync asks for what this member has not confirmed, once at a time.

@@ -1,6 +1,7 @@
 package assign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,9 +80,7 @@ func newHandler(partitions int, holder Holder, log *slog.Logger) (*handler, erro
 	if holder == nil {
 		return nil, errors.New("holder is nil; give one")
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return &handler{partitions: partitions,
 		assigned: assignedPartitions{holder: holder, log: log, assignments: make(map[int]*assignment)}}, nil
 }
