@@ -73,9 +73,7 @@ func (c *Env) callerCount() int {
 // setConnections settles the number of connections, when the load does not say, for so many
 // watchers: an instance bounds the streams of a connection.
 func (c *Env) setConnections(watchers int) {
-	if c.Connections == 0 {
-		c.Connections = max(4, (watchers+999)/1000)
-	}
+	c.Connections = cmp.Or(c.Connections, max(4, (watchers+999)/1000))
 }
 
 // names gives the names of the scenario; def is how many if the load does not say.
@@ -252,9 +250,7 @@ func Parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 	}
 	close(next)
 	wg.Wait()
-	if first == nil {
-		first = context.Cause(ctx)
-	}
+	first = cmp.Or(first, context.Cause(ctx))
 	return first
 }
 

@@ -141,10 +141,7 @@ func gather(c *Env, l *loop, rest *Recorder) *Result {
 		r.Errors["not started"] += l.unstarted
 	}
 	from := c.span.from.Load()
-	end := last
-	if end == 0 {
-		end = max(from, c.span.until)
-	}
+	end := cmp.Or(last, max(from, c.span.until))
 	r.ElapsedMS = float64(end-from) / 1e6
 	if r.ElapsedMS > 0 {
 		r.Rate = float64(r.Operations) / r.ElapsedMS * 1e3

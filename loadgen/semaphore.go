@@ -1,6 +1,9 @@
 package loadgen
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // countingSemaphore: a semaphore with fewer units than callers.
 var countingSemaphore = &Scenario{
@@ -10,9 +13,7 @@ var countingSemaphore = &Scenario{
 	Build: func(ctx context.Context, c *Env) (Workload, error) {
 		n := c.callerCount()
 		list := c.names(1).all()
-		if c.Limit == 0 {
-			c.Limit = uint64(max(1, n/2))
-		}
+		c.Limit = cmp.Or(c.Limit, uint64(max(1, n/2)))
 		// A session holds a name once, so that each caller needs one of its own.
 		acquirers, sessions, err := c.acquirers(ctx, n, n, "acquire", c.Limit)
 		if err != nil {

@@ -150,9 +150,7 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 				if watching.Err() != nil {
 					return
 				}
-				if err == nil {
-					err = errors.New("it ended by itself")
-				}
+				err = cmp.Or(err, errors.New("it ended by itself"))
 				err = fmt.Errorf("a watch is over: %w", err)
 				f.fail(err)
 				lost <- err

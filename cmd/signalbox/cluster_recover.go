@@ -75,10 +75,7 @@ written to the audit log: FILE.audit unless --audit names another.`)
 				return fmt.Errorf("%s exists; choose another file", path)
 			}
 		}
-		parent := *work
-		if parent == "" {
-			parent = filepath.Dir(path)
-		}
+		parent := cmp.Or(*work, filepath.Dir(path))
 		copies, err := os.MkdirTemp(parent, ".recover-*")
 		if err != nil {
 			return fmt.Errorf("folder for copies of the logs: %w", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -234,10 +235,7 @@ func processRow(s *coord.Status, node string) row {
 
 // memberName is a member for people: its key or data, and its session.
 func memberName(m *coord.Member) string {
-	name := m.Key
-	if name == "" {
-		name = string(m.Data)
-	}
+	name := cmp.Or(m.Key, string(m.Data))
 	if name = cell(name); name == "" {
 		return fmt.Sprintf("session %d", m.Session)
 	}

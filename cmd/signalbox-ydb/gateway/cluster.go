@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -205,10 +207,7 @@ func (t *clusterTable) evict() bool {
 func (t *clusterTable) close() {
 	t.mu.Lock()
 	t.closed = true
-	var open []*cluster
-	for _, c := range t.byToken {
-		open = append(open, c)
-	}
+	open := slices.Collect(maps.Values(t.byToken))
 	t.mu.Unlock()
 	var all sync.WaitGroup
 	for _, c := range open {

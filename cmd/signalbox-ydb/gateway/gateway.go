@@ -14,6 +14,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -99,9 +100,7 @@ type Gateway struct {
 
 // New makes a gateway. It connects to the cluster when the first client calls.
 func New(cfg Config) (*Gateway, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	prefix, err := databasePrefix(cfg.Database)
 	if err != nil {
 		return nil, err
