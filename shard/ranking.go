@@ -1,5 +1,7 @@
 package shard
 
+import "container/heap"
+
 // ranking keeps records in order of a key, as a heap with the greatest key on top: O(log n) for a
 // change, O(1) for a new least key, and the first k in O(k log k), however many there are. The
 // rankings of a node say what it is busiest with. They follow from its records, are in no snapshot,
@@ -96,10 +98,8 @@ func (r *ranking[T]) swap(i, j int) {
 }
 
 // rankWalk yields the records of several rankings, the greatest key first. It reads alone: walks
-// may run beside each other.
-type rankWalk[T any] struct {
-	next []rankStep[T] // a heap of the records whose parents were yielded
-}
+// may run beside each other. It is a heap of the records whose parents were yielded.
+type rankWalk[T any] []rankStep[T]
 
 type rankStep[T any] struct {
 	of *ranking[T]
@@ -108,46 +108,29 @@ type rankStep[T any] struct {
 
 func (s rankStep[T]) key() uint64 { return s.of.heap[s.at].key }
 
-// push has a record, and then those below it, walked too.
-func (w *rankWalk[T]) push(s rankStep[T]) {
-	w.next = append(w.next, s)
-	for i := len(w.next) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if w.next[parent].key() >= w.next[i].key() {
-			return
-		}
-		w.next[i], w.next[parent] = w.next[parent], w.next[i]
-		i = parent
-	}
+func (w rankWalk[T]) Len() int           { return len(w) }
+func (w rankWalk[T]) Less(i, j int) bool { return w[i].key() > w[j].key() }
+func (w rankWalk[T]) Swap(i, j int)      { w[i], w[j] = w[j], w[i] }
+func (w *rankWalk[T]) Push(s any)        { *w = append(*w, s.(rankStep[T])) }
+
+func (w *rankWalk[T]) Pop() any {
+	last := len(*w) - 1
+	s := (*w)[last]
+	*w = (*w)[:last]
+	return s
 }
+
+// push has a record, and then those below it, walked too.
+func (w *rankWalk[T]) push(s rankStep[T]) { heap.Push(w, s) }
 
 // take removes the record with the greatest key, and is nil when there is none.
 func (w *rankWalk[T]) take() *T {
-	if len(w.next) == 0 {
+	if len(*w) == 0 {
 		return nil
 	}
-	top := w.next[0]
-	last := len(w.next) - 1
-	w.next[0] = w.next[last]
-	w.next = w.next[:last]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			break
-		}
-		if child+1 < last && w.next[child+1].key() > w.next[child].key() {
-			child++
-		}
-		if w.next[child].key() <= w.next[i].key() {
-			break
-		}
-		w.next[i], w.next[child] = w.next[child], w.next[i]
-		i = child
-	}
-	for _, at := range []int{2*top.at + 1, 2*top.at + 2} {
-		if at < len(top.of.heap) {
-			w.push(rankStep[T]{top.of, at})
-		}
+	top := heap.Pop(w).(rankStep[T])
+	for at := 2*top.at + 1; at <= 2*top.at+2 && at < len(top.of.heap); at++ {
+		w.push(rankStep[T]{top.of, at})
 	}
 	return top.of.heap[top.at].record
 }

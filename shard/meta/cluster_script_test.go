@@ -168,7 +168,7 @@ func instanceLine(i *Instance) string {
 	if i.Drained {
 		out += " drained"
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s version %s %s", out, i.Version, FormatDomain(i.Domain)))
+	return strings.TrimSpace(fmt.Sprintf("%s version %s %s", out, i.Version, formatDomain(i.Domain)))
 }
 
 // bootstrapMore reads tiers=(name:buckets:factor:shards, ...), the first of which is the
@@ -289,4 +289,13 @@ func (s *script) number(d *datadriven.TestData, key string) uint64 {
 
 func (s *script) moveRef(d *datadriven.TestData) MoveRef {
 	return MoveRef{uint8(s.number(d, "tier")), uint32(s.number(d, "first")), s.number(d, "epoch")}
+}
+
+// formatDomain writes a failure domain as ParseDomain reads it.
+func formatDomain(domain []Label) string {
+	parts := make([]string, len(domain))
+	for i, l := range domain {
+		parts[i] = l.Key + "=" + l.Value
+	}
+	return strings.Join(parts, ",")
 }

@@ -35,7 +35,7 @@ func TestFailureDomains(t *testing.T) {
 		}
 		return d
 	}
-	if got := FormatDomain(domain("rack=a1, Dc=msk")); got != "DC=MSK,RACK=A1" {
+	if got := formatDomain(domain("rack=a1, Dc=msk")); got != "DC=MSK,RACK=A1" {
 		t.Errorf("written as %s", got)
 	}
 	for _, text := range []string{"dc", "dc=", "=msk", "dc=msk,DC=spb", ","} {
@@ -63,22 +63,6 @@ func TestFailureDomains(t *testing.T) {
 		if Distance(a, b) != c.distance || Distance(b, a) != c.distance || Intersect(a, b) != c.intersect ||
 			Intersect(b, a) != c.intersect {
 			t.Errorf("%q and %q: distance %d, intersect %t", c.a, c.b, Distance(a, b), Intersect(a, b))
-		}
-	}
-}
-
-func TestMayRespond(t *testing.T) {
-	for _, c := range []struct {
-		current, target Variant
-		want            bool
-	}{
-		{Offline, Offline, false}, {Offline, Online, true}, {Offline, Expelled, false},
-		{Online, Offline, false}, {Online, Online, true}, {Online, Expelled, true},
-		{Expelled, Expelled, false},
-	} {
-		i := Instance{Current: InstanceState{c.current, 1}, Target: InstanceState{c.target, 1}}
-		if i.MayRespond() != c.want {
-			t.Errorf("%s, to be %s: %t", i.Current, i.Target, !c.want)
 		}
 	}
 }

@@ -64,15 +64,6 @@ func ParseDomain(text string) ([]Label, error) {
 	return Domain(labels...)
 }
 
-// FormatDomain writes a failure domain as ParseDomain reads it.
-func FormatDomain(domain []Label) string {
-	parts := make([]string, len(domain))
-	for i, l := range domain {
-		parts[i] = l.Key + "=" + l.Value
-	}
-	return strings.Join(parts, ",")
-}
-
 // Distance of two failure domains is the number of keys for which they do not share a value. Both
 // are in order of key.
 func Distance(a, b []Label) int {

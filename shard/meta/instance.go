@@ -64,12 +64,6 @@ type Instance struct {
 // Expelled says that the instance is no longer a member.
 func (i *Instance) Expelled() bool { return i.Current.Variant == Expelled }
 
-// MayRespond says that the instance may answer calls.
-func (i *Instance) MayRespond() bool {
-	return i.Target.Variant != Offline && i.Current.Variant != Expelled &&
-		(i.Current.Variant != Offline || i.Target.Variant != Expelled)
-}
-
 // instanceTable has the instances. Its slice is replaced whole by a change, as those of the other
 // tables are.
 type instanceTable struct {
