@@ -41,15 +41,7 @@ func number64(s string) uint64 {
 }
 
 func readData(ctx context.Context, v *viewer, q url.Values) ([]byte, error) {
-	path, err := nodeOf(q)
-	if err != nil {
-		return nil, err
-	}
-	name, err := decodeName(q.Get("name"))
-	if err != nil {
-		return nil, err
-	}
-	n, err := v.node(ctx, path)
+	_, n, name, err := objectOf(ctx, v, q)
 	if err != nil {
 		return nil, err
 	}

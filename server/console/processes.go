@@ -62,11 +62,7 @@ func coordinatorCell(path string, phase process.Phase, session uint64) cell {
 
 // processPage shows a process: its members, the round, whom it waits for, and the last rounds.
 func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, n, _, err := listOf(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	name, err := decodeName(q.Get("name"))
+	path, n, name, err := objectOf(ctx, v, q)
 	if err != nil {
 		return nil, err
 	}

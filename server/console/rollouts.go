@@ -78,16 +78,29 @@ func rolloutState(r *rollout.Info) cell {
 // listOf is what the lists of a node have in common: the node, and the name that the page begins
 // behind.
 func listOf(ctx context.Context, v *viewer, q url.Values) (path string, n *client.Node, after string, err error) {
-	if path, err = nodeOf(q); err != nil {
-		return "", nil, "", err
-	}
 	if text := q.Get("after"); text != "" {
 		if after, err = decodeName(text); err != nil {
 			return "", nil, "", err
 		}
 	}
-	n, err = v.node(ctx, path)
+	path, n, err = v.nodeOf(ctx, q)
 	return path, n, after, err
+}
+
+// objectOf is a node, and the name of what a page shows of it.
+func objectOf(ctx context.Context, v *viewer, q url.Values) (path string, n *client.Node, name string, err error) {
+	if path, n, err = v.nodeOf(ctx, q); err == nil {
+		name, err = decodeName(q.Get("name"))
+	}
+	return path, n, name, err
+}
+
+// nodeOf is the node that a page is about.
+func (v *viewer) nodeOf(ctx context.Context, q url.Values) (path string, n *client.Node, err error) {
+	if path, err = nodeOf(q); err == nil {
+		n, err = v.node(ctx, path)
+	}
+	return path, n, err
 }
 
 // versionCell is a version; 0 is none. Versions are not grouped: people copy them.
@@ -100,11 +113,7 @@ func versionCell(version uint64) cell {
 
 // rolloutPage shows a rollout: what each location has, what holds it up, and which instances.
 func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, n, _, err := listOf(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	name, err := decodeName(q.Get("name"))
+	path, n, name, err := objectOf(ctx, v, q)
 	if err != nil {
 		return nil, err
 	}

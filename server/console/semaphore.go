@@ -27,11 +27,7 @@ type semaphoreView struct {
 
 // semaphorePage shows one semaphore: who holds it, who waits, since when and why.
 func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, n, _, err := listOf(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	name, err := decodeName(q.Get("name"))
+	path, n, name, err := objectOf(ctx, v, q)
 	if err != nil {
 		return nil, err
 	}

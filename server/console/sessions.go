@@ -10,11 +10,7 @@ import (
 
 // sessionsPage lists the sessions of a node.
 func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, err := nodeOf(q)
-	if err != nil {
-		return nil, err
-	}
-	n, err := v.node(ctx, path)
+	path, n, err := v.nodeOf(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -53,17 +49,13 @@ func sessionState(s *client.SessionInfo) cell {
 
 // sessionPage shows a session with all that it holds, waits for and takes part in, over all shards.
 func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, err := nodeOf(q)
+	path, n, err := v.nodeOf(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	id, err := strconv.ParseUint(q.Get("id"), 10, 64)
 	if err != nil || id == 0 {
 		return nil, &badRequestError{"The address names no session. Choose one from the list of sessions."}
-	}
-	n, err := v.node(ctx, path)
-	if err != nil {
-		return nil, err
 	}
 	s, err := n.DescribeSession(ctx, id)
 	if err != nil {
