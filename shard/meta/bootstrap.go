@@ -39,30 +39,41 @@ type Bootstrap struct {
 	Domain      []Label
 	Version     Version // of the instance, and of the cluster
 
-	Tier                string // name of the instance's tier; its id is 0
+	Tier                string // name of the instance's tier
+	TierID              uint8  // of the instance's tier; 0 in version 0.1
 	Buckets             uint32 // at least one per shard, at most MaxBuckets; 0 for a tier without data
 	ReplicationFactor   uint32 // 0 means 1
 	ShardsPerReplicaset uint32 // 0 means as many as Shards
 	CanVote             bool
-	Tiers               []TierSpec // more tiers, with ids from 1
+	Tiers               []TierSpec // more tiers, with the other ids from 0 on, in this order
 	Shards              []uint64   // ids, rising, 1 to MaxShardID; none in a tier without data
 
 	NodeConfig protocol.NodeConfig // of DefaultPath: effective and complete
 	Wall       uint64              // ms since 1970, for display
 
 	// Restored is the snapshot of another cluster's meta shard (Snapshot.WriteTo). This cluster
-	// takes over its coordination nodes and rights instead of DefaultPath: those of the first tier,
-	// which must be the only one with data and have as many buckets. Instances, shards and keys are
-	// not taken over. Empty for a new cluster.
+	// takes over its coordination nodes and rights instead of DefaultPath. There the tier with the
+	// id of the instance's must be the only one with data, and have as many buckets. Instances,
+	// shards and keys are not taken over. Empty for a new cluster.
 	Restored []byte
 	// RestoredEpoch is then the bucket epoch of the assignment. It must be above all bucket epochs
 	// of the other cluster: it tells copies of buckets apart.
 	RestoredEpoch uint64
 }
 
-func (*Bootstrap) kind() Kind { return KindBootstrap }
+func (c *Bootstrap) kind() Kind {
+	if c.TierID == 0 {
+		return KindBootstrap
+	}
+	return KindBootstrapTier
+}
 
 func (c *Bootstrap) fields(f *varint.Fields) {
+	if c.kind() == KindBootstrapTier {
+		if varint.Byte(f, &c.TierID); c.TierID == 0 {
+			f.Fail()
+		}
+	}
 	f.Text(&c.Cluster, maxName)
 	f.Text(&c.ClusterName, maxName)
 	f.Fixed(c.Secret[:])
@@ -145,19 +156,19 @@ func (c *Bootstrap) apply(s *State) Result {
 	s.keys = [2]Key{{ID: 1, Secret: c.Secret}}
 	s.instances = []Instance{{
 		ID: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress,
-		Replicaset: replicaset, Domain: c.Domain, Version: c.Version,
+		Replicaset: replicaset, Tier: c.TierID, Domain: c.Domain, Version: c.Version,
 		Current: InstanceState{Online, 1}, Target: InstanceState{Online, 1},
 		Reason: ReasonJoin, ChangedAt: c.Wall, Revision: s.revision,
 	}}
-	own := &s.tiers[0]
-	set := Replicaset{ID: replicaset, UUID: c.UUID, Name: c.Tier + "_1", Revision: s.revision}
+	own := &s.tiers[c.TierID]
+	set := Replicaset{ID: replicaset, UUID: c.UUID, Name: c.Tier + "_1", Tier: own.ID, Revision: s.revision}
 	if own.ReplicationFactor == 1 {
 		set.Phase, set.Weight = ReplicasetReady, DefaultWeight
 	}
 	s.replicasets = []Replicaset{set}
 	s.shards = make([]Shard, len(c.Shards))
 	for i, id := range c.Shards {
-		s.shards[i] = newShard(id, 0, replicaset, c.Instance, s.revision)
+		s.shards[i] = newShard(id, own.ID, replicaset, c.Instance, s.revision)
 		s.nextShard = id
 	}
 	if set.Phase == ReplicasetReady && own.Buckets > 0 {
@@ -177,15 +188,18 @@ func (c *Bootstrap) apply(s *State) Result {
 
 // makeTiers makes the tiers; their buckets have no owner yet.
 func (c *Bootstrap) makeTiers(s *State) Result {
+	if int(c.TierID) > len(c.Tiers) {
+		return refuse(protocol.StatusBadRequest, "tier %s has the id %d, and there are %d tiers", c.Tier, c.TierID, len(c.Tiers)+1)
+	}
 	data := false
-	for i, spec := range append([]TierSpec{c.ownTier()}, c.Tiers...) {
+	for i, spec := range slices.Insert(slices.Clone(c.Tiers), int(c.TierID), c.ownTier()) {
 		if _, ok := s.TierByName(spec.Name); ok || (spec.Name == "" && i > 0) {
 			return refuse(protocol.StatusBadRequest, "tier %q has no name of its own; give each tier one", spec.Name)
 		}
 		if i >= MaxTiers {
 			return refuse(protocol.StatusBadRequest, "%d tiers; there may be %d", i+1, MaxTiers)
 		}
-		if spec.ShardsPerReplicaset == 0 && i == 0 {
+		if spec.ShardsPerReplicaset == 0 && i == int(c.TierID) {
 			spec.ShardsPerReplicaset = uint32(len(c.Shards))
 		}
 		if spec.ShardsPerReplicaset == 0 {
@@ -261,10 +275,10 @@ func (c *Bootstrap) restore(s *State) Result {
 			"the map of the cluster that is to be restored is not one; take another backup")
 	case c.Cluster == m.cluster:
 		return refuse(protocol.StatusBadRequest, "a restored cluster is another one; give it an id of its own")
-	case c.Buckets != m.tiers[0].Buckets || c.Buckets == 0:
+	case int(c.TierID) >= len(m.tiers) || c.Buckets != m.tiers[c.TierID].Buckets || c.Buckets == 0:
 		return refuse(protocol.StatusBadRequest,
-			"the cluster that is to be restored has %d buckets in its first tier, this one has %d; give it as many",
-			m.tiers[0].Buckets, c.Buckets)
+			"tier %d of the cluster that is to be restored has other buckets than the %d of tier %s; give it as many",
+			c.TierID, c.Buckets, c.Tier)
 	case c.ReplicationFactor > 1:
 		return refuse(protocol.StatusBadRequest,
 			"a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
@@ -275,9 +289,9 @@ func (c *Bootstrap) restore(s *State) Result {
 	for _, t := range m.tiers {
 		for _, run := range t.Runs {
 			switch {
-			case t.ID != 0:
+			case t.ID != c.TierID:
 				return refuse(protocol.StatusBadRequest,
-					"the cluster that is to be restored has data in tier %s too; only the first tier's can be restored", t.Name)
+					"the cluster that is to be restored has data in tier %s too; only that of one tier can be restored", t.Name)
 			case run.Epoch >= c.RestoredEpoch:
 				return refuse(protocol.StatusBadRequest,
 					"bucket epoch %d is not above that of the cluster that is to be restored", c.RestoredEpoch)
@@ -285,9 +299,9 @@ func (c *Bootstrap) restore(s *State) Result {
 		}
 	}
 	for _, n := range m.nodes.all() {
-		if n.Tier != 0 {
+		if n.Tier != c.TierID {
 			return refuse(protocol.StatusBadRequest,
-				"node %s is of another tier than the first; only the first tier can be restored", n.Path)
+				"node %s is of another tier than the one that is restored; only one tier can be restored", n.Path)
 		}
 	}
 	s.nodeMap = m.nodeMap

@@ -3,6 +3,7 @@ package meta
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,11 +22,17 @@ func bytesOf(t *testing.T, m *Machine) []byte {
 // TestRestoredCluster: a bootstrap takes over the nodes and rights of another cluster's map, and
 // nothing that belongs to its machines.
 func TestRestoredCluster(t *testing.T) {
+	for id, tiers := range [][]TierSpec{nil, {{Name: "arbiter", CanVote: true}}} {
+		t.Run(fmt.Sprintf("tier %d", id), func(t *testing.T) { testRestoredCluster(t, uint8(id), tiers) })
+	}
+}
+
+func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 	config := protocol.DefaultNodeConfig()
 	config.MaxRequests = 7
 	boot := func() *Bootstrap {
 		return &Bootstrap{
-			Cluster: "old", Instance: 3, Name: "old1", Tier: "default", CanVote: true,
+			Cluster: "old", Instance: 3, Name: "old1", Tier: "default", TierID: tier, Tiers: others, CanVote: true,
 			Buckets: 8, Shards: []uint64{2, 3}, NodeConfig: config, Wall: 1,
 		}
 	}
@@ -48,7 +55,7 @@ func TestRestoredCluster(t *testing.T) {
 		return res
 	}
 	must(old, boot())
-	made := must(old, &NodeCreate{Path: "/a", Config: config})
+	made := must(old, &NodeCreate{Path: "/a", Tier: tier, Config: config})
 	must(old, &NodeCommit{Nodes: []NodeRef{{Node: made.Node, Revision: made.Version}}})
 	must(old, &RightsPut{Right: Right{Prefix: "/a", Identity: "somebody", Rights: 1}})
 	must(old, &AuthSet{On: true, Token: Token{ID: "t", Identity: "root", Hash: [HashLen]byte{1}}})
@@ -85,12 +92,12 @@ func TestRestoredCluster(t *testing.T) {
 		t.Errorf("revision %d, map %d, cluster %s, %d shards", m.Revision(),
 			m.MapVersion(), m.Cluster(), len(m.Shards()))
 	}
-	for _, run := range m.Tiers()[0].Runs {
+	for _, run := range m.Tiers()[tier].Runs {
 		if run.Epoch != FirstEpoch+1 {
 			t.Errorf("run %+v", run)
 		}
 	}
-	if again := must(m, &NodeCreate{Path: "/b", Config: config}); again.Node <= made.Node+restoredAhead ||
+	if again := must(m, &NodeCreate{Path: "/b", Tier: tier, Config: config}); again.Node <= made.Node+restoredAhead ||
 		m.Revision() <= old.Revision()+restoredAhead {
 		t.Errorf("node id %d after %d", again.Node, made.Node)
 	}
@@ -99,7 +106,8 @@ func TestRestoredCluster(t *testing.T) {
 	}
 
 	for want, change := range map[string]func(c *Bootstrap){
-		"has 8 buckets in its first tier":     func(c *Bootstrap) { c.Buckets = 16 },
+		"has other buckets than the 16":       func(c *Bootstrap) { c.Buckets = 16 },
+		"has other buckets than the 8":        func(c *Bootstrap) { c.TierID, c.Tiers = 1-tier, []TierSpec{{Name: "arbiter"}} },
 		"begin with replication factor 1":     func(c *Bootstrap) { c.ReplicationFactor = 3 },
 		"give it an id of its own":            func(c *Bootstrap) { c.Cluster = "old" },
 		"bucket epoch 1 is not above":         func(c *Bootstrap) { c.RestoredEpoch = FirstEpoch },

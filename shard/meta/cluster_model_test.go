@@ -291,116 +291,9 @@ func (r *clusterRun) command() Command {
 // restored now and then agrees.
 func TestClusterInvariants(t *testing.T) {
 	done := map[Kind]int{}
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := New(), New()
-		index := uint64(0)
-		apply := func(c Command, op OpID) Result {
-			index++
-			entry := AppendCommand(nil, op, c)
-			got := a.Apply(index, entry)
-			if !bytes.Equal(got, b.Apply(index, entry)) {
-				t.Fatalf("the restored machine answers %#v otherwise", c)
-			}
-			res, err := DecodeResult(got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return res
-		}
-		rf := uint32(rapid.IntRange(1, 2).Draw(t, "rf"))
-		apply(&Bootstrap{
-			Cluster: "c", Instance: 1, UUID: "u0", Name: "one", Address: "one", RaftAddress: "one",
-			Tier: "first", CanVote: true, Buckets: 12, ReplicationFactor: rf,
-			Tiers: []TierSpec{{Name: "second", Buckets: 5, ReplicationFactor: 1,
-				ShardsPerReplicaset: 2, CanVote: true}, {Name: "arbiter"}},
-			Shards: []uint64{2, 3}, Version: Version{1, 2, 0}, NodeConfig: protocol.DefaultNodeConfig(),
-		}, OpID{})
-		models := map[uint8]*bucketModel{}
-		assigned := func(s *State) {
-			for _, tier := range s.Tiers() {
-				m := &bucketModel{owner: make([]uint64, tier.Buckets), epoch: make([]uint64, tier.Buckets)}
-				for b := range m.owner {
-					m.owner[b], m.epoch[b] = s.Route(tier.ID, uint32(b))
-				}
-				if old := models[tier.ID]; old == nil || (len(old.owner) > 0 && old.owner[0] == 0) {
-					models[tier.ID] = m
-				}
-			}
-		}
-		assigned(&a.State)
-		if rapid.Bool().Draw(t, "ready") {
-			apply(&ShardReady{Shard: 2}, OpID{})
-			apply(&ShardReady{Shard: 3}, OpID{})
-		}
-		for step := range rapid.IntRange(60, 180).Draw(t, "steps") {
-			before := a.State
-			save := rapid.IntRange(0, 5).Draw(t, "save") == 0
-			digest := uint64(0)
-			if save {
-				digest = before.Digest()
-			}
-			run := clusterRun{t, &before}
-			c := run.command()
-			want, version := protocol.Status(0xff), uint64(0)
-			switch c := c.(type) {
-			case *MoveBegin:
-				m := models[c.Tier]
-				legal, again := m.mayBegin(&before, c)
-				if legal && !again {
-					version = m.begin(c)
-				}
-				if legal {
-					want = protocol.StatusOK
-				}
-			case *MoveCommit:
-				want = models[c.Tier].decide(c.MoveRef, Committed)
-			case *MoveAbort:
-				want = models[c.Tier].decide(c.MoveRef, Aborted)
-			case *MoveEnd:
-				want = models[c.Tier].end(c.MoveRef)
-			}
-			op := OpID{1, byte(step + 1)}
-			res := apply(c, op)
-			if _, begin := c.(*MoveBegin); want != 0xff && res.Status != want ||
-				begin && want == 0xff && res.Status == protocol.StatusOK {
-				t.Fatalf("%#v: %s %s, the model says %d", c, res.Status, res.Message, want)
-			}
-			if version != 0 && res.Version != version {
-				t.Fatalf("%#v: epoch %d, want %d", c, res.Version, version)
-			}
-			if res.Status == protocol.StatusOK && a.Revision() > before.Revision() {
-				done[c.kind()]++
-			}
-			if again := apply(c, op); again != res {
-				t.Fatalf("%#v again: %+v, want %+v", c, again, res)
-			}
-			if _, assign := c.(*BucketsAssign); assign && res.Status == protocol.StatusOK {
-				assigned(&a.State)
-			}
-			if err := a.Check(); err != nil {
-				t.Fatalf("after %#v: %v", c, err)
-			}
-			if save && before.Digest() != digest {
-				t.Fatalf("%#v changed a state that was", c)
-			}
-			compareStates(t, c, &before, &a.State, &res)
-			for tier, m := range models {
-				for bucket := range m.owner {
-					if owner, epoch := a.Route(tier, uint32(bucket)); owner != m.owner[bucket] ||
-						epoch != m.epoch[bucket] {
-						t.Fatalf("after %#v bucket %d of tier %d is shard %d's under %d, want %d under %d",
-							c, bucket, tier, owner, epoch, m.owner[bucket], m.epoch[bucket])
-					}
-				}
-			}
-			if save {
-				b = restored(t, b)
-				if a.Digest() != b.Digest() {
-					t.Fatal("digests differ")
-				}
-			}
-		}
-	})
+	for tier := range uint8(2) { // of the first instance
+		rapid.Check(t, func(t *rapid.T) { randomCluster(t, tier, done) })
+	}
 	if testing.Short() {
 		return // a fifth of the histories is too few for each kind to come
 	}
@@ -418,6 +311,118 @@ func TestClusterInvariants(t *testing.T) {
 		}
 	}
 	t.Log(done)
+}
+
+// randomCluster is one history; done counts the commands in it that changed something.
+func randomCluster(t *rapid.T, tier uint8, done map[Kind]int) {
+	a, b := New(), New()
+	index := uint64(0)
+	apply := func(c Command, op OpID) Result {
+		index++
+		entry := AppendCommand(nil, op, c)
+		got := a.Apply(index, entry)
+		if !bytes.Equal(got, b.Apply(index, entry)) {
+			t.Fatalf("the restored machine answers %#v otherwise", c)
+		}
+		res, err := DecodeResult(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	rf := uint32(rapid.IntRange(1, 2).Draw(t, "rf"))
+	apply(&Bootstrap{
+		Cluster: "c", Instance: 1, UUID: "u0", Name: "one", Address: "one", RaftAddress: "one",
+		Tier: "first", TierID: tier, CanVote: true, Buckets: 12, ReplicationFactor: rf,
+		Tiers: []TierSpec{{Name: "second", Buckets: 5, ReplicationFactor: 1,
+			ShardsPerReplicaset: 2, CanVote: true}, {Name: "arbiter"}},
+		Shards: []uint64{2, 3}, Version: Version{1, 2, 0}, NodeConfig: protocol.DefaultNodeConfig(),
+	}, OpID{})
+	models := map[uint8]*bucketModel{}
+	assigned := func(s *State) {
+		for _, tier := range s.Tiers() {
+			m := &bucketModel{owner: make([]uint64, tier.Buckets), epoch: make([]uint64, tier.Buckets)}
+			for b := range m.owner {
+				m.owner[b], m.epoch[b] = s.Route(tier.ID, uint32(b))
+			}
+			if old := models[tier.ID]; old == nil || (len(old.owner) > 0 && old.owner[0] == 0) {
+				models[tier.ID] = m
+			}
+		}
+	}
+	assigned(&a.State)
+	if rapid.Bool().Draw(t, "ready") {
+		apply(&ShardReady{Shard: 2}, OpID{})
+		apply(&ShardReady{Shard: 3}, OpID{})
+	}
+	for step := range rapid.IntRange(60, 180).Draw(t, "steps") {
+		before := a.State
+		save := rapid.IntRange(0, 5).Draw(t, "save") == 0
+		digest := uint64(0)
+		if save {
+			digest = before.Digest()
+		}
+		run := clusterRun{t, &before}
+		c := run.command()
+		want, version := protocol.Status(0xff), uint64(0)
+		switch c := c.(type) {
+		case *MoveBegin:
+			m := models[c.Tier]
+			legal, again := m.mayBegin(&before, c)
+			if legal && !again {
+				version = m.begin(c)
+			}
+			if legal {
+				want = protocol.StatusOK
+			}
+		case *MoveCommit:
+			want = models[c.Tier].decide(c.MoveRef, Committed)
+		case *MoveAbort:
+			want = models[c.Tier].decide(c.MoveRef, Aborted)
+		case *MoveEnd:
+			want = models[c.Tier].end(c.MoveRef)
+		}
+		op := OpID{1, byte(step + 1)}
+		res := apply(c, op)
+		if _, begin := c.(*MoveBegin); want != 0xff && res.Status != want ||
+			begin && want == 0xff && res.Status == protocol.StatusOK {
+			t.Fatalf("%#v: %s %s, the model says %d", c, res.Status, res.Message, want)
+		}
+		if version != 0 && res.Version != version {
+			t.Fatalf("%#v: epoch %d, want %d", c, res.Version, version)
+		}
+		if res.Status == protocol.StatusOK && a.Revision() > before.Revision() {
+			done[c.kind()]++
+		}
+		if again := apply(c, op); again != res {
+			t.Fatalf("%#v again: %+v, want %+v", c, again, res)
+		}
+		if _, assign := c.(*BucketsAssign); assign && res.Status == protocol.StatusOK {
+			assigned(&a.State)
+		}
+		if err := a.Check(); err != nil {
+			t.Fatalf("after %#v: %v", c, err)
+		}
+		if save && before.Digest() != digest {
+			t.Fatalf("%#v changed a state that was", c)
+		}
+		compareStates(t, c, &before, &a.State, &res)
+		for tier, m := range models {
+			for bucket := range m.owner {
+				if owner, epoch := a.Route(tier, uint32(bucket)); owner != m.owner[bucket] ||
+					epoch != m.epoch[bucket] {
+					t.Fatalf("after %#v bucket %d of tier %d is shard %d's under %d, want %d under %d",
+						c, bucket, tier, owner, epoch, m.owner[bucket], m.epoch[bucket])
+				}
+			}
+		}
+		if save {
+			b = restored(t, b)
+			if a.Digest() != b.Digest() {
+				t.Fatal("digests differ")
+			}
+		}
+	}
 }
 
 // checkShardCounts: a shard is added only where one is missing. It is removed only if its

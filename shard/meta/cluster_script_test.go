@@ -171,8 +171,8 @@ func instanceLine(i *Instance) string {
 	return strings.TrimSpace(fmt.Sprintf("%s version %s %s", out, i.Version, formatDomain(i.Domain)))
 }
 
-// bootstrapMore reads tiers=(name:buckets:factor:shards, ...), the first of which is the
-// instance's; votes=(0,1) by tier; domain and version.
+// bootstrapMore reads tiers=(name:buckets:factor:shards, ...), those called mute without a vote;
+// own=i, the instance's by its id, 0 if left out; domain and version.
 func (s *script) bootstrapMore(d *datadriven.TestData, c *Bootstrap) {
 	c.UUID, c.ClusterName = "u-one", s.text(d, "name")
 	c.Domain, c.Version = s.domain(d), s.version(d, "version")
@@ -180,6 +180,7 @@ func (s *script) bootstrapMore(d *datadriven.TestData, c *Bootstrap) {
 		if a.Key != "tiers" {
 			continue
 		}
+		c.TierID = uint8(s.number(d, "own"))
 		for i, v := range a.Vals {
 			spec := TierSpec{CanVote: true}
 			n, err := fmt.Sscan(strings.ReplaceAll(v, ":", " "), &spec.Name, &spec.Buckets,
@@ -187,7 +188,7 @@ func (s *script) bootstrapMore(d *datadriven.TestData, c *Bootstrap) {
 			if n != 4 {
 				d.Fatalf(s.t, "tier %s: %v", v, err)
 			}
-			if spec.CanVote = !strings.HasPrefix(spec.Name, "mute"); i > 0 {
+			if spec.CanVote = !strings.HasPrefix(spec.Name, "mute"); i != int(c.TierID) {
 				c.Tiers = append(c.Tiers, spec)
 				continue
 			}

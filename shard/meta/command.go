@@ -26,6 +26,7 @@ const (
 	KindNodeCommit       Kind = 13
 	KindGraceFloorClear  Kind = 14
 	KindInstanceReassign Kind = 15
+	KindBootstrapTier    Kind = 16 // by an instance that is not of the first tier
 	KindRightsPut        Kind = 20
 	KindRightsRemove     Kind = 21
 	KindTokenPut         Kind = 22
@@ -83,6 +84,7 @@ func AppendCommand(b []byte, op OpID, c Command) []byte {
 // newCommand makes an empty command of a kind; it is nil for an unknown kind.
 var newCommand = [256]func() Command{
 	KindBootstrap:               empty[Bootstrap],
+	KindBootstrapTier:           func() Command { return &Bootstrap{TierID: 1} },
 	KindRotateKeys:              empty[RotateKeys],
 	KindInstanceAddress:         empty[InstanceAddress],
 	KindShardReady:              empty[ShardReady],
@@ -128,6 +130,7 @@ var newCommand = [256]func() Command{
 // since is the version that a kind came with, of those that version 0.1 does not know. A new kind
 // needs a line here.
 var since = map[Kind]Version{
+	KindBootstrapTier:           {0, 2, 0},
 	KindInstanceReassign:        {0, 2, 0},
 	KindShardsRemove:            {0, 2, 0},
 	KindTierShards:              {0, 2, 0},

@@ -104,9 +104,15 @@ func examples() []Command {
 	}
 }
 
+// bootstrapOfSecondTier is the other way in which a cluster begins.
+func bootstrapOfSecondTier() *Bootstrap {
+	return &Bootstrap{Cluster: "c", Instance: 1, Tier: "second", TierID: 1, Buckets: 8, CanVote: true,
+		Tiers: []TierSpec{{Name: "first", Buckets: 8}}, Shards: []uint64{2}, NodeConfig: protocol.DefaultNodeConfig()}
+}
+
 func TestCommandRoundTrip(t *testing.T) {
 	seen := map[Kind]bool{}
-	for _, c := range examples() {
+	for _, c := range append(examples(), bootstrapOfSecondTier()) {
 		seen[c.kind()] = true
 		op := OpID{15: 7}
 		entry := AppendCommand(nil, op, c)
@@ -269,6 +275,8 @@ func FuzzApply(f *testing.F) {
 		all = append(append(all, byte(len(entry))), entry...)
 		f.Add(bytes.Clone(all))
 	}
+	second := AppendCommand(nil, OpID{}, bootstrapOfSecondTier())
+	f.Add(append([]byte{byte(len(second))}, second...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := New()
 		for index := uint64(1); len(data) > 0 && index < 100; index++ {
