@@ -79,7 +79,7 @@ func crashAt(t *testing.T, factor uint32, k int, f delivery, story func(c *clust
 		for quiet := 0; quiet < 24; quiet++ {
 			c.heartbeat()
 			c.detectFailures()
-			c.write(uint32(steps % 16))
+			c.write(0, uint32(steps%16))
 			for _, s := range Plan(c.view(p)) {
 				quiet = 0
 				crash := steps == k

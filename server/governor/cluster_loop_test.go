@@ -244,7 +244,7 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 					for disturbed.Err() == nil {
 						time.Sleep(70 * time.Millisecond)
 						c.with(func(w *cluster) {
-							w.write(c.random.Uint32N(64))
+							w.write(0, c.random.Uint32N(64))
 							if c.random.IntN(50) == 0 {
 								c.leader = 1 - c.leader
 								c.signal()

@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,7 +28,12 @@ import (
 func TestAnyClusterConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.Uint32Range(1, 3).Draw(t, "factor")
-		c := newCluster(24, factor, 2)
+		var more []meta.TierSpec
+		if rapid.Bool().Draw(t, "cold") {
+			more = []meta.TierSpec{{Name: "cold", Buckets: 12, ReplicationFactor: rapid.Uint32Range(1, 2).Draw(t, "cold factor"),
+				ShardsPerReplicaset: 1, CanVote: rapid.Bool().Draw(t, "vote")}}
+		}
+		c := newCluster(24, factor, 2, more...)
 		c.violation = func(text string) { t.Fatal(text) }
 		faults := rapid.IntRange(0, 6).Draw(t, "faults")
 		c.nextDelivery = func() delivery {
@@ -69,7 +75,11 @@ func (r *randomCluster) event() {
 	case 0:
 		if len(instances) < 9 && r.ensureLeader(meta.MetaShardID) {
 			domain := rapid.SampledFrom([]string{"", "", "DC=A", "DC=B", "DC=C"}).Draw(t, "domain")
-			tier := rapid.SampledFrom([]string{"", "", "", "arbiter", "mute"}).Draw(t, "tier")
+			tiers := []string{"", "", "", "arbiter", "mute"}
+			if len(r.machine.Tiers()) > coldTier {
+				tiers = append(tiers, "cold", "cold", "cold")
+			}
+			tier := rapid.SampledFrom(tiers).Draw(t, "tier")
 			r.join(fmt.Sprintf("i%d", len(instances)+1), tier, "", domain)
 		}
 	case 1:
@@ -96,11 +106,11 @@ func (r *randomCluster) event() {
 		}
 	case 24:
 		if r.ensureLeader(meta.MetaShardID) {
-			r.apply(&meta.TierReplicationFactor{ReplicationFactor: rapid.Uint32Range(1, 3).Draw(t, "factor")})
+			r.apply(&meta.TierReplicationFactor{Tier: r.dataTier(), ReplicationFactor: rapid.Uint32Range(1, 3).Draw(t, "factor")})
 		}
 	case 25:
 		if r.ensureLeader(meta.MetaShardID) {
-			r.apply(&meta.TierShards{Shards: rapid.Uint32Range(1, 4).Draw(t, "shards")})
+			r.apply(&meta.TierShards{Tier: r.dataTier(), Shards: rapid.Uint32Range(1, 4).Draw(t, "shards")})
 		}
 	case 8: // an election
 		x := rapid.SampledFrom(append([]meta.Shard{r.machine.MetaShard()}, r.machine.Shards()...)).Draw(t, "shard")
@@ -123,7 +133,7 @@ func (r *randomCluster) event() {
 			f()
 		}
 	case 11, 12:
-		r.write(rapid.Uint32Range(0, 23).Draw(t, "bucket"))
+		r.write(r.dataTier(), rapid.Uint32Range(0, 23).Draw(t, "bucket"))
 	case 13, 14, 15:
 		r.heartbeat()
 		r.detectFailures()
@@ -139,6 +149,17 @@ func (r *randomCluster) event() {
 			r.executeOne(r.progress[g], &s)
 		}
 	}
+}
+
+// coldTier is the id of the second tier with data, where there is one.
+const coldTier = 3
+
+// dataTier draws a tier with data.
+func (r *randomCluster) dataTier() uint8 {
+	if len(r.machine.Tiers()) > coldTier && rapid.Bool().Draw(r.t, "of cold") {
+		return coldTier
+	}
+	return 0
 }
 
 func (r *randomCluster) executeOne(p *Progress, s *Step) {
@@ -231,16 +252,20 @@ func (c *cluster) notConverged() string {
 	if len(s.Moves()) > 0 {
 		return fmt.Sprintf("moves are left: %+v", s.Moves())
 	}
-	if why := c.copyMissing(); why != "" {
-		return why
+	for _, t := range s.Tiers() {
+		if t.Buckets == 0 {
+			continue
+		}
+		if why := cmp.Or(c.copyMissing(&t), c.bucketsNotConverged(&t)); why != "" {
+			return "tier " + t.Name + ": " + why
+		}
 	}
-	return c.bucketsNotConverged()
+	return ""
 }
 
 // copyMissing names an instance without use and a replicaset with data that could have it.
-func (c *cluster) copyMissing() string {
+func (c *cluster) copyMissing(t *meta.Tier) string {
 	s := &c.machine.State
-	t := s.Tiers()[0]
 	members, used := map[uint64][]meta.Instance{}, map[uint64]bool{}
 	for _, i := range s.Instances() {
 		if i.Target.Variant != meta.Expelled {
@@ -321,8 +346,7 @@ func (c *cluster) shardNotConverged(x *meta.Shard, sets map[uint64]int, members,
 	return ""
 }
 
-func (c *cluster) bucketsNotConverged() string {
-	t, _ := c.machine.Tier(0)
+func (c *cluster) bucketsNotConverged(t *meta.Tier) string {
 	if !t.Bootstrapped {
 		return ""
 	}
@@ -337,6 +361,9 @@ func (c *cluster) bucketsNotConverged() string {
 	}
 	var list []replicasetLoad
 	for _, set := range c.machine.Replicasets() {
+		if set.Tier != t.ID {
+			continue
+		}
 		o := replicasetLoad{replicaset: set.ID}
 		if set.Phase == meta.ReplicasetReady {
 			o.weight = uint64(set.Weight)
@@ -357,12 +384,12 @@ func (c *cluster) bucketsNotConverged() string {
 	for _, set := range c.machine.Replicasets() {
 		// Without a weight in the tier, buckets of surplus shards have nowhere to go.
 		n := len(c.machine.ShardsOf(set.ID))
-		if set.Phase == meta.ReplicasetReady && n > 0 && targets != nil && n != int(t.ShardsPerReplicaset) {
+		if set.Tier == t.ID && set.Phase == meta.ReplicasetReady && n > 0 && targets != nil && n != int(t.ShardsPerReplicaset) {
 			return fmt.Sprintf("replicaset %s has %d shards, not %d", set.Name, n, t.ShardsPerReplicaset)
 		}
 	}
 	for _, x := range c.machine.Shards() {
-		if set, _ := c.machine.Replicaset(x.Replicaset); !x.Ready && set.Phase != meta.ToBeExpelled {
+		if set, _ := c.machine.Replicaset(x.Replicaset); x.Tier == t.ID && !x.Ready && set.Phase != meta.ToBeExpelled {
 			return fmt.Sprintf("shard %d is not ready", x.ID)
 		}
 	}

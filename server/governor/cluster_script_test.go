@@ -44,7 +44,12 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 		return uint32(otherwise)
 	}
 	if d.Cmd == "bootstrap" {
-		s.cluster = newCluster(number("buckets", 64), number("factor", 3), number("shards", 2))
+		var more []meta.TierSpec
+		if n := number("cold", 0); n > 0 { // another tier with so many buckets, which may not vote
+			more = append(more, meta.TierSpec{Name: "cold", Buckets: n, ShardsPerReplicaset: 1,
+				ReplicationFactor: number("cold-factor", 1)})
+		}
+		s.cluster = newCluster(number("buckets", 64), number("factor", 3), number("shards", 2), more...)
 		s.gov = s.governor()
 		return ""
 	}
@@ -90,9 +95,10 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 		set, _ := s.machine.ReplicasetByName(d.CmdArgs[0].Key)
 		return said(s.apply(&meta.WeightSet{Replicaset: set.ID, Weight: number("to", 1000), ByUser: true}))
 	case "factor":
-		return said(s.apply(&meta.TierReplicationFactor{ReplicationFactor: number("to", 3), Wall: uint64(s.Wall().UnixMilli())}))
+		return said(s.apply(&meta.TierReplicationFactor{Tier: uint8(number("tier", 0)), ReplicationFactor: number("to", 3),
+			Wall: uint64(s.Wall().UnixMilli())}))
 	case "shards":
-		return said(s.apply(&meta.TierShards{Shards: number("to", 1)}))
+		return said(s.apply(&meta.TierShards{Tier: uint8(number("tier", 0)), Shards: number("to", 1)}))
 	case "crash": // of the governor
 		s.progress = NewProgress()
 	case "health": // NAME, as the instance sees it, alone if nobody confirms its map
@@ -254,8 +260,8 @@ func (s *clusterScript) status() string {
 		return i.Name
 	}
 	out.WriteString(s.instances())
-	t := s.machine.Tiers()[0]
 	for _, set := range s.machine.Replicasets() {
+		t, _ := s.machine.Tier(set.Tier)
 		fmt.Fprintf(&out, "%s %s weight %d", set.Name, set.Phase, set.Weight)
 		for _, x := range s.machine.Shards() {
 			if x.Replicaset != set.ID {

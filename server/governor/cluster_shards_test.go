@@ -171,15 +171,17 @@ func (y *bucketCopy) step(kind shard.CommandKind, epoch uint64, part byte, numbe
 
 // checkBuckets: each bucket is active in one shard at most, with all that was written.
 func (c *cluster) checkBuckets() {
-	active := map[uint32]uint64{}
+	active := map[bucketKey]uint64{}
 	for _, x := range slices.Sorted(maps.Keys(c.data)) {
-		if _, ok := c.machine.Shard(x); !ok {
+		s, ok := c.machine.Shard(x)
+		if !ok {
 			continue
 		}
-		for b, y := range c.data[x].copies {
+		for bucket, y := range c.data[x].copies {
 			if y.state != 'a' {
 				continue
 			}
+			b := bucketKey{s.Tier, bucket}
 			if other, twice := active[b]; twice {
 				c.violation(fmt.Sprintf("bucket %d is active in shards %d and %d", b, other, x))
 			}
@@ -192,13 +194,13 @@ func (c *cluster) checkBuckets() {
 }
 
 // write is a client's write to a bucket, by the map; a retry if it is refused.
-func (c *cluster) write(b uint32) {
-	x, _ := c.machine.Route(0, b)
+func (c *cluster) write(tier uint8, b uint32) {
+	x, _ := c.machine.Route(tier, b)
 	if x == 0 || !c.ensureLeader(x) {
 		return
 	}
 	if y := c.data[x].copies[b]; y != nil && y.state == 'a' {
 		y.number++
-		c.written[b]++
+		c.written[bucketKey{tier, b}]++
 	}
 }

@@ -23,10 +23,16 @@ type cluster struct {
 	groups       map[uint64]*plainGroup
 	data         map[uint64]*plainData
 	nextDelivery func() delivery
-	hangs        func(x uint64) bool // exports from a shard fail
-	late         []func()            // words that were lost for their sender and come later
-	violation    func(text string)   // called when what must never be is
-	written      map[uint32]uint64   // the number that each bucket must have
+	hangs        func(x uint64) bool  // exports from a shard fail
+	late         []func()             // words that were lost for their sender and come later
+	violation    func(text string)    // called when what must never be is
+	written      map[bucketKey]uint64 // the number that each bucket must have
+}
+
+// bucketKey is a bucket of a tier.
+type bucketKey struct {
+	tier   uint8
+	bucket uint32
 }
 
 type delivery uint8
@@ -46,10 +52,12 @@ type process struct {
 	announced   bool // its start was accepted
 }
 
-func newCluster(buckets, factor, perSet uint32) *cluster {
+// newCluster is a cluster of the instance a in tier 0, with two tiers without data, and more with
+// ids from 3 on.
+func newCluster(buckets, factor, perSet uint32, more ...meta.TierSpec) *cluster {
 	c := &cluster{
 		machine: meta.New(), now: time.Hour, procs: map[uint64]*process{}, groups: map[uint64]*plainGroup{}, data: map[uint64]*plainData{},
-		nextDelivery: func() delivery { return delivered }, written: map[uint32]uint64{},
+		nextDelivery: func() delivery { return delivered }, written: map[bucketKey]uint64{},
 		violation: func(text string) { panic(text) },
 	}
 	var shards []uint64
@@ -60,7 +68,7 @@ func newCluster(buckets, factor, perSet uint32) *cluster {
 		Cluster: "c", Version: meta.Version{Major: 1}, NodeConfig: protocol.DefaultNodeConfig(),
 		UUID: "a", Instance: 1, Name: "a", Address: "a:1", RaftAddress: "a:2",
 		Tier: "default", Buckets: buckets, ReplicationFactor: factor, ShardsPerReplicaset: perSet, CanVote: true, Shards: shards,
-		Tiers: []meta.TierSpec{{Name: "arbiter", CanVote: true}, {Name: "mute", ReplicationFactor: 2}},
+		Tiers: append([]meta.TierSpec{{Name: "arbiter", CanVote: true}, {Name: "mute", ReplicationFactor: 2}}, more...),
 	})
 	c.procs[1] = &process{up: true, incarnation: 1, announced: true}
 	c.heartbeat()

@@ -129,7 +129,9 @@ func shardMissingCopy(p *planner, replicaset uint64) *shardView {
 // planAssignment assigns the buckets of a tier when its first replicaset is ready.
 func planAssignment(p *planner, t *meta.Tier) {
 	what := "the buckets of tier " + t.Name + " to be assigned"
+	empty := true
 	for _, set := range p.State.Replicasets() {
+		empty = empty && (set.Tier != t.ID || set.Phase >= meta.ToBeExpelled)
 		if set.Tier != t.ID || set.Phase != meta.ReplicasetReady || set.Weight == 0 || !hasShards(p, set.ID) {
 			continue
 		}
@@ -142,6 +144,10 @@ func planAssignment(p *planner, t *meta.Tier) {
 			return
 		}
 		p.add(Step{Kind: AssignBuckets, Tier: t.ID})
+		return
+	}
+	if empty {
+		p.addWait(Outside, what, "it has no instance; start one with that tier")
 		return
 	}
 	p.addDependentWait(what, "no replicaset of it is ready and has a weight")
