@@ -37,10 +37,8 @@ func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string,
 		return nil, err
 	}
 	c.Target, c.Connections, c.Deadline = plan.Target, plan.Connections, callDeadline
-	if c.WarmUp = v.WarmUp + plan.WarmUp; s.warm {
-		c.WarmUp /= 2 // most of it has been running
-	}
-	s.warm = true
+	c.WarmUp = cmp.Or(c.WarmUp, v.WarmUp)
+	c.WarmUp += plan.WarmUp
 	c.Duration = cmp.Or(c.Duration, v.Length)
 	c.Seed = uint64(v.round) + 1
 	var before, after Usage

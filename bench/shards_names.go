@@ -12,12 +12,13 @@ import (
 // measureShards: the first half of P11. Each shard has as many callers, so that its batches are as
 // large whatever their number; what a pair costs must not grow with it.
 func measureShards(ctx context.Context, v *trial) error {
-	system, ok := v.system.(ShardedSystem)
+	system, ok := v.system.(*SignalboxSystem)
 	if !ok {
 		return fmt.Errorf("%s has no shards to choose", v.system.Name())
 	}
 	for _, n := range v.Shards {
-		err := v.withServer(ctx, system.WithShards(n).Start, func(s *Server) error {
+		sharded := &SignalboxSystem{Binary: system.Binary, Shards: n}
+		err := v.withServer(ctx, sharded.Start, func(s *Server) error {
 			plan, err := s.Plan(LockPairs)
 			if err != nil {
 				return err

@@ -52,7 +52,8 @@ type NodeConfig struct {
 type NodeInfo struct {
 	ID        uint64 // never reused
 	Path      string
-	Tier      uint8
+	Tier      uint8  // that has the node's data, for good
+	TierName  string // empty if the server is of version 0.1
 	Revision  uint64 // of the configuration
 	Config    NodeConfig
 	CreatedAt time.Time
@@ -95,7 +96,7 @@ func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
 	selfCheck, grace, slow := millis.Duration(c.SelfCheckPeriod), millis.Duration(c.GracePeriod), millis.Duration(c.SlowWait)
 	reads, attaches, counters := Consistency(c.ReadConsistency), Consistency(c.AttachConsistency), CountersMode(c.CountersMode)
 	return &NodeInfo{
-		ID: w.ID, Path: w.Path, Tier: w.Tier, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
+		ID: w.ID, Path: w.Path, Tier: w.Tier, TierName: w.TierName, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
 		Config: NodeConfig{
 			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
 			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
@@ -112,6 +113,17 @@ func wallTime(ms uint64) time.Time {
 	return time.UnixMilli(int64(min(ms, 1<<62)))
 }
 
+// NodeOption is an option of CreateNode and EnsureNode.
+type NodeOption func(*nodeOptions)
+
+type nodeOptions struct{ tier string }
+
+// InTier creates the node, and its missing parents, in the tier with this name. It stays there for
+// good: sessions and semaphores of the node are on instances of that tier. Default: the first tier
+// with data. Errors: BadRequest for a tier that does not exist or holds no data, Unsupported by a
+// server of version 0.1.
+func InTier(name string) NodeOption { return func(o *nodeOptions) { o.tier = name } }
+
 // CreateNode creates a coordination node and its missing parents. Errors: BadRequest for an illegal
 // path or configuration, AlreadyExists.
 //
@@ -121,8 +133,8 @@ func wallTime(ms uint64) time.Time {
 //
 // While the meta shard or a data shard has no majority, changes of nodes end after a few seconds
 // with ErrOutcomeUnknown and Unavailable: the change may still happen.
-func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
-	info, repeated, err := c.createNode(ctx, path, cfg)
+func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig, opts ...NodeOption) (*NodeInfo, error) {
+	info, repeated, err := c.createNode(ctx, path, cfg, opts)
 	if err != nil {
 		return nil, withOp("create node", path,
 			outcomeUnknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
@@ -130,22 +142,44 @@ func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig) (*
 	return info, nil
 }
 
-func (c *Client) createNode(ctx context.Context, path string, cfg NodeConfig) (info *NodeInfo, repeated bool, err error) {
+func (c *Client) createNode(
+	ctx context.Context, path string, cfg NodeConfig, opts []NodeOption,
+) (info *NodeInfo, repeated bool, err error) {
 	config, err := cfg.wire()
 	if err != nil {
 		return nil, false, err
 	}
+	var o nodeOptions
+	for _, f := range opts {
+		f(&o)
+	}
+	where := c.anyInstance
+	if o.tier != "" {
+		where = anyWithTiers(c.cluster)
+	}
 	var reply protocol.NodeInfo
-	repeated, err = c.request(ctx, c.anyInstance, protocol.KindNodeCreate, &protocol.NodeCreate{Path: path, Config: config}, &reply)
+	repeated, err = c.request(ctx, where, protocol.KindNodeCreate,
+		&protocol.NodeCreate{Path: path, Config: config, Tier: o.tier}, &reply)
 	return nodeInfo(&reply), repeated, err
 }
 
-// EnsureNode is CreateNode that accepts an existing node, whatever its configuration. It goes on
-// until ctx ends while the cluster has no majority.
-func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+// anyWithTiers is any instance, unless it would ignore the tier of a new node.
+func anyWithTiers(c *cluster) destination {
+	return func(ctx context.Context) (*conn, uint64, uint64, error) {
+		cn, err := c.anyConn(ctx)
+		if err == nil && cn.hello.Features&protocol.FeatureNodeTier == 0 {
+			err = protocol.Errorf(protocol.StatusUnsupported, "this server puts all nodes in one tier; upgrade it, or leave the tier out")
+		}
+		return cn, 0, 0, err
+	}
+}
+
+// EnsureNode is CreateNode that accepts an existing node, whatever its configuration and tier. It
+// goes on until ctx ends while the cluster has no majority.
+func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig, opts ...NodeOption) (*NodeInfo, error) {
 	var last error
 	for {
-		info, _, err := c.createNode(ctx, path, cfg)
+		info, _, err := c.createNode(ctx, path, cfg, opts)
 		switch {
 		case err == nil:
 			return info, nil

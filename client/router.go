@@ -277,7 +277,8 @@ func (c *cluster) tierOf(ctx context.Context, id uint8) (*tier, error) {
 		case <-time.After(retry.next()):
 		case <-ctx.Done():
 			return nil, interrupted(ctx,
-				protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no shard for tier %d yet; is the cluster being made?", id))
+				protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no shard for tier %d yet: "+
+					"the cluster is being made, or no instance of that tier was started", id))
 		case <-c.ctx.Done():
 			return nil, ErrClientClosed
 		}

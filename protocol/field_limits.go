@@ -15,6 +15,9 @@ func (f *fields) refuse(format string, args ...any) {
 	}
 }
 
+// MaxTierLen is the longest name of a tier, in bytes.
+const MaxTierLen = 256
+
 // head is the head of a session's request, flat in the array of its body.
 func (f *fields) head(h *Head) {
 	f.uint("session", &h.Session)

@@ -7,6 +7,9 @@ const ConsoleClient = "signalbox-console"
 // FeatureStartByPath in the reply to the hello: a session may be started on a node's path.
 const FeatureStartByPath uint64 = 1 << 0
 
+// FeatureNodeTier in the reply to the hello: a node may be created in a tier of its own choice.
+const FeatureNodeTier uint64 = 1 << 1
+
 // Hello is the first frame of a connection, within 5 s of connecting.
 type Hello struct {
 	Magic    string
@@ -38,7 +41,7 @@ func (m *Hello) Validate() error            { f := checker(); m.fields(&f); retu
 // HelloReply accepts it.
 type HelloReply struct {
 	Version    uint32
-	Features   uint64 // bit set of what the server understands beyond version 0.1: FeatureStartByPath
+	Features   uint64 // bit set of what the server understands beyond version 0.1: FeatureStartByPath, FeatureNodeTier
 	Server     string // name and version, for people
 	Cluster    string // cluster id
 	Instance   uint64

@@ -82,6 +82,9 @@ func (m *NodeConfig) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f)
 type NodeCreate struct {
 	Path   string
 	Config NodeConfig
+	// Tier is the name of the tier that has the node's data, empty for the first with buckets. A
+	// server without FeatureNodeTier ignores it.
+	Tier string
 }
 
 func (m *NodeCreate) fields(f *fields) {
@@ -90,6 +93,7 @@ func (m *NodeCreate) fields(f *fields) {
 	o := f.enter("config")
 	m.Config.fields(f)
 	f.leave(o)
+	f.text("tier", &m.Tier, "tier", MaxTierLen)
 }
 
 func (m *NodeCreate) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -151,6 +155,7 @@ type NodeInfo struct {
 	Revision  uint64 // of the config
 	Config    NodeConfig
 	CreatedAt uint64 // wall clock, ms since 1970, for people
+	TierName  string // for people; empty from servers of 0.1
 }
 
 func (m *NodeInfo) fields(f *fields) {
@@ -163,6 +168,7 @@ func (m *NodeInfo) fields(f *fields) {
 	m.Config.fields(f)
 	f.leave(o)
 	f.uint("created at", &m.CreatedAt)
+	f.str("tier name", &m.TierName)
 }
 
 func (m *NodeInfo) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

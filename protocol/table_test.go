@@ -27,7 +27,8 @@ var (
 		Description: "billing-1", Since: 1_700_000_000_000}
 	sampleWaiter = Waiter{OrderID: 42, Session: sampleHead.Session + 1, Count: 1, Data: []byte("10.0.0.2:80"), Description: "billing-2",
 		Since: 1_700_000_000_500, Timeout: 30_000}
-	sampleNode = NodeInfo{ID: 2, Path: "/services/billing", Revision: 3, Config: DefaultNodeConfig(), CreatedAt: 1_700_000_000_000}
+	sampleNode = NodeInfo{TierName: "default",
+		ID: 2, Path: "/services/billing", Revision: 3, Config: DefaultNodeConfig(), CreatedAt: 1_700_000_000_000}
 	sampleInfo = SessionInfo{Session: sampleHead.Session, Node: 2, State: SessionDetached, Epoch: 3, Timeout: 10_000, Remaining: 4_500,
 		Description: "billing-1", Client: "192.0.2.7:40312", CreatedAt: 1_700_000_000_000}
 	sampleRuns = []BucketRun{{Count: 2048}, {Count: 2048, Epoch: 3}}
@@ -90,7 +91,7 @@ var messages = []messageCase{
 		Shards:    []MapShard{{ID: 1, Master: 1, Term: 7, Replicas: []uint64{1, 2}}, {ID: 2, Replicas: []uint64{2}}},
 		Tiers:     []MapTier{{Name: "default", Buckets: 4096, Runs: []MapRun{{Count: 2048, Shard: 1}, {Count: 2048, Shard: 2}}}}}},
 
-	{KindNodeCreate, &NodeCreate{Path: "/services/billing", Config: NodeConfig{Fields: FieldGracePeriod, GracePeriod: 15_000}}},
+	{KindNodeCreate, &NodeCreate{Path: "/services/billing", Config: NodeConfig{Fields: FieldGracePeriod, GracePeriod: 15_000}, Tier: "default"}},
 	{KindNodeCreate | KindReply, &sampleNode},
 	{KindNodeAlter, &NodeAlter{Path: "/services/billing", Config: NodeConfig{Fields: FieldReadConsistency, ReadConsistency: Strict}}},
 	{KindNodeAlter | KindReply, &sampleNode},

@@ -81,7 +81,7 @@ const savePositionPeriod = time.Second
 
 // savePositions saves the position in the meta shard's log until ctx ends.
 func (a *auditLog) savePositions(ctx context.Context) {
-	for beat.Sleep(ctx, beat.Next(savePositionPeriod)) {
+	for sleep(ctx, beat.Next(savePositionPeriod)) == nil {
 		a.savePosition()
 	}
 }

@@ -59,10 +59,6 @@ type Config struct {
 	// files count for new connections within seconds.
 	ClusterTLS certs.Files
 
-	// ConsoleTLS are the files for a console that the program serves beside the instance: see
-	// [Server.ConsoleTLS]. Changed files count for new connections within seconds.
-	ConsoleTLS certs.Files
-
 	// Advertise is the address that clients are told to connect to, host:port; default Listen. Set
 	// it if clients reach the instance by another one: if it listens on all interfaces, behind a
 	// proxy, or in a container. TLSAdvertise is the same for TLSListen.
@@ -103,10 +99,13 @@ type Config struct {
 	// Tier is the class of the instance, one of those of the cluster; default "default".
 	Tier string
 
-	// Tiers are the tiers of a new cluster, for good; default: Tier alone. One of them has buckets,
-	// and so the data. The others are arbiters: their instances vote in the meta shard and hold no
-	// data. An instance of the tier with buckets makes the cluster. All instances that start before
-	// the cluster is made need the same tiers; those that join later need none. See ParseTier.
+	// Tiers are the tiers of a new cluster, for good; default: Tier alone. Each tier with buckets
+	// has the data of the coordination nodes that are created in it, which is the first of them
+	// unless the creator names another. Instances of a tier without buckets, the arbiters, hold no
+	// data. At least one tier has buckets, and at least one votes in the meta shard. An instance of
+	// a tier that votes and has buckets makes the cluster, if there is such a tier; of one that
+	// votes otherwise. All instances that start before the cluster is made need the same tiers;
+	// those that join later need none. See ParseTier.
 	Tiers []meta.TierSpec
 
 	// FailureDomain are labels of what may fail together with this instance, such as DC: MSK,

@@ -17,9 +17,14 @@ func TestTiers(t *testing.T) {
 		"default:factor=2,arbiter:buckets=0":           "default: 4096 buckets, 2 copies\narbiter: 0 buckets, 1 copies\n",
 		"x:buckets=0:factor=5, default":                "x: 0 buckets, 5 copies\ndefault: 4096 buckets, 3 copies\n",
 		"default:buckets=16:factor=1":                  "default: 16 buckets, 1 copies\n",
+		"a:buckets=0:vote=true,default:vote=false":     "a: 0 buckets, 1 copies\ndefault: 4096 buckets, 3 copies, no vote\n",
+		"default,cold:factor=1:vote=0:buckets=64":      "default: 4096 buckets, 3 copies\ncold: 64 buckets, 1 copies, no vote\n",
+		"default:vote=false,b:buckets=0:vote=false":    "none of the tiers default, b may vote",
+		"default:vote=maybe":                           "write it as",
+		"default:vote":                                 "write it as",
 		"data,arbiter:buckets=0":                       `this instance's tier is "default", and the tiers are data, arbiter`,
 		"default:buckets=0,arbiter:buckets=0":          "none of the tiers default, arbiter has buckets",
-		"default,data":                                 "the tiers default, data have buckets",
+		"default,data":                                 "default: 4096 buckets, 3 copies\ndata: 4096 buckets, 3 copies\n",
 		"default,default:buckets=0":                    `tier "default" has no name of its own`,
 		"default,:buckets=0":                           `tier "" has no name of its own`,
 		"default,a\x1b:buckets=0":                      "tier name",
@@ -47,7 +52,11 @@ func TestTiers(t *testing.T) {
 			c, err = c.withDefaults()
 		}
 		for _, x := range c.Tiers {
-			got += fmt.Sprintf("%s: %d buckets, %d copies\n", x.Name, x.Buckets, x.ReplicationFactor)
+			got += fmt.Sprintf("%s: %d buckets, %d copies", x.Name, x.Buckets, x.ReplicationFactor)
+			if !x.CanVote {
+				got += ", no vote"
+			}
+			got += "\n"
 		}
 		if err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %q; want %q", text, err, got, want)
@@ -62,12 +71,46 @@ func TestTiers(t *testing.T) {
 		t.Errorf("Buckets beside a tier that says nothing of them: %v, %+v", err, small.Tiers)
 	}
 	mute := Config{Tiers: []meta.TierSpec{{Name: DefaultTier, Buckets: 16}}}
-	if _, err := mute.withDefaults(); err == nil || !strings.Contains(err.Error(), "tier default may not vote") {
+	if _, err := mute.withDefaults(); err == nil || !strings.Contains(err.Error(), "none of the tiers default may vote") {
 		t.Errorf("a tier without votes: %v", err)
 	}
 	few := Config{Tiers: []meta.TierSpec{{Name: DefaultTier, Buckets: 3, CanVote: true}}, Shards: 4}
 	if _, err := few.withDefaults(); err == nil || !strings.Contains(err.Error(), "3 buckets of tier default cannot be assigned to 4") {
 		t.Errorf("fewer buckets than shards: %v", err)
+	}
+}
+
+// TestMayFound: who makes a cluster with these tiers.
+func TestMayFound(t *testing.T) {
+	for text, want := range map[string]string{
+		"data,arbiter:buckets=0":                                      "data",
+		"arbiter:buckets=0,data":                                      "data",
+		"hot,cold,arbiter:buckets=0":                                  "hot cold",
+		"hot:vote=false,cold":                                         "cold",
+		"data:vote=false,arbiter:buckets=0":                           "arbiter",
+		"a:buckets=0,b:vote=false,c:buckets=0:vote=false,d:buckets=0": "a d",
+	} {
+		var c Config
+		for item := range strings.SplitSeq(text, ",") {
+			spec, err := ParseTier(item)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Tiers = append(c.Tiers, spec)
+		}
+		var got []string
+		for i, x := range c.Tiers {
+			c.Tier = x.Name
+			if _, id := c.ownTier(); int(id) != i {
+				t.Errorf("%s: tier %s has the id %d", text, x.Name, id)
+			}
+			if c.mayFound() {
+				got = append(got, x.Name)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
 	}
 }
 

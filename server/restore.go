@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
 		return errors.New("a restore in memory is lost at its end; give a data folder")
 	}
 	for _, t := range cfg.Tiers {
-		if t.Buckets > 0 && t.ReplicationFactor > 1 {
+		if t.Name == cmp.Or(cfg.Tier, DefaultTier) && t.ReplicationFactor > 1 {
 			return errRestoredCopies(t.ReplicationFactor)
 		}
 	}

@@ -194,24 +194,59 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreTiers: the restored cluster has the tiers that it is given; the one with the data has
-// the backup's buckets.
-func TestRestoreTiers(t *testing.T) {
-	cfg := restoreConfig(t, 0)
-	for _, text := range []string{"arbiter:buckets=0", DefaultTier} {
+// tiersOf parses a list of tiers.
+func tiersOf(t *testing.T, list ...string) (tiers []meta.TierSpec) {
+	t.Helper()
+	for _, text := range list {
 		spec, err := ParseTier(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Tiers = append(cfg.Tiers, spec)
+		tiers = append(tiers, spec)
 	}
-	if err := Restore(t.Context(), cfg, load(t, fetchBackup(t, start(t, nil)))); err != nil {
-		t.Fatal(err)
-	}
-	s := serveRestored(t, cfg)
-	data, _ := s.meta.State().TierByName(DefaultTier)
-	if arbiter, ok := s.meta.State().TierByName("arbiter"); !ok || arbiter.Buckets != 0 || data.Buckets != 16 || data.ID != 0 {
-		t.Errorf("the tiers are %+v", s.meta.State().Tiers())
+	return tiers
+}
+
+// TestRestoreTiers: the restored cluster has the tiers that it is given. The instance's has the
+// backup's buckets and the id that the tier with the data had, so that sessions are found.
+func TestRestoreTiers(t *testing.T) {
+	for id, list := range [][]string{{DefaultTier, "arbiter:buckets=0"}, {"arbiter:buckets=0", DefaultTier}} {
+		t.Run(fmt.Sprintf("tier %d", id), func(t *testing.T) {
+			old := start(t, func(c *Config) { c.Tiers = tiersOf(t, list...) })
+			c := connect(t, old)
+			node := c.node()
+			held := c.session(node, 1)
+			lock, err := c.lock(node, held.Session, "lock", 0)
+			if err != nil || lock.State != protocol.Acquired || protocol.SessionTier(held.Session) != uint8(id) {
+				t.Fatalf("%+v of session %d, %v", lock, held.Session, err)
+			}
+			file := fetchBackup(t, old)
+			cfg := restoreConfig(t, 0)
+			if id > 0 {
+				if err := Restore(t.Context(), cfg, load(t, file)); err == nil ||
+					!strings.Contains(err.Error(), "the last of the tiers arbiter, default; give the new cluster at least 2 tiers") {
+					t.Errorf("a restore to one tier: %v", err)
+				}
+				cfg = restoreConfig(t, 0)
+			}
+			cfg.Tiers = tiersOf(t, "a:buckets=0", DefaultTier, "b:buckets=0:vote=false")
+			if err := Restore(t.Context(), cfg, load(t, file)); err != nil {
+				t.Fatal(err)
+			}
+			s := serveRestored(t, cfg)
+			data, _ := s.meta.State().TierByName(DefaultTier)
+			if len(s.meta.State().Tiers()) != 3 || data.Buckets != 16 || data.ID != uint8(id) {
+				t.Errorf("the tiers are %+v", s.meta.State().Tiers())
+			}
+			d := connect(t, s)
+			d.s.cfg.Buckets = old.cfg.Buckets // where the kit looks it up
+			if _, err := d.attach(node, 1, held.Session, 2); err != nil {
+				t.Fatal(err)
+			}
+			if again, err := d.lock(node, held.Session, "lock", 0); err != nil || again.OrderID != lock.OrderID {
+				t.Errorf("the lock is %+v, %v; it was %+v", again, err, lock)
+			}
+		})
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
-	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // firstShard is the id of the first data shard.
@@ -46,8 +45,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 	}
 	s.entry = &cluster.Bootstrap{
 		Store: s.cfg.identityStore(), Transport: s.links, Advertise: s.cfg.raftAddress(),
-		// The first tier of a cluster is its founder's, and a restore fills the first tier.
-		Voter: s.cfg.ownTier().Buckets > 0,
+		Voter: s.cfg.mayFound(),
 		Peers: slices.Clone(s.cfg.Peers), Cluster: s.cfg.Cluster,
 		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(),
 			Domain: s.cfg.labels(), Version: s.cfg.version()},
@@ -110,7 +108,11 @@ func (s *Server) askWho(ctx context.Context) error {
 			return s.entry.SetMetaReplica(replica)
 		}
 		// It has lost its vote, and gets a new replica of the meta shard in a moment.
-		if !beat.Sleep(ctx, 200*time.Millisecond) {
+		t := time.NewTimer(200 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
 			return fmt.Errorf("wait for a new replica of the meta shard: %w", ctx.Err())
 		}
 	}
@@ -312,7 +314,7 @@ func (s *Server) joinCluster(ctx context.Context) error {
 	founded := false
 	if id := s.entry.Identity(); id.Founder {
 		founded = !s.meta.State().Bootstrapped()
-		own := s.cfg.ownTier()
+		own, tierID := s.cfg.ownTier()
 		var shards []uint64
 		for i := range own.ShardsPerReplicaset {
 			shards = append(shards, firstShard+uint64(i))
@@ -334,7 +336,7 @@ func (s *Server) joinCluster(ctx context.Context) error {
 			Instance: s.instance, UUID: id.UUID, ClusterName: s.cfg.Cluster, Name: name, Address: s.advertise(),
 			RaftAddress: s.host.RaftAddress(),
 			Domain:      s.cfg.labels(), Version: s.cfg.version(),
-			Tier: own.Name, ReplicationFactor: own.ReplicationFactor, Shards: shards, Buckets: own.Buckets,
+			Tier: own.Name, TierID: tierID, ReplicationFactor: own.ReplicationFactor, Shards: shards, Buckets: own.Buckets,
 			Tiers: s.cfg.otherTiers(), Restored: restored, RestoredEpoch: epoch,
 		})
 		if err != nil {

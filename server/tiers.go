@@ -13,9 +13,9 @@ import (
 )
 
 // ParseTier reads a tier of Config.Tiers: its name, and after colons what differs from the default,
-// as in data:factor=3 or arbiter:buckets=0. Without them, Config.ReplicationFactor and
-// Config.Buckets count for a tier with buckets. Ranges are checked with the rest of the
-// configuration.
+// as in data:factor=3:vote=false or arbiter:buckets=0. Without them, the tier votes, and
+// Config.ReplicationFactor and Config.Buckets count for a tier with buckets. Ranges are checked
+// with the rest of the configuration.
 func ParseTier(text string) (meta.TierSpec, error) {
 	name, options, _ := strings.Cut(text, ":")
 	t := meta.TierSpec{Name: strings.TrimSpace(name), Buckets: protocol.DefaultBuckets, CanVote: true}
@@ -25,12 +25,19 @@ func ParseTier(text string) (meta.TierSpec, error) {
 	given := map[string]bool{}
 	for option := range strings.SplitSeq(options, ":") {
 		key, value, ok := strings.Cut(option, "=")
-		n, err := strconv.ParseUint(value, 10, 32)
+		var n uint64
+		var err error
+		if key == "vote" {
+			t.CanVote, err = strconv.ParseBool(value)
+		} else {
+			n, err = strconv.ParseUint(value, 10, 32)
+		}
 		if !ok || err != nil || given[key] {
-			return t, fmt.Errorf("tier %q: write it as NAME, NAME:factor=N or NAME:buckets=0", text)
+			return t, fmt.Errorf("tier %q: write it as NAME, with :factor=N, :buckets=N or :vote=false behind it", text)
 		}
 		given[key] = true
 		switch key {
+		case "vote":
 		case "factor":
 			t.ReplicationFactor = uint32(n)
 			if n == 0 {
@@ -39,7 +46,7 @@ func ParseTier(text string) (meta.TierSpec, error) {
 		case "buckets":
 			t.Buckets = uint32(n)
 		default:
-			return t, fmt.Errorf("tier %q has no option %q; the options are factor and buckets", text, key)
+			return t, fmt.Errorf("tier %q has no option %q; the options are factor, buckets and vote", text, key)
 		}
 	}
 	return t, nil
@@ -57,7 +64,7 @@ func (c *Config) fillTiers() {
 			orDefault(&t.ReplicationFactor, 1) // nothing is copied: each of its instances counts by itself
 			continue
 		}
-		if c.restore != nil || t.Buckets == protocol.DefaultBuckets {
+		if c.restore != nil && t.Name == c.Tier || t.Buckets == protocol.DefaultBuckets {
 			t.Buckets = c.Buckets
 		}
 		orDefault(&t.ReplicationFactor, uint32(c.ReplicationFactor))
@@ -66,13 +73,13 @@ func (c *Config) fillTiers() {
 	}
 }
 
-// checkTiers checks the tiers that a new cluster gets. One has the data, because a backup can be
-// restored to one alone.
+// checkTiers checks the tiers that a new cluster gets.
 func (c *Config) checkTiers() error {
 	if len(c.Tiers) > meta.MaxTiers {
 		return fmt.Errorf("%d tiers are given; there may be %d", len(c.Tiers), meta.MaxTiers)
 	}
-	var names, data []string
+	var names []string
+	data, votes := false, false
 	for _, t := range c.Tiers {
 		if err := checkName("tier", t.Name); err != nil {
 			return err
@@ -87,28 +94,43 @@ func (c *Config) checkTiers() error {
 		case t.Buckets > 0 && t.Buckets < t.ShardsPerReplicaset:
 			return fmt.Errorf("%d buckets of tier %s cannot be assigned to %d shards; give more buckets",
 				t.Buckets, t.Name, t.ShardsPerReplicaset)
-		case !t.CanVote:
-			return fmt.Errorf("tier %s may not vote; let it vote, or leave it out", t.Name)
-		case t.Buckets > 0:
-			data = append(data, t.Name)
 		}
 		names = append(names, t.Name)
+		data, votes = data || t.Buckets > 0, votes || t.CanVote
 	}
 	switch {
-	case len(data) == 0:
-		return fmt.Errorf("none of the tiers %s has buckets; one must have the data", strings.Join(names, ", "))
-	case len(data) > 1:
-		return fmt.Errorf("the tiers %s have buckets; one must have the data, and the others buckets=0", strings.Join(data, ", "))
+	case !data:
+		return fmt.Errorf("none of the tiers %s has buckets; at least one must have data", strings.Join(names, ", "))
+	case !votes:
+		return fmt.Errorf("none of the tiers %s may vote; at least one must", strings.Join(names, ", "))
 	case !slices.Contains(names, c.Tier):
 		return fmt.Errorf("this instance's tier is %q, and the tiers are %s; choose one of them", c.Tier, strings.Join(names, ", "))
+	}
+	if c.restore != nil {
+		if id, old := c.restore.Tier(); int(id) >= len(c.Tiers) {
+			return fmt.Errorf("the data of the backup is that of the last of the tiers %s; give the new cluster at least %d tiers",
+				strings.Join(old[:id+1], ", "), id+1)
+		}
 	}
 	return nil
 }
 
-// ownTier is the tier of this instance.
-func (c *Config) ownTier() meta.TierSpec {
+// ownTier is the tier of this instance, and its id in a cluster that the instance makes: its place,
+// or that of the tier whose data is restored.
+func (c *Config) ownTier() (t meta.TierSpec, id uint8) {
 	i := slices.IndexFunc(c.Tiers, func(t meta.TierSpec) bool { return t.Name == c.Tier })
-	return c.Tiers[i]
+	if id = uint8(i); c.restore != nil {
+		id, _ = c.restore.Tier()
+	}
+	return c.Tiers[i], id
+}
+
+// mayFound says that this instance may make the cluster: its tier votes and has data. Where no tier
+// has both, one that votes is enough.
+func (c *Config) mayFound() bool {
+	own, _ := c.ownTier()
+	return own.CanVote && (own.Buckets > 0 ||
+		!slices.ContainsFunc(c.Tiers, func(t meta.TierSpec) bool { return t.CanVote && t.Buckets > 0 }))
 }
 
 // otherTiers are the tiers of a new cluster beside this instance's.

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"cmp"
 	"iter"
 	"maps"
 	"math"
@@ -142,7 +141,7 @@ func (s *homeSession) remove(m *Machine) {
 		p.ended = true // and has no answers
 		return
 	}
-	p.node.remoteSessions.insert(p.id, cmp.Less)
+	p.node.remoteSessions.insert(p, sessionRecordLess)
 	if !p.hasReferences() {
 		m.schedule(p, addSaturated(p.lastSeen, Retention))
 	}

@@ -48,7 +48,7 @@ func applyForceRelease(m *Machine, c *rawCommand) {
 		}
 		this.rememberOutcome(m, outcomeOK, protocol.Acquired)
 		if !this.session.ended {
-			m.lost[LostForceReleased]++
+			n.measure().Lost[LostForceReleased]++
 		}
 		this.remove(m, true)
 	}

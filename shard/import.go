@@ -2,7 +2,6 @@ package shard
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -186,7 +185,7 @@ func importHomeSession(m *Machine, r *chunkRecord) {
 	} else {
 		m.touch(p)
 		m.unschedule(p)
-		n.remoteSessions.remove(p.id, cmp.Less)
+		n.remoteSessions.remove(p, sessionRecordLess)
 		s = &homeSession{sessionRecord: p}
 		p.home = s
 		p.raiseEpoch(r.epoch)
@@ -218,7 +217,7 @@ func importSessionRecord(m *Machine, r *chunkRecord) {
 			m.orphaned = append(m.orphaned, p)
 			return
 		}
-		n.remoteSessions.insert(p.id, cmp.Less)
+		n.remoteSessions.insert(p, sessionRecordLess)
 		m.schedule(p, addSaturated(m.logTime, Retention))
 	}
 	m.touch(p)

@@ -4,14 +4,12 @@ import "slices"
 
 // index is an ordered set of records as sorted runs: a two-level tree whose leaves hold up to
 // maxRun records. A lookup compares O(log n) times; an insertion or removal moves at most maxRun
-// records, and one pointer per run when a run splits or empties. It is walked in order from any
+// pointers, and one pointer per run when a run splits or empties. It is walked in order from any
 // position, so a page or a step of a walk needs no state but the last key.
 //
-// A record is a pointer, or an id where what has the id is found otherwise: an index of ids
-// compares without reading a record, and the collector does not look into it. Records are compared
-// by the function given at each call, which must always be the same one.
-type index[R comparable] struct {
-	runs [][]R
+// The records are compared by the function given at each call, which must always be the same one.
+type index[T any] struct {
+	runs [][]*T
 	n    int
 }
 
@@ -19,7 +17,7 @@ const maxRun = 256
 
 // seek finds the first record for which before is false: before must be true for a prefix of the
 // order.
-func (x *index[R]) seek(before func(R) bool) (run, pos int) {
+func (x *index[T]) seek(before func(*T) bool) (run, pos int) {
 	lo, hi := 0, len(x.runs)
 	for lo < hi {
 		mid := (lo + hi) / 2
@@ -46,13 +44,13 @@ func (x *index[R]) seek(before func(R) bool) (run, pos int) {
 }
 
 // insert adds v; less orders records, and no equal one may be in the set.
-func (x *index[R]) insert(v R, less func(a, b R) bool) {
+func (x *index[T]) insert(v *T, less func(a, b *T) bool) {
 	x.n++
 	if len(x.runs) == 0 {
-		x.runs = append(x.runs, append(make([]R, 0, 4), v))
+		x.runs = append(x.runs, append(make([]*T, 0, 4), v))
 		return
 	}
-	run, pos := x.seek(func(o R) bool { return less(o, v) })
+	run, pos := x.seek(func(o *T) bool { return less(o, v) })
 	if run == len(x.runs) {
 		run--
 		pos = len(x.runs[run])
@@ -67,7 +65,7 @@ func (x *index[R]) insert(v R, less func(a, b R) bool) {
 	if run == len(x.runs)-1 && pos == maxRun {
 		cut = maxRun
 	}
-	right := make([]R, 0, maxRun)
+	right := make([]*T, 0, maxRun)
 	right = append(right, r[cut:]...)
 	clear(r[cut:])
 	left := r[:cut]
@@ -81,8 +79,8 @@ func (x *index[R]) insert(v R, less func(a, b R) bool) {
 }
 
 // remove takes v out; it reports whether v was in the set.
-func (x *index[R]) remove(v R, less func(a, b R) bool) bool {
-	run, pos := x.seek(func(o R) bool { return less(o, v) })
+func (x *index[T]) remove(v *T, less func(a, b *T) bool) bool {
+	run, pos := x.seek(func(o *T) bool { return less(o, v) })
 	if run == len(x.runs) || x.runs[run][pos] != v {
 		return false
 	}
@@ -99,7 +97,7 @@ func (x *index[R]) remove(v R, less func(a, b R) bool) bool {
 }
 
 // merge joins a small run with the one behind or before it, if they fit well into one.
-func (x *index[R]) merge(run int) {
+func (x *index[T]) merge(run int) {
 	if run+1 >= len(x.runs) {
 		run--
 	}
@@ -111,7 +109,7 @@ func (x *index[R]) merge(run int) {
 }
 
 // ascend walks from the first record for which before is false until yield returns false.
-func (x *index[R]) ascend(before func(R) bool, yield func(R) bool) {
+func (x *index[T]) ascend(before func(*T) bool, yield func(*T) bool) {
 	run, pos := x.seek(before)
 	for ; run < len(x.runs); run++ {
 		for _, v := range x.runs[run][pos:] {
@@ -124,24 +122,24 @@ func (x *index[R]) ascend(before func(R) bool, yield func(R) bool) {
 }
 
 // indexWalk is a position in a set that does not change while it is walked.
-type indexWalk[R comparable] struct {
-	in       *index[R]
+type indexWalk[T any] struct {
+	in       *index[T]
 	run, pos int
 }
 
 // from is the position of the first record for which before is false.
-func (x *index[R]) from(before func(R) bool) indexWalk[R] {
+func (x *index[T]) from(before func(*T) bool) indexWalk[T] {
 	run, pos := x.seek(before)
-	return indexWalk[R]{x, run, pos}
+	return indexWalk[T]{x, run, pos}
 }
 
-// next is the record at the position, which moves on; the zero value at the end.
-func (w *indexWalk[R]) next() (v R) {
+// next is the record at the position, which moves on; nil at the end.
+func (w *indexWalk[T]) next() *T {
 	if w.run == len(w.in.runs) {
-		return v
+		return nil
 	}
 	r := w.in.runs[w.run]
-	v = r[w.pos]
+	v := r[w.pos]
 	if w.pos++; w.pos == len(r) {
 		w.run, w.pos = w.run+1, 0
 	}
@@ -149,7 +147,7 @@ func (w *indexWalk[R]) next() (v R) {
 }
 
 // all walks everything in order.
-func (x *index[R]) all(yield func(R) bool) {
+func (x *index[T]) all(yield func(*T) bool) {
 	for _, r := range x.runs {
 		for _, v := range r {
 			if !yield(v) {
@@ -159,10 +157,10 @@ func (x *index[R]) all(yield func(R) bool) {
 	}
 }
 
-// first is the first record, or the zero value.
-func (x *index[R]) first() (v R) {
-	if len(x.runs) > 0 {
-		v = x.runs[0][0]
+// first is the first record, or nil.
+func (x *index[T]) first() *T {
+	if len(x.runs) == 0 {
+		return nil
 	}
-	return v
+	return x.runs[0][0]
 }

@@ -150,7 +150,4 @@ func (e *entry) remove(m *Machine, notify bool) {
 	if !p.hasReferences() && !m.atHome(p) {
 		p.remoteIdle(m)
 	}
-	if m.snapshot == nil {
-		m.spares.entries.put(e)
-	}
 }

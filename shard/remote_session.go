@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -41,9 +40,9 @@ func requireSession(m *Machine, id uint64, n *node, epoch uint64, description []
 		}
 		p = newRemoteSession()
 		p.id, p.node, p.epoch, p.lastSeen, p.snapMark = id, n, epoch, m.logTime, m.snapMark
-		p.updateDescription(m, description)
+		p.updateDescription(description)
 		m.sessions.add(p)
-		n.remoteSessions.insert(p.id, cmp.Less)
+		n.remoteSessions.insert(p, sessionRecordLess)
 		m.schedule(p, addSaturated(m.logTime, Retention))
 		return p
 	}
@@ -60,7 +59,7 @@ func requireSession(m *Machine, id uint64, n *node, epoch uint64, description []
 	if p.home == nil {
 		p.lastSeen = m.logTime
 	}
-	p.updateDescription(m, description)
+	p.updateDescription(description)
 	return p
 }
 
@@ -72,9 +71,9 @@ func (p *sessionRecord) raiseEpoch(epoch uint64) {
 	}
 }
 
-func (p *sessionRecord) updateDescription(m *Machine, description []byte) {
+func (p *sessionRecord) updateDescription(description []byte) {
 	if n := len(description); n > 0 && n <= maxDescription && p.description != string(description) {
-		p.setDescription(m.interner.internBytes(description))
+		p.setDescription(string(description))
 	}
 }
 
@@ -91,7 +90,7 @@ func (p *sessionRecord) expireRemote(m *Machine) {
 		return
 	}
 	m.sessions.remove(p)
-	p.node.remoteSessions.remove(p.id, cmp.Less)
+	p.node.remoteSessions.remove(p, sessionRecordLess)
 	p.ended = true
 	p.chargeAnswers()
 }
@@ -178,7 +177,7 @@ func markRemoteEnded(m *Machine, id uint64) *sessionRecord {
 		p.home.unlink(m) // its home is active elsewhere, and says so: this copy never will be
 	} else {
 		m.unschedule(p)
-		p.node.remoteSessions.remove(p.id, cmp.Less)
+		p.node.remoteSessions.remove(p, sessionRecordLess)
 	}
 	p.ended = true
 	p.chargeAnswers()
@@ -199,11 +198,11 @@ func endUnknownRemotes(m *Machine, first, count uint32) {
 	ids := m.batch.ids[:0]
 	low, high := m.homeIDs(first, count)
 	m.nodeIndex.all(func(n *node) bool {
-		n.remoteSessions.ascend(func(id uint64) bool { return id < low }, func(id uint64) bool {
-			if id <= high && m.activeHomeBucket(id) != nil {
-				ids = append(ids, id)
+		n.remoteSessions.ascend(func(p *sessionRecord) bool { return p.id < low }, func(p *sessionRecord) bool {
+			if p.id <= high && m.activeHomeBucket(p.id) != nil {
+				ids = append(ids, p.id)
 			}
-			return id < high
+			return p.id < high
 		})
 		return true
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -135,9 +136,14 @@ func printBackup(p *printer, path string, x *backup.Contents) error {
 		{"shards", "", x.Head.Shards}, {"sessions", "", sessions},
 		{"semaphores", "", semaphores}, {"bytes", "", x.Bytes}, {"digest", "", fmt.Sprintf("%016x", digest)},
 	}
+	limit := ""
+	if len(x.DataTiers) > 1 {
+		r = append(r, field{"data_tiers", "", x.DataTiers})
+		limit = fmt.Sprintf("; it cannot be restored yet, since it has data in several tiers: %s", strings.Join(x.DataTiers, ", "))
+	}
 	if x.Recovered != nil {
 		r = append(r, field{"recovered", "", x.Recovered})
 	}
-	return p.message(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x%s",
-		path, x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered)
+	return p.message(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x%s%s",
+		path, x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered, limit)
 }

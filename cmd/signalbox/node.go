@@ -103,7 +103,7 @@ func nodeFlags(fs *pflag.FlagSet, end string) *client.NodeConfig {
 }
 
 func nodeRow(n *client.NodeInfo) row {
-	r := row{{"path", "path", n.Path}, {"id", "id", n.ID}}
+	r := row{{"path", "path", n.Path}, {"id", "id", n.ID}, {"tier", "tier", n.TierName}}
 	for _, f := range nodeFields {
 		key, v := strings.ReplaceAll(f.flag, "-", "_"), f.value(&n.Config)
 		if d, ok := v.(time.Duration); ok {
@@ -118,13 +118,19 @@ func nodeCmd(a *app) *cobra.Command {
 	create := command("create PATH", "Create a coordination node and its missing parents", "")
 	create.Example = "  signalbox node create /services/billing --grace-period 5s --self-check-period 500ms"
 	ifMissing := create.Flags().Bool("if-not-exists", false, "Succeed if the node exists; its configuration is not changed.")
+	tier := create.Flags().String("tier", "",
+		"Tier that has the node's data, for good; by default the first one with data. See cluster status.")
 	created := nodeFlags(create.Flags(), ".")
 	create.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
 		make := c.CreateNode
 		if *ifMissing {
 			make = c.EnsureNode
 		}
-		return inv.printNode(make(inv.ctx, args[0], *created))
+		var opts []client.NodeOption
+		if *tier != "" {
+			opts = append(opts, client.InTier(*tier))
+		}
+		return inv.printNode(make(inv.ctx, args[0], *created, opts...))
 	})
 
 	alter := command("alter PATH", "Change the configuration of a node; omitted fields stay", "")
@@ -152,7 +158,7 @@ created later under the same path is new and empty. Nodes below it must be dropp
 		return inv.list(each(c.Nodes(inv.ctx, strings.Join(args, "")), func(n *client.NodeInfo) row {
 			r := nodeRow(n)
 			if inv.values["output"] == "table" { // what fits on a line
-				r = append(r[:6], r[len(r)-1])
+				r = append(r[:7], r[len(r)-1])
 			}
 			return r
 		}), "no nodes")

@@ -140,8 +140,10 @@ var serveSettings = []setting{
 		help: "Tier of this instance; the tiers are fixed when the cluster is created."},
 	{flag: "tiers", list: true,
 		help: "Tiers of a new cluster, separated by commas or in several flags (default: the one of --tier). " +
-			"One has the data, as NAME or NAME:factor=N with a replication factor of its own. " +
-			"The others are arbiters, as NAME:buckets=0: their instances vote and hold no data. " +
+			"Each is written as its NAME, and behind it :factor=N for a replication factor of its own, " +
+			":vote=false if its instances have no vote about the cluster, and :buckets=0 if they hold no data. " +
+			"Nodes are in the first tier with data, unless node create names another. " +
+			"A cluster with data in several tiers cannot be restored from a backup yet. " +
 			"All instances of the first start need the same tiers; those that join later need none."},
 	{flag: "failure-domain", list: true,
 		help: "Failure domains of this instance, as KEY=VALUE, separated by commas or in several flags. " +

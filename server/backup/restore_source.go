@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // one restore. Its methods may be called from several goroutines.
 type Source struct {
 	Contents
+	tier     meta.Tier // that has the data
 	epoch    uint64
 	state    *meta.State
 	machines map[uint64]*shard.Machine
@@ -28,25 +30,26 @@ type Source struct {
 	unrestored uint32 // buckets that are not filled
 }
 
-// Load reads a backup with all the checks of [Verify], and keeps it in memory. The first tier must
-// be the only one with data, as in a cluster that began with one instance. Now is the time of day:
-// the older the backup, the farther ids continue above its own.
+// Load reads a backup with all the checks of [Verify], and keeps it in memory. One tier must have
+// all data, because a cluster is restored to one instance. Now is the time of day: the older the
+// backup, the farther ids continue above its own.
 func Load(r io.Reader, now time.Time) (*Source, error) {
 	v, err := load(r)
 	if err != nil {
 		return nil, err
 	}
 	s := &Source{Contents: v.out, epoch: meta.FirstEpoch, state: v.state, machines: v.machines}
-	s.unrestored = s.Buckets()
-	s.restored = make([]bool, s.unrestored)
-	for _, t := range s.state.Tiers() {
-		if (t.ID == 0) == (len(t.Runs) == 0) {
-			return nil, fmt.Errorf(
-				"tier %s of the backup's cluster is in the way: a cluster can be restored that has data in its first tier, and in no other", t.Name)
-		}
+	if len(s.DataTiers) > 1 {
+		return nil, fmt.Errorf("the backup's cluster has data in the tiers %s; a cluster can be restored that has data in one tier",
+			strings.Join(s.DataTiers, ", "))
 	}
+	if s.tier, _ = s.state.Tier(s.state.DataTier()); !s.tier.Bootstrapped {
+		return nil, errors.New("the buckets of the backup's cluster were not assigned yet: there is nothing to restore")
+	}
+	s.unrestored = s.tier.Buckets
+	s.restored = make([]bool, s.unrestored)
 	// One epoch for all buckets, above all earlier ones: copies are told apart by it.
-	for _, run := range s.runs() {
+	for _, run := range s.tier.Runs {
 		s.epoch = max(s.epoch, run.Epoch+1)
 	}
 	for _, m := range s.machines {
@@ -65,10 +68,17 @@ func Load(r io.Reader, now time.Time) (*Source, error) {
 	return s, nil
 }
 
-func (s *Source) runs() []meta.Run { return s.state.Tiers()[0].Runs }
+// Buckets is the number of buckets of the tier with data. The new cluster must have as many.
+func (s *Source) Buckets() uint32 { return s.tier.Buckets }
 
-// Buckets is the number of buckets of the first tier. The new cluster must have as many.
-func (s *Source) Buckets() uint32 { return s.state.Tiers()[0].Buckets }
+// Tier is the id of that tier. The tier of the new instance gets the same, since it is in the ids
+// of sessions. Names are those of all tiers, in order of id.
+func (s *Source) Tier() (id uint8, names []string) {
+	for _, t := range s.state.Tiers() {
+		names = append(names, t.Name)
+	}
+	return s.tier.ID, names
+}
 
 // Epoch is the bucket epoch of the given copies, above all in the backup.
 func (s *Source) Epoch() uint64 { return s.epoch }
@@ -121,11 +131,11 @@ func (s *Source) freeze(id uint64) error {
 			return st
 		}
 	}
-	for _, run := range s.runs() {
+	for _, run := range s.tier.Runs {
 		if run.Shard != id || run.Count == 0 {
 			continue
 		}
-		if st := l.proposeUntilDone(shard.CmdFreeze, shard.BucketsBody{Total: s.Buckets(), First: run.First,
+		if st := l.proposeUntilDone(shard.CmdFreeze, shard.BucketsBody{Tier: s.tier.ID, Total: s.tier.Buckets, First: run.First,
 			Count: run.Count, Epoch: s.epoch}); st != protocol.StatusOK {
 			return st
 		}
@@ -135,10 +145,10 @@ func (s *Source) freeze(id uint64) error {
 
 // Parts are the pieces of a run of buckets that lie in one shard of the backup each, in order.
 func (s *Source) Parts(first, count uint32) (parts []shard.BucketsBody) {
-	for _, run := range s.runs() {
+	for _, run := range s.tier.Runs {
 		from, to := max(first, run.First), min(first+count, run.First+run.Count)
 		if from < to {
-			parts = append(parts, shard.BucketsBody{Total: s.Buckets(), First: from, Count: to - from, Epoch: s.epoch})
+			parts = append(parts, shard.BucketsBody{Tier: s.tier.ID, Total: s.tier.Buckets, First: from, Count: to - from, Epoch: s.epoch})
 		}
 	}
 	slices.SortFunc(parts, func(a, b shard.BucketsBody) int { return int(a.First) - int(b.First) })
@@ -147,7 +157,7 @@ func (s *Source) Parts(first, count uint32) (parts []shard.BucketsBody) {
 
 // Chunk is the chunk of a part at a cursor, nil at first, and the next cursor, nil with the last.
 func (s *Source) Chunk(part shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
-	for _, run := range s.runs() {
+	for _, run := range s.tier.Runs {
 		if part.First >= run.First && part.First-run.First < run.Count {
 			return s.machines[run.Shard].Buckets().Export(part.First, part.Count, s.epoch, cursor, 0)
 		}

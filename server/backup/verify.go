@@ -23,8 +23,9 @@ type Shard struct {
 // Contents of a backup that was read whole.
 type Contents struct {
 	Head
-	Shards []Shard // the meta shard first
-	Bytes  uint64  // of all snapshots
+	Shards    []Shard  // the meta shard first
+	Bytes     uint64   // of all snapshots
+	DataTiers []string // names; a cluster can be restored that has one
 }
 
 // Sizes are the numbers of sessions and semaphores in all shards.
@@ -155,6 +156,9 @@ func (v *verifier) checkComplete() error {
 		return fmt.Errorf("%d moves of buckets were under way when the backup was made; make another one", n)
 	}
 	for _, t := range v.state.Tiers() {
+		if t.Buckets > 0 {
+			v.out.DataTiers = append(v.out.DataTiers, t.Name)
+		}
 		for _, run := range t.Runs {
 			for b := run.First; b < run.First+run.Count; b++ {
 				if err := v.checkBucket(shards, &t, b, run.Shard); err != nil {

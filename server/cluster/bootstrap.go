@@ -17,7 +17,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/discovery"
 	"github.com/signalbox-dev/signalbox/server/peer"
-	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // Bootstrap turns a process into an instance: it makes the cluster, joins the one of its peers, or
@@ -150,7 +149,7 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 		e.Logger.Info("no peers given: creating a new cluster")
 	case len(e.Peers) == 0 && len(id.Peers) == 0:
 		return id, false, fmt.Errorf(
-			"an instance of tier %s holds no data and makes no cluster: give it the raft addresses of others as its peers", e.Request.Tier)
+			"an instance of tier %s makes no cluster: give it the raft addresses of others as its peers", e.Request.Tier)
 	case len(e.Peers) > 0 && len(e.peerErrors.configured) == 0:
 		return id, false, errOnlyItself(e.Peers)
 	default:
@@ -339,7 +338,11 @@ func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 		}
 		e.setJoinStatus("asking to join; the instance at %s has not accepted: %v", address, err)
 		e.Logger.Warn("join failed, will be retried", "address", address, "error", err)
-		if !beat.Sleep(ctx, pause/2+mathrand.N(pause/2)) {
+		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
 			return reply, address, fmt.Errorf("join the cluster at %s: %w; the last attempt ended with: %w", address, ctx.Err(), err)
 		}
 		address = e.findAnother(ctx, address)

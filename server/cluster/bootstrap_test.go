@@ -219,7 +219,7 @@ func TestWhatEndsDiscovery(t *testing.T) {
 		{"operators look there", []string{"a:1"}, answers{"a:1": silent}, ErrAdminAddress, "peer a:1 is none: an HTTP server answers there"},
 		{"nothing is known of it", []string{"a:1"}, answers{"a:1": silent}, nil, "waits"},
 		{"it answers, and cannot yet", []string{"a:1"}, nil, ErrClientAddress, "waits"},
-		{"nobody, and it may not make the cluster", nil, nil, nil, "an instance of tier arbiter holds no data and makes no cluster"},
+		{"nobody, and it may not make the cluster", nil, nil, nil, "an instance of tier arbiter makes no cluster"},
 		{"only itself", []string{"j:1"}, nil, nil, "nobody but this instance (j:1)"},
 		{"only itself, by two names", []string{"j:1", "localhost:1"}, nil, nil, "nobody but this instance (j:1, localhost:1)"},
 	} {

@@ -25,20 +25,29 @@ func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after != "" {
 		t.First = "/nodes"
 	}
-	err := fill(&t, v.client.Nodes(ctx, "", client.After(after), client.MaxItems(pageSize+1)), func(n *client.NodeInfo) row {
+	last := ""
+	for n, err := range v.client.Nodes(ctx, "", client.After(after), client.MaxItems(pageSize+1)) {
+		if err != nil {
+			return nil, err
+		}
+		if len(t.Rows) == pageSize {
+			t.Next = address("/nodes", "after", last)
+			break
+		}
+		last = n.Path
 		depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4)
 		path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
 		if depth > 0 {
 			path.Kind += " d" + string(rune('0'+depth))
 		}
-		return row{Key: n.Path, Cells: []cell{
+		t.Rows = append(t.Rows, row{Key: n.Path, Cells: []cell{
 			path, text(consistencyText(*n.Config.ReadConsistency)), duration(*n.Config.GracePeriod),
 			number(*n.Config.MaxSessions), number(*n.Config.MaxSemaphores),
 			{Text: bytesText(*n.Config.MaxBytes), Kind: "num"}, number(*n.Config.MaxWaiters), since(n.CreatedAt),
-		}}
-	}, func(last *client.NodeInfo) string { return address("/nodes", "after", last.Path) })
+		}})
+	}
 	p.Tables = []table{t}
-	return p, err
+	return p, nil
 }
 
 // nodePage shows a node's configuration and what it uses of its quotas.

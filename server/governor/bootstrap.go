@@ -16,16 +16,16 @@ type BootstrapConfig struct {
 	Name        string
 	Address     string   // where clients connect
 	RaftAddress string   //
-	Shards      []uint64 // ids of the first replicaset's data shards, rising, from 1 up
-	Buckets     uint32   // default protocol.DefaultBuckets
+	Shards      []uint64 // ids of the first replicaset's data shards, rising, from 1 up; none without data
+	Buckets     uint32   // default protocol.DefaultBuckets, if there are shards
 
 	ClusterName       string
 	UUID              string       // of the first instance; default a random one
 	Domain            []meta.Label // of the first instance
 	Version           meta.Version // of its binary, and of the cluster
 	Tier              string       // of the first instance; default "default"
+	TierID            uint8        // of that tier: its place among all
 	ReplicationFactor uint32       // default 1
-	NoVote            bool         // the tier's instances may not vote in the meta shard; another tier's must
 	Tiers             []meta.TierSpec
 
 	Restored      []byte // see meta.Bootstrap
@@ -40,7 +40,7 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 	if c.Instance == 0 {
 		c.Instance = 1
 	}
-	if c.Buckets == 0 {
+	if c.Buckets == 0 && len(c.Shards) > 0 {
 		c.Buckets = protocol.DefaultBuckets
 	}
 	if c.Tier == "" {
@@ -66,7 +66,7 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 			Cluster: uuid([16]byte(secret[:16])), ClusterName: c.ClusterName, Secret: [meta.KeySecretLen]byte(secret[32:]),
 			Instance: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress,
 			Domain: c.Domain, Version: c.Version,
-			Tier: c.Tier, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: !c.NoVote,
+			Tier: c.Tier, TierID: c.TierID, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: true,
 			Tiers: c.Tiers, Shards: c.Shards,
 			NodeConfig: protocol.DefaultNodeConfig(), Wall: svc.wall(),
 			Restored: c.Restored, RestoredEpoch: c.RestoredEpoch,

@@ -56,7 +56,7 @@ func (svc Service) ListNodes(req *protocol.NodeList, visible func(path string) b
 		if !shown(&n) {
 			continue
 		}
-		reply.Nodes = append(reply.Nodes, n.Info())
+		reply.Nodes = append(reply.Nodes, n.Info(state))
 		bytes += len(n.Path) + 64
 	}
 	return reply, nil

@@ -2,6 +2,8 @@ package governor
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -23,18 +25,44 @@ func (svc Service) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 		Path: req.Path, Config: config, SetFields: fieldsSetAfter(0, req.Config),
 		Parent: protocol.DefaultNodeConfig(), Wall: svc.wall(),
 	}
-	res, err := svc.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
-		c.Tier = s.DataTier()
-		return c, nil
+	var tier meta.Tier
+	res, err := svc.proposeOnce(ctx, func(s *meta.State) (_ meta.Command, err error) {
+		tier, err = nodeTier(s, req.Tier)
+		c.Tier = tier.ID
+		return c, err
 	})
 	if err != nil {
 		return protocol.NodeInfo{}, err
 	}
-	info := protocol.NodeInfo{ID: res.Node, Path: c.Path, Tier: c.Tier, Revision: res.Version, Config: config, CreatedAt: c.Wall}
+	info := protocol.NodeInfo{ID: res.Node, Path: c.Path, Tier: tier.ID, Revision: res.Version, Config: config,
+		CreatedAt: c.Wall, TierName: tier.Name}
 	return info, svc.awaitApplied(ctx, res, func(s *meta.State) bool {
 		n, ok := s.Node(res.Node) // gone: created, and dropped since
 		return !ok || n.Phase != meta.Creating
 	})
+}
+
+// nodeTier is the tier of a new node: the named one, or the first with buckets.
+func nodeTier(s *meta.State, name string) (meta.Tier, error) {
+	if name == "" {
+		t, _ := s.Tier(s.DataTier())
+		return t, nil
+	}
+	t, ok := s.TierByName(name)
+	if ok && t.Buckets > 0 {
+		return t, nil
+	}
+	var data []string
+	for _, t := range s.Tiers() {
+		if t.Buckets > 0 {
+			data = append(data, t.Name)
+		}
+	}
+	what := fmt.Sprintf("there is no tier %q", name)
+	if ok {
+		what = fmt.Sprintf("tier %s holds no data", name)
+	}
+	return t, protocol.Errorf(protocol.StatusBadRequest, "%s; a node can be in %s", what, strings.Join(data, ", "))
 }
 
 // AlterNode replaces the given fields of a node's config, and returns when every shard has it.
@@ -54,7 +82,7 @@ func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 		if err != nil {
 			return nil, err
 		}
-		info = n.Info()
+		info = n.Info(s)
 		info.Config = config
 		return &meta.NodeAlter{Path: n.Path, Node: n.ID, Revision: n.Revision, Config: config,
 			SetFields: fieldsSetAfter(n.SetFields, req.Config)}, nil
@@ -97,11 +125,12 @@ func (svc Service) DescribeNode(path string) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(path); err != nil {
 		return protocol.NodeInfo{}, err
 	}
-	n, ok := svc.State().NodeAt(path)
+	state := svc.State()
+	n, ok := state.NodeAt(path)
 	if !ok || !n.Visible() {
 		return protocol.NodeInfo{}, protocol.Errorf(protocol.StatusNotFound, "there is no coordination node %s", path)
 	}
-	return n.Info(), nil
+	return n.Info(state), nil
 }
 
 // fieldsSetAfter is which fields are set after a config is merged: a zero goes back to the default.

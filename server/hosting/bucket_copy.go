@@ -130,7 +130,6 @@ func importChunk(ctx context.Context, to importer, run shard.BucketsBody, cursor
 func (l Local) restoreBuckets(ctx context.Context, d *Shard, run shard.BucketsBody) error {
 	from := l.Source
 	for _, part := range from.Parts(run.First, run.Count) {
-		part.Tier = run.Tier
 		if part.Epoch != run.Epoch {
 			return protocol.Errorf(protocol.StatusInternal,
 				"the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
@@ -147,7 +146,6 @@ func (l Local) restoreBuckets(ctx context.Context, d *Shard, run shard.BucketsBo
 		return fmt.Errorf("other shards are not filled yet: %w", governor.ErrLater)
 	}
 	for _, part := range from.Parts(run.First, run.Count) {
-		part.Tier = run.Tier
 		if err := d.raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
 			return err
 		}

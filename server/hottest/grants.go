@@ -1,7 +1,6 @@
 package hottest
 
 import (
-	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -206,7 +205,13 @@ func (g *Grants) Top(now time.Duration, most int, in func(node uint64) bool) (li
 		}
 	}
 	slices.SortFunc(list, func(a, b Grant) int {
-		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), slices.Compare(a.Name, b.Name))
+		if a.PerSecond != b.PerSecond {
+			if a.PerSecond > b.PerSecond {
+				return -1
+			}
+			return 1
+		}
+		return slices.Compare(a.Name, b.Name)
 	})
 	list = list[:min(most, len(list))]
 	for i := range list {

@@ -47,7 +47,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	r := c.server.Routes()
 	p.out.Reply(c, h.Kind, h.ID, &protocol.HelloReply{
 		Version:    protocol.Version,
-		Features:   protocol.FeatureStartByPath,
+		Features:   protocol.FeatureStartByPath | protocol.FeatureNodeTier,
 		Server:     "signalbox/" + version(),
 		Cluster:    r.State.Cluster(),
 		Instance:   c.server.cfg.Cluster.Instance(),

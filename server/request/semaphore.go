@@ -2,6 +2,7 @@ package request
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
 )
 
@@ -41,7 +42,8 @@ func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 func resize(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := t.message.(*protocol.Resize); m.Reason != "" {
 		auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
-			"semaphore", string(m.Name), "limit", m.Limit, "reason", m.Reason)
+			audit.Field{Key: "semaphore", Value: string(m.Name)},
+			audit.Field{Key: "limit", Value: m.Limit}, audit.Field{Key: "reason", Value: m.Reason})
 	}
 	submitTarget(c, p, h, t)
 }
@@ -49,7 +51,8 @@ func resize(c *Client, p *cycle, h protocol.Header, t target) {
 func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := t.message.(*protocol.Delete); m.Force {
 		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node,
-			"semaphore", string(m.Name), "session", m.Session)
+			audit.Field{Key: "semaphore", Value: string(m.Name)},
+			audit.Field{Key: "session", Value: m.Session})
 	}
 	submitTarget(c, p, h, t)
 }

@@ -3,6 +3,7 @@ package servertest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -288,8 +289,13 @@ func (c *Cluster) WaitReady() {
 
 // isReady says that the map is as it should be with the named instances.
 func isReady(s *meta.State, runs map[string]bool) bool {
-	if len(s.Shards()) == 0 || len(s.Tiers()) == 0 || !s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
+	if len(s.Shards()) == 0 || len(s.Moves()) > 0 {
 		return false
+	}
+	for _, t := range s.Tiers() {
+		if t.Buckets > 0 && !t.Bootstrapped && slices.ContainsFunc(s.Instances(), func(i meta.Instance) bool { return i.Tier == t.ID }) {
+			return false
+		}
 	}
 	online := make(map[uint64]bool)
 	there := 0

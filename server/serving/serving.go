@@ -37,10 +37,9 @@ type Config struct {
 // Serving is what the shards of one instance have in common.
 type Serving struct {
 	Config
-	Rates    hottest.Rates
-	refusals refusals
-	began    time.Time
-	flusher  *delivery.Flusher
+	Rates   hottest.Rates
+	began   time.Time
+	flusher *delivery.Flusher
 }
 
 // New returns one that serves no shard yet. Close ends it.
@@ -57,15 +56,14 @@ func (s *Serving) Close() { s.flusher.Close() }
 // and nodes.
 func (s *Serving) WriteMetrics(p *metrics.Page, names bool) {
 	shards, routes := s.Shards.All(), s.Requests.Routes()
-	s.collect(shards, p.MaxSeries())
 	writeShards(p, shards)
-	s.writeTimes(p, routes.State, names)
+	s.writeTimes(p, shards, routes.State, names)
 	l := gatherLoads(shards, p.MaxSeries())
 	writeOldestWaits(p, l, routes.State, names)
 	if names {
 		writeSemaphores(p, shards, l, routes.State)
 	}
-	s.writeQuotas(p, shards, routes, names)
+	writeQuotas(p, shards, routes, names)
 	writeProcesses(p, shards)
 	writeRollouts(p, shards, routes.State, names)
 }

@@ -20,8 +20,16 @@ const (
 )
 
 func (t *Transport) sweepLoop() {
-	for beat.Sleep(t.ctx, beat.Next(SweepPeriod)) {
-		t.sweep()
+	tick := time.NewTimer(beat.Next(SweepPeriod))
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-tick.C:
+			t.sweep()
+			tick.Reset(beat.Next(SweepPeriod))
+		}
 	}
 }
 

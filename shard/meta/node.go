@@ -66,10 +66,11 @@ func (n *Node) ShardConfig(final bool) protocol.NodeConfig {
 	return c
 }
 
-// Info is the node for clients.
-func (n *Node) Info() protocol.NodeInfo {
+// Info is the node, of the state, for clients.
+func (n *Node) Info(s *State) protocol.NodeInfo {
+	t, _ := s.Tier(n.Tier)
 	return protocol.NodeInfo{ID: n.ID, Path: n.Path, Tier: n.Tier, Revision: n.Revision,
-		Config: n.Config, CreatedAt: n.CreatedAt}
+		Config: n.Config, CreatedAt: n.CreatedAt, TierName: t.Name}
 }
 
 // wellFormed says that path has the shape on which the tree of nodes depends: "/" before every

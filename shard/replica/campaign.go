@@ -67,7 +67,7 @@ type campaigner struct {
 	groups      *groupTable
 	deployment  uint64
 	interceptor *interceptor
-	wakeup
+	wakeup      chan struct{}
 
 	mu         sync.Mutex
 	pending    []campaign
@@ -94,7 +94,10 @@ func (n *campaigner) add(x campaign) {
 	}
 	n.pending = append(n.pending, x)
 	n.mu.Unlock()
-	n.wake()
+	select {
+	case n.wakeup <- struct{}{}:
+	default:
+	}
 }
 
 // checkSingle is called on the engine's event goroutine when a group is ready or its members have
