@@ -31,7 +31,7 @@ func auditPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 		case errors.Is(x.Err, client.NotFound):
 			none++
 		default:
-			p.note("warn", "The log of "+visible(x.Name)+" is missing here: "+sentence(visible(x.Err.Error())))
+			p.note("warn", "The log of "+visible(x.Name)+" is missing here: "+sentence(visibleText(x.Err.Error())))
 		}
 	}
 	t := newTable("events", "Last events", "Nothing has happened yet.",

@@ -152,7 +152,7 @@ func (c *Console) perform(w http.ResponseWriter, r *http.Request, v *viewer, a a
 	default:
 		var text string
 		p.Status, _, text = explain(err)
-		p.Notes = []note{{"bad", "Not done: " + visible(text)}}
+		p.Notes = []note{{"bad", "Not done: " + visibleText(text)}}
 	}
 	c.render(w, r, v, p)
 }

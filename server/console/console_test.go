@@ -384,6 +384,19 @@ func TestNames(t *testing.T) {
 	s.get("/sessions").wants(t, 200, `&lt;script&gt;alert(1)&lt;/script&gt;`)
 }
 
+// TestVisibleText: a sentence with a quoted name is shown as it is, and nothing hides in it.
+func TestVisibleText(t *testing.T) {
+	for text, want := range map[string]string{
+		`describe "a\x1b": not found`: `describe "a\x1b": not found`, "grüße, 世界": "grüße, 世界",
+		"\x1b[31m\n\u202e\xff": `\x1b[31m\n\u202e\xff`,
+	} {
+		if got := visibleText(text); got != want {
+			t.Errorf("%q is shown as %s", text, got)
+		}
+	}
+	openSite(t, nil).get("/node?node=%2Fnope").wants(t, 404, `Describe node &#34;/nope&#34;: not found`)
+}
+
 func TestDefence(t *testing.T) {
 	s := openSite(t, func(c *Config) { c.Hosts = []string{"signalbox.example"} })
 	host := func(h string) func(*http.Request) { return func(r *http.Request) { r.Host = h } }

@@ -160,7 +160,7 @@ func limitNote(ctx context.Context, n *client.Node, name string, sem *client.Sem
 	}
 	waiting, err := n.Describe(ctx, name, client.IncludeWaiters(), client.AfterToken(0), client.MaxItems(pageSize))
 	if err != nil {
-		return note{"warn", "The queue cannot be read now: " + sentence(visible(err.Error()))}
+		return note{"warn", "The queue cannot be read now: " + sentence(visibleText(err.Error()))}
 	}
 	free, granted := limit-sem.Used, uint64(0)
 	for i := range waiting.Waiters {

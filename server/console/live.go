@@ -292,11 +292,11 @@ func (s *stream) send(state viewState) error {
 	case errors.Is(err, client.Forbidden), errors.Is(err, client.Unauthenticated):
 		s.over = true
 		_, _, text := explain(err)
-		return s.event("denied", said{sentence(visible(text))})
+		return s.event("denied", said{sentence(visibleText(text))})
 	default:
 		s.lost = true
 		_, _, text := explain(err)
-		return s.event("lost", said{visible(strings.TrimSuffix(text, "."))})
+		return s.event("lost", said{visibleText(strings.TrimSuffix(text, "."))})
 	}
 	whole := s.shown == nil
 	u, changed := s.difference(state.page)

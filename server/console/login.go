@@ -257,7 +257,7 @@ func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 			text = "The cluster does not know this token."
 			c.cfg.Log.Warn("console: a login was refused", "remote", r.RemoteAddr)
 		}
-		p := loginPage(to, sentence(visible(text)))
+		p := loginPage(to, sentence(visibleText(text)))
 		p.Status = status
 		c.render(w, r, nil, p)
 		return

@@ -86,7 +86,7 @@ func healthNotes(h *admin.Health) (notes []note) {
 		tone = "bad"
 	}
 	for _, text := range h.Problems {
-		notes = append(notes, note{tone, sentence(visible(text))})
+		notes = append(notes, note{tone, sentence(visibleText(text))})
 	}
 	if !h.Confirmed {
 		notes = append(notes, note{"warn", fmt.Sprintf(
@@ -94,7 +94,7 @@ func healthNotes(h *admin.Health) (notes []note) {
 	}
 	if len(notes) > 0 {
 		for _, text := range h.Losses {
-			notes = append(notes, note{"warn", sentence(visible(text))})
+			notes = append(notes, note{"warn", sentence(visibleText(text))})
 		}
 	}
 	return notes

@@ -35,7 +35,7 @@ func wantedSemaphores(ctx context.Context, v *viewer, p *page, order string) err
 	}
 	for _, x := range top.Instances {
 		if x.Err != nil {
-			p.note("warn", "What "+visible(x.Name)+" leads is missing here: "+sentence(visible(x.Err.Error())))
+			p.note("warn", "What "+visible(x.Name)+" leads is missing here: "+sentence(visibleText(x.Err.Error())))
 		}
 	}
 	wanted := 0 // of the nodes below this one, too

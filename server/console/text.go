@@ -32,6 +32,22 @@ func visibleLines(s string) string {
 // visibleData is visible for data, which no quotes are around.
 func visibleData(s string) string { return strings.ReplaceAll(visible(s), `\"`, `"`) }
 
+// visibleText is visible for sentences of the cluster, which have names in quotes already: quotes
+// and backslashes stay.
+func visibleText(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if one := s[:n]; strconv.IsPrint(r) && (r != utf8.RuneError || n > 1) {
+			b.WriteString(one)
+		} else {
+			b.WriteString(visible(one))
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
 // maxShown is how much of data a page shows, in bytes; the rest is a download.
 const maxShown = 4 << 10
 
