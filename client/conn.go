@@ -19,13 +19,13 @@ import (
 var errCallStopped = errors.New("stopped")
 
 const (
-	minReadBuffer = protocol.MaxHelloLen + 4 // bytes; grows as soon as a read fills it
-	maxReadBuffer = 64 << 10                 // a read takes no more, unless a frame is longer
-	maxKeptBuffer = 256 << 10                // a buffer that grew beyond this is given back once it is empty
-	idleKeepAlive = 15 * time.Second         // between pings of a connection without sessions
-	minSilence    = time.Second              // a server is never taken for silent sooner
-	hungTimeout   = 2 * time.Second          // a server that a request waits for, and that was asked for a sign of life, has hung
-	pingHistory   = 16                       // pings whose sending time is remembered
+	minReadBuffer = 512              // bytes; grows as soon as a read fills it
+	maxReadBuffer = 64 << 10         // a read takes no more, unless a frame is longer
+	maxKeptBuffer = 256 << 10        // a buffer that grew beyond this is given back once it is empty
+	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
+	minSilence    = time.Second      // a server is never taken for silent sooner
+	hungTimeout   = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
+	pingHistory   = 16               // pings whose sending time is remembered
 	// bytes that a caller writes by itself: the kernel takes them at once from a connection that is
 	// answered
 	maxDirectWrite = 16 << 10
@@ -175,19 +175,27 @@ func (cn *conn) startCall(
 	if register != nil {
 		register(id, cl)
 	}
-	alone := cn.direct && start == 0 && cn.calls.pending == 1 && !cn.writing && len(cn.out) <= maxDirectWrite
 	var buf []byte
-	if alone {
-		buf = cn.takeOut()
+	if start == 0 && cn.calls.pending == 1 {
+		buf = cn.takeDirect() // nobody is there to share a write with
 	}
 	cn.mu.Unlock()
 	switch {
-	case alone:
-		cn.write(buf) // nobody is there to share a write with
+	case buf != nil:
+		cn.write(buf)
 	case start == 0:
 		cn.flush() // else the first caller has woken the writer
 	}
 	return cl, id, nil
+}
+
+// takeDirect is takeOut for a goroutine that writes by itself and spares the writer goroutine. It
+// is nil if somebody writes, or if it is not sure that the kernel takes all at once. mu is held.
+func (cn *conn) takeDirect() []byte {
+	if !cn.direct || cn.writing || len(cn.out) == 0 || len(cn.out) > maxDirectWrite {
+		return nil
+	}
+	return cn.takeOut()
 }
 
 // takeOut begins to write what has gathered. mu is held, and nobody else writes.

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"bytes"
+	"io"
 	"net"
 	"runtime"
 	"slices"
@@ -11,7 +13,7 @@ import (
 
 // clientMemory is what a client may take with its one connection, its map of 4,096 buckets and its
 // session, the server's end of this test included. A process may have thousands of clients.
-const clientMemory = 24 << 10 // bytes
+const clientMemory = 16 << 10 // bytes
 
 // TestClientMemory opens clients that work, and looks at what they have allocated.
 func TestClientMemory(t *testing.T) {
@@ -67,7 +69,7 @@ func (c *burstConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 func TestReadBufferGrows(t *testing.T) {
 	c := newClient(Config{Endpoints: []string{"x"}, clock: systemClock{}, Logger: discard()})
 	t.Cleanup(c.CloseWithoutRelease)
-	nc := &burstConn{frame: protocol.AppendFrame(nil, protocol.KindPong, 1, 1, nil), reads: 8, over: make(chan struct{})}
+	nc := &burstConn{frame: protocol.AppendFrame(nil, protocol.KindPong, 1, 1, nil), reads: 11, over: make(chan struct{})}
 	cn := newConn(c, nc, protocol.HelloReply{Instance: 1, Window: 1}, nil, c.clock)
 	cn.serve()
 	<-nc.over
@@ -78,7 +80,40 @@ func TestReadBufferGrows(t *testing.T) {
 	for i, room := range nc.asked {
 		rounded[i] = (room + len(nc.frame)) / minReadBuffer
 	}
-	if want := []int{1, 2, 4, 8, 16, 16, 16, 16, 16}; !slices.Equal(rounded, want) {
+	if want := []int{1, 2, 4, 8, 16, 32, 64, 128, 128, 128, 128, 128}; !slices.Equal(rounded, want) {
 		t.Errorf("room of each read in units of the first: %d; want %d", rounded, want)
+	}
+}
+
+// TestKeepAliveWritesItself: the ping of a connection that nobody else writes to needs no goroutine
+// that stays.
+func TestKeepAliveWritesItself(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	c := newClient(Config{Endpoints: []string{"x"}, clock: systemClock{}, Logger: discard()})
+	t.Cleanup(c.CloseWithoutRelease)
+	cn := newConn(c, nc, protocol.HelloReply{Instance: 1, Window: 1}, nil, c.clock)
+	cn.serve()
+	defer cn.end(net.ErrClosed)
+	cn.keepAlive()
+	want := protocol.AppendFrame(nil, protocol.KindPing, 1, 0, nil)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(server, got); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("the server got %x, %v; want a ping, %x", got, err, want)
+	}
+	if cn.writer.Load() {
+		t.Error("a goroutine that writes was started for a ping")
 	}
 }

@@ -167,6 +167,9 @@ const (
 	helloMapID = 2
 )
 
+// handshakeBuffers are of the size of the largest answer to a hello.
+var handshakeBuffers = sync.Pool{New: func() any { return new([protocol.MaxHelloLen + 4]byte) }}
+
 // handshake sends the hello and reads the answer. rest is what came after it, or instead of it, and
 // has room for the reads that follow.
 func (d *dialer) handshake(nc net.Conn, askMap bool) (hello protocol.HelloReply, rest []byte, err error) {
@@ -179,7 +182,8 @@ func (d *dialer) handshake(nc net.Conn, askMap bool) (hello protocol.HelloReply,
 	if _, err := nc.Write(out); err != nil {
 		return hello, nil, err
 	}
-	buf := make([]byte, 0, minReadBuffer)
+	room := handshakeBuffers.Get().(*[protocol.MaxHelloLen + 4]byte)
+	buf := room[:0]
 	for {
 		frame, n, err := protocol.SplitFrame(buf, protocol.MaxHelloLen)
 		if err != nil {
@@ -200,7 +204,10 @@ func (d *dialer) handshake(nc net.Conn, askMap bool) (hello protocol.HelloReply,
 			case h.Arg != uint64(protocol.StatusOK):
 				return hello, nil, permanent(failure(protocol.Status(min(h.Arg, 0xff)), h.Body))
 			}
-			return hello, buf[n:], hello.DecodeBody(h.Body)
+			err = hello.DecodeBody(h.Body)
+			rest = append(make([]byte, 0, max(len(buf)-n, minReadBuffer)), buf[n:]...)
+			handshakeBuffers.Put(room) // what is kept for the life of a connection is small
+			return hello, rest, err
 		}
 		read, err := nc.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+read]

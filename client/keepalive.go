@@ -60,8 +60,14 @@ func (cn *conn) keepAlive() {
 		look = min(look, minSilence)
 	}
 	cn.pingTimer.Reset(max(look, time.Millisecond))
+	buf, more := cn.takeDirect(), len(cn.out) > 0
 	cn.mu.Unlock()
-	cn.flush()
+	switch {
+	case buf != nil:
+		cn.write(buf) // a server that does not read holds up this goroutine, not the timer
+	case more:
+		cn.flush()
+	}
 	if seek {
 		cn.handler.serverSilent(cn)
 	}

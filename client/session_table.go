@@ -12,7 +12,8 @@ import (
 //
 // Lock order: a session's mu, then mu.
 type sessionTable struct {
-	cluster *cluster
+	cluster  *cluster
+	watchdog *watchdog // told of the table while there are sessions
 
 	shortest atomic.Int64 // the shortest timeout of the sessions, as time.Duration; changed with mu held
 
@@ -20,7 +21,6 @@ type sessionTable struct {
 	closed   bool
 	sessions map[uint64]*Session
 	restores map[restoreKey]uint64 // nonces of restores that were given up unanswered
-	watchdog *watchdog             // while there are sessions
 }
 
 // register makes the session known to the client, which keeps it alive from now on. replaced is the
@@ -35,9 +35,7 @@ func (t *sessionTable) register(s *Session) (replaced *Session, err error) {
 	t.sessions[s.id] = s
 	if have := t.shortestTimeout(); have == 0 || s.requestedTimeout < have {
 		t.shortest.Store(int64(s.requestedTimeout))
-	}
-	if t.watchdog == nil {
-		t.watchdog = startWatchdog(t, t.cluster.clock)
+		t.watchdog.watch(t, s.requestedTimeout)
 	}
 	return replaced, nil
 }
@@ -51,7 +49,7 @@ func (t *sessionTable) forget(s *Session) {
 	}
 	if len(t.sessions) == 0 {
 		t.shortest.Store(0)
-		t.stopWatchdog()
+		t.watchdog.forget(t)
 	}
 	t.mu.Unlock()
 	for _, cn := range t.cluster.allConns() {
@@ -64,27 +62,12 @@ func (t *sessionTable) close() []*Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
-	t.stopWatchdog()
+	t.watchdog.forget(t)
 	return slices.Collect(maps.Values(t.sessions))
 }
 
-// stopWatchdog stops the watchdog if there is one. mu is held.
-func (t *sessionTable) stopWatchdog() {
-	if t.watchdog != nil {
-		t.watchdog.stop()
-		t.watchdog = nil
-	}
-}
-
 // checkClocks compares the clocks before the state of leases is reported.
-func (t *sessionTable) checkClocks() {
-	t.mu.Lock()
-	w := t.watchdog
-	t.mu.Unlock()
-	if w != nil {
-		w.check()
-	}
-}
+func (t *sessionTable) checkClocks() { t.watchdog.check(t) }
 
 // shortestTimeout is the shortest timeout of the sessions; 0 if there is none.
 func (t *sessionTable) shortestTimeout() time.Duration { return time.Duration(t.shortest.Load()) }
