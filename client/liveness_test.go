@@ -251,8 +251,8 @@ func TestWallJump(t *testing.T) {
 	}
 }
 
-// TestClientsShareWatchdog: what a check of one client finds is told to the sessions of all, until
-// they end.
+// TestClientsShareWatchdog: the sessions of all clients are notified of what a check of one finds,
+// until the clients are closed.
 func TestClientsShareWatchdog(t *testing.T) {
 	if a, b := newClient(Config{clock: systemClock{}}), newClient(Config{clock: systemClock{}}); a.watchdog != b.watchdog {
 		t.Error("two clients with the clocks of the system have two watchdogs")

@@ -13,7 +13,7 @@ import (
 // Lock order: a session's mu, then mu.
 type sessionTable struct {
 	cluster  *cluster
-	watchdog *watchdog // told of the table while there are sessions
+	watchdog *watchdog // watches the clocks for the table while there are sessions
 
 	shortest atomic.Int64 // the shortest timeout of the sessions, as time.Duration; changed with mu held
 

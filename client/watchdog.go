@@ -25,7 +25,7 @@ type watchdog struct {
 	wall     time.Time
 }
 
-// clockJump is what a check found that a client's sessions have yet to be told.
+// clockJump is what a check found that a client's sessions were not notified of yet.
 type clockJump struct {
 	found  bool
 	jumped time.Duration // how far the wall clock went ahead of the others
@@ -46,7 +46,8 @@ func watchdogOf(ck clock) *watchdog {
 	return newWatchdog(ck)
 }
 
-// watch has a client's sessions told of jumps from now on. timeout is the shortest of its sessions.
+// watch has a client's sessions notified of jumps from now on. timeout is the shortest of its
+// sessions.
 func (w *watchdog) watch(t *sessionTable, timeout time.Duration) {
 	w.mu.Lock()
 	found := w.compare() // what was before concerns t no more than a check just before it came
@@ -62,7 +63,7 @@ func (w *watchdog) watch(t *sessionTable, timeout time.Duration) {
 		}
 	}
 	w.mu.Unlock()
-	w.tell(found)
+	w.notify(found)
 }
 
 // forget is the end of watch. It may be called again.
@@ -97,11 +98,11 @@ func (w *watchdog) tick() {
 		w.timer.Reset(w.period())
 	}
 	w.mu.Unlock()
-	w.tell(found)
+	w.notify(found)
 }
 
-// check is called before the state of a client's leases is reported. Its sessions are told of jumps
-// before it returns.
+// check is called before the state of a client's leases is reported. Its sessions are
+// notified of jumps before it returns.
 func (w *watchdog) check(t *sessionTable) {
 	w.mu.Lock()
 	if w.tables[t] == nil {
@@ -112,11 +113,11 @@ func (w *watchdog) check(t *sessionTable) {
 	jump := w.take(t)
 	w.mu.Unlock()
 	t.clocksJumped(jump)
-	w.tell(found)
+	w.notify(found)
 }
 
 // compare looks how far the clocks went since it was called last, for all clients. It returns those
-// that are to be told. mu is held.
+// that are to be notified. mu is held.
 func (w *watchdog) compare() (found []*sessionTable) {
 	mono, boot, wall := time.Now(), w.clock.now(), w.clock.wall().Round(0)
 	ran, went, jumped := mono.Sub(w.mono), boot-w.boot, wall.Sub(w.wall)-(boot-w.boot)
@@ -131,7 +132,8 @@ func (w *watchdog) compare() (found []*sessionTable) {
 	return found
 }
 
-// take gives what a client's sessions have yet to be told, to the one that tells them. mu is held.
+// take gives what a client's sessions were not notified of yet, to the one that notifies them. mu
+// is held.
 func (w *watchdog) take(t *sessionTable) (jump clockJump) {
 	if j := w.tables[t]; j != nil {
 		jump, *j = *j, clockJump{}
@@ -139,8 +141,8 @@ func (w *watchdog) take(t *sessionTable) (jump clockJump) {
 	return jump
 }
 
-// tell tells the sessions of each client. A session's callback holds up only its own client.
-func (w *watchdog) tell(found []*sessionTable) {
+// notify notifies the sessions of each client. One that takes long holds up only its own client's.
+func (w *watchdog) notify(found []*sessionTable) {
 	for _, t := range found {
 		go func() {
 			w.mu.Lock()
