@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -75,9 +76,7 @@ func (b *bucket) deadlineKey() (kind deadlineKind, id uint64, number uint32) {
 // appendSemaphoreKey is the place of a semaphore, or a hosted object, in the order of its bucket:
 // the node id as 8 bytes, then the name.
 func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
-	b = append(b, byte(node>>56), byte(node>>48), byte(node>>40), byte(node>>32),
-		byte(node>>24), byte(node>>16), byte(node>>8), byte(node))
-	return append(b, name...)
+	return append(binary.BigEndian.AppendUint64(b, node), name...)
 }
 
 // requireTier says that the buckets are of this shard's tier; else the command is answered.

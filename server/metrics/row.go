@@ -1,6 +1,9 @@
 package metrics
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Type is the type of a metric, as the TYPE line says it.
 type Type string
@@ -94,21 +97,11 @@ func (m *Metric) most(n int) *Metric {
 // unitOf is the unit in a name.
 func unitOf(name string) Unit {
 	for _, u := range []Unit{Seconds, Bytes, Ratio} {
-		if hasUnit(name, u) {
+		if strings.HasSuffix(strings.TrimSuffix(name, "_total"), "_"+string(u)) {
 			return u
 		}
 	}
 	return Count
-}
-
-func hasUnit(name string, u Unit) bool {
-	for _, end := range []string{"", "_total"} {
-		suffix := "_" + string(u) + end
-		if len(name) > len(suffix) && name[len(name)-len(suffix):] == suffix {
-			return true
-		}
-	}
-	return false
 }
 
 const (

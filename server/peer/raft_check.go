@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"encoding/binary"
 	"fmt"
 	"unsafe"
 
@@ -118,17 +119,12 @@ func (w *protoReader) field() (field int, sub []byte) {
 }
 
 // varint reads a number of at most ten bytes.
-func (w *protoReader) varint() (x uint64) {
-	for i, c := range w.rest {
-		if i == 10 {
-			break
-		}
-		x |= uint64(c&0x7f) << (7 * i)
-		if c < 0x80 {
-			w.rest = w.rest[i+1:]
-			return x
-		}
+func (w *protoReader) varint() uint64 {
+	x, n := binary.Uvarint(w.rest)
+	if n <= 0 {
+		w.bad = true
+		return 0
 	}
-	w.bad = true
-	return 0
+	w.rest = w.rest[n:]
+	return x
 }

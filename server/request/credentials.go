@@ -1,7 +1,6 @@
 package request
 
 import (
-	"net"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -70,10 +69,7 @@ func (c *Client) authenticate(view *auth.View, token []byte) (identity string, e
 func (c *Client) rejectCredentials(h protocol.Header, why error) {
 	s := c.server
 	s.cfg.Metrics.AuthFailures.Inc()
-	host := c.Remote()
-	if at, _, err := net.SplitHostPort(host); err == nil {
-		host = at
-	}
+	host := transport.Host(c.Remote())
 	pause, count := s.AuthFailures.Delay(host, time.Now())
 	if s.AuthFailures.AllowLog(time.Now()) {
 		s.cfg.Log.Warn("credentials refused", "conn", c.ID(), "remote", c.Remote(), "error", why, "failures", count,

@@ -13,8 +13,8 @@ type addressLimit struct {
 	counts map[string]int
 }
 
-// host is the address without the port.
-func host(remote string) string {
+// Host is the address without the port.
+func Host(remote string) string {
 	h, _, err := net.SplitHostPort(remote)
 	if err != nil {
 		return remote
@@ -29,7 +29,7 @@ func (a *addressLimit) full(remote string) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.counts[host(remote)] >= a.limit
+	return a.counts[Host(remote)] >= a.limit
 }
 
 // acquire counts one more; false: it would be too many.
@@ -39,7 +39,7 @@ func (a *addressLimit) acquire(remote string) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h := host(remote)
+	h := Host(remote)
 	if a.counts[h] >= a.limit {
 		return false
 	}
@@ -57,7 +57,7 @@ func (a *addressLimit) release(remote string) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h := host(remote)
+	h := Host(remote)
 	if a.counts[h]--; a.counts[h] <= 0 {
 		delete(a.counts, h)
 	}
