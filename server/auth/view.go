@@ -79,12 +79,7 @@ func (v *View) Authenticate(k Credentials) (identity string, shown *[meta.HashLe
 // anonymousHasRights says that somebody has thought of clients that show nothing.
 func (v *View) anonymousHasRights() bool {
 	list, _ := v.state.RightsList()
-	for i := range list {
-		if list[i].Identity == "" && list[i].Rights != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(r meta.Right) bool { return r.Identity == "" && r.Rights != 0 })
 }
 
 // PlainIdentity is an identity as entries name it.

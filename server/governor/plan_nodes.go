@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -123,12 +124,7 @@ func parentReady(p *planner, n *meta.Node, commit []meta.NodeRef) bool {
 	if !ok || up.Phase != meta.Creating {
 		return true
 	}
-	for _, ref := range commit {
-		if ref.Node == up.ID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(commit, func(ref meta.NodeRef) bool { return ref.Node == up.ID })
 }
 
 // planGrace ends a grace floor. A shard may go by the lower grace period once one leader has led

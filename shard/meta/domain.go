@@ -89,12 +89,10 @@ func Distance(a, b []Label) int {
 
 // Intersect says that two failure domains share a label. The empty one shares none.
 func Intersect(a, b []Label) bool {
-	for _, l := range a {
-		if value, ok := domainValue(b, l.Key); ok && value == l.Value {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a, func(l Label) bool {
+		value, ok := domainValue(b, l.Key)
+		return ok && value == l.Value
+	})
 }
 
 func domainValue(domain []Label, key string) (string, bool) {
