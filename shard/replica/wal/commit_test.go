@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -35,6 +36,41 @@ func TestCommitIndexIsNotSynced(t *testing.T) {
 		if w, s := d.writes-writes, d.syncs-syncs; w != c.writes || s != c.syncs {
 			t.Errorf("%s: %d writes and %d syncs", c.name, w, s)
 		}
+	}
+}
+
+// TestWokenBeforeSync: on one processor, what was woken before a save of entries that it commits
+// runs before the sync, which may block the thread. The runtime runs the saving goroutine first now
+// and then.
+func TestWokenBeforeSync(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	l := openOn(t, newDisk())
+	wake, done := make(chan struct{}), make(chan struct{})
+	var ran atomic.Int64
+	go func() {
+		defer close(done)
+		for range wake {
+			ran.Add(1)
+		}
+	}()
+	const times = 200
+	early := 0
+	for i := range times {
+		u := updateOf(key{1, 1}, 1, entriesOf(uint64(i)+1, 1, 1, 3))
+		u.CommittedEntries = u.EntriesToSave // as in a group of one
+		wake <- struct{}{}
+		save(t, l, u) // blocks nowhere on this disk
+		if ran.Load() == int64(i)+1 {
+			early++
+		}
+		for ran.Load() <= int64(i) { // it waits again before it is woken again
+			runtime.Gosched()
+		}
+	}
+	close(wake)
+	<-done
+	if early < times/2 {
+		t.Errorf("%d of %d woken goroutines ran before the sync", early, times)
 	}
 }
 

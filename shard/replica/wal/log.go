@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -232,16 +233,25 @@ func (l *Log) GetBootstrapInfo(shard, replica uint64) (b pb.Bootstrap, err error
 func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	o := newOp()
 	defer o.release()
+	wokenEarly := false // the engine has woken its apply worker for what is not committed before it is saved
 	l.ix.RLock()
 	for i := range updates {
-		if err := l.appendUpdate(o, &updates[i]); err != nil {
+		u := &updates[i]
+		if err := l.appendUpdate(o, u); err != nil {
 			l.ix.RUnlock()
 			return err
 		}
+		wokenEarly = wokenEarly || len(u.CommittedEntries) > 0 && !u.FastApply
 	}
 	l.ix.RUnlock()
 	if len(o.records) == 0 {
 		return nil
+	}
+	if wokenEarly && o.sync {
+		// That worker waits for this thread, and so for the sync, or until the runtime's monitor
+		// takes the thread's processor away and starts another thread. So it runs now, and finds
+		// nothing.
+		runtime.Gosched()
 	}
 	return l.commit(o)
 }
