@@ -1,8 +1,8 @@
 package protocol
 
-// The messages of an acquire and a release, and the answer to a poll of a rollout, are most of the
-// traffic. What is done with them for each request is written by hand, because that is faster;
-// their structs stand with the others of their family.
+// The messages of an acquire and a release, and what a server does for a poll of a rollout, are
+// most of the traffic. They are written by hand; their structs stand with the others of their
+// family.
 
 func (m *Empty) AppendBody(b []byte) []byte { return appendArray(b, 0) }
 
@@ -134,6 +134,24 @@ func (m *Release) Validate() error {
 
 // Validate has nothing to check.
 func (m *Empty) Validate() error { return nil }
+
+func (m *TrackPoll) DecodeBody(body []byte) error {
+	c := openBody(body, "track poll")
+	m.Session = c.uint("session")
+	m.Name = c.bytes("name")
+	m.ID = c.str("id")
+	m.Incarnation = c.uint("incarnation")
+	outer, r := c.enter("report"), &m.Report
+	r.Seq = c.uint("report.seq")
+	r.Current = c.uint("report.current")
+	r.Target = c.uint("report.target")
+	r.Code = c.str("report.code")
+	r.Message = c.str("report.message")
+	r.Attempts = c.uint("report.attempts")
+	c.leave(outer)
+	m.WithPayload = c.bool("with payload")
+	return c.end()
+}
 
 func (m *TrackPollReply) AppendBody(b []byte) []byte {
 	b = appendUint(appendArray(b, 8), m.Version)

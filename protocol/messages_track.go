@@ -309,7 +309,6 @@ func (m *TrackPoll) fields(f *fields) {
 }
 
 func (m *TrackPoll) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackPoll) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *TrackPoll) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // UpdateReport is what an instance says of itself.
