@@ -45,8 +45,8 @@ test: ## everything that must pass: format, vet, all tests, with the race detect
 	go vet ./...
 	$(eval packages := $(shell go list $(PKGS)))
 	@test -n "$(packages)"
-	@$(if $(sequential),go test -vet=off -timeout 15m $(TESTFLAGS) $(sequential))
-	@$(if $(concurrent),GORACE="atexit_sleep_ms=10 $$GORACE" go test $(RACE) -vet=off -timeout 15m $(TESTFLAGS) $(concurrent))
+	@$(if $(sequential),go test -vet=off -timeout 40m $(TESTFLAGS) $(sequential))
+	@$(if $(concurrent),GORACE="atexit_sleep_ms=10 $$GORACE" go test $(RACE) -vet=off -timeout 40m $(TESTFLAGS) $(concurrent))
 	cd $(YDB) && go vet ./... && go test -timeout 5m ./...
 	cd $(YDB)/sdktest && go vet ./... && go test -parallel 4 -timeout 5m ./...
 	cd server/console/browsertest && go vet . && go test -short -timeout 5m .
@@ -100,10 +100,10 @@ fuzz: ## fuzz each target for FUZZTIME (default 30s)
 micro: ## the Go micro-benchmarks
 	go test -run '^$$' -bench . -benchmem $(PKGS)
 
-bench: bench-tools ## compare with the peers side by side, about 80 minutes; writes bench/results
+bench: bench-tools ## compare with the peers side by side, about 85 minutes; writes bench/results
 	./bin/bench-peers run
 
-bench-quick: bench-tools ## the same with fewer and shorter rounds, about 16 minutes
+bench-quick: bench-tools ## the same with fewer and shorter rounds, about 17 minutes
 	./bin/bench-peers run -quick
 
 bench-discovery: build bench-tools ## 20,000 members and 20,000 watchers for ten minutes; writes bench/results

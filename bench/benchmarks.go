@@ -24,11 +24,11 @@ var benchmarks = []benchmark{
 	{name: "rates", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, Rueidis}, run: measureRates},
 	{name: "reads", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measureReads},
 	{name: "watches", subjects: []string{Signalbox, Etcd, GoRedis}, run: measureWatches},
-	{name: "each", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureOwnWatchers},
+	{name: "each", subjects: []string{Signalbox, Echo, Etcd, ZooKeeper, GoRedis}, run: measureOwnWatchers},
 	{name: "starts", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, GoRedis}, run: measureSessionStarts},
-	{name: "three", subjects: []string{Signalbox, Etcd, ZooKeeper}, run: measureCluster},
+	{name: "three", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper}, run: measureCluster},
 	{name: "idle", subjects: []string{Signalbox, Echo, LoggedEcho, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
-	{name: "shards", subjects: []string{Signalbox}, slow: true, run: measureShards},
+	{name: "shards", subjects: []string{Signalbox, LoggedEcho}, slow: true, run: measureShards},
 	{name: "names", subjects: []string{Signalbox}, slow: true, run: measureNames},
 	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: measureDataCost},
 }
@@ -94,7 +94,6 @@ func measureSingleCaller(ctx context.Context, v *trial) error {
 		case err != nil:
 			return err
 		}
-		plan.WarmUp /= 2 // most of it has been running
 		if o, err = v.load(ctx, s, plan, "contended-lock", loadgen.Config{Callers: v.Contenders, Keys: 1}); err != nil {
 			return err
 		}
@@ -114,7 +113,6 @@ func measureReads(ctx context.Context, v *trial) error {
 				return err
 			}
 			v.record(kind+"-256", o.Rate)
-			plan.WarmUp = 0
 		}
 		return nil
 	})
@@ -142,7 +140,15 @@ const spareFiles = 2000
 // measureOwnWatchers: P7 with a connection each. Where open files do not allow so many, some
 // connections carry two watchers.
 func measureOwnWatchers(ctx context.Context, v *trial) error {
-	return v.withPlan(ctx, OwnWatchers, func(s *Server, plan Plan) error {
+	start := v.system.Start
+	if l, ok := v.system.(*EchoLimit); ok {
+		start = l.startFanOut
+	}
+	return v.withServer(ctx, start, func(s *Server) error {
+		plan, err := s.Plan(OwnWatchers)
+		if err != nil {
+			return err
+		}
 		for _, x := range []struct {
 			metric   string
 			watchers int
@@ -154,8 +160,13 @@ func measureOwnWatchers(ctx context.Context, v *trial) error {
 			if files := int(v.report.Machine.Files); files > 0 && x.watchers > files-spareFiles {
 				own.Connections = files - spareFiles
 			}
-			if _, err := fanOut(ctx, v, s, own, x.metric, x.watchers); err != nil {
+			o, err := fanOut(ctx, v, s, own, x.metric, x.watchers)
+			if err != nil {
 				return err
+			}
+			if o.perCPU > 0 {
+				v.record(x.metric+"-cpu", 1e3/o.perCPU)
+				v.record(x.metric+"-client-cpu", o.Own.CPUPerOperationUS/1e3)
 			}
 		}
 		return nil
@@ -211,10 +222,12 @@ func measureCluster(ctx context.Context, v *trial) error {
 			{Reads, "describe-strict", loadgen.Config{Callers: v.Readers, Keys: 1000, DataSize: 64},
 				func(o *outcome) { v.record("three-strict-256", o.Rate) }},
 		} {
-			if plan, err = s.Plan(x.use); err != nil {
+			switch plan, err = s.Plan(x.use); {
+			case errors.Is(err, ErrUnsupported):
+				continue
+			case err != nil:
 				return err
 			}
-			plan.WarmUp /= 2 // most of it has been running
 			if o, err = v.load(ctx, s, plan, x.scenario, x.cfg); err != nil {
 				return fmt.Errorf("three servers: %w", err)
 			}

@@ -37,8 +37,10 @@ func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string,
 		return nil, err
 	}
 	c.Target, c.Connections, c.Deadline = plan.Target, plan.Connections, callDeadline
-	c.WarmUp = cmp.Or(c.WarmUp, v.WarmUp)
-	c.WarmUp += plan.WarmUp
+	if c.WarmUp = v.WarmUp + plan.WarmUp; s.warm {
+		c.WarmUp /= 2 // most of it has been running
+	}
+	s.warm = true
 	c.Duration = cmp.Or(c.Duration, v.Length)
 	c.Seed = uint64(v.round) + 1
 	var before, after Usage

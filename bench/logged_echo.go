@@ -7,6 +7,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
@@ -18,7 +21,10 @@ const echoMessage = 64
 // LoggedEchoLimit is an echo over a raft log as a System: what the event loop, the engine and the
 // log alone take for a request that is synced before it is answered. Two are a pair. Binary is the
 // program of bench/cmd.
-type LoggedEchoLimit struct{ Binary string }
+type LoggedEchoLimit struct {
+	Binary string
+	Groups int // raft groups; 0: one
+}
 
 // Name says gnet echo over dragonboat.
 func (l *LoggedEchoLimit) Name() string { return LoggedEcho }
@@ -26,7 +32,12 @@ func (l *LoggedEchoLimit) Name() string { return LoggedEcho }
 // Version asks the program which engine it was built with.
 func (l *LoggedEchoLimit) Version(ctx context.Context) (string, error) {
 	v, err := limitVersion(ctx, l.Binary, "dragonboat")
-	return v + "; 64 bytes there and back, synced in a batch on the append-only log, one batch at a time, one replica", err
+	return v + "; 64 bytes there and back, synced in a batch on the append-only log, one batch at a time, one replica, or three", err
+}
+
+// WithShards has so many raft groups, each with a batch at a time.
+func (l *LoggedEchoLimit) WithShards(n int) System {
+	return &LoggedEchoLimit{Binary: l.Binary, Groups: n}
 }
 
 // Start starts the echo.
@@ -35,7 +46,30 @@ func (l *LoggedEchoLimit) Start(ctx context.Context, dir string) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	return startEcho(ctx, dir, l.Binary, loggedEchoPlan, "logged-echo", "--raft", raft, "--dir", dir)
+	return startEcho(ctx, dir, l.Binary, loggedEchoPlan,
+		"logged-echo", "--raft", raft, "--dir", dir, "--groups", strconv.Itoa(max(1, l.Groups)))
+}
+
+// StartCluster starts three members, of which the first one leads and answers.
+func (l *LoggedEchoLimit) StartCluster(ctx context.Context, dir string) (*Server, error) {
+	binary, err := filepath.Abs(l.Binary)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := FreeAddresses(1 + Servers)
+	if err != nil {
+		return nil, err
+	}
+	members := addr[1:]
+	return StartServers(ctx, dir, Servers, func(ctx context.Context, i int, dir string) (*Process, error) {
+		args := []string{"limit", "logged-echo", "--raft", members[i], "--members", strings.Join(members, ","), "--dir", dir}
+		answers := members[i]
+		if i == 0 {
+			answers = addr[0]
+			args = append(args, "--listen", answers)
+		}
+		return StartProcess(ctx, dir, func(ctx context.Context) error { return Dial(ctx, answers) }, binary, args...)
+	}, func(w Workload) (Plan, error) { return loggedEchoPlan(addr[0], w) })
 }
 
 // loggedEchoPlan has as many connections as ours has for the same work.

@@ -81,6 +81,7 @@ func serve(args []string) int {
 func limit(args []string) int {
 	f := flag.NewFlagSet("limit", flag.ExitOnError)
 	dir, listen, raft, length := f.String("dir", "", ""), f.String("listen", "", ""), f.String("raft", "", ""), f.Duration("for", 0, "")
+	members, groups := f.String("members", "", ""), f.Int("groups", 1, "")
 	_ = f.Parse(args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -95,7 +96,16 @@ func limit(args []string) int {
 		}
 		fmt.Printf(`{"sequential_per_second":%f,"p50_ms":%f,"batched_operations_per_second":%f}`, r.Sequential, r.P50, r.Batched)
 	case "logged-echo":
-		if err := limits.ServeLoggedEcho(ctx, *listen, *raft, *dir); err != nil {
+		echo := limits.LoggedEcho{Listen: *listen, Raft: *raft, Dir: *dir, Groups: *groups}
+		if *members != "" {
+			echo.Members = strings.Split(*members, ",")
+		}
+		if err := echo.Serve(ctx); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	case "fan-out":
+		if err := limits.ServeFanOut(ctx, *listen); err != nil {
 			fmt.Println(err)
 			return 1
 		}

@@ -2,8 +2,8 @@ package bench
 
 import "slices"
 
-// The systems that are compared. What is physically possible, bare dragonboat and a bare gnet echo,
-// are among them.
+// The systems that are compared. Those that show what is physically possible are among them: the
+// engine, the event loops, and both.
 const (
 	Signalbox  = "signalbox"
 	Etcd       = "etcd"
@@ -59,8 +59,12 @@ var allMetrics = slices.Concat([]Metric{
 	{ID: "watch-20000-p99", Text: "20,000 watchers over few connections, p99", Unit: Milliseconds},
 	{ID: "each-5000-p50", Text: "5,000 watchers with a connection each, p50", Unit: Milliseconds, Detail: true},
 	{ID: "each-5000-p99", Text: "5,000 watchers with a connection each, p99", Unit: Milliseconds},
+	{ID: "each-5000-cpu", Text: "server CPU of a change that they see", Unit: Milliseconds, Detail: true},
+	{ID: "each-5000-client-cpu", Text: "CPU of the load for it", Unit: Milliseconds, Detail: true},
 	{ID: "each-20000-p50", Text: "20,000 watchers with a connection each, p50", Unit: Milliseconds, Detail: true},
 	{ID: "each-20000-p99", Text: "20,000 watchers with a connection each, p99", Unit: Milliseconds},
+	{ID: "each-20000-cpu", Text: "server CPU of a change that they see", Unit: Milliseconds, Detail: true},
+	{ID: "each-20000-client-cpu", Text: "CPU of the load for it", Unit: Milliseconds, Detail: true},
 	{ID: "starts", Text: "sessions started/s, a new connection for each", Unit: PerSecond},
 	{ID: "starts-cpu", Text: "server CPU of such a start", Unit: Microseconds},
 	{ID: "three-1024", Text: "pairs/s, 1,024 callers over few connections, three servers on one machine", Unit: PerSecond},

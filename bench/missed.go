@@ -8,13 +8,18 @@ import (
 // limitSubjects are the systems that show what is physically possible, by metrics of ours. They
 // have a figure in the same metric.
 var limitSubjects = map[string]string{
-	"pairs-1024":   LoggedEcho,
-	"pairs-256":    LoggedEcho,
-	"pair-1":       LoggedEcho,
-	"idle-own-cpu": Echo, // a message for each ping
-	"empty-cpu":    LoggedEcho,
-	"starts":       LoggedEcho,
-	"starts-cpu":   LoggedEcho,
+	"pairs-1024":     LoggedEcho,
+	"pairs-256":      LoggedEcho,
+	"pair-1":         LoggedEcho,
+	"each-5000-p99":  Echo, // to all instead of back
+	"each-20000-p99": Echo,
+	"idle-own-cpu":   Echo, // a message for each ping
+	"empty-cpu":      LoggedEcho,
+	"three-1024":     LoggedEcho,
+	"three-pair-1":   LoggedEcho,
+	"shards-1":       LoggedEcho, // and as many groups
+	"starts":         LoggedEcho,
+	"starts-cpu":     LoggedEcho,
 }
 
 // limitOf is what is physically possible in the place of figures of ours. Without an experiment it

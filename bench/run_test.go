@@ -57,6 +57,9 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %s of signalbox: %v", w, f)
 		}
 	}
+	if f := r.Measurements.find("shards-2", LoggedEcho); !starved && (f == nil || !(f.Values[0] > 0)) {
+		t.Errorf("no groups of the bare engine: %v", f)
+	}
 	for _, w := range []string{"shards-1", "names-few", "names-many"} {
 		if f := r.Measurements.find(w, Signalbox); !starved && (f == nil || !(StatOf(f.Values).Median > 0)) {
 			t.Errorf("no %s of signalbox: %v", w, f)
@@ -71,8 +74,10 @@ func TestRun(t *testing.T) {
 		r.Measurements.find("proposal-64", Dragonboat), r.Measurements.find("echo-256", Echo),
 		r.Measurements.find("rate-1000-p50", LoggedEcho), r.Measurements.find("pairs-1024", LoggedEcho),
 		r.Measurements.find("pairs-256", LoggedEcho), r.Measurements.find("pair-1", LoggedEcho),
-		r.Measurements.find("round-trips", LoggedEcho),
-		r.Measurements.find("starts", LoggedEcho), r.Measurements.find("empty-memory", LoggedEcho)} {
+		r.Measurements.find("round-trips", LoggedEcho), r.Measurements.find("each-5000-p99", Echo),
+		r.Measurements.find("each-20000-p99", Echo),
+		r.Measurements.find("starts", LoggedEcho), r.Measurements.find("empty-memory", LoggedEcho),
+		r.Measurements.find("three-1024", LoggedEcho), r.Measurements.find("three-pair-1", LoggedEcho)} {
 		if f == nil || !(f.Values[0] > 0) {
 			t.Errorf("no figure of the bare ones: %v", f)
 		}

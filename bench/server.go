@@ -21,6 +21,8 @@ type Server struct {
 	WaitReady func(ctx context.Context) error
 	Leader    func(ctx context.Context) (int, error)
 
+	warm bool // a load has run on it
+
 	processes []*Process
 	start     func(ctx context.Context, i int) (*Process, error) // again, on its folder
 }

@@ -12,13 +12,12 @@ import (
 // measureShards: the first half of P11. Each shard has as many callers, so that its batches are as
 // large whatever their number; what a pair costs must not grow with it.
 func measureShards(ctx context.Context, v *trial) error {
-	system, ok := v.system.(*SignalboxSystem)
+	system, ok := v.system.(ShardedSystem)
 	if !ok {
 		return fmt.Errorf("%s has no shards to choose", v.system.Name())
 	}
 	for _, n := range v.Shards {
-		sharded := &SignalboxSystem{Binary: system.Binary, Shards: n}
-		err := v.withServer(ctx, sharded.Start, func(s *Server) error {
+		err := v.withServer(ctx, system.WithShards(n).Start, func(s *Server) error {
 			plan, err := s.Plan(LockPairs)
 			if err != nil {
 				return err

@@ -26,6 +26,11 @@ type SignalboxSystem struct {
 // Name says signalbox.
 func (s *SignalboxSystem) Name() string { return Signalbox }
 
+// WithShards has so many data shards.
+func (s *SignalboxSystem) WithShards(n int) System {
+	return &SignalboxSystem{Binary: s.Binary, Shards: n}
+}
+
 // Version asks the binary.
 func (s *SignalboxSystem) Version(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, s.Binary, "version").Output()

@@ -34,6 +34,14 @@ type ClusterSystem interface {
 	StartCluster(ctx context.Context, dir string) (*Server, error)
 }
 
+// ShardedSystem is a System of which the number of shards can be chosen.
+type ShardedSystem interface {
+	System
+
+	// WithShards is the same system with so many.
+	WithShards(n int) System
+}
+
 // FailoverSystem is a ClusterSystem whose servers can be taken away and started again.
 type FailoverSystem interface {
 	ClusterSystem

@@ -81,7 +81,7 @@ const savePositionPeriod = time.Second
 
 // savePositions saves the position in the meta shard's log until ctx ends.
 func (a *auditLog) savePositions(ctx context.Context) {
-	for sleep(ctx, beat.Next(savePositionPeriod)) == nil {
+	for beat.Sleep(ctx, beat.Next(savePositionPeriod)) {
 		a.savePosition()
 	}
 }

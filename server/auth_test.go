@@ -278,7 +278,7 @@ func TestFirstAdministrator(t *testing.T) {
 	}
 	secret := strings.TrimSpace(string(b))
 	as(t, s, secret)
-	if err := s.Shutdown(t.Context()); err != nil {
+	if err := shutdown(s); err != nil {
 		t.Fatal(err)
 	}
 	again := func(c *Config) { cfg(c); c.Raft = raft }
@@ -290,7 +290,7 @@ func TestFirstAdministrator(t *testing.T) {
 	if err := root.DisableAuth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Shutdown(t.Context()); err != nil {
+	if err := shutdown(s); err != nil {
 		t.Fatal(err)
 	}
 	s = start(t, again)

@@ -59,6 +59,10 @@ type Config struct {
 	// files count for new connections within seconds.
 	ClusterTLS certs.Files
 
+	// ConsoleTLS are the files for a console that the program serves beside the instance: see
+	// [Server.ConsoleTLS]. Changed files count for new connections within seconds.
+	ConsoleTLS certs.Files
+
 	// Advertise is the address that clients are told to connect to, host:port; default Listen. Set
 	// it if clients reach the instance by another one: if it listens on all interfaces, behind a
 	// proxy, or in a container. TLSAdvertise is the same for TLSListen.

@@ -90,7 +90,7 @@ func TestPlannedStopsLogNoWarnings(t *testing.T) {
 	defer load.Wait()
 	defer cancel()
 	for _, name := range k.names() {
-		if err := k.run[name].Shutdown(context.Background()); err != nil {
+		if err := shutdown(k.run[name]); err != nil {
 			t.Fatalf("stop of %s: %v", name, err)
 		}
 		k.mu.Lock()

@@ -404,7 +404,7 @@ func TestRelaxedAttach(t *testing.T) {
 
 	// A stop is a planned change of leader. The session has its timeout at most, which is less than
 	// an answer ahead of the log asks for.
-	if err := s.Shutdown(t.Context()); err != nil {
+	if err := shutdown(s); err != nil {
 		t.Fatal(err)
 	}
 	s = start(t, config)

@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
@@ -89,7 +90,7 @@ func (s *Server) handOver(ctx context.Context) {
 func (s *Server) leaveFullDisk(space logstore.Space) {
 	s.log.Warn("the disk of the log is nearly full; make room", "free", space.Free, "total", space.Total, "ends_below", space.Least)
 	for !s.ready.Load() {
-		if sleep(s.ctx, time.Second) != nil {
+		if !beat.Sleep(s.ctx, time.Second) {
 			return
 		}
 	}
@@ -100,7 +101,7 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 			turn++
 		}
 	}
-	if sleep(s.ctx, time.Duration(turn)*leaveInterval) != nil {
+	if !beat.Sleep(s.ctx, time.Duration(turn)*leaveInterval) {
 		return
 	}
 	if now, ok := s.host.Space(); ok && now.Free >= now.Low {
@@ -121,18 +122,6 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 			s.drain(ctx)
 		})
 	})
-}
-
-// sleep waits, or returns the error of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // drain waits until all requests are answered, and sends the goodbyes.

@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // firstShard is the id of the first data shard.
@@ -108,11 +109,7 @@ func (s *Server) askWho(ctx context.Context) error {
 			return s.entry.SetMetaReplica(replica)
 		}
 		// It has lost its vote, and gets a new replica of the meta shard in a moment.
-		t := time.NewTimer(200 * time.Millisecond)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !beat.Sleep(ctx, 200*time.Millisecond) {
 			return fmt.Errorf("wait for a new replica of the meta shard: %w", ctx.Err())
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // startup is what a server shows before it serves clients.
@@ -44,7 +46,7 @@ const (
 
 // logProgress logs what the start waits for, until ctx ends.
 func (u *startup) logProgress(ctx context.Context, log *slog.Logger) {
-	for pause := progressFirst; sleep(ctx, pause) == nil; pause = min(2*pause, progressMost) {
+	for pause := progressFirst; beat.Sleep(ctx, pause); pause = min(2*pause, progressMost) {
 		log.Warn("start goes on waiting", "why", u.reason())
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -45,6 +46,15 @@ func (s *Server) ReopenAudit() error { return s.audit.log.Reopen() }
 // ReloadCertificates reads the files of certificates now, instead of within a second. With an error
 // the former ones stay in use.
 func (s *Server) ReloadCertificates() error { return s.certs.reload() }
+
+// ConsoleTLS is the configuration of a listener with the certificate of Config.ConsoleTLS; nil:
+// there is none.
+func (s *Server) ConsoleTLS() *tls.Config {
+	if s.certs.console == nil {
+		return nil
+	}
+	return s.certs.console.Server()
+}
 
 // Instance is the instance's number in its cluster.
 func (s *Server) Instance() uint64 { return s.instance }

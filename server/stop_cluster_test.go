@@ -102,7 +102,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	mu.Lock()
 	before := calls
 	mu.Unlock()
-	if err := x.Shutdown(context.Background()); err != nil {
+	if err := shutdown(x); err != nil {
 		t.Error(err)
 	}
 	if err := x.Ready(); err == nil {
@@ -162,7 +162,7 @@ func TestShutdownWithoutOthers(t *testing.T) {
 	all.Wait()
 	await.True(t, "the silence of the others", func() bool { return c.membership.NoSuccessor(c.meta.State(), time.Hour) != "" })
 	done := make(chan error, 1)
-	go func() { done <- c.Shutdown(context.Background()) }()
+	go func() { done <- shutdown(c) }()
 	select {
 	case err := <-done:
 		if err != nil {
@@ -244,7 +244,7 @@ func TestAuditOfAnInstance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Shutdown(ctx); err != nil {
+		if err := shutdown(s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -280,7 +280,7 @@ func TestAuditOfAnInstance(t *testing.T) {
 	if err := s.ReopenAudit(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Shutdown(ctx); err != nil {
+	if err := shutdown(s); err != nil {
 		t.Fatal(err)
 	}
 	if l := auditLines(t, path); len(l) == 0 || l[len(l)-1]["title"] != audit.LocalShutdown.Title || l[len(l)-1]["severity"] != "high" {

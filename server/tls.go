@@ -35,6 +35,7 @@ func (c *Config) checkTLS() error {
 type certificates struct {
 	clients   *certs.Certs // of clients' TLS; nil: there is none
 	instances *certs.Certs // of instances' TLS; nil: there is none
+	console   *certs.Certs // of the console's TLS; nil: there is none
 }
 
 // open reads those that the configuration names.
@@ -51,6 +52,11 @@ func (x *certificates) open(c *Config, log *slog.Logger) (err error) {
 			return fmt.Errorf("TLS between instances: %w", err)
 		}
 	}
+	if c.ConsoleTLS != (certs.Files{}) {
+		if x.console, err = certs.Open(c.ConsoleTLS, log); err != nil {
+			return fmt.Errorf("TLS of the console: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -61,6 +67,9 @@ func (x *certificates) each(visit func(whose string, c *certs.Certs)) {
 	}
 	if x.instances != nil {
 		visit("instances", x.instances)
+	}
+	if x.console != nil {
+		visit("console", x.console)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,7 +121,7 @@ func TestOnlyTLS(t *testing.T) {
 	if _, err := openTLS(t, kit.client, s.TLSAddr()); err != nil {
 		t.Error(err)
 	}
-	if err := s.Shutdown(t.Context()); err != nil {
+	if err := shutdown(s); err != nil {
 		t.Error(err)
 	}
 }
@@ -226,6 +227,33 @@ func TestClientCertificates(t *testing.T) {
 	}
 	if err := with(next, next); err != nil {
 		t.Errorf("after the change: %v", err)
+	}
+}
+
+// TestConsoleCertificate: a certificate that is used beside the instance is followed, and its
+// expiry is among the metrics.
+func TestConsoleCertificate(t *testing.T) {
+	dir, ca := t.TempDir(), certstest.New(t)
+	var files certs.Files
+	files.Cert, files.Key = ca.Issue(t, dir, "console", certstest.Host("127.0.0.1"))
+	s := start(t, func(c *Config) { c.ConsoleTLS = files })
+	expires := func() string {
+		const series = `signalbox_certificate_expiry_timestamp_seconds{certificate="console"} `
+		_, after, _ := strings.Cut(scrape(s), "\n"+series)
+		value, _, _ := strings.Cut(after, "\n")
+		return value
+	}
+	was := expires()
+	ca.Issue(t, dir, "console", certstest.Host("127.0.0.1"), certstest.Expired())
+	if err := s.ReloadCertificates(); err != nil {
+		t.Fatal(err)
+	}
+	if now := expires(); was == "" || now == "" || now == was {
+		t.Errorf("the certificate expires at %q, and did at %q", now, was)
+	}
+	current, err := s.ConsoleTLS().GetConfigForClient(nil)
+	if err != nil || time.Until(current.Certificates[0].Leaf.NotAfter) > 0 {
+		t.Errorf("the console shows another certificate than that of the files: %v", err)
 	}
 }
 

@@ -69,7 +69,8 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	}
 	m.touch(s)
 	q.bucket.orderCounter++
-	e := &entry{
+	e := m.spares.newEntry()
+	*e = entry{
 		semaphore: s, session: p, orderID: q.bucket.orderCounter, count: x.Count, seq: q.seq, timeout: x.Timeout,
 		since: m.wall, began: m.logTime,
 		data: cloneOrNil(x.Data), waiting: !fits, snapMark: m.snapMark,

@@ -38,6 +38,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	if termOf(h.Epoch) == termOf(m.epoch) {
 		m.logTime = max(m.logTime, h.LogTime) // a new leader goes on from what it finds
 	}
+	m.spares.beginApply()
 	m.batch.out, m.wall, m.batch.releaseBudget, m.batch.command = out, h.Wall, m.work.releases, 0
 
 	if takes && h.Epoch > m.epoch {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // BenchmarkPairs is acquire and release on distinct names, 64 pairs a batch; n counts pairs.
@@ -37,6 +39,64 @@ func BenchmarkPairs(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkRemotePairs is a pair of sessions at home elsewhere, 64 pairs a batch, over 64 shards
+// with 16,384 sessions each: more than the processor's caches have. In "first" most pairs are the
+// first of their session in the shard; in "again" none is.
+func BenchmarkRemotePairs(b *testing.B) {
+	const shards, sessions = 64, 16_384
+	for _, kind := range []string{"first", "again"} {
+		b.Run(kind, func(b *testing.B) {
+			var all [shards]*benchMachine
+			at := 0
+			batch := func() {
+				if at%(shards*sessions) == 0 && (kind == "first" || at == 0) {
+					for i := range all {
+						all[i] = newRemoteBenchMachine(sessions)
+					}
+				}
+				x := all[at/64%shards]
+				x.begin()
+				for range 64 {
+					s := at / 64 / shards * 64 % sessions
+					s = (s + at%64) * 7919 % sessions
+					x.name = fmt.Appendf(x.name[:0], "lock/%d/%d", at%64, s)
+					x.acquire(s, x.name, true)
+					x.release(s, x.name)
+					at++
+				}
+				x.commit()
+			}
+			batch()
+			if kind == "again" {
+				for at < shards*sessions {
+					batch()
+				}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := 0; i < b.N; i += 64 {
+				if at%(shards*sessions) == 0 && kind == "first" {
+					b.StopTimer()
+					batch()
+					b.StartTimer()
+				}
+				batch()
+			}
+		})
+	}
+}
+
+// newRemoteBenchMachine is a machine whose sessions are at home elsewhere.
+func newRemoteBenchMachine(sessions int) *benchMachine {
+	x := newBenchMachine(0)
+	x.client = "worker"
+	for i := range sessions {
+		x.sessions = append(x.sessions, protocol.SessionID(mix(uint64(i))>>4|1<<60))
+		x.seqs = append(x.seqs, 0)
+	}
+	return x
 }
 
 // fill creates semaphores.

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"math"
@@ -141,7 +142,7 @@ func (s *homeSession) remove(m *Machine) {
 		p.ended = true // and has no answers
 		return
 	}
-	p.node.remoteSessions.insert(p, sessionRecordLess)
+	p.node.remoteSessions.insert(p.id, cmp.Less)
 	if !p.hasReferences() {
 		m.schedule(p, addSaturated(p.lastSeen, Retention))
 	}

@@ -56,9 +56,10 @@ func removeNodeRecords(m *Machine, n *node) bool {
 		m.batch.releaseBudget -= 10 // an end costs about as much as this many entries
 		s.end(m, protocol.EndNodeDropped, textNodeEnd)
 	}
-	for p := n.remoteSessions.first(); p != nil && m.batch.releaseBudget > 0; p = n.remoteSessions.first() {
+	for id := n.remoteSessions.first(); id != 0 && m.batch.releaseBudget > 0; id = n.remoteSessions.first() {
 		m.batch.releaseBudget--
-		markRemoteEnded(m, p.id)
+		p := m.sessions.get(id)
+		markRemoteEnded(m, id)
 		p.releaseRemote(m)
 	}
 	m.sessionTable.purgeEnding(m) // what is left of its sessions still has entries

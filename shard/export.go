@@ -87,7 +87,7 @@ func (x *export) section() bool {
 	case sectionEndedCreateIDs:
 		return x.endedCreateIDs()
 	case sectionAnswers:
-		return x.eachNode(func(n *node) bool { return n.eachSessionRecord(x.cursor, x.answers) })
+		return x.eachNode(func(n *node) bool { return n.eachSessionRecord(&x.m.sessions, x.cursor, x.answers) })
 	case sectionSemaphores:
 		return exportKeyed(x, func(b *bucket) iter.Seq[*semaphore] { return b.semaphores.all() }, x.semaphore)
 	}
@@ -102,16 +102,16 @@ func (p *exportCursor) precedes(id uint64) bool { return id > p.id || id == p.id
 // eachSessionRecord walks the node's session records behind the cursor, or in it, until yield
 // returns false. Sessions and remote sessions are walked as one: a session record may become one of
 // the other kind meanwhile.
-func (n *node) eachSessionRecord(at exportCursor, yield func(*sessionRecord) bool) bool {
+func (n *node) eachSessionRecord(all *sessionSet, at exportCursor, yield func(*sessionRecord) bool) bool {
 	homes := n.homeSessions.from(func(s *homeSession) bool { return !at.precedes(s.id) })
-	remotes := n.remoteSessions.from(func(p *sessionRecord) bool { return !at.precedes(p.id) })
-	s, p := homes.next(), remotes.next()
-	for s != nil || p != nil {
+	remotes := n.remoteSessions.from(func(id uint64) bool { return !at.precedes(id) })
+	s, remote := homes.next(), remotes.next()
+	for s != nil || remote != 0 {
 		var first *sessionRecord
-		if p == nil || s != nil && s.id < p.id {
+		if remote == 0 || s != nil && s.id < remote {
 			first, s = s.sessionRecord, homes.next()
 		} else {
-			first, p = p, remotes.next()
+			first, remote = all.get(remote), remotes.next()
 		}
 		if !yield(first) {
 			return false

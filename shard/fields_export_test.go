@@ -90,8 +90,8 @@ var staysInShard = []string{
 	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
 	"endedCreateIDs",
 	"calledProcesses", "takeovers", "handingOver", "deadlines", "recent", "selfCheck",
-	"serial", "snapshot", "snapMark", "batch", "interner",
-	"hot", "formerOwners", // for metrics and the log
+	"serial", "snapshot", "snapMark", "batch", "interner", "spares",
+	"hot", "formerOwners", "lost", // for metrics and the log
 }
 
 // exportChunks are all chunks of a frozen run, one behind the other in time.

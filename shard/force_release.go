@@ -48,7 +48,7 @@ func applyForceRelease(m *Machine, c *rawCommand) {
 		}
 		this.rememberOutcome(m, outcomeOK, protocol.Acquired)
 		if !this.session.ended {
-			n.measure().Lost[LostForceReleased]++
+			m.lost[LostForceReleased]++
 		}
 		this.remove(m, true)
 	}

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -185,7 +186,7 @@ func importHomeSession(m *Machine, r *chunkRecord) {
 	} else {
 		m.touch(p)
 		m.unschedule(p)
-		n.remoteSessions.remove(p, sessionRecordLess)
+		n.remoteSessions.remove(p.id, cmp.Less)
 		s = &homeSession{sessionRecord: p}
 		p.home = s
 		p.raiseEpoch(r.epoch)
@@ -217,7 +218,7 @@ func importSessionRecord(m *Machine, r *chunkRecord) {
 			m.orphaned = append(m.orphaned, p)
 			return
 		}
-		n.remoteSessions.insert(p, sessionRecordLess)
+		n.remoteSessions.insert(p.id, cmp.Less)
 		m.schedule(p, addSaturated(m.logTime, Retention))
 	}
 	m.touch(p)

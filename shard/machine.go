@@ -30,9 +30,11 @@ type Machine struct {
 	batch // of the Apply that is going on
 
 	interner interner
+	spares   spares
 
-	hot          hotSample        // for metrics, as node.times
-	formerOwners formerOwnerTable // in nodes with slow-wait
+	hot          hotSample          // for metrics, as node.times
+	lost         [lossCauses]uint64 // leases, by LossCause; for metrics, and not of nodes, which may be dropped
+	formerOwners formerOwnerTable   // in nodes with slow-wait
 }
 
 // New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it

@@ -114,6 +114,18 @@ func (r Metrics) Sizes() (z Sizes) {
 	return z
 }
 
+// LeasesLost are the leases that their owners did not give back, by LossCause. They count from when
+// the machine was made or restored, as Refusals do.
+func (r Metrics) LeasesLost() [lossCauses]uint64 { return r.m.lost }
+
+// Refusals yields the requests that quotas have refused, by Quota, of the nodes that have any and
+// are not dropped, in order of id.
+func (r Metrics) Refusals(yield func(node uint64, n [quotas]uint64) bool) {
+	r.m.nodeIndex.all(func(n *node) bool {
+		return n.dropped || n.refused == [quotas]uint64{} || yield(n.id, n.refused)
+	})
+}
+
 // Times yields the times of all nodes that have any, those being removed included, in order of id.
 // They belong to the machine, and change with the next Apply.
 func (r Metrics) Times(yield func(node uint64, t *Times) bool) {

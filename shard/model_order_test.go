@@ -21,7 +21,7 @@ func orderedLess(a, b *ordered) bool { return a.key < b.key }
 func TestIndexIsASortedSlice(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var x index[ordered]
+		var x index[*ordered]
 		var want []*ordered
 		grow := 0.9
 		for i := range 6000 {

@@ -20,11 +20,11 @@ type node struct {
 	graceFloor, graceFloorAt uint64
 	formerGraces             []formerGrace
 
-	homeSessions   index[homeSession]
-	remoteSessions index[sessionRecord]
-	semaphores     index[semaphore]               // by name, without those in the ring of recent semaphores
-	semaphoreCount int                            // those in the ring of recent semaphores included
-	objects        [kindCount]index[hostedObject] // by kind, by name
+	homeSessions   index[*homeSession]
+	remoteSessions index[protocol.SessionID]
+	semaphores     index[*semaphore]               // by name, without those in the ring of recent semaphores
+	semaphoreCount int                             // those in the ring of recent semaphores included
+	objects        [kindCount]index[*hostedObject] // by kind, by name
 	usage
 	busiest
 

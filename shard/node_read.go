@@ -22,12 +22,10 @@ func (r Nodes) Config(id uint64) (protocol.NodeConfig, bool) {
 	return n.config, true
 }
 
-// Usage is what a node has in this shard of what its quotas count, by Quota. It is of a replica:
-// Refused counts from when its machine was made or restored.
+// Usage is what a node has in this shard of what its quotas count, by Quota.
 type Usage struct {
-	Used    [quotas]uint64
-	Limit   [quotas]uint64 // what of the quota this shard admits
-	Refused [quotas]uint64 // requests
+	Used  [quotas]uint64
+	Limit [quotas]uint64 // what of the quota this shard admits
 }
 
 // Usage of a node that is known here and was not dropped.
@@ -40,7 +38,6 @@ func (r Nodes) Usage(id uint64) (Usage, bool) {
 	return Usage{
 		Used: [quotas]uint64{QuotaSessions: uint64(n.homeSessions.n), QuotaSemaphores: n.objectCount(),
 			QuotaBytes: n.bytes, QuotaWaiters: n.waiters},
-		Refused: n.refused,
 		Limit: [quotas]uint64{
 			QuotaSessions: r.m.quotaShare(c.MaxSessions), QuotaSemaphores: r.m.quotaShare(c.MaxSemaphores),
 			QuotaBytes:   r.m.quotaShareOf(c.MaxBytes, quotaValueBytes),

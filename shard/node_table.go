@@ -5,7 +5,7 @@ import "slices"
 // nodeTable has the coordination nodes that this shard knows.
 type nodeTable struct {
 	nodes     map[uint64]*node // known, not dropped
-	nodeIndex index[node]      // those and the ones being removed, by id
+	nodeIndex index[*node]     // those and the ones being removed, by id
 	dropping  []*node          // being removed, in order of their drop
 	dropped   []uint64         // ids refused for good, sorted
 

@@ -4,12 +4,14 @@ import "slices"
 
 // index is an ordered set of records as sorted runs: a two-level tree whose leaves hold up to
 // maxRun records. A lookup compares O(log n) times; an insertion or removal moves at most maxRun
-// pointers, and one pointer per run when a run splits or empties. It is walked in order from any
+// records, and one pointer per run when a run splits or empties. It is walked in order from any
 // position, so a page or a step of a walk needs no state but the last key.
 //
-// The records are compared by the function given at each call, which must always be the same one.
-type index[T any] struct {
-	runs [][]*T
+// A record is a pointer, or an id where what has the id is found otherwise: an index of ids
+// compares without reading a record, and the collector does not look into it. Records are compared
+// by the function given at each call, which must always be the same one.
+type index[R comparable] struct {
+	runs [][]R
 	n    int
 }
 
@@ -17,7 +19,7 @@ const maxRun = 256
 
 // seek finds the first record for which before is false: before must be true for a prefix of the
 // order.
-func (x *index[T]) seek(before func(*T) bool) (run, pos int) {
+func (x *index[R]) seek(before func(R) bool) (run, pos int) {
 	lo, hi := 0, len(x.runs)
 	for lo < hi {
 		mid := (lo + hi) / 2
@@ -44,13 +46,13 @@ func (x *index[T]) seek(before func(*T) bool) (run, pos int) {
 }
 
 // insert adds v; less orders records, and no equal one may be in the set.
-func (x *index[T]) insert(v *T, less func(a, b *T) bool) {
+func (x *index[R]) insert(v R, less func(a, b R) bool) {
 	x.n++
 	if len(x.runs) == 0 {
-		x.runs = append(x.runs, append(make([]*T, 0, 4), v))
+		x.runs = append(x.runs, append(make([]R, 0, 4), v))
 		return
 	}
-	run, pos := x.seek(func(o *T) bool { return less(o, v) })
+	run, pos := x.seek(func(o R) bool { return less(o, v) })
 	if run == len(x.runs) {
 		run--
 		pos = len(x.runs[run])
@@ -65,7 +67,7 @@ func (x *index[T]) insert(v *T, less func(a, b *T) bool) {
 	if run == len(x.runs)-1 && pos == maxRun {
 		cut = maxRun
 	}
-	right := make([]*T, 0, maxRun)
+	right := make([]R, 0, maxRun)
 	right = append(right, r[cut:]...)
 	clear(r[cut:])
 	left := r[:cut]
@@ -79,8 +81,8 @@ func (x *index[T]) insert(v *T, less func(a, b *T) bool) {
 }
 
 // remove takes v out; it reports whether v was in the set.
-func (x *index[T]) remove(v *T, less func(a, b *T) bool) bool {
-	run, pos := x.seek(func(o *T) bool { return less(o, v) })
+func (x *index[R]) remove(v R, less func(a, b R) bool) bool {
+	run, pos := x.seek(func(o R) bool { return less(o, v) })
 	if run == len(x.runs) || x.runs[run][pos] != v {
 		return false
 	}
@@ -97,7 +99,7 @@ func (x *index[T]) remove(v *T, less func(a, b *T) bool) bool {
 }
 
 // merge joins a small run with the one behind or before it, if they fit well into one.
-func (x *index[T]) merge(run int) {
+func (x *index[R]) merge(run int) {
 	if run+1 >= len(x.runs) {
 		run--
 	}
@@ -109,7 +111,7 @@ func (x *index[T]) merge(run int) {
 }
 
 // ascend walks from the first record for which before is false until yield returns false.
-func (x *index[T]) ascend(before func(*T) bool, yield func(*T) bool) {
+func (x *index[R]) ascend(before func(R) bool, yield func(R) bool) {
 	run, pos := x.seek(before)
 	for ; run < len(x.runs); run++ {
 		for _, v := range x.runs[run][pos:] {
@@ -122,24 +124,24 @@ func (x *index[T]) ascend(before func(*T) bool, yield func(*T) bool) {
 }
 
 // indexWalk is a position in a set that does not change while it is walked.
-type indexWalk[T any] struct {
-	in       *index[T]
+type indexWalk[R comparable] struct {
+	in       *index[R]
 	run, pos int
 }
 
 // from is the position of the first record for which before is false.
-func (x *index[T]) from(before func(*T) bool) indexWalk[T] {
+func (x *index[R]) from(before func(R) bool) indexWalk[R] {
 	run, pos := x.seek(before)
-	return indexWalk[T]{x, run, pos}
+	return indexWalk[R]{x, run, pos}
 }
 
-// next is the record at the position, which moves on; nil at the end.
-func (w *indexWalk[T]) next() *T {
+// next is the record at the position, which moves on; the zero value at the end.
+func (w *indexWalk[R]) next() (v R) {
 	if w.run == len(w.in.runs) {
-		return nil
+		return v
 	}
 	r := w.in.runs[w.run]
-	v := r[w.pos]
+	v = r[w.pos]
 	if w.pos++; w.pos == len(r) {
 		w.run, w.pos = w.run+1, 0
 	}
@@ -147,7 +149,7 @@ func (w *indexWalk[T]) next() *T {
 }
 
 // all walks everything in order.
-func (x *index[T]) all(yield func(*T) bool) {
+func (x *index[R]) all(yield func(R) bool) {
 	for _, r := range x.runs {
 		for _, v := range r {
 			if !yield(v) {
@@ -157,10 +159,10 @@ func (x *index[T]) all(yield func(*T) bool) {
 	}
 }
 
-// first is the first record, or nil.
-func (x *index[T]) first() *T {
-	if len(x.runs) == 0 {
-		return nil
+// first is the first record, or the zero value.
+func (x *index[R]) first() (v R) {
+	if len(x.runs) > 0 {
+		v = x.runs[0][0]
 	}
-	return x.runs[0][0]
+	return v
 }

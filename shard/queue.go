@@ -150,4 +150,7 @@ func (e *entry) remove(m *Machine, notify bool) {
 	if !p.hasReferences() && !m.atHome(p) {
 		p.remoteIdle(m)
 	}
+	if m.snapshot == nil {
+		m.spares.entries.put(e)
+	}
 }

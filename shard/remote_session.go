@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -40,9 +41,9 @@ func requireSession(m *Machine, id uint64, n *node, epoch uint64, description []
 		}
 		p = newRemoteSession()
 		p.id, p.node, p.epoch, p.lastSeen, p.snapMark = id, n, epoch, m.logTime, m.snapMark
-		p.updateDescription(description)
+		p.updateDescription(m, description)
 		m.sessions.add(p)
-		n.remoteSessions.insert(p, sessionRecordLess)
+		n.remoteSessions.insert(p.id, cmp.Less)
 		m.schedule(p, addSaturated(m.logTime, Retention))
 		return p
 	}
@@ -59,7 +60,7 @@ func requireSession(m *Machine, id uint64, n *node, epoch uint64, description []
 	if p.home == nil {
 		p.lastSeen = m.logTime
 	}
-	p.updateDescription(description)
+	p.updateDescription(m, description)
 	return p
 }
 
@@ -71,9 +72,9 @@ func (p *sessionRecord) raiseEpoch(epoch uint64) {
 	}
 }
 
-func (p *sessionRecord) updateDescription(description []byte) {
+func (p *sessionRecord) updateDescription(m *Machine, description []byte) {
 	if n := len(description); n > 0 && n <= maxDescription && p.description != string(description) {
-		p.setDescription(string(description))
+		p.setDescription(m.interner.internBytes(description))
 	}
 }
 
@@ -90,7 +91,7 @@ func (p *sessionRecord) expireRemote(m *Machine) {
 		return
 	}
 	m.sessions.remove(p)
-	p.node.remoteSessions.remove(p, sessionRecordLess)
+	p.node.remoteSessions.remove(p.id, cmp.Less)
 	p.ended = true
 	p.chargeAnswers()
 }
@@ -177,7 +178,7 @@ func markRemoteEnded(m *Machine, id uint64) *sessionRecord {
 		p.home.unlink(m) // its home is active elsewhere, and says so: this copy never will be
 	} else {
 		m.unschedule(p)
-		p.node.remoteSessions.remove(p, sessionRecordLess)
+		p.node.remoteSessions.remove(p.id, cmp.Less)
 	}
 	p.ended = true
 	p.chargeAnswers()
@@ -198,11 +199,11 @@ func endUnknownRemotes(m *Machine, first, count uint32) {
 	ids := m.batch.ids[:0]
 	low, high := m.homeIDs(first, count)
 	m.nodeIndex.all(func(n *node) bool {
-		n.remoteSessions.ascend(func(p *sessionRecord) bool { return p.id < low }, func(p *sessionRecord) bool {
-			if p.id <= high && m.activeHomeBucket(p.id) != nil {
-				ids = append(ids, p.id)
+		n.remoteSessions.ascend(func(id uint64) bool { return id < low }, func(id uint64) bool {
+			if id <= high && m.activeHomeBucket(id) != nil {
+				ids = append(ids, id)
 			}
-			return p.id < high
+			return id < high
 		})
 		return true
 	})

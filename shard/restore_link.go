@@ -105,7 +105,7 @@ func (x *restorer) linkSessions() bool {
 			m.byCreateID.add(s)
 			p.node.addSession(s)
 		default:
-			p.node.remoteSessions.insert(p, sessionRecordLess)
+			p.node.remoteSessions.insert(p.id, cmp.Less)
 		}
 		if l.scheduled {
 			m.schedule(p, l.at)

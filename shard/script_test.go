@@ -168,9 +168,16 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 		if !ok {
 			return "none\n"
 		}
+		var refused [quotas]uint64
+		x.m.Metrics().Refusals(func(id uint64, n [quotas]uint64) bool {
+			if id == node {
+				refused = n
+			}
+			return id != node
+		})
 		var b strings.Builder
 		for q, name := range []string{"sessions", "semaphores", "bytes", "waiters"} {
-			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], u.Refused[q])
+			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], refused[q])
 		}
 		return b.String()
 	case "process", "processes", "describe", "list", "sessions", "objects",

@@ -140,7 +140,12 @@ func (s *semaphore) entryOf(p *sessionRecord) *entry {
 // makeSemaphore adds one. The caller has checked that there is none, and the quota.
 func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral bool) *semaphore {
 	m.serial++
-	s := newSemaphore(q.name)
+	var s *semaphore
+	if ephemeral {
+		s = m.spares.newEphemeral(q.name)
+	} else {
+		s = newSemaphore(q.name)
+	}
 	s.bucket, s.node, s.limit, s.version, s.revision = q.bucket, q.node, limit, 1, m.applied
 	s.created, s.ephemeral, s.snapMark, s.serial = m.wall, ephemeral, m.snapMark, m.serial
 	s.setData(data)
@@ -175,6 +180,9 @@ func (s *semaphore) reapEphemeral(m *Machine) {
 	if s.ephemeral && s.owners.n == 0 && s.waiters.n == 0 && !s.deleted && !s.node.dropped {
 		s.unlink(m)
 		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
+		if m.snapshot == nil {
+			m.spares.semaphores.put(s)
+		}
 	}
 }
 
@@ -303,7 +311,7 @@ func applyDelete(m *Machine, c *rawCommand) {
 				Name: s.name, OrderID: e.orderID, Text: textForced,
 			})
 			e.rememberOutcome(m, outcomeOK, protocol.Acquired)
-			s.node.measure().Lost[LostDeleted]++
+			m.lost[LostDeleted]++
 		}
 		e.remove(m, false)
 	}

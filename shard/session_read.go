@@ -89,9 +89,9 @@ func (r Sessions) Remotes(yield func(session, attachEpoch uint64) bool) {
 	var ids []uint64
 	away := r.m.homeIDRanges(func(is bucketState) bool { return is != bucketActive && is != bucketAbsent })
 	r.m.nodeIndex.all(func(n *node) bool {
-		n.remoteSessions.all(func(p *sessionRecord) bool {
-			if p.hasReferences() {
-				ids = append(ids, p.id)
+		n.remoteSessions.all(func(id uint64) bool {
+			if r.m.sessions.get(id).hasReferences() {
+				ids = append(ids, id)
 			}
 			return true
 		})

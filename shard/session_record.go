@@ -58,18 +58,25 @@ var unused = sessionUse{low: 1}
 // ownUse makes the session's use its own, before the first change of it.
 func (p *sessionRecord) ownUse() *sessionUse {
 	if p.sessionUse == &unused {
-		p.sessionUse = &sessionUse{low: 1}
+		var x struct {
+			sessionUse
+			first [1]answer
+		}
+		x.low, x.answers.list = 1, x.first[:0]
+		p.sessionUse = &x.sessionUse
 	}
 	return p.sessionUse
 }
 
-// newRemoteSession makes the record of a session that has a request, in one piece of memory.
+// newRemoteSession makes the record of a session that has a request, in one piece of memory. Most
+// clients have one answer at a time to be remembered.
 func newRemoteSession() *sessionRecord {
 	var x struct {
 		sessionRecord
-		own sessionUse
+		own   sessionUse
+		first [1]answer
 	}
-	x.own.low = 1
+	x.own.low, x.own.answers.list = 1, x.first[:0]
 	x.sessionRecord.sessionUse = &x.own
 	return &x.sessionRecord
 }
@@ -97,8 +104,6 @@ func (p *sessionRecord) dropEntry(e *entry) {
 }
 
 func (p *sessionRecord) hasReferences() bool { return p.references() > 0 }
-
-func sessionRecordLess(a, b *sessionRecord) bool { return a.id < b.id }
 
 func (p *sessionRecord) timerRef() *timer { return &p.timer }
 

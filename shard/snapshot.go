@@ -341,8 +341,8 @@ func (s *Snapshot) currentNode() (n *node) {
 }
 
 // walkIndex continues over records of a node, as far as this step goes; more: there are others.
-func walkIndex[T any](s *Snapshot, records *index[T], left *int, before func(*T) bool, save func(*T)) (more bool) {
-	records.ascend(before, func(o *T) bool {
+func walkIndex[R comparable](s *Snapshot, records *index[R], left *int, before func(R) bool, save func(R)) (more bool) {
+	records.ascend(before, func(o R) bool {
 		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
 			return false
 		}
@@ -361,9 +361,9 @@ func (s *Snapshot) walkHomeSessions(n *node, left *int) (more bool) {
 }
 
 func (s *Snapshot) walkRemoteSessions(n *node, left *int) (more bool) {
-	return walkIndex(s, &n.remoteSessions, left, func(o *sessionRecord) bool { return o.id <= s.id }, func(o *sessionRecord) {
-		s.save(o)
-		s.id = o.id
+	return walkIndex(s, &n.remoteSessions, left, func(id uint64) bool { return id <= s.id }, func(id uint64) {
+		s.save(s.m.sessions.get(id))
+		s.id = id
 	})
 }
 

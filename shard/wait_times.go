@@ -9,7 +9,6 @@ type Times struct {
 	Waits Durations            // each acquire that ended, 0 for one that was granted at once
 	Holds Durations            // each lease that ended
 	Ended [waitOutcomes]uint64 // queued acquires that ended, by WaitOutcome
-	Lost  [lossCauses]uint64   // leases that their owners did not give back, by LossCause
 }
 
 // WaitOutcome is how a queued acquire ended.
@@ -95,7 +94,7 @@ func (e *entry) holdEnded(m *Machine) {
 	t.Holds.add(m.elapsed(e))
 	if p.ended {
 		if cause, lost := lossCause(p); lost {
-			t.Lost[cause]++
+			m.lost[cause]++
 		}
 	}
 	if e.semaphore.node.config.SlowWait != 0 && e.semaphore.waiters.n > 0 {

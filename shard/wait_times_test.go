@@ -107,8 +107,22 @@ func TestTimesOfEnds(t *testing.T) {
 	if want := [waitOutcomes]uint64{WaitGranted: 2, WaitTimedOut: 1}; got.Ended != want {
 		t.Errorf("waits ended as %v, want %v", got.Ended, want)
 	}
-	if want := [lossCauses]uint64{LostKilled: 1, LostForceReleased: 1, LostDeleted: 1}; got.Lost != want {
-		t.Errorf("leases were lost as %v, want %v", got.Lost, want)
+	if want := [lossCauses]uint64{LostKilled: 1, LostForceReleased: 1, LostDeleted: 1}; x.m.lost != want {
+		t.Errorf("leases were lost as %v, want %v", x.m.lost, want)
+	}
+}
+
+// TestLeasesOfDroppedNode: the lease of a node that is dropped is lost, and counted when nothing of
+// the node is left.
+func TestLeasesOfDroppedNode(t *testing.T) {
+	x, _ := queued(t, 0)
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodeDrop, Body: AppendNodeDrop(nil, NodeDropBody{Node: 1})})
+	x.commit()
+	if n := x.m.Metrics().Sizes().Nodes; n != 0 {
+		t.Fatalf("%d nodes are left", n)
+	}
+	if got, want := x.m.Metrics().LeasesLost(), [lossCauses]uint64{LostNodeDropped: 1}; got != want {
+		t.Errorf("leases were lost as %v, want %v", got, want)
 	}
 }
 
@@ -128,9 +142,9 @@ func TestTimesOfExpiry(t *testing.T) {
 	x.command(CmdSessionStop)
 	x.commit()
 	got := timesOf(x.m, 1)
-	if want := [lossCauses]uint64{LostExpired: 1}; got.Lost != want ||
+	if want := [lossCauses]uint64{LostExpired: 1}; x.m.lost != want ||
 		got.Holds.Counts == [len(timeBounds) + 1]uint64{} {
-		t.Errorf("leases of %s were lost as %v, want %v", name, got.Lost, want)
+		t.Errorf("leases of %s were lost as %v, want %v", name, x.m.lost, want)
 	}
 }
 

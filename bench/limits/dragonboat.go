@@ -30,7 +30,7 @@ const (
 	operation = 64 // bytes
 	batch     = 64 // operations of a batched proposal
 	inFlight  = 64 // batched proposals
-	shard     = 1
+	shard     = 1  // the first group
 )
 
 // MeasureRaft proposes to a raft group of one replica that keeps its log in dir and does nothing
@@ -43,9 +43,9 @@ const (
 func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, error) {
 	store := config.GetSmallMemLogDBConfig()
 	store.Shards = 1
-	nh, err := startGroup(config.NodeHostConfig{
+	nh, err := startGroups(config.NodeHostConfig{
 		NodeHostDir: filepath.Join(dir, "raft"), RaftAddress: addr, Expert: config.ExpertConfig{LogDB: store},
-	}, &noopStateMachine{})
+	}, nil, &noopStateMachine{})
 	if err != nil {
 		return Raft{}, err
 	}
@@ -103,28 +103,50 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 	return r, nil
 }
 
-// startGroup starts an engine with the settings of signalbox, and a group of one replica.
-func startGroup(c config.NodeHostConfig, m statemachine.IConcurrentStateMachine) (*dragonboat.NodeHost, error) {
+// startGroups starts an engine with the settings of signalbox, and a group for each state machine,
+// with a replica on each of the members; none are this one alone.
+func startGroups(
+	c config.NodeHostConfig, members []string, machines ...statemachine.IConcurrentStateMachine,
+) (*dragonboat.NodeHost, error) {
 	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config",
 		"settings", "utils", "tan", "pebblekv", "server"} {
 		logger.GetLogger(name).SetLevel(logger.ERROR)
 	}
 	c.RTTMillisecond = 100
-	c.Expert.Engine = config.EngineConfig{ExecShards: 1, CommitShards: 4, ApplyShards: 4, SnapshotShards: 1, CloseShards: 1}
+	c.Expert.Engine = config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 4, SnapshotShards: 4, CloseShards: 4}
 	nh, err := dragonboat.NewNodeHost(c)
 	if err != nil {
 		return nil, err
 	}
-	group := config.Config{ShardID: shard, ReplicaID: 1, ElectionRTT: 5, HeartbeatRTT: 1, CheckQuorum: true}
-	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return m }
-	if err := nh.StartConcurrentReplica(map[uint64]string{1: c.RaftAddress}, false, create, group); err != nil {
-		nh.Close()
-		return nil, err
+	if members == nil {
+		members = []string{c.RaftAddress}
+	}
+	replica, replicas := uint64(0), map[uint64]string{}
+	for i, address := range members {
+		if replicas[uint64(i)+1] = address; address == c.RaftAddress {
+			replica = uint64(i) + 1
+		}
+	}
+	elections := uint64(10)
+	if len(members) == 1 {
+		elections = 5 // nobody else has to notice anything
+	}
+	for i, m := range machines {
+		group := config.Config{
+			ShardID: shard + uint64(i), ReplicaID: replica, ElectionRTT: elections, HeartbeatRTT: 1,
+			CheckQuorum: true, PreVote: true,
+		}
+		create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return m }
+		if err := nh.StartConcurrentReplica(replicas, false, create, group); err != nil {
+			nh.Close()
+			return nil, err
+		}
 	}
 	return nh, nil
 }
 
-// proposeFirst proposes until an election is over. It returns how to propose.
+// proposeFirst proposes until an election is over, and the first member leads. It returns how to
+// propose.
 func proposeFirst(ctx context.Context, nh *dragonboat.NodeHost, s *client.Session) (func([]byte) error, error) {
 	propose := func(b []byte) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -135,7 +157,11 @@ func proposeFirst(ctx context.Context, nh *dragonboat.NodeHost, s *client.Sessio
 	for end := time.Now().Add(20 * time.Second); ; {
 		err := propose(make([]byte, operation))
 		if err == nil {
-			return propose, nil
+			if leader, _, known, _ := nh.GetLeaderID(s.ShardID); known && leader == 1 {
+				return propose, nil
+			}
+			err = errors.New("another member leads")
+			_ = nh.RequestLeaderTransfer(s.ShardID, 1) // until it works
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
 			return nil, fmt.Errorf("no leader: %w", err)

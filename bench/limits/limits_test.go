@@ -3,6 +3,7 @@ package limits
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"net"
 	"path/filepath"
@@ -57,14 +58,17 @@ func serving(t *testing.T, serve func(ctx context.Context, addr string) error) (
 	}
 }
 
-// TestServeLoggedEcho sends more messages at once than a batch has, in parts that are no messages.
-func TestServeLoggedEcho(t *testing.T) {
-	dir, raft := t.TempDir(), free(t)
-	c, stop := serving(t, func(ctx context.Context, addr string) error { return ServeLoggedEcho(ctx, addr, raft, dir) })
-	defer stop()
-	sent := make([]byte, 300*MessageSize)
-	for i := range sent {
-		sent[i] = byte(i / MessageSize)
+// echoed sends messages, more at once than a batch has, in parts that are no
+// messages, and expects each of them back.
+func echoed(t *testing.T, c net.Conn) {
+	t.Helper()
+	const messages = 300
+	var sent []byte
+	for i := range messages {
+		b := make([]byte, MessageSize)
+		binary.LittleEndian.PutUint64(b, uint64(i))
+		binary.LittleEndian.PutUint64(b[MessageSize-8:], uint64(i))
+		sent = append(sent, b...)
 	}
 	go func() {
 		for part := range slices.Chunk(sent, 7*MessageSize/2) {
@@ -77,11 +81,49 @@ func TestServeLoggedEcho(t *testing.T) {
 	if _, err := io.ReadFull(c, got); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, sent) {
-		t.Error("the answers are not what was sent")
+	back := map[string]int{}
+	for m := range slices.Chunk(got, MessageSize) {
+		back[string(m)]++
 	}
-	if files, err := filepath.Glob(filepath.Join(dir, "log", "*")); err != nil || len(files) == 0 {
-		t.Error("nothing is in the log", err)
+	for m := range slices.Chunk(sent, MessageSize) {
+		if back[string(m)] != 1 {
+			t.Fatalf("message %d came back %d times", binary.LittleEndian.Uint64(m), back[string(m)])
+		}
+	}
+}
+
+func TestLoggedEcho(t *testing.T) {
+	for _, groups := range []int{1, 3} {
+		dir, raft := t.TempDir(), free(t)
+		c, stop := serving(t, func(ctx context.Context, addr string) error {
+			return LoggedEcho{Listen: addr, Raft: raft, Dir: dir, Groups: groups}.Serve(ctx)
+		})
+		echoed(t, c)
+		stop()
+		if files, err := filepath.Glob(filepath.Join(dir, "log", "*")); err != nil || len(files) == 0 {
+			t.Error("nothing is in the log", err)
+		}
+	}
+}
+
+// TestLoggedEchoOfThree: the first of three members leads and answers.
+func TestLoggedEchoOfThree(t *testing.T) {
+	members := []string{free(t), free(t), free(t)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	for _, raft := range members[1:] {
+		go func() { ended <- LoggedEcho{Raft: raft, Members: members, Dir: t.TempDir()}.Serve(ctx) }()
+	}
+	c, stop := serving(t, func(ctx context.Context, addr string) error {
+		return LoggedEcho{Listen: addr, Raft: members[0], Members: members, Dir: t.TempDir()}.Serve(ctx)
+	})
+	echoed(t, c)
+	stop()
+	cancel()
+	for range members[1:] {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -95,6 +137,53 @@ func TestServeEcho(t *testing.T) {
 		b := make([]byte, len(text))
 		if _, err := io.ReadFull(c, b); err != nil || string(b) != text {
 			t.Errorf("%q came back as %q, %v", text, b, err)
+		}
+	}
+}
+
+// TestServeFanOut: a connection that watches twice gets each message twice, and one that is gone
+// does not hold the others up.
+func TestServeFanOut(t *testing.T) {
+	c, stop := serving(t, ServeFanOut)
+	defer stop()
+	read := func(c net.Conn) string {
+		t.Helper()
+		b := make([]byte, MessageSize)
+		if _, err := io.ReadFull(c, b); err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	write := func(c net.Conn, b []byte) {
+		t.Helper()
+		if _, err := c.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch := make([]byte, MessageSize)
+	other, err := net.Dial("tcp", c.RemoteAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, conn := range []net.Conn{c, other, c} {
+		write(conn, watch)
+		if read(conn) != string(watch) {
+			t.Error("a watch is not answered")
+		}
+	}
+	change := bytes.Repeat([]byte{7}, MessageSize)
+	write(c, change)
+	for _, conn := range []net.Conn{c, other, c} {
+		if read(conn) != string(change) {
+			t.Error("another message came")
+		}
+	}
+	other.Close()
+	change[0]++
+	write(c, change)
+	for range 2 {
+		if read(c) != string(change) {
+			t.Error("another message came")
 		}
 	}
 }

@@ -2,14 +2,15 @@ package limits
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
@@ -18,33 +19,57 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/statemachine"
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
+
 	"github.com/signalbox-dev/signalbox/shard/replica/wal"
 )
 
 // MessageSize is the length of what the echoes answer, in bytes.
 const MessageSize = 64
 
-// ServeLoggedEcho answers every message of MessageSize bytes with itself on addr, once it is in a
-// raft log on the disk, until ctx ends. It is a server with nothing but what is given: the event
+// LoggedEcho is an echo over raft groups.
+type LoggedEcho struct {
+	Listen  string   // where messages come; empty: none do, and the replica follows
+	Raft    string   // this replica's address
+	Members []string // addresses of all replicas, in the same order everywhere; empty: this is the only one
+	Dir     string   // empty, on a real disk
+	Groups  int      // 0: one
+}
+
+// Serve answers every message of MessageSize bytes with itself, once it is in a raft log on the
+// disks of most members, until ctx ends. It is a server with nothing but what is given: the event
 // loop, the engine, and the append-only log.
 //
-// One batch is in flight. What arrives meanwhile is the next one. Answers are written where the
-// batch is applied.
-func ServeLoggedEcho(ctx context.Context, addr, raft, dir string) error {
+// Messages go to the groups in turn, by the number that they begin with. Each group has one batch
+// in flight. What arrives meanwhile is the next one. Answers are written where the batch is
+// applied.
+func (c LoggedEcho) Serve(ctx context.Context) error {
 	e := &loggedEcho{}
-	nh, err := startGroup(config.NodeHostConfig{
-		NodeHostDir: filepath.Join(dir, "raft"), RaftAddress: raft,
-		Expert: config.ExpertConfig{LogDBFactory: walFactory{dir}},
-	}, e)
+	var machines []statemachine.IConcurrentStateMachine
+	for range max(1, c.Groups) {
+		g := &echoGroup{echo: e}
+		e.groups, machines = append(e.groups, g), append(machines, g)
+	}
+	nh, err := startGroups(config.NodeHostConfig{
+		NodeHostDir: filepath.Join(c.Dir, "raft"), RaftAddress: c.Raft,
+		Expert: config.ExpertConfig{LogDBFactory: walFactory{c.Dir}},
+	}, c.Members, machines...)
 	if err != nil {
 		return err
 	}
 	defer nh.Close()
-	e.host, e.session = nh, nh.GetNoOPSession(shard)
-	if _, err := proposeFirst(ctx, nh, e.session); err != nil {
-		return err
+	e.host = nh
+	if c.Listen == "" {
+		<-ctx.Done()
+		return nil
 	}
-	return e.serve(ctx, e, addr, loopsBesideEngine(runtime.GOMAXPROCS(0)))
+	for i, g := range e.groups {
+		g.session = nh.GetNoOPSession(shard + uint64(i))
+		if _, err := proposeFirst(ctx, nh, g.session); err != nil {
+			return err
+		}
+	}
+	return e.serve(ctx, e, c.Listen, loopsBesideEngine(runtime.GOMAXPROCS(0)))
 }
 
 // loopsBesideEngine is as many event loops as signalbox has on this many processors: loops that
@@ -55,16 +80,23 @@ func loopsBesideEngine(processors int) int {
 
 type loggedEcho struct {
 	eventLoops
-	host    *dragonboat.NodeHost
-	session *client.Session
-
-	mu       sync.Mutex
-	waiting  []request // not proposed yet
-	proposed []request // of the batch in flight; nil: none is
-	spare    []request
+	host   *dragonboat.NodeHost
+	mu     sync.Mutex // of what the groups have
+	groups []*echoGroup
 }
 
-// request is messages of one connection that were read at once.
+// echoGroup is a raft group, and its state machine.
+type echoGroup struct {
+	echo    *loggedEcho
+	session *client.Session
+
+	waiting  []request // not proposed yet
+	proposed []request // of the batch in flight; empty: none is
+	spare    []request
+	batch    []byte // the engine copies it
+}
+
+// request is messages of one connection, one behind the other.
 type request struct {
 	conn *loggedConn
 	data []byte
@@ -72,8 +104,11 @@ type request struct {
 
 // loggedConn is a connection. Its lock keeps the descriptor open during a write.
 type loggedConn struct {
-	mu sync.Mutex
-	fd int // -1: closed
+	ready []*echoGroup // of a read, that have a batch to propose
+
+	mu  sync.Mutex
+	fd  int // -1: closed
+	out []byte
 }
 
 // OnOpen implements gnet.EventHandler.
@@ -97,38 +132,65 @@ func (e *loggedEcho) OnTraffic(c gnet.Conn) gnet.Action {
 	if err != nil {
 		return gnet.Close
 	}
+	conn := c.Context().(*loggedConn)
 	whole := len(b) / MessageSize * MessageSize
-	data := append([]byte(nil), b[:whole]...)
+	conn.ready = conn.ready[:0]
+	e.mu.Lock()
+	for rest := b[:whole]; len(rest) > 0; {
+		g, n := e.group(rest), MessageSize
+		for n < len(rest) && e.group(rest[n:]) == g {
+			n += MessageSize
+		}
+		if g.add(conn, rest[:n]) {
+			conn.ready = append(conn.ready, g)
+		}
+		rest = rest[n:]
+	}
+	conn.ready = slices.DeleteFunc(conn.ready, func(g *echoGroup) bool { return !g.next() })
+	e.mu.Unlock()
 	if _, err := c.Discard(whole); err != nil {
 		return gnet.Close
 	}
-	if whole == 0 {
-		return gnet.None
+	for _, g := range conn.ready {
+		g.propose()
 	}
-	e.mu.Lock()
-	e.waiting = append(e.waiting, request{c.Context().(*loggedConn), data})
-	batch := e.next()
-	e.mu.Unlock()
-	e.propose(batch)
 	return gnet.None
 }
 
-// next takes a batch to propose, if none is in flight. The caller holds mu.
-func (e *loggedEcho) next() []byte {
-	if len(e.proposed) > 0 || len(e.waiting) == 0 {
-		return nil
-	}
-	e.proposed, e.waiting, e.spare = e.waiting, e.spare[:0], nil
-	var batch []byte
-	for _, r := range e.proposed {
-		batch = append(batch, r.data...)
-	}
-	return batch
+// group of a message.
+func (e *loggedEcho) group(message []byte) *echoGroup {
+	return e.groups[binary.LittleEndian.Uint64(message)%uint64(len(e.groups))]
 }
 
-func (e *loggedEcho) propose(batch []byte) {
-	for len(batch) > 0 {
-		_, err := e.host.Propose(e.session, batch, time.Minute)
+// add says whether these are the first messages that wait. The caller holds the lock.
+func (g *echoGroup) add(c *loggedConn, data []byte) (first bool) {
+	n := len(g.waiting)
+	if n > 0 && g.waiting[n-1].conn == c {
+		g.waiting[n-1].data = append(g.waiting[n-1].data, data...)
+		return false
+	}
+	g.waiting = slices.Grow(g.waiting, 1)[:n+1]
+	r := &g.waiting[n] // its buffer may have been used before
+	r.conn, r.data = c, append(r.data[:0], data...)
+	return n == 0
+}
+
+// next makes a batch to propose, if none is in flight and messages wait. The caller holds the lock.
+func (g *echoGroup) next() bool {
+	if len(g.proposed) > 0 || len(g.waiting) == 0 {
+		return false
+	}
+	g.proposed, g.waiting, g.spare = g.waiting, g.spare[:0], nil
+	g.batch = g.batch[:0]
+	for _, r := range g.proposed {
+		g.batch = append(g.batch, r.data...)
+	}
+	return true
+}
+
+func (g *echoGroup) propose() {
+	for {
+		_, err := g.echo.host.Propose(g.session, g.batch, time.Minute)
 		if err == nil || !errors.Is(err, dragonboat.ErrSystemBusy) {
 			return // after another error the engine is closed
 		}
@@ -137,53 +199,63 @@ func (e *loggedEcho) propose(batch []byte) {
 }
 
 // Update implements statemachine.IConcurrentStateMachine.
-func (e *loggedEcho) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
+func (g *echoGroup) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
+	e := g.echo
 	e.mu.Lock()
-	done := e.proposed
+	done := g.proposed
 	e.mu.Unlock()
+	if len(done) == 0 { // the first proposal, or that of another member
+		return entries, nil
+	}
 	answer(done)
 	e.mu.Lock()
-	if len(done) > 0 { // the first proposal has none
-		e.spare, e.proposed = done, nil
-	}
-	batch := e.next()
+	g.spare, g.proposed = done, nil
+	more := g.next()
 	e.mu.Unlock()
-	e.propose(batch)
+	if more {
+		g.propose()
+	}
 	return entries, nil
 }
 
 // answer writes back what was read, with one write for each connection.
 func answer(list []request) {
-	for i := range list {
-		r := &list[i]
-		if r.conn == nil {
-			continue
-		}
-		data := r.data
-		for j := i + 1; j < len(list); j++ {
-			if list[j].conn == r.conn {
-				data = append(data, list[j].data...)
-				list[j].conn = nil
-			}
-		}
+	for _, r := range list {
 		r.conn.mu.Lock()
-		if r.conn.fd >= 0 {
-			// The answers of one batch fit any buffer of a socket whose client reads.
-			_, _ = syscall.Write(r.conn.fd, data)
-		}
+		r.conn.out = append(r.conn.out, r.data...)
 		r.conn.mu.Unlock()
 	}
-	clear(list)
+	for _, r := range list {
+		r.conn.flush()
+	}
+}
+
+// flush writes what waits. A client always reads, so a full buffer of the socket is waited for.
+func (c *loggedConn) flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for b := c.out; len(b) > 0 && c.fd >= 0; {
+		n, err := unix.Write(c.fd, b)
+		switch {
+		case err == nil:
+			b = b[n:]
+		case errors.Is(err, unix.EAGAIN):
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLOUT}}, 1000)
+		case !errors.Is(err, unix.EINTR):
+			b = nil // the connection is broken
+		}
+	}
+	c.out = c.out[:0]
 }
 
 // Lookup implements statemachine.IConcurrentStateMachine, like the methods below.
-func (e *loggedEcho) Lookup(any) (any, error)       { return nil, nil }
-func (e *loggedEcho) PrepareSnapshot() (any, error) { return nil, nil }
-func (e *loggedEcho) Close() error                  { return nil }
-func (e *loggedEcho) RecoverFromSnapshot(io.Reader, []statemachine.SnapshotFile, <-chan struct{}) error {
+func (g *echoGroup) Lookup(any) (any, error)       { return nil, nil }
+func (g *echoGroup) PrepareSnapshot() (any, error) { return nil, nil }
+func (g *echoGroup) Close() error                  { return nil }
+func (g *echoGroup) RecoverFromSnapshot(io.Reader, []statemachine.SnapshotFile, <-chan struct{}) error {
 	return nil
 }
-func (e *loggedEcho) SaveSnapshot(any, io.Writer, statemachine.ISnapshotFileCollection, <-chan struct{}) error {
+func (g *echoGroup) SaveSnapshot(any, io.Writer, statemachine.ISnapshotFileCollection, <-chan struct{}) error {
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
@@ -47,7 +48,7 @@ func configure(ctx context.Context, v values, stderr io.Writer) (s setup, err er
 
 func logger(v values, stderr io.Writer) (*slog.Logger, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(v["log-level"])); err != nil {
+	if err := level.UnmarshalText([]byte(v["log-level"])); err != nil || strings.ContainsAny(v["log-level"], "+-") {
 		return nil, usagef("--log-level %q is unknown; choose debug, info, warn or error", v["log-level"])
 	}
 	switch options := (&slog.HandlerOptions{Level: level}); v["log-format"] {

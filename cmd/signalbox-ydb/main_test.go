@@ -77,6 +77,7 @@ func TestWrongSettings(t *testing.T) {
 		{[]string{"--database", "/a b"}, "illegal character"},
 		{[]string{"--listen", "127.0.0.1:0", "--advertise", "here"}, `"here" is not host:port`},
 		{[]string{"--log-level", "loud"}, `--log-level "loud" is unknown`},
+		{[]string{"--log-level", "debug+3"}, `--log-level "debug+3" is unknown`},
 		{[]string{"--log-format", "xml"}, `--log-format "xml" is unknown`},
 		{[]string{"--listen-tls-cert", "none.pem"}, "--listen-tls-key"},
 		{[]string{"--tls-ca", "none.pem"}, "cannot read --tls-ca"},

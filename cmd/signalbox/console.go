@@ -82,10 +82,11 @@ loopback only. For a console that others reach, with a login of their own, see -
 // consoleConfig is a console of this process.
 type consoleConfig struct {
 	addr    string
-	anyPort bool     // take another port of loopback if addr is taken
-	ca      string   // file with the authorities of the instances, for an instance without a plain address
-	hosts   []string // names under which people reach it, beside loopback
-	certs   certs.Files
+	anyPort bool        // take another port of loopback if addr is taken
+	ca      string      // file with the authorities of the instances, for an instance without a plain address
+	hosts   []string    // names under which people reach it, beside loopback
+	certs   certs.Files // for an instance, which follows them
+	tls     *tls.Config // nil: no TLS
 	client  client.Config
 	secret  string
 	log     *slog.Logger
@@ -102,15 +103,8 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 	if cfg.log == nil {
 		cfg.log = slog.New(slog.DiscardHandler)
 	}
-	var secure *tls.Config
-	ctx, stop := context.WithCancel(context.Background())
-	if cfg.certs != (certs.Files{}) {
-		files, err := certs.Open(cfg.certs, cfg.log)
-		if err != nil {
-			stop()
-			return nil, fmt.Errorf("certificate of the console: %w", err)
-		}
-		secure = files.Server()
+	secure := cfg.tls
+	if secure != nil {
 		current := secure.GetConfigForClient
 		secure.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			now, err := current(h)
@@ -120,14 +114,12 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 			}
 			return now, err
 		}
-		go files.Watch(ctx)
 	}
 	l, err := net.Listen("tcp", cfg.addr)
 	if err != nil && cfg.anyPort {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}
 	if err != nil {
-		stop()
 		return nil, fmt.Errorf("listen for the console on %s: %w; choose another address", cfg.addr, err)
 	}
 	addr := l.Addr().(*net.TCPAddr)
@@ -139,7 +131,6 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 			addr.Port), Secure: secure != nil, Log: cfg.log,
 	})
 	if err != nil {
-		stop()
 		_ = l.Close()
 		return nil, err
 	}
@@ -166,7 +157,6 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 		running.url = "https" + running.url[len("http"):]
 	}
 	running.close = func() {
-		stop()
 		c.Close()
 		quit, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -181,12 +171,11 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 // consoleOf is the console that serve's settings ask for; its address is empty if they ask for
 // none.
 func consoleOf(v map[string]string, log *slog.Logger) (consoleConfig, error) {
-	cfg := consoleConfig{ca: v["console-ca"], hosts: splitList(v["console-host"]), log: log,
-		certs: certs.Files{Cert: v["console-tls-cert"], Key: v["console-tls-key"]}}
+	cfg := consoleConfig{ca: v["console-ca"], hosts: splitList(v["console-host"]), log: log}
 	if v["console"] == server.Off {
 		return cfg, nil
 	}
-	cfg.addr = v["console"]
+	cfg.addr, cfg.certs = v["console"], certs.Files{Cert: v["console-tls-cert"], Key: v["console-tls-key"]}
 	if _, _, err := net.SplitHostPort(cfg.addr); err != nil {
 		return cfg, usagef("--console %q is neither host:port nor off", cfg.addr)
 	}
@@ -219,7 +208,7 @@ func devConsole(v map[string]string, chosen bool, log *slog.Logger) (consoleConf
 
 // serveConsole starts the console of an instance, as a client of that instance.
 func serveConsole(cfg consoleConfig, s *server.Server, own certs.Files) (_ *runningConsole, err error) {
-	cfg.client.Endpoints = []string{s.Addr()}
+	cfg.client.Endpoints, cfg.tls = []string{s.Addr()}, s.ConsoleTLS()
 	if s.Addr() == "" {
 		cfg.client.Endpoints = []string{s.TLSAddr()}
 		if cfg.client.Dial, err = instanceDialer(cfg.ca, own.Cert); err != nil {

@@ -235,6 +235,8 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 	go tuneGC(quiet)
 	goroutine.DefaultWorkerPool.Release() // gnet's, which the server does not use: its clock ticks twice a second
 	defer limitMemory(cfg.Limits.MaxMemory)()
+	none := certs.Files{}
+	cfg.ConsoleTLS = pages.certs
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -243,7 +245,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 		return err
 	}
 	auditFile := cfg.Audit != "" && cfg.Audit != audit.Stderr
-	if auditFile || a.rereadLogging != nil || cfg.TLS != (certs.Files{}) || cfg.ClusterTLS != (certs.Files{}) {
+	if auditFile || a.rereadLogging != nil || cfg.TLS != none || cfg.ClusterTLS != none || cfg.ConsoleTLS != none {
 		defer onHangup(func() {
 			if a.rereadLogging != nil {
 				if err := a.rereadLogging(); err != nil {

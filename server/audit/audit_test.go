@@ -56,15 +56,15 @@ func TestLines(t *testing.T) {
 	l.Write(Event{Title: "local_startup", Message: "instance is starting"})
 	l.Write(Event{Title: "join_instance", Severity: Medium, Message: "a new instance `x` joined the cluster",
 		Initiator: "admin", Time: at.Add(time.Second),
-		Fields: []Field{{"instance_name", "x\n\x1b[31m\u202e\"\\\xff"}, {"instance", uint64(1<<64 - 1)},
-			{"id", "mine"}, {"names", []string{"a", "b"}}, {"forced", true}}})
+		Fields: []Field{{"instance_name", "x\n\x1b[31m\u061c\u202e\"\\"}, {"raw", "\xff\xfe"}, {"instance", uint64(1<<64 - 1)},
+			{"id", "mine"}, {"names", []string{"a", "\u202eb"}}, {"none", []string{}}, {"forced", true}}})
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"title":"local_startup","message":"instance is starting","severity":"low","initiator":"cluster","time":"2026-01-02T02:04:05.006Z","id":"3.2.1"}
 {"title":"join_instance","message":"a new instance ` + "`x`" + ` joined the cluster","severity":"medium","initiator":"admin","time":"2026-01-02T02:04:06.006Z",` +
-		`"id":"3.2.2","instance_name":"x\n\u001b[31m\u202e\"\\` + "\ufffd" + `","instance":18446744073709551615,` +
-		`"id_":"mine","names":["a","b"],"forced":true}
+		`"id":"3.2.2","instance_name":"x\n\u001b[31m\u061c\u202e\"\\","raw_base64":"//4=","instance":18446744073709551615,` +
+		`"id_":"mine","names":["a","\u202eb"],"none":[],"forced":true}
 `
 	if got := contents(t, path); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
@@ -162,6 +162,28 @@ func TestNeverBlocks(t *testing.T) {
 		t.Errorf("%d lines, the last: %s", len(lines), last)
 	}
 	l.Write(Event{Title: "late"}) // closed: lost, no panic
+}
+
+// TestLostEventsKeepTheirPlace: however often the line about lost events is tried, it takes one
+// count: a count that is missing is a lost event.
+func TestLostEventsKeepTheirPlace(t *testing.T) {
+	g := &blockingWriter{err: errors.New("no space left"), tried: make(chan struct{}, 1)}
+	l := open(t, Config{Destination: Stderr, Queue: 1, stderr: g, retry: time.Millisecond})
+	for range 3 {
+		l.Write(Event{Title: "x"})
+	}
+	for range 4 {
+		<-g.tried
+	}
+	g.mu.Lock()
+	g.err, g.tried = nil, nil
+	g.mu.Unlock()
+	if err := l.Close(); err == nil {
+		t.Error("no event is lost")
+	}
+	if out := g.out.String(); !strings.Contains(out, `"id":"3.2.1"`) || !strings.HasSuffix(out, `"id":"3.2.4","count":2}`+"\n") {
+		t.Errorf("one event has room, and the line about two is the fourth: %s", out)
+	}
 }
 
 // TestTornLine: what was written in part is not written twice, and the line that was cut stays

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -24,6 +25,15 @@ const (
 type Field struct {
 	Key   string
 	Value any // string, bool, an integer, or []string
+}
+
+// Fields are members by key and value in turn, as attributes of package slog.
+func Fields(pairs ...any) []Field {
+	list := make([]Field, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, Field{pairs[i].(string), pairs[i+1]})
+	}
+	return list
 }
 
 // Event is something that happened. Title is a constant word, like join_instance. Message is a
@@ -66,6 +76,9 @@ func appendLine(b []byte, e *Event, i id) []byte {
 		if slices.Contains(reservedKeys, f.Key) {
 			f.Key += "_"
 		}
+		if s, ok := f.Value.(string); ok && !utf8.ValidString(s) { // two names must not look the same
+			f = Field{f.Key + "_base64", base64.StdEncoding.EncodeToString([]byte(s))}
+		}
 		b = appendField(b, f)
 	}
 	b[len(b)-1] = '}'
@@ -74,12 +87,24 @@ func appendLine(b []byte, e *Event, i id) []byte {
 
 func appendField(b []byte, f Field) []byte {
 	b = append(appendString(b, f.Key), ':')
-	if text, ok := f.Value.(string); ok {
-		b = appendString(b, text)
-	} else if text, err := json.Marshal(f.Value); err == nil {
-		b = append(b, text...)
-	} else {
-		b = appendString(b, fmt.Sprint(f.Value))
+	switch v := f.Value.(type) {
+	case string:
+		b = appendString(b, v)
+	case []string:
+		b = append(b, '[')
+		for i, s := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(b, s)
+		}
+		b = append(b, ']')
+	default:
+		if text, err := json.Marshal(v); err == nil {
+			b = append(b, text...)
+		} else {
+			b = appendString(b, fmt.Sprint(v))
+		}
 	}
 	return append(b, ',')
 }
@@ -95,7 +120,8 @@ func appendString(b []byte, s string) []byte {
 			b = append(b, '\\', byte(r))
 		case r == '\n':
 			b = append(b, '\\', 'n')
-		case r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x200e && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
+		case r < ' ', r >= 0x7f && r < 0xa0, r == 0x61c, r >= 0x200e && r <= 0x200f, r >= 0x2028 && r <= 0x202e,
+			r >= 0x2066 && r <= 0x2069:
 			b = append(b, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 		default:
 			b = utf8.AppendRune(b, r)

@@ -49,6 +49,7 @@ type Log struct {
 	limit         int
 	retry         time.Duration
 	lost          uint64        // since the last lost_events line
+	lostID        id            // of the lost_events line that could not be written yet; zero: none
 	total         uint64        // lost ever
 	wake          chan struct{} // holds one
 	reopen        bool          // the file is to be opened again

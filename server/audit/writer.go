@@ -38,11 +38,12 @@ func (l *Log) flush() (closing bool) {
 	due := !l.broken || reopen || closing || !time.Now().Before(l.retryAt)
 	if due {
 		l.queue, l.lost = nil, 0
-		if lost > 0 {
+		if lost > 0 && l.lostID == (id{}) {
 			l.next.count++
+			l.lostID = l.next
 		}
 	}
-	lostID := l.next
+	lostID := l.lostID
 	l.mu.Unlock()
 	if !due {
 		return false
@@ -106,6 +107,9 @@ func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 			l.log.Info("audit log is written again")
 		}
 		l.broken = false
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lostID = id{}
 		return
 	}
 	if !l.broken {

@@ -80,8 +80,19 @@ func Open(f Files, log *slog.Logger) (*Certs, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.current.Store(now)
+	c.use(now)
 	return c, nil
+}
+
+// use has a certificate used from now on. One that is not valid by this machine's clock is used all
+// the same: the other end decides by its own.
+func (c *Certs) use(now *loadedFiles) {
+	c.current.Store(now)
+	leaf, today := now.cert.Leaf, time.Now()
+	if today.Before(leaf.NotBefore) || today.After(leaf.NotAfter) {
+		c.log.Error("the certificate is not valid now, the other end will refuse it", "file", c.files.Cert,
+			"from", leaf.NotBefore, "until", leaf.NotAfter)
+	}
 }
 
 // Failures is how often changed files could not be used.
@@ -110,16 +121,11 @@ func (c *Certs) Reload() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	parts, sum, err := c.read()
-	if err == nil {
-		if sum == c.current.Load().sum {
-			c.lastBad = [sha256.Size]byte{}
-			return nil
-		}
-		if sum == c.lastBad {
-			return nil
-		}
-	} else {
+	if err != nil {
 		sum = sha256.Sum256([]byte(err.Error()))
+	} else if sum == c.current.Load().sum {
+		c.lastBad = [sha256.Size]byte{}
+		return nil
 	}
 	if sum == c.lastBad {
 		return nil
@@ -135,8 +141,8 @@ func (c *Certs) Reload() error {
 		return err
 	}
 	c.lastBad = [sha256.Size]byte{}
-	c.current.Store(next)
 	c.log.Info("certificates reloaded", "file", c.files.Cert, "expires", next.cert.Leaf.NotAfter)
+	c.use(next)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package certs_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -220,6 +221,24 @@ func TestWrongFiles(t *testing.T) {
 	}
 	if _, err := certs.Open(certs.Files{Cert: filepath.Join(dir, "none"), Key: key}, silent); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestNotValidNow: a certificate that the other end will refuse is used, and the log says so.
+func TestNotValidNow(t *testing.T) {
+	dir, a := t.TempDir(), certstest.New(t)
+	var log bytes.Buffer
+	cert, key := a.Issue(t, dir, "server")
+	c, err := certs.Open(certs.Files{Cert: cert, Key: key}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil || log.Len() > 0 {
+		t.Fatal(err, log.String())
+	}
+	a.Issue(t, dir, "server", certstest.Expired())
+	if err := c.Reload(); err != nil || time.Until(c.Expires()) > 0 {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), `msg="the certificate is not valid now, the other end will refuse it"`) {
+		t.Errorf("the log is %s", log.String())
 	}
 }
 

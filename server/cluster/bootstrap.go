@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/discovery"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // Bootstrap turns a process into an instance: it makes the cluster, joins the one of its peers, or
@@ -338,11 +339,7 @@ func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 		}
 		e.setJoinStatus("asking to join; the instance at %s has not accepted: %v", address, err)
 		e.Logger.Warn("join failed, will be retried", "address", address, "error", err)
-		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !beat.Sleep(ctx, pause/2+mathrand.N(pause/2)) {
 			return reply, address, fmt.Errorf("join the cluster at %s: %w; the last attempt ended with: %w", address, ctx.Err(), err)
 		}
 		address = e.findAnother(ctx, address)

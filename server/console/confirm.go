@@ -58,7 +58,7 @@ func (c *Console) serveAction(w http.ResponseWriter, r *http.Request, v *viewer)
 	}
 	if s == nil { // forms are bound to a session also while nobody has to log in
 		var cookie string
-		if cookie, s = c.sessions.begin(c.viewers, v); s == nil {
+		if cookie, s = c.sessions.begin(v); s == nil {
 			c.fail(w, r, v, client.ErrClientClosed)
 			return
 		}

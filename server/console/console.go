@@ -102,7 +102,7 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, began: time.Now()}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.viewers = newViewers(cfg.Client)
-	c.sessions = newSessions(cfg.Now)
+	c.sessions = newSessions(cfg.Now, c.viewers)
 	c.views.open = make(map[viewKey]*view)
 	c.guard = guard{hosts: cfg.Hosts, pages: c.routes()}
 	return c, nil
@@ -115,7 +115,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.guard.Se
 func (c *Console) Close() {
 	c.stop()
 	c.running.Wait()
-	c.sessions.clear(c.viewers)
+	c.sessions.endIf(func(*session) bool { return true })
 	c.viewers.close()
 }
 
@@ -210,7 +210,7 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request, v *viewer, r
 	defer cancel()
 	p, err := read(ctx, v, r.URL.Query())
 	if errors.Is(err, client.Unauthenticated) && c.cfg.Secret == "" { // the token was revoked, or is required now
-		c.sessions.end(c.viewers, c.cookieOf(r))
+		c.sessions.end(c.cookieOf(r))
 		http.Redirect(w, r, address("/login", "to", r.URL.RequestURI()), http.StatusSeeOther)
 		return
 	}

@@ -199,23 +199,21 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, v *viewer) {
 				return
 			}
 		}
+		idle := false
 		select {
 		case <-changed:
-			if loggedIn && c.sessionOf(r) == nil {
-				_ = s.event("denied", said{"This session has ended. Load the page again to log in."})
-				return
-			}
 		case <-comment.C:
-			if loggedIn && c.sessionOf(r) == nil {
-				_ = s.event("denied", said{"This session has ended. Load the page again to log in."})
-				return
-			}
-			if err := s.write(": still here\n\n"); err != nil {
-				return
-			}
+			idle = true
 		case <-r.Context().Done():
 			return
 		case <-c.ctx.Done():
+			return
+		}
+		if loggedIn && c.sessionOf(r) == nil {
+			_ = s.event("denied", said{"This session has ended. Load the page again to log in."})
+			return
+		}
+		if idle && s.write(": still here\n\n") != nil {
 			return
 		}
 	}

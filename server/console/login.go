@@ -33,14 +33,15 @@ type session struct {
 
 // sessions are the sessions by the hash of their cookie, so that what is in memory lets nobody in.
 type sessions struct {
-	now func() time.Time
+	now     func() time.Time
+	viewers *viewers
 
 	mu     sync.Mutex
 	byHash map[[sha256.Size]byte]*session
 }
 
-func newSessions(now func() time.Time) *sessions {
-	return &sessions{now: now, byHash: make(map[[sha256.Size]byte]*session)}
+func newSessions(now func() time.Time, vs *viewers) *sessions {
+	return &sessions{now: now, viewers: vs, byHash: make(map[[sha256.Size]byte]*session)}
 }
 
 // random is a secret of 256 bits as text.
@@ -51,38 +52,35 @@ func random() string {
 }
 
 // begin makes a session of a viewer, and returns its cookie's value; nil: the viewer's client was
-// closed meanwhile.
-func (s *sessions) begin(vs *viewers, v *viewer) (cookie string, begun *session) {
+// closed meanwhile. If there are too many sessions, the one that was used longest ago ends.
+func (s *sessions) begin(v *viewer) (cookie string, begun *session) {
 	cookie = random()
 	now := s.now()
 	begun = &session{viewer: v, csrf: random(), began: now, used: now}
-	if !vs.use(v) {
+	if !s.viewers.use(v) {
 		return "", nil
 	}
+	s.expire()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sweep(vs, now)
+	if len(s.byHash) >= maxSessions {
+		var oldest [sha256.Size]byte
+		for hash, x := range s.byHash {
+			if o := s.byHash[oldest]; o == nil || x.used.Before(o.used) {
+				oldest = hash
+			}
+		}
+		s.remove(oldest)
+	}
 	s.byHash[sha256.Sum256([]byte(cookie))] = begun
 	return cookie, begun
 }
 
-// sweep ends sessions that are over, and the one that was used longest ago if there are too many.
-// The lock is held.
-func (s *sessions) sweep(vs *viewers, now time.Time) {
-	var oldest [sha256.Size]byte
-	for hash, x := range s.byHash {
-		if x.over(now) {
-			delete(s.byHash, hash)
-			vs.release(x.viewer)
-			continue
-		}
-		if o := s.byHash[oldest]; o == nil || x.used.Before(o.used) {
-			oldest = hash
-		}
-	}
-	if len(s.byHash) >= maxSessions {
-		vs.release(s.byHash[oldest].viewer)
-		delete(s.byHash, oldest)
+// remove ends a session, if there is one. The lock is held.
+func (s *sessions) remove(hash [sha256.Size]byte) {
+	if x := s.byHash[hash]; x != nil {
+		delete(s.byHash, hash)
+		s.viewers.release(x.viewer)
 	}
 }
 
@@ -92,7 +90,7 @@ func (x *session) over(now time.Time) bool {
 
 // find returns the session of a cookie that is not over; nil: none. It counts as a use, or does
 // not.
-func (s *sessions) find(vs *viewers, cookie string, use bool) *session {
+func (s *sessions) find(cookie string, use bool) *session {
 	if cookie == "" {
 		return nil
 	}
@@ -102,48 +100,35 @@ func (s *sessions) find(vs *viewers, cookie string, use bool) *session {
 	x := s.byHash[hash]
 	switch {
 	case x == nil:
-		return nil
 	case x.over(now):
-		delete(s.byHash, hash)
-		vs.release(x.viewer)
+		s.remove(hash)
 		return nil
-	}
-	if use {
+	case use:
 		x.used = now
 	}
 	return x
 }
 
 // end ends the session of a cookie.
-func (s *sessions) end(vs *viewers, cookie string) {
-	hash := sha256.Sum256([]byte(cookie))
+func (s *sessions) end(cookie string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x := s.byHash[hash]; x != nil {
-		delete(s.byHash, hash)
-		vs.release(x.viewer)
-	}
+	s.remove(sha256.Sum256([]byte(cookie)))
 }
 
 // expire ends sessions that are over, so that their clients make room for others.
-func (s *sessions) expire(vs *viewers) {
+func (s *sessions) expire() {
 	now := s.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for hash, x := range s.byHash {
-		if x.over(now) {
-			delete(s.byHash, hash)
-			vs.release(x.viewer)
-		}
-	}
+	s.endIf(func(x *session) bool { return x.over(now) })
 }
 
-func (s *sessions) clear(vs *viewers) {
+func (s *sessions) endIf(which func(*session) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for hash, x := range s.byHash {
-		delete(s.byHash, hash)
-		vs.release(x.viewer)
+		if which(x) {
+			s.remove(hash)
+		}
 	}
 }
 
@@ -157,7 +142,7 @@ func (c *Console) cookieOf(r *http.Request) string {
 // sessionOf is the session of a request; nil: none. A request uses its session, but for that of a
 // stream: an open tab keeps it, and makes it again, without anybody there.
 func (c *Console) sessionOf(r *http.Request) *session {
-	return c.sessions.find(c.viewers, c.cookieOf(r), !isStream(r))
+	return c.sessions.find(c.cookieOf(r), !isStream(r))
 }
 
 func (c *Console) setCookie(w http.ResponseWriter, value string, age int) {
@@ -169,12 +154,12 @@ func (c *Console) setCookie(w http.ResponseWriter, value string, age int) {
 
 // letIn begins a session and leads to where the person wanted to go.
 func (c *Console) letIn(w http.ResponseWriter, r *http.Request, v *viewer, to string) {
-	cookie, begun := c.sessions.begin(c.viewers, v)
+	cookie, begun := c.sessions.begin(v)
 	if begun == nil {
 		c.fail(w, r, nil, client.ErrClientClosed)
 		return
 	}
-	c.sessions.end(c.viewers, c.cookieOf(r)) // behind the beginning: the end of its last session closes a client
+	c.sessions.end(c.cookieOf(r)) // behind the beginning: the end of its last session closes a client
 	c.setCookie(w, cookie, int(sessionMost/time.Second))
 	http.Redirect(w, r, localPath(to), http.StatusSeeOther)
 }
@@ -244,7 +229,7 @@ func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, done := c.logins.begin(r.Context(), hostOf(r.RemoteAddr))
 	defer done()
-	c.sessions.expire(c.viewers)
+	c.sessions.expire()
 	v, err := c.viewers.get(ctx, []byte(token))
 	if errors.Is(context.Cause(ctx), errOvertaken) && err != nil {
 		w.Header().Set("Retry-After", "2")
@@ -283,7 +268,7 @@ func loginPage(to, problem string) *page {
 // serveLogout ends the session. The cookie is SameSite and the origin was checked, so no other site
 // can do it.
 func (c *Console) serveLogout(w http.ResponseWriter, r *http.Request) {
-	c.sessions.end(c.viewers, c.cookieOf(r))
+	c.sessions.end(c.cookieOf(r))
 	c.setCookie(w, "", -1)
 	if c.cfg.Secret != "" {
 		c.refuse(w, r, http.StatusOK, "Logged out",

@@ -25,29 +25,20 @@ func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after != "" {
 		t.First = "/nodes"
 	}
-	last := ""
-	for n, err := range v.client.Nodes(ctx, "", client.After(after), client.MaxItems(pageSize+1)) {
-		if err != nil {
-			return nil, err
-		}
-		if len(t.Rows) == pageSize {
-			t.Next = address("/nodes", "after", last)
-			break
-		}
-		last = n.Path
+	err := fill(&t, v.client.Nodes(ctx, "", client.After(after), client.MaxItems(pageSize+1)), func(n *client.NodeInfo) row {
 		depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4)
 		path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
 		if depth > 0 {
 			path.Kind += " d" + string(rune('0'+depth))
 		}
-		t.Rows = append(t.Rows, row{Key: n.Path, Cells: []cell{
+		return row{Key: n.Path, Cells: []cell{
 			path, text(consistencyText(*n.Config.ReadConsistency)), duration(*n.Config.GracePeriod),
 			number(*n.Config.MaxSessions), number(*n.Config.MaxSemaphores),
 			{Text: bytesText(*n.Config.MaxBytes), Kind: "num"}, number(*n.Config.MaxWaiters), since(n.CreatedAt),
-		}})
-	}
+		}}
+	}, func(last *client.NodeInfo) string { return address("/nodes", "after", last.Path) })
 	p.Tables = []table{t}
-	return p, nil
+	return p, err
 }
 
 // nodePage shows a node's configuration and what it uses of its quotas.

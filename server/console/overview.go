@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // overviewPage shows whether the cluster works, what may be lost, and what the governor does.
@@ -161,34 +162,25 @@ func instanceState(i *admin.Instance) cell {
 func shardTable(s *admin.Status) table {
 	t := newTable("shards", "Shards", "No shard exists yet.",
 		col("Shard"), col("State"), col("Leader"), col("Replicas"), numCol("Buckets"), numCol("May lose"), col("Replicaset"))
-	groups := make(map[uint64]*struct {
-		majority, risk bool
-		leader         string
-		loss           int
-	})
+	groups := make(map[uint64]*protocol.ClusterGroup)
 	for i := range s.Health.Shards {
-		g := &s.Health.Shards[i]
-		groups[g.Shard] = &struct {
-			majority, risk bool
-			leader         string
-			loss           int
-		}{g.Majority, g.AtRisk(), g.Leader, g.FaultTolerance}
+		groups[s.Health.Shards[i].Shard] = &s.Health.Shards[i]
 	}
 	for i := range s.Shards {
 		x := &s.Shards[i]
 		state, loss, leader := cell{Text: "ready", Kind: "good"}, quiet("–"), x.Master
 		g := groups[x.ID]
 		if g != nil {
-			loss, leader = number(uint64(max(0, g.loss))), cmp.Or(g.leader, x.Master)
+			loss, leader = number(uint64(max(0, g.FaultTolerance))), cmp.Or(g.Leader, x.Master)
 		}
 		switch {
-		case g != nil && !g.majority:
+		case g != nil && !g.Majority:
 			state = cell{Text: "no majority", Kind: "bad"}
-		case g != nil && g.leader == "":
+		case g != nil && g.Leader == "":
 			state = cell{Text: "no leader", Kind: "bad"}
 		case !x.Ready:
 			state = cell{Text: "not ready", Kind: "warn"}
-		case g != nil && g.risk:
+		case g != nil && g.AtRisk():
 			state = cell{Text: "at risk", Kind: "warn"}
 		}
 		if x.TargetMaster != "" && x.TargetMaster != x.Master {

@@ -26,23 +26,16 @@ func processesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	if after != "" {
 		t.First = address("/processes", "node", path)
 	}
-	last := ""
-	for x, err := range process.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)) {
-		if err != nil {
-			return nil, err
-		}
-		if len(t.Rows) == pageSize {
-			t.Next = address("/processes", "node", path, "after", encodeName(last))
-			break
-		}
-		last = x.Name
-		t.Rows = append(t.Rows, row{Key: encodeName(x.Name), Cells: []cell{
+	err = fill(&t, process.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)), func(x *process.Info) row {
+		return row{Key: encodeName(x.Name), Cells: []cell{
 			nameCell(x.Name, objectURL(client.ObjectProcess, path, x.Name)), phaseCell(x.Phase),
 			number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator),
-		}})
-	}
+		}}
+	}, func(last *process.Info) string {
+		return address("/processes", "node", path, "after", encodeName(last.Name))
+	})
 	p.Tables = []table{t}
-	return p, nil
+	return p, err
 }
 
 func phaseCell(phase process.Phase) cell {

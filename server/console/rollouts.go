@@ -27,23 +27,16 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after != "" {
 		t.First = address("/rollouts", "node", path)
 	}
-	last := ""
-	for r, err := range rollout.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)) {
-		if err != nil {
-			return nil, err
-		}
-		if len(t.Rows) == pageSize {
-			t.Next = address("/rollouts", "node", path, "after", encodeName(last))
-			break
-		}
-		last = r.Track
-		t.Rows = append(t.Rows, row{Key: encodeName(r.Track), Cells: []cell{
-			nameCell(r.Track, objectURL(client.ObjectTrack, path, r.Track)), rolloutState(&r),
+	err = fill(&t, rollout.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)), func(r *rollout.Info) row {
+		return row{Key: encodeName(r.Track), Cells: []cell{
+			nameCell(r.Track, objectURL(client.ObjectTrack, path, r.Track)), rolloutState(r),
 			versionCell(r.Last), number(r.Locations), number(r.Instances),
-		}})
-	}
+		}}
+	}, func(last *rollout.Info) string {
+		return address("/rollouts", "node", path, "after", encodeName(last.Track))
+	})
 	p.Tables = []table{t}
-	return p, nil
+	return p, err
 }
 
 // troubles are the states of locations that somebody should know of, the gravest first.

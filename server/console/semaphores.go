@@ -35,20 +35,13 @@ func semaphoresPage(ctx context.Context, v *viewer, q url.Values) (*page, error)
 	if after != "" {
 		t.First = address("/semaphores", "node", path, "prefix", prefix)
 	}
-	last := ""
-	for s, err := range n.List(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)) {
-		if err != nil {
-			return nil, err
-		}
-		if len(t.Rows) == pageSize {
-			t.Next = address("/semaphores", "node", path, "prefix", prefix, "after", encodeName(last))
-			break
-		}
-		last = s.Name
-		t.Rows = append(t.Rows, rowOf(ctx, s, func(s *client.SemaphoreInfo) row { return semaphoreRow(path, s) }))
-	}
+	err = fill(&t, n.List(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)), func(s *client.SemaphoreInfo) row {
+		return rowOf(ctx, *s, func(s *client.SemaphoreInfo) row { return semaphoreRow(path, s) })
+	}, func(last *client.SemaphoreInfo) string {
+		return address("/semaphores", "node", path, "prefix", prefix, "after", encodeName(last.Name))
+	})
 	p.Tables = []table{t}
-	return p, nil
+	return p, err
 }
 
 func semaphoreTable(title, empty string) table {

@@ -24,20 +24,13 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after > 0 {
 		t.First = address("/sessions", "node", path)
 	}
-	var last uint64
-	for s, err := range n.Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)) {
-		if err != nil {
-			return nil, err
-		}
-		if len(t.Rows) == pageSize {
-			t.Next = address("/sessions", "node", path, "after", strconv.FormatUint(last, 10))
-			break
-		}
-		last = s.ID
-		t.Rows = append(t.Rows, rowOf(ctx, s, func(s *client.SessionInfo) row { return sessionRow(path, s) }))
-	}
+	err = fill(&t, n.Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)), func(s *client.SessionInfo) row {
+		return rowOf(ctx, *s, func(s *client.SessionInfo) row { return sessionRow(path, s) })
+	}, func(last *client.SessionInfo) string {
+		return address("/sessions", "node", path, "after", strconv.FormatUint(last.ID, 10))
+	})
 	p.Tables = []table{t}
-	return p, nil
+	return p, err
 }
 
 func sessionRow(path string, s *client.SessionInfo) row {

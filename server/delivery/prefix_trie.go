@@ -1,6 +1,10 @@
 package delivery
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // prefixTrie finds the watched prefixes of a name in one walk over its bytes, however many are
 // watched: a compressed trie. The zero value is empty.
@@ -47,7 +51,7 @@ func (t *prefixTrie) get(key string) *target {
 		i, ok := n.find(key[0])
 		if !ok {
 			leaf := &trieNode{label: strings.Clone(key)}
-			n.insert(i, leaf)
+			n.children = slices.Insert(n.children, i, leaf)
 			n = leaf
 			break
 		}
@@ -86,7 +90,7 @@ func (t *prefixTrie) remove(key string) {
 	}
 	switch len(n.children) {
 	case 0:
-		parent.children = append(parent.children[:at], parent.children[at+1:]...)
+		parent.children = slices.Delete(parent.children, at, at+1)
 		if parent != &t.root && parent.target == nil && len(parent.children) == 1 {
 			parent.absorb()
 		}
@@ -104,22 +108,7 @@ func (n *trieNode) absorb() {
 
 // find is the place of the child that begins with b, or where it would go.
 func (n *trieNode) find(b byte) (int, bool) {
-	lo, hi := 0, len(n.children)
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if n.children[mid].label[0] < b {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo, lo < len(n.children) && n.children[lo].label[0] == b
-}
-
-func (n *trieNode) insert(i int, child *trieNode) {
-	n.children = append(n.children, nil)
-	copy(n.children[i+1:], n.children[i:])
-	n.children[i] = child
+	return slices.BinarySearchFunc(n.children, b, func(c *trieNode, b byte) int { return cmp.Compare(c.label[0], b) })
 }
 
 func common(a, b string) int {

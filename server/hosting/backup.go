@@ -146,18 +146,7 @@ func (b *Backups) find(id string, shard uint64) *backupSnapshot {
 // dropUnused drops snapshots that are not needed any more, until none is left or the instance ends.
 // They take up the space of a shard each.
 func (b *Backups) dropUnused() {
-	t := time.NewTimer(beat.Next(backupSweep))
-	defer t.Stop()
-	for {
-		select {
-		case <-b.hosting.ctx.Done():
-			return
-		case <-t.C:
-			t.Reset(beat.Next(backupSweep))
-		}
-		if b.sweep() {
-			return
-		}
+	for beat.Sleep(b.hosting.ctx, beat.Next(backupSweep)) && !b.sweep() {
 	}
 }
 

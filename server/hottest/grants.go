@@ -1,6 +1,7 @@
 package hottest
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -205,13 +206,7 @@ func (g *Grants) Top(now time.Duration, most int, in func(node uint64) bool) (li
 		}
 	}
 	slices.SortFunc(list, func(a, b Grant) int {
-		if a.PerSecond != b.PerSecond {
-			if a.PerSecond > b.PerSecond {
-				return -1
-			}
-			return 1
-		}
-		return slices.Compare(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), slices.Compare(a.Name, b.Name))
 	})
 	list = list[:min(most, len(list))]
 	for i := range list {

@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // joinTimeout bounds one request to join.
@@ -122,11 +123,7 @@ func (m *Member) checkRules(ctx context.Context, version meta.Version) error {
 		if err == nil {
 			return m.Meta.State().CheckRules(version, m.instance)
 		}
-		t := time.NewTimer(registerRetry) // between two replicas of the meta shard
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !beat.Sleep(ctx, registerRetry) { // between two replicas of the meta shard
 			return fmt.Errorf("ask the cluster which versions it has: %w; %s", err, m.describeMeta())
 		}
 	}
@@ -150,11 +147,7 @@ func registerInstance(ctx context.Context, to instanceUpdater, process meta.Inst
 		if err != nil || i.Target.Variant == meta.Online {
 			return i, err
 		}
-		t := time.NewTimer(registerRetry)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !beat.Sleep(ctx, registerRetry) {
 			return i, fmt.Errorf("the cluster marks it offline again each time that it comes online: %w", ctx.Err())
 		}
 	}

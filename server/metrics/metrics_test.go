@@ -196,12 +196,12 @@ func TestNodesBeyondTheCap(t *testing.T) {
 		})
 	}
 	for _, id := range []uint64{9, 1, 2, 3, 1} {
-		n.Add(id, &NodeCounts{Waits: []uint64{1}, Ended: [3]uint64{1}, Lost: [len(LossCauses)]uint64{1}}, 2)
+		n.Add(id, &NodeCounts{Waits: []uint64{1}, Ended: [3]uint64{1}}, 2)
 	}
 	text := write()
 	for _, want := range []string{
 		`signalbox_wait_seconds_count{node="/1"} 2`, `signalbox_wait_seconds_count{node="other"} 2`,
-		`signalbox_waits_ended_total{node="/1",outcome="granted"} 2`, `signalbox_leases_lost_total{cause="expired"} 5`,
+		`signalbox_waits_ended_total{node="/1",outcome="granted"} 2`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in\n%s", want, text)

@@ -9,7 +9,7 @@ import (
 // WaitOutcomes are the outcomes of queued acquires, in the order of NodeCounts.Ended.
 var WaitOutcomes = [...]string{"granted", "timed_out", "aborted"}
 
-// LossCauses are the causes of lost leases, in the order of NodeCounts.Lost.
+// LossCauses are the causes of lost leases, in the order of Metrics.LeasesLost.
 var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_released", "deleted", "session_ended"}
 
 // NodeCounts is what happened in one coordination node: waits and holds by the bounds of
@@ -18,7 +18,6 @@ type NodeCounts struct {
 	Waits, Holds     []uint64
 	WaitSum, HoldSum uint64
 	Ended            [len(WaitOutcomes)]uint64
-	Lost             [len(LossCauses)]uint64
 }
 
 // NodeTimes are the waits and holds of coordination nodes. A node that comes first keeps its
@@ -27,7 +26,6 @@ type NodeTimes struct {
 	mu     sync.Mutex
 	byNode map[uint64]*nodeTimes
 	other  *nodeTimes
-	lost   [len(LossCauses)]Counter
 }
 
 type nodeTimes struct {
@@ -43,9 +41,6 @@ func newNodeTimes() *nodeTimes {
 func (n *NodeTimes) Add(node uint64, c *NodeCounts, most int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for i, k := range c.Lost {
-		n.lost[i].Add(int(k))
-	}
 	t := n.byNode[node]
 	switch {
 	case t != nil:
@@ -75,9 +70,6 @@ const OtherNodes = "other"
 func (n *NodeTimes) Write(p *Page, label func(node uint64) string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for i := range n.lost {
-		p.Write(LeasesLost, n.lost[i].Get(), LossCauses[i])
-	}
 	for _, id := range slices.Sorted(maps.Keys(n.byNode)) {
 		if l := label(id); l != "" {
 			n.byNode[id].write(p, l)

@@ -2,10 +2,11 @@ package metrics
 
 // The caps on series of labels that are no names of clients' choice.
 const (
-	mostListeners = 2
-	mostReasons   = 16
-	mostShards    = 4096 // replicas that one instance hosts
-	mostStates    = 8
+	mostListeners    = 2
+	mostCertificates = 3
+	mostReasons      = 16
+	mostShards       = 4096 // replicas that one instance hosts
+	mostStates       = 8
 )
 
 var instance = section("Instance")
@@ -44,10 +45,10 @@ var (
 		"Size of the disk of the data folder.")
 
 	CertificateExpiry = instance.gauge("signalbox_certificate_expiry_timestamp_seconds",
-		"When the certificate in use expires, in seconds since 1970.", "certificate").most(mostListeners)
+		"When the certificate in use expires, in seconds since 1970.", "certificate").most(mostCertificates)
 	CertificateReloadsFailed = instance.counter("signalbox_certificate_reloads_failed_total",
 		"Changed certificate files that could not be used; the former ones stay in use.",
-		"certificate").most(mostListeners)
+		"certificate").most(mostCertificates)
 	BackupAge = instance.gauge("signalbox_backup_age_seconds",
 		"Time since a backup read the whole shard from this instance. Infinite: "+
 			"none has, and this instance leads the shard. Take the least over all instances.",

@@ -122,7 +122,7 @@ var (
 	NodeQuota = coordination.gauge("signalbox_node_quota",
 		"A node's quota, if it has one.", "node", "quota").most(ByNames)
 	NodeRefused = coordination.counter("signalbox_node_refused_total",
-		"Requests that a quota of the node refused.", "node", "quota").most(ByNames)
+		"Requests that a quota of the node refused. The shard's leader counts.", "node", "quota").most(ByNames)
 	NodesTruncated = coordination.gauge("signalbox_node_series_truncated",
 		"1 if series of nodes were left out over the cap.")
 
@@ -147,8 +147,7 @@ var (
 		"How long the first waiter of a semaphore has waited; 0 without one.",
 		"node", "semaphore").most(ByNames)
 	SemaphoreStuck = coordination.gauge("signalbox_semaphore_stuck",
-		"1: the first waiter wants more than the limit, so that no waiter can be granted. "+
-			"The shard's replicas all say so.",
+		"1: the first waiter wants more than the limit, so that no waiter can be granted.",
 		"node", "semaphore").most(ByNames)
 	SemaphoresTruncated = coordination.gauge("signalbox_semaphore_series_truncated",
 		"1 if series of semaphores were left out over the cap.")

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -49,8 +48,8 @@ type ClusterMethods struct {
 }
 
 // Subjects are what a method is about, as its document says that nobody has checked yet: some short
-// values, and no secret.
-func Subjects(body []byte) (list []audit.Field) {
+// values, and no secret. They are pairs for [audit.Fields].
+func Subjects(body []byte) (list []any) {
 	const most, longest = 8, 512
 	var all map[string]any
 	if json.Unmarshal(body, &all) != nil {
@@ -63,8 +62,8 @@ func Subjects(body []byte) (list []audit.Field) {
 		if strings.EqualFold(key, "secret") || strings.EqualFold(key, "hash") {
 			continue
 		}
-		if len(list) < most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
-			list = append(list, audit.Field{Key: "asked_" + key, Value: all[key]})
+		if len(list) < 2*most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
+			list = append(list, "asked_"+key, all[key])
 		}
 	}
 	return list

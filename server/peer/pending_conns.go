@@ -2,13 +2,14 @@ package peer
 
 import (
 	"container/list"
-	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // acceptLoop accepts connections until the transport closes. Every error of Accept is temporary,
@@ -28,11 +29,7 @@ func (m *Transport) acceptLoop(l net.Listener) {
 			m.stats.AcceptErrors.Add(1)
 			m.warn("accept failed, will be retried", "error", err)
 			wait = min(max(5*time.Millisecond, 2*wait), time.Second)
-			t := time.NewTimer(wait)
-			select {
-			case <-t.C:
-			case <-m.ctx.Done():
-				t.Stop()
+			if !beat.Sleep(m.ctx, wait) {
 				return
 			}
 			continue
@@ -267,19 +264,4 @@ func (w *pendingConns) penalty(host string) time.Duration {
 	f.last = now
 	f.count++
 	return min(penaltyMin<<min(f.count-1, 10), penaltyMax)
-}
-
-// sleep waits for d. It returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // When a process ends, the kernel closes its connections at once, and its address refuses new ones.
@@ -23,7 +25,7 @@ func processExited(ctx context.Context, network Network, address string) bool {
 	ctx, cancel := context.WithTimeout(ctx, exitCheckTimeout)
 	defer cancel()
 	for try := range exitDials {
-		if try > 0 && !sleep(ctx, exitDialInterval) {
+		if try > 0 && !beat.Sleep(ctx, exitDialInterval) {
 			return false
 		}
 		nc, err := network.Dial(ctx, normalize(address))

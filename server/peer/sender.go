@@ -296,7 +296,7 @@ func (p *sender) run() {
 		if !p.awaitWork(l.IdleTimeout) {
 			break
 		}
-		if backoff > 0 && !sleep(p.m.ctx, backoff/2+rand.N(backoff/2+1)-time.Since(ended)) {
+		if backoff > 0 && !beat.Sleep(p.m.ctx, backoff/2+rand.N(backoff/2+1)-time.Since(ended)) {
 			break
 		}
 		c, err := p.m.dial(p.m.ctx, p.address, purposeCalls)

@@ -99,9 +99,8 @@ func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string) bool {
 		return false
 	}
 	c.server.cfg.Log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.Remote())
-	c.server.cfg.Audit(audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for",
-		Severity: audit.Medium, Initiator: c.identity,
-		Fields: []audit.Field{{Key: "node", Value: path}, {Key: "remote", Value: c.Remote()}}})
+	writeAudit(c, audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for", Severity: audit.Medium},
+		"node", path, "remote", c.Remote())
 	return true
 }
 

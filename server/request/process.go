@@ -32,11 +32,11 @@ func processRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindProcessReply: onSession(func(m *protocol.ProcessReply) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAlways, handle: memberMessages}),
 		protocol.KindProcessForceRound: onNode(func(m *protocol.ProcessForceRound) *uint64 { return &m.Node },
-			requestKind{right: auth.RightAdmin, handle: processForceRound}),
+			requestKind{right: auth.RightAdmin, handle: operateProcess}),
 		protocol.KindProcessEvict: onNode(func(m *protocol.ProcessEvict) *uint64 { return &m.Node },
-			requestKind{right: auth.RightAdmin, handle: processEvict}),
+			requestKind{right: auth.RightAdmin, handle: operateProcess}),
 		protocol.KindProcessAlter: onNode(func(m *protocol.ProcessAlter) *uint64 { return &m.Node },
-			requestKind{right: auth.RightAdmin, handle: processAlter}),
+			requestKind{right: auth.RightAdmin, handle: operateProcess}),
 		protocol.KindProcessWatch: onNode(func(m *protocol.ProcessWatch) *uint64 { return &m.Node },
 			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchProcess}),
 	}
@@ -64,33 +64,26 @@ func memberMessages(c *Client, p *cycle, h protocol.Header, t target) {
 	}
 }
 
-func processForceRound(c *Client, p *cycle, h protocol.Header, t target) {
-	m := t.message.(*protocol.ProcessForceRound)
-	operateProcess(c, p, h, m.Name, t,
-		audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low},
-		audit.Field{Key: "reason", Value: m.Text})
-}
-
-func processEvict(c *Client, p *cycle, h protocol.Header, t target) {
-	m := t.message.(*protocol.ProcessEvict)
-	operateProcess(c, p, h, m.Name, t, audit.Event{Title: "ask_evict_member",
-		Message: "the end of a membership is asked for", Severity: audit.Medium},
-		audit.Field{Key: "session", Value: m.Session}, audit.Field{Key: "reason", Value: m.Text})
-}
-
-func processAlter(c *Client, p *cycle, h protocol.Header, t target) {
-	operateProcess(c, p, h, t.message.(*protocol.ProcessAlter).Name, t, audit.Event{Title: "ask_alter_process",
-		Message: "other options of a process are asked for", Severity: audit.Low})
-}
-
 // operateProcess submits what an operator changes, with a line of the log and one of the audit log.
-func operateProcess(c *Client, p *cycle, h protocol.Header, name []byte, t target, e audit.Event, fields ...audit.Field) {
+func operateProcess(c *Client, p *cycle, h protocol.Header, t target) {
+	var name []byte
+	var e audit.Event
+	var fields []any
+	switch m := t.message.(type) {
+	case *protocol.ProcessForceRound:
+		name, fields = m.Name, []any{"reason", m.Text}
+		e = audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low}
+	case *protocol.ProcessEvict:
+		name, fields = m.Name, []any{"session", m.Session, "reason", m.Text}
+		e = audit.Event{Title: "ask_evict_member", Message: "the end of a membership is asked for", Severity: audit.Medium}
+	case *protocol.ProcessAlter:
+		name = m.Name
+		e = audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for", Severity: audit.Low}
+	}
 	path, _ := c.server.Routes().NodePath(t.node)
 	c.server.cfg.Log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity",
 		c.identity, "remote", c.Remote())
-	e.Initiator = c.identity
-	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "process", Value: string(name)}}, append(fields, via(c)...)...)
-	c.server.cfg.Audit(e)
+	writeAudit(c, e, append([]any{"node", path, "process", string(name)}, fields...)...)
 	c.submit(p, h, c.server.Routes().tierOf(t.node), t.command())
 }
 

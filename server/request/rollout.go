@@ -15,11 +15,11 @@ import (
 func trackRequestKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindTrackCreate: onSession(func(m *protocol.TrackCreate) *uint64 { return &m.Session },
-			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: trackCreate}),
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: submitTrack}),
 		protocol.KindTrackAlter: onSession(func(m *protocol.TrackAlter) *uint64 { return &m.Session },
-			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: trackAlter}),
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: submitTrack}),
 		protocol.KindTrackDelete: onSession(func(m *protocol.TrackDelete) *uint64 { return &m.Session },
-			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: trackDelete}),
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: submitTrack}),
 		protocol.KindTrackRegister: onSession(func(m *protocol.TrackRegister) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}),
 		protocol.KindTrackUnregister: onSession(func(m *protocol.TrackUnregister) *uint64 { return &m.Session },
@@ -31,17 +31,17 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindTrackSetRole: onSession(func(m *protocol.TrackSetRole) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTarget}),
 		protocol.KindTrackPublish: onSession(func(m *protocol.TrackPublish) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: trackPublish,
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTrack,
 				data: func(m request) (string, []byte) { return "payload", m.(*protocol.TrackPublish).Payload }}),
 		// One for each version there is: what it does is noted, not that it was asked.
 		protocol.KindTrackAdvance: onSession(func(m *protocol.TrackAdvance) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}),
 		protocol.KindTrackWithdraw: onSession(func(m *protocol.TrackWithdraw) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, handle: trackWithdraw}),
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTrack}),
 		protocol.KindTrackAdmin: onSession(func(m *protocol.TrackAdmin) *uint64 { return &m.Session },
-			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: trackAdmin}),
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: submitTrack}),
 		protocol.KindTrackGateReport: onSession(func(m *protocol.TrackGateReport) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, handle: trackGateReport}),
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTrack}),
 		protocol.KindTrackWatch: onNode(func(m *protocol.TrackWatch) *uint64 { return &m.Node },
 			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchTrack}),
 	}
@@ -53,79 +53,60 @@ func trackPoll(c *Client, p *cycle, h protocol.Header, t target) {
 		scope: readScope{node: t.node}, epoch: t.binding.Epoch})
 }
 
-func trackCreate(c *Client, p *cycle, h protocol.Header, t target) {
-	submitTrack(c, p, h, t, t.message.(*protocol.TrackCreate).Name, audit.Event{Message: "a new rollout is asked for"})
-}
-
-func trackAlter(c *Client, p *cycle, h protocol.Header, t target) {
-	m := t.message.(*protocol.TrackAlter)
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "another config of a rollout is asked for"},
-		audit.Field{Key: "revision", Value: m.Revision})
-}
-
-func trackDelete(c *Client, p *cycle, h protocol.Header, t target) {
-	m := t.message.(*protocol.TrackDelete)
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a rollout is asked for", Severity: audit.Medium},
-		audit.Field{Key: "force", Value: m.Force})
-}
-
-func trackPublish(c *Client, p *cycle, h protocol.Header, t target) {
-	m := t.message.(*protocol.TrackPublish)
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a version is offered"},
-		audit.Field{Key: "version", Value: m.Version}, audit.Field{Key: "bytes", Value: len(m.Payload)})
-}
-
-func trackWithdraw(c *Client, p *cycle, h protocol.Header, t target) {
-	m := t.message.(*protocol.TrackWithdraw)
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "the end of a version is asked for", Severity: audit.Medium},
-		audit.Field{Key: "version", Value: m.Version})
-}
-
-func trackAdmin(c *Client, p *cycle, h protocol.Header, t target) {
-	m := t.message.(*protocol.TrackAdmin)
-	e := audit.Event{Message: "an operator's command is given"}
-	if m.Verb == protocol.TrackRollback || m.Verb == protocol.TrackDrop {
-		e.Severity = audit.Medium
-	}
-	fields := []audit.Field{{Key: "verb", Value: m.Verb.String()}, {Key: "locations", Value: append([]string{}, m.Locations...)}}
-	if m.Version != 0 {
-		fields = append(fields, audit.Field{Key: "version", Value: m.Version})
-	}
-	if m.ID != "" {
-		fields = append(fields, audit.Field{Key: "rollout_instance", Value: m.ID})
-	}
-	if m.Hard {
-		fields = append(fields, audit.Field{Key: "hard", Value: true})
-	}
-	if m.Reason != "" {
-		fields = append(fields, audit.Field{Key: "reason", Value: m.Reason})
-	}
-	submitTrack(c, p, h, t, m.Name, e, append(fields, via(c)...)...)
-}
-
-func trackGateReport(c *Client, p *cycle, h protocol.Header, t target) {
-	m := t.message.(*protocol.TrackGateReport)
-	submitTrack(c, p, h, t, m.Name, audit.Event{Message: "a gate's outcome is told"},
-		audit.Field{Key: "location", Value: m.Location}, audit.Field{Key: "gate", Value: m.Gate},
-		audit.Field{Key: "version", Value: m.Version},
-		audit.Field{Key: "attempt", Value: m.Attempt}, audit.Field{Key: "outcome", Value: m.Outcome.String()},
-		audit.Field{Key: "text", Value: m.Text})
-}
-
 // submitTrack submits what was decided about a track, and notes who asked for it. What came of it
 // is noted when the log has it (trackDecisions of serving): a request may be refused, or be
 // sent again.
-func submitTrack(c *Client, p *cycle, h protocol.Header, t target, track []byte, e audit.Event, fields ...audit.Field) {
+func submitTrack(c *Client, p *cycle, h protocol.Header, t target) {
 	path, _ := c.server.Routes().NodePath(t.node)
-	name := string(track)
+	track, e, fields := trackAsked(t.message)
 	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGateReport {
-		c.server.cfg.Log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", name,
+		c.server.cfg.Log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", string(track),
 			"identity", c.identity, "remote", c.Remote())
 	}
-	e.Title, e.Initiator = "ask_"+strings.TrimPrefix(h.Kind.String(), "track_")+"_rollout", c.identity
-	e.Fields = append([]audit.Field{{Key: "node", Value: path}, {Key: "track", Value: name}}, fields...)
-	c.server.cfg.Audit(e)
+	e.Title = "ask_" + strings.TrimPrefix(h.Kind.String(), "track_") + "_rollout"
+	writeAudit(c, e, append([]any{"node", path, "track", string(track)}, fields...)...)
 	submitTarget(c, p, h, t)
+}
+
+// trackAsked is what a request asks of a track, for the audit log.
+func trackAsked(m request) (track []byte, e audit.Event, fields []any) {
+	switch m := m.(type) {
+	case *protocol.TrackCreate:
+		return m.Name, audit.Event{Message: "a new rollout is asked for"}, nil
+	case *protocol.TrackAlter:
+		return m.Name, audit.Event{Message: "another config of a rollout is asked for"}, []any{"revision", m.Revision}
+	case *protocol.TrackDelete:
+		e = audit.Event{Message: "the end of a rollout is asked for", Severity: audit.Medium}
+		return m.Name, e, []any{"force", m.Force}
+	case *protocol.TrackPublish:
+		return m.Name, audit.Event{Message: "a version is offered"}, []any{"version", m.Version, "bytes", len(m.Payload)}
+	case *protocol.TrackWithdraw:
+		e = audit.Event{Message: "the end of a version is asked for", Severity: audit.Medium}
+		return m.Name, e, []any{"version", m.Version}
+	case *protocol.TrackGateReport:
+		return m.Name, audit.Event{Message: "a gate's outcome is told"}, []any{"location", m.Location, "gate", m.Gate,
+			"version", m.Version, "attempt", m.Attempt, "outcome", m.Outcome.String(), "text", m.Text}
+	case *protocol.TrackAdmin:
+		e = audit.Event{Message: "an operator's command is given"}
+		if m.Verb == protocol.TrackRollback || m.Verb == protocol.TrackDrop {
+			e.Severity = audit.Medium
+		}
+		fields = []any{"verb", m.Verb.String(), "locations", append([]string{}, m.Locations...)}
+		if m.Version != 0 {
+			fields = append(fields, "version", m.Version)
+		}
+		if m.ID != "" {
+			fields = append(fields, "rollout_instance", m.ID)
+		}
+		if m.Hard {
+			fields = append(fields, "hard", true)
+		}
+		if m.Reason != "" {
+			fields = append(fields, "reason", m.Reason)
+		}
+		return m.Name, e, fields
+	}
+	return nil, e, nil
 }
 
 // watchTrack opens a stream over one track. How the track stands follows the reply, from the

@@ -2,7 +2,6 @@ package request
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
 )
 
@@ -42,8 +41,7 @@ func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 func resize(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := t.message.(*protocol.Resize); m.Reason != "" {
 		auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
-			audit.Field{Key: "semaphore", Value: string(m.Name)},
-			audit.Field{Key: "limit", Value: m.Limit}, audit.Field{Key: "reason", Value: m.Reason})
+			"semaphore", string(m.Name), "limit", m.Limit, "reason", m.Reason)
 	}
 	submitTarget(c, p, h, t)
 }
@@ -51,8 +49,7 @@ func resize(c *Client, p *cycle, h protocol.Header, t target) {
 func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := t.message.(*protocol.Delete); m.Force {
 		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node,
-			audit.Field{Key: "semaphore", Value: string(m.Name)},
-			audit.Field{Key: "session", Value: m.Session})
+			"semaphore", string(m.Name), "session", m.Session)
 	}
 	submitTarget(c, p, h, t)
 }

@@ -174,14 +174,13 @@ func (d *Shard) Forced(index uint64, e *shard.Event) {
 		return
 	}
 	path, _ := d.serving.Requests.Routes().NodePath(e.Node)
-	fields := []audit.Field{{Key: "node", Value: path}, {Key: "session", Value: e.Session}}
+	fields := []any{"node", path, "session", e.Session}
 	line := audit.Event{Title: "session_killed", Message: "a session was ended by an operator", Severity: audit.High}
 	if e.Kind == shard.EventLeaseLost {
 		line.Title, line.Message = "lease_taken", "a lease was taken away while its session lives"
-		fields = append(fields, audit.Field{Key: "semaphore", Value: string(e.Name)}, audit.Field{Key: "token", Value: e.OrderID})
+		fields = append(fields, "semaphore", string(e.Name), "token", e.OrderID)
 	}
-	line.Fields = append(fields, audit.Field{Key: "why", Value: e.Text}, audit.Field{Key: "shard", Value: strconv.FormatUint(d.ID(), 10)},
-		audit.Field{Key: "index", Value: index})
+	line.Fields = audit.Fields(append(fields, "why", e.Text, "shard", strconv.FormatUint(d.ID(), 10), "index", index)...)
 	d.serving.Audit(line)
 }
 

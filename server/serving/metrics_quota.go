@@ -3,6 +3,7 @@ package serving
 import (
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/request"
@@ -22,13 +23,47 @@ const (
 	quotaRequests = 5
 )
 
+// refusals count what quotas refused in the shards of this instance while it led them.
+type refusals struct {
+	mu     sync.Mutex
+	byNode map[uint64][quotaWatchers]uint64
+}
+
+// add adds what a shard counts now beyond what it had counted.
+func (r *refusals) add(node uint64, now, was [quotaWatchers]uint64) {
+	if now == was {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byNode == nil {
+		r.byNode = make(map[uint64][quotaWatchers]uint64)
+	}
+	sum := r.byNode[node]
+	for q := range sum {
+		sum[q] += now[q] - was[q]
+	}
+	r.byNode[node] = sum
+}
+
+// of are those of the nodes that there are. Nodes that are gone are forgotten.
+func (r *refusals) of(state *meta.State) map[uint64][quotaWatchers]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.byNode, func(node uint64, _ [quotaWatchers]uint64) bool {
+		_, ok := state.Node(node)
+		return !ok
+	})
+	return maps.Clone(r.byNode)
+}
+
 // quotaUse is one quota of one node, as far as this instance has to do with it.
 type quotaUse struct{ used, refused uint64 }
 
 // quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers
 // in all shards, and requests refused at this listener. Sums over the instances are those of the
 // cluster. most bounds the nodes; cut: there are more.
-func quotaUses(shards []*Shard, rates map[uint64]*request.Rate, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
+func (s *Serving) quotaUses(shards []*Shard, r *request.Routes, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
 	uses = make(map[uint64]*[len(nodeQuotas)]quotaUse)
 	of := func(node uint64) *[len(nodeQuotas)]quotaUse {
 		u := uses[node]
@@ -50,7 +85,6 @@ func quotaUses(shards []*Shard, rates map[uint64]*request.Rate, most int) (uses 
 				if x, ok := machine.Nodes().Usage(node); ok && leads {
 					for q := range x.Used {
 						u[q].used += x.Used[q]
-						u[q].refused += x.Refused[q]
 					}
 				}
 				w := d.delivery.Quota.Usage(node)
@@ -59,16 +93,21 @@ func quotaUses(shards []*Shard, rates map[uint64]*request.Rate, most int) (uses 
 			}
 		})
 	}
-	for node, r := range rates {
-		of(node)[quotaRequests].refused += r.Refused.Load()
+	for node, n := range s.refusals.of(r.State) {
+		for q := range n {
+			of(node)[q].refused += n[q]
+		}
+	}
+	for node, rate := range r.Rates {
+		of(node)[quotaRequests].refused += rate.Refused.Load()
 	}
 	return uses, cut
 }
 
 // writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each
 // has refused. Where names are not shown, a node has its number.
-func writeQuotas(p *metrics.Page, shards []*Shard, r *request.Routes, names bool) {
-	uses, cut := quotaUses(shards, r.Rates, p.MaxSeries()/len(nodeQuotas))
+func (s *Serving) writeQuotas(p *metrics.Page, shards []*Shard, r *request.Routes, names bool) {
+	uses, cut := s.quotaUses(shards, r, p.MaxSeries()/len(nodeQuotas))
 	for _, id := range slices.Sorted(maps.Keys(uses)) {
 		n, ok := r.State.Node(id)
 		if !ok {
@@ -76,9 +115,6 @@ func writeQuotas(p *metrics.Page, shards []*Shard, r *request.Routes, names bool
 		}
 		label := nodeLabel(&n, names)
 		c := &n.Config
-		if c.SlowWait != 0 {
-			p.Write(metrics.NodeSlowWait, logSeconds(c.SlowWait), label)
-		}
 		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests}
 		for q, u := range uses[id] {
 			if q != quotaRequests {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,63 +17,87 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// waitCounts carries the waits and holds of a shard to the instance's metrics. Every replica's
-// machine measures them as it applies the log, and only the leader's are counted: the difference
-// from one collection to the next, begun when the leadership begins. So a cluster counts each wait
-// once, no counter goes back when a leadership moves or a replica goes, and an operation costs two
-// additions in the machine.
-type waitCounts struct {
+// leaderCounts carries to the instance's metrics what a shard counts: waits and holds, lost leases,
+// refusals by quotas. Every replica's machine counts them as it applies the log, and only the
+// leader's are taken over: the difference from one collection to the next, begun when the
+// leadership begins. So a cluster counts each of them once, no counter goes back when a leadership
+// moves or a replica goes, and an operation costs two additions in the machine.
+type leaderCounts struct {
 	mu      sync.Mutex
 	leading bool
-	former  map[uint64]*shard.Times // by node, as of the last collection
+	former  machineCounts // as of the last collection
+}
+
+// machineCounts are the counts of a machine, by node if they have one.
+type machineCounts struct {
+	times   map[uint64]*shard.Times
+	refused map[uint64][quotaWatchers]uint64
+	lost    [len(metrics.LossCauses)]uint64
 }
 
 // collect adds what happened since the last collection, if this instance leads. The caller holds
-// the machine. most is how many nodes have series of their own.
-func (w *waitCounts) collect(m *shard.Machine, to *metrics.Metrics, most int) {
+// the machine. most is how many nodes have times of their own.
+func (w *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.leading {
 		return
 	}
-	now := make(map[uint64]*shard.Times, len(w.former))
+	now := machineCounts{times: make(map[uint64]*shard.Times, len(w.former.times))}
 	m.Metrics().Times(func(node uint64, t *shard.Times) bool {
-		was := w.former[node]
+		was := w.former.times[node]
 		if was == nil {
 			was = new(shard.Times)
 		}
 		if *t != *was {
-			to.Nodes.Add(node, timesSince(was, t), most)
+			s.Metrics.Nodes.Add(node, timesSince(was, t), most)
 			*was = *t
 		}
-		now[node] = was
+		now.times[node] = was
 		return true
 	})
+	now.countRest(m)
+	for node, n := range now.refused {
+		s.refusals.add(node, n, w.former.refused[node])
+	}
+	for i, n := range now.lost {
+		s.Metrics.LeasesLost[i].Add(int(n - w.former.lost[i]))
+	}
 	w.former = now
+}
+
+// countRest reads all but the times.
+func (c *machineCounts) countRest(m *shard.Machine) {
+	c.lost, c.refused = m.Metrics().LeasesLost(), make(map[uint64][quotaWatchers]uint64)
+	m.Metrics().Refusals(func(node uint64, n [quotaWatchers]uint64) bool {
+		c.refused[node] = n
+		return true
+	})
 }
 
 // lead begins or ends the leadership, at the place of the log that the machine shows. The caller
 // holds the machine.
-func (w *waitCounts) lead(m *shard.Machine, to *metrics.Metrics, leads bool, most int) {
-	w.collect(m, to, most)
+func (w *leaderCounts) lead(m *shard.Machine, s *Serving, leads bool, most int) {
+	w.collect(m, s, most)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if leads && !w.leading {
-		w.former = make(map[uint64]*shard.Times)
+		w.former = machineCounts{times: make(map[uint64]*shard.Times)}
 		m.Metrics().Times(func(node uint64, t *shard.Times) bool {
 			was := *t
-			w.former[node] = &was
+			w.former.times[node] = &was
 			return true
 		})
+		w.former.countRest(m)
 	}
 	w.leading = leads
 }
 
-// restart is called when a snapshot has replaced the machine: its times begin from 0.
-func (w *waitCounts) restart() {
+// restart is called when a snapshot has replaced the machine: its counts begin from 0.
+func (w *leaderCounts) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.former = nil
+	w.former = machineCounts{}
 }
 
 // timesSince is what happened between two moments.
@@ -88,20 +113,21 @@ func timesSince(was, now *shard.Times) *metrics.NodeCounts {
 	for i := range c.Ended {
 		c.Ended[i] = now.Ended[i] - was.Ended[i]
 	}
-	for i := range c.Lost {
-		c.Lost[i] = now.Lost[i] - was.Lost[i]
-	}
 	return c
 }
 
 // nodesWithTimes is how many nodes have histograms of their own: one has a line for each bucket.
 func nodesWithTimes(maxSeries int) int { return max(1, maxSeries/(len(shard.TimeBounds())+3)) }
 
-// writeTimes shows waits, holds and lost leases.
-func (s *Serving) writeTimes(p *metrics.Page, shards []*Shard, state *meta.State, names bool) {
+// collect takes over what the shards that are led here have counted.
+func (s *Serving) collect(shards []*Shard, series int) {
 	for _, d := range shards {
-		d.Raft().View(func(m *shard.Machine) { d.waits.collect(m, s.Metrics, nodesWithTimes(p.MaxSeries())) })
+		d.Raft().View(func(m *shard.Machine) { d.counts.collect(m, s, nodesWithTimes(series)) })
 	}
+}
+
+// writeTimes shows waits and holds.
+func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, names bool) {
 	s.Metrics.Nodes.Write(p, func(id uint64) string {
 		n, ok := state.Node(id)
 		if !ok {
@@ -210,12 +236,20 @@ func (l *loads) readShard(raft *replica.Shard) {
 	}
 }
 
-// writeOldestWaits shows how long the oldest waiter of each node has waited, beside the node's
-// slow-wait.
+// writeOldestWaits shows how long the oldest waiter of each node has waited, the longest first:
+// those beyond the cap are left out. Beside them it shows the slow-wait of nodes that have it.
 func writeOldestWaits(p *metrics.Page, l *loads, state *meta.State, names bool) {
-	for node, oldest := range l.oldest {
+	nodes := slices.SortedFunc(maps.Keys(l.oldest), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(l.oldest[b], l.oldest[a]), cmp.Compare(a, b))
+	})
+	for _, node := range nodes {
 		if n, ok := state.Node(node); ok {
-			p.Write(metrics.NodeOldestWait, logSeconds(oldest), nodeLabel(&n, names))
+			p.Write(metrics.NodeOldestWait, logSeconds(l.oldest[node]), nodeLabel(&n, names))
+		}
+	}
+	for n := range state.Nodes("", "") { // an alert compares the two
+		if n.Config.SlowWait != 0 {
+			p.Write(metrics.NodeSlowWait, logSeconds(n.Config.SlowWait), nodeLabel(&n, names))
 		}
 	}
 }

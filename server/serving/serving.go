@@ -37,9 +37,10 @@ type Config struct {
 // Serving is what the shards of one instance have in common.
 type Serving struct {
 	Config
-	Rates   hottest.Rates
-	began   time.Time
-	flusher *delivery.Flusher
+	Rates    hottest.Rates
+	refusals refusals
+	began    time.Time
+	flusher  *delivery.Flusher
 }
 
 // New returns one that serves no shard yet. Close ends it.
@@ -56,14 +57,15 @@ func (s *Serving) Close() { s.flusher.Close() }
 // and nodes.
 func (s *Serving) WriteMetrics(p *metrics.Page, names bool) {
 	shards, routes := s.Shards.All(), s.Requests.Routes()
+	s.collect(shards, p.MaxSeries())
 	writeShards(p, shards)
-	s.writeTimes(p, shards, routes.State, names)
+	s.writeTimes(p, routes.State, names)
 	l := gatherLoads(shards, p.MaxSeries())
 	writeOldestWaits(p, l, routes.State, names)
 	if names {
 		writeSemaphores(p, shards, l, routes.State)
 	}
-	writeQuotas(p, shards, routes, names)
+	s.writeQuotas(p, shards, routes, names)
 	writeProcesses(p, shards)
 	writeRollouts(p, shards, routes.State, names)
 }

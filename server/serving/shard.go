@@ -38,7 +38,7 @@ type Shard struct {
 	appliedAt    time.Duration // clock
 	slowWaits    slowWaitLog
 
-	waits         waitCounts
+	counts        leaderCounts
 	leaderChanged chan struct{} // clients are to be told who leads
 }
 
@@ -133,7 +133,7 @@ func (d *Shard) AnnounceLeader() {
 func (d *Shard) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 	defer d.serving.Requests.Guard("leader", nil)
 	announce, lost := d.Shard.LeaderChanged(s, leader, leading)
-	s.View(func(m *shard.Machine) { d.waits.lead(m, d.serving.Metrics, leading, nodesWithTimes(d.serving.Series)) })
+	s.View(func(m *shard.Machine) { d.counts.lead(m, d.serving, leading, nodesWithTimes(d.serving.Series)) })
 	if announce {
 		d.AnnounceLeader()
 	}
@@ -147,7 +147,7 @@ func (d *Shard) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
 // Restored implements replica.Restorer.
 func (d *Shard) Restored(*replica.Shard) {
 	defer d.serving.Requests.Guard("restored", nil)
-	d.waits.restart()
+	d.counts.restart()
 	d.delivery.SnapshotInstalled()
 	d.out.Flush()
 }

@@ -19,17 +19,9 @@ const samplePeriod = time.Second
 
 // SampleRates takes the instance's rates until ctx ends.
 func (s *Serving) SampleRates(ctx context.Context) {
-	tick := time.NewTimer(beat.Next(samplePeriod))
-	defer tick.Stop()
-	for {
+	for more := true; more; more = beat.Sleep(ctx, beat.Next(samplePeriod)) {
 		answered, rejected := s.Metrics.Totals()
 		s.Rates.Sample(time.Since(s.began), hottest.Totals{Answered: answered, Rejected: rejected})
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			tick.Reset(beat.Next(samplePeriod))
-		}
 	}
 }
 

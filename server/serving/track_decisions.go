@@ -57,15 +57,15 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	if c.Wall > 0 {
 		e.Time = time.UnixMilli(int64(min(c.Wall, 1<<52)))
 	}
-	fields := []audit.Field{{Key: "node", Value: path}, {Key: "track", Value: string(c.Name)}}
+	fields := []any{"node", path, "track", string(c.Name)}
 	text := func(key, value string) {
 		if value != "" {
-			fields = append(fields, audit.Field{Key: key, Value: value})
+			fields = append(fields, key, value)
 		}
 	}
 	number := func(key string, value uint64) {
 		if value != 0 {
-			fields = append(fields, audit.Field{Key: key, Value: value})
+			fields = append(fields, key, value)
 		}
 	}
 	text("location", c.Location)
@@ -75,7 +75,7 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 		text("reason", c.Reason.String())
 	}
 	if c.Share {
-		fields = append(fields, audit.Field{Key: "share", Value: true})
+		fields = append(fields, "share", true)
 	}
 	text("rollout_instance", c.Instance)
 	text("gate", c.Gate)
@@ -84,7 +84,7 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	number("log_time", c.Log)
 	number("index", index)
 	text("shard", strconv.FormatUint(t.host.ID(), 10))
-	e.Fields = fields
+	e.Fields = audit.Fields(fields...)
 	s.Audit(e)
 }
 

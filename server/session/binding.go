@@ -43,10 +43,10 @@ type Binding struct {
 
 	// shards that know what the session is called; nil: none. Owned by the reading goroutine of the
 	// connection
-	describedTo *[]describedShard
-	next        *Binding    // the session's next binding, an older one; guarded by the stripe
-	removed     atomic.Bool // taken off the tables; a pointer kept elsewhere is worthless
-	Unlogged    bool        // a relaxed attach that the log may not have yet
+	described *describedShards
+	next      *Binding    // the session's next binding, an older one; guarded by the stripe
+	removed   atomic.Bool // taken off the tables; a pointer kept elsewhere is worthless
+	Unlogged  bool        // a relaxed attach that the log may not have yet
 }
 
 // Key is the session, for the tables.

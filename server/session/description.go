@@ -11,26 +11,29 @@ import (
 // the description to a session's first acquire in a shard, and again when the shard may have
 // forgotten it.
 
-// describedShard says when a shard was last told what a session is called.
-type describedShard struct {
-	home Home
-	at   time.Duration
+// describedShards are the shards that have been told what a session is called since a moment. A
+// session of a busy client asks all shards in turn, so there is one for each session and a bit for
+// each shard: the look-up reads little memory, and the collector nothing.
+type describedShards struct {
+	since time.Duration
+	shard []uint64 // a bit for each shard id
 }
 
 // describeAgainAfter is well below the time after which a shard forgets a session that has nothing
 // there.
 const describeAgainAfter = shard.Retention / 2 * time.Millisecond
 
+// maxDescribedShard bounds the bits. A shard of a higher number is told each time.
+const maxDescribedShard = 1 << 14
+
 // DescriptionFor is the description to add to an acquire at a shard, empty when the shard knows it.
 func (b *Binding) DescriptionFor(d Home, now time.Duration) string {
 	if d == b.home {
 		return ""
 	}
-	if b.describedTo != nil {
-		for _, x := range *b.describedTo {
-			if x.home == d && now-x.at < describeAgainAfter {
-				return ""
-			}
+	if x := b.described; x != nil && now-x.since < describeAgainAfter {
+		if id := d.ID(); id/64 < uint64(len(x.shard)) && x.shard[id/64]>>(id%64)&1 != 0 {
+			return ""
 		}
 	}
 	return b.description
@@ -39,15 +42,20 @@ func (b *Binding) DescriptionFor(d Home, now time.Duration) string {
 // MarkDescribed notes that the shard has taken it. Should the log not take it after all, the
 // shard's question to the home makes good for it.
 func (b *Binding) MarkDescribed(d Home, now time.Duration) {
-	if b.describedTo == nil {
-		b.describedTo = new([]describedShard)
+	id := d.ID()
+	if id > maxDescribedShard {
+		return
 	}
-	list := *b.describedTo
-	for i := range list {
-		if list[i].home == d {
-			list[i].at = now
-			return
-		}
+	if b.described == nil {
+		b.described = &describedShards{since: now}
 	}
-	*b.describedTo = append(list, describedShard{d, now})
+	x := b.described
+	if now-x.since >= describeAgainAfter {
+		clear(x.shard)
+		x.since = now
+	}
+	if n := int(id/64) + 1; n > len(x.shard) {
+		x.shard = append(x.shard, make([]uint64, n-len(x.shard))...)
+	}
+	x.shard[id/64] |= 1 << (id % 64)
 }

@@ -133,7 +133,12 @@ func TestDescribeOnce(t *testing.T) {
 		{third, describeAgainAfter - 1, true, "me"},
 		{other, describeAgainAfter, true, "me"},
 		{other, describeAgainAfter + 1, true, ""},
-		{third, describeAgainAfter + 1, true, ""},
+		{third, describeAgainAfter + 1, true, "me"}, // the time of all shards is over at once
+		{third, describeAgainAfter + 2, true, ""},
+		{&stubHome{200}, describeAgainAfter + 2, true, "me"},
+		{&stubHome{200}, describeAgainAfter + 3, true, ""},
+		{&stubHome{maxDescribedShard + 1}, describeAgainAfter + 3, true, "me"},
+		{&stubHome{maxDescribedShard + 1}, describeAgainAfter + 4, true, "me"},
 	} {
 		got := b.DescriptionFor(step.home, step.at)
 		if got != step.want {

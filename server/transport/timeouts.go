@@ -20,16 +20,8 @@ const (
 )
 
 func (t *Transport) sweepLoop() {
-	tick := time.NewTimer(beat.Next(SweepPeriod))
-	defer tick.Stop()
-	for {
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-tick.C:
-			t.sweep()
-			tick.Reset(beat.Next(SweepPeriod))
-		}
+	for beat.Sleep(t.ctx, beat.Next(SweepPeriod)) {
+		t.sweep()
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 // readBarriers collects callers that wait for a read barrier. A round of read-index serves all that
 // came before it began.
 type readBarriers struct {
-	s             *Shard
-	periods       readPeriods
-	wakeup        chan struct{}
-	leaderChanged chan struct{} // raft reported another leader, or none
+	s       *Shard
+	periods readPeriods
+	wakeup
+	leaderChanged wakeup // raft reported another leader, or none
 
 	// lastProof is the start of the last proof of leadership: a barrier that found the own epoch,
 	// or an own batch that was applied. lastRead is the start of the last read-index that
@@ -30,21 +30,7 @@ type readBarriers struct {
 
 func (b *readBarriers) init(s *Shard) {
 	b.s, b.periods.fixed = s, s.cfg.ReadPeriod
-	b.wakeup, b.leaderChanged = make(chan struct{}, 1), make(chan struct{}, 1)
-}
-
-func (b *readBarriers) noteLeaderChange() {
-	select {
-	case b.leaderChanged <- struct{}{}:
-	default:
-	}
-}
-
-func (b *readBarriers) wake() {
-	select {
-	case b.wakeup <- struct{}{}:
-	default:
-	}
+	b.wakeup, b.leaderChanged = newWakeup(), newWakeup()
 }
 
 // add has fn called after the next barrier that begins.

@@ -67,7 +67,7 @@ type campaigner struct {
 	groups      *groupTable
 	deployment  uint64
 	interceptor *interceptor
-	wakeup      chan struct{}
+	wakeup
 
 	mu         sync.Mutex
 	pending    []campaign
@@ -94,10 +94,7 @@ func (n *campaigner) add(x campaign) {
 	}
 	n.pending = append(n.pending, x)
 	n.mu.Unlock()
-	select {
-	case n.wakeup <- struct{}{}:
-	default:
-	}
+	n.wake()
 }
 
 // checkSingle is called on the engine's event goroutine when a group is ready or its members have

@@ -212,7 +212,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	r := &interceptor{next: cfg.Transport}
 	h.campaigner = &campaigner{
 		engine: h.engine, groups: h.groups, deployment: cfg.deployment,
-		interceptor: r, wakeup: make(chan struct{}, 1),
+		interceptor: r, wakeup: newWakeup(),
 	}
 	r.campaigner = h.campaigner
 	settings := engineConfig(&h.cfg, &engineEvents{h.groups, h.campaigner, h.stopRemoved, cfg.Changed})

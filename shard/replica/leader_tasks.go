@@ -57,7 +57,7 @@ type leaderTask struct {
 // taskQueue is the queue of calls to the leader's step machine, which its goroutine makes. The
 // apply goroutine adds the events of the log, in log order; everything else is added as it comes.
 type taskQueue struct {
-	wakeup chan struct{}
+	wakeup
 
 	mu             sync.Mutex
 	queue          []leaderTask
@@ -72,7 +72,7 @@ type taskQueue struct {
 }
 
 func (d *taskQueue) init() {
-	d.wakeup = make(chan struct{}, 1)
+	d.wakeup = newWakeup()
 	d.sleeping = true
 }
 
@@ -104,13 +104,6 @@ func (d *taskQueue) wakeIfQueued() {
 	d.mu.Unlock()
 	if wake {
 		d.wake()
-	}
-}
-
-func (d *taskQueue) wake() {
-	select {
-	case d.wakeup <- struct{}{}:
-	default:
 	}
 }
 

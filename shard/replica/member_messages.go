@@ -55,8 +55,8 @@ type MemberSink interface {
 
 // memberQueue has the members' messages, and the step machine that takes them.
 type memberQueue struct {
-	wakeup chan struct{}
-	led    atomic.Uint64 // the term of this replica's leadership, 0 while it does not lead
+	wakeup
+	led atomic.Uint64 // the term of this replica's leadership, 0 while it does not lead
 
 	mu     sync.Mutex
 	list   []MemberMessage
@@ -68,15 +68,8 @@ type memberQueue struct {
 }
 
 func (q *memberQueue) init() {
-	q.wakeup = make(chan struct{}, 1)
+	q.wakeup = newWakeup()
 	q.processes = leader.NewProcesses(relay.Limits{})
-}
-
-func (q *memberQueue) wake() {
-	select {
-	case q.wakeup <- struct{}{}:
-	default:
-	}
 }
 
 // lead is called, in log order, when this replica begins to lead in a term, and with 0 when that

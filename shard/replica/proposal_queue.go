@@ -38,7 +38,7 @@ type proposalQueue struct {
 	maxOpen, maxBatch, maxCommands, maxFlight int
 	single                                    bool // the group had no other members when it was started
 
-	wakeup chan struct{}
+	wakeup
 
 	mu           sync.Mutex
 	phase        phase
@@ -69,15 +69,8 @@ func (q *proposalQueue) init(cfg ShardConfig) {
 	q.maxOpen, q.maxBatch, q.maxCommands, q.maxFlight =
 		cfg.MaxOpenBytes, cfg.MaxBatchBytes, cfg.MaxBatchCommands, cfg.InFlight
 	q.single = len(cfg.Members) == 1
-	q.wakeup = make(chan struct{}, 1)
+	q.wakeup = newWakeup()
 	q.open = q.pool.get()
-}
-
-func (q *proposalQueue) wake() {
-	select {
-	case q.wakeup <- struct{}{}:
-	default:
-	}
 }
 
 // needsWake reports whether the caller must start the proposer after it added a command. While

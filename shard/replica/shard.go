@@ -219,7 +219,7 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) error {
 // leaderUpdated is called on the engine's event goroutine.
 func (s *Shard) leaderUpdated(term, leader uint64) {
 	s.proposals.setRaftLeader(term, leader)
-	s.barriers.noteLeaderChange()
+	s.barriers.leaderChanged.wake()
 }
 
 // stop waits until batches in flight are applied, for at most a second, and ends the shard's

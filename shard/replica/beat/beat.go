@@ -1,9 +1,14 @@
 // Package beat makes the periodic work of a process begin at the same moments. Waking an idle
 // process costs several switches between threads, however little it does then. So work that may
 // begin at any moment of its period begins when the raft engine ticks.
+//
+//	for beat.Sleep(ctx, beat.Next(time.Second)) {
+//		look()
+//	}
 package beat
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -29,4 +34,16 @@ func Next(period time.Duration) time.Duration {
 		since += period
 	}
 	return period - since
+}
+
+// Sleep waits. It returns false, at once, when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }
