@@ -42,8 +42,8 @@ const (
 	MinStampInterval     = 500    // the same right after a change of leader; it grows from here
 	StampIntervalDivisor = 8      // the stamp interval is at most this part of the leadership's age
 
-	MaxNewPerTick  = 16  // new remote sessions between two ticks that are requested at once; others are delayed
-	NewRemoteDelay = 500 // how long
+	MaxNewAtOnce   = 16  // new remote sessions within NewRemoteDelay that are requested with the next tick; others are delayed
+	NewRemoteDelay = 500 // the least delay; they are requested at its multiples
 
 	MaxMessage         = 64 << 10 // bytes
 	MaxRequestSessions = 512      // sessions in a subscribe request

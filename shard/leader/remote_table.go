@@ -13,7 +13,8 @@ import (
 type remoteTable struct {
 	*leadership
 	sessions map[uint64]*remoteSession
-	fresh    int // new since the last tick
+	fresh    int    // new in the present span of NewRemoteDelay
+	freshIn  uint64 // the number of the span
 
 	delayed remoteList // to be requested later
 	retry   remoteList // the home could not answer
@@ -39,14 +40,22 @@ func (t *remoteTable) heldAtStart(remotes []uint64) {
 	}
 }
 
+// held adds a remote session. While there are few, each is requested with the next tick. Of many,
+// most are released soon, so the rest of a span of NewRemoteDelay waits for the whole next span.
+// The spans of all shards end together: their requests of a home come at the same time, and are
+// answered behind the same barrier.
+
 func (t *remoteTable) held(id uint64) {
 	if t.sessions[id] != nil {
 		return
 	}
 	g := &remoteSession{session: id}
 	t.sessions[id] = g
-	if t.fresh++; t.fresh > MaxNewPerTick {
-		g.at = t.clock.seen + NewRemoteDelay
+	if span := t.clock.seen / NewRemoteDelay; span != t.freshIn {
+		t.freshIn, t.fresh = span, 0
+	}
+	if t.fresh++; t.fresh > MaxNewAtOnce {
+		g.at = (t.freshIn + 2) * NewRemoteDelay
 		t.delayed.push(g)
 		return
 	}
@@ -80,7 +89,6 @@ func (t *remoteTable) compare(remotes []uint64) {
 
 // tick does what is due.
 func (t *remoteTable) tick() {
-	t.fresh = 0
 	t.requestDue(&t.delayed)
 	t.requestDue(&t.retry)
 	t.subscriptionOrder = slices.DeleteFunc(t.subscriptionOrder, func(k *subscription) bool {

@@ -14,6 +14,7 @@ type subscription struct {
 	attempt    uint64
 	homeEpoch  uint64 // of the leadership that replied to this attempt, 0: none
 	nextUpdate uint64 // number of the next update expected
+	acked      uint64 // nextUpdate of the last heartbeat
 
 	queued, asked, confirmed remoteList // to be requested; requested; registered, oldest confirmation first
 	requests                 []*request
@@ -35,7 +36,7 @@ type request struct {
 func (k *subscription) resubscribe() {
 	t := k.table
 	t.lastAttempt++
-	k.attempt, k.homeEpoch, k.nextUpdate = t.lastAttempt, 0, 1
+	k.attempt, k.homeEpoch, k.nextUpdate, k.acked = t.lastAttempt, 0, 1, 1
 	k.lastProof, k.emptySince = t.clock.seen, t.clock.seen
 	k.timeout = t.cfg.SelfCheck
 	k.requests = k.requests[:0]
@@ -58,8 +59,9 @@ func (k *subscription) tick() bool {
 	now := t.clock.seen
 	if k.queued.n+k.asked.n+k.confirmed.n > 0 {
 		k.emptySince = now
-	} else if now-k.emptySince > t.cfg.SelfCheck {
-		return false
+	} else {
+		k.lastProof = now // nothing relies on it
+		return now-k.emptySince <= t.cfg.SelfCheck
 	}
 	if k.homeEpoch != 0 && now-k.lastProof > t.cfg.SelfCheck {
 		t.stats.LostSubscriptions++
@@ -85,6 +87,7 @@ func (k *subscription) tick() bool {
 	if k.homeEpoch != 0 && now >= k.nextHeartbeat {
 		k.nextHeartbeat = now + t.cfg.SelfCheck/2
 		t.send(k.shard, &heartbeatMsg{epoch: t.epoch, attempt: k.attempt, sentAt: now, nextUpdate: k.nextUpdate})
+		k.acked = k.nextUpdate
 	}
 	return true
 }
@@ -103,6 +106,9 @@ func (k *subscription) sendRequests() {
 			g.request = q.id
 			q.sessions = append(q.sessions, g.session)
 			m.sessions = append(m.sessions, subscribeEntry{g.session, g.bucketEpoch, g.knownEpoch()})
+		}
+		if k.homeEpoch != 0 && k.acked == k.nextUpdate {
+			k.nextHeartbeat = t.clock.seen + t.cfg.SelfCheck/2 // the reply proves as much as a heartbeat's
 		}
 		q.left = len(q.sessions)
 		k.requests = append(k.requests, q)
