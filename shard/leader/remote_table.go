@@ -13,8 +13,9 @@ import (
 type remoteTable struct {
 	*leadership
 	sessions map[uint64]*remoteSession
-	fresh    int    // new in the present span of NewRemoteDelay
-	freshIn  uint64 // the number of the span
+	spare    []*remoteSession // nobody has a pointer to them
+	fresh    int              // new in the present span of NewRemoteDelay
+	freshIn  uint64           // the number of the span
 
 	delayed remoteList // to be requested later
 	retry   remoteList // the home could not answer
@@ -49,7 +50,7 @@ func (t *remoteTable) held(id uint64) {
 	if t.sessions[id] != nil {
 		return
 	}
-	g := &remoteSession{session: id}
+	g := t.record(id)
 	t.sessions[id] = g
 	if span := t.clock.seen / NewRemoteDelay; span != t.freshIn {
 		t.freshIn, t.fresh = span, 0
@@ -62,9 +63,33 @@ func (t *remoteTable) held(id uint64) {
 	t.queueRequest(g)
 }
 
+// maxSpareRemotes bounds the records that are kept for the next remote sessions.
+const maxSpareRemotes = 1024
+
+// record returns a new record in no list.
+func (t *remoteTable) record(id uint64) *remoteSession {
+	last := len(t.spare) - 1
+	if last < 0 {
+		return &remoteSession{session: id}
+	}
+	g := t.spare[last]
+	t.spare = t.spare[:last]
+	*g = remoteSession{session: id}
+	return g
+}
+
+// idle drops the record of a remote session that holds nothing any more. One that was only delayed
+// was in no request and no proposal, so nothing refers to it: it is used again, as nearly all are
+// while short locks come and go.
 func (t *remoteTable) idle(id uint64) {
-	if g := t.sessions[id]; g != nil {
-		t.forget(g)
+	g := t.sessions[id]
+	if g == nil {
+		return
+	}
+	again := g.list == &t.delayed && len(t.spare) < maxSpareRemotes
+	t.forget(g)
+	if again {
+		t.spare = append(t.spare, g)
 	}
 }
 

@@ -16,6 +16,8 @@ type leaderLoop struct {
 	term    uint64
 	now     uint64 // ms, host's clock; read now and then only, since reading it is a system call
 	remotes []uint64
+
+	remoteChanges []remoteChange // of the tasks that run
 }
 
 func newLeaderLoop(s *Shard) *leaderLoop {
@@ -52,6 +54,7 @@ func (w *leaderLoop) loop() {
 		list := d.queue
 		d.queue = d.spare[:0]
 		d.spare = nil
+		w.remoteChanges, d.remotes, d.spareRemotes = d.remotes, d.spareRemotes[:0], nil
 		d.sleeping = true // a task added from here on wakes it
 		d.queuedMessages, d.ticking = 0, false
 		d.busy = true
@@ -74,7 +77,7 @@ func (w *leaderLoop) loop() {
 
 		clear(list)
 		d.mu.Lock()
-		d.spare = list[:0]
+		d.spare, d.spareRemotes = list[:0], w.remoteChanges
 		d.busy = false
 		d.mu.Unlock()
 	}
@@ -103,10 +106,14 @@ func (w *leaderLoop) run(x *leaderTask) {
 		l.Detached(now, x.b, x.epoch, x.text)
 	case taskEnded:
 		l.Ended(now, x.b)
-	case taskRemoteHeld:
-		l.RemoteHeld(now, x.b)
-	case taskRemoteIdle:
-		l.RemoteIdle(now, x.b)
+	case taskRemotes:
+		for _, r := range w.remoteChanges[x.a:x.b] {
+			if r.held {
+				l.RemoteHeld(now, r.session)
+			} else {
+				l.RemoteIdle(now, r.session)
+			}
+		}
 	case taskFrozen:
 		l.BucketsFrozen(now, uint32(x.a), uint32(x.b))
 	case taskActive:

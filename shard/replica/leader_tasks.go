@@ -11,10 +11,10 @@ import (
 // their senders.
 const maxQueuedMessages = 4096
 
-// maxDeferredTasks is how many remote sessions that came or went may wait for the next tick. The
+// maxDeferred is how many remote sessions that came or went may wait for the next tick. The
 // leader requests them only with its ticks, so waking its goroutine for each would cost a switch of
 // goroutines per lock for nothing.
-const maxDeferredTasks = 4096
+const maxDeferred = 4096
 
 // taskKind is a call of the leader's step machine.
 type taskKind uint8
@@ -26,8 +26,7 @@ const (
 	taskAttachedUnlogged
 	taskDetached
 	taskEnded
-	taskRemoteHeld
-	taskRemoteIdle
+	taskRemotes
 	taskFrozen
 	taskActive
 	taskLeft
@@ -46,12 +45,19 @@ type leaderTask struct {
 	kind  taskKind
 	flag  bool
 	a     uint64 // conn, time, command id, barrier or shard
-	b     uint64 // session or ping
+	b     uint64 // session or ping; of taskRemotes the end of its part of taskQueue.remotes, a is the start
 	epoch uint64
 	value uint64 // timeout, last receive or log time
 	text  string
 	bytes []byte
 	done  chan<- struct{} // of a tick with a waiter
+}
+
+// remoteChange says that a remote session holds its first thing, or nothing any more. With more
+// shards than one nearly each lock makes two of them.
+type remoteChange struct {
+	session uint64
+	held    bool
 }
 
 // taskQueue is the queue of calls to the leader's step machine, which its goroutine makes. The
@@ -62,6 +68,8 @@ type taskQueue struct {
 	mu             sync.Mutex
 	queue          []leaderTask
 	spare          []leaderTask
+	remotes        []remoteChange // of the tasks of kind taskRemotes in queue
+	spareRemotes   []remoteChange
 	queuedMessages int  // messages of other leaders in queue
 	active         bool // between start and stop: events of the log are added
 	ended          bool // the goroutine has ended
@@ -153,9 +161,9 @@ func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 			urgent = true
 			d.queue = append(d.queue, leaderTask{kind: taskEnded, b: e.Session})
 		case shard.EventRemoteHeld:
-			d.queue = append(d.queue, leaderTask{kind: taskRemoteHeld, b: e.Session})
+			d.addRemote(e.Session, true)
 		case shard.EventRemoteIdle:
-			d.queue = append(d.queue, leaderTask{kind: taskRemoteIdle, b: e.Session})
+			d.addRemote(e.Session, false)
 		case shard.EventBucketsFrozen:
 			urgent = true
 			d.queue = append(d.queue, leaderTask{kind: taskFrozen, a: uint64(e.First), b: uint64(e.Count)})
@@ -166,13 +174,24 @@ func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 			d.queue = append(d.queue, leaderTask{kind: taskLeft, a: uint64(e.First), b: uint64(e.Count)})
 		}
 	}
-	wake := d.sleeping && (urgent || len(d.queue) > maxDeferredTasks)
+	wake := d.sleeping && (urgent || len(d.queue)+len(d.remotes) > maxDeferred)
 	if wake {
 		d.sleeping = false
 	}
 	d.mu.Unlock()
 	if wake {
 		d.wake()
+	}
+}
+
+// addRemote adds a change of a remote session, in order with the other tasks. The caller holds mu.
+func (d *taskQueue) addRemote(session uint64, held bool) {
+	d.remotes = append(d.remotes, remoteChange{session, held})
+	n := uint64(len(d.remotes))
+	if last := len(d.queue) - 1; last >= 0 && d.queue[last].kind == taskRemotes {
+		d.queue[last].b = n
+	} else {
+		d.queue = append(d.queue, leaderTask{kind: taskRemotes, a: n - 1, b: n})
 	}
 }
 
