@@ -54,8 +54,8 @@ func (l *Leader) ConnClosed(now, conn, lastHeard uint64) {
 }
 
 // RemoteHeld is EventRemoteHeld. The next tick requests it from the home shard, so that short locks
-// cost nothing. Of more than [MaxNewAtOnce] within [NewRemoteDelay], the rest is delayed by that and
-// at most twice that, and is requested if it still holds something then.
+// cost nothing. Of more than [MaxNewAtOnce] within [NewRemoteDelay], the rest is delayed by that
+// and at most twice that, and is requested if it still holds something then.
 func (l *Leader) RemoteHeld(now, session uint64) {
 	if l.enter(now) {
 		l.remotes.held(session)

@@ -14,7 +14,6 @@ type subscription struct {
 	attempt    uint64
 	homeEpoch  uint64 // of the leadership that replied to this attempt, 0: none
 	nextUpdate uint64 // number of the next update expected
-	acked      uint64 // nextUpdate of the last heartbeat
 
 	queued, asked, confirmed remoteList // to be requested; requested; registered, oldest confirmation first
 	requests                 []*request
@@ -36,7 +35,7 @@ type request struct {
 func (k *subscription) resubscribe() {
 	t := k.table
 	t.lastAttempt++
-	k.attempt, k.homeEpoch, k.nextUpdate, k.acked = t.lastAttempt, 0, 1, 1
+	k.attempt, k.homeEpoch, k.nextUpdate = t.lastAttempt, 0, 1
 	k.lastProof, k.emptySince = t.clock.seen, t.clock.seen
 	k.timeout = t.cfg.SelfCheck
 	k.requests = k.requests[:0]
@@ -85,11 +84,18 @@ func (k *subscription) tick() bool {
 	}
 	k.sendRequests()
 	if k.homeEpoch != 0 && now >= k.nextHeartbeat {
-		k.nextHeartbeat = now + t.cfg.SelfCheck/2
+		k.scheduleHeartbeat()
 		t.send(k.shard, &heartbeatMsg{epoch: t.epoch, attempt: k.attempt, sentAt: now, nextUpdate: k.nextUpdate})
-		k.acked = k.nextUpdate
 	}
 	return true
+}
+
+// scheduleHeartbeat sets the next heartbeat to a multiple of half a self-check period. The clock is
+// the host's: a home gets the heartbeats of all its leaders at once, and answers them behind the
+// same barrier.
+func (k *subscription) scheduleHeartbeat() {
+	half := max(k.table.cfg.SelfCheck/2, 1)
+	k.nextHeartbeat = (k.table.clock.seen/half + 1) * half
 }
 
 // sendRequests sends as many requests as may be pending.
@@ -106,9 +112,6 @@ func (k *subscription) sendRequests() {
 			g.request = q.id
 			q.sessions = append(q.sessions, g.session)
 			m.sessions = append(m.sessions, subscribeEntry{g.session, g.bucketEpoch, g.knownEpoch()})
-		}
-		if k.homeEpoch != 0 && k.acked == k.nextUpdate {
-			k.nextHeartbeat = t.clock.seen + t.cfg.SelfCheck/2 // the reply proves as much as a heartbeat's
 		}
 		q.left = len(q.sessions)
 		k.requests = append(k.requests, q)
@@ -131,8 +134,9 @@ func (k *subscription) replied(m *subscribeReply) *request {
 		if q.id != m.request || m.first+m.count > uint64(len(q.sessions)) {
 			continue
 		}
-		if t := k.table; k.homeEpoch == 0 {
-			k.homeEpoch, k.nextHeartbeat = m.homeEpoch, t.clock.seen+t.cfg.SelfCheck/2
+		if k.homeEpoch == 0 {
+			k.homeEpoch = m.homeEpoch
+			k.scheduleHeartbeat()
 		}
 		k.lastProof = max(k.lastProof, q.sentAt)
 		k.timeout = k.table.cfg.SelfCheck
