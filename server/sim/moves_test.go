@@ -107,7 +107,7 @@ func (w *simulation) stepMove() {
 	if !w.faultsOver && !w.chance(MoveBucket, 3, 0.2) {
 		return
 	}
-	run := shard.BucketsBody{Total: buckets, First: v.bucket, Count: 1, Epoch: v.epoch}
+	run := shard.BucketsBody{Tier: w.tier, Total: buckets, First: v.bucket, Count: 1, Epoch: v.epoch}
 	body := shard.AppendBuckets(nil, run)
 	if (v.phase == "freeze" || v.phase == "import" || v.phase == "commit") && w.fault(AbortMove, 0, 0.05) {
 		v.epoch++

@@ -106,6 +106,7 @@ func newWorld(o Options) *simulation {
 			w.off |= 1 << f
 		}
 	}
+	w.tier = []uint8{0, 1, 15}[r.IntN(3)]
 	return w
 }
 

@@ -88,7 +88,12 @@ func (r *replica) boot() {
 	r.electedEpoch, r.leaderEpoch, r.leading, r.inbox = 0, 0, false, nil
 	r.leader = leader.New(leader.Config{
 		Shard: r.s.id, SelfCheck: 500, Compare: 1 << 40, BarrierTimeout: r.w.doubt,
-		Route: func(_ uint8, b uint32) (uint64, uint64) { return r.routes.owner[b], r.routes.epoch[b] },
+		Route: func(tier uint8, b uint32) (uint64, uint64) {
+			if tier != r.w.tier {
+				return 0, 0
+			}
+			return r.routes.owner[b], r.routes.epoch[b]
+		},
 	})
 }
 

@@ -40,6 +40,7 @@ type simulation struct {
 	revision                  uint64
 	appliedRevision           [shards]uint64 // revision of the node that the shard has applied
 
+	tier       uint8              // of all shards: it is in the ids of sessions
 	shards     [shards]*raftGroup // see placeOf
 	clients    []*client
 	clientsN   uint32
@@ -76,7 +77,7 @@ func (w *simulation) bootstrap() {
 			if w.routes.owner[b] == s.id {
 				s.commit(s.leader,
 					shard.Command{Kind: shard.CmdBuckets,
-						Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: buckets, First: b, Count: 1})})
+						Body: shard.AppendBuckets(nil, shard.BucketsBody{Tier: w.tier, Total: buckets, First: b, Count: 1})})
 			}
 		}
 	}
