@@ -33,9 +33,10 @@ func limitOf(ours Operand) Operand {
 	case metric == "handoffs-64": // a hand-off is a message that is synced, and its answer
 		return operand(LoggedEcho, "round-trips")
 	}
-	if ours.Subject = subject; subject == "" {
-		ours.Metrics = nil
+	if subject == "" {
+		return Operand{}
 	}
+	ours.Subject = subject
 	return ours
 }
 

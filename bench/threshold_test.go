@@ -54,7 +54,7 @@ func TestEvaluate(t *testing.T) {
 // TestThresholdsAreAboutMetrics: a bar about a figure that nothing measures would never be missed.
 func TestThresholdsAreAboutMetrics(t *testing.T) {
 	for _, b := range Thresholds {
-		for _, s := range []Operand{b.Ours, b.Other} {
+		for _, s := range []Operand{b.Ours, b.Other, b.atLimit().Ours, b.atLimit().Other} {
 			for _, id := range s.Metrics {
 				if _, ok := metricByID(id); !ok {
 					t.Errorf("%s %s is about %q, which is no work", b.ID, b.Condition, id)
