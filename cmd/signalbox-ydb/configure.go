@@ -41,7 +41,7 @@ func configure(ctx context.Context, v values, stderr io.Writer) (s setup, err er
 			return s, usagef("cannot use --listen-tls-cert with --listen-tls-key: %v", err)
 		}
 		go files.Watch(ctx)
-		c.TLS = files.Server()
+		c.TLS, c.CertificateExpires = files.Server(), files.Expires
 	}
 	return s, nil
 }

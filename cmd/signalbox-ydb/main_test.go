@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 )
@@ -159,6 +160,23 @@ func TestPagesNameFlagsThatExist(t *testing.T) {
 	}
 	if named < 5 {
 		t.Errorf("%d settings are named", named)
+	}
+}
+
+// TestListenTLS: with a certificate clients use TLS, and the gateway knows when it expires.
+func TestListenTLS(t *testing.T) {
+	cert, key := certstest.New(t).Issue(t, t.TempDir(), "gateway", certstest.Expired())
+	v, err := readSettings([]string{"--listen-tls-cert", cert, "--listen-tls-key", key}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	s, err := configure(t.Context(), v, &log)
+	if err != nil || s.gateway.TLS == nil || time.Until(s.gateway.CertificateExpires()) > 0 {
+		t.Error(err, s.gateway)
+	}
+	if !strings.Contains(log.String(), "the certificate is not valid now") {
+		t.Errorf("the log is %s", log.String())
 	}
 }
 

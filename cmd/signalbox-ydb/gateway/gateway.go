@@ -45,6 +45,8 @@ type Config struct {
 	Advertise []string
 	// TLS, if not nil, is the listener's.
 	TLS *tls.Config
+	// CertificateExpires, if not nil, says when the listener's certificate expires, for metrics.
+	CertificateExpires func() time.Time
 	// Logger gets what operators need to know. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -117,6 +119,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("no address is advertised; name this gateway's as host:port")
 	}
 	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger), listings: newListings()}
+	g.metrics.certificateExpires = cfg.CertificateExpires
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.clusters = newClusterTable(g)
 	options := []grpc.ServerOption{

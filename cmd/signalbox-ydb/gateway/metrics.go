@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // Metrics count what a gateway does. They may be read at any time.
@@ -19,6 +20,8 @@ type Metrics struct {
 	tokensRefused atomic.Uint64
 	silent        atomic.Uint64
 	expired       atomic.Uint64
+
+	certificateExpires func() time.Time // nil: there is no certificate
 }
 
 // Metric is one of the metrics, as Prometheus knows it.
@@ -27,7 +30,7 @@ type Metric struct {
 	Kind string // gauge or counter
 	Help string
 
-	value func(m *Metrics) any
+	value func(m *Metrics) any // nil of what there is not
 }
 
 var metrics = []Metric{
@@ -40,6 +43,14 @@ var metrics = []Metric{
 	{"signalbox_ydb_tokens_refused_total", "counter", "Tokens that the cluster refused when it was asked.", func(m *Metrics) any { return m.tokensRefused.Load() }},
 	{"signalbox_ydb_streams_silent_total", "counter", "Streams that were ended because nothing came from their client.", func(m *Metrics) any { return m.silent.Load() }},
 	{"signalbox_ydb_sessions_expired_total", "counter", "Sessions that were stopped because their client did not return in time.", func(m *Metrics) any { return m.expired.Load() }},
+	{"signalbox_ydb_certificate_expiry_timestamp_seconds", "gauge", "When the certificate of --listen-tls-cert in use expires, in seconds since 1970.", (*Metrics).certificateExpiry},
+}
+
+func (m *Metrics) certificateExpiry() any {
+	if m.certificateExpires == nil {
+		return nil
+	}
+	return m.certificateExpires().Unix()
 }
 
 // AllMetrics yields the metrics that a gateway has, in the order in which it writes them.
@@ -48,6 +59,8 @@ func AllMetrics() iter.Seq[Metric] { return slices.Values(metrics) }
 // Write writes the metrics in Prometheus' text format.
 func (m *Metrics) Write(w io.Writer) {
 	for _, x := range metrics {
-		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s %d\n", x.Name, x.Help, x.Name, x.Kind, x.Name, x.value(m))
+		if v := x.value(m); v != nil {
+			fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s %d\n", x.Name, x.Help, x.Name, x.Kind, x.Name, v)
+		}
 	}
 }

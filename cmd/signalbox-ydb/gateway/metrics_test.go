@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMetrics: each counter has a row of its own, with a name as Prometheus wants it, and a
@@ -21,6 +22,12 @@ func TestMetrics(t *testing.T) {
 	m.silent.Store(8)
 	m.expired.Store(9)
 	var text strings.Builder
+	m.Write(&text)
+	if strings.Contains(text.String(), "certificate") {
+		t.Errorf("a certificate that there is not expires:\n%s", text.String())
+	}
+	m.certificateExpires = func() time.Time { return time.Unix(10, 0) }
+	text.Reset()
 	m.Write(&text)
 	rows := 0
 	for x := range AllMetrics() {
