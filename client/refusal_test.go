@@ -528,3 +528,26 @@ func testStreamCutByMove(t *testing.T, kind protocol.Kind, follow func(*testing.
 		}
 	})
 }
+
+// TestTierOfOlderServer: a server that would ignore the tier of a new node is not asked. Without a
+// tier it is.
+func TestTierOfOlderServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		_, err := c.CreateNode(bg, "/n", NodeConfig{}, InTier("cold"))
+		if protocol.StatusOf(err) != protocol.StatusUnsupported || f.count(protocol.KindNodeCreate) != 0 {
+			t.Errorf("a tier at a server without tiers: %v", err)
+		}
+		if _, err := c.EnsureNode(bg, "/n", NodeConfig{}); err != nil || f.count(protocol.KindNodeCreate) != 1 {
+			t.Errorf("no tier: %v", err)
+		}
+		f.set(func() { f.features = protocol.FeatureNodeTier })
+		if _, err := f.open(t).EnsureNode(bg, "/n", NodeConfig{}, InTier("cold")); err != nil {
+			t.Error(err)
+		}
+		if all := f.all(protocol.KindNodeCreate); decode[protocol.NodeCreate](t, all[len(all)-1].body).Tier != "cold" {
+			t.Errorf("the tier was not sent: %v", all)
+		}
+	})
+}

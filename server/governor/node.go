@@ -44,7 +44,7 @@ func (svc Service) CreateNode(ctx context.Context, req *protocol.NodeCreate) (pr
 
 // nodeTier is the tier of a new node: the named one, or the first with buckets.
 func nodeTier(s *meta.State, name string) (meta.Tier, error) {
-	if name == "" {
+	if name == "" || !s.Bootstrapped() { // the meta shard refuses the latter
 		t, _ := s.Tier(s.DataTier())
 		return t, nil
 	}
