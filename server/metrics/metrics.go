@@ -42,7 +42,9 @@ type Metrics struct {
 	MemoryRefused   *Counter   // requests over the limit on memory
 	LogWrite        *Histogram // seconds a write to the log takes, its sync included
 	Nodes           NodeTimes  // waits and holds by coordination node
-	LeasesLost      [len(LossCauses)]*Counter
+
+	// LeasesLost is by LossCauses. The package serving adds to it at each scrape, and writes it.
+	LeasesLost [len(LossCauses)]Counter
 
 	batchCommands, batchSeconds  *Histogram
 	roundSeconds, prepareSeconds *Histogram
@@ -77,9 +79,6 @@ func New() *Metrics {
 	m.roundSeconds = m.Histogram(ProcessRoundSeconds)
 	m.prepareSeconds = m.Histogram(ProcessPrepareSeconds)
 	m.expired = m.Counter(SessionsExpired)
-	for i, cause := range LossCauses {
-		m.LeasesLost[i] = m.Counter(LeasesLost, cause)
-	}
 	for reason, name := range EndReasons {
 		m.ended[reason] = m.Counter(SessionsEnded, name)
 	}

@@ -126,8 +126,11 @@ func (s *Serving) collect(shards []*Shard, series int) {
 	}
 }
 
-// writeTimes shows waits and holds.
+// writeTimes shows waits, holds and lost leases.
 func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, names bool) {
+	for i, cause := range metrics.LossCauses {
+		p.Write(metrics.LeasesLost, s.Metrics.LeasesLost[i].Get(), cause)
+	}
 	s.Metrics.Nodes.Write(p, func(id uint64) string {
 		n, ok := state.Node(id)
 		if !ok {
