@@ -247,13 +247,13 @@ func TestTimeouts(t *testing.T) {
 	}
 	clock.Advance(2 * time.Second)
 	for _, c := range []*raw{silent, slowHello} {
-		if g := c.closed(); g == nil || g.Status != protocol.StatusBadRequest {
+		if g := c.closed(); g == nil || g.Status != protocol.StatusUnavailable {
 			t.Fatalf("goodbye is %+v", g)
 		}
 	}
 	slowFrame.write([]byte{0}) // a byte now and then does not help
 	clock.Advance(5 * time.Second)
-	if g := slowFrame.closed(); g == nil || g.Status != protocol.StatusBadRequest {
+	if g := slowFrame.closed(); g == nil || g.Status != protocol.StatusUnavailable {
 		t.Fatalf("goodbye is %+v", g)
 	}
 	healthy.ping()

@@ -54,16 +54,18 @@ func (t *Transport) sweep() {
 			}
 			return
 		}
+		// A machine or a network that stood still passes, so the goodbye is one that a client tries
+		// again after.
 		if !c.Established() && now-c.opened > l.Hello {
 			ended++
-			if c.Close(Graceful, protocol.StatusBadRequest, fmt.Sprintf("no hello came within %v", l.Hello)) {
+			if c.Close(Graceful, protocol.StatusUnavailable, fmt.Sprintf("no hello came within %v", l.Hello)) {
 				t.Metrics.NoHello.Inc()
 			}
 			return
 		}
 		if began := c.frameSince.Load(); began != 0 && !c.Paused() && since(began) > l.Frame {
 			ended++
-			if c.Close(Graceful, protocol.StatusBadRequest, fmt.Sprintf("a frame took longer than %v to come", l.Frame)) {
+			if c.Close(Graceful, protocol.StatusUnavailable, fmt.Sprintf("a frame took longer than %v to come", l.Frame)) {
 				t.Metrics.SlowFrame.Inc()
 			}
 			return
