@@ -45,7 +45,6 @@ func (t *remoteTable) heldAtStart(remotes []uint64) {
 // most are released soon, so the rest of a span of NewRemoteDelay waits for the whole next span.
 // The spans of all shards end together: their requests of a home come at the same time, and are
 // answered behind the same barrier.
-
 func (t *remoteTable) held(id uint64) {
 	if t.sessions[id] != nil {
 		return
