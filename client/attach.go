@@ -92,7 +92,7 @@ func (s *Session) startByPath(ctx context.Context, id createID) (started, sent b
 	req.Path = s.node.path
 	var reply protocol.SessionReply
 	at := s.c.clock.now()
-	in, err := cn.roundTrip(ctx, nil, protocol.KindSessionStart, shard, uint64(bucket), req, &reply)
+	in, err := cn.roundTrip(ctx, protocol.KindSessionStart, shard, uint64(bucket), req, &reply)
 	if err != nil || reply.Node == 0 {
 		return false, in && !answered(err), nil
 	}
@@ -386,7 +386,7 @@ func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply
 	}
 	reply = new(protocol.SessionReply)
 	sent = s.c.clock.now()
-	_, err = cn.roundTrip(ctx, nil, protocol.KindSessionAttach, shard, uint64(bucket), req, reply)
+	_, err = cn.roundTrip(ctx, protocol.KindSessionAttach, shard, uint64(bucket), req, reply)
 	return cn, reply, sent, err
 }
 
@@ -439,7 +439,7 @@ func (s *Session) stopAtServer(last *attachment) {
 			}
 		}
 		if err == nil {
-			_, err = cn.roundTrip(ctx, nil, protocol.KindSessionStop, s.home(), bucket,
+			_, err = cn.roundTrip(ctx, protocol.KindSessionStop, s.home(), bucket,
 				&protocol.SessionStop{Session: s.id, Epoch: epoch}, &protocol.Empty{})
 			if protocol.StatusOf(err) == protocol.StatusBadSession {
 				err = fmt.Errorf("%w: an attach overtook the stop", ErrUnreachable) // attach with a higher epoch, and stop again

@@ -107,17 +107,18 @@ func isPending(err error) bool {
 	return errors.As(err, &e) && e.Status == protocol.StatusUnavailable && e.Shard != 0
 }
 
-// roundTrip sends a request and waits for its reply, for the end of ctx, or for that of the
-// session, if it belongs to one. shard is the shard that answers, 0 for the instance itself. sent
-// says whether the request went into the buffer; without an answer its outcome is then unknown.
-// Errors: the server's *protocol.Error; errConnLost; errCallStopped; the cause of ctx.
+// roundTrip sends a request and waits for its reply or for the end of ctx. shard is the shard that
+// answers, 0 for the instance itself. sent says whether the request went into the buffer; without
+// an answer its outcome is then unknown. Errors: the server's *protocol.Error; errConnLost;
+// errCallStopped; the cause of ctx.
 func (cn *conn) roundTrip(
-	ctx context.Context, of *Session, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message,
+	ctx context.Context, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message,
 ) (sent bool, err error) {
-	return cn.exchange(ctx, of, nil, kind, shard, bucket, m, reply)
+	return cn.exchange(ctx, nil, nil, kind, shard, bucket, m, reply)
 }
 
-// exchange is roundTrip for an acquire that must learn that it was queued.
+// exchange is roundTrip for a request of a session, which is waited for until the session ends, and
+// for an acquire that must learn that it was queued.
 func (cn *conn) exchange(
 	ctx context.Context, of *Session, a *acquireOp, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message,
 ) (sent bool, err error) {

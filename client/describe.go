@@ -129,7 +129,7 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 	if o.continued {
 		req.Cursor = protocol.DescribeCursor(o.flags&protocol.WithOwners != 0, o.afterToken)
 	}
-	return n.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
+	return n.pages(bucket, &req, func(reply *protocol.DescribeReply) error {
 		return n.describePage(ctx, o, bucket, &req, reply)
 	})
 }
@@ -153,9 +153,7 @@ func (n *Node) readFrom(bucket uint32) uint64 {
 
 // pages reads the pages of a description from req.Cursor on, and puts those together that fit; with
 // req.Limit it reads one. read reads the page at req.Cursor.
-func (n *Node) pages(
-	ctx context.Context, bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error,
-) (*Semaphore, error) {
+func (n *Node) pages(bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error) (*Semaphore, error) {
 	shard, start := n.c.routes.Load().owner(n.tier, bucket), req.Cursor
 	for begun := 0; ; begun++ {
 		req.Cursor = start

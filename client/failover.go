@@ -70,7 +70,7 @@ func (c *cluster) findLeader(silent uint64) {
 			continue
 		}
 		var reply protocol.MapReply
-		if _, err := cn.roundTrip(ctx, nil, protocol.KindMap, 0, 0, &protocol.MapRequest{}, &reply); err != nil {
+		if _, err := cn.roundTrip(ctx, protocol.KindMap, 0, 0, &protocol.MapRequest{}, &reply); err != nil {
 			continue
 		}
 		if reply.Version > r.version {

@@ -136,7 +136,7 @@ func (c *cluster) requestMap(ctx context.Context, first *conn, req *protocol.Map
 	ask := func(cn *conn) {
 		go func() {
 			var reply protocol.MapReply
-			_, err := cn.roundTrip(ctx, nil, protocol.KindMap, 0, 0, req, &reply)
+			_, err := cn.roundTrip(ctx, protocol.KindMap, 0, 0, req, &reply)
 			answers <- answer{&reply, cn, err}
 		}()
 	}

@@ -98,7 +98,7 @@ func (o *object) eventsOnce(
 	}
 	defer c.run(func() {
 		if cn.dropObjectStream(f.id, f) {
-			_, _ = cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, 0, uint64(bucket), &protocol.Unwatch{WatchID: f.id}, &protocol.Empty{})
+			_, _ = cn.roundTrip(c.ctx, protocol.KindUnwatch, 0, uint64(bucket), &protocol.Unwatch{WatchID: f.id}, &protocol.Empty{})
 		}
 	})
 	for {

@@ -51,7 +51,7 @@ func callInstance(ctx context.Context, c *Client, instance uint64, method string
 		return withOp("cluster", method, err)
 	}
 	var reply protocol.ClusterReply
-	if _, err := cn.roundTrip(ctx, nil, protocol.KindCluster, 0, 0, req, &reply); err != nil {
+	if _, err := cn.roundTrip(ctx, protocol.KindCluster, 0, 0, req, &reply); err != nil {
 		return withOp("cluster", method, err)
 	}
 	return readClusterReply(method, &reply, out)

@@ -53,7 +53,7 @@ func (c *cluster) request(
 		cn, bucket, shard, err := where(ctx)
 		if err == nil {
 			var sent bool
-			sent, err = cn.roundTrip(ctx, nil, kind, shard, bucket, m, reply)
+			sent, err = cn.roundTrip(ctx, kind, shard, bucket, m, reply)
 			if err == nil {
 				return repeated, nil
 			}

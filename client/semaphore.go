@@ -164,7 +164,7 @@ func (s *Session) describeOnce(
 	}
 	var shot *oneShot
 	size := 0
-	sem, err := s.node.pages(ctx, bucket, &req, func(reply *protocol.DescribeReply) error {
+	sem, err := s.node.pages(bucket, &req, func(reply *protocol.DescribeReply) error {
 		_, _, err := s.send(ctx, protocol.KindDescribe, bucket, &requestState{prepare: func(route requestRoute) {
 			req.MinIndex = s.node.readFrom(bucket)
 			req.Consistency = o.consistency

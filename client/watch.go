@@ -489,7 +489,7 @@ func (st *watchStream) unwatch() {
 	c := st.shardWatch.w.n.c
 	c.run(func() {
 		if st.cn.dropStream(st) {
-			_, _ = st.cn.roundTrip(c.ctx, nil, protocol.KindUnwatch, 0, st.bucket, &protocol.Unwatch{WatchID: st.id}, &protocol.Empty{})
+			_, _ = st.cn.roundTrip(c.ctx, protocol.KindUnwatch, 0, st.bucket, &protocol.Unwatch{WatchID: st.id}, &protocol.Empty{})
 		}
 	})
 }
