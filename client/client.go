@@ -25,7 +25,7 @@ type Client struct {
 func newClient(cfg Config) *Client {
 	c := &Client{dispatcher: newDispatcher()}
 	c.cluster = newCluster(newLifetime(), &dialer{cfg: cfg, clock: cfg.clock, handler: c})
-	c.sessionTable = &sessionTable{cluster: c.cluster, watchdog: watchdogOf(cfg.clock), sessions: make(map[uint64]*Session)}
+	c.sessionTable = &sessionTable{cluster: c.cluster, sessions: make(map[uint64]*Session)}
 	c.cluster.shortestTimeout, c.mapFetched = c.sessionTable.shortestTimeout, c.handleMap
 	return c
 }

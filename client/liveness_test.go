@@ -251,45 +251,19 @@ func TestWallJump(t *testing.T) {
 	}
 }
 
-// TestClientsShareWatchdog: the sessions of all clients are notified of what a check of one finds,
-// until the clients are closed.
-func TestClientsShareWatchdog(t *testing.T) {
-	if a, b := newClient(Config{clock: systemClock{}}), newClient(Config{clock: systemClock{}}); a.watchdog != b.watchdog {
-		t.Error("two clients with the clocks of the system have two watchdogs")
-	}
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t)
-		ck := &handClock{}
-		expired := make(chan struct{})
-		first := f.open(t, func(cfg *Config) { cfg.clock = ck })
-		s := f.sessionIn(t, first, 0)
-		second := f.open(t, func(cfg *Config) { cfg.clock = ck })
-		w := first.watchdog
-		second.watchdog = w
-		_, err := second.Session(context.Background(), "/n", OnState(func(s State) {
-			if s == Expired {
-				close(expired)
-			}
-		}))
-		if err != nil {
+// TestClientInBubble: a client that ran in a bubble of package synctest leaves nothing to the
+// clients outside, which must not touch a timer of the bubble.
+func TestClientInBubble(t *testing.T) {
+	use := func(t *testing.T) {
+		c := newClient(Config{clock: systemClock{}})
+		s := &Session{id: 1, requestedTimeout: time.Minute}
+		if _, err := c.register(s); err != nil {
 			t.Fatal(err)
 		}
-		f.set(func() { f.on = func(fc *fakeConn, h protocol.Header) bool { return true } })
-		time.Sleep(time.Millisecond)
-		ck.add(0, time.Hour)
-		if s.Held() {
-			t.Fatal("held after a jump")
-		}
-		// Nobody asks about the other session.
-		if took := since(time.Now(), expired); took > time.Second {
-			t.Fatalf("the other client's session ended after %s", took)
-		}
-		first.CloseWithoutRelease()
-		second.CloseWithoutRelease()
-		if len(w.tables) != 0 || w.shortest != 0 {
-			t.Errorf("%d clients are watched, the shortest timeout %s, when all are closed", len(w.tables), w.shortest)
-		}
-	})
+		c.sessionTable.forget(s)
+	}
+	synctest.Test(t, use)
+	use(t)
 }
 
 // TestSilentServer: a connection on which nothing comes back is given up in time to try another.

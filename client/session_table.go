@@ -12,8 +12,7 @@ import (
 //
 // Lock order: a session's mu, then mu.
 type sessionTable struct {
-	cluster  *cluster
-	watchdog *watchdog // watches the clocks for the table while there are sessions
+	cluster *cluster
 
 	shortest atomic.Int64 // the shortest timeout of the sessions, as time.Duration; changed with mu held
 
@@ -21,6 +20,7 @@ type sessionTable struct {
 	closed   bool
 	sessions map[uint64]*Session
 	restores map[restoreKey]uint64 // nonces of restores that were given up unanswered
+	watchdog *watchdog             // while there are sessions
 }
 
 // register makes the session known to the client, which keeps it alive from now on. replaced is the
@@ -35,7 +35,9 @@ func (t *sessionTable) register(s *Session) (replaced *Session, err error) {
 	t.sessions[s.id] = s
 	if have := t.shortestTimeout(); have == 0 || s.requestedTimeout < have {
 		t.shortest.Store(int64(s.requestedTimeout))
-		t.watchdog.watch(t, s.requestedTimeout)
+	}
+	if t.watchdog == nil {
+		t.watchdog = startWatchdog(t, t.cluster.clock)
 	}
 	return replaced, nil
 }
@@ -49,7 +51,7 @@ func (t *sessionTable) forget(s *Session) {
 	}
 	if len(t.sessions) == 0 {
 		t.shortest.Store(0)
-		t.watchdog.forget(t)
+		t.stopWatchdog()
 	}
 	t.mu.Unlock()
 	for _, cn := range t.cluster.allConns() {
@@ -62,12 +64,27 @@ func (t *sessionTable) close() []*Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
-	t.watchdog.forget(t)
+	t.stopWatchdog()
 	return slices.Collect(maps.Values(t.sessions))
 }
 
+// stopWatchdog stops the watchdog if there is one. mu is held.
+func (t *sessionTable) stopWatchdog() {
+	if t.watchdog != nil {
+		t.watchdog.stop()
+		t.watchdog = nil
+	}
+}
+
 // checkClocks compares the clocks before the state of leases is reported.
-func (t *sessionTable) checkClocks() { t.watchdog.check(t) }
+func (t *sessionTable) checkClocks() {
+	t.mu.Lock()
+	w := t.watchdog
+	t.mu.Unlock()
+	if w != nil {
+		w.check()
+	}
+}
 
 // shortestTimeout is the shortest timeout of the sessions; 0 if there is none.
 func (t *sessionTable) shortestTimeout() time.Duration { return time.Duration(t.shortest.Load()) }
