@@ -62,14 +62,14 @@ func (cn *conn) keepAlive() {
 	cn.pingTimer.Reset(max(look, time.Millisecond))
 	buf, more := cn.takeDirect(), len(cn.out) > 0
 	cn.mu.Unlock()
+	if seek {
+		cn.handler.serverSilent(cn)
+	}
 	switch {
 	case buf != nil:
 		cn.write(buf) // a server that does not read holds up this goroutine, not the timer
 	case more:
 		cn.flush()
-	}
-	if seek {
-		cn.handler.serverSilent(cn)
 	}
 }
 

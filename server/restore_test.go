@@ -260,6 +260,9 @@ func TestRestoreRefuses(t *testing.T) {
 		"factor is 1 and not 2": func(c *Config) {
 			c.Tiers = []meta.TierSpec{{Name: DefaultTier, Buckets: 16, ReplicationFactor: 2, CanVote: true}}
 		},
+		"has no vote or no data": func(c *Config) {
+			c.Tiers = tiersOf(t, DefaultTier+":vote=false", "voter:buckets=0")
+		},
 		"in memory is lost": func(c *Config) { c.Memory = true },
 		"is not empty": func(c *Config) {
 			c.DataDir = t.TempDir()

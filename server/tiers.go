@@ -107,6 +107,10 @@ func (c *Config) checkTiers() error {
 		return fmt.Errorf("this instance's tier is %q, and the tiers are %s; choose one of them", c.Tier, strings.Join(names, ", "))
 	}
 	if c.restore != nil {
+		if own, _ := c.ownTier(); !own.CanVote || own.Buckets == 0 {
+			return fmt.Errorf("tier %s has no vote or no data; the first instance of a restored cluster must be of a tier with both, "+
+				"so let the tier with the data vote", own.Name)
+		}
 		if id, old := c.restore.Tier(); int(id) >= len(c.Tiers) {
 			return fmt.Errorf("the data of the backup is that of the last of the tiers %s; give the new cluster at least %d tiers",
 				strings.Join(old[:id+1], ", "), id+1)

@@ -150,7 +150,7 @@ func (e *entry) remove(m *Machine, notify bool) {
 	if !p.hasReferences() && !m.atHome(p) {
 		p.remoteIdle(m)
 	}
-	if m.snapshot == nil {
+	if m.snapshot == nil && len(e.data) == 0 {
 		m.spares.entries.put(e)
 	}
 }

@@ -16,7 +16,7 @@ type semaphore struct {
 
 	bucket *bucket
 	node   *node
-	name   []byte // never changed in place; part of the same piece of memory, see newSemaphore
+	name   []byte // never changed in place; of a new record in the same piece of memory
 	owners treap  // by order id
 
 	limit    uint64
@@ -58,7 +58,7 @@ func (s *semaphore) ownExtras() *semaphoreExtras {
 }
 
 // newSemaphore makes a record with its name in one piece of memory: the collector visits each, and
-// an ephemeral one costs an allocation. The sizes fill what the allocator gives.
+// a new ephemeral one costs an allocation. The sizes fill what the allocator gives.
 func newSemaphore(name []byte) (s *semaphore) {
 	switch n := len(name); {
 	case n <= 24:
@@ -180,7 +180,7 @@ func (s *semaphore) reapEphemeral(m *Machine) {
 	if s.ephemeral && s.owners.n == 0 && s.waiters.n == 0 && !s.deleted && !s.node.dropped {
 		s.unlink(m)
 		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
-		if m.snapshot == nil {
+		if m.snapshot == nil && len(s.data) == 0 {
 			m.spares.semaphores.put(s)
 		}
 	}

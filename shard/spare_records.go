@@ -2,7 +2,7 @@ package shard
 
 // spareRecords are the records of a kind that have gone, for the next ones: a lock that comes and
 // goes takes no new memory, and finds its record in the processor's cache. They are no part of the
-// state.
+// state. One with data is not kept: an idle shard would hold the data until its next Apply.
 //
 // A record is used again in a later Apply than the one that it went in, which may read it to its
 // end. A snapshot may walk over records that have gone since it began: while one is being written

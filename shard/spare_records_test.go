@@ -3,6 +3,8 @@ package shard
 import (
 	"fmt"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // TestSpareRecords: what has left an Apply stays as it was when its record is used again.
@@ -46,6 +48,23 @@ func TestSpareRecords(t *testing.T) {
 		t.Error("a record was kept that a snapshot may still walk over")
 	}
 	snapshot.Close()
+}
+
+// TestSpareRecordsHaveNoData: what a record held is free when it goes, even if nothing follows.
+func TestSpareRecordsHaveNoData(t *testing.T) {
+	x := newBenchMachine(1)
+	x.begin()
+	m := protocol.Acquire{Head: x.head(0), Name: []byte("a"), Count: 1, Timeout: protocol.Forever, Ephemeral: true, Data: []byte("data")}
+	x.body = m.AppendBody(x.body[:0])
+	x.command(CmdAcquire)
+	x.release(0, []byte("a"))
+	x.commit()
+	if n := len(x.m.spares.entries.gone); n > 0 {
+		t.Errorf("%d entries with data were kept", n)
+	}
+	if n := len(x.m.spares.semaphores.gone); n != 1 {
+		t.Errorf("%d semaphores were kept, want the one without data", n)
+	}
 }
 
 func TestSpareRecordsAreBounded(t *testing.T) {
