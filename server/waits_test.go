@@ -78,7 +78,7 @@ func TestWaitMetrics(t *testing.T) {
 }
 
 // TestOldestWaitsBeyondTheCap: the series of waits are those of the nodes with the longest, and a
-// node has the series of its slow-wait however many nodes there are.
+// node with such a wait has the series of its slow-wait however many nodes there are.
 func TestOldestWaitsBeyondTheCap(t *testing.T) {
 	var clock *replica.ManualClock
 	s := start(t, func(c *Config) {
@@ -87,11 +87,15 @@ func TestOldestWaitsBeyondTheCap(t *testing.T) {
 	})
 	c := connect(t, s)
 	client := uint64(0)
+	slow := protocol.NodeConfig{Fields: protocol.FieldSlowWait, SlowWait: 5_000}
+	for _, quiet := range []string{"/a", "/b"} { // before the others, and nobody waits there
+		c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: quiet, Config: slow}, &protocol.NodeInfo{})
+	}
 	for i, path := range []string{"/first", "/second", "/third", "/fourth"} {
 		var info protocol.NodeInfo
 		config := protocol.NodeConfig{}
 		if i < 2 {
-			config.Fields, config.SlowWait = protocol.FieldSlowWait, 5_000
+			config = slow
 		}
 		c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: path, Config: config}, &info)
 		for range 2 {

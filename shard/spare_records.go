@@ -64,8 +64,8 @@ func (r *spares) newEntry() *entry {
 	return new(entry)
 }
 
-// newEphemeral is newSemaphore for an ephemeral one. A name may be kept by whoever has read it, so
-// it is not used again.
+// newEphemeral is newSemaphore for an ephemeral one. What has read a name may keep it, so it is
+// not used again.
 func (r *spares) newEphemeral(name []byte) *semaphore {
 	s := r.semaphores.get()
 	if s == nil {

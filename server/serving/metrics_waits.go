@@ -240,7 +240,8 @@ func (l *loads) readShard(raft *replica.Shard) {
 }
 
 // writeOldestWaits shows how long the oldest waiter of each node has waited, the longest first:
-// those beyond the cap are left out. Beside them it shows the slow-wait of nodes that have it.
+// those beyond the cap are left out. Beside them it shows the slow-wait of nodes that have it, for
+// an alert that compares the two: those with a wait come first.
 func writeOldestWaits(p *metrics.Page, l *loads, state *meta.State, names bool) {
 	nodes := slices.SortedFunc(maps.Keys(l.oldest), func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(l.oldest[b], l.oldest[a]), cmp.Compare(a, b))
@@ -250,9 +251,19 @@ func writeOldestWaits(p *metrics.Page, l *loads, state *meta.State, names bool) 
 			p.Write(metrics.NodeOldestWait, logSeconds(l.oldest[node]), nodeLabel(&n, names))
 		}
 	}
-	for n := range state.Nodes("", "") { // an alert compares the two
+	slowWait := func(n *meta.Node) {
 		if n.Config.SlowWait != 0 {
-			p.Write(metrics.NodeSlowWait, logSeconds(n.Config.SlowWait), nodeLabel(&n, names))
+			p.Write(metrics.NodeSlowWait, logSeconds(n.Config.SlowWait), nodeLabel(n, names))
+		}
+	}
+	for _, node := range nodes {
+		if n, ok := state.Node(node); ok {
+			slowWait(&n)
+		}
+	}
+	for n := range state.Nodes("", "") {
+		if _, waits := l.oldest[n.ID]; !waits {
+			slowWait(&n)
 		}
 	}
 }
