@@ -10,13 +10,20 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
+// registerReadiness adds the series that are there while the server starts: an alert about an
+// instance that does not serve must not be silent about one that cannot start.
+func registerReadiness(s *Server) {
+	s.metrics.Collect(func(p *metrics.Page) {
+		p.Write(metrics.Ready, s.Ready() == nil)
+		p.Write(metrics.BuildInfo, true, metrics.BuildLabels(s.cfg.Version, sourceRevision())...)
+	})
+}
+
 // registerMetrics adds the series that show live objects.
 func registerMetrics(s *Server) {
 	m := s.metrics
 	m.SetMaxSeries(s.cfg.Limits.MaxSeries)
 	m.Collect(func(p *metrics.Page) {
-		p.Write(metrics.Ready, s.Ready() == nil)
-		p.Write(metrics.BuildInfo, true, metrics.BuildLabels(s.cfg.Version, sourceRevision())...)
 		p.Write(metrics.MemoryLive, s.memory.live.Load())
 		p.Write(metrics.MemoryLimit, s.memory.max)
 		p.Write(metrics.ShardMessagesDropped, s.hosting.DroppedMessages())

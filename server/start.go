@@ -115,9 +115,10 @@ func (s *Server) askWho(ctx context.Context) error {
 	}
 }
 
-// openAdmin serves health and readiness at the operators' address while the server starts: a probe
-// must not hang because peers are missing.
+// openAdmin serves health, readiness and metrics at the operators' address while the server starts:
+// a probe must not hang, and an alert must not be silent, because peers are missing.
 func (s *Server) openAdmin(context.Context) error {
+	registerReadiness(s)
 	if s.adminListener == nil {
 		return nil
 	}

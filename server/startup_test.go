@@ -71,8 +71,11 @@ func TestWaitingForPeers(t *testing.T) {
 	if status, body := page(t, a.Admin, "/healthz"); status != http.StatusOK {
 		t.Errorf("health is %d %s", status, body)
 	}
-	if status, body := page(t, a.Admin, "/metrics"); status != http.StatusOK || !strings.Contains(body, "process_start_time_seconds") {
-		t.Errorf("metrics are %d %s", status, body)
+	status, body := page(t, a.Admin, "/metrics")
+	for _, series := range []string{"process_start_time_seconds ", "signalbox_ready 0\n", "signalbox_build_info{"} {
+		if status != http.StatusOK || !strings.Contains(body, "\n"+series) {
+			t.Errorf("metrics are %d, without %q: %s", status, series, body)
+		}
 	}
 	start(b)
 	for range 2 {
@@ -84,7 +87,8 @@ func TestWaitingForPeers(t *testing.T) {
 	}
 	for _, address := range []string{a.Admin, b.Admin} {
 		await.True(t, "readiness", func() bool { status, _ := page(t, address, "/readyz"); return status == http.StatusOK })
-		if status, body := page(t, address, "/metrics"); status != http.StatusOK || !strings.Contains(body, "signalbox_meta_leading") {
+		if status, body := page(t, address, "/metrics"); status != http.StatusOK || !strings.Contains(body, "signalbox_meta_leading") ||
+			!strings.Contains(body, "\nsignalbox_ready 1\n") {
 			t.Errorf("metrics of a server that has started are %d, without its own", status)
 		}
 	}
