@@ -102,6 +102,42 @@ func (x *tenants) metrics(quota, used, limit, refused string) {
 	}
 }
 
+// TestQuotasBeyondTheCap: of more nodes than have series, those are shown that alerts look at: one
+// that a quota has refused something, and one with waiters, however many others come before them.
+func TestQuotasBeyondTheCap(t *testing.T) {
+	x := newTenants(t, func(c *Config) { c.Limits.MaxSeries = 2 * 6 }) // two nodes, with six quotas each
+	var waits, refused protocol.NodeInfo
+	x.c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/waits"}, &waits)
+	config := protocol.NodeConfig{Fields: protocol.FieldMaxSemaphores, MaxSemaphores: 1}
+	x.c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/refused", Config: config}, &refused)
+	holder, waiter := x.c.session(waits.ID, 3), x.c.session(waits.ID, 4)
+	for _, session := range []uint64{holder.Session, waiter.Session} {
+		if _, err := x.c.lock(waits.ID, session, "lock", protocol.Forever); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine := x.c.session(refused.ID, 5)
+	if _, err := x.c.lock(refused.ID, mine.Session, "one", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.c.lock(refused.ID, mine.Session, "two", 0); !errors.Is(err, protocol.StatusPreconditionFailed) {
+		t.Fatal(err)
+	}
+	text := scrape(x.s)
+	for _, series := range []string{
+		`signalbox_node_refused_total{node="/refused",quota="semaphores"} 1`,
+		`signalbox_node_used{node="/waits",quota="waiters"} 1`,
+		"signalbox_node_series_truncated 1",
+	} {
+		if !strings.Contains(text, "\n"+series+"\n") {
+			t.Errorf("%s is not shown", series)
+		}
+	}
+	if n := strings.Count(text, "\nsignalbox_node_refused_total{"); n != 2*6 {
+		t.Errorf("%d series are shown", n)
+	}
+}
+
 // TestQuotaOfBytes: at the quota, and one byte past it.
 func TestQuotaOfBytes(t *testing.T) {
 	x := newTenants(t, nil)

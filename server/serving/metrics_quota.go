@@ -62,20 +62,50 @@ type quotaUse struct{ used, refused uint64 }
 
 // quotaUses gathers what nodes use of their quotas here: in the shards that are led here, watchers
 // in all shards, and requests refused at this listener. Sums over the instances are those of the
-// cluster. most bounds the nodes; cut: there are more.
+// cluster. most bounds the nodes; cut: there are more. Nodes to which a quota has refused something
+// come first, and then those with waiters: alerts look at them.
 func (s *Serving) quotaUses(shards []*Shard, r *request.Routes, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
-	uses = make(map[uint64]*[len(nodeQuotas)]quotaUse)
+	g := s.gatherUses(shards, r, nil, most)
+	if g.cut {
+		g = s.gatherUses(shards, r, append(slices.Sorted(maps.Keys(g.refused)), slices.Sorted(maps.Keys(g.waiting))...), most)
+	}
+	return g.uses, g.cut
+}
+
+// gatheredUses are the uses of at most so many nodes.
+type gatheredUses struct {
+	uses             map[uint64]*[len(nodeQuotas)]quotaUse
+	cut              bool            // there are more nodes
+	refused, waiting map[uint64]bool // of all nodes: those that were refused something, or wait
+}
+
+// gatherUses gathers the uses of the nodes that are named first, if they are not too many, and of
+// others.
+func (s *Serving) gatherUses(shards []*Shard, r *request.Routes, first []uint64, most int) *gatheredUses {
+	g := &gatheredUses{
+		uses: make(map[uint64]*[len(nodeQuotas)]quotaUse), refused: make(map[uint64]bool), waiting: make(map[uint64]bool),
+	}
+	var rest [len(nodeQuotas)]quotaUse // takes what nodes have that are left out
 	of := func(node uint64) *[len(nodeQuotas)]quotaUse {
-		u := uses[node]
+		u := g.uses[node]
+		if u == nil && len(g.uses) >= most {
+			g.cut = true
+			return &rest
+		}
 		if u == nil {
-			if len(uses) >= most {
-				cut = true
-				return new([len(nodeQuotas)]quotaUse)
-			}
 			u = new([len(nodeQuotas)]quotaUse)
-			uses[node] = u
+			g.uses[node] = u
 		}
 		return u
+	}
+	for _, node := range first {
+		of(node)
+	}
+	refuse := func(u *[len(nodeQuotas)]quotaUse, node uint64, q int, n uint64) {
+		u[q].refused += n
+		if n > 0 {
+			g.refused[node] = true
+		}
 	}
 	for _, d := range shards {
 		leads := d.Raft().Leading()
@@ -86,22 +116,25 @@ func (s *Serving) quotaUses(shards []*Shard, r *request.Routes, most int) (uses 
 					for q := range x.Used {
 						u[q].used += x.Used[q]
 					}
+					if x.Used[shard.QuotaWaiters] > 0 {
+						g.waiting[node] = true
+					}
 				}
 				w := d.delivery.Quota.Usage(node)
 				u[quotaWatchers].used += w.Open
-				u[quotaWatchers].refused += w.Rejected
+				refuse(u, node, quotaWatchers, w.Rejected)
 			}
 		})
 	}
 	for node, n := range s.refusals.of(r.State) {
 		for q := range n {
-			of(node)[q].refused += n[q]
+			refuse(of(node), node, q, n[q])
 		}
 	}
 	for node, rate := range r.Rates {
-		of(node)[quotaRequests].refused += rate.Refused.Load()
+		refuse(of(node), node, quotaRequests, rate.Refused.Load())
 	}
-	return uses, cut
+	return g
 }
 
 // writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each
