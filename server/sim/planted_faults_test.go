@@ -21,8 +21,8 @@ type plantedFault struct {
 	histories string
 }
 
-// plantedFaults are in the order of DESIGN.md: first those that the simulation finds, or another
-// test of the same rule, then those of other layers.
+// plantedFaults are first those that the simulation finds, or another test of the same rule, then
+// those of other layers, as in the tables of DESIGN.md.
 var plantedFaults = []plantedFault{
 	{
 		"old-epoch", "shard/apply.go",
