@@ -42,7 +42,6 @@ func (a *answer) text() string {
 	return outcomeTable[a.outcome].text
 }
 
-// appendAnswer encodes an answer.
 func appendAnswer(b []byte, a *answer) []byte {
 	b = varint.Append(b, a.seq, a.value, uint64(a.bucket))
 	b = append(b, byte(a.kind), byte(a.outcome), byte(a.state))
@@ -87,7 +86,6 @@ func (a *answers) forget(low uint64) {
 	}
 }
 
-// find looks a number up.
 func (a *answers) find(seq uint64) *answer {
 	live := a.list[a.head:]
 	if len(live) == 0 || live[len(live)-1].seq < seq {

@@ -173,7 +173,6 @@ func (c *chunk) each(x *BucketsBody, yield func(*chunkRecord) bool) (ok bool) {
 	return true
 }
 
-// contains says that a bucket is in the range.
 func (x *BucketsBody) contains(bucket uint64) bool {
 	return bucket >= uint64(x.First) && bucket-uint64(x.First) < uint64(x.Count)
 }
@@ -227,7 +226,6 @@ func (c *chunkRecord) validName(x *BucketsBody) bool {
 	return len(c.name) > 0 && len(c.name) <= protocol.MaxNameLen && x.contains(uint64(protocol.Bucket(c.node, c.name, x.Total)))
 }
 
-// chunkWriter collects records.
 type chunkWriter struct {
 	buf             []byte
 	fields          []byte
@@ -301,7 +299,6 @@ func (w *chunkWriter) entry(e *entry) {
 	w.put(chunkEntry, varint.Append(f, e.timer.at))
 }
 
-// finish puts the parts together.
 func (w *chunkWriter) finish(x *BucketsBody, at, next []byte) []byte {
 	b := make([]byte, 0, len(w.buf)+len(at)+len(next)+64)
 	b = AppendBuckets(append(b, chunkVersion), *x)

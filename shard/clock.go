@@ -12,7 +12,6 @@ type clock struct {
 	deadlines deadlines
 }
 
-// bucketTime is the bucket's time now.
 func (t *clock) bucketTime(b *bucket) uint64 {
 	if b.state != bucketActive {
 		return b.timeBase

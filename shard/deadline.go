@@ -95,7 +95,6 @@ func (d *deadlines) unschedule(rec scheduled) {
 	}
 }
 
-// first is the earliest deadline.
 func (d *deadlines) first() (at uint64, rec scheduled) {
 	if len(d.heap) == 0 {
 		return 0, nil

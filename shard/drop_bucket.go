@@ -33,7 +33,6 @@ func (b *bucket) drop(m *Machine, epoch uint64, homes bool) {
 	}
 }
 
-// advance continues the removal.
 func (c *clearState) advance(m *Machine) {
 	if c.active && !c.homesDone {
 		c.homesDone = c.clearHomeSessions(m)
@@ -85,7 +84,6 @@ func (c *clearState) clearNode(m *Machine, n *node, dropped []idRange) bool {
 	}
 }
 
-// finish ends the sweep.
 func (c *clearState) finish(m *Machine) {
 	*c = clearState{}
 	for i := range m.buckets {

@@ -57,7 +57,6 @@ func (e *entry) rememberOutcome(m *Machine, out outcome, state protocol.AcquireS
 
 func (e *entry) quotaBytes() uint64 { return entryBytes + uint64(len(e.data)) }
 
-// setData replaces the data of an entry.
 func (e *entry) setData(data []byte) {
 	e.semaphore.node.bytes += uint64(len(data)) - uint64(len(e.data)) // modulo 2^64
 	e.data = cloneOrNil(data)

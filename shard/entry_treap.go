@@ -115,7 +115,6 @@ func (t *treap) replace(old, e *entry, which int) {
 	}
 }
 
-// remove takes e out.
 func (t *treap) remove(e *entry, which int) {
 	l := &e.links[which]
 	if t.first == e {

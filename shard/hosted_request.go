@@ -115,7 +115,6 @@ func (q *objectRequest) finish(m *Machine, ev Event, err error) {
 	}
 }
 
-// refuse answers a request with an error.
 func (q *objectRequest) refuse(m *Machine, status protocol.Status, text string) {
 	q.finish(m, Event{}, &protocol.Error{Status: status, Message: text})
 }

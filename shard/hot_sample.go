@@ -60,7 +60,6 @@ func (h *hotSample) add(s *semaphore) {
 	h.hand = (h.hand + 1) % hotSlots
 }
 
-// remove forgets a semaphore that goes.
 func (h *hotSample) remove(s *semaphore) {
 	if s.hotAt > 0 {
 		h.slots[s.hotAt-1], s.hotAt, s.hotAgain = nil, 0, false

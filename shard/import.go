@@ -18,7 +18,6 @@ type importState struct {
 	openObject, objectBytes []byte // key of the hosted object whose record continues there, and what is there of the record
 }
 
-// importTable has the imports that are under way.
 type importTable []importState
 
 // find is the place of the import of a run under this epoch, or below 0.

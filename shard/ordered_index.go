@@ -148,7 +148,6 @@ func (w *indexWalk[R]) next() (v R) {
 	return v
 }
 
-// all walks everything in order.
 func (x *index[R]) all(yield func(R) bool) {
 	for _, r := range x.runs {
 		for _, v := range r {

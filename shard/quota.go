@@ -152,7 +152,6 @@ func (t *bucketTable) quotaShareOf(quota, piece uint64) uint64 {
 	return min(quota, addSaturated(share, addSaturated(spread, 4*piece)))
 }
 
-// integerRoot is the integer square root.
 func integerRoot(v uint64) uint64 {
 	if v == 0 {
 		return 0

@@ -39,7 +39,6 @@ func (in *recordReader) open() error {
 	return nil
 }
 
-// more reads another chunk.
 func (in *recordReader) more() error {
 	var head [8]byte
 	if _, err := io.ReadFull(in.r, head[:]); err != nil {

@@ -102,7 +102,6 @@ func (s *semaphore) key() (node uint64, name []byte) { return s.node.id, s.name 
 // quotaBytes is what the semaphore counts against its node's quota, without its entries.
 func (s *semaphore) quotaBytes() uint64 { return semaphoreBytes + uint64(len(s.name)+len(s.data)) }
 
-// fits says whether so many units are free.
 func (s *semaphore) fits(count uint64) bool {
 	return s.used <= s.limit && count <= s.limit-s.used
 }

@@ -136,7 +136,6 @@ func (p *sessionRecord) chargeAnswers() {
 	}
 }
 
-// rememberAnswer keeps an answer.
 func (p *sessionRecord) rememberAnswer(a answer) {
 	p.ownUse().answers.add(a)
 	p.chargeAnswers()

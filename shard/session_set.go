@@ -9,7 +9,6 @@ import (
 // sessionSet has the session records by id.
 type sessionSet struct{ partitionedSet[sessionRecord] }
 
-// get is the record of a session, or nil.
 func (t *sessionSet) get(id uint64) *sessionRecord {
 	hash := hashID(id)
 	return t.of(hash).get(hash, func(p *sessionRecord) bool { return p.id == id })

@@ -45,7 +45,6 @@ func (r *spareRecords[T]) beginApply() {
 	r.gone = r.gone[:0]
 }
 
-// spares are the spare records of a machine.
 type spares struct {
 	entries    spareRecords[entry]
 	semaphores spareRecords[semaphore] // ephemeral ones that have gone

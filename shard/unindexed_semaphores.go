@@ -36,7 +36,6 @@ func (y *unindexedSemaphores) remove(s *semaphore) {
 	y.slots[s.recentAt-1], s.recentAt = nil, 0
 }
 
-// all visits those in the ring.
 func (y *unindexedSemaphores) all() iter.Seq[*semaphore] {
 	return func(yield func(*semaphore) bool) {
 		for _, s := range y.slots {

@@ -26,7 +26,6 @@ func newLiveness(s *leadership) liveness {
 	return liveness{leadership: s, conns: make(map[uint64]*conn)}
 }
 
-// bind attaches a session on a connection.
 func (v *liveness) bind(connID, id, attachEpoch, timeout uint64) {
 	s := v.sessions.Get(id)
 	if s != nil && attachEpoch < s.epoch {
@@ -177,7 +176,6 @@ func (v *liveness) cut(c *conn, reason string) {
 	v.checkAt(c, v.clock.now()+DefaultSelfCheck)
 }
 
-// cutAll cuts all connections.
 func (v *liveness) cutAll(heard Heard, reason string) {
 	for _, c := range v.inOrder() {
 		if at, _ := heard(c.id); !c.cut {

@@ -15,7 +15,6 @@ type proposals struct {
 	backoff  bool // a command was not applied: propose again after the next tick
 }
 
-// proposal is what a command is about.
 type proposal struct {
 	sessions []*session       // of a detach
 	remotes  []*remoteSession // of a CmdRemoteEnded

@@ -24,7 +24,6 @@ type remoteSession struct {
 	prev, next *remoteSession
 }
 
-// remoteList is a FIFO list of remote sessions.
 type remoteList struct {
 	first, last *remoteSession
 	n           int

@@ -111,7 +111,6 @@ func (t *remoteTable) compare(remotes []uint64) {
 	}
 }
 
-// tick does what is due.
 func (t *remoteTable) tick() {
 	t.requestDue(&t.delayed)
 	t.requestDue(&t.retry)

@@ -119,7 +119,6 @@ func (t *subscriberTable) left(first, count uint32) {
 	}
 }
 
-// count returns how many subscribers there are.
 func (t *subscriberTable) count() (n int) {
 	for _, p := range t.order {
 		if !p.dropped {

@@ -107,7 +107,6 @@ func (c *Bootstrap) fields(f *varint.Fields) {
 	f.Uint(&c.RestoredEpoch)
 }
 
-// ownTier is the tier of the instance.
 func (c *Bootstrap) ownTier() TierSpec {
 	return TierSpec{c.Tier, c.Buckets, c.ReplicationFactor, c.ShardsPerReplicaset, c.CanVote}
 }

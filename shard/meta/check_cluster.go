@@ -87,7 +87,6 @@ func checkReplicasets(s *State) error {
 	return nil
 }
 
-// checkShard checks a data shard.
 func checkShard(s *State, x *Shard) error {
 	t, ok := s.Tier(x.Tier)
 	set, known := s.Replicaset(x.Replicaset)

@@ -38,7 +38,6 @@ type Replicaset struct {
 	Revision     uint64 // the machine's revision of the last change to this record
 }
 
-// replicasetTable has the replicasets.
 type replicasetTable struct {
 	replicasets    []Replicaset // in order of id
 	nextReplicaset uint64       // the last id given out

@@ -67,7 +67,6 @@ func (x *Shard) On(instance uint64) (Replica, bool) {
 	return first(x.Replicas, func(r *Replica) bool { return r.Instance == instance })
 }
 
-// shardTable has the shards.
 type shardTable struct {
 	shards    []Shard // data shards, in order of id
 	metaShard Shard

@@ -42,7 +42,6 @@ type Run struct {
 	Epoch uint64 // never goes back: a shard that knows a newer one does not serve an older
 }
 
-// tierTable has the tiers.
 type tierTable struct {
 	tiers []Tier // in order of id
 }

@@ -55,7 +55,6 @@ func (t tree[K, V]) from(key K) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) { walkFrom(t.root, key, yield) }
 }
 
-// all yields every entry, in order.
 func (t tree[K, V]) all() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) { walk(t.root, yield) }
 }

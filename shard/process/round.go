@@ -94,7 +94,6 @@ func (p *Process) enterPhase(phase protocol.ProcessPhase, out *Out) {
 		Epoch: p.round.epoch, Topology: p.topology})
 }
 
-// startRound starts a round among all members.
 func (p *Process) startRound(at Now, out *Out) {
 	c := p.elect()
 	p.counter++

@@ -49,7 +49,6 @@ func (b *readBarriers) add(fn func(ok bool)) {
 	}
 }
 
-// refreshIfDue makes a round if it is due.
 func (b *readBarriers) refreshIfDue(now time.Duration) {
 	last, period := &b.lastRead, b.periods.follower
 	if b.s.Leading() {

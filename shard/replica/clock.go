@@ -45,7 +45,6 @@ type skipper interface {
 	skipTime(d time.Duration)
 }
 
-// timeSkip is time that was skipped.
 type timeSkip struct {
 	to    time.Duration // the clock after it
 	d     time.Duration

@@ -91,7 +91,6 @@ func engineConfig(cfg *HostConfig, events *engineEvents) config.NodeHostConfig {
 	return c
 }
 
-// groupConfig returns the settings of a raft group.
 func groupConfig(shard, replica, snapshotEntries, compactionOverhead uint64) config.Config {
 	if snapshotEntries == 0 {
 		snapshotEntries = defaultSnapshotEntries

@@ -80,7 +80,6 @@ func (t *groupTable) running() []*group {
 	return list
 }
 
-// shards lists the replicas of data shards.
 func (t *groupTable) shards() (list []*Shard) {
 	for _, g := range t.running() {
 		if s, ok := g.replica.(*Shard); ok {

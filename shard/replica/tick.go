@@ -15,7 +15,6 @@ func (s *Shard) tick(now time.Duration) {
 	s.tasks.tick()
 }
 
-// requestSnapshot requests a snapshot if one is due.
 func (s *Shard) requestSnapshot() {
 	if !s.logTail.snapshotDue(s.clock) {
 		return

@@ -76,7 +76,6 @@ func (c change) demote(l *location) bool {
 	return len(list) > 0
 }
 
-// remove ends an instance.
 func (c change) remove(p *instance, text string) {
 	c.instances.remove(p)
 	if l := p.loc; len(l.members) == 0 {

@@ -6,7 +6,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// gateState of a run.
 type gateState uint8
 
 const (

@@ -41,7 +41,6 @@ type suspects struct {
 	at uint64 // the first one re-elects at this time
 }
 
-// row of a history.
 type row struct {
 	version   uint64
 	at        uint64

@@ -39,7 +39,6 @@ func hashID(id uint64) uint64 {
 	return hi ^ lo
 }
 
-// homeSlot returns the first slot for an id.
 func (s *Set[V]) homeSlot(id uint64) int {
 	at, _ := bits.Mul64(hashID(id), uint64(len(s.slots)))
 	return int(at)

@@ -219,7 +219,6 @@ func (r *Relay) checkPayload(b []byte) error {
 	return nil
 }
 
-// drop forgets an entry.
 func (r *Relay) drop(e *pendingMessage) {
 	delete(r.pending, e.messageKey)
 	if to := r.member(e.to); to != nil {

@@ -238,7 +238,6 @@ func (s *Store) writeMarks(through bool) error {
 	return nil
 }
 
-// markOf reads the position of a log.
 func markOf(db raftio.ILogDB, k key) (mark, error) {
 	snapshot, err := db.GetSnapshot(k.shard, k.replica)
 	if err != nil {

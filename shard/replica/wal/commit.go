@@ -25,7 +25,6 @@ func newOp() *op {
 	return o
 }
 
-// release returns an op to the pool.
 func (o *op) release() {
 	if cap(o.records) > maxKept {
 		o.records = nil

@@ -237,7 +237,6 @@ func (x *entryIndex) inSegment(number uint32, f func(i uint64, at position, size
 	}
 }
 
-// apply changes the index by a record.
 func (x *index) apply(r *record) error {
 	if r.kind == removedRecord {
 		if p := x.replicas[r.key]; p != nil {

@@ -309,7 +309,6 @@ func (l *Log) ReadRaftState(shard, replica, snapshot uint64) (raftio.RaftState, 
 // readSpan is the most that is read from a segment at once.
 const readSpan = 256 << 10
 
-// place is where an entry is.
 type place struct {
 	at   position
 	size uint32
