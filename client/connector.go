@@ -223,7 +223,6 @@ func (c *cluster) adopt(cn *conn, address string) *conn {
 	return cn
 }
 
-// connEnded notes that a connection is over.
 func (c *cluster) connEnded(cn *conn) {
 	c.cfg.Logger.Debug("connection lost", "instance", cn.instance, "error", cn.err)
 	c.mu.Lock()
@@ -268,7 +267,6 @@ func (c *cluster) connectorLocked(instance uint64) *connector {
 	return l
 }
 
-// allConns are the connections that there are.
 func (c *cluster) allConns() (list []*conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -134,7 +134,6 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 	})
 }
 
-// describePage reads the page at req.Cursor.
 func (n *Node) describePage(
 	ctx context.Context, o readOptions, bucket uint32, req *protocol.Describe, reply *protocol.DescribeReply,
 ) error {

@@ -41,7 +41,6 @@ type SessionInfo struct {
 	CreatedAt   time.Time
 }
 
-// listPage is a page of a shard's list.
 type listPage[T any] struct {
 	items []T
 	next  []byte               // cursor of the next page; empty: there is none
@@ -117,7 +116,6 @@ func listShards[T any](
 	}
 }
 
-// listMerge merges the lists of shards.
 type listMerge[T any] struct {
 	key     func(*T) string
 	page    func(shard uint64, cursor []byte) (listPage[T], error)

@@ -105,7 +105,6 @@ func (l *Lease) takeObservation() *observedHold {
 	return h
 }
 
-// ended reports the end of a hold.
 func (h *observedHold) ended(now time.Duration, cause error) {
 	if cause == ErrReleased {
 		cause = nil

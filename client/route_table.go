@@ -65,7 +65,6 @@ func (t *tier) owner(bucket uint32) bucketOwner {
 	return t.owners[t.place[t.run(bucket)]]
 }
 
-// run is the run that has a bucket.
 func (t *tier) run(bucket uint32) int {
 	i, begins := slices.BinarySearch(t.first, bucket)
 	if !begins {

@@ -341,7 +341,6 @@ func (p *shardWatch) follow(st *watchStream, e *protocol.Error, tries int) {
 	p.w.notify()
 }
 
-// cut ends the stream.
 func (st *watchStream) cut(err error) {
 	w := st.shardWatch.w
 	st.cn.dropStream(st)
@@ -407,7 +406,6 @@ func (w *watch) notify() {
 	wake(w.wake)
 }
 
-// wait waits for something to do.
 func (w *watch) wait(ctx context.Context) error {
 	var due <-chan time.Time
 	if w.n.c.ctx.Err() != nil {
@@ -462,7 +460,6 @@ func (t *watchTable) remove(w *watch) {
 	delete(t.all, w)
 }
 
-// notify wakes all watches.
 func (t *watchTable) notify() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -48,7 +48,6 @@ func (c *bucketEpochs) equal(o *bucketEpochs) bool {
 	return slices.Equal(c.epochs, o.epochs) && slices.Equal(c.ends, o.ends)
 }
 
-// buckets is how many the tier has.
 func (c *bucketEpochs) buckets() uint32 { return c.ends[len(c.ends)-1] }
 
 // epoch is the epoch under which a bucket was served; 0: it was not.

@@ -588,7 +588,6 @@ func (f *Follower) jobDone() <-chan error {
 	return f.job.done
 }
 
-// finishJob takes in how an update ended.
 func (f *Follower) finishJob(err error) {
 	j := f.job
 	j.cancel(nil)

@@ -42,7 +42,6 @@ type Gatekeeper struct {
 	OnDecided func(run GateRun, outcome Outcome, text string, err error)
 }
 
-// runKey names a run.
 type runKey struct {
 	location, gate   string
 	version, attempt uint64

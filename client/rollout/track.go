@@ -50,7 +50,6 @@ func List(ctx context.Context, n *client.Node, prefix string, opts ...client.Rea
 // Name is the track's name.
 func (t *Track) Name() string { return t.object.Name() }
 
-// name is what requests carry.
 func (t *Track) name() []byte { return []byte(t.object.Name()) }
 
 func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {

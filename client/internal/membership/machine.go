@@ -308,7 +308,6 @@ func (m *Machine) send(d *pendingSend) {
 	m.ready.Sends = append(m.ready.Sends, d.Send)
 }
 
-// scheduleRetry lets something wait until it is sent again.
 func (m *Machine) scheduleRetry(now time.Duration, d *pendingSend) {
 	if d.Kind == protocol.KindProcessRequest {
 		m.checkSlow(now, m.round.request(d.Number))

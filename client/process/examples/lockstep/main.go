@@ -125,7 +125,6 @@ func main() {
 	}
 }
 
-// run is a member until ctx ends.
 func run(ctx context.Context, m *member, timeout time.Duration) error {
 	cfg, node, err := client.FromEnv() // SIGNALBOX_ENDPOINTS and others, as for the command line
 	if err != nil {
