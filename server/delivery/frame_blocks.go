@@ -14,7 +14,6 @@ type frameBlocks struct {
 	refs    []frameRef
 }
 
-// frameRef is where a frame is.
 type frameRef struct{ block, from, to int }
 
 const (

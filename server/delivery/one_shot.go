@@ -4,7 +4,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// oneShot is an armed one-shot watch.
 type oneShot struct {
 	key     oneShotKey
 	conn    *watchConn    // where it was armed and will fire
@@ -14,7 +13,6 @@ type oneShot struct {
 	links   [3]listLinks
 }
 
-// watchSession is a session with armed one-shot watches.
 type watchSession struct{ oneShots oneShotList }
 
 // oneShotKey is unique per session and semaphore, or per connection and semaphore where there is no

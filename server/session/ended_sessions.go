@@ -25,7 +25,6 @@ type endedSession struct {
 	at      time.Duration
 }
 
-// add remembers the connection of a session that ends.
 func (x *endedSessions) add(session, conn uint64, now time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -119,7 +119,6 @@ func (t *Table) Conn(session uint64) *Conn {
 	return nil
 }
 
-// removeAll takes all bindings of a session out.
 func (t *Table) removeAll(session uint64) (list []*Binding) {
 	s := t.stripe(session)
 	s.mu.Lock()
@@ -132,7 +131,6 @@ func (t *Table) removeAll(session uint64) (list []*Binding) {
 	return list
 }
 
-// remove takes one binding out.
 func (t *Table) remove(b *Binding) {
 	s := t.stripe(b.Session)
 	s.mu.Lock()
