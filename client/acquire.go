@@ -400,7 +400,7 @@ func (s *Session) acquireResult(m protocol.AcquireResult) {
 	defer s.mu.Unlock()
 	a := s.waitingAcquires[m.Seq]
 	if a == nil || a.result != nil {
-		return // nobody waits any more, or told twice
+		return // nobody waits any more, or it came twice
 	}
 	a.result = &m
 	if a.wake != nil {

@@ -82,7 +82,7 @@ type conn struct {
 	lastHeard atomic.Int64  // clock at the last bytes read
 
 	// Owned by the reader goroutine.
-	replies []reply // calls whose answers were read, to be told
+	replies []reply // calls whose answers were read, to be woken
 }
 
 type sentPing struct {

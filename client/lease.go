@@ -327,8 +327,8 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	l := ch.l
 	s := l.s
 	s.mu.Lock()
-	// A change that may be on its way is settled, whatever became of the lease: behind the release
-	// it would be an acquire, and for nobody.
+	// A change that may be on its way is completed, whatever became of the lease: behind the
+	// release it would be an acquire that nobody waits for.
 	if s.err != nil || l.over != nil && !ch.sent {
 		err := cmp.Or(l.over, s.err)
 		if ch.seq != 0 {

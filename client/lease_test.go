@@ -112,8 +112,8 @@ func TestChangeInTheBackground(t *testing.T) {
 	})
 }
 
-// TestReleaseBehindAChange: a change that was sent is settled before the lease is released, so that
-// no late copy of it, which is an acquire, comes behind the release.
+// TestReleaseBehindAChange: a change that was sent is completed before the lease is released, so
+// that no late copy of it, which is an acquire, comes behind the release.
 func TestReleaseBehindAChange(t *testing.T) {
 	withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
 		hold(protocol.KindAcquire)
@@ -130,7 +130,7 @@ func TestReleaseBehindAChange(t *testing.T) {
 		f.drop() // and whatever was to come on the connection
 		synctest.Wait()
 		if n := f.count(protocol.KindRelease); n != 0 {
-			t.Fatalf("%d releases before the change is settled", n)
+			t.Fatalf("%d releases before the change is complete", n)
 		}
 		hold(0)
 		if _, err := s.Acquire(bg, l.Name()); err != nil {

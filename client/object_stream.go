@@ -151,7 +151,7 @@ func (f *objectStream) cut(err error) {
 	f.end(err)
 }
 
-// end tells the consumer, behind the events that came. mu is held.
+// end notifies the consumer, behind the events that came. mu is held.
 func (f *objectStream) end(err error) {
 	f.err = cmp.Or(f.err, err)
 	f.notify()

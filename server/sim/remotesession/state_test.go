@@ -157,9 +157,9 @@ var violations = [...]string{
 	noViolation: "",
 	lost:        "a living session's holding was released",
 	twoOwners:   "a bucket is active in two shards",
-	grantedGone: "a session was granted something by a shard that had been told it is gone",
+	grantedGone: "a session was granted something by a shard that was notified of its end",
 	leaked:      "everything is delivered and stable, and something is held for a session that is gone",
-	oldEpoch:    "everything is delivered and stable, and a guest would obey a client that was taken over",
+	oldEpoch:    "everything is delivered and stable, and a remote session would obey a client that was taken over",
 	stuck:       "everything is delivered and stable, and the protocol does not come to rest",
 }
 
