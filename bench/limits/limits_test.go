@@ -99,9 +99,40 @@ func TestLoggedEcho(t *testing.T) {
 			return LoggedEcho{Listen: addr, Raft: raft, Dir: dir, Groups: groups}.Serve(ctx)
 		})
 		echoed(t, c)
+		halves(t, c)
 		stop()
 		if files, err := filepath.Glob(filepath.Join(dir, "log", "*")); err != nil || len(files) == 0 {
 			t.Error("nothing is in the log", err)
+		}
+	}
+}
+
+// halves sends a message in two parts. An answer on another connection says that the first part was
+// read alone, where one event loop has both.
+func halves(t *testing.T, c net.Conn) {
+	t.Helper()
+	other, err := net.Dial("tcp", c.RemoteAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	sent, got := bytes.Repeat([]byte{3}, MessageSize), make([]byte, MessageSize)
+	for _, part := range []struct {
+		to     net.Conn
+		data   []byte
+		answer bool
+	}{{c, sent[:MessageSize/2], false}, {other, sent, true}, {c, sent[MessageSize/2:], true}} {
+		if _, err := part.to.Write(part.data); err != nil {
+			t.Fatal(err)
+		}
+		if !part.answer {
+			continue
+		}
+		if err := part.to.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(part.to, got); err != nil || !bytes.Equal(got, sent) {
+			t.Fatalf("%x came back, %v", got, err)
 		}
 	}
 }

@@ -134,6 +134,9 @@ func (e *loggedEcho) OnTraffic(c gnet.Conn) gnet.Action {
 	}
 	conn := c.Context().(*loggedConn)
 	whole := len(b) / MessageSize * MessageSize
+	if whole == 0 { // gnet takes 0 for everything
+		return gnet.None
+	}
 	conn.ready = conn.ready[:0]
 	e.mu.Lock()
 	for rest := b[:whole]; len(rest) > 0; {
