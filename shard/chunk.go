@@ -189,14 +189,16 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.nonce, c.client, c.created = r.Uint(), r.Bytes(varint.NoLimit), r.Uint()
 		c.timeout, c.attached, c.at = r.Uint(), r.Bool(), r.Uint()
 		home := uint64(protocol.HomeBucket(c.create, x.Total))
-		return x.contains(home) && protocol.SessionTier(c.id) == x.Tier && uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
+		return x.contains(home) && protocol.SessionTier(c.id) == x.Tier &&
+			uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
 			c.timeout <= 1<<32-1 && len(c.desc) <= maxDescription
 	case chunkEndedCreateID:
 		r.Fixed(c.create[:])
 		c.remaining = r.Uint()
 		return c.remaining <= Retention
 	case chunkSessionRecord:
-		c.id, c.node, c.epoch, c.low, c.desc, c.ended = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Bytes(varint.NoLimit), r.Bool()
+		c.id, c.node, c.epoch, c.low, c.desc, c.ended = r.Uint(), r.Uint(), r.Uint(), r.Uint(),
+			r.Bytes(varint.NoLimit), r.Bool()
 		n := r.Count(varint.NoLimit)
 		for after := uint64(0); n > 0; n-- {
 			a, ok := readAnswer(r, after)
@@ -215,7 +217,8 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.node, c.name = r.Uint(), r.Bytes(varint.NoLimit)
 		return c.validName(x)
 	case chunkEntry:
-		c.id, c.orderID, c.count, c.seq, c.timeout, c.since = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Uint()
+		c.id, c.orderID, c.count, c.seq, c.timeout, c.since = r.Uint(), r.Uint(), r.Uint(),
+			r.Uint(), r.Uint(), r.Uint()
 		c.data, c.waiting, c.timed, c.at = r.Bytes(varint.NoLimit), r.Bool(), r.Bool(), r.Uint()
 		return c.count > 0 && (c.waiting || !c.timed)
 	}
@@ -223,7 +226,8 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 }
 
 func (c *chunkRecord) validName(x *BucketsBody) bool {
-	return len(c.name) > 0 && len(c.name) <= protocol.MaxNameLen && x.contains(uint64(protocol.Bucket(c.node, c.name, x.Total)))
+	return len(c.name) > 0 && len(c.name) <= protocol.MaxNameLen &&
+		x.contains(uint64(protocol.Bucket(c.node, c.name, x.Total)))
 }
 
 type chunkWriter struct {

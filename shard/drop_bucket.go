@@ -88,7 +88,8 @@ func (c *clearState) finish(m *Machine) {
 	*c = clearState{}
 	for i := range m.buckets {
 		if b := &m.buckets[i]; b.state == bucketDropping {
-			b.state, b.semaphores, b.objects = bucketAbsent, hashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}
+			b.state, b.semaphores, b.objects = bucketAbsent, hashSet[semaphore]{},
+				[kindCount]map[string]*hostedObject{}
 		}
 	}
 	m.copyCount = m.countCopies()

@@ -46,7 +46,8 @@ func (b *batch) checkHandOn(s *semaphore) {
 	if b.out == nil {
 		return // nothing is applied
 	}
-	if on := &b.out.HandedOn; on.Name != nil && on.Node == s.node.id && bytes.Equal(on.Name, s.name) && !s.isHandedOn() {
+	if on := &b.out.HandedOn; on.Name != nil && on.Node == s.node.id &&
+		bytes.Equal(on.Name, s.name) && !s.isHandedOn() {
 		*on = HandedOn{}
 	}
 }

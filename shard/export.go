@@ -27,7 +27,9 @@ type Buckets struct{ reader }
 // chunk. Chunks with the same cursor carry the same, in every call, but for what was dropped with
 // its node meanwhile. maxBytes 0 is ChunkBytes, which is the most too. A call's work is bounded, so
 // that a chunk may be small. Errors: PRECONDITION_FAILED, BAD_REQUEST.
-func (r Buckets) Export(first, count uint32, epoch uint64, cursor []byte, maxBytes int) (part, next []byte, err error) {
+func (r Buckets) Export(
+	first, count uint32, epoch uint64, cursor []byte, maxBytes int,
+) (part, next []byte, err error) {
 	run := BucketsBody{Tier: r.m.tier, Total: uint32(len(r.m.buckets)), First: first, Count: count, Epoch: epoch}
 	if uint64(first)+uint64(count) > uint64(len(r.m.buckets)) || count == 0 {
 		return nil, nil, &protocol.Error{Status: protocol.StatusPreconditionFailed, Message: textNotFrozen}
@@ -38,7 +40,8 @@ func (r Buckets) Export(first, count uint32, epoch uint64, cursor []byte, maxByt
 		}
 	}
 	x := export{m: r.m, bucketRange: &run}
-	if !x.cursor.read(cursor) || x.cursor.section >= sectionSemaphores && len(x.cursor.key) > 0 && !run.contains(x.cursor.bucket) {
+	if !x.cursor.read(cursor) || x.cursor.section >= sectionSemaphores && len(x.cursor.key) > 0 &&
+		!run.contains(x.cursor.bucket) {
 		return nil, nil, &protocol.Error{Status: protocol.StatusBadRequest, Message: textExportCursor}
 	}
 	x.w = chunkWriter{maxBytes: ChunkBytes, scanBudget: exportScanLimit, writtenSessions: make(map[uint64]bool)}
@@ -145,7 +148,8 @@ func (x *export) eachNode(one func(*node) bool) bool {
 }
 
 func (x *export) counters() bool {
-	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
+	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(
+		x.bucketRange.Count); i++ {
 		if x.w.full() {
 			return false
 		}
@@ -164,7 +168,8 @@ func (x *export) endedCreateIDs() bool {
 			keys = append(keys, expiringKey[[protocol.KeyLen]byte]{key, until})
 		}
 	}
-	slices.SortFunc(keys, func(a, b expiringKey[[protocol.KeyLen]byte]) int { return bytes.Compare(a.key[:], b.key[:]) })
+	slices.SortFunc(keys,
+		func(a, b expiringKey[[protocol.KeyLen]byte]) int { return bytes.Compare(a.key[:], b.key[:]) })
 	for i := range keys {
 		if x.w.full() {
 			return false
@@ -211,7 +216,8 @@ func (x *export) answers(p *sessionRecord) bool {
 // exportKeyed gives the objects of the run, bucket by bucket, in order of key. one gives an object
 // and moves the cursor behind it; it is false when the chunk is full.
 func exportKeyed[T keyed](x *export, objects func(*bucket) iter.Seq[T], one func(o T, key []byte) bool) bool {
-	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(x.bucketRange.Count); i++ {
+	for i := max(uint64(x.bucketRange.First), x.cursor.bucket); i < uint64(x.bucketRange.First)+uint64(
+		x.bucketRange.Count); i++ {
 		if i != x.cursor.bucket {
 			x.cursor = exportCursor{section: x.cursor.section, bucket: i}
 		}
@@ -313,7 +319,8 @@ func (r Buckets) Imported(first, count uint32, epoch uint64) (cursor []byte, com
 		switch {
 		case b.epoch == epoch && (b.state == bucketImported || b.state == bucketActive):
 			continue
-		case b.state == bucketActive, b.highestEpoch() > epoch, b.highestEpoch() == epoch && b.state != bucketImporting:
+		case b.state == bucketActive, b.highestEpoch() > epoch, b.highestEpoch() == epoch &&
+			b.state != bucketImporting:
 			return nil, false, false
 		}
 		complete = false

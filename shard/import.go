@@ -22,12 +22,14 @@ type importTable []importState
 
 // find is the place of the import of a run under this epoch, or below 0.
 func (t importTable) find(x *BucketsBody) int {
-	return slices.IndexFunc(t, func(o importState) bool { return o.first == x.First && o.count == x.Count && o.epoch == x.Epoch })
+	return slices.IndexFunc(t,
+		func(o importState) bool { return o.first == x.First && o.count == x.Count && o.epoch == x.Epoch })
 }
 
 // forget forgets the imports into any bucket of a range.
 func (t *importTable) forget(x *BucketsBody) {
-	*t = slices.DeleteFunc(*t, func(o importState) bool { return o.first < x.First+x.Count && x.First < o.first+o.count })
+	*t = slices.DeleteFunc(*t,
+		func(o importState) bool { return o.first < x.First+x.Count && x.First < o.first+o.count })
 }
 
 // canImport: where there is no copy, or an outdated one, and the epoch is newer than all that is
@@ -170,7 +172,8 @@ func (o *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 func importHomeSession(m *Machine, r *chunkRecord) {
 	n, p := m.nodes[r.node], m.sessions.get(r.id)
 	switch {
-	case n == nil || r.id > m.homeIDsBelow(protocol.SessionBucket(r.id))+m.buckets[protocol.SessionBucket(r.id)].sessionCounter:
+	case n == nil ||
+		r.id > m.homeIDsBelow(protocol.SessionBucket(r.id))+m.buckets[protocol.SessionBucket(r.id)].sessionCounter:
 		return
 	case m.byCreateID.get(r.create) != nil || m.endedRemotes.has(r.id, m.logTime):
 		return
@@ -180,7 +183,8 @@ func importHomeSession(m *Machine, r *chunkRecord) {
 	var s *homeSession
 	if p == nil {
 		s = newHomeSession()
-		*s.sessionRecord = sessionRecord{id: r.id, node: n, epoch: r.epoch, snapMark: m.snapMark, home: s, sessionUse: &unused}
+		*s.sessionRecord = sessionRecord{id: r.id, node: n, epoch: r.epoch, snapMark: m.snapMark,
+			home: s, sessionUse: &unused}
 		m.sessions.add(s.sessionRecord)
 	} else {
 		m.touch(p)

@@ -35,7 +35,8 @@ func (m *Machine) Check() error {
 			fail("bucket %d is absent and has semaphores or hosted objects", i)
 		}
 	}
-	if u := &unused; u.low != 1 || u.answers.len()+u.answers.head != 0 || u.entries != (treap{}) || u.holdings != nil ||
+	if u := &unused; u.low != 1 || u.answers.len()+u.answers.head != 0 ||
+		u.entries != (treap{}) || u.holdings != nil ||
 		u.waits != 0 || u.place != 0 || u.chargedAnswers != 0 {
 		fail("what sessions without a request have was changed")
 	}

@@ -19,7 +19,8 @@ func Restore(r io.Reader) (*Machine, error) {
 		return nil, err
 	}
 	if got := x.m.Digest(); got != x.digest {
-		return nil, fmt.Errorf("shard: snapshot says its digest is %016x, its records have %016x; take another snapshot", x.digest, got)
+		return nil, fmt.Errorf(
+			"shard: snapshot says its digest is %016x, its records have %016x; take another snapshot", x.digest, got)
 	}
 	return x.m, nil
 }

@@ -139,7 +139,8 @@ func applyAttach(m *Machine, c *rawCommand) {
 	m.touch(s.sessionRecord)
 	s.epoch, s.nonce, s.timeout = x.Epoch, x.Nonce, uint32(x.Timeout)
 	if s.description != x.Description {
-		s.setDescription(m.interner.intern(x.Description)) // beyond the quota of bytes if need be: an attach keeps a session alive
+		// beyond the quota of bytes if need be: an attach keeps a session alive
+		s.setDescription(m.interner.intern(x.Description))
 	}
 	s.attach(m, c)
 	m.replyAttached(s)

@@ -341,7 +341,9 @@ func (s *Snapshot) currentNode() (n *node) {
 }
 
 // walkIndex continues over records of a node, as far as this step goes; more: there are others.
-func walkIndex[R comparable](s *Snapshot, records *index[R], left *int, before func(R) bool, save func(R)) (more bool) {
+func walkIndex[R comparable](
+	s *Snapshot, records *index[R], left *int, before func(R) bool, save func(R),
+) (more bool) {
 	records.ascend(before, func(o R) bool {
 		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
 			return false

@@ -96,7 +96,8 @@ func (e *sessionStatus) size() int {
 	return 10 + 1 + 10 + 3 + len(e.description)
 }
 
-var errMalformed = errors.New("malformed message of another shard's leader; check that all instances run compatible versions")
+var errMalformed = errors.New(
+	"malformed message of another shard's leader; check that all instances run compatible versions")
 
 // message is implemented by pointers to the messages. Each lists its fields once, for both
 // directions.

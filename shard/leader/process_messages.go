@@ -145,7 +145,8 @@ func (p *Processes) updatePending(r *processRelay) {
 
 var (
 	errTooMuchPending = protocol.Errorf(protocol.StatusOverloaded,
-		"the messages that wait for replies in this shard have the limit of %d MiB; send it again later", MaxPending>>20)
+		"the messages that wait for replies in this shard have the limit of %d MiB; send it again later",
+		MaxPending>>20)
 )
 
 // checkRoom returns an error if so many more bytes exceed a limit.
@@ -311,7 +312,8 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 		return
 	}
 	for key, r := range p.relays { // the order of removals has no effect
-		if v, err := m.Processes().Find(r.node, r.name); err != nil || !v.Open() && v.Phase() != protocol.PhasePreparing {
+		if v, err := m.Processes().Find(r.node, r.name); err != nil ||
+			!v.Open() && v.Phase() != protocol.PhasePreparing {
 			p.forget(key)
 		} else {
 			p.relayAt(v, false) // a newer round drops what the previous one left

@@ -83,8 +83,10 @@ func auditShards(events []AuditEvent, before, after *State, index uint64) []Audi
 	}
 	for _, t := range after.tiers {
 		if old, ok := before.Tier(t.ID); ok && old.ShardsPerReplicaset != t.ShardsPerReplicaset {
-			add(AuditEvent{Title: "change_shards", Severity: SeverityMedium, Tier: t.Name, Shards: t.ShardsPerReplicaset},
-				"each replicaset of tier `%s` is to have %d shards instead of %d", t.Name, t.ShardsPerReplicaset, old.ShardsPerReplicaset)
+			add(AuditEvent{Title: "change_shards", Severity: SeverityMedium, Tier: t.Name,
+				Shards: t.ShardsPerReplicaset},
+				"each replicaset of tier `%s` is to have %d shards instead of %d",
+				t.Name, t.ShardsPerReplicaset, old.ShardsPerReplicaset)
 		}
 	}
 	event := func(title string, s *State, x *Shard) AuditEvent {

@@ -106,7 +106,8 @@ func (c *InstanceUpdate) apply(s *State) Result {
 
 // applyStart records what a starting process reports.
 func (c *InstanceUpdate) applyStart(s *State, i *Instance) Result {
-	if res := s.checkVersion(s.clusterVersion, c.Version, c.LastOfPreviousMajor, i.ID); res.Status != protocol.StatusOK {
+	res := s.checkVersion(s.clusterVersion, c.Version, c.LastOfPreviousMajor, i.ID)
+	if res.Status != protocol.StatusOK {
 		return res
 	}
 	if !slices.Equal(c.Domain, i.Domain) { // a new key of another member does not stop a restart with the old domain
@@ -143,7 +144,8 @@ func (i *Instance) mayBeExpelled(s *State, force bool) Result {
 	}
 	if s.leadsShards(i.ID) {
 		return refuse(protocol.StatusPreconditionFailed,
-			"attempt to expel replicaset master '%s'; let another instance of its replicaset lead first%s", i.Name, forceHint)
+			"attempt to expel replicaset master '%s'; let another instance of its replicaset lead first%s",
+			i.Name, forceHint)
 	}
 	return Result{}
 }

@@ -147,7 +147,8 @@ func (c *Join) repeat(s *State, i *Instance) Result {
 		return Result{Revision: unchanged, Instance: i.ID}
 	}
 	return refuse(protocol.StatusPreconditionFailed,
-		"instance `%s` with this uuid joined with a different %s; start it as before, or with an empty folder", i.Name, differs)
+		"instance `%s` with this uuid joined with a different %s; start it as before, or with an empty folder",
+		i.Name, differs)
 }
 
 // chooseReplicaset is the replicaset for a new instance of a tier; id 0 if it must be created.

@@ -49,7 +49,8 @@ func notMember(instance uint64, set *Replicaset) Result {
 func (r *Replicaset) addShards(s *State, founder uint64, count uint32) Result {
 	if len(s.shards)+int(count) > MaxShards || s.nextShard+uint64(count) > MaxShardID {
 		return refuse(protocol.StatusPreconditionFailed,
-			"the cluster has %d data shards, there is no room for %d more; expel a replicaset first", len(s.shards), count)
+			"the cluster has %d data shards, there is no room for %d more; expel a replicaset first",
+			len(s.shards), count)
 	}
 	s.shards = slices.Clone(s.shards)
 	for range count {

@@ -68,7 +68,8 @@ func (p *Process) fireDeadlines(at Now, out *Out) {
 	}
 	for _, m := range p.members {
 		if m.absent && at.Log > m.until {
-			p.topologyChanged(at, "topology changed: a member did not return", out) // those whose time is not over leave with it
+			// those whose time is not over leave with it
+			p.topologyChanged(at, "topology changed: a member did not return", out)
 			return
 		}
 	}

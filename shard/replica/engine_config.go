@@ -57,7 +57,8 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 		return nil, fmt.Errorf("data directory belongs to another raft address than %s; start with that address",
 			cfg.RaftAddress)
 	case strings.Contains(text, "hostname changed"):
-		return nil, errors.New("data directory was created on a host with another name; start under that name, or add a new replica")
+		return nil, errors.New(
+			"data directory was created on a host with another name; start under that name, or add a new replica")
 	case strings.Contains(text, "deployment ID changed"):
 		return nil, errors.New("data directory belongs to another cluster; give this one a directory of its own")
 	}

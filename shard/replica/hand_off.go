@@ -38,7 +38,8 @@ func (q *proposalQueue) noteHandOff(on shard.HandedOn) {
 	if !q.single {
 		return
 	}
-	if on.Name == nil || on.Node != h.Node || !bytes.Equal(on.Name, h.Name) || slices.Contains(q.open.queuing, on.Owner) {
+	if on.Name == nil || on.Node != h.Node || !bytes.Equal(on.Name, h.Name) ||
+		slices.Contains(q.open.queuing, on.Owner) {
 		q.open.queuing = q.open.queuing[:0]
 	}
 	h.HandedOn = on

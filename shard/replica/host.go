@@ -193,7 +193,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	if !cfg.Memory {
 		var err error
 		if logIsMissing(cfg.Dir) {
-			err = fmt.Errorf("the log is missing from data folder %q: put the whole folder back, or start on a new one", cfg.Dir)
+			err = fmt.Errorf(
+				"the log is missing from data folder %q: put the whole folder back, or start on a new one", cfg.Dir)
 		} else {
 			err = checkEngineFiles(cfg.Dir)
 		}

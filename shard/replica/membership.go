@@ -210,7 +210,8 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 				return nil
 			case res.Dropped():
 				return protocol.Errorf(protocol.StatusUnavailable,
-					"change of shard %d's members was dropped: no leader, or another change is under way; ask again", shard)
+					"change of shard %d's members was dropped: no leader, or another change is under way; ask again",
+					shard)
 			}
 			waiting = false
 		case <-t.C:

@@ -52,7 +52,8 @@ func selfCheck(db raftio.ILogDB) error {
 		return nil
 	}
 	if failed, err := c.SelfCheckFailed(); err != nil || failed {
-		return fmt.Errorf("the log is of a format that this program does not read (%w); start the program that wrote it",
+		return fmt.Errorf(
+			"the log is of a format that this program does not read (%w); start the program that wrote it",
 			errors.Join(err, errors.ErrUnsupported))
 	}
 	return nil

@@ -277,7 +277,8 @@ func (l *Log) appendUpdate(o *op, u *pb.Update) error {
 	first := u.EntriesToSave[0].Index
 	if first == 0 || u.EntriesToSave[n-1].Index != first+uint64(n)-1 ||
 		installed && u.EntriesToSave[n-1].Index < u.Snapshot.Index {
-		return fmt.Errorf("entries %d to %d of shard %d cannot be saved: they are not in order, or older than the snapshot %d",
+		return fmt.Errorf(
+			"entries %d to %d of shard %d cannot be saved: they are not in order, or older than the snapshot %d",
 			first, u.EntriesToSave[n-1].Index, u.ShardID, u.Snapshot.Index)
 	}
 	if !installed && !p.entries.empty() && first > p.entries.last+1 {

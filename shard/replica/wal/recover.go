@@ -106,8 +106,9 @@ func (l *Log) readHeader(number uint32) (h header, ok bool, err error) {
 	n, _ := f.ReadAt(b, 0) // a header that cannot be read is none
 	h, ok = parseHeader(b[:n])
 	if ok && h.version != formatVersion {
-		return h, false, fmt.Errorf("the log has format %d, this program knows %d only; start the program that wrote it (%w)",
-			h.version, formatVersion, errors.ErrUnsupported)
+		return h, false,
+			fmt.Errorf("the log has format %d, this program knows %d only; start the program that wrote it (%w)",
+				h.version, formatVersion, errors.ErrUnsupported)
 	}
 	return h, ok && h.number == number, nil
 }
