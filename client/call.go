@@ -61,7 +61,8 @@ func (cl *call) complete(status protocol.Status, body []byte) {
 // aliases says whether a decoded message points into the bytes it was decoded from.
 func aliases(m protocol.Message) bool {
 	switch m.(type) {
-	case *protocol.Empty, *protocol.AcquireReply, *protocol.ReleaseReply, *protocol.UpdateReply, *protocol.NodeInfo, *protocol.SessionInfo:
+	case *protocol.Empty, *protocol.AcquireReply, *protocol.ReleaseReply, *protocol.UpdateReply,
+		*protocol.NodeInfo, *protocol.SessionInfo:
 		return false
 	}
 	return true
@@ -120,7 +121,8 @@ func (cn *conn) roundTrip(
 // exchange is roundTrip for a request of a session, which is waited for until the session ends, and
 // for an acquire that must learn that it was queued.
 func (cn *conn) exchange(
-	ctx context.Context, of *Session, a *acquireOp, kind protocol.Kind, shard, bucket uint64, m, reply protocol.Message,
+	ctx context.Context, of *Session, a *acquireOp, kind protocol.Kind, shard, bucket uint64,
+	m, reply protocol.Message,
 ) (sent bool, err error) {
 	cl, id, err := cn.startCall(ctx, of, kind, bucket, m, func(_ uint64, cl *call) {
 		cl.shard = shard

@@ -39,7 +39,8 @@ func (c *Client) Close() error {
 		return nil
 	}
 	open := c.allSessions()
-	ctx, cancel := context.WithTimeoutCause(c.ctx, sessionStopTimeout, errors.New("a session's stop was not answered in time"))
+	ctx, cancel := context.WithTimeoutCause(c.ctx, sessionStopTimeout,
+		errors.New("a session's stop was not answered in time"))
 	defer cancel()
 	failed := make(chan error, len(open))
 	for _, s := range open {
@@ -89,5 +90,6 @@ func (c *Client) ServerInfo(ctx context.Context) (ServerInfo, error) {
 	if err != nil {
 		return ServerInfo{}, err
 	}
-	return ServerInfo{Cluster: cn.hello.Cluster, Instance: cn.instance, Version: cn.hello.Server, Identity: cn.hello.Identity}, nil
+	return ServerInfo{Cluster: cn.hello.Cluster, Instance: cn.instance, Version: cn.hello.Server,
+		Identity: cn.hello.Identity}, nil
 }

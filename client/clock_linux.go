@@ -12,7 +12,8 @@ const clockBoottime = 7
 // client that slept would think that its leases did too.
 func bootTime() time.Duration {
 	var ts syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime,
+		uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
 		return monotonic()
 	}
 	return time.Duration(ts.Nano())

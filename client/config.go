@@ -89,7 +89,8 @@ func (c *ConfigValue) Set(ctx context.Context, data []byte, opts ...WriteOption)
 func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) (version uint64, err error) {
 	o := writeOptionsOf(opts)
 	if len(data) > MaxConfigLen {
-		return 0, protocol.Errorf(protocol.StatusBadRequest, "the value is %d bytes long; at most %d are allowed", len(data), MaxConfigLen)
+		return 0, protocol.Errorf(protocol.StatusBadRequest,
+			"the value is %d bytes long; at most %d are allowed", len(data), MaxConfigLen)
 	}
 	var before Value
 	var refused error // by the state that before was a part of
@@ -106,9 +107,11 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		case refused != nil && now.Exists == before.Exists && now.Version == before.Version:
 			return 0, refused // nobody has changed it: it is a quota of the node that refuses
 		case o.guarded && now.Version != o.version && !now.Exists:
-			return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "it is not set, so it has no version %d", o.version)
+			return 0, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"it is not set, so it has no version %d", o.version)
 		case o.guarded && now.Version != o.version:
-			return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "it has version %d, not %d; get it again", now.Version, o.version)
+			return 0, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"it has version %d, not %d; get it again", now.Version, o.version)
 		case now.Exists && bytes.Equal(now.Data, data):
 			return now.Version, nil
 		}
@@ -175,7 +178,8 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 			first := !synced && ev.Kind == EventSynced
 			synced = synced || first
 			// The version alone does not tell a value from one that was set after a delete.
-			same := now.Exists == yielded.Exists && now.Version == yielded.Version && bytes.Equal(now.Data, yielded.Data)
+			same := now.Exists == yielded.Exists && now.Version == yielded.Version &&
+				bytes.Equal(now.Data, yielded.Data)
 			if !first && (!synced || same) {
 				continue
 			}

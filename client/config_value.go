@@ -32,7 +32,8 @@ const (
 	maxConfigHistoryBytes = 64 << 10
 )
 
-var errNotConfig = errors.New("its data is no configuration; was it changed by something else than a configuration's Set?")
+var errNotConfig = errors.New(
+	"its data is no configuration; was it changed by something else than a configuration's Set?")
 
 // appendConfig encodes values, newest first, as far as there is room for the older ones.
 func appendConfig(values []Value) []byte {

@@ -107,8 +107,9 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 	cn := &conn{
 		handler: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance, unread: rest,
 		calls: newCallRing(), renewals: make(map[uint64]*renewal), sessions: make(map[*Session]struct{}),
-		presented: make(map[*Session]uint64), oneShots: make(map[uint64]*oneShot), detachedUpTo: make(map[uint64]uint64),
-		wake: make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,
+		presented: make(map[*Session]uint64), oneShots: make(map[uint64]*oneShot),
+		detachedUpTo: make(map[uint64]uint64),
+		wake:         make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,
 	}
 	_, cn.direct = nc.(*net.TCPConn)
 	cn.hello.Window = max(cn.hello.Window, 1)
@@ -138,7 +139,8 @@ func (cn *conn) isLost() bool { return cn.over.Load() }
 // answer (the body is the reader's) instead of signalling the call. The caller must then not finish
 // the call.
 func (cn *conn) startCall(
-	ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message, register func(id uint64, cl *call),
+	ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message,
+	register func(id uint64, cl *call),
 ) (*call, uint64, error) {
 	cn.mu.Lock()
 	if cn.err == nil && (len(cn.queue) > 0 || !cn.hasRoom()) {

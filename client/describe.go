@@ -125,7 +125,8 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 	if err != nil {
 		return nil, err
 	}
-	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Consistency: o.consistency, Limit: uint32(o.most)}
+	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags,
+		Consistency: o.consistency, Limit: uint32(o.most)}
 	if o.continued {
 		req.Cursor = protocol.DescribeCursor(o.flags&protocol.WithOwners != 0, o.afterToken)
 	}
@@ -138,7 +139,8 @@ func (n *Node) describePage(
 	ctx context.Context, o readOptions, bucket uint32, req *protocol.Describe, reply *protocol.DescribeReply,
 ) error {
 	req.MinIndex = n.readFrom(bucket)
-	_, err := n.c.request(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency), protocol.KindDescribe, req, reply)
+	_, err := n.c.request(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency),
+		protocol.KindDescribe, req, reply)
 	if err == nil {
 		raiseTo(n.c.readIndex(n.c.routes.Load().owner(n.tier, bucket)), reply.Index)
 	}
@@ -152,7 +154,9 @@ func (n *Node) readFrom(bucket uint32) uint64 {
 
 // pages reads the pages of a description from req.Cursor on, and puts those together that fit; with
 // req.Limit it reads one. read reads the page at req.Cursor.
-func (n *Node) pages(bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error) (*Semaphore, error) {
+func (n *Node) pages(
+	bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error,
+) (*Semaphore, error) {
 	shard, start := n.c.routes.Load().owner(n.tier, bucket), req.Cursor
 	for begun := 0; ; begun++ {
 		req.Cursor = start
@@ -185,8 +189,10 @@ func (n *Node) pages(bucket uint32, req *protocol.Describe, read func(*protocol.
 
 func firstPage(r *protocol.DescribeReply) *Semaphore {
 	return &Semaphore{
-		Name: string(r.Name), Data: bytes.Clone(r.Data), Version: r.Version, Used: r.Used, Limit: r.Limit, Ephemeral: r.Ephemeral,
-		CreatedAt: wallTime(r.CreatedAt), NumOwners: r.NumOwners, NumWaiters: r.NumWaiters, Revision: r.Revision, Index: r.Index,
+		Name: string(r.Name), Data: bytes.Clone(r.Data), Version: r.Version, Used: r.Used,
+		Limit: r.Limit, Ephemeral: r.Ephemeral,
+		CreatedAt: wallTime(r.CreatedAt), NumOwners: r.NumOwners, NumWaiters: r.NumWaiters,
+		Revision: r.Revision, Index: r.Index,
 	}
 }
 

@@ -54,7 +54,8 @@ func FromEnv() (cfg Config, node string, err error) {
 		cfg.Endpoints = append(cfg.Endpoints, e)
 	}
 	if len(cfg.Endpoints) == 0 {
-		return cfg, node, fmt.Errorf("SIGNALBOX_ENDPOINTS %q names no instance; name at least one as host:port", endpoints)
+		return cfg, node, fmt.Errorf("SIGNALBOX_ENDPOINTS %q names no instance; name at least one as host:port",
+			endpoints)
 	}
 	if file := os.Getenv("SIGNALBOX_TOKEN_FILE"); file != "" {
 		token, err := readEnvFile("SIGNALBOX_TOKEN_FILE", file)
@@ -83,7 +84,8 @@ func tlsFromEnv() (*tls.Config, error) {
 		return nil, nil
 	}
 	if (cert == "") != (key == "") {
-		return nil, fmt.Errorf("SIGNALBOX_TLS_CERT and SIGNALBOX_TLS_KEY go together: give the certificate and its key, or neither")
+		return nil, fmt.Errorf(
+			"SIGNALBOX_TLS_CERT and SIGNALBOX_TLS_KEY go together: give the certificate and its key, or neither")
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 	if ca != "" {

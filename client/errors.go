@@ -16,7 +16,8 @@ var (
 
 	// ErrAlreadyHeld: the session holds the semaphore already. A session has one entry per
 	// semaphore: change it through its lease, or use another session.
-	ErrAlreadyHeld = errors.New("this session holds the semaphore already; change it through its lease, or acquire with another session")
+	ErrAlreadyHeld = errors.New(
+		"this session holds the semaphore already; change it through its lease, or acquire with another session")
 
 	// ErrReleased is the cause of a lease's context after the holder released the lease.
 	ErrReleased = errors.New("lease was released")

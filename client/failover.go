@@ -55,7 +55,8 @@ func (c *cluster) reroute(cn *conn, shard uint64) {
 // findLeader asks another instance who leads: an instance that calls wait for is silent, and there
 // may be no connection to one that would announce it.
 func (c *cluster) findLeader(silent uint64) {
-	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no other instance answered in time", ErrUnreachable))
+	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout,
+		fmt.Errorf("%w: no other instance answered in time", ErrUnreachable))
 	defer cancel()
 	r := c.routes.Load()
 	if r == nil {

@@ -51,7 +51,8 @@ func diagnoseHandshake(address string, secure bool, err error, received []byte) 
 		}
 		return wrong("does not speak TLS; connect without it, or name the address for TLS")
 	case errors.As(err, &unknown):
-		return wrong("shows a certificate that no trusted authority has signed: %v; trust the authority that signed it", err)
+		return wrong(
+			"shows a certificate that no trusted authority has signed: %v; trust the authority that signed it", err)
 	case errors.As(err, &name):
 		return wrong("shows a certificate for another name: %v; connect under a name that is in it, or set the server name to one", err)
 	case errors.As(err, &untrusted):

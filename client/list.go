@@ -91,7 +91,8 @@ func listShards[T any](
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		retry := backoff{base: retryBase, max: retryMax}
-		m := listMerge[T]{key: key, page: page, shards: func() ([]uint64, error) { return n.shards(ctx) }, first: first, most: o.most}
+		m := listMerge[T]{key: key, page: page, shards: func() ([]uint64, error) { return n.shards(ctx) },
+			first: first, most: o.most}
 		for {
 			yielded := m.yielded
 			err := m.run(func(item T) bool { return yield(item, nil) })
@@ -147,7 +148,10 @@ func (m *listMerge[T]) run(yield func(T) bool) error {
 		var least *shardList[T]
 		for i := range lists {
 			l := &lists[i]
-			for err = l.fill(read); err == nil && whole && len(l.items) > 0 && m.key(&l.items[0]) <= last; err = l.fill(read) {
+			for err = l.fill(read); err == nil && whole && len(l.items) > 0; err = l.fill(read) {
+				if m.key(&l.items[0]) > last {
+					break
+				}
 				l.items = l.items[1:] // two shards had it, one after the other
 			}
 			if err != nil {
@@ -193,7 +197,8 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 	name := func(s *SemaphoreInfo) string { return s.Name }
 	read := func(shard uint64, cursor []byte) (page listPage[SemaphoreInfo], err error) {
 		req := &protocol.List{
-			Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session, Consistency: o.consistency, Cursor: cursor,
+			Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session,
+			Consistency: o.consistency, Cursor: cursor,
 			Limit: uint32(o.most), MinIndex: n.c.readIndex(shard).Load(),
 		}
 		var reply protocol.ListReply
@@ -205,8 +210,10 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 		items := make([]SemaphoreInfo, len(reply.Semaphores))
 		for i, w := range reply.Semaphores {
 			items[i] = SemaphoreInfo{
-				Name: string(w.Name), Limit: w.Limit, Used: w.Used, Ephemeral: w.Ephemeral, Version: w.Version, DataLen: w.DataLen,
-				NumOwners: w.NumOwners, NumWaiters: w.NumWaiters, Token: w.OrderID, Count: w.Count, Waiting: w.Waiting,
+				Name: string(w.Name), Limit: w.Limit, Used: w.Used, Ephemeral: w.Ephemeral,
+				Version: w.Version, DataLen: w.DataLen,
+				NumOwners: w.NumOwners, NumWaiters: w.NumWaiters, Token: w.OrderID,
+				Count: w.Count, Waiting: w.Waiting,
 			}
 		}
 		return listPage[SemaphoreInfo]{items, reply.Cursor, reply.Runs}, nil
@@ -290,12 +297,14 @@ func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionO
 	read := func(shard uint64, cursor []byte) (page listPage[SessionObject], err error) {
 		var reply protocol.SessionObjectsReply
 		req := &protocol.SessionObjects{Shard: shard, Node: n.id, Session: id, Cursor: cursor}
-		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionObjects, req, &reply); err != nil {
+		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionObjects,
+			req, &reply); err != nil {
 			return page, err
 		}
 		items := make([]SessionObject, len(reply.Objects))
 		for i, w := range reply.Objects {
-			items[i] = SessionObject{Kind: ObjectKind(w.Type), Name: string(w.Name), Label: w.Label, Instances: w.Count}
+			items[i] = SessionObject{Kind: ObjectKind(w.Type), Name: string(w.Name),
+				Label: w.Label, Instances: w.Count}
 		}
 		return listPage[SessionObject]{items, reply.Cursor, reply.Runs}, nil
 	}
@@ -303,7 +312,9 @@ func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionO
 }
 
 // processes lists the node's processes whose name begins with prefix, in order of name.
-func (n *Node) processes(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.ProcessItem, error] {
+func (n *Node) processes(
+	ctx context.Context, prefix string, opts []ReadOption,
+) iter.Seq2[protocol.ProcessItem, error] {
 	o := readOptionsOf(opts)
 	name := func(i *protocol.ProcessItem) string { return string(i.Name) }
 	read := func(shard uint64, cursor []byte) (listPage[protocol.ProcessItem], error) {

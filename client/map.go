@@ -91,7 +91,8 @@ func (c *cluster) fetchAnnouncedMap(version uint64, from *conn) {
 			if r != nil && r.version > last {
 				last, retry.failures = r.version, 0
 			}
-			if r == nil || r.version >= c.announced.version || retry.failures >= maxAnnouncedTries || c.ctx.Err() != nil {
+			if r == nil || r.version >= c.announced.version ||
+				retry.failures >= maxAnnouncedTries || c.ctx.Err() != nil {
 				c.fetchingAnnounced = false
 				c.mu.Unlock()
 				return
@@ -124,7 +125,9 @@ const mapReplyTimeout = 50 * time.Millisecond
 // requestMap asks for a map on a connection, and on another one when that fails or takes long. The
 // first newer map counts, and the last answer if none is newer. One that was asked for with the
 // connection's hello, and is late, counts too.
-func (c *cluster) requestMap(ctx context.Context, first *conn, req *protocol.MapRequest) (*protocol.MapReply, *conn, error) {
+func (c *cluster) requestMap(
+	ctx context.Context, first *conn, req *protocol.MapRequest,
+) (*protocol.MapReply, *conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type answer struct {
@@ -149,7 +152,8 @@ func (c *cluster) requestMap(ctx context.Context, first *conn, req *protocol.Map
 	asked := 1
 	another := func() {
 		if others := c.otherConns(first.instance); len(others) > 0 && asked == 1 {
-			ask(slices.MaxFunc(others, func(a, b *conn) int { return cmp.Compare(a.lastHeard.Load(), b.lastHeard.Load()) }))
+			ask(slices.MaxFunc(others,
+				func(a, b *conn) int { return cmp.Compare(a.lastHeard.Load(), b.lastHeard.Load()) }))
 			asked++
 		}
 	}
@@ -175,7 +179,8 @@ func (c *cluster) requestMap(ctx context.Context, first *conn, req *protocol.Map
 }
 
 func (c *cluster) fetchMap(have *routeTable) error {
-	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout, fmt.Errorf("%w: no instance gave its map in time", ErrUnreachable))
+	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout,
+		fmt.Errorf("%w: no instance gave its map in time", ErrUnreachable))
 	defer cancel()
 	cn, err := c.mapSource(ctx, have)
 	if err != nil {

@@ -40,7 +40,8 @@ func (n *Node) ID() uint64 { return n.id }
 // bucket is where a name lives.
 func (n *Node) bucket(ctx context.Context, name string) (uint32, error) {
 	if name == "" {
-		return 0, protocol.Errorf(protocol.StatusBadRequest, "semaphore name is empty; it must be 1 to %d bytes long", protocol.MaxNameLen)
+		return 0, protocol.Errorf(protocol.StatusBadRequest,
+			"semaphore name is empty; it must be 1 to %d bytes long", protocol.MaxNameLen)
 	}
 	t, err := n.c.tierOf(ctx, n.tier)
 	if err != nil {
@@ -98,7 +99,9 @@ func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name
 //
 // Errors: NotFound without such a semaphore; BadRequest without a reason or for illegal tokens;
 // Forbidden; ErrOutcomeUnknown.
-func (n *Node) ForceRelease(ctx context.Context, name string, first, last uint64, reason string) (released uint64, err error) {
+func (n *Node) ForceRelease(
+	ctx context.Context, name string, first, last uint64, reason string,
+) (released uint64, err error) {
 	bucket, err := n.bucket(ctx, name)
 	if err != nil {
 		return 0, withOp("force release", name, err)

@@ -59,7 +59,8 @@ func (o *object) SessionID() uint64 {
 	return o.s.id
 }
 
-var errNeedsSession = protocol.Errorf(protocol.StatusBadRequest, "it was opened on a node, for reading; open it on a session")
+var errNeedsSession = protocol.Errorf(protocol.StatusBadRequest,
+	"it was opened on a node, for reading; open it on a session")
 
 func (o *object) bucket(ctx context.Context) (uint32, error) {
 	if o.name == "" {
@@ -72,7 +73,9 @@ func (o *object) bucket(ctx context.Context) (uint32, error) {
 	return o.bucketOf(o.n.id, []byte(o.name), t.buckets), nil
 }
 
-func (o *object) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+func (o *object) Change(
+	ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message,
+) error {
 	return o.send(ctx, kind, head, m, reply)
 }
 
@@ -95,7 +98,9 @@ func (o *object) send(ctx context.Context, kind protocol.Kind, head *protocol.He
 	return withOp(opName(kind), o.name, err)
 }
 
-func (o *object) Request(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+func (o *object) Request(
+	ctx context.Context, kind protocol.Kind, m, reply protocol.Message,
+) (repeated bool, err error) {
 	bucket, err := o.bucket(ctx)
 	if err == nil {
 		repeated, err = o.n.c.request(ctx, o.n.c.atBucket(o.n.tier, bucket), kind, m, reply)

@@ -31,7 +31,9 @@ const maxStreamBacklog = 1024
 var errConsumerBehind = protocol.Errorf(protocol.StatusOverloaded,
 	"the consumer of the watch fell behind by %d events; read them faster", maxStreamBacklog)
 
-func (o *object) Events(ctx context.Context, kind protocol.Kind, req protocol.Message, decoder func() rpc.Decoder) iter.Seq2[any, error] {
+func (o *object) Events(
+	ctx context.Context, kind protocol.Kind, req protocol.Message, decoder func() rpc.Decoder,
+) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		c := o.n.c
 		retry := newRequestRetry()
@@ -64,7 +66,8 @@ type whereAsked struct {
 // eventsOnce opens the stream once. stopped says that the consumer wants no more. What was
 // delivered ends the back-off.
 func (o *object) eventsOnce(
-	ctx context.Context, kind protocol.Kind, req protocol.Message, decode rpc.Decoder, retry *requestRetry, yield func(any, error) bool,
+	ctx context.Context, kind protocol.Kind, req protocol.Message, decode rpc.Decoder, retry *requestRetry,
+	yield func(any, error) bool,
 ) (asked whereAsked, stopped bool, err error) {
 	c := o.n.c
 	bucket, err := o.bucket(ctx)
@@ -98,7 +101,8 @@ func (o *object) eventsOnce(
 	}
 	defer c.run(func() {
 		if cn.dropObjectStream(f.id, f) {
-			_, _ = cn.roundTrip(c.ctx, protocol.KindUnwatch, 0, uint64(bucket), &protocol.Unwatch{WatchID: f.id}, &protocol.Empty{})
+			_, _ = cn.roundTrip(c.ctx, protocol.KindUnwatch, 0, uint64(bucket),
+				&protocol.Unwatch{WatchID: f.id}, &protocol.Empty{})
 		}
 	})
 	for {

@@ -76,7 +76,8 @@ func readClusterReply(method string, reply *protocol.ClusterReply, out any) erro
 		return nil
 	}
 	if err := json.Unmarshal(reply.Body, out); err != nil {
-		return withOp("cluster", method, protocol.Errorf(protocol.StatusInternal, "the answer cannot be read: %v", err))
+		return withOp("cluster", method, protocol.Errorf(protocol.StatusInternal,
+			"the answer cannot be read: %v", err))
 	}
 	return nil
 }

@@ -56,7 +56,8 @@ func (w *lastWrite) visibleAt(now, grace time.Duration, instance uint64) bool {
 }
 
 func (n *Node) consistencyAt(o readOptions, shard uint64, cn *conn) protocol.Consistency {
-	if w := n.c.routes.Load().byShard[shard]; w != nil && !w.lastWrite.visibleAt(n.c.clock.now(), n.grace, cn.instance) {
+	if w := n.c.routes.Load().byShard[shard]; w != nil &&
+		!w.lastWrite.visibleAt(n.c.clock.now(), n.grace, cn.instance) {
 		return protocol.Strict
 	}
 	return o.consistency

@@ -188,7 +188,8 @@ func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestSta
 			return requestRoute{cn: cn, shard: shard}, err
 		}
 	}
-	route := requestRoute{att: att, cn: cn, shard: shard, shardRoute: s.c.routes.Load().forBucket(s.node.tier, bucket)}
+	route := requestRoute{att: att, cn: cn, shard: shard,
+		shardRoute: s.c.routes.Load().forBucket(s.node.tier, bucket)}
 	x.recordConn(cn)
 	if x.prepare != nil {
 		x.prepare(route)
@@ -256,7 +257,9 @@ func (s *Session) closeSeq(seq uint64) {
 // sendOnce sends a numbered request until it is answered or ctx ends, and then closes its number.
 // If the outcome is unknown then, the error says so. The server refuses a copy of the request that
 // is still on its way once a later request of the session has arrived in the bucket.
-func (s *Session) sendOnce(ctx context.Context, kind protocol.Kind, bucket uint32, head *protocol.Head, m, reply protocol.Message) error {
+func (s *Session) sendOnce(
+	ctx context.Context, kind protocol.Kind, bucket uint32, head *protocol.Head, m, reply protocol.Message,
+) error {
 	x := requestState{head: head}
 	_, sent, err := s.send(ctx, kind, bucket, &x, m, reply)
 	s.closeSeq(x.seq)

@@ -215,7 +215,9 @@ func (c *cluster) updateRoutes(ctx context.Context, shard, bucket uint64, cn *co
 // Otherwise nothing is fetched. The bucket moves, or is not served yet, or the instance has an
 // older map than this client; the end of each is announced. Another leader is looked for if the
 // instance has the shard and knows no leader, or if it has an older map for maxBehindTries.
-func (c *cluster) followRefusal(ctx context.Context, asked *shardRoute, bucket uint32, cn *conn, e *protocol.Error, tries int) bool {
+func (c *cluster) followRefusal(
+	ctx context.Context, asked *shardRoute, bucket uint32, cn *conn, e *protocol.Error, tries int,
+) bool {
 	r := c.routes.Load()
 	owner := r.byShard[e.Shard]
 	newer := e.MapVersion > r.version

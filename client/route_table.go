@@ -83,7 +83,8 @@ func (t *tier) add(first uint32, place uint16) {
 // newRouteTable checks a map; a server may send anything.
 func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 	r := &routeTable{version: m.Version, reply: m, tiers: make(map[uint8]*tier),
-		shards: make(map[uint64]protocol.MapShard), instances: make(map[uint64]string), byShard: make(map[uint64]*shardRoute)}
+		shards: make(map[uint64]protocol.MapShard), instances: make(map[uint64]string),
+		byShard: make(map[uint64]*shardRoute)}
 	for _, i := range m.Instances {
 		r.instances[i.ID] = i.Address
 	}

@@ -37,7 +37,8 @@ type cluster struct {
 func newCluster(l *lifetime, d *dialer) *cluster {
 	c := &cluster{lifetime: l, dialer: d, replicaSeed: rand.Uint64() >> 1,
 		connectors: make(map[uint64]*connector), newMap: make(chan struct{})}
-	c.bootstrap = &connector{c: c, addresses: d.cfg.Endpoints, backoff: backoff{base: reconnectBase, max: reconnectMax}}
+	c.bootstrap = &connector{c: c, addresses: d.cfg.Endpoints,
+		backoff: backoff{base: reconnectBase, max: reconnectMax}}
 	return c
 }
 
@@ -96,7 +97,8 @@ func (c *cluster) connToShard(ctx context.Context, shard uint64) (*conn, error) 
 		master = w.master.Load()
 	}
 	if master == 0 {
-		return nil, protocol.Errorf(protocol.StatusWrongShard, "the cluster map names no instance for shard %d", shard)
+		return nil, protocol.Errorf(protocol.StatusWrongShard,
+			"the cluster map names no instance for shard %d", shard)
 	}
 	if len(w.replicas) < 2 {
 		return c.connector(master, "").getVia(ctx, r.instances[master], moved)
@@ -110,7 +112,9 @@ func (c *cluster) connToShard(ctx context.Context, shard uint64) (*conn, error) 
 
 // connWithin is the connection to an instance that is not the only one to ask: it does not wait
 // long.
-func (c *cluster) connWithin(ctx context.Context, r *routeTable, instance uint64, moved <-chan struct{}) (*conn, error) {
+func (c *cluster) connWithin(
+	ctx context.Context, r *routeTable, instance uint64, moved <-chan struct{},
+) (*conn, error) {
 	l := c.connector(instance, "")
 	if cn := l.live(); cn != nil {
 		return cn, nil
@@ -220,7 +224,8 @@ func (c *cluster) learnOwner(asked *shardRoute, bucket uint32, owner, version ui
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.routes.Load()
-	if version <= r.version || version < r.ownersVersion || owner == asked.shard || r.owner(asked.tier, bucket) != asked.shard {
+	if version <= r.version || version < r.ownersVersion || owner == asked.shard ||
+		r.owner(asked.tier, bucket) != asked.shard {
 		return false
 	}
 	next := r.withOwner(asked.tier, bucket, owner, version)
@@ -244,7 +249,8 @@ func (c *cluster) connToBucket(ctx context.Context, tier uint8, bucket uint32) (
 	}
 	shard := r.owner(tier, bucket)
 	if shard == 0 {
-		return nil, 0, protocol.Errorf(protocol.StatusWrongShard, "the cluster map has no shard for bucket %d of tier %d", bucket, tier)
+		return nil, 0, protocol.Errorf(protocol.StatusWrongShard,
+			"the cluster map has no shard for bucket %d of tier %d", bucket, tier)
 	}
 	cn, err := c.connToShard(ctx, shard)
 	return cn, shard, err

@@ -35,7 +35,8 @@ func supervise(ctx context.Context, c *Client, node string, serve func(ctx conte
 			retry.failures = 0
 		}
 		wait := retry.next()
-		c.cfg.Logger.Warn("session lost, starting a new one", "node", node, "session", s.ID(), "error", ended, "wait", wait)
+		c.cfg.Logger.Warn("session lost, starting a new one",
+			"node", node, "session", s.ID(), "error", ended, "wait", wait)
 		if !sleep(ctx, c.ctx.Done(), wait) {
 			if ctx.Err() != nil {
 				return ctx.Err()

@@ -78,7 +78,8 @@ func (a *Client) Drain(ctx context.Context, instance string) (*Instance, error) 
 
 // Undrain lets a drained instance lead and vote again.
 func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error) {
-	return call[Instance](ctx, a, protocol.MethodDrain, protocol.DrainRequest{Instance: instance, Undo: true, Reason: a.reason})
+	return call[Instance](ctx, a, protocol.MethodDrain,
+		protocol.DrainRequest{Instance: instance, Undo: true, Reason: a.reason})
 }
 
 // Expel removes an instance from the cluster for good. PreconditionFailed: without force, if the
@@ -96,12 +97,14 @@ func (a *Client) Transfer(ctx context.Context, shard uint64, instance string) (*
 // SetWeight sets a replicaset's share of its tier's buckets, relative to the other replicasets. The
 // initial weight is 1; 0 moves all buckets away. Weights are kept to the thousandth.
 func (a *Client) SetWeight(ctx context.Context, replicaset string, weight float64) (*Replicaset, error) {
-	return call[Replicaset](ctx, a, protocol.MethodWeight, protocol.WeightRequest{Replicaset: replicaset, Weight: weight})
+	return call[Replicaset](ctx, a, protocol.MethodWeight,
+		protocol.WeightRequest{Replicaset: replicaset, Weight: weight})
 }
 
 // SetReplicationFactor sets how many instances each replicaset of a tier is filled up to.
 func (a *Client) SetReplicationFactor(ctx context.Context, tier string, factor uint32) (*Tier, error) {
-	return call[Tier](ctx, a, protocol.MethodReplicationFactor, protocol.ReplicationFactorRequest{Tier: tier, Factor: factor})
+	return call[Tier](ctx, a, protocol.MethodReplicationFactor,
+		protocol.ReplicationFactorRequest{Tier: tier, Factor: factor})
 }
 
 // Shards describes the data shards of a tier, and what is left to do until each replicaset has as
@@ -124,7 +127,8 @@ func (a *Client) SetShards(ctx context.Context, tier string, shards uint32) (*Sh
 func (a *Client) RotateTicketKey(ctx context.Context) (id uint64, err error) {
 	key, err := call[protocol.TicketKey](ctx, a, protocol.MethodRotateKeys, protocol.TicketKeyRequest{})
 	if err == nil { // naming the key makes a repeated request harmless
-		key, err = call[protocol.TicketKey](ctx, a, protocol.MethodRotateKeys, protocol.TicketKeyRequest{Current: key.ID})
+		key, err = call[protocol.TicketKey](ctx, a, protocol.MethodRotateKeys,
+			protocol.TicketKeyRequest{Current: key.ID})
 	}
 	if err != nil {
 		return 0, err

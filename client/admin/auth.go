@@ -45,7 +45,8 @@ func (a *Client) CreateToken(ctx context.Context, id, identity string) (*Token, 
 	}
 	secret := "sbx_" + hex.EncodeToString(random[:24])
 	hash := sha256.Sum256([]byte(secret))
-	t, err := call[Token](ctx, a, protocol.MethodTokenCreate, protocol.AuthTokenRequest{ID: id, Identity: identity, Hash: hash[:]})
+	t, err := call[Token](ctx, a, protocol.MethodTokenCreate,
+		protocol.AuthTokenRequest{ID: id, Identity: identity, Hash: hash[:]})
 	if err == nil && t.Secret == "" { // a server of 0.1 has made another one
 		t.Secret = secret
 	}

@@ -127,7 +127,8 @@ func (a *Client) Top(ctx context.Context, path string, rows int) (*Top, error) {
 		for _, s := range sessions {
 			ids[s.ID] = true
 		}
-		again, _ := a.askAll(ctx, m, protocol.TopRequest{Path: path, Rows: 1, Sessions: slices.Sorted(maps.Keys(ids))})
+		again, _ := a.askAll(ctx, m, protocol.TopRequest{Path: path, Rows: 1,
+			Sessions: slices.Sorted(maps.Keys(ids))})
 		sessions = mergeSessions(again, func(id uint64) bool { return ids[id] })
 	}
 	out.Sessions = sessions
@@ -136,7 +137,8 @@ func (a *Client) Top(ctx context.Context, path string, rows int) (*Top, error) {
 
 // askAll asks all instances of the map at once.
 func (a *Client) askAll(ctx context.Context, m *Map, req protocol.TopRequest) ([]protocol.Top, []error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, topTimeout, fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, topTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, topTimeout,
+		fmt.Errorf("%w: no answer within %s", client.ErrUnreachable, topTimeout))
 	defer cancel()
 	answers, errs := make([]protocol.Top, len(m.Instances)), make([]error, len(m.Instances))
 	var asked sync.WaitGroup
@@ -153,9 +155,11 @@ func topActivity(w *protocol.TopActivity) *TopActivity {
 	}
 	us := func(n uint64) time.Duration { return time.Duration(min(n, 1<<40)) * time.Microsecond }
 	return &TopActivity{
-		Uptime: millis.Duration(w.UptimeMS), Leads: w.Leads, Connections: w.Connections, Sessions: w.Sessions, Semaphores: w.Semaphores,
+		Uptime: millis.Duration(w.UptimeMS), Leads: w.Leads, Connections: w.Connections,
+		Sessions: w.Sessions, Semaphores: w.Semaphores,
 		RequestsPerSecond: w.Requests, RejectedPerSecond: w.Rejected,
-		ChangeP50: us(w.ChangeP50US), ChangeP99: us(w.ChangeP99US), LogWriteP50: us(w.WriteP50US), LogWriteP99: us(w.WriteP99US),
+		ChangeP50: us(w.ChangeP50US), ChangeP99: us(w.ChangeP99US),
+		LogWriteP50: us(w.WriteP50US), LogWriteP99: us(w.WriteP99US),
 	}
 }
 

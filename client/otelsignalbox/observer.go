@@ -78,7 +78,8 @@ func New(opts ...Option) (client.Observer, error) {
 	}
 	x := &observer{tracer: o.tracers.Tracer(Scope)}
 	meter := o.meters.Meter(Scope)
-	seconds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+	seconds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5,
+		5, 10, 30, 60, 300, 1800)
 	var errs [5]error
 	x.acquires, errs[0] = meter.Int64UpDownCounter(MetricAcquires,
 		metric.WithUnit("{acquire}"), metric.WithDescription("Acquires under way."))
@@ -122,7 +123,8 @@ func (o *observer) AcquireStarted(ctx context.Context, s client.AcquireStart) cl
 		attribute.String("signalbox.session", strconv.FormatUint(s.Session, 10)),
 		attribute.Int64("signalbox.count", number(s.Count)),
 	}
-	_, a.span = o.tracer.Start(ctx, SpanAcquire, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(a.attributes...),
+	_, a.span = o.tracer.Start(ctx, SpanAcquire, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(a.attributes...),
 		trace.WithAttributes(attribute.Bool("signalbox.try", s.Try)))
 	o.acquires.Add(ctx, 1, metric.WithAttributes(a.node))
 	return a
@@ -153,7 +155,8 @@ func (a *acquire) AcquireEnded(e client.AcquireEnd) {
 	}
 	a.holds.Add(a.parent, 1, metric.WithAttributes(a.node))
 	_, a.hold = a.tracer.Start(a.parent, SpanHold, trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()}),
-		trace.WithAttributes(a.attributes...), trace.WithAttributes(attribute.Int64("signalbox.token", number(e.Token))))
+		trace.WithAttributes(a.attributes...),
+		trace.WithAttributes(attribute.Int64("signalbox.token", number(e.Token))))
 }
 
 // HoldEnded implements client.AcquireObserver.
@@ -170,7 +173,8 @@ func (a *acquire) HoldEnded(e client.HoldEnd) {
 	a.hold.SetAttributes(attribute.String("signalbox.outcome", outcome))
 	a.hold.End()
 	a.holds.Add(a.parent, -1, metric.WithAttributes(a.node))
-	a.holdDuration.Record(a.parent, e.Held.Seconds(), metric.WithAttributes(a.node, attribute.String("signalbox.outcome", outcome)))
+	a.holdDuration.Record(a.parent, e.Held.Seconds(),
+		metric.WithAttributes(a.node, attribute.String("signalbox.outcome", outcome)))
 }
 
 func acquireOutcome(err error) string {

@@ -61,7 +61,9 @@ func (m Messages[Q, A]) Broadcast(r *Round, v Q, filter func(Member) bool, c Rep
 
 // BroadcastIf is Round.BroadcastIf. Errors, without a call: ErrCodec, and those of
 // Round.BroadcastIf.
-func (m Messages[Q, A]) BroadcastIf(r *Round, condition func(*Round) bool, v Q, filter func(Member) bool, c Replies[A]) error {
+func (m Messages[Q, A]) BroadcastIf(
+	r *Round, condition func(*Round) bool, v Q, filter func(Member) bool, c Replies[A],
+) error {
 	payload, err := encode(m.requests, v, protocol.MaxProcessPayload)
 	if err != nil {
 		return r.about(err)

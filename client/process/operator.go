@@ -100,7 +100,8 @@ func (o *Operator) Force(ctx context.Context, reason string) error {
 // key keeps. The session lives on, and its program may join again. It needs the right admin.
 // Errors: NotFound for a session that is not a member, Forbidden.
 func (o *Operator) Evict(ctx context.Context, session uint64, reason string) error {
-	m := &protocol.ProcessEvict{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Session: session, Text: reason}
+	m := &protocol.ProcessEvict{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()),
+		Session: session, Text: reason}
 	repeated, err := o.transport.Request(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
 	if repeated && errors.Is(err, client.NotFound) {
 		return nil // a first sending did it

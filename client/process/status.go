@@ -120,7 +120,8 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 		s.History = append(s.History, PastRound{
 			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size),
 			Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis.Duration(h.Prepared),
-			Decided: millis.Duration(h.Decided), Lasted: millis.Duration(h.Duration), Outcome: h.Outcome, Text: h.Text,
+			Decided: millis.Duration(h.Decided), Lasted: millis.Duration(h.Duration),
+			Outcome: h.Outcome, Text: h.Text,
 		})
 	}
 	return s
@@ -140,7 +141,8 @@ func (s *Status) add(w *protocol.ProcessStatus) {
 func optionsOf(o *protocol.ProcessOptions) Options {
 	return Options{
 		Election: o.Election, Debounce: millis.Duration(o.Debounce),
-		RoundTimeout: millis.Duration(o.RoundTimeout), BackoffMin: millis.Duration(o.BackoffMin), BackoffMax: millis.Duration(o.BackoffMax),
+		RoundTimeout: millis.Duration(o.RoundTimeout),
+		BackoffMin:   millis.Duration(o.BackoffMin), BackoffMax: millis.Duration(o.BackoffMax),
 		Return: millis.Duration(o.Return),
 	}
 }

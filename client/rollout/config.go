@@ -75,12 +75,15 @@ type Gate struct {
 func (c *Config) wire() (w protocol.TrackConfig, err error) {
 	of := func(part, field string, d time.Duration) uint64 { return millis.Of(part+": "+field, d, &err) }
 	w = protocol.TrackConfig{
-		Source: c.Source, DelayFrom: c.DelayFrom, ExplicitCodes: c.ExplicitCodes, ImplicitAttempts: c.ImplicitAttempts,
-		ImplicitAfter: of("config", "implicit after", c.ImplicitAfter), StallTimeout: of("config", "stall timeout", c.StallTimeout),
-		AutoDemote: c.AutoDemote, SkipEmptyAfter: of("config", "skip empty after", c.SkipEmptyAfter),
+		Source: c.Source, DelayFrom: c.DelayFrom, ExplicitCodes: c.ExplicitCodes,
+		ImplicitAttempts: c.ImplicitAttempts,
+		ImplicitAfter:    of("config", "implicit after", c.ImplicitAfter),
+		StallTimeout:     of("config", "stall timeout", c.StallTimeout),
+		AutoDemote:       c.AutoDemote, SkipEmptyAfter: of("config", "skip empty after", c.SkipEmptyAfter),
 		ReelectMinInterval: of("config", "reelect interval", c.ReelectMinInterval),
-		MinAdvanceInterval: of("config", "advance interval", c.MinAdvanceInterval), Retention: of("config", "retention", c.Retention),
-		KeepRemoved: c.KeepRemoved,
+		MinAdvanceInterval: of("config", "advance interval", c.MinAdvanceInterval),
+		Retention:          of("config", "retention", c.Retention),
+		KeepRemoved:        c.KeepRemoved,
 	}
 	w.Source = cmp.Or(w.Source, TSO)
 	for _, l := range c.Locations {
@@ -92,7 +95,8 @@ func (c *Config) wire() (w protocol.TrackConfig, err error) {
 		for _, g := range l.Gates {
 			part := "gate " + g.Name
 			to.Gates = append(to.Gates, protocol.GateConfig{
-				Name: g.Name, Kind: g.Kind, Spec: g.Spec, Timeout: of(part, "timeout", g.Timeout), Retry: of(part, "retry", g.Retry),
+				Name: g.Name, Kind: g.Kind, Spec: g.Spec, Timeout: of(part, "timeout", g.Timeout),
+				Retry: of(part, "retry", g.Retry),
 			})
 		}
 		w.Locations = append(w.Locations, to)
@@ -106,7 +110,8 @@ func configOf(w *protocol.TrackConfig) Config {
 		ImplicitAfter: millis.Duration(w.ImplicitAfter), ImplicitAttempts: w.ImplicitAttempts,
 		StallTimeout: millis.Duration(w.StallTimeout), AutoDemote: w.AutoDemote,
 		SkipEmptyAfter: millis.Duration(w.SkipEmptyAfter), ReelectMinInterval: millis.Duration(w.ReelectMinInterval),
-		MinAdvanceInterval: millis.Duration(w.MinAdvanceInterval), Retention: millis.Duration(w.Retention), KeepRemoved: w.KeepRemoved,
+		MinAdvanceInterval: millis.Duration(w.MinAdvanceInterval),
+		Retention:          millis.Duration(w.Retention), KeepRemoved: w.KeepRemoved,
 	}
 	for _, l := range w.Locations {
 		to := Location{Name: l.Name, Delay: millis.Duration(l.Delay), Bake: millis.Duration(l.Bake),
@@ -120,7 +125,8 @@ func configOf(w *protocol.TrackConfig) Config {
 }
 
 func gateOf(w *protocol.GateConfig) Gate {
-	return Gate{Name: w.Name, Kind: w.Kind, Spec: w.Spec, Timeout: millis.Duration(w.Timeout), Retry: millis.Duration(w.Retry)}
+	return Gate{Name: w.Name, Kind: w.Kind, Spec: w.Spec, Timeout: millis.Duration(w.Timeout),
+		Retry: millis.Duration(w.Retry)}
 }
 
 // since is how long before now something was, by log time.

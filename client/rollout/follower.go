@@ -219,7 +219,8 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		if k != nil && k.id == f.savedOwner() {
 			takeover = true
-			f.startJob(ctx, Version{Number: k.version, Payload: k.payload, HasPayload: k.hasPayload, Attempt: 1, Restored: true})
+			f.startJob(ctx, Version{Number: k.version, Payload: k.payload, HasPayload: k.hasPayload,
+				Attempt: 1, Restored: true})
 		}
 	}
 	registered, failures := false, 0
@@ -273,7 +274,8 @@ func checkRetry(least, most, max time.Duration, err error) error {
 	millis.Of("least time between attempts", least, &err)
 	millis.Of("longest time between attempts", most, &err)
 	if most = cmp.Or(most, max); err == nil && least > most {
-		err = protocol.Errorf(protocol.StatusBadRequest, "least time between attempts is %s, above the longest, %s", least, most)
+		err = protocol.Errorf(protocol.StatusBadRequest,
+			"least time between attempts is %s, above the longest, %s", least, most)
 	}
 	return err
 }
@@ -319,7 +321,8 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 		return false, err
 	}
 	f.previousSession = s.ID()
-	f.o.Logger.Info("rollout instance is registered", "track", f.o.Track, "instance", f.o.ID, "location", f.o.Location)
+	f.o.Logger.Info("rollout instance is registered",
+		"track", f.o.Track, "instance", f.o.ID, "location", f.o.Location)
 	f.fetched, f.unchecked = nil, f.job != nil || f.report.Current != 0
 	if f.job != nil {
 		f.job.checked = false
@@ -457,7 +460,8 @@ func (f *Follower) poll(ctx context.Context, i *Instance) (next time.Duration, e
 		}
 		next = f.o.PollEvery
 		if t.RetryAfter > 0 {
-			next = min(next, t.RetryAfter+rand.N(time.Second)) // the watch says so first, and all instances must not ask in one moment
+			// the watch says so first, and all instances must not ask in one moment
+			next = min(next, t.RetryAfter+rand.N(time.Second))
 		}
 		if f.job == nil && t.Version != 0 && t.Version != f.report.Current {
 			next = min(next, max(0, time.Until(f.retryAt)))
@@ -497,7 +501,8 @@ func (f *Follower) forgetServed() {
 func (f *Follower) applyTarget(t Target) {
 	last := f.State().Target
 	f.setState(func(s *FollowerState) { s.Target = t })
-	if t.Version == last.Version && t.Generation == last.Generation && f.report.Target == t.Version || t.Version == 0 {
+	if t.Version == last.Version && t.Generation == last.Generation && f.report.Target == t.Version ||
+		t.Version == 0 {
 		return
 	}
 	if j := f.job; j != nil && j.v.Number != t.Version {
@@ -529,7 +534,8 @@ func (f *Follower) updateRole(ctx context.Context, i *Instance) (bool, error) {
 	if _, err := await(f, func() (struct{}, error) { return struct{}{}, i.SetRole(ctx, want) }); err != nil {
 		return false, err
 	}
-	f.o.Logger.Info("rollout instance has another role", "track", f.o.Track, "instance", f.o.ID, "role", want.String())
+	f.o.Logger.Info("rollout instance has another role",
+		"track", f.o.Track, "instance", f.o.ID, "role", want.String())
 	f.setState(func(s *FollowerState) { s.Role = want })
 	return want == LeaderRole, nil
 }

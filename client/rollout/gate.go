@@ -21,7 +21,8 @@ const (
 // the run is over.
 func (t *Track) Decide(ctx context.Context, run GateRun, outcome Outcome, text string) error {
 	m := &protocol.TrackGateReport{
-		Name: t.name(), Location: run.Location, Version: run.Version, Gate: run.Gate.Name, Attempt: run.Attempt, Outcome: outcome,
+		Name: t.name(), Location: run.Location, Version: run.Version, Gate: run.Gate.Name,
+		Attempt: run.Attempt, Outcome: outcome,
 		Text: printable(text, protocol.MaxTrackMessage),
 	}
 	return t.change(ctx, protocol.KindTrackGateReport, &m.Head, m, &protocol.Empty{})
@@ -109,7 +110,8 @@ func (g *Gatekeeper) check(ctx context.Context, run GateRun) {
 func concernsGates(list []protocol.TrackEvent) bool {
 	for i := range list {
 		switch list[i].Kind {
-		case protocol.TrackEventGate, protocol.TrackEventGateDone, protocol.TrackEventTarget, protocol.TrackEventAdmin:
+		case protocol.TrackEventGate, protocol.TrackEventGateDone, protocol.TrackEventTarget,
+			protocol.TrackEventAdmin:
 			return true
 		}
 	}

@@ -74,7 +74,8 @@ type Instance struct {
 // ErrAlreadyRegistered, ErrUnknownLocation, NotFound, Forbidden.
 func (t *Track) Register(ctx context.Context, r Registration) (*Instance, error) {
 	r.Role = cmp.Or(r.Role, FollowerRole)
-	m := &protocol.TrackRegister{Name: t.name(), ID: r.ID, Location: r.Location, Role: r.Role, Meta: r.Meta, Takeover: r.Takeover}
+	m := &protocol.TrackRegister{Name: t.name(), ID: r.ID, Location: r.Location, Role: r.Role,
+		Meta: r.Meta, Takeover: r.Takeover}
 	var reply protocol.TrackRegisterReply
 	if err := t.change(ctx, protocol.KindTrackRegister, &m.Head, m, &reply); err != nil {
 		return nil, err
@@ -106,7 +107,8 @@ func (i *Instance) number(r Report) protocol.UpdateReport {
 // set, a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation, NotFound
 // when an operator dropped the instance.
 func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload bool) (Target, error) {
-	m := &protocol.TrackPoll{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, WithPayload: payload}
+	m := &protocol.TrackPoll{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id,
+		Incarnation: i.incarnation, WithPayload: payload}
 	if report != nil {
 		m.Report = i.number(*report)
 	}
@@ -123,7 +125,8 @@ func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload b
 
 // Report reports without reading the target. Errors: those of GetTargetState, and ErrStaleReport.
 func (i *Instance) Report(ctx context.Context, r Report) error {
-	m := &protocol.TrackReport{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id, Incarnation: i.incarnation, Report: i.number(r)}
+	m := &protocol.TrackReport{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id,
+		Incarnation: i.incarnation, Report: i.number(r)}
 	return asRefusal(i.t.object.Send(ctx, protocol.KindTrackReport, m, &protocol.Empty{}))
 }
 
@@ -155,7 +158,8 @@ func (i *Instance) WatchTarget(ctx context.Context) iter.Seq2[Target, error] {
 				yield(Target{}, err)
 				return
 			}
-			if yielded == nil || yielded.Version != now.Version || yielded.Generation != now.Generation || yielded.Why != now.Why {
+			if yielded == nil || yielded.Version != now.Version ||
+				yielded.Generation != now.Generation || yielded.Why != now.Why {
 				yielded = &now
 				if !yield(now, nil) {
 					return

@@ -77,7 +77,8 @@ func (k *savedVersion) save(dir string) error {
 	binary.BigEndian.PutUint64(b[len(savedMagic):], crc64.Checksum(b[len(savedMagic)+8:], savedCRC))
 	// A rename would replace a device or a link as well.
 	if fi, err := os.Lstat(filepath.Join(dir, savedFile)); err == nil && !fi.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file; move it away, or give the instance another folder", filepath.Join(dir, savedFile))
+		return fmt.Errorf("%s is not a regular file; move it away, or give the instance another folder",
+			filepath.Join(dir, savedFile))
 	}
 	f, err := os.CreateTemp(dir, savedFile+".*")
 	if err != nil {

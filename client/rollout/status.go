@@ -146,14 +146,16 @@ func statusOf(w *protocol.TrackStatus) *Status {
 }
 
 func gateRunOf(g *protocol.GateRun, clock uint64) GateRun {
-	return GateRun{Location: g.Location, Version: g.Version, Attempt: g.Attempt, Left: since(g.Deadline, clock), Gate: gateOf(&g.Gate)}
+	return GateRun{Location: g.Location, Version: g.Version, Attempt: g.Attempt,
+		Left: since(g.Deadline, clock), Gate: gateOf(&g.Gate)}
 }
 
 func locationOf(l *protocol.TrackLocationStatus, clock uint64) LocationStatus {
 	return LocationStatus{
 		Name: l.Name, State: l.State, GoesOnIn: since(l.Until, clock), Target: l.Target, Stable: l.Stable,
 		Age: since(clock, l.Since), Generation: l.Generation,
-		Reason: l.Reason, Instances: l.Members, Leaders: l.Leaders, Counted: l.Counted, Reached: l.Reached, BlockedBy: l.BlockedBy,
+		Reason: l.Reason, Instances: l.Members, Leaders: l.Leaders, Counted: l.Counted,
+		Reached: l.Reached, BlockedBy: l.BlockedBy,
 		BlockedFor: since(clock, l.BlockedSince), Paused: l.Paused, Excluded: l.Excluded, Rollback: l.Rollback,
 		Gate: l.Gate, GateFor: l.GateVersion,
 	}
@@ -167,14 +169,16 @@ func (s *Status) addInstances(w *protocol.TrackStatus) {
 			Role: p.Role, Demoted: p.Demoted, InShare: p.InShare,
 			Due: p.Due, Sent: p.Sent, SentFor: since(w.Clock, p.SentAt),
 			RegisteredFor: since(w.Clock, p.Registered), ReportAge: since(w.Clock, p.ReportAt),
-			Report: Report(p.Report), Reached: p.Reached, HoldsUp: p.HoldsUp, SaysBad: p.SaysBad, CannotLoad: p.CannotLoad,
+			Report: Report(p.Report), Reached: p.Reached, HoldsUp: p.HoldsUp,
+			SaysBad: p.SaysBad, CannotLoad: p.CannotLoad,
 		})
 	}
 }
 
 func historyEntryOf(r *protocol.TrackHistoryRow, clock uint64) HistoryEntry {
 	return HistoryEntry{
-		Version: r.Version, At: time.UnixMilli(int64(min(r.Wall, 1<<62))), Age: since(clock, r.At), ConvergedAge: since(clock, r.Converged),
+		Version: r.Version, At: time.UnixMilli(int64(min(r.Wall, 1<<62))),
+		Age: since(clock, r.At), ConvergedAge: since(clock, r.Converged),
 		Converged: r.Converged != 0, Reason: r.Reason, Skip: r.Skip, Log: r.At, ConvergedLog: r.Converged,
 	}
 }

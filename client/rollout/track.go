@@ -38,7 +38,8 @@ type Info struct {
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
 	return rpc.Convert(rpc.Tracks(ctx, n, prefix, opts), func(t protocol.TrackItem) Info {
 		info := Info{
-			Track: string(t.Name), Last: t.Last, Locations: t.NumLocations, Instances: t.NumInstances, Paused: t.Paused,
+			Track: string(t.Name), Last: t.Last, Locations: t.NumLocations,
+			Instances: t.NumInstances, Paused: t.Paused,
 		}
 		for _, s := range t.States {
 			info.States = append(info.States, State(s))
@@ -52,7 +53,9 @@ func (t *Track) Name() string { return t.object.Name() }
 
 func (t *Track) name() []byte { return []byte(t.object.Name()) }
 
-func (t *Track) change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+func (t *Track) change(
+	ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message,
+) error {
 	return asRefusal(t.object.Change(ctx, kind, head, m, reply))
 }
 
@@ -212,7 +215,8 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 // History lists the targets that a location had, oldest first. Errors: NotFound,
 // ErrUnknownLocation.
 func (t *Track) History(ctx context.Context, location string) ([]HistoryEntry, error) {
-	m := &protocol.TrackHistory{Node: t.object.NodeID(), Name: t.name(), Location: location, Consistency: protocol.Strict}
+	m := &protocol.TrackHistory{Node: t.object.NodeID(), Name: t.name(), Location: location,
+		Consistency: protocol.Strict}
 	var reply protocol.TrackHistoryReply
 	if _, err := t.object.Request(ctx, protocol.KindTrackHistory, m, &reply); err != nil {
 		return nil, asRefusal(err)

@@ -78,7 +78,8 @@ func (t *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, ma
 	}
 	switch {
 	case slices.ContainsFunc(t.byConn[conn], func(s *objectStream[F]) bool { return s.id == id }):
-		return protocol.Errorf(protocol.StatusBadRequest, "watch id %d is in use on this connection; each request needs its own", id)
+		return protocol.Errorf(protocol.StatusBadRequest,
+			"watch id %d is in use on this connection; each request needs its own", id)
 	case len(t.byConn[conn]) >= t.limits.Streams:
 		return protocol.Errorf(protocol.StatusOverloaded,
 			"streams over a %s are limited to %d per connection; close one", t.what, t.limits.Streams)
@@ -168,7 +169,8 @@ func (t *ObjectStreams[F]) Cut(which func(node uint64, name []byte) bool, status
 // cutStream ends a stream with the reason. mu is held.
 func (t *ObjectStreams[F]) cutStream(s *objectStream[F], status protocol.Status, text string) {
 	t.drop(s)
-	frame := protocol.AppendFrame(nil, protocol.KindStreamCut, s.id, t.shard, &protocol.StreamCut{Status: status, Message: text})
+	frame := protocol.AppendFrame(nil, protocol.KindStreamCut, s.id, t.shard,
+		&protocol.StreamCut{Status: status, Message: text})
 	t.send.Send(s.conn, frame, false)
 }
 

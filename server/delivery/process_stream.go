@@ -29,7 +29,8 @@ func newProcessStreams(d *Shard) *ProcessStreams {
 // are below a mebibyte. mu is held.
 func (t *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine) {
 	q, out := &t.describe, &t.state
-	*q = protocol.ProcessDescribe{Node: s.node, Name: []byte(s.name), Flags: protocol.WithProcessMembers | protocol.WithProcessHistory}
+	*q = protocol.ProcessDescribe{Node: s.node, Name: []byte(s.name),
+		Flags: protocol.WithProcessMembers | protocol.WithProcessHistory}
 	for first := true; ; first = false {
 		out.Status = protocol.ProcessStatus{Members: out.Status.Members[:0], History: out.Status.History[:0]}
 		err := m.Processes().Describe(q, &out.Status)

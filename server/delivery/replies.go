@@ -22,7 +22,8 @@ type Replies struct {
 
 // Session is the body of the reply to a start or an attach of a session.
 func (r *Replies) Session(shard uint64, e *shard.Event, ticket []byte) protocol.Message {
-	r.session = protocol.SessionReply{Session: e.Session, Epoch: e.Epoch, Shard: shard, Timeout: e.Timeout, Grace: e.Grace, Ticket: ticket,
+	r.session = protocol.SessionReply{Session: e.Session, Epoch: e.Epoch, Shard: shard, Timeout: e.Timeout,
+		Grace: e.Grace, Ticket: ticket,
 		Node: e.Node, ReadConsistency: protocol.Consistency(e.Result)}
 	return &r.session
 }
@@ -43,7 +44,8 @@ func (r *Replies) Body(kind protocol.Kind, e *shard.Event) protocol.Message {
 		r.force = protocol.ForceReleaseReply{Released: e.Result}
 		return &r.force
 	case protocol.KindProcessJoin:
-		r.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Result, Returned: e.Flag, AlreadyMember: e.AlreadyMember}
+		r.joined = protocol.ProcessJoinReply{Order: e.OrderID, Topology: e.Result, Returned: e.Flag,
+			AlreadyMember: e.AlreadyMember}
 		return &r.joined
 	case protocol.KindProcessLeave:
 		r.left = protocol.ProcessLeaveReply{CompletedEpoch: e.Result}

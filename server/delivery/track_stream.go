@@ -30,7 +30,8 @@ func newTrackStreams(d *Shard) *TrackStreams {
 		if d.host.Leading() { // LeadershipLost takes the lock after this, or had it before
 			return nil
 		}
-		return protocol.Errorf(protocol.StatusUnavailable, "shard %d has no leader here now; fetch the map and retry", d.id)
+		return protocol.Errorf(protocol.StatusUnavailable,
+			"shard %d has no leader here now; fetch the map and retry", d.id)
 	}
 	return t
 }
@@ -74,7 +75,9 @@ func (t *TrackStreams) changed(index uint64, list []shard.TrackChange) {
 // notify sends changes of a track to the streams with one filter, in as many frames as it takes:
 // the session of thousands of instances may end in one entry. Each body is encoded once; only the
 // head of a frame differs. mu is held.
-func (t *TrackStreams) notify(index uint64, filter TrackFilter, streams []*objectStream[TrackFilter], list []shard.TrackChange) {
+func (t *TrackStreams) notify(
+	index uint64, filter TrackFilter, streams []*objectStream[TrackFilter], list []shard.TrackChange,
+) {
 	events := t.events[:0]
 	for i := range list {
 		if c := &list[i].TrackEvent; filter.selects(c) {

@@ -39,21 +39,25 @@ func (h *WatchHub) Open(connID, id uint64, w *protocol.Watch, maxWatchers uint64
 		return protocol.Errorf(protocol.StatusWrongShard,
 			"shard %d does not stream shard %d; fetch the map and ask its instance", h.shard, w.Shard)
 	case len(w.Name) == 0 && !w.Prefix:
-		return protocol.Errorf(protocol.StatusBadRequest, "name is empty; watch a name of 1 to %d bytes, or a prefix", protocol.MaxNameLen)
+		return protocol.Errorf(protocol.StatusBadRequest,
+			"name is empty; watch a name of 1 to %d bytes, or a prefix", protocol.MaxNameLen)
 	case len(w.Name) > protocol.MaxNameLen:
-		return protocol.Errorf(protocol.StatusBadRequest, "name has %d bytes; at most %d are allowed", len(w.Name), protocol.MaxNameLen)
+		return protocol.Errorf(protocol.StatusBadRequest, "name has %d bytes; at most %d are allowed",
+			len(w.Name), protocol.MaxNameLen)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var open int
 	if c := h.conns[connID]; c != nil {
 		if c.streams[id] != nil {
-			return protocol.Errorf(protocol.StatusBadRequest, "watch id %d is in use on this connection; each request needs its own", id)
+			return protocol.Errorf(protocol.StatusBadRequest,
+				"watch id %d is in use on this connection; each request needs its own", id)
 		}
 		open = len(c.streams)
 	}
 	if limit := h.opt.Limits.Streams; open >= limit {
-		return protocol.Errorf(protocol.StatusOverloaded, "streams per connection are limited to %d; close one or watch a prefix", limit)
+		return protocol.Errorf(protocol.StatusOverloaded,
+			"streams per connection are limited to %d; close one or watch a prefix", limit)
 	}
 	if err := h.opt.Quota.Reserve(w.Node, maxWatchers); err != nil {
 		return err
@@ -185,7 +189,8 @@ func (h *WatchHub) cut(match func(*watchStream) bool, status protocol.Status, me
 func (h *WatchHub) cutStream(s *watchStream, status protocol.Status, message string) {
 	h.stats.Cut++
 	h.remove(s)
-	frame := protocol.AppendFrame(nil, protocol.KindStreamCut, s.id, h.shard, &protocol.StreamCut{Status: status, Message: message})
+	frame := protocol.AppendFrame(nil, protocol.KindStreamCut, s.id, h.shard,
+		&protocol.StreamCut{Status: status, Message: message})
 	h.send.Send(s.conn.id, frame, false)
 }
 

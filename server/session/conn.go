@@ -93,7 +93,8 @@ func (c *Conn) UnboundError(session uint64) *protocol.Error {
 	if ended {
 		return ErrExpired()
 	}
-	return protocol.Errorf(protocol.StatusBadSession, "session is not attached on this connection; attach it, or present its ticket")
+	return protocol.Errorf(protocol.StatusBadSession,
+		"session is not attached on this connection; attach it, or present its ticket")
 }
 
 // Bind binds a session to its connection, which may be silent for the session's timeout from here

@@ -61,8 +61,10 @@ func (t *Signer) Append(b []byte, key *meta.Key, session, node, epoch uint64, id
 // Verify takes a ticket apart and checks it. Whatever is wrong, the answer is the same sentence: a
 // forger learns nothing.
 func (t *Signer) Verify(b []byte, current, previous *meta.Key, identity string) (Ticket, *protocol.Error) {
-	bad := protocol.Errorf(protocol.StatusBadSession, "ticket is not valid here; attach the session again for a new one")
-	if len(b) < ticketHead+1+sha256.Size || b[0] != ticketVersion || len(b) != ticketHead+1+int(b[ticketHead])+sha256.Size {
+	bad := protocol.Errorf(protocol.StatusBadSession,
+		"ticket is not valid here; attach the session again for a new one")
+	if len(b) < ticketHead+1+sha256.Size || b[0] != ticketVersion ||
+		len(b) != ticketHead+1+int(b[ticketHead])+sha256.Size {
 		return Ticket{}, bad
 	}
 	var key *meta.Key

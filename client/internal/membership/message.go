@@ -104,7 +104,8 @@ func (m *Machine) HandleMessage(now time.Duration, l *protocol.ProcessMessage) {
 		if len(a.missing) == 0 {
 			r.requests = slices.DeleteFunc(r.requests, func(b *sentRequest) bool { return a == b })
 			m.removeSend(a.send)
-			m.jobs = append(m.jobs, Job{Kind: JobAnswered, Round: &r.Round, Number: a.number, Answers: a.answers, round: r})
+			m.jobs = append(m.jobs, Job{Kind: JobAnswered, Round: &r.Round, Number: a.number,
+				Answers: a.answers, round: r})
 		}
 	}
 }
@@ -135,17 +136,20 @@ func (m *Machine) handleRequest(r *round, l *protocol.ProcessMessage) {
 		return
 	}
 	s.handled[l.Number] = &handledMessage{}
-	m.jobs = append(m.jobs, Job{Kind: JobProcess, Round: &r.Round, From: l.From, Number: l.Number, Payload: l.Payload, round: r})
+	m.jobs = append(m.jobs, Job{Kind: JobProcess, Round: &r.Round, From: l.From, Number: l.Number,
+		Payload: l.Payload, round: r})
 }
 
 // sendReply sends an answer, unless it is on its way.
 func (m *Machine) sendReply(r *round, to, number uint64, payload []byte, refused bool) {
 	for _, d := range m.pending {
-		if d.Kind == protocol.KindProcessReply && d.Epoch == r.Epoch && d.To[0] == to && d.Number == number && d.Refused == refused {
+		if d.Kind == protocol.KindProcessReply && d.Epoch == r.Epoch && d.To[0] == to &&
+			d.Number == number && d.Refused == refused {
 			return
 		}
 	}
-	m.addSend(Send{Kind: protocol.KindProcessReply, Epoch: r.Epoch, To: []uint64{to}, Number: number, Payload: payload, Refused: refused})
+	m.addSend(Send{Kind: protocol.KindProcessReply, Epoch: r.Epoch, To: []uint64{to}, Number: number,
+		Payload: payload, Refused: refused})
 }
 
 // Reply answers a message that runs or ran, once.

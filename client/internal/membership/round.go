@@ -21,7 +21,8 @@ const (
 	JobTerminate  JobKind = 8 // the last one
 )
 
-var jobNames = [...]string{"", "prepare", "coordinate", "process", "complete", "cancel", "answered", "given-up", "terminate"}
+var jobNames = [...]string{"", "prepare", "coordinate", "process", "complete", "cancel",
+	"answered", "given-up", "terminate"}
 
 // String is the kind's name: prepare, coordinate, process, complete, cancel, answered, given-up,
 // terminate.
@@ -113,7 +114,8 @@ func (m *Machine) startRound(e *protocol.ProcessRound) {
 	// of a round that is over
 	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Kind != protocol.KindProcessSync })
 	r := &round{previousEpoch: m.epoch, senders: make(map[uint64]*messageSender), Round: Round{
-		Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Attempt: e.Attempt, Token: e.Token, Members: e.Members,
+		Epoch: e.Epoch, Topology: e.Topology, Coordinator: e.Coordinator, Attempt: e.Attempt,
+		Token: e.Token, Members: e.Members,
 	}}
 	if e.Kind == protocol.RoundResume {
 		r.Resumed, r.Result = true, e.Result
@@ -139,7 +141,8 @@ func (m *Machine) finish(decided uint64) {
 	}
 	begun := r.prepared || m.running && m.runningRound == r
 	r.over, r.completed = true, decided == r.Epoch
-	m.pending = slices.DeleteFunc(m.pending, func(d *pendingSend) bool { return d.Epoch == r.Epoch && d.Kind != protocol.KindProcessSync })
+	m.pending = slices.DeleteFunc(m.pending,
+		func(d *pendingSend) bool { return d.Epoch == r.Epoch && d.Kind != protocol.KindProcessSync })
 	undelivered := slices.DeleteFunc(slices.Clone(m.jobs),
 		func(j Job) bool { return j.round != r || j.Kind != JobAnswered && j.Kind != JobGivenUp })
 	m.jobs = slices.DeleteFunc(m.jobs, func(j Job) bool { return j.round == r })

@@ -25,7 +25,9 @@ type Worker struct {
 // worker's. Options.Weight is the worker's share in proportion to the others', 0 counting as 1.
 // With a Key and Return, a restarted worker resumes its partitions without any moving. Errors:
 // those of process.Join, and a number of partitions that is not 1 to MaxPartitions.
-func Join(ctx context.Context, s *client.Session, name string, partitions int, holder Holder, o process.Options) (*Worker, error) {
+func Join(
+	ctx context.Context, s *client.Session, name string, partitions int, holder Holder, o process.Options,
+) (*Worker, error) {
 	h, err := newHandler(partitions, holder, o.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("join process %q: %w", name, err)
@@ -137,7 +139,8 @@ func (h *handler) propose(r *process.Round, replies []process.Reply[holdingsRepl
 		}
 		_ = r.Complete(b) // or it is over
 	}
-	return messages.Broadcast(r, holdingsRequest{Table: b}, holder, process.Replies[holdingsReply]{Answered: answered})
+	return messages.Broadcast(r, holdingsRequest{Table: b}, holder,
+		process.Replies[holdingsReply]{Answered: answered})
 }
 
 // tableFor is the table that moves least.

@@ -84,7 +84,8 @@ func (m *member) Process(q *process.Request) error {
 		case s == execute && !m.locked:
 			return "", errors.New("not locked") // never seen: the coordinator has everybody's answer to lock
 		case s == execute:
-			m.log.Printf("%s epoch %d execute token %d", m.name, r.Epoch(), r.Token()) // with the token: a resource refuses lower ones
+			// with the token: a resource refuses lower ones
+			m.log.Printf("%s epoch %d execute token %d", m.name, r.Epoch(), r.Token())
 		default:
 			m.locked = s == lock
 			m.log.Printf("%s epoch %d %s", m.name, r.Epoch(), s)
