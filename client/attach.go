@@ -91,6 +91,7 @@ func (s *Session) startByPath(ctx context.Context, id createID) (started, sent b
 	req := s.startRequest(id)
 	req.Path = s.node.path
 	var reply protocol.SessionReply
+	s.jumped = s.c.clockJumps()
 	at := s.c.clock.now()
 	in, err := cn.roundTrip(ctx, protocol.KindSessionStart, shard, uint64(bucket), req, &reply)
 	if err != nil || reply.Node == 0 {
@@ -164,6 +165,7 @@ func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, buc
 	var at time.Duration
 	where := func(ctx context.Context) (*conn, uint64, uint64, error) {
 		cn, shard, err := s.c.connToBucket(ctx, s.node.tier, bucket)
+		s.jumped = s.c.clockJumps()
 		on, at = cn, s.c.clock.now()
 		return cn, uint64(bucket), shard, err
 	}
@@ -472,6 +474,7 @@ func (s *Session) attachUnder(ctx context.Context, epoch uint64) (cn *conn, err 
 	retry := newRequestRetry()
 	var last error
 	for {
+		s.jumped = s.c.clockJumps()
 		cn, reply, sent, err := s.sendAttach(ctx, epoch)
 		switch {
 		case err == nil:

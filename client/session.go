@@ -56,6 +56,7 @@ type Session struct {
 
 	mu              sync.Mutex
 	m               *sessionstate.Machine
+	jumped          time.Duration // clockJumps, as far as m knows: first as of the sending of the start
 	err             error         // why it is over
 	attachment      *attachment   // nil: not attached to any connection
 	attached        chan struct{} // closed when attachment is set
@@ -196,7 +197,7 @@ func (s *Session) heldLocked() bool {
 }
 
 func (s *Session) heldAt(now time.Duration) bool {
-	s.applyRenewal()
+	s.catchUp()
 	return s.m.Held(now)
 }
 
@@ -206,7 +207,7 @@ func (s *Session) Remaining() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.c.clock.now()
-	s.applyRenewal()
+	s.catchUp()
 	if !s.m.Held(now) {
 		return 0
 	}
@@ -281,16 +282,23 @@ func (s *Session) stepLocked(input func(m *sessionstate.Machine, now time.Durati
 		return // not started
 	}
 	now := s.c.clock.now()
-	s.applyRenewal()
+	s.catchUp()
 	input(s.m, now)
 	s.act(now)
 }
 
-// applyRenewal processes the home shard's latest answer on the connection. mu is held.
-func (s *Session) applyRenewal() {
+// catchUp processes what others note for the session without its lock: the home shard's latest
+// answer on the connection, and jumps of the wall clock. What a jump asks for is done by the next
+// act, which the watchdog sees to. mu is held.
+func (s *Session) catchUp() {
 	if s.attachment != nil {
 		s.m.Renewed(time.Duration(s.attachment.renewal.at.Load()))
 	}
+	jumped := s.c.clockJumps()
+	if jumped-s.jumped > s.m.Timeout()/2 {
+		s.m.ClockJumped(s.c.clock.now()) // read after the jump: what was sent before it proves nothing
+	}
+	s.jumped = jumped
 }
 
 // end is the input that the session is over. mu is held.

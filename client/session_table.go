@@ -15,6 +15,7 @@ type sessionTable struct {
 	cluster *cluster
 
 	shortest atomic.Int64 // the shortest timeout of the sessions, as time.Duration; changed with mu held
+	jumped   atomic.Int64 // how far the wall clock has jumped ahead, all jumps together, as time.Duration
 
 	mu       sync.Mutex
 	closed   bool
@@ -85,6 +86,9 @@ func (t *sessionTable) checkClocks() {
 		w.check()
 	}
 }
+
+// clockJumps is how far the wall clock has jumped ahead until now.
+func (t *sessionTable) clockJumps() time.Duration { return time.Duration(t.jumped.Load()) }
 
 // shortestTimeout is the shortest timeout of the sessions; 0 if there is none.
 func (t *sessionTable) shortestTimeout() time.Duration { return time.Duration(t.shortest.Load()) }
