@@ -291,16 +291,28 @@ func TestMapOfNewConnection(t *testing.T) {
 	})
 }
 
-// TestRefusedWatch: a stream follows a refusal as other requests do. The second request goes to the
-// shard that owns the name, and waits for no map.
-func TestRefusedWatch(t *testing.T) {
+// TestRefusedStream: a stream follows a refusal as other requests do, and at once. The second
+// request goes to the shard that owns the bucket, and waits for no map.
+func TestRefusedStream(t *testing.T) {
+	t.Run("name", func(t *testing.T) {
+		testRefusedStream(t, protocol.KindWatch, func(t *testing.T, n *Node) { followName(t, n, nameIn(1)) },
+			func(fc *fakeConn, h protocol.Header) uint64 { return decode[protocol.Watch](fc.f.t, h.Body).Shard }, []uint64{2, 3})
+	})
+	t.Run("process", func(t *testing.T) {
+		testRefusedStream(t, protocol.KindProcessWatch, func(t *testing.T, n *Node) { followProcess(t, n, 1) },
+			func(fc *fakeConn, _ protocol.Header) uint64 { return fc.instance }, []uint64{1, 2})
+	})
+}
+
+// testRefusedStream refuses the first request of a stream. goes says where a request went, and
+// wants is where the two have to go.
+func testRefusedStream(t *testing.T, kind protocol.Kind, follow func(*testing.T, *Node),
+	goes func(*fakeConn, protocol.Header) uint64, wants []uint64,
+) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		c := f.open(t)
-		n, err := c.Node(bg, DefaultNode)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.master[3] = 2
+		_, n := f.openNode(t)
 		var asked []uint64
 		f.set(func() {
 			f.version, f.moved = 2, map[uint64]uint64{1: 3}
@@ -308,10 +320,9 @@ func TestRefusedWatch(t *testing.T) {
 				switch h.Kind {
 				case protocol.KindMap: // it never comes
 					return true
-				case protocol.KindWatch:
-					m := decode[protocol.Watch](f.t, h.Body)
-					asked = append(asked, m.Shard)
-					if m.Shard == 2 {
+				case kind:
+					asked = append(asked, goes(fc, h))
+					if len(asked) == 1 {
 						fc.refuse(h, protocol.Failure{Shard: 3, MapVersion: 2})
 						return true
 					}
@@ -320,15 +331,15 @@ func TestRefusedWatch(t *testing.T) {
 			}
 		})
 		began := time.Now()
-		followName(t, n, nameIn(1))
-		for synctest.Wait(); len(asked) < 2; synctest.Wait() {
+		follow(t, n)
+		for synctest.Wait(); f.count(kind) < 2; synctest.Wait() {
 			time.Sleep(time.Millisecond)
 		}
 		if d := time.Since(began); d > 0 {
 			t.Errorf("the second request was sent after %s", d)
 		}
-		if !slices.Equal(asked, []uint64{2, 3}) {
-			t.Errorf("shards %v were asked", asked)
+		if !slices.Equal(asked, wants) {
+			t.Errorf("requests went to %v, want %v", asked, wants)
 		}
 	})
 }
@@ -339,11 +350,7 @@ func TestWatchRefusedByOlderMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.version, f.moved = 2, map[uint64]uint64{1: 3}
-		c := f.open(t)
-		n, err := c.Node(bg, DefaultNode)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, n := f.openNode(t)
 		refusals := 0
 		f.set(func() {
 			f.on = func(fc *fakeConn, h protocol.Header) bool {
@@ -371,11 +378,7 @@ func TestWatchRefusedByOlderMap(t *testing.T) {
 func TestRefusedWatchAfterNewMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		c := f.open(t)
-		n, err := c.Node(bg, DefaultNode)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, n := f.openNode(t)
 		var served time.Time
 		f.set(func() {
 			f.on = func(fc *fakeConn, h protocol.Header) bool {
@@ -445,48 +448,6 @@ func untilEnd(t *testing.T, f func(ctx context.Context)) {
 		f(ctx)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-}
-
-// TestRefusedObjectStream: the stream of a process follows a refusal as other requests do, and at
-// once.
-func TestRefusedObjectStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t)
-		f.master[3] = 2
-		c := f.open(t)
-		n, err := c.Node(bg, DefaultNode)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var asked []uint64
-		f.set(func() {
-			f.version, f.moved = 2, map[uint64]uint64{1: 3}
-			f.on = func(fc *fakeConn, h protocol.Header) bool {
-				switch h.Kind {
-				case protocol.KindMap: // it never comes
-					return true
-				case protocol.KindProcessWatch:
-					asked = append(asked, fc.instance)
-					if fc.instance == 1 {
-						fc.refuse(h, protocol.Failure{Shard: 3, MapVersion: 2})
-						return true
-					}
-				}
-				return false
-			}
-		})
-		began := time.Now()
-		followProcess(t, n, 1)
-		for synctest.Wait(); f.count(protocol.KindProcessWatch) < 2; synctest.Wait() {
-			time.Sleep(time.Millisecond)
-		}
-		if d := time.Since(began); d > 0 {
-			t.Errorf("the second request was sent after %s", d)
-		}
-		if !slices.Equal(asked, []uint64{1, 2}) {
-			t.Errorf("instances %v were asked", asked)
-		}
-	})
 }
 
 // TestStreamCutByMove: a stream that ends because its bucket moves says nothing of the shard's
