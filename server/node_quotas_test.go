@@ -244,7 +244,7 @@ func TestQuotaOfWatchers(t *testing.T) {
 		t.Errorf("watchers keep nobody from locking: %v", err)
 	}
 	_ = x.c.nc.Close()
-	await.True(t, "the end of the watchers", func() bool { return d.Delivery().Quota.Usage(x.small).Open == 0 })
+	await.True(t, "the end of the watchers", func() bool { return d.Delivery().Quota.Open(x.small) == 0 })
 	for i, open := range watches[:4] {
 		if err := open(friend); err != nil {
 			t.Errorf("watch %d, when the others are gone: %v", i, err)
@@ -336,4 +336,14 @@ func TestQuotaOfRequests(t *testing.T) {
 			t.Fatalf("without a quota: %v", err)
 		}
 	}
+	x.metrics("requests", "", "", "8")
+	x.alter(protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 4})
+	rated(4)
+	for i := range 4 {
+		if err := held(fmt.Sprint("again", i)); err != nil {
+			t.Fatalf("request %d of 4, with a quota again: %v", i+1, err)
+		}
+	}
+	x.refused(protocol.StatusOverloaded, sentence, held("again"))
+	x.metrics("requests", "", "4", "9")
 }

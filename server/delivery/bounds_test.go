@@ -212,7 +212,7 @@ func TestRaces(t *testing.T) {
 	if s := h.Stats(); s.Streams != 0 || s.OneShots != 0 {
 		t.Fatalf("left over: %+v", s)
 	}
-	if q := h.opt.Quota.nodes; len(q) != 0 {
+	if q := h.opt.Quota.open; len(q) != 0 {
 		t.Fatalf("%d nodes still have watchers", len(q))
 	}
 }

@@ -29,8 +29,9 @@ type model struct {
 	index uint64
 	store map[uint64]map[string]semaphore // by node
 	conns map[uint64]*client
-	pages []uint64 // connections told that pages are due, in order
-	lines []string // what was sent since the last look, for scripts
+	over  map[uint64]int // watchers rejected over the quota, by node
+	pages []uint64       // connections told that pages are due, in order
+	lines []string       // what was sent since the last look, for scripts
 }
 
 // client is a connection: a queue of frames and a client that reads it.
@@ -72,8 +73,9 @@ func (s semaphore) equal(o semaphore) bool {
 const noQuota = math.MaxUint64
 
 func newModel(opt WatchOptions) *model {
-	w := &model{store: make(map[uint64]map[string]semaphore), conns: make(map[uint64]*client)}
+	w := &model{store: make(map[uint64]map[string]semaphore), conns: make(map[uint64]*client), over: make(map[uint64]int)}
 	opt.Now = func() time.Duration { return w.now }
+	opt.Quota = &WatcherQuota{Rejected: func(node uint64) { w.over[node]++ }}
 	w.hub = NewWatchHub(testShard, w, opt)
 	return w
 }

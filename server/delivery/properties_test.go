@@ -339,8 +339,8 @@ func (s *subscriberModel) check() {
 		}
 	}
 	counted := 0
-	for _, w := range h.opt.Quota.nodes {
-		counted += int(w.Open)
+	for _, n := range h.opt.Quota.open {
+		counted += int(n)
 	}
 	if counted != streams+shots {
 		s.t.Fatalf("%d streams and %d shots, the quota counts %d", streams, shots, counted)

@@ -171,7 +171,7 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 	case "active":
 		w.hub.BucketsActive()
 	case "watchers":
-		return []string{fmt.Sprintf("%+v", w.hub.opt.Quota.Usage(node))}
+		return []string{fmt.Sprintf("%d open, %d rejected", w.hub.opt.Quota.Open(node), w.over[node])}
 	case "stats":
 		return []string{fmt.Sprintf("%+v", w.hub.Stats())}
 	default:

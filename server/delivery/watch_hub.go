@@ -209,7 +209,6 @@ func (h *WatchHub) SessionUnbound(connID, id uint64, notify bool) {
 // NodeDropped fires the one-shot watches in a coordination node, with both flags, and cuts its
 // streams.
 func (h *WatchHub) NodeDropped(id uint64) {
-	defer h.opt.Quota.NodeDropped(id)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes[id]

@@ -12,78 +12,63 @@ import (
 //
 // Invariant: a node's count is the number of Reserve that returned nil, less that of Release.
 type WatcherQuota struct {
-	mu    sync.Mutex
-	nodes map[uint64]*WatcherUsage
-}
+	// Rejected is called for each watcher that is rejected, with the locks of the caller held. It
+	// is set before the first one; nil: nobody counts them.
+	Rejected func(node uint64)
 
-// WatcherUsage is what WatcherQuota counts for a node.
-type WatcherUsage struct {
-	Open     uint64
-	Rejected uint64 // since the shard was opened here
+	mu   sync.Mutex
+	open map[uint64]uint64 // by node; no zeros
 }
 
 // Reserve counts one watcher more, of at most maxWatchers. Error: OVERLOADED.
 func (q *WatcherQuota) Reserve(node, maxWatchers uint64) error {
+	if q.reserve(node, maxWatchers) {
+		return nil
+	}
+	if q.Rejected != nil {
+		q.Rejected(node)
+	}
+	return protocol.Errorf(protocol.StatusOverloaded,
+		"node has as many watchers here as its quota max_watchers allows, %d in this shard; "+
+			"close some streams, or raise the quota", maxWatchers)
+}
+
+func (q *WatcherQuota) reserve(node, maxWatchers uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w := q.usage(node)
-	if w.Open >= maxWatchers {
-		w.Rejected++
-		return protocol.Errorf(protocol.StatusOverloaded,
-			"node has as many watchers here as its quota max_watchers allows, %d in this shard; "+
-				"close some streams, or raise the quota", maxWatchers)
+	if q.open[node] >= maxWatchers {
+		return false
 	}
-	w.Open++
-	return nil
+	q.add(node)
+	return true
 }
 
 // replace counts one watcher more for one that is removed next.
 func (q *WatcherQuota) replace(node uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.usage(node).Open++
+	q.add(node)
 }
 
-func (q *WatcherQuota) usage(node uint64) *WatcherUsage {
-	w := q.nodes[node]
-	if w == nil {
-		if q.nodes == nil {
-			q.nodes = make(map[uint64]*WatcherUsage)
-		}
-		w = new(WatcherUsage)
-		q.nodes[node] = w
+func (q *WatcherQuota) add(node uint64) {
+	if q.open == nil {
+		q.open = make(map[uint64]uint64)
 	}
-	return w
+	q.open[node]++
 }
 
 // Release counts one watcher less.
 func (q *WatcherQuota) Release(node uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w := q.nodes[node]
-	if w.Open--; w.Open == 0 && w.Rejected == 0 {
-		delete(q.nodes, node)
+	if q.open[node]--; q.open[node] == 0 {
+		delete(q.open, node)
 	}
 }
 
-// NodeDropped clears the rejections of a node that was dropped. Its watchers are gone, or about to
-// go.
-func (q *WatcherQuota) NodeDropped(node uint64) {
+// Open is how many watchers a node has.
+func (q *WatcherQuota) Open(node uint64) uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w := q.nodes[node]; w != nil {
-		if w.Rejected = 0; w.Open == 0 {
-			delete(q.nodes, node)
-		}
-	}
-}
-
-// Usage is what is counted for a node.
-func (q *WatcherQuota) Usage(node uint64) WatcherUsage {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if w := q.nodes[node]; w != nil {
-		return *w
-	}
-	return WatcherUsage{}
+	return q.open[node]
 }

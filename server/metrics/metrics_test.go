@@ -185,13 +185,14 @@ func TestHistogramOfSeconds(t *testing.T) {
 // TestNodesBeyondTheCap: nodes that come late share a series, and no series goes back.
 func TestNodesBeyondTheCap(t *testing.T) {
 	var n NodeTimes
+	lagging := false // the map does not have node 1 yet
 	write := func() string {
 		return page(10, func(p *Page) {
-			n.Write(p, func(id uint64) string {
-				if id == 9 {
-					return "" // dropped
+			n.Write(p, func(id uint64) (string, bool) {
+				if id == 9 || id == 1 && lagging {
+					return "", id == 9
 				}
-				return "/" + ID(id)
+				return "/" + ID(id), false
 			})
 		})
 	}
@@ -213,6 +214,14 @@ func TestNodesBeyondTheCap(t *testing.T) {
 	n.Add(4, &NodeCounts{Waits: []uint64{1}}, 2)
 	if text := write(); !strings.Contains(text, `signalbox_wait_seconds_count{node="/4"} 1`) {
 		t.Errorf("the place of a dropped node is not given to another:\n%s", text)
+	}
+	lagging = true
+	if strings.Contains(write(), `node="/1"`) {
+		t.Error("a node has series under a name that is not known")
+	}
+	lagging = false
+	if text := write(); !strings.Contains(text, `signalbox_wait_seconds_count{node="/1"} 2`) {
+		t.Errorf("counts are forgotten while the map does not have their node:\n%s", text)
 	}
 }
 

@@ -66,15 +66,17 @@ func (n *NodeTimes) Add(node uint64, c *NodeCounts, most int) {
 // OtherNodes is the label that the nodes beyond the cap share. No path of a node is like it.
 const OtherNodes = "other"
 
-// Write writes the series. label is what a node is called, "" for one that is gone.
-func (n *NodeTimes) Write(p *Page, label func(node uint64) string) {
+// Write writes the series. label is what a node is called: "" for one whose name is not known,
+// which has no series now. One that was dropped is forgotten.
+func (n *NodeTimes) Write(p *Page, label func(node uint64) (label string, dropped bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(n.byNode)) {
-		if l := label(id); l != "" {
-			n.byNode[id].write(p, l)
-		} else {
+		switch l, dropped := label(id); {
+		case dropped:
 			delete(n.byNode, id)
+		case l != "":
+			n.byNode[id].write(p, l)
 		}
 	}
 	if n.other != nil {

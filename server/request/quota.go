@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // What a request is to its node's quota of requests a second. The quota is there so that one node's
@@ -32,8 +31,8 @@ type Rate struct {
 	Quota    uint64
 	interval time.Duration // rounded up: the quota is never exceeded, and fallen short of by 1 % at most
 	text     string
-	fullAt   atomic.Int64 // by the server's clock
-	Refused  atomic.Uint64
+	fullAt   atomic.Int64   // by the server's clock
+	refused  *atomic.Uint64 // of the node: see Routes.Refused
 }
 
 func newRate(quota uint64) *Rate {
@@ -41,6 +40,7 @@ func newRate(quota uint64) *Rate {
 		Quota: quota, interval: (time.Second + time.Duration(quota) - 1) / time.Duration(quota),
 		text: fmt.Sprintf("node has made as many requests as its quota max_requests allows, "+
 			"%d a second on each instance; retry later, or raise the quota", quota),
+		refused: new(atomic.Uint64),
 	}
 }
 
@@ -56,7 +56,7 @@ func (r *Rate) take(now time.Duration, c quotaCharge) bool {
 		next := max(was, int64(now)) + int64(r.interval)
 		if next-int64(now) > room {
 			if c != chargeAlways {
-				r.Refused.Add(1)
+				r.refused.Add(1)
 			}
 			return false
 		}
@@ -89,23 +89,34 @@ func chargeQuota(c *Client, p *cycle, h protocol.Header, node uint64) bool {
 	return false
 }
 
-// nodeRates makes the rates of a map's nodes, nil where none has a quota. Those that stay as they
-// are go on as they were.
-func nodeRates(state *meta.State, before map[uint64]*Rate) (rates map[uint64]*Rate) {
-	for n := range state.NodesWithQuota() {
-		quota := n.Config.MaxRequests
-		r := before[n.ID]
-		if r == nil || r.Quota != quota {
-			changed := newRate(quota)
-			if r != nil {
-				changed.Refused.Store(r.Refused.Load())
-			}
-			r = changed
+// setRates makes the rates of the map's nodes. Those that stay as they are go on as they were. What
+// was refused stays counted as long as there is the node, whatever becomes of its quota.
+func (r *Routes) setRates(former *Routes) {
+	for node, n := range former.Refused {
+		if !r.State.NodeDropped(node) {
+			r.countRefused(node, n)
 		}
-		if rates == nil {
-			rates = make(map[uint64]*Rate)
-		}
-		rates[n.ID] = r
 	}
-	return rates
+	for n := range r.State.NodesWithQuota() {
+		quota := n.Config.MaxRequests
+		rate := former.Rates[n.ID]
+		if rate == nil || rate.Quota != quota {
+			rate = newRate(quota)
+			if refused := r.Refused[n.ID]; refused != nil {
+				rate.refused = refused
+			}
+		}
+		if r.Rates == nil {
+			r.Rates = make(map[uint64]*Rate)
+		}
+		r.Rates[n.ID] = rate
+		r.countRefused(n.ID, rate.refused)
+	}
+}
+
+func (r *Routes) countRefused(node uint64, n *atomic.Uint64) {
+	if r.Refused == nil {
+		r.Refused = make(map[uint64]*atomic.Uint64)
+	}
+	r.Refused[node] = n
 }

@@ -26,7 +26,7 @@ func TestRate(t *testing.T) {
 	if !r.take(at+200*time.Millisecond, chargeAsk) || r.take(at+200*time.Millisecond, chargeAsk) {
 		t.Fatal("a fifth of a second later it is one more")
 	}
-	if got := r.Refused.Load(); got != 5 {
+	if got := r.refused.Load(); got != 5 {
 		t.Errorf("%d refused, want 5", got)
 	}
 	// 100 that are never refused cost a second, not twenty.
@@ -36,7 +36,7 @@ func TestRate(t *testing.T) {
 			t.Fatalf("request %d that is never refused: %v, want 5 to be taken ahead", i+1, ahead)
 		}
 	}
-	if got := r.Refused.Load(); got != 5 {
+	if got := r.refused.Load(); got != 5 {
 		t.Errorf("%d refused after those that never are, want 5", got)
 	}
 	if r.take(now+time.Second, chargeAsk) {
@@ -103,8 +103,8 @@ func TestRateShared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if taken.Load() != 1000 || r.Refused.Load() != 3000 {
-		t.Errorf("%d taken and %d refused, want 1000 and 3000", taken.Load(), r.Refused.Load())
+	if taken.Load() != 1000 || r.refused.Load() != 3000 {
+		t.Errorf("%d taken and %d refused, want 1000 and 3000", taken.Load(), r.refused.Load())
 	}
 	if n := testing.AllocsPerRun(100, func() { r.take(2*time.Second, chargeAsk) }); n != 0 {
 		t.Errorf("%v allocations a request", n)

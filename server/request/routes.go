@@ -2,6 +2,7 @@ package request
 
 import (
 	"math"
+	"sync/atomic"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -13,10 +14,11 @@ type Routes struct {
 	State   *meta.State
 	current meta.Key
 	before  meta.Key
-	tiers   [meta.MaxTiers][]Shard // by bucket; nil where another instance serves it
-	single  bool                   // all nodes live in tier 0
-	Rates   map[uint64]*Rate       // by node; nil when no node has a quota of requests
-	moves   []meta.Move            // under way
+	tiers   [meta.MaxTiers][]Shard    // by bucket; nil where another instance serves it
+	single  bool                      // all nodes live in tier 0
+	Rates   map[uint64]*Rate          // by node; nil when no node has a quota of requests
+	Refused map[uint64]*atomic.Uint64 // by node: what its quota of requests refused; never goes back
+	moves   []meta.Move               // under way
 }
 
 // newRoutes prepares a map; shard finds the shards that are hosted here. The rates of nodes go on
@@ -24,11 +26,10 @@ type Routes struct {
 func newRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *Routes {
 	r := &Routes{State: state, single: true, moves: state.Moves()}
 	r.current, r.before = state.Keys()
-	var rates map[uint64]*Rate
-	if former != nil {
-		rates = former.Rates
+	if former == nil {
+		former = new(Routes)
 	}
-	r.Rates = nodeRates(state, rates)
+	r.setRates(former)
 	for _, t := range state.Tiers() {
 		r.single = r.single && (t.ID == 0 || t.Buckets == 0)
 		list := make([]Shard, t.Buckets)

@@ -23,10 +23,12 @@ const (
 	quotaRequests = 5
 )
 
-// refusals count what quotas refused in the shards of this instance while it led them.
+// refusals count what quotas refused in the shards of this instance: in those that it led, and
+// watchers in all. They are no shard's, so that no count goes back when a shard leaves the
+// instance.
 type refusals struct {
 	mu     sync.Mutex
-	byNode map[uint64][quotaWatchers]uint64
+	byNode map[uint64][quotaRequests]uint64
 }
 
 // add adds what a shard counts now beyond what it had counted.
@@ -34,26 +36,34 @@ func (r *refusals) add(node uint64, now, was [quotaWatchers]uint64) {
 	if now == was {
 		return
 	}
+	r.change(node, func(sum *[quotaRequests]uint64) {
+		for q := range now {
+			sum[q] += now[q] - was[q]
+		}
+	})
+}
+
+// addWatcher counts a watcher that a shard refused.
+func (r *refusals) addWatcher(node uint64) {
+	r.change(node, func(sum *[quotaRequests]uint64) { sum[quotaWatchers]++ })
+}
+
+func (r *refusals) change(node uint64, f func(sum *[quotaRequests]uint64)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byNode == nil {
-		r.byNode = make(map[uint64][quotaWatchers]uint64)
+		r.byNode = make(map[uint64][quotaRequests]uint64)
 	}
 	sum := r.byNode[node]
-	for q := range sum {
-		sum[q] += now[q] - was[q]
-	}
+	f(&sum)
 	r.byNode[node] = sum
 }
 
-// of are those of the nodes that there are. Nodes that are gone are forgotten.
-func (r *refusals) of(state *meta.State) map[uint64][quotaWatchers]uint64 {
+// of are those of all nodes. Nodes that were dropped are forgotten.
+func (r *refusals) of(state *meta.State) map[uint64][quotaRequests]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.byNode, func(node uint64, _ [quotaWatchers]uint64) bool {
-		_, ok := state.Node(node)
-		return !ok
-	})
+	maps.DeleteFunc(r.byNode, func(node uint64, _ [quotaRequests]uint64) bool { return state.NodeDropped(node) })
 	return maps.Clone(r.byNode)
 }
 
@@ -120,9 +130,7 @@ func (s *Serving) gatherUses(shards []*Shard, r *request.Routes, first []uint64,
 						g.waiting[node] = true
 					}
 				}
-				w := d.delivery.Quota.Usage(node)
-				u[quotaWatchers].used += w.Open
-				refuse(u, node, quotaWatchers, w.Rejected)
+				u[quotaWatchers].used += d.delivery.Quota.Open(node)
 			}
 		})
 	}
@@ -131,8 +139,8 @@ func (s *Serving) gatherUses(shards []*Shard, r *request.Routes, first []uint64,
 			refuse(of(node), node, q, n[q])
 		}
 	}
-	for node, rate := range r.Rates {
-		refuse(of(node), node, quotaRequests, rate.Refused.Load())
+	for node, n := range r.Refused {
+		refuse(of(node), node, quotaRequests, n.Load())
 	}
 	return g
 }
@@ -144,7 +152,7 @@ func (s *Serving) writeQuotas(p *metrics.Page, shards []*Shard, r *request.Route
 	for _, id := range slices.Sorted(maps.Keys(uses)) {
 		n, ok := r.State.Node(id)
 		if !ok {
-			continue // dropped
+			continue // dropped, or not in this map yet
 		}
 		label := nodeLabel(&n, names)
 		c := &n.Config

@@ -134,9 +134,9 @@ func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, names bool) {
 	s.Metrics.Nodes.Write(p, func(id uint64) string {
 		n, ok := state.Node(id)
 		if !ok {
-			return ""
+			return "", state.NodeDropped(id)
 		}
-		return nodeLabel(&n, names)
+		return nodeLabel(&n, names), false
 	})
 }
 

@@ -54,6 +54,7 @@ func (s *Serving) Front(x *hosting.Shard) hosting.Front {
 	d.requests = s.Requests.NewShard(d)
 	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
 	d.delivery = delivery.NewShard(d.ID(), d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches})
+	d.delivery.Quota.Rejected = s.refusals.addWatcher
 	return d
 }
 
