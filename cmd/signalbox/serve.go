@@ -259,7 +259,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 					cfg.Logger.Error("audit log is not reopened, will be retried", "error", err)
 				}
 			}
-			_ = s.ReloadCertificates() // it has logged what is wrong, and goes on trying
+			_ = s.ReloadCertificates() // it goes on trying, and logs what stays wrong
 		})()
 	}
 	address := ""

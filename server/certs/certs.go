@@ -6,7 +6,9 @@
 //	tls.NewListener(l, c.Server())
 //
 // New files apply to new connections; open connections keep their certificates. Unusable files
-// change nothing: the last good ones stay in use, the error is logged, and [Certs.Failures] counts.
+// change nothing: the last good ones stay in use. A certificate and its key are two files, which do
+// not match between the writes of the two. So only files that are unusable at the next look too are
+// logged, and counted by [Certs.Failures].
 package certs
 
 import (
@@ -50,8 +52,9 @@ type Certs struct {
 	current  atomic.Pointer[loadedFiles]
 	failures atomic.Uint64
 
-	mu      sync.Mutex // held while files are read
-	lastBad [sha256.Size]byte
+	mu       sync.Mutex        // held while files are read
+	unusable bool              // so the files were at the last look
+	logged   [sha256.Size]byte // of the files that were logged as unusable last
 }
 
 // loadedFiles is the content of the files at one time.
@@ -95,7 +98,7 @@ func (c *Certs) use(now *loadedFiles) {
 	}
 }
 
-// Failures is how often changed files could not be used.
+// Failures is how often changed files could not be used, at two looks.
 func (c *Certs) Failures() uint64 { return c.failures.Load() }
 
 // Expires is when the certificate in use expires.
@@ -115,39 +118,38 @@ func (c *Certs) Client() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{now.cert}, RootCAs: now.ca}
 }
 
-// Reload reads the files again if they have changed. After an error the old certificates stay in
-// use. The same bad files are logged once.
+// Reload reads the files again, and uses them if they have changed. After an error the old
+// certificates stay in use. An error is logged if the call before had one too, and once for the
+// same files.
 func (c *Certs) Reload() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	parts, sum, err := c.read()
-	if err != nil {
-		sum = sha256.Sum256([]byte(err.Error()))
-	} else if sum == c.current.Load().sum {
-		c.lastBad = [sha256.Size]byte{}
-		return nil
-	}
-	if sum == c.lastBad {
-		return nil
-	}
 	var next *loadedFiles
-	if err == nil {
+	parts, sum, err := c.read()
+	switch {
+	case err != nil:
+		sum = sha256.Sum256([]byte(err.Error()))
+	case sum != c.current.Load().sum:
 		next, err = c.parse(parts, sum)
 	}
 	if err != nil {
-		c.lastBad = sum
-		c.failures.Add(1)
-		c.log.Error("certificates are not reloaded, the former ones stay in use", "error", err)
+		again := c.unusable
+		if c.unusable = true; again && sum != c.logged {
+			c.logged = sum
+			c.failures.Add(1)
+			c.log.Warn("certificates are not reloaded, the former ones stay in use", "error", err)
+		}
 		return err
 	}
-	c.lastBad = [sha256.Size]byte{}
-	c.log.Info("certificates reloaded", "file", c.files.Cert, "expires", next.cert.Leaf.NotAfter)
-	c.use(next)
+	c.unusable, c.logged = false, [sha256.Size]byte{}
+	if next != nil {
+		c.log.Info("certificates reloaded", "file", c.files.Cert, "expires", next.cert.Leaf.NotAfter)
+		c.use(next)
+	}
 	return nil
 }
 
-// Watch reloads changed files until ctx ends. A certificate and its key are two files: between the
-// writes of the two they do not match. That is noticed, and the next read succeeds.
+// Watch reloads changed files until ctx ends.
 func (c *Certs) Watch(ctx context.Context) {
 	t := time.NewTimer(beat.Next(pollPeriod))
 	defer t.Stop()
