@@ -84,6 +84,19 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestName: in another log a name is what it is in an audit log.
+func TestName(t *testing.T) {
+	for _, name := range []string{"lock", "", "\xff\xfe", "a\xff", "✋"} {
+		var other bytes.Buffer
+		slog.New(slog.NewJSONHandler(&other, nil)).Info("x", Name("semaphore", []byte(name)))
+		line := appendLine(nil, &Event{Fields: []Field{{"semaphore", name}}}, id{})
+		want := line[bytes.Index(line, []byte(`"semaphore`)):]
+		if !bytes.HasSuffix(other.Bytes(), want) {
+			t.Errorf("%q is %s, want the end %s", name, other.Bytes(), want)
+		}
+	}
+}
+
 // FuzzText: whatever the text, the line is JSON that reads back to it, and has no control
 // characters.
 func FuzzText(f *testing.F) {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -76,14 +77,26 @@ func appendLine(b []byte, e *Event, i id) []byte {
 		if slices.Contains(reservedKeys, f.Key) {
 			f.Key += "_"
 		}
-		if s, ok := f.Value.(string); ok && !utf8.ValidString(s) { // two names must not look the same
-			f = Field{f.Key + "_base64", base64.StdEncoding.EncodeToString([]byte(s))}
+		if s, ok := f.Value.(string); ok {
+			f.Key, f.Value = member(f.Key, s)
 		}
 		b = appendField(b, f)
 	}
 	b[len(b)-1] = '}'
 	return append(b, '\n')
 }
+
+// member is how a text is written under a key. What is not UTF-8 is base64 under another key,
+// because two names must not look the same.
+func member(key, text string) (string, string) {
+	if utf8.ValidString(text) {
+		return key, text
+	}
+	return key + "_base64", base64.StdEncoding.EncodeToString([]byte(text))
+}
+
+// Name is a name that a client chose, for other logs: it is written there as in an audit log.
+func Name(key string, name []byte) slog.Attr { return slog.String(member(key, string(name))) }
 
 func appendField(b []byte, f Field) []byte {
 	b = append(appendString(b, f.Key), ':')

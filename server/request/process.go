@@ -81,7 +81,7 @@ func operateProcess(c *Client, p *cycle, h protocol.Header, t target) {
 		e = audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for", Severity: audit.Low}
 	}
 	path, _ := c.server.Routes().NodePath(t.node)
-	c.server.cfg.Log.Info(e.Message, "kind", h.Kind.String(), "node", path, "process", string(name), "identity",
+	c.server.cfg.Log.Info(e.Message, "kind", h.Kind.String(), "node", path, audit.Name("process", name), "identity",
 		c.identity, "remote", c.Remote())
 	writeAudit(c, e, append([]any{"node", path, "process", string(name)}, fields...)...)
 	c.submit(p, h, c.server.Routes().tierOf(t.node), t.command())

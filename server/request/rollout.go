@@ -60,7 +60,7 @@ func submitTrack(c *Client, p *cycle, h protocol.Header, t target) {
 	path, _ := c.server.Routes().NodePath(t.node)
 	track, e, fields := trackAsked(t.message)
 	if h.Kind != protocol.KindTrackPublish && h.Kind != protocol.KindTrackGateReport {
-		c.server.cfg.Log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, "track", string(track),
+		c.server.cfg.Log.Info("rollout change asked", "kind", h.Kind.String(), "node", path, audit.Name("track", track),
 			"identity", c.identity, "remote", c.Remote())
 	}
 	e.Title = "ask_" + strings.TrimPrefix(h.Kind.String(), "track_") + "_rollout"

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/transport"
@@ -151,7 +152,7 @@ func (p *memberSink) MembersTicked(rep *replica.Shard) {
 			if p.slow.known[key] != v.Epoch() {
 				path, _ := d.serving.Requests.Routes().NodePath(v.Node())
 				d.serving.Log.Warn("members do not prepare, the round waits for them", "shard", d.ID(), "node", path,
-					"process", string(v.Name()), "epoch", v.Epoch(),
+					audit.Name("process", v.Name()), "epoch", v.Epoch(),
 					"members", len(sessions), "session", sessions[0])
 			}
 			known[key] = v.Epoch()

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -131,7 +132,7 @@ func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, names bool) {
 	for i, cause := range metrics.LossCauses {
 		p.Write(metrics.LeasesLost, s.Metrics.LeasesLost[i].Get(), cause)
 	}
-	s.Metrics.Nodes.Write(p, func(id uint64) string {
+	s.Metrics.Nodes.Write(p, func(id uint64) (label string, dropped bool) {
 		n, ok := state.Node(id)
 		if !ok {
 			return "", state.NodeDropped(id)
@@ -309,7 +310,7 @@ func slowWaitAttrs(w *shard.SlowWait, shardID uint64, routes *request.Routes) []
 		owners = append(owners, slog.Int("more_owners", w.MoreOwners))
 	}
 	return []slog.Attr{
-		slog.String("node", path), slog.String("semaphore", string(w.Name)), slog.Uint64("shard", shardID),
+		slog.String("node", path), audit.Name("semaphore", w.Name), slog.Uint64("shard", shardID),
 		slog.Uint64("session", w.Session), slog.String("description", w.Description), slog.Uint64("token", w.OrderID),
 		slog.Uint64("count", w.Count),
 		slog.Uint64("waited_ms", w.Waited), slog.String("outcome", metrics.WaitOutcomes[w.Outcome]), slog.Group("held", owners...),

@@ -1,6 +1,9 @@
 package serving
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -37,6 +40,20 @@ func (x *countedMachine) starts(n int) {
 		key[0] = byte(x.head.Seq)
 		start := protocol.SessionStart{Node: 1, CreateID: key, Key: key, Timeout: 1000, Nonce: 1}
 		x.apply(shard.CmdSessionStart, start.AppendBody(nil))
+	}
+}
+
+// TestSlowWaitOfName: slow waits for two names that are not UTF-8 have lines that differ.
+func TestSlowWaitOfName(t *testing.T) {
+	for name, want := range map[string]string{"lock": `"semaphore":"lock"`, "a\xff": `"semaphore_base64":"Yf8="`,
+		"a\xfe": `"semaphore_base64":"Yf4="`} {
+		var out bytes.Buffer
+		var log slowWaitLog
+		events := shard.Events{SlowWaits: []shard.SlowWait{{Node: 1, Name: []byte(name), Session: 2, Waited: 7}}}
+		log.write(slog.New(slog.NewJSONHandler(&out, nil)), &events, 3, nil, 0)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the line of %q lacks %s: %s", name, want, out.String())
+		}
 	}
 }
 
