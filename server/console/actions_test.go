@@ -3,6 +3,7 @@ package console
 import (
 	"html"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -46,6 +47,49 @@ func (s *site) act(address, name string) answer {
 	form.Set("reason", "host is broken")
 	form.Set("confirm", name)
 	return s.post(path, form)
+}
+
+// TestFormsWithoutSession: while nobody logs in, dry runs keep nothing in the console, and begin no
+// session that would push another one out. A form is good for the browser that it was made for.
+func TestFormsWithoutSession(t *testing.T) {
+	s := openSite(t, nil)
+	id := strconv.FormatUint(s.session().ID(), 10)
+	kill := actionURL("kill-session", "node", "/default", "id", id)
+	var path string
+	var strange url.Values
+	for range 3 {
+		s.browser.Jar, _ = cookiejar.New(nil)
+		dry := s.get(kill)
+		dry.wants(t, 200, "This is a dry run")
+		path, strange = dry.form(t)
+	}
+	strange.Set("reason", "why")
+	strange.Set("confirm", id)
+	s.browser.Jar, _ = cookiejar.New(nil)
+	s.post(path, strange).wants(t, 403, "was not made for you")
+	s.get(kill).wants(t, 200)
+	s.post(path, strange).wants(t, 403, "was not made for you")
+	s.act(kill, id).wants(t, 200, "The session is killed.")
+	s.console.sessions.mu.Lock()
+	defer s.console.sessions.mu.Unlock()
+	if n := len(s.console.sessions.byHash); n != 0 {
+		t.Errorf("%d sessions have begun", n)
+	}
+}
+
+// TestFormsOfSession: who logged in has forms that end with the session.
+func TestFormsOfSession(t *testing.T) {
+	s := openSite(t, nil, withAuth())
+	s.administrator()
+	id := strconv.FormatUint(s.session().ID(), 10)
+	kill := actionURL("kill-session", "node", "/default", "id", id)
+	s.login(adminToken).wants(t, 303)
+	path, form := s.get(kill).form(t)
+	form.Set("reason", "why")
+	form.Set("confirm", id)
+	s.login(adminToken).wants(t, 303)
+	s.post(path, form).wants(t, 403, "was not made for you")
+	s.act(kill, id).wants(t, 200, "The session is killed.")
 }
 
 func TestActions(t *testing.T) {

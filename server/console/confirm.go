@@ -2,7 +2,10 @@ package console
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -36,14 +39,14 @@ func (c *Console) serveAction(w http.ResponseWriter, r *http.Request, v *viewer)
 		c.fail(w, r, v, &notFoundError{"There is no such action."})
 		return
 	}
-	q, s := r.URL.Query(), c.sessionOf(r)
+	q, token := r.URL.Query(), c.formToken(r)
 	if r.Method == http.MethodPost {
 		if err := r.ParseForm(); err != nil {
 			c.refuseForm(w, r, err)
 			return
 		}
 		q = r.PostForm
-		if s == nil || subtle.ConstantTimeCompare([]byte(q.Get("csrf")), []byte(s.csrf)) != 1 {
+		if token == "" || subtle.ConstantTimeCompare([]byte(q.Get("csrf")), []byte(token)) != 1 {
 			c.refuse(w, r, http.StatusForbidden, "Not done",
 				"This form is too old, or was not made for you. Load its page again.")
 			return
@@ -56,15 +59,12 @@ func (c *Console) serveAction(w http.ResponseWriter, r *http.Request, v *viewer)
 		c.fail(w, r, v, err)
 		return
 	}
-	if s == nil { // forms are bound to a session also while nobody has to log in
-		var cookie string
-		if cookie, s = c.sessions.begin(v); s == nil {
-			c.fail(w, r, v, client.ErrClientClosed)
-			return
-		}
+	if token == "" {
+		cookie := random()
 		c.setCookie(w, cookie, int(sessionMost.Seconds()))
+		token = c.tokenOf(cookie)
 	}
-	p := a.page(verb, t, s.csrf)
+	p := a.page(verb, t, token)
 	if r.Method != http.MethodPost {
 		c.render(w, r, v, p)
 		return
@@ -81,6 +81,27 @@ func (c *Console) serveAction(w http.ResponseWriter, r *http.Request, v *viewer)
 		p.Confirm.Reason = reason
 	}
 	c.render(w, r, v, p)
+}
+
+// formToken is what the forms of a browser carry: its session's token. While nobody has to log in,
+// there is no session, and forms are bound to the browser's cookie all the same. Empty: it has
+// none.
+func (c *Console) formToken(r *http.Request) string {
+	if s := c.sessionOf(r); s != nil {
+		return s.csrf
+	}
+	if cookie := c.cookieOf(r); cookie != "" {
+		return c.tokenOf(cookie)
+	}
+	return ""
+}
+
+// tokenOf is the token of a cookie without a session. Nothing is kept for it: only this console,
+// for as long as it runs, can make it.
+func (c *Console) tokenOf(cookie string) string {
+	h := hmac.New(sha256.New, c.formKey[:])
+	h.Write([]byte(cookie))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
 // refuses says in a sentence why a form is not acted upon; empty: it is.

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,6 +65,7 @@ type Console struct {
 	sessions *sessions
 	views    views
 	logins   attempts
+	formKey  [32]byte // of the tokens of forms without a session
 	began    time.Time
 
 	mu      sync.Mutex
@@ -100,6 +102,7 @@ func New(cfg Config) (*Console, error) {
 	}
 	cfg.Client.Name = protocol.ConsoleClient // audit lines have via=console by it
 	c := &Console{cfg: cfg, began: time.Now()}
+	_, _ = rand.Read(c.formKey[:]) // it never fails
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.viewers = newViewers(cfg.Client)
 	c.sessions = newSessions(cfg.Now, c.viewers)

@@ -184,7 +184,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, v *viewer) {
 		return
 	}
 	defer c.unwatch(view)
-	loggedIn := c.sessionOf(r) != nil // else the cookie, if any, is of a session long gone
+	loggedIn := c.sessionOf(r) != nil // else the cookie, if any, has no session
 	s := &stream{w: w, control: http.NewResponseController(w)}
 	if err := s.begin(); err != nil {
 		return
