@@ -14,5 +14,5 @@ type AuditLogRequest struct {
 // AuditLog is the end of an instance's audit log.
 type AuditLog struct {
 	ID    uint64   `json:"id"`    // of the instance
-	Lines []string `json:"lines"` // as the log has them: each is a JSON object; the newest last
+	Lines []string `json:"lines"` // of its last 256 KiB, as it has them: each is a JSON object; the newest last
 }

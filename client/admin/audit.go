@@ -57,9 +57,9 @@ const (
 const auditTimeout = time.Second
 
 // AuditLog reads the last lines of the audit log of each instance, 1 to MaxAuditLines or 0 for
-// AuditLines, and returns at most as many events, the newest first. A change of the cluster that
-// several logs have is one event. Times are by the instances' own clocks. It needs the right admin
-// on "/".
+// AuditLines, and returns at most as many events, the newest first. Lines before the last 256 KiB
+// of a log are not read. A change of the cluster that several logs have is one event. Times are by
+// the instances' own clocks. It needs the right admin on "/".
 //
 // An instance that does not answer within a second has Err, and so has one that writes no audit log
 // (NotFound), or writes it to something else than a file (PreconditionFailed). Errors: Forbidden;

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// tailBytes is how much of the end of the file Tail reads: more than 100 lines of any length that
-// the server writes.
+// tailBytes is how much of the end of the file Tail reads. Lines are mostly of 200 to 500 bytes;
+// those with long names and reasons may have several KiB, and then fewer fit.
 const tailBytes = 256 << 10
 
 // Errors of Tail.
@@ -20,8 +20,9 @@ var (
 	ErrNoFile = errors.New("this instance writes its audit log to standard error, or to a device; look where that is kept")
 )
 
-// Tail is the last lines of the log's file, the newest last, at most so many. Lines that are no
-// JSON objects are left out. What is still queued is not there yet. Errors: ErrOff, ErrNoFile.
+// Tail is the last lines of the log's file, the newest last: at most so many, and those that the
+// last 256 KiB of the file have. Lines that are no JSON objects are left out. What is still queued
+// is not there yet. Errors: ErrOff, ErrNoFile.
 func (l *Log) Tail(most int) (lines []string, err error) {
 	switch {
 	case l == nil:
