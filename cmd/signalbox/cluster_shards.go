@@ -13,10 +13,10 @@ import (
 )
 
 func shardsCmd(a *app) *cobra.Command {
-	c := command("shards [NUMBER]", "Show the data shards of a tier, or change how many there are",
-		`Show the data shards of a tier: their leaders, how many buckets each owns and is to own, and what
-is in them. With NUMBER, 1 to 64, change how many shards each replicaset of the tier has, now and
-when another one joins. Needs the right admin on /.
+	c := command("shards [NUMBER]", "Show the data shards, or change how many a tier has",
+		`Show the data shards of each tier: their leaders, how many buckets each owns and is to own, and
+what is in them. With NUMBER, 1 to 64, change how many shards each replicaset of one tier has, now
+and when another one joins. Needs the right admin on /.
 
 Missing shards are created and get their part of the buckets. Surplus shards, the newest ones, are
 removed when their buckets have moved to the others. Buckets move a few at a time, while clients
@@ -25,13 +25,16 @@ work: a call to a bucket that moves takes longer, and none fails. The command re
 
 With --dry-run nothing changes: it shows what NUMBER would do.
 
+With NUMBER or --tier, -o json prints the document of one tier; otherwise an array of those of all
+tiers with data.
+
 A new cluster has a number of shards for its cores and its replication factor. The page
 server/deploy/SIZING.md says which number fits which machine.`)
 	c.Example = `  signalbox cluster shards
   signalbox cluster shards 3 --dry-run
   signalbox cluster shards 3
   signalbox cluster plan --wait --timeout 10m`
-	tier := c.Flags().String("tier", "", "The tier; default: that of new coordination nodes.")
+	tier := c.Flags().String("tier", "", "The tier; default: all of them, and for NUMBER that of new coordination nodes.")
 	dry := c.Flags().Bool("dry-run", false, "Show what would change, and change nothing.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n := uint64(0)
@@ -47,6 +50,9 @@ server/deploy/SIZING.md says which number fits which machine.`)
 		if err != nil {
 			return err
 		}
+		if n == 0 && *tier == "" {
+			return showTiers(inv, c)
+		}
 		change := (*admin.Client).Shards
 		if n > 0 && !*dry {
 			change = (*admin.Client).SetShards
@@ -58,6 +64,38 @@ server/deploy/SIZING.md says which number fits which machine.`)
 		return printShards(inv.printer(), x, *dry)
 	})
 	return c
+}
+
+// showTiers shows the shards of all tiers with data.
+func showTiers(inv *invocation, c *admin.Client) error {
+	status, err := c.Status(inv.ctx)
+	if err != nil {
+		return err
+	}
+	var all []*protocol.ClusterShards
+	for _, t := range status.Tiers {
+		if t.Buckets == 0 {
+			continue
+		}
+		x, err := c.Shards(inv.ctx, t.Name, 0)
+		if err != nil {
+			return err
+		}
+		all = append(all, x)
+	}
+	p := inv.printer()
+	if p.format == "json" {
+		return p.document(all)
+	}
+	for i, x := range all {
+		if i > 0 && p.format == "table" {
+			fmt.Fprintln(p.w)
+		}
+		if err := printShards(p, x, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // printShards shows the shards of a tier, and what is left to do, or what a change would do.
