@@ -37,6 +37,7 @@ func (c change) apply(l *location, d decision) {
 	}
 	if d.newShare {
 		l.pickShare(c.locationConfig(l).Share)
+		l.sharedAt = 0 // they bake for as long as the others should have
 		l.recount(&c.config)
 		c.emit(protocol.TrackEvent{Kind: protocol.TrackEventTarget, Share: true, Location: l.name,
 			Version: l.target, From: l.stable, Generation: l.generation,

@@ -4,7 +4,7 @@ import "github.com/signalbox-dev/signalbox/protocol"
 
 // matureAt is when a row of p may be passed on to l; false: not while things are as they are.
 func (pl *plan) matureAt(p *location, r *row, l *location) (uint64, bool) {
-	if r.skip || p.shareOnly && r.version == p.target || r.payload && !pl.published.has(r.version) {
+	if p.givesUp(r) || p.shareOnly && r.version == p.target || r.payload && !pl.published.has(r.version) {
 		return 0, false
 	}
 	at := r.at + pl.locationConfig(l).Delay
@@ -47,7 +47,7 @@ func (pl *plan) newestPublished(l *location) uint64 {
 func (pl *plan) givenUp(version uint64, p, l *location) bool {
 	for i := l.pos - 1; i >= 0 && pl.locations[i] != p; i-- {
 		x := pl.locations[i]
-		if r := x.row(version); r != nil && (r.skip || x.target == version && (x.explicit > 0 || x.reelectRequested)) {
+		if r := x.row(version); r != nil && x.givesUp(r) {
 			return true
 		}
 	}
@@ -135,7 +135,7 @@ func (pl *plan) promotable(l *location, clock uint64) uint64 {
 	}
 	for i := len(p.history) - 1; i >= 0; i-- {
 		r := &p.history[i]
-		if !r.skip && (!r.payload || pl.published.has(r.version)) && !pl.givenUp(r.version, p, l) {
+		if !p.givesUp(r) && (!r.payload || pl.published.has(r.version)) && !pl.givenUp(r.version, p, l) {
 			if r.version > least {
 				return r.version
 			}

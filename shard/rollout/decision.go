@@ -47,7 +47,7 @@ func (pl *plan) decide(l *location, leader bool, clock uint64) (d decision) {
 	if l.shareOnly {
 		switch {
 		case l.counted == 0:
-			d.newShare = true
+			d.newShare = !l.givesUp(l.row(l.target)) // which a hard pause keeps, and nobody else gets
 		case paused != running:
 		default:
 			d.shareLoaded = l.sharedAt == 0
@@ -69,7 +69,7 @@ func (pl *plan) reelectionReason(l *location, clock uint64) protocol.TrackReason
 		return 0
 	case l.reelectRequested:
 		return protocol.ReasonOperator
-	case l.explicit > 0:
+	case l.explicit > 0 || l.row(l.target).skip: // also when the instance that reported it has gone
 		return protocol.ReasonExplicit
 	case s.n > 0 && clock >= s.at:
 		return protocol.ReasonImplicit

@@ -105,7 +105,7 @@ func (c change) dropGates() {
 				return false
 			}
 			r := p.row(version)
-			return r == nil || r.skip || r.payload && !c.published.has(version)
+			return r == nil || p.givesUp(r) || r.payload && !c.published.has(version)
 		}
 		if v := l.gate.version; v != 0 && bad(v) {
 			c.emit(protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Version: v,

@@ -60,6 +60,12 @@ func (l *location) row(version uint64) *row {
 	return nil
 }
 
+// givesUp says that the location never passes a row on: it was skipped, or it is the target, which
+// an instance reported bad, or an operator gave up, so that the next poll skips it.
+func (l *location) givesUp(r *row) bool {
+	return r.skip || r.version == l.target && (l.explicit > 0 || l.reelectRequested)
+}
+
 // collect drops rows nobody needs: older than retention and than twice the delays, but not those
 // that a successor may still take, the target, and the last ten.
 func (l *location) collect(config *protocol.TrackConfig, clock uint64) {

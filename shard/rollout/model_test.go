@@ -95,6 +95,9 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 		}
 		bad[x.target] = bad[x.target] || x.target != 0 && m.explicit(past)
 	}
+	if p != "" && m.explicit(p) { // the next poll there skips it
+		bad[m.locs[p].target] = true
+	}
 	promoted := l.promoted
 	if bad[promoted] {
 		promoted = 0
@@ -208,7 +211,7 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 		}
 		return
 	}
-	explicit, implicitLeader, implicitAny, leaders, behind := m.explicit(p.loc), false, false, 0, 0
+	explicit, implicitLeader, implicitAny, leaders, behind := m.explicit(p.loc) || m.row(l).skip, false, false, 0, 0
 	for _, q := range m.in(p.loc) {
 		about := q.r.Target == l.target && q.rGen == l.gen
 		failing := about && q.r.Code == CodeSourceError && q.r.Attempts > 3 && q.sent == l.target &&
