@@ -477,7 +477,8 @@ func (m *TrackWithdraw) Validate() error            { f := checker(); m.fields(&
 
 // TrackAdvance is what a generator outside gives, for a track with the source external: a version,
 // or why there is none. It is asked by the state of the first location that a TrackWatch tells:
-// READY. A generator that comes second, or late, gets PRECONDITION_FAILED. Reply: Empty.
+// READY. A generator that comes second, or late, gets PRECONDITION_FAILED, for an error too. Reply:
+// Empty.
 type TrackAdvance struct {
 	Head
 	Name     []byte

@@ -164,7 +164,7 @@ func (x *moveTest) generate(c *modelClient, name []byte, p *modelTrack, h protoc
 	}
 	e, ok, err := x.sendTrack(c, name, CmdTrackAdvance, msg, func(t *rollout.Track, now rollout.Now, out *rollout.Events) (uint64, error) {
 		if msg.Version == 0 {
-			return 0, t.SourceFailed(now, msg.Text, out)
+			return 0, t.SourceFailed(now, msg.Expected, msg.Text, out)
 		}
 		return 0, t.Advance(now, msg.Expected, msg.Version, out)
 	})

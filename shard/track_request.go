@@ -196,7 +196,7 @@ func applyTrackAdvance(m *Machine, c *rawCommand) {
 	}
 	t, now := q.object.track(), q.object.callTrack(m)
 	if body.Version == 0 {
-		q.finish(m, Event{}, t.SourceFailed(now, body.Text, &m.batch.track))
+		q.finish(m, Event{}, t.SourceFailed(now, body.Expected, body.Text, &m.batch.track))
 	} else {
 		q.finish(m, Event{}, t.Advance(now, body.Expected, body.Version, &m.batch.track))
 	}

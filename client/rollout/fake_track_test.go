@@ -253,7 +253,7 @@ func (l *fakeConn) apply(request protocol.Message) (protocol.Message, error) {
 		return l.numbered(m.Head, func() (protocol.Message, error) {
 			return empty, c.on(m.Name, func(h *hostedTrack, out *rollout.Events) error {
 				if m.Version == 0 {
-					return h.SourceFailed(c.now(), m.Text, out)
+					return h.SourceFailed(c.now(), m.Expected, m.Text, out)
 				}
 				return h.Advance(c.now(), m.Expected, m.Version, out)
 			})

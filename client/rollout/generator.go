@@ -50,7 +50,8 @@ func (t *Track) Advance(ctx context.Context, expected, version uint64) error {
 }
 
 // SourceFailed says why there is no version; the status shows it until there is one. Targets stay.
-// Errors: PreconditionFailed when the track has another source.
+// Errors: PreconditionFailed when the first location has another target than the expected one by
+// now, or wants no version, or the track has another source.
 func (t *Track) SourceFailed(ctx context.Context, expected uint64, why string) error {
 	if why = printable(why, protocol.MaxTrackMessage); why == "" {
 		why = "no reason was given"
@@ -155,7 +156,8 @@ func (g *Generator) answer(ctx context.Context, expected uint64) error {
 	}
 	if err == nil {
 		err = g.Track.Advance(ctx, expected, version)
-	} else if bad := g.Track.SourceFailed(ctx, expected, err.Error()); bad != nil {
+	} else if bad := g.Track.SourceFailed(ctx, expected, err.Error()); bad != nil &&
+		protocol.StatusOf(bad) != protocol.StatusPreconditionFailed { // else another one has given a version, and nobody waits
 		err = fmt.Errorf("%w; and that could not be told: %w", err, bad)
 	}
 	if g.OnResult != nil {

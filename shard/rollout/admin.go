@@ -138,7 +138,8 @@ func (t *Track) Rollback(now Now, locations []string, version uint64, out *Event
 		}
 		r := l.row(version)
 		if r == nil || r.skip || r.payload && !t.published.has(version) {
-			return notInHistory(l, r, version)
+			_, kept := t.published.indexOf(version)
+			return notInHistory(l, r, version, kept)
 		}
 		if version >= l.target {
 			return notBelowTarget(l, version)

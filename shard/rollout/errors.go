@@ -53,7 +53,8 @@ func wrongSource(is, wanted protocol.TrackSource) *protocol.Error {
 		"the track's source is %s, and this needs %s; change its config, or use another track", is, wanted)
 }
 
-// targetMoved refuses a version that the source made for the first location, l; nil: there is none.
+// targetMoved refuses a version that the source made for the first location, l, or, with version 0,
+// its failure to make one. l is nil if there is none.
 func targetMoved(l *location, expected, version uint64) *protocol.Error {
 	text := ""
 	switch {
@@ -64,17 +65,22 @@ func targetMoved(l *location, expected, version uint64) *protocol.Error {
 	default:
 		text = fmt.Sprintf("location %q wants no version from the source now", l.name)
 	}
+	if version == 0 {
+		return protocol.Errorf(protocol.StatusPreconditionFailed, "%s; the failure of its source is not noted", text)
+	}
 	return protocol.Errorf(protocol.StatusPreconditionFailed,
 		"%s; discard version %d, and make another one when a poll asks for it", text, version)
 }
 
 // notInHistory refuses a rollback to a version that l never had, r is nil, or must not have again.
-func notInHistory(l *location, r *row, version uint64) *protocol.Error {
+func notInHistory(l *location, r *row, version uint64, withdrawn bool) *protocol.Error {
 	text := fmt.Sprintf("version %d is not in the history of location %q", version, l.name)
 	switch {
 	case r == nil:
 	case r.skip:
 		text = fmt.Sprintf("version %d is skipped in the history of location %q: it was bad, or was rolled back from", version, l.name)
+	case withdrawn:
+		text = fmt.Sprintf("version %d in the history of location %q was withdrawn", version, l.name)
 	default:
 		text = fmt.Sprintf("version %d in the history of location %q has no payload any more", version, l.name)
 	}

@@ -34,8 +34,8 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	report ID ...
 //	    the same without asking
 //	role, leave, end (its session), drop ID; tick; next; restore; status; history LOC
-//	publish, withdraw, advance, fail, pause, resume, promote, rollback, reelect, exclude, include,
-//	gate
+//	publish, withdraw, advance, fail EXPECTED TEXT, pause, resume, promote, rollback, reelect,
+//	exclude, include, gate
 //
 // Versions of the timestamp oracle are written ms.logical.
 func TestScripts(t *testing.T) {
@@ -360,7 +360,7 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 	case "advance":
 		return t.Advance(x.now, parseVersion(args[0]), parseVersion(args[1]), &x.out)
 	case "fail":
-		return t.SourceFailed(x.now, args[0], &x.out)
+		return t.SourceFailed(x.now, parseVersion(args[0]), args[1], &x.out)
 	case "pause":
 		_, hard := vals["hard"]
 		return t.Pause(x.now, given(args), hard, &x.out)

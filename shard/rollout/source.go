@@ -84,13 +84,8 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 	if t.config.Source != protocol.SourceExternal {
 		return wrongSource(t.config.Source, protocol.SourceExternal)
 	}
-	clock := t.clockAt(now)
-	l := t.first(clock)
-	if l == nil || l.target != expected || len(l.members) == 0 {
-		return targetMoved(l, expected, version)
-	}
-	d := t.decide(l, l.leaders > 0, clock)
-	if !d.askSource {
+	l, d, wanted := t.wanted(now, expected)
+	if !wanted {
 		return targetMoved(l, expected, version)
 	}
 	if err := checkVersion(version, t.last); err != nil {
@@ -112,14 +107,30 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 	return nil
 }
 
+// wanted finds the location that takes versions from the source, nil for none, and what a poll
+// there makes happen. False: it is not to have a version behind the expected one now.
+func (t *Track) wanted(now Now, expected uint64) (l *location, d decision, yes bool) {
+	clock := t.clockAt(now)
+	if l = t.first(clock); l == nil || l.target != expected || len(l.members) == 0 {
+		return l, d, false
+	}
+	d = t.decide(l, l.leaders > 0, clock)
+	return l, d, d.askSource
+}
+
 // SourceFailed records that the external generator gave no version: targets stay as they are, and
-// the reason is SOURCE_UNAVAILABLE until it works again.
-func (t *Track) SourceFailed(now Now, text string, out *Events) error {
+// the reason is SOURCE_UNAVAILABLE until it works again. expected is as in Advance: a failure that
+// comes behind another generator's version is not noted. Errors: PRECONDITION_FAILED as in Advance,
+// BAD_REQUEST for the text.
+func (t *Track) SourceFailed(now Now, expected uint64, text string, out *Events) error {
 	if t.config.Source != protocol.SourceExternal {
 		return wrongSource(t.config.Source, protocol.SourceExternal)
 	}
 	if !validName(text, protocol.MaxTrackMessage) {
 		return badRequest("source: say in 1 to 256 printable bytes what failed")
+	}
+	if l, _, wanted := t.wanted(now, expected); !wanted {
+		return targetMoved(l, expected, 0)
 	}
 	if t.sourceError == text {
 		return nil

@@ -101,6 +101,9 @@ func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig,
 		l.pos = i
 		order = append(order, l)
 	}
+	if old.Source != c.Source {
+		t.sourceError = "" // of a generator that is asked no more
+	}
 	for _, l := range removed {
 		l.pos, l.gate, l.promoted, l.reelectRequested, l.shareOnly = -1, gate{}, 0, false, false
 		l.paused, l.excluded, l.stable, l.sharedAt, l.blockedSince = running, false, 0, 0, 0
