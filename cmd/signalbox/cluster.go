@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,17 +173,38 @@ func transferCmd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = awaitStatus(inv, "the shard has not moved yet; the cluster continues", x.Revision, func(s *protocol.ClusterStatus) bool {
-			for i := range s.Shards {
-				if s.Shards[i].ID == shard {
-					x = &s.Shards[i]
-				}
-			}
-			return x.Master == x.TargetMaster
-		})
-		return inv.report(err, row{{"shard", "", shard}, {"master", "", x.Master}}, "shard %d is led by %s", shard, x.Master)
+		var master string
+		var kept error
+		moved := func(s *protocol.ClusterStatus) (over bool) {
+			master, over, kept = transferOutcome(s, shard, args[1])
+			return over
+		}
+		err = awaitStatus(inv, "the shard has not moved yet; the cluster continues", x.Revision, moved)
+		return inv.report(cmp.Or(err, kept), row{{"shard", "", shard}, {"master", "", master}}, "shard %d is led by %s", shard, master)
 	})
 	return c
+}
+
+// transferOutcome is how the transfer of a shard's leadership to an instance, by its name or uuid,
+// stands. An error says that it is over and another instance leads: the governor keeps the leader
+// if the other one goes, or is behind.
+func transferOutcome(s *protocol.ClusterStatus, shard uint64, to string) (master string, over bool, err error) {
+	i := slices.IndexFunc(s.Shards, func(x protocol.ClusterShard) bool { return x.ID == shard })
+	if i < 0 {
+		return "", true, fmt.Errorf("shard %d was removed; `signalbox cluster status` shows the shards", shard)
+	}
+	x := &s.Shards[i]
+	moved := x.Master == to || slices.ContainsFunc(s.Instances,
+		func(in protocol.ClusterInstance) bool { return in.UUID == to && in.Name == x.Master })
+	switch {
+	case x.Master != x.TargetMaster:
+		return x.Master, false, nil
+	case !moved:
+		return x.Master, true, fmt.Errorf(
+			"shard %d is led by %s: %s could not take it over; see `signalbox cluster plan`, and try again when it has caught up",
+			shard, cmp.Or(x.Master, "nobody"), to)
+	}
+	return x.Master, true, nil
 }
 
 func weightCmd(a *app) *cobra.Command {
