@@ -245,8 +245,9 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 	case status == protocol.StatusNotFound && s.Kind == protocol.KindProcessSync:
 		m.End(now, 0, ErrNotMember)
 		return
-	case status == protocol.StatusOK && s.Kind == protocol.KindProcessRequest, status.Retryable(), status == protocol.StatusForbidden:
-		m.scheduleRetry(now, d) // taken is not answered: the relay may forget; a right may be given
+	case status == protocol.StatusOK && s.Kind == protocol.KindProcessRequest, // taken is not answered: the relay may forget
+		status.Retryable(), MayCome(status):
+		m.scheduleRetry(now, d)
 		return
 	case status == protocol.StatusPreconditionFailed && s.Kind == protocol.KindProcessRequest:
 		m.scheduleRetry(now, d) // a receiver has gone: a round without it is on its way
@@ -267,6 +268,13 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 		}
 	}
 	m.Tick(now)
+}
+
+// MayCome says of the status of a refused send that what it lacked may come later: a right,
+// credentials, the session's next attach. Nothing else would send it again: the round would stay as
+// it is. A session that was taken over ends, and with it the membership.
+func MayCome(s protocol.Status) bool {
+	return s == protocol.StatusForbidden || s == protocol.StatusUnauthenticated || s == protocol.StatusBadSession
 }
 
 // End says that the membership is over: the session left or ended. An open round is complete if its
