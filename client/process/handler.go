@@ -118,7 +118,8 @@ var (
 	ErrReplaced  = machine.ErrReplaced
 	ErrEvicted   = machine.ErrEvicted
 	ErrLeft      = errors.New("left the process")
-	// ErrAlreadyMember: the session is a member of the process already.
+	// ErrAlreadyMember: the session is a member of the process already, or still leaves it after a
+	// Join that failed.
 	ErrAlreadyMember = rpc.ErrHasHandler
 	// ErrInHandler: the handler called a method that waits for the handler.
 	ErrInHandler = errors.New("the handler would wait for itself; call it from another goroutine")

@@ -46,7 +46,10 @@ type Membership struct {
 	requests  map[uint64]*sentRequest // by number of the message
 	timer     *time.Timer
 	stats     Stats
-	forbidden bool // the server says so, and has accepted nothing since
+	forbidden bool // the server refused something for what may come, and has accepted nothing since
+
+	left         <-chan struct{} // closed when a leave is over that nobody waits for; nil: there is none
+	leavingAgain bool            // a leave is sent again, since its outcome was unknown
 }
 
 // sentRequest is a message of this member that was neither answered nor given up.
@@ -92,16 +95,14 @@ func join(
 	ready := make(chan error, 1)
 	go p.run(ctx, ready)
 	err = <-ready
+	unknown := false
 	if err == nil {
 		m, _ := o.join(name) // checked
-		if err = w.Change(ctx, protocol.KindProcessJoin, &m.Head, m, new(protocol.ProcessJoinReply)); err != nil &&
-			errors.Is(err, client.ErrOutcomeUnknown) {
-			p.leaveInBackground()
-		}
+		err = w.Change(ctx, protocol.KindProcessJoin, &m.Head, m, new(protocol.ProcessJoinReply))
+		unknown = errors.Is(err, client.ErrOutcomeUnknown)
 	}
 	if err != nil {
-		p.input(func(m *machine.Machine, now time.Duration) { m.End(now, 0, err) })
-		<-p.done
+		p.giveUp(unknown, err)
 		return nil, err
 	}
 	p.goroutines.Go(func() { w.Follow(p.ctx, func() { p.input((*machine.Machine).Connected) }) })
@@ -114,21 +115,34 @@ func join(
 	})
 	if o.Synchronous {
 		if err := p.WaitInitial(ctx); err != nil {
-			p.leaveInBackground()
-			p.input(func(m *machine.Machine, now time.Duration) { m.End(now, 0, ErrLeft) })
-			<-p.done
+			p.giveUp(true, ErrLeft)
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-func (p *Membership) leaveInBackground() {
-	go func() {
-		m := &protocol.ProcessLeave{Name: []byte(p.name)}
-		// ends with the session
-		_ = p.transport.Change(context.Background(), protocol.KindProcessLeave, &m.Head, m, new(protocol.ProcessLeaveReply))
-	}()
+// giveUp ends a membership that Join does not return. Joined says that the session is a member, or
+// may be: it leaves in the background, until the leave is answered or the session ends. It cannot
+// join again before: the late leave would end that membership, and nobody would be told.
+func (p *Membership) giveUp(joined bool, why error) {
+	p.input(func(m *machine.Machine, now time.Duration) {
+		if joined && m.Ended() == nil {
+			left := make(chan struct{})
+			p.left = left
+			go func() {
+				defer close(left)
+				_ = p.sendLeave(context.Background(), new(protocol.ProcessLeaveReply))
+			}()
+		}
+		m.End(now, 0, why)
+	})
+	<-p.done
+}
+
+func (p *Membership) sendLeave(ctx context.Context, reply *protocol.ProcessLeaveReply) error {
+	m := &protocol.ProcessLeave{Name: []byte(p.name)}
+	return p.transport.Change(ctx, protocol.KindProcessLeave, &m.Head, m, reply)
 }
 
 // Name is the process's name.
@@ -176,28 +190,56 @@ func (p *Membership) Err() error {
 }
 
 // Leave ends the membership and waits for Terminate. If it fails, the session is still a member,
-// unless Done is closed. The handler must call it on another goroutine: in a callback it fails with
+// unless Done is closed. With ErrOutcomeUnknown it goes on leaving: Done is closed when the server
+// has answered. The handler must call it on another goroutine: in a callback it fails with
 // ErrInHandler, because it would wait for that callback.
 func (p *Membership) Leave(ctx context.Context) error {
 	if err := p.checkNotInHandler("leave"); err != nil {
 		return err
 	}
-	var reply protocol.ProcessLeaveReply
-	m := &protocol.ProcessLeave{Name: []byte(p.name)}
-	err := p.transport.Change(ctx, protocol.KindProcessLeave, &m.Head, m, &reply)
-	if protocol.StatusOf(err) == protocol.StatusNotFound {
-		err = nil // it was over before
-	}
-	if err != nil {
+	if err := p.leave(ctx); err != nil {
+		if errors.Is(err, client.ErrOutcomeUnknown) {
+			p.leaveAgain()
+		}
 		return err
 	}
-	p.input(func(m *machine.Machine, now time.Duration) { m.End(now, reply.CompletedEpoch, ErrLeft) })
 	select {
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("process %q: a callback still runs: %w", p.name, context.Cause(ctx))
 	}
+}
+
+// leave ends the membership at the server, and then here.
+func (p *Membership) leave(ctx context.Context) error {
+	var reply protocol.ProcessLeaveReply
+	err := p.sendLeave(ctx, &reply)
+	if err != nil && protocol.StatusOf(err) != protocol.StatusNotFound { // NOT_FOUND: it was over before
+		return err
+	}
+	p.input(func(m *machine.Machine, now time.Duration) { m.End(now, reply.CompletedEpoch, ErrLeft) })
+	return nil
+}
+
+// leaveAgain leaves until that is answered. A session that has left is told of no round any more,
+// and not that it left: its member would wait for ever.
+func (p *Membership) leaveAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leavingAgain || p.ctx.Err() != nil {
+		return
+	}
+	p.leavingAgain = true
+	p.goroutines.Go(func() {
+		err := p.leave(p.ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.leavingAgain = false
+		if err != nil && p.ctx.Err() == nil {
+			p.log.Warn("leave was rejected", "process", p.name, "error", err)
+		}
+	})
 }
 
 // checkNotInHandler is an error when the calling goroutine is the one that runs the handler.
@@ -296,10 +338,11 @@ func (p *Membership) send(s machine.Send) {
 		status = protocol.StatusOf(err)
 	}
 	p.input(func(m *machine.Machine, now time.Duration) {
-		if status == protocol.StatusForbidden && !p.forbidden {
-			p.log.Warn("member lacks the right use and tries again", "process", p.name, "request", s.Kind, "error", err)
+		refused := machine.MayCome(status)
+		if refused && !p.forbidden {
+			p.log.Warn("member is refused and tries again", "process", p.name, "request", s.Kind, "error", err)
 		}
-		p.forbidden = status == protocol.StatusForbidden || p.forbidden && status != protocol.StatusOK
+		p.forbidden = refused || p.forbidden && status != protocol.StatusOK
 		m.Answered(now, s, status)
 	})
 }
@@ -371,7 +414,14 @@ func (p *Membership) round(j *machine.Job) *Round {
 
 // close is behind the last callback.
 func (p *Membership) close() {
-	p.stopListening()
+	if left := p.left; left == nil {
+		p.stopListening()
+	} else {
+		go func() {
+			<-left
+			p.stopListening()
+		}()
+	}
 	p.cancel()
 	p.mu.Lock()
 	p.timer.Stop()

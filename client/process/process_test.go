@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -533,6 +534,88 @@ func TestLeaveInHandler(t *testing.T) {
 	if err := p.Leave(t.Context()); err != nil {
 		t.Errorf("leave what is left: %v", err)
 	}
+}
+
+// unansweredTransport loses the answer to the first join and to the first leave, as asked, after
+// the server has taken it. Leaves wait for free, unless it is nil.
+type unansweredTransport struct {
+	*fakeTransport
+	join, leave atomic.Bool
+	free        chan struct{}
+}
+
+func (w *unansweredTransport) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+	lost := false
+	switch m.(type) {
+	case *protocol.ProcessJoin:
+		lost = w.join.Swap(false)
+	case *protocol.ProcessLeave:
+		lost = w.leave.Swap(false)
+		if w.free != nil {
+			<-w.free
+		}
+	}
+	err := w.fakeTransport.Change(ctx, kind, head, m, reply)
+	if err == nil && lost {
+		return fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, context.DeadlineExceeded)
+	}
+	return err
+}
+
+// TestLeaveIsNotAnswered: the server tells a session that has left nothing more. A leave whose
+// answer is lost is sent again, and the membership ends.
+func TestLeaveIsNotAnswered(t *testing.T) {
+	b := newBackend(t, 0)
+	w := &unansweredTransport{fakeTransport: &fakeTransport{b: b, session: 1}}
+	w.leave.Store(true)
+	h := newAgreeing(0)
+	p, err := join(t.Context(), w, 1, nil, nil, "queue", h, Options{Synchronous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Leave(t.Context()); !errors.Is(err, client.ErrOutcomeUnknown) {
+		t.Errorf("leave gives %v", err)
+	}
+	wait(t, "the end of the membership", p.Done())
+	if !errors.Is(p.Err(), ErrLeft) {
+		t.Errorf("membership is over by %v", p.Err())
+	}
+	h.check(t)
+}
+
+// TestJoinIsNotAnswered: a join whose answer is lost leaves in the background. The session cannot
+// join again before: the leave would end that membership, and nobody would be told.
+func TestJoinIsNotAnswered(t *testing.T) {
+	b := newBackend(t, 0)
+	w := &unansweredTransport{fakeTransport: &fakeTransport{b: b, session: 1}, free: make(chan struct{})}
+	w.join.Store(true)
+	again := func() (*Membership, *agreeingHandler, error) {
+		h := newAgreeing(0)
+		p, err := join(t.Context(), w, 1, nil, nil, "queue", h, Options{})
+		return p, h, err
+	}
+	if _, _, err := again(); !errors.Is(err, client.ErrOutcomeUnknown) {
+		t.Fatalf("join gives %v", err)
+	}
+	if _, _, err := again(); !errors.Is(err, ErrAlreadyMember) {
+		t.Errorf("before the leave is answered, another join gives %v", err)
+	}
+	close(w.free)
+	var p *Membership
+	var h *agreeingHandler
+	var err error
+	await.True(t, "the leave to be answered", func() bool {
+		p, h, err = again()
+		return !errors.Is(err, ErrAlreadyMember)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.agreed(t, 1)
+	if err := p.Leave(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.check(t)
 }
 
 // failingHandler cannot be initialized.
