@@ -36,7 +36,8 @@ const (
 )
 
 // ProcessJoin makes the session a member of a process, which is made if it does not exist. Reply:
-// ProcessJoinReply; rounds follow as ProcessRound events.
+// ProcessJoinReply; rounds follow as ProcessRound events. A member that sends a new join knows of
+// no round any more: a complete one is resumed, and any other gives way to a new one.
 type ProcessJoin struct {
 	Head
 	Name    []byte

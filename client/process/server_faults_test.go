@@ -191,6 +191,69 @@ func TestServerMisuse(t *testing.T) {
 	}
 }
 
+// restoreSession is the session as another program restores it.
+func restoreSession(t *testing.T, addr string, saved client.Saved) *client.Session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	s, err := c.Restore(ctx, saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestServerRestoredMember: a program that restores the session of a member knows of no round. When
+// it joins again, a complete one is resumed there, and another one gives way to a new one.
+func TestServerRestoredMember(t *testing.T) {
+	srv := servertest.Start(t)
+	first, second := newAgreeing(0), newAgreeing(0)
+	p := mustJoin(t, newSession(t, srv.Addr()), "queue", first, Options{})
+	first.agreed(t, 1)
+	s := newSession(t, srv.Addr())
+	q := mustJoin(t, s, "queue", second, Options{})
+	epoch, value := first.agreed(t, 2)
+	second.agreed(t, 2)
+	inPhase(t, srv, "completed")
+
+	back := newAgreeing(0)
+	saved := s.Save()
+	s = restoreSession(t, srv.Addr(), saved)
+	wait(t, "the end of the former membership", q.Done())
+	q = mustJoin(t, s, "queue", back, Options{Synchronous: true})
+	if e, v := back.agreed(t, 2); e != epoch || v != value {
+		t.Errorf("it came back to %q of %d, left %q of %d", v, e, value, epoch)
+	}
+	inPhase(t, srv, "completed")
+
+	// The coordinator is killed while it coordinates.
+	mustLeave(t, p)
+	if e, _ := back.agreed(t, 1); e <= epoch {
+		t.Errorf("the round without the first has epoch %d, after %d", e, epoch)
+	}
+	inPhase(t, srv, "completed")
+	mustLeave(t, q)
+	back.check(t)
+	hung := &blockedHandler{agreeingHandler: newAgreeing(0), in: "coordinate", there: make(chan uint64, 100), free: make(chan struct{})}
+	h := mustJoin(t, s, "queue", hung, Options{})
+	epoch = wait(t, "coordinate", hung.there)
+	saved = s.Save()
+	s = restoreSession(t, srv.Addr(), saved)
+	wait(t, "the end of the membership that coordinated", h.Done())
+	last := newAgreeing(0)
+	q = mustJoin(t, s, "queue", last, Options{Synchronous: true})
+	if e, _ := last.agreed(t, 1); e <= epoch {
+		t.Errorf("the round of the restored session has epoch %d, after %d", e, epoch)
+	}
+	mustLeave(t, q)
+	last.check(t)
+}
+
 // doubleReplyHandler replies to a message twice, and largely.
 type doubleReplyHandler struct {
 	*agreeingHandler

@@ -34,10 +34,10 @@ func (j *Join) Validate() error {
 	return nil
 }
 
-// Join makes the session a member. A session that is one already is answered again if it asks for
-// the same; ALREADY_EXISTS if it does not. A key that another member has takes that member's place:
-// the session that had it is notified that it was replaced, if it lives. OVERLOADED:
-// protocol.MaxProcessMembers are here.
+// Join makes the session a member. A session that is one already begins anew if it asks for the
+// same, see rejoin; ALREADY_EXISTS if it does not. A key that another member has takes that
+// member's place: the session that had it is notified that it was replaced, if it lives.
+// OVERLOADED: protocol.MaxProcessMembers are here.
 func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, error) {
 	if err := j.Validate(); err != nil {
 		return protocol.ProcessJoinReply{}, err
@@ -48,7 +48,7 @@ func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, err
 			return protocol.ProcessJoinReply{}, protocol.Errorf(protocol.StatusAlreadyExists,
 				"session is a member already, with another key, data or weight; leave first")
 		}
-		p.Resend(j.Session, out)
+		p.rejoin(at, m, j, out)
 		return protocol.ProcessJoinReply{Order: m.order, Topology: p.topology, AlreadyMember: true}, nil
 	}
 	former := p.memberByKey(j.Key)
@@ -80,8 +80,23 @@ func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, err
 	return protocol.ProcessJoinReply{Order: m.order, Topology: p.topology}, nil
 }
 
-// resume gives a key's place to another session. The round is complete for the others; the token
-// rises above all that the former session had.
+// rejoin is a join of a session that is a member: its client knows of no round any more, as a
+// program that has restored a saved session does. (A request that is sent again is answered by the
+// shard.) A complete round is resumed, as with a key. Any other gives way to a new one: the client
+// cannot go on with what it has not prepared.
+func (p *Process) rejoin(at Now, m *member, j Join, out *Out) {
+	if p.phase == protocol.PhaseCompleted {
+		p.resume(at, m, j, out)
+		return
+	}
+	if p.phase == protocol.PhaseCompleting || p.phase == protocol.PhaseWaiting {
+		m.status = protocol.MemberOutside
+	}
+	p.topologyChanged(at, "topology changed: a member joined again", out)
+}
+
+// resume gives a member's place to a session, its own or another one with its key. The round is
+// complete for the others; the token rises above all that the place had.
 func (p *Process) resume(at Now, m *member, j Join, out *Out) {
 	p.forgetFormer(j.Session)
 	p.counter++

@@ -17,6 +17,7 @@ type agent struct {
 	attached bool
 	paused   bool
 	member   bool
+	joined   bool  // the log has its join: before, the session's events are those of the program that had it
 	queue    []any // Event or relay.Delivery
 
 	epoch       uint64 // the highest seen
@@ -51,11 +52,13 @@ type call struct {
 	kind   callKind
 	epoch  uint64
 	result string
-	done   bool // answered
+	order  uint64 // of a join that the log has: the shard remembers the request
+	done   bool   // answered
 }
 
+// agent is the last one that has, or had, the session.
 func (w *simulation) agent(session uint64) *agent {
-	for _, a := range w.agents {
+	for _, a := range slices.Backward(w.agents) {
 		if a.session == session {
 			return a
 		}
@@ -70,6 +73,16 @@ func (w *simulation) join(key string) *agent {
 	w.agents = append(w.agents, a)
 	a.call(callJoin, 0, "")
 	return a
+}
+
+// restore is another program that restores the session of an agent, which was killed, and joins
+// again.
+func (w *simulation) restore(a *agent) {
+	a.dead, a.ended, a.queue = true, true, nil
+	b := &agent{session: a.session, key: a.key, attached: true, memory: map[[2]uint64]bool{}}
+	w.agents = append(w.agents, b)
+	b.call(callJoin, 0, "")
+	w.seen["restored in "+w.p.Phase().String()]++
 }
 
 func (a *agent) call(kind callKind, epoch uint64, result string) {

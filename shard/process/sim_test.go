@@ -89,7 +89,7 @@ func (w *simulation) apply(what func(p *Process, at Now, out *Out)) {
 
 func (w *simulation) deliver() {
 	for _, e := range w.out.Events {
-		if a := w.agent(e.Session); a != nil && a.attached && !a.dead {
+		if a := w.agent(e.Session); a != nil && a.attached && a.joined && !a.dead {
 			a.queue = append(a.queue, e)
 		}
 	}
@@ -97,7 +97,7 @@ func (w *simulation) deliver() {
 
 func (w *simulation) deliverMessages() {
 	for _, d := range w.relayOut.Deliveries {
-		if a := w.agent(d.To); a != nil && a.attached && !a.dead {
+		if a := w.agent(d.To); a != nil && a.attached && a.joined && !a.dead {
 			a.queue = append(a.queue, d)
 		}
 	}
@@ -110,15 +110,18 @@ func (w *simulation) arrive(c *call) {
 	if a.ended && c.kind == callJoin {
 		return // the shard refuses sessions that are gone
 	}
+	if now := w.agent(a.session); now != a && now.joined {
+		return // and requests under an attach epoch before the present one
+	}
 	stale := c.epoch > 0 && c.epoch < w.p.Epoch()
 	before, tally := w.p.Digest(), w.p.counters
 	var err error
 	var completedEpoch uint64
-	round := w.p.round.epoch
+	round, order := w.p.round.epoch, c.order
 	w.apply(func(p *Process, at Now, out *Out) {
 		switch c.kind {
 		case callJoin:
-			_, err = p.Join(at, Join{Session: a.session, Key: a.key}, out)
+			err = a.join(p, at, c, order, out)
 		case callLeave:
 			completedEpoch, err = p.Leave(at, a.session, out)
 		case callPrepared:
@@ -146,6 +149,21 @@ func (w *simulation) arrive(c *call) {
 		return // the answer is lost
 	}
 	w.answered(c, err, completedEpoch)
+}
+
+// join is a join as the shard carries it out: one that it has the answer of is answered again while
+// that is true.
+func (a *agent) join(p *Process, at Now, c *call, order uint64, out *Out) error {
+	switch order {
+	case 0:
+		reply, err := p.Join(at, Join{Session: a.session, Key: a.key}, out)
+		c.order, a.joined = reply.Order, err == nil
+		return err
+	case p.JoinOrder(a.session):
+		p.Resend(a.session, out)
+		return nil
+	}
+	return protocol.Errorf(protocol.StatusAborted, "it is a member no more")
 }
 
 func (w *simulation) answered(c *call, err error, completedEpoch uint64) {
@@ -239,7 +257,7 @@ func (w *simulation) chaos() {
 			}
 		}
 	}
-	switch w.rnd.IntN(9) {
+	switch w.rnd.IntN(10) {
 	case 0: // killed; its session ends at once or later
 		a.dead, a.queue = true, nil
 		if w.chance(2) {
@@ -279,6 +297,10 @@ func (w *simulation) chaos() {
 			w.apply(func(p *Process, at Now, out *Out) { _ = p.Evict(at, a.session, "", out) })
 		}
 	case 7:
+		if !a.ended && a.member {
+			w.restore(a)
+		}
+	case 8:
 		p, err := Decode(w.p.Append(nil))
 		if err != nil {
 			w.fatal("%v", err)
@@ -367,7 +389,8 @@ func TestRandomHistories(t *testing.T) {
 	}
 	for _, k := range []string{
 		"stale", "resumed", "remembered", "elections", "completed", "cancelled",
-		"failed", "returned", "ended in waiting", "ended in preparing",
+		"failed", "returned", "restored in waiting", "restored in preparing", "restored in coordinating",
+		"restored in completing", "restored in completed", "ended in waiting", "ended in preparing",
 		"ended in coordinating", "ended in completing", "ended in completed", "coordinator ended in preparing",
 		"coordinator ended in coordinating",
 		"coordinator ended in completing", "coordinator ended in completed",
