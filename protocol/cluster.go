@@ -132,6 +132,8 @@ type ClusterTier struct {
 	ShardsPerReplicaset uint32 `json:"shards_per_replicaset"`
 	CanVote             bool   `json:"can_vote"`
 	Bootstrapped        bool   `json:"bootstrapped"` // its buckets were assigned
+	// ToBeRestored is the digest of the backup that its data is still in; empty: none.
+	ToBeRestored string `json:"to_be_restored,omitempty"`
 }
 
 // ClusterReplicaset is a replicaset.

@@ -169,7 +169,7 @@ type Config struct {
 	// Memory.
 	Disk *replica.MemoryDisk
 
-	restore *backup.Source // what the first instance of a new cluster begins with, see Restore
+	restore *backup.Source // what the instance's tier begins with, see Restore
 
 	// Auth turns auth on, if this instance makes the cluster: clients show tokens, or certificates
 	// over TLS, and have the rights that administrators have granted. AdminToken is the first

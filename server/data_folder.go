@@ -88,7 +88,7 @@ func (c *Config) openFolder(log *slog.Logger) (lock *os.File, err error) {
 	if err := datafolder.CheckUnfinished(c.DataDir); err != nil {
 		return lock, err
 	}
-	if c.restore != nil { // a restore that does not end leaves the folder marked
+	if c.restore != nil && !c.joinsRestored() { // a restore that does not end leaves the folder marked
 		if err := datafolder.MarkUnfinished(c.DataDir); err != nil {
 			return lock, err
 		}

@@ -148,7 +148,7 @@ func openRelease(t *testing.T, kept string) {
 		t.Errorf("the backup has %d sessions, and had %d", sessions, m.Backup)
 	}
 	cfg := restoreConfig(t, 2)
-	if err := Restore(t.Context(), cfg, from); err != nil {
+	if _, err := Restore(t.Context(), cfg, from); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, listing(t, serveRestored(t, cfg))); diff != "" {

@@ -5,66 +5,204 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // restoreTimeout bounds a restore: the imports are written to the log like any other change, at the
 // disk's pace.
 const restoreTimeout = 24 * time.Hour
 
-// Restore makes a new cluster of one instance in an empty data folder from a backup, and closes it;
-// [Start] with the same configuration serves it. Coordination nodes, rights, tokens, sessions with
-// what they hold and wait for, order counters and the memory of requests are the backup's. A
-// session that was attached has its timeout and the grace period, as after a change of leader, and
-// another one what was left of its time; that time stands still until [Start]. The cluster has an
-// id and keys of its own; order ids, other ids and the map's revision go on far above those of the
-// backup.
+// Restored is what a restore has done.
+type Restored struct {
+	Tier                 string   // of the instance
+	Sessions, Semaphores int      // in the backup's shards of it
+	Left                 []string // tiers that are still to be restored
+}
+
+// Restore restores a backup to one instance, and closes that; [Start] with the same configuration
+// serves it. Coordination nodes, rights, tokens, sessions with what they hold and wait for, order
+// counters and the memory of requests are the backup's. A session that was attached has its timeout
+// and the grace period, as after a change of leader, and another one what was left of its time;
+// that time stands still until [Start]. The cluster has an id and keys of its own; order ids, other
+// ids and the map's revision go on far above those of the backup.
 //
-// Config is that of the first instance: addresses, names, Shards, Tiers; Buckets and the cluster's
-// name come from the backup. Peers and a replication factor above 1 are refused. After an error the
-// folder is of no use; Start refuses it.
-func Restore(ctx context.Context, cfg Config, from *backup.Source) error {
-	switch {
-	case len(cfg.Peers) > 0:
-		return errors.New("a backup is restored to one instance, without peers; let the others join it afterwards")
-	case cfg.ReplicationFactor > 1:
-		return errRestoredCopies(uint32(cfg.ReplicationFactor))
-	case cfg.Memory:
-		return errors.New("a restore in memory is lost at its end; give a data folder")
+// Without Peers, it makes a new cluster in an empty data folder. Config is that of the first
+// instance: addresses, names, Shards, Tiers. The number of buckets and the cluster's name come from
+// the backup, and the tiers too if there are none in Config and the backup has data in several. A
+// replication factor above 1 is refused. After an error the folder is of no use; Start refuses it.
+//
+// An instance is of one tier. If others have data in the backup, the cluster serves nothing of them
+// until each is restored, from the same backup: with Peers, on an instance that joins or has
+// joined. After an error it may be repeated with the same folder.
+func Restore(ctx context.Context, cfg Config, from *backup.Source) (Restored, error) {
+	if cfg.Memory {
+		return Restored{}, errors.New("a restore in memory is lost at its end; give a data folder")
 	}
-	for _, t := range cfg.Tiers {
-		if t.Name == cmp.Or(cfg.Tier, DefaultTier) && t.ReplicationFactor > 1 {
-			return errRestoredCopies(t.ReplicationFactor)
-		}
-	}
-	if cfg.Disk == nil {
-		if err := datafolder.CheckEmpty(cfg.DataDir); err != nil {
-			return err
-		}
-	}
-	cfg.Buckets, cfg.Admin, cfg.restore = from.Buckets(), Off, from
-	if cfg.Cluster == "" {
-		cfg.Cluster = from.ClusterName()
+	cfg.Buckets, cfg.Admin, cfg.restore = 0, Off, from
+	if cfg.joinsRestored() {
+		cfg.Tiers = nil
+	} else if err := foundRestored(&cfg); err != nil {
+		return Restored{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
-	s, err := boot(ctx, cfg)
+	s, err := boot(ctx, cfg, restoreTier)
 	if err != nil {
-		return err
+		return Restored{}, err
+	}
+	state := s.meta.State()
+	own, _ := state.Instance(s.instance)
+	t, _ := state.Tier(own.Tier)
+	done := Restored{Tier: t.Name}
+	done.Sessions, done.Semaphores = from.TierSizes(t.ID)
+	for _, t := range state.Tiers() {
+		if t.ToBeRestored() {
+			done.Left = append(done.Left, t.Name)
+		}
 	}
 	if err := s.Close(); err != nil {
-		return err
+		return Restored{}, err
 	}
-	if s.cfg.inMemory() {
-		return nil
+	if s.cfg.inMemory() || s.cfg.joinsRestored() {
+		return done, nil
 	}
-	return datafolder.ClearUnfinished(cfg.DataDir)
+	return done, datafolder.ClearUnfinished(cfg.DataDir)
+}
+
+// foundRestored checks and completes the configuration of the instance that makes the cluster.
+func foundRestored(c *Config) error {
+	if c.ReplicationFactor > 1 {
+		return errRestoredCopies(uint32(c.ReplicationFactor))
+	}
+	if c.Disk == nil {
+		if err := datafolder.CheckEmpty(c.DataDir); err != nil {
+			return err
+		}
+	}
+	if c.Cluster == "" {
+		c.Cluster = c.restore.ClusterName()
+	}
+	return restoreTiers(c)
 }
 
 func errRestoredCopies(factor uint32) error {
 	return fmt.Errorf(
 		"a backup is restored to one instance, so the replication factor is 1 and not %d; raise it when others have joined", factor)
+}
+
+// restoreTiers completes the tiers of a cluster that is made from a backup, and puts them in the
+// order of their ids. A tier that has data in the backup is found by its name. It gets the id that
+// it had, since that is in the ids of sessions, and as many buckets. If there is one such tier
+// alone, and none has its name, it is the instance's.
+func restoreTiers(c *Config) error {
+	old, own := c.restore.Tiers(), cmp.Or(c.Tier, DefaultTier)
+	data := slices.DeleteFunc(slices.Clone(old), func(t meta.Tier) bool { return t.Buckets == 0 })
+	given := slices.Clone(c.Tiers)
+	switch {
+	case len(given) > 0:
+	case len(data) == 1:
+		given = []meta.TierSpec{{Name: own, Buckets: protocol.DefaultBuckets, CanVote: true}}
+	default:
+		for _, t := range old {
+			given = append(given, meta.TierSpec{Name: t.Name, Buckets: t.Buckets, CanVote: t.CanVote})
+		}
+	}
+	var names, oldNames []string
+	for _, t := range given {
+		names = append(names, t.Name)
+	}
+	for _, t := range old {
+		oldNames = append(oldNames, t.Name)
+	}
+	c.Tiers = make([]meta.TierSpec, len(given))
+	from := make([]int, len(given)) // 1 and more: where a tier was in the list
+	for _, t := range data {
+		i := slices.Index(names, t.Name)
+		if i < 0 && len(data) == 1 {
+			if i = slices.Index(names, own); i >= 0 && given[i].Buckets == 0 {
+				i = -1
+			}
+		}
+		switch {
+		case i < 0:
+			return fmt.Errorf("the backup has data in tier %s, and the new cluster has the tiers %s; give it a tier %s with data too",
+				t.Name, strings.Join(names, ", "), t.Name)
+		case given[i].Buckets != protocol.DefaultBuckets && given[i].Buckets != t.Buckets:
+			return fmt.Errorf("tier %s has %d buckets in the backup, and not %d; leave the number out", t.Name, t.Buckets, given[i].Buckets)
+		case given[i].ReplicationFactor > 1:
+			return errRestoredCopies(given[i].ReplicationFactor)
+		case int(t.ID) >= len(given):
+			return fmt.Errorf("the data of the backup is that of the last of the tiers %s; give the new cluster at least %d tiers",
+				strings.Join(oldNames[:t.ID+1], ", "), t.ID+1)
+		}
+		c.Tiers[t.ID], from[t.ID] = given[i], i+1
+		c.Tiers[t.ID].Buckets = t.Buckets
+	}
+	for i, t := range given { // the others, in their order
+		if !slices.Contains(from, i+1) {
+			id := slices.Index(from, 0)
+			c.Tiers[id], from[id] = t, i+1
+		}
+	}
+	return nil
+}
+
+// restoreTier fills the shards of this instance's tier from the backup, and waits until they serve.
+func restoreTier(s *Server, ctx context.Context) error {
+	from, state := s.cfg.restore, s.meta.State()
+	own, _ := state.Instance(s.instance)
+	t, _ := state.Tier(own.Tier)
+	switch {
+	case !t.ToBeRestored() && s.cfg.joinsRestored():
+		return fmt.Errorf("nothing of tier %s is to be restored in this cluster: it has its data, or begins without; "+
+			"start this instance with serve", t.Name)
+	case !t.ToBeRestored():
+		return nil // the first instance has no data, or a tier that the backup did not have
+	case t.Restore.Backup != from.Digest():
+		return fmt.Errorf(
+			"tier %s of this cluster is to be restored from the backup with digest %016x, and this one has %016x; take that one",
+			t.Name, t.Restore.Backup, from.Digest())
+	}
+	s.startup.waitForText("waiting for the shards of tier %s to begin here; see the cluster's plan", t.Name)
+	var shards []meta.Shard
+	if err := s.governor.Await(ctx, func(state *meta.State) bool {
+		own, _ = state.Instance(s.instance)
+		shards = state.ShardsOf(own.Replicaset)
+		return len(shards) > 0
+	}); err != nil {
+		return fmt.Errorf("wait for the shards of tier %s: %w", t.Name, err)
+	}
+	var ids []uint64
+	for i := range shards {
+		if r, ok := shards[i].On(s.instance); !ok || !r.Founder {
+			return fmt.Errorf("%s began on another instance of this replicaset; restore tier %s on that one", &shards[i], t.Name)
+		}
+		ids = append(ids, shards[i].ID)
+	}
+	s.startup.waitForText("restoring tier %s from the backup", t.Name)
+	from.Advance(t.Restore.Wall)
+	if err := s.hosting.Restore(ctx, from, t.ID, t.RestoredRuns(ids)); err != nil {
+		return err
+	}
+	if err := s.governor.FinishRestore(ctx, meta.TierRestored{Tier: t.ID, Backup: from.Digest(), Shards: ids}); err != nil {
+		return fmt.Errorf("assign the restored buckets: %w", err)
+	}
+	s.startup.waitForText("waiting for the restored shards of tier %s to serve", t.Name)
+	if err := s.governor.Await(ctx, func(state *meta.State) bool {
+		return !slices.ContainsFunc(ids, func(id uint64) bool {
+			x, _ := state.Shard(id)
+			return !x.Ready
+		})
+	}); err != nil {
+		return fmt.Errorf("wait for the restored shards of tier %s: %w", t.Name, err)
+	}
+	s.log.Info("tier restored", "tier", t.Name, "shards", len(ids))
+	return nil
 }

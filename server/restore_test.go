@@ -42,7 +42,7 @@ func serveRestored(t *testing.T, cfg Config) *Server {
 
 func load(t *testing.T, file []byte) *backup.Source {
 	t.Helper()
-	from, err := backup.Load(bytes.NewReader(file), time.Now())
+	from, err := backup.Load(bytes.NewReader(file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,10 +103,10 @@ func TestRestore(t *testing.T) {
 		&protocol.Release{Head: c.head(locks[0].session), Name: []byte(locks[0].name)}, nil)
 
 	cfg := restoreConfig(t, 2)
-	if err := Restore(t.Context(), cfg, load(t, file)); err != nil {
+	if _, err := Restore(t.Context(), cfg, load(t, file)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a second restore to the same folder: %v", err)
 	}
 	for round := range 2 { // as restored, and once more
@@ -223,14 +223,14 @@ func TestRestoreTiers(t *testing.T) {
 			file := fetchBackup(t, old)
 			cfg := restoreConfig(t, 0)
 			if id > 0 {
-				if err := Restore(t.Context(), cfg, load(t, file)); err == nil ||
+				if _, err := Restore(t.Context(), cfg, load(t, file)); err == nil ||
 					!strings.Contains(err.Error(), "the last of the tiers arbiter, default; give the new cluster at least 2 tiers") {
 					t.Errorf("a restore to one tier: %v", err)
 				}
 				cfg = restoreConfig(t, 0)
 			}
 			cfg.Tiers = tiersOf(t, "a:buckets=0", DefaultTier, "b:buckets=0:vote=false")
-			if err := Restore(t.Context(), cfg, load(t, file)); err != nil {
+			if _, err := Restore(t.Context(), cfg, load(t, file)); err != nil {
 				t.Fatal(err)
 			}
 			s := serveRestored(t, cfg)
@@ -255,14 +255,18 @@ func TestRestoreTiers(t *testing.T) {
 func TestRestoreRefuses(t *testing.T) {
 	file := fetchBackup(t, start(t, nil))
 	for want, change := range map[string]func(*Config){
-		"without peers":           func(c *Config) { c.Peers = []string{"127.0.0.1:1"} },
-		"replication factor is 1": func(c *Config) { c.ReplicationFactor = 3 },
+		"peers are given and no join token": func(c *Config) { c.Peers = []string{"127.0.0.1:1"} },
+		"replication factor is 1":           func(c *Config) { c.ReplicationFactor = 3 },
 		"factor is 1 and not 2": func(c *Config) {
 			c.Tiers = []meta.TierSpec{{Name: DefaultTier, Buckets: 16, ReplicationFactor: 2, CanVote: true}}
 		},
-		"has no vote or no data": func(c *Config) {
+		"an instance of tier default makes no cluster; restore the backup to one of tier voter first": func(c *Config) {
 			c.Tiers = tiersOf(t, DefaultTier+":vote=false", "voter:buckets=0")
 		},
+		"the backup has data in tier default, and the new cluster has the tiers voter, more": func(c *Config) {
+			c.Tier, c.Tiers = "voter", tiersOf(t, "voter:buckets=0", "more")
+		},
+		"tier default has 16 buckets in the backup, and not 64": func(c *Config) { c.Tiers = tiersOf(t, DefaultTier+":buckets=64") },
 		"in memory is lost": func(c *Config) { c.Memory = true },
 		"is not empty": func(c *Config) {
 			c.DataDir = t.TempDir()
@@ -272,27 +276,27 @@ func TestRestoreRefuses(t *testing.T) {
 	} {
 		cfg := restoreConfig(t, 0)
 		change(&cfg)
-		if err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 	cfg := restoreConfig(t, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Restore(ctx, cfg, load(t, file)); err == nil {
+	if _, err := Restore(ctx, cfg, load(t, file)); err == nil {
 		t.Fatal("a restore that was cut has no error")
 	}
 	if _, err := Start(t.Context(), cfg); err == nil ||
 		!strings.Contains(err.Error(), "restore in it that did not end; remove the folder") {
 		t.Errorf("served what a cut restore left: %v", err)
 	}
-	if err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), "did not end; remove the folder") {
+	if _, err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), "did not end; remove the folder") {
 		t.Errorf("restored onto what a cut restore left: %v", err)
 	}
 	if err := os.RemoveAll(cfg.DataDir); err != nil {
 		t.Fatal(err)
 	}
-	if err := Restore(t.Context(), cfg, load(t, file)); err != nil {
+	if _, err := Restore(t.Context(), cfg, load(t, file)); err != nil {
 		t.Errorf("after the folder was removed: %v", err)
 	}
 }

@@ -128,7 +128,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.hosting = hosting.New(s.ctx, hosting.Config{
 		Shards: hosted, Serve: s.serving.Front, Heard: s.requests.LastReceived, MapChanged: s.requests.MapChanged,
 		Route: func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.requests.Routes().Home(tier, bucket) },
-		Meta:  s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(), Source: cfg.restore,
+		Meta:  s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(),
 		Go: s.running.Go, Contain: s.panicked, Fail: s.fail,
 	})
 

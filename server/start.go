@@ -46,7 +46,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 	}
 	s.entry = &cluster.Bootstrap{
 		Store: s.cfg.identityStore(), Transport: s.links, Advertise: s.cfg.raftAddress(),
-		Voter: s.cfg.mayFound(),
+		Voter: s.cfg.mayFound() && !s.cfg.joinsRestored(),
 		Peers: slices.Clone(s.cfg.Peers), Cluster: s.cfg.Cluster,
 		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(),
 			Domain: s.cfg.labels(), Version: s.cfg.version()},
@@ -315,29 +315,29 @@ func (s *Server) joinCluster(ctx context.Context) error {
 		own, tierID := s.cfg.ownTier()
 		var shards []uint64
 		for i := range own.ShardsPerReplicaset {
-			shards = append(shards, firstShard+uint64(i))
+			if s.cfg.restore == nil {
+				shards = append(shards, firstShard+uint64(i))
+			}
 		}
 		name := s.cfg.Name
 		if name == "" {
 			name, _ = os.Hostname()
 		}
-		var restored []byte
-		var epoch uint64
-		var err error
-		if from := s.cfg.restore; from != nil {
-			epoch = from.Epoch()
-			if restored, err = from.Map(); err != nil {
-				return err
-			}
-		}
-		err = s.governor.Bootstrap(ctx, governor.BootstrapConfig{
+		c := governor.BootstrapConfig{
 			Instance: s.instance, UUID: id.UUID, ClusterName: s.cfg.Cluster, Name: name, Address: s.advertise(),
 			RaftAddress: s.host.RaftAddress(),
 			Domain:      s.cfg.labels(), Version: s.cfg.version(),
 			Tier: own.Name, TierID: tierID, ReplicationFactor: own.ReplicationFactor, Shards: shards, Buckets: own.Buckets,
-			Tiers: s.cfg.otherTiers(), Restored: restored, RestoredEpoch: epoch,
-		})
-		if err != nil {
+			Tiers: s.cfg.otherTiers(), ShardsPerReplicaset: own.ShardsPerReplicaset,
+		}
+		if from := s.cfg.restore; from != nil {
+			var err error
+			if c.Restored, err = from.Map(); err != nil {
+				return err
+			}
+			c.RestoredEpoch, c.RestoredBackup = from.Epoch(), from.Digest()
+		}
+		if err := s.governor.Bootstrap(ctx, c); err != nil {
 			return fmt.Errorf("make or find the cluster: %w", err)
 		}
 		if err := s.entry.SetCluster(s.meta.State().Cluster()); err != nil {

@@ -131,6 +131,9 @@ func (s *Server) Ready() error {
 // assigned, an instance is ready even if its own replicaset waits for members: it can redirect
 // clients.
 func bucketsUnassigned(state *meta.State, i *meta.Instance, t *meta.Tier) error {
+	if t.ToBeRestored() {
+		return fmt.Errorf("the data of tier %s is to be restored from the backup with digest %016x", t.Name, t.Restore.Backup)
+	}
 	set, _ := state.Replicaset(i.Replicaset)
 	members := 0
 	for _, o := range state.Instances() {

@@ -64,7 +64,7 @@ func (c *Config) fillTiers() {
 			orDefault(&t.ReplicationFactor, 1) // nothing is copied: each of its instances counts by itself
 			continue
 		}
-		if c.restore != nil && t.Name == c.Tier || t.Buckets == protocol.DefaultBuckets {
+		if t.Buckets == protocol.DefaultBuckets {
 			t.Buckets = c.Buckets
 		}
 		orDefault(&t.ReplicationFactor, uint32(c.ReplicationFactor))
@@ -106,38 +106,39 @@ func (c *Config) checkTiers() error {
 	case !slices.Contains(names, c.Tier):
 		return fmt.Errorf("this instance's tier is %q, and the tiers are %s; choose one of them", c.Tier, strings.Join(names, ", "))
 	}
-	if c.restore != nil {
-		if own, _ := c.ownTier(); !own.CanVote || own.Buckets == 0 {
-			return fmt.Errorf("tier %s has no vote or no data; the first instance of a restored cluster must be of a tier with both, "+
-				"so let the tier with the data vote", own.Name)
-		}
-		if id, old := c.restore.Tier(); int(id) >= len(c.Tiers) {
-			return fmt.Errorf("the data of the backup is that of the last of the tiers %s; give the new cluster at least %d tiers",
-				strings.Join(old[:id+1], ", "), id+1)
-		}
+	if c.restore != nil && !c.joinsRestored() && !c.mayFound() {
+		return fmt.Errorf("an instance of tier %s makes no cluster; restore the backup to one of tier %s first, "+
+			"and then to this one with that one as its peer", c.Tier, strings.Join(c.foundingTiers(), " or "))
 	}
 	return nil
 }
 
-// ownTier is the tier of this instance, and its id in a cluster that the instance makes: its place,
-// or that of the tier whose data is restored.
+// ownTier is the tier of this instance, and its id in a cluster that the instance makes: its place.
 func (c *Config) ownTier() (t meta.TierSpec, id uint8) {
 	i := slices.IndexFunc(c.Tiers, func(t meta.TierSpec) bool { return t.Name == c.Tier })
-	if id = uint8(i); c.restore != nil {
-		id, _ = c.restore.Tier()
-	}
-	return c.Tiers[i], id
+	return c.Tiers[i], uint8(i)
 }
 
-// mayFound says that this instance may make the cluster: its tier votes and has data. Where no tier
-// has both, one that votes is enough.
-func (c *Config) mayFound() bool {
-	own, _ := c.ownTier()
-	return own.CanVote && (own.Buckets > 0 ||
-		!slices.ContainsFunc(c.Tiers, func(t meta.TierSpec) bool { return t.CanVote && t.Buckets > 0 }))
+// mayFound says that this instance may make the cluster.
+func (c *Config) mayFound() bool { return slices.Contains(c.foundingTiers(), c.Tier) }
+
+// foundingTiers are the tiers whose instances may make the cluster: those that vote and have data.
+// Where no tier has both, one that votes is enough.
+func (c *Config) foundingTiers() (names []string) {
+	both := slices.ContainsFunc(c.Tiers, func(t meta.TierSpec) bool { return t.CanVote && t.Buckets > 0 })
+	for _, t := range c.Tiers {
+		if t.CanVote && (t.Buckets > 0 || !both) {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }
 
 // otherTiers are the tiers of a new cluster beside this instance's.
 func (c *Config) otherTiers() []meta.TierSpec {
 	return slices.DeleteFunc(slices.Clone(c.Tiers), func(t meta.TierSpec) bool { return t.Name == c.Tier })
 }
+
+// joinsRestored says that this is a restore of one more tier, in a cluster that exists. Its folder
+// needs no mark: the map has one, and gives no buckets to the shards before they have their data.
+func (c *Config) joinsRestored() bool { return c.restore != nil && len(c.Peers) > 0 }

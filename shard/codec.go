@@ -140,14 +140,6 @@ func AppendBuckets(b []byte, x BucketsBody) []byte {
 	return varint.Append(b, uint64(x.Total), uint64(x.First), uint64(x.Count), x.Epoch)
 }
 
-// ReadBuckets reads what AppendBuckets wrote.
-func ReadBuckets(body []byte) (x BucketsBody, err error) {
-	if !x.read(body) {
-		return BucketsBody{}, ErrMalformed
-	}
-	return x, nil
-}
-
 func (x *BucketsBody) read(body []byte) bool {
 	r := varint.Reader{Rest: body}
 	return x.readFrom(&r) && len(r.Rest) == 0

@@ -17,7 +17,6 @@ var wallClock = map[string]string{
 	"client/process/status.go":          "shown",
 	"client/rollout/status.go":          "shown",
 	"client/watchdog.go":                "a jump makes leases suspect, never better",
-	"server/backup/restore_source.go":   "how far ids go on above those of an old backup; whatever it says, far",
 	"server/governor/cluster_health.go": "since when an instance is not heard, shown",
 	"server/governor/meta_log.go":       "the stamp on commands, shown",
 	"server/hosting/backup_age.go":      "how long ago a backup was, shown",

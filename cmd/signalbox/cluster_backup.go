@@ -66,6 +66,12 @@ func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, t := range s.Tiers {
+		if t.ToBeRestored != "" {
+			return nil, fmt.Errorf("tier %s of the cluster is still to be restored from the backup with digest %s; "+
+				"restore it first, and keep that backup until then", t.Name, t.ToBeRestored)
+		}
+	}
 	err = file.Replace(path, func(f *os.File) error { return writeBackup(inv, f, s) }, func(next string) error {
 		if x, err = verifyBackup(next); err != nil {
 			return &badBackup{err}
@@ -121,10 +127,7 @@ func verifyBackup(path string) (*backup.Contents, error) {
 
 func printBackup(p *printer, path string, x *backup.Contents) error {
 	sessions, semaphores := x.Sizes()
-	digest := uint64(0)
-	for _, s := range x.Shards {
-		digest = digest*1_099_511_628_211 + s.Digest
-	}
+	digest := fmt.Sprintf("%016x", x.Digest())
 	made := time.UnixMilli(x.MadeMS).UTC().Format(time.RFC3339)
 	recovered := ""
 	if x.Recovered != nil {
@@ -134,16 +137,16 @@ func printBackup(p *printer, path string, x *backup.Contents) error {
 	r := row{
 		{"file", "", path}, {"cluster", "", x.Cluster}, {"made", "", made}, {"version", "", x.Version},
 		{"shards", "", x.Head.Shards}, {"sessions", "", sessions},
-		{"semaphores", "", semaphores}, {"bytes", "", x.Bytes}, {"digest", "", fmt.Sprintf("%016x", digest)},
+		{"semaphores", "", semaphores}, {"bytes", "", x.Bytes}, {"digest", "", digest},
 	}
-	limit := ""
+	tiers := ""
 	if len(x.DataTiers) > 1 {
 		r = append(r, field{"data_tiers", "", x.DataTiers})
-		limit = fmt.Sprintf("; it cannot be restored yet, since it has data in several tiers: %s", strings.Join(x.DataTiers, ", "))
+		tiers = fmt.Sprintf("; it has data in the tiers %s, which are restored one by one", strings.Join(x.DataTiers, ", "))
 	}
 	if x.Recovered != nil {
 		r = append(r, field{"recovered", "", x.Recovered})
 	}
-	return p.message(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %016x%s%s",
-		path, x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered, limit)
+	return p.message(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %s%s%s",
+		path, x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered, tiers)
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
-	"time"
+	"strings"
 
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/backup"
@@ -14,12 +14,12 @@ import (
 // when it serves.
 var restoreFlags = []string{
 	"config", "data", "listen", "raft", "advertise", "raft-advertise", "cluster", "instance", "tier", "tiers",
-	"failure-domain", "replication-factor", "join-token-file", "join-token",
+	"failure-domain", "replication-factor", "peer", "join-token-file", "join-token",
 	"shards", "log-level", "log-format",
 }
 
 func restoreCmd(a *app) *cobra.Command {
-	c := command("restore FILE", "Create a new cluster of one instance from a backup",
+	c := command("restore FILE", "Create a new cluster of one instance from a backup, or restore one more tier of it",
 		`Create a new cluster of one instance, in a new data folder, from a backup. No server is asked. The
 file is checked first as with backup --verify; it is read into memory completely. Then start the
 instance with serve and the same flags, and let others join.
@@ -32,8 +32,17 @@ lock. Fencing tokens continue far above those of the old cluster, so none is giv
 
 The new cluster has its own id and keys, so instances of the old one cannot join it. A client that
 is connected to the old cluster does not switch to the new one: restart the client's process, and
-it takes over its saved session.`)
-	c.Example = "  signalbox cluster restore cluster.backup --data ./restored\n  signalbox serve --data ./restored"
+it takes over its saved session.
+
+A cluster with data in several tiers gets the tiers that it had, unless --tiers says otherwise; name
+those with data as in the backup. This instance restores its own tier, and the new cluster serves
+that one at once. Then restore each other tier from the same file: with its --tier, --peer and the
+join token, to a data folder of its own, while the cluster runs. Until that is done the tier serves
+nothing. If it is interrupted, run it again with the same folder. Start the instance with serve as
+soon as it ends: the cluster counts on its vote.`)
+	c.Example = `  signalbox cluster restore cluster.backup --data ./restored
+  signalbox serve --data ./restored
+  signalbox cluster restore cluster.backup --data ./cold --tier cold --peer 10.0.0.1:7071 --join-token-file ./restored/join-token`
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		_, cfg, err := readServer(a, cmd)
 		if err != nil {
@@ -44,21 +53,32 @@ it takes over its saved session.`)
 			return err
 		}
 		defer f.Close()
-		from, err := backup.Load(f, time.Now())
+		from, err := backup.Load(f)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		if err := server.Restore(inv.longCtx, cfg, from); err != nil {
+		done, err := server.Restore(inv.longCtx, cfg, from)
+		if err != nil {
 			return err
 		}
-		dir := cfg.DataDir
-		sessions, semaphores := from.Sizes()
-		return inv.printer().message(row{{"file", "", args[0]}, {"data", "", dir}, {"sessions", "", sessions},
-			{"semaphores", "", semaphores}},
-			"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s",
-			args[0], dir, sessions, semaphores, dir)
+		return printRestored(inv.printer(), args[0], cfg.DataDir, from, &done)
 	})
 	addFlags(c.Flags(), scopeServe, restoreFlags...)
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
 	return c
+}
+
+func printRestored(p *printer, path, dir string, from *backup.Source, done *server.Restored) error {
+	r := row{{"file", "", path}, {"data", "", dir}, {"sessions", "", done.Sessions}, {"semaphores", "", done.Semaphores}}
+	what, left := path, ""
+	if len(from.DataTiers) > 1 || len(done.Left) > 0 {
+		r = append(r, field{"tier", "", done.Tier})
+		what = fmt.Sprintf("tier %s of %s", done.Tier, path)
+	}
+	if len(done.Left) > 0 {
+		r = append(r, field{"to_be_restored", "", done.Left})
+		left = fmt.Sprintf("; then restore %s from the same file, each with --tier and --peer", strings.Join(done.Left, ", "))
+	}
+	return p.message(r, "%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s%s",
+		what, dir, done.Sessions, done.Semaphores, dir, left)
 }

@@ -102,7 +102,10 @@ func printTier(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier) {
 	if !t.CanVote {
 		about += ", no votes"
 	}
-	if !t.Bootstrapped && t.Buckets > 0 {
+	switch {
+	case t.ToBeRestored != "":
+		about += ", to be restored from the backup with digest " + sanitize(t.ToBeRestored)
+	case !t.Bootstrapped && t.Buckets > 0:
 		about += ", waits for a replicaset to be ready"
 	}
 	fmt.Fprintf(p.w, "\n%s: %s\n", heading(p, "tier "+sanitize(t.Name)), about)

@@ -143,7 +143,6 @@ var serveSettings = []setting{
 			"Each is written as its NAME, and behind it :factor=N for a replication factor of its own, " +
 			":vote=false if its instances have no vote about the cluster, and :buckets=0 if they hold no data. " +
 			"Nodes are in the first tier with data, unless node create names another. " +
-			"A cluster with data in several tiers cannot be restored from a backup yet. " +
 			"All instances of the first start need the same tiers; those that join later need none."},
 	{flag: "failure-domain", list: true,
 		help: "Failure domains of this instance, as KEY=VALUE, separated by commas or in several flags. " +

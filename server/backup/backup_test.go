@@ -149,16 +149,3 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
-
-// TestMarkRestored: all buckets are filled when each was named once, however often.
-func TestMarkRestored(t *testing.T) {
-	s := Source{unrestored: 8, restored: make([]bool, 8)}
-	for i, run := range [][2]uint32{{4, 4}, {4, 4}, {0, 3}, {1, 2}} {
-		if s.MarkRestored(run[0], run[1]) {
-			t.Fatalf("all are filled after step %d", i)
-		}
-	}
-	if !s.MarkRestored(3, 1) || !s.MarkRestored(0, 8) {
-		t.Fatal("some are not filled")
-	}
-}

@@ -7,9 +7,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -17,40 +14,30 @@ import (
 )
 
 // Source gives the state of a backup bucket by bucket, like the source shard of a move. It is for
-// one restore. Its methods may be called from several goroutines.
+// one restore. Parts and Chunk may be called from several goroutines, after Advance.
 type Source struct {
 	Contents
-	tier     meta.Tier // that has the data
 	epoch    uint64
 	state    *meta.State
 	machines map[uint64]*shard.Machine
-
-	mu         sync.Mutex
-	restored   []bool // by bucket
-	unrestored uint32 // buckets that are not filled
 }
 
-// Load reads a backup with all the checks of [Verify], and keeps it in memory. One tier must have
-// all data, because a cluster is restored to one instance. Now is the time of day: the older the
-// backup, the farther ids continue above its own.
-func Load(r io.Reader, now time.Time) (*Source, error) {
+// Load reads a backup with all the checks of [Verify], and keeps it in memory. What it gives
+// depends on the file alone, so that another process can continue a restore.
+func Load(r io.Reader) (*Source, error) {
 	v, err := load(r)
 	if err != nil {
 		return nil, err
 	}
 	s := &Source{Contents: v.out, epoch: meta.FirstEpoch, state: v.state, machines: v.machines}
-	if len(s.DataTiers) > 1 {
-		return nil, fmt.Errorf("the backup's cluster has data in the tiers %s; a cluster can be restored that has data in one tier",
-			strings.Join(s.DataTiers, ", "))
-	}
-	if s.tier, _ = s.state.Tier(s.state.DataTier()); !s.tier.Bootstrapped {
+	if !slices.ContainsFunc(s.Tiers(), func(t meta.Tier) bool { return t.Bootstrapped }) {
 		return nil, errors.New("the buckets of the backup's cluster were not assigned yet: there is nothing to restore")
 	}
-	s.unrestored = s.tier.Buckets
-	s.restored = make([]bool, s.unrestored)
-	// One epoch for all buckets, above all earlier ones: copies are told apart by it.
-	for _, run := range s.tier.Runs {
-		s.epoch = max(s.epoch, run.Epoch+1)
+	// One epoch for all buckets of all tiers, above all earlier ones: copies are told apart by it.
+	for _, t := range s.Tiers() {
+		for _, run := range t.Runs {
+			s.epoch = max(s.epoch, run.Epoch+1)
+		}
 	}
 	for _, m := range s.machines {
 		_, total := m.Tier()
@@ -63,38 +50,23 @@ func Load(r io.Reader, now time.Time) (*Source, error) {
 		if err := s.freeze(id); err != nil {
 			return nil, fmt.Errorf("shard %d of the backup: %w", id, err)
 		}
-		s.machines[id].SkipAhead(uint64(max(0, now.UnixMilli()-s.MadeMS)) / 1000)
 	}
 	return s, nil
 }
 
-// Buckets is the number of buckets of the tier with data. The new cluster must have as many.
-func (s *Source) Buckets() uint32 { return s.tier.Buckets }
-
-// Tier is the id of that tier. The tier of the new instance gets the same, since it is in the ids
-// of sessions. Names are those of all tiers, in order of id.
-func (s *Source) Tier() (id uint8, names []string) {
-	for _, t := range s.state.Tiers() {
-		names = append(names, t.Name)
-	}
-	return s.tier.ID, names
-}
+// Tiers are those of the backup, in order of id. The new cluster's tiers with data have the same
+// ids, which are in the ids of sessions, and as many buckets.
+func (s *Source) Tiers() []meta.Tier { return s.state.Tiers() }
 
 // Epoch is the bucket epoch of the given copies, above all in the backup.
 func (s *Source) Epoch() uint64 { return s.epoch }
 
-// MarkRestored records that buckets of the new cluster have all of the backup's data, and says
-// whether all buckets do. It may be repeated.
-func (s *Source) MarkRestored(first, count uint32) (all bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for b := first; b < first+count; b++ {
-		if !s.restored[b] {
-			s.restored[b] = true
-			s.unrestored--
-		}
+// Advance moves ids on: wall is when the new cluster was made, in ms since 1970. The older the
+// backup was then, the farther they continue above its own. It is called once, before Chunk.
+func (s *Source) Advance(wall uint64) {
+	for _, m := range s.machines {
+		m.SkipAhead(uint64(max(0, int64(wall)-s.MadeMS)) / 1000)
 	}
-	return s.unrestored == 0
 }
 
 // ClusterName is the cluster's name.
@@ -131,36 +103,42 @@ func (s *Source) freeze(id uint64) error {
 			return st
 		}
 	}
-	for _, run := range s.tier.Runs {
-		if run.Shard != id || run.Count == 0 {
-			continue
-		}
-		if st := l.proposeUntilDone(shard.CmdFreeze, shard.BucketsBody{Tier: s.tier.ID, Total: s.tier.Buckets, First: run.First,
-			Count: run.Count, Epoch: s.epoch}); st != protocol.StatusOK {
-			return st
+	for _, t := range s.Tiers() {
+		for _, run := range t.Runs {
+			if run.Shard != id || run.Count == 0 {
+				continue
+			}
+			if st := l.proposeUntilDone(shard.CmdFreeze, s.body(&t, run.First, run.Count)); st != protocol.StatusOK {
+				return st
+			}
 		}
 	}
 	return nil
 }
 
-// Parts are the pieces of a run of buckets that lie in one shard of the backup each, in order.
-func (s *Source) Parts(first, count uint32) (parts []shard.BucketsBody) {
-	for _, run := range s.tier.Runs {
+func (s *Source) body(t *meta.Tier, first, count uint32) shard.BucketsBody {
+	return shard.BucketsBody{Tier: t.ID, Total: t.Buckets, First: first, Count: count, Epoch: s.epoch}
+}
+
+// Parts are the pieces of a run of buckets of a tier that lie in one shard of the backup each, in
+// order.
+func (s *Source) Parts(tier uint8, first, count uint32) (parts []shard.BucketsBody) {
+	t, _ := s.state.Tier(tier)
+	for _, run := range t.Runs { // in order of buckets
 		from, to := max(first, run.First), min(first+count, run.First+run.Count)
 		if from < to {
-			parts = append(parts, shard.BucketsBody{Tier: s.tier.ID, Total: s.tier.Buckets, First: from, Count: to - from, Epoch: s.epoch})
+			parts = append(parts, s.body(&t, from, to-from))
 		}
 	}
-	slices.SortFunc(parts, func(a, b shard.BucketsBody) int { return int(a.First) - int(b.First) })
 	return parts
 }
 
 // Chunk is the chunk of a part at a cursor, nil at first, and the next cursor, nil with the last.
 func (s *Source) Chunk(part shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
-	for _, run := range s.tier.Runs {
-		if part.First >= run.First && part.First-run.First < run.Count {
-			return s.machines[run.Shard].Buckets().Export(part.First, part.Count, s.epoch, cursor, 0)
-		}
+	owner, _ := s.state.Route(part.Tier, part.First)
+	m := s.machines[owner]
+	if m == nil {
+		return nil, nil, errors.New("the backup has no such bucket")
 	}
-	return nil, nil, errors.New("the backup has no such bucket")
+	return m.Buckets().Export(part.First, part.Count, s.epoch, cursor, 0)
 }

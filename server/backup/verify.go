@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ type Shard struct {
 	Section
 	Digest     uint64 // of the machine that was made from it
 	Nodes      int    // of the meta shard
+	Tier       uint8  // id, of a data shard
 	Sessions   int
 	Semaphores int
 }
@@ -25,7 +27,7 @@ type Contents struct {
 	Head
 	Shards    []Shard  // the meta shard first
 	Bytes     uint64   // of all snapshots
-	DataTiers []string // names; a cluster can be restored that has one
+	DataTiers []string // names
 }
 
 // Sizes are the numbers of sessions and semaphores in all shards.
@@ -35,6 +37,26 @@ func (c *Contents) Sizes() (sessions, semaphores int) {
 		semaphores += s.Semaphores
 	}
 	return sessions, semaphores
+}
+
+// TierSizes are the numbers of sessions and semaphores in the shards of a tier.
+func (c *Contents) TierSizes(tier uint8) (sessions, semaphores int) {
+	for _, s := range c.Shards {
+		if s.Shard != 0 && s.Tier == tier {
+			sessions += s.Sessions
+			semaphores += s.Semaphores
+		}
+	}
+	return sessions, semaphores
+}
+
+// Digest is that of all shards. It tells backups apart, and is never 0.
+func (c *Contents) Digest() uint64 {
+	digest := uint64(0)
+	for _, s := range c.Shards {
+		digest = digest*1_099_511_628_211 + s.Digest
+	}
+	return cmp.Or(digest, 1)
 }
 
 // Verify reads a whole backup. It checks every checksum, restores every shard, and compares the
@@ -155,7 +177,15 @@ func (v *verifier) checkComplete() error {
 	if n := len(v.state.Moves()); n > 0 {
 		return fmt.Errorf("%d moves of buckets were under way when the backup was made; make another one", n)
 	}
+	for i := range v.out.Shards {
+		x, _ := v.state.Shard(v.out.Shards[i].Shard)
+		v.out.Shards[i].Tier = x.Tier
+	}
 	for _, t := range v.state.Tiers() {
+		if t.ToBeRestored() {
+			return fmt.Errorf("tier %s of the cluster is still to be restored from the backup with digest %016x; "+
+				"keep that one, restore the tier, and then make another backup", t.Name, t.Restore.Backup)
+		}
 		if t.Buckets > 0 {
 			v.out.DataTiers = append(v.out.DataTiers, t.Name)
 		}

@@ -28,14 +28,17 @@ type BootstrapConfig struct {
 	ReplicationFactor uint32       // default 1
 	Tiers             []meta.TierSpec
 
-	Restored      []byte // see meta.Bootstrap
-	RestoredEpoch uint64
+	// See meta.Bootstrap. The shards of a restored cluster are made afterwards, ShardsPerReplicaset
+	// of them.
+	Restored                      []byte
+	RestoredEpoch, RestoredBackup uint64
+	ShardsPerReplicaset           uint32
 }
 
 // Bootstrap makes the cluster unless it exists; otherwise it records this instance's addresses.
 // With replication factor 1, and while there is one instance, it returns when all shards have their
-// buckets and the default node is there. A cluster of one instance may call it at every start;
-// other instances start with Join and UpdateInstance.
+// buckets and the default node is there; those of a restored cluster are still to come. A cluster
+// of one instance may call it at every start; other instances start with Join and UpdateInstance.
 func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 	if c.Instance == 0 {
 		c.Instance = 1
@@ -67,9 +70,9 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 			Instance: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress,
 			Domain: c.Domain, Version: c.Version,
 			Tier: c.Tier, TierID: c.TierID, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: true,
-			Tiers: c.Tiers, Shards: c.Shards,
+			Tiers: c.Tiers, Shards: c.Shards, ShardsPerReplicaset: c.ShardsPerReplicaset,
 			NodeConfig: protocol.DefaultNodeConfig(), Wall: svc.wall(),
-			Restored: c.Restored, RestoredEpoch: c.RestoredEpoch,
+			Restored: c.Restored, RestoredEpoch: c.RestoredEpoch, RestoredBackup: c.RestoredBackup,
 		}, nil
 	}
 	res, err := svc.proposeOnce(ctx, build)

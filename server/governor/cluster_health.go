@@ -50,7 +50,11 @@ func Assess(o Observation) protocol.ClusterHealth {
 		}
 	}
 	for _, t := range o.State.Tiers() {
-		if t.Buckets > 0 && !t.Bootstrapped {
+		switch {
+		case t.ToBeRestored():
+			a.problem(protocol.HealthBroken,
+				"tier %s serves no requests yet: its data is to be restored from the backup with digest %016x", t.Name, t.Restore.Backup)
+		case t.Buckets > 0 && !t.Bootstrapped:
 			a.problem(protocol.HealthBroken,
 				"tier %s serves no requests yet: its buckets are assigned when a replicaset of it is full", t.Name)
 		}

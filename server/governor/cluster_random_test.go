@@ -22,9 +22,12 @@ import (
 //     in any order, and forget everything at any moment.
 //   - Requests and answers are lost, or come late.
 //
-// No bucket is ever served twice or loses a write. No group that can decide is changed into one
-// that cannot. When the faults end, a governor that knows nothing brings everything to where it is
-// wanted, and then has nothing to do.
+// A cluster may begin with tiers that are to be restored, by instances that end in the middle of
+// it.
+//
+// No bucket is ever served twice, in part, or loses a write. No group that can decide is changed
+// into one that cannot. When the faults end, a governor that knows nothing brings everything to
+// where it is wanted, and then has nothing to do.
 func TestAnyClusterConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.Uint32Range(1, 3).Draw(t, "factor")
@@ -33,7 +36,16 @@ func TestAnyClusterConverges(t *testing.T) {
 			more = []meta.TierSpec{{Name: "cold", Buckets: 12, ReplicationFactor: rapid.Uint32Range(1, 2).Draw(t, "cold factor"),
 				ShardsPerReplicaset: 1, CanVote: rapid.Bool().Draw(t, "vote")}}
 		}
-		c := newCluster(24, factor, 2, more...)
+		restored := rapid.Bool().Draw(t, "restored")
+		if restored && len(more) > 0 {
+			more[0].ReplicationFactor = 1
+		}
+		var c *cluster
+		if restored {
+			c = newRestoredCluster(24, 2, more...)
+		} else {
+			c = newCluster(24, factor, 2, more...)
+		}
 		c.violation = func(text string) { t.Fatal(text) }
 		faults := rapid.IntRange(0, 6).Draw(t, "faults")
 		c.nextDelivery = func() delivery {
@@ -54,6 +66,11 @@ func TestAnyClusterConverges(t *testing.T) {
 		for _, f := range c.late {
 			f()
 		}
+		if restored && rapid.Bool().Draw(t, "to the end") {
+			for _, i := range c.machine.Instances() {
+				r.restore(i.ID, 2)
+			}
+		}
 		r.converge()
 	})
 }
@@ -71,7 +88,7 @@ func (r *randomCluster) event() {
 	g := rapid.IntRange(0, 1).Draw(t, "governor")
 	instances := r.machine.Instances()
 	some := func() uint64 { return rapid.SampledFrom(instances).Draw(t, "instance").ID }
-	switch rapid.IntRange(0, 25).Draw(t, "event") {
+	switch rapid.IntRange(0, 26).Draw(t, "event") {
 	case 0:
 		if len(instances) < 9 && r.ensureLeader(meta.MetaShardID) {
 			domain := rapid.SampledFrom([]string{"", "", "DC=A", "DC=B", "DC=C"}).Draw(t, "domain")
@@ -112,6 +129,8 @@ func (r *randomCluster) event() {
 		if r.ensureLeader(meta.MetaShardID) {
 			r.apply(&meta.TierShards{Tier: r.dataTier(), Shards: rapid.Uint32Range(1, 4).Draw(t, "shards")})
 		}
+	case 26:
+		r.restore(some(), byte(rapid.IntRange(1, 2).Draw(t, "chunks")))
 	case 8: // an election
 		x := rapid.SampledFrom(append([]meta.Shard{r.machine.MetaShard()}, r.machine.Shards()...)).Draw(t, "shard")
 		if r.ensureLeader(x.ID) {
@@ -148,6 +167,17 @@ func (r *randomCluster) event() {
 			s := rapid.SampledFrom(r.plans[g]).Draw(t, "step")
 			r.executeOne(r.progress[g], &s)
 		}
+	}
+}
+
+// restore has an instance restore its tier, if it can. A tier is restored once, by any instance
+// that gets to the end.
+func (r *randomCluster) restore(instance uint64, chunks byte) {
+	i, _ := r.machine.Instance(instance)
+	before, _ := r.machine.Tier(i.Tier)
+	err := r.cluster.restore(instance, chunks)
+	if after, _ := r.machine.Tier(i.Tier); (err == nil) != (before.ToBeRestored() && after.Bootstrapped) {
+		r.t.Fatalf("tier %s is %+v after %v", after.Name, after, err)
 	}
 }
 

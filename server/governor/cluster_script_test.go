@@ -49,7 +49,11 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 			more = append(more, meta.TierSpec{Name: "cold", Buckets: n, ShardsPerReplicaset: 1,
 				ReplicationFactor: number("cold-factor", 1)})
 		}
-		s.cluster = newCluster(number("buckets", 64), number("factor", 3), number("shards", 2), more...)
+		if d.HasArg("restored") {
+			s.cluster = newRestoredCluster(number("buckets", 64), number("shards", 2), more...)
+		} else {
+			s.cluster = newCluster(number("buckets", 64), number("factor", 3), number("shards", 2), more...)
+		}
 		s.gov = s.governor()
 		return ""
 	}
@@ -99,6 +103,10 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 			Wall: uint64(s.Wall().UnixMilli())}))
 	case "shards":
 		return said(s.apply(&meta.TierShards{Tier: uint8(number("tier", 0)), Shards: number("to", 1)}))
+	case "restore": // NAME, or a part of it
+		if err := s.restore(instance.ID, byte(number("chunks", 2))); err != nil {
+			return err.Error() + "\n"
+		}
 	case "crash": // of the governor
 		s.progress = NewProgress()
 	case "health": // NAME, as the instance sees it, alone if nobody confirms its map

@@ -1,13 +1,16 @@
 package governor
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -55,24 +58,98 @@ type process struct {
 // newCluster is a cluster of the instance a in tier 0, with two tiers without data, and more with
 // ids from 3 on.
 func newCluster(buckets, factor, perSet uint32, more ...meta.TierSpec) *cluster {
+	return makeCluster(bootstrapOf(buckets, factor, perSet, more...))
+}
+
+func bootstrapOf(buckets, factor, perSet uint32, more ...meta.TierSpec) *meta.Bootstrap {
+	var shards []uint64
+	for n := range uint64(perSet) {
+		shards = append(shards, 2+n)
+	}
+	return &meta.Bootstrap{
+		Cluster: "c", Version: meta.Version{Major: 1}, NodeConfig: protocol.DefaultNodeConfig(),
+		UUID: "a", Instance: 1, Name: "a", Address: "a:1", RaftAddress: "a:2",
+		Tier: "default", Buckets: buckets, ReplicationFactor: factor, ShardsPerReplicaset: perSet, CanVote: true, Shards: shards,
+		Tiers: append([]meta.TierSpec{{Name: "arbiter", CanVote: true}, {Name: "mute", ReplicationFactor: 2}}, more...),
+	}
+}
+
+func makeCluster(b *meta.Bootstrap) *cluster {
 	c := &cluster{
 		machine: meta.New(), now: time.Hour, procs: map[uint64]*process{}, groups: map[uint64]*plainGroup{}, data: map[uint64]*plainData{},
 		nextDelivery: func() delivery { return delivered }, written: map[bucketKey]uint64{},
 		violation: func(text string) { panic(text) },
 	}
-	var shards []uint64
-	for n := range uint64(perSet) {
-		shards = append(shards, 2+n)
+	if res := c.apply(b); res.Status != protocol.StatusOK {
+		panic(res.Message)
 	}
-	c.apply(&meta.Bootstrap{
-		Cluster: "c", Version: meta.Version{Major: 1}, NodeConfig: protocol.DefaultNodeConfig(),
-		UUID: "a", Instance: 1, Name: "a", Address: "a:1", RaftAddress: "a:2",
-		Tier: "default", Buckets: buckets, ReplicationFactor: factor, ShardsPerReplicaset: perSet, CanVote: true, Shards: shards,
-		Tiers: append([]meta.TierSpec{{Name: "arbiter", CanVote: true}, {Name: "mute", ReplicationFactor: 2}}, more...),
-	})
 	c.procs[1] = &process{up: true, incarnation: 1, announced: true}
 	c.heartbeat()
 	return c
+}
+
+// newRestoredCluster is such a cluster that is made from a backup with data in all tiers that may
+// have some. Each of their buckets has a number in it.
+func newRestoredCluster(buckets, perSet uint32, more ...meta.TierSpec) *cluster {
+	old := newCluster(buckets, 1, perSet, more...)
+	for _, t := range more {
+		i, _ := old.machine.Instance(old.join("old-"+t.Name, t.Name, "", "").Instance)
+		for _, cmd := range []meta.Command{&meta.ReplicasetIsReady{Replicaset: i.Replicaset},
+			&meta.ShardsCreate{Replicaset: i.Replicaset, Instance: i.ID}, &meta.BucketsAssign{Tier: i.Tier}} {
+			if res := old.apply(cmd); res.Status != protocol.StatusOK {
+				panic(res.Message)
+			}
+		}
+	}
+	var snapshot bytes.Buffer
+	if _, err := old.machine.BeginSnapshot().WriteTo(&snapshot); err != nil {
+		panic(err)
+	}
+	b := bootstrapOf(buckets, 1, perSet, more...)
+	b.Cluster, b.Shards, b.Restored, b.RestoredEpoch, b.RestoredBackup = "restored", nil, snapshot.Bytes(), meta.FirstEpoch+1, 0xbac
+	c := makeCluster(b)
+	for _, t := range c.machine.Tiers() {
+		for b := range t.Buckets {
+			c.written[bucketKey{t.ID, b}] = 1000 + uint64(b)
+		}
+	}
+	return c
+}
+
+// restore is what a restore does on an instance: its shards import the buckets of its tier in two
+// chunks each, and then they are assigned. It may end before the last chunk.
+func (c *cluster) restore(instance uint64, chunks byte) error {
+	i, _ := c.machine.Instance(instance)
+	t, _ := c.machine.Tier(i.Tier)
+	var ids []uint64
+	for _, x := range c.machine.ShardsOf(i.Replicaset) {
+		r, ok := x.On(instance)
+		if !ok || !r.Founder || !c.procs[instance].up || !c.ensureLeader(x.ID) {
+			return errNoLeader
+		}
+		ids = append(ids, x.ID)
+	}
+	if !t.ToBeRestored() || len(ids) == 0 {
+		return protocol.Errorf(protocol.StatusPreconditionFailed, "nothing to restore")
+	}
+	for _, run := range t.RestoredRuns(ids) {
+		for part := range chunks {
+			chunk := []byte{part}
+			for b := run.First; b < run.First+run.Count; b++ {
+				chunk = binary.AppendUvarint(chunk, c.written[bucketKey{t.ID, b}])
+			}
+			body := shard.ImportBody{Chunk: chunk, BucketsBody: shard.BucketsBody{
+				Tier: t.ID, Total: t.Buckets, First: run.First, Count: run.Count, Epoch: run.Epoch}}
+			if err := c.do(run.Shard, shard.Command{Kind: shard.CmdImport, Body: shard.AppendImport(nil, body)}); err != nil {
+				return err
+			}
+		}
+	}
+	if chunks < 2 || !c.ensureLeader(meta.MetaShardID) {
+		return errNoLeader
+	}
+	res := c.apply(&meta.TierRestored{Tier: t.ID, Backup: t.Restore.Backup, Shards: ids})
+	return res.Err()
 }
 
 func (c *cluster) apply(cmd meta.Command) meta.Result {

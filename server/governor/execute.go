@@ -47,6 +47,11 @@ func shardCommand(s *Step) shard.Command {
 	case DropNode:
 		return shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: s.Node})}
 	}
+	if s.Kind == ActivateBuckets && s.Epoch > meta.FirstEpoch {
+		// Restored buckets have been imported, as by a move. CmdBuckets would make them empty where
+		// they were not.
+		return shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, s.buckets())}
+	}
 	kind := map[StepKind]shard.CommandKind{
 		ActivateBuckets: shard.CmdBuckets, FreezeMove: shard.CmdFreeze, ActivateMove: shard.CmdActivate, DiscardMove: shard.CmdDropBuckets,
 	}[s.Kind]

@@ -8,7 +8,6 @@ package governor
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"io"
 	"log/slog"
 	"sync"
@@ -96,9 +95,6 @@ type Config struct {
 	Logger       *slog.Logger // default slog.Default()
 	Random       io.Reader    // default crypto/rand
 }
-
-// ErrLater is in the error of a step that waits for other steps. It is not logged as a warning.
-var ErrLater = errors.New("later")
 
 const (
 	// Backoff is the pause before a failed step or proposal is tried again. It doubles with each

@@ -3,7 +3,6 @@ package governor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -66,17 +65,16 @@ const maxInFlight = 1024
 
 // retryState is when a failed step is tried again.
 type retryState struct {
-	until      time.Time
-	delay      time.Duration
-	failures   int // in a row
-	unexpected int // failures without ErrLater
+	until    time.Time
+	delay    time.Duration
+	failures int // in a row
 }
 
 // retryStateTTL is how long the failures of a step are remembered after its last try. A try may
 // take twice StepTimeout, and so may that of another step that holds the same lock.
 const retryStateTTL = 4 * StepTimeout
 
-// warnAfter is how many unexpected failures of a step cause a warning.
+// warnAfter is how many failures of a step in a row cause a warning.
 const warnAfter = 3
 
 type stepResult struct {
@@ -197,15 +195,12 @@ func (l *loop) finish(o stepResult) {
 	}
 	l.stepsFailed.Add(1)
 	rest := min(max(Backoff, 2*before.delay), MaxBackoff)
-	now := retryState{until: time.Now().Add(rest), delay: rest, failures: before.failures + 1, unexpected: before.unexpected}
-	if !errors.Is(o.err, ErrLater) {
-		now.unexpected++
-	}
+	now := retryState{until: time.Now().Add(rest), delay: rest, failures: before.failures + 1}
 	l.retries[key] = now
 	// A step may meet one that is in flight elsewhere, or a change that this instance has not
 	// applied yet. Such failures are expected; the next try or two succeed.
 	level := slog.LevelDebug
-	if now.unexpected == warnAfter && before.unexpected < warnAfter {
+	if now.failures == warnAfter {
 		level = slog.LevelWarn
 	}
 	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error", o.err)

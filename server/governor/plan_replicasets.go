@@ -3,8 +3,8 @@ package governor
 import "github.com/signalbox-dev/signalbox/shard/meta"
 
 // planReplicasets readies replicasets, creates their shards, expels them, and assigns the buckets
-// once. A replicaset gets its shards when it has enough members: until then its instances are
-// spare, see planSpares.
+// once, unless they are to be restored. A replicaset gets its shards when it has enough members:
+// until then its instances are spare, see planSpares.
 func planReplicasets(p *planner) {
 	for _, set := range p.State.Replicasets() {
 		if set.Phase == meta.ReplicasetExpelled {
@@ -52,7 +52,12 @@ func planReplicasets(p *planner) {
 		}
 	}
 	for _, t := range p.State.Tiers() {
-		if t.Buckets > 0 && !t.Bootstrapped {
+		switch {
+		case t.ToBeRestored():
+			p.addWait(Outside, "the data of tier "+t.Name+" to be restored",
+				"it is in the backup with digest %016x; run signalbox cluster restore with that file, --tier %s and --peer",
+				t.Restore.Backup, t.Name)
+		case t.Buckets > 0 && !t.Bootstrapped:
 			planAssignment(p, &t)
 		}
 	}

@@ -153,6 +153,13 @@ func (svc Service) SetShards(ctx context.Context, tier uint8, shards uint32) err
 	return err
 }
 
+// FinishRestore gives the buckets of a tier to shards that were filled from its backup: see
+// meta.TierRestored.
+func (svc Service) FinishRestore(ctx context.Context, c meta.TierRestored) error {
+	_, err := svc.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) { return &c, nil })
+	return err
+}
+
 // FindInstance finds an instance by name or uuid. NOT_FOUND if there is none, or only an expelled
 // one of that name.
 func FindInstance(s *meta.State, text string) (meta.Instance, error) {

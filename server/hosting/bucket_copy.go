@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -122,33 +120,4 @@ func importChunk(ctx context.Context, to importer, run shard.BucketsBody, cursor
 		case <-time.After(importPause):
 		}
 	}
-}
-
-// restoreBuckets carries out the governor's step that gives a new shard its buckets, with what the
-// backup has of them. It may be interrupted at any point and repeated: the shard knows how far it
-// has come.
-func (l Local) restoreBuckets(ctx context.Context, d *Shard, run shard.BucketsBody) error {
-	from := l.Source
-	for _, part := range from.Parts(run.First, run.Count) {
-		if part.Epoch != run.Epoch {
-			return protocol.Errorf(protocol.StatusInternal,
-				"the map has epoch %d for buckets that are restored under %d", run.Epoch, part.Epoch)
-		}
-		if _, err := importBuckets(ctx, d.raft, part, func(cursor []byte) (chunk, next []byte, err error) {
-			return from.Chunk(part, cursor)
-		}, func() bool { return true }); err != nil {
-			return fmt.Errorf("restore buckets from the backup: %w", err)
-		}
-	}
-	// The time of sessions begins with their buckets: those of the first shard that is done must
-	// not expire while the others are filled.
-	if !from.MarkRestored(run.First, run.Count) {
-		return fmt.Errorf("other shards are not filled yet: %w", governor.ErrLater)
-	}
-	for _, part := range from.Parts(run.First, run.Count) {
-		if err := d.raft.ProposeInternal(ctx, shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, part)}); err != nil {
-			return err
-		}
-	}
-	return nil
 }

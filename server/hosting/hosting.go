@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/membership"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -27,9 +26,8 @@ type Config struct {
 	Member *membership.Member
 	Clock  replica.Clock
 	Logger *slog.Logger
-	Dir    string         // the data folder, where snapshots for backups are written
-	Memory bool           // nothing is on disk
-	Source *backup.Source // what the buckets of new shards are restored from; nil: nothing
+	Dir    string // the data folder, where snapshots for backups are written
+	Memory bool   // nothing is on disk
 
 	Shards *Table // made by the caller, and filled here
 	Serve  func(*Shard) Front

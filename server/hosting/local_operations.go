@@ -65,13 +65,6 @@ func (l Local) Propose(ctx context.Context, id uint64, c shard.Command) error {
 	if err != nil {
 		return err
 	}
-	if c.Kind == shard.CmdBuckets && l.Source != nil {
-		run, err := shard.ReadBuckets(c.Body)
-		if err != nil {
-			return err
-		}
-		return l.restoreBuckets(ctx, d, run)
-	}
 	return d.raft.ProposeInternal(ctx, c)
 }
 

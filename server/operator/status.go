@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -69,10 +70,14 @@ func bucketsOf(s *meta.State) map[uint64]uint32 {
 }
 
 func clusterTier(t *meta.Tier) protocol.ClusterTier {
-	return protocol.ClusterTier{
+	out := protocol.ClusterTier{
 		Name: t.Name, Buckets: t.Buckets, ReplicationFactor: t.ReplicationFactor,
 		ShardsPerReplicaset: t.ShardsPerReplicaset, CanVote: t.CanVote, Bootstrapped: t.Bootstrapped,
 	}
+	if t.ToBeRestored() {
+		out.ToBeRestored = fmt.Sprintf("%016x", t.Restore.Backup)
+	}
+	return out
 }
 
 func clusterReplicaset(s *meta.State, set *meta.Replicaset, buckets map[uint64]uint32) protocol.ClusterReplicaset {

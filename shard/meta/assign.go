@@ -88,7 +88,8 @@ func divideBuckets(buckets uint32, shards []uint64, epoch uint64) []Run {
 }
 
 // BucketsAssign assigns the buckets of a tier, once, as Shares says. Its shards must activate them
-// before they are ready. ABORTED until a replicaset may have buckets.
+// before they are ready. ABORTED until a replicaset may have buckets. PRECONDITION_FAILED if the
+// tier has none, or is to be restored: see TierRestored.
 type BucketsAssign struct {
 	Tier uint8
 }
@@ -106,6 +107,8 @@ func (c *BucketsAssign) apply(s *State) Result {
 		return refuse(protocol.StatusPreconditionFailed, "tier %s has no buckets", t.Name)
 	case t.Bootstrapped:
 		return Result{Revision: unchanged}
+	case t.ToBeRestored():
+		return t.refuseUnrestored()
 	}
 	var runs []Run
 	first := uint32(0)
@@ -118,8 +121,14 @@ func (c *BucketsAssign) apply(s *State) Result {
 	if len(runs) == 0 {
 		return refuse(protocol.StatusAborted, "no replicaset of tier %s is ready for buckets yet", t.Name)
 	}
+	t.assign(s, runs)
+	return Result{}
+}
+
+// assign gives the buckets of a tier their first owners.
+func (t *Tier) assign(s *State, runs []Run) {
 	t.Runs, t.Bootstrapped = runs, true
-	s.putTier(t)
+	s.putTier(*t)
 	s.shards = slices.Clone(s.shards)
 	for i := range s.shards {
 		if s.shards[i].Tier == t.ID {
@@ -127,5 +136,4 @@ func (c *BucketsAssign) apply(s *State) Result {
 		}
 	}
 	s.mapVersion = s.revision
-	return Result{}
 }

@@ -52,25 +52,38 @@ type Bootstrap struct {
 	Wall       uint64              // ms since 1970, for display
 
 	// Restored is the snapshot of another cluster's meta shard (Snapshot.WriteTo). This cluster
-	// takes over its coordination nodes and rights instead of DefaultPath. There the tier with the
-	// id of the instance's must be the only one with data, and have as many buckets. Instances,
-	// shards and keys are not taken over. Empty for a new cluster.
+	// takes over its coordination nodes and rights instead of DefaultPath. Instances, shards and
+	// keys are not taken over. Empty for a new cluster.
 	Restored []byte
-	// RestoredEpoch is then the bucket epoch of the assignment. It must be above all bucket epochs
-	// of the other cluster: it tells copies of buckets apart.
+	// RestoredEpoch is then the bucket epoch of the restored buckets. It must be above all bucket
+	// epochs of the other cluster: it tells copies of buckets apart.
 	RestoredEpoch uint64
+	// RestoredBackup is then the digest of the backup. The tiers with data are found by their ids,
+	// have as many buckets as there, and are to be restored: see TierRestored. There are no Shards.
+	// 0 in version 0.1, where the instance's tier must be the only one with data, and gets its
+	// buckets at once.
+	RestoredBackup uint64
 }
 
 func (c *Bootstrap) kind() Kind {
-	if c.TierID == 0 {
-		return KindBootstrap
+	switch {
+	case c.RestoredBackup != 0:
+		return KindBootstrapRestore
+	case c.TierID != 0:
+		return KindBootstrapTier
 	}
-	return KindBootstrapTier
+	return KindBootstrap
 }
 
 func (c *Bootstrap) fields(f *varint.Fields) {
-	if c.kind() == KindBootstrapTier {
+	switch c.kind() {
+	case KindBootstrapTier:
 		if varint.Byte(f, &c.TierID); c.TierID == 0 {
+			f.Fail()
+		}
+	case KindBootstrapRestore:
+		varint.Byte(f, &c.TierID)
+		if f.Uint(&c.RestoredBackup); c.RestoredBackup == 0 {
 			f.Fail()
 		}
 	}
@@ -132,7 +145,9 @@ func (c *Bootstrap) apply(s *State) Result {
 			"tier %s may not vote; the first instance of a cluster must be of one that may", c.Tier)
 	case !canonical(c.Domain):
 		return badDomain()
-	case len(c.Shards) == 0 && c.Buckets > 0:
+	case c.RestoredBackup != 0 && (len(c.Shards) > 0 || len(c.Restored) == 0):
+		return refuse(protocol.StatusBadRequest, "a cluster is restored from a map, and gets its shards afterwards")
+	case len(c.Shards) == 0 && c.Buckets > 0 && c.RestoredBackup == 0:
 		return refuse(protocol.StatusBadRequest, "a cluster needs at least one data shard")
 	case len(c.Shards) > 0 &&
 		(c.Shards[0] == 0 || c.Shards[len(c.Shards)-1] > MaxShardID || !strictlyAscending(c.Shards)):
@@ -170,7 +185,7 @@ func (c *Bootstrap) apply(s *State) Result {
 		s.shards[i] = newShard(id, own.ID, replicaset, c.Instance, s.revision)
 		s.nextShard = id
 	}
-	if set.Phase == ReplicasetReady && own.Buckets > 0 {
+	if set.Phase == ReplicasetReady && len(c.Shards) > 0 {
 		own.Bootstrapped = true
 		own.Runs = divideBuckets(c.Buckets, c.Shards, max(FirstEpoch, c.RestoredEpoch))
 	}
@@ -274,27 +289,47 @@ func (c *Bootstrap) restore(s *State) Result {
 			"the map of the cluster that is to be restored is not one; take another backup")
 	case c.Cluster == m.cluster:
 		return refuse(protocol.StatusBadRequest, "a restored cluster is another one; give it an id of its own")
-	case int(c.TierID) >= len(m.tiers) || c.Buckets != m.tiers[c.TierID].Buckets || c.Buckets == 0:
-		return refuse(protocol.StatusBadRequest,
-			"tier %d of the cluster that is to be restored has other buckets than the %d of tier %s; give it as many",
-			c.TierID, c.Buckets, c.Tier)
-	case c.ReplicationFactor > 1:
-		return refuse(protocol.StatusBadRequest,
-			"a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
 	case m.nextNode > maxCounter-restoredAhead || c.RestoredEpoch > maxCounter || len(m.moves) > 0:
 		return refuse(protocol.StatusBadRequest,
 			"the cluster that is to be restored was moving buckets; take another backup")
 	}
 	for _, t := range m.tiers {
 		for _, run := range t.Runs {
-			switch {
-			case t.ID != c.TierID:
-				return refuse(protocol.StatusBadRequest,
-					"the cluster that is to be restored has data in tier %s too; only that of one tier can be restored", t.Name)
-			case run.Epoch >= c.RestoredEpoch:
+			if run.Epoch >= c.RestoredEpoch {
 				return refuse(protocol.StatusBadRequest,
 					"bucket epoch %d is not above that of the cluster that is to be restored", c.RestoredEpoch)
 			}
+		}
+	}
+	check := c.checkOneTier
+	if c.RestoredBackup != 0 {
+		check = c.markTiers
+	}
+	if res := check(s, m); res.Status != protocol.StatusOK {
+		return res
+	}
+	s.nodeMap = m.nodeMap
+	s.nextNode += restoredAhead
+	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
+	s.revision += m.revision + restoredAhead
+	s.rightsRevision, s.authRevision = s.revision, s.revision
+	return Result{}
+}
+
+// checkOneTier checks what version 0.1 restores: the instance's tier, and no other.
+func (c *Bootstrap) checkOneTier(_ *State, m *Machine) Result {
+	switch {
+	case int(c.TierID) >= len(m.tiers) || c.Buckets != m.tiers[c.TierID].Buckets || c.Buckets == 0:
+		return refuse(protocol.StatusBadRequest,
+			"tier %d of the cluster that is to be restored has other buckets than the %d of tier %s; give it as many",
+			c.TierID, c.Buckets, c.Tier)
+	case c.ReplicationFactor > 1:
+		return refuseCopies()
+	}
+	for _, t := range m.tiers {
+		if t.ID != c.TierID && len(t.Runs) > 0 {
+			return refuse(protocol.StatusBadRequest,
+				"the cluster that is to be restored has data in tier %s too; only that of one tier can be restored", t.Name)
 		}
 	}
 	for _, n := range m.nodes.all() {
@@ -303,10 +338,46 @@ func (c *Bootstrap) restore(s *State) Result {
 				"node %s is of another tier than the one that is restored; only one tier can be restored", n.Path)
 		}
 	}
-	s.nodeMap = m.nodeMap
-	s.nextNode += restoredAhead
-	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
-	s.revision += m.revision + restoredAhead
-	s.rightsRevision, s.authRevision = s.revision, s.revision
+	return Result{}
+}
+
+func refuseCopies() Result {
+	return refuse(protocol.StatusBadRequest,
+		"a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
+}
+
+// markTiers has each tier restored that had data in the other cluster. The ids of tiers are in the
+// ids of sessions.
+func (c *Bootstrap) markTiers(s *State, m *Machine) Result {
+	marked := false
+	for _, old := range m.tiers {
+		switch {
+		case old.ToBeRestored():
+			return refuse(protocol.StatusBadRequest,
+				"tier %s of the cluster that is to be restored was still to be restored itself; take another backup when it is", old.Name)
+		case old.Buckets == 0:
+			continue
+		case int(old.ID) >= len(s.tiers) || s.tiers[old.ID].Buckets != old.Buckets:
+			return refuse(protocol.StatusBadRequest,
+				"tier %s of the cluster that is to be restored has the id %d and %d buckets; give the new cluster such a tier",
+				old.Name, old.ID, old.Buckets)
+		case !old.Bootstrapped:
+			continue // it has nodes at most
+		case s.tiers[old.ID].ReplicationFactor > 1:
+			return refuseCopies()
+		}
+		s.tiers[old.ID].Restore = RestoreMark{Backup: c.RestoredBackup, Epoch: c.RestoredEpoch, Wall: c.Wall}
+		marked = true
+	}
+	if !marked {
+		return refuse(protocol.StatusBadRequest,
+			"the buckets of the cluster that is to be restored were not assigned yet: there is nothing to restore")
+	}
+	for _, n := range m.nodes.all() {
+		if int(n.Tier) >= len(s.tiers) {
+			return refuse(protocol.StatusBadRequest, "node %s is of tier %d, and there are %d; give the new cluster as many",
+				n.Path, n.Tier, len(s.tiers))
+		}
+	}
 	return Result{}
 }

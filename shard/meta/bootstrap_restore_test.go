@@ -123,3 +123,122 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 		}
 	}
 }
+
+// TestTiersToBeRestored: a cluster that is made from the map of one with data in two tiers has each
+// of them restored by itself. Until then nothing changes that the restore goes by.
+func TestTiersToBeRestored(t *testing.T) {
+	const first, second, backup = 1, 2, 99
+	config := protocol.DefaultNodeConfig()
+	index := uint64(0)
+	apply := func(m *Machine, c Command) Result {
+		index++
+		res, err := DecodeResult(m.Apply(index, AppendCommand(nil, OpID{}, c)))
+		if err == nil {
+			err = m.Check()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	must := func(m *Machine, list ...Command) {
+		t.Helper()
+		for _, c := range list {
+			if res := apply(m, c); res.Status != protocol.StatusOK {
+				t.Fatalf("%T: %v", c, res.Err())
+			}
+		}
+	}
+	boot := func(cluster string) *Bootstrap { // by the arbiter, which has the id 0
+		return &Bootstrap{
+			Cluster: cluster, Instance: 1, UUID: "a", Name: "a", RaftAddress: "a", Tier: "arbiter", CanVote: true,
+			NodeConfig: config, Wall: 5,
+			Tiers: []TierSpec{{Name: "first", Buckets: 8, ShardsPerReplicaset: 2}, {Name: "second", Buckets: 4, ShardsPerReplicaset: 1},
+				{Name: "empty", Buckets: 2, ShardsPerReplicaset: 1}},
+		}
+	}
+	data := func(m *Machine) { // instances with shards of both tiers
+		must(m, &Join{UUID: "b", RaftAddress: "b", Tier: "first"}, &Join{UUID: "c", RaftAddress: "c", Tier: "second"},
+			&ReplicasetIsReady{2}, &ReplicasetIsReady{3}, &ShardsCreate{2, 2}, &ShardsCreate{3, 3})
+	}
+	old := New()
+	must(old, boot("old"))
+	data(old)
+	must(old, &BucketsAssign{first}, &BucketsAssign{second}, &NodeCreate{Path: "/b", Tier: second, Config: config})
+	made, _ := old.NodeAt("/b")
+	must(old, &NodeCommit{Nodes: []NodeRef{{made.ID, 1}}})
+	snapshot := bytesOf(t, old)
+
+	fresh := func() *Bootstrap {
+		c := boot("new")
+		c.Restored, c.RestoredEpoch, c.RestoredBackup = snapshot, FirstEpoch+6, backup
+		return c
+	}
+	m := New()
+	must(m, fresh())
+	for _, x := range m.Tiers() {
+		want := RestoreMark{}
+		if x.ID == first || x.ID == second {
+			want = RestoreMark{Backup: backup, Epoch: FirstEpoch + 6, Wall: 5}
+		}
+		if x.Restore != want || x.Bootstrapped {
+			t.Errorf("tier %+v", x)
+		}
+	}
+	data(m)
+	for want, c := range map[string]Command{
+		"tier first is to be restored from a backup; restore it first":  &BucketsAssign{first},
+		"tier second is to be restored":                                 &NodeDrop{Path: "/b", Node: made.ID},
+		"tier second is to be restored from a backup":                   &TierShards{second, 2},
+		"tier first is to be restored from a backup":                    &TierReplicationFactor{first, 3, 1},
+		"the backup with digest 0000000000000063, not 0000000000000064": &TierRestored{first, backup + 1, []uint64{1, 2}},
+		"shard 3 of tier first is gone":                                 &TierRestored{first, backup, []uint64{1, 3}},
+		"tier empty is not to be restored":                              &TierRestored{3, backup, []uint64{1}},
+		"name each once, in order":                                      &TierRestored{first, backup, []uint64{2, 1}},
+		"there is no tier 9":                                            &TierRestored{9, backup, []uint64{1}},
+	} {
+		if res := apply(m, c); res.Status == protocol.StatusOK || !strings.Contains(res.Message, want) {
+			t.Errorf("%#v: want %q, got %v", c, want, res.Err())
+		}
+	}
+	if back, err := Restore(bytes.NewReader(bytesOf(t, m))); err != nil || back.Digest() != m.Digest() {
+		t.Errorf("its own snapshot: %v", err)
+	}
+	must(m, &TierRestored{first, backup, []uint64{1, 2}})
+	if x, _ := m.Tier(first); x.ToBeRestored() || !x.Bootstrapped || len(x.Runs) != 2 || x.Runs[1] != (Run{4, 4, 2, FirstEpoch + 6}) {
+		t.Errorf("the restored tier is %+v", x)
+	}
+	if x, _ := m.Tier(second); !x.ToBeRestored() || x.Bootstrapped {
+		t.Errorf("the other one is %+v", x)
+	}
+	must(m, &ShardReady{Shard: 1}, &TierShards{first, 3}, &TierRestored{second, backup, []uint64{3}}, &NodeDrop{Path: "/b", Node: made.ID})
+	if res := apply(m, &TierRestored{second, backup, []uint64{3}}); res.Status != protocol.StatusPreconditionFailed {
+		t.Errorf("restored twice: %v", res.Err())
+	}
+
+	half := New()
+	must(half, fresh())
+	for want, change := range map[string]func(c *Bootstrap){
+		"tier second of the cluster that is to be restored has the id 2 and 4 buckets": func(c *Bootstrap) { c.Tiers[1].Buckets = 8 },
+		"has the id 3 and 2 buckets":      func(c *Bootstrap) { c.Tiers = c.Tiers[:2] },
+		"begin with replication factor 1": func(c *Bootstrap) { c.Tiers[0].ReplicationFactor = 3 },
+		"bucket epoch 1 is not above":     func(c *Bootstrap) { c.RestoredEpoch = FirstEpoch },
+		"gets its shards afterwards":      func(c *Bootstrap) { c.Shards, c.Buckets = []uint64{1}, 8 },
+		"is restored from a map":          func(c *Bootstrap) { c.Restored = nil },
+		"tier first of the cluster that is to be restored was still to be restored itself": func(c *Bootstrap) {
+			c.Cluster, c.Restored = "newer", bytesOf(t, half)
+		},
+		"there is nothing to restore": func(c *Bootstrap) {
+			x := New()
+			must(x, boot("empty"))
+			c.Restored = bytesOf(t, x)
+		},
+	} {
+		c, x := fresh(), New()
+		change(c)
+		if res := apply(x, c); !errors.Is(res.Err(), protocol.StatusBadRequest) ||
+			!strings.Contains(res.Message, want) || x.Bootstrapped() {
+			t.Errorf("want %q, got %v", want, res.Err())
+		}
+	}
+}

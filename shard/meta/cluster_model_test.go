@@ -164,7 +164,7 @@ func (r *clusterRun) move() MoveRef {
 
 func (r *clusterRun) command() Command {
 	version := Version{1, []uint32{2, 2, 2, 2, 2, 3, 3, 4}[r.pick("minor", 8)], 0}
-	switch r.pick("what", 38) {
+	switch r.pick("what", 39) {
 	case 0, 1, 2, 9:
 		uuid := fmt.Sprintf("u%d", r.pick("uuid", 30))
 		return &Join{
@@ -276,6 +276,15 @@ func (r *clusterRun) command() Command {
 			}
 		}
 		return &ShardRemove{x.ID}
+	case 38:
+		tier, _ := r.s.Tier(uint8(r.pick("tier", 3)))
+		c := &TierRestored{Tier: tier.ID, Backup: restoredBackup + uint64(r.pick("other", 4)/3)}
+		for _, x := range r.s.Shards() {
+			if x.Tier == tier.ID || r.pick("foreign", 10) == 0 {
+				c.Shards = append(c.Shards, x.ID)
+			}
+		}
+		return c
 	case 28, 30:
 		if r.pick("abort", 2) == 0 {
 			return &MoveAbort{r.move()}
@@ -292,7 +301,8 @@ func (r *clusterRun) command() Command {
 func TestClusterInvariants(t *testing.T) {
 	done := map[Kind]int{}
 	for tier := range uint8(2) { // of the first instance
-		rapid.Check(t, func(t *rapid.T) { randomCluster(t, tier, done) })
+		rapid.Check(t, func(t *rapid.T) { randomCluster(t, tier, nil, done) })
+		rapid.Check(t, func(t *rapid.T) { randomCluster(t, tier, clusterOfTwoTiers(tier), done) })
 	}
 	if testing.Short() {
 		return // a fifth of the histories is too few for each kind to come
@@ -303,7 +313,7 @@ func TestClusterInvariants(t *testing.T) {
 		KindTierReplicationFactor, KindTierReplicationFactorAt, KindTierShards, KindShardsCreate,
 		KindShardAdd, KindShardRemove, KindShardsRemove,
 		KindInstanceReassign, KindReplicaAdd, KindReplicaTarget, KindReplicaRole, KindMasterTarget,
-		KindMasterCurrent, KindBucketsAssign, KindShardReady,
+		KindMasterCurrent, KindBucketsAssign, KindTierRestored, KindShardReady,
 		KindMoveBegin, KindMoveCommit, KindMoveAbort, KindMoveEnd,
 	} {
 		if done[k] == 0 {
@@ -313,8 +323,36 @@ func TestClusterInvariants(t *testing.T) {
 	t.Log(done)
 }
 
-// randomCluster is one history; done counts the commands in it that changed something.
-func randomCluster(t *rapid.T, tier uint8, done map[Kind]int) {
+// restoredBackup is the digest of the backups that random clusters are restored from.
+const restoredBackup = 77
+
+// clusterOfTwoTiers is the map of a cluster with data in both tiers of random clusters.
+func clusterOfTwoTiers(tier uint8) []byte {
+	m := New()
+	for i, c := range []Command{
+		&Bootstrap{
+			Cluster: "old", Instance: 1, UUID: "o1", Name: "o1", RaftAddress: "o1", Tier: "first", TierID: tier, CanVote: true, Buckets: 12,
+			Tiers:  []TierSpec{{Name: "second", Buckets: 5, ShardsPerReplicaset: 1}, {Name: "arbiter"}},
+			Shards: []uint64{2}, NodeConfig: protocol.DefaultNodeConfig(),
+		},
+		&Join{UUID: "o2", RaftAddress: "o2", Tier: "second"},
+		&ReplicasetIsReady{2}, &ShardsCreate{2, 2}, &BucketsAssign{1 - tier},
+		&NodeCreate{Path: "/a", Tier: 1 - tier, Config: protocol.DefaultNodeConfig()},
+	} {
+		if res := m.apply(AppendCommand(nil, OpID{9, byte(i)}, c)); res.Status != protocol.StatusOK {
+			panic(res.Message)
+		}
+	}
+	var b bytes.Buffer
+	if _, err := m.BeginSnapshot().WriteTo(&b); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+// randomCluster is one history of a new cluster, or of one that is restored from a map. done counts
+// the commands in it that changed something.
+func randomCluster(t *rapid.T, tier uint8, from []byte, done map[Kind]int) {
 	a, b := New(), New()
 	index := uint64(0)
 	apply := func(c Command, op OpID) Result {
@@ -331,13 +369,20 @@ func randomCluster(t *rapid.T, tier uint8, done map[Kind]int) {
 		return res
 	}
 	rf := uint32(rapid.IntRange(1, 2).Draw(t, "rf"))
-	apply(&Bootstrap{
+	begin := &Bootstrap{
 		Cluster: "c", Instance: 1, UUID: "u0", Name: "one", Address: "one", RaftAddress: "one",
 		Tier: "first", TierID: tier, CanVote: true, Buckets: 12, ReplicationFactor: rf,
 		Tiers: []TierSpec{{Name: "second", Buckets: 5, ReplicationFactor: 1,
 			ShardsPerReplicaset: 2, CanVote: true}, {Name: "arbiter"}},
 		Shards: []uint64{2, 3}, Version: Version{1, 2, 0}, NodeConfig: protocol.DefaultNodeConfig(),
-	}, OpID{})
+	}
+	if from != nil {
+		begin.Shards, begin.ReplicationFactor, begin.ShardsPerReplicaset = nil, 1, 2
+		begin.Restored, begin.RestoredEpoch, begin.RestoredBackup = from, FirstEpoch+1, restoredBackup
+	}
+	if res := apply(begin, OpID{}); res.Status != protocol.StatusOK {
+		t.Fatal(res.Message)
+	}
 	models := map[uint8]*bucketModel{}
 	assigned := func(s *State) {
 		for _, tier := range s.Tiers() {
@@ -351,7 +396,7 @@ func randomCluster(t *rapid.T, tier uint8, done map[Kind]int) {
 		}
 	}
 	assigned(&a.State)
-	if rapid.Bool().Draw(t, "ready") {
+	if from == nil && rapid.Bool().Draw(t, "ready") {
 		apply(&ShardReady{Shard: 2}, OpID{})
 		apply(&ShardReady{Shard: 3}, OpID{})
 	}
@@ -397,9 +442,13 @@ func randomCluster(t *rapid.T, tier uint8, done map[Kind]int) {
 		if again := apply(c, op); again != res {
 			t.Fatalf("%#v again: %+v, want %+v", c, again, res)
 		}
-		if _, assign := c.(*BucketsAssign); assign && res.Status == protocol.StatusOK {
-			assigned(&a.State)
+		if res.Status == protocol.StatusOK {
+			switch c.(type) {
+			case *BucketsAssign, *TierRestored:
+				assigned(&a.State)
+			}
 		}
+		checkRestores(t, c, &before, &a.State)
 		if err := a.Check(); err != nil {
 			t.Fatalf("after %#v: %v", c, err)
 		}
@@ -420,6 +469,32 @@ func randomCluster(t *rapid.T, tier uint8, done map[Kind]int) {
 			b = restored(t, b)
 			if a.Digest() != b.Digest() {
 				t.Fatal("digests differ")
+			}
+		}
+	}
+}
+
+// checkRestores: the buckets of a tier that is to be restored have no owner, and the tier stays as
+// the restore found it. The mark goes when all buckets get their owners, under its epoch.
+func checkRestores(t *rapid.T, c Command, before, after *State) {
+	for _, old := range before.Tiers() {
+		x, _ := after.Tier(old.ID)
+		_, restored := c.(*TierRestored)
+		switch {
+		case !old.ToBeRestored():
+			if x.ToBeRestored() {
+				t.Fatalf("%#v: tier %s is to be restored again", c, x.Name)
+			}
+		case x.ToBeRestored():
+			if x.Bootstrapped || x.Restore != old.Restore || x.ShardsPerReplicaset != old.ShardsPerReplicaset ||
+				x.ReplicationFactor != old.ReplicationFactor || len(x.Runs) != 1 || x.Runs[0].Shard != 0 {
+				t.Fatalf("%#v: tier %+v was %+v", c, x, old)
+			}
+		default:
+			for b := range x.Buckets {
+				if owner, epoch := x.Route(b); !restored || owner == 0 || epoch != old.Restore.Epoch {
+					t.Fatalf("%#v: bucket %d of tier %s is shard %d's under %d", c, b, x.Name, owner, epoch)
+				}
 			}
 		}
 	}

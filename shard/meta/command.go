@@ -27,6 +27,7 @@ const (
 	KindGraceFloorClear  Kind = 14
 	KindInstanceReassign Kind = 15
 	KindBootstrapTier    Kind = 16 // by an instance that is not of the first tier
+	KindBootstrapRestore Kind = 17 // of tiers that are to be restored
 	KindRightsPut        Kind = 20
 	KindRightsRemove     Kind = 21
 	KindTokenPut         Kind = 22
@@ -40,6 +41,7 @@ const (
 	KindTierReplicationFactor   Kind = 34 // without the time
 	KindTierShards              Kind = 35
 	KindTierReplicationFactorAt Kind = 36
+	KindTierRestored            Kind = 37
 
 	KindShardsCreate  Kind = 40
 	KindReplicaAdd    Kind = 41
@@ -85,6 +87,7 @@ func AppendCommand(b []byte, op OpID, c Command) []byte {
 var newCommand = [256]func() Command{
 	KindBootstrap:               empty[Bootstrap],
 	KindBootstrapTier:           func() Command { return &Bootstrap{TierID: 1} },
+	KindBootstrapRestore:        func() Command { return &Bootstrap{RestoredBackup: 1} },
 	KindRotateKeys:              empty[RotateKeys],
 	KindInstanceAddress:         empty[InstanceAddress],
 	KindShardReady:              empty[ShardReady],
@@ -111,6 +114,7 @@ var newCommand = [256]func() Command{
 	KindTierReplicationFactor:   empty[TierReplicationFactor],
 	KindTierReplicationFactorAt: func() Command { return &TierReplicationFactor{Wall: 1} },
 	KindTierShards:              empty[TierShards],
+	KindTierRestored:            empty[TierRestored],
 	KindShardsCreate:            empty[ShardsCreate],
 	KindShardsRemove:            empty[ShardsRemove],
 	KindShardAdd:                empty[ShardAdd],
@@ -131,12 +135,14 @@ var newCommand = [256]func() Command{
 // needs a line here.
 var since = map[Kind]Version{
 	KindBootstrapTier:           {0, 2, 0},
+	KindBootstrapRestore:        {0, 2, 0},
 	KindInstanceReassign:        {0, 2, 0},
 	KindShardsRemove:            {0, 2, 0},
 	KindTierShards:              {0, 2, 0},
 	KindShardAdd:                {0, 2, 0},
 	KindShardRemove:             {0, 2, 0},
 	KindTierReplicationFactorAt: {0, 2, 0},
+	KindTierRestored:            {0, 2, 0},
 }
 
 // CheckVersion says whether all members of the cluster know the kind of a command, by the cluster's

@@ -110,9 +110,19 @@ func bootstrapOfSecondTier() *Bootstrap {
 		Tiers: []TierSpec{{Name: "first", Buckets: 8}}, Shards: []uint64{2}, NodeConfig: protocol.DefaultNodeConfig()}
 }
 
+// ofRestoredCluster are the commands that only a restored cluster has.
+func ofRestoredCluster() []Command {
+	return []Command{
+		&Bootstrap{Cluster: "c", Instance: 1, Tier: "second", TierID: 1, Buckets: 8, CanVote: true,
+			Tiers: []TierSpec{{Name: "first", Buckets: 8}}, NodeConfig: protocol.DefaultNodeConfig(),
+			Restored: []byte("map"), RestoredEpoch: 5, RestoredBackup: 1 << 63},
+		&TierRestored{Tier: 1, Backup: 1 << 63, Shards: []uint64{2, 3, 300}},
+	}
+}
+
 func TestCommandRoundTrip(t *testing.T) {
 	seen := map[Kind]bool{}
-	for _, c := range append(examples(), bootstrapOfSecondTier()) {
+	for _, c := range append(append(examples(), bootstrapOfSecondTier()), ofRestoredCluster()...) {
 		seen[c.kind()] = true
 		op := OpID{15: 7}
 		entry := AppendCommand(nil, op, c)
@@ -277,6 +287,10 @@ func FuzzApply(f *testing.F) {
 	}
 	second := AppendCommand(nil, OpID{}, bootstrapOfSecondTier())
 	f.Add(append([]byte{byte(len(second))}, second...))
+	for _, c := range ofRestoredCluster() {
+		entry := AppendCommand(nil, OpID{}, c)
+		f.Add(append([]byte{byte(len(entry))}, entry...))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := New()
 		for index := uint64(1); len(data) > 0 && index < 100; index++ {

@@ -82,6 +82,10 @@ func checkTier(s *State, t *Tier) error {
 	if len(t.RaisedAt) >= int(t.ReplicationFactor) || slices.Contains(t.RaisedAt, 0) {
 		return broken("tier %d has replication factor %d and %d times", t.ID, t.ReplicationFactor, len(t.RaisedAt))
 	}
+	if m := t.Restore; m != (RestoreMark{}) &&
+		(t.Bootstrapped || t.Buckets == 0 || m.Backup == 0 || m.Epoch <= FirstEpoch || m.Epoch > maxCounter) {
+		return broken("tier %d is to be restored from backup %016x under epoch %d", t.ID, m.Backup, m.Epoch)
+	}
 	if named, _ := s.TierByName(t.Name); named.ID != t.ID {
 		return broken("tiers %d and %d have one name", named.ID, t.ID)
 	}

@@ -150,8 +150,8 @@ func (c *NodeAlter) apply(s *State) Result {
 
 // NodeDrop decides to drop a node.
 //
-// NOT_FOUND if there is no such node; PRECONDITION_FAILED if it has child nodes; ABORTED if another
-// change is pending.
+// NOT_FOUND if there is no such node; PRECONDITION_FAILED if it has child nodes, or its tier is to
+// be restored: the backup may have data of it. ABORTED if another change is pending.
 type NodeDrop struct {
 	Path string
 	Node uint64
@@ -178,6 +178,9 @@ func (c *NodeDrop) apply(s *State) Result {
 		}
 		return refuse(protocol.StatusPreconditionFailed,
 			"coordination node %s has nodes below it, %s for one; drop them first", c.Path, below.Path)
+	}
+	if t, _ := s.Tier(old.Tier); t.ToBeRestored() {
+		return t.refuseUnrestored()
 	}
 	n := *old
 	n.Phase = Dropping

@@ -103,9 +103,12 @@ func (x *Replicaset) fields(f *varint.Fields) {
 	f.Uint(&x.Revision)
 }
 
-// factorHasTimes marks the replication factor of a tier whose record has RaisedAt. Version 0.1
-// writes neither.
-const factorHasTimes = 1 << 8
+// Marks in the replication factor of a tier. Version 0.1 writes neither them nor what they
+// announce.
+const (
+	factorHasTimes   = 1 << 8 // the record has RaisedAt
+	factorHasRestore = 1 << 9 // the record has Restore
+)
 
 func (t *Tier) fields(f *varint.Fields) {
 	varint.Byte(f, &t.ID)
@@ -114,13 +117,19 @@ func (t *Tier) fields(f *varint.Fields) {
 	if len(t.RaisedAt) > 0 {
 		factor |= factorHasTimes
 	}
+	if t.ToBeRestored() {
+		factor |= factorHasRestore
+	}
 	f.Uint32(&t.Buckets, &factor, &t.ShardsPerReplicaset)
 	f.Bool(&t.CanVote, &t.Bootstrapped)
 	if factor&factorHasTimes != 0 {
 		varint.List(f, &t.RaisedAt, maxReplicationFactor, func(at *uint64, f *varint.Fields) { f.Uint(at) })
 	}
+	if factor&factorHasRestore != 0 {
+		f.Uint(&t.Restore.Backup, &t.Restore.Epoch, &t.Restore.Wall)
+	}
 	if f.Reading() {
-		t.ReplicationFactor = factor &^ factorHasTimes
+		t.ReplicationFactor = factor &^ (factorHasTimes | factorHasRestore)
 	}
 	first := uint32(0)
 	varint.List(f, &t.Runs, MaxBuckets, func(run *Run, f *varint.Fields) {

@@ -28,7 +28,7 @@ func (x *Shard) Surplus(s *State) bool {
 // buckets have moved.
 //
 // NOT_FOUND: no such tier. BAD_REQUEST: no such number. PRECONDITION_FAILED: the tier has fewer
-// buckets, or the cluster has no room for as many shards.
+// buckets or is to be restored, or the cluster has no room for as many shards.
 type TierShards struct {
 	Tier   uint8
 	Shards uint32 // 1 to MaxShards, and to the number of the tier's buckets
@@ -78,6 +78,8 @@ func (t *Tier) mayHaveShards(s *State, shards uint32) Result {
 	switch {
 	case shards == 0 || shards > MaxShards:
 		return refuse(protocol.StatusBadRequest, "%d shards per replicaset; choose 1 to %d", shards, MaxShards)
+	case t.ToBeRestored():
+		return t.refuseUnrestored()
 	case t.Buckets < shards:
 		return refuse(protocol.StatusPreconditionFailed,
 			"tier %s has %d buckets, fewer than %d shards; choose fewer shards", t.Name, t.Buckets, shards)

@@ -28,6 +28,9 @@ type Tier struct {
 	// ms since 1970, for display. Copies of the bootstrap have no time. Invariant: it is shorter
 	// than the replication factor, and has no 0.
 	RaisedAt []uint64
+	// Restore says from which backup the tier is to be restored before its buckets are assigned;
+	// zero if it is not, or no more.
+	Restore RestoreMark
 	// Runs say which shard owns which buckets, in bucket order. Invariant: they cover 0..Buckets-1
 	// without gap or overlap, neighbours differ in shard or epoch, and every shard is of this tier.
 	// Before the assignment there is one run, of shard 0 and epoch 0.
@@ -132,6 +135,8 @@ func (c *TierReplicationFactor) apply(s *State) Result {
 			c.ReplicationFactor, maxReplicationFactor)
 	case t.ReplicationFactor == c.ReplicationFactor:
 		return Result{Revision: unchanged}
+	case t.ToBeRestored():
+		return t.refuseUnrestored()
 	}
 	switch raised := int(c.ReplicationFactor) - int(t.ReplicationFactor); {
 	case raised < 0:

@@ -1,0 +1,77 @@
+package hosting
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
+)
+
+// restorePause is the pause before a shard is asked again that did not lead here, or was busy.
+const restorePause = 100 * time.Millisecond
+
+// Restore imports what a backup has of runs of buckets into the shards that are to own them, which
+// this instance leads. It may be interrupted at any point and repeated, also by another process:
+// each shard knows how far it has come. Nothing is activated, so no shard serves a part, and the
+// time of no session begins before all have their buckets: see [meta.TierRestored].
+func (h *Hosting) Restore(ctx context.Context, from *backup.Source, tier uint8, runs []meta.Run) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make(chan error, len(runs))
+	for _, run := range runs {
+		go func() { errs <- h.restoreRun(ctx, from, tier, run) }()
+	}
+	var first error
+	for range runs {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+			cancel()
+		}
+	}
+	if first == nil {
+		first = ctx.Err()
+	}
+	return first
+}
+
+func (h *Hosting) restoreRun(ctx context.Context, from *backup.Source, tier uint8, run meta.Run) error {
+	for _, part := range from.Parts(tier, run.First, run.Count) {
+		if err := h.restorePart(ctx, from, run.Shard, part); err != nil {
+			return fmt.Errorf("restore buckets %d to %d from the backup to shard %d: %w",
+				part.First, part.First+part.Count-1, run.Shard, err)
+		}
+		h.Logger.Debug("buckets restored", "shard", run.Shard, "first", part.First, "count", part.Count)
+	}
+	return nil
+}
+
+// restorePart goes on until the shard has the whole part, or cannot have it.
+func (h *Hosting) restorePart(ctx context.Context, from *backup.Source, id uint64, part shard.BucketsBody) error {
+	for {
+		if d := h.Shards.Get(id); d != nil && d.Leading() {
+			done, err := importBuckets(ctx, d.raft, part, func(cursor []byte) (chunk, next []byte, err error) {
+				return from.Chunk(part, cursor)
+			}, func() bool { return ctx.Err() == nil })
+			if done || err != nil && ctx.Err() == nil && !mayPass(err) {
+				return err
+			}
+		}
+		if !beat.Sleep(ctx, restorePause) {
+			return ctx.Err()
+		}
+	}
+}
+
+// mayPass says that a shard may take later what it refused with this error.
+func mayPass(err error) bool {
+	switch protocol.StatusOf(err) {
+	case protocol.StatusUnavailable, protocol.StatusWrongShard, protocol.StatusAborted, protocol.StatusOverloaded:
+		return true
+	}
+	return false
+}
