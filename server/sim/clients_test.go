@@ -247,9 +247,14 @@ func (w *simulation) start(c *client) {
 	})
 }
 
+// dialHome connects to a replica of the home shard: to its leader once faults are over.
 func (w *simulation) dialHome(c *client) (k *clientConn, now time.Duration) {
 	home := w.ownerOf(c.home())
-	return w.dial(c, home.replicas[w.pick(Acquire, c.n, replicas)]), w.clock(c)
+	r := home.replicas[w.pick(Acquire, c.n, replicas)]
+	if w.faultsOver {
+		r = home.leader
+	}
+	return w.dial(c, r), w.clock(c)
 }
 
 // begin begins a client's session, which was asked for at the time sent.

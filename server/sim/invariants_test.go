@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -279,9 +280,31 @@ func (w *simulation) checkReplicas() {
 	}
 }
 
+// steadyTime is how long a client must still rely on its session when faults stop, so that nothing
+// is left that may cost it the session: in that time it attaches again if it has to.
+const steadyTime = 1_500 * time.Millisecond
+
+// steadyClients are the clients that must not lose their sessions any more. The home is led and
+// does not move, and no other process is about to restore the session.
+func (w *simulation) steadyClients() (list []*client) {
+	for _, c := range w.clients {
+		if c.session == 0 || w.ended[c.session] != 0 || !w.believes(c) || c.validity.Deadline()-w.clock(c) < steadyTime {
+			continue
+		}
+		home := w.activeShard(protocol.SessionBucket(c.session))
+		rival := slices.ContainsFunc(w.clients, func(x *client) bool {
+			return x != c && !x.dead && (x.session == c.session || x.restores == c.session)
+		})
+		if home != nil && home.accepts() && (w.move == nil || w.move.bucket != c.home()) && !rival {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
 // checkAtRest checks what must hold a while after the last fault: all living clients go on, and
-// nothing is left of what ended.
-func (w *simulation) checkAtRest() {
+// nothing is left of what ended. steady are the clients that were safe when faults stopped.
+func (w *simulation) checkAtRest(steady []*client) {
 	for _, s := range w.shards {
 		if !s.leader.leading {
 			w.fail("shard %d has no leader", s.id)
@@ -303,5 +326,36 @@ func (w *simulation) checkAtRest() {
 	if w.move != nil {
 		w.fail("the move of bucket %d does not end: %s", w.move.bucket, w.move.phase)
 	}
+	for _, c := range steady {
+		if c.dead || !w.believes(c) {
+			w.fail("session %s was safe when faults stopped, and its client has lost it", sessionName(c.session))
+		}
+		w.counts["steady"]++
+	}
+	for _, c := range w.clients {
+		for i := range c.slots {
+			if o := c.slots[i].op; o != nil && !c.dead {
+				w.fail("session %s asks for %s, and is not answered", sessionName(c.session), semaphores[i].name)
+			}
+		}
+	}
+	w.checkQueuesAtRest()
 	w.checkReplicas()
+}
+
+// checkQueuesAtRest checks that nobody waits any more: nothing is asked for after the last fault,
+// and the rest is longer than the timeout of any wait.
+func (w *simulation) checkQueuesAtRest() {
+	for i := range semaphores {
+		name := []byte(semaphores[i].name)
+		s := w.activeShard(protocol.Bucket(node, name, buckets))
+		if s == nil {
+			w.fail("no shard serves %s", name)
+		}
+		var out protocol.DescribeReply
+		err := s.committed.Semaphores().Describe(&protocol.Describe{Node: node, Name: name}, &out)
+		if err == nil && out.NumWaiters > 0 {
+			w.fail("%d acquires of %s wait for longer than their timeout", out.NumWaiters, name)
+		}
+	}
 }

@@ -173,6 +173,21 @@ var plantedFaults = []plantedFault{
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
+		"gap-refused", "shard/session.go",
+		[]string{"case x.Epoch < s.epoch:", "case x.Epoch < s.epoch || x.Epoch > s.epoch+1 && x.Nonce == s.nonce:"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"newer-refused", "shard/remote_session.go",
+		[]string{"if epoch < p.epoch {", "if epoch != p.epoch {"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"wait-endless", "shard/import.go",
+		[]string{"if r.timed {", "if r.timed && r.at == 0 {"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
 		"pause-counts", "shard/leader/clock.go",
 		[]string{"if paused {", "if false {"},
 		"shard/leader", "TestScripts", "",

@@ -74,10 +74,11 @@ func Run(o Options) (res Result) {
 	}
 	w.faultsOver = true
 	w.endFaults()
+	steady := w.steadyClients()
 	for end := w.now + w.timeout + w.maxGrace + 10_000; w.now < end; {
 		w.step()
 	}
-	w.checkAtRest()
+	w.checkAtRest(steady)
 	return
 }
 

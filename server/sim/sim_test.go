@@ -22,7 +22,7 @@ var rareEvents = []string{
 	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed",
 	"moved", "notified of a move", "granted later", "granted",
 	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "remote session released",
-	"restored", "restore refused", "shard removed",
+	"restored", "restore refused", "shard removed", "steady",
 }
 
 func TestSimulate(t *testing.T) {
