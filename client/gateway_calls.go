@@ -29,8 +29,8 @@ func init() {
 		acquired, err := acquireEntry(ctx, s.(*Session), req, accepted)
 		return acquired, withOp("acquire", string(req.Name), err)
 	}
-	rpc.DescribeOnce = func(ctx context.Context, s any, name string, flags uint8, maxBytes int) (any, any, error) {
-		sem, fired, err := s.(*Session).describeOnce(ctx, name, flags, readOptions{}, maxBytes)
+	rpc.DescribeOnce = func(ctx context.Context, s any, name string, flags uint8, limit func(int) error) (any, any, error) {
+		sem, fired, err := s.(*Session).describeOnce(ctx, name, flags, readOptions{}, limit)
 		return sem, fired, withOp("describe", name, err)
 	}
 }

@@ -144,15 +144,15 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, op
 			protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))
 	}
 	o := readOptionsOf(opts)
-	sem, fired, err := s.describeOnce(ctx, name, o.flags|uint8(what), o, 0)
+	sem, fired, err := s.describeOnce(ctx, name, o.flags|uint8(what), o, nil)
 	return sem, fired, withOp("watch", name, err)
 }
 
 // describeOnce reads a semaphore for the session at its shard's leader, and arms the one-shot watch
-// that flags name, if any: else fired is nil. If names and data are longer than maxBytes it fails
-// with PreconditionFailed; 0: any length.
+// that flags name, if any: else fired is nil. limit, if not nil, is called after each page with the
+// length of names and data so far, about; its error ends the read.
 func (s *Session) describeOnce(
-	ctx context.Context, name string, flags uint8, o readOptions, maxBytes int,
+	ctx context.Context, name string, flags uint8, o readOptions, limit func(size int) error,
 ) (*Semaphore, <-chan WatchResult, error) {
 	bucket, err := s.node.bucket(ctx, name)
 	if err != nil {
@@ -182,9 +182,8 @@ func (s *Session) describeOnce(
 		if len(req.Cursor) == 0 {
 			size = 0 // read from the start
 		}
-		if size += describedBytes(reply); err == nil && maxBytes > 0 && size > maxBytes {
-			err = protocol.Errorf(protocol.StatusPreconditionFailed,
-				"the description is longer than %d bytes; describe the semaphore without its owners and waiters", maxBytes)
+		if size += describedBytes(reply); err == nil && limit != nil {
+			err = limit(size)
 		}
 		return err
 	})

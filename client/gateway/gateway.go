@@ -92,6 +92,9 @@ type DescribeRequest struct {
 	Watch   client.WatchMask // arm the session's one-shot watch of the semaphore; 0: leave it as it is
 	// MaxBytes bounds the description, about, or it fails with PreconditionFailed; 0: any length.
 	MaxBytes int
+	// Progress, if not nil, is called with the length of the description so far, about, whenever a
+	// part of it was read. It falls if the description is read again from the start.
+	Progress func(bytes int)
 }
 
 // Describe reads a semaphore at its shard's leader, and arms a watch in the same step. The watch
@@ -106,9 +109,21 @@ func Describe(
 	if r.Waiters {
 		flags |= protocol.WithWaiters
 	}
-	d, ch, err := rpc.DescribeOnce(ctx, s, r.Name, flags, r.MaxBytes)
+	d, ch, err := rpc.DescribeOnce(ctx, s, r.Name, flags, r.limit)
 	if err != nil {
 		return nil, nil, err
 	}
 	return d.(*client.Semaphore), ch.(<-chan client.WatchResult), nil
+}
+
+// limit is called with the length of the description so far.
+func (r *DescribeRequest) limit(size int) error {
+	if r.Progress != nil {
+		r.Progress(size)
+	}
+	if r.MaxBytes > 0 && size > r.MaxBytes {
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"the description is longer than %d bytes; describe the semaphore without its owners and waiters", r.MaxBytes)
+	}
+	return nil
 }

@@ -167,9 +167,11 @@ func TestDescribe(t *testing.T) {
 	if err := s.Create(ctx, "sem", 3, make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	sem, fired, err := gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", Owners: true, MaxBytes: 2000})
-	if err != nil || fired != nil || sem.Limit != 3 {
-		t.Fatal(sem, fired, err)
+	length := 0
+	progress := func(bytes int) { length = bytes }
+	sem, fired, err := gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", Owners: true, MaxBytes: 2000, Progress: progress})
+	if err != nil || fired != nil || sem.Limit != 3 || length < 1000 || length > 2000 {
+		t.Fatal(sem, fired, length, err)
 	}
 	if _, _, err := gateway.Describe(ctx, s,
 		gateway.DescribeRequest{Name: "sem", MaxBytes: 999}); !errors.Is(err, client.PreconditionFailed) {

@@ -116,6 +116,7 @@ var (
 	// makes no lease.
 	Acquire func(ctx context.Context, s any, req *protocol.Acquire, accepted func()) (acquired bool, err error)
 	// DescribeOnce reads a semaphore at its shard's leader and arms a one-shot watch, if flags name
-	// one. sem is a *client.Semaphore, and fired a <-chan client.WatchResult.
-	DescribeOnce func(ctx context.Context, s any, name string, flags uint8, maxBytes int) (sem, fired any, err error)
+	// one. sem is a *client.Semaphore, and fired a <-chan client.WatchResult. limit, if not nil, is
+	// told after each page how many bytes were read, about; its error ends the read.
+	DescribeOnce func(ctx context.Context, s any, name string, flags uint8, limit func(size int) error) (sem, fired any, err error)
 )

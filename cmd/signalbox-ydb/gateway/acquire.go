@@ -33,6 +33,7 @@ func (o *operations) acquire(m *Ydb_Coordination.SessionRequest_AcquireSemaphore
 	}
 	o.inOrder(a.name, func(answered func()) {
 		defer cancel()
+		defer o.st.kept.add(-a.size - pendingCost) // a request that waits in the queue is kept
 		acquired, err := gateway.Acquire(ctx, o.st.sess.native, gateway.AcquireRequest{
 			Name: a.name, Count: m.GetCount(), Timeout: m.GetTimeoutMillis(), Data: m.GetData(), Ephemeral: m.GetEphemeral(),
 		}, func() {

@@ -45,6 +45,10 @@ type Config struct {
 	Advertise []string
 	// TLS, if not nil, is the listener's.
 	TLS *tls.Config
+	// MaxMemory bounds what the gateway keeps in memory for all its streams, in bytes: requests,
+	// waits, watches, and answers that wait to be read. Beyond it the stream with the most ends
+	// with OVERLOADED. Default: half of GOMEMLIMIT, or 1 GiB without one.
+	MaxMemory int64
 	// CertificateExpires, if not nil, says when the listener's certificate expires, for metrics.
 	CertificateExpires func() time.Time
 	// Logger gets what operators need to know. Default: nothing is logged.
@@ -94,6 +98,8 @@ type Gateway struct {
 	delays   *delayTable
 	unknown  *methodLog
 	listings listings
+	memory   *memory
+	calls    *callTable
 	metrics  Metrics
 
 	ctx  context.Context // ends when the gateway closes
@@ -118,8 +124,10 @@ func New(cfg Config) (*Gateway, error) {
 	if len(cfg.Advertise) == 0 {
 		return nil, errors.New("no address is advertised; name this gateway's as host:port")
 	}
-	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger), listings: newListings()}
+	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger), listings: newListings(),
+		calls: newCallTable()}
 	g.metrics.certificateExpires = cfg.CertificateExpires
+	g.memory = newMemory(cmp.Or(cfg.MaxMemory, memoryBound()), &g.metrics.shed)
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.clusters = newClusterTable(g)
 	options := []grpc.ServerOption{

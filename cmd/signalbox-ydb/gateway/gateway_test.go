@@ -102,7 +102,7 @@ func TestPingPeriod(t *testing.T) {
 
 // TestInFlightBytes: the requests in flight are bounded in bytes too, and give back what they took.
 func TestInFlightBytes(t *testing.T) {
-	o := newOperations(&stream{g: &Gateway{}})
+	o := newOperations(&stream{g: &Gateway{}, kept: unbounded()})
 	var refused error
 	refuse := func(err error) { refused = err }
 	for range maxInFlightBytes / maxReceive {

@@ -19,6 +19,7 @@ type Metrics struct {
 	refused       atomic.Uint64
 	tokensRefused atomic.Uint64
 	silent        atomic.Uint64
+	shed          atomic.Uint64
 	expired       atomic.Uint64
 
 	certificateExpires func() time.Time // nil: there is no certificate
@@ -42,6 +43,7 @@ var metrics = []Metric{
 	{"signalbox_ydb_session_starts_failed_total", "counter", "SessionStarts that failed.", func(m *Metrics) any { return m.refused.Load() }},
 	{"signalbox_ydb_tokens_refused_total", "counter", "Tokens that the cluster refused when it was asked.", func(m *Metrics) any { return m.tokensRefused.Load() }},
 	{"signalbox_ydb_streams_silent_total", "counter", "Streams that were ended because nothing came from their client.", func(m *Metrics) any { return m.silent.Load() }},
+	{"signalbox_ydb_streams_shed_total", "counter", "Streams that were ended because the gateway was short of memory, and they had the most of it.", func(m *Metrics) any { return m.shed.Load() }},
 	{"signalbox_ydb_sessions_expired_total", "counter", "Sessions that were stopped because their client did not return in time.", func(m *Metrics) any { return m.expired.Load() }},
 	{"signalbox_ydb_certificate_expiry_timestamp_seconds", "gauge", "When the certificate of --listen-tls-cert in use expires, in seconds since 1970.", (*Metrics).certificateExpiry},
 }

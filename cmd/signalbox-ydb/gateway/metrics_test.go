@@ -20,13 +20,14 @@ func TestMetrics(t *testing.T) {
 	m.refused.Store(6)
 	m.tokensRefused.Store(7)
 	m.silent.Store(8)
-	m.expired.Store(9)
+	m.shed.Store(9)
+	m.expired.Store(10)
 	var text strings.Builder
 	m.Write(&text)
 	if strings.Contains(text.String(), "certificate") {
 		t.Errorf("a certificate that there is not expires:\n%s", text.String())
 	}
-	m.certificateExpires = func() time.Time { return time.Unix(10, 0) }
+	m.certificateExpires = func() time.Time { return time.Unix(11, 0) }
 	text.Reset()
 	m.Write(&text)
 	rows := 0

@@ -81,8 +81,14 @@ func unaryStatus(err error) Ydb.StatusIds_StatusCode {
 	return Ydb.StatusIds_SCHEME_ERROR
 }
 
-// unary gives methods of known services that are not implemented the same answer as unknown ones.
+// unary counts a call, and gives methods of known services that are not implemented the same answer
+// as unknown ones.
 func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	end, err := g.calls.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	reply, err := handler(ctx, req)
 	if grpcstatus.Code(err) == codes.Unimplemented {
 		return nil, g.unknown.refuse(info.FullMethod)

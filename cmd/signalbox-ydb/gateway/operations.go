@@ -76,6 +76,7 @@ func (o *operations) admit(size int, refuse func(error)) bool {
 	}
 	o.inFlight++
 	o.bytes += size
+	o.st.kept.add(size + pendingCost)
 	return true
 }
 
@@ -86,6 +87,7 @@ func (o *operations) leaver(size int) func() {
 		defer o.mu.Unlock()
 		o.inFlight--
 		o.bytes -= size
+		o.st.kept.add(-size - pendingCost)
 	}
 }
 

@@ -39,6 +39,7 @@ type outbox struct {
 	healthy func() bool
 	fail    func(error)
 	total   *atomic.Int64 // of all streams, in bytes
+	kept    *share        // of the stream: queue, and descriptions that were read
 
 	turn chan struct{} // the claim that waits for room has it
 
@@ -62,25 +63,32 @@ type queued struct {
 
 func newOutbox(
 	ctx context.Context, to interface{ Send(*response) error }, healthy func() bool, fail func(error), total *atomic.Int64,
+	kept *share,
 ) *outbox {
-	return &outbox{ctx: ctx, send: to.Send, healthy: healthy, fail: fail, total: total, turn: make(chan struct{}, 1)}
+	return &outbox{ctx: ctx, send: to.Send, healthy: healthy, fail: fail, total: total, kept: kept, turn: make(chan struct{}, 1)}
 }
 
 // claim takes room for a description, and waits until there is some. It is false if the stream ends
 // first. Claims are served in order. putClaimed or unclaim follows.
-func (o *outbox) claim(m *response) bool {
+func (o *outbox) claim(m *response) (claimed bool) {
+	size := proto.Size(m) + queuedCost
+	o.kept.add(size) // it is in memory while it waits
+	defer func() {
+		if !claimed {
+			o.kept.add(-size)
+		}
+	}()
 	select {
 	case o.turn <- struct{}{}:
 		defer func() { <-o.turn }()
 	case <-o.ctx.Done():
 		return false
 	}
-	size := proto.Size(m) + queuedCost
 	for {
 		o.mu.Lock()
 		if o.claimed+size <= maxClaimed && o.bytes+size <= maxQueued {
 			o.claimed += size
-			o.add(size)
+			o.count(size)
 			o.mu.Unlock()
 			return true
 		}
@@ -102,15 +110,16 @@ func (o *outbox) unclaim(m *response) {
 	o.free(proto.Size(m)+queuedCost, true)
 }
 
-// add counts bytes. mu is held.
-func (o *outbox) add(size int) {
+// count counts bytes. mu is held.
+func (o *outbox) count(size int) {
 	o.bytes += size
 	o.total.Add(int64(size))
 }
 
 // free takes bytes out of the count. mu is held.
 func (o *outbox) free(size int, claimed bool) {
-	o.add(-size)
+	o.count(-size)
+	o.kept.add(-size)
 	if claimed {
 		o.claimed -= size
 	}
@@ -132,7 +141,8 @@ func (o *outbox) putThen(m *response, when urgency, after func()) {
 		o.fail(protocol.Errorf(protocol.StatusOverloaded, "more than %d bytes wait to be sent; read the stream faster", maxQueued))
 		return
 	}
-	o.add(q.size)
+	o.count(q.size)
+	o.kept.add(q.size)
 	o.enqueue(q)
 }
 

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,6 +44,11 @@ func pong(n uint64) *response {
 	return &response{Response: &Ydb_Coordination.SessionResponse_Pong{Pong: &Ydb_Coordination.SessionResponse_PingPong{Opaque: n}}}
 }
 
+// unbounded is the share of a stream that nothing ends.
+func unbounded() *share {
+	return newMemory(math.MaxInt64, new(atomic.Uint64)).join(func(error) { panic("there is memory enough") })
+}
+
 // TestOutbox: messages keep their order; guarded ones wait for the session, and are dropped when
 // the stream ends first; a reader that is too slow ends it.
 func TestOutbox(t *testing.T) {
@@ -61,7 +67,7 @@ func TestOutbox(t *testing.T) {
 		case failed <- err:
 		default:
 		}
-	}, total)
+	}, total, unbounded())
 	for i := range uint64(100) {
 		o.put(pong(i), guarded)
 	}
@@ -90,7 +96,7 @@ func TestOutbox(t *testing.T) {
 		case failed <- err:
 		default:
 		}
-	}, total)
+	}, total, unbounded())
 	long := failure(0, errors.New(string(make([]byte, maxQueued/2))))
 	for range 3 {
 		o.put(long, guarded)
@@ -108,7 +114,7 @@ func TestOutboxOfSmallMessages(t *testing.T) {
 	slow := &sink{gate: make(chan struct{})}
 	failed := false
 	o := newOutbox(ctx, slow, func() bool { return true },
-		func(err error) { failed = protocol.StatusOf(err) == protocol.StatusOverloaded }, new(atomic.Int64))
+		func(err error) { failed = protocol.StatusOf(err) == protocol.StatusOverloaded }, new(atomic.Int64), unbounded())
 	m := pong(0)
 	for range maxQueued/queuedCost + 1 {
 		o.put(m, guarded)
@@ -125,7 +131,7 @@ func TestOutboxOfSmallMessages(t *testing.T) {
 func TestOutboxOfDescriptions(t *testing.T) {
 	slow := &sink{gate: make(chan struct{})}
 	total := new(atomic.Int64)
-	o := newOutbox(t.Context(), slow, func() bool { return true }, func(err error) { t.Error(err) }, total)
+	o := newOutbox(t.Context(), slow, func() bool { return true }, func(err error) { t.Error(err) }, total, unbounded())
 	description := func(id uint64, size int) *response {
 		result := &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult{
 			ReqId: id, SemaphoreDescription: &Ydb_Coordination.SemaphoreDescription{Data: make([]byte, size)},
@@ -172,7 +178,7 @@ func TestOutboxOfDescriptions(t *testing.T) {
 
 	// A claim ends with the stream.
 	ctx, cancel := context.WithCancel(t.Context())
-	o = newOutbox(ctx, slow, func() bool { return true }, func(err error) { t.Error(err) }, total)
+	o = newOutbox(ctx, slow, func() bool { return true }, func(err error) { t.Error(err) }, total, unbounded())
 	o.claim(longest)
 	cancel()
 	if o.claim(longest) {

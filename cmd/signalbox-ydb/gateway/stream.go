@@ -40,6 +40,7 @@ type stream struct {
 	out  *outbox
 	ops  *operations
 	live *liveness
+	kept *share // of the gateway's memory
 
 	failed  chan error // capacity 1: ends the stream with a failure
 	stopped chan error // capacity 1: the client's SessionStop was carried out, or not
@@ -51,13 +52,19 @@ func (c *coordination) Session(rpc Ydb_Coordination_V1.CoordinationService_Sessi
 	if g.ctx.Err() != nil {
 		return grpcstatus.Error(codes.Unavailable, "the gateway is shutting down; use another one")
 	}
+	end, err := g.calls.begin(rpc.Context())
+	if err != nil {
+		return err
+	}
+	defer end()
 	ctx, cancel := context.WithCancel(rpc.Context())
 	defer cancel()
 	st := &stream{g: g, rpc: rpc, ctx: ctx, failed: make(chan error, 1), stopped: make(chan error, 1)}
-	return st.run()
+	return st.run(end)
 }
 
-func (st *stream) run() error {
+// run serves the stream. started is called when it has its session.
+func (st *stream) run(started func()) error {
 	requests := make(chan *request)
 	ended := make(chan error, 1)
 	go st.read(requests, ended)
@@ -88,11 +95,14 @@ func (st *stream) run() error {
 	}
 	defer release()
 	defer sess.leave()
+	started()
 	st.sess = sess
 	st.g.metrics.streams.Add(1)
 	defer st.g.metrics.streams.Add(-1)
 	st.live = newLiveness(sess.timeout)
-	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail, &st.g.metrics.outbox)
+	st.kept = st.g.memory.join(st.fail)
+	defer st.kept.leave()
+	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail, &st.g.metrics.outbox, st.kept)
 	st.ops = newOperations(st)
 	st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_SessionStarted_{
 		SessionStarted: &Ydb_Coordination.SessionResponse_SessionStarted{SessionId: sess.id,

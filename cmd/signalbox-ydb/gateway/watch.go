@@ -49,6 +49,11 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 			return
 		}
 		armed := o.beginArming(name, req.Watch != 0)
+		read := 0
+		req.Progress = func(bytes int) {
+			o.st.kept.add(bytes - read)
+			read = bytes
+		}
 		sem, fired, err := gateway.Describe(o.st.ctx, o.st.sess.native, req)
 		var reply *response
 		if err == nil {
@@ -61,6 +66,7 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		if err != nil {
 			reply = answer(nil, false, err)
 		}
+		o.st.kept.add(-read) // the claim counts it
 		room := o.st.out.claim(reply)
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -82,6 +88,7 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		}
 		o.st.out.putClaimed(reply, o.leaver(size))
 		if w != nil {
+			o.st.kept.add(pendingCost)
 			go o.awaitChange(w, fired)
 		}
 	})
@@ -105,6 +112,7 @@ func (o *operations) beginArming(name string, watching bool) (ended func()) {
 // awaitChange reports the end of a watch. The cluster fires a watch without flags when another one
 // replaces it, and when a change may have been missed: then it is reported as a change of both.
 func (o *operations) awaitChange(w *watch, fired <-chan client.WatchResult) {
+	defer o.st.kept.add(-pendingCost)
 	var result client.WatchResult
 	select {
 	case result = <-fired:

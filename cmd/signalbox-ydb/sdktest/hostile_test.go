@@ -335,6 +335,46 @@ func TestSlowReader(t *testing.T) {
 	await.True(t, "an empty outbox", func() bool { return metric(t, g, "outbox_bytes") == 0 })
 }
 
+// TestManySlowReaders: a client with many streams that it does not read has the gateway keep no
+// more than its bound. Streams end until it fits, and those of others go on.
+func TestManySlowReaders(t *testing.T) {
+	t.Parallel()
+	const most = 32 << 20
+	address, g := startGateway(t, sharedCluster(t).Addrs(), func(c *gateway.Config) { c.MaxMemory = most })
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	long := withTimeout(patienceMillis)
+	honest := newSession(t, dialRaw(t, address), path, long)
+	honest.create(1, "config", 1, strings.Repeat("x", 1<<20))
+	honest.expect("1 created")
+	slow := make([]*rawStream, 8)
+	for i := range slow {
+		slow[i] = newSession(t, cc, path, long)
+		slow[i].ping(0) // its answer is the last message that is read
+		slow[i].setPaused(true)
+		for id := range uint64(20) {
+			slow[i].describe(&describeSemaphore{ReqId: id, Name: "config"})
+		}
+	}
+	await.True(t, "a stream to end", func() bool {
+		for _, s := range slow {
+			s.ping(1)
+		}
+		return metric(t, g, "streams_shed_total") > 0
+	})
+	for i := range uint64(100) {
+		honest.acquire(2*i, "lock", forever, 0, "", true)
+		honest.expect(fmt.Sprintf("%d acquired=true", 2*i))
+		honest.release(2*i+1, "lock")
+		honest.expect(fmt.Sprintf("%d released=true", 2*i+1))
+	}
+	// The outbox of a stream that ends goes with it, within a second.
+	await.True(t, "the others to fit", func() bool { return metric(t, g, "outbox_bytes") <= most })
+	for _, s := range slow {
+		s.setPaused(false)
+	}
+}
+
 // TestTLS: YDB's SDK connects with grpcs, and discovery says so.
 func TestTLS(t *testing.T) {
 	t.Parallel()
