@@ -50,7 +50,7 @@ var layers = []struct {
 	{"loadgen", []string{"loadgen", "client", "protocol"}},
 	{"bench/limits", []string{"shard/replica/wal"}},
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},
-	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/certs", "server/file", "protocol"}},
+	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "protocol"}},
 	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat"}},
 }
 

@@ -81,11 +81,13 @@ func serve(ctx context.Context, v values, stdout, stderr io.Writer) error {
 	if err != nil {
 		return &usageError{err.Error()}
 	}
-	admin, err := serveAdmin(v["admin"], g)
-	if err != nil {
-		return err
+	if v["admin"] != off {
+		l, err := net.Listen("tcp", v["admin"])
+		if err != nil {
+			return fmt.Errorf("listen on --admin: %w", err)
+		}
+		defer serveAdmin(l, g, s.gateway.Logger).Close()
 	}
-	defer admin.Close()
 	failed := make(chan error, 1)
 	go func() { failed <- g.Serve(l) }()
 	fmt.Fprintf(stdout, "signalbox-ydb serves database %s on %s, cluster %s\n", v["database"], l.Addr(), v["endpoints"])

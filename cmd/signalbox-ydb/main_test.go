@@ -6,6 +6,9 @@ import (
 	"crypto/tls"
 	"flag"
 	"io"
+	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 )
 
@@ -131,6 +136,47 @@ func TestServeEnds(t *testing.T) {
 	code, out, stderr := runWith("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	if code != exitOK || !strings.HasPrefix(out, "signalbox-ydb serves database /local on 127.0.0.1:") {
 		t.Fatal(code, out, stderr)
+	}
+}
+
+// TestAdmin: the address for operators serves the pages of an instance's, and has its limits.
+func TestAdmin(t *testing.T) {
+	g, err := gateway.New(gateway.Config{
+		Cluster: client.Config{Endpoints: []string{"127.0.0.1:1"}}, Database: "/local", Advertise: []string{"127.0.0.1:2136"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer serveAdmin(l, g, slog.New(slog.DiscardHandler)).Close()
+	for _, x := range []struct {
+		method, path string
+		status       int
+		body         string
+	}{
+		{"GET", "/metrics", http.StatusOK, "\nsignalbox_ydb_streams 0\n"},
+		{"GET", "/healthz", http.StatusOK, "ok\n"},
+		{"GET", "/debug/pprof/goroutine?debug=1", http.StatusOK, "goroutine profile"},
+		{"POST", "/debug/pprof/", http.StatusMethodNotAllowed, "GET"},
+		{"GET", "/?" + strings.Repeat("x", 10_000), http.StatusRequestURITooLong, "too long"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), x.method, "http://"+l.Addr().String()+x.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(reply.Body)
+		_ = reply.Body.Close()
+		if err != nil || reply.StatusCode != x.status || !strings.Contains(string(body), x.body) {
+			t.Errorf("%s %.20s: %d %.100q, %v", x.method, x.path, reply.StatusCode, body, err)
+		}
 	}
 }
 
