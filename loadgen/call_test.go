@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -91,4 +92,43 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("%v:\n%s", err, b.String())
 		}
 	}
+}
+
+// silent is a target whose watches never begin, and whose deletes last until their context ends.
+type silent struct{ Noop }
+
+func (t *silent) Open(ctx context.Context) (Conn, error) {
+	c, err := t.Noop.Open(ctx)
+	return silentConn{c}, err
+}
+
+type silentConn struct{ Conn }
+
+func (c silentConn) Session(ctx context.Context) (Session, error) {
+	s, err := c.Conn.Session(ctx)
+	return silentSession{s.(*noopSession)}, err
+}
+
+type silentSession struct{ *noopSession }
+
+func (silentSession) Watch(ctx context.Context, _ string, _ func([]byte)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (silentSession) Delete(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestWatchesThatDoNotBegin: a load that cannot be made ends, also if what it made already cannot
+// be removed.
+func TestWatchesThatDoNotBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{Target: &silent{}, Watchers: 3, Operations: 1}
+		cfg.Scenario, _ = Find("watch-stream")
+		if _, err := runOnce(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "0 of 3 watches began") {
+			t.Errorf("the load ended with %v", err)
+		}
+	})
 }

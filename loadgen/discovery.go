@@ -22,7 +22,7 @@ var discovery = &Scenario{
 		w, err := buildDiscovery(ctx, c)
 		if err != nil {
 			if w != nil {
-				_ = w.Close(context.WithoutCancel(ctx))
+				closeWorkload(ctx, w)
 			}
 			return nil, err
 		}

@@ -257,6 +257,14 @@ func Parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 // closeTimeout bounds what is done to leave nothing behind.
 const closeTimeout = 30 * time.Second
 
+// closeWorkload closes a workload, also one whose making failed, within closeTimeout and whatever
+// ended ctx.
+func closeWorkload(ctx context.Context, w Workload) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = w.Close(ctx) // what stays behind costs the run nothing
+}
+
 // readyTimeout is how long nothing may get ready before preparing is given up.
 const readyTimeout = 20 * time.Second
 

@@ -132,7 +132,7 @@ func buildMix(ctx context.Context, c *Env, parts []Part) (Workload, error) {
 		sub := c.part(k, p)
 		x, err := p.scenario.Build(ctx, sub)
 		if err != nil {
-			_ = w.Close(context.WithoutCancel(ctx))
+			closeWorkload(ctx, w)
 			return nil, fmt.Errorf("part %d, %s: %w", k+1, p.Name, err)
 		}
 		w.parts = append(w.parts, x)

@@ -68,11 +68,7 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		_ = w.Close(end) // what stays behind costs the run nothing
-	}()
+	defer closeWorkload(ctx, w)
 	if p, ok := w.(pacer); ok && cfg.Rate == 0 {
 		cfg.Rate = p.Rate()
 	}

@@ -125,7 +125,7 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &watchWorkload{keepers: keepers, names: list, stop: stop}
 	if err := createNames(ctx, keepers, list, make([]byte, max(c.DataSize, 8))); err != nil {
-		_ = w.Close(ctx)
+		closeWorkload(ctx, w)
 		return nil, err
 	}
 	begun := newReadyGroup("watches", c.Watchers)
@@ -158,12 +158,12 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 		}
 	}
 	if err := begun.wait(ctx); err != nil {
-		_ = w.Close(context.WithoutCancel(ctx))
+		closeWorkload(ctx, w)
 		return nil, err
 	}
 	select {
 	case err := <-lost:
-		_ = w.Close(ctx)
+		closeWorkload(ctx, w)
 		return nil, err
 	default:
 		return w, nil
