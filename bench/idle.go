@@ -15,17 +15,20 @@ import (
 // kernel is not in it.
 func measureIdle(ctx context.Context, v *trial) error {
 	var aloneCPU float64
+	shares := true // its sessions may share connections
 	for _, kind := range []struct {
 		use      Workload
 		name     string
 		sessions int
 		alone    time.Duration // how long it is watched without a session
 	}{{IdleOwn, "idle-own", v.IdleOwn, v.IdleLength}, {IdleShared, "idle-shared", v.IdleShared, 0}} {
+		if kind.use == IdleShared && !shares {
+			break
+		}
 		err := v.withServer(ctx, v.system.Start, func(s *Server) error {
 			plan, unsupported := s.Plan(kind.use)
-			if unsupported != nil && kind.alone == 0 {
-				return unsupported
-			}
+			_, err := s.Plan(IdleShared)
+			shares = !errors.Is(err, ErrUnsupported)
 			empty, err := watchIdle(ctx, s, v.IdleDelay, kind.alone)
 			if err != nil {
 				return err

@@ -178,6 +178,54 @@ func (s *stub) Start(ctx context.Context, dir string) (*Server, error) {
 	return NewServer(p, func(Workload) (Plan, error) { return s.plan, nil }), nil
 }
 
+// ownOnly is a stub whose sessions share no connections. It counts its servers.
+type ownOnly struct {
+	stub
+	starts int
+}
+
+func (s *ownOnly) Start(ctx context.Context, dir string) (*Server, error) {
+	s.starts++
+	server, err := s.stub.Start(ctx, dir)
+	if err == nil {
+		server.Plan = func(w Workload) (Plan, error) {
+			if w == IdleShared {
+				return Plan{}, ErrUnsupported
+			}
+			return s.plan, nil
+		}
+	}
+	return server, err
+}
+
+// TestIdleStartsWhatItMeasures: no server is started for work that a system does not do.
+func TestIdleStartsWhatItMeasures(t *testing.T) {
+	t.Parallel()
+	x := &ownOnly{stub: stub{name: Etcd, bin: self(t), plan: Plan{Target: &loadgen.Noop{}, Connections: 1}}}
+	s := testSettings(t, "idle")
+	s.Systems = []System{x}
+	r, err := Run(t.Context(), s)
+	if err != nil || r.Err() != nil {
+		t.Fatal(err, r.Err())
+	}
+	if x.starts != 1 || r.Measurements.find("idle-own-memory", Etcd) == nil {
+		t.Errorf("%d servers were started, want 1: %v", x.starts, r.Measurements)
+	}
+}
+
+// TestLengthOfIdle: with the length of quick rounds, idle servers get the time that quick rounds
+// give them, and with the default length that of all rounds.
+func TestLengthOfIdle(t *testing.T) {
+	for _, want := range []Settings{QuickSettings(), DefaultSettings()} {
+		s := DefaultSettings()
+		s.setLength(want.Length)
+		if s.Length != want.Length || s.IdleLength != want.IdleLength || s.IdleDelay != want.IdleDelay {
+			t.Errorf("a length of %v gives %v after %v, want %v after %v", s.Length, s.IdleLength, s.IdleDelay,
+				want.IdleLength, want.IdleDelay)
+		}
+	}
+}
+
 // silentTarget is a target that never answers, or answers nothing but errors.
 type silentTarget struct {
 	loadgen.Noop

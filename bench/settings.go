@@ -77,6 +77,13 @@ func QuickSettings() Settings {
 	return s
 }
 
+// setLength changes how long each measurement takes, and with it the time that idle servers are
+// given, by the shares that they have above.
+func (s *Settings) setLength(d time.Duration) {
+	s.Length, s.IdleLength = d, 4*d
+	s.IdleDelay = min(s.IdleDelay, max(d, 2*time.Second))
+}
+
 // TinySettings is for tests: it shows that all works, and its figures mean nothing.
 func TinySettings() Settings {
 	s := DefaultSettings()

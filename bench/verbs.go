@@ -125,10 +125,10 @@ func newFlags(verb string, stderr io.Writer) commonFlags {
 
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, systems func(bin string) []System) error {
 	f := newFlags("run", stderr)
-	quick := f.Bool("quick", false, "fewer and shorter rounds: about five minutes")
+	quick := f.Bool("quick", false, "fewer and shorter rounds: about 17 minutes")
 	tiny := f.Bool("tiny", false, "a few seconds, to see that all works: its figures mean nothing")
 	rounds := f.Int("rounds", 0, "number of rounds; default 5, quick 2")
-	length := f.Duration("length", 0, "of each measurement; default 5s, quick 1.5s")
+	length := f.Duration("length", 0, "of each measurement; default 5s, quick 1.5s; what is idle is watched four times as long")
 	only := f.String("only", "", "benchmarks to run, separated by commas: "+strings.Join(benchmarkNames(), " "))
 	if f.Parse(args) != nil {
 		return errUsage
@@ -144,7 +144,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, sy
 		s.Rounds, s.SlowRounds = *rounds, min(*rounds, s.SlowRounds)
 	}
 	if *length > 0 {
-		s.Length = *length
+		s.setLength(*length)
 	}
 	if *only != "" {
 		s.Only = strings.Split(*only, ",")
