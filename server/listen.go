@@ -39,7 +39,8 @@ func (s *Server) listen(ctx context.Context) (err error) {
 	}()
 	if s.cfg.Listen != Off {
 		if cfg.Plain, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
-			return fmt.Errorf("listen for clients on %s: %w; is another server running, or choose another address", s.cfg.Listen, err)
+			return fmt.Errorf("listen for clients on %s: %w; is another server running, or choose another address",
+				s.cfg.Listen, err)
 		}
 	}
 	if s.certs.clients != nil {
@@ -101,7 +102,8 @@ func (s *Server) requestConfig(shards request.Shards) request.Config {
 		},
 		Cluster: clusterForRequests{s}, Shards: shards, Bindings: &s.bindings, Renewals: s.renewals,
 		Authenticator: s.cfg.Authenticator, Authorizer: s.cfg.Authorizer,
-		Context: s.ctx, Go: s.running.Go, OnPanic: s.panicked, Clock: s.clock, Log: s.log, Metrics: s.metrics, Audit: s.audit.write,
+		Context: s.ctx, Go: s.running.Go, OnPanic: s.panicked, Clock: s.clock, Log: s.log,
+		Metrics: s.metrics, Audit: s.audit.write,
 	}
 }
 

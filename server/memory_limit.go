@@ -29,7 +29,8 @@ type memoryLimit struct {
 }
 
 func newMemoryLimit(max int64) *memoryLimit {
-	return &memoryLimit{max: max, samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}}
+	return &memoryLimit{max: max, samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/stacks:bytes"}}}
 }
 
 // measure takes in how things stand. Called by the sweeper.

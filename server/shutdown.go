@@ -88,7 +88,8 @@ func (s *Server) handOver(ctx context.Context) {
 // can do without this instance, they take over what it has, as with Shutdown. Else it serves until
 // the least mark, at which it must end.
 func (s *Server) leaveFullDisk(space logstore.Space) {
-	s.log.Warn("the disk of the log is nearly full; make room", "free", space.Free, "total", space.Total, "ends_below", space.Least)
+	s.log.Warn("the disk of the log is nearly full; make room",
+		"free", space.Free, "total", space.Total, "ends_below", space.Least)
 	for !s.ready.Load() {
 		if !beat.Sleep(s.ctx, time.Second) {
 			return
@@ -112,7 +113,8 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 		return
 	}
 	s.stopOnce.Do(func() { // nobody stops it yet
-		s.cause = fmt.Errorf("%w: %v; what was here went to other instances; make room, then start again", logstore.ErrNoSpace, space)
+		s.cause = fmt.Errorf("%w: %v; what was here went to other instances; make room, then start again",
+			logstore.ErrNoSpace, space)
 		s.leaving.Store(true)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.cfg.Limits.DrainTimeout)
 		defer cancel()

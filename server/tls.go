@@ -24,7 +24,8 @@ func (c *Config) checkTLS() error {
 		return errors.New("clients have no address, plain or with TLS; give one of the two")
 	case c.ClusterTLS == none:
 	case c.ClusterTLS.CA == "":
-		return errors.New("TLS between instances needs the certificate of the CA that signs theirs: without it anybody's would do")
+		return errors.New(
+			"TLS between instances needs the certificate of the CA that signs theirs: without it anybody's would do")
 	case c.Network == nil && (c.Memory || c.Disk != nil):
 		return errors.New("TLS between instances is given to an instance in memory, which has no way to others; leave it out")
 	}

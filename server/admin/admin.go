@@ -82,7 +82,8 @@ func checkRequest(next http.Handler) http.Handler {
 		case isReserved(r) && r.URL.Path != "/healthz" && r.URL.Path != "/readyz":
 			w.Header().Set("Connection", "close")
 			http.Error(w,
-				"too many connections; close some first. Only /healthz and /readyz are answered meanwhile", http.StatusServiceUnavailable)
+				"too many connections; close some first. Only /healthz and /readyz are answered meanwhile",
+				http.StatusServiceUnavailable)
 		default:
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			w.Header().Set("Cache-Control", "no-store")

@@ -123,7 +123,8 @@ func (b *Writer) document(kind byte, v any) {
 
 func (b *Writer) block(kind byte, content []byte) {
 	payload := append([]byte{kind}, content...)
-	b.write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(payload))), crc32.Checksum(payload, castagnoli)))
+	b.write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(payload))),
+		crc32.Checksum(payload, castagnoli)))
 	b.write(payload)
 }
 

@@ -105,7 +105,8 @@ func (e *Bootstrap) Start() (err error) {
 		if err := decode(body, &w); err != nil {
 			return nil, err
 		}
-		a, err := e.discovery.Handle(discovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable}, w.AddressedAs)
+		a, err := e.discovery.Handle(discovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable},
+			w.AddressedAs)
 		if err != nil {
 			return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", err)
 		}
@@ -340,7 +341,8 @@ func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 		e.setJoinStatus("asking to join; the instance at %s has not accepted: %v", address, err)
 		e.Logger.Warn("join failed, will be retried", "address", address, "error", err)
 		if !beat.Sleep(ctx, pause/2+mathrand.N(pause/2)) {
-			return reply, address, fmt.Errorf("join the cluster at %s: %w; the last attempt ended with: %w", address, ctx.Err(), err)
+			return reply, address, fmt.Errorf("join the cluster at %s: %w; the last attempt ended with: %w",
+				address, ctx.Err(), err)
 		}
 		address = e.findAnother(ctx, address)
 	}
@@ -473,7 +475,8 @@ func (s *peerErrors) shouldProbe(address string, err error) bool {
 	if a, plain := err.(*protocol.Error); plain {
 		answered = a
 	}
-	if s.probe == nil || answered != nil || errors.As(err, &dial) && dial.Op == "dial" || !slices.Contains(s.configured, address) {
+	if s.probe == nil || answered != nil || errors.As(err, &dial) && dial.Op == "dial" ||
+		!slices.Contains(s.configured, address) {
 		return false
 	}
 	s.mu.Lock()

@@ -206,7 +206,9 @@ func (a *leaderClient) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64
 }
 
 // Export reads a chunk of a frozen copy where the shard is led; see Local.
-func (a *leaderClient) Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
+func (a *leaderClient) Export(
+	ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte,
+) (chunk, next []byte, err error) {
 	var answer exportReply
 	err = a.call(ctx, id, func(ctx context.Context) (err error) {
 		answer.Chunk, answer.Next, err = a.local.Export(ctx, id, run, cursor)
@@ -274,7 +276,8 @@ func (a *leaderClient) changeMembers(ctx context.Context, here func(ctx context.
 
 // AddNonVoting implements governor.Groups.
 func (a *leaderClient) AddNonVoting(ctx context.Context, id, replica uint64, address string, configChange uint64) error {
-	return a.changeMembers(ctx, func(ctx context.Context) error { return a.local.AddNonVoting(ctx, id, replica, address, configChange) },
+	return a.changeMembers(ctx,
+		func(ctx context.Context) error { return a.local.AddNonVoting(ctx, id, replica, address, configChange) },
 		&changeMembersRequest{Shard: id, What: changeAdd, Replica: replica, Address: address, ConfigChange: configChange})
 }
 

@@ -253,7 +253,8 @@ func (m *Service) ConfirmProcessExit(ctx context.Context, address string, says f
 			ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 			defer cancel()
 			var answer processExitedReply
-			b, err := m.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited, encode(&processExitedRequest{Address: address}))
+			b, err := m.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited,
+				encode(&processExitedRequest{Address: address}))
 			if err == nil && decode(b, &answer) == nil && answer.Ended {
 				says(i.RaftAddress)
 			}
@@ -337,7 +338,8 @@ func (m *Service) registerHandlers() {
 		case changeRemove:
 			return nil, local.Remove(ctx, w.Shard, w.Replica, w.ConfigChange)
 		}
-		return nil, protocol.Errorf(protocol.StatusUnsupported, "membership change %d is unknown here; upgrade this instance", w.What)
+		return nil, protocol.Errorf(protocol.StatusUnsupported,
+			"membership change %d is unknown here; upgrade this instance", w.What)
 	}))
 	l.HandleCall(methodTransfer, handler(m, func(ctx context.Context, w *transferRequest) (any, error) {
 		return nil, local.Transfer(ctx, w.Shard, w.Replica, w.After)
@@ -364,7 +366,9 @@ func (m *Service) registerHandlers() {
 
 // handler makes a handler of a function of messages. An error without a status concerns this
 // instance at this moment: it becomes UNAVAILABLE, so that the caller tries another.
-func handler[W any](m *Service, f func(ctx context.Context, w *W) (any, error)) func(context.Context, string, []byte) ([]byte, error) {
+func handler[W any](
+	m *Service, f func(ctx context.Context, w *W) (any, error),
+) func(context.Context, string, []byte) ([]byte, error) {
 	return func(ctx context.Context, _ string, body []byte) ([]byte, error) {
 		if !m.ready.Load() {
 			return nil, protocol.Errorf(protocol.StatusUnavailable, "this instance is starting; ask again")

@@ -228,7 +228,8 @@ func planTable(p *admin.Plan) table {
 }
 
 func moveTable(s *admin.Status) table {
-	t := newTable("moves", "Moves of buckets", "No bucket moves.", col("Buckets"), col("From shard"), col("To shard"), col("Phase"))
+	t := newTable("moves", "Moves of buckets", "No bucket moves.",
+		col("Buckets"), col("From shard"), col("To shard"), col("Phase"))
 	for _, m := range s.Moves {
 		t.Rows = append(t.Rows, row{Key: fmt.Sprint(m.Tier, " ", m.First, " ", m.Epoch), Cells: []cell{
 			text(fmt.Sprintf("%s %d to %d", visible(m.Tier), m.First, m.First+m.Count-1)),

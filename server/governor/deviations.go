@@ -43,7 +43,8 @@ func (p *planner) deviations() (list []Wait) {
 				in == nil || !online(in) || !p.fresh(in.ID) || p.takesPart(r, x.ID) {
 				continue
 			}
-			add(Outside, fmt.Sprintf("%s on %s to run", x, in.Name), "its replica does not run there; the log of that instance says why")
+			add(Outside, fmt.Sprintf("%s on %s to run", x, in.Name),
+				"its replica does not run there; the log of that instance says why")
 		}
 	}
 	planDomains(p, add)

@@ -34,7 +34,8 @@ func majorityLost(v View, instance uint64) string {
 			}
 			c := p.candidate(x, i)
 			r, has := x.On(i.ID)
-			c.Ready = has && r.Role == meta.RoleNonVoting && r.TargetRole == meta.RoleNonVoting && online(i) && p.takesPart(&r, x.ID)
+			c.Ready = has && r.Role == meta.RoleNonVoting && r.TargetRole == meta.RoleNonVoting &&
+				online(i) && p.takesPart(&r, x.ID)
 			whole = whole && c.Departure == BeingExpelled
 			list = append(list, c)
 		}

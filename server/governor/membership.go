@@ -19,7 +19,8 @@ func (g *Governor) Expel(ctx context.Context, instance uint64, force bool) (meta
 	if why := majorityLost(g.view(), instance); why != "" {
 		return meta.Instance{}, protocol.Errorf(protocol.StatusPreconditionFailed, "%s", why)
 	}
-	return g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: force})
+	return g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled,
+		Reason: meta.ReasonExpel, Force: force})
 }
 
 // changeMembership makes one change of a group's membership and records it in the map. The plan
@@ -103,7 +104,8 @@ func (g *Governor) awaitMembershipKnown(ctx context.Context, shard uint64) error
 			return nil
 		}
 		if !sleep(ctx, changed, Backoff) {
-			return protocol.Errorf(protocol.StatusUnavailable, "not all voters of shard %d have applied its new members yet", shard)
+			return protocol.Errorf(protocol.StatusUnavailable,
+				"not all voters of shard %d have applied its new members yet", shard)
 		}
 	}
 }

@@ -13,7 +13,8 @@ func planRoles(p *planner, x *shardView) {
 	case leavesWhole(p, x):
 		return
 	case mayLeaveWhole(p, x):
-		p.addWait(Underway, x.String()+" to leave the instance that is expelled", "others of its replicaset may follow in a moment")
+		p.addWait(Underway, x.String()+" to leave the instance that is expelled",
+			"others of its replicaset may follow in a moment")
 		return
 	}
 	members := p.members(x)
@@ -174,7 +175,8 @@ func planMembership(p *planner, x *shardView) {
 			case !p.caughtUp(r, x.ID):
 				p.addWait(Underway, what+" to get its vote", "it has not caught up yet")
 			case !isQuorum(voters+1, live+1):
-				p.addWait(Outside, what+" to get its vote", "of %d voters only %d would take part; start more of them", voters+1, live+1)
+				p.addWait(Outside, what+" to get its vote",
+					"of %d voters only %d would take part; start more of them", voters+1, live+1)
 			case voters%2 == 1 && deadVoterGoesFirst(p, x, voters, live):
 				p.addDependentWait(what+" to get its vote", "a dead voter is removed before")
 			default:

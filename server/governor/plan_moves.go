@@ -56,7 +56,8 @@ func planMove(p *planner, m *meta.Move) {
 		p.add(step)
 	}
 	at := func(kind StepKind, shard uint64) {
-		p.add(Step{Kind: kind, Tier: m.Tier, First: m.First, Count: m.Count, Total: step.Total, Shard: shard, Epoch: m.OwnerEpoch()})
+		p.add(Step{Kind: kind, Tier: m.Tier, First: m.First, Count: m.Count, Total: step.Total,
+			Shard: shard, Epoch: m.OwnerEpoch()})
 	}
 	what := fmt.Sprintf("buckets %d..%d to move from shard %d to shard %d", m.First, m.First+m.Count-1, m.From, m.To)
 	switch m.Phase {

@@ -40,7 +40,8 @@ func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 		if set.Tier != t.ID || set.Phase >= meta.ToBeExpelled {
 			continue
 		}
-		g := fillGroup{Replicaset: set, copies: int(t.ReplicationFactor), shards: hasShards(p, set.ID), buckets: hasBuckets(p, t, set.ID)}
+		g := fillGroup{Replicaset: set, copies: int(t.ReplicationFactor), shards: hasShards(p, set.ID),
+			buckets: hasBuckets(p, t, set.ID)}
 		all := p.State.Instances()
 		for i := range all {
 			if all[i].Replicaset == set.ID && all[i].Target.Variant != meta.Expelled {

@@ -73,8 +73,10 @@ var stepKindNames = [numStepKinds]string{
 	RemoveShards: "remove shards", AddShard: "add shard", RemoveShard: "remove shard", AssignBuckets: "assign buckets",
 	AddReplica: "add replica", SetTargetRole: "set target role", JoinReplica: "join replica",
 	PromoteReplica: "promote replica", RemoveReplica: "remove replica",
-	SetTargetMaster: "set target master", TransferLeader: "transfer leader", SetMaster: "set master", TransferGovernor: "transfer governor",
-	BeginMove: "begin move", FreezeMove: "freeze buckets", CopyMove: "copy buckets", CommitMove: "commit move", AbortMove: "abort move",
+	SetTargetMaster: "set target master", TransferLeader: "transfer leader",
+	SetMaster: "set master", TransferGovernor: "transfer governor",
+	BeginMove: "begin move", FreezeMove: "freeze buckets", CopyMove: "copy buckets",
+	CommitMove: "commit move", AbortMove: "abort move",
 	ActivateMove: "activate moved buckets", DiscardMove: "discard moved buckets", EndMove: "end move",
 }
 
@@ -138,7 +140,8 @@ type stepKey struct {
 }
 
 func (s *Step) key() stepKey {
-	return stepKey{s.Kind, s.Shard, s.Node, s.Revision, s.First, s.To, s.Epoch, s.Path, s.Instance, s.State, s.Replicaset, s.Replica}
+	return stepKey{s.Kind, s.Shard, s.Node, s.Revision, s.First, s.To, s.Epoch, s.Path, s.Instance,
+		s.State, s.Replicaset, s.Replica}
 }
 
 // locks are held while a step is in flight: two steps with a common lock run one after the other.

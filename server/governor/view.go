@@ -66,7 +66,8 @@ func (v *View) leader(x *meta.Shard) (leader meta.Replica, ok bool) {
 	}
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
-		if h, is := v.replicaHealth(r, x.ID); is && h.Leader == r.Replica && (!ok || h.Term > term) && (!known || h.Term > over.term) {
+		if h, is := v.replicaHealth(r, x.ID); is && h.Leader == r.Replica && (!ok || h.Term > term) &&
+			(!known || h.Term > over.term) {
 			leader, term, ok = *r, h.Term, true
 		}
 	}

@@ -66,7 +66,8 @@ func (d *Shard) sizes(now time.Duration) *governor.ShardSizes {
 		var z shard.Sizes
 		d.Raft().View(func(m *shard.Machine) { z = m.Metrics().Sizes() })
 		last = &countedSizes{at: now, sizes: governor.ShardSizes{
-			Sessions: uint64(z.Sessions), RemoteSessions: uint64(z.RemoteSessions), Semaphores: uint64(z.Semaphores), Bytes: z.Bytes,
+			Sessions: uint64(z.Sessions), RemoteSessions: uint64(z.RemoteSessions),
+			Semaphores: uint64(z.Semaphores), Bytes: z.Bytes,
 		}}
 		d.counted.Store(last)
 	}

@@ -62,8 +62,9 @@ func (r *Rates) Now() (n Now) {
 	}
 	perSecond := func(after, before uint64) float64 { return float64(after-before) / seconds }
 	return Now{
-		Requests: perSecond(last.totals.Answered, first.totals.Answered), Rejected: perSecond(last.totals.Rejected, first.totals.Rejected),
-		In: perSecond(last.totals.In, first.totals.In), Out: perSecond(last.totals.Out, first.totals.Out),
+		Requests: perSecond(last.totals.Answered, first.totals.Answered),
+		Rejected: perSecond(last.totals.Rejected, first.totals.Rejected),
+		In:       perSecond(last.totals.In, first.totals.In), Out: perSecond(last.totals.Out, first.totals.Out),
 		ChangeP50: last.changes.quantile(&first.changes, 0.5), ChangeP99: last.changes.quantile(&first.changes, 0.99),
 		WriteP50: last.writes.quantile(&first.writes, 0.5), WriteP99: last.writes.quantile(&first.writes, 0.99),
 	}

@@ -114,7 +114,8 @@ func (m *Member) votersUp(state *meta.State, group *meta.Shard, neverHeard time.
 		if h, ok := health[r.Instance]; ok {
 			quiet = now - h.Heard
 		}
-		if i, _ := state.Instance(r.Instance); r.Instance != m.instance && i.Current.Variant == meta.Online && quiet <= missedAfter {
+		if i, _ := state.Instance(r.Instance); r.Instance != m.instance &&
+			i.Current.Variant == meta.Online && quiet <= missedAfter {
 			others++
 		}
 	}
@@ -147,7 +148,8 @@ func (m *Member) PeerExited(ctx context.Context, address string) {
 		defer mu.Unlock()
 		agree = append(agree, from)
 		if n := m.host.Succeed(address, agree); n > 0 {
-			m.Logger.Info("process of another instance has ended, standing for election in its place", "address", address, "shards", n)
+			m.Logger.Info("process of another instance has ended, standing for election in its place",
+				"address", address, "shards", n)
 		}
 	})
 }

@@ -127,7 +127,8 @@ func (m *Meta) Leading() bool {
 	return rep != nil && rep.Leading()
 }
 
-var errNoReplica = protocol.Errorf(protocol.StatusUnavailable, "this instance has no replica of the meta shard at the moment; ask again")
+var errNoReplica = protocol.Errorf(protocol.StatusUnavailable,
+	"this instance has no replica of the meta shard at the moment; ask again")
 
 // Sync waits until everything is applied here that was acknowledged anywhere before the call.
 func (m *Meta) Sync(ctx context.Context) error {

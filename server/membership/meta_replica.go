@@ -83,7 +83,8 @@ func (m *Member) followMeta() {
 			m.leave()
 			return
 		case err != nil && m.ctx.Err() == nil:
-			m.Logger.Info("the meta shard is out of reach, and nothing new is known of this instance's replica of it", "error", err)
+			m.Logger.Info("the meta shard is out of reach, and nothing new is known of this instance's replica of it",
+				"error", err)
 		}
 		if again {
 			t.Reset(metaCheckTimeout / 10)

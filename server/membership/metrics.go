@@ -74,12 +74,14 @@ var (
 func (d *detectorDriver) write(p *metrics.Page) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, kind := range []failuredetector.ActionKind{failuredetector.MarkOffline, failuredetector.GoOnline, failuredetector.GoOffline} {
+	for _, kind := range []failuredetector.ActionKind{failuredetector.MarkOffline, failuredetector.GoOnline,
+		failuredetector.GoOffline} {
 		for _, ok := range []bool{true, false} {
 			act := detectorAction{kind, ok}
 			p.Write(metrics.DetectorActions, d.actions[act], actionNames[kind], outcomeNames[ok])
 			if act == d.last {
-				p.Write(metrics.DetectorLastAction, (d.member.Clock.Now() - d.lastAt).Seconds(), actionNames[kind], outcomeNames[ok])
+				p.Write(metrics.DetectorLastAction, (d.member.Clock.Now() - d.lastAt).Seconds(),
+					actionNames[kind], outcomeNames[ok])
 			}
 		}
 	}

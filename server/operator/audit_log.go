@@ -12,7 +12,8 @@ import (
 func (d *ClusterMethods) auditLog(in protocol.AuditLogRequest) (any, error) {
 	most := cmp.Or(in.Lines, protocol.DefaultAuditLines)
 	if most < 1 || most > protocol.MaxAuditLines {
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "%d lines are asked for; choose 1 to %d", most, protocol.MaxAuditLines)
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "%d lines are asked for; choose 1 to %d",
+			most, protocol.MaxAuditLines)
 	}
 	lines, err := d.AuditLog(most)
 	switch {

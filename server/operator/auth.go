@@ -96,7 +96,8 @@ func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 		hash := auth.HashToken([]byte(secret))
 		in.Hash = hash[:]
 	default:
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "the hash of the secret has %d bytes; send its SHA-256", len(in.Hash))
+		return nil, protocol.Errorf(protocol.StatusBadRequest,
+			"the hash of the secret has %d bytes; send its SHA-256", len(in.Hash))
 	}
 	if in.ID == "" {
 		var b [6]byte
@@ -128,7 +129,8 @@ func (d *AuthMethods) grant(ctx context.Context, in protocol.AuthRight) (any, er
 	r := meta.Right{Prefix: prefix, Identity: auth.PlainIdentity(in.Identity)}
 	i := slices.IndexFunc(rightWords, func(w rightWord) bool { return w.word == in.Right })
 	if i < 0 {
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "right %.40q is unknown; choose read, use, admin or none", in.Right)
+		return nil, protocol.Errorf(protocol.StatusBadRequest,
+			"right %.40q is unknown; choose read, use, admin or none", in.Right)
 	}
 	r.Rights = rightWords[i].bits
 	if err := d.PutRight(ctx, r); err != nil {
@@ -158,7 +160,8 @@ func checkWord(what, s string) error {
 	if s == "" || len(s) > auth.MaxIdentity ||
 		strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
 		return protocol.Errorf(protocol.StatusBadRequest,
-			"%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text", what, s, auth.MaxIdentity)
+			"%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text",
+			what, s, auth.MaxIdentity)
 	}
 	return nil
 }

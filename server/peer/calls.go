@@ -59,7 +59,8 @@ func (m *Transport) serveCalls(c *conn) {
 				return
 			}
 			id := binary.BigEndian.Uint64(payload)
-			left := time.Duration(min(binary.BigEndian.Uint64(payload[8:]), uint64(24*time.Hour/time.Microsecond))) * time.Microsecond
+			left := time.Duration(min(binary.BigEndian.Uint64(payload[8:]),
+				uint64(24*time.Hour/time.Microsecond))) * time.Microsecond
 			m.stats.CallsReceived.Add(1)
 			select {
 			case s.slots <- struct{}{}:
@@ -131,7 +132,8 @@ func (s *callServer) reply(id uint64, body []byte, err error) error {
 	binary.BigEndian.PutUint64(head[:], id)
 	status := protocol.StatusOK
 	if err == nil && len(body) > s.m.cfg.Limits.Payload {
-		err = protocol.Errorf(protocol.StatusInternal, "answer has %d bytes; at most %d are allowed", len(body), s.m.cfg.Limits.Payload)
+		err = protocol.Errorf(protocol.StatusInternal, "answer has %d bytes; at most %d are allowed",
+			len(body), s.m.cfg.Limits.Payload)
 	}
 	if err != nil {
 		e := wireError(err)

@@ -43,8 +43,10 @@ type conn struct {
 }
 
 func newConn(m *Transport, nc net.Conn, peer string, p purpose, dialer bool, cluster string) *conn {
-	c := &conn{m: m, nc: nc, peer: peer, purpose: p, dialer: dialer, cluster: cluster, created: time.Now(), done: make(chan struct{})}
-	c.reader = frameReader{r: bufio.NewReaderSize(keepAliveReader{c}, readBuffer), limits: limitsOf(p, !dialer, m.cfg.Limits.Payload)}
+	c := &conn{m: m, nc: nc, peer: peer, purpose: p, dialer: dialer, cluster: cluster, created: time.Now(),
+		done: make(chan struct{})}
+	c.reader = frameReader{r: bufio.NewReaderSize(keepAliveReader{c}, readBuffer),
+		limits: limitsOf(p, !dialer, m.cfg.Limits.Payload)}
 	return c
 }
 

@@ -197,7 +197,8 @@ func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, str
 	if strict && peer != address {
 		return "", "", ErrAddress
 	}
-	if _, err := rw.Write(handshakeMessage(msgProof, text(me.cluster), prove(me.key, "dialer", hello, challenge, me.cluster))); err != nil {
+	if _, err := rw.Write(handshakeMessage(msgProof, text(me.cluster),
+		prove(me.key, "dialer", hello, challenge, me.cluster))); err != nil {
 		return "", "", err
 	}
 	kind, _, body, err = readHandshake(rw)

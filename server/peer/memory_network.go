@@ -28,7 +28,8 @@ type MemoryNetwork struct {
 
 // NewMemoryNetwork returns a network without endpoints.
 func NewMemoryNetwork() *MemoryNetwork {
-	n := &MemoryNetwork{listeners: make(map[string]*memoryListener), cuts: make(map[[2]string]bool), pairs: make(map[*memoryPair]struct{})}
+	n := &MemoryNetwork{listeners: make(map[string]*memoryListener), cuts: make(map[[2]string]bool),
+		pairs: make(map[*memoryPair]struct{})}
 	n.change = sync.NewCond(&n.mu)
 	return n
 }

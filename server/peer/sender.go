@@ -553,7 +553,8 @@ func (p *sender) readLoop(c *conn) {
 		if protocol.Status(status) == protocol.StatusOK {
 			waits.done <- callResult{body: payload[replyHeader:]}
 		} else {
-			waits.done <- callResult{err: &protocol.Error{Status: protocol.Status(status), Message: string(payload[replyHeader:])}}
+			waits.done <- callResult{err: &protocol.Error{Status: protocol.Status(status),
+				Message: string(payload[replyHeader:])}}
 		}
 	}
 }

@@ -58,7 +58,8 @@ func New(cfg Config) (*Transport, error) {
 	m := &Transport{
 		cfg: cfg, log: cfg.Logger, key: keyOf(token), snapshotRate: newRate(cfg.Limits.SnapshotRate),
 		conns: make(map[*conn]struct{}), senders: make(map[string]*sender),
-		sharedConns: make(map[string]*sharedConn), nextDial: make(map[string]time.Time), exits: exitChecks{busy: make(map[string]bool)},
+		sharedConns: make(map[string]*sharedConn), nextDial: make(map[string]time.Time),
+		exits:      exitChecks{busy: make(map[string]bool)},
 		localCalls: make(chan struct{}, cfg.Limits.Handlers),
 	}
 	m.cfg.Token = nil
@@ -109,7 +110,8 @@ func (m *Transport) Start() error {
 	}
 	l, err := m.cfg.Network.Listen(m.cfg.Listen)
 	if err != nil {
-		return fmt.Errorf("listen for instances on %s: %w; is another server running, or choose another address", m.cfg.Listen, err)
+		return fmt.Errorf("listen for instances on %s: %w; is another server running, or choose another address",
+			m.cfg.Listen, err)
 	}
 	m.started, m.listener = true, l
 	m.wg.Add(1)

@@ -114,7 +114,8 @@ func (c *Client) Frame(in transport.Cycle, h protocol.Header) {
 		c.BadFrame(protocol.Errorf(protocol.StatusBadRequest, "kind %d is for servers to send; send requests only", h.Kind))
 	default:
 		c.unanswered.Add(1)
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnsupported, "this message is not known here; the server may be older than the client")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnsupported,
+			"this message is not known here; the server may be older than the client")
 	}
 }
 

@@ -49,7 +49,8 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	if right == auth.RightAdmin && !readsAsAdmin(m.Method) {
 		c.server.cfg.Log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.Remote())
-		writeAudit(c, audit.Event{Title: "ask_" + m.Method, Message: "a change of the cluster is asked for", Severity: audit.High},
+		writeAudit(c, audit.Event{Title: "ask_" + m.Method,
+			Message: "a change of the cluster is asked for", Severity: audit.High},
 			append(operator.Subjects(m.Body), "remote", c.Remote())...)
 	}
 	m.Body = bytes.Clone(m.Body)

@@ -95,7 +95,8 @@ func (c *Client) allowed(right auth.Right, node uint64) *protocol.Error {
 	state := c.server.Routes().State
 	n, ok := state.Node(node)
 	if !ok && node > state.LastNode() && c.allowedAnywhere(right) {
-		c.unknownNode = &unknownNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textNodeNotInMap), right: right, node: node}
+		c.unknownNode = &unknownNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textNodeNotInMap),
+			right: right, node: node}
 		return c.unknownNode.answer
 	}
 	return c.allowedPath(right, n.Path)

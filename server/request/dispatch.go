@@ -39,7 +39,8 @@ func (c *Client) request(p *cycle, h protocol.Header) {
 		return
 	}
 	if c.server.draining.Load() {
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; ask another instance, or this one when it is back")
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable,
+			"server is stopping; ask another instance, or this one when it is back")
 		return
 	}
 	k := &c.server.kinds[h.Kind]

@@ -98,8 +98,10 @@ func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string) bool {
 		p.out.FailError(c, h.Kind, h.ID, bad)
 		return false
 	}
-	c.server.cfg.Log.Info("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.Remote())
-	writeAudit(c, audit.Event{Title: "ask_" + h.Kind.String(), Message: "a change of a node is asked for", Severity: audit.Medium},
+	c.server.cfg.Log.Info("node change asked", "kind", h.Kind.String(), "path", path,
+		"identity", c.identity, "remote", c.Remote())
+	writeAudit(c, audit.Event{Title: "ask_" + h.Kind.String(),
+		Message: "a change of a node is asked for", Severity: audit.Medium},
 		"node", path, "remote", c.Remote())
 	return true
 }
@@ -130,7 +132,8 @@ func runOffLoop(c *Client, p *cycle, h protocol.Header, slots chan struct{}, op 
 		defer cancel()
 		o := s.BorrowOutbox()
 		defer s.ReturnOutbox(o)
-		defer s.Guard("node", func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
+		defer s.Guard("node",
+			func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
 		reply, err := op(ctx)
 		o.Took(kind, s.cfg.Clock.Now()-began)
 		var pending *pendingChange
@@ -162,7 +165,8 @@ func (p *pendingChange) Error() string {
 // governor.StepTimeout, and a shard that it waits for has no majority, that is the answer. A change
 // of nodes waits for data shards too.
 func runChange(
-	c *Client, p *cycle, h protocol.Header, slots chan struct{}, ofNodes bool, op func(ctx context.Context) (protocol.Message, error),
+	c *Client, p *cycle, h protocol.Header, slots chan struct{}, ofNodes bool,
+	op func(ctx context.Context) (protocol.Message, error),
 ) {
 	g := c.server.cfg.Cluster.Governor()
 	runOffLoop(c, p, h, slots, func(ctx context.Context) (protocol.Message, error) {

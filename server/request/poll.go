@@ -41,7 +41,8 @@ func (l *readBatch) submitPolls(o *Outbox) {
 	for i := range l.toSubmit {
 		it := &l.toSubmit[i]
 		cmd := shard.Command{Kind: shard.CmdTrackPoll, Node: it.scope.node, Epoch: it.epoch, Body: it.body}
-		origin := replica.Origin{Conn: it.conn.ID(), Request: it.id, Kind: it.kind, Tag: uint64(d.Requests().server.cfg.Clock.Now())}
+		origin := replica.Origin{Conn: it.conn.ID(), Request: it.id, Kind: it.kind,
+			Tag: uint64(d.Requests().server.cfg.Clock.Now())}
 		if st := d.Raft().Submit(cmd, origin); st != protocol.StatusOK {
 			it.conn.RejectSubmit(o, d, it.kind, it.id, st)
 			continue

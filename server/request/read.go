@@ -249,7 +249,8 @@ func read(c *Client, p *cycle, h protocol.Header, _ target) {
 		p.out.rejectElsewhere(c, h, tier)
 		return
 	}
-	p.queueRead(d, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body, strict: about.want == protocol.Strict, scope: about})
+	p.queueRead(d, readItem{conn: c, id: h.ID, kind: h.Kind, arm: arm, body: h.Body,
+		strict: about.want == protocol.Strict, scope: about})
 }
 
 // queueRead puts a read on its shard's list of this pass.
@@ -425,7 +426,8 @@ func (l *readBatch) afterBarrier(ok bool) {
 	defer o.Flush()
 	defer d.Requests().server.Guard("read", func() {
 		for i := range l.items {
-			l.items[i].conn.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while reading; reconnect")
+			l.items[i].conn.Close(transport.Immediate, protocol.StatusInternal,
+				"the server met a defect while reading; reconnect")
 		}
 	})
 	if !ok {

@@ -102,10 +102,11 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, kinds: newRequestTable(),
-		windowFull: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers", cfg.Limits.Window),
-		NodeOps:    make(chan struct{}, cfg.Limits.NodeOps),
-		NodeLists:  make(chan struct{}, maxNodeLists),
-		methods:    make(chan struct{}, maxMethods),
+		windowFull: fmt.Sprintf("connection has %d requests unanswered, the limit of its window; wait for answers",
+			cfg.Limits.Window),
+		NodeOps:   make(chan struct{}, cfg.Limits.NodeOps),
+		NodeLists: make(chan struct{}, maxNodeLists),
+		methods:   make(chan struct{}, maxMethods),
 	}
 	shared := cfg.Metrics.NewReplies()
 	s.outboxes.New = func() any { return &Outbox{server: s, counts: shared} }

@@ -222,7 +222,8 @@ func presentTicket(c *Client, p *cycle, h protocol.Header, _ target) {
 		bad = c.CheckLimit(k.Session, c.server.cfg.Limits.MaxSessions)
 	}
 	if bad == nil && c.server.cfg.Bindings.NewestEpoch(k.Session) > k.Epoch {
-		bad = protocol.Errorf(protocol.StatusBadSession, "session was attached again since this ticket was made; use the newer ticket")
+		bad = protocol.Errorf(protocol.StatusBadSession,
+			"session was attached again since this ticket was made; use the newer ticket")
 	}
 	if bad == nil && sessionEnded(c.server, k.Session) {
 		bad = protocol.Errorf(protocol.StatusSessionExpired, "session has ended; start a new one")

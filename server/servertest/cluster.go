@@ -293,7 +293,8 @@ func isReady(s *meta.State, runs map[string]bool) bool {
 		return false
 	}
 	for _, t := range s.Tiers() {
-		if t.Buckets > 0 && !t.Bootstrapped && slices.ContainsFunc(s.Instances(), func(i meta.Instance) bool { return i.Tier == t.ID }) {
+		if t.Buckets > 0 && !t.Bootstrapped && slices.ContainsFunc(s.Instances(),
+			func(i meta.Instance) bool { return i.Tier == t.ID }) {
 			return false
 		}
 	}

@@ -90,7 +90,8 @@ func (d *Shard) unloggedAttachFailed(c *request.Client, session uint64, st proto
 	c.Unbind(session, st == protocol.StatusSessionExpired)
 	switch st {
 	case protocol.StatusSessionExpired:
-		c.Append(protocol.KindSessionEnded, 0, d.ID(), &protocol.SessionEnded{Session: session, Reason: protocol.EndExpired, Message: text})
+		c.Append(protocol.KindSessionEnded, 0, d.ID(),
+			&protocol.SessionEnded{Session: session, Reason: protocol.EndExpired, Message: text})
 	default:
 		// The client attaches again with a higher epoch when it is back.
 		c.Close(transport.Graceful, protocol.StatusUnavailable,
@@ -162,7 +163,8 @@ func (d *Shard) DetachSessions(first, count uint32) {
 func (d *Shard) deliveryFailed(origins []replica.Origin) {
 	for i := range origins {
 		if c := d.serving.Requests.Client(origins[i].Conn); c != nil {
-			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect while answering; reconnect and send again")
+			c.Close(transport.Immediate, protocol.StatusInternal,
+				"the server met a defect while answering; reconnect and send again")
 		}
 	}
 }

@@ -9,5 +9,6 @@ func clientWaits(net.Listener) bool { return true }
 
 // keepAlive has the options of keep-alive set on each connection.
 func keepAlive(lc *net.ListenConfig) {
-	lc.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount}
+	lc.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle,
+		Interval: keepAliveInterval, Count: keepAliveCount}
 }

@@ -137,7 +137,8 @@ func (k *gnetSocket) resumeReads() {
 		if k.gc == nil || k.paused.Load() {
 			return nil
 		}
-		_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1) // from here on the loop hears of what the kernel has kept
+		// from here on the loop hears of what the kernel has kept
+		_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
 		if k.gc.InboundBuffered() > 0 && k.loop.listener.OnTraffic(k.gc) == gnet.Close {
 			k.closeNow()
 		}

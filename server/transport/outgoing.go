@@ -300,7 +300,8 @@ func (c *Conn) appendShared(frame []byte, droppable bool) (taken, over, mark boo
 // closeSlow ends a connection that does not read. False: it ended before.
 func (c *Conn) closeSlow() bool {
 	l := &c.t.cfg.Limits
-	why := fmt.Sprintf("more than %d bytes wait for this connection, or one waits for longer than %s; read faster", l.OutHard, l.OutAge)
+	why := fmt.Sprintf("more than %d bytes wait for this connection, or one waits for longer than %s; read faster",
+		l.OutHard, l.OutAge)
 	if !c.Close(Immediate, protocol.StatusOverloaded, why) {
 		return false
 	}

@@ -85,7 +85,8 @@ func (a *Authority) Issue(t testing.TB, dir, name string, opts ...Option) (cert,
 	t.Helper()
 	k := newKey(t)
 	c := template(name)
-	c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageDigitalSignature,
+		[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	for _, o := range opts {
 		o(c)
 	}

@@ -134,7 +134,8 @@ var singleSteps = map[Kind]stepKind{
 // steps are what an op is made of, each with the time in which it must have happened.
 func steps(op *Op) []porcupine.Operation {
 	part := func(k stepKind, from, to int64) porcupine.Operation {
-		return porcupine.Operation{ClientId: op.Lane, Input: &step{kind: k, op: op, maybe: op.Result == Unknown}, Call: from, Return: to}
+		return porcupine.Operation{ClientId: op.Lane,
+			Input: &step{kind: k, op: op, maybe: op.Result == Unknown}, Call: from, Return: to}
 	}
 	one := func(k stepKind) []porcupine.Operation { return []porcupine.Operation{part(k, op.Call, op.Return)} }
 	if k, single := singleSteps[op.Kind]; single {
