@@ -175,7 +175,8 @@ func measureOwnWatchers(ctx context.Context, v *trial) error {
 
 func fanOut(ctx context.Context, v *trial, s *Server, plan Plan, metric string, watchers int) (*outcome, error) {
 	// A change may take a second to reach all: the time must see some of them.
-	o, err := v.load(ctx, s, plan, "watch-stream", loadgen.Config{Callers: 1, Watchers: watchers, DataSize: 64, Duration: 2 * v.Length})
+	o, err := v.load(ctx, s, plan, "watch-stream",
+		loadgen.Config{Callers: 1, Watchers: watchers, DataSize: 64, Duration: 2 * v.Length})
 	if err != nil {
 		return nil, err
 	}

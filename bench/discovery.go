@@ -47,7 +47,8 @@ func RunDiscovery(ctx context.Context, system *SignalboxSystem, d DiscoveryConfi
 	stop := make(chan struct{})
 	began := time.Now()
 	out, err := loadgen.Run(ctx, loadgen.Config{
-		Scenario: scenario, Target: s.target(), Sessions: d.Members, Watchers: d.Watchers, Connections: d.Connections, Churn: d.Churn,
+		Scenario: scenario, Target: s.target(), Sessions: d.Members, Watchers: d.Watchers,
+		Connections: d.Connections, Churn: d.Churn,
 		WarmUp: min(10*time.Second, d.Length/4), Duration: d.Length, Patience: 30 * time.Second,
 		Progress: func(p loadgen.Progress) {
 			if samples == nil && !p.Preparing && !p.WarmingUp {

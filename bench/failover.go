@@ -139,7 +139,9 @@ func spread(list []float64) string {
 
 // withCluster starts a system on a fresh folder, waits until it is whole, and does something with
 // it.
-func withCluster(ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string, do func(g *Server) error) error {
+func withCluster(
+	ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string, do func(g *Server) error,
+) error {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
 		return err
@@ -237,7 +239,8 @@ func (c FailoverConfig) startWriters(ctx context.Context, s FailoverSystem, g *S
 			end()
 			return nil, nil, err
 		}
-		load.writer(running, i, 0, func(n int) error { return writeUntilAnswered(running, writer, name, fmt.Append(nil, n), timeout) })
+		load.writer(running, i, 0,
+			func(n int) error { return writeUntilAnswered(running, writer, name, fmt.Append(nil, n), timeout) })
 	}
 	return load, end, nil
 }

@@ -16,7 +16,8 @@ import (
 func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Writer, all func(bin string) []System) error {
 	c := DefaultFailover()
 	f := newFlags("failover", stderr)
-	only := f.String("only", "", "faults, separated by commas: kill pause cut stop; none: only what faster settings cost; default all")
+	only := f.String("only", "",
+		"faults, separated by commas: kill pause cut stop; none: only what faster settings cost; default all")
 	systems := f.String("systems", "", "systems, separated by commas; default all that can be measured")
 	inside := f.String("inside", "", "name of hosts that are there already; the program gives it to itself")
 	f.IntVar(&c.Times, "times", c.Times, "how often each fault comes")

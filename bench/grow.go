@@ -69,7 +69,8 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 		return nil, err
 	}
 	if err := loadgen.Parallel(ctx, c.Sessions, func(ctx context.Context, i int) error {
-		_, err := sessions.sessions[i].(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{}).Acquire(ctx, fmt.Sprintf("held/%d", i))
+		_, err := sessions.sessions[i].(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{}).Acquire(ctx,
+			fmt.Sprintf("held/%d", i))
 		return err
 	}); err != nil {
 		return nil, err
@@ -182,7 +183,9 @@ type resizableCluster struct {
 }
 
 // newResizableCluster starts the first instances, as a cluster with nothing left to do.
-func newResizableCluster(ctx context.Context, system *SignalboxSystem, c GrowConfig, dir string) (g *resizableCluster, err error) {
+func newResizableCluster(
+	ctx context.Context, system *SignalboxSystem, c GrowConfig, dir string,
+) (g *resizableCluster, err error) {
 	most := slices.Max(c.Steps)
 	list, err := FreeAddresses(3 * most)
 	if err != nil {

@@ -34,7 +34,8 @@ func MakeHosts() (*Hosts, error) {
 		return nil
 	}
 	err := errors.Join(do("netns", "add", h.name),
-		do("netns", "exec", h.name, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"), do("-n", h.name, "link", "set", "lo", "up"))
+		do("netns", "exec", h.name, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"),
+		do("-n", h.name, "link", "set", "lo", "up"))
 	for k := 0; k <= loadHost && err == nil; k++ {
 		space, port := h.namespace(k), "h"+strconv.Itoa(k)
 		err = errors.Join(

@@ -90,7 +90,8 @@ func fsyncProbe(dir string) (float64, error) {
 
 // Slug is the machine in the name of a file.
 func (m Machine) Slug() string {
-	words := strings.FieldsFunc(strings.ToLower(m.CPU), func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') })
+	words := strings.FieldsFunc(strings.ToLower(m.CPU),
+		func(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') })
 	return fmt.Sprintf("%d-cores-%s", m.Cores, strings.Join(words, "-"))
 }
 

@@ -102,7 +102,8 @@ type Assumptions struct {
 // DefaultAssumptions are modest machines of today.
 func DefaultAssumptions() Assumptions {
 	return Assumptions{
-		Copies: 3, Cores: 8, Load: 0.6, Follower: 0.35, Send: 0.1, Network: 1.25e9 * 0.5, Disk: 300e6, Wire: 400, Event: 120, RAM: 16 << 30,
+		Copies: 3, Cores: 8, Load: 0.6, Follower: 0.35, Send: 0.1, Network: 1.25e9 * 0.5, Disk: 300e6, Wire: 400,
+		Event: 120, RAM: 16 << 30,
 		Beats: 22, Message: 30,
 	}
 }

@@ -94,7 +94,8 @@ func (s *SignalboxSystem) serve(
 		args = append(args, "--shards", strconv.Itoa(s.Shards))
 	}
 	program, args := hosts.Command(host, binary, append(args, flags...)...)
-	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+addr[2]+"/readyz") }, program, args...)
+	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+addr[2]+"/readyz") },
+		program, args...)
 	if err == nil {
 		p.Collect = CollectGo(addr[2])
 	}

@@ -45,7 +45,9 @@ func (l *stallLoad) reader(ctx context.Context, every time.Duration, fn func(n i
 	l.run(ctx, every, fn, func(_ time.Time, took time.Duration) { l.now.read = max(l.now.read, took) })
 }
 
-func (l *stallLoad) run(ctx context.Context, every time.Duration, fn func(n int) error, note func(began time.Time, took time.Duration)) {
+func (l *stallLoad) run(
+	ctx context.Context, every time.Duration, fn func(n int) error, note func(began time.Time, took time.Duration),
+) {
 	l.wg.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			began := time.Now()

@@ -134,7 +134,8 @@ func (t *tracer) note(text string) {
 
 func (t *tracer) traceLoad(ctx context.Context, load, rate int) error {
 	t.load = load
-	cfg := loadgen.Config{Target: t.server.target(), Callers: 1, Keys: 1, Connections: 1, Deadline: callDeadline, WarmUp: t.cfg.WarmUp}
+	cfg := loadgen.Config{Target: t.server.target(), Callers: 1, Keys: 1, Connections: 1,
+		Deadline: callDeadline, WarmUp: t.cfg.WarmUp}
 	if rate > 0 {
 		cfg.Callers, cfg.Keys, cfg.Connections, cfg.Rate = t.cfg.Callers, 0, RateConnections, float64(rate)
 	}
@@ -284,7 +285,8 @@ func (t *tracer) times(r *loadgen.Result, before, after look) {
 	t.set(times, "a pair, mean", Microseconds, pair.MeanUS)
 	t.set(times, "of it, until one of the callers begins", Microseconds, pair.MeanUS-begun.MeanUS)
 	t.set(times, "a call, mean: half of the rest", Microseconds, begun.MeanUS/2)
-	t.set(times, "of it, from decoded to applied (the first call of each batch)", Microseconds, 1e6*mean("signalbox_batch_seconds"))
+	t.set(times, "of it, from decoded to applied (the first call of each batch)",
+		Microseconds, 1e6*mean("signalbox_batch_seconds"))
 	t.set(times, "a write to the log, synced or not", Microseconds, 1e6*mean("signalbox_log_write_seconds"))
 
 	// The load ran longer than the time between the two looks, so its own rate is of another
@@ -319,7 +321,8 @@ func (r *Trace) WriteTable(w io.Writer) error {
 	for _, row := range r.Rows {
 		if row.Section != section {
 			section = row.Section
-			fmt.Fprintf(&b, "\n| %s | %s |\n|---|%s\n", section, strings.Join(r.Loads, " | "), strings.Repeat("---|", len(r.Loads)))
+			fmt.Fprintf(&b, "\n| %s | %s |\n|---|%s\n", section, strings.Join(r.Loads, " | "),
+				strings.Repeat("---|", len(r.Loads)))
 		}
 		b.WriteString("| " + row.Text + " |")
 		for _, v := range row.Values {

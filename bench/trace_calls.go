@@ -62,7 +62,8 @@ func (t *tracer) countCalls(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		out, ok := t.perf(ctx, "stat", "-x", ",", "-e", strings.Join(events, ","), "-p", strconv.Itoa(x.id), "--", "sleep", plain(seconds))
+		out, ok := t.perf(ctx, "stat", "-x", ",", "-e", strings.Join(events, ","), "-p", strconv.Itoa(x.id),
+			"--", "sleep", plain(seconds))
 		if !ok {
 			return ctx.Err()
 		}

@@ -42,7 +42,8 @@ func buildDescribe(strict bool) func(context.Context, *Env) (Workload, error) {
 		}
 		cum := zipf(len(list), c.Skew)
 		for i := range n {
-			w.callers = append(w.callers, &describer{c, readers[i%len(readers)].Reader(strict), names, newPicker(c.Seed, i, names.n, cum)})
+			w.callers = append(w.callers, &describer{c, readers[i%len(readers)].Reader(strict), names,
+				newPicker(c.Seed, i, names.n, cum)})
 		}
 		return w, nil
 	}

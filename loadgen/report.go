@@ -83,7 +83,8 @@ func (r *Result) WriteTable(w io.Writer) error {
 	if r.Operations > 0 {
 		fmt.Fprintf(&b,
 			"this process: %.2f cores, %s of CPU an operation; of that the load itself, without the client: %s and %s allocations\n",
-			r.Own.Cores, showDuration(time.Duration(r.Own.CPUPerOperationUS*1e3)), showDuration(time.Duration(r.Own.PerOperationNS)),
+			r.Own.Cores, showDuration(time.Duration(r.Own.CPUPerOperationUS*1e3)),
+			showDuration(time.Duration(r.Own.PerOperationNS)),
 			strconv.FormatFloat(r.Own.AllocationsPerOperation, 'f', 2, 64))
 		if r.Loop == "open" {
 			fmt.Fprintf(&b, "this process's timer was late by up to %s (p99), which latencies include\n",
@@ -125,7 +126,8 @@ func (r *Result) WriteHistograms(w io.Writer) error {
 	start := r.Started.UnixMilli()
 	lw.SetBaseTime(start)
 	for _, err := range []error{
-		lw.OutputLogFormatVersion(), lw.OutputComment("signalbox load, " + r.Scenario + ", nanoseconds; maxima are in milliseconds"),
+		lw.OutputLogFormatVersion(),
+		lw.OutputComment("signalbox load, " + r.Scenario + ", nanoseconds; maxima are in milliseconds"),
 		lw.OutputBaseTime(start), lw.OutputStartTime(start), lw.OutputLegend(),
 	} {
 		if err != nil {

@@ -26,7 +26,8 @@ var countingSemaphore = &Scenario{
 		}
 		for i := range n {
 			pick := newPicker(c.Seed, i, len(list), cum)
-			w.callers = append(w.callers, &pairCaller{c: c, acquirer: acquirers[i], name: func() string { return list[pick.next()] }})
+			w.callers = append(w.callers, &pairCaller{c: c, acquirer: acquirers[i],
+				name: func() string { return list[pick.next()] }})
 		}
 		return w, nil
 	},

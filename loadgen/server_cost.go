@@ -40,7 +40,8 @@ func takeSample(ctx context.Context, addr string) (sample, error) {
 	}
 	for _, name := range append([]string{"process_cpu_seconds_total", "process_resident_memory_bytes"}, heapMetrics...) {
 		if _, ok := m[name]; !ok {
-			return s, fmt.Errorf("the metrics of %s do not tell CPU time and memory; is it the admin endpoint of an instance?", addr)
+			return s, fmt.Errorf(
+				"the metrics of %s do not tell CPU time and memory; is it the admin endpoint of an instance?", addr)
 		}
 		if slices.Contains(heapMetrics, name) {
 			s.heap += uint64(m[name])

@@ -179,7 +179,9 @@ func (s *signalboxSession) Register(ctx context.Context, service string, data []
 	return r.Lease, nil
 }
 
-func (s *signalboxSession) Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error {
+func (s *signalboxSession) Members(
+	ctx context.Context, service string, ready func(), notify func(joined bool, data []byte),
+) error {
 	for ev, err := range s.s.Service(service).Watch(ctx) {
 		if err != nil {
 			return err

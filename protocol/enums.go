@@ -12,7 +12,8 @@ func (s TrackState) String() string {
 
 // String is the name, such as reelect-explicit.
 func (r TrackReason) String() string {
-	return enumName(int(r), "", "initial", "advance", "reelect-explicit", "reelect-implicit", "reelect-operator", "promote", "rollback")
+	return enumName(int(r), "", "initial", "advance", "reelect-explicit", "reelect-implicit",
+		"reelect-operator", "promote", "rollback")
 }
 
 // String is the name in capitals, such as NO_TARGET.

@@ -144,12 +144,14 @@ var kindNames = [...]string{
 	KindProcessReply:   "process_reply", KindProcessWatch: "process_watch", KindProcessRound: "process_round",
 	KindProcessMessage: "process_message",
 	KindProcessState:   "process_state", KindProcessChanges: "process_changes",
-	KindTrackCreate: "track_create", KindTrackAlter: "track_alter", KindTrackDelete: "track_delete", KindTrackRegister: "track_register",
+	KindTrackCreate: "track_create", KindTrackAlter: "track_alter",
+	KindTrackDelete: "track_delete", KindTrackRegister: "track_register",
 	KindTrackUnregister: "track_unregister", KindTrackPoll: "track_poll", KindTrackReport: "track_report",
 	KindTrackSetRole: "track_set_role",
 	KindTrackPublish: "track_publish", KindTrackWithdraw: "track_withdraw", KindTrackAdmin: "track_admin",
 	KindTrackGateReport: "track_gate_report",
-	KindTrackDescribe:   "track_describe", KindTrackHistory: "track_history", KindTrackList: "track_list", KindTrackWatch: "track_watch",
+	KindTrackDescribe:   "track_describe", KindTrackHistory: "track_history",
+	KindTrackList: "track_list", KindTrackWatch: "track_watch",
 	KindTrackAdvance: "track_advance",
 }
 

@@ -25,7 +25,8 @@ func (m *Hello) fields(f *fields) {
 		f.refuse("hello does not carry the magic %q; is this the port of another service?", Magic)
 	}
 	if f.checks() && m.Version != Version {
-		f.in.err = Errorf(StatusUnsupported, "protocol version %d is not spoken here; this server speaks version %d", m.Version, Version)
+		f.in.err = Errorf(StatusUnsupported, "protocol version %d is not spoken here; this server speaks version %d",
+			m.Version, Version)
 	}
 	f.str("magic", &m.Magic)
 	f.uint32("version", &m.Version)

@@ -172,7 +172,8 @@ func (m *ForceRelease) fields(f *fields) {
 	f.uint("first", &m.First)
 	f.uint("last", &m.Last)
 	if m.First == 0 || m.First > m.Last {
-		f.refuse("order ids %d to %d are none; give the token of the lease as first and last, and tokens begin at 1", m.First, m.Last)
+		f.refuse("order ids %d to %d are none; give the token of the lease as first and last, and tokens begin at 1",
+			m.First, m.Last)
 	}
 	f.reason(&m.Reason)
 }

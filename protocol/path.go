@@ -30,7 +30,8 @@ func ValidatePath(path string) error {
 		case "":
 			return Errorf(StatusBadRequest, "node path %q has the illegal character '/' at byte %d: a segment is empty", path, i)
 		case ".", "..":
-			return Errorf(StatusBadRequest, "node path %q has the segment %q; paths are not relative, write the whole path", path, segment)
+			return Errorf(StatusBadRequest,
+				"node path %q has the segment %q; paths are not relative, write the whole path", path, segment)
 		}
 		start = i + 1
 	}

@@ -62,7 +62,8 @@ func printHealthLines(p *printer, h *protocol.ClusterHealth) error {
 	}
 	first := paint(p.color, style, h.State) + ", as " + sanitize(h.AnsweredBy) + " sees it"
 	if !h.Confirmed {
-		first += "; a majority confirmed its map of the cluster " + age(time.Duration(h.AgeMS)*time.Millisecond) + " ago for the last time"
+		first += "; a majority confirmed its map of the cluster " +
+			age(time.Duration(h.AgeMS)*time.Millisecond) + " ago for the last time"
 	}
 	lines := append([]string{}, h.Problems...)
 	for i := range h.Unreachable {

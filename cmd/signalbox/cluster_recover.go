@@ -60,7 +60,8 @@ written to the audit log: FILE.audit unless --audit names another.`)
 	reason := c.Flags().String("reason", "", "Reason, for the records; required.")
 	dest := c.Flags().String("audit", "", "Audit log to add a line to: a file, or stderr. Default: FILE.audit.")
 	work := c.Flags().String("work", "", "Folder for copies of the logs while they are read. Default: beside FILE.")
-	accept := c.Flags().Bool("accept-loss", false, "Also read logs that are behind their watermark or have none: what they lack is lost.")
+	accept := c.Flags().Bool("accept-loss", false,
+		"Also read logs that are behind their watermark or have none: what they lack is lost.")
 	dry := c.Flags().Bool("dry-run", false, "Show the logs, and write nothing.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		switch {
@@ -110,7 +111,9 @@ written to the audit log: FILE.audit unless --audit names another.`)
 }
 
 // writeRecovered writes a file, and checks it before it gets its name.
-func writeRecovered(ctx context.Context, left *recovery.Survivors, path string, from *backup.Recovered) (x *backup.Contents, err error) {
+func writeRecovered(
+	ctx context.Context, left *recovery.Survivors, path string, from *backup.Recovered,
+) (x *backup.Contents, err error) {
 	err = file.Replace(path, func(f *os.File) error {
 		return left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
 	}, func(next string) error {

@@ -23,7 +23,8 @@ NAME uses one, else the current one counts. Flags and environment variables come
 
 // contextSettings are what context set stores, and pathSettings those that are names of files.
 var (
-	contextSettings = []string{"endpoints", "node", "timeout", "session-timeout", "token-file", "tls", "tls-ca", "tls-cert", "tls-key",
+	contextSettings = []string{"endpoints", "node", "timeout", "session-timeout", "token-file", "tls",
+		"tls-ca", "tls-cert", "tls-key",
 		"tls-server-name"}
 	pathSettings = []string{"token-file", "tls-ca", "tls-cert", "tls-key"}
 )

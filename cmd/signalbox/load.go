@@ -62,13 +62,15 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
   signalbox load idle-sessions --sessions 5000 --connections each --metrics 127.0.0.1:7072`
 	var f loadFlags
 	fs := c.Flags()
-	fs.IntVar(&f.cfg.Callers, "callers", 0, "Concurrent operations; in an open loop the maximum (default usually 64, in an open loop 512).")
+	fs.IntVar(&f.cfg.Callers, "callers", 0,
+		"Concurrent operations; in an open loop the maximum (default usually 64, in an open loop 512).")
 	f.connections = parsedVar(fs, "connections", "", parseConnections,
 		"Number of connections, or each: one for every session (default 4, or one for 1000 watchers).")
 	fs.IntVar(&f.cfg.Sessions, "sessions", 0, "Number of sessions; for discovery, of members (default one for each caller).")
 	fs.IntVar(&f.cfg.Keys, "keys", 0, "Number of names; for discovery, of services (default depends on the scenario).")
 	fs.Float64Var(&f.cfg.Skew, "skew", 0, "Exponent of the zipf distribution of names; 0 is uniform, 0.99 is typical of caches.")
-	fs.IntVar(&f.cfg.Watchers, "watchers", 0, "Number of watchers of all names (default 1000; for discovery, as many as members).")
+	fs.IntVar(&f.cfg.Watchers, "watchers", 0,
+		"Number of watchers of all names (default 1000; for discovery, as many as members).")
 	fs.Uint64Var(&f.cfg.Limit, "limit", 0, "Units of the semaphore in the scenario semaphore (default half of the callers).")
 	fs.IntVar(&f.cfg.DataSize, "data-size", 0, "Bytes of data written with each operation, up to 1 MiB.")
 	fs.Float64Var(&f.cfg.Churn, "churn", 10, "Per cent of the members in discovery that restart each minute.")
@@ -82,7 +84,8 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 		"How long to wait for unfinished operations after the duration; then they are errors.")
 	fs.Uint64Var(&f.cfg.Seed, "seed", 1, "Seed of random choices, such as names.")
 	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Admin address of the instance, host:port; measures its memory and CPU.")
-	f.expect = parsedVar(fs, "expect", "", loadgen.ParseObjectives, "Objectives separated by commas, like 'p99<5ms,errors<1,rate>10000'.")
+	f.expect = parsedVar(fs, "expect", "", loadgen.ParseObjectives,
+		"Objectives separated by commas, like 'p99<5ms,errors<1,rate>10000'.")
 	fs.StringVar(&f.mix, "mix", "", "YAML file of the scenario mixed.")
 	fs.StringVar(&f.hdr, "hdr", "", "Write the latencies to this file as an HDR histogram log.")
 	fs.StringVar(&f.svg, "svg", "", "Write an SVG plot to this file: latency over percentile, throughput over time.")

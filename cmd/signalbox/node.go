@@ -20,7 +20,9 @@ type nodeField struct {
 
 // newNodeField describes a field. The word "default" sets the field to zero, which the server takes
 // as the default.
-func newNodeField[T any](flag, help string, at func(*client.NodeConfig) **T, parse func(string) (T, error), show func(T) any) nodeField {
+func newNodeField[T any](
+	flag, help string, at func(*client.NodeConfig) **T, parse func(string) (T, error), show func(T) any,
+) nodeField {
 	return nodeField{
 		flag: flag, help: help,
 		set: func(c *client.NodeConfig, text string) (err error) {
@@ -72,7 +74,8 @@ var nodeFields = []nodeField{
 		consistencies, func(c *client.NodeConfig) **client.Consistency { return &c.ReadConsistency }),
 	choiceField("attach-consistency", "Strict or relaxed (default strict): a relaxed attach is answered before it is logged",
 		consistencies, func(c *client.NodeConfig) **client.Consistency { return &c.AttachConsistency }),
-	choiceField("counters-mode", "Aggregated or detailed (default aggregated): detailed metrics have a series for each owner session",
+	choiceField("counters-mode",
+		"Aggregated or detailed (default aggregated): detailed metrics have a series for each owner session",
 		countersModes, func(c *client.NodeConfig) **client.CountersMode { return &c.CountersMode }),
 	numberField("max-sessions", 1, "Maximum number of sessions (default 1000000)",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxSessions }),
@@ -88,7 +91,8 @@ var nodeFields = []nodeField{
 	numberField("max-requests", 0,
 		"Maximum requests per second at each instance, 0: no limit (default 0); keep-alives, releases and session ends are never refused",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxRequests }),
-	durationField("slow-wait", "The server logs an acquire that waited longer, when its wait ends: 1ms to 24h, 0: off (default 0)",
+	durationField("slow-wait",
+		"The server logs an acquire that waited longer, when its wait ends: 1ms to 24h, 0: off (default 0)",
 		func(c *client.NodeConfig) **time.Duration { return &c.SlowWait }),
 }
 

@@ -29,7 +29,8 @@ func processCmd(a *app) *cobra.Command {
 		}), "no processes")
 	})
 
-	describe := command("describe NAME", "Show a process: members, coordinator, the members its round waits for, and the last rounds", "")
+	describe := command("describe NAME",
+		"Show a process: members, coordinator, the members its round waits for, and the last rounds", "")
 	describe.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
 		if err != nil {
@@ -60,7 +61,8 @@ leave.`)
 	forced := force.Flags().String("reason", "", "Reason, for the records; at most 256 bytes.")
 	force.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		err := coord.Operate(n, args[0]).Force(inv.ctx, *forced)
-		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"forced", "", true}}, "a new round of %s starts", args[0])
+		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"forced", "", true}},
+			"a new round of %s starts", args[0])
 	})
 
 	evict := command("evict NAME SESSION", "End a membership and start a new round of the others",

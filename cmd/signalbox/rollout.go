@@ -30,8 +30,10 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
 		rolloutOperate(a, "resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
 		rolloutOperate(a, "promote", "Give locations the newest version now, ignoring delay, bake time and gates",
 			true, (*rollout.Track).Promote),
-		rolloutOperate(a, "reelect", "Replace locations' targets as soon as there is a newer version", true, (*rollout.Track).Reelect),
-		rolloutOperate(a, "exclude", "Exclude locations: later locations no longer wait for them", true, (*rollout.Track).Exclude),
+		rolloutOperate(a, "reelect", "Replace locations' targets as soon as there is a newer version",
+			true, (*rollout.Track).Reelect),
+		rolloutOperate(a, "exclude", "Exclude locations: later locations no longer wait for them",
+			true, (*rollout.Track).Exclude),
 		rolloutOperate(a, "include", "Include excluded locations again", true, (*rollout.Track).Include))
 }
 
@@ -184,7 +186,8 @@ func rolloutList(a *app) *cobra.Command {
 }
 
 func rolloutStatus(a *app) *cobra.Command {
-	c := command("status TRACK", "Show each location: state, what it waits for, which instances block it, and when it goes on", "")
+	c := command("status TRACK",
+		"Show each location: state, what it waits for, which instances block it, and when it goes on", "")
 	instances := c.Flags().Bool("instances", false, "Also show each instance.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		var opts []rollout.DescribeOption
@@ -330,7 +333,9 @@ func rolloutDrop(a *app) *cobra.Command {
 }
 
 // rolloutOperate is a verb of an operator on locations.
-func rolloutOperate(a *app, verb, short string, needed bool, do func(*rollout.Track, context.Context, ...string) error) *cobra.Command {
+func rolloutOperate(
+	a *app, verb, short string, needed bool, do func(*rollout.Track, context.Context, ...string) error,
+) *cobra.Command {
 	form := verb + " TRACK LOCATION..."
 	if !needed {
 		form = verb + " TRACK [LOCATION...]"

@@ -79,7 +79,8 @@ type gateFile struct {
 func addRolloutFlags(a *app, cmd *cobra.Command) (read func(c *rollout.Config) error) {
 	fs, given := cmd.Flags(), new(rollout.Config)
 	file := fs.String("file", "", "YAML file with the whole config, instead of the other flags; - is standard input.")
-	locations := fs.StringArray("location", nil, "A location, in order: NAME, or NAME:DELAY after the previous one. Repeat for each.")
+	locations := fs.StringArray("location", nil,
+		"A location, in order: NAME, or NAME:DELAY after the previous one. Repeat for each.")
 	source := parsedVar(fs, "source", "", sources.parse,
 		"Source of versions: published (rollout publish; the default), tso (timestamps of the server) or external (rollout generate).")
 	delayFrom := parsedVar(fs, "delay-from", "", delaysFrom.parse,
@@ -177,8 +178,10 @@ func parseRollout(b []byte) (c rollout.Config, err error) {
 	c = rollout.Config{
 		ExplicitCodes: f.ExplicitCodes, ImplicitAfter: time.Duration(f.ImplicitAfter),
 		ImplicitAttempts: f.ImplicitAttempts, StallTimeout: time.Duration(f.StallTimeout),
-		AutoDemote: f.AutoDemote, SkipEmptyAfter: time.Duration(f.SkipEmptyAfter), ReelectMinInterval: time.Duration(f.ReelectMinInterval),
-		MinAdvanceInterval: time.Duration(f.MinAdvanceInterval), Retention: time.Duration(f.Retention), KeepRemoved: f.KeepRemoved,
+		AutoDemote: f.AutoDemote, SkipEmptyAfter: time.Duration(f.SkipEmptyAfter),
+		ReelectMinInterval: time.Duration(f.ReelectMinInterval),
+		MinAdvanceInterval: time.Duration(f.MinAdvanceInterval),
+		Retention:          time.Duration(f.Retention), KeepRemoved: f.KeepRemoved,
 	}
 	if c.Source, err = sources.parse(cmp.Or(f.Source, "published")); err != nil {
 		return c, usagef("source %v", err)
@@ -214,7 +217,8 @@ func rolloutFileOf(c *rollout.Config) rolloutFile {
 		Source: sources.word(c.Source), DelayFrom: delaysFrom.word(c.DelayFrom),
 		ExplicitCodes: c.ExplicitCodes, ImplicitAfter: fileDuration(c.ImplicitAfter),
 		ImplicitAttempts: c.ImplicitAttempts, StallTimeout: fileDuration(c.StallTimeout),
-		AutoDemote: c.AutoDemote, SkipEmptyAfter: fileDuration(c.SkipEmptyAfter), ReelectMinInterval: fileDuration(c.ReelectMinInterval),
+		AutoDemote: c.AutoDemote, SkipEmptyAfter: fileDuration(c.SkipEmptyAfter),
+		ReelectMinInterval: fileDuration(c.ReelectMinInterval),
 		MinAdvanceInterval: fileDuration(c.MinAdvanceInterval), Retention: fileDuration(c.Retention), KeepRemoved: c.KeepRemoved,
 	}
 	for _, l := range c.Locations {

@@ -71,9 +71,11 @@ first, before any server is asked, and the instance takes over its id.`)
 		defer os.RemoveAll(work)
 		ctx, cancel := context.WithCancel(inv.longCtx)
 		defer cancel()
-		f := &followRun{invocation: inv, out: out, command: command, bad: *bad, dir: work, track: track, remaining: *count, done: cancel}
+		f := &followRun{invocation: inv, out: out, command: command, bad: *bad, dir: work, track: track,
+			remaining: *count, done: cancel}
 		follower, err := rollout.NewFollower(rollout.FollowerOptions{
-			Connect: inv.cfg, Node: inv.node, Track: track, ID: *id, Location: *location, Meta: *meta, Dir: *dir, Takeover: *takeover,
+			Connect: inv.cfg, Node: inv.node, Track: track, ID: *id, Location: *location, Meta: *meta,
+			Dir: *dir, Takeover: *takeover,
 			RetryMin: retryMin, RetryMax: retryMax, Update: f.update, OnChange: f.changed,
 			Session: []client.SessionOption{client.Timeout(inv.ttl), client.Description("rollout follow " + *id)},
 		})
@@ -136,7 +138,8 @@ func (f *followRun) outcome(err error, explicit func() (string, error)) error {
 		code, err := explicit()
 		if err != nil {
 			return rollout.Code(own, fmt.Errorf(
-				"the command exited with %d: the version is bad, but the rollout's explicit codes cannot be read: %w", ce.code, err))
+				"the command exited with %d: the version is bad, but the rollout's explicit codes cannot be read: %w",
+				ce.code, err))
 		}
 		return rollout.Code(code, fmt.Errorf("the command exited with %d: the version is bad", ce.code))
 	case ce.code == exitSourceError:

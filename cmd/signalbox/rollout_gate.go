@@ -66,7 +66,8 @@ func checkGate(ctx context.Context, inv *invocation, run rollout.GateRun) (rollo
 	}
 	var out tail
 	c := &child{
-		args: []string{"sh", "-c", run.Gate.Spec}, stdin: strings.NewReader(""), stdout: &out, stderr: &out, grace: 2 * time.Second,
+		args: []string{"sh", "-c", run.Gate.Spec}, stdin: strings.NewReader(""), stdout: &out,
+		stderr: &out, grace: 2 * time.Second,
 		env: []string{
 			"SIGNALBOX_VERSION=" + strconv.FormatUint(run.Version, 10), "SIGNALBOX_LOCATION=" + run.Location,
 			"SIGNALBOX_GATE=" + run.Gate.Name,

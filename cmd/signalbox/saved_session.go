@@ -17,7 +17,8 @@ import (
 const maxSessionFile = 1 << 16
 
 // errSavedSessionOver: what the file's session held is lost.
-var errSavedSessionOver = errors.New("the saved session is over, and what it held is free; remove the file, or acquire with it again")
+var errSavedSessionOver = errors.New(
+	"the saved session is over, and what it held is free; remove the file, or acquire with it again")
 
 // openSavedSession takes over the session in the file. With fresh set it starts a session, and
 // reports that, if there is no file or the session has ended.

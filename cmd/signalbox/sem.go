@@ -183,7 +183,8 @@ func semResize(a *app) *cobra.Command {
 		}
 		return inv.withSession(func(s *client.Session) error {
 			err := s.Resize(inv.ctx, args[0], *limit)
-			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", *limit}}, "%s has limit %s", args[0], cell(amount(*limit)))
+			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", *limit}}, "%s has limit %s",
+				args[0], cell(amount(*limit)))
 		})
 	})
 	return c
@@ -222,7 +223,8 @@ func semLs(a *app) *cobra.Command {
 func semaphores(ctx context.Context, n *client.Node, prefix string, all bool) iter.Seq2[client.SemaphoreInfo, error] {
 	return func(yield func(client.SemaphoreInfo, error) bool) {
 		for s, err := range n.List(ctx, prefix) {
-			if all || err != nil || !strings.HasPrefix(s.Name, client.ConfigPrefix) || strings.HasPrefix(prefix, client.ConfigPrefix) {
+			if all || err != nil || !strings.HasPrefix(s.Name, client.ConfigPrefix) ||
+				strings.HasPrefix(prefix, client.ConfigPrefix) {
 				if !yield(s, err) {
 					return
 				}

@@ -91,7 +91,8 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 	// The supervisor finds its end under the same number, so that files which the shell opened for
 	// the command keep theirs.
 	fd := int(theirs.Fd())
-	w := &supervisorClient{cmd: c.command(exe, supervisorArg, strconv.Itoa(fd)), socket: ours, reports: make(chan *supervisorReport, 1)}
+	w := &supervisorClient{cmd: c.command(exe, supervisorArg, strconv.Itoa(fd)), socket: ours,
+		reports: make(chan *supervisorReport, 1)}
 	supervisors.Lock()
 	defer supervisors.Unlock()
 	becomeSubreaper()

@@ -136,7 +136,8 @@ func (v *topView) instanceLines(most int) []string {
 	for _, i := range list {
 		name := sanitize(i.Name)
 		if i.Err != nil {
-			lines = append(lines, paint(v.color, red, fit(fmt.Sprintf("! %s does not answer: %s", name, sanitize(i.Err.Error())), v.width)))
+			lines = append(lines, paint(v.color, red,
+				fit(fmt.Sprintf("! %s does not answer: %s", name, sanitize(i.Err.Error())), v.width)))
 			continue
 		}
 		texts := make([]string, len(columns))

@@ -130,7 +130,8 @@ func (v *topView) sessions() (list []admin.TopSession) {
 }
 
 func (v *topView) matches(texts ...string) bool {
-	return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), strings.ToLower(v.filter)) })
+	return slices.ContainsFunc(texts,
+		func(t string) bool { return strings.Contains(strings.ToLower(t), strings.ToLower(v.filter)) })
 }
 
 // ids are the rows of a list.
@@ -211,7 +212,8 @@ func (v *topView) titleLine() string {
 		pace = "PAUSED"
 	}
 	right := "  " + pace + "  " + v.now.Format("15:04:05")
-	return paint(v.color, bold, fit(text, v.width-utf8.RuneCountInString(right))+fit(right, min(v.width, utf8.RuneCountInString(right))))
+	n := utf8.RuneCountInString(right)
+	return paint(v.color, bold, fit(text, v.width-n)+fit(right, min(v.width, n)))
 }
 
 // statusLine says what is wrong, or what is left out.

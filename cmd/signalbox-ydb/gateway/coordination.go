@@ -34,7 +34,9 @@ func (c *coordination) CreateNode(
 }
 
 // AlterNode replaces the settings that are given.
-func (c *coordination) AlterNode(ctx context.Context, req *Ydb_Coordination.AlterNodeRequest) (*Ydb_Coordination.AlterNodeResponse, error) {
+func (c *coordination) AlterNode(
+	ctx context.Context, req *Ydb_Coordination.AlterNodeRequest,
+) (*Ydb_Coordination.AlterNodeResponse, error) {
 	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		now, err := cl.DescribeNode(ctx, path)
 		if err != nil {
@@ -47,7 +49,9 @@ func (c *coordination) AlterNode(ctx context.Context, req *Ydb_Coordination.Alte
 }
 
 // DropNode drops a node with its sessions and semaphores.
-func (c *coordination) DropNode(ctx context.Context, req *Ydb_Coordination.DropNodeRequest) (*Ydb_Coordination.DropNodeResponse, error) {
+func (c *coordination) DropNode(
+	ctx context.Context, req *Ydb_Coordination.DropNodeRequest,
+) (*Ydb_Coordination.DropNodeResponse, error) {
 	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		return nil, cl.DropNode(ctx, path)
 	})

@@ -72,7 +72,9 @@ func semaphoreNames(semaphores iter.Seq2[client.SemaphoreInfo, error]) (names []
 
 // listChildren gives the nodes right below a path. below yields all nodes below it that come after
 // a path, in order.
-func listChildren(path string, below func(after string) iter.Seq2[client.NodeInfo, error]) (children []*Ydb_Scheme.Entry, err error) {
+func listChildren(
+	path string, below func(after string) iter.Seq2[client.NodeInfo, error],
+) (children []*Ydb_Scheme.Entry, err error) {
 	var bound listBound
 	byName := make(map[string]*Ydb_Scheme.Entry)
 	for after, more := "", true; more; {

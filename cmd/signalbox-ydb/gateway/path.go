@@ -38,7 +38,8 @@ func normalize(path string) string {
 // is empty.
 func (g *Gateway) nodePath(path string) (string, error) {
 	if !strings.HasPrefix(path, "/") {
-		return "", protocol.Errorf(protocol.StatusBadRequest, "path %q is not absolute; begin it with the database, %s", path, g.database())
+		return "", protocol.Errorf(protocol.StatusBadRequest,
+			"path %q is not absolute; begin it with the database, %s", path, g.database())
 	}
 	p := strings.TrimRight(path, "/")
 	rest, ok := strings.CutPrefix(p, g.prefix)

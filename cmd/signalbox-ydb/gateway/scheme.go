@@ -20,7 +20,9 @@ type scheme struct {
 }
 
 // MakeDirectory makes a node, which may be used as one, with its parents.
-func (s *scheme) MakeDirectory(ctx context.Context, req *Ydb_Scheme.MakeDirectoryRequest) (*Ydb_Scheme.MakeDirectoryResponse, error) {
+func (s *scheme) MakeDirectory(
+	ctx context.Context, req *Ydb_Scheme.MakeDirectoryRequest,
+) (*Ydb_Scheme.MakeDirectoryResponse, error) {
 	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		if path == "" { // the database is there
 			return nil, nil
@@ -33,7 +35,9 @@ func (s *scheme) MakeDirectory(ctx context.Context, req *Ydb_Scheme.MakeDirector
 
 // RemoveDirectory drops a node that has no nodes below it, and neither sessions nor semaphores: one
 // that is in use is dropped with DropNode.
-func (s *scheme) RemoveDirectory(ctx context.Context, req *Ydb_Scheme.RemoveDirectoryRequest) (*Ydb_Scheme.RemoveDirectoryResponse, error) {
+func (s *scheme) RemoveDirectory(
+	ctx context.Context, req *Ydb_Scheme.RemoveDirectoryRequest,
+) (*Ydb_Scheme.RemoveDirectoryResponse, error) {
 	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		if err := checkUnused(ctx, cl, path, req.GetPath()); err != nil {
 			return nil, err
@@ -67,7 +71,9 @@ func checkUnused(ctx context.Context, cl *client.Client, path, shown string) err
 }
 
 // ListDirectory lists the nodes right below a path.
-func (s *scheme) ListDirectory(ctx context.Context, req *Ydb_Scheme.ListDirectoryRequest) (*Ydb_Scheme.ListDirectoryResponse, error) {
+func (s *scheme) ListDirectory(
+	ctx context.Context, req *Ydb_Scheme.ListDirectoryRequest,
+) (*Ydb_Scheme.ListDirectoryResponse, error) {
 	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		self := &Ydb_Scheme.Entry{Name: lastSegment(s.g.database()), Type: Ydb_Scheme.Entry_DATABASE}
 		if path != "" {

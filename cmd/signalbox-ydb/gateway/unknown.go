@@ -38,7 +38,8 @@ func (l *methodLog) refuse(method string) error {
 		l.log.Warn("method is not implemented", "method", method)
 	}
 	if strings.HasPrefix(method, rateLimiterService) {
-		return grpcstatus.Errorf(codes.Unimplemented, "%s: signalbox has no rate limits; keep this client's rate limiter on YDB", method)
+		return grpcstatus.Errorf(codes.Unimplemented,
+			"%s: signalbox has no rate limits; keep this client's rate limiter on YDB", method)
 	}
 	return grpcstatus.Errorf(codes.Unimplemented,
 		"%s: this is signalbox, which serves YDB's coordination nodes, their directories and discovery, and nothing else of YDB",
