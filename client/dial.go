@@ -79,9 +79,6 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, openTimeoutDefault, fmt.Errorf("no endpoint answered within %s", openTimeoutDefault))
 		defer cancel()
 	}
-	if err := cfg.checkToken(); err != nil {
-		return nil, fmt.Errorf("dial %v: %w", cfg.Endpoints, err)
-	}
 	c := newClient(cfg)
 	first := c.connectFirst(ctx)
 	err := first
@@ -170,33 +167,15 @@ const (
 	helloMapID = 2
 )
 
-// hello is the frame that introduces the client.
-func (c *Config) hello() []byte {
-	return protocol.AppendFrame(nil, protocol.KindHello, helloID, 0, &protocol.Hello{
-		Magic: protocol.Magic, Version: protocol.Version, Client: c.Name, Token: c.Token,
-	})
-}
-
-// checkToken refuses a token that does not fit into a hello. An instance closes the connection
-// before it has read such a hello, so the client would connect again until its time is over.
-func (c *Config) checkToken() error {
-	if over := len(c.hello()) - frameHead - protocol.MaxHelloLen; over > 0 && over < len(c.Token) {
-		return protocol.Errorf(protocol.StatusUnauthenticated, "the token has %d bytes; at most %d can be shown",
-			len(c.Token), len(c.Token)-over)
-	}
-	return nil
-}
-
-// frameHead is the length field of a frame, which does not count itself.
-const frameHead = 4
-
 // handshakeBuffers are of the size of the largest answer to a hello.
 var handshakeBuffers = sync.Pool{New: func() any { return new([protocol.MaxHelloLen + 4]byte) }}
 
 // handshake sends the hello and reads the answer. rest is what came after it, or instead of it, and
 // has room for the reads that follow.
 func (d *dialer) handshake(nc net.Conn, askMap bool) (hello protocol.HelloReply, rest []byte, err error) {
-	out := d.cfg.hello()
+	out := protocol.AppendFrame(nil, protocol.KindHello, helloID, 0, &protocol.Hello{
+		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
+	})
 	if askMap {
 		out = protocol.AppendFrame(out, protocol.KindMap, helloMapID, 0, &protocol.MapRequest{})
 	}

@@ -61,45 +61,6 @@ func TestConfigErrorsEndOpen(t *testing.T) {
 	})
 }
 
-// TestLongToken: a token that does not fit into a hello is refused at once, and the longest that
-// fits is sent.
-func TestLongToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t)
-		open := func(length int) error {
-			began := time.Now()
-			ctx, cancel := context.WithTimeout(bg, 10*time.Second)
-			defer cancel()
-			c, err := Open(ctx, Config{Endpoints: []string{"1"}, Token: make([]byte, length), Dial: f.dial, clock: bubbleClock{}})
-			if took := time.Since(began); took > 0 {
-				t.Errorf("a token of %d bytes takes %s: %v", length, took, err)
-			}
-			if err == nil {
-				c.CloseWithoutRelease()
-				f.drop()
-			}
-			return err
-		}
-		most := 0
-		for length := 1; length <= 2*protocol.MaxHelloLen; length *= 2 {
-			if open(length) == nil {
-				most = length
-			}
-		}
-		for step := most / 2; step > 0; step /= 2 {
-			if open(most+step) == nil {
-				most += step
-			}
-		}
-		if frame := len((&Config{Name: Version, Token: make([]byte, most)}).hello()); frame != protocol.MaxHelloLen+4 {
-			t.Errorf("the longest token, of %d bytes, makes a hello of %d", most, frame)
-		}
-		if err := open(most + 1); !errors.Is(err, protocol.StatusUnauthenticated) || errors.Is(err, ErrUnreachable) {
-			t.Errorf("a longer token: %v", err)
-		}
-	})
-}
-
 // TestDiagnose: what an address answers names the mistake; what may pass by itself is none.
 func TestDiagnose(t *testing.T) {
 	for _, x := range []struct {
