@@ -598,7 +598,7 @@ func TestJoinIsNotAnswered(t *testing.T) {
 		t.Fatalf("join gives %v", err)
 	}
 	if _, _, err := again(); !errors.Is(err, ErrAlreadyMember) {
-		t.Errorf("before the leave is answered, another join gives %v", err)
+		t.Fatalf("before the leave is answered, another join gives %v", err)
 	}
 	close(w.free)
 	var p *Membership
