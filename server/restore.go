@@ -132,14 +132,17 @@ func restoreTiers(c *Config) error {
 		}
 		switch {
 		case i < 0:
-			return fmt.Errorf("the backup has data in tier %s, and the new cluster has the tiers %s; give it a tier %s with data too",
-				t.Name, strings.Join(names, ", "), t.Name)
+			return fmt.Errorf(
+				"the backup has data in tier %s, and the new cluster has the tiers %s; give it a tier %s with data too", t.Name,
+				strings.Join(names, ", "), t.Name)
 		case given[i].Buckets != protocol.DefaultBuckets && given[i].Buckets != t.Buckets:
-			return fmt.Errorf("tier %s has %d buckets in the backup, and not %d; leave the number out", t.Name, t.Buckets, given[i].Buckets)
+			return fmt.Errorf("tier %s has %d buckets in the backup, and not %d; leave the number out",
+				t.Name, t.Buckets, given[i].Buckets)
 		case given[i].ReplicationFactor > 1:
 			return errRestoredCopies(given[i].ReplicationFactor)
 		case int(t.ID) >= len(given):
-			return fmt.Errorf("the data of the backup is that of the last of the tiers %s; give the new cluster at least %d tiers",
+			return fmt.Errorf(
+				"the data of the backup is that of the last of the tiers %s; give the new cluster at least %d tiers",
 				strings.Join(oldNames[:t.ID+1], ", "), t.ID+1)
 		}
 		c.Tiers[t.ID], from[t.ID] = given[i], i+1
@@ -161,14 +164,13 @@ func restoreTier(s *Server, ctx context.Context) error {
 	t, _ := state.Tier(own.Tier)
 	switch {
 	case !t.ToBeRestored() && s.cfg.joinsRestored():
-		return fmt.Errorf("nothing of tier %s is to be restored in this cluster: it has its data, or begins without; "+
-			"start this instance with serve", t.Name)
+		return fmt.Errorf("nothing of tier %s is to be restored in this cluster: it has its data, or begins without "+
+			"any; start this instance with serve", t.Name)
 	case !t.ToBeRestored():
 		return nil // the first instance has no data, or a tier that the backup did not have
 	case t.Restore.Backup != from.Digest():
-		return fmt.Errorf(
-			"tier %s of this cluster is to be restored from the backup with digest %016x, and this one has %016x; take that one",
-			t.Name, t.Restore.Backup, from.Digest())
+		return fmt.Errorf("tier %s of this cluster is to be restored from the backup with digest %016x, and this one "+
+			"has %016x; take that one", t.Name, t.Restore.Backup, from.Digest())
 	}
 	s.startup.waitForText("waiting for the shards of tier %s to begin here; see the cluster's plan", t.Name)
 	var shards []meta.Shard
@@ -182,7 +184,8 @@ func restoreTier(s *Server, ctx context.Context) error {
 	var ids []uint64
 	for i := range shards {
 		if r, ok := shards[i].On(s.instance); !ok || !r.Founder {
-			return fmt.Errorf("%s began on another instance of this replicaset; restore tier %s on that one", &shards[i], t.Name)
+			return fmt.Errorf("%s began on another instance of this replicaset; restore tier %s on that one",
+				&shards[i], t.Name)
 		}
 		ids = append(ids, shards[i].ID)
 	}
@@ -191,7 +194,8 @@ func restoreTier(s *Server, ctx context.Context) error {
 	if err := s.hosting.Restore(ctx, from, t.ID, t.RestoredRuns(ids)); err != nil {
 		return err
 	}
-	if err := s.governor.FinishRestore(ctx, meta.TierRestored{Tier: t.ID, Backup: from.Digest(), Shards: ids}); err != nil {
+	end := meta.TierRestored{Tier: t.ID, Backup: from.Digest(), Shards: ids}
+	if err := s.governor.FinishRestore(ctx, end); err != nil {
 		return fmt.Errorf("assign the restored buckets: %w", err)
 	}
 	s.startup.waitForText("waiting for the restored shards of tier %s to serve", t.Name)

@@ -132,7 +132,8 @@ func (s *Server) Ready() error {
 // clients.
 func bucketsUnassigned(state *meta.State, i *meta.Instance, t *meta.Tier) error {
 	if t.ToBeRestored() {
-		return fmt.Errorf("the data of tier %s is to be restored from the backup with digest %016x", t.Name, t.Restore.Backup)
+		return fmt.Errorf("the data of tier %s is to be restored from the backup with digest %016x",
+			t.Name, t.Restore.Backup)
 	}
 	set, _ := state.Replicaset(i.Replicaset)
 	members := 0

@@ -142,7 +142,8 @@ func printBackup(p *printer, path string, x *backup.Contents) error {
 	tiers := ""
 	if len(x.DataTiers) > 1 {
 		r = append(r, field{"data_tiers", "", x.DataTiers})
-		tiers = fmt.Sprintf("; it has data in the tiers %s, which are restored one by one", strings.Join(x.DataTiers, ", "))
+		tiers = fmt.Sprintf("; it has data in the tiers %s, which are restored one by one",
+			strings.Join(x.DataTiers, ", "))
 	}
 	if x.Recovered != nil {
 		r = append(r, field{"recovered", "", x.Recovered})

@@ -69,7 +69,8 @@ soon as it ends: the cluster counts on its vote.`)
 }
 
 func printRestored(p *printer, path, dir string, from *backup.Source, done *server.Restored) error {
-	r := row{{"file", "", path}, {"data", "", dir}, {"sessions", "", done.Sessions}, {"semaphores", "", done.Semaphores}}
+	r := row{{"file", "", path}, {"data", "", dir}, {"sessions", "", done.Sessions},
+		{"semaphores", "", done.Semaphores}}
 	what, left := path, ""
 	if len(from.DataTiers) > 1 || len(done.Left) > 0 {
 		r = append(r, field{"tier", "", done.Tier})
@@ -77,8 +78,10 @@ func printRestored(p *printer, path, dir string, from *backup.Source, done *serv
 	}
 	if len(done.Left) > 0 {
 		r = append(r, field{"to_be_restored", "", done.Left})
-		left = fmt.Sprintf("; then restore %s from the same file, each with --tier and --peer", strings.Join(done.Left, ", "))
+		left = fmt.Sprintf("; then restore %s from the same file, each with --tier and --peer",
+			strings.Join(done.Left, ", "))
 	}
-	return p.message(r, "%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s%s",
+	return p.message(r,
+		"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s%s",
 		what, dir, done.Sessions, done.Semaphores, dir, left)
 }

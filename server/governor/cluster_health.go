@@ -53,7 +53,8 @@ func Assess(o Observation) protocol.ClusterHealth {
 		switch {
 		case t.ToBeRestored():
 			a.problem(protocol.HealthBroken,
-				"tier %s serves no requests yet: its data is to be restored from the backup with digest %016x", t.Name, t.Restore.Backup)
+				"tier %s serves no requests yet: its data is to be restored from the backup with digest %016x",
+				t.Name, t.Restore.Backup)
 		case t.Buckets > 0 && !t.Bootstrapped:
 			a.problem(protocol.HealthBroken,
 				"tier %s serves no requests yet: its buckets are assigned when a replicaset of it is full", t.Name)

@@ -55,7 +55,8 @@ func planReplicasets(p *planner) {
 		switch {
 		case t.ToBeRestored():
 			p.addWait(Outside, "the data of tier "+t.Name+" to be restored",
-				"it is in the backup with digest %016x; run signalbox cluster restore with that file, --tier %s and --peer",
+				"it is in the backup with digest %016x; run signalbox cluster restore with that file, "+
+					"--tier %s and --peer",
 				t.Restore.Backup, t.Name)
 		case t.Buckets > 0 && !t.Bootstrapped:
 			planAssignment(p, &t)

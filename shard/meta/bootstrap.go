@@ -354,13 +354,14 @@ func (c *Bootstrap) markTiers(s *State, m *Machine) Result {
 		switch {
 		case old.ToBeRestored():
 			return refuse(protocol.StatusBadRequest,
-				"tier %s of the cluster that is to be restored was still to be restored itself; take another backup when it is", old.Name)
+				"tier %s of the cluster that is to be restored was still to be restored itself; "+
+					"take another backup when it is", old.Name)
 		case old.Buckets == 0:
 			continue
 		case int(old.ID) >= len(s.tiers) || s.tiers[old.ID].Buckets != old.Buckets:
 			return refuse(protocol.StatusBadRequest,
-				"tier %s of the cluster that is to be restored has the id %d and %d buckets; give the new cluster such a tier",
-				old.Name, old.ID, old.Buckets)
+				"tier %s of the cluster that is to be restored has the id %d and %d buckets; "+
+					"give the new cluster such a tier", old.Name, old.ID, old.Buckets)
 		case !old.Bootstrapped:
 			continue // it has nodes at most
 		case s.tiers[old.ID].ReplicationFactor > 1:
@@ -375,8 +376,8 @@ func (c *Bootstrap) markTiers(s *State, m *Machine) Result {
 	}
 	for _, n := range m.nodes.all() {
 		if int(n.Tier) >= len(s.tiers) {
-			return refuse(protocol.StatusBadRequest, "node %s is of tier %d, and there are %d; give the new cluster as many",
-				n.Path, n.Tier, len(s.tiers))
+			return refuse(protocol.StatusBadRequest,
+				"node %s is of tier %d, and there are %d; give the new cluster as many", n.Path, n.Tier, len(s.tiers))
 		}
 	}
 	return Result{}

@@ -14,7 +14,7 @@ type RestoreMark struct {
 	Wall   uint64 // wall clock of the bootstrap, ms since 1970: every try takes it for the age of the backup
 }
 
-// ToBeRestored says that the data of the tier are still to come from a backup.
+// ToBeRestored says that the data of the tier is still to come from a backup.
 func (t *Tier) ToBeRestored() bool { return t.Restore.Epoch > 0 }
 
 // RestoredRuns divides the buckets of a tier that is to be restored among shards, as TierRestored
@@ -54,17 +54,21 @@ func (c *TierRestored) apply(s *State) Result {
 	case !ok:
 		return refuse(protocol.StatusNotFound, "there is no tier %d", c.Tier)
 	case !t.ToBeRestored():
-		return refuse(protocol.StatusPreconditionFailed, "tier %s is not to be restored, or was restored already", t.Name)
+		return refuse(protocol.StatusPreconditionFailed,
+			"tier %s is not to be restored, or was restored already", t.Name)
 	case t.Restore.Backup != c.Backup:
 		return refuse(protocol.StatusPreconditionFailed,
-			"tier %s is to be restored from the backup with digest %016x, not %016x; take that one", t.Name, t.Restore.Backup, c.Backup)
+			"tier %s is to be restored from the backup with digest %016x, not %016x; take that one",
+			t.Name, t.Restore.Backup, c.Backup)
 	case len(c.Shards) == 0 || uint64(len(c.Shards)) > uint64(t.Buckets) || !strictlyAscending(c.Shards):
-		return refuse(protocol.StatusBadRequest, "%d shards in some order for %d buckets of tier %s; name each once, in order",
+		return refuse(protocol.StatusBadRequest,
+			"%d shards in some order for %d buckets of tier %s; name each once, in order",
 			len(c.Shards), t.Buckets, t.Name)
 	}
 	for _, id := range c.Shards {
 		if i, ok := findShard(s.shards, id); !ok || s.shards[i].Tier != t.ID {
-			return refuse(protocol.StatusPreconditionFailed, "shard %d of tier %s is gone; restore the tier again", id, t.Name)
+			return refuse(protocol.StatusPreconditionFailed,
+				"shard %d of tier %s is gone; restore the tier again", id, t.Name)
 		}
 	}
 	runs := t.RestoredRuns(c.Shards)
