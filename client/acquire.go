@@ -22,9 +22,8 @@ type acquireOptions struct {
 	ephemeral  bool
 	limit      uint64 // to create with, 0: do not
 	onAccepted func(token uint64)
-	try        bool
-	queue      bool  // wait for the session's own lease to go
-	err        error // of the first option that is out of its range
+	lock       lockMode // for the name
+	err        error    // of the first option that is out of its range
 }
 
 // Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an
@@ -79,7 +78,7 @@ func Exclusive() AcquireOption {
 
 // waitForOwnLease makes a second acquire of the session wait for the first one's release instead of
 // failing with ErrAlreadyHeld.
-func waitForOwnLease() AcquireOption { return func(o *acquireOptions) { o.queue = true } }
+func waitForOwnLease() AcquireOption { return func(o *acquireOptions) { o.lock = lockFree } }
 
 // Acquire waits in the semaphore's FIFO queue until the session holds the units. When ctx ends
 // first, the place in the queue is given up. A grant that is on its way then is given back, in the
@@ -103,7 +102,7 @@ func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 
 // TryAcquire acquires what is free at once. If it is not free, the lease is nil, without an error.
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) { o.try, o.timeout = true, 0 }))
+	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) { o.lock, o.timeout = lockNow, 0 }))
 	if err != nil {
 		return nil, withOp("acquire", name, err)
 	}
@@ -142,27 +141,16 @@ func (a *acquireOp) start(ctx context.Context, name string) (_ *Lease, err error
 	if a.bucket, err = s.node.bucket(ctx, name); err != nil {
 		return nil, err
 	}
-	for {
-		e, held, mine, err := s.nameLocks.lock(ctx, s, name, a.o.try)
-		if err != nil || !mine {
-			return nil, err
-		}
-		if held == nil {
-			a.e = e
-			return a.run(ctx)
-		}
-		s.nameLocks.unlockOf(s, e)
-		if !a.o.queue || a.o.try {
-			return nil, ErrAlreadyHeld
-		}
-		select {
-		case <-held.freed():
-		case <-ctx.Done():
-			return nil, interrupted(ctx, nil)
-		case <-s.ctx.Done():
-			return nil, s.Err()
-		}
+	e, held, mine, err := s.nameLocks.lock(ctx, s, name, a.o.lock)
+	if err != nil || !mine {
+		return nil, err
 	}
+	if held != nil {
+		s.nameLocks.unlockOf(s, e)
+		return nil, ErrAlreadyHeld
+	}
+	a.e = e
+	return a.run(ctx)
 }
 
 // acquireOp is one acquire from its first sending to its outcome. It holds the name's lock.

@@ -9,7 +9,7 @@ import (
 // confirm asks the server about a lease, and ends it if it is the session's no more.
 func (l *Lease) confirm(ctx context.Context) {
 	s := l.s
-	e, _, _, err := s.nameLocks.lock(ctx, s, l.name, false)
+	e, _, _, err := s.nameLocks.lock(ctx, s, l.name, lockNext)
 	if err != nil {
 		return
 	}

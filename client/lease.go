@@ -32,7 +32,6 @@ type Lease struct {
 	over   error        // why it ended, if not with the session
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	free   chan struct{} // closed when the name may be acquired again, if somebody asked
 
 	observation *observedHold // whom its end is reported to; nil: nobody
 }
@@ -110,30 +109,6 @@ func (l *Lease) end(cause error) {
 	}
 }
 
-// drop takes the lease out of its entry. session.mu is held.
-func (e *nameLock) drop() {
-	if e.lease != nil && e.lease.free != nil {
-		close(e.lease.free)
-		e.lease.free = nil
-	}
-	e.lease = nil
-}
-
-// freed is closed when the name may be acquired again.
-func (l *Lease) freed() <-chan struct{} {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	if e := l.s.nameLocks.get(l.name); e == nil || e.lease != l {
-		free := make(chan struct{})
-		close(free)
-		return free
-	}
-	if l.free == nil {
-		l.free = make(chan struct{})
-	}
-	return l.free
-}
-
 // Release gives the units back. The lease ends at once; the call returns when the server has
 // answered. When ctx ends first, even before the call, the release goes on in the background and
 // the error is that of ctx. Releasing twice is no error; releasing a lost lease returns Lost. If
@@ -158,7 +133,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		// A change of the lease is under way. The release comes next, before a caller that wants to
 		// acquire again.
 		r.turn = make(chan struct{}, 1)
-		e.queue = append([]chan struct{}{r.turn}, e.queue...)
+		e.queue = append([]nameTurn{{granted: r.turn}}, e.queue...)
 	}
 	e.locked = true
 	s.mu.Unlock()
@@ -274,7 +249,7 @@ func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 	if r.x.seq != 0 {
 		s.seqs.done(r.x.seq)
 	}
-	r.e.drop()
+	r.e.lease = nil
 	s.nameLocks.unlock(r.e)
 	return true, err
 }
@@ -315,7 +290,7 @@ type changeOp struct {
 }
 
 func (l *Lease) change(ctx context.Context, ch *changeOp) error {
-	e, _, _, err := l.s.nameLocks.lock(ctx, l.s, l.name, false)
+	e, _, _, err := l.s.nameLocks.lock(ctx, l.s, l.name, lockNext)
 	if err != nil {
 		return err
 	}
@@ -375,10 +350,10 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	if ch.reply.State == protocol.Acquired {
 		// What it granted instead is nobody's.
 		r := &releaseOp{s: s, e: ch.e, bucket: l.bucket, token: ch.reply.OrderID, turn: make(chan struct{}, 1)}
-		ch.e.queue = append([]chan struct{}{r.turn}, ch.e.queue...)
+		ch.e.queue = append([]nameTurn{{granted: r.turn}}, ch.e.queue...)
 		s.c.run(func() { _ = s.finishInBackground(s.ctx, r.work) })
 	} else if ch.e.lease == l {
-		ch.e.drop()
+		ch.e.lease = nil
 	}
 	return true, l.over
 }

@@ -419,3 +419,63 @@ func TestReleaseCutOff(t *testing.T) {
 		})
 	}
 }
+
+// TestMutexOrder: goroutines of one session get a mutex in the order in which they asked for it,
+// whether those before release it, lose it or give up.
+func TestMutexOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		m := s.Mutex("m")
+		first, err := m.Lock(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const goroutines, loses, givesUp = 30, 10, 20
+		ctx, giveUp := context.WithCancel(bg)
+		defer giveUp()
+		var order, want []int
+		for i := range goroutines {
+			if i != givesUp {
+				want = append(want, i)
+			}
+			go func() {
+				until := bg
+				if i == givesUp {
+					until = ctx
+				}
+				l, err := m.Lock(until)
+				switch {
+				case i == givesUp && errors.Is(err, context.Canceled):
+					return
+				case err != nil:
+					t.Error(i, err)
+					return
+				}
+				order = append(order, i)
+				if i != loses {
+					err = l.Release(bg)
+				} else {
+					f.set(func() {
+						delete(f.holds, "m")
+						f.attachedAt[s.id].send(protocol.KindLeaseLost, 0, 1,
+							&protocol.LeaseLost{Session: s.id, Name: []byte("m"), OrderID: l.Token()})
+					})
+				}
+				if err != nil {
+					t.Error(i, err)
+				}
+			}()
+			synctest.Wait() // it waits behind those before
+		}
+		giveUp()
+		if err := first.Release(bg); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !slices.Equal(order, want) {
+			t.Fatal(order)
+		}
+	})
+}

@@ -14,11 +14,26 @@ import (
 // guards it.
 type nameLock struct {
 	name   string
-	locked bool            // somebody acquires, changes, confirms or releases
-	queue  []chan struct{} // who wants to be next
-	lease  *Lease          // what is held; over or not, until its release was answered
-	lost   uint64          // highest order id that was taken away while busy
+	locked bool       // somebody acquires, changes, confirms or releases
+	queue  []nameTurn // who wants to be next, in order of arrival
+	lease  *Lease     // what is held; over or not, until its release was answered
+	lost   uint64     // highest order id that was taken away while busy
 }
+
+// nameTurn is a place in the queue of a name lock.
+type nameTurn struct {
+	granted chan struct{} // capacity 1
+	free    bool          // others are served first while the session has a lease
+}
+
+// lockMode is when a caller wants a name lock.
+type lockMode uint8
+
+const (
+	lockNext lockMode = iota // behind those that came before
+	lockFree                 // the same, and once the session has no lease
+	lockNow                  // now or not at all
+)
 
 // nameLockSet holds a session's name locks by name. Most sessions have one, and need no map.
 // Methods that take the session lock its mu. The others are called with it held.
@@ -71,9 +86,9 @@ func (x *nameLockSet) all(yield func(*nameLock) bool) {
 	}
 }
 
-// lock locks a name of the session s. With try it is false instead of waiting. held is what the
-// session holds of the semaphore.
-func (x *nameLockSet) lock(ctx context.Context, s *Session, name string, try bool) (e *nameLock, held *Lease, ok bool, err error) {
+// lock locks a name of the session s; ok is false where lockNow would have to wait. held is what
+// the session holds of the semaphore.
+func (x *nameLockSet) lock(ctx context.Context, s *Session, name string, mode lockMode) (e *nameLock, held *Lease, ok bool, err error) {
 	s.mu.Lock()
 	if s.err != nil {
 		defer s.mu.Unlock()
@@ -84,17 +99,17 @@ func (x *nameLockSet) lock(ctx context.Context, s *Session, name string, try boo
 		e = &nameLock{name: name}
 		x.put(e)
 	}
-	if !e.locked {
+	if !e.locked && (mode != lockFree || e.lease == nil) {
 		e.locked = true
 		held = e.lease
 		s.mu.Unlock()
 		return e, held, true, nil
 	}
-	if try {
+	if mode == lockNow {
 		s.mu.Unlock()
 		return nil, nil, false, nil
 	}
-	turn := make(chan struct{}, 1)
+	turn := nameTurn{make(chan struct{}, 1), mode == lockFree}
 	e.queue = append(e.queue, turn)
 	s.mu.Unlock()
 	if err := x.wait(ctx, s, e, turn); err != nil {
@@ -105,9 +120,9 @@ func (x *nameLockSet) lock(ctx context.Context, s *Session, name string, try boo
 	return e, e.lease, true, nil
 }
 
-func (x *nameLockSet) wait(ctx context.Context, s *Session, e *nameLock, turn chan struct{}) error {
+func (x *nameLockSet) wait(ctx context.Context, s *Session, e *nameLock, turn nameTurn) error {
 	select {
-	case <-turn:
+	case <-turn.granted:
 		return nil
 	case <-ctx.Done():
 	case <-s.ctx.Done():
@@ -134,10 +149,12 @@ func (x *nameLockSet) unlockOf(s *Session, e *nameLock) {
 
 // unlock unlocks a name, or hands it to the next that waits for it.
 func (x *nameLockSet) unlock(e *nameLock) {
-	if len(e.queue) > 0 {
-		e.queue[0] <- struct{}{}
-		e.queue = e.queue[1:]
-		return
+	for i, turn := range e.queue {
+		if !turn.free || e.lease == nil {
+			e.queue = slices.Delete(e.queue, i, i+1)
+			turn.granted <- struct{}{}
+			return
+		}
 	}
 	e.locked = false
 	if e.lease == nil {
@@ -164,9 +181,10 @@ func (x *nameLockSet) lose(e *nameLock, message string) {
 		err = fmt.Errorf("%w: %s", ErrLeaseLost, message)
 	}
 	e.lease.end(err)
-	e.drop()
+	e.lease = nil
 	if !e.locked {
-		x.remove(e)
+		e.locked = true
+		x.unlock(e) // to whom the lease was in the way
 	}
 }
 

@@ -63,7 +63,7 @@ func (a *acquireOp) observed(ctx context.Context, name string, o Observer) (*Lea
 	s := a.s
 	clock := s.c.clock
 	began := clock.now()
-	to := o.AcquireStarted(ctx, AcquireStart{Session: s.id, Node: s.node.path, Name: name, Count: a.o.count, Try: a.o.try})
+	to := o.AcquireStarted(ctx, AcquireStart{Session: s.id, Node: s.node.path, Name: name, Count: a.o.count, Try: a.o.lock == lockNow})
 	l, err := a.start(ctx, name)
 	if to == nil {
 		return l, err

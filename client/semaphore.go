@@ -105,7 +105,7 @@ func (s *Session) Release(ctx context.Context, name string) (released bool, err 
 	if err != nil {
 		return false, withOp("release", name, err)
 	}
-	e, _, _, err := s.nameLocks.lock(ctx, s, name, false)
+	e, _, _, err := s.nameLocks.lock(ctx, s, name, lockNext)
 	if err != nil {
 		return false, withOp("release", name, err)
 	}
