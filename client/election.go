@@ -139,13 +139,12 @@ func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 				return
 			}
 			owners = applyEvent(owners, ev)
-			synced = synced || ev.Kind == EventSynced
+			first := !synced && ev.Kind == EventSynced
+			synced = synced || first
 			now := leaderOf(owners)
-			if !synced || ev.Kind != EventSynced && now.Token == yielded.Token && slices.Equal(now.Data, yielded.Data) {
+			same := now.Token == yielded.Token && slices.Equal(now.Data, yielded.Data)
+			if !first && (!synced || same) {
 				continue
-			}
-			if ev.Kind == EventSynced && now.Exists && now.Token == yielded.Token && slices.Equal(now.Data, yielded.Data) {
-				continue // a resumed watch found nothing new
 			}
 			yielded = now
 			if !yield(now, nil) {

@@ -262,3 +262,34 @@ func watchEnds(t *testing.T, by watchForm) {
 		}
 	})
 }
+
+// TestObserveResumes: that nobody leads is told once, however often the watch resumes.
+func TestObserveResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		_, n := f.openNode(t)
+		f.streams(t, nil, func(*fakeConn, uint64) protocol.Status { return 0 })
+		ctx, cancel := context.WithCancel(context.Background())
+		var seen []Leader
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for l, err := range n.Election("boss").Observe(ctx) {
+				if err == nil {
+					seen = append(seen, l)
+				}
+			}
+		}()
+		const links = 4
+		for range links - 1 {
+			time.Sleep(time.Minute)
+			f.drop()
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		if watches := f.count(protocol.KindWatch); watches < links || len(seen) != 1 || seen[0].Exists {
+			t.Fatal(watches, seen)
+		}
+	})
+}
