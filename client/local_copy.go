@@ -163,8 +163,21 @@ func (w *watch) remove(x *watchedSemaphore) {
 		w.removeOwner(x, x.owners[len(x.owners)-1].Token)
 	}
 	x.exists, x.attributes = false, attributes{}
-	w.markDirty(x)
+	if x.reported {
+		w.markDirty(x)
+		return
+	}
+	// Its consumer never hears of it, however many come and go before it takes the next event.
+	delete(w.names, x.name)
+	if w.unseen++; w.unseen > len(w.dirty)/2 {
+		w.dirty = slices.DeleteFunc(w.dirty, (*watchedSemaphore).isUnseen)
+		w.unseen = 0
+	}
 }
+
+// isUnseen says that a semaphore came and went unseen: of one that is not reported there is
+// something to deliver from the moment on in which it exists.
+func (x *watchedSemaphore) isUnseen() bool { return !x.exists && !x.reported }
 
 func (w *watch) putOwner(x *watchedSemaphore, o Owner) {
 	i, found := slices.BinarySearchFunc(x.owners, o.Token, byOrderID)
@@ -234,7 +247,9 @@ func (w *watch) next(ev *Event) (ok bool, err error) {
 			w.dirty = w.dirty[:0] // its memory serves the next change
 		}
 		x.dirty = false
-		if w.takeEvent(x, ev) {
+		if x.isUnseen() {
+			w.unseen--
+		} else if w.takeEvent(x, ev) {
 			return true, nil
 		}
 	}
@@ -254,7 +269,7 @@ func (w *watch) takeEvent(x *watchedSemaphore, ev *Event) bool {
 		delete(w.names, x.name)
 		*ev = Event{Kind: EventDeleted, Name: x.name}
 		x.addOwnerChanges(ev)
-		return x.reported
+		return true
 	}
 	*ev = Event{
 		Kind: EventChanged, Name: x.name, Created: !x.reported, DataChanged: x.data, LimitChanged: x.limit,

@@ -309,3 +309,49 @@ func (m *copyTest) read() bool {
 	}
 	return true
 }
+
+// TestUnseenSemaphores: what comes and goes while a consumer takes no events is not delivered, and
+// takes no memory.
+func TestUnseenSemaphores(t *testing.T) {
+	_, w, st := openStream(t, nil)
+	index := uint64(0)
+	send := func(name string, kind protocol.SemaphoreChangeKind) {
+		index++
+		st.delta(&delta{name: name, index: index,
+			changes: []change{{kind, attributes{limit: 1, version: 1}, Owner{Token: index}}}})
+	}
+	var ev Event
+	send("seen", protocol.ChangeCreated)
+	if ok, err := w.next(&ev); !ok || err != nil || ev.Name != "seen" {
+		t.Fatal(ok, err, ev)
+	}
+	send("kept", protocol.ChangeCreated)
+	for i := range 1000 {
+		name := fmt.Sprint("lock", i)
+		send(name, protocol.ChangeCreated)
+		send(name, protocol.ChangeOwnerAdded)
+		send(name, protocol.ChangeDeleted)
+		if len(w.names) != 2 || len(w.dirty) > 4 {
+			t.Fatalf("after %d locks: %d names, %d to be delivered", i+1, len(w.names), len(w.dirty))
+		}
+	}
+	send("seen", protocol.ChangeDeleted)
+	send("lock0", protocol.ChangeCreated)
+	var events []string
+	for {
+		ok, err := w.next(&ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		events = append(events, fmt.Sprint(ev.Kind, ev.Name, ev.Created))
+	}
+	if want := []string{"1kepttrue", "2seenfalse", "1lock0true"}; !slices.Equal(events, want) {
+		t.Fatalf("got %v, want %v", events, want)
+	}
+	if len(w.names) != 2 || len(w.dirty) > 0 || w.unseen != 0 {
+		t.Fatal(len(w.names), len(w.dirty), w.unseen)
+	}
+}

@@ -127,6 +127,7 @@ type watch struct {
 	names        map[string]*watchedSemaphore
 	newestEpochs *bucketEpochs       // of each bucket the newest epoch that a shard has sent; of a prefix
 	dirty        []*watchedSemaphore // with something to deliver, in order
+	unseen       int                 // of dirty: came and went, and are not to be delivered
 	reset        bool                // EventReset is to be delivered
 	synced       bool                // EventSynced was delivered
 	err          error
