@@ -49,7 +49,8 @@ type Event struct {
 
 // Watch yields the state of a semaphore, which need not exist yet, and then every change, until ctx
 // ends. It resumes by itself when the connection is lost. The last pair carries the error that
-// ended it: ctx's, NotFound when the node was dropped, Forbidden.
+// ended it: ctx's, NotFound when the node was dropped, Forbidden. A watch that a limit keeps from
+// being opened is tried until ctx ends; the error then names the limit.
 //
 // A consumer that stops taking events costs at most the memory of two copies of the state.
 func (n *Node) Watch(ctx context.Context, name string) iter.Seq2[Event, error] {
@@ -145,6 +146,7 @@ type shardWatch struct {
 	retry           backoff
 	due             time.Time // not to be opened before
 	refused         bool      // the shard did not serve it; with another map it may
+	err             error     // why it is not live, from the first failure on
 }
 
 // watchStream is one opening of a shardWatch on one connection.
@@ -244,7 +246,7 @@ func (w *watch) open(ctx context.Context) error {
 	for _, p := range due {
 		if err := p.open(ctx); err != nil {
 			if ctx.Err() != nil {
-				return interrupted(ctx, nil)
+				return w.interrupted(ctx)
 			}
 			w.mu.Lock()
 			p.failed(nil, err)
@@ -309,6 +311,7 @@ func (p *shardWatch) open(ctx context.Context) error {
 // held.
 func (p *shardWatch) failed(st *watchStream, err error) {
 	tries := p.retry.failures
+	p.err = err
 	p.due, p.refused = time.Now().Add(p.retry.next()), protocol.StatusOf(err) == protocol.StatusWrongShard
 	switch protocol.StatusOf(err) {
 	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated,
@@ -433,9 +436,21 @@ func (w *watch) wait(ctx context.Context) error {
 	case <-w.wake:
 	case <-due:
 	case <-ctx.Done():
-		return interrupted(ctx, nil)
+		return w.interrupted(ctx)
 	}
 	return nil
+}
+
+// interrupted is the error of a watch whose context ended, with what keeps a part from being live.
+func (w *watch) interrupted(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.shardWatches {
+		if !p.live && p.err != nil {
+			return interrupted(ctx, p.err)
+		}
+	}
+	return interrupted(ctx, nil)
 }
 
 // watchTable is the watches of a client. Each is woken by a new map and by the end of the client,

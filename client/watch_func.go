@@ -162,7 +162,7 @@ func (w *watch) deliver() bool {
 	var ev Event
 	for range maxStepsPerDelivery {
 		if w.callback.ctx.Err() != nil {
-			w.finish(interrupted(w.callback.ctx, nil))
+			w.finish(w.interrupted(w.callback.ctx))
 			return true
 		}
 		ok, err := w.next(&ev)

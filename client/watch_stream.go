@@ -186,7 +186,7 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 			w.apply(st.shardWatch, d)
 		}
 		st.building, st.held = nil, nil
-		st.shardWatch.live = true
+		st.shardWatch.live, st.shardWatch.err = true, nil
 		w.notify()
 	}
 }

@@ -293,3 +293,38 @@ func TestObserveResumes(t *testing.T) {
 		}
 	})
 }
+
+// TestWatchSaysWhy: a watch that a limit keeps from being opened names the limit when its context
+// ends. One that is live, or was, ends with its context alone.
+func TestWatchSaysWhy(t *testing.T) {
+	for _, way := range watchForms {
+		t.Run(way.name, func(t *testing.T) { watchSaysWhy(t, way.by) })
+	}
+}
+
+func watchSaysWhy(t *testing.T, by watchForm) {
+	for refused, want := range map[protocol.Status]error{0: nil, protocol.StatusOverloaded: Overloaded} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			_, n := f.openNode(t)
+			tries := 0
+			f.streams(t, nil, func(*fakeConn, uint64) protocol.Status {
+				if tries++; refused == 0 && tries < 3 {
+					return protocol.StatusOverloaded
+				}
+				return refused
+			})
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			next, stop := by(ctx, n, "a name", false)
+			defer stop()
+			_, err := story(t, next)
+			if want == nil && err == nil {
+				_, err = story(t, next)
+			}
+			if !errors.Is(err, context.DeadlineExceeded) || (want != nil) != errors.Is(err, Overloaded) {
+				t.Errorf("refused with %s, it ends with: %v", refused, err)
+			}
+		})
+	}
+}
