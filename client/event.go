@@ -44,7 +44,9 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
-		cn.noteDetached(m.Session, math.MaxUint64, true)
+		if m.Reason != protocol.EndStopped { // else it is not a new one: instances that saw its ticket say so late
+			cn.noteDetached(m.Session, math.MaxUint64, true)
+		}
 		if s := c.session(m.Session); s != nil {
 			s.endedByServer(endReason(m.Reason, m.Message))
 			cn.forgetDetached(m.Session)

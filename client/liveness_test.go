@@ -436,3 +436,35 @@ func TestShortTimeout(t *testing.T) {
 		}
 	})
 }
+
+// TestLateStop: an instance that a session was presented to says that the session was
+// stopped, after its home has said so. The client keeps nothing of a session that it forgot.
+func TestLateStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[2] = 2
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		if _, err := s.Acquire(context.Background(), nameIn(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		f.set(func() {
+			for fc := range f.conns {
+				fc.send(protocol.KindSessionEnded, 0, 1, &protocol.SessionEnded{Session: s.id, Reason: protocol.EndStopped})
+			}
+		})
+		synctest.Wait()
+		conns := c.allConns()
+		if len(conns) != 2 {
+			t.Fatal(len(conns))
+		}
+		for _, cn := range conns {
+			if n := len(cn.detachedUpTo); n > 0 {
+				t.Errorf("instance %d: %d sessions are remembered", cn.instance, n)
+			}
+		}
+	})
+}
