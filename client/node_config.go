@@ -26,8 +26,8 @@ const (
 type CountersMode uint8
 
 const (
-	CountersAggregated CountersMode = CountersMode(protocol.CountersAggregated) // for the whole node
-	CountersDetailed   CountersMode = CountersMode(protocol.CountersDetailed)   // for each semaphore
+	CountersAggregated CountersMode = CountersMode(protocol.CountersAggregated) // for each semaphore
+	CountersDetailed   CountersMode = CountersMode(protocol.CountersDetailed)   // also for each owner session of a semaphore
 )
 
 // NodeConfig is the configuration of a coordination node. In CreateNode and AlterNode a nil field
