@@ -84,7 +84,7 @@ func (n *NodeConfig) Validate() error {
 	if err := validateMillis("self-check period", n.SelfCheckPeriod, MinSelfCheckPeriod, MaxSelfCheckPeriod); err != nil {
 		return err
 	}
-	if err := validateMillis("session grace period", n.GracePeriod, 0, MaxGracePeriod); err != nil {
+	if err := validateMillis("session grace period", n.GracePeriod, MinSelfCheckPeriod+MinGraceOverSelfCheck, MaxGracePeriod); err != nil {
 		return err
 	}
 	switch {

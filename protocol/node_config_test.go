@@ -45,7 +45,7 @@ func TestMerge(t *testing.T) {
 		{"grace too long", NodeConfig{Fields: FieldGracePeriod, GracePeriod: 30_001}, NodeConfig{}, "grace period is 30001 ms"},
 		{"grace too near", NodeConfig{Fields: FieldGracePeriod, GracePeriod: 2_999}, NodeConfig{}, "at least 3000 ms"},
 		{"self-check raised to the kept grace", NodeConfig{Fields: FieldGracePeriod | FieldSelfCheckPeriod, SelfCheckPeriod: 9_500}, NodeConfig{}, "at least 10500 ms"},
-		{"grace near overflow", NodeConfig{Fields: FieldGracePeriod, GracePeriod: Forever}, NodeConfig{}, "period is -1 ms; it must be 0 to 30000 ms"},
+		{"grace near overflow", NodeConfig{Fields: FieldGracePeriod, GracePeriod: Forever}, NodeConfig{}, "period is -1 ms; it must be 1500 to 30000 ms"},
 		{"self-check near overflow", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: Forever}, NodeConfig{}, "self-check period"},
 		{"unknown read consistency", NodeConfig{Fields: FieldReadConsistency, ReadConsistency: 3}, NodeConfig{}, "read consistency is 3"},
 		{"unknown attach consistency", NodeConfig{Fields: FieldAttachConsistency, AttachConsistency: 255}, NodeConfig{}, "attach consistency is 255"},

@@ -37,12 +37,19 @@ func newNodeField[T any](
 	}
 }
 
-func durationField(flag, help string, at func(*client.NodeConfig) **time.Duration) nodeField {
-	return newNodeField(flag, help, at, readDuration, func(d time.Duration) any { return d })
+// durationField and numberField take values from least on. A period or a quota is not 0: on the
+// wire that would mean the default, which has a word of its own here.
+func durationField(flag string, least time.Duration, help string, at func(*client.NodeConfig) **time.Duration) nodeField {
+	parse := func(text string) (time.Duration, error) {
+		d, err := readDuration(text)
+		if err == nil && d < least {
+			err = fmt.Errorf("%q is not a duration from %s", text, least)
+		}
+		return d, err
+	}
+	return newNodeField(flag, help, at, parse, func(d time.Duration) any { return d })
 }
 
-// numberField takes numbers from least on. A quota is not 0: on the wire that would mean the
-// default, which has a word of its own here.
 func numberField(flag string, least uint64, help string, at func(*client.NodeConfig) **uint64) nodeField {
 	parse := func(text string) (uint64, error) {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -64,9 +71,9 @@ var (
 )
 
 var nodeFields = []nodeField{
-	durationField("self-check-period", "How often a leader confirms its leadership, 500ms to 10s (default 1s)",
+	durationField("self-check-period", time.Millisecond, "How often a leader confirms its leadership, 500ms to 10s (default 1s)",
 		func(c *client.NodeConfig) **time.Duration { return &c.SelfCheckPeriod }),
-	durationField("grace-period",
+	durationField("grace-period", time.Millisecond,
 		"Time that a new leader adds to session timeouts after an unplanned leader change, self-check period + 1s to 30s (default 10s)",
 		func(c *client.NodeConfig) **time.Duration { return &c.GracePeriod }),
 	choiceField("read-consistency",
@@ -91,7 +98,7 @@ var nodeFields = []nodeField{
 	numberField("max-requests", 0,
 		"Maximum requests per second at each instance, 0: no limit (default 0); keep-alives, releases and session ends are never refused",
 		func(c *client.NodeConfig) **uint64 { return &c.MaxRequests }),
-	durationField("slow-wait",
+	durationField("slow-wait", 0,
 		"The server logs an acquire that waited longer, when its wait ends: 1ms to 24h, 0: off (default 0)",
 		func(c *client.NodeConfig) **time.Duration { return &c.SlowWait }),
 }
