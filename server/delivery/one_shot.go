@@ -79,16 +79,17 @@ func (h *WatchHub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags u
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if limit := h.opt.Limits.OneShots; h.conns[connID] != nil && h.conns[connID].count >= limit {
-		return protocol.Errorf(protocol.StatusOverloaded,
-			"one-shot watches per connection are limited to %d; open a stream over a prefix instead", limit)
-	}
 	w := h.nodeOrNew(nodeID).nameOrNew(key)
 	k := oneShotKey{owner: sessionID, name: w}
 	if sessionID == 0 {
 		k.owner, k.byConn = connID, true
 	}
-	old := h.oneShots[k]
+	old, c := h.oneShots[k], h.conns[connID]
+	if limit := h.opt.Limits.OneShots; c != nil && c.count >= limit && (old == nil || old.conn != c) {
+		h.removeNameIfUnused(w)
+		return protocol.Errorf(protocol.StatusOverloaded,
+			"one-shot watches per connection are limited to %d; open a stream over a prefix instead", limit)
+	}
 	if old == nil && w.count+len(w.exact.streams) >= h.opt.Limits.Watchers {
 		return h.tooManyWatchers()
 	}
