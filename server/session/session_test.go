@@ -44,6 +44,11 @@ func TestBindings(t *testing.T) {
 	if len(older) != 0 || !c2.removed.Load() {
 		t.Fatal("the same connection again")
 	}
+	late, older := bind(a, 2)
+	if len(older) != 0 || table.Conn(7) != c || table.NewestEpoch(7) != 3 {
+		t.Fatal("a ticket that was checked before the attach gets the session's events")
+	}
+	table.remove(late)
 	if older := table.removeOlder(&Binding{Session: 7, Epoch: 3, shared: new(shared)}); len(older) != 0 {
 		t.Fatal("not older")
 	}

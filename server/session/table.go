@@ -71,13 +71,15 @@ func (t *Table) End(session uint64, now time.Duration) []*Binding {
 // more.
 func (t *Table) Ended(session uint64) uint64 { return t.ended.conn(session) }
 
-// insert puts a binding first and takes out those that it replaces: of the same connection, and on
-// others. It answers the latter.
+// insert puts a binding before those of its epoch and takes out those that it replaces: of the same
+// connection, and on others. It answers the latter. A newer epoch stays first: a ticket may have
+// been checked just before the attach was applied.
 func (t *Table) insert(b *Binding) (older []*Binding) {
 	s := t.stripe(b.Session)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keep := b
+	var list Binding
+	newer, keep := &list, b // the last of those before b, and of those from b on
 	for have := s.list.Get(b.Session); have != nil; {
 		next := have.next
 		have.next = nil
@@ -87,13 +89,15 @@ func (t *Table) insert(b *Binding) (older []*Binding) {
 		case b.replaces(have):
 			have.removed.Store(true)
 			older = append(older, have)
+		case have.Epoch > b.Epoch:
+			newer.next, newer = have, have
 		default:
-			keep.next = have
-			keep = have
+			keep.next, keep = have, have
 		}
 		have = next
 	}
-	s.list.Put(b)
+	newer.next = b
+	s.list.Put(list.next)
 	return older
 }
 
