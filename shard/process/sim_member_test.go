@@ -200,7 +200,7 @@ func (w *simulation) handle(a *agent) {
 			w.fatal("%d is told to complete %d, and has %+v", a.session, e.Epoch, a)
 		}
 	case EventResume:
-		if e.Epoch > a.epoch && a.key != "" {
+		if e.Epoch > a.epoch && a.key != "" && w.p.JoinOrder(a.session) != 0 { // else it was replaced meanwhile
 			if e.Token <= w.tokens[a.key] {
 				w.fatal("%d returns with token %d, and %d was given to another session of its key",
 					a.session, e.Token, w.tokens[a.key])
