@@ -191,8 +191,8 @@ func (m *Delta) DecodeBodyAgain(b []byte) error {
 	return f.err()
 }
 
-// StreamCut ends a stream that the server cannot go on serving: bucket moved, leader lost, too slow
-// a reader, node dropped.
+// StreamCut ends a stream that the server cannot go on serving: bucket moved, leader lost, replica
+// cut off from the others, too slow a reader, node dropped.
 type StreamCut struct {
 	Status  Status
 	Message string

@@ -164,7 +164,8 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 		w.index += 100
 		w.hub.SnapshotInstalled()
 	case "cut":
-		w.hub.CutStreams(protocol.StatusUnavailable, "the shard left this instance; fetch the map")
+		w.hub.Cut(func(n uint64) bool { return n == node || !d.HasArg("node") },
+			protocol.StatusUnavailable, "the shard left this instance; fetch the map")
 	case "frozen":
 		prefix := text(t, d, "names")
 		w.hub.BucketsFrozen(func(n uint64, name []byte) bool { return n == node && strings.HasPrefix(string(name), prefix) })

@@ -218,11 +218,24 @@ func (d *Shard) SessionUnbound(conn, session uint64, notify bool) {
 	d.Semaphores.SessionUnbound(conn, session, notify)
 }
 
+// Stale ends the watches in the nodes that match: the machine here may lack what has happened for
+// longer than a RELAXED read may. Another replica may be up to date.
+func (d *Shard) Stale(which func(node uint64) bool) {
+	d.cut(which, protocol.StatusUnavailable, TextStale)
+}
+
+// TextStale refuses what watches a machine that may be too old.
+const TextStale = "this instance hears nothing of the shard's leader, and what it knows may be too old; watch at another one"
+
 // Close ends all watches: the shard no longer runs on this instance.
 func (d *Shard) Close() {
-	const text = "the shard does not run on this instance any more; fetch the map and watch again"
-	d.Semaphores.InvalidateOneShots()
-	d.Semaphores.CutStreams(protocol.StatusWrongShard, text)
-	d.Processes.Cut(allObjects, protocol.StatusWrongShard, text)
-	d.Tracks.Cut(allObjects, protocol.StatusWrongShard, text)
+	d.cut(func(uint64) bool { return true }, protocol.StatusWrongShard,
+		"the shard does not run on this instance any more; fetch the map and watch again")
+}
+
+func (d *Shard) cut(which func(node uint64) bool, status protocol.Status, text string) {
+	objects := func(node uint64, _ []byte) bool { return which(node) }
+	d.Semaphores.Cut(which, status, text)
+	d.Processes.Cut(objects, status, text)
+	d.Tracks.Cut(objects, status, text)
 }

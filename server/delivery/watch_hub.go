@@ -235,13 +235,18 @@ func (h *WatchHub) InvalidateOneShots() {
 
 func (h *WatchHub) invalidateOneShots() {
 	for _, n := range h.nodes {
-		for _, w := range n.names {
-			for s := w.oneShots.head; s != nil; s = s.links[byName].next {
-				h.firing = append(h.firing, firing{shot: s})
-			}
-		}
+		h.invalidate(n)
 	}
 	h.fire()
+}
+
+// invalidate has the one-shot watches of a node fired next, with neither flag.
+func (h *WatchHub) invalidate(n *watchedNode) {
+	for _, w := range n.names {
+		for s := w.oneShots.head; s != nil; s = s.links[byName].next {
+			h.firing = append(h.firing, firing{shot: s})
+		}
+	}
 }
 
 // SnapshotInstalled says that the shard's state moved on without Changed, because a replica
@@ -260,12 +265,18 @@ func (h *WatchHub) SnapshotInstalled() {
 	}
 }
 
-// CutStreams ends all streams: the instance can no longer serve the shard. InvalidateOneShots is
-// for one-shot watches.
-func (h *WatchHub) CutStreams(status protocol.Status, message string) {
+// Cut ends what is watched in the nodes that match, because the instance can no longer serve it:
+// one-shot watches fire with neither flag, and streams are cut.
+func (h *WatchHub) Cut(which func(node uint64) bool, status protocol.Status, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.cut(func(*watchStream) bool { return true }, status, message)
+	for id, n := range h.nodes {
+		if which(id) {
+			h.invalidate(n)
+		}
+	}
+	h.fire()
+	h.cut(func(s *watchStream) bool { return which(s.node.id) }, status, message)
 }
 
 // BucketsFrozen says that this shard no longer serves a run of buckets; in reports whether a name

@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -71,4 +73,11 @@ func (q *WatcherQuota) Open(node uint64) uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.open[node]
+}
+
+// Nodes are the nodes with watchers.
+func (q *WatcherQuota) Nodes() []uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Collect(maps.Keys(q.open))
 }

@@ -42,6 +42,11 @@ func nodeDescribe(c *Client, p *cycle, h protocol.Header, _ target) {
 		return
 	}
 	info, err := c.server.cfg.Cluster.Governor().DescribeNode(m.Path)
+	if protocol.StatusOf(err) == protocol.StatusNotFound { // it may have been made a moment ago
+		late := unknownNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textNodeNotInMap)}
+		p.awaitMap(unknownNodeRequest{unknownNode: late, path: m.Path, conn: c, kind: h.Kind, id: h.ID})
+		return
+	}
 	if err != nil {
 		p.out.FailError(c, h.Kind, h.ID, err)
 		return

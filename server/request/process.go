@@ -7,6 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -93,11 +94,14 @@ func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
 	var err error
 	most := uint64(0)
 	d.Raft().View(func(machine *shard.Machine) {
+		cfg, known := machine.Nodes().Config(m.Node)
 		most = machine.Nodes().MaxWatchers(m.Node)
-		if _, err = machine.Processes().Find(m.Node, m.Name); protocol.StatusOf(err) == protocol.StatusNotFound {
-			if _, known := machine.Nodes().Config(m.Node); known {
-				err = nil // the process may come
-			}
+		_, err = machine.Processes().Find(m.Node, m.Name)
+		switch {
+		case known && isStale(d, p.now, &cfg):
+			err = protocol.Errorf(protocol.StatusUnavailable, "%s", delivery.TextStale)
+		case known && protocol.StatusOf(err) == protocol.StatusNotFound:
+			err = nil // the process may come
 		}
 	})
 	if err == nil && c.Watch(d.Delivery()) {

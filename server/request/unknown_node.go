@@ -27,9 +27,10 @@ type unknownNode struct {
 	node   uint64
 }
 
-// unknownNodes are requests about such nodes. They are answered when the meta shard has confirmed
-// the map. An id that was never given out then gets the answer of a node that the identity may not
-// use: if it were told apart at once, a client could count the nodes of others.
+// unknownNodes are requests about such nodes, and describes of paths that the map does not have.
+// They are answered when the meta shard has confirmed the map. An id that was never given out then
+// gets the answer of a node that the identity may not use: if it were told apart at once, a client
+// could count the nodes of others.
 type unknownNodes struct {
 	mu      sync.Mutex
 	list    []unknownNodeRequest
@@ -38,6 +39,7 @@ type unknownNodes struct {
 
 type unknownNodeRequest struct {
 	unknownNode
+	path string // of a describe, which was allowed; the id and the right do not count
 	conn *Client
 	kind protocol.Kind
 	id   uint64
@@ -51,15 +53,20 @@ func (p *cycle) reject(c *Client, h protocol.Header, bad *protocol.Error) {
 		p.out.FailError(c, h.Kind, h.ID, bad)
 		return
 	}
-	s := c.server
+	p.awaitMap(unknownNodeRequest{unknownNode: *u, conn: c, kind: h.Kind, id: h.ID})
+}
+
+// awaitMap has a request answered when the map is up to date.
+func (p *cycle) awaitMap(x unknownNodeRequest) {
+	s := p.server
 	q := &s.unknownNodes
 	q.mu.Lock()
 	if len(q.list) >= maxUnknownNodeRequests {
 		q.mu.Unlock()
-		p.out.FailError(c, h.Kind, h.ID, bad)
+		p.out.FailError(x.conn, x.kind, x.id, x.answer)
 		return
 	}
-	q.list = append(q.list, unknownNodeRequest{unknownNode: *u, conn: c, kind: h.Kind, id: h.ID})
+	q.list = append(q.list, x)
 	begin := !q.running
 	q.running = true
 	q.mu.Unlock()
@@ -93,6 +100,10 @@ func answerUnknownNodes(s *Server) {
 		o := s.BorrowOutbox()
 		for i := range list {
 			x := &list[i]
+			if x.path != "" {
+				x.describe(o, confirmed)
+				continue
+			}
 			bad := x.answer
 			if n, ok := state.Node(x.node); confirmed && !ok {
 				if bad = x.conn.allowedPath(x.right, n.Path); bad == nil { // it has the right everywhere
@@ -106,5 +117,17 @@ func answerUnknownNodes(s *Server) {
 			o.FailError(x.conn, x.kind, x.id, bad)
 		}
 		s.ReturnOutbox(o)
+	}
+}
+
+// describe answers a describe, by a map that is up to date if confirmed.
+func (x *unknownNodeRequest) describe(o *Outbox, confirmed bool) {
+	switch info, err := o.server.cfg.Cluster.Governor().DescribeNode(x.path); {
+	case err == nil:
+		o.Reply(x.conn, x.kind, x.id, &info)
+	case confirmed:
+		o.FailError(x.conn, x.kind, x.id, err)
+	default:
+		o.FailError(x.conn, x.kind, x.id, x.answer)
 	}
 }

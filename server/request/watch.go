@@ -1,8 +1,11 @@
 package request
 
 import (
+	"time"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -27,17 +30,25 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 		p.out.rejectElsewhere(c, h, tier)
 		return
 	}
+	var cfg protocol.NodeConfig
 	known, served, most := false, m.Prefix, uint64(0)
 	d.Raft().View(func(machine *shard.Machine) {
-		_, known = machine.Nodes().Config(m.Node)
+		cfg, known = machine.Nodes().Config(m.Node)
 		most = machine.Nodes().MaxWatchers(m.Node)
 		if _, total := machine.Tier(); !served && total > 0 {
 			_, served = machine.Bucket(protocol.Bucket(m.Node, m.Name, total))
 		}
 	})
 	switch {
-	case !known:
+	case !known && d.Leading():
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")
+		return
+	case !known:
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable,
+			"this replica has no such coordination node, but may not have heard of it yet; watch at the shard's leader")
+		return
+	case isStale(d, p.now, &cfg):
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, delivery.TextStale)
 		return
 	case served:
 	case c.server.Routes().owner(tier, h.Arg) != d.ID():
@@ -56,6 +67,12 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 		return
 	}
 	p.out.Reply(c, h.Kind, h.ID, nil)
+}
+
+// isStale says that a machine may be older than RELAXED reads of a node may be. A leader that
+// cannot prove it steps down.
+func isStale(d Shard, now time.Duration, node *protocol.NodeConfig) bool {
+	return !d.Leading() && d.Raft().Age(now) >= time.Duration(node.GracePeriod)*time.Millisecond
 }
 
 // unwatch closes a stream; one that is closed already is closed.

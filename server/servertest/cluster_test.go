@@ -82,6 +82,97 @@ func TestOnlyFollowers(t *testing.T) {
 	}
 }
 
+// TestCutOffReplica: what is watched at a replica that is cut off from the others is watched at
+// another one soon, a node that it has not heard of is watched there at once, and not denied here.
+func TestCutOffReplica(t *testing.T) {
+	t.Parallel()
+	c, _ := oneShard(t)
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	leader := c.Leader(c.Shards()[0])
+	dial := func() *client.Client {
+		cl, err := client.Dial(ctx, c.Addrs()[leader])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cl.Close() })
+		return cl
+	}
+	cl := dial()
+	create := func(path string) *client.Session {
+		selfCheck, grace := 500*time.Millisecond, 1500*time.Millisecond
+		if _, err := cl.CreateNode(ctx, path, client.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := cl.Session(ctx, path, client.Timeout(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Create(ctx, "x", 1, []byte("first")); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	// Each client takes a replica at random: one at least takes that which is cut off.
+	const clients = 24
+	watch := func(path string) (next func(want string)) {
+		values := make(chan string, 10*clients)
+		for range clients {
+			n, err := dial().Node(ctx, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.WatchFunc(ctx, "x", func(ev client.Event, err error) {
+				switch {
+				case err != nil:
+					values <- err.Error()
+				case ev.DataChanged:
+					values <- string(ev.Data)
+				}
+			})
+		}
+		return func(want string) {
+			t.Helper()
+			for i := range clients {
+				if got := <-values; got != want {
+					t.Fatalf("%s: watch %d got %q, want %q", path, i, got, want)
+				}
+			}
+		}
+	}
+
+	s := create("/old")
+	old := watch("/old")
+	old("first")
+	alone := (leader + 1) % c.Size()
+	c.Isolate(alone)
+	if _, err := s.Update(ctx, "x", []byte("second")); err != nil {
+		t.Fatal(err)
+	}
+	old("second")
+	create("/new")
+	watch("/new")("first")
+
+	// An instance that is cut off does not say that there is no such node.
+	there, err := client.Dial(ctx, c.Addrs()[alone])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if _, err := there.DescribeNode(short, "/new"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.NotFound) {
+		t.Errorf("an instance that is cut off describes a new node: %v", err)
+	}
+	c.HealAll()
+	if _, err := there.DescribeNode(ctx, "/new"); err != nil {
+		t.Error(err)
+	}
+	if _, err := there.DescribeNode(ctx, "/none"); !errors.Is(err, client.NotFound) {
+		t.Error(err)
+	}
+}
+
 // TestClusterFaults: with each cut there is a leader that serves, elsewhere if need be; with the
 // cuts healed, or an instance stopped, the cluster is as it should be.
 func TestClusterFaults(t *testing.T) {

@@ -43,9 +43,10 @@ type Shard struct {
 }
 
 var (
-	_ hosting.Front    = (*Shard)(nil)
-	_ replica.Restorer = (*Shard)(nil)
-	_ request.Shard    = (*Shard)(nil)
+	_ hosting.Front     = (*Shard)(nil)
+	_ replica.Restorer  = (*Shard)(nil)
+	_ replica.StaleSink = (*Shard)(nil)
+	_ request.Shard     = (*Shard)(nil)
 )
 
 // Front makes what serves a shard whose replica is about to be started.
@@ -151,6 +152,25 @@ func (d *Shard) Restored(*replica.Shard) {
 	d.counts.restart()
 	d.delivery.SnapshotInstalled()
 	d.out.Flush()
+}
+
+// Stale implements replica.StaleSink. It ends what is watched in nodes whose RELAXED reads are
+// refused here from then on, because the machine may be older than their grace period.
+func (d *Shard) Stale(s *replica.Shard, age time.Duration) {
+	defer d.serving.Requests.Guard("stale", nil)
+	watched := d.delivery.Quota.Nodes()
+	if len(watched) == 0 {
+		return
+	}
+	stale := make(map[uint64]bool)
+	s.View(func(m *shard.Machine) {
+		for _, node := range watched {
+			c, ok := m.Nodes().Config(node)
+			stale[node] = ok && age >= time.Duration(c.GracePeriod)*time.Millisecond
+		}
+	})
+	d.delivery.Stale(func(node uint64) bool { return stale[node] })
+	d.serving.Requests.Flush()
 }
 
 // Cut implements replica.Sink.

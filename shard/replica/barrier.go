@@ -19,6 +19,7 @@ type readBarriers struct {
 	// succeeded. Any replica can make one: it proves that the replica is up to date, not that it
 	// leads.
 	lastProof, lastRead roundStart
+	began               time.Duration // when the replica was started
 
 	mu      sync.Mutex
 	waiting []func(ok bool)
@@ -29,7 +30,7 @@ type readBarriers struct {
 }
 
 func (b *readBarriers) init(s *Shard) {
-	b.s, b.periods.fixed = s, s.cfg.ReadPeriod
+	b.s, b.periods.fixed, b.began = s, s.cfg.ReadPeriod, s.clock.Now()
 	b.wakeup, b.leaderChanged = newWakeup(), newWakeup()
 }
 
@@ -132,6 +133,9 @@ func (b *readBarriers) round() bool {
 	}
 	if !ok {
 		s.counters.barrierFails.Add(1)
+		if sink, is := s.sink.(StaleSink); is {
+			sink.Stale(s, s.Age(s.clock.Now()))
+		}
 		return false
 	}
 	b.lastRead.note(start)

@@ -166,6 +166,14 @@ func (s *Shard) FreshAt(now, within time.Duration) bool {
 	return s.barriers.lastRead.within(now, within)
 }
 
+// Age is how old the machine may be at now: the time since the start of the last round of
+// read-index that succeeded, of the last proof of leadership, or of the replica. What was
+// acknowledged before is in it, but for a replica that has not been up to date yet.
+func (s *Shard) Age(now time.Duration) time.Duration {
+	b := &s.barriers
+	return max(0, now-max(b.began, time.Duration(b.lastRead.at.Load()), time.Duration(b.lastProof.at.Load())))
+}
+
 // ProofAge is the age, at now, of the last proof that this replica leads: the start of a barrier,
 // or of an own batch that was applied. The machine has everything committed by then. False: it does
 // not lead, or has not proved it yet.

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"time"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
@@ -49,6 +51,12 @@ type Sink interface {
 // before the snapshot left no events. Streams of the shard start again.
 type Restorer interface {
 	Restored(s *Shard)
+}
+
+// StaleSink is a [Sink] that is notified of each round of read-index that failed: of how old the
+// machine may be by now, see [Shard.Age]. It is called on the barrier goroutine.
+type StaleSink interface {
+	Stale(s *Shard, age time.Duration)
 }
 
 // MessageSender carries messages between the leaders of shards. It may lose, delay, duplicate and
