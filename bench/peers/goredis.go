@@ -29,12 +29,16 @@ func (t *goRedisTarget) Name() string { return "redis at " + t.addr }
 
 func (t *goRedisTarget) Code(err error) string { return codeOf(err) }
 
+// answerTimeout is for what has no deadline of its own, such as the handshake of a connection that
+// subscribes. A blocking pop and the messages of a subscription are waited for without it.
+const answerTimeout = 30 * time.Second
+
 var unlockScript = redis.NewScript(unlock)
 
 func (t *goRedisTarget) Open(ctx context.Context) (loadgen.Conn, error) {
 	c := redis.NewClient(&redis.Options{
 		Addr: t.addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true, ContextTimeoutEnabled: true,
-		ReadTimeout: -1, ReadBufferSize: 4096, WriteBufferSize: 4096,
+		ReadTimeout: answerTimeout, ReadBufferSize: 4096, WriteBufferSize: 4096,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	if t.lazy {
@@ -181,19 +185,27 @@ func (s *goRedisSession) Reader(bool) loadgen.Reader {
 }
 
 // Watch subscribes. The first watcher of a connection subscribes to the channel, the others to
-// patterns that only that channel matches, so that each gets a message of its own.
+// patterns that only that channel matches, so that each gets a message of its own. go-redis lets no
+// context end a handshake, so a watch does not wait for one when its context ends.
 func (s *goRedisSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	subs := s.conn.subscriptions()
-	lost, err := subs.add(ctx, name, notify)
-	if err != nil {
-		return err
+	begun := make(chan error, 1)
+	go func() { begun <- subs.add(ctx, name, notify) }()
+	select {
+	case err := <-begun:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		go subs.close()
+		return ctx.Err()
 	}
 	notify(nil) // Redis has no value to send: the watch has begun
 	select {
-	case err := <-lost:
+	case err := <-subs.lost:
 		return err
 	case <-ctx.Done():
-		subs.close()
+		go subs.close()
 		return ctx.Err()
 	}
 }
@@ -220,11 +232,12 @@ type subscriptions struct {
 	lost      chan error
 }
 
-func (s *subscriptions) add(ctx context.Context, name string, notify func([]byte)) (<-chan error, error) {
+// add subscribes to a name, and waits until the server says so.
+func (s *subscriptions) add(ctx context.Context, name string, notify func([]byte)) error {
 	s.mu.Lock()
 	if s.n>>len(name) > 0 {
 		s.mu.Unlock()
-		return nil, fmt.Errorf("a connection has %d subscriptions, and %q has no more patterns", s.n, name)
+		return fmt.Errorf("a connection has %d subscriptions, and %q has no more patterns", s.n, name)
 	}
 	key := pattern(name, s.n)
 	s.n++
@@ -240,23 +253,23 @@ func (s *subscriptions) add(ctx context.Context, name string, notify func([]byte
 	s.reading = s.reading || start
 	s.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if start {
 		go s.read()
 	}
 	select {
 	case <-done:
-		return s.lost, nil
+		return nil
 	case err := <-s.lost:
-		return nil, err
+		return err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
-// pattern is the i-th of a name: some of its letters stand as sets of one, and which of them are the
-// bits of i.
+// pattern is the i-th of a name: some of its letters stand as sets of one, and which of them are
+// the bits of i.
 func pattern(name string, i int) string {
 	var b strings.Builder
 	for k, letter := range []byte(name) {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -56,6 +58,36 @@ func servers(t *testing.T) map[string]*bench.Server {
 		t.Skip("no system is installed")
 	}
 	return out
+}
+
+// TestWatchOfSilentServer: a watch of Redis ends with its context, also while a server that took
+// the connection does not answer.
+func TestWatchOfSilentServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	plan, err := redisPlan(bench.GoRedis, l.Addr().String(), bench.OwnWatchers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := session(t, t.Context(), plan)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.(loadgen.CanWatch).Watch(ctx, "name", func([]byte) {}) }()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Read(make([]byte, 1)); err != nil { // of the handshake
+		t.Fatal(err)
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the watch ended with %v", err)
+	}
 }
 
 func session(t *testing.T, ctx context.Context, plan bench.Plan) loadgen.Session {
