@@ -310,9 +310,9 @@ func (p *shardWatch) open(ctx context.Context) error {
 // failed processes that the stream is gone, or could not be opened; then st is nil. watch.mu is
 // held.
 func (p *shardWatch) failed(st *watchStream, err error) {
-	tries := p.retry.failures
+	tries, pause := p.retry.failures, p.retry.next()
 	p.err = err
-	p.due, p.refused = time.Now().Add(p.retry.next()), protocol.StatusOf(err) == protocol.StatusWrongShard
+	p.due, p.refused = time.Now().Add(pause), protocol.StatusOf(err) == protocol.StatusWrongShard
 	switch protocol.StatusOf(err) {
 	case protocol.StatusNotFound, protocol.StatusForbidden, protocol.StatusUnauthenticated,
 		protocol.StatusBadRequest, protocol.StatusUnsupported,
@@ -322,7 +322,8 @@ func (p *shardWatch) failed(st *watchStream, err error) {
 		c := p.w.n.c
 		var e *protocol.Error
 		if st != nil && errors.As(err, &e) && e.MapVersion != 0 {
-			c.run(func() { p.follow(st, e, tries) })
+			p.due = time.Now().Add(retryMax) // until it is known where to open it
+			c.run(func() { p.follow(st, e, tries, pause) })
 		} else if r := c.routes.Load(); r == p.w.routes {
 			c.run(func() { _, _ = c.refreshMap(c.ctx, r) })
 		}
@@ -333,14 +334,17 @@ func (p *shardWatch) failed(st *watchStream, err error) {
 	}
 }
 
-// follow uses what a refusal says of the shard. It may wait for an answer.
-func (p *shardWatch) follow(st *watchStream, e *protocol.Error, tries int) {
+// follow uses what a refusal says of the shard. It may wait for an answer. pause is the back-off of
+// a part that has nothing better to do.
+func (p *shardWatch) follow(st *watchStream, e *protocol.Error, tries int, pause time.Duration) {
 	c := p.w.n.c
-	atOnce := c.updateRoutes(c.ctx, p.shard, st.bucket, st.cn, e, tries)
+	if c.updateRoutes(c.ctx, p.shard, st.bucket, st.cn, e, tries) {
+		pause = 0
+	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	if atOnce {
-		p.due = time.Time{}
+	if due := time.Now().Add(pause); due.Before(p.due) {
+		p.due = due
 	}
 	p.w.notify()
 }
