@@ -103,15 +103,20 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 	return r, nil
 }
 
+// silenceEngine lets the engine log errors alone. Once: a running engine reads the levels.
+var silenceEngine = sync.OnceFunc(func() {
+	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config",
+		"settings", "utils", "tan", "pebblekv", "server"} {
+		logger.GetLogger(name).SetLevel(logger.ERROR)
+	}
+})
+
 // startGroups starts an engine with the settings of signalbox, and a group for each state machine,
 // with a replica on each of the members; none are this one alone.
 func startGroups(
 	c config.NodeHostConfig, members []string, machines ...statemachine.IConcurrentStateMachine,
 ) (*dragonboat.NodeHost, error) {
-	for _, name := range []string{"dragonboat", "raft", "rsm", "transport", "grpc", "logdb", "raftpb", "config",
-		"settings", "utils", "tan", "pebblekv", "server"} {
-		logger.GetLogger(name).SetLevel(logger.ERROR)
-	}
+	silenceEngine()
 	c.RTTMillisecond = 100
 	c.Expert.Engine = config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 4, SnapshotShards: 4, CloseShards: 4}
 	nh, err := dragonboat.NewNodeHost(c)
