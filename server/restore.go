@@ -162,15 +162,11 @@ func restoreTier(s *Server, ctx context.Context) error {
 	from, state := s.cfg.restore, s.meta.State()
 	own, _ := state.Instance(s.instance)
 	t, _ := state.Tier(own.Tier)
-	switch {
-	case !t.ToBeRestored() && s.cfg.joinsRestored():
-		return fmt.Errorf("nothing of tier %s is to be restored in this cluster: it has its data, or begins without "+
-			"any; start this instance with serve", t.Name)
-	case !t.ToBeRestored():
+	if !t.ToBeRestored() && !s.cfg.joinsRestored() {
 		return nil // the first instance has no data, or a tier that the backup did not have
-	case t.Restore.Backup != from.Digest():
-		return fmt.Errorf("tier %s of this cluster is to be restored from the backup with digest %016x, and this one "+
-			"has %016x; take that one", t.Name, t.Restore.Backup, from.Digest())
+	}
+	if err := t.CheckRestore(from.Digest()); err != nil {
+		return err
 	}
 	s.startup.waitForText("waiting for the shards of tier %s to begin here; see the cluster's plan", t.Name)
 	var shards []meta.Shard

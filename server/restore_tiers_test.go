@@ -158,6 +158,13 @@ func TestRestoreSeveralTiers(t *testing.T) {
 	if _, err := Restore(ctx, cold, load(t, later)); err == nil || !strings.Contains(err.Error(), "take that one") {
 		t.Errorf("restored from another backup: %v", err)
 	}
+	if _, err := Restore(ctx, instanceOf(t, "hot", hot.Raft), load(t, file)); err == nil ||
+		!strings.Contains(err.Error(), "nothing of tier hot is to be restored in this cluster") {
+		t.Errorf("the first tier is restored again: %v", err)
+	}
+	if n := len(s.meta.State().Instances()); n != 1 {
+		t.Errorf("what restores nothing was let in: the cluster has %d instances", n)
+	}
 	for range 2 {
 		cutting, cut := context.WithCancel(ctx)
 		cfg := cold

@@ -52,6 +52,9 @@ func (s *Server) openLinks(ctx context.Context) error {
 			Domain: s.cfg.labels(), Version: s.cfg.version()},
 		Logger: s.log,
 	}
+	if s.cfg.restore != nil {
+		s.entry.Request.Restores = s.cfg.restore.Digest()
+	}
 	s.member = cluster.New(cluster.Config{
 		Transport: s.links, Local: hosting.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now,
 		Join: s.membership.Admit, SetTarget: s.membership.SetTarget,

@@ -58,6 +58,7 @@ type JoinRequest struct {
 	RaftAddress string
 	Domain      []meta.Label
 	Version     meta.Version
+	Restores    uint64 // digest of the backup that it restores its tier from; 0: none
 }
 
 // JoinReply is what the new instance needs before it has the map.

@@ -29,8 +29,15 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 	if why := governor.NoQuorum(m.Observe(ctx)); why != "" {
 		return reply, protocol.Errorf(protocol.StatusUnavailable, "nobody can be taken in now: %s", why)
 	}
-	if err := checkTier(m.Meta.State(), r.Tier); err != nil {
+	state := m.Meta.State()
+	if err := checkTier(state, r.Tier); err != nil {
 		return reply, err
+	}
+	// It would leave again, and its vote would be missed. A mark that is not there never comes.
+	if t, ok := state.TierByName(r.Tier); ok && r.Restores != 0 {
+		if err := t.CheckRestore(r.Restores); err != nil {
+			return reply, err
+		}
 	}
 	i, err := m.governor.Join(ctx, meta.Join{
 		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress,

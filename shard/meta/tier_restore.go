@@ -17,6 +17,21 @@ type RestoreMark struct {
 // ToBeRestored says that the data of the tier is still to come from a backup.
 func (t *Tier) ToBeRestored() bool { return t.Restore.Epoch > 0 }
 
+// CheckRestore says why the tier cannot be restored from the backup with this digest.
+func (t *Tier) CheckRestore(backup uint64) error {
+	switch {
+	case !t.ToBeRestored():
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"nothing of tier %s is to be restored in this cluster: it has its data, or begins without any; "+
+				"start this instance with serve", t.Name)
+	case t.Restore.Backup != backup:
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"tier %s of this cluster is to be restored from the backup with digest %016x, and this one has %016x; take that one",
+			t.Name, t.Restore.Backup, backup)
+	}
+	return nil
+}
+
 // RestoredRuns divides the buckets of a tier that is to be restored among shards, as TierRestored
 // does.
 func (t *Tier) RestoredRuns(shards []uint64) []Run {
