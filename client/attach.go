@@ -91,8 +91,7 @@ func (s *Session) startByPath(ctx context.Context, id createID) (started, sent b
 	req := s.startRequest(id)
 	req.Path = s.node.path
 	var reply protocol.SessionReply
-	s.jumped = s.c.clockJumps()
-	at := s.c.clock.now()
+	at := s.clockBeforeStart()
 	in, err := cn.roundTrip(ctx, protocol.KindSessionStart, shard, uint64(bucket), req, &reply)
 	if err != nil || reply.Node == 0 {
 		return false, in && !answered(err), nil
@@ -165,8 +164,7 @@ func (s *Session) sendStart(ctx context.Context, req *protocol.SessionStart, buc
 	var at time.Duration
 	where := func(ctx context.Context) (*conn, uint64, uint64, error) {
 		cn, shard, err := s.c.connToBucket(ctx, s.node.tier, bucket)
-		s.jumped = s.c.clockJumps()
-		on, at = cn, s.c.clock.now()
+		on, at = cn, s.clockBeforeStart()
 		return cn, uint64(bucket), shard, err
 	}
 	repeated, err = s.c.request(ctx, where, protocol.KindSessionStart, req, &reply)
@@ -187,6 +185,7 @@ func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.Session
 	if repeated {
 		s.epoch++
 	}
+	s.jumped = s.c.clockJumps()
 	s.m = sessionstate.Start(sent, millis.Duration(reply.Timeout), millis.Duration(reply.Grace))
 	s.timer = time.AfterFunc(time.Hour, func() { s.step((*sessionstate.Machine).Tick) })
 	s.mu.Unlock()
@@ -202,9 +201,19 @@ func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.Session
 		if !s.bind(on, reply) {
 			m.ConnLost(now)
 		}
+		if wallAhead(s.c.clock)-s.startedAhead > m.Timeout()/2 {
+			m.ClockJumped(s.c.clock.now())
+		}
 		m.Tick(now)
 	})
 	return nil
+}
+
+// clockBeforeStart is the time at which a start, or a restore, is sent. It notes the wall clock: a
+// client without other sessions has no watchdog that sees it jump before the answer.
+func (s *Session) clockBeforeStart() time.Duration {
+	s.startedAhead = wallAhead(s.c.clock)
+	return s.c.clock.now()
 }
 
 // bind attaches the session to a connection; false if the connection is over. mu is held.
@@ -474,7 +483,7 @@ func (s *Session) attachUnder(ctx context.Context, epoch uint64) (cn *conn, err 
 	retry := newRequestRetry()
 	var last error
 	for {
-		s.jumped = s.c.clockJumps()
+		s.clockBeforeStart()
 		cn, reply, sent, err := s.sendAttach(ctx, epoch)
 		switch {
 		case err == nil:

@@ -100,7 +100,8 @@ func instant(t testing.TB) *Session {
 	c.adopt(cn, "x")
 	n := nodeOf(c, "/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()})
 	s := newSession(&n, sessionOptions{timeout: DefaultTimeout})
-	if err := s.activate(c.clock.now(), cn, &protocol.SessionReply{Session: 1, Epoch: 1, Shard: 1, Timeout: 1_800_000}, false); err != nil {
+	if err := s.activate(s.clockBeforeStart(), cn,
+		&protocol.SessionReply{Session: 1, Epoch: 1, Shard: 1, Timeout: 1_800_000}, false); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseWithoutRelease)

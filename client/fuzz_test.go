@@ -103,7 +103,7 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 	c.adopt(cn, "x")
 	n := nodeOf(c, "/n", &protocol.NodeInfo{ID: 7, Config: protocol.DefaultNodeConfig()})
 	s := newSession(&n, sessionOptions{timeout: time.Hour})
-	if err := s.activate(c.clock.now(), cn,
+	if err := s.activate(s.clockBeforeStart(), cn,
 		&protocol.SessionReply{Session: id, Epoch: 1, Shard: 1, Timeout: 3_600_000}, false); err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,8 @@ type Session struct {
 
 	mu              sync.Mutex
 	m               *sessionstate.Machine
-	jumped          time.Duration // clockJumps, as far as m knows: first as of the sending of the start
+	jumped          time.Duration // clockJumps, as far as m knows
+	startedAhead    time.Duration // wallAhead when the start was sent
 	err             error         // why it is over
 	attachment      *attachment   // nil: not attached to any connection
 	attached        chan struct{} // closed when attachment is set

@@ -71,3 +71,6 @@ func (w *watchdog) check() {
 		s.step((*sessionstate.Machine).Tick)
 	}
 }
+
+// wallAhead is how far the wall clock is ahead of the other one.
+func wallAhead(ck clock) time.Duration { return time.Duration(ck.wall().UnixNano()) - ck.now() }
