@@ -47,7 +47,7 @@ var (
 	CertificateExpiry = instance.gauge("signalbox_certificate_expiry_timestamp_seconds",
 		"When the certificate in use expires, in seconds since 1970.", "certificate").most(mostCertificates)
 	CertificateReloadsFailed = instance.counter("signalbox_certificate_reloads_failed_total",
-		"Changed certificate files that could not be used; the former ones stay in use.",
+		"Changed certificate files that could not be used at two looks in a row; the former ones stay in use.",
 		"certificate").most(mostCertificates)
 	BackupAge = instance.gauge("signalbox_backup_age_seconds",
 		"Time since a backup read the whole shard from this instance. Infinite: "+
