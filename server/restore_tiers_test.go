@@ -54,7 +54,7 @@ func dialClient(t *testing.T, s *Server) *client.Client {
 
 // TestRestoreSeveralTiers: a cluster with data in two tiers is restored tier by tier, to other
 // numbers of shards. A tier serves nothing before all of it is there, however its restore ends and
-// whoever starts its instance, and everything afterwards.
+// its instance is started again, and everything afterwards.
 func TestRestoreSeveralTiers(t *testing.T) {
 	ctx := t.Context()
 	const names = 24

@@ -191,23 +191,6 @@ func TestServerMisuse(t *testing.T) {
 	}
 }
 
-// restoreSession is the session as another program restores it.
-func restoreSession(t *testing.T, addr string, saved client.Saved) *client.Session {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	c, err := client.Dial(ctx, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	s, err := c.Restore(ctx, saved)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // TestServerRestoredMember: a program that restores the session of a member knows of no round. When
 // it joins again, a complete one is resumed there, and another one gives way to a new one.
 func TestServerRestoredMember(t *testing.T) {

@@ -21,6 +21,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 // newSession is a session with a connection of its own, that outlives the test's slow moments.
 func newSession(t *testing.T, addr string) *client.Session {
 	t.Helper()
+	return sessionOf(t, addr, func(ctx context.Context, c *client.Client) (*client.Session, error) {
+		return c.Session(ctx, "/default", client.Timeout(time.Minute))
+	})
+}
+
+// restoreSession is the session as another program restores it.
+func restoreSession(t *testing.T, addr string, saved client.Saved) *client.Session {
+	t.Helper()
+	return sessionOf(t, addr, func(ctx context.Context, c *client.Client) (*client.Session, error) {
+		return c.Restore(ctx, saved)
+	})
+}
+
+func sessionOf(
+	t *testing.T, addr string, begin func(context.Context, *client.Client) (*client.Session, error),
+) *client.Session {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, addr)
@@ -28,7 +45,7 @@ func newSession(t *testing.T, addr string) *client.Session {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	s, err := c.Session(ctx, "/default", client.Timeout(time.Minute))
+	s, err := begin(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}

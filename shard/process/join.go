@@ -34,7 +34,7 @@ func (j *Join) Validate() error {
 	return nil
 }
 
-// Join makes the session a member. A session that is one already begins anew if it asks for the
+// Join makes the session a member. A session that is one already begins again if it asks for the
 // same, see rejoin; ALREADY_EXISTS if it does not. A key that another member has takes that
 // member's place: the session that had it is notified that it was replaced, if it lives.
 // OVERLOADED: protocol.MaxProcessMembers are here.
