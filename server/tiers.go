@@ -108,7 +108,7 @@ func (c *Config) checkTiers() error {
 	}
 	if c.restore != nil && !c.joinsRestored() && !c.mayFound() {
 		return fmt.Errorf("an instance of tier %s makes no cluster; restore the backup to one of tier %s first, "+
-			"and then to this one with that one as its peer", c.Tier, strings.Join(c.foundingTiers(), " or "))
+			"and then to this one with --peer", c.Tier, strings.Join(c.foundingTiers(), " or "))
 	}
 	return nil
 }

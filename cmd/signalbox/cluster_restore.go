@@ -39,7 +39,10 @@ those with data as in the backup. This instance restores its own tier, and the n
 that one at once. Then restore each other tier from the same file: with its --tier, --peer and the
 join token, to a data folder of its own, while the cluster runs. Until that is done the tier serves
 nothing. If it is interrupted, run it again with the same folder. Start the instance with serve as
-soon as it ends: the cluster counts on its vote.`)
+soon as it ends: the cluster counts on its vote.
+
+Only --peer on the command line means one more tier. Peers in the environment or the --config file
+are for serve; without --peer, a new cluster is created.`)
 	c.Example = `  signalbox cluster restore cluster.backup --data ./restored
   signalbox serve --data ./restored
   signalbox cluster restore cluster.backup --data ./cold --tier cold --peer 10.0.0.1:7071 --join-token-file ./restored/join-token`
@@ -47,6 +50,9 @@ soon as it ends: the cluster counts on its vote.`)
 		_, cfg, err := readServer(a, cmd)
 		if err != nil {
 			return err
+		}
+		if !cmd.Flags().Changed("peer") { // the instance's own settings do not say that it joins
+			cfg.Peers = nil
 		}
 		f, err := os.Open(args[0])
 		if err != nil {

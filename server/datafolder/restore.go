@@ -30,7 +30,8 @@ func CheckEmpty(dir string) error {
 		}
 	}
 	if len(list) > 0 {
-		return fmt.Errorf("data folder %q is not empty; a backup is restored to a new folder, so choose another one", dir)
+		return fmt.Errorf("data folder %q is not empty; a backup is restored to a new folder, so choose another one; "+
+			"to continue the restore of one more tier, give --peer", dir)
 	}
 	return nil
 }
