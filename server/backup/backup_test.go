@@ -47,14 +47,18 @@ func snapshots(t *testing.T, m *meta.Machine, shards ...uint64) map[uint64][]byt
 	}
 	out[0] = bytes.Clone(b.Bytes())
 	for _, id := range shards {
-		b.Reset()
-		var l sync.Mutex
-		if err := shard.New(id).BeginSnapshot().WriteTo(&b, &l); err != nil {
-			t.Fatal(err)
-		}
-		out[id] = bytes.Clone(b.Bytes())
+		out[id] = snapshot(t, shard.New(id))
 	}
 	return out
+}
+
+func snapshot(t *testing.T, m *shard.Machine) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := m.BeginSnapshot().WriteTo(&b, new(sync.Mutex)); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 type part struct {
@@ -148,4 +152,54 @@ func FuzzVerify(f *testing.F) {
 			t.Error("a few bytes are taken for a cluster")
 		}
 	})
+}
+
+// wholeBackup is a backup of a cluster of one shard.
+func wholeBackup(t *testing.T, madeMS int64) []byte {
+	t.Helper()
+	m, x := newMap(t), shard.New(2)
+	l, st := takeOver(x)
+	if st == protocol.StatusOK {
+		st = l.propose(shard.Command{Kind: shard.CmdBuckets,
+			Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: 8, Count: 8, Epoch: meta.FirstEpoch})})
+	}
+	if st != protocol.StatusOK {
+		t.Fatal(st)
+	}
+	state, data := snapshots(t, m)[0], snapshot(t, x)
+	return file(t, Head{Cluster: "test", MadeMS: madeMS, Shards: 1},
+		part{Section{Size: uint64(len(state)), Index: m.AppliedIndex()}, state},
+		part{Section{Shard: 2, Size: uint64(len(data)), Index: x.AppliedIndex()}, data})
+}
+
+// TestDigestHasTime: two backups of the same state are told apart, since their ages count.
+func TestDigestHasTime(t *testing.T) {
+	digest := func(madeMS int64) uint64 {
+		c, err := Verify(bytes.NewReader(wholeBackup(t, madeMS)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Digest()
+	}
+	if one, again, later := digest(1), digest(1), digest(2); one != again || one == later {
+		t.Errorf("digests are %x and %x, and %x a millisecond later", one, again, later)
+	}
+}
+
+// TestVerifyFindsAnyDamage: no byte of a backup may change, and its end may not be missing.
+func TestVerifyFindsAnyDamage(t *testing.T) {
+	whole := wholeBackup(t, 1_700_000_000_000)
+	if _, err := Verify(bytes.NewReader(whole)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		damaged := bytes.Clone(whole)
+		damaged[i] ^= 1 << (i % 8)
+		if _, err := Verify(bytes.NewReader(damaged)); err == nil {
+			t.Errorf("byte %d of %d may change", i, len(whole))
+		}
+		if _, err := Verify(bytes.NewReader(whole[:i])); err == nil {
+			t.Errorf("the first %d bytes of %d are enough", i, len(whole))
+		}
+	}
 }

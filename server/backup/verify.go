@@ -50,9 +50,10 @@ func (c *Contents) TierSizes(tier uint8) (sessions, semaphores int) {
 	return sessions, semaphores
 }
 
-// Digest is that of all shards. It tells backups apart, and is never 0.
+// Digest is that of all shards and of the backup's time. It tells backups apart: if nothing changed
+// between two, what they are restored to differs by their age, see [Source.Advance]. It is never 0.
 func (c *Contents) Digest() uint64 {
-	digest := uint64(0)
+	digest := uint64(c.MadeMS)
 	for _, s := range c.Shards {
 		digest = digest*1_099_511_628_211 + s.Digest
 	}
