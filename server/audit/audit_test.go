@@ -341,6 +341,7 @@ func TestTopology(t *testing.T) {
 	for i, e := range Topology([]meta.AuditEvent{
 		{Title: "join_instance", Severity: meta.SeverityLow, Message: "a new instance `b` joined the cluster", Instance: 2, Name: "b", Index: 70, Count: 1},
 		{Title: "change_current_state", Severity: meta.SeverityMedium, Message: "m", Instance: 2, Name: "b", State: "Online(1)", Index: 71, Count: 1},
+		{Title: "restore_tier", Severity: meta.SeverityHigh, Message: "m", Tier: "cold", Backup: 0xbac, Index: 72, Count: 1},
 	}) {
 		e.Time = at
 		got += string(appendLine(nil, &e, id{1, 1, uint64(i + 1)}))
@@ -350,6 +351,8 @@ func TestTopology(t *testing.T) {
 		`"id":"1.1.1","instance_name":"b","instance_id":2,"index":70}
 {"title":"change_current_state","message":"m","severity":"medium","initiator":"cluster","time":"2026-01-02T02:04:05.006Z","id":"1.1.2","instance_name":"b","instance_id":2,` +
 		`"new_state":"Online(1)","index":71}
+{"title":"restore_tier","message":"m","severity":"high","initiator":"cluster","time":"2026-01-02T02:04:05.006Z","id":"1.1.3",` +
+		`"tier":"cold","backup":"0000000000000bac","index":72}
 `
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)

@@ -1,6 +1,10 @@
 package audit
 
-import "github.com/signalbox-dev/signalbox/shard/meta"
+import (
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
 
 // Topology converts changes of the meta shard's entries, in their order. The index of an entry is
 // the same in the logs of all instances.
@@ -9,6 +13,8 @@ func Topology(changes []meta.AuditEvent) []Event {
 	for _, c := range changes {
 		e := Event{Title: c.Title, Severity: c.Severity, Message: c.Message}
 		switch {
+		case c.Backup != 0:
+			e.Fields = []Field{{"tier", c.Tier}, {"backup", fmt.Sprintf("%016x", c.Backup)}}
 		case c.Tier != "":
 			e.Fields = []Field{{"tier", c.Tier}, {"shards_per_replicaset", c.Shards}}
 		case c.Shard != 0:

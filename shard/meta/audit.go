@@ -20,8 +20,9 @@ type AuditEvent struct {
 	Name     string // of the instance
 	State    string // the new state, like Online(1), in change_target_state and change_current_state; else empty
 
-	Tier       string // of change_shards
+	Tier       string // of change_shards and restore_tier
 	Shards     uint32 // how many shards each replicaset of the tier is to have, in change_shards
+	Backup     uint64 // digest of the backup that the tier was restored from, in restore_tier
 	Shard      uint64 // of create_shard and remove_shard
 	Replicaset string // of the shard
 
@@ -71,8 +72,8 @@ func Audit(before, after *State, index uint64) []AuditEvent {
 	return auditShards(events, before, after, index)
 }
 
-// auditShards appends the changes of shards and of their numbers. Those that the cluster begins
-// with are not listed.
+// auditShards appends restored tiers, and the changes of shards and of their numbers. The shards
+// that the cluster begins with are not listed.
 func auditShards(events []AuditEvent, before, after *State, index uint64) []AuditEvent {
 	if !before.Bootstrapped() {
 		return events
@@ -82,11 +83,16 @@ func auditShards(events []AuditEvent, before, after *State, index uint64) []Audi
 		events = append(events, e)
 	}
 	for _, t := range after.tiers {
-		if old, ok := before.Tier(t.ID); ok && old.ShardsPerReplicaset != t.ShardsPerReplicaset {
+		old, ok := before.Tier(t.ID)
+		if ok && old.ShardsPerReplicaset != t.ShardsPerReplicaset {
 			add(AuditEvent{Title: "change_shards", Severity: SeverityMedium, Tier: t.Name,
 				Shards: t.ShardsPerReplicaset},
 				"each replicaset of tier `%s` is to have %d shards instead of %d",
 				t.Name, t.ShardsPerReplicaset, old.ShardsPerReplicaset)
+		}
+		if old.ToBeRestored() && !t.ToBeRestored() {
+			add(AuditEvent{Title: "restore_tier", Severity: SeverityHigh, Tier: t.Name, Backup: old.Restore.Backup},
+				"tier `%s` was restored from the backup with digest %016x", t.Name, old.Restore.Backup)
 		}
 	}
 	event := func(title string, s *State, x *Shard) AuditEvent {

@@ -204,7 +204,13 @@ func TestTiersToBeRestored(t *testing.T) {
 	if back, err := Restore(bytes.NewReader(bytesOf(t, m))); err != nil || back.Digest() != m.Digest() {
 		t.Errorf("its own snapshot: %v", err)
 	}
+	before := m.State
 	must(m, &TierRestored{first, backup, []uint64{1, 2}})
+	if events := Audit(&before, &m.State, index); len(events) != 1 || events[0] != (AuditEvent{Title: "restore_tier",
+		Severity: SeverityHigh, Message: "tier `first` was restored from the backup with digest 0000000000000063",
+		Tier: "first", Backup: backup, Index: index, Count: 1}) {
+		t.Errorf("the audit log has %+v", events)
+	}
 	if x, _ := m.Tier(first); x.ToBeRestored() || !x.Bootstrapped || len(x.Runs) != 2 || x.Runs[1] != (Run{4, 4, 2, FirstEpoch + 6}) {
 		t.Errorf("the restored tier is %+v", x)
 	}
