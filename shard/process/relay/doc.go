@@ -15,6 +15,6 @@
 //	r.Attached(b, &out)                       // b has a new connection
 //	err = r.Reply(relay.Reply{From: b, To: a, Epoch: 7, Number: 1, Payload: y}, &out)
 //
-// Nothing in here reads a clock, does I/O or starts a goroutine; its one map is for finding, and is
+// Nothing in here reads a clock, does I/O or starts a goroutine; its maps are for finding, and are
 // never walked. Payloads are kept, and never written to.
 package relay

@@ -1,6 +1,9 @@
 package relay
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // Check says which invariant does not hold, if any: what is found is what lies in the mailboxes,
 // once at the receiver and once at the sender, and the sums are right. It is for tests and for
@@ -13,22 +16,28 @@ func (r *Relay) Check() error {
 			return fmt.Errorf("mailbox of %d is out of order", m.session)
 		}
 		last = m.session
-		sum := 0
-		for _, e := range m.inbox {
-			if e.to != m.session || r.pending[e.messageKey] != e {
+		sum, sent := 0, make(map[uint64]int)
+		for e := range m.inbox.all() {
+			if e.to != m.session || e.receiver != m || r.pending[e.messageKey] != e {
 				return fmt.Errorf("request %v is in the mailbox of %d", e.messageKey, m.session)
 			}
 			sum += len(e.payload)
+			in++
 		}
-		for _, e := range m.outbox {
-			if e.from != m.session || r.pending[e.messageKey] != e || e.number < m.low {
+		for e := range m.outbox.all() {
+			if e.from != m.session || e.sender != m || r.pending[e.messageKey] != e || e.number < m.low {
 				return fmt.Errorf("request %v is among those of %d", e.messageKey, m.session)
 			}
+			sent[e.to]++
+			out++
 		}
 		if sum != m.bytes {
 			return fmt.Errorf("mailbox of %d has %d bytes and says %d", m.session, sum, m.bytes)
 		}
-		in, out, bytes = in+len(m.inbox), out+len(m.outbox), bytes+sum
+		if !maps.Equal(sent, m.unanswered) {
+			return fmt.Errorf("%d has sent %v by receiver and says %v", m.session, sent, m.unanswered)
+		}
+		bytes += sum
 	}
 	if in != len(r.pending) || out != in || bytes != r.bytes {
 		return fmt.Errorf("%d requests lie in, %d out, %d are known; %d bytes and %d",

@@ -68,30 +68,26 @@ func (r *Relay) Request(q Request, out *Out) error {
 		r.counters.Late++
 		return nil
 	}
-	from.low = max(from.low, q.Low)
-	for i := 0; i < len(from.outbox); {
-		if from.outbox[i].number >= from.low {
-			i++
-			continue
+	if q.Low > from.low {
+		from.low = q.Low
+		for e := range from.outbox.all() {
+			if e.number < from.low {
+				r.drop(e)
+			}
 		}
-		r.drop(from.outbox[i])
 	}
 	if err := r.checkLimits(from, &q); err != nil {
 		return err
 	}
 	for _, session := range q.To {
-		e := &pendingMessage{messageKey: messageKey{q.From, q.Number, session}, low: q.Low, payload: q.Payload}
-		if former := r.pending[e.messageKey]; former != nil { // its reply may have been lost on the way here
+		key := messageKey{q.From, q.Number, session}
+		if former := r.pending[key]; former != nil { // its reply may have been lost on the way here
 			r.counters.Repeated++
 			r.deliver(former, out)
 			continue
 		}
-		to := r.member(session)
-		r.pending[e.messageKey] = e
-		to.inbox = append(to.inbox, e)
-		from.outbox = append(from.outbox, e)
-		to.bytes += len(e.payload)
-		r.bytes += len(e.payload)
+		e := &pendingMessage{messageKey: key, low: q.Low, payload: q.Payload, sender: from, receiver: r.member(session)}
+		r.keep(e)
 		r.counters.Requests++
 		r.deliver(e, out)
 	}
@@ -100,10 +96,6 @@ func (r *Relay) Request(q Request, out *Out) error {
 
 // checkLimits checks receivers and limits for all receivers that do not have the message already.
 func (r *Relay) checkLimits(from *member, q *Request) error {
-	pairs := make(map[uint64]int, len(q.To)) // looked up only
-	for _, e := range from.outbox {
-		pairs[e.to]++
-	}
 	entries, bytes := len(r.pending), r.bytes
 	for _, session := range q.To {
 		to := r.member(session)
@@ -118,9 +110,9 @@ func (r *Relay) checkLimits(from *member, q *Request) error {
 		bytes += len(q.Payload)
 		full := ""
 		switch l := &r.limits; {
-		case pairs[session] >= l.Pair:
+		case from.unanswered[session] >= l.Pair:
 			full = fmt.Sprintf("receiver %d has %d unanswered messages of this sender, and at most %d are kept",
-				session, pairs[session], l.Pair)
+				session, from.unanswered[session], l.Pair)
 		case to.bytes+len(q.Payload) > l.Receiver:
 			full = fmt.Sprintf("receiver %d has %d bytes of unanswered messages, and at most %d are kept",
 				session, to.bytes, l.Receiver)
@@ -184,7 +176,7 @@ func (r *Relay) SessionAttached(session uint64, out *Out) {
 	if m == nil {
 		return
 	}
-	for _, e := range m.inbox {
+	for e := range m.inbox.all() {
 		r.counters.Redelivered++
 		r.deliver(e, out)
 	}

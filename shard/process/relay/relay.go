@@ -77,11 +77,17 @@ type Counters struct {
 
 // member is a member: the requests to it, in order of arrival, and those from it.
 type member struct {
-	session uint64
-	inbox   []*pendingMessage
-	outbox  []*pendingMessage
-	bytes   int    // of in
-	low     uint64 // the highest Low it sent in this epoch
+	session    uint64
+	inbox      messageList
+	outbox     messageList
+	unanswered map[uint64]int // of outbox, by receiver
+	bytes      int            // of inbox
+	low        uint64         // the highest Low it sent in this epoch
+}
+
+func newMember(session uint64) *member {
+	return &member{session: session, inbox: messageList{side: inbox}, outbox: messageList{side: outbox},
+		unanswered: make(map[uint64]int)}
 }
 
 type messageKey struct {
@@ -90,8 +96,11 @@ type messageKey struct {
 
 type pendingMessage struct {
 	messageKey
-	low     uint64
-	payload []byte
+	low       uint64
+	payload   []byte
+	sender    *member
+	receiver  *member
+	neighbors [2]neighbors // by side
 }
 
 // Kind of a delivery.
@@ -143,22 +152,21 @@ func (r *Relay) Round(epoch uint64, stage Stage, sessions []uint64) {
 	sorted := slices.Clone(sessions)
 	slices.Sort(sorted)
 	sorted = slices.Compact(sorted)
-	for i := len(r.members) - 1; i >= 0; i-- {
-		m := r.members[i]
+	r.members = slices.DeleteFunc(r.members, func(m *member) bool {
 		if _, ok := slices.BinarySearch(sorted, m.session); ok {
-			continue
+			return false
 		}
-		for len(m.inbox) > 0 {
-			r.drop(m.inbox[0])
+		for e := range m.inbox.all() {
+			r.drop(e)
 		}
-		for len(m.outbox) > 0 {
-			r.drop(m.outbox[0])
+		for e := range m.outbox.all() {
+			r.drop(e)
 		}
-		r.members = slices.Delete(r.members, i, i+1)
-	}
+		return true
+	})
 	for _, s := range sorted {
 		if i, ok := r.index(s); !ok {
-			r.members = slices.Insert(r.members, i, &member{session: s})
+			r.members = slices.Insert(r.members, i, newMember(s))
 		}
 	}
 }
@@ -219,18 +227,24 @@ func (r *Relay) checkPayload(b []byte) error {
 	return nil
 }
 
+// keep takes a new message in.
+func (r *Relay) keep(e *pendingMessage) {
+	r.pending[e.messageKey] = e
+	e.receiver.inbox.add(e)
+	e.sender.outbox.add(e)
+	e.sender.unanswered[e.to]++
+	e.receiver.bytes += len(e.payload)
+	r.bytes += len(e.payload)
+}
+
+// drop takes a message out.
 func (r *Relay) drop(e *pendingMessage) {
 	delete(r.pending, e.messageKey)
-	if to := r.member(e.to); to != nil {
-		if i := slices.Index(to.inbox, e); i >= 0 {
-			to.inbox = slices.Delete(to.inbox, i, i+1)
-			to.bytes -= len(e.payload)
-			r.bytes -= len(e.payload)
-		}
+	e.receiver.inbox.remove(e)
+	e.sender.outbox.remove(e)
+	if e.sender.unanswered[e.to]--; e.sender.unanswered[e.to] == 0 {
+		delete(e.sender.unanswered, e.to)
 	}
-	if from := r.member(e.from); from != nil {
-		if i := slices.Index(from.outbox, e); i >= 0 {
-			from.outbox = slices.Delete(from.outbox, i, i+1)
-		}
-	}
+	e.receiver.bytes -= len(e.payload)
+	r.bytes -= len(e.payload)
 }
