@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -172,10 +173,14 @@ func restoreTier(s *Server, ctx context.Context) error {
 	var shards []meta.Shard
 	if err := s.governor.Await(ctx, func(state *meta.State) bool {
 		own, _ = state.Instance(s.instance)
+		t, _ = state.Tier(own.Tier)
 		shards = state.ShardsOf(own.Replicaset)
-		return len(shards) > 0
+		return len(shards) > 0 || !t.ToBeRestored()
 	}); err != nil {
 		return fmt.Errorf("wait for the shards of tier %s: %w", t.Name, err)
+	}
+	if err := t.CheckRestore(from.Digest()); err != nil {
+		return err // another instance was faster
 	}
 	var ids []uint64
 	for i := range shards {
@@ -187,7 +192,7 @@ func restoreTier(s *Server, ctx context.Context) error {
 	}
 	s.startup.waitForText("restoring tier %s from the backup", t.Name)
 	from.Advance(t.Restore.Wall)
-	if err := s.hosting.Restore(ctx, from, t.ID, t.RestoredRuns(ids)); err != nil {
+	if err := importTier(ctx, s, from, &t, ids); err != nil {
 		return err
 	}
 	end := meta.TierRestored{Tier: t.ID, Backup: from.Digest(), Shards: ids}
@@ -205,4 +210,26 @@ func restoreTier(s *Server, ctx context.Context) error {
 	}
 	s.log.Info("tier restored", "tier", t.Name, "shards", len(ids))
 	return nil
+}
+
+// importTier imports the backup's data of a tier to its shards here. It ends early when another
+// instance has restored the tier: these shards are gone then.
+func importTier(ctx context.Context, s *Server, from *backup.Source, t *meta.Tier, shards []uint64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		defer cancel()
+		_ = s.governor.Await(ctx, func(state *meta.State) bool {
+			now, _ := state.Tier(t.ID)
+			return !now.ToBeRestored()
+		})
+	})
+	err := s.hosting.Restore(ctx, from, t.ID, t.RestoredRuns(shards))
+	cancel()
+	watching.Wait()
+	now, _ := s.meta.State().Tier(t.ID)
+	if overtaken := now.CheckRestore(from.Digest()); overtaken != nil {
+		return overtaken
+	}
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -251,6 +252,83 @@ func TestRestoreByVoter(t *testing.T) {
 	}
 	serveRestored(t, cfg)
 	checkRestored(t, c, saved, "/default", map[string]uint64{"/defaultseat": l.Token()}, nil)
+}
+
+// TestRestoreOvertaken: of two instances that restore a tier, one is first. The other one is told,
+// and keeps nothing of what it has imported: its shards are removed, and it gets new ones.
+func TestRestoreOvertaken(t *testing.T) {
+	ctx := t.Context()
+	const names = 24
+	voter := instanceOf(t, "voter")
+	voter.Shards, voter.Tiers = 2, tiersOf(t, "voter:buckets=0", "data:buckets=16:vote=false")
+	tiers := voter.Tiers
+	old := serveRestored(t, voter)
+	data := serveRestored(t, instanceOf(t, "data", voter.Raft))
+	c := dialClient(t, old)
+	s, err := c.Session(ctx, "/default", client.Timeout(10*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range names {
+		if err := s.Create(ctx, fmt.Sprint("seat", i), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := fetchBackup(t, old)
+	c.CloseWithoutRelease()
+	for _, s := range []*Server{data, old} {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	voter = instanceOf(t, "voter")
+	voter.Shards, voter.Tiers = 1, tiers // so each restore has one part after the other
+	if _, err := Restore(ctx, voter, load(t, file)); err != nil {
+		t.Fatal(err)
+	}
+	server := serveRestored(t, voter)
+	slow, fast := instanceOf(t, "data", voter.Raft), instanceOf(t, "data", voter.Raft)
+	fast.Name = "fast"
+	begun, overtaken, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	slow.Logger = slog.New(cutAt{"buckets restored", sync.OnceFunc(func() {
+		close(begun)
+		<-overtaken
+	})})
+	go func() {
+		_, err := Restore(ctx, slow, load(t, file))
+		ended <- err
+	}()
+	<-begun
+	former := server.meta.State().Shards()
+	if _, err := Restore(ctx, fast, load(t, file)); err != nil {
+		t.Fatal(err)
+	}
+	close(overtaken)
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "nothing of tier data is to be restored in this cluster") {
+		t.Errorf("the restore that was overtaken: %v", err)
+	}
+	serveRestored(t, fast)
+	serveRestored(t, slow)
+	await.True(t, "buckets on both instances", func() bool {
+		state := server.meta.State()
+		x, _ := state.TierByName("data")
+		counts := map[uint64]uint32{}
+		for _, run := range x.Runs {
+			counts[run.Shard] += run.Count
+		}
+		return len(state.Moves()) == 0 && len(counts) == 2 && counts[x.Runs[0].Shard] == 8
+	})
+	if _, ok := server.meta.State().Shard(former[0].ID); len(former) != 1 || ok {
+		t.Errorf("the first shards %+v are there yet", former)
+	}
+	whole, err := backup.Verify(bytes.NewReader(fetchBackup(t, server)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sessions, semaphores := whole.Sizes(); sessions != 1 || semaphores != names {
+		t.Errorf("%d sessions and %d semaphores", sessions, semaphores)
+	}
 }
 
 // checkRestored: a session has what it had, under the same tokens, and others get far higher ones.

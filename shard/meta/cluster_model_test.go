@@ -280,7 +280,7 @@ func (r *clusterRun) command() Command {
 		tier, _ := r.s.Tier(uint8(r.pick("tier", 3)))
 		c := &TierRestored{Tier: tier.ID, Backup: restoredBackup + uint64(r.pick("other", 4)/3)}
 		for _, x := range r.s.Shards() {
-			if x.Tier == tier.ID || r.pick("foreign", 10) == 0 {
+			if other := r.pick("other shard", 10) == 0; (x.Tier == tier.ID) != other {
 				c.Shards = append(c.Shards, x.ID)
 			}
 		}
@@ -532,6 +532,17 @@ func checkShardCounts(t *rapid.T, before, after *State, c Command) {
 		moves := slices.ContainsFunc(before.Moves(), func(m Move) bool { return m.From == x.ID || m.To == x.ID })
 		if older < int(tier.ShardsPerReplicaset) || owned(before, x.ID) > 0 || moves {
 			t.Fatalf("%#v: shard %d was not to go, or had something left", c, x.ID)
+		}
+	}
+	if restored, ok := c.(*TierRestored); ok {
+		was, _ := before.Tier(restored.Tier)
+		now, _ := after.Tier(restored.Tier)
+		for _, x := range before.Shards() {
+			_, stays := after.Shard(x.ID)
+			filled := x.Tier != now.ID || slices.Contains(restored.Shards, x.ID)
+			if overtaken := was.ToBeRestored() && !now.ToBeRestored() && !filled; stays == overtaken {
+				t.Fatalf("%#v: shard %d stays: %t", c, x.ID, stays)
+			}
 		}
 	}
 }

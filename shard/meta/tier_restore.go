@@ -1,6 +1,8 @@
 package meta
 
 import (
+	"slices"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
@@ -45,7 +47,8 @@ func (t *Tier) refuseUnrestored() Result {
 }
 
 // TierRestored assigns the buckets of a tier that was to be restored to shards that have imported
-// all of them. The shards must activate them before they are ready.
+// all of them. The shards must activate them before they are ready. The tier's other shards are
+// removed: another restore may have imported a part to them. Their replicasets get new ones.
 //
 // NOT_FOUND: no such tier. BAD_REQUEST: no list of shards. PRECONDITION_FAILED: the tier is not to
 // be restored, or from another backup, or a shard is gone.
@@ -88,6 +91,9 @@ func (c *TierRestored) apply(s *State) Result {
 	}
 	runs := t.RestoredRuns(c.Shards)
 	t.Restore = RestoreMark{}
+	s.shards = slices.DeleteFunc(slices.Clone(s.shards), func(x Shard) bool {
+		return x.Tier == t.ID && !slices.Contains(c.Shards, x.ID)
+	})
 	t.assign(s, runs)
 	return Result{}
 }
