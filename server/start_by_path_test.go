@@ -105,3 +105,27 @@ func TestMapComesAfterCredentials(t *testing.T) {
 		t.Errorf("wrong credentials were answered %v", got)
 	}
 }
+
+// TestStartLooksUpWithoutACopy: the node of a start is looked up in the cluster's state, which is
+// copied when it has changed and not for each look. What was seen before stays as it was.
+func TestStartLooksUpWithoutACopy(t *testing.T) {
+	s := start(t, nil)
+	before := s.meta.State()
+	revision := before.Revision()
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := s.governor.DescribeNode(client.DefaultNode); err != nil {
+			t.Error(err)
+		}
+	}); n != 0 {
+		t.Errorf("a look allocates %v times", n)
+	}
+	if _, err := s.governor.CreateNode(t.Context(), &protocol.NodeCreate{Path: "/new"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := s.meta.State().NodeAt("/new"); !there {
+		t.Error("the new node is not seen")
+	}
+	if _, there := before.NodeAt("/new"); there || before.Revision() != revision {
+		t.Errorf("what was seen at revision %d has changed to revision %d", revision, before.Revision())
+	}
+}

@@ -117,7 +117,10 @@ func (m liveMeta) Propose(ctx context.Context, cmd []byte) (result []byte, err e
 	return result, err
 }
 
-func (m liveMeta) View(f func(*meta.Machine)) { m.with(func(w *cluster) { w.View(f) }) }
+func (m liveMeta) State() (s *meta.State) {
+	m.with(func(w *cluster) { s = w.State() })
+	return s
+}
 
 func (m liveMeta) Leading() (leading bool) {
 	m.with(func(*cluster) { leading = m.leader == m.id })

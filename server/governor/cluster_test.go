@@ -344,7 +344,10 @@ func (c *cluster) Propose(_ context.Context, cmd []byte) (result []byte, err err
 	return result, err
 }
 
-func (c *cluster) View(f func(m *meta.Machine)) { f(c.machine) }
+func (c *cluster) State() *meta.State {
+	s := c.machine.State
+	return &s
+}
 
 func (c *cluster) Leading() bool { return true }
 

@@ -106,10 +106,11 @@ func (c *fakeCluster) signal() {
 	c.changed = make(chan struct{})
 }
 
-func (r replica) View(f func(m *meta.Machine)) {
+func (r replica) State() *meta.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f(r.state.meta)
+	s := r.state.meta.State
+	return &s
 }
 
 func (r replica) Leading() bool {

@@ -23,9 +23,8 @@ type Meta interface {
 	// Propose returns the result of a command once it is applied here. After an error the command
 	// may have been applied, or may be later, or never.
 	Propose(ctx context.Context, cmd []byte) (result []byte, err error)
-	// View calls f while nothing is applied. f must be short, and may keep only a copy of the
-	// machine's State.
-	View(f func(m *meta.Machine))
+	// State is what was applied here. It is never changed, and must not be.
+	State() *meta.State
 	// Leading says that this replica believes that it leads. It may be wrong: two governors at once
 	// waste work and do no harm.
 	Leading() bool

@@ -19,11 +19,7 @@ type metaLog struct {
 }
 
 // State is the meta state as this instance has applied it. It is immutable.
-func (l *metaLog) State() *meta.State {
-	var s meta.State
-	l.meta.View(func(m *meta.Machine) { s = m.State })
-	return &s
-}
+func (l *metaLog) State() *meta.State { return l.meta.State() }
 
 // Await returns when what is true of the state that this instance has applied, or when ctx ends.
 func (l *metaLog) Await(ctx context.Context, what func(s *meta.State) bool) error {

@@ -411,10 +411,9 @@ func (f *emptyReplica) Propose(ctx context.Context, cmd []byte) ([]byte, error) 
 	return f.replica.Propose(ctx, cmd)
 }
 
-func (f *emptyReplica) View(look func(m *meta.Machine)) {
+func (f *emptyReplica) State() *meta.State {
 	if !f.proposed {
-		look(cmp.Or(f.old, meta.New()))
-		return
+		return &cmp.Or(f.old, meta.New()).State
 	}
-	f.replica.View(look)
+	return f.replica.State()
 }

@@ -18,7 +18,7 @@ import (
 type Meta struct {
 	mu          sync.Mutex
 	replica     *replica.Meta // nil before the first, and between two
-	last        meta.State    // the newest state that was seen
+	last        *meta.State   // the newest state that was seen; never changed
 	changed     chan struct{}
 	clock       replica.Clock
 	confirmedAt time.Duration // when a majority confirmed the state last: the begin of that Sync
@@ -28,7 +28,7 @@ type Meta struct {
 
 // NewMeta returns one without a replica yet.
 func NewMeta(clock replica.Clock) *Meta {
-	return &Meta{changed: make(chan struct{}), clock: clock}
+	return &Meta{last: new(meta.State), changed: make(chan struct{}), clock: clock}
 }
 
 // setReplica makes a replica the one behind it. It returns the function that follows the replica,
@@ -69,9 +69,12 @@ func (m *Meta) refresh() {
 	if m.replica == nil {
 		return
 	}
-	if s := m.replica.State(); s.AppliedIndex() > m.last.AppliedIndex() {
-		m.last = s
-	}
+	m.replica.View(func(machine *meta.Machine) {
+		if machine.AppliedIndex() > m.last.AppliedIndex() {
+			s := machine.State
+			m.last = &s
+		}
+	})
 }
 
 // notify wakes those that wait for a change. The caller holds mu.
@@ -100,17 +103,14 @@ func (m *Meta) Replica() *replica.Meta {
 	return m.replica
 }
 
-// State is the newest map that was applied here.
+// State implements governor.Meta: it is the newest map that was applied here. All calls until the
+// next change return the same one, since each start of a session asks.
 func (m *Meta) State() *meta.State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refresh()
-	s := m.last
-	return &s
+	return m.last
 }
-
-// View implements governor.Meta. The machine is a copy, good for reading its state.
-func (m *Meta) View(f func(m *meta.Machine)) { f(&meta.Machine{State: *m.State()}) }
 
 // Propose implements governor.Meta.
 func (m *Meta) Propose(ctx context.Context, cmd []byte) ([]byte, error) {

@@ -87,18 +87,11 @@ func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
 }
 
 // View runs fn with the machine, which does not change meanwhile. Other replicas may have applied
-// more; see [Meta.Sync].
+// more; see [Meta.Sync]. A copy of the machine's State is immutable, and may be kept.
 func (m *Meta) View(fn func(*meta.Machine)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	fn(m.machine)
-}
-
-// State is the machine's present state, an immutable value.
-func (m *Meta) State() meta.State {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.machine.State
 }
 
 // Changed is closed at the next change of the state. Take it before reading the state, so that no

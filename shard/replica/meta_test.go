@@ -76,7 +76,7 @@ func TestMetaSurvivesRestarts(t *testing.T) {
 	if !m.Leading() {
 		t.Error("the only replica does not lead")
 	}
-	digest, revision := m.Digest(), m.State()
+	digest, revision := m.Digest(), metaState(m).Revision()
 	closeHost(t, h)
 
 	h = openHost(t, HostConfig{Disk: disk})
@@ -88,10 +88,16 @@ func TestMetaSurvivesRestarts(t *testing.T) {
 		t.Error("digest is another after the restart")
 	}
 	m.View(func(x *meta.Machine) {
-		if !x.Bootstrapped() || x.Revision() != revision.Revision() {
-			t.Errorf("revision %d after the restart, was %d", x.Revision(), revision.Revision())
+		if !x.Bootstrapped() || x.Revision() != revision {
+			t.Errorf("revision %d after the restart, was %d", x.Revision(), revision)
 		}
 	})
+}
+
+func metaState(m *Meta) *meta.State {
+	var s meta.State
+	m.View(func(x *meta.Machine) { s = x.State })
+	return &s
 }
 
 // TestEntryOfANewerBinary: an entry of a format version that is not known here is not applied, and
@@ -126,7 +132,7 @@ func TestEntryOfANewerBinary(t *testing.T) {
 	if err := <-fatal; !errors.Is(err, meta.ErrFormat) || !strings.Contains(err.Error(), "of the meta shard: ") {
 		t.Error(err)
 	}
-	if x := m.State(); x.Bootstrapped() {
+	if metaState(m).Bootstrapped() {
 		t.Error("it was applied")
 	}
 
