@@ -53,6 +53,17 @@ func dialClient(t *testing.T, s *Server) *client.Client {
 	return c
 }
 
+// closeAll ends a cluster and its client.
+func closeAll(t *testing.T, c *client.Client, servers ...*Server) {
+	t.Helper()
+	c.CloseWithoutRelease()
+	for _, s := range servers {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestRestoreSeveralTiers: a cluster with data in two tiers is restored tier by tier, to other
 // numbers of shards. A tier serves nothing before all of it is there, however its restore ends and
 // its instance is started again, and everything afterwards.
@@ -95,12 +106,7 @@ func TestRestoreSeveralTiers(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := fetchBackup(t, old)
-	c.CloseWithoutRelease()
-	for _, s := range []*Server{oldCold, old} {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	closeAll(t, c, oldCold, old)
 
 	// What the first instance is refused.
 	for want, change := range map[string]func(*Config){
@@ -228,12 +234,7 @@ func TestRestoreByVoter(t *testing.T) {
 	}
 	saved := s.Save()
 	file := fetchBackup(t, old)
-	c.CloseWithoutRelease()
-	for _, s := range []*Server{data, old} {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	closeAll(t, c, data, old)
 
 	tiers := voter.Tiers
 	voter = instanceOf(t, "voter")
@@ -275,12 +276,7 @@ func TestRestoreOvertaken(t *testing.T) {
 		}
 	}
 	file := fetchBackup(t, old)
-	c.CloseWithoutRelease()
-	for _, s := range []*Server{data, old} {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	closeAll(t, c, data, old)
 
 	voter = instanceOf(t, "voter")
 	voter.Shards, voter.Tiers = 1, tiers // so each restore has one part after the other
