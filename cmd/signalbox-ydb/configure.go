@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -15,6 +16,9 @@ import (
 
 // setup is what the settings come to.
 type setup struct{ gateway gateway.Config }
+
+// maxConnections is the most that a limit of connections can be, as with an instance.
+const maxConnections = 1 << 24
 
 // configure turns settings into a configuration. Certificates are watched until ctx ends.
 func configure(ctx context.Context, v values, stderr io.Writer) (s setup, err error) {
@@ -31,6 +35,14 @@ func configure(ctx context.Context, v values, stderr io.Writer) (s setup, err er
 	}
 	if len(c.Cluster.Endpoints) == 0 {
 		return s, usagef("--endpoints is empty; name at least one instance as host:port")
+	}
+	for _, n := range []struct {
+		flag string
+		to   *int
+	}{{"max-connections", &c.MaxConnections}, {"max-connections-per-address", &c.MaxConnectionsPerAddress}} {
+		if *n.to, err = strconv.Atoi(v[n.flag]); err != nil || *n.to < 0 || *n.to > maxConnections {
+			return s, usagef("--%s %q is not a number from 0 to %d", n.flag, v[n.flag], maxConnections)
+		}
 	}
 	if c.Cluster.TLS, err = clusterTLS(v); err != nil {
 		return s, err

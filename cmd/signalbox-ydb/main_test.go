@@ -86,6 +86,8 @@ func TestWrongSettings(t *testing.T) {
 		{[]string{"--log-level", "debug+3"}, `--log-level "debug+3" is unknown`},
 		{[]string{"--log-format", "xml"}, `--log-format "xml" is unknown`},
 		{[]string{"--listen-tls-cert", "none.pem"}, "--listen-tls-key"},
+		{[]string{"--max-connections", "many"}, `--max-connections "many" is not a number from 0 to`},
+		{[]string{"--max-connections-per-address", "-1"}, `--max-connections-per-address "-1" is not`},
 		{[]string{"--tls-ca", "none.pem"}, "cannot read --tls-ca"},
 	} {
 		code, _, stderr := runWith(append([]string{"--listen", "127.0.0.1:0"}, c.args...)...)

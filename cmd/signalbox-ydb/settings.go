@@ -38,6 +38,8 @@ var settings = []setting{
 	{flag: "advertise", help: "Addresses of all gateways as YDB clients reach them, separated by commas; discovery answers with them. Give every gateway the same list (default: the --listen address, with the host's name if it listens on all interfaces)."},
 	{flag: "listen-tls-cert", help: "PEM file with the certificate for YDB clients and its chain; with it clients must use TLS (grpcs). Changed files are loaded within seconds."},
 	{flag: "listen-tls-key", help: "File with the private key of --listen-tls-cert."},
+	{flag: "max-connections", def: "0", help: "Maximum number of connections of clients; 0: 10000, or half the limit of open files if that is lower."},
+	{flag: "max-connections-per-address", def: "0", help: "Maximum number of connections from one client address; 0: unlimited."},
 	{flag: "tls", bool: true, help: "Connect to the cluster over TLS; the other --tls flags imply it."},
 	{flag: "tls-ca", help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs)."},
 	{flag: "tls-server-name", help: "Name that the instances' certificates must be valid for, instead of the host in the address."},

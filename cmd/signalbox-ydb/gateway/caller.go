@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net"
 	"net/netip"
 
 	"google.golang.org/grpc/metadata"
@@ -40,13 +41,17 @@ const networkBits = 64
 
 // hostOf is the host that a call comes from: with IPv6, its network.
 func hostOf(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return ""
+	if p, ok := peer.FromContext(ctx); ok {
+		return hostOfAddress(p.Addr)
 	}
-	address, err := netip.ParseAddrPort(p.Addr.String())
+	return ""
+}
+
+// hostOfAddress is the host that has an address.
+func hostOfAddress(a net.Addr) string {
+	address, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return p.Addr.String()
+		return a.String()
 	}
 	ip := address.Addr().Unmap().WithZone("")
 	if ip.Is6() {

@@ -49,6 +49,11 @@ type Config struct {
 	// waits, watches, and answers that wait to be read. Beyond it the stream with the most ends
 	// with OVERLOADED. Default: half of GOMEMLIMIT, or 1 GiB without one.
 	MaxMemory int64
+	// MaxConnections is the number of clients' connections; default 10,000, and always at most half
+	// of the files that may be open. More are refused.
+	MaxConnections int
+	// MaxConnectionsPerAddress is the same of one client address; default 0: unlimited.
+	MaxConnectionsPerAddress int
 	// CertificateExpires, if not nil, says when the listener's certificate expires, for metrics.
 	CertificateExpires func() time.Time
 	// Logger gets what operators need to know. Default: nothing is logged.
@@ -102,6 +107,8 @@ type Gateway struct {
 	calls    *callTable
 	metrics  Metrics
 
+	connections connectionTable
+
 	ctx  context.Context // ends when the gateway closes
 	stop context.CancelFunc
 }
@@ -126,6 +133,12 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger), listings: newListings(),
 		calls: newCallTable()}
+	limit, err := connectionBound(cmp.Or(cfg.MaxConnections, defaultConnections), cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	g.connections = connectionTable{limit: limit, hostLimit: cfg.MaxConnectionsPerAddress, metrics: &g.metrics,
+		hosts: make(map[string]int)}
 	g.metrics.certificateExpires = cfg.CertificateExpires
 	g.memory = newMemory(cmp.Or(cfg.MaxMemory, memoryBound()), &g.metrics.shed)
 	g.ctx, g.stop = context.WithCancel(context.Background())
@@ -153,7 +166,7 @@ func New(cfg Config) (*Gateway, error) {
 
 // Serve serves a listener until Close.
 func (g *Gateway) Serve(l net.Listener) error {
-	if err := g.server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := g.server.Serve(&limitedListener{l, g}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 // Metrics count what a gateway does. They may be read at any time.
 type Metrics struct {
+	connections   atomic.Int64
 	streams       atomic.Int64
 	sessions      atomic.Int64
 	clusters      atomic.Int64
@@ -21,6 +22,8 @@ type Metrics struct {
 	silent        atomic.Uint64
 	shed          atomic.Uint64
 	expired       atomic.Uint64
+
+	connectionsRefused atomic.Uint64
 
 	certificateExpires func() time.Time // nil: there is no certificate
 }
@@ -35,6 +38,8 @@ type Metric struct {
 }
 
 var metrics = []Metric{
+	{"signalbox_ydb_connections", "gauge", "Connections of clients.", func(m *Metrics) any { return m.connections.Load() }},
+	{"signalbox_ydb_connections_refused_total", "counter", "Connections of clients that were refused because there were as many as may be.", func(m *Metrics) any { return m.connectionsRefused.Load() }},
 	{"signalbox_ydb_streams", "gauge", "Open streams of Session with a session.", func(m *Metrics) any { return m.streams.Load() }},
 	{"signalbox_ydb_sessions", "gauge", "Sessions that are kept attached, with a stream or without.", func(m *Metrics) any { return m.sessions.Load() }},
 	{"signalbox_ydb_cluster_connections", "gauge", "Connections to the cluster, one for each token; each has a socket to each instance.", func(m *Metrics) any { return m.clusters.Load() }},

@@ -12,22 +12,24 @@ import (
 // sentence.
 func TestMetrics(t *testing.T) {
 	var m Metrics
-	m.streams.Store(1)
-	m.sessions.Store(2)
-	m.clusters.Store(3)
-	m.outbox.Store(4)
-	m.requests.Store(5)
-	m.refused.Store(6)
-	m.tokensRefused.Store(7)
-	m.silent.Store(8)
-	m.shed.Store(9)
-	m.expired.Store(10)
+	m.connections.Store(1)
+	m.connectionsRefused.Store(2)
+	m.streams.Store(3)
+	m.sessions.Store(4)
+	m.clusters.Store(5)
+	m.outbox.Store(6)
+	m.requests.Store(7)
+	m.refused.Store(8)
+	m.tokensRefused.Store(9)
+	m.silent.Store(10)
+	m.shed.Store(11)
+	m.expired.Store(12)
 	var text strings.Builder
 	m.Write(&text)
 	if strings.Contains(text.String(), "certificate") {
 		t.Errorf("a certificate that there is not expires:\n%s", text.String())
 	}
-	m.certificateExpires = func() time.Time { return time.Unix(11, 0) }
+	m.certificateExpires = func() time.Time { return time.Unix(13, 0) }
 	text.Reset()
 	m.Write(&text)
 	rows := 0

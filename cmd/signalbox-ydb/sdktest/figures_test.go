@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/connectivity"
+
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
@@ -34,12 +36,9 @@ func usage(t testing.TB, pid int) (memory uint64, cpu time.Duration) {
 	return pages * uint64(os.Getpagesize()), cpu
 }
 
-// TestIdleSessions measures what 5,000 idle sessions cost a gateway: one connection for 50 of them.
-func TestIdleSessions(t *testing.T) {
-	if !long() {
-		t.Skip("the figures are measured by make ydb")
-	}
-	const sessions, perConnection, idle = 5000, 50, 30 * time.Second
+// measuredGateway is the binary, which serves an instance of its own.
+func measuredGateway(t *testing.T) (address string, pid int) {
+	t.Helper()
 	srv := servertest.Start(t, servertest.RealTime())
 	binary := filepath.Join(t.TempDir(), "signalbox-ydb")
 	build := exec.Command("go", "build", "-o", binary, ".")
@@ -47,7 +46,38 @@ func TestIdleSessions(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	address, pid := startBinary(t, binary, srv.Addr())
+	return startBinary(t, binary, srv.Addr())
+}
+
+// TestIdleConnections measures what 2,000 connections without a stream cost a gateway.
+func TestIdleConnections(t *testing.T) {
+	if !long() {
+		t.Skip("the figures are measured by make ydb")
+	}
+	const connections = 2000
+	address, pid := measuredGateway(t)
+	node(t, dialRaw(t, address))
+	before, _ := usage(t, pid)
+	for range connections {
+		cc := dialRaw(t, address)
+		cc.Connect()
+		for state := cc.GetState(); state != connectivity.Ready; state = cc.GetState() {
+			if !cc.WaitForStateChange(testContext(t), state) {
+				t.Fatal(state)
+			}
+		}
+	}
+	memory, _ := usage(t, pid)
+	t.Logf("%d connections: %.1f KiB each", connections, float64(memory-before)/connections/1024)
+}
+
+// TestIdleSessions measures what 5,000 idle sessions cost a gateway: one connection for 50 of them.
+func TestIdleSessions(t *testing.T) {
+	if !long() {
+		t.Skip("the figures are measured by make ydb")
+	}
+	const sessions, perConnection, idle = 5000, 50, 30 * time.Second
+	address, pid := measuredGateway(t)
 	path := node(t, dialRaw(t, address))
 	before, _ := usage(t, pid)
 	from := time.Now()

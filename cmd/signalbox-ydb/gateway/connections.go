@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// defaultConnections is the default of Config.MaxConnections. So many idle ones take some 210 MiB.
+const defaultConnections = 10_000
+
+// connectionBound is the limit of connections: at most half of the files that may be open, because
+// each token needs one to each instance.
+func connectionBound(limit int, log *slog.Logger) (int, error) {
+	var files syscall.Rlimit // Go has raised it to the hard one
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return 0, fmt.Errorf("read the limit on open files: %w", err)
+	}
+	room := uint64(files.Cur) / 2 // int64 on FreeBSD
+	if room >= uint64(limit) {
+		return limit, nil
+	}
+	log.Info("connections are bounded by the limit on open files", "connections", room, "files", files.Cur)
+	return int(room), nil
+}
+
+// limitedListener accepts connections within the gateway's limits. Others are told the reason, and
+// closed.
+type limitedListener struct {
+	net.Listener
+	g *Gateway
+}
+
+// Accept returns the next connection within the limits.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		release, why := l.g.connections.acquire(hostOfAddress(nc.RemoteAddr()))
+		if why == "" {
+			return &limitedConn{Conn: nc, release: release}, nil
+		}
+		l.g.metrics.connectionsRefused.Add(1)
+		if l.g.cfg.TLS == nil { // there is nothing that could be said before a handshake
+			_ = nc.SetWriteDeadline(time.Now().Add(time.Second)) // the buffer of a new connection has room
+			_, _ = nc.Write(goAway(why))
+		}
+		_ = nc.Close()
+	}
+}
+
+// goAway is HTTP/2's frame that refuses a connection. It is sent without the settings that come
+// first in HTTP/2: a client that gets them tries again at once, thousands of times a second.
+func goAway(why string) []byte {
+	const goAwayFrame, tooMuch = 7, 11 // GOAWAY, ENHANCE_YOUR_CALM
+	n := 8 + len(why)
+	b := []byte{byte(n >> 16), byte(n >> 8), byte(n), goAwayFrame, 0, 0, 0, 0, 0, // length, kind, flags, stream
+		0, 0, 0, 0, 0, 0, 0, tooMuch} // last stream, code
+	return append(b, why...)
+}
+
+// limitedConn is a connection that counts until it is closed.
+type limitedConn struct {
+	net.Conn
+	release func()
+}
+
+// Close gives the connection's place back.
+func (c *limitedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// connectionTable counts the clients' connections.
+type connectionTable struct {
+	limit, hostLimit int // in all; of one host, 0: no limit
+	metrics          *Metrics
+
+	mu    sync.Mutex
+	open  int
+	hosts map[string]int
+}
+
+// acquire counts a connection until release is called, which may be called twice. why says that it
+// is one too many; empty: it is not.
+func (t *connectionTable) acquire(host string) (release func(), why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.open >= t.limit:
+		return nil, fmt.Sprintf("gateway has %d connections, its limit of connections; connect elsewhere, or later", t.limit)
+	case t.hostLimit > 0 && t.hosts[host] >= t.hostLimit:
+		return nil, fmt.Sprintf(
+			"gateway has %d connections from this address, its limit for one address; share connections, or connect elsewhere",
+			t.hostLimit)
+	}
+	t.open++
+	t.hosts[host]++
+	t.metrics.connections.Add(1)
+	return sync.OnceFunc(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.metrics.connections.Add(-1)
+		t.open--
+		if t.hosts[host]--; t.hosts[host] == 0 {
+			delete(t.hosts, host)
+		}
+	}), ""
+}
