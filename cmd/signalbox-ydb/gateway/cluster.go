@@ -15,13 +15,14 @@ import (
 
 const (
 	// maxClusters bounds the connections to the cluster, and those in the making beside them. Each
-	// token has one, with a socket to each instance.
+	// token that the cluster knows has one, with a socket to each instance.
 	maxClusters = 1000
 	// connectTimeout bounds the first connection of a token.
 	connectTimeout = 10 * time.Second
 )
 
-// cluster is a connection to the cluster with one token, for all clients that show it.
+// cluster is a connection to the cluster with one token, for all clients that show it; that without
+// one also for those whose token the cluster does not know.
 type cluster struct {
 	g     *Gateway
 	token string
@@ -62,6 +63,18 @@ func newClusterTable(g *Gateway) *clusterTable {
 // caller calls release when it does not use it any more. Errors: Unauthenticated for a wrong token;
 // Overloaded.
 func (t *clusterTable) use(ctx context.Context, token, host string) (c *cluster, release func(), err error) {
+	c, release, err = t.useOwn(ctx, token, host)
+	if !errors.Is(err, errAnonymous) {
+		return c, release, err
+	}
+	if c, release, err = t.useOwn(ctx, "", host); isUnauthenticated(err) && t.trials.forgetAnonymous(token) {
+		return t.useOwn(ctx, token, host) // authentication was enabled since
+	}
+	return c, release, err
+}
+
+// useOwn is use of the connection with this very token. The error may be errAnonymous.
+func (t *clusterTable) useOwn(ctx context.Context, token, host string) (c *cluster, release func(), err error) {
 	if c, err = t.take(token); err == nil && c == nil {
 		var end func()
 		if end, err = t.trials.begin(ctx, host); err == nil {
@@ -142,7 +155,11 @@ func (t *clusterTable) connect(c *cluster, end func()) {
 	cfg := t.g.cfg.Cluster
 	cfg.Token, cfg.Logger = []byte(c.token), t.g.cfg.Logger
 	opened, err := client.Open(ctx, cfg)
-	if err != nil {
+	if err == nil && c.token != "" && isAnonymous(ctx, opened) {
+		opened.CloseWithoutRelease()
+		opened, err = nil, errAnonymous
+		t.trials.refuse(c.token, err, time.Now())
+	} else if err != nil {
 		if err = fmt.Errorf("connect to the cluster: %w", err); isUnauthenticated(err) {
 			t.g.metrics.tokensRefused.Add(1)
 			t.trials.refuse(c.token, err, time.Now())
@@ -235,6 +252,16 @@ func (c *cluster) hasSessions() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.sessions)+len(c.restoring) > 0
+}
+
+// errAnonymous says that a token makes no difference: the cluster does not know it, and takes it
+// because authentication is off. Its callers share the connection of those without a token.
+var errAnonymous = errors.New("the token stands for no identity")
+
+// isAnonymous says whether a connection has the identity of a client without credentials.
+func isAnonymous(ctx context.Context, c *client.Client) bool {
+	info, err := c.ServerInfo(ctx)
+	return err == nil && info.Identity == "anonymous"
 }
 
 // isUnauthenticated says whether the cluster does not take a caller's token.

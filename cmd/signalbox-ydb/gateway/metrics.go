@@ -42,7 +42,7 @@ var metrics = []Metric{
 	{"signalbox_ydb_connections_refused_total", "counter", "Connections of clients that were refused because there were as many as may be.", func(m *Metrics) any { return m.connectionsRefused.Load() }},
 	{"signalbox_ydb_streams", "gauge", "Open streams of Session with a session.", func(m *Metrics) any { return m.streams.Load() }},
 	{"signalbox_ydb_sessions", "gauge", "Sessions that are kept attached, with a stream or without.", func(m *Metrics) any { return m.sessions.Load() }},
-	{"signalbox_ydb_cluster_connections", "gauge", "Connections to the cluster, one for each token; each has a socket to each instance.", func(m *Metrics) any { return m.clusters.Load() }},
+	{"signalbox_ydb_cluster_connections", "gauge", "Connections to the cluster, one for each token that the cluster knows; each has a socket to each instance.", func(m *Metrics) any { return m.clusters.Load() }},
 	{"signalbox_ydb_outbox_bytes", "gauge", "Messages that wait for clients to read them, in bytes.", func(m *Metrics) any { return m.outbox.Load() }},
 	{"signalbox_ydb_requests_total", "counter", "Requests on sessions.", func(m *Metrics) any { return m.requests.Load() }},
 	{"signalbox_ydb_session_starts_failed_total", "counter", "SessionStarts that failed.", func(m *Metrics) any { return m.refused.Load() }},

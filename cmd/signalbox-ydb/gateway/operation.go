@@ -36,6 +36,7 @@ func (g *Gateway) call(
 		}
 	}
 	if isUnauthenticated(err) { // also of a token that was revoked since
+		g.clusters.trials.forgetAnonymous(tokenOf(ctx))
 		g.delays.wait(ctx, g.ctx)
 		return nil, grpcstatus.Error(codes.Unauthenticated, err.Error())
 	}

@@ -88,6 +88,7 @@ func (st *stream) run(started func()) error {
 		st.g.delays.wait(st.ctx, st.g.ctx)
 	}
 	if isUnauthenticated(err) {
+		st.g.clusters.trials.forgetAnonymous(tokenOf(st.ctx))
 		return grpcstatus.Error(codes.Unauthenticated, err.Error())
 	}
 	if err != nil {

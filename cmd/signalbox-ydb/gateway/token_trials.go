@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"sync"
 	"time"
 
@@ -19,7 +20,10 @@ const (
 	// refusalMemory is how long a token that the cluster refused is refused without asking again.
 	// It is as short as one delay, because a token may have been made a moment ago.
 	refusalMemory = 2 * time.Second
-	// maxRefusals bounds the memory for tokens that were refused.
+	// anonymousMemory is the same for a token that the cluster does not know and takes, because
+	// authentication is off. It may have been made known since.
+	anonymousMemory = time.Minute
+	// maxRefusals bounds the memory for both.
 	maxRefusals = 10_000
 )
 
@@ -37,8 +41,8 @@ type trialHost struct {
 }
 
 type refusal struct {
-	err error
-	at  time.Time
+	err   error
+	until time.Time
 }
 
 func newTrials() *trials {
@@ -78,30 +82,48 @@ func (t *trials) begin(ctx context.Context, host string) (end func(), err error)
 	}
 }
 
-// refused is the error of a token that the cluster has just refused, or nil.
+// refused is the error of a token that the cluster has just refused, or errAnonymous, or nil.
 func (t *trials) refused(token string, now time.Time) error {
 	key := sha256.Sum256([]byte(token))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := t.refusals[key]; r != nil && now.Sub(r.at) < refusalMemory {
+	if r := t.refusals[key]; r != nil && now.Before(r.until) {
 		return r.err
 	}
 	return nil
 }
 
-// refuse remembers a token that the cluster has refused.
+// refuse remembers a token that the cluster has refused, or that is errAnonymous.
 func (t *trials) refuse(token string, err error, now time.Time) {
 	key := sha256.Sum256([]byte(token))
+	until := now.Add(refusalMemory)
+	if errors.Is(err, errAnonymous) {
+		until = now.Add(anonymousMemory)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.refusals) >= maxRefusals {
 		for k, r := range t.refusals {
-			if now.Sub(r.at) >= refusalMemory {
+			if !now.Before(r.until) {
 				delete(t.refusals, k)
 			}
 		}
 	}
 	if len(t.refusals) < maxRefusals { // else it is asked for again
-		t.refusals[key] = &refusal{err: err, at: now}
+		t.refusals[key] = &refusal{err: err, until: until}
 	}
+}
+
+// forgetAnonymous has the cluster be asked again about a token that it did not know. False: it is
+// not remembered as such.
+func (t *trials) forgetAnonymous(token string) bool {
+	key := sha256.Sum256([]byte(token))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.refusals[key]
+	if r == nil || !errors.Is(r.err, errAnonymous) {
+		return false
+	}
+	delete(t.refusals, key)
+	return true
 }

@@ -125,6 +125,13 @@ func TestTrials(t *testing.T) {
 	if tr.refused("x", now.Add(refusalMemory-1)) != why || tr.refused("x", now.Add(refusalMemory)) != nil || tr.refused("y", now) != nil {
 		t.Error("a refusal counts for too long, or not long enough")
 	}
+	tr.refuse("z", errAnonymous, now)
+	if tr.refused("z", now.Add(anonymousMemory-1)) != errAnonymous || tr.refused("z", now.Add(anonymousMemory)) != nil {
+		t.Error("an unknown token counts as one for too long, or not long enough")
+	}
+	if tr.forgetAnonymous("x") || tr.refused("x", now) == nil || !tr.forgetAnonymous("z") || tr.refused("z", now) != nil {
+		t.Error("what is forgotten is not what is unknown")
+	}
 	for i := range 3 * maxRefusals {
 		tr.refuse(fmt.Sprint(i), why, now.Add(time.Duration(i)*time.Millisecond))
 	}

@@ -294,6 +294,60 @@ func TestWrongTokens(t *testing.T) {
 		refused.Load()+overloaded.Load(), metric(t, g, "tokens_refused_total"))
 }
 
+// TestUnknownTokens: with authentication off, tokens that the cluster does not know take no places:
+// their callers share one connection, with sessions too. A known token counts, and so does one that
+// the cluster gets to know before authentication is enabled.
+func TestUnknownTokens(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.Start(t, servertest.RealTime())
+	address, g := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	ctx := testContext(t)
+	c, err := client.Dial(ctx, cluster.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	known, err := admin.New(c).CreateToken(ctx, "of-boss", "boss")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		s := openStream(t, cc, "x-ydb-auth-ticket", fmt.Sprint("an invented token ", i))
+		s.start(&sessionStart{Path: path, TimeoutMillis: 5000})
+		s.started().acquire(1, fmt.Sprint("lock ", i), 1, 0, "", true)
+		s.expect("1 acquired=true")
+	}
+	if n := metric(t, g, "cluster_connections"); n != 1 {
+		t.Fatalf("%d connections to the cluster", n)
+	}
+	is := func(token, want string) {
+		t.Helper()
+		op, err := whoAmI(ctx, cc, token)
+		result := &Ydb_Discovery.WhoAmIResult{}
+		outcome(t, op, err, Ydb.StatusIds_SUCCESS, result)
+		if result.GetUser() != want {
+			t.Fatalf("%s is %s", token, result.GetUser())
+		}
+	}
+	is("an invented token 0", "anonymous")
+	is(known.Secret, "boss")
+	admins, err := admin.New(c).EnableAuth(ctx, "an invented token 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the cluster to be asked again about an unknown token", func() bool {
+		op, err := whoAmI(ctx, cc, "an invented token 0")
+		result := &Ydb_Discovery.WhoAmIResult{}
+		return err == nil && op.GetResult().UnmarshalTo(result) == nil && result.GetUser() == admins.Identity
+	})
+	await.True(t, "an invented token to be refused", func() bool {
+		_, err := whoAmI(ctx, cc, "an invented token 1")
+		return grpcstatus.Code(err) == codes.Unauthenticated
+	})
+}
+
 // TestSlowReader: descriptions wait for a client that reads slowly, and the stream goes on.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
