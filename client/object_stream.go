@@ -37,13 +37,18 @@ func (o *object) Events(
 	return func(yield func(any, error) bool) {
 		c := o.n.c
 		retry := newRequestRetry()
+		var failed error // why the last try ended; nil once another one delivers
+		deliver := func(event any, err error) bool {
+			failed = nil
+			return yield(event, err)
+		}
 		for {
-			asked, stopped, err := o.eventsOnce(ctx, kind, req, decoder(), &retry, yield)
+			asked, stopped, err := o.eventsOnce(ctx, kind, req, decoder(), &retry, deliver)
 			switch {
 			case stopped:
 				return
 			case ctx.Err() != nil:
-				yield(nil, withOp("watch", o.name, interrupted(ctx, nil)))
+				yield(nil, withOp("watch", o.name, interrupted(ctx, failed)))
 				return
 			case c.ctx.Err() != nil:
 				yield(nil, withOp("watch", o.name, ErrClientClosed))
@@ -52,6 +57,7 @@ func (o *object) Events(
 				yield(nil, withOp("watch", o.name, err))
 				return
 			}
+			failed = err
 			c.waitRetry(ctx, asked.shard, asked.bucket, asked.cn, err, &retry)
 		}
 	}

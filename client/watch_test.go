@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -324,6 +325,48 @@ func watchSaysWhy(t *testing.T, by watchForm) {
 			}
 			if !errors.Is(err, context.DeadlineExceeded) || (want != nil) != errors.Is(err, Overloaded) {
 				t.Errorf("refused with %s, it ends with: %v", refused, err)
+			}
+		})
+	}
+}
+
+// TestObjectStreamSaysWhy: so it is with the stream of a process or of a rollout.
+func TestObjectStreamSaysWhy(t *testing.T) {
+	for refused, want := range map[protocol.Status]error{0: nil, protocol.StatusOverloaded: Overloaded} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			_, n := f.openNode(t)
+			tries := 0
+			f.set(func() {
+				f.on = func(fc *fakeConn, h protocol.Header) bool {
+					if h.Kind != protocol.KindProcessWatch {
+						return false
+					}
+					if tries++; refused != 0 || tries < 3 {
+						fc.fail(h, protocol.StatusOverloaded)
+						return true
+					}
+					fc.reply(h, &protocol.Empty{})
+					fc.send(protocol.KindProcessState, h.ID, 0, &protocol.ProcessState{})
+					return true
+				}
+			})
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			o, req := newObject(nil, n, "process", protocol.ProcessBucket), &protocol.ProcessWatch{Node: n.id, Name: []byte("process")}
+			decoder := func() rpc.Decoder {
+				return func(protocol.Header) (any, rpc.Step, error) { return nil, rpc.Append, nil }
+			}
+			delivered := 0
+			var ended error
+			for _, err := range o.Events(ctx, protocol.KindProcessWatch, req, decoder) {
+				if ended = err; err == nil {
+					delivered++
+				}
+			}
+			if !errors.Is(ended, context.DeadlineExceeded) || !errors.Is(ended, want) && want != nil ||
+				want == nil && (delivered != 1 || errors.Is(ended, Overloaded)) {
+				t.Errorf("refused with %s, it ends after %d events with: %v", refused, delivered, ended)
 			}
 		})
 	}
