@@ -15,7 +15,9 @@ The server writes this page from its table of metrics; ` + "`make golden`" + ` w
 
 An instance serves its metrics at ` + "`/metrics`" + ` on its admin address, in the Prometheus text format.
 Each instance shows what it sees and does itself. "The shard's leader counts" means that sums over
-all instances are those of the cluster. Counters start from 0 with the process.
+all instances are those of the cluster. Counters start from 0 with the process. Those with the label
+` + "`shard`" + ` also do when the shard comes back to the instance. Prometheus' ` + "`rate` and `increase`" + ` allow
+for both.
 
 The cap is the most series that one page has of a metric. "names" is for labels that clients choose:
 ` + strconv.Itoa(DefaultMaxSeries) + ` series, unless the embedding program sets Limits.MaxSeries. A value of a label has at

@@ -76,7 +76,8 @@ func (s section) gauge(name, help string, labels ...string) *Metric {
 	return s.row(TypeGauge, name, help, labels)
 }
 
-// counter declares a number that only grows. It starts from 0 with the process.
+// counter declares a number that only grows. It starts from 0 with the process, and if it is a
+// shard's, with the shard's replica.
 func (s section) counter(name, help string, labels ...string) *Metric {
 	return s.row(TypeCounter, name, help, labels)
 }
