@@ -57,7 +57,8 @@ type cycle struct {
 	requests requestBuffers
 	tickets  session.Signer
 
-	startBody []byte // of a start whose path was resolved
+	startBody  []byte // of a start whose path was resolved
+	helloReply protocol.HelloReply
 }
 
 // NewCycle makes what one reading goroutine has.

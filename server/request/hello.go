@@ -45,10 +45,10 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet
 	}
 	r := c.server.Routes()
-	p.out.Reply(c, h.Kind, h.ID, &protocol.HelloReply{
+	p.helloReply = protocol.HelloReply{
 		Version:    protocol.Version,
 		Features:   protocol.FeatureStartByPath | protocol.FeatureNodeTier,
-		Server:     "signalbox/" + version(),
+		Server:     serverName(),
 		Cluster:    r.State.Cluster(),
 		Instance:   c.server.cfg.Cluster.Instance(),
 		MaxFrame:   c.server.cfg.Limits.MaxFrame,
@@ -56,15 +56,17 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		Window:     uint32(c.server.cfg.Limits.Window),
 		MapVersion: r.State.MapVersion(),
 		Identity:   identity,
-	})
+	}
+	p.out.Reply(c, h.Kind, h.ID, &p.helloReply)
 }
 
-// version is the module's, as the build recorded it.
-var version = sync.OnceValue(func() string {
+// serverName has the module's version, as the build recorded it.
+var serverName = sync.OnceValue(func() string {
+	version := "devel"
 	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
-		return b.Main.Version
+		version = b.Main.Version
 	}
-	return "devel"
+	return "signalbox/" + version
 })
 
 // ping answers for the connection, and has each home shard of its sessions renew their leases.

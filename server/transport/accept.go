@@ -13,8 +13,9 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 	const slowest = time.Second
 	pause := 5 * time.Millisecond
 	var pace acceptPacer
+	waits := clientWaits(l)
 	for {
-		waited := clientWaits(l)
+		waited := waits()
 		asked := time.Now()
 		nc, err := l.Accept()
 		if err != nil {

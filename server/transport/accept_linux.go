@@ -9,19 +9,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clientWaits says whether a client waits to be accepted.
-func clientWaits(l net.Listener) (waits bool) {
+// clientWaits returns what says whether a client waits to be accepted. It is for one goroutine, and
+// allocates nothing.
+func clientWaits(l net.Listener) func() bool {
 	s, ok := l.(syscall.Conn)
 	if !ok {
-		return true
+		return func() bool { return true }
 	}
-	if c, err := s.SyscallConn(); err == nil {
-		_ = c.Control(func(fd uintptr) {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-			waits = err == nil && n == 1
-		})
+	c, err := s.SyscallConn()
+	if err != nil {
+		return func() bool { return false }
 	}
-	return waits
+	var waits bool
+	poll := make([]unix.PollFd, 1)
+	look := func(fd uintptr) {
+		poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+		n, err := unix.Poll(poll, 0)
+		waits = err == nil && n == 1
+	}
+	return func() bool {
+		waits = false
+		_ = c.Control(look)
+		return waits
+	}
 }
 
 // keepAlive sets the options of keep-alive on the listening socket: accepted connections have them

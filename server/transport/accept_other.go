@@ -4,8 +4,8 @@ package transport
 
 import "net"
 
-// clientWaits is always true: what an accept waited counts, up to acceptWaited.
-func clientWaits(net.Listener) bool { return true }
+// clientWaits always answers true: what an accept waited counts, up to acceptWaited.
+func clientWaits(net.Listener) func() bool { return func() bool { return true } }
 
 // keepAlive has the options of keep-alive set on each connection.
 func keepAlive(lc *net.ListenConfig) {

@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	maxLoops    = 64
-	beatPeriod  = time.Second
-	beatsRested = 4  // beats in a row that an event loop is spared while it has no traffic
-	beatsMissed = 25 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
+	maxLoops     = 64
+	beatPeriod   = time.Second
+	beatsRested  = 4  // beats in a row that an event loop is spared while it has no traffic
+	maxEnrolling = 8  // connections on their way to the loops at once
+	beatsMissed  = 25 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
 )
 
 // gnetListener lets clients in over plain TCP, on gnet's event loops.
@@ -37,6 +38,7 @@ type gnetListener struct {
 	client    *gnet.Client
 	stuck     chan struct{}
 	accepting sync.WaitGroup
+	enrolling chan struct{} // holds as much as there are connections on their way to a loop
 	started   bool
 
 	loops atomic.Pointer[[]*eventLoop] // grows while the first connections come
@@ -44,7 +46,8 @@ type gnetListener struct {
 }
 
 func newGnetListener(t *Transport, l net.Listener) *gnetListener {
-	d := &gnetListener{t: t, listener: l, stuck: make(chan struct{}, 1)}
+	d := &gnetListener{t: t, listener: l, stuck: make(chan struct{}, 1),
+		enrolling: make(chan struct{}, maxEnrolling)}
 	d.loops.Store(new([]*eventLoop))
 	return d
 }
@@ -94,10 +97,16 @@ func (d *gnetListener) close() {
 	}
 }
 
-// admit hands a connection to a loop, or turns it away.
+// admit has a connection handed to a loop, or turns it away. It does not wait for the loop, which
+// then takes several at once, but for a few connections at a time: those that come in a flood reach
+// the loops in portions, and limits are exact.
 func (d *gnetListener) admit(nc *net.TCPConn) {
+	if d.t.limitsNear(len(d.enrolling)) {
+		d.awaitEnrolled()
+	}
 	m := d.t.Metrics
-	if why := d.t.limitReached(nc.RemoteAddr().String()); why != "" {
+	remote := nc.RemoteAddr().String()
+	if why := d.t.limitReached(remote); why != "" {
 		m.Rejected.Inc()
 		// The buffer of a new connection takes this without blocking.
 		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0,
@@ -106,7 +115,7 @@ func (d *gnetListener) admit(nc *net.TCPConn) {
 		return
 	}
 	k := &gnetSocket{}
-	k.remote = nc.RemoteAddr().String()
+	k.remote = remote
 	// gnet puts the bytes of a zone's name into a pool of its own when the connection closes; here
 	// they are shared with the whole process.
 	for _, a := range []net.Addr{nc.RemoteAddr(), nc.LocalAddr()} {
@@ -114,6 +123,27 @@ func (d *gnetListener) admit(nc *net.TCPConn) {
 			t.Zone = ""
 		}
 	}
+	d.enrolling <- struct{}{}
+	d.accepting.Go(func() {
+		d.enroll(nc, k)
+		<-d.enrolling
+	})
+}
+
+// awaitEnrolled waits until no connection is on its way to a loop. The goroutine that accepts calls
+// it.
+func (d *gnetListener) awaitEnrolled() {
+	for range maxEnrolling {
+		d.enrolling <- struct{}{}
+	}
+	for range maxEnrolling {
+		<-d.enrolling
+	}
+}
+
+// enroll hands a connection to a loop, and waits until it is open there.
+func (d *gnetListener) enroll(nc *net.TCPConn, k *gnetSocket) {
+	m := d.t.Metrics
 	if _, err := d.client.EnrollContext(nc, k); err != nil {
 		// gnet has a duplicate of the descriptor made first, and that may fail for want of open
 		// files.

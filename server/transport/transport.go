@@ -239,6 +239,12 @@ func (t *Transport) limitReached(remote string) string {
 	return ""
 }
 
+// limitsNear says whether limitReached can tell what it does not when so many more connections are
+// open.
+func (t *Transport) limitsNear(more int) bool {
+	return t.addresses.limit > 0 || t.Connections()+more >= t.cfg.Limits.Connections
+}
+
 // guard, deferred, contains a panic in a callback, and then, if given, runs to close what was hit.
 func (t *Transport) guard(where string, then func()) {
 	p := recover()

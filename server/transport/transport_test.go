@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -164,6 +165,42 @@ func TestConnectionsPerAddress(t *testing.T) {
 	_ = a.Close()
 	await.True(t, "a place to be free", func() bool { return !x.addresses.full("127.0.0.1:1") })
 	pong(t, dial(t, x, 1))
+}
+
+// TestSurplusOfAFlood: clients that come while a loop is busy are on their way to it together. As
+// many are let in as the limit allows, and each other one is told why it is not.
+func TestSurplusOfAFlood(t *testing.T) {
+	const limit, surplus = 4, 12
+	free := make(chan struct{})
+	x, _ := start(t, func(c *Config) {
+		c.Limits.Connections = limit
+		newClient := c.NewClient
+		c.NewClient = func(c *Conn) Client {
+			<-free
+			return newClient(c)
+		}
+	})
+	turnedAway := make(chan error, limit+surplus)
+	for range limit + surplus {
+		nc := dial(t, x, 0)
+		go func() {
+			b := make([]byte, protocol.MaxHelloLen)
+			n, err := io.ReadAtLeast(nc, b, 4)
+			if err == nil && !strings.Contains(string(b[:n]), "its limit of connections") {
+				err = fmt.Errorf("told %q", b[:n])
+			}
+			turnedAway <- err
+		}()
+	}
+	close(free)
+	for range surplus {
+		if err := <-turnedAway; err != nil {
+			t.Errorf("turned away: %v", err)
+		}
+	}
+	if n := x.Connections(); n != limit {
+		t.Errorf("%d connections are open, want %d", n, limit)
+	}
 }
 
 // TestClosedBeforeOpened: a connection that was too many gives nothing back.
