@@ -16,22 +16,29 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// TestCalls: a host with as many calls in progress as may be gets no more, unary or streams, over
-// any connection. Calls count until they end.
-func TestCalls(t *testing.T) {
-	g, err := New(Config{
-		Cluster: client.Config{Endpoints: []string{"127.0.0.1:1"}}, Database: "/local", Advertise: []string{"127.0.0.1:2136"},
-	})
+// serve serves a gateway of no cluster until the test ends.
+func serve(t *testing.T, cfg Config) (g *Gateway, address string) {
+	t.Helper()
+	cfg.Cluster = client.Config{Endpoints: []string{"127.0.0.1:1"}}
+	cfg.Database, cfg.Advertise = "/local", []string{"127.0.0.1:2136"}
+	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.Close()
+	t.Cleanup(g.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() { _ = g.Serve(l) }()
-	cc, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return g, l.Addr().String()
+}
+
+// TestCalls: a host with as many calls in progress as may be gets no more, unary or streams, over
+// any connection. Calls count until they end.
+func TestCalls(t *testing.T) {
+	g, address := serve(t, Config{})
+	cc, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,34 +15,20 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
-
-	"github.com/signalbox-dev/signalbox/client"
 )
 
 // TestConnections: a connection beyond a limit is refused, while those that are open are served. It
 // is served when one of them has closed, or from another address if that is what counts.
 func TestConnections(t *testing.T) {
-	for reason, limit := range map[string]func(*Config){
-		"gateway has 2 connections, ":                 func(c *Config) { c.MaxConnections = 2 },
-		"gateway has 2 connections from this address": func(c *Config) { c.MaxConnectionsPerAddress = 2 },
+	for reason, cfg := range map[string]Config{
+		"gateway has 2 connections, ":                 {MaxConnections: 2},
+		"gateway has 2 connections from this address": {MaxConnectionsPerAddress: 2},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			cfg := Config{Cluster: client.Config{Endpoints: []string{"127.0.0.1:1"}}, Database: "/local",
-				Advertise: []string{"127.0.0.1:2136"}}
-			limit(&cfg)
-			g, err := New(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer g.Close()
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() { _ = g.Serve(l) }()
+			g, address := serve(t, cfg)
 			dial := func(host byte) *grpc.ClientConn {
 				from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}}
-				cc, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+				cc, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 					grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Minute,
 						Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}}),
 					grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -68,7 +54,7 @@ func TestConnections(t *testing.T) {
 			if err := call(three); grpcstatus.Code(err) != codes.Unavailable {
 				t.Fatalf("one connection too many: %v", err)
 			}
-			raw, err := net.Dial("tcp", l.Addr().String())
+			raw, err := net.Dial("tcp", address)
 			if err != nil {
 				t.Fatal(err)
 			}
