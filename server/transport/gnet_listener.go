@@ -19,9 +19,9 @@ import (
 
 const (
 	maxLoops     = 64
+	maxEnrolling = 8 // connections on their way to the loops at once
 	beatPeriod   = time.Second
 	beatsRested  = 4  // beats in a row that an event loop is spared while it has no traffic
-	maxEnrolling = 8  // connections on their way to the loops at once
 	beatsMissed  = 25 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
 )
 
@@ -38,7 +38,7 @@ type gnetListener struct {
 	client    *gnet.Client
 	stuck     chan struct{}
 	accepting sync.WaitGroup
-	enrolling chan struct{} // holds as much as there are connections on their way to a loop
+	enrolling chan struct{} // has an item for each connection on its way to a loop
 	started   bool
 
 	loops atomic.Pointer[[]*eventLoop] // grows while the first connections come
@@ -97,9 +97,9 @@ func (d *gnetListener) close() {
 	}
 }
 
-// admit has a connection handed to a loop, or turns it away. It does not wait for the loop, which
-// then takes several at once, but for a few connections at a time: those that come in a flood reach
-// the loops in portions, and limits are exact.
+// admit has a connection handed to a loop, or turns it away. It does not wait for the loop, so that
+// one wake-up of the loop does for several connections. At most maxEnrolling are on their way, and
+// one at a time while a limit is near: limits are exact.
 func (d *gnetListener) admit(nc *net.TCPConn) {
 	if d.t.limitsNear(len(d.enrolling)) {
 		d.awaitEnrolled()
