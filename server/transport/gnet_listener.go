@@ -19,7 +19,8 @@ import (
 
 const (
 	maxLoops     = 64
-	maxEnrolling = 8 // connections on their way to the loops at once
+	maxEnrolling = 8  // connections on their way to the loops at once
+	spreadFirst  = 64 // connections for each of several loops that are handed over one by one
 	beatPeriod   = time.Second
 	beatsRested  = 4  // beats in a row that an event loop is spared while it has no traffic
 	beatsMissed  = 25 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
@@ -39,6 +40,7 @@ type gnetListener struct {
 	stuck     chan struct{}
 	accepting sync.WaitGroup
 	enrolling chan struct{} // has an item for each connection on its way to a loop
+	spread    int           // with fewer connections, one at a time is on its way
 	started   bool
 
 	loops atomic.Pointer[[]*eventLoop] // grows while the first connections come
@@ -65,8 +67,12 @@ func loopCount(processors int) int {
 // open starts the loops and begins to accept.
 func (d *gnetListener) open() error {
 	var err error
+	loops := loopCount(runtime.GOMAXPROCS(0))
+	if loops > 1 {
+		d.spread = loops * spreadFirst
+	}
 	d.client, err = gnet.NewClient(d,
-		gnet.WithNumEventLoop(loopCount(runtime.GOMAXPROCS(0))),
+		gnet.WithNumEventLoop(loops),
 		gnet.WithLogger(gnetLogger{d.t.cfg.Log}),
 		gnet.WithTCPNoDelay(gnet.TCPDelay), // it sets nothing then: the listener has set TCP_NODELAY
 	)
@@ -98,10 +104,11 @@ func (d *gnetListener) close() {
 }
 
 // admit has a connection handed to a loop, or turns it away. It does not wait for the loop, so that
-// one wake-up of the loop does for several connections. At most maxEnrolling are on their way, and
-// one at a time while a limit is near: limits are exact.
+// one wake-up of the loop does for several connections. At most maxEnrolling are on their way. One
+// at a time is while a limit is near, since limits are exact. So it is while there are few: gnet
+// chooses the loop with the fewest open ones, which would be the same for all on their way.
 func (d *gnetListener) admit(nc *net.TCPConn) {
-	if d.t.limitsNear(len(d.enrolling)) {
+	if d.t.limitsNear(len(d.enrolling)) || d.t.Connections() < d.spread {
 		d.awaitEnrolled()
 	}
 	m := d.t.Metrics

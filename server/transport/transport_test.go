@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -200,6 +201,36 @@ func TestSurplusOfAFlood(t *testing.T) {
 	}
 	if n := x.Connections(); n != limit {
 		t.Errorf("%d connections are open, want %d", n, limit)
+	}
+}
+
+// TestLoopsShareClients: clients that come together are spread evenly over the loops, also while
+// these are busy.
+func TestLoopsShareClients(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	const loops, each = 3, 2
+	free := make(chan struct{})
+	x, _ := start(t, func(c *Config) {
+		newClient := c.NewClient
+		c.NewClient = func(c *Conn) Client {
+			<-free
+			return newClient(c)
+		}
+	})
+	var clients []net.Conn
+	for range loops * each {
+		clients = append(clients, dial(t, x, 1))
+	}
+	close(free)
+	for _, nc := range clients {
+		pong(t, nc)
+	}
+	counts := make(map[*eventLoop]int)
+	x.Each(func(c *Conn) { counts[c.socket.(*gnetSocket).loop]++ })
+	for _, n := range counts {
+		if n != each {
+			t.Errorf("a loop has %d connections, want %d", n, each)
+		}
 	}
 }
 
