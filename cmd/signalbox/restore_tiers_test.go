@@ -43,7 +43,10 @@ func TestKilledRestoreOfATier(t *testing.T) {
 	cold, _, _ := instance("cold", "cold", "--peer", raft, "--join-token-file", in("hot/join-token"))
 	two := start(t, nil, "signalbox", with(cold, "serve", "--admin", "off")...)
 	c := dial(address)
-	data := bytes.Repeat([]byte("a mebibyte"), 100_000)
+	data := map[string][]byte{
+		"/default": []byte("little"),
+		"/archive": bytes.Repeat([]byte("some time to restore it"), 10_000), // to kill the restore in
+	}
 	var saved []client.Saved
 	tokens := map[string]uint64{}
 	for _, node := range []string{"/default", "/archive"} {
@@ -53,7 +56,7 @@ func TestKilledRestoreOfATier(t *testing.T) {
 		}
 		for i := range 24 {
 			name := fmt.Sprint("seat", i)
-			if err := s.Create(ctx, name, 2, data); err != nil {
+			if err := s.Create(ctx, name, 2, data[node]); err != nil {
 				t.Fatal(err)
 			}
 			l, err := s.Acquire(ctx, name)
@@ -141,7 +144,7 @@ func TestKilledRestoreOfATier(t *testing.T) {
 			if err != nil || l.Token() != token {
 				t.Fatalf("%s of %s is not held under token %d: %v, %v", name, node, token, l, err)
 			}
-			if d, err := s.Describe(ctx, name); err != nil || !bytes.Equal(d.Data, data) {
+			if d, err := s.Describe(ctx, name); err != nil || !bytes.Equal(d.Data, data[node]) {
 				t.Fatalf("%s of %s has other data: %v", name, node, err)
 			}
 			if l, err = other.Acquire(ctx, name); err != nil || l.Token() < token+1<<32 {
