@@ -35,8 +35,8 @@ func (g *Gateway) call(
 			g.delays.wait(ctx, g.ctx)
 		}
 	}
+	g.clusters.trials.callEnded(tokenOf(ctx), err)
 	if isUnauthenticated(err) { // also of a token that was revoked since
-		g.clusters.trials.forgetAnonymous(tokenOf(ctx))
 		g.delays.wait(ctx, g.ctx)
 		return nil, grpcstatus.Error(codes.Unauthenticated, err.Error())
 	}

@@ -87,8 +87,8 @@ func (st *stream) run(started func()) error {
 		st.g.metrics.refused.Add(1)
 		st.g.delays.wait(st.ctx, st.g.ctx)
 	}
+	st.g.clusters.trials.callEnded(tokenOf(st.ctx), err)
 	if isUnauthenticated(err) {
-		st.g.clusters.trials.forgetAnonymous(tokenOf(st.ctx))
 		return grpcstatus.Error(codes.Unauthenticated, err.Error())
 	}
 	if err != nil {

@@ -114,6 +114,14 @@ func (t *trials) refuse(token string, err error, now time.Time) {
 	}
 }
 
+// callEnded forgets that a token was unknown if its caller was refused, or had no right: with
+// authentication, callers without a token may have rights, and this one may have its own by now.
+func (t *trials) callEnded(token string, err error) {
+	if isUnauthenticated(err) || errors.Is(err, protocol.StatusForbidden) {
+		t.forgetAnonymous(token)
+	}
+}
+
 // forgetAnonymous has the cluster be asked again about a token that it did not know. False: it is
 // not remembered as such.
 func (t *trials) forgetAnonymous(token string) bool {

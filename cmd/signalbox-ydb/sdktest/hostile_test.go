@@ -348,6 +348,40 @@ func TestUnknownTokens(t *testing.T) {
 	})
 }
 
+// TestTokenThatGetsRights: a token that was unknown gets rights while callers without one have some
+// too, so that the shared connection stays. Its caller is refused as one without a token at most
+// once.
+func TestTokenThatGetsRights(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.Start(t, servertest.RealTime())
+	address, _ := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	ctx := testContext(t)
+	c, err := client.Dial(ctx, cluster.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	op, err := whoAmI(ctx, cc, "a new admin's token")
+	outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
+	if _, err := admin.New(c).Grant(ctx, "anonymous", "/elsewhere", "read"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.New(c).EnableAuth(ctx, "a new admin's token"); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the shared connection to have the rights of one without a token", func() bool {
+		got, err := coordinationOf(cc).DescribeNode(ctx, &pb.DescribeNodeRequest{Path: path})
+		return err == nil && got.GetOperation().GetStatus() == Ydb.StatusIds_UNAUTHORIZED
+	})
+	ctx = metadata.AppendToOutgoingContext(ctx, "x-ydb-auth-ticket", "a new admin's token")
+	for _, want := range []Ydb.StatusIds_StatusCode{Ydb.StatusIds_UNAUTHORIZED, Ydb.StatusIds_SUCCESS} {
+		got, err := coordinationOf(cc).DescribeNode(ctx, &pb.DescribeNodeRequest{Path: path})
+		outcome(t, got.GetOperation(), err, want, nil)
+	}
+}
+
 // TestSlowReader: descriptions wait for a client that reads slowly, and the stream goes on.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
