@@ -52,7 +52,8 @@ type Config struct {
 	// MaxConnections is the number of clients' connections; default 10,000, and always at most half
 	// of the files that may be open. More are refused.
 	MaxConnections int
-	// MaxConnectionsPerAddress is the same of one client address; default 0: unlimited.
+	// MaxConnectionsPerAddress is the same of one client address, or of one IPv6 network of 64
+	// bits; default 0: unlimited.
 	MaxConnectionsPerAddress int
 	// CertificateExpires, if not nil, says when the listener's certificate expires, for metrics.
 	CertificateExpires func() time.Time
