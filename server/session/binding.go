@@ -92,6 +92,12 @@ func (b *Binding) replaces(have *Binding) bool {
 	return have.Epoch < b.Epoch || have.Epoch == b.Epoch && have.home != nil && b.home != nil
 }
 
+// outlasts says whether b stays when another of its connection comes later: one of an older epoch,
+// or a ticket of the same epoch. Tickets are checked while attaches are applied.
+func (b *Binding) outlasts(late *Binding) bool {
+	return b.Epoch > late.Epoch || b.Epoch == late.Epoch && late.home == nil
+}
+
 // bindingSet is the bindings of one connection. Most have one, and do not pay for a table.
 type bindingSet struct {
 	one  *Binding

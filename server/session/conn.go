@@ -98,12 +98,12 @@ func (c *Conn) UnboundError(session uint64) *protocol.Error {
 }
 
 // Bind binds a session to its connection, which may be silent for the session's timeout from here
-// on. Connections that had it under an older epoch lose it, and are notified. False: the connection
-// is closed.
+// on. Connections that had it under an older epoch lose it, and are notified. A binding that comes
+// late changes nothing. False: the connection is closed.
 func (b *Binding) Bind(timeout time.Duration) bool {
 	c := b.Conn
-	if !c.add(b) {
-		return false
+	if added, closed := c.add(b); !added {
+		return !closed
 	}
 	c.AllowSilence(timeout)
 	older := c.Table.insert(b)
@@ -117,17 +117,20 @@ func (b *Binding) Bind(timeout time.Duration) bool {
 	return true
 }
 
-func (c *Conn) add(b *Binding) bool {
+func (c *Conn) add(b *Binding) (added, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return false
+		return false, true
+	}
+	if have := c.bindings.get(b.Session); have != nil && have.outlasts(b) {
+		return false, false
 	}
 	if old := c.bindings.put(b); old != nil {
 		c.countHome(old, -1)
 	}
 	c.countHome(b, 1)
-	return true
+	return true, false
 }
 
 func (c *Conn) countHome(b *Binding, n int) {

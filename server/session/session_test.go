@@ -79,6 +79,36 @@ func TestBindings(t *testing.T) {
 	}
 }
 
+// TestLateBinding: a ticket that is checked while the session is attached again on the same
+// connection replaces nothing there, whichever table it comes to first.
+func TestLateBinding(t *testing.T) {
+	home := new(stubHome)
+	for name, epoch := range map[string]uint64{"of an older epoch": 1, "of the same attach": 2} {
+		t.Run(name, func(t *testing.T) {
+			table := new(Table)
+			c := &Conn{Table: table}
+			attached := c.NewBinding(7, 2, 0, home, "")
+			late := c.NewBinding(7, epoch, 0, nil, "")
+			if added, _ := c.add(attached); !added {
+				t.Fatal("the attach is not bound")
+			}
+			table.insert(attached)
+			if added, closed := c.add(late); added || closed || c.Binding(7) != attached || !c.HasHome(home) {
+				t.Error("the connection has the ticket's binding")
+			}
+			if table.insert(late); table.NewestEpoch(7) != 2 || attached.removed.Load() || !late.removed.Load() {
+				t.Error("the table has the ticket's binding")
+			}
+			again := c.NewBinding(7, 2, 0, home, "")
+			added, _ := c.add(again)
+			table.insert(again)
+			if !added || c.Binding(7) != again || !attached.removed.Load() || again.removed.Load() {
+				t.Error("an attach that is applied twice is not bound")
+			}
+		})
+	}
+}
+
 func TestBindingSet(t *testing.T) {
 	var set bindingSet
 	bindings := make([]*Binding, 4)

@@ -73,11 +73,17 @@ func (t *Table) Ended(session uint64) uint64 { return t.ended.conn(session) }
 
 // insert puts a binding before those of its epoch and takes out those that it replaces: of the same
 // connection, and on others. It answers the latter. A newer epoch stays first: a ticket may have
-// been checked just before the attach was applied.
+// been checked just before the attach was applied. On the same connection it stays alone.
 func (t *Table) insert(b *Binding) (older []*Binding) {
 	s := t.stripe(b.Session)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for have := s.list.Get(b.Session); have != nil; have = have.next {
+		if have.Conn == b.Conn && have.outlasts(b) {
+			b.removed.Store(true)
+			return nil
+		}
+	}
 	var list Binding
 	newer, keep := &list, b // the last of those before b, and of those from b on
 	for have := s.list.Get(b.Session); have != nil; {
