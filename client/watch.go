@@ -322,8 +322,9 @@ func (p *shardWatch) failed(st *watchStream, err error) {
 		c := p.w.n.c
 		var e *protocol.Error
 		if st != nil && errors.As(err, &e) && e.MapVersion != 0 {
-			p.due = time.Now().Add(retryMax) // until it is known where to open it
-			c.run(func() { p.follow(st, e, tries, pause) })
+			until := time.Now().Add(retryMax) // or until it is known where to open it
+			p.due = until
+			c.run(func() { p.follow(st, e, tries, pause, until) })
 		} else if r := c.routes.Load(); r == p.w.routes {
 			c.run(func() { _, _ = c.refreshMap(c.ctx, r) })
 		}
@@ -334,16 +335,17 @@ func (p *shardWatch) failed(st *watchStream, err error) {
 	}
 }
 
-// follow uses what a refusal says of the shard. It may wait for an answer. pause is the back-off of
-// a part that has nothing better to do.
-func (p *shardWatch) follow(st *watchStream, e *protocol.Error, tries int, pause time.Duration) {
+// follow uses what a refusal says of the shard. It may wait for an answer, and the part may have
+// been opened and refused again by then: due is not until any more, and stays. pause is the
+// back-off of a part that has nothing better to do.
+func (p *shardWatch) follow(st *watchStream, e *protocol.Error, tries int, pause time.Duration, until time.Time) {
 	c := p.w.n.c
 	if c.updateRoutes(c.ctx, p.shard, st.bucket, st.cn, e, tries) {
 		pause = 0
 	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	if due := time.Now().Add(pause); due.Before(p.due) {
+	if due := time.Now().Add(pause); p.due.Equal(until) && due.Before(until) {
 		p.due = due
 	}
 	p.w.notify()

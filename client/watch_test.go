@@ -371,3 +371,28 @@ func TestObjectStreamSaysWhy(t *testing.T) {
 		})
 	}
 }
+
+// TestLateFollow: what a refusal says of a shard ends the wait that began with it, and not that of
+// a newer refusal.
+func TestLateFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		_, n := f.openNode(t)
+		p := &shardWatch{w: newWatch(n, "", true), shard: 1}
+		cn, err := n.c.connToShard(bg, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := &watchStream{shardWatch: p, cn: cn}
+		refused := &protocol.Error{Status: protocol.StatusWrongShard, MapVersion: 1, Shard: 1, Master: 1}
+		older := time.Now().Add(retryMax)
+		newer := older.Add(time.Second)
+		for _, due := range []time.Time{older, newer} {
+			p.due = due
+			p.follow(st, refused, 0, 0, older)
+			if waits := p.due.Equal(newer); waits != due.Equal(newer) || p.due.Equal(older) {
+				t.Errorf("the part that waited until %v waits until %v", due, p.due)
+			}
+		}
+	})
+}
