@@ -88,9 +88,10 @@ func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name
 
 // ForceRelease takes leases of a semaphore away for an operator while the sessions that hold them
 // live: from the owners whose fencing tokens are first to last, both included. released is 0 when
-// there is no such owner, or not any more, so it may be called again. reason, 1 to 1,024 bytes, is
-// sent to the owners, whose leases end with ErrLeaseLost, and is kept in the audit log. It needs
-// the right admin.
+// there is no such owner, or not any more, so it may be called again. When the answer is lost, the
+// request is sent again, and released leaves out the leases that the first sending took: 0 does not
+// say that the call took none. reason, 1 to 1,024 bytes, is sent to the owners, whose leases end
+// with ErrLeaseLost, and is kept in the audit log. It needs the right admin.
 //
 // Besides [Node.KillSession] and a forced delete this is the only way in which units are granted
 // that a client still relies on. A client that is disconnected learns of it when it reconnects, or

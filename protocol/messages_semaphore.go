@@ -182,8 +182,8 @@ func (m *ForceRelease) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *ForceRelease) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ForceRelease) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ForceReleaseReply says how many owners lost their leases. 0: there was none with such an order
-// id, or not any more.
+// ForceReleaseReply says how many owners lost their leases by this copy of the request. 0: there
+// was none with such an order id, or not any more: an earlier copy may have taken all.
 type ForceReleaseReply struct {
 	Released uint64
 }

@@ -35,7 +35,8 @@ current owners. The units are granted to the next waiters at once. The owners' s
 Their leases end with the reason as soon as the server reaches them.
 
 Grants are named by their tokens, which are never reused: repeating the command, however late,
-releases no newer grant.
+releases no newer grant. If the answer is lost, the command is sent again. The number of owners
+that it prints leaves out those that the first sending released.
 
 `+forceWarning)
 	c.Example = `  signalbox sem force-release slots --session 35184372088833 --dry-run

@@ -42,7 +42,7 @@ var actions = map[string]action{
 		do: func(ctx context.Context, _ *viewer, t *target, reason string) (string, error) {
 			n, err := t.node.ForceRelease(ctx, nameOf(t.q), t.id, t.id, reason)
 			if err == nil && n == 0 {
-				return "This owner had released its units already.", nil
+				return "This owner has no units any more.", nil
 			}
 			return "The owner's units are released.", err
 		},
