@@ -7,7 +7,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
-	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -91,19 +90,21 @@ func operateProcess(c *Client, p *cycle, h protocol.Header, t target) {
 // watchProcess opens a stream. Its state follows the reply, from the shard's pager.
 func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
 	m, d := t.message.(*protocol.ProcessWatch), t.shard
+	var cfg protocol.NodeConfig
 	var err error
-	most := uint64(0)
+	known, most := false, uint64(0)
 	d.Raft().View(func(machine *shard.Machine) {
-		cfg, known := machine.Nodes().Config(m.Node)
+		cfg, known = machine.Nodes().Config(m.Node)
 		most = machine.Nodes().MaxWatchers(m.Node)
 		_, err = machine.Processes().Find(m.Node, m.Name)
-		switch {
-		case known && isStale(d, p.now, &cfg):
-			err = protocol.Errorf(protocol.StatusUnavailable, "%s", delivery.TextStale)
-		case known && protocol.StatusOf(err) == protocol.StatusNotFound:
-			err = nil // the process may come
-		}
 	})
+	if !known || isStale(d, p.now, &cfg) {
+		p.rejectWatch(c, d, h, m.Node, known)
+		return
+	}
+	if protocol.StatusOf(err) == protocol.StatusNotFound {
+		err = nil // the process may come
+	}
 	if err == nil && c.Watch(d.Delivery()) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()

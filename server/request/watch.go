@@ -7,6 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // watchRequests are the requests that open and close streams over semaphores.
@@ -40,15 +41,8 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 		}
 	})
 	switch {
-	case !known && d.Leading():
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusNotFound, "there is no such coordination node; describe its path for its id")
-		return
-	case !known:
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable,
-			"this replica has no such coordination node, but may not have heard of it yet; watch at the shard's leader")
-		return
-	case isStale(d, p.now, &cfg):
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, delivery.TextStale)
+	case !known || isStale(d, p.now, &cfg):
+		p.rejectWatch(c, d, h, m.Node, known)
 		return
 	case served:
 	case c.server.Routes().owner(tier, h.Arg) != d.ID():
@@ -67,6 +61,27 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 		return
 	}
 	p.out.Reply(c, h.Kind, h.ID, nil)
+}
+
+// rejectWatch refuses a stream at a replica that does not know the node, or that may be too old.
+// Whether there is a node is for the map to say: a replica, even one that takes itself for the
+// leader, may not have heard yet that it was made or dropped.
+func (p *cycle) rejectWatch(c *Client, d Shard, h protocol.Header, node uint64, known bool) {
+	state := c.server.Routes().State
+	n, ok := state.Node(node)
+	switch {
+	case state.NodeDropped(node), n.Phase == meta.Dropping:
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusNotFound, textNoNode)
+	case known:
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, delivery.TextStale)
+	case !ok && d.Leading(): // no other replica is to be asked
+		late := unknownNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textNodeNotInMap),
+			right: auth.RightRead, node: node}
+		p.awaitMap(unknownNodeRequest{unknownNode: late, conn: c, kind: h.Kind, id: h.ID})
+	default:
+		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable,
+			"this replica has not heard of the coordination node yet; watch at the shard's leader")
+	}
 }
 
 // isStale says that a machine may be older than RELAXED reads of a node may be. A leader that

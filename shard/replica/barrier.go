@@ -19,7 +19,6 @@ type readBarriers struct {
 	// succeeded. Any replica can make one: it proves that the replica is up to date, not that it
 	// leads.
 	lastProof, lastRead roundStart
-	began               time.Duration // when the replica was started
 
 	mu      sync.Mutex
 	waiting []func(ok bool)
@@ -30,7 +29,7 @@ type readBarriers struct {
 }
 
 func (b *readBarriers) init(s *Shard) {
-	b.s, b.periods.fixed, b.began = s, s.cfg.ReadPeriod, s.clock.Now()
+	b.s, b.periods.fixed = s, s.cfg.ReadPeriod
 	b.wakeup, b.leaderChanged = newWakeup(), newWakeup()
 }
 

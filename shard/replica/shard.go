@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -167,11 +168,15 @@ func (s *Shard) FreshAt(now, within time.Duration) bool {
 }
 
 // Age is how old the machine may be at now: the time since the start of the last round of
-// read-index that succeeded, of the last proof of leadership, or of the replica. What was
-// acknowledged before is in it, but for a replica that has not been up to date yet.
+// read-index that succeeded, or of the last proof of leadership. What was acknowledged before that
+// is in the machine. With neither since the replica was started it may be of any age: Age is the
+// longest duration.
 func (s *Shard) Age(now time.Duration) time.Duration {
-	b := &s.barriers
-	return max(0, now-max(b.began, time.Duration(b.lastRead.at.Load()), time.Duration(b.lastProof.at.Load())))
+	at := time.Duration(max(s.barriers.lastRead.at.Load(), s.barriers.lastProof.at.Load()))
+	if at == 0 {
+		return math.MaxInt64
+	}
+	return max(0, now-at)
 }
 
 // ProofAge is the age, at now, of the last proof that this replica leads: the start of a barrier,
