@@ -43,6 +43,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		release, why := l.g.connections.acquire(hostOfAddress(nc.RemoteAddr()))
 		if why == "" {
+			setUserTimeout(nc)
 			return &limitedConn{Conn: nc, release: release}, nil
 		}
 		l.g.metrics.connectionsRefused.Add(1)
