@@ -215,6 +215,23 @@ func TestDiskStuck(t *testing.T) {
 	in.stop()
 }
 
+// watermarks are the files that say how far the log has come.
+func (in *instance) watermarks() (bytes string) {
+	in.t.Helper()
+	files, err := filepath.Glob(filepath.Join(in.dir, "raft", "watermark.*"))
+	if err != nil || len(files) != 2 {
+		in.t.Fatalf("files of the watermark: %v, %v", files, err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			in.t.Fatal(err)
+		}
+		bytes += string(b)
+	}
+	return bytes
+}
+
 // TestOldLog puts an old copy of the log into the folder of an instance.
 func TestOldLog(t *testing.T) {
 	if testing.Short() {
@@ -232,7 +249,9 @@ func TestOldLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.start()
+	marks := in.watermarks()
 	in.setFlags("new")
+	await.True(t, "the log's watermark to be written", func() bool { return in.watermarks() != marks })
 	in.kill()
 	if err := os.RemoveAll(logs[0]); err != nil {
 		t.Fatal(err)
