@@ -56,6 +56,9 @@ type checkedRun struct {
 // SIGNALBOX_CHAOS_REPORT=file leaves a report. A history that is refused is kept, with its picture,
 // in SIGNALBOX_CHAOS_KEEP or the system's folder for such.
 func TestCheckedHistories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes are not short")
+	}
 	minutes := 0.3
 	if text := os.Getenv("SIGNALBOX_CHAOS"); text != "" {
 		var err error

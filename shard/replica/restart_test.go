@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -278,7 +279,12 @@ func TestCopyOfARunningDirectory(t *testing.T) {
 	for i := range 20 {
 		c.mustCreate(fmt.Sprint(i))
 	}
-	if err := os.CopyFS(left, os.DirFS(dir)); err != nil {
+	err := os.CopyFS(left, os.DirFS(dir))
+	for errors.Is(err, fs.ErrNotExist) { // a file got its final name meanwhile
+		left = filepath.Join(t.TempDir(), "left")
+		err = os.CopyFS(left, os.DirFS(dir))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	closeHost(t, h)
