@@ -137,6 +137,13 @@ func (c *cluster) leader(except ...int) int {
 		}
 		time.Sleep(5 * time.Millisecond) // there is no one place to wait at: any of them may become leader
 	}
+	for i, h := range c.hosts {
+		if h != nil && c.ids[i] != 0 {
+			x := c.shards[i]
+			c.t.Logf("replica %d: leading %t, leader %d, term %d, applied %d",
+				i+1, x.Leading(), x.LeaderReplica(), x.Term(), x.Stats().AppliedIndex)
+		}
+	}
 	c.t.Fatal("nobody leads")
 	return 0
 }
