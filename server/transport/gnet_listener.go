@@ -104,8 +104,8 @@ func (d *gnetListener) close() {
 }
 
 // admit has a connection handed to a loop, or turns it away. It does not wait for the loop, so that
-// one wake-up of the loop does for several connections. At most maxEnrolling are on their way. One
-// at a time is while a limit is near, since limits are exact. So it is while there are few: gnet
+// one wake-up of the loop does for several connections: at most maxEnrolling are on their way. Only
+// one is while a limit is near, so that limits are exact, and while there are few connections: gnet
 // chooses the loop with the fewest open ones, which would be the same for all on their way.
 func (d *gnetListener) admit(nc *net.TCPConn) {
 	if d.t.limitsNear(len(d.enrolling)) || d.t.Connections() < d.spread {

@@ -294,22 +294,29 @@ func TestWrongTokens(t *testing.T) {
 		refused.Load()+overloaded.Load(), metric(t, g, "tokens_refused_total"))
 }
 
+// openGateway is a connection to a gateway of a cluster that has authentication off, until the
+// operator enables it.
+func openGateway(t *testing.T) (cc *grpc.ClientConn, g *gateway.Gateway, operator *admin.Client) {
+	t.Helper()
+	cluster := servertest.Start(t, servertest.RealTime())
+	c, err := client.Dial(testContext(t), cluster.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	address, g := startGateway(t, []string{cluster.Addr()})
+	return dialRaw(t, address), g, admin.New(c)
+}
+
 // TestUnknownTokens: with authentication off, tokens that the cluster does not know take no places:
 // their callers share one connection, with sessions too. A known token counts, and so does one that
 // the cluster gets to know before authentication is enabled.
 func TestUnknownTokens(t *testing.T) {
 	t.Parallel()
-	cluster := servertest.Start(t, servertest.RealTime())
-	address, g := startGateway(t, []string{cluster.Addr()})
-	cc := dialRaw(t, address)
+	cc, g, operator := openGateway(t)
 	path := node(t, cc)
 	ctx := testContext(t)
-	c, err := client.Dial(ctx, cluster.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseWithoutRelease()
-	known, err := admin.New(c).CreateToken(ctx, "of-boss", "boss")
+	known, err := operator.CreateToken(ctx, "of-boss", "boss")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +340,7 @@ func TestUnknownTokens(t *testing.T) {
 	}
 	is("an invented token 0", "anonymous")
 	is(known.Secret, "boss")
-	admins, err := admin.New(c).EnableAuth(ctx, "an invented token 0")
+	admins, err := operator.EnableAuth(ctx, "an invented token 0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,22 +360,15 @@ func TestUnknownTokens(t *testing.T) {
 // once.
 func TestTokenThatGetsRights(t *testing.T) {
 	t.Parallel()
-	cluster := servertest.Start(t, servertest.RealTime())
-	address, _ := startGateway(t, []string{cluster.Addr()})
-	cc := dialRaw(t, address)
+	cc, _, operator := openGateway(t)
 	path := node(t, cc)
 	ctx := testContext(t)
-	c, err := client.Dial(ctx, cluster.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseWithoutRelease()
 	op, err := whoAmI(ctx, cc, "a new admin's token")
 	outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
-	if _, err := admin.New(c).Grant(ctx, "anonymous", "/elsewhere", "read"); err != nil {
+	if _, err := operator.Grant(ctx, "anonymous", "/elsewhere", "read"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.New(c).EnableAuth(ctx, "a new admin's token"); err != nil {
+	if _, err := operator.EnableAuth(ctx, "a new admin's token"); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "the shared connection to have the rights of one without a token", func() bool {
