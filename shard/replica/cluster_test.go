@@ -15,7 +15,6 @@ import (
 type cluster struct {
 	t        *testing.T
 	net      *MemoryNet
-	rtt      time.Duration
 	members  map[uint64]string // founders
 	disks    []*MemoryDisk
 	hosts    []*Host  // nil while one is down
@@ -56,13 +55,8 @@ func newCluster(t *testing.T, change func(*ShardConfig)) *cluster {
 // newClusterOf is hosts of which some have the founders of the shard; the others are without a
 // replica.
 func newClusterOf(t *testing.T, hosts, founders int, change func(*ShardConfig)) *cluster {
-	return newClusterOfRTT(t, hosts, founders, 20*time.Millisecond, change)
-}
-
-// newClusterOfRTT has its own round trip time.
-func newClusterOfRTT(t *testing.T, hosts, founders int, rtt time.Duration, change func(*ShardConfig)) *cluster {
 	c := &cluster{
-		t: t, rtt: rtt, net: NewMemoryNet(), members: make(map[uint64]string),
+		t: t, net: NewMemoryNet(), members: make(map[uint64]string),
 		change: change, removed: make(chan uint64, 16),
 		hosts: make([]*Host, hosts), ids: make([]uint64, hosts), shards: make([]*Shard, hosts),
 		recs: make([]*recorder, hosts), joinHint: make([]bool, hosts),
@@ -84,7 +78,8 @@ func newClusterOfRTT(t *testing.T, hosts, founders int, rtt time.Duration, chang
 func (c *cluster) start(i int) {
 	c.t.Helper()
 	c.hosts[i] = openHost(c.t, HostConfig{
-		Disk: c.disks[i], Net: c.net, RTT: c.rtt, Removed: func(_, replica uint64) { c.removed <- replica },
+		Disk: c.disks[i], Net: c.net, RTT: 20 * time.Millisecond,
+		Removed: func(_, replica uint64) { c.removed <- replica },
 	})
 	if c.ids[i] != 0 {
 		c.run(i)
