@@ -46,12 +46,13 @@ func (w *warnings) take() string {
 }
 
 // TestPlannedStopsLogNoWarnings: a new cluster, and instances that are stopped one after the other
-// and come back while clients work, are nothing to warn about on any instance.
+// and come back when the others have missed them, while clients work, are nothing to warn about on
+// any instance.
 func TestPlannedStopsLogNoWarnings(t *testing.T) {
 	k := newClusterKit(t, 3)
 	var logs warnings
 	k.change = func(name string, c *Config) {
-		c.Logger = slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelWarn})).With("name", name)
+		c.Logger = slog.New(slog.NewTextHandler(&logs, nil)).With("name", name)
 	}
 	k.startAll("a", "b", "c")
 	k.await("three instances that work", stable(3, 3))
@@ -59,7 +60,9 @@ func TestPlannedStopsLogNoWarnings(t *testing.T) {
 	quiet := func(what string) {
 		t.Helper()
 		for line := range strings.Lines(logs.take()) {
-			t.Errorf("%s is warned about: %s", what, line)
+			if !strings.Contains(line, "level=INFO") {
+				t.Errorf("%s is warned about: %s", what, line)
+			}
 		}
 	}
 	quiet("the new cluster")
@@ -96,10 +99,51 @@ func TestPlannedStopsLogNoWarnings(t *testing.T) {
 		k.mu.Lock()
 		delete(k.run, name)
 		k.mu.Unlock()
+		for _, other := range k.names() {
+			k.eventually(other+" to miss "+name, func() bool {
+				return logs.has(`msg="instance is not reached"`, "name="+other+" ", "address="+k.address(name)+" ")
+			})
+		}
 		k.must(name)
 		k.await("three instances that work again", stable(3, 3))
 		k.await("a vote of each in the meta shard", voting(3))
 		quiet("the stop of " + name)
+	}
+}
+
+// TestUnreachableInstanceIsWarnedOfUnlessStopped: one of two instances that stay away has stopped
+// as planned.
+func TestUnreachableInstanceIsWarnedOfUnlessStopped(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	var logs warnings
+	k.change = func(name string, c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&logs, nil)).With("name", name)
+	}
+	k.startAll("a", "b", "c")
+	k.await("three instances that work", stable(3, 3))
+	warned := func(name string) bool {
+		return logs.has(`msg="instance unreachable"`, "name=a ", "address="+k.address(name)+" ")
+	}
+	if err := shutdown(k.run["c"]); err != nil {
+		t.Fatal(err)
+	}
+	k.mu.Lock()
+	delete(k.run, "c")
+	k.mu.Unlock()
+	a := k.server("a")
+	k.eventually("a to know that c has stopped", func() bool { return a.membership.Stopped(k.address("c")) })
+	lost := a.peers.Stats().MessagesDropped.Load()
+	k.eventually("many heartbeats for c to be lost", func() bool {
+		return a.peers.Stats().MessagesDropped.Load() >= lost+10
+	})
+	k.kill("b")
+	k.eventually("a to warn of b", func() bool { return warned("b") })
+	if warned("c") {
+		t.Error("a warns of c, which has stopped as planned")
+	}
+	if a.membership.Stopped(k.address("b")) {
+		t.Error("b counts as stopped as planned")
 	}
 }
 
@@ -117,7 +161,7 @@ func TestFirstStartLogsNoWarnings(t *testing.T) {
 		go func() { ended <- k.start(name, names...) }()
 		for _, later := range names[n+1:] {
 			k.eventually(name+" to miss "+later, func() bool {
-				return logs.has(`msg="instance is not reached yet"`, "name="+name+" ", "address="+k.address(later)+" ")
+				return logs.has(`msg="instance is not reached"`, "name="+name+" ", "address="+k.address(later)+" ")
 			})
 		}
 	}

@@ -37,7 +37,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 		}
 		s.peers, err = peer.New(peer.Config{
 			Advertise: s.cfg.raftAddress(), Listen: s.cfg.Raft, Network: s.certs.network(s.cfg.Network),
-			Token: token, Cluster: s.clusterID, Logger: s.log,
+			Token: token, Cluster: s.clusterID, Stopped: s.membership.Stopped, Logger: s.log,
 		})
 		if err != nil {
 			return err

@@ -2,10 +2,13 @@ package membership
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // observeTimeout bounds the wait for a majority of the meta shard to confirm the map. Without one,
@@ -14,6 +17,15 @@ const observeTimeout = time.Second
 
 // WriteMetrics shows this instance in its cluster.
 func (m *Member) WriteMetrics(p *metrics.Page) { writeMember(p, m) }
+
+// Stopped reports whether the instance at a raft address has stopped as planned. The case of the
+// address does not matter: connections have it in lower case.
+func (m *Member) Stopped(address string) bool {
+	return slices.ContainsFunc(m.Meta.State().Instances(), func(i meta.Instance) bool {
+		return strings.EqualFold(i.RaftAddress, address) && i.Target.Variant == meta.Offline &&
+			i.Reason == meta.ReasonShutdown
+	})
+}
 
 // Observe is what this instance sees of the cluster. It asks the meta shard whether the map is up
 // to date.

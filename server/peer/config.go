@@ -26,6 +26,9 @@ type Config struct {
 	// different clusters reject each other. It must be quick and safe for concurrent use. Default:
 	// never known.
 	Cluster func() string
+	// Stopped reports whether the instance at an address has stopped as planned. That it cannot be
+	// reached is no warning then. It must be quick and safe for concurrent use. Default: none has.
+	Stopped func(address string) bool
 	// Logger is the transport's logger; default slog.Default().
 	Logger *slog.Logger
 	// Limits bounds the transport's resources; zero fields get their defaults.
@@ -122,6 +125,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Cluster == nil {
 		c.Cluster = func() string { return "" }
+	}
+	if c.Stopped == nil {
+		c.Stopped = func(string) bool { return false }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

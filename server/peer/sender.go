@@ -299,19 +299,20 @@ func (p *sender) run() {
 		if backoff > 0 && !beat.Sleep(p.m.ctx, backoff/2+rand.N(backoff/2+1)-time.Since(ended)) {
 			break
 		}
+		began := time.Now()
 		c, err := p.m.dial(p.m.ctx, p.address, purposeCalls)
 		if err != nil {
 			if p.m.ctx.Err() != nil {
 				break
 			}
+			unreachable.failed(p, err, began)
 			ended = time.Now()
 			backoff = min(max(l.BackoffMin, 2*backoff), l.BackoffMax)
-			unreachable.failed(p, err, ended)
 			p.failQueued(unreachableError(p.address, err))
 			continue
 		}
 		unreachable.reached(p)
-		began := time.Now()
+		began = time.Now()
 		p.writeLoop(c)
 		c.closeDialed()
 		p.failSent()
@@ -327,40 +328,6 @@ func (p *sender) run() {
 	p.close()
 	p.failSent()
 	p.failQueued(protocol.Errorf(protocol.StatusUnavailable, "%v", errTransportClosed))
-}
-
-// firstContact is how long an instance that was never reached may stay away without a warning: it
-// may start a little later than this one.
-const firstContact = 30 * time.Second
-
-// unreachableLog logs once that an instance cannot be reached, and that it can again.
-type unreachableLog struct {
-	met    bool      // it was reached before
-	since  time.Time // of the first failure in a row; zero: none
-	warned bool
-}
-
-func (u *unreachableLog) failed(p *sender, err error, now time.Time) {
-	first := u.since.IsZero()
-	if first {
-		u.since = now
-	}
-	var away *connectError
-	switch {
-	case u.warned:
-	case u.met || !errors.As(err, &away) || now.Sub(u.since) >= firstContact:
-		p.m.warn("instance unreachable", "address", p.address, "error", err)
-		u.warned = true
-	case first:
-		p.m.log.Info("instance is not reached yet", "address", p.address, "error", err)
-	}
-}
-
-func (u *unreachableLog) reached(p *sender) {
-	if u.warned {
-		p.m.log.Info("instance reachable again", "address", p.address)
-	}
-	*u = unreachableLog{met: true}
 }
 
 // unreachableError wraps both StatusUnavailable and the cause.

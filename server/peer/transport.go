@@ -132,7 +132,7 @@ func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn,
 		defer context.AfterFunc(m.ctx, cancel)()
 		nc, err := m.cfg.Network.Dial(ctx, address)
 		if err != nil {
-			return nil, &connectError{err}
+			return nil, err
 		}
 		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 		_ = nc.SetDeadline(time.Now().Add(l.HandshakeTimeout))
@@ -161,11 +161,6 @@ func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn,
 	m.stats.Outbound.Add(1)
 	return c, nil
 }
-
-// connectError says that nothing answers at an address.
-type connectError struct{ error }
-
-func (e *connectError) Unwrap() error { return e.error }
 
 // Close closes all connections, fails what waits, and waits for handlers to return. Close the raft
 // engine before.
