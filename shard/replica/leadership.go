@@ -70,7 +70,9 @@ func (l *leadership) epochApplied(epoch, logTime uint64) {
 		q.leading.Store(true)
 	case epoch>>16 == q.term:
 		// An earlier take-over of this replica, late. The latest one is under way.
-	case epoch > q.takeOverEpoch:
+	case epoch>>16 > q.term:
+		// A former leader's epoch says nothing: this replica may have been elected before it
+		// applied that.
 		failed = append(failed, q.depose()...)
 	}
 	now := q.phase

@@ -1,8 +1,10 @@
 package replica
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -384,6 +386,41 @@ func TestForeignEpochDeposes(t *testing.T) {
 	if !s.Fresh(time.Hour) {
 		t.Error("a replica whose read-index succeeds is not fresh")
 	}
+}
+
+// What a former leader took over may be applied after the election of the next one, and before that
+// one takes over itself.
+func TestFormerEpochDoesNotDepose(t *testing.T) {
+	c := newCluster(t, nil)
+	c.populate()
+	to := (c.leader() + 1) % 3
+	x, q := c.shards[to], &c.shards[to].proposals
+	x.proposer.mu.Lock() // the proposer does nothing; its part of following raft is done below
+	goOn := sync.OnceFunc(x.proposer.mu.Unlock)
+	defer goOn()
+	var former uint64
+	for elected := false; !elected; {
+		l := c.leader()
+		former = c.shards[l].Stats().Epoch
+		ctx, cancel := context.WithCancel(timeout(t))
+		go func() {
+			_ = c.hosts[l].Transfer(ctx, 1, c.ids[to], 0) // it waits for the take-over, or gives up
+			cancel()
+		}()
+		eventually(t, "raft to elect the target", func() bool {
+			x.leadership.handleLeaderUpdate()
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			elected = q.phase == takingOver
+			return elected || ctx.Err() != nil
+		})
+		cancel()
+	}
+	late := shard.Header{Format: shard.FormatVersion, Epoch: former + 1, Seq: 1}
+	proposeRaw(t, x, shard.AppendCommand(shard.AppendHeader(nil, late), shard.Command{Kind: shard.CmdTakeOver}))
+	goOn()
+	c.make("after")
+	c.converge()
 }
 
 func TestFreshnessCountsFromTheStart(t *testing.T) {
