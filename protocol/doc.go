@@ -118,12 +118,13 @@
 // [AcquireResult], with the session and the request's Seq, comes later, on the connection to that
 // instance on which the session was attached or presented last: acquired, not acquired when the
 // timeout ended, or a status (ABORTED by another request of the session or by an operator,
-// SESSION_EXPIRED when the session ended before the wait did; where the semaphore is not in the
-// session's home shard, that result comes behind [SessionEnded]). If the connection is lost before,
-// send the same acquire again, with the same Seq, on the new one: it is answered with where it
-// stands now and the event follows as before. There is one entry for each session and name;
-// acquiring again replaces count, data and timeout, and never adds. A timed acquire measures its
-// timeout at the server.
+// SESSION_EXPIRED when the session ended before the wait did). The session's home shard sends
+// SESSION_EXPIRED before [SessionEnded]. Another shard sends it when it learns of the end, usually
+// behind [SessionEnded], and then with the same message. If the connection is lost before, send the
+// same acquire again, with the same Seq, on the new one: it is answered with where it stands now
+// and the event follows as before. There is one entry for each session and name; acquiring again
+// replaces count, data and timeout, and never adds. A timed acquire measures its timeout at the
+// server.
 //
 // The order id of a grant is the fencing token: it rises with every grant of a name, for as long as
 // the node exists. Hand it to what the lock protects. [LeaseLost] says that a lease was taken by

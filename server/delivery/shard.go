@@ -33,9 +33,12 @@ type Host interface {
 	// Reply answers the request at origin with the event of its command.
 	Reply(origin *replica.Origin, e *shard.Event)
 
-	// Notify sends an event to the connection on which the session was bound last. With ended, that
-	// of a session that ended lately will do.
-	Notify(session uint64, ended bool, kind protocol.Kind, m protocol.Message)
+	// Notify sends an event to the connection on which the session was bound last.
+	Notify(session uint64, kind protocol.Kind, m protocol.Message)
+
+	// AcquireResult sends a result likewise. SESSION_EXPIRED of a session that ended lately goes to
+	// the connection that it had then, with the reason of its end in place of m.Message.
+	AcquireResult(m *protocol.AcquireResult)
 
 	// NotifyMember sends an EventProcess to its member.
 	NotifyMember(e *shard.Event)
@@ -98,11 +101,11 @@ func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Orig
 		case shard.EventAcquireResult:
 			d.result = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State,
 				OrderID: e.OrderID, Message: e.Text}
-			d.host.Notify(e.Session, e.Status == protocol.StatusSessionExpired, protocol.KindAcquireResult, &d.result)
+			d.host.AcquireResult(&d.result)
 		case shard.EventLeaseLost:
 			d.host.Forced(index, e)
 			d.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text}
-			d.host.Notify(e.Session, false, protocol.KindLeaseLost, &d.lost)
+			d.host.Notify(e.Session, protocol.KindLeaseLost, &d.lost)
 		case shard.EventSessionAttached:
 			conn := uint64(0)
 			if e.Command >= 0 && e.Command < len(origins) {

@@ -100,12 +100,22 @@ func (d *Shard) unloggedAttachFailed(c *request.Client, session uint64, st proto
 }
 
 // Notify implements delivery.Host.
-func (d *Shard) Notify(session uint64, ended bool, kind protocol.Kind, m protocol.Message) {
+func (d *Shard) Notify(session uint64, kind protocol.Kind, m protocol.Message) {
 	if c := d.serving.Bindings.Conn(session); c != nil {
 		c.Append(kind, 0, d.ID(), m)
-	} else if ended {
-		if c := d.serving.Requests.Client(d.serving.Bindings.Ended(session)); c != nil {
-			c.Append(kind, 0, d.ID(), m)
+	}
+}
+
+// AcquireResult implements delivery.Host. A shard that is not the session's home does not learn why
+// the session ended. The bindings keep the reason that the home's log gave.
+func (d *Shard) AcquireResult(m *protocol.AcquireResult) {
+	if c := d.serving.Bindings.Conn(m.Session); c != nil {
+		c.Append(protocol.KindAcquireResult, 0, d.ID(), m)
+	} else if m.Status == protocol.StatusSessionExpired {
+		conn, reason := d.serving.Bindings.Ended(m.Session)
+		if c := d.serving.Requests.Client(conn); c != nil {
+			m.Message = reason
+			c.Append(protocol.KindAcquireResult, 0, d.ID(), m)
 		}
 	}
 }
@@ -138,7 +148,7 @@ func (d *Shard) SessionEnded(e *shard.Event) {
 		d.serving.Metrics.SessionEnded(e.Reason)
 	}
 	client := ""
-	for _, b := range d.serving.Bindings.End(e.Session, d.serving.Clock.Now()) {
+	for _, b := range d.serving.Bindings.End(e.Session, e.Text, d.serving.Clock.Now()) {
 		client = b.Conn.Remote()
 		d.ended = protocol.SessionEnded{Session: e.Session, Reason: e.Reason, Message: e.Text}
 		b.Conn.Append(protocol.KindSessionEnded, 0, d.ID(), &d.ended)

@@ -5,19 +5,25 @@ import (
 	"time"
 )
 
-// How long, and of how many sessions, endedSessions remembers the connection.
+// How long, and how many sessions, endedSessions remembers.
 const (
 	endedTTL = time.Minute
 	maxEnded = 1 << 16
 )
 
-// endedSessions remembers the connections of sessions that ended lately. A session's bindings end
-// with it, but shards other than its home are notified later. Only then do they end its accepted
-// acquires, and the results must still reach the client. The zero value is ready.
+// endedSessions remembers sessions that ended lately: the connection, and why. A session's bindings
+// end with it, but shards other than its home are notified later, and not of the reason. Only then
+// do they end its accepted acquires, and the results must still reach the client. The zero value is
+// ready.
 type endedSessions struct {
 	mu    sync.Mutex
-	conns map[uint64]uint64 // session -> id of the connection
-	queue []endedSession    // in order of time
+	ends  map[uint64]sessionEnd // by session
+	queue []endedSession        // in order of time
+}
+
+type sessionEnd struct {
+	conn   uint64 // id of the connection
+	reason string
 }
 
 type endedSession struct {
@@ -25,23 +31,23 @@ type endedSession struct {
 	at      time.Duration
 }
 
-func (x *endedSessions) add(session, conn uint64, now time.Duration) {
+func (x *endedSessions) add(session uint64, end sessionEnd, now time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for len(x.queue) > 0 && (now-x.queue[0].at > endedTTL || len(x.queue) >= maxEnded) {
-		delete(x.conns, x.queue[0].session)
+		delete(x.ends, x.queue[0].session)
 		x.queue = x.queue[1:]
 	}
-	if x.conns == nil {
-		x.conns = make(map[uint64]uint64)
+	if x.ends == nil {
+		x.ends = make(map[uint64]sessionEnd)
 	}
-	x.conns[session] = conn
+	x.ends[session] = end
 	x.queue = append(x.queue, endedSession{session, now})
 }
 
-// conn is the connection that a session had when it ended, 0 for none.
-func (x *endedSessions) conn(session uint64) uint64 {
+// end is how a session ended, zero if that is not known.
+func (x *endedSessions) end(session uint64) sessionEnd {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.conns[session]
+	return x.ends[session]
 }

@@ -53,12 +53,12 @@ func notifyTakenOver(older []*Binding, epoch uint64) {
 	}
 }
 
-// End takes all bindings of a session out, for it has ended. It answers them: their connections are
-// to be notified.
-func (t *Table) End(session uint64, now time.Duration) []*Binding {
+// End takes all bindings of a session out, for it has ended for this reason. It answers them: their
+// connections are to be notified.
+func (t *Table) End(session uint64, reason string, now time.Duration) []*Binding {
 	// Before the bindings go: a result that another shard has meanwhile finds the one or the other.
 	if c := t.Conn(session); c != nil {
-		t.ended.add(session, c.ID(), now)
+		t.ended.add(session, sessionEnd{c.ID(), reason}, now)
 	}
 	list := t.removeAll(session)
 	for _, b := range list {
@@ -68,8 +68,11 @@ func (t *Table) End(session uint64, now time.Duration) []*Binding {
 }
 
 // Ended is the id of the connection that a session had when it ended, 0 if that is not known any
-// more.
-func (t *Table) Ended(session uint64) uint64 { return t.ended.conn(session) }
+// more, and the reason of its end.
+func (t *Table) Ended(session uint64) (conn uint64, reason string) {
+	end := t.ended.end(session)
+	return end.conn, end.reason
+}
 
 // insert puts a binding before those of its epoch and takes out those that it replaces: of the same
 // connection, and on others. It answers the latter. A newer epoch stays first: a ticket may have
