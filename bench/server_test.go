@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,14 +29,12 @@ func TestServersStopTogether(t *testing.T) {
 		}
 		return Plan{Connections: 7}, nil
 	}
-	free := func() {
+	stopped := func() {
 		t.Helper()
 		for _, a := range addr {
-			l, err := net.Listen("tcp", a)
-			if err != nil {
-				t.Fatalf("a server is left at %s: %v", a, err)
+			if Dial(t.Context(), a) == nil {
+				t.Fatalf("a server is left at %s", a)
 			}
-			_ = l.Close()
 		}
 	}
 	g, err := StartServers(t.Context(), t.TempDir(), 3, start, plan)
@@ -61,9 +58,12 @@ func TestServersStopTogether(t *testing.T) {
 		}
 	}
 	g.Stop()
-	free()
+	stopped()
 
-	// The third fails when the others run.
+	// The third fails when the others run. A connection to the former ones may not be over yet.
+	if addr, err = FreeAddresses(3); err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	_, err = StartServers(t.Context(), dir, 3, func(ctx context.Context, i int, dir string) (*Process, error) {
 		if i < 2 {
@@ -79,7 +79,7 @@ func TestServersStopTogether(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "server 3 of 3: no such luck") {
 		t.Errorf("it says %v", err)
 	}
-	free()
+	stopped()
 	for _, name := range []string{"1", "2", "3"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Errorf("no folder of its own: %v", err)

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"sync"
 
@@ -48,7 +49,10 @@ func (o *object) Events(
 			case stopped:
 				return
 			case ctx.Err() != nil:
-				yield(nil, withOp("watch", o.name, interrupted(ctx, failed)))
+				if failed != nil || !errors.Is(err, ctx.Err()) {
+					err = interrupted(ctx, failed)
+				}
+				yield(nil, withOp("watch", o.name, err))
 				return
 			case c.ctx.Err() != nil:
 				yield(nil, withOp("watch", o.name, ErrClientClosed))
@@ -184,7 +188,7 @@ func (f *objectStream) take(ctx context.Context) (list []any, refused bool, err 
 		select {
 		case <-f.wake:
 		case <-ctx.Done():
-			return nil, false, context.Cause(ctx)
+			return nil, false, interrupted(ctx, nil)
 		}
 	}
 }

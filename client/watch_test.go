@@ -396,3 +396,20 @@ func TestLateFollow(t *testing.T) {
 		}
 	})
 }
+
+// TestObjectStreamSaysWhatItWaitsFor: its first try may wait until the context ends.
+func TestObjectStreamSaysWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, n := newFake(t).openNode(t)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		elsewhere := *n
+		elsewhere.tier = 7 // the cluster does not have it yet
+		o, req := newObject(nil, &elsewhere, "process", protocol.ProcessBucket), &protocol.ProcessWatch{Node: n.id, Name: []byte("process")}
+		for _, err := range o.Events(ctx, protocol.KindProcessWatch, req, func() rpc.Decoder { return nil }) {
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, Unavailable) {
+				t.Error("it ends with: ", err)
+			}
+		}
+	})
+}

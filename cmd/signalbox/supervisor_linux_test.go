@@ -90,7 +90,8 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 			t.Run(strings.ReplaceAll(end+"/"+escape, " ", "-"), func(t *testing.T) {
 				t.Parallel()
 				name := strings.ReplaceAll(filepath.Base(filepath.Dir(t.Name()))+"-"+escape, " ", "-")
-				ready, mark := filepath.Join(t.TempDir(), "ready"), "MARK="+t.Name()
+				dir := t.TempDir()
+				ready, mark := filepath.Join(dir, "ready"), "MARK="+dir
 				lock := start(t, env, "signalbox", "lock", name, "--session-timeout", "1m", "--", "env", mark,
 					"READY="+ready, "sh", "-c", script)
 				await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
@@ -115,7 +116,8 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 func TestStoppedLockEndsItsCommand(t *testing.T) {
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
-	ready, mark := filepath.Join(t.TempDir(), "ready"), "MARK="+t.Name()
+	dir := t.TempDir()
+	ready, mark := filepath.Join(dir, "ready"), "MARK="+dir
 	lock := start(t, env, "signalbox", "lock", "backup", "--session-timeout", "8s", "--", "env", mark,
 		"READY="+ready, "sh", "-c", escapes["deaf"])
 	await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })

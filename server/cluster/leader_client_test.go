@@ -129,6 +129,32 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// TestProcessExitInAnyCase: a host's address is the same in capitals. The transport gives it in
+// small letters, whatever an instance advertises.
+func TestProcessExitInAnyCase(t *testing.T) {
+	state := threeMap(t)
+	service := func(l *fakeTransport, self uint64) *Service {
+		m := New(Config{Transport: l, Local: &fakeLocal{}, State: func() *meta.State { return state },
+			Now:           func() (d timeDuration) { return d },
+			ProcessExited: func(_ context.Context, address string) bool { return address == "B:1" }})
+		m.SetInstance(self)
+		m.SetReady()
+		return m
+	}
+	far := &fakeTransport{}
+	service(far, 3)
+	near := &fakeTransport{answers: map[string]func(context.Context, uint8, []byte) ([]byte, error){
+		"c:1": func(ctx context.Context, method uint8, body []byte) ([]byte, error) {
+			return far.handles[method](ctx, "a:1", body)
+		},
+	}}
+	var agree []string
+	service(near, 1).ConfirmProcessExit(t.Context(), "B:1", func(from string) { agree = append(agree, from) })
+	if !slices.Equal(agree, []string{"c:1"}) || !slices.Equal(near.asked, []string{"c:1"}) {
+		t.Errorf("asked %v, of which %v agree", near.asked, agree)
+	}
+}
+
 // TestCallsToOtherInstances: what one instance asks arrives at another as it was meant, and so do
 // the answers.
 func TestCallsToOtherInstances(t *testing.T) {

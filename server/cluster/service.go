@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -212,7 +213,7 @@ func (m *Service) SetTarget(ctx context.Context, target meta.Variant, reason str
 // isOtherInstance reports whether an address belongs to another instance of the cluster.
 func (m *Service) isOtherInstance(address string) bool {
 	return slices.ContainsFunc(m.cfg.State().Instances(), func(i meta.Instance) bool {
-		return i.RaftAddress == address && i.ID != m.self.Load() && !i.Expelled()
+		return strings.EqualFold(i.RaftAddress, address) && i.ID != m.self.Load() && !i.Expelled()
 	})
 }
 
@@ -234,19 +235,20 @@ func (m *Service) Ping(ctx context.Context, instance uint64) error {
 const pingTimeout = 500 * time.Millisecond
 
 // ConfirmProcessExit asks all other instances whether they find too that the process at a raft
-// address has ended. It calls says with the address of each that does, as the replies come.
+// address has ended. It calls says with the address of each that does, as the replies come. The
+// address may be in small letters or capitals.
 func (m *Service) ConfirmProcessExit(ctx context.Context, address string, says func(from string)) {
 	if !m.isOtherInstance(address) {
 		return
 	}
 	for _, i := range m.cfg.State().Instances() {
-		if i.RaftAddress == address {
+		if strings.EqualFold(i.RaftAddress, address) {
 			m.health.processExited(i.ID)
 		}
 	}
 	var all sync.WaitGroup
 	for _, i := range m.cfg.State().Instances() {
-		if i.ID == m.self.Load() || i.RaftAddress == address || i.Expelled() {
+		if i.ID == m.self.Load() || strings.EqualFold(i.RaftAddress, address) || i.Expelled() {
 			continue
 		}
 		all.Go(func() {

@@ -174,6 +174,7 @@ func TestMetaOnThreeHosts(t *testing.T) {
 			t.Error("digests differ")
 		}
 	}
+	eventually(t, "a replica to know its leader", func() bool { return metas[0].LeaderReplica() != 0 })
 	l := int(metas[0].LeaderReplica() - 1)
 	closeHost(t, hosts[l])
 	o := (l + 1) % 3

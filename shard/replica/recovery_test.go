@@ -208,13 +208,10 @@ func snapshotFile(payload []byte) []byte {
 // cut off when it was written, is read too: its answer may be out.
 func TestRecoveryReadsTheWholeLog(t *testing.T) {
 	c := newCluster(t, nil)
-	var lead int
+	c.populate()
 	for try := 0; ; try++ {
-		lead = c.leader()
+		lead := c.leader()
 		h, s := c.hosts[lead], c.shards[lead]
-		if try == 0 {
-			populate(t, s)
-		}
 		w := newCaller(t, s, c.recs[lead], uint64(try+1), 60_000)
 		w.mustCreate(fmt.Sprint("agreed ", try))
 		before := lastLogged(h, c.ids[lead])
