@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 )
 
 var (
@@ -30,18 +31,14 @@ func Free() (string, error) {
 		if given[p] || !lock(p) {
 			continue
 		}
-		address := fmt.Sprintf("127.0.0.1:%d", p)
-		l, err := net.Listen("tcp", address)
+		address, err := listenOnce(fmt.Sprintf("127.0.0.1:%d", p))
 		if err != nil {
 			continue
-		}
-		if err := l.Close(); err != nil {
-			return "", err
 		}
 		given[p] = true
 		return address, nil
 	}
-	return freeEphemeral()
+	return listenOnce("127.0.0.1:0") // among the others, if there is none below
 }
 
 // ForTest is Free for a test, which fails if there is none.
@@ -57,9 +54,12 @@ func ForTest(t interface {
 	return address
 }
 
-// freeEphemeral is a free port among the others, if there is none below.
-func freeEphemeral() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// listenOnce shows that an address is free. Meanwhile this process starts no other: until that runs
+// its program, it would have the listener too, and nobody could listen there.
+func listenOnce(address string) (string, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return "", err
 	}

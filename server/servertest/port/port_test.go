@@ -3,7 +3,11 @@ package port
 import (
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -31,5 +35,38 @@ func TestFree(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestFreeWhileProcessesStart: a process that is being started keeps no address that is given.
+func TestFreeWhileProcessesStart(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	var over atomic.Bool
+	defer over.Store(true)
+	for range 4 {
+		starting.Go(func() {
+			for !over.Load() {
+				if err := exec.Command(program, "-test.run=^$").Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		a, err := Free()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
 	}
 }
