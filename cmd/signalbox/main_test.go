@@ -1,8 +1,10 @@
 package main
 
 import (
+	"crypto/rand"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -10,6 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 var update = flag.Bool("update", false, "rewrite scripts' expected output and REFERENCE.md")
@@ -25,10 +29,34 @@ func TestMain(m *testing.M) {
 	// The race detector holds up each exit by a second to find more; a script of twenty commands
 	// would take twenty.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	rand.Reader = longSessionIDs{rand.Reader}
 	testscript.Main(leakChecked{m}, map[string]func(){
 		"signalbox": func() { endWithTests(); main() },
 		"stamp":     func() { endWithTests(); stamp() },
 	})
+}
+
+// longSessionIDs gives random keys by which no session is at home in the first bucket: ids of
+// there are short, and [cmdPlain] would not tell them from other numbers.
+type longSessionIDs struct{ io.Reader }
+
+func (r longSessionIDs) Read(b []byte) (n int, err error) {
+	for {
+		n, err = r.Reader.Read(b)
+		if err != nil || n != protocol.KeyLen || protocol.HomeBucket([protocol.KeyLen]byte(b), protocol.DefaultBuckets) != 0 {
+			return n, err
+		}
+	}
+}
+
+func TestSessionIDsAreLong(t *testing.T) {
+	for range 50_000 {
+		var key [protocol.KeyLen]byte
+		_, _ = rand.Read(key[:])
+		if protocol.HomeBucket(key, protocol.DefaultBuckets) == 0 {
+			t.Fatal("a session is at home in the first bucket")
+		}
+	}
 }
 
 type leakChecked struct{ m *testing.M }

@@ -105,7 +105,6 @@ var plainForms = []struct {
 	{regexp.MustCompile(`("map_version": ?)\d+`), "${1}REVISION"},
 	{regexp.MustCompile(`("revision": ?)\d+(,\s*"map_version"|\s*\})`), "${1}REVISION${2}"},
 	{regexp.MustCompile(`"memory-\d+:\d+"`), `"ADDRESS"`},
-	{regexp.MustCompile(`("session_id": ?)\d+`), "${1}SESSION"}, // of the lowest buckets are short
 	{regexp.MustCompile(`\b\d{11,18}\b`), "SESSION"},
 	{regexp.MustCompile(`("remaining_ms": ?)\d+`), "${1}MS"},
 	{regexp.MustCompile(`\b(\d+m)?\d+s left\b`), "TIME left"},
