@@ -49,7 +49,7 @@ func (o *object) Events(
 			case stopped:
 				return
 			case ctx.Err() != nil:
-				if failed != nil || !errors.Is(err, ctx.Err()) {
+				if failed != nil || !errors.Is(err, ctx.Err()) { // else err says what the first try waits for
 					err = interrupted(ctx, failed)
 				}
 				yield(nil, withOp("watch", o.name, err))

@@ -1,12 +1,9 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,55 +11,35 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// warnings keeps log lines.
-type warnings struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (w *warnings) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(b)
-}
-
-// has says that a line has all parts.
-func (w *warnings) has(parts ...string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for line := range strings.Lines(w.text.String()) {
-		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
-			return true
-		}
+// loggedCluster is a kit for three instances, and what they log from level INFO on.
+func loggedCluster(t *testing.T) (*clusterKit, *logLines) {
+	k, logs := newClusterKit(t, 3), new(logLines)
+	k.change = func(name string, c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(logs, nil)).With("name", name)
 	}
-	return false
+	return k, logs
 }
 
-func (w *warnings) take() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	defer w.text.Reset()
-	return w.text.String()
+// awaitMiss waits until an instance has logged that it does not reach another.
+func awaitMiss(k *clusterKit, logs *logLines, name, other string) {
+	k.t.Helper()
+	k.eventually(name+" to miss "+other, func() bool {
+		return logs.has(`msg="instance is not reached"`, "name="+name+" ", "address="+k.address(other)+" ")
+	})
 }
 
 // TestPlannedStopsLogNoWarnings: a new cluster, and instances that are stopped one after the other
 // and come back when the others have missed them, while clients work, are nothing to warn about on
 // any instance.
 func TestPlannedStopsLogNoWarnings(t *testing.T) {
-	k := newClusterKit(t, 3)
-	var logs warnings
-	k.change = func(name string, c *Config) {
-		c.Logger = slog.New(slog.NewTextHandler(&logs, nil)).With("name", name)
-	}
+	k, logs := loggedCluster(t)
 	k.startAll("a", "b", "c")
 	k.await("three instances that work", stable(3, 3))
 	k.await("a vote of each in the meta shard", voting(3))
 	quiet := func(what string) {
 		t.Helper()
-		for line := range strings.Lines(logs.take()) {
-			if !strings.Contains(line, "level=INFO") {
-				t.Errorf("%s is warned about: %s", what, line)
-			}
+		for _, line := range logs.takeWarnings() {
+			t.Errorf("%s is warned about: %s", what, line)
 		}
 	}
 	quiet("the new cluster")
@@ -100,9 +77,7 @@ func TestPlannedStopsLogNoWarnings(t *testing.T) {
 		delete(k.run, name)
 		k.mu.Unlock()
 		for _, other := range k.names() {
-			k.eventually(other+" to miss "+name, func() bool {
-				return logs.has(`msg="instance is not reached"`, "name="+other+" ", "address="+k.address(name)+" ")
-			})
+			awaitMiss(k, logs, other, name)
 		}
 		k.must(name)
 		k.await("three instances that work again", stable(3, 3))
@@ -115,11 +90,7 @@ func TestPlannedStopsLogNoWarnings(t *testing.T) {
 // as planned.
 func TestUnreachableInstanceIsWarnedOfUnlessStopped(t *testing.T) {
 	t.Parallel()
-	k := newClusterKit(t, 3)
-	var logs warnings
-	k.change = func(name string, c *Config) {
-		c.Logger = slog.New(slog.NewTextHandler(&logs, nil)).With("name", name)
-	}
+	k, logs := loggedCluster(t)
 	k.startAll("a", "b", "c")
 	k.await("three instances that work", stable(3, 3))
 	warned := func(name string) bool {
@@ -150,19 +121,13 @@ func TestUnreachableInstanceIsWarnedOfUnlessStopped(t *testing.T) {
 // TestFirstStartLogsNoWarnings: the instances of a new cluster start one after the other, each when
 // those before it have missed it.
 func TestFirstStartLogsNoWarnings(t *testing.T) {
-	k := newClusterKit(t, 3)
-	var logs warnings
-	k.change = func(name string, c *Config) {
-		c.Logger = slog.New(slog.NewTextHandler(&logs, nil)).With("name", name)
-	}
+	k, logs := loggedCluster(t)
 	names := []string{"a", "b", "c"}
 	ended := make(chan error, len(names))
 	for n, name := range names {
 		go func() { ended <- k.start(name, names...) }()
 		for _, later := range names[n+1:] {
-			k.eventually(name+" to miss "+later, func() bool {
-				return logs.has(`msg="instance is not reached"`, "name="+name+" ", "address="+k.address(later)+" ")
-			})
+			awaitMiss(k, logs, name, later)
 		}
 	}
 	for range names {
@@ -172,9 +137,7 @@ func TestFirstStartLogsNoWarnings(t *testing.T) {
 	}
 	k.await("three instances that work", stable(3, 3))
 	k.await("a vote of each in the meta shard", voting(3))
-	for line := range strings.Lines(logs.take()) {
-		if !strings.Contains(line, "level=INFO") {
-			t.Errorf("the new cluster is warned about: %s", line)
-		}
+	for _, line := range logs.takeWarnings() {
+		t.Errorf("the new cluster is warned about: %s", line)
 	}
 }

@@ -41,6 +41,19 @@ func (l *logLines) has(parts ...string) bool {
 	return false
 }
 
+// takeWarnings forgets all lines, and returns those above level INFO.
+func (l *logLines) takeWarnings() (list []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.b.String()) {
+		if !strings.Contains(line, "level=INFO") {
+			list = append(list, line)
+		}
+	}
+	l.b.Reset()
+	return list
+}
+
 // TestSessionsAreLogged: at debug the log names each start and end of a session, and at info none.
 func TestSessionsAreLogged(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
