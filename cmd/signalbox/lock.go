@@ -20,8 +20,9 @@ lock is released. SIGTERM, SIGINT and SIGHUP are forwarded to the command; a sec
 and all processes it started. The same happens if signalbox itself is killed.
 
 Not covered are processes of other users (sudo) and processes that other services start for the
-command (systemd-run, cron). On systems other than Linux, daemons that left the command's process
-group are not covered either.`)
+command (systemd-run, cron). If signalbox and the process that watches over the command are killed
+at the same time, only the command itself ends with them. On systems other than Linux, daemons that
+left the command's process group are not covered either.`)
 	c.Example = `  signalbox lock backup -- sh -c 'echo working with token $SIGNALBOX_TOKEN'
   signalbox lock catalogue --shared -- sh -c 'echo reading'
   signalbox lock backup --wait 0 -- echo got it at once`

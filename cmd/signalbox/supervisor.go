@@ -60,6 +60,7 @@ type supervisorReport struct {
 	Error     string `json:"error,omitempty"`   // why the command could not be started
 	Remaining []int  `json:"left,omitempty"`    // processes that could not be ended
 	Expired   bool   `json:"expired,omitempty"` // the deadline passed
+	killed    bool   // there was no report: the supervisor was killed
 }
 
 // supervisorClient is signalbox's side of a supervisor.
@@ -69,13 +70,14 @@ type supervisorClient struct {
 	reports chan *supervisorReport // exactly one
 }
 
-// supervisors are the running supervisors of this process. The lock is held while one starts. So
-// each child of this process that is not in the table was left behind by a supervisor that was
-// killed.
-var supervisors = struct {
+// supervisors are the running supervisors of this process. The lock is held while one starts. In
+// the table are also the processes that were below this one before the first supervisor: a shell
+// that becomes signalbox by exec may have started them. So each other child of this process was
+// left behind by a supervisor that was killed.
+var supervisors struct {
 	sync.Mutex
-	pids map[int]bool
-}{pids: map[int]bool{}}
+	pids map[int]bool // nil: none has started
+}
 
 // startSupervisor starts a supervisor, and has it start the command.
 func (c *child) startSupervisor(group int) (*supervisorClient, error) {
@@ -95,6 +97,12 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 		reports: make(chan *supervisorReport, 1)}
 	supervisors.Lock()
 	defer supervisors.Unlock()
+	if supervisors.pids == nil {
+		supervisors.pids = make(map[int]bool)
+		for _, pid := range descendants(os.Getpid()) {
+			supervisors.pids[pid] = true
+		}
+	}
 	becomeSubreaper()
 	if _, err = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err == nil {
 		err = w.cmd.Start()
@@ -109,7 +117,7 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 	go func() {
 		r := new(supervisorReport)
 		if err := json.NewDecoder(ours).Decode(r); err != nil {
-			r = &supervisorReport{Code: 128 + int(syscall.SIGKILL),
+			r = &supervisorReport{killed: true, Code: 128 + int(syscall.SIGKILL),
 				Error: "the process that watched over the command was killed, and the command with it"}
 		}
 		w.reports <- r
@@ -126,7 +134,9 @@ func (w *supervisorClient) close(r *supervisorReport) {
 	supervisors.Lock()
 	defer supervisors.Unlock()
 	delete(supervisors.pids, w.cmd.Process.Pid)
-	r.Remaining = append(r.Remaining, killOrphans(supervisors.pids)...)
+	if r.killed {
+		r.Remaining = killOrphans(supervisors.pids)
+	}
 }
 
 // killOrphans kills this process's children that are not in known, and all processes below them. A
