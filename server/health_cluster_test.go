@@ -2,12 +2,14 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // healthOf asks an instance over the wire.
@@ -113,6 +115,38 @@ func TestHealthOfACluster(t *testing.T) {
 
 	k.mustAll([]string{"b", "c"})
 	k.eventually("all to be well again", func() bool { return k.healthOf("a").State == protocol.HealthHealthy })
+}
+
+// TestLostMember: a group that decides nothing without a dead instance gives up neither its copy
+// nor its buckets. So that instance is not replaced, and all who try to are told the way that is
+// left.
+func TestLostMember(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 1)
+	k.startAll("a", "b", "c")
+	k.await("three instances with data", func(s *meta.State) bool {
+		return stable(1, 3)(s) && !slices.ContainsFunc(s.Shards(), func(x meta.Shard) bool {
+			return !slices.ContainsFunc(s.Tiers()[0].Runs, func(r meta.Run) bool { return r.Shard == x.ID })
+		})
+	})
+	k.kill("c")
+	var plan protocol.ClusterPlan
+	k.eventually("the plan to wait for c", func() bool {
+		if err := connect(t, k.server("a")).ask(protocol.MethodPlan, "", &plan); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(waitFor(&plan, "c to be online"), "start it, since shard ")
+	})
+	way := []string{"has no majority: 0 of 1 voters take part; start c again", "cluster recover"}
+	k.refused(connect(t, k.server("a")).ask(protocol.MethodExpel, `{"instance":"c","force":true}`, nil),
+		append(way, "instance 'c' cannot be expelled now")...)
+	for _, n := range k.names() {
+		_, err := k.server(n).membership.Admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "c",
+			Tier: DefaultTier, RaftAddress: "elsewhere:7071", Version: k.server(n).cfg.version()})
+		k.refused(err, append(way, "`c` is already joined, and nobody can take its place now")...)
+	}
+	k.must("c", "a")
+	k.eventually("all to be well again", func() bool { return k.healthOf("a").State != protocol.HealthBroken })
 }
 
 // waitFor is why something in a plan waits.

@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -338,7 +339,7 @@ func TestExpelWithoutMajority(t *testing.T) {
 		time.Sleep(time.Minute)
 		_, err := g.Expel(ctx, 3, true)
 		wants(t, err, protocol.StatusPreconditionFailed)
-		if !strings.HasSuffix(fmt.Sprint(err), "b would not take part; start b again") {
+		if !strings.Contains(fmt.Sprint(err), "1 of 3 voters take part; start c, b again; if a disk is lost for good, see") {
 			t.Errorf("refused with %v", err)
 		}
 	})
@@ -493,4 +494,34 @@ func TestHungMoveIsAborted(t *testing.T) {
 		c.with(func(w *cluster) { w.hangs = nil })
 		c.awaitConvergence(t, 2)
 	})
+}
+
+// TestFailuresWarnOnce: the first failures of a step are expected, and one that goes on is warned
+// of once, until a try succeeds.
+func TestFailuresWarnOnce(t *testing.T) {
+	var said bytes.Buffer
+	l := loop{
+		Governor: New(Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}),
+		inFlight: make(map[stepKey]bool), locked: make(map[stepKey]bool), inFlightByShard: make(map[uint64]int),
+	}
+	l.reset()
+	step, other := Step{Kind: TransferLeader, Shard: 2, Instance: 1}, Step{Kind: TransferLeader, Shard: 3, Instance: 1}
+	try := func(s Step, err error) (warned bool) {
+		said.Reset()
+		l.finish(stepResult{step: s, err: err})
+		return strings.Contains(said.String(), "level=WARN") && strings.Contains(said.String(), "governor step failed")
+	}
+	for round := range 2 {
+		for n := 1; n <= 10; n++ {
+			if try(step, errLost) != (n == warnAfter) {
+				t.Errorf("round %d: failure %d in a row logs %q", round, n, said.String())
+			}
+			if n < warnAfter && try(other, errLost) {
+				t.Errorf("failure %d of another step logs %q", n, said.String())
+			}
+		}
+		if try(step, nil) || try(other, nil) {
+			t.Errorf("a success logs %q", said.String())
+		}
+	}
 }

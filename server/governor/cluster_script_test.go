@@ -87,7 +87,10 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 		s.start(instance.ID)
 	case "shutdown":
 		return said(s.apply(&meta.InstanceUpdate{Instance: instance.ID, Target: meta.Offline, Reason: meta.ReasonShutdown}))
-	case "expel":
+	case "expel": // as Governor.Expel does
+		if why := majorityLost(s.view(s.progress), instance.ID); why != "" {
+			return fmt.Sprintf("%s: %s\n", protocol.StatusPreconditionFailed, why)
+		}
 		return said(s.apply(&meta.InstanceUpdate{
 			Instance: instance.ID, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: d.HasArg("force"),
 		}))

@@ -24,8 +24,11 @@ func (p *planner) deviations() (list []Wait) {
 		}
 		switch what := i.Name + " to be online"; {
 		case i.Target.Variant == meta.Offline && i.Current.Variant == meta.Offline:
-			add(Outside, what, "it is Offline (%s); start it, or expel it, so that another can take its place",
-				cmp.Or(i.Reason, "it has not started yet"))
+			remedy := "start it, or expel it, so that another can take its place"
+			if x := p.undecidedGroup(i.ID); heard && x != nil {
+				remedy = fmt.Sprintf("start it, since %s has no majority without it", x)
+			}
+			add(Outside, what, "it is Offline (%s); %s", cmp.Or(i.Reason, "it has not started yet"), remedy)
 		case heard && online(&i) && !p.fresh(i.ID):
 			if p.hasMetaQuorum() {
 				add(Underway, what, "no heartbeat in the last %s; it is marked offline if that goes on", FreshLimit)
@@ -75,6 +78,17 @@ func (p *planner) countVoters(x *meta.Shard) (voters, live int) {
 	return voters, live
 }
 
+// undecidedGroup is a group without a majority in which an instance votes; nil if there is none.
+func (p *planner) undecidedGroup(instance uint64) *meta.Shard {
+	for n := range p.shards {
+		x := &p.shards[n].Shard
+		if r, ok := x.On(instance); ok && r.Role == meta.RoleVoter && !p.hasQuorum(x) {
+			return x
+		}
+	}
+	return nil
+}
+
 // electionWait is the kind of a wait for a leader: Underway if a majority takes part.
 func (p *planner) electionWait(x *meta.Shard) WaitKind {
 	if p.hasQuorum(x) {
@@ -115,6 +129,17 @@ func lostQuorum(v View, ofNodes bool) (shard uint64, why string) {
 		}
 	}
 	return 0, ""
+}
+
+// MissingVote says which group of an instance decides nothing, and what to do; empty if there is
+// none. Nobody can take the place of that instance then.
+func MissingVote(o Observation, instance uint64) string {
+	p := &planner{View: o.View}
+	p.index()
+	if x := p.undecidedGroup(instance); x != nil {
+		return p.noQuorumReason(x)
+	}
+	return ""
 }
 
 // NoQuorum says why the meta shard decides nothing, as one instance sees it, and what to do; empty

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// majorityLost says which group would be left without a majority of voters that take part if an
-// instance were expelled, and what to do; empty if there is none. The governor would not make such
+// majorityLost says which group has no majority of voters that take part, or would have none if an
+// instance were expelled, and what to do; empty if there is none. The governor could not make such
 // a change, and the expel would not end.
 func majorityLost(v View, instance uint64) string {
 	leaving, ok := v.State.Instance(instance)
@@ -39,6 +39,10 @@ func majorityLost(v View, instance uint64) string {
 			whole = whole && c.Departure == BeingExpelled
 			list = append(list, c)
 		}
+		tier, _ := p.State.Tier(x.Tier)
+		if !p.hasQuorum(&x.Shard) && (!whole || hasBuckets(p, &tier, x.Replicaset)) {
+			return fmt.Sprintf("instance '%s' cannot be expelled now: %s", leaving.Name, p.noQuorumReason(&x.Shard))
+		}
 		if whole {
 			continue
 		}
@@ -54,13 +58,9 @@ func majorityLost(v View, instance uint64) string {
 		}
 		slices.Sort(names)
 		slices.Sort(silent)
-		remedy := fmt.Sprintf("start %s again", strings.Join(silent, ", "))
-		if p.hasQuorum(&x.Shard) {
-			remedy += ", or expel it first"
-		}
 		return fmt.Sprintf(
-			"expelling instance '%s' would leave %s without a majority: of the voters that stay (%s), %s would not take part; %s",
-			leaving.Name, x, strings.Join(names, ", "), strings.Join(silent, ", "), remedy)
+			"expelling instance '%s' would leave %s without a majority: of the voters that stay (%s), %s would not take part; start %s again, or expel it first",
+			leaving.Name, x, strings.Join(names, ", "), strings.Join(silent, ", "), strings.Join(silent, ", "))
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,7 +27,8 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	if why := governor.NoQuorum(m.Observe(ctx)); why != "" {
+	seen := m.Observe(ctx)
+	if why := governor.NoQuorum(seen); why != "" {
 		return reply, protocol.Errorf(protocol.StatusUnavailable, "nobody can be taken in now: %s", why)
 	}
 	state := m.Meta.State()
@@ -44,6 +46,12 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 		Tier: r.Tier, Domain: r.Domain, Version: r.Version,
 		Cluster: r.Cluster,
 	})
+	if former, ok := seen.State.InstanceByName(r.Name); ok && errors.Is(err, protocol.StatusAlreadyExists) {
+		if why := governor.MissingVote(seen, former.ID); why != "" { // it cannot be expelled
+			return reply, protocol.Errorf(protocol.StatusAlreadyExists,
+				"`%s` is already joined, and nobody can take its place now: %s", r.Name, why)
+		}
+	}
 	if err != nil {
 		return reply, err
 	}
