@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,6 +25,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // patience bounds every wait for something that must come.
@@ -70,23 +69,11 @@ func signalbox(t *testing.T) string {
 // ports is the first of nine free ports in a row.
 func ports(t *testing.T) int {
 	t.Helper()
-	for range 1000 {
-		first := 10_000 + rand.IntN(20_000)
-		free := true
-		for i := range 10 {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i))
-			if err != nil {
-				free = false
-				break
-			}
-			_ = l.Close()
-		}
-		if free {
-			return first
-		}
+	first, err := port.Row(9)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("there are no nine free ports in a row")
-	return 0
+	return first
 }
 
 // output is what a process wrote, read while it writes.

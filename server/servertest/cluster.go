@@ -215,25 +215,28 @@ func (c *Cluster) Shards() []uint64 {
 	return ids
 }
 
-// Leader is the instance that serves a data shard as its master, -1 if none does. An instance that
-// is cut off may take itself for the master for a while; Leader then returns the first of several.
+// Leader is the instance that serves a data shard as its master. It waits for one while an election
+// is under way, and fails the test after two minutes. An instance that is cut off may take itself
+// for the master for a while; Leader then returns the first of several.
 func (c *Cluster) Leader(shard uint64) int {
-	for i, s := range c.instances {
-		if run := s.running(); run != nil && run.Leads(shard) {
-			return i
-		}
-	}
-	return -1
+	return c.first(fmt.Sprintf("shard %d", shard), func(run *server.Server) bool { return run.Leads(shard) })
 }
 
-// Governor is the instance that leads the meta shard, -1 if none does.
-func (c *Cluster) Governor() int {
-	for i, s := range c.instances {
-		if run := s.running(); run != nil && run.LeadsMeta() {
-			return i
+// Governor is the instance that leads the meta shard. It waits for one as Leader does.
+func (c *Cluster) Governor() int { return c.first("the meta shard", (*server.Server).LeadsMeta) }
+
+func (c *Cluster) first(what string, leads func(*server.Server) bool) int {
+	for end := time.Now().Add(readyTimeout); ; time.Sleep(pollInterval) {
+		for i, s := range c.instances {
+			if run := s.running(); run != nil && leads(run) {
+				return i
+			}
+		}
+		if time.Now().After(end) {
+			c.fail("nobody leads %s", what)
+			return -1
 		}
 	}
-	return -1
 }
 
 func (c *Cluster) anyRunning() *server.Server {
@@ -262,8 +265,9 @@ func (c *Cluster) Await(what string, f func(*meta.State) bool) {
 	}
 }
 
-// WaitReady waits until exactly the running instances are Online, and every shard has all its
-// voting replicas on them and a leading master. A cluster of three that lost one is ready with two.
+// WaitReady waits until exactly the running instances are Online, one of them governs, and every
+// shard has all its voting replicas on them and a leading master. A cluster of three that lost one
+// is ready with two.
 func (c *Cluster) WaitReady() {
 	runs := make(map[string]bool)
 	for i, s := range c.instances {
@@ -272,18 +276,9 @@ func (c *Cluster) WaitReady() {
 		}
 	}
 	c.Await("a cluster that works", func(s *meta.State) bool { return isReady(s, runs) })
-	for end := time.Now().Add(readyTimeout); ; time.Sleep(pollInterval) {
-		led := true
-		for _, x := range c.Shards() {
-			led = led && c.Leader(x) >= 0
-		}
-		if led {
-			return
-		}
-		if time.Now().After(end) {
-			c.fail("a shard has no leader")
-			return
-		}
+	c.Governor()
+	for _, x := range c.Shards() {
+		c.Leader(x)
 	}
 }
 

@@ -4,10 +4,8 @@ package port
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"sync"
-	"syscall"
 )
 
 var (
@@ -20,25 +18,42 @@ var (
 // is below those that the kernel gives to outgoing connections. One of those could take the port
 // while the server is down, and a start would fail now and then.
 func Free() (string, error) {
+	first, err := Row(1)
+	if err != nil { // there is none below
+		first, err = probe(0)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", first), err
+}
+
+// Row is the first of n ports in a row, each as Free gives it.
+func Row(n int) (first int, err error) {
 	mu.Lock()
 	defer mu.Unlock()
-	lowest, highest := 10_000, firstEphemeral()-1
-	for range 1000 {
-		if highest <= lowest {
-			break
-		}
-		p := lowest + rand.IntN(highest-lowest)
-		if given[p] || !lock(p) {
-			continue
-		}
-		address, err := listenOnce(fmt.Sprintf("127.0.0.1:%d", p))
-		if err != nil {
-			continue
-		}
-		given[p] = true
-		return address, nil
+	lowest, highest := 10_000, firstEphemeral()-n
+	if highest <= lowest {
+		return 0, fmt.Errorf("there are no %d ports from 10000 to those of outgoing connections", n)
 	}
-	return listenOnce("127.0.0.1:0") // among the others, if there is none below
+	for range 1000 {
+		first := lowest + rand.IntN(highest-lowest)
+		free := 0
+		for p := first; free < n && take(p); p++ {
+			free++
+		}
+		if free == n {
+			return first, nil
+		}
+	}
+	return 0, fmt.Errorf("found no %d free ports in a row", n)
+}
+
+// take takes a port that is free. What was taken is not given again, even if nobody gets it.
+func take(p int) bool {
+	if given[p] || !lock(p) {
+		return false
+	}
+	given[p] = true
+	_, err := probe(p)
+	return err == nil
 }
 
 // ForTest is Free for a test, which fails if there is none.
@@ -52,18 +67,6 @@ func ForTest(t interface {
 		t.Fatal(err)
 	}
 	return address
-}
-
-// listenOnce shows that an address is free. Meanwhile this process starts no other: until that runs
-// its program, it would have the listener too, and nobody could listen there.
-func listenOnce(address string) (string, error) {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // firstEphemeral is the first port of outgoing connections.

@@ -1,6 +1,7 @@
 package port
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -35,6 +36,32 @@ func TestFree(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestRow: each of the ports in a row is taken, and can be listened on.
+func TestRow(t *testing.T) {
+	first, err := Row(9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := first; p < first+9; p++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		if take(p) {
+			t.Errorf("port %d is given twice", p)
+		}
+	}
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	if take(busy.Addr().(*net.TCPAddr).Port) {
+		t.Errorf("%s is given, and something listens there", busy.Addr())
 	}
 }
 
