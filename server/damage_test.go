@@ -224,7 +224,7 @@ func TestDamagedFolder(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = serveFolder(t, cfg) // what was in the log is in tables now
+	s = serveFolder(t, cfg)
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	for _, x := range s.meta.State().Shards() {

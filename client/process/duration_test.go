@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
 )
 
 // TestNegativeTimes: each time of the options is refused when it is negative, by a join and by an
-// operator.
+// operator, and so is the time of a message.
 func TestNegativeTimes(t *testing.T) {
 	seen := 0
 	typ := reflect.TypeFor[Options]()
@@ -36,6 +37,10 @@ func TestNegativeTimes(t *testing.T) {
 	}
 	if seen < 6 {
 		t.Errorf("found %d times", seen)
+	}
+	r := Round{p: &Membership{name: "queue"}, r: new(machine.Round)}
+	if err := r.Broadcast(nil, nil, Callback{Timeout: -1}); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), "-1ns") {
+		t.Errorf("Callback.Timeout = -1ns: %v", err)
 	}
 	if err := check("queue", newAgreeing(0), &Options{Debounce: 1<<63 - 1}); !errors.Is(err, client.BadRequest) {
 		t.Errorf("the longest time: %v", err)

@@ -16,7 +16,8 @@ import (
 // in several processes: all are asked and the first version counts, so a silent one delays nobody.
 //
 // Versions are opaque numbers from 1 to 2^63-1. Each must be above all versions before
-// (Status.Last); others are rejected, and show as the source's error.
+// (Status.Last), and at most half way from those to 2^63-1; others are rejected, and show as the
+// source's error.
 type Generator struct {
 	Track *Track // opened on a session, which need not be that of an instance
 

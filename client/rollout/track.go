@@ -92,7 +92,8 @@ func (t *Track) Delete(ctx context.Context, force bool) error {
 
 // Publish offers a version, with a payload of at most 64 KiB, to the first location, and returns
 // its number. Version 0 stands for one above the highest. Errors: BadRequest for a version that is
-// not above all others, PreconditionFailed for a track with another source.
+// not above all others, or that is more than half way from the highest to 2^63-1, so that numbers
+// are left for later ones; PreconditionFailed for a track with another source.
 func (t *Track) Publish(ctx context.Context, version uint64, payload []byte) (uint64, error) {
 	m := &protocol.TrackPublish{Name: t.name(), Version: version, Payload: payload}
 	var reply protocol.TrackVersion

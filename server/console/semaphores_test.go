@@ -80,6 +80,28 @@ func TestSemaphoresInOrder(t *testing.T) {
 	s.get("/semaphores?node=/default&order=waiters&prefix=x").wants(t, 200, "Nobody waits for a semaphore whose name begins with “x”.")
 }
 
+// TestNeverGranted: a waiter that wants more than the limit is named, and who waits in vain behind
+// it.
+func TestNeverGranted(t *testing.T) {
+	s := openSite(t, nil)
+	holder := s.session()
+	if err := holder.Create(t.Context(), "slots", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Acquire(t.Context(), "slots"); err != nil {
+		t.Fatal(err)
+	}
+	s.waiters("slots", 2, 1)
+	if page := s.get(semaphoreURL("/default", "slots")); strings.Contains(page.body, "never be granted") {
+		t.Error("waiters that want no more than the limit are shown as stuck")
+	}
+	if err := holder.Resize(t.Context(), "slots", 1); err != nil {
+		t.Fatal(err)
+	}
+	s.get(semaphoreURL("/default", "slots")).wants(t, 200,
+		"wants 2 of a limit of 1. It can never be granted, and nobody behind it, unless the limit is raised or it leaves the queue.")
+}
+
 // TestLongQueue: a queue of 100,000 waiters is shown a page at a time, in its order; a live view of
 // it is a page, too.
 func TestLongQueue(t *testing.T) {

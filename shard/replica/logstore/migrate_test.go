@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -344,6 +345,42 @@ func TestMoveOfADamagedTable(t *testing.T) {
 		!strings.Contains(err.Error(), strings.TrimSuffix(filepath.Base(table), ".sst")) {
 		t.Fatalf("%v, want one that names %s", err, table)
 	}
+}
+
+// TestMoveWithoutCurrent: the engine's own store takes a folder without CURRENT for a new one,
+// and would remove the tables.
+func TestMoveWithoutCurrent(t *testing.T) {
+	b := newBed(t, vfs.Default, t.TempDir())
+	fill(t, b)
+	store := filepath.Join(b.dir, "db", "logdb-0")
+	if err := os.Remove(filepath.Join(store, currentFile)); err != nil {
+		t.Fatal(err)
+	}
+	before := readAll(t, store)
+	if err := b.open(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), filepath.Join(store, currentFile)) {
+		t.Errorf("%v, want one that names CURRENT", err)
+	}
+	if after := readAll(t, store); !maps.Equal(before, after) {
+		t.Errorf("the folder had %d files, and has %d", len(before), len(after))
+	}
+}
+
+// readAll is the content of a folder's files.
+func readAll(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(b)
+	}
+	return files
 }
 
 // TestLogIsGone: segments that are removed, or put back from an older copy.
