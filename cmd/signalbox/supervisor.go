@@ -60,7 +60,9 @@ type supervisorReport struct {
 	Error     string `json:"error,omitempty"`   // why the command could not be started
 	Remaining []int  `json:"left,omitempty"`    // processes that could not be ended
 	Expired   bool   `json:"expired,omitempty"` // the deadline passed
-	killed    bool   // there was no report: the supervisor was killed
+	// GaveUp: not all had ended when the supervisor did, or it was killed. What is left of them are
+	// children of signalbox then.
+	GaveUp bool `json:"gave_up,omitempty"`
 }
 
 // supervisorClient is signalbox's side of a supervisor.
@@ -72,8 +74,9 @@ type supervisorClient struct {
 
 // supervisors are the running supervisors of this process. The lock is held while one starts. In
 // the table are also the processes that were below this one before the first supervisor: a shell
-// that becomes signalbox by exec may have started them. So each other child of this process was
-// left behind by a supervisor that was killed.
+// that becomes signalbox by exec may have started them. Each other child of this process was left
+// behind by a supervisor that gave up or was killed, or by one of the shell's processes: those that
+// such a process starts later, and leaves behind, cannot be told apart.
 var supervisors struct {
 	sync.Mutex
 	pids map[int]bool // nil: none has started
@@ -117,7 +120,7 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 	go func() {
 		r := new(supervisorReport)
 		if err := json.NewDecoder(ours).Decode(r); err != nil {
-			r = &supervisorReport{killed: true, Code: 128 + int(syscall.SIGKILL),
+			r = &supervisorReport{GaveUp: true, Code: 128 + int(syscall.SIGKILL),
 				Error: "the process that watched over the command was killed, and the command with it"}
 		}
 		w.reports <- r
@@ -134,8 +137,10 @@ func (w *supervisorClient) close(r *supervisorReport) {
 	supervisors.Lock()
 	defer supervisors.Unlock()
 	delete(supervisors.pids, w.cmd.Process.Pid)
-	if r.killed {
-		r.Remaining = killOrphans(supervisors.pids)
+	if r.GaveUp {
+		left := append(killOrphans(supervisors.pids), r.Remaining...)
+		slices.Sort(left)
+		r.Remaining = slices.DeleteFunc(slices.Compact(left), func(pid int) bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 	}
 }
 
@@ -229,7 +234,13 @@ func runSupervisor(fd int) {
 		_ = json.NewEncoder(socket).Encode(supervisorReport{Code: code, Error: err.Error()})
 		return
 	}
-	_ = json.NewEncoder(socket).Encode(w.run(orders))
+	r := w.run(orders)
+	select {
+	case <-w.reaped:
+	default:
+		r.GaveUp = true
+	}
+	_ = json.NewEncoder(socket).Encode(r)
 }
 
 // run waits for the command's end, and carries out requests. When it returns, only the processes
