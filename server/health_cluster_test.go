@@ -135,15 +135,23 @@ func TestLostMember(t *testing.T) {
 		if err := connect(t, k.server("a")).ask(protocol.MethodPlan, "", &plan); err != nil {
 			t.Fatal(err)
 		}
-		return strings.Contains(waitFor(&plan, "c to be online"), "start it, since shard ")
+		return strings.Contains(waitFor(&plan, "c to be online"), "start it: it cannot be expelled while shard ")
 	})
-	way := []string{"has no majority: 0 of 1 voters take part; start c again", "cluster recover"}
+	way := []string{"has no majority: 0 of 1 voters take part; start c again; if its disk is lost for good, restore a backup"}
 	k.refused(connect(t, k.server("a")).ask(protocol.MethodExpel, `{"instance":"c","force":true}`, nil),
 		append(way, "instance 'c' cannot be expelled now")...)
 	for _, n := range k.names() {
-		_, err := k.server(n).membership.Admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "c",
-			Tier: DefaultTier, RaftAddress: "elsewhere:7071", Version: k.server(n).cfg.version()})
-		k.refused(err, append(way, "`c` is already joined, and nobody can take its place now")...)
+		join := cluster.JoinRequest{UUID: cluster.NewUUID(), Tier: DefaultTier, Version: k.server(n).cfg.version()}
+		join.Name, join.RaftAddress = "c", "elsewhere:7071"
+		_, err := k.server(n).membership.Admit(t.Context(), &join)
+		k.refused(err, append(way, "`c` is already joined; give the new instance another name", "; `c` cannot be expelled now")...)
+		join.Name, join.RaftAddress = "d", k.address("c")
+		_, err = k.server(n).membership.Admit(t.Context(), &join)
+		k.refused(err, append(way, "raft address c:7071 is that of instance `c`", "; `c` cannot be expelled now")...)
+		join.Name, join.RaftAddress = "a", "elsewhere:7071"
+		if _, err = k.server(n).membership.Admit(t.Context(), &join); err == nil || strings.Contains(err.Error(), "majority") {
+			t.Errorf("one with the name of an instance that runs is told %v", err)
+		}
 	}
 	k.must("c", "a")
 	k.eventually("all to be well again", func() bool { return k.healthOf("a").State != protocol.HealthBroken })

@@ -139,9 +139,9 @@ func expelCmd(a *app) *cobra.Command {
 its vote move to other instances first. So do its buckets if it is the last of its replicaset. An
 expelled process stops, and its data folder cannot be used again.
 
-An instance that is up, or that leads shards, is refused without --force. One without which a shard,
-or the cluster, would have no majority is refused in any case: start those that are down again, or
-expel them first. No data is lost either way.`)
+An instance that is up, or that leads shards, is refused without --force. In any case it is refused
+if a shard with data, or the cluster, has no majority or would have none without it, or if its
+buckets have nowhere to go. The error names what to do first. No data is lost either way.`)
 	c.Example = "  signalbox cluster expel default_1_2 --timeout 10m"
 	force := c.Flags().Bool("force", false, "Expel the instance even if it is up or leads shards.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {

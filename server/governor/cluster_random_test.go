@@ -109,7 +109,8 @@ func (r *randomCluster) event() {
 			r.apply(&meta.InstanceUpdate{Instance: id, Target: meta.Offline, Reason: meta.ReasonShutdown})
 		}
 	case 5:
-		if id := some(); r.ensureLeader(meta.MetaShardID) && rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+		if id := some(); r.ensureLeader(meta.MetaShardID) && rapid.IntRange(0, 3).Draw(t, "really") == 0 &&
+			expelRefusal(r.view(r.progress[g]), id) == "" {
 			r.apply(&meta.InstanceUpdate{Instance: id, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: true})
 		}
 	case 6:

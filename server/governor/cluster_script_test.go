@@ -88,7 +88,7 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 	case "shutdown":
 		return said(s.apply(&meta.InstanceUpdate{Instance: instance.ID, Target: meta.Offline, Reason: meta.ReasonShutdown}))
 	case "expel": // as Governor.Expel does
-		if why := majorityLost(s.view(s.progress), instance.ID); why != "" {
+		if why := expelRefusal(s.view(s.progress), instance.ID); why != "" {
 			return fmt.Sprintf("%s: %s\n", protocol.StatusPreconditionFailed, why)
 		}
 		return said(s.apply(&meta.InstanceUpdate{

@@ -25,8 +25,8 @@ func (p *planner) deviations() (list []Wait) {
 		switch what := i.Name + " to be online"; {
 		case i.Target.Variant == meta.Offline && i.Current.Variant == meta.Offline:
 			remedy := "start it, or expel it, so that another can take its place"
-			if x := p.undecidedGroup(i.ID); heard && x != nil {
-				remedy = fmt.Sprintf("start it, since %s has no majority without it", x)
+			if x := p.lostGroup(i.ID); heard && x != nil {
+				remedy = fmt.Sprintf("start it: it cannot be expelled while %s has no majority", x)
 			}
 			add(Outside, what, "it is Offline (%s); %s", cmp.Or(i.Reason, "it has not started yet"), remedy)
 		case heard && online(&i) && !p.fresh(i.ID):
@@ -78,17 +78,6 @@ func (p *planner) countVoters(x *meta.Shard) (voters, live int) {
 	return voters, live
 }
 
-// undecidedGroup is a group without a majority in which an instance votes; nil if there is none.
-func (p *planner) undecidedGroup(instance uint64) *meta.Shard {
-	for n := range p.shards {
-		x := &p.shards[n].Shard
-		if r, ok := x.On(instance); ok && r.Role == meta.RoleVoter && !p.hasQuorum(x) {
-			return x
-		}
-	}
-	return nil
-}
-
 // electionWait is the kind of a wait for a leader: Underway if a majority takes part.
 func (p *planner) electionWait(x *meta.Shard) WaitKind {
 	if p.hasQuorum(x) {
@@ -109,9 +98,16 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 			silent = append(silent, p.name(r.Instance))
 		}
 	}
-	return fmt.Sprintf(
-		"%s has no majority: %d of %d voters take part; start %s again; if a disk is lost for good, see signalbox cluster recover --help",
-		x, live, voters, strings.Join(silent, ", "))
+	lost := "; if a disk is lost for good, see signalbox cluster recover --help"
+	switch {
+	case voters > 1:
+	case !p.hasData(x):
+		lost = ""
+	default: // cluster recover makes no backup without a log of each shard
+		lost = "; if its disk is lost for good, restore a backup"
+	}
+	return fmt.Sprintf("%s has no majority: %d of %d voters take part; start %s again%s",
+		x, live, voters, strings.Join(silent, ", "), lost)
 }
 
 // lostQuorum is a shard that changes of the cluster wait for and that has no majority, why, and
@@ -129,17 +125,6 @@ func lostQuorum(v View, ofNodes bool) (shard uint64, why string) {
 		}
 	}
 	return 0, ""
-}
-
-// MissingVote says which group of an instance decides nothing, and what to do; empty if there is
-// none. Nobody can take the place of that instance then.
-func MissingVote(o Observation, instance uint64) string {
-	p := &planner{View: o.View}
-	p.index()
-	if x := p.undecidedGroup(instance); x != nil {
-		return p.noQuorumReason(x)
-	}
-	return ""
 }
 
 // NoQuorum says why the meta shard decides nothing, as one instance sees it, and what to do; empty

@@ -8,18 +8,38 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// majorityLost says which group has no majority of voters that take part, or would have none if an
-// instance were expelled, and what to do; empty if there is none. The governor could not make such
-// a change, and the expel would not end.
-func majorityLost(v View, instance uint64) string {
+// expelRefusal says why an instance cannot be expelled now, and what to do; empty if it can. The
+// governor could not carry out such an expel, and it would not end.
+func expelRefusal(v View, instance uint64) string {
 	leaving, ok := v.State.Instance(instance)
 	if !ok || v.Health == nil || leaving.Target.Variant == meta.Expelled {
 		return ""
 	}
 	p := &planner{View: v}
 	p.index()
+	if x := p.lostGroup(instance); x != nil {
+		return fmt.Sprintf("instance '%s' cannot be expelled now: %s", leaving.Name, p.noQuorumReason(x))
+	}
 	leaving.Target.Variant = meta.Expelled
 	p.instances[instance] = &leaving
+	set, _ := v.State.Replicaset(leaving.Replicaset)
+	tier, _ := v.State.Tier(set.Tier)
+	others, ofSet := 0, 0
+	for _, i := range v.State.Instances() {
+		if i.ID != instance && i.Target.Variant != meta.Expelled {
+			others++
+			if i.Replicaset == set.ID {
+				ofSet++
+			}
+		}
+	}
+	// The meta shard refuses to expel the last instance of all.
+	if others > 0 && ofSet == 0 && hasBuckets(p, &tier, set.ID) && !otherHasWeight(v.State, &set) {
+		return fmt.Sprintf(
+			"instance '%s' is the last of replicaset %s, and no other one of tier %s is ready and has a weight: "+
+				"its buckets have nowhere to go; start more instances of that tier, or give another replicaset a weight first",
+			leaving.Name, set.Name, tier.Name)
+	}
 	for n := range p.shards {
 		x := &p.shards[n]
 		if r, ok := x.On(instance); !ok || r.Role != meta.RoleVoter {
@@ -39,10 +59,6 @@ func majorityLost(v View, instance uint64) string {
 			whole = whole && c.Departure == BeingExpelled
 			list = append(list, c)
 		}
-		tier, _ := p.State.Tier(x.Tier)
-		if !p.hasQuorum(&x.Shard) && (!whole || hasBuckets(p, &tier, x.Replicaset)) {
-			return fmt.Sprintf("instance '%s' cannot be expelled now: %s", leaving.Name, p.noQuorumReason(&x.Shard))
-		}
 		if whole {
 			continue
 		}
@@ -58,9 +74,62 @@ func majorityLost(v View, instance uint64) string {
 		}
 		slices.Sort(names)
 		slices.Sort(silent)
+		remedy := fmt.Sprintf("start %s again", strings.Join(silent, ", "))
+		if p.hasQuorum(&x.Shard) {
+			remedy += ", or expel it first"
+		}
 		return fmt.Sprintf(
-			"expelling instance '%s' would leave %s without a majority: of the voters that stay (%s), %s would not take part; start %s again, or expel it first",
-			leaving.Name, x, strings.Join(names, ", "), strings.Join(silent, ", "), strings.Join(silent, ", "))
+			"expelling instance '%s' would leave %s without a majority: of the voters that stay (%s), %s would not take part; %s",
+			leaving.Name, x, strings.Join(names, ", "), strings.Join(silent, ", "), remedy)
+	}
+	return ""
+}
+
+// lostGroup is a group with a replica on an instance that has data, or is the meta shard, and that
+// has lost its majority; nil if there is none. It neither changes its members nor gives its buckets
+// away, so the instance stays.
+func (p *planner) lostGroup(instance uint64) *meta.Shard {
+	for n := range p.shards {
+		x := &p.shards[n].Shard
+		if _, has := x.On(instance); has && p.hasData(x) && p.lostMajority(x) {
+			return x
+		}
+	}
+	return nil
+}
+
+// hasData says that a shard has buckets, or is to get or give some; the meta shard always has.
+func (p *planner) hasData(x *meta.Shard) bool {
+	tier, _ := p.State.Tier(x.Tier)
+	return x.ID == meta.MetaShardID ||
+		slices.ContainsFunc(tier.Runs, func(r meta.Run) bool { return r.Shard == x.ID }) ||
+		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return m.From == x.ID || m.To == x.ID })
+}
+
+// lostMajority says that a majority of a group's voters is down. A governor that was just elected
+// has heard of nobody; so an instance is down that the map has Offline, unless it is heard. Without
+// a majority of the meta shard the map is not changed any more, and what is heard decides.
+func (p *planner) lostMajority(x *meta.Shard) bool {
+	voters, up := 0, 0
+	for i := range x.Replicas {
+		if r := &x.Replicas[i]; r.Role == meta.RoleVoter {
+			voters++
+			in := p.instances[r.Instance]
+			if p.takesPart(r, x.ID) || x.ID != meta.MetaShardID && in != nil && in.Current.Variant == meta.Online {
+				up++
+			}
+		}
+	}
+	return !isQuorum(voters, up)
+}
+
+// CannotExpel says why an instance that is gone cannot be expelled now, so that nobody can take its
+// place, and what to do; empty if it can.
+func CannotExpel(o Observation, instance uint64) string {
+	p := &planner{View: o.View}
+	p.index()
+	if x := p.lostGroup(instance); x != nil {
+		return p.noQuorumReason(x)
 	}
 	return ""
 }

@@ -13,10 +13,10 @@ var errNoGroups = errors.New("this governor was not given the raft groups; it ru
 
 // Expel decides that an instance leaves for good. Its leaderships, its vote and, if it is the last
 // of its replicaset, its buckets go to others first. Without force it must be Offline and lead
-// nothing. With force or without, it is refused if a group would be left without a majority. No
-// data is lost either way.
+// nothing. With force or without, it is refused if a group is, or would be left, without a
+// majority, or if its buckets had nowhere to go. No data is lost either way.
 func (g *Governor) Expel(ctx context.Context, instance uint64, force bool) (meta.Instance, error) {
-	if why := majorityLost(g.view(), instance); why != "" {
+	if why := expelRefusal(g.view(), instance); why != "" {
 		return meta.Instance{}, protocol.Errorf(protocol.StatusPreconditionFailed, "%s", why)
 	}
 	return g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: meta.Expelled,

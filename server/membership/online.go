@@ -46,14 +46,8 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 		Tier: r.Tier, Domain: r.Domain, Version: r.Version,
 		Cluster: r.Cluster,
 	})
-	if former, ok := seen.State.InstanceByName(r.Name); ok && errors.Is(err, protocol.StatusAlreadyExists) {
-		if why := governor.MissingVote(seen, former.ID); why != "" { // it cannot be expelled
-			return reply, protocol.Errorf(protocol.StatusAlreadyExists,
-				"`%s` is already joined, and nobody can take its place now: %s", r.Name, why)
-		}
-	}
 	if err != nil {
-		return reply, err
+		return reply, explainTaken(err, seen, r)
 	}
 	err = m.governor.Await(ctx, func(state *meta.State) bool {
 		group := state.MetaShard()
@@ -68,6 +62,24 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 	reply.Cluster, reply.Instance, reply.Name = m.Meta.State().Cluster(), i.ID, i.Name
 	m.Logger.Info("instance admitted", "instance", i.ID, "name", i.Name, "raft", i.RaftAddress)
 	return reply, nil
+}
+
+// explainTaken adds to the refusal of a name or an address that another instance has why that one
+// cannot be expelled, as the refusal advises, if so it is.
+func explainTaken(err error, seen governor.Observation, r *cluster.JoinRequest) error {
+	var refused *protocol.Error
+	if !errors.As(err, &refused) || refused.Status != protocol.StatusAlreadyExists {
+		return err
+	}
+	for _, i := range seen.State.Instances() {
+		if i.Expelled() || i.UUID == r.UUID || i.Name != r.Name && i.RaftAddress != r.RaftAddress {
+			continue
+		}
+		if why := governor.CannotExpel(seen, i.ID); why != "" {
+			return protocol.Errorf(refused.Status, "%s; `%s` cannot be expelled now: %s", refused.Message, i.Name, why)
+		}
+	}
+	return err
 }
 
 // checkTier refuses a tier that the cluster does not have. Tiers are made with the cluster.
