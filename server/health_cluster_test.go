@@ -125,7 +125,7 @@ func TestLostMember(t *testing.T) {
 	k := newClusterKit(t, 1)
 	k.startAll("a", "b", "c")
 	k.await("three instances with data", func(s *meta.State) bool {
-		return stable(1, 3)(s) && !slices.ContainsFunc(s.Shards(), func(x meta.Shard) bool {
+		return stable(1, 3)(s) && metaVoters(s) == 3 && len(s.Shards()) == 6 && !slices.ContainsFunc(s.Shards(), func(x meta.Shard) bool {
 			return !slices.ContainsFunc(s.Tiers()[0].Runs, func(r meta.Run) bool { return r.Shard == x.ID })
 		})
 	})

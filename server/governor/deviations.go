@@ -92,10 +92,19 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 	if isQuorum(voters, live) {
 		return fmt.Sprintf("%s has no leader that is heard; an election is under way", x)
 	}
+	return p.withoutMajority(x, func(x *meta.Shard, r *meta.Replica) bool { return p.takesPart(r, x.ID) })
+}
+
+// withoutMajority is the sentence about a group without a majority of voters that are up.
+func (p *planner) withoutMajority(x *meta.Shard, up func(*meta.Shard, *meta.Replica) bool) string {
+	voters := 0
 	var silent []string
 	for i := range x.Replicas {
-		if r := &x.Replicas[i]; r.Role == meta.RoleVoter && !p.takesPart(r, x.ID) {
-			silent = append(silent, p.name(r.Instance))
+		if r := &x.Replicas[i]; r.Role == meta.RoleVoter {
+			voters++
+			if !up(x, r) {
+				silent = append(silent, p.name(r.Instance))
+			}
 		}
 	}
 	lost := "; if a disk is lost for good, see signalbox cluster recover --help"
@@ -107,7 +116,7 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 		lost = "; if its disk is lost for good, restore a backup"
 	}
 	return fmt.Sprintf("%s has no majority: %d of %d voters take part; start %s again%s",
-		x, live, voters, strings.Join(silent, ", "), lost)
+		x, voters-len(silent), voters, strings.Join(silent, ", "), lost)
 }
 
 // lostQuorum is a shard that changes of the cluster wait for and that has no majority, why, and

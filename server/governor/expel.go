@@ -18,7 +18,7 @@ func expelRefusal(v View, instance uint64) string {
 	p := &planner{View: v}
 	p.index()
 	if x := p.lostGroup(instance); x != nil {
-		return fmt.Sprintf("instance '%s' cannot be expelled now: %s", leaving.Name, p.noQuorumReason(x))
+		return fmt.Sprintf("instance '%s' cannot be expelled now: %s", leaving.Name, p.withoutMajority(x, p.isUp))
 	}
 	leaving.Target.Variant = meta.Expelled
 	p.instances[instance] = &leaving
@@ -106,21 +106,29 @@ func (p *planner) hasData(x *meta.Shard) bool {
 		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return m.From == x.ID || m.To == x.ID })
 }
 
-// lostMajority says that a majority of a group's voters is down. A governor that was just elected
-// has heard of nobody; so an instance is down that the map has Offline, unless it is heard. Without
-// a majority of the meta shard the map is not changed any more, and what is heard decides.
+// lostMajority says that a majority of a group's voters is down.
 func (p *planner) lostMajority(x *meta.Shard) bool {
 	voters, up := 0, 0
 	for i := range x.Replicas {
 		if r := &x.Replicas[i]; r.Role == meta.RoleVoter {
 			voters++
-			in := p.instances[r.Instance]
-			if p.takesPart(r, x.ID) || x.ID != meta.MetaShardID && in != nil && in.Current.Variant == meta.Online {
+			if p.isUp(x, r) {
 				up++
 			}
 		}
 	}
 	return !isQuorum(voters, up)
+}
+
+// isUp goes by the map, and not by heartbeats: a governor that was just elected has heard none, and
+// an instance that has just ended was heard a moment ago. Without a majority of the meta shard the
+// map is not changed any more, so for its own voters heartbeats count.
+func (p *planner) isUp(x *meta.Shard, r *meta.Replica) bool {
+	if x.ID == meta.MetaShardID {
+		return p.takesPart(r, x.ID)
+	}
+	i := p.instances[r.Instance]
+	return i != nil && i.Current.Variant == meta.Online
 }
 
 // CannotExpel says why an instance that is gone cannot be expelled now, so that nobody can take its
@@ -129,7 +137,7 @@ func CannotExpel(o Observation, instance uint64) string {
 	p := &planner{View: o.View}
 	p.index()
 	if x := p.lostGroup(instance); x != nil {
-		return p.noQuorumReason(x)
+		return p.withoutMajority(x, p.isUp)
 	}
 	return ""
 }
