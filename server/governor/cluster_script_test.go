@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -307,4 +308,27 @@ func replicas(x *meta.Shard, name func(uint64) string) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// TestExpelGoesByTheMap: an instance that has just ended was heard a moment ago. The map has it
+// Offline, and that counts.
+func TestExpelGoesByTheMap(t *testing.T) {
+	s := &clusterScript{progress: NewProgress()}
+	datadriven.RunTestFromString(t, "bootstrap factor=2 shards=1 buckets=8\n----\n\njoin b\n----\n\n"+
+		"join c\n----\n\njoin d\n----\n\nconverge quiet\n----\n", s.run)
+	d, _ := s.machine.InstanceByName("d")
+	before := s.view(s.progress)
+	if why := expelRefusal(before, d.ID); why != "" {
+		t.Fatalf("refused while all run: %s", why)
+	}
+	last := before.Health[d.ID]
+	datadriven.RunTestFromString(t, "vanish d\n----\n\nshutdown d\n----\n\n"+
+		"round\n----\nset current state instance=4 state=Offline(1)\n", s.run)
+	v := s.view(s.progress)
+	last.Heard = v.Now
+	v.Health = maps.Clone(v.Health)
+	v.Health[d.ID] = last
+	if why := expelRefusal(v, d.ID); !strings.Contains(why, "shard 3 has no majority: 1 of 2 voters take part; start d again") {
+		t.Errorf("refused with %q", why)
+	}
 }

@@ -66,17 +66,26 @@ func (p *planner) hasQuorum(x *meta.Shard) bool {
 	return isQuorum(voters, live)
 }
 
+// countVoters says how many voters a shard has, and how many of them take part.
 func (p *planner) countVoters(x *meta.Shard) (voters, live int) {
+	voters, silent := votersOf(x, p.isHeard)
+	return voters, voters - len(silent)
+}
+
+// votersOf is how many voters a group has, and the instances of those that are not up.
+func votersOf(x *meta.Shard, up func(*meta.Shard, *meta.Replica) bool) (voters int, down []uint64) {
 	for i := range x.Replicas {
 		if r := &x.Replicas[i]; r.Role == meta.RoleVoter {
 			voters++
-			if p.takesPart(r, x.ID) {
-				live++
+			if !up(x, r) {
+				down = append(down, r.Instance)
 			}
 		}
 	}
-	return voters, live
+	return voters, down
 }
+
+func (p *planner) isHeard(x *meta.Shard, r *meta.Replica) bool { return p.takesPart(r, x.ID) }
 
 // electionWait is the kind of a wait for a leader: Underway if a majority takes part.
 func (p *planner) electionWait(x *meta.Shard) WaitKind {
@@ -92,31 +101,27 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 	if isQuorum(voters, live) {
 		return fmt.Sprintf("%s has no leader that is heard; an election is under way", x)
 	}
-	return p.withoutMajority(x, func(x *meta.Shard, r *meta.Replica) bool { return p.takesPart(r, x.ID) })
+	return p.withoutMajority(x, p.isHeard)
 }
 
 // withoutMajority is the sentence about a group without a majority of voters that are up.
 func (p *planner) withoutMajority(x *meta.Shard, up func(*meta.Shard, *meta.Replica) bool) string {
-	voters := 0
-	var silent []string
-	for i := range x.Replicas {
-		if r := &x.Replicas[i]; r.Role == meta.RoleVoter {
-			voters++
-			if !up(x, r) {
-				silent = append(silent, p.name(r.Instance))
-			}
-		}
+	voters, down := votersOf(x, up)
+	names := make([]string, len(down))
+	for i, id := range down {
+		names[i] = p.name(id)
 	}
+	slices.Sort(names)
 	lost := "; if a disk is lost for good, see signalbox cluster recover --help"
 	switch {
 	case voters > 1:
-	case !p.hasData(x):
+	case x.ID != meta.MetaShardID && !hasBuckets(p, x):
 		lost = ""
 	default: // cluster recover makes no backup without a log of each shard
 		lost = "; if its disk is lost for good, restore a backup"
 	}
 	return fmt.Sprintf("%s has no majority: %d of %d voters take part; start %s again%s",
-		x, voters-len(silent), voters, strings.Join(silent, ", "), lost)
+		x, voters-len(down), voters, strings.Join(names, ", "), lost)
 }
 
 // lostQuorum is a shard that changes of the cluster wait for and that has no majority, why, and

@@ -147,7 +147,7 @@ func planDomains(p *planner, add func(kind WaitKind, what, format string, args .
 		isMeta := x.ID == meta.MetaShardID
 		tier, _ := p.State.Tier(x.Tier)
 		if changing || voters < 3 || !isMeta && (Tolerance(int(tier.ReplicationFactor)) == 0 ||
-			!hasBuckets(p, &tier, x.Replicaset)) {
+			!holdsBuckets(p, x.Replicaset)) {
 			continue
 		}
 		for i := range domains {

@@ -34,7 +34,7 @@ func expelRefusal(v View, instance uint64) string {
 		}
 	}
 	// The meta shard refuses to expel the last instance of all.
-	if others > 0 && ofSet == 0 && hasBuckets(p, &tier, set.ID) && !otherHasWeight(v.State, &set) {
+	if others > 0 && ofSet == 0 && holdsBuckets(p, set.ID) && !otherHasWeight(v.State, &set) {
 		return fmt.Sprintf(
 			"instance '%s' is the last of replicaset %s, and no other one of tier %s is ready and has a weight: "+
 				"its buckets have nowhere to go; start more instances of that tier, or give another replicaset a weight first",
@@ -91,33 +91,17 @@ func expelRefusal(v View, instance uint64) string {
 func (p *planner) lostGroup(instance uint64) *meta.Shard {
 	for n := range p.shards {
 		x := &p.shards[n].Shard
-		if _, has := x.On(instance); has && p.hasData(x) && p.lostMajority(x) {
+		if _, has := x.On(instance); has && (x.ID == meta.MetaShardID || hasBuckets(p, x)) && p.lostMajority(x) {
 			return x
 		}
 	}
 	return nil
 }
 
-// hasData says that a shard has buckets, or is to get or give some; the meta shard always has.
-func (p *planner) hasData(x *meta.Shard) bool {
-	tier, _ := p.State.Tier(x.Tier)
-	return x.ID == meta.MetaShardID ||
-		slices.ContainsFunc(tier.Runs, func(r meta.Run) bool { return r.Shard == x.ID }) ||
-		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return m.From == x.ID || m.To == x.ID })
-}
-
 // lostMajority says that a majority of a group's voters is down.
 func (p *planner) lostMajority(x *meta.Shard) bool {
-	voters, up := 0, 0
-	for i := range x.Replicas {
-		if r := &x.Replicas[i]; r.Role == meta.RoleVoter {
-			voters++
-			if p.isUp(x, r) {
-				up++
-			}
-		}
-	}
-	return !isQuorum(voters, up)
+	voters, down := votersOf(x, p.isUp)
+	return !isQuorum(voters, voters-len(down))
 }
 
 // isUp goes by the map, and not by heartbeats: a governor that was just elected has heard none, and

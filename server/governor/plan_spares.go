@@ -41,7 +41,7 @@ func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 			continue
 		}
 		g := fillGroup{Replicaset: set, copies: int(t.ReplicationFactor), shards: hasShards(p, set.ID),
-			buckets: hasBuckets(p, t, set.ID)}
+			buckets: holdsBuckets(p, set.ID)}
 		all := p.State.Instances()
 		for i := range all {
 			if all[i].Replicaset == set.ID && all[i].Target.Variant != meta.Expelled {
@@ -69,14 +69,18 @@ func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 	return list
 }
 
-func hasBuckets(p *planner, t *meta.Tier, replicaset uint64) bool {
-	own := func(shard uint64) bool {
-		return slices.ContainsFunc(p.shards, func(x shardView) bool {
-			return x.ID == shard && x.ID != meta.MetaShardID && x.Replicaset == replicaset
-		})
-	}
-	return slices.ContainsFunc(t.Runs, func(r meta.Run) bool { return own(r.Shard) }) ||
-		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return own(m.From) || own(m.To) })
+// holdsBuckets says that a shard of a replicaset has buckets.
+func holdsBuckets(p *planner, replicaset uint64) bool {
+	return slices.ContainsFunc(p.shards, func(x shardView) bool {
+		return x.ID != meta.MetaShardID && x.Replicaset == replicaset && hasBuckets(p, &x.Shard)
+	})
+}
+
+// hasBuckets says that a data shard has buckets, or is to get or give some.
+func hasBuckets(p *planner, x *meta.Shard) bool {
+	tier, _ := p.State.Tier(x.Tier)
+	return slices.ContainsFunc(tier.Runs, func(r meta.Run) bool { return r.Shard == x.ID }) ||
+		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return m.From == x.ID || m.To == x.ID })
 }
 
 // fill moves instances from later groups to the group at n, while it lacks a copy.
