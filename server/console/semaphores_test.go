@@ -34,20 +34,28 @@ func (s *site) waiters(name string, n, atOnce int) {
 	}
 }
 
+// holder is a session that has one of two units of each of some new semaphores.
+func (s *site) holder(names ...string) *client.Session {
+	s.t.Helper()
+	x := s.session()
+	for _, name := range names {
+		err := x.Create(s.t.Context(), name, 2, nil)
+		if err == nil {
+			_, err = x.Acquire(s.t.Context(), name)
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return x
+}
+
 // TestSemaphoresInOrder: those with the most waiters, and those that were waited for longest.
 func TestSemaphoresInOrder(t *testing.T) {
 	s := openSite(t, nil)
-	holder := s.session()
-	for _, name := range []string{"a/1", "a/2", "b/3", "free"} {
-		if err := holder.Create(t.Context(), name, 2, nil); err != nil {
-			t.Fatal(err)
-		}
-		if name == "free" {
-			continue
-		}
-		if _, err := holder.Acquire(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+	s.holder("a/1", "a/2", "b/3")
+	if err := s.session().Create(t.Context(), "free", 2, nil); err != nil {
+		t.Fatal(err)
 	}
 	for _, x := range []struct {
 		name string
@@ -84,13 +92,7 @@ func TestSemaphoresInOrder(t *testing.T) {
 // it.
 func TestNeverGranted(t *testing.T) {
 	s := openSite(t, nil)
-	holder := s.session()
-	if err := holder.Create(t.Context(), "slots", 2, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := holder.Acquire(t.Context(), "slots"); err != nil {
-		t.Fatal(err)
-	}
+	holder := s.holder("slots")
 	s.waiters("slots", 2, 1)
 	if page := s.get(semaphoreURL("/default", "slots")); strings.Contains(page.body, "never be granted") {
 		t.Error("waiters that want no more than the limit are shown as stuck")
@@ -113,13 +115,7 @@ func TestLongQueue(t *testing.T) {
 		n = 2_000 // the pages are the same, and the sessions take a minute
 	}
 	s := openSite(t, nil)
-	holder := s.session()
-	if err := holder.Create(t.Context(), "slots", 2, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := holder.Acquire(t.Context(), "slots"); err != nil {
-		t.Fatal(err)
-	}
+	s.holder("slots")
 	s.waiters("slots", n, 1000)
 	count := group(uint64(n))
 	page := s.get(semaphoreURL("/default", "slots"))
