@@ -1,0 +1,180 @@
+package protocol
+
+// TrackPublish offers a version to the first location. Reply: TrackVersion.
+type TrackPublish struct {
+	Head
+	Name    []byte
+	Version uint64 // above all earlier; 0: one above the highest
+	Payload []byte
+}
+
+func (m *TrackPublish) fields(f *fields) {
+	f.message("track publish")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.version("version", &m.Version)
+	f.bytes("payload", &m.Payload)
+	if n := len(m.Payload); n > MaxTrackPayload {
+		f.refuse("payload is %d bytes long; at most %d are allowed: publish where to find it instead", n, MaxTrackPayload)
+	}
+}
+
+func (m *TrackPublish) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackPublish) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackPublish) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
+// TrackVersion is a version.
+type TrackVersion struct {
+	Version uint64
+}
+
+func (m *TrackVersion) fields(f *fields) {
+	f.message("track version")
+	f.uint("version", &m.Version)
+}
+
+func (m *TrackVersion) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackVersion) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
+// TrackWithdraw bars a published version: nobody chooses it any more. Reply: Empty.
+type TrackWithdraw struct {
+	Head
+	Name    []byte
+	Version uint64
+}
+
+func (m *TrackWithdraw) fields(f *fields) {
+	f.message("track withdraw")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.version("version", &m.Version)
+}
+
+func (m *TrackWithdraw) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackWithdraw) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackWithdraw) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
+// TrackAdvance is what a generator outside gives, for a track with the source external: a version,
+// or why there is none. It is asked by the state of the first location that a TrackWatch tells:
+// READY. A generator that comes second, or late, gets PRECONDITION_FAILED, for an error too. Reply:
+// Empty.
+type TrackAdvance struct {
+	Head
+	Name     []byte
+	Expected uint64 // target of the first location when the generator was asked, 0 none; else PRECONDITION_FAILED
+	Version  uint64 // above all earlier, else BAD_REQUEST and the source's error; 0: there is none
+	Text     string // the source's error, with Version 0 alone
+}
+
+func (m *TrackAdvance) fields(f *fields) {
+	f.message("track advance")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.version("expected", &m.Expected)
+	f.version("version", &m.Version)
+	f.printable("text", &m.Text, "source error", MaxTrackMessage)
+	if f.checks() && (m.Version == 0) != (m.Text != "") {
+		f.refuse("version is %d with an error of %d bytes; give one of the two", m.Version, len(m.Text))
+	}
+}
+
+func (m *TrackAdvance) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackAdvance) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackAdvance) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
+// TrackVerb is an operator's command.
+type TrackVerb uint8
+
+const (
+	TrackPause    TrackVerb = 1 // Locations, or the track; Hard: not even a bad version is replaced
+	TrackResume   TrackVerb = 2 // Locations, or the track
+	TrackPromote  TrackVerb = 3 // Locations: take the newest version without delay and gates, once
+	TrackRollback TrackVerb = 4 // Locations, Version
+	TrackReelect  TrackVerb = 5 // Locations: give the target up
+	TrackExclude  TrackVerb = 6 // Locations: their successors look past them
+	TrackInclude  TrackVerb = 7 // Locations
+	TrackDrop     TrackVerb = 8 // ID: remove an instance
+)
+
+// TrackAdmin carries out an operator's command: for all Locations named, or, if it is refused for
+// one, for none. Reply: Empty.
+type TrackAdmin struct {
+	Head
+	Name      []byte
+	Verb      TrackVerb
+	Locations []string
+	Version   uint64
+	ID        string
+	Hard      bool
+	Reason    string // for the audit log; may be empty
+}
+
+func (m *TrackAdmin) fields(f *fields) {
+	f.message("track admin")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	small(f, "verb", &m.Verb)
+	if m.Verb < TrackPause || m.Verb > TrackDrop {
+		f.refuse("verb is %d; it must be 1 to %d", m.Verb, TrackDrop)
+	}
+	if n := len(m.Locations); n > MaxTrackLocations {
+		f.refuse("%d locations are named; at most %d are allowed", n, MaxTrackLocations)
+	}
+	f.labels("locations", &m.Locations, "location name", MaxTrackName)
+	if len(m.Locations) == 0 && m.Verb != TrackPause && m.Verb != TrackResume && m.Verb != TrackDrop {
+		f.refuse("no location is named; name those that are meant")
+	}
+	if m.Verb == TrackDrop { // which has no version
+		f.uint("version", &m.Version)
+	} else {
+		f.version("version", &m.Version)
+	}
+	f.str("id", &m.ID)
+	if m.Verb == TrackDrop {
+		f.checkLabel(m.ID, "instance id", MaxTrackInstance)
+	}
+	f.bool("hard", &m.Hard)
+	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
+}
+
+func (m *TrackAdmin) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackAdmin) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackAdmin) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
+// GateOutcome is how a gate's run ended.
+type GateOutcome uint8
+
+const (
+	GateSuccess      GateOutcome = 1
+	GateFailure      GateOutcome = 2 // the version, and all before it, is never chosen by the location
+	GateInconclusive GateOutcome = 3 // it is run again later
+)
+
+// TrackGateReport tells the outcome of a run that a TrackStatus or a TrackEvent named. One that is
+// not under way any more is PRECONDITION_FAILED. Reply: Empty.
+type TrackGateReport struct {
+	Head
+	Name     []byte
+	Location string
+	Version  uint64
+	Gate     string
+	Attempt  uint64
+	Outcome  GateOutcome
+	Text     string
+}
+
+func (m *TrackGateReport) fields(f *fields) {
+	f.message("track gate report")
+	f.head(&m.Head)
+	f.track(&m.Name)
+	f.label("location", &m.Location, "location name", MaxTrackName)
+	f.version("version", &m.Version)
+	f.label("gate", &m.Gate, "gate name", MaxTrackName)
+	f.uint("attempt", &m.Attempt)
+	enum(f, "outcome", &m.Outcome, "outcome", GateSuccess, GateInconclusive, "1 (success), 2 (failure) or 3 (inconclusive)")
+	f.printable("text", &m.Text, "gate text", MaxTrackMessage)
+}
+
+func (m *TrackGateReport) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *TrackGateReport) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *TrackGateReport) Validate() error            { f := checker(); m.fields(&f); return f.err() }
