@@ -47,7 +47,7 @@ type workloadName struct {
 func newMoveWorkload(t *testing.T, addresses []string, clients, sessions, names int) *moveWorkload {
 	t.Helper()
 	m := &moveWorkload{t: t}
-	m.ctx, m.stop = context.WithTimeout(context.Background(), 10*time.Minute)
+	m.ctx, m.stop = context.WithTimeout(context.Background(), 30*time.Minute)
 	for range clients {
 		c, err := client.Open(m.ctx, client.Config{Endpoints: addresses, Logger: clusterLog().With("instance", "client")})
 		if err != nil {
@@ -64,7 +64,7 @@ func newMoveWorkload(t *testing.T, addresses []string, clients, sessions, names 
 		}
 	})
 	for i := range sessions {
-		s, err := m.clients[i%clients].Session(m.ctx, "/default", client.Timeout(40*time.Second), client.OnStopped(func(err error) {
+		s, err := m.clients[i%clients].Session(m.ctx, "/default", client.Timeout(2*time.Minute), client.OnStopped(func(err error) {
 			if !errors.Is(err, client.ErrSessionClosed) && !errors.Is(err, client.ErrClientClosed) {
 				t.Errorf("a session ended: %v", err)
 			}
@@ -227,7 +227,7 @@ func (m *moveWorkload) look(s *client.Session, x *workloadName) {
 func (m *moveWorkload) progress(sweeps int64) {
 	m.t.Helper()
 	until := m.calls.Load() + sweeps
-	end := time.Now().Add(2 * time.Minute)
+	end := time.Now().Add(5 * time.Minute)
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for m.calls.Load() < until {
@@ -235,7 +235,7 @@ func (m *moveWorkload) progress(sweeps int64) {
 			m.t.FailNow()
 		}
 		if time.Now().After(end) {
-			m.t.Fatalf("%d turns in two minutes, and %d were to be done", m.calls.Load()-until+sweeps, sweeps)
+			m.t.Fatalf("%d turns in five minutes, and %d were to be done", m.calls.Load()-until+sweeps, sweeps)
 		}
 		<-look.C
 	}
