@@ -301,6 +301,32 @@ var plantedFaults = []plantedFault{
 		"server", "TestProcessRounds", "",
 	},
 	{
+		"process-stream-after-read", "server/delivery/object_stream.go",
+		[]string{"\"sync/atomic\"\n", "\"sync/atomic\"\n\t\"time\"\n",
+			"t.byName[key][filter] = append(t.byName[key][filter], s)", `time.AfterFunc(3*time.Millisecond, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.byName[key] == nil {
+			t.byName[key] = make(map[F][]*objectStream[F])
+		}
+		t.byName[key][filter] = append(t.byName[key][filter], s)
+	})`},
+		"server", "TestStreamsBesideWrites/process", "",
+	},
+	{
+		"track-stream-after-read", "server/delivery/object_stream.go",
+		[]string{"\"sync/atomic\"\n", "\"sync/atomic\"\n\t\"time\"\n",
+			"t.byName[key][filter] = append(t.byName[key][filter], s)", `time.AfterFunc(3*time.Millisecond, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.byName[key] == nil {
+			t.byName[key] = make(map[F][]*objectStream[F])
+		}
+		t.byName[key][filter] = append(t.byName[key][filter], s)
+	})`},
+		"server", "TestStreamsBesideWrites/track", "",
+	},
+	{
 		"watch-not-reopened", "client/watch.go",
 		[]string{"st.shardWatch.stream = nil\n\tw.idle++\n\tif st.shardWatch.live {", "if st.shardWatch.live {"},
 		"client", "TestWatchOverRedirects", "",
