@@ -26,6 +26,11 @@ func TestConnectionMistakes(t *testing.T) {
 	files := kit.files
 	files.CA, files.Require = ca.Write(t, dir), true
 	strict := start(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
+	secureRaft := port.ForTest(t)
+	start(t, func(c *Config) {
+		c.Raft, c.Memory, c.DataDir = secureRaft, false, t.TempDir()
+		c.ClusterTLS = files // with an authority, as instances among themselves want
+	})
 	stranger := kit.client.Clone()
 	cert, key := certstest.New(t).Issue(t, dir, "stranger")
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -51,6 +56,8 @@ func TestConnectionMistakes(t *testing.T) {
 		{"operators' address over TLS", s.AdminAddr(), kit.client, "speaks HTTP: it is an address for operators"},
 		{"raft address", raft, nil, "is an address for other instances (raft)"},
 		{"raft address over TLS", raft, kit.client, "is an address for other instances (raft)"},
+		{"raft address that wants TLS", secureRaft, nil, "is an address for other instances (raft)"},
+		{"raft address that wants TLS, over TLS", secureRaft, kit.client, "does not take this client's side of TLS"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), wait)

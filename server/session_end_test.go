@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // TestManySessionEnds: however many sessions of a connection have ended, each is known to be gone,
@@ -193,5 +194,88 @@ func TestResultsAfterTheEnd(t *testing.T) {
 			delete(waiting, m.Seq)
 		}
 		c.event(protocol.KindSessionEnded, nil)
+	}
+}
+
+// TestResultsFromOtherInstances is the same in a cluster: semaphores whose shard is on another
+// instance than the session's home send their results too, to the connection that waits there.
+func TestResultsFromOtherInstances(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 1)
+	k.must("a")
+	k.must("b", "a")
+	evenly := divided(32, 32)
+	for _, name := range k.names() {
+		k.awaitOn(name, "the buckets divided", func(s *meta.State) bool { return balanced(2, 2, 1)(s) && evenly(s) })
+	}
+	servers := []*Server{k.server("a"), k.server("b")}
+	k.eventually("the map on both instances", func() bool {
+		for _, s := range servers {
+			if s.requests.Routes().State.MapVersion() != servers[0].meta.State().MapVersion() {
+				return false
+			}
+		}
+		return true
+	})
+	// A client has a connection to each instance, and asks the one that has the bucket.
+	connectAll := func() []*raw { return []*raw{connect(t, servers[0]), connect(t, servers[1])} }
+	owner := func(bucket uint64) int {
+		shard, _ := servers[0].meta.State().Route(0, uint32(bucket))
+		if servers[0].serving.Shards.Get(shard) != nil {
+			return 0
+		}
+		return 1
+	}
+	holder, client := connectAll(), connectAll()
+	operator := client[0]
+	next := uint64(0)
+	session := func(conns []*raw, node uint64, home int) uint64 {
+		for next++; owner(conns[0].homeBucket(id16(next))) != home; next++ {
+		}
+		r := conns[home].session(node, next)
+		conns[1-home].must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket, Description: "raw"}, nil)
+		return r.Session
+	}
+	for home := range servers {
+		for n, how := range []string{"stopped", "killed", "its node is dropped"} {
+			var made protocol.NodeInfo
+			operator.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: fmt.Sprintf("/node-%d-%d", home, n)}, &made)
+			node := made.ID
+			holds, waits := session(holder, node, home), session(client, node, home)
+			waiting := []map[uint64]bool{{}, {}}
+			for i := 0; len(waiting[0]) < 6 || len(waiting[1]) < 6; i++ {
+				name := fmt.Sprint("n", i)
+				at := owner(client[0].bucket(node, name))
+				if r, err := holder[at].lock(node, holds, name, 0); err != nil || r.State != protocol.Acquired {
+					t.Fatal(r, err)
+				}
+				client[at].seq = client[1-at].seq // numbers are the session's
+				if r, err := client[at].lock(node, waits, name, protocol.Forever); err != nil || r.State != protocol.Accepted {
+					t.Fatal(r, err)
+				}
+				client[1-at].seq = client[at].seq
+				waiting[at][client[at].seq] = true
+			}
+			bucket := uint64(protocol.SessionBucket(waits))
+			switch how {
+			case "stopped":
+				client[home].must(protocol.KindSessionStop, bucket, &protocol.SessionStop{Session: waits, Epoch: 1}, nil)
+			case "killed":
+				client[home].must(protocol.KindSessionKill, bucket,
+					&protocol.SessionKill{Session: waits, Node: node, Reason: "test"}, nil)
+			default:
+				operator.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: made.Path}, &protocol.Empty{})
+			}
+			for at, c := range client {
+				for len(waiting[at]) > 0 {
+					var m protocol.AcquireResult
+					c.event(protocol.KindAcquireResult, &m)
+					if m.Session != waits || m.Status != protocol.StatusSessionExpired || !waiting[at][m.Seq] {
+						t.Fatalf("%s, home on %d: result %+v from %d, with %v waiting", how, home, m, at, waiting[at])
+					}
+					delete(waiting[at], m.Seq)
+				}
+			}
+		}
 	}
 }
