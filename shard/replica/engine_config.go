@@ -86,9 +86,7 @@ func engineConfig(cfg *HostConfig, events *engineEvents) config.NodeHostConfig {
 			LogDB: store,
 		},
 	}
-	if cfg.Memory {
-		c.Expert.FS = cfg.Disk.fs
-	}
+	c.Expert.FS = snapshotFS{cfg.fs()}
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/vfs"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
@@ -67,6 +68,14 @@ type HostConfig struct {
 	recovery   bool   // opened by a Recovery, which handles the engine's panics
 	acceptLoss bool   // see [logstore.Config]
 	deployment uint64 // hosts with different numbers ignore each other
+}
+
+// fs holds everything that the engine and its log keep.
+func (c *HostConfig) fs() vfs.FS {
+	if c.Memory {
+		return c.Disk.fs
+	}
+	return vfs.Default
 }
 
 // Host is one process's share of all raft groups.
@@ -206,7 +215,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	routeEngineLogs(cfg.Logger)
 
 	h.store = logstore.New(logstore.Config{
-		Dir: cfg.Dir, Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved,
+		Dir: cfg.Dir, FS: cfg.fs(), Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved,
 		Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss,
 		ReturnDamage: cfg.recovery, EnginePanics: reportEnginePanics,
 	})

@@ -38,6 +38,9 @@ var ErrNoSpace = errors.New("the disk is full")
 type Config struct {
 	// Dir is the folder of the watermark's files, the engine's folder.
 	Dir string
+	// FS has the folder; default the engine's. It is for an engine with a file system of its own
+	// over it: the engine's own store takes none such.
+	FS vfs.FS
 	// Fatal is called once, on its own goroutine, when the store cannot go on: the error is
 	// [ErrStuck], [ErrNoSpace], or the store's. Nothing more is acknowledged then, and a failed
 	// write never returns. The process must end.
@@ -122,6 +125,9 @@ func (s *Store) Name() string { return "sharded-pebble" }
 func (s *Store) Create(
 	c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string,
 ) (raftio.ILogDB, error) {
+	if s.cfg.FS != nil {
+		c.Expert.FS = s.cfg.FS
+	}
 	s.fs = c.Expert.FS
 	if s.fs == nil {
 		s.fs = vfs.Default

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package replica
+
+import "os"
+
+func beginWrite(*os.File) {}
