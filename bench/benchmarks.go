@@ -76,8 +76,7 @@ func measureOwnConnections(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureSingleCaller: P3 and P5. Bare dragonboat measures itself. The echo over it has no locks to
-// hand on, so its round trips stand for hand-offs: each is a synced message and its answer.
+// measureSingleCaller: P3 and P5. Bare dragonboat measures itself. The echo over it has one lock.
 func measureSingleCaller(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, SingleCaller, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1})
@@ -86,12 +85,7 @@ func measureSingleCaller(ctx context.Context, v *trial) error {
 		}
 		v.record("pair-1", o.ms("pair", 50))
 		v.record("pair-1-p99", o.ms("pair", 99))
-		plan, err = s.Plan(Handoffs)
-		switch {
-		case errors.Is(err, ErrUnsupported):
-			v.record("round-trips", 2*o.Rate)
-			return nil
-		case err != nil:
+		if plan, err = s.Plan(Handoffs); err != nil {
 			return err
 		}
 		if o, err = v.load(ctx, s, plan, "contended-lock", loadgen.Config{Callers: v.Contenders, Keys: 1}); err != nil {

@@ -15,8 +15,14 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// echoMessage is the length of a message, in bytes, as in package limits.
-const echoMessage = 64
+// echoMessage is the length of a message, in bytes, and the others are what it says about the lock
+// and where, as in package limits, which the programs that are compared do not need.
+const (
+	echoMessage  = 64
+	echoLockByte = 8
+	echoAcquire  = 1
+	echoRelease  = 2
+)
 
 // LoggedEchoLimit is an echo over a raft log as a System: what the event loop, the engine and the
 // log alone take for a request that is synced before it is answered. Two are a pair. Binary is the
@@ -82,6 +88,8 @@ func loggedEchoPlan(addr string, w Workload) (Plan, error) {
 	switch w {
 	case LockPairs, SteadyRate, OwnConnections, SingleCaller:
 		p.Target = loggedEchoTarget{addr: addr}
+	case Handoffs:
+		p.Target = loggedEchoTarget{addr: addr, lock: true}
 	case SessionStarts:
 		p.Target = loggedEchoTarget{addr: addr, logStarts: true}
 	default:
@@ -90,12 +98,13 @@ func loggedEchoPlan(addr string, w Workload) (Plan, error) {
 	return p, nil
 }
 
-// loggedEchoTarget acquires and releases by a message each, which says nothing: names and sessions
-// are none to it. Many calls share a connection. What they want to send while one of them writes
-// goes out together with the next write.
+// loggedEchoTarget acquires and releases by a message each, which says nothing unless there is a
+// lock: names and sessions are none to it. Many calls share a connection. What they want to send
+// while one of them writes goes out together with the next write.
 type loggedEchoTarget struct {
 	addr      string
 	logStarts bool // the start of a session is a message too
+	lock      bool // there is one lock, which all acquire
 }
 
 // Name implements loadgen.Target, like the next two.
@@ -109,15 +118,15 @@ func (t loggedEchoTarget) Open(ctx context.Context) (loadgen.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &loggedEchoConn{conn: c, logStarts: t.logStarts, calls: map[uint64]chan struct{}{}, closed: make(chan struct{})}
+	l := &loggedEchoConn{conn: c, target: t, calls: map[uint64]chan struct{}{}, closed: make(chan struct{})}
 	go l.read()
 	return l, nil
 }
 
 type loggedEchoConn struct {
-	conn      net.Conn
-	logStarts bool
-	closed    chan struct{}
+	conn   net.Conn
+	target loggedEchoTarget
+	closed chan struct{}
 
 	mu      sync.Mutex
 	last    uint64
@@ -146,9 +155,13 @@ func (c *loggedEchoConn) read() {
 	}
 }
 
-func (c *loggedEchoConn) call(ctx context.Context) error {
+// call sends a message, which does that with the lock if there is one, and waits for its answer.
+func (c *loggedEchoConn) call(ctx context.Context, lock byte) error {
 	done := make(chan struct{})
 	var b [echoMessage]byte
+	if c.target.lock {
+		b[echoLockByte] = lock
+	}
 	c.mu.Lock()
 	c.last++
 	binary.LittleEndian.PutUint64(b[:], c.last)
@@ -193,8 +206,8 @@ func (c *loggedEchoConn) send() error {
 // Session implements loadgen.Conn.
 func (c *loggedEchoConn) Session(ctx context.Context) (loadgen.Session, error) {
 	var err error
-	if c.logStarts {
-		err = c.call(ctx)
+	if c.target.logStarts {
+		err = c.call(ctx, 0)
 	}
 	return loggedEchoSession{c}, err
 }
@@ -216,8 +229,8 @@ func (s loggedEchoSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer { r
 
 // Acquire implements loadgen.Acquirer.
 func (s loggedEchoSession) Acquire(ctx context.Context, _ string) (loadgen.Lease, error) {
-	return s, s.call(ctx)
+	return s, s.call(ctx, echoAcquire)
 }
 
 // Release implements loadgen.Lease.
-func (s loggedEchoSession) Release(ctx context.Context) error { return s.call(ctx) }
+func (s loggedEchoSession) Release(ctx context.Context) error { return s.call(ctx, echoRelease) }

@@ -47,7 +47,6 @@ var allMetrics = slices.Concat([]Metric{
 	{ID: "proposal-1", Text: "one fsynced proposal after the other, p50", Unit: Milliseconds, Detail: true},
 	{ID: "proposal-1-rate", Text: "such proposals/s", Unit: PerSecond, Detail: true},
 	{ID: "proposal-64", Text: "operations/s in batches of 64, 64 batches at a time", Unit: PerSecond, Detail: true},
-	{ID: "round-trips", Text: "synced messages/s through a client, one after the other", Unit: PerSecond, Detail: true},
 	{ID: "handoffs-64", Text: "hand-offs/s of one lock, 64 contenders", Unit: PerSecond},
 	{ID: "handoffs-64-p99", Text: "a hand-off, p99", Unit: Milliseconds, Detail: true},
 	{ID: "strict-256", Text: "linearizable reads/s, 256 callers", Unit: PerSecond},

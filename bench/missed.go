@@ -11,15 +11,18 @@ var limitSubjects = map[string]string{
 	"pairs-1024":     LoggedEcho,
 	"pairs-256":      LoggedEcho,
 	"pair-1":         LoggedEcho,
+	"handoffs-64":    LoggedEcho,
 	"each-5000-p99":  Echo, // to all instead of back
 	"each-20000-p99": Echo,
 	"idle-own-cpu":   Echo, // a message for each ping
 	"empty-cpu":      LoggedEcho,
 	"three-1024":     LoggedEcho,
 	"three-pair-1":   LoggedEcho,
-	"shards-1":       LoggedEcho, // and as many groups
-	"starts":         LoggedEcho,
-	"starts-cpu":     LoggedEcho,
+
+	"three-handoffs-64": LoggedEcho,
+	"shards-1":          LoggedEcho, // and as many groups
+	"starts":            LoggedEcho,
+	"starts-cpu":        LoggedEcho,
 }
 
 // limitOf is what is physically possible in the place of figures of ours. Without an experiment it
@@ -27,11 +30,8 @@ var limitSubjects = map[string]string{
 func limitOf(ours Operand) Operand {
 	metric := ours.Metrics[0]
 	subject := limitSubjects[metric]
-	switch {
-	case strings.HasPrefix(metric, "rate-"):
+	if strings.HasPrefix(metric, "rate-") {
 		subject = LoggedEcho
-	case metric == "handoffs-64": // a hand-off is a message that is synced, and its answer
-		return operand(LoggedEcho, "round-trips")
 	}
 	if subject == "" {
 		return Operand{}

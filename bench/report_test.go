@@ -51,7 +51,7 @@ func sample(scale float64) *Report {
 	add("empty-cpu", Signalbox, Microseconds, 4000)
 	add("handoffs-64", Signalbox, PerSecond, 2400, 2300, 2500)
 	add("handoffs-64", GoRedis, PerSecond, 4200, 4100, 4300)
-	add("round-trips", LoggedEcho, PerSecond, 2500, 2600, 2400)
+	add("handoffs-64", LoggedEcho, PerSecond, 2500, 2600, 2400)
 	for i, metric := range shardMetrics { // a bar of ours against ours
 		add(metric, Signalbox, PerCPUSecond, 1000-200*float64(i))
 		add(metric, LoggedEcho, PerCPUSecond, 1000-100*float64(i))

@@ -74,7 +74,8 @@ func TestRun(t *testing.T) {
 		r.Measurements.find("proposal-64", Dragonboat), r.Measurements.find("echo-256", Echo),
 		r.Measurements.find("rate-1000-p50", LoggedEcho), r.Measurements.find("pairs-1024", LoggedEcho),
 		r.Measurements.find("pairs-256", LoggedEcho), r.Measurements.find("pair-1", LoggedEcho),
-		r.Measurements.find("round-trips", LoggedEcho), r.Measurements.find("each-5000-p99", Echo),
+		r.Measurements.find("handoffs-64", LoggedEcho), r.Measurements.find("three-handoffs-64", LoggedEcho),
+		r.Measurements.find("each-5000-p99", Echo),
 		r.Measurements.find("each-20000-p99", Echo),
 		r.Measurements.find("starts", LoggedEcho), r.Measurements.find("empty-memory", LoggedEcho),
 		r.Measurements.find("three-1024", LoggedEcho), r.Measurements.find("three-pair-1", LoggedEcho)} {

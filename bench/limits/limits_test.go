@@ -107,6 +107,68 @@ func TestLoggedEcho(t *testing.T) {
 	}
 }
 
+// TestLoggedEchoLock: an acquire is answered when the lock is free, or comes to it, in order; what
+// else a connection sends is answered meanwhile.
+func TestLoggedEchoLock(t *testing.T) {
+	dir, raft := t.TempDir(), free(t)
+	first, stop := serving(t, func(ctx context.Context, addr string) error {
+		return LoggedEcho{Listen: addr, Raft: raft, Dir: dir}.Serve(ctx)
+	})
+	defer stop()
+	callers := []net.Conn{first}
+	for range 2 {
+		c, err := net.Dial("tcp", first.RemoteAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		callers = append(callers, c)
+	}
+	message := func(caller, what byte) []byte {
+		return append(make([]byte, LockByte), append([]byte{what}, bytes.Repeat([]byte{caller}, MessageSize-LockByte-1)...)...)
+	}
+	send := func(caller byte, all ...byte) {
+		t.Helper()
+		var b []byte
+		for _, what := range all {
+			b = append(b, message(caller, what)...)
+		}
+		if _, err := callers[caller].Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered := func(caller byte, all ...byte) {
+		t.Helper()
+		for _, what := range all {
+			got := make([]byte, MessageSize)
+			_ = callers[caller].SetReadDeadline(time.Now().Add(time.Minute))
+			if _, err := io.ReadFull(callers[caller], got); err != nil || !bytes.Equal(got, message(caller, what)) {
+				t.Fatalf("caller %d is answered %v, %v; want %d", caller, got, err, what)
+			}
+		}
+	}
+	const other = 0
+	for range 3 {
+		send(0, other, Acquire, other)
+		answered(0, other, Acquire, other)
+		send(1, other, Acquire, other)
+		answered(1, other, other)
+		send(2, Acquire, other)
+		answered(2, other)
+		send(0, Release, Acquire, other)
+		answered(0, Release, other)
+		answered(1, Acquire)
+		send(1, Release)
+		answered(1, Release)
+		answered(2, Acquire)
+		send(2, Release)
+		answered(2, Release)
+		answered(0, Acquire)
+		send(0, Release)
+		answered(0, Release)
+	}
+}
+
 // halves sends a message in two parts. An answer on another connection says that the first part was
 // read alone, where one event loop has both.
 func halves(t *testing.T, c net.Conn) {

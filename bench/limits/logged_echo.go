@@ -27,6 +27,15 @@ import (
 // MessageSize is the length of what the echoes answer, in bytes.
 const MessageSize = 64
 
+// LockByte is the place, in a message, of what it does with the lock of its group.
+const LockByte = 8
+
+// What a message does with the lock of its group. Any other is answered, and that is all.
+const (
+	Acquire = 1 // answered when its connection has the lock; those who wait get it in order
+	Release = 2 // answered at once
+)
+
 // LoggedEcho is an echo over raft groups.
 type LoggedEcho struct {
 	Listen  string   // where messages come; empty: none do, and the replica follows
@@ -43,6 +52,8 @@ type LoggedEcho struct {
 // Messages go to the groups in turn, by the number that they begin with. Each group has one batch
 // in flight. What arrives meanwhile is the next one. Answers are written where the batch is
 // applied.
+//
+// Each group has one lock. A holder that goes away without a release keeps it for good.
 func (c LoggedEcho) Serve(ctx context.Context) error {
 	e := &loggedEcho{}
 	var machines []statemachine.IConcurrentStateMachine
@@ -94,6 +105,11 @@ type echoGroup struct {
 	proposed []request // of the batch in flight; empty: none is
 	spare    []request
 	batch    []byte // the engine copies it
+
+	// The lock, and answers to a batch, which only Update touches.
+	held    bool
+	queue   []request // who waits for the lock
+	answers []request
 }
 
 // request is messages of one connection, one behind the other.
@@ -210,7 +226,7 @@ func (g *echoGroup) Update(entries []statemachine.Entry) ([]statemachine.Entry, 
 	if len(done) == 0 { // the first proposal, or that of another member
 		return entries, nil
 	}
-	answer(done)
+	answer(g.apply(done))
 	e.mu.Lock()
 	g.spare, g.proposed = done, nil
 	more := g.next()
@@ -221,7 +237,38 @@ func (g *echoGroup) Update(entries []statemachine.Entry) ([]statemachine.Entry, 
 	return entries, nil
 }
 
-// answer writes back what was read, with one write for each connection.
+// apply gives the answers to a batch. They share its memory.
+func (g *echoGroup) apply(done []request) []request {
+	g.answers = g.answers[:0]
+	for _, r := range done {
+		from := 0
+		for at := 0; at < len(r.data); at += MessageSize {
+			if r.data[at+LockByte] == Acquire && g.held {
+				if from < at {
+					g.answers = append(g.answers, request{r.conn, r.data[from:at]})
+				}
+				from = at + MessageSize
+				g.queue = append(g.queue, request{r.conn, slices.Clone(r.data[at:from])})
+				continue
+			}
+			switch r.data[at+LockByte] {
+			case Acquire:
+				g.held = true
+			case Release:
+				if g.held = len(g.queue) > 0; g.held {
+					g.answers = append(g.answers, g.queue[0])
+					g.queue = slices.Delete(g.queue, 0, 1)
+				}
+			}
+		}
+		if from < len(r.data) {
+			g.answers = append(g.answers, request{r.conn, r.data[from:]})
+		}
+	}
+	return g.answers
+}
+
+// answer writes to each connection what is for it, at once.
 func answer(list []request) {
 	for _, r := range list {
 		r.conn.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSnapshotsAreWrittenWhileSaved: what the engine's snapshots hold is handed to the disk piece by
-// piece, and nothing of it is lost; its other files are the file system's own.
+// TestSnapshotsAreWrittenWhileSaved: what the engine's snapshots hold is handed to the disk piece
+// by piece, and nothing of it is lost; its other files are the file system's own.
 func TestSnapshotsAreWrittenWhileSaved(t *testing.T) {
 	fs := engineConfig(&HostConfig{}, nil).Expert.FS
 	path := filepath.Join(t.TempDir(), "snapshot-0000000000000010.gbsnap")
