@@ -247,29 +247,32 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	k := newClusterKit(t, 1)
 	s := k.must("a")
 	k.awaitOn("a", "an instance that works", balanced(1, 1, 1))
-	d := s.serving.Shards.All()[0]
+	id, number := s.serving.Shards.All()[0].ID(), s.serving.Shards.All()[0].Replica
 	counters := func() int { return reflect.ValueOf(s.metrics).Elem().FieldByName("replies").Len() }
 	before := counters()
-	if err := s.hosting.CloseShard(d.Shard); err != nil {
-		t.Fatal(err)
-	}
-	// The engine runs it, so that it cannot be started.
-	if _, err := s.host.StartShard(replica.ShardConfig{ID: d.ID(), Replica: d.Replica, Sink: noSink{}}); err != nil {
-		t.Fatal(err)
-	}
+	// The engine runs it, so that it cannot be started. Who follows the map may be faster.
+	k.eventually("the replica to run unknown to who follows the map", func() bool {
+		if d := s.serving.Shards.Get(id); d != nil {
+			if err := s.hosting.CloseShard(d.Shard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := s.host.StartShard(replica.ShardConfig{ID: id, Replica: number, Sink: noSink{}})
+		return err == nil
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	if err := s.governor.SetReplicationFactor(ctx, 0, 2); err != nil { // any change of the map
 		t.Fatal(err)
 	}
 	k.eventually("the map to be followed", func() bool { return s.requests.Routes().State.Revision() == s.meta.State().Revision() })
-	if s.serving.Shards.Get(d.ID()) != nil {
+	if s.serving.Shards.Get(id) != nil {
 		t.Fatal("a replica was started twice")
 	}
-	if err := s.host.StopShard(d.ID()); err != nil {
+	if err := s.host.StopShard(id); err != nil {
 		t.Fatal(err)
 	}
-	k.eventually("the replica to be started again", func() bool { return s.serving.Shards.Get(d.ID()) != nil })
+	k.eventually("the replica to be started again", func() bool { return s.serving.Shards.Get(id) != nil })
 	if n := counters(); n != before {
 		t.Errorf("%d counters of replies are kept, %d were: those of a shard end with it, or with its failed start", n, before)
 	}

@@ -2,12 +2,14 @@ package replica
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// leadingQueue is the queue of a group of one that leads, without an engine.
+// leadingQueue is the queue of a group of one that leads, without an engine. In a bubble of synctest
+// no hold runs out while a test goes on.
 func leadingQueue() (*Shard, *proposalQueue) {
 	s := &Shard{}
 	q := &s.proposals
@@ -30,7 +32,9 @@ func releaseOf(session uint64, name string) shard.Command {
 
 // TestQueuingAcquiresAreHeld: after a hand-off, acquires that only queue up go with the next
 // command of another kind, and everything else goes at once.
-func TestQueuingAcquiresAreHeld(t *testing.T) {
+func TestQueuingAcquiresAreHeld(t *testing.T) { synctest.Test(t, queuingAcquiresAreHeld) }
+
+func queuingAcquiresAreHeld(t *testing.T) {
 	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}
 	other := shard.Command{Kind: shard.CmdCreate, Node: testNode}
 	elsewhere := acquireOf(1, "lock", protocol.Forever)
@@ -86,7 +90,9 @@ func TestQueuingAcquiresAreHeld(t *testing.T) {
 
 // TestHeldAcquiresWaitForTheSameLock: acquires that came while a hand-off was on its way are held
 // when it was the same lock's, and go at once when it was not, or nobody was waiting.
-func TestHeldAcquiresWaitForTheSameLock(t *testing.T) {
+func TestHeldAcquiresWaitForTheSameLock(t *testing.T) { synctest.Test(t, heldAcquiresWaitForTheSameLock) }
+
+func heldAcquiresWaitForTheSameLock(t *testing.T) {
 	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}
 	again, another := lock, lock
 	again.Owner, another.Name = 3, []byte("locks")
@@ -115,7 +121,9 @@ func TestHeldAcquiresWaitForTheSameLock(t *testing.T) {
 
 // TestHeldBehindFailedBatch: an acquire that is held when a full batch before it could not be
 // proposed does not wait for ever.
-func TestHeldBehindFailedBatch(t *testing.T) {
+func TestHeldBehindFailedBatch(t *testing.T) { synctest.Test(t, heldBehindFailedBatch) }
+
+func heldBehindFailedBatch(t *testing.T) {
 	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}
 	s, q := leadingQueue()
 	defer q.close()
