@@ -178,7 +178,19 @@ func (c *loggedEchoConn) call(ctx context.Context, lock byte) error {
 	case <-c.closed:
 		return errors.New("the connection is closed")
 	case <-ctx.Done():
+		if lock == echoAcquire && c.target.lock { // it may get the lock yet
+			go c.releaseAfter(done)
+		}
 		return context.Cause(ctx)
+	}
+}
+
+// releaseAfter releases the lock when an acquire that was given up is answered.
+func (c *loggedEchoConn) releaseAfter(acquired <-chan struct{}) {
+	select {
+	case <-acquired:
+		_ = c.call(context.Background(), echoRelease)
+	case <-c.closed:
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/bench/limits"
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
@@ -413,5 +414,13 @@ func TestCommand(t *testing.T) {
 		if text := out.String() + errs.String(); code != c.code || !strings.Contains(text, c.want) {
 			t.Errorf("%q: %d, %s", c.args, code, text)
 		}
+	}
+}
+
+// TestLockOfTheEcho: both ends of the echo over a log mean the same.
+func TestLockOfTheEcho(t *testing.T) {
+	ours := [...]int{echoMessage, echoLockByte, echoAcquire, echoRelease}
+	if its := [...]int{limits.MessageSize, limits.LockByte, limits.Acquire, limits.Release}; ours != its {
+		t.Errorf("a client has %v, the echo %v", ours, its)
 	}
 }

@@ -155,11 +155,19 @@ func TestResultsAfterTheEnd(t *testing.T) {
 	s := start(t, nil)
 	holder, c, operator := connect(t, s), connect(t, s), connect(t, s)
 	const names = 12
+	// Holder and waiter have their home on one shard, which ends both at once when their node is
+	// dropped.
+	next, homes := uint64(0), s.shardIDs()[0]
+	session := func(c *raw, node uint64) uint64 {
+		for next++; s.shardAt(0, c.homeBucket(id16(next))).ID() != homes; next++ {
+		}
+		return c.session(node, next).Session
+	}
 	for n, how := range []string{"stopped", "killed", "its node is dropped"} {
 		var made protocol.NodeInfo
 		operator.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: fmt.Sprint("/node-", n)}, &made)
 		node := made.ID
-		holds := holder.session(node, uint64(2*n+1)).Session
+		holds := session(holder, node)
 		for i := range names {
 			if r, err := holder.lock(node, holds, fmt.Sprint("n", i), 0); err != nil || r.State != protocol.Acquired {
 				t.Fatal(r, err)
@@ -176,7 +184,7 @@ func TestResultsAfterTheEnd(t *testing.T) {
 				operator.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: made.Path}, &protocol.Empty{})
 			}
 		}
-		id := c.session(node, uint64(2*n+2)).Session
+		id := session(c, node)
 		waiting := map[uint64]bool{}
 		for i := range names {
 			if r, err := c.lock(node, id, fmt.Sprint("n", i), protocol.Forever); err != nil || r.State != protocol.Accepted {
@@ -228,9 +236,19 @@ func TestResultsFromOtherInstances(t *testing.T) {
 	}
 	holder, client := connectAll(), connectAll()
 	operator := client[0]
+	// Holder and waiter have their home on one shard, which ends both at once when their node is
+	// dropped.
+	var homes [2]uint64
 	next := uint64(0)
 	session := func(conns []*raw, node uint64, home int) uint64 {
-		for next++; owner(conns[0].homeBucket(id16(next))) != home; next++ {
+		for found := false; !found; {
+			next++
+			bucket := conns[0].homeBucket(id16(next))
+			shard, _ := servers[0].meta.State().Route(0, uint32(bucket))
+			if homes[home] == 0 && owner(bucket) == home {
+				homes[home] = shard
+			}
+			found = shard == homes[home]
 		}
 		r := conns[home].session(node, next)
 		conns[1-home].must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket, Description: "raw"}, nil)

@@ -53,7 +53,9 @@ type LoggedEcho struct {
 // in flight. What arrives meanwhile is the next one. Answers are written where the batch is
 // applied.
 //
-// Each group has one lock. A holder that goes away without a release keeps it for good.
+// Each group has one lock. Acquires that would only join its queue go with the next message of
+// another kind, so a hand-off takes one batch. A holder that goes away without a release keeps the
+// lock for good.
 func (c LoggedEcho) Serve(ctx context.Context) error {
 	e := &loggedEcho{}
 	var machines []statemachine.IConcurrentStateMachine
@@ -105,6 +107,8 @@ type echoGroup struct {
 	proposed []request // of the batch in flight; empty: none is
 	spare    []request
 	batch    []byte // the engine copies it
+
+	locked bool // the lock is held, as of the last batch
 
 	// The lock, and answers to a batch, which only Update touches.
 	held    bool
@@ -160,7 +164,8 @@ func (e *loggedEcho) OnTraffic(c gnet.Conn) gnet.Action {
 		for n < len(rest) && e.group(rest[n:]) == g {
 			n += MessageSize
 		}
-		if g.add(conn, rest[:n]) {
+		g.add(conn, rest[:n])
+		if !slices.Contains(conn.ready, g) {
 			conn.ready = append(conn.ready, g)
 		}
 		rest = rest[n:]
@@ -181,28 +186,38 @@ func (e *loggedEcho) group(message []byte) *echoGroup {
 	return e.groups[binary.LittleEndian.Uint64(message)%uint64(len(e.groups))]
 }
 
-// add says whether these are the first messages that wait. The caller holds the lock.
-func (g *echoGroup) add(c *loggedConn, data []byte) (first bool) {
+// add has messages wait. The caller holds the lock.
+func (g *echoGroup) add(c *loggedConn, data []byte) {
 	n := len(g.waiting)
 	if n > 0 && g.waiting[n-1].conn == c {
 		g.waiting[n-1].data = append(g.waiting[n-1].data, data...)
-		return false
+		return
 	}
 	g.waiting = slices.Grow(g.waiting, 1)[:n+1]
 	r := &g.waiting[n] // its buffer may have been used before
 	r.conn, r.data = c, append(r.data[:0], data...)
-	return n == 0
 }
 
 // next makes a batch to propose, if none is in flight and messages wait. The caller holds the lock.
 func (g *echoGroup) next() bool {
-	if len(g.proposed) > 0 || len(g.waiting) == 0 {
+	if len(g.proposed) > 0 || len(g.waiting) == 0 || g.locked && onlyAcquires(g.waiting) {
 		return false
 	}
 	g.proposed, g.waiting, g.spare = g.waiting, g.spare[:0], nil
 	g.batch = g.batch[:0]
 	for _, r := range g.proposed {
 		g.batch = append(g.batch, r.data...)
+	}
+	return true
+}
+
+func onlyAcquires(list []request) bool {
+	for _, r := range list {
+		for m := range slices.Chunk(r.data, MessageSize) {
+			if m[LockByte] != Acquire {
+				return false
+			}
+		}
 	}
 	return true
 }
@@ -228,7 +243,7 @@ func (g *echoGroup) Update(entries []statemachine.Entry) ([]statemachine.Entry, 
 	}
 	answer(g.apply(done))
 	e.mu.Lock()
-	g.spare, g.proposed = done, nil
+	g.spare, g.proposed, g.locked = done, nil, g.held
 	more := g.next()
 	e.mu.Unlock()
 	if more {

@@ -21,6 +21,19 @@ type plantedFault struct {
 	histories string
 }
 
+// streamAfterRead registers a stream over a process or a track 3 ms after its state is read.
+var streamAfterRead = []string{
+	"\"sync/atomic\"\n", "\"sync/atomic\"\n\t\"time\"\n",
+	"t.byName[key][filter] = append(t.byName[key][filter], s)", `time.AfterFunc(3*time.Millisecond, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.byName[key] == nil {
+			t.byName[key] = make(map[F][]*objectStream[F])
+		}
+		t.byName[key][filter] = append(t.byName[key][filter], s)
+	})`,
+}
+
 // plantedFaults are first those that the simulation finds, or another test of the same rule, then
 // those of other layers, as in the tables of DESIGN.md.
 var plantedFaults = []plantedFault{
@@ -302,28 +315,12 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"process-stream-after-read", "server/delivery/object_stream.go",
-		[]string{"\"sync/atomic\"\n", "\"sync/atomic\"\n\t\"time\"\n",
-			"t.byName[key][filter] = append(t.byName[key][filter], s)", `time.AfterFunc(3*time.Millisecond, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.byName[key] == nil {
-			t.byName[key] = make(map[F][]*objectStream[F])
-		}
-		t.byName[key][filter] = append(t.byName[key][filter], s)
-	})`},
+		streamAfterRead,
 		"server", "TestStreamsBesideWrites/process", "",
 	},
 	{
 		"track-stream-after-read", "server/delivery/object_stream.go",
-		[]string{"\"sync/atomic\"\n", "\"sync/atomic\"\n\t\"time\"\n",
-			"t.byName[key][filter] = append(t.byName[key][filter], s)", `time.AfterFunc(3*time.Millisecond, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.byName[key] == nil {
-			t.byName[key] = make(map[F][]*objectStream[F])
-		}
-		t.byName[key][filter] = append(t.byName[key][filter], s)
-	})`},
+		streamAfterRead,
 		"server", "TestStreamsBesideWrites/track", "",
 	},
 	{

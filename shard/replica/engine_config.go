@@ -86,7 +86,7 @@ func engineConfig(cfg *HostConfig, events *engineEvents) config.NodeHostConfig {
 			LogDB: store,
 		},
 	}
-	c.Expert.FS = snapshotFS{cfg.fs()}
+	c.Expert.FS = snapshotFS{cfg.fs(), beginWrite}
 	return c
 }
 

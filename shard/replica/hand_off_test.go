@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// leadingQueue is the queue of a group of one that leads, without an engine. In a bubble of synctest
-// no hold runs out while a test goes on.
+// leadingQueue is the queue of a group of one that leads, without an engine. In a bubble of
+// synctest no hold runs out while a test goes on.
 func leadingQueue() (*Shard, *proposalQueue) {
 	s := &Shard{}
 	q := &s.proposals
@@ -90,7 +90,9 @@ func queuingAcquiresAreHeld(t *testing.T) {
 
 // TestHeldAcquiresWaitForTheSameLock: acquires that came while a hand-off was on its way are held
 // when it was the same lock's, and go at once when it was not, or nobody was waiting.
-func TestHeldAcquiresWaitForTheSameLock(t *testing.T) { synctest.Test(t, heldAcquiresWaitForTheSameLock) }
+func TestHeldAcquiresWaitForTheSameLock(t *testing.T) {
+	synctest.Test(t, heldAcquiresWaitForTheSameLock)
+}
 
 func heldAcquiresWaitForTheSameLock(t *testing.T) {
 	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}

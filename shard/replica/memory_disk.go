@@ -9,8 +9,8 @@ import (
 // MemoryDisk is a disk in memory, for tests. It survives its host, and can lose what was not
 // synced.
 type MemoryDisk struct {
-	fs   *vfs.MemFS // the engine takes no wrapper of it
-	addr string     // of hosts on this disk that have no address: it must not change between them
+	fs   *vfs.MemFS
+	addr string // of hosts on this disk that have no address: it must not change between them
 
 	mu             sync.Mutex
 	metadata       []byte

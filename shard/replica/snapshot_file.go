@@ -7,39 +7,33 @@ import (
 	"github.com/lni/vfs"
 )
 
-// writeAhead is how many bytes of a snapshot's file are written before the disk is told to begin
-// with them. Else all of the file waits for the sync at its end, and beside that sync those of the
-// log wait.
-const writeAhead = 512 << 10
-
 // snapshotSuffix ends the names of the engine's snapshot files.
 const snapshotSuffix = ".gbsnap"
 
-// snapshotFS is the engine's file system, whose snapshots go to the disk while they are saved or
-// received.
-type snapshotFS struct{ vfs.FS }
+// snapshotFS is the engine's file system, whose snapshots go to the disk while they are saved. Else
+// all of a file waits for the sync at its end, and beside that sync those of the log wait.
+type snapshotFS struct {
+	vfs.FS
+	begin func(*os.File) // begins to write what a file holds
+}
 
 func (fs snapshotFS) Create(name string) (vfs.File, error) {
 	f, err := fs.FS.Create(name)
 	if file, ok := f.(*os.File); ok && err == nil && strings.HasSuffix(name, snapshotSuffix) {
-		return &snapshotHandle{File: f, file: file}, nil
+		return &snapshotHandle{File: f, begin: func() { fs.begin(file) }}, nil
 	}
 	return f, err
 }
 
-// snapshotHandle hands what is written to the disk without waiting for it: only a sync says that it
-// is there.
+// snapshotHandle hands what is written to the disk, without waiting for it: only a sync says that
+// it is there. The engine writes blocks of 2 MiB.
 type snapshotHandle struct {
 	vfs.File
-	file *os.File
-	kept int // bytes that the disk was not told of
+	begin func()
 }
 
 func (f *snapshotHandle) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
-	if f.kept += n; f.kept >= writeAhead {
-		f.kept = 0
-		beginWrite(f.file)
-	}
+	f.begin()
 	return n, err
 }

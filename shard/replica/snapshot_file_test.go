@@ -2,45 +2,41 @@ package replica
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/lni/vfs"
 )
 
-// TestSnapshotsAreWrittenWhileSaved: what the engine's snapshots hold is handed to the disk piece
-// by piece, and nothing of it is lost; its other files are the file system's own.
+// TestSnapshotsAreWrittenWhileSaved: each block of a snapshot's file is handed to the disk when it
+// is written, and nothing of it is lost; other files are the file system's own.
 func TestSnapshotsAreWrittenWhileSaved(t *testing.T) {
-	fs := engineConfig(&HostConfig{}, nil).Expert.FS
-	path := filepath.Join(t.TempDir(), "snapshot-0000000000000010.gbsnap")
+	path := filepath.Join(t.TempDir(), "snapshot-0000000000000010"+snapshotSuffix)
+	begun := 0
+	fs := snapshotFS{vfs.Default, func(f *os.File) {
+		if f.Name() != path {
+			t.Errorf("%s is written", f.Name())
+		}
+		beginWrite(f)
+		begun++
+	}}
 	f, err := fs.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, ok := f.(*snapshotHandle)
-	if !ok {
-		t.Fatalf("a snapshot is a %T", f)
-	}
 	var all []byte
-	handed := 0
-	for i := range 200 {
-		piece := bytes.Repeat([]byte{byte(i)}, 10_000)
-		before := file.kept
-		if n, err := f.Write(piece); n != len(piece) || err != nil {
-			t.Fatal(n, err)
+	for i := range 20 {
+		block := bytes.Repeat([]byte{byte(i)}, 100_000)
+		if n, err := f.Write(block); n != len(block) || err != nil || begun != i+1 {
+			t.Fatalf("block %d: %d bytes are written, %v, and %d blocks handed on", i, n, err, begun)
 		}
-		all = append(all, piece...)
-		if file.kept < before {
-			handed = len(all)
-		}
-		if kept := len(all) - handed; kept != file.kept || kept >= writeAhead {
-			t.Fatalf("after %d bytes the disk was not told of %d, and %d are counted", len(all), kept, file.kept)
-		}
+		all = append(all, block...)
 	}
-	// Its header comes last.
-	if _, err := f.Seek(0, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write([]byte("header")); err != nil {
+	if _, err := f.WriteAt([]byte("header"), 0); err != nil { // it comes last
 		t.Fatal(err)
 	}
 	copy(all, "header")
@@ -60,5 +56,33 @@ func TestSnapshotsAreWrittenWhileSaved(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	if _, ok := other.(*os.File); !ok {
 		t.Errorf("another file is a %T", other)
+	}
+}
+
+// TestSnapshotFiles: the engine has its snapshots in files that are known as such.
+func TestSnapshotFiles(t *testing.T) {
+	fs, ok := engineConfig(&HostConfig{}, nil).Expert.FS.(snapshotFS)
+	if !ok || fs.FS != vfs.Default || fs.begin == nil {
+		t.Fatalf("the engine's file system is %+v", fs)
+	}
+	dir := t.TempDir()
+	h := openHost(t, HostConfig{Dir: dir, RaftAddress: freeAddress(t)})
+	s, r := startOne(t, h, nil)
+	populate(t, s)
+	newCaller(t, s, r, 1, 60_000).mustCreate("lock")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := h.SnapshotNow(ctx, s.cfg.ID); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if strings.HasSuffix(path, snapshotSuffix) {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil || len(found) != 1 {
+		t.Errorf("snapshots are in %q, %v", found, err)
 	}
 }
