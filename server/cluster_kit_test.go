@@ -216,6 +216,37 @@ func balanced(n, votes, rf int) func(s *meta.State) bool {
 	}
 }
 
+// twoHalves is a cluster of two instances, a and b, each with half of the buckets, alone.
+func twoHalves(t *testing.T) *clusterKit {
+	t.Helper()
+	k := newClusterKit(t, 1)
+	k.must("a")
+	k.must("b", "a")
+	evenly := divided(32, 32)
+	for _, name := range k.names() {
+		k.awaitOn(name, "the buckets divided", func(s *meta.State) bool { return balanced(2, 2, 1)(s) && evenly(s) })
+	}
+	k.mapFollowed()
+	return k
+}
+
+// mapFollowed waits until every instance has the newest map and routes by it.
+func (k *clusterKit) mapFollowed() {
+	k.t.Helper()
+	k.eventually("the map on all instances", func() bool {
+		newest := uint64(0)
+		for _, name := range k.names() {
+			newest = max(newest, k.server(name).meta.State().MapVersion())
+		}
+		for _, name := range k.names() {
+			if k.server(name).requests.Routes().State.MapVersion() != newest {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // served says that every shard has a master and the votes that its replicaset's size allows.
 func served(s *meta.State, rf int) bool {
 	if len(s.Shards()) == 0 || !s.Tiers()[0].Bootstrapped {

@@ -12,7 +12,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // frameLog is what a client's connections carry: the requests that it sends, and, while it is deaf,
@@ -125,21 +124,8 @@ func (c *frameConn) Read(p []byte) (int, error) {
 // which never comes here.
 func TestMovedBucketInTwoRequests(t *testing.T) {
 	t.Parallel()
-	k := newClusterKit(t, 1)
-	k.must("a")
-	k.must("b", "a")
-	evenly := divided(32, 32)
-	for _, name := range k.names() {
-		k.awaitOn(name, "the buckets divided", func(s *meta.State) bool { return balanced(2, 2, 1)(s) && evenly(s) })
-	}
+	k := twoHalves(t)
 	a, b := k.server("a"), k.server("b")
-	carriedOut := func() {
-		k.eventually("the map on both instances", func() bool {
-			version := a.meta.State().MapVersion()
-			return a.requests.Routes().State.MapVersion() == version && b.requests.Routes().State.MapVersion() == version
-		})
-	}
-	carriedOut()
 	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	seen := new(frameLog)
@@ -197,7 +183,7 @@ func TestMovedBucketInTwoRequests(t *testing.T) {
 	for _, name := range k.names() {
 		k.awaitOn(name, "the buckets divided by the weights", divided(16, 48))
 	}
-	carriedOut()
+	k.mapFollowed()
 
 	moved := 0
 	for bucket, name := range names {

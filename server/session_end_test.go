@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // TestManySessionEnds: however many sessions of a connection have ended, each is known to be gone,
@@ -209,22 +208,8 @@ func TestResultsAfterTheEnd(t *testing.T) {
 // instance than the session's home send their results too, to the connection that waits there.
 func TestResultsFromOtherInstances(t *testing.T) {
 	t.Parallel()
-	k := newClusterKit(t, 1)
-	k.must("a")
-	k.must("b", "a")
-	evenly := divided(32, 32)
-	for _, name := range k.names() {
-		k.awaitOn(name, "the buckets divided", func(s *meta.State) bool { return balanced(2, 2, 1)(s) && evenly(s) })
-	}
+	k := twoHalves(t)
 	servers := []*Server{k.server("a"), k.server("b")}
-	k.eventually("the map on both instances", func() bool {
-		for _, s := range servers {
-			if s.requests.Routes().State.MapVersion() != servers[0].meta.State().MapVersion() {
-				return false
-			}
-		}
-		return true
-	})
 	// A client has a connection to each instance, and asks the one that has the bucket.
 	connectAll := func() []*raw { return []*raw{connect(t, servers[0]), connect(t, servers[1])} }
 	owner := func(bucket uint64) int {

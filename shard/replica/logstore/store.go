@@ -38,8 +38,8 @@ var ErrNoSpace = errors.New("the disk is full")
 type Config struct {
 	// Dir is the folder of the watermark's files, the engine's folder.
 	Dir string
-	// FS is the file system below the engine's, which the engine's own store panics at if it is a
-	// wrapper; default the engine's.
+	// FS is the file system below the engine's; default the engine's. The engine's own store panics
+	// when it is given a wrapper.
 	FS vfs.FS
 	// Fatal is called once, on its own goroutine, when the store cannot go on: the error is
 	// [ErrStuck], [ErrNoSpace], or the store's. Nothing more is acknowledged then, and a failed
