@@ -44,7 +44,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 			v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
 	}
 	if rows := r.missed(); rows != "" {
-		b.WriteString("\n## Missed bars and their limits\n\nThe limit is the same work without locks and sessions, in the same rounds: " +
+		b.WriteString("\n## Missed bars and their limits\n\nThe limit is the same work without names and sessions, in the same rounds: " +
 			"messages through the event loops and, where they are synced, through the engine. " +
 			"The last column holds the limit against the same bar. " +
 			"If the limit misses it too, the bar needs cheaper loops, syncs or engine.\n\n" +
