@@ -113,6 +113,7 @@ func TestSystemsDoTheirWork(t *testing.T) {
 			defer cancel()
 			if plan, err := s.Plan(bench.Handoffs); err == nil {
 				excludes(t, ctx, plan)
+				givesUp(t, ctx, plan)
 			}
 			if plan, err := s.Plan(bench.LockPairs); err == nil {
 				x := session(t, ctx, plan).(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{})
@@ -186,6 +187,33 @@ func excludes(t *testing.T, ctx context.Context, plan bench.Plan) {
 	wg.Wait()
 	if entered != 20 {
 		t.Errorf("%d of 20 entered", entered)
+	}
+}
+
+// givesUp: an acquire ends with its context while another holds the lock, and keeps nobody from it.
+func givesUp(t *testing.T, ctx context.Context, plan bench.Plan) {
+	t.Helper()
+	var all []loadgen.Acquirer
+	for range 3 {
+		all = append(all, session(t, ctx, plan).(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{}))
+	}
+	held, err := all[0].Acquire(ctx, "left/lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	if _, err := all[1].Acquire(short, "left/lock"); err == nil || ctx.Err() != nil {
+		t.Fatalf("an acquire was given up while another held the lock, and ended with %v", err)
+	}
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if held, err = all[2].Acquire(ctx, "left/lock"); err != nil {
+		t.Fatalf("after one that was given up: %v", err)
+	}
+	if err := held.Release(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
 

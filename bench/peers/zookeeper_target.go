@@ -14,8 +14,8 @@ import (
 )
 
 // zooKeeperTarget speaks to ZooKeeper through go-zookeeper/zk, which sends the requests of many
-// callers on one connection without waiting in between. Its calls take no contexts, so they have no
-// deadlines.
+// callers on one connection without waiting in between. Its calls take no contexts: of all that it
+// does here, only waiting for a lock and for a change end with theirs.
 type zooKeeperTarget struct {
 	addrs []string    // a connection goes to one of them, chosen at random
 	queue bool        // locks are contended
@@ -112,13 +112,27 @@ func (s *zooKeeperSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer {
 	})
 }
 
+// zooKeeperQueue ends a wait with its context, which the library's lock cannot: a wait that was given
+// up goes on, and hands the lock on when it gets it.
 func zooKeeperQueue(c *zk.Conn) loadgen.AcquirerFunc {
-	return func(_ context.Context, name string) (loadgen.Lease, error) {
+	return func(ctx context.Context, name string) (loadgen.Lease, error) {
 		l := zk.NewLock(c, place(name), anybody)
-		if err := l.Lock(); err != nil {
-			return nil, err
+		locked := make(chan error, 1)
+		go func() { locked <- l.Lock() }()
+		select {
+		case err := <-locked:
+			if err != nil {
+				return nil, err
+			}
+			return loadgen.LeaseFunc(func(context.Context) error { return l.Unlock() }), nil
+		case <-ctx.Done():
+			go func() {
+				if <-locked == nil {
+					_ = l.Unlock()
+				}
+			}()
+			return nil, context.Cause(ctx)
 		}
-		return loadgen.LeaseFunc(func(context.Context) error { return l.Unlock() }), nil
 	}
 }
 

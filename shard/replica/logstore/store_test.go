@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -304,7 +305,12 @@ func TestFlippedBit(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed := t.TempDir()
-	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+	err := os.CopyFS(killed, os.DirFS(dir))
+	for errors.Is(err, fs.ErrNotExist) { // a file got its final name meanwhile
+		killed = t.TempDir()
+		err = os.CopyFS(killed, os.DirFS(dir))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	b.close()
