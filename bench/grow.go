@@ -81,13 +81,16 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 	}
 	defer end()
 	// hold lets the load go on, and takes what it saw since it was last asked.
-	hold := func(text string) (callStats, error) {
-		if err := pause(ctx, c.Hold); err != nil {
-			return callStats{}, err
-		}
-		x, err := load.take()
-		if err != nil {
-			return x, fmt.Errorf("%s: %w", text, err)
+	hold := func(text string) (x callStats, err error) {
+		for x.writes == 0 || x.read == 0 { // again if a slow disk ended no call in that time
+			if err := pause(ctx, c.Hold); err != nil {
+				return x, err
+			}
+			now, err := load.take()
+			if err != nil {
+				return x, fmt.Errorf("%s: %w", text, err)
+			}
+			x = x.and(now)
 		}
 		if log != nil {
 			fmt.Fprintf(log, "%s: %d writes, longest %v, %d above %d ms; longest read %v\n",

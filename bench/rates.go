@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
@@ -36,7 +37,8 @@ func measureRates(ctx context.Context, v *trial) error {
 			}
 			asked := float64(rate) / v.RateDivisor
 			// A system that is too slow would work its backlog off for as long as it may.
-			o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.RateCallers, Rate: asked, Patience: v.Length})
+			o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.RateCallers, Rate: asked,
+				Patience: max(v.Length, 5*time.Second)}) // a short measurement still waits for a slow disk
 			if err != nil {
 				return fmt.Errorf("%d/s: %w", rate, err)
 			}

@@ -22,6 +22,10 @@ type callStats struct {
 	write, read  time.Duration
 }
 
+func (s callStats) and(o callStats) callStats {
+	return callStats{s.writes + o.writes, s.slow + o.slow, max(s.write, o.write), max(s.read, o.read)}
+}
+
 // startStallLoad makes a load with so many writers, and the context that it runs under.
 func startStallLoad(ctx context.Context, writers int) (*stallLoad, context.Context) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -182,7 +182,7 @@ func (t *tracer) run(ctx context.Context, cfg loadgen.Config, during func(ctx co
 	done := make(chan error, 1)
 	cfg.Duration = 10 * time.Minute // it is interrupted before
 	cfg.Progress = func(p loadgen.Progress) {
-		if !p.Preparing && !p.WarmingUp {
+		if !p.Preparing && !p.WarmingUp && p.Operations > 0 { // a load that ends before its first answer fails
 			once.Do(func() {
 				go func() {
 					done <- during(ctx)
