@@ -149,7 +149,7 @@ func TestUnreachable(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	stopped := make(chan error, 1)
-	s := session(t, c, client.Timeout(600*time.Millisecond), client.OnStopped(func(err error) { stopped <- err }))
+	s := session(t, c, client.Timeout(5*time.Second), client.OnStopped(func(err error) { stopped <- err }))
 	other := session(t, dial(t, srv))
 	l := acquire(t, s, "lost", client.Exclusive())
 	blocker := acquire(t, other, "blocked", client.Exclusive())

@@ -93,10 +93,10 @@ func TestNoTwoHolders(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case granted && l.Token() <= newest[name]:
+		case granted && (l.Token() == newest[name] || l.Token() < newest[name] && l.Held()):
 			t.Errorf("%s: token %d was granted after %d", name, l.Token(), newest[name])
-		case granted:
-			newest[name] = l.Token()
+		case granted: // a smaller one may be told of late, when it is over
+			newest[name] = max(newest[name], l.Token())
 			grants++
 		case l.Token() < newest[name] && l.Held():
 			t.Errorf("%s: token %d is believed in, and %d was granted", name, l.Token(), newest[name])
@@ -110,7 +110,9 @@ func TestNoTwoHolders(t *testing.T) {
 		wg.Go(func() {
 			c, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})
 			if err != nil {
-				t.Error(err)
+				if ctx.Err() == nil {
+					t.Error(err)
+				}
 				return
 			}
 			defer c.CloseWithoutRelease()
@@ -197,7 +199,7 @@ func TestFrozenHolder(t *testing.T) {
 	frozen, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})
 	must(t, err)
 	t.Cleanup(frozen.CloseWithoutRelease)
-	a := session(t, frozen, client.Timeout(time.Second))
+	a := session(t, frozen, client.Timeout(3*time.Second))
 	b := session(t, dial(t, srv))
 	for range 3 {
 		l := acquire(t, a, "frozen", client.Exclusive())
@@ -210,6 +212,6 @@ func TestFrozenHolder(t *testing.T) {
 		thaw()
 		<-a.Done()
 		release(t, next)
-		a = session(t, frozen, client.Timeout(time.Second))
+		a = session(t, frozen, client.Timeout(3*time.Second))
 	}
 }

@@ -49,7 +49,7 @@ func TestTLS(t *testing.T) {
 		host string
 		ok   bool
 	}{{"box.example:7070", true}, {"other.example:7070", false}} {
-		ctx, cancel := context.WithTimeout(bg, 2*time.Second)
+		ctx, cancel := context.WithTimeout(bg, 30*time.Second)
 		c, err := Open(ctx, Config{Endpoints: []string{x.host}, TLS: &tls.Config{RootCAs: pool}, Dial: dial,
 			Token: []byte("secret"), clock: bubbleClock{}})
 		cancel()

@@ -97,21 +97,23 @@ func TestTopOfACluster(t *testing.T) {
 		}
 	}
 
-	top, err := admin.New(c).Top(ctx, "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var leads []uint64
-	for _, i := range top.Instances {
-		if i.Err != nil || i.Activity == nil {
-			t.Fatalf("%+v", i)
+	// An instance has a second to answer, and leaders change on a busy machine: then once more.
+	var top *admin.Top
+	await.True(t, "three instances that answer, and lead each shard once", func() bool {
+		if top, err = admin.New(c).Top(ctx, "", 0); err != nil {
+			return false
 		}
-		leads = append(leads, i.Activity.Leads...)
-	}
-	slices.Sort(leads)
-	if len(top.Instances) != 3 || len(leads) == 0 || len(leads) != len(slices.Compact(slices.Clone(leads))) {
-		t.Errorf("%d instances lead %v", len(top.Instances), leads)
-	}
+		var leads []uint64
+		for _, i := range top.Instances {
+			if i.Err != nil || i.Activity == nil {
+				return false
+			}
+			leads = append(leads, i.Activity.Leads...)
+		}
+		slices.Sort(leads)
+		return len(top.Instances) == 3 && len(leads) > 0 && len(leads) == len(slices.Compact(slices.Clone(leads))) &&
+			top.Sessions[0].Held == held
+	})
 	for name, n := range map[string]int{"held/00": 5, "held/01": 2} {
 		if s := find(top, name); s == nil || s.Waiters != n || s.Owners != 1 || s.OldestWait <= 0 ||
 			s.OldestWait > time.Hour || s.Limit != client.Max || s.Path != "/default" {
@@ -131,10 +133,10 @@ func TestTopOfACluster(t *testing.T) {
 	}
 
 	// Few rows, and a path.
-	top, err = admin.New(c).Top(ctx, "/default", 1)
-	if err != nil || len(top.Sessions) != 1 || top.Sessions[0].Held != held || find(top, "held/00") == nil {
-		t.Errorf("one row: %+v, %v", top, err)
-	}
+	await.True(t, "one row", func() bool {
+		top, err = admin.New(c).Top(ctx, "/default", 1)
+		return err == nil && len(top.Sessions) == 1 && top.Sessions[0].Held == held && find(top, "held/00") != nil
+	})
 	if _, err := admin.New(c).Top(ctx, "/default", admin.MaxTopRows+1); !errors.Is(err, client.BadRequest) {
 		t.Error(err)
 	}
@@ -143,15 +145,10 @@ func TestTopOfACluster(t *testing.T) {
 	}
 
 	cluster.Instance(2).Kill()
-	top, err = admin.New(c).Top(ctx, "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range top.Instances {
-		if (i.Name == "i2") != (i.Err != nil) {
-			t.Errorf("%s: %v", i.Name, i.Err)
-		}
-	}
+	await.True(t, "i2 alone not to answer", func() bool {
+		top, err = admin.New(c).Top(ctx, "", 0)
+		return err == nil && !slices.ContainsFunc(top.Instances, func(i admin.TopInstance) bool { return (i.Name == "i2") != (i.Err != nil) })
+	})
 }
 
 // rights lets everybody do everything while it is nil, and then read a path and what is below it.
@@ -201,6 +198,9 @@ func TestTopNeedsTheRightRead(t *testing.T) {
 	} {
 		may.below.Store(&x.below)
 		top, err := admin.New(c).Top(t.Context(), x.path, 0)
+		for errors.Is(err, client.ErrUnreachable) && t.Context().Err() == nil { // it has a second to answer
+			top, err = admin.New(c).Top(t.Context(), x.path, 0)
+		}
 		if !errors.Is(err, x.err) {
 			t.Errorf("%+v: %v", x, err)
 		}

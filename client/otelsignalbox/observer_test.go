@@ -23,6 +23,7 @@ type kit struct {
 	ctx    context.Context
 	client *client.Client
 	spans  *tracetest.InMemoryExporter
+	taken  int           // of them
 	ended  chan struct{} // a span did
 	traces *trace.TracerProvider
 	reader *sdkmetric.ManualReader
@@ -70,8 +71,9 @@ func (k *kit) session() *client.Session {
 
 // take are the spans that ended since the last call.
 func (k *kit) take() tracetest.SpanStubs {
-	list := k.spans.GetSpans()
-	k.spans.Reset()
+	all := k.spans.GetSpans()
+	list := all[k.taken:]
+	k.taken = len(all)
 	return list
 }
 
