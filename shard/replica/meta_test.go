@@ -214,12 +214,18 @@ func TestMetaMembers(t *testing.T) {
 	}
 	change := func(fn func(m Membership) error) {
 		t.Helper()
-		m, err := hosts[0].Members(ctx, MetaShard)
-		if err == nil {
-			err = fn(m)
-		}
-		if err != nil {
-			t.Fatal(err)
+		for end := time.Now().Add(patience); ; { // again while there is no leader, or it was not told what became of it
+			m, err := hosts[0].Members(ctx, MetaShard)
+			if err == nil {
+				err = fn(m)
+			}
+			if err == nil {
+				return
+			}
+			st := protocol.StatusOf(err)
+			if st != protocol.StatusUnavailable && st != protocol.StatusAborted || time.Now().After(end) {
+				t.Fatal(err)
+			}
 		}
 	}
 	for i := 1; i < 3; i++ {
