@@ -56,7 +56,7 @@ func TestKilledGateway(t *testing.T) {
 	one, two := dialRaw(t, first), dialRaw(t, second)
 	path := node(t, two)
 	returns := newSession(t, one, path, withTimeout(patienceMillis))
-	gone := newSession(t, one, path, withTimeout(1000))
+	gone := newSession(t, one, path, withTimeout(5000))
 	waits := newSession(t, one, path, withTimeout(patienceMillis))
 	returns.acquire(1, "kept", forever, 0, "", true)
 	returns.expect("1 acquired=true")

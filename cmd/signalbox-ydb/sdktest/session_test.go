@@ -216,7 +216,7 @@ func TestAbandonedStart(t *testing.T) {
 		}
 		return count
 	}
-	newSession(t, cc, path) // it keeps the gateway's connection alive
+	newSession(t, cc, path, withTimeout(patienceMillis)) // it keeps the gateway's connection alive
 	s := openStream(t, cc)
 	s.start(&sessionStart{Path: path, TimeoutMillis: patienceMillis, SeqNo: 1})
 	<-hold.seen
@@ -322,9 +322,9 @@ func TestStop(t *testing.T) {
 func TestBrokenStream(t *testing.T) {
 	t.Parallel()
 	cc, path := oneGateway(t)
-	other := newSession(t, cc, path)
+	other := newSession(t, cc, path, withTimeout(patienceMillis))
 
-	lost := newSession(t, cc, path, withTimeout(300))
+	lost := newSession(t, cc, path, withTimeout(3000))
 	lost.acquire(1, "lost", forever, 0, "", true)
 	lost.expect("1 acquired=true")
 	other.acquire(1, "lost", forever, forever, "", true)
