@@ -117,7 +117,7 @@ func TestKilledRestoreOfATier(t *testing.T) {
 	if !strings.Contains(out, `"bootstrapped":false,"to_be_restored":"`) {
 		t.Errorf("the tier counts as restored: %s", out)
 	}
-	out = expect(t, 1, env, "signalbox", "lock", "x", "--node", "/archive", "--timeout", "1s", "--", "true")
+	out = expect(t, 1, env, "signalbox", "lock", "x", "--node", "/archive", "--timeout", "10s", "--", "true")
 	if !strings.Contains(out, "the cluster map has no shard for tier 1 yet") {
 		t.Errorf("a lock of the second tier: %s", out)
 	}
