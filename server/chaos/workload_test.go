@@ -21,7 +21,7 @@ const (
 	contenders = 10
 	// sessionTimeout is long enough for 40 processes and a server's restart on a small machine that
 	// other tests share.
-	sessionTimeout = 10 * time.Second
+	sessionTimeout = 20 * time.Second
 )
 
 // TestWorkload: 40 client processes, of which the leader and others are killed and
