@@ -263,9 +263,10 @@ func TestPeerLists(t *testing.T) {
 		k.awaitOn(n, "one cluster of three", balanced(3, 3, 3))
 	}
 	for _, n := range k.names() {
-		if id := k.identity(n); len(id.Peers) != 0 || len(id.Known) != 2 {
-			t.Errorf("%s keeps peers %v, and knows %v", n, id.Peers, id.Known)
-		}
+		k.eventually(n+" to know the two others, and to keep no peers", func() bool {
+			id := k.identity(n)
+			return len(id.Peers) == 0 && len(id.Known) == 2
+		})
 	}
 	k.must("d", "nobody", "d", "b")
 	k.awaitOn("d", "one cluster of four", func(s *meta.State) bool { return len(s.Instances()) == 4 })

@@ -118,14 +118,14 @@ func TestExpelUnderLoad(t *testing.T) {
 	for _, n := range k.names() {
 		addresses = append(addresses, k.server(n).Addr())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c, err := client.Dial(ctx, addresses...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	session, err := c.Session(ctx, "/default")
+	session, err := c.Session(ctx, "/default", client.Timeout(2*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

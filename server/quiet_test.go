@@ -11,11 +11,13 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// loggedCluster is a kit for three instances, and what they log from level INFO on.
+// loggedCluster is a kit for three instances, and what they log from level INFO on. A slow machine
+// has time for a hand-over, and for heartbeats.
 func loggedCluster(t *testing.T) (*clusterKit, *logLines) {
 	k, logs := newClusterKit(t, 3), new(logLines)
 	k.change = func(name string, c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(logs, nil)).With("name", name)
+		c.ShutdownTimeout, c.OfflineAfter = time.Minute, time.Minute
 	}
 	return k, logs
 }

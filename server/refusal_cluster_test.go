@@ -148,7 +148,7 @@ func TestMovedBucketInTwoRequests(t *testing.T) {
 			err = s.Close(ctx)
 		}
 		if err == nil {
-			s, err = c.Session(ctx, client.DefaultNode)
+			s, err = c.Session(ctx, client.DefaultNode, client.Timeout(2*time.Minute))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -285,7 +285,7 @@ func TestNoMapWhileBucketMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseWithoutRelease)
-	holder, err := c.Session(ctx, client.DefaultNode)
+	holder, err := c.Session(ctx, client.DefaultNode, client.Timeout(2*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

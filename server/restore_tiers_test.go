@@ -335,7 +335,7 @@ func checkRestored(t *testing.T, c *client.Client, saved client.Saved, node stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := c.Session(ctx, node)
+	other, err := c.Session(ctx, node, client.Timeout(10*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -329,7 +329,8 @@ func TestRelaxedAttach(t *testing.T) {
 		t.Fatal("a STRICT node attached RELAXED")
 	}
 	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{
-		Fields: protocol.FieldAttachConsistency, AttachConsistency: protocol.Relaxed,
+		Fields: protocol.FieldAttachConsistency | protocol.FieldGracePeriod, AttachConsistency: protocol.Relaxed,
+		GracePeriod: protocol.MaxGracePeriod, // for a slow machine: an attach is RELAXED within it
 	}}, &protocol.NodeInfo{})
 	c2 := connect(t, s)
 	if _, err := c2.attach(node, 1, r.Session, 3); err != nil {

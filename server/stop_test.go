@@ -22,7 +22,7 @@ import (
 )
 
 func TestGracefulStop(t *testing.T) {
-	s := start(t, nil)
+	s := start(t, func(c *Config) { c.Limits.DrainTimeout = wait })
 	c := connect(t, s)
 	node := c.node()
 	r := c.session(node, 1)

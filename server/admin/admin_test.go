@@ -76,7 +76,7 @@ func TestSlowClients(t *testing.T) {
 	if srv.ReadHeaderTimeout <= 0 || srv.ReadTimeout <= 0 || srv.WriteTimeout <= 0 || srv.IdleTimeout <= 0 {
 		t.Fatalf("a timeout is missing: %+v", srv)
 	}
-	srv.ReadHeaderTimeout, srv.ReadTimeout = 20*time.Millisecond, 20*time.Millisecond
+	srv.ReadHeaderTimeout, srv.ReadTimeout = time.Second, time.Second
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

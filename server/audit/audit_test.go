@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -180,6 +181,10 @@ func TestNeverBlocks(t *testing.T) {
 // TestLostEventsKeepTheirPlace: however often the line about lost events is tried, it takes one
 // count: a count that is missing is a lost event.
 func TestLostEventsKeepTheirPlace(t *testing.T) {
+	synctest.Test(t, lostEventsKeepTheirPlace) // nothing is tried again before all are written
+}
+
+func lostEventsKeepTheirPlace(t *testing.T) {
 	g := &blockingWriter{err: errors.New("no space left"), tried: make(chan struct{}, 1)}
 	l := open(t, Config{Destination: Stderr, Queue: 1, stderr: g, retry: time.Millisecond})
 	for range 3 {

@@ -249,7 +249,7 @@ func TestSlowHandshakes(t *testing.T) {
 // say.
 func TestFloodOfConnections(t *testing.T) {
 	cfg := tcpConfig(t)
-	cfg.Limits.Handshakes, cfg.Limits.HandshakesPerHost = 64, 8
+	cfg.Limits.Handshakes, cfg.Limits.HandshakesPerHost, cfg.Limits.HandshakeTimeout = 64, 8, patience
 	b := startTransport(t, cfg, handlers(nil, nil))
 	a := startTransport(t, tcpConfig(t), nil)
 	for range 200 {

@@ -19,6 +19,7 @@ package servertest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -203,6 +204,10 @@ func (s *Server) stop() {
 		return
 	}
 	err := s.current.Shutdown(context.Background())
+	if errors.Is(err, server.ErrClosing) { // the machine is busy
+		<-s.current.Done()
+		err = s.current.Err()
+	}
 	s.current = nil
 	s.proxy.setBackend("")
 	if err != nil {

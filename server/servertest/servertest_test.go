@@ -190,7 +190,7 @@ func TestOutsideTests(t *testing.T) {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	a := dial(t, srv)
-	a.start(time.Second)
+	a.start(time.Minute)
 	if err := a.createSemaphore("x", 1, strings.Repeat("d", 101)); !errors.Is(err, protocol.StatusBadRequest) {
 		t.Fatalf("data over the configured limit: %v", err)
 	}

@@ -76,7 +76,7 @@ func copies(s *meta.State, i int) (n int) {
 // lockIn acquires and releases a lock. It returns the session's id.
 func lockIn(t *testing.T, c *client.Client, node, name string) uint64 {
 	t.Helper()
-	s, err := c.Session(t.Context(), node)
+	s, err := c.Session(t.Context(), node, client.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
