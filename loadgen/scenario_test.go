@@ -261,7 +261,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("got %v and error %v, want one that says %q", r, err, tc.says)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := Run(ctx, Config{Scenario: pairs, Target: down, Operations: 1}); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("a target that is down gives %v", err)

@@ -141,6 +141,9 @@ func TestPongs(t *testing.T) {
 		h := c.event(protocol.KindPong, nil)
 		if h.Arg == 0 {
 			own[h.ID] = true
+			if len(own) >= 50 && homes == 0 { // on a busy machine the home may not have heard of the connection yet
+				c.write(protocol.AppendFrame(nil, protocol.KindPing, 1000+uint64(len(own)), 0, nil))
+			}
 		} else if h.Arg == r.Shard {
 			homes++
 		} else {

@@ -26,7 +26,7 @@ func TestRolloutStory(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	// The one that is killed leaves a payload behind.
 	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "TRACK=geo/told", "TMPDIR=" + t.TempDir()}
-	story := exec.CommandContext(t.Context(), "sh", "examples/rollout/story.sh", delay.String())
+	story := exec.CommandContext(t.Context(), "sh", "examples/rollout/story.sh", delay.String(), "15s") // who is busy does not hang
 	story.Env = append(os.Environ(), env...)
 	story.WaitDelay = patience
 	story.Cancel = func() error { return story.Process.Signal(os.Interrupt) } // it ends its processes

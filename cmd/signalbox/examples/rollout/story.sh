@@ -2,9 +2,10 @@
 # The story of three locations: SAS at once, MAN a delay after SAS, VLA a delay after MAN, with three processes in each. Versions of a file reach them in this order. One process
 # starts slowly, one is killed, one hangs, and one version cannot be loaded: it stays in SAS.
 #
-#	story.sh [DELAY]        the delay is 5s if none is given; it needs a server, as `make run` starts one, and signalbox on the PATH
+#	story.sh [DELAY [STALL_TIMEOUT]]        5s and 3s if none is given; it needs a server, as `make run` starts one, and signalbox on the PATH
 set -eu
 delay=${1:-5s}
+stall=${2:-3s}
 track=${TRACK:-geo/story}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -33,7 +34,7 @@ publish() { signalbox rollout publish "$track" "$here/airports-$1.csv"; }
 await() { until signalbox rollout status "$track" --instances | grep -Eq "$1"; do sleep 0.1; done; }
 
 signalbox rollout delete "$track" --force >/dev/null 2>&1 || true
-signalbox rollout create "$track" --delay-from converged --stall-timeout 3s --auto-demote --location SAS --location "MAN:$delay" --location "VLA:$delay"
+signalbox rollout create "$track" --delay-from converged --stall-timeout "$stall" --auto-demote --location SAS --location "MAN:$delay" --location "VLA:$delay"
 
 touch "$work/slow" # what sas-3 finds
 for i in 1 2 3; do follow SAS sas-$i; done
