@@ -147,7 +147,9 @@ func TestTopOfACluster(t *testing.T) {
 	cluster.Instance(2).Kill()
 	await.True(t, "i2 alone not to answer", func() bool {
 		top, err = admin.New(c).Top(ctx, "", 0)
-		return err == nil && !slices.ContainsFunc(top.Instances, func(i admin.TopInstance) bool { return (i.Name == "i2") != (i.Err != nil) })
+		return err == nil && !slices.ContainsFunc(top.Instances, func(i admin.TopInstance) bool {
+			return (i.Name == "i2") != (i.Err != nil)
+		})
 	})
 }
 

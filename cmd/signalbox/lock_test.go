@@ -33,7 +33,8 @@ func start(t *testing.T, env []string, name string, args ...string) *running {
 	r.cmd.Env = append(os.Environ(), env...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.output, &r.output
 	r.cmd.WaitDelay = time.Second
-	// Not the foreground of a terminal that the tests may have: there a ^C is the terminal's to send.
+	// Not the foreground of a terminal that the tests may have: there a ^C is the terminal's to
+	// send.
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -233,8 +234,8 @@ func TestInterruptedLock(t *testing.T) {
 			if code := lock.code(); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
-			// It is free long before the session ends: at once, unless the release was given up on a
-			// busy machine, and arrives late.
+			// It is free long before the session ends: at once, unless the release was given up on
+			// a busy machine, and arrives late.
 			expect(t, 0, env, "signalbox", "lock", "door", "--wait", "50s", "--", "true")
 		})
 	}
