@@ -125,7 +125,13 @@ func parseWait(text string) (time.Duration, error) {
 // It returns after the release, if the server can be reached, so that a script's next line finds
 // the units free.
 func (inv *invocation) runWithLease(l *client.Lease, command []string, granted row) error {
-	defer func() { _ = l.Release(inv.cleanup()) }()
+	defer func() {
+		err := l.Release(inv.cleanup())
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
+			fmt.Fprintf(inv.stderr, "signalbox: no instance has confirmed that %q is released; unless one did it, it stays held "+
+				"until its session ends, after about %s; signalbox sem describe shows who holds it\n", l.Name(), l.Session().Timeout())
+		}
+	}()
 	if len(command) == 0 {
 		if err := inv.printer().event(granted); err != nil {
 			return err

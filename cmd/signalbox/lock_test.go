@@ -227,38 +227,60 @@ func TestInterruptedLock(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ready := filepath.Join(t.TempDir(), "ready")
-			lock := start(t, env, "signalbox", "lock", "door", "--session-timeout", "10m", "--", "sh", "-c", c.script, ready)
+			lock := start(t, env, "signalbox", "lock", "job", "--session-timeout", "10m", "--", "sh", "-c", c.script, ready)
 			await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
-			expect(t, exitNotAcquired, env, "signalbox", "lock", "door", "--wait", "0", "--", "true")
+			expect(t, exitNotAcquired, env, "signalbox", "lock", "job", "--wait", "0", "--", "true")
 			lock.signal(c.signal)
 			if code := lock.code(); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
 			// It is free long before the session ends: at once, unless the release was given up on
 			// a busy machine, and arrives late.
-			expect(t, 0, env, "signalbox", "lock", "door", "--wait", "50s", "--", "true")
+			expect(t, 0, env, "signalbox", "lock", "job", "--wait", "50s", "--", "true")
 		})
 	}
+}
+
+// TestUnconfirmedRelease: when no answer to the release comes, it is said.
+func TestUnconfirmedRelease(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t, servertest.RealTime())
+	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr()}
+	holder := start(t, env, "signalbox", "lock", "job", "--session-timeout", "10m")
+	await.True(t, "the lock to be held", func() bool {
+		return strings.Contains(expect(t, 0, env, "signalbox", "sem", "ls", "-o", "jsonl"), `"owners":1`)
+	})
+	srv.Pause()
+	holder.signal(syscall.SIGINT)
+	if code := holder.code(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if out := holder.output.String(); !strings.Contains(out, `no instance has confirmed that "job" is released`) ||
+		!strings.Contains(out, "after about 10m0s") {
+		t.Errorf("the holder said: %s", out)
+	}
+	srv.Resume()
+	expect(t, 0, env, "signalbox", "lock", "job", "--wait", "50s", "--", "true") // it had arrived
 }
 
 // TestInterruptedWait: ^C while waiting leaves the queue at once, and nothing was run.
 func TestInterruptedWait(t *testing.T) {
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
-	holder := start(t, env, "signalbox", "lock", "door")
+	holder := start(t, env, "signalbox", "lock", "job")
 	inQueue := func(n string) func() bool {
 		return func() bool {
 			return strings.Contains(expect(t, 0, env, "signalbox", "sem", "ls", "-o", "jsonl"), `"owners":1,"waiters":`+n)
 		}
 	}
 	await.True(t, "the lock to be held", inQueue("0"))
-	waiter := start(t, env, "signalbox", "lock", "door", "--", "echo", "it ran")
+	waiter := start(t, env, "signalbox", "lock", "job", "--", "echo", "it ran")
 	await.True(t, "the waiter", inQueue("1"))
 	waiter.signal(syscall.SIGINT)
 	if code := waiter.code(); code != exitNotAcquired {
 		t.Errorf("exit code %d, want %d", code, exitNotAcquired)
 	}
-	if out := waiter.output.String(); strings.Contains(out, "it ran") || !strings.Contains(out, `interrupted while waiting for "door"`) {
+	if out := waiter.output.String(); strings.Contains(out, "it ran") || !strings.Contains(out, `interrupted while waiting for "job"`) {
 		t.Errorf("the waiter said: %s", out)
 	}
 	await.True(t, "the queue to be empty", inQueue("0"))

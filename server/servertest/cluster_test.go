@@ -85,7 +85,7 @@ func TestOnlyFollowers(t *testing.T) {
 			}
 		}
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
+			t.Fatalf("an acquire that reaches no leader ended with %v", err)
 		}
 		t.Log(err)
 		break
