@@ -121,9 +121,7 @@ func TestFailedAndLate(t *testing.T) {
 	}
 	c.ping()
 	await.True(t, "the connections to go", func() bool { return s.transport.Connections() == 1 })
-	if n := s.bindings.Len(); n != 0 {
-		t.Fatalf("%d sessions are bound without a connection", n)
-	}
+	await.True(t, "their sessions to be bound no more", func() bool { return s.bindings.Len() == 0 })
 }
 
 // TestPongs: with a session at home here there are two pongs; without, one at once.

@@ -131,7 +131,14 @@ func (in *instance) ready() (ok bool, text string) {
 // awaitFailure waits for the process to end with exit code 1 and these words on its standard error.
 func (in *instance) awaitFailure(words string) {
 	in.t.Helper()
-	<-in.ended
+	await.True(in.t, "the process to end", func() bool {
+		select {
+		case <-in.ended:
+			return true
+		default:
+			return false
+		}
+	})
 	var exit *exec.ExitError
 	if !errors.As(in.err, &exit) || exit.ExitCode() != 1 {
 		in.t.Fatalf("it ended with %v", in.err)
@@ -249,6 +256,7 @@ func TestOldLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.start()
+	in.awaitFlags("old") // the start's own write of the watermark, which is that of the copy, is done
 	marks := in.watermarks()
 	in.setFlags("new")
 	await.True(t, "the log's watermark to be written", func() bool { return in.watermarks() != marks })
