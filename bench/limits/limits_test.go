@@ -10,20 +10,12 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestMeasureRaft(t *testing.T) {
-	r, err := MeasureRaft(t.Context(), t.TempDir(), free(t), 50*time.Millisecond)
+	r, err := MeasureRaft(t.Context(), t.TempDir(), port.ForTest(t), 50*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +27,7 @@ func TestMeasureRaft(t *testing.T) {
 // serving starts a server, and a connection to it. stop ends both.
 func serving(t *testing.T, serve func(ctx context.Context, addr string) error) (c net.Conn, stop func()) {
 	t.Helper()
-	addr := free(t)
+	addr := port.ForTest(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -94,7 +86,7 @@ func echoed(t *testing.T, c net.Conn) {
 
 func TestLoggedEcho(t *testing.T) {
 	for _, groups := range []int{1, 3} {
-		dir, raft := t.TempDir(), free(t)
+		dir, raft := t.TempDir(), port.ForTest(t)
 		c, stop := serving(t, func(ctx context.Context, addr string) error {
 			return LoggedEcho{Listen: addr, Raft: raft, Dir: dir, Groups: groups}.Serve(ctx)
 		})
@@ -110,7 +102,7 @@ func TestLoggedEcho(t *testing.T) {
 // TestLoggedEchoLock: an acquire is answered when the lock is free, or comes to it, in order; what
 // else a connection sends is answered meanwhile.
 func TestLoggedEchoLock(t *testing.T) {
-	dir, raft := t.TempDir(), free(t)
+	dir, raft := t.TempDir(), port.ForTest(t)
 	first, stop := serving(t, func(ctx context.Context, addr string) error {
 		return LoggedEcho{Listen: addr, Raft: raft, Dir: dir}.Serve(ctx)
 	})
@@ -201,7 +193,7 @@ func halves(t *testing.T, c net.Conn) {
 
 // TestLoggedEchoOfThree: the first of three members leads and answers.
 func TestLoggedEchoOfThree(t *testing.T) {
-	members := []string{free(t), free(t), free(t)}
+	members := []string{port.ForTest(t), port.ForTest(t), port.ForTest(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
 	for _, raft := range members[1:] {

@@ -96,10 +96,14 @@ func TestKilledRestoreOfATier(t *testing.T) {
 	cold, _, _ = instance("cold", "cold2", "--peer", raft, "--join-token-file", in("hot2/join-token"))
 	restore := with(cold, "cluster", "restore", in("both"))
 	killed := exec.Command("signalbox", append(restore, "--log-level", "debug")...)
-	log, err := killed.StderrPipe()
-	if err == nil {
-		err = killed.Start()
+	log, stderr, err := packetPipe() // it writes a line once those before are read, and so cannot end first
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer log.Close()
+	killed.Stderr = stderr
+	err = killed.Start()
+	stderr.Close()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -175,7 +175,7 @@ func TestDiskFull(t *testing.T) {
 // ends while the others serve.
 func TestDiskNearlyFull(t *testing.T) {
 	disk := newDisk(t, "1g")
-	c := newCluster(t)
+	c := newCluster(t, "--shutdown-timeout", "60s") // a busy machine may need more than 3 s to hand over
 	c.add("a").logFile = filepath.Join(t.TempDir(), "log")
 	c.instances["a"].dir = filepath.Join(disk, "data")
 	c.add("b")

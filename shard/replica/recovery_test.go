@@ -210,10 +210,8 @@ func TestRecoveryReadsTheWholeLog(t *testing.T) {
 	c := newCluster(t, nil)
 	c.populate()
 	for try := 0; ; try++ {
-		lead := c.leader()
-		h, s := c.hosts[lead], c.shards[lead]
-		w := newCaller(t, s, c.recs[lead], uint64(try+1), 60_000)
-		w.mustCreate(fmt.Sprint("agreed ", try))
+		lead := c.make(fmt.Sprint("agreed ", try))
+		h, s, w := c.hosts[lead], c.shards[lead], c.writer
 		before := lastLogged(h, c.ids[lead])
 		c.net.Isolate(c.disks[lead].addr, true)
 		cmd := shard.Command{Kind: shard.CmdCreate, Node: testNode, Epoch: 1,
