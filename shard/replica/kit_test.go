@@ -360,14 +360,9 @@ func tryCaller(t testing.TB, s *Shard, r *recorder, conn, timeoutMS uint64, home
 // applied.
 func (c *caller) try(kind shard.CommandKind, body []byte) (res result, ok bool) {
 	c.t.Helper()
-	c.request++
-	o := Origin{Conn: c.conn, Request: c.request, Kind: protocol.Kind(kind)}
-	switch st := c.s.Submit(shard.Command{Kind: kind, Node: testNode, Epoch: 1, Body: body}, o); st {
-	case protocol.StatusOK:
-	case protocol.StatusUnavailable:
+	o, ok := c.trySubmit(kind, body)
+	if !ok {
 		return result{}, false
-	default:
-		c.t.Fatalf("request is refused: %v", st)
 	}
 	res = c.r.result(o)
 	if res.failed && res.status != protocol.StatusUnavailable {
@@ -376,12 +371,24 @@ func (c *caller) try(kind shard.CommandKind, body []byte) (res result, ok bool) 
 	return res, !res.failed
 }
 
-func (c *caller) submit(kind shard.CommandKind, body []byte) Origin {
+// trySubmit makes a request and does not wait. It is not ok when the replica does not lead, so that
+// nothing was applied.
+func (c *caller) trySubmit(kind shard.CommandKind, body []byte) (o Origin, ok bool) {
 	c.t.Helper()
 	c.request++
-	o := Origin{Conn: c.conn, Request: c.request, Kind: protocol.Kind(kind)}
-	if st := c.s.Submit(shard.Command{Kind: kind, Node: testNode, Epoch: 1, Body: body}, o); st != protocol.StatusOK {
+	o = Origin{Conn: c.conn, Request: c.request, Kind: protocol.Kind(kind)}
+	st := c.s.Submit(shard.Command{Kind: kind, Node: testNode, Epoch: 1, Body: body}, o)
+	if st != protocol.StatusOK && st != protocol.StatusUnavailable {
 		c.t.Fatalf("request is refused: %v", st)
+	}
+	return o, st == protocol.StatusOK
+}
+
+func (c *caller) submit(kind shard.CommandKind, body []byte) Origin {
+	c.t.Helper()
+	o, ok := c.trySubmit(kind, body)
+	if !ok {
+		c.t.Fatal("request is refused: the shard lost its leader")
 	}
 	return o
 }

@@ -147,33 +147,68 @@ func TestTransferUnderLoad(t *testing.T) {
 func TestTransferToUnresponsiveTarget(t *testing.T) {
 	c := newCluster(t, nil)
 	c.populate()
-	l := c.make("before")
-	to := (l + 1) % 3
-	c.net.Isolate(c.disks[to].addr, true)
-	done := make(chan error, 1)
-	go func() { done <- c.hosts[l].Transfer(context.Background(), 1, c.ids[to], 0) }()
-	var pending []Origin
-	for i := range 10 {
-		pending = append(pending, c.writer.create(fmt.Sprint("during ", i)))
-	}
-	status(t, "transfer to a target that is cut off", <-done, protocol.StatusAborted)
-	failed := 0
-	for _, o := range pending {
-		if c.recs[l].result(o).failed {
-			failed++
+	// sameLeader repeats what is done at a leader, until no election comes between.
+	made := 0
+	sameLeader := func(do func(try, leader int) (check func())) {
+		for range 20 {
+			made++
+			l := c.make(fmt.Sprint("before ", made))
+			epoch := c.writerEpoch
+			check := do(made, l)
+			if now := c.leader(); now == l && c.shards[l].Stats().Epoch>>16 == epoch {
+				check()
+				return
+			}
 		}
+		t.Fatal("no leader stays")
 	}
-	t.Logf("%d of %d requests failed", failed, len(pending))
-	c.net.Isolate(c.disks[to].addr, false)
+	sameLeader(func(try, l int) func() {
+		to := (l + 1) % 3
+		c.net.Isolate(c.disks[to].addr, true)
+		done := make(chan error, 1)
+		go func() { done <- c.hosts[l].Transfer(context.Background(), 1, c.ids[to], 0) }()
+		var pending []Origin
+		refused := 0
+		for i := range 10 {
+			o, ok := c.writer.trySubmit(shard.CmdCreate, c.writer.createBody(fmt.Sprintf("during %d %d", try, i)))
+			if !ok {
+				refused++
+				continue
+			}
+			pending = append(pending, o)
+		}
+		err := <-done
+		failed := 0
+		for _, o := range pending {
+			if c.recs[l].result(o).failed {
+				failed++
+			}
+		}
+		c.writer = nil
+		still := c.leader(to)
+		c.net.Isolate(c.disks[to].addr, false)
+		return func() {
+			status(t, "transfer to a target that is cut off", err, protocol.StatusAborted)
+			if still != l || refused > 0 {
+				t.Errorf("%d requests were refused, and replica %d leads instead of %d", refused, still+1, l+1)
+			}
+			t.Logf("%d of %d requests failed", failed, len(pending))
+		}
+	})
 	c.make("after")
 	c.converge()
 
-	status(t, "transfer to a stranger", c.hosts[c.leader()].Transfer(timeout(t), 1, 9, 0),
-		protocol.StatusPreconditionFailed)
-	f := (c.leader() + 1) % 3
-	if err := c.hosts[f].Transfer(timeout(t), 1, c.ids[(f+1)%3], 0); err == nil && c.leader() != (f+1)%3 {
-		t.Error("a follower says that it has handed over")
-	}
+	sameLeader(func(_, l int) func() {
+		stranger := c.hosts[l].Transfer(timeout(t), 1, 9, 0)
+		f := (l + 1) % 3
+		follower := c.hosts[f].Transfer(timeout(t), 1, c.ids[(f+1)%3], 0)
+		return func() {
+			status(t, "transfer to a stranger", stranger, protocol.StatusPreconditionFailed)
+			if follower == nil {
+				t.Error("a follower says that it has handed over")
+			}
+		}
+	})
 }
 
 // A leader whose messages arrive nowhere, or that gets none, is replaced, and what it was asked
@@ -183,8 +218,14 @@ func TestOneWayIsolation(t *testing.T) {
 		t.Run(fmt.Sprintf("out=%v", out), func(t *testing.T) {
 			c := newCluster(t, func(cfg *ShardConfig) { cfg.ProposeTimeout = 200 * time.Millisecond })
 			c.populate()
-			old := c.make("before")
+			c.make("before")
 			w := c.startWriters(2)
+			var old int
+			for leads := false; !leads; leads = c.shards[old].Leading() {
+				old = c.leader()
+				r := c.recs[old]
+				r.await("answers", func() bool { return r.order > 20 || !r.leading })
+			}
 			cut := func(on bool) {
 				for i := range c.disks {
 					if i == old {
@@ -197,8 +238,6 @@ func TestOneWayIsolation(t *testing.T) {
 					}
 				}
 			}
-			r := c.recs[old]
-			r.await("answers", func() bool { return r.order > 20 })
 			cut(true)
 			c.leader(old)
 			c.makeExcept("between", old)
@@ -219,15 +258,22 @@ func TestOneWayIsolation(t *testing.T) {
 func TestQuorumLossAndReturn(t *testing.T) {
 	c := newCluster(t, nil)
 	c.populate()
-	l := c.make("before")
+	c.make("before")
 	_, m := c.membership()
-	s, r, x := c.shards[l], c.recs[l], c.writer
+	isolateOthers := func(leader int, on bool) {
+		for i := range c.disks {
+			if i != leader {
+				c.net.Isolate(c.disks[i].addr, on)
+			}
+		}
+	}
+	l, o := c.askAlone(isolateOthers, "alone") // faster than others stop
+	s, r := c.shards[l], c.recs[l]
 	for i := range c.hosts {
 		if i != l {
 			c.stop(i)
 		}
 	}
-	o := x.create("alone")
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	if err := c.hosts[l].Remove(ctx, 1, c.ids[(l+1)%3], m.ConfigChange); protocol.StatusOf(err) != protocol.StatusUnavailable {
@@ -237,6 +283,7 @@ func TestQuorumLossAndReturn(t *testing.T) {
 	if barrier(s) || s.Fresh(time.Millisecond) {
 		t.Error("a replica without a majority proves something")
 	}
+	isolateOthers(l, false)
 	for i := range c.hosts {
 		if i != l {
 			c.start(i)
