@@ -31,7 +31,9 @@ func (l *eventLoops) OnBoot(engine gnet.Engine) gnet.Action {
 }
 
 // serve runs so many event loops, without a delay of small writes, until ctx ends. The fastest of
-// gnet's own benchmarks have one for each core.
+// gnet's own benchmarks have one for each core. Without the reuse of addresses, which gnet does not
+// ask for by itself, a port is refused for a minute after the connections that a server there
+// closed.
 func (l *eventLoops) serve(ctx context.Context, h gnet.EventHandler, addr string, loops int) error {
 	l.booted = make(chan struct{})
 	ended := make(chan struct{})
@@ -45,7 +47,7 @@ func (l *eventLoops) serve(ctx context.Context, h gnet.EventHandler, addr string
 	})
 	defer stop()
 	return gnet.Run(h, "tcp://"+addr, gnet.WithNumEventLoop(loops), gnet.WithTCPNoDelay(gnet.TCPNoDelay),
-		gnet.WithLogLevel(logging.ErrorLevel))
+		gnet.WithReuseAddr(true), gnet.WithLogLevel(logging.ErrorLevel))
 }
 
 // OnTraffic implements gnet.EventHandler.
