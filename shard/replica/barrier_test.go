@@ -34,7 +34,7 @@ func TestBarrierOutlivesVoter(t *testing.T) {
 		select {
 		case <-asked:
 			// The engine itself: the host's own way begins with a read, which would wait as well.
-			if err := c.hosts[l].engine.SyncRequestDeleteReplica(timeout(t), 1, c.ids[1-l], m.ConfigChange); err != nil {
+			if err := c.hosts[l].engine.nodeHost.SyncRequestDeleteReplica(timeout(t), 1, c.ids[1-l], m.ConfigChange); err != nil {
 				t.Logf("removal: %v", err)
 			}
 			select {

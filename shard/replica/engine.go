@@ -6,22 +6,93 @@ import (
 	"time"
 
 	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/client"
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/statemachine"
 )
 
-// engine is dragonboat's part of a host. Its methods may be called until it is closed.
+// engine is dragonboat's part of a host. Its methods may be called at any time: dragonboat's Close
+// takes away what a call beside it still uses, so that the process would end in a nil dereference.
 type engine struct {
-	*dragonboat.NodeHost
-	rtt time.Duration
+	nodeHost *dragonboat.NodeHost
+	rtt      time.Duration
 
-	mu      sync.RWMutex // held for reading while it is asked about its replicas
-	closing bool         // it must not be asked any more
+	calls sync.RWMutex // held for reading by each call, and for good by close
+	// closing ends with close, so that no call waits any longer.
+	closing context.Context
+	cancel  context.CancelFunc
 }
 
+func newEngine(rtt time.Duration) *engine {
+	e := &engine{rtt: rtt}
+	e.closing, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+// close waits for the calls under way. It is called once.
 func (e *engine) close() {
-	e.mu.Lock()
-	e.closing = true
-	e.mu.Unlock()
-	e.NodeHost.Close()
+	e.cancel()
+	e.calls.Lock()
+	e.nodeHost.Close()
+}
+
+// call calls dragonboat, unless it is being closed: [dragonboat.ErrClosed].
+func call[T any](e *engine, fn func(*dragonboat.NodeHost) (T, error)) (T, error) {
+	if !e.calls.TryRLock() {
+		var none T
+		return none, dragonboat.ErrClosed
+	}
+	defer e.calls.RUnlock()
+	return fn(e.nodeHost)
+}
+
+// wait is call for what waits until ctx ends.
+func wait[T any](
+	ctx context.Context, e *engine, fn func(context.Context, *dragonboat.NodeHost) (T, error),
+) (T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.closing, cancel)()
+	return call(e, func(nh *dragonboat.NodeHost) (T, error) { return fn(ctx, nh) })
+}
+
+// session of a group's proposals, which dragonboat does not deduplicate.
+func (e *engine) session(shard uint64) *client.Session { return e.nodeHost.GetNoOPSession(shard) }
+
+func (e *engine) propose(s *client.Session, entry []byte, timeout time.Duration) (*dragonboat.RequestState, error) {
+	return call(e, func(nh *dragonboat.NodeHost) (*dragonboat.RequestState, error) {
+		return nh.Propose(s, entry, timeout)
+	})
+}
+
+// hasReplica says that the log has a replica, running or not.
+func (e *engine) hasReplica(shard, replica uint64) bool {
+	has, _ := call(e, func(nh *dragonboat.NodeHost) (bool, error) { return nh.HasNodeInfo(shard, replica), nil })
+	return has
+}
+
+func (e *engine) startReplica(
+	members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config,
+) error {
+	return e.do(func(nh *dragonboat.NodeHost) error { return nh.StartConcurrentReplica(members, join, create, cfg) })
+}
+
+func (e *engine) stopReplica(shard, replica uint64) error {
+	return e.do(func(nh *dragonboat.NodeHost) error { return nh.StopReplica(shard, replica) })
+}
+
+func (e *engine) removeData(shard, replica uint64) error {
+	return e.do(func(nh *dragonboat.NodeHost) error { return nh.RemoveData(shard, replica) })
+}
+
+func (e *engine) transferLeader(shard, to uint64) error {
+	return e.do(func(nh *dragonboat.NodeHost) error { return nh.RequestLeaderTransfer(shard, to) })
+}
+
+// do is call for what returns only an error.
+func (e *engine) do(fn func(*dragonboat.NodeHost) error) error {
+	_, err := call(e, func(nh *dragonboat.NodeHost) (struct{}, error) { return struct{}{}, fn(nh) })
+	return err
 }
 
 // readTimeout bounds one attempt of a linearizable read. One forwarded to a leader that has died
@@ -48,7 +119,7 @@ func (e *engine) readIndex(
 	ctx context.Context, shard uint64, timeout time.Duration, stop, changed <-chan struct{}, over func() bool,
 ) bool {
 	end := time.Now().Add(timeout)
-	first, err := e.ReadIndex(shard, timeout)
+	first, err := e.requestRead(shard, timeout)
 	if err != nil {
 		return false
 	}
@@ -68,7 +139,7 @@ func (e *engine) readIndex(
 			if left <= 0 {
 				continue // the engine is about to report the timeout
 			}
-			if r, err := e.ReadIndex(shard, left); err == nil {
+			if r, err := e.requestRead(shard, left); err == nil {
 				last = r
 			}
 			wait *= 2
@@ -83,6 +154,12 @@ func (e *engine) readIndex(
 			return false // the engine ends the read when the replica stops
 		}
 	}
+}
+
+func (e *engine) requestRead(shard uint64, timeout time.Duration) (*dragonboat.RequestState, error) {
+	return call(e, func(nh *dragonboat.NodeHost) (*dragonboat.RequestState, error) {
+		return nh.ReadIndex(shard, timeout)
+	})
 }
 
 // engineInfo is what the engine knows of a replica here.
@@ -108,13 +185,10 @@ func (e *engine) infos() map[uint64]engineInfo {
 	return infos
 }
 
-// info asks the engine about its replicas; nil once it is being closed. The engine's Close is
-// not safe beside this call.
+// info is what the engine knows of its replicas; nil once it is being closed.
 func (e *engine) info(o dragonboat.NodeHostInfoOption) *dragonboat.NodeHostInfo {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	if e.closing {
-		return nil
-	}
-	return e.GetNodeHostInfo(o)
+	info, _ := call(e, func(nh *dragonboat.NodeHost) (*dragonboat.NodeHostInfo, error) {
+		return nh.GetNodeHostInfo(o), nil
+	})
+	return info
 }

@@ -61,7 +61,7 @@ func (h *Host) startGroup(
 	if f.join && len(f.members) > 0 {
 		return fmt.Errorf("shard %d: a replica that joins must not have members", g.shard)
 	}
-	known := h.engine.HasNodeInfo(g.shard, g.id)
+	known := h.engine.hasReplica(g.shard, g.id)
 	if !known && !f.join && len(f.members) == 0 {
 		return fmt.Errorf("shard %d: replica %d was never started here; give it the shard's members, or let it join",
 			g.shard, g.id)
@@ -107,7 +107,7 @@ func (h *Host) startReplica(
 	members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config,
 ) error {
 	for end := time.Now().Add(restartTimeout); ; time.Sleep(time.Millisecond) {
-		err := h.engine.StartConcurrentReplica(members, join, create, cfg)
+		err := h.engine.startReplica(members, join, create, cfg)
 		if !errors.Is(err, dragonboat.ErrShardAlreadyExist) || time.Now().After(end) {
 			return err
 		}
@@ -132,7 +132,7 @@ func (h *Host) stopGroup(g *group) error {
 		return nil
 	}
 	g.replica.stop()
-	err := h.engine.StopReplica(g.shard, g.id)
+	err := h.engine.stopReplica(g.shard, g.id)
 	if errors.Is(err, dragonboat.ErrShardNotFound) {
 		err = nil // the engine stops a removed replica by itself
 	}
@@ -159,7 +159,7 @@ func (h *Host) stopRemoved(shard, replica uint64) {
 }
 
 // HasReplica reports whether the replica was ever started on this host and its log is still here.
-func (h *Host) HasReplica(shard, replica uint64) bool { return h.engine.HasNodeInfo(shard, replica) }
+func (h *Host) HasReplica(shard, replica uint64) bool { return h.engine.hasReplica(shard, replica) }
 
 // StoredReplicas lists the shard and id of each replica that was started on this host and whose log
 // is here, running or not.

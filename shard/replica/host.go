@@ -175,7 +175,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 
 	h := &Host{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger, stopC: make(chan struct{}),
-		engine: &engine{rtt: cfg.RTT}, groups: newGroupTable(),
+		engine: newEngine(cfg.RTT), groups: newGroupTable(),
 	}
 	h.ticker = &ticker{groups: h.groups, clock: h.clock}
 	if cfg.Memory {
@@ -232,7 +232,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		unlockDir(h.dirKey)
 		return nil, err
 	}
-	h.engine.NodeHost = nh
+	h.engine.nodeHost = nh
 	beat.Align()
 	h.wg.Go(func() { h.campaigner.run(h.stopC) })
 	if m, ok := cfg.Clock.(*ManualClock); ok {
@@ -325,7 +325,9 @@ var ErrNoSnapshot = errors.New("no snapshot was saved: one is under way, or noth
 
 // SnapshotNow saves a snapshot of the shard, waits until it is written, and returns its index.
 func (h *Host) SnapshotNow(ctx context.Context, id uint64) (index uint64, err error) {
-	index, err = h.engine.SyncRequestSnapshot(ctx, id, dragonboat.DefaultSnapshotOption)
+	index, err = wait(ctx, h.engine, func(ctx context.Context, nh *dragonboat.NodeHost) (uint64, error) {
+		return nh.SyncRequestSnapshot(ctx, id, dragonboat.DefaultSnapshotOption)
+	})
 	if errors.Is(err, dragonboat.ErrRejected) || errors.Is(err, dragonboat.ErrSystemBusy) {
 		return 0, ErrNoSnapshot
 	}

@@ -67,7 +67,7 @@ func onlyBatches(
 func proposeRaw(t testing.TB, s *Shard, entry []byte) {
 	t.Helper()
 	for {
-		r, err := s.host.engine.Propose(s.session, entry, patience)
+		r, err := s.host.engine.propose(s.session, entry, patience)
 		if errors.Is(err, dragonboat.ErrShardNotReady) {
 			continue
 		}

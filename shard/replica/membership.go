@@ -62,7 +62,9 @@ func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err err
 		if h.groups.get(shard) == nil {
 			return errNoReplica
 		}
-		x, err := h.engine.SyncGetShardMembership(ctx, shard)
+		x, err := wait(ctx, h.engine, func(ctx context.Context, nh *dragonboat.NodeHost) (*dragonboat.Membership, error) {
+			return nh.SyncGetShardMembership(ctx, shard)
+		})
 		if err != nil {
 			return err
 		}
@@ -110,8 +112,8 @@ func (h *Host) AddNonVoting(ctx context.Context, shard, replica uint64, address 
 			}
 		}
 		return false, nil
-	}, func(g *group, timeout time.Duration) (*dragonboat.RequestState, error) {
-		return h.engine.RequestAddNonVoting(shard, replica, address, configChange, timeout)
+	}, func(nh *dragonboat.NodeHost, timeout time.Duration) (*dragonboat.RequestState, error) {
+		return nh.RequestAddNonVoting(shard, replica, address, configChange, timeout)
 	})
 }
 
@@ -130,8 +132,8 @@ func (h *Host) Promote(ctx context.Context, shard, replica, configChange uint64)
 		}
 		address = a
 		return false, nil
-	}, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
-		return h.engine.RequestAddReplica(shard, replica, address, configChange, timeout)
+	}, func(nh *dragonboat.NodeHost, timeout time.Duration) (*dragonboat.RequestState, error) {
+		return nh.RequestAddReplica(shard, replica, address, configChange, timeout)
 	})
 }
 
@@ -150,8 +152,8 @@ func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) 
 				"replica %d is the last voter of shard %d; promote another first", replica, shard)
 		}
 		return false, nil
-	}, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
-		return h.engine.RequestDeleteReplica(shard, replica, configChange, timeout)
+	}, func(nh *dragonboat.NodeHost, timeout time.Duration) (*dragonboat.RequestState, error) {
+		return nh.RequestDeleteReplica(shard, replica, configChange, timeout)
 	})
 	// The engine stops a replica that applies its own removal, perhaps before it reports the
 	// result.
@@ -166,7 +168,7 @@ func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) 
 // change makes one change of members. Look returns done if it is made already, or an error if it
 // can never be.
 func (h *Host) change(ctx context.Context, shard, configChange uint64, look func(*Membership) (done bool, err error),
-	request func(g *group, timeout time.Duration) (*dragonboat.RequestState, error),
+	request func(nh *dragonboat.NodeHost, timeout time.Duration) (*dragonboat.RequestState, error),
 ) error {
 	g := h.groups.get(shard)
 	if g == nil {
@@ -189,7 +191,9 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	if m.ConfigChange != configChange {
 		return errChanged(shard, m.ConfigChange)
 	}
-	r, err := request(g, h.engine.changeTimeout())
+	r, err := call(h.engine, func(nh *dragonboat.NodeHost) (*dragonboat.RequestState, error) {
+		return request(nh, h.engine.changeTimeout())
+	})
 	if err != nil {
 		if protocol.StatusOf(err) != protocol.StatusInternal {
 			return err
@@ -268,7 +272,7 @@ func (h *Host) RemoveData(ctx context.Context, shard, replica uint64) error {
 			return protocol.Errorf(protocol.StatusPreconditionFailed,
 				"replica %d of shard %d still runs; stop it first", replica, shard)
 		}
-		err := h.engine.RemoveData(shard, replica)
+		err := h.engine.removeData(shard, replica)
 		if !errors.Is(err, dragonboat.ErrShardNotStopped) {
 			if err == nil {
 				h.groups.forgetRemoved(shard, replica)

@@ -514,9 +514,9 @@ func TestUnknownChange(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	look := func(*Membership) (bool, error) { return false, nil }
-	err := h.change(ctx, 1, m.ConfigChange, look, func(_ *group, timeout time.Duration) (*dragonboat.RequestState, error) {
+	err := h.change(ctx, 1, m.ConfigChange, look, func(nh *dragonboat.NodeHost, timeout time.Duration) (*dragonboat.RequestState, error) {
 		c.net.Isolate(c.disks[l].addr, true)
-		return h.engine.RequestAddNonVoting(1, 4, c.disks[3].addr, m.ConfigChange, timeout)
+		return nh.RequestAddNonVoting(1, 4, c.disks[3].addr, m.ConfigChange, timeout)
 	})
 	if protocol.StatusOf(err) != protocol.StatusUnavailable {
 		t.Errorf("change by a leader that is cut off: %v", err)

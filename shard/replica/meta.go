@@ -72,7 +72,7 @@ func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
 		cfg:     cfg,
 		host:    h,
 		log:     h.log.With("shard", "meta"),
-		session: h.engine.GetNoOPSession(MetaShard),
+		session: h.engine.session(MetaShard),
 		machine: meta.New(),
 		changed: make(chan struct{}),
 		stopC:   make(chan struct{}),
@@ -128,7 +128,7 @@ func (m *Meta) Propose(ctx context.Context, entry []byte) (result []byte, err er
 
 // try proposes once. If not done, the command should be proposed again.
 func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, err error) {
-	r, err := m.host.engine.Propose(m.session, entry, m.timeout())
+	r, err := m.host.engine.propose(m.session, entry, m.timeout())
 	switch {
 	case err == nil:
 	case errors.Is(err, dragonboat.ErrPayloadTooBig):

@@ -94,7 +94,7 @@ func (p *proposer) init(s *Shard) {
 // toEngine hands an entry to the engine, which copies it. An error means that it was not
 // proposed. After the timeout its outcome is unknown.
 func (p *proposer) toEngine(entry []byte, within time.Duration) (engineProposal, error) {
-	r, err := p.s.host.engine.Propose(p.s.session, entry, within)
+	r, err := p.s.host.engine.propose(p.s.session, entry, within)
 	if err != nil {
 		return nil, err
 	}

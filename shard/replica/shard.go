@@ -62,7 +62,7 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 		clock:   h.clock,
 		log:     h.log.With("shard", cfg.ID),
 		sink:    cfg.Sink,
-		session: h.engine.GetNoOPSession(cfg.ID),
+		session: h.engine.session(cfg.ID),
 		machine: lockedMachine{machine: shard.New(cfg.ID)},
 		stopC:   make(chan struct{}),
 	}

@@ -20,9 +20,12 @@ func (s *Shard) requestSnapshot() {
 		return
 	}
 	// The outcome does not matter: if none is saved, the next one is requested later.
-	_, err := s.host.engine.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
-		OverrideCompactionOverhead: true, CompactionOverhead: uint64(s.logTail.entries.Load()) / 2,
-	}, time.Minute)
+	err := s.host.engine.do(func(nh *dragonboat.NodeHost) error {
+		_, err := nh.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
+			OverrideCompactionOverhead: true, CompactionOverhead: uint64(s.logTail.entries.Load()) / 2,
+		}, time.Minute)
+		return err
+	})
 	if err != nil {
 		s.log.Debug("snapshot skipped", "error", err)
 	}

@@ -152,7 +152,7 @@ func (t *shardTransfer) try(ctx context.Context, to uint64, most time.Duration) 
 		return 0, ctx.Err()
 	}
 	asked := time.Now()
-	if err := s.host.engine.RequestLeaderTransfer(s.cfg.ID, to); err != nil {
+	if err := s.host.engine.transferLeader(s.cfg.ID, to); err != nil {
 		return 0, nil // another transfer is under way in the engine
 	}
 	changed := func() bool {
@@ -186,7 +186,7 @@ func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
 		if moved() {
 			return checkNewerTerm(MetaShard, term, after)
 		}
-		if err := m.host.engine.RequestLeaderTransfer(MetaShard, to); err != nil {
+		if err := m.host.engine.transferLeader(MetaShard, to); err != nil {
 			await(ctx, m.stopC, transferPause, func() bool { return false })
 			continue
 		}
