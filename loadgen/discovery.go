@@ -92,11 +92,11 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 	for _, name := range list {
 		w.services = append(w.services, &service{name: name, rec: c.recorder()})
 	}
-	numSessions := c.Watchers
+	handles := c.Watchers
 	if c.Connections != Each {
-		numSessions = min(numSessions, c.Connections)
+		handles = min(handles, c.Connections)
 	}
-	watchers, err := c.StartSessions(ctx, numSessions)
+	watchers, err := c.StartObservers(ctx, handles)
 	if err != nil {
 		return w, err
 	}
@@ -159,7 +159,7 @@ func (m *member) join(ctx context.Context, c *Env) error {
 		return err
 	}
 	m.session = s
-	d, err := sessionsAs[CanDiscover](c.Target, "register", []Session{s})
+	d, err := sessionsAs[CanRegister](c.Target, "register", []Session{s})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -130,6 +131,31 @@ func (c *Env) acquirers(ctx context.Context, n, sessions int, what string, limit
 // StartSessions starts n sessions, dealt to the connections in turn.
 func (c *Env) StartSessions(ctx context.Context, n int) ([]Session, error) {
 	return c.timedSessions(ctx, n, nil)
+}
+
+// StartObservers gives n handles that watch, dealt to the connections in turn: without a session
+// where the target can, else with one each.
+func (c *Env) StartObservers(ctx context.Context, n int) ([]Session, error) {
+	conns, err := c.assignConns(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Session, n)
+	var sessions atomic.Int64
+	err = Parallel(ctx, n, func(ctx context.Context, i int) (err error) {
+		if o, ok := conns[i].(CanObserve); ok {
+			list[i], err = o.Observer(ctx)
+		} else {
+			list[i], err = conns[i].Session(ctx)
+			sessions.Add(1)
+		}
+		if err != nil {
+			return fmt.Errorf("start watcher %d of %d: %w", i+1, n, err)
+		}
+		return nil
+	})
+	c.sessions += int(sessions.Load())
+	return list, err
 }
 
 // timedSessions calls took with how long each start took, from many goroutines.

@@ -3,6 +3,7 @@ package loadgen
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -81,7 +82,8 @@ func TestScenarios(t *testing.T) {
 	nothingLeft(t)
 }
 
-// nothingLeft: loads remove the names they made, and their sessions.
+// nothingLeft: loads remove the names they made, and their sessions. A shard learns a moment later
+// that a session which held something there has ended at its home.
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	c, err := client.Dial(t.Context(), testServer().Addr())
@@ -93,17 +95,55 @@ func nothingLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for s, err := range n.List(t.Context(), "load/") {
-		if err != nil {
-			t.Fatal(err)
+	var left []string
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left = left[:0]
+		for s, err := range n.List(t.Context(), "load/") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, s.Name)
 		}
-		t.Errorf("%s was left behind", s.Name)
+		for s, err := range n.Sessions(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, fmt.Sprint("session ", s.ID))
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("left behind: %q", left)
+		}
 	}
-	for s, err := range n.Sessions(t.Context()) {
+}
+
+// TestWatchersWithoutSessions: where a target can watch without a session, only what changes values
+// and registers has one.
+func TestWatchersWithoutSessions(t *testing.T) {
+	for _, tc := range []struct {
+		scenario string
+		target   Target
+		sessions int
+	}{
+		{"watch-stream", target(t), 2},
+		{"watch-oneshot", target(t), 10},
+		{"discovery", target(t), 5},
+		{"watch-stream", &Noop{}, 4 + 2}, // as many as connections, and those of the callers
+	} {
+		s, _ := Find(tc.scenario)
+		cfg := Config{Scenario: s, Target: tc.target, Callers: 2, Connections: 4, Watchers: 10, Operations: 4}
+		if tc.scenario == "discovery" {
+			cfg.Sessions, cfg.Rate = 5, 1000
+		}
+		r, err := Run(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Errorf("session %d was left behind", s.ID)
+		if r.Sessions != tc.sessions {
+			t.Errorf("%s on %s had %d sessions, want %d", tc.scenario, tc.target.Name(), r.Sessions, tc.sessions)
+		}
 	}
 }
 

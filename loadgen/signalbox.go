@@ -26,6 +26,8 @@ type Signalbox struct {
 // Name says what it is and where.
 func (t *Signalbox) Name() string { return "signalbox at " + strings.Join(t.Client.Endpoints, ",") }
 
+func (t *Signalbox) node() string { return cmp.Or(t.Node, "/default") }
+
 // Open makes a client.
 func (t *Signalbox) Open(ctx context.Context) (Conn, error) {
 	c, err := client.Open(ctx, t.Client)
@@ -64,21 +66,37 @@ type signalboxConn struct {
 }
 
 func (c *signalboxConn) Session(ctx context.Context) (Session, error) {
-	node := cmp.Or(c.t.Node, "/default")
 	opts := []client.SessionOption{client.Description("signalbox load")}
 	if c.t.Timeout > 0 {
 		opts = append(opts, client.Timeout(c.t.Timeout))
 	}
-	s, err := c.c.Session(ctx, node, opts...)
+	s, err := c.c.Session(ctx, c.t.node(), opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &signalboxSession{s}, nil
+	return &signalboxSession{signalboxObserver{s.Node()}, s}, nil
+}
+
+// Observer implements CanObserve.
+func (c *signalboxConn) Observer(ctx context.Context) (Session, error) {
+	n, err := c.c.Node(ctx, c.t.node())
+	if err != nil {
+		return nil, err
+	}
+	return signalboxObserver{n}, nil
 }
 
 func (c *signalboxConn) Close() error { return c.c.Close() }
 
-type signalboxSession struct{ s *client.Session }
+// signalboxObserver reads and watches, which needs no session.
+type signalboxObserver struct{ n *client.Node }
+
+func (o signalboxObserver) Close(context.Context) error { return nil }
+
+type signalboxSession struct {
+	signalboxObserver
+	s *client.Session
+}
 
 func (s *signalboxSession) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
@@ -118,20 +136,20 @@ func (s *signalboxSession) Write(ctx context.Context, name string, data []byte) 
 	return err
 }
 
-func (s *signalboxSession) Reader(strict bool) Reader {
+func (o signalboxObserver) Reader(strict bool) Reader {
 	c := client.Relaxed
 	if strict {
 		c = client.Strict
 	}
 	opts := []client.ReadOption{client.ReadConsistency(c)}
 	return ReaderFunc(func(ctx context.Context, name string) error {
-		_, err := s.s.Describe(ctx, name, opts...)
+		_, err := o.n.Describe(ctx, name, opts...)
 		return err
 	})
 }
 
-func (s *signalboxSession) Watch(ctx context.Context, name string, notify func(data []byte)) error {
-	for ev, err := range s.s.Watch(ctx, name) {
+func (o signalboxObserver) Watch(ctx context.Context, name string, notify func(data []byte)) error {
+	for ev, err := range o.n.Watch(ctx, name) {
 		if err != nil {
 			return err
 		}
@@ -140,8 +158,8 @@ func (s *signalboxSession) Watch(ctx context.Context, name string, notify func(d
 	return nil
 }
 
-func (s *signalboxSession) Subscribe(ctx context.Context, name string, notify func(data []byte), over func(error)) {
-	s.s.WatchFunc(ctx, name, func(ev client.Event, err error) {
+func (o signalboxObserver) Subscribe(ctx context.Context, name string, notify func(data []byte), over func(error)) {
+	o.n.WatchFunc(ctx, name, func(ev client.Event, err error) {
 		if err != nil {
 			over(err)
 			return
@@ -179,10 +197,10 @@ func (s *signalboxSession) Register(ctx context.Context, service string, data []
 	return r.Lease, nil
 }
 
-func (s *signalboxSession) Members(
+func (o signalboxObserver) Members(
 	ctx context.Context, service string, ready func(), notify func(joined bool, data []byte),
 ) error {
-	for ev, err := range s.s.Service(service).Watch(ctx) {
+	for ev, err := range o.n.Service(service).Watch(ctx) {
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,12 @@ type Conn interface {
 	Close() error
 }
 
+// CanObserve: connections that can watch without a session. What only watches has none there.
+type CanObserve interface {
+	// Observer stands for the connection. It does what needs no session.
+	Observer(ctx context.Context) (Session, error)
+}
+
 // Session is a session. What can be done with one are the interfaces below; a target implements
 // those it can.
 type Session interface {
@@ -103,11 +109,14 @@ type CanWatchOnce interface {
 	WatchOnce(ctx context.Context, name string) (data []byte, wait func(context.Context) (changed bool, err error), err error)
 }
 
-// CanDiscover: services and their members.
-type CanDiscover interface {
+// CanRegister: members of services.
+type CanRegister interface {
 	// Register makes the session a member until it is released or the session ends.
 	Register(ctx context.Context, service string, data []byte) (Lease, error)
+}
 
+// CanDiscover: services and their members.
+type CanDiscover interface {
 	// Members passes the members to notify, calls ready once, and then passes those that come and
 	// go, until ctx ends or it fails.
 	Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error

@@ -107,18 +107,26 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 	}
 	c.watchers = c.Watchers
 	c.setConnections(c.Watchers)
-	numSessions := c.Watchers
-	if !k.once && c.Connections != Each {
-		numSessions = min(numSessions, c.Connections)
+	start, handles := c.StartObservers, c.Watchers
+	if k.once {
+		start = c.StartSessions
+	} else if c.Connections != Each {
+		handles = min(handles, c.Connections)
 	}
-	sessions, err := c.StartSessions(ctx, numSessions)
+	watchers, err := start(ctx, handles)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.check(c.Target, sessions); err != nil {
+	if err := k.check(c.Target, watchers); err != nil {
 		return nil, err
 	}
-	keepers, err := sessionsAs[CanStore](c.Target, "change a value", sessions)
+	writers := watchers
+	if !k.once {
+		if writers, err = c.StartSessions(ctx, min(n, handles)); err != nil {
+			return nil, err
+		}
+	}
+	keepers, err := sessionsAs[CanStore](c.Target, "change a value", writers)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +149,7 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 		}
 		w.callers = append(w.callers, f)
 		for j := range own {
-			s := sessions[(i+j*n)%len(sessions)] // watchers of one name sit on all connections
+			s := watchers[(i+j*n)%len(watchers)] // watchers of one name sit on all connections
 			w.wg.Add(1)
 			ready := begun.member()
 			k.run(watching, f, j, s, ready, func(err error) {

@@ -49,17 +49,27 @@ func (c *etcdConn) Session(context.Context) (loadgen.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &etcdSession{c.c, s}, nil
+	return &etcdSession{c: c.c, s: s}, nil
+}
+
+// Observer implements loadgen.CanObserve: a watch needs no lease.
+func (c *etcdConn) Observer(context.Context) (loadgen.Session, error) {
+	return &etcdSession{c: c.c}, nil
 }
 
 func (c *etcdConn) Close() error { return c.c.Close() }
 
 type etcdSession struct {
 	c *clientv3.Client
-	s *concurrency.Session
+	s *concurrency.Session // nil: an observer
 }
 
-func (s *etcdSession) Close(context.Context) error { return s.s.Close() }
+func (s *etcdSession) Close(context.Context) error {
+	if s.s == nil {
+		return nil
+	}
+	return s.s.Close()
+}
 
 func (s *etcdSession) Alive() bool {
 	select {
