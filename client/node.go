@@ -2,116 +2,279 @@ package client
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"iter"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Node is a handle of a coordination node, for reading without a session. Its path was resolved
-// once: if the node is dropped and created again, the handle's operations return NotFound.
-type Node struct {
-	c    *Client
-	id   uint64
-	tier uint8
-	path string
+// Consistency says how new a read's answer is, or what an attach waits for.
+type Consistency uint8
 
-	relaxed bool          // reads are RELAXED unless they say otherwise, as of when the node was resolved
-	grace   time.Duration // how old a RELAXED read may be
+const (
+	// Strict reads see every change that was acknowledged before they began.
+	Strict Consistency = Consistency(protocol.Strict)
+	// Relaxed reads are answered from the memory of any replica. The answer may be older than the
+	// newest change by up to the node's grace period. One client never sees its reads go back in
+	// time.
+	Relaxed Consistency = Consistency(protocol.Relaxed)
+)
+
+// CountersMode says how finely a node's operations are counted in metrics.
+type CountersMode uint8
+
+const (
+	CountersAggregated CountersMode = CountersMode(protocol.CountersAggregated) // for each semaphore
+	CountersDetailed   CountersMode = CountersMode(protocol.CountersDetailed)   // also for each owner session of a semaphore
+)
+
+// NodeConfig is the configuration of a coordination node. In CreateNode and AlterNode a nil field
+// is left as it is, and a pointer to zero resets the field to its default. In a NodeInfo every
+// field is set.
+type NodeConfig struct {
+	SelfCheckPeriod   *time.Duration // 500 ms .. 10 s, default 1 s
+	GracePeriod       *time.Duration // self-check period + 1 s .. 30 s, default 10 s
+	ReadConsistency   *Consistency   // default Relaxed
+	AttachConsistency *Consistency   // default Strict
+	CountersMode      *CountersMode  // default CountersAggregated
+	MaxSessions       *uint64        // quota, default 1,000,000
+	MaxSemaphores     *uint64        // quota of semaphores, processes and tracks, default 1,000,000
+	MaxBytes          *uint64        // quota of names, data, descriptions and payloads in bytes, default 4 GiB
+	MaxWaiters        *uint64        // quota of waiting acquires, default 2,000,000
+	MaxWatchers       *uint64        // quota of streams and one-shot watches, default 1,000,000
+	MaxRequests       *uint64        // requests a second at each instance, 1..10,000,000, default 0: no limit
+	SlowWait          *time.Duration // the server logs an acquire that waited longer; at most 24 h, default 0: off
 }
 
-func nodeOf(c *Client, path string, info *protocol.NodeInfo) Node {
-	return Node{
-		c: c, id: info.ID, tier: info.Tier, path: path,
-		relaxed: info.Config.ReadConsistency == protocol.Relaxed, grace: millis.Duration(info.Config.GracePeriod),
+// NodeInfo describes a coordination node.
+type NodeInfo struct {
+	ID        uint64 // never reused
+	Path      string
+	Tier      uint8  // that has the node's data, for good
+	TierName  string // empty if the server is of version 0.1
+	Revision  uint64 // of the configuration
+	Config    NodeConfig
+	CreatedAt time.Time
+}
+
+func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
+	if n.SelfCheckPeriod != nil {
+		w.Fields |= protocol.FieldSelfCheckPeriod
+		w.SelfCheckPeriod = millis.Of("self-check period", *n.SelfCheckPeriod, &err)
+	}
+	if n.GracePeriod != nil {
+		w.Fields |= protocol.FieldGracePeriod
+		w.GracePeriod = millis.Of("session grace period", *n.GracePeriod, &err)
+	}
+	setField(&w, protocol.FieldReadConsistency, &w.ReadConsistency, (*protocol.Consistency)(n.ReadConsistency))
+	setField(&w, protocol.FieldAttachConsistency, &w.AttachConsistency, (*protocol.Consistency)(n.AttachConsistency))
+	setField(&w, protocol.FieldCountersMode, &w.CountersMode, (*protocol.CountersMode)(n.CountersMode))
+	setField(&w, protocol.FieldMaxSessions, &w.MaxSessions, n.MaxSessions)
+	setField(&w, protocol.FieldMaxSemaphores, &w.MaxSemaphores, n.MaxSemaphores)
+	setField(&w, protocol.FieldMaxBytes, &w.MaxBytes, n.MaxBytes)
+	setField(&w, protocol.FieldMaxWaiters, &w.MaxWaiters, n.MaxWaiters)
+	setField(&w, protocol.FieldMaxWatchers, &w.MaxWatchers, n.MaxWatchers)
+	setField(&w, protocol.FieldMaxRequests, &w.MaxRequests, n.MaxRequests)
+	if n.SlowWait != nil {
+		w.Fields |= protocol.FieldSlowWait
+		w.SlowWait = millis.Of("slow wait", *n.SlowWait, &err)
+	}
+	return w, err
+}
+
+func setField[T any](w *protocol.NodeConfig, mark uint32, field, value *T) {
+	if value != nil {
+		w.Fields |= mark
+		*field = *value
 	}
 }
 
-// Path is the path that the node was opened with.
-func (n *Node) Path() string { return n.path }
-
-// ID is the node's id, which is never reused.
-func (n *Node) ID() uint64 { return n.id }
-
-// bucket is where a name lives.
-func (n *Node) bucket(ctx context.Context, name string) (uint32, error) {
-	if name == "" {
-		return 0, protocol.Errorf(protocol.StatusBadRequest,
-			"semaphore name is empty; it must be 1 to %d bytes long", protocol.MaxNameLen)
+func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
+	c := w.Config
+	selfCheck, grace, slow := millis.Duration(c.SelfCheckPeriod), millis.Duration(c.GracePeriod), millis.Duration(c.SlowWait)
+	reads, attaches, counters := Consistency(c.ReadConsistency), Consistency(c.AttachConsistency), CountersMode(c.CountersMode)
+	return &NodeInfo{
+		ID: w.ID, Path: w.Path, Tier: w.Tier, TierName: w.TierName, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
+		Config: NodeConfig{
+			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
+			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
+			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests, SlowWait: &slow,
+		},
 	}
-	t, err := n.c.tierOf(ctx, n.tier)
+}
+
+// wallTime reads ms since 1970; 0 is the zero time.
+func wallTime(ms uint64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(min(ms, 1<<62)))
+}
+
+// NodeOption is an option of CreateNode and EnsureNode.
+type NodeOption func(*nodeOptions)
+
+type nodeOptions struct{ tier string }
+
+// InTier creates the node, and its missing parents, in the tier with this name. It stays there for
+// good: sessions and semaphores of the node are on instances of that tier. Default: the first tier
+// with data. Errors: BadRequest for a tier that does not exist or holds no data, Unsupported by a
+// server of version 0.1.
+func InTier(name string) NodeOption { return func(o *nodeOptions) { o.tier = name } }
+
+// CreateNode creates a coordination node and its missing parents. Errors: BadRequest for an illegal
+// path or configuration, AlreadyExists.
+//
+// A request whose answer is lost is sent again. If another client drops the same path at that
+// moment, the node may be created twice; likewise a repeated drop may drop a node that was created
+// again. Processes that create and drop one path concurrently must take a lock first.
+//
+// While the meta shard or a data shard has no majority, changes of nodes end after a few seconds
+// with ErrOutcomeUnknown and Unavailable: the change may still happen.
+func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig, opts ...NodeOption) (*NodeInfo, error) {
+	info, repeated, err := c.createNode(ctx, path, cfg, opts)
 	if err != nil {
-		return 0, err
+		return nil, withOp("create node", path,
+			outcomeUnknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
 	}
-	return protocol.Bucket(n.id, []byte(name), t.buckets), nil
+	return info, nil
 }
 
-func (n *Node) shards(ctx context.Context) ([]uint64, error) {
-	t, err := n.c.tierOf(ctx, n.tier)
+func (c *Client) createNode(
+	ctx context.Context, path string, cfg NodeConfig, opts []NodeOption,
+) (info *NodeInfo, repeated bool, err error) {
+	config, err := cfg.wire()
 	if err != nil {
+		return nil, false, err
+	}
+	var o nodeOptions
+	for _, f := range opts {
+		f(&o)
+	}
+	where := c.anyInstance
+	if o.tier != "" {
+		where = anyWithTiers(c.cluster)
+	}
+	var reply protocol.NodeInfo
+	repeated, err = c.request(ctx, where, protocol.KindNodeCreate,
+		&protocol.NodeCreate{Path: path, Config: config, Tier: o.tier}, &reply)
+	return nodeInfo(&reply), repeated, err
+}
+
+// anyWithTiers is any instance, unless it would ignore the tier of a new node.
+func anyWithTiers(c *cluster) destination {
+	return func(ctx context.Context) (*conn, uint64, uint64, error) {
+		cn, err := c.anyConn(ctx)
+		if err == nil && cn.hello.Features&protocol.FeatureNodeTier == 0 {
+			err = protocol.Errorf(protocol.StatusUnsupported, "this server puts all nodes in one tier; upgrade it, or leave the tier out")
+		}
+		return cn, 0, 0, err
+	}
+}
+
+// EnsureNode is CreateNode that accepts an existing node, whatever its configuration and tier. It
+// goes on until ctx ends while the cluster has no majority.
+func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig, opts ...NodeOption) (*NodeInfo, error) {
+	var last error
+	for {
+		info, _, err := c.createNode(ctx, path, cfg, opts)
+		switch {
+		case err == nil:
+			return info, nil
+		case protocol.StatusOf(err) == protocol.StatusAlreadyExists:
+			return c.DescribeNode(ctx, path)
+		case isPending(err) && ctx.Err() == nil:
+			last = err // the server took its time
+			continue
+		case last != nil && !answered(err):
+			err = fmt.Errorf("%w (last: %w)", err, last)
+		}
+		return nil, withOp("create node", path, err)
+	}
+}
+
+// AlterNode replaces the fields that are given. They take effect at once, except that a lower grace
+// period comes into force one old grace period later. Errors: BadRequest, NotFound.
+func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
+	config, err := cfg.wire()
+	if err != nil {
+		return nil, withOp("alter node", path, err)
+	}
+	var reply protocol.NodeInfo
+	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeAlter,
+		&protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
+		return nil, withOp("alter node", path, outcomeUnknown(repeated && !answered(err), err))
+	}
+	return nodeInfo(&reply), nil
+}
+
+// DescribeNode reads a node's effective configuration. Errors: NotFound.
+func (c *Client) DescribeNode(ctx context.Context, path string) (*NodeInfo, error) {
+	info, err := c.resolve(ctx, path)
+	if err != nil {
+		return nil, withOp("describe node", path, err)
+	}
+	return nodeInfo(info), nil
+}
+
+func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, error) {
+	var reply protocol.NodeInfo
+	if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
 		return nil, err
 	}
-	return t.shards, nil
+	return &reply, nil
 }
 
-// Config is the configuration with this name, for reading it.
-func (n *Node) Config(name string) ConfigReader { return ConfigReader{n, name} }
-
-// Configs lists the configurations whose name begins with prefix, in order of name; After and
-// MaxItems limit it. The sequence ends after its first error.
-func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[ConfigInfo, error] {
-	if o := readOptionsOf(opts); o.after != "" {
-		opts = append(slices.Clone(opts), After(ConfigPrefix+o.after))
+// DropNode drops a node. Its sessions end, and its semaphores are deleted with their owners. Nodes
+// below it must be dropped first (PreconditionFailed). Errors: NotFound.
+func (c *Client) DropNode(ctx context.Context, path string) error {
+	repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
+	if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
+		return nil // the first sending did it
 	}
-	return func(yield func(ConfigInfo, error) bool) {
-		for s, err := range n.List(ctx, ConfigPrefix+prefix, opts...) {
-			if err != nil {
-				yield(ConfigInfo{}, err)
+	if err != nil {
+		err = outcomeUnknown(repeated && !answered(err), err)
+	}
+	return withOp("drop node", path, err)
+}
+
+// Nodes lists the nodes whose path begins with prefix, in order of path. Of the options, After, of
+// a path, and MaxItems count. The sequence ends after its first error.
+func (c *Client) Nodes(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[NodeInfo, error] {
+	return func(yield func(NodeInfo, error) bool) {
+		o := readOptionsOf(opts)
+		req := &protocol.NodeList{Prefix: prefix, Limit: uint32(o.most)}
+		if o.after != "" {
+			req.Cursor = []byte(o.after + "\x00") // the cursor is the first path of the page
+		}
+		left := o.most
+		for {
+			var page protocol.NodeListReply
+			if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeList, req, &page); err != nil {
+				yield(NodeInfo{}, withOp("list nodes", prefix, err))
 				return
 			}
-			if !yield(ConfigInfo{Name: strings.TrimPrefix(s.Name, ConfigPrefix), Version: s.Version}, nil) {
+			for i := range page.Nodes {
+				if left--; !yield(*nodeInfo(&page.Nodes[i]), nil) || left == 0 {
+					return
+				}
+			}
+			if len(page.Cursor) == 0 {
 				return
 			}
+			req.Cursor = page.Cursor
 		}
 	}
 }
 
-// Election is the election with this name, for observing it.
-func (n *Node) Election(name string) ElectionReader { return ElectionReader{n, name} }
-
-// Service is the service with this name, for finding its members.
-func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name} }
-
-// ForceRelease takes leases of a semaphore away for an operator while the sessions that hold them
-// live: from the owners whose fencing tokens are first to last, both included. released is 0 when
-// there is no such owner, or not any more, so it may be called again. When the answer is lost, the
-// request is sent again, and released leaves out the leases that the first sending took: 0 does not
-// say that the call took none. reason, 1 to 1,024 bytes, is sent to the owners, whose leases end
-// with ErrLeaseLost, and is kept in the audit log. It needs the right admin.
-//
-// Besides [Node.KillSession] and a forced delete this is the only way in which units are granted
-// that a client still relies on. A client that is disconnected learns of it when it reconnects, or
-// when its session's timeout is over. Until then only resources that check fencing tokens are safe:
-// those of later grants are higher.
-//
-// Errors: NotFound without such a semaphore; BadRequest without a reason or for illegal tokens;
-// Forbidden; ErrOutcomeUnknown.
-func (n *Node) ForceRelease(
-	ctx context.Context, name string, first, last uint64, reason string,
-) (released uint64, err error) {
-	bucket, err := n.bucket(ctx, name)
+// Node resolves a path. Errors: NotFound.
+func (c *Client) Node(ctx context.Context, path string) (*Node, error) {
+	info, err := c.resolve(ctx, path)
 	if err != nil {
-		return 0, withOp("force release", name, err)
+		return nil, withOp("open node", path, err)
 	}
-	m := &protocol.ForceRelease{Node: n.id, Name: []byte(name), First: first, Last: last, Reason: reason}
-	var reply protocol.ForceReleaseReply
-	repeated, err := n.c.request(ctx, n.c.atBucket(n.tier, bucket), protocol.KindForceRelease, m, &reply)
-	if repeated && errors.Is(err, NotFound) {
-		return 0, nil // a first sending may have taken it from the last owner of an ephemeral one
-	}
-	return reply.Released, withOp("force release", name, outcomeUnknown(repeated && !answered(err), err))
+	n := nodeOf(c, path, info)
+	return &n, nil
 }

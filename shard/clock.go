@@ -2,7 +2,7 @@ package shard
 
 // clock is the shard's log time and what follows from it: the time of each bucket, which bucket
 // copies serve, which take-overs ended attachments, and what is due. Whether a session or a waiter
-// counts as gone is a question to the clock, see liveness.go.
+// counts as gone is a question to the clock, see session_expiry.go.
 type clock struct {
 	logTime uint64 // Invariant: never goes back
 	wall    uint64 // wall clock of the last entry, for display

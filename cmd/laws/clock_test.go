@@ -13,7 +13,7 @@ var wallClock = map[string]string{
 	"client/config_value.go":            "shown",
 	"client/dial.go":                    "a deadline in the past, to wake a read",
 	"client/keepalive.go":               "pings of many clients at the same beat; a jump moves one ping within its period",
-	"client/node_config.go":             "shown",
+	"client/node.go":                    "shown",
 	"client/process/status.go":          "shown",
 	"client/rollout/status.go":          "shown",
 	"client/watchdog.go":                "a jump makes leases suspect, never better",
