@@ -23,7 +23,7 @@ var wallClock = map[string]string{
 	"server/membership/observation.go":  "since when an instance is not heard, shown",
 	"server/metrics/process.go":         "the start of the process, shown",
 	"server/serving/top.go":             "how long waits last, shown",
-	"server/request/poll.go":            "the stamp on what a poll reports, shown",
+	"server/request/track_poll.go":      "the stamp on what a poll reports, shown",
 	"server/delivery/process_stream.go": "shown",
 	"server/console/times.go":           "shown",
 	"server/serving/track_decisions.go": "shown",
