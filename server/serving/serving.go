@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/busiest"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/hosting"
-	"github.com/signalbox-dev/signalbox/server/hottest"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/session"
@@ -37,7 +37,7 @@ type Config struct {
 // Serving is what the shards of one instance have in common.
 type Serving struct {
 	Config
-	Rates    hottest.Rates
+	Rates    busiest.Rates
 	refusals refusals
 	began    time.Time
 	flusher  *delivery.Flusher

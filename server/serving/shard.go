@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/busiest"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/hosting"
-	"github.com/signalbox-dev/signalbox/server/hottest"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
@@ -26,7 +26,7 @@ type Shard struct {
 	delivery *delivery.Shard
 	*memberSink
 	tracks *trackDecisions
-	grants hottest.Grants
+	grants busiest.Grants
 
 	// Of the apply goroutine: sink methods that come in log order.
 	out          *request.Outbox

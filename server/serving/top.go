@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/hottest"
+	"github.com/signalbox-dev/signalbox/server/busiest"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
@@ -21,7 +21,7 @@ const samplePeriod = time.Second
 func (s *Serving) SampleRates(ctx context.Context) {
 	for more := true; more; more = beat.Sleep(ctx, beat.Next(samplePeriod)) {
 		answered, rejected := s.Metrics.Totals()
-		s.Rates.Sample(time.Since(s.began), hottest.Totals{Answered: answered, Rejected: rejected})
+		s.Rates.Sample(time.Since(s.began), busiest.Totals{Answered: answered, Rejected: rejected})
 	}
 }
 

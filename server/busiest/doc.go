@@ -1,10 +1,10 @@
-// Package hottest keeps what an instance is busiest with, in memory that does not grow: the
+// Package busiest keeps what an instance is busiest with, in memory that does not grow: the
 // semaphores that are granted most often, and the instance's own rates and latencies.
 //
-//	var g hottest.Grants
+//	var g busiest.Grants
 //	g.Count(now, events.SemaphoreChanges) // for each log entry, where the shard is led
 //	g.Top(now, 20, allowed)
 //
 // It has no clock: callers pass monotonic times. All of it is soft state, which begins again with
 // the process, and with a leadership.
-package hottest
+package busiest

@@ -1,4 +1,4 @@
-package hottest
+package busiest
 
 import (
 	"sync"
