@@ -28,8 +28,8 @@ type Config struct {
 	// loop the most there can be. Default mostly 64, in an open loop 512.
 	Callers int
 
-	// Connections that the sessions are spread over; default 4, or one for 1,000 watchers. Each
-	// gives every session its own.
+	// Connections that the sessions and watchers are spread over; default 4, or one for 1,000
+	// watchers. Each gives every session, and every watcher without one, its own.
 	Connections int
 
 	// Sessions; default one for each caller, where the scenario does not say otherwise. Of

@@ -28,9 +28,9 @@ type Env struct {
 
 // connPool are the connections of a run, made when they are needed. Parts of a mix share it.
 type connPool struct {
-	mu       sync.Mutex
-	conns    []Conn
-	sessions int // given out: they are dealt to the connections in turn
+	mu      sync.Mutex
+	conns   []Conn
+	handles int // sessions and watchers given out: they are dealt to the connections in turn
 }
 
 type recorderList struct {
@@ -181,15 +181,15 @@ func (c *Env) timedSessions(ctx context.Context, n int, took func(i int, d int64
 	return list, err
 }
 
-// assignConns gives the connections of the next n sessions.
+// assignConns gives the connections of the next n sessions or watchers.
 func (c *Env) assignConns(ctx context.Context, n int) ([]Conn, error) {
 	c.setConnections(0)
 	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first := p.sessions
-	p.sessions += n
-	want := p.sessions
+	first := p.handles
+	p.handles += n
+	want := p.handles
 	if c.Connections != Each {
 		want = min(want, c.Connections)
 	}

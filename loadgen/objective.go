@@ -147,9 +147,9 @@ func (r *Result) value(o Objective) (float64, bool) {
 		case "memory":
 			return float64(r.Server.Memory), true
 		case "memory-per-session":
-			return r.Server.MemoryPerSession, r.Sessions > 0
+			return r.Server.MemoryPerSession, r.Sessions > 0 && r.Callers == 0
 		case "cpu-per-session":
-			return r.Server.CPUPerSessionUS * 1e3, r.Sessions > 0
+			return r.Server.CPUPerSessionUS * 1e3, r.Sessions > 0 && r.Callers == 0
 		default:
 			return r.Server.CPUPerOperationUS * 1e3, r.Operations > 0
 		}

@@ -75,7 +75,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 			fmt.Fprintf(&b, ", %s of CPU an operation", showDuration(time.Duration(s.CPUPerOperationUS*1e3)))
 		}
 		fmt.Fprintf(&b, ", %s of memory (%s before)\n", showBytes(float64(s.Memory)), showBytes(float64(s.MemoryBefore)))
-		if r.Sessions > 0 && r.Callers == 0 { // with operations, those are what costs
+		if r.Sessions > 0 && r.Callers == 0 {
 			fmt.Fprintf(&b, "server, a session: %s of CPU a second, %s of memory, of which heap %s\n",
 				showDuration(time.Duration(s.CPUPerSessionUS*1e3)), showBytes(s.MemoryPerSession), showBytes(s.HeapPerSession))
 		}

@@ -159,7 +159,11 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 			r.Own.CPUPerOperationUS = cpu.Seconds() * 1e6 / float64(r.Operations)
 		}
 		if sampled && !interrupted {
-			r.Server = newServerCost(samples.before, samples.begin, samples.end, c.sessions, r.Operations)
+			sessions := c.sessions
+			if len(l.callers) > 0 {
+				sessions = 0 // with operations, those are what costs
+			}
+			r.Server = newServerCost(samples.before, samples.begin, samples.end, sessions, r.Operations)
 		}
 	}
 	if r.Operations == 0 && len(l.callers) > 0 && len(r.Errors) == 0 {

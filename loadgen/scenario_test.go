@@ -120,30 +120,60 @@ func nothingLeft(t *testing.T) {
 }
 
 // TestWatchersWithoutSessions: where a target can watch without a session, only what changes values
-// and registers has one.
+// and registers has one, by the server's own list.
 func TestWatchersWithoutSessions(t *testing.T) {
+	c, err := client.Dial(t.Context(), testServer().Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	n, err := c.Node(t.Context(), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
-		scenario string
-		target   Target
-		sessions int
+		scenario        string
+		connections     int
+		sessions, conns int
 	}{
-		{"watch-stream", target(t), 2},
-		{"watch-oneshot", target(t), 10},
-		{"discovery", target(t), 5},
-		{"watch-stream", &Noop{}, 4 + 2}, // as many as connections, and those of the callers
+		{"watch-stream", 4, 2, 4},
+		{"watch-stream", Each, 2, 10 + 2},
+		{"watch-oneshot", 4, 10, 4},
+		{"discovery", 4, 5, 4},
 	} {
 		s, _ := Find(tc.scenario)
-		cfg := Config{Scenario: s, Target: tc.target, Callers: 2, Connections: 4, Watchers: 10, Operations: 4}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		seen := 0
+		cfg := Config{Scenario: s, Target: target(t), Callers: 2, Connections: tc.connections, Watchers: 10, Duration: time.Hour}
 		if tc.scenario == "discovery" {
 			cfg.Sessions, cfg.Rate = 5, 1000
 		}
-		r, err := Run(t.Context(), cfg)
+		cfg.Progress = func(p Progress) {
+			if p.Operations == 0 || ctx.Err() != nil {
+				return
+			}
+			for _, err := range n.Sessions(t.Context()) {
+				if err != nil {
+					t.Error(err)
+				}
+				seen++
+			}
+			cancel()
+		}
+		r, err := Run(ctx, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Sessions != tc.sessions {
-			t.Errorf("%s on %s had %d sessions, want %d", tc.scenario, tc.target.Name(), r.Sessions, tc.sessions)
+		// A member of discovery may be between two sessions.
+		if seen > tc.sessions || seen < tc.sessions && tc.scenario != "discovery" {
+			t.Errorf("%s on %d connections: the server has %d sessions, want %d", tc.scenario, tc.connections, seen, tc.sessions)
 		}
+		if r.Sessions != tc.sessions || r.Connections != tc.conns {
+			t.Errorf("%s on %d connections had %d sessions on %d connections, want %d on %d", tc.scenario, tc.connections,
+				r.Sessions, r.Connections, tc.sessions, tc.conns)
+		}
+		nothingLeft(t)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 type ServerCost struct {
 	Cores             float64 `json:"cores"` // of CPU, on average
 	CPUPerOperationUS float64 `json:"cpu_per_operation_us,omitempty"`
-	CPUPerSessionUS   float64 `json:"cpu_per_session_us"` // a second
+	CPUPerSessionUS   float64 `json:"cpu_per_session_us"` // a second; this and the next two of idle sessions only
 
 	Memory           uint64  `json:"memory_bytes"`             // resident, at the end
 	MemoryBefore     uint64  `json:"memory_before_bytes"`      // before the sessions of the load started

@@ -26,7 +26,7 @@ type Conn interface {
 	Close() error
 }
 
-// CanObserve: connections that can watch without a session. What only watches has none there.
+// CanObserve: connections that can watch without a session. Watchers of streams have none there.
 type CanObserve interface {
 	// Observer stands for the connection. It does what needs no session.
 	Observer(ctx context.Context) (Session, error)

@@ -229,8 +229,12 @@ func (s *Server) openLog(ctx context.Context) error {
 	if id := s.entry.Identity(); !s.cfg.inMemory() || s.cfg.Disk != nil {
 		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks
 		// the meta shard for everybody.
-		if id.MetaLogged == id.MetaReplica && !s.host.HasReplica(replica.MetaShard, id.MetaReplica) {
-			return s.errMetaLost()
+		if id.MetaLogged == id.MetaReplica {
+			if has, err := s.host.HasReplica(replica.MetaShard, id.MetaReplica); err != nil {
+				return err
+			} else if !has {
+				return s.errMetaLost()
+			}
 		}
 	}
 	s.governor = governor.New(s.governorConfig())

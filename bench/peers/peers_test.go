@@ -217,7 +217,26 @@ func givesUp(t *testing.T, ctx context.Context, plan bench.Plan) {
 	}
 }
 
-// sees: two watchers of one session and one of another see the last change.
+// observer watches as the bench does: without a session where the system can.
+func observer(t *testing.T, ctx context.Context, plan bench.Plan) loadgen.Session {
+	t.Helper()
+	c, err := plan.Target.Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	o, ok := c.(loadgen.CanObserve)
+	if !ok {
+		return session(t, ctx, plan)
+	}
+	s, err := o.Observer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// sees: two watchers of one session, one of another and an observer see the last change.
 func sees(t *testing.T, ctx context.Context, plan bench.Plan, name string) {
 	t.Helper()
 	one, two := session(t, ctx, plan), session(t, ctx, plan)
@@ -226,7 +245,7 @@ func sees(t *testing.T, ctx context.Context, plan bench.Plan, name string) {
 	}
 	watching, stop := context.WithCancel(ctx)
 	var begun, last, ended sync.WaitGroup
-	for _, s := range []loadgen.Session{one, one, two} {
+	for _, s := range []loadgen.Session{one, one, two, observer(t, ctx, plan)} {
 		ready, done := sync.OnceFunc(begun.Done), sync.OnceFunc(last.Done)
 		begun.Add(1)
 		last.Add(1)

@@ -48,7 +48,7 @@ An objective of --expect is a statistic, one of < <= > >=, and a bound. The stat
   p50, p99.9, min, mean, max   a duration of the scenario's first series, or of a named one (pair.p99<5ms)
   count                        the number of values of a series
   rate, errors, operations     operations a second, and totals
-  server.*                     with --metrics: cores, memory, memory-per-session, cpu-per-session (a second), cpu-per-operation
+  server.*                     with --metrics: cores, memory, memory-per-session and cpu-per-session (a second) of idle sessions, cpu-per-operation
 
 The exit code is 1 if an objective is missed. Without an objective on errors it is also 1 when
 more than 1 % of the operations fail.
@@ -65,7 +65,7 @@ A --mix file lists parts. A part takes the values it leaves out from the flags:
 	fs.IntVar(&f.cfg.Callers, "callers", 0,
 		"Concurrent operations; in an open loop the maximum (default usually 64, in an open loop 512).")
 	f.connections = parsedVar(fs, "connections", "", parseConnections,
-		"Number of connections, or each: one for every session (default 4, or one for 1000 watchers).")
+		"Number of connections, or each: one for every session and watcher (default 4, or one for 1000 watchers).")
 	fs.IntVar(&f.cfg.Sessions, "sessions", 0, "Number of sessions; for discovery, of members (default one for each caller).")
 	fs.IntVar(&f.cfg.Keys, "keys", 0, "Number of names; for discovery, of services (default depends on the scenario).")
 	fs.Float64Var(&f.cfg.Skew, "skew", 0, "Exponent of the zipf distribution of names; 0 is uniform, 0.99 is typical of caches.")

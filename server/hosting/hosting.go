@@ -151,13 +151,19 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 		}
 		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks
 		// the shard for everybody.
-		if r.Role == meta.RoleVoter && (x.Ready || !r.Founder) && !h.host.HasReplica(x.ID, r.Replica) {
-			if r.TargetRole == meta.RoleNone {
+		if r.Role == meta.RoleVoter && (x.Ready || !r.Founder) {
+			has, err := h.host.HasReplica(x.ID, r.Replica)
+			switch {
+			case err != nil:
+				return true, nil // this instance is stopping
+			case has:
+			case r.TargetRole == meta.RoleNone:
 				continue // it has been removed, and its data with it; the map does not show it yet
+			default:
+				return false, fmt.Errorf(
+					"shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance",
+					x.ID, h.Dir)
 			}
-			return false, fmt.Errorf(
-				"shard %d's log is missing from data folder %q: put the whole folder back, or start on a new one and expel this instance",
-				x.ID, h.Dir)
 		}
 		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
 			h.host.SuppressElections(x.ID)

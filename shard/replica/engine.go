@@ -11,8 +11,9 @@ import (
 	"github.com/lni/dragonboat/v4/statemachine"
 )
 
-// engine is dragonboat's part of a host. Its methods may be called at any time: dragonboat's Close
-// takes away what a call beside it still uses, so that the process would end in a nil dereference.
+// engine is dragonboat's part of a host. Its methods may be called beside close and after it:
+// dragonboat's own Close takes away what a call beside it still uses, and the process would end in a
+// nil dereference.
 type engine struct {
 	nodeHost *dragonboat.NodeHost
 	rtt      time.Duration
@@ -56,7 +57,8 @@ func wait[T any](
 	return call(e, func(nh *dragonboat.NodeHost) (T, error) { return fn(ctx, nh) })
 }
 
-// session of a group's proposals, which dragonboat does not deduplicate.
+// session of a group's proposals, which dragonboat does not deduplicate. It uses nothing that Close
+// takes away.
 func (e *engine) session(shard uint64) *client.Session { return e.nodeHost.GetNoOPSession(shard) }
 
 func (e *engine) propose(s *client.Session, entry []byte, timeout time.Duration) (*dragonboat.RequestState, error) {
@@ -66,9 +68,8 @@ func (e *engine) propose(s *client.Session, entry []byte, timeout time.Duration)
 }
 
 // hasReplica says that the log has a replica, running or not.
-func (e *engine) hasReplica(shard, replica uint64) bool {
-	has, _ := call(e, func(nh *dragonboat.NodeHost) (bool, error) { return nh.HasNodeInfo(shard, replica), nil })
-	return has
+func (e *engine) hasReplica(shard, replica uint64) (bool, error) {
+	return call(e, func(nh *dragonboat.NodeHost) (bool, error) { return nh.HasNodeInfo(shard, replica), nil })
 }
 
 func (e *engine) startReplica(

@@ -61,7 +61,10 @@ func (h *Host) startGroup(
 	if f.join && len(f.members) > 0 {
 		return fmt.Errorf("shard %d: a replica that joins must not have members", g.shard)
 	}
-	known := h.engine.hasReplica(g.shard, g.id)
+	known, err := h.engine.hasReplica(g.shard, g.id)
+	if err != nil {
+		return errHostClosed
+	}
 	if !known && !f.join && len(f.members) == 0 {
 		return fmt.Errorf("shard %d: replica %d was never started here; give it the shard's members, or let it join",
 			g.shard, g.id)
@@ -82,7 +85,7 @@ func (h *Host) startGroup(
 		return h.startReplica(f.members, false, create, cfg)
 	}
 	joined := len(f.members) == 0
-	err := start(joined)
+	err = start(joined)
 	if known && errors.Is(err, dragonboat.ErrInvalidShardSettings) {
 		err = start(!joined)
 	}
@@ -133,8 +136,11 @@ func (h *Host) stopGroup(g *group) error {
 	}
 	g.replica.stop()
 	err := h.engine.stopReplica(g.shard, g.id)
-	if errors.Is(err, dragonboat.ErrShardNotFound) {
+	switch {
+	case errors.Is(err, dragonboat.ErrShardNotFound):
 		err = nil // the engine stops a removed replica by itself
+	case errors.Is(err, dragonboat.ErrClosed):
+		return errHostClosed // Close stops it
 	}
 	g.replica.stopped()
 	h.groups.drop(g)
@@ -159,7 +165,14 @@ func (h *Host) stopRemoved(shard, replica uint64) {
 }
 
 // HasReplica reports whether the replica was ever started on this host and its log is still here.
-func (h *Host) HasReplica(shard, replica uint64) bool { return h.engine.hasReplica(shard, replica) }
+// It fails if the host is closed.
+func (h *Host) HasReplica(shard, replica uint64) (bool, error) {
+	has, err := h.engine.hasReplica(shard, replica)
+	if err != nil {
+		return false, errHostClosed
+	}
+	return has, nil
+}
 
 // StoredReplicas lists the shard and id of each replica that was started on this host and whose log
 // is here, running or not.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // groupTable has the replicas that run on a host.
@@ -36,7 +34,7 @@ func (t *groupTable) add(g *group) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return protocol.Errorf(protocol.StatusUnavailable, "host is closed")
+		return errHostClosed
 	}
 	if t.byShard[g.shard] != nil {
 		return fmt.Errorf("shard %d runs on this host already", g.shard)

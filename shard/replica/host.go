@@ -312,7 +312,11 @@ func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) err
 	if g == nil {
 		return errNoReplica
 	}
-	if i, ok := h.engine.infos()[shard]; !ok || i.Voters[toReplica] == "" {
+	infos := h.engine.infos()
+	if infos == nil {
+		return errHostClosed
+	}
+	if i, ok := infos[shard]; !ok || i.Voters[toReplica] == "" {
 		return protocol.Errorf(protocol.StatusPreconditionFailed,
 			"replica %d does not vote in shard %d; promote it first", toReplica, shard)
 	}

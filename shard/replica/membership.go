@@ -31,6 +31,9 @@ var ErrUnknown = errors.New("outcome of the change of members is unknown; read t
 var errNoReplica = protocol.Errorf(protocol.StatusUnavailable,
 	"no replica of this shard runs here; ask another instance")
 
+// errHostClosed: the host is closed, or about to be.
+var errHostClosed = protocol.Errorf(protocol.StatusUnavailable, "this instance is stopping; ask another")
+
 // retry repeats fn until it succeeds, ctx ends, or the host is closed, with pauses of 10 ms to 100
 // ms.
 func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) error {
@@ -50,7 +53,7 @@ func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) er
 				err)
 		case <-h.stopC:
 			t.Stop()
-			return protocol.Errorf(protocol.StatusUnavailable, "host is closed")
+			return errHostClosed
 		}
 	}
 }

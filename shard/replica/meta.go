@@ -146,7 +146,7 @@ func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, e
 	case <-ctx.Done():
 		return nil, true, ctx.Err()
 	case <-m.stopC:
-		return nil, true, m.errStopping()
+		return nil, true, errHostClosed
 	}
 }
 
@@ -168,10 +168,6 @@ func (m *Meta) timeout() time.Duration {
 	return max(500*time.Millisecond, 15*m.host.cfg.RTT)
 }
 
-func (m *Meta) errStopping() error {
-	return protocol.Errorf(protocol.StatusUnavailable, "this instance is stopping; ask another")
-}
-
 // pause waits between two attempts, a random 5 to 200 ms.
 func (m *Meta) pause(ctx context.Context, try int) error {
 	most := min(200*time.Millisecond, 10*time.Millisecond<<min(try, 5))
@@ -183,7 +179,7 @@ func (m *Meta) pause(ctx context.Context, try int) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-m.stopC:
-		return m.errStopping()
+		return errHostClosed
 	}
 }
 

@@ -197,6 +197,9 @@ func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
 			return ctx.Err()
 		}
 	}
+	if isClosed(m.stopC) {
+		return errHostClosed
+	}
 	return protocol.Errorf(protocol.StatusAborted,
 		"replica %d of the meta shard did not take over in %d attempts; check that it is up to date", to,
 		transferAttempts)
