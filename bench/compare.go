@@ -37,9 +37,9 @@ func WriteCompare(w io.Writer, old, new *Report) error {
 	before, after := old.Verdicts(), new.Verdicts()
 	for i, v := range before {
 		n := after[i]
-		word := classifyChange(v.Ratio, n.Ratio, !v.Threshold.AtMost)
+		word := classifyChange(v.Ratio, n.Ratio, !v.Goal.AtMost)
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
-			v.Threshold.ID, v.Threshold.Text, v.Threshold.Condition, v.ratio(), n.ratio(), word, n.Text())
+			v.Goal.ID, v.Goal.Text, v.Goal.Condition, v.ratio(), n.ratio(), word, n.Text())
 	}
 	b.WriteString("\n## Figures of signalbox\n\n| work | before | after | after / before | |\n|---|---|---|---|---|\n")
 	for _, m := range allMetrics {
@@ -61,7 +61,7 @@ func (v Verdict) ratio() string {
 	if !v.Measured {
 		return "-"
 	}
-	if len(v.Threshold.Other.Metrics) == 0 {
+	if len(v.Goal.Other.Metrics) == 0 {
 		return rangeText(v.Ratio, v.Unit)
 	}
 	return fmt.Sprintf("%s (%s .. %s)", digits(v.Ratio.Median), digits(v.Ratio.Low), digits(v.Ratio.High))

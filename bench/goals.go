@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// Threshold is a required ratio of two operands: at least, or at most, Factor.
-type Threshold struct {
+// Goal is a required ratio of two operands: at least, or at most, Factor.
+type Goal struct {
 	ID        string
 	Text      string // for people
 	Condition string // for people
@@ -78,20 +78,20 @@ func (s Operand) values(f measurements) []float64 {
 var shardMetrics = []string{"shards-1", "shards-4", "shards-16", "shards-64"}
 var nameMetrics = []string{"names-few", "names-many"}
 
-// Thresholds are where this project is to stand. The figures are ratios of one run, so that they
+// Goals are where this project is to stand. The figures are ratios of one run, so that they
 // hold on other machines.
-var Thresholds = slices.Concat(
+var Goals = slices.Concat(
 	bars("P1", "pairs/s, 1,024 callers over few connections", "pairs-1024",
 		atLeast(20, Etcd, "etcd"), atLeast(10, ZooKeeper, "ZooKeeper"), atLeast(1.5, Rueidis, "Redis through rueidis")),
-	[]Threshold{{ID: "P2", Text: "pairs/s, 256 callers with a connection each; two messages a pair",
+	[]Goal{{ID: "P2", Text: "pairs/s, 256 callers with a connection each; two messages a pair",
 		Condition: ">= 0.5 x the messages of a bare gnet echo",
 		Ours:      operand(Signalbox, "pairs-256").times(2), Other: operand(Echo, "echo-256"), Factor: 0.5}},
 	bars("P2", "pairs/s, 256 callers with a connection each", "pairs-256", atLeast(1, GoRedis, "Redis through go-redis")),
-	[]Threshold{{ID: "P3", Text: "a pair of one caller alone, p50", Condition: "<= 1.15 x two proposals of bare dragonboat",
+	[]Goal{{ID: "P3", Text: "a pair of one caller alone, p50", Condition: "<= 1.15 x two proposals of bare dragonboat",
 		Ours: operand(Signalbox, "pair-1"), Other: operand(Dragonboat, "proposal-1").times(2), AtMost: true, Factor: 1.15}},
 	bars("P3", "a pair of one caller alone, p50", "pair-1", atMost(1.1, GoRedis, "Redis through go-redis")),
-	rateThresholds(),
-	[]Threshold{{ID: "P5", Text: "hand-offs/s, 64 contenders",
+	rateGoals(),
+	[]Goal{{ID: "P5", Text: "hand-offs/s, 64 contenders",
 		Condition: ">= 0.8 x proposals/s of bare dragonboat, one after the other",
 		Ours:      operand(Signalbox, "handoffs-64"), Other: operand(Dragonboat, "proposal-1-rate"), Factor: 0.8}},
 	bars("P5", "hand-offs/s, 64 contenders", "handoffs-64", atLeast(4, Etcd, "etcd"),
@@ -116,7 +116,7 @@ var Thresholds = slices.Concat(
 	bars("P10", "a pair of one caller alone, p50, three servers", "three-pair-1", atMost(0.8, Etcd, "etcd's three")),
 	bars("P10", "hand-offs/s, 64 contenders, three servers", "three-handoffs-64", atLeast(4, Etcd, "etcd's three")),
 	bars("P10", "STRICT describes/s, 256 callers, three servers", "three-strict-256", atLeast(6, Etcd, "etcd's three")),
-	[]Threshold{
+	[]Goal{
 		{ID: "P11", Text: "pairs per CPU second, the worst of 1, 4, 16, 64 shards against the best", Condition: ">= 0.85 x",
 			Ours:  operand(Signalbox, shardMetrics...).pick(slices.Min),
 			Other: operand(Signalbox, shardMetrics...).pick(slices.Max), Factor: 0.85},
@@ -130,9 +130,9 @@ var Thresholds = slices.Concat(
 	bars("P14", "server CPU of such a start", "starts-cpu", atMost(1.5, GoRedis, "Redis")),
 )
 
-// rateThresholds are those of P4.
-func rateThresholds() []Threshold {
-	var list []Threshold
+// rateGoals are those of P4.
+func rateGoals() []Goal {
+	var list []Goal
 	for _, rate := range rates {
 		at := " of a pair at " + loadgen.Thousands(fmt.Sprint(rate)) + "/s"
 		as := atMost(1, Rueidis, "Redis through rueidis")
@@ -144,19 +144,19 @@ func rateThresholds() []Threshold {
 		list = append(list, bars("P4", "server CPU"+at, rateMetric(rate, "cpu"), as)...)
 	}
 	most := rates[len(rates)-1]
-	return append(list, Threshold{ID: "P4", Text: "part of " + loadgen.Thousands(fmt.Sprint(most)) +
+	return append(list, Goal{ID: "P4", Text: "part of " + loadgen.Thousands(fmt.Sprint(most)) +
 		" pairs/s that is reached", Condition: fmt.Sprintf(">= %d %% in each round: it never falls behind", kept),
 		Ours: operand(Signalbox, rateMetric(most, "kept")), Always: true, Factor: kept})
 }
 
-// demand completes a threshold of which the metric is known.
-type demand func(t *Threshold)
+// demand completes a goal of which the metric is known.
+type demand func(t *Goal)
 
 // bars are the demands on one metric of this project.
-func bars(id, text, metric string, demands ...demand) []Threshold {
-	list := make([]Threshold, len(demands))
+func bars(id, text, metric string, demands ...demand) []Goal {
+	list := make([]Goal, len(demands))
 	for i, d := range demands {
-		list[i] = Threshold{ID: id, Text: text, Ours: operand(Signalbox, metric)}
+		list[i] = Goal{ID: id, Text: text, Ours: operand(Signalbox, metric)}
 		d(&list[i])
 	}
 	return list
@@ -173,7 +173,7 @@ func atMost(factor float64, subject, name string) demand {
 }
 
 func compared(sign string, factor float64, subject, name string) demand {
-	return func(t *Threshold) {
+	return func(t *Goal) {
 		t.Condition = sign + " " + factorText(factor) + " x " + name
 		t.Other, t.Factor, t.AtMost = operand(subject, t.Ours.Metrics...), factor, sign == "<="
 	}
@@ -181,7 +181,7 @@ func compared(sign string, factor float64, subject, name string) demand {
 
 // within demands at most an amount in the metric's own unit.
 func within(most float64, text string) demand {
-	return func(t *Threshold) { t.Condition, t.Factor, t.AtMost = "<= "+text, most, true }
+	return func(t *Goal) { t.Condition, t.Factor, t.AtMost = "<= "+text, most, true }
 }
 
 // factorText has a decimal where whole numbers begin: 0.2, 1.0, 1.5, 20.
@@ -194,19 +194,19 @@ func factorText(f float64) string {
 
 // Verdict is how a bar came out.
 type Verdict struct {
-	Threshold Threshold
-	Unit      Unit
-	Ours      Stat
-	Other     Stat // of no rounds when the bar has no other side
-	Ratio     Stat // ours to the other side's, round by round; without one, ours
-	Measured  bool
-	Met       bool
-	By        float64 // how far the ratio that decides lies from the factor, as a part of the factor; positive is the good side
+	Goal     Goal
+	Unit     Unit
+	Ours     Stat
+	Other    Stat // of no rounds when the bar has no other side
+	Ratio    Stat // ours to the other side's, round by round; without one, ours
+	Measured bool
+	Met      bool
+	By       float64 // how far the ratio that decides lies from the factor, as a part of the factor; positive is the good side
 }
 
 // evaluate holds the figures against a bar. A bar of which a side was not measured is not known.
-func (b Threshold) evaluate(f measurements) Verdict {
-	v := Verdict{Threshold: b, Ours: StatOf(nil), Other: StatOf(nil), Ratio: StatOf(nil)}
+func (b Goal) evaluate(f measurements) Verdict {
+	v := Verdict{Goal: b, Ours: StatOf(nil), Other: StatOf(nil), Ratio: StatOf(nil)}
 	ours := b.Ours.values(f)
 	if ours == nil {
 		return v

@@ -23,26 +23,26 @@ func TestEvaluate(t *testing.T) {
 	add("shards-1", Signalbox, PerCPUSecond, 100, 100)
 	add("shards-4", Signalbox, PerCPUSecond, 120, math.NaN())
 
-	more := Threshold{Ours: operand(Signalbox, "pairs-1024"), Other: operand(Etcd, "pairs-1024"), Factor: 20}
-	less := Threshold{Ours: operand(Signalbox, "pair-1-p99"), Other: operand(Etcd, "pair-1-p99"), AtMost: true, Factor: 0.25}
+	more := Goal{Ours: operand(Signalbox, "pairs-1024"), Other: operand(Etcd, "pairs-1024"), Factor: 20}
+	less := Goal{Ours: operand(Signalbox, "pair-1-p99"), Other: operand(Etcd, "pair-1-p99"), AtMost: true, Factor: 0.25}
 	for _, c := range []struct {
 		name  string
-		bar   Threshold
+		bar   Goal
 		known bool
 		ratio float64
 		word  string
 	}{
 		{"just met", more, true, 20, "met"},
-		{"two of a kind", Threshold{Ours: operand(Signalbox, "pairs-1024").times(2), Other: operand(Etcd, "pairs-1024"), Factor: 50}, true, 40, "**missed by 20 %**"},
-		{"by the median", Threshold{Ours: operand(Signalbox, "rate-40000-kept"), Factor: 99}, true, 100, "met"},
-		{"in each round", Threshold{Ours: operand(Signalbox, "rate-40000-kept"), Factor: 99, Always: true}, true, 100, "**missed by 1 %**"},
+		{"two of a kind", Goal{Ours: operand(Signalbox, "pairs-1024").times(2), Other: operand(Etcd, "pairs-1024"), Factor: 50}, true, 40, "**missed by 20 %**"},
+		{"by the median", Goal{Ours: operand(Signalbox, "rate-40000-kept"), Factor: 99}, true, 100, "met"},
+		{"in each round", Goal{Ours: operand(Signalbox, "rate-40000-kept"), Factor: 99, Always: true}, true, 100, "**missed by 1 %**"},
 		{"at most", less, true, 0.3, "**missed by 20 %**"},
-		{"without a peer", Threshold{Ours: operand(Signalbox, "idle-own-cpu"), AtMost: true, Factor: 5}, true, 5, "met"},
-		{"the worst against the best", Threshold{Ours: operand(Signalbox, "shards-1", "shards-4").pick(slices.Min),
+		{"without a peer", Goal{Ours: operand(Signalbox, "idle-own-cpu"), AtMost: true, Factor: 5}, true, 5, "met"},
+		{"the worst against the best", Goal{Ours: operand(Signalbox, "shards-1", "shards-4").pick(slices.Min),
 			Other: operand(Signalbox, "shards-1", "shards-4").pick(slices.Max), Factor: 0.85}, true,
 			100. / 120, "**missed by 2 %**"},
-		{"a peer that was not measured", Threshold{Ours: operand(Signalbox, "pairs-1024"), Other: operand(ZooKeeper, "pairs-1024"), Factor: 1}, false, 0, "not measured"},
-		{"not measured", Threshold{Ours: operand(Signalbox, "pair-1"), AtMost: true, Factor: 1}, false, 0, "not measured"},
+		{"a peer that was not measured", Goal{Ours: operand(Signalbox, "pairs-1024"), Other: operand(ZooKeeper, "pairs-1024"), Factor: 1}, false, 0, "not measured"},
+		{"not measured", Goal{Ours: operand(Signalbox, "pair-1"), AtMost: true, Factor: 1}, false, 0, "not measured"},
 	} {
 		v := c.bar.evaluate(f)
 		if v.Measured != c.known || v.Text() != c.word || c.known && math.Abs(v.Ratio.Median-c.ratio) > 1e-9 {
@@ -51,9 +51,9 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// TestThresholdsAreAboutMetrics: a bar about a figure that nothing measures would never be missed.
-func TestThresholdsAreAboutMetrics(t *testing.T) {
-	for _, b := range Thresholds {
+// TestGoalsAreAboutMetrics: a bar about a figure that nothing measures would never be missed.
+func TestGoalsAreAboutMetrics(t *testing.T) {
+	for _, b := range Goals {
 		for _, s := range []Operand{b.Ours, b.Other, b.atLimit().Ours, b.atLimit().Other} {
 			for _, id := range s.Metrics {
 				if _, ok := metricByID(id); !ok {

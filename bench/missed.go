@@ -42,7 +42,7 @@ func limitOf(ours Operand) Operand {
 
 // atLimit is the bar with what is physically possible in the place of ours. A bar that holds ours
 // against ours has it on both sides.
-func (b Threshold) atLimit() Threshold {
+func (b Goal) atLimit() Goal {
 	limit := limitOf(b.Ours)
 	if b.Other.Subject == b.Ours.Subject {
 		b.Other.Subject = limit.Subject
@@ -60,16 +60,16 @@ func (r *Report) missed() string {
 			continue
 		}
 		figure, reached, itself := "-", "-", "-"
-		if limit := v.Threshold.atLimit(); len(limit.Ours.Metrics) > 0 {
+		if limit := v.Goal.atLimit(); len(limit.Ours.Metrics) > 0 {
 			if l := limit.evaluate(r.Measurements); l.Ours.N > 0 {
 				figure = medianText(l.Ours, l.Unit) + ", " + limit.Ours.Subject
-				reached = rangeText(StatOf(ratios(v.Threshold.Ours.values(r.Measurements),
+				reached = rangeText(StatOf(ratios(v.Goal.Ours.values(r.Measurements),
 					limit.Ours.values(r.Measurements))), "")
 				itself = l.ratio() + ": " + l.Text()
 			}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
-			v.Threshold.ID, v.Threshold.Text, v.Threshold.Condition, medianText(v.Ours, v.Unit), figure, reached, itself)
+			v.Goal.ID, v.Goal.Text, v.Goal.Condition, medianText(v.Ours, v.Unit), figure, reached, itself)
 	}
 	return b.String()
 }

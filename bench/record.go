@@ -61,10 +61,10 @@ func (o Origin) save(dir, test string, r interface{ WriteTable(io.Writer) error 
 
 // Fact is something that was seen.
 type Fact struct {
-	Text      string  `json:"text"`
-	Value     float64 `json:"value"`
-	Unit      Unit    `json:"unit,omitempty"`
-	Threshold float64 `json:"bar,omitempty"` // at most so much; 0: no demand
+	Text  string  `json:"text"`
+	Value float64 `json:"value"`
+	Unit  Unit    `json:"unit,omitempty"`
+	Goal  float64 `json:"bar,omitempty"` // at most so much; 0: no demand
 }
 
 // Sample is the server at a moment.
@@ -88,7 +88,7 @@ func (r *Record) fact(text string, value float64, unit Unit, bar float64) {
 func (r *Record) Missed() []Fact {
 	var out []Fact
 	for _, f := range r.Facts {
-		if f.Threshold > 0 && !(f.Value <= f.Threshold) {
+		if f.Goal > 0 && !(f.Value <= f.Goal) {
 			out = append(out, f)
 		}
 	}
@@ -102,13 +102,13 @@ func (r *Record) WriteTable(w io.Writer) error {
 		r.Test, r.Begun.Format("2006-01-02 15:04"), r.Text, r.Version, r.Machine, digits(r.Took/60))
 	for _, f := range r.Facts {
 		bar, word := "", ""
-		if f.Threshold > 0 {
-			bar, word = "<= "+amount(f.Threshold, f.Unit), "met"
+		if f.Goal > 0 {
+			bar, word = "<= "+amount(f.Goal, f.Unit), "met"
 			switch {
 			case math.IsNaN(f.Value):
 				word = "not measured"
-			case f.Value > f.Threshold:
-				word = "**missed by " + percent(f.Value/f.Threshold-1) + "**"
+			case f.Value > f.Goal:
+				word = "**missed by " + percent(f.Value/f.Goal-1) + "**"
 			}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Text, amount(f.Value, f.Unit), bar, word)

@@ -79,8 +79,8 @@ func (r *Report) failures() string {
 
 // Verdicts holds the figures against all bars.
 func (r *Report) Verdicts() []Verdict {
-	out := make([]Verdict, len(Thresholds))
-	for i, b := range Thresholds {
+	out := make([]Verdict, len(Goals))
+	for i, b := range Goals {
 		out[i] = b.evaluate(r.Measurements)
 	}
 	return out

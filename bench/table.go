@@ -37,11 +37,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 	b.WriteString("| # | work | signalbox | the other side | ratio | bar | |\n|---|---|---|---|---|---|---|\n")
 	for _, v := range r.Verdicts() {
 		other, ratio := "", ""
-		if len(v.Threshold.Other.Metrics) > 0 {
+		if len(v.Goal.Other.Metrics) > 0 {
 			other, ratio = medianText(v.Other, v.Unit), v.ratio()
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
-			v.Threshold.ID, v.Threshold.Text, medianText(v.Ours, v.Unit), other, ratio, v.Threshold.Condition, v.Text())
+			v.Goal.ID, v.Goal.Text, medianText(v.Ours, v.Unit), other, ratio, v.Goal.Condition, v.Text())
 	}
 	if rows := r.missed(); rows != "" {
 		b.WriteString("\n## Missed bars and their limits\n\nThe limit is the same work without names and sessions, in the same rounds: " +

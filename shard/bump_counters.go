@@ -1,7 +1,7 @@
 package shard
 
-// How far SkipAhead moves the counters of a bucket: past whatever it can have given out between a
-// backup and the end of its cluster, and little enough for far more restores than anybody makes.
+// How far BumpCounters moves the counters of a bucket: past whatever it can have given out between
+// a backup and the end of its cluster, and little enough for far more restores than anybody makes.
 // The longer ago the backup was made, the further, so that two clusters that are made of one
 // backup, one after the other, give out different ids.
 const (
@@ -13,12 +13,12 @@ const (
 	skipMaxSeconds        = 1 << 28 // seconds: eight years
 )
 
-// SkipAhead advances the counters of every bucket and of its hosted objects, in a machine that was
-// read from a backup made so many seconds ago. The shard does not know what it gave out after the
-// backup, and must not give it out again: a repeated order id, process epoch or token would fence
-// nothing off, and a repeated session id would name two clients' sessions. A session that began
-// after the backup counts as ended. It is not for a machine that a log is applied to.
-func (t *bucketTable) SkipAhead(seconds uint64) {
+// BumpCounters advances the counters of every bucket and of its hosted objects, in a machine that
+// was read from a backup made so many seconds ago. The shard does not know what it gave out after
+// the backup, and must not give it out again: a repeated order id, process epoch or token would
+// fence nothing off, and a repeated session id would name two clients' sessions. A session that
+// began after the backup counts as ended. It is not for a machine that a log is applied to.
+func (t *bucketTable) BumpCounters(seconds uint64) {
 	seconds = min(seconds, skipMaxSeconds)
 	orders := skipOrders + seconds*skipOrdersPerSecond
 	for i := range t.buckets {
@@ -30,7 +30,7 @@ func (t *bucketTable) SkipAhead(seconds uint64) {
 		b.sessionCounter += skipSessions + seconds*skipSessionsPerSecond
 		for _, objects := range b.objects {
 			for _, x := range objects { // each for itself: their order shows nowhere
-				x.state.skipAhead(orders)
+				x.state.bumpCounters(orders)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ func TestSkipAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		const seconds = 1000
-		m.SkipAhead(seconds)
+		m.BumpCounters(seconds)
 		if err := m.Check(); err != nil {
 			t.Fatal(err)
 		}

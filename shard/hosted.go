@@ -68,8 +68,9 @@ type hostedState interface {
 	// size is about how many parts it has.
 	size() int
 
-	// skipAhead advances the numbers that it gives out to fence clients, see Machine.SkipAhead.
-	skipAhead(numbers uint64)
+	// bumpCounters advances the numbers that it gives out to fence clients, see
+	// Machine.BumpCounters.
+	bumpCounters(numbers uint64)
 
 	// wake is called when Next has come.
 	wake(*Machine, *hostedObject)

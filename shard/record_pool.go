@@ -1,13 +1,13 @@
 package shard
 
-// spareRecords are the records of a kind that have gone, for the next ones: a lock that comes and
+// recordPool are the records of a kind that have gone, for the next ones: a lock that comes and
 // goes takes no new memory, and finds its record in the processor's cache. They are no part of the
 // state. One with data is not kept: an idle shard would hold the data until its next Apply.
 //
 // A record is used again in a later Apply than the one that it went in, which may read it to its
 // end. A snapshot may walk over records that have gone since it began: while one is being written
 // none is kept. Nobody else has a pointer to one.
-type spareRecords[T any] struct {
+type recordPool[T any] struct {
 	ready []*T // all zero
 	gone  []*T // in this Apply
 }
@@ -16,7 +16,7 @@ type spareRecords[T any] struct {
 const maxSpareRecords = 1024
 
 // get returns a record that is all zero, or nil if there is none.
-func (r *spareRecords[T]) get() *T {
+func (r *recordPool[T]) get() *T {
 	last := len(r.ready) - 1
 	if last < 0 {
 		return nil
@@ -28,14 +28,14 @@ func (r *spareRecords[T]) get() *T {
 }
 
 // put keeps a record that has gone, if there is room.
-func (r *spareRecords[T]) put(x *T) {
+func (r *recordPool[T]) put(x *T) {
 	if len(r.ready)+len(r.gone) < maxSpareRecords {
 		r.gone = append(r.gone, x)
 	}
 }
 
 // beginApply makes what has gone ready.
-func (r *spareRecords[T]) beginApply() {
+func (r *recordPool[T]) beginApply() {
 	for i, x := range r.gone {
 		var zero T
 		*x = zero
@@ -46,8 +46,8 @@ func (r *spareRecords[T]) beginApply() {
 }
 
 type spares struct {
-	entries    spareRecords[entry]
-	semaphores spareRecords[semaphore] // ephemeral ones that have gone
+	entries    recordPool[entry]
+	semaphores recordPool[semaphore] // ephemeral ones that have gone
 }
 
 func (r *spares) beginApply() {

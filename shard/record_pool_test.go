@@ -68,7 +68,7 @@ func TestSpareRecordsHaveNoData(t *testing.T) {
 }
 
 func TestSpareRecordsAreBounded(t *testing.T) {
-	var r spareRecords[entry]
+	var r recordPool[entry]
 	for range 2 {
 		for range maxSpareRecords {
 			r.put(&entry{orderID: 1})

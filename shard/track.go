@@ -24,8 +24,9 @@ func (s trackState) part(session uint64) (label string, count int) { return s.In
 
 func (s trackState) size() int { return s.NumInstances() }
 
-// skipAhead does nothing: an incarnation counts only together with the session that registered it.
-func (s trackState) skipAhead(uint64) {}
+// bumpCounters does nothing: an incarnation counts only together with the session that registered
+// it.
+func (s trackState) bumpCounters(uint64) {}
 
 func (s trackState) wake(m *Machine, x *hostedObject) {
 	s.Tick(x.callTrack(m), &m.batch.track)

@@ -43,6 +43,8 @@ var privateWords = map[string]string{
 	"standing": "queue status, member status or startup state",
 	"insist":   "retry", "salvage": "recover", "calm": "suppress elections",
 	"descend": "process tree",
+	"duties":  "leader tasks", "judge": "classify", "introduce": "describe remote session",
+	"deal": "assign", "parked": "idle",
 }
 
 // TestNamesUseTheFieldsWords: no file and no declared name has a private word in it.
@@ -61,6 +63,30 @@ func TestNamesUseTheFieldsWords(t *testing.T) {
 				report(file, strings.TrimSuffix(path.Base(file), ".go"))
 				declared(f, func(id *ast.Ident) { report(fset.Position(id.Pos()).String(), id.Name) })
 				metricNames(f, func(lit *ast.BasicLit, name string) { report(fset.Position(lit.Pos()).String(), name) })
+			}
+		}
+	}
+}
+
+// TestFilesDifferByMoreThanAnS: no two files of a folder have names that only an s tells apart.
+func TestFilesDifferByMoreThanAnS(t *testing.T) {
+	list, _ := packages(t)
+	for _, p := range list {
+		all := map[string]bool{}
+		for _, files := range []map[string]*ast.File{p.files, p.tests} {
+			for file := range files {
+				all[file] = true
+			}
+		}
+		for file := range all {
+			dir, name := path.Split(strings.TrimSuffix(file, ".go"))
+			words := strings.Split(name, "_")
+			for i, w := range words {
+				words[i] = w + "s"
+				if other := dir + strings.Join(words, "_") + ".go"; all[other] {
+					t.Errorf("%s and %s differ by an s; give each a noun of its own", file, other)
+				}
+				words[i] = w
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (s *Source) Epoch() uint64 { return s.epoch }
 // backup was then, the farther they continue above its own. It is called once, before Chunk.
 func (s *Source) Advance(wall uint64) {
 	for _, m := range s.machines {
-		m.SkipAhead(uint64(max(0, int64(wall)-s.MadeMS)) / 1000)
+		m.BumpCounters(uint64(max(0, int64(wall)-s.MadeMS)) / 1000)
 	}
 }
 

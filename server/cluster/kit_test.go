@@ -122,9 +122,9 @@ func (l *fakeLocal) LeaderMessage(uint64, uint64, []byte)               {}
 var errNotHere = protocol.Errorf(protocol.StatusWrongShard, "not led here")
 
 // reach is an anywhere of instance 1.
-func reach(t *testing.T, l *fakeTransport, local *fakeLocal) *leaderClient {
+func reach(t *testing.T, l *fakeTransport, local *fakeLocal) *shardClient {
 	s := threeMap(t)
-	return &leaderClient{
+	return &shardClient{
 		self: func() uint64 { return 1 }, local: local, caller: l, state: func() *meta.State { return s },
 		health: newHealthTable(func() time.Duration { return time.Second }),
 	}

@@ -56,7 +56,7 @@ type Config struct {
 type Service struct {
 	cfg     Config
 	health  *healthTable
-	leaders *leaderClient
+	leaders *shardClient
 
 	self          atomic.Uint64 // this instance's id; 0 while unknown
 	ready         atomic.Bool   // Local can be used
@@ -69,7 +69,7 @@ type Service struct {
 // yet. They reply "ask again" until SetReady.
 func New(c Config) *Service {
 	m := &Service{cfg: c, health: newHealthTable(c.Now), heartbeatSoon: make(chan struct{}, 1)}
-	m.leaders = &leaderClient{self: m.self.Load, local: c.Local, caller: c.Transport, state: c.State, health: m.health}
+	m.leaders = &shardClient{self: m.self.Load, local: c.Local, caller: c.Transport, state: c.State, health: m.health}
 	m.registerHandlers()
 	return m
 }

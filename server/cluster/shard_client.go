@@ -38,9 +38,9 @@ type Local interface {
 // attemptTimeout bounds one attempt at one instance, so that a dead one leaves time for the next.
 const attemptTimeout = time.Second
 
-// leaderClient reaches shards and groups wherever they are led, here or on another instance. It
+// shardClient reaches shards and groups wherever they are led, here or on another instance. It
 // implements governor.Shards, governor.Groups and governor.Instances.
-type leaderClient struct {
+type shardClient struct {
 	self   func() uint64
 	local  Local
 	caller Caller
@@ -49,13 +49,13 @@ type leaderClient struct {
 }
 
 var (
-	_ governor.Shards    = (*leaderClient)(nil)
-	_ governor.Groups    = (*leaderClient)(nil)
-	_ governor.Instances = (*leaderClient)(nil)
+	_ governor.Shards    = (*shardClient)(nil)
+	_ governor.Groups    = (*shardClient)(nil)
+	_ governor.Instances = (*shardClient)(nil)
 )
 
 // Health implements governor.Instances. This instance itself is always fresh.
-func (a *leaderClient) Health() map[uint64]governor.Heartbeat {
+func (a *shardClient) Health() map[uint64]governor.Heartbeat {
 	all := maps.Clone(a.health.snapshot())
 	if own, ok := all[a.self()]; ok {
 		own.Heard = a.health.now()
@@ -65,7 +65,7 @@ func (a *leaderClient) Health() map[uint64]governor.Heartbeat {
 }
 
 // Changed implements governor.Instances.
-func (a *leaderClient) Changed() <-chan struct{} { return a.health.Changed() }
+func (a *shardClient) Changed() <-chan struct{} { return a.health.Changed() }
 
 // shardRecord returns a shard's record, the meta shard's included.
 func shardRecord(s *meta.State, id uint64) (meta.Shard, bool) {
@@ -77,7 +77,7 @@ func shardRecord(s *meta.State, id uint64) (meta.Shard, bool) {
 
 // candidates are the instances to ask for a shard's leader, the likeliest first: those that report
 // themselves as leader, those that others report, the intended leader, then all with a replica.
-func (a *leaderClient) candidates(s *meta.State, id uint64) (list []uint64) {
+func (a *shardClient) candidates(s *meta.State, id uint64) (list []uint64) {
 	x, ok := shardRecord(s, id)
 	if !ok {
 		return nil
@@ -126,7 +126,7 @@ func retryElsewhere(err error) bool {
 
 // call runs a request at a shard's leader: here if it leads here, else by a call. It tries the next
 // instance until one has done it or rejects it for good.
-func (a *leaderClient) call(
+func (a *shardClient) call(
 	ctx context.Context, id uint64, here func(ctx context.Context) error, method uint8, request any, answer any,
 ) error {
 	s := a.state()
@@ -161,7 +161,7 @@ func (a *leaderClient) call(
 	return last
 }
 
-func (a *leaderClient) callInstance(
+func (a *shardClient) callInstance(
 	ctx context.Context, s *meta.State, instance uint64, here func(ctx context.Context) error, method uint8, request, answer any,
 ) error {
 	caller := ctx
@@ -190,13 +190,13 @@ func (a *leaderClient) callInstance(
 }
 
 // Propose implements governor.Shards.
-func (a *leaderClient) Propose(ctx context.Context, id uint64, c shard.Command) error {
+func (a *shardClient) Propose(ctx context.Context, id uint64, c shard.Command) error {
 	return a.call(ctx, id, func(ctx context.Context) error { return a.local.Propose(ctx, id, c) }, methodPropose,
 		&proposeRequest{Shard: id, Kind: uint8(c.Kind), Node: c.Node, Epoch: c.Epoch, Client: c.Client, Body: c.Body}, nil)
 }
 
 // LeaderEpoch implements governor.Shards.
-func (a *leaderClient) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err error) {
+func (a *shardClient) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err error) {
 	var answer epochReply
 	err = a.call(ctx, id, func(ctx context.Context) (err error) {
 		answer.Epoch, err = a.local.LeaderEpoch(ctx, id)
@@ -206,7 +206,7 @@ func (a *leaderClient) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64
 }
 
 // Export reads a chunk of a frozen copy where the shard is led; see Local.
-func (a *leaderClient) Export(
+func (a *shardClient) Export(
 	ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte,
 ) (chunk, next []byte, err error) {
 	var answer exportReply
@@ -219,7 +219,7 @@ func (a *leaderClient) Export(
 }
 
 // CopyBuckets implements governor.Shards.
-func (a *leaderClient) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
+func (a *shardClient) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
 	var answer copyReply
 	err = a.call(ctx, target, func(ctx context.Context) (err error) {
 		answer.Done, err = a.local.CopyBuckets(ctx, source, target, run)
@@ -231,7 +231,7 @@ func (a *leaderClient) CopyBuckets(ctx context.Context, source, target uint64, r
 }
 
 // Members implements governor.Groups.
-func (a *leaderClient) Members(ctx context.Context, id uint64) (m governor.Membership, err error) {
+func (a *shardClient) Members(ctx context.Context, id uint64) (m governor.Membership, err error) {
 	var answer membersReply
 	err = a.call(ctx, id, func(ctx context.Context) (err error) {
 		found, err := a.local.Members(ctx, id)
@@ -270,31 +270,31 @@ func (m *membersReply) membership() governor.Membership {
 	return out
 }
 
-func (a *leaderClient) changeMembers(ctx context.Context, here func(ctx context.Context) error, w *changeMembersRequest) error {
+func (a *shardClient) changeMembers(ctx context.Context, here func(ctx context.Context) error, w *changeMembersRequest) error {
 	return a.call(ctx, w.Shard, here, methodChangeMembers, w, nil)
 }
 
 // AddNonVoting implements governor.Groups.
-func (a *leaderClient) AddNonVoting(ctx context.Context, id, replica uint64, address string, configChange uint64) error {
+func (a *shardClient) AddNonVoting(ctx context.Context, id, replica uint64, address string, configChange uint64) error {
 	return a.changeMembers(ctx,
 		func(ctx context.Context) error { return a.local.AddNonVoting(ctx, id, replica, address, configChange) },
 		&changeMembersRequest{Shard: id, What: changeAdd, Replica: replica, Address: address, ConfigChange: configChange})
 }
 
 // Promote implements governor.Groups.
-func (a *leaderClient) Promote(ctx context.Context, id, replica, configChange uint64) error {
+func (a *shardClient) Promote(ctx context.Context, id, replica, configChange uint64) error {
 	return a.changeMembers(ctx, func(ctx context.Context) error { return a.local.Promote(ctx, id, replica, configChange) },
 		&changeMembersRequest{Shard: id, What: changePromote, Replica: replica, ConfigChange: configChange})
 }
 
 // Remove implements governor.Groups.
-func (a *leaderClient) Remove(ctx context.Context, id, replica, configChange uint64) error {
+func (a *shardClient) Remove(ctx context.Context, id, replica, configChange uint64) error {
 	return a.changeMembers(ctx, func(ctx context.Context) error { return a.local.Remove(ctx, id, replica, configChange) },
 		&changeMembersRequest{Shard: id, What: changeRemove, Replica: replica, ConfigChange: configChange})
 }
 
 // Transfer implements governor.Groups.
-func (a *leaderClient) Transfer(ctx context.Context, id, replica, after uint64) error {
+func (a *shardClient) Transfer(ctx context.Context, id, replica, after uint64) error {
 	return a.call(ctx, id, func(ctx context.Context) error { return a.local.Transfer(ctx, id, replica, after) }, methodTransfer,
 		&transferRequest{Shard: id, Replica: replica, After: after}, nil)
 }

@@ -59,7 +59,7 @@ func (p *planner) plan() {
 	planReplicasets(p)
 	planSpares(p)
 	planShardCounts(p)
-	planShards(p)
+	planNewShards(p)
 	planMoves(p)
 	planNodes(p)
 	planVersion(p)

@@ -34,53 +34,6 @@ func planNodes(p *planner) {
 	}
 }
 
-// planShards starts new shards. Each gets the nodes that were there before it, then its buckets. It
-// gets pending nodes like every other shard does, so that none is missed.
-func planShards(p *planner) {
-	for i := range p.shards {
-		x := &p.shards[i]
-		if x.Ready {
-			continue
-		}
-		if isLeaderUnstable(p, x) {
-			p.addDependentWait(x.String()+" to be told of its nodes and buckets", "its leader is not known, or changes")
-			continue
-		}
-		tier, _ := p.State.Tier(x.Tier)
-		if path, more := nextUnsynced(p, x); more {
-			p.add(Step{Kind: SyncNodes, Shard: x.ID, Path: path})
-			continue
-		}
-		ready := tier.Bootstrapped
-		for _, run := range tier.Runs {
-			if run.Shard != x.ID || p.Progress.activated[bucketsKey{x.ID, run.First}] {
-				continue
-			}
-			ready = false
-			p.add(Step{Kind: ActivateBuckets, Shard: x.ID, Tier: tier.ID, Total: tier.Buckets, First: run.First,
-				Count: run.Count, Epoch: run.Epoch})
-		}
-		if ready {
-			p.add(Step{Kind: MarkShardReady, Shard: x.ID})
-		}
-	}
-}
-
-// nextUnsynced is the first path of a node that the new shard has not got and that is not pending.
-func nextUnsynced(p *planner, x *shardView) (path string, more bool) {
-	for n := range p.State.Nodes("", p.Progress.syncedTo[x.ID]) {
-		if needsSync(&n, x.Tier) {
-			return n.Path, true
-		}
-	}
-	return "", false
-}
-
-// needsSync says that a new shard of a tier gets this node before it serves.
-func needsSync(n *meta.Node, tier uint8) bool {
-	return n.Tier == tier && n.Phase != meta.Creating && n.Phase != meta.Dropping
-}
-
 // isLeaderUnstable says that a new shard's leader is not known yet, or changes: proposals may find
 // nobody.
 func isLeaderUnstable(p *planner, x *shardView) bool {
@@ -97,7 +50,7 @@ func syncNode(p *planner, n *meta.Node) bool {
 		switch {
 		case x.Tier != n.Tier || x.ID == meta.MetaShardID:
 			continue
-		case isLeaderUnstable(p, x): // planShards says so
+		case isLeaderUnstable(p, x): // planNewShards says so
 		case n.Phase == meta.Dropping && has < revisionDropped:
 			p.add(Step{Kind: DropNode, Shard: x.ID, Node: n.ID})
 		case n.Phase != meta.Dropping && has < n.ShardRevision(final):

@@ -27,7 +27,7 @@ func shardCountDiffers(p *planner, set *meta.Replicaset) bool {
 }
 
 // planShardCounts gives each replicaset as many shards as its tier says. Missing shards are made
-// one after the other, each founded by the member that leads the fewest. planShards and
+// one after the other, each founded by the member that leads the fewest. planNewShards and
 // planMembership complete them, and planBalance moves buckets to them. It also takes the buckets
 // off surplus shards, which are removed when nothing is left in them.
 func planShardCounts(p *planner) {

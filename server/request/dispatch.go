@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -73,4 +74,60 @@ func submitFailed(d Shard, st protocol.Status) string {
 			d.ID(), replica.DefaultMaxOpenBytes)
 	}
 	return fmt.Sprintf("shard %d has no leader here now; fetch the map and retry", d.ID())
+}
+
+// submit hands a command to the shard that owns the bucket. Its reply comes from the log.
+func (c *Client) submit(p *cycle, h protocol.Header, tier uint8, cmd shard.Command) {
+	if d := c.shardFor(p, h, tier); d != nil {
+		c.submitToShard(d, p, h, cmd)
+	}
+}
+
+// shardFor is the shard that owns the bucket of a request; nil: the request was answered.
+func (c *Client) shardFor(p *cycle, h protocol.Header, tier uint8) Shard {
+	d := c.server.Routes().Shard(tier, h.Arg)
+	if d == nil {
+		p.out.rejectElsewhere(c, h, tier)
+	}
+	return d
+}
+
+// submitToShard is submit for a shard that is known. False: the shard did not take the command, and
+// the request was answered.
+func (c *Client) submitToShard(d Shard, p *cycle, h protocol.Header, cmd shard.Command) bool {
+	if c.rejectMoving(d, p, h) {
+		return false
+	}
+	cmd.Kind = shard.CommandKind(h.Kind)
+	cmd.Body = h.Body
+	st := p.commands.Submit(d.Raft(), cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
+	if st != protocol.StatusOK {
+		c.RejectSubmit(p.out, d, h.Kind, h.ID, st)
+	}
+	return st == protocol.StatusOK
+}
+
+// rejectMoving rejects a request for a bucket that moves and that the shard does not serve now. The
+// log would refuse it too, but only after a commit. When the bucket is served, clients that wait
+// for that word go on at once, and those whose request is in the log lose the time of two commits.
+func (c *Client) rejectMoving(d Shard, p *cycle, h protocol.Header) bool {
+	if !c.server.Routes().inMove(d.ID(), h.Arg) || !d.Leading() {
+		return false
+	}
+	active := false
+	d.Raft().View(func(m *shard.Machine) { _, active = m.Bucket(uint32(h.Arg)) })
+	if !active {
+		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard,
+			"the bucket moves between shards and is served in a moment; send the request again when this instance says so")
+	}
+	return !active
+}
+
+// RejectSubmit answers a request that a shard did not take.
+func (c *Client) RejectSubmit(o *Outbox, d Shard, kind protocol.Kind, id uint64, st protocol.Status) {
+	if st == protocol.StatusUnavailable && d.LedElsewhere() {
+		o.RejectByShard(c, d, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
+		return
+	}
+	o.Fail(c, kind, id, st, submitFailed(d, st))
 }

@@ -2,7 +2,6 @@ package request
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -26,22 +25,4 @@ func forceRelease(c *Client, p *cycle, h protocol.Header, t target) {
 	auditRequest(c, "ask_force_release", "the end of leases is asked for", m.Node,
 		"semaphore", string(m.Name), "token", m.First, "last_token", m.Last, "reason", m.Reason)
 	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.identity})
-}
-
-// auditRequest notes in the log and the audit log what an operator asked for on this connection.
-func auditRequest(c *Client, title, message string, node uint64, fields ...any) {
-	path, _ := c.server.Routes().NodePath(node)
-	c.server.cfg.Log.Info(message, append([]any{"node", path, "identity", c.identity, "remote", c.Remote()}, fields...)...)
-	fields = append(append([]any{"node", path}, fields...), "remote", c.Remote())
-	writeAudit(c, audit.Event{Title: title, Message: message, Severity: audit.High}, fields...)
-}
-
-// writeAudit notes in the audit log what was asked for on this connection, and whether by a
-// console.
-func writeAudit(c *Client, e audit.Event, fields ...any) {
-	if c.console {
-		fields = append(fields, "via", "console")
-	}
-	e.Initiator, e.Fields = c.identity, audit.Fields(fields...)
-	c.server.cfg.Audit(e)
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // engine is dragonboat's part of a host. Its methods may be called beside close and after it:
-// dragonboat's own Close takes away what a call beside it still uses, and the process would end in a
-// nil dereference.
+// dragonboat's own Close takes away what a call beside it still uses, and the process would end in
+// a nil dereference.
 type engine struct {
 	nodeHost *dragonboat.NodeHost
 	rtt      time.Duration

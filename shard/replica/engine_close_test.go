@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestCloseWaitsForCalls: dragonboat's Close does not begin beside a call. Calls that come later are
-// refused, and one that would wait ends.
+// TestCloseWaitsForCalls: dragonboat's Close does not begin beside a call. Calls that come later
+// are refused, and one that would wait ends.
 func TestCloseWaitsForCalls(t *testing.T) {
 	h := openHost(t, HostConfig{Memory: true})
 	s, _ := startOne(t, h, nil)

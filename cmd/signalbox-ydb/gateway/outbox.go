@@ -15,9 +15,9 @@ const (
 	// maxQueued bounds what waits for a client that reads slowly, in bytes. Beyond it the stream
 	// ends.
 	maxQueued = 64 << 20
-	// maxClaimed bounds the descriptions among them, and a description waits for room. One of
+	// maxReserved bounds the descriptions among them, and a description waits for room. One of
 	// maxDescription bytes fits, and the other messages have the rest.
-	maxClaimed = maxDescription + queuedCost
+	maxReserved = maxDescription + queuedCost
 	// queuedCost is about what a queued message takes beside its encoded form: a Pong has 2 bytes.
 	queuedCost = 256
 	// healthCheck is how often a message that must wait for the session to be renewed is looked at.
@@ -41,24 +41,24 @@ type outbox struct {
 	total   *atomic.Int64 // of all streams, in bytes
 	kept    *share        // of the stream: queue, and descriptions that were read
 
-	turn chan struct{} // the claim that waits for room has it
+	turn chan struct{} // the reservation that waits for room has it
 
-	mu      sync.Mutex
-	queue   []queued
-	bytes   int // of queue, of the message that is being sent, and of claims
-	claimed int // the part of bytes that is claims and descriptions
-	writing bool
-	last    bool          // a message at once is queued: guarded ones do not wait any more
-	empty   chan struct{} // closed when all is sent, if somebody waits
-	room    chan struct{} // closed when a message was sent, if a claim waits
+	mu       sync.Mutex
+	queue    []queued
+	bytes    int // of queue, of the message that is being sent, and of reservations
+	reserved int // the part of bytes that is reservations and descriptions
+	writing  bool
+	last     bool          // a message at once is queued: guarded ones do not wait any more
+	empty    chan struct{} // closed when all is sent, if somebody waits
+	room     chan struct{} // closed when a message was sent, if a reservation waits
 }
 
 type queued struct {
-	m       *response
-	size    int
-	claimed bool // size was claimed
-	when    urgency
-	after   func() // called when the message was sent, or is not sent any more; may be nil
+	m        *response
+	size     int
+	reserved bool // size was reserved
+	when     urgency
+	after    func() // called when the message was sent, or is not sent any more; may be nil
 }
 
 func newOutbox(
@@ -68,13 +68,13 @@ func newOutbox(
 	return &outbox{ctx: ctx, send: to.Send, healthy: healthy, fail: fail, total: total, kept: kept, turn: make(chan struct{}, 1)}
 }
 
-// claim takes room for a description, and waits until there is some. It is false if the stream ends
-// first. Claims are served in order. putClaimed or unclaim follows.
-func (o *outbox) claim(m *response) (claimed bool) {
+// reserve takes room for a description, and waits until there is some. It is false if the stream
+// ends first. Reservations are served in order. putReserved or unreserve follows.
+func (o *outbox) reserve(m *response) (reserved bool) {
 	size := proto.Size(m) + queuedCost
 	o.kept.add(size) // it is in memory while it waits
 	defer func() {
-		if !claimed {
+		if !reserved {
 			o.kept.add(-size)
 		}
 	}()
@@ -86,8 +86,8 @@ func (o *outbox) claim(m *response) (claimed bool) {
 	}
 	for {
 		o.mu.Lock()
-		if o.claimed+size <= maxClaimed && o.bytes+size <= maxQueued {
-			o.claimed += size
+		if o.reserved+size <= maxReserved && o.bytes+size <= maxQueued {
+			o.reserved += size
 			o.count(size)
 			o.mu.Unlock()
 			return true
@@ -103,8 +103,8 @@ func (o *outbox) claim(m *response) (claimed bool) {
 	}
 }
 
-// unclaim gives the room of a description back.
-func (o *outbox) unclaim(m *response) {
+// unreserve gives the room of a description back.
+func (o *outbox) unreserve(m *response) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.free(proto.Size(m)+queuedCost, true)
@@ -117,11 +117,11 @@ func (o *outbox) count(size int) {
 }
 
 // free takes bytes out of the count. mu is held.
-func (o *outbox) free(size int, claimed bool) {
+func (o *outbox) free(size int, reserved bool) {
 	o.count(-size)
 	o.kept.add(-size)
-	if claimed {
-		o.claimed -= size
+	if reserved {
+		o.reserved -= size
 	}
 	if o.room != nil {
 		close(o.room)
@@ -146,11 +146,11 @@ func (o *outbox) putThen(m *response, when urgency, after func()) {
 	o.enqueue(q)
 }
 
-// putClaimed is putThen of a description that has room.
-func (o *outbox) putClaimed(m *response, after func()) {
+// putReserved is putThen of a description that has room.
+func (o *outbox) putReserved(m *response, after func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.enqueue(queued{m: m, size: proto.Size(m) + queuedCost, claimed: true, when: guarded, after: after})
+	o.enqueue(queued{m: m, size: proto.Size(m) + queuedCost, reserved: true, when: guarded, after: after})
 }
 
 // enqueue appends a message, which is counted. mu is held.
@@ -198,7 +198,7 @@ func (o *outbox) write() {
 			q.after()
 		}
 		o.mu.Lock()
-		o.free(q.size, q.claimed)
+		o.free(q.size, q.reserved)
 		o.mu.Unlock()
 	}
 }

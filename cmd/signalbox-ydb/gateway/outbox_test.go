@@ -139,15 +139,15 @@ func TestOutboxOfDescriptions(t *testing.T) {
 		return &response{Response: &Ydb_Coordination.SessionResponse_DescribeSemaphoreResult_{DescribeSemaphoreResult: result}}
 	}
 	longest := description(0, maxDescription-64)
-	if !o.claim(longest) {
+	if !o.reserve(longest) {
 		t.Fatal("the longest description has no room")
 	}
-	o.putClaimed(longest, nil)
+	o.putReserved(longest, nil)
 	var done sync.WaitGroup
 	for i := range uint64(100) {
 		done.Go(func() {
-			if m := description(i+1, 1<<20); o.claim(m) {
-				o.putClaimed(m, nil)
+			if m := description(i+1, 1<<20); o.reserve(m) {
+				o.putReserved(m, nil)
 			}
 		})
 	}
@@ -157,8 +157,8 @@ func TestOutboxOfDescriptions(t *testing.T) {
 	}
 	unused := description(1000, 1<<20)
 	done.Go(func() {
-		if o.claim(unused) {
-			o.unclaim(unused)
+		if o.reserve(unused) {
+			o.unreserve(unused)
 		}
 	})
 	for range 102 {
@@ -176,12 +176,12 @@ func TestOutboxOfDescriptions(t *testing.T) {
 		t.Errorf("%d messages were sent", len(slow.sent))
 	}
 
-	// A claim ends with the stream.
+	// A reservation ends with the stream.
 	ctx, cancel := context.WithCancel(t.Context())
 	o = newOutbox(ctx, slow, func() bool { return true }, func(err error) { t.Error(err) }, total, unbounded())
-	o.claim(longest)
+	o.reserve(longest)
 	cancel()
-	if o.claim(longest) {
+	if o.reserve(longest) {
 		t.Error("a description has room that another one has")
 	}
 }

@@ -66,8 +66,8 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		if err != nil {
 			reply = answer(nil, false, err)
 		}
-		o.st.kept.add(-read) // the claim counts it
-		room := o.st.out.claim(reply)
+		o.st.kept.add(-read) // the reservation counts it
+		room := o.st.out.reserve(reply)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		defer armed()
@@ -75,7 +75,7 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 			return // the stream is over
 		}
 		if o.st.isOver(err) {
-			o.st.out.unclaim(reply)
+			o.st.out.unreserve(reply)
 			return
 		}
 		var w *watch
@@ -86,7 +86,7 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 				o.watches[name] = w
 			}
 		}
-		o.st.out.putClaimed(reply, o.leaver(size))
+		o.st.out.putReserved(reply, o.leaver(size))
 		if w != nil {
 			o.st.kept.add(pendingCost)
 			go o.awaitChange(w, fired)
