@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -85,6 +86,49 @@ func TestVoteOfShardMoves(t *testing.T) {
 	k.kill("b")
 	k.must("b")
 	k.awaitOn("b", "four instances", balanced(4, 3, 4))
+}
+
+// TestReadsAfterAReplacedReplica: the loop that reads a connection asks the replica that is hosted
+// now, and not one that it asked before.
+func TestReadsAfterAReplacedReplica(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	node := c.node()
+	home := s.shardAt(0, c.homeBucket(id16(1)))
+	var id uint64
+	for _, d := range s.serving.Shards.All() {
+		if d.ID() != home.ID() {
+			id = d.ID()
+		}
+	}
+	session := c.session(node, 1)
+	name := c.nameIn(node, id, "svc")
+	b := c.bucket(node, name)
+	c.must(protocol.KindCreate, b, &protocol.Create{Head: c.head(session.Session), Name: []byte(name), Limit: 1}, nil)
+	look := func() {
+		t.Helper()
+		for _, consistency := range []protocol.Consistency{protocol.Strict, protocol.Relaxed} {
+			if _, err := c.describe(node, name, consistency); err != nil {
+				t.Fatalf("%v: %v", consistency, err)
+			}
+		}
+	}
+	look()
+	if err := s.hosting.CloseShard(s.serving.Shards.Get(id).Shard); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.governor.SetReplicationFactor(t.Context(), 0, 2); err != nil { // any change of the map
+		t.Fatal(err)
+	}
+	await.True(t, "the replica to be started again and to lead", func() bool {
+		d := s.serving.Shards.Get(id)
+		return d != nil && d.Raft().Leading() && s.shardAt(0, b) == d
+	})
+	look()
+	c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(session.Session), Name: []byte(name), Data: []byte("new")}, nil)
+	if r, err := c.describe(node, name, protocol.Relaxed); err != nil || string(r.Data) != "new" {
+		t.Errorf("a relaxed read after a change gives %q, %v", r.Data, err)
+	}
 }
 
 // TestStreamsEndWithReplica: who watches on an instance that loses its replica is told, with no

@@ -253,14 +253,16 @@ func read(c *Client, p *cycle, h protocol.Header, _ target) {
 		strict: about.want == protocol.Strict, scope: about})
 }
 
-// queueRead puts a read on its shard's list of this pass.
+// queueRead puts a read on its shard's list of this pass. The lists outlive a shard as it is hosted
+// here: another replica may take its place, within a pass too.
 func (p *cycle) queueRead(d Shard, it readItem) {
 	l := p.byID[d.ID()]
-	if l == nil {
-		l = &readBatch{host: d, buffers: new(readBuffers)}
+	if l == nil || len(l.items) > 0 && l.host != d {
+		l = &readBatch{buffers: new(readBuffers)}
 		p.byID[d.ID()] = l
 	}
 	if len(l.items) == 0 {
+		l.host = d
 		p.reads = append(p.reads, l)
 	}
 	l.arming = l.arming || it.arm
@@ -284,7 +286,7 @@ func (p *cycle) serveReads() {
 			}
 		}
 		clear(l.items)
-		l.items, l.arming = l.items[:0], false
+		l.items, l.arming, l.host = l.items[:0], false, nil
 	}
 	p.reads = p.reads[:0]
 }
