@@ -1,7 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
@@ -148,12 +151,35 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		(*Server).openShards,       // replicas of the map
 		(*Server).joinCluster,      // the cluster exists and knows that this instance is there
 	}, last...) {
-		if err := step(s, ctx); err != nil {
+		if err := s.take(ctx, step); errors.Is(err, errStuck) {
+			return nil, err
+		} else if err != nil {
 			_ = s.Close()
 			return nil, withRecovery(err)
 		}
 	}
 	return s, nil
+}
+
+// errStuck: the disk has failed, and something still waits for it. It may wait for ever.
+var errStuck = errors.New("end the process: a part of it waits for a disk that has failed")
+
+// take takes a step of the start. A write to a disk that fails does not return: the failure is
+// reported, and ends the step's wait.
+func (s *Server) take(ctx context.Context, step func(*Server, context.Context) error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- step(s, ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-s.done:
+	}
+	select {
+	case err := <-ended:
+		return cmp.Or(err, s.err)
+	case <-time.After(s.cfg.Limits.DrainTimeout):
+		return fmt.Errorf("%w; %w", s.err, errStuck)
+	}
 }
 
 // fail ends the server because of a defect it cannot serve on with.

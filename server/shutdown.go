@@ -167,6 +167,27 @@ func (s *Server) stop(drain func()) error {
 	return s.stopErr
 }
 
+// awaitRunning waits for the server's goroutines. It is false if the server has failed and one of
+// them still waits, for the disk.
+func (s *Server) awaitRunning() bool {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.running.Wait()
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-s.done:
+	}
+	select {
+	case <-ended:
+		return true
+	case <-time.After(s.cfg.Limits.DrainTimeout):
+		return false
+	}
+}
+
 // end stops what runs. It is called once.
 func (s *Server) end(drain func()) {
 	s.leaving.Store(true)
@@ -197,7 +218,10 @@ func (s *Server) end(drain func()) {
 	if s.peers != nil {
 		errs = append(errs, s.peers.Close())
 	}
-	s.running.Wait()
+	if !s.awaitRunning() {
+		s.stopErr = errors.Join(append(errs, errStuck)...)
+		return
+	}
 	s.hosting.Backups.Close()
 	s.audit.close()
 	if s.lock != nil {

@@ -366,3 +366,29 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("ready while stopping: %d", code)
 	}
 }
+
+// TestStuckDisk: a write to a disk that fails may never return. Neither the start nor the close of a
+// server that has failed waits for it for ever.
+func TestStuckDisk(t *testing.T) {
+	fails, stuck := errors.New("the disk fails"), make(chan struct{})
+	var s *Server
+	cfg := Config{
+		Listen: "127.0.0.1:0", Raft: "127.0.0.1:0", Admin: Off, Buckets: 16, Memory: true, RTT: 5 * time.Millisecond,
+		ShutdownTimeout: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	}
+	_, err := boot(t.Context(), cfg, func(x *Server, _ context.Context) error {
+		s = x
+		s.fail(fails)
+		<-stuck
+		return nil
+	})
+	if !errors.Is(err, errStuck) || !errors.Is(err, fails) {
+		t.Errorf("a start ended with %v", err)
+	}
+	s.running.Go(func() { <-stuck })
+	if err := s.Close(); !errors.Is(err, errStuck) {
+		t.Errorf("a close ended with %v", err)
+	}
+	close(stuck)
+	s.running.Wait()
+}

@@ -350,15 +350,15 @@ func (h *Host) Close() error {
 	}
 	close(h.stopC)
 	list := h.groups.running()
-	var stops sync.WaitGroup
-	for _, g := range list {
-		stops.Go(g.replica.stop) // each may wait for batches in flight
-	}
-	stops.Wait()
-	h.wg.Wait()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		var stops sync.WaitGroup
+		for _, g := range list {
+			stops.Go(g.replica.stop) // each may wait for batches in flight
+		}
+		stops.Wait()
+		h.wg.Wait()
 		h.engine.close()
 	}()
 	t := time.NewTimer(h.cfg.CloseTimeout)
@@ -372,5 +372,8 @@ func (h *Host) Close() error {
 		g.replica.stopped()
 	}
 	unlockDir(h.dirKey)
+	if err := h.store.CloseError(); err != nil {
+		return fmt.Errorf("%w; what was acknowledged is on the disk", err)
+	}
 	return nil
 }

@@ -102,6 +102,8 @@ type Store struct {
 	failed chan struct{} // what a failed call waits for; only tests close it
 	stopC  chan struct{}
 	done   sync.WaitGroup
+
+	closeErr error
 }
 
 // New returns a store.
@@ -446,13 +448,18 @@ func (s *Store) forget(k key) error {
 	return s.writeMarks(true)
 }
 
-// Close writes the watermark and closes the log.
+// Close writes the watermark and closes the log. It returns nil to the engine, which would panic with
+// an error: [Store.CloseError] has it.
 func (s *Store) Close() error {
 	close(s.stopC)
 	s.done.Wait()
 	err := s.writeMarks(false)
-	return errors.Join(s.Log.Close(), err)
+	s.closeErr = errors.Join(s.Log.Close(), err)
+	return nil
 }
+
+// CloseError is what went wrong in Close. What was acknowledged is on the disk all the same.
+func (s *Store) CloseError() error { return s.closeErr }
 
 // Disk is the file system of the log.
 func (s *Store) Disk() vfs.FS { return s.fs }

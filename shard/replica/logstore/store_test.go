@@ -89,7 +89,7 @@ func (b *bed) mustOpen() {
 
 func (b *bed) close() {
 	b.t.Helper()
-	if err := b.store.Close(); err != nil {
+	if err := errors.Join(b.store.Close(), b.store.CloseError()); err != nil {
 		b.t.Fatal(err)
 	}
 	b.store = nil

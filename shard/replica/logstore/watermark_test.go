@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/lni/vfs"
 )
@@ -118,4 +121,34 @@ func FuzzMarks(f *testing.F) {
 			t.Fatalf("%v became %v: %v", marks, same, err)
 		}
 	})
+}
+
+// readOnlyFS takes no more files when it is broken.
+type readOnlyFS struct {
+	vfs.FS
+	broken atomic.Bool
+}
+
+func (d *readOnlyFS) ReuseForWrite(from, to string) (vfs.File, error) {
+	if d.broken.Load() {
+		return nil, syscall.EROFS
+	}
+	return d.FS.ReuseForWrite(from, to)
+}
+
+// TestCloseOnABrokenDisk: the engine does not hear of an error of the close, with which it would end
+// the process, and who closes the host does.
+func TestCloseOnABrokenDisk(t *testing.T) {
+	disk := &readOnlyFS{}
+	b := newBed(t, vfs.NewMem(), "/data")
+	b.every, b.wrap = time.Hour, func(fs vfs.FS) vfs.FS { disk.FS = fs; return disk }
+	b.mustOpen()
+	b.bootstrap(key{1, 1})
+	disk.broken.Store(true)
+	if err := b.store.Close(); err != nil {
+		t.Errorf("the engine hears of %v", err)
+	}
+	if err := b.store.CloseError(); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("the error of the close is %v", err)
+	}
 }
