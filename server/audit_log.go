@@ -69,10 +69,10 @@ func (a *auditLog) metaApplied(index uint64, before, after *meta.State) {
 	if index <= a.applied.Load() {
 		return
 	}
-	a.applied.Store(index)
 	for _, e := range audit.Topology(meta.Audit(before, after, index)) {
 		a.log.Write(e)
 	}
+	a.applied.Store(index) // after them: a position that is saved is of events that were written
 }
 
 // savePositionPeriod is how often the position in the log is saved. A crash may write the events of
@@ -82,26 +82,28 @@ const savePositionPeriod = time.Second
 // savePositions saves the position in the meta shard's log until ctx ends.
 func (a *auditLog) savePositions(ctx context.Context) {
 	for beat.Sleep(ctx, beat.Next(savePositionPeriod)) {
-		a.savePosition()
+		a.savePosition(a.applied.Load())
 	}
 }
 
-func (a *auditLog) savePosition() {
+func (a *auditLog) savePosition(index uint64) {
 	if a.position == nil {
 		return
 	}
-	if err := a.position.Set(a.applied.Load()); err != nil {
+	if err := a.position.Set(index); err != nil {
 		a.warn("position of the audit log is not kept, events will be there twice after a restart", "error", err)
 	}
 }
 
-// close writes what waits. Nothing may be applied any more.
+// close writes what waits. The events of what is applied beside it or later may be lost, and come
+// again after a restart.
 func (a *auditLog) close() {
 	if a.log == nil {
 		return
 	}
+	index := a.applied.Load()
 	if err := a.log.Close(); err != nil {
 		a.warn("audit log is not complete", "error", err)
 	}
-	a.savePosition()
+	a.savePosition(index)
 }

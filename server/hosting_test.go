@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/peer"
@@ -148,6 +150,18 @@ func TestStreamsEndWithReplica(t *testing.T) {
 		var cut protocol.StreamCut
 		if c.event(protocol.KindStreamCut, &cut); cut.Status != protocol.StatusWrongShard {
 			t.Errorf("a stream is cut with %+v", cut)
+		}
+	}
+	// A request may have found the shard before.
+	hub, name := d.Delivery(), []byte("svc")
+	for what, err := range map[string]error{
+		"a stream":           hub.Semaphores.Open(1, 1, &protocol.Watch{Shard: d.ID(), Node: node, Name: name}, 10),
+		"a one-shot watch":   hub.Semaphores.OneShot(1, 0, node, name, protocol.WatchData, 2, 10),
+		"one over a process": hub.Processes.Open(1, 3, node, name, struct{}{}, 10),
+		"one over a track":   hub.Tracks.Open(1, 4, node, name, delivery.TrackFilter{}, 10),
+	} {
+		if !errors.Is(err, protocol.StatusWrongShard) {
+			t.Errorf("%s of a closed shard: %v", what, err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
@@ -203,4 +204,23 @@ func TestLeaveInHandler(t *testing.T) {
 	if err := p.Leave(t.Context()); err != nil {
 		t.Errorf("leave what is left: %v", err)
 	}
+}
+
+// TestNoGoroutineStartsBehindClose: a membership may be over before Join knows that it has begun.
+func TestNoGoroutineStartsBehindClose(t *testing.T) {
+	p := &Membership{stopListening: func() {}, timer: time.NewTimer(time.Hour), done: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	p.start(func() {
+		<-p.ctx.Done()
+		close(ended)
+	})
+	p.close()
+	select {
+	case <-ended:
+	default:
+		t.Error("a goroutine was not waited for")
+	}
+	p.start(func() { t.Error("a goroutine starts behind the end") })
+	p.goroutines.Wait()
 }

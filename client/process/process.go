@@ -105,8 +105,8 @@ func join(
 		p.giveUp(unknown, err)
 		return nil, err
 	}
-	p.goroutines.Go(func() { w.Follow(p.ctx, func() { p.input((*machine.Machine).Connected) }) })
-	p.goroutines.Go(func() {
+	p.start(func() { w.Follow(p.ctx, func() { p.input((*machine.Machine).Connected) }) })
+	p.start(func() {
 		select {
 		case <-over:
 			p.input(func(m *machine.Machine, now time.Duration) { m.End(now, 0, why()) })
@@ -120,6 +120,16 @@ func join(
 		}
 	}
 	return p, nil
+}
+
+// start starts a goroutine that close waits for, unless it waits already: the membership may be over
+// before Join knows that it has begun.
+func (p *Membership) start(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() == nil {
+		p.goroutines.Go(f)
+	}
 }
 
 // giveUp ends a membership that Join does not return. Joined says that the session is a member, or
@@ -422,8 +432,8 @@ func (p *Membership) close() {
 			p.stopListening()
 		}()
 	}
-	p.cancel()
 	p.mu.Lock()
+	p.cancel() // no goroutine starts after it
 	p.timer.Stop()
 	p.mu.Unlock()
 	p.goroutines.Wait()

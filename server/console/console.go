@@ -116,7 +116,9 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.guard.Se
 
 // Close ends all streams and connections. Requests under way fail.
 func (c *Console) Close() {
-	c.stop()
+	c.views.mu.Lock()
+	c.stop() // no view is opened after it
+	c.views.mu.Unlock()
 	c.running.Wait()
 	c.sessions.endIf(func(*session) bool { return true })
 	c.viewers.close()

@@ -31,6 +31,7 @@ type ObjectStreams[F comparable] struct {
 	refuse func() error
 
 	mu     sync.Mutex
+	closed bool
 	byName map[string]map[F][]*objectStream[F] // by node and name
 	byConn map[uint64][]*objectStream[F]
 }
@@ -77,6 +78,8 @@ func (t *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, ma
 		watchers += len(list)
 	}
 	switch {
+	case t.closed:
+		return errClosed
 	case slices.ContainsFunc(t.byConn[conn], func(s *objectStream[F]) bool { return s.id == id }):
 		return protocol.Errorf(protocol.StatusBadRequest,
 			"watch id %d is in use on this connection; each request needs its own", id)
@@ -103,6 +106,13 @@ func (t *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, ma
 	t.byConn[conn] = append(t.byConn[conn], s)
 	t.count.Add(1)
 	return nil
+}
+
+// shut refuses all streams from now on.
+func (t *ObjectStreams[F]) shut() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
 }
 
 // Close closes a stream, if there is one.

@@ -79,6 +79,9 @@ func (h *WatchHub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags u
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return errClosed
+	}
 	w := h.nodeOrNew(nodeID).nameOrNew(key)
 	k := oneShotKey{owner: sessionID, name: w}
 	if sessionID == 0 {

@@ -230,11 +230,19 @@ func (d *Shard) Stale(which func(node uint64) bool) {
 // TextStale refuses what watches a machine that may be too old.
 const TextStale = "this instance hears nothing of the shard's leader, and what it knows may be too old; watch at another one"
 
-// Close ends all watches: the shard no longer runs on this instance.
+// Close ends all watches, and refuses further ones: the shard no longer runs on this instance. A
+// request that found the shard before may come after it.
 func (d *Shard) Close() {
-	d.cut(func(uint64) bool { return true }, protocol.StatusWrongShard,
-		"the shard does not run on this instance any more; fetch the map and watch again")
+	d.Semaphores.shut()
+	d.Processes.shut()
+	d.Tracks.shut()
+	d.cut(func(uint64) bool { return true }, protocol.StatusWrongShard, textClosed)
 }
+
+const textClosed = "the shard does not run on this instance any more; fetch the map and watch again"
+
+// errClosed refuses a watch of a shard that was closed.
+var errClosed = protocol.Errorf(protocol.StatusWrongShard, textClosed)
 
 func (d *Shard) cut(which func(node uint64) bool, status protocol.Status, text string) {
 	objects := func(node uint64, _ []byte) bool { return which(node) }

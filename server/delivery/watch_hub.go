@@ -26,7 +26,8 @@ type WatchHub struct {
 	// one atomic load.
 	active atomic.Int64
 
-	mu sync.Mutex
+	mu     sync.Mutex
+	closed bool
 	watchIndex
 	sessions map[uint64]*watchSession
 	oneShots map[oneShotKey]*oneShot
@@ -263,6 +264,13 @@ func (h *WatchHub) SnapshotInstalled() {
 	for _, c := range h.conns {
 		h.restart(c, anyStream)
 	}
+}
+
+// shut refuses all watches from now on.
+func (h *WatchHub) shut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
 }
 
 // Cut ends what is watched in the nodes that match, because the instance can no longer serve it:

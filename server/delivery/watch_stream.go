@@ -47,6 +47,9 @@ func (h *WatchHub) Open(connID, id uint64, w *protocol.Watch, maxWatchers uint64
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.closed {
+		return errClosed
+	}
 	var open int
 	if c := h.conns[connID]; c != nil {
 		if c.streams[id] != nil {

@@ -421,11 +421,17 @@ func (p *cycle) waitForBarrier(l *readBatch) {
 	l.host.Raft().Barrier(own.afterBarrier)
 }
 
-// afterBarrier answers the list. It runs on the shard's barrier goroutine.
+// afterBarrier answers the list. It runs on the shard's barrier goroutine, and with ok false on any:
+// each barrier that is asked for after the end of that goroutine has one of its own.
 func (l *readBatch) afterBarrier(ok bool) {
 	d := l.host
 	o := d.Requests().out
-	defer o.Flush()
+	if ok {
+		defer o.Flush()
+	} else {
+		o = d.Requests().server.BorrowOutbox()
+		defer d.Requests().server.ReturnOutbox(o)
+	}
 	defer d.Requests().server.Guard("read", func() {
 		for i := range l.items {
 			l.items[i].conn.Close(transport.Immediate, protocol.StatusInternal,
