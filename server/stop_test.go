@@ -367,8 +367,8 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// TestStuckDisk: a write to a disk that fails may never return. Neither the start nor the close of a
-// server that has failed waits for it for ever.
+// TestStuckDisk: a write to a disk that fails may never return. Neither the start nor the close of
+// a server that has failed waits for it for ever.
 func TestStuckDisk(t *testing.T) {
 	fails, stuck := errors.New("the disk fails"), make(chan struct{})
 	var s *Server

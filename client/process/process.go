@@ -122,8 +122,8 @@ func join(
 	return p, nil
 }
 
-// start starts a goroutine that close waits for, unless it waits already: the membership may be over
-// before Join knows that it has begun.
+// start starts a goroutine that close waits for, unless it waits already: the membership may be
+// over before Join knows that it has begun.
 func (p *Membership) start(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -421,8 +421,8 @@ func (p *cycle) waitForBarrier(l *readBatch) {
 	l.host.Raft().Barrier(own.afterBarrier)
 }
 
-// afterBarrier answers the list. It runs on the shard's barrier goroutine, and with ok false on any:
-// each barrier that is asked for after the end of that goroutine has one of its own.
+// afterBarrier answers the list. It runs on the shard's barrier goroutine, and with ok false on
+// any: each barrier that is asked for after the end of that goroutine has one of its own.
 func (l *readBatch) afterBarrier(ok bool) {
 	d := l.host
 	o := d.Requests().out

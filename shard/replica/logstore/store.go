@@ -448,8 +448,8 @@ func (s *Store) forget(k key) error {
 	return s.writeMarks(true)
 }
 
-// Close writes the watermark and closes the log. It returns nil to the engine, which would panic with
-// an error: [Store.CloseError] has it.
+// Close writes the watermark and closes the log. It returns nil to the engine, which would panic
+// with an error: [Store.CloseError] has it.
 func (s *Store) Close() error {
 	close(s.stopC)
 	s.done.Wait()

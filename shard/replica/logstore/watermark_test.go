@@ -136,8 +136,8 @@ func (d *readOnlyFS) ReuseForWrite(from, to string) (vfs.File, error) {
 	return d.FS.ReuseForWrite(from, to)
 }
 
-// TestCloseOnABrokenDisk: the engine does not hear of an error of the close, with which it would end
-// the process, and who closes the host does.
+// TestCloseOnABrokenDisk: the engine does not hear of an error of the close, with which it would
+// end the process, and who closes the host does.
 func TestCloseOnABrokenDisk(t *testing.T) {
 	disk := &readOnlyFS{}
 	b := newBed(t, vfs.NewMem(), "/data")
