@@ -132,24 +132,11 @@ func TestUnknownAndMalformed(t *testing.T) {
 			t.Fatalf("kind %d was answered %v %v", kind, h.Kind, protocol.Status(h.Arg))
 		}
 	}
-	requests := []protocol.Kind{
-		protocol.KindPresentTicket, protocol.KindMap, protocol.KindNodeCreate, protocol.KindNodeAlter,
-		protocol.KindNodeDescribe, protocol.KindNodeDrop,
-		protocol.KindNodeList, protocol.KindCluster, protocol.KindSessionStart, protocol.KindSessionAttach,
-		protocol.KindSessionStop, protocol.KindSessionDescribe,
-		protocol.KindSessionList, protocol.KindSessionKill, protocol.KindSessionObjects, protocol.KindForceRelease,
-		protocol.KindCreate, protocol.KindUpdate, protocol.KindResize, protocol.KindDelete,
-		protocol.KindAcquire, protocol.KindRelease, protocol.KindDescribe, protocol.KindList, protocol.KindWatch, protocol.KindUnwatch,
-		protocol.KindProcessJoin, protocol.KindProcessLeave, protocol.KindProcessConfirm, protocol.KindProcessFail,
-		protocol.KindProcessComplete, protocol.KindProcessForceRound,
-		protocol.KindProcessEvict, protocol.KindProcessAlter, protocol.KindProcessDescribe, protocol.KindProcessList,
-		protocol.KindProcessSync, protocol.KindProcessRequest,
-		protocol.KindProcessReply, protocol.KindProcessWatch,
-		protocol.KindTrackCreate, protocol.KindTrackAlter, protocol.KindTrackDelete, protocol.KindTrackRegister,
-		protocol.KindTrackUnregister, protocol.KindTrackPoll,
-		protocol.KindTrackReport, protocol.KindTrackSetRole, protocol.KindTrackPublish, protocol.KindTrackWithdraw,
-		protocol.KindTrackAdmin, protocol.KindTrackGateReport,
-		protocol.KindTrackAdvance, protocol.KindTrackDescribe, protocol.KindTrackHistory, protocol.KindTrackList, protocol.KindTrackWatch,
+	var requests []protocol.Kind
+	for kind := range protocol.Kind(protocol.NumKinds) {
+		if kind.IsRequest() && kind != protocol.KindHello && kind != protocol.KindPing {
+			requests = append(requests, kind)
+		}
 	}
 	bodies := [][]byte{
 		{0x91, 0x81, 0xa1, 'a', 1},                 // a map where a field is
