@@ -30,6 +30,14 @@ func callCluster(ctx context.Context, c *Client, method string, in, out any) err
 		switch method {
 		case protocol.MethodAuthSwitch, protocol.MethodGrant, protocol.MethodRevoke:
 			shutOut = protocol.StatusOf(err) == protocol.StatusForbidden
+		case protocol.MethodTokenRevoke: // of the token that asked
+			shutOut = protocol.StatusOf(err) == protocol.StatusUnauthenticated
+		}
+		switch method {
+		case protocol.MethodRevoke, protocol.MethodTokenRevoke:
+			if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
+				return nil // the first sending did it
+			}
 		}
 		return withOp("cluster", method, outcomeUnknown(repeated && (!answered(err) && !asks || shutOut), err))
 	}

@@ -334,3 +334,22 @@ func TestAuditOfACluster(t *testing.T) {
 		}
 	}
 }
+
+// TestNeededForWhoWasNeverHeard: an instance that was not heard since this one's start does not
+// count as up, whatever the map says of it.
+func TestNeededForWhoWasNeverHeard(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.change = func(_ string, c *Config) { c.OfflineAfter = 5 * time.Minute }
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances with three votes", balanced(3, 3, 3))
+	k.eventually("none of them to be needed", func() bool { return k.server("a").membership.NeededFor() == "" })
+	k.kill("a", "b", "c")
+	k.mustAll([]string{"a", "b"})
+	if c := instanceNamed(k.server("a").meta.State(), "c"); c.Current.Variant != meta.Online {
+		t.Fatalf("c is %v in the map, and the test sees nothing", c.Current)
+	}
+	if k.server("a").membership.NeededFor() == "" {
+		t.Error("with one of three instances down, a second one is not needed")
+	}
+}

@@ -130,7 +130,7 @@ func (m *Member) NeededFor() string {
 		if own, ok := x.On(m.instance); !ok || own.Role != meta.RoleVoter {
 			continue
 		}
-		if voters, others := m.votersUp(state, &x, 0); others <= voters/2 {
+		if voters, others := m.votersUp(state, &x, missedAfter+1); others <= voters/2 {
 			return fmt.Sprintf("shard %d has %d voters, and without this instance %d of them are up", x.ID, voters, others)
 		}
 	}

@@ -84,6 +84,7 @@ func (d *Shard) Closed() {
 			c.Close(transport.Graceful, protocol.StatusUnavailable,
 				"the shard does not run on this instance any more; fetch the map and reconnect")
 		}
+		c.Forget(d, d.delivery)
 	})
 	d.serving.Requests.Flush()
 	d.out.Close()

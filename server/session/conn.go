@@ -253,6 +253,16 @@ func (c *Conn) Watch(w Watches) bool {
 	return true
 }
 
+// Forget drops what the connection keeps of a shard that does not run here any more, and at which
+// none of its sessions is at home: it would keep the shard's whole state.
+func (c *Conn) Forget(home Home, w Watches) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.homes = slices.DeleteFunc(c.homes, func(h homeSessions) bool { return h.home == home && h.n == 0 })
+	c.watches = slices.DeleteFunc(c.watches, func(known Watches) bool { return known == w })
+	c.shared = slices.DeleteFunc(c.shared, func(k *shared) bool { return k.home == home })
+}
+
 // Closed forgets all sessions of the connection, which is closed. Their homes learn when it was
 // last heard.
 func (c *Conn) Closed(heard time.Duration) {

@@ -215,3 +215,33 @@ func TestTicketKeys(t *testing.T) {
 		t.Errorf("signing allocates %v times", n)
 	}
 }
+
+// TestForgottenShards: a connection that stays while shards come and go keeps nothing of those that
+// went.
+func TestForgottenShards(t *testing.T) {
+	c := &Conn{Table: new(Table)}
+	stays := new(stubHome)
+	if added, _ := c.add(c.NewBinding(1, 1, 0, stays, "")); !added {
+		t.Fatal("a session is not bound")
+	}
+	for i := range uint64(1000) {
+		home, watches := &stubHome{i}, new(stubWatches)
+		b := c.NewBinding(2+i, 1, 0, home, "")
+		c.add(b)
+		c.Watch(watches)
+		c.removeBinding(b, false)
+		c.Forget(home, watches)
+	}
+	if len(c.homes) != 1 || len(c.watches) != 0 || len(c.shared) != 1 || !c.HasHome(stays) {
+		t.Errorf("it keeps %d homes, %d watches, and %d descriptions", len(c.homes), len(c.watches), len(c.shared))
+	}
+	// One at which a session is at home hears of the connection's end.
+	if c.Forget(stays, nil); !c.HasHome(stays) {
+		t.Error("the home of a session is forgotten")
+	}
+}
+
+type stubWatches struct {
+	Watches
+	_ int // each has an address of its own
+}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -134,12 +135,15 @@ func TestStatuses(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]string{
-		fmt.Errorf("x: %w", client.ErrTakenOver):             "BAD_SESSION",
-		client.ErrNotRenewed:                                 "UNAVAILABLE",
-		client.ErrSessionExpired:                             "SESSION_EXPIRED",
-		protocol.Errorf(protocol.StatusForbidden, "no"):      "UNAUTHORIZED",
-		protocol.Errorf(protocol.StatusSessionExpired, "no"): "SESSION_EXPIRED",
-		errors.New("what"):                                   "INTERNAL_ERROR",
+		fmt.Errorf("x: %w", client.ErrTakenOver):                        "BAD_SESSION",
+		client.ErrNotRenewed:                                            "UNAVAILABLE",
+		client.ErrSessionExpired:                                        "SESSION_EXPIRED",
+		protocol.Errorf(protocol.StatusForbidden, "no"):                 "UNAUTHORIZED",
+		protocol.Errorf(protocol.StatusSessionExpired, "no"):            "SESSION_EXPIRED",
+		errors.New("what"):                                              "INTERNAL_ERROR",
+		errors.Join(client.ErrOutcomeUnknown, context.DeadlineExceeded): "UNDETERMINED",
+		errors.Join(client.ErrOutcomeUnknown, protocol.Errorf(protocol.StatusUnavailable, "no")): "UNDETERMINED",
+		errors.Join(client.ErrOutcomeUnknown, client.ErrSessionExpired):                          "SESSION_EXPIRED",
 	} {
 		if got := statusOf(err).String(); got != want {
 			t.Errorf("%v is %s, want %s", err, got, want)

@@ -37,6 +37,9 @@ func statusOf(err error) Ydb.StatusIds_StatusCode {
 		return Ydb.StatusIds_SUCCESS
 	case errors.Is(err, client.ErrTakenOver):
 		return Ydb.StatusIds_BAD_SESSION
+	case errors.Is(err, client.ErrOutcomeUnknown) && !errors.Is(err, client.ErrSessionExpired) &&
+		!errors.Is(err, client.ErrSessionClosed): // of a session the end counts, not what it cut off
+		return Ydb.StatusIds_UNDETERMINED
 	case errors.Is(err, client.ErrNotRenewed), errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrClientClosed),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, client.ErrHandshake):
 		return Ydb.StatusIds_UNAVAILABLE
