@@ -319,7 +319,7 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 	if f.job != nil {
 		f.job.checked = false
 	}
-	f.report.Attempts = 0 // they count within a registration
+	f.report.Attempts, f.retryAt = 0, time.Time{} // they count within a registration; the track may be another one
 	if f.report.Code != CodeOK {
 		f.report.Code, f.report.Message = CodeNone, ""
 	}

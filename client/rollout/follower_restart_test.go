@@ -257,3 +257,33 @@ func TestTrackMadeAgainReachesFormerNumber(t *testing.T) {
 		}
 	})
 }
+
+// TestTrackMadeAgainWithAGoodPayload: what failed of a deleted track does not delay a version of the
+// same number.
+func TestTrackMadeAgainWithAGoodPayload(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.create(oneLocation)
+		if _, err := w.track.Publish(w.ctx, 1, []byte("bad")); err != nil {
+			t.Fatal(err)
+		}
+		a := w.follow("a", "SAS", func(o *sdk.FollowerOptions, _ *member) {
+			o.RetryMin, o.RetryMax = time.Second, 10*time.Minute
+			o.Update = func(_ context.Context, v sdk.Version) error {
+				if string(v.Payload) == "bad" {
+					return errors.New("it cannot be loaded")
+				}
+				return nil
+			}
+		})
+		w.wait(8 * time.Minute)
+		if err := w.track.Delete(w.ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		w.create(oneLocation)
+		if _, err := w.track.Publish(w.ctx, 1, []byte("good")); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(30 * time.Second)
+		a.has(1)
+	})
+}

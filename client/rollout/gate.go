@@ -44,7 +44,8 @@ type Gatekeeper struct {
 }
 
 type runKey struct {
-	location, gate   string
+	location         string
+	gate             Gate // as it is configured: attempts begin again when it is changed
 	version, attempt uint64
 }
 
@@ -72,7 +73,7 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 		}
 		now := map[runKey]bool{}
 		for _, run := range status.Gates {
-			key := runKey{run.Location, run.Gate.Name, run.Version, run.Attempt}
+			key := runKey{run.Location, run.Gate, run.Version, run.Attempt}
 			now[key] = true
 			if under[key] != nil {
 				continue

@@ -68,3 +68,42 @@ func TestGatekeeper(t *testing.T) {
 		}
 	})
 }
+
+// TestReplacedGate: a gate whose command is replaced while it runs is run again, by the new command,
+// although the run has the same number.
+func TestReplacedGate(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		with := func(command string) sdk.Config {
+			return sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS", Gates: []sdk.Gate{
+				{Name: "smoke", Kind: sdk.Command, Spec: command, Timeout: time.Hour},
+			}}}}
+		}
+		w.create(with("broken"))
+		a := w.follow("a", "SAS", nil)
+		stopped := make(chan struct{})
+		keeper := sdk.Gatekeeper{Track: w.track, Check: func(ctx context.Context, run sdk.GateRun) (sdk.Outcome, string) {
+			if run.Gate.Spec == "broken" {
+				<-ctx.Done()
+				close(stopped)
+			}
+			return sdk.Success, ""
+		}}
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithCancel(w.ctx)
+		go func() { ended <- keeper.Run(ctx) }()
+		w.publish(10)
+		w.wait(time.Minute)
+		if _, err := w.track.Alter(w.ctx, 1, with("mended")); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(time.Minute)
+		a.has(10)
+		select {
+		case <-stopped:
+		default:
+			t.Error("the former command still runs")
+		}
+		cancel()
+		<-ended
+	})
+}
