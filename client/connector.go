@@ -85,7 +85,7 @@ func (l *connector) dialInBackground(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.live() == nil {
-		l.addAddress(address)
+		l.know(address)
 		l.attemptLocked()
 	}
 }
@@ -278,11 +278,22 @@ func (c *cluster) allConns() (list []*conn) {
 	return list
 }
 
-// addAddress adds the address from the map. mu is held.
-func (l *connector) addAddress(address string) {
-	if address != "" && !slices.Contains(l.addresses, address) {
-		l.addresses = append(l.addresses, address)
+// know keeps the address that worked last and those among the client's endpoints, adds others, and
+// drops what is left: an instance may have had many addresses, and each that does not answer takes
+// its time. mu is held.
+func (l *connector) know(others ...string) {
+	var list []string
+	for i, a := range l.addresses {
+		if i == 0 || slices.Contains(l.c.cfg.Endpoints, a) {
+			list = append(list, a)
+		}
 	}
+	for _, a := range others {
+		if a != "" && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	l.addresses = list
 }
 
 // getVia is get with the address from the map, which is tried after those that worked.
@@ -291,15 +302,12 @@ func (l *connector) getVia(ctx context.Context, address string, moved <-chan str
 		return cn, nil
 	}
 	l.mu.Lock()
-	l.addAddress(address)
+	others := []string{address}
 	if r := l.c.routes.Load(); len(r.instances) <= 1 {
 		// The only one: whatever endpoint there is leads to it.
-		for _, e := range l.c.cfg.Endpoints {
-			if !slices.Contains(l.addresses, e) {
-				l.addresses = append(l.addresses, e)
-			}
-		}
+		others = append(others, l.c.cfg.Endpoints...)
 	}
+	l.know(others...)
 	l.mu.Unlock()
 	return l.get(ctx, moved)
 }

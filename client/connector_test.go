@@ -3,7 +3,9 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,4 +124,18 @@ func TestUnreachableAtFirst(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFormerAddresses: of an instance that comes back at another address again and again, the client
+// keeps the one that worked last, what the map says now, and its own endpoints.
+func TestFormerAddresses(t *testing.T) {
+	c := &cluster{dialer: &dialer{cfg: Config{Endpoints: []string{"10.0.0.1:7070", "10.0.0.2:7070"}}}}
+	l := &connector{c: c, addresses: []string{"10.1.0.1:7070", "10.0.0.2:7070"}}
+	for i := range 50 {
+		l.know(fmt.Sprintf("10.2.0.%d:7070", i), "")
+	}
+	want := []string{"10.1.0.1:7070", "10.0.0.2:7070", "10.2.0.49:7070"}
+	if !slices.Equal(l.addresses, want) {
+		t.Errorf("it knows %q, want %q", l.addresses, want)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -59,11 +60,7 @@ func (c *cluster) anyConn(ctx context.Context) (*conn, error) {
 	if r := c.routes.Load(); r != nil {
 		// Every instance that is known may be the one that is left.
 		c.bootstrap.mu.Lock()
-		for _, address := range r.instances {
-			if address != "" && !slices.Contains(c.bootstrap.addresses, address) {
-				c.bootstrap.addresses = append(c.bootstrap.addresses, address)
-			}
-		}
+		c.bootstrap.know(slices.Collect(maps.Values(r.instances))...)
 		c.bootstrap.mu.Unlock()
 	}
 	return c.bootstrap.get(ctx, nil)
