@@ -126,8 +126,8 @@ func TestUnreachableAtFirst(t *testing.T) {
 	})
 }
 
-// TestFormerAddresses: of an instance that comes back at another address again and again, the client
-// keeps the one that worked last, what the map says now, and its own endpoints.
+// TestFormerAddresses: of an instance that comes back at another address again and again, the
+// client keeps the one that worked last, what the map says now, and its own endpoints.
 func TestFormerAddresses(t *testing.T) {
 	c := &cluster{dialer: &dialer{cfg: Config{Endpoints: []string{"10.0.0.1:7070", "10.0.0.2:7070"}}}}
 	l := &connector{c: c, addresses: []string{"10.1.0.1:7070", "10.0.0.2:7070"}}

@@ -46,8 +46,8 @@ func writeOptionsOf(opts []WriteOption) (o writeOptions) {
 }
 
 // IfVersion makes a write a compare-and-set: what is written must have this version, or with 0 must
-// not exist yet. Otherwise the write fails with PreconditionFailed. Versions begin at 1 again when a
-// semaphore is deleted and created.
+// not exist yet. Otherwise the write fails with PreconditionFailed. Versions begin at 1 again when
+// a semaphore is deleted and created.
 func IfVersion(version uint64) WriteOption {
 	return func(o *writeOptions) { o.guarded, o.version = true, version }
 }

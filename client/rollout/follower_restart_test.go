@@ -258,8 +258,8 @@ func TestTrackMadeAgainReachesFormerNumber(t *testing.T) {
 	})
 }
 
-// TestTrackMadeAgainWithAGoodPayload: what failed of a deleted track does not delay a version of the
-// same number.
+// TestTrackMadeAgainWithAGoodPayload: what failed of a deleted track does not delay a version of
+// the same number.
 func TestTrackMadeAgainWithAGoodPayload(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(oneLocation)
