@@ -127,8 +127,13 @@ func (a *Client) Top(ctx context.Context, path string, rows int) (*Top, error) {
 		for _, s := range sessions {
 			ids[s.ID] = true
 		}
-		again, _ := a.askAll(ctx, m, protocol.TopRequest{Path: path, Rows: 1,
+		again, late := a.askAll(ctx, m, protocol.TopRequest{Path: path, Rows: 1,
 			Sessions: slices.Sorted(maps.Keys(ids))})
+		for i, err := range late {
+			if err != nil { // what it said first is better than nothing
+				again[i], out.Instances[i].Err = answers[i], cmp.Or(out.Instances[i].Err, err)
+			}
+		}
 		sessions = mergeSessions(again, func(id uint64) bool { return ids[id] })
 	}
 	out.Sessions = sessions

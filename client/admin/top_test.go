@@ -12,6 +12,8 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/servertest"
@@ -131,6 +133,26 @@ func TestTopOfACluster(t *testing.T) {
 	if second := top.Sessions[1]; second.Held != 0 || second.Waiting != 2 {
 		t.Errorf("second session: %+v", second)
 	}
+
+	// An instance that does not answer the second question is named, and what it said first counts.
+	send := rpc.ClusterAt
+	rpc.ClusterAt = func(ctx context.Context, c any, instance uint64, method string, in, out any) error {
+		if req, ok := in.(protocol.TopRequest); ok && len(req.Sessions) > 0 {
+			return client.ErrUnreachable
+		}
+		return send(ctx, c, instance, method, in, out)
+	}
+	t.Cleanup(func() { rpc.ClusterAt = send })
+	await.True(t, "the sessions of the first answers", func() bool {
+		top, err = admin.New(c).Top(ctx, "", 0)
+		return err == nil && len(top.Sessions) > 1 && top.Sessions[0].ID == holder.ID() && top.Sessions[0].Held == held
+	})
+	for _, i := range top.Instances {
+		if !errors.Is(i.Err, client.ErrUnreachable) {
+			t.Errorf("instance %d did not answer in full, and has the error %v", i.ID, i.Err)
+		}
+	}
+	rpc.ClusterAt = send
 
 	// Few rows, and a path.
 	await.True(t, "one row", func() bool {

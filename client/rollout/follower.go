@@ -303,9 +303,15 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 	r := Registration{ID: f.o.ID, Location: f.o.Location, Meta: f.o.Meta, Takeover: takeover}
 	i, err := await(f, func() (*Instance, error) {
 		i, err := t.Register(ctx, r)
-		if errors.Is(err, ErrAlreadyRegistered) && f.previousSession != 0 && f.isOwnedBy(ctx, t, f.previousSession) {
-			r.Takeover = true // from a session of its own, which the server has not given up yet
-			i, err = t.Register(ctx, r)
+		if errors.Is(err, ErrAlreadyRegistered) && f.previousSession != 0 {
+			owned, failed := f.isOwnedBy(ctx, t, f.previousSession)
+			if failed != nil {
+				return nil, failed // who has the id is not known
+			}
+			if owned {
+				r.Takeover = true // from a session of its own, which the server has not given up yet
+				i, err = t.Register(ctx, r)
+			}
 		}
 		return i, err
 	})
@@ -347,17 +353,17 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 }
 
 // isOwnedBy says that a session has the instance's id.
-func (f *Follower) isOwnedBy(ctx context.Context, t *Track, session uint64) bool {
+func (f *Follower) isOwnedBy(ctx context.Context, t *Track, session uint64) (bool, error) {
 	status, err := t.Describe(ctx, IncludeInstances())
 	if err != nil {
-		return false
+		return false, err
 	}
 	for i := range status.Instances {
 		if p := &status.Instances[i]; p.ID == f.o.ID {
-			return p.Session == session
+			return p.Session == session, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // await makes a call to the server, which waits for as long as no server can be reached; an update
