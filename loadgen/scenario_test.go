@@ -82,19 +82,26 @@ func TestScenarios(t *testing.T) {
 	nothingLeft(t)
 }
 
-// nothingLeft: loads remove the names they made, and their sessions. A shard learns a moment later
-// that a session which held something there has ended at its home.
-func nothingLeft(t *testing.T) {
+// defaultNode is where loads make their names.
+func defaultNode(t *testing.T) *client.Node {
 	t.Helper()
 	c, err := client.Dial(t.Context(), testServer().Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { _ = c.Close() })
 	n, err := c.Node(t.Context(), "/default")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return n
+}
+
+// nothingLeft: loads remove the names they made, and their sessions. A shard learns a moment later
+// that a session which held something there has ended at its home.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	n := defaultNode(t)
 	var left []string
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left = left[:0]
@@ -122,15 +129,7 @@ func nothingLeft(t *testing.T) {
 // TestWatchersWithoutSessions: where a target can watch without a session, only what changes values
 // and registers has one, by the server's own list.
 func TestWatchersWithoutSessions(t *testing.T) {
-	c, err := client.Dial(t.Context(), testServer().Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	n, err := c.Node(t.Context(), "/default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := defaultNode(t)
 	for _, tc := range []struct {
 		scenario        string
 		connections     int
