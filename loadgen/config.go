@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Each as a number of connections gives each session one of its own.
+// Each as a number of connections gives each session one of its own, and each watcher without one.
 const Each = -1
 
 // Bounds of a load, so that a slip of a zero is an error and does not fill the memory.

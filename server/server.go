@@ -82,8 +82,9 @@ type Server struct {
 // Start opens the data folder, makes a cluster if the folder is new, waits until every shard has a
 // leader, and opens the listeners. It waits for peers, and for a majority of the meta shard, for as
 // long as ctx lasts. Meanwhile the operators' address answers, and reports what the start waits
-// for. If ctx ends first, Start stops what it began and returns an error. The server runs until
-// Shutdown or Close.
+// for. If ctx ends first, Start stops what it began and returns an error. If the disk fails and a
+// write does not return, the error says that the process must end. The server runs until Shutdown
+// or Close.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := boot(ctx, cfg,
 		(*Server).openAuth,      // before clients are let in
