@@ -71,6 +71,10 @@ func measureOwnConnections(ctx context.Context, v *trial) error {
 		default:
 			v.record("pairs-256", o.Rate)
 			v.record("pairs-256-p99", o.ms("pair", 99))
+			if o.perCPU > 0 {
+				v.record("pairs-256-cpu", 1e6/o.perCPU)
+			}
+			v.record("pairs-256-client-cpu", o.Own.CPUPerOperationUS)
 		}
 		return nil
 	})

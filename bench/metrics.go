@@ -41,6 +41,8 @@ var allMetrics = slices.Concat([]Metric{
 }, rateMetrics(), []Metric{
 	{ID: "pairs-256", Text: "pairs/s, 256 callers with a connection each", Unit: PerSecond},
 	{ID: "pairs-256-p99", Text: "its latency, p99", Unit: Milliseconds, Detail: true},
+	{ID: "pairs-256-cpu", Text: "server CPU of a pair", Unit: Microseconds, Detail: true},
+	{ID: "pairs-256-client-cpu", Text: "CPU of the load for it", Unit: Microseconds, Detail: true},
 	{ID: "echo-256", Text: "messages/s of 64 bytes, 256 connections", Unit: PerSecond, Detail: true},
 	{ID: "pair-1", Text: "a pair of one caller alone, p50", Unit: Milliseconds},
 	{ID: "pair-1-p99", Text: "its p99", Unit: Milliseconds, Detail: true},

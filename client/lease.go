@@ -226,7 +226,7 @@ func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 		case <-ctx.Done():
 			return false, interrupted(ctx, nil)
 		case <-s.ctx.Done():
-			return true, releaseOutcome(s.endErr())
+			return true, releaseOutcome(ctx, s)
 		}
 	}
 	if r.x.head == nil {
@@ -238,11 +238,10 @@ func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 	}
 	_, _, err = s.send(ctx, protocol.KindRelease, r.bucket, &r.x, &r.req, &r.reply)
 	if err != nil && !answered(err) {
-		over := s.endErr()
-		if over == nil {
+		if s.endErr() == nil {
 			return false, err
 		}
-		err = releaseOutcome(over)
+		err = releaseOutcome(ctx, s)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,11 +254,14 @@ func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 }
 
 // releaseOutcome is the result of a release whose session ended before the answer. A session that
-// was closed has given back everything. One that is over for this client may live on at the server
-// for a while, with its units.
-func releaseOutcome(over error) error {
+// was closed has given back everything once the server has heard of it. Any other one may live on
+// at the server for a while, with its units.
+func releaseOutcome(ctx context.Context, s *Session) error {
+	over := s.endErr()
 	if errors.Is(over, ErrSessionClosed) {
-		return nil
+		if over = s.awaitStop(ctx); over == nil {
+			return nil
+		}
 	}
 	return outcomeUnknown(true, over)
 }

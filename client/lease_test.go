@@ -382,9 +382,17 @@ func TestRestoreRetries(t *testing.T) {
 }
 
 // TestReleaseCutOff: a release whose session is lost before the answer comes does not say that the
-// units are free; one whose session was closed does.
+// units are free; one whose session was closed does, once the server has heard of that.
 func TestReleaseCutOff(t *testing.T) {
-	for name, closed := range map[string]bool{"nothing renews it any more": false, "closed": true} {
+	for name, test := range map[string]struct {
+		closes bool
+		lost   []protocol.Kind
+		want   error // nil: the units are free
+	}{
+		"nothing renews it any more": {false, []protocol.Kind{protocol.KindPing, protocol.KindSessionAttach}, ErrSessionExpired},
+		"closed":                     {true, nil, nil},
+		"closed, which nobody hears": {true, []protocol.Kind{protocol.KindSessionStop}, ErrUnreachable},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t)
@@ -396,20 +404,19 @@ func TestReleaseCutOff(t *testing.T) {
 				}
 				f.set(func() {
 					f.on = func(_ *fakeConn, h protocol.Header) bool {
-						return h.Kind == protocol.KindRelease ||
-							!closed && (h.Kind == protocol.KindPing || h.Kind == protocol.KindSessionAttach)
+						return h.Kind == protocol.KindRelease || slices.Contains(test.lost, h.Kind)
 					}
 				})
 				released := make(chan error, 1)
 				go func() { released <- l.Release(bg) }()
 				synctest.Wait()
-				if closed {
-					if err := s.Close(bg); err != nil {
+				if test.closes {
+					if err := s.Close(bg); !errors.Is(err, test.want) {
 						t.Fatal(err)
 					}
 				}
 				err = <-released
-				if closed != (err == nil) || !closed && (!errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, ErrSessionExpired)) {
+				if !errors.Is(err, test.want) || (test.want != nil) != errors.Is(err, ErrOutcomeUnknown) {
 					t.Error(err)
 				}
 				if l.Held() {

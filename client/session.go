@@ -237,16 +237,26 @@ func (s *Session) Err() error {
 func (s *Session) Close(ctx context.Context) error {
 	remaining := s.Remaining()
 	s.mu.Lock()
-	now := s.c.clock.now()
 	if s.closeBy == 0 && s.err == nil {
-		s.closeBy = now + remaining
+		s.closeBy = s.c.clock.now() + remaining
 	}
-	late := time.NewTimer(max(0, s.closeBy-now))
 	s.mu.Unlock()
-	defer late.Stop()
 	defer closeHolds(s)()
 	releaseAll(ctx, s)
 	s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
+	if err := s.awaitStop(ctx); err != nil {
+		return fmt.Errorf("close session: %w", err)
+	}
+	return nil
+}
+
+// awaitStop waits until the server knows that the session was closed, until ctx ends, or until the
+// deadline that the session had when it was closed. It returns nil if the session was over before.
+func (s *Session) awaitStop(ctx context.Context) error {
+	s.mu.Lock()
+	late := time.NewTimer(max(0, s.closeBy-s.c.clock.now()))
+	s.mu.Unlock()
+	defer late.Stop()
 	var err error
 	select {
 	case <-s.stopped:
@@ -257,10 +267,10 @@ func (s *Session) Close(ctx context.Context) error {
 			err = fmt.Errorf("%w: the stop was not answered before the session's deadline; the server ends it by itself", ErrUnreachable)
 		}
 	}
-	if err == nil || s.isStopped() {
+	if s.isStopped() {
 		return nil
 	}
-	return fmt.Errorf("close session: %w", err)
+	return err
 }
 
 func (s *Session) isStopped() bool {

@@ -31,10 +31,31 @@ type detectorDriver struct {
 	lastAt   time.Duration
 }
 
-// detectorAction is an action of the failure detector, and whether the cluster accepted it.
+// detectorAction is an action of the failure detector, and what became of it.
 type detectorAction struct {
-	kind failuredetector.ActionKind
-	ok   bool
+	kind    failuredetector.ActionKind
+	outcome actionOutcome
+}
+
+// actionOutcome is what became of an action of the failure detector.
+type actionOutcome string
+
+const (
+	accepted   actionOutcome = "accepted"
+	refused    actionOutcome = "refused"
+	unanswered actionOutcome = "unanswered" // nobody who leads the meta shard answered: it may have been accepted
+)
+
+var actionOutcomes = []actionOutcome{accepted, refused, unanswered}
+
+func actionOutcomeOf(answer protocol.Status) actionOutcome {
+	switch answer {
+	case protocol.StatusOK:
+		return accepted
+	case protocol.StatusUnavailable, protocol.StatusWrongShard, protocol.StatusInternal:
+		return unanswered
+	}
+	return refused
 }
 
 func newDetectorDriver(m *Member) *detectorDriver {
@@ -109,10 +130,10 @@ func (d *detectorDriver) step(ctx context.Context) (wait time.Duration) {
 	if a.Kind == failuredetector.None {
 		return wait
 	}
-	outcome := d.execute(ctx, a, state)
+	answer := d.execute(ctx, a, state)
 	d.mu.Lock()
-	d.detector.Finished(a, outcome, m.Meta.State().AppliedIndex(), m.Clock.Now())
-	d.last, d.lastAt = detectorAction{a.Kind, outcome == protocol.StatusOK}, m.Clock.Now()
+	d.detector.Finished(a, answer, m.Meta.State().AppliedIndex(), m.Clock.Now())
+	d.last, d.lastAt = detectorAction{a.Kind, actionOutcomeOf(answer)}, m.Clock.Now()
 	d.actions[d.last]++
 	d.mu.Unlock()
 	return wait
@@ -151,7 +172,8 @@ func (d *detectorDriver) execute(ctx context.Context, a failuredetector.Action, 
 		return protocol.StatusOK
 	}
 	if !errors.Is(err, context.Canceled) {
-		m.Logger.Info("state change was rejected", "instance", a.Instance, "reason", a.Reason, "error", err)
+		m.Logger.Info("state change was not accepted", "instance", a.Instance, "reason", a.Reason,
+			"outcome", actionOutcomeOf(protocol.StatusOf(err)), "error", err)
 	}
 	return protocol.StatusOf(err)
 }

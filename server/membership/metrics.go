@@ -63,12 +63,9 @@ func writeHealth(p *metrics.Page, h protocol.ClusterHealth) {
 	}
 }
 
-var (
-	actionNames = map[failuredetector.ActionKind]string{
-		failuredetector.MarkOffline: "mark", failuredetector.GoOnline: "go_online", failuredetector.GoOffline: "go_offline",
-	}
-	outcomeNames = map[bool]string{true: "accepted", false: "refused"}
-)
+var actionNames = map[failuredetector.ActionKind]string{
+	failuredetector.MarkOffline: "mark", failuredetector.GoOnline: "go_online", failuredetector.GoOffline: "go_offline",
+}
 
 // write shows the failure detector's actions, and when the last one was.
 func (d *detectorDriver) write(p *metrics.Page) {
@@ -76,12 +73,12 @@ func (d *detectorDriver) write(p *metrics.Page) {
 	defer d.mu.Unlock()
 	for _, kind := range []failuredetector.ActionKind{failuredetector.MarkOffline, failuredetector.GoOnline,
 		failuredetector.GoOffline} {
-		for _, ok := range []bool{true, false} {
-			act := detectorAction{kind, ok}
-			p.Write(metrics.DetectorActions, d.actions[act], actionNames[kind], outcomeNames[ok])
+		for _, outcome := range actionOutcomes {
+			act := detectorAction{kind, outcome}
+			p.Write(metrics.DetectorActions, d.actions[act], actionNames[kind], string(outcome))
 			if act == d.last {
 				p.Write(metrics.DetectorLastAction, (d.member.Clock.Now() - d.lastAt).Seconds(),
-					actionNames[kind], outcomeNames[ok])
+					actionNames[kind], string(outcome))
 			}
 		}
 	}

@@ -34,7 +34,8 @@ var (
 	GovernorErrors = cluster.counter("signalbox_governor_errors_total",
 		"Steps of the plan that failed; they are tried again.")
 	DetectorActions = cluster.counter("signalbox_failure_detector_actions_total",
-		"Actions of the failure detector, by kind and outcome.", "action", "outcome").most(mostStates)
+		"Actions of the failure detector, by kind and outcome. Unanswered ones may have been accepted.",
+		"action", "outcome").most(mostActions)
 	DetectorLastAction = cluster.gauge("signalbox_failure_detector_last_action_age_seconds",
-		"Time since the last action of the failure detector.", "action", "outcome").most(mostStates)
+		"Time since the last action of the failure detector.", "action", "outcome").most(mostActions)
 )

@@ -7,6 +7,7 @@ const (
 	mostReasons      = 16
 	mostShards       = 4096 // replicas that one instance hosts
 	mostStates       = 8
+	mostActions      = 9 // three kinds, three outcomes
 )
 
 var instance = section("Instance")

@@ -5,6 +5,7 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -103,16 +104,16 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 	case protocol.MethodAuditLog:
 		answer, err = decodeJSON(body, d.auditLog)
 	case protocol.MethodDrain:
-		answer, err = decodeJSON(body, func(in protocol.DrainRequest) (any, error) {
-			return d.change(in.Instance, func(i uint64) error { return errOf(d.Drain(ctx, i, in.Undo)) })
+		answer, err = change(ctx, d, body, func(in protocol.DrainRequest) (any, error) {
+			return d.changeInstance(in.Instance, func(i uint64) error { return errOf(d.Drain(ctx, i, in.Undo)) })
 		})
 	case protocol.MethodExpel:
-		answer, err = decodeJSON(body, func(in protocol.ExpelRequest) (any, error) {
+		answer, err = change(ctx, d, body, func(in protocol.ExpelRequest) (any, error) {
 			return d.expel(ctx, in)
 		})
 	case protocol.MethodTransfer:
-		answer, err = decodeJSON(body, func(in protocol.TransferRequest) (any, error) {
-			if _, err := d.change(in.Instance, func(i uint64) error { return d.TransferMaster(ctx, in.Shard, i) }); err != nil {
+		answer, err = change(ctx, d, body, func(in protocol.TransferRequest) (any, error) {
+			if _, err := d.changeInstance(in.Instance, func(i uint64) error { return d.TransferMaster(ctx, in.Shard, i) }); err != nil {
 				return nil, err
 			}
 			state := d.State()
@@ -120,13 +121,13 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 			return clusterShard(state, &x, bucketsOf(state)[x.ID]), nil
 		})
 	case protocol.MethodWeight:
-		answer, err = decodeJSON(body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
+		answer, err = change(ctx, d, body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
 	case protocol.MethodReplicationFactor:
-		answer, err = decodeJSON(body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
+		answer, err = change(ctx, d, body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
 	case protocol.MethodShards:
 		answer, err = decodeJSON(body, func(in protocol.ShardsRequest) (any, error) { return d.shards(ctx, in) })
 	case protocol.MethodSetShards:
-		answer, err = decodeJSON(body, func(in protocol.ShardsRequest) (any, error) { return d.setShards(ctx, in) })
+		answer, err = change(ctx, d, body, func(in protocol.ShardsRequest) (any, error) { return d.setShards(ctx, in) })
 	case protocol.MethodRotateKeys:
 		answer, err = decodeJSON(body, func(in protocol.TicketKeyRequest) (any, error) {
 			return d.rotateKeys(ctx, in)
@@ -160,10 +161,24 @@ func decodeJSON[T any](body []byte, f func(in T) (any, error)) (any, error) {
 	return f(in)
 }
 
+// change is decodeJSON for a method that changes the cluster. What the request names is looked for
+// in a map that a majority has confirmed. Without one it may be in the cluster all the same.
+func change[T any](ctx context.Context, d *ClusterMethods, body []byte, f func(in T) (any, error)) (any, error) {
+	return decodeJSON(body, func(in T) (any, error) {
+		confirmed := d.Observe(ctx).Confirmed
+		answer, err := f(in)
+		if !confirmed && errors.Is(err, protocol.StatusNotFound) {
+			err = protocol.Errorf(protocol.StatusUnavailable,
+				"the meta shard does not answer, and by the map that this instance has, %v; ask again, or ask another instance", err)
+		}
+		return answer, err
+	})
+}
+
 func errOf(_ meta.Instance, err error) error { return err }
 
-// change does something about an instance, and answers how it stands then.
-func (d *ClusterMethods) change(name string, f func(instance uint64) error) (any, error) {
+// changeInstance does something about an instance, and answers how it stands then.
+func (d *ClusterMethods) changeInstance(name string, f func(instance uint64) error) (any, error) {
 	i, err := governor.FindInstance(d.State(), name)
 	if err == nil {
 		err = f(i.ID)
@@ -180,14 +195,14 @@ func (d *ClusterMethods) change(name string, f func(instance uint64) error) (any
 // stays expelled.
 func (d *ClusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
 	state := d.State()
-	if _, err := governor.FindInstance(state, in.Instance); err != nil {
+	if _, err := governor.FindInstance(state, in.Instance); err != nil && d.Observe(ctx).Confirmed {
 		for _, i := range slices.Backward(state.Instances()) {
 			if i.Name == in.Instance && i.Expelled() {
 				return clusterInstance(state, &i), nil
 			}
 		}
 	}
-	return d.change(in.Instance, func(i uint64) error { return errOf(d.Expel(ctx, i, in.Force)) })
+	return d.changeInstance(in.Instance, func(i uint64) error { return errOf(d.Expel(ctx, i, in.Force)) })
 }
 
 // rotateKeys replaces the ticket key that the request names. Without one it answers the current

@@ -165,7 +165,8 @@ func TestPlanIsTheLeaders(t *testing.T) {
 	}
 }
 
-// TestExpelAgain: expelling an expelled instance is no error, while no other one has the name.
+// TestExpelAgain: expelling an expelled instance is no error, while no other one has the name. An
+// instance that is cut off knows neither.
 func TestExpelAgain(t *testing.T) {
 	expelled := threeInstances(t)
 	gone := clusterOf(t,
@@ -176,7 +177,9 @@ func TestExpelAgain(t *testing.T) {
 		&meta.InstanceUpdate{Instance: 2, Target: meta.Expelled, Reason: meta.ReasonExpel},
 		&meta.InstanceCurrent{Instance: 2, State: meta.InstanceState{Variant: meta.Expelled}},
 	)
-	d := &ClusterMethods{Self: 1, ClusterChanger: &fakeTopology{state: gone}}
+	confirmed := true
+	d := &ClusterMethods{Self: 1, ClusterChanger: &fakeTopology{state: gone},
+		Observe: func(context.Context) governor.Observation { return governor.Observation{Confirmed: confirmed} }}
 	body, err := d.Serve(t.Context(), protocol.MethodExpel, []byte(`{"instance":"b"}`))
 	var i protocol.ClusterInstance
 	if err != nil || json.Unmarshal(body, &i) != nil || i.Name != "b" || i.Current != "Expelled" {
@@ -185,5 +188,13 @@ func TestExpelAgain(t *testing.T) {
 	d.ClusterChanger = &fakeTopology{state: expelled}
 	if _, err := d.Serve(t.Context(), protocol.MethodExpel, []byte(`{"instance":"d"}`)); !errors.Is(err, protocol.StatusNotFound) {
 		t.Errorf("who never was: %v", err)
+	}
+	confirmed = false
+	for name, state := range map[string]*meta.State{"d": expelled, "b": gone} {
+		d.ClusterChanger = &fakeTopology{state: state}
+		body, err := d.Serve(t.Context(), protocol.MethodExpel, []byte(`{"instance":"`+name+`"}`))
+		if !errors.Is(err, protocol.StatusUnavailable) || !strings.Contains(err.Error(), "ask again") {
+			t.Errorf("%s by a map that nobody confirmed: %s, %v", name, body, err)
+		}
 	}
 }
