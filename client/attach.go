@@ -340,8 +340,8 @@ func (s *Session) home() uint64 {
 	return 0
 }
 
-// attachOnce tries once, with an epoch higher than all before. It returns the connection that it
-// used.
+// attachOnce tries once, with an epoch higher than all that may have been applied. It returns the
+// connection that it used.
 func (s *Session) attachOnce() (*conn, error) {
 	s.mu.Lock()
 	if s.err != nil {
@@ -352,7 +352,7 @@ func (s *Session) attachOnce() (*conn, error) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(s.ctx, limit, fmt.Errorf("%w: attach was not answered within %s", ErrUnreachable, limit))
 	defer cancel()
-	cn, reply, sent, err := s.sendAttach(ctx, s.nextEpoch())
+	cn, reply, sent, err := s.sendAttach(ctx, 0)
 	switch {
 	case err == nil:
 		s.step(func(m *sessionstate.Machine, now time.Duration) {
@@ -385,12 +385,26 @@ func (s *Session) nextEpoch() uint64 {
 	return s.epoch
 }
 
+// sendAttach attaches once under an epoch, or, if that is 0, under the next one, unless the session
+// is over. The next one is used up only if the attach may have been applied: each holder has few
+// epochs if a gateway chooses them, and an outage may last for any number of tries.
 func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply *protocol.SessionReply, sent time.Duration, err error) {
 	bucket := protocol.SessionBucket(s.id)
 	cn, shard, err := s.c.connToBucket(ctx, s.node.tier, bucket)
 	if err != nil {
 		return nil, nil, 0, err
 	}
+	next := epoch == 0
+	s.mu.Lock()
+	if next && s.err != nil {
+		defer s.mu.Unlock()
+		return nil, nil, 0, s.err
+	}
+	if next {
+		s.epoch++
+		epoch = s.epoch
+	}
+	s.mu.Unlock()
 	req := &protocol.SessionAttach{
 		Session: s.id, Node: s.node.id, Epoch: epoch, Key: s.key[:],
 		Timeout: uint64(s.requestedTimeout.Milliseconds()), Description: s.opts.description, Nonce: s.nonce,
@@ -398,6 +412,13 @@ func (s *Session) sendAttach(ctx context.Context, epoch uint64) (cn *conn, reply
 	reply = new(protocol.SessionReply)
 	sent = s.c.clock.now()
 	_, err = cn.roundTrip(ctx, protocol.KindSessionAttach, shard, uint64(bucket), req, reply)
+	if next && answered(err) && protocol.Retryable(err) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.epoch == epoch {
+			s.epoch--
+		}
+	}
 	return cn, reply, sent, err
 }
 
@@ -427,7 +448,8 @@ func (s *Session) waitAttached(ctx context.Context) (*attachment, error) {
 
 // stopAtServer tells the server that the session is over, for as long as that takes: the server
 // keeps the session while a connection that it was attached on sends pings. last is its last
-// attachment.
+// attachment. What it attaches for that has one epoch, above all that the session used before: with
+// an epoch for each try it would overtake another holder some day, and end the session of that one.
 func (s *Session) stopAtServer(last *attachment) {
 	defer func() {
 		s.mu.Lock()
@@ -436,6 +458,7 @@ func (s *Session) stopAtServer(last *attachment) {
 	}()
 	retry := backoff{base: reconnectBase, max: reconnectMax}
 	bucket := s.homeBucket()
+	own := uint64(0)
 	for s.c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(s.c.ctx, dialTimeout)
 		var cn *conn
@@ -444,15 +467,16 @@ func (s *Session) stopAtServer(last *attachment) {
 		if last != nil && !last.cn.isLost() {
 			cn, epoch = last.cn, last.epoch
 		} else {
-			var reply *protocol.SessionReply
-			if cn, reply, _, err = s.sendAttach(ctx, s.nextEpoch()); err == nil {
-				epoch = reply.Epoch
+			if own == 0 {
+				own = s.nextEpoch()
 			}
+			epoch = own
+			cn, _, _, err = s.sendAttach(ctx, own)
 		}
 		if err == nil {
 			_, err = cn.roundTrip(ctx, protocol.KindSessionStop, s.home(), bucket,
 				&protocol.SessionStop{Session: s.id, Epoch: epoch}, &protocol.Empty{})
-			if protocol.StatusOf(err) == protocol.StatusBadSession {
+			if protocol.StatusOf(err) == protocol.StatusBadSession && epoch != own {
 				err = fmt.Errorf("%w: an attach overtook the stop", ErrUnreachable) // attach with a higher epoch, and stop again
 			}
 			last = nil

@@ -66,8 +66,9 @@ type conn struct {
 	hadPending    bool          // a request waited then
 	probedAt      time.Duration // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
 	pingTimer     *time.Timer
-	renewals      map[uint64]*renewal // by home shard
-	sessions      map[*Session]struct{}
+	renewals      map[uint64]*renewal        // by home shard
+	sessions      map[*Session]time.Duration // with the periods of their pings
+	periods       shortestDuration           // of the sessions
 	streams       streamSet
 	objectStreams map[uint64]*objectStream // by watch id
 	presented     map[*Session]uint64      // attach epoch of the ticket that was presented here
@@ -106,7 +107,7 @@ type connHandler interface {
 func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte, ck clock) *conn {
 	cn := &conn{
 		handler: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance, unread: rest,
-		calls: newCallRing(), renewals: make(map[uint64]*renewal), sessions: make(map[*Session]struct{}),
+		calls: newCallRing(), renewals: make(map[uint64]*renewal), sessions: make(map[*Session]time.Duration),
 		presented: make(map[*Session]uint64), oneShots: make(map[uint64]*oneShot),
 		detachedUpTo: make(map[uint64]uint64),
 		wake:         make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,

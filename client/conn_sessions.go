@@ -20,9 +20,13 @@ func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration
 		v = &renewal{}
 		cn.renewals[shard] = v
 	}
-	cn.sessions[s] = struct{}{}
-	if period < cn.period {
-		cn.period = period
+	if before, ok := cn.sessions[s]; ok {
+		cn.periods.remove(before)
+	}
+	cn.sessions[s] = period
+	cn.periods.add(period)
+	sooner := period < cn.period
+	if cn.period = cn.periods.or(idleKeepAlive); sooner {
 		cn.pingTimer.Reset(period / 2)
 	}
 	return v, true
@@ -32,9 +36,10 @@ func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration
 func (cn *conn) removeSession(s *Session) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	delete(cn.sessions, s)
-	if len(cn.sessions) == 0 && cn.err == nil {
-		cn.period = idleKeepAlive
+	if before, ok := cn.sessions[s]; ok {
+		delete(cn.sessions, s)
+		cn.periods.remove(before)
+		cn.period = cn.periods.or(idleKeepAlive)
 	}
 }
 

@@ -109,7 +109,7 @@ func (e *Election) lead(ctx context.Context, term Term, lead func(context.Contex
 func (e ElectionReader) Leader(ctx context.Context) (Leader, error) {
 	sem, err := e.n.Describe(ctx, e.name, IncludeOwners(), ReadConsistency(Strict))
 	if isNotFound(err) {
-		return Leader{}, nil
+		return Leader{}, e.n.checkLives(ctx, err)
 	}
 	if err != nil {
 		return Leader{}, err

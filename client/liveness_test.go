@@ -323,6 +323,85 @@ func TestNoWayBack(t *testing.T) {
 	})
 }
 
+// TestShortSessionLeavesNothing: once a session of a short timeout is over, the connection is pinged
+// for those that are left, as before it.
+func TestShortSessionLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		f.sessionIn(t, c, 0, Timeout(time.Minute))
+		minute := func() int {
+			before := f.count(protocol.KindPing)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			return f.count(protocol.KindPing) - before
+		}
+		long := minute()
+		short := f.sessionIn(t, c, 0, Timeout(2*time.Second))
+		both := minute()
+		if err := short.Close(bg); err != nil {
+			t.Fatal(err)
+		}
+		if after := minute(); after > long+1 || both < 10*long {
+			t.Errorf("pings a minute: %d, beside the short session %d, after it %d", long, both, after)
+		}
+		if d := c.sessionTable.shortestTimeout(); d < 30*time.Second {
+			t.Errorf("the shortest timeout is %v", d)
+		}
+	})
+}
+
+// TestOutageUsesFewEpochs: a session that cannot be attached for long has not used up the few
+// epochs that a gateway gives each holder. Those of its successor would be among them, and its late
+// stop would end the session of that one.
+func TestOutageUsesFewEpochs(t *testing.T) {
+	for name, test := range map[string]struct {
+		lasts  time.Duration
+		most   uint64 // epochs, with that of the start
+		outage func(f *fake)
+	}{
+		"nobody is there": {time.Hour, 2, func(f *fake) { f.refuse = true }},
+		"attaches are refused": {time.Hour, 2, func(f *fake) {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindSessionAttach {
+					fc.fail(h, protocol.StatusUnavailable)
+				}
+				return h.Kind == protocol.KindSessionAttach
+			}
+		}},
+		"attaches are not answered": {3 * time.Minute, 8, func(f *fake) {
+			f.on = func(_ *fakeConn, h protocol.Header) bool { return h.Kind == protocol.KindSessionAttach }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				c := f.open(t)
+				s := f.sessionIn(t, c, 0, Timeout(10*time.Second))
+				f.set(func() { test.outage(f) })
+				f.drop()
+				time.Sleep(test.lasts)
+				synctest.Wait()
+				if s.State() != Expired || f.stops(s) != 0 {
+					t.Fatal(s.State(), f.stops(s))
+				}
+				s.mu.Lock()
+				used := s.epoch
+				s.mu.Unlock()
+				if used > test.most {
+					t.Errorf("%d epochs are used", used)
+				}
+				f.set(func() { f.refuse, f.on = false, nil })
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if f.stops(s) != 1 {
+					t.Errorf("stopped %d times", f.stops(s))
+				}
+			})
+		})
+	}
+}
+
 // TestTakenOver: being told of one's own new connection is not being taken over.
 func TestTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

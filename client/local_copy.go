@@ -25,7 +25,7 @@ type watchedSemaphore struct {
 
 type ownerChange struct {
 	kind  uint8
-	owner Owner // as last delivered, with ownerRemoved
+	owner Owner // as last delivered, unless it was added since
 }
 
 const (
@@ -185,23 +185,21 @@ func (w *watch) putOwner(x *watchedSemaphore, o Owner) {
 		return
 	}
 	if x.reported {
-		x.noteOwner(o, found)
+		if x.ownerChanges == nil {
+			x.ownerChanges = make(map[uint64]ownerChange)
+		}
+		switch t := x.ownerChanges[o.Token]; {
+		case t.kind == ownerRemoved:
+			x.ownerChanges[o.Token] = ownerChange{ownerUpdated, t.owner}
+		case t.kind != 0:
+		case found:
+			x.ownerChanges[o.Token] = ownerChange{ownerUpdated, x.owners[i]}
+		default:
+			x.ownerChanges[o.Token] = ownerChange{kind: ownerAdded}
+		}
 	}
 	x.owners = insertOwner(x.owners, o)
 	w.markDirty(x)
-}
-
-func (x *watchedSemaphore) noteOwner(o Owner, known bool) {
-	if x.ownerChanges == nil {
-		x.ownerChanges = make(map[uint64]ownerChange)
-	}
-	switch t := x.ownerChanges[o.Token]; {
-	case t.kind == ownerAdded:
-	case known || t.kind == ownerRemoved:
-		x.ownerChanges[o.Token] = ownerChange{kind: ownerUpdated}
-	default:
-		x.ownerChanges[o.Token] = ownerChange{kind: ownerAdded}
-	}
 }
 
 func (w *watch) removeOwner(x *watchedSemaphore, id uint64) {
@@ -215,9 +213,12 @@ func (w *watch) removeOwner(x *watchedSemaphore, id uint64) {
 	if !x.reported {
 		return
 	}
-	if x.ownerChanges[id].kind == ownerAdded {
+	switch t := x.ownerChanges[id]; t.kind {
+	case ownerAdded:
 		delete(x.ownerChanges, id) // it came and went
 		return
+	case ownerUpdated:
+		o = t.owner
 	}
 	if x.ownerChanges == nil {
 		x.ownerChanges = make(map[uint64]ownerChange)

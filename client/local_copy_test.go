@@ -275,6 +275,11 @@ func (m *copyTest) read() bool {
 		if known == nil || len(ev.Removed) != len(known.owners) {
 			fail("deleted, and was not known like this")
 		}
+		for _, o := range ev.Removed {
+			if known.owners[o.Token] != string(o.Data) {
+				fail("deleted with an owner that was not delivered like this")
+			}
+		}
 		delete(m.view, ev.Name)
 	case EventChanged:
 		if ev.Created != (known == nil) {
@@ -289,8 +294,8 @@ func (m *copyTest) read() bool {
 		}
 		known.limit, known.version, known.data = ev.Limit, ev.Version, string(ev.Data)
 		for _, o := range ev.Removed {
-			if _, there := known.owners[o.Token]; !there {
-				fail("removed an unknown owner")
+			if data, there := known.owners[o.Token]; !there || data != string(o.Data) {
+				fail("removed an owner that was not delivered like this")
 			}
 			delete(known.owners, o.Token)
 		}

@@ -74,7 +74,7 @@ const maxAnnouncedTries = 10
 // not have it yet, and an expelled one gets no maps.
 func (c *cluster) fetchAnnouncedMap(version uint64, from *conn) {
 	c.mu.Lock()
-	if version > c.announced.version || c.announced.from.isLost() {
+	if version > c.announced.version || c.announced.from == nil || c.announced.from.isLost() {
 		c.announced = announcedMap{version, from}
 	}
 	busy := c.fetchingAnnounced

@@ -50,6 +50,19 @@ func (n *Node) bucket(ctx context.Context, name string) (uint32, error) {
 	return protocol.Bucket(n.id, []byte(name), t.buckets), nil
 }
 
+// checkLives tells a semaphore that does not exist from a node that does not: it returns nil if the
+// node lives, and else notFound, or why that could not be told.
+func (n *Node) checkLives(ctx context.Context, notFound error) error {
+	info, err := n.c.resolve(ctx, n.path)
+	switch {
+	case err == nil && info.ID == n.id:
+		return nil
+	case err != nil && !isNotFound(err):
+		return withOp("look up node", n.path, err)
+	}
+	return notFound
+}
+
 func (n *Node) shards(ctx context.Context) ([]uint64, error) {
 	t, err := n.c.tierOf(ctx, n.tier)
 	if err != nil {

@@ -21,7 +21,7 @@ func callCluster(ctx context.Context, c *Client, method string, in, out any) err
 		asks := false
 		switch method {
 		case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodTop,
-			protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup:
+			protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup, protocol.MethodShards:
 			asks = true
 		}
 		// A change that turned auth on, or took rights away, may have the one who asked for it

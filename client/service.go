@@ -89,7 +89,7 @@ func (r *Registration) Deregister(ctx context.Context) error { return r.Lease.Re
 func (sv ServiceReader) List(ctx context.Context, opts ...ReadOption) ([]Member, error) {
 	sem, err := sv.n.Describe(ctx, sv.name, append(opts[:len(opts):len(opts)], IncludeOwners())...)
 	if isNotFound(err) {
-		return nil, nil
+		return nil, sv.n.checkLives(ctx, err)
 	}
 	if err != nil {
 		return nil, err
@@ -147,6 +147,6 @@ func members(owners []Owner) []Member {
 	return list
 }
 
-// isNotFound tells a semaphore that does not exist, which recipes take for an empty one, from a
-// node that does not.
+// isNotFound says that a semaphore does not exist, which recipes take for an empty one, or that the
+// node does not: see [Node.checkLives].
 func isNotFound(err error) bool { return errors.Is(err, protocol.StatusNotFound) }

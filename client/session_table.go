@@ -2,6 +2,7 @@ package client
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ type sessionTable struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[uint64]*Session
+	timeouts shortestDuration      // of the sessions
 	restores map[restoreKey]uint64 // nonces of restores that were given up unanswered
 	watchdog *watchdog             // while there are sessions
 }
@@ -32,11 +34,12 @@ func (t *sessionTable) register(s *Session) (replaced *Session, err error) {
 	if t.closed {
 		return nil, ErrClientClosed
 	}
-	replaced = t.sessions[s.id]
-	t.sessions[s.id] = s
-	if have := t.shortestTimeout(); have == 0 || s.requestedTimeout < have {
-		t.shortest.Store(int64(s.requestedTimeout))
+	if replaced = t.sessions[s.id]; replaced != nil {
+		t.timeouts.remove(replaced.requestedTimeout)
 	}
+	t.sessions[s.id] = s
+	t.timeouts.add(s.requestedTimeout)
+	t.shortest.Store(int64(t.timeouts.or(s.requestedTimeout)))
 	if t.watchdog == nil {
 		t.watchdog = startWatchdog(t, t.cluster.clock)
 	}
@@ -49,6 +52,8 @@ func (t *sessionTable) forget(s *Session) {
 	known := t.sessions[s.id] == s // else it was replaced
 	if known {
 		delete(t.sessions, s.id)
+		t.timeouts.remove(s.requestedTimeout)
+		t.shortest.Store(int64(t.timeouts.or(math.MaxInt64)))
 	}
 	if len(t.sessions) == 0 {
 		t.shortest.Store(0)

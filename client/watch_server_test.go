@@ -390,6 +390,35 @@ func TestWatchOfDroppedNode(t *testing.T) {
 	}
 }
 
+// TestRecipesOfDroppedNode: a service without members is empty, and one of a node that is gone is an
+// error, also when there is another node under its path.
+func TestRecipesOfDroppedNode(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	_, err := c.CreateNode(ctx, "/gone", client.NodeConfig{})
+	must(t, err)
+	n, err := c.Node(ctx, "/gone")
+	must(t, err)
+	read := func() (list, leader error) {
+		_, list = n.Service("api").List(ctx)
+		_, leader = n.Election("api").Leader(ctx)
+		return list, leader
+	}
+	if list, leader := read(); list != nil || leader != nil {
+		t.Fatal(list, leader)
+	}
+	must(t, c.DropNode(ctx, "/gone"))
+	if list, leader := read(); !errors.Is(list, client.NotFound) || !errors.Is(leader, client.NotFound) {
+		t.Error(list, leader)
+	}
+	_, err = c.CreateNode(ctx, "/gone", client.NodeConfig{})
+	must(t, err)
+	if list, leader := read(); !errors.Is(list, client.NotFound) || !errors.Is(leader, client.NotFound) {
+		t.Error(list, leader)
+	}
+}
+
 func TestWatchOnce(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

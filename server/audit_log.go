@@ -72,17 +72,26 @@ func (a *auditLog) metaApplied(index uint64, before, after *meta.State) {
 	for _, e := range audit.Topology(meta.Audit(before, after, index)) {
 		a.log.Write(e)
 	}
-	a.applied.Store(index) // after them: a position that is saved is of events that were written
+	a.applied.Store(index) // after them: they are queued when a position is taken
 }
 
 // savePositionPeriod is how often the position in the log is saved. A crash may write the events of
 // this period twice.
 const savePositionPeriod = time.Second
 
-// savePositions saves the position in the meta shard's log until ctx ends.
+// savePositions saves the position in the meta shard's log until ctx ends. A position is saved once
+// all events before it are written: those after it come again when the process ends.
 func (a *auditLog) savePositions(ctx context.Context) {
+	var index, events uint64
 	for beat.Sleep(ctx, beat.Next(savePositionPeriod)) {
-		a.savePosition(a.applied.Load())
+		if index == 0 {
+			index = a.applied.Load()
+			events, _ = a.log.Position()
+		}
+		if _, written := a.log.Position(); written >= events {
+			a.savePosition(index)
+			index = 0
+		}
 	}
 }
 
@@ -102,8 +111,11 @@ func (a *auditLog) close() {
 		return
 	}
 	index := a.applied.Load()
+	events, _ := a.log.Position()
 	if err := a.log.Close(); err != nil {
 		a.warn("audit log is not complete", "error", err)
 	}
-	a.savePosition(index)
+	if _, written := a.log.Position(); written >= events {
+		a.savePosition(index)
+	}
 }

@@ -212,7 +212,7 @@ func TestTokenForClientOf01(t *testing.T) {
 }
 
 // TestAuthTurnedOn: in a cluster that was open, tokens can be given out before auth counts. Then
-// who came in without is sent away.
+// who came in without, or may do less than before, is sent away.
 func TestAuthTurnedOn(t *testing.T) {
 	s := start(t, nil)
 	open := connect(t, s)
@@ -222,7 +222,6 @@ func TestAuthTurnedOn(t *testing.T) {
 	var reply protocol.HelloReply
 	await.True(t, "the token to be known", func() bool { _, reply, _ = greet(t, s, secret); return reply.Identity == "alice" })
 	alice := as(t, s, secret)
-	session := alice.session(alice.node(), 1)
 	if _, err := anybody.EnableAuth(t.Context(), ""); !errors.Is(err, protocol.StatusPreconditionFailed) {
 		t.Fatalf("on without an administrator: %v", err)
 	}
@@ -237,7 +236,12 @@ func TestAuthTurnedOn(t *testing.T) {
 	if g := open.closed(); g == nil || g.Status != protocol.StatusUnavailable {
 		t.Errorf("goodbye is %+v", g)
 	}
-	if _, err := alice.lock(alice.node(), session.Session, "x", 0); err != nil {
+	if g := alice.closed(); g == nil || g.Status != protocol.StatusUnavailable {
+		t.Errorf("a client with a token that may do less now, and may have a stream open: goodbye is %+v", g)
+	}
+	alice = as(t, s, secret)
+	mine := alice.session(alice.node(), 3)
+	if _, err := alice.lock(alice.node(), mine.Session, "x", 0); err != nil {
 		t.Errorf("a client that had a token and a right before: %v", err)
 	}
 	root := adminClient(t, s, rootSecret)
@@ -257,6 +261,18 @@ func TestAuthTurnedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.True(t, "auth to be off", func() bool { _, err := remote.lock(remote.node(), g.Session, "y", 0); return err == nil })
+	// And on again: who may do everything all the same keeps its connection.
+	owner := as(t, s, rootSecret)
+	own := owner.session(owner.node(), 4)
+	if _, err := root.EnableAuth(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if g := remote.closed(); g == nil || g.Status != protocol.StatusUnavailable {
+		t.Errorf("goodbye is %+v", g)
+	}
+	if _, err := owner.lock(owner.node(), own.Session, "z", 0); err != nil {
+		t.Errorf("a client that may do everything as before: %v", err)
+	}
 }
 
 // TestFirstAdministrator: the token is made up once, kept in a file for its owner only, and holds

@@ -126,17 +126,19 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 	})
 }
 
+// drainCheck is how often a stop looks whether clients are done.
+const drainCheck = 2 * time.Millisecond
+
 // drain waits until all requests are answered, and sends the goodbyes.
 func (s *Server) drain(ctx context.Context) {
 	if !s.listening {
 		return
 	}
 	s.transport.StopAccepting()
-	_ = poll(ctx, func() bool {
-		open := false
+	for open := true; open && beat.Sleep(ctx, drainCheck); {
+		open = false
 		s.requests.EachClient(func(c *request.Client) { open = open || c.Unanswered() > 0 })
-		return !open
-	})
+	}
 	s.requests.EachClient(func(c *request.Client) {
 		c.Close(transport.Graceful, protocol.StatusUnavailable,
 			"server is stopping; connect to another instance, or to this one when it is back")
@@ -145,20 +147,8 @@ func (s *Server) drain(ctx context.Context) {
 	// Clients close when they have read the goodbye. Others are closed after the usual time.
 	linger, cancel := context.WithTimeout(ctx, transport.LingerTimeout)
 	defer cancel()
-	_ = poll(linger, func() bool { return s.transport.Connections() == 0 })
-}
-
-func poll(ctx context.Context, cond func() bool) error {
-	t := time.NewTicker(2 * time.Millisecond)
-	defer t.Stop()
-	for !cond() {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	for s.transport.Connections() > 0 && beat.Sleep(linger, drainCheck) {
 	}
-	return nil
 }
 
 // stop ends everything once, the outermost part first.
@@ -170,22 +160,11 @@ func (s *Server) stop(drain func()) error {
 // awaitRunning waits for the server's goroutines. It is false if the server has failed and one of
 // them still waits, for the disk.
 func (s *Server) awaitRunning() bool {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	err := s.take(context.Background(), func(*Server, context.Context) error {
 		s.running.Wait()
-	}()
-	select {
-	case <-ended:
-		return true
-	case <-s.done:
-	}
-	select {
-	case <-ended:
-		return true
-	case <-time.After(s.cfg.Limits.DrainTimeout):
-		return false
-	}
+		return nil
+	})
+	return !errors.Is(err, errStuck)
 }
 
 // end stops what runs. It is called once.

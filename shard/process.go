@@ -87,7 +87,7 @@ func (x *hostedObject) tickProcess(m *Machine) {
 			m.emitProcessChange(x,
 				protocol.ProcessChange{Kind: protocol.ProcessDeleted, Epoch: p.Epoch(), Topology: p.Topology()})
 			x.unlink(m)
-			if x.bucket.state == bucketActive && !x.node.dropped {
+			if !x.node.dropped {
 				x.bucket.orderCounter = max(x.bucket.orderCounter, p.HighestEpoch())
 			}
 			return

@@ -41,6 +41,9 @@ func (x *scriptRunner) bucketsOf(a scriptArgs) BucketsBody {
 	if name := a.vals["of"]; name != "" {
 		b.First = protocol.Bucket(a.num("node", 1), []byte(name), scriptBuckets)
 	}
+	if name := a.vals["process"]; name != "" {
+		b.First = protocol.ProcessBucket(a.num("node", 1), []byte(name), scriptBuckets)
+	}
 	if name := a.vals["home"]; name != "" {
 		if who := x.sessions[name]; who != nil && who.id != 0 {
 			b.First = protocol.SessionBucket(who.id)

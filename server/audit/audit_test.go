@@ -293,6 +293,34 @@ func TestFileGone(t *testing.T) {
 	}
 }
 
+// TestPositionOfTheUnwritten: what waits, what the writer has taken, and what it failed to write
+// before the end are not written.
+func TestPositionOfTheUnwritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &blockingWriter{err: errors.New("no space left"), open: make(chan struct{}), enter: make(chan struct{}, 10)}
+		l := open(t, Config{Destination: Stderr, stderr: g})
+		at := func(when string, events, written uint64) {
+			t.Helper()
+			if e, w := l.Position(); e != events || w != written {
+				t.Errorf("%s: %d events, %d written, want %d and %d", when, e, w, events, written)
+			}
+		}
+		at("at the start", 0, 0)
+		l.Write(Event{Title: "x"})
+		<-g.enter
+		at("while the writer has one", 1, 0)
+		l.Write(Event{Title: "y"})
+		at("while one more waits", 2, 0)
+		close(g.open)
+		synctest.Wait()
+		at("after a failure", 2, 0)
+		if err := l.Close(); err == nil {
+			t.Error("no event is lost")
+		}
+		at("at the end", 2, 0)
+	})
+}
+
 func TestOpenErrors(t *testing.T) {
 	for name, destination := range map[string]string{"none": "", "a folder": t.TempDir(),
 		"no folder": filepath.Join(t.TempDir(), "a", "b")} {

@@ -46,6 +46,7 @@ type Log struct {
 	mu            sync.Mutex
 	next          id       // Invariant: each event takes a count, written or lost
 	queue         []queued // waits
+	writing       uint64   // count of the first event that the writer has taken and not written; 0: none
 	limit         int
 	retry         time.Duration
 	lost          uint64        // since the last lost_events line
@@ -125,6 +126,23 @@ func (l *Log) Write(e Event) {
 	}
 	l.queue = append(l.queue, queued{e, l.next})
 	l.wakeWriter()
+}
+
+// Position is how many events there were, and how many before the first one that is still to be
+// written. Lost ones count as written: a line says that they are lost, or will.
+func (l *Log) Position() (events, written uint64) {
+	if l == nil {
+		return 0, 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch events = l.next.count; {
+	case l.writing > 0:
+		return events, l.writing - 1
+	case len(l.queue) > 0:
+		return events, l.queue[0].id.count - 1
+	}
+	return events, events
 }
 
 // Lost is how many events were lost since the start.

@@ -38,6 +38,9 @@ func (l *Log) flush() (closing bool) {
 	due := !l.broken || reopen || closing || !time.Now().Before(l.retryAt)
 	if due {
 		l.queue, l.lost = nil, 0
+		if len(batch) > 0 {
+			l.writing = batch[0].id.count
+		}
 		if lost > 0 && l.lostID == (id{}) {
 			l.next.count++
 			l.lostID = l.next
@@ -57,6 +60,9 @@ func (l *Log) flush() (closing bool) {
 			Message: fmt.Sprintf("%d events found no room in the queue and are not in this log", lost)}, lostID)
 	}
 	lines, err := l.writeLines(b)
+	if lines > len(batch) {
+		lost = 0 // that is written
+	}
 	batch = batch[min(lines, len(batch)):]
 	if reopen && err == nil {
 		l.closeFile()
@@ -109,7 +115,7 @@ func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 		l.broken = false
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.lostID = id{}
+		l.lostID, l.writing = id{}, 0
 		return
 	}
 	if !l.broken {
@@ -119,6 +125,12 @@ func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost += lost
+	if lost == 0 {
+		l.lostID = id{}
+	}
+	if l.writing = 0; len(batch) > 0 {
+		l.writing = batch[0].id.count
+	}
 	if closing {
 		l.lost += uint64(len(batch))
 		l.total += uint64(len(batch))
@@ -130,7 +142,7 @@ func (l *Log) noteResult(err error, batch []queued, lost uint64, closing bool) {
 		l.lost += uint64(over)
 		l.total += uint64(over)
 	}
-	l.queue = kept
+	l.queue, l.writing = kept, 0
 }
 
 func (l *Log) openFile() error {

@@ -37,10 +37,10 @@ func (v *View) Revision() uint64 { return v.revision }
 // Knows says whether there is a token with this hash.
 func (v *View) Knows(hash [meta.HashLen]byte) bool { return v.tokens[hash] != nil }
 
-// LostRights finds the identities from which a right was taken away since an older view. What was
-// opened with it (streams, watches, memberships) would go on, since rights are looked at when
-// something is asked for.
-func (v *View) LostRights(old *View) map[string]bool {
+// LostRights finds the identities that may do less than by an older view, and says of one whether
+// it is among them. What was opened with a right (streams, watches, memberships) would go on, since
+// rights are looked at when something is asked for. While auth is off, everybody may do everything.
+func (v *View) LostRights(old *View) func(identity string) bool {
 	before, _ := old.state.RightsList()
 	now, _ := v.state.RightsList()
 	found := make(map[string]bool)
@@ -52,7 +52,11 @@ func (v *View) LostRights(old *View) map[string]bool {
 			}
 		}
 	}
-	return found
+	return func(identity string) bool {
+		identity = PlainIdentity(identity)
+		everything := old.state.Rights(identity, "")
+		return v.on && (found[identity] || everything&^v.state.Rights(identity, "") != 0)
+	}
 }
 
 // Authenticate says who a client is. A token that is known counts whether or not auth is on, so

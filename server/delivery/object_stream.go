@@ -158,9 +158,6 @@ func (t *ObjectStreams[F]) drop(s *objectStream[F]) {
 
 // Cut ends the streams over the selected objects, with the reason.
 func (t *ObjectStreams[F]) Cut(which func(node uint64, name []byte) bool, status protocol.Status, text string) {
-	if t.count.Load() == 0 {
-		return
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var list []*objectStream[F]

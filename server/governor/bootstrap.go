@@ -2,9 +2,9 @@ package governor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -50,9 +50,7 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 		c.Tier = "default"
 	}
 	var secret [16 + 16 + meta.KeySecretLen]byte
-	if _, err := io.ReadFull(svc.random, secret[:]); err != nil {
-		return fmt.Errorf("no random bytes for the cluster's id and key: %w", err)
-	}
+	_, _ = rand.Read(secret[:]) // it never fails
 	if c.UUID == "" {
 		c.UUID = uuid([16]byte(secret[16:32]))
 	}

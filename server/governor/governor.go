@@ -7,8 +7,6 @@ package governor
 
 import (
 	"context"
-	"crypto/rand"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -92,7 +90,6 @@ type Config struct {
 	// any more; default DefaultOfflineAfter. Below FreshLimit it is FreshLimit.
 	OfflineAfter time.Duration
 	Logger       *slog.Logger // default slog.Default()
-	Random       io.Reader    // default crypto/rand
 }
 
 const (
@@ -137,11 +134,8 @@ func New(c Config) *Governor {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if c.Random == nil {
-		c.Random = rand.Reader
-	}
 	return &Governor{
-		Service: Service{&metaLog{meta: c.Meta, clock: c.Clock, random: c.Random}},
+		Service: Service{&metaLog{meta: c.Meta, clock: c.Clock}},
 		shards:  c.Shards, groups: c.Groups, instances: c.Instances, offlineAfter: c.OfflineAfter, log: c.Logger,
 	}
 }

@@ -2,7 +2,7 @@ package governor
 
 import (
 	"context"
-	"io"
+	"crypto/rand"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -14,7 +14,6 @@ import (
 type metaLog struct {
 	meta    Meta
 	clock   Clock
-	random  io.Reader
 	changes notifier // of the state, of heartbeats, and of leaders
 }
 
@@ -49,9 +48,7 @@ func (l *metaLog) proposeOnce(ctx context.Context, build func(s *meta.State) (me
 			return meta.Result{}, err
 		}
 		var op meta.OpID
-		if _, err := io.ReadFull(l.random, op[:]); err != nil {
-			return meta.Result{}, protocol.Errorf(protocol.StatusInternal, "no random bytes: %v", err)
-		}
+		_, _ = rand.Read(op[:]) // it never fails
 		res, err := l.proposeEntry(ctx, meta.AppendCommand(nil, op, c))
 		if err != nil {
 			return meta.Result{}, err

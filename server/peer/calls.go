@@ -71,9 +71,12 @@ func (m *Transport) serveCalls(c *conn) {
 				}
 				continue
 			}
-			callCtx, end := context.WithCancel(ctx)
+			var callCtx context.Context
+			var end context.CancelFunc
 			if left > 0 {
 				callCtx, end = context.WithTimeout(ctx, left)
+			} else {
+				callCtx, end = context.WithCancel(ctx)
 			}
 			if !s.begin(id, end) {
 				end()

@@ -35,20 +35,19 @@ func (s *Server) SetAuth(state *meta.State) {
 
 // recheckCredentials sends a connection away that came in by what does not count any more, or whose
 // identity may do less than before.
-func (c *Client) recheckCredentials(old, v *auth.View, lost map[string]bool) {
-	if c.server.cfg.Authenticator != nil {
+func (c *Client) recheckCredentials(old, v *auth.View, lost func(identity string) bool) {
+	if c.server.cfg.Authenticator == nil && c.tokenHash.Load() == nil && v.On() && !old.On() && !c.authExempt.Load() {
+		c.Close(transport.Graceful, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
 		return
 	}
-	if c.server.cfg.Authorizer == nil && old.On() && v.On() && lost[auth.PlainIdentity(c.identity)] {
+	if c.server.cfg.Authorizer == nil && lost(c.identity) && (old.On() || !c.authExempt.Load()) {
 		c.Close(transport.Graceful, protocol.StatusUnavailable,
 			"a right of this connection's identity was taken away; connect again with those that are left")
 		return
 	}
-	if by := c.tokenHash.Load(); by != nil && !v.Knows(*by) {
+	if by := c.tokenHash.Load(); c.server.cfg.Authenticator == nil && by != nil && !v.Knows(*by) {
 		c.Close(transport.Graceful, protocol.StatusUnauthenticated,
 			"the token that this connection came in with was revoked; get a new one")
-	} else if by == nil && v.On() && !old.On() && !c.authExempt.Load() {
-		c.Close(transport.Graceful, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
 	}
 }
 

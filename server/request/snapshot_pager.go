@@ -17,19 +17,23 @@ type pager struct {
 	host Shard
 	wake chan struct{}
 
-	mu    sync.Mutex
-	queue []*Client
+	mu     sync.Mutex
+	queue  []*Client
+	queued map[*Client]struct{} // all of the queue: a frozen bucket adds each connection that streams from it
 }
 
 // PageBytes is about the size of a snapshot's page.
 const PageBytes = 128 << 10
 
-func newPager(d Shard) *pager { return &pager{host: d, wake: make(chan struct{}, 1)} }
+func newPager(d Shard) *pager {
+	return &pager{host: d, wake: make(chan struct{}, 1), queued: make(map[*Client]struct{})}
+}
 
 // add has the connection's due pages sent.
 func (p *pager) add(c *Client) {
 	p.mu.Lock()
-	if !slices.Contains(p.queue, c) {
+	if _, ok := p.queued[c]; !ok {
+		p.queued[c] = struct{}{}
 		p.queue = append(p.queue, c)
 	}
 	p.mu.Unlock()
@@ -48,6 +52,7 @@ func (p *pager) take() *Client {
 	c := p.queue[0]
 	p.queue[0] = nil
 	p.queue = p.queue[1:]
+	delete(p.queued, c)
 	return c
 }
 

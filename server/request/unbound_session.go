@@ -28,7 +28,13 @@ func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint6
 		o.FailError(c, kind, id, bad)
 	default:
 		d.Raft().Barrier(func(ok bool) {
-			defer d.Requests().out.Flush()
+			o := d.Requests().out
+			if ok {
+				defer o.Flush()
+			} else { // on any goroutine, as for readBatch.afterBarrier
+				o = d.Requests().server.BorrowOutbox()
+				defer d.Requests().server.ReturnOutbox(o)
+			}
 			active := false
 			d.Raft().View(func(m *shard.Machine) {
 				_, active = m.Bucket(protocol.SessionBucket(sessionID))
@@ -37,7 +43,7 @@ func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint6
 			if ok && active && !lives {
 				bad = session.ErrExpired()
 			}
-			d.Requests().out.FailError(c, kind, id, bad)
+			o.FailError(c, kind, id, bad)
 		})
 	}
 }

@@ -92,21 +92,13 @@ type State interface {
 	RemoteSession(session uint64) (view shard.RemoteSessionView, known bool)
 }
 
-// Stats are counters since New. The first five fields are gauges.
+// Stats are counters since New. The first two fields are gauges.
 type Stats struct {
-	RemoteSessions, Unsubscribed, Subscribers, Sessions, Connections int
+	RemoteSessions, Unsubscribed int
 
-	Pauses             uint64 // of the process
-	TimedOut           uint64 // connections cut after silence
-	Detaches           uint64 // sessions whose detach was proposed
-	RemotesEnded       uint64 // remote sessions whose release was proposed
-	Queried            uint64 // remote sessions in subscribe requests
-	LostSubscriptions  uint64 // subscriptions that began again with the whole list
-	DroppedSubscribers uint64 // that did not acknowledge
-	Dropped            uint64 // requests and heartbeats over a limit
-	Malformed          uint64 // messages of other leaders
-	FailedBarriers     uint64
-	Retried            uint64 // commands that were not applied and proposed again
+	Pauses            uint64 // of the process
+	LostSubscriptions uint64 // subscriptions that began again with the whole list
+	Malformed         uint64 // messages of other leaders
 }
 
 // Heard returns when something was last received on a connection, and whether it is open.

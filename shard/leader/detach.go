@@ -44,7 +44,6 @@ func (v *liveness) flushDetaches(p *proposals) {
 		for _, s := range f.sessions {
 			s.detachID = id
 		}
-		v.stats.Detaches += uint64(len(f.sessions))
 	}
 }
 

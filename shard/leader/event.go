@@ -6,19 +6,13 @@ package leader
 // Attached is EventSessionAttached: the session is attached on this connection under this epoch.
 // Timeout in ms. Connection 0 stands for one that is closed: the session is detached at once.
 func (l *Leader) Attached(now, conn, session, attachEpoch, timeout uint64, description string) {
-	l.Bind(now, conn, session, attachEpoch, timeout)
-	if l.epoch != 0 {
-		l.subscribers.notifyAlive(session, stateAttached, attachEpoch, description)
-	}
-}
-
-// Bind registers the liveness of an attach that is answered before it is logged. Attached repeats
-// it.
-func (l *Leader) Bind(now, conn, session, attachEpoch, timeout uint64) {
 	if l.enter(now) {
 		l.liveness.bind(conn, session, attachEpoch, timeout)
 	} else if conn != 0 {
 		l.cutConn(conn, "the shard is not led here; connect to its master")
+	}
+	if l.epoch != 0 {
+		l.subscribers.notifyAlive(session, stateAttached, attachEpoch, description)
 	}
 }
 

@@ -119,7 +119,6 @@ func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
 	l.enter(now)
 	b.inFlight = false
 	if !ok {
-		l.stats.FailedBarriers++
 		b.backoff, b.wanted = true, true
 		l.liveness.retryPongs()
 		l.subscribers.retryReplies()
@@ -256,8 +255,6 @@ func (l *Leader) Done(now, id uint64, applied bool) {
 // Stats returns the counters.
 func (l *Leader) Stats() Stats {
 	s := l.stats
-	s.Sessions, s.Connections = l.liveness.sessions.Len(), len(l.liveness.conns)
 	s.RemoteSessions, s.Unsubscribed = l.remotes.count()
-	s.Subscribers = l.subscribers.count()
 	return s
 }

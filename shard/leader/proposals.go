@@ -49,7 +49,6 @@ func (p *proposals) done(id uint64, applied bool) (f proposal, ok bool) {
 	}
 	delete(p.inFlight, id)
 	if !applied {
-		p.stats.Retried++
 		p.backoff = true
 	}
 	return f, true

@@ -73,7 +73,6 @@ func (t *remoteTable) flushEnded(p *proposals) {
 		for _, g := range f.remotes {
 			g.releaseID = id
 		}
-		t.stats.RemotesEnded += uint64(len(f.remotes))
 	}
 }
 

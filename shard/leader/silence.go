@@ -47,7 +47,6 @@ func (v *liveness) checkSilence(heard Heard) {
 				next = min(next, max(c.last, s.at)+s.silenceLimit()+1)
 			}
 			if next <= now {
-				v.stats.TimedOut++
 				v.cut(c, "nothing was heard on this connection for a session's timeout")
 				continue
 			}

@@ -118,12 +118,3 @@ func (t *subscriberTable) left(first, count uint32) {
 		}
 	}
 }
-
-func (t *subscriberTable) count() (n int) {
-	for _, p := range t.order {
-		if !p.dropped {
-			n++
-		}
-	}
-	return n
-}

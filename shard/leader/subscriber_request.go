@@ -15,7 +15,6 @@ type pendingHeartbeat struct {
 
 func (t *subscriberTable) receiveSubscribe(from uint64, m *subscribeMsg) {
 	if t.queuedSessions+len(m.sessions) > MaxQueuedSessions {
-		t.stats.Dropped++
 		return
 	}
 	t.queuedSessions += len(m.sessions)
@@ -24,7 +23,6 @@ func (t *subscriberTable) receiveSubscribe(from uint64, m *subscribeMsg) {
 
 func (t *subscriberTable) receiveHeartbeat(from uint64, m *heartbeatMsg) {
 	if len(t.heartbeats.waiting) >= MaxQueuedSessions {
-		t.stats.Dropped++
 		return
 	}
 	t.heartbeats.waiting = append(t.heartbeats.waiting, pendingHeartbeat{from, *m})

@@ -25,7 +25,6 @@ func (t *subscriberTable) notify(p *subscriber, e sessionStatus) {
 		return
 	}
 	if len(p.updates) >= MaxUnacked {
-		t.stats.DroppedSubscribers++
 		t.drop(p)
 		return
 	}

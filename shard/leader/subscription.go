@@ -116,7 +116,6 @@ func (k *subscription) sendRequests() {
 		q.left = len(q.sessions)
 		k.requests = append(k.requests, q)
 		t.send(k.shard, &m)
-		t.stats.Queried += uint64(q.left)
 	}
 }
 

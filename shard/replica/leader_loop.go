@@ -100,8 +100,6 @@ func (w *leaderLoop) run(x *leaderTask) {
 			conn = 0 // closed before its attach was applied; ConnClosed came before, or comes and does nothing
 		}
 		l.Attached(now, conn, x.b, x.epoch, x.value, x.text)
-	case taskAttachedUnlogged:
-		l.Bind(now, x.a, x.b, x.epoch, x.value)
 	case taskDetached:
 		l.Detached(now, x.b, x.epoch, x.text)
 	case taskEnded:

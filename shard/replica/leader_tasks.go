@@ -23,7 +23,6 @@ const (
 	taskStart taskKind = iota
 	taskStop
 	taskAttached
-	taskAttachedUnlogged
 	taskDetached
 	taskEnded
 	taskRemotes

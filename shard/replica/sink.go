@@ -22,8 +22,8 @@ type Origin struct {
 // exactly the state after the entry. Failed, Pong, Cut and Detach may be called concurrently on
 // other goroutines.
 //
-// No method may block, or call [Shard.Exclusive], [Host.Tick] or a Close. Submit, Barrier,
-// AttachedUnlogged and other calls that only queue are allowed.
+// No method may block, or call [Shard.Exclusive], [Host.Tick] or a Close. Submit, Barrier and other
+// calls that only queue are allowed.
 type Sink interface {
 	// Applied delivers one entry of the log. If this instance proposed the batch and it was applied
 	// in its own epoch, origins has one element for each command; otherwise it is nil. Events refer

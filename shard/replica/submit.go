@@ -75,12 +75,6 @@ func (s *Shard) SubmitMember(m MemberMessage) protocol.Status {
 	return s.members.add(m)
 }
 
-// AttachedUnlogged reports an attach that was answered before it was logged. The leader learns of
-// logged attaches by itself.
-func (s *Shard) AttachedUnlogged(conn, session, epoch, timeout uint64) {
-	s.tasks.add(leaderTask{kind: taskAttachedUnlogged, a: conn, b: session, epoch: epoch, value: timeout})
-}
-
 // Ping asks for a [Sink.Pong] behind a barrier that begins after this call. A newer ping of the
 // connection replaces a waiting one.
 func (s *Shard) Ping(conn, ping uint64) {

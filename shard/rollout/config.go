@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -24,11 +25,11 @@ func Normalize(c protocol.TrackConfig) (protocol.TrackConfig, error) {
 	if isExplicit(&c, CodeOK) || isExplicit(&c, CodeSourceError) {
 		return c, badRequest("config: OK and SOURCE_ERROR have meanings of their own: take other explicit codes")
 	}
-	c.ImplicitAfter = orDefault(c.ImplicitAfter, DefaultImplicitAfter)
-	c.ImplicitAttempts = orDefault(c.ImplicitAttempts, DefaultImplicitAttempts)
-	c.StallTimeout = orDefault(c.StallTimeout, DefaultStallTimeout)
-	c.ReelectMinInterval = orDefault(c.ReelectMinInterval, DefaultReelectMinInterval)
-	c.Retention = orDefault(c.Retention, DefaultRetention)
+	c.ImplicitAfter = cmp.Or(c.ImplicitAfter, DefaultImplicitAfter)
+	c.ImplicitAttempts = cmp.Or(c.ImplicitAttempts, DefaultImplicitAttempts)
+	c.StallTimeout = cmp.Or(c.StallTimeout, DefaultStallTimeout)
+	c.ReelectMinInterval = cmp.Or(c.ReelectMinInterval, DefaultReelectMinInterval)
+	c.Retention = cmp.Or(c.Retention, DefaultRetention)
 	c.Locations = slices.Clone(c.Locations)
 	locations := make(map[string]bool, len(c.Locations))
 	for i := range c.Locations {
@@ -45,7 +46,7 @@ func Normalize(c protocol.TrackConfig) (protocol.TrackConfig, error) {
 				return c, badRequest("config: location " + l.Name + " has two gates named " +
 					g.Name + ": give each its own name")
 			}
-			g.Timeout, g.Retry = orDefault(g.Timeout, DefaultGateTimeout), orDefault(g.Retry, DefaultGateRetry)
+			g.Timeout, g.Retry = cmp.Or(g.Timeout, DefaultGateTimeout), cmp.Or(g.Retry, DefaultGateRetry)
 		}
 	}
 	return c, nil
@@ -55,13 +56,6 @@ func Normalize(c protocol.TrackConfig) (protocol.TrackConfig, error) {
 func isExplicit(c *protocol.TrackConfig, code string) bool {
 	_, ok := slices.BinarySearch(c.ExplicitCodes, code)
 	return ok
-}
-
-func orDefault(v, def uint64) uint64 {
-	if v == 0 {
-		return def
-	}
-	return v
 }
 
 // validName: 1 to most bytes of UTF-8 without control bytes.

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -110,7 +111,7 @@ func (l *location) pickShare(percent uint8) {
 	}
 	slices.SortFunc(leaders, byID)
 	// the config may have lost the share meanwhile: all
-	n := (len(leaders)*int(orDefault(uint64(percent), 100)) + 99) / 100
+	n := (len(leaders)*int(cmp.Or(uint64(percent), 100)) + 99) / 100
 	for _, p := range leaders[:min(n, len(leaders))] {
 		p.inShare = true
 	}

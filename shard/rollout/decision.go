@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -51,7 +52,7 @@ func (pl *plan) decide(l *location, leader bool, clock uint64) (d decision) {
 		case paused != running:
 		default:
 			d.shareLoaded = l.sharedAt == 0
-			d.widen = clock >= orDefault(l.sharedAt, clock)+pl.locationConfig(l).ShareBake || l.promoted > 0
+			d.widen = clock >= cmp.Or(l.sharedAt, clock)+pl.locationConfig(l).ShareBake || l.promoted > 0
 		}
 		return d
 	}
