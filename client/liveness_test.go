@@ -323,8 +323,8 @@ func TestNoWayBack(t *testing.T) {
 	})
 }
 
-// TestShortSessionLeavesNothing: once a session of a short timeout is over, the connection is pinged
-// for those that are left, as before it.
+// TestShortSessionLeavesNothing: once a session of a short timeout is over, the connection is
+// pinged for those that are left, as before it.
 func TestShortSessionLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

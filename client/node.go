@@ -175,11 +175,13 @@ func anyWithTiers(c *cluster) destination {
 }
 
 // EnsureNode is CreateNode that accepts an existing node, whatever its configuration and tier. It
-// goes on until ctx ends while the cluster has no majority.
+// goes on until ctx ends while the cluster has no majority; then it fails with ErrOutcomeUnknown.
 func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig, opts ...NodeOption) (*NodeInfo, error) {
 	var last error
+	repeated := false
 	for {
-		info, _, err := c.createNode(ctx, path, cfg, opts)
+		info, again, err := c.createNode(ctx, path, cfg, opts)
+		repeated = repeated || again
 		switch {
 		case err == nil:
 			return info, nil
@@ -191,7 +193,7 @@ func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig, op
 		case last != nil && !answered(err):
 			err = fmt.Errorf("%w (last: %w)", err, last)
 		}
-		return nil, withOp("create node", path, err)
+		return nil, withOp("create node", path, outcomeUnknown(repeated && !answered(err), err))
 	}
 }
 

@@ -59,6 +59,13 @@ func (o *object) SessionID() uint64 {
 	return o.s.id
 }
 
+func (o *object) Context() context.Context {
+	if o.s == nil {
+		return context.Background()
+	}
+	return o.s.ctx
+}
+
 var errNeedsSession = protocol.Errorf(protocol.StatusBadRequest,
 	"it was opened on a node, for reading; open it on a session")
 

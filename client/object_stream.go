@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/signalbox-dev/signalbox/client/internal/rpc"
@@ -38,13 +39,14 @@ func (o *object) Events(
 	return func(yield func(any, error) bool) {
 		c := o.n.c
 		retry := newRequestRetry()
+		past := streamPast{c: c}
 		var failed error // why the last try ended; nil once another one delivers
 		deliver := func(event any, err error) bool {
 			failed = nil
 			return yield(event, err)
 		}
 		for {
-			asked, stopped, err := o.eventsOnce(ctx, kind, req, decoder(), &retry, deliver)
+			asked, stopped, err := o.eventsOnce(ctx, kind, req, decoder(), &retry, &past, deliver)
 			switch {
 			case stopped:
 				return
@@ -77,7 +79,7 @@ type whereAsked struct {
 // delivered ends the back-off.
 func (o *object) eventsOnce(
 	ctx context.Context, kind protocol.Kind, req protocol.Message, decode rpc.Decoder, retry *requestRetry,
-	yield func(any, error) bool,
+	past *streamPast, yield func(any, error) bool,
 ) (asked whereAsked, stopped bool, err error) {
 	c := o.n.c
 	bucket, err := o.bucket(ctx)
@@ -115,9 +117,13 @@ func (o *object) eventsOnce(
 				&protocol.Unwatch{WatchID: f.id}, &protocol.Empty{})
 		}
 	})
-	for {
+	for first := true; ; {
 		list, refused, err := f.take(ctx)
 		for _, event := range list {
+			if !past.accept(event, first, cn.instance) {
+				return asked, false, errReplicaBehind
+			}
+			first = false
 			retry.failures = 0
 			if !yield(event, nil) {
 				return asked, true, nil
@@ -130,6 +136,48 @@ func (o *object) eventsOnce(
 			return asked, false, err
 		}
 	}
+}
+
+// streamPast is what the openings of one stream delivered of indexed events.
+type streamPast struct {
+	c         *Client
+	shard     uint64   // where the last of them came from
+	index     uint64   // the newest of that shard's log
+	instances []uint64 // those that began before it, in a row
+}
+
+var errReplicaBehind = protocol.Errorf(protocol.StatusUnavailable, "the replica is behind")
+
+// accept takes in an event from an instance, before it is delivered. False: it is the first of its
+// opening, and older than what was delivered. Another replica, or this one a moment later, has
+// that. If every replica began before it, the shard has begun again, as with shardWatch.
+func (p *streamPast) accept(event any, first bool, instance uint64) bool {
+	e, ok := event.(rpc.Indexed)
+	if !ok {
+		return true
+	}
+	shard, index := e.LogIndex()
+	if shard != p.shard {
+		*p = streamPast{c: p.c, shard: shard}
+	}
+	if !first {
+		p.index = max(p.index, index)
+		return true
+	}
+	if index < p.index && !p.shardRestarted() {
+		if len(p.instances) < maxBehind || !slices.Contains(p.instances, instance) {
+			p.instances = append(p.instances, instance)
+		}
+		return false
+	}
+	p.index, p.instances = index, nil
+	return true
+}
+
+func (p *streamPast) shardRestarted() bool {
+	r := p.c.routes.Load()
+	return len(p.instances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas,
+		func(i uint64) bool { return !slices.Contains(p.instances, i) })
 }
 
 func (f *objectStream) event(h protocol.Header) error {

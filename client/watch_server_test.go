@@ -390,8 +390,8 @@ func TestWatchOfDroppedNode(t *testing.T) {
 	}
 }
 
-// TestRecipesOfDroppedNode: a service without members is empty, and one of a node that is gone is an
-// error, also when there is another node under its path.
+// TestRecipesOfDroppedNode: a service without members is empty, and one of a node that is gone is
+// an error, also when there is another node under its path.
 func TestRecipesOfDroppedNode(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

@@ -156,7 +156,8 @@ type WatchEvent struct {
 }
 
 // Watch yields the status and then every change, until ctx ends. It resumes by itself, with a new
-// status. The last pair carries the error that ended it: ctx's, Forbidden.
+// status, which is not older than what it yielded before. The last pair carries the error that
+// ended it: ctx's, Forbidden.
 func (o *Operator) Watch(ctx context.Context) iter.Seq2[WatchEvent, error] {
 	return func(yield func(WatchEvent, error) bool) {
 		for event, err := range o.transport.Watch(ctx) {

@@ -11,6 +11,15 @@ import (
 type watchStep struct {
 	State   *protocol.ProcessState // replaces all steps before; complete, not a page
 	Changes *protocol.ProcessChanges
+	shard   uint64
+}
+
+// LogIndex implements rpc.Indexed.
+func (s watchStep) LogIndex() (shard, index uint64) {
+	if s.State != nil {
+		return s.shard, s.State.Status.Index
+	}
+	return s.shard, s.Changes.Revision
 }
 
 // pageReader decodes the events of one opening of the stream, and puts the pages of a state
@@ -20,6 +29,7 @@ type pageReader struct {
 }
 
 func (p *pageReader) read(h protocol.Header) (event watchStep, step rpc.Step, err error) {
+	event.shard = h.Arg
 	body := bytes.Clone(h.Body) // the message keeps it
 	if h.Kind == protocol.KindProcessChanges {
 		event.Changes = new(protocol.ProcessChanges)

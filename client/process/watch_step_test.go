@@ -13,7 +13,7 @@ import (
 func TestPages(t *testing.T) {
 	page := func(first, last bool, epoch uint64, members ...uint64) protocol.Message {
 		m := &protocol.ProcessState{First: first, Last: last, Exists: true,
-			Status: protocol.ProcessStatus{Name: []byte("queue"), Epoch: epoch}}
+			Status: protocol.ProcessStatus{Index: 7, Name: []byte("queue"), Epoch: epoch}}
 		for _, session := range members {
 			m.Status.Members = append(m.Status.Members, protocol.ProcessMemberInfo{Member: protocol.ProcessMember{Session: session}})
 		}
@@ -45,6 +45,11 @@ func TestPages(t *testing.T) {
 		event, step, err := p.read(h)
 		if err != nil || step != x.want {
 			t.Fatalf("%v: step %d, %v", x.kind, step, err)
+		}
+		if step != rpc.Partial {
+			if shard, index := event.LogIndex(); shard != 1 || index != 7 {
+				t.Errorf("%v: shard %d, index %d", x.kind, shard, index)
+			}
 		}
 		if event.State != nil {
 			states = append(states, event.State)

@@ -32,6 +32,8 @@ type fakeServer struct {
 	polls    int
 	expiry   time.Duration // of a session without a connection
 	log      []protocol.TrackEvent
+
+	intercept func(l *fakeConn, h protocol.Header) (handled bool) // if set, sees each request first
 }
 
 type watchKey struct {
@@ -235,6 +237,9 @@ var errNoTrack = protocol.Errorf(protocol.StatusNotFound, "there is no such trac
 // answer serves a request. mu is held.
 func (l *fakeConn) answer(h protocol.Header) {
 	c := l.c
+	if c.intercept != nil && c.intercept(l, h) {
+		return
+	}
 	switch h.Kind {
 	case protocol.KindHello:
 		l.reply(h, &protocol.HelloReply{

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,14 +104,14 @@ type Follower struct {
 	state      FollowerState
 
 	// Owned by Run.
-	job             *updateJob
-	report          Report    // what is known; sent with each poll
-	retryAt         time.Time // not to be tried before
-	ran             bool
-	previousSession uint64   // the session that was registered last
-	fetched         *Version // the version whose payload was fetched last
-	served          Version  // what Current of the report is
-	unchecked       bool     // nothing says yet that it is of the track as it is registered in now
+	job         *updateJob
+	report      Report    // what is known; sent with each poll
+	retryAt     time.Time // not to be tried before
+	ran         bool
+	ownSessions []uint64 // the session that was registered last, and later ones that may have been
+	fetched     *Version // the version whose payload was fetched last
+	served      Version  // what Current of the report is
+	unchecked   bool     // nothing says yet that it is of the track as it is registered in now
 }
 
 // errSuperseded ends an update whose version is not wanted any more.
@@ -303,8 +304,8 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 	r := Registration{ID: f.o.ID, Location: f.o.Location, Meta: f.o.Meta, Takeover: takeover}
 	i, err := await(f, func() (*Instance, error) {
 		i, err := t.Register(ctx, r)
-		if errors.Is(err, ErrAlreadyRegistered) && f.previousSession != 0 {
-			owned, failed := f.isOwnedBy(ctx, t, f.previousSession)
+		if errors.Is(err, ErrAlreadyRegistered) && len(f.ownSessions) > 0 {
+			owned, failed := f.isOwned(ctx, t)
 			if failed != nil {
 				return nil, failed // who has the id is not known
 			}
@@ -316,9 +317,12 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 		return i, err
 	})
 	if err != nil {
+		if errors.Is(err, client.ErrOutcomeUnknown) {
+			f.ownSessions = append(f.ownSessions, s.ID())
+		}
 		return false, err
 	}
-	f.previousSession = s.ID()
+	f.ownSessions = []uint64{s.ID()}
 	f.o.Logger.Info("rollout instance is registered",
 		"track", f.o.Track, "instance", f.o.ID, "location", f.o.Location)
 	f.fetched, f.unchecked = nil, f.job != nil || f.report.Current != 0
@@ -349,18 +353,18 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 			}
 		}
 	})
-	return true, f.serve(ctx, i, signals, gone)
+	return true, f.serve(ctx, s, i, signals, gone)
 }
 
-// isOwnedBy says that a session has the instance's id.
-func (f *Follower) isOwnedBy(ctx context.Context, t *Track, session uint64) (bool, error) {
+// isOwned says that a session of the follower's own has the instance's id.
+func (f *Follower) isOwned(ctx context.Context, t *Track) (bool, error) {
 	status, err := t.Describe(ctx, IncludeInstances())
 	if err != nil {
 		return false, err
 	}
 	for i := range status.Instances {
 		if p := &status.Instances[i]; p.ID == f.o.ID {
-			return p.Session == session, nil
+			return slices.Contains(f.ownSessions, p.Session), nil
 		}
 	}
 	return false, nil
@@ -407,13 +411,17 @@ func (f *Follower) getTarget(ctx context.Context, i *Instance, payload bool) (t 
 }
 
 // serve polls, and loads the targets, until something ends.
-func (f *Follower) serve(ctx context.Context, i *Instance, signals <-chan struct{}, gone <-chan error) error {
+func (f *Follower) serve(
+	ctx context.Context, s *client.Session, i *Instance, signals <-chan struct{}, gone <-chan error,
+) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-s.Done():
+			return s.Err()
 		case err := <-gone:
 			return err
 		case <-signals:

@@ -55,6 +55,10 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 	if g.Check == nil || g.Track == nil {
 		return errors.New("gatekeeper: it needs a track, and what runs its gates")
 	}
+	return g.Track.whileSession(ctx, g.run)
+}
+
+func (g *Gatekeeper) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	defer work.Wait()

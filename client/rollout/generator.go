@@ -72,6 +72,10 @@ func (g *Generator) Run(ctx context.Context) error {
 	if err = checkRetry(g.RetryMin, g.RetryMax, 30*time.Second, err); err != nil {
 		return fmt.Errorf("generator: %w", err)
 	}
+	return g.Track.whileSession(ctx, g.run)
+}
+
+func (g *Generator) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	event, ended := make(chan struct{}, 1), make(chan error, 1)
 	go func() { ended <- g.listen(ctx, event) }()

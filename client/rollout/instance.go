@@ -142,31 +142,44 @@ func (i *Instance) Unregister(ctx context.Context) error {
 	return i.t.change(ctx, protocol.KindTrackUnregister, &m.Head, m, &protocol.Empty{})
 }
 
-// WatchTarget reads the target, and reads it again whenever it may have changed, until ctx ends. It
-// yields when the version, its generation or the reason changes. It does not report, so a leader's
-// location waits until somebody does. The last pair carries the error that ended it.
+// WatchTarget reads the target, and reads it again whenever it may have changed, until ctx or the
+// session ends. It yields when the version or its generation changes. The server does not announce
+// a new reason, such as a pause, nor that an operator dropped the instance: GetTargetState tells.
+// It does not report, so a leader's location waits until somebody does. The last pair carries the
+// error that ended it.
 func (i *Instance) WatchTarget(ctx context.Context) iter.Seq2[Target, error] {
 	return func(yield func(Target, error) bool) {
-		var yielded *Target
-		for err := range i.signals(ctx) {
-			if err != nil {
-				yield(Target{}, err)
-				return
-			}
-			now, err := i.GetTargetState(ctx, nil, false)
-			if err != nil {
-				yield(Target{}, err)
-				return
-			}
-			if yielded == nil || yielded.Version != now.Version ||
-				yielded.Generation != now.Generation || yielded.Why != now.Why {
-				yielded = &now
-				if !yield(now, nil) {
-					return
-				}
+		stopped := false
+		err := i.t.whileSession(ctx, func(ctx context.Context) (err error) {
+			stopped, err = i.watchTarget(ctx, func(t Target) bool { return yield(t, nil) })
+			return err
+		})
+		if !stopped {
+			yield(Target{}, err)
+		}
+	}
+}
+
+// watchTarget is WatchTarget. stopped says that the consumer wants no more.
+func (i *Instance) watchTarget(ctx context.Context, yield func(Target) bool) (stopped bool, err error) {
+	var yielded *Target
+	for err := range i.signals(ctx) {
+		if err != nil {
+			return false, err
+		}
+		now, err := i.GetTargetState(ctx, nil, false)
+		if err != nil {
+			return false, err
+		}
+		if yielded == nil || yielded.Version != now.Version ||
+			yielded.Generation != now.Generation || yielded.Why != now.Why {
+			yielded = &now
+			if !yield(now) {
+				return true, nil
 			}
 		}
 	}
+	return false, ctx.Err()
 }
 
 // signals says, with nil, each time that asking for the target may give another answer.

@@ -53,6 +53,20 @@ func (t *Track) Name() string { return t.object.Name() }
 
 func (t *Track) name() []byte { return []byte(t.object.Name()) }
 
+// whileSession calls run with a context that also ends with the session that the track was opened
+// on. If the session ended it, the error is the session's.
+func (t *Track) whileSession(ctx context.Context, run func(context.Context) error) error {
+	session := t.object.Context()
+	both, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(session, func() { cancel(context.Cause(session)) })()
+	err := run(both)
+	if both.Err() != nil && ctx.Err() == nil {
+		return context.Cause(session)
+	}
+	return err
+}
+
 func (t *Track) change(
 	ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message,
 ) error {

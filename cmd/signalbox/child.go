@@ -21,8 +21,9 @@ type child struct {
 	env            []string // in addition to the process's own
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	grace          time.Duration // between SIGTERM and SIGKILL once the lease is lost
-	lease          *client.Lease // that the command runs under, nil: something else than a lease
+	grace          time.Duration   // between SIGTERM and SIGKILL once the lease is lost
+	lease          *client.Lease   // that the command runs under, nil: something else than a lease
+	interrupted    <-chan struct{} // closed once this process is asked to end; nil: held ends then
 }
 
 // errLost: the child was stopped because its lease, or what else it ran under, was lost.
@@ -52,7 +53,8 @@ const (
 // first, all of them get SIGTERM, and after the grace SIGKILL, and run returns errLost. The first
 // signal that asks this process to end is passed on to the command; the second ends all of them
 // with SIGKILL. When the command ends by itself, what it left running is killed. Otherwise the
-// result is a codeError with the command's exit code, or nil for 0.
+// result is a codeError with the command's exit code, or nil for 0. If the process was asked to end
+// before run, no command is started.
 //
 // If this process is stopped while the lease is lost, the supervisor ends the command in time.
 //
@@ -63,6 +65,11 @@ func (c *child) run(held context.Context) error {
 	notifyStopSignals(signals)
 	defer signal.Stop(signals)
 
+	select {
+	case <-c.interrupted: // by a signal that came before notifyStopSignals
+		return &codeError{code: exitNotAcquired, err: errors.New("interrupted before the command was started")}
+	default:
+	}
 	if held.Err() != nil {
 		return &codeError{code: exitLost, err: errLost} // before it began
 	}

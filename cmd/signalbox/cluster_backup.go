@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ and compared with its digest.`)
 	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *verify {
-			x, err := verifyBackup(args[0])
+			x, err := verifyBackup(inv.longCtx, args[0])
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
@@ -73,7 +74,7 @@ func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
 		}
 	}
 	err = file.Replace(path, func(f *os.File) error { return writeBackup(inv, f, s) }, func(next string) error {
-		if x, err = verifyBackup(next); err != nil {
+		if x, err = verifyBackup(inv.longCtx, next); err != nil {
 			return &badBackup{err}
 		}
 		return nil
@@ -116,13 +117,20 @@ func backupShard(inv *invocation, w *backup.Writer, shard uint64) error {
 	return err
 }
 
-func verifyBackup(path string) (*backup.Contents, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return backup.Verify(f)
+func verifyBackup(ctx context.Context, path string) (*backup.Contents, error) {
+	return readBackup(ctx, path, backup.Verify)
+}
+
+// readBackup reads a backup with one of the functions of package backup, until ctx ends.
+func readBackup[T any](ctx context.Context, path string, read func(io.Reader) (T, error)) (T, error) {
+	return interruptible(ctx, path, func() (x T, err error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return x, err
+		}
+		defer f.Close()
+		return read(f)
+	})
 }
 
 func printBackup(p *printer, path string, x *backup.Contents) error {

@@ -117,7 +117,7 @@ func writeRecovered(
 	err = file.Replace(path, func(f *os.File) error {
 		return left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
 	}, func(next string) error {
-		if x, err = verifyBackup(next); err != nil {
+		if x, err = verifyBackup(ctx, next); err != nil {
 			return fmt.Errorf("the surviving logs do not fit together: %w", err)
 		}
 		return nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/server"
@@ -10,10 +9,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// restoreFlags are the settings of the instance that a restore makes; the rest of them matter only
-// when it serves.
+// restoreFlags are the settings of the instance that a restore makes: its addresses, and what its
+// connections to other instances need. The rest of them matter only when it serves.
 var restoreFlags = []string{
 	"config", "data", "listen", "raft", "advertise", "raft-advertise", "cluster", "instance", "tier", "tiers",
+	"listen-tls", "listen-tls-cert", "listen-tls-key", "listen-tls-client-ca", "listen-tls-require-client-cert",
+	"advertise-tls", "cluster-tls-cert", "cluster-tls-key", "cluster-tls-ca", "offline-after", "raft-rtt",
 	"failure-domain", "replication-factor", "peer", "join-token-file", "join-token",
 	"shards", "log-level", "log-format",
 }
@@ -54,12 +55,7 @@ are for serve; without --peer, a new cluster is created.`)
 		if !cmd.Flags().Changed("peer") { // the instance's own settings do not say that it joins
 			cfg.Peers = nil
 		}
-		f, err := os.Open(args[0])
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		from, err := backup.Load(f)
+		from, err := readBackup(inv.longCtx, args[0], backup.Load)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -20,26 +21,42 @@ const watchInterval = time.Second
 const clearScreen = "\x1b[H\x1b[2J"
 
 // watchStatus shows the status whenever it has changed, until a signal. On a terminal the new one
-// takes the place of the old one.
+// takes the place of the old one. While no answer comes, standard error says how old the shown one
+// is.
 func watchStatus(inv *invocation) error {
 	p, err := inv.stream()
 	if err != nil {
 		return err
 	}
+	patience := min(inv.timeout, topTimeout)
 	var shown []byte
+	var answered time.Time
+	stale := false
 	for {
-		s, err := readStatus(inv.longCtx, inv)
-		if inv.longCtx.Err() != nil {
-			return nil
+		ctx, cancel := context.WithTimeout(inv.longCtx, patience)
+		if shown == nil {
+			ctx = inv.ctx
 		}
-		if err != nil {
+		s, err := readStatus(ctx, inv)
+		late := ctx.Err() != nil
+		cancel()
+		switch {
+		case inv.longCtx.Err() != nil:
+			return nil
+		case err != nil && late && shown != nil:
+			stale = true
+			fmt.Fprintf(inv.stderr, "signalbox: no answer within %s; the status that is shown is %s old\n",
+				patience, age(time.Since(answered)))
+			continue
+		case err != nil:
 			return err
 		}
+		answered = time.Now()
 		var now bytes.Buffer
 		if err := printStatus(&printer{w: &now, format: p.format, color: p.color}, s); err != nil {
 			return err
 		}
-		if !bytes.Equal(now.Bytes(), shown) {
+		if stale || !bytes.Equal(now.Bytes(), shown) {
 			lead := ""
 			switch {
 			case p.format == "table" && isTerminal(p.w):
@@ -50,7 +67,7 @@ func watchStatus(inv *invocation) error {
 			if _, err := io.WriteString(p.w, lead+now.String()); err != nil {
 				return err
 			}
-			shown = now.Bytes()
+			shown, stale = now.Bytes(), false
 		}
 		select {
 		case <-time.After(watchInterval):

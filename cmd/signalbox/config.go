@@ -50,7 +50,7 @@ func configCmd(a *app) *cobra.Command {
 			data = []byte(args[1])
 		case file.Changed:
 			var err error
-			if data, err = inv.readFile(file.Value.String()); err != nil {
+			if data, err = inv.readFile(inv.longCtx, file.Value.String()); err != nil {
 				return err
 			}
 		default:

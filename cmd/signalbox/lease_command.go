@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -33,7 +34,7 @@ func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) 
 	case text.Changed:
 		return []byte(text.Value.String()), true, nil
 	case file.Changed:
-		data, err = a.readFile(file.Value.String())
+		data, err = a.readFile(cmd.Context(), file.Value.String())
 		return data, true, err
 	}
 	return nil, false, nil
@@ -43,15 +44,18 @@ func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) 
 // than what the server accepts.
 const maxRead = 2 << 20
 
-func (a *app) readFile(name string) ([]byte, error) {
+func (a *app) readFile(ctx context.Context, name string) ([]byte, error) {
+	const stdin = "standard input"
 	if name == "-" {
-		return file.ReadAll(a.stdin, "standard input", maxRead)
+		return interruptible(ctx, stdin, func() ([]byte, error) { return file.ReadAll(a.stdin, stdin, maxRead) })
 	}
-	b, err := file.Read(name, maxRead)
-	if err != nil {
-		return nil, usagef("cannot read the data: %v", err)
-	}
-	return b, nil
+	return interruptible(ctx, name, func() ([]byte, error) {
+		b, err := file.Read(name, maxRead)
+		if err != nil {
+			return nil, usagef("cannot read the data: %v", err)
+		}
+		return b, nil
+	})
 }
 
 // addHoldFlags adds the flags of a verb that holds something while a command runs.
@@ -143,9 +147,16 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 			return leaseLostError(l)
 		}
 	}
+	config := inv.values["client-config"]
+	if abs, err := filepath.Abs(config); err == nil && config != "" { // the command may run in another folder
+		config = abs
+	}
 	c := &child{
 		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, grace: l.Session().Timeout() / 25, lease: l,
+		interrupted: inv.longCtx.Done(),
 		env: []string{
+			// Of another context, the command would use the token and the certificates.
+			"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + config,
 			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + inv.node,
 			"SIGNALBOX_SESSION=" + strconv.FormatUint(l.Session().ID(), 10),
 			"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + inv.values["token-file"],

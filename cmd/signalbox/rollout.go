@@ -147,7 +147,7 @@ func rolloutPublish(a *app) *cobra.Command {
 		case given && len(args) == 2:
 			return usagef("FILE and --data or --data-file are both given; keep one")
 		case len(args) == 2:
-			if payload, err = inv.readFile(args[1]); err != nil {
+			if payload, err = inv.readFile(inv.longCtx, args[1]); err != nil {
 				return err
 			}
 		}

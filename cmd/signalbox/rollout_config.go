@@ -116,7 +116,7 @@ func addRolloutFlags(a *app, cmd *cobra.Command) (read func(c *rollout.Config) e
 		case err != nil:
 			return err
 		case fs.Changed("file"):
-			b, err := a.readFile(*file)
+			b, err := a.readFile(cmd.Context(), *file)
 			if err == nil {
 				*c, err = parseRollout(b)
 			}

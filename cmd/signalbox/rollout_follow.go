@@ -41,7 +41,7 @@ first, before any server is asked, and the instance takes over its id.`)
 	dir := c.Flags().String("dir", "", "Folder to save the instance's last version in.")
 	takeover := c.Flags().Bool("takeover", false, "Replace a live instance with the same id.")
 	bad := c.Flags().IntSlice("bad", nil, "Exit codes that mean the version is bad for everyone.")
-	count := c.Flags().Uint("count", 0, "Stop after loading this many versions; 0: never.")
+	count := c.Flags().Uint("count", 0, "Stop after loading this many versions, once the server knows of the last one; 0: never.")
 	var retryMin, retryMax time.Duration
 	durationVar(c.Flags(), &retryMin, "retry-min", time.Second, "Shortest time between attempts to load a version.")
 	durationVar(c.Flags(), &retryMax, "retry-max", time.Minute, "Longest time between attempts to load a version.")
@@ -73,7 +73,7 @@ first, before any server is asked, and the instance takes over its id.`)
 		defer cancel()
 		f := &followRun{invocation: inv, out: out, command: command, bad: *bad, dir: work, track: track,
 			remaining: *count, done: cancel}
-		follower, err := rollout.NewFollower(rollout.FollowerOptions{
+		f.follower, err = rollout.NewFollower(rollout.FollowerOptions{
 			Connect: inv.cfg, Node: inv.node, Track: track, ID: *id, Location: *location, Meta: *meta,
 			Dir: *dir, Takeover: *takeover,
 			RetryMin: retryMin, RetryMax: retryMax, Update: f.update, OnChange: f.changed,
@@ -82,7 +82,7 @@ first, before any server is asked, and the instance takes over its id.`)
 		if err != nil {
 			return usagef("%v", err)
 		}
-		if err := follower.Run(ctx); ctx.Err() == nil {
+		if err := f.follower.Run(ctx); ctx.Err() == nil {
 			return err
 		}
 		return nil
@@ -97,9 +97,14 @@ type followRun struct {
 	bad       []int
 	dir       string // for payloads
 	track     string
-	remaining uint
-	done      func()
-	last      rollout.FollowerState // owned by Run's goroutine
+	remaining uint   // versions to load before the end; 0 for one that has no end
+	done      func() // ends Run
+	follower  *rollout.Follower
+
+	// Owned by Run's goroutine.
+	last   rollout.FollowerState
+	ending bool // the last of the versions to load is loaded
+	quiet  int  // changes since then in a row by which nothing is left to report
 }
 
 func (f *followRun) update(ctx context.Context, v rollout.Version) error {
@@ -177,14 +182,17 @@ func (f *followRun) explicitCode(ctx context.Context) (string, error) {
 func (f *followRun) changed(s rollout.FollowerState) {
 	before := f.last
 	f.last = s
+	f.endOnceReported(s, s.Current != before.Current)
 	r := row{{"time", "time", clockTime{time.Now()}}}
 	switch {
 	case s.Current != before.Current:
+		if s.Current == 0 {
+			return // it was a version of a track that was deleted
+		}
 		_ = f.out.event(append(r, field{"event", "event", "loaded"}, field{"version", "version", labelled{"version", s.Current}}))
 		if f.remaining > 0 {
-			if f.remaining--; f.remaining == 0 {
-				f.done()
-			}
+			f.remaining--
+			f.ending = f.remaining == 0
 		}
 	case s.Role != before.Role && s.Role != 0:
 		_ = f.out.event(append(r, field{"event", "event", "role"}, field{"role", "role", s.Role.String()}))
@@ -193,4 +201,24 @@ func (f *followRun) changed(s rollout.FollowerState) {
 	case s.Attempts > before.Attempts && s.Err != nil:
 		fmt.Fprintf(f.stderr, "signalbox: version %d, attempt %d: %s\n", s.Target.Version, s.Attempts, sanitize(s.Err.Error()))
 	}
+}
+
+// quietChanges is how many changes in a row leave nothing to report before Run ends. A question for
+// the target makes one change, or two if the target is another. So a whole question with the last
+// report was answered by the third, even if one was under way when the version was loaded.
+const quietChanges = 3
+
+// endOnceReported ends Run when the last version is loaded, and the server knows that: the instance
+// is a leader that serves its target, or has another target by now.
+func (f *followRun) endOnceReported(s rollout.FollowerState, loaded bool) {
+	reported := s.Current != s.Target.Version || s.Role == rollout.LeaderRole
+	if !f.ending || loaded || !s.Registered || !reported {
+		f.quiet = 0
+		return
+	}
+	if f.quiet++; f.quiet == quietChanges {
+		f.done()
+		return
+	}
+	f.follower.MarkReady() // it is so already, but asks for the target at once
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"time"
@@ -237,6 +238,12 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 	defer limitMemory(cfg.Limits.MaxMemory)()
 	none := certs.Files{}
 	cfg.ConsoleTLS = pages.certs
+	auditFile := cfg.Audit != "" && cfg.Audit != audit.Stderr
+	var hangups chan os.Signal
+	if auditFile || a.rereadLogging != nil || cfg.TLS != none || cfg.ClusterTLS != none || cfg.ConsoleTLS != none {
+		hangups = notifyHangup()
+		defer signal.Stop(hangups)
+	}
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -244,9 +251,8 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 		}
 		return err
 	}
-	auditFile := cfg.Audit != "" && cfg.Audit != audit.Stderr
-	if auditFile || a.rereadLogging != nil || cfg.TLS != none || cfg.ClusterTLS != none || cfg.ConsoleTLS != none {
-		defer onHangup(func() {
+	if hangups != nil {
+		defer onHangup(hangups, func() {
 			if a.rereadLogging != nil {
 				if err := a.rereadLogging(); err != nil {
 					cfg.Logger.Error("log level and format stay as they were", "error", err)

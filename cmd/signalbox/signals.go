@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -30,12 +31,18 @@ func signalContext() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), list...)
 }
 
-// onHangup calls f at each SIGHUP until stop, even if the process was started to ignore it. SIGHUP
-// does not ask for an end then.
-func onHangup(f func()) (stop func()) {
-	c, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Reset(syscall.SIGHUP) // signalContext must not hear of it
+// notifyHangup gives a channel that gets SIGHUP, even if the process was started to ignore it.
+// SIGHUP does not ask for an end from then on.
+func notifyHangup() chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Ignore(syscall.SIGHUP) // signalContext must not hear of it; Reset would let it kill for a moment
 	signal.Notify(c, syscall.SIGHUP)
+	return c
+}
+
+// onHangup calls f at each SIGHUP of notifyHangup until stop, and at once if one came before.
+func onHangup(c <-chan os.Signal, f func()) (stop func()) {
+	done := make(chan struct{})
 	go func() {
 		for {
 			select {
@@ -46,9 +53,27 @@ func onHangup(f func()) (stop func()) {
 			}
 		}
 	}()
-	return func() {
-		signal.Stop(c)
-		close(done)
+	return func() { close(done) }
+}
+
+// interruptible calls a read, of standard input, a pipe or a large file, and returns when ctx ends
+// all the same. The read goes on then, until the process ends.
+func interruptible[T any](ctx context.Context, name string, read func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		value, err := read()
+		done <- outcome{value, err}
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, fmt.Errorf("interrupted while reading %s", name)
 	}
 }
 

@@ -19,6 +19,9 @@ type Object interface {
 	NodeID() uint64
 	// SessionID is the session that sends the requests; 0 for an object that was opened on a node.
 	SessionID() uint64
+	// Context ends with that session, and its cause is the session's Err. The context of an object
+	// that was opened on a node never ends.
+	Context() context.Context
 
 	// Change sends a numbered request of the session until it is answered, and fills in its head.
 	// The request takes effect at most once. Errors: as those of a semaphore's changes,
@@ -58,6 +61,12 @@ const (
 	Replace             // the event replaces them
 	Partial             // the event is a part of a later one, and is not delivered
 )
+
+// Indexed is an event that names its place in the log of its shard. A stream of such events does
+// not go back in time: an opening that begins before what was delivered is not believed.
+type Indexed interface {
+	LogIndex() (shard, index uint64)
+}
 
 // Decoder decodes the events of one opening of a stream. The body is the reader's.
 type Decoder func(h protocol.Header) (event any, step Step, err error)

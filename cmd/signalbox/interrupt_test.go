@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+)
+
+// TestInterruptedAtTheGrant: a signal between the grant and the start of the command is not lost.
+// The command is not started, and the lock is free at once.
+func TestInterruptedAtTheGrant(t *testing.T) {
+	t.Parallel()
+	addr := servertest.Start(t, servertest.RealTime()).Addr()
+	ctx, interrupt := context.WithCancel(t.Context())
+	var output bytes.Buffer
+	inv := &invocation{
+		app: &app{stdin: strings.NewReader(""), stdout: &output, stderr: &output}, ctx: t.Context(), longCtx: ctx,
+		node: "/default", ttl: 10 * time.Minute, cfg: client.Config{Endpoints: []string{addr}},
+	}
+	defer inv.disconnect()
+	h := holdArgs{name: "job", command: []string{"echo", "it ran"}, wait: client.Forever}
+	err := inv.hold(h, "locked", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
+		l, err := s.Acquire(ctx, h.name, append(opts, client.Exclusive())...)
+		interrupt()
+		return l, err
+	})
+	var ce *codeError
+	if !errors.As(err, &ce) || ce.code != exitNotAcquired || !strings.Contains(err.Error(), "interrupted before the command was started") {
+		t.Errorf("interrupted at the grant: %v", err)
+	}
+	if strings.Contains(output.String(), "it ran") {
+		t.Error("the command was run")
+	}
+	env := []string{"SIGNALBOX_ENDPOINTS=" + addr}
+	expect(t, 0, env, "signalbox", "lock", "job", "--wait", "50s", "--", "true")
+}
+
+// TestInterruptedRead: a signal ends a command that reads a file of which nothing comes.
+func TestInterruptedRead(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"data":      {"config", "set", "flags", "--data-file"},
+		"a payload": {"rollout", "publish", "geo/base"},
+		"a backup":  {"cluster", "backup", "--verify"},
+		"a restore": {"cluster", "restore", "--data", filepath.Join(t.TempDir(), "data")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fifo := filepath.Join(t.TempDir(), "fifo")
+			if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r := start(t, nil, "signalbox", append(args, fifo)...)
+			var w *os.File
+			await.True(t, "the FIFO to be opened", func() bool {
+				var err error
+				w, err = os.OpenFile(fifo, os.O_WRONLY|syscall.O_NONBLOCK, 0) // refused while nobody reads
+				return err == nil
+			})
+			defer w.Close()
+			r.signal(syscall.SIGINT)
+			if code := r.code(); code != exitError {
+				t.Errorf("exit code %d, want %d", code, exitError)
+			}
+			if out := r.output.String(); !strings.Contains(out, "interrupted while reading "+fifo) {
+				t.Errorf("it said: %s", out)
+			}
+		})
+	}
+}
+
+// TestInterruptedStandardInput: the same for standard input.
+func TestInterruptedStandardInput(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	defer w.Close()
+	var output bytes.Buffer
+	ended := make(chan int)
+	go func() { ended <- run(ctx, []string{"config", "set", "flags", "--data-file", "-"}, r, &output, &output) }()
+	if _, err := w.Write([]byte("part of the data")); err != nil { // returns once it is read
+		t.Fatal(err)
+	}
+	interrupt()
+	select {
+	case code := <-ended:
+		if code != exitError || !strings.Contains(output.String(), "interrupted while reading standard input") {
+			t.Errorf("exit code %d; it said: %s", code, output.String())
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
