@@ -36,7 +36,8 @@ json only.
 
 The first lines and the exit code are those of cluster health.`)
 	status.Example = "  signalbox cluster status --watch"
-	watch := status.Flags().Bool("watch", false, "Show the status again after each change, until interrupted. Standard error says when no instance answers.")
+	watch := status.Flags().Bool("watch", false,
+		"Show the status again after each change, until interrupted. Standard error says when no instance answers.")
 	status.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if *watch {
 			return watchStatus(inv)
