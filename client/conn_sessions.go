@@ -1,9 +1,12 @@
 package client
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // addSession makes the connection keep a session alive that was attached on it, at this home shard
@@ -82,14 +85,25 @@ func (cn *conn) forgetPresented(s *Session) {
 }
 
 // forgetSession forgets what the connection knows of a session that is over; last: and of its id,
-// which another object of the client does not have. The session's mu is held.
-func (cn *conn) forgetSession(s *Session, last bool) {
+// which another object of the client does not have. presented is the epoch of the ticket that was
+// presented here, 0 for none. The session's mu is held.
+func (cn *conn) forgetSession(s *Session, last bool) (presented uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
+	presented = cn.presented[s]
 	delete(cn.presented, s)
 	if last {
 		delete(cn.detachedUpTo, s.id)
 	}
+	return presented
+}
+
+// takeTicketBack tells an instance that is not the session's home, and does not hear of its end
+// otherwise, that it need not keep the session and its watches. Nobody waits for the answer.
+func (cn *conn) takeTicketBack(ctx context.Context, session, epoch uint64) {
+	m := &protocol.SessionStop{Session: session, Epoch: epoch}
+	_, _, _ = cn.startCall(ctx, nil, protocol.KindSessionStop, uint64(protocol.SessionBucket(session)), m,
+		func(_ uint64, cl *call) { cl.reply = func(protocol.Status, []byte, error) {} })
 }
 
 // failSessionCalls ends the calls of a session that has ended. The session's ended is set already,

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,6 +320,34 @@ func TestNoWayBack(t *testing.T) {
 		synctest.Wait()
 		if s.State() != Expired || f.stops(s) != 1 {
 			t.Fatal(s.State(), f.stops(s))
+		}
+	})
+}
+
+// TestTicketIsTakenBack: an instance that is not a session's home, and was shown its ticket, is
+// told when the session is over. One that was not is not.
+func TestTicketIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[2] = 2
+		c := f.open(t)
+		s, other := f.sessionIn(t, c, 0), f.sessionIn(t, c, 0)
+		if _, err := s.Acquire(bg, nameIn(1)); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*Session{s, other} {
+			if err := s.Close(bg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		stopped := map[uint64][]uint64{}
+		for _, r := range f.all(protocol.KindSessionStop) {
+			id := decode[protocol.SessionStop](t, r.body).Session
+			stopped[id] = append(stopped[id], r.instance)
+		}
+		if !slices.Equal(stopped[s.id], []uint64{1, 2}) || !slices.Equal(stopped[other.id], []uint64{1}) {
+			t.Errorf("stopped at instances %v and %v", stopped[s.id], stopped[other.id])
 		}
 	})
 }

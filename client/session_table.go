@@ -61,7 +61,9 @@ func (t *sessionTable) forget(s *Session) {
 	}
 	t.mu.Unlock()
 	for _, cn := range t.cluster.allConns() {
-		cn.forgetSession(s, known)
+		if epoch := cn.forgetSession(s, known); epoch != 0 && known {
+			t.cluster.run(func() { cn.takeTicketBack(t.cluster.ctx, s.id, epoch) })
+		}
 	}
 }
 

@@ -282,3 +282,53 @@ func TestResultsFromOtherInstances(t *testing.T) {
 		}
 	}
 }
+
+// TestStopTakesTicketBack: a client whose session has ended takes it back where it presented its
+// ticket. Otherwise the instance would keep the session, and what it watches, while the connection
+// lasts.
+func TestStopTakesTicketBack(t *testing.T) {
+	t.Parallel()
+	k := twoHalves(t)
+	servers := []*Server{k.server("a"), k.server("b")}
+	conns := []*raw{connect(t, servers[0]), connect(t, servers[1])}
+	shards := [2]uint64{}
+	at := func(bucket uint64) int {
+		shard, _ := servers[0].meta.State().Route(0, uint32(bucket))
+		i := 1
+		if servers[0].serving.Shards.Get(shard) != nil {
+			i = 0
+		}
+		shards[i] = shard
+		return i
+	}
+	node := conns[0].node()
+	sessionAt := func(home int) protocol.SessionReply {
+		n := uint64(10 * home)
+		for n++; at(conns[0].homeBucket(id16(n))) != home; n++ {
+		}
+		return conns[home].session(node, n)
+	}
+	name := "n"
+	for at(conns[0].bucket(node, name)) != 1 {
+		name += "n"
+	}
+	s, holder, remote := sessionAt(0), sessionAt(1), conns[1]
+	if _, err := remote.lock(node, holder.Session, name, 0); err != nil {
+		t.Fatal(err)
+	}
+	at(remote.bucket(node, name))
+	remote.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: s.Ticket, Description: "raw"}, nil)
+	remote.must(protocol.KindDescribe, remote.bucket(node, name), &protocol.Describe{Session: s.Session, Node: node,
+		Name: []byte(name), Flags: protocol.WatchOwners, WatchID: 7}, nil)
+	watched := func() int { return servers[1].serving.Shards.Get(shards[1]).Delivery().Semaphores.Stats().OneShots }
+	if n := watched(); n != 1 {
+		t.Fatalf("%d watches are armed", n)
+	}
+	bucket, stop := uint64(protocol.SessionBucket(s.Session)), &protocol.SessionStop{Session: s.Session, Epoch: 1}
+	conns[0].must(protocol.KindSessionStop, bucket, stop, nil)
+	remote.fails(protocol.StatusWrongShard, protocol.KindSessionStop, bucket, stop)
+	if n := watched(); n != 0 {
+		t.Errorf("%d watches of an ended session are armed", n)
+	}
+	remote.fails(protocol.StatusSessionExpired, protocol.KindSessionStop, bucket, stop)
+}

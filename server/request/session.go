@@ -22,8 +22,8 @@ func sessionRequests() map[protocol.Kind]requestKind {
 		protocol.KindSessionStart:  {charge: chargeAsk, grows: true, handle: sessionStart},
 		protocol.KindSessionAttach: {charge: chargeAlways, handle: sessionAttach},
 		// On a bound session: otherwise a client could stop any session whose id it guesses.
-		protocol.KindSessionStop: onSession(func(m *protocol.SessionStop) *uint64 { return &m.Session },
-			requestKind{charge: chargeAlways, handle: submitTarget}),
+		protocol.KindSessionStop: onBound(func(m *protocol.SessionStop) *uint64 { return &m.Session },
+			requestKind{charge: chargeAlways, handle: sessionStop}),
 		protocol.KindSessionKill: onNode(func(m *protocol.SessionKill) *uint64 { return &m.Node },
 			requestKind{right: auth.RightAdmin, handle: sessionKill}),
 	}
@@ -152,6 +152,20 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 		Node:   m.Node, ReadConsistency: node.ReadConsistency,
 	})
 	return true
+}
+
+// sessionStop ends a session at its home. Where its home is not, it takes back a ticket that was
+// presented: no log here says that the session has ended, and its watches would stay.
+func sessionStop(c *Client, p *cycle, h protocol.Header, t target) {
+	tier := protocol.SessionTier(t.binding.Session)
+	if t.shard = c.server.Routes().Shard(tier, h.Arg); t.shard != nil {
+		submitTarget(c, p, h, t)
+		return
+	}
+	if t.binding.ByTicket() {
+		c.Unbind(t.binding.Session, true)
+	}
+	p.out.rejectElsewhere(c, h, tier)
 }
 
 // presentTicket binds the session that a ticket proves.

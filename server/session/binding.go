@@ -49,6 +49,9 @@ type Binding struct {
 	Unlogged  bool        // a relaxed attach that the log may not have yet
 }
 
+// ByTicket says that the session's home was not here when it was bound.
+func (b *Binding) ByTicket() bool { return b.home == nil }
+
 // Key is the session, for the tables.
 func (b *Binding) Key() uint64 { return b.Session }
 

@@ -12,7 +12,8 @@ import (
 //
 //	bits 63..24  seq_no of the client's SessionStart
 //	bits 23..6   which holder this is: rises with each restore
-//	bits  5..0   attaches of this holder: it attaches again by itself after a lost connection
+//	bits  5..0   attaches of this holder that may have been applied: again by itself after a lost
+//	             connection, and once to stop; above 63 they count in the bits above
 //
 // A holder's requests are numbered from 2^40 times its number on, so that they are above all that
 // the holder before can have used. The holder's number has 18 bits, and does not begin again when

@@ -101,6 +101,37 @@ func TestPingPeriod(t *testing.T) {
 	}
 }
 
+// TestSilence: a client is silent if it owes the answer to a ping that was delivered. One that
+// still receives what comes before the ping is not, for minutes.
+func TestSilence(t *testing.T) {
+	l, now := newLiveness(time.Minute), time.Now()
+	after := func(d time.Duration, want bool) {
+		t.Helper()
+		if now = now.Add(d); l.isSilent(now) != want {
+			t.Errorf("silent: %t", !want)
+		}
+	}
+	first, due := l.nextPing()
+	if !due {
+		t.Fatal("no ping is due")
+	}
+	after(4*silence, false)
+	if _, due := l.nextPing(); due {
+		t.Error("a ping is due while another one waits to be sent")
+	}
+	l.delivered(now)
+	after(silence, false)
+	if second, due := l.nextPing(); !due || second != first+1 {
+		t.Error(second, due)
+	}
+	l.delivered(now)
+	after(1, true) // the first one counts
+	l.received(now)
+	after(2*silence, false)
+	after(undeliveredSilence-2*silence, false)
+	after(1, true)
+}
+
 // TestInFlightBytes: the requests in flight are bounded in bytes too, and give back what they took.
 func TestInFlightBytes(t *testing.T) {
 	o := newOperations(&stream{g: &Gateway{}, kept: unbounded()})

@@ -165,23 +165,28 @@ func (o *outbox) enqueue(q queued) {
 
 // flush waits until all is sent, for a while.
 func (o *outbox) flush(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-o.sent():
+	case <-t.C:
+	case <-o.ctx.Done():
+	}
+}
+
+// sent is closed when all is sent.
+func (o *outbox) sent() <-chan struct{} {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if !o.writing {
-		o.mu.Unlock()
-		return
+		all := make(chan struct{})
+		close(all)
+		return all
 	}
 	if o.empty == nil {
 		o.empty = make(chan struct{})
 	}
-	empty := o.empty
-	o.mu.Unlock()
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-empty:
-	case <-t.C:
-	case <-o.ctx.Done():
-	}
+	return o.empty
 }
 
 func (o *outbox) write() {

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -33,8 +35,8 @@ func (s *scheme) MakeDirectory(
 	return &Ydb_Scheme.MakeDirectoryResponse{Operation: op}, err
 }
 
-// RemoveDirectory drops a node that has no nodes below it, and neither sessions nor semaphores: one
-// that is in use is dropped with DropNode.
+// RemoveDirectory drops a node that has no nodes below it, no sessions, and none of what a node
+// keeps: semaphores, rollouts, processes. DropNode drops one that is in use.
 func (s *scheme) RemoveDirectory(
 	ctx context.Context, req *Ydb_Scheme.RemoveDirectoryRequest,
 ) (*Ydb_Scheme.RemoveDirectoryResponse, error) {
@@ -47,25 +49,34 @@ func (s *scheme) RemoveDirectory(
 	return &Ydb_Scheme.RemoveDirectoryResponse{Operation: op}, err
 }
 
-// checkUnused refuses a node that has sessions or semaphores.
+// checkUnused refuses a node that has sessions, semaphores, rollouts or processes.
 func checkUnused(ctx context.Context, cl *client.Client, path, shown string) error {
 	n, err := cl.Node(ctx, path)
 	if err != nil {
 		return err
 	}
-	inUse := protocol.Errorf(protocol.StatusPreconditionFailed,
-		"%s is a coordination node in use, with sessions or semaphores; drop it with DropNode", shown)
-	for _, err := range n.List(ctx, "", client.ReadConsistency(client.Strict)) {
+	one := client.MaxItems(1)
+	for _, err := range []error{
+		checkEmpty(n.List(ctx, "", client.ReadConsistency(client.Strict), one), shown, "semaphores"),
+		checkEmpty(n.Sessions(ctx, one), shown, "sessions"),
+		checkEmpty(rollout.List(ctx, n, "", one), shown, "rollouts"),
+		checkEmpty(process.List(ctx, n, "", one), shown, "processes"),
+	} {
 		if err != nil {
 			return err
 		}
-		return inUse
 	}
-	for _, err := range n.Sessions(ctx) {
+	return nil
+}
+
+// checkEmpty refuses a node that has something of a kind.
+func checkEmpty[T any](list iter.Seq2[T, error], shown, kind string) error {
+	for _, err := range list {
 		if err != nil {
 			return err
 		}
-		return inUse
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"%s is a coordination node in use: it has %s; drop it with DropNode", shown, kind)
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ const (
 	// answerTimeout is how long a SessionStart waits for the cluster before it is answered
 	// UNAVAILABLE. SDKs give up after 1 to 5 s by themselves.
 	answerTimeout = 10 * time.Second
-	// stopTimeout bounds a stop whose client waits for the answer.
+	// stopTimeout bounds a stop whose client waits for the answer, and before it the wait for the
+	// requests that came first.
 	stopTimeout = 10 * time.Second
 	// maxRestoreTries is how often a restore is tried while others restore the same session.
 	maxRestoreTries = 5

@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
@@ -59,9 +61,12 @@ func newOperations(st *stream) *operations {
 }
 
 // admit takes a place among the requests in flight for one of size bytes; refuse answers when there
-// is none.
+// is none. A request behind a SessionStop is dropped: its session is over.
 func (o *operations) admit(size int, refuse func(error)) bool {
 	o.st.g.metrics.requests.Add(1)
+	if o.stopping {
+		return false
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.inFlight >= maxInFlight {
@@ -176,17 +181,41 @@ func (o *operations) delete(m *Ydb_Coordination.SessionRequest_DeleteSemaphore) 
 		})
 }
 
-// stop carries out a SessionStop. Requests in progress get no answer any more.
+// stop carries out a SessionStop. Requests that came before it are answered first.
 func (o *operations) stop() {
 	if o.stopping {
 		return
 	}
 	o.stopping = true
+	o.mu.Lock()
+	before := slices.Collect(maps.Values(o.tails))
+	o.mu.Unlock()
 	go func() {
+		o.drain(before)
 		err := o.st.sess.stop()
 		if cause := o.st.sess.native.Err(); err == nil && !errors.Is(cause, client.ErrSessionClosed) {
 			err = cause // it was over before
 		}
 		o.st.stopped <- err
 	}()
+}
+
+// drain waits until the last requests on their names are answered and the answers are sent, for
+// stopTimeout at most: the end of the session cuts off both. An acquire in the queue counts as
+// answered, and gets no other answer.
+func (o *operations) drain(tails []chan struct{}) {
+	ctx, cancel := context.WithTimeout(o.st.ctx, stopTimeout)
+	defer cancel()
+	defer context.AfterFunc(o.st.sess.native.Context(), cancel)()
+	for _, answered := range tails {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return
+		}
+	}
+	select {
+	case <-o.st.out.sent():
+	case <-ctx.Done():
+	}
 }

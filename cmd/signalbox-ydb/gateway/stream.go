@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
@@ -174,9 +175,11 @@ func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
 				st.g.metrics.silent.Add(1)
 				return st.end(Ydb.StatusIds_TIMEOUT, errors.New("nothing was received from the client for too long"))
 			}
-			st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_Ping{
-				Ping: &Ydb_Coordination.SessionResponse_PingPong{Opaque: st.live.nextPing()},
-			}}, guarded)
+			if n, due := st.live.nextPing(); due {
+				st.out.putThen(&response{Response: &Ydb_Coordination.SessionResponse_Ping{
+					Ping: &Ydb_Coordination.SessionResponse_PingPong{Opaque: n},
+				}}, guarded, func() { st.live.delivered(time.Now()) })
+			}
 		case err := <-st.stopped:
 			if err != nil {
 				return st.end(statusOf(err), err)
@@ -291,19 +294,28 @@ const (
 	pingShare = 3
 	maxPing   = 2 * time.Second
 	minPing   = 50 * time.Millisecond
-	// silence is how long nothing may come from a client, and at least two periods.
+	// silence is how long nothing may come from a client that has a ping to answer, and at least
+	// two periods.
 	silence = 5 * time.Second
+	// undeliveredSilence is the same while the ping waits behind longer answers. The 64 MiB that
+	// may wait for a client take that long at 1.8 Mbit/s.
+	undeliveredSilence = 5 * time.Minute
 	// recentPings is how many pings may be unanswered and still count if the client sends their
 	// number back as a ping of its own, as one SDK does.
 	recentPings = 8
 )
 
-// liveness is what the stream knows of its client. The handler uses it alone.
+// liveness is what the stream knows of its client. The handler uses it, and the outbox's writer
+// calls delivered.
 type liveness struct {
 	period time.Duration
 	limit  time.Duration
+	ping   uint64 // number of the last ping; the handler's
+
+	mu     sync.Mutex
 	last   time.Time // when the client was heard
-	ping   uint64    // number of the last ping
+	asked  time.Time // when the first ping after that was delivered; zero: none was
+	queued bool      // the last ping is not delivered yet
 }
 
 func newLiveness(timeout time.Duration) *liveness {
@@ -314,13 +326,43 @@ func newLiveness(timeout time.Duration) *liveness {
 	return &liveness{period: period, limit: max(2*period, silence), last: time.Now(), ping: randomNumber()}
 }
 
-func (l *liveness) received(now time.Time) { l.last = now }
+func (l *liveness) received(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last, l.asked = now, time.Time{}
+}
 
-func (l *liveness) isSilent(now time.Time) bool { return now.Sub(l.last) > l.limit }
+// isSilent says whether the client owes an answer for too long. A client that still receives what
+// is before the ping has nothing to answer.
+func (l *liveness) isSilent(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked.IsZero() {
+		return now.Sub(l.last) > undeliveredSilence
+	}
+	return now.Sub(l.asked) > l.limit
+}
 
-func (l *liveness) nextPing() uint64 {
+// nextPing is the number of a ping to send now. None is due while one waits to be sent.
+func (l *liveness) nextPing() (number uint64, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queued {
+		return 0, false
+	}
+	l.queued = true
 	l.ping++
-	return l.ping
+	return l.ping, true
+}
+
+// delivered is called when gRPC has taken a ping: all but the last 64 KiB before it are sent.
+func (l *liveness) delivered(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queued = false
+	if l.asked.IsZero() {
+		l.asked = now
+	}
 }
 
 // isOwnPing says whether a ping from the client has the number of one that was sent to it: then it

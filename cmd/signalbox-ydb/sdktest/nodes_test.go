@@ -26,6 +26,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 )
 
@@ -191,6 +194,67 @@ func TestScheme(t *testing.T) {
 	remove("/local/scheme/a", Ydb.StatusIds_SUCCESS)
 	remove("/local/scheme/a", Ydb.StatusIds_SCHEME_ERROR)
 }
+
+// TestRemoveDirectoryInUse: what only signalbox's own clients see of a node keeps it from being
+// removed too, after all sessions have ended.
+func TestRemoveDirectoryInUse(t *testing.T) {
+	t.Parallel()
+	cc, path := oneGateway(t)
+	ctx := testContext(t)
+	c, err := client.Dial(ctx, sharedCluster(t).Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	session := func() *client.Session {
+		s, err := c.Session(ctx, strings.TrimPrefix(path, "/local"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	end := func(s *client.Session) {
+		if err := s.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(why string) {
+		t.Helper()
+		c := Ydb_Scheme_V1.NewSchemeServiceClient(cc)
+		got, err := c.RemoveDirectory(ctx, &Ydb_Scheme.RemoveDirectoryRequest{Path: path})
+		outcome(t, got.GetOperation(), err, Ydb.StatusIds_PRECONDITION_FAILED, nil)
+		if text := fmt.Sprint(got.GetOperation().GetIssues()); !strings.Contains(text, why) {
+			t.Fatalf("%s, and not %s", text, why)
+		}
+	}
+	s := session()
+	remove("sessions")
+	member, err := process.Join(ctx, s, "rebalance", coordinator{}, process.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := member.WaitInitial(ctx); err != nil {
+		t.Fatal(err)
+	}
+	config := rollout.Config{Source: rollout.Published, Locations: []rollout.Location{{Name: "here"}}}
+	if _, err := rollout.Open(s, "geo/base").Create(ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	end(s)
+	remove("rollouts")
+	s = session()
+	if err := rollout.Open(s, "geo/base").Delete(ctx, true); err != nil {
+		t.Fatal(err)
+	}
+	end(s)
+	remove("processes")
+}
+
+// coordinator completes each round of a process at once.
+type coordinator struct{ process.BaseHandler }
+
+func (coordinator) Prepare(*process.Round) error      { return nil }
+func (coordinator) Coordinate(r *process.Round) error { return r.Complete(nil) }
 
 func TestDiscovery(t *testing.T) {
 	t.Parallel()

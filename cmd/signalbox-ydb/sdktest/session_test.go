@@ -20,6 +20,7 @@ import (
 	native "github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 func TestStart(t *testing.T) {
@@ -315,6 +316,61 @@ func TestStop(t *testing.T) {
 	if err := other.end(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestStopBehindRequests: what was sent before a stop is carried out and answered before it. A wait
+// in the queue does not hold it up, and what comes behind it is dropped.
+func TestStopBehindRequests(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.Start(t, servertest.RealTime())
+	address, _ := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	s, holder := newSession(t, cc, path, withTimeout(patienceMillis)), newSession(t, cc, path, withTimeout(patienceMillis))
+	holder.acquire(1, "lock", forever, 0, "", true)
+	holder.expect("1 acquired=true")
+	s.acquire(1, "lock", forever, forever, "", true)
+	s.expect("1 pending")
+	s.create(2, "config", 1, "")
+	s.expect("2 created")
+	cluster.Pause() // nothing is answered meanwhile
+	s.update(3, "config", "new")
+	s.describe(&describeSemaphore{ReqId: 4, Name: "config"})
+	s.stop()
+	s.update(5, "config", "too late")
+	s.ping(6)
+	s.expect("pong 6") // all this has reached the gateway
+	cluster.Resume()
+	s.expect("3 updated", `4 described "new" 0/1 ephemeral=false watch=false`, "stopped")
+	holder.describe(&describeSemaphore{ReqId: 2, Name: "config"})
+	holder.expect(`2 described "new" 0/1 ephemeral=false watch=false`)
+}
+
+// TestStopBehindLongAnswers: a client that reads slowly gets the answers from before its stop.
+func TestStopBehindLongAnswers(t *testing.T) {
+	t.Parallel()
+	address, g := startGateway(t, sharedCluster(t).Addrs())
+	cc := dialRaw(t, address)
+	s := newSession(t, cc, node(t, cc), withTimeout(patienceMillis))
+	s.create(1, "config", 1, strings.Repeat("x", 1<<20))
+	s.expect("1 created")
+	s.setPaused(true)
+	const describes = 20
+	for i := range uint64(describes) {
+		s.describe(&describeSemaphore{ReqId: 100 + i, Name: "config"})
+	}
+	await.True(t, "the answers", func() bool { // but the first, which is on its way
+		return metric(t, g, "outbox_bytes") > (describes-1)<<20
+	})
+	s.stop()
+	s.setPaused(false)
+	for i := range uint64(describes) {
+		r := s.next().GetDescribeSemaphoreResult()
+		if r.GetReqId() != 100+i || r.GetStatus() != Ydb.StatusIds_SUCCESS {
+			t.Fatalf("answer %d is %d, %v", 100+i, r.GetReqId(), r.GetStatus())
+		}
+	}
+	s.expect("stopped")
 }
 
 // TestBrokenStream: a session whose stream breaks keeps what it holds until its timeout is over,
