@@ -519,21 +519,27 @@ func TestLongDescription(t *testing.T) {
 	s.expect(fmt.Sprintf(`3 described "" 62/%d ephemeral=false watch=false`, uint64(forever)))
 }
 
-// TestManyTokens: each token has a connection of its own, up to a bound; then the one that was not
-// used for longest goes, and one with a session never does.
+// TestManyTokens: each token that the cluster knows has a connection of its own, up to a bound. Then
+// the one that was not used for longest goes, and one with a session never does.
 func TestManyTokens(t *testing.T) {
 	if !long() {
 		t.Skip("a thousand connections are made by make ydb")
 	}
-	srv := servertest.Start(t, servertest.RealTime())
-	address, g := startGateway(t, []string{srv.Addr()})
-	cc := dialRaw(t, address)
+	cc, g, operator := openGateway(t)
 	path := node(t, cc)
-	s := openStream(t, cc, "x-ydb-auth-ticket", "with a session")
+	ctx := testContext(t)
+	token := func(id string) string {
+		known, err := operator.CreateToken(ctx, id, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return known.Secret
+	}
+	s := openStream(t, cc, "x-ydb-auth-ticket", token("with-a-session"))
 	s.start(&sessionStart{Path: path, TimeoutMillis: patienceMillis})
 	s.started()
 	for i := range 1100 {
-		op, err := whoAmI(testContext(t), cc, fmt.Sprint("token ", i))
+		op, err := whoAmI(ctx, cc, token(fmt.Sprint("token-", i)))
 		outcome(t, op, err, Ydb.StatusIds_SUCCESS, nil)
 	}
 	if n := metric(t, g, "cluster_connections"); n != 1000 {
