@@ -519,8 +519,8 @@ func TestLongDescription(t *testing.T) {
 	s.expect(fmt.Sprintf(`3 described "" 62/%d ephemeral=false watch=false`, uint64(forever)))
 }
 
-// TestManyTokens: each token that the cluster knows has a connection of its own, up to a bound. Then
-// the one that was not used for longest goes, and one with a session never does.
+// TestManyTokens: each token that the cluster knows has a connection of its own, up to a bound.
+// Then the one that was not used for longest goes, and one with a session never does.
 func TestManyTokens(t *testing.T) {
 	if !long() {
 		t.Skip("a thousand connections are made by make ydb")
