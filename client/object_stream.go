@@ -164,7 +164,7 @@ func (p *streamPast) accept(event any, first bool, instance uint64) bool {
 		p.index = max(p.index, index)
 		return true
 	}
-	if index < p.index && !p.shardRestarted() {
+	if index < p.index && !shardRestarted(p.c.routes.Load(), p.shard, p.instances) {
 		if len(p.instances) < maxBehind || !slices.Contains(p.instances, instance) {
 			p.instances = append(p.instances, instance)
 		}
@@ -172,12 +172,6 @@ func (p *streamPast) accept(event any, first bool, instance uint64) bool {
 	}
 	p.index, p.instances = index, nil
 	return true
-}
-
-func (p *streamPast) shardRestarted() bool {
-	r := p.c.routes.Load()
-	return len(p.instances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas,
-		func(i uint64) bool { return !slices.Contains(p.instances, i) })
 }
 
 func (f *objectStream) event(h protocol.Header) error {

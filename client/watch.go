@@ -377,9 +377,14 @@ const maxBehind = 16
 
 // shardRestarted says that there are only older snapshots than what was seen. watch.mu is held.
 func (p *shardWatch) shardRestarted() bool {
-	r := p.w.n.c.routes.Load()
-	return len(p.behindInstances) >= maxBehind && !slices.ContainsFunc(r.shards[p.shard].Replicas,
-		func(i uint64) bool { return !slices.Contains(p.behindInstances, i) })
+	return shardRestarted(p.w.n.c.routes.Load(), p.shard, p.behindInstances)
+}
+
+// shardRestarted says that so many openings in a row began before what was seen, and at every
+// replica of the shard, that it must have begun again.
+func shardRestarted(r *routeTable, shard uint64, behind []uint64) bool {
+	return len(behind) >= maxBehind && !slices.ContainsFunc(r.shards[shard].Replicas,
+		func(i uint64) bool { return !slices.Contains(behind, i) })
 }
 
 // rejectStale closes a stream whose replica has not applied what was seen elsewhere: the watch

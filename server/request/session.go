@@ -22,8 +22,8 @@ func sessionRequests() map[protocol.Kind]requestKind {
 		protocol.KindSessionStart:  {charge: chargeAsk, grows: true, handle: sessionStart},
 		protocol.KindSessionAttach: {charge: chargeAlways, handle: sessionAttach},
 		// On a bound session: otherwise a client could stop any session whose id it guesses.
-		protocol.KindSessionStop: onBound(func(m *protocol.SessionStop) *uint64 { return &m.Session },
-			requestKind{charge: chargeAlways, handle: sessionStop}),
+		protocol.KindSessionStop: onNode(func(m *protocol.SessionStop) *uint64 { return &m.Session },
+			requestKind{ofSession: true, charge: chargeAlways, handle: sessionStop}),
 		protocol.KindSessionKill: onNode(func(m *protocol.SessionKill) *uint64 { return &m.Node },
 			requestKind{right: auth.RightAdmin, handle: sessionKill}),
 	}

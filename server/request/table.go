@@ -132,18 +132,8 @@ func onSession[M any, P interface {
 	*M
 	request
 }](session func(P) *uint64, k requestKind) requestKind {
-	k = onBound(session, k)
-	k.routed = true
-	return k
-}
-
-// onBound is onSession for a request whose handler finds its shard.
-func onBound[M any, P interface {
-	*M
-	request
-}](session func(P) *uint64, k requestKind) requestKind {
 	k = onNode(session, k)
-	k.ofSession = true
+	k.ofSession, k.routed = true, true
 	return k
 }
 
