@@ -28,6 +28,10 @@ const LingerTimeout = time.Second
 // may be configured.
 const MinOutSoft = 64 << 10
 
+// fullSize is the length from which a buffer is left for the next. A larger one would be grown by
+// copying, and would not return to the pool.
+const fullSize = MinOutSoft / 2
+
 // sharedSize is the length from which a shared frame is referred to instead of copied.
 const sharedSize = 2048
 
@@ -90,6 +94,9 @@ func (o *outgoing) append(kind protocol.Kind, id, arg uint64, m protocol.Message
 
 // openTail is the buffer that is appended to. What waited alone goes in front.
 func (o *outgoing) openTail() *bytebufferpool.ByteBuffer {
+	if o.tail != nil && len(o.tail.B) >= fullSize {
+		o.sealTail()
+	}
 	if o.tail == nil {
 		o.tail = getBuffer()
 	}
@@ -144,10 +151,12 @@ func (o *outgoing) close(how CloseMode, goodbye protocol.Goodbye) (first, mark b
 }
 
 func (o *outgoing) sealTail() {
-	if o.tail == nil && o.lone == nil {
+	if o.lone != nil {
+		o.openTail()
+	}
+	if o.tail == nil {
 		return
 	}
-	o.openTail()
 	o.segs = append(o.segs, o.tail.B)
 	o.full = append(o.full, o.tail)
 	o.tail = nil
