@@ -37,8 +37,8 @@ const sharedSize = 2048
 
 // buffers are empty ones of up to MinOutSoft. The package's own pool is not used: it learns a
 // largest capacity from the most frequent lengths of some 42,000 buffers, and drops what is larger.
-// When most answers are small, each burst of answers to one connection then grew a buffer again, and
-// garbage collections took a fifth of the processors.
+// When most answers are small, each burst of answers to one connection then grew a buffer again,
+// and garbage collections took a fifth of the processors.
 var buffers = sync.Pool{New: func() any { return new(bytebufferpool.ByteBuffer) }}
 
 func getBuffer() *bytebufferpool.ByteBuffer { return buffers.Get().(*bytebufferpool.ByteBuffer) }
