@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -287,7 +286,7 @@ func (s *Session) reattach() {
 		cn, err := s.attachOnce()
 		switch {
 		case err == nil:
-			s.confirm()
+			confirmLeases(s)
 			return
 		case s.Err() != nil || s.c.ctx.Err() != nil:
 			return
@@ -557,49 +556,4 @@ func (s *Session) detachedByServer(cn *conn, epoch uint64) {
 			m.ConnLost(now)
 		}
 	})
-}
-
-// maxConcurrentConfirms is how many leases are confirmed at a time after a reconnect.
-const maxConcurrentConfirms = 64
-
-// confirm asks the server about leases whose route is broken: while the connection was lost, nobody
-// could report that one was taken away by force. The question is the acquire itself with its old
-// number, which the server answers with the present state and without a change.
-func (s *Session) confirm() {
-	s.step(func(*sessionstate.Machine, time.Duration) {
-		s.confirmAgain = true
-		if !s.confirming && s.err == nil {
-			s.confirming = s.c.run(s.confirmAll)
-		}
-	})
-}
-
-func (s *Session) confirmAll() {
-	for {
-		s.mu.Lock()
-		if !s.confirmAgain || s.err != nil || s.attachment == nil { // the next attach asks again
-			s.confirming = false
-			s.mu.Unlock()
-			return
-		}
-		s.confirmAgain = false
-		var unconfirmed []*Lease
-		for e := range s.nameLocks.all {
-			if l := e.lease; l != nil && l.over == nil && (l.route.att != s.attachment || l.route.isBroken() ||
-				s.c.routes.Load().leaseMoved(l.route, s.node.tier, l.bucket)) {
-				unconfirmed = append(unconfirmed, l)
-			}
-		}
-		s.mu.Unlock()
-		var wg sync.WaitGroup
-		slots := make(chan struct{}, maxConcurrentConfirms)
-		for _, l := range unconfirmed {
-			slots <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				l.confirm(s.ctx)
-			})
-		}
-		wg.Wait()
-	}
 }

@@ -2,9 +2,59 @@ package client
 
 import (
 	"context"
+	"sync"
+	"time"
 
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+// maxConcurrentConfirms is how many leases are confirmed at a time after a reconnect.
+const maxConcurrentConfirms = 64
+
+// confirmLeases asks the server about the session's leases whose route is broken: while the
+// connection was lost, nobody could report that one was taken away by force. The question is the
+// acquire itself with its old number, which the server answers with the present state and without a
+// change.
+func confirmLeases(s *Session) {
+	s.step(func(*sessionstate.Machine, time.Duration) {
+		s.confirmAgain = true
+		if !s.confirming && s.err == nil {
+			s.confirming = s.c.run(func() { confirmUntilDone(s) })
+		}
+	})
+}
+
+// confirmUntilDone goes on until all leases are confirmed that it was asked for meanwhile.
+func confirmUntilDone(s *Session) {
+	for {
+		s.mu.Lock()
+		if !s.confirmAgain || s.err != nil || s.attachment == nil { // the next attach asks again
+			s.confirming = false
+			s.mu.Unlock()
+			return
+		}
+		s.confirmAgain = false
+		var unconfirmed []*Lease
+		for e := range s.nameLocks.all {
+			if l := e.lease; l != nil && l.over == nil && (l.route.att != s.attachment || l.route.isBroken() ||
+				s.c.routes.Load().leaseMoved(l.route, s.node.tier, l.bucket)) {
+				unconfirmed = append(unconfirmed, l)
+			}
+		}
+		s.mu.Unlock()
+		var wg sync.WaitGroup
+		slots := make(chan struct{}, maxConcurrentConfirms)
+		for _, l := range unconfirmed {
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				l.confirm(s.ctx)
+			})
+		}
+		wg.Wait()
+	}
+}
 
 // confirm asks the server about a lease, and ends it if it is the session's no more.
 func (l *Lease) confirm(ctx context.Context) {

@@ -162,7 +162,7 @@ func (c *Client) connLost(cn *conn) {
 		s.connLost(cn)
 	}
 	for s := range presented {
-		s.confirm()
+		confirmLeases(s)
 	}
 }
 

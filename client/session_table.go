@@ -128,7 +128,7 @@ func (t *sessionTable) confirmMoved() {
 		moved := s.nameLocks.hasMoved(t.cluster.routes.Load(), s.node.tier)
 		s.mu.Unlock()
 		if moved {
-			s.confirm()
+			confirmLeases(s)
 		}
 	}
 }

@@ -375,11 +375,6 @@ func (st *watchStream) cut(err error) {
 // memory does. Some replicas alone may be cut off from the others.
 const maxBehind = 16
 
-// shardRestarted says that there are only older snapshots than what was seen. watch.mu is held.
-func (p *shardWatch) shardRestarted() bool {
-	return shardRestarted(p.w.n.c.routes.Load(), p.shard, p.behindInstances)
-}
-
 // shardRestarted says that so many openings in a row began before what was seen, and at every
 // replica of the shard, that it must have begun again.
 func shardRestarted(r *routeTable, shard uint64, behind []uint64) bool {

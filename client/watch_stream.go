@@ -150,7 +150,7 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 		return
 	}
 	if m.First {
-		if m.Index < st.shardWatch.seenIndex && !st.shardWatch.shardRestarted() {
+		if p := st.shardWatch; m.Index < p.seenIndex && !shardRestarted(w.n.c.routes.Load(), p.shard, p.behindInstances) {
 			st.rejectStale()
 			return
 		}
