@@ -25,6 +25,10 @@ import (
 //	part       of a track's record, from its beginning on, where that is longer than a chunk
 //	track      the rest of its record, behind the session records of its sessions
 //
+// The session records of an object fill as many chunks as they need. The chunk with the end of the
+// object has all of them, since a session that ended in between would be unknown; without
+// descriptions then.
+//
 // A session's record comes before the first entry or object of the session in each chunk, without
 // answers. All deadlines are in the bucket's time, which moves with it.
 const chunkVersion = 1
@@ -49,8 +53,8 @@ type exportCursor struct {
 	section byte
 	bucket  uint64
 	node    uint64
-	id      uint64 // session, or order id, or bytes of a track's record
-	seq     uint64
+	id      uint64 // session, or order id, or bytes of an object's record
+	seq     uint64 // of an answer, or an object's session
 	key     []byte // create id, or semaphore key
 }
 
@@ -268,9 +272,13 @@ func (w *chunkWriter) endedCreateID(key [protocol.KeyLen]byte, remain uint64) {
 }
 
 // sessionRecord puts in what is known of a session, with some answers.
-func (w *chunkWriter) sessionRecord(p *sessionRecord, answers []answer) {
+func (w *chunkWriter) sessionRecord(p *sessionRecord, withDescription bool, answers []answer) {
 	f := varint.Append(w.fields, p.id, p.node.id, p.epoch, p.low)
-	f = varint.AppendBytes(f, p.description)
+	description := ""
+	if withDescription {
+		description = p.description
+	}
+	f = varint.AppendBytes(f, description)
 	f = varint.AppendBool(f, p.ended)
 	f = varint.Append(f, uint64(len(answers)))
 	for i := range answers {
@@ -294,7 +302,7 @@ func (w *chunkWriter) semaphore(s *semaphore, more bool) {
 
 func (w *chunkWriter) entry(e *entry) {
 	if !w.writtenSessions[e.session.id] {
-		w.sessionRecord(e.session, nil)
+		w.sessionRecord(e.session, true, nil)
 	}
 	f := varint.Append(w.fields, e.session.id, e.orderID, e.count, e.seq, e.timeout, e.since)
 	f = varint.AppendBytes(f, e.data)

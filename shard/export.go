@@ -200,14 +200,14 @@ func (x *export) answers(p *sessionRecord) bool {
 			continue
 		}
 		if size += 24 + len(a.sentence); size > x.w.maxBytes && len(part) > 0 {
-			x.w.sessionRecord(p, part)
+			x.w.sessionRecord(p, true, part)
 			x.cursor.id, x.cursor.seq = p.id, part[len(part)-1].seq
 			return false
 		}
 		part = append(part, *a)
 	}
 	if len(part) > 0 {
-		x.w.sessionRecord(p, part)
+		x.w.sessionRecord(p, true, part)
 	}
 	x.cursor.id, x.cursor.seq = p.id, 0
 	return true

@@ -108,30 +108,48 @@ func (c *chunkRecord) readObject(r *varint.Reader, x *BucketsBody) bool {
 }
 
 // object gives an object, or continues with it: so many bytes of its record as the cursor says are
-// given. The last of them come behind what is known of its sessions.
+// given, or the sessions up to the cursor's. The last bytes come behind all of its sessions. Those
+// whose descriptions are in earlier chunks, as many as fit, have none there.
 func (x *export) object(o *hostedObject, key []byte) (complete bool) {
 	kind := &hostedKinds[o.kind]
 	if !o.node.dropped {
 		record := o.state.Append(nil)
-		if bytes.Equal(x.cursor.key, key) {
-			record = record[min(x.cursor.id, uint64(len(record))):]
-		} else {
-			x.cursor.key, x.cursor.id = key, 0
+		sessions := o.state.sessions(nil)
+		slices.Sort(sessions)
+		continued := bytes.Equal(x.cursor.key, key)
+		if !continued {
+			x.cursor.key, x.cursor.id, x.cursor.seq = key, 0, 0
 		}
+		if !continued || x.cursor.seq > 0 {
+			after := x.cursor.seq
+			for _, id := range sessions {
+				if id <= after {
+					continue
+				}
+				if x.w.full() && x.cursor.seq > after {
+					return false
+				}
+				x.w.scanBudget--
+				x.w.sessionRecord(x.m.sessions.get(id), true, nil)
+				x.cursor.seq = id
+			}
+			x.cursor.seq = 0
+		}
+		record = record[min(x.cursor.id, uint64(len(record))):]
 		if n := max(x.w.maxBytes, minPart); kind.chunkPart != 0 && len(record) > n {
 			x.w.putObject(kind.chunkPart, o, record[:n])
 			x.cursor.id += uint64(n)
 			return false // the chunk is full
 		}
 		x.w.scanBudget -= o.state.size()
-		for _, id := range o.state.sessions(nil) {
+		for _, id := range sessions {
 			if !x.w.writtenSessions[id] {
-				x.w.sessionRecord(x.m.sessions.get(id), nil)
+				x.w.sessionRecord(x.m.sessions.get(id), false, nil)
 			}
 		}
 		x.w.putObject(kind.chunk, o, record)
 	}
-	x.cursor.key, x.cursor.id = append(key, 0), 0 // the first key behind it
+	x.cursor.key, x.cursor.id, x.cursor.seq = append(key, 0), 0, 0 // the first key behind it
 	return true
 }
 

@@ -3,14 +3,14 @@ package shard
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
-// TestLargeTrackMoves: a track with megabytes of payloads moves in chunks of the usual size, and
-// both shards may be restored between any two of them.
+// TestLargeTrackMoves: a track with megabytes of payloads moves in chunks of the usual size.
 func TestLargeTrackMoves(t *testing.T) {
 	x, inc := newTrackMachine(t)
 	x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
@@ -22,7 +22,43 @@ func TestLargeTrackMoves(t *testing.T) {
 			t.Fatalf("publish: %v %s", e.Status, e.Text)
 		}
 	}
-	run := BucketsBody{Total: 64, Count: 64, Epoch: 9}
+	x.movedInChunks(t, 10, BucketsBody{Total: 64, Count: 64, Epoch: 9})
+}
+
+// TestTrackOfLongDescriptionsMoves: a track whose sessions have megabytes of descriptions moves in
+// chunks of the usual size, without the homes of most of its sessions, which keep their
+// descriptions.
+func TestTrackOfLongDescriptionsMoves(t *testing.T) {
+	const sessions = 3_000
+	x := newBenchMachine(sessions)
+	x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: protocol.TrackConfig{
+		Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}},
+	}})
+	x.begin()
+	for i, id := range x.sessions {
+		x.m.sessions.get(id).setDescription(strings.Repeat(fmt.Sprint(i%10), maxDescription))
+		m := &protocol.TrackRegister{Head: x.head(i), Name: trackName, ID: fmt.Sprint("host-", i), Location: "SAS",
+			Role: protocol.InstanceFollower}
+		x.entry = AppendCommand(x.entry,
+			Command{Kind: CmdTrackRegister, Node: 1, Epoch: 1, Body: m.AppendBody(nil)})
+	}
+	x.commit()
+	bucket := protocol.Bucket(1, trackName, 64)
+	if n := len(x.m.buckets[bucket].readObject(kindTrack, 1, trackName).state.sessions(nil)); n != sessions {
+		t.Fatalf("%d sessions are registered", n)
+	}
+	y := x.movedInChunks(t, 10, BucketsBody{Total: 64, First: bucket, Count: 1, Epoch: 9})
+	for i, id := range x.sessions {
+		if p := y.m.sessions.get(id); p == nil || p.description != x.m.sessions.get(id).description {
+			t.Fatalf("session %d of the track has lost its description", i)
+		}
+	}
+}
+
+// movedInChunks moves a run with the track to a new machine, in so many chunks at least. A chunk in
+// the middle comes late, one too early, and both shards are restored between them.
+func (x *benchMachine) movedInChunks(t *testing.T, atLeast int, run BucketsBody) (y *benchMachine) {
+	t.Helper()
 	step := func(m *benchMachine, kind CommandKind, body []byte) protocol.Status {
 		m.begin()
 		m.entry = AppendCommand(m.entry, Command{Kind: kind, Body: body})
@@ -35,35 +71,34 @@ func TestLargeTrackMoves(t *testing.T) {
 			t.Fatal(st)
 		}
 	}
+	export := func(cursor []byte) (part, next []byte) {
+		t.Helper()
+		part, next, err := x.m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return part, next
+	}
 	ok(step(x, CmdFreeze, AppendBuckets(nil, run)))
-	y := &benchMachine{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
+	y = &benchMachine{m: New(2), now: 700_000, sessions: x.sessions, seqs: x.seqs}
 	step(y, CmdTakeOver, nil)
 	ok(step(y, CmdNodePut, AppendNodePut(nil, NodePutBody{Node: 1, Revision: 1, Config: scriptConfig()})))
 	chunks := 0
 	for cursor := []byte(nil); ; chunks++ {
-		part, next, err := x.m.Buckets().Export(0, 64, 9, cursor, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		part, next := export(cursor)
 		if len(part) > 2*ChunkBytes {
 			t.Fatalf("chunk %d has %d bytes", chunks, len(part))
 		}
 		ok(step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: part})))
-		if chunks == 3 { // in the middle: a chunk comes late, one comes too early, and both shards are restored
+		if chunks == 3 {
 			ok(step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: part})))
-			_, far, err := x.m.Buckets().Export(0, 64, 9, next, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			early, _, err := x.m.Buckets().Export(0, 64, 9, far, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, far := export(next)
+			early, _ := export(far)
 			if st := step(y, CmdImport, AppendImport(nil, ImportBody{BucketsBody: run, Chunk: early})); st != protocol.StatusAborted {
 				t.Fatalf("a chunk that is not the next: %v", st)
 			}
 			x.m, y.m = x.restored(t), y.restored(t)
-			if at, _, _ := y.m.Buckets().Imported(0, 64, 9); !bytes.Equal(at, next) {
+			if at, _, _ := y.m.Buckets().Imported(run.First, run.Count, run.Epoch); !bytes.Equal(at, next) {
 				t.Fatal("the import is at another place after a restart")
 			}
 		}
@@ -71,8 +106,8 @@ func TestLargeTrackMoves(t *testing.T) {
 			break
 		}
 	}
-	if chunks < 10 {
-		t.Fatalf("%d bytes of payloads came in %d chunks", more*64<<10, chunks)
+	if chunks < atLeast {
+		t.Fatalf("it came in %d chunks", chunks)
 	}
 	ok(step(y, CmdActivate, AppendBuckets(nil, run)))
 	if err := y.m.Check(); err != nil {
@@ -84,6 +119,7 @@ func TestLargeTrackMoves(t *testing.T) {
 	if !bytes.Equal(record(x.m), record(y.m)) {
 		t.Fatal("the track is another at the target")
 	}
+	return y
 }
 
 // newSteadyTrack has so many instances of a hundred sessions in three locations, which all have the
