@@ -179,7 +179,7 @@ func (m *TrackAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f)
 func (m *TrackAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *TrackAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// TrackRevision is the config's revision, from 1.
+// TrackRevision is the config's revision. A track that is created again begins above the former's.
 type TrackRevision struct {
 	Revision uint64
 }

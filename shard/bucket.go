@@ -31,7 +31,9 @@ type bucket struct {
 	epoch     uint64
 	moveEpoch uint64 // epoch of the move a frozen copy is frozen for
 
-	orderCounter   uint64 // last order id given. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
+	// orderCounter is the last order id given, or the revision of a deleted track where that is
+	// higher. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
+	orderCounter   uint64
 	sessionCounter uint64 // counter of the last session id given
 
 	semaphores hashSet[semaphore]                  // by hashName

@@ -119,6 +119,9 @@ func (x *moveTest) trackRequest() error {
 		_, ok, err := x.sendTrack(c, name, CmdTrackDelete,
 			&protocol.TrackDelete{Head: h, Name: name, Force: true}, nil)
 		if ok {
+			orders := x.w.orders
+			b := protocol.Bucket(1, name, moveTestBuckets)
+			orders[b] = max(orders[b], p.state.Revision())
 			p.state = nil
 			x.count("track deleted")
 		}
@@ -145,8 +148,12 @@ func (x *moveTest) makeTrack(c *modelClient, name []byte, p *modelTrack) error {
 	if e.Status != protocol.StatusOK {
 		return fmt.Errorf("create of track %s: %s", name, show(e))
 	}
-	p.state, err = rollout.New(rollout.Now{Log: p.base + x.now}, config, &p.out)
+	former := x.w.orders[protocol.Bucket(1, name, moveTestBuckets)]
+	p.state, err = rollout.NewAfter(rollout.Now{Log: p.base + x.now}, former, config, &p.out)
 	p.out.Reset()
+	if err == nil && e.Result != p.state.Revision() {
+		return fmt.Errorf("track %s is made with revision %d, its twin with %d", name, e.Result, p.state.Revision())
+	}
 	return err
 }
 

@@ -38,7 +38,7 @@ func applyTrackCreate(m *Machine, c *rawCommand) {
 	if !q.requireName(m) || !q.requireBytes(m, bytes) {
 		return
 	}
-	state, err := rollout.New(trackNow(m, q.bucket), body.Config, &m.batch.track)
+	state, err := rollout.NewAfter(trackNow(m, q.bucket), q.bucket.orderCounter, body.Config, &m.batch.track)
 	if err != nil {
 		q.finish(m, Event{}, err)
 		return
@@ -74,6 +74,8 @@ func applyTrackDelete(m *Machine, c *rawCommand) {
 		return
 	}
 	deleted := Event{Kind: EventTrackDeleted, Node: q.node.id, Name: q.object.name}
+	// a new track of the name begins above its revisions
+	q.bucket.orderCounter = max(q.bucket.orderCounter, q.object.track().Revision())
 	q.object.unlink(m)
 	q.object = nil
 	q.finish(m, Event{}, nil)

@@ -362,3 +362,31 @@ func TestTrackReads(t *testing.T) {
 		t.Errorf("a deletion told %+v", x.out.List)
 	}
 }
+
+// TestTrackCreatedAgain: a track that is created again never repeats a config revision of the
+// deleted one, so a change that was meant for that one is refused.
+func TestTrackCreatedAgain(t *testing.T) {
+	x, _ := newTrackMachine(t)
+	config := protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}}
+	alter := func(revision uint64) Event {
+		return x.send(t, CmdTrackAlter,
+			&protocol.TrackAlter{Head: x.head(0), Name: trackName, Revision: revision, Config: config})
+	}
+	if e := alter(1); e.Status != protocol.StatusOK || e.Result != 2 {
+		t.Fatalf("alter: %+v", e)
+	}
+	x.send(t, CmdTrackDelete, &protocol.TrackDelete{Head: x.head(0), Name: trackName, Force: true})
+	x.m = x.restored(t)
+	created := x.send(t, CmdTrackCreate, &protocol.TrackCreate{Head: x.head(0), Name: trackName, Config: config})
+	if created.Status != protocol.StatusOK {
+		t.Fatalf("create: %+v", created)
+	}
+	for revision := range uint64(3) {
+		if e := alter(revision); e.Status != protocol.StatusPreconditionFailed {
+			t.Errorf("alter of revision %d, which the deleted track had: %+v", revision, e)
+		}
+	}
+	if e := alter(created.Result); e.Status != protocol.StatusOK || e.Result != created.Result+1 {
+		t.Errorf("alter of the new track: %+v", e)
+	}
+}

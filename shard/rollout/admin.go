@@ -207,7 +207,8 @@ func (t *Track) exclude(now Now, locations []string, yes bool, text string, out 
 			continue
 		}
 		if l.excluded = yes; yes {
-			l.gate, l.promoted = gate{}, 0
+			l.gate.giveUp()
+			l.promoted = 0
 		}
 		changes = append(changes, protocol.TrackEvent{Location: l.name, Text: text})
 	}

@@ -28,7 +28,7 @@ func (c change) apply(l *location, d decision) {
 		l.row(l.target).converged = c.clock
 		if l.rollback {
 			l.rollback = false
-			l.recount(&c.config)
+			l.recount(&c.plan)
 		}
 		c.emit(protocol.TrackEvent{
 			Kind: protocol.TrackEventConverged, Location: l.name, Version: l.target, Generation: l.generation,
@@ -38,7 +38,7 @@ func (c change) apply(l *location, d decision) {
 	if d.newShare {
 		l.pickShare(c.locationConfig(l).Share)
 		l.sharedAt = 0 // they bake for as long as the others should have
-		l.recount(&c.config)
+		l.recount(&c.plan)
 		c.emit(protocol.TrackEvent{Kind: protocol.TrackEventTarget, Share: true, Location: l.name,
 			Version: l.target, From: l.stable, Generation: l.generation,
 			Reason: l.row(l.target).reason, Text: "the share's instances are gone: others take their place"})
@@ -48,7 +48,7 @@ func (c change) apply(l *location, d decision) {
 	}
 	if d.widen {
 		l.shareOnly, l.stable, l.sharedAt, l.blockedSince, l.promoted = false, 0, 0, 0, 0
-		l.recount(&c.config)
+		l.recount(&c.plan)
 		c.emit(protocol.TrackEvent{
 			Kind: protocol.TrackEventWiden, Location: l.name, Version: l.target, Generation: l.generation,
 			Text: "the share has it: now all are to load it",
@@ -58,9 +58,10 @@ func (c change) apply(l *location, d decision) {
 		v := d.gate
 		if v == anyVersion {
 			v = c.generate()
-			c.last = v
+			c.raiseLast(v)
 		}
-		l.gate = gate{version: v}
+		l.gate.giveUp()
+		l.gate.version = v
 		c.runGate(l)
 	}
 	if v := d.version; v != 0 {
@@ -79,12 +80,16 @@ func (c change) set(l *location, version uint64, reason protocol.TrackReason, te
 	l.generation++
 	l.history = append(l.history,
 		row{version: version, at: c.clock, wall: c.now.Wall, reason: reason, payload: c.published.has(version)})
-	l.gate, l.promoted, l.reelectRequested, l.sharedAt, l.blockedSince, l.rollback =
-		gate{}, 0, false, 0, 0, reason == protocol.ReasonRollback
+	if l.gate.version > version { // it may be gated again
+		l.gate.giveUp()
+	}
+	l.gate.end()
+	l.promoted, l.reelectRequested, l.sharedAt, l.blockedSince, l.rollback =
+		0, false, 0, 0, reason == protocol.ReasonRollback
 	if isReelection(reason) {
 		l.reelectAt = c.clock
 	}
-	c.last = max(c.last, version)
+	c.raiseLast(version)
 	wasPartial := l.shareOnly
 	l.shareOnly = conf.Share > 0 && conf.Share < 100 && from != 0 &&
 		reason != protocol.ReasonRollback && l.leaders > 1
@@ -95,7 +100,7 @@ func (c change) set(l *location, version uint64, reason protocol.TrackReason, te
 		l.stable = from
 		l.pickShare(c.locationConfig(l).Share)
 	}
-	l.recount(&c.config)
+	l.recount(&c.plan)
 	l.collect(&c.config, c.clock)
 	c.emit(protocol.TrackEvent{
 		Kind: protocol.TrackEventTarget, Reason: reason, Share: l.shareOnly, Location: l.name, Version: version,

@@ -69,7 +69,7 @@ func (c change) demote(l *location) bool {
 	slices.SortFunc(list, byID)
 	for _, p := range list {
 		p.demoted = true
-		p.updateCounts(&c.config)
+		p.updateCounts(&c.plan)
 		c.emit(protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: l.name, Instance: p.id,
 			Text: "stalls, and counts as a follower"})
 	}
@@ -87,10 +87,10 @@ func (c change) remove(p *instance, text string) {
 
 func (c change) applyReport(p *instance, r *protocol.UpdateReport) {
 	p.seq, p.report, p.reportGen, p.reportAt = r.Seq, *r, p.loc.generation, c.clock
-	if p.demoted && p.reached(p.loc) {
+	if p.demoted && p.reached(&c.plan) {
 		p.demoted, p.roleAt = false, c.clock
 		c.emit(protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: p.loc.name, Instance: p.id,
 			Text: "has caught up, and counts as a leader again"})
 	}
-	p.updateCounts(&c.config)
+	p.updateCounts(&c.plan)
 }

@@ -3,8 +3,6 @@ package rollout
 import (
 	"cmp"
 	"slices"
-
-	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // contribution is what an instance adds to the counts of its location.
@@ -14,25 +12,25 @@ type contribution struct {
 	suspectAt                            uint64
 }
 
-func contributionOf(p *instance, config *protocol.TrackConfig) (x contribution) {
+func contributionOf(p *instance, pl *plan) (x contribution) {
 	l := p.loc
 	x.leader = p.leads()
 	if l.target == 0 {
 		return x
 	}
 	x.counted = x.leader && (!l.shareOnly || p.inShare)
-	x.unreached = x.counted && !p.reached(l)
+	x.unreached = x.counted && !p.reached(pl)
 	if p.report.Target != l.target || p.reportGen != l.generation {
 		return x
 	}
-	x.explicit = isExplicit(config, p.report.Code)
-	if p.report.Code == CodeSourceError && p.report.Attempts > config.ImplicitAttempts &&
+	x.explicit = isExplicit(&pl.config, p.report.Code)
+	if p.report.Code == CodeSourceError && p.report.Attempts > pl.config.ImplicitAttempts &&
 		p.sent == l.target && p.sentGen == l.generation {
 		x.suspect = 2
 		if x.leader {
 			x.suspect = 1
 		}
-		x.suspectAt = p.sentAt + config.ImplicitAfter + 1 // strictly later than
+		x.suspectAt = p.sentAt + pl.config.ImplicitAfter + 1 // strictly later than
 	}
 	return x
 }
@@ -64,8 +62,8 @@ func (l *location) add(x contribution, by int) bool {
 }
 
 // updateCounts brings the counts up to date after p changed.
-func (p *instance) updateCounts(config *protocol.TrackConfig) {
-	x := contributionOf(p, config)
+func (p *instance) updateCounts(pl *plan) {
+	x := contributionOf(p, pl)
 	if x == p.contribution {
 		return
 	}
@@ -90,10 +88,10 @@ func (l *location) findSuspects() {
 }
 
 // recount counts all members of l again.
-func (l *location) recount(config *protocol.TrackConfig) {
+func (l *location) recount(pl *plan) {
 	l.leaders, l.counted, l.unreached, l.explicit = 0, 0, 0, 0
 	for _, p := range l.members {
-		p.contribution = contributionOf(p, config)
+		p.contribution = contributionOf(p, pl)
 		l.add(p.contribution, 1)
 	}
 	l.findSuspects()

@@ -25,17 +25,25 @@ func TestEveryFieldIsKept(t *testing.T) {
 		Write: func() []byte { return x.Append(nil) },
 		Read:  func(b []byte) (any, error) { return Decode(b) },
 	}
-	partial := 0 // states with a location whose target only its share has: they are rare
+	rare := [3]int{} // states with a target for a share only, a second gate, a gate that does not run
 	for seed := range uint64(16) {
 		r := newRandomRun(t, seed, false)
 		for i := range 300 {
 			r.step()
+			r.invariants()
 			x = r.track
-			share := partial < 3 && slices.ContainsFunc(x.locations, func(l *location) bool { return l.shareOnly })
-			if share {
-				partial++
+			look := i == 299
+			for k, is := range [3]func(*location) bool{
+				func(l *location) bool { return l.shareOnly },
+				func(l *location) bool { return l.gate.index > 0 },
+				func(l *location) bool { return l.gate.state != gateRunning },
+			} {
+				if rare[k] < 3 && slices.ContainsFunc(x.locations, is) {
+					rare[k]++
+					look = true
+				}
 			}
-			if share || i == 299 {
+			if look {
 				law.Look(t, x)
 			}
 		}

@@ -15,6 +15,7 @@ func seeds(t testing.TB) (list [][]byte) {
 		x := newRandomRun(&testing.T{}, seed, false)
 		for range 200 {
 			x.step()
+			x.invariants()
 		}
 		list = append(list, x.track.Append(nil))
 	}

@@ -19,9 +19,24 @@ const (
 type gate struct {
 	version uint64 // 0: none
 	index   uint64 // of the gate that is run. Invariant: below the number of gates
-	attempt uint64 // of that gate, from 1
+	attempt uint64 // of that gate, above base
 	at      uint64 // log time of the start, or since when it waits
 	state   gateState
+}
+
+// base is what attempts are counted from: 0, or a multiple of attemptsPerBegin after gates were
+// given up. It never decreases, because the same version may be gated again: an outcome of a former
+// run must count for no later one.
+func (g *gate) base() uint64 { return g.attempt - g.attempt%attemptsPerBegin }
+
+// end resets the gates after a version that is never gated again.
+func (g *gate) end() { *g = gate{attempt: g.base()} }
+
+// giveUp resets the gates before they have decided on their version, which may be gated again.
+func (g *gate) giveUp() {
+	if g.version != 0 {
+		*g = gate{attempt: g.base() + attemptsPerBegin}
+	}
 }
 
 // gateDeadline is when the gate changes by time alone, 0 never.
@@ -49,14 +64,14 @@ func (c change) finishGate(l *location, o protocol.GateOutcome, text string) {
 	switch o {
 	case protocol.GateSuccess:
 		if g.index++; int(g.index) == len(c.locationConfig(l).Gates) {
-			g.index, g.attempt, g.at, g.state = 0, 0, c.clock, gatePassed
+			g.index, g.attempt, g.at, g.state = 0, g.base(), c.clock, gatePassed
 			return
 		}
-		g.attempt = 0
+		g.attempt = g.base()
 		c.runGate(l)
 	case protocol.GateFailure:
 		l.floor = max(l.floor, g.version)
-		l.gate = gate{}
+		g.end()
 	default:
 		g.state, g.at = gateWaiting, c.clock
 	}
@@ -70,7 +85,7 @@ func (c change) runGate(l *location) {
 	c.emit(protocol.TrackEvent{
 		Kind: protocol.TrackEventGate, Location: l.name, Gate: conf.Name, Version: g.version,
 		Attempt: g.attempt, Until: c.clock + conf.Timeout,
-		Text: "gate " + conf.Name + " is to be run, time " + strconv.FormatUint(g.attempt, 10),
+		Text: "gate " + conf.Name + " is to be run, attempt " + strconv.FormatUint(g.attempt, 10),
 	})
 }
 
@@ -110,7 +125,7 @@ func (c change) dropGates() {
 		if v := l.gate.version; v != 0 && bad(v) {
 			c.emit(protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Version: v,
 				Text: "given up: " + from + " does not pass the version on any more"})
-			l.gate = gate{}
+			l.gate.giveUp()
 		}
 		if l.promoted > l.target && bad(l.promoted) {
 			l.promoted = 0

@@ -35,8 +35,11 @@ type instance struct {
 
 func (p *instance) leads() bool { return p.role == protocol.InstanceLeader && !p.demoted }
 
-func (p *instance) reached(l *location) bool {
-	return p.report.Current == l.target || p.report.Current > l.target && !l.rollback
+// reached says that the instance has the target or a later version of the track. A higher number
+// that the track never had does not count: it may be a version of a deleted track of the same name.
+func (p *instance) reached(pl *plan) bool {
+	l, current := p.loc, p.report.Current
+	return current == l.target || current > l.target && current <= pl.last && !l.rollback
 }
 
 func byID(a, b *instance) int { return cmp.Compare(a.id, b.id) }

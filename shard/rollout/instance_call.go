@@ -58,7 +58,7 @@ func (t *Track) Register(now Now, r Registration, out *Events) (incarnation uint
 		role: r.Role, meta: r.Meta, registered: t.clock, roleAt: t.clock,
 	}
 	t.instances.insert(p)
-	p.updateCounts(&t.config)
+	p.updateCounts(&t.plan)
 	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventJoined, Location: l.name, Instance: p.id,
 		Generation: p.incarnation, Text: "joins as " + p.role.String()})
 	c.updateStates()
@@ -106,7 +106,7 @@ func (t *Track) SetRole(now Now, from Caller, role protocol.TrackInstanceRole, o
 	}
 	c := t.change(now, out)
 	p.role, p.roleAt, p.demoted = role, t.clock, false
-	p.updateCounts(&t.config)
+	p.updateCounts(&t.plan)
 	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventRole, Location: p.loc.name, Instance: p.id,
 		Text: "is " + role.String() + " now"})
 	c.updateStates()
@@ -154,7 +154,7 @@ func (t *Track) Poll(now Now, from Caller, r *protocol.UpdateReport, out *Events
 	c.apply(l, d)
 	if p.mustBeSent() {
 		p.sent, p.sentGen, p.sentAt = p.assigned(), l.generation, t.clock
-		p.updateCounts(&t.config)
+		p.updateCounts(&t.plan)
 	}
 	c.updateStates()
 	return t.answer(p, t.clock, wants), nil

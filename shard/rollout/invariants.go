@@ -75,7 +75,7 @@ func checkLocation(t *Track, l *location) error {
 		return errors.New("rollout: a location contradicts itself")
 	}
 	g := &l.gate
-	if g.state > gatePassed || g.version == 0 && *g != (gate{}) ||
+	if g.state > gatePassed || g.version == 0 && *g != (gate{attempt: g.attempt}) ||
 		g.version != 0 && g.state != gatePassed && g.index >= uint64(len(t.locationConfig(l).Gates)) {
 		return errors.New("rollout: a gate is out of range")
 	}

@@ -12,6 +12,8 @@ const (
 	maxTime        = 1 << 62 // log time is cut to this, so that no sum overflows
 	maxRemoved     = protocol.MaxTrackLocations
 	tsoLogicalBits = 18
+
+	attemptsPerBegin = 1000 // a gate that begins again counts attempts from the next multiple
 )
 
 // Defaults of a Config's zero fields, in ms where they are times.

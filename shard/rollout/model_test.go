@@ -172,8 +172,8 @@ func (m *model) set(l *modelLoc, v, clock uint64) {
 	m.last = max(m.last, v)
 }
 
-func (p *modelInst) has(l *modelLoc) bool {
-	return p.r.Current == l.target || !l.rollback && p.r.Current > l.target
+func (m *model) has(p *modelInst, l *modelLoc) bool {
+	return p.r.Current == l.target || !l.rollback && p.r.Current > l.target && p.r.Current <= m.last
 }
 
 // poll: section by section as the algorithm is described. A report that repeats the last one is
@@ -220,7 +220,7 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 		if q.leader {
 			leaders++
 			implicitLeader = implicitLeader || failing
-			if !q.has(l) {
+			if !m.has(q, l) {
 				behind++
 			}
 		}
@@ -312,6 +312,7 @@ type randomRun struct {
 	seqs     map[string]uint64
 	before   map[string]uint64 // targets, for I1
 	promoted map[string]bool
+	gateRuns map[string]bool
 	trace    []string
 	seen     map[string]int // what came to bear
 }
@@ -321,7 +322,7 @@ var randomLocations = []string{"SAS", "MAN", "VLA", "KZN"}
 func newRandomRun(t *testing.T, seed uint64, withModel bool) *randomRun {
 	x := &randomRun{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: Now{Log: 1000, Wall: 5000},
 		callers: map[string]*Caller{}, seqs: map[string]uint64{},
-		before: map[string]uint64{}, promoted: map[string]bool{},
+		before: map[string]uint64{}, promoted: map[string]bool{}, gateRuns: map[string]bool{},
 		seen: map[string]int{}}
 	c := x.config(protocol.TrackConfig{Source: protocol.SourceTSO, Locations: []protocol.LocationConfig{{Name: "SAS"},
 		{Name: "MAN", Delay: 2000}, {Name: "VLA", Delay: 5000}}}, withModel)
@@ -391,6 +392,15 @@ func (x *randomRun) both(text string, call func(*Track, *Events) error) error {
 	// which keeps the generator's error
 	if err != nil && x.track.Digest() != digest && !strings.HasPrefix(text, "advance ") {
 		x.t.Fatalf("refused (%v), but changed: %v", err, x.trace)
+	}
+	for _, c := range x.out.List {
+		if c.Kind == protocol.TrackEventGate { // an outcome names one run
+			run := fmt.Sprintf("%s %s, version %d, attempt %d", c.Location, c.Gate, c.Version, c.Attempt)
+			if x.gateRuns[run] {
+				x.t.Fatalf("two runs are %s\n%v", run, x.trace)
+			}
+			x.gateRuns[run] = true
+		}
 	}
 	return err
 }

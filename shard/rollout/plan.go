@@ -16,7 +16,7 @@ const (
 // nothing.
 type plan struct {
 	config      protocol.TrackConfig
-	last        uint64 // Invariant: not below any version in the track; a generated one is above it
+	last        uint64 // see raiseLast. Invariant: not below any version in the track; a generated one is above it
 	paused      pauseMode
 	sourceError string      // of the external generator; empty when it worked last
 	locations   []*location // the order, then those that were removed from it

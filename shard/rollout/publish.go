@@ -33,10 +33,27 @@ func (t *Track) Publish(now Now, version uint64, payload []byte, out *Events) (u
 	t.published = append(t.published,
 		published{version: version, at: t.clock, wall: now.Wall, payload: slices.Clone(payload)})
 	t.versionBytes += VersionBytes(len(payload))
-	t.last = version
+	t.raiseLast(version)
 	c.emit(protocol.TrackEvent{Kind: protocol.TrackEventPublished, Version: version, Text: "published"})
 	c.updateStates()
 	return version, nil
+}
+
+// raiseLast records that the track has the version. Reports of versions up to it now count as
+// reaching lower targets.
+func (t *Track) raiseLast(version uint64) {
+	former := t.last
+	if version <= former {
+		return
+	}
+	t.last = version
+	for _, l := range t.locations {
+		for _, p := range l.members {
+			if p.report.Current > former {
+				p.updateCounts(&t.plan)
+			}
+		}
+	}
 }
 
 // PublishBytes is what a published version with a payload that is so long makes the track larger
@@ -65,7 +82,7 @@ func (t *Track) Withdraw(now Now, version uint64, out *Events) error {
 	t.published[i].withdrawn = true
 	for _, l := range t.locations {
 		if l.gate.version == version {
-			l.gate = gate{}
+			l.gate.giveUp()
 		}
 		if l.promoted == version {
 			l.promoted = 0
@@ -101,7 +118,7 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 	}
 	t.sourceError, d.version = "", version
 	c := t.change(now, out)
-	t.last = version
+	t.raiseLast(version)
 	c.apply(l, d)
 	c.updateStates()
 	return nil

@@ -118,6 +118,8 @@ func (x *randomRun) poll(id string) {
 			r.Code = DefaultExplicitCode
 		case k < 18:
 			r.Code, r.Attempts = CodeSourceError, uint64(x.rng.IntN(8))
+		case k < 19: // it may have a version that is still to come
+			r.Current = x.track.last + uint64(x.rng.IntN(3))
 		}
 		if x.rng.IntN(20) == 0 {
 			r.Seq = uint64(x.rng.IntN(int(r.Seq) + 1))

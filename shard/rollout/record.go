@@ -146,7 +146,7 @@ func Decode(b []byte) (*Track, error) {
 		return nil, ErrMalformed
 	}
 	for _, l := range t.locations {
-		l.recount(&t.config)
+		l.recount(&t.plan)
 	}
 	if !bytes.Equal(t.Append(nil), b) {
 		return nil, ErrMalformed // numbers or an order that Append does not write

@@ -437,7 +437,7 @@ func checkCounts(t testing.TB, x *Track) {
 	for _, l := range x.locations {
 		kept := [4]int{l.leaders, l.counted, l.unreached, l.explicit}
 		s := l.suspects
-		l.recount(&x.config)
+		l.recount(&x.plan)
 		if kept != [4]int{l.leaders, l.counted, l.unreached, l.explicit} ||
 			s[0].n != l.suspects[0].n || s[1].n != l.suspects[1].n ||
 			s[0].n > 0 && s[0].at != l.suspects[0].at || s[1].n > 0 && s[1].at != l.suspects[1].at {

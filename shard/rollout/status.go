@@ -65,7 +65,7 @@ func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
 		Role: p.role, Demoted: p.demoted, InShare: p.inShare,
 		Due: p.assigned(), Sent: p.sent, SentAt: p.sentAt, Registered: p.registered,
 		Report: p.report, ReportAt: p.reportAt,
-		Reached: p.loc.target != 0 && p.reached(p.loc), HoldsUp: p.contribution.unreached,
+		Reached: p.loc.target != 0 && p.reached(&t.plan), HoldsUp: p.contribution.unreached,
 		SaysBad: p.contribution.explicit, CannotLoad: p.contribution.suspect != 0,
 	}, nil
 }

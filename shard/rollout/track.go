@@ -13,7 +13,7 @@ type Now struct{ Log, Wall uint64 }
 // Track is one rollout. What is marked derived is not in its record.
 type Track struct {
 	plan
-	revision     uint64 // of the config, from 1
+	revision     uint64 // of the config
 	clock        uint64 // log time of the latest change. Invariant: nothing in the track is later
 	instances    instanceTable
 	versionBytes uint64 // derived: what published versions count
@@ -22,16 +22,22 @@ type Track struct {
 
 // New makes a track with the config's revision 1.
 func New(now Now, config protocol.TrackConfig, out *Events) (*Track, error) {
+	return NewAfter(now, 0, config, out)
+}
+
+// NewAfter makes a track with the config's revision former+1. former is at least the highest
+// revision of a deleted track of the same name.
+func NewAfter(now Now, former uint64, config protocol.TrackConfig, out *Events) (*Track, error) {
 	c, err := Normalize(config)
 	if err != nil {
 		return nil, err
 	}
-	t := &Track{plan: plan{config: c}, revision: 1, instances: newInstanceTable(), configBytes: ConfigBytes(&c)}
+	t := &Track{plan: plan{config: c}, revision: former + 1, instances: newInstanceTable(), configBytes: ConfigBytes(&c)}
 	x := t.change(now, out)
 	for i := range c.Locations {
 		t.locations = append(t.locations, &location{name: c.Locations[i].Name, pos: i, emptySince: t.clock})
 	}
-	x.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: 1, Text: "the track is created"})
+	x.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: t.revision, Text: "the track is created"})
 	x.updateStates()
 	return t, nil
 }
@@ -93,7 +99,7 @@ func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig,
 		}
 		l := before[j]
 		if !same || old.Source != c.Source { // gates begin again: the version may have another source now
-			l.gate = gate{}
+			l.gate.giveUp()
 		}
 		if l.pos < 0 && len(l.members) == 0 {
 			l.emptySince = clock
@@ -105,13 +111,14 @@ func (t *Track) Configure(now Now, revision uint64, config protocol.TrackConfig,
 		t.sourceError = "" // of a generator that is asked no more
 	}
 	for _, l := range removed {
-		l.pos, l.gate, l.promoted, l.reelectRequested, l.shareOnly = -1, gate{}, 0, false, false
+		l.gate.giveUp()
+		l.pos, l.promoted, l.reelectRequested, l.shareOnly = -1, 0, false, false
 		l.paused, l.excluded, l.stable, l.sharedAt, l.blockedSince = running, false, 0, 0, 0
 	}
 	t.config, t.configBytes, t.locations = c, ConfigBytes(&c), append(order, removed...)
 	t.revision++
 	for _, l := range t.locations {
-		l.recount(&t.config)
+		l.recount(&t.plan)
 	}
 	x.emit(protocol.TrackEvent{Kind: protocol.TrackEventAdmin, Generation: t.revision, Text: "the config is changed"})
 	x.updateStates()
