@@ -56,7 +56,10 @@ func confirmUntilDone(s *Session) {
 	}
 }
 
-// confirm asks the server about a lease, and ends it if it is the session's no more.
+// confirm asks the server about a lease, and ends it if it is the session's no more. A refusal ends
+// it too: it does not say whether the lease was taken away and granted to another session. The
+// server may still have it for this one. It is released there, once the work under the lease has
+// had the time to stop that Lease.Context names.
 func (l *Lease) confirm(ctx context.Context) {
 	s := l.s
 	e, _, _, err := s.nameLocks.lock(ctx, s, l.name, lockNext)
@@ -80,7 +83,7 @@ func (l *Lease) confirm(ctx context.Context) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.lease != l || l.over != nil {
+	if e.lease != l || l.over != nil || s.err != nil {
 		return
 	}
 	switch {
@@ -89,10 +92,12 @@ func (l *Lease) confirm(ctx context.Context) {
 		if route.isBroken() {
 			s.confirmAgain = true
 		}
-	case protocol.StatusOf(err) == protocol.StatusBadSession || protocol.StatusOf(err) == protocol.StatusInternal:
+	case protocol.StatusOf(err) == protocol.StatusBadSession: // the next attach decides whose the session is
 		s.c.cfg.Logger.Warn("lease could not be confirmed", "session", s.id, "semaphore", l.name, "error", err)
+		s.confirmAgain = true
 	case err != nil:
 		s.nameLocks.lose(e, err.Error())
+		releaseNext(s, e, l.bucket, l.token, s.m.Timeout()/20)
 	default:
 		s.nameLocks.lose(e, "it was taken away while the connection was lost")
 	}

@@ -216,6 +216,20 @@ func (r *releaseOp) recycle() {
 	releasePool.Put(r)
 }
 
+// releaseNext releases in the background, after a pause, what nobody relies on. It does so before
+// anybody else works on the name, whose lock the caller holds. session.mu is held.
+func releaseNext(s *Session, e *nameLock, bucket uint32, token uint64, pause time.Duration) {
+	r := &releaseOp{s: s, e: e, bucket: bucket, token: token, turn: make(chan struct{}, 1)}
+	e.queue = append([]nameTurn{{granted: r.turn}}, e.queue...)
+	s.c.run(func() {
+		sleep(s.ctx, nil, pause)
+		if err := s.finishInBackground(s.ctx, r.work); err != nil && s.Err() == nil {
+			s.c.cfg.Logger.Warn("semaphore stays held until the session ends", "session", s.id,
+				"semaphore", e.name, "error", err)
+		}
+	})
+}
+
 // work goes on until the release was answered.
 func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 	s := r.s
@@ -350,10 +364,7 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	// The server had nothing of ours to change: the lease was taken away, and nobody could tell us.
 	l.end(fmt.Errorf("%w: the server does not know it any more", ErrLeaseLost))
 	if ch.reply.State == protocol.Acquired {
-		// What it granted instead is nobody's.
-		r := &releaseOp{s: s, e: ch.e, bucket: l.bucket, token: ch.reply.OrderID, turn: make(chan struct{}, 1)}
-		ch.e.queue = append([]nameTurn{{granted: r.turn}}, ch.e.queue...)
-		s.c.run(func() { _ = s.finishInBackground(s.ctx, r.work) })
+		releaseNext(s, ch.e, l.bucket, ch.reply.OrderID, 0) // what it granted instead is nobody's
 	} else if ch.e.lease == l {
 		ch.e.lease = nil
 	}

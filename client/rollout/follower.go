@@ -192,7 +192,8 @@ const closeTimeout = 2 * time.Second
 // Run runs the follower. It returns ctx's error; ErrFenced when another registration has taken the
 // id; or a permanent refusal, such as ErrAlreadyRegistered, or at the start a track or location
 // that does not exist. While no server can be reached, and after its session ended, it goes on with
-// what it has and registers again. It may be called once.
+// what it has and registers again. When it returns, the instance is no longer registered, if the
+// server could be reached, and another process can have its id. It may be called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if f.ran {
 		return errors.New("follower: it has run already; make another one")
@@ -295,14 +296,18 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 	if err != nil {
 		return false, err
 	}
+	var i *Instance
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		_ = s.Close(end) // the registration goes with it
+		if i != nil {
+			unregister(end, i)
+		}
+		_ = s.Close(end)
 	}()
 	t := Open(s, f.o.Track)
 	r := Registration{ID: f.o.ID, Location: f.o.Location, Meta: f.o.Meta, Takeover: takeover}
-	i, err := await(f, func() (*Instance, error) {
+	i, err = await(f, func() (*Instance, error) {
 		i, err := t.Register(ctx, r)
 		if errors.Is(err, ErrAlreadyRegistered) && len(f.ownSessions) > 0 {
 			owned, failed := f.isOwned(ctx, t)
@@ -354,6 +359,14 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 		}
 	})
 	return true, f.serve(ctx, s, i, signals, gone)
+}
+
+// unregister gives the id back before the session is closed. The registration ends with the session
+// too, but the track's shard may hear of that later than the next process registers under the id.
+func unregister(ctx context.Context, i *Instance) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout/2) // the rest is for the session
+	defer cancel()
+	_ = i.Unregister(ctx)
 }
 
 // isOwned says that a session of the follower's own has the instance's id.

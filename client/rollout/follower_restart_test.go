@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	sdk "github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // TestServerUnreachable: what is served stays, the update under way goes on, and the registration
@@ -98,6 +99,38 @@ func TestRestart(t *testing.T) {
 		}
 		w.wait(time.Second)
 		third.has(11)
+	})
+}
+
+// TestIDIsFreeAtTheEnd: a follower that ends gives its id back. Another process gets the id though
+// the track's shard has not heard yet that the session of the first one has ended.
+func TestIDIsFreeAtTheEnd(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.create(oneLocation)
+		w.publish(10)
+		a := w.follow("a", "SAS", nil)
+		w.wait(time.Second)
+		a.has(10)
+		w.set(func() {
+			w.intercept = func(l *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindSessionStop {
+					return false
+				}
+				w.sessions[decode(l, h, &protocol.SessionStop{}).Session] = new(fakeConn) // attached, as far as the shard knows
+				l.reply(h, &protocol.Empty{}, nil)
+				return true
+			}
+		})
+		a.cancel()
+		if err := <-a.ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		again := w.follow("a", "SAS", nil)
+		w.wait(time.Minute)
+		if s := again.f.State(); !s.Registered {
+			t.Errorf("state is %+v", s)
+		}
+		again.has(10)
 	})
 }
 

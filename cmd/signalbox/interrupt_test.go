@@ -62,12 +62,7 @@ func TestInterruptedRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := start(t, nil, "signalbox", append(args, fifo)...)
-			var w *os.File
-			await.True(t, "the FIFO to be opened", func() bool {
-				var err error
-				w, err = os.OpenFile(fifo, os.O_WRONLY|syscall.O_NONBLOCK, 0) // refused while nobody reads
-				return err == nil
-			})
+			w := openFIFO(t, fifo)
 			defer w.Close()
 			r.signal(syscall.SIGINT)
 			if code := r.code(); code != exitError {
@@ -77,6 +72,46 @@ func TestInterruptedRead(t *testing.T) {
 				t.Errorf("it said: %s", out)
 			}
 		})
+	}
+}
+
+// openFIFO opens a FIFO to write, once a process reads it.
+func openFIFO(t *testing.T, path string) (w *os.File) {
+	t.Helper()
+	await.True(t, "the FIFO to be opened", func() bool {
+		var err error
+		w, err = os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0) // refused while nobody reads
+		return err == nil
+	})
+	return w
+}
+
+// TestHangupWhileSettingsAreRead: a SIGHUP that comes before an instance has read its settings does
+// not stop it. It takes effect when the instance serves.
+func TestHangupWhileSettingsAreRead(t *testing.T) {
+	t.Parallel()
+	dir, addr := t.TempDir(), freeAddress()
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, nil, "signalbox", "serve", "--config", fifo, "--data", filepath.Join(dir, "data"),
+		"--listen", addr, "--raft", freeAddress(), "--admin", "off")
+	write := func(whileRead func()) {
+		t.Helper()
+		w := openFIFO(t, fifo)
+		defer w.Close()
+		whileRead()
+		if _, err := w.WriteString("log-level: warn\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(func() { r.signal(syscall.SIGHUP) })
+	expect(t, 0, []string{"SIGNALBOX_ENDPOINTS=" + addr, "SIGNALBOX_TIMEOUT=1m"}, "signalbox", "sem", "ls")
+	write(func() {})
+	r.signal(syscall.SIGTERM)
+	if code := r.code(); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }
 

@@ -147,22 +147,25 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 			return leaseLostError(l)
 		}
 	}
-	config := inv.values["client-config"]
-	if abs, err := filepath.Abs(config); err == nil && config != "" { // the command may run in another folder
-		config = abs
+	path := func(setting string) string { // the command may run in another folder
+		name := inv.values[setting]
+		if abs, err := filepath.Abs(name); err == nil && name != "" {
+			return abs
+		}
+		return name
 	}
 	c := &child{
 		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, grace: l.Session().Timeout() / 25, lease: l,
 		interrupted: inv.longCtx.Done(),
 		env: []string{
 			// Of another context, the command would use the token and the certificates.
-			"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + config,
+			"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + path("client-config"),
 			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + inv.node,
 			"SIGNALBOX_SESSION=" + strconv.FormatUint(l.Session().ID(), 10),
-			"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + inv.values["token-file"],
-			"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + inv.values["tls-ca"],
-			"SIGNALBOX_TLS_CERT=" + inv.values["tls-cert"],
-			"SIGNALBOX_TLS_KEY=" + inv.values["tls-key"], "SIGNALBOX_TLS_SERVER_NAME=" + inv.values["tls-server-name"],
+			"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + path("token-file"),
+			"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + path("tls-ca"),
+			"SIGNALBOX_TLS_CERT=" + path("tls-cert"),
+			"SIGNALBOX_TLS_KEY=" + path("tls-key"), "SIGNALBOX_TLS_SERVER_NAME=" + inv.values["tls-server-name"],
 		},
 	}
 	err := c.run(l.Context())

@@ -42,7 +42,8 @@ func rolloutHint(err error) string {
 	notFound := errors.Is(err, protocol.StatusNotFound)
 	switch {
 	case errors.Is(err, rollout.ErrAlreadyRegistered):
-		return "Take the id over with --takeover, or give this instance another one with --id."
+		return "Take the id over with --takeover, or give this instance another one with --id. " +
+			"If the other instance has just ended, run this again in a moment."
 	case notFound && strings.Contains(err.Error(), "track does not exist"):
 		return "List the rollouts with `signalbox rollout ls`; make one with `signalbox rollout create TRACK`."
 	case strings.Contains(err.Error(), "histor"): // which has the version that was meant

@@ -22,6 +22,8 @@ type app struct {
 
 	logging       *logging     // of an instance, once its settings are read
 	rereadLogging func() error // reads its level and format again; nil: there is no file to read
+
+	hangups chan os.Signal // SIGHUPs that an instance handles, from before its start; nil: SIGHUP stops it
 }
 
 func (a *app) root() *cobra.Command {

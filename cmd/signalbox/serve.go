@@ -43,6 +43,10 @@ With --auth a new cluster requires credentials from the start; see "signalbox au
 Flags take precedence over the environment, the environment over the --config file, and the file
 over defaults.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if v, err := resolve(cmd, scopeServe, nil); err == nil && rereads(v) {
+			a.hangups = notifyHangup() // before files are read, which may take long
+			defer signal.Stop(a.hangups)
+		}
 		v, cfg, err := readServer(a, cmd)
 		if err != nil {
 			return err
@@ -105,6 +109,17 @@ func readServer(a *app, cmd *cobra.Command) (v map[string]string, cfg server.Con
 	}
 	return v, cfg, err
 }
+
+// rereads says whether an instance reads or opens something again at SIGHUP, by its flags and
+// variables. Otherwise SIGHUP stops it. Settings of a configuration file come with the file, which
+// is read again itself.
+func rereads(v map[string]string) bool {
+	return v["config"] != "" || auditFile(v["audit"]) ||
+		v["listen-tls-cert"] != "" || v["cluster-tls-cert"] != "" || v["console-tls-cert"] != ""
+}
+
+// auditFile says whether the audit log is written to a file.
+func auditFile(name string) bool { return name != "" && name != audit.Stderr }
 
 // readLogging reads the log's level and format again. Flags and the environment stay as they were,
 // so only the configuration file can change them.
@@ -236,14 +251,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 	go tuneGC(quiet)
 	goroutine.DefaultWorkerPool.Release() // gnet's, which the server does not use: its clock ticks twice a second
 	defer limitMemory(cfg.Limits.MaxMemory)()
-	none := certs.Files{}
 	cfg.ConsoleTLS = pages.certs
-	auditFile := cfg.Audit != "" && cfg.Audit != audit.Stderr
-	var hangups chan os.Signal
-	if auditFile || a.rereadLogging != nil || cfg.TLS != none || cfg.ClusterTLS != none || cfg.ConsoleTLS != none {
-		hangups = notifyHangup()
-		defer signal.Stop(hangups)
-	}
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -251,8 +259,8 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 		}
 		return err
 	}
-	if hangups != nil {
-		defer onHangup(hangups, func() {
+	if a.hangups != nil {
+		defer onHangup(a.hangups, func() {
 			if a.rereadLogging != nil {
 				if err := a.rereadLogging(); err != nil {
 					cfg.Logger.Error("log level and format stay as they were", "error", err)
@@ -260,7 +268,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 					cfg.Logger.Info("log level and format read again")
 				}
 			}
-			if auditFile {
+			if auditFile(cfg.Audit) {
 				if err := s.ReopenAudit(); err != nil {
 					cfg.Logger.Error("audit log is not reopened, will be retried", "error", err)
 				}
