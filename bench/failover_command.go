@@ -69,8 +69,7 @@ func failoverOn(ctx context.Context, hosts *Hosts, args []string, stdout, stderr
 	cmd := exec.CommandContext(ctx, program, words...)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = stdout, stderr, procAttr()
 	err = cmd.Run()
-	var ended *exec.ExitError
-	if errors.As(err, &ended) {
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exitCode(ended.ExitCode())
 	}
 	return err

@@ -42,8 +42,7 @@ func (l *RaftLimit) Measure(ctx context.Context, dir string, d time.Duration, no
 	}
 	out, err := exec.CommandContext(ctx, l.Binary, "limit", "raft", "--dir", dir, "--listen", addr, "--for", d.String()).Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return fmt.Errorf("%w: %s", err, exit.Stderr)
 		}
 		return err

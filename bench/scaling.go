@@ -128,7 +128,6 @@ func (a Assumptions) rows() []row {
 
 // Prediction is what so many machines carry, each figure with nothing else to do.
 type Prediction struct {
-	Machines int
 	Pairs    float64 // a second
 	Limit    string  // what stops more pairs
 	Seen     float64 // changes seen by watchers a second
@@ -145,7 +144,7 @@ func Predict(c Costs, a Assumptions, machines int) Prediction {
 	copies := min(a.Copies, machines)
 	more := float64(copies - 1)
 	m := float64(machines / copies * copies)
-	p := Prediction{Machines: machines, Meta: float64(machines-1) * a.Beats * a.Message / 1e6}
+	p := Prediction{Meta: float64(machines-1) * a.Beats * a.Message / 1e6}
 	// Each pair is led once, and followed by the other copies. Three servers on one machine have
 	// measured what that costs together; two lie between one and three.
 	between := func(one, three, otherwise float64) float64 {

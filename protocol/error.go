@@ -45,8 +45,7 @@ func StatusOf(err error) Status {
 	if err == nil {
 		return StatusOK
 	}
-	var s Status
-	if errors.As(err, &s) {
+	if s, ok := errors.AsType[Status](err); ok {
 		return s
 	}
 	return StatusInternal

@@ -7,7 +7,7 @@ package protocol
 //   - decode reads each field from in,
 //   - check compares each field with its limits, and keeps the first fault in in.err.
 //
-// The hottest messages are written by hand, in handwritten.go.
+// The hottest messages are written by hand, in hot_messages.go.
 type fields struct {
 	pass    pass
 	noSeq   bool   // check: the head has no number, which is said if nothing else is wrong

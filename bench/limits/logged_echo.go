@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -100,6 +99,7 @@ type loggedEcho struct {
 
 // echoGroup is a raft group, and its state machine.
 type echoGroup struct {
+	noopStateMachine
 	echo    *loggedEcho
 	session *client.Session
 
@@ -311,17 +311,6 @@ func (c *loggedConn) flush() {
 		}
 	}
 	c.out = c.out[:0]
-}
-
-// Lookup implements statemachine.IConcurrentStateMachine, like the methods below.
-func (g *echoGroup) Lookup(any) (any, error)       { return nil, nil }
-func (g *echoGroup) PrepareSnapshot() (any, error) { return nil, nil }
-func (g *echoGroup) Close() error                  { return nil }
-func (g *echoGroup) RecoverFromSnapshot(io.Reader, []statemachine.SnapshotFile, <-chan struct{}) error {
-	return nil
-}
-func (g *echoGroup) SaveSnapshot(any, io.Writer, statemachine.ISnapshotFileCollection, <-chan struct{}) error {
-	return nil
 }
 
 // walFactory opens the append-only log.
