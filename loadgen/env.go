@@ -104,12 +104,7 @@ func (c *Env) recorder() *sharedRecorder {
 	return r
 }
 
-func (c *Env) sessionCount(def int) int {
-	if c.Sessions == 0 {
-		return def
-	}
-	return c.Sessions
-}
+func (c *Env) sessionCount(def int) int { return cmp.Or(c.Sessions, def) }
 
 // acquirers starts n sessions, and prepares each of so many callers to acquire with one of them.
 func (c *Env) acquirers(ctx context.Context, n, sessions int, what string, limit uint64) ([]Acquirer, []Session, error) {

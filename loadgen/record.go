@@ -149,9 +149,7 @@ func (c *histogram) add(d int64) {
 	if c.n == 0 || d < c.min {
 		c.min = d
 	}
-	if d > c.max {
-		c.max = d
-	}
+	c.max = max(c.max, d)
 	c.n++
 	c.sum += float64(d)
 }

@@ -34,9 +34,7 @@ func adminSecret(c *Config) (secret, where string, err error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", "", fmt.Errorf("read the administrator's token: %w", err)
 	}
-	if secret, err = auth.NewSecret(); err != nil {
-		return "", "", err
-	}
+	secret = auth.NewSecret()
 	if err := cluster.FileStore(path).Save([]byte(secret + "\n")); err != nil {
 		return "", "", fmt.Errorf("keep the administrator's token: %w", err)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -249,12 +250,7 @@ type Limits struct {
 	DrainTimeout time.Duration
 }
 
-func orDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
-}
+func orDefault[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
 
 // version is the binary's, checked before.
 func (c *Config) version() meta.Version {
@@ -312,12 +308,8 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.ReplicationFactor, 1)
 	orDefault(&c.OfflineAfter, failuredetector.DefaultOfflineAfter)
 	orDefault(&c.RTT, 100*time.Millisecond)
-	if c.Clock == nil {
-		c.Clock = replica.SystemClock()
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	orDefault(&c.Clock, replica.SystemClock())
+	orDefault(&c.Logger, slog.Default())
 	l := &c.Limits
 	orDefault(&l.MaxConnections, 100_000)
 	orDefault(&l.Window, 4096)

@@ -98,7 +98,7 @@ func TestHealthOfACluster(t *testing.T) {
 		}
 	}
 	// One whose folder was lost asks to be taken in again, and is told the way that is left.
-	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{UUID: cluster.NewUUID(), Name: "b",
+	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{UUID: governor.NewUUID(), Name: "b",
 		RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
 		!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part") ||
 		!strings.Contains(err.Error(), "cluster recover") {
@@ -141,7 +141,7 @@ func TestLostMember(t *testing.T) {
 	k.refused(connect(t, k.server("a")).ask(protocol.MethodExpel, `{"instance":"c","force":true}`, nil),
 		append(way, "instance 'c' cannot be expelled now")...)
 	for _, n := range k.names() {
-		join := cluster.JoinRequest{UUID: cluster.NewUUID(), Tier: DefaultTier, Version: k.server(n).cfg.version()}
+		join := cluster.JoinRequest{UUID: governor.NewUUID(), Tier: DefaultTier, Version: k.server(n).cfg.version()}
 		join.Name, join.RaftAddress = "c", "elsewhere:7071"
 		_, err := k.server(n).membership.Admit(t.Context(), &join)
 		k.refused(err, append(way, "`c` is already joined; give the new instance another name", "; `c` cannot be expelled now")...)

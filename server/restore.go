@@ -87,9 +87,7 @@ func foundRestored(c *Config) error {
 			return err
 		}
 	}
-	if c.Cluster == "" {
-		c.Cluster = c.restore.ClusterName()
-	}
+	c.Cluster = cmp.Or(c.Cluster, c.restore.ClusterName())
 	return restoreTiers(c)
 }
 

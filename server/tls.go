@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -86,9 +87,7 @@ func (x *certificates) network(n peer.Network) peer.Network {
 	if x.instances == nil {
 		return n
 	}
-	if n == nil {
-		n = peer.TCP()
-	}
+	n = cmp.Or(n, peer.TCP())
 	return tlsNetwork{Network: n, certs: x.instances}
 }
 

@@ -36,10 +36,7 @@ func (o outcome) hasSentence() bool { return o >= outcomeNotMember && o <= outco
 
 // text is what a repeat of the answer says to people, for processes and rollouts.
 func (a *answer) text() string {
-	if a.sentence != "" {
-		return a.sentence
-	}
-	return outcomeTable[a.outcome].text
+	return cmp.Or(a.sentence, outcomeTable[a.outcome].text)
 }
 
 func appendAnswer(b []byte, a *answer) []byte {

@@ -278,10 +278,7 @@ func (o *importState) closeOpenSemaphore(m *Machine, key []byte) {
 // importEntry adds an owner or a waiter behind those that are there.
 func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 	p := m.sessions.get(r.id)
-	last := s.waiters.last
-	if last == nil {
-		last = s.owners.last
-	}
+	last := cmp.Or(s.waiters.last, s.owners.last)
 	switch {
 	case p == nil || p.node != s.node || s.entryOf(p) != nil:
 		return

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -72,12 +73,7 @@ func (r Metrics) SessionCounters(most int, yield func(CounterRow) bool) (cut boo
 }
 
 func sessionCounterRows(s *semaphore, yield func(CounterRow) bool) bool {
-	ids := make([]uint64, 0, len(s.sessionCounters))
-	for id := range s.sessionCounters {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
+	for _, id := range slices.Sorted(maps.Keys(s.sessionCounters)) {
 		t := s.sessionCounters[id]
 		if !yield(CounterRow{Node: s.node.id, Name: s.name, Session: id,
 			Acquires: t.acquires, Waits: t.waits, Releases: t.releases}) {

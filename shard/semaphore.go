@@ -186,12 +186,7 @@ func (s *semaphore) reapEphemeral(m *Machine) {
 }
 
 // cloneOrNil copies bytes that stay; empty is nil.
-func cloneOrNil(b []byte) []byte {
-	if len(b) == 0 {
-		return nil
-	}
-	return bytes.Clone(b)
-}
+func cloneOrNil(b []byte) []byte { return append([]byte(nil), b...) }
 
 func applyCreate(m *Machine, c *rawCommand) {
 	x := &m.batch.create

@@ -98,9 +98,7 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 		b := &s.buckets[i]
 		b.semaphores, b.objects, b.timers = hashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}, deadlines{}
 	}
-	for x := range m.recent.all() {
-		s.recent = append(s.recent, x)
-	}
+	s.recent = slices.Collect(m.recent.all())
 	s.endedCreateIDs = expiringRange{m.endedCreateIDs.base,
 		m.endedCreateIDs.base + uint64(len(m.endedCreateIDs.queue))}
 	s.endedRemotes = expiringRange{m.endedRemotes.base, m.endedRemotes.base + uint64(len(m.endedRemotes.queue))}

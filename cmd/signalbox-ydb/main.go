@@ -51,8 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "signalbox-ydb: %v\n", err)
-	var usage *usageError
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[*usageError](err); ok {
 		fmt.Fprintln(stderr, "  See signalbox-ydb --help.")
 		return exitUsage
 	}

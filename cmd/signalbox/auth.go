@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/spf13/cobra"
 )
 
@@ -72,9 +71,7 @@ its token is printed, or written to --secret-file, once.`)
 		defer out.close()
 		// The client generates the secret and saves it first. A secret that got lost with the
 		// server's answer would lock everybody out.
-		var random [24]byte
-		_, _ = rand.Read(random[:]) // never fails
-		secret := "sbx_" + hex.EncodeToString(random[:])
+		secret := auth.NewSecret()
 		if err := out.write(secret); err != nil {
 			return err
 		}
@@ -272,10 +269,7 @@ func (o *secretWriter) write(secret string) error {
 		return nil
 	}
 	_, err := io.WriteString(o.f, secret+"\n")
-	if err == nil {
-		err = o.f.Sync()
-	}
-	if err != nil {
+	if err := errors.Join(err, o.f.Sync()); err != nil {
 		return fmt.Errorf("write the secret: %w", err)
 	}
 	return nil

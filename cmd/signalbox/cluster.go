@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 	"github.com/spf13/cobra"
 )
 
@@ -71,9 +72,7 @@ use it between two steps of a change; it waits at most for --timeout.`)
 			if quiet == maxQuietPolls || quiet >= quietPolls && healthCode(&p.Health) == nil {
 				break
 			}
-			select {
-			case <-time.After(pollInterval):
-			case <-inv.ctx.Done():
+			if !beat.Sleep(inv.ctx, pollInterval) {
 				_ = printPlan(inv.printer(), p)
 				return &codeError{code: exitError, err: errors.New("the timeout ended before the cluster was done; it continues")}
 			}
@@ -314,9 +313,7 @@ func awaitStatus(inv *invocation, late string, revision uint64, done func(s *pro
 		if err != nil && inv.ctx.Err() == nil {
 			return err
 		}
-		select {
-		case <-time.After(pollInterval):
-		case <-inv.ctx.Done():
+		if !beat.Sleep(inv.ctx, pollInterval) {
 			return &codeError{code: exitError, err: fmt.Errorf("%s; see `signalbox cluster plan`", late)}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // watchInterval is how often status --watch asks.
@@ -69,9 +70,7 @@ func watchStatus(inv *invocation) error {
 			}
 			shown, stale = now.Bytes(), false
 		}
-		select {
-		case <-time.After(watchInterval):
-		case <-inv.longCtx.Done():
+		if !beat.Sleep(inv.longCtx, watchInterval) {
 			return nil
 		}
 	}

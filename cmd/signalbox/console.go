@@ -100,9 +100,7 @@ type runningConsole struct {
 }
 
 func startConsole(cfg consoleConfig) (*runningConsole, error) {
-	if cfg.log == nil {
-		cfg.log = slog.New(slog.DiscardHandler)
-	}
+	cfg.log = cmp.Or(cfg.log, slog.New(slog.DiscardHandler))
 	secure := cfg.tls
 	if secure != nil {
 		current := secure.GetConfigForClient

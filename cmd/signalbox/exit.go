@@ -38,8 +38,7 @@ func (a *app) exit(err error) int {
 		return exitOK
 	}
 	code := a.code(err)
-	var ce *codeError
-	if errors.As(err, &ce) && ce.quiet {
+	if ce, ok := errors.AsType[*codeError](err); ok && ce.quiet {
 		return code
 	}
 	fmt.Fprintf(a.stderr, "%s %s\n", paint(a.color(a.stderr), red, "signalbox:"), sanitize(err.Error()))

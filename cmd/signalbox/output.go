@@ -330,14 +330,7 @@ func (l labelled) MarshalJSON() ([]byte, error) { return json.Marshal(l.value) }
 // sanitize shows what a terminal must not interpret as Go escapes: control characters, invalid
 // UTF-8, direction overrides.
 func sanitize(s string) string {
-	clean := true
-	for _, r := range s {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			clean = false
-			break
-		}
-	}
-	if clean {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }) {
 		return s
 	}
 	q := strconv.Quote(s)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -121,10 +122,7 @@ func (t *topRun) repeat() error {
 
 func topInstanceRow(i *admin.TopInstance) row {
 	r := row{{"id", "", i.ID}, {"name", "instance", i.Name}, {"address", "", i.Address}}
-	a := i.Activity
-	if a == nil {
-		a = new(admin.TopActivity)
-	}
+	a := cmp.Or(i.Activity, new(admin.TopActivity))
 	shown := func(key, title string, value any, cell any) {
 		switch {
 		case i.Activity == nil:

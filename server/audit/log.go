@@ -83,12 +83,8 @@ func Open(c Config) (*Log, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.stderr == nil {
-		c.stderr = os.Stderr
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.stderr = cmp.Or[io.Writer](c.stderr, os.Stderr)
 	l := &Log{now: c.Now, log: c.Logger, limit: c.Queue, retry: cmp.Or(c.retry, RetryAfter),
 		next: id{instance: c.Instance, generation: c.Generation}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if c.Destination == Stderr {

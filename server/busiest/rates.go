@@ -8,7 +8,6 @@ import (
 // Totals are what an instance has done since it started.
 type Totals struct {
 	Answered, Rejected uint64 // requests; a rejected one is answered too
-	In, Out            uint64 // bytes of clients
 }
 
 // window is how far back a Rates looks, in samples.
@@ -42,9 +41,9 @@ func (r *Rates) Sample(now time.Duration, t Totals) {
 
 // Now are the rates of the last samples.
 type Now struct {
-	Requests, Rejected, In, Out float64 // a second
-	ChangeP50, ChangeP99        time.Duration
-	WriteP50, WriteP99          time.Duration
+	Requests, Rejected   float64 // a second
+	ChangeP50, ChangeP99 time.Duration
+	WriteP50, WriteP99   time.Duration
 }
 
 // Now is zero until there are two samples.
@@ -62,9 +61,8 @@ func (r *Rates) Now() (n Now) {
 	}
 	perSecond := func(after, before uint64) float64 { return float64(after-before) / seconds }
 	return Now{
-		Requests: perSecond(last.totals.Answered, first.totals.Answered),
-		Rejected: perSecond(last.totals.Rejected, first.totals.Rejected),
-		In:       perSecond(last.totals.In, first.totals.In), Out: perSecond(last.totals.Out, first.totals.Out),
+		Requests:  perSecond(last.totals.Answered, first.totals.Answered),
+		Rejected:  perSecond(last.totals.Rejected, first.totals.Rejected),
 		ChangeP50: last.changes.quantile(&first.changes, 0.5), ChangeP99: last.changes.quantile(&first.changes, 0.99),
 		WriteP50: last.writes.quantile(&first.writes, 0.5), WriteP99: last.writes.quantile(&first.writes, 0.99),
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/discovery"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
@@ -51,15 +51,6 @@ const (
 	joinTimeout   = 12 * time.Second // an instance needs up to 10 s to let another one join
 )
 
-// NewUUID returns a random version 4 UUID.
-func NewUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
-}
-
 // Start reads or creates the identity, and from then on answers the discovery of others. The
 // transport need not be started yet.
 func (e *Bootstrap) Start() (err error) {
@@ -72,7 +63,7 @@ func (e *Bootstrap) Start() (err error) {
 			e.id.RaftAddress, e.Advertise)
 	}
 	if !found {
-		e.id = Identity{UUID: NewUUID(), RaftAddress: e.Advertise}
+		e.id = Identity{UUID: governor.NewUUID(), RaftAddress: e.Advertise}
 		if err := SaveIdentity(e.Store, e.id); err != nil {
 			return err
 		}
@@ -87,7 +78,7 @@ func (e *Bootstrap) Start() (err error) {
 	e.peerErrors = &peerErrors{log: e.Logger, probe: e.Probe, configured: given, errors: map[string]error{},
 		probed: map[string]time.Time{}, fatal: make(chan error, 1)}
 	e.discovery, err = discovery.New(discovery.Config{
-		ID: NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers,
+		ID: governor.NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers,
 		Transport: discoveryClient{e.Transport, e.peerErrors}, Logger: e.Logger,
 		SavePeers: func(peers []string) error {
 			return e.saveIdentity(func(id *Identity) {
@@ -334,8 +325,7 @@ func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 		if err == nil {
 			return reply, address, nil
 		}
-		var refused *protocol.Error
-		if errors.As(err, &refused) && !protocol.Retryable(err) {
+		if _, ok := errors.AsType[*protocol.Error](err); ok && !protocol.Retryable(err) {
 			return reply, address, fmt.Errorf("the cluster at %s rejects this instance: %w", address, err)
 		}
 		e.setJoinStatus("asking to join; the instance at %s has not accepted: %v", address, err)
@@ -360,7 +350,7 @@ func (e *Bootstrap) findAnother(ctx context.Context, address string) string {
 	}
 	peers = slices.DeleteFunc(peers, func(p string) bool { return p == e.Advertise })
 	leaders := make(chan string, len(peers))
-	q := discovery.Request{ID: NewUUID(), Peers: []string{e.Advertise}}
+	q := discovery.Request{ID: governor.NewUUID(), Peers: []string{e.Advertise}}
 	for _, p := range peers {
 		go func() {
 			a, _ := discoveryClient{e.Transport, nil}.Discover(ctx, p, q)
@@ -470,12 +460,9 @@ func (s *peerErrors) record(ctx context.Context, address string, err error) {
 // shouldProbe reports whether to probe an address: it is configured, something listens there that
 // does not answer like an instance, and it was not probed just now.
 func (s *peerErrors) shouldProbe(address string, err error) bool {
-	var answered *protocol.Error
-	var dial *net.OpError
-	if a, plain := err.(*protocol.Error); plain {
-		answered = a
-	}
-	if s.probe == nil || answered != nil || errors.As(err, &dial) && dial.Op == "dial" ||
+	_, answered := err.(*protocol.Error)
+	dial, _ := errors.AsType[*net.OpError](err)
+	if s.probe == nil || answered || dial != nil && dial.Op == "dial" ||
 		!slices.Contains(s.configured, address) {
 		return false
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/peer"
 )
 
@@ -134,7 +135,8 @@ func TestJoinAddressDies(t *testing.T) {
 func TestLearnedPeersAreKept(t *testing.T) {
 	store, l := new(memoryStore), new(fakeTransport)
 	newTestBootstrap(t, store, l, "j:1", "a:1")
-	ask := &discoverRequest{AddressedAs: "j:1", ID: NewUUID(), Voter: true, Peers: []string{"a:1", "z:1"}, Votable: []string{"z:1"}}
+	ask := &discoverRequest{AddressedAs: "j:1", ID: governor.NewUUID(), Voter: true,
+		Peers: []string{"a:1", "z:1"}, Votable: []string{"z:1"}}
 	if _, err := l.handles[methodDiscover](t.Context(), "z:1", encode(ask)); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +152,7 @@ func TestLearnedPeersAreKept(t *testing.T) {
 	again := new(fakeTransport)
 	newTestBootstrap(t, store, again, "j:1", "a:1")
 	b, err := again.handles[methodDiscover](t.Context(), "a:1",
-		encode(&discoverRequest{AddressedAs: "j:1", ID: NewUUID(), Peers: []string{"a:1"}}))
+		encode(&discoverRequest{AddressedAs: "j:1", ID: governor.NewUUID(), Peers: []string{"a:1"}}))
 	var answer discoverReply
 	if err == nil {
 		err = decode(b, &answer)

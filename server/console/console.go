@@ -84,18 +84,14 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Secret == "" && len(cfg.Client.Token) > 0 {
 		return nil, errors.New("the console has credentials of its own and no secret; everybody would have them")
 	}
-	if cfg.Refresh == 0 {
-		cfg.Refresh = defaultRefresh
-	}
+	cfg.Refresh = cmp.Or(cfg.Refresh, defaultRefresh)
 	if cfg.Refresh < minRefresh {
 		return nil, fmt.Errorf("the console's refresh of %s is below %s; choose a longer one", cfg.Refresh, minRefresh)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.CookieName = cmp.Or(cfg.CookieName, "signalbox")
 	if cfg.Secure {
 		cfg.CookieName = "__Host-" + cfg.CookieName // no other host of the domain can set it

@@ -284,8 +284,7 @@ func (c *Console) refuse(w http.ResponseWriter, r *http.Request, status int, tit
 
 // refuseForm says why a form cannot be read.
 func (c *Console) refuseForm(w http.ResponseWriter, r *http.Request, err error) {
-	var long *http.MaxBytesError
-	if errors.As(err, &long) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		c.refuse(w, r, http.StatusRequestEntityTooLarge, "Too long", "The form has more than 16 KiB.")
 		return
 	}

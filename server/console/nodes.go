@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"strings"
@@ -137,10 +138,7 @@ func consistencyText(c client.Consistency) string {
 
 // nodeOf is the path of the node that a page is about.
 func nodeOf(q url.Values) (string, error) {
-	path := q.Get("node")
-	if path == "" {
-		path = defaultNode
-	}
+	path := cmp.Or(q.Get("node"), defaultNode)
 	if err := protocol.ValidatePath(path); err != nil {
 		return "", &badRequestError{"The address names no node. Choose one from the list of nodes."}
 	}

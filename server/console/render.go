@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"html/template"
@@ -81,10 +82,7 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, v *viewer, p *p
 }
 
 func (c *Console) renderDocument(w http.ResponseWriter, r *http.Request, v *viewer, p *page, failed bool) {
-	node := p.Node
-	if node == "" {
-		node = defaultNode
-	}
+	node := cmp.Or(p.Node, defaultNode)
 	d := document{page: p, Node: node, Now: millis(time.Now()), Failed: failed}
 	var who *admin.Identity
 	if v != nil {

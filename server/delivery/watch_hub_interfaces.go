@@ -92,9 +92,7 @@ func (o WatchOptions) withDefaults() WatchOptions {
 	o.Limits.Watchers = cmp.Or(max(o.Limits.Watchers, 0), 100_000)
 	o.Limits.OneShots = cmp.Or(max(o.Limits.OneShots, 0), 65_536)
 	o.Limits.Pending = cmp.Or(max(o.Limits.Pending, 0), 4<<20)
-	if o.Quota == nil {
-		o.Quota = new(WatcherQuota)
-	}
+	o.Quota = cmp.Or(o.Quota, new(WatcherQuota))
 	if o.Now == nil {
 		start := time.Now()
 		o.Now = func() time.Duration { return time.Since(start) }

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -58,9 +59,7 @@ func New(c Config) (*Discovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.SavePeers == nil {
 		c.SavePeers = func([]string) error { return nil }
 	}

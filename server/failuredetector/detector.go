@@ -1,6 +1,8 @@
 package failuredetector
 
 import (
+	"cmp"
+	"maps"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -109,10 +111,7 @@ const (
 // New returns a detector that does nothing until Activate or Shutdown. OfflineAfter 0 is
 // DefaultOfflineAfter.
 func New(offlineAfter time.Duration) *Detector {
-	if offlineAfter == 0 {
-		offlineAfter = DefaultOfflineAfter
-	}
-	return &Detector{offlineAfter: offlineAfter, records: map[uint64]*memberRecord{}}
+	return &Detector{offlineAfter: cmp.Or(offlineAfter, DefaultOfflineAfter), records: map[uint64]*memberRecord{}}
 }
 
 // Activate starts the detector. Call it once this instance has seen its own target Online; earlier,
@@ -243,11 +242,7 @@ func (m *Detector) observe(now time.Duration, v View) {
 		}
 		x.noteApplied(v.Applied, now)
 	}
-	for id := range m.records {
-		if !there[id] {
-			delete(m.records, id)
-		}
-	}
+	maps.DeleteFunc(m.records, func(id uint64, _ *memberRecord) bool { return !there[id] })
 }
 
 func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration) {

@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -40,20 +41,15 @@ type BootstrapConfig struct {
 // buckets and the default node is there; those of a restored cluster are still to come. A cluster
 // of one instance may call it at every start; other instances start with Join and UpdateInstance.
 func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
-	if c.Instance == 0 {
-		c.Instance = 1
-	}
+	c.Instance = cmp.Or(c.Instance, 1)
 	if c.Buckets == 0 && len(c.Shards) > 0 {
 		c.Buckets = protocol.DefaultBuckets
 	}
-	if c.Tier == "" {
-		c.Tier = "default"
-	}
-	var secret [16 + 16 + meta.KeySecretLen]byte
+	c.Tier = cmp.Or(c.Tier, "default")
+	c.UUID = cmp.Or(c.UUID, NewUUID())
+	cluster := NewUUID()
+	var secret [meta.KeySecretLen]byte
 	_, _ = rand.Read(secret[:]) // it never fails
-	if c.UUID == "" {
-		c.UUID = uuid([16]byte(secret[16:32]))
-	}
 	build := func(s *meta.State) (meta.Command, error) {
 		if s.Bootstrapped() {
 			i, ok := s.Instance(c.Instance)
@@ -64,7 +60,7 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 			return &meta.InstanceAddress{Instance: i.ID, Expected: i.Revision, Address: c.Address, RaftAddress: c.RaftAddress}, nil
 		}
 		return &meta.Bootstrap{
-			Cluster: uuid([16]byte(secret[:16])), ClusterName: c.ClusterName, Secret: [meta.KeySecretLen]byte(secret[32:]),
+			Cluster: cluster, ClusterName: c.ClusterName, Secret: secret,
 			Instance: c.Instance, UUID: c.UUID, Name: c.Name, Address: c.Address, RaftAddress: c.RaftAddress,
 			Domain: c.Domain, Version: c.Version,
 			Tier: c.Tier, TierID: c.TierID, Buckets: c.Buckets, ReplicationFactor: max(1, c.ReplicationFactor), CanVote: true,
@@ -95,8 +91,10 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 	})
 }
 
-// uuid formats random bytes as a version 4 UUID.
-func uuid(b [16]byte) string {
+// NewUUID returns a random version 4 UUID.
+func NewUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])

@@ -6,6 +6,7 @@
 package governor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -131,9 +132,7 @@ func (g *Governor) Steps() (taken, failed uint64) { return g.stepsDone.Load(), g
 
 // New makes a governor. Run starts it.
 func New(c Config) *Governor {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return &Governor{
 		Service: Service{&metaLog{meta: c.Meta, clock: c.Clock}},
 		shards:  c.Shards, groups: c.Groups, instances: c.Instances, offlineAfter: c.OfflineAfter, log: c.Logger,

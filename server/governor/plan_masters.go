@@ -79,12 +79,7 @@ func isStarting(p *planner, x *shardView) bool {
 }
 
 // targetMaster is the instance that is to lead a shard.
-func targetMaster(x *meta.Shard) uint64 {
-	if x.TargetMaster != 0 {
-		return x.TargetMaster
-	}
-	return x.Master
-}
+func targetMaster(x *meta.Shard) uint64 { return cmp.Or(x.TargetMaster, x.Master) }
 
 // planMaster plans the leadership of one shard.
 func planMaster(p *planner, x *shardView, loads map[uint64]int) leadershipState {

@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"maps"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -105,11 +106,7 @@ func NewProgress() *Progress {
 func (p *Progress) Update(v View) {
 	s, now := v.State, v.Now
 	p.updateNodes(s, now)
-	for id := range p.syncedTo {
-		if x, ok := s.Shard(id); !ok || x.Ready {
-			delete(p.syncedTo, id)
-		}
-	}
+	maps.DeleteFunc(p.syncedTo, func(id uint64, _ string) bool { x, ok := s.Shard(id); return !ok || x.Ready })
 	seen := make(map[meta.MoveRef]moveProgress)
 	for _, m := range s.Moves() {
 		done, ok := p.moves[m.Ref()]
@@ -144,11 +141,7 @@ func (p *Progress) Update(v View) {
 			delete(p.moveBackoffs, id)
 		}
 	}
-	for id := range p.transfers {
-		if _, ok := s.Shard(id); !ok {
-			delete(p.transfers, id)
-		}
-	}
+	maps.DeleteFunc(p.transfers, func(id uint64, _ transferred) bool { _, ok := s.Shard(id); return !ok })
 }
 
 // noteSince keeps since when something is true of an instance.
@@ -163,11 +156,7 @@ func noteSince(since map[uint64]time.Duration, instance uint64, is bool, now tim
 }
 
 func (p *Progress) updateNodes(s *meta.State, now time.Duration) {
-	for key := range p.activated {
-		if x, ok := s.Shard(key.shard); !ok || x.Ready {
-			delete(p.activated, key)
-		}
-	}
+	maps.DeleteFunc(p.activated, func(key bucketsKey, _ bool) bool { x, ok := s.Shard(key.shard); return !ok || x.Ready })
 	for key := range p.nodeRevisions {
 		if n, ok := s.Node(key.node); !ok || (n.Phase == meta.Ready && n.GraceFloor == 0) {
 			delete(p.nodeRevisions, key)

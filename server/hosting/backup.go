@@ -2,6 +2,7 @@ package hosting
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -77,9 +78,7 @@ func (b *Backups) Serve(ctx context.Context, request []byte) ([]byte, error) {
 	if err := json.Unmarshal(request, &in); err != nil {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", err)
 	}
-	if in.Shard == 0 {
-		in.Shard = meta.MetaShardID
-	}
+	in.Shard = cmp.Or(in.Shard, meta.MetaShardID)
 	x := b.find(in.Snapshot, in.Shard)
 	if x == nil {
 		if err := b.led(in.Shard); err != nil {
@@ -252,12 +251,7 @@ func (b *Backups) write(x *backupSnapshot) (index, size uint64, err error) {
 	}
 	for try := 1; ; try++ {
 		index, err = d.raft.Backup(out)
-		if err == nil || out.n > 0 || try == backupAttempts {
-			return index, out.n, err
-		}
-		select {
-		case <-time.After(backupPause):
-		case <-b.hosting.ctx.Done():
+		if err == nil || out.n > 0 || try == backupAttempts || !beat.Sleep(b.hosting.ctx, backupPause) {
 			return index, out.n, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 const (
@@ -111,13 +112,8 @@ func importChunk(ctx context.Context, to importer, run shard.BucketsBody, cursor
 			at, done, waits = m.Buckets().Imported(run.First, run.Count, run.Epoch)
 			waits = waits && !done
 		})
-		if !waits || !bytes.Equal(at, cursor) || !more() {
+		if !waits || !bytes.Equal(at, cursor) || !more() || !beat.Sleep(ctx, importPause) {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(importPause):
 		}
 	}
 }

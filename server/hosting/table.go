@@ -66,7 +66,6 @@ func (t *Table) change(f func(map[uint64]*Shard)) {
 		next = make(map[uint64]*Shard)
 	}
 	f(next)
-	l := &shardList{byID: next, list: slices.Collect(maps.Values(next))}
-	slices.SortFunc(l.list, func(a, b *Shard) int { return cmp.Compare(a.id, b.id) })
-	t.now.Store(l)
+	list := slices.SortedFunc(maps.Values(next), func(a, b *Shard) int { return cmp.Compare(a.id, b.id) })
+	t.now.Store(&shardList{byID: next, list: list})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 const (
@@ -40,10 +41,7 @@ func (m *Member) HandOver(ctx context.Context) {
 		if i, ok := state.Instance(m.instance); ok && i.Current.Variant == meta.Offline &&
 			i.Target.Variant == meta.Offline && m.transferable(state) == 0 {
 			log.Info("handed over", "took", m.Clock.Now()-began, "leads", len(m.Led()))
-			select {
-			case <-time.After(offlineLinger):
-			case <-ctx.Done():
-			}
+			beat.Sleep(ctx, offlineLinger)
 			return
 		}
 		if why := m.NoSuccessor(state, m.Clock.Now()-began); why != "" {

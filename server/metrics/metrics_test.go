@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite REFERENCE.md")
 func TestReference(t *testing.T) {
 	const page = "REFERENCE.md"
 	if *update {
-		if err := os.WriteFile(page, []byte(Reference()), 0o644); err != nil {
+		if err := os.WriteFile(page, []byte(reference()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -28,7 +28,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(b) != Reference() {
+	if string(b) != reference() {
 		t.Errorf("%s is not what the table says; run make golden", page)
 	}
 }

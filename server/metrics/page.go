@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	vm "github.com/VictoriaMetrics/metrics"
@@ -167,12 +168,7 @@ func Label(s string) string {
 
 // isPlain says whether a string stays as it is.
 func isPlain(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c >= 0x7f || c == '"' || c == '\\' })
 }
 
 // Budget bounds the series that are made from names.

@@ -1,11 +1,11 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -89,10 +89,7 @@ func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 	switch len(in.Hash) {
 	case meta.HashLen:
 	case 0:
-		var err error
-		if secret, err = auth.NewSecret(); err != nil {
-			return nil, err
-		}
+		secret = auth.NewSecret()
 		hash := auth.HashToken([]byte(secret))
 		in.Hash = hash[:]
 	default:
@@ -101,9 +98,7 @@ func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 	}
 	if in.ID == "" {
 		var b [6]byte
-		if _, err := rand.Read(b[:]); err != nil {
-			return nil, fmt.Errorf("make an id: %w", err)
-		}
+		_, _ = rand.Read(b[:]) // it never fails
 		in.ID = hex.EncodeToString(b[:])
 	}
 	if err := checkWord("token id", in.ID); err != nil {
@@ -194,13 +189,7 @@ func authState(s *meta.State) protocol.AuthState {
 }
 
 func authRight(r *meta.Right) protocol.AuthRight {
-	out := protocol.AuthRight{Path: r.Prefix, Identity: r.Identity}
-	if out.Path == "" {
-		out.Path = "/"
-	}
-	if out.Identity == "" {
-		out.Identity = meta.AnonymousIdentity
-	}
+	out := protocol.AuthRight{Path: cmp.Or(r.Prefix, "/"), Identity: cmp.Or(r.Identity, meta.AnonymousIdentity)}
 	for _, w := range rightWords {
 		if r.Rights&w.bits == w.bits {
 			out.Right = w.word

@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,9 +138,7 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 		if bad := json.Unmarshal(body, &in); bad != nil {
 			return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", bad)
 		}
-		if in.Shard == 0 {
-			in.Shard = meta.MetaShardID
-		}
+		in.Shard = cmp.Or(in.Shard, meta.MetaShardID)
 		return rawAnswer(d.Backup(ctx, in.Shard, body))
 	default:
 		err = protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)

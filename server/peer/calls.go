@@ -150,12 +150,10 @@ const maxErrorText = 4096
 
 // wireError returns what is sent of a handler's error.
 func wireError(err error) *protocol.Error {
-	var e *protocol.Error
-	if errors.As(err, &e) && e.Status != protocol.StatusOK {
+	if e, ok := errors.AsType[*protocol.Error](err); ok && e.Status != protocol.StatusOK {
 		return e
 	}
-	var s protocol.Status
-	if errors.As(err, &s) && s != protocol.StatusOK {
+	if s, ok := errors.AsType[protocol.Status](err); ok && s != protocol.StatusOK {
 		return &protocol.Error{Status: s}
 	}
 	return &protocol.Error{Status: protocol.StatusInternal, Message: err.Error()}

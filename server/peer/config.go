@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,11 +65,7 @@ const (
 	maxMissedKeepAlives = 3 // keep-alives missed until a connection is dead
 )
 
-func setDefault[T int | time.Duration](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
-}
+func setDefault[T int | time.Duration](v *T, def T) { *v = cmp.Or(max(*v, 0), def) }
 
 func (l *Limits) setDefaults() {
 	setDefault(&l.Connections, 1024)
@@ -117,21 +114,15 @@ func (c *Config) setDefaults() error {
 	if err := checkAddress(c.Advertise); err != nil {
 		return err
 	}
-	if c.Listen == "" {
-		c.Listen = c.Advertise
-	}
-	if c.Network == nil {
-		c.Network = TCP()
-	}
+	c.Listen = cmp.Or(c.Listen, c.Advertise)
+	c.Network = cmp.Or(c.Network, TCP())
 	if c.Cluster == nil {
 		c.Cluster = func() string { return "" }
 	}
 	if c.Stopped == nil {
 		c.Stopped = func(string) bool { return false }
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Limits.setDefaults()
 	return nil
 }

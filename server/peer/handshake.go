@@ -243,8 +243,7 @@ func writeRejection(w io.Writer, why error) {
 		}
 	}
 	// A client that took this for its own address recognises it by the magic.
-	var plain tls.RecordHeaderError
-	if errors.As(why, &plain) && plain.Conn != nil {
+	if plain, ok := errors.AsType[tls.RecordHeaderError](why); ok && plain.Conn != nil {
 		w = plain.Conn
 	} else if !errors.Is(why, errGarbage) {
 		return

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -173,10 +175,7 @@ func (m *Transport) Close() error {
 	}
 	m.stopped = true
 	l := m.listener
-	conns := make([]*conn, 0, len(m.conns))
-	for c := range m.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(m.conns))
 	m.mu.Unlock()
 	m.cancel()
 	if l != nil {

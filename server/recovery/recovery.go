@@ -4,6 +4,7 @@ package recovery
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,9 +83,7 @@ func Open(ctx context.Context, folders []string, work string, acceptLoss bool, l
 		if err := f.open(ctx, filepath.Join(work, fmt.Sprint(i)), acceptLoss, logger); err != nil {
 			return s, fmt.Errorf("data folder %q: %w", dir, withRecoverAdvice(err))
 		}
-		if s.cluster == "" {
-			s.cluster = f.id.Cluster
-		}
+		s.cluster = cmp.Or(s.cluster, f.id.Cluster)
 		if f.id.Cluster != s.cluster {
 			return s, fmt.Errorf("data folder %q is of cluster %s, and %q of %s; give folders of one cluster",
 				dir, f.id.Cluster, folders[0], s.cluster)

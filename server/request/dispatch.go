@@ -59,8 +59,7 @@ func (c *Client) request(p *cycle, h protocol.Header) {
 
 // statusText takes an error apart for a reply.
 func statusText(err error) (protocol.Status, string) {
-	var e *protocol.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e.Status, e.Message
 	}
 	return protocol.StatusOf(err), err.Error()

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // acceptFrom lets connections in until the listener is closed.
@@ -30,9 +32,7 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 				level = slog.LevelWarn
 			}
 			t.cfg.Log.Log(context.Background(), level, "accept failed, waits", "error", err)
-			select {
-			case <-time.After(pause):
-			case <-t.ctx.Done():
+			if !beat.Sleep(t.ctx, pause) {
 				return
 			}
 			pause = min(2*pause, slowest)
@@ -45,10 +45,7 @@ func (t *Transport) acceptFrom(l net.Listener, admit func(*net.TCPConn)) {
 		}
 		admit(nc.(*net.TCPConn))
 		if rest := pace.letIn(asked, took, time.Now()); rest > 0 {
-			select {
-			case <-time.After(rest):
-			case <-t.ctx.Done():
-			}
+			beat.Sleep(t.ctx, rest)
 		}
 	}
 }

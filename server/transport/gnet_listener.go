@@ -274,10 +274,7 @@ func (d *gnetListener) OnClose(gc gnet.Conn, _ error) (action gnet.Action) {
 
 // checkStuckSoon has the loops look at sockets that the kernel took not everything of.
 func (d *gnetListener) checkStuckSoon() {
-	select {
-	case d.stuck <- struct{}{}:
-	default:
-	}
+	wake(d.stuck)
 }
 
 // watchLoops has the loops look at stuck sockets while there are any, and feels their pulse. gnet

@@ -196,10 +196,7 @@ func (r *pausedConns) add(c *Conn, until time.Duration, keepsAlive bool) {
 	first := len(r.list)+len(r.alive) == 1
 	r.mu.Unlock()
 	if first {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		wake(r.wake)
 	}
 }
 

@@ -113,10 +113,7 @@ func (k *tlsSocket) pauseReads() {}
 
 // resumeReads implements socket.
 func (k *tlsSocket) resumeReads() {
-	select {
-	case k.resumed <- struct{}{}:
-	default:
-	}
+	wake(k.resumed)
 }
 
 // goodbyeTimeout is how long a connection that must be closed at once may take over what it was
@@ -141,10 +138,7 @@ func (k *tlsSocket) wakeWriter() {
 		}
 		k.mu.Unlock()
 	}
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	wake(k.wake)
 }
 
 // serve is the life of the connection.
@@ -171,8 +165,7 @@ func (k *tlsSocket) handshake() bool {
 	if err := k.tls.HandshakeContext(ctx); err != nil {
 		k.t.Metrics.HandshakesFailed.Inc()
 		k.t.cfg.Log.Debug("TLS handshake failed", "conn", k.id, "remote", k.remote, "error", err)
-		var plain tls.RecordHeaderError
-		if errors.As(err, &plain) && plain.Conn != nil {
+		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && plain.Conn != nil {
 			// A client that speaks no TLS can read this.
 			goodbye := &protocol.Goodbye{Status: protocol.StatusBadRequest,
 				Message: "this address wants TLS; turn it on, or connect to the plain address if there is one"}

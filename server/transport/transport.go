@@ -208,8 +208,13 @@ func (t *Transport) FlushDirect(w *DirectWriter) {
 // FlushSoon is Flush for callbacks that come many in a row. A goroutine flushes once for all
 // callbacks before it ran.
 func (t *Transport) FlushSoon() {
+	wake(t.flushC)
+}
+
+// wake sends to a channel of capacity 1 unless something waits in it.
+func wake(c chan<- struct{}) {
 	select {
-	case t.flushC <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

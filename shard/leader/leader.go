@@ -1,5 +1,7 @@
 package leader
 
+import "cmp"
+
 // Leader is the step machine of one shard, over all its leaderships. One goroutine uses it. Each
 // call notes the time and hands on to the parts that it concerns.
 type Leader struct {
@@ -21,15 +23,9 @@ type Leader struct {
 // New returns a leader without a leadership. Calls before Start are ignored, except that a
 // connection with an attach is cut.
 func New(cfg Config) *Leader {
-	if cfg.SelfCheck == 0 {
-		cfg.SelfCheck = DefaultSelfCheck
-	}
-	if cfg.Compare == 0 {
-		cfg.Compare = DefaultCompare
-	}
-	if cfg.BarrierTimeout == 0 {
-		cfg.BarrierTimeout = DefaultBarrierTimeout
-	}
+	cfg.SelfCheck = cmp.Or(cfg.SelfCheck, DefaultSelfCheck)
+	cfg.Compare = cmp.Or(cfg.Compare, DefaultCompare)
+	cfg.BarrierTimeout = cmp.Or(cfg.BarrierTimeout, DefaultBarrierTimeout)
 	return &Leader{leadership: leadership{cfg: cfg, ready: new(Ready)}, taken: new(Ready)}
 }
 

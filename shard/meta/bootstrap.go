@@ -2,6 +2,7 @@ package meta
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -216,9 +217,7 @@ func (c *Bootstrap) makeTiers(s *State) Result {
 		if spec.ShardsPerReplicaset == 0 && i == int(c.TierID) {
 			spec.ShardsPerReplicaset = uint32(len(c.Shards))
 		}
-		if spec.ShardsPerReplicaset == 0 {
-			spec.ShardsPerReplicaset = DefaultShardsPerReplicaset
-		}
+		spec.ShardsPerReplicaset = cmp.Or(spec.ShardsPerReplicaset, DefaultShardsPerReplicaset)
 		if spec.Buckets > MaxBuckets || spec.ShardsPerReplicaset > MaxShards ||
 			(spec.Buckets > 0 && spec.Buckets < spec.ShardsPerReplicaset) {
 			return refuse(protocol.StatusBadRequest,

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,12 +112,7 @@ func (c *Join) apply(s *State) Result {
 	return Result{Instance: s.nextInstance}
 }
 
-func clusterLabel(s *State) string {
-	if s.clusterName != "" {
-		return s.clusterName
-	}
-	return s.cluster
-}
+func clusterLabel(s *State) string { return cmp.Or(s.clusterName, s.cluster) }
 
 // repeat answers a process that asks again because it got no answer. It must ask for the same.
 func (c *Join) repeat(s *State, i *Instance) Result {

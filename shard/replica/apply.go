@@ -12,15 +12,12 @@ import (
 )
 
 // stateMachine is a [Shard] as the engine sees it. The engine calls Update, PrepareSnapshot,
-// RecoverFromSnapshot and Close one at a time; SaveSnapshot and GetHash run concurrently with
-// Update. No method may call the engine, whose worker would wait for itself, except to propose,
-// which only queues.
+// RecoverFromSnapshot and Close one at a time; SaveSnapshot runs concurrently with Update. No
+// method may call the engine, whose worker would wait for itself, except to propose, which only
+// queues.
 type stateMachine Shard
 
-var (
-	_ statemachine.IConcurrentStateMachine = (*stateMachine)(nil)
-	_ statemachine.IHash                   = (*stateMachine)(nil)
-)
+var _ statemachine.IConcurrentStateMachine = (*stateMachine)(nil)
 
 // Update applies entries and delivers the events of each before it applies the next.
 func (sm *stateMachine) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
@@ -109,9 +106,6 @@ func (s *Shard) AppliedAt() time.Duration { return s.appliedAt }
 func (sm *stateMachine) Lookup(interface{}) (interface{}, error) {
 	return nil, errors.New("reads do not go through the engine")
 }
-
-// GetHash is the machine's digest.
-func (sm *stateMachine) GetHash() (uint64, error) { return (*Shard)(sm).Digest(), nil }
 
 // Close has nothing to do: the machine is in memory.
 func (sm *stateMachine) Close() error { return nil }

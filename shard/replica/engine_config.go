@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -91,12 +92,8 @@ func engineConfig(cfg *HostConfig, events *engineEvents) config.NodeHostConfig {
 }
 
 func groupConfig(shard, replica, snapshotEntries, compactionOverhead uint64) config.Config {
-	if snapshotEntries == 0 {
-		snapshotEntries = defaultSnapshotEntries
-	}
-	if compactionOverhead == 0 {
-		compactionOverhead = snapshotEntries / 2
-	}
+	snapshotEntries = cmp.Or(snapshotEntries, defaultSnapshotEntries)
+	compactionOverhead = cmp.Or(compactionOverhead, snapshotEntries/2)
 	return config.Config{
 		ShardID:             shard,
 		ReplicaID:           replica,

@@ -3,6 +3,7 @@ package replica
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -70,12 +71,7 @@ func (t *groupTable) isStopped(g *group) bool {
 func (t *groupTable) running() []*group {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list := make([]*group, 0, len(t.byShard))
-	for _, g := range t.byShard {
-		list = append(list, g)
-	}
-	slices.SortFunc(list, func(a, b *group) int { return cmp.Compare(a.shard, b.shard) })
-	return list
+	return slices.SortedFunc(maps.Values(t.byShard), func(a, b *group) int { return cmp.Compare(a.shard, b.shard) })
 }
 
 func (t *groupTable) shards() (list []*Shard) {

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,30 +131,20 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	} else if cfg.Memory {
 		cfg.Disk = NewMemoryDisk()
 	}
-	if cfg.RTT == 0 {
-		cfg.RTT = defaultRTT
-	}
+	cfg.RTT = cmp.Or(cfg.RTT, defaultRTT)
 	if cfg.RTT < time.Millisecond {
 		return nil, fmt.Errorf("raft round trip time is %v, but must be at least 1ms", cfg.RTT)
 	}
-	if cfg.deployment == 0 {
-		cfg.deployment = defaultDeployment
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = SystemClock()
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.deployment = cmp.Or(cfg.deployment, defaultDeployment)
+	cfg.Clock = cmp.Or(cfg.Clock, SystemClock())
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { panic(err) }
 	}
-	if cfg.CloseTimeout == 0 {
-		cfg.CloseTimeout = defaultCloseTimeout
-	}
+	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, defaultCloseTimeout)
 	if cfg.Memory && cfg.Dir == "" {
 		cfg.Dir = "/signalbox"
 	}
@@ -166,9 +157,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	if cfg.Net == nil {
 		cfg.Net = NewMemoryNet()
 	}
-	if cfg.Transport == nil {
-		cfg.Transport = cfg.Net
-	}
+	cfg.Transport = cmp.Or[config.TransportFactory](cfg.Transport, cfg.Net)
 	if !cfg.Transport.Validate(cfg.RaftAddress) {
 		return nil, fmt.Errorf("raft address %q is not one that the transport can reach", cfg.RaftAddress)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 // Membership is the members of a raft group as of one change.
@@ -282,11 +283,7 @@ func (h *Host) RemoveData(ctx context.Context, shard, replica uint64) error {
 			}
 			return err
 		}
-		t := time.NewTimer(time.Millisecond) // the engine releases a stopped replica a moment later
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !beat.Sleep(ctx, time.Millisecond) { // the engine releases a stopped replica a moment later
 			return ctx.Err()
 		}
 	}

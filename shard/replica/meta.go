@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,7 @@ type Meta struct {
 
 // StartMeta starts the replica of the meta shard. It returns before the log is read back.
 func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
-	if cfg.SnapshotEntries == 0 {
-		cfg.SnapshotEntries = defaultMetaSnapshotEntries
-	}
+	cfg.SnapshotEntries = cmp.Or(cfg.SnapshotEntries, defaultMetaSnapshotEntries)
 	m := &Meta{
 		cfg:     cfg,
 		host:    h,
@@ -229,10 +228,7 @@ func (m *Meta) stopped() {}
 // metaMachine is a [Meta] as the engine sees it.
 type metaMachine Meta
 
-var (
-	_ statemachine.IConcurrentStateMachine = (*metaMachine)(nil)
-	_ statemachine.IHash                   = (*metaMachine)(nil)
-)
+var _ statemachine.IConcurrentStateMachine = (*metaMachine)(nil)
 
 func (mm *metaMachine) Update(entries []statemachine.Entry) ([]statemachine.Entry, error) {
 	if err := mm.update(entries); err != nil {
@@ -266,8 +262,6 @@ func (mm *metaMachine) update(entries []statemachine.Entry) error {
 func (mm *metaMachine) Lookup(interface{}) (interface{}, error) {
 	return nil, errors.New("reads do not go through the engine")
 }
-
-func (mm *metaMachine) GetHash() (uint64, error) { return (*Meta)(mm).Digest(), nil }
 
 // PrepareSnapshot copies the state, which is a value that shares unchanged parts.
 func (mm *metaMachine) PrepareSnapshot() (interface{}, error) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
@@ -54,12 +55,7 @@ func (g *Gateway) nodePath(path string) (string, error) {
 func (g *Gateway) clientPath(path string) string { return g.prefix + path }
 
 // database is the configured database, for people.
-func (g *Gateway) database() string {
-	if g.prefix == "" {
-		return "/"
-	}
-	return g.prefix
-}
+func (g *Gateway) database() string { return cmp.Or(g.prefix, "/") }
 
 // lastSegment is the name of a path's last part.
 func lastSegment(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

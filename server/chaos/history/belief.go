@@ -26,9 +26,7 @@ func checkBeliefs(ops []*Op) error {
 			edges = append(edges, edge{op.Call, true, op}, edge{op.Return, false, op})
 		}
 	}
-	if limit == 0 {
-		limit = math.MaxUint64
-	}
+	limit = cmp.Or(limit, math.MaxUint64)
 	slices.SortStableFunc(edges, func(a, b edge) int {
 		if c := cmp.Compare(a.at, b.at); c != 0 {
 			return c

@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,11 +59,7 @@ func Check(ops []Op, o Options) Summary {
 			s.Longest, s.LongestCall = op.took(), *op
 		}
 	}
-	names := make([]string, 0, len(byName))
-	for name := range byName {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(byName))
 	s.Names = len(names)
 	for _, name := range names {
 		list := byName[name]

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,9 +64,7 @@ func Read(r io.Reader) ([]Op, error) {
 		if _, ok := all[l.ID]; !ok {
 			order = append(order, l.ID)
 		}
-		if l.Result == "" {
-			l.Result = Unknown
-		}
+		l.Result = cmp.Or(l.Result, Unknown)
 		all[l.ID] = l.Op
 	}
 	out := make([]Op, 0, len(order))

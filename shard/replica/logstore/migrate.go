@@ -44,7 +44,7 @@ func (s *Store) open(former func() (raftio.ILogDB, error), known map[key]mark, l
 		}
 		known = s.marks
 	}
-	if err := errors.Join(s.fs.MkdirAll(dir, 0o700), s.syncDir(s.dir)); err != nil {
+	if err := errors.Join(s.fs.MkdirAll(dir, 0o700), wal.SyncDir(s.fs, s.dir)); err != nil {
 		return nil, err
 	}
 	db, err := s.openWAL(dir)
@@ -60,14 +60,6 @@ func (s *Store) open(former func() (raftio.ILogDB, error), known map[key]mark, l
 		}
 	}
 	return db, nil
-}
-
-func (s *Store) syncDir(path string) error {
-	d, err := s.fs.OpenDir(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // openWAL opens the store in a folder. If loss is accepted, what is left of a damaged one is copied
@@ -143,7 +135,7 @@ func (s *Store) copyFormer(
 // folder.
 func (s *Store) copyLog(from raftio.ILogDB, dir string) (err error) {
 	made := s.fs.PathJoin(s.dir, newWALFolder)
-	if err := errors.Join(s.fs.RemoveAll(made), s.fs.MkdirAll(made, 0o700), s.syncDir(s.dir)); err != nil {
+	if err := errors.Join(s.fs.RemoveAll(made), s.fs.MkdirAll(made, 0o700), wal.SyncDir(s.fs, s.dir)); err != nil {
 		return err
 	}
 	defer func() {
@@ -164,7 +156,7 @@ func (s *Store) copyLog(from raftio.ILogDB, dir string) (err error) {
 	if err := s.fs.Rename(made, dir); err != nil {
 		return err
 	}
-	return s.syncDir(s.dir)
+	return wal.SyncDir(s.fs, s.dir)
 }
 
 func (s *Store) copyReplicas(from raftio.ILogDB, to *wal.Log) error {

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -108,12 +109,8 @@ type Store struct {
 
 // New returns a store.
 func New(cfg Config) *Store {
-	if cfg.Stuck == 0 {
-		cfg.Stuck = defaultStuck
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Stuck = cmp.Or(cfg.Stuck, defaultStuck)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Store{cfg: cfg, log: cfg.Logger, marks: make(map[key]mark), syncEvery: syncPeriod,
 		began: time.Now(), dirtied: make(chan struct{}, 1), stopC: make(chan struct{}), failed: make(chan struct{})}
 }
@@ -131,9 +128,7 @@ func (s *Store) Create(
 		c.Expert.FS = s.cfg.FS
 	}
 	s.fs = c.Expert.FS
-	if s.fs == nil {
-		s.fs = vfs.Default
-	}
+	s.fs = cmp.Or(s.fs, vfs.Default)
 	if s.wrap != nil {
 		s.fs = s.wrap(s.fs)
 	}

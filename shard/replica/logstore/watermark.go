@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/lni/vfs"
+	"github.com/signalbox-dev/signalbox/shard/replica/wal"
 )
 
 // key identifies a replica's log.
@@ -177,12 +178,7 @@ func (f *watermarkFiles) writeThrough() error {
 		f.slot = 1 - f.slot
 	}
 	f.seq++
-	dir, err := f.fs.OpenDir(f.dir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return wal.SyncDir(f.fs, f.dir)
 }
 
 // writeSlot overwrites the marks in place, in one write. A process that is killed meanwhile leaves
@@ -200,10 +196,7 @@ func (f *watermarkFiles) writeSlot(sync bool) error {
 	if err == nil && sync {
 		err = file.Sync()
 	}
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return errors.Join(err, file.Close())
 }
 
 func readFile(fs vfs.FS, path string) ([]byte, error) {

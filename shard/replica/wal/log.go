@@ -111,9 +111,7 @@ func Open(cfg Config) (*Log, error) {
 
 // open opens a log without maintenance.
 func open(cfg Config) (*Log, error) {
-	if cfg.FS == nil {
-		cfg.FS = vfs.Default
-	}
+	cfg.FS = cmp.Or(cfg.FS, vfs.Default)
 	if cfg.Segment == 0 {
 		cfg.Segment = defaultSegment
 		if cfg.FS != vfs.Default {
@@ -124,9 +122,7 @@ func open(cfg Config) (*Log, error) {
 		return nil, fmt.Errorf("length of a segment of the log is %d, but must be %d to %d",
 			cfg.Segment, minSegment, maxSegment)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	l := &Log{cfg: cfg, fs: cfg.FS, log: cfg.Logger, index: index{replicas: make(map[key]*replica)},
 		wakeC: make(chan struct{}, 1), stopC: make(chan struct{}), movePause: movePause}
 	l.written = sync.NewCond(&l.mu)

@@ -265,7 +265,7 @@ func (l *Log) syncTail(t tail, content []byte) error {
 		return err
 	}
 	l.synced, l.claimed = l.end, l.end
-	return l.syncDir(l.cfg.Dir)
+	return SyncDir(l.fs, l.cfg.Dir)
 }
 
 // checkHoles returns [ErrDamaged] if an entry is missing in a log.

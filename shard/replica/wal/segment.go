@@ -87,8 +87,9 @@ func readAll(f vfs.File, b []byte) ([]byte, error) {
 	return b[:read], err
 }
 
-func (l *Log) syncDir(path string) error {
-	d, err := l.fs.OpenDir(path)
+// SyncDir makes the names in a folder durable.
+func SyncDir(fs vfs.FS, path string) error {
+	d, err := fs.OpenDir(path)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (l *Log) rotate(size int64) error {
 		}
 	}
 	if _, err = s.file.WriteAt(h.encode(), 0); err == nil {
-		err = l.syncDir(l.cfg.Dir)
+		err = SyncDir(l.fs, l.cfg.Dir)
 	}
 	if err != nil {
 		return errors.Join(err, s.file.Close())

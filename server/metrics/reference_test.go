@@ -1,13 +1,14 @@
 package metrics
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// Reference is the page REFERENCE.md, written from the table.
-func Reference() string {
+// reference is the page REFERENCE.md, written from the table.
+func reference() string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
@@ -33,10 +34,7 @@ Dashboards and alert rules are in [server/deploy/monitoring](../deploy/monitorin
 			last = m.Section
 			fmt.Fprintf(&b, "\n## %s\n\n| metric | type | unit | labels | cap | |\n|---|---|---|---|---|---|\n", last)
 		}
-		unit, labels, most := string(m.Unit), "", strconv.Itoa(m.Cap)
-		if unit == "" {
-			unit = "1"
-		}
+		unit, labels, most := cmp.Or(string(m.Unit), "1"), "", strconv.Itoa(m.Cap)
 		if len(m.Labels) > 0 {
 			labels = "`" + strings.Join(m.Labels, "`, `") + "`"
 		}
