@@ -27,7 +27,8 @@ func confirmLeases(s *Session) {
 
 // confirmUntilDone goes on until all leases are confirmed that it was asked for meanwhile.
 func confirmUntilDone(s *Session) {
-	for {
+	retry := backoff{base: retryBase, max: retryMax}
+	for pause := time.Duration(0); ; pause = retry.next() {
 		s.mu.Lock()
 		if !s.confirmAgain || s.err != nil || s.attachment == nil { // the next attach asks again
 			s.confirming = false
@@ -43,6 +44,7 @@ func confirmUntilDone(s *Session) {
 			}
 		}
 		s.mu.Unlock()
+		sleep(s.ctx, nil, pause)
 		var wg sync.WaitGroup
 		slots := make(chan struct{}, maxConcurrentConfirms)
 		for _, l := range unconfirmed {
@@ -56,10 +58,10 @@ func confirmUntilDone(s *Session) {
 	}
 }
 
-// confirm asks the server about a lease, and ends it if it is the session's no more. A refusal ends
-// it too: it does not say whether the lease was taken away and granted to another session. The
-// server may still have it for this one. It is released there, once the work under the lease has
-// had the time to stop that Lease.Context names.
+// confirm asks the server about a lease, and ends it if it is the session's no more. Any other
+// refusal ends it too: it does not say whether the lease was taken away and granted to another
+// session. The server may still have it for this one. It is released there, once the work under the
+// lease has had the time to stop that Lease.Context names.
 func (l *Lease) confirm(ctx context.Context) {
 	s := l.s
 	e, _, _, err := s.nameLocks.lock(ctx, s, l.name, lockNext)
@@ -86,15 +88,18 @@ func (l *Lease) confirm(ctx context.Context) {
 	if e.lease != l || l.over != nil || s.err != nil {
 		return
 	}
-	switch {
+	switch status := protocol.StatusOf(err); {
 	case err == nil && reply.State == protocol.Acquired && reply.OrderID == l.token:
 		l.route = route
 		if route.isBroken() {
 			s.confirmAgain = true
 		}
-	case protocol.StatusOf(err) == protocol.StatusBadSession: // the next attach decides whose the session is
-		s.c.cfg.Logger.Warn("lease could not be confirmed", "session", s.id, "semaphore", l.name, "error", err)
+	case status == protocol.StatusBadSession: // the next attach decides whose the session is
+		s.c.cfg.Logger.Debug("lease could not be confirmed", "session", s.id, "semaphore", l.name, "error", err)
 		s.confirmAgain = true
+	case status == protocol.StatusAborted || status == protocol.StatusNotFound ||
+		status == protocol.StatusPreconditionFailed:
+		s.nameLocks.lose(e, err.Error())
 	case err != nil:
 		s.nameLocks.lose(e, err.Error())
 		releaseNext(s, e, l.bucket, l.token, s.m.Timeout()/20)

@@ -113,15 +113,12 @@ func (c *chunkRecord) readObject(r *varint.Reader, x *BucketsBody) bool {
 func (x *export) object(o *hostedObject, key []byte) (complete bool) {
 	kind := &hostedKinds[o.kind]
 	if !o.node.dropped {
-		record := o.state.Append(nil)
 		sessions := o.state.sessions(nil)
 		slices.Sort(sessions)
-		continued := bytes.Equal(x.cursor.key, key)
-		if !continued {
+		if !bytes.Equal(x.cursor.key, key) {
 			x.cursor.key, x.cursor.id, x.cursor.seq = key, 0, 0
 		}
-		if !continued || x.cursor.seq > 0 {
-			after := x.cursor.seq
+		if after := x.cursor.seq; after > 0 || x.cursor.id == 0 {
 			for _, id := range sessions {
 				if id <= after {
 					continue
@@ -129,12 +126,15 @@ func (x *export) object(o *hostedObject, key []byte) (complete bool) {
 				if x.w.full() && x.cursor.seq > after {
 					return false
 				}
-				x.w.scanBudget--
-				x.w.sessionRecord(x.m.sessions.get(id), true, nil)
+				if !x.w.writtenSessions[id] {
+					x.w.scanBudget--
+					x.w.sessionRecord(x.m.sessions.get(id), true, nil)
+				}
 				x.cursor.seq = id
 			}
 			x.cursor.seq = 0
 		}
+		record := o.state.Append(nil)
 		record = record[min(x.cursor.id, uint64(len(record))):]
 		if n := max(x.w.maxBytes, minPart); kind.chunkPart != 0 && len(record) > n {
 			x.w.putObject(kind.chunkPart, o, record[:n])
