@@ -62,6 +62,11 @@ func (e *Bootstrap) Start() (err error) {
 		return fmt.Errorf("the folder's instance is known to the others as %s, not %s; start it under that address, or on a new folder",
 			e.id.RaftAddress, e.Advertise)
 	}
+	if !e.id.Joined() {
+		if err := checkRaftAddress(e.Advertise, e.Peers); err != nil {
+			return err
+		}
+	}
 	if !found {
 		e.id = Identity{UUID: governor.NewUUID(), RaftAddress: e.Advertise}
 		if err := SaveIdentity(e.Store, e.id); err != nil {
@@ -91,6 +96,11 @@ func (e *Bootstrap) Start() (err error) {
 	if err != nil {
 		return err
 	}
+	if e.id.Joined() || e.foundsAlone() {
+		// Nobody may count an answer of this instance, as if it had no cluster, and make one. Others
+		// are to ask again until there is a leader to name, see AnnounceLeader.
+		e.AnnounceLeader(func() string { return "" })
+	}
 	e.Transport.HandleCall(methodDiscover, func(_ context.Context, _ string, body []byte) ([]byte, error) {
 		var w discoverRequest
 		if err := decode(body, &w); err != nil {
@@ -105,6 +115,27 @@ func (e *Bootstrap) Start() (err error) {
 	})
 	return nil
 }
+
+// checkRaftAddress refuses an address that leads peers to themselves: each would take it for its
+// own. The folder keeps the address for good.
+func checkRaftAddress(address string, peers []string) error {
+	host, _, _ := net.SplitHostPort(address)
+	i := slices.IndexFunc(peers, func(p string) bool { return !isLoopback(p) })
+	if len(peers) > 0 && net.ParseIP(host).IsUnspecified() || i >= 0 && isLoopback(address) {
+		return fmt.Errorf("the raft address %s leads a peer (%s) to its own machine; name this machine's with --raft-advertise",
+			address, peers[max(i, 0)])
+	}
+	return nil
+}
+
+// isLoopback: the address is of the machine that connects to it.
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// foundsAlone: without peers an instance makes a cluster of its own.
+func (e *Bootstrap) foundsAlone() bool { return e.Voter && len(e.Peers) == 0 }
 
 // Identity is the identity as far as known.
 func (e *Bootstrap) Identity() Identity {
@@ -138,7 +169,7 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 	}
 	result := discovery.Result{Bootstrap: true}
 	switch {
-	case e.Voter && len(e.Peers) == 0:
+	case e.foundsAlone():
 		e.Logger.Info("no peers given: creating a new cluster")
 	case len(e.Peers) == 0 && len(id.Peers) == 0:
 		return id, false, fmt.Errorf(
@@ -202,7 +233,11 @@ func (e *Bootstrap) WaitingFor() string {
 	if joining != "" {
 		return joining
 	}
-	return "looking for the cluster among the peers: " + e.discovery.Waiting() + e.peerErrors.String()
+	why := e.discovery.Waiting()
+	if why == "" {
+		return "asking the other instances what the cluster knows of this one"
+	}
+	return "looking for the cluster among the peers: " + why + e.peerErrors.String()
 }
 
 func (e *Bootstrap) setJoinStatus(format string, args ...any) {
@@ -311,7 +346,7 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 const statusTimeout = 3 * time.Second
 
 // AnnounceLeader answers the discovery of others with the address to join at, which leader returns;
-// empty while unknown.
+// empty while unknown. Until it is called, an instance of a cluster has others ask again.
 func (e *Bootstrap) AnnounceLeader(leader func() string) { e.discovery.Finish(leader) }
 
 // join asks the instance at an address, and others that it learns of, until one lets this instance

@@ -162,6 +162,93 @@ func TestLearnedPeersAreKept(t *testing.T) {
 	}
 }
 
+// TestStartingMemberHasNoVote: an instance that belongs to a cluster, or is about to make one alone,
+// does not answer as if it had none, not even before it can name a leader. Otherwise a new one could
+// make another cluster.
+func TestStartingMemberHasNoVote(t *testing.T) {
+	used := new(memoryStore)
+	if err := SaveIdentity(used, Identity{UUID: "u", Cluster: "c", Instance: 2, MetaReplica: 2, RaftAddress: "j:1"}); err != nil {
+		t.Fatal(err)
+	}
+	for what, x := range map[string]struct {
+		store Store
+		peers []string
+	}{
+		"a used folder":                {used, []string{"j:1", "a:1"}},
+		"a used folder, without peers": {used, nil},
+		"a new one, without peers":     {new(memoryStore), nil},
+	} {
+		l := new(fakeTransport)
+		e := newTestBootstrap(t, x.store, l, x.peers...)
+		ask := func() (a discoverReply) {
+			b, err := l.handles[methodDiscover](t.Context(), "a:1",
+				encode(&discoverRequest{AddressedAs: "j:1", ID: governor.NewUUID(), Voter: true, Peers: []string{"a:1", "j:1"}}))
+			if err == nil {
+				err = decode(b, &a)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			return a
+		}
+		if a := ask(); !a.Undecided || a.Votable != nil || a.Leader != "" {
+			t.Errorf("%s: %+v", what, a)
+		}
+		if why := e.WaitingFor(); strings.Contains(why, "looking for the cluster") {
+			t.Errorf("%s waits: %s", what, why)
+		}
+		if id, _, err := e.Run(t.Context()); err != nil || !id.Joined() {
+			t.Errorf("%s: %+v, %v", what, id, err)
+		}
+		if a := ask(); !a.Undecided {
+			t.Errorf("%s, before its cluster is made: %+v", what, a)
+		}
+		e.AnnounceLeader(func() string { return "j:1" })
+		if a := ask(); a.Leader != "j:1" || a.Undecided {
+			t.Errorf("%s, with a leader: %+v", what, a)
+		}
+	}
+}
+
+// TestRaftAddressIsThisMachines: a new folder is not given a raft address that leads its peers to
+// themselves. A used one starts as it did.
+func TestRaftAddressIsThisMachines(t *testing.T) {
+	for _, x := range []struct {
+		address string
+		peers   []string
+		refused bool
+	}{
+		{"0.0.0.0:7071", nil, false},
+		{"0.0.0.0:7071", []string{"127.0.0.1:7171"}, true},
+		{"[::]:7071", []string{"b:7071"}, true},
+		{"127.0.0.1:7071", nil, false},
+		{"127.0.0.1:7071", []string{"127.0.0.1:7071", "[::1]:7171", "localhost:7271"}, false},
+		{"127.0.0.1:7071", []string{"127.0.0.1:7071", "10.0.0.2:7071"}, true},
+		{"localhost:7071", []string{"b:7071"}, true},
+		{"10.0.0.1:7071", []string{"127.0.0.1:7071", "10.0.0.2:7071"}, false},
+	} {
+		used := new(memoryStore)
+		if err := SaveIdentity(used, Identity{UUID: "u", Cluster: "c", Instance: 2, MetaReplica: 2, RaftAddress: x.address}); err != nil {
+			t.Fatal(err)
+		}
+		start := func(s Store) error {
+			return (&Bootstrap{Store: s, Transport: new(fakeTransport), Advertise: x.address, Voter: true, Peers: x.peers,
+				Logger: slog.New(slog.DiscardHandler)}).Start()
+		}
+		fresh := new(memoryStore)
+		err := start(fresh)
+		if (err != nil) != x.refused || err != nil && !strings.Contains(err.Error(), "--raft-advertise") {
+			t.Errorf("%s, peers %v: %v", x.address, x.peers, err)
+		}
+		if _, found, _ := LoadIdentity(fresh); found == x.refused {
+			t.Errorf("%s, peers %v: the folder keeps it: %v", x.address, x.peers, found)
+		}
+		if err := start(used); err != nil {
+			t.Errorf("%s, peers %v, a used folder: %v", x.address, x.peers, err)
+		}
+	}
+}
+
 func newPeerErrors(probe func(context.Context, string) error, given ...string) *peerErrors {
 	return &peerErrors{
 		log: slog.New(slog.DiscardHandler), probe: probe, configured: given, errors: map[string]error{},

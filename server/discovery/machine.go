@@ -57,7 +57,8 @@ type Call struct {
 // address, so B has visited A. If that was after A's election, B was told so and is not elected. If
 // it was before, A learned all of B's final list. So both lists are equal. Both have visited every
 // address of it, so their sets of voters' addresses are equal, and so is the smallest of them,
-// which leads to one process alone.
+// which leads to one process alone. An instance that belongs to a cluster is finished from its start
+// on, see Finish: else B could visit it after a restart, as if it knew nothing of A's election.
 type Machine struct {
 	id    string
 	voter bool
@@ -208,7 +209,8 @@ func (m *Machine) Waiting() string {
 	case m.decided:
 		return ""
 	case len(missing) > 0:
-		return fmt.Sprintf("no answer yet that counts from %v; start them, or take them off the lists of peers", missing)
+		return fmt.Sprintf("no answer yet that counts from %v; start them. If one is a mistake, correct the lists of peers, and "+
+			"start all instances that wait with empty data folders: the old ones keep the address, and nothing else yet", missing)
 	case len(m.votable) == 0:
 		return "no peer may make the cluster; start an instance of the tier that has the data"
 	}
