@@ -196,9 +196,9 @@ func TestSlowReader(t *testing.T) {
 	if held > 2*hard {
 		t.Fatalf("%d bytes were held for a client that reads nothing; the bound is %d", held, hard)
 	}
+	await.True(t, "the connection to go", func() bool { return s.transport.Connections() == 1 })
 	slow.closed()
 	healthy.ping()
-	await.True(t, "the connection to go", func() bool { return s.transport.Connections() == 1 })
 }
 
 // TestOldBytes: a client that reads too slowly is cut by age when the bytes are few.
@@ -229,6 +229,7 @@ func TestOldBytes(t *testing.T) {
 		healthy.ping()
 		return s.transport.Metrics.SlowReader.Get() == 1
 	})
+	await.True(t, "the connection to go", func() bool { return s.transport.Connections() == 1 })
 	slow.closed()
 	healthy.ping()
 }

@@ -97,8 +97,8 @@ func (e *Bootstrap) Start() (err error) {
 		return err
 	}
 	if e.id.Joined() || e.foundsAlone() {
-		// Nobody may count an answer of this instance, as if it had no cluster, and make one. Others
-		// are to ask again until there is a leader to name, see AnnounceLeader.
+		// Nobody may count an answer of this instance, as if it had no cluster, and make one.
+		// Others are to ask again until there is a leader to name, see AnnounceLeader.
 		e.AnnounceLeader(func() string { return "" })
 	}
 	e.Transport.HandleCall(methodDiscover, func(_ context.Context, _ string, body []byte) ([]byte, error) {

@@ -162,9 +162,9 @@ func TestLearnedPeersAreKept(t *testing.T) {
 	}
 }
 
-// TestStartingMemberHasNoVote: an instance that belongs to a cluster, or is about to make one alone,
-// does not answer as if it had none, not even before it can name a leader. Otherwise a new one could
-// make another cluster.
+// TestStartingMemberHasNoVote: an instance that belongs to a cluster, or is about to make one
+// alone, does not answer as if it had none, not even before it can name a leader. Otherwise a new
+// one could make another cluster.
 func TestStartingMemberHasNoVote(t *testing.T) {
 	used := new(memoryStore)
 	if err := SaveIdentity(used, Identity{UUID: "u", Cluster: "c", Instance: 2, MetaReplica: 2, RaftAddress: "j:1"}); err != nil {

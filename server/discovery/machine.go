@@ -57,8 +57,9 @@ type Call struct {
 // address, so B has visited A. If that was after A's election, B was told so and is not elected. If
 // it was before, A learned all of B's final list. So both lists are equal. Both have visited every
 // address of it, so their sets of voters' addresses are equal, and so is the smallest of them,
-// which leads to one process alone. An instance that belongs to a cluster is finished from its start
-// on, see Finish: else B could visit it after a restart, as if it knew nothing of A's election.
+// which leads to one process alone. An instance that belongs to a cluster is finished from its
+// start on, see Finish: else B could visit it after a restart, as if it knew nothing of A's
+// election.
 type Machine struct {
 	id    string
 	voter bool

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -19,7 +20,10 @@ type Conn struct {
 	*transport.Conn
 	Table *Table
 
-	last *Binding // the session of the last request: most clients have one. Owned by the reading goroutine
+	// last is the binding of the last request: most clients have one session. The reading goroutine
+	// sets it under mu, and what removes a binding takes it out under mu, since it keeps a home in
+	// memory.
+	last atomic.Pointer[Binding]
 
 	mu       sync.Mutex
 	closed   bool // nothing may be bound any more
@@ -43,14 +47,14 @@ const maxEndedHere = 64
 // Binding finds the session's binding on this connection; nil: there is none. The reading goroutine
 // calls it.
 func (c *Conn) Binding(session uint64) *Binding {
-	if b := c.last; b != nil && b.Session == session && !b.removed.Load() {
+	if b := c.last.Load(); b != nil && b.Session == session && !b.removed.Load() {
 		return b
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.bindings.get(session)
 	if b != nil {
-		c.last = b
+		c.last.Store(b)
 	}
 	return b
 }
@@ -128,6 +132,7 @@ func (c *Conn) add(b *Binding) (added, closed bool) {
 	}
 	if old := c.bindings.put(b); old != nil {
 		c.countHome(old, -1)
+		c.last.CompareAndSwap(old, nil)
 	}
 	c.countHome(b, 1)
 	return true, false
@@ -225,6 +230,7 @@ func (c *Conn) removeBinding(b *Binding, ended bool) []Watches {
 		c.bindings.remove(b.Session)
 		c.countHome(b, -1)
 	}
+	c.last.CompareAndSwap(b, nil)
 	return slices.Clone(c.watches)
 }
 
@@ -270,7 +276,7 @@ func (c *Conn) Closed(heard time.Duration) {
 	c.closed = true
 	bindings, homes, watches := c.bindings, c.homes, c.watches
 	c.bindings, c.homes, c.watches = bindingSet{}, nil, nil
-	c.last = nil
+	c.last.Store(nil)
 	// Told under the lock: an attach that is applied now either was bound before, or finds the
 	// connection gone and tells the home itself.
 	for _, h := range homes {

@@ -229,10 +229,13 @@ func TestForgottenShards(t *testing.T) {
 		b := c.NewBinding(2+i, 1, 0, home, "")
 		c.add(b)
 		c.Watch(watches)
+		if c.Binding(2+i) != b {
+			t.Fatal("a session is not found")
+		}
 		c.removeBinding(b, false)
 		c.Forget(home, watches)
 	}
-	if len(c.homes) != 1 || len(c.watches) != 0 || len(c.shared) != 1 || !c.HasHome(stays) {
+	if len(c.homes) != 1 || len(c.watches) != 0 || len(c.shared) != 1 || !c.HasHome(stays) || c.last.Load() != nil {
 		t.Errorf("it keeps %d homes, %d watches, and %d descriptions", len(c.homes), len(c.watches), len(c.shared))
 	}
 	// One at which a session is at home hears of the connection's end.

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,6 +172,10 @@ func (k *gnetSocket) flush() {
 	k.checkRoom()
 }
 
+// maxSegments is how many segments one vectored write may have: Linux refuses more (IOV_MAX), and
+// gnet passes on what it is given.
+const maxSegments = 1024
+
 // write takes what waits and hands it to gnet. An error closes the connection, from within.
 func (k *gnetSocket) write() (end CloseMode) {
 	k.writing.Lock()
@@ -189,7 +194,11 @@ func (k *gnetSocket) write() (end CloseMode) {
 		if len(b.segs) == 1 {
 			_, _ = k.gc.Write(b.segs[0])
 		} else {
-			_, _ = k.gc.Writev(b.segs)
+			for part := range slices.Chunk(b.segs, maxSegments) {
+				if k.gc != nil {
+					_, _ = k.gc.Writev(part)
+				}
+			}
 		}
 	}
 	b.release()
@@ -272,9 +281,10 @@ func (l *eventLoop) checkStuck() (left bool) {
 	for k := range l.stuck {
 		k.updateUnsent()
 		if k.ending.Load() && k.out.unsent.Load() == 0 {
-			k.closeWrite()
+			k.flush() // the goodbye may wait still
+		} else {
+			k.checkRoom()
 		}
-		k.checkRoom()
 	}
 	return len(l.stuck) > 0
 }

@@ -2,6 +2,9 @@ package transport
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,5 +138,89 @@ func TestPauseKeepsTheLoopAsleep(t *testing.T) {
 	x.Sweep()
 	await.True(t, "the end of the pause", func() bool { return option(unix.SO_RCVLOWAT) == 1 })
 	for pong(t, greedy).ID != 1<<41 {
+	}
+}
+
+// holdLoop keeps the loop of a socket busy until release.
+func holdLoop(t *testing.T, k *gnetSocket) (release func()) {
+	t.Helper()
+	busy, free := make(chan struct{}), make(chan struct{})
+	if err := k.loop.el.Execute(t.Context(), gnet.RunnableFunc(func(context.Context) error {
+		close(busy)
+		<-free
+		return nil
+	})); err != nil {
+		t.Fatal(err)
+	}
+	<-busy
+	return sync.OnceFunc(func() { close(free) })
+}
+
+// TestManySegments: more shared frames than one vectored write may have come in order.
+func TestManySegments(t *testing.T) {
+	x, _ := start(t, func(c *Config) { c.Limits.OutSoft, c.Limits.OutHard = 8<<20, 16<<20 })
+	nc := dial(t, x, 1)
+	pong(t, nc)
+	var k *gnetSocket
+	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	release := holdLoop(t, k)
+	defer release()
+	var want []byte
+	for i := range 2*maxSegments + 100 {
+		frame := protocol.AppendFrame(nil, protocol.KindGoodbye, uint64(i), 0,
+			&protocol.Failure{Message: string(bytes.Repeat([]byte{byte('a' + i%26)}, sharedSize))})
+		want = append(want, frame...)
+		if !k.AppendShared(frame, false) {
+			t.Fatalf("frame %d is not taken", i)
+		}
+	}
+	x.Flush()
+	release()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(nc, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d of %d bytes were read (%v), or others", n, len(want), err)
+	}
+}
+
+// TestGoodbyeOfDrainedReader: a slow client reads the rest of what the kernel did not take at once,
+// while its connection is being closed. It reads what came last, and the goodbye, before the end.
+func TestGoodbyeOfDrainedReader(t *testing.T) {
+	x, _ := start(t, func(c *Config) { c.Limits.OutSoft, c.Limits.OutHard = 32<<20, 64<<20 })
+	nc := dial(t, x, 1)
+	pong(t, nc)
+	var k *gnetSocket
+	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	frame := protocol.AppendFrame(nil, protocol.KindGoodbye, 1, 0, &protocol.Failure{Message: string(make([]byte, 1<<20))})
+	sent := 0
+	for k.out.unsent.Load() == 0 {
+		k.AppendShared(frame, false)
+		sent += len(frame)
+		x.Flush()
+		await.True(t, "the writing", func() bool { k.out.mu.Lock(); defer k.out.mu.Unlock(); return k.out.size == 0 })
+	}
+	checked := make(chan struct{})
+	if err := k.loop.el.Execute(t.Context(), gnet.RunnableFunc(func(context.Context) error {
+		defer close(checked)
+		for rest := sent; rest > 0; {
+			n, err := io.CopyN(io.Discard, nc, int64(min(rest, 64<<10)))
+			if rest -= int(n); err != nil {
+				t.Error(err)
+				return err
+			}
+			_ = k.gc.Flush() // as gnet does when the socket has room
+		}
+		k.Close(Graceful, protocol.StatusUnavailable, "the end")
+		k.loop.checkStuck()
+		return nil
+	})); err != nil {
+		t.Fatal(err)
+	}
+	<-checked
+	x.Flush()
+	if h := pong(t, nc); h.Kind != protocol.KindGoodbye {
+		t.Errorf("it reads %v", h.Kind)
+	}
+	if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("behind the goodbye: %v", err)
 	}
 }

@@ -133,14 +133,15 @@ func (o *outgoing) notify() bool {
 }
 
 // close appends the goodbye, behind which nothing is appended any more. It answers whether it is
-// the first, and whether the listener has to be told.
+// the first, and whether the listener has to be told. That is so of an immediate close even if the
+// listener knows of bytes: it may stand in a write that nobody reads.
 func (o *outgoing) close(how CloseMode, goodbye protocol.Goodbye) (first, mark bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closing == closeNone {
 		o.append(protocol.KindGoodbye, 0, 0, &goodbye)
 		o.closing = how
-		return true, o.notify()
+		return true, o.notify() || how == Immediate
 	}
 	if how == Immediate && o.closing == Graceful {
 		o.closing = Immediate

@@ -129,3 +129,18 @@ func TestBuffersReturnToThePool(t *testing.T) {
 		}
 	}
 }
+
+// TestImmediateCloseIsSignalled: the listener is told of an immediate close although it knows already
+// that something waits. It may stand in a write that nobody reads.
+func TestImmediateCloseIsSignalled(t *testing.T) {
+	for _, how := range []CloseMode{Immediate, Graceful} {
+		var o outgoing
+		o.append(protocol.KindPong, 1, 0, nil)
+		if !o.notify() {
+			t.Fatal("nobody is notified of the first bytes")
+		}
+		if first, mark := o.close(how, protocol.Goodbye{}); !first || mark != (how == Immediate) {
+			t.Errorf("close %v: the first %v, notified %v", how, first, mark)
+		}
+	}
+}
