@@ -130,8 +130,8 @@ func TestBuffersReturnToThePool(t *testing.T) {
 	}
 }
 
-// TestImmediateCloseIsSignalled: the listener is told of an immediate close although it knows already
-// that something waits. It may stand in a write that nobody reads.
+// TestImmediateCloseIsSignalled: the listener is told of an immediate close although it knows
+// already that something waits. It may stand in a write that nobody reads.
 func TestImmediateCloseIsSignalled(t *testing.T) {
 	for _, how := range []CloseMode{Immediate, Graceful} {
 		var o outgoing
