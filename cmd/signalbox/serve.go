@@ -137,7 +137,7 @@ func readLogging(a *app, cmd *cobra.Command, path string) error {
 
 // serverConfig turns settings into the server's configuration. Ranges are the server's to check.
 func serverConfig(a *app, v map[string]string) (server.Config, error) {
-	var cfg server.Config
+	cfg := server.Config{Version: version}
 	var err error
 	if a.logging, err = newLogging(a.stderr, v["log-level"], v["log-format"]); err != nil {
 		return cfg, err
