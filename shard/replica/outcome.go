@@ -60,9 +60,6 @@ func (p *proposer) fail(list []*batch, st protocol.Status) {
 			}
 		}
 	}
-	if len(list) > 0 {
-		s.proposals.recycle(list...)
-	}
 }
 
 // cutUndetermined ends what is in flight without an outcome: this replica can no longer learn it

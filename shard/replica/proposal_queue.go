@@ -239,13 +239,12 @@ func (q *proposalQueue) takeWaiting() (list []*batch) {
 	return list
 }
 
-// recycle returns batches to the pool after their outcome was reported.
-func (q *proposalQueue) recycle(list ...*batch) {
+// recycle returns a batch to the pool after it was applied here. One that failed is not recycled:
+// the log may show a newer leader while it is still given to the engine.
+func (q *proposalQueue) recycle(b *batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, b := range list {
-		q.pool.put(b)
-	}
+	q.pool.put(b)
 }
 
 // markUndetermined notes that the engine cannot tell the outcome of a batch in flight. The batch

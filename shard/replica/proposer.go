@@ -126,7 +126,7 @@ func (p *proposer) send(b *batch) {
 		Seq: seq, LogTime: s.logTime.stamp(), Wall: p.wall()})
 	size := uint64(len(entry))
 	t, err := p.propose(entry, s.cfg.ProposeTimeout)
-	// The batch may be in the pool again by now.
+	// The batch may have been applied, and be in the pool again, by now.
 	if err != nil {
 		s.counters.dropped.Add(1)
 		b, _ := q.removeInFlight(epoch, seq)
