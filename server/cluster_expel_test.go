@@ -79,8 +79,16 @@ func TestExpelCutOff(t *testing.T) {
 	k.isolate("c", "a", "b")
 	a := k.server("a")
 	k.awaitOn("a", "c Offline", func(s *meta.State) bool { i := instanceNamed(s, "c"); return i.Current.Variant == meta.Offline })
-	if _, err := a.governor.Expel(t.Context(), instanceNamed(a.meta.State(), "c").ID, true); err != nil {
+	c := instanceNamed(a.meta.State(), "c").ID
+	if _, err := a.governor.Expel(t.Context(), c, true); err != nil {
 		t.Fatal(err)
+	}
+	// What c has sent before it was cut off, or before it knew, comes now.
+	for _, name := range []string{"a", "b"} {
+		err := k.server(name).membership.SetTarget(t.Context(), c, meta.Online, meta.ReasonAutoOnline)
+		if st := protocol.StatusOf(err); st != protocol.StatusPreconditionFailed && st != protocol.StatusWrongShard {
+			t.Errorf("c is made Online at %s: %v", name, err)
+		}
 	}
 	k.awaitOn("b", "two instances that work", balanced(2, 2, 2))
 	k.net.HealAll()

@@ -16,8 +16,8 @@ func TestSkipAhead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const seconds = 1000
-		m.BumpCounters(seconds)
+		const made, seconds = skipOrigin + 5_000_000, 1000
+		m.BumpCounters(made, made+seconds*1000)
 		if err := m.Check(); err != nil {
 			t.Fatal(err)
 		}
@@ -27,8 +27,9 @@ func TestSkipAhead(t *testing.T) {
 		moved, processes := 0, 0
 		for i := range m.buckets {
 			now, old := &m.buckets[i], &x.m.buckets[i]
-			ahead := now.orderCounter == old.orderCounter+skipOrders+seconds*skipOrdersPerSecond &&
-				now.sessionCounter == old.sessionCounter+skipSessions+seconds*skipSessionsPerSecond
+			const since = 5000 + seconds // more than the churn gives out
+			ahead := now.orderCounter == skipOrders+since*skipOrdersPerSecond &&
+				now.sessionCounter == skipSessions+since*skipSessionsPerSecond
 			if ahead != (old.state != bucketAbsent) || now.state != old.state || now.epoch != old.epoch {
 				t.Fatalf("bucket %d: %+v of %+v", i, now, old)
 			}
@@ -36,10 +37,8 @@ func TestSkipAhead(t *testing.T) {
 				moved++
 			}
 			for key, p := range old.objects[kindProcess] {
-				was := p.process().HighestEpoch()
-				is := now.objects[kindProcess][key].process().HighestEpoch()
-				if is != was+now.orderCounter-old.orderCounter {
-					t.Fatalf("a process's last token is %d, was %d", is, was)
+				if is := now.objects[kindProcess][key].process().HighestEpoch(); is != now.orderCounter {
+					t.Fatalf("a process's last token is %d, was %d", is, p.process().HighestEpoch())
 				}
 				processes++
 			}
@@ -60,6 +59,37 @@ func TestSkipAhead(t *testing.T) {
 		}
 		if err := x.m.Check(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestSecondRestore: a cluster that is made of another backup of the same old one, or of the same
+// one, gives out nothing that the first one gave out before. Backups are older or younger, and the
+// first cluster may have been restored itself.
+func TestSecondRestore(t *testing.T) {
+	const hour = 3_600_000
+	start := uint64(skipOrigin + 1000*hour)
+	bumped := func(counter, made, now uint64) uint64 {
+		m := bucketTable{buckets: []bucket{{state: bucketActive, orderCounter: counter, sessionCounter: counter}}}
+		m.BumpCounters(made, now)
+		return m.buckets[0].orderCounter
+	}
+	for _, x := range []struct {
+		what            string
+		counter         uint64
+		first, second   uint64 // when the backups were made
+		restored, again uint64 // when they were restored
+	}{
+		{"the same file", 1000, 0, 0, hour, hour + 1000},
+		{"the younger one second", 1000, 0, 24 * hour, 25 * hour, 26 * hour},
+		{"the older one second", 1000, 24 * hour, 0, 25 * hour, 26 * hour},
+		{"logs that are recovered twice", 1000, hour, 9 * hour, hour, 9 * hour},
+		{"the same, of a restored cluster", bumped(1000, start-9*hour, start-5*hour), hour, 9 * hour, hour, 9 * hour},
+	} {
+		first := bumped(x.counter, start+x.first, start+x.restored)
+		granted := (x.again - x.restored) / 1000 * (skipOrdersPerSecond - 1)
+		if second := bumped(x.counter, start+x.second, start+x.again); second <= first+granted {
+			t.Errorf("%s: the second restore continues at %d, the first has given out %d to %d", x.what, second, first, first+granted)
 		}
 	}
 }

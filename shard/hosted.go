@@ -68,9 +68,9 @@ type hostedState interface {
 	// size is about how many parts it has.
 	size() int
 
-	// bumpCounters advances the numbers that it gives out to fence clients, see
-	// Machine.BumpCounters.
-	bumpCounters(numbers uint64)
+	// bumpCounters advances the numbers that it gives out to fence clients, each to what next gives
+	// for it, see Machine.BumpCounters.
+	bumpCounters(next func(uint64) uint64)
 
 	// wake is called when Next has come.
 	wake(*Machine, *hostedObject)

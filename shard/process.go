@@ -25,7 +25,7 @@ func (s processState) part(session uint64) (label string, count int) { return s.
 
 func (s processState) size() int { return s.Len() }
 
-func (s processState) bumpCounters(numbers uint64) { s.SkipEpochs(numbers) }
+func (s processState) bumpCounters(next func(uint64) uint64) { s.SkipEpochs(next) }
 
 // wake has the process ticked at the end of this Apply.
 func (s processState) wake(m *Machine, x *hostedObject) {

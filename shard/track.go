@@ -26,7 +26,7 @@ func (s trackState) size() int { return s.NumInstances() }
 
 // bumpCounters does nothing: an incarnation counts only together with the session that registered
 // it.
-func (s trackState) bumpCounters(uint64) {}
+func (s trackState) bumpCounters(func(uint64) uint64) {}
 
 func (s trackState) wake(m *Machine, x *hostedObject) {
 	s.Tick(x.callTrack(m), &m.batch.track)

@@ -61,11 +61,11 @@ func (s *Source) Tiers() []meta.Tier { return s.state.Tiers() }
 // Epoch is the bucket epoch of the given copies, above all in the backup.
 func (s *Source) Epoch() uint64 { return s.epoch }
 
-// Advance moves ids on: wall is when the new cluster was made, in ms since 1970. The older the
-// backup was then, the farther they continue above its own. It is called once, before Chunk.
+// Advance moves ids on: wall is when the new cluster was made, in ms since 1970. The later that is,
+// the farther they continue above the backup's own. It is called once, before Chunk.
 func (s *Source) Advance(wall uint64) {
 	for _, m := range s.machines {
-		m.BumpCounters(uint64(max(0, int64(wall)-s.MadeMS)) / 1000)
+		m.BumpCounters(uint64(max(0, s.MadeMS)), wall)
 	}
 }
 

@@ -100,7 +100,15 @@ func (m *Member) SetTarget(ctx context.Context, instance uint64, target meta.Var
 	if !m.Meta.Leading() {
 		return protocol.Errorf(protocol.StatusWrongShard, "this instance does not lead the meta shard; ask its leader")
 	}
-	_, err := m.governor.UpdateInstance(ctx, meta.InstanceUpdate{Instance: instance, Target: target, Reason: reason})
+	u := meta.InstanceUpdate{Instance: instance, Target: target, Reason: reason}
+	if i, ok := m.Meta.State().Instance(instance); ok && target == meta.Online {
+		if i.Target.Variant == meta.Expelled { // what it wants it may have said before it knew
+			return protocol.Errorf(protocol.StatusPreconditionFailed,
+				"instance `%s` is to be expelled; only a start of its process makes it Online", i.Name)
+		}
+		u.Expected = i.Revision
+	}
+	_, err := m.governor.UpdateInstance(ctx, u)
 	return err
 }
 

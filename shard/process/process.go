@@ -77,11 +77,11 @@ func later(now, d uint64) uint64 {
 	return now + d
 }
 
-// SkipEpochs moves what is drawn on by n, in a process that was read from a backup: what was given
-// out after that must not be given out again.
-func (p *Process) SkipEpochs(n uint64) {
-	p.joinOrder += n
-	p.counter += n
+// SkipEpochs moves each of what is drawn on to what next gives for it, in a process that was read
+// from a backup: what was given out after that must not be given out again.
+func (p *Process) SkipEpochs(next func(uint64) uint64) {
+	p.joinOrder = next(p.joinOrder)
+	p.counter = next(p.counter)
 }
 
 // HighestEpoch is the highest epoch or token given.
