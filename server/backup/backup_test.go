@@ -19,6 +19,12 @@ func newMap(t *testing.T) *meta.Machine {
 	return newMapWithShards(t, 2)
 }
 
+var nodeConfig = protocol.NodeConfig{
+	SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod,
+	ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1,
+	MaxSessions: 1000, MaxSemaphores: 1000, MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000,
+}
+
 // newMapWithShards is one with these shards.
 func newMapWithShards(t *testing.T, shards ...uint64) *meta.Machine {
 	t.Helper()
@@ -26,11 +32,7 @@ func newMapWithShards(t *testing.T, shards ...uint64) *meta.Machine {
 	answer := m.Apply(1, meta.AppendCommand(nil, meta.OpID{1}, &meta.Bootstrap{
 		Cluster: "test", Instance: 1, Name: "one", Address: "127.0.0.1:1", RaftAddress: "127.0.0.1:2",
 		Tier: "default", Buckets: 8, ReplicationFactor: 1, CanVote: true,
-		Shards: shards, NodeConfig: protocol.NodeConfig{
-			SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: protocol.DefaultGracePeriod,
-			ReadConsistency: 1, AttachConsistency: 2, CountersMode: 1,
-			MaxSessions: 1000, MaxSemaphores: 1000, MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000,
-		},
+		Shards: shards, NodeConfig: nodeConfig,
 	}))
 	if res, err := meta.DecodeResult(answer); err != nil || res.Err() != nil {
 		t.Fatalf("%v, %v", err, res.Err())
@@ -157,7 +159,12 @@ func FuzzVerify(f *testing.F) {
 // wholeBackup is a backup of a cluster of one shard.
 func wholeBackup(t *testing.T, madeMS int64) []byte {
 	t.Helper()
-	m, x := newMap(t), shard.New(2)
+	return wholeBackupOf(t, newMap(t), madeMS)
+}
+
+func wholeBackupOf(t *testing.T, m *meta.Machine, madeMS int64) []byte {
+	t.Helper()
+	x := shard.New(2)
 	l, st := takeOver(x)
 	if st == protocol.StatusOK {
 		st = l.propose(shard.Command{Kind: shard.CmdBuckets,
@@ -183,6 +190,28 @@ func TestDigestHasTime(t *testing.T) {
 	}
 	if one, again, later := digest(1), digest(1), digest(2); one != again || one == later {
 		t.Errorf("digests are %x and %x, and %x a millisecond later", one, again, later)
+	}
+}
+
+// TestMapThatCannotBeRestored: a backup whose map is larger than the command that makes a cluster
+// of it may be is found when it is made, and not when it is needed.
+func TestMapThatCannotBeRestored(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes 80,000 nodes")
+	}
+	m := newMap(t)
+	parent := strings.Repeat("/"+strings.Repeat("p", 200), 4)
+	n := meta.MaxRestored/(len(parent)+8) + 1
+	for i := range n {
+		c := &meta.NodeCreate{Path: fmt.Sprintf("%s/%07d", parent, i), Config: nodeConfig, Parent: nodeConfig}
+		res, err := meta.DecodeResult(m.Apply(uint64(i+2), meta.AppendCommand(nil, meta.OpID{1, byte(i), byte(i >> 8), byte(i >> 16)}, c)))
+		if err != nil || res.Err() != nil {
+			t.Fatalf("node %d: %v, %v", i, err, res.Err())
+		}
+	}
+	_, err := Verify(bytes.NewReader(wholeBackupOf(t, m, 1)))
+	if err == nil || !strings.Contains(err.Error(), "cannot be restored; drop coordination nodes") {
+		t.Errorf("a backup with %d nodes: %v", n, err)
 	}
 }
 

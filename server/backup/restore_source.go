@@ -73,13 +73,13 @@ func (s *Source) Advance(wall uint64) {
 func (s *Source) ClusterName() string { return s.state.ClusterName() }
 
 // Map is the backup's map for [meta.Bootstrap].
-func (s *Source) Map() ([]byte, error) {
+func (s *Source) Map() ([]byte, error) { return encodeMap(s.state) }
+
+func encodeMap(s *meta.State) ([]byte, error) {
 	var b bytes.Buffer
-	m := meta.Machine{State: *s.state}
-	if _, err := m.BeginSnapshot().WriteTo(&b); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	m := meta.Machine{State: *s}
+	_, err := m.BeginSnapshot().WriteTo(&b)
+	return b.Bytes(), err
 }
 
 // maxProposals bounds how often a shard gets time to finish pending work; each time it handles tens

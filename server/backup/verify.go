@@ -175,6 +175,12 @@ func (v *verifier) checkComplete() error {
 			return fmt.Errorf("shard %d of the cluster is missing from the backup", x.ID)
 		}
 	}
+	if b, err := encodeMap(v.state); err != nil {
+		return err
+	} else if len(b) > meta.MaxRestored {
+		return fmt.Errorf("the cluster's map has %d MiB, and one of more than %d MiB cannot be restored; "+
+			"drop coordination nodes, and make another backup", len(b)>>20, meta.MaxRestored>>20)
+	}
 	if n := len(v.state.Moves()); n > 0 {
 		return fmt.Errorf("%d moves of buckets were under way when the backup was made; make another one", n)
 	}

@@ -114,7 +114,7 @@ func (c *Bootstrap) fields(f *varint.Fields) {
 	configFields(f, &c.NodeConfig)
 	f.Uint(&c.Wall)
 	restored := string(c.Restored)
-	f.Text(&restored, maxRestored)
+	f.Text(&restored, MaxRestored)
 	if restored != "" {
 		c.Restored = []byte(restored)
 	}
@@ -267,8 +267,8 @@ func notBootstrapped() Result {
 	return refuse(protocol.StatusPreconditionFailed, "the cluster is not bootstrapped yet; retry when it is")
 }
 
-// maxRestored bounds Restored, in bytes. The log takes entries of twice that.
-const maxRestored = 64 << 20
+// MaxRestored bounds Restored, in bytes. The log takes entries of twice that.
+const MaxRestored = 64 << 20
 
 // restoredAhead is how far node ids and revisions are moved on: beyond what the cluster gave out
 // after the backup. Part of format version 1.
