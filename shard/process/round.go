@@ -229,14 +229,25 @@ func (p *Process) abandonRound(at Now, outcome protocol.ProcessOutcome, why stri
 	for _, m := range p.members {
 		if m.inRound() {
 			m.status = protocol.MemberOutside
-			out.Events = append(out.Events, MemberEvent{
-				Kind: EventCancel, Session: m.session, Epoch: p.round.epoch, Topology: p.topology,
-				CompletedEpoch: m.completedEpoch, Text: why,
-			})
+			out.Events = append(out.Events, p.cancelEvent(m, why))
 		}
 	}
 	p.cachedMembers = nil
 	p.round.deadline = 0
+}
+
+func (p *Process) cancelEvent(m *member, why string) MemberEvent {
+	return MemberEvent{
+		Kind: EventCancel, Session: m.session, Epoch: p.round.epoch, Topology: p.topology,
+		CompletedEpoch: m.completedEpoch, Text: why,
+	}
+}
+
+// wasCancelled says that the member was in the last round, which was given up, and that no other
+// has started.
+func (p *Process) wasCancelled(m *member) bool {
+	return p.phase == protocol.PhaseWaiting && m.status == protocol.MemberOutside &&
+		p.round.epoch > 0 && p.round.decided == 0 && m.token == p.round.epoch
 }
 
 // failRound gives the round up, to be tried again after the back-off.
@@ -265,16 +276,20 @@ func (p *Process) notify(m *member, out *Out) {
 	case m.status == protocol.MemberPrepared && p.phase == protocol.PhaseCoordinating &&
 		m.order == p.round.coordinator:
 		e.Kind = EventCoordinate
+	case p.wasCancelled(m):
+		last, _ := p.Latest()
+		e = p.cancelEvent(m, last.Text)
 	default:
 		return
 	}
 	out.Events = append(out.Events, e)
 }
 
-// Resend notifies the session again of what it has not confirmed; and a coordinator that it is to
-// coordinate. It changes nothing: the leader calls it when a member attaches again, after an
-// election for all, and now and then while a round is under way. A session that was removed is
-// notified so. False: nothing is known of the session; it is no member.
+// Resend notifies the session again of what it has not confirmed; a coordinator that it is to
+// coordinate; and members of a round that was given up of that, until the next one starts. It
+// changes nothing: the leader calls it when a member attaches again, after an election for all, and
+// now and then while a round is under way. A session that was removed is notified so. False:
+// nothing is known of the session; it is no member.
 func (p *Process) Resend(session uint64, out *Out) bool {
 	if m := p.member(session); m != nil {
 		p.notify(m, out)

@@ -101,7 +101,7 @@ func (c change) set(l *location, version uint64, reason protocol.TrackReason, te
 		l.pickShare(c.locationConfig(l).Share)
 	}
 	l.recount(&c.plan)
-	l.collect(&c.config, c.clock)
+	l.collect(&c.config, c.heldVersions(l), c.clock)
 	c.emit(protocol.TrackEvent{
 		Kind: protocol.TrackEventTarget, Reason: reason, Share: l.shareOnly, Location: l.name, Version: version,
 		From: from, Generation: l.generation, Text: text,

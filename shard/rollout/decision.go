@@ -47,9 +47,9 @@ func (pl *plan) decide(l *location, leader bool, clock uint64) (d decision) {
 	}
 	if l.shareOnly {
 		switch {
+		case paused != running: // nobody else gets the version, also when the share is gone
 		case l.counted == 0:
-			d.newShare = !l.givesUp(l.row(l.target)) // which a hard pause keeps, and nobody else gets
-		case paused != running:
+			d.newShare = true
 		default:
 			d.shareLoaded = l.sharedAt == 0
 			d.widen = clock >= cmp.Or(l.sharedAt, clock)+pl.locationConfig(l).ShareBake || l.promoted > 0

@@ -122,7 +122,16 @@ func (c change) dropGates() {
 			r := p.row(version)
 			return r == nil || p.givesUp(r) || r.payload && !c.published.has(version)
 		}
-		if v := l.gate.version; v != 0 && bad(v) {
+		// Since a change of the config delays may count from convergence. A version that p has
+		// replaced never converges there.
+		stuck := func(version uint64) bool {
+			if p == nil || version == p.target {
+				return false
+			}
+			_, ok := c.matureAt(p, p.row(version), l)
+			return !ok
+		}
+		if v := l.gate.version; v != 0 && (bad(v) || stuck(v)) {
 			c.emit(protocol.TrackEvent{Kind: protocol.TrackEventGateDone, Location: l.name, Version: v,
 				Text: "given up: " + from + " does not pass the version on any more"})
 			l.gate.giveUp()

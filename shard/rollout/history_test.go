@@ -116,6 +116,89 @@ func TestThinnedHistoryStillMatures(t *testing.T) {
 	}
 }
 
+// TestHeldVersionsStay: the row that a later location gates, or was promoted to, stays in the
+// history of its predecessor: beyond the retention, and when rows are thinned out.
+func TestHeldVersionsStay(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		retention uint64
+		steps     int
+		promote   bool
+	}{
+		{"gate, retention", 10_000, 30, false},
+		{"gate, thinned", 0, 2_000, false},
+		{"promoted, retention", 10_000, 30, true},
+		{"promoted, thinned", 0, 2_000, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			man := protocol.LocationConfig{Name: "MAN", Delay: 1_000}
+			if !c.promote {
+				man.Gates = []protocol.GateConfig{{Name: "smoke", Kind: protocol.GateCommand, Spec: "true", Timeout: 20_000}}
+			}
+			x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourceTSO, Retention: c.retention,
+				Locations: []protocol.LocationConfig{{Name: "SAS"}, man}})
+			m := Caller{Session: 2, ID: "m", Incarnation: x.join("m", "MAN", 2)}
+			var r protocol.UpdateReport
+			poll := func() uint64 {
+				r.Seq++
+				a, err := x.x.Poll(x.now, m, &r, &x.out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return a.Version
+			}
+			for range 21 {
+				x.step(1000)
+			}
+			l, first := x.x.locations[1], poll() // 0: the gate begins
+			held := &l.gate.version
+			if c.promote {
+				held = &l.promoted
+				x.step(1000)
+				if err := x.x.Promote(x.now, []string{"MAN"}, &x.out); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := *held
+			if want == 0 || c.promote == (first == 0) {
+				t.Fatalf("MAN has %d and waits for %d", first, want)
+			}
+			for range c.steps {
+				x.step(1000)
+				x.x.Tick(x.now, &x.out)
+				poll()
+			}
+			if *held != want || x.x.locations[0].row(want) == nil {
+				t.Fatalf("MAN waits for %d, not for %d", *held, want)
+			}
+			if rows := len(x.x.locations[0].history); rows > MaxHistory {
+				t.Fatalf("%d rows", rows)
+			}
+			if g := &l.gate; !c.promote {
+				for g.state != gateRunning {
+					x.step(1000)
+					x.x.Tick(x.now, &x.out)
+				}
+				err := x.x.ReportGate(x.now, "MAN", want, "smoke", g.attempt, protocol.GateSuccess, "", &x.out)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.Current, r.Target, r.Code = first, first, CodeOK
+			if v := poll(); v != want {
+				t.Fatalf("MAN gets %d, not %d", v, want)
+			}
+			// Nothing holds the row any more.
+			for range 2 * c.steps {
+				x.step(1000)
+			}
+			if c.retention > 0 && x.x.locations[0].row(want) != nil {
+				t.Fatal("the row stays for ever")
+			}
+		})
+	}
+}
+
 // TestPublishedVersionsAreBounded: versions nobody took go first; those in use never.
 func TestPublishedVersionsAreBounded(t *testing.T) {
 	x := newPollLoop(t, protocol.TrackConfig{Source: protocol.SourcePublished,

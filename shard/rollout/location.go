@@ -1,6 +1,10 @@
 package rollout
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // location is one of the order, or was.
 type location struct {
@@ -67,8 +71,8 @@ func (l *location) givesUp(r *row) bool {
 }
 
 // collect drops rows nobody needs: older than retention and than twice the delays, but not those
-// that a successor may still take, the target, and the last ten.
-func (l *location) collect(config *protocol.TrackConfig, clock uint64) {
+// that a successor may still take, those that are held, the target, and the last ten.
+func (l *location) collect(config *protocol.TrackConfig, held []uint64, clock uint64) {
 	var sum, longest uint64
 	for i := range config.Locations {
 		c := &config.Locations[i]
@@ -99,25 +103,25 @@ func (l *location) collect(config *protocol.TrackConfig, clock uint64) {
 	kept := l.history[:0]
 	for i, r := range l.history {
 		if i >= n-minHistoryRows || i == needed || r.version == l.target ||
-			r.version == l.stable && l.shareOnly || r.at+age >= clock {
+			r.version == l.stable && l.shareOnly || r.at+age >= clock || slices.Contains(held, r.version) {
 			kept = append(kept, r)
 		}
 	}
 	clear(l.history[len(kept):])
 	l.history = kept
 	for len(l.history) > MaxHistory {
-		l.thin()
+		l.thin(held)
 	}
 }
 
 // thin drops the row whose neighbours are closest together in time: what is left covers all ages,
-// so that a successor with a long delay still finds rows that mature. First and last rows and the
-// target stay.
-func (l *location) thin() {
+// so that a successor with a long delay still finds rows that mature. First and last rows, the
+// target and what successors hold stay.
+func (l *location) thin(held []uint64) {
 	best, least := 1, uint64(maxTime)
 	for i := 1; i < len(l.history)-minHistoryRows; i++ {
-		gap := l.history[i+1].at - l.history[i-1].at
-		if l.history[i].version != l.target && l.history[i].version != l.stable && gap < least {
+		v, gap := l.history[i].version, l.history[i+1].at-l.history[i-1].at
+		if v != l.target && v != l.stable && gap < least && !slices.Contains(held, v) {
 			best, least = i, gap
 		}
 	}

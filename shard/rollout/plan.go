@@ -65,3 +65,15 @@ func (pl *plan) first(clock uint64) *location {
 	}
 	return nil
 }
+
+// heldVersions are those that locations behind l have gates for, or were promoted to.
+func (pl *plan) heldVersions(l *location) (list []uint64) {
+	for _, x := range pl.ordered()[l.pos+1:] {
+		for _, v := range [...]uint64{x.gate.version, x.promoted} {
+			if v != 0 {
+				list = append(list, v)
+			}
+		}
+	}
+	return list
+}

@@ -73,10 +73,10 @@ func (pl *plan) waitingState(
 	switch {
 	case v != 0:
 		return protocol.StateReady, 0
+	case at > clock: // also behind gates that have passed, if the delay was raised
+		return time, at
 	case l.gate.version > max(l.target, l.floor):
 		return protocol.StateWaitingGate, pl.gateDeadline(l)
-	case at > clock:
-		return time, at
 	}
 	return nothing, 0
 }
