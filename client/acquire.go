@@ -197,13 +197,24 @@ func (a *acquireOp) run(ctx context.Context) (*Lease, error) {
 				continue
 			}
 		}
-		if err != nil && a.sent && (!answered(err) || protocol.StatusOf(err) == protocol.StatusBadSession) && a.s.endErr() == nil {
+		if err != nil && a.sent && !endsEntry(err) && a.s.endErr() == nil {
 			a.releaseInBackground()
 		} else {
 			a.s.nameLocks.unlockOf(a.s, a.e)
 		}
 		return nil, err
 	}
+}
+
+// endsEntry says whether an acquire that failed like this leaves the session nothing at the
+// semaphore. Any other answer, such as that of a missing right, decides nothing about what an
+// earlier sending came to: it may be in the queue, or granted.
+func endsEntry(err error) bool {
+	switch protocol.StatusOf(err) {
+	case protocol.StatusAborted, protocol.StatusNotFound, protocol.StatusPreconditionFailed, protocol.StatusBadRequest:
+		return answered(err)
+	}
+	return false
 }
 
 // runOnce runs the acquire under one number, which is closed then.
@@ -349,7 +360,7 @@ func (a *acquireOp) await(ctx context.Context, route requestRoute) (*protocol.Ac
 }
 
 // grant makes the lease, closes the number and gives up the turn. It is nil, without an error, when
-// the route was lost meanwhile: ask again whether the semaphore is held.
+// the route was lost meanwhile, or the bucket moved: ask again whether the semaphore is held.
 func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	s := a.s
 	l := &Lease{
@@ -361,7 +372,7 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	if a.e.lost >= orderID {
 		return nil, protocol.Errorf(protocol.StatusAborted, "the semaphore was taken away right after it was acquired")
 	}
-	if s.attachment != route.att || route.isBroken() || !s.heldAt(s.c.clock.fast()) {
+	if s.attachment != route.att || route.isBroken(s, a.bucket) || !s.heldAt(s.c.clock.fast()) {
 		return nil, nil
 	}
 	a.e.lease = l
@@ -377,7 +388,7 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 // to the acquire's are closed, or on the only connection that the acquire was sent on.
 func (a *acquireOp) releaseInBackground() {
 	s, r := a.s, &releaseOp{s: a.s, e: a.e, bucket: a.bucket, after: a.x.seq, on: a.x.sentVia} // a is another's when this runs
-	if !s.c.run(func() { _ = s.finishInBackground(s.ctx, r.work) }) {
+	if !s.c.run(r.finish) {
 		s.nameLocks.unlockOf(s, r.e)
 	}
 }

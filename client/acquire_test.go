@@ -59,6 +59,70 @@ func TestAbandonedAcquire(t *testing.T) {
 	})
 }
 
+// TestRefusedWhileQueued: an acquire that was queued and is refused when it is sent again has an
+// entry at the server still, unless the refusal says that there is none. It is given back, and the
+// name is free for the next only then.
+func TestRefusedWhileQueued(t *testing.T) {
+	for status, releases := range map[protocol.Status]int{
+		protocol.StatusForbidden: 1, protocol.StatusUnauthenticated: 1, protocol.StatusInternal: 1,
+		protocol.StatusAborted: 0, protocol.StatusNotFound: 0,
+		protocol.StatusPreconditionFailed: 0, protocol.StatusBadRequest: 0,
+	} {
+		t.Run(status.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				c := f.open(t)
+				s := f.sessionIn(t, c, 0)
+				name := nameIn(3)
+				queued := false
+				f.set(func() {
+					f.on = func(fc *fakeConn, h protocol.Header) bool {
+						switch {
+						case h.Kind != protocol.KindAcquire:
+							return false
+						case queued:
+							fc.fail(h, status)
+						default:
+							queued = true
+							fc.reply(h, &protocol.AcquireReply{State: protocol.Accepted, OrderID: 9})
+						}
+						return true
+					}
+				})
+				acquired := make(chan error, 1)
+				go func() {
+					_, err := s.Acquire(bg, name)
+					acquired <- err
+				}()
+				synctest.Wait()
+				f.drop()
+				if err := <-acquired; !errors.Is(err, status) {
+					t.Fatal(err)
+				}
+				f.set(func() { f.on = nil })
+				if _, err := s.Acquire(bg, name); err != nil {
+					t.Fatal(err)
+				}
+				var order []protocol.Kind
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				for _, r := range f.log {
+					if r.kind == protocol.KindAcquire || r.kind == protocol.KindRelease {
+						order = append(order, r.kind)
+					}
+				}
+				want := []protocol.Kind{protocol.KindAcquire, protocol.KindAcquire, protocol.KindAcquire}
+				if releases > 0 {
+					want = slices.Insert(want, 2, protocol.KindRelease)
+				}
+				if !slices.Equal(order, want) {
+					t.Errorf("sent %v, want %v", order, want)
+				}
+			})
+		})
+	}
+}
+
 // TestLateRelease: a release whose context ended holds the name until it was answered, so that it
 // cannot free what is acquired after it.
 func TestLateRelease(t *testing.T) {

@@ -2,60 +2,70 @@ package client
 
 import (
 	"context"
-	"sync"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// maxConcurrentConfirms is how many leases are confirmed at a time after a reconnect.
+// maxConcurrentConfirms is how many leases of a session are confirmed at a shard at a time.
 const maxConcurrentConfirms = 64
 
 // confirmLeases asks the server about the session's leases whose route is broken: while the
 // connection was lost, nobody could report that one was taken away by force. The question is the
 // acquire itself with its old number, which the server answers with the present state and without a
-// change.
+// change. No lease waits for the answer about a lease of another shard, which may never come.
 func confirmLeases(s *Session) {
-	s.step(func(*sessionstate.Machine, time.Duration) {
-		s.confirmAgain = true
-		if !s.confirming && s.err == nil {
-			s.confirming = s.c.run(func() { confirmUntilDone(s) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := range s.nameLocks.all {
+		if l := e.lease; l != nil && !l.confirming && l.isUnconfirmed() {
+			l.confirming = s.c.run(func() { confirmUntilDone(l) })
 		}
-	})
+	}
 }
 
-// confirmUntilDone goes on until all leases are confirmed that it was asked for meanwhile.
-func confirmUntilDone(s *Session) {
+// isUnconfirmed says that events of the lease may have been missed. It is false while the session
+// is not attached: the next attach asks again. session.mu is held.
+func (l *Lease) isUnconfirmed() bool {
+	s := l.s
+	return l.over == nil && s.err == nil && s.attachment != nil &&
+		(l.route.att != s.attachment || l.route.isBroken(s, l.bucket))
+}
+
+// confirmUntilDone goes on until the lease is confirmed on a route that is not broken since.
+func confirmUntilDone(l *Lease) {
+	s := l.s
 	retry := backoff{base: retryBase, max: retryMax}
 	for pause := time.Duration(0); ; pause = retry.next() {
+		sleep(s.ctx, nil, pause)
+		slots := confirmSlots(s, s.c.routes.Load().owner(s.node.tier, l.bucket))
+		select {
+		case slots <- struct{}{}:
+			l.confirm(s.ctx)
+			<-slots
+		case <-s.ctx.Done():
+		}
 		s.mu.Lock()
-		if !s.confirmAgain || s.err != nil || s.attachment == nil { // the next attach asks again
-			s.confirming = false
-			s.mu.Unlock()
+		l.confirming = l.isUnconfirmed()
+		again := l.confirming
+		s.mu.Unlock()
+		if !again {
 			return
 		}
-		s.confirmAgain = false
-		var unconfirmed []*Lease
-		for e := range s.nameLocks.all {
-			if l := e.lease; l != nil && l.over == nil && (l.route.att != s.attachment || l.route.isBroken() ||
-				s.c.routes.Load().leaseMoved(l.route, s.node.tier, l.bucket)) {
-				unconfirmed = append(unconfirmed, l)
-			}
-		}
-		s.mu.Unlock()
-		sleep(s.ctx, nil, pause)
-		var wg sync.WaitGroup
-		slots := make(chan struct{}, maxConcurrentConfirms)
-		for _, l := range unconfirmed {
-			slots <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				l.confirm(s.ctx)
-			})
-		}
-		wg.Wait()
 	}
+}
+
+// confirmSlots bounds how many leases are confirmed at a shard at a time.
+func confirmSlots(s *Session, shard uint64) chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.confirms == nil {
+		s.confirms = make(map[uint64]chan struct{})
+	}
+	if s.confirms[shard] == nil {
+		s.confirms[shard] = make(chan struct{}, maxConcurrentConfirms)
+	}
+	return s.confirms[shard]
 }
 
 // confirm asks the server about a lease, and ends it if it is the session's no more. Any other
@@ -81,24 +91,19 @@ func (l *Lease) confirm(ctx context.Context) {
 	}
 	route, _, err := s.send(ctx, protocol.KindAcquire, l.bucket, &requestState{seq: seq, head: &req.Head}, &req, &reply)
 	if err != nil && !answered(err) {
-		return // the session is over
+		return // the session is over, or no connection could be made
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.lease != l || l.over != nil || s.err != nil {
 		return
 	}
-	switch status := protocol.StatusOf(err); {
+	switch {
 	case err == nil && reply.State == protocol.Acquired && reply.OrderID == l.token:
 		l.route = route
-		if route.isBroken() {
-			s.confirmAgain = true
-		}
-	case status == protocol.StatusBadSession: // the next attach decides whose the session is
+	case protocol.StatusOf(err) == protocol.StatusBadSession: // the next attach decides whose the session is
 		s.c.cfg.Logger.Debug("lease could not be confirmed", "session", s.id, "semaphore", l.name, "error", err)
-		s.confirmAgain = true
-	case status == protocol.StatusAborted || status == protocol.StatusNotFound ||
-		status == protocol.StatusPreconditionFailed:
+	case endsEntry(err):
 		s.nameLocks.lose(e, err.Error())
 	case err != nil:
 		s.nameLocks.lose(e, err.Error())

@@ -2,6 +2,8 @@ package client
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +95,101 @@ func TestConfirmRefusedUntilKnown(t *testing.T) {
 		time.Sleep(time.Minute)
 		if err := l.Lost(); !errors.Is(err, ErrLeaseLost) || s.Err() != nil || refusals > 0 {
 			t.Errorf("after all but %d refusals the lease was lost by %v, and the session by %v", refusals, err, s.Err())
+		}
+	})
+}
+
+// TestConfirmOfASilentShard: leases of a shard that answers nothing keep no lease of another shard
+// from being confirmed, neither at once nor when its connection is lost later.
+func TestConfirmOfASilentShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.window = 4 * maxConcurrentConfirms
+		f.master[3] = 2
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		for i, left := 0, 2*maxConcurrentConfirms; left > 0; i++ {
+			name := fmt.Sprint("silent", i)
+			if protocol.Bucket(7, []byte(name), 4) != 1 {
+				continue
+			}
+			left--
+			if _, err := s.Acquire(bg, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, err := s.Acquire(bg, nameIn(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool { return h.Kind == protocol.KindAcquire && h.Arg == 1 }
+		})
+		cut := func(instance uint64) {
+			f.set(func() {
+				for fc := range f.conns {
+					if fc.instance == instance {
+						_ = fc.nc.Close()
+						delete(f.conns, fc)
+					}
+				}
+			})
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+		}
+		cut(1)
+		cut(2)
+		if !l.Held() {
+			t.Fatal(l.Lost())
+		}
+		f.set(func() { delete(f.holds, l.Name()) })
+		cut(2)
+		if err := l.Lost(); !errors.Is(err, ErrLeaseLost) || s.Err() != nil {
+			t.Errorf("the lease was lost by %v, and the session by %v", err, s.Err())
+		}
+	})
+}
+
+// TestGrantBehindAMove: a grant that is read after the map that moved its bucket is asked for again
+// at the bucket's shard, under the same number: that one must know where to report its loss.
+func TestGrantBehindAMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		name := nameIn(1)
+		var answer func()
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindAcquire || answer != nil {
+					return false
+				}
+				answer = func() { fc.answer(h) }
+				return true
+			}
+		})
+		acquired := make(chan *Lease, 1)
+		go func() {
+			l, err := s.Acquire(bg, name)
+			if err != nil {
+				t.Error(err)
+			}
+			acquired <- l
+		}()
+		synctest.Wait()
+		f.set(func() { f.version, f.moved = 2, map[uint64]uint64{1: 3} })
+		if _, err := c.refreshMap(bg, c.routes.Load()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		f.set(func() { answer() })
+		l := <-acquired
+		var sent []uint64
+		for _, r := range f.all(protocol.KindAcquire) {
+			sent = append(sent, decode[protocol.Acquire](t, r.body).Seq)
+		}
+		if !slices.Equal(sent, []uint64{1, 1}) || l.Token() != 1 || l.route.shard != 3 || !l.Held() {
+			t.Errorf("acquired by the numbers %d with token %d at shard %d: %v", sent, l.Token(), l.route.shard, l.Lost())
 		}
 	})
 }

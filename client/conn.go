@@ -25,7 +25,6 @@ const (
 	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
 	minSilence    = time.Second      // a server is never taken for silent sooner
 	hungTimeout   = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
-	pingHistory   = 16               // pings whose sending time is remembered
 	// bytes that a caller writes by itself: the kernel takes them at once from a connection that is
 	// answered
 	maxDirectWrite = 16 << 10
@@ -43,6 +42,7 @@ type conn struct {
 	nc       net.Conn
 	direct   bool // writing what little there is does not block: a caller that is alone writes by itself
 	clock    clock
+	began    time.Duration // when the connection was made, by clock
 	hello    protocol.HelloReply
 	instance uint64
 	unread   []byte // what came behind the hello's reply, in the reader's buffer
@@ -57,14 +57,14 @@ type conn struct {
 	err           error           // why it ended; set before done is closed
 	goodbye       error           // what the server said about ending it
 	helloMap      *helloMap       // nil: it was not asked for, or was taken
-	pings         [pingHistory]sentPing
-	lastPing      uint64
-	period        time.Duration // between pings
-	probing       bool          // a sign of life is waited for
-	busy          bool          // requests were sent lately: the ping timer looks each minSilence
-	checkedID     uint64        // id of the last request when it looked
-	hadPending    bool          // a request waited then
-	probedAt      time.Duration // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
+	lastPing      uint64          // id of the last ping: when it was sent, in nanoseconds since began, from 1; 0: none was
+	unheardPing   time.Duration   // when the first ping was sent since lastHeard; 0, or not after lastHeard: none was
+	period        time.Duration   // between pings
+	probing       bool            // a sign of life is waited for
+	busy          bool            // requests were sent lately: the ping timer looks each minSilence
+	checkedID     uint64          // id of the last request when it looked
+	hadPending    bool            // a request waited then
+	probedAt      time.Duration   // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
 	pingTimer     *time.Timer
 	renewals      map[uint64]*renewal        // by home shard
 	sessions      map[*Session]time.Duration // with the periods of their pings
@@ -84,11 +84,6 @@ type conn struct {
 
 	// Owned by the reader goroutine.
 	replies []reply // calls whose answers were read, to be woken
-}
-
-type sentPing struct {
-	id uint64
-	at time.Duration // before it was put into the buffer
 }
 
 // renewal is the latest sending time of a ping that a home shard answered on this connection. All
@@ -115,7 +110,8 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 	_, cn.direct = nc.(*net.TCPConn)
 	cn.hello.Window = max(cn.hello.Window, 1)
 	cn.hello.MaxFrame = cmp.Or(cn.hello.MaxFrame, protocol.MaxFrameLen)
-	cn.lastHeard.Store(int64(ck.now()))
+	cn.began = ck.now()
+	cn.lastHeard.Store(int64(cn.began))
 	cn.mu.Lock() // the timer may run at once
 	cn.pingTimer = time.AfterFunc(cn.period/2, cn.keepAlive)
 	cn.mu.Unlock()

@@ -108,7 +108,9 @@ func TestKeepAliveWritesItself(t *testing.T) {
 	cn.serve()
 	defer cn.end(net.ErrClosed)
 	cn.keepAlive()
-	want := protocol.AppendFrame(nil, protocol.KindPing, 1, 0, nil)
+	cn.mu.Lock()
+	want := protocol.AppendFrame(nil, protocol.KindPing, cn.lastPing, 0, nil)
+	cn.mu.Unlock()
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(server, got); err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("the server got %x, %v; want a ping, %x", got, err, want)

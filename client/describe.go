@@ -130,7 +130,7 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 	if o.continued {
 		req.Cursor = protocol.DescribeCursor(o.flags&protocol.WithOwners != 0, o.afterToken)
 	}
-	return n.pages(bucket, &req, func(reply *protocol.DescribeReply) error {
+	return pages(&req, func(reply *protocol.DescribeReply) error {
 		return n.describePage(ctx, o, bucket, &req, reply)
 	})
 }
@@ -138,26 +138,26 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 func (n *Node) describePage(
 	ctx context.Context, o readOptions, bucket uint32, req *protocol.Describe, reply *protocol.DescribeReply,
 ) error {
-	req.MinIndex = n.readFrom(bucket)
-	_, err := n.c.request(ctx, n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency),
-		protocol.KindDescribe, req, reply)
+	var asked *atomic.Uint64 // the index read at the shard that is asked
+	where := n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency)
+	_, err := n.c.request(ctx, func(ctx context.Context) (*conn, uint64, uint64, error) {
+		cn, at, shard, err := where(ctx)
+		if err == nil {
+			asked = n.c.readIndex(shard)
+			req.MinIndex = asked.Load()
+		}
+		return cn, at, shard, err
+	}, protocol.KindDescribe, req, reply)
 	if err == nil {
-		raiseTo(n.c.readIndex(n.c.routes.Load().owner(n.tier, bucket)), reply.Index)
+		raiseTo(asked, reply.Index)
 	}
 	return err
 }
 
-// readFrom is the log index a relaxed read must not be older than.
-func (n *Node) readFrom(bucket uint32) uint64 {
-	return n.c.readIndex(n.c.routes.Load().owner(n.tier, bucket)).Load()
-}
-
 // pages reads the pages of a description from req.Cursor on, and puts those together that fit; with
 // req.Limit it reads one. read reads the page at req.Cursor.
-func (n *Node) pages(
-	bucket uint32, req *protocol.Describe, read func(*protocol.DescribeReply) error,
-) (*Semaphore, error) {
-	shard, start := n.c.routes.Load().owner(n.tier, bucket), req.Cursor
+func pages(req *protocol.Describe, read func(*protocol.DescribeReply) error) (*Semaphore, error) {
+	start := req.Cursor
 	for begun := 0; ; begun++ {
 		req.Cursor = start
 		var sem *Semaphore
@@ -166,7 +166,6 @@ func (n *Node) pages(
 			if err := read(&reply); err != nil {
 				return nil, err
 			}
-			raiseTo(n.c.readIndex(shard), reply.Index)
 			if sem == nil {
 				sem = firstPage(&reply)
 			}

@@ -80,3 +80,61 @@ func testDescription(t *testing.T, want []uint64, describe func(*Session) (*Sema
 		}
 	})
 }
+
+// TestReadIndexesOverAMove: what is read while a bucket moves is recorded under the shard that was
+// asked, and a shard is asked for the index that was read from it: another one's means nothing.
+func TestReadIndexesOverAMove(t *testing.T) {
+	for name, describe := range map[string]func(*Session) error{
+		"describe": func(s *Session) error {
+			_, err := s.Describe(bg, nameIn(1), IncludeOwners())
+			return err
+		},
+		"watch": func(s *Session) error {
+			_, _, err := s.WatchOnce(bg, nameIn(1), OnOwners, IncludeOwners())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				c := f.open(t)
+				s := f.sessionIn(t, c, 0)
+				pages, answer := 0, make(chan func(), 1)
+				f.set(func() {
+					f.on = func(fc *fakeConn, h protocol.Header) bool {
+						if h.Kind != protocol.KindDescribe {
+							return false
+						}
+						m := decode[protocol.Describe](f.t, h.Body)
+						reply := &protocol.DescribeReply{Index: 100, Revision: 1, Name: m.Name, NumOwners: 1}
+						if pages++; pages == 1 { // it comes when the bucket has moved
+							reply.Cursor = protocol.DescribeCursor(true, 1)
+							answer <- func() { fc.reply(h, reply) }
+							return true
+						}
+						if m.MinIndex != 0 {
+							t.Errorf("the new shard is asked for index %d", m.MinIndex)
+						}
+						reply.Index = 1000
+						fc.reply(h, reply)
+						return true
+					}
+				})
+				described := make(chan error, 1)
+				go func() { described <- describe(s) }()
+				first := <-answer
+				f.set(func() { f.version, f.moved = 2, map[uint64]uint64{1: 3} })
+				if _, err := c.refreshMap(bg, c.routes.Load()); err != nil {
+					t.Fatal(err)
+				}
+				f.set(first)
+				if err := <-described; err != nil {
+					t.Fatal(err)
+				}
+				if old, next := c.readIndex(2).Load(), c.readIndex(3).Load(); old != 100 || next != 1000 {
+					t.Errorf("shard 2 was read at index %d and shard 3 at %d", old, next)
+				}
+			})
+		})
+	}
+}

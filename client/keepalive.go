@@ -20,17 +20,15 @@ func (cn *conn) keepAlive() {
 		return
 	}
 	silence := max(cn.period*3/2, minSilence)
-	for _, p := range cn.pings {
-		if p.id != 0 && now-p.at >= silence && time.Duration(cn.lastHeard.Load()) < p.at {
-			cn.mu.Unlock()
-			cn.end(errSilent)
-			return
-		}
+	heard := time.Duration(cn.lastHeard.Load())
+	if cn.unheardPing > heard && now-cn.unheardPing >= silence {
+		cn.mu.Unlock()
+		cn.end(errSilent)
+		return
 	}
 	// A call that waits for an answer does not wait for the next keep-alives.
 	waits, waited, begun := cn.calls.pending > 0, cn.hadPending, cn.calls.last != cn.checkedID
 	cn.checkedID, cn.hadPending = cn.calls.last, waits
-	heard := time.Duration(cn.lastHeard.Load())
 	seek := false
 	switch {
 	case cn.probedAt != 0 && heard >= cn.probedAt:
@@ -47,14 +45,12 @@ func (cn *conn) keepAlive() {
 	}
 	// The timer looks twice a period, so that silence is found half a period after it is too long
 	// at the latest.
-	if now-cn.pings[cn.lastPing%pingHistory].at >= cn.period*3/4 {
+	if cn.lastPing == 0 || now-cn.pingSentAt(cn.lastPing) >= cn.period*3/4 {
 		cn.sendPing(now)
 	}
 	look := cn.nextCheck()
-	for _, p := range cn.pings {
-		if p.id != 0 && heard < p.at {
-			look = min(look, p.at+silence-now)
-		}
+	if cn.unheardPing > heard {
+		look = min(look, cn.unheardPing+silence-now)
 	}
 	if cn.busy = waits || begun || cn.probedAt != 0; cn.busy {
 		look = min(look, minSilence)
@@ -127,24 +123,28 @@ func (cn *conn) probe() {
 }
 
 // sendPing puts a ping into the buffer. The sending time is read before: it may be early, never
-// late. mu is held.
+// late. The ping's id is that time, so a pong counts however late it is. mu is held.
 func (cn *conn) sendPing(now time.Duration) {
-	cn.lastPing++
-	cn.pings[cn.lastPing%pingHistory] = sentPing{id: cn.lastPing, at: now}
+	if cn.unheardPing <= time.Duration(cn.lastHeard.Load()) {
+		cn.unheardPing = now
+	}
+	cn.lastPing = max(cn.lastPing, uint64(now-cn.began)+1)
 	cn.out = protocol.AppendFrame(cn.out, protocol.KindPing, cn.lastPing, 0, nil)
 }
+
+// pingSentAt is when the ping with this id was sent, on the client's clock.
+func (cn *conn) pingSentAt(id uint64) time.Duration { return cn.began + time.Duration(id) - 1 }
 
 // pong processes a shard's answer to a ping: it renews all sessions at home there that are attached
 // on this connection. Shard 0 renews nothing and says only that the connection works.
 func (cn *conn) pong(ping, shard uint64) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	p := cn.pings[ping%pingHistory]
-	if shard == 0 || ping == 0 || p.id != ping {
-		return // too old to be remembered, or never sent
+	if shard == 0 || ping == 0 || ping > cn.lastPing {
+		return // never sent
 	}
 	if v := cn.renewals[shard]; v != nil {
-		v.raise(p.at)
+		v.raise(cn.pingSentAt(ping))
 	}
 }
 

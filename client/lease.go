@@ -32,6 +32,8 @@ type Lease struct {
 	over   error        // why it ended, if not with the session
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	// A goroutine asks the server whether the session still has the lease.
+	confirming bool
 
 	observation *observedHold // whom its end is reported to; nil: nobody
 }
@@ -111,9 +113,10 @@ func (l *Lease) end(cause error) {
 
 // Release gives the units back. The lease ends at once; the call returns when the server has
 // answered. When ctx ends first, even before the call, the release goes on in the background and
-// the error is that of ctx. Releasing twice is no error; releasing a lost lease returns Lost. If
-// the session is lost before the answer, the error wraps ErrOutcomeUnknown and the session's: the
-// units are free at the latest when the server ends the session.
+// the error is that of ctx. It also goes on when a connection is refused. Releasing twice is no
+// error; releasing a lost lease returns Lost. If the session is lost before the answer, the error
+// wraps ErrOutcomeUnknown and the session's: the units are free at the latest when the server ends
+// the session.
 func (l *Lease) Release(ctx context.Context) error {
 	s := l.s
 	s.mu.Lock()
@@ -223,11 +226,19 @@ func releaseNext(s *Session, e *nameLock, bucket uint32, token uint64, pause tim
 	e.queue = append([]nameTurn{{granted: r.turn}}, e.queue...)
 	s.c.run(func() {
 		sleep(s.ctx, nil, pause)
-		if err := s.finishInBackground(s.ctx, r.work); err != nil && s.Err() == nil {
-			s.c.cfg.Logger.Warn("semaphore stays held until the session ends", "session", s.id,
-				"semaphore", e.name, "error", err)
-		}
+		r.finish()
 	})
+}
+
+// finish works in the background.
+func (r *releaseOp) finish() {
+	done, err := r.work(r.s.ctx)
+	if !done {
+		r.s.continueInBackground(r.work)
+	} else if err != nil && r.s.Err() == nil {
+		r.s.c.cfg.Logger.Warn("semaphore stays held until the session ends", "session", r.s.id,
+			"semaphore", r.e.name, "error", err)
+	}
 }
 
 // work goes on until the release was answered.

@@ -168,7 +168,8 @@ func anyWithTiers(c *cluster) destination {
 	return func(ctx context.Context) (*conn, uint64, uint64, error) {
 		cn, err := c.anyConn(ctx)
 		if err == nil && cn.hello.Features&protocol.FeatureNodeTier == 0 {
-			err = protocol.Errorf(protocol.StatusUnsupported, "this server puts all nodes in one tier; upgrade it, or leave the tier out")
+			err = markUndecided(protocol.Errorf(protocol.StatusUnsupported,
+				"this server puts all nodes in one tier; upgrade it, or leave the tier out"))
 		}
 		return cn, 0, 0, err
 	}

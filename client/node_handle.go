@@ -122,7 +122,18 @@ func (n *Node) ForceRelease(
 	}
 	m := &protocol.ForceRelease{Node: n.id, Name: []byte(name), First: first, Last: last, Reason: reason}
 	var reply protocol.ForceReleaseReply
-	repeated, err := n.c.request(ctx, n.c.atBucket(n.tier, bucket), protocol.KindForceRelease, m, &reply)
+	leader := n.c.atBucket(n.tier, bucket)
+	var asked requestRoute
+	repeated, err := n.c.request(ctx, func(ctx context.Context) (*conn, uint64, uint64, error) {
+		cn, at, shard, err := leader(ctx)
+		if err == nil {
+			asked = requestRoute{cn: cn, shard: shard, shardRoute: n.c.routes.Load().byShard[shard]}
+		}
+		return cn, at, shard, err
+	}, protocol.KindForceRelease, m, &reply)
+	if err == nil || repeated && errors.Is(err, NotFound) {
+		asked.recordWrite(n.c, nil)
+	}
 	if repeated && errors.Is(err, NotFound) {
 		return 0, nil // a first sending may have taken it from the last owner of an ephemeral one
 	}

@@ -89,3 +89,39 @@ func TestReadsOwnWrites(t *testing.T) {
 		}
 	})
 }
+
+// TestReadsOwnForcedRelease: a forced release is a change too: a RELAXED read after it goes to the
+// instance that carried it out.
+func TestReadsOwnForcedRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c, n := f.openNode(t)
+		c.replicaSeed = 1 // of shard 2 it reads at instance 2
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindForceRelease {
+					fc.reply(h, &protocol.ForceReleaseReply{Released: 1})
+				}
+				return h.Kind == protocol.KindForceRelease
+			}
+		})
+		read := func(want uint64) {
+			t.Helper()
+			if _, err := n.Describe(bg, nameIn(1), ReadConsistency(Relaxed)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if _, at := f.asked(); at != want {
+				t.Errorf("read at instance %d, not %d", at, want)
+			}
+		}
+		read(1) // the connection to the other one is made meanwhile
+		read(2)
+		if _, err := n.ForceRelease(bg, nameIn(1), 1, 1, "test"); err != nil {
+			t.Fatal(err)
+		}
+		read(1)
+		time.Sleep(protocol.DefaultGracePeriod*time.Millisecond + 2*writeTimeStep)
+		read(2)
+	})
+}

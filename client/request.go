@@ -17,8 +17,11 @@ type requestRoute struct {
 	shardRoute *shardRoute // of the shard
 }
 
-// isBroken says that events may have been missed.
-func (t requestRoute) isBroken() bool { return t.att.over.Load() || t.cn.over.Load() }
+// isBroken says that events about a semaphore in the bucket may have been missed: the attachment or
+// the connection is over, or they come from elsewhere by now.
+func (t requestRoute) isBroken(s *Session, bucket uint32) bool {
+	return t.att.over.Load() || t.cn.over.Load() || s.c.routes.Load().leaseMoved(t, s.node.tier, bucket)
+}
 
 // maxBadSessions is how often in a row a request may be refused as not attached here before that is
 // the answer.
@@ -189,7 +192,7 @@ func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestSta
 		}
 	}
 	route := requestRoute{att: att, cn: cn, shard: shard,
-		shardRoute: s.c.routes.Load().forBucket(s.node.tier, bucket)}
+		shardRoute: s.c.routes.Load().byShard[shard]}
 	x.recordConn(cn)
 	if x.prepare != nil {
 		x.prepare(route)

@@ -79,11 +79,13 @@ func (c *cluster) request(
 	}
 }
 
-// answered says whether the server decided about a request that failed like this.
+// answered says whether the server decided about a request that failed like this. The refusal of a
+// connection decides nothing about a request that was sent on another one.
 func answered(err error) bool {
 	var e *protocol.Error
 	var u *undecided
-	return errors.As(err, &e) && !errors.As(err, &u)
+	var refused *permanentError
+	return errors.As(err, &e) && !errors.As(err, &u) && !errors.As(err, &refused)
 }
 
 // canResend says whether a request that failed like this may be sent again, possibly elsewhere.

@@ -190,10 +190,15 @@ func (r *routeTable) owner(tier uint8, bucket uint32) uint64 {
 }
 
 // leaseMoved says that the shard of a route no longer owns the bucket, or has no replica where the
-// route leads: events of the lease come from elsewhere.
+// route leads: events of the lease come from elsewhere. A leader that the map does not list as a
+// replica is asked all the same, and reports them.
 func (r *routeTable) leaseMoved(route requestRoute, tier uint8, bucket uint32) bool {
-	owner := r.owner(tier, bucket)
-	return owner != 0 && (owner != route.shard || !slices.Contains(r.shards[owner].Replicas, route.cn.instance))
+	owner := r.tiers[tier].owner(bucket)
+	if owner.shard == 0 || owner.shard != route.shard {
+		return owner.shard != 0
+	}
+	w := owner.route
+	return w != nil && w.master.Load() != route.cn.instance && !slices.Contains(w.replicas, route.cn.instance)
 }
 
 // changed says whether events about a bucket may come from somewhere else by now.

@@ -165,9 +165,9 @@ func (s *Session) describeOnce(
 	}
 	var shot *oneShot
 	size := 0
-	sem, err := s.node.pages(bucket, &req, func(reply *protocol.DescribeReply) error {
-		_, _, err := s.send(ctx, protocol.KindDescribe, bucket, &requestState{prepare: func(route requestRoute) {
-			req.MinIndex = s.node.readFrom(bucket)
+	sem, err := pages(&req, func(reply *protocol.DescribeReply) error {
+		route, _, err := s.send(ctx, protocol.KindDescribe, bucket, &requestState{prepare: func(route requestRoute) {
+			req.MinIndex = s.c.readIndex(route.shard).Load()
 			req.Consistency = o.consistency
 			if o.consistency == protocol.Relaxed || o.consistency != protocol.Strict && s.node.relaxed {
 				req.Consistency = s.node.consistencyAt(o, route.shard, route.cn)
@@ -180,6 +180,9 @@ func (s *Session) describeOnce(
 			shot.arm()
 			req.WatchID = shot.id
 		}}, &req, reply)
+		if err == nil {
+			raiseTo(s.c.readIndex(route.shard), reply.Index)
+		}
 		if len(req.Cursor) == 0 {
 			size = 0 // read from the start
 		}

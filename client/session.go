@@ -71,8 +71,7 @@ type Session struct {
 	waitingAcquires map[uint64]*acquireOp         // by number: those that wait in a queue at the server
 	notices         []func()                      // callbacks still to be called
 	noticing        bool
-	confirming      bool // a goroutine confirms leases
-	confirmAgain    bool // it must look once more
+	confirms        map[uint64]chan struct{} // by shard: of leases
 
 	lowPriority  bool          // the next attach may wait a little: see delayAttach
 	attachWanted chan struct{} // capacity 1: a call waits for the session to be attached

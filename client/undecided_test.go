@@ -246,3 +246,91 @@ func TestEndedRightAway(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusedHelloIsNoAnswer: credentials that are refused on the next connection say nothing about
+// the request that was sent on the last one.
+func TestRefusedHelloIsNoAnswer(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind protocol.Kind
+		call func(s *Session, l *Lease) error
+	}{
+		"update":     {protocol.KindUpdate, func(s *Session, l *Lease) error { _, err := s.Update(bg, l.Name(), nil); return err }},
+		"lower":      {protocol.KindAcquire, func(_ *Session, l *Lease) error { return l.Reduce(bg, 1) }},
+		"alter node": {protocol.KindNodeAlter, func(s *Session, _ *Lease) error { _, err := s.c.AlterNode(bg, "/n", NodeConfig{}); return err }},
+		"operator": {protocol.KindCluster, func(s *Session, _ *Lease) error {
+			return callCluster(bg, s.c, protocol.MethodDrain, nil, nil)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				if test.kind == protocol.KindUpdate || test.kind == protocol.KindAcquire {
+					f.master[2] = 2 // the session stays attached at instance 1
+				}
+				c := f.open(t)
+				s := f.sessionIn(t, c, 0)
+				l, err := s.Acquire(bg, nameIn(1), Count(3))
+				if err != nil {
+					t.Fatal(err)
+				}
+				sent := 0
+				f.set(func() {
+					f.on = func(fc *fakeConn, h protocol.Header) bool {
+						switch {
+						case h.Kind == test.kind && sent == 0:
+							_ = fc.nc.Close()
+							sent++
+						case h.Kind == protocol.KindHello && sent > 0:
+							fc.fail(h, protocol.StatusUnauthenticated)
+						default:
+							return false
+						}
+						return true
+					}
+				})
+				if err := test.call(s, l); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, Unauthenticated) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestReleaseOverARefusedHello: a release is answered by the shard, and not by the refusal of a
+// connection to it. It goes on in the background, and the name stays locked until it is done.
+func TestReleaseOverARefusedHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[2] = 2
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		l, err := s.Acquire(bg, nameIn(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := true
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch {
+				case h.Kind == protocol.KindRelease && refused:
+					_ = fc.nc.Close()
+				case h.Kind == protocol.KindHello && refused:
+					fc.fail(h, protocol.StatusForbidden)
+				default:
+					return false
+				}
+				return true
+			}
+		})
+		if err := l.Release(bg); !errors.Is(err, Forbidden) || l.Held() {
+			t.Fatal(err)
+		}
+		f.set(func() { refused = false })
+		if next, err := s.Acquire(bg, l.Name()); err != nil || next.Token() <= l.Token() {
+			t.Fatal(next, err)
+		}
+		if n := f.count(protocol.KindRelease); n != 2 {
+			t.Errorf("released by %d requests, the first of which was lost", n)
+		}
+	})
+}

@@ -148,6 +148,9 @@ func (m *Machine) Attached(now, sent, timeout, grace time.Duration) {
 		return
 	}
 	m.setState(Attached)
+	if m.isSuspect() { // the jump came while the attach was under way, with nothing to ping
+		m.out.Ping = true
+	}
 }
 
 // ConnLost says that the connection is gone, or does not know the session any more.
