@@ -28,20 +28,28 @@ const (
 func (t *bucketTable) BumpCounters(made, now uint64) {
 	age := min((max(now, made)-made)/1000, skipMaxAge)
 	since := min((max(now, skipOrigin)-skipOrigin)/1000, skipMaxSeconds)
-	orders := func(n uint64) uint64 {
-		return max(n+age*skipOrdersPerSecond, since*skipOrdersPerSecond) + skipOrders
-	}
+	orders := func(n uint64) uint64 { return skipTo(n, age, since, skipOrdersPerSecond, skipOrders) }
 	for i := range t.buckets {
 		b := &t.buckets[i]
 		if b.state == bucketAbsent {
 			continue
 		}
 		b.orderCounter = orders(b.orderCounter)
-		b.sessionCounter = max(b.sessionCounter+age*skipSessionsPerSecond, since*skipSessionsPerSecond) + skipSessions
+		b.sessionCounter = skipTo(b.sessionCounter, age, since, skipSessionsPerSecond, skipSessions)
 		for _, objects := range b.objects {
 			for _, x := range objects { // each for itself: their order shows nowhere
 				x.state.bumpCounters(orders)
 			}
 		}
 	}
+}
+
+// skipTo is where a counter goes on. While the clock is right that depends on the time of the
+// restore alone, however often what the backup is of was restored before. Nothing is added to that,
+// or a later restore of an older backup would go on below.
+func skipTo(n, age, since, perSecond, skip uint64) uint64 {
+	if least := since*perSecond + skip; n+age*perSecond <= least {
+		return least
+	}
+	return n + age*perSecond + skip
 }

@@ -119,13 +119,18 @@ func (e *Bootstrap) Start() (err error) {
 // checkRaftAddress refuses an address that leads peers to themselves: each would take it for its
 // own. The folder keeps the address for good.
 func checkRaftAddress(address string, peers []string) error {
-	host, _, _ := net.SplitHostPort(address)
 	i := slices.IndexFunc(peers, func(p string) bool { return !isLoopback(p) })
-	if len(peers) > 0 && net.ParseIP(host).IsUnspecified() || i >= 0 && isLoopback(address) {
+	if len(peers) > 0 && LeadsNowhere(address) || i >= 0 && isLoopback(address) {
 		return fmt.Errorf("the raft address %s leads a peer (%s) to its own machine; name this machine's with --raft-advertise",
 			address, peers[max(i, 0)])
 	}
 	return nil
+}
+
+// LeadsNowhere: the address is one to listen at, and leads everybody to their own machine.
+func LeadsNowhere(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	return net.ParseIP(host).IsUnspecified()
 }
 
 // isLoopback: the address is of the machine that connects to it.

@@ -68,6 +68,7 @@ type Machine struct {
 	votable      map[string]bool // Invariant: a subset of peers
 	visited      map[string]bool // Invariant: a subset of peers, each asked with all of peers in the question; empty again when peers grows
 	ownAddresses map[string]bool // addresses at which this process answered itself
+	undecided    map[string]bool // addresses whose last answer was to retry
 
 	result   Result
 	decided  bool
@@ -79,7 +80,7 @@ type Machine struct {
 // own.
 func NewMachine(id string, voter bool, advertise string, peers []string) (*Machine, error) {
 	m := &Machine{id: id, voter: voter, peers: map[string]bool{}, votable: map[string]bool{},
-		visited: map[string]bool{}, ownAddresses: map[string]bool{}}
+		visited: map[string]bool{}, ownAddresses: map[string]bool{}, undecided: map[string]bool{}}
 	list := slices.Clone(peers)
 	if advertise != "" && (voter || len(peers) == 0) {
 		list = append(list, advertise)
@@ -143,6 +144,9 @@ func (m *Machine) HandleResponse(c Call, a Response) error {
 		return err
 	}
 	m.addPeers(a.Peers, a.Votable)
+	if delete(m.undecided, c.Address); a.Retry {
+		m.undecided[c.Address] = true
+	}
 	if a.Retry || c.round != uint64(len(m.peers)) {
 		return nil // not a visit, or the request did not carry all known addresses
 	}
@@ -209,6 +213,9 @@ func (m *Machine) Waiting() string {
 	switch {
 	case m.decided:
 		return ""
+	case len(m.undecided) > 0:
+		return fmt.Sprintf("the instances at %v belong to a cluster that names no leader now, or are about to make one; wait for it, "+
+			"and if too few of its instances are left, see `cluster recover`", keys(m.undecided))
 	case len(missing) > 0:
 		return fmt.Sprintf("no answer yet that counts from %v; start them. If one is a mistake, correct the lists of peers, and "+
 			"start all instances that wait with empty data folders: the old ones keep the address, and nothing else yet", missing)

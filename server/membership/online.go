@@ -25,6 +25,11 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 	if !m.Started() {
 		return reply, protocol.Errorf(protocol.StatusUnavailable, "this instance is starting; ask again")
 	}
+	if own, ok := m.Meta.State().Instance(m.instance); ok && cluster.LeadsNowhere(own.RaftAddress) {
+		return reply, protocol.Errorf(protocol.StatusPreconditionFailed,
+			"nobody can be taken in: the raft address of `%s` is %s, which is that of every machine; make a cluster whose "+
+				"instances have --raft-advertise from their first start on, from a backup of this one", own.Name, own.RaftAddress)
+	}
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	seen := m.Observe(ctx)
@@ -102,7 +107,7 @@ func (m *Member) SetTarget(ctx context.Context, instance uint64, target meta.Var
 	}
 	u := meta.InstanceUpdate{Instance: instance, Target: target, Reason: reason}
 	if i, ok := m.Meta.State().Instance(instance); ok && target == meta.Online {
-		if i.Target.Variant == meta.Expelled { // what it wants it may have said before it knew
+		if i.Target.Variant == meta.Expelled && !i.Expelled() { // what it wants it may have said before it knew
 			return protocol.Errorf(protocol.StatusPreconditionFailed,
 				"instance `%s` is to be expelled; only a start of its process makes it Online", i.Name)
 		}

@@ -287,8 +287,8 @@ func (p *Process) notify(m *member, out *Out) {
 
 // Resend notifies the session again of what it has not confirmed; a coordinator that it is to
 // coordinate; and members of a round that was given up of that, until the next one starts. It
-// changes nothing: the leader calls it when a member attaches again, after an election for all, and
-// now and then while a round is under way. A session that was removed is notified so. False:
+// changes nothing: the leader calls it when a member attaches again, and while a round is under way
+// after an election for all, and now and then. A session that was removed is notified so. False:
 // nothing is known of the session; it is no member.
 func (p *Process) Resend(session uint64, out *Out) bool {
 	if m := p.member(session); m != nil {

@@ -21,6 +21,20 @@ func (pl *plan) matureAt(p *location, r *row, l *location) (uint64, bool) {
 	return at, true
 }
 
+// versionMatureAt is matureAt of a version, whichever of its rows is the first: after a rollback it
+// has several.
+func (pl *plan) versionMatureAt(p *location, version uint64, l *location) (at uint64, ok bool) {
+	for i := range p.history {
+		if p.history[i].version != version {
+			continue
+		}
+		if m, yes := pl.matureAt(p, &p.history[i], l); yes && (!ok || m < at) {
+			at, ok = m, true
+		}
+	}
+	return at, ok
+}
+
 // newest is the newest row of p that l may take: by time, then by version.
 func (pl *plan) newest(p, l *location, clock uint64) *row {
 	for i := len(p.history) - 1; i >= 0; i-- {
@@ -73,12 +87,10 @@ func (pl *plan) candidate(l *location, reason protocol.TrackReason, clock uint64
 		if p == nil {
 			return l.gate.version, clock
 		}
-		if r := p.row(l.gate.version); r != nil {
-			if m, ok := pl.matureAt(p, r, l); ok && m > clock { // the delay was raised meanwhile
-				return 0, m
-			} else if ok {
-				return l.gate.version, clock
-			}
+		if m, ok := pl.versionMatureAt(p, l.gate.version, l); ok && m > clock { // the delay was raised meanwhile
+			return 0, m
+		} else if ok {
+			return l.gate.version, clock
 		}
 		return 0, 0
 	}

@@ -128,7 +128,7 @@ func (c change) dropGates() {
 			if p == nil || version == p.target {
 				return false
 			}
-			_, ok := c.matureAt(p, p.row(version), l)
+			_, ok := c.versionMatureAt(p, version, l)
 			return !ok
 		}
 		if v := l.gate.version; v != 0 && (bad(v) || stuck(v)) {
