@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -10,17 +9,46 @@ import (
 // maxConcurrentConfirms is how many leases of a session are confirmed at a shard at a time.
 const maxConcurrentConfirms = 64
 
+// confirmQueue is leases to be confirmed at a shard, and how many goroutines work on them.
+type confirmQueue struct {
+	leases  []*Lease // one that is filed elsewhere by now is passed over
+	workers int
+}
+
 // confirmLeases asks the server about the session's leases whose route is broken: while the
 // connection was lost, nobody could report that one was taken away by force. The question is the
 // acquire itself with its old number, which the server answers with the present state and without a
-// change. No lease waits for the answer about a lease of another shard, which may never come.
+// change. No lease waits for the answer about a lease of another shard, which may never come: one
+// that waits is filed again when its bucket has moved.
 func confirmLeases(s *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for e := range s.nameLocks.all {
-		if l := e.lease; l != nil && !l.confirming && l.isUnconfirmed() {
-			l.confirming = s.c.run(func() { confirmUntilDone(l) })
+		if l := e.lease; l != nil && (!l.confirming || l.queued != nil) && l.isUnconfirmed() {
+			l.queueConfirm()
 		}
+	}
+}
+
+// queueConfirm files the lease under the shard that owns its bucket now. session.mu is held.
+func (l *Lease) queueConfirm() {
+	s := l.s
+	shard := s.c.routes.Load().owner(s.node.tier, l.bucket)
+	q := s.confirms[shard]
+	if q == nil {
+		if s.confirms == nil {
+			s.confirms = make(map[uint64]*confirmQueue)
+		}
+		q = new(confirmQueue)
+		s.confirms[shard] = q
+	}
+	if l.queued == q {
+		return
+	}
+	l.confirming, l.queued = true, q
+	q.leases = append(q.leases, l)
+	if q.workers < maxConcurrentConfirms && s.c.run(func() { confirmQueued(s, shard, q) }) {
+		q.workers++
 	}
 }
 
@@ -32,40 +60,50 @@ func (l *Lease) isUnconfirmed() bool {
 		(l.route.att != s.attachment || l.route.isBroken(s, l.bucket))
 }
 
-// confirmUntilDone goes on until the lease is confirmed on a route that is not broken since.
-func confirmUntilDone(l *Lease) {
-	s := l.s
+// confirmQueued confirms leases of a queue until it is empty. One that is still to be confirmed is
+// filed again, after a pause.
+func confirmQueued(s *Session, shard uint64, q *confirmQueue) {
 	retry := backoff{base: retryBase, max: retryMax}
-	for pause := time.Duration(0); ; pause = retry.next() {
-		sleep(s.ctx, nil, pause)
-		slots := confirmSlots(s, s.c.routes.Load().owner(s.node.tier, l.bucket))
-		select {
-		case slots <- struct{}{}:
-			l.confirm(s.ctx)
-			<-slots
-		case <-s.ctx.Done():
-		}
+	for {
 		s.mu.Lock()
-		l.confirming = l.isUnconfirmed()
-		again := l.confirming
-		s.mu.Unlock()
-		if !again {
+		l := q.next()
+		if l == nil {
+			if q.workers--; q.workers == 0 {
+				delete(s.confirms, shard)
+			}
+			s.mu.Unlock()
 			return
 		}
+		s.mu.Unlock()
+		l.confirm(s.ctx)
+		s.mu.Lock()
+		again := l.isUnconfirmed()
+		s.mu.Unlock()
+		if again {
+			sleep(s.ctx, nil, retry.next())
+		}
+		s.mu.Lock()
+		if l.confirming = false; l.isUnconfirmed() {
+			l.queueConfirm()
+		}
+		s.mu.Unlock()
 	}
 }
 
-// confirmSlots bounds how many leases are confirmed at a shard at a time.
-func confirmSlots(s *Session, shard uint64) chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.confirms == nil {
-		s.confirms = make(map[uint64]chan struct{})
+// next takes the first lease that is still to be confirmed. session.mu is held.
+func (q *confirmQueue) next() *Lease {
+	for len(q.leases) > 0 {
+		l := q.leases[0]
+		q.leases[0], q.leases = nil, q.leases[1:]
+		if l.queued != q {
+			continue
+		}
+		if l.queued = nil; l.isUnconfirmed() {
+			return l
+		}
+		l.confirming = false
 	}
-	if s.confirms[shard] == nil {
-		s.confirms[shard] = make(chan struct{}, maxConcurrentConfirms)
-	}
-	return s.confirms[shard]
+	return nil
 }
 
 // confirm asks the server about a lease, and ends it if it is the session's no more. Any other

@@ -32,8 +32,10 @@ type Lease struct {
 	over   error        // why it ended, if not with the session
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// A goroutine asks the server whether the session still has the lease.
+	// The server is to be asked whether the session still has the lease: by a goroutine, or when
+	// its turn comes in a queue.
 	confirming bool
+	queued     *confirmQueue
 
 	observation *observedHold // whom its end is reported to; nil: nobody
 }

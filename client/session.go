@@ -71,7 +71,7 @@ type Session struct {
 	waitingAcquires map[uint64]*acquireOp         // by number: those that wait in a queue at the server
 	notices         []func()                      // callbacks still to be called
 	noticing        bool
-	confirms        map[uint64]chan struct{} // by shard: of leases
+	confirms        map[uint64]*confirmQueue // by shard: leases to be confirmed
 
 	lowPriority  bool          // the next attach may wait a little: see delayAttach
 	attachWanted chan struct{} // capacity 1: a call waits for the session to be attached
