@@ -18,16 +18,13 @@ const (
 )
 
 // unservable is an error about a log that must not be served, with what an operator can do.
-type unservable struct {
-	error
-	recover string // the command that reads what is left
-}
+type unservable struct{ error }
 
 func (e *unservable) Unwrap() error { return e.error }
 
 func (e *unservable) Error() string {
-	return fmt.Sprintf("%v; if other instances of the cluster are left, expel this one and let it join on a new data folder; if none is, restore a backup, or make one of this folder with %q",
-		e.error, e.recover)
+	return fmt.Sprintf("%v; if other instances of the cluster are left, expel this one and let it join on a new data folder; if none is, restore a backup, or make one of this folder with \"signalbox cluster recover --accept-loss\"",
+		e.error)
 }
 
 // withRecovery adds to an error about the log what can be done.
@@ -35,10 +32,8 @@ func withRecovery(err error) error {
 	switch e := (*unservable)(nil); {
 	case errors.As(err, &e):
 		return err
-	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark):
-		return &unservable{err, "signalbox cluster recover --accept-loss"}
-	case errors.Is(err, logstore.ErrDamaged):
-		return &unservable{err, "signalbox cluster recover"}
+	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark), errors.Is(err, logstore.ErrDamaged):
+		return &unservable{err}
 	}
 	return err
 }

@@ -84,9 +84,9 @@ func (s *Server) handOver(ctx context.Context) {
 	s.hosting.HandOver(ctx)
 }
 
-// leaveFullDisk is called when the disk's free space has fallen below the low mark. If the others
-// can do without this instance, they take over what it has, as with Shutdown. Else it serves until
-// the least mark, at which it must end.
+// leaveFullDisk is called when the disk's free space has fallen below the low mark. As soon as the
+// others can do without this instance, they take over what it has, as with Shutdown. Until then it
+// serves, down to the least mark, at which it must end.
 func (s *Server) leaveFullDisk(space logstore.Space) {
 	s.log.Warn("the disk of the log is nearly full; make room",
 		"free", space.Free, "total", space.Total, "ends_below", space.Least)
@@ -95,22 +95,34 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 			return
 		}
 	}
-	state := s.meta.State()
-	turn := 0
-	for _, i := range state.Instances() {
-		if i.Current.Variant == meta.Online && i.ID < s.instance {
-			turn++
+	for logged := ""; ; {
+		turn := 0
+		for _, i := range s.meta.State().Instances() {
+			if i.Current.Variant == meta.Online && i.ID < s.instance {
+				turn++
+			}
 		}
-	}
-	if !beat.Sleep(s.ctx, time.Duration(turn)*leaveInterval) {
-		return
-	}
-	if now, ok := s.host.Space(); ok && now.Free >= now.Low {
-		return
-	}
-	if why := s.membership.NeededFor(); why != "" {
-		s.log.Warn("this instance goes on with a nearly full disk", "reason", why)
-		return
+		if !beat.Sleep(s.ctx, time.Duration(turn)*leaveInterval) {
+			return
+		}
+		now, ok := s.host.Space()
+		if ok && now.Free >= now.Low+now.Least {
+			return // a later fall is reported again
+		}
+		if !ok || now.Free < now.Low {
+			why := s.membership.NeededFor()
+			if why == "" {
+				break
+			}
+			if why != logged {
+				s.log.Warn("this instance goes on with a nearly full disk", "reason", why)
+				logged = why
+			}
+		}
+		// By the clock that all instances have, so that their turns are apart in each round.
+		if !beat.Sleep(s.ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) {
+			return
+		}
 	}
 	s.stopOnce.Do(func() { // nobody stops it yet
 		s.cause = fmt.Errorf("%w: %v; what was here went to other instances; make room, then start again",

@@ -106,6 +106,9 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	return s
 }
 
+// Busy says whether another snapshot was being written when this one began. Such a one is empty.
+func (s *Snapshot) Busy() bool { return s.busy }
+
 // WriteTo writes the snapshot. It takes l, which must keep Apply away, for short steps; other reads
 // may go on, and w is written to without it. When it returns, with an error or without, the
 // snapshot is over.

@@ -42,9 +42,9 @@ lost then. A backup made in time is complete. This one is not:
 Give every folder that is left. For each shard, the log whose last entry has the highest term is
 read, and among those the longest. The log of a replica that was removed from its shard is not
 read. --dry-run shows all logs and their last entries, and writes nothing. A folder is refused if
-an instance uses it, if its log is damaged, or if it belongs to another cluster. A set of folders
-that lacks a shard is refused too. So is a log behind its watermark, or without one: acknowledged
-writes may be missing. If nothing else is left, --accept-loss reads such a log as it is, and
+an instance uses it, or if it belongs to another cluster. A set of folders that lacks a shard is
+refused too. So is a log that is damaged, is behind its watermark, or has none: acknowledged writes
+may be missing. If nothing else is left, --accept-loss reads what is whole of such a log, and
 --dry-run says what is known to be missing.
 
 Fencing tokens, session ids and epochs continue in the new cluster far above those of the old one,
@@ -61,7 +61,7 @@ written to the audit log: FILE.audit unless --audit names another.`)
 	dest := c.Flags().String("audit", "", "Audit log to add a line to: a file, or stderr. Default: FILE.audit.")
 	work := c.Flags().String("work", "", "Folder for copies of the logs while they are read. Default: beside FILE.")
 	accept := c.Flags().Bool("accept-loss", false,
-		"Also read logs that are behind their watermark or have none: what they lack is lost.")
+		"Also read logs that are damaged, are behind their watermark, or have none: what they lack is lost.")
 	dry := c.Flags().Bool("dry-run", false, "Show the logs, and write nothing.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		switch {

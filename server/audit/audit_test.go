@@ -425,9 +425,19 @@ func TestPosition(t *testing.T) {
 	if p, err = OpenPosition(path); err != nil || p.Index() != 1<<40 {
 		t.Fatalf("after a restart: %v, %v", p, err)
 	}
-	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
+	for _, lost := range []string{"", "\x00\x00\x00\n"} {
+		write(lost)
+		if p, err = OpenPosition(path); err != nil || p.Index() != 0 {
+			t.Errorf("after a power failure that left %q: %v, %v", lost, p, err)
+		}
+	}
+	write("x")
 	if _, err := OpenPosition(path); err == nil || !strings.Contains(err.Error(), "remove it") {
 		t.Errorf("a file that has no number: %v", err)
 	}

@@ -15,9 +15,10 @@ type Position struct {
 	index uint64
 }
 
-// OpenPosition reads the file; index 0 if there is none.
+// OpenPosition reads the file; index 0 if there is none, or if a power failure has left it empty.
 func OpenPosition(path string) (*Position, error) {
-	index, err := readNumber(path, "remove it, then events that are in the audit log already may be written again")
+	index, err := readNumber(path, false,
+		"remove it, then events that are in the audit log already may be written again")
 	if err != nil {
 		return nil, fmt.Errorf("position of the audit log: %w", err)
 	}
@@ -28,7 +29,7 @@ func OpenPosition(path string) (*Position, error) {
 func (p *Position) Index() uint64 { return p.index }
 
 // Set stores an index if it has changed. It does not wait for the disk: after a power failure an
-// older index costs a few duplicate events.
+// older index, or none, costs duplicate events.
 func (p *Position) Set(index uint64) error {
 	if index == p.index {
 		return nil

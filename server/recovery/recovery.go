@@ -34,6 +34,8 @@ type Survivors struct {
 	cluster string
 	folders []*survivor
 	state   *meta.Machine // the newest map, nil: it is in none of the folders
+
+	acceptLoss bool
 }
 
 type survivor struct {
@@ -65,13 +67,13 @@ func (l *SurvivingLog) Name() string {
 
 // Open copies the logs of the folders into work, which the caller removes, and opens the copies. It
 // refuses a folder of a running instance, of no instance, of another cluster, or of a restore that
-// did not end. It refuses damaged logs and, without acceptLoss, logs that are behind their
-// watermark or have none.
+// did not end. Without acceptLoss it refuses damaged logs, and logs that are behind their watermark
+// or have none.
 func Open(ctx context.Context, folders []string, work string, acceptLoss bool, logger *slog.Logger) (s *Survivors, err error) {
 	if len(folders) == 0 {
 		return nil, errors.New("no folder is given; give the data folder of each instance that is left")
 	}
-	s = new(Survivors)
+	s = &Survivors{acceptLoss: acceptLoss}
 	defer func() {
 		if err != nil {
 			_ = s.Close()
@@ -81,7 +83,7 @@ func Open(ctx context.Context, folders []string, work string, acceptLoss bool, l
 		f := &survivor{dir: dir}
 		s.folders = append(s.folders, f)
 		if err := f.open(ctx, filepath.Join(work, fmt.Sprint(i)), acceptLoss, logger); err != nil {
-			return s, fmt.Errorf("data folder %q: %w", dir, withRecoverAdvice(err))
+			return s, fmt.Errorf("data folder %q: %w", dir, s.withRecoverAdvice(err))
 		}
 		s.cluster = cmp.Or(s.cluster, f.id.Cluster)
 		if f.id.Cluster != s.cluster {
@@ -91,19 +93,21 @@ func Open(ctx context.Context, folders []string, work string, acceptLoss bool, l
 	}
 	if logs, l := s.newest(replica.MetaShard); logs != nil {
 		if s.state, err = logs.Meta(ctx, l.RecoveredLog); err != nil {
-			return s, fmt.Errorf("data folder %q: %w", l.Folder, withRecoverAdvice(err))
+			return s, fmt.Errorf("data folder %q: %w", l.Folder, s.withRecoverAdvice(err))
 		}
 	}
 	return s, nil
 }
 
 // withRecoverAdvice adds the remedy to an error about a log that cannot be read.
-func withRecoverAdvice(err error) error {
+func (s *Survivors) withRecoverAdvice(err error) error {
 	switch {
 	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark):
 		return fmt.Errorf("%w; %s; if there is neither, --accept-loss reads it as it is", err, recoverAdvice)
-	case errors.Is(err, logstore.ErrDamaged):
+	case errors.Is(err, logstore.ErrDamaged) && s.acceptLoss:
 		return fmt.Errorf("%w; %s", err, recoverAdvice)
+	case errors.Is(err, logstore.ErrDamaged):
+		return fmt.Errorf("%w; %s; if there is neither, --accept-loss reads what is whole", err, recoverAdvice)
 	}
 	return err
 }
@@ -130,7 +134,12 @@ func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logge
 	if f.lock, err = datafolder.Lock(f.dir); err != nil && !errors.Is(err, syscall.EROFS) {
 		return err
 	}
-	if err := copyTree(ctx, filepath.Join(f.dir, datafolder.RaftDir), work); errors.Is(err, fs.ErrNotExist) {
+	// The walk of copyTree does not follow a link, and the log may be on another disk.
+	raft, err := filepath.EvalSymlinks(filepath.Join(f.dir, datafolder.RaftDir))
+	if err == nil {
+		err = copyTree(ctx, raft, work)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("its log is missing (%w); put the whole folder back, or give the folder of another instance", err)
 	} else if err != nil {
 		return fmt.Errorf("copy its log: %w", err)
@@ -280,7 +289,7 @@ func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error
 		}
 		var err error
 		if machines[x.ID], err = logs.Shard(ctx, l.RecoveredLog); err != nil {
-			return fmt.Errorf("data folder %q: %w", l.Folder, withRecoverAdvice(err))
+			return fmt.Errorf("data folder %q: %w", l.Folder, s.withRecoverAdvice(err))
 		}
 	}
 	if len(missing) > 0 {

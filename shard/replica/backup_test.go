@@ -10,15 +10,15 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// stuckWriter holds its writer up.
+// stuckWriter holds its writer up, at one of its writes.
 type stuckWriter struct {
 	entered, release chan struct{}
 	w                io.Writer
-	n                int
+	at, n            int
 }
 
 func (s *stuckWriter) Write(b []byte) (int, error) {
-	if s.n++; s.n == 1 {
+	if s.n++; s.n == s.at {
 		close(s.entered)
 		<-s.release
 	}
@@ -38,13 +38,17 @@ func TestBackupYields(t *testing.T) {
 		t.Fatalf("a backup is not the state: %v", err)
 	}
 
-	stuck := &stuckWriter{entered: make(chan struct{}), release: make(chan struct{}), w: io.Discard}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := s.Backup(stuck)
-		ended <- err
-	}()
-	<-stuck.entered
+	stuckAt := func(write int) (stuck *stuckWriter, ended chan error) {
+		stuck = &stuckWriter{entered: make(chan struct{}), release: make(chan struct{}), w: io.Discard, at: write}
+		ended = make(chan error, 1)
+		go func() {
+			_, err := s.Backup(stuck)
+			ended <- err
+		}()
+		<-stuck.entered
+		return stuck, ended
+	}
+	stuck, ended := stuckAt(1)
 	if _, err := s.Backup(io.Discard); !errors.Is(err, protocol.StatusUnavailable) {
 		t.Errorf("a backup beside another: %v", err)
 	}
@@ -68,5 +72,23 @@ func TestBackupYields(t *testing.T) {
 	}
 	if _, err := s.Backup(io.Discard); err != nil {
 		t.Errorf("afterwards: %v", err)
+	}
+
+	// One has its state already and still writes the last of it, and the next one has begun.
+	stuck, ended = stuckAt(2)
+	next, nextEnded := stuckAt(1)
+	close(stuck.release)
+	if err := <-ended; err != nil {
+		t.Errorf("the first of two: %v", err)
+	}
+	if state, err = sm.PrepareSnapshot(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sm.SaveSnapshot(state, io.Discard, nil, nil); err != nil {
+		t.Errorf("the engine's snapshot after the first of two: %v", err)
+	}
+	close(next.release)
+	if err := <-nextEnded; !errors.Is(err, protocol.StatusUnavailable) {
+		t.Errorf("the second of two, which was in the way: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/vfs"
 )
 
@@ -68,6 +69,26 @@ func TestFull(t *testing.T) {
 		close(s.stopC)
 		s.done.Wait()
 	})
+}
+
+// TestLowAtStart: an instance may be started on a nearly full disk, with a warning.
+func TestLowAtStart(t *testing.T) {
+	for free, want := range map[uint64]bool{500 << 20: true, 600 << 20: false} { // the low mark is 512
+		b := newBed(t, vfs.NewMem(), "/bed")
+		var text strings.Builder
+		s := New(Config{Dir: b.dir, Logger: slog.New(slog.NewTextHandler(&text, nil)), Fatal: func(err error) { t.Error(err) },
+			Low: func(sp Space) { t.Errorf("it is to hand over at %v", sp) }})
+		s.wrap = func(fs vfs.FS) vfs.FS { return &gauge{FS: fs, free: free} }
+		db := b.folder()
+		if _, err := s.Create(b.engine(), func(config.LogDBInfo) {}, []string{db}, []string{db}); err != nil {
+			t.Fatal(err)
+		}
+		b.store = s
+		b.close()
+		if got := strings.Contains(text.String(), "the disk of the log is nearly full; make room"); got != want {
+			t.Errorf("with %d bytes free there is a warning: %v, in %q", free, got, text.String())
+		}
+	}
 }
 
 // TestIdleStoreSleeps: a store that is not written looks at its disk once a second. Its watermark

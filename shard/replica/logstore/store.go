@@ -47,7 +47,7 @@ type Config struct {
 	// write never returns. The process must end.
 	Fatal func(error)
 	// Low is called, on its own goroutine, when free space falls below the low mark while the store
-	// is open; see [Marks].
+	// is open; see [Marks]. A start below it is a warning in the log.
 	Low func(Space)
 	// Saved is called with the duration of each write to the log that was synced, its sync
 	// included, by the goroutine that wrote. May be nil.
@@ -135,6 +135,9 @@ func (s *Store) Create(
 	s.space = spaceWatch{fs: s.fs, dir: s.cfg.Dir}
 	if sp, ok := s.space.look(); ok && sp.Free < sp.Least {
 		return nil, fmt.Errorf("%w: %v; make room, then start again", ErrNoSpace, sp)
+	} else if ok && sp.Free < sp.Low {
+		s.log.Warn("the disk of the log is nearly full; make room",
+			"free", sp.Free, "total", sp.Total, "ends_below", sp.Least)
 	}
 	s.file = watermarkFiles{fs: s.fs, dir: s.cfg.Dir}
 	known, lacking, err := s.file.read()

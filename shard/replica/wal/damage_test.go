@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 )
 
@@ -140,17 +143,55 @@ func TestMissingSegment(t *testing.T) {
 	}
 }
 
-// TestAcceptLoss opens what is left of a damaged log: the log as it was after some call.
+// contentsOf has a line for each replica with its snapshot and the entries after it.
+func contentsOf(t testing.TB, db raftio.ILogDB) (lines map[key]string) {
+	t.Helper()
+	lines = make(map[key]string)
+	nodes, err := db.ListNodeInfo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		snapshot, err := db.GetSnapshot(n.ShardID, n.ReplicaID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, _, err := db.IterateEntries(nil, 0, n.ShardID, n.ReplicaID, snapshot.Index+1, math.MaxUint64, math.MaxUint64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf("%d/%d", snapshot.Index, snapshot.Term)
+		for _, e := range entries {
+			line += fmt.Sprintf(" %d/%d:%x", e.Index, e.Term, e.Cmd)
+		}
+		lines[key{n.ShardID, n.ReplicaID}] = line
+	}
+	return lines
+}
+
+// TestAcceptLoss opens what is left of a damaged log. Damage in the newest segment leaves the log
+// as it was after some call. Damage in an older one leaves of each replica a snapshot that it had,
+// and entries that followed it after some call.
 func TestAcceptLoss(t *testing.T) {
 	h := newHistory(5)
 	d := newDisk()
 	l := openOn(t, d)
-	var texts []string
+	var states []map[key]string
 	for i := 0; i < 80 || len(l.segments) < 4; i++ {
 		if err := h.next().run(l); err != nil {
 			t.Fatal(err)
 		}
-		texts = append(texts, text(t, l))
+		states = append(states, contentsOf(t, l))
+	}
+	had := func(k key, line string) bool {
+		snapshot, entries, _ := strings.Cut(line, " ")
+		hadSnapshot, hadEntries := false, entries == ""
+		for _, s := range states {
+			was, follow, _ := strings.Cut(s[k], " ")
+			hadSnapshot = hadSnapshot || was == snapshot
+			hadEntries = hadEntries || strings.Contains(" "+follow+" ", " "+entries+" ")
+		}
+		return hadSnapshot && hadEntries
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -158,7 +199,8 @@ func TestAcceptLoss(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
 		c := copyOf(d)
-		name := l.path(uint32(1 + r.IntN(len(l.segments))))
+		n := 1 + r.IntN(len(l.segments))
+		name := l.path(uint32(n))
 		data := c.now[name].data
 		at := r.IntN(headerLen + len(data) - headerSize)
 		if at >= headerLen {
@@ -174,14 +216,72 @@ func TestAcceptLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := text(t, half); at >= headerSize && !slices.Contains(texts, got) && got != "" {
-			t.Fatalf("%s: the log is\n%s", name, got)
+		got := contentsOf(t, half)
+		for k, line := range got {
+			if at >= headerSize && !had(k, line) {
+				t.Fatalf("%s: the log of %v is\n%s", name, k, line)
+			}
+		}
+		whole := slices.ContainsFunc(states, func(s map[key]string) bool { return maps.Equal(s, got) })
+		if at >= headerSize && n == len(l.segments) && !whole && len(got) > 0 {
+			t.Fatalf("%s: the log is\n%v", name, got)
 		}
 		if !errors.Is(half.Damage(), ErrDamaged) {
 			t.Fatal(half.Damage())
 		}
 		if err := half.SaveBootstrapInfo(1, 1, pb.Bootstrap{}); !errors.Is(err, ErrDamaged) {
 			t.Fatalf("it was written: %v", err)
+		}
+	}
+}
+
+// TestAcceptLossOfOlderSegment: a snapshot and all entries after it are in the newest segment, and
+// the oldest one is damaged. Another log has nothing there, and a third one only a newer snapshot.
+func TestAcceptLossOfOlderSegment(t *testing.T) {
+	d := newDisk()
+	l := openOn(t, d)
+	busy, idle, stored := key{1, 1}, key{2, 1}, key{3, 1}
+	for _, k := range []key{busy, idle, stored} {
+		if err := l.SaveBootstrapInfo(k.shard, k.replica, pb.Bootstrap{}); err != nil {
+			t.Fatal(err)
+		}
+		save(t, l, updateOf(k, 1, entriesOf(1, 4, 1, 10)))
+	}
+	from := l.end
+	index := uint64(5)
+	for ; len(l.segments) < 3; index++ {
+		save(t, l, updateOf(busy, 1, entriesOf(index, 1, 1, 500)))
+	}
+	for k, at := range map[key]uint64{busy: index - 1, stored: 2} {
+		s := pb.Snapshot{Index: at, Term: 1, ShardID: k.shard, Filepath: "file"}
+		if err := l.SaveSnapshots([]pb.Update{{ShardID: k.shard, ReplicaID: k.replica, Snapshot: s}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(t, l, updateOf(busy, 1, entriesOf(index, 2, 1, 10)))
+	want := contentsOf(t, l)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	end := d.now[l.path(1)].data
+	last := int64(len(end)) - 1
+	for end[last] == 0 {
+		last--
+	}
+	for _, at := range []int64{from.offset() + frameHead, last} { // a frame behind it says so, or the next header
+		c := copyOf(d)
+		c.now[l.path(1)].data[at] ^= 1
+		cfg := testConfig(c)
+		if _, err := open(cfg); !errors.Is(err, ErrDamaged) {
+			t.Fatal(err)
+		}
+		cfg.AcceptLoss = true
+		half, err := open(cfg)
+		if err != nil || !errors.Is(half.Damage(), ErrDamaged) {
+			t.Fatal(err)
+		}
+		if got := contentsOf(t, half); !maps.Equal(got, want) {
+			t.Errorf("with damage at byte %d the logs are\n%v\nwant\n%v", at, got, want)
 		}
 	}
 }

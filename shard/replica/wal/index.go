@@ -38,6 +38,7 @@ type replica struct {
 	bootstrapAt position // 0: no bootstrap record
 
 	entries entryIndex
+	before  entryIndex // while a damaged log is read: those from before the skipped part
 }
 
 // chunkLen is the number of entries of a chunk, a power of two.

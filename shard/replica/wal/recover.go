@@ -213,6 +213,7 @@ func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte
 	if l.first > last {
 		return l.damaged(at(last, 0), fmt.Sprintf("it needs segment %d, which does not exist", l.first))
 	}
+	cutShort := false // the segment before was not read to its end
 	for n := l.first; n <= last; n++ {
 		h, ok := heads[n]
 		if !ok {
@@ -221,12 +222,16 @@ func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte
 		if h.id != l.id {
 			return l.damaged(at(n, 0), "the segment is of another log")
 		}
-		if n > l.first && (h.prevEnd != l.end || h.prevSum != l.chain) {
-			if h.prevEnd > l.end {
-				return l.damaged(l.end,
-					fmt.Sprintf("the frame is not what was written; the segment ends at byte %d", h.prevEnd.offset()))
+		if n > l.first && !cutShort && (h.prevEnd != l.end || h.prevSum != l.chain) {
+			if h.prevEnd <= l.end {
+				return l.damaged(at(n, 0), "the segment does not follow the one before it")
 			}
-			return l.damaged(at(n, 0), "the segment does not follow the one before it")
+			err := l.damaged(l.end,
+				fmt.Sprintf("the frame is not what was written; the segment ends at byte %d", h.prevEnd.offset()))
+			if !l.cfg.AcceptLoss {
+				return err
+			}
+			l.skip(err)
 		}
 		t, err := l.read(n, h, content, func(f *frame) error {
 			return records(f.payload, f.at+frameHead, l.apply)
@@ -234,7 +239,10 @@ func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte
 		l.end, l.chain = t.end, t.sum
 		s := &segment{number: n, end: t.end.offset(), length: int64(len(*content))}
 		l.segments = append(l.segments, s)
-		if err != nil {
+		cutShort = err != nil && l.cfg.AcceptLoss && n < last && errors.Is(err, ErrDamaged)
+		if cutShort {
+			l.skip(err)
+		} else if err != nil {
 			return err
 		}
 		if last-n < maxOpen {
@@ -278,16 +286,62 @@ func (l *Log) checkHoles() error {
 	return nil
 }
 
+// skip goes on behind a damaged part. That may have removed entries, or replaced them, so those
+// before it are never joined with later ones.
+func (l *Log) skip(err error) {
+	if l.damage == nil {
+		l.damage = err
+	}
+	for _, p := range l.replicas {
+		l.keepWhole(p)
+		p.before, p.entries = p.entries, entryIndex{}
+	}
+}
+
 // openDamaged leaves in each log what is whole. Nothing can be written.
 func (l *Log) openDamaged(err error) {
 	l.damage, l.broken = err, err
 	for _, p := range l.replicas {
-		x := &p.entries
-		if i, ok := x.hole(); ok {
-			x.truncate(i)
-		}
-		if !x.empty() && x.first > p.snapshotIndex+1 {
-			x.clear()
-		}
+		l.keepWhole(p)
 	}
+}
+
+// keepWhole leaves in a log the entries that follow its snapshot, without a hole. If there are none
+// behind a part that was skipped, they are those from before it.
+func (l *Log) keepWhole(p *replica) {
+	x := &p.entries
+	x.cut(p.snapshotIndex)
+	if i, ok := x.hole(); ok {
+		x.truncate(i)
+	}
+	if !x.empty() && x.first > p.snapshotIndex+1 {
+		x.clear()
+	}
+	if x.empty() && l.followSnapshot(p, &p.before) {
+		*x = p.before
+		x.cut(p.snapshotIndex)
+	}
+	p.before.clear()
+}
+
+// followSnapshot reports whether entries from before a skipped part follow the snapshot, which may
+// be newer than they are. They do if the one that the snapshot ends with is among them: entries of
+// one index and term have the same ones before them in all logs.
+func (l *Log) followSnapshot(p *replica, entries *entryIndex) bool {
+	if entries.empty() || entries.first == p.snapshotIndex+1 {
+		return !entries.empty()
+	}
+	at, size := entries.get(p.snapshotIndex)
+	if at == 0 {
+		return false
+	}
+	s, release := l.segmentOf(at.segment())
+	if s == nil {
+		return false
+	}
+	defer release()
+	b := make([]byte, entryHead+size)
+	n, _ := l.readAt(s, b, at.offset())
+	e, err := l.entry(b[:n], 0, place{at, size}, p.snapshotIndex)
+	return err == nil && e.Term == p.snapshotTerm
 }
