@@ -253,8 +253,8 @@ func flip(b []byte, i int) []byte {
 	return b
 }
 
-// TestReadConsistency: RELAXED is answered from memory, STRICT never; without a fresh self-check
-// RELAXED asks for one.
+// TestReadConsistency: RELAXED is answered from memory, STRICT never, and so no read of sessions;
+// without a fresh self-check RELAXED asks for one.
 func TestReadConsistency(t *testing.T) {
 	var clock *replica.ManualClock
 	s := start(t, func(c *Config) { clock = manual(c); c.Shards = 1 })
@@ -285,6 +285,13 @@ func TestReadConsistency(t *testing.T) {
 	}
 	if n := barriers(protocol.Relaxed, 1<<40); n != 1 {
 		t.Errorf("RELAXED with an index from the future made %d barriers", n)
+	}
+	before := d.Raft().Stats().Barriers
+	c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)),
+		&protocol.SessionDescribe{Session: r.Session, Node: node}, &protocol.SessionInfo{})
+	c.must(protocol.KindSessionList, 0, &protocol.SessionList{Shard: d.ID(), Node: node, Limit: 1}, &protocol.SessionListReply{})
+	if n := d.Raft().Stats().Barriers - before; n != 2 {
+		t.Errorf("two reads of sessions made %d barriers", n)
 	}
 	clock.Jump(11 * time.Second)
 	if n := barriers(protocol.Relaxed, 0); n != 1 {

@@ -102,7 +102,8 @@ func readKinds() map[protocol.Kind]requestKind {
 			func(x reading, q *protocol.List, out *protocol.ListReply) error { return x.m.Semaphores().List(q, out) }),
 		protocol.KindSessionDescribe: readRow(
 			func(q *protocol.SessionDescribe) readScope {
-				return readScope{node: q.Node, session: q.Session, bySession: true}
+				// An older replica does not know a new session, and would say that it has expired.
+				return readScope{node: q.Node, want: protocol.Strict, session: q.Session, bySession: true}
 			},
 			func(x reading, q *protocol.SessionDescribe, out *protocol.SessionInfo) error {
 				err := x.m.Sessions().Describe(q, out)
@@ -112,7 +113,9 @@ func readKinds() map[protocol.Kind]requestKind {
 				return err
 			}),
 		protocol.KindSessionList: readRow(
-			func(q *protocol.SessionList) readScope { return readScope{node: q.Node, shard: q.Shard} },
+			func(q *protocol.SessionList) readScope {
+				return readScope{node: q.Node, want: protocol.Strict, shard: q.Shard}
+			},
 			func(x reading, q *protocol.SessionList, out *protocol.SessionListReply) error {
 				err := x.m.Sessions().List(q, out)
 				if err == nil {

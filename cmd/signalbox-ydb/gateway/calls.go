@@ -9,7 +9,7 @@ import (
 )
 
 // maxCalls bounds the calls of one host that are in progress: unary ones, and streams whose session
-// has not started. Each takes some 30 KiB and may last 10 s, and a client needs few bytes for it.
+// has not started. Each takes some 30 KiB and may last 30 s, and a client needs few bytes for it.
 // One connection may have as many, so more of them bring a host nothing.
 const maxCalls = maxStreams
 

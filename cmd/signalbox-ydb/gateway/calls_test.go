@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"context"
 	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
@@ -12,8 +14,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // serve serves a gateway of no cluster until the test ends.
@@ -32,6 +36,16 @@ func serve(t *testing.T, cfg Config) (g *Gateway, address string) {
 	}
 	go func() { _ = g.Serve(l) }()
 	return g, l.Addr().String()
+}
+
+// inProgress is how many calls of all hosts are in progress.
+func (t *callTable) inProgress() (calls int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.hosts {
+		calls += n
+	}
+	return calls
 }
 
 // TestCalls: a host with as many calls in progress as may be gets no more, unary or streams, over
@@ -57,21 +71,72 @@ func TestCalls(t *testing.T) {
 		_, err = s.Recv()
 		return grpcstatus.Code(err)
 	}
-	set := func(n int) {
+	silent := func() codes.Code { // a unary call whose request is not sent
+		s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
+			Ydb_Discovery_V1.DiscoveryService_ListEndpoints_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return grpcstatus.Code(s.RecvMsg(&Ydb_Discovery.ListEndpointsResponse{}))
+	}
+	add := func(n int) {
 		g.calls.mu.Lock()
 		defer g.calls.mu.Unlock()
-		g.calls.hosts["127.0.0.1"] = n
+		g.calls.hosts["127.0.0.1"] += n
 	}
+	add(maxCalls - 1)
 	for range 3 { // what ends gives its place back
-		set(maxCalls - 1)
-		if a, b := unary(), stream(); a != codes.OK || b != codes.InvalidArgument {
-			t.Fatalf("with one place left: %v, %v", a, b)
+		for what, c := range map[string]struct {
+			call func() codes.Code
+			want codes.Code
+		}{"unary": {unary, codes.OK}, "stream": {stream, codes.InvalidArgument}} {
+			if got := c.call(); got != c.want {
+				t.Fatalf("%s with one place left: %v", what, got)
+			}
+			await.True(t, "the end of the call", func() bool { return g.calls.inProgress() == maxCalls-1 })
 		}
-		set(maxCalls)
-		if a, b := unary(), stream(); a != codes.ResourceExhausted || b != codes.ResourceExhausted {
-			t.Fatalf("with no place left: %v, %v", a, b)
+		add(1)
+		if a, b, c := unary(), stream(), silent(); a != codes.ResourceExhausted || b != a || c != a {
+			t.Fatalf("with no place left: %v, %v, %v", a, b, c)
 		}
+		add(-1)
 	}
+}
+
+// TestCallWithoutRequest: a call whose request does not arrive ends, and gives its place back.
+func TestCallWithoutRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(Config{Cluster: client.Config{Endpoints: []string{"127.0.0.1:1"}}, Database: "/local",
+			Advertise: []string{"127.0.0.1:2136"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		l := bufconn.Listen(64 << 10)
+		go func() { _ = g.Serve(l) }()
+		cc, err := grpc.NewClient("passthrough:gateway", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		s, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
+			Ydb_Discovery_V1.DiscoveryService_ListEndpoints_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := g.calls.inProgress(); n != 1 {
+			t.Errorf("%d calls in progress", n)
+		}
+		if err := s.RecvMsg(&Ydb_Discovery.ListEndpointsResponse{}); grpcstatus.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("the call ended with %v", err)
+		}
+		synctest.Wait()
+		if n := g.calls.inProgress(); n != 0 {
+			t.Errorf("%d calls in progress", n)
+		}
+	})
 }
 
 // TestCallTable: hosts do not take each other's places, and none is remembered without calls.

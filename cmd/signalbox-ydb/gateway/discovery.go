@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
@@ -34,9 +35,14 @@ func (d *discovery) ListEndpoints(
 		if bad != nil {
 			continue // New has checked it
 		}
-		result.Endpoints = append(result.Endpoints, &Ydb_Discovery.EndpointInfo{
-			Address: e.host, Port: e.port, Ssl: g.cfg.TLS != nil, NodeId: uint32(i) + 1,
-		})
+		info := &Ydb_Discovery.EndpointInfo{Address: e.host, Port: e.port, Ssl: g.cfg.TLS != nil, NodeId: uint32(i) + 1}
+		// SDKs join the address and the port as they are, which breaks an IPv6 address.
+		if ip, err := netip.ParseAddr(e.host); err == nil && ip.Is4() {
+			info.IpV4 = []string{e.host}
+		} else if err == nil {
+			info.IpV6 = []string{e.host}
+		}
+		result.Endpoints = append(result.Endpoints, info)
 	}
 	op, failed := operation(result, err)
 	return &Ydb_Discovery.ListEndpointsResponse{Operation: op}, failed

@@ -88,7 +88,7 @@ const (
 	idlePing        = 30 * time.Second
 	idlePingTimeout = 10 * time.Second
 
-	// unaryTimeout bounds a unary call on the cluster.
+	// unaryTimeout bounds a unary call, from its headers on.
 	unaryTimeout = 30 * time.Second
 
 	// closeTimeout is how long Close waits for streams to receive why they end.
@@ -153,6 +153,7 @@ func New(cfg Config) (*Gateway, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: idlePing, Timeout: idlePingTimeout}),
 		grpc.UnknownServiceHandler(g.unknownMethod),
+		grpc.InTapHandle(g.tap),
 		grpc.UnaryInterceptor(g.unary),
 	}
 	if cfg.TLS != nil {

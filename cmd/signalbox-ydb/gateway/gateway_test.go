@@ -159,6 +159,32 @@ func TestLongResult(t *testing.T) {
 	}
 }
 
+// TestTornDescription: a description whose parts are of different moments is refused, for YDB's
+// has no way to say so.
+func TestTornDescription(t *testing.T) {
+	if err := checkDescription(&client.Semaphore{}, maxDescription); err != nil {
+		t.Error(err)
+	}
+	if err := checkDescription(&client.Semaphore{}, maxDescription+1); protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
+		t.Error(err)
+	}
+	if err := checkDescription(&client.Semaphore{Torn: true}, 0); protocol.StatusOf(err) != protocol.StatusOverloaded {
+		t.Error(err)
+	}
+}
+
+// TestExpiryAtShutdown: a gateway that shuts down leaves a session that is being restored to the
+// cluster.
+func TestExpiryAtShutdown(t *testing.T) {
+	g, _ := serve(t, Config{})
+	g.stop()
+	c := &cluster{g: g, restoring: map[uint64]*restoring{7: {done: make(chan struct{})}}}
+	(&session{c: c, id: 7, native: new(client.Session)}).expire()
+	if n := g.metrics.expired.Load(); n != 0 {
+		t.Errorf("%d sessions have expired", n)
+	}
+}
+
 func TestStatuses(t *testing.T) {
 	for st := protocol.StatusOK; st <= protocol.StatusInternal; st++ {
 		if int(st) >= len(statuses) || statuses[st] == 0 {

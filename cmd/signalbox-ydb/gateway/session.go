@@ -284,6 +284,7 @@ func (s *session) expire() {
 		select {
 		case <-restoring.done:
 		case <-s.c.g.ctx.Done():
+			return // the cluster has the session now, and its client restores it elsewhere
 		}
 	}
 	if s.native.Err() != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Operations"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -21,8 +23,6 @@ import (
 func (g *Gateway) call(
 	ctx context.Context, work func(ctx context.Context, c *client.Client) (proto.Message, error),
 ) (*Ydb_Operations.Operation, error) {
-	ctx, cancel := context.WithTimeout(ctx, unaryTimeout)
-	defer cancel()
 	var result proto.Message
 	err := g.checkDatabase(ctx)
 	if err == nil {
@@ -82,14 +82,26 @@ func unaryStatus(err error) Ydb.StatusIds_StatusCode {
 	return Ydb.StatusIds_SCHEME_ERROR
 }
 
-// unary counts a call, and gives methods of known services that are not implemented the same answer
-// as unknown ones.
-func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// tap counts a call from its headers on, and bounds its time: gRPC waits for the request without a
+// bound, before it calls unary. A session's stream counts itself, until its session has started.
+func (g *Gateway) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if info.FullMethodName == Ydb_Coordination_V1.CoordinationService_Session_FullMethodName {
+		return ctx, nil
+	}
 	end, err := g.calls.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	timed, cancel := context.WithTimeout(ctx, unaryTimeout)
+	context.AfterFunc(ctx, func() { // gRPC ends ctx with the call
+		cancel()
+		end()
+	})
+	return timed, nil
+}
+
+// unary gives methods of known services that are not implemented the same answer as unknown ones.
+func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	reply, err := handler(ctx, req)
 	if grpcstatus.Code(err) == codes.Unimplemented {
 		return nil, g.unknown.refuse(info.FullMethod)

@@ -57,11 +57,8 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		sem, fired, err := gateway.Describe(o.st.ctx, o.st.sess.native, req)
 		var reply *response
 		if err == nil {
-			if reply = answer(sem, fired != nil, nil); proto.Size(reply) > maxDescription {
-				err = protocol.Errorf(protocol.StatusPreconditionFailed,
-					"the description is longer than %d bytes; describe the semaphore without its owners and waiters",
-					maxDescription)
-			}
+			reply = answer(sem, fired != nil, nil)
+			err = checkDescription(sem, proto.Size(reply))
 		}
 		if err != nil {
 			reply = answer(nil, false, err)
@@ -92,6 +89,20 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 			go o.awaitChange(w, fired)
 		}
 	})
+}
+
+// checkDescription refuses what a client cannot take, or would take for the state of one moment.
+func checkDescription(sem *client.Semaphore, size int) error {
+	switch {
+	case sem.Torn:
+		return protocol.Errorf(protocol.StatusOverloaded,
+			"the semaphore has %d owners and %d waiters, and changes faster than their description can be read; try again",
+			sem.NumOwners, sem.NumWaiters)
+	case size > maxDescription:
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"the description is longer than %d bytes; describe the semaphore without its owners and waiters", maxDescription)
+	}
+	return nil
 }
 
 // beginArming says that a watch of the name is about to be replaced. ended is called with mu held.

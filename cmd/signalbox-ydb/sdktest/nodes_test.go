@@ -260,7 +260,7 @@ func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	var log lineLog
 	address, _ := startGateway(t, sharedCluster(t).Addrs(), func(c *gateway.Config) {
-		c.Advertise = []string{"a.example:2136", "b.example:2137"}
+		c.Advertise = []string{"a.example:2136", "b.example:2137", "[2001:db8::1]:2136", "192.0.2.1:2136"}
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	cc := dialRaw(t, address)
@@ -270,8 +270,9 @@ func TestDiscovery(t *testing.T) {
 	got, err := c.ListEndpoints(here, &Ydb_Discovery.ListEndpointsRequest{Database: "local/"})
 	var result Ydb_Discovery.ListEndpointsResult
 	outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, &result)
-	if e := result.GetEndpoints(); len(e) != 2 || e[0].GetAddress() != "a.example" || e[1].GetPort() != 2137 ||
-		e[0].GetSsl() || e[0].GetNodeId() == e[1].GetNodeId() {
+	if e := result.GetEndpoints(); len(e) != 4 || e[0].GetAddress() != "a.example" || e[1].GetPort() != 2137 ||
+		e[0].GetSsl() || e[0].GetNodeId() == e[1].GetNodeId() || len(e[0].GetIpV4())+len(e[0].GetIpV6()) != 0 ||
+		!slices.Equal(e[2].GetIpV6(), []string{"2001:db8::1"}) || !slices.Equal(e[3].GetIpV4(), []string{"192.0.2.1"}) {
 		t.Fatal(e)
 	}
 	got, err = c.ListEndpoints(ctx, &Ydb_Discovery.ListEndpointsRequest{Database: "/other"})
