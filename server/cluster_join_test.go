@@ -99,6 +99,16 @@ func TestRefusedJoins(t *testing.T) {
 	if err := k.startWith(t.Context(), "b", cfg); err != nil {
 		t.Fatal(err)
 	}
+
+	// The next major version follows the last one before it, which it has to name.
+	next := cluster.JoinRequest{UUID: "11111111-1111-4111-8111-111111111111", Name: "c", Tier: DefaultTier,
+		RaftAddress: k.address("c"), Domain: cfg.labels(), Version: meta.Version{Major: 1}}
+	_, err = k.server("a").membership.Admit(t.Context(), &next)
+	k.refused(err, "version 1.0.0 does not go with")
+	next.LastOfPreviousMajor = k.server("a").meta.State().ClusterVersion()
+	if _, err := k.server("a").membership.Admit(t.Context(), &next); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestVersionsOfOtherRules: a version whose data shards follow other rules is refused beside the

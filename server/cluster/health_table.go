@@ -36,13 +36,16 @@ func (t *healthTable) snapshot() map[uint64]governor.Heartbeat {
 	return t.all
 }
 
-// received stores a heartbeat, unless it is older than the last one or from an earlier process.
+// received stores a heartbeat, unless it is older than the last one or from an earlier process. A
+// process that starts may have its predecessor's incarnation, and its numbers begin again: so a
+// lower number counts once the predecessor has been silent for FreshLimit.
 func (t *healthTable) received(b *heartbeat) {
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old, known := t.all[b.Instance]
-	if known && (b.Incarnation < old.Incarnation || b.Incarnation == old.Incarnation && b.Seq <= t.seq[b.Instance]) {
+	overtaken := b.Seq <= t.seq[b.Instance] && now-old.Heard <= governor.FreshLimit
+	if known && (b.Incarnation < old.Incarnation || b.Incarnation == old.Incarnation && overtaken) {
 		return
 	}
 	h := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardReport, len(b.Shards))}

@@ -35,6 +35,11 @@ func TestHealth(t *testing.T) {
 	if applied() != 5 || h.snapshot()[5].Incarnation != 2 {
 		t.Error("an old process is heard")
 	}
+	now += governor.FreshLimit
+	beat(2, 0, 6) // started again, and not registered since
+	if applied() != 6 {
+		t.Error("a new process with the incarnation of the last one is not heard")
+	}
 	if kept[5].Shards[2].Applied != 30 {
 		t.Error("what a reader keeps has changed")
 	}

@@ -49,16 +49,17 @@ type discoverReply struct {
 
 // JoinRequest asks to join. It may be repeated: the UUID identifies the instance.
 type JoinRequest struct {
-	Cluster     string // as the joiner was configured; empty matches any
-	UUID        string
-	Name        string // empty: the cluster gives one
-	Replicaset  string // empty: the cluster chooses
-	Tier        string
-	Address     string
-	RaftAddress string
-	Domain      []meta.Label
-	Version     meta.Version
-	Restores    uint64 // digest of the backup that it restores its tier from; 0: none
+	Cluster             string // as the joiner was configured; empty matches any
+	UUID                string
+	Name                string // empty: the cluster gives one
+	Replicaset          string // empty: the cluster chooses
+	Tier                string
+	Address             string
+	RaftAddress         string
+	Domain              []meta.Label
+	Version             meta.Version
+	LastOfPreviousMajor meta.Version // see [meta.Join]
+	Restores            uint64       // digest of the backup that it restores its tier from; 0: none
 }
 
 // JoinReply is what the new instance needs before it has the map.

@@ -27,6 +27,7 @@ func TestMessages(t *testing.T) {
 			Cluster: "c", UUID: "u", Name: "n\x00\n", Replicaset: "r", Tier: "t", Address: "a:2", RaftAddress: "a:1",
 			Domain:  []meta.Label{{Key: "DC", Value: "1"}},
 			Version: meta.Version{Major: 1, Minor: 2, Patch: 3}, Restores: 1<<64 - 1,
+			LastOfPreviousMajor: meta.Version{Minor: 9, Patch: 1},
 		},
 		&JoinReply{Cluster: "c", Instance: 1 << 60, MetaReplica: 7, Name: "n"},
 		&instanceStatusRequest{UUID: "u"}, &instanceStatusReply{Instance: 1, MetaReplica: 2, Expelled: true},

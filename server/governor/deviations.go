@@ -125,16 +125,23 @@ func (p *planner) withoutMajority(x *meta.Shard, up func(*meta.Shard, *meta.Repl
 }
 
 // lostQuorum is a shard that changes of the cluster wait for and that has no majority, why, and
-// what to do; empty if there is none. Changes of nodes wait for data shards too.
+// what to do; empty if there is none. Changes of nodes wait for data shards of their tier too. A
+// shard that is not ready may just be made, and not have been heard yet.
 func lostQuorum(v View, ofNodes bool) (shard uint64, why string) {
 	p := &planner{View: v}
 	if p.Health == nil || !p.State.Bootstrapped() {
 		return 0, ""
 	}
 	p.index()
+	changing := make(map[uint8]bool) // tiers
+	for n := range v.State.Pending() {
+		if ofNodes && !hasFloor(&n) {
+			changing[n.Tier] = true
+		}
+	}
 	for i := range slices.Backward(p.shards) { // the meta shard is the last
 		x := &p.shards[i].Shard
-		if (x.ID == meta.MetaShardID || ofNodes && x.Ready) && !p.hasQuorum(x) {
+		if (x.ID == meta.MetaShardID || changing[x.Tier] && x.Ready) && !p.hasQuorum(x) {
 			return x.ID, p.noQuorumReason(x)
 		}
 	}

@@ -4,13 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // TestChangeWaitsForMajority: a change of the cluster waits for the meta shard alone, one of a node
-// for data shards too.
+// for data shards of its tier too.
 func TestChangeWaitsForMajority(t *testing.T) {
-	c := newCluster(8, 1, 2)
+	c := newCluster(8, 1, 2, meta.TierSpec{Name: "cold", Buckets: 2, ShardsPerReplicaset: 1})
+	c.join("b", "cold", "", "")
 	c.heartbeat()
 	g, p := c.governor(), NewProgress()
 	for range 20 { // until the shards are ready
@@ -21,6 +23,11 @@ func TestChangeWaitsForMajority(t *testing.T) {
 		}
 		c.heartbeat()
 	}
+	create := func(path, tier string) {
+		own, _ := c.machine.TierByName(tier)
+		c.apply(&meta.NodeCreate{Path: path, Tier: own.ID, Config: protocol.DefaultNodeConfig()})
+	}
+	create("/b", "cold")
 	v := c.view(p)
 	wants := func(ofNodes bool, shard uint64, text string) {
 		t.Helper()
@@ -32,6 +39,10 @@ func TestChangeWaitsForMajority(t *testing.T) {
 	wants(true, 0, "")
 	data := c.machine.Shards()[0].ID
 	delete(v.Health[1].Shards, data)
+	wants(false, 0, "")
+	wants(true, 0, "") // it is of another tier
+	create("/a", "default")
+	v.State = c.view(p).State
 	wants(false, 0, "")
 	wants(true, data, "has no majority: 0 of 1 voters take part; start ")
 	delete(v.Health[1].Shards, meta.MetaShardID)

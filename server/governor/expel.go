@@ -45,6 +45,9 @@ func expelRefusal(v View, instance uint64) string {
 		if r, ok := x.On(instance); !ok || r.Role != meta.RoleVoter {
 			continue
 		}
+		if x.ID != meta.MetaShardID && !hasBuckets(p, &x.Shard) && p.lostMajority(&x.Shard) {
+			continue // it has nothing, and goes with its replicaset, or as a surplus shard
+		}
 		var list []Candidate
 		whole := true // the group goes with its replicaset
 		for _, i := range p.members(x) {

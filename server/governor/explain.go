@@ -95,7 +95,7 @@ func Deviations(v View) []Wait {
 
 // NoQuorum is a shard that changes of the cluster wait for and that has no majority, by the
 // heartbeats that come here, why, and what to do; empty if there is none. Changes of nodes wait for
-// data shards too.
+// data shards of their tier too.
 func (g *Governor) NoQuorum(ofNodes bool) (shard uint64, why string) {
 	v := g.view()
 	v.OfflineAfter = FreshLimit

@@ -7,22 +7,23 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// MaxPlannedNodes is how many pending nodes one plan works on, the lowest ids first.
+// MaxPlannedNodes is how many pending nodes of a tier one plan works on, the lowest ids first.
+// Those of a tier with a shard that is down would else stand in the way of all others.
 const MaxPlannedNodes = 256
 
 // planNodes finishes changes of coordination nodes: every shard gets the change, then it is
 // committed.
 func planNodes(p *planner) {
 	var commit []meta.NodeRef
-	settling, changing := 0, 0
+	settling, changing := make(map[uint8]int), make(map[uint8]int) // by tier
 	for n := range p.State.Pending() {
 		switch {
 		case hasFloor(&n):
-			if settling++; settling <= MaxPlannedNodes {
+			if settling[n.Tier]++; settling[n.Tier] <= MaxPlannedNodes {
 				planGrace(p, &n)
 			}
-		case changing < MaxPlannedNodes:
-			changing++
+		case changing[n.Tier] < MaxPlannedNodes:
+			changing[n.Tier]++
 			if syncNode(p, &n) && parentReady(p, &n, commit) {
 				commit = append(commit, meta.NodeRef{Node: n.ID, Revision: n.Revision})
 			}

@@ -72,6 +72,9 @@ func readyToGoOnline(p *planner, i *meta.Instance) bool {
 		if x.ID != meta.MetaShardID && x.Replicaset != i.Replicaset {
 			continue
 		}
+		if x.ID != meta.MetaShardID && !x.led && !hasBuckets(p, &x.Shard) {
+			continue // nobody is served by it, and its founder may be gone for good
+		}
 		r, ok := x.On(i.ID)
 		switch {
 		case !ok || r.TargetRole == meta.RoleNone:
@@ -99,10 +102,17 @@ func readyToBeExpelled(p *planner, i *meta.Instance) bool {
 	what := p.name(i.ID) + " to be expelled"
 	for n := range p.shards {
 		x := &p.shards[n]
-		if _, has := x.On(i.ID); has && x.ID != meta.MetaShardID {
+		_, has := x.On(i.ID)
+		switch {
+		case !has || x.ID == meta.MetaShardID:
+			continue
+		case !hasBuckets(p, &x.Shard) && p.lostMajority(&x.Shard): // see expelRefusal
+			p.addWait(Outside, what, "it has a replica of %s, which has no buckets and no majority; "+
+				"lower the number of shards, or expel all of its replicaset", x)
+		default:
 			p.addDependentWait(what, "it has a replica of %s", x)
-			return false
 		}
+		return false
 	}
 	if !hasNoMetaVote(p, i) {
 		p.addDependentWait(what, "it has a vote in the meta shard, or was to get one")

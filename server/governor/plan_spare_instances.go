@@ -20,7 +20,7 @@ type fillGroup struct {
 
 // planSpares moves spare instances to where a copy is missing. An instance is spare if its
 // replicaset has fewer members than copies, and no buckets. Replicasets are filled in this order:
-// with buckets, with shards, with the most members.
+// with buckets, with shards, with the most members. One whose shards go at once is not filled.
 func planSpares(p *planner) {
 	for _, t := range p.State.Tiers() {
 		if t.Buckets == 0 {
@@ -28,7 +28,11 @@ func planSpares(p *planner) {
 		}
 		groups := fillGroups(p, &t)
 		for n := range groups {
-			fill(p, &t, groups, n)
+			if g := &groups[n]; g.holdsExpelled(p, &t) {
+				removeShards(p, g.ID)
+			} else {
+				fill(p, &t, groups, n)
+			}
 		}
 	}
 }
@@ -69,6 +73,30 @@ func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 	return list
 }
 
+// holdsExpelled says that an instance that is to be expelled can leave only if the replicaset's
+// shards are removed: one of them has lost its majority, so it changes its members no more. They
+// have no buckets, and the meta shard lets them go.
+func (g *fillGroup) holdsExpelled(p *planner, t *meta.Tier) bool {
+	if g.buckets || !t.Bootstrapped || len(g.members) >= g.copies {
+		return false
+	}
+	return slices.ContainsFunc(p.shards, func(x shardView) bool {
+		return x.ID != meta.MetaShardID && x.Replicaset == g.ID && p.lostMajority(&x.Shard) &&
+			slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool {
+				i := p.instances[r.Instance]
+				return i != nil && i.Target.Variant == meta.Expelled
+			})
+	})
+}
+
+// removeShards removes all shards of a replicaset without buckets.
+func removeShards(p *planner, replicaset uint64) {
+	if !p.removingShards[replicaset] {
+		p.removingShards[replicaset] = true
+		p.add(Step{Kind: RemoveShards, Replicaset: replicaset})
+	}
+}
+
 // holdsBuckets says that a shard of a replicaset has buckets.
 func holdsBuckets(p *planner, replicaset uint64) bool {
 	return slices.ContainsFunc(p.shards, func(x shardView) bool {
@@ -104,10 +132,7 @@ func fill(p *planner, t *meta.Tier, groups []fillGroup, n int) {
 			return
 		}
 		if from.shards {
-			if !p.removingShards[from.ID] {
-				p.removingShards[from.ID] = true
-				p.add(Step{Kind: RemoveShards, Replicaset: from.ID})
-			}
+			removeShards(p, from.ID)
 		} else {
 			p.add(Step{Kind: ReassignInstance, Instance: i.ID, Replicaset: to.ID, Revision: i.Revision})
 		}

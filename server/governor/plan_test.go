@@ -163,3 +163,49 @@ func (s *script) chosen(t *testing.T, d *datadriven.TestData) []Step {
 	}
 	return list
 }
+
+// TestManyChangesOfATier: however many nodes of one tier wait for a shard that is down, those of
+// another tier are changed.
+func TestManyChangesOfATier(t *testing.T) {
+	s := &clusterScript{progress: NewProgress()}
+	datadriven.RunTestFromString(t, "bootstrap factor=1 shards=1 buckets=8 cold=6\n----\n\n"+
+		"join b tier=cold\n----\n\nconverge quiet\n----\n", s.run)
+	cold, _ := s.machine.TierByName("cold")
+	var paths []string
+	for n := range MaxPlannedNodes {
+		paths = append(paths, fmt.Sprintf("/default/%d", n))
+	}
+	paths = append(paths, "/default/last")
+	change := func(c func(path string) meta.Command) {
+		for _, path := range paths {
+			if res := s.apply(c(path)); res.Status != protocol.StatusOK {
+				t.Fatal(res.Message)
+			}
+		}
+	}
+	planned := func(kind StepKind) bool {
+		return slices.ContainsFunc(Plan(s.view(s.progress)), func(step Step) bool { return step.Kind == kind && step.Shard == 2 })
+	}
+	change(func(path string) meta.Command {
+		c := &meta.NodeCreate{Path: path, Config: protocol.DefaultNodeConfig(), Parent: protocol.DefaultNodeConfig()}
+		if path != "/default/last" {
+			c.Tier = cold.ID
+		}
+		return c
+	})
+	if !planned(PutNode) {
+		t.Error("the new node of the other tier is not planned")
+	}
+	s.converge(true)
+	change(func(path string) meta.Command {
+		n, _ := s.machine.NodeAt(path)
+		c := &meta.NodeAlter{Path: path, Node: n.ID, Revision: n.Revision, Config: n.Config}
+		c.Config.GracePeriod--
+		return c
+	})
+	s.executePlan() // the shards get them
+	s.executePlan() // and they are committed, with the old grace period
+	if !planned(ReadLeaderEpoch) {
+		t.Error("the lowered grace period in the other tier is not planned")
+	}
+}

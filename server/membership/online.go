@@ -48,7 +48,7 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 	}
 	i, err := m.governor.Join(ctx, meta.Join{
 		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress,
-		Tier: r.Tier, Domain: r.Domain, Version: r.Version,
+		Tier: r.Tier, Domain: r.Domain, Version: r.Version, LastOfPreviousMajor: r.LastOfPreviousMajor,
 		Cluster: r.Cluster,
 	})
 	if err != nil {
