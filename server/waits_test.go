@@ -27,7 +27,8 @@ func TestBoundsOfTimes(t *testing.T) {
 }
 
 // TestWaitMetrics: how long was waited and held, in log time, and how long the first waiter waits.
-// A wait beyond the node's slow-wait is logged with who held meanwhile.
+// A wait beyond the node's slow-wait is logged with who held meanwhile. How often a lock is granted
+// is shown also when nobody holds it.
 func TestWaitMetrics(t *testing.T) {
 	var log logLines
 	var clock *replica.ManualClock
@@ -40,13 +41,16 @@ func TestWaitMetrics(t *testing.T) {
 	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default",
 		Config: protocol.NodeConfig{Fields: protocol.FieldSlowWait, SlowWait: 5_000}}, &protocol.NodeInfo{})
 	a, b := c.session(node, 1), c.session(node, 2)
-	acquire := func(session uint64) {
-		c.must(protocol.KindAcquire, c.bucket(node, "lock"),
-			&protocol.Acquire{Head: c.head(session), Name: []byte("lock"), Count: protocol.Forever,
+	acquire := func(session uint64, name string) {
+		c.must(protocol.KindAcquire, c.bucket(node, name),
+			&protocol.Acquire{Head: c.head(session), Name: []byte(name), Count: protocol.Forever,
 				Timeout: protocol.Forever, Ephemeral: true}, nil)
 	}
-	acquire(a.Session)
-	acquire(b.Session)
+	release := func(session uint64, name string) {
+		c.must(protocol.KindRelease, c.bucket(node, name), &protocol.Release{Head: c.head(session), Name: []byte(name)}, nil)
+	}
+	acquire(a.Session, "lock")
+	acquire(b.Session, "lock")
 	advance(s, clock, 7*time.Second)
 	has := func(lines ...string) {
 		t.Helper()
@@ -62,7 +66,7 @@ func TestWaitMetrics(t *testing.T) {
 		`signalbox_node_slow_wait_seconds{node="/default"} 5`,
 		`signalbox_shard_contended_semaphores{shard="2"} 1`, `signalbox_sessions 2`,
 		`signalbox_wait_seconds_bucket{node="/default",le="0"} 1`)
-	c.must(protocol.KindRelease, c.bucket(node, "lock"), &protocol.Release{Head: c.head(a.Session), Name: []byte("lock")}, nil)
+	release(a.Session, "lock")
 	has(`signalbox_wait_seconds_count{node="/default"} 2`, `signalbox_wait_seconds_bucket{node="/default",le="5"} 1`,
 		`signalbox_wait_seconds_bucket{node="/default",le="10"} 2`,
 		`signalbox_hold_seconds_count{node="/default"} 1`, `signalbox_waits_ended_total{node="/default",outcome="granted"} 1`,
@@ -73,6 +77,12 @@ func TestWaitMetrics(t *testing.T) {
 			fmt.Sprintf(`"session":%d`, b.Session),
 			`"waited_ms":7`, `"outcome":"granted"`, fmt.Sprintf(`"held":{"owner1":{"session":%d,`, a.Session), `"token":1,"held_ms":7`)
 	})
+	acquire(a.Session, "brief")
+	release(a.Session, "brief")
+	rate := `signalbox_semaphore_grants_per_second{node="/default",semaphore="brief"} 0.`
+	if text := scrape(s); !strings.Contains(text, rate) || strings.Contains(text, `_total{node="/default",semaphore="brief"}`) {
+		t.Errorf("metrics lack %s, or the lock is there still:\n%s", rate, text)
+	}
 	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"}, nil)
 	has(`signalbox_leases_lost_total{cause="node_dropped"} 1`)
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/clienthost"
 )
 
 const (
@@ -96,7 +98,7 @@ func (l *limitListener) add(conn net.Conn) *limitedConn {
 		l.remove(c)
 		_ = c.Conn.Close()
 	}
-	c := &limitedConn{Conn: conn, listener: l, host: hostOf(conn.RemoteAddr().String())}
+	c := &limitedConn{Conn: conn, listener: l, host: clienthost.Of(conn.RemoteAddr().String())}
 	l.open = append(l.open, c)
 	return c
 }

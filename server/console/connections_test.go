@@ -187,17 +187,6 @@ func TestSlowRequests(t *testing.T) {
 	}
 }
 
-func TestHostOf(t *testing.T) {
-	for remote, want := range map[string]string{
-		"10.0.0.1:80": "10.0.0.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::", "[::1]:80": "::",
-		"[::ffff:10.0.0.1]:80": "::ffff:10.0.0.1", "x": "x",
-	} {
-		if got := hostOf(remote); got != want {
-			t.Errorf("%s is of %s, want %s", remote, got, want)
-		}
-	}
-}
-
 // TestAttempts: a new attempt ends the oldest of the host with the most.
 func TestAttempts(t *testing.T) {
 	var a attempts

@@ -180,6 +180,10 @@ func (c *Console) viewing(page func(w http.ResponseWriter, r *http.Request, v *v
 			return
 		}
 		if c.cfg.Secret != "" {
+			if isStream(r) {
+				c.denyStream(w)
+				return
+			}
 			c.refuse(w, r, http.StatusForbidden, "Not allowed",
 				"This console is for the user who started it. Open the link that `signalbox console` has printed.")
 			return
@@ -199,7 +203,7 @@ func (c *Console) viewing(page func(w http.ResponseWriter, r *http.Request, v *v
 		case err != nil && !errors.Is(err, client.Unauthenticated):
 			c.fail(w, r, nil, err)
 		case isStream(r):
-			http.Error(w, "log in first", http.StatusUnauthorized)
+			c.denyStream(w)
 		default:
 			http.Redirect(w, r, address("/login", "to", r.URL.RequestURI()), http.StatusSeeOther)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -165,6 +166,13 @@ func (a answer) wants(t testing.TB, status int, texts ...string) {
 	}
 }
 
+// next is the address of the next page of a table; empty: this is the last one.
+func (a answer) next(table string) string {
+	_, rest, _ := strings.Cut(a.body, `data-next="`+table+`" rel="next" href="`)
+	path, _, _ := strings.Cut(rest, `"`)
+	return strings.ReplaceAll(path, "&amp;", "&")
+}
+
 // tab is an open stream.
 type tab struct {
 	t      testing.TB
@@ -193,6 +201,7 @@ func (s *site) open(path string) *tab {
 	s.t.Cleanup(x.close)
 	if resp.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(resp.Body)
+		close(x.events)
 		s.t.Fatalf("stream is answered %d: %s", resp.StatusCode, b)
 	}
 	go func() {
@@ -243,6 +252,19 @@ func (x *tab) until(what string, ok func(name string, u update) bool) {
 		case <-limit:
 			x.t.Fatalf("%s did not come", what)
 		}
+	}
+}
+
+// denied wants the stream to say this, and nothing else.
+func (x *tab) denied(text string) {
+	x.t.Helper()
+	e := <-x.events
+	var last said
+	if err := json.Unmarshal(e.data, &last); err != nil || e.name != "denied" || last.Text != text {
+		x.t.Errorf("the stream says %s %s, want that it is denied: %q", e.name, e.data, text)
+	}
+	if e, more := <-x.events; more {
+		x.t.Errorf("the stream goes on with %s %s", e.name, e.data)
 	}
 }
 
@@ -322,9 +344,9 @@ func TestPagesOfAList(t *testing.T) {
 		s.session()
 	}
 	for _, list := range []struct {
-		first string
-		want  int
-	}{{"/semaphores?node=/default", 250}, {"/sessions?node=/default", 120}} {
+		first, table string
+		want         int
+	}{{"/semaphores?node=/default", "semaphores", 250}, {"/sessions?node=/default", "sessions", 120}} {
 		rows, pages := 0, 0
 		for path := list.first; path != ""; pages++ {
 			a := s.get(path)
@@ -334,17 +356,40 @@ func TestPagesOfAList(t *testing.T) {
 				t.Fatalf("a page has %d rows", n)
 			}
 			rows += n
-			_, rest, found := strings.Cut(a.body, `rel="next" href="`)
-			path = ""
-			if found {
-				path, _, _ = strings.Cut(rest, `"`)
-				path = strings.ReplaceAll(path, "&amp;", "&")
-			}
+			path = a.next(list.table)
 		}
 		if rows != list.want || pages != (list.want+pageSize-1)/pageSize {
 			t.Errorf("%s: %d rows on %d pages, want %d", list.first, rows, pages, list.want)
 		}
 	}
+}
+
+// TestNextPageComes: a stream brings the link to the next page when a list grows beyond a page, and
+// takes it away again.
+func TestNextPageComes(t *testing.T) {
+	s := openSite(t, nil)
+	holder := s.session()
+	name := func(i int) string { return fmt.Sprintf("n%03d", i) }
+	for i := range pageSize {
+		if err := holder.Create(t.Context(), name(i), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := s.open("/semaphores?node=/default")
+	links := func(want bool) func(string, update) bool {
+		return func(_ string, u update) bool {
+			return len(u.Tables) == 1 && (u.Tables[0].Next != "") == want && len(u.Tables[0].Order) == pageSize
+		}
+	}
+	x.until("the page without a link", links(false))
+	if err := holder.Create(t.Context(), name(pageSize), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	x.until("the link", links(true))
+	if err := holder.Delete(t.Context(), name(pageSize), false); err != nil {
+		t.Fatal(err)
+	}
+	x.until("its end", links(false))
 }
 
 // TestNames shows names and data of arbitrary bytes.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -210,13 +211,30 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, v *viewer) {
 			return
 		}
 		if loggedIn && c.sessionOf(r) == nil {
-			_ = s.event("denied", said{"This session has ended. Load the page again to log in."})
+			_ = s.event("denied", c.loggedOut())
 			return
 		}
 		if idle && s.write(": still here\n\n") != nil {
 			return
 		}
 	}
+}
+
+// denyStream answers a stream without a session with the event that ends it. A browser hides the
+// status of a refused stream, so the tab would keep what it shows and ask again for ever.
+func (c *Console) denyStream(w http.ResponseWriter) {
+	s := &stream{w: w, control: http.NewResponseController(w)}
+	if s.begin() == nil {
+		_ = s.event("denied", c.loggedOut())
+	}
+}
+
+// loggedOut is what a tab says in place of its page when its session is gone.
+func (c *Console) loggedOut() said {
+	if c.cfg.Secret != "" { // its link was used already
+		return said{"You are not logged in any more. Start `signalbox console` again for a new link."}
+	}
+	return said{"You are not logged in any more. Load the page again to log in."}
 }
 
 // stream is one tab's stream. It knows what the tab shows.
@@ -266,7 +284,7 @@ func (s *stream) event(name string, v any) error {
 }
 
 // update is what a tab is sent: the whole page, or what has changed. Notes, figure and facts come
-// together; without notes they are as before.
+// together; without notes they are as before. First and Next are addresses, empty without a link.
 type update struct {
 	Now    int64         `json:"now,omitempty"`
 	Shape  string        `json:"shape,omitempty"`
@@ -282,6 +300,8 @@ type tableUpdate struct {
 	Order []string `json:"order"`         // keys of all rows
 	Empty string   `json:"empty"`
 	Count string   `json:"count"`
+	First string   `json:"first"`
+	Next  string   `json:"next"`
 }
 
 func (s *stream) send(state viewState) error {
@@ -332,7 +352,9 @@ func (s *stream) difference(p *page) (u update, changed bool) {
 		t := &p.Tables[i]
 		before := s.shown[t.ID]
 		now := make(map[string]string, len(t.Rows))
-		tu := tableUpdate{ID: t.ID, Order: make([]string, 0, len(t.Rows)), Empty: t.Empty, Count: t.Count}
+		tu := tableUpdate{
+			ID: t.ID, Order: make([]string, 0, len(t.Rows)), Empty: t.Empty, Count: t.Count, First: t.First, Next: t.Next,
+		}
 		for _, r := range t.Rows {
 			text, _ := json.Marshal(r) // strings and numbers
 			now[r.Key] = string(text)
@@ -341,7 +363,7 @@ func (s *stream) difference(p *page) (u update, changed bool) {
 				tu.Set = append(tu.Set, r)
 			}
 		}
-		order := strings.Join(tu.Order, "\x00") + "\x00" + t.Empty + "\x00" + t.Count
+		order := strings.Join(append(slices.Clone(tu.Order), t.Empty, t.Count, t.First, t.Next), "\x00")
 		now["\x00order"] = order
 		if len(tu.Set) > 0 || before["\x00order"] != order {
 			u.Tables = append(u.Tables, tu)

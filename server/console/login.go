@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/clienthost"
 )
 
 const (
@@ -227,7 +228,7 @@ func (c *Console) serveLogin(w http.ResponseWriter, r *http.Request) {
 		c.render(w, r, nil, p)
 		return
 	}
-	ctx, done := c.logins.begin(r.Context(), hostOf(r.RemoteAddr))
+	ctx, done := c.logins.begin(r.Context(), clienthost.Of(r.RemoteAddr))
 	defer done()
 	c.sessions.expire()
 	v, err := c.viewers.get(ctx, []byte(token))

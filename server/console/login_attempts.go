@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 )
@@ -68,16 +67,4 @@ func crowded[T any](list []T, host func(T) string) int {
 		}
 	}
 	return first
-}
-
-// hostOf is what strangers cannot have many of: an IPv4 address, or a /64 of IPv6.
-func hostOf(remote string) string {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return remote
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
-		return ip.Mask(net.CIDRMask(64, 128)).String()
-	}
-	return host
 }

@@ -62,7 +62,7 @@ func TestLogin(t *testing.T) {
 	if first.status != 303 || first.header.Get("Location") != "/login?to="+url.QueryEscape("/sessions?node=/default") {
 		t.Fatalf("without a session: %d %v", first.status, first.header)
 	}
-	s.get("/live/sessions").wants(t, 401)
+	s.open("/sessions").denied("You are not logged in any more. Load the page again to log in.")
 	s.get("/login?to=/sessions").wants(t, 200, `name="to" value="/sessions"`)
 	s.login("").wants(t, 400, "That is not a token")
 	s.login("wrong-token-wrong-token").wants(t, 401, "does not know this token")
@@ -240,7 +240,7 @@ func TestClientsAreBounded(t *testing.T) {
 func TestSecretLink(t *testing.T) {
 	s := openSite(t, func(c *Config) { c.Secret, c.Client.Token = "one-time", []byte(adminToken) }, withAuth())
 	s.get("/").wants(t, 403, "Open the link")
-	s.get("/live/").wants(t, 403)
+	s.open("/").denied("You are not logged in any more. Start `signalbox console` again for a new link.")
 	s.get("/data").wants(t, 403)
 	s.get("/enter?secret=wrong").wants(t, 403, "used already")
 	s.get("/enter?secret=one-time", func(r *http.Request) { r.Method = http.MethodHead }).wants(t, 200)

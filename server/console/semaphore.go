@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,12 +16,13 @@ import (
 type semaphoreView struct {
 	path, name string
 
-	sem     *client.Semaphore
-	owners  []client.Owner
-	waiters []client.Waiter
+	sem                     *client.Semaphore
+	owners                  []client.Owner
+	waiters                 []client.Waiter
+	moreOwners, moreWaiters bool // behind those shown
 
 	// Where the page's parts begin: behind these tokens, 0 for the first owners and waiters. place
-	// is how many waiters were ahead when the page before was shown.
+	// is how many waiters are ahead.
 	ownersAfter, queueAfter uint64
 	place                   int
 }
@@ -77,27 +79,71 @@ func (s *semaphoreView) read(ctx context.Context, n *client.Node) (err error) {
 	if s.sem, err = n.Describe(ctx, s.name, opts...); err != nil {
 		return err
 	}
-	s.owners, s.waiters = s.sem.Owners, s.sem.Waiters
-	most := client.MaxItems(pageSize)
+	s.owners = s.sem.Owners[:min(len(s.sem.Owners), pageSize)]
+	s.waiters = s.sem.Waiters[:min(len(s.sem.Waiters), pageSize)]
+	s.moreOwners = uint64(len(s.owners)) < s.sem.NumOwners
+	s.moreWaiters = uint64(len(s.waiters)) < s.sem.NumWaiters
 	if s.ownersAfter > 0 {
-		later, err := n.Describe(ctx, s.name, client.IncludeOwners(), client.AfterToken(s.ownersAfter), most)
+		later, more, err := s.behind(ctx, n, client.IncludeOwners(), s.ownersAfter)
 		if err != nil {
 			return err
 		}
-		s.owners = later.Owners
+		s.owners, s.moreOwners = later.Owners, more
 	}
 	if s.queueAfter > 0 || s.sem.NumWaiters > 0 && len(s.waiters) == 0 {
-		later, err := n.Describe(ctx, s.name, client.IncludeWaiters(), client.AfterToken(s.queueAfter), most)
-		if err != nil && !errors.Is(err, client.NotFound) {
+		later, more, err := s.behind(ctx, n, client.IncludeWaiters(), s.queueAfter)
+		if err != nil {
 			return err
 		}
-		if err == nil {
-			s.waiters = later.Waiters
-		}
+		s.waiters, s.moreWaiters = later.Waiters, more
 	}
-	s.owners = s.owners[:min(len(s.owners), pageSize)]
-	s.waiters = s.waiters[:min(len(s.waiters), pageSize)]
+	s.place = s.ahead()
 	return nil
+}
+
+// ahead is how many waiters are ahead of the page's. The address says how many they were; waiters
+// only leave, so what is known of the first and of the last page corrects it.
+func (s *semaphoreView) ahead() int {
+	if len(s.waiters) == 0 {
+		return s.place
+	}
+	first := s.waiters[0].Token
+	if i := slices.IndexFunc(s.sem.Waiters, func(w client.Waiter) bool { return w.Token == first }); i >= 0 {
+		return i
+	}
+	most := max(0, int(s.sem.NumWaiters)-len(s.waiters))
+	if s.moreWaiters {
+		return max(0, min(s.place, most-1))
+	}
+	return most
+}
+
+// behind reads a page of the owners or of the waiters behind a token; more: there is another page.
+// A server cuts a page of much data short, so fewer than were asked for may not be the last.
+func (s *semaphoreView) behind(
+	ctx context.Context, n *client.Node, part client.ReadOption, token uint64,
+) (page *client.Semaphore, more bool, err error) {
+	page, err = n.Describe(ctx, s.name, part, client.AfterToken(token), client.MaxItems(pageSize+1))
+	if err != nil {
+		return nil, false, err
+	}
+	owners, waiters := len(page.Owners), len(page.Waiters) // one of them is 0
+	switch {
+	case owners > pageSize || waiters > pageSize:
+		page.Owners, page.Waiters = page.Owners[:min(owners, pageSize)], page.Waiters[:min(waiters, pageSize)]
+		return page, true, nil
+	case owners > 0:
+		token = page.Owners[owners-1].Token
+	case waiters > 0:
+		token = page.Waiters[waiters-1].Token
+	default:
+		return page, false, nil
+	}
+	next, err := n.Describe(ctx, s.name, part, client.AfterToken(token), client.MaxItems(1))
+	if err != nil {
+		return nil, false, err
+	}
+	return page, len(next.Owners)+len(next.Waiters) > 0, nil
 }
 
 // at is the address of the page from other owners or waiters on.
@@ -139,7 +185,7 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 	}
 	if shown := len(s.owners); uint64(shown) < s.sem.NumOwners {
 		t.Count = fmt.Sprintf("%s of %s", group(uint64(shown)), group(s.sem.NumOwners))
-		if shown == pageSize {
+		if s.moreOwners && shown > 0 {
 			t.Next = s.at("owners", strconv.FormatUint(s.owners[shown-1].Token, 10))
 		}
 	}
@@ -152,24 +198,25 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 // queueRows are the waiters, each with the reason why it waits.
 func (s *semaphoreView) queueRows() table {
 	t := queueTable()
-	never := s.firstNever() != nil && s.queueAfter > 0
+	first := s.firstNever()
 	for i := range s.waiters {
 		w := &s.waiters[i]
-		place := s.place + i + 1
+		place, never := s.place+i+1, first != nil && w.Token > first.Token
 		r := row{Key: strconv.FormatUint(w.Token, 10), Cells: []cell{
 			text(group(uint64(place))), sessionCell(s.path, w.Session), {Text: visible(w.Description), Kind: "about"},
 			units(w.Count), since(w.Since), givesUp(w), {Text: s.why(w, place, never), Kind: "wide"}, number(w.Token),
 		}}
-		never = never || w.Count > s.sem.Limit
 		if len(w.Data) > 0 {
 			r.Cells[2].Note = "data: " + visibleData(string(cut(w.Data, 120)))
 		}
 		t.Rows = append(t.Rows, r)
 	}
-	if n := len(s.waiters); n > 0 && uint64(s.place+n) < s.sem.NumWaiters {
-		first, last := uint64(s.place+1), uint64(s.place+n)
-		t.Count = fmt.Sprintf("%s to %s of %s", group(first), group(last), group(s.sem.NumWaiters))
-		t.Next = s.at("queue", strconv.FormatUint(s.waiters[n-1].Token, 10), "place", strconv.Itoa(s.place+n))
+	if n := len(s.waiters); n > 0 && uint64(n) < s.sem.NumWaiters {
+		t.Count = fmt.Sprintf("%s to %s of %s",
+			group(uint64(s.place+1)), group(uint64(s.place+n)), group(s.sem.NumWaiters))
+		if s.moreWaiters {
+			t.Next = s.at("queue", strconv.FormatUint(s.waiters[n-1].Token, 10), "place", strconv.Itoa(s.place+n))
+		}
 	}
 	if s.queueAfter > 0 {
 		t.First = s.at()

@@ -11,8 +11,9 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// waiters puts sessions into the queue of a semaphore, so many at once, until the test ends.
-func (s *site) waiters(name string, n, atOnce int) {
+// waiters puts sessions that want two units into the queue of a semaphore, so many at once, until
+// the test ends.
+func (s *site) waiters(name string, n, atOnce int, opts ...client.AcquireOption) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var waiting sync.WaitGroup
@@ -26,7 +27,9 @@ func (s *site) waiters(name string, n, atOnce int) {
 				s.t.Error(err)
 				return
 			}
-			_, _ = x.Acquire(ctx, name, client.Count(2), client.OnAccepted(func(uint64) { <-free; accepted <- struct{}{} }))
+			_, _ = x.Acquire(ctx, name, append([]client.AcquireOption{
+				client.Count(2), client.OnAccepted(func(uint64) { <-free; accepted <- struct{}{} }),
+			}, opts...)...)
 		})
 	}
 	for range n {
@@ -104,6 +107,63 @@ func TestNeverGranted(t *testing.T) {
 		"wants 2 of a limit of 1. It can never be granted, and nobody behind it, unless the limit is raised or it leaves the queue.")
 }
 
+// TestPagesOfAQueue: each page of a queue says why its waiters wait, and leads to the last of them,
+// also when it is loaded again after grants to waiters ahead of it.
+func TestPagesOfAQueue(t *testing.T) {
+	s := openSite(t, nil)
+	holder := s.session()
+	if err := holder.Create(t.Context(), "slots", 3, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Acquire(t.Context(), "slots", client.Count(2)); err != nil {
+		t.Fatal(err)
+	}
+	s.waiters("slots", 120, 10)
+	s.waiters("slots", 1, 1, client.Count(3))
+	s.waiters("slots", 129, 10)
+	if err := holder.Resize(t.Context(), "slots", 2); err != nil {
+		t.Fatal(err)
+	}
+	second := s.get(semaphoreURL("/default", "slots")).next("queue")
+	page := s.get(second)
+	page.wants(t, 200, "101 to 200 of 250", "It is behind 100 waiters.", "It is behind 119 waiters.",
+		"It wants 3 of a limit of 2")
+	if n := strings.Count(page.body, "It is behind a waiter that is never granted."); n != 79 {
+		t.Errorf("%d waiters of the page are said to be behind the one that is never granted, want 79", n)
+	}
+	last := s.get(page.next("queue"))
+	last.wants(t, 200, "201 to 250 of 250")
+	if path := last.next("queue"); path != "" {
+		t.Errorf("the last page leads to %s", path)
+	}
+
+	// 60 waiters ahead are granted.
+	if err := holder.Resize(t.Context(), "slots", 2+60*2); err != nil {
+		t.Fatal(err)
+	}
+	page = s.get(second)
+	page.wants(t, 200, "41 to 140 of 190", "It is behind 40 waiters.")
+	s.get(page.next("queue")).wants(t, 200, "141 to 190 of 190", "It is behind 189 waiters.")
+}
+
+// TestPagesOfOwners: a full page of owners leads to another one only if there is one.
+func TestPagesOfOwners(t *testing.T) {
+	s := openSite(t, nil)
+	if err := s.session().Create(t.Context(), "slots", 2*pageSize, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * pageSize {
+		if _, err := s.session().Acquire(t.Context(), "slots"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := s.get(s.get(semaphoreURL("/default", "slots")).next("owners"))
+	last.wants(t, 200, "100 of 200", "First page")
+	if rows, path := strings.Count(last.body, "<tr data-key="), last.next("owners"); rows != pageSize || path != "" {
+		t.Errorf("the last page has %d rows, and leads to %q", rows, path)
+	}
+}
+
 // TestLongQueue: a queue of 100,000 waiters is shown a page at a time, in its order; a live view of
 // it is a page, too.
 func TestLongQueue(t *testing.T) {
@@ -124,10 +184,7 @@ func TestLongQueue(t *testing.T) {
 	if len(page.body) > 150_000 {
 		t.Errorf("the page has %d bytes", len(page.body))
 	}
-	_, rest, _ := strings.Cut(page.body, `rel="next" href="`)
-	next, _, _ := strings.Cut(rest, `"`)
-	next = strings.ReplaceAll(next, "&amp;", "&")
-	s.get(next).wants(t, 200, "101 to 200 of "+count, "It is behind 100 waiters.", "First page")
+	s.get(page.next("queue")).wants(t, 200, "101 to 200 of "+count, "It is behind 100 waiters.", "First page")
 	x := s.open(semaphoreURL("/default", "slots"))
 	x.until("a page of the queue", func(name string, u update) bool {
 		keys, ok := keysOf(u, "queue")

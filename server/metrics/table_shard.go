@@ -126,9 +126,14 @@ var (
 	NodesTruncated = coordination.gauge("signalbox_node_series_truncated",
 		"1 if series of nodes were left out over the cap.")
 
+	SemaphoreGrants = coordination.gauge("signalbox_semaphore_grants_per_second",
+		"How often a semaphore is granted, of those that are granted most often in the shards that "+
+			"this instance leads, as signalbox top estimates it.",
+		"node", "semaphore").most(ByNames)
 	SemaphoreAcquires = coordination.counter("signalbox_semaphore_acquires_total",
-		"Grants of a semaphore since the shard's replica started here. With a session: "+
-			"its own, in nodes with detailed counters.",
+		"Grants of a semaphore since the shard's replica started here, or since the semaphore was "+
+			"made: an ephemeral one ends with its last lease, and counts from 0 again. With a "+
+			"session: its own, in nodes with detailed counters.",
 		"node", "semaphore", "session").most(ByNames)
 	SemaphoreWaits = coordination.counter("signalbox_semaphore_waits_total",
 		"Acquires that were queued, like signalbox_semaphore_acquires_total.",

@@ -1,6 +1,10 @@
 package serving
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -71,8 +75,31 @@ func writeSemaphores(p *metrics.Page, shards []*Shard, l *loads, state *meta.Sta
 		p.Write(metrics.SemaphoreWaits, x.Waits, labels...)
 		p.Write(metrics.SemaphoreReleases, x.Releases, labels...)
 	}
+	writeGrants(p, shards, state)
 	cut := writeOwnerSessions(p, shards, state, p.MaxSeries()-len(l.list))
 	p.Write(metrics.SemaphoresTruncated, l.dropped || cut)
+}
+
+// writeGrants shows how often the busiest semaphores of the shards that are led here are granted.
+// The rate of the counter of an ephemeral semaphore does not say it: the counter ends with it.
+func writeGrants(p *metrics.Page, shards []*Shard, state *meta.State) {
+	rates := make(map[semaphoreKey]float64) // a semaphore that has moved is in two shards for a while
+	for _, d := range shards {
+		if !d.Raft().Leading() {
+			continue
+		}
+		for _, g := range d.grants.Top(d.serving.Clock.Now(), p.MaxSeries(), func(uint64) bool { return true }) {
+			rates[semaphoreKey{g.Node, string(g.Name)}] += g.PerSecond
+		}
+	}
+	busiest := slices.SortedFunc(maps.Keys(rates), func(a, b semaphoreKey) int {
+		return cmp.Or(cmp.Compare(rates[b], rates[a]), cmp.Compare(a.node, b.node), cmp.Compare(a.name, b.name))
+	})
+	for _, x := range busiest {
+		if n, ok := state.Node(x.node); ok {
+			p.Write(metrics.SemaphoreGrants, rates[x], n.Path, x.name)
+		}
+	}
 }
 
 // writeOwnerSessions shows the counters of owner sessions in nodes with detailed counters, of at

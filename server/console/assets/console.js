@@ -38,6 +38,7 @@
     }
     return svg;
   };
+  const isPath = (h) => Boolean(h) && h.startsWith("/") && !h.startsWith("//"); // of this console
   const fill = (el, c) => {
     let inner;
     if (c.a) {
@@ -48,7 +49,7 @@
     } else {
       inner = document.createTextNode(c.t || "");
     }
-    if (c.h && c.h.startsWith("/") && !c.h.startsWith("//")) {
+    if (isPath(c.h)) {
       const a = document.createElement("a");
       a.href = c.h;
       a.append(inner);
@@ -118,6 +119,12 @@
     }
     const count = document.querySelector(`[data-count="${t.id}"]`);
     if (count) setText(count, t.count);
+    for (const which of ["first", "next"]) {
+      const a = document.querySelector(`[data-${which}="${t.id}"]`);
+      if (!a) continue;
+      a.hidden = !isPath(t[which]);
+      if (!a.hidden) a.href = t[which];
+    }
   };
   const updateNotes = (notes) => {
     const el = document.getElementById("notes");

@@ -124,6 +124,47 @@ func TestRightIsTakenAway(t *testing.T) {
 	b.until(b.ctx, "a page without tables", `document.querySelector("table") === null && document.body.innerText.includes("You may not see the cluster")`)
 }
 
+// TestLoggedOut: a tab that asks for its stream without a session shows nothing any more, and does
+// not ask again.
+func TestLoggedOut(t *testing.T) {
+	const adminToken = "a secret of the administrator"
+	srv := servertest.Start(t, servertest.Shards(1), servertest.Config(func(c *server.Config) {
+		c.Auth, c.AdminToken = true, adminToken
+	}))
+	site := startConsole(t, console.Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})
+	b := openBrowser(t)
+	b.run(b.ctx, "log in", chromedp.Navigate(site+"/login"), chromedp.SendKeys("#token", adminToken+kb.Enter))
+	b.until(b.ctx, "the instance", rows("instances", 1))
+	b.live(b.ctx)
+	leave := `fetch("/logout", {method: "POST"}).then(() => document.dispatchEvent(new Event("visibilitychange")))`
+	value[any](b, b.ctx, leave)
+	b.until(b.ctx, "the page without what it showed", `document.querySelector("table") === null &&
+		document.getElementById("main").innerText.includes("You are not logged in any more.") &&
+		document.body.dataset.live === undefined`)
+}
+
+// TestNextPage: the link to the next page comes and goes with the rows beyond the first page.
+func TestNextPage(t *testing.T) {
+	srv := servertest.Start(t, servertest.Shards(1))
+	site := startConsole(t, console.Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})
+	b := openBrowser(t)
+	holder := session(t, dial(t, srv.Addr()), "holder@a")
+	for i := range 101 {
+		if i == 100 {
+			b.run(b.ctx, "open", chromedp.Navigate(site+"/semaphores?node=%2Fdefault"))
+			b.live(b.ctx)
+			b.until(b.ctx, "a full page without a link", rows("semaphores", 100)+` && document.querySelector("a[rel=next]").hidden`)
+		}
+		if err := holder.Create(t.Context(), fmt.Sprintf("n%03d", i), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.until(b.ctx, "the link", `!document.querySelector("a[rel=next]").hidden`)
+	b.run(b.ctx, "follow it", chromedp.Click("a[rel=next]"))
+	b.until(b.ctx, "the last page", rows("semaphores", 1)+` && document.querySelector("a[rel=next]").hidden`)
+	b.live(b.ctx)
+}
+
 // TestLeaderIsKilled: the page follows the cluster when the leader of its shard is gone.
 func TestLeaderIsKilled(t *testing.T) {
 	cluster := servertest.StartCluster(t, 3, servertest.Shards(1))

@@ -43,11 +43,8 @@ func coordination() dashboard {
 						"signalbox sem why says for whom.",
 					query{top(10, most(m.SemaphoreOldestWait, "node", "semaphore")), "{{node}} {{semaphore}}"}),
 				graph("Most granted", unitPerSec,
-					"Semaphores with most grants.",
-					query{
-						top(10, grouped("max", []string{"node", "semaphore"}, rate(series(m.SemaphoreAcquires, "", `session=""`)))),
-						"{{node}} {{semaphore}}",
-					}),
+					"Semaphores with most grants, as signalbox top estimates them.",
+					query{top(10, most(m.SemaphoreGrants, "node", "semaphore")), "{{node}} {{semaphore}}"}),
 			}},
 			{"Holders", []panel{
 				graph("Most leases", unitNone,
@@ -68,9 +65,12 @@ func coordination() dashboard {
 			}},
 			{"Limits", []panel{
 				graph("Quotas used", unitRatio,
-					"Of each node, the quota that is fullest.",
+					"Of each node, the quota that is fullest. Without that of watchers: "+
+						"each replica counts and admits its own.",
 					query{
-						grouped("max", []string{"node"}, now(m.NodeUsed, "node", "quota")+" / "+most(m.NodeQuota, "node", "quota")),
+						grouped("max", []string{"node"},
+							grouped("sum", []string{"node", "quota"}, series(m.NodeUsed, "", `quota!="watchers"`))+" / "+
+								grouped("max", []string{"node", "quota"}, series(m.NodeQuota, "", `quota!="watchers"`))),
 						"{{node}}",
 					}),
 				graph("Refused by quotas", unitPerSec,
@@ -98,9 +98,10 @@ func coordination() dashboard {
 					"One that stays preparing waits for a member.",
 					query{grouped("sum", []string{"phase"}, most(m.Processes, "shard", "phase")), "{{phase}}"}),
 				graph("Rounds", unitPerSec,
-					"Rounds that ended, by outcome. Each replica counts; the highest rate is shown.",
+					"Rounds that ended, by outcome. Each replica counts; the highest rate of each shard is shown.",
 					query{
-						grouped("max", []string{"outcome"}, perSecond(m.ProcessRoundsEnded, "instance", "outcome")),
+						grouped("sum", []string{"outcome"},
+							grouped("max", []string{"shard", "outcome"}, rate(series(m.ProcessRoundsEnded, "")))),
 						"{{outcome}}",
 					}),
 				graph("Rounds measured", unitPerSec,
