@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -32,11 +33,13 @@ func Count(n uint64) AcquireOption { return func(o *acquireOptions) { o.count = 
 
 // Data is shown beside the entry by Describe and watches; at most 1 MiB. Default: none.
 func Data[T ~string | ~[]byte](data T) AcquireOption {
-	return func(o *acquireOptions) { o.data = []byte(data) }
+	own := append([]byte(nil), data...) // a change of the lease sends it again later
+	return func(o *acquireOptions) { o.data = own }
 }
 
 // Wait bounds the wait at the server, 0 .. 1 day; ErrNotAcquired follows. The time runs while this
-// client is disconnected. Default: Forever, so only ctx ends the wait.
+// client is disconnected. With a Mutex or an RWMutex it includes the wait for other goroutines of
+// the session. Default: Forever, so only ctx ends the wait.
 func Wait(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
 		if o.timeout = millis.Of("acquire timeout", d, &o.err); d == Forever {
@@ -141,7 +144,7 @@ func (a *acquireOp) start(ctx context.Context, name string) (_ *Lease, err error
 	if a.bucket, err = s.node.bucket(ctx, name); err != nil {
 		return nil, err
 	}
-	e, held, mine, err := s.nameLocks.lock(ctx, s, name, a.o.lock)
+	e, held, mine, err := a.lockName(ctx, name)
 	if err != nil || !mine {
 		return nil, err
 	}
@@ -151,6 +154,27 @@ func (a *acquireOp) start(ctx context.Context, name string) (_ *Lease, err error
 	}
 	a.e = e
 	return a.run(ctx)
+}
+
+// errWaitOver ends a wait for a name's lock.
+var errWaitOver = errors.New("the wait ended")
+
+// lockName waits for the lock of the name; ok is false when it is not to be waited for any longer.
+// A wait that would wait for the session's own lease, too, counts as a wait at the server does.
+func (a *acquireOp) lockName(ctx context.Context, name string) (e *nameLock, held *Lease, ok bool, err error) {
+	s := a.s
+	if a.o.lock != lockFree || a.o.timeout == protocol.Forever {
+		return s.nameLocks.lock(ctx, s, name, a.o.lock)
+	}
+	began := s.c.clock.now()
+	ctx, cancel := context.WithTimeoutCause(ctx, millis.Duration(a.o.timeout), errWaitOver)
+	defer cancel()
+	e, held, ok, err = s.nameLocks.lock(ctx, s, name, a.o.lock)
+	if errors.Is(err, errWaitOver) {
+		return nil, nil, false, nil
+	}
+	a.o.timeout -= min(a.o.timeout, uint64((s.c.clock.now()-began)/time.Millisecond))
+	return e, held, ok, err
 }
 
 // acquireOp is one acquire from its first sending to its outcome. It holds the name's lock.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -30,6 +31,10 @@ func newClient(cfg Config) *Client {
 	return c
 }
 
+// errClosedWithClient is what sessions end with when their client is closed. It is both, because
+// such a session has given back everything, as any that was closed.
+var errClosedWithClient = fmt.Errorf("%w: %w", ErrClientClosed, ErrSessionClosed)
+
 // Close ends all sessions of the client, so that what they hold is free at once. It waits up to 2 s
 // for that, and closes the connections. Calls in progress return ErrClientClosed. Close may be
 // called again. An error means that a stop was not answered in time: that session ends with its
@@ -44,7 +49,7 @@ func (c *Client) Close() error {
 	defer cancel()
 	failed := make(chan error, len(open))
 	for _, s := range open {
-		go func() { failed <- s.Close(ctx) }()
+		go func() { failed <- s.closeAs(ctx, errClosedWithClient) }()
 	}
 	var err error
 	for range open {

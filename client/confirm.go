@@ -18,13 +18,17 @@ type confirmQueue struct {
 // confirmLeases asks the server about the session's leases whose route is broken: while the
 // connection was lost, nobody could report that one was taken away by force. The question is the
 // acquire itself with its old number, which the server answers with the present state and without a
-// change. No lease waits for the answer about a lease of another shard, which may never come: one
-// that waits is filed again when its bucket has moved.
+// change. No lease waits for the answer about a lease of another shard, which may never come: when
+// a bucket has moved, its leases are filed again, also those whose question is on its way.
 func confirmLeases(s *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for e := range s.nameLocks.all {
-		if l := e.lease; l != nil && (!l.confirming || l.queued != nil) && l.isUnconfirmed() {
+		switch l := e.lease; {
+		case l == nil || !l.isUnconfirmed():
+		case l.recall != nil:
+			l.recall(s.c.routes.Load().owner(s.node.tier, l.bucket))
+		case !l.confirming || l.queued != nil:
 			l.queueConfirm()
 		}
 	}
@@ -74,9 +78,17 @@ func confirmQueued(s *Session, shard uint64, q *confirmQueue) {
 			s.mu.Unlock()
 			return
 		}
+		ctx, cancel := context.WithCancel(s.ctx)
+		l.recall = func(owner uint64) {
+			if owner != shard {
+				cancel()
+			}
+		}
 		s.mu.Unlock()
-		l.confirm(s.ctx)
+		l.confirm(ctx)
+		cancel()
 		s.mu.Lock()
+		l.recall = nil
 		again := l.isUnconfirmed()
 		s.mu.Unlock()
 		if again {

@@ -125,6 +125,10 @@ func TestConfirmOfASilentShard(t *testing.T) {
 		f.set(func() {
 			f.on = func(fc *fakeConn, h protocol.Header) bool { return h.Kind == protocol.KindAcquire && h.Arg == 1 }
 		})
+		pause := func() {
+			time.Sleep(5 * time.Second) // of the bubble
+			synctest.Wait()
+		}
 		cut := func(instance uint64) {
 			f.set(func() {
 				for fc := range f.conns {
@@ -134,18 +138,33 @@ func TestConfirmOfASilentShard(t *testing.T) {
 					}
 				}
 			})
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
+			pause()
 		}
 		cut(1)
 		cut(2)
 		if !l.Held() {
 			t.Fatal(l.Lost())
 		}
+		other, err := s.Acquire(bg, nameIn(3))
+		if err != nil {
+			t.Fatal(err)
+		}
 		f.set(func() { delete(f.holds, l.Name()) })
 		cut(2)
 		if err := l.Lost(); !errors.Is(err, ErrLeaseLost) || s.Err() != nil {
 			t.Errorf("the lease was lost by %v, and the session by %v", err, s.Err())
+		}
+		// The bucket that is not answered moves away from shard 2, and another one moves there.
+		f.set(func() {
+			delete(f.holds, other.Name())
+			f.version, f.moved = 2, map[uint64]uint64{1: 4, 3: 2}
+		})
+		if _, err := c.refreshMap(bg, c.routes.Load()); err != nil {
+			t.Fatal(err)
+		}
+		pause()
+		if err := other.Lost(); !errors.Is(err, ErrLeaseLost) || s.Err() != nil {
+			t.Errorf("the lease that moved was lost by %v, and the session by %v", err, s.Err())
 		}
 	})
 }

@@ -22,9 +22,12 @@ const (
 	minReadBuffer = 512              // bytes; grows as soon as a read fills it
 	maxReadBuffer = 64 << 10         // a read takes no more, unless a frame is longer
 	maxKeptBuffer = 256 << 10        // a buffer that grew beyond this is given back once it is empty
-	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
-	minSilence    = time.Second      // a server is never taken for silent sooner
-	hungTimeout   = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
+	idleKeepAlive = 15 * time.Second // between pings of a connection without sessions and streams
+	// between pings of a connection with streams: one whose server is gone is noticed after at most
+	// 2.5 of these
+	streamKeepAlive = 4 * time.Second
+	minSilence      = time.Second     // a server is never taken for silent sooner
+	hungTimeout     = 2 * time.Second // a server that a request waits for, and that was asked for a sign of life, has hung
 	// bytes that a caller writes by itself: the kernel takes them at once from a connection that is
 	// answered
 	maxDirectWrite = 16 << 10

@@ -28,10 +28,7 @@ func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration
 	}
 	cn.sessions[s] = period
 	cn.periods.add(period)
-	sooner := period < cn.period
-	if cn.period = cn.periods.or(idleKeepAlive); sooner {
-		cn.pingTimer.Reset(period / 2)
-	}
+	cn.updatePeriod()
 	return v, true
 }
 
@@ -42,7 +39,7 @@ func (cn *conn) removeSession(s *Session) {
 	if before, ok := cn.sessions[s]; ok {
 		delete(cn.sessions, s)
 		cn.periods.remove(before)
-		cn.period = cn.periods.or(idleKeepAlive)
+		cn.updatePeriod()
 	}
 }
 

@@ -56,7 +56,9 @@ func (cn *conn) deltaEvent(h protocol.Header) error {
 func (cn *conn) dropStream(st *watchStream) bool {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	return cn.streams.remove(st)
+	removed := cn.streams.remove(st)
+	cn.updatePeriod()
+	return removed
 }
 
 // objectStreamEvent hands on an event. It is false when there is no such stream. It runs on the
@@ -88,6 +90,7 @@ func (cn *conn) dropObjectStream(id uint64, f *objectStream) bool {
 		return false
 	}
 	delete(cn.objectStreams, id)
+	cn.updatePeriod()
 	return true
 }
 

@@ -50,7 +50,8 @@ var (
 	ErrUnreachable = errors.New("instance cannot be reached")
 
 	// ErrOutcomeUnknown: a request was sent, and the context or the session ended before its
-	// outcome was known. It may or may not have taken effect: check before repeating it.
+	// outcome was known, or a change of a lease was refused when it was sent again. It may or may
+	// not have taken effect: check before repeating it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 )
 

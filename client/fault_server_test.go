@@ -305,10 +305,17 @@ func TestCloseFrees(t *testing.T) {
 	third := dial(t, srv)
 	after := session(t, third)
 	waiting, _ = queue(t, after, "close", client.Exclusive())
+	cutOff, _ := queue(t, session(t, c), "close", client.Exclusive())
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 	waiting.while(t, watchChanges(srv))
+	if _, err := cutOff.get(); !errors.Is(err, client.ErrClientClosed) {
+		t.Errorf("a call in progress returned %v", err)
+	}
+	if err := b.Err(); !errors.Is(err, client.ErrClientClosed) || !errors.Is(err, client.ErrSessionClosed) {
+		t.Errorf("the session ended with %v", err)
+	}
 	if _, err := c.Session(ctx, "/default"); !errors.Is(err, client.ErrClientClosed) {
 		t.Fatal(err)
 	}

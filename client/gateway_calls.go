@@ -67,7 +67,11 @@ func acquireEntry(ctx context.Context, s *Session, req *protocol.Acquire, accept
 	if err != nil {
 		return false, err
 	}
-	a := &acquireOp{s: s, bucket: bucket, req: *req, o: acquireOptions{timeout: req.Timeout, onAccepted: func(uint64) { accepted() }}}
+	o := acquireOptions{timeout: req.Timeout}
+	if accepted != nil {
+		o.onAccepted = func(uint64) { accepted() }
+	}
+	a := &acquireOp{s: s, bucket: bucket, req: *req, o: o}
 	a.x = requestState{head: &a.req.Head, acquire: a}
 	state, _, route, err := a.outcome(ctx)
 	s.mu.Lock()

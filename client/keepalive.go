@@ -44,8 +44,10 @@ func (cn *conn) keepAlive() {
 		seek = true
 	}
 	// The timer looks twice a period, so that silence is found half a period after it is too long
-	// at the latest.
-	if cn.lastPing == 0 || now-cn.pingSentAt(cn.lastPing) >= cn.period*3/4 {
+	// at the latest. A connection without sessions whose streams are busy needs no sign of life.
+	since := now - cn.pingSentAt(cn.lastPing)
+	needed := len(cn.sessions) > 0 || now-heard >= cn.period/2 || since >= idleKeepAlive*3/4
+	if cn.lastPing == 0 || since >= cn.period*3/4 && needed {
 		cn.sendPing(now)
 	}
 	look := cn.nextCheck()
@@ -76,6 +78,22 @@ func (cn *conn) markBusy() {
 		cn.pingTimer.Reset(minSilence)
 		cn.hadPending = true // since the look before, as it were
 	}
+}
+
+// updatePeriod is called when sessions or streams came or went. mu is held.
+func (cn *conn) updatePeriod() {
+	before, most := cn.period, idleKeepAlive
+	if len(cn.streams.byID)+len(cn.objectStreams) > 0 {
+		most = streamKeepAlive
+	}
+	if cn.period = cn.periods.or(most); cn.period >= before {
+		return
+	}
+	look := cn.period / 2
+	if cn.busy {
+		look = min(look, minSilence)
+	}
+	cn.pingTimer.Reset(look)
 }
 
 // nextCheck is when the timer checks again: half a period from now, or up to a fiftieth of a period

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -36,6 +37,7 @@ type Lease struct {
 	// its turn comes in a queue.
 	confirming bool
 	queued     *confirmQueue
+	recall     func(owner uint64) // while it is asked: gives up if another shard than the one asked owns it
 
 	observation *observedHold // whom its end is reported to; nil: nobody
 }
@@ -155,7 +157,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if done {
 		r.recycle()
 	} else {
-		s.continueInBackground(r.work)
+		s.continueInBackground(r.workInBackground)
 	}
 	return withOp("release", l.name, err)
 }
@@ -170,7 +172,7 @@ const (
 // releaseAll gives back what the session holds, all at once, before it is stopped. The stop
 // releases it too, but for other shards than the home that needs a message between shards. What is
 // not answered in time is left to the stop.
-func releaseAll(ctx context.Context, s *Session) {
+func releaseAll(ctx context.Context, s *Session, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, releaseAllTimeout)
 	defer cancel()
 	var all []*releaseOp
@@ -180,7 +182,7 @@ func releaseAll(ctx context.Context, s *Session) {
 			if e.locked || e.lease == nil || e.lease.over != nil || len(all) == maxReleaseAll {
 				continue
 			}
-			e.lease.end(ErrSessionClosed)
+			e.lease.end(cause)
 			e.locked = true
 			all = append(all, &releaseOp{s: s, e: e, bucket: e.lease.bucket, token: e.lease.token})
 		}
@@ -234,13 +236,19 @@ func releaseNext(s *Session, e *nameLock, bucket uint32, token uint64, pause tim
 
 // finish works in the background.
 func (r *releaseOp) finish() {
-	done, err := r.work(r.s.ctx)
-	if !done {
-		r.s.continueInBackground(r.work)
-	} else if err != nil && r.s.Err() == nil {
+	if done, _ := r.workInBackground(r.s.ctx); !done {
+		r.s.continueInBackground(r.workInBackground)
+	}
+}
+
+// workInBackground is work whose error no caller gets.
+func (r *releaseOp) workInBackground(ctx context.Context) (done bool, err error) {
+	done, err = r.work(ctx)
+	if done && err != nil && r.s.Err() == nil {
 		r.s.c.cfg.Logger.Warn("semaphore stays held until the session ends", "session", r.s.id,
 			"semaphore", r.e.name, "error", err)
 	}
+	return done, err
 }
 
 // work goes on until the release was answered.
@@ -301,7 +309,7 @@ func (l *Lease) Reduce(ctx context.Context, count uint64) error {
 
 // UpdateData replaces the data shown beside the entry. The token stays.
 func (l *Lease) UpdateData(ctx context.Context, data []byte) error {
-	return withOp("update data of", l.name, l.change(ctx, &changeOp{data: data, same: true}))
+	return withOp("update data of", l.name, l.change(ctx, &changeOp{data: bytes.Clone(data), same: true}))
 }
 
 // changeOp is a change of a held lease in progress: the acquire is set again. It holds the name's
@@ -369,7 +377,14 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	defer s.nameLocks.unlock(ch.e)
 	switch {
 	case err != nil:
-		return true, outcomeUnknown((ch.sent || sent) && !answered(err), err)
+		// A refusal that decides nothing about an earlier sending leaves open how much is held, and
+		// under which number. As with a refused confirm, nobody relies on the lease any more.
+		open := (ch.sent || sent) && !endsEntry(err)
+		if open && s.err == nil && l.over == nil && ch.e.lease == l {
+			s.nameLocks.lose(ch.e, err.Error())
+			releaseNext(s, ch.e, l.bucket, l.token, s.m.Timeout()/20)
+		}
+		return true, outcomeUnknown(open, err)
 	case ch.reply.State == protocol.Acquired && ch.reply.OrderID == l.token:
 		l.count, l.data, l.seq, l.route = ch.count, ch.data, ch.seq, route
 		return true, nil

@@ -173,6 +173,103 @@ func TestChangeOfALostLease(t *testing.T) {
 	})
 }
 
+// TestChangeRefusedLater: a change that was sent, and is refused when it is sent again, leaves open
+// how many units are held. The lease is not relied on any more, and given back, unless the refusal
+// says that nothing was changed.
+func TestChangeRefusedLater(t *testing.T) {
+	for status, loses := range map[protocol.Status]bool{
+		protocol.StatusForbidden: true, protocol.StatusUnauthenticated: true, protocol.StatusInternal: true,
+		protocol.StatusBadRequest: false,
+	} {
+		t.Run(status.String(), func(t *testing.T) {
+			withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
+				sent := 0
+				f.set(func() {
+					f.on = func(fc *fakeConn, h protocol.Header) bool {
+						if h.Kind != protocol.KindAcquire {
+							return false
+						}
+						sent++
+						switch sent {
+						case 1:
+							_ = fc.nc.Close()
+						case 2:
+							fc.fail(h, status)
+						default:
+							return false
+						}
+						return true
+					}
+				})
+				if err := l.Reduce(bg, 1); !errors.Is(err, status) || errors.Is(err, ErrOutcomeUnknown) != loses {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if n := f.count(protocol.KindRelease); n > 0 {
+					t.Error("it is released before its work can stop")
+				}
+				time.Sleep(time.Minute) // of the bubble
+				if loses == l.Held() || loses != errors.Is(l.Lost(), ErrLeaseLost) || s.Err() != nil {
+					t.Errorf("the lease was lost by %v, and the session by %v", l.Lost(), s.Err())
+				}
+				if !loses {
+					return
+				}
+				if r := f.all(protocol.KindRelease); len(r) != 1 || decode[protocol.Release](t, r[0].body).OrderID != l.Token() {
+					t.Errorf("released %d times", len(r))
+				}
+				if again, err := s.Acquire(bg, l.Name()); err != nil || again.Token() <= l.Token() {
+					t.Errorf("acquired again: %v, %v", again, err)
+				}
+			})
+		})
+	}
+}
+
+// TestDataIsCopied: what the caller does with its data later is not sent, neither when a request is
+// sent again nor with a later change.
+func TestDataIsCopied(t *testing.T) {
+	withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
+		check := func(want ...string) {
+			t.Helper()
+			var got []string
+			for _, r := range f.all(protocol.KindAcquire) {
+				got = append(got, string(decode[protocol.Acquire](t, r.body).Data))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("sent %q, want %q", got, want)
+			}
+		}
+		hold(protocol.KindAcquire)
+		data := []byte("e")
+		ctx, cancel := brief()
+		defer cancel()
+		if err := l.UpdateData(ctx, data); !errors.Is(err, ErrOutcomeUnknown) {
+			t.Fatal(err)
+		}
+		data[0] = 'x'
+		f.drop()
+		synctest.Wait()
+		hold(0)
+		synctest.Wait()
+		if err := l.Release(bg); err != nil {
+			t.Fatal(err)
+		}
+		f.set(func() { f.on = nil })
+		data[0] = 'f'
+		l, err := s.Acquire(bg, l.Name(), Count(3), Data(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[0] = 'x'
+		hold(0)
+		if err := l.Reduce(bg, 2); err != nil {
+			t.Fatal(err)
+		}
+		check("d", "e", "e", "f", "f")
+	})
+}
+
 // TestReleaseWithoutALease: a session gives back what it has, by name.
 func TestReleaseWithoutALease(t *testing.T) {
 	withLease(t, func(t *testing.T, f *fake, s *Session, l *Lease, hold func(protocol.Kind)) {
@@ -483,6 +580,67 @@ func TestMutexOrder(t *testing.T) {
 		synctest.Wait()
 		if !slices.Equal(order, want) {
 			t.Fatal(order)
+		}
+	})
+}
+
+// TestMutexWait: Wait bounds the wait for other goroutines of the session too. What is left of it
+// is asked of the server.
+func TestMutexWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		m := s.RWMutex("m")
+		first, err := m.Lock(bg, Wait(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		for _, wait := range []time.Duration{0, time.Second} {
+			if l, err := m.Lock(ctx, Wait(wait)); !errors.Is(err, ErrNotAcquired) {
+				t.Errorf("locked after %s: %v, %v", wait, l, err)
+			}
+			if l, err := m.RLock(ctx, Wait(wait)); !errors.Is(err, ErrNotAcquired) {
+				t.Errorf("locked for reading after %s: %v, %v", wait, l, err)
+			}
+		}
+		if n := f.count(protocol.KindAcquire); n != 1 {
+			t.Errorf("%d acquires of a lock that the session holds", n-1)
+		}
+		next := make(chan error, 1)
+		go func() {
+			_, err := m.Lock(ctx, Wait(time.Second))
+			next <- err
+		}()
+		time.Sleep(time.Second / 2) // of the bubble
+		if err := first.Release(bg); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-next; err != nil {
+			t.Fatal(err)
+		}
+		sent := f.all(protocol.KindAcquire)
+		if m := decode[protocol.Acquire](t, sent[len(sent)-1].body); m.Timeout != 500 {
+			t.Errorf("the server may let it wait for %d ms", m.Timeout)
+		}
+		for _, end := range []error{context.Canceled, ErrSessionClosed} {
+			ctx, cancel := context.WithCancel(ctx)
+			go func() {
+				_, err := m.Lock(ctx, Wait(time.Second))
+				next <- err
+			}()
+			synctest.Wait()
+			if end == context.Canceled {
+				cancel()
+			} else if err := s.Close(bg); err != nil {
+				t.Error(err)
+			}
+			if err := <-next; !errors.Is(err, end) {
+				t.Errorf("ended with %v, want %v", err, end)
+			}
+			cancel()
 		}
 	})
 }

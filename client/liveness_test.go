@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -296,6 +297,54 @@ func TestSilentServer(t *testing.T) {
 			t.Fatalf("%d attaches", attaches)
 		}
 	})
+}
+
+// TestSilentStream: a stream is opened elsewhere 10 s after its replica fell silent, although no
+// session has the connection pinged and no request waits there.
+func TestSilentStream(t *testing.T) {
+	streams := map[protocol.Kind]func(ctx context.Context, n *Node){
+		protocol.KindWatch: func(ctx context.Context, n *Node) {
+			for range n.Watch(ctx, "x") {
+			}
+		},
+		protocol.KindProcessWatch: func(ctx context.Context, n *Node) {
+			decoder := func() rpc.Decoder {
+				return func(protocol.Header) (any, rpc.Step, error) { return nil, rpc.Partial, nil }
+			}
+			o := newObject(nil, n, "x", protocol.ProcessBucket)
+			req := &protocol.ProcessWatch{Node: n.id, Name: []byte("x")}
+			for range o.Events(ctx, protocol.KindProcessWatch, req, decoder) {
+			}
+		},
+	}
+	for kind, watch := range streams {
+		t.Run(kind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				_, n := f.openNode(t)
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				go watch(ctx, n)
+				time.Sleep(time.Minute) // of keep-alives
+				synctest.Wait()
+				if opened := f.count(kind); opened != 1 {
+					t.Fatalf("%d streams while the server answers", opened)
+				}
+				silent := map[*fakeConn]bool{}
+				f.set(func() {
+					for fc := range f.conns {
+						silent[fc] = true
+					}
+					f.on = func(fc *fakeConn, h protocol.Header) bool { return silent[fc] }
+				})
+				time.Sleep(11 * time.Second) // the time that it takes to connect is in it
+				synctest.Wait()
+				if opened := f.count(kind); opened != 2 {
+					t.Errorf("%d streams since the server fell silent", opened-1)
+				}
+			})
+		})
+	}
 }
 
 // TestNoWayBack: the deadline passes while the link is away; the session is over although the

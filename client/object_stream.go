@@ -98,6 +98,7 @@ func (o *object) eventsOnce(
 			cn.objectStreams = make(map[uint64]*objectStream)
 		}
 		cn.objectStreams[id] = f
+		cn.updatePeriod()
 		cl.reply = func(status protocol.Status, body []byte, err error) {
 			if err == nil && status != protocol.StatusOK {
 				err = failure(status, body)
@@ -160,17 +161,17 @@ func (p *streamPast) accept(event any, first bool, instance uint64) bool {
 	if shard != p.shard {
 		*p = streamPast{c: p.c, shard: shard}
 	}
-	if !first {
-		p.index = max(p.index, index)
-		return true
-	}
-	if index < p.index && !shardRestarted(p.c.routes.Load(), p.shard, p.instances) {
+	if first && index < p.index && !shardRestarted(p.c.routes.Load(), p.shard, p.instances) {
 		if len(p.instances) < maxBehind || !slices.Contains(p.instances, instance) {
 			p.instances = append(p.instances, instance)
 		}
 		return false
 	}
-	p.index, p.instances = index, nil
+	if first {
+		p.index, p.instances = index, nil
+	}
+	p.index = max(p.index, index)
+	raiseTo(p.c.readIndex(shard), index) // no RELAXED read that follows goes back in time
 	return true
 }
 

@@ -22,7 +22,7 @@ func TestObjectStreamNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.set(func() { f.master = map[uint64]uint64{1: 1, 2: 1, 3: 1, 4: 1} })
-		_, n := f.openNode(t)
+		c, n := f.openNode(t)
 		var begin []indexedEvent // of the openings to come; the last one is that of all further ones
 		opened := 0
 		var id uint64 // of the last
@@ -63,6 +63,9 @@ func TestObjectStreamNeverGoesBack(t *testing.T) {
 			got, err, ok := next()
 			if !ok || err != nil || got != e || opened != openings {
 				t.Fatalf("%v, %v over %d openings, want %v over %d", got, err, opened, e, openings)
+			}
+			if read := c.readIndex(e.shard).Load(); read != e.index {
+				t.Fatalf("after %v a list may be read at index %d", e, read)
 			}
 		}
 		again := func(list ...indexedEvent) {

@@ -24,16 +24,26 @@ const (
 
 // oneShot is one sending of a one-shot watch.
 type oneShot struct {
-	id   uint64
-	cn   *conn
-	ch   chan WatchResult // capacity 1
-	over atomic.Bool
-	stop atomic.Pointer[func() bool] // of what fires it with the session's end
+	id        uint64
+	cn        *conn
+	lastWrite *lastWrite       // of the shard; nil: the map does not have it
+	ch        chan WatchResult // capacity 1
+	over      atomic.Bool
+	stop      atomic.Pointer[func() bool] // of what fires it with the session's end
 }
 
 func (o *oneShot) fire(f WatchResult) {
 	if !o.over.CompareAndSwap(false, true) {
 		return
+	}
+	if o.lastWrite != nil {
+		// A RELAXED read that follows must not miss the change. The instance that fired the watch
+		// has it; a change that may have been missed can be anywhere.
+		var instance uint64
+		if f != (WatchResult{}) {
+			instance = o.cn.instance
+		}
+		o.lastWrite.record(o.cn.clock.now(), instance)
 	}
 	o.ch <- f
 	if stop := o.stop.Load(); stop != nil {

@@ -14,27 +14,31 @@ import (
 // after a request of this client that changed the shard as a RELAXED read may be old. Even the
 // master may be behind then, if it is another one than the instance that answered, or if it only
 // was the next to be asked after a failover: it answers STRICT. So a client reads what it wrote,
-// and, by the indexes it asks for, never what is older than what it has read.
+// and, by the indexes it asks for, never what is older than what it has read or what its watches
+// have told. A one-shot watch has no index: its end counts as a change of this client.
 
 // writeTimeStep is how exactly the time of the last change is kept: who changes much does not write
 // it down each time.
 const writeTimeStep = 100 * time.Millisecond
 
-// lastWrite is the last answered change of a shard by this client, by its clock.
+// lastWrite is the last change of a shard that this client made, or that a one-shot watch reported,
+// by its clock.
 type lastWrite struct {
 	at                atomic.Int64  // when; 0: never
 	instance          atomic.Uint64 // which instance answered
 	instanceChangedAt atomic.Int64  // when another instance than the one before answered; 0: never
 }
 
-// record records that an instance answered a request of this client that changed the shard.
+// record records that an instance answered a request of this client that changed the shard, or
+// reported a change. Instance 0: a change may have been missed, and no instance is known to have
+// it.
 func (w *lastWrite) record(now time.Duration, instance uint64) {
 	if w.instance.Load() != instance {
 		if before := w.instance.Swap(instance); before != 0 && before != instance {
 			w.instanceChangedAt.Store(int64(now))
 		}
 	}
-	if int64(now)-w.at.Load() > int64(writeTimeStep) {
+	if at := w.at.Load(); at == 0 || int64(now)-at > int64(writeTimeStep) {
 		w.at.Store(int64(now))
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,102 @@ func TestReadsOwnWrites(t *testing.T) {
 			t.Error("a change that was answered after the map had changed is forgotten")
 		}
 	})
+}
+
+// TestReadsAfterWatches: a RELAXED read after a step of a watch is not older than that step. Where
+// a change may have been missed, it is not older than the notice of that either.
+func TestReadsAfterWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		c.replicaSeed = 0 // of shard 2 it reads at instance 1
+		s := f.sessionIn(t, c, 0)
+		name := nameIn(1)
+		var watch func(kind protocol.Kind, m protocol.Message) // sends an event of the stream
+		var shot func(owners bool)                             // fires the one-shot watch
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch h.Kind {
+				case protocol.KindWatch:
+					fc.reply(h, &protocol.Empty{})
+					watch = func(kind protocol.Kind, m protocol.Message) {
+						id := h.ID
+						if kind == protocol.KindDelta {
+							id = 0
+						}
+						fc.send(kind, id, 2, m)
+					}
+					watch(protocol.KindSnapshot, &protocol.Snapshot{First: true, Last: true, Index: 10})
+					return true
+				case protocol.KindDescribe:
+					if m := decode[protocol.Describe](t, h.Body); m.WatchID != 0 {
+						shot = func(owners bool) {
+							fc.send(protocol.KindWatchFired, 0, 2, &protocol.WatchFired{WatchID: m.WatchID, OwnersChanged: owners})
+						}
+					}
+				}
+				return false
+			}
+		})
+		read := func() protocol.Describe {
+			t.Helper()
+			if _, err := s.Describe(bg, name, ReadConsistency(Relaxed)); err != nil {
+				t.Fatal(err)
+			}
+			list := f.all(protocol.KindDescribe)
+			return decode[protocol.Describe](t, list[len(list)-1].body)
+		}
+
+		next, stop := iter.Pull2(s.Watch(bg, name))
+		defer stop()
+		if ev, err, _ := next(); err != nil || ev.Kind != EventSynced {
+			t.Fatal(ev, err)
+		}
+		if got := read().MinIndex; got != 10 {
+			t.Errorf("after a snapshot read at 10 it asks for index %d", got)
+		}
+		f.set(func() {
+			watch(protocol.KindDelta, &protocol.Delta{Node: 7, Name: []byte(name), Index: 11,
+				Changes: []protocol.SemaphoreChange{{Kind: protocol.ChangeCreated, Limit: 1, Version: 1}}})
+		})
+		if ev, err, _ := next(); err != nil || ev.Kind != EventChanged {
+			t.Fatal(ev, err)
+		}
+		if got := read().MinIndex; got != 11 {
+			t.Errorf("after a change at 11 it asks for index %d", got)
+		}
+
+		for _, owners := range []bool{true, false} {
+			_, fired, err := s.WatchOnce(bg, name, OnOwners)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.set(func() { shot(owners) })
+			if got := <-fired; got.OwnersChanged != owners {
+				t.Fatal(got)
+			}
+			want := protocol.Strict
+			if owners {
+				want = protocol.Relaxed // that instance has applied the change
+			}
+			if got := read().Consistency; got != want {
+				t.Errorf("owners changed: %v; it asks with consistency %d, want %d", owners, got, want)
+			}
+			if w := c.routes.Load().byShard[2]; !w.lastWrite.recent(c.clock.now(), 0) {
+				t.Errorf("owners changed: %v; any replica may be asked", owners)
+			}
+			time.Sleep(protocol.DefaultGracePeriod*time.Millisecond + 2*writeTimeStep)
+		}
+	})
+}
+
+// TestFirstWriteIsRecent: a change counts from the first moment of the client's clock on.
+func TestFirstWriteIsRecent(t *testing.T) {
+	var w lastWrite
+	w.record(1, 1)
+	if !w.recent(2, 0) {
+		t.Error("the first change is forgotten")
+	}
 }
 
 // TestReadsOwnForcedRelease: a forced release is a change too: a RELAXED read after it goes to the

@@ -116,7 +116,10 @@ func (s *Session) Release(ctx context.Context, name string) (released bool, err 
 	}
 	s.mu.Unlock()
 	r := &releaseOp{s: s, e: e, bucket: bucket}
-	err = s.finishInBackground(ctx, r.work)
+	done, err := r.work(ctx)
+	if !done {
+		s.continueInBackground(r.workInBackground)
+	}
 	return err == nil && r.reply.Released, withOp("release", name, err)
 }
 
@@ -177,6 +180,9 @@ func (s *Session) describeOnce(
 			}
 			shot.disarm()
 			shot = &oneShot{id: s.c.lastWatchID.Add(1), cn: route.cn, ch: make(chan WatchResult, 1)}
+			if route.shardRoute != nil {
+				shot.lastWrite = route.shardRoute.lastWrite
+			}
 			shot.arm()
 			req.WatchID = shot.id
 		}}, &req, reply)

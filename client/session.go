@@ -233,7 +233,10 @@ func (s *Session) Err() error {
 // (ErrUnreachable). It then keeps sending the stop in the background while the client is open;
 // otherwise the server ends the session when its timeout passes. Closing a session that is already
 // over succeeds.
-func (s *Session) Close(ctx context.Context) error {
+func (s *Session) Close(ctx context.Context) error { return s.closeAs(ctx, ErrSessionClosed) }
+
+// closeAs is Close. cause, an ErrSessionClosed, is what the session and its leases end with.
+func (s *Session) closeAs(ctx context.Context, cause error) error {
 	remaining := s.Remaining()
 	s.mu.Lock()
 	if s.closeBy == 0 && s.err == nil {
@@ -241,8 +244,8 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	defer closeHolds(s)()
-	releaseAll(ctx, s)
-	s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, ErrSessionClosed) })
+	releaseAll(ctx, s, cause)
+	s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, cause) })
 	if err := s.awaitStop(ctx); err != nil {
 		return fmt.Errorf("close session: %w", err)
 	}

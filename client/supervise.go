@@ -26,10 +26,10 @@ func supervise(ctx context.Context, c *Client, node string, serve func(ctx conte
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case ended == nil, errors.Is(ended, ErrSessionClosed):
-			return err
 		case errors.Is(ended, ErrTakenOver), errors.Is(ended, ErrClientClosed):
 			return ended
+		case ended == nil, errors.Is(ended, ErrSessionClosed):
+			return err
 		}
 		if c.clock.now()-began >= s.Timeout() {
 			retry.failures = 0

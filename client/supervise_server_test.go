@@ -119,18 +119,19 @@ func TestSupervise(t *testing.T) {
 func TestSuperviseEnds(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
 	wrong := errors.New("no such table")
+	var c *client.Client
 	var s *client.Session
 	for what, end := range map[string]struct {
 		node  string
 		serve func(context.Context, *client.Session) error
 		want  error
 	}{
-		"done":    {"/default", func(context.Context, *client.Session) error { return nil }, nil},
-		"wrong":   {"/default", func(context.Context, *client.Session) error { return wrong }, wrong},
-		"no node": {"/none", nil, client.NotFound},
-		"closed":  {"/default", func(ctx context.Context, s *client.Session) error { _ = s.Close(ctx); return wrong }, wrong},
+		"done":          {"/default", func(context.Context, *client.Session) error { return nil }, nil},
+		"wrong":         {"/default", func(context.Context, *client.Session) error { return wrong }, wrong},
+		"no node":       {"/none", nil, client.NotFound},
+		"closed":        {"/default", func(ctx context.Context, s *client.Session) error { _ = s.Close(ctx); return wrong }, wrong},
+		"client closed": {"/default", func(context.Context, *client.Session) error { _ = c.Close(); return wrong }, client.ErrClientClosed},
 		"taken": {"/default", func(ctx context.Context, s *client.Session) error {
 			if _, err := dial(t, srv).Restore(ctx, s.Save()); err != nil {
 				return err
@@ -142,6 +143,7 @@ func TestSuperviseEnds(t *testing.T) {
 			return nil
 		}, client.ErrTakenOver},
 	} {
+		c = dial(t, srv)
 		err := c.Supervise(ctx, end.node, func(ctx context.Context, with *client.Session) error {
 			s = with
 			return end.serve(ctx, with)

@@ -1,11 +1,15 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -331,6 +335,47 @@ func TestReleaseOverARefusedHello(t *testing.T) {
 		}
 		if n := f.count(protocol.KindRelease); n != 2 {
 			t.Errorf("released by %d requests, the first of which was lost", n)
+		}
+	})
+}
+
+// TestReleaseRefusedInTheBackground: what stays held because its release was refused is logged,
+// also if a connection was refused before the release.
+func TestReleaseRefusedInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.master[2] = 2
+		var log bytes.Buffer
+		c := f.open(t, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		s := f.sessionIn(t, c, 0)
+		lost, refused := false, false
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				switch {
+				case h.Kind == protocol.KindAcquire: // it is not answered
+				case h.Kind == protocol.KindRelease && !lost:
+					lost = true
+					_ = fc.nc.Close()
+				case h.Kind == protocol.KindRelease:
+					fc.fail(h, protocol.StatusForbidden)
+				case h.Kind == protocol.KindHello && lost && !refused:
+					refused = true
+					fc.fail(h, protocol.StatusUnauthenticated)
+				default:
+					return false
+				}
+				return true
+			}
+		})
+		ctx, cancel := brief()
+		defer cancel()
+		if _, err := s.Acquire(ctx, nameIn(1)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // of the bubble
+		synctest.Wait()
+		if n := strings.Count(log.String(), "semaphore stays held until the session ends"); n != 1 {
+			t.Errorf("%d warnings in %q", n, log.String())
 		}
 	})
 }

@@ -88,14 +88,20 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 		n.c.watches.add(w)
 		defer w.close()
 		var ev Event
+		var opened time.Time // when open returned
+		delivered := true    // all that there was
 		for {
-			if w.isIdle() {
+			// While shards cannot be reached, open takes its time: what there is goes first, and at
+			// least half of the time is the consumer's.
+			if (delivered || time.Since(opened) >= openTimeout) && w.isIdle() {
 				if err := w.open(ctx); err != nil {
 					yield(Event{}, withOp("watch", name, err))
 					return
 				}
+				opened = time.Now()
 			}
 			ok, err := w.next(&ev)
+			delivered = !ok
 			switch {
 			case err != nil:
 				yield(Event{}, withOp("watch", name, err))
@@ -227,7 +233,8 @@ func (w *watch) layout(r *routeTable) {
 	}
 }
 
-// open opens the parts that are closed and due. It waits for connections, but not for answers.
+// open opens the parts that are closed and due, as many as openTimeout is enough for. It waits for
+// connections, but not for answers.
 func (w *watch) open(ctx context.Context) error {
 	if _, err := w.n.c.tierOf(ctx, w.n.tier); err != nil {
 		return err
@@ -242,9 +249,16 @@ func (w *watch) open(ctx context.Context) error {
 			due = append(due, p)
 		}
 	}
+	// One after the other has its turn, although the time may not be enough for all at once.
+	slices.SortStableFunc(due, func(a, b *shardWatch) int { return a.due.Compare(b.due) })
 	w.mu.Unlock()
+	limited, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("%w in time", ErrUnreachable))
+	defer cancel()
 	for _, p := range due {
-		if err := p.open(ctx); err != nil {
+		if limited.Err() != nil && ctx.Err() == nil {
+			break // the others stay due
+		}
+		if err := p.open(limited); err != nil {
 			if ctx.Err() != nil {
 				return w.interrupted(ctx)
 			}
@@ -260,16 +274,13 @@ func (w *watch) open(ctx context.Context) error {
 	return nil
 }
 
-// openTimeout bounds how long the other parts of a watch stand still while one waits for its
-// connection.
+// openTimeout bounds how long a watch stands still while parts of it wait for their connections.
 const openTimeout = time.Second
 
 func (p *shardWatch) open(ctx context.Context) error {
 	w := p.w
 	c := w.n.c
-	limited, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("%w in time", ErrUnreachable))
-	defer cancel()
-	cn, err := c.connToReplica(limited, p.shard, p.retry.failures)
+	cn, err := c.connToReplica(ctx, p.shard, p.retry.failures)
 	if err != nil {
 		return err
 	}
@@ -284,9 +295,10 @@ func (p *shardWatch) open(ctx context.Context) error {
 	p.stream = st
 	w.idle--
 	w.mu.Unlock()
-	_, _, err = cn.startCall(limited, nil, protocol.KindWatch, bucket, req, func(id uint64, cl *call) {
+	_, _, err = cn.startCall(ctx, nil, protocol.KindWatch, bucket, req, func(id uint64, cl *call) {
 		st.id = id
 		cn.streams.add(st, w.prefix)
+		cn.updatePeriod()
 		cl.reply = func(status protocol.Status, body []byte, err error) {
 			if err == nil && status != protocol.StatusOK {
 				err = failure(status, body)

@@ -180,6 +180,8 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 	st.pages = append(st.pages, page)
 	st.shardWatch.seenIndex = max(st.shardWatch.seenIndex, m.Index)
 	if m.Last {
+		// Before the consumer is told: no RELAXED read that follows goes back in time.
+		raiseTo(w.n.c.readIndex(st.shardWatch.shard), m.Index)
 		st.shardWatch.setEpochs(st.epochs)
 		w.replace(st.shardWatch, st.building)
 		for _, d := range st.held {
@@ -209,6 +211,7 @@ func (st *watchStream) delta(d *delta) (held bool) {
 		return true
 	}
 	st.shardWatch.seenIndex = max(st.shardWatch.seenIndex, d.index)
+	raiseTo(w.n.c.readIndex(st.shardWatch.shard), d.index)
 	w.apply(st.shardWatch, d)
 	w.notify()
 	return false

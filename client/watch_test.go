@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,6 +212,65 @@ func TestWatchOverOneShardAway(t *testing.T) {
 						t.Fatal(ev, err)
 					}
 					delivered[ev.Name] = true
+				}
+			})
+		})
+	}
+}
+
+// TestWatchOverInstancesAway: all that a shard says is told while the attempts to reach other
+// instances take their time.
+func TestWatchOverInstancesAway(t *testing.T) {
+	for _, way := range watchForms {
+		t.Run(way.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const names = 100
+				f := newFake(t)
+				f.on = func(fc *fakeConn, h protocol.Header) bool {
+					switch h.Kind {
+					case protocol.KindMap:
+						m := f.mapReply()
+						m.Instances, m.Shards = nil, nil
+						for i := uint64(1); i <= 4; i++ { // shard 4 is the only one that can be reached
+							m.Instances = append(m.Instances, protocol.MapInstance{ID: i, Address: fmt.Sprint(i)})
+							m.Shards = append(m.Shards, protocol.MapShard{ID: i, Master: 5 - i, Replicas: []uint64{5 - i}})
+						}
+						fc.reply(h, m)
+					case protocol.KindWatch:
+						fc.reply(h, &protocol.Empty{})
+						page := &protocol.Snapshot{First: true, Last: true, Index: 1}
+						for i := range names {
+							page.Semaphores = append(page.Semaphores,
+								protocol.SnapshotItem{Name: fmt.Appendf(nil, "name %03d", i), Limit: 1, Version: 1})
+						}
+						fc.send(protocol.KindSnapshot, h.ID, h.Arg+1, page)
+					default:
+						return false
+					}
+					return true
+				}
+				c := f.open(t, func(cfg *Config) {
+					cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+						if address != "1" {
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+						return f.dial(ctx, address)
+					}
+				})
+				n, err := c.Node(bg, "/n")
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Each of the others is waited for, at most openTimeout, before this one.
+				ctx, cancel := context.WithTimeout(bg, 10*openTimeout)
+				defer cancel()
+				next, stop := way.by(ctx, n, "", true)
+				defer stop()
+				for i := range names {
+					if ev, err, _ := next(); err != nil || ev.Kind != EventChanged {
+						t.Fatalf("event %d: %v, %v", i, ev, err)
+					}
 				}
 			})
 		})

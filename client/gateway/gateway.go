@@ -74,7 +74,8 @@ type AcquireRequest struct {
 }
 
 // Acquire sends one acquire until it is decided, over lost connections and changes of leaders.
-// accepted is called at most once, on the calling goroutine, when the request waits in the queue.
+// accepted, if not nil, is called at most once, on the calling goroutine, when the request waits in
+// the queue.
 //
 // A session has one entry for each name, which an acquire sets: the acquire that waits there ends
 // with Aborted, and so it does when the entry is released. Send the next request on a name when the

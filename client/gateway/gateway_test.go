@@ -155,6 +155,23 @@ func TestAcquire(t *testing.T) {
 	}
 }
 
+// TestAcquireWithoutAccepted: a caller that need not know when its request waits has no function.
+func TestAcquireWithoutAccepted(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	n := openNode(t, srv)
+	ctx := testContext(t)
+	request := gateway.AcquireRequest{Name: "lock", Count: client.Max, Ephemeral: true, Timeout: 1}
+	for _, want := range []bool{true, false} { // the second one waits
+		s, err := gateway.Start(ctx, n, gateway.Key{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := gateway.Acquire(ctx, s, request, nil); ok != want || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+}
+
 // TestDescribe: with a watch and without, and never more than is asked for.
 func TestDescribe(t *testing.T) {
 	srv := servertest.Start(t)

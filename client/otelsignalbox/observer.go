@@ -9,14 +9,17 @@
 // ends. A lost lease is an error of its span; a wait that ended without the units is not.
 //
 // Metrics have the attributes signalbox.node and signalbox.outcome. Names of semaphores are on
-// spans alone, because metrics would have a series for each.
+// spans alone, because metrics would have a series for each. A name that is not UTF-8 is base64
+// under signalbox.semaphore_base64.
 package otelsignalbox
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -119,7 +122,7 @@ func (o *observer) AcquireStarted(ctx context.Context, s client.AcquireStart) cl
 	a := &acquire{observer: o, parent: context.WithoutCancel(ctx), node: attribute.String("signalbox.node", s.Node)}
 	a.attributes = []attribute.KeyValue{
 		a.node,
-		attribute.String("signalbox.semaphore", s.Name),
+		nameOf(s.Name),
 		attribute.String("signalbox.session", strconv.FormatUint(s.Session, 10)),
 		attribute.Int64("signalbox.count", number(s.Count)),
 	}
@@ -187,6 +190,16 @@ func acquireOutcome(err error) string {
 		return OutcomeCancelled
 	}
 	return OutcomeError
+}
+
+// nameOf is a semaphore's name as an attribute. OTLP has no strings that are not UTF-8, and an
+// exporter drops all spans that it would send with one.
+func nameOf(name string) attribute.KeyValue {
+	const key = "signalbox.semaphore"
+	if utf8.ValidString(name) {
+		return attribute.String(key, name)
+	}
+	return attribute.String(key+"_base64", base64.StdEncoding.EncodeToString([]byte(name)))
 }
 
 // number is a number as attributes have it.

@@ -124,6 +124,32 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// TestNamesThatAreNotUTF8: a span has the name of a semaphore in UTF-8, whatever the name is.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	k := newKit(t)
+	s := k.session()
+	l, err := s.Mutex("a\xff").Lock(k.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(k.ctx, "b\xfe"); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+	list := k.take()
+	if len(list) != 3 {
+		t.Fatalf("spans: %v", list)
+	}
+	for i, want := range []string{"Yf8=", "Yf8=", "Yv4="} {
+		x := &list[i]
+		if value(x, "signalbox.semaphore_base64") != want || value(x, "signalbox.semaphore") != "" {
+			t.Errorf("%s: %v", x.Name, x.Attributes)
+		}
+	}
+}
+
 // TestOutcomes: what is an error in a trace, and what is not.
 func TestOutcomes(t *testing.T) {
 	k := newKit(t)
