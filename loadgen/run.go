@@ -170,6 +170,10 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 		if interrupted {
 			return nil, context.Cause(ctx)
 		}
+		if n := l.done(); n > 0 && n == cfg.Operations {
+			return nil, fmt.Errorf("all %d operations ended in the warm-up of %s; give a shorter warm-up, or more operations",
+				n, cfg.WarmUp)
+		}
 		return nil, errors.New("no operation ended in the time that is measured; give a longer duration")
 	}
 	return r, nil

@@ -100,6 +100,24 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 	}
 }
 
+// TestFailuresOfOneNetwork: refused credentials from addresses of one IPv6 network count together.
+// The log has the whole address.
+func TestFailuresOfOneNetwork(t *testing.T) {
+	t.Parallel()
+	var lines logLines
+	s := guarded(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&lines, nil)) })
+	hello := protocol.AppendFrame(nil, protocol.KindHello, 1, 0,
+		&protocol.Hello{Magic: protocol.Magic, Version: 1, Token: []byte("wrong")})
+	for _, c := range []struct{ remote, failures string }{
+		{"[2001:db8::1]:1", "1"}, {"[2001:db8::2]:1", "2"}, {"[2001:db8:0:1::1]:1", "1"},
+	} {
+		p := s.transport.NewPipe(c.remote)
+		p.Read(hello)
+		await.True(t, "the line about "+c.remote, func() bool { return lines.has(c.remote, "failures="+c.failures+" ") })
+		p.Disconnect()
+	}
+}
+
 // TestMetricsNames: while auth is on, what clients have named is not in the metrics, unless the
 // configuration says so.
 func TestMetricsNames(t *testing.T) {

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -192,6 +194,67 @@ func TestAuth(t *testing.T) {
 	}
 }
 
+// TestAuthBeforeMap: a token is revoked on an instance that still carries out an older change: it
+// stops a replica.
+func TestAuthBeforeMap(t *testing.T) {
+	k := newClusterKit(t, 1)
+	stopping, release := make(chan struct{}), make(chan struct{})
+	k.change = func(name string, c *Config) {
+		c.Auth, c.AdminToken = true, rootSecret
+		if name == "b" {
+			c.Logger = slog.New(heldLog{text: "replica removed from this instance", reached: stopping, release: release})
+		}
+	}
+	a := k.must("a")
+	b := k.must("b", "a")
+	k.awaitOn("b", "its shards", balanced(2, 2, 1))
+	k.mapFollowed()
+	boss := as(t, a, rootSecret)
+	ask := func(method, in string, out any) {
+		t.Helper()
+		var reply protocol.ClusterReply
+		boss.must(protocol.KindCluster, 0, &protocol.Cluster{Method: method, Body: []byte(in)}, &reply)
+		if err := json.Unmarshal(reply.Body, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var token protocol.AuthToken
+	ask(protocol.MethodTokenCreate, `{"id":"of-alice","identity":"alice"}`, &token)
+	var alice *raw
+	k.eventually("the token on b", func() bool {
+		c, reply, err := greet(t, b, token.Secret)
+		alice = c
+		return err == nil && reply.Identity == "alice"
+	})
+
+	d := b.serving.Shards.All()[0]
+	b.hosting.ReplicaRemoved(d.ID(), d.Raft().Replica())
+	defer close(release)
+	<-stopping
+	ask(protocol.MethodTokenRevoke, `{"id":"of-alice"}`, &struct{}{})
+	if g := alice.closed(); g == nil || g.Status != protocol.StatusUnauthenticated {
+		t.Errorf("goodbye of a revoked token is %+v", g)
+	}
+}
+
+// heldLog holds the goroutine that logs a text, until it is released.
+type heldLog struct {
+	slog.Handler
+	text             string
+	reached, release chan struct{}
+}
+
+func (h heldLog) Enabled(context.Context, slog.Level) bool { return true }
+func (h heldLog) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h heldLog) WithGroup(string) slog.Handler            { return h }
+func (h heldLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.text {
+		close(h.reached)
+		<-h.release
+	}
+	return nil
+}
+
 // TestTokenForClientOf01: a client of 0.1 sends no hash. The server makes its token's secret, and
 // its id.
 func TestTokenForClientOf01(t *testing.T) {
@@ -209,13 +272,29 @@ func TestTokenForClientOf01(t *testing.T) {
 	if err := ask(`{"id":"x","identity":"alice","hash":"AAAA"}`); !errors.Is(err, protocol.StatusBadRequest) {
 		t.Errorf("a hash of three bytes: %v", err)
 	}
+	if err := ask(`{"id":"` + strings.Repeat("x", 64) + `","identity":"alice"}`); err != nil {
+		t.Errorf("an id of 64 bytes: %v", err)
+	}
+	long := strings.Repeat("x", 65)
+	if err := ask(`{"id":"` + long + `","identity":"alice"}`); !errors.Is(err, protocol.StatusBadRequest) ||
+		!strings.Contains(err.Error(), "give up to 64 bytes") {
+		t.Errorf("an id of 65 bytes: %v", err)
+	}
+	c.fails(protocol.StatusNotFound, protocol.KindCluster, 0,
+		&protocol.Cluster{Method: protocol.MethodTokenRevoke, Body: []byte(`{"id":"` + long + `"}`)})
+	c.fails(protocol.StatusNotFound, protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodRevoke,
+		Body: []byte(`{"path":"/","identity":"` + strings.Repeat("x", 257) + `"}`)})
 }
 
 // TestAuthTurnedOn: in a cluster that was open, tokens can be given out before auth counts. Then
 // who came in without, or may do less than before, is sent away.
 func TestAuthTurnedOn(t *testing.T) {
 	s := start(t, nil)
-	open := connect(t, s)
+	open, turned, tried := connect(t, s), connect(t, s), connect(t, s)
+	turned.must(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodAuthSwitch, Body: []byte(`{"on":false}`)},
+		&protocol.ClusterReply{})
+	tried.fails(protocol.StatusPreconditionFailed, protocol.KindCluster, 0,
+		&protocol.Cluster{Method: protocol.MethodAuthSwitch, Body: []byte(`{"on":true}`)})
 	anybody := adminClient(t, s, "")
 	secret := issue(t, anybody, "alice")
 	grant(t, anybody, "alice", "/default", "use")
@@ -233,8 +312,10 @@ func TestAuthTurnedOn(t *testing.T) {
 	if token, err := anybody.EnableAuth(t.Context(), rootSecret); err != nil || token.Secret != "" || token.Identity != "admin" {
 		t.Fatalf("%+v, %v", token, err)
 	}
-	if g := open.closed(); g == nil || g.Status != protocol.StatusUnavailable {
-		t.Errorf("goodbye is %+v", g)
+	for what, c := range map[string]*raw{"asked nothing": open, "turned auth off": turned, "could not turn auth on": tried} {
+		if g := c.closed(); g == nil || g.Status != protocol.StatusUnavailable {
+			t.Errorf("goodbye of a client that %s is %+v", what, g)
+		}
 	}
 	if g := alice.closed(); g == nil || g.Status != protocol.StatusUnavailable {
 		t.Errorf("a client with a token that may do less now, and may have a stream open: goodbye is %+v", g)
@@ -272,6 +353,33 @@ func TestAuthTurnedOn(t *testing.T) {
 	}
 	if _, err := owner.lock(owner.node(), own.Session, "z", 0); err != nil {
 		t.Errorf("a client that may do everything as before: %v", err)
+	}
+}
+
+// TestAdministratorWithoutRight: a token that the first administrator's would collide with keeps
+// auth off, and the refusal says what to do.
+func TestAdministratorWithoutRight(t *testing.T) {
+	s := start(t, nil)
+	c := adminClient(t, s, "")
+	if _, err := c.EnableAuth(t.Context(), rootSecret); err != nil {
+		t.Fatal(err)
+	}
+	root := adminClient(t, s, rootSecret)
+	if err := root.DisableAuth(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Revoke(t.Context(), "admin", "/"); err != nil {
+		t.Fatal(err)
+	}
+	for what, secret := range map[string]string{"the former secret": rootSecret, "another secret": rootSecret + "x"} {
+		if _, err := root.EnableAuth(t.Context(), secret); !errors.Is(err, protocol.StatusPreconditionFailed) ||
+			!strings.Contains(err.Error(), "auth grant IDENTITY / admin") {
+			t.Errorf("on again with %s: %v", what, err)
+		}
+	}
+	grant(t, root, "admin", "/", "admin")
+	if _, err := root.EnableAuth(t.Context(), ""); err != nil {
+		t.Error(err)
 	}
 }
 

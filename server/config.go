@@ -192,7 +192,8 @@ type Limits struct {
 	// far enough below the limit on open files for the log's own files. One more is closed at once.
 	MaxConnections int
 
-	// MaxConnectionsPerAddress is the same of one client address; default 0: unlimited.
+	// MaxConnectionsPerAddress is the same of one client address, or one IPv6 network of 64 bits;
+	// default 0: unlimited.
 	MaxConnectionsPerAddress int
 
 	// MaxMemory bounds what clients can make the process hold, in bytes, 256 MiB or more; default
@@ -251,6 +252,11 @@ type Limits struct {
 }
 
 func orDefault[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
+
+// lastOfPreviousMajor is the last version before the major version of DefaultVersion, and rises
+// with that. A cluster of that last version takes an instance of the present one in. Zero: there is
+// none.
+var lastOfPreviousMajor meta.Version
 
 // version is the binary's, checked before.
 func (c *Config) version() meta.Version {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -89,6 +90,56 @@ func TestRelaxedAttachFails(t *testing.T) {
 	}
 }
 
+// TestLogFasterThanRelaxedAttach: the log has an attach, and what became of its session, before the
+// attach is bound. The binding says what the log does, and does not keep the home from renewing
+// other sessions.
+func TestLogFasterThanRelaxedAttach(t *testing.T) {
+	s := start(t, func(c *Config) { c.Shards = 1 })
+	c := connect(t, s)
+	node := c.node()
+	d := s.serving.Shards.Get(c.session(node, 1).Shard)
+	var sc *request.Client
+	s.requests.EachClient(func(x *request.Client) { sc = x })
+	elsewhere := connect(t, s)
+	next := uint64(1)
+	for name, fate := range map[string]struct {
+		happens func(session uint64)
+		other   uint64 // added to the attach's nonce
+		want    protocol.Status
+	}{
+		"attached": {func(uint64) {}, 0, protocol.StatusOK},
+		"ended": {func(id uint64) {
+			c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(id)), &protocol.SessionStop{Session: id, Epoch: 1}, nil)
+		}, 0, protocol.StatusSessionExpired},
+		"attached elsewhere": {func(id uint64) {
+			if _, err := elsewhere.attach(node, next, id, 2); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, protocol.StatusBadSession},
+		"attached by another client": {func(uint64) {}, 1, protocol.StatusBadSession},
+	} {
+		next++
+		r := c.session(node, next)
+		fate.happens(r.Session)
+		bad := sc.BindUnlogged(d, &protocol.SessionAttach{Session: r.Session, Node: node, Epoch: r.Epoch, Key: id16(next),
+			Timeout: r.Timeout, Description: "raw", Nonce: next + 1 + fate.other})
+		got := protocol.StatusOK
+		if bad != nil {
+			got = bad.Status
+		}
+		if got != fate.want || sc.Has(r.Session) != (got == protocol.StatusOK) {
+			t.Errorf("%s: the attach is answered %v, bound: %v", name, bad, sc.Has(r.Session))
+		}
+		first := c.nextID
+		await.True(t, "the home's pong, "+name, func() bool {
+			c.ping()
+			return slices.ContainsFunc(c.later, func(h protocol.Header) bool {
+				return h.Kind == protocol.KindPong && h.ID > first && h.Arg == r.Shard
+			})
+		})
+	}
+}
+
 // TestFailedAndLate: requests that never entered the log are answered so that they may be sent
 // again, and what comes too late finds nobody.
 func TestFailedAndLate(t *testing.T) {
@@ -164,14 +215,15 @@ func TestPongs(t *testing.T) {
 		c.write(protocol.AppendFrame(nil, protocol.KindPing, id, 0, nil))
 		c.find("a pong of the connection", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == id && h.Arg == 0 })
 	}
-	sc.NewBinding(7, 0, 0, d, "").Bind(0)
-	c.write(protocol.AppendFrame(nil, protocol.KindPing, 2600, 0, nil))
-	c.find("a pong of the home", func(h protocol.Header) bool { return h.Kind == protocol.KindPong && h.ID == 2600 && h.Arg == r.Shard })
 	for _, h := range c.later {
-		if h.Kind == protocol.KindPong && h.ID >= 2500 && h.ID < 2600 && h.Arg != 0 {
+		if h.Kind == protocol.KindPong && h.ID >= 2500 && h.Arg != 0 {
 			t.Fatalf("the home renewed by an attach that it does not have, with ping %d", h.ID)
 		}
 	}
+	sc.NewBinding(7, 0, 0, d, "").Bind(0)
+	c.find("a pong of the home, without another ping", func(h protocol.Header) bool {
+		return h.Kind == protocol.KindPong && h.ID == 2501 && h.Arg == r.Shard
+	})
 	// A home that says nothing holds up nobody's own pong.
 	for _, d := range s.serving.Shards.All() {
 		d.Raft().Exclusive(func(*shard.Machine) {

@@ -1,8 +1,11 @@
 package server
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,7 +29,29 @@ func TestRequestsAreAudited(t *testing.T) {
 		&protocol.Delete{Head: boss.head(session.Session), Name: []byte("taken"), Force: true}, nil)
 	on := []byte(`{"on":true,"Secret":"of-somebody-who-wrote-it-large"}`) // as it is already
 	_ = boss.call(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodAuthSwitch, Body: on}, &protocol.ClusterReply{})
+	ask := func(method, in string) error {
+		return boss.call(protocol.KindCluster, 0, &protocol.Cluster{Method: method, Body: []byte(in)}, &protocol.ClusterReply{})
+	}
+	long := "/" + strings.Repeat("x", protocol.MaxPathLen-1)
+	if err := ask(protocol.MethodGrant, `{"path":"`+long+`","identity":"of-long","right":"read"}`); err != nil {
+		t.Error(err)
+	}
+	reason := strings.Repeat("é", 1000)
+	if err := ask(protocol.MethodDrain, `{"instance":"no-such","reason":"`+reason+`"}`); !errors.Is(err, protocol.StatusNotFound) {
+		t.Errorf("drain of an instance that there is not: %v", err)
+	}
+	// Members that the method does not know hide none that it knows.
+	unknown := `"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1,"k":1,"l":1,"m":1`
+	if err := ask(protocol.MethodGrant, `{`+unknown+`,"path":"/behind","identity":"of-behind","right":"read"}`); err != nil {
+		t.Error(err)
+	}
+	if err := ask(protocol.MethodGrant, `{`+unknown+`,"n":1,"path":"/more","identity":"of-more","right":"read"}`); !errors.Is(err,
+		protocol.StatusBadRequest) {
+		t.Errorf("a document with 17 members: %v", err)
+	}
 	text := audited(t, s, file,
+		`"asked_path":"`+long+`"`, `"asked_instance":"no-such","asked_reason":"`+reason[:400], `"asked_identity":"of-behind"`,
+		`"asked_path":"/behind"`,
 		`"title":"ask_node_create"`, `"node":"/audited"`, `"initiator":"admin"`, `"title":"ask_auth_token_create"`,
 		`"asked_identity":"alice"`, `"title":"ask_auth_grant"`,
 		`"asked_path":"/audited"`, `"asked_right":"use"`, `"title":"ask_force_delete"`, `"semaphore":"taken"`,
@@ -36,6 +61,23 @@ func TestRequestsAreAudited(t *testing.T) {
 		if strings.Contains(text, hidden) {
 			t.Errorf("the audit log has a secret in\n%s", text)
 		}
+	}
+}
+
+// TestAuditLogAsItIs: an answer with the audit log is as long as its lines, whatever characters are
+// in them.
+func TestAuditLogAsItIs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit")
+	line := `{"reason":"` + strings.Repeat("<>&", 700) + `"}` + "\n"
+	if err := os.WriteFile(file, []byte(strings.Repeat(line, 110)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, start(t, func(c *Config) { c.Audit = file }))
+	var reply protocol.ClusterReply
+	c.must(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodAuditLog, Body: []byte(`{"lines":120}`)}, &reply)
+	var log protocol.AuditLog
+	if err := json.Unmarshal(reply.Body, &log); err != nil || !slices.Contains(log.Lines, strings.TrimSpace(line)) {
+		t.Errorf("%d lines, %v", len(log.Lines), err)
 	}
 }
 

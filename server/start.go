@@ -49,7 +49,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 		Voter: s.cfg.mayFound() && !s.cfg.joinsRestored(),
 		Peers: slices.Clone(s.cfg.Peers), Cluster: s.cfg.Cluster,
 		Request: cluster.JoinRequest{Name: s.cfg.Name, Tier: s.cfg.Tier, Address: s.advertise(),
-			Domain: s.cfg.labels(), Version: s.cfg.version()},
+			Domain: s.cfg.labels(), Version: s.cfg.version(), LastOfPreviousMajor: lastOfPreviousMajor},
 		Logger: s.log,
 	}
 	if s.cfg.restore != nil {
@@ -277,8 +277,24 @@ func (s *Server) openShards(ctx context.Context) error {
 	if err := s.hosting.Open(); err != nil {
 		return err
 	}
+	s.requests.SetAuth(s.meta.State()) // before clients are let in
+	s.running.Go(s.followAuth)
 	s.membership.Run()
 	return nil
+}
+
+// followAuth enforces changes of tokens and rights as soon as this instance has applied them. To
+// carry out a map may take long: replicas are started and stopped.
+func (s *Server) followAuth() {
+	for {
+		changed := s.meta.Changed()
+		s.requests.SetAuth(s.meta.State())
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return
+		}
+	}
 }
 
 // checkCluster checks what is asked for against the cluster that the folder belongs to.
@@ -355,6 +371,7 @@ func (s *Server) joinCluster(ctx context.Context) error {
 	s.startup.waitForText("waiting for the cluster to have this instance Online; see the cluster's plan")
 	return s.membership.ComeOnline(ctx, founded, meta.InstanceUpdate{
 		Address: s.advertise(), RaftAddress: s.host.RaftAddress(), Domain: s.cfg.labels(), Version: s.cfg.version(),
+		LastOfPreviousMajor: lastOfPreviousMajor,
 	})
 }
 

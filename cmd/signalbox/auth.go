@@ -82,7 +82,8 @@ its token is printed, or written to --secret-file, once.`)
 		t, err := c.EnableAuth(inv.ctx, secret)
 		if err != nil {
 			switch protocol.StatusOf(err) {
-			case protocol.StatusForbidden, protocol.StatusBadRequest, protocol.StatusUnsupported:
+			case protocol.StatusForbidden, protocol.StatusBadRequest, protocol.StatusUnsupported,
+				protocol.StatusPreconditionFailed:
 				if !errors.Is(err, client.ErrOutcomeUnknown) {
 					return err // decided, and not done
 				}

@@ -24,9 +24,10 @@ func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) e
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeoutCause(cmd.Context(), inv.timeout, &timeoutError{inv})
-		defer cancel()
-		inv.ctx, inv.longCtx = ctx, cmd.Context()
+		inv.longCtx = cmd.Context()
+		inv.beginTimeout()
+		a.afterRead = inv.beginTimeout
+		defer func() { inv.cancel() }()
 		defer inv.disconnect()
 		return fn(inv, cmd, args)
 	}

@@ -35,6 +35,7 @@ func (e *timeoutError) Is(target error) bool { return target == errUnreachable &
 type invocation struct {
 	*app
 	ctx     context.Context // ends with --timeout
+	cancel  context.CancelFunc
 	longCtx context.Context // ends with a signal only: for holding and watching
 	node    string
 	timeout time.Duration // of --timeout
@@ -43,6 +44,15 @@ type invocation struct {
 	cfg        client.Config
 	conn       *client.Client  // once connected
 	cleanupCtx context.Context // of ending
+}
+
+// beginTimeout begins --timeout, also again: it is not for what a person or another program takes
+// to write what is read.
+func (inv *invocation) beginTimeout() {
+	if inv.cancel != nil {
+		inv.cancel()
+	}
+	inv.ctx, inv.cancel = context.WithTimeoutCause(inv.longCtx, inv.timeout, &timeoutError{inv})
 }
 
 // disconnect closes the connection, if there is one. It leaves sessions alone: verbs close theirs.

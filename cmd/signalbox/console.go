@@ -195,12 +195,8 @@ func consoleOf(v map[string]string, log *slog.Logger) (consoleConfig, error) {
 // devConsole is the console of signalbox dev: on unless it is turned off. If no address is chosen
 // and the usual one is taken, it gets another.
 func devConsole(v map[string]string, chosen bool, log *slog.Logger) (consoleConfig, error) {
-	if chosen || v["console"] != server.Off || os.Getenv("SIGNALBOX_CONSOLE") != "" {
-		return consoleOf(v, log)
-	}
-	v["console"] = defaultConsole
 	cfg, err := consoleOf(v, log)
-	cfg.anyPort = true
+	cfg.anyPort = !chosen && os.Getenv("SIGNALBOX_CONSOLE") == ""
 	return cfg, err
 }
 

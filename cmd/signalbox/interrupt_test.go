@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/spf13/cobra"
 )
 
 // TestInterruptedAtTheGrant: a signal between the grant and the start of the command is not lost.
@@ -72,6 +75,40 @@ func TestInterruptedRead(t *testing.T) {
 				t.Errorf("it said: %s", out)
 			}
 		})
+	}
+}
+
+// TestSlowInput: what is read may come later than --timeout.
+func TestSlowInput(t *testing.T) {
+	t.Parallel()
+	addr := servertest.Start(t).Addr()
+	input, feed := io.Pipe()
+	var output bytes.Buffer
+	a := &app{stdin: input, stdout: &output, stderr: &output}
+	var first context.Context
+	c := &cobra.Command{Use: "put", RunE: a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
+		first = inv.ctx
+		go func() {
+			<-first.Done()
+			fmt.Fprint(feed, "on")
+			feed.Close()
+		}()
+		data, err := inv.readFile(inv.longCtx, "-")
+		if err != nil {
+			return err
+		}
+		return inv.withSession(func(s *client.Session) error {
+			_, err := s.Config("flags").Set(inv.longCtx, data)
+			return cmp.Or(err, inv.ctx.Err())
+		})
+	})}
+	addFlags(c.Flags(), scopeClient)
+	c.SetArgs([]string{"--endpoints", addr, "--timeout", "1s"})
+	if err := c.ExecuteContext(t.Context()); err != nil {
+		t.Errorf("with input that came when --timeout was over: %v", err)
+	}
+	if first.Err() == nil {
+		t.Error("the input came before --timeout was over")
 	}
 }
 

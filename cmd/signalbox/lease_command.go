@@ -46,6 +46,9 @@ const maxRead = 2 << 20
 
 func (a *app) readFile(ctx context.Context, name string) ([]byte, error) {
 	const stdin = "standard input"
+	if a.afterRead != nil {
+		defer a.afterRead()
+	}
 	if name == "-" {
 		return interruptible(ctx, stdin, func() ([]byte, error) { return file.ReadAll(a.stdin, stdin, maxRead) })
 	}

@@ -19,6 +19,7 @@ type app struct {
 	values         map[string]string // resolved client settings, once a verb runs
 	verbPath       string            // of the verb that runs, for hints
 	warned         bool              // of unknown variables
+	afterRead      func()            // begins --timeout again, once a file or standard input was read; nil: no verb runs
 
 	logging       *logging     // of an instance, once its settings are read
 	rereadLogging func() error // reads its level and format again; nil: there is no file to read

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -74,7 +75,10 @@ func (s *screen) suspend() error {
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
 	if err := syscall.Kill(0, syscall.SIGTSTP); err == nil { // the whole job, as the terminal would
-		<-continued
+		select {
+		case <-continued:
+		case <-time.After(time.Second): // the kernel stops no job that has no shell, as under "ssh -t"
+		}
 	}
 	return s.enter()
 }

@@ -69,7 +69,9 @@ over defaults.`)
 
 func devCmd(a *app) *cobra.Command {
 	c := command("dev", "Run an instance on a temporary folder and print a short tour",
-		`Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.`)
+		`Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.
+
+Its console is on. If no address is chosen for it and the usual port is taken, it gets another one.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		v, cfg, err := readServer(a, cmd)
 		if err != nil {
@@ -88,6 +90,7 @@ func devCmd(a *app) *cobra.Command {
 		})
 	}
 	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "console", "shards", "log-level", "log-format")
+	c.Flags().Lookup("console").DefValue = defaultConsole // the table has that of serve
 	return c
 }
 

@@ -204,7 +204,7 @@ var serveSettings = []setting{
 	{flag: "max-connections", def: "0",
 		help: "Maximum number of connections; 0: 100000, or less if the limit of open files is lower."},
 	{flag: "max-connections-per-address", def: "0",
-		help: "Maximum number of connections from one client address; 0: unlimited."},
+		help: "Maximum number of connections from one client address, or from one IPv6 network of 64 bits; 0: unlimited."},
 	{flag: "max-memory", def: "0",
 		help: "Memory limit of the process, such as 2GiB, at least 256MiB; 0: none. " +
 			"When client data fills three fifths of it, new sessions, locks and data are rejected; " +

@@ -305,6 +305,11 @@ func TestTopOnATerminal(t *testing.T) {
 	x.press("?p")
 	x.shows("PAUSED")
 
+	// It has no shell that could continue it, so ^Z must not keep it from going on.
+	x.press("\x1a")
+	x.until("the screen to be left", func(string) bool { return !x.other })
+	x.until("the screen again", func(string) bool { return x.other })
+
 	// What changes while it is paused is not shown; r asks. The semaphore's shard hears of the end
 	// of the session a moment after its home.
 	if err := waiter.Close(ctx); err != nil {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/clienthost"
 )
 
 const (
@@ -24,8 +26,8 @@ const fullResponse = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/pla
 // Its connections are for a server that [Server] made, which tracks what they do.
 //
 // While the listener is full, a new connection replaces the one that has waited longest for a
-// request, or for the rest of a header: of the client address that has the most. If all connections
-// are being served, or those of one address have three quarters of the limit, the new one may ask
+// request, or for the rest of a header: of the client host that has the most. If all connections
+// are being served, or those of one host have three quarters of the limit, the new one may ask
 // for health and readiness only. So neither idle connections nor slow requests keep a probe out,
 // and a client that fills the listener takes no descriptors from other clients.
 func LimitListener(l net.Listener, n int) net.Listener {
@@ -34,7 +36,7 @@ func LimitListener(l net.Listener, n int) net.Listener {
 
 type limitedListener struct {
 	net.Listener
-	limit, hostLimit int // of all places; of those of one client address
+	limit, hostLimit int // of all places; of those of one host
 
 	mu   sync.Mutex
 	open map[*limitedConn]bool
@@ -61,7 +63,7 @@ func (b *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := &limitedConn{Conn: c, listener: b, host: hostOf(c)}
+		p := &limitedConn{Conn: c, listener: b, host: clienthost.Of(c.RemoteAddr().String())}
 		evicted, ok := b.admit(p)
 		if evicted != nil {
 			_ = evicted.Conn.Close() // the server notices, and closes it as well
@@ -73,14 +75,6 @@ func (b *limitedListener) Accept() (net.Conn, error) {
 		_, _ = c.Write([]byte(fullResponse))
 		_ = c.Close()
 	}
-}
-
-func hostOf(c net.Conn) string {
-	text := c.RemoteAddr().String()
-	if host, _, err := net.SplitHostPort(text); err == nil {
-		return host
-	}
-	return text
 }
 
 // admit admits a connection, if need be in the place of another one, which the caller closes.

@@ -33,7 +33,6 @@ type AuthChanger interface {
 type AuthMethods struct {
 	AuthChanger
 	Identity string // of the caller
-	Exempt   func() // keeps the asking connection when auth is turned on
 }
 
 // Serve answers one method.
@@ -48,13 +47,22 @@ func (d *AuthMethods) Serve(ctx context.Context, method string, body []byte) (an
 	case protocol.MethodTokenCreate:
 		return decodeJSON(body, func(in protocol.AuthTokenRequest) (any, error) { return d.create(ctx, in) })
 	case protocol.MethodTokenRevoke:
-		return decodeJSON(body, func(in protocol.AuthTokenRequest) (any, error) { return struct{}{}, d.RemoveToken(ctx, in.ID) })
+		return decodeJSON(body, func(in protocol.AuthTokenRequest) (any, error) {
+			if len(in.ID) > meta.MaxTokenID {
+				return nil, protocol.Errorf(protocol.StatusNotFound, "there is no token %.40q...: its id is too long", in.ID)
+			}
+			return struct{}{}, d.RemoveToken(ctx, in.ID)
+		})
 	case protocol.MethodGrant:
 		return decodeJSON(body, func(in protocol.AuthRight) (any, error) { return d.grant(ctx, in) })
 	case protocol.MethodRevoke:
 		return decodeJSON(body, func(in protocol.AuthRight) (any, error) {
 			prefix, err := prefixOf(in.Path)
-			if err == nil {
+			switch {
+			case err != nil:
+			case len(in.Identity) > auth.MaxIdentity:
+				err = protocol.Errorf(protocol.StatusNotFound, "there is no identity %.40q...: it is too long", in.Identity)
+			default:
 				err = d.RemoveRight(ctx, prefix, auth.PlainIdentity(in.Identity))
 			}
 			return struct{}{}, err
@@ -66,7 +74,6 @@ func (d *AuthMethods) Serve(ctx context.Context, method string, body []byte) (an
 // setEnabled turns auth on or off. On, it makes a first administrator if there is none. A request
 // that is sent again finds the administrator that it has made, and is answered as before.
 func (d *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
-	d.Exempt() // who turns it on hears of it
 	t := meta.Token{ID: auth.AdminTokenID, Identity: auth.AdminIdentity, Hash: auth.HashToken([]byte(in.Secret))}
 	err := d.TurnAuth(ctx, in.Enabled, meta.Token{})
 	if in.Enabled && in.Secret != "" && errors.Is(err, protocol.StatusPreconditionFailed) {
@@ -75,6 +82,12 @@ func (d *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequ
 				"the administrator's secret has %d bytes; choose %d to %d, at random", n, auth.MinSecretLen, auth.MaxSecretLen)
 		}
 		err = d.TurnAuth(ctx, true, t)
+		if errors.Is(err, protocol.StatusAlreadyExists) && !d.State().AuthOn() {
+			return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"nobody may administer everything, and the token %s cannot be made: one with this id, or with this secret, "+
+					"exists; grant its identity the right (`auth grant IDENTITY / admin`), or revoke it, and enable again",
+				auth.AdminTokenID)
+		}
 	}
 	if in.Enabled && (err == nil || errors.Is(err, protocol.StatusAlreadyExists)) && governor.HasToken(d.State(), t) {
 		return protocol.AuthToken{ID: t.ID, Identity: t.Identity}, nil
@@ -101,10 +114,10 @@ func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 		_, _ = rand.Read(b[:]) // it never fails
 		in.ID = hex.EncodeToString(b[:])
 	}
-	if err := checkWord("token id", in.ID); err != nil {
+	if err := checkWord("token id", in.ID, meta.MaxTokenID); err != nil {
 		return nil, err
 	}
-	if err := checkWord("identity", in.Identity); err != nil {
+	if err := checkWord("identity", in.Identity, auth.MaxIdentity); err != nil {
 		return nil, err
 	}
 	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash)}); err != nil {
@@ -118,7 +131,7 @@ func (d *AuthMethods) grant(ctx context.Context, in protocol.AuthRight) (any, er
 	if err != nil {
 		return nil, err
 	}
-	if err := checkWord("identity", in.Identity); err != nil {
+	if err := checkWord("identity", in.Identity, auth.MaxIdentity); err != nil {
 		return nil, err
 	}
 	r := meta.Right{Prefix: prefix, Identity: auth.PlainIdentity(in.Identity)}
@@ -150,13 +163,14 @@ func prefixOf(path string) (string, error) {
 	return path, protocol.ValidatePath(path)
 }
 
-// checkWord refuses what could not be shown, or told apart from something else.
-func checkWord(what, s string) error {
-	if s == "" || len(s) > auth.MaxIdentity ||
+// checkWord refuses what could not be shown, or told apart from something else, or has more bytes
+// than most.
+func checkWord(what, s string, most int) error {
+	if s == "" || len(s) > most ||
 		strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
 		return protocol.Errorf(protocol.StatusBadRequest,
 			"%s %.40q is empty, too long, or has characters that cannot be shown; give up to %d bytes of text",
-			what, s, auth.MaxIdentity)
+			what, s, most)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -49,26 +50,33 @@ type ClusterMethods struct {
 	AuditLog    func(most int) (lines []string, err error)
 }
 
-// Subjects are what a method is about, as its document says that nobody has checked yet: some short
-// values, and no secret. They are pairs for [audit.Fields].
-func Subjects(body []byte) (list []any) {
-	const most, longest = 8, 512
+// Subjects are what a method is about, as its document says that nobody has checked yet: its short
+// values, the beginnings of its longer texts, and no secret. They are pairs for [audit.Fields]. A
+// document with more members than any method knows is refused: none of them may hide another.
+func Subjects(body []byte) (list []any, err error) {
+	const most, longestKey, longest = 16, 64, protocol.MaxPathLen + 64
 	var all map[string]any
 	if json.Unmarshal(body, &all) != nil {
-		return nil
+		return nil, nil // the method refuses it
+	}
+	if len(all) > most {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the request has %d members; send up to %d", len(all), most)
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		text, isText := all[key].(string)
-		_, isNumber := all[key].(float64)
-		_, isBool := all[key].(bool)
-		if strings.EqualFold(key, "secret") || strings.EqualFold(key, "hash") {
+		if len(key) > longestKey || strings.EqualFold(key, "secret") || strings.EqualFold(key, "hash") {
 			continue
 		}
-		if len(list) < 2*most && len(key)+len(text) <= longest && (isText || isNumber || isBool) {
-			list = append(list, "asked_"+key, all[key])
+		switch v := all[key].(type) {
+		case string:
+			if len(v) > longest {
+				v = strings.ToValidUTF8(v[:longest], "")
+			}
+			list = append(list, "asked_"+key, v)
+		case float64, bool:
+			list = append(list, "asked_"+key, v)
 		}
 	}
-	return list
+	return list, nil
 }
 
 // Serve answers one method.
@@ -84,11 +92,13 @@ func (d *ClusterMethods) Serve(ctx context.Context, method string, body []byte) 
 	if raw, ok := answer.(json.RawMessage); ok || err != nil {
 		return raw, err
 	}
-	text, err := json.Marshal(answer)
-	if err != nil {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // six bytes for one would make answers too long that fit
+	if err := e.Encode(answer); err != nil {
 		return nil, protocol.Errorf(protocol.StatusInternal, "%v", err)
 	}
-	return text, nil
+	return bytes.TrimSuffix(text.Bytes(), []byte{'\n'}), nil
 }
 
 // answer answers one method about the cluster; with a json.RawMessage where it was made elsewhere.
@@ -274,20 +284,21 @@ func (d *ClusterMethods) tierOf(in *protocol.ShardsRequest) (meta.Tier, error) {
 // shards is what a tier has, and what becomes of it.
 func (d *ClusterMethods) shards(ctx context.Context, in protocol.ShardsRequest) (any, error) {
 	t, err := d.tierOf(&in)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case in.Shards == 0:
-		in.Shards = t.ShardsPerReplicaset
 	}
 	v := d.Observe(ctx).View
+	shards := t.ShardsPerReplicaset
 	if now, ok := v.State.Tier(t.ID); ok {
 		t = now
 	}
-	if err := t.CheckShards(v.State, in.Shards); err != nil {
-		return nil, err
+	if in.Shards != 0 { // what a tier has is shown even where no number could be chosen
+		shards = in.Shards
+		if err := t.CheckShards(v.State, shards); err != nil {
+			return nil, err
+		}
 	}
-	return governor.ShardCounts(v, &t, in.Shards), nil
+	return governor.ShardCounts(v, &t, shards), nil
 }
 
 func (d *ClusterMethods) setShards(ctx context.Context, in protocol.ShardsRequest) (any, error) {

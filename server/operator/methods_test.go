@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -162,6 +163,40 @@ func TestPlanIsTheLeaders(t *testing.T) {
 	if p := ask(); p.Leader != "b" || !reflect.DeepEqual(p.Steps, []string{"promote b"}) || !reflect.DeepEqual(p.Waits,
 		[]protocol.ClusterWait{{What: "c to come online", Why: "nobody has heard of it", Kind: "outside"}}) {
 		t.Errorf("answered %+v", p)
+	}
+}
+
+// TestShardsAreShown: what a tier has is shown, also where no number of shards can be chosen: in a
+// tier that is to be restored, and in one without buckets.
+func TestShardsAreShown(t *testing.T) {
+	old := meta.New()
+	b := meta.Bootstrap{Cluster: "c-1", Instance: 1, UUID: "uuid-a", Name: "a", Address: "a:7070", RaftAddress: "a:7071",
+		Tier: "default", Buckets: 16, ReplicationFactor: 1, ShardsPerReplicaset: 3, CanVote: true, Shards: []uint64{2, 3, 4},
+		Tiers: []meta.TierSpec{{Name: "arbiter", CanVote: true}}, NodeConfig: protocol.DefaultNodeConfig()}
+	old.Apply(1, meta.AppendCommand(nil, meta.OpID{}, &b))
+	var snapshot bytes.Buffer
+	if _, err := old.BeginSnapshot().WriteTo(&snapshot); err != nil {
+		t.Fatal(err)
+	}
+	b.Cluster, b.Shards, b.Restored, b.RestoredEpoch, b.RestoredBackup = "c-2", nil, snapshot.Bytes(), meta.FirstEpoch+1, 1
+	state := clusterOf(t, &b)
+	d := &ClusterMethods{Self: 1, ClusterChanger: &fakeTopology{state: state},
+		Observe: func(context.Context) governor.Observation {
+			return governor.Observation{View: governor.View{State: state}}
+		}}
+	for _, tier := range []string{"default", "arbiter"} {
+		t.Run(tier, func(t *testing.T) {
+			own, _ := state.TierByName(tier)
+			body, err := d.Serve(t.Context(), protocol.MethodShards, []byte(`{"tier":"`+tier+`"}`))
+			var x protocol.ClusterShards
+			if err != nil || json.Unmarshal(body, &x) != nil || x.Tier != tier || x.ShardsPerReplicaset != own.ShardsPerReplicaset {
+				t.Errorf("answered %s, %v", body, err)
+			}
+			_, err = d.Serve(t.Context(), protocol.MethodShards, []byte(`{"tier":"`+tier+`","shards":2}`))
+			if !errors.Is(err, protocol.StatusPreconditionFailed) {
+				t.Errorf("with a number: %v", err)
+			}
+		})
 	}
 }
 

@@ -23,9 +23,11 @@ type Client struct {
 
 	unknownNode *unknownNode // what allowed has just said; see cycle.reject. Owned by the reading goroutine
 
-	identity   string      // set by the hello
-	console    bool        // the hello is a console's
-	authExempt atomic.Bool // it turned auth on itself, and stays, with no more rights than others
+	identity string // set by the hello
+	console  bool   // the hello is a console's
+	// authSwitches are the requests under way that turn auth on or off. A client that turns it on
+	// gets its answer, so its connection stays, with no more rights than others.
+	authSwitches atomic.Int32
 	// tokenHash is the hash of the token by which the client came in; nil if by none.
 	tokenHash  atomic.Pointer[[meta.HashLen]byte]
 	unanswered atomic.Int32 // Invariant: 0 <= unanswered <= window + 1

@@ -48,25 +48,33 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 		}
 	}
 	if right == auth.RightAdmin && !readsAsAdmin(m.Method) {
+		subjects, err := operator.Subjects(m.Body)
+		if err != nil {
+			p.out.FailError(c, h.Kind, h.ID, err)
+			return
+		}
 		c.server.cfg.Log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.Remote())
 		writeAudit(c, audit.Event{Title: "ask_" + m.Method,
 			Message: "a change of the cluster is asked for", Severity: audit.High},
-			append(operator.Subjects(m.Body), "remote", c.Remote())...)
+			append(subjects, "remote", c.Remote())...)
 	}
 	m.Body = bytes.Clone(m.Body)
 	methods := c.server.cfg.Cluster.Methods()
-	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity,
-		Exempt: func() { c.authExempt.Store(true) }}
+	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity}
 	methods.MayRead = func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil }
 	serve := func(ctx context.Context) (protocol.Message, error) {
+		if m.Method == protocol.MethodAuthSwitch {
+			c.authSwitches.Add(1)
+			defer c.authSwitches.Add(-1)
+		}
 		body, err := methods.Serve(ctx, m.Method, m.Body)
 		if strings.HasPrefix(m.Method, operator.AuthPrefix) {
-			c.server.SetAuth(c.server.cfg.Cluster.State()) // who asked may come back with a new token before the map is looked at
+			c.server.SetAuth(c.server.cfg.Cluster.State()) // who asked may come back with a new token at once
 		}
 		if err == nil && len(body) > protocol.MaxDataLen {
 			err = protocol.Errorf(protocol.StatusOverloaded,
-				"the answer is longer than %d bytes; the cluster has too many members for one document; read /metrics of its instances",
-				protocol.MaxDataLen)
+				"the answer has %d bytes, at most %d are allowed; ask for less, or read /metrics of the cluster's instances",
+				len(body), protocol.MaxDataLen)
 		}
 		return &protocol.ClusterReply{Body: body}, err
 	}

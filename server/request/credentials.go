@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/clienthost"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -36,11 +37,13 @@ func (s *Server) SetAuth(state *meta.State) {
 // recheckCredentials sends a connection away that came in by what does not count any more, or whose
 // identity may do less than before.
 func (c *Client) recheckCredentials(old, v *auth.View, lost func(identity string) bool) {
-	if c.server.cfg.Authenticator == nil && c.tokenHash.Load() == nil && v.On() && !old.On() && !c.authExempt.Load() {
+	turnsOn := v.On() && !old.On()
+	exempt := turnsOn && c.authSwitches.Load() > 0
+	if c.server.cfg.Authenticator == nil && c.tokenHash.Load() == nil && turnsOn && !exempt {
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
 		return
 	}
-	if c.server.cfg.Authorizer == nil && lost(c.identity) && (old.On() || !c.authExempt.Load()) {
+	if c.server.cfg.Authorizer == nil && lost(c.identity) && !exempt {
 		c.Close(transport.Graceful, protocol.StatusUnavailable,
 			"a right of this connection's identity was taken away; connect again with those that are left")
 		return
@@ -68,7 +71,7 @@ func (c *Client) authenticate(view *auth.View, token []byte) (identity string, e
 func (c *Client) rejectCredentials(h protocol.Header, why error) {
 	s := c.server
 	s.cfg.Metrics.AuthFailures.Inc()
-	host := transport.Host(c.Remote())
+	host := clienthost.Of(c.Remote())
 	pause, count := s.AuthFailures.Delay(host, time.Now())
 	if s.AuthFailures.AllowLog(time.Now()) {
 		s.cfg.Log.Warn("credentials refused", "conn", c.ID(), "remote", c.Remote(), "error", why, "failures", count,

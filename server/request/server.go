@@ -129,7 +129,6 @@ func (s *Server) Routes() *Routes { return s.routes.Load() }
 func (s *Server) MapChanged(state *meta.State) {
 	former := s.Routes()
 	s.routes.Store(newRoutes(state, s.cfg.Shards.Shard, former))
-	s.SetAuth(state)
 	if former != nil && former.State.MapVersion() != state.MapVersion() {
 		s.Broadcast(protocol.KindMapChanged, &protocol.MapChanged{Version: state.MapVersion()})
 	}

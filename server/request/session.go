@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -133,18 +134,10 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 		return false
 	}
 	c.server.cfg.Metrics.RelaxedAttaches.Inc()
-	// Requests may come before the log has the attach: they wait behind it in the same log, or at a
-	// remote shard, which learns the epoch from them.
-	b := c.NewBinding(m.Session, m.Epoch, m.Node, d, m.Description)
-	b.Unlogged = true
-	b.Bind(time.Duration(m.Timeout) * time.Millisecond)
-	// The log may have been faster: the binding that its event made was then replaced by this one,
-	// and no other event follows to mark it as logged.
-	d.Raft().View(func(machine *shard.Machine) {
-		if v, found := machine.Sessions().Home(m.Session); found && v.Attached && v.Epoch == m.Epoch && v.Nonce == m.Nonce {
-			b.Logged()
-		}
-	})
+	if bad := c.BindUnlogged(d, m); bad != nil {
+		p.out.FailError(c, h.Kind, h.ID, bad)
+		return true
+	}
 	current, _ := c.server.Routes().Keys()
 	p.out.Reply(c, h.Kind, h.ID, &protocol.SessionReply{
 		Session: m.Session, Epoch: m.Epoch, Shard: d.ID(), Timeout: m.Timeout, Grace: node.GracePeriod,
@@ -152,6 +145,41 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 		Node:   m.Node, ReadConsistency: node.ReadConsistency,
 	})
 	return true
+}
+
+// BindUnlogged binds a session whose RELAXED attach was submitted just now. Requests may come
+// before the log has the attach: they wait behind it in the same log, or at a remote shard, which
+// learns the epoch from them.
+//
+// The log may have been faster, and what it says of the session may be over by then: no other event
+// follows to mark the binding as logged, or to take it off. The error is for a session that has
+// ended, or that another attach has. A session that was detached stays unbound: the event for that
+// names the epoch, and voids the reply.
+func (c *Client) BindUnlogged(d Shard, m *protocol.SessionAttach) (bad *protocol.Error) {
+	b := c.NewBinding(m.Session, m.Epoch, m.Node, d, m.Description)
+	b.Unlogged = true
+	b.Bind(time.Duration(m.Timeout) * time.Millisecond)
+	over := true
+	d.Raft().View(func(machine *shard.Machine) {
+		v, found := machine.Sessions().Home(m.Session)
+		switch {
+		case !found && machine.Sessions().Ended(m.Session):
+			bad = session.ErrExpired()
+		case !found:
+		case v.Epoch < m.Epoch:
+			over = false // the log does not have it yet
+		case v.Epoch > m.Epoch || v.Nonce != m.Nonce:
+			bad = protocol.Errorf(protocol.StatusBadSession,
+				"session was attached elsewhere meanwhile; attach it again with a higher epoch")
+		case v.Attached:
+			over = false
+			b.Logged()
+		}
+	})
+	if over { // outside of the view: it locks the watches
+		b.Unbind(bad != nil && bad.Status == protocol.StatusSessionExpired)
+	}
+	return bad
 }
 
 // sessionStop ends a session at its home. Where its home is not, it takes back a ticket that was

@@ -47,6 +47,7 @@ type Binding struct {
 	next      *Binding    // the session's next binding, an older one; guarded by the stripe
 	removed   atomic.Bool // taken off the tables; a pointer kept elsewhere is worthless
 	Unlogged  bool        // a relaxed attach that the log may not have yet
+	group     uint8       // of homeSessions.unlogged, while that counts it
 }
 
 // ByTicket says that the session's home was not here when it was bound.

@@ -14,8 +14,8 @@ import (
 // Conn is the sessions of one connection.
 //
 // Lock order: mu, or a stripe of the table, then a lock of transport. A Home is called with mu held
-// when a connection ends and when leases are renewed, so it must not come back; Watches are called
-// without mu.
+// when a connection ends, when leases are renewed and when the last relaxed attach that a ping
+// waits for is logged or taken off, so it must not come back; Watches are called without mu.
 type Conn struct {
 	*transport.Conn
 	Table *Table
@@ -36,9 +36,42 @@ type Conn struct {
 
 // homeSessions counts the sessions of a connection at home in a shard.
 type homeSessions struct {
-	home     Home
-	n        int
-	unlogged int // of n: relaxed attaches that the log may not have yet
+	home Home
+	n    int
+
+	// Of n: relaxed attaches that the log may not have yet. New ones count in the current group;
+	// the other one has those that the waiting ping waits for. They need not be logged in order.
+	unlogged [2]int
+	current  uint8
+	// The first ping that came while some were unlogged, and the last one since, which is asked for
+	// next: if newer pings took its place, none might ever be asked for. 0: none.
+	waiting, last uint64
+}
+
+// renew asks the home for a pong once the log has the relaxed attaches that were made before the
+// ping. The connection's mutex is held.
+func (h *homeSessions) renew(conn, ping uint64) {
+	switch {
+	case h.unlogged == [2]int{}:
+		h.home.RenewLeases(conn, ping)
+	case h.waiting == 0:
+		h.waiting, h.current = ping, 1-h.current
+	default:
+		h.last = ping
+	}
+}
+
+// renewWaiting asks for the ping that waits, if it need not wait any more.
+func (h *homeSessions) renewWaiting(conn uint64) {
+	if h.waiting == 0 || h.unlogged[1-h.current] > 0 {
+		return
+	}
+	h.home.RenewLeases(conn, h.waiting)
+	next := h.last
+	h.waiting, h.last = 0, 0
+	if next != 0 {
+		h.renew(conn, next)
+	}
 }
 
 // maxEndedHere is how many sessions that ended a connection remembers.
@@ -130,11 +163,15 @@ func (c *Conn) add(b *Binding) (added, closed bool) {
 	if have := c.bindings.get(b.Session); have != nil && have.outlasts(b) {
 		return false, false
 	}
-	if old := c.bindings.put(b); old != nil {
+	old := c.bindings.put(b)
+	c.countHome(b, 1)
+	if old != nil {
+		if old.Unlogged && b.Unlogged && old.home == b.home {
+			old.group, b.group = b.group, old.group // a ping that waits for the former waits for this one
+		}
 		c.countHome(old, -1)
 		c.last.CompareAndSwap(old, nil)
 	}
-	c.countHome(b, 1)
 	return true, false
 }
 
@@ -147,9 +184,16 @@ func (c *Conn) countHome(b *Binding, n int) {
 		i = len(c.homes)
 		c.homes = append(c.homes, homeSessions{home: b.home})
 	}
-	c.homes[i].n += n
-	if b.Unlogged {
-		c.homes[i].unlogged += n
+	h := &c.homes[i]
+	h.n += n
+	if !b.Unlogged {
+		return
+	}
+	if n > 0 {
+		b.group = h.current
+	}
+	if h.unlogged[b.group] += n; n < 0 {
+		h.renewWaiting(c.ID())
 	}
 }
 
@@ -174,9 +218,14 @@ func (c *Conn) Unbind(session uint64, ended bool) {
 	b := c.bindings.get(session)
 	c.mu.Unlock()
 	if b != nil {
-		c.Table.remove(b)
-		c.forget(b, ended)
+		b.Unbind(ended)
 	}
+}
+
+// Unbind takes this binding off its connection, as [Conn.Unbind] does, and no other one.
+func (b *Binding) Unbind(ended bool) {
+	b.Conn.Table.remove(b)
+	b.Conn.forget(b, ended)
 }
 
 // Detach takes the sessions at home in a run of buckets of a shard off the connection, and notifies

@@ -95,14 +95,15 @@ func (c *Conn) HasHomes() bool {
 
 // requestPongs asks each shard that is home to sessions of the connection for a pong. Of the pings
 // that came together the last one is asked for: what it proves, it proves for those before it. A
-// shard whose log may not have the attach of one of them yet is not asked: its pong would renew
-// that session too.
+// shard whose log may not have the attach of one of them yet is asked once it has: its pong would
+// renew that session too. Attaches that come later than the ping do not delay it: their answers let
+// the client believe in them for longer than the ping does.
 func (c *Conn) requestPongs(ping uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, home := range c.homes {
-		if home.n > 0 && home.unlogged == 0 {
-			home.home.RenewLeases(c.ID(), ping)
+	for i := range c.homes {
+		if home := &c.homes[i]; home.n > 0 {
+			home.renew(c.ID(), ping)
 		}
 	}
 }

@@ -1,17 +1,22 @@
 package session
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// stubHome is a home that nobody asks.
-type stubHome struct{ id uint64 }
+// stubHome is a home that notes which pings it is asked for.
+type stubHome struct {
+	id    uint64
+	asked []uint64
+}
 
 func (h *stubHome) ID() uint64                       { return h.id }
-func (h *stubHome) RenewLeases(_, _ uint64)          {}
+func (h *stubHome) RenewLeases(_, ping uint64)       { h.asked = append(h.asked, ping) }
 func (h *stubHome) ConnClosed(uint64, time.Duration) {}
 
 // TestBindings: one session, several connections and epochs.
@@ -109,6 +114,58 @@ func TestLateBinding(t *testing.T) {
 	}
 }
 
+// TestPingsWaitForUnloggedAttaches: a ping waits for the relaxed attaches before it, and for no
+// later ones. Of the pings behind it the newest waits next.
+func TestPingsWaitForUnloggedAttaches(t *testing.T) {
+	home := new(stubHome)
+	c := &Conn{Conn: new(transport.Conn), Table: new(Table)}
+	bind := func(session uint64, unlogged bool) *Binding {
+		b := c.NewBinding(session, 1, 0, home, "")
+		b.Unlogged = unlogged
+		if added, _ := c.add(b); !added {
+			t.Fatalf("session %d is not bound", session)
+		}
+		return b
+	}
+	expect := func(what string, want ...uint64) {
+		t.Helper()
+		if !slices.Equal(home.asked, want) {
+			t.Fatalf("%s: asked for %v, want %v", what, home.asked, want)
+		}
+		home.asked = nil
+	}
+	bind(1, false)
+	b := bind(2, true)
+	c.requestPongs(10)
+	third := bind(3, true)
+	c.requestPongs(11)
+	c.requestPongs(12)
+	expect("while an attach is not logged")
+	b.Logged()
+	expect("while a later attach is not logged", 10)
+	fourth, fifth := bind(4, true), bind(5, true)
+	c.requestPongs(13)
+	fourth.Unbind(false) // a session may end before the log has earlier attaches
+	expect("when a later attach was taken off")
+	again := bind(3, true)
+	expect("when an attach that is waited for is repeated")
+	third.Logged()
+	expect("when the former of two is logged")
+	again.Logged()
+	expect("when both are", 12)
+	bind(5, false) // the log's event makes a binding of its own
+	expect("when all are", 13)
+	c.requestPongs(14)
+	expect("with none to wait for", 14)
+	fifth.Logged() // too late
+	c.requestPongs(15)
+	expect("after one was logged twice", 15)
+	bind(6, true)
+	c.requestPongs(16)
+	c.removeBinding(c.Binding(6), true)
+	expect("when the attach failed", 16)
+}
+
 func TestBindingSet(t *testing.T) {
 	var set bindingSet
 	bindings := make([]*Binding, 4)
@@ -153,7 +210,7 @@ func TestBindingSet(t *testing.T) {
 }
 
 func TestDescribeOnce(t *testing.T) {
-	home, other, third := &stubHome{1}, &stubHome{2}, &stubHome{3}
+	home, other, third := &stubHome{id: 1}, &stubHome{id: 2}, &stubHome{id: 3}
 	b := &Binding{shared: &shared{home: home, description: "me"}}
 	for _, step := range []struct {
 		home  Home
@@ -170,10 +227,10 @@ func TestDescribeOnce(t *testing.T) {
 		{other, describeAgainAfter + 1, true, ""},
 		{third, describeAgainAfter + 1, true, "me"}, // the time of all shards is over at once
 		{third, describeAgainAfter + 2, true, ""},
-		{&stubHome{200}, describeAgainAfter + 2, true, "me"},
-		{&stubHome{200}, describeAgainAfter + 3, true, ""},
-		{&stubHome{maxDescribedShard + 1}, describeAgainAfter + 3, true, "me"},
-		{&stubHome{maxDescribedShard + 1}, describeAgainAfter + 4, true, "me"},
+		{&stubHome{id: 200}, describeAgainAfter + 2, true, "me"},
+		{&stubHome{id: 200}, describeAgainAfter + 3, true, ""},
+		{&stubHome{id: maxDescribedShard + 1}, describeAgainAfter + 3, true, "me"},
+		{&stubHome{id: maxDescribedShard + 1}, describeAgainAfter + 4, true, "me"},
 	} {
 		got := b.DescriptionFor(step.home, step.at)
 		if got != step.want {
@@ -225,7 +282,7 @@ func TestForgottenShards(t *testing.T) {
 		t.Fatal("a session is not bound")
 	}
 	for i := range uint64(1000) {
-		home, watches := &stubHome{i}, new(stubWatches)
+		home, watches := &stubHome{id: i}, new(stubWatches)
 		b := c.NewBinding(2+i, 1, 0, home, "")
 		c.add(b)
 		c.Watch(watches)

@@ -1,25 +1,17 @@
 package transport
 
 import (
-	"net"
 	"sync"
+
+	"github.com/signalbox-dev/signalbox/server/clienthost"
 )
 
-// addressLimit counts the connections of each client address, if they are bounded.
+// addressLimit counts the connections of each host, if they are bounded.
 type addressLimit struct {
 	limit int // 0: nothing is counted
 
 	mu     sync.Mutex
 	counts map[string]int
-}
-
-// Host is the address without the port.
-func Host(remote string) string {
-	h, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return remote
-	}
-	return h
 }
 
 // full says whether one more from there would be too many.
@@ -29,7 +21,7 @@ func (a *addressLimit) full(remote string) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.counts[Host(remote)] >= a.limit
+	return a.counts[clienthost.Of(remote)] >= a.limit
 }
 
 // acquire counts one more; false: it would be too many.
@@ -39,7 +31,7 @@ func (a *addressLimit) acquire(remote string) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h := Host(remote)
+	h := clienthost.Of(remote)
 	if a.counts[h] >= a.limit {
 		return false
 	}
@@ -57,7 +49,7 @@ func (a *addressLimit) release(remote string) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h := Host(remote)
+	h := clienthost.Of(remote)
 	if a.counts[h]--; a.counts[h] <= 0 {
 		delete(a.counts, h)
 	}

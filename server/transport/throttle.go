@@ -25,7 +25,7 @@ import (
 // for it.
 const (
 	unwantedPerConn = 256  // served between two sweeps; the shortest session timeout takes 20 pings in that time
-	unwantedTotal   = 4096 // of all connections; beyond it each is served pingsPerConn pings, and nothing else of it
+	unwantedTotal   = 4096 // of all connections, but for pingsPerConn pings of each; beyond it each is served these, and nothing else of it
 	pingsPerConn    = 32
 
 	// framesPerCheck is how many frames are served between two checks, so that a burst delays
@@ -51,7 +51,8 @@ const (
 	resumeAlivePerPeriod = 100
 )
 
-// sweepCounter counts sweeps, and the unwanted frames since the last one.
+// sweepCounter counts sweeps, and the unwanted frames since the last one. It leaves out the first
+// pingsPerConn pings of each connection: the keep-alives of thousands of connections are no flood.
 type sweepCounter struct {
 	sweep    atomic.Uint64 // from 1
 	unwanted atomic.Int64
@@ -72,8 +73,9 @@ func (c *Conn) CountRejection() { c.rejections.Add(1) }
 // throttle is a connection's. The reading goroutine owns it.
 type throttle struct {
 	seen        uint64 // of the connection's rejections, so many have been classified
-	sweep       uint64 // in which n was counted
+	sweep       uint64 // in which n and pings were counted
 	n           int
+	pings       int    // of n
 	pausedUntil uint64 // the sweep in which the last pause ends
 	lastPause   uint64 // in sweeps
 }
@@ -88,11 +90,14 @@ func (e *throttle) classify(t *sweepCounter, rejections uint64, pings, frames in
 	}
 	sweep := t.sweep.Load()
 	if e.sweep != sweep {
-		e.sweep, e.n = sweep, 0
+		e.sweep, e.n, e.pings = sweep, 0, 0
 	}
 	e.n += n
+	counted := max(0, e.pings-pingsPerConn)
+	e.pings += pings
+	over := n - pings + max(0, e.pings-pingsPerConn) - counted
 	served := unwantedPerConn
-	if t.unwanted.Add(int64(n)) > unwantedTotal {
+	if t.unwanted.Add(int64(over)) > unwantedTotal {
 		served = 0
 		if n == pings {
 			served = pingsPerConn

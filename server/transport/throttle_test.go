@@ -14,6 +14,7 @@ func TestThrottle(t *testing.T) {
 		rejections, pings, frames int
 		pause                     uint64 // 0 for none
 	}
+	const others = 5000
 	for name, script := range map[string][]read{
 		"few":                {{0, 256, 0, 256, 0}, {1, 200, 56, 256, 0}},
 		"many":               {{0, 256, 0, 256, 0}, {0, 0, 1, 1, 1}},
@@ -24,8 +25,10 @@ func TestThrottle(t *testing.T) {
 		"again and again": {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {2, 300, 0, 300, 4},
 			{4, 300, 0, 300, 8}, {8, 300, 0, 300, 8}, {10, 300, 0, 300, 8}},
 		"again after a while":       {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {5, 300, 0, 300, 1}},
-		"while others ask much":     {{0, -5000, 0, 0, 0}, {0, 1, 0, 1, 1}, {3, 256, 0, 256, 0}},
-		"pings while others do":     {{0, -5000, 0, 0, 0}, {0, 0, 32, 32, 0}, {0, 0, 1, 1, 1}},
+		"while others ask much":     {{0, -1, 0, 0, 0}, {0, 1, 0, 1, 1}, {3, 256, 0, 256, 0}},
+		"pings while others do":     {{0, -1, 0, 0, 0}, {0, 0, 32, 32, 0}, {0, 0, 1, 1, 1}},
+		"while others keep alive":   {{0, 0, -1, 0, 0}, {0, 1, 0, 1, 0}, {0, 255, 0, 255, 0}},
+		"while others ping much":    {{0, 0, -33, 0, 0}, {0, 0, 32, 32, 0}, {0, 1, 0, 1, 1}},
 		"with sessions (alive)":     {{0, 300, 0, 300, 1}, {1, 300, 0, 300, 2}, {2, 300, 0, 300, 2}, {2, 300, 0, 300, 2}},
 		"with other things (alive)": {{0, 300, 0, 301, 0}, {0, 300, 0, 301, 0}},
 	} {
@@ -37,8 +40,10 @@ func TestThrottle(t *testing.T) {
 			for range r.sweeps {
 				all.next()
 			}
-			if r.rejections < 0 { // other connections'
-				all.unwanted.Add(int64(-r.rejections))
+			if r.rejections < 0 || r.pings < 0 { // of each of the others
+				for range others {
+					new(throttle).classify(&all, uint64(-r.rejections), -r.pings, -r.rejections-r.pings, false)
+				}
 				continue
 			}
 			rejections += uint64(r.rejections)

@@ -151,8 +151,8 @@ func pipe(t *testing.T, x *Transport) *Pipe {
 	return p
 }
 
-// TestConnectionsPerAddress: one address gets no more than its share, and has it again when a
-// connection closes.
+// TestConnectionsPerAddress: one address, or one network of IPv6, gets no more than its share, and
+// has it again when a connection closes.
 func TestConnectionsPerAddress(t *testing.T) {
 	x, _ := start(t, func(c *Config) { c.Limits.ConnectionsPerAddress = 2 })
 	a, b := dial(t, x, 1), dial(t, x, 1)
@@ -166,6 +166,15 @@ func TestConnectionsPerAddress(t *testing.T) {
 	_ = a.Close()
 	await.True(t, "a place to be free", func() bool { return !x.addresses.full("127.0.0.1:1") })
 	pong(t, dial(t, x, 1))
+
+	for i, remote := range []string{"[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8:0:1::1]:1"} {
+		if x.addresses.full(remote) || !x.addresses.acquire(remote) {
+			t.Errorf("connection %d from two IPv6 networks has no place", i)
+		}
+	}
+	if third := "[2001:db8::3]:1"; !x.addresses.full(third) || x.addresses.acquire(third) {
+		t.Error("one IPv6 network has three connections")
+	}
 }
 
 // TestSurplusOfAFlood: clients that come while a loop is busy are on their way to it together. As

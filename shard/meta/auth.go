@@ -11,10 +11,10 @@ import (
 // HashLen is the length of a token's hash in bytes.
 const HashLen = 32
 
-// maxTokens and maxTokenID are part of format version 1.
+// maxTokens and MaxTokenID, the longest id of a token in bytes, are part of format version 1.
 const (
 	maxTokens  = 10_000
-	maxTokenID = 64
+	MaxTokenID = 64
 )
 
 // CertIdentity is the prefix of the identity of a client with a certificate and without a token. No
@@ -34,7 +34,7 @@ type Token struct {
 }
 
 func (t *Token) fields(f *varint.Fields) {
-	f.Text(&t.ID, maxTokenID)
+	f.Text(&t.ID, MaxTokenID)
 	f.Text(&t.Identity, maxIdentity)
 	f.Fixed(t.Hash[:])
 	f.Uint(&t.CreatedAt)
@@ -43,7 +43,7 @@ func (t *Token) fields(f *varint.Fields) {
 // check says what is wrong with a token's texts. The proposer checks their characters.
 func (t *Token) check() string {
 	switch {
-	case t.ID == "" || len(t.ID) > maxTokenID:
+	case t.ID == "" || len(t.ID) > MaxTokenID:
 		return "a token needs an id of 1 to 64 bytes"
 	case t.Identity == "" || len(t.Identity) > maxIdentity:
 		return "an identity has 1 to 256 bytes"
@@ -136,7 +136,7 @@ type TokenRemove struct{ ID string }
 
 func (*TokenRemove) kind() Kind { return KindTokenRemove }
 
-func (c *TokenRemove) fields(f *varint.Fields) { f.Text(&c.ID, maxTokenID) }
+func (c *TokenRemove) fields(f *varint.Fields) { f.Text(&c.ID, MaxTokenID) }
 
 func (c *TokenRemove) apply(s *State) Result {
 	i, ok := s.findToken(c.ID)

@@ -1,0 +1,27 @@
+// Package clienthost says which host a client comes from, for what is counted or bounded for each
+// host.
+package clienthost
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Of is the host of a remote address with its port: the part that strangers cannot have many of.
+// That is an IPv4 address, or an IPv6 network of 64 bits, which one machine may have for itself.
+// Text that is no address is its own host.
+func Of(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return remote
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	ip = ip.Unmap().WithZone("")
+	if ip.Is6() {
+		ip = netip.PrefixFrom(ip, 64).Masked().Addr()
+	}
+	return ip.String()
+}
