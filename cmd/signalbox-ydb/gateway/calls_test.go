@@ -5,6 +5,7 @@ import (
 	"net"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
@@ -13,10 +14,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
@@ -57,9 +60,15 @@ func TestCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cc.Close()
-	unary := func() codes.Code {
-		_, err := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc).ListEndpoints(t.Context(), &Ydb_Discovery.ListEndpointsRequest{})
+	list := func(ctx context.Context) codes.Code {
+		_, err := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc).ListEndpoints(ctx, &Ydb_Discovery.ListEndpointsRequest{})
 		return grpcstatus.Code(err)
+	}
+	unary := func() codes.Code { return list(t.Context()) }
+	timed := func() codes.Code {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		return list(ctx)
 	}
 	stream := func() codes.Code {
 		s, err := Ydb_Coordination_V1.NewCoordinationServiceClient(cc).Session(t.Context())
@@ -96,8 +105,8 @@ func TestCalls(t *testing.T) {
 			await.True(t, "the end of the call", func() bool { return g.calls.inProgress() == maxCalls-1 })
 		}
 		add(1)
-		if a, b, c := unary(), stream(), silent(); a != codes.ResourceExhausted || b != a || c != a {
-			t.Fatalf("with no place left: %v, %v, %v", a, b, c)
+		if a, b, c, d := unary(), stream(), silent(), timed(); a != codes.ResourceExhausted || b != a || c != a || d != a {
+			t.Fatalf("with no place left: %v, %v, %v, %v", a, b, c, d)
 		}
 		add(-1)
 	}
@@ -168,5 +177,41 @@ func TestCallTable(t *testing.T) {
 	}
 	if len(c.hosts) != 0 {
 		t.Errorf("%v are remembered", c.hosts)
+	}
+}
+
+// TestSessionsWithoutStream: a host that has left as many sessions as may be restores them, and
+// starts no more until one has ended. Other hosts do not notice.
+func TestSessionsWithoutStream(t *testing.T) {
+	g, _ := serve(t, Config{})
+	g.left.most = 2
+	status := func(host byte, id uint64) protocol.Status {
+		t.Helper()
+		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host), Port: 1}})
+		_, err := g.checkStart(ctx, &Ydb_Coordination.SessionRequest_SessionStart{Path: "/local/a", SessionId: id})
+		return protocol.StatusOf(err)
+	}
+	c := &cluster{g: g}
+	var left []*session
+	for range g.left.most {
+		if st := status(1, 0); st != protocol.StatusOK {
+			t.Fatalf("with %d sessions that were left: %v", len(left), st)
+		}
+		s := &session{c: c, host: "127.0.0.1", native: new(client.Session), timeout: time.Hour}
+		s.leave()
+		left = append(left, s)
+	}
+	if start, restore, other := status(1, 0), status(1, 7), status(2, 0); start != protocol.StatusOverloaded ||
+		restore != protocol.StatusOK || other != protocol.StatusOK {
+		t.Fatalf("a start: %v, a restore: %v, another host: %v", start, restore, other)
+	}
+	left[0].over()
+	if st := status(1, 0); st != protocol.StatusOK {
+		t.Fatalf("when one has ended: %v", st)
+	}
+	left[1].over()
+	(&session{c: c}).over() // it had its stream to the end
+	if len(g.left.hosts) != 0 {
+		t.Errorf("%v are remembered", g.left.hosts)
 	}
 }

@@ -1,12 +1,16 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"google.golang.org/grpc/peer"
 )
 
 // defaultConnections is the default of Config.MaxConnections. So many idle ones take some 210 MiB.
@@ -68,7 +72,35 @@ func goAway(why string) []byte {
 // limitedConn is a connection that counts until it is closed.
 type limitedConn struct {
 	net.Conn
-	release func()
+	release  func()
+	received atomic.Int64 // bytes
+	streams  atomic.Int64 // that have a session
+}
+
+// Read counts what comes, be it whole messages or not.
+func (c *limitedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.received.Add(int64(n))
+	return n, err
+}
+
+// RemoteAddr is the client's address. The calls find their connection by it; see connOf.
+func (c *limitedConn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
+
+// connAddr is the address of a connection's client.
+type connAddr struct {
+	net.Addr
+	conn *limitedConn
+}
+
+// connOf is the connection of a call. It is an empty one if the listener is not the gateway's.
+func connOf(ctx context.Context) *limitedConn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(connAddr); ok {
+			return a.conn
+		}
+	}
+	return new(limitedConn)
 }
 
 // Close gives the connection's place back.

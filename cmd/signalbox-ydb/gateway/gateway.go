@@ -106,6 +106,7 @@ type Gateway struct {
 	listings listings
 	memory   *memory
 	calls    *callTable
+	left     *leftTable
 	metrics  Metrics
 
 	connections connectionTable
@@ -133,7 +134,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("no address is advertised; name this gateway's as host:port")
 	}
 	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger), listings: newListings(),
-		calls: newCallTable()}
+		calls: newCallTable(), left: newLeftTable()}
 	limit, err := connectionBound(cmp.Or(cfg.MaxConnections, defaultConnections), cfg.Logger)
 	if err != nil {
 		return nil, err

@@ -132,6 +132,41 @@ func TestSilence(t *testing.T) {
 	after(1, true)
 }
 
+// TestLongUpload: a client is not silent while a message of it is on its way, for minutes. A few
+// bytes are no sign of that, and neither is what came before the client owed an answer.
+func TestLongUpload(t *testing.T) {
+	l, now, bytes := newLiveness(time.Minute), time.Now(), int64(0)
+	tick := func(more int64) (silent bool) {
+		now, bytes = now.Add(l.period), bytes+more
+		l.transferred(now, bytes, leastUpload)
+		return l.isSilent(now)
+	}
+	ticks := int(l.limit/l.period) + 1
+	silentAfter := func(more int64, want int) {
+		t.Helper()
+		for i := 1; i <= want; i++ {
+			if silent := tick(more); silent != (i == want) {
+				t.Fatalf("after %d pings of %d, silent: %t", i, want, silent)
+			}
+		}
+	}
+	if tick(1 << 20) {
+		t.Fatal("a client is silent that owes nothing")
+	}
+	l.delivered(now)
+	silentAfter(leastUpload/int64(ticks)-1, ticks)
+	l.received(now)
+	first := now
+	tick(0)
+	l.delivered(now)
+	for now.Sub(first) <= undeliveredSilence-l.period {
+		if tick(leastUpload) {
+			t.Fatalf("silent during an upload, after %v", now.Sub(first))
+		}
+	}
+	silentAfter(leastUpload, ticks)
+}
+
 // TestInFlightBytes: the requests in flight are bounded in bytes too, and give back what they took.
 func TestInFlightBytes(t *testing.T) {
 	o := newOperations(&stream{g: &Gateway{}, kept: unbounded()})

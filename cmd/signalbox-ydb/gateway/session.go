@@ -64,6 +64,7 @@ func nativeOptions(timeout time.Duration, description string) []client.SessionOp
 
 // start is a SessionStart that was checked.
 type start struct {
+	host        string // of the client
 	path        string // of the cluster
 	session     uint64 // 0: a new one
 	isNew       bool   // session was started for this, and its client does not know it yet
@@ -77,12 +78,14 @@ type start struct {
 type session struct {
 	c       *cluster
 	native  *client.Session
+	host    string // of the client
 	id      uint64
 	key     gateway.Key
 	timeout time.Duration // the client's
 
 	mu    sync.Mutex
 	timer *time.Timer // runs while there is no stream
+	left  func()      // set with timer: the session does not count any more as one without a stream
 }
 
 // open starts or restores a session. ctx is the stream's: if it ends first, the session begins
@@ -232,7 +235,7 @@ func (c *cluster) attach(asked, ctx context.Context, n *client.Node, id uint64, 
 
 // adopt keeps a session attached from now on. A session with the same id was taken over by it.
 func (c *cluster) adopt(native *client.Session, st start) *session {
-	s := &session{c: c, native: native, id: native.ID(), key: st.key, timeout: st.timeout}
+	s := &session{c: c, native: native, host: st.host, id: native.ID(), key: st.key, timeout: st.timeout}
 	c.mu.Lock()
 	c.sessions[s.id] = s
 	c.mu.Unlock()
@@ -261,16 +264,17 @@ func (s *session) over() {
 	defer s.mu.Unlock()
 	if s.timer != nil {
 		s.timer.Stop()
+		s.left()
 	}
 }
 
 // leave is called once, when the session's stream is gone: its client has the session's timeout to
-// restore it, here or at another gateway.
+// restore it, here or at another gateway. A restore makes another session, and ends this one.
 func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.native.Err() == nil {
-		s.timer = time.AfterFunc(s.timeout, s.expire)
+		s.timer, s.left = time.AfterFunc(s.timeout, s.expire), s.c.g.left.begin(s.host)
 	}
 }
 

@@ -41,6 +41,7 @@ type stream struct {
 	out  *outbox
 	ops  *operations
 	live *liveness
+	conn *limitedConn
 	kept *share // of the gateway's memory
 
 	failed  chan error // capacity 1: ends the stream with a failure
@@ -102,6 +103,9 @@ func (st *stream) run(started func()) error {
 	st.g.metrics.streams.Add(1)
 	defer st.g.metrics.streams.Add(-1)
 	st.live = newLiveness(sess.timeout)
+	st.conn = connOf(st.ctx)
+	st.conn.streams.Add(1)
+	defer st.conn.streams.Add(-1)
 	st.kept = st.g.memory.join(st.fail)
 	defer st.kept.leave()
 	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail, &st.g.metrics.outbox, st.kept)
@@ -150,6 +154,11 @@ func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.Sessio
 	if s.key, err = sessionKey(asked.GetProtectionKey()); err != nil {
 		return s, err
 	}
+	if s.host = hostOf(ctx); asked.GetSessionId() == 0 {
+		if err := g.left.check(s.host); err != nil {
+			return s, err
+		}
+	}
 	s.session, s.seqNo, s.description = asked.GetSessionId(), asked.GetSeqNo(), asked.GetDescription()
 	s.timeout = min(time.Duration(asked.GetTimeoutMillis())*time.Millisecond, maxTimeout)
 	return s, nil
@@ -171,6 +180,7 @@ func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
 				st.live.received(time.Now()) // it is the cluster that is silent: no ping reaches the client
 				continue
 			}
+			st.live.transferred(time.Now(), st.conn.received.Load(), leastUpload+pongCost*st.conn.streams.Load())
 			if st.live.isSilent(time.Now()) {
 				st.g.metrics.silent.Add(1)
 				return st.end(Ydb.StatusIds_TIMEOUT, errors.New("nothing was received from the client for too long"))
@@ -300,6 +310,12 @@ const (
 	// undeliveredSilence is the same while the ping waits behind longer answers. The 64 MiB that
 	// may wait for a client take that long at 1.8 Mbit/s.
 	undeliveredSilence = 5 * time.Minute
+	// leastUpload is how much must come on a client's connection, in bytes, for a long message to
+	// be on its way: its answers to pings wait behind that. It may take undeliveredSilence too.
+	leastUpload = 8 << 10
+	// pongCost is more than the answers to pings of one stream take in that time. They say nothing
+	// about the other streams of the connection.
+	pongCost = 256
 	// recentPings is how many pings may be unanswered and still count if the client sends their
 	// number back as a ping of its own, as one SDK does.
 	recentPings = 8
@@ -313,8 +329,9 @@ type liveness struct {
 	ping   uint64 // number of the last ping; the handler's
 
 	mu     sync.Mutex
-	last   time.Time // when the client was heard
-	asked  time.Time // when the first ping after that was delivered; zero: none was
+	last   time.Time // when a message came from the client
+	asked  time.Time // when the first ping after that was delivered, or a part of a message came; zero: neither
+	bytes  int64     // what had come on the connection then
 	queued bool      // the last ping is not delivered yet
 }
 
@@ -330,6 +347,19 @@ func (l *liveness) received(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last, l.asked = now, time.Time{}
+}
+
+// transferred is called before each ping with the bytes that have come on the client's connection.
+// If they are at least so many more than before, a part of the client's next message is among them.
+func (l *liveness) transferred(now time.Time, bytes, least int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.asked.IsZero():
+		l.bytes = bytes
+	case bytes-l.bytes >= least && now.Sub(l.last) <= undeliveredSilence:
+		l.asked, l.bytes = now, bytes
+	}
 }
 
 // isSilent says whether the client owes an answer for too long. A client that still receives what

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
@@ -90,7 +91,14 @@ func (g *Gateway) tap(ctx context.Context, info *tap.Info) (context.Context, err
 	}
 	end, err := g.calls.begin(ctx)
 	if err != nil {
-		return nil, err
+		if _, ok := ctx.Deadline(); !ok {
+			return nil, err
+		}
+		// gRPC does not end the context of a call that its tap refuses: its timer would stay until
+		// the client's deadline, which may be years away. unary refuses such a call.
+		short, cancel := context.WithTimeout(context.WithValue(ctx, refusedCall{}, err), refusalTimeout)
+		context.AfterFunc(ctx, cancel)
+		return short, nil
 	}
 	timed, cancel := context.WithTimeout(ctx, unaryTimeout)
 	context.AfterFunc(ctx, func() { // gRPC ends ctx with the call
@@ -100,8 +108,22 @@ func (g *Gateway) tap(ctx context.Context, info *tap.Info) (context.Context, err
 	return timed, nil
 }
 
+// refusedCall is the key of the error in a context whose call is refused.
+type refusedCall struct{}
+
+// refusalTimeout is how long a refused call may take to send its request, and so to learn why.
+const refusalTimeout = 100 * time.Millisecond
+
+func refused(ctx context.Context) error {
+	err, _ := ctx.Value(refusedCall{}).(error)
+	return err
+}
+
 // unary gives methods of known services that are not implemented the same answer as unknown ones.
 func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := refused(ctx); err != nil {
+		return nil, err
+	}
 	reply, err := handler(ctx, req)
 	if grpcstatus.Code(err) == codes.Unimplemented {
 		return nil, g.unknown.refuse(info.FullMethod)
@@ -110,6 +132,9 @@ func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 }
 
 func (g *Gateway) unknownMethod(_ any, stream grpc.ServerStream) error {
+	if err := refused(stream.Context()); err != nil {
+		return err
+	}
 	method, _ := grpc.MethodFromServerStream(stream)
 	return g.unknown.refuse(method)
 }

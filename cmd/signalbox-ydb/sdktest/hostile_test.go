@@ -86,6 +86,64 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// TestLeftSessions: a client that starts sessions and breaks their streams, without end, is refused
+// when it has left 10,000. It can restore them, and then start others. Another host does not
+// notice.
+func TestLeftSessions(t *testing.T) {
+	if !long() {
+		t.Skip("10,000 sessions are left by make ydb")
+	}
+	const most, clients = 10_000, 50
+	address, _ := startGateway(t, []string{servertest.Start(t, servertest.RealTime()).Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	start := func(cc *grpc.ClientConn) (s *rawStream, status Ydb.StatusIds_StatusCode) {
+		s = openStream(t, cc)
+		s.start(&sessionStart{Path: path, TimeoutMillis: 1_500_000, ProtectionKey: []byte("key")})
+		m := s.next()
+		s.id = m.GetSessionStarted().GetSessionId()
+		return s, m.GetFailure().GetStatus()
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var left []uint64
+	for range clients {
+		all.Go(func() {
+			for {
+				s, status := start(cc)
+				if status != 0 {
+					if status != Ydb.StatusIds_OVERLOADED {
+						t.Errorf("a start is answered %v", status)
+					}
+					return
+				}
+				s.cancel()
+				mu.Lock()
+				left = append(left, s.id)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(left) < most || len(left) > 2*most {
+		t.Fatalf("%d sessions were left", len(left))
+	}
+	far := dialRaw(t, address, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}} // another host
+		return d.DialContext(ctx, "tcp", address)
+	}))
+	if _, status := start(far); status != 0 {
+		t.Fatal(status)
+	}
+	for _, id := range left[:len(left)-most+1] {
+		restore(t, cc, path, id, 0, "key").started()
+	}
+	await.True(t, "the restored sessions not to count", func() bool {
+		_, status := start(cc)
+		return status == 0
+	})
+}
+
 // TestLongHeaders: the gateway does not take headers that would fill its memory.
 func TestLongHeaders(t *testing.T) {
 	t.Parallel()
@@ -145,6 +203,66 @@ func TestSilentClient(t *testing.T) {
 	}
 	if sessions := metric(t, g, "sessions"); sessions != 1 {
 		t.Fatalf("%d sessions", sessions)
+	}
+}
+
+// slowConn is a connection on which each 4 KiB to be sent wait for an element of pace, if there is
+// one.
+type slowConn struct {
+	net.Conn
+	pace *atomic.Pointer[chan struct{}]
+}
+
+func (c slowConn) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		if pace := c.pace.Load(); pace != nil {
+			<-*pace
+		}
+		var sent int
+		sent, err = c.Conn.Write(b[n:min(n+4<<10, len(b))])
+		n += sent
+	}
+	return n, err
+}
+
+// TestLongUpload: a client whose answers to pings wait behind a long message of its own keeps its
+// stream.
+func TestLongUpload(t *testing.T) {
+	t.Parallel()
+	address, g := startGateway(t, sharedCluster(t).Addrs())
+	var paced atomic.Pointer[chan struct{}]
+	cc := dialRaw(t, address, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		nc, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		return slowConn{nc, &paced}, err
+	}))
+	s := newSession(t, cc, node(t, cc), withTimeout(patienceMillis))
+	s.setMute(true)
+	pace := make(chan struct{}, 1000)
+	paced.Store(&pace)
+	sent := make(chan error, 1)
+	go func() {
+		m := &pb.SessionRequest_CreateSemaphore{ReqId: 1, Name: "sem", Limit: 1, Data: make([]byte, 500<<10)}
+		sent <- s.rpc.Send(&request{Request: &pb.SessionRequest_CreateSemaphore_{CreateSemaphore: m}})
+	}()
+	for range 6 { // the fourth unanswered one comes later than silence may last
+		select {
+		case <-s.pings:
+		case m := <-s.got:
+			t.Fatalf("during the upload: %v", m)
+		}
+		for range 8 {
+			pace <- struct{}{}
+		}
+	}
+	paced.Store(nil)
+	close(pace)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	s.setMute(false)
+	s.expect("1 created")
+	if n := metric(t, g, "streams_silent_total"); n != 0 {
+		t.Errorf("%d silent streams", n)
 	}
 }
 
