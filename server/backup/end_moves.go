@@ -44,9 +44,21 @@ func (l *proposer) proposeUntilDone(kind shard.CommandKind, run shard.BucketsBod
 	return st
 }
 
+// lead takes a machine over for some steps of a move.
+func lead(m *shard.Machine, run shard.BucketsBody, steps ...shard.CommandKind) protocol.Status {
+	l, st := takeOver(m)
+	for _, kind := range steps {
+		if st == protocol.StatusOK {
+			st = l.proposeUntilDone(kind, run)
+		}
+	}
+	return st
+}
+
 // EndMoves ends the moves of buckets under way in a map and its machines, without a governor.
 // Undecided moves are aborted; others are completed, also those whose commit only the shards know.
-// It is for a cluster that is gone.
+// Older copies, which a shard serves because its log ends before a move, are dropped. It is for a
+// cluster that is gone.
 func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 	for _, x := range m.Moves() {
 		ref := x.Ref()
@@ -75,9 +87,12 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 			shard uint64
 			kind  shard.CommandKind
 		}{{keeper, shard.CmdActivate}, {other, shard.CmdDropBuckets}} {
-			l, st := takeOver(machines[part.shard])
+			st := protocol.StatusOK
+			if part.shard == other {
+				st = dropStale(machines[other], machines[keeper], run)
+			}
 			if st == protocol.StatusOK {
-				st = l.proposeUntilDone(part.kind, run)
+				st = lead(machines[part.shard], run, part.kind)
 			}
 			if st != protocol.StatusOK {
 				return fmt.Errorf("buckets %d to %d were moving from shard %d to %d, and what is left of shard %d does not allow to end that (%w): its copy is not whole; "+
@@ -88,7 +103,45 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 			return err
 		}
 	}
+	// A move that has ended may be unknown to the log of a shard that had the buckets before it.
+	for _, t := range m.Tiers() {
+		for _, r := range t.Runs {
+			run := shard.BucketsBody{Tier: t.ID, Total: t.Buckets, First: r.First, Count: r.Count, Epoch: r.Epoch}
+			for id, x := range machines {
+				if tier, total := x.Tier(); id == r.Shard || total == 0 || tier != t.ID || machines[r.Shard] == nil {
+					continue
+				}
+				if st := dropStale(x, machines[r.Shard], run); st != protocol.StatusOK {
+					return fmt.Errorf("buckets %d to %d have moved to shard %d, and the older copy of shard %d cannot be dropped (%w); "+
+						"give the folder of another instance that had it", r.First, r.First+r.Count-1, r.Shard, id, st)
+				}
+			}
+		}
+	}
 	return nil
+}
+
+// dropStale drops what a shard still serves of a run, because its log ends before the run moved on:
+// of buckets that the run's owner serves under its epoch.
+func dropStale(m, owner *shard.Machine, run shard.BucketsBody) protocol.Status {
+	stale := func(b uint32) bool {
+		owned, serves := owner.Bucket(b)
+		epoch, active := m.Bucket(b)
+		return serves && owned == run.Epoch && active && epoch < run.Epoch
+	}
+	part := run
+	for b, end := run.First, run.First+run.Count; b < end; b++ {
+		for part.First, part.Count = b, 0; b < end && stale(b); b++ {
+			part.Count++
+		}
+		if part.Count == 0 {
+			continue
+		}
+		if st := lead(m, part, shard.CmdFreeze, shard.CmdDropBuckets); st != protocol.StatusOK {
+			return st
+		}
+	}
+	return protocol.StatusOK
 }
 
 func applyMeta(m *meta.Machine, c meta.Command) error {

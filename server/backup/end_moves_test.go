@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -22,6 +23,9 @@ func TestEndMoves(t *testing.T) {
 		behind  // as activated, and the map has not heard of the commit
 		further // as dropped, the same
 		stale   // committed, and the target's log was lost before the import
+		lagging // as dropped, and the source's log was lost before the freeze
+		ended   // the same, and the map has ended the move
+		neither // the same, and the target's log was lost before the import
 		steps
 	)
 	for step := range steps {
@@ -65,10 +69,11 @@ func TestEndMoves(t *testing.T) {
 		epoch := say(&meta.MoveBegin{First: run.First, Count: 1, To: to}).Version
 		moved := shard.BucketsBody{Total: tier.Buckets, First: run.First, Count: 1, Epoch: epoch}
 		body := shard.AppendBuckets(nil, moved)
+		past := snapshot(t, machines[from])
 		if step >= frozen {
 			do(from, shard.CmdFreeze, body)
 		}
-		if step >= imported && step != stale {
+		if step >= imported && step != stale && step != neither {
 			for cursor := []byte(nil); ; {
 				chunk, next, err := machines[from].Buckets().Export(moved.First, moved.Count, epoch, cursor, 0)
 				if err != nil {
@@ -83,11 +88,20 @@ func TestEndMoves(t *testing.T) {
 		if step >= committed && step != behind && step != further {
 			say(&meta.MoveCommit{MoveRef: meta.MoveRef{First: run.First, Epoch: epoch}})
 		}
-		if step >= activated && step != stale {
+		if step >= activated && step != stale && step != neither {
 			do(to, shard.CmdActivate, body)
 		}
-		if step == dropped || step == further {
+		if step == dropped || step >= further && step != stale {
 			do(from, shard.CmdDropBuckets, body)
+		}
+		if step >= ended {
+			say(&meta.MoveEnd{MoveRef: meta.MoveRef{First: run.First, Epoch: epoch}})
+		}
+		if step >= lagging {
+			var err error
+			if machines[from], err = shard.Restore(bytes.NewReader(past)); err != nil {
+				t.Fatal(err)
+			}
 		}
 
 		err := EndMoves(m, machines)
@@ -106,7 +120,14 @@ func TestEndMoves(t *testing.T) {
 			owner = to
 		}
 		v := &verifier{state: &m.State, machines: machines, out: Contents{Head: Head{Cluster: m.Cluster(), Shards: 2}}}
-		if err := v.checkComplete(); err != nil {
+		err = v.checkComplete()
+		if step == neither {
+			if _, active := machines[from].Bucket(run.First); err == nil || !active {
+				t.Errorf("the only copy of a bucket was dropped, or counts as the newest: %v", err)
+			}
+			continue
+		}
+		if err != nil {
 			t.Errorf("step %d: %v", step, err)
 		}
 		tiers := m.Tiers()

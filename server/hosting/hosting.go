@@ -85,7 +85,7 @@ func (h *Hosting) SetHost(host *replica.Host, instance uint64) { h.host, h.insta
 func (h *Hosting) Open() error {
 	state := h.Meta.State()
 	if state.Bootstrapped() {
-		h.findOrphans(state)
+		h.findOrphans(state, h.host.StoredReplicas())
 		if _, err := h.reconcile(state); err != nil {
 			return err
 		}
@@ -181,16 +181,16 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 }
 
 // findOrphans notes the data of replicas that the map, which must be up to date, does not give to
-// this instance. They were taken away while it was down, or it stopped before their data were
-// removed.
-func (h *Hosting) findOrphans(state *meta.State) {
-	for _, kept := range h.host.StoredReplicas() {
+// this instance, or leaves no role. They were taken away while it was down, or it stopped before
+// their data were removed.
+func (h *Hosting) findOrphans(state *meta.State, stored [][2]uint64) {
+	for _, kept := range stored {
 		shard, id := kept[0], kept[1]
 		if shard == replica.MetaShard {
 			continue // its own start removes them
 		}
 		x, _ := state.Shard(shard)
-		if r, ok := x.On(h.instance); !ok || r.Replica != id {
+		if r, ok := x.On(h.instance); !ok || r.Replica != id || r.Role == meta.RoleNone && r.TargetRole == meta.RoleNone {
 			h.toPurge[kept] = true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -175,7 +176,8 @@ func (h *Host) HasReplica(shard, replica uint64) (bool, error) {
 }
 
 // StoredReplicas lists the shard and id of each replica that was started on this host and whose log
-// is here, running or not.
+// or snapshots are here, running or not. The engine removes a log before its snapshots, so those
+// may be left alone.
 func (h *Host) StoredReplicas() (list [][2]uint64) {
 	info := h.engine.info(dragonboat.NodeHostInfoOption{})
 	if info == nil {
@@ -183,6 +185,11 @@ func (h *Host) StoredReplicas() (list [][2]uint64) {
 	}
 	for _, n := range info.LogInfo {
 		list = append(list, [2]uint64{n.ShardID, n.ReplicaID})
+	}
+	for _, k := range h.store.SavedSnapshots() {
+		if !slices.Contains(list, k) {
+			list = append(list, k)
+		}
 	}
 	return list
 }

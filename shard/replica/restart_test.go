@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -114,6 +115,40 @@ func TestSnapshotAndRestart(t *testing.T) {
 	}
 	c2 := newCaller(t, again, r2, 1, 60_000)
 	c2.mustCreate("after")
+}
+
+// TestSnapshotsWithoutLog: a replica whose removal the process did not finish, so that its log is
+// gone and its snapshots are not, is known until they are removed too.
+func TestSnapshotsWithoutLog(t *testing.T) {
+	disk := NewMemoryDisk()
+	h := openHost(t, HostConfig{Disk: disk})
+	s, _ := startOne(t, h, nil)
+	populate(t, s)
+	if _, err := h.SnapshotNow(timeout(t), 1); err != nil {
+		t.Fatal(err)
+	}
+	closeHost(t, h)
+	h = openHost(t, HostConfig{Disk: disk})
+	if err := h.store.RemoveNodeData(1, 1); err != nil {
+		t.Fatal(err)
+	}
+	closeHost(t, h)
+
+	h = openHost(t, HostConfig{Disk: disk})
+	stored := func(what string, want ...[2]uint64) {
+		t.Helper()
+		if got := h.StoredReplicas(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	if has, err := h.HasReplica(1, 1); has || err != nil {
+		t.Error("the log is there:", err)
+	}
+	stored("only snapshots are left", [2]uint64{1, 1})
+	if err := h.RemoveData(timeout(t), 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	stored("they are removed")
 }
 
 func TestLongLogIsSnapshotted(t *testing.T) {

@@ -419,6 +419,33 @@ func (s *Store) relocate(path string) string {
 	return path
 }
 
+// SavedSnapshots are the shard and id of each replica with snapshots in the folder, whether the log
+// knows it or not.
+func (s *Store) SavedSnapshots() (list [][2]uint64) {
+	for _, part := range s.folders(s.dir, partFolder) {
+		for _, folder := range s.folders(part, "snapshot-") {
+			var k [2]uint64
+			_, err := fmt.Sscanf(s.fs.PathBase(folder), "snapshot-%d-%d", &k[0], &k[1])
+			if err == nil && len(s.folders(folder, "snapshot-")) > 0 {
+				list = append(list, k)
+			}
+		}
+	}
+	return list
+}
+
+// folders are the paths of what a folder has under names with a prefix; none in one that there is
+// not.
+func (s *Store) folders(dir, prefix string) (list []string) {
+	names, _ := s.fs.List(dir)
+	for _, name := range names {
+		if strings.HasPrefix(name, prefix) {
+			list = append(list, s.fs.PathJoin(dir, name))
+		}
+	}
+	return list
+}
+
 // RemoveNodeData removes a replica's mark, and then its log.
 func (s *Store) RemoveNodeData(shard, replica uint64) error {
 	if err := s.forget(key{shard, replica}); err != nil {

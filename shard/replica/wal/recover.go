@@ -202,14 +202,6 @@ func (l *Log) read(number uint32, h header, content *[]byte, apply func(f *frame
 // readSegments reads the segments that are needed, and builds the index. It opens the files that
 // stay open.
 func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte) error {
-	if l.cfg.AcceptLoss {
-		for n := l.first; n < last; n++ { // what is left without a gap before the newest
-			if _, ok := heads[n]; !ok {
-				l.damage = l.damaged(at(n, 0), "the segment is missing, or its header is not what was written")
-				l.first = n + 1
-			}
-		}
-	}
 	if l.first > last {
 		return l.damaged(at(last, 0), fmt.Sprintf("it needs segment %d, which does not exist", l.first))
 	}
@@ -217,7 +209,14 @@ func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte
 	for n := l.first; n <= last; n++ {
 		h, ok := heads[n]
 		if !ok {
-			return l.damaged(at(n, 0), "the segment is missing, or its header is not what was written")
+			err := l.damaged(at(n, 0), "the segment is missing, or its header is not what was written")
+			if !l.cfg.AcceptLoss || n == last {
+				return err
+			}
+			l.skip(err)
+			cutShort = true
+			l.segments = append(l.segments, &segment{number: n}) // they are found by their place
+			continue
 		}
 		if h.id != l.id {
 			return l.damaged(at(n, 0), "the segment is of another log")
