@@ -96,10 +96,12 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 		}
 	}
 	for logged := ""; ; {
-		turn := 0
+		turn, online := 0, 0
 		for _, i := range s.meta.State().Instances() {
-			if i.Current.Variant == meta.Online && i.ID < s.instance {
-				turn++
+			if i.Current.Variant == meta.Online {
+				if online++; i.ID < s.instance {
+					turn++
+				}
 			}
 		}
 		if !beat.Sleep(s.ctx, time.Duration(turn)*leaveInterval) {
@@ -119,8 +121,10 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 				logged = why
 			}
 		}
-		// By the clock that all instances have, so that their turns are apart in each round.
-		if !beat.Sleep(s.ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) {
+		// By the clock that all instances have, and rounds with room for all of them, so that their
+		// turns are apart.
+		round := max(time.Minute, time.Duration(online+1)*leaveInterval)
+		if !beat.Sleep(s.ctx, time.Until(time.Now().Truncate(round).Add(round))) {
 			return
 		}
 	}

@@ -57,6 +57,26 @@ func (r Load) OldestWaits(most int, in func(node uint64) bool) []BusySemaphore {
 	return r.busiestSemaphores(most, in, func(n *node) *ranking[semaphore] { return &n.waits })
 }
 
+// OldestWait is how long the first waiter of a node's oldest queue has waited, in ms; now is the
+// log time. ok is false if nobody waits there. It passes over queues as OldestWaits does.
+func (r Load) OldestWait(node, now uint64) (ms uint64, ok bool) {
+	x := r.m.nodes[node]
+	if x == nil || len(x.waits.heap) == 0 {
+		return 0, false
+	}
+	w := rankWalk[semaphore]{{&x.waits, 0}}
+	for range 1 + maxPassedOver {
+		s := w.take()
+		if s == nil {
+			break
+		}
+		if s.bucket.state == bucketActive {
+			return r.waited(s.waiters.first, now), true
+		}
+	}
+	return 0, false
+}
+
 func (r Load) busiestSemaphores(
 	most int, in func(node uint64) bool, by func(*node) *ranking[semaphore],
 ) (list []BusySemaphore) {

@@ -272,6 +272,46 @@ func TestContended(t *testing.T) {
 	}
 }
 
+// TestOldestWait: a node's oldest wait is that of the queue whose first waiter came first, and
+// queues of buckets that are not served here do not count.
+func TestOldestWait(t *testing.T) {
+	x := newBenchMachine(2)
+	wants := func(what string, node, want uint64, wantOK bool) {
+		t.Helper()
+		if got, ok := x.m.Load().OldestWait(node, x.now+500); got != want || ok != wantOK {
+			t.Errorf("%s: %d ms, %t", what, got, ok)
+		}
+	}
+	wants("nobody waits", 1, 0, false)
+	wants("a node that there is not", 2, 0, false)
+	var buckets []uint32
+	for i := range 2 {
+		name := fmt.Appendf(nil, "lock-%d", i)
+		x.at(1000 + 1000*uint64(i))
+		x.create(0, name, 1)
+		x.acquire(0, name, false)
+		x.acquire(1, name, false)
+		x.commit()
+		buckets = append(buckets, protocol.Bucket(1, name, 64))
+	}
+	if buckets[0] == buckets[1] {
+		t.Fatal("the locks share a bucket")
+	}
+	for _, v := range []struct {
+		what   string
+		want   uint64
+		wantOK bool
+	}{{"two wait", 1500, true}, {"the older wait is in a bucket that moves", 500, true}} {
+		wants(v.what, 1, v.want, v.wantOK)
+		x.at(2000)
+		x.entry = AppendCommand(x.entry, Command{Kind: CmdFreeze,
+			Body: AppendBuckets(nil, BucketsBody{Total: 64, First: buckets[0], Count: 1, Epoch: 2})})
+		x.commit()
+		buckets = buckets[1:]
+	}
+	wants("both buckets move", 1, 0, false)
+}
+
 // TestHot: among many semaphores, those that are granted often are in the sample.
 func TestHot(t *testing.T) {
 	x := newBenchMachine(2)

@@ -7,6 +7,9 @@ import (
 	"net/netip"
 )
 
+// nat64 has the IPv4 addresses of clients behind a translator (RFC 6052).
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
 // Of is the host of a remote address with its port: the part that strangers cannot have many of.
 // That is an IPv4 address, or an IPv6 network of 64 bits, which one machine may have for itself.
 // Text that is no address is its own host.
@@ -20,6 +23,10 @@ func Of(remote string) string {
 		return host
 	}
 	ip = ip.Unmap().WithZone("")
+	if nat64.Contains(ip) {
+		b := ip.As16()
+		ip = netip.AddrFrom4([4]byte(b[12:]))
+	}
 	if ip.Is6() {
 		ip = netip.PrefixFrom(ip, 64).Masked().Addr()
 	}

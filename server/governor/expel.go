@@ -45,8 +45,8 @@ func expelRefusal(v View, instance uint64) string {
 		if r, ok := x.On(instance); !ok || r.Role != meta.RoleVoter {
 			continue
 		}
-		if x.ID != meta.MetaShardID && !hasBuckets(p, &x.Shard) && p.lostMajority(&x.Shard) {
-			continue // it has nothing, and goes with its replicaset, or as a surplus shard
+		if isAbandoned(p, x) {
+			continue // it goes with its replicaset, or as a surplus shard
 		}
 		var list []Candidate
 		whole := true // the group goes with its replicaset
@@ -99,6 +99,12 @@ func (p *planner) lostGroup(instance uint64) *meta.Shard {
 		}
 	}
 	return nil
+}
+
+// isAbandoned says that a shard without buckets, and not before its tier gets them, has neither a
+// leader nor a majority.
+func isAbandoned(p *planner, x *shardView) bool {
+	return isEmpty(p, x) && !x.led && p.lostMajority(&x.Shard)
 }
 
 // lostMajority says that a majority of a group's voters is down.

@@ -72,7 +72,7 @@ func readyToGoOnline(p *planner, i *meta.Instance) bool {
 		if x.ID != meta.MetaShardID && x.Replicaset != i.Replicaset {
 			continue
 		}
-		if x.ID != meta.MetaShardID && !x.led && !hasBuckets(p, &x.Shard) {
+		if !x.led && isEmpty(p, x) {
 			continue // nobody is served by it, and its founder may be gone for good
 		}
 		r, ok := x.On(i.ID)
@@ -106,7 +106,7 @@ func readyToBeExpelled(p *planner, i *meta.Instance) bool {
 		switch {
 		case !has || x.ID == meta.MetaShardID:
 			continue
-		case !hasBuckets(p, &x.Shard) && p.lostMajority(&x.Shard): // see expelRefusal
+		case isAbandoned(p, x): // see expelRefusal
 			p.addWait(Outside, what, "it has a replica of %s, which has no buckets and no majority; "+
 				"lower the number of shards, or expel all of its replicaset", x)
 		default:

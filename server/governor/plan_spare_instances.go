@@ -28,10 +28,12 @@ func planSpares(p *planner) {
 		}
 		groups := fillGroups(p, &t)
 		for n := range groups {
-			if g := &groups[n]; g.holdsExpelled(p, &t) {
-				removeShards(p, g.ID)
-			} else {
+			if g := &groups[n]; !g.holdsExpelled(p) {
 				fill(p, &t, groups, n)
+			} else if err := p.State.CheckVersion(&meta.ShardsRemove{}); err != nil {
+				p.addWait(Outside, "the shards of replicaset "+g.Name+" to be removed", "%v", err)
+			} else {
+				removeShards(p, g.ID)
 			}
 		}
 	}
@@ -76,12 +78,12 @@ func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 // holdsExpelled says that an instance that is to be expelled can leave only if the replicaset's
 // shards are removed: one of them has lost its majority, so it changes its members no more. They
 // have no buckets, and the meta shard lets them go.
-func (g *fillGroup) holdsExpelled(p *planner, t *meta.Tier) bool {
-	if g.buckets || !t.Bootstrapped || len(g.members) >= g.copies {
+func (g *fillGroup) holdsExpelled(p *planner) bool {
+	if g.buckets || len(g.members) >= g.copies {
 		return false
 	}
 	return slices.ContainsFunc(p.shards, func(x shardView) bool {
-		return x.ID != meta.MetaShardID && x.Replicaset == g.ID && p.lostMajority(&x.Shard) &&
+		return x.Replicaset == g.ID && isAbandoned(p, &x) &&
 			slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool {
 				i := p.instances[r.Instance]
 				return i != nil && i.Target.Variant == meta.Expelled
@@ -109,6 +111,12 @@ func hasBuckets(p *planner, x *meta.Shard) bool {
 	tier, _ := p.State.Tier(x.Tier)
 	return slices.ContainsFunc(tier.Runs, func(r meta.Run) bool { return r.Shard == x.ID }) ||
 		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return m.From == x.ID || m.To == x.ID })
+}
+
+// isEmpty says that a data shard has no buckets, although its tier's have been assigned.
+func isEmpty(p *planner, x *shardView) bool {
+	tier, _ := p.State.Tier(x.Tier)
+	return x.ID != meta.MetaShardID && tier.Bootstrapped && !hasBuckets(p, &x.Shard)
 }
 
 // fill moves instances from later groups to the group at n, while it lacks a copy.

@@ -15,7 +15,6 @@ import (
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
-	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // leaderCounts carries to the instance's metrics what a shard counts: waits and holds, lost leases,
@@ -168,9 +167,6 @@ type loads struct {
 
 // add takes a semaphore in.
 func (l *loads) add(x shard.SemaphoreLoad) {
-	if x.Waiters > 0 {
-		l.oldest[x.Node] = max(l.oldest[x.Node], x.OldestWait)
-	}
 	key := semaphoreKey{x.Node, string(x.Name)}
 	if l.seen[key] {
 		return
@@ -212,7 +208,13 @@ func gatherLoads(shards []*Shard, most int) *loads {
 	return l
 }
 
-func (l *loads) readShard(raft *replica.Shard) {
+// loadSource is a *replica.Shard.
+type loadSource interface {
+	View(fn func(m *shard.Machine))
+	LogTime() uint64
+}
+
+func (l *loads) readShard(raft loadSource) {
 	var nodes []uint64
 	var size shard.Sizes
 	raft.View(func(m *shard.Machine) { nodes, size = m.Nodes().IDs(), m.Metrics().Sizes() })
@@ -220,6 +222,11 @@ func (l *loads) readShard(raft *replica.Shard) {
 	l.dropped = l.dropped || !all
 	read := 0
 	for _, node := range nodes {
+		raft.View(func(m *shard.Machine) {
+			if ms, waits := m.Load().OldestWait(node, raft.LogTime()); waits {
+				l.oldest[node] = max(l.oldest[node], ms)
+			}
+		})
 		at, more := 0, true
 		for more && read < maxContended {
 			raft.View(func(m *shard.Machine) {

@@ -2,7 +2,9 @@ package serving
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 
@@ -27,10 +29,19 @@ func newCountedMachine() *countedMachine {
 	return x
 }
 
-func (x *countedMachine) apply(kind shard.CommandKind, body []byte) {
+func (x *countedMachine) apply(kind shard.CommandKind, body []byte) []shard.Event {
+	return x.applyAll(shard.Command{Kind: kind, Body: body})
+}
+
+func (x *countedMachine) applyAll(commands ...shard.Command) []shard.Event {
 	x.head.Seq++
+	entry := shard.AppendHeader(nil, x.head)
+	for _, c := range commands {
+		entry = shard.AppendCommand(entry, c)
+	}
 	var out shard.Events
-	x.Apply(x.AppliedIndex()+1, shard.AppendCommand(shard.AppendHeader(nil, x.head), shard.Command{Kind: kind, Body: body}), &out)
+	x.Apply(x.AppliedIndex()+1, entry, &out)
+	return out.List
 }
 
 // starts has sessions start; the quota refuses all but the first of all.
@@ -87,4 +98,54 @@ func TestCountsOfLeader(t *testing.T) {
 	x = newCountedMachine()
 	x.starts(3)
 	wants("a snapshot has replaced the machine", 8)
+}
+
+// LogTime implements loadSource.
+func (x *countedMachine) LogTime() uint64 { return x.head.LogTime }
+
+// View implements loadSource.
+func (x *countedMachine) View(fn func(*shard.Machine)) { fn(x.Machine) }
+
+// TestOldestWaitBehindManyQueues: a node's oldest wait is known however many queues there are.
+func TestOldestWaitBehindManyQueues(t *testing.T) {
+	x := newCountedMachine()
+	config := protocol.DefaultNodeConfig()
+	config.MaxSemaphores, config.MaxWaiters = 2*maxContended, 2*maxContended
+	for node := uint64(1); node <= 2; node++ {
+		x.apply(shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: node, Revision: 2, Config: config}))
+	}
+	// wait has one session of a node hold locks of its own, and another one wait for each of them.
+	wait := func(node uint64, locks int) {
+		for client := range byte(2) {
+			var session, seq uint64
+			key := make([]byte, protocol.KeyLen)
+			key[0], key[1] = byte(node), client
+			start := protocol.SessionStart{Node: node, CreateID: key, Key: key, Timeout: 100_000, Nonce: 1}
+			for _, e := range x.apply(shard.CmdSessionStart, start.AppendBody(nil)) {
+				session = max(session, e.Session)
+			}
+			for i := 0; i < locks; {
+				var batch []shard.Command
+				for ; i < locks && len(batch) < 1000; i++ {
+					seq++
+					acquire := protocol.Acquire{Head: protocol.Head{Session: session, Seq: seq, Low: seq},
+						Name: fmt.Appendf(nil, "lock-%d", i), Count: math.MaxUint64, Timeout: protocol.Forever, Ephemeral: true}
+					batch = append(batch, shard.Command{Kind: shard.CmdAcquire, Node: node, Epoch: 1, Body: acquire.AppendBody(nil)})
+				}
+				x.applyAll(batch...)
+			}
+		}
+	}
+	wait(2, 1)
+	x.head.LogTime += 1000
+	wait(1, maxContended)
+	x.head.LogTime += 1000
+	if n := x.Metrics().Sizes().Contended; n != maxContended+1 {
+		t.Fatalf("%d queues", n)
+	}
+	l := &loads{most: 10, seen: make(map[semaphoreKey]bool), oldest: make(map[uint64]uint64)}
+	l.readShard(x)
+	if l.oldest[1] != 1000 || l.oldest[2] != 2000 {
+		t.Errorf("the oldest waits are %v", l.oldest)
+	}
 }

@@ -101,6 +101,14 @@ func (d *Shard) Requests() *request.ShardRequests { return d.requests }
 // RenewLeases implements session.Home.
 func (d *Shard) RenewLeases(conn, ping uint64) { d.Raft().Ping(conn, ping) }
 
+// RenewLeasesAfterStep implements session.Home. It may be called inside a step.
+func (d *Shard) RenewLeasesAfterStep(conn, ping uint64) {
+	go func() {
+		d.Raft().Exclusive(func(*shard.Machine) {}) // waits for its end
+		d.Raft().Ping(conn, ping)
+	}()
+}
+
 // ConnClosed implements session.Home.
 func (d *Shard) ConnClosed(conn uint64, heard time.Duration) { d.Raft().ConnClosed(conn, heard) }
 

@@ -21,6 +21,9 @@ type Home interface {
 	// RenewLeases renews the leases of a connection's sessions with a pong for this ping, if it
 	// still leads.
 	RenewLeases(conn, ping uint64)
+	// RenewLeasesAfterStep is RenewLeases behind the step of the log that is under way: it drops a
+	// ping of a connection of which no session is known, and an attach is known at the step's end.
+	RenewLeasesAfterStep(conn, ping uint64)
 	// ConnClosed says that a connection with sessions of this home is closed, and when it was last
 	// heard.
 	ConnClosed(conn uint64, heard time.Duration)

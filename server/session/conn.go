@@ -66,9 +66,12 @@ func (h *homeSessions) renewWaiting(conn uint64) {
 	if h.waiting == 0 || h.unlogged[1-h.current] > 0 {
 		return
 	}
-	h.home.RenewLeases(conn, h.waiting)
-	next := h.last
+	ask, next := h.waiting, h.last
 	h.waiting, h.last = 0, 0
+	if next != 0 && h.unlogged == [2]int{} {
+		ask, next = next, 0
+	}
+	h.home.RenewLeasesAfterStep(conn, ask)
 	if next != 0 {
 		h.renew(conn, next)
 	}

@@ -15,9 +15,10 @@ type stubHome struct {
 	asked []uint64
 }
 
-func (h *stubHome) ID() uint64                       { return h.id }
-func (h *stubHome) RenewLeases(_, ping uint64)       { h.asked = append(h.asked, ping) }
-func (h *stubHome) ConnClosed(uint64, time.Duration) {}
+func (h *stubHome) ID() uint64                          { return h.id }
+func (h *stubHome) RenewLeases(_, ping uint64)          { h.asked = append(h.asked, ping) }
+func (h *stubHome) RenewLeasesAfterStep(_, ping uint64) { h.asked = append(h.asked, ping) }
+func (h *stubHome) ConnClosed(uint64, time.Duration)    {}
 
 // TestBindings: one session, several connections and epochs.
 func TestBindings(t *testing.T) {

@@ -238,7 +238,7 @@ func (t *Transport) limitReached(remote string) string {
 	}
 	if t.addresses.full(remote) {
 		return fmt.Sprintf(
-			"server has %d connections from this address, its limit for one address; share connections, or connect elsewhere",
+			"server has %d connections from this address, or its IPv6 network of 64 bits, its limit for one address; share connections, or connect elsewhere",
 			l.ConnectionsPerAddress)
 	}
 	return ""
