@@ -86,12 +86,13 @@ func confirmQueued(s *Session, shard uint64, q *confirmQueue) {
 		}
 		s.mu.Unlock()
 		l.confirm(ctx)
+		recalled := ctx.Err() != nil
 		cancel()
 		s.mu.Lock()
 		l.recall = nil
 		again := l.isUnconfirmed()
 		s.mu.Unlock()
-		if again {
+		if again && !recalled {
 			sleep(s.ctx, nil, retry.next())
 		}
 		s.mu.Lock()

@@ -69,6 +69,7 @@ type conn struct {
 	hadPending    bool            // a request waited then
 	probedAt      time.Duration   // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
 	pingTimer     *time.Timer
+	lookAt        time.Duration              // when the timer fires
 	renewals      map[uint64]*renewal        // by home shard
 	sessions      map[*Session]time.Duration // with the periods of their pings
 	periods       shortestDuration           // of the sessions
@@ -116,6 +117,7 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 	cn.began = ck.now()
 	cn.lastHeard.Store(int64(cn.began))
 	cn.mu.Lock() // the timer may run at once
+	cn.lookAt = cn.clock.now() + cn.period/2
 	cn.pingTimer = time.AfterFunc(cn.period/2, cn.keepAlive)
 	cn.mu.Unlock()
 	return cn

@@ -57,7 +57,9 @@ func (cn *conn) keepAlive() {
 	if cn.busy = waits || begun || cn.probedAt != 0; cn.busy {
 		look = min(look, minSilence)
 	}
-	cn.pingTimer.Reset(max(look, time.Millisecond))
+	look = max(look, time.Millisecond)
+	cn.lookAt = now + look
+	cn.pingTimer.Reset(look)
 	buf, more := cn.takeDirect(), len(cn.out) > 0
 	cn.mu.Unlock()
 	if seek {
@@ -75,8 +77,17 @@ func (cn *conn) keepAlive() {
 func (cn *conn) markBusy() {
 	cn.busy = true
 	if cn.period/2 > minSilence {
-		cn.pingTimer.Reset(minSilence)
+		cn.lookWithin(minSilence)
 		cn.hadPending = true // since the look before, as it were
+	}
+}
+
+// lookWithin makes the timer check sooner, and never later: streams that come and go must not keep
+// it from firing. mu is held.
+func (cn *conn) lookWithin(d time.Duration) {
+	if at := cn.clock.now() + d; at < cn.lookAt {
+		cn.lookAt = at
+		cn.pingTimer.Reset(d)
 	}
 }
 
@@ -86,14 +97,9 @@ func (cn *conn) updatePeriod() {
 	if len(cn.streams.byID)+len(cn.objectStreams) > 0 {
 		most = streamKeepAlive
 	}
-	if cn.period = cn.periods.or(most); cn.period >= before {
-		return
+	if cn.period = cn.periods.or(most); cn.period < before {
+		cn.lookWithin(cn.period / 2)
 	}
-	look := cn.period / 2
-	if cn.busy {
-		look = min(look, minSilence)
-	}
-	cn.pingTimer.Reset(look)
 }
 
 // nextCheck is when the timer checks again: half a period from now, or up to a fiftieth of a period

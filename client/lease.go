@@ -378,11 +378,16 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	switch {
 	case err != nil:
 		// A refusal that decides nothing about an earlier sending leaves open how much is held, and
-		// under which number. As with a refused confirm, nobody relies on the lease any more.
+		// under which number. As with a refused confirm, nobody relies on the lease any more. All
+		// that the session has there is of this lease or of this change.
 		open := (ch.sent || sent) && !endsEntry(err)
-		if open && s.err == nil && l.over == nil && ch.e.lease == l {
-			s.nameLocks.lose(ch.e, err.Error())
-			releaseNext(s, ch.e, l.bucket, l.token, s.m.Timeout()/20)
+		if open && s.err == nil {
+			var pause time.Duration
+			if l.over == nil && ch.e.lease == l {
+				s.nameLocks.lose(ch.e, err.Error())
+				pause = s.m.Timeout() / 20
+			}
+			releaseNext(s, ch.e, l.bucket, 0, pause)
 		}
 		return true, outcomeUnknown(open, err)
 	case ch.reply.State == protocol.Acquired && ch.reply.OrderID == l.token:

@@ -347,6 +347,25 @@ func TestSilentStream(t *testing.T) {
 	}
 }
 
+// TestShortStreams: streams that come and go do not keep the connection from being pinged.
+func TestShortStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		_, n := f.openNode(t)
+		before := f.count(protocol.KindPing)
+		for range 120 {
+			ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+			for range n.Watch(ctx, "x") {
+			}
+			cancel()
+			time.Sleep(400 * time.Millisecond)
+		}
+		if pings := f.count(protocol.KindPing) - before; pings < 3 {
+			t.Errorf("%d pings in a minute", pings)
+		}
+	})
+}
+
 // TestNoWayBack: the deadline passes while the link is away; the session is over although the
 // server would have it back.
 func TestNoWayBack(t *testing.T) {

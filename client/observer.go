@@ -135,7 +135,7 @@ func reportHolds(s *Session, cause error) {
 
 // closeHolds takes what is to be reported about the leases that a Close ends, and returns the
 // function that reports it.
-func closeHolds(s *Session) (report func()) {
+func closeHolds(s *Session, cause error) (report func()) {
 	if s.c.cfg.Observer == nil {
 		return func() {}
 	}
@@ -152,7 +152,7 @@ func closeHolds(s *Session) (report func()) {
 	return func() {
 		now := s.c.clock.now()
 		for _, h := range holds {
-			h.ended(now, ErrSessionClosed)
+			h.ended(now, cause)
 		}
 	}
 }

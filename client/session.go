@@ -243,7 +243,7 @@ func (s *Session) closeAs(ctx context.Context, cause error) error {
 		s.closeBy = s.c.clock.now() + remaining
 	}
 	s.mu.Unlock()
-	defer closeHolds(s)()
+	defer closeHolds(s, cause)()
 	releaseAll(ctx, s, cause)
 	s.step(func(m *sessionstate.Machine, _ time.Duration) { s.end(sessionstate.Closed, cause) })
 	if err := s.awaitStop(ctx); err != nil {
