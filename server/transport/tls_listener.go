@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -19,6 +21,7 @@ type tlsListener struct {
 	t         *Transport
 	listener  net.Listener
 	config    *tls.Config
+	slots     chan struct{} // of handshakes that are computed
 	accepting sync.WaitGroup
 	serving   sync.WaitGroup
 	cycles    sync.Pool
@@ -29,9 +32,47 @@ type tlsListener struct {
 }
 
 func newTLSListener(t *Transport, l net.Listener, cfg *tls.Config) *tlsListener {
-	d := &tlsListener{t: t, listener: l, config: cfg, sockets: make(map[*tlsSocket]struct{})}
+	d := &tlsListener{t: t, listener: l, config: cfg.Clone(), sockets: make(map[*tlsSocket]struct{}),
+		slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	d.cycles.New = func() any { return t.cfg.NewCycle() }
+	d.config.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		if err := h.Conn.(*handshakeConn).begin(h.Context()); err != nil || cfg.GetConfigForClient == nil {
+			return nil, err
+		}
+		return cfg.GetConfigForClient(h)
+	}
 	return d
+}
+
+// handshakeConn bounds how many handshakes are computed at once: thousands of them, each ready to
+// run, would keep the log and everything else waiting for a processor. It has a slot from when the
+// client's first message is there until the answer is written.
+type handshakeConn struct {
+	*net.TCPConn
+	slots chan struct{}
+	taken atomic.Bool
+}
+
+func (c *handshakeConn) begin(ctx context.Context) error {
+	select {
+	case c.slots <- struct{}{}:
+		c.taken.Store(true)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *handshakeConn) end() {
+	if c.taken.CompareAndSwap(true, false) {
+		<-c.slots
+	}
+}
+
+// Write implements net.Conn.
+func (c *handshakeConn) Write(b []byte) (int, error) {
+	c.end()
+	return c.TCPConn.Write(b)
 }
 
 func (d *tlsListener) open() {
@@ -59,7 +100,8 @@ func (d *tlsListener) close() {
 // admit begins a connection. It counts as one from here on: a handshake that does not end is a
 // hello that does not come.
 func (d *tlsListener) admit(nc *net.TCPConn) {
-	k := &tlsSocket{listener: d, raw: nc, tls: tls.Server(nc, d.config), wake: make(chan struct{}, 1),
+	hc := &handshakeConn{TCPConn: nc, slots: d.slots}
+	k := &tlsSocket{listener: d, raw: hc, tls: tls.Server(hc, d.config), wake: make(chan struct{}, 1),
 		done: make(chan struct{}), resumed: make(chan struct{}, 1)}
 	k.secure = true
 	if !k.open(d.t, k, nc.RemoteAddr().String()) {
@@ -89,7 +131,7 @@ func (d *tlsListener) wake() {
 type tlsSocket struct {
 	Conn
 	listener *tlsListener
-	raw      *net.TCPConn
+	raw      *handshakeConn
 	tls      *tls.Conn
 	wake     chan struct{}
 	done     chan struct{} // closed when nothing is read any more
@@ -162,7 +204,9 @@ func (k *tlsSocket) serve() {
 func (k *tlsSocket) handshake() bool {
 	ctx, cancel := context.WithTimeout(k.t.ctx, k.t.cfg.Limits.Hello)
 	defer cancel()
-	if err := k.tls.HandshakeContext(ctx); err != nil {
+	err := k.tls.HandshakeContext(ctx)
+	k.raw.end()
+	if err != nil {
 		k.t.Metrics.HandshakesFailed.Inc()
 		k.t.cfg.Log.Debug("TLS handshake failed", "conn", k.id, "remote", k.remote, "error", err)
 		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && plain.Conn != nil {
