@@ -145,7 +145,7 @@ func TestSemaphoreSeries(t *testing.T) {
 		}
 	}
 	series := read()
-	if _, cut := series["signalbox_semaphore_series_truncated 1"]; cut || len(series) != 2*6+2*3+1 {
+	if _, cut := series["signalbox_semaphore_series_truncated 1"]; cut || len(series) != 2*7+2*3+1 {
 		t.Fatalf("%d series, %v", len(series), series)
 	}
 	detail := 0
@@ -163,7 +163,7 @@ func TestSemaphoreSeries(t *testing.T) {
 		}
 	}
 	series = read()
-	if _, cut := series["signalbox_semaphore_series_truncated 1"]; !cut || len(series) != 7*6+1*3+1 {
+	if _, cut := series["signalbox_semaphore_series_truncated 1"]; !cut || len(series) != 7*7+1*3+1 {
 		t.Fatalf("%d series", len(series))
 	}
 }
