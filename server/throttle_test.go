@@ -80,6 +80,27 @@ func TestPauseEnds(t *testing.T) {
 	healthy.ping()
 }
 
+// TestPauseOfForbidden: a client that asks on and on for what it may not do rests too, although
+// each refusal waits until the map is confirmed.
+func TestPauseOfForbidden(t *testing.T) {
+	s := guarded(t, func(c *Config) { manual(c) }) // which nobody advances: a rest never ends
+	stranger := as(t, s, issue(t, adminClient(t, s, rootSecret), "stranger"))
+	pause := func() (yes bool) {
+		s.requests.EachClient(func(c *request.Client) { yes = yes || c.Paused() })
+		return yes
+	}
+	for sent := 0; !pause(); sent += 16 {
+		if sent > 1024 {
+			t.Fatalf("%d requests were refused without a rest", sent)
+		}
+		for range 16 {
+			stranger.send(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"})
+		}
+		for !stranger.answered(stranger.nextID) && !pause() {
+		}
+	}
+}
+
 // answered reads what is there without waiting long, keeps it, and says whether a reply is among
 // it.
 func (c *raw) answered(id uint64) bool {

@@ -21,7 +21,7 @@ type Client struct {
 	session.Conn
 	server *Server
 
-	unknownNode *unknownNode // what allowed has just said; see cycle.reject. Owned by the reading goroutine
+	unconfirmed *unconfirmed // what allowed has just refused; see cycle.reject. Owned by the reading goroutine
 
 	identity string // set by the hello
 	console  bool   // the hello is a console's

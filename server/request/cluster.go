@@ -42,8 +42,8 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 		}
 	}
 	if right != 0 {
-		if bad := c.allowedPath(right, "/"); bad != nil {
-			p.out.FailError(c, h.Kind, h.ID, bad)
+		if bad := c.allowedAt(right, "/"); bad != nil {
+			p.reject(c, h, bad)
 			return
 		}
 	}

@@ -65,10 +65,15 @@ func (c *Client) authenticate(view *auth.View, token []byte) (identity string, e
 	return identity, err
 }
 
+// errCredentials refuses a hello whose credentials are not good.
+func errCredentials() *protocol.Error {
+	return protocol.Errorf(protocol.StatusUnauthenticated, "the credentials are missing, wrong or out of date; get new ones")
+}
+
 // rejectCredentials answers a hello whose credentials are not good, after a pause that grows with
 // the failures of its host. Nothing more is read from it. The pause takes the place of a
 // connection, and nothing else.
-func (c *Client) rejectCredentials(h protocol.Header, why error) {
+func (c *Client) rejectCredentials(kind protocol.Kind, id uint64, why error, bad *protocol.Error) {
 	s := c.server
 	s.cfg.Metrics.AuthFailures.Inc()
 	host := clienthost.Of(c.Remote())
@@ -78,30 +83,44 @@ func (c *Client) rejectCredentials(h protocol.Header, why error) {
 			"answered_after", pause)
 	}
 	c.StopReading(pause)
-	kind, id := h.Kind, h.ID
 	time.AfterFunc(pause, func() {
-		const text = "the credentials are missing, wrong or out of date; get new ones"
 		o := s.BorrowOutbox()
 		defer s.ReturnOutbox(o)
-		o.Fail(c, kind, id, protocol.StatusUnauthenticated, text)
-		c.Close(transport.Graceful, protocol.StatusUnauthenticated, text)
+		o.FailError(c, kind, id, bad)
+		c.Close(transport.Graceful, bad.Status, bad.Message)
 	})
 }
 
-// allowed checks a right on a node by its id. While auth is off and there is no Authorizer it costs
-// two comparisons.
+// allowed checks a right on a node by its id. What it refuses is for reject. While auth is off and
+// there is no Authorizer it costs two comparisons.
 func (c *Client) allowed(right auth.Right, node uint64) *protocol.Error {
 	if v := c.server.auth.Load(); c.server.cfg.Authorizer == nil && (v == nil || !v.On()) {
 		return nil
 	}
 	state := c.server.Routes().State
 	n, ok := state.Node(node)
-	if !ok && node > state.LastNode() && c.allowedAnywhere(right) {
-		c.unknownNode = &unknownNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textNodeNotInMap),
-			right: right, node: node}
-		return c.unknownNode.answer
+	unknown := !ok && node > state.LastNode() && c.allowedAnywhere(right)
+	bad := c.allowedPath(right, n.Path)
+	if unknown || bad != nil && c.server.cfg.Authorizer == nil {
+		return c.mapBehind(unconfirmed{refused: !unknown, right: right, node: node})
 	}
-	return c.allowedPath(right, n.Path)
+	return bad
+}
+
+// allowedAt checks a right on a path for a request. What it refuses is for reject.
+func (c *Client) allowedAt(right auth.Right, path string) *protocol.Error {
+	bad := c.allowedPath(right, path)
+	if bad != nil && c.server.cfg.Authorizer == nil {
+		return c.mapBehind(unconfirmed{refused: true, right: right, path: path})
+	}
+	return bad
+}
+
+// mapBehind notes what allowed or allowedAt refuses, for reject.
+func (c *Client) mapBehind(u unconfirmed) *protocol.Error {
+	u.answer = protocol.Errorf(protocol.StatusUnavailable, "%s", textMapBehind)
+	c.unconfirmed = &u
+	return u.answer
 }
 
 // allowedAnywhere says whether the identity has the right on any path. One that has it nowhere is

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"bytes"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -35,8 +36,17 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	if err == nil && len(identity) > auth.MaxIdentity {
 		err = fmt.Errorf("identity has %d bytes, at most %d are allowed", len(identity), auth.MaxIdentity)
 	}
-	if err != nil {
-		c.rejectCredentials(h, err)
+	switch {
+	case err == nil:
+	case c.server.cfg.Authenticator != nil:
+		c.rejectCredentials(h.Kind, h.ID, err, errCredentials())
+		return
+	default: // the token may have been made a moment ago
+		c.StopReading(2 * unconfirmedTimeout) // behind a confirmation that is under way
+		late := protocol.Errorf(protocol.StatusUnavailable,
+			"the map of this instance may be behind, and does not have these credentials yet; connect again")
+		p.awaitMap(unconfirmedRequest{unconfirmed: unconfirmed{answer: late, refused: true},
+			token: bytes.Clone(m.Token), why: err, conn: c, kind: h.Kind, id: h.ID})
 		return
 	}
 	c.identity, c.console = identity, m.Client == protocol.ConsoleClient

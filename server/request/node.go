@@ -31,14 +31,13 @@ func nodeDescribe(c *Client, p *cycle, h protocol.Header, _ target) {
 	if !p.decode(c, h, &m) {
 		return
 	}
-	if bad := c.allowedPath(auth.RightRead, m.Path); bad != nil {
-		p.out.FailError(c, h.Kind, h.ID, bad)
+	if bad := c.allowedAt(auth.RightRead, m.Path); bad != nil {
+		p.reject(c, h, bad)
 		return
 	}
 	info, err := c.server.cfg.Cluster.Governor().DescribeNode(m.Path)
 	if protocol.StatusOf(err) == protocol.StatusNotFound { // it may have been made a moment ago
-		late := unknownNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textNodeNotInMap)}
-		p.awaitMap(unknownNodeRequest{unknownNode: late, path: m.Path, conn: c, kind: h.Kind, id: h.ID})
+		p.reject(c, h, c.mapBehind(unconfirmed{right: auth.RightRead, path: m.Path}))
 		return
 	}
 	if err != nil {
@@ -93,8 +92,8 @@ func nodeDrop(c *Client, p *cycle, h protocol.Header, _ target) {
 }
 
 func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string) bool {
-	if bad := c.allowedPath(auth.RightAdmin, path); bad != nil {
-		p.out.FailError(c, h.Kind, h.ID, bad)
+	if bad := c.allowedAt(auth.RightAdmin, path); bad != nil {
+		p.reject(c, h, bad)
 		return false
 	}
 	c.server.cfg.Log.Info("node change asked", "kind", h.Kind.String(), "path", path,

@@ -86,12 +86,12 @@ type Server struct {
 	windowFull string
 	transport  *transport.Transport
 
-	routes       atomic.Pointer[Routes]
-	draining     atomic.Bool // requests are turned away
-	auth         atomic.Pointer[auth.View]
-	authMu       sync.Mutex // held while auth is replaced
-	unknownNodes unknownNodes
-	outboxes     sync.Pool
+	routes      atomic.Pointer[Routes]
+	draining    atomic.Bool // requests are turned away
+	auth        atomic.Pointer[auth.View]
+	authMu      sync.Mutex // held while auth is replaced
+	unconfirmed unconfirmedRequests
+	outboxes    sync.Pool
 
 	AuthFailures       auth.Failures // attempts of each host to come in
 	NodeOps, NodeLists chan struct{} // a slot for each change, or list, of nodes under way

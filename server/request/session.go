@@ -63,7 +63,7 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 // resolveStart replaces the path of a start with the node's id, by the same right and the same map
 // as nodeDescribe.
 func (c *Client) resolveStart(m *protocol.SessionStart) *protocol.Error {
-	if bad := c.allowedPath(auth.RightRead, m.Path); bad != nil {
+	if bad := c.allowedAt(auth.RightRead, m.Path); bad != nil {
 		return bad
 	}
 	info, err := c.server.cfg.Cluster.Governor().DescribeNode(m.Path)

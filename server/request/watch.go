@@ -75,9 +75,7 @@ func (p *cycle) rejectWatch(c *Client, d Shard, h protocol.Header, node uint64, 
 	case known:
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, delivery.TextStale)
 	case !ok && d.Leading(): // no other replica is to be asked
-		late := unknownNode{answer: protocol.Errorf(protocol.StatusUnavailable, "%s", textNodeNotInMap),
-			right: auth.RightRead, node: node}
-		p.awaitMap(unknownNodeRequest{unknownNode: late, conn: c, kind: h.Kind, id: h.ID})
+		p.reject(c, h, c.mapBehind(unconfirmed{right: auth.RightRead, node: node}))
 	default:
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable,
 			"this replica has not heard of the coordination node yet; watch at the shard's leader")

@@ -1,0 +1,174 @@
+package request
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
+)
+
+const (
+	// textMapBehind is the same for a node and for a right: an identity without rights must not
+	// learn which nodes there are.
+	textMapBehind = "the map of this instance may be behind, and does not have the node or the right yet; ask again"
+	textNoNode    = "coordination node is not known; create it first, or resolve its path again"
+	// unconfirmedTimeout bounds the wait for the meta shard. After it the client asks again.
+	unconfirmedTimeout = 3 * time.Second
+	// maxUnconfirmed bounds how many requests wait at a time, each with a path or a token at most.
+	// What comes then is to be asked again at once.
+	maxUnconfirmed = 1 << 14
+	// maxUnconfirmedRefusals is how many of them may lack a right or credentials by the map here.
+	// Clients that have none must not keep others from learning of new nodes.
+	maxUnconfirmedRefusals = maxUnconfirmed / 2
+)
+
+// unconfirmed is what a request needs and does not have by this instance's map: a right, or a node
+// whose id is higher than all ids in the map. The one may have been granted and the other made a
+// moment ago.
+type unconfirmed struct {
+	answer  *protocol.Error // while the map is not confirmed
+	refused bool            // by the rights or tokens in the map here; counts as a rejection, whatever the answer
+	right   auth.Right
+	node    uint64
+	path    string // if not empty, instead of the node
+}
+
+// unconfirmedRequests are requests of this kind, describes of paths that the map does not have, and
+// hellos whose credentials it does not have. They are answered when the meta shard has confirmed
+// the map. An id that was never given out then gets the answer of a node that the identity may not
+// use: if it were told apart at once, a client could count the nodes of others.
+type unconfirmedRequests struct {
+	mu       sync.Mutex
+	list     []unconfirmedRequest
+	refusals int // of list
+	running  bool
+}
+
+type unconfirmedRequest struct {
+	unconfirmed
+	token []byte // of a hello
+	why   error  // the same: what is wrong with its credentials
+	conn  *Client
+	kind  protocol.Kind
+	id    uint64
+}
+
+// reject answers a request that is not carried out. A node or a right that this instance has not
+// heard of is looked for again when its map is up to date.
+func (p *cycle) reject(c *Client, h protocol.Header, bad *protocol.Error) {
+	u := c.unconfirmed
+	if c.unconfirmed = nil; u == nil || u.answer != bad {
+		p.out.FailError(c, h.Kind, h.ID, bad)
+		return
+	}
+	p.awaitMap(unconfirmedRequest{unconfirmed: *u, conn: c, kind: h.Kind, id: h.ID})
+}
+
+// awaitMap has a request answered when the map is up to date.
+func (p *cycle) awaitMap(x unconfirmedRequest) {
+	s := p.server
+	q := &s.unconfirmed
+	q.mu.Lock()
+	if len(q.list) >= maxUnconfirmed || x.refused && q.refusals >= maxUnconfirmedRefusals {
+		q.mu.Unlock()
+		x.fail(p.out, x.answer)
+		return
+	}
+	q.list = append(q.list, x)
+	if x.refused {
+		q.refusals++
+	}
+	begin := !q.running
+	q.running = true
+	q.mu.Unlock()
+	if begin {
+		s.cfg.Go(func() { answerUnconfirmed(s) })
+	}
+}
+
+// answerUnconfirmed answers what waits, and what comes meanwhile: one confirmation for all that
+// came before it.
+func answerUnconfirmed(s *Server) {
+	q := &s.unconfirmed
+	defer s.Guard("unconfirmed", func() {
+		q.mu.Lock()
+		q.running = false
+		q.mu.Unlock()
+	})
+	for {
+		q.mu.Lock()
+		list := q.list
+		q.list, q.refusals = nil, 0
+		q.running = len(list) > 0
+		q.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.cfg.Context, unconfirmedTimeout)
+		confirmed := s.cfg.Cluster.Sync(ctx) == nil
+		cancel()
+		state := s.cfg.Cluster.State()
+		s.SetAuth(state)
+		o := s.BorrowOutbox()
+		for i := range list {
+			x := &list[i]
+			if x.kind == protocol.KindHello {
+				x.refuseHello(o, confirmed)
+				continue
+			}
+			path, known := x.path, true
+			if path == "" {
+				n, ok := state.Node(x.node)
+				path, known = n.Path, ok
+			}
+			lacks := x.conn.allowedPath(x.right, path)
+			switch {
+			case lacks == nil && x.kind == protocol.KindNodeDescribe:
+				x.describe(o, confirmed)
+			case !confirmed, lacks == nil && known:
+				x.fail(o, x.answer)
+			case lacks != nil:
+				x.fail(o, lacks)
+			default: // it has the right everywhere
+				x.fail(o, protocol.Errorf(protocol.StatusNotFound, "%s", textNoNode))
+			}
+		}
+		s.ReturnOutbox(o)
+	}
+}
+
+// fail answers a request with an error. A client that goes on sending what is refused is paused
+// where the map cannot be confirmed too.
+func (x *unconfirmedRequest) fail(o *Outbox, bad *protocol.Error) {
+	if x.kind == protocol.KindHello {
+		x.conn.rejectCredentials(x.kind, x.id, x.why, bad)
+		return
+	}
+	if x.refused && !countsAsRejection(bad.Status) {
+		x.conn.CountRejection()
+	}
+	o.FailError(x.conn, x.kind, x.id, bad)
+}
+
+// refuseHello refuses a hello for good if its credentials are not good by a confirmed map.
+func (x *unconfirmedRequest) refuseHello(o *Outbox, confirmed bool) {
+	bad := x.answer
+	if _, err := x.conn.authenticate(o.server.auth.Load(), x.token); err != nil && confirmed {
+		bad = errCredentials()
+	}
+	x.fail(o, bad)
+}
+
+// describe answers a describe, by a map that is up to date if confirmed.
+func (x *unconfirmedRequest) describe(o *Outbox, confirmed bool) {
+	switch info, err := o.server.cfg.Cluster.Governor().DescribeNode(x.path); {
+	case err == nil:
+		o.Reply(x.conn, x.kind, x.id, &info)
+	case confirmed:
+		o.FailError(x.conn, x.kind, x.id, err)
+	default:
+		x.fail(o, x.answer)
+	}
+}
