@@ -184,7 +184,7 @@ func (s *Session) activate(sent time.Duration, on *conn, reply *protocol.Session
 	if repeated {
 		s.epoch++
 	}
-	s.jumped = s.c.clockJumps()
+	s.jumped, _ = s.c.clockJumps()
 	s.m = sessionstate.Start(sent, millis.Duration(reply.Timeout), millis.Duration(reply.Grace))
 	s.timer = time.AfterFunc(time.Hour, func() { s.step((*sessionstate.Machine).Tick) })
 	s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *Session) clockBeforeStart() time.Duration {
 
 // bind attaches the session to a connection; false if the connection is over. mu is held.
 func (s *Session) bind(cn *conn, reply *protocol.SessionReply) bool {
-	v, ok := cn.addSession(s, reply.Shard, reply.Epoch, s.opts.period(millis.Duration(reply.Timeout)))
+	v, pinged, ok := cn.addSession(s, reply.Shard, reply.Epoch, s.opts.period(millis.Duration(reply.Timeout)))
 	if !ok {
 		return false
 	}
@@ -229,7 +229,9 @@ func (s *Session) bind(cn *conn, reply *protocol.SessionReply) bool {
 		}
 		s.attached = make(chan struct{})
 	}
-	s.attachment = &attachment{cn: cn, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket, renewal: v, gone: make(chan struct{})}
+	s.attachment = &attachment{
+		cn: cn, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket, renewal: v, pinged: pinged, gone: make(chan struct{}),
+	}
 	close(s.attached)
 	return true
 }

@@ -10,15 +10,16 @@ import (
 )
 
 // addSession makes the connection keep a session alive that was attached on it, at this home shard
-// and epoch. It is false if the connection or the attach is over.
-func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration) (*renewal, bool) {
+// and epoch. pinged is the id of the last ping before that. ok is false if the connection or the
+// attach is over.
+func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration) (v *renewal, pinged uint64, ok bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	if cn.err != nil || cn.detachedUpTo[s.id] >= epoch {
-		return nil, false
+		return nil, 0, false
 	}
 	delete(cn.detachedUpTo, s.id)
-	v := cn.renewals[shard]
+	v = cn.renewals[shard]
 	if v == nil {
 		v = &renewal{}
 		cn.renewals[shard] = v
@@ -29,7 +30,7 @@ func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration
 	cn.sessions[s] = period
 	cn.periods.add(period)
 	cn.updatePeriod()
-	return v, true
+	return v, cn.lastPing, true
 }
 
 // removeSession is called when a session is not attached here any more.

@@ -115,7 +115,7 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 	s.nameLocks.put(e)
 	s.mu.Unlock()
 	s.expect(a)
-	shot := &oneShot{id: 1, cn: cn, ch: make(chan WatchResult, 1)}
+	shot := &oneShot{id: 1, c: c, cn: cn, ch: make(chan WatchResult, 1)}
 	shot.arm()
 
 	cl, first, err := cn.startCall(bg, nil, protocol.KindDescribe, 0, nil, nil)

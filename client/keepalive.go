@@ -113,13 +113,33 @@ func (cn *conn) nextCheck() time.Duration {
 	return d - time.Duration((cn.clock.wall().UnixNano()+int64(d))%int64(beat))
 }
 
-func (cn *conn) pingNow() {
+// pingFor sends a ping for an attachment unless one was sent for it at a time or later. One ping is
+// for all sessions of the connection: a server pauses one that sends hundreds.
+func (cn *conn) pingFor(att *attachment, since time.Duration) {
 	cn.mu.Lock()
-	if cn.err == nil {
+	send := cn.err == nil && cn.pingedForLocked(att, since) == 0
+	if send {
 		cn.sendPing(cn.clock.now())
 	}
 	cn.mu.Unlock()
-	cn.flush()
+	if send {
+		cn.flush()
+	}
+}
+
+// pingedFor is when the last ping was sent, if that was at a time or later, and after the
+// attachment was made: the answer to an earlier one need not renew it. Else it is 0.
+func (cn *conn) pingedFor(att *attachment, since time.Duration) time.Duration {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	return cn.pingedForLocked(att, since)
+}
+
+func (cn *conn) pingedForLocked(att *attachment, since time.Duration) time.Duration {
+	if sent := cn.pingSentAt(cn.lastPing); cn.lastPing > att.pinged && sent >= since {
+		return sent
+	}
+	return 0
 }
 
 // probe asks for a sign of life within minSilence. It is called when others have taken over from

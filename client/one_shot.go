@@ -25,8 +25,11 @@ const (
 // oneShot is one sending of a one-shot watch.
 type oneShot struct {
 	id        uint64
+	c         *Client
 	cn        *conn
-	lastWrite *lastWrite       // of the shard; nil: the map does not have it
+	tier      uint8
+	bucket    uint32
+	lastWrite *lastWrite       // of the shard then; nil: the map does not have it
 	ch        chan WatchResult // capacity 1
 	over      atomic.Bool
 	stop      atomic.Pointer[func() bool] // of what fires it with the session's end
@@ -36,13 +39,16 @@ func (o *oneShot) fire(f WatchResult) {
 	if !o.over.CompareAndSwap(false, true) {
 		return
 	}
+	// A RELAXED read that follows must not miss the change. The instance that fired the watch has
+	// it; a change that may have been missed can be anywhere, and in another shard if the bucket
+	// has moved.
+	var instance uint64
+	if f != (WatchResult{}) {
+		instance = o.cn.instance
+	} else if w := o.c.routes.Load().forBucket(o.tier, o.bucket); w != nil {
+		w.lastWrite.record(o.cn.clock.now(), 0)
+	}
 	if o.lastWrite != nil {
-		// A RELAXED read that follows must not miss the change. The instance that fired the watch
-		// has it; a change that may have been missed can be anywhere.
-		var instance uint64
-		if f != (WatchResult{}) {
-			instance = o.cn.instance
-		}
 		o.lastWrite.record(o.cn.clock.now(), instance)
 	}
 	o.ch <- f

@@ -178,6 +178,36 @@ func TestReadsAfterWatches(t *testing.T) {
 	})
 }
 
+// TestReadsAfterMovedWatch: the bucket of a one-shot watch has moved when a change may have been
+// missed. A RELAXED read that follows is STRICT at the shard that owns the bucket by then.
+func TestReadsAfterMovedWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		s := f.sessionIn(t, c, 0)
+		name := nameIn(1)
+		_, fired, err := s.WatchOnce(bg, name, OnData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.set(func() { f.version, f.moved = 2, map[uint64]uint64{1: 3} })
+		if _, err := c.refreshMap(bg, c.routes.Load()); err != nil {
+			t.Fatal(err)
+		}
+		shot := decode[protocol.Describe](t, f.all(protocol.KindDescribe)[0].body).WatchID
+		f.set(func() { f.attachedAt[s.id].send(protocol.KindWatchFired, 0, 2, &protocol.WatchFired{WatchID: shot}) })
+		if got := <-fired; got != (WatchResult{}) {
+			t.Fatal(got)
+		}
+		if _, err := s.Describe(bg, name, ReadConsistency(Relaxed)); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := f.asked(); got != Strict {
+			t.Errorf("read at the owner with consistency %d, want %d", got, Strict)
+		}
+	})
+}
+
 // TestFirstWriteIsRecent: a change counts from the first moment of the client's clock on.
 func TestFirstWriteIsRecent(t *testing.T) {
 	var w lastWrite

@@ -179,7 +179,9 @@ func (s *Session) describeOnce(
 				return // no watch, or not the first page
 			}
 			shot.disarm()
-			shot = &oneShot{id: s.c.lastWatchID.Add(1), cn: route.cn, ch: make(chan WatchResult, 1)}
+			shot = &oneShot{
+				id: s.c.lastWatchID.Add(1), c: s.c, cn: route.cn, tier: s.node.tier, bucket: bucket, ch: make(chan WatchResult, 1),
+			}
 			if route.shardRoute != nil {
 				shot.lastWrite = route.shardRoute.lastWrite
 			}

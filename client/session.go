@@ -84,6 +84,7 @@ type attachment struct {
 	epoch   uint64
 	ticket  []byte
 	renewal *renewal
+	pinged  uint64        // id of the last ping on cn before it
 	gone    chan struct{} // closed when it is not the session's any more; guarded by session.mu for closing
 	over    atomic.Bool   // gone is closed
 }
@@ -307,9 +308,13 @@ func (s *Session) catchUp() {
 	if s.attachment != nil {
 		s.m.Renewed(time.Duration(s.attachment.renewal.at.Load()))
 	}
-	jumped := s.c.clockJumps()
+	jumped, noticed := s.c.clockJumps()
 	if jumped-s.jumped > s.m.Timeout()/2 {
-		s.m.ClockJumped(s.c.clock.now()) // read after the jump: what was sent before it proves nothing
+		after := s.c.clock.now() // read after the jump: what was sent before it proves nothing
+		if att := s.attachment; att != nil {
+			after = cmp.Or(att.cn.pingedFor(att, noticed), after)
+		}
+		s.m.ClockJumped(after)
 	}
 	s.jumped = jumped
 }
@@ -329,7 +334,7 @@ func (s *Session) act(now time.Duration) {
 		s.changed(r)
 	}
 	if r.Ping && s.attachment != nil {
-		s.attachment.cn.pingNow()
+		s.attachment.cn.pingFor(s.attachment, r.PingSince)
 	}
 	if r.Attach {
 		s.c.run(s.reattach)

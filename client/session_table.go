@@ -17,6 +17,8 @@ type sessionTable struct {
 
 	shortest atomic.Int64 // the shortest timeout of the sessions, as time.Duration; changed with mu held
 	jumped   atomic.Int64 // how far the wall clock has jumped ahead, all jumps together, as time.Duration
+	// when the last jump was noticed, as time.Duration; set before jumped, and read after it
+	jumpedAt atomic.Uint64
 
 	mu       sync.Mutex
 	closed   bool
@@ -94,8 +96,18 @@ func (t *sessionTable) checkClocks() {
 	}
 }
 
-// clockJumps is how far the wall clock has jumped ahead until now.
-func (t *sessionTable) clockJumps() time.Duration { return time.Duration(t.jumped.Load()) }
+// addJump counts a jump of the wall clock that was noticed at a time.
+func (t *sessionTable) addJump(by, at time.Duration) {
+	raiseTo(&t.jumpedAt, uint64(at))
+	t.jumped.Add(int64(by))
+}
+
+// clockJumps is how far the wall clock has jumped ahead until now. noticed is a moment after the
+// last of these jumps.
+func (t *sessionTable) clockJumps() (by, noticed time.Duration) {
+	by = time.Duration(t.jumped.Load())
+	return by, time.Duration(t.jumpedAt.Load())
+}
 
 // shortestTimeout is the shortest timeout of the sessions; 0 if there is none.
 func (t *sessionTable) shortestTimeout() time.Duration { return time.Duration(t.shortest.Load()) }

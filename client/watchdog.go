@@ -61,7 +61,7 @@ func (w *watchdog) check() {
 	w.mono, w.boot, w.wall = mono, boot, wall
 	leap := jumped > sessionstate.MinTimeout/2
 	if leap {
-		w.sessions.jumped.Add(int64(jumped))
+		w.sessions.addJump(jumped, w.clock.now()) // boot may be from before the jump
 	}
 	w.mu.Unlock()
 	if slept := went-ran > w.period(); !slept && !leap {

@@ -109,3 +109,95 @@ func testJumpDuringStart(t *testing.T, another bool) {
 		f.set(func() { f.on = nil })
 	})
 }
+
+// tickingClock goes on by a microsecond with each look: no two events have the same time.
+type tickingClock struct{ handClock }
+
+func (c *tickingClock) now() time.Duration {
+	c.add(time.Microsecond, 0)
+	return c.handClock.now()
+}
+
+// TestOnePingAfterJump: after a jump one ping renews all sessions of a connection. A server pauses
+// a connection that sends hundreds of them, and sessions of a short timeout would end.
+func TestOnePingAfterJump(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		ck := &tickingClock{}
+		c := f.open(t, func(cfg *Config) { cfg.clock = ck })
+		var sessions []*Session
+		for range 300 {
+			s, err := c.Session(bg, "/n", Timeout(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sessions = append(sessions, s)
+		}
+		before := f.count(protocol.KindPing)
+		f.set(func() {
+			pings := 0
+			f.on = func(_ *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindPing {
+					pings++
+				}
+				return pings > 256
+			}
+		})
+		ck.add(0, time.Hour)
+		c.checkClocks()
+		synctest.Wait()
+		for _, s := range sessions {
+			if !s.Held() {
+				t.Error("not renewed:", s.State())
+			}
+		}
+		if n := f.count(protocol.KindPing) - before; n != 1 {
+			t.Errorf("%d pings after one jump", n)
+		}
+		ck.add(0, time.Hour)
+		c.checkClocks()
+		synctest.Wait()
+		if n := f.count(protocol.KindPing) - before; n != 2 {
+			t.Errorf("%d pings after two jumps", n)
+		}
+	})
+}
+
+// TestPingAfterAttach: a ping that was sent after a jump, and before a session was attached on the
+// connection, does not spare that session its own.
+func TestPingAfterAttach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		ck := &handClock{}
+		c := f.open(t, func(cfg *Config) { cfg.clock = ck })
+		first := f.sessionIn(t, c, 0)
+		second := f.sessionIn(t, c, 1)
+		var answer func() // the attach that waits
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindSessionAttach {
+					answer = func() { fc.answer(h) }
+				}
+				return h.Kind == protocol.KindSessionAttach
+			}
+		})
+		second.mu.Lock()
+		att := second.attachment
+		second.mu.Unlock()
+		second.connLost(att.cn)
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		ck.add(0, time.Hour)
+		c.checkClocks()
+		synctest.Wait()
+		if !first.Held() || second.Held() {
+			t.Fatal(first.Held(), second.Held())
+		}
+		before := f.count(protocol.KindPing)
+		f.set(answer)
+		synctest.Wait()
+		if n := f.count(protocol.KindPing) - before; n != 1 || !second.Held() {
+			t.Errorf("%d pings after the attach, held: %v", n, second.Held())
+		}
+	})
+}

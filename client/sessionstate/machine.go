@@ -65,8 +65,10 @@ type Ready struct {
 	State   State
 	Cause   Cause // with Expired
 	Attach  bool  // attach again, with a higher epoch; answered by Attached or Ended, and not asked again until then
-	Ping    bool  // send a keep-alive now
+	Ping    bool  // send a keep-alive now, unless one was sent at PingSince or later, on the connection, after the attach
 	Stop    bool  // the session may still be alive at the server: end it there
+
+	PingSince time.Duration // with Ping
 }
 
 // Machine holds one session. The zero value is not usable; see Start.
@@ -78,7 +80,7 @@ type Machine struct {
 	timeout  time.Duration
 	window   time.Duration
 	renewed  time.Duration // latest sending time of anything that renewed it
-	jumpedAt time.Duration // the clock jumped then, and nothing sent since has renewed it; 0: never
+	jumpedAt time.Duration // the clock jumped before that, and only what is sent from then on proves anything; 0: never
 	state    State
 	cause    Cause
 	pending  bool // an attach was asked for
@@ -163,13 +165,14 @@ func (m *Machine) ConnLost(now time.Duration) {
 }
 
 // ClockJumped says that another clock ran far ahead of this one: the machine may have slept in a
-// way that this clock cannot see. Nothing is held until something that is sent from now on renews
-// the session, within a tenth of the timeout.
-func (m *Machine) ClockJumped(now time.Duration) {
-	if m.state == Expired || m.expireIfDue(now) {
+// way that this clock cannot see. after is a moment after the jump: now, or when a keep-alive for
+// the session was sent. Nothing is held until something that is sent from then on renews the
+// session, within a tenth of the timeout.
+func (m *Machine) ClockJumped(after time.Duration) {
+	if m.state == Expired || m.expireIfDue(after) {
 		return
 	}
-	m.jumpedAt = now
+	m.jumpedAt = max(m.jumpedAt, after)
 	m.out.Ping = true
 }
 
@@ -199,6 +202,9 @@ func (m *Machine) Ended(cause Cause) {
 func (m *Machine) Take() Ready {
 	r := m.out
 	r.State, r.Cause = m.state, m.cause
+	if r.Ping {
+		r.PingSince = m.jumpedAt
+	}
 	m.out = Ready{}
 	return r
 }

@@ -45,6 +45,8 @@ func step(t *testing.T, d *datadriven.TestData, m *Machine, f []string) *Machine
 		m.ConnLost(now)
 	case "jumped":
 		m.ClockJumped(now)
+	case "jumped-before": // a keep-alive that was sent then
+		m.ClockJumped(duration(t, f[2]))
 	case "tick":
 		m.Tick(now)
 	case "ended":
@@ -78,7 +80,7 @@ func show(m *Machine, f []string) string {
 	for _, x := range []struct {
 		on   bool
 		what string
-	}{{r.Attach, "attach!"}, {r.Ping, "ping!"}, {r.Stop, "stop!"}} {
+	}{{r.Attach, "attach!"}, {r.Ping, fmt.Sprintf("ping, if none since %s!", r.PingSince)}, {r.Stop, "stop!"}} {
 		if x.on {
 			parts = append(parts, x.what)
 		}
