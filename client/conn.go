@@ -70,6 +70,7 @@ type conn struct {
 	probedAt      time.Duration   // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
 	pingTimer     *time.Timer
 	lookAt        time.Duration              // when the timer fires
+	pingSoon      bool                       // a ping is sent within pingGap
 	renewals      map[uint64]*renewal        // by home shard
 	sessions      map[*Session]time.Duration // with the periods of their pings
 	periods       shortestDuration           // of the sessions

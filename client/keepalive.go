@@ -77,18 +77,22 @@ func (cn *conn) keepAlive() {
 func (cn *conn) markBusy() {
 	cn.busy = true
 	if cn.period/2 > minSilence {
-		cn.lookWithin(minSilence)
-		cn.hadPending = true // since the look before, as it were
+		// Since the look before, as it were. A look that comes sooner is too soon to judge.
+		cn.hadPending = cn.lookWithin(minSilence)
 	}
 }
 
-// lookWithin makes the timer check sooner, and never later: streams that come and go must not keep
-// it from firing. mu is held.
-func (cn *conn) lookWithin(d time.Duration) {
-	if at := cn.clock.now() + d; at < cn.lookAt {
-		cn.lookAt = at
-		cn.pingTimer.Reset(d)
+// lookWithin makes the timer check sooner if it would be later, and never the other way: streams
+// that come and go must not keep it from firing. A timer that should have fired is late: it does
+// not run while the machine sleeps. mu is held.
+func (cn *conn) lookWithin(d time.Duration) bool {
+	now := cn.clock.now()
+	if now+d >= cn.lookAt && now <= cn.lookAt {
+		return false
 	}
+	cn.lookAt = now + d
+	cn.pingTimer.Reset(d)
+	return true
 }
 
 // updatePeriod is called when sessions or streams came or went. mu is held.
@@ -113,18 +117,40 @@ func (cn *conn) nextCheck() time.Duration {
 	return d - time.Duration((cn.clock.wall().UnixNano()+int64(d))%int64(beat))
 }
 
+// pingGap gathers the pings of sessions that are attached one after the other.
+const pingGap = 5 * time.Millisecond
+
 // pingFor sends a ping for an attachment unless one was sent for it at a time or later. One ping is
 // for all sessions of the connection: a server pauses one that sends hundreds.
 func (cn *conn) pingFor(att *attachment, since time.Duration) {
 	cn.mu.Lock()
-	send := cn.err == nil && cn.pingedForLocked(att, since) == 0
-	if send {
+	if cn.err != nil || cn.pingSoon || cn.pingedForLocked(att, since) != 0 {
+		cn.mu.Unlock()
+		return
+	}
+	now := cn.clock.now()
+	if cn.pingSoon = cn.lastPing != 0 && now-cn.pingSentAt(cn.lastPing) < pingGap; cn.pingSoon {
+		time.AfterFunc(pingGap, func() {
+			cn.mu.Lock()
+			cn.pingSoon = false
+			cn.mu.Unlock()
+			cn.pingNow()
+		})
+		cn.mu.Unlock()
+		return
+	}
+	cn.sendPing(now)
+	cn.mu.Unlock()
+	cn.flush()
+}
+
+func (cn *conn) pingNow() {
+	cn.mu.Lock()
+	if cn.err == nil {
 		cn.sendPing(cn.clock.now())
 	}
 	cn.mu.Unlock()
-	if send {
-		cn.flush()
-	}
+	cn.flush()
 }
 
 // pingedFor is when the last ping was sent, if that was at a time or later, and after the

@@ -156,6 +156,7 @@ func TestOnePingAfterJump(t *testing.T) {
 		}
 		ck.add(0, time.Hour)
 		c.checkClocks()
+		time.Sleep(pingGap)
 		synctest.Wait()
 		if n := f.count(protocol.KindPing) - before; n != 2 {
 			t.Errorf("%d pings after two jumps", n)
@@ -195,6 +196,7 @@ func TestPingAfterAttach(t *testing.T) {
 		}
 		before := f.count(protocol.KindPing)
 		f.set(answer)
+		time.Sleep(pingGap)
 		synctest.Wait()
 		if n := f.count(protocol.KindPing) - before; n != 1 || !second.Held() {
 			t.Errorf("%d pings after the attach, held: %v", n, second.Held())

@@ -153,7 +153,7 @@ func (s *Server) drain(ctx context.Context) {
 	s.transport.StopAccepting()
 	for open := true; open && beat.Sleep(ctx, drainCheck); {
 		open = false
-		s.requests.EachClient(func(c *request.Client) { open = open || c.Unanswered() > 0 })
+		s.requests.EachClient(func(c *request.Client) { open = open || c.Established() && c.Unanswered() > 0 })
 	}
 	s.requests.EachClient(func(c *request.Client) {
 		c.Close(transport.Graceful, protocol.StatusUnavailable,

@@ -3,6 +3,8 @@ package backup
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -81,6 +83,11 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 		if x.Phase == meta.Aborted {
 			keeper, other = x.From, x.To
 		}
+		if newer := newerCopy(machines, keeper, x); newer != 0 {
+			return fmt.Errorf("buckets %d to %d were moving from shard %d to %d, and what is left of shard %d is from before a move "+
+				"that shard %d knows; give the folder of another instance that had shard %d",
+				x.First, x.First+x.Count-1, x.From, x.To, keeper, newer, keeper)
+		}
 		t, _ := m.Tier(x.Tier)
 		run := shard.BucketsBody{Tier: x.Tier, Total: t.Buckets, First: x.First, Count: x.Count, Epoch: x.OwnerEpoch()}
 		for _, part := range []struct {
@@ -119,6 +126,28 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 		}
 	}
 	return nil
+}
+
+// newerCopy finds the shard that knows a later move of one of the buckets than the keeper's active
+// copy of it, the move that is under way aside. Activating that copy would lose what came since. 0:
+// there is none.
+func newerCopy(machines map[uint64]*shard.Machine, keeper uint64, x meta.Move) uint64 {
+	m := machines[keeper]
+	if m == nil {
+		return 0 // which is said elsewhere
+	}
+	for _, id := range slices.Sorted(maps.Keys(machines)) {
+		if tier, total := machines[id].Tier(); id == keeper || total == 0 || tier != x.Tier {
+			continue
+		}
+		for b := x.First; b < x.First+x.Count; b++ {
+			has, active := m.Bucket(b)
+			if epoch, _ := machines[id].Bucket(b); active && has < epoch && epoch < x.Epoch {
+				return id
+			}
+		}
+	}
+	return 0
 }
 
 // dropStale drops what a shard still serves of a run, because its log ends before the run moved on:

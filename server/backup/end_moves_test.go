@@ -136,3 +136,47 @@ func TestEndMoves(t *testing.T) {
 		}
 	}
 }
+
+// TestEndMovesOfOldCopies: a copy from before two moves does not become the owner in place of one
+// from before the second move.
+func TestEndMovesOfOldCopies(t *testing.T) {
+	m := newMapWithShards(t, 2, 3)
+	say := func(c meta.Command) meta.Result {
+		t.Helper()
+		index := m.AppliedIndex() + 1
+		r, err := meta.DecodeResult(m.Apply(index, meta.AppendCommand(nil, meta.OpID{byte(index), 7}, c)))
+		if err != nil || r.Err() != nil {
+			t.Fatal(err, r.Err())
+		}
+		return r
+	}
+	for _, x := range m.Shards() {
+		say(&meta.ShardReady{Shard: x.ID})
+	}
+	tier := m.Tiers()[0]
+	run := tier.Runs[0]
+	from, to := run.Shard, uint64(5)-run.Shard
+	machines := map[uint64]*shard.Machine{2: shard.New(2), 3: shard.New(3)}
+	do := func(id uint64, kind shard.CommandKind, body []byte) {
+		t.Helper()
+		l, _ := takeOver(machines[id])
+		if st := l.propose(shard.Command{Kind: kind, Body: body}); st != protocol.StatusOK {
+			t.Fatal(id, kind, st)
+		}
+	}
+	bucket := shard.BucketsBody{Total: tier.Buckets, First: run.First, Count: 1, Epoch: run.Epoch}
+	do(from, shard.CmdBuckets, shard.AppendBuckets(nil, bucket))
+	bucket.Epoch = say(&meta.MoveBegin{First: run.First, Count: 1, To: to}).Version
+	do(to, shard.CmdBuckets, shard.AppendBuckets(nil, bucket)) // the first move, whose freeze the source's log does not have
+	first := meta.MoveRef{First: run.First, Epoch: bucket.Epoch}
+	say(&meta.MoveCommit{MoveRef: first})
+	say(&meta.MoveEnd{MoveRef: first})
+	second := say(&meta.MoveBegin{First: run.First, Count: 1, To: from}).Version
+	say(&meta.MoveCommit{MoveRef: meta.MoveRef{First: run.First, Epoch: second}})
+	if err := EndMoves(m, machines); err == nil {
+		t.Error("a copy from before the first move was activated")
+	}
+	if _, active := machines[to].Bucket(run.First); !active {
+		t.Error("the newer copy was dropped")
+	}
+}

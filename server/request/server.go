@@ -91,6 +91,8 @@ type Server struct {
 	auth        atomic.Pointer[auth.View]
 	authMu      sync.Mutex // held while auth is replaced
 	unconfirmed unconfirmedRequests
+	confirming  context.Context // of confirmations of the map, until a stop
+	endConfirm  context.CancelFunc
 	outboxes    sync.Pool
 
 	AuthFailures       auth.Failures // attempts of each host to come in
@@ -108,6 +110,7 @@ func New(cfg Config) *Server {
 		NodeLists: make(chan struct{}, maxNodeLists),
 		methods:   make(chan struct{}, maxMethods),
 	}
+	s.confirming, s.endConfirm = context.WithCancel(cfg.Context)
 	shared := cfg.Metrics.NewReplies()
 	s.outboxes.New = func() any { return &Outbox{server: s, counts: shared} }
 	return s
@@ -142,7 +145,10 @@ func (s *Server) Reroute() {
 }
 
 // Drain turns requests and hellos away from here on.
-func (s *Server) Drain() { s.draining.Store(true) }
+func (s *Server) Drain() {
+	s.draining.Store(true)
+	s.endConfirm() // what waits for one is answered that the map may be behind
+}
 
 // Draining says whether requests are turned away.
 func (s *Server) Draining() bool { return s.draining.Load() }

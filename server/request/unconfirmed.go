@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
 const (
@@ -89,7 +90,7 @@ func (p *cycle) awaitMap(x unconfirmedRequest) {
 }
 
 // answerUnconfirmed answers what waits, and what comes meanwhile: one confirmation for all that
-// came before it.
+// came before it. A stop of the instance ends them.
 func answerUnconfirmed(s *Server) {
 	q := &s.unconfirmed
 	defer s.Guard("unconfirmed", func() {
@@ -106,9 +107,15 @@ func answerUnconfirmed(s *Server) {
 		if len(list) == 0 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.cfg.Context, unconfirmedTimeout)
+		ctx, cancel := context.WithTimeout(s.confirming, unconfirmedTimeout)
 		confirmed := s.cfg.Cluster.Sync(ctx) == nil
 		cancel()
+		if !confirmed { // which is the answer for what came meanwhile too
+			q.mu.Lock()
+			list = append(list, q.list...)
+			q.list, q.refusals = nil, 0
+			q.mu.Unlock()
+		}
 		state := s.cfg.Cluster.State()
 		s.SetAuth(state)
 		o := s.BorrowOutbox()
@@ -152,13 +159,19 @@ func (x *unconfirmedRequest) fail(o *Outbox, bad *protocol.Error) {
 	o.FailError(x.conn, x.kind, x.id, bad)
 }
 
-// refuseHello refuses a hello for good if its credentials are not good by a confirmed map.
+// refuseHello refuses a hello for good if its credentials are not good by a confirmed map. If they
+// are good by now it is no failure.
 func (x *unconfirmedRequest) refuseHello(o *Outbox, confirmed bool) {
-	bad := x.answer
-	if _, err := x.conn.authenticate(o.server.auth.Load(), x.token); err != nil && confirmed {
-		bad = errCredentials()
+	_, err := x.conn.authenticate(o.server.auth.Load(), x.token)
+	switch {
+	case err == nil:
+		o.FailError(x.conn, x.kind, x.id, x.answer)
+		x.conn.Close(transport.Graceful, x.answer.Status, x.answer.Message)
+	case confirmed:
+		x.fail(o, errCredentials())
+	default:
+		x.fail(o, x.answer)
 	}
-	x.fail(o, bad)
 }
 
 // describe answers a describe, by a map that is up to date if confirmed.

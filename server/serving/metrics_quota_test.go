@@ -42,7 +42,7 @@ func mapsOfNode(t *testing.T) (before, with, after meta.State, node uint64) {
 func TestRefusalsNeverGoBack(t *testing.T) {
 	before, with, after, node := mapsOfNode(t)
 	m := metrics.New()
-	s := New(Config{Requests: request.New(request.Config{Metrics: m}), Metrics: m})
+	s := New(Config{Requests: request.New(request.Config{Metrics: m, Context: t.Context()}), Metrics: m})
 	defer s.Close()
 	leaves := s.Front(new(hosting.Shard)).(*Shard)
 	if err := leaves.delivery.Quota.Reserve(node, 0); err == nil {

@@ -13,12 +13,15 @@ import (
 type stubHome struct {
 	id    uint64
 	asked []uint64
+	late  int // of them, those that were to come after a step of the log
 }
 
-func (h *stubHome) ID() uint64                          { return h.id }
-func (h *stubHome) RenewLeases(_, ping uint64)          { h.asked = append(h.asked, ping) }
-func (h *stubHome) RenewLeasesAfterStep(_, ping uint64) { h.asked = append(h.asked, ping) }
-func (h *stubHome) ConnClosed(uint64, time.Duration)    {}
+func (h *stubHome) ID() uint64                 { return h.id }
+func (h *stubHome) RenewLeases(_, ping uint64) { h.asked = append(h.asked, ping) }
+func (h *stubHome) RenewLeasesAfterStep(_, ping uint64) {
+	h.asked, h.late = append(h.asked, ping), h.late+1
+}
+func (h *stubHome) ConnClosed(uint64, time.Duration) {}
 
 // TestBindings: one session, several connections and epochs.
 func TestBindings(t *testing.T) {
@@ -165,6 +168,9 @@ func TestPingsWaitForUnloggedAttaches(t *testing.T) {
 	c.requestPongs(16)
 	c.removeBinding(c.Binding(6), true)
 	expect("when the attach failed", 16)
+	if home.late != 4 {
+		t.Errorf("%d pings waited for the end of a step, want 4: 10, 12, 13 and 16", home.late)
+	}
 }
 
 func TestBindingSet(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -32,47 +31,78 @@ type tlsListener struct {
 }
 
 func newTLSListener(t *Transport, l net.Listener, cfg *tls.Config) *tlsListener {
-	d := &tlsListener{t: t, listener: l, config: cfg.Clone(), sockets: make(map[*tlsSocket]struct{}),
+	d := &tlsListener{t: t, listener: l, config: cfg, sockets: make(map[*tlsSocket]struct{}),
 		slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	d.cycles.New = func() any { return t.cfg.NewCycle() }
-	d.config.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-		if err := h.Conn.(*handshakeConn).begin(h.Context()); err != nil || cfg.GetConfigForClient == nil {
-			return nil, err
-		}
-		return cfg.GetConfigForClient(h)
-	}
 	return d
 }
 
+// errBusy: a handshake would have to wait until its client has given up.
+var errBusy = errors.New("too many handshakes at once")
+
 // handshakeConn bounds how many handshakes are computed at once: thousands of them, each ready to
-// run, would keep the log and everything else waiting for a processor. It has a slot from when the
-// client's first message is there until the answer is written.
+// run, would keep the log and everything else waiting for a processor. Each has a slot while it has
+// something to compute, and none while it waits for its client. Its reading goroutine has it alone
+// until the handshake is over, but for Close.
 type handshakeConn struct {
 	*net.TCPConn
-	slots chan struct{}
-	taken atomic.Bool
+	slots    chan struct{}
+	patience time.Duration // how long it waits for a slot at a time
+	gone     chan struct{} // closed with the connection
+	close    sync.Once
+	taken    bool
+	over     bool
 }
 
-func (c *handshakeConn) begin(ctx context.Context) error {
+func newHandshakeConn(nc *net.TCPConn, slots chan struct{}, patience time.Duration) *handshakeConn {
+	return &handshakeConn{TCPConn: nc, slots: slots, patience: patience, gone: make(chan struct{})}
+}
+
+// Read implements net.Conn.
+func (c *handshakeConn) Read(b []byte) (int, error) {
+	if c.over {
+		return c.TCPConn.Read(b)
+	}
+	c.giveBack()
+	n, err := c.TCPConn.Read(b)
+	if err == nil {
+		err = c.take()
+	}
+	return n, err
+}
+
+func (c *handshakeConn) take() error {
+	t := time.NewTimer(c.patience)
+	defer t.Stop()
 	select {
 	case c.slots <- struct{}{}:
-		c.taken.Store(true)
+		c.taken = true
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-c.gone:
+		return net.ErrClosed
+	case <-t.C:
+		_ = c.Close() // without an alert, which clients take for a mistake in their configuration
+		return errBusy
 	}
 }
 
-func (c *handshakeConn) end() {
-	if c.taken.CompareAndSwap(true, false) {
+func (c *handshakeConn) giveBack() {
+	if c.taken {
+		c.taken = false
 		<-c.slots
 	}
 }
 
-// Write implements net.Conn.
-func (c *handshakeConn) Write(b []byte) (int, error) {
-	c.end()
-	return c.TCPConn.Write(b)
+// end is called when the handshake is over.
+func (c *handshakeConn) end() {
+	c.giveBack()
+	c.over = true
+}
+
+// Close implements net.Conn.
+func (c *handshakeConn) Close() error {
+	c.close.Do(func() { close(c.gone) })
+	return c.TCPConn.Close()
 }
 
 func (d *tlsListener) open() {
@@ -100,7 +130,7 @@ func (d *tlsListener) close() {
 // admit begins a connection. It counts as one from here on: a handshake that does not end is a
 // hello that does not come.
 func (d *tlsListener) admit(nc *net.TCPConn) {
-	hc := &handshakeConn{TCPConn: nc, slots: d.slots}
+	hc := newHandshakeConn(nc, d.slots, d.t.cfg.Limits.Hello/2) // who is served has time for the hello then
 	k := &tlsSocket{listener: d, raw: hc, tls: tls.Server(hc, d.config), wake: make(chan struct{}, 1),
 		done: make(chan struct{}), resumed: make(chan struct{}, 1)}
 	k.secure = true

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 )
 
 // defaultConnections is the default of Config.MaxConnections. So many idle ones take some 210 MiB.
@@ -74,8 +75,18 @@ type limitedConn struct {
 	net.Conn
 	release  func()
 	received atomic.Int64 // bytes
-	streams  atomic.Int64 // that have a session
+	messages atomic.Int64 // bytes of what has come whole, and what the network needs for it
 }
+
+// messageCost is more than what a message needs beside its own bytes: headers of HTTP/2, records of
+// TLS, and the acknowledgements of what was sent to the client.
+const messageCost = 512
+
+// whole counts a message that has come whole.
+func (c *limitedConn) whole(m proto.Message) { c.messages.Add(int64(proto.Size(m)) + messageCost) }
+
+// parts are the bytes of messages that have come in part. It may be less than they are.
+func (c *limitedConn) parts() int64 { return c.received.Load() - c.messages.Load() }
 
 // Read counts what comes, be it whole messages or not.
 func (c *limitedConn) Read(b []byte) (int, error) {

@@ -138,7 +138,7 @@ func TestLongUpload(t *testing.T) {
 	l, now, bytes := newLiveness(time.Minute), time.Now(), int64(0)
 	tick := func(more int64) (silent bool) {
 		now, bytes = now.Add(l.period), bytes+more
-		l.transferred(now, bytes, leastUpload)
+		l.transferred(now, bytes)
 		return l.isSilent(now)
 	}
 	ticks := int(l.limit/l.period) + 1

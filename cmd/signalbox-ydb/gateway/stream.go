@@ -104,8 +104,6 @@ func (st *stream) run(started func()) error {
 	defer st.g.metrics.streams.Add(-1)
 	st.live = newLiveness(sess.timeout)
 	st.conn = connOf(st.ctx)
-	st.conn.streams.Add(1)
-	defer st.conn.streams.Add(-1)
 	st.kept = st.g.memory.join(st.fail)
 	defer st.kept.leave()
 	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail, &st.g.metrics.outbox, st.kept)
@@ -180,7 +178,7 @@ func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
 				st.live.received(time.Now()) // it is the cluster that is silent: no ping reaches the client
 				continue
 			}
-			st.live.transferred(time.Now(), st.conn.received.Load(), leastUpload+pongCost*st.conn.streams.Load())
+			st.live.transferred(time.Now(), st.conn.parts())
 			if st.live.isSilent(time.Now()) {
 				st.g.metrics.silent.Add(1)
 				return st.end(Ydb.StatusIds_TIMEOUT, errors.New("nothing was received from the client for too long"))
@@ -237,6 +235,7 @@ func (st *stream) fail(err error) {
 
 // read passes on what the client sends, until the stream ends.
 func (st *stream) read(requests chan<- *request, ended chan<- error) {
+	conn := connOf(st.ctx)
 	for {
 		m, err := st.rpc.Recv()
 		if err != nil {
@@ -246,6 +245,7 @@ func (st *stream) read(requests chan<- *request, ended chan<- error) {
 			ended <- err
 			return
 		}
+		conn.whole(m)
 		select {
 		case requests <- m:
 		case <-st.ctx.Done():
@@ -310,12 +310,10 @@ const (
 	// undeliveredSilence is the same while the ping waits behind longer answers. The 64 MiB that
 	// may wait for a client take that long at 1.8 Mbit/s.
 	undeliveredSilence = 5 * time.Minute
-	// leastUpload is how much must come on a client's connection, in bytes, for a long message to
-	// be on its way: its answers to pings wait behind that. It may take undeliveredSilence too.
+	// leastUpload is how much must come on a client's connection beside whole messages, in bytes,
+	// for a long message to be on its way: its answers to pings wait behind that. It may take
+	// undeliveredSilence too.
 	leastUpload = 8 << 10
-	// pongCost is more than the answers to pings of one stream take in that time. They say nothing
-	// about the other streams of the connection.
-	pongCost = 256
 	// recentPings is how many pings may be unanswered and still count if the client sends their
 	// number back as a ping of its own, as one SDK does.
 	recentPings = 8
@@ -349,15 +347,15 @@ func (l *liveness) received(now time.Time) {
 	l.last, l.asked = now, time.Time{}
 }
 
-// transferred is called before each ping with the bytes that have come on the client's connection.
-// If they are at least so many more than before, a part of the client's next message is among them.
-func (l *liveness) transferred(now time.Time, bytes, least int64) {
+// transferred is called before each ping with the bytes that have come on the client's connection
+// beside whole messages. If they are many more than before, a part of a long one is among them.
+func (l *liveness) transferred(now time.Time, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.asked.IsZero():
+	case l.asked.IsZero(), bytes < l.bytes: // another stream's message may have come whole
 		l.bytes = bytes
-	case bytes-l.bytes >= least && now.Sub(l.last) <= undeliveredSilence:
+	case bytes-l.bytes >= leastUpload && now.Sub(l.last) <= undeliveredSilence:
 		l.asked, l.bytes = now, bytes
 	}
 }
