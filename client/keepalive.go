@@ -91,8 +91,7 @@ func (cn *conn) lookWithin(d time.Duration) bool {
 		return false
 	}
 	cn.lookAt = now + d
-	cn.pingTimer.Reset(d)
-	return true
+	return cn.pingTimer.Reset(d) // false: it has fired, and the check is about to begin
 }
 
 // updatePeriod is called when sessions or streams came or went. mu is held.

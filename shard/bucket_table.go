@@ -21,6 +21,12 @@ func (t *bucketTable) Bucket(b uint32) (epoch uint64, active bool) {
 	return t.buckets[b].epoch, t.buckets[b].state == bucketActive
 }
 
+// Owned is the epoch of a copy that serves the bucket, or served it until it was frozen for a move.
+func (t *bucketTable) Owned(b uint32) (epoch uint64, ok bool) {
+	epoch, active := t.Bucket(b)
+	return epoch, active || uint64(b) < uint64(len(t.buckets)) && t.buckets[b].state == bucketFrozen
+}
+
 // ensure makes the table with the first command that names buckets. It is false for buckets of
 // another tier.
 func (t *bucketTable) ensure(x *BucketsBody) bool {

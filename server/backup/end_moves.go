@@ -84,8 +84,8 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 			keeper, other = x.From, x.To
 		}
 		if newer := newerCopy(machines, keeper, x); newer != 0 {
-			return fmt.Errorf("buckets %d to %d were moving from shard %d to %d, and what is left of shard %d is from before a move "+
-				"that shard %d knows; give the folder of another instance that had shard %d",
+			return fmt.Errorf("buckets %d to %d were moving from shard %d to %d, and what is left of shard %d is older than what "+
+				"shard %d has; give the folder of another instance that had shard %d",
 				x.First, x.First+x.Count-1, x.From, x.To, keeper, newer, keeper)
 		}
 		t, _ := m.Tier(x.Tier)
@@ -128,9 +128,9 @@ func EndMoves(m *meta.Machine, machines map[uint64]*shard.Machine) error {
 	return nil
 }
 
-// newerCopy finds the shard that knows a later move of one of the buckets than the keeper's active
-// copy of it, the move that is under way aside. Activating that copy would lose what came since. 0:
-// there is none.
+// newerCopy finds the shard that has owned one of the buckets later than the keeper's copy of it,
+// the move that is under way aside. Activating that copy would lose what came since. 0: there is
+// none.
 func newerCopy(machines map[uint64]*shard.Machine, keeper uint64, x meta.Move) uint64 {
 	m := machines[keeper]
 	if m == nil {
@@ -141,8 +141,8 @@ func newerCopy(machines map[uint64]*shard.Machine, keeper uint64, x meta.Move) u
 			continue
 		}
 		for b := x.First; b < x.First+x.Count; b++ {
-			has, active := m.Bucket(b)
-			if epoch, _ := machines[id].Bucket(b); active && has < epoch && epoch < x.Epoch {
+			has, owned := m.Owned(b)
+			if epoch, later := machines[id].Owned(b); owned && later && has < epoch && epoch < x.Epoch {
 				return id
 			}
 		}

@@ -140,6 +140,12 @@ func TestEndMoves(t *testing.T) {
 // TestEndMovesOfOldCopies: a copy from before two moves does not become the owner in place of one
 // from before the second move.
 func TestEndMovesOfOldCopies(t *testing.T) {
+	for _, frozen := range []bool{false, true} { // the source's log has the freeze for the first move
+		endMovesOfOldCopies(t, frozen)
+	}
+}
+
+func endMovesOfOldCopies(t *testing.T, frozen bool) {
 	m := newMapWithShards(t, 2, 3)
 	say := func(c meta.Command) meta.Result {
 		t.Helper()
@@ -167,7 +173,10 @@ func TestEndMovesOfOldCopies(t *testing.T) {
 	bucket := shard.BucketsBody{Total: tier.Buckets, First: run.First, Count: 1, Epoch: run.Epoch}
 	do(from, shard.CmdBuckets, shard.AppendBuckets(nil, bucket))
 	bucket.Epoch = say(&meta.MoveBegin{First: run.First, Count: 1, To: to}).Version
-	do(to, shard.CmdBuckets, shard.AppendBuckets(nil, bucket)) // the first move, whose freeze the source's log does not have
+	if frozen {
+		do(from, shard.CmdFreeze, shard.AppendBuckets(nil, bucket))
+	}
+	do(to, shard.CmdBuckets, shard.AppendBuckets(nil, bucket))
 	first := meta.MoveRef{First: run.First, Epoch: bucket.Epoch}
 	say(&meta.MoveCommit{MoveRef: first})
 	say(&meta.MoveEnd{MoveRef: first})

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,7 +21,7 @@ type tlsListener struct {
 	t         *Transport
 	listener  net.Listener
 	config    *tls.Config
-	slots     chan struct{} // of handshakes that are computed
+	slots     handshakeSlots
 	accepting sync.WaitGroup
 	serving   sync.WaitGroup
 	cycles    sync.Pool
@@ -32,10 +33,13 @@ type tlsListener struct {
 
 func newTLSListener(t *Transport, l net.Listener, cfg *tls.Config) *tlsListener {
 	d := &tlsListener{t: t, listener: l, config: cfg, sockets: make(map[*tlsSocket]struct{}),
-		slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+		slots: newHandshakeSlots(max(1, runtime.GOMAXPROCS(0)/2))}
 	d.cycles.New = func() any { return t.cfg.NewCycle() }
 	return d
 }
+
+// handshakeBuffer has room for a client's first message as a rule.
+const handshakeBuffer = 2 << 10
 
 // errBusy: a handshake would have to wait until its client has given up.
 var errBusy = errors.New("too many handshakes at once")
@@ -46,50 +50,91 @@ var errBusy = errors.New("too many handshakes at once")
 // until the handshake is over, but for Close.
 type handshakeConn struct {
 	*net.TCPConn
-	slots    chan struct{}
-	patience time.Duration // how long it waits for a slot at a time
+	in       *bufio.Reader // so that what came together takes one turn; nil: over, and empty
+	slots    handshakeSlots
+	until    time.Time     // it waits for its first slot until then
 	gone     chan struct{} // closed with the connection
 	close    sync.Once
-	taken    bool
+	answered bool          // it has written something
+	taken    chan struct{} // whose slot it has; nil: none
 	over     bool
 }
 
-func newHandshakeConn(nc *net.TCPConn, slots chan struct{}, patience time.Duration) *handshakeConn {
-	return &handshakeConn{TCPConn: nc, slots: slots, patience: patience, gone: make(chan struct{})}
+// handshakeSlots are of first messages, and of what follows them: a handshake that was begun does
+// not wait behind those that come.
+type handshakeSlots struct{ first, later chan struct{} }
+
+func newHandshakeSlots(n int) handshakeSlots {
+	return handshakeSlots{make(chan struct{}, n), make(chan struct{}, n)}
+}
+
+func newHandshakeConn(nc *net.TCPConn, slots handshakeSlots, patience time.Duration) *handshakeConn {
+	return &handshakeConn{TCPConn: nc, in: bufio.NewReaderSize(nc, handshakeBuffer), slots: slots,
+		until: time.Now().Add(patience), gone: make(chan struct{})}
 }
 
 // Read implements net.Conn.
 func (c *handshakeConn) Read(b []byte) (int, error) {
-	if c.over {
+	switch {
+	case c.in == nil:
+		return c.TCPConn.Read(b)
+	case c.in.Buffered() > 0:
+		return c.in.Read(b)
+	case c.over:
+		c.in = nil
 		return c.TCPConn.Read(b)
 	}
 	c.giveBack()
-	n, err := c.TCPConn.Read(b)
+	_, err := c.in.Peek(1)
 	if err == nil {
 		err = c.take()
 	}
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return c.in.Read(b)
+}
+
+// Write implements net.Conn.
+func (c *handshakeConn) Write(b []byte) (int, error) {
+	if !c.over {
+		c.answered = true
+	}
+	return c.TCPConn.Write(b)
 }
 
 func (c *handshakeConn) take() error {
-	t := time.NewTimer(c.patience)
-	defer t.Stop()
+	slots, patience := c.slots.first, (<-chan time.Time)(nil)
+	if c.answered {
+		slots = c.slots.later
+	}
 	select {
-	case c.slots <- struct{}{}:
-		c.taken = true
+	case slots <- struct{}{}:
+		c.taken = slots
+		return nil
+	default:
+	}
+	if !c.answered {
+		t := time.NewTimer(time.Until(c.until))
+		defer t.Stop()
+		patience = t.C
+	}
+	select {
+	case slots <- struct{}{}:
+		c.taken = slots
 		return nil
 	case <-c.gone:
 		return net.ErrClosed
-	case <-t.C:
+	case <-patience:
 		_ = c.Close() // without an alert, which clients take for a mistake in their configuration
 		return errBusy
 	}
 }
 
 func (c *handshakeConn) giveBack() {
-	if c.taken {
-		c.taken = false
-		<-c.slots
+	if c.taken != nil {
+		<-c.taken
+		c.taken = nil
 	}
 }
 
@@ -130,7 +175,7 @@ func (d *tlsListener) close() {
 // admit begins a connection. It counts as one from here on: a handshake that does not end is a
 // hello that does not come.
 func (d *tlsListener) admit(nc *net.TCPConn) {
-	hc := newHandshakeConn(nc, d.slots, d.t.cfg.Limits.Hello/2) // who is served has time for the hello then
+	hc := newHandshakeConn(nc, d.slots, d.t.cfg.Limits.Hello/2) // who is served then has time for the rest
 	k := &tlsSocket{listener: d, raw: hc, tls: tls.Server(hc, d.config), wake: make(chan struct{}, 1),
 		done: make(chan struct{}), resumed: make(chan struct{}, 1)}
 	k.secure = true

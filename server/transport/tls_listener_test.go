@@ -32,8 +32,8 @@ func (s *countingSigner) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts
 	return s.PrivateKey.Sign(r, digest, opts)
 }
 
-// TestHandshakesAtOnce: no more handshakes are computed at once than there are slots, and a client
-// that stops in the middle of one keeps none.
+// TestHandshakesAtOnce: no more handshakes are computed at once than there are slots, of first and
+// of later messages, and a client that stops in the middle of one keeps none.
 func TestHandshakesAtOnce(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -48,7 +48,7 @@ func TestHandshakesAtOnce(t *testing.T) {
 	signer := &countingSigner{PrivateKey: key}
 	cfg := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: signer}},
 		CurvePreferences: []tls.CurveID{tls.CurveP384}} // so that clients have to try again
-	slots := make(chan struct{}, 2)
+	slots := newHandshakeSlots(1)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -78,12 +78,19 @@ type limitedConn struct {
 	messages atomic.Int64 // bytes of what has come whole, and what the network needs for it
 }
 
-// messageCost is more than what a message needs beside its own bytes: headers of HTTP/2, records of
-// TLS, and the acknowledgements of what was sent to the client.
-const messageCost = 512
+// What a message needs beside its own bytes: headers of HTTP/2, records of TLS, and the
+// acknowledgements of what was sent to the client. It is an estimate from above, and near it for
+// the small answers to pings: a thousand streams have many of them beside an upload.
+const (
+	leastMessageCost = 96
+	messageCost      = 512
+)
 
 // whole counts a message that has come whole.
-func (c *limitedConn) whole(m proto.Message) { c.messages.Add(int64(proto.Size(m)) + messageCost) }
+func (c *limitedConn) whole(m proto.Message) {
+	n := int64(proto.Size(m))
+	c.messages.Add(n + min(messageCost, leastMessageCost+n))
+}
 
 // parts are the bytes of messages that have come in part. It may be less than they are.
 func (c *limitedConn) parts() int64 { return c.received.Load() - c.messages.Load() }
