@@ -30,18 +30,7 @@ func TestEndMoves(t *testing.T) {
 	)
 	for step := range steps {
 		m := newMapWithShards(t, 2, 3)
-		say := func(c meta.Command) meta.Result {
-			t.Helper()
-			index := m.AppliedIndex() + 1
-			r, err := meta.DecodeResult(m.Apply(index, meta.AppendCommand(nil, meta.OpID{byte(index), 7}, c)))
-			if err != nil || r.Err() != nil {
-				t.Fatal(err, r.Err())
-			}
-			return r
-		}
-		for _, x := range m.Shards() {
-			say(&meta.ShardReady{Shard: x.ID})
-		}
+		say := readyShards(t, m)
 		machines := map[uint64]*shard.Machine{2: shard.New(2), 3: shard.New(3)}
 		leaders := map[uint64]*proposer{}
 		do := func(id uint64, kind shard.CommandKind, body []byte) {
@@ -147,18 +136,7 @@ func TestEndMovesOfOldCopies(t *testing.T) {
 
 func endMovesOfOldCopies(t *testing.T, frozen bool) {
 	m := newMapWithShards(t, 2, 3)
-	say := func(c meta.Command) meta.Result {
-		t.Helper()
-		index := m.AppliedIndex() + 1
-		r, err := meta.DecodeResult(m.Apply(index, meta.AppendCommand(nil, meta.OpID{byte(index), 7}, c)))
-		if err != nil || r.Err() != nil {
-			t.Fatal(err, r.Err())
-		}
-		return r
-	}
-	for _, x := range m.Shards() {
-		say(&meta.ShardReady{Shard: x.ID})
-	}
+	say := readyShards(t, m)
 	tier := m.Tiers()[0]
 	run := tier.Runs[0]
 	from, to := run.Shard, uint64(5)-run.Shard
@@ -188,4 +166,22 @@ func endMovesOfOldCopies(t *testing.T, frozen bool) {
 	if _, active := machines[to].Bucket(run.First); !active {
 		t.Error("the newer copy was dropped")
 	}
+}
+
+// readyShards makes the shards of a map ready, and returns what applies a command to it.
+func readyShards(t *testing.T, m *meta.Machine) (say func(c meta.Command) meta.Result) {
+	t.Helper()
+	say = func(c meta.Command) meta.Result {
+		t.Helper()
+		index := m.AppliedIndex() + 1
+		r, err := meta.DecodeResult(m.Apply(index, meta.AppendCommand(nil, meta.OpID{byte(index), 7}, c)))
+		if err != nil || r.Err() != nil {
+			t.Fatal(err, r.Err())
+		}
+		return r
+	}
+	for _, x := range m.Shards() {
+		say(&meta.ShardReady{Shard: x.ID})
+	}
+	return say
 }
