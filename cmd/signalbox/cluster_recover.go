@@ -126,7 +126,8 @@ func writeRecovered(
 }
 
 func auditRecovery(dest, path string, x *backup.Contents, logs []recovery.SurvivingLog) error {
-	l, err := audit.Open(audit.Config{Destination: dest, Generation: 1})
+	// No instance counts the starts of this. The time keeps the ids of two recoveries apart.
+	l, err := audit.Open(audit.Config{Destination: dest, Generation: uint64(time.Now().UnixMilli())})
 	if err != nil {
 		return err
 	}

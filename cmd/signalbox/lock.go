@@ -18,8 +18,9 @@ SIGKILL soon after, before the lock can be granted to anyone else. The exit code
 When the command ends, the processes it left running are killed, daemons included, and then the
 lock is released. SIGTERM, SIGINT and SIGHUP are forwarded to the command; a second one kills it
 and all processes it started. The same happens if signalbox itself is killed. In the foreground of a
-terminal the command gets Ctrl-C and hang-ups from the terminal itself, and only SIGTERM is
-forwarded and counted: send it twice to kill a command that ignores Ctrl-C.
+terminal, or with a terminal as its input, the command gets Ctrl-C and hang-ups from the terminal
+itself. Only SIGTERM is forwarded and counted then: send it twice to kill a command that ignores
+Ctrl-C.
 
 Not covered are processes of other users (sudo) and processes that other services start for the
 command (systemd-run, cron). If signalbox and the process that watches over the command are killed

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ func reference(root *cobra.Command) string {
 		title string
 		scope scope
 	}{{"Verbs that talk to a server (file: a context of the client's configuration file)", scopeClient},
-		{"serve and dev (file: --config)", scopeServe}} {
+		{"serve (file: --config)", scopeServe}} {
 		fmt.Fprintf(&b, "\n### %s\n\n| flag | environment | default | |\n|---|---|---|---|\n", s.title)
 		for _, x := range settings {
 			if x.scope != s.scope {
@@ -58,7 +59,7 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 			}
 			var own []string
 			c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-				if f.Name == "help" || inTable(f) {
+				if f.Name == "help" || inTable(f) && !ownDefault(f) {
 					return
 				}
 				name := "--" + f.Name
@@ -77,6 +78,13 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 		}
 		verbs(b, c)
 	}
+}
+
+// ownDefault says whether a verb's default of a setting is not the table's.
+func ownDefault(f *pflag.Flag) bool {
+	return !slices.ContainsFunc(settings, func(s setting) bool {
+		return s.flag == f.Name && (s.def == f.DefValue || s.bool && f.DefValue == "false")
+	})
 }
 
 // pageText is a verb's long help for the page: indented lines that are no list become an example.

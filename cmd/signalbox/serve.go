@@ -71,7 +71,9 @@ func devCmd(a *app) *cobra.Command {
 	c := command("dev", "Run an instance on a temporary folder and print a short tour",
 		`Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.
 
-Its console is on. If no address is chosen for it and the usual port is taken, it gets another one.`)
+Its console is on. If no address is chosen for it and the usual port is taken, it gets another one.
+Of the settings of serve it takes --listen, --raft, --admin, --console, --shards, --log-level and
+--log-format, and no file.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		v, cfg, err := readServer(a, cmd)
 		if err != nil {

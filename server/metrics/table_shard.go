@@ -117,12 +117,14 @@ var (
 	NodeSlowWait = coordination.gauge("signalbox_node_slow_wait_seconds",
 		"The node's option slow-wait, of nodes that have it.", "node").most(ByNames)
 	NodeUsed = coordination.gauge("signalbox_node_used",
-		"What a node uses of a quota, in the shards that this instance leads.",
+		"What a node uses of a quota, in the shards that this instance leads; of watchers, on this instance.",
 		"node", "quota").most(ByNames)
 	NodeQuota = coordination.gauge("signalbox_node_quota",
 		"A node's quota, if it has one.", "node", "quota").most(ByNames)
 	NodeRefused = coordination.counter("signalbox_node_refused_total",
-		"Requests that a quota of the node refused. The shard's leader counts.", "node", "quota").most(ByNames)
+		"Requests that a quota of the node refused. The shard's leader counts, and each instance those "+
+			"for watchers and requests.",
+		"node", "quota").most(ByNames)
 	NodesTruncated = coordination.gauge("signalbox_node_series_truncated",
 		"1 if series of nodes were left out over the cap.")
 

@@ -165,8 +165,12 @@ type loads struct {
 	dropped bool              // there are more than list has
 }
 
-// add takes a semaphore in.
+// add takes a semaphore in. A shard ranks its queues by the time of day, which may have been set
+// since: of those that come here the oldest wait is the log's.
 func (l *loads) add(x shard.SemaphoreLoad) {
+	if x.Waiters > 0 {
+		l.oldest[x.Node] = max(l.oldest[x.Node], x.OldestWait)
+	}
 	key := semaphoreKey{x.Node, string(x.Name)}
 	if l.seen[key] {
 		return

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -106,46 +108,69 @@ func (x *countedMachine) LogTime() uint64 { return x.head.LogTime }
 // View implements loadSource.
 func (x *countedMachine) View(fn func(*shard.Machine)) { fn(x.Machine) }
 
-// TestOldestWaitBehindManyQueues: a node's oldest wait is known however many queues there are.
-func TestOldestWaitBehindManyQueues(t *testing.T) {
-	x := newCountedMachine()
-	config := protocol.DefaultNodeConfig()
-	config.MaxSemaphores, config.MaxWaiters = 2*maxContended, 2*maxContended
-	for node := uint64(1); node <= 2; node++ {
-		x.apply(shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: node, Revision: 2, Config: config}))
-	}
-	// wait has one session of a node hold locks of its own, and another one wait for each of them.
-	wait := func(node uint64, locks int) {
-		for client := range byte(2) {
-			var session, seq uint64
-			key := make([]byte, protocol.KeyLen)
-			key[0], key[1] = byte(node), client
-			start := protocol.SessionStart{Node: node, CreateID: key, Key: key, Timeout: 100_000, Nonce: 1}
-			for _, e := range x.apply(shard.CmdSessionStart, start.AppendBody(nil)) {
-				session = max(session, e.Session)
+// queues has a session of a node hold so many locks, from a number on, and another one wait for
+// each of them.
+func (x *countedMachine) queues(node uint64, from, n int) {
+	for client := range byte(2) {
+		var session, seq uint64
+		key := make([]byte, protocol.KeyLen)
+		key[0], key[1], key[2] = byte(node), client, byte(from)
+		start := protocol.SessionStart{Node: node, CreateID: key, Key: key, Timeout: 100_000, Nonce: 1}
+		for _, e := range x.apply(shard.CmdSessionStart, start.AppendBody(nil)) {
+			session = max(session, e.Session)
+		}
+		for i := 0; i < n; {
+			var batch []shard.Command
+			for ; i < n && len(batch) < 1000; i++ {
+				seq++
+				acquire := protocol.Acquire{Head: protocol.Head{Session: session, Seq: seq, Low: seq},
+					Name: fmt.Appendf(nil, "lock-%d", from+i), Count: math.MaxUint64, Timeout: protocol.Forever, Ephemeral: true}
+				batch = append(batch, shard.Command{Kind: shard.CmdAcquire, Node: node, Epoch: 1, Body: acquire.AppendBody(nil)})
 			}
-			for i := 0; i < locks; {
-				var batch []shard.Command
-				for ; i < locks && len(batch) < 1000; i++ {
-					seq++
-					acquire := protocol.Acquire{Head: protocol.Head{Session: session, Seq: seq, Low: seq},
-						Name: fmt.Appendf(nil, "lock-%d", i), Count: math.MaxUint64, Timeout: protocol.Forever, Ephemeral: true}
-					batch = append(batch, shard.Command{Kind: shard.CmdAcquire, Node: node, Epoch: 1, Body: acquire.AppendBody(nil)})
-				}
-				x.applyAll(batch...)
-			}
+			x.applyAll(batch...)
 		}
 	}
-	wait(2, 1)
-	x.head.LogTime += 1000
-	wait(1, maxContended)
-	x.head.LogTime += 1000
-	if n := x.Metrics().Sizes().Contended; n != maxContended+1 {
-		t.Fatalf("%d queues", n)
+}
+
+// TestOldestWait: a node's oldest wait is known however many queues there are, and whatever the
+// time of day was set to.
+func TestOldestWait(t *testing.T) {
+	machine := func() *countedMachine {
+		x := newCountedMachine()
+		config := protocol.DefaultNodeConfig()
+		config.MaxSemaphores, config.MaxWaiters = 2*maxContended, 2*maxContended
+		for node := uint64(1); node <= 2; node++ {
+			x.apply(shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: node, Revision: 2, Config: config}))
+		}
+		return x
 	}
-	l := &loads{most: 10, seen: make(map[semaphoreKey]bool), oldest: make(map[uint64]uint64)}
-	l.readShard(x)
-	if l.oldest[1] != 1000 || l.oldest[2] != 2000 {
-		t.Errorf("the oldest waits are %v", l.oldest)
+	read := func(x *countedMachine, want map[uint64]uint64) {
+		t.Helper()
+		l := &loads{most: 10, seen: make(map[semaphoreKey]bool), oldest: make(map[uint64]uint64)}
+		l.readShard(x)
+		if diff := cmp.Diff(l.oldest, want); diff != "" {
+			t.Error("the oldest waits:", diff)
+		}
 	}
+	t.Run("many", func(t *testing.T) {
+		x := machine()
+		x.queues(2, 0, 1)
+		x.head.LogTime += 1000
+		x.queues(1, 0, maxContended)
+		x.head.LogTime += 1000
+		if n := x.Metrics().Sizes().Contended; n != maxContended+1 {
+			t.Fatalf("%d queues", n)
+		}
+		read(x, map[uint64]uint64{1: 1000, 2: 2000})
+	})
+	t.Run("clock set back", func(t *testing.T) {
+		x := machine()
+		x.head.Wall = 7_200_000
+		x.queues(1, 0, 1)
+		x.head.LogTime += 1000
+		x.head.Wall = 3_600_000
+		x.queues(1, 1, 1)
+		x.head.LogTime += 1000
+		read(x, map[uint64]uint64{1: 2000})
+	})
 }
