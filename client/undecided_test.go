@@ -329,12 +329,20 @@ func TestReleaseOverARefusedHello(t *testing.T) {
 		if err := l.Release(bg); !errors.Is(err, Forbidden) || l.Held() {
 			t.Fatal(err)
 		}
-		f.set(func() { refused = false })
+		lost := 0
+		f.set(func() {
+			refused = false
+			for _, r := range f.log { // one, and perhaps the first in the background
+				if r.kind == protocol.KindRelease {
+					lost++
+				}
+			}
+		})
 		if next, err := s.Acquire(bg, l.Name()); err != nil || next.Token() <= l.Token() {
 			t.Fatal(next, err)
 		}
-		if n := f.count(protocol.KindRelease); n != 2 {
-			t.Errorf("released by %d requests, the first of which was lost", n)
+		if n := f.count(protocol.KindRelease) - lost; lost == 0 || n != 1 {
+			t.Errorf("released by %d requests, after %d that were lost", n, lost)
 		}
 	})
 }
