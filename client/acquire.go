@@ -400,7 +400,7 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 		return nil, nil
 	}
 	a.e.lease = l
-	route.recordWrite(s.c, nil)
+	route.recordWrite(nil)
 	a.close()
 	s.nameLocks.unlock(a.e)
 	return l, nil

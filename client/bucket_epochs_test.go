@@ -62,7 +62,7 @@ func newMovingShards(t *testing.T, seed uint64) *movingShards {
 		}
 	}
 	for i := range testShards {
-		m.w.shardWatches = append(m.w.shardWatches, &shardWatch{w: m.w, shard: uint64(i)})
+		m.w.shardWatches = append(m.w.shardWatches, newShardWatch(m.w, uint64(i)))
 		m.open(i)
 	}
 	return m

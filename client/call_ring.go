@@ -17,7 +17,7 @@ type callSlot struct {
 	cl *call  // nil: its caller has gone, the answer is still to come
 }
 
-const minCallSlots = 64
+const minCallSlots = 8
 
 func newCallRing() callRing { return callRing{ring: make([]callSlot, minCallSlots)} }
 

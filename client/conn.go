@@ -38,57 +38,61 @@ const (
 // alone on the connection: it writes by itself. A reader goroutine passes replies to waiting calls,
 // and events to their sessions and watches. A conn is never revived.
 //
+// Where each of thousands of clients has a connection, none of them is in a cache when its turn
+// comes: what each read and request touches stands first, side by side.
+//
 // Lock order: the mutexes of watches, sessions, connectors and the client may be held when mu is
 // taken, never the other way round.
 type conn struct {
-	handler  connHandler
-	nc       net.Conn
-	direct   bool // writing what little there is does not block: a caller that is alone writes by itself
-	clock    clock
-	began    time.Duration // when the connection was made, by clock
-	hello    protocol.HelloReply
-	instance uint64
-	unread   []byte // what came behind the hello's reply, in the reader's buffer
+	handler   connHandler
+	nc        net.Conn
+	clock     clock
+	lastHeard atomic.Int64 // clock at the last bytes read
 
-	mu            sync.Mutex
-	out           []byte // frames to be written
-	spare         []byte // memory for the next out
-	writing       bool   // somebody is in Write: what is appended meanwhile is the writer goroutine's
-	calls         callRing
-	queue         []chan struct{} // callers that wait for room in the window, first come first served
-	reserved      int             // room given to callers of the queue that have not run yet
-	err           error           // why it ended; set before done is closed
-	goodbye       error           // what the server said about ending it
-	helloMap      *helloMap       // nil: it was not asked for, or was taken
-	lastPing      uint64          // id of the last ping: when it was sent, in nanoseconds since began, from 1; 0: none was
-	unheardPing   time.Duration   // when the first ping was sent since lastHeard; 0, or not after lastHeard: none was
-	period        time.Duration   // between pings
-	probing       bool            // a sign of life is waited for
-	busy          bool            // requests were sent lately: the ping timer looks each minSilence
-	checkedID     uint64          // id of the last request when it looked
-	hadPending    bool            // a request waited then
-	probedAt      time.Duration   // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
+	mu        sync.Mutex
+	instance  uint64 // never changed
+	err       error  // why it ended; set before done is closed
+	streams   streamSet
+	replies   []reply         // calls whose answers were read, to be woken; the reader goroutine's
+	calls     callRing        // with the calls that wait for answers
+	queue     []chan struct{} // callers that wait for room in the window, first come first served
+	reserved  int             // room given to callers of the queue that have not run yet
+	checkedID uint64          // id of the last request when the ping timer looked
+	out       []byte          // frames to be written
+	spare     []byte          // memory for the next out
+	writing   bool            // somebody is in Write: what is appended meanwhile is the writer goroutine's
+	busy      bool            // requests were sent lately: the ping timer looks each minSilence
+	direct    bool            // writing what little there is does not block: a caller that is alone writes by itself; never changed
+	over      atomic.Bool     // done is closed
+	writer    atomic.Bool     // the writer goroutine runs: from the first flush on
+	pool      sync.Pool       // of *call
+
+	// Guarded by mu too.
+	goodbye       error         // what the server said about ending it
+	helloMap      *helloMap     // nil: it was not asked for, or was taken
+	lastPing      uint64        // id of the last ping: when it was sent, in nanoseconds since began, from 1; 0: none was
+	unheardPing   time.Duration // when the first ping was sent since lastHeard; 0, or not after lastHeard: none was
+	period        time.Duration // between pings
+	probing       bool          // a sign of life is waited for
+	hadPending    bool          // a request waited when the ping timer looked
+	probedAt      time.Duration // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
 	pingTimer     *time.Timer
 	lookAt        time.Duration              // when the timer fires
 	pingSoon      bool                       // a ping is sent within pingGap
 	renewals      map[uint64]*renewal        // by home shard
 	sessions      map[*Session]time.Duration // with the periods of their pings
 	periods       shortestDuration           // of the sessions
-	streams       streamSet
-	objectStreams map[uint64]*objectStream // by watch id
-	presented     map[*Session]uint64      // attach epoch of the ticket that was presented here
-	oneShots      map[uint64]*oneShot      // by watch id
-	detachedUpTo  map[uint64]uint64        // session -> attach epoch up to which pongs here do not renew it: its home has moved
+	objectStreams map[uint64]*objectStream   // by watch id
+	presented     map[*Session]uint64        // attach epoch of the ticket that was presented here
+	oneShots      map[uint64]*oneShot        // by watch id
+	detachedUpTo  map[uint64]uint64          // session -> attach epoch up to which pongs here do not renew it: its home has moved
 
-	wake      chan struct{} // capacity 1: out is not empty
-	done      chan struct{} // closed when the connection is over
-	over      atomic.Bool   // done is closed
-	writer    atomic.Bool   // the writer goroutine runs: from the first flush on
-	pool      sync.Pool     // of *call
-	lastHeard atomic.Int64  // clock at the last bytes read
-
-	// Owned by the reader goroutine.
-	replies []reply // calls whose answers were read, to be woken
+	// Never changed.
+	began  time.Duration // when the connection was made, by clock
+	hello  protocol.HelloReply
+	unread []byte        // what came behind the hello's reply, in the reader's buffer; nil from serve on
+	wake   chan struct{} // capacity 1: out is not empty
+	done   chan struct{} // closed when the connection is over
 }
 
 // renewal is the latest sending time of a ping that a home shard answered on this connection. All

@@ -123,7 +123,7 @@ func feed(t *testing.T, id uint64, data []byte, piece int) string {
 		t.Fatal(first, err)
 	}
 	w := &watch{n: &s.node, name: "", prefix: true, wake: make(chan struct{}, 1), names: map[string]*watchedSemaphore{}, routes: r}
-	p := &shardWatch{w: w, shard: 1}
+	p := newShardWatch(w, 1)
 	w.shardWatches, w.idle = []*shardWatch{p}, 1
 	if err := p.open(bg); err != nil {
 		t.Fatal(err)
@@ -197,8 +197,11 @@ func FuzzMap(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for id, tier := range r.tiers {
-			bucket := uint32(0)
+		for i, tier := range r.tiers {
+			if tier == nil {
+				continue
+			}
+			id, bucket := uint8(i), uint32(0)
 			for _, run := range lastTier(m.Tiers, id).Runs {
 				for range run.Count {
 					if r.owner(id, bucket) != run.Shard {

@@ -80,6 +80,6 @@ func acquireEntry(ctx context.Context, s *Session, req *protocol.Acquire, accept
 	if err != nil || state != protocol.Acquired {
 		return false, err
 	}
-	route.recordWrite(s.c, nil)
+	route.recordWrite(nil)
 	return true, nil
 }

@@ -10,17 +10,16 @@ import (
 
 // watchedSemaphore is one semaphore as a watch knows it, and what its consumer has yet to get.
 type watchedSemaphore struct {
-	name   string
-	shard  uint64
-	exists bool
+	name         string
+	exists       bool
+	reported     bool                   // the consumer knows of it
+	dirty        bool                   // it is in watch.dirty
+	data         bool                   // the data changed since it was delivered
+	limit        bool                   // the limit did
+	ownerChanges map[uint64]ownerChange // by order id, since it was delivered; nothing is kept for one that was not
 	attributes
 	owners []Owner // by order id
-
-	reported     bool // the consumer knows of it
-	dirty        bool // it is in watch.dirty
-	data         bool // the data changed since it was delivered
-	limit        bool
-	ownerChanges map[uint64]ownerChange // by order id, since it was delivered; nothing is kept for one that was not
+	shard  uint64
 }
 
 type ownerChange struct {
@@ -54,9 +53,24 @@ func sortOwners(list []Owner) {
 	slices.SortFunc(list, func(a, b Owner) int { return cmp.Compare(a.Token, b.Token) })
 }
 
+// find finds the record of a semaphore, nil if there is none. mu is held.
+func (w *watch) find(name string) *watchedSemaphore {
+	if x := w.recent; x != nil && x.name == name {
+		return x
+	}
+	w.recent = w.names[name]
+	return w.recent
+}
+
+// forget removes the record of a semaphore. mu is held.
+func (w *watch) forget(x *watchedSemaphore) {
+	delete(w.names, x.name)
+	w.recent = nil
+}
+
 // semaphore finds or makes the record of a semaphore. mu is held.
 func (w *watch) semaphore(p *shardWatch, name string) *watchedSemaphore {
-	x := w.names[name]
+	x := w.find(name)
 	if x == nil {
 		x = &watchedSemaphore{name: name}
 		w.names[name] = x
@@ -114,7 +128,7 @@ func (w *watch) apply(p *shardWatch, d *delta) {
 	}
 	for i := range d.changes {
 		c := &d.changes[i]
-		x := w.names[d.name]
+		x := w.find(d.name)
 		if x == nil || !x.exists {
 			if c.kind == protocol.ChangeDeleted || c.kind == protocol.ChangeOwnerRemoved {
 				continue
@@ -168,7 +182,7 @@ func (w *watch) remove(x *watchedSemaphore) {
 		return
 	}
 	// Its consumer never hears of it, however many come and go before it takes the next event.
-	delete(w.names, x.name)
+	w.forget(x)
 	if w.unseen++; w.unseen > len(w.dirty)/2 {
 		w.dirty = slices.DeleteFunc(w.dirty, (*watchedSemaphore).isUnseen)
 		w.unseen = 0
@@ -267,7 +281,7 @@ func (w *watch) next(ev *Event) (ok bool, err error) {
 // to be delivered of it. mu is held.
 func (w *watch) takeEvent(x *watchedSemaphore, ev *Event) bool {
 	if !x.exists {
-		delete(w.names, x.name)
+		w.forget(x)
 		*ev = Event{Kind: EventDeleted, Name: x.name}
 		x.addOwnerChanges(ev)
 		return true

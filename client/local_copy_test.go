@@ -87,7 +87,7 @@ func (m *copyTest) open() {
 	if m.w == nil {
 		m.w = &watch{n: &Node{c: newClient(Config{Endpoints: []string{"x"}, clock: bubbleClock{},
 			Logger: discard()})}, prefix: true, wake: make(chan struct{}, 1), names: map[string]*watchedSemaphore{}, routes: &routeTable{}}
-		m.w.shardWatches = []*shardWatch{{w: m.w, shard: 1}}
+		m.w.shardWatches = []*shardWatch{newShardWatch(m.w, 1)}
 	}
 	m.st = &watchStream{shardWatch: m.w.shardWatches[0], cn: &conn{}, id: 1, key: streamKey{1, 7, ""}}
 	m.w.shardWatches[0].stream, m.w.idle = m.st, 0

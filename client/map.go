@@ -356,13 +356,13 @@ func (c *cluster) checkSessionID(ctx context.Context, id uint64) error {
 	if err != nil {
 		return err
 	}
-	if len(r.tiers) > 0 && r.tiers[protocol.SessionTier(id)] == nil {
+	if len(r.tiers) > 0 && r.tier(protocol.SessionTier(id)) == nil {
 		if _, err := c.refreshMap(ctx, r); err != nil {
 			return err
 		}
 		r = c.routes.Load()
 	}
-	if len(r.tiers) == 0 || r.tiers[protocol.SessionTier(id)] != nil {
+	if len(r.tiers) == 0 || r.tier(protocol.SessionTier(id)) != nil {
 		t, err := c.tierOf(ctx, protocol.SessionTier(id))
 		if err != nil {
 			return err

@@ -132,7 +132,7 @@ func (n *Node) ForceRelease(
 		return cn, at, shard, err
 	}, protocol.KindForceRelease, m, &reply)
 	if err == nil || repeated && errors.Is(err, NotFound) {
-		asked.recordWrite(n.c, nil)
+		asked.recordWrite(nil)
 	}
 	if repeated && errors.Is(err, NotFound) {
 		return 0, nil // a first sending may have taken it from the last owner of an ephemeral one

@@ -91,7 +91,7 @@ func (n *Node) readAt(o readOptions, bucket uint32, master destination, want *pr
 }
 
 func (n *Node) bucketOf(shard uint64) uint32 {
-	if t := n.c.routes.Load().tiers[n.tier]; t != nil {
+	if t := n.c.routes.Load().tier(n.tier); t != nil {
 		return t.someBucket[shard]
 	}
 	return 0

@@ -40,7 +40,7 @@ func (s *Session) send(
 		var in bool
 		in, err = route.cn.exchange(ctx, s, x.acquire, kind, route.shard, uint64(bucket), m, reply)
 		if err == nil {
-			route.recordWrite(s.c, x)
+			route.recordWrite(x)
 			return route, false, nil
 		}
 		sent = in && !answered(err)
@@ -49,9 +49,9 @@ func (s *Session) send(
 }
 
 // recordWrite records that a request which may have changed something was answered.
-func (t requestRoute) recordWrite(c *Client, x *requestState) {
+func (t requestRoute) recordWrite(x *requestState) {
 	if t.shardRoute != nil && (x == nil || x.head != nil) {
-		t.shardRoute.lastWrite.record(c.clock.fast(), t.cn.instance)
+		t.shardRoute.lastWrite.record(t.cn.clock.fast(), t.cn.instance)
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *Session) resend(
 			var in bool
 			in, err = route.cn.exchange(ctx, s, x.acquire, kind, route.shard, uint64(bucket), m, reply)
 			if err == nil {
-				route.recordWrite(s.c, x)
+				route.recordWrite(x)
 				return route, false, nil
 			}
 			sent = sent || in && !answered(err)
@@ -192,7 +192,7 @@ func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestSta
 		}
 	}
 	route := requestRoute{att: att, cn: cn, shard: shard,
-		shardRoute: s.c.routes.Load().byShard[shard]}
+		shardRoute: s.c.routes.Load().forShard(shard, s.node.tier, bucket)}
 	x.recordConn(cn)
 	if x.prepare != nil {
 		x.prepare(route)

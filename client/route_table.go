@@ -2,7 +2,6 @@ package client
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -15,7 +14,7 @@ import (
 type routeTable struct {
 	version   uint64
 	reply     *protocol.MapReply
-	tiers     map[uint8]*tier
+	tiers     []*tier // by id; nil: there is none of that id
 	shards    map[uint64]protocol.MapShard
 	instances map[uint64]string
 	byShard   map[uint64]*shardRoute // by shard
@@ -57,10 +56,21 @@ type bucketOwner struct {
 	route *shardRoute // nil: the map does not have the shard
 }
 
+// tier is the tier of an id, or nil.
+func (r *routeTable) tier(id uint8) *tier {
+	if int(id) < len(r.tiers) {
+		return r.tiers[id]
+	}
+	return nil
+}
+
 // owner of a bucket; shard 0 is unknown. The tier may be nil.
 func (t *tier) owner(bucket uint32) bucketOwner {
-	if t == nil || bucket >= t.buckets {
+	switch {
+	case t == nil || bucket >= t.buckets:
 		return bucketOwner{}
+	case len(t.owners) == 1:
+		return t.owners[0]
 	}
 	return t.owners[t.place[t.run(bucket)]]
 }
@@ -82,7 +92,7 @@ func (t *tier) add(first uint32, place uint16) {
 
 // newRouteTable checks a map; a server may send anything.
 func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
-	r := &routeTable{version: m.Version, reply: m, tiers: make(map[uint8]*tier),
+	r := &routeTable{version: m.Version, reply: m,
 		shards: make(map[uint64]protocol.MapShard), instances: make(map[uint64]string),
 		byShard: make(map[uint64]*shardRoute)}
 	for _, i := range m.Instances {
@@ -125,6 +135,7 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 			return nil, fmt.Errorf("cluster map leaves buckets of tier %d without a shard", t.ID)
 		}
 		slices.Sort(own.shards)
+		r.tiers = slices.Grow(r.tiers, max(0, int(t.ID)+1-len(r.tiers)))[:max(len(r.tiers), int(t.ID)+1)]
 		r.tiers[t.ID] = own
 	}
 	return r, nil
@@ -133,7 +144,7 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 // withOwner is the table with another owner of one bucket, learned by a refusal under a newer map;
 // nil if it has no such bucket or shard.
 func (r *routeTable) withOwner(tier uint8, bucket uint32, shard, version uint64) *routeTable {
-	t, w := r.tiers[tier], r.byShard[shard]
+	t, w := r.tier(tier), r.byShard[shard]
 	if t == nil || bucket >= t.buckets || w == nil {
 		return nil
 	}
@@ -161,19 +172,26 @@ func (r *routeTable) withOwner(tier uint8, bucket uint32, shard, version uint64)
 		}
 	}
 	next := *r
-	next.tiers, next.ownersVersion = maps.Clone(r.tiers), version
+	next.tiers, next.ownersVersion = slices.Clone(r.tiers), version
 	next.tiers[tier] = &own
 	return &next
 }
 
 // onlyTier is the tier of a cluster that has one; nil of one that has several, or none yet.
 func (r *routeTable) onlyTier() (id uint8, t *tier) {
-	if r == nil || len(r.tiers) != 1 {
+	if r == nil {
 		return 0, nil
 	}
-	for id, t = range r.tiers {
+	for i, other := range r.tiers {
+		switch {
+		case other == nil:
+		case t != nil:
+			return 0, nil
+		default:
+			id, t = uint8(i), other
+		}
 	}
-	if len(t.shards) == 0 {
+	if t == nil || len(t.shards) == 0 {
 		return 0, nil
 	}
 	return id, t
@@ -181,19 +199,27 @@ func (r *routeTable) onlyTier() (id uint8, t *tier) {
 
 // forBucket is the route of a bucket's shard, or nil.
 func (r *routeTable) forBucket(tier uint8, bucket uint32) *shardRoute {
-	return r.tiers[tier].owner(bucket).route
+	return r.tier(tier).owner(bucket).route
+}
+
+// forShard is the route of a shard, or nil. It is found soonest if the shard owns the bucket.
+func (r *routeTable) forShard(shard uint64, tier uint8, bucket uint32) *shardRoute {
+	if w := r.forBucket(tier, bucket); w != nil && w.shard == shard {
+		return w
+	}
+	return r.byShard[shard]
 }
 
 // owner is the shard of a bucket; 0 is unknown.
 func (r *routeTable) owner(tier uint8, bucket uint32) uint64 {
-	return r.tiers[tier].owner(bucket).shard
+	return r.tier(tier).owner(bucket).shard
 }
 
 // leaseMoved says that the shard of a route no longer owns the bucket, or has no replica where the
 // route leads: events of the lease come from elsewhere. A leader that the map does not list as a
 // replica is asked all the same, and reports them.
 func (r *routeTable) leaseMoved(route requestRoute, tier uint8, bucket uint32) bool {
-	owner := r.tiers[tier].owner(bucket)
+	owner := r.tier(tier).owner(bucket)
 	if owner.shard == 0 || owner.shard != route.shard {
 		return owner.shard != 0
 	}

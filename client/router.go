@@ -262,7 +262,7 @@ func (c *cluster) tierOf(ctx context.Context, id uint8) (*tier, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t := r.tiers[id]; t != nil && len(t.shards) > 0 {
+		if t := r.tier(id); t != nil && len(t.shards) > 0 {
 			return t, nil
 		}
 		moved := c.mapChanged()

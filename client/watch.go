@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -120,35 +121,44 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 
 // watch is a stream over a name or a prefix, with a shardWatch for each shard. Its consumer or the
 // dispatcher drives it; the reader goroutines only add what arrives.
+//
+// A program may have a client for each of thousands of watches. Their memory is then in no cache
+// when a change comes: what a change reads stands side by side, here and in the types below.
 type watch struct {
-	n        *Node
-	name     string
-	prefix   bool
-	wake     chan struct{}  // capacity 1
-	callback *watchCallback // of a WatchFunc, else nil
+	mu         sync.Mutex
+	dispatcher *dispatcher // of a WatchFunc, else nil
+	cluster    *cluster
+	routes     *routeTable // the map that the parts were made by
+	idle       int         // parts without a stream
+	err        error
+	prefix     bool
+	reset      bool // EventReset is to be delivered
+	synced     bool // EventSynced was delivered
 
-	mu           sync.Mutex
-	routes       *routeTable // the map that the parts were made by
+	recent *watchedSemaphore   // the one of names that a change was found for last, nil: none
+	dirty  []*watchedSemaphore // with something to deliver, in order
+
+	callback watchCallback // of a WatchFunc
+
+	n            *Node
+	name         string
+	wake         chan struct{} // capacity 1
 	shardWatches []*shardWatch
-	idle         int // parts without a stream
 	names        map[string]*watchedSemaphore
-	newestEpochs *bucketEpochs       // of each bucket the newest epoch that a shard has sent; of a prefix
-	dirty        []*watchedSemaphore // with something to deliver, in order
-	unseen       int                 // of dirty: came and went, and are not to be delivered
-	reset        bool                // EventReset is to be delivered
-	synced       bool                // EventSynced was delivered
-	err          error
+	newestEpochs *bucketEpochs // of each bucket the newest epoch that a shard has sent; of a prefix
+	unseen       int           // of dirty: came and went, and are not to be delivered
 }
 
 // shardWatch is a watch's part of one shard.
 type shardWatch struct {
 	w               *watch
+	stream          *watchStream   // nil: closed
+	epochs          *bucketEpochs  // what the shard served by its last complete snapshot; nil: it did not say
+	seenIndex       uint64         // the newest index of the shard's log that was taken in
+	readIndex       *atomic.Uint64 // the client's of the shard
 	shard           uint64
-	stream          *watchStream  // nil: closed
-	live            bool          // the snapshot is complete
-	epochs          *bucketEpochs // what the shard served by its last complete snapshot; nil: it did not say
-	seenIndex       uint64        // the newest index of the shard's log that was taken in
-	behindInstances []uint64      // the instances whose snapshots in a row were older than that
+	live            bool     // the snapshot is complete
+	behindInstances []uint64 // the instances whose snapshots in a row were older than that
 	retry           backoff
 	due             time.Time // not to be opened before
 	refused         bool      // the shard did not serve it; with another map it may
@@ -158,16 +168,18 @@ type shardWatch struct {
 // watchStream is one opening of a shardWatch on one connection.
 type watchStream struct {
 	shardWatch *shardWatch
-	cn         *conn
-	id         uint64
-	bucket     uint64
 	key        streamKey
 
 	// Guarded by watch.mu.
-	epochs   *bucketEpochs        // of the snapshot whose pages come
-	pages    []pageRange          // what the snapshot's pages covered, in order of name
-	building map[string]*snapshot // while pages come; nil otherwise
-	held     []*delta             // changes that came between pages
+	building    map[string]*snapshot // while pages come; nil otherwise
+	newestPages uint64               // the highest index of the pages
+	pages       []pageRange          // what the snapshot's pages covered, in order of name
+	epochs      *bucketEpochs        // of the snapshot whose pages come
+	held        []*delta             // changes that came between pages
+
+	cn     *conn
+	id     uint64
+	bucket uint64
 }
 
 // pageRange says that a page read at an index has all names up to one, after those of the page
@@ -184,19 +196,24 @@ type snapshot struct {
 }
 
 func newWatch(n *Node, name string, prefix bool) *watch {
-	return &watch{n: n, name: name, prefix: prefix, wake: make(chan struct{}, 1), names: make(map[string]*watchedSemaphore)}
+	return &watch{cluster: n.c.cluster, n: n, name: name, prefix: prefix, wake: make(chan struct{}, 1),
+		names: make(map[string]*watchedSemaphore)}
+}
+
+func newShardWatch(w *watch, shard uint64) *shardWatch {
+	return &shardWatch{w: w, shard: shard, readIndex: w.n.c.readIndex(shard), retry: backoff{base: retryBase, max: retryMax}}
 }
 
 func (w *watch) isIdle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.routes == nil || w.idle > 0 || w.routes != w.n.c.routes.Load()
+	return w.routes == nil || w.idle > 0 || w.routes != w.cluster.routes.Load()
 }
 
 // layout has a part for each shard of the map. Those that there are go on: a shard that buckets
 // come to, or leave, begins its streams again by itself. mu is held.
 func (w *watch) layout(r *routeTable) {
-	t := r.tiers[w.n.tier]
+	t := r.tier(w.n.tier)
 	if w.routes == r || t == nil {
 		return
 	}
@@ -222,7 +239,7 @@ func (w *watch) layout(r *routeTable) {
 	}
 	for _, shard := range want {
 		if !slices.ContainsFunc(w.shardWatches, func(p *shardWatch) bool { return p.shard == shard }) {
-			w.shardWatches = append(w.shardWatches, &shardWatch{w: w, shard: shard, retry: backoff{base: retryBase, max: retryMax}})
+			w.shardWatches = append(w.shardWatches, newShardWatch(w, shard))
 			w.markUnsynced()
 		}
 	}
@@ -284,7 +301,7 @@ func (p *shardWatch) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t := w.routes.tiers[w.n.tier]
+	t := w.routes.tier(w.n.tier)
 	bucket := uint64(t.someBucket[p.shard])
 	if !w.prefix {
 		bucket = uint64(protocol.Bucket(w.n.id, []byte(w.name), t.buckets))
@@ -421,8 +438,8 @@ func (w *watch) markUnsynced() {
 
 // notify wakes the consumer. Any locks but the dispatcher's may be held.
 func (w *watch) notify() {
-	if w.callback != nil {
-		w.n.c.dispatcher.queue(w)
+	if w.dispatcher != nil {
+		w.dispatcher.queue(w)
 		return
 	}
 	wake(w.wake)

@@ -19,10 +19,11 @@ func openStream(tb testing.TB, step func(Event, error)) (*Client, *watch, *watch
 	w := newWatch(&Node{c: c, id: 7}, "a name", false)
 	w.routes, w.synced = c.routes.Load(), true
 	if step != nil {
-		w.callback = &watchCallback{ctx: tb.Context(), step: step, stopAfterFunc: func() bool { return true }}
+		w.dispatcher, w.callback = c.dispatcher, watchCallback{ctx: tb.Context(), step: step, stopAfterFunc: func() bool { return true }}
 		c.dispatcher.all[w] = struct{}{}
 	}
-	p := &shardWatch{w: w, shard: 3, live: true}
+	p := newShardWatch(w, 3)
+	p.live = true
 	st := &watchStream{shardWatch: p, cn: &conn{}, id: 1, key: streamKey{3, 7, "a name"}, pages: []pageRange{{last: true}}}
 	p.stream, w.shardWatches = st, []*shardWatch{p}
 	st.cn.streams.add(st, false)

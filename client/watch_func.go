@@ -12,6 +12,7 @@ type watchCallback struct {
 	stopAfterFunc func() bool // of what wakes the watch when ctx ends
 
 	// Guarded by dispatcher.mu.
+	next         *watch // in the dispatcher's queue
 	queued       bool
 	hasGoroutine bool // a goroutine of the watch's own has it
 	over         bool // the last call is made, or about to be
@@ -25,30 +26,24 @@ type watchCallback struct {
 // of clients, for each of which a change is rare: a goroutine that starts has memory that was just
 // in use, one that slept has to be fetched from all over the heap.
 //
-// Locks: the mutexes of watches and of their table may be held when dispatcher.mu is taken. Only
-// the client's closeMu is taken under it.
+// Locks: the mutexes of watches and of their table may be held when dispatcher.mu is taken. None is
+// taken under it.
 type dispatcher struct {
-	deliver func() // deliverReady, which the goroutine runs
-
-	mu      sync.Mutex
-	running bool                // the goroutine is there
-	closed  bool                // the owners of the remaining watches end them
-	ready   []*watch            // to be looked at, each once
-	spare   []*watch            // memory for the next ready
-	all     map[*watch]struct{} // that are not over
+	mu          sync.Mutex
+	running     bool                // the goroutine is there
+	closed      bool                // the owners of the remaining watches end them
+	stopped     chan struct{}       // closed by the last goroutine, for end; nil: end does not wait
+	first, last *watch              // to be looked at, each once, linked by next
+	all         map[*watch]struct{} // that are not over
 }
 
-func newDispatcher() *dispatcher {
-	t := &dispatcher{all: make(map[*watch]struct{})}
-	t.deliver = t.deliverReady
-	return t
-}
+func newDispatcher() *dispatcher { return &dispatcher{all: make(map[*watch]struct{})} }
 
 // watch starts a watch whose events a function takes.
 func (t *dispatcher) watch(ctx context.Context, n *Node, name string, prefix bool, step func(Event, error)) {
 	c := n.c
 	w := newWatch(n, name, prefix)
-	w.callback = &watchCallback{ctx: ctx, step: step, hasGoroutine: true}
+	w.dispatcher, w.callback = t, watchCallback{ctx: ctx, step: step, hasGoroutine: true}
 	w.callback.stopAfterFunc = context.AfterFunc(ctx, w.notify)
 	t.mu.Lock()
 	t.all[w] = struct{}{}
@@ -61,7 +56,7 @@ func (t *dispatcher) watch(ctx context.Context, n *Node, name string, prefix boo
 
 // queue has a watch delivered. Locks of the client and of watches may be held.
 func (t *dispatcher) queue(w *watch) {
-	h := w.callback
+	h := &w.callback
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -69,67 +64,56 @@ func (t *dispatcher) queue(w *watch) {
 		wake(w.wake)
 	case !h.queued && !h.over && !t.closed:
 		h.queued = true
-		t.ready = append(t.ready, w)
+		if t.first == nil {
+			t.first = w
+		} else {
+			t.last.callback.next = w
+		}
+		t.last = w
 		if !t.running {
-			t.running = w.n.c.run(t.deliver) // if not, the client ends, and end finishes the watch
+			t.running = true
+			go t.deliverReady()
 		}
 	}
 }
 
 // deliverReady is the dispatcher's goroutine, until nothing is ready or the client ends.
 func (t *dispatcher) deliverReady() {
-	var list []*watch
 	for {
 		t.mu.Lock()
 		if t.closed {
 			t.mu.Unlock()
-			t.finishAll()
+			close(t.stopped)
 			return
 		}
-		if list != nil {
-			t.spare = list[:0]
-		}
-		if len(t.ready) == 0 {
-			t.running = false
+		w := t.first
+		if w == nil {
+			t.running, t.last = false, nil
 			t.mu.Unlock()
 			return
 		}
-		list, t.ready, t.spare = t.ready, t.spare[:0], nil
-		for _, w := range list {
-			w.callback.queued = false // what comes from here on is looked at once more
-		}
+		h := &w.callback
+		t.first, h.next = h.next, nil
+		h.queued = false // what comes from here on is looked at once more
+		own := !h.hasGoroutine && !h.over
 		t.mu.Unlock()
-		for i, w := range list {
-			list[i] = nil
-			if t.owns(w) && !w.deliver() {
-				t.startGoroutine(w)
-			}
+		if own && !w.deliver() {
+			t.startGoroutine(w)
 		}
 	}
-}
-
-// owns says whether a queued watch is still the dispatcher's.
-func (t *dispatcher) owns(w *watch) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !w.callback.hasGoroutine && !w.callback.over
 }
 
 // end makes the last calls of all watches but those with a goroutine of their own, which makes it
-// by itself. If the dispatcher's goroutine is there, that one does it. The client's end calls it,
-// once.
+// by itself. It waits for the dispatcher's goroutine. The client's end calls it, once.
 func (t *dispatcher) end() {
 	t.mu.Lock()
-	t.closed, t.ready = true, nil
-	running := t.running
-	t.mu.Unlock()
-	if !running {
-		t.finishAll()
+	t.closed, t.first = true, nil
+	if t.running {
+		t.stopped = make(chan struct{})
+		t.mu.Unlock()
+		<-t.stopped
+		t.mu.Lock()
 	}
-}
-
-func (t *dispatcher) finishAll() {
-	t.mu.Lock()
 	var left []*watch
 	for w := range t.all {
 		if !w.callback.hasGoroutine {
@@ -175,13 +159,13 @@ func (w *watch) deliver() bool {
 		}
 		w.callback.step(ev, nil)
 	}
-	w.n.c.dispatcher.queue(w)
+	w.dispatcher.queue(w)
 	return true
 }
 
 // openAndDeliver opens a watch's streams, and gives it back to the dispatcher.
 func (w *watch) openAndDeliver() {
-	h, t := w.callback, w.n.c.dispatcher
+	h, t := &w.callback, w.dispatcher
 	for {
 		if err := w.open(h.ctx); err != nil {
 			w.finish(err)
@@ -208,7 +192,7 @@ func (w *watch) openAndDeliver() {
 
 // finish makes the last call. The watch's owner calls it; a second call does nothing.
 func (w *watch) finish(err error) {
-	h, t := w.callback, w.n.c.dispatcher
+	h, t := &w.callback, w.dispatcher
 	t.mu.Lock()
 	over := h.over
 	h.over = true

@@ -18,10 +18,10 @@ type streamKey struct {
 // streamSet finds the streams of a connection that an event concerns. It is guarded by the
 // connection's mutex.
 type streamSet struct {
+	only     *watchStream // the one of a name, if there are no others: a client often watches one
 	byID     map[uint64]*watchStream
 	exact    map[streamKey][]*watchStream
 	prefixes map[*watchStream]struct{}
-	only     *watchStream // the one of a name, if there are no others: a client often watches one
 }
 
 func (ss *streamSet) add(st *watchStream, prefix bool) {
@@ -160,6 +160,7 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 		}
 		st.shardWatch.live = false
 		st.epochs, st.pages, st.building, st.held = newBucketEpochs(m.Runs), nil, make(map[string]*snapshot), nil
+		st.newestPages = 0
 	}
 	if st.building == nil {
 		return // pages without a first one
@@ -177,11 +178,11 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 			s.owners = insertOwner(s.owners, ownerOf(&item.Owners[j]))
 		}
 	}
-	st.pages = append(st.pages, page)
+	st.pages, st.newestPages = append(st.pages, page), max(st.newestPages, m.Index)
 	st.shardWatch.seenIndex = max(st.shardWatch.seenIndex, m.Index)
 	if m.Last {
 		// Before the consumer is told: no RELAXED read that follows goes back in time.
-		raiseTo(w.n.c.readIndex(st.shardWatch.shard), m.Index)
+		raiseTo(st.shardWatch.readIndex, m.Index)
 		st.shardWatch.setEpochs(st.epochs)
 		w.replace(st.shardWatch, st.building)
 		for _, d := range st.held {
@@ -196,23 +197,26 @@ func (st *watchStream) page(m *protocol.Snapshot) {
 // delta applies changes of one semaphore if the pages have covered its name. A later page has the
 // others. held says that the stream keeps d until the pages are complete.
 func (st *watchStream) delta(d *delta) (held bool) {
-	w := st.shardWatch.w
+	p := st.shardWatch
+	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if st.shardWatch.stream != st {
+	if p.stream != st {
 		return false
 	}
-	i := sort.Search(len(st.pages), func(i int) bool { return st.pages[i].last || d.name <= st.pages[i].upTo })
-	if i == len(st.pages) || d.index <= st.pages[i].index {
-		return false
+	if st.building != nil || len(st.pages) == 0 || d.index <= st.newestPages {
+		i := sort.Search(len(st.pages), func(i int) bool { return st.pages[i].last || d.name <= st.pages[i].upTo })
+		if i == len(st.pages) || d.index <= st.pages[i].index {
+			return false
+		}
 	}
 	if st.building != nil {
 		st.held = append(st.held, d)
 		return true
 	}
-	st.shardWatch.seenIndex = max(st.shardWatch.seenIndex, d.index)
-	raiseTo(w.n.c.readIndex(st.shardWatch.shard), d.index)
-	w.apply(st.shardWatch, d)
+	p.seenIndex = max(p.seenIndex, d.index)
+	raiseTo(p.readIndex, d.index)
+	w.apply(p, d)
 	w.notify()
 	return false
 }

@@ -438,7 +438,7 @@ func TestLateFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		_, n := f.openNode(t)
-		p := &shardWatch{w: newWatch(n, "", true), shard: 1}
+		p := newShardWatch(newWatch(n, "", true), 1)
 		cn, err := n.c.connToShard(bg, 1)
 		if err != nil {
 			t.Fatal(err)
