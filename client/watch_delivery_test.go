@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -191,6 +193,58 @@ func TestCloseWaitsForFunction(t *testing.T) {
 		<-closed.Done()
 		if !slices.Equal(calls, []string{"begin", "done", "end"}) {
 			t.Errorf("calls: %q", calls)
+		}
+	})
+}
+
+// TestFunctionEndsGoroutine: a function that ends its goroutine, as FailNow of a test does, keeps
+// neither later changes from being delivered nor the client from being closed.
+func TestFunctionEndsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		c, _, st := openStream(t, func(ev Event, err error) {
+			if err != nil {
+				calls = append(calls, "end")
+				return
+			}
+			calls = append(calls, string(ev.Data))
+			runtime.Goexit()
+		})
+		for i, data := range []string{"one", "two"} {
+			if err := st.cn.streamEvent(deltaFrame(uint64(i)+1, data)); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		c.CloseWithoutRelease()
+		if want := []string{"one", "two", "end"}; !slices.Equal(calls, want) {
+			t.Errorf("calls: %q", calls)
+		}
+	})
+}
+
+// TestCloseWaitsForEndedGoroutine: the client is closed while a function runs that then ends its
+// goroutine.
+func TestCloseWaitsForEndedGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		var ends []error
+		c, _, st := openStream(t, func(_ Event, err error) {
+			if err != nil {
+				ends = append(ends, err)
+				return
+			}
+			<-hold
+			runtime.Goexit()
+		})
+		if err := st.cn.streamEvent(deltaFrame(1, "one")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		time.AfterFunc(time.Second, func() { close(hold) })
+		c.CloseWithoutRelease()
+		if len(ends) != 1 || !errors.Is(ends[0], ErrClientClosed) {
+			t.Errorf("last calls: %v", ends)
 		}
 	})
 }

@@ -79,17 +79,21 @@ func (t *dispatcher) queue(w *watch) {
 
 // deliverReady is the dispatcher's goroutine, until nothing is ready or the client ends.
 func (t *dispatcher) deliverReady() {
+	returns := false
+	defer func() {
+		if !returns { // a function has ended the goroutine, as FailNow of a test does
+			t.mu.Lock()
+			t.goroutineEnds()
+			t.mu.Unlock()
+		}
+	}()
 	for {
 		t.mu.Lock()
-		if t.closed {
-			t.mu.Unlock()
-			close(t.stopped)
-			return
-		}
 		w := t.first
-		if w == nil {
-			t.running, t.last = false, nil
+		if t.closed || w == nil {
+			t.goroutineEnds()
 			t.mu.Unlock()
+			returns = true
 			return
 		}
 		h := &w.callback
@@ -100,6 +104,17 @@ func (t *dispatcher) deliverReady() {
 		if own && !w.deliver() {
 			t.startGoroutine(w)
 		}
+	}
+}
+
+// goroutineEnds notes that the dispatcher's goroutine ends. mu is held.
+func (t *dispatcher) goroutineEnds() {
+	t.running = false
+	if t.first == nil {
+		t.last = nil
+	}
+	if t.stopped != nil {
+		close(t.stopped)
 	}
 }
 

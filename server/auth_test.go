@@ -285,8 +285,6 @@ func TestRightsAtCutOffInstance(t *testing.T) {
 	send("describe of a node", protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/known"})
 	send("what was not granted", protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/known"})
 	send("status", protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodStatus, Body: []byte("{}")})
-	top := &protocol.Cluster{Method: protocol.MethodTop, Body: []byte("{}")}
-	send("top", protocol.KindCluster, 0, top)
 	said := make(map[string]bool)
 	for what, id := range asked {
 		err := alice.reply(kinds[what], id, &protocol.Empty{})
@@ -314,7 +312,6 @@ func TestRightsAtCutOffInstance(t *testing.T) {
 		return err == nil
 	})
 	alice.fails(protocol.StatusForbidden, protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/known"})
-	alice.must(protocol.KindCluster, 0, top, &protocol.ClusterReply{})
 	if _, _, err := greet(t, k.server(behind), other); err != nil {
 		t.Errorf("the token is answered %v", err)
 	}

@@ -37,10 +37,7 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 	case protocol.MethodTop: // it shows what may be read
 		right = 0
 		if bad := c.allowedPath(auth.RightRead, "/"); bad != nil && !c.allowedAnywhere(auth.RightRead) {
-			if c.server.cfg.Authorizer == nil {
-				bad = c.mapBehind(unconfirmed{refused: true, right: auth.RightRead, path: "/", anywhere: true})
-			}
-			p.reject(c, h, bad)
+			p.out.FailError(c, h.Kind, h.ID, bad)
 			return
 		}
 	}

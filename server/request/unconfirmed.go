@@ -29,12 +29,11 @@ const (
 // whose id is higher than all ids in the map. The one may have been granted and the other made a
 // moment ago.
 type unconfirmed struct {
-	answer   *protocol.Error // while the map is not confirmed
-	refused  bool            // by the rights or tokens in the map here; counts as a rejection, whatever the answer
-	right    auth.Right
-	node     uint64
-	path     string // if not empty, instead of the node
-	anywhere bool   // the right on another path will do
+	answer  *protocol.Error // while the map is not confirmed
+	refused bool            // by the rights or tokens in the map here; counts as a rejection, whatever the answer
+	right   auth.Right
+	node    uint64
+	path    string // if not empty, instead of the node
 }
 
 // unconfirmedRequests are requests of this kind, describes of paths that the map does not have, and
@@ -132,9 +131,6 @@ func answerUnconfirmed(s *Server) {
 				path, known = n.Path, ok
 			}
 			lacks := x.conn.allowedPath(x.right, path)
-			if x.anywhere && x.conn.allowedAnywhere(x.right) {
-				lacks = nil
-			}
 			switch {
 			case lacks == nil && x.kind == protocol.KindNodeDescribe:
 				x.describe(o, confirmed)
