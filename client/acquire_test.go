@@ -39,8 +39,10 @@ func TestAbandonedAcquire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var seen []seenRequest // a ping may come at this moment
+		f.set(func() { seen = slices.Clone(f.log) })
 		var order []string
-		for _, r := range f.log {
+		for _, r := range seen {
 			switch r.kind {
 			case protocol.KindAcquire:
 				m := decode[protocol.Acquire](t, r.body)
